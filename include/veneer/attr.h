@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owner, mode, times and extended attributes of any inode; a lower one is copied up without its data. */
+#pragma once
+
+#include "veneer/inode.h"
+
+int attr_chmod(struct tree *t, struct inode *i, mode_t mode);
+/* (uid_t)-1 and (gid_t)-1 leave that one alone. */
+int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid);
+/* As utimensat(2): UTIME_NOW, UTIME_OMIT. */
+int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]);
+/* Clear set-id bits as a write or truncation by an unprivileged process does. Cheap when there are none. */
+int attr_kill_setid(struct tree *t, struct inode *i);
+
+/* Names of union file systems are hidden (-ENODATA) and cannot be set or removed (-EPERM). */
+ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size);
+int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags);
+int attr_removexattr(struct tree *t, struct inode *i, const char *name);
+/* size 0: the length needed. Only names that are shown. */
+ssize_t attr_listxattr(struct tree *t, struct inode *i, char *list, size_t size);

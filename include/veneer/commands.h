@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The subcommands: each takes its own arguments, argv[0] being its name, and returns an exit code. */
+#pragma once
+
+int cmd_inspect(int argc, char **argv);
+int cmd_mount(int argc, char **argv, const char *program);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Giving a lower entry its entry in the upper: for a regular file of more than COPYUP_WHOLE_MAX bytes a
+ * sparse shell without data (a partial file), for everything else a copy. */
+#pragma once
+
+#include "veneer/inode.h"
+
+/* Up to here a file is copied whole: as cheap as a shell and its map entry, and other readers of the raw
+ * upper see small files as they are (design of record, section 4). */
+#define COPYUP_WHOLE_MAX (16u * 1024)
+
+enum copyup_data {
+	COPYUP_KEEP,		/* the content stays */
+	COPYUP_EMPTY,		/* the content is about to be cut to nothing: none is copied */
+};
+
+/* Make sure that i has an upper entry, its directories first. Does nothing when it has. Takes i->lock for
+ * writing. An unlinked file gets a nameless one. 0; -EROFS without an upper; -EIO if damaged; -errno. */
+int copyup_inode(struct tree *t, struct inode *i, enum copyup_data data);
+/* The partial file is about to be seen under another name: write into its mark where the file under its holes
+ * is. Does nothing for files that are not partial or say so already. 0 or -errno. */
+int copyup_fix_origin(struct tree *t, struct inode *i);

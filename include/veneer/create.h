@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* New names in a mount: files, directories, links. The caller (the kernel) holds the directory. */
+#pragma once
+
+#include "veneer/inode.h"
+
+struct create_args {
+	mode_t mode;		/* with the file type */
+	mode_t umask;		/* of the caller; not applied where a default ACL is */
+	dev_t rdev;
+	uid_t uid;		/* on disk */
+	gid_t gid;
+	const char *target;	/* symbolic links */
+	bool ignores_chown;	/* squashed ids: an owner that cannot be set is no error */
+};
+
+/* Make (parent, name). One kernel lookup is counted on *ret. 0; -EEXIST; -EINVAL for names of our own
+ * (".wh."); -EPERM for a whiteout device; -EROFS; -errno, and then there is nothing. */
+int create_node(struct tree *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
+		struct stat *ret_st);
+/* One more name for i. As create_node. */
+int create_link(struct tree *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st);
+/* May a container make this name? 0, -EINVAL, -ENAMETOOLONG. */
+int create_check_name(const char *name);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Open descriptors of layer files, bounded in number: never one per inode, because the hard limit
+ * may be 20,000 (measured). A slot sits in the object it belongs to; between pin and unpin its
+ * descriptor stays open. One lock inside, never held over a system call. */
+#pragma once
+
+#include "veneer/list.h"
+
+#include <stdint.h>
+
+/* Zero-initialised is empty. All fields belong to fdcache.c. */
+struct fdslot {
+	struct list_link lru;	/* in the LRU while unpinned and open */
+	int fd_plus_one;
+	uint32_t pins;
+};
+
+/* Set the bound from RLIMIT_NOFILE, raised to its hard limit first. Once per process. */
+void fdcache_init(void);
+
+/* The slot's descriptor, pinned, or -1 when it has none: open it and call fdcache_fill. */
+int fdcache_pin(struct fdslot *s);
+/* Give the slot a descriptor just opened, pinned; when another thread was first, fd is closed and the
+ * other one is the answer. May close the least recently used ones of other slots. */
+int fdcache_fill(struct fdslot *s, int fd);
+void fdcache_unpin(struct fdslot *s);
+/* Replace the descriptor (the file was copied up). Nobody has it pinned; the old one is closed. */
+void fdcache_replace(struct fdslot *s, int fd);
+/* Close and empty. Nobody has it pinned. */
+void fdcache_drop(struct fdslot *s);
+/* Close every unpinned descriptor: after EMFILE. */
+void fdcache_shrink(void);
+
+/* For a local variable: unpinned at the end of the block. */
+static inline void fdcache_unpinp(struct fdslot **s)
+{
+	if (*s)
+		fdcache_unpin(*s);
+}

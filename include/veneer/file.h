@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Full reads and writes, ranges, clones, extents, and stores into mapped files that cannot kill. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Read len bytes; retries EINTR and short reads. Bytes read (short only at end of file) or
+ * -errno. */
+ssize_t file_pread(int fd, void *p, size_t len, off_t off);
+/* Write all; 0 or -errno (then an unknown part is written). iov is modified. */
+int file_pwrite(int fd, const void *p, size_t len, off_t off);
+int file_pwritev(int fd, struct iovec *iov, int niov, off_t off);
+/* Copy len bytes from one file to another offset for offset: clone where the file systems can
+ * share extents (and the range is aligned), copy_file_range, then read/write. Holes of the
+ * source may become holes. 0 or -errno; -EIO when the source ends early. */
+int file_copy_range(int from, int to, off_t off, size_t len);
+/* Whole-file FICLONE; 0 or -errno (-EOPNOTSUPP, -EXDEV, ... : copy instead). */
+int file_clone(int from, int to);
+
+/* Call fn(arg, off, len, is_unwritten) for every allocated extent of [0, size), ascending, from
+ * FIEMAP with FIEMAP_FLAG_SYNC. 0, -errno (-EOPNOTSUPP where the file system has none), or the
+ * first non-zero result of fn. */
+int file_extents(int fd, uint64_t size,
+		 int (*fn)(void *arg, uint64_t off, uint64_t len, bool is_unwritten), void *arg);
+
+/* Copy into, or out of, a MAP_SHARED mapping: a bad page (disk full, I/O error, file cut short)
+ * is -EIO instead of a SIGBUS that ends the server. file_guard_init installs the handler once per
+ * process; other SIGBUS senders keep their old disposition. */
+int file_guard_init(void);
+int file_map_store(void *dst, const void *src, size_t len);
+int file_map_load(void *dst, const void *src, size_t len);

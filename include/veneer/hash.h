@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The only user of xxHash: checksums of what is on disk, and keys of hash tables. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* XXH64 with seed 0, the checksum doc/SPEC.md names. */
+uint64_t hash_checksum(const void *p, size_t len);
+/* A fast in-memory key (XXH3); never written to disk. */
+uint64_t hash_key(const void *p, size_t len, uint64_t seed);

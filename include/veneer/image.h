@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The merged, read-only tree of one stack of lower layers, in memory, filled directory by directory
+ * as it is first asked for, shared by every mount of that stack. Entries are never freed before the
+ * image; everything is published once by compare-and-swap, so readers take no lock. */
+#pragma once
+
+#include "veneer/layer.h"
+#include "veneer/source.h"
+
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+struct image;
+struct idir;
+
+/* An entry of the tree. Read-only to everybody but image.c. */
+struct ient {
+	struct ient *parent;		/* NULL: the root */
+	const char *name;
+	const uint16_t *layers;		/* directories: every layer that contributes, top first */
+	uint16_t nlayers;
+	uint16_t layer;			/* the layer whose entry is seen */
+	uint8_t type;			/* DT_* */
+	uint64_t d_ino;			/* inode number in that layer */
+	_Atomic(struct stat *) st;
+	_Atomic(struct idir *) dir;
+	_Atomic(struct source *) src;
+};
+
+/* Layers top first, n >= 1, at most 65,535; takes references. */
+int image_new(struct layer *const *layers, size_t n, struct image **ret);
+struct image *image_ref(struct image *img);
+void image_unref(struct image *img);
+struct ient *image_root(struct image *img);
+size_t image_layers(const struct image *img, struct layer *const **ret);
+
+/* Child of a directory. 0, -ENOENT, -errno. A hit costs no system call once the directory is known. */
+int image_lookup(struct image *img, struct ient *dir, const char *name, struct ient **ret);
+/* By path ("a/b/c", plain). */
+int image_lookup_path(struct image *img, const char *path, struct ient **ret);
+/* stat of the entry as its layer has it (directories of several layers: st_nlink counted over all).
+ * Kept; a second call costs no system call. */
+int image_stat(struct image *img, struct ient *e, struct stat *ret);
+/* Children in a fixed order, 0..n-1. Negative: -errno. */
+ssize_t image_count(struct image *img, struct ient *dir);
+struct ient *image_child(struct ient *dir, size_t i);
+/* Subdirectories among the children; the directory is loaded. */
+size_t image_subdirs(struct ient *dir);
+
+/* The bytes of a regular file; borrowed, lives as long as the image. */
+int image_source(struct image *img, struct ient *e, struct source **ret);
+/* A new O_PATH|O_NOFOLLOW descriptor of any entry. */
+int image_open_path(struct image *img, struct ient *e);
+/* The entry's path in its layer, malloc'd ("" for the root); NULL on no memory. */
+char *image_path(const struct ient *e);
+/* st_ino as presented: the layer's number with the layer's device folded in when there are several. */
+uint64_t image_ino(const struct image *img, const struct ient *e);
+/* Fold the device of another layer (the upper) the same way. */
+uint64_t image_fold_ino(const struct image *img, dev_t dev, ino_t ino);

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inodes of one mount: what the kernel holds node ids for, the names that lead to them, and where
+ * each one's bytes are. An inode stands for one actual object (a lower entry, or an upper file), never
+ * for an inode number; copy-up keeps the inode and its number.
+ *
+ * Lock order: inode->lock of a child before that of its parent directory; of two inodes of a rename the
+ * lower node id first; tree->lock innermost. inode->lock may be held over I/O on that very inode, which
+ * delays nobody but its own users; tree->lock never is. */
+#pragma once
+
+#include "veneer/htab.h"
+#include "veneer/image.h"
+#include "veneer/list.h"
+#include "veneer/nodetab.h"
+#include "veneer/probe.h"
+#include "veneer/updir.h"
+
+#include <limits.h>
+
+/* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile. */
+struct tree {
+	struct image *image;
+	struct layer *upper;		/* NULL: read-only */
+	struct mapfile *map;		/* the upper's, borrowed from it; NULL without upper */
+	int workfd;			/* a private directory beside the upper; -1 without */
+	struct whiteout_style style;
+	struct probe_dir can;
+	bool copies_whole;		/* -o cow=copy, or an upper without user.* attributes */
+	bool is_volatile;
+	bool has_static_nlink;
+	_Atomic uint64_t work_seq;	/* next temporary name in workfd */
+	struct inode *root;
+
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct nodetab *nodes;
+	struct htab names;		/* struct name by (parent, name) */
+	struct htab by_upper;		/* struct inode by upper inode number; non-directories */
+};
+
+struct inode {
+	uint32_t id;			/* node id */
+	uint8_t type;			/* DT_*; constant */
+	_Atomic bool has_upper;		/* false to true once, under lock */
+	uint64_t ino;			/* st_ino as presented */
+
+	/* guarded by tree->lock */
+	uint32_t refs;			/* names that have this as parent, and users without a node id */
+	struct list_link names;
+	struct hlink by_upper;
+	bool is_in_by_upper, is_orphan;
+
+	pthread_rwlock_t lock;
+	/* guarded by lock; what has_upper publishes may be read without it afterwards */
+	ino_t upper_ino;
+	struct ient *lower;		/* directories: what is merged beneath; others: what is shown, or
+					 * what a partial file was copied from. NULL: none */
+	struct source src;		/* of the upper file; src.fd is O_PATH unless a regular file or directory */
+	struct updir *dir;		/* directories in the upper, once loaded */
+	bool is_gone;			/* the last link of the upper file was removed */
+	bool is_damaged;		/* its partial mark fits nothing: data is EIO */
+	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
+	uint64_t nsubdirs_version;	/* updir_version() + 1 that nsubdirs was counted at */
+	size_t nsubdirs;
+};
+
+int inode_table_init(struct tree *t);
+void inode_table_release(struct tree *t);
+
+/* The inode of a node id that the kernel holds; NULL for one it made up. Needs no lock. */
+static inline struct inode *inode_get(struct tree *t, uint64_t id) { return nodetab_object(t->nodes, id); }
+void inode_ref(struct tree *t, struct inode *i);
+void inode_unref(struct tree *t, struct inode *i);
+/* The kernel gives n lookups back. */
+void inode_forget(struct tree *t, uint64_t id, uint64_t n);
+uint32_t inode_generation(struct tree *t, const struct inode *i);
+
+/* What is to become an inode: filled by lookup or by whoever just made the upper entry. */
+struct inode_found {
+	uint8_t type;
+	bool has_upper, is_damaged;
+	uint64_t ino;			/* presented */
+	ino_t upper_ino;
+	nlink_t nlink;			/* of the upper entry */
+	struct ient *lower;
+	struct mapfile *map;		/* partial: the upper's map and the id in it */
+	file_id_t id;
+	struct source *below;
+};
+
+/* The inode of (parent, name) with one more kernel lookup counted: an existing one, or a new one made
+ * from found. 0 or -ENOMEM, -ENFILE. */
+int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret);
+/* As inode_enter, but only if the name is known already: true with the lookup counted. */
+bool inode_find(struct tree *t, struct inode *parent, const char *name, struct inode **ret);
+/* As inode_find without counting a lookup; the answer is referenced (inode_unref). */
+bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct inode **ret);
+
+/* Names. add: one more for an inode (hard link). drop: the name is gone; the last one makes an orphan.
+ * move: renamed; what was known under the new name is dropped first. */
+int inode_add_name(struct tree *t, struct inode *i, struct inode *parent, const char *name);
+void inode_drop_name(struct tree *t, struct inode *parent, const char *name);
+int inode_move_name(struct tree *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name);
+int inode_swap_names(struct tree *t, struct inode *a_parent, const char *a, struct inode *b_parent, const char *b);
+/* Any name of the inode: its directory, referenced, and the name in it. -ENOENT for orphans and the root. */
+int inode_any_name(struct tree *t, struct inode *i, struct inode **ret_parent, char name[NAME_MAX + 1]);
+/* Path of a name from the root of the mount, malloc'd; for marks and messages. NULL on no memory. */
+char *inode_name_path(struct tree *t, struct inode *parent, const char *name);
+/* For messages: some path of the inode, or a word for what has none; malloc'd, may be NULL. */
+char *inode_path(struct tree *t, struct inode *i);
+/* The inode got an upper entry: publish it for look-ups by its number (non-directories). */
+void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One directory tree of a stack: root descriptor, identity and, if it was ever an upper, its map.
+ * Reference counted; shared by every image and mount that names it. */
+#pragma once
+
+#include "veneer/mapfile.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+struct layer {
+	_Atomic unsigned refs;
+	int rootfd;		/* O_RDONLY|O_DIRECTORY */
+	dev_t dev;
+	ino_t ino;
+	bool is_upper;		/* opened for writing by the mount that owns it */
+	char *path;		/* as given; for messages only: layers are reached by other paths too */
+	pthread_mutex_t map_lock;
+	/* guarded by map_lock */
+	struct mapfile *map;
+	int map_error;		/* of the first attempt to open the map: not tried again */
+};
+
+/* Open the directory at path, following symlinks in the path itself. 0 or -errno (-ENOTDIR). */
+int layer_open(const char *path, struct layer **ret);
+struct layer *layer_ref(struct layer *l);
+void layer_unref(struct layer *l);
+
+/* The layer's map, opened at the first call: READONLY. 0, -ENOENT when the layer has none, -EUCLEAN
+ * when it is damaged (logged once). Borrowed: lives as long as the layer. */
+int layer_map(struct layer *l, struct mapfile **ret);
+/* Open the map of an upper for writing; work_fd as mapfile_open. Once, before anything else. */
+int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents);

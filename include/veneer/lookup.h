@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One name in one directory of a mount: which of upper and image answers, and as what inode. */
+#pragma once
+
+#include "veneer/inode.h"
+
+enum lookup_where { LOOKUP_NOWHERE, LOOKUP_LOWER, LOOKUP_UPPER };
+
+struct lookup_state {
+	enum lookup_where where;
+	struct ient *below;	/* what the lower directory has of that name, seen or not; NULL: nothing */
+	struct upent up;	/* valid if LOOKUP_UPPER, or is_whiteout */
+	bool is_whiteout;	/* the upper hides what is below */
+};
+
+/* What is seen at name. No system call once both directories are known. 0 or -errno. */
+int lookup_state(struct tree *t, struct inode *dir, const char *name, struct lookup_state *ret);
+/* The inode of a name, one kernel lookup counted, and its attributes. -ENOENT; -errno. */
+int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st);
+/* Attributes as presented (before id mapping): number, link count and blocks put right. */
+int lookup_stat(struct tree *t, struct inode *i, struct stat *ret);
+
+/* One step of a listing. *pos: 0 at the start; afterwards the position behind the entry, which stays
+ * valid whatever comes and goes. 1 with an entry, 0 at the end, -errno. "." and ".." are not listed. */
+struct lookup_entry {
+	char name[NAME_MAX + 1];
+	uint64_t ino;
+	uint8_t type;
+};
+int lookup_next(struct tree *t, struct inode *dir, uint64_t *pos, struct lookup_entry *ret);
+/* 1: nothing is seen in it, 0: something is, -errno. */
+int lookup_dir_is_empty(struct tree *t, struct inode *dir);

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The partial mark to and from bytes: the value of FORMAT_PARTIAL_ATTR (doc/SPEC.md, section 2).
+ * Pure. What a mark says is hostile: decoding proves its shape, never that it tells the truth. */
+#pragma once
+
+#include "veneer/buf.h"
+#include "veneer/types.h"
+
+#define MARK_PATH_MAX 4096 /* with its NUL */
+
+struct mark {
+	file_id_t file_id; /* in the map of the file's layer; never 0 */
+	uint32_t uuid_low; /* low half of that map's uuid */
+	uint64_t lower_size; /* of the lower file when the mark was made, bytes */
+	int64_t lower_mtime_s;
+	uint32_t lower_mtime_ns;
+	char path[MARK_PATH_MAX]; /* plain relative path in the stack below; "" is the own path */
+};
+
+/* Append the mark's bytes to out. 0; -EINVAL when it says something no mark may say; -ENOMEM. */
+int mark_encode(const struct mark *m, struct buf *out);
+/* 0, or -EUCLEAN when anything at all is off (then *ret is untouched). */
+int mark_decode(const void *p, size_t len, struct mark *ret);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One mount: builds its layers, image and tree from options, and takes them down. Owns every object of it. */
+#pragma once
+
+#include "veneer/inode.h"
+#include "veneer/options.h"
+
+struct mount {
+	struct mount_opts opts;		/* owned, frozen */
+	struct tree tree;
+	char *work_name;		/* our directory below workdir/work */
+	int work_parent;
+};
+
+/* Open everything that the options name. opts is taken over, also on failure. On failure -errno and one
+ * sentence in err. Call mount_close in both cases. */
+int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size);
+/* Give everything back. The kernel has let go of the mount. */
+void mount_close(struct mount *m);
+
+/* Ids between disk and what is presented, squashing included. */
+uid_t mount_uid_to_disk(const struct mount *m, uid_t uid);
+gid_t mount_gid_to_disk(const struct mount *m, gid_t gid);
+void mount_present_ids(const struct mount *m, struct stat *st);
+/* Some id is presented as another: owners that cannot be set are no error. */
+bool mount_squashes(const struct mount *m);

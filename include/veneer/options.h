@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuse-overlayfs's command line and -o grammar, to a struct that is frozen afterwards. Table-driven,
+ * pure: touches no file but to tell whether an ambiguous escape names an existing path. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* One row of uidmapping=/gidmapping=: `len` ids from `inside` (as presented) are stored as `outside`
+ * ids on disk. A:B:N in the option is outside A, inside B. */
+struct id_map {
+	uint32_t outside, inside, len;
+};
+
+struct id_maps {
+	struct id_map *rows;
+	size_t n;
+};
+
+enum cow_mode { COW_MAP, COW_COPY };
+
+struct mount_opts {
+	char **lower;			/* absolute, top first, n_lower >= 1 */
+	size_t n_lower;
+	char *upper, *work;		/* absolute or NULL (no upper: read-only mount) */
+	char *mountpoint;		/* absolute */
+	struct id_maps uids, gids;	/* empty: identity */
+	bool squash_to_root;
+	int64_t squash_uid, squash_gid;	/* -1: none */
+	double timeout_s;		/* entry and attribute timeout; default 1e9; 0 caches nothing */
+	int xattr_permissions;		/* 0, 1 or 2 */
+	bool is_foreground, is_debug, is_readonly, is_volatile, has_static_nlink, has_no_acl, has_no_xattrs;
+	bool is_private;		/* "private", as Buildah's :O volumes pass it */
+	bool is_writeback;		/* accepted; see the manual page */
+	enum cow_mode cow;		/* -o cow=map|copy; default map, copy when is_private */
+	bool is_cow_given;
+	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
+	bool wants_help, wants_version;
+	char **unknown;			/* arguments to report as "unknown argument ignored: X" */
+	size_t n_unknown;
+};
+
+/* Parse argv as compat.md section 1 describes. cwd is what relative paths are resolved against
+ * (borrowed). On success the caller owns what is in *ret (options_release). On failure -EINVAL and
+ * one sentence, without prefix or newline, in err (at most err_size bytes with the NUL). -ENOMEM.
+ * is_root: effective uid 0, which chooses the options that are always injected. */
+int options_parse(int argc, char *const *argv, const char *cwd, bool is_root, struct mount_opts *ret, char *err,
+		  size_t err_size);
+void options_release(struct mount_opts *o);
+
+/* On-disk id for a presented one and back; ids outside every row become the overflow id 65534.
+ * Empty maps are the identity. */
+uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id);
+uint32_t id_map_from_disk(const struct id_maps *m, uint32_t id);

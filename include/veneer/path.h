@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening names beneath a layer root. The only opener of layer paths: no symlink is followed,
+ * no "..", nothing outside the root, whatever the layer holds (design of record, section 11). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS), O_CLOEXEC added. The
+ * empty path and "." are the root itself. A trailing symlink opens with O_PATH|O_NOFOLLOW and
+ * is -ELOOP otherwise. Falls back to a walk of single openat(O_NOFOLLOW) steps where openat2 is
+ * missing (-ENOSYS, or -EPERM from an old seccomp filter). Descriptor or -errno. */
+int path_open(int rootfd, const char *path, int flags, mode_t mode);
+/* Reopen a descriptor (O_PATH too, unlinked files too) with other flags, through /proc/self/fd. */
+int path_reopen(int fd, int flags);
+/* "a/b/c" is a plain relative path: no empty, "." or ".." component, no leading or trailing
+ * slash, no component over 255 bytes, total under 4096. What a mark in a layer may name. */
+bool path_is_plain(const char *path, size_t len);

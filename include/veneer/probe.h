@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this kernel, user namespace and backing file system can do; each asked by trying, in a
+ * scratch directory, and answered once. */
+#pragma once
+
+#include <stdbool.h>
+
+struct probe_dir {
+	bool is_readonly;	/* EROFS on create */
+	bool has_user_xattr;	/* user.* on regular files */
+	bool has_trusted_xattr;	/* trusted.* : privileged in the first user namespace */
+	bool has_tmpfile;	/* O_TMPFILE and linkat of it */
+	bool has_whiteout;	/* mknod of character device 0:0 */
+	bool has_rename_whiteout; /* renameat2(RENAME_WHITEOUT) */
+	bool has_acl;		/* system.posix_acl_* */
+	/* ext4 (with a journal that orders data), XFS or btrfs: an allocated extent survives a power
+	 * cut only with its data (measured; see the design's power-cut section). */
+	bool has_true_extents;
+};
+
+/* Try everything on files of its own in dirfd (a work directory) and remove them again.
+ * 0, or -errno when not even a file can be created and the reason is not EROFS. */
+int probe_work_dir(int dirfd, struct probe_dir *ret);

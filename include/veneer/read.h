@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading a regular file of a mount, whichever layers its bytes are in. */
+#pragma once
+
+#include "veneer/inode.h"
+
+/* Read up to len bytes at off; short only at end of file. Takes i->lock for reading. Bytes or -errno (-EIO
+ * for a damaged file; never zeros in its place). */
+ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t off);
+/* Exactly [off, off + len) of what src shows, zeros past its end. Takes no lock. */
+int read_source(struct source *src, void *p, size_t len, uint64_t off);
+/* SEEK_DATA or SEEK_HOLE. New position or -errno (-ENXIO past the end). */
+off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence);
+/* Where a regular file's bytes are, upper or lower. i->lock is held for reading, or has_upper cannot change. */
+int read_top(struct tree *t, struct inode *i, struct source **ret);

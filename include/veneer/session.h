@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The FUSE side of one mount: negotiation, and the threads that answer requests. */
+#pragma once
+
+#include "veneer/mount.h"
+
+struct session;
+
+/* Mount at m->opts.mountpoint and answer the kernel's INIT: when this returns 0 the mount answers. -errno and
+ * a sentence otherwise. m outlives the session. */
+int session_start(struct mount *m, struct session **ret, char *err, size_t err_size);
+/* Serve until the mount is gone or session_stop. Starts its threads here, so a caller that forks does so
+ * before. */
+void session_run(struct session *s);
+/* Unmount, lazily; session_run returns soon. Any thread. */
+void session_stop(struct session *s);
+void session_free(struct session *s);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The mirror of one upper directory in memory: its names and whiteouts, so that a lookup costs no system
+ * call and a listing has stable positions. The upper is ours alone, so what is here is the truth. Its
+ * lock is inside and never held over I/O. */
+#pragma once
+
+#include "veneer/listing.h"
+#include "veneer/types.h"
+
+struct updir;
+
+/* What is known of one name; a copy, valid when it was taken. */
+struct upent {
+	uint64_t ino;		/* st_ino as presented, if is_ino_known; else the upper's own number */
+	uint64_t seq;		/* position: entries appear in this order and never move */
+	uint8_t type;		/* DT_*; meaningless for a whiteout */
+	bool is_whiteout;
+	bool is_ino_known;
+	bool is_below;		/* the lower directory has the name too, and so its place in the listing */
+};
+
+struct updir *updir_new(void);
+void updir_free(struct updir *d);
+
+/* Enter or replace a name. seq is kept when the name was there. 0 or -ENOMEM. */
+int updir_set(struct updir *d, const char *name, const struct upent *e);
+void updir_remove(struct updir *d, const char *name);
+bool updir_find(struct updir *d, const char *name, struct upent *ret);
+/* The first entry with seq >= *seq that is neither a whiteout nor is_below; its name is copied into
+ * name (NAME_MAX + 1 bytes). False at the end. */
+bool updir_next(struct updir *d, uint64_t *seq, char *name, struct upent *ret);
+/* Call fn for every name, whiteouts too, until it answers non-zero; the lock is held. */
+int updir_each(struct updir *d, int (*fn)(void *arg, const char *name, const struct upent *e), void *arg);
+size_t updir_count(struct updir *d);
+/* Changes with every updir_set and updir_remove. */
+uint64_t updir_version(struct updir *d);

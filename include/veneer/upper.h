@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reaching the upper's files: descriptors of inodes that have an upper entry, opened by one step from
+ * their directory's and checked to be the very object meant, so that a rename between cannot mislead. */
+#pragma once
+
+#include "veneer/inode.h"
+
+/* A descriptor of the inode's upper object, pinned: fdcache_unpin(&i->src.fd). Regular files O_RDWR,
+ * directories O_RDONLY, others O_PATH. The inode has an upper entry. Or -errno. */
+int upper_pin(struct tree *t, struct inode *i);
+/* Enter a descriptor that was just opened (create, copy-up) so that nobody need open it again. */
+void upper_install(struct inode *i, int fd);
+/* Keep the descriptor open for the rest of the inode's life: it is about to lose its last name. 0 or
+ * -errno, and then the name must stay. */
+int upper_hold(struct tree *t, struct inode *i);
+/* stat of the upper object, as it is there. */
+int upper_stat(struct tree *t, struct inode *i, struct stat *ret);
+
+/* The mirror of a directory that is in the upper, read at the first call. Borrowed: lives as long as the
+ * inode. 0 or -errno. */
+int upper_listing(struct tree *t, struct inode *dir, struct updir **ret);
+/* A directory just made: it is known to be empty. 0 or -ENOMEM. */
+int upper_listing_empty(struct inode *dir);
+/* A name in workdir that nobody uses. */
+void upper_temp_name(struct tree *t, char name[32]);

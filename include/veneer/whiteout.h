@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whiteouts and opaque marks in all dialects: the only place that knows them (doc/SPEC.md lists
+ * them). Names that start with ".wh." are never shown and never created by a container. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+enum whiteout_name {
+	WHITEOUT_PLAIN,		/* an ordinary name */
+	WHITEOUT_HIDES,		/* ".wh.NAME": NAME does not exist here or below */
+	WHITEOUT_OPAQUE,	/* ".wh..wh..opq": nothing below this directory is seen */
+	WHITEOUT_META,		/* ".wh..wh.*" and ".wh.": ours, aufs's; hidden */
+};
+
+#define WHITEOUT_PREFIX ".wh."
+#define WHITEOUT_PREFIX_LEN 4
+#define WHITEOUT_OPAQUE_NAME ".wh..wh..opq"
+
+enum whiteout_name whiteout_name_kind(const char *name);
+static inline bool whiteout_is_device(mode_t mode, dev_t rdev) { return S_ISCHR(mode) && rdev == 0; }
+/* An extended attribute that belongs to a union file system and not to the container. */
+bool whiteout_is_reserved_attr(const char *attr);
+
+/* 1 when the directory has one of the opaque attributes, 0 when not, -errno. -EUCLEAN: it has a
+ * redirect, which this version does not follow. The file form is found by listing. */
+int whiteout_dir_is_opaque(int dirfd);
+
+/* How whiteouts are written on one upper. */
+struct whiteout_style {
+	bool has_device;		/* mknod 0:0 works and is wanted */
+	bool has_rename;		/* RENAME_WHITEOUT works too */
+	bool has_trusted;		/* trusted.* attributes can be written */
+	bool has_user_attr;
+};
+
+/* Make (dirfd, name), which has no entry, a whiteout. 0 or -errno. */
+int whiteout_make(const struct whiteout_style *st, int dirfd, const char *name);
+/* Remove both forms of the whiteout of name, if there. 0 or -errno. */
+int whiteout_remove(int dirfd, const char *name);
+/* Mark an empty directory opaque, in the forms that the privileges at hand allow. 0 or -errno. */
+int whiteout_set_opaque(const struct whiteout_style *st, int dirfd);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The work directory: a place of our own below workdir/work for what is not ready to be seen, and
+ * overlayfs's mark of a volatile mount. Nothing here is needed after the mount. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Make workdir/work and in it a directory of this mount's own, locked as long as it lives; remove those of
+ * mounts that died. ret_parent: descriptor of workdir/work; ret_name: malloc'd. 0, or -errno with a
+ * sentence. */
+int workdir_open(const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size);
+/* Remove it, with what is left in it. Bad descriptors and NULL are ignored. */
+void workdir_close(int parent, char *name, int fd);
+/* Refuse an upper that was mounted volatile before the machine went down (-EINVAL and a sentence); leave the
+ * mark if this mount is volatile. */
+int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Extended attributes of names and of O_PATH descriptors, and size-then-read loops. */
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* All take (dirfd, name): name relative to dirfd, a last symlink not followed; an empty name is
+ * dirfd itself, which may be O_PATH. setxattrat(2) and its kin (Linux 6.13) where the kernel has
+ * them, /proc/self/fd otherwise. Results and errors as getxattr(2), errors as -errno. */
+ssize_t xattr_get(int dirfd, const char *name, const char *attr, void *value, size_t size);
+int xattr_set(int dirfd, const char *name, const char *attr, const void *value, size_t size,
+	      int flags);
+int xattr_remove(int dirfd, const char *name, const char *attr);
+ssize_t xattr_list(int dirfd, const char *name, char *list, size_t size);
+
+/* Whole value or whole list in a malloc'd buffer of the caller's; length or -errno. An empty list
+ * gives 0 and *ret_list NULL. */
+ssize_t xattr_get_alloc(int dirfd, const char *name, const char *attr, char **ret_value);
+ssize_t xattr_list_alloc(int dirfd, const char *name, char **ret_list);

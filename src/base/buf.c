@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/buf.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_CAP = 64 };
+
+void buf_release(struct buf *b)
+{
+	free(b->data);
+	*b = (struct buf){ 0 };
+}
+
+static int reserve(struct buf *b, size_t len)
+{
+	size_t need, cap = b->cap ? b->cap : FIRST_CAP;
+
+	if (__builtin_add_overflow(b->len, len, &need) || need > PTRDIFF_MAX)
+		return -ENOMEM;
+	if (need <= b->cap)
+		return 0;
+	while (cap < need)
+		cap *= 2;
+
+	uint8_t *data = realloc(b->data, cap);
+
+	if (!data)
+		return -ENOMEM;
+	b->data = data;
+	b->cap = cap;
+	return 0;
+}
+
+int buf_put(struct buf *b, const void *p, size_t len)
+{
+	int r = reserve(b, len);
+
+	if (r < 0)
+		return r;
+	if (len)
+		memcpy(b->data + b->len, p, len);
+	b->len += len;
+	return 0;
+}
+
+int buf_put_u8(struct buf *b, uint8_t v)
+{
+	return buf_put(b, &v, sizeof(v));
+}
+
+int buf_put_u16(struct buf *b, uint16_t v)
+{
+	v = htole16(v);
+	return buf_put(b, &v, sizeof(v));
+}
+
+int buf_put_u32(struct buf *b, uint32_t v)
+{
+	v = htole32(v);
+	return buf_put(b, &v, sizeof(v));
+}
+
+int buf_put_u64(struct buf *b, uint64_t v)
+{
+	v = htole64(v);
+	return buf_put(b, &v, sizeof(v));
+}
+
+const uint8_t *cursor_bytes(struct cursor *c, size_t len)
+{
+	const uint8_t *p = c->p;
+
+	if (c->bad || len > cursor_left(c)) {
+		/* Nothing after the first overrun may look like data. */
+		c->bad = true;
+		c->p = c->end;
+		return NULL;
+	}
+	if (len)
+		c->p += len;
+	return p;
+}
+
+static void take(struct cursor *c, void *dst, size_t len)
+{
+	const uint8_t *p = cursor_bytes(c, len);
+
+	if (p)
+		memcpy(dst, p, len);
+}
+
+uint8_t cursor_u8(struct cursor *c)
+{
+	uint8_t v = 0;
+
+	take(c, &v, sizeof(v));
+	return v;
+}
+
+uint16_t cursor_u16(struct cursor *c)
+{
+	uint16_t v = 0;
+
+	take(c, &v, sizeof(v));
+	return le16toh(v);
+}
+
+uint32_t cursor_u32(struct cursor *c)
+{
+	uint32_t v = 0;
+
+	take(c, &v, sizeof(v));
+	return le32toh(v);
+}
+
+uint64_t cursor_u64(struct cursor *c)
+{
+	uint64_t v = 0;
+
+	take(c, &v, sizeof(v));
+	return le64toh(v);
+}

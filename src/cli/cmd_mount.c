@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The mount program: what Podman, Docker and mount(8) run. The process that was started returns when the mount
+ * answers; the one that serves it has let go of everything it was started with. */
+#include "veneer/commands.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/fdcache.h"
+#include "veneer/file.h"
+#include "veneer/log.h"
+#include "veneer/session.h"
+
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define ERR_SIZE (PATH_MAX * 2)
+#define SIGDONE SIGRTMIN	/* the session is over */
+
+static int print_version(void)
+{
+	printf("fuse-overlayfs: version %s (veneer)\n", VENEER_VERSION);
+	printf("FUSE library version %s\n", fuse_pkgversion());
+	return 0;
+}
+
+static int print_help(void)
+{
+	printf("usage: veneer [-f] [-d] -o lowerdir=A[:B...][,upperdir=U,workdir=W][,OPTION...] MOUNTPOINT\n"
+	       "       veneer inspect PATH...\n"
+	       "\n"
+	       "  -f                      stay in the foreground\n"
+	       "  -d, --debug             foreground, and say what happens\n"
+	       "  -h, --help              this text\n"
+	       "  -V, --version           version, in fuse-overlayfs's form\n"
+	       "\n"
+	       "  lowerdir=A:B            read-only layers, the top one first\n"
+	       "  upperdir=U              where changes go; without it the mount is read-only\n"
+	       "  workdir=W               an empty directory on the file system of U\n"
+	       "  uidmapping=D:P:N[:...]  N ids from D on disk are presented from P on; gidmapping too\n"
+	       "  squash_to_root          present everything as owned by 0:0\n"
+	       "  squash_to_uid=N         present this owner; squash_to_gid=N\n"
+	       "  cow=map|copy            copy up blocks (default), or whole files\n"
+	       "  volatile, fsync=0       never sync\n"
+	       "  noxattrs=1              no extended attributes\n"
+	       "  noacl                   no POSIX ACLs\n"
+	       "  static_nlink            link count 1 for directories\n"
+	       "  timeout=SECONDS         how long the kernel may remember names (default: for ever)\n"
+	       "\n"
+	       "Other options of fuse-overlayfs and overlayfs are accepted; see veneer(1).\n");
+	return 0;
+}
+
+/* Descriptors 0 to 2 must exist before anything else is opened. */
+static void hold_standard_fds(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDWR);
+	} while (fd >= 0 && fd <= 2);
+	closep(&fd);
+}
+
+struct waiter {
+	struct session *session;
+	pthread_t main_thread;
+};
+
+static void *run_session(void *arg)
+{
+	struct waiter *w = arg;
+
+	session_run(w->session);
+	pthread_kill(w->main_thread, SIGDONE);
+	return NULL;
+}
+
+static void print_counters(struct mount *m)
+{
+	size_t n;
+
+	pthread_mutex_lock(&m->tree.lock);
+	n = nodetab_count(m->tree.nodes);
+	pthread_mutex_unlock(&m->tree.lock);
+	fprintf(stderr, "# INODES: %zu\n# NODES: %zu\n", n, n);
+	fflush(stderr);
+}
+
+/* Signals are blocked everywhere and taken here, one at a time. */
+static int serve_until_done(struct mount *m, struct session *s, const sigset_t *set)
+{
+	struct waiter w = { s, pthread_self() };
+	pthread_t thread;
+	int sig;
+
+	if (pthread_create(&thread, NULL, run_session, &w) != 0) {
+		log_error("cannot start a thread");
+		session_stop(s);
+		return 1;
+	}
+	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
+		if (sig == SIGUSR1)
+			print_counters(m);
+		else
+			session_stop(s);
+	}
+	pthread_join(thread, NULL);
+	return 0;
+}
+
+/* The mount answers: let the caller go, and let go of the caller. */
+static void detach(int ready_fd)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	char ok = 0;
+
+	if (null >= 0) {
+		for (int fd = 0; fd <= 2; fd++)
+			dup2(null, fd);
+		close(null);
+	}
+	log_to_syslog();
+	while (write(ready_fd, &ok, 1) < 0 && errno == EINTR)
+		;
+	close(ready_fd);
+}
+
+static int serve(struct mount_opts *opts, int ready_fd)
+{
+	char err[ERR_SIZE] = "";
+	struct session *s = NULL;
+	struct mount m;
+	sigset_t set;
+	int code = 1;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGDONE);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	umask(0);
+	fdcache_init();
+	file_guard_init();
+	if (mount_open(&m, opts, err, sizeof(err)) < 0 || session_start(&m, &s, err, sizeof(err)) < 0) {
+		log_error("%s", err);
+	} else if (chdir("/") < 0) {
+		log_error("cannot change to /: %s", strerror(errno));
+		session_stop(s);
+	} else {
+		if (ready_fd >= 0)
+			detach(ready_fd);
+		code = serve_until_done(&m, s, &set);
+	}
+	session_free(s);
+	mount_close(&m);
+	return code;
+}
+
+static int serve_in_background(struct mount_opts *opts)
+{
+	int ready[2], status = 0;
+	char byte;
+	pid_t pid;
+	ssize_t n;
+
+	if (pipe2(ready, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
+		log_error("cannot start the server: %s", strerror(errno));
+		return 1;
+	}
+	if (pid == 0) {
+		/* Nothing that the caller left open may stay open as long as the mount lives. */
+		int fd = dup2(ready[1], 3) < 0 ? -1 : 3;
+
+		setsid();
+		close_range(4, ~0u, 0);
+		_exit(serve(opts, fd));
+	}
+	close(ready[1]);
+	do {
+		n = read(ready[0], &byte, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n == 1)
+		return 0;
+	/* It has said why on our standard error. */
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status))
+		log_error("the server died of signal %d", WTERMSIG(status));
+	return 1;
+}
+
+int cmd_mount(int argc, char **argv, const char *program)
+{
+	_cleanup_(options_release) struct mount_opts opts;
+	char cwd[PATH_MAX], err[ERR_SIZE] = "out of memory";
+
+	log_set_name(program);
+	hold_standard_fds();
+	if (!getcwd(cwd, sizeof(cwd)))
+		strcpy(cwd, "/");
+	if (options_parse(argc, argv, cwd, geteuid() == 0, &opts, err, sizeof(err)) < 0) {
+		opts = (struct mount_opts){ 0 };
+		log_error("%s", err);
+		return 1;
+	}
+	if (opts.wants_help)
+		return print_help();
+	if (opts.wants_version)
+		return print_version();
+	for (size_t i = 0; i < opts.n_unknown; i++)
+		log_warn("unknown argument ignored: %s", opts.unknown[i]);
+	if (opts.is_debug)
+		log_set_level(LOG_LVL_DEBUG);
+	return opts.is_foreground || opts.is_debug ? serve(&opts, -1) : serve_in_background(&opts);
+}

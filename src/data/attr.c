@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/attr.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/lookup.h"
+#include "veneer/upper.h"
+#include "veneer/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The upper object of i, copied up if need be, pinned. */
+static int pin_upper(struct tree *t, struct inode *i)
+{
+	int r = copyup_inode(t, i, COPYUP_KEEP);
+
+	return r < 0 ? r : upper_pin(t, i);
+}
+
+int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
+{
+	int fd = pin_upper(t, i), r;
+
+	if (fd < 0)
+		return fd;
+	if (i->type == DT_REG || i->type == DT_DIR) {
+		r = fchmod(fd, mode & 07777);
+	} else {
+		char proc[32];
+
+		snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+		r = chmod(proc, mode & 07777);
+	}
+	r = r < 0 ? -errno : 0;
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
+{
+	int fd = pin_upper(t, i), r;
+
+	if (fd < 0)
+		return fd;
+	r = fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2])
+{
+	int fd = pin_upper(t, i), r;
+
+	if (fd < 0)
+		return fd;
+	r = utimensat(fd, "", times, AT_EMPTY_PATH) < 0 ? -errno : 0;
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+int attr_kill_setid(struct tree *t, struct inode *i)
+{
+	mode_t keep = 07777;
+	struct stat st;
+	int r = lookup_stat(t, i, &st);
+
+	if (r < 0)
+		return r;
+	if (st.st_mode & S_ISUID)
+		keep &= ~(mode_t)S_ISUID;
+	/* Without group execution the bit means mandatory locking, not set-group-id. */
+	if ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
+		keep &= ~(mode_t)S_ISGID;
+	return keep == 07777 ? 0 : attr_chmod(t, i, st.st_mode & keep);
+}
+
+/* A descriptor that attributes can be read from: the upper's pinned, or one of its own for a lower entry. */
+struct reader {
+	struct inode *pinned;
+	int fd;
+};
+
+static int reader_open(struct tree *t, struct inode *i, struct reader *r)
+{
+	r->pinned = i->has_upper ? i : NULL;
+	r->fd = i->has_upper ? upper_pin(t, i) : image_open_path(t->image, i->lower);
+	return r->fd < 0 ? r->fd : 0;
+}
+
+static void reader_close(struct reader *r)
+{
+	if (r->fd < 0)
+		return;
+	if (r->pinned)
+		fdcache_unpin(&r->pinned->src.fd);
+	else
+		close(r->fd);
+}
+
+ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size)
+{
+	struct reader reader;
+	ssize_t n;
+
+	if (whiteout_is_reserved_attr(name))
+		return -ENODATA;
+	n = reader_open(t, i, &reader);
+	if (n < 0)
+		return n;
+	n = xattr_get(reader.fd, "", name, value, size);
+	reader_close(&reader);
+	return n;
+}
+
+int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
+{
+	int fd, r;
+
+	if (whiteout_is_reserved_attr(name))
+		return -EPERM;
+	fd = pin_upper(t, i);
+	if (fd < 0)
+		return fd;
+	r = xattr_set(fd, "", name, value, size, flags);
+	if (i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
+		i->has_default_acl = xattr_get(fd, "", name, NULL, 0) > 0;
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+int attr_removexattr(struct tree *t, struct inode *i, const char *name)
+{
+	ssize_t n;
+	int fd, r;
+
+	if (whiteout_is_reserved_attr(name))
+		return -EPERM;
+	/* What is not there needs no copy-up to be removed. */
+	n = attr_getxattr(t, i, name, NULL, 0);
+	if (n < 0)
+		return (int)n;
+	fd = pin_upper(t, i);
+	if (fd < 0)
+		return fd;
+	r = xattr_remove(fd, "", name);
+	if (r == 0 && i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
+		i->has_default_acl = false;
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+ssize_t attr_listxattr(struct tree *t, struct inode *i, char *list, size_t size)
+{
+	_cleanup_(freep) char *all = NULL;
+	struct reader reader;
+	size_t need = 0;
+	ssize_t len = reader_open(t, i, &reader);
+
+	if (len < 0)
+		return len;
+	len = xattr_list_alloc(reader.fd, "", &all);
+	reader_close(&reader);
+	if (len < 0)
+		return len;
+	for (char *a = all; a && a < all + len; a += strlen(a) + 1) {
+		size_t n = strlen(a) + 1;
+
+		if (whiteout_is_reserved_attr(a))
+			continue;
+		if (size && need + n > size)
+			return -ERANGE;
+		if (size)
+			memcpy(list + need, a, n);
+		need += n;
+	}
+	return (ssize_t)need;
+}

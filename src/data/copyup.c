@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every copy is made without a name, or under a name in the work directory, and then put in its place in one
+ * step: a server that dies half-way leaves nothing that could be taken for the file. */
+#include "veneer/copyup.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/file.h"
+#include "veneer/format.h"
+#include "veneer/log.h"
+#include "veneer/lookup.h"
+#include "veneer/mark.h"
+#include "veneer/path.h"
+#include "veneer/read.h"
+#include "veneer/upper.h"
+#include "veneer/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What is being made: its descriptor, and its name in the work directory if it has one. */
+struct fresh {
+	int fd;
+	char temp[32];
+	int proc_dir;
+};
+
+static int copy_xattrs(int from, int to)
+{
+	_cleanup_(freep) char *list = NULL;
+	ssize_t len = xattr_list_alloc(from, "", &list);
+
+	if (len == -EOPNOTSUPP || len == -ENOSYS)
+		return 0;
+	if (len < 0)
+		return (int)len;
+	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
+		_cleanup_(freep) char *value = NULL;
+		ssize_t n;
+		int r;
+
+		if (whiteout_is_reserved_attr(a))
+			continue;
+		n = xattr_get_alloc(from, "", a, &value);
+		if (n == -ENODATA)
+			continue;
+		r = n < 0 ? (int)n : xattr_set(to, "", a, value, (size_t)n, 0);
+		/* A label or capability that this user may not set, or that the upper cannot hold, must not
+		 * make the file unwritable: overlayfs goes on too. */
+		if (r == -EOPNOTSUPP || (r == -EPERM && strncmp(a, "user.", 5) != 0))
+			continue;
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int copy_owner_and_mode(const struct fresh *f, const struct stat *st)
+{
+	struct stat now;
+
+	if (fstat(f->fd, &now) < 0)
+		return -errno;
+	if ((now.st_uid != st->st_uid || now.st_gid != st->st_gid) &&
+	    fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0)
+		return -errno;
+	if (S_ISLNK(st->st_mode))
+		return 0;
+	if (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode))
+		return fchmod(f->fd, st->st_mode & 07777) < 0 ? -errno : 0;
+	return fchmodat(f->proc_dir, f->temp, st->st_mode & 07777, 0) < 0 ? -errno : 0;
+}
+
+static int copy_times(int fd, const struct stat *st)
+{
+	const struct timespec times[2] = { st->st_atim, st->st_mtim };
+
+	return utimensat(fd, "", times, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+static void drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
+{
+	closep(&f->fd);
+	if (*f->temp)
+		unlinkat(t->workfd, f->temp, is_dir ? AT_REMOVEDIR : 0);
+}
+
+/* ---- regular files ---- */
+
+static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
+{
+	f->proc_dir = t->workfd;
+	*f->temp = '\0';
+	if (t->can.has_tmpfile) {
+		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode & 07777);
+		if (f->fd >= 0)
+			return 0;
+	}
+	upper_temp_name(t, f->temp);
+	f->fd = openat(t->workfd, f->temp, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, mode & 07777);
+	if (f->fd < 0) {
+		*f->temp = '\0';
+		return -errno;
+	}
+	return 0;
+}
+
+static int copy_whole(struct source *src, int fd, const struct stat *st)
+{
+	_cleanup_(freep) char *buf = NULL;
+	const size_t step = st->st_size > (off_t)COPYUP_WHOLE_MAX ? (1u << 20) : COPYUP_WHOLE_MAX;
+	uint64_t off = 0, size = (uint64_t)st->st_size;
+
+	if (!size)
+		return 0;
+	buf = malloc(step);
+	if (!buf)
+		return -ENOMEM;
+	while (off < size) {
+		size_t n = size - off < step ? size - off : step;
+		int r = read_source(src, buf, n, off);
+
+		if (r == 0)
+			r = file_pwrite(fd, buf, n, (off_t)off);
+		if (r < 0)
+			return r;
+		off += n;
+	}
+	return 0;
+}
+
+/* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
+ * mark, the mark before the name. */
+static int make_partial(struct tree *t, struct inode *i, const char *path, int fd, const struct stat *st)
+{
+	struct mark m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
+			  .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
+	_cleanup_(buf_release) struct buf value = { 0 };
+	file_id_t id;
+	int r;
+
+	if (ftruncate(fd, st->st_size) < 0)
+		return -errno;
+	r = mapfile_file_new(t->map, m.lower_size, &id);
+	if (r < 0)
+		return r;
+	m.file_id = id;
+	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
+	if (path && strlen(path) < sizeof(m.path))
+		strcpy(m.path, path);
+	r = mark_encode(&m, &value);
+	if (r == 0)
+		r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
+	if (r < 0) {
+		mapfile_file_gone(t->map, id);
+		return r;
+	}
+	i->src.map = t->map;
+	i->src.id = id;
+	return 0;
+}
+
+static bool wants_whole(const struct tree *t, const struct stat *st, enum copyup_data data)
+{
+	return t->copies_whole || data == COPYUP_EMPTY || st->st_size <= (off_t)COPYUP_WHOLE_MAX;
+}
+
+static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, enum copyup_data data, struct fresh *f)
+{
+	struct source *src;
+	int fd, r = image_source(t->image, i->lower, &src);
+
+	if (r < 0)
+		return r == -EUCLEAN ? -EIO : r;
+	fd = source_pin(src);
+	if (fd < 0)
+		return fd;
+	r = copy_owner_and_mode(f, st);
+	if (r == 0)
+		r = copy_xattrs(fd, f->fd);
+	if (r == 0 && data == COPYUP_KEEP && wants_whole(t, st, data))
+		r = copy_whole(src, f->fd, st);
+	fdcache_unpin(&src->fd);
+	if (r == 0 && !wants_whole(t, st, data)) {
+		i->src.below = src;
+		r = make_partial(t, i, NULL, f->fd, st);
+	}
+	if (r == 0)
+		r = copy_times(f->fd, st);
+	return r;
+}
+
+/* ---- everything else ---- */
+
+static int make_directory(struct tree *t, const struct stat *st, struct fresh *f)
+{
+	upper_temp_name(t, f->temp);
+	if (mkdirat(t->workfd, f->temp, st->st_mode & 07777) < 0) {
+		*f->temp = '\0';
+		return -errno;
+	}
+	f->fd = openat(t->workfd, f->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return f->fd < 0 ? -errno : 0;
+}
+
+static int make_symlink(struct tree *t, int from, struct fresh *f)
+{
+	char target[PATH_MAX + 1];
+	ssize_t n = readlinkat(from, "", target, sizeof(target) - 1);
+
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	upper_temp_name(t, f->temp);
+	if (symlinkat(target, t->workfd, f->temp) < 0) {
+		*f->temp = '\0';
+		return -errno;
+	}
+	f->fd = openat(t->workfd, f->temp, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return f->fd < 0 ? -errno : 0;
+}
+
+static int make_special(struct tree *t, const struct stat *st, struct fresh *f)
+{
+	upper_temp_name(t, f->temp);
+	if (mknodat(t->workfd, f->temp, st->st_mode, st->st_rdev) < 0) {
+		*f->temp = '\0';
+		return -errno;
+	}
+	f->fd = openat(t->workfd, f->temp, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return f->fd < 0 ? -errno : 0;
+}
+
+static int make_other(struct tree *t, struct inode *i, const struct stat *st, struct fresh *f)
+{
+	_cleanup_(closep) int from = image_open_path(t->image, i->lower);
+	int r;
+
+	f->proc_dir = t->workfd;
+	if (from < 0)
+		return from;
+	switch (i->type) {
+	case DT_DIR:
+		r = make_directory(t, st, f);
+		break;
+	case DT_LNK:
+		r = make_symlink(t, from, f);
+		break;
+	default:
+		r = make_special(t, st, f);
+	}
+	if (r == 0)
+		r = copy_owner_and_mode(f, st);
+	if (r == 0)
+		r = copy_xattrs(from, f->fd);
+	if (r == 0)
+		r = copy_times(f->fd, st);
+	return r;
+}
+
+/* ---- into place ---- */
+
+static int link_tmpfile(int fd, int dirfd, const char *name)
+{
+	char proc[32];
+
+	if (linkat(fd, "", dirfd, name, AT_EMPTY_PATH) == 0)
+		return 0;
+	if (errno != ENOENT && errno != EPERM)
+		return -errno;
+	/* Without CAP_DAC_READ_SEARCH the long way round is the allowed one. */
+	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
+}
+
+static int put_in_place(struct tree *t, struct inode *i, struct fresh *f, struct inode *parent, const char *name)
+{
+	struct upent up = { .type = i->type, .ino = i->ino, .is_ino_known = true, .is_below = true };
+	struct stat before;
+	struct updir *d;
+	int dirfd, r = upper_listing(t, parent, &d);
+
+	if (r < 0)
+		return r;
+	dirfd = upper_pin(t, parent);
+	if (dirfd < 0)
+		return dirfd;
+	r = fstat(dirfd, &before) < 0 ? -errno : updir_set(d, name, &up);
+	if (r == 0) {
+		if (*f->temp)
+			r = renameat2(t->workfd, f->temp, dirfd, name, RENAME_NOREPLACE) < 0 ? -errno : 0;
+		else
+			r = link_tmpfile(f->fd, dirfd, name);
+		if (r < 0)
+			updir_remove(d, name);
+		else
+			*f->temp = '\0';
+		/* Copying up is invisible: it does not change the directory's times. */
+		if (r == 0)
+			copy_times(dirfd, &before);
+	}
+	fdcache_unpin(&parent->src.fd);
+	return r;
+}
+
+/* Under i->lock. parent is NULL for an unlinked file. */
+static int copy_locked(struct tree *t, struct inode *i, enum copyup_data data, struct inode *parent, const char *name)
+{
+	struct fresh f = { .fd = -1 };
+	struct stat st, made;
+	int r = image_stat(t->image, i->lower, &st);
+
+	if (r < 0)
+		return r;
+	if (i->type == DT_REG) {
+		r = make_regular(t, st.st_mode, &f);
+		if (r == 0)
+			r = fill_regular(t, i, &st, data, &f);
+	} else {
+		r = make_other(t, i, &st, &f);
+	}
+	if (r == 0 && fstat(f.fd, &made) < 0)
+		r = -errno;
+	if (r == 0 && i->type == DT_DIR) {
+		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
+		r = upper_listing_empty(i);
+	}
+	if (r == 0 && parent)
+		r = put_in_place(t, i, &f, parent, name);
+	else if (r == 0 && *f.temp)
+		r = unlinkat(t->workfd, f.temp, i->type == DT_DIR ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
+	if (r < 0) {
+		if (i->src.id)
+			mapfile_file_gone(t->map, i->src.id);
+		i->src.id = 0;
+		i->src.below = NULL;
+		drop_fresh(t, &f, i->type == DT_DIR);
+		return r;
+	}
+	if (parent) {
+		upper_install(i, steal_fd(&f.fd));
+	} else {
+		fdcache_fill(&i->src.fd, steal_fd(&f.fd)); /* stays pinned: there is no way back to it */
+		i->is_gone = true;
+	}
+	inode_set_upper(t, i, made.st_ino);
+	return 0;
+}
+
+static int copyup_try(struct tree *t, struct inode *i, enum copyup_data data)
+{
+	char name[NAME_MAX + 1], again[NAME_MAX + 1];
+	struct inode *parent = NULL, *check = NULL;
+	int r = inode_any_name(t, i, &parent, name);
+
+	if (r == 0) {
+		r = copyup_inode(t, parent, COPYUP_KEEP);
+		if (r < 0) {
+			inode_unref(t, parent);
+			return r;
+		}
+	}
+	pthread_rwlock_wrlock(&i->lock);
+	r = 0;
+	if (!i->has_upper) {
+		/* Renamed or unlinked while its directory was being copied: start again. */
+		int now = inode_any_name(t, i, &check, again);
+
+		if ((now == 0) != (parent != NULL) || (parent && (check != parent || strcmp(name, again) != 0)))
+			r = -EAGAIN;
+		else
+			r = copy_locked(t, i, data, parent, name);
+		if (now == 0)
+			inode_unref(t, check);
+	}
+	pthread_rwlock_unlock(&i->lock);
+	if (parent)
+		inode_unref(t, parent);
+	return r;
+}
+
+int copyup_inode(struct tree *t, struct inode *i, enum copyup_data data)
+{
+	int r;
+
+	if (i->has_upper)
+		return 0;
+	if (!t->upper)
+		return -EROFS;
+	do {
+		r = copyup_try(t, i, data);
+	} while (r == -EAGAIN);
+	return r;
+}
+
+int copyup_fix_origin(struct tree *t, struct inode *i)
+{
+	_cleanup_(buf_release) struct buf value = { 0 };
+	_cleanup_(freep) char *path = NULL;
+	struct mark m;
+	int fd, r;
+
+	if (i->type != DT_REG || !i->has_upper || !i->src.id)
+		return 0;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	r = source_read_mark(fd, "", &m);
+	if (r == 1 && !*m.path) {
+		path = image_path(i->lower);
+		r = path && strlen(path) < sizeof(m.path) ? 0 : -ENAMETOOLONG;
+		if (r == 0) {
+			strcpy(m.path, path);
+			r = mark_encode(&m, &value);
+		}
+		if (r == 0)
+			r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
+	}
+	fdcache_unpin(&i->src.fd);
+	return r < 0 ? r : 0;
+}

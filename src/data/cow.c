@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The order that nothing may change: room for the record is reserved, the data goes into the upper file, the
+ * record says the blocks are own, the request is answered. Whoever stops in between leaves blocks that
+ * are still seen from below: the old content, complete. */
+#include "veneer/cow.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/extent.h"
+#include "veneer/file.h"
+#include "veneer/read.h"
+#include "veneer/upper.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <string.h>
+
+#define BLK_START(off) ((uint64_t)(off) & ~(uint64_t)(BLK_BYTES - 1))
+#define BLK_END(off) (((uint64_t)(off) + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1))
+
+static bool all_own(struct inode *i, uint64_t off, uint64_t len, int *ret_error)
+{
+	blk_t blk = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT, n;
+	bool is_own = true;
+
+	*ret_error = 0;
+	for (; blk < end && is_own; blk += n) {
+		int r = mapfile_run(i->src.map, i->src.id, blk, end - blk, &is_own, &n);
+
+		if (r < 0) {
+			*ret_error = r == -ENOENT ? -EIO : r;
+			return false;
+		}
+	}
+	return is_own;
+}
+
+static int blk_is_own(struct inode *i, blk_t blk)
+{
+	bool is_own;
+	blk_t n;
+	int r = mapfile_run(i->src.map, i->src.id, blk, 1, &is_own, &n);
+
+	return r < 0 ? (r == -ENOENT ? -EIO : r) : is_own;
+}
+
+/* A file may have been cut, and the server killed before the map heard of it: what lies past the end was cut
+ * off, so it must not come back when the file grows. */
+static int settle_clip(struct inode *i, uint64_t size)
+{
+	uint64_t clip;
+	int r = mapfile_clip(i->src.map, i->src.id, &clip);
+
+	if (r == 0 && clip > size)
+		r = mapfile_truncate(i->src.map, i->src.id, size);
+	return r == -ENOENT ? -EIO : r;
+}
+
+/* Copy the blocks of [first, end) that are not own from below, byte range clipped to size. */
+static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t size, char *buf)
+{
+	while (first < end) {
+		uint64_t off = first << BLK_SHIFT, len;
+		bool is_own;
+		blk_t n;
+		int r = mapfile_run(i->src.map, i->src.id, first, end - first, &is_own, &n);
+
+		if (r < 0)
+			return r == -ENOENT ? -EIO : r;
+		first += n;
+		if (is_own || off >= size)
+			continue;
+		len = n << BLK_SHIFT;
+		if (len > size - off)
+			len = size - off;
+		r = read_source(&i->src, buf, len, off);
+		if (r == 0)
+			r = file_pwrite(fd, buf, len, (off_t)off);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* A chunk of which the write covers at least half is taken whole; widens [*first, *end) accordingly. */
+static void widen_to_chunks(uint64_t off, uint64_t end_off, blk_t *first, blk_t *end)
+{
+	uint64_t head = off & ~(uint64_t)(CHUNK_BYTES - 1);
+	uint64_t tail = (end_off - 1) & ~(uint64_t)(CHUNK_BYTES - 1);
+	uint64_t head_end = head + CHUNK_BYTES < end_off ? head + CHUNK_BYTES : end_off;
+	uint64_t tail_start = tail > off ? tail : off;
+
+	if (head_end - off >= CHUNK_BYTES / 2) {
+		*first = head >> BLK_SHIFT;
+		if (head == tail)
+			*end = (head >> BLK_SHIFT) + CHUNK_BLKS;
+	}
+	if (end_off - tail_start >= CHUNK_BYTES / 2) {
+		*end = (tail >> BLK_SHIFT) + CHUNK_BLKS;
+		if (head == tail)
+			*first = tail >> BLK_SHIFT;
+	}
+}
+
+/* The bytes that complete the first and last block of a write, in front of and behind its data. */
+struct edges {
+	char head[BLK_BYTES], tail[BLK_BYTES];
+	size_t head_len, tail_len;
+};
+
+static int read_edges(struct inode *i, uint64_t off, uint64_t end, uint64_t size, struct edges *e)
+{
+	uint64_t tail_end = BLK_END(end) < size ? BLK_END(end) : size;
+	int r;
+
+	e->head_len = e->tail_len = 0;
+	if (off & (BLK_BYTES - 1)) {
+		r = blk_is_own(i, off >> BLK_SHIFT);
+		if (r < 0)
+			return r;
+		if (r == 0) {
+			e->head_len = off & (BLK_BYTES - 1);
+			r = read_source(&i->src, e->head, e->head_len, BLK_START(off));
+			if (r < 0)
+				return r;
+		}
+	}
+	if (end < tail_end) {
+		r = blk_is_own(i, end >> BLK_SHIFT);
+		if (r < 0)
+			return r;
+		if (r == 0) {
+			e->tail_len = tail_end - end;
+			r = read_source(&i->src, e->tail, e->tail_len, end);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+/* Under i->lock for writing, i->src.fd pinned as fd. p == NULL writes zeros by ZERO_RANGE (punching). */
+static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
+{
+	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
+	blk_t data_first = first, data_end = end;
+	_cleanup_(freep) char *chunk = NULL;
+	struct edges e;
+	struct iovec iov[3];
+	int r;
+
+	widen_to_chunks(off, off + len, &first, &end);
+	r = mapfile_reserve(i->src.map, end - first);
+	if (r == 0)
+		r = read_edges(i, off, off + len, size, &e);
+	if (r < 0)
+		return r;
+	iov[0] = (struct iovec){ e.head, e.head_len };
+	iov[1] = (struct iovec){ (void *)p, len };
+	iov[2] = (struct iovec){ e.tail, e.tail_len };
+	r = file_pwritev(fd, iov, 3, (off_t)(off - e.head_len));
+	if (r == 0 && (first < data_first || end > data_end)) {
+		chunk = malloc(CHUNK_BYTES);
+		if (!chunk) {
+			/* The wider copy is an optimisation; the write itself needs none. */
+			first = data_first;
+			end = data_end;
+		} else {
+			r = fill_blocks(i, fd, first, data_first, size, chunk);
+			if (r == 0)
+				r = fill_blocks(i, fd, data_end, end, size, chunk);
+		}
+	}
+	if (r == 0)
+		r = mapfile_own(i->src.map, i->src.id, first, end - first);
+	return r;
+}
+
+static int write_partial(struct inode *i, int fd, const char *p, size_t len, uint64_t off)
+{
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (off + len > (uint64_t)st.st_size) {
+		r = settle_clip(i, (uint64_t)st.st_size);
+		if (r < 0)
+			return r;
+	}
+	return write_blocks(i, fd, p, len, off, (uint64_t)st.st_size);
+}
+
+int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t off)
+{
+	int fd, r = copyup_inode(t, i, COPYUP_KEEP);
+	bool in_place;
+
+	if (r < 0 || !len)
+		return r;
+	if (i->is_damaged)
+		return -EIO;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	pthread_rwlock_rdlock(&i->lock);
+	in_place = !i->src.id || all_own(i, (uint64_t)off, len, &r);
+	if (in_place) {
+		/* Past the end of the file everything is own, but only once the map knows how short the file
+		 * is: the slow way looks. */
+		struct stat st;
+
+		if (i->src.id && (fstat(fd, &st) < 0 || off + (off_t)len > st.st_size))
+			in_place = false;
+		else
+			r = file_pwrite(fd, p, len, off);
+	}
+	pthread_rwlock_unlock(&i->lock);
+	if (!in_place && r == 0) {
+		pthread_rwlock_wrlock(&i->lock);
+		r = write_partial(i, fd, p, len, (uint64_t)off);
+		pthread_rwlock_unlock(&i->lock);
+	}
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+static int truncate_partial(struct inode *i, int fd, uint64_t size)
+{
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	r = settle_clip(i, (uint64_t)st.st_size);
+	if (r < 0)
+		return r;
+	r = mapfile_reserve(i->src.map, 1);
+	if (r < 0)
+		return r;
+	if (ftruncate(fd, (off_t)size) < 0)
+		return -errno;
+	/* The file first: the record alone would hide bytes of a file that still has its length. */
+	return size < (uint64_t)st.st_size ? settle_clip(i, size) : 0;
+}
+
+int cow_truncate(struct tree *t, struct inode *i, off_t size)
+{
+	int fd, r = copyup_inode(t, i, size == 0 ? COPYUP_EMPTY : COPYUP_KEEP);
+
+	if (r < 0)
+		return r;
+	if (i->is_damaged && size > 0)
+		return -EIO;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	pthread_rwlock_wrlock(&i->lock);
+	if (i->src.id)
+		r = truncate_partial(i, fd, (uint64_t)size);
+	else
+		r = ftruncate(fd, size) < 0 ? -errno : 0;
+	pthread_rwlock_unlock(&i->lock);
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+/* Zero whole blocks of a partial file. Never a real hole below clip: an unwritten extent is what tells an own
+ * hole from a block that is seen from below, after a power cut (doc/DESIGN.md). */
+static int zero_blocks(struct inode *i, int fd, uint64_t off, uint64_t len)
+{
+	static const char zeros[64 * 1024];
+	int r = mapfile_reserve(i->src.map, len >> BLK_SHIFT);
+
+	if (r < 0)
+		return r;
+	if (fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) < 0) {
+		if (errno != EOPNOTSUPP)
+			return -errno;
+		for (uint64_t done = 0; done < len;) {
+			size_t n = len - done < sizeof(zeros) ? len - done : sizeof(zeros);
+
+			r = file_pwrite(fd, zeros, n, (off_t)(off + done));
+			if (r < 0)
+				return r;
+			done += n;
+		}
+	}
+	return mapfile_own(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
+}
+
+static int zero_partial(struct inode *i, int fd, uint64_t off, uint64_t end, uint64_t size)
+{
+	static const char zeros[BLK_BYTES];
+	uint64_t first = BLK_END(off), last = BLK_START(end);
+	int r = 0;
+
+	if (end > size)
+		end = size;
+	if (end == size)
+		last = BLK_END(size) < last ? BLK_END(size) : last;
+	if (off >= end)
+		return 0;
+	if (first >= last && end > off && BLK_START(off) == BLK_START(end - 1))
+		return write_blocks(i, fd, zeros, end - off, off, size);
+	if (off < first)
+		r = write_blocks(i, fd, zeros, first - off, off, size);
+	if (r == 0 && first < last) {
+		r = zero_blocks(i, fd, first, last - first);
+		off = last;
+	} else {
+		off = first;
+	}
+	if (r == 0 && off < end)
+		r = write_blocks(i, fd, zeros, end - off, off, size);
+	return r;
+}
+
+/* Plain allocation: only where the upper file alone speaks; blocks seen from below have their space already,
+ * in another layer, and an extent over them would make them own. */
+static int allocate_partial(struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)
+{
+	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
+	int r = end > size && !(mode & FALLOC_FL_KEEP_SIZE) ? settle_clip(i, size) : 0;
+
+	while (r == 0 && blk < last) {
+		uint64_t from, to;
+		bool is_own;
+		blk_t n;
+
+		r = mapfile_run(i->src.map, i->src.id, blk, last - blk, &is_own, &n);
+		if (r < 0)
+			return r == -ENOENT ? -EIO : r;
+		from = blk << BLK_SHIFT > off ? blk << BLK_SHIFT : off;
+		to = (blk + n) << BLK_SHIFT < end ? (blk + n) << BLK_SHIFT : end;
+		if (is_own && fallocate(fd, mode, (off_t)from, (off_t)(to - from)) < 0)
+			r = -errno;
+		blk += n;
+	}
+	if (r == 0 && end > size && !(mode & FALLOC_FL_KEEP_SIZE)) {
+		struct stat st;
+
+		if (fstat(fd, &st) < 0 || ((uint64_t)st.st_size < end && ftruncate(fd, (off_t)end) < 0))
+			r = -errno;
+	}
+	return r;
+}
+
+static int fallocate_partial(struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
+{
+	const int zeroing = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+	struct stat st;
+	uint64_t size;
+	int r = 0;
+
+	if (mode & ~(zeroing | FALLOC_FL_KEEP_SIZE))
+		return -EOPNOTSUPP;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	size = (uint64_t)st.st_size;
+	if (!(mode & zeroing))
+		return allocate_partial(i, fd, mode, off, off + len, size);
+	r = settle_clip(i, size);
+	if (r == 0)
+		r = zero_partial(i, fd, off, off + len, size);
+	if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
+		r = allocate_partial(i, fd, 0, size, off + len, size);
+	return r;
+}
+
+int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t len)
+{
+	int fd, r = copyup_inode(t, i, COPYUP_KEEP);
+
+	if (r < 0)
+		return r;
+	if (i->is_damaged)
+		return -EIO;
+	if (off < 0 || len <= 0)
+		return -EINVAL;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	pthread_rwlock_wrlock(&i->lock);
+	if (i->src.id)
+		r = fallocate_partial(i, fd, mode, (uint64_t)off, (uint64_t)len);
+	else
+		r = fallocate(fd, mode, off, len) < 0 ? -errno : 0;
+	pthread_rwlock_unlock(&i->lock);
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+static int commit_map(struct tree *t, struct inode *i)
+{
+	enum mapfile_pending pending = mapfile_pending(t->map, i->src.id);
+
+	if (pending == MAPFILE_CLEAN)
+		return 0;
+	/* Where the backing file system's extents survive only with their data, they are the second copy of
+	 * the map, and one sync is enough. */
+	return mapfile_commit(t->map, i->src.id, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
+}
+
+int cow_fsync(struct tree *t, struct inode *i, bool data_only)
+{
+	int fd, r;
+
+	if (!i->has_upper || t->is_volatile)
+		return 0;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	/* Held over the sync: a write that comes between the sync and the commit record would be committed
+	 * without its data. Blocks that are own already go on being written meanwhile. */
+	pthread_rwlock_rdlock(&i->lock);
+	r = (data_only ? fdatasync(fd) : fsync(fd)) < 0 ? -errno : 0;
+	if (r == 0 && i->src.id)
+		r = commit_map(t, i);
+	pthread_rwlock_unlock(&i->lock);
+	fdcache_unpin(&i->src.fd);
+	return r;
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/create.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/lookup.h"
+#include "veneer/remove.h"
+#include "veneer/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int create_check_name(const char *name)
+{
+	if (strlen(name) > NAME_MAX)
+		return -ENAMETOOLONG;
+	return whiteout_name_kind(name) == WHITEOUT_PLAIN ? 0 : -EINVAL;
+}
+
+/* What is being made and where: in its directory at once if the name is free there, else in the work directory
+ * and then over the whiteout. */
+struct making {
+	const struct create_args *args;
+	struct stat dir;	/* of the directory it will be in */
+	mode_t mode;		/* with set-gid inherited and the umask applied */
+	uid_t uid;
+	gid_t gid;
+	int fd;			/* of the new object, -1 if it needs none */
+};
+
+static void inherit(struct making *m, struct inode *parent)
+{
+	m->mode = m->args->mode;
+	m->uid = m->args->uid;
+	m->gid = m->args->gid;
+	/* With a default ACL the backing file system works the mode out itself. */
+	if (!parent->has_default_acl && !S_ISLNK(m->mode))
+		m->mode &= ~m->args->umask;
+	if (m->dir.st_mode & S_ISGID) {
+		m->gid = m->dir.st_gid;
+		if (S_ISDIR(m->mode))
+			m->mode |= S_ISGID;
+	}
+}
+
+static int make_at(struct making *m, int dirfd, const char *name)
+{
+	int r = 0;
+
+	switch (m->mode & S_IFMT) {
+	case S_IFREG:
+		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, m->mode & 07777);
+		return m->fd < 0 ? -errno : 0;
+	case S_IFDIR:
+		r = mkdirat(dirfd, name, m->mode & 07777);
+		break;
+	case S_IFLNK:
+		r = symlinkat(m->args->target, dirfd, name);
+		break;
+	default:
+		r = mknodat(dirfd, name, m->mode, m->args->rdev);
+	}
+	return r < 0 ? -errno : 0;
+}
+
+/* Owner, and the mode bits that chown or mkdir take away. */
+static int settle_owner(struct making *m, int dirfd, const char *name, struct stat *st)
+{
+	bool has_lost_mode;
+
+	if (m->fd >= 0 ? fstat(m->fd, st) : fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW))
+		return -errno;
+	if (st->st_uid != m->uid || st->st_gid != m->gid) {
+		if (fchownat(dirfd, name, m->uid, m->gid, AT_SYMLINK_NOFOLLOW) < 0 && !m->args->ignores_chown)
+			return -errno;
+		if (fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW) < 0)
+			return -errno;
+	}
+	has_lost_mode = !S_ISLNK(st->st_mode) && (m->mode & (S_ISUID | S_ISGID | S_ISVTX)) & ~st->st_mode;
+	if (has_lost_mode) {
+		if (fchmodat(dirfd, name, st->st_mode | (m->mode & (S_ISUID | S_ISGID | S_ISVTX)), 0) < 0)
+			return -errno;
+		st->st_mode |= m->mode & (S_ISUID | S_ISGID | S_ISVTX);
+	}
+	return 0;
+}
+
+static void unmake(struct making *m, int dirfd, const char *name)
+{
+	closep(&m->fd);
+	unlinkat(dirfd, name, S_ISDIR(m->mode) ? AT_REMOVEDIR : 0);
+}
+
+static int make_direct(struct making *m, int dirfd, const char *name, struct stat *st)
+{
+	int r = make_at(m, dirfd, name);
+
+	if (r < 0)
+		return r;
+	r = settle_owner(m, dirfd, name, st);
+	if (r < 0)
+		unmake(m, dirfd, name);
+	return r;
+}
+
+/* Put the work directory's `temp` over the whiteout at (dirfd, name). A directory cannot be renamed over a
+ * device: they change places. */
+static int replace_whiteout(struct tree *t, const char *temp, int dirfd, const char *name, bool is_dir)
+{
+	char hidden[NAME_MAX + 1];
+
+	if (renameat2(t->workfd, temp, dirfd, name, 0) < 0) {
+		if (!is_dir || errno != ENOTDIR)
+			return -errno;
+		if (renameat2(t->workfd, temp, dirfd, name, RENAME_EXCHANGE) < 0)
+			return -errno;
+		unlinkat(t->workfd, temp, 0);
+	}
+	/* The other dialect's whiteout goes last: as long as it is there, the name stays hidden. */
+	if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) < (int)sizeof(hidden) &&
+	    unlinkat(dirfd, hidden, 0) < 0 && errno != ENOENT)
+		return -errno;
+	return 0;
+}
+
+/* The place to make something that inherits a default ACL is the directory that has it. */
+static int make_over_whiteout(struct tree *t, struct making *m, struct inode *parent, int dirfd, const char *name,
+			      bool is_opaque, struct stat *st)
+{
+	char temp[64];
+	int at = t->workfd, r;
+
+	upper_temp_name(t, temp);
+	if (parent->has_default_acl) {
+		char plain[32];
+
+		upper_temp_name(t, plain);
+		snprintf(temp, sizeof(temp), ".wh..wh.%s", plain);
+		at = dirfd;
+	}
+	r = make_direct(m, at, temp, st);
+	if (r < 0)
+		return r;
+	if (is_opaque) {
+		_cleanup_(closep) int fd = openat(at, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		r = fd < 0 ? -errno : whiteout_set_opaque(&t->style, fd);
+	}
+	if (r == 0 && at == dirfd) {
+		char moved[32];
+
+		upper_temp_name(t, moved);
+		r = renameat2(at, temp, t->workfd, moved, 0) < 0 ? -errno : 0;
+		if (r == 0) {
+			strcpy(temp, moved);
+			at = t->workfd;
+		}
+	}
+	if (r == 0)
+		r = replace_whiteout(t, temp, dirfd, name, S_ISDIR(m->mode));
+	if (r < 0 && is_opaque && at == t->workfd)
+		remove_temp_dir(t, temp);
+	else if (r < 0)
+		unmake(m, at, temp);
+	return r;
+}
+
+static int enter_new(struct tree *t, struct inode *parent, const char *name, struct making *m, struct updir *d,
+		     const struct lookup_state *state, const struct stat *st, struct inode **ret)
+{
+	struct inode_found f = { .type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino, .nlink = 1,
+				 .ino = image_fold_ino(t->image, st->st_dev, st->st_ino) };
+	struct upent up = { .ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL };
+	int r = updir_set(d, name, &up);
+
+	if (r == 0)
+		r = inode_enter(t, parent, name, &f, ret);
+	if (r < 0)
+		return r;
+	if (m->fd >= 0)
+		upper_install(*ret, steal_fd(&m->fd));
+	if (f.type == DT_DIR && !parent->has_default_acl)
+		r = upper_listing_empty(*ret);
+	/* Without it the listing is read when it is asked for. */
+	return 0;
+}
+
+int create_node(struct tree *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
+		struct stat *ret_st)
+{
+	struct making m = { .args = args, .fd = -1 };
+	struct lookup_state state;
+	struct updir *d;
+	int dirfd, r = create_check_name(name);
+
+	if (r == 0 && S_ISCHR(args->mode) && args->rdev == 0)
+		r = -EPERM;
+	if (r == 0)
+		r = copyup_inode(t, parent, COPYUP_KEEP);
+	if (r == 0)
+		r = upper_listing(t, parent, &d);
+	if (r == 0)
+		r = lookup_state(t, parent, name, &state);
+	if (r == 0 && state.where != LOOKUP_NOWHERE)
+		r = -EEXIST;
+	if (r < 0)
+		return r;
+	dirfd = upper_pin(t, parent);
+	if (dirfd < 0)
+		return dirfd;
+	r = fstat(dirfd, &m.dir) < 0 ? -errno : 0;
+	if (r == 0) {
+		inherit(&m, parent);
+		if (state.is_whiteout)
+			r = make_over_whiteout(t, &m, parent, dirfd, name,
+					       S_ISDIR(m.mode) && state.below && state.below->type == DT_DIR, ret_st);
+		else
+			r = make_direct(&m, dirfd, name, ret_st);
+	}
+	if (r == 0) {
+		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
+		if (r < 0)
+			unmake(&m, dirfd, name);
+		else
+			ret_st->st_ino = (*ret)->ino;
+	}
+	closep(&m.fd);
+	fdcache_unpin(&parent->src.fd);
+	return r;
+}
+
+static int link_at(int fd, int dirfd, const char *name)
+{
+	char proc[32];
+
+	if (linkat(fd, "", dirfd, name, AT_EMPTY_PATH) == 0)
+		return 0;
+	if (errno != ENOENT && errno != EPERM)
+		return -errno;
+	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
+}
+
+static int link_locked(struct tree *t, struct inode *i, int fd, int dirfd, const char *name, bool is_whiteout)
+{
+	char temp[32];
+	int r;
+
+	if (!is_whiteout)
+		return link_at(fd, dirfd, name);
+	upper_temp_name(t, temp);
+	r = link_at(fd, t->workfd, temp);
+	if (r < 0)
+		return r;
+	r = replace_whiteout(t, temp, dirfd, name, i->type == DT_DIR);
+	if (r < 0)
+		unlinkat(t->workfd, temp, 0);
+	return r;
+}
+
+int create_link(struct tree *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
+{
+	struct upent up = { .ino = i->ino, .type = i->type, .is_ino_known = true };
+	struct lookup_state state;
+	struct updir *d;
+	int fd, dirfd, r = create_check_name(name);
+
+	if (r == 0)
+		r = copyup_inode(t, i, COPYUP_KEEP);
+	if (r == 0)
+		r = copyup_inode(t, parent, COPYUP_KEEP);
+	if (r == 0)
+		r = upper_listing(t, parent, &d);
+	if (r == 0)
+		r = lookup_state(t, parent, name, &state);
+	if (r == 0 && state.where != LOOKUP_NOWHERE)
+		r = -EEXIST;
+	if (r == 0)
+		r = copyup_fix_origin(t, i);
+	if (r < 0)
+		return r;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	dirfd = upper_pin(t, parent);
+	r = dirfd < 0 ? dirfd : link_locked(t, i, fd, dirfd, name, state.is_whiteout);
+	if (r == 0) {
+		up.is_below = state.below != NULL;
+		r = updir_set(d, name, &up);
+		if (r == 0)
+			r = inode_add_name(t, i, parent, name);
+	}
+	if (dirfd >= 0)
+		fdcache_unpin(&parent->src.fd);
+	fdcache_unpin(&i->src.fd);
+	if (r < 0)
+		return r;
+	return lookup_stat(t, i, ret_st);
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/extent.h"
+
+#include <errno.h>
+
+int extent_run(struct source *top, uint64_t off, uint64_t len, struct run *ret)
+{
+	struct source *s = top;
+
+	while (s->id) {
+		blk_t blk = off >> BLK_SHIFT;
+		blk_t max = ((off + len - 1) >> BLK_SHIFT) - blk + 1, n;
+		uint64_t clip, end;
+		bool is_own;
+		int r = mapfile_run(s->map, s->id, blk, max, &is_own, &n);
+
+		if (r == 0)
+			r = mapfile_clip(s->map, s->id, &clip);
+		if (r < 0)
+			return r == -ENOENT ? -EUCLEAN : r;
+		end = (blk + n) << BLK_SHIFT;
+		if (len > end - off)
+			len = end - off;
+		if (is_own)
+			break;
+		if (off >= clip) {
+			/* The tail of the block that clip cuts. */
+			s = NULL;
+			break;
+		}
+		if (len > clip - off)
+			len = clip - off;
+		s = s->below;
+	}
+	*ret = (struct run){ .src = s, .off = off, .len = len };
+	return 0;
+}

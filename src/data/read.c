@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/read.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/extent.h"
+#include "veneer/file.h"
+#include "veneer/ring.h"
+#include "veneer/upper.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define READ_BATCH 32	/* runs submitted together */
+
+int read_top(struct tree *t, struct inode *i, struct source **ret)
+{
+	if (i->has_upper) {
+		*ret = &i->src;
+		return i->is_damaged ? -EIO : 0;
+	}
+	return image_source(t->image, i->lower, ret);
+}
+
+struct batch {
+	struct ring_read reads[READ_BATCH];
+	struct source *srcs[READ_BATCH];
+	size_t n;
+};
+
+/* A layer's file that ends early shows zeros there: its partial file above it is longer. */
+static int finish_batch(struct batch *b)
+{
+	int r = 0;
+
+	ring_read_all(b->reads, b->n);
+	for (size_t i = 0; i < b->n; i++) {
+		struct ring_read *rd = &b->reads[i];
+
+		fdcache_unpin(&b->srcs[i]->fd);
+		if (rd->result < 0)
+			r = rd->result;
+		else
+			memset((char *)rd->dst + rd->result, 0, rd->len - (uint32_t)rd->result);
+	}
+	b->n = 0;
+	return r;
+}
+
+static void abandon_batch(struct batch *b)
+{
+	for (size_t i = 0; i < b->n; i++)
+		fdcache_unpin(&b->srcs[i]->fd);
+	b->n = 0;
+}
+
+int read_source(struct source *src, void *p, size_t len, uint64_t off)
+{
+	struct batch b = { .n = 0 };
+	char *dst = p;
+	int r = 0;
+
+	while (len) {
+		struct run run;
+		int fd;
+
+		r = extent_run(src, off, len, &run);
+		if (r < 0)
+			break;
+		if (!run.src) {
+			memset(dst, 0, run.len);
+		} else {
+			fd = source_pin(run.src);
+			if (fd < 0) {
+				r = fd;
+				break;
+			}
+			b.srcs[b.n] = run.src;
+			b.reads[b.n++] = (struct ring_read){ .fd = fd, .dst = dst, .len = (uint32_t)run.len, .off = (off_t)off };
+		}
+		dst += run.len;
+		off += run.len;
+		len -= run.len;
+		if (b.n == READ_BATCH) {
+			r = finish_batch(&b);
+			if (r < 0)
+				break;
+		}
+	}
+	if (r < 0) {
+		abandon_batch(&b);
+		return r == -EUCLEAN ? -EIO : r;
+	}
+	r = finish_batch(&b);
+	return r == -EUCLEAN ? -EIO : r;
+}
+
+
+static int size_of(struct tree *t, struct inode *i, uint64_t *ret)
+{
+	struct stat st;
+	int r = i->has_upper ? upper_stat(t, i, &st) : image_stat(t->image, i->lower, &st);
+
+	if (r == 0)
+		*ret = (uint64_t)st.st_size;
+	return r;
+}
+
+ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t off)
+{
+	struct source *top;
+	uint64_t size;
+	int r;
+
+	RDLOCK_SCOPE(&i->lock);
+	r = read_top(t, i, &top);
+	if (r < 0)
+		return r == -EUCLEAN ? -EIO : r;
+	if (!top->id) {
+		int fd = i->has_upper ? upper_pin(t, i) : source_pin(top);
+		ssize_t n;
+
+		if (fd < 0)
+			return fd;
+		n = file_pread(fd, p, len, off);
+		fdcache_unpin(&top->fd);
+		return n;
+	}
+	r = size_of(t, i, &size);
+	if (r < 0)
+		return r;
+	if ((uint64_t)off >= size)
+		return 0;
+	if (len > size - (uint64_t)off)
+		len = size - (uint64_t)off;
+	if (i->has_upper) {
+		/* Holds the descriptor for read_source, which knows no inodes. */
+		r = upper_pin(t, i);
+		if (r < 0)
+			return r;
+	}
+	r = read_source(top, p, len, (uint64_t)off);
+	if (i->has_upper)
+		fdcache_unpin(&i->src.fd);
+	return r < 0 ? r : (ssize_t)len;
+}
+
+/* Inside one run: the file of that layer knows its own holes. */
+static off_t seek_in_run(const struct run *run, int whence)
+{
+	off_t end = (off_t)(run->off + run->len), pos;
+	int fd;
+
+	if (!run->src)
+		return whence == SEEK_HOLE ? (off_t)run->off : end;
+	fd = source_pin(run->src);
+	if (fd < 0)
+		return fd;
+	pos = lseek(fd, (off_t)run->off, whence);
+	if (pos < 0)
+		pos = errno == ENXIO ? (whence == SEEK_HOLE ? (off_t)run->off : end) : -errno;
+	fdcache_unpin(&run->src->fd);
+	return pos > end ? end : pos;
+}
+
+off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence)
+{
+	struct source *top;
+	uint64_t size, pos = (uint64_t)off;
+	off_t found = 0;
+	int r;
+
+	RDLOCK_SCOPE(&i->lock);
+	r = read_top(t, i, &top);
+	if (r == 0)
+		r = size_of(t, i, &size);
+	if (r < 0)
+		return r == -EUCLEAN ? -EIO : r;
+	if (off < 0 || pos >= size)
+		return -ENXIO;
+	if (i->has_upper) {
+		r = upper_pin(t, i);
+		if (r < 0)
+			return r;
+	}
+	while (pos < size) {
+		struct run run;
+
+		found = extent_run(top, pos, size - pos, &run);
+		if (found == 0)
+			found = seek_in_run(&run, whence);
+		if (found < 0 || (uint64_t)found < run.off + run.len)
+			break;
+		pos = run.off + run.len;
+	}
+	if (i->has_upper)
+		fdcache_unpin(&i->src.fd);
+	if (found < 0)
+		return found == -EUCLEAN ? -EIO : found;
+	if (pos >= size)
+		return whence == SEEK_HOLE ? (off_t)size : -ENXIO;
+	return found;
+}

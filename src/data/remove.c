@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/remove.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/rmtree.h"
+#include "veneer/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define SHARED_WHITEOUT "#whiteout"
+
+int remove_make_whiteout(struct tree *t, int dirfd, const char *name)
+{
+	int r;
+
+	/* A link to one shared inode is cheaper than a new inode, until its link count is full. */
+	if (t->style.has_device && linkat(t->workfd, SHARED_WHITEOUT, dirfd, name, 0) == 0)
+		return 0;
+	if (t->style.has_device && errno == EMLINK)
+		unlinkat(t->workfd, SHARED_WHITEOUT, 0);
+	r = whiteout_make(&t->style, dirfd, name);
+	/* For the next one; without it the next one is an inode of its own. */
+	if (r == 0 && t->style.has_device && linkat(dirfd, name, t->workfd, SHARED_WHITEOUT, 0) < 0)
+		return 0;
+	return r;
+}
+
+void remove_temp_dir(struct tree *t, const char *temp)
+{
+	rmtree(t->workfd, temp);
+}
+
+int remove_prepare(struct tree *t, struct inode *i)
+{
+	struct stat st;
+	int r;
+
+	if (!i->has_upper)
+		return 0;
+	r = upper_hold(t, i);
+	if (r < 0)
+		return r;
+	i->is_gone = i->type != DT_DIR && upper_stat(t, i, &st) == 0 && st.st_nlink <= 1;
+	return 0;
+}
+
+/* Take the upper entry away and leave a whiteout in its place, in one step where the file system can. */
+static int swap_for_whiteout(struct tree *t, int dirfd, const char *name, char temp[32])
+{
+	char white[32];
+	int r;
+
+	upper_temp_name(t, temp);
+	if (t->style.has_device && t->style.has_rename)
+		return renameat2(dirfd, name, t->workfd, temp, RENAME_WHITEOUT) < 0 ? -errno : 0;
+	if (t->style.has_device) {
+		upper_temp_name(t, white);
+		if (mknodat(t->workfd, white, S_IFCHR, makedev(0, 0)) < 0 || renameat2(dirfd, name, t->workfd, white, RENAME_EXCHANGE) < 0)
+			return -errno;
+		strcpy(temp, white);
+		return 0;
+	}
+	r = whiteout_make(&t->style, dirfd, name);
+	if (r < 0)
+		return r;
+	return renameat2(dirfd, name, t->workfd, temp, 0) < 0 ? -errno : 0;
+}
+
+/* Remove what is seen at name: what state says of it was read with the directory held. */
+static int remove_entry(struct tree *t, struct inode *parent, const char *name, const struct lookup_state *state, bool is_dir)
+{
+	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
+	char temp[32] = "";
+	struct updir *d;
+	int dirfd, r = upper_listing(t, parent, &d);
+
+	if (r < 0)
+		return r;
+	dirfd = upper_pin(t, parent);
+	if (dirfd < 0)
+		return dirfd;
+	if (state->where == LOOKUP_LOWER) {
+		r = remove_make_whiteout(t, dirfd, name);
+	} else if (state->below) {
+		r = swap_for_whiteout(t, dirfd, name, temp);
+	} else if (unlinkat(dirfd, name, is_dir ? AT_REMOVEDIR : 0) < 0) {
+		r = -errno;
+		/* Empty to the eye: whiteouts, or an opaque mark, are left in it. */
+		if (is_dir && (r == -ENOTEMPTY || r == -EEXIST)) {
+			upper_temp_name(t, temp);
+			r = renameat2(dirfd, name, t->workfd, temp, 0) < 0 ? -errno : 0;
+		}
+	}
+	if (r == 0 && state->below)
+		r = updir_set(d, name, &whiteout);
+	else if (r == 0)
+		updir_remove(d, name);
+	fdcache_unpin(&parent->src.fd);
+	if (r == 0 && *temp && is_dir)
+		remove_temp_dir(t, temp);
+	else if (r == 0 && *temp)
+		unlinkat(t->workfd, temp, 0);
+	return r;
+}
+
+static int remove_any(struct tree *t, struct inode *parent, const char *name, bool is_dir)
+{
+	struct lookup_state state;
+	struct inode *i = NULL;
+	int r = copyup_inode(t, parent, COPYUP_KEEP);
+
+	if (r == 0)
+		r = lookup_state(t, parent, name, &state);
+	if (r == 0 && state.where == LOOKUP_NOWHERE)
+		r = -ENOENT;
+	if (r < 0)
+		return r;
+	/* The kernel looked the name up, so the inode is known; if it ever is not, nobody has it open. */
+	if (!inode_peek(t, parent, name, &i))
+		return remove_entry(t, parent, name, &state, is_dir);
+	if (is_dir) {
+		r = lookup_dir_is_empty(t, i);
+		r = r == 1 ? 0 : r == 0 ? -ENOTEMPTY : r;
+	}
+	if (r == 0) {
+		/* Keeps a write to the open file from being copied up to a name that is going away. */
+		pthread_rwlock_wrlock(&i->lock);
+		if (state.where == LOOKUP_LOWER && i->has_upper)
+			r = lookup_state(t, parent, name, &state);
+		if (r == 0)
+			r = remove_prepare(t, i);
+		if (r == 0)
+			r = remove_entry(t, parent, name, &state, is_dir);
+		if (r == 0)
+			inode_drop_name(t, parent, name);
+		pthread_rwlock_unlock(&i->lock);
+	}
+	inode_unref(t, i);
+	return r;
+}
+
+int remove_file(struct tree *t, struct inode *parent, const char *name)
+{
+	return remove_any(t, parent, name, false);
+}
+
+int remove_dir(struct tree *t, struct inode *parent, const char *name)
+{
+	return remove_any(t, parent, name, true);
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/rename.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/create.h"
+#include "veneer/lookup.h"
+#include "veneer/remove.h"
+#include "veneer/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One end of a rename: a name and what is known of it. */
+struct end {
+	struct inode *dir;
+	const char *name;
+	struct lookup_state state;
+	struct updir *listing;
+	struct inode *inode;	/* referenced; NULL: nothing there, or not known */
+	int dirfd;		/* pinned while >= 0 */
+};
+
+static int end_look(struct tree *t, struct end *e)
+{
+	int r = copyup_inode(t, e->dir, COPYUP_KEEP);
+
+	if (r == 0)
+		r = upper_listing(t, e->dir, &e->listing);
+	if (r == 0)
+		r = lookup_state(t, e->dir, e->name, &e->state);
+	if (r < 0)
+		return r;
+	if (e->state.where != LOOKUP_NOWHERE && !inode_peek(t, e->dir, e->name, &e->inode)) {
+		struct stat st;
+
+		r = lookup_name(t, e->dir, e->name, &e->inode, &st);
+		if (r < 0)
+			return r;
+		inode_ref(t, e->inode);
+		inode_forget(t, e->inode->id, 1);
+	}
+	e->dirfd = upper_pin(t, e->dir);
+	return e->dirfd < 0 ? e->dirfd : 0;
+}
+
+static void end_release(struct tree *t, struct end *e)
+{
+	if (e->dirfd >= 0)
+		fdcache_unpin(&e->dir->src.fd);
+	if (e->inode)
+		inode_unref(t, e->inode);
+}
+
+/* Make the inode of one end ready to stand at the other. */
+static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
+{
+	int fd, r;
+
+	/* What is merged into a directory from below stays at its path: it cannot move with it. */
+	if (i->type == DT_DIR && (i->lower || !i->has_upper))
+		return -EXDEV;
+	r = copyup_inode(t, i, COPYUP_KEEP);
+	if (r == 0)
+		r = copyup_fix_origin(t, i);
+	if (r < 0 || i->type != DT_DIR || !to->state.below || to->state.below->type != DT_DIR)
+		return r;
+	fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	r = whiteout_set_opaque(&t->style, fd);
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+static struct upent upent_of(const struct inode *i, const struct end *at)
+{
+	return (struct upent){ .ino = i->ino, .type = i->type, .is_ino_known = true, .is_below = at->state.below != NULL };
+}
+
+/* Remove ".wh.NAME": the name is taken again. */
+static int unhide(const struct end *e)
+{
+	char hidden[NAME_MAX + 1];
+
+	if (!e->state.is_whiteout ||
+	    snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", e->name) >= (int)sizeof(hidden))
+		return 0;
+	return unlinkat(e->dirfd, hidden, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* The old directory (or whiteout) of the target's place was exchanged into the source's place: take it away,
+ * and hide what is below the source's name if there is anything. */
+static int dispose_exchanged(struct tree *t, const struct end *from)
+{
+	char temp[32];
+	struct stat st;
+	unsigned flags = from->state.below && t->style.has_device && t->style.has_rename ? RENAME_WHITEOUT : 0;
+
+	if (fstatat(from->dirfd, from->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (whiteout_is_device(st.st_mode, st.st_rdev)) {
+		if (!from->state.below && unlinkat(from->dirfd, from->name, 0) < 0)
+			return -errno;
+		return 0;
+	}
+	upper_temp_name(t, temp);
+	if (renameat2(from->dirfd, from->name, t->workfd, temp, flags) < 0)
+		return -errno;
+	remove_temp_dir(t, temp);
+	if (from->state.below && !flags)
+		return remove_make_whiteout(t, from->dirfd, from->name);
+	return 0;
+}
+
+static int move_directory(struct tree *t, const struct end *from, const struct end *to)
+{
+	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, 0) < 0) {
+		if (errno != ENOTDIR && errno != ENOTEMPTY && errno != EEXIST)
+			return -errno;
+		if (renameat2(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) < 0)
+			return -errno;
+		return dispose_exchanged(t, from);
+	}
+	return from->state.below ? remove_make_whiteout(t, from->dirfd, from->name) : 0;
+}
+
+static int move_file(struct tree *t, const struct end *from, const struct end *to)
+{
+	unsigned flags = from->state.below && t->style.has_device && t->style.has_rename ? RENAME_WHITEOUT : 0;
+
+	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, flags) < 0)
+		return -errno;
+	/* Until then both names are there, should the server die: one too many is no loss. */
+	return from->state.below && !flags ? remove_make_whiteout(t, from->dirfd, from->name) : 0;
+}
+
+static int replace_locked(struct tree *t, struct end *from, struct end *to)
+{
+	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
+	struct upent up = upent_of(from->inode, to);
+	int r = to->inode ? remove_prepare(t, to->inode) : 0;
+
+	if (r == 0)
+		r = from->inode->type == DT_DIR ? move_directory(t, from, to) : move_file(t, from, to);
+	if (r == 0)
+		r = unhide(to);
+	if (r == 0)
+		r = updir_set(to->listing, to->name, &up);
+	if (r == 0 && from->state.below)
+		r = updir_set(from->listing, from->name, &whiteout);
+	else if (r == 0)
+		updir_remove(from->listing, from->name);
+	if (r == 0)
+		r = inode_move_name(t, from->dir, from->name, to->dir, to->name);
+	return r;
+}
+
+static int replace(struct tree *t, struct end *from, struct end *to)
+{
+	int r = 0;
+
+	if (to->inode && to->inode->type == DT_DIR) {
+		r = lookup_dir_is_empty(t, to->inode);
+		r = r == 1 ? 0 : r == 0 ? -ENOTEMPTY : r;
+	}
+	if (r == 0)
+		r = prepare_move(t, from->inode, to);
+	if (r < 0)
+		return r;
+	/* Keeps the victim, if it is open, from being copied up to this name meanwhile. */
+	if (to->inode)
+		pthread_rwlock_wrlock(&to->inode->lock);
+	r = replace_locked(t, from, to);
+	if (to->inode)
+		pthread_rwlock_unlock(&to->inode->lock);
+	return r;
+}
+
+static int exchange(struct tree *t, struct end *a, struct end *b)
+{
+	struct upent at_a = upent_of(b->inode, a), at_b = upent_of(a->inode, b);
+	int r = prepare_move(t, a->inode, b);
+
+	if (r == 0)
+		r = prepare_move(t, b->inode, a);
+	if (r < 0)
+		return r;
+	if (renameat2(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE) < 0)
+		return -errno;
+	r = updir_set(a->listing, a->name, &at_a);
+	if (r == 0)
+		r = updir_set(b->listing, b->name, &at_b);
+	if (r == 0)
+		r = inode_swap_names(t, a->dir, a->name, b->dir, b->name);
+	return r;
+}
+
+int rename_entry(struct tree *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name,
+		 unsigned flags)
+{
+	struct end from = { .dir = old_parent, .name = old_name, .dirfd = -1 };
+	struct end to = { .dir = parent, .name = name, .dirfd = -1 };
+	int r = create_check_name(name);
+
+	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
+		return -EINVAL;
+	if (r == 0)
+		r = end_look(t, &from);
+	if (r == 0)
+		r = end_look(t, &to);
+	if (r == 0 && !from.inode)
+		r = -ENOENT;
+	if (r == 0 && (flags & RENAME_NOREPLACE) && to.inode)
+		r = -EEXIST;
+	if (r == 0 && (flags & RENAME_EXCHANGE) && !to.inode)
+		r = -ENOENT;
+	if (r == 0)
+		r = flags & RENAME_EXCHANGE ? exchange(t, &from, &to) : replace(t, &from, &to);
+	end_release(t, &from);
+	end_release(t, &to);
+	return r;
+}

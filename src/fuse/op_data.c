@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops.h"
+
+#include "veneer/attr.h"
+#include "veneer/cleanup.h"
+#include "veneer/cow.h"
+#include "veneer/image.h"
+#include "veneer/read.h"
+#include "veneer/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	/* One buffer a thread: allocated at the largest read it has seen. */
+	static _Thread_local struct {
+		char *data;
+		size_t size;
+	} buf;
+	struct inode *i = op_inode(req, ino);
+	ssize_t n;
+
+	(void)fi;
+	if (!i)
+		return;
+	if (size > buf.size) {
+		char *p = realloc(buf.data, size);
+
+		if (!p) {
+			fuse_reply_err(req, ENOMEM);
+			return;
+		}
+		buf.data = p;
+		buf.size = size;
+	}
+	n = read_file(&op_mount(req)->tree, i, buf.data, size, off);
+	if (n < 0)
+		op_reply_err(req, (int)n);
+	else
+		fuse_reply_buf(req, buf.data, (size_t)n);
+}
+
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	struct mount *m = op_mount(req);
+	struct inode *i = op_inode(req, ino);
+	int r;
+
+	(void)fi;
+	if (!i)
+		return;
+	r = cow_write(&m->tree, i, data, size, off);
+	if (r == 0 && request_extra.kills_setid)
+		r = attr_kill_setid(&m->tree, i);
+	if (r < 0)
+		op_reply_err(req, r);
+	else
+		fuse_reply_write(req, size);
+}
+
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct mount *m = op_mount(req);
+	struct inode *i = op_inode(req, ino);
+
+	(void)fi;
+	if (!i)
+		return;
+	/* ENOSYS makes the kernel stop asking and answer 0 itself. */
+	if (m->tree.is_volatile)
+		fuse_reply_err(req, ENOSYS);
+	else
+		op_reply_err(req, cow_fsync(&m->tree, i, datasync));
+}
+
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
+{
+	struct inode *i = op_inode(req, ino);
+
+	(void)fi;
+	if (i)
+		op_reply_err(req, cow_fallocate(&op_mount(req)->tree, i, mode, off, len));
+}
+
+static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+	struct inode *i = op_inode(req, ino);
+	off_t pos;
+
+	(void)fi;
+	if (!i)
+		return;
+	if (whence != SEEK_DATA && whence != SEEK_HOLE) {
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	pos = read_seek(&op_mount(req)->tree, i, off, whence);
+	if (pos < 0)
+		op_reply_err(req, (int)pos);
+	else
+		fuse_reply_lseek(req, pos);
+}
+
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	struct mount *m = op_mount(req);
+	struct inode *i = op_inode(req, ino);
+	char target[PATH_MAX + 1];
+	ssize_t n;
+	int fd;
+
+	if (!i)
+		return;
+	fd = i->has_upper ? upper_pin(&m->tree, i) : image_open_path(m->tree.image, i->lower);
+	if (fd < 0) {
+		op_reply_err(req, fd);
+		return;
+	}
+	n = readlinkat(fd, "", target, sizeof(target) - 1);
+	n = n < 0 ? -errno : n;
+	if (i->has_upper)
+		fdcache_unpin(&i->src.fd);
+	else
+		close(fd);
+	if (n < 0) {
+		op_reply_err(req, (int)n);
+		return;
+	}
+	target[n] = '\0';
+	fuse_reply_readlink(req, target);
+}
+
+void op_data_install(struct fuse_lowlevel_ops *ops)
+{
+	ops->read = op_read;
+	ops->write = op_write;
+	ops->fsync = op_fsync;
+	ops->fallocate = op_fallocate;
+	ops->lseek = op_lseek;
+	ops->readlink = op_readlink;
+}

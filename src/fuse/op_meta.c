@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops.h"
+
+#include "veneer/attr.h"
+#include "veneer/cow.h"
+#include "veneer/lookup.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+struct inode *op_inode(fuse_req_t req, fuse_ino_t ino)
+{
+	struct inode *i = inode_get(&op_mount(req)->tree, ino);
+
+	if (!i)
+		fuse_reply_err(req, ESTALE);
+	return i;
+}
+
+void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e)
+{
+	mount_present_ids(m, st);
+	*e = (struct fuse_entry_param){
+		.ino = i->id,
+		.generation = inode_generation(&m->tree, i),
+		.attr = *st,
+		.attr_timeout = m->opts.timeout_s,
+		.entry_timeout = m->opts.timeout_s,
+	};
+}
+
+void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st)
+{
+	struct mount *m = op_mount(req);
+	struct fuse_entry_param e;
+	uint32_t id = i->id;
+
+	op_fill_entry(m, i, st, &e);
+	/* The caller was interrupted and will never know of it. */
+	if (fuse_reply_entry(req, &e) == -ENOENT)
+		inode_forget(&m->tree, id, 1);
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct mount *m = op_mount(req);
+	struct inode *dir = op_inode(req, parent), *i;
+	struct stat st;
+	int r;
+
+	if (!dir)
+		return;
+	r = strlen(name) > NAME_MAX ? -ENAMETOOLONG : lookup_name(&m->tree, dir, name, &i, &st);
+	if (r == -ENOENT) {
+		/* A negative entry: the kernel remembers that there is nothing. */
+		struct fuse_entry_param none = { .entry_timeout = m->opts.timeout_s };
+
+		if (m->opts.timeout_s > 0)
+			fuse_reply_entry(req, &none);
+		else
+			fuse_reply_err(req, ENOENT);
+		return;
+	}
+	if (r < 0)
+		op_reply_err(req, r);
+	else
+		op_reply_entry(req, i, &st);
+}
+
+static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
+{
+	inode_forget(&op_mount(req)->tree, ino, nlookup);
+	fuse_reply_none(req);
+}
+
+static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t n = 0; n < count; n++)
+		inode_forget(&op_mount(req)->tree, forgets[n].ino, forgets[n].nlookup);
+	fuse_reply_none(req);
+}
+
+static void reply_attr(fuse_req_t req, struct inode *i)
+{
+	struct mount *m = op_mount(req);
+	struct stat st;
+	int r = lookup_stat(&m->tree, i, &st);
+
+	if (r < 0) {
+		op_reply_err(req, r);
+		return;
+	}
+	mount_present_ids(m, &st);
+	fuse_reply_attr(req, &st, m->opts.timeout_s);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct inode *i = op_inode(req, ino);
+
+	(void)fi;
+	if (i)
+		reply_attr(req, i);
+}
+
+static int set_owner(struct mount *m, struct inode *i, const struct stat *attr, int to_set)
+{
+	uid_t uid = to_set & FUSE_SET_ATTR_UID ? mount_uid_to_disk(m, attr->st_uid) : (uid_t)-1;
+	gid_t gid = to_set & FUSE_SET_ATTR_GID ? mount_gid_to_disk(m, attr->st_gid) : (gid_t)-1;
+	int r = attr_chown(&m->tree, i, uid, gid);
+
+	return r < 0 && mount_squashes(m) ? 0 : r;
+}
+
+static struct timespec time_of(int to_set, int is_set, int is_now, struct timespec given)
+{
+	if (to_set & is_now)
+		return (struct timespec){ .tv_nsec = UTIME_NOW };
+	return to_set & is_set ? given : (struct timespec){ .tv_nsec = UTIME_OMIT };
+}
+
+static int set_times(struct mount *m, struct inode *i, const struct stat *attr, int to_set)
+{
+	const struct timespec times[2] = {
+		time_of(to_set, FUSE_SET_ATTR_ATIME, FUSE_SET_ATTR_ATIME_NOW, attr->st_atim),
+		time_of(to_set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW, attr->st_mtim),
+	};
+
+	return attr_utimens(&m->tree, i, times);
+}
+
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
+	struct mount *m = op_mount(req);
+	struct inode *i = op_inode(req, ino);
+	int r = 0;
+
+	(void)fi;
+	if (!i)
+		return;
+	if (!m->tree.upper)
+		r = -EROFS;
+	if (r == 0 && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		r = set_owner(m, i, attr, to_set);
+	if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
+		r = attr_chmod(&m->tree, i, attr->st_mode);
+	if (r == 0 && to_set & FUSE_SET_ATTR_SIZE) {
+		r = i->type == DT_REG ? cow_truncate(&m->tree, i, attr->st_size) : -EINVAL;
+		if (r == 0 && request_extra.kills_setid)
+			r = attr_kill_setid(&m->tree, i);
+	}
+	if (r == 0 && to_set & times)
+		r = set_times(m, i, attr, to_set);
+	if (r < 0)
+		op_reply_err(req, r);
+	else
+		reply_attr(req, i);
+}
+
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct mount *m = op_mount(req);
+	struct layer *const *layers;
+	struct statvfs fs;
+
+	(void)ino;
+	image_layers(m->tree.image, &layers);
+	if (fstatvfs(m->tree.upper ? m->tree.upper->rootfd : layers[0]->rootfd, &fs) < 0) {
+		fuse_reply_err(req, errno);
+		return;
+	}
+	/* A whiteout of the other dialect is four bytes longer than the name it hides. */
+	if (m->tree.upper && !m->tree.style.has_device && fs.f_namemax > WHITEOUT_PREFIX_LEN)
+		fs.f_namemax -= WHITEOUT_PREFIX_LEN;
+	fuse_reply_statfs(req, &fs);
+}
+
+void op_meta_install(struct fuse_lowlevel_ops *ops)
+{
+	ops->lookup = op_lookup;
+	ops->forget = op_forget;
+	ops->forget_multi = op_forget_multi;
+	ops->getattr = op_getattr;
+	ops->setattr = op_setattr;
+	ops->statfs = op_statfs;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the request handlers of src/fuse: what a request means, and how it is answered. */
+#pragma once
+
+#include "veneer/mount.h"
+
+#include <errno.h>
+#include <fuse_lowlevel.h>
+
+/* What the kernel said in a request and libfuse does not pass on; of the request this thread is serving. */
+struct request_extra {
+	bool kills_setid;	/* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks CAP_FSETID */
+	uint32_t umask;		/* of mknod, mkdir */
+};
+extern _Thread_local struct request_extra request_extra;
+
+static inline struct mount *op_mount(fuse_req_t req) { return fuse_req_userdata(req); }
+
+/* Errors as the outside sees them: damage is EIO. */
+static inline void op_reply_err(fuse_req_t req, int r) { fuse_reply_err(req, r == -EUCLEAN ? EIO : -r); }
+
+/* The inode of a node id; answers ESTALE itself and gives NULL when there is none. */
+struct inode *op_inode(fuse_req_t req, fuse_ino_t ino);
+/* Reply to a look-up or creation: st is as on disk. Gives the lookup back if the kernel does not take it. */
+void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st);
+void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e);
+
+void op_meta_install(struct fuse_lowlevel_ops *ops);
+void op_name_install(struct fuse_lowlevel_ops *ops);
+void op_data_install(struct fuse_lowlevel_ops *ops);
+void op_dir_install(struct fuse_lowlevel_ops *ops);
+void op_xattr_install(struct fuse_lowlevel_ops *ops);

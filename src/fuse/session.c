@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Threads block in read(2) on the mount's /dev/fuse descriptor; each answers the request it got. One is always
+ * left to listen: whoever takes the last idle one's place starts another, up to SESSION_THREADS_MAX, so
+ * that requests that wait for a disk do not stop those that need none. */
+#include "veneer/session.h"
+
+#include "ops.h"
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+
+#include <fuse_lowlevel.h>
+#include <linux/fuse.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#define SESSION_THREADS_MAX 32
+#define SESSION_THREADS_IDLE 4		/* more idle ones than this go home */
+#define SESSION_STACK (1u << 20)
+#define SESSION_MAX_WRITE (1u << 20)
+
+struct session {
+	struct mount *m;
+	struct fuse_session *se;
+	pthread_mutex_t lock;
+	pthread_cond_t gone;
+	/* guarded by lock */
+	unsigned nthreads, nidle;
+	bool is_over;
+};
+
+_Thread_local struct request_extra request_extra;
+
+/* libfuse says why a mount failed on its own; kept for our one sentence. */
+static _Thread_local char fuse_message[256];
+
+static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	(void)level;
+	vsnprintf(fuse_message, sizeof(fuse_message), fmt, ap);
+	fuse_message[strcspn(fuse_message, "\n")] = '\0';
+	log_debug("libfuse: %s", fuse_message);
+}
+
+static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
+{
+	if (is_wanted)
+		fuse_set_feature_flag(conn, flag);
+	else
+		fuse_unset_feature_flag(conn, flag);
+}
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct mount *m = userdata;
+	bool caches = m->opts.timeout_s > 0;
+
+	conn->max_write = SESSION_MAX_WRITE;
+	conn->max_background = 64;
+	conn->congestion_threshold = 48;
+	conn->time_gran = 1;
+	want(conn, FUSE_CAP_ASYNC_READ, true);
+	want(conn, FUSE_CAP_PARALLEL_DIROPS, true);
+	want(conn, FUSE_CAP_READDIRPLUS, true);
+	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
+	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
+	want(conn, FUSE_CAP_EXPORT_SUPPORT, true);
+	want(conn, FUSE_CAP_DONT_MASK, true);
+	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
+	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits. */
+	want(conn, FUSE_CAP_HANDLE_KILLPRIV, false);
+	want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2, true);
+	/* Opens cost no request: there is nothing to remember about one. */
+	want(conn, FUSE_CAP_NO_OPEN_SUPPORT, caches);
+	want(conn, FUSE_CAP_NO_OPENDIR_SUPPORT, caches);
+	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, false);
+	/* All changes come through us, so the pages never go stale; and locks are the kernel's. */
+	want(conn, FUSE_CAP_AUTO_INVAL_DATA, !caches);
+	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
+	want(conn, FUSE_CAP_POSIX_LOCKS, false);
+	want(conn, FUSE_CAP_FLOCK_LOCKS, false);
+	/* Slower than a copy (measured), and a write would come in a pipe. */
+	want(conn, FUSE_CAP_SPLICE_READ, false);
+	want(conn, FUSE_CAP_SPLICE_WRITE, false);
+	want(conn, FUSE_CAP_SPLICE_MOVE, false);
+}
+
+/* libfuse hands over most of a request, but neither of these. */
+static void note_extra(const struct fuse_buf *buf)
+{
+	const struct fuse_in_header *in = buf->mem;
+	const void *arg = in + 1;
+
+	request_extra = (struct request_extra){ 0 };
+	if (buf->size < sizeof(*in))
+		return;
+	if (in->opcode == FUSE_WRITE && buf->size >= sizeof(*in) + sizeof(struct fuse_write_in))
+		request_extra.kills_setid = ((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;
+	else if (in->opcode == FUSE_SETATTR && buf->size >= sizeof(*in) + sizeof(struct fuse_setattr_in))
+		request_extra.kills_setid = ((const struct fuse_setattr_in *)arg)->valid & FATTR_KILL_SUIDGID;
+}
+
+/* One request. 0; -EINTR to try again; other -errno, or 1, at the end of the mount. */
+static int serve_one(struct session *s, struct fuse_buf *buf, void (*received)(struct session *s))
+{
+	int n = fuse_session_receive_buf(s->se, buf);
+
+	if (n == -EINTR || n == -EAGAIN)
+		return -EINTR;
+	if (n <= 0)
+		return n ? n : 1;
+	if (received)
+		received(s);
+	note_extra(buf);
+	fuse_session_process_buf(s->se, buf);
+	return 0;
+}
+
+int session_start(struct mount *m, struct session **ret, char *err, size_t err_size)
+{
+	struct fuse_lowlevel_ops ops = { .init = op_init };
+	char *argv[] = { (char *)"veneer", (char *)"-o", m->opts.kernel_opts, NULL };
+	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+	struct fuse_buf buf = { 0 };
+	struct session *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s) {
+		snprintf(err, err_size, "out of memory");
+		return -ENOMEM;
+	}
+	s->m = m;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->gone, NULL);
+	op_meta_install(&ops);
+	op_name_install(&ops);
+	op_data_install(&ops);
+	op_dir_install(&ops);
+	op_xattr_install(&ops);
+	fuse_set_log_func(keep_message);
+	*fuse_message = '\0';
+	s->se = fuse_session_new(&args, &ops, sizeof(ops), m);
+	fuse_opt_free_args(&args);
+	if (!s->se || fuse_session_mount(s->se, m->opts.mountpoint) != 0) {
+		snprintf(err, err_size, "cannot mount at %s: %s", m->opts.mountpoint,
+			 *fuse_message ? fuse_message : strerror(errno));
+		session_free(s);
+		return -EIO;
+	}
+	/* The kernel's first request; once it is answered, so is every other. */
+	do {
+		r = serve_one(s, &buf, NULL);
+	} while (r == -EINTR);
+	free(buf.mem);
+	if (r != 0) {
+		snprintf(err, err_size, "the kernel closed the mount at %s", m->opts.mountpoint);
+		session_stop(s);
+		session_free(s);
+		return -EIO;
+	}
+	*ret = s;
+	return 0;
+}
+
+static void *worker(void *arg);
+
+static void spawn_locked(struct session *s)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, SESSION_STACK);
+	if (pthread_create(&thread, &attr, worker, s) == 0) {
+		s->nthreads++;
+		s->nidle++;
+	}
+	pthread_attr_destroy(&attr);
+}
+
+static void begin_work(struct session *s)
+{
+	LOCK_SCOPE(&s->lock);
+	s->nidle--;
+	if (s->nidle == 0 && s->nthreads < SESSION_THREADS_MAX && !s->is_over)
+		spawn_locked(s);
+}
+
+/* False: there are enough idle ones without this. */
+static bool end_work(struct session *s)
+{
+	LOCK_SCOPE(&s->lock);
+	if (s->nidle >= SESSION_THREADS_IDLE)
+		return false;
+	s->nidle++;
+	return true;
+}
+
+static void *worker(void *arg)
+{
+	struct session *s = arg;
+	struct fuse_buf buf = { 0 };
+	int r;
+
+	for (;;) {
+		r = serve_one(s, &buf, begin_work);
+		if (r == -EINTR)
+			continue;
+		if (r != 0 || !end_work(s))
+			break;
+	}
+	free(buf.mem);
+	pthread_mutex_lock(&s->lock);
+	if (r != 0) {
+		if (r < 0 && r != -ENODEV && !s->is_over)
+			log_error("reading requests of %s: %s", s->m->opts.mountpoint, strerror(-r));
+		s->nidle--;
+		s->is_over = true;
+	}
+	s->nthreads--;
+	pthread_cond_broadcast(&s->gone);
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+void session_run(struct session *s)
+{
+	pthread_mutex_lock(&s->lock);
+	spawn_locked(s);
+	if (!s->nthreads)
+		log_error("cannot start a thread for %s", s->m->opts.mountpoint);
+	while (s->nthreads)
+		pthread_cond_wait(&s->gone, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void session_stop(struct session *s)
+{
+	/* Lazily: what is open goes on being answered, as after any umount -l. */
+	umount2(s->m->opts.mountpoint, MNT_DETACH);
+}
+
+void session_free(struct session *s)
+{
+	if (!s)
+		return;
+	if (s->se)
+		fuse_session_destroy(s->se);
+	pthread_cond_destroy(&s->gone);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}

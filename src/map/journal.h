@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stream of chained records: read from any part of a file, and appended to its mapped tail. No
+ * lock: the owner's. */
+#pragma once
+
+#include "record.h"
+
+#define JOURNAL_WINDOW_BYTES 65536u
+
+/* Reads records one after the other through a window, however long the file claims to be. */
+struct journal_reader {
+	int fd; /* borrowed */
+	uint64_t off; /* of the next record */
+	uint64_t end; /* no record reaches past this; UINT64_MAX: end of file */
+	uint64_t sum; /* of the record before */
+	const char *why; /* why the last call gave no record, or the rule broken */
+	uint64_t win_off;
+	size_t win_len;
+	uint8_t *win;
+};
+
+/* The caller owns the struct and releases it. 0 or -ENOMEM. */
+int journal_reader_init(struct journal_reader *r, int fd, uint64_t off, uint64_t end, uint64_t sum);
+void journal_reader_release(struct journal_reader *r);
+/* 1 and the record; 0 at the end (r->why); -EUCLEAN (r->why, at r->off) or another -errno. */
+int journal_reader_next(struct journal_reader *r, struct record *ret_rec);
+
+/* The end of a log that we append to: [0, cap) of the file exists as written zeros behind tail. */
+struct journal {
+	int fd; /* owned */
+	uint64_t start; /* of the log */
+	uint64_t tail; /* where the next record goes */
+	uint64_t cap; /* file bytes that are mapped */
+	uint64_t sum; /* of the last record */
+	uint8_t *map; /* [map_off, cap), shared */
+	uint64_t map_off;
+};
+
+/* Take over fd, whose log starts at start and ends with tail and sum. Maps; grows if there is no
+ * room at all. 0 or -errno (then fd is still the caller's). */
+int journal_attach(struct journal *j, int fd, uint64_t start, uint64_t tail, uint64_t sum);
+/* Unmap and close. Safe on a zeroed struct with fd -1. */
+void journal_release(struct journal *j);
+/* Room for len more bytes. 0, or -ENOSPC and the like with nothing changed. */
+int journal_reserve(struct journal *j, size_t len);
+/* Append. Errors of journal_reserve, or -EIO: the end of the log is unknown now (poison). */
+int journal_append(struct journal *j, const struct record *rec);

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a map file object, for the three files that make it up and for their tests:
+ * mapfile.c (questions and changes), mapload.c (open, recover, refresh), mapsync.c (sessions, syncs,
+ * checkpoints).
+ *
+ * Invariants:
+ * 1. The table is what replaying the file's records gives; each change appends its record first,
+ *    into room that was reserved before, and then is applied by table_apply.
+ * 2. No change is recorded outside a session; the OPEN of a session that follows a CLEAN is on
+ *    disk before the first change is, so that a later boot knows that ids may have been lost.
+ * 3. durable_lsn <= lsn; what was promised to be durable is so in the file that a crash now would
+ *    leave in place, be it the one before a checkpoint or the one after.
+ *
+ * Lock order: checkpoint_lock, lock. */
+#pragma once
+
+#include <pthread.h>
+
+#include "journal.h"
+#include "snapshot.h"
+#include "table.h"
+#include "veneer/mapfile.h"
+
+/* What reading a map file gives. fd is -1 when the layer has none. */
+struct mapload {
+	int fd;
+	uint64_t dev, ino;
+	struct format_map_header head;
+	struct table table;
+	struct journal_reader rd; /* stands at the end of the log */
+	bool was_unclean; /* reverted, the file itself says otherwise */
+	bool is_foreign; /* copied from elsewhere: its holes prove nothing */
+};
+
+struct mapfile {
+	unsigned flags;
+	int rootfd, work_fd;
+	char *name;
+	pthread_mutex_t checkpoint_lock; /* one checkpoint at a time */
+
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct mapload now; /* its fd and reader live on only in a read-only map */
+	struct journal journal; /* fd -1: no file yet, or read-only */
+	uint64_t lsn; /* changes recorded so far, counted since the open */
+	uint64_t durable_lsn;
+	bool is_dir_dirty; /* the rename of the last checkpoint may not be on disk */
+	bool is_poisoned;
+};
+
+/* For tests: not 0 stands for this boot's epoch. */
+extern uint64_t mapload_test_epoch;
+uint64_t mapload_epoch(void);
+
+/* Read the map of the layer; 0 with fd -1 if there is none. Nothing is written. The caller's own
+ * struct; mapload_release in any case but failure. */
+int mapload_read(int rootfd, bool is_readonly, const char *name,
+		 const struct mapfile_rebuild *rebuild, struct mapload *ret);
+void mapload_release(struct mapload *l);
+/* Ask the backing file for one file's blocks: 0, with a new map of the caller's, or NULL in it where
+ * extents prove nothing; -ENOENT; other -errno. */
+int mapload_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,
+			 file_id_t id, uint64_t clip, struct blkmap **ret);
+
+/* Under the lock: make sure that records may be appended. May write and sync, once a session. */
+int mapsync_session(struct mapfile *mf);
+/* Without the lock: have everything recorded so far on disk. 0 or -errno; poisons when it fails. */
+int mapsync_flush(struct mapfile *mf);
+/* Under the lock: append and apply. The room was reserved. Poisons when it fails. */
+int mapsync_record(struct mapfile *mf, const struct record *rec);
+uint64_t mapsync_now_ms(void);

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/mapfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mapfile-internal.h"
+#include "veneer/cleanup.h"
+#include "veneer/file.h"
+#include "veneer/path.h"
+
+/* A write makes blocks own in a few runs, each one record; more is not worth reserving. */
+#define RESERVE_RUNS_MAX    32u
+#define RESERVE_SLACK_BYTES (3 * FORMAT_REC_BYTES_MAX)
+
+static void mapfile_closep(struct mapfile **mf)
+{
+	mapfile_close(*mf);
+}
+
+static void blkmap_freep(struct blkmap **m)
+{
+	blkmap_free(*m);
+}
+
+static int mark_unsynced(void *arg, struct table_file *f)
+{
+	f->must_lsn = *(uint64_t *)arg;
+	return 0;
+}
+
+/* Go on with the log that was read, or write a new one after a bad boot. */
+static int mapfile_take_over(struct mapfile *mf)
+{
+	struct mapload *l = &mf->now;
+
+	if (l->fd < 0 || (mf->flags & MAPFILE_READONLY))
+		return 0;
+
+	int r = journal_attach(&mf->journal, l->fd, sizeof(l->head) + l->head.snapshot_len,
+			       l->rd.off, l->rd.sum);
+
+	if (r < 0)
+		return r;
+	l->fd = -1;
+	journal_reader_release(&l->rd);
+	/* What an earlier process of this boot recorded may be in the page cache only. */
+	mf->lsn = 1;
+	if (l->table.in_session)
+		table_each(&l->table, mark_unsynced, &mf->lsn);
+	return l->was_unclean ? mapfile_checkpoint(mf, true) : 0;
+}
+
+int mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
+		 const struct mapfile_rebuild *rebuild, struct mapfile **ret)
+{
+	const bool is_readonly = flags & MAPFILE_READONLY;
+	_cleanup_(mapfile_closep) struct mapfile *mf = calloc(1, sizeof(*mf));
+
+	if (!mf)
+		return -ENOMEM;
+	mf->flags = flags;
+	mf->rootfd = mf->work_fd = mf->journal.fd = mf->now.fd = -1;
+	table_init(&mf->now.table);
+	pthread_mutex_init(&mf->lock, NULL);
+	pthread_mutex_init(&mf->checkpoint_lock, NULL);
+	mf->name = strdup(name ?: "");
+	if (!mf->name)
+		return -ENOMEM;
+	mf->rootfd = path_open(rootfd, ".", O_RDONLY | O_DIRECTORY, 0);
+	if (mf->rootfd < 0)
+		return mf->rootfd;
+	if (!is_readonly) {
+		mf->work_fd = path_open(work_fd, ".", O_RDONLY | O_DIRECTORY, 0);
+		if (mf->work_fd < 0)
+			return mf->work_fd;
+	}
+
+	int r = file_guard_init();
+
+	r = r ?: mapload_read(mf->rootfd, is_readonly, mf->name, rebuild, &mf->now);
+	r = r ?: mapfile_take_over(mf);
+	if (r < 0)
+		return r;
+	*ret = steal_ptr(&mf);
+	return 0;
+}
+
+void mapfile_close(struct mapfile *mf)
+{
+	if (!mf)
+		return;
+	journal_release(&mf->journal);
+	mapload_release(&mf->now);
+	closep(&mf->rootfd);
+	closep(&mf->work_fd);
+	pthread_mutex_destroy(&mf->lock);
+	pthread_mutex_destroy(&mf->checkpoint_lock);
+	free(mf->name);
+	free(mf);
+}
+
+uint64_t mapfile_uuid(struct mapfile *mf)
+{
+	LOCK_SCOPE(&mf->lock);
+	return mf->now.head.uuid;
+}
+
+size_t mapfile_count(struct mapfile *mf)
+{
+	LOCK_SCOPE(&mf->lock);
+	return mf->now.table.count;
+}
+
+/* Under the lock: a session, and room for a record. */
+static int mapfile_ready(struct mapfile *mf)
+{
+	return mapsync_session(mf) ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
+}
+
+/* Under the lock: record a new entry that only a sync of the map makes durable. */
+static int mapfile_enter(struct mapfile *mf, file_id_t id, uint64_t clip)
+{
+	struct record rec = { .type = FORMAT_REC_NEW, .id = id, .fresh.clip = clip };
+	int r = mapsync_record(mf, &rec);
+
+	if (r < 0)
+		return r;
+	table_find(&mf->now.table, id)->must_lsn = mf->lsn;
+	return 0;
+}
+
+int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
+{
+	if (clip > FORMAT_SIZE_MAX)
+		return -EFBIG;
+	LOCK_SCOPE(&mf->lock);
+
+	int r = mapfile_ready(mf);
+	file_id_t id = mf->now.table.next_id;
+
+	if (r == 0 && id >= FORMAT_ID_END)
+		r = -ENOSPC;
+	r = r ?: mapfile_enter(mf, id, clip);
+	if (r == 0)
+		*ret_id = id;
+	return r;
+}
+
+/* Under the lock: record every own run of a rebuilt map. */
+static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap *m)
+{
+	uint64_t clip = blkmap_clip(m);
+	blk_t end = clip / BLK_BYTES + (clip % BLK_BYTES != 0);
+	blk_t n;
+
+	for (blk_t at = 0; at < end; at += n) {
+		bool is_own;
+
+		n = blkmap_run(m, at, end - at, &is_own);
+		if (!is_own)
+			continue;
+
+		struct record rec = { .type = FORMAT_REC_OWN_RUN, .id = id, .run = { at, n } };
+		int r = journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
+
+		r = r ?: mapsync_record(mf, &rec);
+		if (r < 0)
+			return r;
+	}
+	/* They came from the disk. */
+	struct record rec = { .type = FORMAT_REC_COMMIT, .id = id };
+
+	return journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX) ?: mapsync_record(mf, &rec);
+}
+
+int mapfile_file_adopt(struct mapfile *mf, file_id_t id, uint64_t clip,
+		       const struct mapfile_rebuild *rebuild)
+{
+	_cleanup_(blkmap_freep) struct blkmap *m = NULL;
+
+	if (clip > FORMAT_SIZE_MAX)
+		return -EUCLEAN;
+	{
+		LOCK_SCOPE(&mf->lock);
+		if (table_find(&mf->now.table, id))
+			return -EEXIST;
+		if (table_knows(&mf->now.table, id) || id < mf->now.table.lost_first ||
+		    id >= mf->now.table.lost_end)
+			return -ENOENT;
+	}
+
+	int r = mapload_rebuild_file(&mf->now, rebuild, id, clip, &m);
+
+	if (r == 0 && !m)
+		m = blkmap_new(clip);
+	if (!m)
+		return r ?: -ENOMEM;
+
+	LOCK_SCOPE(&mf->lock);
+	if (table_knows(&mf->now.table, id))
+		return -EEXIST;
+	if (mf->flags & MAPFILE_READONLY) {
+		r = table_insert(&mf->now.table, id, m);
+		if (r == 0)
+			(void)steal_ptr(&m);
+		return r;
+	}
+	r = mapfile_ready(mf);
+	r = r ?: mapfile_enter(mf, id, clip);
+	return r ?: mapfile_own_all(mf, id, m);
+}
+
+int mapfile_file_gone(struct mapfile *mf, file_id_t id)
+{
+	struct record rec = { .type = FORMAT_REC_GONE, .id = id };
+
+	LOCK_SCOPE(&mf->lock);
+	if (mf->flags & MAPFILE_READONLY)
+		return -EROFS;
+
+	struct table_file *f = table_find(&mf->now.table, id);
+
+	if (!f)
+		return -ENOENT;
+
+	int r = mapfile_ready(mf);
+
+	r = r ?: mapsync_record(mf, &rec);
+	if (r == 0)
+		f->gone_ms = mapsync_now_ms();
+	return r;
+}
+
+int mapfile_reserve(struct mapfile *mf, uint64_t nblk)
+{
+	size_t nrec = nblk < RESERVE_RUNS_MAX ? (size_t)nblk : RESERVE_RUNS_MAX;
+
+	LOCK_SCOPE(&mf->lock);
+
+	int r = mapsync_session(mf);
+
+	return r
+		       ?: journal_reserve(&mf->journal,
+					  nrec * FORMAT_REC_BYTES_MAX + RESERVE_SLACK_BYTES);
+}
+
+int mapfile_own(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
+{
+	struct record rec = { .type = FORMAT_REC_OWN_RUN, .id = id, .run = { blk, n } };
+
+	if (n == 0)
+		return 0;
+	if (n > FORMAT_BLK_END || blk > FORMAT_BLK_END - n)
+		return -EFBIG;
+	LOCK_SCOPE(&mf->lock);
+
+	struct table_file *f = table_find(&mf->now.table, id);
+	bool is_own;
+
+	if (!f)
+		return -ENOENT;
+	if (blkmap_run(f->map, blk, n, &is_own) == n && is_own)
+		return 0;
+
+	int r = mapfile_ready(mf);
+
+	r = r ?: mapsync_record(mf, &rec);
+	if (r == 0)
+		f->change_lsn = mf->lsn;
+	return r;
+}
+
+int mapfile_truncate(struct mapfile *mf, file_id_t id, uint64_t size)
+{
+	struct record rec = { .type = FORMAT_REC_TRUNCATE, .id = id, .truncate.size = size };
+
+	LOCK_SCOPE(&mf->lock);
+
+	struct table_file *f = table_find(&mf->now.table, id);
+
+	if (!f)
+		return -ENOENT;
+	if (size >= blkmap_clip(f->map))
+		return 0;
+
+	int r = mapfile_ready(mf);
+
+	r = r ?: mapsync_record(mf, &rec);
+	if (r == 0)
+		f->change_lsn = f->must_lsn = mf->lsn;
+	return r;
+}
+
+int mapfile_is_complete(struct mapfile *mf, file_id_t id)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	return f ? blkmap_is_complete(f->map) : -ENOENT;
+}
+
+int mapfile_run(struct mapfile *mf, file_id_t id, blk_t blk, blk_t max, bool *ret_is_own,
+		blk_t *ret_n)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	if (!f)
+		return -ENOENT;
+	*ret_n = blkmap_run(f->map, blk, max, ret_is_own);
+	return 0;
+}
+
+int mapfile_clip(struct mapfile *mf, file_id_t id, uint64_t *ret_clip)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	if (!f)
+		return -ENOENT;
+	*ret_clip = blkmap_clip(f->map);
+	return 0;
+}
+
+struct each_call {
+	void (*fn)(void *arg, file_id_t id, const struct blkmap *map);
+	void *arg;
+};
+
+static int each_one(void *arg, struct table_file *f)
+{
+	const struct each_call *c = arg;
+
+	if (!f->is_gone)
+		c->fn(c->arg, f->id, f->map);
+	return 0;
+}
+
+void mapfile_each(struct mapfile *mf, void (*fn)(void *arg, file_id_t id, const struct blkmap *map),
+		  void *arg)
+{
+	struct each_call c = { fn, arg };
+
+	LOCK_SCOPE(&mf->lock);
+	table_each(&mf->now.table, each_one, &c);
+}
+
+enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	if (!f || (mf->flags & MAPFILE_READONLY))
+		return MAPFILE_CLEAN;
+	if (f->old || f->must_lsn > mf->durable_lsn)
+		return MAPFILE_MUST_SYNC;
+	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;
+}
+
+uint64_t mapfile_change(struct mapfile *mf, file_id_t id)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	return f ? f->change_lsn : 0;
+}
+
+static int mapfile_append_commit(struct mapfile *mf, file_id_t id, uint64_t change)
+{
+	struct record rec = { .type = FORMAT_REC_COMMIT, .id = id };
+
+	LOCK_SCOPE(&mf->lock);
+	if (mf->flags & MAPFILE_READONLY)
+		return -EROFS;
+
+	struct table_file *f = table_find(&mf->now.table, id);
+
+	if (!f)
+		return -ENOENT;
+	if (f->change_lsn > change)
+		return -EAGAIN;
+	if (!f->pend && !f->old)
+		return 0;
+
+	bool must_sync = f->old;
+	int r = mapfile_ready(mf);
+
+	r = r ?: mapsync_record(mf, &rec);
+	if (r == 0 && must_sync)
+		f->must_lsn = mf->lsn;
+	return r;
+}
+
+int mapfile_commit_since(struct mapfile *mf, file_id_t id, uint64_t change, bool sync)
+{
+	int r = mapfile_append_commit(mf, id, change);
+
+	return r ?: sync ? mapsync_flush(mf) : 0;
+}
+
+int mapfile_commit(struct mapfile *mf, file_id_t id, bool sync)
+{
+	return mapfile_commit_since(mf, id, UINT64_MAX, sync);
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mapfile-internal.h"
+#include "veneer/cleanup.h"
+#include "veneer/hash.h"
+#include "veneer/log.h"
+#include "veneer/path.h"
+
+uint64_t mapload_test_epoch;
+
+static void blkmap_freep(struct blkmap **m)
+{
+	blkmap_free(*m);
+}
+
+static void mapload_releasep(struct mapload **l)
+{
+	if (*l)
+		mapload_release(*l);
+}
+
+/* 0 when the kernel does not tell: such a boot is never the same as another. */
+uint64_t mapload_epoch(void)
+{
+	char text[64];
+
+	if (mapload_test_epoch)
+		return mapload_test_epoch;
+
+	_cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+
+	while (n > 0 && text[n - 1] == '\n')
+		n--;
+	return n > 0 ? hash_checksum(text, (size_t)n) : 0;
+}
+
+void mapload_release(struct mapload *l)
+{
+	journal_reader_release(&l->rd);
+	table_release(&l->table);
+	closep(&l->fd);
+}
+
+static int damage(const char *name, uint64_t off, const char *rule)
+{
+	log_error("%s: map damaged at offset %llu: %s", name, (unsigned long long)off, rule);
+	return -EUCLEAN;
+}
+
+/* In a hostile layer the name may be a fifo, which must not stop us, or a device. */
+static int map_open(int rootfd, bool is_readonly, const char *name, struct mapload *l)
+{
+	struct stat st;
+
+	if (fstatat(rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISREG(st.st_mode))
+		return damage(name, 0, "not a regular file");
+
+	int fd = path_open(rootfd, MAPFILE_NAME,
+			   (is_readonly ? O_RDONLY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK, 0);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	l->fd = fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return damage(name, 0, "not a regular file");
+	l->dev = st.st_dev;
+	l->ino = st.st_ino;
+	return 1;
+}
+
+/* Replay what stands in the log behind l->rd. Number of records or -errno. */
+static long replay(struct mapload *l, const char *name)
+{
+	long nrec = 0;
+
+	for (;;) {
+		struct record rec;
+		const char *why = NULL;
+		uint64_t off = l->rd.off;
+		int r = journal_reader_next(&l->rd, &rec);
+
+		if (r == 0)
+			return nrec;
+		if (r == -EUCLEAN)
+			return damage(name, off, l->rd.why);
+		if (r < 0)
+			return r;
+		if (rec.type != FORMAT_REC_OPEN && !l->table.in_session)
+			return damage(name, off, "change outside a session");
+		r = table_apply(&l->table, &rec, &why);
+		if (r < 0)
+			return r == -EUCLEAN ? damage(name, off, why) : r;
+		nrec++;
+	}
+}
+
+static int own_extent(void *arg, blk_t blk, blk_t n)
+{
+	return blkmap_set(arg, blk, n);
+}
+
+int mapload_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,
+			 file_id_t id, uint64_t clip, struct blkmap **ret)
+{
+	*ret = NULL;
+	/* In a copy of the layer a hole may have become zeros, and zeros a hole. */
+	if (!rebuild || l->is_foreign)
+		return 0;
+
+	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(clip);
+	int r = m ? rebuild->extents(rebuild->arg, id, own_extent, m) : -ENOMEM;
+
+	if (r == -EOPNOTSUPP)
+		return 0;
+	if (r < 0)
+		return r;
+	*ret = steal_ptr(&m);
+	return 0;
+}
+
+struct id_list {
+	file_id_t *ids;
+	size_t n;
+};
+
+static int list_id(void *arg, struct table_file *f)
+{
+	struct id_list *l = arg;
+
+	l->ids[l->n++] = f->id;
+	return 0;
+}
+
+static int rebuild_all(struct mapload *l, const struct mapfile_rebuild *rebuild)
+{
+	_cleanup_(freep) file_id_t *ids = calloc(l->table.count + 1, sizeof(*ids));
+	struct id_list list = { .ids = ids };
+
+	if (!ids)
+		return -ENOMEM;
+	table_each(&l->table, list_id, &list);
+	for (size_t i = 0; i < list.n; i++) {
+		_cleanup_(blkmap_freep) struct blkmap *m = NULL;
+		struct table_file *f = table_find(&l->table, ids[i]);
+		int r = mapload_rebuild_file(l, rebuild, f->id, blkmap_clip(f->map), &m);
+
+		if (r == -ENOENT) {
+			table_remove(&l->table, f);
+			continue;
+		}
+		r = r ?: (m ? table_map_add(f->map, m, NULL) : 0);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* After an unclean earlier boot only what was committed counts, and what extents add to it. */
+static int recover(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
+{
+	uint64_t epoch = mapload_epoch();
+
+	if (!l->table.in_session || (epoch && l->table.epoch == epoch))
+		return 0;
+
+	int r = table_revert(&l->table);
+
+	r = r ?: rebuild_all(l, rebuild);
+	if (r < 0)
+		return r;
+	l->was_unclean = true;
+	log_info(
+		"%s: not closed cleanly in an earlier boot: %zu partial files are as they were synced",
+		name, l->table.count);
+	return 0;
+}
+
+static int read_open_file(struct mapload *l, const char *name,
+			  const struct mapfile_rebuild *rebuild)
+{
+	struct snapshot_damage bad;
+	struct format_map_header self;
+	int r = snapshot_load(l->fd, &l->table, &l->head, &bad);
+
+	if (r < 0)
+		return r == -EUCLEAN ? damage(name, bad.off, bad.rule) : r;
+	r = snapshot_identify(l->fd, &self);
+	if (r < 0)
+		return r;
+	l->is_foreign = self.self_ino != l->head.self_ino ||
+			self.self_btime_ns != l->head.self_btime_ns;
+	r = journal_reader_init(&l->rd, l->fd, sizeof(l->head) + l->head.snapshot_len, UINT64_MAX,
+				l->head.checksum);
+	if (r < 0)
+		return r;
+
+	long nrec = replay(l, name);
+
+	return nrec < 0 ? (int)nrec : recover(l, name, rebuild);
+}
+
+int mapload_read(int rootfd, bool is_readonly, const char *name,
+		 const struct mapfile_rebuild *rebuild, struct mapload *ret)
+{
+	struct mapload l = { .fd = -1 };
+	_cleanup_(mapload_releasep) struct mapload *undo = &l;
+
+	table_init(&l.table);
+
+	int r = map_open(rootfd, is_readonly, name, &l);
+
+	r = r > 0 ? read_open_file(&l, name, rebuild) : r;
+	if (r < 0)
+		return r;
+	undo = NULL;
+	*ret = l;
+	return 0;
+}
+
+int mapfile_refresh(struct mapfile *mf)
+{
+	struct stat st;
+	struct mapload fresh;
+
+	if (!(mf->flags & MAPFILE_READONLY))
+		return 0;
+	LOCK_SCOPE(&mf->lock);
+	if (fstatat(mf->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (mf->now.fd >= 0 && st.st_dev == mf->now.dev && st.st_ino == mf->now.ino) {
+		long nrec = replay(&mf->now, mf->name);
+
+		return nrec < 0 ? (int)nrec : nrec > 0;
+	}
+
+	int r = mapload_read(mf->rootfd, true, mf->name, NULL, &fresh);
+
+	if (r < 0)
+		return r;
+	mapload_release(&mf->now);
+	mf->now = fresh;
+	return 1;
+}

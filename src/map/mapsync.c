@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "mapfile-internal.h"
+#include "veneer/cleanup.h"
+#include "veneer/file.h"
+#include "veneer/log.h"
+
+#define LOG_STEP_BYTES	4096u
+#define LOG_LIMIT_BYTES (256u << 10)
+#define CATCH_UP_ROUNDS 8
+/* Backing file systems commit an unlink within 30 s; until then a crash may undo it. */
+#define GONE_KEEP_MS 60000u
+
+uint64_t mapsync_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
+}
+
+static int random_u64(uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	while (v == 0)
+		if (getrandom(&v, sizeof(v), 0) != sizeof(v))
+			return -errno;
+	*ret = v;
+	return 0;
+}
+
+static bool is_volatile(const struct mapfile *mf)
+{
+	return mf->flags & MAPFILE_VOLATILE;
+}
+
+static int sync_fd(const struct mapfile *mf, int fd)
+{
+	return is_volatile(mf) || fdatasync(fd) == 0 ? 0 : -errno;
+}
+
+static int sync_dir(const struct mapfile *mf)
+{
+	return is_volatile(mf) || fsync(mf->rootfd) == 0 ? 0 : -errno;
+}
+
+static int poison(struct mapfile *mf, const char *what, int r)
+{
+	if (!mf->is_poisoned)
+		log_error("%s: map: %s: %s; no more changes until it is opened again", mf->name,
+			  what, strerror(-r));
+	mf->is_poisoned = true;
+	return -EIO;
+}
+
+int mapsync_record(struct mapfile *mf, const struct record *rec)
+{
+	const char *why = "no memory";
+	int r = journal_append(&mf->journal, rec);
+
+	if (r < 0)
+		return r == -EIO ? poison(mf, "append", r) : r;
+	r = table_apply(&mf->now.table, rec, &why);
+	if (r < 0)
+		return poison(mf, why, r);
+	mf->lsn++;
+	return 0;
+}
+
+/* A map file on its way into place. */
+struct successor {
+	int fd;
+	char temp[SNAPSHOT_TEMP_BYTES]; /* "" once it has its own name */
+	struct format_map_header head;
+	struct buf bytes;
+	uint64_t sum;
+	struct journal journal;
+};
+
+static void successor_release(const struct mapfile *mf, struct successor *s)
+{
+	if (s->temp[0])
+		unlinkat(mf->work_fd, s->temp, 0);
+	closep(&s->fd);
+	journal_release(&s->journal);
+	buf_release(&s->bytes);
+}
+
+static int successor_open(const struct mapfile *mf, struct successor *s)
+{
+	*s = (struct successor){ .fd = -1, .journal.fd = -1 };
+	s->fd = snapshot_temp_open(mf->work_fd, s->temp);
+	if (s->fd < 0) {
+		s->temp[0] = '\0';
+		return s->fd;
+	}
+	return snapshot_identify(s->fd, &s->head);
+}
+
+/* Under the lock: the bytes of a file that says what the table says now. */
+static int successor_build(const struct mapfile *mf, struct successor *s)
+{
+	uint64_t nonce, uuid = mf->now.head.uuid;
+	int r = random_u64(&nonce);
+
+	if (uuid == 0)
+		r = r ?: random_u64(&uuid);
+	s->head.uuid = uuid;
+	s->head.generation = mf->now.head.generation + 1;
+	return r ?: snapshot_build(&mf->now.table, &s->head, nonce, &s->bytes, &s->sum);
+}
+
+static int successor_write(const struct mapfile *mf, struct successor *s)
+{
+	static const uint8_t zeros[LOG_STEP_BYTES];
+	uint64_t tail = s->bytes.len;
+	size_t pad = LOG_STEP_BYTES - tail % LOG_STEP_BYTES;
+	int r = buf_put(&s->bytes, zeros, pad);
+
+	r = r ?: file_pwrite(s->fd, s->bytes.data, s->bytes.len, 0);
+	if (r == 0 && !is_volatile(mf) && fsync(s->fd) < 0)
+		r = -errno;
+	r = r
+		    ?: journal_attach(&s->journal, s->fd, sizeof(s->head) + s->head.snapshot_len,
+				      tail, s->sum);
+	if (r == 0)
+		s->fd = -1;
+	return r;
+}
+
+/* Under the lock: the successor takes its place. */
+static int successor_publish(struct mapfile *mf, struct successor *s)
+{
+	int r = snapshot_publish(mf->work_fd, s->temp, mf->rootfd);
+
+	if (r < 0)
+		return r;
+	s->temp[0] = '\0';
+	journal_release(&mf->journal);
+	mf->journal = s->journal;
+	s->journal = (struct journal){ .fd = -1 };
+	mf->now.head = s->head;
+	mf->now.is_foreign = false;
+	mf->is_dir_dirty = true;
+	return 0;
+}
+
+/* The layer's first partial file: a map with an opened log. */
+static int map_create(struct mapfile *mf, uint64_t epoch)
+{
+	struct successor s;
+	int r = successor_open(mf, &s);
+
+	mf->now.table.epoch = epoch;
+	mf->now.table.in_session = true;
+	r = r ?: successor_build(mf, &s);
+	r = r ?: successor_write(mf, &s);
+	r = r ?: successor_publish(mf, &s);
+	successor_release(mf, &s);
+	if (r < 0) {
+		mf->now.table.in_session = false;
+		return r;
+	}
+	/* Marks will name this uuid: a crash that keeps a mark must keep the map. */
+	r = sync_dir(mf);
+	if (r < 0)
+		return poison(mf, "sync of the layer", r);
+	mf->is_dir_dirty = false;
+	mf->durable_lsn = mf->lsn;
+	return 0;
+}
+
+int mapsync_session(struct mapfile *mf)
+{
+	struct record rec = { .type = FORMAT_REC_OPEN, .open.epoch = mapload_epoch() };
+
+	if (mf->flags & MAPFILE_READONLY)
+		return -EROFS;
+	if (mf->is_poisoned)
+		return -EIO;
+	if (mf->now.table.in_session)
+		return 0;
+	if (mf->journal.fd < 0)
+		return map_create(mf, rec.open.epoch);
+
+	int r = random_u64(&rec.open.nonce);
+
+	r = r ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
+	r = r ?: mapsync_record(mf, &rec);
+	if (r < 0)
+		return r;
+	r = sync_fd(mf, mf->journal.fd);
+	if (r == 0 && mf->is_dir_dirty)
+		r = sync_dir(mf);
+	if (r < 0)
+		return poison(mf, "sync", r);
+	mf->is_dir_dirty = false;
+	mf->durable_lsn = mf->lsn;
+	return 0;
+}
+
+int mapsync_flush(struct mapfile *mf)
+{
+	for (;;) {
+		_cleanup_(closep) int fd = -1;
+		uint64_t want, generation;
+		bool is_dir_dirty;
+
+		{
+			LOCK_SCOPE(&mf->lock);
+			if (mf->is_poisoned)
+				return -EIO;
+			want = mf->lsn;
+			generation = mf->now.head.generation;
+			is_dir_dirty = mf->is_dir_dirty;
+			if (mf->journal.fd < 0 || (mf->durable_lsn >= want && !is_dir_dirty))
+				return 0;
+			/* A checkpoint may close the old file while we wait for it. */
+			fd = fcntl(mf->journal.fd, F_DUPFD_CLOEXEC, 0);
+			if (fd < 0)
+				return -errno;
+		}
+
+		int r = sync_fd(mf, fd);
+
+		if (r == 0 && is_dir_dirty)
+			r = sync_dir(mf);
+		LOCK_SCOPE(&mf->lock);
+		if (r < 0)
+			return poison(mf, "sync", r);
+		if (generation != mf->now.head.generation)
+			continue;
+		if (mf->durable_lsn < want)
+			mf->durable_lsn = want;
+		mf->is_dir_dirty = mf->is_dir_dirty && !is_dir_dirty;
+		return 0;
+	}
+}
+
+static bool gone_is_old(void *arg, const struct table_file *f)
+{
+	const struct mapfile *mf = arg;
+
+	return is_volatile(mf) || mapsync_now_ms() - f->gone_ms > GONE_KEEP_MS;
+}
+
+static bool log_is_long(const struct mapfile *mf)
+{
+	uint64_t used = mf->journal.tail - mf->journal.start;
+
+	return mf->journal.fd >= 0 && used > LOG_LIMIT_BYTES + mf->now.head.snapshot_len;
+}
+
+/* Copy to the successor what rd still finds in the old log, up to end. */
+static int catch_up(struct journal_reader *rd, struct journal *to, uint64_t end)
+{
+	while (rd->off < end) {
+		struct record rec;
+		int r = journal_reader_next(rd, &rec);
+
+		if (r <= 0)
+			return r < 0 ? r : -EIO;
+		r = journal_append(to, &rec);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static uint64_t log_tail(struct mapfile *mf)
+{
+	LOCK_SCOPE(&mf->lock);
+	return mf->journal.tail;
+}
+
+/* Follow the old log without the lock until little is left, then switch under it. */
+static int catch_up_and_switch(struct mapfile *mf, struct successor *s, struct journal_reader *rd)
+{
+	uint64_t synced_tail = s->journal.tail;
+	int r = 0;
+
+	for (unsigned i = 0; i < CATCH_UP_ROUNDS && r == 0; i++) {
+		uint64_t end = log_tail(mf);
+
+		if (end - rd->off < LOG_STEP_BYTES)
+			break;
+		r = catch_up(rd, &s->journal, end);
+		r = r ?: sync_fd(mf, s->journal.fd);
+		synced_tail = s->journal.tail;
+	}
+	if (r < 0)
+		return r;
+
+	LOCK_SCOPE(&mf->lock);
+	if (mf->is_poisoned)
+		return -EIO;
+	r = catch_up(rd, &s->journal, mf->journal.tail);
+	/* Of these some may have been promised; the old file, which has them, is about to go. */
+	if (r == 0 && s->journal.tail != synced_tail)
+		r = sync_fd(mf, s->journal.fd);
+	return r ?: successor_publish(mf, s);
+}
+
+static int checkpoint_prepare(struct mapfile *mf, struct successor *s, struct journal_reader *rd)
+{
+	int r = successor_open(mf, s);
+
+	if (r < 0)
+		return r;
+	LOCK_SCOPE(&mf->lock);
+	table_sweep(&mf->now.table, gone_is_old, mf);
+
+	int fd = -1;
+
+	if (mf->journal.fd >= 0) {
+		fd = fcntl(mf->journal.fd, F_DUPFD_CLOEXEC, 0);
+		if (fd < 0)
+			return -errno;
+	}
+	r = journal_reader_init(rd, fd, mf->journal.tail, UINT64_MAX, mf->journal.sum);
+	return r ?: successor_build(mf, s);
+}
+
+int mapfile_checkpoint(struct mapfile *mf, bool force)
+{
+	struct successor s = { .fd = -1, .journal.fd = -1 };
+	struct journal_reader rd = { .fd = -1 };
+
+	LOCK_SCOPE(&mf->checkpoint_lock);
+	{
+		LOCK_SCOPE(&mf->lock);
+		if (mf->flags & MAPFILE_READONLY)
+			return -EROFS;
+		if (mf->is_poisoned)
+			return -EIO;
+		if (mf->journal.fd < 0 || (!force && !log_is_long(mf)))
+			return 0;
+	}
+
+	int r = checkpoint_prepare(mf, &s, &rd);
+
+	r = r ?: successor_write(mf, &s);
+	r = r ?: catch_up_and_switch(mf, &s, &rd);
+	successor_release(mf, &s);
+	closep(&rd.fd);
+	journal_reader_release(&rd);
+	if (r < 0) {
+		log_warn("%s: map: checkpoint failed, the old log goes on: %s", mf->name,
+			 strerror(-r));
+		return r;
+	}
+	return mapsync_flush(mf);
+}
+
+bool mapfile_wants_checkpoint(struct mapfile *mf)
+{
+	LOCK_SCOPE(&mf->lock);
+	return !(mf->flags & MAPFILE_READONLY) && log_is_long(mf);
+}
+
+int mapfile_mark_clean(struct mapfile *mf)
+{
+	struct record rec = { .type = FORMAT_REC_CLEAN };
+
+	/* The mark says that all before it is on disk, so that goes first. */
+	int r = mf->flags & MAPFILE_READONLY ? 0 : mapsync_flush(mf);
+
+	if (r < 0 || (mf->flags & MAPFILE_READONLY))
+		return r;
+	{
+		LOCK_SCOPE(&mf->lock);
+		if (mf->is_poisoned)
+			return -EIO;
+		if (mf->journal.fd < 0 || !mf->now.table.in_session)
+			return 0;
+		r = journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
+		r = r ?: mapsync_record(mf, &rec);
+	}
+	return r ?: mapsync_flush(mf);
+}

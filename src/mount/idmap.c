@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options-internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "veneer/cleanup.h"
+
+#define OVERFLOW_ID 65534
+
+/* One of the numbers between colons. Callers start their maps with a colon, so empty ones are
+ * passed over. 1: *ret is set, 0: no more, -EINVAL: not an id. */
+static int next_id(const char **s, uint32_t *ret)
+{
+	char text[16], *end;
+	unsigned long long v;
+	size_t len;
+
+	*s += strspn(*s, ":");
+	len = strcspn(*s, ":");
+	if (len == 0)
+		return 0;
+	if (len >= sizeof(text) || **s < '0' || **s > '9')
+		return -EINVAL;
+	memcpy(text, *s, len);
+	text[len] = '\0';
+	v = strtoull(text, &end, 10);
+	if (*end || v > UINT32_MAX)
+		return -EINVAL;
+	*s += len;
+	*ret = (uint32_t)v;
+	return 1;
+}
+
+/* 1: *ret is the next row, 0: no more, -EINVAL. */
+static int next_row(const char **s, struct id_map *ret)
+{
+	struct id_map row;
+	int r;
+
+	r = next_id(s, &row.outside);
+	if (r <= 0)
+		return r;
+	if (next_id(s, &row.inside) <= 0 || next_id(s, &row.len) <= 0)
+		return -EINVAL;
+	if ((uint64_t)row.outside + row.len > 1ULL << 32 ||
+	    (uint64_t)row.inside + row.len > 1ULL << 32)
+		return -EINVAL;
+	*ret = row;
+	return 1;
+}
+
+int id_maps_parse(const char *text, struct id_maps *ret)
+{
+	_cleanup_(freep) struct id_map *rows = NULL;
+	size_t n = 0, cap = 0;
+	struct id_map row;
+	int r;
+
+	while ((r = next_row(&text, &row)) > 0) {
+		if (n == cap) {
+			struct id_map *bigger = reallocarray(rows, cap * 2 + 4, sizeof(*rows));
+
+			if (!bigger)
+				return -ENOMEM;
+			rows = bigger;
+			cap = cap * 2 + 4;
+		}
+		rows[n++] = row;
+	}
+	if (r < 0)
+		return r;
+	ret->rows = steal_ptr(&rows);
+	ret->n = n;
+	return 0;
+}
+
+/* Follow the rows in one direction: ids counted from `from` become ids counted from `to`. */
+static uint32_t map_id(const struct id_maps *m, uint32_t id, bool to_disk)
+{
+	if (m->n == 0)
+		return id;
+	for (size_t i = 0; i < m->n; i++) {
+		const struct id_map *row = &m->rows[i];
+		uint32_t from = to_disk ? row->inside : row->outside;
+		uint32_t to = to_disk ? row->outside : row->inside;
+
+		if (id >= from && id - from < row->len)
+			return to + (id - from);
+	}
+	return OVERFLOW_ID;
+}
+
+uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id)
+{
+	return map_id(m, id, true);
+}
+
+uint32_t id_map_from_disk(const struct id_maps *m, uint32_t id)
+{
+	return map_id(m, id, false);
+}

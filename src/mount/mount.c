@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/mount.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+#include "veneer/workdir.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int fail(char *err, size_t err_size, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(err, err_size, fmt, ap);
+	va_end(ap);
+	return r;
+}
+
+static int open_layers(struct mount *m, struct layer **layers, size_t *n, char *err, size_t err_size)
+{
+	/* A read-only mount of an upper shows it as the topmost of its layers, and touches nothing. */
+	if (m->opts.upper && m->opts.is_readonly) {
+		int r = layer_open(m->opts.upper, &layers[*n]);
+
+		if (r < 0)
+			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
+		(*n)++;
+	}
+	for (size_t i = 0; i < m->opts.n_lower; i++) {
+		int r = layer_open(m->opts.lower[i], &layers[*n]);
+
+		if (r < 0)
+			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
+		(*n)++;
+	}
+	return 0;
+}
+
+static int open_image(struct mount *m, char *err, size_t err_size)
+{
+	struct layer **layers = calloc(m->opts.n_lower + 1, sizeof(*layers));
+	size_t n = 0;
+	int r;
+
+	if (!layers)
+		return fail(err, err_size, -ENOMEM, "out of memory");
+	r = open_layers(m, layers, &n, err, err_size);
+	if (r == 0) {
+		r = image_new(layers, n, &m->tree.image);
+		if (r < 0)
+			fail(err, err_size, r, "cannot stack %zu layers: %s", n, strerror(-r));
+	}
+	for (size_t i = 0; i < n; i++)
+		layer_unref(layers[i]);
+	free(layers);
+	return r;
+}
+
+static void choose_style(struct mount *m)
+{
+	struct tree *t = &m->tree;
+
+	t->style = (struct whiteout_style){
+		.has_device = t->can.has_whiteout && !getenv("FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT"),
+		.has_rename = t->can.has_rename_whiteout,
+		.has_trusted = t->can.has_trusted_xattr,
+		.has_user_attr = t->can.has_user_xattr,
+	};
+	t->is_volatile = m->opts.is_volatile;
+	t->copies_whole = m->opts.cow == COW_COPY;
+	if (!t->can.has_user_xattr && !t->copies_whole) {
+		log_warn("%s has no user extended attributes: changed files are copied whole", m->opts.upper);
+		t->copies_whole = true;
+	}
+}
+
+static int open_upper(struct mount *m, char *err, size_t err_size)
+{
+	struct tree *t = &m->tree;
+	struct stat st;
+	int r = layer_open(m->opts.upper, &t->upper);
+
+	if (r < 0)
+		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
+	t->upper->is_upper = true;
+	r = workdir_open(m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
+	if (r < 0)
+		return r;
+	if (fstat(t->workfd, &st) < 0 || st.st_dev != t->upper->dev)
+		return fail(err, err_size, -EXDEV, "workdir %s is not on the file system of upperdir %s", m->opts.work,
+			    m->opts.upper);
+	r = probe_work_dir(t->workfd, &t->can);
+	if (r == 0 && t->can.is_readonly)
+		r = -EROFS;
+	if (r < 0)
+		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work, strerror(-r));
+	choose_style(m);
+	r = workdir_check_volatile(m->work_parent, m->opts.work, m->opts.is_volatile, err, err_size);
+	if (r < 0)
+		return r;
+	r = layer_open_upper_map(t->upper, t->workfd, m->opts.is_volatile ? MAPFILE_VOLATILE : 0, t->can.has_true_extents);
+	if (r < 0)
+		return fail(err, err_size, r, "cannot use the block map in upperdir %s: %s", m->opts.upper,
+			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)" : strerror(-r));
+	t->map = t->upper->map;
+	return 0;
+}
+
+static int open_root(struct mount *m, char *err, size_t err_size)
+{
+	struct tree *t = &m->tree;
+	int r = inode_table_init(t);
+
+	if (r < 0)
+		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
+	t->root->lower = image_root(t->image);
+	t->root->ino = image_ino(t->image, t->root->lower);
+	if (t->upper) {
+		t->root->upper_ino = t->upper->ino;
+		t->root->has_upper = true;
+	}
+	return 0;
+}
+
+int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size)
+{
+	int r;
+
+	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
+	*opts = (struct mount_opts){ 0 };
+	m->tree.workfd = -1;
+	m->tree.has_static_nlink = m->opts.has_static_nlink;
+	/* Layer by layer and before anything else: a lower may be unmounted lazily as soon as our caller
+	 * returns, and the mount point may be one of them. */
+	r = open_image(m, err, err_size);
+	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
+		r = open_upper(m, err, err_size);
+	if (r == 0)
+		r = open_root(m, err, err_size);
+	return r;
+}
+
+void mount_close(struct mount *m)
+{
+	struct tree *t = &m->tree;
+
+	/* Elsewhere an unclean boot is mended from the extents; here the records are all there is. */
+	if (t->map && !t->is_volatile && !t->can.has_true_extents && mapfile_count(t->map) > 0 &&
+	    syncfs(t->upper->rootfd) == 0)
+		mapfile_mark_clean(t->map);
+	inode_table_release(t);
+	image_unref(t->image);
+	layer_unref(t->upper);
+	workdir_close(m->work_parent, m->work_name, t->workfd);
+	options_release(&m->opts);
+	*m = (struct mount){ .work_parent = -1 };
+}
+
+bool mount_squashes(const struct mount *m)
+{
+	return m->opts.squash_to_root || m->opts.squash_uid >= 0 || m->opts.squash_gid >= 0;
+}
+
+uid_t mount_uid_to_disk(const struct mount *m, uid_t uid)
+{
+	return id_map_to_disk(&m->opts.uids, uid);
+}
+
+gid_t mount_gid_to_disk(const struct mount *m, gid_t gid)
+{
+	return id_map_to_disk(&m->opts.gids, gid);
+}
+
+void mount_present_ids(const struct mount *m, struct stat *st)
+{
+	st->st_uid = id_map_from_disk(&m->opts.uids, st->st_uid);
+	st->st_gid = id_map_from_disk(&m->opts.gids, st->st_gid);
+	if (m->opts.squash_to_root)
+		st->st_uid = st->st_gid = 0;
+	if (m->opts.squash_uid >= 0)
+		st->st_uid = (uid_t)m->opts.squash_uid;
+	if (m->opts.squash_gid >= 0)
+		st->st_gid = (gid_t)m->opts.squash_gid;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The values of options that need more than a line to understand. */
+#pragma once
+
+#include "veneer/options.h"
+
+/* A path relative to cwd made absolute; NULL when out of memory. */
+char *optpath_absolute(const char *cwd, const char *path);
+/* One path out of an option, from s up to `end`: absolute, and rid of its escapes. -ENOMEM. */
+int optpath_parse(const char *cwd, const char *s, const char *end, char **ret);
+
+/* A:B:N triplets; the rows go to the caller, who frees them. -EINVAL, -ENOMEM. */
+int id_maps_parse(const char *text, struct id_maps *ret);

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "veneer/buf.h"
+#include "veneer/cleanup.h"
+
+#include "options-internal.h"
+
+#define DEFAULT_TIMEOUT_S 1e9
+
+struct parse {
+	struct mount_opts o;
+	struct buf kernel;
+	bool wants_atime;
+	const char *cwd;
+	char *err;
+	size_t err_size;
+};
+
+struct opt_row {
+	/* "word" is matched whole; "key=" takes what follows as its value. */
+	const char *name;
+	int (*set)(struct parse *p, const struct opt_row *row, char *value);
+	size_t field; /* offset in struct mount_opts */
+	bool is_inverted;
+};
+
+static void parse_release(struct parse *p)
+{
+	options_release(&p->o);
+	buf_release(&p->kernel);
+}
+
+__attribute__((format(printf, 2, 3))) static int fail(struct parse *p, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(p->err, p->err_size, fmt, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+static void strv_freep(char ***v)
+{
+	for (char **s = *v; s && *s; s++)
+		free(*s);
+	free(*v);
+}
+
+/* Takes over s whatever happens. The vector stays NULL-terminated, and grows at powers of two. */
+static int strv_push(char ***v, size_t *n, char *s)
+{
+	if (!s)
+		return -ENOMEM;
+	if ((*n & (*n + 1)) == 0) {
+		char **bigger = reallocarray(*v, 2 * (*n + 1), sizeof(*bigger));
+
+		if (!bigger) {
+			free(s);
+			return -ENOMEM;
+		}
+		*v = bigger;
+	}
+	(*v)[(*n)++] = s;
+	(*v)[*n] = NULL;
+	return 0;
+}
+
+static int set_path(struct parse *p, const struct opt_row *row, char *value)
+{
+	char **field = (char **)((char *)&p->o + row->field);
+	char *path = NULL;
+	int r = 0;
+
+	if (*value)
+		r = optpath_parse(p->cwd, value, value + strlen(value), &path);
+	if (r < 0)
+		return r;
+	free(*field);
+	*field = path;
+	return 0;
+}
+
+static const char *lower_end(const char *s)
+{
+	for (bool is_escaped = false; *s; s++) {
+		if (*s == ':' && !is_escaped)
+			break;
+		is_escaped = *s == '\\';
+	}
+	return s;
+}
+
+static int set_lower(struct parse *p, const struct opt_row *row, char *value)
+{
+	_cleanup_(strv_freep) char **lower = NULL;
+	size_t n = 0;
+
+	(void)row;
+	for (const char *s = value, *end; *s; s = end + (*end == ':')) {
+		char *path;
+		int r;
+
+		end = lower_end(s);
+		if (end == s)
+			continue;
+		if (s[0] == '/' && s[1] == '/')
+			return fail(p, "plugin layers are not supported: %.*s", (int)(end - s), s);
+		r = optpath_parse(p->cwd, s, end, &path);
+		if (r == 0)
+			r = strv_push(&lower, &n, path);
+		if (r < 0)
+			return r;
+	}
+	strv_freep(&p->o.lower);
+	p->o.lower = steal_ptr(&lower);
+	p->o.n_lower = n;
+	return 0;
+}
+
+static bool parse_integer(const char *s, int64_t *ret)
+{
+	char *end;
+	long long v;
+
+	errno = 0;
+	v = strtoll(s, &end, 10);
+	if (end == s || *end || errno)
+		return false;
+	*ret = v;
+	return true;
+}
+
+static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
+{
+	struct id_maps *field = (struct id_maps *)((char *)&p->o + row->field);
+	struct id_maps maps;
+	int r = id_maps_parse(value, &maps);
+
+	if (r == -EINVAL)
+		return fail(p, "invalid mapping specified: %s", value);
+	if (r < 0)
+		return r;
+	free(field->rows);
+	*field = maps;
+	return 0;
+}
+
+static int bad_value(struct parse *p, const struct opt_row *row, const char *value)
+{
+	return fail(p, "invalid value for %.*s: %s", (int)strcspn(row->name, "="), row->name,
+		    value);
+}
+
+static int set_squash_id(struct parse *p, const struct opt_row *row, char *value)
+{
+	int64_t v;
+
+	/* -1 is how 1.x spells "do not", and (uid_t)-1 is nobody's id. */
+	if (!parse_integer(value, &v) || v < -1 || v >= UINT32_MAX)
+		return bad_value(p, row, value);
+	*(int64_t *)((char *)&p->o + row->field) = v;
+	return 0;
+}
+
+static int set_flag(struct parse *p, const struct opt_row *row, char *value)
+{
+	(void)value;
+	*((bool *)((char *)&p->o + row->field)) = true;
+	return 0;
+}
+
+static int set_debug(struct parse *p, const struct opt_row *row, char *value)
+{
+	p->o.is_foreground = true;
+	return set_flag(p, row, value);
+}
+
+static int set_bool(struct parse *p, const struct opt_row *row, char *value)
+{
+	int64_t v;
+
+	if (!parse_integer(value, &v))
+		return bad_value(p, row, value);
+	*((bool *)((char *)&p->o + row->field)) = (v != 0) != row->is_inverted;
+	return 0;
+}
+
+static int set_timeout(struct parse *p, const struct opt_row *row, char *value)
+{
+	char *end;
+	double v = strtod(value, &end);
+
+	if (end == value || *end || !isfinite(v) || v < 0)
+		return bad_value(p, row, value);
+	p->o.timeout_s = v;
+	return 0;
+}
+
+static int set_xattr_permissions(struct parse *p, const struct opt_row *row, char *value)
+{
+	int64_t v;
+
+	if (!parse_integer(value, &v) || v < 0 || v > 2)
+		return bad_value(p, row, value);
+	p->o.xattr_permissions = (int)v;
+	return 0;
+}
+
+static int set_redirect_dir(struct parse *p, const struct opt_row *row, char *value)
+{
+	(void)row;
+	if (strcmp(value, "off") != 0)
+		return fail(p, "fuse-overlayfs only supports redirect_dir=off");
+	return 0;
+}
+
+static int set_xino(struct parse *p, const struct opt_row *row, char *value)
+{
+	if (strcmp(value, "off") != 0 && strcmp(value, "auto") != 0 && strcmp(value, "on") != 0)
+		return bad_value(p, row, value);
+	return 0;
+}
+
+static int set_cow(struct parse *p, const struct opt_row *row, char *value)
+{
+	if (strcmp(value, "map") == 0)
+		p->o.cow = COW_MAP;
+	else if (strcmp(value, "copy") == 0)
+		p->o.cow = COW_COPY;
+	else
+		return bad_value(p, row, value);
+	p->o.is_cow_given = true;
+	return 0;
+}
+
+static int ignore_integer(struct parse *p, const struct opt_row *row, char *value)
+{
+	int64_t v;
+
+	return parse_integer(value, &v) ? 0 : bad_value(p, row, value);
+}
+
+static int ignore(struct parse *p, const struct opt_row *row, char *value)
+{
+	(void)p, (void)row, (void)value;
+	return 0;
+}
+
+static int kernel_word(struct parse *p, const char *word)
+{
+	int r = p->kernel.len > 0 ? buf_put(&p->kernel, ",", 1) : 0;
+
+	return r < 0 ? r : buf_put(&p->kernel, word, strlen(word));
+}
+
+static int pass_on(struct parse *p, const struct opt_row *row, char *value)
+{
+	(void)value;
+	return kernel_word(p, row->name);
+}
+
+static int pass_on_access(struct parse *p, const struct opt_row *row, char *value)
+{
+	p->o.is_readonly = strcmp(row->name, "ro") == 0;
+	return pass_on(p, row, value);
+}
+
+/* libfuse knows "noatime" only: the other is its absence. */
+static int set_atime(struct parse *p, const struct opt_row *row, char *value)
+{
+	(void)value;
+	p->wants_atime = strcmp(row->name, "atime") == 0;
+	return 0;
+}
+
+#define FIELD(f) offsetof(struct mount_opts, f)
+
+static const struct opt_row rows[] = {
+	{ "lowerdir=", set_lower, 0, false },
+	{ "upperdir=", set_path, FIELD(upper), false },
+	{ "workdir=", set_path, FIELD(work), false },
+	{ "uidmapping=", set_id_maps, FIELD(uids), false },
+	{ "gidmapping=", set_id_maps, FIELD(gids), false },
+	{ "squash_to_root", set_flag, FIELD(squash_to_root), false },
+	{ "squash_to_uid=", set_squash_id, FIELD(squash_uid), false },
+	{ "squash_to_gid=", set_squash_id, FIELD(squash_gid), false },
+	{ "static_nlink", set_flag, FIELD(has_static_nlink), false },
+	{ "noacl", set_flag, FIELD(has_no_acl), false },
+	{ "xattr_permissions=", set_xattr_permissions, 0, false },
+	{ "volatile", set_flag, FIELD(is_volatile), false },
+	{ "fsync=", set_bool, FIELD(is_volatile), true },
+	{ "sync=", set_bool, FIELD(is_volatile), true },
+	{ "noxattrs=", set_bool, FIELD(has_no_xattrs), false },
+	{ "timeout=", set_timeout, 0, false },
+	{ "writeback=", set_bool, FIELD(is_writeback), false },
+	{ "cow=", set_cow, 0, false },
+	{ "private", set_flag, FIELD(is_private), false },
+	{ "redirect_dir=", set_redirect_dir, 0, false },
+	{ "xino=", set_xino, 0, false },
+	{ "debug", set_debug, FIELD(is_debug), false },
+	{ "threaded=", ignore_integer, 0, false },
+	{ "fast_ino=", ignore_integer, 0, false },
+	{ "fast_ino_check=", ignore_integer, 0, false },
+	{ "plugins=", ignore, 0, false },
+	{ "context=", ignore, 0, false },
+	{ "ino32_t", ignore, 0, false },
+	{ "splice_write", ignore, 0, false },
+	{ "splice_read", ignore, 0, false },
+	{ "splice_move", ignore, 0, false },
+	{ "kernel_cache", ignore, 0, false },
+	{ "max_write", ignore, 0, false },
+	{ "max_write=", ignore, 0, false },
+	/* Some versions of libfuse refuse a session that is given one of these two. */
+	{ "diratime", ignore, 0, false },
+	{ "nodiratime", ignore, 0, false },
+	{ "ro", pass_on_access, 0, false },
+	{ "rw", pass_on_access, 0, false },
+	{ "suid", pass_on, 0, false },
+	{ "nosuid", pass_on, 0, false },
+	{ "dev", pass_on, 0, false },
+	{ "nodev", pass_on, 0, false },
+	{ "exec", pass_on, 0, false },
+	{ "noexec", pass_on, 0, false },
+	{ "atime", set_atime, 0, false },
+	{ "noatime", set_atime, 0, false },
+	{ "allow_root", pass_on, 0, false },
+	{ "allow_other", pass_on, 0, false },
+	{ "default_permissions", pass_on, 0, false },
+};
+
+static int remember_unknown(struct parse *p, const char *arg)
+{
+	return strv_push(&p->o.unknown, &p->o.n_unknown, strdup(arg));
+}
+
+static int parse_option(struct parse *p, char *opt)
+{
+	size_t len = strcspn(opt, "=");
+
+	if (opt[0] == '\0')
+		return 0;
+	if (opt[len] == '=')
+		len++;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		size_t value_len;
+
+		if (strncmp(rows[i].name, opt, len) != 0 || rows[i].name[len] != '\0')
+			continue;
+		value_len = strlen(opt + len);
+		if (value_len >= 2 && opt[len] == '"' && opt[len + value_len - 1] == '"') {
+			opt[len + value_len - 1] = '\0';
+			len++;
+		}
+		return rows[i].set(p, &rows[i], opt + len);
+	}
+	return remember_unknown(p, opt);
+}
+
+static int parse_option_list(struct parse *p, const char *list)
+{
+	_cleanup_(freep) char *copy = strdup(list);
+	bool may_quote = true;
+	char *s = copy;
+
+	if (!copy)
+		return -ENOMEM;
+	for (char *opt = s; opt; opt = s) {
+		int r;
+
+		while (*s && *s != ',') {
+			char *closing = *s == '"' && may_quote ? strchr(s + 1, '"') : NULL;
+
+			/* A quote that nothing closes is a part of a name. */
+			if (*s == '"')
+				may_quote = closing != NULL;
+			if (closing)
+				s = closing;
+			else if (*s == '\\' && s[1])
+				s++;
+			s++;
+		}
+		if (*s)
+			*s++ = '\0';
+		else
+			s = NULL;
+		r = parse_option(p, opt);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int parse_dash(struct parse *p, const char *arg)
+{
+	char debug[] = "debug";
+
+	if (strcmp(arg, "-f") == 0)
+		p->o.is_foreground = true;
+	else if (strcmp(arg, "-d") == 0 || strcmp(arg, "--debug") == 0)
+		return parse_option(p, debug);
+	else if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
+		p->o.wants_help = true;
+	else if (strcmp(arg, "-V") == 0 || strcmp(arg, "--version") == 0)
+		p->o.wants_version = true;
+	else
+		return remember_unknown(p, arg);
+	return 0;
+}
+
+static int parse_argv(struct parse *p, int argc, char *const *argv)
+{
+	for (int i = 1; i < argc; i++) {
+		int r = 0;
+
+		if (argv[i][0] != '-') {
+			free(p->o.mountpoint);
+			p->o.mountpoint = argv[i][0] ? optpath_absolute(p->cwd, argv[i])
+						     : strdup("");
+			r = p->o.mountpoint ? 0 : -ENOMEM;
+		} else if (argv[i][1] != 'o') {
+			r = parse_dash(p, argv[i]);
+		} else if (argv[i][2]) {
+			r = parse_option_list(p, argv[i] + 2);
+		} else if (i + 1 < argc) {
+			r = parse_option_list(p, argv[++i]);
+		} else {
+			r = fail(p, "missing argument after -o");
+		}
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int check_complete(struct parse *p)
+{
+	const struct mount_opts *o = &p->o;
+
+	if (o->wants_help || o->wants_version)
+		return 0;
+	if (!o->mountpoint || !o->mountpoint[0])
+		return fail(p, "no mountpoint specified");
+	if (o->n_lower == 0)
+		return fail(p, "lowerdir not specified");
+	/* A read-only mount never touches its work directory. */
+	if (o->upper && !o->work && !o->is_readonly)
+		return fail(p, "workdir not specified");
+	return 0;
+}
+
+int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
+		  struct mount_opts *ret, char *err, size_t err_size)
+{
+	_cleanup_(parse_release) struct parse p = {
+		.o = {
+			.squash_uid = -1,
+			.squash_gid = -1,
+			.timeout_s = DEFAULT_TIMEOUT_S,
+			.is_writeback = true,
+		},
+		.cwd = cwd,
+		.err = err,
+		.err_size = err_size,
+	};
+	int r;
+
+	r = kernel_word(&p, "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions");
+	if (r == 0 && is_root)
+		r = kernel_word(&p, "allow_other,suid");
+	if (r == 0)
+		r = parse_argv(&p, argc, argv);
+	if (r == 0)
+		r = check_complete(&p);
+	if (r == 0 && !p.wants_atime)
+		r = kernel_word(&p, "noatime");
+	if (r == 0)
+		r = buf_put(&p.kernel, "", 1);
+	if (r < 0)
+		return r;
+	if (p.o.is_private && !p.o.is_cow_given)
+		p.o.cow = COW_COPY;
+	p.o.kernel_opts = (char *)steal_ptr(&p.kernel.data);
+	*ret = p.o;
+	p.o = (struct mount_opts){ 0 };
+	return 0;
+}
+
+void options_release(struct mount_opts *o)
+{
+	strv_freep(&o->lower);
+	strv_freep(&o->unknown);
+	free(o->upper);
+	free(o->work);
+	free(o->mountpoint);
+	free(o->uids.rows);
+	free(o->gids.rows);
+	free(o->kernel_opts);
+	*o = (struct mount_opts){ 0 };
+}

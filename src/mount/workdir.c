@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/* workdir/work/<name>/ holds one mount's unfinished files; an flock on it says that its mount is alive, since a
+ * second mount of the same upper is something callers do. workdir/work/incompat/volatile is overlayfs's
+ * mark; the boot it was left in stands in a file in it, so that the same boot may go on. */
+#include "veneer/workdir.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/rmtree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#define WORK_PREFIX "veneer-"
+#define VOLATILE_MARK "incompat/volatile"
+#define BOOT_FILE VOLATILE_MARK "/boot_id"
+#define BOOT_ID_LEN 37
+
+static void remove_dead(int parent)
+{
+	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dirent *de;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!d) {
+		closep(&fd);
+		return;
+	}
+	while ((de = readdir(d))) {
+		_cleanup_(closep) int own = -1;
+
+		if (strncmp(de->d_name, WORK_PREFIX, strlen(WORK_PREFIX)) != 0)
+			continue;
+		own = openat(fd, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (own >= 0 && flock(own, LOCK_EX | LOCK_NB) == 0)
+			rmtree(fd, de->d_name);
+	}
+	closedir(d);
+}
+
+static int complain(char *err, size_t err_size, int r, const char *what, const char *path)
+{
+	snprintf(err, err_size, "cannot %s workdir %s: %s", what, path, strerror(-r));
+	return r;
+}
+
+int workdir_open(const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size)
+{
+	_cleanup_(closep) int top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1, fd = -1;
+	_cleanup_(freep) char *name = NULL;
+	uint64_t random = 0;
+
+	if (top < 0)
+		return complain(err, err_size, -errno, "open", path);
+	if (mkdirat(top, "work", 0700) < 0 && errno != EEXIST)
+		return complain(err, err_size, -errno, "write to", path);
+	parent = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (parent < 0)
+		return complain(err, err_size, -errno, "open work in", path);
+	remove_dead(parent);
+	if (getrandom(&random, sizeof(random), 0) < 0 ||
+	    asprintf(&name, WORK_PREFIX "%016llx", (unsigned long long)random) < 0)
+		return complain(err, err_size, -ENOMEM, "use", path);
+	if (mkdirat(parent, name, 0700) < 0)
+		return complain(err, err_size, -errno, "write to", path);
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return complain(err, err_size, -errno, "lock", path);
+	*ret_parent = steal_fd(&parent);
+	*ret_name = steal_ptr(&name);
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+void workdir_close(int parent, char *name, int fd)
+{
+	if (parent >= 0 && name)
+		rmtree(parent, name);
+	closep(&fd);
+	closep(&parent);
+	free(name);
+}
+
+static bool read_line(int dirfd, const char *path, char *line, size_t size)
+{
+	_cleanup_(closep) int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, line, size - 1);
+
+	if (n <= 0)
+		return false;
+	line[n] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	return true;
+}
+
+static int leave_mark(int parent, const char *boot)
+{
+	_cleanup_(closep) int fd = -1;
+
+	if ((mkdirat(parent, "incompat", 0700) < 0 && errno != EEXIST) ||
+	    (mkdirat(parent, VOLATILE_MARK, 0700) < 0 && errno != EEXIST))
+		return -errno;
+	fd = openat(parent, BOOT_FILE, O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, boot, strlen(boot)) < 0)
+		return -errno;
+	return 0;
+}
+
+int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size)
+{
+	char boot[BOOT_ID_LEN] = "", then[BOOT_ID_LEN] = "";
+	struct stat st;
+	int r;
+
+	read_line(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	if (fstatat(parent, VOLATILE_MARK, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    (!read_line(parent, BOOT_FILE, then, sizeof(then)) || !*boot || strcmp(boot, then) != 0)) {
+		snprintf(err, err_size,
+			 "the upper was last mounted volatile and may have lost data when the machine went down; "
+			 "remove %s/work/" VOLATILE_MARK " to use it all the same", path);
+		return -EINVAL;
+	}
+	if (!is_volatile)
+		return 0;
+	r = leave_mark(parent, boot);
+	return r < 0 ? complain(err, err_size, r, "write to", path) : 0;
+}

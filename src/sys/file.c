@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/file.h"
+
+#include "veneer/cleanup.h"
+
+#include <limits.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <ucontext.h>
+
+enum {
+	CLONE_ALIGN = 4096,
+	COPY_CHUNK = 256 << 10,
+	EXTENTS_PER_CALL = 64,
+};
+
+ssize_t file_pread(int fd, void *p, size_t len, off_t off)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = pread(fd, (char *)p + done, len - done, off + (off_t)done);
+
+		if (n == 0)
+			break;
+		if (n > 0)
+			done += (size_t)n;
+		else if (errno != EINTR)
+			return -errno;
+	}
+	return (ssize_t)done;
+}
+
+int file_pwrite(int fd, const void *p, size_t len, off_t off)
+{
+	while (len) {
+		ssize_t n = pwrite(fd, p, len, off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		p = (const char *)p + n;
+		len -= (size_t)n;
+		off += n;
+	}
+	return 0;
+}
+
+int file_pwritev(int fd, struct iovec *iov, int niov, off_t off)
+{
+	for (;;) {
+		while (niov > 0 && !iov->iov_len) {
+			iov++;
+			niov--;
+		}
+		if (niov <= 0)
+			return 0;
+
+		ssize_t n = pwritev(fd, iov, niov < IOV_MAX ? niov : IOV_MAX, off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		off += n;
+		while (niov > 0 && (size_t)n >= iov->iov_len) {
+			n -= (ssize_t)iov->iov_len;
+			iov++;
+			niov--;
+		}
+		if (niov > 0) {
+			iov->iov_base = (char *)iov->iov_base + n;
+			iov->iov_len -= (size_t)n;
+		}
+	}
+}
+
+int file_clone(int from, int to)
+{
+	if (!ioctl(to, FICLONE, from))
+		return 0;
+	return errno == ENOTTY ? -EOPNOTSUPP : -errno;
+}
+
+static bool clone_range(int from, int to, off_t off, size_t len)
+{
+	struct file_clone_range range = {
+		.src_fd = from,
+		.src_offset = (uint64_t)off,
+		.src_length = len,
+		.dest_offset = (uint64_t)off,
+	};
+
+	if (off % CLONE_ALIGN)
+		return false;
+	if (len % CLONE_ALIGN) {
+		struct stat st;
+
+		if (fstat(from, &st) < 0 || st.st_size != off + (off_t)len)
+			return false;
+	}
+	return !ioctl(to, FICLONERANGE, &range);
+}
+
+static int copy_by_hand(int from, int to, off_t off, size_t len)
+{
+	size_t size = len < COPY_CHUNK ? len : COPY_CHUNK;
+	_cleanup_(freep) char *chunk = malloc(size);
+
+	if (!chunk)
+		return -ENOMEM;
+	while (len) {
+		size_t want = len < size ? len : size;
+		ssize_t n = file_pread(from, chunk, want, off);
+
+		if (n < 0)
+			return (int)n;
+		if ((size_t)n < want)
+			return -EIO;
+
+		int r = file_pwrite(to, chunk, want, off);
+
+		if (r < 0)
+			return r;
+		off += (off_t)want;
+		len -= want;
+	}
+	return 0;
+}
+
+int file_copy_range(int from, int to, off_t off, size_t len)
+{
+	if (!len || clone_range(from, to, off, len))
+		return 0;
+	while (len) {
+		off_t in = off, out = off;
+		ssize_t n = copy_file_range(from, &in, to, &out, len, 0);
+
+		if (n > 0) {
+			off += n;
+			len -= (size_t)n;
+			continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
+			return -errno;
+		/* Other errors say that this pair of files will not do; 0 is the end of the file or
+		 * a file system that cannot. Reading and writing finds out which. */
+		return copy_by_hand(from, to, off, len);
+	}
+	return 0;
+}
+
+static int next_extents(int fd, uint64_t start, uint64_t size, struct fiemap *map)
+{
+	memset(map, 0, sizeof(*map));
+	map->fm_start = start;
+	map->fm_length = size - start;
+	map->fm_flags = FIEMAP_FLAG_SYNC;
+	map->fm_extent_count = EXTENTS_PER_CALL;
+	while (ioctl(fd, FS_IOC_FIEMAP, map) < 0) {
+		if (errno == ENOTTY || errno == EBADR)
+			return -EOPNOTSUPP;
+		if (errno != EINTR)
+			return -errno;
+	}
+	return 0;
+}
+
+int file_extents(int fd, uint64_t size,
+		 int (*fn)(void *arg, uint64_t off, uint64_t len, bool is_unwritten), void *arg)
+{
+	_Alignas(struct fiemap) char
+		bytes[sizeof(struct fiemap) + EXTENTS_PER_CALL * sizeof(struct fiemap_extent)];
+	struct fiemap *map = (struct fiemap *)bytes;
+	uint64_t start = 0;
+
+	while (start < size) {
+		uint64_t before = start;
+		int r = next_extents(fd, start, size, map);
+
+		if (r < 0)
+			return r;
+		if (!map->fm_mapped_extents)
+			return 0;
+		for (uint32_t i = 0; i < map->fm_mapped_extents; i++) {
+			const struct fiemap_extent *e = &map->fm_extents[i];
+			uint64_t off = e->fe_logical > start ? e->fe_logical : start;
+			uint64_t end = e->fe_logical + e->fe_length;
+
+			if (off >= size)
+				return 0;
+			if (end > size)
+				end = size;
+			if (end > off) {
+				r = fn(arg, off, end - off, e->fe_flags & FIEMAP_EXTENT_UNWRITTEN);
+				if (r)
+					return r;
+				start = end;
+			}
+			if (e->fe_flags & FIEMAP_EXTENT_LAST)
+				return 0;
+		}
+		if (start == before)
+			return -EIO;
+	}
+	return 0;
+}
+
+static _Thread_local sigjmp_buf guard_env;
+static _Thread_local volatile sig_atomic_t is_guarded;
+static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
+static int guard_error;
+static struct sigaction guard_old;
+
+/* What this process would have done without us. A default action is put back and meets the same
+ * fault again on return, so that a core dump shows the real place. */
+static void pass_on(int sig, siginfo_t *info, void *context)
+{
+	if (guard_old.sa_flags & SA_SIGINFO) {
+		guard_old.sa_sigaction(sig, info, context);
+	} else if (guard_old.sa_handler == SIG_DFL ||
+		   (guard_old.sa_handler == SIG_IGN && info->si_code > 0)) {
+		signal(sig, SIG_DFL);
+		if (info->si_code <= 0)
+			raise(sig);
+	} else if (guard_old.sa_handler != SIG_IGN) {
+		guard_old.sa_handler(sig);
+	}
+}
+
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+	/* A memory error that somebody else hit (BUS_MCEERR_AO), or a kill(2), is not our fault. */
+	bool is_own_fault = info->si_code > 0 && info->si_code != BUS_MCEERR_AO;
+	int saved = errno;
+
+	if (is_guarded && is_own_fault) {
+		is_guarded = 0;
+		/* Here and not by sigsetjmp, which would spend a system call on every store. */
+		pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
+		siglongjmp(guard_env, 1);
+	}
+	pass_on(sig, info, context);
+	errno = saved;
+}
+
+static void guard_install(void)
+{
+	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
+
+	sigemptyset(&sa.sa_mask);
+	if (sigaction(SIGBUS, NULL, &guard_old) < 0 || sigaction(SIGBUS, &sa, NULL) < 0)
+		guard_error = -errno;
+}
+
+int file_guard_init(void)
+{
+	pthread_once(&guard_once, guard_install);
+	return guard_error;
+}
+
+static int guarded_copy(void *dst, const void *src, size_t len)
+{
+	int r = file_guard_init();
+
+	if (r < 0)
+		return r;
+	if (sigsetjmp(guard_env, 0))
+		return -EIO;
+	is_guarded = 1;
+	atomic_signal_fence(memory_order_seq_cst);
+	memcpy(dst, src, len);
+	atomic_signal_fence(memory_order_seq_cst);
+	is_guarded = 0;
+	return 0;
+}
+
+int file_map_store(void *dst, const void *src, size_t len)
+{
+	return guarded_copy(dst, src, len);
+}
+
+int file_map_load(void *dst, const void *src, size_t len)
+{
+	return guarded_copy(dst, src, len);
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/path.h"
+
+#include "veneer/cleanup.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+enum { OPENAT2_UNKNOWN, OPENAT2_USABLE, OPENAT2_MISSING };
+
+static _Atomic int openat2_state = OPENAT2_UNKNOWN;
+
+static int sys_openat2(int dirfd, const char *path, int flags, mode_t mode)
+{
+	struct open_how how = {
+		.flags = (unsigned)flags,
+		.mode = mode,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+
+	return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+}
+
+/* An EPERM can be the file's own (O_NOATIME on another's file, an immutable file), so the question
+ * is put with an open that only a filter can refuse. */
+static bool openat2_is_usable(int rootfd)
+{
+	int state = atomic_load_explicit(&openat2_state, memory_order_relaxed);
+
+	if (state == OPENAT2_UNKNOWN) {
+		_cleanup_(closep) int fd = sys_openat2(rootfd, ".", O_PATH | O_CLOEXEC, 0);
+
+		if (fd >= 0)
+			state = OPENAT2_USABLE;
+		else if (errno == ENOSYS || errno == EPERM)
+			state = OPENAT2_MISSING;
+		else
+			return true;
+		atomic_store_explicit(&openat2_state, state, memory_order_relaxed);
+	}
+	return state == OPENAT2_USABLE;
+}
+
+static bool has_dotdot(const char *path)
+{
+	for (const char *p = path; *p;) {
+		size_t len = strcspn(p, "/");
+
+		if (len == 2 && p[0] == '.' && p[1] == '.')
+			return true;
+		p += len;
+		p += strspn(p, "/");
+	}
+	return false;
+}
+
+static bool is_symlink(int dirfd, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode);
+}
+
+/* The last component of a walk. openat refuses a trailing symlink with other errors than openat2
+ * does, and opens it where openat2 would have tried to follow it. */
+static int walk_last(int dirfd, const char *name, int flags, mode_t mode)
+{
+	_cleanup_(closep) int fd = openat(dirfd, name, flags | O_NOFOLLOW, mode);
+	struct stat st;
+
+	if (fd < 0) {
+		int r = -errno;
+
+		if (r == -ENOTDIR && !(flags & O_NOFOLLOW) && is_symlink(dirfd, name))
+			return -ELOOP;
+		return r;
+	}
+	if ((flags & O_PATH) && !(flags & O_NOFOLLOW)) {
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		if (S_ISLNK(st.st_mode))
+			return -ELOOP;
+	}
+	return steal_fd(&fd);
+}
+
+/* Each step is one name below a pinned directory, so nothing can be swapped in above it. */
+static int walk_open(int rootfd, const char *path, int flags, mode_t mode)
+{
+	_cleanup_(closep) int own = -1;
+	char name[NAME_MAX + 1];
+	const char *p = path;
+	int dirfd = rootfd;
+
+	if (*p == '/')
+		return -EXDEV;
+	if (strlen(path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	for (;;) {
+		size_t len = strcspn(p, "/");
+		const char *next = p + len + strspn(p + len, "/");
+
+		if (len > NAME_MAX)
+			return -ENAMETOOLONG;
+		memcpy(name, p, len);
+		name[len] = '\0';
+		if (!*next) {
+			if (p[len] == '/' && (flags & O_CREAT))
+				return -EISDIR;
+			return walk_last(dirfd, name, p[len] == '/' ? flags | O_DIRECTORY : flags,
+					 mode);
+		}
+
+		int fd = openat(dirfd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (fd < 0) {
+			int r = -errno;
+
+			return r == -ENOTDIR && is_symlink(dirfd, name) ? -ELOOP : r;
+		}
+		closep(&own);
+		own = dirfd = fd;
+		p = next;
+	}
+}
+
+int path_open(int rootfd, const char *path, int flags, mode_t mode)
+{
+	if (!*path)
+		path = ".";
+	/* RESOLVE_BENEATH would let a ".." pass that stays below the root. */
+	if (has_dotdot(path))
+		return -EXDEV;
+	/* openat ignores what openat2 answers with EINVAL. */
+	if (flags & O_PATH)
+		flags &= O_PATH | O_DIRECTORY | O_NOFOLLOW;
+	flags |= O_CLOEXEC;
+	if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE)
+		mode &= 07777;
+	else
+		mode = 0;
+
+	while (atomic_load_explicit(&openat2_state, memory_order_relaxed) != OPENAT2_MISSING) {
+		int fd = sys_openat2(rootfd, path, flags, mode);
+
+		if (fd >= 0)
+			return fd;
+
+		int r = -errno;
+
+		if (r == -EINTR || r == -EAGAIN)
+			continue;
+		if ((r != -ENOSYS && r != -EPERM) || openat2_is_usable(rootfd))
+			return r;
+	}
+	return walk_open(rootfd, path, flags, mode);
+}
+
+int path_reopen(int fd, int flags)
+{
+	char link[sizeof("/proc/self/fd/-2147483648")];
+	int r;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	do {
+		r = open(link, (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL)) | O_CLOEXEC);
+	} while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r;
+}
+
+bool path_is_plain(const char *path, size_t len)
+{
+	size_t start = 0;
+
+	if (!len || len >= PATH_MAX || memchr(path, '\0', len))
+		return false;
+	for (size_t i = 0; i <= len; i++) {
+		if (i < len && path[i] != '/')
+			continue;
+
+		size_t n = i - start;
+
+		if (!n || n > NAME_MAX)
+			return false;
+		if (path[start] == '.' && (n == 1 || (n == 2 && path[start + 1] == '.')))
+			return false;
+		start = i + 1;
+	}
+	return true;
+}

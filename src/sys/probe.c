@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/probe.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/path.h"
+
+#include <endian.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+
+enum {
+	NAME_SIZE = 64,
+	SUPER_MAGIC_XFS = 0x58465342, /* not in every <linux/magic.h> */
+	FLAG_EXTENTS = 0x00080000, /* FS_EXTENT_FL, as lsattr's "e" */
+};
+
+static void scratch_name(char name[static NAME_SIZE], char kind, uint64_t salt)
+{
+	snprintf(name, NAME_SIZE, ".veneer-probe-%016" PRIx64 "-%c", salt, kind);
+}
+
+static bool has_xattr(int fd, const char *attr, const void *value, size_t size)
+{
+	return !fsetxattr(fd, attr, value, size, 0);
+}
+
+static bool has_acl(int fd)
+{
+	/* The least valid one, u::rw- g::--- o::---: it equals the file's mode, so it names no id
+	 * that this user namespace might not have. */
+	const struct {
+		uint32_t version;
+		struct {
+			uint16_t tag, perm;
+			uint32_t id;
+		} entries[3];
+	} acl = {
+		htole32(2),
+		{
+			{ htole16(0x01), htole16(6), UINT32_MAX },
+			{ htole16(0x04), 0, UINT32_MAX },
+			{ htole16(0x20), 0, UINT32_MAX },
+		},
+	};
+
+	return has_xattr(fd, "system.posix_acl_access", &acl, sizeof(acl));
+}
+
+static bool is_whiteout(int dirfd, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(0, 0);
+}
+
+static bool has_whiteout(int dirfd, uint64_t salt)
+{
+	char name[NAME_SIZE];
+
+	scratch_name(name, 'w', salt);
+	if (mknodat(dirfd, name, S_IFCHR, makedev(0, 0)) < 0)
+		return false;
+
+	bool is_real = is_whiteout(dirfd, name);
+
+	unlinkat(dirfd, name, 0);
+	return is_real;
+}
+
+static bool has_tmpfile(int dirfd, uint64_t salt)
+{
+	_cleanup_(closep) int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	char name[NAME_SIZE], link[NAME_SIZE];
+
+	if (fd < 0)
+		return false;
+	scratch_name(name, 't', salt);
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, link, dirfd, name, AT_SYMLINK_FOLLOW) < 0)
+		return false;
+	unlinkat(dirfd, name, 0);
+	return true;
+}
+
+/* Renames the scratch file: both names are to be removed afterwards. */
+static bool has_rename_whiteout(int dirfd, const char *from, const char *to)
+{
+	return !renameat2(dirfd, from, dirfd, to, RENAME_WHITEOUT) && is_whiteout(dirfd, from);
+}
+
+/* Whether the line `wanted` stands in a small text file. */
+static bool has_line(FILE *f, const char *wanted)
+{
+	char line[256];
+
+	rewind(f);
+	while (fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (!strcmp(line, wanted))
+			return true;
+	}
+	return false;
+}
+
+/* ext4 keeps the order of data and extents by its journal alone, and may have been made without
+ * one or mounted data=writeback; ext2 and ext3 share its magic number. All options in force are
+ * listed by device name, and whatever cannot be read counts against it. */
+static bool ext4_is_ordered(int fd)
+{
+	char link[NAME_SIZE], target[PATH_MAX], path[PATH_MAX];
+	struct stat st;
+	int flags = 0;
+
+	if (fstat(fd, &st) < 0 || ioctl(fd, FS_IOC_GETFLAGS, &flags) < 0 || !(flags & FLAG_EXTENTS))
+		return false;
+	snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
+
+	ssize_t n = readlink(link, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return false;
+	target[n] = '\0';
+
+	const char *device = strrchr(target, '/');
+
+	snprintf(path, sizeof(path), "/proc/fs/ext4/%.64s/options", device ? device + 1 : target);
+
+	FILE *f = fopen(path, "re");
+
+	if (!f)
+		return false;
+
+	bool is_ordered = has_line(f, "barrier") &&
+			  (has_line(f, "data=ordered") || has_line(f, "data=journal"));
+
+	fclose(f);
+	return is_ordered;
+}
+
+/* Whether `option` is among the super block options (the last field) of the mount of fd; true
+ * also when the mount cannot be found. */
+static bool may_have_option(int fd, const char *option)
+{
+	struct statx stx;
+	char line[PATH_MAX * 2];
+	bool may = true;
+	FILE *f;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0 || !(stx.stx_mask & STATX_MNT_ID))
+		return true;
+	f = fopen("/proc/self/mountinfo", "re");
+	if (!f)
+		return true;
+	while (fgets(line, sizeof(line), f)) {
+		if (strtoull(line, NULL, 10) != stx.stx_mnt_id)
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+
+		char *rest = strrchr(line, ' ');
+		char *word;
+
+		if (!rest)
+			break;
+		rest++;
+		may = false;
+		while ((word = strsep(&rest, ",")))
+			may = may || !strcmp(word, option);
+		break;
+	}
+	fclose(f);
+	return may;
+}
+
+static bool has_true_extents(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	if ((uint32_t)fs.f_type == EXT4_SUPER_MAGIC)
+		return ext4_is_ordered(fd);
+	if ((uint32_t)fs.f_type == SUPER_MAGIC_XFS || (uint32_t)fs.f_type == BTRFS_SUPER_MAGIC)
+		return !may_have_option(fd, "nobarrier");
+	return false;
+}
+
+int probe_work_dir(int dirfd, struct probe_dir *ret)
+{
+	_cleanup_(closep) int own = path_reopen(dirfd, O_RDONLY | O_DIRECTORY);
+	struct probe_dir p = { 0 };
+	char name[NAME_SIZE], renamed[NAME_SIZE];
+	uint64_t salt;
+
+	if (own < 0)
+		return own;
+	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
+		salt = (uint64_t)getpid();
+	scratch_name(name, 'f', salt);
+	scratch_name(renamed, 'r', salt);
+
+	_cleanup_(closep) int fd = openat(own, name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0) {
+		if (errno != EROFS)
+			return -errno;
+		p.is_readonly = true;
+		p.has_true_extents = has_true_extents(own);
+		*ret = p;
+		return 0;
+	}
+	p.has_user_xattr = has_xattr(fd, "user.veneer-probe", "y", 1);
+	p.has_trusted_xattr = has_xattr(fd, "trusted.veneer-probe", "y", 1);
+	p.has_acl = has_acl(fd);
+	p.has_true_extents = has_true_extents(fd);
+	p.has_tmpfile = has_tmpfile(own, salt);
+	p.has_whiteout = has_whiteout(own, salt);
+	p.has_rename_whiteout = has_rename_whiteout(own, name, renamed);
+	unlinkat(own, name, 0);
+	unlinkat(own, renamed, 0);
+	*ret = p;
+	return 0;
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Each thread that asks gets a ring of its own, made at its first batch and ended with the thread.
+ *
+ * States of a thread: RING_NONE -> RING_READY -> RING_FAILED, or RING_NONE -> RING_FAILED; a failed
+ * thread stays with pread. A refusal that holds for the whole process is kept in is_refused.
+ *
+ * Invariants:
+ * 1. run_batch returns only when the kernel holds none of the caller's buffers.
+ * 2. The ring only fills results with whole reads; everything else (short, failed, never
+ *    submitted) is finished by pread, which alone decides on errors and the end of the file.
+ * 3. A ring serves only the process that made it: fork() shares its memory, so a child drops the
+ *    copy (this ends nothing in the parent) and makes its own. */
+#include "veneer/ring.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/file.h"
+
+#include <liburing.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+
+enum { RING_ENTRIES = 64 };
+
+enum ring_state { RING_NONE, RING_READY, RING_FAILED };
+
+struct thread_ring {
+	enum ring_state state;
+	unsigned generation;
+	struct io_uring ring;
+};
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool has_key;
+/* Held while a ring is mapped or unmapped: addresses move from one thread's ring to another's. */
+static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool is_refused;
+static _Atomic unsigned generation; /* counts the forks that led to this process */
+
+static int map_ring(struct io_uring *ring)
+{
+	LOCK_SCOPE(&map_lock);
+	return io_uring_queue_init(RING_ENTRIES, ring, 0);
+}
+
+static void drop_ring(struct thread_ring *t)
+{
+	if (t->state == RING_READY) {
+		LOCK_SCOPE(&map_lock);
+		io_uring_queue_exit(&t->ring);
+	}
+	t->state = RING_NONE;
+}
+
+static void thread_ring_free(void *p)
+{
+	drop_ring(p);
+	free(p);
+}
+
+/* The thread that held the lock may not exist in the child, so the fork takes it along. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&map_lock);
+}
+
+static void after_fork_in_parent(void)
+{
+	pthread_mutex_unlock(&map_lock);
+}
+
+static void after_fork_in_child(void)
+{
+	pthread_mutex_unlock(&map_lock);
+	atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+}
+
+static void make_key(void)
+{
+	has_key = !pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) &&
+		  !pthread_key_create(&key, thread_ring_free);
+}
+
+static struct thread_ring *thread_ring_get(void)
+{
+	struct thread_ring *t;
+
+	pthread_once(&key_once, make_key);
+	if (!has_key)
+		return NULL;
+	t = pthread_getspecific(key);
+	if (t)
+		return t;
+	t = calloc(1, sizeof(*t));
+	if (t && pthread_setspecific(key, t)) {
+		free(t);
+		return NULL;
+	}
+	return t;
+}
+
+static struct thread_ring *usable_ring(void)
+{
+	struct thread_ring *t;
+	unsigned now = atomic_load_explicit(&generation, memory_order_relaxed);
+
+	if (atomic_load_explicit(&is_refused, memory_order_relaxed))
+		return NULL;
+	t = thread_ring_get();
+	if (!t)
+		return NULL;
+	if (t->generation != now) {
+		drop_ring(t);
+		t->generation = now;
+	}
+	if (t->state == RING_NONE) {
+		int r = map_ring(&t->ring);
+
+		t->state = r < 0 ? RING_FAILED : RING_READY;
+		if (r == -ENOSYS || r == -EPERM)
+			atomic_store_explicit(&is_refused, true, memory_order_relaxed);
+	}
+	return t->state == RING_READY ? t : NULL;
+}
+
+static unsigned reap(struct io_uring *ring, struct ring_read *reads)
+{
+	struct io_uring_cqe *cqe;
+	unsigned n = 0;
+
+	for (; !io_uring_peek_cqe(ring, &cqe); n++) {
+		reads[cqe->user_data].result = cqe->res;
+		io_uring_cqe_seen(ring, cqe);
+	}
+	return n;
+}
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+/* Afterwards a result of len is final, and any other is to be finished by pread. An error means
+ * that the ring is of no more use. */
+static int run_batch(struct io_uring *ring, struct ring_read *reads, unsigned n)
+{
+	unsigned queued = 0, done = 0;
+
+	for (; queued < n; queued++) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+		struct ring_read *read = &reads[queued];
+
+		if (!sqe)
+			break;
+		io_uring_prep_read(sqe, read->fd, read->dst, read->len, (uint64_t)read->off);
+		sqe->user_data = queued;
+	}
+	while (done < queued) {
+		int r = io_uring_submit_and_wait(ring, queued - done);
+
+		done += reap(ring, reads);
+		if (r >= 0 || r == -EINTR)
+			continue;
+		if (queued - io_uring_sq_ready(ring) == done)
+			return r;
+		/* Out of memory, say: what is under way still writes to the caller's buffers. */
+		nap();
+	}
+	return 0;
+}
+
+static void finish(struct ring_read *read)
+{
+	uint32_t done = read->result > 0 ? (uint32_t)read->result : 0;
+	ssize_t n;
+
+	if (read->len > INT32_MAX) {
+		read->result = -EINVAL;
+		return;
+	}
+	if (done >= read->len)
+		return;
+	n = file_pread(read->fd, (char *)read->dst + done, read->len - done, read->off + done);
+	read->result = n < 0 ? (int32_t)n : (int32_t)(done + (uint32_t)n);
+}
+
+void ring_read_all(struct ring_read *reads, size_t n)
+{
+	struct thread_ring *t = n > 1 ? usable_ring() : NULL;
+
+	for (size_t i = 0; i < n; i++)
+		reads[i].result = 0;
+	for (size_t i = 0; t && i < n; i += RING_ENTRIES) {
+		unsigned batch = n - i < RING_ENTRIES ? (unsigned)(n - i) : RING_ENTRIES;
+
+		if (run_batch(&t->ring, reads + i, batch) < 0) {
+			drop_ring(t);
+			t->state = RING_FAILED;
+			t = NULL;
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		finish(&reads[i]);
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+/* One LRU list over all slots of the process. Invariants:
+ * 1. a slot is in the list if and only if it has a descriptor and no pins;
+ * 2. nopen counts the slots that have a descriptor;
+ * 3. descriptors are closed after the lock is dropped: close(2) may write. */
+#include "veneer/fdcache.h"
+
+#include "veneer/cleanup.h"
+
+#include <stddef.h>
+#include <sys/resource.h>
+
+#define FDCACHE_MIN 64
+#define FDCACHE_MAX 16384
+#define FDCACHE_EVICT_BATCH 16
+
+static struct {
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct list_link lru; /* least recently used first */
+	size_t nopen, limit;
+} cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .lru = { &cache.lru, &cache.lru }, .limit = 512 };
+
+#define slot_of(l) ((struct fdslot *)((char *)(l) - offsetof(struct fdslot, lru)))
+
+void fdcache_init(void)
+{
+	struct rlimit rl;
+	size_t limit = 512;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &rl);
+		if (getrlimit(RLIMIT_NOFILE, &rl) == 0)
+			limit = rl.rlim_cur / 2; /* the rest: layers, unlinked files, workers */
+	}
+	if (limit > FDCACHE_MAX)
+		limit = FDCACHE_MAX;
+	if (limit < FDCACHE_MIN)
+		limit = FDCACHE_MIN;
+	LOCK_SCOPE(&cache.lock);
+	cache.limit = limit;
+}
+
+int fdcache_pin(struct fdslot *s)
+{
+	LOCK_SCOPE(&cache.lock);
+	if (!s->fd_plus_one)
+		return -1;
+	if (s->pins++ == 0)
+		list_del(&s->lru);
+	return s->fd_plus_one - 1;
+}
+
+/* Takes up to n unpinned descriptors out of the cache; the caller closes them. */
+static size_t evict_locked(size_t keep, int *fds, size_t n)
+{
+	size_t got = 0;
+
+	while (got < n && cache.nopen > keep && !list_is_empty(&cache.lru)) {
+		struct fdslot *s = slot_of(cache.lru.next);
+
+		list_del(&s->lru);
+		fds[got++] = s->fd_plus_one - 1;
+		s->fd_plus_one = 0;
+		cache.nopen--;
+	}
+	return got;
+}
+
+int fdcache_fill(struct fdslot *s, int fd)
+{
+	int evicted[FDCACHE_EVICT_BATCH];
+	size_t n = 0;
+	int r = fd;
+
+	pthread_mutex_lock(&cache.lock);
+	if (s->fd_plus_one) {
+		if (s->pins++ == 0)
+			list_del(&s->lru);
+		r = s->fd_plus_one - 1;
+	} else {
+		s->fd_plus_one = fd + 1;
+		s->pins = 1;
+		list_init(&s->lru);
+		cache.nopen++;
+		n = evict_locked(cache.limit, evicted, FDCACHE_EVICT_BATCH);
+	}
+	pthread_mutex_unlock(&cache.lock);
+
+	if (r != fd)
+		close(fd);
+	for (size_t i = 0; i < n; i++)
+		close(evicted[i]);
+	return r;
+}
+
+void fdcache_unpin(struct fdslot *s)
+{
+	LOCK_SCOPE(&cache.lock);
+	if (--s->pins == 0)
+		list_add_tail(&cache.lru, &s->lru);
+}
+
+static int take_locked(struct fdslot *s)
+{
+	int fd = s->fd_plus_one - 1;
+
+	if (fd >= 0) {
+		if (s->pins == 0)
+			list_del(&s->lru);
+		cache.nopen--;
+	}
+	s->fd_plus_one = 0;
+	s->pins = 0;
+	return fd;
+}
+
+void fdcache_replace(struct fdslot *s, int fd)
+{
+	int old;
+
+	pthread_mutex_lock(&cache.lock);
+	old = take_locked(s);
+	s->fd_plus_one = fd + 1;
+	cache.nopen++;
+	list_add_tail(&cache.lru, &s->lru);
+	pthread_mutex_unlock(&cache.lock);
+	if (old >= 0)
+		close(old);
+}
+
+void fdcache_drop(struct fdslot *s)
+{
+	int old;
+
+	pthread_mutex_lock(&cache.lock);
+	old = take_locked(s);
+	pthread_mutex_unlock(&cache.lock);
+	if (old >= 0)
+		close(old);
+}
+
+void fdcache_shrink(void)
+{
+	int evicted[FDCACHE_EVICT_BATCH];
+	size_t n;
+
+	do {
+		pthread_mutex_lock(&cache.lock);
+		n = evict_locked(0, evicted, FDCACHE_EVICT_BATCH);
+		pthread_mutex_unlock(&cache.lock);
+		for (size_t i = 0; i < n; i++)
+			close(evicted[i]);
+	} while (n);
+}

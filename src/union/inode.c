@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Invariants, all under tree->lock:
+ * 1. an inode lives while the kernel owes lookups for it, it has refs, or it is the root;
+ * 2. a struct name holds a reference on its parent, and none on its inode: an inode that dies takes its
+ *    names along;
+ * 3. an inode without names, but for the root, is an orphan; its slot says so. */
+#include "veneer/inode.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/hash.h"
+
+#include <dirent.h>
+#include <string.h>
+
+struct name {
+	struct hlink link;		/* in tree->names */
+	struct list_link of_inode;
+	struct inode *parent, *inode;
+	char name[];
+};
+
+#define name_of_link(l) container_of(l, struct name, of_inode)
+
+static uint64_t name_hash(const struct inode *parent, const char *name)
+{
+	return hash_key(name, strlen(name), parent->id);
+}
+
+static struct name *find_locked(struct tree *t, const struct inode *parent, const char *name)
+{
+	for (struct hlink *l = htab_first(&t->names, name_hash(parent, name)); l; l = htab_next(l)) {
+		struct name *n = container_of(l, struct name, link);
+
+		if (n->parent == parent && !strcmp(n->name, name))
+			return n;
+	}
+	return NULL;
+}
+
+static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
+{
+	pthread_rwlockattr_t attr;
+	struct inode *i = calloc(1, sizeof(*i));
+
+	if (!i || nodetab_alloc(t->nodes, &i->id) < 0) {
+		free(i);
+		return NULL;
+	}
+	i->type = type;
+	list_init(&i->names);
+	pthread_rwlockattr_init(&attr);
+	/* A stream of readers must not starve the first write. */
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&i->lock, &attr);
+	pthread_rwlockattr_destroy(&attr);
+	nodetab_slot(t->nodes, i->id)->type = type;
+	return i;
+}
+
+/* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. They are
+ * chained through by_upper.next, which nobody uses any more. */
+static void bury(struct tree *t, struct inode *i, struct hlink **grave);
+
+static void unref_locked(struct tree *t, struct inode *i, struct hlink **grave)
+{
+	i->refs--;
+	bury(t, i, grave);
+}
+
+static void remove_name_locked(struct tree *t, struct name *n, struct hlink **grave)
+{
+	struct inode *parent = n->parent;
+
+	htab_remove(&t->names, &n->link);
+	list_del(&n->of_inode);
+	free(n);
+	unref_locked(t, parent, grave);
+}
+
+static void bury(struct tree *t, struct inode *i, struct hlink **grave)
+{
+	struct node_slot *s = nodetab_slot(t->nodes, i->id);
+
+	if (i == t->root || i->refs || s->nlookup)
+		return;
+	if (i->is_in_by_upper)
+		htab_remove(&t->by_upper, &i->by_upper);
+	i->is_in_by_upper = false;
+	/* Keeps i itself from being buried twice while its names go. */
+	i->refs = 1;
+	while (!list_is_empty(&i->names))
+		remove_name_locked(t, name_of_link(i->names.next), grave);
+	nodetab_release(t->nodes, i->id);
+	i->by_upper.next = *grave;
+	*grave = &i->by_upper;
+}
+
+static void free_inode(struct inode *i)
+{
+	fdcache_drop(&i->src.fd);
+	updir_free(i->dir);
+	pthread_rwlock_destroy(&i->lock);
+	free(i);
+}
+
+static void empty_grave(struct tree *t, struct hlink *grave)
+{
+	while (grave) {
+		struct inode *i = container_of(grave, struct inode, by_upper);
+
+		grave = grave->next;
+		/* An unlinked partial file's map entry goes when nobody can read it any more. */
+		if (i->is_gone && i->src.id)
+			mapfile_file_gone(t->map, i->src.id);
+		free_inode(i);
+	}
+}
+
+int inode_table_init(struct tree *t)
+{
+	int r = nodetab_new(&t->nodes);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_init(&t->lock, NULL);
+	t->root = inode_alloc_locked(t, DT_DIR);
+	if (!t->root) {
+		nodetab_free(t->nodes);
+		t->nodes = NULL;
+		return -ENOMEM;
+	}
+	nodetab_set_object(t->nodes, t->root->id, t->root);
+	return 0;
+}
+
+static void drop_name(struct hlink *l, void *arg)
+{
+	(void)arg;
+	free(container_of(l, struct name, link));
+}
+
+void inode_table_release(struct tree *t)
+{
+	if (!t->nodes)
+		return;
+	htab_drain(&t->names, drop_name, NULL);
+	htab_release(&t->names);
+	htab_release(&t->by_upper);
+	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
+		struct inode *i = nodetab_object(t->nodes, id);
+
+		if (i)
+			free_inode(i);
+	}
+	nodetab_free(t->nodes);
+	t->nodes = NULL;
+	pthread_mutex_destroy(&t->lock);
+}
+
+void inode_ref(struct tree *t, struct inode *i)
+{
+	LOCK_SCOPE(&t->lock);
+	i->refs++;
+}
+
+void inode_unref(struct tree *t, struct inode *i)
+{
+	struct hlink *grave = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	unref_locked(t, i, &grave);
+	pthread_mutex_unlock(&t->lock);
+	empty_grave(t, grave);
+}
+
+void inode_forget(struct tree *t, uint64_t id, uint64_t n)
+{
+	struct hlink *grave = NULL;
+	struct node_slot *s;
+
+	pthread_mutex_lock(&t->lock);
+	s = nodetab_slot(t->nodes, id);
+	if (s) {
+		s->nlookup -= n < s->nlookup ? n : s->nlookup;
+		bury(t, nodetab_object(t->nodes, id), &grave);
+	}
+	pthread_mutex_unlock(&t->lock);
+	empty_grave(t, grave);
+}
+
+uint32_t inode_generation(struct tree *t, const struct inode *i)
+{
+	return nodetab_slot(t->nodes, i->id)->generation;
+}
+
+static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent, const char *name)
+{
+	size_t len = strlen(name) + 1;
+	struct name *n = malloc(sizeof(*n) + len);
+
+	if (!n)
+		return -ENOMEM;
+	memcpy(n->name, name, len);
+	n->parent = parent;
+	n->inode = i;
+	if (nodetab_set_name(t->nodes, i->id, parent->id, name) < 0 ||
+	    htab_insert(&t->names, &n->link, name_hash(parent, name)) < 0) {
+		free(n);
+		return -ENOMEM;
+	}
+	list_add_tail(&i->names, &n->of_inode);
+	parent->refs++;
+	i->is_orphan = false;
+	nodetab_slot(t->nodes, i->id)->state = i->has_upper ? NODE_UPPER : NODE_LOWER;
+	return 0;
+}
+
+static void enter_by_upper_locked(struct tree *t, struct inode *i)
+{
+	if (i->type != DT_DIR && !i->is_in_by_upper && htab_insert(&t->by_upper, &i->by_upper, i->upper_ino) == 0)
+		i->is_in_by_upper = true;
+}
+
+/* Another name of this upper file may be known already. */
+static struct inode *find_by_upper_locked(struct tree *t, ino_t upper_ino)
+{
+	for (struct hlink *l = htab_first(&t->by_upper, upper_ino); l; l = htab_next(l)) {
+		struct inode *i = container_of(l, struct inode, by_upper);
+
+		if (i->upper_ino == upper_ino)
+			return i;
+	}
+	return NULL;
+}
+
+static struct inode *make_locked(struct tree *t, const struct inode_found *f)
+{
+	struct inode *i = inode_alloc_locked(t, f->type);
+
+	if (!i)
+		return NULL;
+	i->ino = f->ino;
+	i->has_upper = f->has_upper;
+	i->upper_ino = f->upper_ino;
+	i->lower = f->lower;
+	i->is_damaged = f->is_damaged;
+	i->src.map = f->map;
+	i->src.id = f->id;
+	i->src.below = f->below;
+	nodetab_slot(t->nodes, i->id)->ino = f->ino;
+	if (f->has_upper)
+		enter_by_upper_locked(t, i);
+	return i;
+}
+
+int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret)
+{
+	struct hlink *grave = NULL;
+	struct inode *i = NULL;
+	struct name *n;
+	int r = 0;
+
+	pthread_mutex_lock(&t->lock);
+	n = find_locked(t, parent, name);
+	if (n) {
+		i = n->inode;
+	} else {
+		if (found->has_upper && found->type != DT_DIR && found->nlink > 1)
+			i = find_by_upper_locked(t, found->upper_ino);
+		if (!i)
+			i = make_locked(t, found);
+		r = i ? add_name_locked(t, i, parent, name) : -ENOMEM;
+	}
+	if (r == 0) {
+		nodetab_set_object(t->nodes, i->id, i);
+		nodetab_slot(t->nodes, i->id)->nlookup++;
+		*ret = i;
+	} else if (i) {
+		bury(t, i, &grave);
+	}
+	pthread_mutex_unlock(&t->lock);
+	empty_grave(t, grave);
+	return r;
+}
+
+bool inode_find(struct tree *t, struct inode *parent, const char *name, struct inode **ret)
+{
+	struct name *n;
+
+	LOCK_SCOPE(&t->lock);
+	n = find_locked(t, parent, name);
+	if (!n)
+		return false;
+	nodetab_slot(t->nodes, n->inode->id)->nlookup++;
+	*ret = n->inode;
+	return true;
+}
+
+bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct inode **ret)
+{
+	struct name *n;
+
+	LOCK_SCOPE(&t->lock);
+	n = find_locked(t, parent, name);
+	if (!n)
+		return false;
+	n->inode->refs++;
+	*ret = n->inode;
+	return true;
+}
+
+int inode_add_name(struct tree *t, struct inode *i, struct inode *parent, const char *name)
+{
+	LOCK_SCOPE(&t->lock);
+	return add_name_locked(t, i, parent, name);
+}
+
+static void orphan_check_locked(struct tree *t, struct inode *i)
+{
+	struct node_slot *s = nodetab_slot(t->nodes, i->id);
+
+	if (list_is_empty(&i->names)) {
+		i->is_orphan = true;
+		s->state = NODE_ORPHAN;
+		nodetab_clear_name(t->nodes, i->id);
+	} else {
+		struct name *n = name_of_link(i->names.next);
+
+		nodetab_set_name(t->nodes, i->id, n->parent->id, n->name);
+	}
+}
+
+static void drop_name_locked(struct tree *t, struct inode *parent, const char *name, struct hlink **grave)
+{
+	struct name *n = find_locked(t, parent, name);
+	struct inode *i;
+
+	if (!n)
+		return;
+	i = n->inode;
+	i->refs++;
+	remove_name_locked(t, n, grave);
+	orphan_check_locked(t, i);
+	unref_locked(t, i, grave);
+}
+
+void inode_drop_name(struct tree *t, struct inode *parent, const char *name)
+{
+	struct hlink *grave = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	drop_name_locked(t, parent, name, &grave);
+	pthread_mutex_unlock(&t->lock);
+	empty_grave(t, grave);
+}
+
+int inode_move_name(struct tree *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name)
+{
+	struct hlink *grave = NULL;
+	struct inode *i = NULL;
+	struct name *n;
+	int r = 0;
+
+	pthread_mutex_lock(&t->lock);
+	drop_name_locked(t, parent, name, &grave);
+	n = find_locked(t, old_parent, old_name);
+	if (n) {
+		i = n->inode;
+		i->refs++;
+		r = add_name_locked(t, i, parent, name);
+		remove_name_locked(t, n, &grave);
+		orphan_check_locked(t, i);
+		unref_locked(t, i, &grave);
+	}
+	pthread_mutex_unlock(&t->lock);
+	empty_grave(t, grave);
+	return r;
+}
+
+int inode_swap_names(struct tree *t, struct inode *a_parent, const char *a, struct inode *b_parent, const char *b)
+{
+	struct hlink *grave = NULL;
+	struct inode *ia = NULL, *ib = NULL;
+	struct name *na, *nb;
+	int r = 0;
+
+	pthread_mutex_lock(&t->lock);
+	na = find_locked(t, a_parent, a);
+	nb = find_locked(t, b_parent, b);
+	if (na) {
+		ia = na->inode;
+		ia->refs++;
+		remove_name_locked(t, na, &grave);
+	}
+	if (nb) {
+		ib = nb->inode;
+		ib->refs++;
+		remove_name_locked(t, nb, &grave);
+	}
+	if (ia)
+		r = add_name_locked(t, ia, b_parent, b);
+	if (ib && r == 0)
+		r = add_name_locked(t, ib, a_parent, a);
+	if (ia)
+		orphan_check_locked(t, ia);
+	if (ib)
+		orphan_check_locked(t, ib);
+	if (ia)
+		unref_locked(t, ia, &grave);
+	if (ib)
+		unref_locked(t, ib, &grave);
+	pthread_mutex_unlock(&t->lock);
+	empty_grave(t, grave);
+	return r;
+}
+
+int inode_any_name(struct tree *t, struct inode *i, struct inode **ret_parent, char name[NAME_MAX + 1])
+{
+	struct name *n;
+
+	LOCK_SCOPE(&t->lock);
+	if (list_is_empty(&i->names))
+		return -ENOENT;
+	n = name_of_link(i->names.next);
+	n->parent->refs++;
+	*ret_parent = n->parent;
+	strcpy(name, n->name);
+	return 0;
+}
+
+char *inode_name_path(struct tree *t, struct inode *parent, const char *name)
+{
+	size_t len = strlen(name);
+	struct inode *i;
+	char *path, *p;
+
+	LOCK_SCOPE(&t->lock);
+	for (i = parent; !list_is_empty(&i->names); i = name_of_link(i->names.next)->parent)
+		len += strlen(name_of_link(i->names.next)->name) + 1;
+	path = malloc(len + 1);
+	if (!path)
+		return NULL;
+	p = path + len - strlen(name);
+	strcpy(p, name);
+	for (i = parent; !list_is_empty(&i->names); i = name_of_link(i->names.next)->parent) {
+		const char *part = name_of_link(i->names.next)->name;
+		size_t n = strlen(part);
+
+		*--p = '/';
+		p -= n;
+		memcpy(p, part, n);
+	}
+	return path;
+}
+
+char *inode_path(struct tree *t, struct inode *i)
+{
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+	char *path;
+
+	if (i == t->root)
+		return strdup("/");
+	if (inode_any_name(t, i, &parent, name) < 0)
+		return strdup("(a removed file)");
+	path = inode_name_path(t, parent, name);
+	inode_unref(t, parent);
+	return path;
+}
+
+void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino)
+{
+	LOCK_SCOPE(&t->lock);
+	i->upper_ino = upper_ino;
+	i->has_upper = true;
+	if (!i->is_orphan)
+		nodetab_slot(t->nodes, i->id)->state = NODE_UPPER;
+	enter_by_upper_locked(t, i);
+}

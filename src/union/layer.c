@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/layer.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+#include "veneer/recover.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int layer_open(const char *path, struct layer **ret)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct layer *l;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	l->path = strdup(path);
+	if (!l->path) {
+		free(l);
+		return -ENOMEM;
+	}
+	l->refs = 1;
+	l->dev = st.st_dev;
+	l->ino = st.st_ino;
+	l->rootfd = steal_fd(&fd);
+	pthread_mutex_init(&l->map_lock, NULL);
+	*ret = l;
+	return 0;
+}
+
+struct layer *layer_ref(struct layer *l)
+{
+	l->refs++;
+	return l;
+}
+
+void layer_unref(struct layer *l)
+{
+	if (!l || --l->refs)
+		return;
+	if (l->map)
+		mapfile_close(l->map);
+	pthread_mutex_destroy(&l->map_lock);
+	close(l->rootfd);
+	free(l->path);
+	free(l);
+}
+
+int layer_map(struct layer *l, struct mapfile **ret)
+{
+	/* Held over the read of the map, once in a layer's life; nobody waits for it but those who
+	 * need this very map. */
+	LOCK_SCOPE(&l->map_lock);
+	if (!l->map && !l->map_error) {
+		struct recover rec;
+		struct stat st;
+
+		if (fstatat(l->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+			/* Not remembered: a live upper of another mount may get its map any time. */
+			return -errno;
+		}
+		recover_init(&rec, l->rootfd, l->path, recover_extents_are_true(l->rootfd));
+		l->map_error = mapfile_open(l->rootfd, -1, MAPFILE_READONLY, l->path, &rec.hook, &l->map);
+		recover_release(&rec);
+	}
+	if (l->map_error)
+		return l->map_error;
+	*ret = l->map;
+	return 0;
+}
+
+int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents)
+{
+	struct recover rec;
+	int r;
+
+	LOCK_SCOPE(&l->map_lock);
+	recover_init(&rec, l->rootfd, l->path, has_true_extents);
+	r = mapfile_open(l->rootfd, work_fd, flags, l->path, &rec.hook, &l->map);
+	recover_release(&rec);
+	return r;
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/lookup.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+#include "veneer/mark.h"
+#include "veneer/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+
+int lookup_state(struct tree *t, struct inode *dir, const char *name, struct lookup_state *ret)
+{
+	int r;
+
+	*ret = (struct lookup_state){ .where = LOOKUP_NOWHERE };
+	if (whiteout_name_kind(name) != WHITEOUT_PLAIN)
+		return 0;
+	if (dir->lower) {
+		r = image_lookup(t->image, dir->lower, name, &ret->below);
+		if (r < 0 && r != -ENOENT)
+			return r;
+		if (r == 0)
+			ret->where = LOOKUP_LOWER;
+	}
+	if (dir->has_upper) {
+		struct updir *d;
+
+		r = upper_listing(t, dir, &d);
+		if (r < 0)
+			return r;
+		if (updir_find(d, name, &ret->up)) {
+			ret->is_whiteout = ret->up.is_whiteout;
+			ret->where = ret->is_whiteout ? LOOKUP_NOWHERE : LOOKUP_UPPER;
+		}
+	}
+	return 0;
+}
+
+/* Is a directory of the upper cut off from what is below? */
+static int dir_is_opaque(int parent_fd, const char *name)
+{
+	_cleanup_(closep) int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return 1;
+	return whiteout_dir_is_opaque(fd);
+}
+
+/* What a partial upper file was copied from. */
+static int find_base(struct tree *t, struct inode *dir, const char *name, const struct mark *m, struct ient **ret)
+{
+	if (*m->path)
+		return image_lookup_path(t->image, m->path, ret);
+	return dir->lower ? image_lookup(t->image, dir->lower, name, ret) : -ENOENT;
+}
+
+static int resolve_partial(struct tree *t, struct inode *dir, const char *name, const struct mark *m, struct inode_found *f)
+{
+	struct ient *base = NULL;
+	struct stat st;
+	uint64_t clip;
+	int r = find_base(t, dir, name, m, &base);
+
+	if (r == 0 && base->type != DT_REG)
+		r = -ENOENT;
+	if (r == 0)
+		r = image_stat(t->image, base, &st);
+	if (r == 0 && !source_fits_mark(m, &st, name, t->upper->path))
+		return -EUCLEAN;
+	if (r == 0)
+		r = mapfile_clip(t->map, m->file_id, &clip);
+	if (r == 0 && (uint32_t)mapfile_uuid(t->map) != m->uuid_low)
+		r = -ENOENT;
+	if (r == 0)
+		r = image_source(t->image, base, &f->below);
+	if (r == -ENOENT)
+		log_error("%s: %s: a partial file without its map entry or its lower file", t->upper->path, name);
+	if (r < 0)
+		return r == -ENOENT ? -EUCLEAN : r;
+	f->map = t->map;
+	f->id = m->file_id;
+	f->lower = base;
+	f->ino = image_ino(t->image, base);
+	return 0;
+}
+
+static int resolve_upper(struct tree *t, struct inode *dir, const char *name, struct ient *below, struct inode_found *f,
+			 struct stat *st)
+{
+	struct mark mark;
+	int fd = upper_pin(t, dir), r = 0;
+
+	if (fd < 0)
+		return fd;
+	if (fstatat(fd, name, st, AT_SYMLINK_NOFOLLOW) < 0) {
+		r = -errno;
+		goto out;
+	}
+	*f = (struct inode_found){
+		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino, .nlink = st->st_nlink,
+		.ino = image_fold_ino(t->image, st->st_dev, st->st_ino),
+	};
+	if (f->type == DT_DIR && below && below->type == DT_DIR) {
+		r = dir_is_opaque(fd, name);
+		if (r == 0) {
+			f->lower = below;
+			f->ino = image_ino(t->image, below);
+		} else if (r == -EUCLEAN) {
+			log_error("%s: %s: a redirected directory of another union", t->upper->path, name);
+		}
+	} else if (f->type == DT_REG) {
+		r = source_read_mark(fd, name, &mark);
+		if (r == 1)
+			r = resolve_partial(t, dir, name, &mark, f);
+		else if (r == -EUCLEAN)
+			log_error("%s: %s: damaged or foreign mark of a partial file", t->upper->path, name);
+		/* The name and its attributes stay visible; its bytes are EIO. */
+		f->is_damaged = r == -EUCLEAN;
+		if (f->is_damaged)
+			r = 0;
+	}
+out:
+	fdcache_unpin(&dir->src.fd);
+	return r < 0 ? r : 0;
+}
+
+static int resolve_lower(struct tree *t, struct ient *below, struct inode_found *f)
+{
+	*f = (struct inode_found){ .type = below->type, .lower = below, .ino = image_ino(t->image, below) };
+	return 0;
+}
+
+int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st)
+{
+	struct lookup_state state;
+	struct inode_found found;
+	struct stat st;
+	int r;
+
+	if (!inode_find(t, dir, name, ret)) {
+		r = lookup_state(t, dir, name, &state);
+		if (r < 0)
+			return r;
+		if (state.where == LOOKUP_NOWHERE)
+			return -ENOENT;
+		if (state.where == LOOKUP_UPPER)
+			r = resolve_upper(t, dir, name, state.below, &found, &st);
+		else
+			r = resolve_lower(t, state.below, &found);
+		if (r == 0)
+			r = inode_enter(t, dir, name, &found, ret);
+		if (r < 0)
+			return r;
+	}
+	r = lookup_stat(t, *ret, ret_st);
+	if (r < 0)
+		inode_forget(t, (*ret)->id, 1);
+	return r;
+}
+
+struct subdir_count {
+	struct tree *t;
+	struct ient *lower;
+	ssize_t n;
+};
+
+static int count_subdir(void *arg, const char *name, const struct upent *e)
+{
+	struct subdir_count *c = arg;
+	struct ient *below;
+	bool was_dir = e->is_below && image_lookup(c->t->image, c->lower, name, &below) == 0 && below->type == DT_DIR;
+
+	c->n += (!e->is_whiteout && e->type == DT_DIR) - was_dir;
+	return 0;
+}
+
+/* Directories of both upper and image: 2 and one for each subdirectory seen. */
+static int merged_nlink(struct tree *t, struct inode *i, nlink_t *ret)
+{
+	struct subdir_count c = { .t = t, .lower = i->lower };
+	ssize_t n = image_count(t->image, i->lower);
+	uint64_t version;
+	struct updir *d;
+	int r;
+
+	if (n < 0)
+		return (int)n;
+	r = upper_listing(t, i, &d);
+	if (r < 0)
+		return r;
+	version = updir_version(d) + 1;
+	if (__atomic_load_n(&i->nsubdirs_version, __ATOMIC_ACQUIRE) != version) {
+		updir_each(d, count_subdir, &c);
+		__atomic_store_n(&i->nsubdirs, (size_t)((ssize_t)image_subdirs(i->lower) + c.n), __ATOMIC_RELAXED);
+		__atomic_store_n(&i->nsubdirs_version, version, __ATOMIC_RELEASE);
+	}
+	*ret = 2 + __atomic_load_n(&i->nsubdirs, __ATOMIC_RELAXED);
+	return 0;
+}
+
+int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
+{
+	struct stat lower;
+	int r;
+
+	if (i->has_upper) {
+		r = upper_stat(t, i, ret);
+		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink && !i->is_orphan)
+			r = merged_nlink(t, i, &ret->st_nlink);
+		/* A partial file occupies what the bytes it shows occupy. */
+		if (r == 0 && i->type == DT_REG && i->src.id && image_stat(t->image, i->lower, &lower) == 0 &&
+		    ret->st_blocks < lower.st_blocks && ret->st_size >= lower.st_size)
+			ret->st_blocks = lower.st_blocks;
+	} else {
+		r = image_stat(t->image, i->lower, ret);
+		if (r == 0 && i->is_orphan)
+			ret->st_nlink = i->type == DT_DIR || ret->st_nlink <= 1 ? 0 : ret->st_nlink - 1;
+	}
+	if (r < 0)
+		return r;
+	if (t->has_static_nlink && i->type == DT_DIR)
+		ret->st_nlink = 1;
+	ret->st_ino = i->ino;
+	return 0;
+}
+
+/* The presented number of an upper entry, for d_ino: as lookup_name would find it. */
+static int entry_ino(struct tree *t, struct inode *dir, const char *name, const struct upent *e, struct ient *below,
+		     uint64_t *ret)
+{
+	bool may_be_partial = e->type == DT_REG && mapfile_count(t->map) > 0;
+	struct inode_found f;
+	struct inode *known;
+	struct stat st;
+	int r;
+
+	if (e->is_ino_known) {
+		*ret = e->ino;
+		return 0;
+	}
+	if (inode_peek(t, dir, name, &known)) {
+		*ret = known->ino;
+		inode_unref(t, known);
+		return 0;
+	}
+	*ret = image_fold_ino(t->image, t->upper->dev, e->ino);
+	if ((below && e->type == DT_DIR) || may_be_partial) {
+		r = resolve_upper(t, dir, name, below, &f, &st);
+		if (r < 0)
+			return r;
+		*ret = f.ino;
+	}
+	return 0;
+}
+
+static int next_lower(struct tree *t, struct inode *dir, size_t n, uint64_t *pos, struct lookup_entry *ret)
+{
+	struct updir *d = NULL;
+	int r;
+
+	if (dir->has_upper) {
+		r = upper_listing(t, dir, &d);
+		if (r < 0)
+			return r;
+	}
+	while (*pos < n) {
+		struct ient *e = image_child(dir->lower, (*pos)++);
+		struct upent up;
+
+		if (!d || !updir_find(d, e->name, &up)) {
+			ret->type = e->type;
+			ret->ino = image_ino(t->image, e);
+		} else if (up.is_whiteout) {
+			continue;
+		} else {
+			ret->type = up.type;
+			r = entry_ino(t, dir, e->name, &up, e, &ret->ino);
+			if (r < 0)
+				return r;
+		}
+		strcpy(ret->name, e->name);
+		return 1;
+	}
+	return 0;
+}
+
+int lookup_next(struct tree *t, struct inode *dir, uint64_t *pos, struct lookup_entry *ret)
+{
+	ssize_t n = dir->lower ? image_count(t->image, dir->lower) : 0;
+	struct updir *d;
+	struct upent up;
+	uint64_t seq;
+	int r;
+
+	if (n < 0)
+		return (int)n;
+	r = next_lower(t, dir, (size_t)n, pos, ret);
+	if (r != 0 || !dir->has_upper)
+		return r;
+	r = upper_listing(t, dir, &d);
+	if (r < 0)
+		return r;
+	seq = *pos - (uint64_t)n;
+	if (!updir_next(d, &seq, ret->name, &up))
+		return 0;
+	*pos = (uint64_t)n + seq + 1;
+	ret->type = up.type;
+	r = entry_ino(t, dir, ret->name, &up, NULL, &ret->ino);
+	return r < 0 ? r : 1;
+}
+
+int lookup_dir_is_empty(struct tree *t, struct inode *dir)
+{
+	struct lookup_entry e;
+	uint64_t pos = 0;
+	int r = lookup_next(t, dir, &pos, &e);
+
+	return r < 0 ? r : !r;
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/upper.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define UPPER_OPEN_TRIES 64
+
+static int open_flags(const struct inode *i)
+{
+	switch (i->type) {
+	case DT_REG:
+		return O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+	case DT_DIR:
+		return O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	default:
+		return O_PATH | O_NOFOLLOW | O_CLOEXEC;
+	}
+}
+
+static int open_at(int dirfd, const char *name, int flags)
+{
+	int fd;
+
+	for (int attempt = 0; attempt < 2; attempt++) {
+		fd = openat(dirfd, name, flags);
+		if (fd >= 0 || (errno != EMFILE && errno != ENFILE))
+			break;
+		fdcache_shrink();
+	}
+	/* A program that is running from the upper, or a mode that binds even us. */
+	if (fd < 0 && (errno == ETXTBSY || errno == EACCES || errno == EROFS) && (flags & O_ACCMODE) == O_RDWR)
+		fd = openat(dirfd, name, (flags & ~O_ACCMODE) | O_RDONLY);
+	return fd < 0 ? -errno : fd;
+}
+
+/* One attempt by one of the inode's names. -ESTALE: the name led to something else. */
+static int open_by_name(struct tree *t, struct inode *i)
+{
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+	struct stat st;
+	int fd, r = inode_any_name(t, i, &parent, name);
+
+	if (r < 0)
+		return r;
+	fd = upper_pin(t, parent);
+	if (fd < 0) {
+		inode_unref(t, parent);
+		return fd;
+	}
+	r = open_at(fd, name, open_flags(i));
+	fdcache_unpin(&parent->src.fd);
+	inode_unref(t, parent);
+	if (r < 0)
+		return r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -ENXIO ? -ESTALE : r;
+	if (fstat(r, &st) < 0 || st.st_ino != i->upper_ino) {
+		close(r);
+		return -ESTALE;
+	}
+	return r;
+}
+
+int upper_pin(struct tree *t, struct inode *i)
+{
+	int fd = fdcache_pin(&i->src.fd);
+
+	if (fd >= 0)
+		return fd;
+	if (i == t->root) {
+		fd = openat(t->upper->rootfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		return fd < 0 ? -errno : fdcache_fill(&i->src.fd, fd);
+	}
+	/* A rename may be between the backing file system and our names: then the name leads elsewhere for a
+	 * moment, and the next look is right. */
+	for (int attempt = 0; attempt < UPPER_OPEN_TRIES; attempt++) {
+		fd = open_by_name(t, i);
+		if (fd != -ESTALE)
+			break;
+		usleep(attempt < 8 ? 0 : 1000);
+	}
+	return fd < 0 ? fd : fdcache_fill(&i->src.fd, fd);
+}
+
+void upper_install(struct inode *i, int fd)
+{
+	fdcache_fill(&i->src.fd, fd);
+	fdcache_unpin(&i->src.fd);
+}
+
+int upper_hold(struct tree *t, struct inode *i)
+{
+	/* The pin is never given back: it goes with the inode. */
+	int fd = upper_pin(t, i);
+
+	return fd < 0 ? fd : 0;
+}
+
+int upper_stat(struct tree *t, struct inode *i, struct stat *ret)
+{
+	int fd = fdcache_pin(&i->src.fd), r;
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+
+	if (fd < 0 && i != t->root && inode_any_name(t, i, &parent, name) == 0) {
+		/* Cheaper than opening it, and right nearly always; opening settles the rest. */
+		fd = upper_pin(t, parent);
+		r = fd < 0 ? fd : fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW);
+		if (fd >= 0)
+			fdcache_unpin(&parent->src.fd);
+		inode_unref(t, parent);
+		if (r == 0 && ret->st_ino == i->upper_ino)
+			return 0;
+		fd = -1;
+	}
+	if (fd < 0)
+		fd = upper_pin(t, i);
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, ret) < 0 ? -errno : 0;
+	fdcache_unpin(&i->src.fd);
+	return r;
+}
+
+static int mirror(struct tree *t, struct inode *dir, int fd, struct updir *d)
+{
+	_cleanup_(listing_release) struct listing l;
+	int r = listing_read(fd, &l);
+
+	for (size_t i = 0; r == 0 && i < l.n; i++) {
+		const struct listing_entry *e = &l.entries[i];
+		const char *name = listing_name(&l, e);
+		struct upent up = { .ino = e->ino, .type = e->type, .is_whiteout = e->is_whiteout || e->is_hiding };
+		struct upent old;
+		struct ient *below;
+
+		/* ".wh.NAME" beside NAME: the whiteout wins. */
+		if (!up.is_whiteout && updir_find(d, name, &old) && old.is_whiteout)
+			continue;
+		if (dir->lower) {
+			r = image_lookup(t->image, dir->lower, name, &below);
+			up.is_below = r == 0;
+			if (r == -ENOENT)
+				r = 0;
+		}
+		if (r == 0)
+			r = updir_set(d, name, &up);
+	}
+	return r;
+}
+
+int upper_listing(struct tree *t, struct inode *dir, struct updir **ret)
+{
+	struct updir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
+	int fd, r;
+
+	if (d) {
+		*ret = d;
+		return 0;
+	}
+	/* The lock keeps a copy-up of a child from happening between the reading and the publishing. */
+	WRLOCK_SCOPE(&dir->lock);
+	if (dir->dir) {
+		*ret = dir->dir;
+		return 0;
+	}
+	d = updir_new();
+	if (!d)
+		return -ENOMEM;
+	fd = upper_pin(t, dir);
+	if (fd < 0) {
+		updir_free(d);
+		return fd;
+	}
+	r = mirror(t, dir, fd, d);
+	dir->has_default_acl = xattr_get(fd, "", "system.posix_acl_default", NULL, 0) > 0;
+	fdcache_unpin(&dir->src.fd);
+	if (r < 0) {
+		updir_free(d);
+		return r;
+	}
+	__atomic_store_n(&dir->dir, d, __ATOMIC_RELEASE);
+	*ret = d;
+	return 0;
+}
+
+int upper_listing_empty(struct inode *dir)
+{
+	dir->dir = updir_new();
+	return dir->dir ? 0 : -ENOMEM;
+}
+
+void upper_temp_name(struct tree *t, char name[32])
+{
+	snprintf(name, 32, "#%" PRIx64, t->work_seq++);
+}
