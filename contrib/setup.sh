@@ -1,0 +1,249 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what building (or, with --tests, testing) veneer takes on Debian 12 or newer.
+# Quick when nothing is missing; says what it does otherwise.
+set -euo pipefail
+
+FUSE_MIN=3.17
+FUSE_SUITE=trixie
+FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
+
+BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev fuse3)
+TEST_PACKAGES=(
+	libcmocka-dev python3 python3-pytest python3-matplotlib
+	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio sqlite3 busybox-static
+	podman crun buildah docker.io uidmap slirp4netns fuse-overlayfs clang
+)
+
+usage()
+{
+	cat <<-END
+	usage: contrib/setup.sh [--tests]
+	  --tests   also install what the tests and the benchmarks use
+	environment: VENEER_FUSE_PREFIX, where a libfuse built here is installed
+	             (now $FUSE_PREFIX; meson's -Dfuse_prefix must name the same)
+	END
+}
+
+say()
+{
+	echo "setup: $*"
+}
+
+die()
+{
+	echo "setup: $*" >&2
+	exit 1
+}
+
+as_root()
+{
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo -- "$@"
+	else
+		die "needs root to run: $*"
+	fi
+}
+
+apt_get()
+{
+	local try
+
+	for try in 1 2 3 4; do
+		if as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+			-o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@" </dev/null; then
+			return 0
+		fi
+		[ "$try" = 4 ] || { say "apt-get $1 failed, trying again"; sleep $((try * 5)); }
+	done
+	return 1
+}
+
+is_installed()
+{
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+lists_updated=
+update_lists()
+{
+	if [ -z "$lists_updated" ]; then
+		say "updating the package lists"
+		apt_get update >/dev/null || die "apt-get update failed"
+		lists_updated=1
+	fi
+}
+
+install_missing()
+{
+	local p missing=()
+
+	for p in "$@"; do
+		is_installed "$p" || missing+=("$p")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	update_lists
+	say "installing ${missing[*]}"
+	apt_get install --no-install-recommends "${missing[@]}" >/dev/null ||
+		die "could not install ${missing[*]}"
+}
+
+# The sanitizer and fuzzer runtimes live in a package named after clang's major version.
+install_clang_runtime()
+{
+	install_missing "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+}
+
+system_fuse_serves()
+{
+	pkg-config --atleast-version=$FUSE_MIN fuse3 2>/dev/null
+}
+
+own_fuse_serves()
+{
+	[ -e "$FUSE_PREFIX/lib/libfuse3.a" ] && PKG_CONFIG_LIBDIR="$FUSE_PREFIX/lib/pkgconfig" \
+		pkg-config --atleast-version=$FUSE_MIN fuse3 2>/dev/null
+}
+
+candidate_of()
+{
+	apt-cache policy "$1" | sed -n 's/^ *Candidate: *//p'
+}
+
+# Prints the machine's own Debian source, as a deb-src line or stanza of FUSE_SUITE.
+# A mirror, a proxy or a key configured for this machine is thereby kept.
+deb_src_stanza()
+{
+	local f
+
+	for f in /etc/apt/sources.list.d/*.sources; do
+		[ -e "$f" ] || continue
+		awk -v suite="$FUSE_SUITE" '
+			function flush_stanza() {
+				if (uris != "" && is_deb && !is_disabled) {
+					print "Types: deb-src\n" uris "\nSuites: " suite "\nComponents: main"
+					if (key != "")
+						print key
+					found = 1
+					exit
+				}
+				uris = key = field = ""
+				is_deb = is_disabled = 0
+			}
+			/^[ \t]*$/ { flush_stanza(); next }
+			/^#/ { next }
+			/^[ \t]/ { if (field == "key") key = key "\n" $0; next }
+			{ field = "" }
+			/^Types:/ { is_deb = / deb( |$)/ }
+			/^Enabled: *no/ { is_disabled = 1 }
+			/^URIs:.*debian/ && !/debian-security/ { uris = $0 }
+			/^Signed-By:/ { key = $0; field = "key" }
+			END { if (!found) flush_stanza() }
+		' "$f" | grep . && return 0
+	done
+	return 1
+}
+
+deb_src_line()
+{
+	{ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || :; } |
+		grep -v debian-security |
+		sed -nE "s#^deb +(\[[^]]*\] +)?([^ ]*debian[^ ]*) .*#deb-src \1\2 $FUSE_SUITE main#p" |
+		sed -n 1p | grep .
+}
+
+write_private_sources()
+{
+	local dir=$1
+
+	if deb_src_stanza >"$dir/veneer.sources"; then
+		echo "$dir/veneer.sources"
+	elif deb_src_line >"$dir/veneer.list"; then
+		echo "$dir/veneer.list"
+	else
+		return 1
+	fi
+}
+
+scratch=
+cleanup()
+{
+	[ -z "$scratch" ] || rm -rf "$scratch"
+}
+trap cleanup EXIT
+
+# Debian 12 has libfuse 3.14; the source package of the release after it builds there unchanged.
+build_fuse()
+{
+	local sources source_options tree
+
+	install_missing dpkg-dev
+	scratch=$(mktemp -d)
+	chmod 755 "$scratch"
+	mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial"
+	sources=$(write_private_sources "$scratch") ||
+		die "found no Debian package source in /etc/apt to take libfuse's source from"
+	# Sandboxed, apt could not write into a directory of root's.
+	source_options=(
+		-o "Dir::Etc::sourcelist=$sources" -o Dir::Etc::sourceparts=/dev/null
+		-o "Dir::State::lists=$scratch/lists" -o "Dir::Cache=$scratch/cache"
+		-o APT::Sandbox::User=root
+	)
+	say "fetching libfuse's source from $FUSE_SUITE"
+	apt_get "${source_options[@]}" update >/dev/null ||
+		die "could not read $FUSE_SUITE's package lists"
+	mkdir "$scratch/src"
+	(cd "$scratch/src" && apt_get "${source_options[@]}" source fuse3 >/dev/null) ||
+		die "could not fetch libfuse's source package"
+	tree=$(find "$scratch/src" -mindepth 1 -maxdepth 1 -type d -name 'fuse3-*')
+
+	say "building libfuse into $FUSE_PREFIX"
+	# An absolute bindir is where the library looks for fusermount3; nothing is installed there.
+	{
+		meson setup "$scratch/build" "$tree" \
+			--prefix="$FUSE_PREFIX" --libdir=lib --bindir=/usr/bin \
+			--buildtype=release --default-library=static \
+			-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false &&
+		ninja -C "$scratch/build" &&
+		as_root meson install -C "$scratch/build" --no-rebuild
+	} >"$scratch/log" 2>&1 || { tail -30 "$scratch/log" >&2; die "building libfuse failed"; }
+	own_fuse_serves || die "libfuse was built, but $FUSE_PREFIX lacks version $FUSE_MIN"
+}
+
+provide_fuse()
+{
+	if system_fuse_serves || own_fuse_serves; then
+		return 0
+	fi
+	update_lists
+	if dpkg --compare-versions "$(candidate_of libfuse3-dev)" ge $FUSE_MIN; then
+		install_missing libfuse3-dev
+	else
+		build_fuse
+	fi
+}
+
+main()
+{
+	local with_tests=
+
+	case "${1:-}" in
+	--tests) with_tests=1 ;;
+	-h | --help) usage; exit 0 ;;
+	'') ;;
+	*) usage >&2; exit 2 ;;
+	esac
+	command -v apt-get >/dev/null ||
+		die "installs with apt only; elsewhere see 'Building by hand' in README.md"
+	install_missing "${BUILD_PACKAGES[@]}"
+	provide_fuse
+	if [ -n "$with_tests" ]; then
+		install_missing "${TEST_PACKAGES[@]}"
+		install_clang_runtime
+	fi
+	say "all there"
+}
+
+main "$@"

@@ -1,0 +1,177 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds, tests, and closes with 'N passed, N failed, N skipped'.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+
+PYTHON=/usr/bin/python3
+PART_LIMIT_S=${VENEER_PART_LIMIT_S:-1500}
+
+usage()
+{
+	cat <<-END
+	usage: contrib/test.sh [PART...]
+	  unit         the modules by themselves, and every fuzzer's corpus
+	  asan         unit and integration again with the address and undefined sanitizers
+	  integration  mounts, as root and as an ordinary user
+	  callers      Podman, Buildah and Docker on top (root only)
+	  slow         what the parts above leave out because it takes minutes
+	  all          every part; without arguments every part but slow
+	END
+}
+
+say()
+{
+	echo "test: $*"
+}
+
+results=$(mktemp -d)
+# The rootless runs write their results as another user.
+chmod 1777 "$results"
+trap 'rm -rf "$results"' EXIT
+
+# part NAME COMMAND...: runs it under a time limit and leaves its exit status for the tally.
+part()
+{
+	local name=$1 status=0
+
+	shift
+	say "$name"
+	timeout --foreground -s INT -k 60 "$PART_LIMIT_S" "$@" </dev/null || status=$?
+	echo "$status" >"$results/$name.rc"
+	return "$status"
+}
+
+# build DIRECTORY MESON-ARGUMENT...
+build()
+{
+	local dir=$1
+
+	shift
+	if [ -n "${CI:-}" ]; then
+		set -- "$@" -Dwerror=true
+	fi
+	if [ -e "$dir/build.ninja" ]; then
+		set -- "$@" --reconfigure
+	fi
+	meson setup "$dir" "$@" >"$results/log" || { cat "$results/log"; return 1; }
+	ninja --quiet -C "$dir"
+}
+
+# built NAME ...: as build, and a build that fails is a failed part.
+built()
+{
+	local name=build-$1
+
+	shift
+	build "$@" || { echo 1 >"$results/$name.rc"; return 1; }
+}
+
+build_plain()
+{
+	built plain build
+}
+
+build_asan()
+{
+	built asan build-asan -Db_sanitize=address,undefined
+}
+
+# meson_part NAME SUITE DIRECTORY [MESON-TEST-ARGUMENT...]
+meson_part()
+{
+	local name=$1 suite=$2 dir=$3
+
+	shift 3
+	rm -f "$dir"/meson-logs/testlog*.json
+	part "$name" meson test -C "$dir" --suite "$suite" --print-errorlogs "$@" || :
+	cat "$dir"/meson-logs/testlog*.json >"$results/$name.json" 2>/dev/null || :
+}
+
+# pytest_part NAME DIRECTORY [PYTEST-ARGUMENT...]
+pytest_part()
+{
+	local name=$1 dir=$2
+
+	shift 2
+	if ! ls "$dir"/test_*.py >/dev/null 2>&1; then
+		say "$name: no tests in $dir"
+		return 0
+	fi
+	part "$name" "$PYTHON" -m pytest -q -rs -p no:cacheprovider \
+		--junitxml="$results/$name.xml" "$dir" "$@" || :
+}
+
+# integration_parts NAME PYTEST-ARGUMENT...: directly, and as root also in a user namespace.
+integration_parts()
+{
+	local name=$1
+
+	shift
+	pytest_part "$name" tests/integration "$@"
+	if [ "$(id -u)" = 0 ]; then
+		pytest_part "$name-rootless" tests/integration --rootless "$@"
+	fi
+}
+
+test_unit()
+{
+	build_plain && meson_part unit unit build
+}
+
+test_asan()
+{
+	build_asan || return 0
+	meson_part unit-asan unit build-asan --setup asan
+	VENEER_BIN=$PWD/build-asan/veneer \
+	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$results/sanitizer \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$results/sanitizer \
+		integration_parts integration-asan -m "not slow"
+}
+
+test_integration()
+{
+	build_plain && integration_parts integration -m "not slow"
+}
+
+test_callers()
+{
+	if [ "$(id -u)" != 0 ]; then
+		say "callers: left out, the container engines are started as root"
+	else
+		build_plain && pytest_part callers tests/callers -m "not slow"
+	fi
+}
+
+test_slow()
+{
+	build_plain || return 0
+	meson_part slow slow build
+	integration_parts integration-slow -m slow
+	if [ "$(id -u)" = 0 ]; then
+		pytest_part callers-slow tests/callers -m slow
+	fi
+}
+
+main()
+{
+	local parts=("$@") p
+
+	for p in "${parts[@]}"; do
+		case "$p" in
+		unit | asan | integration | callers | slow) ;;
+		all) parts=(unit asan integration callers slow) ;;
+		-h | --help) usage; exit 0 ;;
+		*) usage >&2; exit 2 ;;
+		esac
+	done
+	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers)
+
+	contrib/setup.sh --tests
+	for p in "${parts[@]}"; do
+		"test_$p" || :
+	done
+	"$PYTHON" tests/tally.py "$results"
+}
+
+main "$@"

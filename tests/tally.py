@@ -1,0 +1,85 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Adds up what the parts of a test run left in a directory, and prints the closing line.
+
+For each part there is NAME.rc with the exit status of its runner, and NAME.xml (JUnit, of pytest)
+or NAME.json (meson's testlog) if the runner got as far as writing one. Sanitizer reports of
+daemons lie beside them as sanitizer.PID; each counts as a failure.
+"""
+import json
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+PYTEST_NO_TESTS = 5
+
+
+def of_pytest(path):
+    """(passed, failed, skipped)"""
+    passed = failed = skipped = 0
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        elif case.find("skipped") is not None:
+            skipped += 1
+        else:
+            passed += 1
+    return passed, failed, skipped
+
+
+def of_one_program(row):
+    """cmocka marks a skipped test `not ok ... # SKIP`, so its TAP is read here and not by meson."""
+    lines = re.findall(r"^(ok|not ok) \d+(.*)$", row.get("stdout", ""), re.MULTILINE)
+    skipped = sum(1 for _, rest in lines if "# SKIP" in rest)
+    failed = sum(1 for word, rest in lines if word == "not ok" and "# SKIP" not in rest)
+    passed = len(lines) - skipped - failed
+    if row["result"] == "SKIP":
+        return 0, 0, 1
+    if row["result"] != "OK":
+        return passed, max(failed, 1), skipped
+    return (passed, failed, skipped) if lines else (1, 0, 0)
+
+
+def of_meson(path):
+    rows = [json.loads(line) for line in path.read_text().splitlines() if line]
+    return tuple(map(sum, zip((0, 0, 0), *map(of_one_program, rows))))
+
+
+def of_part(rc_path):
+    status = int(rc_path.read_text())
+    xml, log = rc_path.with_suffix(".xml"), rc_path.with_suffix(".json")
+    count = (0, 0, 0)
+    try:
+        if xml.exists():
+            count = of_pytest(xml)
+        elif log.exists():
+            count = of_meson(log)
+    except (ElementTree.ParseError, ValueError) as e:
+        print(f"{rc_path.stem}: its result cannot be read: {e}")
+        status = status or 1
+    is_empty = xml.exists() and status == PYTEST_NO_TESTS
+    if status and not is_empty and not count[1]:
+        print(f"{rc_path.stem}: no test failed, but its runner ended with {status}")
+        count = (count[0], 1, count[2])
+    return count
+
+
+def main():
+    directory = pathlib.Path(sys.argv[1])
+    total = (0, 0, 0)
+    print()
+    for rc_path in sorted(directory.glob("*.rc")):
+        count = of_part(rc_path)
+        print("  {:<24} {:>5} passed {:>5} failed {:>5} skipped".format(rc_path.stem, *count))
+        total = tuple(map(sum, zip(total, count)))
+    for report in sorted(directory.glob("sanitizer.*")):
+        text = report.read_text(errors="replace")
+        print(f"a daemon's sanitizer report:\n{text[:4000]}")
+        total = (total[0], total[1] + 1, total[2])
+    print()
+    print("{} passed, {} failed, {} skipped".format(*total))
+    sys.exit(1 if total[1] or not total[0] else 0)
+
+
+main()

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "veneer/format.h"
+#include "veneer/inspect.h"
+#include "veneer/mapfile.h"
+#include "veneer/mark.h"
+#include "veneer/xattr.h"
+
+#define MIB (1u << 20)
+
+/* What inspect_layer or inspect_map printed, in a string of the caller's. */
+static char *print(int (*fn)(int fd, const char *name, FILE *out), int fd, int want)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+	int r = fn(fd, "layer", out);
+
+	fclose(out);
+	if (r != want)
+		print_message("%s", text);
+	assert_int_equal(r, want);
+	return text;
+}
+
+static void check_has(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		print_message("%s", text);
+	assert_non_null(strstr(text, part));
+}
+
+static int set_mark(int root, const char *path, const struct mark *m)
+{
+	struct buf b = { 0 };
+	int fd = openat(root, path, O_CREAT | O_RDWR, 0644);
+
+	assert_int_equal(mark_encode(m, &b), 0);
+
+	int r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, b.data, b.len, 0);
+
+	buf_release(&b);
+	close(fd);
+	return r;
+}
+
+static void test_inspect__tells_records_and_files_of_a_layer(void **state)
+{
+	(void)state;
+	char dir[] = "/tmp/test-inspect-XXXXXX";
+	struct mapfile *mf;
+	struct mark m = { .lower_size = MIB };
+
+	assert_non_null(mkdtemp(dir));
+
+	int root = open(dir, O_RDONLY | O_DIRECTORY);
+	char *text = print(inspect_layer, root, 0);
+
+	check_has(text, "no map");
+	free(text);
+	assert_int_equal(mapfile_open(root, root, 0, "layer", NULL, &mf), 0);
+	assert_int_equal(mapfile_file_new(mf, MIB, &m.file_id), 0);
+	assert_int_equal(mapfile_own(mf, m.file_id, 3, 2), 0);
+	assert_int_equal(mapfile_commit(mf, m.file_id, false), 0);
+	assert_int_equal(mapfile_checkpoint(mf, true), 0);
+	assert_int_equal(mapfile_own(mf, m.file_id, 9, 1), 0);
+	m.uuid_low = (uint32_t)mapfile_uuid(mf);
+	mapfile_close(mf);
+	mkdirat(root, "sub", 0755);
+	if (set_mark(root, "sub/partial", &m) == -EOPNOTSUPP)
+		skip();
+	strcpy(m.path, "old/name");
+	m.uuid_low++;
+	assert_int_equal(set_mark(root, "moved", &m), 0);
+
+	text = print(inspect_layer, root, -EUCLEAN);
+	check_has(text, "OWN_RUN  file 1 blocks 3-4");
+	check_has(text, "OWN_RUN  file 1 blocks 9\n");
+	check_has(text, "end of log: zeros");
+	check_has(text, "layer/sub/partial: file 1, lower at the same path (1048576 bytes), own 3 of 256");
+	check_has(text, "layer/moved: file 1, lower old/name (1048576 bytes), DAMAGED: made in another");
+	free(text);
+
+	int fd = openat(root, MAPFILE_NAME, O_RDWR);
+
+	assert_int_equal(pwrite(fd, "x", 1, 140), 1);
+	text = print(inspect_map, fd, -EUCLEAN);
+	check_has(text, "generation 2");
+	check_has(text, "128  DAMAGED: checksum");
+	free(text);
+	close(fd);
+	unlinkat(root, "moved", 0);
+	unlinkat(root, "sub/partial", 0);
+	unlinkat(root, "sub", AT_REMOVEDIR);
+	unlinkat(root, MAPFILE_NAME, 0);
+	close(root);
+	assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_inspect__tells_records_and_files_of_a_layer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,699 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/options.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MAX_WORDS   16
+#define KERNEL_USER "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions"
+#define KERNEL_ROOT KERNEL_USER ",allow_other,suid"
+#define NOATIME	    ",noatime"
+
+static char error_text[256];
+
+/* Words up to a NULL; the program's name is added. */
+static int parse_words(const char *cwd, bool is_root, struct mount_opts *ret,
+		       const char *const *words)
+{
+	const char *argv[MAX_WORDS] = { "fuse-overlayfs" };
+	int argc = 1;
+
+	while (*words)
+		argv[argc++] = *words++;
+	error_text[0] = '\0';
+	return options_parse(argc, (char *const *)argv, cwd, is_root, ret, error_text,
+			     sizeof(error_text));
+}
+
+#define PARSE(ret, ...) parse_words("/cwd", true, ret, (const char *[]){ __VA_ARGS__, NULL })
+
+static struct mount_opts good(const char *list)
+{
+	const char *words[] = { "-o", list, "/mnt", NULL };
+	struct mount_opts o;
+	int r = parse_words("/cwd", true, &o, words);
+
+	if (r < 0)
+		fail_msg("%s: %s", list, error_text);
+	return o;
+}
+
+static struct mount_opts good_with_lower(const char *more)
+{
+	char list[1024];
+
+	snprintf(list, sizeof(list), "lowerdir=/l,%s", more);
+	return good(list);
+}
+
+static void assert_bad(const char *list, const char *sentence)
+{
+	const char *words[] = { "-o", list, "/mnt", NULL };
+	struct mount_opts o;
+
+	assert_int_equal(parse_words("/cwd", true, &o, words), -EINVAL);
+	assert_string_equal(error_text, sentence);
+}
+
+static void assert_bad_with_lower(const char *more, const char *sentence)
+{
+	char list[1024];
+
+	snprintf(list, sizeof(list), "lowerdir=/l,%s", more);
+	assert_bad(list, sentence);
+}
+
+/* expected: the lowers joined by '|'. */
+static void assert_lowers(const struct mount_opts *o, const char *expected)
+{
+	char joined[4096] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < o->n_lower; i++)
+		len += (size_t)snprintf(joined + len, sizeof(joined) - len, "%s%s", i ? "|" : "",
+					o->lower[i]);
+	assert_string_equal(joined, expected);
+}
+
+/* ---- argv ---- */
+
+static void test_options__defaults(void **state)
+{
+	struct mount_opts o = good("lowerdir=/l");
+
+	(void)state;
+	assert_lowers(&o, "/l");
+	assert_null(o.upper);
+	assert_null(o.work);
+	assert_string_equal(o.mountpoint, "/mnt");
+	assert_int_equal(o.uids.n + o.gids.n, 0);
+	assert_int_equal(o.squash_uid, -1);
+	assert_int_equal(o.squash_gid, -1);
+	assert_true(o.timeout_s == 1e9);
+	assert_int_equal(o.xattr_permissions, 0);
+	assert_false(o.squash_to_root || o.is_foreground || o.is_debug || o.is_readonly);
+	assert_false(o.is_volatile || o.has_static_nlink || o.has_no_acl || o.has_no_xattrs);
+	assert_false(o.is_private || o.is_cow_given || o.wants_help || o.wants_version);
+	assert_true(o.is_writeback);
+	assert_int_equal(o.cow, COW_MAP);
+	assert_string_equal(o.kernel_opts, KERNEL_ROOT NOATIME);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+}
+
+static void test_options__last_plain_argument_is_the_mountpoint(void **state)
+{
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(PARSE(&o, "overlay", "/m", "-o", "lowerdir=/l,dev,suid"), 0);
+	assert_string_equal(o.mountpoint, "/m");
+	assert_string_equal(o.kernel_opts, KERNEL_ROOT ",dev,suid" NOATIME);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+	assert_int_equal(PARSE(&o, "a", "-olowerdir=/l", "b", "c"), 0);
+	assert_string_equal(o.mountpoint, "/cwd/c");
+	options_release(&o);
+}
+
+static void test_options__o_repeats_and_glues(void **state)
+{
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(PARSE(&o, "-o", "workdir=/w", "-oupperdir=/u", "/m", "-o", "lowerdir=/l",
+			       "-o", "lowerdir=/k:/l", "-f"),
+			 0);
+	assert_lowers(&o, "/k|/l");
+	assert_string_equal(o.upper, "/u");
+	assert_string_equal(o.work, "/w");
+	assert_true(o.is_foreground);
+	options_release(&o);
+}
+
+static void test_options__dash_forms(void **state)
+{
+	static const char *const debug[] = { "-d", "--debug" };
+	struct mount_opts o;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(PARSE(&o, debug[i], "-olowerdir=/l", "/m"), 0);
+		assert_true(o.is_debug && o.is_foreground);
+		options_release(&o);
+	}
+	assert_int_equal(PARSE(&o, "-f", "-olowerdir=/l", "/m"), 0);
+	assert_true(o.is_foreground);
+	assert_false(o.is_debug);
+	options_release(&o);
+}
+
+static void test_options__help_and_version_need_nothing_else(void **state)
+{
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(PARSE(&o, "--help"), 0);
+	assert_true(o.wants_help && !o.wants_version);
+	options_release(&o);
+	assert_int_equal(PARSE(&o, "-h"), 0);
+	assert_true(o.wants_help);
+	options_release(&o);
+	assert_int_equal(PARSE(&o, "--version"), 0);
+	assert_true(o.wants_version && !o.wants_help);
+	options_release(&o);
+	assert_int_equal(PARSE(&o, "-V"), 0);
+	assert_true(o.wants_version);
+	options_release(&o);
+}
+
+static void test_options__unknown_ones_are_collected_and_never_fail(void **state)
+{
+	static const char *const expected[] = { "-s",	       "--foo",	    "--",	 "-",
+						"metacopy=on", "userxattr", "index=off", "fsname=x",
+						"lazytime",    "noxattrs",  "noacl=1" };
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(PARSE(&o, "-s", "--foo", "--", "-", "-o",
+			       "lowerdir=/l,metacopy=on,userxattr,index=off,fsname=x,lazytime,"
+			       "noxattrs,noacl=1",
+			       "/m"),
+			 0);
+	assert_int_equal(o.n_unknown, 11);
+	for (size_t i = 0; i < 11; i++)
+		assert_string_equal(o.unknown[i], expected[i]);
+	assert_string_equal(o.kernel_opts, KERNEL_ROOT NOATIME);
+	options_release(&o);
+}
+
+static void test_options__missing_parts_are_named(void **state)
+{
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(PARSE(&o, "-o", "lowerdir=/l"), -EINVAL);
+	assert_string_equal(error_text, "no mountpoint specified");
+	assert_int_equal(PARSE(&o, "-o", "lowerdir=/l", ""), -EINVAL);
+	assert_string_equal(error_text, "no mountpoint specified");
+	assert_int_equal(PARSE(&o, "/m"), -EINVAL);
+	assert_string_equal(error_text, "lowerdir not specified");
+	assert_int_equal(PARSE(&o, "/m", "-o"), -EINVAL);
+	assert_string_equal(error_text, "missing argument after -o");
+	assert_bad("lowerdir=", "lowerdir not specified");
+	assert_bad("lowerdir=:::", "lowerdir not specified");
+	assert_bad("upperdir=/u,workdir=/w", "lowerdir not specified");
+	assert_bad("lowerdir=/l,upperdir=/u", "workdir not specified");
+}
+
+static void test_options__no_workdir_is_wanted_where_none_is_used(void **state)
+{
+	static const char *const lists[] = { "lowerdir=/l", "lowerdir=/l,workdir=/w",
+					     "lowerdir=/l,upperdir=",
+					     "lowerdir=/l,upperdir=/u,ro" };
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		struct mount_opts o = good(lists[i]);
+
+		options_release(&o);
+	}
+}
+
+static void test_options__relative_paths_are_the_callers(void **state)
+{
+	const char *words[] = { "-o", "lowerdir=a:b/c:/d,upperdir=u,workdir=../w", "m", NULL };
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(parse_words("/home/x", false, &o, words), 0);
+	assert_lowers(&o, "/home/x/a|/home/x/b/c|/d");
+	assert_string_equal(o.upper, "/home/x/u");
+	assert_string_equal(o.work, "/home/x/../w");
+	assert_string_equal(o.mountpoint, "/home/x/m");
+	options_release(&o);
+	assert_int_equal(parse_words("/", false, &o, words), 0);
+	assert_lowers(&o, "/a|/b/c|/d");
+	options_release(&o);
+}
+
+static void test_options__failure_leaves_the_result_alone(void **state)
+{
+	struct mount_opts o, before;
+
+	(void)state;
+	memset(&o, 0x5a, sizeof(o));
+	memset(&before, 0x5a, sizeof(before));
+	assert_int_equal(PARSE(&o, "-o", "lowerdir=/l,upperdir=/u,uidmapping=0:0:1,cow=x", "/m"),
+			 -EINVAL);
+	assert_memory_equal(&o, &before, sizeof(o));
+}
+
+static void test_options__long_sentence_is_cut_not_overrun(void **state)
+{
+	const char *argv[] = { "x", "-o", "lowerdir=/l,uidmapping=abcdefghijklmnopqrstuvwxyz",
+			       "/m" };
+	struct mount_opts o;
+	char err[20];
+
+	(void)state;
+	assert_int_equal(options_parse(4, (char *const *)argv, "/", true, &o, err, sizeof(err)),
+			 -EINVAL);
+	assert_string_equal(err, "invalid mapping spe");
+}
+
+/* ---- escapes ---- */
+
+static void test_options__separators_can_be_escaped(void **state)
+{
+	static const struct {
+		const char *text, *lowers;
+	} table[] = {
+		{ "lowerdir=/a\\:b", "/a:b" },
+		{ "lowerdir=/a\\\\:b", "/a:b" },
+		{ "lowerdir=/a\\\\\\:b", "/a\\:b" },
+		{ "lowerdir=/a\\:b:/c\\\\:d:/e", "/a:b|/c:d|/e" },
+		{ "lowerdir=/c\\,d", "/c,d" },
+		{ "lowerdir=/c\\,d:/e,noacl", "/c,d|/e" },
+		{ "lowerdir=/e\\\\f", "/e\\f" },
+		{ "lowerdir=/e\\\\,noacl", "/e\\" },
+		{ "lowerdir=/e\\\\\\,f", "/e\\,f" },
+		{ "lowerdir=/e\\\\\\\\f", "/e\\\\f" },
+		{ "lowerdir=/nowhere/e\\f", "/nowhere/ef" },
+		{ "lowerdir=/end\\", "/end\\" },
+		{ "lowerdir=/l1::/l2:", "/l1|/l2" },
+		{ "lowerdir=:/l1", "/l1" },
+		{ "lowerdir=/a\"b:/c", "/a\"b|/c" },
+		{ "lowerdir=\"/a,b\"", "/a,b" },
+		{ "lowerdir=/a=b", "/a=b" },
+		{ "lowerdir=/sp ace", "/sp ace" },
+		{ "lowerdir=/\xc3\xa9", "/\xc3\xa9" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good(table[i].text);
+
+		assert_lowers(&o, table[i].lowers);
+		assert_int_equal(o.n_unknown, 0);
+		options_release(&o);
+	}
+}
+
+static void test_options__upper_and_work_never_split_at_colons(void **state)
+{
+	static const char *const forms[] = { "/u:p", "/u\\:p", "/u\\\\:p" };
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		struct mount_opts o;
+		char list[128];
+
+		snprintf(list, sizeof(list), "lowerdir=/l,upperdir=%s,workdir=%s", forms[i],
+			 forms[i]);
+		o = good(list);
+		assert_string_equal(o.upper, "/u:p");
+		assert_string_equal(o.work, "/u:p");
+		options_release(&o);
+	}
+}
+
+static void test_options__lone_backslash_stays_where_the_name_has_one(void **state)
+{
+	char root[] = "/tmp/test_options.XXXXXX", name[64], list[128];
+	struct mount_opts o;
+
+	(void)state;
+	assert_non_null(mkdtemp(root));
+	snprintf(name, sizeof(name), "%s/e\\f", root);
+	snprintf(list, sizeof(list), "lowerdir=%s", name);
+	o = good(list);
+	assert_string_not_equal(o.lower[0], name);
+	options_release(&o);
+	assert_int_equal(mkdir(name, 0700), 0);
+	o = good(list);
+	assert_string_equal(o.lower[0], name);
+	options_release(&o);
+	assert_int_equal(rmdir(name), 0);
+	assert_int_equal(rmdir(root), 0);
+}
+
+static void test_options__quotes_protect_commas(void **state)
+{
+	struct mount_opts o = good("lowerdir=/l,context=\"system_u:object_r:x_t:s0:c1,c2\",noacl");
+
+	(void)state;
+	assert_true(o.has_no_acl);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+	o = good("lowerdir=/l,upperdir=/a\"b,workdir=/w");
+	assert_string_equal(o.upper, "/a\"b");
+	assert_string_equal(o.work, "/w");
+	options_release(&o);
+}
+
+static void test_options__empty_options_are_skipped(void **state)
+{
+	struct mount_opts o = good(",,lowerdir=/l,,volatile,,");
+
+	(void)state;
+	assert_true(o.is_volatile);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+}
+
+/* ---- the options ---- */
+
+static void test_options__flags(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t field;
+		bool expected;
+	} table[] = {
+#define ROW(text, field, expected) { text, offsetof(struct mount_opts, field), expected }
+		ROW("squash_to_root", squash_to_root, true),
+		ROW("static_nlink", has_static_nlink, true),
+		ROW("noacl", has_no_acl, true),
+		ROW("volatile", is_volatile, true),
+		ROW("fsync=0", is_volatile, true),
+		ROW("fsync=1", is_volatile, false),
+		ROW("sync=0", is_volatile, true),
+		ROW("sync=1", is_volatile, false),
+		ROW("volatile,fsync=1", is_volatile, false),
+		ROW("noxattrs=1", has_no_xattrs, true),
+		ROW("noxattrs=0", has_no_xattrs, false),
+		ROW("writeback=0", is_writeback, false),
+		ROW("writeback=1", is_writeback, true),
+		ROW("private", is_private, true),
+		ROW("debug", is_debug, true),
+		ROW("debug", is_foreground, true),
+		ROW("ro", is_readonly, true),
+		ROW("rw", is_readonly, false),
+		ROW("ro,rw", is_readonly, false),
+		ROW("rw,ro", is_readonly, true),
+#undef ROW
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good_with_lower(table[i].text);
+
+		assert_int_equal(*(bool *)((char *)&o + table[i].field), table[i].expected);
+		assert_int_equal(o.n_unknown, 0);
+		options_release(&o);
+	}
+}
+
+static void test_options__accepted_ones_change_nothing(void **state)
+{
+	static const char *const table[] = {
+		"threaded=0",	 "threaded=1",	     "fast_ino=1",	 "fast_ino_check=0",
+		"plugins=/p.so", "redirect_dir=off", "context=\"a,b\"",	 "xino=off",
+		"xino=auto",	 "xino=on",	     "ino32_t",		 "diratime",
+		"nodiratime",	 "splice_write",     "splice_read",	 "splice_move",
+		"kernel_cache",	 "max_write",	     "max_write=131072", "uidmapping=",
+		"gidmapping=:",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good_with_lower(table[i]);
+
+		assert_int_equal(o.n_unknown, 0);
+		assert_int_equal(o.uids.n + o.gids.n, 0);
+		assert_string_equal(o.kernel_opts, KERNEL_ROOT NOATIME);
+		options_release(&o);
+	}
+}
+
+static void test_options__kernel_words_follow_the_injected_ones(void **state)
+{
+	static const char *const words[] = {
+		"suid",
+		"nosuid",
+		"dev",
+		"nodev",
+		"exec",
+		"noexec",
+		"ro",
+		"rw",
+		"allow_root",
+		"allow_other",
+		"default_permissions",
+	};
+	const char *user[] = { "-olowerdir=/l,nosuid,ro", "/m", NULL };
+	struct mount_opts o;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		char expected[256];
+
+		o = good_with_lower(words[i]);
+		snprintf(expected, sizeof(expected), KERNEL_ROOT ",%s" NOATIME, words[i]);
+		assert_string_equal(o.kernel_opts, expected);
+		assert_int_equal(o.n_unknown, 0);
+		options_release(&o);
+	}
+	assert_int_equal(parse_words("/", false, &o, user), 0);
+	assert_string_equal(o.kernel_opts, KERNEL_USER ",nosuid,ro" NOATIME);
+	options_release(&o);
+}
+
+static void test_options__atime_is_the_absence_of_noatime(void **state)
+{
+	static const struct {
+		const char *text, *kernel;
+	} table[] = {
+		{ "atime", KERNEL_ROOT },
+		{ "noatime", KERNEL_ROOT NOATIME },
+		{ "atime,noatime", KERNEL_ROOT NOATIME },
+		{ "noatime,atime,dev", KERNEL_ROOT ",dev" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good_with_lower(table[i].text);
+
+		assert_string_equal(o.kernel_opts, table[i].kernel);
+		assert_int_equal(o.n_unknown, 0);
+		options_release(&o);
+	}
+}
+
+static void test_options__ids_and_numbers(void **state)
+{
+	struct mount_opts o = good_with_lower("uidmapping=:0:100000:65536,gidmapping=5:6:7,"
+					      "squash_to_uid=1000,squash_to_gid=4294967294,"
+					      "timeout=0.25,xattr_permissions=2");
+
+	(void)state;
+	assert_int_equal(o.uids.n, 1);
+	assert_int_equal(id_map_from_disk(&o.uids, 1), 100001);
+	assert_int_equal(o.gids.n, 1);
+	assert_int_equal(id_map_to_disk(&o.gids, 6), 5);
+	assert_int_equal(o.squash_uid, 1000);
+	assert_true(o.squash_gid == 4294967294);
+	assert_true(o.timeout_s == 0.25);
+	assert_int_equal(o.xattr_permissions, 2);
+	options_release(&o);
+	o = good_with_lower("timeout=0,squash_to_uid=-1,uidmapping=0:0:1,uidmapping=1:2:3");
+	assert_true(o.timeout_s == 0);
+	assert_int_equal(o.squash_uid, -1);
+	assert_int_equal(o.uids.n, 1);
+	assert_int_equal(o.uids.rows[0].outside, 1);
+	options_release(&o);
+}
+
+static void test_options__cow_is_copied_for_private_volumes(void **state)
+{
+	static const struct {
+		const char *text;
+		enum cow_mode cow;
+		bool is_given;
+	} table[] = {
+		{ "cow=map", COW_MAP, true },	      { "cow=copy", COW_COPY, true },
+		{ "private", COW_COPY, false },	      { "private,cow=map", COW_MAP, true },
+		{ "cow=map,private", COW_MAP, true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good_with_lower(table[i].text);
+
+		assert_int_equal(o.cow, table[i].cow);
+		assert_int_equal(o.is_cow_given, table[i].is_given);
+		options_release(&o);
+	}
+}
+
+static void test_options__bad_values_are_one_sentence(void **state)
+{
+	static const struct {
+		const char *text, *sentence;
+	} table[] = {
+		{ "uidmapping=1:2", "invalid mapping specified: 1:2" },
+		{ "gidmapping=a:2:3", "invalid mapping specified: a:2:3" },
+		{ "redirect_dir=on", "fuse-overlayfs only supports redirect_dir=off" },
+		{ "xattr_permissions=3", "invalid value for xattr_permissions: 3" },
+		{ "xattr_permissions=x", "invalid value for xattr_permissions: x" },
+		{ "squash_to_uid=x", "invalid value for squash_to_uid: x" },
+		{ "squash_to_gid=4294967295", "invalid value for squash_to_gid: 4294967295" },
+		{ "fsync=x", "invalid value for fsync: x" },
+		{ "sync=", "invalid value for sync: " },
+		{ "noxattrs=yes", "invalid value for noxattrs: yes" },
+		{ "timeout=x", "invalid value for timeout: x" },
+		{ "timeout=-1", "invalid value for timeout: -1" },
+		{ "timeout=nan", "invalid value for timeout: nan" },
+		{ "threaded=x", "invalid value for threaded: x" },
+		{ "xino=maybe", "invalid value for xino: maybe" },
+		{ "cow=clone", "invalid value for cow: clone" },
+		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
+		{ "lowerdir=/a://p/x/y:/b", "plugin layers are not supported: //p/x/y" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		assert_bad_with_lower(table[i].text, table[i].sentence);
+}
+
+/* ---- what callers really send ---- */
+
+static void test_options__podman(void **state)
+{
+	struct mount_opts o =
+		good("lowerdir=/s/l/AAA:/s/l/BBB,upperdir=/s/x/diff,workdir=/s/x/work,"
+		     ",volatile,context=\"system_u:object_r:container_file_t:s0:c1,c2\","
+		     ",uidmapping=:0:1000:1:1:100000:65536,"
+		     "gidmapping=:0:1000:1:1:100000:65536,xattr_permissions=2,");
+
+	(void)state;
+	assert_lowers(&o, "/s/l/AAA|/s/l/BBB");
+	assert_string_equal(o.upper, "/s/x/diff");
+	assert_string_equal(o.work, "/s/x/work");
+	assert_true(o.is_volatile);
+	assert_int_equal(o.uids.n, 2);
+	assert_int_equal(o.gids.n, 2);
+	assert_int_equal(id_map_from_disk(&o.uids, 5), 100004);
+	assert_int_equal(o.xattr_permissions, 2);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+}
+
+static void test_options__buildah_volume(void **state)
+{
+	struct mount_opts o = good("lowerdir=/home/u/a\\:b,upperdir=/c/overlay/1/upper,"
+				   "workdir=/c/overlay/1/work,private,context=\"s0:c1,c2\"");
+
+	(void)state;
+	assert_lowers(&o, "/home/u/a:b");
+	assert_true(o.is_private);
+	assert_int_equal(o.cow, COW_COPY);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+}
+
+static void test_options__docker(void **state)
+{
+	struct mount_opts o = good("lowerdir=/d/l/A:/d/l/B,upperdir=/d/i/diff,workdir=/d/i/work,"
+				   "context=\"system_u:object_r:svirt_sandbox_file_t:s0:c1,c2\"");
+
+	(void)state;
+	assert_lowers(&o, "/d/l/A|/d/l/B");
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+}
+
+static void test_options__snapshotter(void **state)
+{
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(PARSE(&o, "overlay", "/t", "-o",
+			       "workdir=/w,upperdir=/u,lowerdir=/l1:/l2,uidmapping=0:100:5,"
+			       "gidmapping=0:100:5,ro,dev,suid"),
+			 0);
+	assert_lowers(&o, "/l1|/l2");
+	assert_true(o.is_readonly);
+	assert_string_equal(o.mountpoint, "/t");
+	assert_string_equal(o.kernel_opts, KERNEL_ROOT ",ro,dev,suid" NOATIME);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+}
+
+static void test_options__fstab(void **state)
+{
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(PARSE(&o, "overlay", "/m", "-o", "rw,lowerdir=/l,nodev,suid"), 0);
+	assert_string_equal(o.kernel_opts, KERNEL_ROOT ",rw,nodev,suid" NOATIME);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+}
+
+static void test_options__five_hundred_lowers_in_128_kib(void **state)
+{
+	size_t size = 128 << 10, len = 9;
+	char *list = malloc(size);
+	struct mount_opts o;
+
+	(void)state;
+	assert_non_null(list);
+	memcpy(list, "lowerdir=", 10);
+	for (int i = 0; i < 500; i++)
+		len += (size_t)snprintf(list + len, size - len, "%s/%0255d", i ? ":" : "", i);
+	snprintf(list + len, size - len, ",upperdir=/u,workdir=/w,noacl");
+	o = good(list);
+	assert_int_equal(o.n_lower, 500);
+	assert_int_equal(strlen(o.lower[499]), 256);
+	assert_string_equal(o.lower[499] + 253, "499");
+	assert_true(o.has_no_acl);
+	options_release(&o);
+	free(list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_options__defaults),
+		cmocka_unit_test(test_options__last_plain_argument_is_the_mountpoint),
+		cmocka_unit_test(test_options__o_repeats_and_glues),
+		cmocka_unit_test(test_options__dash_forms),
+		cmocka_unit_test(test_options__help_and_version_need_nothing_else),
+		cmocka_unit_test(test_options__unknown_ones_are_collected_and_never_fail),
+		cmocka_unit_test(test_options__missing_parts_are_named),
+		cmocka_unit_test(test_options__no_workdir_is_wanted_where_none_is_used),
+		cmocka_unit_test(test_options__relative_paths_are_the_callers),
+		cmocka_unit_test(test_options__failure_leaves_the_result_alone),
+		cmocka_unit_test(test_options__long_sentence_is_cut_not_overrun),
+		cmocka_unit_test(test_options__separators_can_be_escaped),
+		cmocka_unit_test(test_options__upper_and_work_never_split_at_colons),
+		cmocka_unit_test(test_options__lone_backslash_stays_where_the_name_has_one),
+		cmocka_unit_test(test_options__quotes_protect_commas),
+		cmocka_unit_test(test_options__empty_options_are_skipped),
+		cmocka_unit_test(test_options__flags),
+		cmocka_unit_test(test_options__accepted_ones_change_nothing),
+		cmocka_unit_test(test_options__kernel_words_follow_the_injected_ones),
+		cmocka_unit_test(test_options__atime_is_the_absence_of_noatime),
+		cmocka_unit_test(test_options__ids_and_numbers),
+		cmocka_unit_test(test_options__cow_is_copied_for_private_volumes),
+		cmocka_unit_test(test_options__bad_values_are_one_sentence),
+		cmocka_unit_test(test_options__podman),
+		cmocka_unit_test(test_options__buildah_volume),
+		cmocka_unit_test(test_options__docker),
+		cmocka_unit_test(test_options__snapshotter),
+		cmocka_unit_test(test_options__fstab),
+		cmocka_unit_test(test_options__five_hundred_lowers_in_128_kib),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

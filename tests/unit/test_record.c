@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "map/record.h"
+
+#define PREV 0x1122334455667788ull
+
+static const struct record examples[] = {
+	{ .type = FORMAT_REC_OPEN, .open = { 11, 22 } },
+	{ .type = FORMAT_REC_NEW, .id = 1, .fresh = { FORMAT_SIZE_MAX } },
+	{ .type = FORMAT_REC_OWN_RUN, .id = 2, .run = { FORMAT_BLK_END - 1, 1 } },
+	{ .type = FORMAT_REC_OWN_BITS, .id = 3, .bits = { 5, { 1, 1ull << 63 } } },
+	{ .type = FORMAT_REC_TRUNCATE, .id = 4, .truncate = { 4097 } },
+	{ .type = FORMAT_REC_GONE, .id = FORMAT_ID_END - 1 },
+	{ .type = FORMAT_REC_COMMIT, .id = 6 },
+	{ .type = FORMAT_REC_CLEAN },
+};
+#define NEXAMPLES (sizeof(examples) / sizeof(examples[0]))
+
+static int decode(const uint8_t *p, size_t len, uint64_t prev)
+{
+	struct record rec;
+	uint64_t sum;
+	const char *why = NULL;
+	int r = record_decode(p, len, prev, &rec, &sum, &why);
+
+	if (r <= 0)
+		assert_non_null(why);
+	return r;
+}
+
+static void test_record__each_type_round_trips(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < NEXAMPLES; i++) {
+		uint8_t bytes[FORMAT_REC_BYTES_MAX];
+		struct record got;
+		uint64_t sum, got_sum;
+		const char *why;
+		size_t len = record_encode(&examples[i], PREV, bytes, &sum);
+
+		assert_int_equal(len, record_len(examples[i].type));
+		assert_int_equal(record_decode(bytes, len, PREV, &got, &got_sum, &why), len);
+		assert_int_equal(sum, got_sum);
+		assert_memory_equal(&got, &examples[i], sizeof(got));
+		assert_string_not_equal(record_name(got.type), "?");
+	}
+}
+
+static void test_record__each_cut_and_each_flipped_bit_is_no_record(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < NEXAMPLES; i++) {
+		uint8_t bytes[FORMAT_REC_BYTES_MAX];
+		uint64_t sum;
+		size_t len = record_encode(&examples[i], PREV, bytes, &sum);
+
+		for (size_t cut = 0; cut < len; cut++)
+			assert_int_equal(decode(bytes, cut, PREV), 0);
+		for (size_t bit = 0; bit < len * 8; bit++) {
+			bytes[bit / 8] ^= 1 << bit % 8;
+			assert_int_equal(decode(bytes, len, PREV), 0);
+			bytes[bit / 8] ^= 1 << bit % 8;
+		}
+	}
+}
+
+static void test_record__is_valid_only_behind_its_predecessor(void **state)
+{
+	(void)state;
+	uint8_t bytes[FORMAT_REC_BYTES_MAX], zeros[FORMAT_REC_BYTES_MAX] = { 0 };
+	uint64_t sum;
+	size_t len = record_encode(&examples[2], PREV, bytes, &sum);
+
+	assert_int_equal(decode(bytes, len, PREV), len);
+	assert_int_equal(decode(bytes, len, PREV + 1), 0);
+	assert_int_equal(decode(bytes, len, 0), 0);
+	assert_int_equal(decode(zeros, sizeof(zeros), PREV), 0);
+}
+
+static void check_refused(struct record rec)
+{
+	uint8_t bytes[FORMAT_REC_BYTES_MAX];
+	uint64_t sum;
+	size_t len = record_encode(&rec, PREV, bytes, &sum);
+
+	assert_int_equal(decode(bytes, len, PREV), -EUCLEAN);
+}
+
+static void test_record__whole_record_that_breaks_a_rule_is_damage(void **state)
+{
+	(void)state;
+	check_refused((struct record){ .type = FORMAT_REC_NEW, .id = 0, .fresh = { 1 } });
+	check_refused((struct record){ .type = FORMAT_REC_NEW, .id = FORMAT_ID_END });
+	check_refused((struct record){
+		.type = FORMAT_REC_NEW, .id = 1, .fresh = { FORMAT_SIZE_MAX + 1 } });
+	check_refused((struct record){ .type = FORMAT_REC_OWN_RUN, .id = 1, .run = { 5, 0 } });
+	check_refused((struct record){
+		.type = FORMAT_REC_OWN_RUN, .id = 1, .run = { FORMAT_BLK_END, 1 } });
+	check_refused(
+		(struct record){ .type = FORMAT_REC_OWN_RUN, .id = 1, .run = { UINT64_MAX, 2 } });
+	check_refused(
+		(struct record){ .type = FORMAT_REC_OWN_RUN, .id = 1, .run = { 2, UINT64_MAX } });
+	check_refused((struct record){
+		.type = FORMAT_REC_OWN_BITS, .id = 1, .bits = { 1ull << 44, { 1, 0 } } });
+	check_refused(
+		(struct record){ .type = FORMAT_REC_OWN_BITS, .id = 1, .bits = { 0, { 0, 0 } } });
+	check_refused((struct record){
+		.type = FORMAT_REC_TRUNCATE, .id = 1, .truncate = { UINT64_MAX } });
+	check_refused((struct record){ .type = FORMAT_REC_GONE, .id = 0 });
+	check_refused((struct record){ .type = FORMAT_REC_COMMIT, .id = 0 });
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_record__each_type_round_trips),
+		cmocka_unit_test(test_record__each_cut_and_each_flipped_bit_is_no_record),
+		cmocka_unit_test(test_record__is_valid_only_behind_its_predecessor),
+		cmocka_unit_test(test_record__whole_record_that_breaks_a_rule_is_damage),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
