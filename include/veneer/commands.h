@@ -3,4 +3,4 @@
 #pragma once
 
 int cmd_inspect(int argc, char **argv);
-int cmd_mount(int argc, char **argv, const char *program);
+int cmd_mount(int argc, char **argv);

@@ -25,6 +25,7 @@ struct ient {
 	_Atomic(struct stat *) st;
 	_Atomic(struct idir *) dir;
 	_Atomic(struct source *) src;
+	_Atomic uint64_t ino;		/* as presented; 0: not asked yet */
 };
 
 /* Layers top first, n >= 1, at most 65,535; takes references. */
@@ -53,7 +54,8 @@ int image_source(struct image *img, struct ient *e, struct source **ret);
 int image_open_path(struct image *img, struct ient *e);
 /* The entry's path in its layer, malloc'd ("" for the root); NULL on no memory. */
 char *image_path(const struct ient *e);
-/* st_ino as presented: the layer's number with the layer's device folded in when there are several. */
-uint64_t image_ino(const struct image *img, const struct ient *e);
+/* st_ino as presented: the layer's number with the layer's device folded in when there are several; for a
+ * partial file of a layer that of the file at the bottom, which it had before it was copied up. */
+uint64_t image_ino(struct image *img, struct ient *e);
 /* Fold the device of another layer (the upper) the same way. */
 uint64_t image_fold_ino(const struct image *img, dev_t dev, ino_t ino);

@@ -13,11 +13,14 @@ struct probe_dir {
 	bool has_whiteout;	/* mknod of character device 0:0 */
 	bool has_rename_whiteout; /* renameat2(RENAME_WHITEOUT) */
 	bool has_acl;		/* system.posix_acl_* */
-	/* ext4 (with a journal that orders data), XFS or btrfs: an allocated extent survives a power
-	 * cut only with its data (measured; see the design's power-cut section). */
+	/* ext4 (with a journal that orders data), XFS or btrfs: an allocated extent survives a
+	 * power cut only with its data (measured; see the design's power-cut section). */
 	bool has_true_extents;
 };
 
 /* Try everything on files of its own in dirfd (a work directory) and remove them again.
  * 0, or -errno when not even a file can be created and the reason is not EROFS. */
 int probe_work_dir(int dirfd, struct probe_dir *ret);
+
+/* The has_true_extents of the file system that fd is on, without writing; false when in doubt. */
+bool probe_true_extents(int fd);

@@ -16,6 +16,3 @@ struct recover {
 
 void recover_init(struct recover *r, int rootfd, const char *name, bool has_true_extents);
 void recover_release(struct recover *r);
-/* ext4, XFS and btrfs: an allocated and written extent survives only with its data (measured over 55
- * power cuts, see doc/DESIGN.md). Asked by file system magic. */
-bool recover_extents_are_true(int fd);

@@ -198,12 +198,13 @@ static int serve_in_background(struct mount_opts *opts)
 	return 1;
 }
 
-int cmd_mount(int argc, char **argv, const char *program)
+int cmd_mount(int argc, char **argv)
 {
 	_cleanup_(options_release) struct mount_opts opts;
 	char cwd[PATH_MAX], err[ERR_SIZE] = "out of memory";
 
-	log_set_name(program);
+	/* Callers show our lines to their users, who know this name. */
+	log_set_name("fuse-overlayfs");
 	hold_standard_fds();
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");

@@ -13,20 +13,11 @@ static const struct command commands[] = {
 	{ "inspect", cmd_inspect },
 };
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* A bare call behaves as fuse-overlayfs, whatever name it goes by. */
 int main(int argc, char **argv)
 {
-	const char *program = argc > 0 ? base_name(argv[0]) : "veneer";
-
 	for (size_t i = 0; argc > 1 && i < sizeof(commands) / sizeof(*commands); i++)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
-	return cmd_mount(argc, argv, strcmp(program, "veneer") != 0 ? "fuse-overlayfs" : program);
+	return cmd_mount(argc, argv);
 }

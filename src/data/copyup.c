@@ -134,7 +134,7 @@ static int copy_whole(struct source *src, int fd, const struct stat *st)
 
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
  * mark, the mark before the name. */
-static int make_partial(struct tree *t, struct inode *i, const char *path, int fd, const struct stat *st)
+static int make_partial(struct tree *t, struct inode *i, int fd, const struct stat *st)
 {
 	struct mark m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
 			  .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
@@ -149,8 +149,6 @@ static int make_partial(struct tree *t, struct inode *i, const char *path, int f
 		return r;
 	m.file_id = id;
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
-	if (path && strlen(path) < sizeof(m.path))
-		strcpy(m.path, path);
 	r = mark_encode(&m, &value);
 	if (r == 0)
 		r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
@@ -179,15 +177,16 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 	if (fd < 0)
 		return fd;
 	r = copy_owner_and_mode(f, st);
-	if (r == 0)
-		r = copy_xattrs(fd, f->fd);
-	if (r == 0 && data == COPYUP_KEEP && wants_whole(t, st, data))
-		r = copy_whole(src, f->fd, st);
-	fdcache_unpin(&src->fd);
 	if (r == 0 && !wants_whole(t, st, data)) {
 		i->src.below = src;
-		r = make_partial(t, i, NULL, f->fd, st);
+		r = make_partial(t, i, f->fd, st);
+	} else if (r == 0 && data == COPYUP_KEEP) {
+		r = copy_whole(src, f->fd, st);
 	}
+	/* After the data: writing and truncating take a file's capabilities away. */
+	if (r == 0)
+		r = copy_xattrs(fd, f->fd);
+	fdcache_unpin(&src->fd);
 	if (r == 0)
 		r = copy_times(f->fd, st);
 	return r;

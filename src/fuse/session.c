@@ -123,14 +123,18 @@ static int serve_one(struct session *s, struct fuse_buf *buf, void (*received)(s
 int session_start(struct mount *m, struct session **ret, char *err, size_t err_size)
 {
 	struct fuse_lowlevel_ops ops = { .init = op_init };
-	char *argv[] = { (char *)"veneer", (char *)"-o", m->opts.kernel_opts, NULL };
-	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+	_cleanup_(freep) char *options = NULL;
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct fuse_buf buf = { 0 };
 	struct session *s = calloc(1, sizeof(*s));
 	int r;
 
-	if (!s) {
+	/* Opens are not asked about, so without an upper the kernel must know that nothing can be written. */
+	if (!s || asprintf(&options, "-o%s%s", m->opts.kernel_opts, m->tree.upper ? "" : ",ro") < 0 ||
+	    fuse_opt_add_arg(&args, "veneer") < 0 || fuse_opt_add_arg(&args, options) < 0) {
 		snprintf(err, err_size, "out of memory");
+		fuse_opt_free_args(&args);
+		free(s);
 		return -ENOMEM;
 	}
 	s->m = m;

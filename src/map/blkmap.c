@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A radix tree of 16-way nodes over chunks, its height fixed by the clip at birth (which only
- * shrinks). A slot is NULL (no block own), FULL (all own), a node, or at height 0 a leaf of 128 bits.
+ * shrinks). A slot is NULL (no block own), FULL (all own), a node, or at height 0 a leaf of 128
+ * bits.
  *
  * 1. A leaf has no bit at or past the clip; FULL may stand for blocks past it: readers mask.
  * 2. A subtree whose blocks below the clip are all own is FULL, so a range costs two edge paths

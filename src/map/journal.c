@@ -64,7 +64,7 @@ int journal_reader_next(struct journal_reader *r, struct record *ret_rec)
 	bool is_stale = r->win_off != r->off;
 	int n = reader_decode(r, ret_rec);
 
-	/* Somebody may be appending: the window can be older than the record that stands here now. */
+	/* Somebody may be appending: the window can be older than what stands here now. */
 	if (n == 0) {
 		r->win_len = 0;
 		if (is_stale)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a map file object, for the three files that make it up and for their tests:
- * mapfile.c (questions and changes), mapload.c (open, recover, refresh), mapsync.c (sessions, syncs,
- * checkpoints).
+ * mapfile.c (questions and changes), mapload.c (open, recover, refresh), mapsync.c (sessions,
+ * syncs, checkpoints).
  *
  * Invariants:
  * 1. The table is what replaying the file's records gives; each change appends its record first,
@@ -57,8 +57,8 @@ uint64_t mapload_epoch(void);
 int mapload_read(int rootfd, bool is_readonly, const char *name,
 		 const struct mapfile_rebuild *rebuild, struct mapload *ret);
 void mapload_release(struct mapload *l);
-/* Ask the backing file for one file's blocks: 0, with a new map of the caller's, or NULL in it where
- * extents prove nothing; -ENOENT; other -errno. */
+/* Ask the backing file for one file's blocks: 0, with a new map of the caller's, or NULL in it
+ * where extents prove nothing; -ENOENT; other -errno. */
 int mapload_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,
 			 file_id_t id, uint64_t clip, struct blkmap **ret);
 

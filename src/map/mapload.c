@@ -179,9 +179,8 @@ static int recover(struct mapload *l, const char *name, const struct mapfile_reb
 	if (r < 0)
 		return r;
 	l->was_unclean = true;
-	log_info(
-		"%s: not closed cleanly in an earlier boot: %zu partial files are as they were synced",
-		name, l->table.count);
+	log_info("%s: not closed cleanly in an earlier boot: %zu partial files are as last synced",
+		 name, l->table.count);
 	return 0;
 }
 

@@ -107,7 +107,7 @@ static int successor_open(const struct mapfile *mf, struct successor *s)
 /* Under the lock: the bytes of a file that says what the table says now. */
 static int successor_build(const struct mapfile *mf, struct successor *s)
 {
-	uint64_t nonce, uuid = mf->now.head.uuid;
+	uint64_t nonce = 0, uuid = mf->now.head.uuid;
 	int r = random_u64(&nonce);
 
 	if (uuid == 0)

@@ -29,13 +29,13 @@ struct record {
 
 /* Encoded length of this type, bytes. */
 size_t record_len(enum format_record_type type);
-/* Write rec to out; prev is the checksum of the record before. Length; *ret_sum is its own checksum. */
+/* Write rec to out; prev is the checksum of the record before. Length, and its own checksum. */
 size_t record_encode(const struct record *rec, uint64_t prev, uint8_t out[FORMAT_REC_BYTES_MAX],
 		     uint64_t *ret_sum);
 
 /* Read the record at p of which at most len bytes exist. Its length; 0 when what stands here is no
- * record (*ret_why says in words why: zeros, torn, ...); -EUCLEAN when it is one by its checksum and
- * yet breaks a rule (*ret_why names it). *ret_rec and *ret_sum are written only with a length. */
+ * record (*ret_why says in words why: zeros, torn, ...); -EUCLEAN when it is one by its checksum
+ * and yet breaks a rule (*ret_why names it). *ret_rec and *ret_sum are written only with a length. */
 int record_decode(const void *p, size_t len, uint64_t prev, struct record *ret_rec,
 		  uint64_t *ret_sum, const char **ret_why);
 /* "OPEN", "NEW", ...; for people. */

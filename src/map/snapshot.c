@@ -118,9 +118,8 @@ int snapshot_header_decode(const void *p, size_t len, struct format_map_header *
 	return 0;
 }
 
-/* One record of the snapshot into the table. */
-static int load_record(struct table *t, const struct record *rec, const struct format_map_header *h,
-		       const char **ret_why)
+int snapshot_apply(struct table *t, const struct record *rec, const struct format_map_header *h,
+		   const char **ret_why)
 {
 	if (rec->type != FORMAT_REC_NEW && rec->type != FORMAT_REC_OWN_RUN &&
 	    rec->type != FORMAT_REC_OWN_BITS) {
@@ -144,7 +143,7 @@ static int load_records(struct journal_reader *rd, struct table *t,
 
 		if (r == 0)
 			return -EUCLEAN;
-		r = r < 0 ? r : load_record(t, &rec, h, &rd->why);
+		r = r < 0 ? r : snapshot_apply(t, &rec, h, &rd->why);
 		if (r < 0) {
 			rd->off = off;
 			return r;

@@ -22,14 +22,17 @@ void snapshot_header_encode(struct format_map_header *h,
 /* Seed of the snapshot's first record. */
 uint64_t snapshot_seed(const struct format_map_header *h);
 
+/* Do what a record of the snapshot says, if it may stand there. As table_apply. */
+int snapshot_apply(struct table *t, const struct record *rec, const struct format_map_header *h,
+		   const char **ret_why);
 /* Read header and snapshot of fd into t, which is initialised. 0; -EUCLEAN with *ret_damage; other
  * -errno. */
 int snapshot_load(int fd, struct table *t, struct format_map_header *ret,
 		  struct snapshot_damage *ret_damage);
 
-/* Append to out a whole map file of t: header, committed states as snapshot, then the log that leads
- * to the present states, opened by OPEN with this nonce if t is in a session. Fills the lengths and
- * sums of h. *ret_sum is the checksum of the last record. 0 or -ENOMEM. */
+/* Append to out a whole map file of t: header, committed states as snapshot, then the log that
+ * leads to the present states, opened by OPEN with this nonce if t is in a session. Fills lengths
+ * and sums of h. *ret_sum is the checksum of the last record. 0 or -ENOMEM. */
 int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t nonce,
 		   struct buf *out, uint64_t *ret_sum);
 

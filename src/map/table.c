@@ -288,7 +288,7 @@ int table_revert(struct table *t)
 
 	if (r < 0)
 		return r;
-	/* Files may carry ids whose records never reached the disk: they are not given out again. */
+	/* Files may carry ids whose records never reached the disk: do not give them out again. */
 	if (t->lost_end == 0)
 		t->lost_first = t->next_id;
 	t->next_id += FORMAT_LOST_IDS;

@@ -40,7 +40,7 @@ struct table_file *table_find(const struct table *t, file_id_t id);
 bool table_knows(const struct table *t, file_id_t id);
 /* Do what rec says. 0; -ENOMEM (nothing changed); -EUCLEAN with the rule broken in *ret_why. */
 int table_apply(struct table *t, const struct record *rec, const char **ret_why);
-/* The machine went down: back to what was committed. -ENOMEM leaves it half done: drop the table. */
+/* The machine went down: back to what was committed. -ENOMEM leaves it half done. */
 int table_revert(struct table *t);
 /* Forget gone files for which fn says so (NULL: all). */
 void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file *f), void *arg);
@@ -48,7 +48,7 @@ void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file 
 int table_insert(struct table *t, file_id_t id, struct blkmap *map);
 /* Drop a file at once. */
 void table_remove(struct table *t, struct table_file *f);
-/* dst becomes own wherever src is and `without` (may be NULL) is not; all of one clip. 0 or -ENOMEM. */
+/* dst becomes own where src is and `without` (may be NULL) is not; all of one clip. 0/-ENOMEM. */
 int table_map_add(struct blkmap *dst, const struct blkmap *src, const struct blkmap *without);
 /* Committed state in a new map of the caller's, or NULL on no memory. */
 struct blkmap *table_committed(const struct table_file *f);

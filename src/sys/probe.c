@@ -184,7 +184,7 @@ static bool may_have_option(int fd, const char *option)
 	return may;
 }
 
-static bool has_true_extents(int fd)
+bool probe_true_extents(int fd)
 {
 	struct statfs fs;
 
@@ -217,14 +217,14 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 		if (errno != EROFS)
 			return -errno;
 		p.is_readonly = true;
-		p.has_true_extents = has_true_extents(own);
+		p.has_true_extents = probe_true_extents(own);
 		*ret = p;
 		return 0;
 	}
 	p.has_user_xattr = has_xattr(fd, "user.veneer-probe", "y", 1);
 	p.has_trusted_xattr = has_xattr(fd, "trusted.veneer-probe", "y", 1);
 	p.has_acl = has_acl(fd);
-	p.has_true_extents = has_true_extents(fd);
+	p.has_true_extents = probe_true_extents(fd);
 	p.has_tmpfile = has_tmpfile(own, salt);
 	p.has_whiteout = has_whiteout(own, salt);
 	p.has_rename_whiteout = has_rename_whiteout(own, name, renamed);

@@ -86,11 +86,14 @@ static int print_damage(FILE *out, uint64_t off, const char *rule)
 	return -EUCLEAN;
 }
 
-/* Print records until there is none; each is also done to t, which finds what breaks the rules. */
-static int print_records(FILE *out, struct journal_reader *rd, struct table *t)
+/* Print records until there is none; each is also done to t, which finds what breaks the rules.
+ * h is NULL in the log. */
+static int print_records(FILE *out, struct journal_reader *rd, struct table *t,
+			 const struct format_map_header *h)
 {
 	for (;;) {
 		struct record rec;
+		const char *why = NULL;
 		uint64_t off = rd->off;
 		int r = rd->off < rd->end ? journal_reader_next(rd, &rec) : 0;
 
@@ -99,12 +102,9 @@ static int print_records(FILE *out, struct journal_reader *rd, struct table *t)
 		if (r <= 0)
 			return r;
 		print_record(out, off, &rec);
-		if (!t->is_loading && rec.type != FORMAT_REC_OPEN && !t->in_session)
+		if (!h && rec.type != FORMAT_REC_OPEN && !t->in_session)
 			return print_damage(out, off, "change outside a session");
-
-		const char *why = NULL;
-
-		r = table_apply(t, &rec, &why);
+		r = h ? snapshot_apply(t, &rec, h, &why) : table_apply(t, &rec, &why);
 		if (r < 0)
 			return r == -EUCLEAN ? print_damage(out, off, why) : r;
 	}
@@ -120,7 +120,7 @@ static int print_snapshot(FILE *out, int fd, const struct format_map_header *h, 
 		return r;
 	fprintf(out, " snapshot\n");
 	t->is_loading = true;
-	r = print_records(out, &rd, t);
+	r = print_records(out, &rd, t, h);
 	t->is_loading = false;
 	if (r == 0 && rd.off != end)
 		r = print_damage(out, rd.off, rd.why);
@@ -140,7 +140,7 @@ static int print_log(FILE *out, int fd, const struct format_map_header *h, struc
 	if (r < 0)
 		return r;
 	fprintf(out, " log\n");
-	r = print_records(out, &rd, t);
+	r = print_records(out, &rd, t, NULL);
 	if (r == 0) {
 		fprintf(out, "  %8" PRIu64 "  end of log: %s", rd.off, rd.why);
 		if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > rd.off)

@@ -19,6 +19,7 @@
 #include <limits.h>
 #include <string.h>
 
+#define IMAGE_DEVS_MAX 255	/* told apart in st_ino */
 #define DIR_SCAN_MAX 8	/* below this many children a scan beats a hash */
 
 struct idir {
@@ -35,22 +36,23 @@ struct image {
 	_Atomic unsigned refs;
 	size_t n;
 	struct layer **layers;
-	uint8_t *dev_index;	/* per layer: number of its device among the stack's */
-	dev_t devs[256];
+	bool *has_map;		/* per layer: it was an upper once, and may hold partial files */
+	dev_t devs[IMAGE_DEVS_MAX];
 	unsigned ndevs;
 	uint16_t *root_layers;
 	struct ient root;
 };
 
-static unsigned dev_index_of(struct image *img, dev_t dev)
+static void note_layer(struct image *img, size_t i)
 {
-	for (unsigned i = 0; i < img->ndevs; i++)
-		if (img->devs[i] == dev)
-			return i;
-	if (img->ndevs == 256)
-		return 255;
-	img->devs[img->ndevs] = dev;
-	return img->ndevs++;
+	struct layer *l = img->layers[i];
+	unsigned d = 0;
+
+	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	while (d < img->ndevs && img->devs[d] != l->dev)
+		d++;
+	if (d == img->ndevs && d < IMAGE_DEVS_MAX)
+		img->devs[img->ndevs++] = l->dev;
 }
 
 int image_new(struct layer *const *layers, size_t n, struct image **ret)
@@ -64,16 +66,16 @@ int image_new(struct layer *const *layers, size_t n, struct image **ret)
 		return -ENOMEM;
 	img->refs = 1;
 	img->layers = calloc(n, sizeof(*img->layers));
-	img->dev_index = calloc(n, 1);
+	img->has_map = calloc(n, sizeof(*img->has_map));
 	img->root_layers = calloc(n, sizeof(*img->root_layers));
-	if (!img->layers || !img->dev_index || !img->root_layers) {
+	if (!img->layers || !img->has_map || !img->root_layers) {
 		image_unref(img);
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < n; i++) {
 		img->layers[i] = layer_ref(layers[i]);
 		img->n = i + 1;
-		img->dev_index[i] = (uint8_t)dev_index_of(img, layers[i]->dev);
+		note_layer(img, i);
 		img->root_layers[i] = (uint16_t)i;
 	}
 	img->root = (struct ient){
@@ -134,7 +136,7 @@ void image_unref(struct image *img)
 	for (size_t i = 0; i < img->n; i++)
 		layer_unref(img->layers[i]);
 	free(img->layers);
-	free(img->dev_index);
+	free(img->has_map);
 	free(img->root_layers);
 	free(img);
 }
@@ -188,11 +190,36 @@ uint64_t image_fold_ino(const struct image *img, dev_t dev, ino_t ino)
 	return i ? ino ^ ((uint64_t)i << 56) : ino;
 }
 
-uint64_t image_ino(const struct image *img, const struct ient *e)
+/* The number a partial file of a layer had before it became one. */
+static uint64_t bottom_ino(struct image *img, struct ient *e)
 {
-	unsigned i = img->dev_index[e->layer];
+	struct source *src;
+	struct stat st;
+	int fd, r;
 
-	return i ? e->d_ino ^ ((uint64_t)i << 56) : e->d_ino;
+	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 || !src->id)
+		return 0;
+	while (src->id)
+		src = src->below;
+	fd = source_pin(src);
+	if (fd < 0)
+		return 0;
+	r = fstat(fd, &st);
+	fdcache_unpin(&src->fd);
+	return r < 0 ? 0 : image_fold_ino(img, st.st_dev, st.st_ino);
+}
+
+uint64_t image_ino(struct image *img, struct ient *e)
+{
+	uint64_t ino = atomic_load_explicit(&e->ino, memory_order_relaxed);
+
+	if (!ino) {
+		ino = bottom_ino(img, e);
+		if (!ino)
+			ino = image_fold_ino(img, img->layers[e->layer]->dev, e->d_ino);
+		atomic_store_explicit(&e->ino, ino, memory_order_relaxed);
+	}
+	return ino;
 }
 
 /* ---- loading a directory ---- */

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/probe.h"
 #include "veneer/recover.h"
 
 #include <fcntl.h>
@@ -66,7 +67,7 @@ int layer_map(struct layer *l, struct mapfile **ret)
 			/* Not remembered: a live upper of another mount may get its map any time. */
 			return -errno;
 		}
-		recover_init(&rec, l->rootfd, l->path, recover_extents_are_true(l->rootfd));
+		recover_init(&rec, l->rootfd, l->path, probe_true_extents(l->rootfd));
 		l->map_error = mapfile_open(l->rootfd, -1, MAPFILE_READONLY, l->path, &rec.hook, &l->map);
 		recover_release(&rec);
 	}

@@ -11,30 +11,16 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
-#ifndef XFS_SUPER_MAGIC
-#define XFS_SUPER_MAGIC 0x58465342
-#endif
 #define RECOVER_DEPTH_MAX 1024
 
 struct recover_file {
 	file_id_t id;
 	char *path;
 };
-
-bool recover_extents_are_true(int fd)
-{
-	struct statfs fs;
-
-	if (fstatfs(fd, &fs) < 0)
-		return false;
-	return fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC;
-}
 
 static int remember(struct recover *r, file_id_t id, const char *path)
 {
