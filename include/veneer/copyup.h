@@ -9,14 +9,19 @@
  * upper see small files as they are (design of record, section 4). */
 #define COPYUP_WHOLE_MAX (16u * 1024)
 
-enum copyup_data {
-	COPYUP_KEEP,		/* the content stays */
-	COPYUP_EMPTY,		/* the content is about to be cut to nothing: none is copied */
+/* What the first change is, where copying can be spared: the file is put in its place with the change done. */
+struct copyup_change {
+	bool is_emptied;	/* cut to nothing: no content is copied */
+	const void *data;	/* written at off: a file that is copied whole has it at once */
+	size_t len;
+	off_t off;
+	bool is_done;		/* out: the change has been made */
 };
 
-/* Make sure that i has an upper entry, its directories first. Does nothing when it has. Takes i->lock for
- * writing. An unlinked file gets a nameless one. 0; -EROFS without an upper; -EIO if damaged; -errno. */
-int copyup_inode(struct tree *t, struct inode *i, enum copyup_data data);
+/* Make sure that i has an upper entry, its directories first. Does nothing when it has. change may be NULL.
+ * Takes i->lock for writing. An unlinked file gets a nameless one. 0; -EROFS without an upper; -EIO if
+ * damaged; -errno. */
+int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change);
 /* The partial file is about to be seen under another name: write into its mark where the file under its holes
  * is. Does nothing for files that are not partial or say so already. 0 or -errno. */
 int copyup_fix_origin(struct tree *t, struct inode *i);

@@ -18,6 +18,7 @@ struct source {
 	file_id_t id;			/* 0 when plain */
 	struct source *below;		/* under the holes; NULL when plain */
 	bool owns_below;
+	bool is_bare;			/* the file has no extended attribute at all */
 };
 
 /* The descriptor of a source, opened if need be, pinned: fdcache_unpin(&s->fd). Or -errno. */
@@ -30,9 +31,10 @@ int source_new(struct layer *const *layers, size_t n, size_t idx, const char *pa
 void source_free(struct source *s);
 
 /* Read the partial mark of fd (or of dirfd's name). 1 with *ret filled, 0 when there is none,
- * -EUCLEAN when it is damaged or another union's (metacopy), other -errno. */
+ * -EUCLEAN when it is damaged or another union's (metacopy), other -errno. ret_is_bare (may be NULL): there
+ * is no attribute at all. */
 struct mark;
-int source_read_mark(int dirfd, const char *name, struct mark *ret);
+int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare);
 
 /* Does the base file still look as the mark says? Logged when not. */
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer);

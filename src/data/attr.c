@@ -16,7 +16,7 @@
 /* The upper object of i, copied up if need be, pinned. */
 static int pin_upper(struct tree *t, struct inode *i)
 {
-	int r = copyup_inode(t, i, COPYUP_KEEP);
+	int r = copyup_inode(t, i, NULL);
 
 	return r < 0 ? r : upper_pin(t, i);
 }
@@ -78,16 +78,39 @@ int attr_kill_setid(struct tree *t, struct inode *i)
 	return keep == 07777 ? 0 : attr_chmod(t, i, st.st_mode & keep);
 }
 
-/* A descriptor that attributes can be read from: the upper's pinned, or one of its own for a lower entry. */
+/* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never opened. */
 struct reader {
-	struct inode *pinned;
+	struct fdslot *pinned;
 	int fd;
+	bool is_bare;		/* no need to ask: it has none */
 };
+
+static int reader_open_lower(struct tree *t, struct inode *i, struct reader *r)
+{
+	struct source *src;
+
+	/* A file's data descriptor is likely to be needed next: a first write asks for capabilities. */
+	if (i->type == DT_REG && image_source(t->image, i->lower, &src) == 0) {
+		r->is_bare = src->is_bare;
+		if (r->is_bare)
+			return 0;
+		r->fd = source_pin(src);
+		if (r->fd >= 0) {
+			r->pinned = &src->fd;
+			return 0;
+		}
+	}
+	r->fd = image_open_path(t->image, i->lower);
+	return r->fd < 0 ? r->fd : 0;
+}
 
 static int reader_open(struct tree *t, struct inode *i, struct reader *r)
 {
-	r->pinned = i->has_upper ? i : NULL;
-	r->fd = i->has_upper ? upper_pin(t, i) : image_open_path(t->image, i->lower);
+	*r = (struct reader){ .fd = -1 };
+	if (!i->has_upper)
+		return reader_open_lower(t, i, r);
+	r->fd = upper_pin(t, i);
+	r->pinned = &i->src.fd;
 	return r->fd < 0 ? r->fd : 0;
 }
 
@@ -96,7 +119,7 @@ static void reader_close(struct reader *r)
 	if (r->fd < 0)
 		return;
 	if (r->pinned)
-		fdcache_unpin(&r->pinned->src.fd);
+		fdcache_unpin(r->pinned);
 	else
 		close(r->fd);
 }
@@ -111,7 +134,7 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 	n = reader_open(t, i, &reader);
 	if (n < 0)
 		return n;
-	n = xattr_get(reader.fd, "", name, value, size);
+	n = reader.is_bare ? -ENODATA : xattr_get(reader.fd, "", name, value, size);
 	reader_close(&reader);
 	return n;
 }
@@ -162,7 +185,7 @@ ssize_t attr_listxattr(struct tree *t, struct inode *i, char *list, size_t size)
 
 	if (len < 0)
 		return len;
-	len = xattr_list_alloc(reader.fd, "", &all);
+	len = reader.is_bare ? 0 : xattr_list_alloc(reader.fd, "", &all);
 	reader_close(&reader);
 	if (len < 0)
 		return len;

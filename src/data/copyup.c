@@ -25,10 +25,10 @@
 struct fresh {
 	int fd;
 	char temp[32];
-	int proc_dir;
+	struct stat st;		/* as it was made, for what need not be set again */
 };
 
-static int copy_xattrs(int from, int to)
+static int copy_xattrs(int from, int to, bool is_written)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(from, "", &list);
@@ -42,7 +42,8 @@ static int copy_xattrs(int from, int to)
 		ssize_t n;
 		int r;
 
-		if (whiteout_is_reserved_attr(a))
+		/* A write takes capabilities away, also one that is done before the file is seen. */
+		if (whiteout_is_reserved_attr(a) || (is_written && !strcmp(a, "security.capability")))
 			continue;
 		n = xattr_get_alloc(from, "", a, &value);
 		if (n == -ENODATA)
@@ -58,20 +59,19 @@ static int copy_xattrs(int from, int to)
 	return 0;
 }
 
-static int copy_owner_and_mode(const struct fresh *f, const struct stat *st)
+static int copy_owner_and_mode(struct tree *t, struct fresh *f, const struct stat *st)
 {
-	struct stat now;
+	const mode_t mode = st->st_mode & 07777;
+	bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
 
-	if (fstat(f->fd, &now) < 0)
+	if (is_chowned && fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0)
 		return -errno;
-	if ((now.st_uid != st->st_uid || now.st_gid != st->st_gid) &&
-	    fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0)
-		return -errno;
-	if (S_ISLNK(st->st_mode))
+	/* chown clears set-id bits; otherwise it was made with the right mode. */
+	if (S_ISLNK(st->st_mode) || (!is_chowned && (f->st.st_mode & 07777) == mode))
 		return 0;
 	if (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode))
-		return fchmod(f->fd, st->st_mode & 07777) < 0 ? -errno : 0;
-	return fchmodat(f->proc_dir, f->temp, st->st_mode & 07777, 0) < 0 ? -errno : 0;
+		return fchmod(f->fd, mode) < 0 ? -errno : 0;
+	return fchmodat(t->workfd, f->temp, mode, 0) < 0 ? -errno : 0;
 }
 
 static int copy_times(int fd, const struct stat *st)
@@ -92,7 +92,6 @@ static void drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
 
 static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 {
-	f->proc_dir = t->workfd;
 	*f->temp = '\0';
 	if (t->can.has_tmpfile) {
 		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode & 07777);
@@ -108,18 +107,38 @@ static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 	return 0;
 }
 
-static int copy_whole(struct source *src, int fd, const struct stat *st)
+/* A small file with the first write in it goes out in one piece, and is never seen without it. */
+static int copy_small(struct source *src, int fd, size_t size, struct copyup_change *change)
 {
-	_cleanup_(freep) char *buf = NULL;
-	const size_t step = st->st_size > (off_t)COPYUP_WHOLE_MAX ? (1u << 20) : COPYUP_WHOLE_MAX;
-	uint64_t off = 0, size = (uint64_t)st->st_size;
+	char buf[COPYUP_WHOLE_MAX];
+	bool has_write = change && change->data && (size_t)change->off <= sizeof(buf) &&
+			 change->len <= sizeof(buf) - (size_t)change->off;
+	size_t end = has_write ? (size_t)change->off + change->len : 0;
+	int r = 0;
 
-	if (!size)
-		return 0;
-	buf = malloc(step);
+	if (!has_write || change->off > 0 || end < size)
+		r = read_source(src, buf, size, 0);
+	if (r < 0)
+		return r;
+	if (has_write) {
+		if ((size_t)change->off > size)
+			memset(buf + size, 0, (size_t)change->off - size);
+		memcpy(buf + change->off, change->data, change->len);
+	}
+	r = file_pwrite(fd, buf, end > size ? end : size, 0);
+	if (r == 0 && has_write)
+		change->is_done = true;
+	return r;
+}
+
+static int copy_large(struct source *src, int fd, uint64_t size)
+{
+	const size_t step = 1u << 20;
+	_cleanup_(freep) char *buf = malloc(step);
+
 	if (!buf)
 		return -ENOMEM;
-	while (off < size) {
+	for (uint64_t off = 0; off < size;) {
 		size_t n = size - off < step ? size - off : step;
 		int r = read_source(src, buf, n, off);
 
@@ -161,12 +180,22 @@ static int make_partial(struct tree *t, struct inode *i, int fd, const struct st
 	return 0;
 }
 
-static bool wants_whole(const struct tree *t, const struct stat *st, enum copyup_data data)
+static int fill_data(struct tree *t, struct inode *i, const struct stat *st, struct source *src,
+		     struct copyup_change *change, struct fresh *f)
 {
-	return t->copies_whole || data == COPYUP_EMPTY || st->st_size <= (off_t)COPYUP_WHOLE_MAX;
+	if (change && change->is_emptied) {
+		change->is_done = true;
+		return 0;
+	}
+	if (st->st_size <= (off_t)COPYUP_WHOLE_MAX)
+		return copy_small(src, f->fd, (size_t)st->st_size, change);
+	if (t->copies_whole)
+		return copy_large(src, f->fd, (uint64_t)st->st_size);
+	i->src.below = src;
+	return make_partial(t, i, f->fd, st);
 }
 
-static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, enum copyup_data data, struct fresh *f)
+static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
 {
 	struct source *src;
 	int fd, r = image_source(t->image, i->lower, &src);
@@ -176,18 +205,15 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 	fd = source_pin(src);
 	if (fd < 0)
 		return fd;
-	r = copy_owner_and_mode(f, st);
-	if (r == 0 && !wants_whole(t, st, data)) {
-		i->src.below = src;
-		r = make_partial(t, i, f->fd, st);
-	} else if (r == 0 && data == COPYUP_KEEP) {
-		r = copy_whole(src, f->fd, st);
-	}
+	r = copy_owner_and_mode(t, f, st);
+	if (r == 0)
+		r = fill_data(t, i, st, src, change, f);
 	/* After the data: writing and truncating take a file's capabilities away. */
-	if (r == 0)
-		r = copy_xattrs(fd, f->fd);
+	if (r == 0 && !src->is_bare)
+		r = copy_xattrs(fd, f->fd, change && change->is_done);
 	fdcache_unpin(&src->fd);
-	if (r == 0)
+	/* A change that has been made has set the times. */
+	if (r == 0 && !(change && change->is_done))
 		r = copy_times(f->fd, st);
 	return r;
 }
@@ -238,7 +264,6 @@ static int make_other(struct tree *t, struct inode *i, const struct stat *st, st
 	_cleanup_(closep) int from = image_open_path(t->image, i->lower);
 	int r;
 
-	f->proc_dir = t->workfd;
 	if (from < 0)
 		return from;
 	switch (i->type) {
@@ -252,9 +277,9 @@ static int make_other(struct tree *t, struct inode *i, const struct stat *st, st
 		r = make_special(t, st, f);
 	}
 	if (r == 0)
-		r = copy_owner_and_mode(f, st);
+		r = fstat(f->fd, &f->st) < 0 ? -errno : copy_owner_and_mode(t, f, st);
 	if (r == 0)
-		r = copy_xattrs(from, f->fd);
+		r = copy_xattrs(from, f->fd, false);
 	if (r == 0)
 		r = copy_times(f->fd, st);
 	return r;
@@ -306,10 +331,11 @@ static int put_in_place(struct tree *t, struct inode *i, struct fresh *f, struct
 }
 
 /* Under i->lock. parent is NULL for an unlinked file. */
-static int copy_locked(struct tree *t, struct inode *i, enum copyup_data data, struct inode *parent, const char *name)
+static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, struct inode *parent,
+		       const char *name)
 {
 	struct fresh f = { .fd = -1 };
-	struct stat st, made;
+	struct stat st;
 	int r = image_stat(t->image, i->lower, &st);
 
 	if (r < 0)
@@ -317,12 +343,10 @@ static int copy_locked(struct tree *t, struct inode *i, enum copyup_data data, s
 	if (i->type == DT_REG) {
 		r = make_regular(t, st.st_mode, &f);
 		if (r == 0)
-			r = fill_regular(t, i, &st, data, &f);
+			r = fstat(f.fd, &f.st) < 0 ? -errno : fill_regular(t, i, &st, change, &f);
 	} else {
 		r = make_other(t, i, &st, &f);
 	}
-	if (r == 0 && fstat(f.fd, &made) < 0)
-		r = -errno;
 	if (r == 0 && i->type == DT_DIR) {
 		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
 		r = upper_listing_empty(i);
@@ -336,6 +360,8 @@ static int copy_locked(struct tree *t, struct inode *i, enum copyup_data data, s
 			mapfile_file_gone(t->map, i->src.id);
 		i->src.id = 0;
 		i->src.below = NULL;
+		if (change)
+			change->is_done = false;
 		drop_fresh(t, &f, i->type == DT_DIR);
 		return r;
 	}
@@ -345,18 +371,18 @@ static int copy_locked(struct tree *t, struct inode *i, enum copyup_data data, s
 		fdcache_fill(&i->src.fd, steal_fd(&f.fd)); /* stays pinned: there is no way back to it */
 		i->is_gone = true;
 	}
-	inode_set_upper(t, i, made.st_ino);
+	inode_set_upper(t, i, f.st.st_ino);
 	return 0;
 }
 
-static int copyup_try(struct tree *t, struct inode *i, enum copyup_data data)
+static int copyup_try(struct tree *t, struct inode *i, struct copyup_change *change)
 {
 	char name[NAME_MAX + 1], again[NAME_MAX + 1];
 	struct inode *parent = NULL, *check = NULL;
 	int r = inode_any_name(t, i, &parent, name);
 
 	if (r == 0) {
-		r = copyup_inode(t, parent, COPYUP_KEEP);
+		r = copyup_inode(t, parent, NULL);
 		if (r < 0) {
 			inode_unref(t, parent);
 			return r;
@@ -371,7 +397,7 @@ static int copyup_try(struct tree *t, struct inode *i, enum copyup_data data)
 		if ((now == 0) != (parent != NULL) || (parent && (check != parent || strcmp(name, again) != 0)))
 			r = -EAGAIN;
 		else
-			r = copy_locked(t, i, data, parent, name);
+			r = copy_locked(t, i, change, parent, name);
 		if (now == 0)
 			inode_unref(t, check);
 	}
@@ -381,7 +407,7 @@ static int copyup_try(struct tree *t, struct inode *i, enum copyup_data data)
 	return r;
 }
 
-int copyup_inode(struct tree *t, struct inode *i, enum copyup_data data)
+int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change)
 {
 	int r;
 
@@ -390,7 +416,7 @@ int copyup_inode(struct tree *t, struct inode *i, enum copyup_data data)
 	if (!t->upper)
 		return -EROFS;
 	do {
-		r = copyup_try(t, i, data);
+		r = copyup_try(t, i, change);
 	} while (r == -EAGAIN);
 	return r;
 }
@@ -407,7 +433,7 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = source_read_mark(fd, "", &m);
+	r = source_read_mark(fd, "", &m, NULL);
 	if (r == 1 && !*m.path) {
 		path = image_path(i->lower);
 		r = path && strlen(path) < sizeof(m.path) ? 0 : -ENAMETOOLONG;

@@ -193,10 +193,11 @@ static int write_partial(struct inode *i, int fd, const char *p, size_t len, uin
 
 int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t off)
 {
-	int fd, r = copyup_inode(t, i, COPYUP_KEEP);
+	struct copyup_change change = { .data = p, .len = len, .off = off };
+	int fd, r = copyup_inode(t, i, &change);
 	bool in_place;
 
-	if (r < 0 || !len)
+	if (r < 0 || !len || change.is_done)
 		return r;
 	if (i->is_damaged)
 		return -EIO;
@@ -246,9 +247,10 @@ static int truncate_partial(struct inode *i, int fd, uint64_t size)
 
 int cow_truncate(struct tree *t, struct inode *i, off_t size)
 {
-	int fd, r = copyup_inode(t, i, size == 0 ? COPYUP_EMPTY : COPYUP_KEEP);
+	struct copyup_change change = { .is_emptied = size == 0 };
+	int fd, r = copyup_inode(t, i, &change);
 
-	if (r < 0)
+	if (r < 0 || change.is_done)
 		return r;
 	if (i->is_damaged && size > 0)
 		return -EIO;
@@ -370,7 +372,7 @@ static int fallocate_partial(struct inode *i, int fd, int mode, uint64_t off, ui
 
 int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t len)
 {
-	int fd, r = copyup_inode(t, i, COPYUP_KEEP);
+	int fd, r = copyup_inode(t, i, NULL);
 
 	if (r < 0)
 		return r;

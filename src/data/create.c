@@ -199,7 +199,7 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	if (r == 0 && S_ISCHR(args->mode) && args->rdev == 0)
 		r = -EPERM;
 	if (r == 0)
-		r = copyup_inode(t, parent, COPYUP_KEEP);
+		r = copyup_inode(t, parent, NULL);
 	if (r == 0)
 		r = upper_listing(t, parent, &d);
 	if (r == 0)
@@ -269,9 +269,9 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	int fd, dirfd, r = create_check_name(name);
 
 	if (r == 0)
-		r = copyup_inode(t, i, COPYUP_KEEP);
+		r = copyup_inode(t, i, NULL);
 	if (r == 0)
-		r = copyup_inode(t, parent, COPYUP_KEEP);
+		r = copyup_inode(t, parent, NULL);
 	if (r == 0)
 		r = upper_listing(t, parent, &d);
 	if (r == 0)

@@ -113,7 +113,7 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 {
 	struct lookup_state state;
 	struct inode *i = NULL;
-	int r = copyup_inode(t, parent, COPYUP_KEEP);
+	int r = copyup_inode(t, parent, NULL);
 
 	if (r == 0)
 		r = lookup_state(t, parent, name, &state);

@@ -25,7 +25,7 @@ struct end {
 
 static int end_look(struct tree *t, struct end *e)
 {
-	int r = copyup_inode(t, e->dir, COPYUP_KEEP);
+	int r = copyup_inode(t, e->dir, NULL);
 
 	if (r == 0)
 		r = upper_listing(t, e->dir, &e->listing);
@@ -62,7 +62,7 @@ static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
 	/* What is merged into a directory from below stays at its path: it cannot move with it. */
 	if (i->type == DT_DIR && (i->lower || !i->has_upper))
 		return -EXDEV;
-	r = copyup_inode(t, i, COPYUP_KEEP);
+	r = copyup_inode(t, i, NULL);
 	if (r == 0)
 		r = copyup_fix_origin(t, i);
 	if (r < 0 || i->type != DT_DIR || !to->state.below || to->state.below->type != DT_DIR)

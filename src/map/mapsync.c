@@ -179,14 +179,15 @@ static int map_create(struct mapfile *mf, uint64_t epoch)
 
 int mapsync_session(struct mapfile *mf)
 {
-	struct record rec = { .type = FORMAT_REC_OPEN, .open.epoch = mapload_epoch() };
-
 	if (mf->flags & MAPFILE_READONLY)
 		return -EROFS;
 	if (mf->is_poisoned)
 		return -EIO;
 	if (mf->now.table.in_session)
 		return 0;
+
+	struct record rec = { .type = FORMAT_REC_OPEN, .open.epoch = mapload_epoch() };
+
 	if (mf->journal.fd < 0)
 		return map_create(mf, rec.open.epoch);
 

@@ -35,7 +35,8 @@ size_t record_encode(const struct record *rec, uint64_t prev, uint8_t out[FORMAT
 
 /* Read the record at p of which at most len bytes exist. Its length; 0 when what stands here is no
  * record (*ret_why says in words why: zeros, torn, ...); -EUCLEAN when it is one by its checksum
- * and yet breaks a rule (*ret_why names it). *ret_rec and *ret_sum are written only with a length. */
+ * and yet breaks a rule (*ret_why names it). *ret_rec and *ret_sum are written with a length
+ * only. */
 int record_decode(const void *p, size_t len, uint64_t prev, struct record *ret_rec,
 		  uint64_t *ret_sum, const char **ret_why);
 /* "OPEN", "NEW", ...; for people. */

@@ -114,7 +114,7 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 			log_error("%s: %s: a redirected directory of another union", t->upper->path, name);
 		}
 	} else if (f->type == DT_REG) {
-		r = source_read_mark(fd, name, &mark);
+		r = source_read_mark(fd, name, &mark, NULL);
 		if (r == 1)
 			r = resolve_partial(t, dir, name, &mark, f);
 		else if (r == -EUCLEAN)

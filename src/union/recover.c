@@ -75,7 +75,7 @@ static int scan_dir(struct recover *r, const char *path, unsigned depth)
 			continue;
 		if (S_ISDIR(st.st_mode))
 			e = scan_dir(r, child, depth + 1);
-		else if (S_ISREG(st.st_mode) && source_read_mark(fd, de->d_name, &mark) == 1)
+		else if (S_ISREG(st.st_mode) && source_read_mark(fd, de->d_name, &mark, NULL) == 1)
 			e = remember(r, mark.file_id, child);
 		if (e < 0)
 			return e;

@@ -49,12 +49,14 @@ int source_pin(struct source *s)
 	return fd < 0 ? fd : fdcache_fill(&s->fd, fd);
 }
 
-int source_read_mark(int dirfd, const char *name, struct mark *ret)
+int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, name, &list);
 	bool has_mark = false;
 
+	if (ret_is_bare)
+		*ret_is_bare = len == 0;
 	if (len == -EOPNOTSUPP || len == -ENOSYS)
 		return 0;
 	if (len < 0)
@@ -182,7 +184,7 @@ int source_new(struct layer *const *layers, size_t n, size_t idx, const char *pa
 
 		if (fd < 0)
 			return fd;
-		r = fstat(fd, &st) < 0 ? -errno : source_read_mark(fd, "", &mark);
+		r = fstat(fd, &st) < 0 ? -errno : source_read_mark(fd, "", &mark, &s->is_bare);
 		fdcache_unpin(&s->fd);
 		if (r == -EUCLEAN)
 			log_error("%s: %s: damaged or foreign mark of a partial file", s->layer->path, s->path);
