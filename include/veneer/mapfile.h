@@ -85,6 +85,9 @@ enum mapfile_pending {
 	MAPFILE_MUST_SYNC = 2,	/* creation, truncation or the like: the map itself must reach the disk */
 };
 enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id);
+/* The file's last change is one that extents cannot tell after an unclean boot (an own hole): only a sync of
+ * the map makes it durable. -ENOENT. */
+int mapfile_must_sync(struct mapfile *mf, file_id_t id);
 /* What mapfile_commit_since compares: which change was the file's last. Take it before the data sync. */
 uint64_t mapfile_change(struct mapfile *mf, file_id_t id);
 /* As mapfile_commit, but -EAGAIN (nothing done) if the file was changed after `change` was taken: what

@@ -16,3 +16,9 @@ struct recover {
 
 void recover_init(struct recover *r, int rootfd, const char *name, bool has_true_extents);
 void recover_release(struct recover *r);
+
+/* A file carries a mark that its layer's map does not know: enter it again if its record was lost in a bad
+ * boot. 0; -ENOENT when it cannot have been: the mark or the map is damaged; -errno. */
+struct mark;
+struct layer;
+int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m);

@@ -15,6 +15,7 @@
 #include <linux/falloc.h>
 #include <string.h>
 
+#define FSYNC_TRIES 4
 #define BLK_START(off) ((uint64_t)(off) & ~(uint64_t)(BLK_BYTES - 1))
 #define BLK_END(off) (((uint64_t)(off) + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1))
 
@@ -267,54 +268,73 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 	return r;
 }
 
-/* Zero whole blocks of a partial file. Never a real hole below clip: an unwritten extent is what tells an own
- * hole from a block that is seen from below, after a power cut (doc/DESIGN.md). */
-static int zero_blocks(struct inode *i, int fd, uint64_t off, uint64_t len)
+/* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them: have the map on disk first. */
+static int commit_before_punch(struct tree *t, struct inode *i, int fd)
 {
-	static const char zeros[64 * 1024];
-	int r = mapfile_reserve(i->src.map, len >> BLK_SHIFT);
-
-	if (r < 0)
-		return r;
-	if (fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len) < 0) {
-		if (errno != EOPNOTSUPP)
-			return -errno;
-		for (uint64_t done = 0; done < len;) {
-			size_t n = len - done < sizeof(zeros) ? len - done : sizeof(zeros);
-
-			r = file_pwrite(fd, zeros, n, (off_t)(off + done));
-			if (r < 0)
-				return r;
-			done += n;
-		}
-	}
-	return mapfile_own(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
+	if (t->is_volatile || !t->can.has_true_extents || mapfile_pending(t->map, i->src.id) == MAPFILE_CLEAN)
+		return 0;
+	if (fdatasync(fd) < 0)
+		return -errno;
+	return mapfile_commit(t->map, i->src.id, true);
 }
 
-static int zero_partial(struct inode *i, int fd, uint64_t off, uint64_t end, uint64_t size)
+static int write_zeros(int fd, uint64_t off, uint64_t len)
+{
+	static const char zeros[64 * 1024];
+
+	while (len) {
+		size_t n = len < sizeof(zeros) ? len : sizeof(zeros);
+		int r = file_pwrite(fd, zeros, n, (off_t)off);
+
+		if (r < 0)
+			return r;
+		off += n;
+		len -= n;
+	}
+	return 0;
+}
+
+/* Make whole blocks of a partial file own and zero. Punched ones are holes, which only the map can tell from
+ * blocks that are seen from below; zeroed ones are allocated. */
+static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
+{
+	const bool is_punch = mode & FALLOC_FL_PUNCH_HOLE;
+	int r = mapfile_reserve(i->src.map, len >> BLK_SHIFT);
+
+	if (r == 0 && is_punch)
+		r = commit_before_punch(t, i, fd);
+	if (r < 0)
+		return r;
+	if (fallocate(fd, (is_punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) | FALLOC_FL_KEEP_SIZE, (off_t)off,
+		      (off_t)len) < 0) {
+		r = errno == EOPNOTSUPP ? write_zeros(fd, off, len) : -errno;
+		if (r < 0)
+			return r;
+	}
+	r = mapfile_own(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
+	return r == 0 && is_punch ? mapfile_must_sync(i->src.map, i->src.id) : r;
+}
+
+static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)
 {
 	static const char zeros[BLK_BYTES];
-	uint64_t first = BLK_END(off), last = BLK_START(end);
+	uint64_t first = BLK_END(off), last;
 	int r = 0;
 
 	if (end > size)
 		end = size;
-	if (end == size)
-		last = BLK_END(size) < last ? BLK_END(size) : last;
 	if (off >= end)
 		return 0;
-	if (first >= last && end > off && BLK_START(off) == BLK_START(end - 1))
+	/* The last block of the file is whole when the range reaches its end. */
+	last = end == size ? BLK_END(end) : BLK_START(end);
+	if (first >= last)
 		return write_blocks(i, fd, zeros, end - off, off, size);
 	if (off < first)
 		r = write_blocks(i, fd, zeros, first - off, off, size);
-	if (r == 0 && first < last) {
-		r = zero_blocks(i, fd, first, last - first);
-		off = last;
-	} else {
-		off = first;
-	}
-	if (r == 0 && off < end)
-		r = write_blocks(i, fd, zeros, end - off, off, size);
+	if (r == 0)
+		r = zero_blocks(t, i, fd, mode, first, last - first);
+	if (r == 0 && last < end)
+		r = write_blocks(i, fd, zeros, end - last, last, size);
 	return r;
 }
 
@@ -348,7 +368,7 @@ static int allocate_partial(struct inode *i, int fd, int mode, uint64_t off, uin
 	return r;
 }
 
-static int fallocate_partial(struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
+static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
 {
 	const int zeroing = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
 	struct stat st;
@@ -364,7 +384,7 @@ static int fallocate_partial(struct inode *i, int fd, int mode, uint64_t off, ui
 		return allocate_partial(i, fd, mode, off, off + len, size);
 	r = settle_clip(i, size);
 	if (r == 0)
-		r = zero_partial(i, fd, off, off + len, size);
+		r = zero_partial(t, i, fd, mode, off, off + len, size);
 	if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
 		r = allocate_partial(i, fd, 0, size, off + len, size);
 	return r;
@@ -385,7 +405,7 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 		return fd;
 	pthread_rwlock_wrlock(&i->lock);
 	if (i->src.id)
-		r = fallocate_partial(i, fd, mode, (uint64_t)off, (uint64_t)len);
+		r = fallocate_partial(t, i, fd, mode, (uint64_t)off, (uint64_t)len);
 	else
 		r = fallocate(fd, mode, off, len) < 0 ? -errno : 0;
 	pthread_rwlock_unlock(&i->lock);
@@ -393,33 +413,40 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 	return r;
 }
 
-static int commit_map(struct tree *t, struct inode *i)
+/* Sync the data, then commit what was own before that. Other writers go on meanwhile. */
+static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_only)
 {
-	enum mapfile_pending pending = mapfile_pending(t->map, i->src.id);
+	uint64_t change = i->src.id ? mapfile_change(t->map, i->src.id) : 0;
+	enum mapfile_pending pending;
 
+	if ((data_only ? fdatasync(fd) : fsync(fd)) < 0)
+		return -errno;
+	if (!i->src.id)
+		return 0;
+	pending = mapfile_pending(t->map, i->src.id);
 	if (pending == MAPFILE_CLEAN)
 		return 0;
 	/* Where the backing file system's extents survive only with their data, they are the second copy of
 	 * the map, and one sync is enough. */
-	return mapfile_commit(t->map, i->src.id, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
+	return mapfile_commit_since(t->map, i->src.id, change, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
 }
 
 int cow_fsync(struct tree *t, struct inode *i, bool data_only)
 {
-	int fd, r;
+	int fd, r = -EAGAIN;
 
 	if (!i->has_upper || t->is_volatile)
 		return 0;
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	/* Held over the sync: a write that comes between the sync and the commit record would be committed
-	 * without its data. Blocks that are own already go on being written meanwhile. */
-	pthread_rwlock_rdlock(&i->lock);
-	r = (data_only ? fdatasync(fd) : fsync(fd)) < 0 ? -errno : 0;
-	if (r == 0 && i->src.id)
-		r = commit_map(t, i);
-	pthread_rwlock_unlock(&i->lock);
+	for (int attempt = 0; attempt < FSYNC_TRIES && r == -EAGAIN; attempt++)
+		r = sync_and_commit(t, i, fd, data_only);
+	if (r == -EAGAIN) {
+		/* A stream of new blocks: hold it up for one round. */
+		RDLOCK_SCOPE(&i->lock);
+		r = sync_and_commit(t, i, fd, data_only);
+	}
 	fdcache_unpin(&i->src.fd);
 	return r;
 }

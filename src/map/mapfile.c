@@ -364,6 +364,18 @@ enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id)
 	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;
 }
 
+int mapfile_must_sync(struct mapfile *mf, file_id_t id)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	struct table_file *f = table_find(&mf->now.table, id);
+
+	if (!f)
+		return -ENOENT;
+	f->must_lsn = mf->lsn;
+	return 0;
+}
+
 uint64_t mapfile_change(struct mapfile *mf, file_id_t id)
 {
 	LOCK_SCOPE(&mf->lock);

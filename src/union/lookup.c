@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
+#include "veneer/recover.h"
 #include "veneer/upper.h"
 
 #include <dirent.h>
@@ -74,6 +75,8 @@ static int resolve_partial(struct tree *t, struct inode *dir, const char *name, 
 		return -EUCLEAN;
 	if (r == 0)
 		r = mapfile_clip(t->map, m->file_id, &clip);
+	if (r == -ENOENT && base)
+		r = recover_adopt(t->upper, t->map, m);
 	if (r == 0 && (uint32_t)mapfile_uuid(t->map) != m->uuid_low)
 		r = -ENOENT;
 	if (r == 0)

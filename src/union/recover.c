@@ -5,8 +5,10 @@
 #include "veneer/file.h"
 #include "veneer/format.h"
 #include "veneer/log.h"
+#include "veneer/layer.h"
 #include "veneer/mark.h"
 #include "veneer/path.h"
+#include "veneer/probe.h"
 #include "veneer/source.h"
 
 #include <dirent.h>
@@ -149,4 +151,17 @@ void recover_release(struct recover *r)
 	free(r->files);
 	r->files = NULL;
 	r->n = 0;
+}
+
+int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m)
+{
+	struct recover rec;
+	int r;
+
+	if ((uint32_t)mapfile_uuid(map) != m->uuid_low)
+		return -ENOENT;
+	recover_init(&rec, l->rootfd, l->path, probe_true_extents(l->rootfd));
+	r = mapfile_file_adopt(map, m->file_id, m->lower_size, &rec.hook);
+	recover_release(&rec);
+	return r == -EEXIST ? 0 : r;
 }

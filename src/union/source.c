@@ -6,6 +6,7 @@
 #include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/path.h"
+#include "veneer/recover.h"
 #include "veneer/whiteout.h"
 #include "veneer/xattr.h"
 
@@ -134,6 +135,8 @@ static int find_entry(struct layer *l, const struct mark *m, const char *path, s
 		r = mapfile_refresh(*ret);
 		if (r >= 0)
 			r = mapfile_clip(*ret, m->file_id, &clip);
+		if (r == -ENOENT)
+			r = recover_adopt(l, *ret, m);
 	}
 	if (r == 0 && (uint32_t)mapfile_uuid(*ret) == m->uuid_low)
 		return 0;

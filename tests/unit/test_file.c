@@ -331,7 +331,7 @@ static int fault_in_threads(void)
 	char *p = half_backed_map(&fd);
 
 	for (int i = 0; i < 4; i++) {
-		if (pthread_create(&threads[i], NULL, fault_often, p))
+		if (pthread_create(&threads[i], NULL, fault_often, p + 64 * i))
 			return 100;
 	}
 	for (int i = 0; i < 4; i++) {

@@ -118,7 +118,7 @@ static void test_probe__failure_other_than_readonly_is_an_error(void **state)
 	close(fd);
 }
 
-/* In a mount namespace of a child's own. 0, 1 where that is not allowed, or the line that failed. */
+/* In a mount namespace of a child's own. 0, 1 where that is not allowed, or what failed. */
 static int probe_readonly(void)
 {
 	struct probe_dir p;

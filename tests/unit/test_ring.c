@@ -141,8 +141,9 @@ static void test_ring__each_thread_has_its_own(void **state)
 	/* Twice: rings of threads that ended are gone. */
 	for (int round = 0; round < 2; round++) {
 		for (uintptr_t i = 0; i < 4; i++)
-			assert_int_equal(pthread_create(&threads[i], NULL, many_batches,
-							(void *)(i * 1000)), 0);
+			assert_int_equal(
+				pthread_create(&threads[i], NULL, many_batches, (void *)(i * 1000)),
+				0);
 		for (int i = 0; i < 4; i++) {
 			void *wrong;
 

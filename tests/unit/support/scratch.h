@@ -33,7 +33,8 @@ static inline int scratch_make(struct scratch *s, const char *parent)
 	return s->fd < 0 ? -1 : 0;
 }
 
-static inline int scratch_remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+static inline int scratch_remove_one(const char *path, const struct stat *st, int type,
+				     struct FTW *f)
 {
 	(void)st;
 	(void)type;

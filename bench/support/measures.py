@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the project promises, as checks on results. All comparisons are of times, made round by
+round; the median over the rounds decides."""
+
+from collections import namedtuple
+
+from . import stats
+
+NOISE = 1.05
+
+# A row of the verdict: text, what was seen, and one of PASS, NOISE, FAIL, NONE, INFO.
+Verdict = namedtuple("Verdict", "text seen mark")
+PASS, CLOSE, FAIL, NONE, INFO = "pass", "pass (within noise)", "FAIL", "no data", "reported"
+
+
+class AtMost:
+    """Time of the subject is at most limit x the reference's. close: accept NOISE above it."""
+
+    def __init__(self, scenario, metric, reference, limit, close=False, must=True):
+        self.scenario, self.metric, self.reference = scenario, metric, reference
+        self.limit, self.close, self.must = limit, close, must
+
+    def scenarios(self):
+        return [self.scenario]
+
+    def check(self, results, subject):
+        ratio = results.ratio(self.scenario, self.metric, subject, self.reference)
+        text = f"{self.scenario}, {self.metric}: {self.wanted()}"
+        if ratio is None:
+            return Verdict(text, "-", NONE)
+        return Verdict(text, self.seen(ratio), self.mark(ratio))
+
+    def mark(self, ratio):
+        if not self.must:
+            return INFO
+        if ratio <= self.limit:
+            return PASS
+        return CLOSE if self.close and ratio <= self.limit * NOISE else FAIL
+
+    def wanted(self):
+        return f"at most {self.limit:g}x the time of {self.reference}"
+
+    def seen(self, ratio):
+        return f"{ratio:.3g}x"
+
+
+class Faster(AtMost):
+    """The subject is at least factor times as fast as the reference."""
+
+    def __init__(self, scenario, metric, reference, factor, must=True):
+        super().__init__(scenario, metric, reference, 1 / factor, must=must)
+        self.factor = factor
+
+    def wanted(self):
+        return f"at least {self.factor:g}x as fast as {self.reference}"
+
+    def seen(self, ratio):
+        return f"{1 / ratio:.3g}x as fast"
+
+
+class FlatIn:
+    """The subject takes at most limit x as long in one scenario as in another."""
+
+    def __init__(self, large, small, metric, limit):
+        self.large, self.small, self.metric, self.limit = large, small, metric, limit
+
+    def scenarios(self):
+        return [self.large, self.small]
+
+    def check(self, results, subject):
+        text = f"{self.large}, {self.metric}: at most {self.limit:g}x that of {self.small}"
+        large = results.rounds(self.large, self.metric, subject)
+        small = results.rounds(self.small, self.metric, subject)
+        ratio = stats.round_ratio(large, small)
+        if ratio is None:
+            return Verdict(text, "-", NONE)
+        return Verdict(text, f"{ratio:.3g}x", PASS if ratio <= self.limit else FAIL)
+
+
+class Below:
+    """The subject's own value is at most limit."""
+
+    def __init__(self, scenario, metric, limit):
+        self.scenario, self.metric, self.limit = scenario, metric, limit
+
+    def scenarios(self):
+        return [self.scenario]
+
+    def check(self, results, subject):
+        text = f"{self.scenario}, {self.metric}: at most {self.limit:g}"
+        value = results.value(self.scenario, self.metric, subject)
+        if value is None:
+            return Verdict(text, "-", NONE)
+        return Verdict(text, f"{value:.0f}", PASS if value <= self.limit else FAIL)
+
+
+def check_all(measures, results, subject):
+    return [m.check(results, subject) for m in measures]
+
+
+def failed(verdicts):
+    """A measure without data is not met: it was asked for and could not be shown."""
+    return any(v.mark in (FAIL, NONE) for v in verdicts)
+
+
+def table(verdicts):
+    lines = ["| measure | seen | verdict |", "| --- | --- | --- |"]
+    return "\n".join(lines + [f"| {v.text} | {v.seen} | {v.mark} |" for v in verdicts]) + "\n"

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lower trees, the same bytes on every run and every file system."""
+
+import os
+import random
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+# Some small enough for a driver to copy whole, some for it to keep in part.
+WARM_UPS = {f"warm-up-{i}": (4 * KIB, 256 * KIB)[i % 2] for i in range(8)}
+_block = random.Random(1).randbytes(MIB)
+
+
+def size_label(size):
+    for unit, letter in ((GIB, "G"), (MIB, "M"), (KIB, "K")):
+        if size >= unit:
+            return f"{size // unit}{letter}"
+    return str(size)
+
+
+def write_file(path, size):
+    with open(path, "wb") as f:
+        for left in range(size, 0, -MIB):
+            f.write(_block[:min(left, MIB)])
+
+
+def warm(path):
+    """Bring a file's data into the page cache."""
+    buf = bytearray(MIB)
+    with open(path, "rb", buffering=0) as f:
+        while f.readinto(buf):
+            pass
+
+
+def warm_names(root):
+    for here, dirs, files in os.walk(root):
+        for name in dirs + files:
+            os.lstat(os.path.join(here, name))
+
+
+def state(root):
+    """What must still hold of a lower tree after any writer has gone."""
+    found = {}
+    for here, _, files in os.walk(root):
+        for name in files:
+            path = os.path.join(here, name)
+            st = os.lstat(path)
+            found[path] = (st.st_size, st.st_mtime_ns, st.st_mode, st.st_ino)
+    return found
+
+
+def equal_files(root, size, count):
+    """count files of one size, and a few small ones to warm the mount up with."""
+    for name, warm_size in WARM_UPS.items():
+        write_file(os.path.join(root, name), warm_size)
+    for i in range(count):
+        write_file(os.path.join(root, f"f{i:04}"), size)
+
+
+def names(root, tops, subs, files):
+    """tops directories of subs directories of files small files each (100 bytes to 5 KiB)."""
+    rng = random.Random(2)
+    for top in range(tops):
+        for sub in range(subs):
+            here = os.path.join(root, f"d{top:02}", f"s{sub:02}")
+            os.makedirs(here)
+            for i in range(files):
+                write_file(os.path.join(here, f"name-{i:03}.txt"), rng.randint(100, 5 * KIB))
+
+
+def reads(root, big, count, size):
+    write_file(os.path.join(root, "big"), big)
+    os.mkdir(os.path.join(root, "small"))
+    for i in range(count):
+        write_file(os.path.join(root, "small", f"f{i:04}"), size)

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An input is a whole map file; it is loaded and printed as it is, and once more with all of its
+ * checksums mended, so that the rules behind them are reached. What loads must survive being
+ * written and loaded again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "map/journal.h"
+#include "map/snapshot.h"
+#include "veneer/cleanup.h"
+#include "veneer/file.h"
+#include "veneer/hash.h"
+#include "veneer/inspect.h"
+
+#define SIZE_MAX_TRIED 65536u
+#define HEADER_BYTES   sizeof(struct format_map_header)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int replay(struct journal_reader *rd, struct table *t)
+{
+	struct record rec;
+	const char *why;
+	int r;
+
+	while ((r = journal_reader_next(rd, &rec)) == 1) {
+		if (rec.type != FORMAT_REC_OPEN && !t->in_session)
+			return -1;
+		if (table_apply(t, &rec, &why) < 0)
+			return -1;
+	}
+	return r;
+}
+
+static int load(const uint8_t *data, size_t size, struct table *t)
+{
+	_cleanup_(closep) int fd = memfd_create("map", MFD_CLOEXEC);
+	struct format_map_header h;
+	struct snapshot_damage bad;
+	struct journal_reader rd;
+
+	table_init(t);
+	if (fd < 0 || file_pwrite(fd, data, size, 0) < 0)
+		return -1;
+
+	int r = snapshot_load(fd, t, &h, &bad);
+
+	if (r == 0 && journal_reader_init(&rd, fd, HEADER_BYTES + h.snapshot_len, UINT64_MAX,
+					  h.checksum) == 0) {
+		r = replay(&rd, t);
+		journal_reader_release(&rd);
+	}
+
+	FILE *out = fopen("/dev/null", "w");
+	int printed = inspect_map(fd, "map", out);
+
+	fclose(out);
+	/* The two readers must judge alike. */
+	if ((r == 0) != (printed == 0))
+		abort();
+	return r;
+}
+
+static void check(const uint8_t *data, size_t size)
+{
+	struct table a, b;
+	struct buf out = { 0 };
+	struct format_map_header h = { .uuid = 1, .generation = 1 };
+	uint64_t sum;
+
+	if (load(data, size, &a) == 0) {
+		if (snapshot_build(&a, &h, 1, &out, &sum) < 0 || load(out.data, out.len, &b) != 0)
+			abort();
+		if (a.count != b.count || a.next_id != b.next_id || a.in_session != b.in_session)
+			abort();
+		if (table_revert(&a) < 0 || table_revert(&b) < 0 || a.count != b.count)
+			abort();
+		table_release(&b);
+	}
+	buf_release(&out);
+	table_release(&a);
+}
+
+static uint64_t mend_records(uint8_t *p, size_t len, uint64_t sum)
+{
+	while (len >= 16) {
+		uint8_t summed[8 + FORMAT_REC_BYTES_MAX];
+		size_t rec_len = p[1] * 8u;
+
+		if (rec_len < 16 || rec_len > FORMAT_REC_BYTES_MAX || rec_len > len)
+			break;
+		memcpy(summed, &sum, 8);
+		memcpy(summed + 8, p, rec_len - 8);
+		sum = hash_checksum(summed, rec_len);
+		memcpy(p + rec_len - 8, &sum, 8);
+		p += rec_len;
+		len -= rec_len;
+	}
+	return sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static uint8_t mended[SIZE_MAX_TRIED];
+	uint64_t snapshot_len, sum;
+
+	check(data, size);
+	if (size < HEADER_BYTES || size > sizeof(mended))
+		return 0;
+	memcpy(mended, data, size);
+	memcpy(&snapshot_len, data + offsetof(struct format_map_header, snapshot_len), 8);
+	if (snapshot_len > size - HEADER_BYTES)
+		snapshot_len = size - HEADER_BYTES;
+	sum = mend_records(mended + HEADER_BYTES, snapshot_len,
+			   hash_checksum(mended, FORMAT_MAP_SEED_BYTES));
+	memcpy(mended + offsetof(struct format_map_header, snapshot_sum), &sum, 8);
+	sum = hash_checksum(mended, HEADER_BYTES - 8);
+	memcpy(mended + HEADER_BYTES - 8, &sum, 8);
+	mend_records(mended + HEADER_BYTES + snapshot_len, size - HEADER_BYTES - snapshot_len, sum);
+	check(mended, size);
+	return 0;
+}

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the integration suite.
+
+The mode is that of the process: `pytest tests/integration` as root is mode "root", the same with
+--rootless runs itself again as an ordinary user in a user namespace, mode "userns".
+VENEER_BIN names the program (default build/veneer), VENEER_TEST_DIR a directory on the file system
+to test on, VENEER_TEST_OPTIONS mount options to add everywhere, VENEER_TEST_KEEP=1 keeps the
+directories of failed tests.
+"""
+import itertools
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from support import linux, rootless  # noqa: E402
+from support.stack import Stack  # noqa: E402
+from support.watchdog import Watchdog  # noqa: E402
+
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+_numbers = itertools.count()
+
+
+def _program():
+    return os.path.abspath(os.environ.get("VENEER_BIN", _REPOSITORY / "build" / "veneer"))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--rootless", action="store_true",
+                     help="run as an ordinary user in a user namespace")
+
+
+def pytest_cmdline_main(config):
+    if not config.getoption("--rootless") or rootless.is_inside():
+        return None
+    if os.geteuid() != 0:
+        raise pytest.UsageError("--rootless prepares the namespaces as root")
+    arguments = ["-m", "pytest", "-p", "no:cacheprovider", *config.invocation_params.args]
+    return rootless.run(arguments, _program())
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_root: cannot work in a user namespace")
+    if os.geteuid() == 0 and not config.getoption("--rootless"):
+        linux.private_mounts()
+
+
+def pytest_runtest_setup(item):
+    if rootless.is_inside() and (marker := item.get_closest_marker("needs_root")):
+        pytest.skip("in a user namespace: " + (marker.args[0] if marker.args else "needs root"))
+
+
+def pytest_report_header(config):
+    return f"veneer: {_program()}, mode {'userns' if rootless.is_inside() else 'root'}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    stack = getattr(item, "funcargs", {}).get("stack")
+    if report.failed and stack and stack.log:
+        report.sections.append(("server log", stack.log[-6000:]))
+    if report.failed:
+        item.has_failed = True
+
+
+@pytest.fixture(scope="session")
+def mode():
+    return "userns" if rootless.is_inside() else "root"
+
+
+@pytest.fixture(scope="session")
+def veneer_bin():
+    program = _program()
+    if not os.access(program, os.X_OK):
+        pytest.exit(f"{program} is not there: build it, or set VENEER_BIN", returncode=2)
+    return program
+
+
+@pytest.fixture(scope="session")
+def session_dir():
+    chosen = os.environ.get("VENEER_TEST_DIR", "/var/tmp")
+    path = pathlib.Path(tempfile.mkdtemp(prefix="veneer-test-", dir=chosen))
+    path.chmod(0o755)
+    yield path
+    if not any(path.iterdir()):
+        path.rmdir()
+
+
+@pytest.fixture(scope="session")
+def watchdog():
+    dog = Watchdog()
+    yield dog
+    dog.close()
+
+
+@pytest.fixture
+def stack(request, veneer_bin, session_dir, watchdog):
+    """Lowers, upper and mount point of one test, all empty; nothing is mounted yet."""
+    old_mask = os.umask(0o022)
+    made = Stack(session_dir / f"t{next(_numbers)}", veneer_bin, watchdog)
+    yield made
+    os.umask(old_mask)
+    problems = made.close()
+    failed = problems or getattr(request.node, "has_failed", False)
+    if not (failed and os.environ.get("VENEER_TEST_KEEP")):
+        made.discard()
+    if problems:
+        pytest.fail("\n".join(problems) + "\n" + made.log[-4000:], pytrace=False)
+
+
+@pytest.fixture
+def plain(session_dir):
+    """An ordinary directory beside the stack, to compare with."""
+    path = session_dir / f"plain{next(_numbers)}"
+    path.mkdir(mode=0o755)
+    yield path
+    shutil.rmtree(path)

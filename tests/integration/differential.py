@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Random operations on a mount and on an ordinary directory, which must stay alike.
+
+In between the mount is made anew, and its upper frozen as a lower below a fresh upper. As a
+program: differential.py --rounds 20 --ops 20000 --seed 7; the seed of a failure is printed.
+"""
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from support import linux  # noqa: E402
+from support.randomops import RandomOperations  # noqa: E402
+from support.stack import Stack  # noqa: E402
+from support.twins import Mismatch, Twins  # noqa: E402
+
+_CHECKPOINTS = 10
+_FROZEN_LIMIT = 6
+
+
+def populate(directory, rng):
+    """A small tree of the names that operations draw, files in n0-n8 and directories above."""
+    for depth, parent in enumerate([directory, directory / "n10", directory / "n10" / "n11"]):
+        parent.mkdir(exist_ok=True)
+        for number in rng.sample(range(9), 6):
+            path = parent / f"n{number}"
+            path.write_bytes(rng.randbytes(min(int(2 ** rng.uniform(0, 20.6)), 1_500_000)))
+            path.chmod(rng.choice((0o644, 0o755, 0o600)))
+            os.chown(path, rng.randrange(50), rng.randrange(50))
+            if rng.random() < 0.4:
+                os.setxattr(path, "user.x1", rng.randbytes(50))
+            os.utime(path, ns=(10**18, 10**18 + rng.randrange(10**15)))
+        (parent / f"n{12 + depth % 2}").mkdir(exist_ok=True)
+        os.utime(parent, ns=(10**18, 10**18 + rng.randrange(10**15)))
+
+
+def prepare(stack, plain, rng):
+    for index in range(rng.randrange(1, 4)):
+        populate(stack.lower(index), rng)
+    for lower in reversed(stack.lowers):
+        subprocess.run(["cp", "-a", "--remove-destination", f"{lower}/.", f"{plain}/"], check=True)
+    shutil.copystat(stack.lowers[0], stack.upper)
+
+
+def _checkpoint(stack, operations, number, options, strict):
+    operations.twins.compare_trees(strict)
+    kind = ("go on", "remount", "freeze")[number % 3]
+    if kind == "freeze" and len(stack.lowers) >= _FROZEN_LIMIT:
+        kind = "remount"
+    operations.trace.append(f"--- {kind}")
+    if kind == "go on":
+        return
+    operations.close_handles()
+    if kind == "freeze":
+        operations.break_links()
+        stack.freeze()
+        stack.mount(*options)
+    else:
+        stack.remount(*options)
+    operations.twins.compare_trees(strict)
+
+
+def run(stack, plain, seed, ops, options=(), strict=True):
+    """One round. Mismatch (with the seed and the last operations) if the two do not stay alike."""
+    rng = random.Random(seed)
+    prepare(stack, plain, rng)
+    stack.mount(*options)
+    twins = Twins(stack.mnt, plain)
+    operations = RandomOperations(twins, rng)
+    done = 0
+    try:
+        twins.compare_trees(strict)
+        for done in range(1, ops + 1):
+            operations.step()
+            if done % max(1, ops // _CHECKPOINTS) == 0:
+                _checkpoint(stack, operations, done // max(1, ops // _CHECKPOINTS), options,
+                            strict)
+    except (Mismatch, OSError) as e:
+        last = "\n  ".join(operations.trace[-40:])
+        raise Mismatch(f"seed {seed}, operation {done}: {e}\nlast operations:\n  {last}") from e
+    finally:
+        operations.close_handles()
+    return operations.counts
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ops", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=None, help="of the first round")
+    parser.add_argument("--options", default="", help="mount options, with commas")
+    parser.add_argument("--lenient", action="store_true", help="neither compare link counts of "
+                        "directories nor d_ino with st_ino, which overlayfs does not keep")
+    parser.add_argument("--program", default=os.environ.get("VENEER_BIN", "build/veneer"))
+    parser.add_argument("--dir", default=os.environ.get("VENEER_TEST_DIR", "/var/tmp"))
+    parser.add_argument("--keep", action="store_true", help="leave the directories of a failure")
+    return parser.parse_args()
+
+
+def main():
+    arguments = _arguments()
+    if os.geteuid() == 0:
+        linux.private_mounts()
+    os.umask(0o022)
+    first = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(10**9)
+    options = [option for option in arguments.options.split(",") if option]
+    for seed in range(first, first + arguments.rounds):
+        base = pathlib.Path(tempfile.mkdtemp(prefix="veneer-diff-", dir=arguments.dir))
+        stack = Stack(base / "stack", os.path.abspath(arguments.program))
+        (base / "plain").mkdir()
+        problems = []
+        try:
+            counts = run(stack, base / "plain", seed, arguments.ops, options,
+                         not arguments.lenient)
+            print(f"seed {seed}: {sum(counts.values())} operations alike", flush=True)
+        except Mismatch as e:
+            problems.append(str(e))
+        problems += stack.close()
+        if problems:
+            print("\n".join(problems), stack.log[-3000:], sep="\n", file=sys.stderr)
+            if not arguments.keep:
+                shutil.rmtree(base)
+            return 1
+        shutil.rmtree(base)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

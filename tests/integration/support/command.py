@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program as its callers run it: in the background, with their descriptors and directories."""
+import os
+import signal
+import subprocess
+
+from . import linux
+from .server import wait_until
+
+_LIMIT_S = 60
+
+
+def mount_points(below):
+    """Mount points under a directory, in the order they were mounted."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
+        points = [line.split()[4].encode().decode("unicode_escape") for line in f]
+    return [point for point in points if point.startswith(f"{below}/")]
+
+
+def mount_entry(mnt):
+    """(options of the mount, type, source, options of the file system) of the topmost one there."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
+        lines = [line.split() for line in f]
+    fields = [line for line in lines if line[4] == str(mnt)][-1]
+    rest = fields[fields.index("-") + 1:]
+    return set(fields[5].split(",")), rest[0], rest[1], set(rest[2].split(","))
+
+
+class Command:
+    def __init__(self, stack, program, watchdog):
+        self.stack, self.program, self.watchdog = stack, program, watchdog
+        self._started = []
+
+    def options(self, *more, lowers=None, upper=None, work=None):
+        """The option string of a writable mount of the stack's directories."""
+        lowers = lowers or ":".join(map(str, self.stack.lowers or [self.stack.lower()]))
+        return ",".join([f"lowerdir={lowers}", f"upperdir={upper or self.stack.upper}",
+                         f"workdir={work or self.stack.work}", *more])
+
+    def run(self, *argv, program=None, env=None, **keywords):
+        """Run to its end, and to the end of its output; it may leave a server behind."""
+        keywords.setdefault("stdin", subprocess.DEVNULL)
+        result = subprocess.run([program or self.program, *map(str, argv)], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=dict(os.environ, **(env or {})), timeout=20, **keywords)
+        for pid in self.servers():
+            self.watchdog.watch(pid, _LIMIT_S)
+            self._started.append(pid)
+        return result
+
+    def mount(self, *argv, **keywords):
+        result = self.run(*argv, **keywords)
+        assert (result.returncode, result.stdout) == (0, ""), result.stderr
+        return result
+
+    def mount_stack(self, *more, **keywords):
+        return self.mount("-o", self.options(*more), self.stack.mnt, **keywords)
+
+    def start(self, *argv):
+        """Run in the foreground; the caller ends it."""
+        process = subprocess.Popen([self.program, *map(str, argv)], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.watchdog.watch(process.pid, _LIMIT_S)
+        return process
+
+    def servers(self):
+        """Processes of the program in this mount namespace."""
+        program, here = os.stat(self.program), os.readlink("/proc/self/ns/mnt")
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                exe = os.stat(f"/proc/{pid}/exe")
+                there = os.readlink(f"/proc/{pid}/ns/mnt")
+            except OSError:
+                continue
+            if (exe.st_dev, exe.st_ino, there) == (program.st_dev, program.st_ino, here):
+                found.append(int(pid))
+        return found
+
+    def is_mounted(self):
+        return str(self.stack.mnt) in mount_points(self.stack.base)
+
+    def close(self):
+        for point in reversed(mount_points(self.stack.base)):
+            linux.umount(point, linux.MNT_DETACH)
+        has_ended = wait_until(lambda: not self.servers())
+        for pid in self.servers():
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._started:
+            self.watchdog.forget(pid)
+        assert has_ended, "a server did not end after its mount was gone"

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few system calls Python's os module does not offer."""
+import ctypes
+import os
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+RENAME_NOREPLACE = 1
+RENAME_EXCHANGE = 2
+FALLOC_KEEP_SIZE = 1
+FALLOC_PUNCH_HOLE = 2
+FALLOC_ZERO_RANGE = 16
+AT_FDCWD = -100
+
+
+def _check(result, path=None):
+    if result == -1:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno), path)
+    return result
+
+
+def _bytes(text):
+    return None if text is None else os.fsencode(text)
+
+
+def unshare(flags):
+    _check(_libc.unshare(flags))
+
+
+def mount(source, target, fstype=None, flags=0, data=None):
+    _check(_libc.mount(_bytes(source), _bytes(target), _bytes(fstype), ctypes.c_ulong(flags),
+                       _bytes(data)), target)
+
+
+def umount(target, flags=0):
+    _check(_libc.umount2(_bytes(target), flags), target)
+
+
+def private_mounts():
+    """Leave the callers' mount namespace, so that nothing mounted here outlives this process."""
+    unshare(CLONE_NEWNS)
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def renameat2(old, new, flags=0):
+    _check(_libc.renameat2(AT_FDCWD, _bytes(old), AT_FDCWD, _bytes(new), flags), str(old))
+
+
+def link_descriptor(fd, new):
+    """Give an open file a name (Python's os.link never follows the link under /proc)."""
+    _check(_libc.linkat(AT_FDCWD, b"/proc/self/fd/%d" % fd, AT_FDCWD, _bytes(new), 0x400), str(new))
+
+
+def fallocate(fd, mode, off, length):
+    _check(_libc.fallocate(fd, mode, ctypes.c_int64(off), ctypes.c_int64(length)))
+
+
+def syncfs(path):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _check(_libc.syncfs(fd))
+    finally:
+        os.close(fd)
+
+
+class _Dirent(ctypes.Structure):
+    _fields_ = [("d_ino", ctypes.c_uint64), ("d_off", ctypes.c_int64),
+                ("d_reclen", ctypes.c_uint16), ("d_type", ctypes.c_uint8),
+                ("d_name", ctypes.c_char * 256)]
+
+
+_libc.opendir.restype = ctypes.c_void_p
+_libc.readdir64.restype = ctypes.POINTER(_Dirent)
+_libc.telldir.restype = ctypes.c_long
+
+
+class DirStream:
+    """opendir(3) as C programs use it: positions can be told and sought."""
+
+    def __init__(self, path):
+        ctypes.set_errno(0)
+        self._dir = ctypes.c_void_p(_libc.opendir(_bytes(path)))
+        if not self._dir:
+            _check(-1, str(path))
+
+    def read(self):
+        """The next (name, d_ino, d_type), or None at the end."""
+        ctypes.set_errno(0)
+        entry = _libc.readdir64(self._dir)
+        if not entry:
+            if ctypes.get_errno():
+                _check(-1)
+            return None
+        found = entry.contents
+        return os.fsdecode(found.d_name), found.d_ino, found.d_type
+
+    def tell(self):
+        return _libc.telldir(self._dir)
+
+    def seek(self, position):
+        _libc.seekdir(self._dir, ctypes.c_long(position))
+
+    def rewind(self):
+        _libc.rewinddir(self._dir)
+
+    def close(self):
+        _libc.closedir(self._dir)
+
+    def __iter__(self):
+        while (entry := self.read()) is not None:
+            yield entry
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random file operations on twins. Everything is drawn from one generator, so that a seed repeats
+a run."""
+import errno
+import mmap
+import os
+import shutil
+import stat
+
+from . import linux
+from .twins import attributes
+
+_MODES = (0o644, 0o600, 0o755, 0o400, 0o4755, 0o2770)
+_PUNCH = linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE
+_MAX_SIZE = 1_700_000
+_MAX_HANDLES = 6
+
+
+class RandomOperations:
+    def __init__(self, twins, rng):
+        self.twins, self.rng = twins, rng
+        self.trace, self.handles, self.counts = [], [], {}
+        self._dirs, self._others = twins.walk_plain()
+        self._weighted = [name for name, weight in _WEIGHTS.items() for _ in range(weight)]
+
+    def step(self):
+        name = self.rng.choice(self._weighted)
+        self.counts[name] = self.counts.get(name, 0) + 1
+        getattr(self, "op_" + name)()
+        if name in _STRUCTURAL:
+            self._dirs, self._others = self.twins.walk_plain()
+
+    def close_handles(self):
+        for _, pair in self.handles:
+            for fd in pair.values():
+                os.close(fd)
+        self.handles.clear()
+
+    def break_links(self):
+        """Give each name of a linked file a copy of its own: what hard links become in a lower
+        layer is tested elsewhere and differs between union file systems."""
+        seen = set()
+        for path in self._others:
+            st = os.lstat(os.path.join(self.twins.plain, path))
+            if st.st_nlink > 1 and st.st_ino in seen:
+                self._do(f"break link {path}", lambda root: self._copy_over(root, path))
+            seen.add(st.st_ino)
+
+    @staticmethod
+    def _copy_over(root, path):
+        full, copy = os.path.join(root, path), os.path.join(root, "copy.tmp")
+        st = os.lstat(full)
+        if stat.S_ISLNK(st.st_mode):
+            os.symlink(os.readlink(full), copy)
+            os.chown(copy, st.st_uid, st.st_gid, follow_symlinks=False)
+        else:
+            shutil.copyfile(full, copy)
+            os.chown(copy, st.st_uid, st.st_gid)
+            os.chmod(copy, stat.S_IMODE(st.st_mode))
+            for name in os.listxattr(full):
+                os.setxattr(copy, name, os.getxattr(full, name))
+        os.utime(copy, ns=(st.st_atime_ns, st.st_mtime_ns), follow_symlinks=False)
+        os.rename(copy, full)
+
+    # drawing
+
+    def _name(self):
+        return f"n{self.rng.randrange(14)}"
+
+    def _new_path(self):
+        parents = [d for d in self._dirs if d.count("/") < 3]
+        return os.path.join(self.rng.choice(parents), self._name())
+
+    def _file(self):
+        if not self._others or self.rng.random() < 0.1:
+            return self._new_path()
+        return self.rng.choice(self._others)
+
+    def _any(self):
+        if self.rng.random() < 0.25 and len(self._dirs) > 1:
+            return self.rng.choice(self._dirs[1:])
+        return self._file()
+
+    def _length(self):
+        return min(int(2 ** self.rng.uniform(0, 19.5)), 600_000)
+
+    def _offset(self):
+        off = self.rng.randrange(_MAX_SIZE - 600_000) if self.rng.random() < 0.5 \
+            else int(2 ** self.rng.uniform(0, 20))
+        return off & ~4095 if self.rng.random() < 0.4 else off
+
+    def _data(self, length):
+        unit = self.rng.randbytes(64)
+        return (unit * (length // 64 + 1))[:length]
+
+    # running
+
+    def _do(self, what, action):
+        self.trace.append(what)
+        return self.twins.both(action, what)
+
+    def _with_file(self, what, path, flags, action):
+        def run(root):
+            fd = os.open(os.path.join(root, path), flags, 0o640)
+            try:
+                return action(fd)
+            finally:
+                os.close(fd)
+        return self._do(f"{what} {path}", run)
+
+    # files
+
+    def op_create(self):
+        path, data = self._new_path(), self._data(self._length() if self.rng.random() < 0.6 else 0)
+        flags = os.O_CREAT | os.O_WRONLY | self.rng.choice((os.O_EXCL, os.O_TRUNC, 0))
+        self._with_file(f"create {len(data)} flags {flags:o}", path, flags,
+                        lambda fd: os.write(fd, data) if data else 0)
+
+    def op_write(self):
+        path, off, data = self._file(), self._offset(), self._data(self._length())
+        flags = os.O_RDWR | self.rng.choice((0, 0, 0, os.O_SYNC))
+        self._with_file(f"write {len(data)} at {off}", path, flags,
+                        lambda fd: os.pwrite(fd, data, off))
+
+    def op_append(self):
+        path, data = self._file(), self._data(self._length() // 8 + 1)
+        if self._size(path) > _MAX_SIZE:
+            return
+        self._with_file(f"append {len(data)}", path, os.O_WRONLY | os.O_APPEND,
+                        lambda fd: os.write(fd, data))
+
+    def _size(self, path):
+        try:
+            return os.stat(os.path.join(self.twins.plain, path)).st_size
+        except OSError:
+            return 0
+
+    def op_truncate(self):
+        path, size = self._file(), self._offset()
+        if size != self._size(path):
+            self._do(f"truncate {path} to {size}",
+                     lambda root: os.truncate(os.path.join(root, path), size))
+
+    def op_fallocate(self):
+        path, off, length = self._file(), self._offset(), self._length()
+        mode = self.rng.choice((0, linux.FALLOC_KEEP_SIZE, _PUNCH, _PUNCH, linux.FALLOC_ZERO_RANGE,
+                                linux.FALLOC_ZERO_RANGE | linux.FALLOC_KEEP_SIZE))
+
+        def allocate(fd):
+            linux.fallocate(fd, mode, off, length)
+            # file systems do not agree on whether this changes mtime
+            os.utime(fd)
+        self._with_file(f"fallocate {mode} {length} at {off}", path, os.O_RDWR, allocate)
+
+    def op_mmap_write(self):
+        path, data = self._file(), self._data(self._length() // 4 + 1)
+        size = self._size(path)
+        if size < len(data) + 1:
+            return
+        off = self.rng.randrange(size - len(data))
+
+        def store(fd):
+            with mmap.mmap(fd, size) as view:
+                view[off:off + len(data)] = data
+                view.flush()
+            os.utime(fd)
+        self._with_file(f"map and store {len(data)} at {off}", path, os.O_RDWR, store)
+
+    def op_read(self):
+        path, off, length = self._file(), self._offset(), self._length()
+        self._with_file(f"read {length} at {off}", path, os.O_RDONLY,
+                        lambda fd: os.pread(fd, length, off))
+
+    def op_copy_range(self):
+        source, target, length = self._file(), self._file(), self._length()
+        if source == target:
+            return
+
+        def copy(root):
+            a = os.open(os.path.join(root, source), os.O_RDONLY)
+            try:
+                b = os.open(os.path.join(root, target), os.O_WRONLY)
+                try:
+                    if os.path.sameopenfile(a, b):
+                        return None
+                    data = os.pread(a, length, 4096)
+                    return os.pwrite(b, data, 8192) if data else 0
+                finally:
+                    os.close(b)
+            finally:
+                os.close(a)
+        self._do(f"copy {length} of {source} to {target}", copy)
+
+    # names
+
+    def op_mkdir(self):
+        path, mode = self._new_path(), self.rng.choice((0o755, 0o700, 0o1777))
+        self._do(f"mkdir {path}", lambda root: os.mkdir(os.path.join(root, path), mode))
+
+    def op_rmdir(self):
+        path = self.rng.choice(self._dirs[1:]) if len(self._dirs) > 1 else self._any()
+        self._do(f"rmdir {path}", lambda root: os.rmdir(os.path.join(root, path)))
+
+    def op_remove_tree(self):
+        deep = [d for d in self._dirs if "/" in d]
+        if not deep:
+            return
+        path = self.rng.choice(deep)
+        self._do(f"rm -r {path}", lambda root: shutil.rmtree(os.path.join(root, path)))
+        if self.rng.random() < 0.6:
+            self._do(f"mkdir {path}", lambda root: os.mkdir(os.path.join(root, path)))
+
+    def op_unlink(self):
+        path = self._any()
+        self._do(f"unlink {path}", lambda root: os.unlink(os.path.join(root, path)))
+
+    def op_rename(self):
+        old, new = self._any(), self._any() if self.rng.random() < 0.5 else self._new_path()
+        flags = self.rng.choice((0, 0, 0, linux.RENAME_NOREPLACE, linux.RENAME_EXCHANGE))
+        what = f"rename {flags} {old} to {new}"
+        self.trace.append(what)
+
+        def rename(root):
+            linux.renameat2(os.path.join(root, old), os.path.join(root, new), flags)
+        moved = [old] + ([new] if flags == linux.RENAME_EXCHANGE else [])
+        if any(path in self._dirs for path in moved):
+            self.twins.both_unless(errno.errorcode[errno.EXDEV], rename, what)
+        else:
+            self.twins.both(rename, what)
+
+    def op_link(self):
+        old, new = self._file(), self._new_path()
+        self._do(f"link {old} to {new}",
+                 lambda root: os.link(os.path.join(root, old), os.path.join(root, new)))
+
+    def op_symlink(self):
+        path, target = self._new_path(), self._name()
+        self._do(f"symlink {path} to {target}",
+                 lambda root: os.symlink(target, os.path.join(root, path)))
+
+    # attributes
+
+    def op_chmod(self):
+        path, mode = self._any(), self.rng.choice(_MODES)
+        if path not in self._dirs or mode & 0o100:
+            self._do(f"chmod {mode:o} {path}",
+                     lambda root: os.chmod(os.path.join(root, path), mode))
+
+    def op_chown(self):
+        path, uid, gid = self._any(), self.rng.randrange(100), self.rng.randrange(100)
+        self._do(f"chown {uid}:{gid} {path}",
+                 lambda root: os.lchown(os.path.join(root, path), uid, gid))
+
+    def op_utimens(self):
+        path, when = self._any(), self.rng.randrange(10**9, 1_200_000_000) * 10**9 \
+            + self.rng.randrange(10**9)
+        self._do(f"utimens {when} {path}", lambda root: os.utime(
+            os.path.join(root, path), ns=(when, when), follow_symlinks=False))
+
+    def op_setxattr(self):
+        path, name = self._any(), f"user.x{self.rng.randrange(3)}"
+        value, flags = self.rng.randbytes(self.rng.randrange(200)), self.rng.choice((0, 0, 1, 2))
+        self._do(f"setxattr {name} {flags} {path}", lambda root: os.setxattr(
+            os.path.join(root, path), name, value, flags, follow_symlinks=False))
+
+    def op_removexattr(self):
+        path, name = self._any(), f"user.x{self.rng.randrange(3)}"
+        self._do(f"removexattr {name} {path}", lambda root: os.removexattr(
+            os.path.join(root, path), name, follow_symlinks=False))
+
+    def op_stat(self):
+        path = self._any() if self.rng.random() < 0.8 else self._new_path()
+        self._do(f"stat {path}", lambda root: attributes(os.lstat(os.path.join(root, path)), False))
+
+    def op_readdir(self):
+        path = self.rng.choice(self._dirs)
+        self._do(f"readdir {path}", lambda root: sorted(os.listdir(os.path.join(root, path))))
+
+    # descriptors that stay open over other operations
+
+    def op_open(self):
+        if len(self.handles) >= _MAX_HANDLES:
+            return self.op_close()
+        path, flags = self._file(), self.rng.choice((os.O_RDWR, os.O_RDWR, os.O_RDONLY))
+        opened = {}
+
+        def remember(root):
+            opened[root] = os.open(os.path.join(root, path), flags)
+        if self._do(f"open {flags} {path}", remember)[0] == "ok":
+            self.handles.append((path, opened))
+
+    def op_close(self):
+        if self.handles:
+            path, pair = self.handles.pop(self.rng.randrange(len(self.handles)))
+            self.trace.append(f"close {path}")
+            for fd in pair.values():
+                os.close(fd)
+
+    def _handle(self, what, action):
+        if self.handles:
+            path, pair = self.rng.choice(self.handles)
+            self._do(f"{what} of the open {path}", lambda root: action(pair[root]))
+
+    def op_handle_write(self):
+        off, data = self._offset(), self._data(self._length())
+        self._handle(f"write {len(data)} at {off}", lambda fd: os.pwrite(fd, data, off))
+
+    def op_handle_read(self):
+        off, length = self._offset(), self._length()
+        self._handle(f"read {length} at {off}", lambda fd: os.pread(fd, length, off))
+
+    def op_handle_truncate(self):
+        size = self._offset()
+
+        def cut(fd):
+            os.ftruncate(fd, size)
+            os.utime(fd)
+        self._handle(f"truncate to {size}", cut)
+
+    def op_handle_stat(self):
+        self._handle("stat", lambda fd: attributes(os.fstat(fd), False))
+
+    def op_handle_chmod(self):
+        mode = self.rng.choice(_MODES)
+        self._handle(f"chmod {mode:o}", lambda fd: os.fchmod(fd, mode))
+
+    def op_handle_sync(self):
+        self._handle("fsync", os.fsync)
+
+
+_WEIGHTS = {
+    "create": 8, "write": 16, "append": 5, "truncate": 6, "fallocate": 5, "mmap_write": 4,
+    "read": 8, "copy_range": 2, "mkdir": 5, "rmdir": 3, "remove_tree": 1, "unlink": 6, "rename": 9,
+    "link": 4, "symlink": 2, "chmod": 4, "chown": 3, "utimens": 3, "setxattr": 4,
+    "removexattr": 2, "stat": 5, "readdir": 4, "open": 6, "close": 3, "handle_write": 7,
+    "handle_read": 6, "handle_truncate": 3, "handle_stat": 4, "handle_chmod": 2, "handle_sync": 2,
+}
+_STRUCTURAL = {"create", "mkdir", "rmdir", "remove_tree", "unlink", "rename", "link", "symlink"}

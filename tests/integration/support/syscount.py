@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the system calls a server makes while something happens."""
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+_WAITING = {"futex", "poll", "ppoll", "epoll_wait", "epoll_pwait", "clock_nanosleep",
+            "restart_syscall", "sched_yield", "nanosleep", "rt_sigtimedwait"}
+
+
+def _attach(pid, table):
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    tracer = subprocess.Popen(["strace", "-f", "-c", "-o", str(table), "-p", str(pid)],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    # the line "Process N attached" says when counting has begun
+    line = tracer.stderr.readline()
+    if "attached" not in line:
+        tracer.wait()
+        pytest.skip(f"ptrace is not possible here: {line.strip()}")
+    return tracer
+
+
+def counted(pid, action, table):
+    """The number of calls by name that process pid makes during action()."""
+    tracer = _attach(pid, table)
+    try:
+        action()
+        time.sleep(0.02)
+    finally:
+        tracer.send_signal(signal.SIGINT)
+        tracer.communicate()
+    counts = {}
+    for line in table.read_text().splitlines():
+        found = re.match(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", line)
+        if found and found.group(2) != "total" and found.group(2) not in _WAITING:
+            counts[found.group(2)] = int(found.group(1))
+    return counts

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+import errno
+import os
+import random
+
+import pytest
+
+from support import linux
+from support.content import BLOCK, KIB, MIB, allocated, blob
+from support.expect import fails_with, opened, write_at
+
+_PUNCH = linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE
+_ORIGINS = ["lower", "partial", "upper"]
+
+
+def _prepare(stack, origin, size=MIB):
+    data = bytearray(blob(size))
+    if origin != "upper":
+        (stack.lower() / "f").write_bytes(data)
+    path = stack.mount() / "f"
+    if origin == "upper":
+        path.write_bytes(data)
+    if origin == "partial":
+        for off in (0, 300_000, 600_000):
+            write_at(path, b"own" * 3000, off)
+            data[off:off + 9000] = b"own" * 3000
+    return path, data
+
+
+def _allocate(path, mode, off, length):
+    with opened(path, os.O_RDWR) as fd:
+        linux.fallocate(fd, mode, off, length)
+
+
+def _check(stack, path, data):
+    assert path.stat().st_size == len(data)
+    assert path.read_bytes() == data
+    path = stack.remount() / "f"
+    assert path.read_bytes() == data
+    stack.freeze()
+    assert (stack.mount() / "f").read_bytes() == data
+
+
+@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("range_", [(0, 4096), (100, 700_000), (MIB - 10, 20), (2 * MIB, 50_000)])
+def test_plain_preallocation_keeps_content_and_extends(stack, origin, range_):
+    off, length = range_
+    path, data = _prepare(stack, origin)
+    _allocate(path, 0, off, length)
+    data += bytes(max(0, off + length - len(data)))
+    _check(stack, path, data)
+
+
+@pytest.mark.parametrize("origin", _ORIGINS)
+def test_keep_size_changes_nothing_one_can_read(stack, origin):
+    path, data = _prepare(stack, origin)
+    _allocate(path, linux.FALLOC_KEEP_SIZE, 500_000, 2 * MIB)
+    _check(stack, path, data)
+
+
+@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("range_", [(0, 4096), (100, 50), (4000, 600_000), (300_000, 5_000_000),
+                                    (2 * MIB, 4096)])
+def test_punched_range_reads_zeros(stack, origin, range_):
+    off, length = range_
+    path, data = _prepare(stack, origin)
+    _allocate(path, _PUNCH, off, length)
+    end = min(off + length, len(data))
+    if off < end:
+        data[off:end] = bytes(end - off)
+    _check(stack, path, data)
+
+
+def test_punching_a_lower_file_takes_no_room(stack):
+    path, data = _prepare(stack, "lower", 16 * MIB)
+    _allocate(path, _PUNCH, 0, 16 * MIB)
+    assert allocated(stack.upper / "f") <= 64 * KIB
+    assert path.read_bytes() == bytes(16 * MIB)
+    write_at(path, b"again", 5 * MIB)
+    data[:] = bytes(len(data))
+    data[5 * MIB:5 * MIB + 5] = b"again"
+    _check(stack, path, data)
+
+
+@pytest.mark.parametrize("keep", [0, linux.FALLOC_KEEP_SIZE])
+@pytest.mark.parametrize("origin", _ORIGINS)
+def test_zero_range(stack, origin, keep):
+    path, data = _prepare(stack, origin)
+    _allocate(path, linux.FALLOC_ZERO_RANGE | keep, 50_001, 300_000)
+    data[50_001:350_001] = bytes(300_000)
+    _allocate(path, linux.FALLOC_ZERO_RANGE | keep, MIB - 100, 5000)
+    data[MIB - 100:] = bytes(100 if keep else 5000)
+    _check(stack, path, data)
+
+
+def test_random_operations_agree_with_a_reference(stack):
+    rng = random.Random(11)
+    path, data = _prepare(stack, "partial", 700_000)
+    for step in range(150):
+        off, length = rng.randrange(800_000), rng.choice([1, 100, BLOCK, 70_000, 300_000])
+        kind = rng.choice(["plain", "keep", "punch", "zero", "write", "truncate"])
+        end = off + length
+        if kind == "write":
+            write_at(path, b"\x77" * length, off)
+            data += bytes(max(0, end - len(data)))
+            data[off:end] = b"\x77" * length
+        elif kind == "truncate":
+            os.truncate(path, off)
+            data = data[:off] + bytes(max(0, off - len(data)))
+        else:
+            mode = {"plain": 0, "keep": linux.FALLOC_KEEP_SIZE, "punch": _PUNCH,
+                    "zero": linux.FALLOC_ZERO_RANGE}[kind]
+            _allocate(path, mode, off, length)
+            if kind in ("plain", "zero"):
+                data += bytes(max(0, end - len(data)))
+            if kind in ("punch", "zero") and off < len(data):
+                end = min(end, len(data))
+                data[off:end] = bytes(end - off)
+        if step % 15 == 0:
+            assert path.read_bytes() == data, (step, kind)
+        if step % 60 == 59:
+            path = stack.remount() / "f"
+    _check(stack, path, data)
+
+
+def test_unknown_modes_and_bad_ranges_are_refused(stack):
+    path, data = _prepare(stack, "lower", 100_000)
+    with opened(path, os.O_RDWR) as fd:
+        with fails_with(errno.EINVAL):
+            linux.fallocate(fd, 0, 0, 0)
+        with fails_with(errno.EINVAL):
+            linux.fallocate(fd, 0, -1, 10)
+        with fails_with(errno.EOPNOTSUPP, errno.EINVAL):
+            linux.fallocate(fd, 0x8, 0, 4096 + 1)
+    with opened(path) as fd, fails_with(errno.EBADF):
+        linux.fallocate(fd, 0, 0, 10)
+    assert path.read_bytes() == data

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The safety nets of the suite itself."""
+import os
+import signal
+import time
+
+import pytest
+
+from support.child import in_child
+from support.server import wait_until
+
+
+@pytest.mark.parametrize("change", ["content", "mode", "xattr", "new name", "touch"])
+def test_a_changed_lower_is_noticed(stack, change):
+    path = stack.lower() / "f"
+    path.write_bytes(b"x" * 5000)
+    stack.mount()
+    assert stack.changed_lowers() == []
+    {"content": lambda: os.truncate(path, 4000), "mode": lambda: path.chmod(0o600),
+     "xattr": lambda: os.setxattr(path, "user.a", b"1"), "touch": lambda: os.utime(path),
+     "new name": lambda: (stack.lower() / "g").touch()}[change]()
+    assert stack.changed_lowers() != []
+    stack.forget_lower(stack.lower())
+
+
+def test_a_hanging_server_is_ended(stack, watchdog):
+    (stack.lower() / "f").write_text("x")
+    m = stack.mount()
+    server = stack.server
+    server.signal(signal.SIGSTOP)
+    watchdog.watch(server.pid, 0.2)
+    start = time.monotonic()
+    with pytest.raises(OSError):
+        os.stat(m / "f")
+    assert time.monotonic() - start < 20
+    assert wait_until(lambda: server.process.poll() is not None)
+    server.kill()
+
+
+def test_a_failure_in_a_child_is_a_failure(stack):
+    def fail():
+        assert False, "as meant"
+    with pytest.raises(AssertionError, match="as meant"):
+        in_child(fail)
+    with pytest.raises(AssertionError, match="SIGSEGV"):
+        in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))
