@@ -11,6 +11,8 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid);
 int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]);
 /* Clear set-id bits as a write or truncation by an unprivileged process does. Cheap when there are none. */
 int attr_kill_setid(struct tree *t, struct inode *i);
+/* The mode of a regular file that has set-id bits, else 0. */
+mode_t attr_setid_bits(struct tree *t, struct inode *i);
 
 /* Names of union file systems are hidden (-ENODATA) and cannot be set or removed (-EPERM). */
 ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size);

@@ -105,6 +105,8 @@ int mapfile_commit(struct mapfile *mf, file_id_t id, bool sync);
 int mapfile_checkpoint(struct mapfile *mf, bool force);
 bool mapfile_wants_checkpoint(struct mapfile *mf);
 
+/* Nobody else has written to the layer's map since this object did. */
+bool mapfile_is_current(struct mapfile *mf);
 /* The mount is going away and all data has been synced: append and sync the mark that lets the next
  * boot trust every record. No-op on an empty or read-only map. */
 int mapfile_mark_clean(struct mapfile *mf);

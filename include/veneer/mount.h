@@ -10,6 +10,7 @@ struct mount {
 	struct tree tree;
 	char *work_name;		/* our directory below workdir/work */
 	int work_parent;
+	struct checkpoint *checkpoint;	/* NULL without an upper */
 };
 
 /* Open everything that the options name. opts is taken over, also on failure. On failure -errno and one

@@ -78,6 +78,15 @@ int attr_kill_setid(struct tree *t, struct inode *i)
 	return keep == 07777 ? 0 : attr_chmod(t, i, st.st_mode & keep);
 }
 
+mode_t attr_setid_bits(struct tree *t, struct inode *i)
+{
+	struct stat st;
+
+	if (lookup_stat(t, i, &st) < 0 || !(st.st_mode & (S_ISUID | S_ISGID)))
+		return 0;
+	return st.st_mode & 07777;
+}
+
 /* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never opened. */
 struct reader {
 	struct fdslot *pinned;

@@ -300,9 +300,10 @@ static int link_tmpfile(int fd, int dirfd, const char *name)
 	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
 }
 
-static int put_in_place(struct tree *t, struct inode *i, struct fresh *f, struct inode *parent, const char *name)
+static int put_in_place(struct tree *t, struct inode *i, uint64_t ino, struct fresh *f, struct inode *parent,
+			const char *name)
 {
-	struct upent up = { .type = i->type, .ino = i->ino, .is_ino_known = true, .is_below = true };
+	struct upent up = { .type = i->type, .ino = ino, .is_ino_known = true, .is_below = true };
 	struct stat before;
 	struct updir *d;
 	int dirfd, r = upper_listing(t, parent, &d);
@@ -336,6 +337,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 {
 	struct fresh f = { .fd = -1 };
 	struct stat st;
+	uint64_t ino = i->ino;
 	int r = image_stat(t->image, i->lower, &st);
 
 	if (r < 0)
@@ -347,12 +349,15 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 	} else {
 		r = make_other(t, i, &st, &f);
 	}
+	/* A name that leaves its hard links behind becomes another file, with a number of its own. */
+	if (r == 0 && i->type != DT_DIR && st.st_nlink > 1)
+		ino = image_fold_ino(t->image, f.st.st_dev, f.st.st_ino);
 	if (r == 0 && i->type == DT_DIR) {
 		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
 		r = upper_listing_empty(i);
 	}
 	if (r == 0 && parent)
-		r = put_in_place(t, i, &f, parent, name);
+		r = put_in_place(t, i, ino, &f, parent, name);
 	else if (r == 0 && *f.temp)
 		r = unlinkat(t->workfd, f.temp, i->type == DT_DIR ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
 	if (r < 0) {
@@ -371,6 +376,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 		fdcache_fill(&i->src.fd, steal_fd(&f.fd)); /* stays pinned: there is no way back to it */
 		i->is_gone = true;
 	}
+	i->ino = ino;
 	inode_set_upper(t, i, f.st.st_ino);
 	return 0;
 }

@@ -46,14 +46,19 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
+	mode_t keeps;
 	int r;
 
 	(void)fi;
 	if (!i)
 		return;
+	/* A server without privileges loses set-id bits by its own write, whoever wrote. */
+	keeps = !request_extra.kills_setid && !m->tree.can.has_trusted_xattr ? attr_setid_bits(&m->tree, i) : 0;
 	r = cow_write(&m->tree, i, data, size, off);
 	if (r == 0 && request_extra.kills_setid)
 		r = attr_kill_setid(&m->tree, i);
+	else if (r == 0 && keeps)
+		r = attr_chmod(&m->tree, i, keeps);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
@@ -77,11 +82,18 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
+	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
+	int r;
 
 	(void)fi;
-	if (i)
-		op_reply_err(req, cow_fallocate(&op_mount(req)->tree, i, mode, off, len));
+	if (!i)
+		return;
+	r = cow_fallocate(&m->tree, i, mode, off, len);
+	/* The kernel leaves this to us and does not say what the caller may: only root may keep the bits. */
+	if (r == 0 && fuse_req_ctx(req)->uid != 0)
+		r = attr_kill_setid(&m->tree, i);
+	op_reply_err(req, r);
 }
 
 static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)

@@ -7,9 +7,14 @@
 
 #include "mapfile-internal.h"
 #include "veneer/cleanup.h"
+#include "veneer/file.h"
 #include "veneer/hash.h"
 #include "veneer/log.h"
 #include "veneer/path.h"
+
+/* A killed writer's last record, and one it had begun over the remains of an earlier kill. */
+#define REPLAY_TORN_BYTES_MAX (2 * FORMAT_REC_BYTES_MAX)
+#define REPLAY_TRIES	      3
 
 uint64_t mapload_test_epoch;
 
@@ -101,6 +106,47 @@ static long replay(struct mapload *l, const char *name)
 		if (r < 0)
 			return r == -EUCLEAN ? damage(name, off, why) : r;
 		nrec++;
+	}
+}
+
+/* Something other than zeros behind the place of the record that would come next. */
+static int has_more(const struct mapload *l)
+{
+	uint8_t bytes[4096];
+	uint64_t off = l->rd.off + REPLAY_TORN_BYTES_MAX;
+
+	for (;;) {
+		ssize_t n = file_pread(l->fd, bytes, sizeof(bytes), (off_t)off);
+
+		if (n <= 0)
+			return (int)n;
+		for (ssize_t i = 0; i < n; i++)
+			if (bytes[i])
+				return 1;
+		off += (uint64_t)n;
+	}
+}
+
+/* Replay to the end. A server that was killed leaves at most its last record torn, so records behind a bad one
+ * mean damage; but for a power cut, which may keep later pages and lose earlier ones. A live writer may be
+ * adding records behind the one that was not there a moment ago: look again before believing it. */
+static int replay_all(struct mapload *l, const char *name)
+{
+	uint64_t epoch = mapload_epoch();
+
+	for (int attempt = 0;; attempt++) {
+		long nrec = replay(l, name);
+		int r;
+
+		if (nrec < 0)
+			return (int)nrec;
+		if (l->table.in_session && !(epoch && l->table.epoch == epoch))
+			return 0;
+		r = has_more(l);
+		if (r <= 0)
+			return r;
+		if (attempt == REPLAY_TRIES)
+			return damage(name, l->rd.off, "a bad record before good ones");
 	}
 }
 
@@ -203,9 +249,8 @@ static int read_open_file(struct mapload *l, const char *name,
 	if (r < 0)
 		return r;
 
-	long nrec = replay(l, name);
-
-	return nrec < 0 ? (int)nrec : recover(l, name, rebuild);
+	r = replay_all(l, name);
+	return r ?: recover(l, name, rebuild);
 }
 
 int mapload_read(int rootfd, bool is_readonly, const char *name,

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -364,6 +365,26 @@ bool mapfile_wants_checkpoint(struct mapfile *mf)
 {
 	LOCK_SCOPE(&mf->lock);
 	return !(mf->flags & MAPFILE_READONLY) && log_is_long(mf);
+}
+
+bool mapfile_is_current(struct mapfile *mf)
+{
+	uint8_t bytes[FORMAT_REC_BYTES_MAX];
+	struct stat own, named;
+	bool is_end;
+
+	LOCK_SCOPE(&mf->lock);
+	if (mf->journal.fd < 0 || fstat(mf->journal.fd, &own) < 0 ||
+	    fstatat(mf->rootfd, MAPFILE_NAME, &named, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+
+	/* Where our log ends, another writer's would go on. */
+	ssize_t n = file_pread(mf->journal.fd, bytes, sizeof(bytes), (off_t)mf->journal.tail);
+
+	is_end = n >= 0;
+	for (ssize_t i = 0; i < n; i++)
+		is_end = is_end && bytes[i] == 0;
+	return is_end && own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 int mapfile_mark_clean(struct mapfile *mf)

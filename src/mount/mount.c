@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/mount.h"
 
+#include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/workdir.h"
@@ -9,7 +10,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+
+#define LOCK_WAIT_MS 5000
+#define LOCK_STEP_MS 5
 
 static int fail(char *err, size_t err_size, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
@@ -81,6 +86,19 @@ static void choose_style(struct mount *m)
 	}
 }
 
+/* Two servers that append to one map would ruin it. The last one may still be on its way out: callers mount again
+ * within milliseconds. A file system without locks is used without. */
+static int lock_upper(int rootfd)
+{
+	for (int waited = 0;; waited += LOCK_STEP_MS) {
+		if (flock(rootfd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+			return 0;
+		if (waited >= LOCK_WAIT_MS)
+			return -EBUSY;
+		usleep(LOCK_STEP_MS * 1000);
+	}
+}
+
 static int open_upper(struct mount *m, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
@@ -90,6 +108,9 @@ static int open_upper(struct mount *m, char *err, size_t err_size)
 	if (r < 0)
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 	t->upper->is_upper = true;
+	r = lock_upper(t->upper->rootfd);
+	if (r < 0)
+		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);
 	r = workdir_open(m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
 	if (r < 0)
 		return r;
@@ -111,6 +132,13 @@ static int open_upper(struct mount *m, char *err, size_t err_size)
 			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)" : strerror(-r));
 	t->map = t->upper->map;
 	return 0;
+}
+
+static int start_care(struct mount *m, char *err, size_t err_size)
+{
+	int r = m->tree.upper ? checkpoint_start(&m->tree, &m->checkpoint) : 0;
+
+	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
 static int open_root(struct mount *m, char *err, size_t err_size)
@@ -144,17 +172,28 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 		r = open_upper(m, err, err_size);
 	if (r == 0)
 		r = open_root(m, err, err_size);
+	if (r == 0)
+		r = start_care(m, err, err_size);
 	return r;
+}
+
+/* Leave a map that any later boot, and any other machine, may trust to its last record. The sync may take long and
+ * the next mount of this upper must not wait for it: it gets the lock, and then the mark is not ours to make. */
+static void close_clean(struct tree *t)
+{
+	flock(t->upper->rootfd, LOCK_UN);
+	if (syncfs(t->upper->rootfd) == 0 && flock(t->upper->rootfd, LOCK_EX | LOCK_NB) == 0 &&
+	    mapfile_is_current(t->map))
+		mapfile_mark_clean(t->map);
 }
 
 void mount_close(struct mount *m)
 {
 	struct tree *t = &m->tree;
 
-	/* Elsewhere an unclean boot is mended from the extents; here the records are all there is. */
-	if (t->map && !t->is_volatile && !t->can.has_true_extents && mapfile_count(t->map) > 0 &&
-	    syncfs(t->upper->rootfd) == 0)
-		mapfile_mark_clean(t->map);
+	checkpoint_stop(m->checkpoint);
+	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
+		close_clean(t);
 	inode_table_release(t);
 	image_unref(t->image);
 	layer_unref(t->upper);

@@ -206,7 +206,8 @@ static uint64_t bottom_ino(struct image *img, struct ient *e)
 		return 0;
 	r = fstat(fd, &st);
 	fdcache_unpin(&src->fd);
-	return r < 0 ? 0 : image_fold_ino(img, st.st_dev, st.st_ino);
+	/* One of several names was copied up, and is a file of its own since. */
+	return r < 0 || st.st_nlink > 1 ? 0 : image_fold_ino(img, st.st_dev, st.st_ino);
 }
 
 uint64_t image_ino(struct image *img, struct ient *e)

@@ -88,7 +88,9 @@ static int resolve_partial(struct tree *t, struct inode *dir, const char *name, 
 	f->map = t->map;
 	f->id = m->file_id;
 	f->lower = base;
-	f->ino = image_ino(t->image, base);
+	/* A name that left its hard links behind is another file, with a number of its own. */
+	if (st.st_nlink <= 1)
+		f->ino = image_ino(t->image, base);
 	return 0;
 }
 

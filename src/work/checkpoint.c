@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/checkpoint.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/cow.h"
+
+#include <dirent.h>
+#include <time.h>
+
+#define CHECKPOINT_INTERVAL_S 5
+
+struct checkpoint {
+	struct tree *tree;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	/* guarded by lock */
+	bool is_stopping;
+};
+
+/* The next inode from id on that is a partial file, referenced; NULL at the end. */
+static struct inode *next_partial(struct tree *t, uint32_t *id)
+{
+	LOCK_SCOPE(&t->lock);
+	for (; *id < nodetab_end(t->nodes); (*id)++) {
+		struct inode *i = nodetab_object(t->nodes, *id);
+
+		if (i && i->type == DT_REG && i->has_upper && i->src.id) {
+			i->refs++;
+			(*id)++;
+			return i;
+		}
+	}
+	return NULL;
+}
+
+static void commit_all(struct checkpoint *c)
+{
+	uint32_t id = NODETAB_ROOT;
+	struct inode *i;
+
+	while ((i = next_partial(c->tree, &id))) {
+		if (mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
+			cow_fsync(c->tree, i, true);
+		inode_unref(c->tree, i);
+	}
+}
+
+static bool wait_interval(struct checkpoint *c)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += CHECKPOINT_INTERVAL_S;
+	LOCK_SCOPE(&c->lock);
+	while (!c->is_stopping)
+		if (pthread_cond_timedwait(&c->wake, &c->lock, &until) == ETIMEDOUT)
+			break;
+	return !c->is_stopping;
+}
+
+static void *run(void *arg)
+{
+	struct checkpoint *c = arg;
+	struct tree *t = c->tree;
+
+	while (wait_interval(c)) {
+		if (!t->is_volatile && !t->can.has_true_extents)
+			commit_all(c);
+		/* A failure is logged there; the old log goes on, and the next interval tries again. */
+		if (mapfile_wants_checkpoint(t->map))
+			mapfile_checkpoint(t->map, false);
+	}
+	return NULL;
+}
+
+int checkpoint_start(struct tree *t, struct checkpoint **ret)
+{
+	struct checkpoint *c = calloc(1, sizeof(*c));
+	pthread_condattr_t attr;
+	int r;
+
+	if (!c)
+		return -ENOMEM;
+	c->tree = t;
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	r = -pthread_create(&c->thread, NULL, run, c);
+	if (r < 0) {
+		free(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+void checkpoint_stop(struct checkpoint *c)
+{
+	if (!c)
+		return;
+	pthread_mutex_lock(&c->lock);
+	c->is_stopping = true;
+	pthread_cond_broadcast(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+	pthread_join(c->thread, NULL);
+	pthread_cond_destroy(&c->wake);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
