@@ -26,6 +26,7 @@ struct ient {
 	_Atomic(struct idir *) dir;
 	_Atomic(struct source *) src;
 	_Atomic uint64_t ino;		/* as presented; 0: not asked yet */
+	_Atomic bool is_listed, is_queued; /* walkahead.c's notes on directories */
 };
 
 /* Layers top first, n >= 1, at most 65,535; takes references. */
@@ -45,6 +46,8 @@ int image_stat(struct image *img, struct ient *e, struct stat *ret);
 /* Children in a fixed order, 0..n-1. Negative: -errno. */
 ssize_t image_count(struct image *img, struct ient *dir);
 struct ient *image_child(struct ient *dir, size_t i);
+/* The entry's place among its parent's children. Not for the root. */
+size_t image_index(const struct ient *e);
 /* Subdirectories among the children; the directory is loaded. */
 size_t image_subdirs(struct ient *dir);
 

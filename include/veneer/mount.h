@@ -11,6 +11,7 @@ struct mount {
 	char *work_name;		/* our directory below workdir/work */
 	int work_parent;
 	struct checkpoint *checkpoint;	/* NULL without an upper */
+	struct walkahead *walkahead;
 };
 
 /* Open everything that the options name. opts is taken over, also on failure. On failure -errno and one

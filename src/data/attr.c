@@ -133,6 +133,17 @@ static void reader_close(struct reader *r)
 		close(r->fd);
 }
 
+/* Is there anybody who gives security.selinux a meaning? */
+static bool has_selinux(void)
+{
+	static _Atomic int known;	/* 0: not asked yet; 1: no; 2: yes */
+	int k = known;
+
+	if (!k)
+		known = k = access("/sys/fs/selinux/enforce", F_OK) == 0 ? 2 : 1;
+	return k == 2;
+}
+
 ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size)
 {
 	struct reader reader;
@@ -145,6 +156,10 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 		return n;
 	n = reader.is_bare ? -ENODATA : xattr_get(reader.fd, "", name, value, size);
 	reader_close(&reader);
+	/* Without SELinux, "not supported" instead of "none here": ls -l then stops asking file by file. A label
+	 * that is there is shown all the same. */
+	if (n == -ENODATA && !strcmp(name, "security.selinux") && !has_selinux())
+		return -EOPNOTSUPP;
 	return n;
 }
 

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/lookup.h"
 #include "veneer/upper.h"
+#include "veneer/walkahead.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -112,6 +113,8 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
+	if (off == 0 && dir->lower)
+		walkahead_listed(a.m->walkahead, dir->lower);
 	r = dir->is_orphan ? 0 : list(&a, dir, off);
 	/* What is in the buffer has been counted as looked up: it goes out, the error comes next time. */
 	if (r < 0 && a.len == 0)

@@ -4,6 +4,7 @@
 #include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/walkahead.h"
 #include "veneer/workdir.h"
 
 #include <fcntl.h>
@@ -138,6 +139,9 @@ static int start_care(struct mount *m, char *err, size_t err_size)
 {
 	int r = m->tree.upper ? checkpoint_start(&m->tree, &m->checkpoint) : 0;
 
+	if (r == 0)
+		r = walkahead_start(m->tree.image, &m->walkahead);
+
 	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
@@ -192,6 +196,7 @@ void mount_close(struct mount *m)
 	struct tree *t = &m->tree;
 
 	checkpoint_stop(m->checkpoint);
+	walkahead_stop(m->walkahead);
 	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
 		close_clean(t);
 	inode_table_release(t);

@@ -639,6 +639,13 @@ struct ient *image_child(struct ient *dir, size_t i)
 	return &d->ents[i];
 }
 
+size_t image_index(const struct ient *e)
+{
+	struct idir *d = e->parent->dir;
+
+	return (size_t)(e - d->ents);
+}
+
 size_t image_subdirs(struct ient *dir)
 {
 	struct idir *d = dir->dir;

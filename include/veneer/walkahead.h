@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program that walks a tree (find, du, tar, rm -r) lists a directory, then the directories in it. Once that
+ * is seen, a thread reads the next directories of the image and their entries' attributes before they are
+ * asked for, so that the disk, or another processor, works while the program does. */
+#pragma once
+
+#include "veneer/image.h"
+
+struct walkahead;
+
+/* Start the thread; after the last fork. 0 or -errno. The image outlives it. */
+int walkahead_start(struct image *img, struct walkahead **ret);
+/* Stop and join it, leaving what is queued. NULL is ignored. */
+void walkahead_stop(struct walkahead *w);
+/* A program begins to list dir. Never waits. NULL is ignored. */
+void walkahead_listed(struct walkahead *w, struct ient *dir);
