@@ -20,6 +20,8 @@ struct mapfile;
 enum mapfile_flags {
 	MAPFILE_READONLY = 1,	/* a lower layer, or a ro mount: never write, not even to repair */
 	MAPFILE_VOLATILE = 2,	/* never sync anything */
+	MAPFILE_TRUE_EXTENTS = 4, /* a lost file is adopted again by its mark and extents: entering one
+				 * needs no sync of the map */
 };
 
 /* How a boot that ended badly is repaired for one file, asked while opening the map of a layer

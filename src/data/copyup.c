@@ -107,31 +107,8 @@ static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 	return 0;
 }
 
-/* A small file with the first write in it goes out in one piece, and is never seen without it. */
-static int copy_small(struct source *src, int fd, size_t size, struct copyup_change *change)
-{
-	char buf[COPYUP_WHOLE_MAX];
-	bool has_write = change && change->data && (size_t)change->off <= sizeof(buf) &&
-			 change->len <= sizeof(buf) - (size_t)change->off;
-	size_t end = has_write ? (size_t)change->off + change->len : 0;
-	int r = 0;
-
-	if (!has_write || change->off > 0 || end < size)
-		r = read_source(src, buf, size, 0);
-	if (r < 0)
-		return r;
-	if (has_write) {
-		if ((size_t)change->off > size)
-			memset(buf + size, 0, (size_t)change->off - size);
-		memcpy(buf + change->off, change->data, change->len);
-	}
-	r = file_pwrite(fd, buf, end > size ? end : size, 0);
-	if (r == 0 && has_write)
-		change->is_done = true;
-	return r;
-}
-
-static int copy_large(struct source *src, int fd, uint64_t size)
+/* No map will say what is below, so the copy must be on the disk before its name is. */
+static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t size)
 {
 	const size_t step = 1u << 20;
 	_cleanup_(freep) char *buf = malloc(step);
@@ -148,7 +125,7 @@ static int copy_large(struct source *src, int fd, uint64_t size)
 			return r;
 		off += n;
 	}
-	return 0;
+	return t->is_volatile || fdatasync(fd) == 0 ? 0 : -errno;
 }
 
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
@@ -180,19 +157,50 @@ static int make_partial(struct tree *t, struct inode *i, int fd, const struct st
 	return 0;
 }
 
+/* A small file has all of its content at once, the first write in it: whoever reads the raw upper sees it as it
+ * is. To us it is a partial file all of whose blocks are own, so that a power cut before its data is on the
+ * disk leaves the old content and not an empty file. */
+static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, struct copyup_change *change)
+{
+	char buf[COPYUP_WHOLE_MAX];
+	bool has_write = change && change->data && change->off <= (off_t)sizeof(buf) &&
+			 change->len <= sizeof(buf) - (size_t)change->off;
+	size_t end = has_write ? (size_t)change->off + change->len : 0;
+	int r = mapfile_reserve(t->map, (COPYUP_WHOLE_MAX >> BLK_SHIFT) + 1);
+
+	if (r == 0 && (!has_write || change->off > 0 || end < size))
+		r = read_source(i->src.below, buf, size, 0);
+	if (r < 0)
+		return r;
+	if (has_write) {
+		if ((size_t)change->off > size)
+			memset(buf + size, 0, (size_t)change->off - size);
+		memcpy(buf + change->off, change->data, change->len);
+	}
+	r = file_pwrite(fd, buf, end > size ? end : size, 0);
+	if (r == 0)
+		r = mapfile_own(t->map, i->src.id, 0, (size + BLK_BYTES - 1) >> BLK_SHIFT);
+	if (r == 0 && has_write)
+		change->is_done = true;
+	return r;
+}
+
 static int fill_data(struct tree *t, struct inode *i, const struct stat *st, struct source *src,
 		     struct copyup_change *change, struct fresh *f)
 {
+	int r;
+
 	if (change && change->is_emptied) {
 		change->is_done = true;
 		return 0;
 	}
-	if (st->st_size <= (off_t)COPYUP_WHOLE_MAX)
-		return copy_small(src, f->fd, (size_t)st->st_size, change);
 	if (t->copies_whole)
-		return copy_large(src, f->fd, (uint64_t)st->st_size);
+		return copy_for_good(t, src, f->fd, (uint64_t)st->st_size);
 	i->src.below = src;
-	return make_partial(t, i, f->fd, st);
+	r = make_partial(t, i, f->fd, st);
+	if (r == 0 && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
+		r = copy_small(t, i, f->fd, (size_t)st->st_size, change);
+	return r;
 }
 
 static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)

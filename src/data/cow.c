@@ -269,7 +269,7 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 }
 
 /* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them: have the map on disk first. */
-static int commit_before_punch(struct tree *t, struct inode *i, int fd)
+static int commit_before_zeroing(struct tree *t, struct inode *i, int fd)
 {
 	if (t->is_volatile || !t->can.has_true_extents || mapfile_pending(t->map, i->src.id) == MAPFILE_CLEAN)
 		return 0;
@@ -294,15 +294,15 @@ static int write_zeros(int fd, uint64_t off, uint64_t len)
 	return 0;
 }
 
-/* Make whole blocks of a partial file own and zero. Punched ones are holes, which only the map can tell from
- * blocks that are seen from below; zeroed ones are allocated. */
+/* Make whole blocks of a partial file own and zero: holes or unwritten extents, which only the map can tell
+ * from blocks that are seen from below. */
 static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
 {
 	const bool is_punch = mode & FALLOC_FL_PUNCH_HOLE;
 	int r = mapfile_reserve(i->src.map, len >> BLK_SHIFT);
 
-	if (r == 0 && is_punch)
-		r = commit_before_punch(t, i, fd);
+	if (r == 0)
+		r = commit_before_zeroing(t, i, fd);
 	if (r < 0)
 		return r;
 	if (fallocate(fd, (is_punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) | FALLOC_FL_KEEP_SIZE, (off_t)off,
@@ -312,7 +312,7 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 			return r;
 	}
 	r = mapfile_own(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
-	return r == 0 && is_punch ? mapfile_must_sync(i->src.map, i->src.id) : r;
+	return r == 0 ? mapfile_must_sync(i->src.map, i->src.id) : r;
 }
 
 static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)

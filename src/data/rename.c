@@ -127,10 +127,32 @@ static int move_directory(struct tree *t, const struct end *from, const struct e
 	return from->state.below ? remove_make_whiteout(t, from->dirfd, from->name) : 0;
 }
 
+/* As long as ".wh.NAME" is there, a file moved to NAME is not seen, and at its old name it is gone: have it at
+ * both until the whiteout is away. */
+static int move_file_unhidden(struct tree *t, const struct end *from, const struct end *to)
+{
+	int r;
+
+	if (linkat(from->dirfd, from->name, to->dirfd, to->name, 0) < 0)
+		return -errno;
+	r = unhide(to);
+	if (r == 0 && from->state.below)
+		r = remove_make_whiteout(t, from->dirfd, from->name);
+	if (r == 0 && unlinkat(from->dirfd, from->name, 0) < 0)
+		r = -errno;
+	return r;
+}
+
 static int move_file(struct tree *t, const struct end *from, const struct end *to)
 {
 	unsigned flags = from->state.below && t->style.has_device && t->style.has_rename ? RENAME_WHITEOUT : 0;
 
+	if (!t->style.has_device && to->state.is_whiteout) {
+		int r = move_file_unhidden(t, from, to);
+
+		if (r != -EEXIST)
+			return r;
+	}
 	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, flags) < 0)
 		return -errno;
 	/* Until then both names are there, should the server die: one too many is no loss. */

@@ -120,7 +120,8 @@ static int mapfile_ready(struct mapfile *mf)
 	return mapsync_session(mf) ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 }
 
-/* Under the lock: record a new entry that only a sync of the map makes durable. */
+/* Under the lock: record a new entry. Only a sync of the map makes it durable, but where the file's mark and
+ * extents tell as much. */
 static int mapfile_enter(struct mapfile *mf, file_id_t id, uint64_t clip)
 {
 	struct record rec = { .type = FORMAT_REC_NEW, .id = id, .fresh.clip = clip };
@@ -128,7 +129,8 @@ static int mapfile_enter(struct mapfile *mf, file_id_t id, uint64_t clip)
 
 	if (r < 0)
 		return r;
-	table_find(&mf->now.table, id)->must_lsn = mf->lsn;
+	if (!(mf->flags & MAPFILE_TRUE_EXTENTS))
+		table_find(&mf->now.table, id)->must_lsn = mf->lsn;
 	return 0;
 }
 

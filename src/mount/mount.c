@@ -127,7 +127,10 @@ static int open_upper(struct mount *m, char *err, size_t err_size)
 	r = workdir_check_volatile(m->work_parent, m->opts.work, m->opts.is_volatile, err, err_size);
 	if (r < 0)
 		return r;
-	r = layer_open_upper_map(t->upper, t->workfd, m->opts.is_volatile ? MAPFILE_VOLATILE : 0, t->can.has_true_extents);
+	r = layer_open_upper_map(t->upper, t->workfd,
+				 (m->opts.is_volatile ? MAPFILE_VOLATILE : 0) |
+					 (t->can.has_true_extents ? MAPFILE_TRUE_EXTENTS : 0),
+				 t->can.has_true_extents);
 	if (r < 0)
 		return fail(err, err_size, r, "cannot use the block map in upperdir %s: %s", m->opts.upper,
 			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)" : strerror(-r));

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/path.h"
+#include "veneer/types.h"
 
 #include <endian.h>
 #include <fcntl.h>
@@ -188,7 +189,8 @@ bool probe_true_extents(int fd)
 {
 	struct statfs fs;
 
-	if (fstatfs(fd, &fs) < 0)
+	/* With blocks of another size an extent says too little, or too much, of ours. */
+	if (fstatfs(fd, &fs) < 0 || fs.f_bsize != BLK_BYTES)
 		return false;
 	if ((uint32_t)fs.f_type == EXT4_SUPER_MAGIC)
 		return ext4_is_ordered(fd);

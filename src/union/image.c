@@ -455,9 +455,11 @@ static int merge_layer_dir(struct image *img, struct ient *e, size_t i, struct m
 	r = listing_read(fd, &l);
 	if (r == 0)
 		r = merge_listing(m, &l, e->layers[i]);
-	/* What the last layer says of the layers below it does not matter; the root cannot be opaque. */
-	if (r == 0 && e->parent && i + 1 < e->nlayers)
-		opaque = l.is_opaque ? 1 : whiteout_dir_is_opaque(fd);
+	/* The root cannot be opaque. The last layer is asked too: it may be another union's, redirected. */
+	if (r == 0 && e->parent)
+		opaque = whiteout_dir_is_opaque(fd);
+	if (opaque >= 0 && l.is_opaque)
+		opaque = 1;
 	listing_release(&l);
 	if (r == 0 && opaque >= 0) {
 		fdcache_fill(slot, fd);

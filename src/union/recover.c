@@ -90,16 +90,15 @@ struct own_run {
 	void *own_arg;
 };
 
-/* An unwritten extent is an own hole: that is how punching leaves it. A block that is allocated only
- * in part (the file system's blocks may be smaller) was never written whole, so it is not own. */
+/* An unwritten extent holds nothing that was written: whether the block is an own hole only a synced map can
+ * tell. What is allocated but in part was never written whole. */
 static int own_extent(void *arg, uint64_t off, uint64_t len, bool is_unwritten)
 {
 	struct own_run *run = arg;
 	blk_t first = (off + BLK_BYTES - 1) >> BLK_SHIFT;
 	blk_t end = (off + len) >> BLK_SHIFT;
 
-	(void)is_unwritten;
-	return end > first ? run->own(run->own_arg, first, end - first) : 0;
+	return !is_unwritten && end > first ? run->own(run->own_arg, first, end - first) : 0;
 }
 
 static int extents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg)
@@ -129,7 +128,8 @@ static int extents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t b
 			return fd;
 		if (fstat(fd, &st) < 0)
 			return -errno;
-		return file_extents(fd, (uint64_t)st.st_size, own_extent, &run);
+		/* The last block is a whole one, however little of it the file uses. */
+		return file_extents(fd, ((uint64_t)st.st_size + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1), own_extent, &run);
 	}
 	return -ENOENT;
 }
