@@ -253,8 +253,11 @@ void session_free(struct session *s)
 {
 	if (!s)
 		return;
-	if (s->se)
+	/* Where the mount is gone already, which is the rule, this only lets go of the descriptor. */
+	if (s->se) {
+		fuse_session_unmount(s->se);
 		fuse_session_destroy(s->se);
+	}
 	pthread_cond_destroy(&s->gone);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was done to a file, and when; from it follows what a power cut may leave of the file.
+
+Every change and every fsync carries the time it began and the time it returned. A unit (a block of
+the file system under test) may hold, after a power cut, what the last change made of it that was
+over before a completed fsync began, or what any later one made of it, but nothing else.
+"""
+import os
+import struct
+import time
+
+from support import linux
+
+NEVER = float("-inf")
+_PIECE = 512
+
+
+def pattern(off, length, version):
+    """Bytes that tell their place in the file and their version, in every 512 of them."""
+    first, last = off // _PIECE, (off + length + _PIECE - 1) // _PIECE
+    text = b"".join(struct.pack("<QQ", i, version) * (_PIECE // 16) for i in range(first, last))
+    return text[off - first * _PIECE:][:length]
+
+
+class Recording:
+    """The history of one file; unit is what the file system writes whole or not at all."""
+
+    def __init__(self, initial, unit=4096):
+        self.unit, self.now = unit, bytearray(initial)
+        self._initial, self._units = bytes(initial), {}
+        self._sizes, self._syncs = [(NEVER, NEVER, len(initial))], []
+
+    def changed(self, start, end, off, length):
+        """The content of `now` from off on is new; the call that made it so took start to end."""
+        for i in range(off // self.unit, (off + length + self.unit - 1) // self.unit):
+            content = bytes(self.now[i * self.unit:(i + 1) * self.unit])
+            self._units.setdefault(i, []).append((start, end, content))
+
+    def resized(self, start, end):
+        self._sizes.append((start, end, len(self.now)))
+
+    def synced(self, start, end):
+        self._syncs.append((start, end))
+
+    def merge(self, other):
+        """Add what another process did to other units of the same file."""
+        assert not self._units.keys() & other._units.keys()
+        self._units.update(other._units)
+        self._syncs += other._syncs
+
+    def _allowed(self, events, picture):
+        horizon = max((start for start, end in self._syncs if end <= picture.start), default=NEVER)
+        floor = max(i for i, event in enumerate(events) if event[1] <= horizon)
+        return [content for start, _, content in events[floor:] if start <= picture.end]
+
+    def _events(self, i):
+        base = (NEVER, NEVER, self._initial[i * self.unit:(i + 1) * self.unit])
+        return [base] + self._units.get(i, [])
+
+    def violations(self, got, picture):
+        """One line for each thing in `got`, the file after the cut, that must not be."""
+        lines = []
+        sizes = self._allowed(self._sizes, picture)
+        if len(got) not in sizes:
+            lines.append(f"size {len(got)}, allowed {sorted(set(sizes))}")
+        for i in range((len(got) + self.unit - 1) // self.unit):
+            found = got[i * self.unit:(i + 1) * self.unit]
+            events = self._events(i)
+            if not _is_one_of(found, (self._allowed(events, picture))):
+                lines.append(f"unit {i}: {_describe(found, events)}")
+        return lines
+
+
+def _is_one_of(found, contents):
+    return any(content[:len(found)].ljust(len(found), b"\0") == found for content in contents)
+
+
+def _describe(found, events):
+    for number, (_, _, content) in enumerate(events):
+        if _is_one_of(found, [content]):
+            return f"as change {number} of {len(events) - 1} left it"
+    return "zeros" if not found.strip(b"\0") else f"never written so: {found[:16].hex()}..."
+
+
+class RecordedFile:
+    """A file of the union, open, and all that is done to it recorded."""
+
+    def __init__(self, path, recording, flags=0):
+        self.recording = recording
+        self._fd = os.open(path, os.O_RDWR | flags)
+
+    def _timed(self, call, *args):
+        start = time.monotonic()
+        call(*args)
+        return start, time.monotonic()
+
+    def write(self, off, data):
+        now, old_size = self.recording.now, len(self.recording.now)
+        start, end = self._timed(os.pwrite, self._fd, data, off)
+        if off > old_size:
+            now += bytes(off - old_size)
+        now[off:off + len(data)] = data
+        self.recording.changed(start, end, off, len(data))
+        if len(now) != old_size:
+            self.recording.resized(start, end)
+
+    def truncate(self, size):
+        now, old_size = self.recording.now, len(self.recording.now)
+        start, end = self._timed(os.ftruncate, self._fd, size)
+        now[size:] = bytes(max(size - old_size, 0))
+        self.recording.changed(start, end, size, max(old_size - size, 0))
+        self.recording.resized(start, end)
+
+    def punch(self, off, length):
+        self._zero(off, length, linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE)
+
+    def zero_range(self, off, length):
+        self._zero(off, length, linux.FALLOC_ZERO_RANGE | linux.FALLOC_KEEP_SIZE)
+
+    def _zero(self, off, length, mode):
+        start, end = self._timed(linux.fallocate, self._fd, mode, off, length)
+        length = max(min(length, len(self.recording.now) - off), 0)
+        self.recording.now[off:off + length] = bytes(length)
+        self.recording.changed(start, end, off, length)
+
+    def fsync(self):
+        self.recording.synced(*self._timed(os.fsync, self._fd))
+
+    def close(self):
+        os.close(self._fd)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()

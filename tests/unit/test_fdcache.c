@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/fdcache.h"
+
+#include <sys/resource.h>
+
+static int new_fd(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static bool is_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void test_fdcache__empty_slot_has_nothing_to_pin(void **state)
+{
+	struct fdslot s = { 0 };
+
+	(void)state;
+	assert_int_equal(fdcache_pin(&s), -1);
+	fdcache_drop(&s);
+}
+
+static void test_fdcache__filled_slot_is_pinned_and_kept(void **state)
+{
+	struct fdslot s = { 0 };
+	int fd = new_fd();
+
+	(void)state;
+	assert_int_equal(fdcache_fill(&s, fd), fd);
+	fdcache_unpin(&s);
+	assert_int_equal(fdcache_pin(&s), fd);
+	fdcache_unpin(&s);
+	assert_true(is_open(fd));
+	fdcache_drop(&s);
+	assert_false(is_open(fd));
+}
+
+static void test_fdcache__second_filler_gets_the_first_ones_descriptor(void **state)
+{
+	struct fdslot s = { 0 };
+	int first = new_fd(), second = new_fd();
+
+	(void)state;
+	fdcache_fill(&s, first);
+	assert_int_equal(fdcache_fill(&s, second), first);
+	assert_false(is_open(second));
+	fdcache_unpin(&s);
+	fdcache_shrink();
+	assert_true(is_open(first));
+	fdcache_unpin(&s);
+	fdcache_shrink();
+	assert_false(is_open(first));
+}
+
+static void test_fdcache__shrink_closes_what_is_not_pinned(void **state)
+{
+	struct fdslot pinned = { 0 }, idle[40] = { 0 };
+	int fd = new_fd();
+
+	(void)state;
+	fdcache_fill(&pinned, fd);
+	for (unsigned k = 0; k < 40; k++) {
+		fdcache_fill(&idle[k], new_fd());
+		fdcache_unpin(&idle[k]);
+	}
+	fdcache_shrink();
+	assert_true(is_open(fd));
+	for (unsigned k = 0; k < 40; k++)
+		assert_int_equal(fdcache_pin(&idle[k]), -1);
+	fdcache_drop(&pinned);
+}
+
+static void test_fdcache__replace_closes_the_old_one(void **state)
+{
+	struct fdslot s = { 0 };
+	int old = new_fd(), fresh = new_fd();
+
+	(void)state;
+	fdcache_fill(&s, old);
+	fdcache_unpin(&s);
+	fdcache_replace(&s, fresh);
+	assert_false(is_open(old));
+	assert_int_equal(fdcache_pin(&s), fresh);
+	fdcache_unpin(&s);
+	fdcache_drop(&s);
+	assert_false(is_open(fresh));
+}
+
+static void test_fdcache__drop_closes_a_pinned_one_too(void **state)
+{
+	struct fdslot s = { 0 };
+	int fd = new_fd();
+
+	(void)state;
+	fdcache_fill(&s, fd);
+	fdcache_drop(&s);
+	assert_false(is_open(fd));
+	assert_int_equal(fdcache_pin(&s), -1);
+}
+
+/* Last in its program: the bound is one for the process. */
+static void test_fdcache__least_recently_used_goes_when_there_are_too_many(void **state)
+{
+	struct fdslot s[200] = { 0 };
+	struct rlimit rl = { 400, 400 };
+	unsigned nopen = 0;
+	int fd;
+
+	(void)state;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
+	fdcache_init();
+	for (unsigned k = 0; k < 200; k++) {
+		fdcache_fill(&s[k], new_fd());
+		fdcache_unpin(&s[k]);
+	}
+	for (unsigned k = 0; k < 200; k++) {
+		fd = fdcache_pin(&s[k]);
+		nopen += fd >= 0;
+		if (fd >= 0)
+			fdcache_unpin(&s[k]);
+	}
+	assert_int_equal(nopen, 200);
+	/* One more than half the limit: the one used longest ago, which is the first, must go. */
+	for (unsigned k = 1; k < 200; k++)
+		if (fdcache_pin(&s[k]) >= 0)
+			fdcache_unpin(&s[k]);
+	{
+		struct fdslot more = { 0 };
+
+		fdcache_fill(&more, new_fd());
+		assert_int_equal(fdcache_pin(&s[0]), -1);
+		fd = fdcache_pin(&s[1]);
+		assert_true(fd >= 0);
+		fdcache_unpin(&s[1]);
+		fdcache_drop(&more);
+	}
+	for (unsigned k = 0; k < 200; k++)
+		fdcache_drop(&s[k]);
+}
+
+struct user {
+	struct fdslot *slots;
+	uint64_t seed;
+	int result;
+};
+
+static void *use_slots(void *arg)
+{
+	struct user *u = arg;
+
+	for (unsigned k = 0; k < 3000 && u->result == 0; k++) {
+		struct fdslot *s = &u->slots[tree_random(&u->seed) % 8];
+		int fd = fdcache_pin(s);
+
+		if (fd < 0) {
+			fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+			fd = fd < 0 ? fd : fdcache_fill(s, fd);
+		}
+		if (fd < 0 || !is_open(fd))
+			u->result = -EBADF;
+		if (fd >= 0)
+			fdcache_unpin(s);
+		if (k % 100 == 0)
+			fdcache_shrink();
+	}
+	return NULL;
+}
+
+static void test_fdcache__pinned_descriptor_stays_open_among_threads(void **state)
+{
+	struct fdslot slots[8] = { 0 };
+	struct user users[4];
+	pthread_t threads[4];
+
+	(void)state;
+	for (unsigned k = 0; k < 4; k++) {
+		users[k] = (struct user){ .slots = slots, .seed = k + 1 };
+		assert_int_equal(pthread_create(&threads[k], NULL, use_slots, &users[k]), 0);
+	}
+	for (unsigned k = 0; k < 4; k++) {
+		pthread_join(threads[k], NULL);
+		assert_int_equal(users[k].result, 0);
+	}
+	for (unsigned k = 0; k < 8; k++)
+		fdcache_drop(&slots[k]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fdcache__empty_slot_has_nothing_to_pin),
+		cmocka_unit_test(test_fdcache__filled_slot_is_pinned_and_kept),
+		cmocka_unit_test(test_fdcache__second_filler_gets_the_first_ones_descriptor),
+		cmocka_unit_test(test_fdcache__shrink_closes_what_is_not_pinned),
+		cmocka_unit_test(test_fdcache__replace_closes_the_old_one),
+		cmocka_unit_test(test_fdcache__drop_closes_a_pinned_one_too),
+		cmocka_unit_test(test_fdcache__pinned_descriptor_stays_open_among_threads),
+		cmocka_unit_test(test_fdcache__least_recently_used_goes_when_there_are_too_many),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/cow.h"
+#include "veneer/create.h"
+#include "veneer/lookup.h"
+#include "veneer/remove.h"
+
+#include <dirent.h>
+
+static uint64_t lookups_of(struct tree_dirs *d, uint32_t id)
+{
+	struct node_slot *s = nodetab_slot(d->t->nodes, id);
+
+	return s ? s->nlookup : 0;
+}
+
+static void start(struct tree_dirs *d)
+{
+	tree_put_text(d, "lower/dir/f", "text");
+	tree_put_text(d, "lower/dir/sub/g", "more");
+	tree_mount(d, "volatile");
+}
+
+static void test_inode__lives_until_its_last_lookup_is_forgotten(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *a, *b;
+	uint32_t id;
+
+	start(d);
+	a = tree_get(d, "dir/f");
+	b = tree_get(d, "dir/f");
+	assert_ptr_equal(a, b);
+	id = a->id;
+	assert_int_equal(lookups_of(d, id), 2);
+	inode_forget(d->t, id, 1);
+	assert_ptr_equal(inode_get(d->t, id), a);
+	inode_forget(d->t, id, 1);
+	assert_null(inode_get(d->t, id));
+}
+
+static void test_inode__forgetting_too_much_is_harmless(void **state)
+{
+	struct tree_dirs *d = *state;
+	uint32_t id;
+
+	start(d);
+	id = tree_get(d, "dir/f")->id;
+	inode_forget(d->t, id, UINT64_MAX);
+	inode_forget(d->t, id, 1);
+	inode_forget(d->t, 123456789, 1);
+	inode_forget(d->t, UINT64_MAX, 1);
+	assert_null(inode_get(d->t, id));
+	tree_expect_text(d, "dir/f", "text");
+}
+
+static void test_inode__root_outlives_any_forget(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	start(d);
+	inode_forget(d->t, NODETAB_ROOT, 1000);
+	assert_ptr_equal(inode_get(d->t, NODETAB_ROOT), d->t->root);
+	tree_expect_text(d, "dir/f", "text");
+}
+
+static void test_inode__parent_lives_as_long_as_a_child_has_a_name_in_it(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *g;
+	uint32_t sub;
+	char *path;
+
+	start(d);
+	g = tree_get(d, "dir/sub/g");
+	sub = tree_get(d, "dir/sub")->id;
+	inode_forget(d->t, sub, 1);
+	assert_int_equal(lookups_of(d, sub), 0);
+	assert_non_null(inode_get(d->t, sub));
+	path = inode_path(d->t, g);
+	assert_string_equal(path, "dir/sub/g");
+	free(path);
+	tree_forget(d, g);
+	assert_null(inode_get(d->t, sub));
+}
+
+static void test_inode__nothing_is_left_when_all_is_forgotten(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	start(d);
+	for (unsigned k = 0; k < 50; k++) {
+		tree_expect_text(d, "dir/f", "text");
+		tree_expect_text(d, "dir/sub/g", "more");
+		tree_expect_names(d, "dir", "f sub");
+	}
+	assert_int_equal(nodetab_count(d->t->nodes), 1);
+}
+
+static void test_inode__id_used_again_has_another_generation(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	uint32_t id, generation;
+
+	start(d);
+	i = tree_get(d, "dir/f");
+	id = i->id;
+	generation = inode_generation(d->t, i);
+	tree_forget(d, i);
+	for (unsigned k = 0; k < 20; k++) {
+		i = tree_get(d, "dir/f");
+		if (i->id == id)
+			assert_int_not_equal(inode_generation(d->t, i), generation);
+		generation = i->id == id ? inode_generation(d->t, i) : generation;
+		tree_forget(d, i);
+	}
+}
+
+static void test_inode__peek_finds_only_what_is_known_and_counts_no_lookup(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir, *f, *got;
+
+	start(d);
+	dir = tree_get(d, "dir");
+	assert_false(inode_peek(d->t, dir, "f", &got));
+	assert_false(inode_find(d->t, dir, "f", &got));
+	f = tree_get(d, "dir/f");
+	assert_true(inode_peek(d->t, dir, "f", &got));
+	assert_ptr_equal(got, f);
+	assert_int_equal(lookups_of(d, f->id), 1);
+	tree_forget(d, f);
+	assert_ptr_equal(inode_get(d->t, got->id), got);
+	inode_unref(d->t, got);
+	assert_false(inode_peek(d->t, dir, "f", &got));
+}
+
+static void test_inode__unlinked_file_is_an_orphan_that_stays_usable(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir, *f, *parent;
+	char name[NAME_MAX + 1];
+	struct stat st;
+	uint32_t id;
+
+	start(d);
+	dir = tree_get(d, "dir");
+	f = tree_get(d, "dir/f");
+	id = f->id;
+	assert_int_equal(remove_file(d->t, dir, "f"), 0);
+	assert_int_equal(nodetab_slot(d->t->nodes, id)->state, NODE_ORPHAN);
+	assert_int_equal(inode_any_name(d->t, f, &parent, name), -ENOENT);
+	tree_expect_inode(d, f, "text", 4);
+	assert_int_equal(cow_write(d->t, f, "T", 1, 0), 0);
+	tree_expect_inode(d, f, "Text", 4);
+	assert_int_equal(lookup_stat(d->t, f, &st), 0);
+	assert_int_equal(st.st_nlink, 0);
+	tree_forget(d, f);
+	assert_null(inode_get(d->t, id));
+	assert_null(tree_look(d, "dir/f"));
+}
+
+static void test_inode__orphan_and_a_new_file_of_its_name_are_two(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir, *old, *new;
+
+	start(d);
+	dir = tree_get(d, "dir");
+	old = tree_get(d, "dir/f");
+	assert_int_equal(remove_file(d->t, dir, "f"), 0);
+	new = tree_make(d, "dir", "f", S_IFREG | 0644);
+	assert_ptr_not_equal(new, old);
+	assert_int_not_equal(new->ino, old->ino);
+	assert_int_equal(cow_write(d->t, new, "new", 3, 0), 0);
+	tree_expect_inode(d, old, "text", 4);
+	tree_expect_text(d, "dir/f", "new");
+}
+
+static void test_inode__hard_links_of_the_upper_are_one_inode(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir, *f, *again;
+	struct stat st;
+
+	start(d);
+	dir = tree_get(d, "dir");
+	f = tree_make(d, "dir", "new", S_IFREG | 0644);
+	assert_int_equal(create_link(d->t, f, dir, "link", &st), 0);
+	assert_int_equal(st.st_nlink, 2);
+	again = tree_get(d, "dir/link");
+	assert_ptr_equal(again, f);
+	assert_int_equal(remove_file(d->t, dir, "new"), 0);
+	assert_int_equal(cow_write(d->t, f, "x", 1, 0), 0);
+	tree_expect_text(d, "dir/link", "x");
+}
+
+static void test_inode__hard_links_are_one_inode_after_a_remount(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir, *a, *b;
+	struct stat st;
+
+	start(d);
+	dir = tree_get(d, "dir");
+	assert_int_equal(create_link(d->t, tree_make(d, "dir", "new", S_IFREG | 0644), dir, "link", &st), 0);
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	a = tree_get(d, "dir/new");
+	b = tree_get(d, "dir/link");
+	assert_ptr_equal(a, b);
+	assert_int_equal(cow_write(d->t, a, "one", 3, 0), 0);
+	tree_expect_text(d, "dir/link", "one");
+}
+
+static void test_inode__number_stays_through_copy_up_and_remount(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	ino_t f, dir;
+
+	free(tree_put_pattern(d, "lower/dir/big", 20000, 1));
+	start(d);
+	f = tree_stat(d, "dir/big").st_ino;
+	dir = tree_stat(d, "dir").st_ino;
+	i = tree_get(d, "dir/big");
+	assert_int_equal(cow_write(d->t, i, "x", 1, 0), 0);
+	assert_int_equal(tree_stat(d, "dir/big").st_ino, f);
+	assert_int_equal(tree_stat(d, "dir").st_ino, dir);
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	assert_int_equal(tree_stat(d, "dir/big").st_ino, f);
+	assert_int_equal(tree_stat(d, "dir").st_ino, dir);
+}
+
+static void test_inode__names_move_swap_and_drop(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir, *f, *sub, *got;
+	char *path;
+
+	start(d);
+	dir = tree_get(d, "dir");
+	f = tree_get(d, "dir/f");
+	sub = tree_get(d, "dir/sub");
+	assert_int_equal(inode_move_name(d->t, dir, "f", sub, "moved"), 0);
+	path = inode_path(d->t, f);
+	assert_string_equal(path, "dir/sub/moved");
+	free(path);
+	assert_false(inode_peek(d->t, dir, "f", &got));
+	tree_forget(d, tree_get(d, "dir/sub/g"));
+	got = tree_get(d, "dir/sub/g");
+	assert_int_equal(inode_swap_names(d->t, sub, "g", sub, "moved"), 0);
+	path = inode_path(d->t, got);
+	assert_string_equal(path, "dir/sub/moved");
+	free(path);
+	inode_drop_name(d->t, sub, "moved");
+	path = inode_path(d->t, got);
+	assert_string_equal(path, "(a removed file)");
+	free(path);
+	assert_true(got->is_orphan);
+}
+
+static void test_inode__target_of_a_move_becomes_an_orphan(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *dir, *f, *sub, *g;
+
+	start(d);
+	dir = tree_get(d, "dir");
+	sub = tree_get(d, "dir/sub");
+	f = tree_get(d, "dir/f");
+	g = tree_get(d, "dir/sub/g");
+	assert_int_equal(inode_move_name(d->t, sub, "g", dir, "f"), 0);
+	assert_true(f->is_orphan);
+	assert_false(g->is_orphan);
+	assert_ptr_equal(inode_get(d->t, f->id), f);
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_inode__lives_until_its_last_lookup_is_forgotten),
+		row(test_inode__forgetting_too_much_is_harmless),
+		row(test_inode__root_outlives_any_forget),
+		row(test_inode__parent_lives_as_long_as_a_child_has_a_name_in_it),
+		row(test_inode__nothing_is_left_when_all_is_forgotten),
+		row(test_inode__id_used_again_has_another_generation),
+		row(test_inode__peek_finds_only_what_is_known_and_counts_no_lookup),
+		row(test_inode__unlinked_file_is_an_orphan_that_stays_usable),
+		row(test_inode__orphan_and_a_new_file_of_its_name_are_two),
+		row(test_inode__hard_links_of_the_upper_are_one_inode),
+		row(test_inode__hard_links_are_one_inode_after_a_remount),
+		row(test_inode__number_stays_through_copy_up_and_remount),
+		row(test_inode__names_move_swap_and_drop),
+		row(test_inode__target_of_a_move_becomes_an_orphan),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

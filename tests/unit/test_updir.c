@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/updir.h"
+
+#include <dirent.h>
+
+#define NAMES 40
+
+static struct upent plain(uint64_t ino)
+{
+	return (struct upent){ .ino = ino, .type = DT_REG };
+}
+
+static void test_updir__entry_is_found_as_it_was_set(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent e = { .ino = 7, .type = DT_LNK, .is_ino_known = true, .is_below = true }, got;
+
+	(void)state;
+	assert_false(updir_find(d, "a", &got));
+	assert_int_equal(updir_set(d, "a", &e), 0);
+	assert_true(updir_find(d, "a", &got));
+	assert_int_equal(got.ino, 7);
+	assert_int_equal(got.type, DT_LNK);
+	assert_true(got.is_ino_known && got.is_below && !got.is_whiteout);
+	assert_int_equal(updir_count(d), 1);
+	updir_free(d);
+}
+
+static void test_updir__replacing_keeps_the_position(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent e = plain(1), a, b;
+
+	(void)state;
+	updir_set(d, "a", &e);
+	updir_set(d, "b", &e);
+	updir_find(d, "a", &a);
+	e.ino = 2;
+	e.seq = 99;
+	updir_set(d, "a", &e);
+	updir_find(d, "a", &b);
+	assert_int_equal(b.ino, 2);
+	assert_int_equal(a.seq, b.seq);
+	updir_free(d);
+}
+
+static void test_updir__next_skips_whiteouts_and_what_is_below(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent whiteout = { .is_whiteout = true }, below = { .type = DT_REG, .is_below = true }, e = plain(5), got;
+	char name[NAME_MAX + 1];
+	uint64_t seq = 0;
+
+	(void)state;
+	updir_set(d, "w", &whiteout);
+	updir_set(d, "b", &below);
+	updir_set(d, "e", &e);
+	assert_true(updir_next(d, &seq, name, &got));
+	assert_string_equal(name, "e");
+	seq++;
+	assert_false(updir_next(d, &seq, name, &got));
+	updir_free(d);
+}
+
+static void test_updir__version_changes_with_every_change(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent e = plain(1);
+	uint64_t v = updir_version(d);
+
+	(void)state;
+	updir_set(d, "a", &e);
+	assert_int_not_equal(updir_version(d), v);
+	v = updir_version(d);
+	updir_set(d, "a", &e);
+	assert_int_not_equal(updir_version(d), v);
+	v = updir_version(d);
+	updir_remove(d, "a");
+	assert_int_not_equal(updir_version(d), v);
+	updir_free(d);
+}
+
+static int stop_at_second(void *arg, const char *name, const struct upent *e)
+{
+	unsigned *n = arg;
+
+	(void)name;
+	(void)e;
+	return ++*n == 2 ? -EINTR : 0;
+}
+
+static void test_updir__each_stops_when_it_is_told(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent e = plain(1);
+	unsigned n = 0;
+
+	(void)state;
+	updir_set(d, "a", &e);
+	updir_set(d, "b", &e);
+	updir_set(d, "c", &e);
+	assert_int_equal(updir_each(d, stop_at_second, &n), -EINTR);
+	assert_int_equal(n, 2);
+	updir_free(d);
+}
+
+/* Whoever lists while names come and go sees each that stayed exactly once. */
+static void test_updir__listing_goes_on_while_names_come_and_go(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent e = plain(1), got;
+	unsigned seen[100] = { 0 };
+	char name[NAME_MAX + 1];
+	uint64_t seq = 0;
+
+	(void)state;
+	for (unsigned k = 0; k < 100; k++) {
+		snprintf(name, sizeof(name), "%u", k);
+		updir_set(d, name, &e);
+	}
+	for (unsigned step = 0; updir_next(d, &seq, name, &got); step++) {
+		if (*name != 'x')
+			seen[atoi(name)]++;
+		seq++;
+		/* Odd ones go, many others come and go, so that the array is squeezed. */
+		snprintf(name, sizeof(name), "%u", step * 2 + 1);
+		if (step < 50)
+			updir_remove(d, name);
+		for (unsigned k = 0; k < 20; k++) {
+			snprintf(name, sizeof(name), "x%u", k);
+			updir_set(d, name, &e);
+			updir_remove(d, name);
+		}
+	}
+	for (unsigned k = 0; k < 100; k += 2)
+		assert_int_equal(seen[k], 1);
+	updir_free(d);
+}
+
+static void test_updir__random_changes_match_a_plain_table(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent model[NAMES], got;
+	bool is_there[NAMES] = { false };
+	uint64_t seed = tree_seed("updir"), seq;
+	char name[NAME_MAX + 1];
+	size_t n = 0;
+
+	(void)state;
+	for (unsigned step = 0; step < 5000; step++) {
+		unsigned k = tree_random(&seed) % NAMES;
+		struct upent e = { .ino = step, .type = DT_REG, .is_whiteout = step % 5 == 0, .is_below = step % 7 == 0 };
+
+		snprintf(name, sizeof(name), "name%u", k);
+		if (tree_random(&seed) % 3 == 0) {
+			updir_remove(d, name);
+			is_there[k] = false;
+		} else {
+			assert_int_equal(updir_set(d, name, &e), 0);
+			is_there[k] = true;
+			model[k] = e;
+		}
+	}
+	seq = 0;
+	for (unsigned k = 0; k < NAMES; k++) {
+		snprintf(name, sizeof(name), "name%u", k);
+		assert_int_equal(updir_find(d, name, &got), is_there[k]);
+		if (is_there[k])
+			assert_int_equal(got.ino, model[k].ino);
+		n += is_there[k] && !model[k].is_whiteout && !model[k].is_below;
+	}
+	for (; updir_next(d, &seq, name, &got); seq++)
+		n--;
+	assert_int_equal(n, 0);
+	updir_free(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_updir__entry_is_found_as_it_was_set),
+		cmocka_unit_test(test_updir__replacing_keeps_the_position),
+		cmocka_unit_test(test_updir__next_skips_whiteouts_and_what_is_below),
+		cmocka_unit_test(test_updir__version_changes_with_every_change),
+		cmocka_unit_test(test_updir__each_stops_when_it_is_told),
+		cmocka_unit_test(test_updir__listing_goes_on_while_names_come_and_go),
+		cmocka_unit_test(test_updir__random_changes_match_a_plain_table),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
