@@ -10,9 +10,18 @@
 int remove_file(struct tree *t, struct inode *parent, const char *name);
 int remove_dir(struct tree *t, struct inode *parent, const char *name);
 
-/* For rename: i is about to lose its upper name. Keeps what is open usable. i->lock is held for writing. */
-int remove_prepare(struct tree *t, struct inode *i);
+/* For rename: i is about to lose its upper name; i->lock is held for writing from prepare to done. prepare keeps
+ * what is open usable; done says whether the name went (and if it was the last) or stays after all. */
+struct removal {
+	bool is_held, is_last;
+};
+int remove_prepare(struct tree *t, struct inode *i, struct removal *ret);
+void remove_done(struct inode *i, const struct removal *r, bool has_gone);
 /* Empty and remove a directory of the work directory; what resists stays there until the next mount. */
 void remove_temp_dir(struct tree *t, const char *temp);
 /* A link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not exist. */
 int remove_make_whiteout(struct tree *t, int dirfd, const char *name);
+/* The same in two steps: what can fail for want of room is done first, in the work directory. A name that was
+ * prepared and not placed stays there and is removed with it. */
+int remove_prepare_whiteout(struct tree *t, char temp[32]);
+int remove_place_whiteout(struct tree *t, const char *temp, int dirfd, const char *name);

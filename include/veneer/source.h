@@ -39,6 +39,6 @@ int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is
 /* Does the base file still look as the mark says? Logged when not. */
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer);
 
-/* Where path is found in layers[from..n): the index of the first layer that has it and whose layers
+/* Where the regular file at path is found in layers[from..n): the index of the first layer that has it and whose layers
  * above (within the range) do not hide it, else -ENOENT. Stateless: asks the layers. */
 ssize_t source_find(struct layer *const *layers, size_t n, size_t from, const char *path);

@@ -389,50 +389,62 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 	return 0;
 }
 
-static int copyup_try(struct tree *t, struct inode *i, struct copyup_change *change)
+/* Its directory has an upper entry, or it has none. -EAGAIN: that is no longer so. */
+static int copyup_one(struct tree *t, struct inode *i, struct copyup_change *change)
 {
-	char name[NAME_MAX + 1], again[NAME_MAX + 1];
-	struct inode *parent = NULL, *check = NULL;
-	int r = inode_any_name(t, i, &parent, name);
+	char name[NAME_MAX + 1];
+	struct inode *parent = NULL;
+	int r = 0;
 
-	if (r == 0) {
-		r = copyup_inode(t, parent, NULL);
-		if (r < 0) {
-			inode_unref(t, parent);
-			return r;
-		}
-	}
-	pthread_rwlock_wrlock(&i->lock);
-	r = 0;
-	if (!i->has_upper) {
-		/* Renamed or unlinked while its directory was being copied: start again. */
-		int now = inode_any_name(t, i, &check, again);
-
-		if ((now == 0) != (parent != NULL) || (parent && (check != parent || strcmp(name, again) != 0)))
-			r = -EAGAIN;
-		else
-			r = copy_locked(t, i, change, parent, name);
-		if (now == 0)
-			inode_unref(t, check);
-	}
-	pthread_rwlock_unlock(&i->lock);
+	/* Under the lock: what unlinks or renames a lower entry holds it too, so the name stays. */
+	WRLOCK_SCOPE(&i->lock);
+	if (i->has_upper)
+		return 0;
+	if (inode_any_name(t, i, &parent, name) < 0)
+		parent = NULL;
+	if (parent && !parent->has_upper)
+		r = -EAGAIN;
+	else
+		r = copy_locked(t, i, change, parent, name);
 	if (parent)
 		inode_unref(t, parent);
 	return r;
 }
 
+/* The topmost directory above i that has no upper entry, or i itself; referenced. In a loop, and not by
+ * recursion, since an image decides how deep it is. */
+static struct inode *topmost_lower(struct tree *t, struct inode *i)
+{
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+
+	inode_ref(t, i);
+	while (inode_any_name(t, i, &parent, name) == 0) {
+		if (parent->has_upper) {
+			inode_unref(t, parent);
+			break;
+		}
+		inode_unref(t, i);
+		i = parent;
+	}
+	return i;
+}
+
 int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change)
 {
-	int r;
-
 	if (i->has_upper)
 		return 0;
 	if (!t->upper)
 		return -EROFS;
-	do {
-		r = copyup_try(t, i, change);
-	} while (r == -EAGAIN);
-	return r;
+	for (;;) {
+		struct inode *top = topmost_lower(t, i);
+		bool is_last = top == i;
+		int r = copyup_one(t, top, is_last ? change : NULL);
+
+		inode_unref(t, top);
+		if (r != -EAGAIN && (r < 0 || is_last))
+			return r;
+	}
 }
 
 int copyup_fix_origin(struct tree *t, struct inode *i)

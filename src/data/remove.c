@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,18 +37,54 @@ void remove_temp_dir(struct tree *t, const char *temp)
 	rmtree(t->workfd, temp);
 }
 
-int remove_prepare(struct tree *t, struct inode *i)
+int remove_prepare_whiteout(struct tree *t, char temp[32])
+{
+	int fd;
+
+	upper_temp_name(t, temp);
+	if (t->style.has_device)
+		return mknodat(t->workfd, temp, S_IFCHR, makedev(0, 0)) < 0 ? -errno : 0;
+	fd = openat(t->workfd, temp, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0700);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+int remove_place_whiteout(struct tree *t, const char *temp, int dirfd, const char *name)
+{
+	char hidden[NAME_MAX + 1];
+
+	if (!t->style.has_device) {
+		if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) >= (int)sizeof(hidden))
+			return -ENAMETOOLONG;
+		name = hidden;
+	}
+	return renameat2(t->workfd, temp, dirfd, name, 0) < 0 ? -errno : 0;
+}
+
+int remove_prepare(struct tree *t, struct inode *i, struct removal *ret)
 {
 	struct stat st;
 	int r;
 
+	*ret = (struct removal){ .is_held = false };
 	if (!i->has_upper)
 		return 0;
 	r = upper_hold(t, i);
 	if (r < 0)
 		return r;
-	i->is_gone = i->type != DT_DIR && upper_stat(t, i, &st) == 0 && st.st_nlink <= 1;
+	ret->is_held = true;
+	ret->is_last = i->type != DT_DIR && upper_stat(t, i, &st) == 0 && st.st_nlink <= 1;
 	return 0;
+}
+
+void remove_done(struct inode *i, const struct removal *r, bool has_gone)
+{
+	if (has_gone && r->is_last)
+		i->is_gone = true;
+	if (!has_gone && r->is_held)
+		fdcache_unpin(&i->src.fd);
 }
 
 /* Take the upper entry away and leave a whiteout in its place, in one step where the file system can. */
@@ -59,17 +96,22 @@ static int swap_for_whiteout(struct tree *t, int dirfd, const char *name, char t
 	upper_temp_name(t, temp);
 	if (t->style.has_device && t->style.has_rename)
 		return renameat2(dirfd, name, t->workfd, temp, RENAME_WHITEOUT) < 0 ? -errno : 0;
+	r = remove_prepare_whiteout(t, white);
+	if (r < 0)
+		return r;
 	if (t->style.has_device) {
-		upper_temp_name(t, white);
-		if (mknodat(t->workfd, white, S_IFCHR, makedev(0, 0)) < 0 || renameat2(dirfd, name, t->workfd, white, RENAME_EXCHANGE) < 0)
+		if (renameat2(dirfd, name, t->workfd, white, RENAME_EXCHANGE) < 0)
 			return -errno;
 		strcpy(temp, white);
 		return 0;
 	}
-	r = whiteout_make(&t->style, dirfd, name);
-	if (r < 0)
-		return r;
-	return renameat2(dirfd, name, t->workfd, temp, 0) < 0 ? -errno : 0;
+	/* The whiteout first: from then on the name is gone, whatever becomes of what it hides. */
+	r = remove_place_whiteout(t, white, dirfd, name);
+	if (r == 0 && renameat2(dirfd, name, t->workfd, temp, 0) < 0) {
+		r = -errno;
+		whiteout_remove(dirfd, name);
+	}
+	return r;
 }
 
 /* Remove what is seen at name: what state says of it was read with the directory held. */
@@ -112,6 +154,7 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 static int remove_any(struct tree *t, struct inode *parent, const char *name, bool is_dir)
 {
 	struct lookup_state state;
+	struct removal removal;
 	struct inode *i = NULL;
 	int r = copyup_inode(t, parent, NULL);
 
@@ -134,9 +177,11 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 		if (state.where == LOOKUP_LOWER && i->has_upper)
 			r = lookup_state(t, parent, name, &state);
 		if (r == 0)
-			r = remove_prepare(t, i);
-		if (r == 0)
+			r = remove_prepare(t, i, &removal);
+		if (r == 0) {
 			r = remove_entry(t, parent, name, &state, is_dir);
+			remove_done(i, &removal, r == 0);
+		}
 		if (r == 0)
 			inode_drop_name(t, parent, name);
 		pthread_rwlock_unlock(&i->lock);

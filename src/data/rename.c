@@ -91,13 +91,36 @@ static int unhide(const struct end *e)
 	return unlinkat(e->dirfd, hidden, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+/* How the source's name is hidden when something is below it: by the rename itself, or by a whiteout that was
+ * made before, so that nothing can fail for want of room once the file has moved. */
+struct hiding {
+	unsigned flags;		/* RENAME_WHITEOUT or 0 */
+	char temp[32];		/* "" if none is needed */
+};
+
+static int hiding_prepare(struct tree *t, const struct end *from, struct hiding *h)
+{
+	*h = (struct hiding){ .flags = 0 };
+	if (!from->state.below)
+		return 0;
+	if (t->style.has_device && t->style.has_rename) {
+		h->flags = RENAME_WHITEOUT;
+		return 0;
+	}
+	return remove_prepare_whiteout(t, h->temp);
+}
+
+static int hiding_finish(struct tree *t, const struct end *from, const struct hiding *h)
+{
+	return *h->temp ? remove_place_whiteout(t, h->temp, from->dirfd, from->name) : 0;
+}
+
 /* The old directory (or whiteout) of the target's place was exchanged into the source's place: take it away,
  * and hide what is below the source's name if there is anything. */
-static int dispose_exchanged(struct tree *t, const struct end *from)
+static int dispose_exchanged(struct tree *t, const struct end *from, const struct hiding *h)
 {
 	char temp[32];
 	struct stat st;
-	unsigned flags = from->state.below && t->style.has_device && t->style.has_rename ? RENAME_WHITEOUT : 0;
 
 	if (fstatat(from->dirfd, from->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
@@ -107,76 +130,86 @@ static int dispose_exchanged(struct tree *t, const struct end *from)
 		return 0;
 	}
 	upper_temp_name(t, temp);
-	if (renameat2(from->dirfd, from->name, t->workfd, temp, flags) < 0)
+	if (renameat2(from->dirfd, from->name, t->workfd, temp, h->flags) < 0)
 		return -errno;
 	remove_temp_dir(t, temp);
-	if (from->state.below && !flags)
-		return remove_make_whiteout(t, from->dirfd, from->name);
-	return 0;
+	return hiding_finish(t, from, h);
 }
 
-static int move_directory(struct tree *t, const struct end *from, const struct end *to)
+static int move_directory(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
-	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, 0) < 0) {
-		if (errno != ENOTDIR && errno != ENOTEMPTY && errno != EEXIST)
-			return -errno;
-		if (renameat2(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) < 0)
-			return -errno;
-		return dispose_exchanged(t, from);
-	}
-	return from->state.below ? remove_make_whiteout(t, from->dirfd, from->name) : 0;
+	int r;
+
+	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, h->flags) == 0)
+		return hiding_finish(t, from, h);
+	if (errno != ENOTDIR && errno != ENOTEMPTY && errno != EEXIST)
+		return -errno;
+	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) < 0)
+		return -errno;
+	r = dispose_exchanged(t, from, h);
+	if (r < 0 && renameat2(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) == 0)
+		return r;
+	return 0;
 }
 
 /* As long as ".wh.NAME" is there, a file moved to NAME is not seen, and at its old name it is gone: have it at
  * both until the whiteout is away. */
-static int move_file_unhidden(struct tree *t, const struct end *from, const struct end *to)
+static int move_file_unhidden(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
 	int r;
 
 	if (linkat(from->dirfd, from->name, to->dirfd, to->name, 0) < 0)
 		return -errno;
 	r = unhide(to);
-	if (r == 0 && from->state.below)
-		r = remove_make_whiteout(t, from->dirfd, from->name);
+	if (r == 0)
+		r = hiding_finish(t, from, h);
 	if (r == 0 && unlinkat(from->dirfd, from->name, 0) < 0)
 		r = -errno;
+	if (r < 0)
+		unlinkat(to->dirfd, to->name, 0);
 	return r;
 }
 
-static int move_file(struct tree *t, const struct end *from, const struct end *to)
+static int move_file(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
-	unsigned flags = from->state.below && t->style.has_device && t->style.has_rename ? RENAME_WHITEOUT : 0;
-
 	if (!t->style.has_device && to->state.is_whiteout) {
-		int r = move_file_unhidden(t, from, to);
+		int r = move_file_unhidden(t, from, to, h);
 
 		if (r != -EEXIST)
 			return r;
 	}
-	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, flags) < 0)
+	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, h->flags) < 0)
 		return -errno;
 	/* Until then both names are there, should the server die: one too many is no loss. */
-	return from->state.below && !flags ? remove_make_whiteout(t, from->dirfd, from->name) : 0;
+	return hiding_finish(t, from, h);
 }
 
 static int replace_locked(struct tree *t, struct end *from, struct end *to)
 {
 	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
 	struct upent up = upent_of(from->inode, to);
-	int r = to->inode ? remove_prepare(t, to->inode) : 0;
+	struct removal removal = { .is_held = false };
+	struct hiding h;
+	int r = hiding_prepare(t, from, &h);
 
+	if (r == 0 && to->inode)
+		r = remove_prepare(t, to->inode, &removal);
 	if (r == 0)
-		r = from->inode->type == DT_DIR ? move_directory(t, from, to) : move_file(t, from, to);
-	if (r == 0)
-		r = unhide(to);
-	if (r == 0)
-		r = updir_set(to->listing, to->name, &up);
-	if (r == 0 && from->state.below)
-		r = updir_set(from->listing, from->name, &whiteout);
-	else if (r == 0)
+		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
+	if (to->inode)
+		remove_done(to->inode, &removal, r == 0);
+	if (r < 0)
+		return r;
+	/* It has moved: what is in memory follows, whatever else goes wrong. */
+	r = unhide(to);
+	if (updir_set(to->listing, to->name, &up) < 0)
+		r = -ENOMEM;
+	if (!from->state.below)
 		updir_remove(from->listing, from->name);
-	if (r == 0)
-		r = inode_move_name(t, from->dir, from->name, to->dir, to->name);
+	else if (updir_set(from->listing, from->name, &whiteout) < 0)
+		r = -ENOMEM;
+	if (inode_move_name(t, from->dir, from->name, to->dir, to->name) < 0)
+		r = -ENOMEM;
 	return r;
 }
 

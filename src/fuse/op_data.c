@@ -12,34 +12,42 @@
 #include <fcntl.h>
 #include <limits.h>
 
+/* One buffer a thread: allocated at the largest read it has seen, freed when the thread ends. */
+static _Thread_local struct {
+	char *data;
+	size_t size;
+} read_buf;
+
+void op_thread_release(void)
+{
+	free(read_buf.data);
+	read_buf.data = NULL;
+	read_buf.size = 0;
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	/* One buffer a thread: allocated at the largest read it has seen. */
-	static _Thread_local struct {
-		char *data;
-		size_t size;
-	} buf;
 	struct inode *i = op_inode(req, ino);
 	ssize_t n;
 
 	(void)fi;
 	if (!i)
 		return;
-	if (size > buf.size) {
-		char *p = realloc(buf.data, size);
+	if (size > read_buf.size) {
+		char *p = realloc(read_buf.data, size);
 
 		if (!p) {
 			fuse_reply_err(req, ENOMEM);
 			return;
 		}
-		buf.data = p;
-		buf.size = size;
+		read_buf.data = p;
+		read_buf.size = size;
 	}
-	n = read_file(&op_mount(req)->tree, i, buf.data, size, off);
+	n = read_file(&op_mount(req)->tree, i, read_buf.data, size, off);
 	if (n < 0)
 		op_reply_err(req, (int)n);
 	else
-		fuse_reply_buf(req, buf.data, (size_t)n);
+		fuse_reply_buf(req, read_buf.data, (size_t)n);
 }
 
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off, struct fuse_file_info *fi)

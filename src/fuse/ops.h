@@ -25,6 +25,9 @@ struct inode *op_inode(fuse_req_t req, fuse_ino_t ino);
 void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st);
 void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e);
 
+/* A thread that served requests ends: give back what the handlers kept for it. */
+void op_thread_release(void);
+
 void op_meta_install(struct fuse_lowlevel_ops *ops);
 void op_name_install(struct fuse_lowlevel_ops *ops);
 void op_data_install(struct fuse_lowlevel_ops *ops);

@@ -68,7 +68,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_READDIRPLUS, true);
 	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
 	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
-	want(conn, FUSE_CAP_EXPORT_SUPPORT, true);
+	/* A handle would outlive the node id it names. */
+	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
 	want(conn, FUSE_CAP_DONT_MASK, true);
 	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
 	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits. */
@@ -109,7 +110,9 @@ static int serve_one(struct session *s, struct fuse_buf *buf, void (*received)(s
 {
 	int n = fuse_session_receive_buf(s->se, buf);
 
-	if (n == -EINTR || n == -EAGAIN)
+	if (n == -ENOMEM)
+		usleep(1000); /* the request waits; giving up would end the mount */
+	if (n == -EINTR || n == -EAGAIN || n == -ENOMEM)
 		return -EINTR;
 	if (n <= 0)
 		return n ? n : 1;
@@ -219,6 +222,7 @@ static void *worker(void *arg)
 			break;
 	}
 	free(buf.mem);
+	op_thread_release();
 	pthread_mutex_lock(&s->lock);
 	if (r != 0) {
 		if (r < 0 && r != -ENODEV && !s->is_over)

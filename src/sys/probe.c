@@ -201,13 +201,13 @@ bool probe_true_extents(int fd)
 
 int probe_work_dir(int dirfd, struct probe_dir *ret)
 {
-	_cleanup_(closep) int own = path_reopen(dirfd, O_RDONLY | O_DIRECTORY);
+	_cleanup_(closep) int own = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct probe_dir p = { 0 };
 	char name[NAME_SIZE], renamed[NAME_SIZE];
 	uint64_t salt;
 
 	if (own < 0)
-		return own;
+		return -errno;
 	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
 		salt = (uint64_t)getpid();
 	scratch_name(name, 'f', salt);

@@ -57,9 +57,49 @@ static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
 	return i;
 }
 
-/* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. They are
- * chained through by_upper.next, which nobody uses any more. */
-static void bury(struct tree *t, struct inode *i, struct hlink **grave);
+static bool is_dead(struct tree *t, const struct inode *i)
+{
+	return i != t->root && !i->refs && !nodetab_slot(t->nodes, i->id)->nlookup;
+}
+
+/* by_upper.next chains the dying: nobody looks them up any more. */
+static void push_dying(struct tree *t, struct inode *i, struct hlink **list)
+{
+	if (i->is_in_by_upper)
+		htab_remove(&t->by_upper, &i->by_upper);
+	i->is_in_by_upper = false;
+	i->by_upper.next = *list;
+	*list = &i->by_upper;
+}
+
+/* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. An inode that dies
+ * may take its directory along, and that its own; in a loop, since a container decides how deep that goes. */
+static void bury(struct tree *t, struct inode *i, struct hlink **grave)
+{
+	struct hlink *dying = NULL;
+
+	if (!is_dead(t, i))
+		return;
+	push_dying(t, i, &dying);
+	while (dying) {
+		i = container_of(dying, struct inode, by_upper);
+		dying = dying->next;
+		while (!list_is_empty(&i->names)) {
+			struct name *n = name_of_link(i->names.next);
+			struct inode *parent = n->parent;
+
+			htab_remove(&t->names, &n->link);
+			list_del(&n->of_inode);
+			free(n);
+			parent->refs--;
+			if (is_dead(t, parent))
+				push_dying(t, parent, &dying);
+		}
+		nodetab_release(t->nodes, i->id);
+		i->by_upper.next = *grave;
+		*grave = &i->by_upper;
+	}
+}
 
 static void unref_locked(struct tree *t, struct inode *i, struct hlink **grave)
 {
@@ -77,24 +117,6 @@ static void remove_name_locked(struct tree *t, struct name *n, struct hlink **gr
 	unref_locked(t, parent, grave);
 }
 
-static void bury(struct tree *t, struct inode *i, struct hlink **grave)
-{
-	struct node_slot *s = nodetab_slot(t->nodes, i->id);
-
-	if (i == t->root || i->refs || s->nlookup)
-		return;
-	if (i->is_in_by_upper)
-		htab_remove(&t->by_upper, &i->by_upper);
-	i->is_in_by_upper = false;
-	/* Keeps i itself from being buried twice while its names go. */
-	i->refs = 1;
-	while (!list_is_empty(&i->names))
-		remove_name_locked(t, name_of_link(i->names.next), grave);
-	nodetab_release(t->nodes, i->id);
-	i->by_upper.next = *grave;
-	*grave = &i->by_upper;
-}
-
 static void free_inode(struct inode *i)
 {
 	fdcache_drop(&i->src.fd);
@@ -110,7 +132,7 @@ static void empty_grave(struct tree *t, struct hlink *grave)
 
 		grave = grave->next;
 		/* An unlinked partial file's map entry goes when nobody can read it any more. */
-		if (i->is_gone && i->src.id)
+		if (i->is_gone && i->is_orphan && i->src.id)
 			mapfile_file_gone(t->map, i->src.id);
 		free_inode(i);
 	}
@@ -211,6 +233,7 @@ static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent
 	list_add_tail(&i->names, &n->of_inode);
 	parent->refs++;
 	i->is_orphan = false;
+	i->is_gone = false;
 	nodetab_slot(t->nodes, i->id)->state = i->has_upper ? NODE_UPPER : NODE_LOWER;
 	return 0;
 }

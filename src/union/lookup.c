@@ -255,10 +255,10 @@ static int entry_ino(struct tree *t, struct inode *dir, const char *name, const 
 	}
 	*ret = image_fold_ino(t->image, t->upper->dev, e->ino);
 	if ((below && e->type == DT_DIR) || may_be_partial) {
+		/* What is wrong with one entry must not hide those behind it. */
 		r = resolve_upper(t, dir, name, below, &f, &st);
-		if (r < 0)
-			return r;
-		*ret = f.ino;
+		if (r == 0)
+			*ret = f.ino;
 	}
 	return 0;
 }

@@ -23,6 +23,7 @@ struct arena {
 struct nodetab {
 	struct arena slots, names;
 	void **objects;
+	size_t objects_mapped;
 	uint32_t end, free_head;
 	size_t count;
 	uint64_t names_end;
@@ -80,7 +81,7 @@ int nodetab_new(struct nodetab **ret)
 	if (r == 0)
 		r = arena_init(&t->names, "veneer-names", NODETAB_NAMES_MAX);
 	if (r == 0) {
-		t->objects = mmap(NULL, NODETAB_SLOTS_MAX * sizeof(void *), PROT_READ | PROT_WRITE,
+		t->objects = mmap(NULL, NODETAB_SLOTS_MAX * sizeof(void *), PROT_NONE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (t->objects == MAP_FAILED) {
 			t->objects = NULL;
@@ -111,6 +112,17 @@ static struct node_slot *slot_at(struct nodetab *t, uint32_t id)
 	return (struct node_slot *)t->slots.base + id;
 }
 
+/* The pointers grow as the slots do: address space is free, committed memory is not. */
+static int objects_grow(struct nodetab *t, size_t need)
+{
+	while (t->objects_mapped < need) {
+		if (mprotect((char *)t->objects + t->objects_mapped, NODETAB_STEP, PROT_READ | PROT_WRITE) < 0)
+			return -errno;
+		__atomic_store_n(&t->objects_mapped, t->objects_mapped + NODETAB_STEP, __ATOMIC_RELEASE);
+	}
+	return 0;
+}
+
 int nodetab_alloc(struct nodetab *t, uint32_t *ret_id)
 {
 	struct node_slot *s;
@@ -125,6 +137,8 @@ int nodetab_alloc(struct nodetab *t, uint32_t *ret_id)
 		if (t->end == NODETAB_SLOTS_MAX)
 			return -ENFILE;
 		r = arena_grow(&t->slots, (size_t)(t->end + 1) * sizeof(*s));
+		if (r == 0)
+			r = objects_grow(t, (size_t)(t->end + 1) * sizeof(void *));
 		if (r < 0)
 			return r;
 		id = t->end++;
@@ -233,7 +247,9 @@ void nodetab_set_object(struct nodetab *t, uint32_t id, void *obj)
 
 void *nodetab_object(struct nodetab *t, uint64_t id)
 {
-	return id < NODETAB_SLOTS_MAX ? __atomic_load_n(&t->objects[id], __ATOMIC_ACQUIRE) : NULL;
+	size_t mapped = __atomic_load_n(&t->objects_mapped, __ATOMIC_ACQUIRE);
+
+	return id < mapped / sizeof(void *) ? __atomic_load_n(&t->objects[id], __ATOMIC_ACQUIRE) : NULL;
 }
 
 uint32_t nodetab_end(const struct nodetab *t)

@@ -21,7 +21,7 @@
 /* Read-only and without touching the access time: a lower layer is never written, not even that. */
 static int open_quiet(int dirfd, const char *path)
 {
-	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK;
+	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 	int fd;
 
 	for (int attempt = 0; attempt < 2; attempt++) {
@@ -212,7 +212,7 @@ int source_new(struct layer *const *layers, size_t n, size_t idx, const char *pa
 	return -EUCLEAN;
 }
 
-enum entry_state { ENTRY_ABSENT, ENTRY_HIDDEN, ENTRY_DIR, ENTRY_OTHER };
+enum entry_state { ENTRY_ABSENT, ENTRY_HIDDEN, ENTRY_DIR, ENTRY_REGULAR, ENTRY_OTHER };
 
 /* What one layer's directory says of one name. */
 static int entry_state(int dirfd, const char *name)
@@ -227,7 +227,9 @@ static int entry_state(int dirfd, const char *name)
 		return errno == ENOENT ? ENTRY_ABSENT : -errno;
 	if (whiteout_is_device(st.st_mode, st.st_rdev))
 		return ENTRY_HIDDEN;
-	return S_ISDIR(st.st_mode) ? ENTRY_DIR : ENTRY_OTHER;
+	if (S_ISDIR(st.st_mode))
+		return ENTRY_DIR;
+	return S_ISREG(st.st_mode) ? ENTRY_REGULAR : ENTRY_OTHER;
 }
 
 static int dir_is_opaque(int dirfd)
@@ -254,8 +256,9 @@ static int find_in_layer(struct layer *l, const char *prefix, const char *name, 
 	state = entry_state(dirfd, name);
 	if (state < 0)
 		return state;
-	*ret_stop = opaque || state == ENTRY_HIDDEN || (!is_last && state == ENTRY_OTHER);
-	return is_last ? state == ENTRY_OTHER || state == ENTRY_DIR : state == ENTRY_DIR;
+	/* Only what is a file has bytes: a device, say, must not even be opened. */
+	*ret_stop = opaque || (state != ENTRY_ABSENT && state != (is_last ? ENTRY_REGULAR : ENTRY_DIR));
+	return state == (is_last ? ENTRY_REGULAR : ENTRY_DIR);
 }
 
 /* Walks the path one component at a time, keeping the range of layers that may still speak: a

@@ -10,12 +10,13 @@
 #include <stdio.h>
 
 #define UPPER_OPEN_TRIES 64
+#define UPPER_DEPTH_MAX 65536
 
 static int open_flags(const struct inode *i)
 {
 	switch (i->type) {
 	case DT_REG:
-		return O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+		return O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	case DT_DIR:
 		return O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	default:
@@ -39,52 +40,121 @@ static int open_at(int dirfd, const char *name, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* One attempt by one of the inode's names. -ESTALE: the name led to something else. */
-static int open_by_name(struct tree *t, struct inode *i)
-{
-	char name[NAME_MAX + 1];
-	struct inode *parent;
-	struct stat st;
-	int fd, r = inode_any_name(t, i, &parent, name);
+/* The way down to an object from the nearest directory above it that is open, deepest first. A container
+ * decides how deep it is, so it is walked in a loop. */
+struct way {
+	struct step {
+		struct inode *i;	/* referenced, but for the first */
+		char name[NAME_MAX + 1];
+	} *steps;
+	size_t n, cap;
+	struct inode *top;		/* pinned; referenced unless it is the object itself */
+};
 
-	if (r < 0)
-		return r;
-	fd = upper_pin(t, parent);
-	if (fd < 0) {
-		inode_unref(t, parent);
+static void way_release(struct tree *t, struct way *w)
+{
+	for (size_t k = 1; k < w->n; k++)
+		inode_unref(t, w->steps[k].i);
+	if (w->top && w->n)
+		inode_unref(t, w->top);
+	free(w->steps);
+}
+
+static int way_grow(struct way *w)
+{
+	struct step *p;
+
+	if (w->n < w->cap)
+		return 0;
+	if (w->n >= UPPER_DEPTH_MAX)
+		return -ENAMETOOLONG;
+	p = realloc(w->steps, (w->cap ? w->cap * 2 : 8) * sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	w->cap = w->cap ? w->cap * 2 : 8;
+	w->steps = p;
+	return 0;
+}
+
+static int pin_root(struct tree *t)
+{
+	int fd = fdcache_pin(&t->root->src.fd);
+
+	if (fd >= 0)
 		return fd;
+	fd = open_at(t->upper->rootfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? fd : fdcache_fill(&t->root->src.fd, fd);
+}
+
+/* Climb to an open directory. Its descriptor, or -errno; release in both cases. */
+static int way_find(struct tree *t, struct inode *i, struct way *w)
+{
+	for (;;) {
+		struct inode *parent;
+		int r, fd = i == t->root ? pin_root(t) : fdcache_pin(&i->src.fd);
+
+		if (fd >= 0 || i == t->root) {
+			w->top = i;
+			return fd;
+		}
+		r = way_grow(w);
+		if (r == 0)
+			r = inode_any_name(t, i, &parent, w->steps[w->n].name);
+		if (r < 0) {
+			if (w->n)
+				inode_unref(t, i);
+			return r;
+		}
+		w->steps[w->n++].i = i;
+		i = parent;
 	}
-	r = open_at(fd, name, open_flags(i));
-	fdcache_unpin(&parent->src.fd);
-	inode_unref(t, parent);
-	if (r < 0)
-		return r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -ENXIO ? -ESTALE : r;
-	if (fstat(r, &st) < 0 || st.st_ino != i->upper_ino) {
-		close(r);
+}
+
+/* Open one step down. -ESTALE: the name leads to something else. */
+static int open_step(struct step *s, int dirfd)
+{
+	struct stat st;
+	int fd = open_at(dirfd, s->name, open_flags(s->i));
+
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -ENXIO ? -ESTALE : fd;
+	if (fstat(fd, &st) < 0 || st.st_ino != s->i->upper_ino) {
+		close(fd);
 		return -ESTALE;
 	}
-	return r;
+	return fdcache_fill(&s->i->src.fd, fd);
+}
+
+static int pin_by_names(struct tree *t, struct inode *i)
+{
+	struct way w = { .n = 0 };
+	int fd = way_find(t, i, &w);
+
+	for (size_t k = w.n; fd >= 0 && k-- > 0;) {
+		struct inode *above = k + 1 < w.n ? w.steps[k + 1].i : w.top;
+		int next = open_step(&w.steps[k], fd);
+
+		fdcache_unpin(&above->src.fd);
+		fd = next;
+	}
+	way_release(t, &w);
+	return fd;
 }
 
 int upper_pin(struct tree *t, struct inode *i)
 {
 	int fd = fdcache_pin(&i->src.fd);
 
-	if (fd >= 0)
-		return fd;
-	if (i == t->root) {
-		fd = openat(t->upper->rootfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		return fd < 0 ? -errno : fdcache_fill(&i->src.fd, fd);
-	}
 	/* A rename may be between the backing file system and our names: then the name leads elsewhere for a
 	 * moment, and the next look is right. */
-	for (int attempt = 0; attempt < UPPER_OPEN_TRIES; attempt++) {
-		fd = open_by_name(t, i);
-		if (fd != -ESTALE)
-			break;
-		usleep(attempt < 8 ? 0 : 1000);
+	for (int attempt = 0; fd < 0 && attempt < UPPER_OPEN_TRIES; attempt++) {
+		if (attempt > 8)
+			usleep(1000);
+		fd = pin_by_names(t, i);
+		if (fd < 0 && fd != -ESTALE)
+			return fd;
 	}
-	return fd < 0 ? fd : fdcache_fill(&i->src.fd, fd);
+	return fd < 0 ? -ESTALE : fd;
 }
 
 void upper_install(struct inode *i, int fd)

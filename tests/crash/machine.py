@@ -78,7 +78,7 @@ class Machine:
         self.base, self.host, self.boot, self.kind = base, host, boot, kind
         self.log_path = base / "server.log"
         self._program, self._watchdog = program, watchdog
-        self._mnt = self._made("mnt")
+        self.mnt = self._made("mnt")
         self.disk = Disk(host, kind, base / "disk")
         for name in ("lower", "upper", "work"):
             (self.disk.path / name).mkdir()
@@ -107,12 +107,12 @@ class Machine:
         if self._lower_state is None:
             self._lower_state = treestate.take(self.lower)
         self._union = self._mount(self.disk.path, options)
-        return self._mnt
+        return self.mnt
 
     def _mount(self, root, options=(), as_lower=False):
         lowers = [root / "upper", root / "lower"] if as_lower else [root / "lower"]
         above = (None, None) if as_lower else (root / "upper", root / "work")
-        union = Mount(self._program, lowers, *above, self._mnt, self.log_path, self._watchdog)
+        union = Mount(self._program, lowers, *above, self.mnt, self.log_path, self._watchdog)
         return union.start(*options)
 
     def stop(self):
@@ -143,7 +143,8 @@ class Machine:
         for picture in pictures:
             problems += [f"picture {picture.number} of {len(pictures)}, {line}"
                          for line in self._examine_one(picture, look, options)]
-        assert not problems, "\n".join([f"on {self.kind}:"] + problems)
+        shown = problems[:_SHOWN] + [f"and {len(problems) - _SHOWN} more"][:len(problems) > _SHOWN]
+        assert not problems, "\n".join([f"on {self.kind}:"] + shown)
 
     def _examine_one(self, picture, look, options):
         self.disk = Disk(self.host, self.kind, self.disk.path, picture.image)
@@ -152,7 +153,7 @@ class Machine:
         for way in ("as a lower", "as the upper", "after a clean unmount"):
             self.boot.reboot()
             self._union = self._mount(self.disk.path, options, way == "as a lower")
-            view = View(self._mnt)
+            view = View(self.mnt)
             look(view, picture)
             contents.append(view.contents())
             self.stop()
@@ -193,7 +194,7 @@ class Machine:
         return [line for line in problems if line]
 
     def discard(self):
-        assert not os.path.ismount(self.disk.path) and not os.path.ismount(self._mnt)
+        assert not os.path.ismount(self.disk.path) and not os.path.ismount(self.mnt)
         shutil.rmtree(self.base)
 
 
