@@ -9,6 +9,8 @@
 ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t off);
 /* Exactly [off, off + len) of what src shows, zeros past its end. Takes no lock. */
 int read_source(struct source *src, void *p, size_t len, uint64_t off);
+/* SEEK_DATA or SEEK_HOLE in the first size bytes of what src shows. Takes no lock. */
+off_t read_source_seek(struct source *src, off_t off, off_t size, int whence);
 /* SEEK_DATA or SEEK_HOLE. New position or -errno (-ENXIO past the end). */
 off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence);
 /* Where a regular file's bytes are, upper or lower. i->lock is held for reading, or has_upper cannot change. */

@@ -12,6 +12,7 @@ int session_start(struct mount *m, struct session **ret, char *err, size_t err_s
 /* Serve until the mount is gone or session_stop. Starts its threads here, so a caller that forks does so
  * before. */
 void session_run(struct session *s);
-/* Unmount, lazily; session_run returns soon. Any thread. */
-void session_stop(struct session *s);
+/* Unmount, lazily; session_run returns when nobody uses the mount any more. -ENOENT: it is not at its place any
+ * more. Any thread. */
+int session_stop(struct session *s);
 void session_free(struct session *s);

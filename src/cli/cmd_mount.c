@@ -105,10 +105,14 @@ static int serve_until_done(struct mount *m, struct session *s, const sigset_t *
 		return 1;
 	}
 	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
-		if (sig == SIGUSR1)
+		if (sig == SIGUSR1) {
 			print_counters(m);
-		else
-			session_stop(s);
+		} else if (session_stop(s) == -ENOENT) {
+			/* Detached before, and still in use: we were told to go, so its users lose it. All that was
+			 * acknowledged is in the upper. */
+			log_warn("%s is detached but in use; ending", m->opts.mountpoint);
+			_exit(0);
+		}
 	}
 	pthread_join(thread, NULL);
 	return 0;

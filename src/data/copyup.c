@@ -107,24 +107,33 @@ static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 	return 0;
 }
 
-/* No map will say what is below, so the copy must be on the disk before its name is. */
+/* No map will say what is below, so the copy must be on the disk before its name is. Holes stay holes. */
 static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t size)
 {
 	const size_t step = 1u << 20;
 	_cleanup_(freep) char *buf = malloc(step);
+	off_t data = 0;
 
 	if (!buf)
 		return -ENOMEM;
-	for (uint64_t off = 0; off < size;) {
-		size_t n = size - off < step ? size - off : step;
-		int r = read_source(src, buf, n, off);
+	if (ftruncate(fd, (off_t)size) < 0)
+		return -errno;
+	while ((data = read_source_seek(src, data, (off_t)size, SEEK_DATA)) >= 0) {
+		off_t end = read_source_seek(src, data, (off_t)size, SEEK_HOLE);
 
-		if (r == 0)
-			r = file_pwrite(fd, buf, n, (off_t)off);
-		if (r < 0)
-			return r;
-		off += n;
+		while (data < end) {
+			size_t n = end - data < (off_t)step ? (size_t)(end - data) : step;
+			int r = read_source(src, buf, n, (uint64_t)data);
+
+			if (r == 0)
+				r = file_pwrite(fd, buf, n, data);
+			if (r < 0)
+				return r;
+			data += (off_t)n;
+		}
 	}
+	if (data != -ENXIO)
+		return (int)data;
 	return t->is_volatile || fdatasync(fd) == 0 ? 0 : -errno;
 }
 

@@ -162,41 +162,44 @@ static off_t seek_in_run(const struct run *run, int whence)
 	return pos > end ? end : pos;
 }
 
+off_t read_source_seek(struct source *src, off_t off, off_t size, int whence)
+{
+	uint64_t pos = (uint64_t)off;
+
+	if (off < 0 || off >= size)
+		return -ENXIO;
+	while (pos < (uint64_t)size) {
+		struct run run;
+		off_t found = extent_run(src, pos, (uint64_t)size - pos, &run);
+
+		if (found == 0)
+			found = seek_in_run(&run, whence);
+		if (found < 0)
+			return found == -EUCLEAN ? -EIO : found;
+		if ((uint64_t)found < run.off + run.len)
+			return found;
+		pos = run.off + run.len;
+	}
+	return whence == SEEK_HOLE ? size : -ENXIO;
+}
+
 off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence)
 {
 	struct source *top;
-	uint64_t size, pos = (uint64_t)off;
-	off_t found = 0;
+	uint64_t size;
+	off_t pos;
 	int r;
 
 	RDLOCK_SCOPE(&i->lock);
 	r = read_top(t, i, &top);
 	if (r == 0)
 		r = size_of(t, i, &size);
+	if (r == 0 && i->has_upper)
+		r = upper_pin(t, i);
 	if (r < 0)
 		return r == -EUCLEAN ? -EIO : r;
-	if (off < 0 || pos >= size)
-		return -ENXIO;
-	if (i->has_upper) {
-		r = upper_pin(t, i);
-		if (r < 0)
-			return r;
-	}
-	while (pos < size) {
-		struct run run;
-
-		found = extent_run(top, pos, size - pos, &run);
-		if (found == 0)
-			found = seek_in_run(&run, whence);
-		if (found < 0 || (uint64_t)found < run.off + run.len)
-			break;
-		pos = run.off + run.len;
-	}
+	pos = read_source_seek(top, off, (off_t)size, whence);
 	if (i->has_upper)
 		fdcache_unpin(&i->src.fd);
-	if (found < 0)
-		return found == -EUCLEAN ? -EIO : found;
-	if (pos >= size)
-		return whence == SEEK_HOLE ? (off_t)size : -ENXIO;
-	return found;
+	return pos;
 }

@@ -10,6 +10,7 @@
 
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@
 struct session {
 	struct mount *m;
 	struct fuse_session *se;
+	uint64_t mount_id;	/* constant once started */
 	pthread_mutex_t lock;
 	pthread_cond_t gone;
 	/* guarded by lock */
@@ -123,6 +125,17 @@ static int serve_one(struct session *s, struct fuse_buf *buf, void (*received)(s
 	return 0;
 }
 
+/* The number of the mount that is seen at path, without asking whoever serves it; 0 when it cannot be told. */
+static uint64_t mount_id(const char *path)
+{
+	struct statx stx;
+
+	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &stx) < 0 ||
+	    !(stx.stx_mask & STATX_MNT_ID))
+		return 0;
+	return stx.stx_mnt_id;
+}
+
 int session_start(struct mount *m, struct session **ret, char *err, size_t err_size)
 {
 	struct fuse_lowlevel_ops ops = { .init = op_init };
@@ -158,6 +171,7 @@ int session_start(struct mount *m, struct session **ret, char *err, size_t err_s
 		session_free(s);
 		return -EIO;
 	}
+	s->mount_id = mount_id(m->opts.mountpoint);
 	/* The kernel's first request; once it is answered, so is every other. */
 	do {
 		r = serve_one(s, &buf, NULL);
@@ -239,7 +253,8 @@ static void *worker(void *arg)
 void session_run(struct session *s)
 {
 	pthread_mutex_lock(&s->lock);
-	spawn_locked(s);
+	for (unsigned i = 0; i < SESSION_THREADS_IDLE; i++)
+		spawn_locked(s);
 	if (!s->nthreads)
 		log_error("cannot start a thread for %s", s->m->opts.mountpoint);
 	while (s->nthreads)
@@ -247,10 +262,13 @@ void session_run(struct session *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-void session_stop(struct session *s)
+int session_stop(struct session *s)
 {
+	/* Our mount may have been detached, and another be in its place. */
+	if (mount_id(s->m->opts.mountpoint) != s->mount_id)
+		return -ENOENT;
 	/* Lazily: what is open goes on being answered, as after any umount -l. */
-	umount2(s->m->opts.mountpoint, MNT_DETACH);
+	return umount2(s->m->opts.mountpoint, MNT_DETACH) < 0 ? -errno : 0;
 }
 
 void session_free(struct session *s)

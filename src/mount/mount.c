@@ -100,6 +100,27 @@ static int lock_upper(int rootfd)
 	}
 }
 
+/* Is path the layer's root or below it? A container could reach into such a work directory. */
+static bool is_beneath(const char *path, const struct layer *l)
+{
+	_cleanup_(closep) int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct stat st, above = { .st_ino = 0 };
+
+	while (fd >= 0 && fstat(fd, &st) == 0) {
+		int up;
+
+		if (st.st_dev == l->dev && st.st_ino == l->ino)
+			return true;
+		if (st.st_dev == above.st_dev && st.st_ino == above.st_ino)
+			return false;
+		above = st;
+		up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		close(fd);
+		fd = up;
+	}
+	return false;
+}
+
 static int open_upper(struct mount *m, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
@@ -112,6 +133,8 @@ static int open_upper(struct mount *m, char *err, size_t err_size)
 	r = lock_upper(t->upper->rootfd);
 	if (r < 0)
 		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);
+	if (is_beneath(m->opts.work, t->upper))
+		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
 	r = workdir_open(m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
 	if (r < 0)
 		return r;

@@ -7,6 +7,7 @@ files (default /var/tmp; any file system will do, the disks bring their own).
 import itertools
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -54,7 +55,7 @@ def session_dir():
     chosen = os.environ.get("VENEER_TEST_DIR", "/var/tmp")
     path = pathlib.Path(tempfile.mkdtemp(prefix="veneer-crash-", dir=chosen))
     yield path
-    path.rmdir()
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ class Kind:
     options: str = ""
     picture_options: str = ""
     unit: int = 4096
+    sector: int = 4096
     has_journal: bool = True
 
     @property
@@ -35,9 +36,9 @@ class Kind:
 _EXT4 = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 KINDS = {
     "ext4": Kind(_EXT4 + ("-b", "4096")),
-    "ext4_1k": Kind(_EXT4 + ("-b", "1024"), unit=1024),
+    "ext4_1k": Kind(_EXT4 + ("-b", "1024"), unit=1024, sector=512),
     "ext4_nojournal": Kind(_EXT4 + ("-b", "4096", "-O", "^has_journal"), has_journal=False),
-    "xfs": Kind(("mkfs.xfs", "-q", "-f"), picture_options="nouuid"),
+    "xfs": Kind(("mkfs.xfs", "-q", "-f", "-s", "size=4096"), picture_options="nouuid"),
     # fsync writes the tree of one file there; all others wait for the commit
     "btrfs": Kind(("mkfs.btrfs", "-q", "-f"), options="commit=1"),
 }
@@ -140,7 +141,7 @@ class Disk:
         path.mkdir(exist_ok=True)
         options = [self.kind.options] + ([self.kind.picture_options] if image else [])
         mount_image(self.image, path, self.kind.fstype, ",".join(filter(None, options)),
-                    "--direct-io=on")
+                    "--direct-io=on", f"--sector-size={self.kind.sector}")
         self.pictures = 0
 
     def picture(self):

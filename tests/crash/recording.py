@@ -76,10 +76,12 @@ def _is_one_of(found, contents):
 
 
 def _describe(found, events):
+    if not found.strip(b"\0"):
+        return f"zeros, after {len(events) - 1} changes"
     for number, (_, _, content) in enumerate(events):
         if _is_one_of(found, [content]):
             return f"as change {number} of {len(events) - 1} left it"
-    return "zeros" if not found.strip(b"\0") else f"never written so: {found[:16].hex()}..."
+    return f"never written so: {found[:16].hex()}..."
 
 
 class RecordedFile:

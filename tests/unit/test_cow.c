@@ -13,7 +13,7 @@
 struct file {
 	struct tree_dirs *d;
 	struct inode *i;
-	char *data;		/* what it must show */
+	char *data; /* what it must show */
 	size_t size;
 };
 
@@ -164,7 +164,8 @@ static void test_cow__zeroing_parts_of_two_blocks_writes_zeros_alone(void **stat
 {
 	struct file f = open_file(*state, BYTES);
 
-	assert_int_equal(cow_fallocate(f.d->t, f.i, PUNCH, 5 * BLK_BYTES + 10, 2 * BLK_BYTES - 20), 0);
+	assert_int_equal(cow_fallocate(f.d->t, f.i, PUNCH, 5 * BLK_BYTES + 10, 2 * BLK_BYTES - 20),
+			 0);
 	memset(f.data + 5 * BLK_BYTES + 10, 0, 2 * BLK_BYTES - 20);
 	close_file(&f);
 }
@@ -193,7 +194,8 @@ static void test_cow__allocation_shows_lower_blocks_all_the_same(void **state)
 
 	write_at(&f, 20000, 10);
 	assert_int_equal(cow_fallocate(f.d->t, f.i, 0, 0, (off_t)BYTES), 0);
-	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_KEEP_SIZE, 0, (off_t)BYTES + 100000), 0);
+	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_KEEP_SIZE, 0, (off_t)BYTES + 100000),
+			 0);
 	assert_int_equal(cow_fallocate(f.d->t, f.i, 0, (off_t)BYTES, 100000), 0);
 	f.data = realloc(f.data, BYTES + 100000);
 	memset(f.data + BYTES, 0, 100000);
@@ -206,8 +208,10 @@ static void test_cow__unknown_fallocate_modes_are_refused(void **state)
 {
 	struct file f = open_file(*state, BYTES);
 
-	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_COLLAPSE_RANGE, 0, BLK_BYTES), -EOPNOTSUPP);
-	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_INSERT_RANGE, 0, BLK_BYTES), -EOPNOTSUPP);
+	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_COLLAPSE_RANGE, 0, BLK_BYTES),
+			 -EOPNOTSUPP);
+	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_INSERT_RANGE, 0, BLK_BYTES),
+			 -EOPNOTSUPP);
 	assert_int_equal(cow_fallocate(f.d->t, f.i, 0, -1, BLK_BYTES), -EINVAL);
 	assert_int_equal(cow_fallocate(f.d->t, f.i, 0, 0, 0), -EINVAL);
 	close_file(&f);
@@ -228,7 +232,9 @@ static void test_cow__zeroing_to_an_unaligned_end_keeps_the_size(void **state)
 {
 	struct file f = open_file(*state, BYTES);
 
-	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, (off_t)BYTES - 9000, 9000), 0);
+	assert_int_equal(cow_fallocate(f.d->t, f.i, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+				       (off_t)BYTES - 9000, 9000),
+			 0);
 	memset(f.data + BYTES - 9000, 0, 9000);
 	close_file(&f);
 }
@@ -300,8 +306,9 @@ int main(void)
 		row(test_cow__punching_past_the_end_changes_no_size),
 		row(test_cow__allocation_shows_lower_blocks_all_the_same),
 		row(test_cow__unknown_fallocate_modes_are_refused),
-		cmocka_unit_test_setup_teardown(test_cow__zeroing_to_an_unaligned_end_keeps_the_size, setup_tmpfs,
-						tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_cow__zeroing_to_an_unaligned_end_keeps_the_size, setup_tmpfs,
+			tree_teardown),
 		row(test_cow__truncation_to_nothing_copies_nothing),
 		row(test_cow__siblings_over_one_lower_file_do_not_see_each_other),
 		row(test_cow__synced_file_has_nothing_pending),

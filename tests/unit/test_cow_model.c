@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The bytes of a file against a plain array: random changes, reopening, frozen uppers, dead servers. */
+/* The bytes of a file against a plain array: random changes, reopening, frozen uppers, dead
+ * servers. */
 #include "support/model.h"
 
 #include "map/mapfile-internal.h"
@@ -52,13 +53,15 @@ static int change(struct tree *t, struct inode *i, struct model *m, uint64_t *st
 		if (r == 0)
 			model_apply(m, &op);
 		if (r < 0)
-			fprintf(stderr, "# change %u: kind %d mode %d at %" PRIu64 " len %" PRIu64 ": %d\n", k, op.kind,
-				op.mode, op.off, op.len, r);
+			fprintf(stderr,
+				"# change %u: kind %d mode %d at %" PRIu64 " len %" PRIu64 ": %d\n",
+				k, op.kind, op.mode, op.off, op.len, r);
 	}
 	return r < 0 ? r : 0;
 }
 
-static void change_some(struct tree_dirs *d, const char *path, struct model *m, uint64_t *state, unsigned n)
+static void change_some(struct tree_dirs *d, const char *path, struct model *m, uint64_t *state,
+			unsigned n)
 {
 	struct inode *i = tree_get(d, path);
 
@@ -67,7 +70,8 @@ static void change_some(struct tree_dirs *d, const char *path, struct model *m, 
 	tree_expect(d, path, m->data, m->size);
 }
 
-static void run_reopened(struct tree_dirs *d, const char *options, uint64_t state, unsigned rounds, unsigned n)
+static void run_reopened(struct tree_dirs *d, const char *options, uint64_t state, unsigned rounds,
+			 unsigned n)
 {
 	struct model m = put_file(d, FILE_BYTES, 1);
 
@@ -125,7 +129,8 @@ static void move(struct tree_dirs *d, const char *from, const char *to)
 {
 	struct inode *i = tree_get(d, from), *dir = tree_get(d, "dir");
 
-	assert_int_equal(rename_entry(d->t, dir, strchr(from, '/') + 1, dir, strchr(to, '/') + 1, 0), 0);
+	assert_int_equal(
+		rename_entry(d->t, dir, strchr(from, '/') + 1, dir, strchr(to, '/') + 1, 0), 0);
 	tree_forget(d, dir);
 	tree_forget(d, i);
 }
@@ -161,13 +166,16 @@ static void test_cow__random_changes_and_renames_through_frozen_layers_match_an_
 	model_free(&m);
 }
 
-/* In a child: mount, look the file up, change it until done or killed. The number of changes made is shared. */
-static void work_and_die(struct tree_dirs *d, struct model *m, uint64_t seed, unsigned n, _Atomic unsigned *ndone)
+/* In a child: mount, look the file up, change it until done or killed. The number of changes
+ * made is shared. */
+static void work_and_die(struct tree_dirs *d, struct model *m, uint64_t seed, unsigned n,
+			 _Atomic unsigned *ndone)
 {
 	struct inode *dir, *i;
 	struct stat st;
 
-	if (tree_try_mount(d, "volatile") < 0 || lookup_name(d->t, d->t->root, "dir", &dir, &st) < 0 ||
+	if (tree_try_mount(d, "volatile") < 0 ||
+	    lookup_name(d->t, d->t->root, "dir", &dir, &st) < 0 ||
 	    lookup_name(d->t, dir, "big", &i, &st) < 0)
 		_exit(2);
 	for (; *ndone < n; ++*ndone)
@@ -176,10 +184,11 @@ static void work_and_die(struct tree_dirs *d, struct model *m, uint64_t seed, un
 	_exit(0);
 }
 
-static int run_child(struct tree_dirs *d, struct model *m, uint64_t seed, unsigned n, unsigned kill_after_us,
-		     unsigned *ret_ndone)
+static int run_child(struct tree_dirs *d, struct model *m, uint64_t seed, unsigned n,
+		     unsigned kill_after_us, unsigned *ret_ndone)
 {
-	_Atomic unsigned *ndone = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	_Atomic unsigned *ndone =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int status = -1;
 	pid_t pid;
 
@@ -259,7 +268,8 @@ static void test_cow__killed_server_leaves_every_byte_old_or_new(void **state)
 
 	assert_true(model_new(&next, NULL, 0));
 	for (unsigned round = 0; round < 12; round++) {
-		int status = run_child(d, &m, seed, 100000, 500 + (unsigned)(tree_random(&more) % 30000), &ndone);
+		int status = run_child(d, &m, seed, 100000,
+				       500 + (unsigned)(tree_random(&more) % 30000), &ndone);
 
 		assert_true(WIFSIGNALED(status));
 		replay(&m, &seed, ndone);
@@ -274,7 +284,8 @@ static void test_cow__killed_server_leaves_every_byte_old_or_new(void **state)
 	model_free(&m);
 }
 
-static void write_within(struct tree_dirs *d, struct inode *i, struct model *m, uint64_t *state, unsigned n)
+static void write_within(struct tree_dirs *d, struct inode *i, struct model *m, uint64_t *state,
+			 unsigned n)
 {
 	for (unsigned k = 0; k < n; k++) {
 		struct model_op op = model_next(state, m->size);
@@ -287,8 +298,8 @@ static void write_within(struct tree_dirs *d, struct inode *i, struct model *m, 
 	}
 }
 
-/* The machine itself stays up, so every byte is still in the file: what is asked is whether each is shown from where it
- * was synced, or from where the extents prove it. */
+/* The machine itself stays up, so every byte is still in the file: what is asked is whether each
+ * is shown from where it was synced, or from where the extents prove it. */
 static void test_cow__unclean_boot_leaves_every_byte_synced_or_newer(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -324,21 +335,31 @@ static void test_cow__unclean_boot_leaves_every_byte_synced_or_newer(void **stat
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_cow__random_changes_match_an_array, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_cow__random_changes_with_clean_unmounts_match_an_array, tree_setup,
-						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_cow__random_changes_on_tmpfs_match_an_array, setup_tmpfs, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_cow__random_changes_of_a_whole_copy_match_an_array, tree_setup,
-						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_cow__random_changes_through_frozen_layers_match_an_array, tree_setup,
+		cmocka_unit_test_setup_teardown(test_cow__random_changes_match_an_array, tree_setup,
 						tree_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_cow__random_changes_and_renames_through_frozen_layers_match_an_array, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_cow__server_that_exits_without_closing_loses_nothing, tree_setup,
-						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_cow__killed_server_leaves_every_byte_old_or_new, tree_setup,
-						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_cow__unclean_boot_leaves_every_byte_synced_or_newer, tree_setup, tree_teardown),
+			test_cow__random_changes_with_clean_unmounts_match_an_array, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(test_cow__random_changes_on_tmpfs_match_an_array,
+						setup_tmpfs, tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_cow__random_changes_of_a_whole_copy_match_an_array, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_cow__random_changes_through_frozen_layers_match_an_array, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_cow__random_changes_and_renames_through_frozen_layers_match_an_array,
+			tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_cow__server_that_exits_without_closing_loses_nothing, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_cow__killed_server_leaves_every_byte_old_or_new, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_cow__unclean_boot_leaves_every_byte_synced_or_newer, tree_setup,
+			tree_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

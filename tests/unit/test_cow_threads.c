@@ -15,12 +15,12 @@
 #include <stdatomic.h>
 
 #define NTHREADS 4
-#define NBLK 400u
+#define NBLK	 400u
 
 struct team {
 	struct tree_dirs *d;
 	struct inode *i, *dir;
-	const char *lower;	/* what the file was */
+	const char *lower; /* what the file was */
 	unsigned rounds;
 	_Atomic bool is_over;
 	_Atomic int ready;
@@ -54,7 +54,8 @@ static void *write_own_blocks(void *arg)
 	start_together(me->team);
 	for (blk_t blk = me->nr; blk < NBLK && me->result == 0; blk += NTHREADS) {
 		fill_own(p, blk, me->nr);
-		me->result = cow_write(me->team->d->t, me->team->i, p, sizeof(p), (off_t)(blk << BLK_SHIFT));
+		me->result = cow_write(me->team->d->t, me->team->i, p, sizeof(p),
+				       (off_t)(blk << BLK_SHIFT));
 	}
 	return NULL;
 }
@@ -88,7 +89,8 @@ static void *read_and_stat(void *arg)
 
 	while (!team->is_over && me->result == 0) {
 		blk_t blk = tree_random(&state) % (NBLK - 8);
-		ssize_t n = read_file(team->d->t, team->i, p, 8 * BLK_BYTES, (off_t)(blk << BLK_SHIFT));
+		ssize_t n =
+			read_file(team->d->t, team->i, p, 8 * BLK_BYTES, (off_t)(blk << BLK_SHIFT));
 		struct stat st;
 
 		if (n != 8 * BLK_BYTES)
@@ -135,7 +137,8 @@ static void *rename_to_and_fro(void *arg)
 	struct team *team = me->team;
 
 	for (unsigned k = 0; k < team->rounds && me->result == 0; k++)
-		me->result = rename_entry(team->d->t, team->dir, k % 2 ? "moved" : "big", team->dir, k % 2 ? "big" : "moved", 0);
+		me->result = rename_entry(team->d->t, team->dir, k % 2 ? "moved" : "big", team->dir,
+					  k % 2 ? "big" : "moved", 0);
 	return NULL;
 }
 
@@ -179,7 +182,8 @@ static void expect_work_empty(struct tree_dirs *d)
 
 	assert_non_null(dir);
 	while ((de = readdir(dir)))
-		if (strcmp(de->d_name, ".") && strcmp(de->d_name, "..") && strcmp(de->d_name, "#whiteout"))
+		if (strcmp(de->d_name, ".") && strcmp(de->d_name, "..") &&
+		    strcmp(de->d_name, "#whiteout"))
 			fail_msg("%s is left", de->d_name);
 	closedir(dir);
 }

@@ -48,7 +48,10 @@ static void test_create__device_is_made_but_no_whiteout(void **state)
 	struct tree_dirs *d = *state;
 
 	tree_mount(d, "volatile");
-	assert_int_equal(make(d, "null", &(struct create_args){ .mode = S_IFCHR | 0600, .rdev = makedev(1, 3) }), 0);
+	assert_int_equal(
+		make(d, "null",
+		     &(struct create_args){ .mode = S_IFCHR | 0600, .rdev = makedev(1, 3) }),
+		0);
 	assert_int_equal(make(d, "white", &(struct create_args){ .mode = S_IFCHR | 0600 }), -EPERM);
 	assert_false(tree_is_there(d, "upper/white"));
 }
@@ -178,7 +181,8 @@ static void test_create__link_over_a_whiteout_takes_its_place(void **state)
 	tree_put_text(d, "lower/a", "old");
 	tree_put_whiteout(d, "upper/a");
 	tree_mount(d, "volatile");
-	assert_int_equal(create_link(d->t, tree_make(d, "", "f", S_IFREG | 0644), d->t->root, "a", &st), 0);
+	assert_int_equal(
+		create_link(d->t, tree_make(d, "", "f", S_IFREG | 0644), d->t->root, "a", &st), 0);
 	tree_unmount(d);
 	tree_mount(d, "volatile");
 	tree_expect_text(d, "a", "");
@@ -204,8 +208,10 @@ static void test_create__link_to_a_lower_hard_link_is_listed_with_its_number(voi
 static void test_create__default_acl_is_inherited(void **state)
 {
 	/* Version 2: user::rwx, group::r-x, other::---. */
-	static const uint8_t acl[] = { 2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4,	0,   5,	  0,
-				       255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255 };
+	static const uint8_t acl[] = {
+		2, 0, 0,   0,	1,   0,	  7,  0, 255, 255, 255, 255, 4,	  0,
+		5, 0, 255, 255, 255, 255, 32, 0, 0,   0,   255, 255, 255, 255
+	};
 	struct tree_dirs *d = *state;
 	struct create_args args = { .mode = S_IFREG | 0666, .umask = 077 };
 	struct inode *dir, *i;
@@ -216,7 +222,8 @@ static void test_create__default_acl_is_inherited(void **state)
 	if (!d->t->can.has_acl)
 		skip();
 	dir = tree_get(d, "dir");
-	assert_int_equal(attr_setxattr(d->t, dir, "system.posix_acl_default", acl, sizeof(acl), 0), 0);
+	assert_int_equal(attr_setxattr(d->t, dir, "system.posix_acl_default", acl, sizeof(acl), 0),
+			 0);
 	assert_int_equal(create_node(d->t, dir, "f", &args, &i, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0640);
 	assert_int_equal(remove_file(d->t, dir, "x"), 0);

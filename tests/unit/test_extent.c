@@ -5,7 +5,7 @@
 #include "veneer/extent.h"
 #include "veneer/read.h"
 
-#define BLKS 300
+#define BLKS  300
 #define BYTES ((uint64_t)BLKS * BLK_BYTES)
 
 static struct source *open_file(struct tree_dirs *d, struct inode **ret)
@@ -20,7 +20,8 @@ static struct source *open_file(struct tree_dirs *d, struct inode **ret)
 	return top;
 }
 
-static void expect_run(struct source *top, uint64_t off, uint64_t len, const struct source *src, uint64_t run_len)
+static void expect_run(struct source *top, uint64_t off, uint64_t len, const struct source *src,
+		       uint64_t run_len)
 {
 	struct run run;
 
@@ -118,7 +119,8 @@ static void test_extent__runs_cover_a_range_without_gap(void **state)
 	struct source *top = open_file(d, &i);
 
 	for (unsigned k = 0; k < 60; k++)
-		assert_int_equal(cow_write(d->t, i, "x", 1, (off_t)(tree_random(&seed) % BYTES)), 0);
+		assert_int_equal(cow_write(d->t, i, "x", 1, (off_t)(tree_random(&seed) % BYTES)),
+				 0);
 	for (uint64_t off = 0; off < BYTES;) {
 		struct run run;
 

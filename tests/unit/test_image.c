@@ -254,7 +254,8 @@ static void test_image__large_directory_finds_every_name_once(void **state)
 		snprintf(name, sizeof(name), "name%u", k);
 		assert_int_equal(image_lookup(img, e, name, &child), 0);
 		assert_int_equal(child->layer, k % 3 ? 1 : 0);
-		assert_string_equal(image_child(e, (size_t)(child - image_child(e, 0)))->name, name);
+		assert_string_equal(image_child(e, (size_t)(child - image_child(e, 0)))->name,
+				    name);
 	}
 	assert_int_equal(image_lookup(img, e, "name300", &e), -ENOENT);
 	image_unref(img);
@@ -428,7 +429,8 @@ static void test_image__threads_that_ask_at_once_agree(void **state)
 		img = open_image(d, names, STACK_LAYERS);
 		for (unsigned k = 0; k < 4; k++) {
 			askers[k] = (struct asker){ .img = img };
-			assert_int_equal(pthread_create(&threads[k], NULL, ask_everything, &askers[k]), 0);
+			assert_int_equal(
+				pthread_create(&threads[k], NULL, ask_everything, &askers[k]), 0);
 		}
 		for (unsigned k = 0; k < 4; k++) {
 			pthread_join(threads[k], NULL);

@@ -205,7 +205,8 @@ static void test_inode__hard_links_are_one_inode_after_a_remount(void **state)
 
 	start(d);
 	dir = tree_get(d, "dir");
-	assert_int_equal(create_link(d->t, tree_make(d, "dir", "new", S_IFREG | 0644), dir, "link", &st), 0);
+	assert_int_equal(
+		create_link(d->t, tree_make(d, "dir", "new", S_IFREG | 0644), dir, "link", &st), 0);
 	tree_unmount(d);
 	tree_mount(d, "volatile");
 	a = tree_get(d, "dir/new");

@@ -10,7 +10,8 @@
 
 #include <dirent.h>
 
-static void expect_where(struct tree_dirs *d, const char *name, enum lookup_where where, bool is_whiteout)
+static void expect_where(struct tree_dirs *d, const char *name, enum lookup_where where,
+			 bool is_whiteout)
 {
 	struct lookup_state s;
 
@@ -68,8 +69,8 @@ static void test_lookup__random_upper_over_random_layers_shows_what_the_rule_say
 				assert_null(tree_look(d, stack_path(node)));
 			for (unsigned k = node * 3 + 1; k <= node * 3 + 3 && k < STACK_NODES; k++)
 				if (s.seen[k].kind != STACK_ABSENT)
-					snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%c", *list ? " " : "",
-						 'a' + (int)(k - 1) % 3);
+					snprintf(list + strlen(list), sizeof(list) - strlen(list),
+						 "%s%c", *list ? " " : "", 'a' + (int)(k - 1) % 3);
 			if (v->kind == STACK_DIR)
 				tree_expect_names(d, stack_path(node), list);
 		}
@@ -99,14 +100,15 @@ static void test_lookup__listing_and_stat_name_one_number(void **state)
 	for (unsigned round = 0; round < 2; round++) {
 		for (pos = 0; lookup_next(d->t, d->t->root, &pos, &e) == 1;)
 			if (tree_stat(d, e.name).st_ino != e.ino)
-				fail_msg("round %u: %s is listed as %ju and is %ju", round, e.name, (uintmax_t)e.ino,
-					 (uintmax_t)tree_stat(d, e.name).st_ino);
+				fail_msg("round %u: %s is listed as %ju and is %ju", round, e.name,
+					 (uintmax_t)e.ino, (uintmax_t)tree_stat(d, e.name).st_ino);
 		tree_unmount(d);
 		tree_mount(d, "volatile");
 	}
 }
 
-static void test_lookup__listing_shows_each_name_once_while_files_are_copied_up_and_removed(void **state)
+static void
+test_lookup__listing_shows_each_name_once_while_files_are_copied_up_and_removed(void **state)
 {
 	struct tree_dirs *d = *state;
 	unsigned seen[60] = { 0 };
@@ -206,7 +208,8 @@ int main(void)
 		row(test_lookup__static_link_count_is_one),
 		row(test_lookup__damaged_partial_file_keeps_its_name_and_gives_no_bytes),
 		row(test_lookup__empty_means_nothing_is_seen),
-		cmocka_unit_test(test_lookup__random_upper_over_random_layers_shows_what_the_rule_says),
+		cmocka_unit_test(
+			test_lookup__random_upper_over_random_layers_shows_what_the_rule_says),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

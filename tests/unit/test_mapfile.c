@@ -372,8 +372,8 @@ static void test_mapfile__log_cut_at_any_byte_gives_the_records_before(void **st
 	free(img.bytes);
 }
 
-/* Only at the very end may a bad record be one that was never finished; in front of others it is damage, and the
- * blocks that those others made own must not fall back to the old content. */
+/* Only at the very end may a bad record be one that was never finished; in front of others it is
+ * damage, and the blocks that those others made own must not fall back to the old content. */
 static void check_flipped(const struct layer *l, const struct image *img, size_t at, unsigned flags)
 {
 	const size_t end = img->end[SCRIPT_STEPS];

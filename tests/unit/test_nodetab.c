@@ -41,7 +41,9 @@ static void test_nodetab__first_slot_is_the_root(void **state)
 
 static void test_nodetab__id_not_in_use_has_no_slot_and_no_object(void **state)
 {
-	static const uint64_t bad[] = { 0, 2, 3, 1000000, UINT32_MAX, (uint64_t)UINT32_MAX + 2, UINT64_MAX };
+	static const uint64_t bad[] = { 0,	   2,	       3,
+					1000000,   UINT32_MAX, (uint64_t)UINT32_MAX + 2,
+					UINT64_MAX };
 	struct nodetab *t = new_table();
 
 	(void)state;

@@ -27,7 +27,8 @@ static bool is_whiteout(struct tree_dirs *d, const char *rel)
 {
 	struct stat st;
 
-	return fstatat(d->s.fd, rel, &st, AT_SYMLINK_NOFOLLOW) == 0 && whiteout_is_device(st.st_mode, st.st_rdev);
+	return fstatat(d->s.fd, rel, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       whiteout_is_device(st.st_mode, st.st_rdev);
 }
 
 /* Entries of the mount's own work directory, but for the shared whiteout. */

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names that come, go and move, against a plain table: over lower layers, remounts and frozen uppers. */
+/* Names that come, go and move, against a plain table: over lower layers, remounts and frozen
+ * uppers. */
 #include "support/stack.h"
 
-#include "veneer/create.h"
 #include "veneer/cow.h"
+#include "veneer/create.h"
 #include "veneer/lookup.h"
 #include "veneer/remove.h"
 #include "veneer/rename.h"
@@ -93,7 +94,8 @@ static void do_write(struct table *t, unsigned node)
 
 static void do_remove(struct table *t, unsigned node)
 {
-	struct inode *i = tree_get(t->d, stack_path(node)), *parent = tree_get(t->d, stack_path(stack_parent(node)));
+	struct inode *i = tree_get(t->d, stack_path(node)),
+		     *parent = tree_get(t->d, stack_path(stack_parent(node)));
 	bool is_dir = t->at[node].kind == STACK_DIR;
 	int r = (is_dir ? remove_dir : remove_file)(t->d->t, parent, name_of(node));
 
@@ -123,7 +125,8 @@ static void do_rename(struct table *t, unsigned from, unsigned to, unsigned flag
 	struct inode *fp = tree_get(t->d, stack_path(stack_parent(from)));
 	struct inode *tp = tree_get(t->d, stack_path(stack_parent(to)));
 	struct inode *fi = tree_get(t->d, stack_path(from)), *ti = tree_look(t->d, stack_path(to));
-	bool has_dir = t->at[from].kind == STACK_DIR || (flags == RENAME_EXCHANGE && t->at[to].kind == STACK_DIR);
+	bool has_dir = t->at[from].kind == STACK_DIR ||
+		       (flags == RENAME_EXCHANGE && t->at[to].kind == STACK_DIR);
 	int want = expected(t, to, flags);
 	int r = rename_entry(t->d->t, fp, name_of(from), tp, name_of(to), flags);
 
@@ -158,7 +161,8 @@ static void try_rename(struct table *t, unsigned from)
 
 static void change_something(struct table *t)
 {
-	unsigned node = 1 + tree_random(&t->seed) % (STACK_NODES - 1), what = tree_random(&t->seed) % 10;
+	unsigned node = 1 + tree_random(&t->seed) % (STACK_NODES - 1),
+		 what = tree_random(&t->seed) % 10;
 
 	if (t->at[stack_parent(node)].kind != STACK_DIR)
 		return;
@@ -205,7 +209,8 @@ static void put_lower(struct table *t)
 		if (t->at[node].kind == STACK_DIR)
 			tree_put_dir(t->d, rel);
 		else
-			t->at[node].data = tree_put_pattern(t->d, rel, FILE_BYTES, tree_random(&t->seed));
+			t->at[node].data =
+				tree_put_pattern(t->d, rel, FILE_BYTES, tree_random(&t->seed));
 	}
 }
 

@@ -26,7 +26,8 @@ static void close_layers(struct layer **layers, size_t n)
 		layer_unref(layers[k]);
 }
 
-/* A partial file "f" in a frozen upper over "lower", of which block 1 is own. Layers as source_new wants them. */
+/* A partial file "f" in a frozen upper over "lower", of which block 1 is own. Layers as
+ * source_new wants them. */
 static void make_partial(struct tree_dirs *d, struct layer *layers[2])
 {
 	static const char *const names[] = { "frozen1", "lower" };
@@ -63,7 +64,8 @@ static void test_source__find_gives_the_layer_that_the_rule_says(void **state)
 			ssize_t found = source_find(layers, STACK_LAYERS, 0, stack_path(node));
 
 			if (found != (v->kind == STACK_ABSENT ? -ENOENT : (ssize_t)v->layers[0]))
-				fail_msg("round %u: %s found in %zd", round, stack_path(node), found);
+				fail_msg("round %u: %s found in %zd", round, stack_path(node),
+					 found);
 		}
 		close_layers(layers, STACK_LAYERS);
 	}

@@ -49,7 +49,8 @@ static void test_updir__replacing_keeps_the_position(void **state)
 static void test_updir__next_skips_whiteouts_and_what_is_below(void **state)
 {
 	struct updir *d = updir_new();
-	struct upent whiteout = { .is_whiteout = true }, below = { .type = DT_REG, .is_below = true }, e = plain(5), got;
+	struct upent whiteout = { .is_whiteout = true },
+		     below = { .type = DT_REG, .is_below = true }, e = plain(5), got;
 	char name[NAME_MAX + 1];
 	uint64_t seq = 0;
 
@@ -151,7 +152,10 @@ static void test_updir__random_changes_match_a_plain_table(void **state)
 	(void)state;
 	for (unsigned step = 0; step < 5000; step++) {
 		unsigned k = tree_random(&seed) % NAMES;
-		struct upent e = { .ino = step, .type = DT_REG, .is_whiteout = step % 5 == 0, .is_below = step % 7 == 0 };
+		struct upent e = { .ino = step,
+				   .type = DT_REG,
+				   .is_whiteout = step % 5 == 0,
+				   .is_below = step % 7 == 0 };
 
 		snprintf(name, sizeof(name), "name%u", k);
 		if (tree_random(&seed) % 3 == 0) {

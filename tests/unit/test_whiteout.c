@@ -5,7 +5,9 @@
 
 #include <sys/sysmacros.h>
 
-static const struct whiteout_style by_device = { .has_device = true, .has_trusted = true, .has_user_attr = true };
+static const struct whiteout_style by_device = { .has_device = true,
+						 .has_trusted = true,
+						 .has_user_attr = true };
 static const struct whiteout_style by_name = { .has_user_attr = true };
 
 static void test_whiteout__names_are_told_apart(void **state)
@@ -14,17 +16,21 @@ static void test_whiteout__names_are_told_apart(void **state)
 		const char *name;
 		enum whiteout_name kind;
 	} rows[] = {
-		{ "plain", WHITEOUT_PLAIN },	   { ".wh", WHITEOUT_PLAIN },	      { ".whx", WHITEOUT_PLAIN },
-		{ "a.wh.b", WHITEOUT_PLAIN },	   { ".wh.a", WHITEOUT_HIDES },	      { ".wh..a", WHITEOUT_HIDES },
-		{ ".wh..wh", WHITEOUT_HIDES },	   { ".wh.", WHITEOUT_META },	      { ".wh..", WHITEOUT_META },
-		{ ".wh...", WHITEOUT_META },	   { ".wh..wh..opq", WHITEOUT_OPAQUE }, { ".wh..wh..opq2", WHITEOUT_META },
-		{ ".wh..wh.plnk", WHITEOUT_META }, { ".wh..wh.veneer", WHITEOUT_META }, { ".wh....", WHITEOUT_HIDES },
+		{ "plain", WHITEOUT_PLAIN },	     { ".wh", WHITEOUT_PLAIN },
+		{ ".whx", WHITEOUT_PLAIN },	     { "a.wh.b", WHITEOUT_PLAIN },
+		{ ".wh.a", WHITEOUT_HIDES },	     { ".wh..a", WHITEOUT_HIDES },
+		{ ".wh..wh", WHITEOUT_HIDES },	     { ".wh.", WHITEOUT_META },
+		{ ".wh..", WHITEOUT_META },	     { ".wh...", WHITEOUT_META },
+		{ ".wh..wh..opq", WHITEOUT_OPAQUE }, { ".wh..wh..opq2", WHITEOUT_META },
+		{ ".wh..wh.plnk", WHITEOUT_META },   { ".wh..wh.veneer", WHITEOUT_META },
+		{ ".wh....", WHITEOUT_HIDES },
 	};
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++)
 		if (whiteout_name_kind(rows[k].name) != rows[k].kind)
-			fail_msg("%s is taken for %d", rows[k].name, whiteout_name_kind(rows[k].name));
+			fail_msg("%s is taken for %d", rows[k].name,
+				 whiteout_name_kind(rows[k].name));
 }
 
 static void test_whiteout__attributes_of_unions_are_reserved(void **state)
@@ -109,7 +115,8 @@ static void test_whiteout__remove_leaves_ordinary_files_and_absence_alone(void *
 
 static void test_whiteout__opaque_mark_is_recognised_in_each_form(void **state)
 {
-	static const char *const attrs[] = { "trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque" };
+	static const char *const attrs[] = { "trusted.overlay.opaque", "user.overlay.opaque",
+					     "user.fuseoverlayfs.opaque" };
 	struct tree_dirs *d = *state;
 
 	for (size_t k = 0; k < 3; k++) {

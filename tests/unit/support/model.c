@@ -56,7 +56,9 @@ static uint64_t place(uint64_t *state, size_t size)
 
 static uint64_t length(uint64_t *state, uint64_t off)
 {
-	static const uint64_t most[] = { 16, BLK_BYTES, BLK_BYTES, 3 * BLK_BYTES, 20 * BLK_BYTES, CHUNK_BYTES + BLK_BYTES };
+	static const uint64_t most[] = {
+		16, BLK_BYTES, BLK_BYTES, 3 * BLK_BYTES, 20 * BLK_BYTES, CHUNK_BYTES + BLK_BYTES
+	};
 	uint64_t len = 1 + below(state, most[below(state, 6)]);
 
 	if (below(state, 3) == 0)
@@ -67,13 +69,17 @@ static uint64_t length(uint64_t *state, uint64_t off)
 struct model_op model_next(uint64_t *state, size_t size)
 {
 	static const int modes[] = {
-		0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE,
+		0,
+		FALLOC_FL_KEEP_SIZE,
+		FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		FALLOC_FL_ZERO_RANGE,
 		FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
 	};
 	static const enum model_kind kinds[] = {
-		MODEL_WRITE, MODEL_WRITE, MODEL_WRITE, MODEL_WRITE, MODEL_WRITE, MODEL_WRITE, MODEL_READ, MODEL_READ,
-		MODEL_READ, MODEL_READ, MODEL_TRUNCATE, MODEL_ALLOCATE, MODEL_ALLOCATE, MODEL_SEEK, MODEL_SYNC,
+		MODEL_WRITE,	MODEL_WRITE,	MODEL_WRITE,	MODEL_WRITE, MODEL_WRITE,
+		MODEL_WRITE,	MODEL_READ,	MODEL_READ,	MODEL_READ,  MODEL_READ,
+		MODEL_TRUNCATE, MODEL_ALLOCATE, MODEL_ALLOCATE, MODEL_SEEK,  MODEL_SYNC,
 	};
 	struct model_op op = { .kind = kinds[below(state, sizeof(kinds) / sizeof(*kinds))] };
 
@@ -122,13 +128,17 @@ void model_apply(struct model *m, const struct model_op *op)
 
 static int wrong(const char *what, uint64_t off, uint64_t len, uint64_t at)
 {
-	fprintf(stderr, "# %s of %" PRIu64 " bytes at %" PRIu64 " is wrong at %" PRIu64 "\n", what, len, off, at);
+	fprintf(stderr, "# %s of %" PRIu64 " bytes at %" PRIu64 " is wrong at %" PRIu64 "\n", what,
+		len, off, at);
 	return -EBADMSG;
 }
 
-static int do_read(struct tree *t, struct inode *i, const struct model *m, const struct model_op *op)
+static int do_read(struct tree *t, struct inode *i, const struct model *m,
+		   const struct model_op *op)
 {
-	size_t want = op->off >= m->size ? 0 : op->len < m->size - op->off ? op->len : m->size - op->off;
+	size_t want = op->off >= m->size	    ? 0
+		      : op->len < m->size - op->off ? op->len
+						    : m->size - op->off;
 	uint8_t *p = malloc(op->len);
 	ssize_t n = p ? read_file(t, i, p, op->len, (off_t)op->off) : -ENOMEM;
 	int r = n < 0 ? (int)n : 0;
@@ -143,13 +153,17 @@ static int do_read(struct tree *t, struct inode *i, const struct model *m, const
 }
 
 /* What is called a hole reads as zeros, and the two directions agree with each other. */
-static int do_seek(struct tree *t, struct inode *i, const struct model *m, const struct model_op *op)
+static int do_seek(struct tree *t, struct inode *i, const struct model *m,
+		   const struct model_op *op)
 {
-	off_t data = read_seek(t, i, (off_t)op->off, SEEK_DATA), hole = read_seek(t, i, (off_t)op->off, SEEK_HOLE);
+	off_t data = read_seek(t, i, (off_t)op->off, SEEK_DATA),
+	      hole = read_seek(t, i, (off_t)op->off, SEEK_HOLE);
 	uint64_t end = data < 0 ? m->size : (uint64_t)data;
 
 	if (op->off >= m->size)
-		return data == -ENXIO && hole == -ENXIO ? 0 : wrong("a seek past the end", op->off, 0, m->size);
+		return data == -ENXIO && hole == -ENXIO
+			       ? 0
+			       : wrong("a seek past the end", op->off, 0, m->size);
 	if (hole < (off_t)op->off || (uint64_t)hole > m->size || (data < 0 && data != -ENXIO))
 		return wrong("SEEK_HOLE", op->off, (uint64_t)hole, (uint64_t)data);
 	if ((data == (off_t)op->off) == (hole == (off_t)op->off))

@@ -9,7 +9,8 @@ const char *stack_path(unsigned node)
 	if (node == 0 || *paths[node])
 		return paths[node];
 	up = stack_parent(node);
-	snprintf(paths[node], sizeof(paths[node]), "%.5s%s%c", stack_path(up), up ? "/" : "", 'a' + (node - 1) % 3);
+	snprintf(paths[node], sizeof(paths[node]), "%.5s%s%c", stack_path(up), up ? "/" : "",
+		 'a' + (node - 1) % 3);
 	return paths[node];
 }
 
@@ -20,8 +21,9 @@ void stack_text(char out[64], unsigned layer, unsigned node)
 
 static void draw(struct stack *s, unsigned layer, uint64_t *state)
 {
-	static const enum stack_kind kinds[] = { STACK_ABSENT, STACK_ABSENT, STACK_FILE, STACK_DIR,
-						 STACK_DIR,    STACK_DIR,    STACK_DIR,	 STACK_DEVICE };
+	static const enum stack_kind kinds[] = { STACK_ABSENT, STACK_ABSENT, STACK_FILE,
+						 STACK_DIR,    STACK_DIR,    STACK_DIR,
+						 STACK_DIR,    STACK_DEVICE };
 
 	s->at[layer][0] = (struct stack_entry){ .kind = STACK_DIR };
 	for (unsigned node = 1; node < STACK_NODES; node++) {
@@ -36,8 +38,8 @@ static void draw(struct stack *s, unsigned layer, uint64_t *state)
 	}
 }
 
-static void write_one(struct tree_dirs *d, const char *layer, unsigned nr, const struct stack_entry *e, unsigned node,
-		      uint64_t *state)
+static void write_one(struct tree_dirs *d, const char *layer, unsigned nr,
+		      const struct stack_entry *e, unsigned node, uint64_t *state)
 {
 	const char *path = stack_path(node), *name = strrchr(path, '/');
 	char rel[64], beside[96], text[64];
@@ -62,8 +64,8 @@ static void write_one(struct tree_dirs *d, const char *layer, unsigned nr, const
 	}
 }
 
-/* Of the layers that make up the directory above, top first: a whiteout ends it, so does a file, so does an
- * opaque directory after itself. */
+/* Of the layers that make up the directory above, top first: a whiteout ends it, so does a file,
+ * so does an opaque directory after itself. */
 static struct stack_view look(const struct stack *s, unsigned node)
 {
 	const struct stack_view *up = &s->seen[stack_parent(node)];
@@ -86,7 +88,8 @@ static struct stack_view look(const struct stack *s, unsigned node)
 	return v;
 }
 
-void stack_make(struct stack *s, struct tree_dirs *d, const char *const names[STACK_LAYERS], uint64_t *state)
+void stack_make(struct stack *s, struct tree_dirs *d, const char *const names[STACK_LAYERS],
+		uint64_t *state)
 {
 	for (unsigned layer = 0; layer < STACK_LAYERS; layer++) {
 		tree_put_dir(d, names[layer]);

@@ -61,7 +61,8 @@ static void lower_option(const struct tree_dirs *d, char *out, size_t size)
 	for (;;) {
 		size_t len = strcspn(name, ":");
 
-		n += snprintf(out + n, size - (size_t)n, "%s/%.*s%s", d->s.path, (int)len, name, name[len] ? ":" : "");
+		n += snprintf(out + n, size - (size_t)n, "%s/%.*s%s", d->s.path, (int)len, name,
+			      name[len] ? ":" : "");
 		if (!name[len])
 			return;
 		name += len + 1;
@@ -76,8 +77,8 @@ int tree_try_mount(struct tree_dirs *d, const char *extra)
 	int r;
 
 	lower_option(d, lower, sizeof(lower));
-	snprintf(all, sizeof(all), "%s,upperdir=%s/upper,workdir=%s/work%s%s", lower, d->s.path, d->s.path, extra ? "," : "",
-		 extra ? extra : "");
+	snprintf(all, sizeof(all), "%s,upperdir=%s/upper,workdir=%s/work%s%s", lower, d->s.path,
+		 d->s.path, extra ? "," : "", extra ? extra : "");
 	r = options_parse(4, argv, "/", true, &opts, d->err, sizeof(d->err));
 	if (r < 0)
 		return r;
@@ -281,8 +282,10 @@ void tree_expect_inode(struct tree_dirs *d, struct inode *i, const void *data, s
 	assert_int_equal(lookup_stat(d->t, i, &st), 0);
 	assert_int_equal(st.st_size, len);
 	for (size_t off = 0; off < len;) {
-		ssize_t n = read_file(d->t, i, got + off, 131072 + 100 < len + 100 - off ? 131072 + 100 : len + 100 - off,
-				      (off_t)off);
+		ssize_t n =
+			read_file(d->t, i, got + off,
+				  131072 + 100 < len + 100 - off ? 131072 + 100 : len + 100 - off,
+				  (off_t)off);
 
 		if (n <= 0)
 			fail_msg("read at %zu: %zd", off, n);
@@ -290,8 +293,8 @@ void tree_expect_inode(struct tree_dirs *d, struct inode *i, const void *data, s
 	}
 	for (size_t off = 0; off < len; off++)
 		if (got[off] != ((const char *)data)[off])
-			fail_msg("byte %zu of %zu (block %zu) is %02x, not %02x", off, len, off / BLK_BYTES,
-				 (uint8_t)got[off], ((const uint8_t *)data)[off]);
+			fail_msg("byte %zu of %zu (block %zu) is %02x, not %02x", off, len,
+				 off / BLK_BYTES, (uint8_t)got[off], ((const uint8_t *)data)[off]);
 	assert_int_equal(read_file(d->t, i, got, 10, (off_t)len), 0);
 	free(got);
 }
@@ -331,7 +334,8 @@ void tree_expect_names(struct tree_dirs *d, const char *dir, const char *names)
 	tree_forget(d, i);
 	qsort(all, n, sizeof(*all), compare_names);
 	for (size_t k = 0; k < n; k++) {
-		snprintf(line + strlen(line), sizeof(line) - strlen(line), "%s%s", k ? " " : "", all[k]);
+		snprintf(line + strlen(line), sizeof(line) - strlen(line), "%s%s", k ? " " : "",
+			 all[k]);
 		free(all[k]);
 	}
 	assert_string_equal(line, names);

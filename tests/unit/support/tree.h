@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mount without FUSE: layer directories in a scratch directory and the tree that mount_open makes of them. Everything
- * but tree_try_mount asserts, so it belongs to the test's own thread and process. */
+/* A mount without FUSE: layer directories in a scratch directory and the tree that mount_open
+ * makes of them. Everything but tree_try_mount asserts, so it belongs to the test's own thread
+ * and process. */
 #pragma once
 
 #include <setjmp.h>
@@ -17,10 +18,10 @@
 
 struct tree_dirs {
 	struct scratch s;
-	char names[1024];	/* lower layers, top first, as "b:a" */
+	char names[1024]; /* lower layers, top first, as "b:a" */
 	unsigned nfrozen;
 	struct mount m;
-	struct tree *t;		/* NULL while not mounted */
+	struct tree *t; /* NULL while not mounted */
 	char err[512];
 };
 
@@ -50,7 +51,8 @@ char *tree_put_pattern(struct tree_dirs *d, const char *rel, size_t len, uint64_
 bool tree_is_there(struct tree_dirs *d, const char *rel);
 bool tree_is_partial(struct tree_dirs *d, const char *rel);
 
-/* The inode at a path of the mount ("" is the root), one lookup counted but for the root; NULL: nothing. */
+/* The inode at a path of the mount ("" is the root), one lookup counted but for the root; NULL:
+ * nothing. */
 struct inode *tree_look(struct tree_dirs *d, const char *path);
 struct inode *tree_get(struct tree_dirs *d, const char *path);
 void tree_forget(struct tree_dirs *d, struct inode *i);

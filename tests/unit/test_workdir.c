@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/workdir.h"
+
+#include <dirent.h>
+
+struct work {
+	int parent, fd;
+	char *name, err[512];
+};
+
+static int open_work(struct tree_dirs *d, struct work *w)
+{
+	char path[PATH_MAX + 64];
+
+	*w = (struct work){ .parent = -1, .fd = -1 };
+	snprintf(path, sizeof(path), "%s/work", d->s.path);
+	return workdir_open(path, &w->parent, &w->name, &w->fd, w->err, sizeof(w->err));
+}
+
+static void test_workdir__each_mount_has_its_own_and_takes_it_along(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work a, b;
+
+	assert_int_equal(open_work(d, &a), 0);
+	assert_int_equal(open_work(d, &b), 0);
+	assert_string_not_equal(a.name, b.name);
+	/* The second has not taken the first for dead. */
+	assert_int_equal(faccessat(a.parent, a.name, F_OK, 0), 0);
+	assert_int_equal(mkdirat(a.fd, "left", 0700), 0);
+	workdir_close(a.parent, strdup(a.name), a.fd);
+	assert_int_equal(faccessat(b.parent, a.name, F_OK, 0), -1);
+	assert_int_equal(faccessat(b.parent, b.name, F_OK, 0), 0);
+	workdir_close(b.parent, b.name, b.fd);
+	free(a.name);
+}
+
+static void test_workdir__what_dead_mounts_left_is_removed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work w;
+
+	tree_put_text(d, "work/work/veneer-dead/deep/er/file", "x");
+	tree_put_text(d, "work/work/others/file", "x");
+	assert_int_equal(open_work(d, &w), 0);
+	assert_false(tree_is_there(d, "work/work/veneer-dead"));
+	assert_true(tree_is_there(d, "work/work/others/file"));
+	workdir_close(w.parent, w.name, w.fd);
+}
+
+static void test_workdir__missing_directory_is_told_in_a_sentence(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work w;
+
+	assert_int_equal(unlinkat(d->s.fd, "work", AT_REMOVEDIR), 0);
+	assert_int_equal(open_work(d, &w), -ENOENT);
+	assert_non_null(strstr(w.err, "/work"));
+}
+
+static void test_workdir__link_in_its_place_is_not_followed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work w;
+
+	tree_put_dir(d, "elsewhere");
+	assert_int_equal(symlinkat("../elsewhere", d->s.fd, "work/work"), 0);
+	assert_true(open_work(d, &w) < 0);
+}
+
+static void test_workdir__close_ignores_what_was_never_opened(void **state)
+{
+	(void)state;
+	workdir_close(-1, NULL, -1);
+}
+
+static void put_boot(struct tree_dirs *d, const char *boot)
+{
+	tree_put_text(d, "work/work/incompat/volatile/boot_id", boot);
+}
+
+static int check(struct tree_dirs *d, struct work *w, bool is_volatile)
+{
+	(void)d;
+	return workdir_check_volatile(w->parent, "/the/work", is_volatile, w->err, sizeof(w->err));
+}
+
+static void test_workdir__volatile_mark_of_this_boot_may_go_on(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work w;
+
+	assert_int_equal(open_work(d, &w), 0);
+	assert_int_equal(check(d, &w, false), 0);
+	assert_false(tree_is_there(d, "work/work/incompat"));
+	assert_int_equal(check(d, &w, true), 0);
+	assert_true(tree_is_there(d, "work/work/incompat/volatile"));
+	assert_int_equal(check(d, &w, true), 0);
+	assert_int_equal(check(d, &w, false), 0);
+	workdir_close(w.parent, w.name, w.fd);
+}
+
+static void test_workdir__volatile_mark_of_another_boot_is_refused(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work w;
+
+	assert_int_equal(open_work(d, &w), 0);
+	put_boot(d, "01234567-89ab-cdef-0123-456789abcdef");
+	assert_int_equal(check(d, &w, false), -EINVAL);
+	assert_int_equal(check(d, &w, true), -EINVAL);
+	assert_non_null(strstr(w.err, "/the/work/work/incompat/volatile"));
+	workdir_close(w.parent, w.name, w.fd);
+}
+
+static void test_workdir__volatile_mark_that_overlayfs_left_is_refused(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work w;
+
+	tree_put_dir(d, "work/work/incompat/volatile");
+	assert_int_equal(open_work(d, &w), 0);
+	assert_int_equal(check(d, &w, true), -EINVAL);
+	workdir_close(w.parent, w.name, w.fd);
+}
+
+static void test_workdir__mount_takes_what_is_unfinished_along(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct dirent *de;
+	unsigned n = 0;
+	DIR *dir;
+
+	tree_mount(d, "volatile");
+	assert_int_equal(mkdirat(d->t->workfd, "half", 0700), 0);
+	tree_unmount(d);
+	dir = fdopendir(openat(d->s.fd, "work/work", O_RDONLY | O_DIRECTORY));
+	while ((de = readdir(dir)))
+		n += !strncmp(de->d_name, "veneer-", 7);
+	closedir(dir);
+	assert_int_equal(n, 0);
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_workdir__each_mount_has_its_own_and_takes_it_along),
+		row(test_workdir__what_dead_mounts_left_is_removed),
+		row(test_workdir__missing_directory_is_told_in_a_sentence),
+		row(test_workdir__link_in_its_place_is_not_followed),
+		row(test_workdir__close_ignores_what_was_never_opened),
+		row(test_workdir__volatile_mark_of_this_boot_may_go_on),
+		row(test_workdir__volatile_mark_of_another_boot_is_refused),
+		row(test_workdir__volatile_mark_that_overlayfs_left_is_refused),
+		row(test_workdir__mount_takes_what_is_unfinished_along),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
