@@ -14,6 +14,7 @@ struct layer {
 	dev_t dev;
 	ino_t ino;
 	bool is_upper;		/* opened for writing by the mount that owns it */
+	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */
 	char *path;		/* as given; for messages only: layers are reached by other paths too */
 	pthread_mutex_t map_lock;
 	/* guarded by map_lock */

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
 #include "veneer/lookup.h"
+#include "veneer/override.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
 
@@ -21,12 +22,41 @@ static int pin_upper(struct tree *t, struct inode *i)
 	return r < 0 ? r : upper_pin(t, i);
 }
 
+static bool is_overridden(const struct tree *t, const struct inode *i)
+{
+	return t->upper && t->upper->override && (i->type == DT_REG || i->type == DT_DIR);
+}
+
+/* Owner and mode are in an attribute: change what it says. (uid_t)-1 and so on leave that one alone. */
+static int change_override(struct tree *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
+{
+	struct stat st;
+	int r = lookup_stat(t, i, &st);
+
+	if (r < 0)
+		return r;
+	if (uid != (uid_t)-1)
+		st.st_uid = uid;
+	if (gid != (gid_t)-1)
+		st.st_gid = gid;
+	if (mode != (mode_t)-1)
+		st.st_mode = (st.st_mode & S_IFMT) | (mode & 07777);
+	else if (S_ISREG(st.st_mode))
+		st.st_mode &= ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0)); /* as chown does */
+	return override_store(fd, t->upper->override, &st);
+}
+
 int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 {
 	int fd = pin_upper(t, i), r;
 
 	if (fd < 0)
 		return fd;
+	if (is_overridden(t, i)) {
+		r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
+		fdcache_unpin(&i->src.fd);
+		return r;
+	}
 	if (i->type == DT_REG || i->type == DT_DIR) {
 		r = fchmod(fd, mode & 07777);
 	} else {
@@ -46,7 +76,10 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
 
 	if (fd < 0)
 		return fd;
-	r = fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+	if (is_overridden(t, i))
+		r = change_override(t, i, fd, uid, gid, (mode_t)-1);
+	else
+		r = fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
@@ -163,11 +196,17 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 	return n;
 }
 
+/* Not to be changed from inside: whoever owns a file could make it root's otherwise. */
+static bool is_protected(const struct tree *t, const char *name)
+{
+	return whiteout_is_reserved_attr(name) || (t->upper && t->upper->override && override_is_attr(name));
+}
+
 int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
 {
 	int fd, r;
 
-	if (whiteout_is_reserved_attr(name))
+	if (is_protected(t, name))
 		return -EPERM;
 	fd = pin_upper(t, i);
 	if (fd < 0)
@@ -184,7 +223,7 @@ int attr_removexattr(struct tree *t, struct inode *i, const char *name)
 	ssize_t n;
 	int fd, r;
 
-	if (whiteout_is_reserved_attr(name))
+	if (is_protected(t, name))
 		return -EPERM;
 	/* What is not there needs no copy-up to be removed. */
 	n = attr_getxattr(t, i, name, NULL, 0);

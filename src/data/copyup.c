@@ -9,6 +9,7 @@
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/mark.h"
+#include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/read.h"
 #include "veneer/upper.h"
@@ -43,7 +44,7 @@ static int copy_xattrs(int from, int to, bool is_written)
 		int r;
 
 		/* A write takes capabilities away, also one that is done before the file is seen. */
-		if (whiteout_is_reserved_attr(a) || (is_written && !strcmp(a, "security.capability")))
+		if (whiteout_is_reserved_attr(a) || override_is_attr(a) || (is_written && !strcmp(a, "security.capability")))
 			continue;
 		n = xattr_get_alloc(from, "", a, &value);
 		if (n == -ENODATA)
@@ -61,9 +62,15 @@ static int copy_xattrs(int from, int to, bool is_written)
 
 static int copy_owner_and_mode(struct tree *t, struct fresh *f, const struct stat *st)
 {
-	const mode_t mode = st->st_mode & 07777;
+	const bool is_overridden = t->upper->override && (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode));
+	const mode_t mode = is_overridden ? override_real_mode(st->st_mode) & 07777 : st->st_mode & 07777;
 	bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
 
+	if (is_overridden) {
+		if (fchmod(f->fd, mode) < 0)
+			return -errno;
+		return override_store(f->fd, t->upper->override, st);
+	}
 	if (is_chowned && fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0)
 		return -errno;
 	/* chown clears set-id bits; otherwise it was made with the right mode. */

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
 #include "veneer/lookup.h"
+#include "veneer/override.h"
 #include "veneer/remove.h"
 #include "veneer/upper.h"
 
@@ -29,10 +30,13 @@ struct making {
 	uid_t uid;
 	gid_t gid;
 	int fd;			/* of the new object, -1 if it needs none */
+	const char *override;	/* attribute that owner and mode go into, or NULL */
 };
 
-static void inherit(struct making *m, struct inode *parent)
+static void inherit(struct tree *t, struct making *m, struct inode *parent)
 {
+	if (S_ISREG(m->args->mode) || S_ISDIR(m->args->mode))
+		m->override = t->upper->override;
 	m->mode = m->args->mode;
 	m->uid = m->args->uid;
 	m->gid = m->args->gid;
@@ -48,14 +52,15 @@ static void inherit(struct making *m, struct inode *parent)
 
 static int make_at(struct making *m, int dirfd, const char *name)
 {
+	const mode_t mode = m->override ? override_real_mode(m->mode) : m->mode;
 	int r = 0;
 
 	switch (m->mode & S_IFMT) {
 	case S_IFREG:
-		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, m->mode & 07777);
+		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, mode & 07777);
 		return m->fd < 0 ? -errno : 0;
 	case S_IFDIR:
-		r = mkdirat(dirfd, name, m->mode & 07777);
+		r = mkdirat(dirfd, name, mode & 07777);
 		break;
 	case S_IFLNK:
 		r = symlinkat(m->args->target, dirfd, name);
@@ -70,9 +75,23 @@ static int make_at(struct making *m, int dirfd, const char *name)
 static int settle_owner(struct making *m, int dirfd, const char *name, struct stat *st)
 {
 	bool has_lost_mode;
+	int fd;
 
 	if (m->fd >= 0 ? fstat(m->fd, st) : fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
+	if (m->override) {
+		fd = m->fd >= 0 ? m->fd : openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+		st->st_uid = m->uid;
+		st->st_gid = m->gid;
+		st->st_mode = m->mode;
+		int r = override_store(fd, m->override, st);
+
+		if (fd != m->fd)
+			close(fd);
+		return r;
+	}
 	if (st->st_uid != m->uid || st->st_gid != m->gid) {
 		if (fchownat(dirfd, name, m->uid, m->gid, AT_SYMLINK_NOFOLLOW) < 0 && !m->args->ignores_chown)
 			return -errno;
@@ -213,7 +232,8 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 		return dirfd;
 	r = fstat(dirfd, &m.dir) < 0 ? -errno : 0;
 	if (r == 0) {
-		inherit(&m, parent);
+		override_apply(dirfd, "", t->upper->override, &m.dir);
+		inherit(t, &m, parent);
 		if (state.is_whiteout)
 			r = make_over_whiteout(t, &m, parent, dirfd, name,
 					       S_ISDIR(m.mode) && state.below && state.below->type == DT_DIR, ret_st);

@@ -4,6 +4,7 @@
 #include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/override.h"
 #include "veneer/walkahead.h"
 #include "veneer/workdir.h"
 
@@ -87,6 +88,30 @@ static void choose_style(struct mount *m)
 	}
 }
 
+/* xattr_permissions: the root of the upper says from now on where owners and modes are, as the engines expect:
+ * with what the topmost lower layer that has it says of its root. */
+static int choose_override(struct mount *m, char *err, size_t err_size)
+{
+	struct stat st = { .st_mode = S_IFDIR | 0555 };
+	struct layer *upper = m->tree.upper;
+	struct layer *const *layers;
+	size_t n = image_layers(m->tree.image, &layers);
+	int r;
+
+	if (!m->opts.xattr_permissions || upper->override)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		if (layers[i]->override) {
+			override_apply(layers[i]->rootfd, "", layers[i]->override, &st);
+			break;
+		}
+	r = override_store(upper->rootfd, override_for_option(m->opts.xattr_permissions), &st);
+	if (r < 0)
+		return fail(err, err_size, r, "cannot store permissions in upperdir %s: %s", m->opts.upper, strerror(-r));
+	upper->override = override_for_option(m->opts.xattr_permissions);
+	return 0;
+}
+
 /* Two servers that append to one map would ruin it. The last one may still be on its way out: callers mount again
  * within milliseconds. A file system without locks is used without. */
 static int lock_upper(int rootfd)
@@ -147,6 +172,9 @@ static int open_upper(struct mount *m, char *err, size_t err_size)
 	if (r < 0)
 		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work, strerror(-r));
 	choose_style(m);
+	r = choose_override(m, err, err_size);
+	if (r < 0)
+		return r;
 	r = workdir_check_volatile(m->work_parent, m->opts.work, m->opts.is_volatile, err, err_size);
 	if (r < 0)
 		return r;

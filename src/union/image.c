@@ -12,6 +12,7 @@
 #include "veneer/htab.h"
 #include "veneer/listing.h"
 #include "veneer/log.h"
+#include "veneer/override.h"
 #include "veneer/path.h"
 
 #include <dirent.h>
@@ -581,15 +582,22 @@ static int pin_parent(struct image *img, struct ient *e, struct fdslot **ret_slo
 
 static int stat_entry(struct image *img, struct ient *e, struct stat *st)
 {
+	const char *override = img->layers[e->layer]->override;
 	struct fdslot *slot;
 	int fd, r;
 
-	if (!e->parent)
-		return fstat(img->layers[0]->rootfd, st) < 0 ? -errno : 0;
+	if (!e->parent) {
+		if (fstat(img->layers[0]->rootfd, st) < 0)
+			return -errno;
+		override_apply(img->layers[0]->rootfd, "", override, st);
+		return 0;
+	}
 	fd = pin_parent(img, e, &slot);
 	if (fd < 0)
 		return fd;
 	r = fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+	if (r == 0)
+		override_apply(fd, e->name, override, st);
 	fdcache_unpin(slot);
 	if (r == 0 && IFTODT(st->st_mode) != e->type)
 		return -ESTALE;

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/override.h"
 #include "veneer/probe.h"
 #include "veneer/recover.h"
 
@@ -31,6 +32,7 @@ int layer_open(const char *path, struct layer **ret)
 	l->dev = st.st_dev;
 	l->ino = st.st_ino;
 	l->rootfd = steal_fd(&fd);
+	l->override = override_detect(l->rootfd);
 	pthread_mutex_init(&l->map_lock, NULL);
 	*ret = l;
 	return 0;

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
+#include "veneer/override.h"
 #include "veneer/recover.h"
 #include "veneer/upper.h"
 
@@ -208,6 +209,17 @@ static int merged_nlink(struct tree *t, struct inode *i, nlink_t *ret)
 	return 0;
 }
 
+static int apply_override(struct tree *t, struct inode *i, struct stat *st)
+{
+	int fd = upper_pin(t, i);
+
+	if (fd < 0)
+		return fd;
+	override_apply(fd, "", t->upper->override, st);
+	fdcache_unpin(&i->src.fd);
+	return 0;
+}
+
 int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
 {
 	struct stat lower;
@@ -215,6 +227,8 @@ int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
 
 	if (i->has_upper) {
 		r = upper_stat(t, i, ret);
+		if (r == 0 && t->upper->override)
+			r = apply_override(t, i, ret);
 		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink && !i->is_orphan)
 			r = merged_nlink(t, i, &ret->st_nlink);
 		/* A partial file occupies what the bytes it shows occupy. */

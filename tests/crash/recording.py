@@ -39,6 +39,13 @@ class Recording:
     def resized(self, start, end):
         self._sizes.append((start, end, len(self.now)))
 
+    def grown(self, start, end, from_size):
+        """As resized, by a write: one that crosses a block's end may be cut off there."""
+        first = from_size // self.unit + 1
+        for i in range(first, (len(self.now) - 1) // self.unit + 1):
+            self._sizes.append((start, end, i * self.unit))
+        self.resized(start, end)
+
     def synced(self, start, end):
         self._syncs.append((start, end))
 
@@ -104,7 +111,7 @@ class RecordedFile:
         now[off:off + len(data)] = data
         self.recording.changed(start, end, off, len(data))
         if len(now) != old_size:
-            self.recording.resized(start, end)
+            self.recording.grown(start, end, max(old_size, off))
 
     def truncate(self, size):
         now, old_size = self.recording.now, len(self.recording.now)

@@ -70,10 +70,10 @@ static void change_some(struct tree_dirs *d, const char *path, struct model *m, 
 	tree_expect(d, path, m->data, m->size);
 }
 
-static void run_reopened(struct tree_dirs *d, const char *options, uint64_t state, unsigned rounds,
-			 unsigned n)
+static void run_reopened(struct tree_dirs *d, size_t size, const char *options, uint64_t state,
+			 unsigned rounds, unsigned n)
 {
-	struct model m = put_file(d, FILE_BYTES, 1);
+	struct model m = put_file(d, size, 1);
 
 	for (unsigned round = 0; round < rounds; round++) {
 		tree_mount(d, options);
@@ -88,22 +88,36 @@ static void run_reopened(struct tree_dirs *d, const char *options, uint64_t stat
 
 static void test_cow__random_changes_match_an_array(void **state)
 {
-	run_reopened(*state, "volatile", tree_seed("random changes"), 6, 200);
+	run_reopened(*state, FILE_BYTES, "volatile", tree_seed("random changes"), 6, 200);
+}
+
+static void test_cow__random_changes_of_small_files_match_an_array(void **state)
+{
+	static const size_t sizes[] = { 0, 1, BLK_BYTES, 3 * BLK_BYTES + 1, 4 * BLK_BYTES };
+
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(*sizes); k++) {
+		struct tree_dirs *d;
+
+		assert_int_equal(tree_setup((void **)&d), 0);
+		run_reopened(d, sizes[k], "volatile", tree_seed("small files"), 8, 6);
+		tree_teardown((void **)&d);
+	}
+	(void)state;
 }
 
 static void test_cow__random_changes_with_clean_unmounts_match_an_array(void **state)
 {
-	run_reopened(*state, NULL, tree_seed("clean unmounts"), 2, 60);
+	run_reopened(*state, FILE_BYTES, NULL, tree_seed("clean unmounts"), 2, 60);
 }
 
 static void test_cow__random_changes_on_tmpfs_match_an_array(void **state)
 {
-	run_reopened(*state, "volatile", tree_seed("tmpfs"), 3, 300);
+	run_reopened(*state, FILE_BYTES, "volatile", tree_seed("tmpfs"), 3, 300);
 }
 
 static void test_cow__random_changes_of_a_whole_copy_match_an_array(void **state)
 {
-	run_reopened(*state, "volatile,cow=copy", tree_seed("whole copy"), 2, 100);
+	run_reopened(*state, FILE_BYTES, "volatile,cow=copy", tree_seed("whole copy"), 2, 100);
 }
 
 static void test_cow__random_changes_through_frozen_layers_match_an_array(void **state)
@@ -335,6 +349,7 @@ static void test_cow__unclean_boot_leaves_every_byte_synced_or_newer(void **stat
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cow__random_changes_of_small_files_match_an_array),
 		cmocka_unit_test_setup_teardown(test_cow__random_changes_match_an_array, tree_setup,
 						tree_teardown),
 		cmocka_unit_test_setup_teardown(

@@ -107,8 +107,7 @@ static void test_lookup__listing_and_stat_name_one_number(void **state)
 	}
 }
 
-static void
-test_lookup__listing_shows_each_name_once_while_files_are_copied_up_and_removed(void **state)
+static void test_lookup__listing_shows_each_name_once_while_names_change(void **state)
 {
 	struct tree_dirs *d = *state;
 	unsigned seen[60] = { 0 };
@@ -203,7 +202,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_lookup__upper_whiteout_and_lower_are_told_apart),
 		row(test_lookup__listing_and_stat_name_one_number),
-		row(test_lookup__listing_shows_each_name_once_while_files_are_copied_up_and_removed),
+		row(test_lookup__listing_shows_each_name_once_while_names_change),
 		row(test_lookup__link_count_follows_subdirectories),
 		row(test_lookup__static_link_count_is_one),
 		row(test_lookup__damaged_partial_file_keeps_its_name_and_gives_no_bytes),

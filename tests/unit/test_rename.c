@@ -114,6 +114,7 @@ static void test_rename__replaced_file_stays_usable_while_it_is_held(void **stat
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/b", BIG, 1);
 	struct inode *b;
+	size_t n;
 
 	tree_put_text(d, "lower/a", "a");
 	tree_mount(d, "volatile");
@@ -126,8 +127,9 @@ static void test_rename__replaced_file_stays_usable_while_it_is_held(void **stat
 	data[30000] = 'y';
 	tree_expect_inode(d, b, data, BIG);
 	tree_expect_text(d, "b", "a");
+	n = mapfile_count(d->t->map);
 	tree_forget(d, b);
-	assert_int_equal(mapfile_count(d->t->map), 0);
+	assert_int_equal(mapfile_count(d->t->map), n - 1);
 	free(data);
 }
 

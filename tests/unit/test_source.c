@@ -63,7 +63,7 @@ static void test_source__find_gives_the_layer_that_the_rule_says(void **state)
 			const struct stack_view *v = &s.seen[node];
 			ssize_t found = source_find(layers, STACK_LAYERS, 0, stack_path(node));
 
-			if (found != (v->kind == STACK_ABSENT ? -ENOENT : (ssize_t)v->layers[0]))
+			if (found != (v->kind == STACK_FILE ? (ssize_t)v->layers[0] : -ENOENT))
 				fail_msg("round %u: %s found in %zd", round, stack_path(node),
 					 found);
 		}

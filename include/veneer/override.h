@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Owner and mode in an extended attribute, as the engines store them where they may not chown: "uid:gid:mode",
+ * and a type. Whether a layer does so is said by its root, which then carries the attribute too; it counts
+ * for regular files and directories. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+/* The attribute that the layer at rootfd uses: a constant, or NULL for none. */
+const char *override_detect(int rootfd);
+/* The attribute of xattr_permissions=1 or 2; NULL for 0. */
+const char *override_for_option(int xattr_permissions);
+/* One of the attributes this module knows. */
+bool override_is_attr(const char *attr);
+
+/* "uid:gid:mode[:type]" into st, which keeps its file type. False, and st untouched, for anything else. */
+bool override_parse(const char *text, size_t len, struct stat *st);
+/* Put what attr of (dirfd, name) says into st, as xattr_get names objects. What cannot be read or parsed counts
+ * as not there. */
+void override_apply(int dirfd, const char *name, const char *attr, struct stat *st);
+/* Store the owner and mode of st in fd's attribute. 0 or -errno. */
+int override_store(int fd, const char *attr, const struct stat *st);
+/* The mode a file really gets where its own is in the attribute: we must be able to use it. */
+static inline mode_t override_real_mode(mode_t mode) { return (mode & (S_IFMT | 0777)) | 0755; }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/override.h"
+
+#include "veneer/xattr.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VALUE_MAX 128
+
+/* In the order in which fuse-overlayfs looks for them. */
+static const char *const attrs[] = {
+	"security.fuseoverlayfs.override_stat",
+	"user.containers.override_stat",
+	"user.fuseoverlayfs.override_stat",
+};
+#define NATTRS (sizeof(attrs) / sizeof(*attrs))
+
+const char *override_detect(int rootfd)
+{
+	for (size_t i = 0; i < NATTRS; i++)
+		if (xattr_get(rootfd, "", attrs[i], NULL, 0) > 0)
+			return attrs[i];
+	return NULL;
+}
+
+const char *override_for_option(int xattr_permissions)
+{
+	return xattr_permissions == 1 ? attrs[0] : xattr_permissions == 2 ? attrs[1] : NULL;
+}
+
+bool override_is_attr(const char *attr)
+{
+	for (size_t i = 0; i < NATTRS; i++)
+		if (!strcmp(attr, attrs[i]))
+			return true;
+	return false;
+}
+
+static bool number(const char **p, int base, unsigned long max, unsigned long *ret)
+{
+	char *end;
+
+	if (**p < '0' || **p > '9')
+		return false;
+	errno = 0;
+	*ret = strtoul(*p, &end, base);
+	if (errno || *ret > max)
+		return false;
+	*p = end;
+	return true;
+}
+
+bool override_parse(const char *text, size_t len, struct stat *st)
+{
+	unsigned long uid, gid, mode;
+	char buf[VALUE_MAX];
+	const char *p = buf;
+
+	if (len >= sizeof(buf) || memchr(text, '\0', len))
+		return false;
+	memcpy(buf, text, len);
+	buf[len] = '\0';
+	if (!number(&p, 10, UINT32_MAX - 1, &uid) || *p++ != ':' || !number(&p, 10, UINT32_MAX - 1, &gid) || *p++ != ':' ||
+	    !number(&p, 8, 0177777, &mode) || (*p && *p != ':'))
+		return false;
+	st->st_uid = (uid_t)uid;
+	st->st_gid = (gid_t)gid;
+	/* The mode may come with a file type, which the file itself tells. */
+	st->st_mode = (st->st_mode & S_IFMT) | ((mode_t)mode & 07777);
+	return true;
+}
+
+void override_apply(int dirfd, const char *name, const char *attr, struct stat *st)
+{
+	char value[VALUE_MAX];
+	ssize_t n;
+
+	if (!attr || (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode)))
+		return;
+	n = xattr_get(dirfd, name, attr, value, sizeof(value));
+	if (n > 0)
+		override_parse(value, (size_t)n, st);
+}
+
+int override_store(int fd, const char *attr, const struct stat *st)
+{
+	char value[VALUE_MAX];
+	int n = snprintf(value, sizeof(value), "%u:%u:%04o:%s", (unsigned)st->st_uid, (unsigned)st->st_gid,
+			 (unsigned)st->st_mode & 07777, S_ISDIR(st->st_mode) ? "dir" : "file");
+
+	return xattr_set(fd, "", attr, value, (size_t)n, 0);
+}
