@@ -98,8 +98,9 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	if (!i)
 		return;
 	r = cow_fallocate(&m->tree, i, mode, off, len);
-	/* The kernel leaves this to us and does not say what the caller may: only root may keep the bits. */
-	if (r == 0 && fuse_req_ctx(req)->uid != 0)
+	/* The kernel leaves this to us and does not say what the caller may: only root may keep the bits, and only
+	 * the root of the first user namespace. */
+	if (r == 0 && (fuse_req_ctx(req)->uid != 0 || !m->tree.can.has_trusted_xattr))
 		r = attr_kill_setid(&m->tree, i);
 	op_reply_err(req, r);
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A radix tree of 16-way nodes over chunks, its height fixed by the clip at birth (which only
+/* A radix tree of 8-way nodes over chunks, its height fixed by the clip at birth (which only
  * shrinks). A slot is NULL (no block own), FULL (all own), a node, or at height 0 a leaf of 128
  * bits.
  *
  * 1. A leaf has no bit at or past the clip; FULL may stand for blocks past it: readers mask.
  * 2. A subtree whose blocks below the clip are all own is FULL, so a range costs two edge paths
  *    however long it is, and a hostile "everything is own" costs one pointer.
- * 3. Empty nodes and leaves are allowed: a failed blkmap_set leaves them behind. */
+ * 3. Empty nodes and leaves are allowed: blkmap_reserve and what fails leave them behind.
+ * 4. A change costs the paths to the ends of its range and what it frees or makes, never the size of
+ *    the map: a hostile log cannot have the same nodes visited again and again. */
 #include "veneer/blkmap.h"
 
 #include <errno.h>
@@ -14,7 +16,7 @@
 
 #include "veneer/cleanup.h"
 
-#define FANOUT_SHIFT 4
+#define FANOUT_SHIFT 3
 #define FANOUT	     (1u << FANOUT_SHIFT)
 #define RUN_MAX	     ((blk_t)1 << 62)
 
@@ -38,6 +40,17 @@ struct blkmap {
 static const char full_slot;
 #define FULL ((void *)(uintptr_t)&full_slot)
 
+/* What an allocation of so many bytes costs: the allocator's header and rounding are most of a leaf. */
+static size_t heap_bytes(size_t len)
+{
+	return (len + 23) & ~(size_t)15;
+}
+
+static size_t slot_bytes(unsigned height)
+{
+	return heap_bytes(height > 0 ? sizeof(struct node) : sizeof(struct leaf));
+}
+
 static blk_t slot_span(unsigned height)
 {
 	return (blk_t)CHUNK_BLKS << (height * FANOUT_SHIFT);
@@ -46,6 +59,11 @@ static blk_t slot_span(unsigned height)
 static blk_t min_blk(blk_t a, blk_t b)
 {
 	return a < b ? a : b;
+}
+
+static blk_t max_blk(blk_t a, blk_t b)
+{
+	return a > b ? a : b;
 }
 
 static blk_t clip_blks(uint64_t clip)
@@ -61,7 +79,7 @@ struct blkmap *blkmap_new(uint64_t clip)
 		return NULL;
 	m->clip = clip;
 	m->nclip = clip_blks(clip);
-	m->bytes = sizeof(*m);
+	m->bytes = heap_bytes(sizeof(*m));
 	while (slot_span(m->height) < m->nclip)
 		m->height++;
 	return m;
@@ -80,7 +98,7 @@ static void slot_drop(struct blkmap *m, void **slot, unsigned height)
 		for (unsigned i = 0; i < FANOUT; i++)
 			slot_drop(m, &n->slots[i], height - 1);
 	}
-	m->bytes -= height > 0 ? sizeof(struct node) : sizeof(struct leaf);
+	m->bytes -= slot_bytes(height);
 	free(s);
 }
 
@@ -214,24 +232,31 @@ static void bits_below_clip(const struct blkmap *m, blk_t base, uint64_t bits[2]
 	bits_of_range(0, (unsigned)min_blk(CHUNK_BLKS, m->nclip - base), bits);
 }
 
-static uint64_t slot_count(const struct blkmap *m, const void *s, unsigned height, blk_t base)
+/* Own blocks of [first, end) in this slot. */
+static blk_t slot_count(const void *s, unsigned height, blk_t base, blk_t first, blk_t end)
 {
-	if (!s || base >= m->nclip)
+	blk_t span = slot_span(height);
+
+	if (!s || base >= end || base + span <= first)
 		return 0;
+	first = max_blk(first, base);
+	end = min_blk(end, base + span);
 	if (s == FULL)
-		return min_blk(slot_span(height), m->nclip - base);
+		return end - first;
 	if (height == 0) {
 		const struct leaf *l = s;
+		uint64_t bits[2];
 
-		return (uint64_t)__builtin_popcountll(l->bits[0]) +
-		       (uint64_t)__builtin_popcountll(l->bits[1]);
+		bits_of_range((unsigned)(first - base), (unsigned)(end - base), bits);
+		return (blk_t)__builtin_popcountll(l->bits[0] & bits[0]) +
+		       (blk_t)__builtin_popcountll(l->bits[1] & bits[1]);
 	}
 
 	const struct node *n = s;
-	uint64_t sum = 0;
+	blk_t sub = slot_span(height - 1), sum = 0;
 
 	for (unsigned i = 0; i < FANOUT; i++)
-		sum += slot_count(m, n->slots[i], height - 1, base + i * slot_span(height - 1));
+		sum += slot_count(n->slots[i], height - 1, base + i * sub, first, end);
 	return sum;
 }
 
@@ -245,12 +270,10 @@ static int blkmap_prepare(struct blkmap *m, blk_t blk)
 		if (*slot == FULL)
 			return 0;
 		if (!*slot) {
-			size_t len = h > 0 ? sizeof(struct node) : sizeof(struct leaf);
-
-			*slot = calloc(1, len);
+			*slot = calloc(1, h > 0 ? sizeof(struct node) : sizeof(struct leaf));
 			if (!*slot)
 				return -ENOMEM;
-			m->bytes += len;
+			m->bytes += slot_bytes(h);
 		}
 		if (h == 0)
 			return 0;
@@ -283,18 +306,23 @@ static bool slot_is_full(const struct blkmap *m, const void *s, unsigned height,
 	return true;
 }
 
-/* Set [first, end) where it meets this slot. The paths to both ends have been prepared. */
-static void slot_fill(struct blkmap *m, void **slot, unsigned height, blk_t base, blk_t first,
-		      blk_t end)
+/* Set [first, end) where it meets this slot; how many were not own before. The paths to both ends have
+ * been prepared. */
+static blk_t slot_fill(struct blkmap *m, void **slot, unsigned height, blk_t base, blk_t first,
+		       blk_t end)
 {
-	blk_t span = slot_span(height);
+	blk_t span = slot_span(height), added = 0;
 
 	if (*slot == FULL || first >= base + span || end <= base)
-		return;
-	if (first <= base && end >= min_blk(base + span, m->nclip)) {
+		return 0;
+
+	blk_t slot_end = min_blk(base + span, m->nclip);
+
+	if (first <= base && end >= slot_end) {
+		added = slot_end - base - slot_count(*slot, height, base, base, slot_end);
 		slot_drop(m, slot, height);
 		*slot = FULL;
-		return;
+		return added;
 	}
 	if (height == 0) {
 		struct leaf *l = *slot;
@@ -302,55 +330,63 @@ static void slot_fill(struct blkmap *m, void **slot, unsigned height, blk_t base
 
 		bits_of_range((unsigned)(first > base ? first - base : 0),
 			      (unsigned)min_blk(end - base, CHUNK_BLKS), bits);
-		l->bits[0] |= bits[0];
-		l->bits[1] |= bits[1];
+		for (unsigned w = 0; w < 2; w++) {
+			added += (blk_t)__builtin_popcountll(bits[w] & ~l->bits[w]);
+			l->bits[w] |= bits[w];
+		}
 	} else {
 		struct node *n = *slot;
 		blk_t sub = slot_span(height - 1);
 
 		for (unsigned i = 0; i < FANOUT; i++)
-			slot_fill(m, &n->slots[i], height - 1, base + i * sub, first, end);
+			added += slot_fill(m, &n->slots[i], height - 1, base + i * sub, first, end);
 	}
 	if (slot_is_full(m, *slot, height, base)) {
 		slot_drop(m, slot, height);
 		*slot = FULL;
 	}
+	return added;
 }
 
-/* Set bits in [blk, end), both at most nclip: what a fill will add to count. */
-static blk_t blkmap_missing(const struct blkmap *m, blk_t blk, blk_t end)
+/* The end of a run that starts below the clip. */
+static blk_t range_end(const struct blkmap *m, blk_t blk, blk_t n)
 {
-	blk_t missing = 0;
-
-	while (blk < end) {
-		bool is_own;
-		blk_t n = blkmap_run(m, blk, end - blk, &is_own);
-
-		missing += is_own ? 0 : n;
-		blk += n;
-	}
-	return missing;
+	return n > m->nclip - blk ? m->nclip : blk + n;
 }
 
-int blkmap_set(struct blkmap *m, blk_t blk, blk_t n)
+int blkmap_reserve(struct blkmap *m, blk_t blk, blk_t n)
 {
 	if (n == 0 || blk >= m->nclip)
 		return 0;
 
-	blk_t end = n > m->nclip - blk ? m->nclip : blk + n;
-	blk_t missing = blkmap_missing(m, blk, end);
-
-	if (missing == 0)
-		return 0;
-
 	int r = blkmap_prepare(m, blk);
 
-	r = r ?: blkmap_prepare(m, end - 1);
-	if (r < 0)
-		return r;
-	slot_fill(m, &m->root, m->height, 0, blk, end);
-	m->count += missing;
-	return 0;
+	return r ?: blkmap_prepare(m, range_end(m, blk, n) - 1);
+}
+
+int blkmap_set(struct blkmap *m, blk_t blk, blk_t n)
+{
+	int r = blkmap_reserve(m, blk, n);
+
+	if (r == 0 && blk < m->nclip)
+		m->count += slot_fill(m, &m->root, m->height, 0, blk, range_end(m, blk, n));
+	return r;
+}
+
+void blkmap_bits(const struct blkmap *m, uint64_t chunk, uint64_t ret_bits[2])
+{
+	blk_t base = chunk * CHUNK_BLKS, end;
+
+	ret_bits[0] = ret_bits[1] = 0;
+	if (chunk > m->nclip / CHUNK_BLKS || base >= m->nclip)
+		return;
+
+	const void *s = blkmap_find(m, base, &end);
+
+	if (s == FULL)
+		bits_below_clip(m, base, ret_bits);
+	else if (s)
+		memcpy(ret_bits, ((const struct leaf *)s)->bits, sizeof(uint64_t[2]));
 }
 
 int blkmap_set_bits(struct blkmap *m, uint64_t chunk, const uint64_t bits[2])
@@ -411,10 +447,83 @@ void blkmap_truncate(struct blkmap *m, uint64_t size)
 {
 	if (size >= m->clip)
 		return;
+
+	blk_t end = m->nclip;
+
 	m->clip = size;
 	m->nclip = clip_blks(size);
+	m->count -= slot_count(m->root, m->height, 0, m->nclip, end);
 	slot_truncate(m, &m->root, m->height, 0);
-	m->count = slot_count(m, m->root, m->height, 0);
+}
+
+/* A stretch that src (NULL: all own) and except (NULL: nothing own) tell alike, or a part of one chunk. */
+struct stretch {
+	const void *src, *except;
+	blk_t first, end;
+};
+
+static struct stretch stretch_at(const struct blkmap *src, const struct blkmap *except, blk_t at,
+				 blk_t end)
+{
+	struct stretch s = { .src = FULL, .first = at, .end = end };
+	blk_t stop;
+
+	if (src) {
+		s.src = blkmap_find(src, at, &stop);
+		s.end = min_blk(s.end, stop);
+	}
+	if (except) {
+		s.except = blkmap_find(except, at, &stop);
+		s.end = min_blk(s.end, stop);
+	}
+	return s;
+}
+
+static int stretch_add(struct blkmap *dst, const struct stretch *s, bool is_rehearsal)
+{
+	blk_t base = s->first - s->first % CHUNK_BLKS;
+	uint64_t bits[2];
+
+	if (!s->src || s->except == FULL)
+		return 0;
+	if (s->src == FULL && !s->except)
+		return is_rehearsal ? blkmap_reserve(dst, s->first, s->end - s->first)
+				    : blkmap_set(dst, s->first, s->end - s->first);
+
+	bits_of_range((unsigned)(s->first - base), (unsigned)(s->end - base), bits);
+	for (unsigned w = 0; w < 2; w++) {
+		if (s->src != FULL)
+			bits[w] &= ((const struct leaf *)s->src)->bits[w];
+		if (s->except)
+			bits[w] &= ~((const struct leaf *)s->except)->bits[w];
+	}
+	if (!bits[0] && !bits[1])
+		return 0;
+	return is_rehearsal ? blkmap_reserve(dst, base, 1)
+			    : blkmap_set_bits(dst, base / CHUNK_BLKS, bits);
+}
+
+int blkmap_add(struct blkmap *dst, blk_t first, blk_t end, const struct blkmap *src,
+	       const struct blkmap *except)
+{
+	end = min_blk(end, dst->nclip);
+	end = src ? min_blk(end, src->nclip) : end;
+	end = except ? min_blk(end, except->nclip) : end;
+
+	/* First all the memory, so that no part of it is added without the rest. */
+	for (int is_rehearsal = 1; is_rehearsal >= 0; is_rehearsal--) {
+		struct stretch s;
+
+		for (blk_t at = first; at < end; at = s.end) {
+			s = stretch_at(src, except, at, end);
+
+			int r = stretch_add(dst, &s, is_rehearsal);
+
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
 }
 
 bool blkmap_next_chunk(const struct blkmap *m, uint64_t *chunk, uint64_t bits[2])
