@@ -39,16 +39,18 @@ struct tree {
 };
 
 struct inode {
-	uint32_t id;			/* node id */
+	uint32_t id;			/* node id, and with generation unique for the life of the mount */
+	uint32_t generation;
 	uint8_t type;			/* DT_*; constant */
 	_Atomic bool has_upper;		/* false to true once, under lock */
-	uint64_t ino;			/* st_ino as presented */
+	_Atomic uint64_t ino;		/* st_ino as presented; changes when copy-up breaks a hard link */
+	_Atomic bool is_orphan;		/* it has no name; written under tree->lock */
 
 	/* guarded by tree->lock */
 	uint32_t refs;			/* names that have this as parent, and users without a node id */
 	struct list_link names;
 	struct hlink by_upper;
-	bool is_in_by_upper, is_orphan;
+	bool is_in_by_upper;
 
 	pthread_rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
@@ -73,7 +75,6 @@ void inode_ref(struct tree *t, struct inode *i);
 void inode_unref(struct tree *t, struct inode *i);
 /* The kernel gives n lookups back. */
 void inode_forget(struct tree *t, uint64_t id, uint64_t n);
-uint32_t inode_generation(struct tree *t, const struct inode *i);
 
 /* What is to become an inode: filled by lookup or by whoever just made the upper entry. */
 struct inode_found {

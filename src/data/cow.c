@@ -296,7 +296,7 @@ static int write_zeros(int fd, uint64_t off, uint64_t len)
 
 /* Make whole blocks of a partial file own and zero: holes or unwritten extents, which only the map can tell
  * from blocks that are seen from below. */
-static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
+static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len, uint64_t size)
 {
 	const bool is_punch = mode & FALLOC_FL_PUNCH_HOLE;
 	int r = mapfile_reserve(i->src.map, len >> BLK_SHIFT);
@@ -307,7 +307,8 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 		return r;
 	if (fallocate(fd, (is_punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) | FALLOC_FL_KEEP_SIZE, (off_t)off,
 		      (off_t)len) < 0) {
-		r = errno == EOPNOTSUPP ? write_zeros(fd, off, len) : -errno;
+		/* Written, they must not make the file longer. */
+		r = errno == EOPNOTSUPP ? write_zeros(fd, off, off + len > size ? size - off : len) : -errno;
 		if (r < 0)
 			return r;
 	}
@@ -317,7 +318,7 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 
 static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)
 {
-	static const char zeros[BLK_BYTES];
+	static const char zeros[2 * BLK_BYTES]; /* parts of two blocks at most */
 	uint64_t first = BLK_END(off), last;
 	int r = 0;
 
@@ -332,7 +333,7 @@ static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint6
 	if (off < first)
 		r = write_blocks(i, fd, zeros, first - off, off, size);
 	if (r == 0)
-		r = zero_blocks(t, i, fd, mode, first, last - first);
+		r = zero_blocks(t, i, fd, mode, first, last - first, size);
 	if (r == 0 && last < end)
 		r = write_blocks(i, fd, zeros, end - last, last, size);
 	return r;

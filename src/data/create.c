@@ -283,7 +283,7 @@ static int link_locked(struct tree *t, struct inode *i, int fd, int dirfd, const
 
 int create_link(struct tree *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
 {
-	struct upent up = { .ino = i->ino, .type = i->type, .is_ino_known = true };
+	struct upent up = { .type = i->type, .is_ino_known = true };
 	struct lookup_state state;
 	struct updir *d;
 	int fd, dirfd, r = create_check_name(name);
@@ -308,6 +308,7 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	dirfd = upper_pin(t, parent);
 	r = dirfd < 0 ? dirfd : link_locked(t, i, fd, dirfd, name, state.is_whiteout);
 	if (r == 0) {
+		up.ino = i->ino; /* a lower hard link has changed it by being copied up */
 		up.is_below = state.below != NULL;
 		r = updir_set(d, name, &up);
 		if (r == 0)

@@ -27,7 +27,7 @@ struct batch {
 	size_t n;
 };
 
-/* A layer's file that ends early shows zeros there: its partial file above it is longer. */
+/* Nothing past a file's end is ever asked of it, so one that ends early was cut behind our back. */
 static int finish_batch(struct batch *b)
 {
 	int r = 0;
@@ -39,8 +39,8 @@ static int finish_batch(struct batch *b)
 		fdcache_unpin(&b->srcs[i]->fd);
 		if (rd->result < 0)
 			r = rd->result;
-		else
-			memset((char *)rd->dst + rd->result, 0, rd->len - (uint32_t)rd->result);
+		else if ((uint32_t)rd->result < rd->len)
+			r = -EIO;
 	}
 	b->n = 0;
 	return r;

@@ -23,7 +23,7 @@ void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fus
 	mount_present_ids(m, st);
 	*e = (struct fuse_entry_param){
 		.ino = i->id,
-		.generation = inode_generation(&m->tree, i),
+		.generation = i->generation,
 		.attr = *st,
 		.attr_timeout = m->opts.timeout_s,
 		.entry_timeout = m->opts.timeout_s,

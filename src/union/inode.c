@@ -54,6 +54,7 @@ static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
 	pthread_rwlock_init(&i->lock, &attr);
 	pthread_rwlockattr_destroy(&attr);
 	nodetab_slot(t->nodes, i->id)->type = type;
+	i->generation = nodetab_slot(t->nodes, i->id)->generation;
 	return i;
 }
 
@@ -171,6 +172,8 @@ void inode_table_release(struct tree *t)
 	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
 		struct inode *i = nodetab_object(t->nodes, id);
 
+		if (i && i->is_gone && i->is_orphan && i->src.id)
+			mapfile_file_gone(t->map, i->src.id);
 		if (i)
 			free_inode(i);
 	}
@@ -208,11 +211,6 @@ void inode_forget(struct tree *t, uint64_t id, uint64_t n)
 	}
 	pthread_mutex_unlock(&t->lock);
 	empty_grave(t, grave);
-}
-
-uint32_t inode_generation(struct tree *t, const struct inode *i)
-{
-	return nodetab_slot(t->nodes, i->id)->generation;
 }
 
 static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent, const char *name)

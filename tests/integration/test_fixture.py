@@ -28,6 +28,9 @@ def test_a_hanging_server_is_ended(stack, watchdog):
     m = stack.mount()
     server = stack.server
     server.signal(signal.SIGSTOP)
+    # a thread that has not heard of it yet would still answer
+    stat = f"/proc/{server.pid}/stat"
+    assert wait_until(lambda: open(stat).read().rpartition(")")[2].split()[0] == "T")
     watchdog.watch(server.pid, 0.2)
     start = time.monotonic()
     with pytest.raises(OSError):

@@ -107,13 +107,13 @@ static void test_inode__id_used_again_has_another_generation(void **state)
 	start(d);
 	i = tree_get(d, "dir/f");
 	id = i->id;
-	generation = inode_generation(d->t, i);
+	generation = i->generation;
 	tree_forget(d, i);
 	for (unsigned k = 0; k < 20; k++) {
 		i = tree_get(d, "dir/f");
 		if (i->id == id)
-			assert_int_not_equal(inode_generation(d->t, i), generation);
-		generation = i->id == id ? inode_generation(d->t, i) : generation;
+			assert_int_not_equal(i->generation, generation);
+		generation = i->id == id ? i->generation : generation;
 		tree_forget(d, i);
 	}
 }
