@@ -15,6 +15,7 @@ usage()
 	  asan         unit and integration again with the address and undefined sanitizers
 	  integration  mounts, as root and as an ordinary user
 	  callers      Podman, Buildah and Docker on top (root only)
+	  crash        what power cuts leave of the upper (root only)
 	  slow         what the parts above leave out because it takes minutes
 	  all          every part; without arguments every part but slow
 	END
@@ -143,6 +144,15 @@ test_callers()
 	fi
 }
 
+test_crash()
+{
+	if [ "$(id -u)" != 0 ]; then
+		say "crash: left out, file systems are made and mounted as root"
+	else
+		build_plain && pytest_part crash tests/crash -m "not slow"
+	fi
+}
+
 test_slow()
 {
 	build_plain || return 0
@@ -150,6 +160,7 @@ test_slow()
 	integration_parts integration-slow -m slow
 	if [ "$(id -u)" = 0 ]; then
 		pytest_part callers-slow tests/callers -m slow
+		pytest_part crash-slow tests/crash -m slow
 	fi
 }
 
@@ -159,13 +170,13 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		unit | asan | integration | callers | slow) ;;
-		all) parts=(unit asan integration callers slow) ;;
+		unit | asan | integration | callers | crash | slow) ;;
+		all) parts=(unit asan integration callers crash slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers)
+	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers crash)
 
 	contrib/setup.sh --tests
 	for p in "${parts[@]}"; do

@@ -32,4 +32,7 @@ int file_extents(int fd, uint64_t size,
  * process; other SIGBUS senders keep their old disposition. */
 int file_guard_init(void);
 int file_map_store(void *dst, const void *src, size_t len);
+/* Eight bytes at a multiple of eight, after all that was stored before, for whoever reads the file
+ * meanwhile. */
+int file_map_store_last(void *dst, const void *src);
 int file_map_load(void *dst, const void *src, size_t len);

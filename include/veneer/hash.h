@@ -7,5 +7,6 @@
 
 /* XXH64 with seed 0, the checksum doc/SPEC.md names. */
 uint64_t hash_checksum(const void *p, size_t len);
-/* A fast in-memory key (XXH3); never written to disk. */
+/* A fast in-memory key (XXH3), different in each process, so that nobody can choose names that
+ * fall into one bucket; never written to disk. */
 uint64_t hash_key(const void *p, size_t len, uint64_t seed);

@@ -13,9 +13,12 @@ struct probe_dir {
 	bool has_whiteout;	/* mknod of character device 0:0 */
 	bool has_rename_whiteout; /* renameat2(RENAME_WHITEOUT) */
 	bool has_acl;		/* system.posix_acl_* */
-	/* ext4 (with a journal that orders data), XFS or btrfs: an allocated extent survives a
+	/* ext4 (with a journal that orders data) or XFS: an allocated extent survives a
 	 * power cut only with its data (measured; see the design's power-cut section). */
 	bool has_true_extents;
+	/* btrfs: fsync of one file or directory may keep it and lose what it depends on, a whiteout or the
+	 * directory it was just copied up into (tests/crash); syncfs keeps all. */
+	bool wants_whole_sync;
 };
 
 /* Try everything on files of its own in dirfd (a work directory) and remove them again.

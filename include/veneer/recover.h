@@ -5,20 +5,25 @@
 
 #include "veneer/mapfile.h"
 
+struct recover_file;
+struct recover_run;
 struct recover {
 	struct mapfile_rebuild hook;	/* for mapfile_open */
 	int rootfd;			/* borrowed */
 	const char *name;		/* borrowed; for messages */
 	bool has_true_extents, is_scanned;
-	struct recover_file *files;
-	size_t n;
+	bool is_partial;		/* not all could be looked at: absence proves nothing */
+	struct recover_file *files;	/* ascending by id once scanned */
+	struct recover_run *runs;
+	size_t nfiles, nruns;
 };
 
 void recover_init(struct recover *r, int rootfd, const char *name, bool has_true_extents);
 void recover_release(struct recover *r);
 
-/* A file carries a mark that its layer's map does not know: enter it again if its record was lost in a bad
- * boot. 0; -ENOENT when it cannot have been: the mark or the map is damaged; -errno. */
+/* The file fd (borrowed, readable; or the -errno of opening it) carries a mark that its layer's
+ * map does not know: enter it again if its record was lost in a bad boot. 0; -ENOENT when it
+ * cannot have been: the mark or the map is damaged; -errno. */
 struct mark;
 struct layer;
-int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m);
+int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m, int fd);

@@ -8,6 +8,9 @@
 /* A descriptor of the inode's upper object, pinned: fdcache_unpin(&i->src.fd). Regular files O_RDWR,
  * directories O_RDONLY, others O_PATH. The inode has an upper entry. Or -errno. */
 int upper_pin(struct tree *t, struct inode *i);
+/* As upper_pin, for a regular file that is to be written. *ret_own is -1, or a descriptor that the caller closes
+ * besides unpinning. */
+int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own);
 /* Enter a descriptor that was just opened (create, copy-up) so that nobody need open it again. */
 void upper_install(struct inode *i, int fd);
 /* Keep the descriptor open for the rest of the inode's life: it is about to lose its last name. 0 or

@@ -1,7 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/hash.h"
 
+#include <pthread.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/random.h>
 #include <xxhash.h>
+
+static pthread_once_t secret_once = PTHREAD_ONCE_INIT;
+static uint64_t secret;
+
+static void secret_draw(void)
+{
+	const void *start_bytes = (const void *)getauxval(AT_RANDOM);
+
+	if (getrandom(&secret, sizeof(secret), GRND_NONBLOCK) != sizeof(secret) && start_bytes)
+		memcpy(&secret, start_bytes, sizeof(secret));
+}
 
 uint64_t hash_checksum(const void *p, size_t len)
 {
@@ -10,5 +25,6 @@ uint64_t hash_checksum(const void *p, size_t len)
 
 uint64_t hash_key(const void *p, size_t len, uint64_t seed)
 {
-	return XXH3_64bits_withSeed(p, len, seed);
+	pthread_once(&secret_once, secret_draw);
+	return XXH3_64bits_withSeed(p, len, seed ^ secret);
 }

@@ -15,7 +15,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -135,6 +135,16 @@ static void detach(int ready_fd)
 	close(ready_fd);
 }
 
+static void raise_file_size_limit(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_FSIZE, &rl) == 0) {
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(RLIMIT_FSIZE, &rl);
+	}
+}
+
 static int serve(struct mount_opts *opts, int ready_fd)
 {
 	char err[ERR_SIZE] = "";
@@ -151,6 +161,9 @@ static int serve(struct mount_opts *opts, int ready_fd)
 	sigaddset(&set, SIGDONE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	/* The limit of whoever started us is not that of the containers: EFBIG, if at all. */
+	signal(SIGXFSZ, SIG_IGN);
+	raise_file_size_limit();
 	umask(0);
 	fdcache_init();
 	file_guard_init();

@@ -201,6 +201,20 @@ static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, stru
 	return r;
 }
 
+/* Nothing of the lower file can be seen; the mark is there for its inode number. */
+static int make_emptied(struct tree *t, struct inode *i, struct source *src, int fd, const struct stat *st)
+{
+	int r;
+
+	i->src.below = src;
+	r = make_partial(t, i, fd, st);
+	if (r == 0 && ftruncate(fd, 0) < 0)
+		r = -errno;
+	if (r == 0)
+		r = mapfile_truncate(t->map, i->src.id, 0);
+	return r;
+}
+
 static int fill_data(struct tree *t, struct inode *i, const struct stat *st, struct source *src,
 		     struct copyup_change *change, struct fresh *f)
 {
@@ -208,7 +222,7 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 
 	if (change && change->is_emptied) {
 		change->is_done = true;
-		return 0;
+		return t->copies_whole ? 0 : make_emptied(t, i, src, f->fd, st);
 	}
 	if (t->copies_whole)
 		return copy_for_good(t, src, f->fd, (uint64_t)st->st_size);
@@ -330,6 +344,7 @@ static int put_in_place(struct tree *t, struct inode *i, uint64_t ino, struct fr
 	struct upent up = { .type = i->type, .ino = ino, .is_ino_known = true, .is_below = true };
 	struct stat before;
 	struct updir *d;
+	uint64_t version;
 	int dirfd, r = upper_listing(t, parent, &d);
 
 	if (r < 0)
@@ -337,6 +352,7 @@ static int put_in_place(struct tree *t, struct inode *i, uint64_t ino, struct fr
 	dirfd = upper_pin(t, parent);
 	if (dirfd < 0)
 		return dirfd;
+	version = updir_version(d);
 	r = fstat(dirfd, &before) < 0 ? -errno : updir_set(d, name, &up);
 	if (r == 0) {
 		if (*f->temp)
@@ -347,8 +363,9 @@ static int put_in_place(struct tree *t, struct inode *i, uint64_t ino, struct fr
 			updir_remove(d, name);
 		else
 			*f->temp = '\0';
-		/* Copying up is invisible: it does not change the directory's times. */
-		if (r == 0)
+		/* Copying up is invisible: it does not change the directory's times, unless something else did
+		 * meanwhile. */
+		if (r == 0 && updir_version(d) == version + 1)
 			copy_times(dirfd, &before);
 	}
 	fdcache_unpin(&parent->src.fd);

@@ -195,6 +195,7 @@ static int write_partial(struct inode *i, int fd, const char *p, size_t len, uin
 int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t off)
 {
 	struct copyup_change change = { .data = p, .len = len, .off = off };
+	_cleanup_(closep) int own = -1;
 	int fd, r = copyup_inode(t, i, &change);
 	bool in_place;
 
@@ -202,7 +203,7 @@ int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t 
 		return r;
 	if (i->is_damaged)
 		return -EIO;
-	fd = upper_pin(t, i);
+	fd = upper_pin_writable(t, i, &own);
 	if (fd < 0)
 		return fd;
 	pthread_rwlock_rdlock(&i->lock);
@@ -249,13 +250,14 @@ static int truncate_partial(struct inode *i, int fd, uint64_t size)
 int cow_truncate(struct tree *t, struct inode *i, off_t size)
 {
 	struct copyup_change change = { .is_emptied = size == 0 };
+	_cleanup_(closep) int own = -1;
 	int fd, r = copyup_inode(t, i, &change);
 
 	if (r < 0 || change.is_done)
 		return r;
 	if (i->is_damaged && size > 0)
 		return -EIO;
-	fd = upper_pin(t, i);
+	fd = upper_pin_writable(t, i, &own);
 	if (fd < 0)
 		return fd;
 	pthread_rwlock_wrlock(&i->lock);
@@ -393,6 +395,7 @@ static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, 
 
 int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t len)
 {
+	_cleanup_(closep) int own = -1;
 	int fd, r = copyup_inode(t, i, NULL);
 
 	if (r < 0)
@@ -401,7 +404,7 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 		return -EIO;
 	if (off < 0 || len <= 0)
 		return -EINVAL;
-	fd = upper_pin(t, i);
+	fd = upper_pin_writable(t, i, &own);
 	if (fd < 0)
 		return fd;
 	pthread_rwlock_wrlock(&i->lock);
@@ -420,7 +423,7 @@ static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_on
 	uint64_t change = i->src.id ? mapfile_change(t->map, i->src.id) : 0;
 	enum mapfile_pending pending;
 
-	if ((data_only ? fdatasync(fd) : fsync(fd)) < 0)
+	if ((t->can.wants_whole_sync ? syncfs(fd) : data_only ? fdatasync(fd) : fsync(fd)) < 0)
 		return -errno;
 	if (!i->src.id)
 		return 0;

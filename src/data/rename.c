@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
 #include "veneer/create.h"
+#include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/remove.h"
 #include "veneer/upper.h"
@@ -92,14 +93,18 @@ static int unhide(const struct end *e)
 }
 
 /* How the source's name is hidden when something is below it: by the rename itself, or by a whiteout that was
- * made before, so that nothing can fail for want of room once the file has moved. */
+ * made before, under a reserved name of the same directory that is at least as long: nothing can fail for want
+ * of room once the file has moved. */
 struct hiding {
-	unsigned flags;		/* RENAME_WHITEOUT or 0 */
-	char temp[32];		/* "" if none is needed */
+	unsigned flags;			/* RENAME_WHITEOUT or 0 */
+	char temp[NAME_MAX + 1];	/* "" if none is needed */
 };
 
 static int hiding_prepare(struct tree *t, const struct end *from, struct hiding *h)
 {
+	const size_t max = NAME_MAX - strlen(WHITEOUT_PREFIX WHITEOUT_PREFIX "#");
+	int fd;
+
 	*h = (struct hiding){ .flags = 0 };
 	if (!from->state.below)
 		return 0;
@@ -107,12 +112,47 @@ static int hiding_prepare(struct tree *t, const struct end *from, struct hiding 
 		h->flags = RENAME_WHITEOUT;
 		return 0;
 	}
-	return remove_prepare_whiteout(t, h->temp);
+	snprintf(h->temp, sizeof(h->temp), WHITEOUT_PREFIX WHITEOUT_PREFIX "#%.*s", (int)max, from->name);
+	unlinkat(from->dirfd, h->temp, 0); /* of a server that was killed */
+	if (t->style.has_device)
+		return mknodat(from->dirfd, h->temp, S_IFCHR, 0) < 0 ? -errno : 0;
+	fd = openat(from->dirfd, h->temp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0700);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+static void hiding_abandon(const struct end *from, const struct hiding *h)
+{
+	if (*h->temp)
+		unlinkat(from->dirfd, h->temp, 0);
 }
 
 static int hiding_finish(struct tree *t, const struct end *from, const struct hiding *h)
 {
-	return *h->temp ? remove_place_whiteout(t, h->temp, from->dirfd, from->name) : 0;
+	char hidden[NAME_MAX + 1];
+	const char *name = from->name;
+
+	if (!*h->temp)
+		return 0;
+	if (!t->style.has_device) {
+		if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", from->name) >= (int)sizeof(hidden))
+			return -ENAMETOOLONG;
+		name = hidden;
+	}
+	return renameat2(from->dirfd, h->temp, from->dirfd, name, 0) < 0 ? -errno : 0;
+}
+
+/* Is there a ".wh.NAME"? An upper may have whiteouts of both kinds. */
+static bool is_hidden_by_file(const struct end *e)
+{
+	char hidden[NAME_MAX + 1];
+	struct stat st;
+
+	return e->state.is_whiteout &&
+	       snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", e->name) < (int)sizeof(hidden) &&
+	       fstatat(e->dirfd, hidden, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* The old directory (or whiteout) of the target's place was exchanged into the source's place: take it away,
@@ -133,15 +173,39 @@ static int dispose_exchanged(struct tree *t, const struct end *from, const struc
 	if (renameat2(from->dirfd, from->name, t->workfd, temp, h->flags) < 0)
 		return -errno;
 	remove_temp_dir(t, temp);
-	return hiding_finish(t, from, h);
+	return 0;
+}
+
+/* A directory cannot be at two places at once: first put an empty one where ".wh.NAME" hides it, take that away,
+ * and then rename over it. A server that is killed leaves an empty directory at the most. */
+static int unhide_for_directory(struct tree *t, const struct end *to)
+{
+	_cleanup_(closep) int fd = -1;
+	char temp[32];
+	int r;
+
+	if (!is_hidden_by_file(to))
+		return 0;
+	upper_temp_name(t, temp);
+	if (mkdirat(t->workfd, temp, 0700) < 0)
+		return -errno;
+	fd = openat(t->workfd, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	r = fd < 0 ? -errno : whiteout_set_opaque(&t->style, fd);
+	if (r == 0 && renameat2(t->workfd, temp, to->dirfd, to->name, 0) < 0)
+		r = -errno;
+	if (r < 0)
+		remove_temp_dir(t, temp);
+	return r < 0 ? r : unhide(to);
 }
 
 static int move_directory(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
-	int r;
+	int r = unhide_for_directory(t, to);
 
+	if (r < 0)
+		return r;
 	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, h->flags) == 0)
-		return hiding_finish(t, from, h);
+		return 0;
 	if (errno != ENOTDIR && errno != ENOTEMPTY && errno != EEXIST)
 		return -errno;
 	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) < 0)
@@ -156,23 +220,28 @@ static int move_directory(struct tree *t, const struct end *from, const struct e
  * both until the whiteout is away. */
 static int move_file_unhidden(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
+	char temp[32];
 	int r;
 
 	if (linkat(from->dirfd, from->name, to->dirfd, to->name, 0) < 0)
 		return -errno;
 	r = unhide(to);
-	if (r == 0)
-		r = hiding_finish(t, from, h);
-	if (r == 0 && unlinkat(from->dirfd, from->name, 0) < 0)
-		r = -errno;
-	if (r < 0)
+	if (r < 0) {
 		unlinkat(to->dirfd, to->name, 0);
-	return r;
+		return r;
+	}
+	upper_temp_name(t, temp);
+	if (h->flags ? renameat2(from->dirfd, from->name, t->workfd, temp, h->flags) < 0 :
+		       !from->state.below && unlinkat(from->dirfd, from->name, 0) < 0)
+		log_warn("%s: cannot remove the old name of %s: %s", t->upper->path, to->name, strerror(errno));
+	if (h->flags)
+		unlinkat(t->workfd, temp, 0);
+	return 0;
 }
 
 static int move_file(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
-	if (!t->style.has_device && to->state.is_whiteout) {
+	if (is_hidden_by_file(to)) {
 		int r = move_file_unhidden(t, from, to, h);
 
 		if (r != -EEXIST)
@@ -180,14 +249,36 @@ static int move_file(struct tree *t, const struct end *from, const struct end *t
 	}
 	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, h->flags) < 0)
 		return -errno;
-	/* Until then both names are there, should the server die: one too many is no loss. */
-	return hiding_finish(t, from, h);
+	return 0;
+}
+
+/* It has moved: nothing may undo that any more, and what is in memory follows. A name that could not be hidden
+ * shows what is below it again: one file too many is no loss, but it is worth a line. */
+static int follow_move(struct tree *t, struct end *from, struct end *to, const struct hiding *h)
+{
+	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
+	struct upent up = upent_of(from->inode, to);
+	int r = unhide(to), hidden = hiding_finish(t, from, h);
+
+	if (hidden < 0)
+		log_error("%s: %s was renamed, and what is below its old name is seen again: %s", t->upper->path,
+			  from->name, strerror(-hidden));
+	/* After a move by way of a link the old name is still there; a whiteout device went over it. */
+	if (hidden == 0 && !t->style.has_device && from->state.below && *h->temp)
+		unlinkat(from->dirfd, from->name, 0);
+	if (updir_set(to->listing, to->name, &up) < 0)
+		r = -ENOMEM;
+	if (!from->state.below || hidden < 0)
+		updir_remove(from->listing, from->name);
+	else if (updir_set(from->listing, from->name, &whiteout) < 0)
+		r = -ENOMEM;
+	if (inode_move_name(t, from->dir, from->name, to->dir, to->name) < 0)
+		r = -ENOMEM;
+	return r;
 }
 
 static int replace_locked(struct tree *t, struct end *from, struct end *to)
 {
-	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
-	struct upent up = upent_of(from->inode, to);
 	struct removal removal = { .is_held = false };
 	struct hiding h;
 	int r = hiding_prepare(t, from, &h);
@@ -198,19 +289,11 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
 	if (to->inode)
 		remove_done(to->inode, &removal, r == 0);
-	if (r < 0)
+	if (r < 0) {
+		hiding_abandon(from, &h);
 		return r;
-	/* It has moved: what is in memory follows, whatever else goes wrong. */
-	r = unhide(to);
-	if (updir_set(to->listing, to->name, &up) < 0)
-		r = -ENOMEM;
-	if (!from->state.below)
-		updir_remove(from->listing, from->name);
-	else if (updir_set(from->listing, from->name, &whiteout) < 0)
-		r = -ENOMEM;
-	if (inode_move_name(t, from->dir, from->name, to->dir, to->name) < 0)
-		r = -ENOMEM;
-	return r;
+	}
+	return follow_move(t, from, to, &h);
 }
 
 static int replace(struct tree *t, struct end *from, struct end *to)
@@ -225,31 +308,40 @@ static int replace(struct tree *t, struct end *from, struct end *to)
 		r = prepare_move(t, from->inode, to);
 	if (r < 0)
 		return r;
+	/* Who uses it meanwhile need not look for it between two names. */
+	r = upper_pin(t, from->inode);
+	if (r < 0)
+		return r;
 	/* Keeps the victim, if it is open, from being copied up to this name meanwhile. */
 	if (to->inode)
 		pthread_rwlock_wrlock(&to->inode->lock);
 	r = replace_locked(t, from, to);
 	if (to->inode)
 		pthread_rwlock_unlock(&to->inode->lock);
+	fdcache_unpin(&from->inode->src.fd);
 	return r;
 }
 
 static int exchange(struct tree *t, struct end *a, struct end *b)
 {
-	struct upent at_a = upent_of(b->inode, a), at_b = upent_of(a->inode, b);
+	struct upent at_a, at_b;
 	int r = prepare_move(t, a->inode, b);
 
 	if (r == 0)
 		r = prepare_move(t, b->inode, a);
 	if (r < 0)
 		return r;
+	/* After the copy-up, which may have given them other numbers. */
+	at_a = upent_of(b->inode, a);
+	at_b = upent_of(a->inode, b);
 	if (renameat2(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE) < 0)
 		return -errno;
-	r = updir_set(a->listing, a->name, &at_a);
-	if (r == 0)
-		r = updir_set(b->listing, b->name, &at_b);
-	if (r == 0)
-		r = inode_swap_names(t, a->dir, a->name, b->dir, b->name);
+	if (updir_set(a->listing, a->name, &at_a) < 0)
+		r = -ENOMEM;
+	if (updir_set(b->listing, b->name, &at_b) < 0)
+		r = -ENOMEM;
+	if (inode_swap_names(t, a->dir, a->name, b->dir, b->name) < 0)
+		r = -ENOMEM;
 	return r;
 }
 

@@ -63,6 +63,11 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 	/* A server without privileges loses set-id bits by its own write, whoever wrote. */
 	keeps = !request_extra.kills_setid && !m->tree.can.has_trusted_xattr ? attr_setid_bits(&m->tree, i) : 0;
 	r = cow_write(&m->tree, i, data, size, off);
+	/* What was just unlinked gives its room back when the kernel forgets it, a moment later. */
+	for (int attempt = 0; attempt < 3 && (r == -ENOSPC || r == -EDQUOT); attempt++) {
+		usleep(2000);
+		r = cow_write(&m->tree, i, data, size, off);
+	}
 	if (r == 0 && request_extra.kills_setid)
 		r = attr_kill_setid(&m->tree, i);
 	else if (r == 0 && keeps)
@@ -129,19 +134,22 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
 	char target[PATH_MAX + 1];
+	bool is_up;
 	ssize_t n;
 	int fd;
 
 	if (!i)
 		return;
-	fd = i->has_upper ? upper_pin(&m->tree, i) : image_open_path(m->tree.image, i->lower);
+	/* Once: it may be copied up meanwhile. */
+	is_up = i->has_upper;
+	fd = is_up ? upper_pin(&m->tree, i) : image_open_path(m->tree.image, i->lower);
 	if (fd < 0) {
 		op_reply_err(req, fd);
 		return;
 	}
 	n = readlinkat(fd, "", target, sizeof(target) - 1);
 	n = n < 0 ? -errno : n;
-	if (i->has_upper)
+	if (is_up)
 		fdcache_unpin(&i->src.fd);
 	else
 		close(fd);

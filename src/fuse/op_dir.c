@@ -154,7 +154,7 @@ static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 		if (fd < 0) {
 			r = fd;
 		} else {
-			r = fsync(fd) < 0 ? -errno : 0;
+			r = (m->tree.can.wants_whole_sync ? syncfs(fd) : fsync(fd)) < 0 ? -errno : 0;
 			fdcache_unpin(&dir->src.fd);
 		}
 	}

@@ -7,8 +7,8 @@
  * 2. A subtree whose blocks below the clip are all own is FULL, so a range costs two edge paths
  *    however long it is, and a hostile "everything is own" costs one pointer.
  * 3. Empty nodes and leaves are allowed: blkmap_reserve and what fails leave them behind.
- * 4. A change costs the paths to the ends of its range and what it frees or makes, never the size of
- *    the map: a hostile log cannot have the same nodes visited again and again. */
+ * 4. A change costs the paths to the ends of its range and what it frees or makes, never the size
+ *    of the map: a hostile log cannot have the same nodes visited again and again. */
 #include "veneer/blkmap.h"
 
 #include <errno.h>
@@ -40,7 +40,8 @@ struct blkmap {
 static const char full_slot;
 #define FULL ((void *)(uintptr_t)&full_slot)
 
-/* What an allocation of so many bytes costs: the allocator's header and rounding are most of a leaf. */
+/* What an allocation of so many bytes costs: the allocator's header and rounding are most of a
+ * leaf. */
 static size_t heap_bytes(size_t len)
 {
 	return (len + 23) & ~(size_t)15;
@@ -306,8 +307,8 @@ static bool slot_is_full(const struct blkmap *m, const void *s, unsigned height,
 	return true;
 }
 
-/* Set [first, end) where it meets this slot; how many were not own before. The paths to both ends have
- * been prepared. */
+/* Set [first, end) where it meets this slot; how many were not own before. The paths to both ends
+ * have been prepared. */
 static blk_t slot_fill(struct blkmap *m, void **slot, unsigned height, blk_t base, blk_t first,
 		       blk_t end)
 {
@@ -456,7 +457,8 @@ void blkmap_truncate(struct blkmap *m, uint64_t size)
 	slot_truncate(m, &m->root, m->height, 0);
 }
 
-/* A stretch that src (NULL: all own) and except (NULL: nothing own) tell alike, or a part of one chunk. */
+/* A stretch that src (NULL: all own) and except (NULL: nothing own) tell alike, or a part of one
+ * chunk. */
 struct stretch {
 	const void *src, *except;
 	blk_t first, end;

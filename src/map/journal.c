@@ -12,6 +12,7 @@
 
 #define GROW_MIN_BYTES 4096u
 #define GROW_MAX_BYTES (1u << 20)
+_Static_assert(JOURNAL_SLACK_BYTES > 2 * GROW_MAX_BYTES + GROW_MIN_BYTES, "slack of our own logs");
 
 int journal_reader_init(struct journal_reader *r, int fd, uint64_t off, uint64_t end, uint64_t sum)
 {
@@ -176,8 +177,7 @@ int journal_append(struct journal *j, const struct record *rec)
 	r = file_map_store(dst, bytes, len - 8);
 	if (r < 0)
 		return -EIO;
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	r = file_map_store(dst + len - 8, bytes + len - 8, 8);
+	r = file_map_store_last(dst + len - 8, bytes + len - 8);
 	if (r < 0)
 		return -EIO;
 	j->tail += len;

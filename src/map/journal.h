@@ -6,6 +6,8 @@
 #include "record.h"
 
 #define JOURNAL_WINDOW_BYTES 65536u
+/* No writer leaves more than this behind its tail: twice the growth step, and a page. */
+#define JOURNAL_SLACK_BYTES ((2u << 20) + 65536u)
 
 /* Reads records one after the other through a window, however long the file claims to be. */
 struct journal_reader {

@@ -4,8 +4,9 @@
  * syncs, checkpoints).
  *
  * Invariants:
- * 1. The table is what replaying the file's records gives; each change appends its record first,
- *    into room that was reserved before, and then is applied by table_apply.
+ * 1. The table is what replaying the file's records gives; each change is applied by
+ *    table_apply, which may want memory and then has changed nothing, and its record is appended
+ *    into room that was reserved before; the lock is held over both.
  * 2. No change is recorded outside a session; the OPEN of a session that follows a CLEAN is on
  *    disk before the first change is, so that a later boot knows that ids may have been lost.
  * 3. durable_lsn <= lsn; what was promised to be durable is so in the file that a crash now would
@@ -20,6 +21,9 @@
 #include "snapshot.h"
 #include "table.h"
 #include "veneer/mapfile.h"
+
+/* No reader takes a longer map of a lower layer; a writer stops early enough. */
+#define MAPFILE_BYTES_MAX ((uint64_t)256 << 20)
 
 /* What reading a map file gives. fd is -1 when the layer has none. */
 struct mapload {
@@ -66,6 +70,9 @@ int mapload_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *
 int mapsync_session(struct mapfile *mf);
 /* Without the lock: have everything recorded so far on disk. 0 or -errno; poisons when it fails. */
 int mapsync_flush(struct mapfile *mf);
-/* Under the lock: append and apply. The room was reserved. Poisons when it fails. */
+/* Under the lock: apply and append. The room was reserved. Poisons when the end of the log is
+ * unknown; -ENOMEM changes nothing. */
 int mapsync_record(struct mapfile *mf, const struct record *rec);
+/* Under the lock: may the map grow? 0, or -ENOSPC when a reader would not take it any more. */
+int mapsync_room(const struct mapfile *mf);
 uint64_t mapsync_now_ms(void);

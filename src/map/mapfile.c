@@ -36,7 +36,10 @@ static int mapfile_take_over(struct mapfile *mf)
 {
 	struct mapload *l = &mf->now;
 
-	if (l->fd < 0 || (mf->flags & MAPFILE_READONLY))
+	if (mf->flags & MAPFILE_READONLY)
+		return 0;
+	l->table.is_trusted = true;
+	if (l->fd < 0)
 		return 0;
 
 	int r = journal_attach(&mf->journal, l->fd, sizeof(l->head) + l->head.snapshot_len,
@@ -120,8 +123,8 @@ static int mapfile_ready(struct mapfile *mf)
 	return mapsync_session(mf) ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 }
 
-/* Under the lock: record a new entry. Only a sync of the map makes it durable, but where the file's mark and
- * extents tell as much. */
+/* Under the lock: record a new entry. Only a sync of the map makes it durable, but where the
+ * file's mark and extents tell as much. */
 static int mapfile_enter(struct mapfile *mf, file_id_t id, uint64_t clip)
 {
 	struct record rec = { .type = FORMAT_REC_NEW, .id = id, .fresh.clip = clip };
@@ -140,7 +143,7 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
 		return -EFBIG;
 	LOCK_SCOPE(&mf->lock);
 
-	int r = mapfile_ready(mf);
+	int r = mapsync_room(mf) ?: mapfile_ready(mf);
 	file_id_t id = mf->now.table.next_id;
 
 	if (r == 0 && id >= FORMAT_ID_END)
@@ -242,7 +245,7 @@ int mapfile_reserve(struct mapfile *mf, uint64_t nblk)
 
 	LOCK_SCOPE(&mf->lock);
 
-	int r = mapsync_session(mf);
+	int r = mapsync_room(mf) ?: mapsync_session(mf);
 
 	return r
 		       ?: journal_reserve(&mf->journal,
@@ -361,7 +364,8 @@ enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id)
 
 	if (!f || (mf->flags & MAPFILE_READONLY))
 		return MAPFILE_CLEAN;
-	if (f->old || f->must_lsn > mf->durable_lsn)
+	/* What was applied but not appended must not pass for committed. */
+	if (f->cut || f->must_lsn > mf->durable_lsn || mf->is_poisoned)
 		return MAPFILE_MUST_SYNC;
 	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;
 }
@@ -401,10 +405,10 @@ static int mapfile_append_commit(struct mapfile *mf, file_id_t id, uint64_t chan
 		return -ENOENT;
 	if (f->change_lsn > change)
 		return -EAGAIN;
-	if (!f->pend && !f->old)
+	if (!f->pend && !f->cut)
 		return 0;
 
-	bool must_sync = f->old;
+	bool must_sync = f->cut;
 	int r = mapfile_ready(mf);
 
 	r = r ?: mapsync_record(mf, &rec);

@@ -78,6 +78,8 @@ static int map_open(int rootfd, bool is_readonly, const char *name, struct maplo
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return damage(name, 0, "not a regular file");
+	if (is_readonly && (uint64_t)st.st_size > MAPFILE_BYTES_MAX)
+		return damage(name, MAPFILE_BYTES_MAX, "longer than a map may be");
 	l->dev = st.st_dev;
 	l->ino = st.st_ino;
 	return 1;
@@ -109,14 +111,24 @@ static long replay(struct mapload *l, const char *name)
 	}
 }
 
-/* Something other than zeros behind the place of the record that would come next. */
-static int has_more(const struct mapload *l)
+/* Something other than zeros behind the place of the record that would come next, or more zeros
+ * than a writer's: a file may claim any length. 1 with the rule broken. */
+static int has_more(const struct mapload *l, const char **ret_why)
 {
-	uint8_t bytes[4096];
+	_cleanup_(freep) uint8_t *bytes = malloc(JOURNAL_WINDOW_BYTES);
 	uint64_t off = l->rd.off + REPLAY_TORN_BYTES_MAX;
+	struct stat st;
 
-	for (;;) {
-		ssize_t n = file_pread(l->fd, bytes, sizeof(bytes), (off_t)off);
+	if (!bytes)
+		return -ENOMEM;
+	if (fstat(l->fd, &st) < 0)
+		return -errno;
+	*ret_why = "longer than its records account for";
+	if ((uint64_t)st.st_size > l->rd.off + JOURNAL_SLACK_BYTES)
+		return 1;
+	*ret_why = "a bad record before good ones";
+	while (off < (uint64_t)st.st_size) {
+		ssize_t n = file_pread(l->fd, bytes, JOURNAL_WINDOW_BYTES, (off_t)off);
 
 		if (n <= 0)
 			return (int)n;
@@ -125,28 +137,31 @@ static int has_more(const struct mapload *l)
 				return 1;
 		off += (uint64_t)n;
 	}
+	return 0;
 }
 
-/* Replay to the end. A server that was killed leaves at most its last record torn, so records behind a bad one
- * mean damage; but for a power cut, which may keep later pages and lose earlier ones. A live writer may be
- * adding records behind the one that was not there a moment ago: look again before believing it. */
+/* Replay to the end. A server that was killed leaves at most its last record torn, so records
+ * behind a bad one mean damage; but for a power cut, which may keep later pages and lose earlier
+ * ones. A live writer may be adding records behind the one that was not there a moment ago: look
+ * again before believing it. */
 static int replay_all(struct mapload *l, const char *name)
 {
 	uint64_t epoch = mapload_epoch();
 
 	for (int attempt = 0;; attempt++) {
 		long nrec = replay(l, name);
+		const char *why;
 		int r;
 
 		if (nrec < 0)
 			return (int)nrec;
 		if (l->table.in_session && !(epoch && l->table.epoch == epoch))
 			return 0;
-		r = has_more(l);
+		r = has_more(l, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == REPLAY_TRIES)
-			return damage(name, l->rd.off, "a bad record before good ones");
+			return damage(name, l->rd.off, why);
 	}
 }
 
@@ -204,7 +219,7 @@ static int rebuild_all(struct mapload *l, const struct mapfile_rebuild *rebuild)
 			table_remove(&l->table, f);
 			continue;
 		}
-		r = r ?: (m ? table_map_add(f->map, m, NULL) : 0);
+		r = r ?: (m ? table_own_committed(&l->table, f, m) : 0);
 		if (r < 0)
 			return r;
 	}
@@ -281,6 +296,8 @@ int mapfile_refresh(struct mapfile *mf)
 	LOCK_SCOPE(&mf->lock);
 	if (fstatat(mf->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;
+	if ((uint64_t)st.st_size > MAPFILE_BYTES_MAX)
+		return damage(mf->name, MAPFILE_BYTES_MAX, "longer than a map may be");
 	if (mf->now.fd >= 0 && st.st_dev == mf->now.dev && st.st_ino == mf->now.ino) {
 		long nrec = replay(&mf->now, mf->name);
 

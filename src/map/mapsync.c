@@ -14,6 +14,9 @@
 
 #define LOG_STEP_BYTES	4096u
 #define LOG_LIMIT_BYTES (256u << 10)
+#define LOG_MAX_BYTES	(32u << 20)
+/* For the records that only forget, commit and close. */
+#define LOG_SPARE_BYTES (8u << 20)
 #define CATCH_UP_ROUNDS 8
 /* Backing file systems commit an unlink within 30 s; until then a crash may undo it. */
 #define GONE_KEEP_MS 60000u
@@ -63,16 +66,26 @@ static int poison(struct mapfile *mf, const char *what, int r)
 
 int mapsync_record(struct mapfile *mf, const struct record *rec)
 {
-	const char *why = "no memory";
-	int r = journal_append(&mf->journal, rec);
+	const char *why;
+	int r = journal_reserve(&mf->journal, record_len(rec->type));
 
+	r = r ?: table_apply(&mf->now.table, rec, &why);
 	if (r < 0)
-		return r == -EIO ? poison(mf, "append", r) : r;
-	r = table_apply(&mf->now.table, rec, &why);
+		return r == -EUCLEAN ? -EIO : r;
+	r = journal_append(&mf->journal, rec);
 	if (r < 0)
-		return poison(mf, why, r);
+		return poison(mf, "append", r);
 	mf->lsn++;
 	return 0;
+}
+
+int mapsync_room(const struct mapfile *mf)
+{
+	const struct table *t = &mf->now.table;
+
+	if (mf->journal.tail + JOURNAL_SLACK_BYTES + LOG_SPARE_BYTES > MAPFILE_BYTES_MAX)
+		return -ENOSPC;
+	return table_fits(t, t->record_bytes) ? 0 : -ENOSPC;
 }
 
 /* A map file on its way into place. */
@@ -115,7 +128,9 @@ static int successor_build(const struct mapfile *mf, struct successor *s)
 		r = r ?: random_u64(&uuid);
 	s->head.uuid = uuid;
 	s->head.generation = mf->now.head.generation + 1;
-	return r ?: snapshot_build(&mf->now.table, &s->head, nonce, &s->bytes, &s->sum);
+	r = r ?: snapshot_build(&mf->now.table, &s->head, nonce, &s->bytes, &s->sum);
+	/* A log is long-winded, a snapshot may be too terse for what it says. */
+	return r == 0 && !table_fits(&mf->now.table, s->bytes.len) ? -EFBIG : r;
 }
 
 static int successor_write(const struct mapfile *mf, struct successor *s)
@@ -146,6 +161,7 @@ static int successor_publish(struct mapfile *mf, struct successor *s)
 	s->temp[0] = '\0';
 	journal_release(&mf->journal);
 	mf->journal = s->journal;
+	mf->now.table.record_bytes = mf->journal.tail;
 	s->journal = (struct journal){ .fd = -1 };
 	mf->now.head = s->head;
 	mf->now.is_foreign = false;
@@ -257,7 +273,8 @@ static bool log_is_long(const struct mapfile *mf)
 {
 	uint64_t used = mf->journal.tail - mf->journal.start;
 
-	return mf->journal.fd >= 0 && used > LOG_LIMIT_BYTES + mf->now.head.snapshot_len;
+	return mf->journal.fd >= 0 &&
+	       (used > LOG_LIMIT_BYTES + mf->now.head.snapshot_len || used > LOG_MAX_BYTES);
 }
 
 /* Copy to the successor what rd still finds in the old log, up to end. */

@@ -248,10 +248,10 @@ static int sink_put_map(struct sink *s, file_id_t id, const struct blkmap *m)
 static int put_committed(void *arg, struct table_file *f)
 {
 	struct sink *s = arg;
-	struct blkmap *m = f->old ?: f->map;
+	struct blkmap *m = f->map;
 	struct blkmap *made = NULL;
 
-	if (!f->old && f->pend) {
+	if (f->cut || f->pend) {
 		made = table_committed(f);
 		if (!made)
 			return -ENOMEM;
@@ -273,14 +273,13 @@ static int put_pending(void *arg, struct table_file *f)
 
 	if (f->is_gone)
 		return sink_put(s, &(struct record){ .type = FORMAT_REC_GONE, .id = f->id });
-	if (!f->old)
-		return f->pend ? sink_put_map(s, f->id, f->pend) : 0;
 
 	struct record rec = { .type = FORMAT_REC_TRUNCATE,
 			      .id = f->id,
 			      .truncate.size = blkmap_clip(f->map) };
+	int r = f->cut ? sink_put(s, &rec) : 0;
 
-	return sink_put(s, &rec) ?: sink_put_map(s, f->id, f->map);
+	return r == 0 && f->pend ? sink_put_map(s, f->id, f->pend) : r;
 }
 
 int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t nonce,

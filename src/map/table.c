@@ -20,7 +20,7 @@ static void file_free(struct table_file *f)
 {
 	blkmap_free(f->map);
 	blkmap_free(f->pend);
-	blkmap_free(f->old);
+	blkmap_free(f->cut);
 	free(f);
 }
 
@@ -28,6 +28,37 @@ static void file_drain(struct hlink *e, void *arg)
 {
 	(void)arg;
 	file_free(file_of(e));
+}
+
+static size_t file_bytes(const struct table_file *f)
+{
+	return sizeof(*f) + blkmap_bytes(f->map) + (f->pend ? blkmap_bytes(f->pend) : 0) +
+	       (f->cut ? blkmap_bytes(f->cut) : 0);
+}
+
+static void dirty_add(struct table *t, struct table_file *f)
+{
+	if (f->is_dirty)
+		return;
+	f->is_dirty = true;
+	f->dirty_prev = NULL;
+	f->dirty_next = t->dirty;
+	if (t->dirty)
+		t->dirty->dirty_prev = f;
+	t->dirty = f;
+}
+
+static void dirty_del(struct table *t, struct table_file *f)
+{
+	if (!f->is_dirty)
+		return;
+	f->is_dirty = false;
+	if (f->dirty_next)
+		f->dirty_next->dirty_prev = f->dirty_prev;
+	if (f->dirty_prev)
+		f->dirty_prev->dirty_next = f->dirty_next;
+	else
+		t->dirty = f->dirty_next;
 }
 
 void table_init(struct table *t)
@@ -79,6 +110,7 @@ int table_insert(struct table *t, file_id_t id, struct blkmap *map)
 		return r;
 	}
 	t->count++;
+	t->bytes += file_bytes(f);
 	if (id >= t->next_id)
 		t->next_id = id + 1;
 	return 0;
@@ -87,36 +119,36 @@ int table_insert(struct table *t, file_id_t id, struct blkmap *map)
 void table_remove(struct table *t, struct table_file *f)
 {
 	htab_remove(&t->files, &f->link);
+	dirty_del(t, f);
+	t->bytes -= file_bytes(f);
 	t->count -= f->is_gone ? 0 : 1;
 	file_free(f);
 }
 
-int table_map_add(struct blkmap *dst, const struct blkmap *src, const struct blkmap *without)
+static blk_t blk_end(const struct blkmap *m)
 {
-	uint64_t clip = blkmap_clip(src);
-	blk_t end = clip / BLK_BYTES + (clip % BLK_BYTES != 0);
-	blk_t n;
+	uint64_t clip = blkmap_clip(m);
 
-	for (blk_t at = 0; at < end; at += n) {
-		bool is_own, is_without = false;
+	return clip / BLK_BYTES + (clip % BLK_BYTES != 0);
+}
 
-		n = blkmap_run(src, at, end - at, &is_own);
-		if (!is_own)
-			continue;
-		if (without)
-			n = blkmap_run(without, at, n, &is_without);
-		if (!is_without && blkmap_set(dst, at, n) < 0)
-			return -ENOMEM;
-	}
-	return 0;
+int table_own_committed(struct table *t, struct table_file *f, const struct blkmap *m)
+{
+	size_t before = file_bytes(f);
+	int r = blkmap_add(f->map, 0, blk_end(m), m, NULL);
+
+	t->bytes += file_bytes(f) - before;
+	return r;
 }
 
 struct blkmap *table_committed(const struct table_file *f)
 {
-	const struct blkmap *src = f->old ?: f->map;
-	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(blkmap_clip(src));
+	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(blkmap_clip(f->cut ?: f->map));
+	blk_t cut_at = blk_end(f->map);
 
-	if (!m || table_map_add(m, src, f->old ? NULL : f->pend) < 0)
+	if (!m || blkmap_add(m, 0, cut_at, f->map, f->pend) < 0)
+		return NULL;
+	if (f->cut && blkmap_add(m, cut_at, blk_end(f->cut), f->cut, NULL) < 0)
 		return NULL;
 	return steal_ptr(&m);
 }
@@ -140,85 +172,85 @@ static int apply_new(struct table *t, const struct record *rec, const char **ret
 	return r;
 }
 
-/* Only what was not own yet becomes pending: the rest may be committed. */
-static int pend_add(struct table_file *f, blk_t blk, blk_t n)
+static int want_map(struct blkmap **m, uint64_t clip)
 {
-	blk_t len;
-
-	if (!f->pend)
-		f->pend = blkmap_new(blkmap_clip(f->map));
-	if (!f->pend)
-		return -ENOMEM;
-	for (blk_t end = blk + n; blk < end; blk += len) {
-		bool is_own;
-
-		len = blkmap_run(f->map, blk, end - blk, &is_own);
-		if (!is_own && blkmap_set(f->pend, blk, len) < 0)
-			return -ENOMEM;
-	}
-	return 0;
+	if (!*m)
+		*m = blkmap_new(clip);
+	return *m ? 0 : -ENOMEM;
 }
 
+/* Only what was not own yet becomes pending: the rest may be committed. */
 static int apply_own_run(struct table_file *f, blk_t blk, blk_t n, bool is_committed)
 {
-	int r = f->old || is_committed ? 0 : pend_add(f, blk, n);
+	int r = blkmap_reserve(f->map, blk, n);
 
+	if (r == 0 && !is_committed)
+		r = want_map(&f->pend, blkmap_clip(f->map))
+			    ?: blkmap_add(f->pend, blk, blk + n, NULL, f->map);
 	return r ?: blkmap_set(f->map, blk, n);
 }
 
 static int apply_own_bits(struct table_file *f, uint64_t chunk, const uint64_t bits[2],
 			  bool is_committed)
 {
-	blk_t base = chunk * CHUNK_BLKS;
+	uint64_t fresh[2];
+	int r = blkmap_reserve(f->map, chunk * CHUNK_BLKS, 1);
 
-	for (unsigned i = 0; i < CHUNK_BLKS && !f->old && !is_committed; i++) {
-		if (!(bits[i / 64] >> (i % 64) & 1))
-			continue;
-
-		int r = pend_add(f, base + i, 1);
-
-		if (r < 0)
-			return r;
-	}
-	return blkmap_set_bits(f->map, chunk, bits);
+	blkmap_bits(f->map, chunk, fresh);
+	for (unsigned w = 0; w < 2; w++)
+		fresh[w] = bits[w] & ~fresh[w];
+	if (r == 0 && !is_committed && (fresh[0] || fresh[1]))
+		r = want_map(&f->pend, blkmap_clip(f->map))
+			    ?: blkmap_set_bits(f->pend, chunk, fresh);
+	return r ?: blkmap_set_bits(f->map, chunk, bits);
 }
 
+/* What is taken from map is freed there, so a log of truncations costs no more than what it made
+ * own. */
 static int apply_truncate(struct table_file *f, uint64_t size)
 {
+	blk_t first = size / BLK_BYTES + (size % BLK_BYTES != 0);
+
 	if (size >= blkmap_clip(f->map))
 		return 0;
-	if (!f->old) {
-		f->old = table_committed(f);
-		if (!f->old)
-			return -ENOMEM;
-		blkmap_free(f->pend);
-		f->pend = NULL;
-	}
+
+	int r = want_map(&f->cut, blkmap_clip(f->map))
+			?: blkmap_add(f->cut, first, blk_end(f->map), f->map, f->pend);
+
+	if (r < 0)
+		return r;
 	blkmap_truncate(f->map, size);
+	if (f->pend)
+		blkmap_truncate(f->pend, size);
 	return 0;
 }
 
 static void apply_commit(struct table_file *f)
 {
 	blkmap_free(f->pend);
-	blkmap_free(f->old);
-	f->pend = f->old = NULL;
+	blkmap_free(f->cut);
+	f->pend = f->cut = NULL;
 }
 
-static int commit_one(void *arg, struct table_file *f)
+/* CLEAN: all is committed, what is gone is gone for good. */
+static void apply_clean(struct table *t)
 {
-	(void)arg;
-	if (!f->is_gone)
+	table_sweep(t, NULL, NULL);
+	while (t->dirty) {
+		struct table_file *f = t->dirty;
+		size_t before = file_bytes(f);
+
 		apply_commit(f);
-	return 0;
+		t->bytes -= before - file_bytes(f);
+		dirty_del(t, f);
+	}
+	t->in_session = false;
 }
 
 static int apply_session(struct table *t, const struct record *rec)
 {
 	if (rec->type == FORMAT_REC_CLEAN) {
-		table_sweep(t, NULL, NULL);
-		table_each(t, commit_one, NULL);
-		t->in_session = false;
+		apply_clean(t);
 		return 0;
 	}
 
@@ -231,19 +263,9 @@ static int apply_session(struct table *t, const struct record *rec)
 	return 0;
 }
 
-int table_apply(struct table *t, const struct record *rec, const char **ret_why)
+static int apply_to_file(struct table *t, struct table_file *f, const struct record *rec,
+			 const char **ret_why)
 {
-	if (rec->type == FORMAT_REC_OPEN || rec->type == FORMAT_REC_CLEAN)
-		return apply_session(t, rec);
-	if (rec->type == FORMAT_REC_NEW)
-		return apply_new(t, rec, ret_why);
-
-	struct table_file *f = table_find(t, rec->id);
-
-	if (!f) {
-		*ret_why = "file id unknown";
-		return -EUCLEAN;
-	}
 	switch (rec->type) {
 	case FORMAT_REC_OWN_RUN:
 		return apply_own_run(f, rec->run.blk, rec->run.n, t->is_loading);
@@ -264,11 +286,69 @@ int table_apply(struct table *t, const struct record *rec, const char **ret_why)
 	}
 }
 
-static int revert_one(void *arg, struct table_file *f)
+static int apply_change(struct table *t, const struct record *rec, const char **ret_why)
 {
-	struct table *t = arg;
+	struct table_file *f = table_find(t, rec->id);
 
-	if (f->pend || f->old) {
+	if (!f) {
+		*ret_why = "file id unknown";
+		return -EUCLEAN;
+	}
+
+	size_t before = file_bytes(f);
+	int r = apply_to_file(t, f, rec, ret_why);
+
+	t->bytes += file_bytes(f) - before;
+	if (f->pend || f->cut || f->is_gone)
+		dirty_add(t, f);
+	else
+		dirty_del(t, f);
+	return r;
+}
+
+bool table_fits(const struct table *t, uint64_t record_bytes)
+{
+	return t->bytes <= TABLE_BYTES_BASE ||
+	       (t->bytes - TABLE_BYTES_BASE) / TABLE_BYTES_PER_BYTE <= record_bytes;
+}
+
+static int check_limits(struct table *t, const struct record *rec, const char **ret_why)
+{
+	t->nrecords++;
+	t->record_bytes += record_len(rec->type);
+	if (t->is_trusted)
+		return 0;
+	if (!table_fits(t, t->record_bytes)) {
+		*ret_why = "more memory wanted than a map of this length may";
+		return -EUCLEAN;
+	}
+	if (t->steps > TABLE_STEPS_BASE &&
+	    (t->steps - TABLE_STEPS_BASE) / TABLE_STEPS_PER_RECORD > t->nrecords) {
+		*ret_why = "more work wanted than so many records may";
+		return -EUCLEAN;
+	}
+	return 0;
+}
+
+int table_apply(struct table *t, const struct record *rec, const char **ret_why)
+{
+	int r;
+
+	if (rec->type == FORMAT_REC_OPEN || rec->type == FORMAT_REC_CLEAN)
+		r = apply_session(t, rec);
+	else if (rec->type == FORMAT_REC_NEW)
+		r = apply_new(t, rec, ret_why);
+	else
+		r = apply_change(t, rec, ret_why);
+	return r ?: check_limits(t, rec, ret_why);
+}
+
+static int revert_file(struct table *t, struct table_file *f)
+{
+	size_t before = file_bytes(f);
+
+	t->steps += before / sizeof(uint64_t[2]);
+	if (f->pend || f->cut) {
 		struct blkmap *m = table_committed(f);
 
 		if (!m)
@@ -277,17 +357,21 @@ static int revert_one(void *arg, struct table_file *f)
 		f->map = m;
 		apply_commit(f);
 	}
+	t->bytes += file_bytes(f) - before;
 	t->count += f->is_gone ? 1 : 0;
 	f->is_gone = false;
+	dirty_del(t, f);
 	return 0;
 }
 
 int table_revert(struct table *t)
 {
-	int r = table_each(t, revert_one, t);
+	while (t->dirty) {
+		int r = revert_file(t, t->dirty);
 
-	if (r < 0)
-		return r;
+		if (r < 0)
+			return r;
+	}
 	/* Files may carry ids whose records never reached the disk: do not give them out again. */
 	if (t->lost_end == 0)
 		t->lost_first = t->next_id;
@@ -312,15 +396,11 @@ int table_each(const struct table *t, int (*fn)(void *arg, struct table_file *f)
 
 void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file *f), void *arg)
 {
-	for (size_t i = 0; i < t->files.nbuckets; i++) {
-		struct hlink *next;
+	struct table_file *next;
 
-		for (struct hlink *e = t->files.buckets[i]; e; e = next) {
-			struct table_file *f = file_of(e);
-
-			next = e->next;
-			if (f->is_gone && (!fn || fn(arg, f)))
-				table_remove(t, f);
-		}
+	for (struct table_file *f = t->dirty; f; f = next) {
+		next = f->dirty_next;
+		if (f->is_gone && (!fn || fn(arg, f)))
+			table_remove(t, f);
 	}
 }

@@ -7,28 +7,43 @@
 #include "veneer/blkmap.h"
 #include "veneer/htab.h"
 
-/* One partial file. Its committed state, which alone counts after an unclean boot, is `old` if
- * that is set, else `map` without `pend`. */
+/* One partial file. Its committed state, which alone counts after an unclean boot, is `map`
+ * without `pend`, and above map's clip `cut`, whose clip it has; see table_committed. A commit
+ * drops both. */
 struct table_file {
 	struct hlink link;
 	file_id_t id;
+	struct table_file *dirty_prev, *dirty_next;
 	struct blkmap *map; /* as it is now */
-	struct blkmap *pend; /* own since the last commit; NULL: none */
-	struct blkmap *old; /* committed state, kept apart by the first truncation; else NULL */
+	struct blkmap *pend; /* own since the last commit, a part of map; NULL: none */
+	struct blkmap *cut; /* committed blocks that truncations took from map; NULL: none was */
 	uint64_t must_lsn; /* a sync must have covered this record; owner's */
 	uint64_t change_lsn; /* the last change that a commit would cover; owner's */
 	uint64_t gone_ms; /* when it was forgotten; owner's */
 	bool is_gone; /* forgotten, but an unclean boot would bring it back */
+	bool is_dirty; /* pend, cut or is_gone: on the table's list */
 };
+
+/* What a map in memory may take, all in all, for so many bytes of records, and the cost, in steps,
+ * of going back to committed states, which alone is not paid for by the records that led there. A
+ * map that a writer wrote stays far below; one that does not is damage to a reader. */
+#define TABLE_BYTES_BASE	(64u << 20)
+#define TABLE_BYTES_PER_BYTE	8u
+#define TABLE_STEPS_BASE	(1u << 20)
+#define TABLE_STEPS_PER_RECORD	64u
 
 struct table {
 	struct htab files; /* gone ones too */
+	struct table_file *dirty; /* what an OPEN or CLEAN has to look at */
 	size_t count; /* files that are not gone */
+	size_t bytes; /* heap bytes of all files */
+	uint64_t record_bytes, nrecords, steps; /* what TABLE_* limit */
 	file_id_t next_id;
 	file_id_t lost_first, lost_end;
 	uint64_t epoch; /* of the session the log is in, or last was in */
 	bool in_session; /* an OPEN without a CLEAN after it */
 	bool is_loading; /* records come from a snapshot: what they say is committed */
+	bool is_trusted; /* records are our own: no limits */
 };
 
 void table_init(struct table *t);
@@ -38,8 +53,11 @@ void table_release(struct table *t);
 struct table_file *table_find(const struct table *t, file_id_t id);
 /* Whether the id is taken, be it by a gone file. */
 bool table_knows(const struct table *t, file_id_t id);
-/* Do what rec says. 0; -ENOMEM (nothing changed); -EUCLEAN with the rule broken in *ret_why. */
+/* Do what rec says. 0; -ENOMEM (nothing changed); -EUCLEAN with the rule broken in *ret_why:
+ * nothing changed, or the limits are exceeded and the table is of no more use. */
 int table_apply(struct table *t, const struct record *rec, const char **ret_why);
+/* A reader of so many bytes of records would take the table as it is. */
+bool table_fits(const struct table *t, uint64_t record_bytes);
 /* The machine went down: back to what was committed. -ENOMEM leaves it half done. */
 int table_revert(struct table *t);
 /* Forget gone files for which fn says so (NULL: all). */
@@ -48,8 +66,8 @@ void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file 
 int table_insert(struct table *t, file_id_t id, struct blkmap *map);
 /* Drop a file at once. */
 void table_remove(struct table *t, struct table_file *f);
-/* dst becomes own where src is and `without` (may be NULL) is not; all of one clip. 0/-ENOMEM. */
-int table_map_add(struct blkmap *dst, const struct blkmap *src, const struct blkmap *without);
+/* What m says is own (of the same clip) is committed. 0/-ENOMEM. */
+int table_own_committed(struct table *t, struct table_file *f, const struct blkmap *m);
 /* Committed state in a new map of the caller's, or NULL on no memory. */
 struct blkmap *table_committed(const struct table_file *f);
 

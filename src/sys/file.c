@@ -289,6 +289,24 @@ int file_map_store(void *dst, const void *src, size_t len)
 	return guarded_copy(dst, src, len);
 }
 
+int file_map_store_last(void *dst, const void *src)
+{
+	int r = file_guard_init();
+	uint64_t word;
+
+	if (r < 0)
+		return r;
+	memcpy(&word, src, sizeof(word));
+	if (sigsetjmp(guard_env, 0))
+		return -EIO;
+	is_guarded = 1;
+	atomic_signal_fence(memory_order_seq_cst);
+	__atomic_store_n((uint64_t *)dst, word, __ATOMIC_RELEASE);
+	atomic_signal_fence(memory_order_seq_cst);
+	is_guarded = 0;
+	return 0;
+}
+
 int file_map_load(void *dst, const void *src, size_t len)
 {
 	return guarded_copy(dst, src, len);

@@ -194,9 +194,15 @@ bool probe_true_extents(int fd)
 		return false;
 	if ((uint32_t)fs.f_type == EXT4_SUPER_MAGIC)
 		return ext4_is_ordered(fd);
-	if ((uint32_t)fs.f_type == SUPER_MAGIC_XFS || (uint32_t)fs.f_type == BTRFS_SUPER_MAGIC)
-		return !may_have_option(fd, "nobarrier");
-	return false;
+	/* btrfs writes zeros into the block that a file's old end was in, which nobody wrote. */
+	return (uint32_t)fs.f_type == SUPER_MAGIC_XFS && !may_have_option(fd, "nobarrier");
+}
+
+static bool wants_whole_sync(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
 int probe_work_dir(int dirfd, struct probe_dir *ret)
@@ -227,6 +233,7 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 	p.has_trusted_xattr = has_xattr(fd, "trusted.veneer-probe", "y", 1);
 	p.has_acl = has_acl(fd);
 	p.has_true_extents = probe_true_extents(fd);
+	p.wants_whole_sync = wants_whole_sync(fd);
 	p.has_tmpfile = has_tmpfile(own, salt);
 	p.has_whiteout = has_whiteout(own, salt);
 	p.has_rename_whiteout = has_rename_whiteout(own, name, renamed);

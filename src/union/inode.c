@@ -286,7 +286,8 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 	if (n) {
 		i = n->inode;
 	} else {
-		if (found->has_upper && found->type != DT_DIR && found->nlink > 1)
+		/* By whatever link count: of two names the known one may just have been unlinked. */
+		if (found->has_upper && found->type != DT_DIR)
 			i = find_by_upper_locked(t, found->upper_ino);
 		if (!i)
 			i = make_locked(t, found);

@@ -73,8 +73,14 @@ int layer_map(struct layer *l, struct mapfile **ret)
 		l->map_error = mapfile_open(l->rootfd, -1, MAPFILE_READONLY, l->path, &rec.hook, &l->map);
 		recover_release(&rec);
 	}
-	if (l->map_error)
-		return l->map_error;
+	if (l->map_error) {
+		int r = l->map_error;
+
+		/* Damage stays; no memory and no descriptor do not. */
+		if (r != -EUCLEAN)
+			l->map_error = 0;
+		return r;
+	}
 	*ret = l->map;
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/override.h"
+#include "veneer/path.h"
 #include "veneer/recover.h"
 #include "veneer/upper.h"
 
@@ -61,7 +62,9 @@ static int find_base(struct tree *t, struct inode *dir, const char *name, const 
 	return dir->lower ? image_lookup(t->image, dir->lower, name, ret) : -ENOENT;
 }
 
-static int resolve_partial(struct tree *t, struct inode *dir, const char *name, const struct mark *m, struct inode_found *f)
+/* dirfd is dir's upper half. */
+static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const char *name, const struct mark *m,
+			   struct inode_found *f)
 {
 	struct ient *base = NULL;
 	struct stat st;
@@ -76,8 +79,11 @@ static int resolve_partial(struct tree *t, struct inode *dir, const char *name, 
 		return -EUCLEAN;
 	if (r == 0)
 		r = mapfile_clip(t->map, m->file_id, &clip);
-	if (r == -ENOENT && base)
-		r = recover_adopt(t->upper, t->map, m);
+	if (r == -ENOENT && base) {
+		_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+
+		r = recover_adopt(t->upper, t->map, m, fd);
+	}
 	if (r == 0 && (uint32_t)mapfile_uuid(t->map) != m->uuid_low)
 		r = -ENOENT;
 	if (r == 0)
@@ -122,7 +128,7 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 	} else if (f->type == DT_REG) {
 		r = source_read_mark(fd, name, &mark, NULL);
 		if (r == 1)
-			r = resolve_partial(t, dir, name, &mark, f);
+			r = resolve_partial(t, dir, fd, name, &mark, f);
 		else if (r == -EUCLEAN)
 			log_error("%s: %s: damaged or foreign mark of a partial file", t->upper->path, name);
 		/* The name and its attributes stay visible; its bytes are EIO. */

@@ -135,8 +135,11 @@ static int find_entry(struct layer *l, const struct mark *m, const char *path, s
 		r = mapfile_refresh(*ret);
 		if (r >= 0)
 			r = mapfile_clip(*ret, m->file_id, &clip);
-		if (r == -ENOENT)
-			r = recover_adopt(l, *ret, m);
+		if (r == -ENOENT) {
+			_cleanup_(closep) int fd = open_quiet(l->rootfd, path);
+
+			r = recover_adopt(l, *ret, m, fd);
+		}
 	}
 	if (r == 0 && (uint32_t)mapfile_uuid(*ret) == m->uuid_low)
 		return 0;

@@ -2,6 +2,7 @@
 #include "veneer/upper.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/path.h"
 #include "veneer/xattr.h"
 
 #include <dirent.h>
@@ -37,6 +38,8 @@ static int open_at(int dirfd, const char *name, int flags)
 	/* A program that is running from the upper, or a mode that binds even us. */
 	if (fd < 0 && (errno == ETXTBSY || errno == EACCES || errno == EROFS) && (flags & O_ACCMODE) == O_RDWR)
 		fd = openat(dirfd, name, (flags & ~O_ACCMODE) | O_RDONLY);
+	if (fd < 0 && errno == EACCES)
+		fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -155,6 +158,28 @@ int upper_pin(struct tree *t, struct inode *i)
 			return fd;
 	}
 	return fd < 0 ? -ESTALE : fd;
+}
+
+int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own)
+{
+	int fd = upper_pin(t, i), flags;
+
+	*ret_own = -1;
+	if (fd < 0)
+		return fd;
+	flags = fcntl(fd, F_GETFL);
+	if (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) == O_RDWR)
+		return fd;
+	/* It was opened when its mode, or a running program, did not allow more: perhaps now. */
+	*ret_own = path_reopen(fd, O_RDWR);
+	if (*ret_own < 0) {
+		int r = *ret_own;
+
+		*ret_own = -1;
+		fdcache_unpin(&i->src.fd);
+		return r;
+	}
+	return *ret_own;
 }
 
 void upper_install(struct inode *i, int fd)

@@ -60,8 +60,8 @@ def session_dir():
 
 @pytest.fixture(scope="session")
 def host(session_dir):
-    if missing := disk.missing_tools("xfs"):
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    if missing := disk.what_is_missing("xfs"):
+        pytest.skip(missing)
     made = disk.Host(session_dir)
     yield made
     made.close()
@@ -84,8 +84,8 @@ def watchdog():
 @pytest.fixture
 def machine(kind, host, boot, veneer_bin, session_dir, watchdog):
     """A machine with an empty lower, on the file system `kind` names; nothing is mounted yet."""
-    if missing := disk.missing_tools(kind):
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    if missing := disk.what_is_missing(kind):
+        pytest.skip(missing)
     boot.reboot()
     made = Machine(session_dir / f"t{next(_numbers)}", host, boot, kind, veneer_bin, watchdog)
     yield made

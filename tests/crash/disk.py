@@ -164,6 +164,18 @@ def _repair(image):
     assert done.returncode in (0, 1), done.stdout + done.stderr
 
 
-def missing_tools(name):
-    tools = {"losetup", "mount", "mkfs.xfs", KINDS[name].mkfs[0]}
-    return sorted(tool for tool in tools if not shutil.which(tool))
+def what_is_missing(name):
+    """Why there can be no disk of this kind here; None if there can."""
+    kind = KINDS[name]
+    tools = {"losetup", "mount", "e2fsck", "mkfs.xfs", kind.mkfs[0]}
+    if missing := sorted(tool for tool in tools if not shutil.which(tool)):
+        return f"not installed: {', '.join(missing)}"
+    if not os.path.exists("/dev/loop-control"):
+        return "no loop devices here"
+    for fstype in ("xfs", kind.fstype):
+        if shutil.which("modprobe"):
+            subprocess.run(["modprobe", "-q", fstype], check=False, capture_output=True)
+        with open("/proc/filesystems") as f:
+            if fstype not in f.read().split():
+                return f"this kernel has no {fstype}"
+    return None

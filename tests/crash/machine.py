@@ -92,7 +92,7 @@ class Machine:
         self.disk = Disk(host, kind, base / "disk")
         for name in ("lower", "upper", "work"):
             (self.disk.path / name).mkdir()
-        self._union = self._lower_state = None
+        self._union = self._latest = self._lower_state = None
 
     def _made(self, name):
         path = self.base / name
@@ -123,6 +123,7 @@ class Machine:
         lowers = [root / "upper", root / "lower"] if as_lower else [root / "lower"]
         above = (None, None) if as_lower else (root / "upper", root / "work")
         union = Mount(self._program, lowers, *above, self.mnt, self.log_path, self._watchdog)
+        self._latest = union
         return union.start(*options)
 
     def stop(self):
@@ -194,9 +195,9 @@ class Machine:
 
     def close(self):
         """Whatever state a failed test left; returns one line for each thing wrong."""
-        problems = []
+        problems = self._latest.bad_signs() if self._latest else []
         if self._union:
-            problems = [self._union.stop()] + self._union.bad_signs()
+            problems.append(self._union.stop())
         if os.path.ismount(self.disk.path):
             self.disk.close()
         for image in self.host.path.glob("*.img"):

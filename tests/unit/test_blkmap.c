@@ -130,6 +130,74 @@ static void test_blkmap__agrees_with_byte_array(void **state)
 	}
 }
 
+static struct blkmap *random_map(struct naive *n, uint64_t clip)
+{
+	struct blkmap *m = blkmap_new(clip);
+
+	*n = (struct naive){ .clip = clip };
+	for (uint64_t i = rnd(60); i > 0; i--)
+		naive_step(m, n);
+	return m;
+}
+
+/* dst gets what src (any) has in the range and except (none) has not. */
+static void naive_add(struct naive *dst, blk_t first, blk_t end, const struct naive *src,
+		      const struct naive *except)
+{
+	for (blk_t b = first; b < end && b < NAIVE_BLKS; b++) {
+		uint64_t off = b * BLK_BYTES;
+
+		if (off >= dst->clip || (src && off >= src->clip) ||
+		    (except && off >= except->clip))
+			break;
+		if ((!src || src->own[b]) && !(except && except->own[b]))
+			dst->own[b] = 1;
+	}
+}
+
+static void test_blkmap__add_agrees_with_byte_arrays(void **state)
+{
+	(void)state;
+	rng = (uint64_t)time(NULL) * 2654435761u + 1;
+	print_message("seed %llu\n", (unsigned long long)rng);
+	for (int round = 0; round < 400; round++) {
+		uint64_t clip = rnd((uint64_t)NAIVE_BLKS * BLK_BYTES);
+		static struct naive n[3];
+		struct blkmap *m[3];
+
+		for (int i = 0; i < 3; i++)
+			m[i] = random_map(&n[i], rnd(3) ? clip : rnd(clip + 1));
+		for (int i = 0; i < 3; i++) {
+			blk_t first = rnd(NAIVE_BLKS), end = first + rnd(NAIVE_BLKS);
+			uint64_t use = rnd(4);
+
+			assert_int_equal(blkmap_add(m[0], first, end, use & 1 ? m[1] : NULL,
+						    use & 2 ? m[2] : NULL),
+					 0);
+			naive_add(&n[0], first, end, use & 1 ? &n[1] : NULL,
+				  use & 2 ? &n[2] : NULL);
+			check_same(m[0], &n[0]);
+		}
+		for (int i = 0; i < 3; i++)
+			blkmap_free(m[i]);
+	}
+}
+
+static void test_blkmap__bytes_are_given_back(void **state)
+{
+	(void)state;
+	struct blkmap *m = blkmap_new(1ull << 40);
+	size_t empty = blkmap_bytes(m);
+
+	for (blk_t b = 0; b < 1ull << 28; b += 1 << 14)
+		assert_int_equal(blkmap_set(m, b, 1), 0);
+	assert_true(blkmap_bytes(m) > 16384 * 32);
+	blkmap_truncate(m, 1);
+	assert_int_equal(blkmap_count(m), 1);
+	assert_true(blkmap_bytes(m) < empty + 16 * 128);
+	blkmap_free(m);
+}
+
 static void test_blkmap__largest_file_costs_little(void **state)
 {
 	(void)state;
@@ -186,6 +254,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blkmap__agrees_with_byte_array),
+		cmocka_unit_test(test_blkmap__add_agrees_with_byte_arrays),
+		cmocka_unit_test(test_blkmap__bytes_are_given_back),
 		cmocka_unit_test(test_blkmap__largest_file_costs_little),
 		cmocka_unit_test(test_blkmap__cut_block_is_not_own_until_written),
 		cmocka_unit_test(test_blkmap__empty_file_is_complete),

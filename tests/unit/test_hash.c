@@ -6,6 +6,11 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 /* What is on disk depends on these numbers. */
 static void test_hash__checksum_is_xxh64_of_seed_0(void **state)
 {
@@ -25,11 +30,36 @@ static void test_hash__key_depends_on_bytes_length_and_seed(void **state)
 	assert_true(h != hash_key("nane", 4, 1));
 }
 
-int main(void)
+/* Names that fall into one bucket here must not do so in the next process. */
+static void test_hash__key_is_another_one_in_another_process(void **state)
 {
+	char self[4096], command[4200], text[64] = "";
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	FILE *other;
+
+	(void)state;
+	assert_true(n > 0);
+	self[n] = '\0';
+	snprintf(command, sizeof(command), "'%s' key", self);
+	other = popen(command, "r");
+	assert_non_null(other);
+	assert_non_null(fgets(text, sizeof(text), other));
+	assert_int_equal(pclose(other), 0);
+	assert_true(strtoull(text, NULL, 16) != 0);
+	assert_true(strtoull(text, NULL, 16) != hash_key("name", 4, 1));
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "key")) {
+		printf("%llx\n", (unsigned long long)hash_key("name", 4, 1));
+		return 0;
+	}
+
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hash__checksum_is_xxh64_of_seed_0),
 		cmocka_unit_test(test_hash__key_depends_on_bytes_length_and_seed),
+		cmocka_unit_test(test_hash__key_is_another_one_in_another_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

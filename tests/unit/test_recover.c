@@ -4,10 +4,15 @@
 #include "map/mapfile-internal.h"
 #include "veneer/cleanup.h"
 #include "veneer/cow.h"
+#include "veneer/format.h"
 #include "veneer/layer.h"
+#include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/recover.h"
 #include "veneer/source.h"
+
+#include <sys/resource.h>
+#include <sys/xattr.h>
 
 #define BIG (20 * BLK_BYTES)
 
@@ -124,13 +129,17 @@ static void test_recover__adopting_takes_only_what_may_have_been_lost(void **sta
 	make_partial(d, &m);
 	l = open_upper(d);
 	assert_int_equal(layer_map(l, &map), 0);
+
+	_cleanup_(closep) int fd = openat(l->rootfd, "dir/f", O_RDONLY);
+
 	/* It is known. */
-	assert_int_equal(recover_adopt(l, map, &m), 0);
+	assert_int_equal(recover_adopt(l, map, &m, fd), 0);
+	assert_int_equal(recover_adopt(l, map, &m, -EACCES), -EACCES);
 	/* No unclean boot lost this one. */
 	m.file_id += 5;
-	assert_int_equal(recover_adopt(l, map, &m), -ENOENT);
+	assert_int_equal(recover_adopt(l, map, &m, fd), -ENOENT);
 	m.uuid_low++;
-	assert_int_equal(recover_adopt(l, map, &m), -ENOENT);
+	assert_int_equal(recover_adopt(l, map, &m, fd), -ENOENT);
 	layer_unref(l);
 }
 
@@ -167,6 +176,139 @@ static void test_recover__file_whose_record_was_lost_keeps_its_lower_bytes(void 
 	free(data);
 }
 
+/* A marked file with two blocks, the first one at blk. */
+static void put_marked(int dirfd, const char *name, file_id_t id, blk_t blk)
+{
+	struct mark m = { .file_id = id, .uuid_low = 1, .lower_size = BIG };
+	char data[2 * BLK_BYTES];
+	struct buf value = { 0 };
+	int fd = openat(dirfd, name, O_WRONLY | O_CREAT, 0600);
+
+	memset(data, 'x', sizeof(data));
+	assert_true(fd >= 0);
+	assert_int_equal(mark_encode(&m, &value), 0);
+	assert_int_equal(fsetxattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len, 0), 0);
+	assert_int_equal(pwrite(fd, data, sizeof(data), (off_t)(blk * BLK_BYTES)), sizeof(data));
+	assert_int_equal(ftruncate(fd, BIG), 0);
+	buf_release(&value);
+	close(fd);
+}
+
+#define DEEP_LEVELS 5000
+
+struct deep_scan {
+	int rootfd, result;
+	struct blocks b;
+};
+
+static void *scan_deep(void *arg)
+{
+	struct deep_scan *s = arg;
+	struct recover r;
+
+	recover_init(&r, s->rootfd, "upper", true);
+	s->result = r.hook.extents(r.hook.arg, 77, note, &s->b);
+	if (s->result == 0 && r.is_partial)
+		s->result = -EUCLEAN;
+	recover_release(&r);
+	return NULL;
+}
+
+/* Deeper than any path may be long, with a stack and descriptors for a few levels. */
+static void test_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct deep_scan s = { .rootfd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY) };
+	struct rlimit old, few;
+	pthread_attr_t attr;
+	pthread_t thread;
+	char command[PATH_MAX + 64];
+	int fd = dup(s.rootfd);
+
+	for (int i = 0; i < DEEP_LEVELS; i++) {
+		int sub;
+
+		assert_int_equal(mkdirat(fd, "deep", 0700), 0);
+		if (i % 1000 == 0)
+			assert_int_equal(mkdirat(fd, "side", 0700), 0);
+		sub = openat(fd, "deep", O_RDONLY | O_DIRECTORY);
+		assert_true(sub >= 0);
+		close(fd);
+		fd = sub;
+	}
+	put_marked(fd, "f", 77, 4);
+	close(fd);
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = (struct rlimit){ (rlim_t)s.rootfd + 40, old.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	pthread_attr_init(&attr);
+	assert_int_equal(pthread_attr_setstacksize(&attr, 192 << 10), 0);
+	assert_int_equal(pthread_create(&thread, &attr, scan_deep, &s), 0);
+	pthread_join(thread, NULL);
+	pthread_attr_destroy(&attr);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	snprintf(command, sizeof(command), "rm -rf '%s/upper/deep'", d->s.path);
+	assert_int_equal(system(command), 0);
+	close(s.rootfd);
+	if (s.result == -EOPNOTSUPP)
+		skip();
+	assert_int_equal(s.result, 0);
+	assert_int_equal(s.b.bits, 3u << 4);
+}
+
+static void test_recover__each_of_many_files_has_its_own_blocks(void **state)
+{
+	struct tree_dirs *d = *state;
+	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
+	struct recover r;
+	char name[32];
+
+	for (unsigned k = 0; k < 300; k++) {
+		snprintf(name, sizeof(name), "f%u", k);
+		put_marked(fd, name, 1000 - 3 * k, k % 10);
+	}
+	assert_int_equal(linkat(fd, "f7", fd, "link", 0), 0);
+	assert_int_equal(symlinkat("f7", fd, "symlink"), 0);
+	assert_int_equal(mkfifoat(fd, "fifo", 0600), 0);
+	recover_init(&r, fd, "upper", true);
+	for (unsigned k = 0; k < 300; k++) {
+		struct blocks b = { 0 };
+		int e = r.hook.extents(r.hook.arg, 1000 - 3 * k, note, &b);
+
+		if (e == -EOPNOTSUPP)
+			skip();
+		assert_int_equal(e, 0);
+		assert_int_equal(b.bits, (uint64_t)3 << k % 10);
+		assert_int_equal(r.hook.extents(r.hook.arg, 1001 - 3 * k, note, &b), -ENOENT);
+	}
+	assert_false(r.is_partial);
+	recover_release(&r);
+}
+
+/* What cannot be read may be the very file: its entry must stay as it was committed. */
+static void test_recover__unreadable_file_proves_no_other_absent(void **state)
+{
+	struct tree_dirs *d = *state;
+	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
+	struct blocks b = { 0 };
+	struct recover r;
+	int bad;
+
+	put_marked(fd, "good", 5, 2);
+	put_marked(fd, "bad", 6, 2);
+	bad = openat(fd, "bad", O_WRONLY);
+	assert_int_equal(fsetxattr(bad, FORMAT_PARTIAL_ATTR, "?", 1, 0), 0);
+	close(bad);
+	log_set_level(-1);
+	recover_init(&r, fd, "upper", true);
+	assert_int_equal(r.hook.extents(r.hook.arg, 6, note, &b), -EOPNOTSUPP);
+	assert_int_equal(r.hook.extents(r.hook.arg, 5, note, &b), 0);
+	assert_int_equal(b.bits, 3u << 2);
+	recover_release(&r);
+	log_set_level(LOG_LVL_INFO);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -178,6 +320,9 @@ int main(void)
 		row(test_recover__extents_that_lie_are_not_asked),
 		row(test_recover__adopting_takes_only_what_may_have_been_lost),
 		row(test_recover__file_whose_record_was_lost_keeps_its_lower_bytes),
+		row(test_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors),
+		row(test_recover__each_of_many_files_has_its_own_blocks),
+		row(test_recover__unreadable_file_proves_no_other_absent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
