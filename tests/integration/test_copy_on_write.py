@@ -209,8 +209,8 @@ def test_system_calls_of_the_first_write_do_not_depend_on_the_size(stack):
     small = _calls_of_first_write(stack, "small", MIB, table)
     large = _calls_of_first_write(stack, "large", GIB, table)
     assert sum(small.values()) > 0
-    # reads of requests vary with the workers that happen to wake up
-    loose = {"read", "readv", "writev", "write", "brk", "madvise", "mprotect"}
+    # reads of requests vary with the workers that happen to wake up, memory with the allocator
+    loose = {"read", "readv", "writev", "write", "brk", "madvise", "mprotect", "mmap", "munmap"}
     strict = [{k: v for k, v in counts.items() if k not in loose} for counts in (small, large)]
     assert strict[0] == strict[1]
     assert abs(sum(small.values()) - sum(large.values())) <= 6
