@@ -114,24 +114,42 @@ static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 	return 0;
 }
 
+static int check_size(struct source *src, uint64_t size)
+{
+	int fd = source_pin(src), r;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size == size ? 0 : -EIO;
+	fdcache_unpin(&src->fd);
+	return r;
+}
+
 /* No map will say what is below, so the copy must be on the disk before its name is. Holes stay holes. */
 static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t size)
 {
 	const size_t step = 1u << 20;
 	_cleanup_(freep) char *buf = malloc(step);
 	off_t data = 0;
+	int r;
 
 	if (!buf)
 		return -ENOMEM;
-	if (ftruncate(fd, (off_t)size) < 0)
-		return -errno;
+	/* A lower file that was cut short behind our back would look like one with a hole at its end. */
+	r = check_size(src, size);
+	if (r == 0 && ftruncate(fd, (off_t)size) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
 	while ((data = read_source_seek(src, data, (off_t)size, SEEK_DATA)) >= 0) {
 		off_t end = read_source_seek(src, data, (off_t)size, SEEK_HOLE);
 
+		if (end <= data)
+			return end < 0 ? (int)end : -EIO;
 		while (data < end) {
 			size_t n = end - data < (off_t)step ? (size_t)(end - data) : step;
-			int r = read_source(src, buf, n, (uint64_t)data);
-
+			r = read_source(src, buf, n, (uint64_t)data);
 			if (r == 0)
 				r = file_pwrite(fd, buf, n, data);
 			if (r < 0)

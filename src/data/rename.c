@@ -112,6 +112,8 @@ static int hiding_prepare(struct tree *t, const struct end *from, struct hiding 
 		h->flags = RENAME_WHITEOUT;
 		return 0;
 	}
+	if (!t->style.has_device && strlen(from->name) + WHITEOUT_PREFIX_LEN > NAME_MAX)
+		return -ENAMETOOLONG;
 	snprintf(h->temp, sizeof(h->temp), WHITEOUT_PREFIX WHITEOUT_PREFIX "#%.*s", (int)max, from->name);
 	unlinkat(from->dirfd, h->temp, 0); /* of a server that was killed */
 	if (t->style.has_device)
