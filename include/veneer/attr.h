@@ -11,8 +11,16 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid);
 int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]);
 /* Clear set-id bits as a write or truncation by an unprivileged process does. Cheap when there are none. */
 int attr_kill_setid(struct tree *t, struct inode *i);
-/* The mode of a regular file that has set-id bits, else 0. */
-mode_t attr_setid_bits(struct tree *t, struct inode *i);
+/* Around a write or truncation whose caller keeps set-id bits (CAP_FSETID): a server without privileges loses them
+ * by its own write, whoever wrote. begin takes one of tree->setid_locks and remembers the mode, end puts it back
+ * and gives the lock back. Nothing happens with privileges. attr_chmod of such a file belongs between the two. */
+struct attr_setid {
+	pthread_mutex_t *lock;	/* NULL: nothing to do */
+	mode_t mode;		/* 0: it has no such bits */
+};
+void attr_setid_begin(struct tree *t, struct inode *i, struct attr_setid *s);
+/* r is how the change ended; the answer is r, or what putting the bits back failed with. */
+int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r);
 
 /* Names of union file systems are hidden (-ENODATA) and cannot be set or removed (-EPERM). */
 ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size);

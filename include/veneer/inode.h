@@ -17,6 +17,8 @@
 
 #include <limits.h>
 
+#define TREE_SETID_LOCKS 16
+
 /* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile. */
 struct tree {
 	struct image *image;
@@ -30,6 +32,10 @@ struct tree {
 	bool has_static_nlink;
 	_Atomic uint64_t work_seq;	/* next temporary name in workfd */
 	struct inode *root;
+
+	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by
+	 * node id, so that none loses what another is about to put back (attr.h). */
+	pthread_mutex_t setid_locks[TREE_SETID_LOCKS];
 
 	pthread_mutex_t lock;
 	/* guarded by lock */

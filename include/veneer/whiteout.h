@@ -3,6 +3,7 @@
  * them). Names that start with ".wh." are never shown and never created by a container. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -23,9 +24,17 @@ static inline bool whiteout_is_device(mode_t mode, dev_t rdev) { return S_ISCHR(
 /* An extended attribute that belongs to a union file system and not to the container. */
 bool whiteout_is_reserved_attr(const char *attr);
 
-/* 1 when the directory has one of the opaque attributes, 0 when not, -errno. -EUCLEAN: it has a
- * redirect, which this version does not follow. The file form is found by listing. */
-int whiteout_dir_is_opaque(int dirfd);
+/* How a directory of a layer goes on below. The file form of an opaque directory is found by listing. */
+enum whiteout_dir {
+	WHITEOUT_DIR_MERGED,	/* with what the layers below have at its own path */
+	WHITEOUT_DIR_OPAQUE,	/* not at all */
+	WHITEOUT_DIR_REDIRECTED, /* with what they have at another path */
+};
+
+/* What the attributes of dirfd say: one of enum whiteout_dir, or -errno. redirect: "/" and a plain path from the
+ * root of the layers below, or one plain name, which stands where the directory's own would (overlayfs writes
+ * both). -EUCLEAN: a redirect that is neither. */
+int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX]);
 
 /* How whiteouts are written on one upper. */
 struct whiteout_style {
@@ -41,3 +50,6 @@ int whiteout_make(const struct whiteout_style *st, int dirfd, const char *name);
 int whiteout_remove(int dirfd, const char *name);
 /* Mark an empty directory opaque, in the forms that the privileges at hand allow. 0 or -errno. */
 int whiteout_set_opaque(const struct whiteout_style *st, int dirfd);
+/* Let a directory be merged with path (plain, from the root of the layers below) and with nothing at its own.
+ * It says what the directory was copied up from, which does not change when it moves again. 0 or -errno. */
+int whiteout_set_redirect(const struct whiteout_style *st, int dirfd, const char *path);

@@ -111,13 +111,27 @@ int attr_kill_setid(struct tree *t, struct inode *i)
 	return keep == 07777 ? 0 : attr_chmod(t, i, st.st_mode & keep);
 }
 
-mode_t attr_setid_bits(struct tree *t, struct inode *i)
+void attr_setid_begin(struct tree *t, struct inode *i, struct attr_setid *s)
 {
 	struct stat st;
 
-	if (lookup_stat(t, i, &st) < 0 || !(st.st_mode & (S_ISUID | S_ISGID)))
-		return 0;
-	return st.st_mode & 07777;
+	*s = (struct attr_setid){ .lock = NULL };
+	if (t->can.has_trusted_xattr)
+		return;
+	s->lock = &t->setid_locks[i->id % TREE_SETID_LOCKS];
+	pthread_mutex_lock(s->lock);
+	if (lookup_stat(t, i, &st) == 0 && st.st_mode & (S_ISUID | S_ISGID))
+		s->mode = st.st_mode & 07777;
+}
+
+int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r)
+{
+	if (!s->lock)
+		return r;
+	if (r == 0 && s->mode)
+		r = attr_chmod(t, i, s->mode);
+	pthread_mutex_unlock(s->lock);
+	return r;
 }
 
 /* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never opened. */

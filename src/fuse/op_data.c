@@ -50,28 +50,35 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		fuse_reply_buf(req, read_buf.data, (size_t)n);
 }
 
+static int write_file(struct tree *t, struct inode *i, const char *data, size_t size, off_t off)
+{
+	struct attr_setid setid;
+	int r;
+
+	if (request_extra.kills_setid) {
+		r = cow_write(t, i, data, size, off);
+		return r == 0 ? attr_kill_setid(t, i) : r;
+	}
+	attr_setid_begin(t, i, &setid);
+	r = cow_write(t, i, data, size, off);
+	return attr_setid_end(t, i, &setid, r);
+}
+
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
-	mode_t keeps;
 	int r;
 
 	(void)fi;
 	if (!i)
 		return;
-	/* A server without privileges loses set-id bits by its own write, whoever wrote. */
-	keeps = !request_extra.kills_setid && !m->tree.can.has_trusted_xattr ? attr_setid_bits(&m->tree, i) : 0;
-	r = cow_write(&m->tree, i, data, size, off);
+	r = write_file(&m->tree, i, data, size, off);
 	/* What was just unlinked gives its room back when the kernel forgets it, a moment later. */
 	for (int attempt = 0; attempt < 3 && (r == -ENOSPC || r == -EDQUOT); attempt++) {
 		usleep(2000);
-		r = cow_write(&m->tree, i, data, size, off);
+		r = write_file(&m->tree, i, data, size, off);
 	}
-	if (r == 0 && request_extra.kills_setid)
-		r = attr_kill_setid(&m->tree, i);
-	else if (r == 0 && keeps)
-		r = attr_chmod(&m->tree, i, keeps);
 	if (r < 0)
 		op_reply_err(req, r);
 	else

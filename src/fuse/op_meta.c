@@ -130,6 +130,31 @@ static int set_times(struct mount *m, struct inode *i, const struct stat *attr, 
 	return attr_utimens(&m->tree, i, times);
 }
 
+static int set_mode(struct mount *m, struct inode *i, mode_t mode)
+{
+	struct attr_setid setid;
+	int r;
+
+	attr_setid_begin(&m->tree, i, &setid);
+	r = attr_chmod(&m->tree, i, mode);
+	setid.mode = 0; /* this is what it has from now on */
+	return attr_setid_end(&m->tree, i, &setid, r);
+}
+
+static int set_size(struct mount *m, struct inode *i, off_t size)
+{
+	struct attr_setid setid;
+	int r;
+
+	if (request_extra.kills_setid) {
+		r = cow_truncate(&m->tree, i, size);
+		return r == 0 ? attr_kill_setid(&m->tree, i) : r;
+	}
+	attr_setid_begin(&m->tree, i, &setid);
+	r = cow_truncate(&m->tree, i, size);
+	return attr_setid_end(&m->tree, i, &setid, r);
+}
+
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
 	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
@@ -145,12 +170,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	if (r == 0 && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		r = set_owner(m, i, attr, to_set);
 	if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
-		r = attr_chmod(&m->tree, i, attr->st_mode);
-	if (r == 0 && to_set & FUSE_SET_ATTR_SIZE) {
-		r = i->type == DT_REG ? cow_truncate(&m->tree, i, attr->st_size) : -EINVAL;
-		if (r == 0 && request_extra.kills_setid)
-			r = attr_kill_setid(&m->tree, i);
-	}
+		r = set_mode(m, i, attr->st_mode);
+	if (r == 0 && to_set & FUSE_SET_ATTR_SIZE)
+		r = i->type == DT_REG ? set_size(m, i, attr->st_size) : -EINVAL;
 	if (r == 0 && to_set & times)
 		r = set_times(m, i, attr, to_set);
 	if (r < 0)

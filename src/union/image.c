@@ -449,6 +449,7 @@ static int merge_layer_dir(struct image *img, struct ient *e, size_t i, struct m
 {
 	struct listing l;
 	int fd = open_layer_dir(img, e, i);
+	char redirect[PATH_MAX];
 	int r, opaque = 0;
 
 	if (fd < 0)
@@ -458,7 +459,9 @@ static int merge_layer_dir(struct image *img, struct ient *e, size_t i, struct m
 		r = merge_listing(m, &l, e->layers[i]);
 	/* The root cannot be opaque. The last layer is asked too: it may be another union's, redirected. */
 	if (r == 0 && e->parent)
-		opaque = whiteout_dir_is_opaque(fd);
+		opaque = whiteout_dir_kind(fd, redirect);
+	if (opaque == WHITEOUT_DIR_REDIRECTED)
+		opaque = -EUCLEAN;
 	if (opaque >= 0 && l.is_opaque)
 		opaque = 1;
 	listing_release(&l);

@@ -146,6 +146,8 @@ int inode_table_init(struct tree *t)
 	if (r < 0)
 		return r;
 	pthread_mutex_init(&t->lock, NULL);
+	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
+		pthread_mutex_init(&t->setid_locks[k], NULL);
 	t->root = inode_alloc_locked(t, DT_DIR);
 	if (!t->root) {
 		nodetab_free(t->nodes);
@@ -180,6 +182,8 @@ void inode_table_release(struct tree *t)
 	nodetab_free(t->nodes);
 	t->nodes = NULL;
 	pthread_mutex_destroy(&t->lock);
+	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
+		pthread_mutex_destroy(&t->setid_locks[k]);
 }
 
 void inode_ref(struct tree *t, struct inode *i)

@@ -41,17 +41,36 @@ int lookup_state(struct tree *t, struct inode *dir, const char *name, struct loo
 	return 0;
 }
 
-/* Is a directory of the upper cut off from what is below? */
-static int dir_is_opaque(int parent_fd, const char *name)
+/* What is merged into a directory of the upper: what is below its name, nothing, or what its redirect means. */
+static int find_merged(struct tree *t, struct inode *dir, int dirfd, const char *name, struct ient *below, struct ient **ret)
 {
-	_cleanup_(closep) int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_(closep) int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char redirect[PATH_MAX];
 	struct stat st;
+	int r;
 
+	*ret = NULL;
 	if (fd < 0)
 		return -errno;
-	if (fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		return 1;
-	return whiteout_dir_is_opaque(fd);
+	if (below && fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	r = whiteout_dir_kind(fd, redirect);
+	if (r == WHITEOUT_DIR_MERGED)
+		*ret = below && below->type == DT_DIR ? below : NULL;
+	if (r != WHITEOUT_DIR_REDIRECTED || fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return r < 0 ? r : 0;
+	if (redirect[0] == '/')
+		r = image_lookup_path(t->image, redirect + 1, ret);
+	else
+		r = dir->lower ? image_lookup(t->image, dir->lower, redirect, ret) : -ENOENT;
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (r == -ENOENT || (*ret)->type != DT_DIR) {
+		log_error("%s: %s: no lower layer has the directory %s, which it was before it was renamed", t->upper->path,
+			  name, redirect);
+		return -EIO;
+	}
+	return 0;
 }
 
 /* What a partial upper file was copied from. */
@@ -117,14 +136,12 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino, .nlink = st->st_nlink,
 		.ino = image_fold_ino(t->image, st->st_dev, st->st_ino),
 	};
-	if (f->type == DT_DIR && below && below->type == DT_DIR) {
-		r = dir_is_opaque(fd, name);
-		if (r == 0) {
-			f->lower = below;
-			f->ino = image_ino(t->image, below);
-		} else if (r == -EUCLEAN) {
-			log_error("%s: %s: a redirected directory of another union", t->upper->path, name);
-		}
+	if (f->type == DT_DIR) {
+		r = find_merged(t, dir, fd, name, below, &f->lower);
+		if (r == 0 && f->lower)
+			f->ino = image_ino(t->image, f->lower);
+		else if (r == -EUCLEAN)
+			log_error("%s: %s: its redirect is no path", t->upper->path, name);
 	} else if (f->type == DT_REG) {
 		r = source_read_mark(fd, name, &mark, NULL);
 		if (r == 1)
@@ -274,7 +291,7 @@ static int entry_ino(struct tree *t, struct inode *dir, const char *name, const 
 		return 0;
 	}
 	*ret = image_fold_ino(t->image, t->upper->dev, e->ino);
-	if ((below && e->type == DT_DIR) || may_be_partial) {
+	if (e->type == DT_DIR || may_be_partial) {
 		/* What is wrong with one entry must not hide those behind it. */
 		r = resolve_upper(t, dir, name, below, &f, &st);
 		if (r == 0)

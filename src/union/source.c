@@ -237,11 +237,14 @@ static int entry_state(int dirfd, const char *name)
 
 static int dir_is_opaque(int dirfd)
 {
+	char redirect[PATH_MAX];
 	struct stat st;
+	int r;
 
 	if (fstatat(dirfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 1;
-	return whiteout_dir_is_opaque(dirfd);
+	r = whiteout_dir_kind(dirfd, redirect);
+	return r == WHITEOUT_DIR_REDIRECTED ? -EUCLEAN : r;
 }
 
 /* Does the directory `prefix` of layer l let `name` be seen here? Sets *ret_stop when nothing further

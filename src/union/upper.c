@@ -225,11 +225,10 @@ int upper_stat(struct tree *t, struct inode *i, struct stat *ret)
 static int mirror(struct tree *t, struct inode *dir, int fd, struct updir *d)
 {
 	_cleanup_(listing_release) struct listing l;
-	int r = whiteout_dir_is_opaque(fd);
+	int r = 0;
 
 	l = (struct listing){ 0 };
-	if (r >= 0)
-		r = listing_read(fd, &l);
+	r = listing_read(fd, &l);
 	for (size_t i = 0; r == 0 && i < l.n; i++) {
 		const struct listing_entry *e = &l.entries[i];
 		const char *name = listing_name(&l, e);

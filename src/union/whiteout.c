@@ -2,6 +2,7 @@
 #include "veneer/whiteout.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/path.h"
 #include "veneer/xattr.h"
 
 #include <fcntl.h>
@@ -39,26 +40,55 @@ static const char *const opaque_attrs[] = {
 	"trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque",
 };
 
-int whiteout_dir_is_opaque(int dirfd)
+static const char *const redirect_attrs[] = { "trusted.overlay.redirect", "user.overlay.redirect" };
+
+#define LENGTH(a) (sizeof(a) / sizeof(*(a)))
+
+static bool is_one_of(const char *attr, const char *const *attrs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(attr, attrs[i]))
+			return true;
+	return false;
+}
+
+static int read_redirect(int dirfd, const char *attr, char redirect[PATH_MAX])
+{
+	ssize_t len = xattr_get(dirfd, "", attr, redirect, PATH_MAX - 1);
+	bool is_path;
+
+	if (len < 0)
+		return len == -ERANGE ? -EUCLEAN : (int)len;
+	redirect[len] = '\0';
+	is_path = redirect[0] == '/';
+	if (memchr(redirect, '\0', (size_t)len) || !path_is_plain(redirect + is_path, (size_t)len - is_path) ||
+	    (!is_path && strchr(redirect, '/')))
+		return -EUCLEAN;
+	return WHITEOUT_DIR_REDIRECTED;
+}
+
+int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX])
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, "", &list);
+	const char *redirected = NULL;
 
 	if (len == -EOPNOTSUPP || len == -ENOSYS)
-		return 0;
+		return WHITEOUT_DIR_MERGED;
 	if (len < 0)
 		return (int)len;
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
 		char value[4];
 
-		if (!strcmp(a, "trusted.overlay.redirect") || !strcmp(a, "user.overlay.redirect"))
-			return -EUCLEAN;
-		for (size_t i = 0; i < sizeof(opaque_attrs) / sizeof(*opaque_attrs); i++)
-			if (!strcmp(a, opaque_attrs[i]) && xattr_get(dirfd, "", a, value, sizeof(value)) >= 1 &&
-			    value[0] == 'y')
-				return 1;
+		if (is_one_of(a, opaque_attrs, LENGTH(opaque_attrs)) &&
+		    xattr_get(dirfd, "", a, value, sizeof(value)) >= 1 && value[0] == 'y')
+			return WHITEOUT_DIR_OPAQUE;
+		/* The privileged one wins: a container may have been allowed to write the other. */
+		if (is_one_of(a, redirect_attrs, LENGTH(redirect_attrs)) &&
+		    (!redirected || !strcmp(a, redirect_attrs[0])))
+			redirected = a;
 	}
-	return 0;
+	return redirected ? read_redirect(dirfd, redirected, redirect) : WHITEOUT_DIR_MERGED;
 }
 
 static int hidden_name(const char *name, char out[NAME_MAX + 1])
@@ -113,4 +143,19 @@ int whiteout_set_opaque(const struct whiteout_style *st, int dirfd)
 		return r == 0 ? 0 : -errno;
 	close(fd);
 	return 0;
+}
+
+int whiteout_set_redirect(const struct whiteout_style *st, int dirfd, const char *path)
+{
+	char value[PATH_MAX];
+	int r = -EOPNOTSUPP, len = snprintf(value, sizeof(value), "/%s", path);
+
+	if (len >= (int)sizeof(value))
+		return -ENAMETOOLONG;
+	/* Without privileges only this one can be read: a reader must not take the directory for unmerged. */
+	if (st->has_user_attr)
+		r = xattr_set(dirfd, "", redirect_attrs[1], value, (size_t)len, 0);
+	if ((r == 0 || r == -EOPNOTSUPP) && st->has_trusted)
+		r = xattr_set(dirfd, "", redirect_attrs[0], value, (size_t)len, 0);
+	return r;
 }

@@ -90,7 +90,6 @@ static void test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up(
 	tree_put_text(d, "lower/f", "x");
 	tree_mount(d, "volatile");
 	assert_int_equal(attr_kill_setid(d->t, tree_get(d, "f")), 0);
-	assert_int_equal(attr_setid_bits(d->t, tree_get(d, "f")), 0);
 	assert_false(tree_is_there(d, "upper/f"));
 }
 

@@ -113,6 +113,13 @@ static void test_whiteout__remove_leaves_ordinary_files_and_absence_alone(void *
 	close(fd);
 }
 
+static int kind(int fd)
+{
+	char redirect[PATH_MAX];
+
+	return whiteout_dir_kind(fd, redirect);
+}
+
 static void test_whiteout__opaque_mark_is_recognised_in_each_form(void **state)
 {
 	static const char *const attrs[] = { "trusted.overlay.opaque", "user.overlay.opaque",
@@ -125,11 +132,11 @@ static void test_whiteout__opaque_mark_is_recognised_in_each_form(void **state)
 
 		snprintf(rel, sizeof(rel), "w%zu", k);
 		fd = open_dir(d, rel);
-		assert_int_equal(whiteout_dir_is_opaque(fd), 0);
+		assert_int_equal(kind(fd), WHITEOUT_DIR_MERGED);
 		assert_int_equal(fsetxattr(fd, attrs[k], "n", 1, 0), 0);
-		assert_int_equal(whiteout_dir_is_opaque(fd), 0);
+		assert_int_equal(kind(fd), WHITEOUT_DIR_MERGED);
 		assert_int_equal(fsetxattr(fd, attrs[k], "y", 1, 0), 0);
-		assert_int_equal(whiteout_dir_is_opaque(fd), 1);
+		assert_int_equal(kind(fd), WHITEOUT_DIR_OPAQUE);
 		close(fd);
 	}
 }
@@ -140,22 +147,65 @@ static void test_whiteout__opaque_mark_that_is_set_is_found_again(void **state)
 	int a = open_dir(d, "a"), b = open_dir(d, "b");
 
 	assert_int_equal(whiteout_set_opaque(&by_device, a), 0);
-	assert_int_equal(whiteout_dir_is_opaque(a), 1);
+	assert_int_equal(kind(a), WHITEOUT_DIR_OPAQUE);
 	assert_int_equal(whiteout_set_opaque(&by_name, b), 0);
-	assert_int_equal(whiteout_dir_is_opaque(b), 1);
+	assert_int_equal(kind(b), WHITEOUT_DIR_OPAQUE);
 	/* For readers that know only the file. */
 	assert_true(tree_is_there(d, "b/" WHITEOUT_OPAQUE_NAME));
 	close(a);
 	close(b);
 }
 
-static void test_whiteout__redirect_is_refused(void **state)
+static void test_whiteout__redirect_is_read_in_both_forms(void **state)
 {
 	struct tree_dirs *d = *state;
+	char redirect[PATH_MAX];
 	int fd = open_dir(d, "w");
 
-	assert_int_equal(fsetxattr(fd, "trusted.overlay.redirect", "/x", 2, 0), 0);
-	assert_int_equal(whiteout_dir_is_opaque(fd), -EUCLEAN);
+	assert_int_equal(fsetxattr(fd, "user.overlay.redirect", "sibling", 7, 0), 0);
+	assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_REDIRECTED);
+	assert_string_equal(redirect, "sibling");
+	assert_int_equal(fsetxattr(fd, "trusted.overlay.redirect", "/x/y", 4, 0), 0);
+	assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_REDIRECTED);
+	assert_string_equal(redirect, "/x/y");
+	assert_int_equal(fsetxattr(fd, "trusted.overlay.opaque", "y", 1, 0), 0);
+	assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_OPAQUE);
+	close(fd);
+}
+
+static void test_whiteout__redirect_that_is_set_is_found_again(void **state)
+{
+	const struct whiteout_style *const styles[] = { &by_device, &by_name };
+	struct tree_dirs *d = *state;
+
+	for (size_t k = 0; k < 2; k++) {
+		char redirect[PATH_MAX], rel[8];
+		int fd;
+
+		snprintf(rel, sizeof(rel), "w%zu", k);
+		fd = open_dir(d, rel);
+		assert_int_equal(whiteout_set_redirect(styles[k], fd, "old/place"), 0);
+		assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_REDIRECTED);
+		assert_string_equal(redirect, "/old/place");
+		close(fd);
+	}
+}
+
+static void test_whiteout__redirect_to_anything_but_a_plain_path_is_refused(void **state)
+{
+	static const char *const bad[] = { "/", "..", "/../x", "/a/../b", "a/b", ".", "/a/", "//a", "/a//b" };
+	struct tree_dirs *d = *state;
+	char redirect[PATH_MAX];
+	int fd = open_dir(d, "w");
+
+	for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++) {
+		assert_int_equal(fsetxattr(fd, "user.overlay.redirect", bad[k], strlen(bad[k]), 0), 0);
+		assert_int_equal(whiteout_dir_kind(fd, redirect), -EUCLEAN);
+	}
+	assert_int_equal(fsetxattr(fd, "user.overlay.redirect", "a\0b", 3, 0), 0);
+	assert_int_equal(whiteout_dir_kind(fd, redirect), -EUCLEAN);
+	assert_int_equal(fsetxattr(fd, "user.overlay.redirect", "", 0, 0), 0);
+	assert_int_equal(whiteout_dir_kind(fd, redirect), -EUCLEAN);
 	close(fd);
 }
 
@@ -172,7 +222,9 @@ int main(void)
 		row(test_whiteout__remove_leaves_ordinary_files_and_absence_alone),
 		row(test_whiteout__opaque_mark_is_recognised_in_each_form),
 		row(test_whiteout__opaque_mark_that_is_set_is_found_again),
-		row(test_whiteout__redirect_is_refused),
+		row(test_whiteout__redirect_is_read_in_both_forms),
+		row(test_whiteout__redirect_that_is_set_is_found_again),
+		row(test_whiteout__redirect_to_anything_but_a_plain_path_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
