@@ -97,16 +97,18 @@ static void drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
 
 /* ---- regular files ---- */
 
+/* Without set-id bits, which come last: filling it would take them away. */
 static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 {
+	mode &= 0777;
 	*f->temp = '\0';
 	if (t->can.has_tmpfile) {
-		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode & 07777);
+		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
 		if (f->fd >= 0)
 			return 0;
 	}
 	upper_temp_name(t, f->temp);
-	f->fd = openat(t->workfd, f->temp, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, mode & 07777);
+	f->fd = openat(t->workfd, f->temp, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, mode);
 	if (f->fd < 0) {
 		*f->temp = '\0';
 		return -errno;
@@ -261,10 +263,10 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 	fd = source_pin(src);
 	if (fd < 0)
 		return fd;
-	r = copy_owner_and_mode(t, f, st);
+	r = fill_data(t, i, st, src, change, f);
+	/* After the data: writing and truncating take set-id bits and capabilities away. */
 	if (r == 0)
-		r = fill_data(t, i, st, src, change, f);
-	/* After the data: writing and truncating take a file's capabilities away. */
+		r = copy_owner_and_mode(t, f, st);
 	if (r == 0 && !src->is_bare)
 		r = copy_xattrs(fd, f->fd, change && change->is_done);
 	fdcache_unpin(&src->fd);

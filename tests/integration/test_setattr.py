@@ -136,6 +136,18 @@ def test_store_through_a_mapping_keeps_setuid(stack):
     assert (m / "x").stat().st_mode & stat.S_ISUID
 
 
+@pytest.mark.parametrize("kind", ["small", "large"])
+@pytest.mark.parametrize("mode", [0o4755, 0o2770, 0o6711])
+def test_copy_up_keeps_set_id_bits(stack, kind, mode):
+    path = _lower_object(stack, kind)
+    path.chmod(mode)
+    m = stack.mount()
+    os.link(m / "x", m / "y")
+    for _ in range(2):
+        assert stat.S_IMODE((m / "x").stat().st_mode) == mode
+        m = stack.remount()
+
+
 def test_owner_may_and_others_may_not(stack):
     path = _lower_object(stack, "small")
     os.chown(path, 1000, 1000)
