@@ -28,6 +28,7 @@ struct tree {
 	struct whiteout_style style;
 	struct probe_dir can;
 	bool copies_whole;		/* -o cow=copy, or an upper without user.* attributes */
+	bool has_no_redirects;		/* directories that have something below cannot be renamed */
 	bool is_volatile;
 	bool has_static_nlink;
 	_Atomic uint64_t work_seq;	/* next temporary name in workfd */

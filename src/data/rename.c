@@ -55,25 +55,49 @@ static void end_release(struct tree *t, struct end *e)
 		inode_unref(t, e->inode);
 }
 
-/* Make the inode of one end ready to stand at the other. */
-static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
+/* What is merged into a directory from below does not move with it: have the directory say where that is. EXDEV,
+ * upon which mv(1) copies, where that cannot be said. */
+static int set_redirect(struct tree *t, struct inode *i, int fd)
 {
-	int fd, r;
+	_cleanup_(freep) char *path = image_path(i->lower);
+	int r;
 
-	/* What is merged into a directory from below stays at its path: it cannot move with it. */
-	if (i->type == DT_DIR && (i->lower || !i->has_upper))
+	if (!path)
+		return -ENOMEM;
+	r = whiteout_set_redirect(&t->style, fd, path);
+	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
+}
+
+static int prepare_directory(struct tree *t, struct inode *i, const struct end *to)
+{
+	bool lies_over_dir = to->state.below && to->state.below->type == DT_DIR;
+	int fd, r = 0;
+
+	/* Who reads the upper raw finds in it what it finds: no redirects. */
+	if (i->lower && (t->copies_whole || t->has_no_redirects))
 		return -EXDEV;
+	if (!i->lower && !lies_over_dir)
+		return 0;
 	r = copyup_inode(t, i, NULL);
-	if (r == 0)
-		r = copyup_fix_origin(t, i);
-	if (r < 0 || i->type != DT_DIR || !to->state.below || to->state.below->type != DT_DIR)
+	if (r < 0)
 		return r;
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = whiteout_set_opaque(&t->style, fd);
+	r = i->lower ? set_redirect(t, i, fd) : whiteout_set_opaque(&t->style, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
+}
+
+/* Make the inode of one end ready to stand at the other. */
+static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
+{
+	int r;
+
+	if (i->type == DT_DIR)
+		return prepare_directory(t, i, to);
+	r = copyup_inode(t, i, NULL);
+	return r < 0 ? r : copyup_fix_origin(t, i);
 }
 
 static struct upent upent_of(const struct inode *i, const struct end *at)
@@ -354,7 +378,9 @@ int rename_entry(struct tree *t, struct inode *old_parent, const char *old_name,
 	struct end to = { .dir = parent, .name = name, .dirfd = -1 };
 	int r = create_check_name(name);
 
-	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
+	/* RENAME_WHITEOUT needs nothing more: what is below the old name is hidden by a whiteout anyway, and a
+	 * whiteout is not seen in the mount. */
+	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
 		return -EINVAL;
 	if (r == 0)
 		r = end_look(t, &from);
