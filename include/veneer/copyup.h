@@ -22,6 +22,9 @@ struct copyup_change {
  * Takes i->lock for writing. An unlinked file gets a nameless one. 0; -EROFS without an upper; -EIO if
  * damaged; -errno. */
 int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change);
+/* A name of i is about to go: if it is a hard-linked lower file of which other names are seen, it is copied up under
+ * all of them, so that their link count stays right. What lookup_state said of the name may be old afterwards. */
+int copyup_settle_links(struct tree *t, struct inode *i);
 /* The partial file is about to be seen under another name: write into its mark where the file under its holes
  * is. Does nothing for files that are not partial or say so already. 0 or -errno. */
 int copyup_fix_origin(struct tree *t, struct inode *i);

@@ -33,6 +33,7 @@ struct tree {
 	bool has_static_nlink;
 	_Atomic uint64_t work_seq;	/* next temporary name in workfd */
 	struct inode *root;
+	struct links *links;		/* links.h */
 
 	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by
 	 * node id, so that none loses what another is about to put back (attr.h). */
@@ -43,6 +44,7 @@ struct tree {
 	struct nodetab *nodes;
 	struct htab names;		/* struct name by (parent, name) */
 	struct htab by_upper;		/* struct inode by upper inode number; non-directories */
+	struct htab by_lower;		/* struct inode by layer and inode number of a hard-linked lower file */
 };
 
 struct inode {
@@ -50,7 +52,7 @@ struct inode {
 	uint32_t generation;
 	uint8_t type;			/* DT_*; constant */
 	_Atomic bool has_upper;		/* false to true once, under lock */
-	_Atomic uint64_t ino;		/* st_ino as presented; changes when copy-up breaks a hard link */
+	uint64_t ino;			/* st_ino as presented; constant */
 	_Atomic bool is_orphan;		/* it has no name; written under tree->lock */
 
 	/* guarded by tree->lock */
@@ -58,6 +60,8 @@ struct inode {
 	struct list_link names;
 	struct hlink by_upper;
 	bool is_in_by_upper;
+	struct hlink by_lower;		/* from when it was lower; stays after copy-up, for who saw it before */
+	bool is_in_by_lower;
 
 	pthread_rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
@@ -89,7 +93,7 @@ struct inode_found {
 	bool has_upper, is_damaged;
 	uint64_t ino;			/* presented */
 	ino_t upper_ino;
-	nlink_t nlink;			/* of the upper entry */
+	bool is_linked_below;		/* seen in the image, as a file with several names */
 	struct ient *lower;
 	struct mapfile *map;		/* partial: the upper's map and the id in it */
 	file_id_t id;

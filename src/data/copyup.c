@@ -11,6 +11,7 @@
 #include "veneer/mark.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
+#include "veneer/place.h"
 #include "veneer/read.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
@@ -27,6 +28,7 @@ struct fresh {
 	int fd;
 	char temp[32];
 	struct stat st;		/* as it was made, for what need not be set again */
+	bool has_path;		/* its mark is to say where the lower file is */
 };
 
 static int copy_xattrs(int from, int to, bool is_written)
@@ -164,9 +166,21 @@ static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t si
 	return t->is_volatile || fdatasync(fd) == 0 ? 0 : -errno;
 }
 
+static int set_path(struct mark *m, const struct ient *e)
+{
+	_cleanup_(freep) char *path = image_path(e);
+
+	if (!path)
+		return -ENOMEM;
+	if (strlen(path) >= sizeof(m->path))
+		return -ENAMETOOLONG;
+	strcpy(m->path, path);
+	return 0;
+}
+
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
  * mark, the mark before the name. */
-static int make_partial(struct tree *t, struct inode *i, int fd, const struct stat *st)
+static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, const struct stat *st)
 {
 	struct mark m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
 			  .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
@@ -174,7 +188,12 @@ static int make_partial(struct tree *t, struct inode *i, int fd, const struct st
 	file_id_t id;
 	int r;
 
-	if (ftruncate(fd, st->st_size) < 0)
+	if (f->has_path) {
+		r = set_path(&m, i->lower);
+		if (r < 0)
+			return r;
+	}
+	if (ftruncate(f->fd, st->st_size) < 0)
 		return -errno;
 	r = mapfile_file_new(t->map, m.lower_size, &id);
 	if (r < 0)
@@ -183,7 +202,7 @@ static int make_partial(struct tree *t, struct inode *i, int fd, const struct st
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
 	r = mark_encode(&m, &value);
 	if (r == 0)
-		r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
+		r = xattr_set(f->fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
 	if (r < 0) {
 		mapfile_file_gone(t->map, id);
 		return r;
@@ -222,13 +241,13 @@ static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, stru
 }
 
 /* Nothing of the lower file can be seen; the mark is there for its inode number. */
-static int make_emptied(struct tree *t, struct inode *i, struct source *src, int fd, const struct stat *st)
+static int make_emptied(struct tree *t, struct inode *i, struct source *src, const struct fresh *f, const struct stat *st)
 {
 	int r;
 
 	i->src.below = src;
-	r = make_partial(t, i, fd, st);
-	if (r == 0 && ftruncate(fd, 0) < 0)
+	r = make_partial(t, i, f, st);
+	if (r == 0 && ftruncate(f->fd, 0) < 0)
 		r = -errno;
 	if (r == 0)
 		r = mapfile_truncate(t->map, i->src.id, 0);
@@ -242,12 +261,12 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 
 	if (change && change->is_emptied) {
 		change->is_done = true;
-		return t->copies_whole ? 0 : make_emptied(t, i, src, f->fd, st);
+		return t->copies_whole ? 0 : make_emptied(t, i, src, f, st);
 	}
 	if (t->copies_whole)
 		return copy_for_good(t, src, f->fd, (uint64_t)st->st_size);
 	i->src.below = src;
-	r = make_partial(t, i, f->fd, st);
+	r = make_partial(t, i, f, st);
 	if (r == 0 && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
 		r = copy_small(t, i, f->fd, (size_t)st->st_size, change);
 	return r;
@@ -345,82 +364,53 @@ static int make_other(struct tree *t, struct inode *i, const struct stat *st, st
 
 /* ---- into place ---- */
 
-static int link_tmpfile(int fd, int dirfd, const char *name)
+/* Where the copy is to be seen: under one name, under all names of a hard-linked file, or nowhere (neither). */
+struct target {
+	struct inode *parent;
+	const char *name;
+	const struct link_set *names;
+};
+
+static int make_copy(struct tree *t, struct inode *i, const struct target *to, struct copyup_change *change, struct fresh *f)
 {
-	char proc[32];
-
-	if (linkat(fd, "", dirfd, name, AT_EMPTY_PATH) == 0)
-		return 0;
-	if (errno != ENOENT && errno != EPERM)
-		return -errno;
-	/* Without CAP_DAC_READ_SEARCH the long way round is the allowed one. */
-	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
-	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
-}
-
-static int put_in_place(struct tree *t, struct inode *i, uint64_t ino, struct fresh *f, struct inode *parent,
-			const char *name)
-{
-	struct upent up = { .type = i->type, .ino = ino, .is_ino_known = true, .is_below = true };
-	struct stat before;
-	struct updir *d;
-	uint64_t version;
-	int dirfd, r = upper_listing(t, parent, &d);
-
-	if (r < 0)
-		return r;
-	dirfd = upper_pin(t, parent);
-	if (dirfd < 0)
-		return dirfd;
-	version = updir_version(d);
-	r = fstat(dirfd, &before) < 0 ? -errno : updir_set(d, name, &up);
-	if (r == 0) {
-		if (*f->temp)
-			r = renameat2(t->workfd, f->temp, dirfd, name, RENAME_NOREPLACE) < 0 ? -errno : 0;
-		else
-			r = link_tmpfile(f->fd, dirfd, name);
-		if (r < 0)
-			updir_remove(d, name);
-		else
-			*f->temp = '\0';
-		/* Copying up is invisible: it does not change the directory's times, unless something else did
-		 * meanwhile. */
-		if (r == 0 && updir_version(d) == version + 1)
-			copy_times(dirfd, &before);
-	}
-	fdcache_unpin(&parent->src.fd);
-	return r;
-}
-
-/* Under i->lock. parent is NULL for an unlinked file. */
-static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, struct inode *parent,
-		       const char *name)
-{
-	struct fresh f = { .fd = -1 };
 	struct stat st;
-	uint64_t ino = i->ino;
 	int r = image_stat(t->image, i->lower, &st);
 
 	if (r < 0)
 		return r;
-	if (i->type == DT_REG) {
-		r = make_regular(t, st.st_mode, &f);
-		if (r == 0)
-			r = fstat(f.fd, &f.st) < 0 ? -errno : fill_regular(t, i, &st, change, &f);
-	} else {
-		r = make_other(t, i, &st, &f);
-	}
-	/* A name that leaves its hard links behind becomes another file, with a number of its own. */
-	if (r == 0 && i->type != DT_DIR && st.st_nlink > 1)
-		ino = image_fold_ino(t->image, f.st.st_dev, f.st.st_ino);
+	if (i->type != DT_REG)
+		return make_other(t, i, &st, f);
+	r = make_regular(t, st.st_mode, f);
+	if (r < 0)
+		return r;
+	/* Under several names the file's own path says too little, and a server that dies must be able to tell. */
+	f->has_path = to->names != NULL;
+	return fstat(f->fd, &f->st) < 0 ? -errno : fill_regular(t, i, &st, change, f);
+}
+
+static int show_copy(struct tree *t, struct inode *i, const struct target *to, struct fresh *f)
+{
+	if (to->names)
+		return place_all(t, i, f->fd, f->temp, to->names);
+	if (to->parent)
+		return place_one(t, i, f->fd, f->temp, to->parent, to->name);
+	if (*f->temp && unlinkat(t->workfd, f->temp, i->type == DT_DIR ? AT_REMOVEDIR : 0) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Under i->lock. */
+static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
+{
+	struct fresh f = { .fd = -1 };
+	int r = make_copy(t, i, to, change, &f);
+
 	if (r == 0 && i->type == DT_DIR) {
 		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
 		r = upper_listing_empty(i);
 	}
-	if (r == 0 && parent)
-		r = put_in_place(t, i, ino, &f, parent, name);
-	else if (r == 0 && *f.temp)
-		r = unlinkat(t->workfd, f.temp, i->type == DT_DIR ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
+	if (r == 0)
+		r = show_copy(t, i, to, &f);
 	if (r < 0) {
 		if (i->src.id)
 			mapfile_file_gone(t->map, i->src.id);
@@ -431,13 +421,12 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 		drop_fresh(t, &f, i->type == DT_DIR);
 		return r;
 	}
-	if (parent) {
+	if (to->parent || to->names) {
 		upper_install(i, steal_fd(&f.fd));
 	} else {
 		fdcache_fill(&i->src.fd, steal_fd(&f.fd)); /* stays pinned: there is no way back to it */
 		i->is_gone = true;
 	}
-	i->ino = ino;
 	inode_set_upper(t, i, f.st.st_ino);
 	return 0;
 }
@@ -446,21 +435,21 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 static int copyup_one(struct tree *t, struct inode *i, struct copyup_change *change)
 {
 	char name[NAME_MAX + 1];
-	struct inode *parent = NULL;
+	struct target to = { .name = name };
 	int r = 0;
 
 	/* Under the lock: what unlinks or renames a lower entry holds it too, so the name stays. */
 	WRLOCK_SCOPE(&i->lock);
 	if (i->has_upper)
 		return 0;
-	if (inode_any_name(t, i, &parent, name) < 0)
-		parent = NULL;
-	if (parent && !parent->has_upper)
+	if (inode_any_name(t, i, &to.parent, name) < 0)
+		to.parent = NULL;
+	if (to.parent && !to.parent->has_upper)
 		r = -EAGAIN;
 	else
-		r = copy_locked(t, i, change, parent, name);
-	if (parent)
-		inode_unref(t, parent);
+		r = copy_locked(t, i, change, &to);
+	if (to.parent)
+		inode_unref(t, to.parent);
 	return r;
 }
 
@@ -483,12 +472,8 @@ static struct inode *topmost_lower(struct tree *t, struct inode *i)
 	return i;
 }
 
-int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change)
+static int copyup_single(struct tree *t, struct inode *i, struct copyup_change *change)
 {
-	if (i->has_upper)
-		return 0;
-	if (!t->upper)
-		return -EROFS;
 	for (;;) {
 		struct inode *top = topmost_lower(t, i);
 		bool is_last = top == i;
@@ -500,10 +485,80 @@ int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change)
 	}
 }
 
+static int copyup_dirs(struct tree *t, const struct link_set *names)
+{
+	int r = 0;
+
+	for (size_t k = 0; k < names->n && r == 0; k++)
+		if (!names->v[k].dir->has_upper)
+			r = copyup_single(t, names->v[k].dir, NULL);
+	return r;
+}
+
+/* The directories of all names have an upper entry. -EAGAIN: that is not so for a name that is new since. */
+static int copyup_names(struct tree *t, struct inode *i, struct copyup_change *change)
+{
+	struct link_set names;
+	int r = 0;
+
+	/* No name can go while this is held, and none can come: what makes or removes one copies up first. */
+	WRLOCK_SCOPE(&i->lock);
+	if (i->has_upper)
+		return 0;
+	r = links_find(t, i->lower, &names);
+	for (size_t k = 0; k < names.n && r == 0; k++)
+		if (!names.v[k].dir->has_upper)
+			r = -EAGAIN;
+	if (r == 0)
+		r = copy_locked(t, i, change, &(struct target){ .names = names.n ? &names : NULL });
+	link_set_release(t, &names);
+	return r;
+}
+
+/* All names of a hard-linked lower file get their entry together: it stays one file, for whoever reads the upper. */
+static int copyup_linked(struct tree *t, struct inode *i, struct copyup_change *change)
+{
+	for (;;) {
+		struct link_set names;
+		int r = links_find(t, i->lower, &names);
+		bool has_none = names.n == 0;
+
+		if (r == 0)
+			r = copyup_dirs(t, &names);
+		link_set_release(t, &names);
+		if (r == 0)
+			r = has_none ? copyup_single(t, i, change) : copyup_names(t, i, change);
+		if (r != -EAGAIN)
+			return r;
+	}
+}
+
+int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change)
+{
+	if (i->has_upper)
+		return 0;
+	if (!t->upper)
+		return -EROFS;
+	return i->is_in_by_lower ? copyup_linked(t, i, change) : copyup_single(t, i, change);
+}
+
+int copyup_settle_links(struct tree *t, struct inode *i)
+{
+	struct link_set names;
+	bool has_others;
+	int r;
+
+	if (!i->is_in_by_lower || i->has_upper)
+		return 0;
+	r = links_find(t, i->lower, &names);
+	has_others = names.n > 1;
+	link_set_release(t, &names);
+	return r == 0 && has_others ? copyup_inode(t, i, NULL) : r;
+}
+
 int copyup_fix_origin(struct tree *t, struct inode *i)
 {
 	_cleanup_(buf_release) struct buf value = { 0 };
-	_cleanup_(freep) char *path = NULL;
 	struct mark m;
 	int fd, r;
 
@@ -514,12 +569,9 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 		return fd;
 	r = source_read_mark(fd, "", &m, NULL);
 	if (r == 1 && !*m.path) {
-		path = image_path(i->lower);
-		r = path && strlen(path) < sizeof(m.path) ? 0 : -ENAMETOOLONG;
-		if (r == 0) {
-			strcpy(m.path, path);
+		r = set_path(&m, i->lower);
+		if (r == 0)
 			r = mark_encode(&m, &value);
-		}
 		if (r == 0)
 			r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
 	}

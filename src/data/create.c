@@ -5,6 +5,7 @@
 #include "veneer/copyup.h"
 #include "veneer/lookup.h"
 #include "veneer/override.h"
+#include "veneer/place.h"
 #include "veneer/remove.h"
 #include "veneer/upper.h"
 
@@ -190,7 +191,7 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 static int enter_new(struct tree *t, struct inode *parent, const char *name, struct making *m, struct updir *d,
 		     const struct lookup_state *state, const struct stat *st, struct inode **ret)
 {
-	struct inode_found f = { .type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino, .nlink = 1,
+	struct inode_found f = { .type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
 				 .ino = image_fold_ino(t->image, st->st_dev, st->st_ino) };
 	struct upent up = { .ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL };
 	int r = updir_set(d, name, &up);
@@ -252,27 +253,15 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	return r;
 }
 
-static int link_at(int fd, int dirfd, const char *name)
-{
-	char proc[32];
-
-	if (linkat(fd, "", dirfd, name, AT_EMPTY_PATH) == 0)
-		return 0;
-	if (errno != ENOENT && errno != EPERM)
-		return -errno;
-	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
-	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
-}
-
 static int link_locked(struct tree *t, struct inode *i, int fd, int dirfd, const char *name, bool is_whiteout)
 {
 	char temp[32];
 	int r;
 
 	if (!is_whiteout)
-		return link_at(fd, dirfd, name);
+		return place_link_fd(fd, dirfd, name);
 	upper_temp_name(t, temp);
-	r = link_at(fd, t->workfd, temp);
+	r = place_link_fd(fd, t->workfd, temp);
 	if (r < 0)
 		return r;
 	r = replace_whiteout(t, temp, dirfd, name, i->type == DT_DIR);
@@ -308,7 +297,7 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	dirfd = upper_pin(t, parent);
 	r = dirfd < 0 ? dirfd : link_locked(t, i, fd, dirfd, name, state.is_whiteout);
 	if (r == 0) {
-		up.ino = i->ino; /* a lower hard link has changed it by being copied up */
+		up.ino = i->ino;
 		up.is_below = state.below != NULL;
 		r = updir_set(d, name, &up);
 		if (r == 0)

@@ -171,6 +171,8 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 		r = lookup_dir_is_empty(t, i);
 		r = r == 1 ? 0 : r == 0 ? -ENOTEMPTY : r;
 	}
+	if (r == 0)
+		r = copyup_settle_links(t, i);
 	if (r == 0) {
 		/* Keeps a write to the open file from being copied up to a name that is going away. */
 		pthread_rwlock_wrlock(&i->lock);

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
 #include "veneer/create.h"
+#include "veneer/links.h"
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/remove.h"
@@ -278,6 +279,11 @@ static int move_file(struct tree *t, const struct end *from, const struct end *t
 	return 0;
 }
 
+static int note_moved(struct tree *t, struct inode *i)
+{
+	return i->type == DT_DIR && i->lower ? links_note_moved(t, i) : 0;
+}
+
 /* It has moved: nothing may undo that any more, and what is in memory follows. A name that could not be hidden
  * shows what is below it again: one file too many is no loss, but it is worth a line. */
 static int follow_move(struct tree *t, struct end *from, struct end *to, const struct hiding *h)
@@ -299,6 +305,8 @@ static int follow_move(struct tree *t, struct end *from, struct end *to, const s
 	else if (updir_set(from->listing, from->name, &whiteout) < 0)
 		r = -ENOMEM;
 	if (inode_move_name(t, from->dir, from->name, to->dir, to->name) < 0)
+		r = -ENOMEM;
+	if (note_moved(t, from->inode) < 0)
 		r = -ENOMEM;
 	return r;
 }
@@ -332,6 +340,8 @@ static int replace(struct tree *t, struct end *from, struct end *to)
 	}
 	if (r == 0)
 		r = prepare_move(t, from->inode, to);
+	if (r == 0 && to->inode)
+		r = copyup_settle_links(t, to->inode);
 	if (r < 0)
 		return r;
 	/* Who uses it meanwhile need not look for it between two names. */
@@ -367,6 +377,8 @@ static int exchange(struct tree *t, struct end *a, struct end *b)
 	if (updir_set(b->listing, b->name, &at_b) < 0)
 		r = -ENOMEM;
 	if (inode_swap_names(t, a->dir, a->name, b->dir, b->name) < 0)
+		r = -ENOMEM;
+	if (note_moved(t, a->inode) < 0 || note_moved(t, b->inode) < 0)
 		r = -ENOMEM;
 	return r;
 }

@@ -356,5 +356,11 @@ int snapshot_identify(int fd, struct format_map_header *h)
 
 int snapshot_publish(int work_fd, const char *name, int rootfd)
 {
-	return renameat(work_fd, name, rootfd, MAPFILE_NAME) < 0 ? -errno : 0;
+	struct stat before;
+
+	if (fstat(rootfd, &before) < 0 || renameat(work_fd, name, rootfd, MAPFILE_NAME) < 0)
+		return -errno;
+	/* Whoever looks at the layer's root sees no change in it. */
+	futimens(rootfd, (const struct timespec[2]){ before.st_atim, before.st_mtim });
+	return 0;
 }

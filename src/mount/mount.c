@@ -3,8 +3,10 @@
 
 #include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
+#include "veneer/linkup.h"
 #include "veneer/log.h"
 #include "veneer/override.h"
+#include "veneer/place.h"
 #include "veneer/walkahead.h"
 #include "veneer/workdir.h"
 
@@ -208,11 +210,16 @@ static int open_root(struct mount *m, char *err, size_t err_size)
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
 	t->root->lower = image_root(t->image);
 	t->root->ino = image_ino(t->image, t->root->lower);
+	r = links_init(t);
+	if (r < 0)
+		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
 	if (t->upper) {
 		t->root->upper_ino = t->upper->ino;
 		t->root->has_upper = true;
+		r = linkup_recover(t);
 	}
-	return 0;
+	return r < 0 ? fail(err, err_size, r, "cannot finish what was left of a copy in %s: %s", t->upper->path,
+			    strerror(-r)) : 0;
 }
 
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size)
@@ -253,6 +260,9 @@ void mount_close(struct mount *m)
 	walkahead_stop(m->walkahead);
 	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
 		close_clean(t);
+	if (t->upper && t->map)
+		place_close(t);
+	links_release(t);
 	inode_table_release(t);
 	image_unref(t->image);
 	layer_unref(t->upper);

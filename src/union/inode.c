@@ -69,6 +69,9 @@ static void push_dying(struct tree *t, struct inode *i, struct hlink **list)
 	if (i->is_in_by_upper)
 		htab_remove(&t->by_upper, &i->by_upper);
 	i->is_in_by_upper = false;
+	if (i->is_in_by_lower)
+		htab_remove(&t->by_lower, &i->by_lower);
+	i->is_in_by_lower = false;
 	i->by_upper.next = *list;
 	*list = &i->by_upper;
 }
@@ -171,6 +174,7 @@ void inode_table_release(struct tree *t)
 	htab_drain(&t->names, drop_name, NULL);
 	htab_release(&t->names);
 	htab_release(&t->by_upper);
+	htab_release(&t->by_lower);
 	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
 		struct inode *i = nodetab_object(t->nodes, id);
 
@@ -258,6 +262,23 @@ static struct inode *find_by_upper_locked(struct tree *t, ino_t upper_ino)
 	return NULL;
 }
 
+static uint64_t lower_hash(const struct ient *e)
+{
+	return hash_key(&e->d_ino, sizeof(e->d_ino), e->layer);
+}
+
+/* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into one. */
+static struct inode *find_by_lower_locked(struct tree *t, const struct ient *e)
+{
+	for (struct hlink *l = htab_first(&t->by_lower, lower_hash(e)); l; l = htab_next(l)) {
+		struct inode *i = container_of(l, struct inode, by_lower);
+
+		if (i->lower->layer == e->layer && i->lower->d_ino == e->d_ino)
+			return i;
+	}
+	return NULL;
+}
+
 static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 {
 	struct inode *i = inode_alloc_locked(t, f->type);
@@ -275,6 +296,14 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 	nodetab_slot(t->nodes, i->id)->ino = f->ino;
 	if (f->has_upper)
 		enter_by_upper_locked(t, i);
+	if (f->is_linked_below) {
+		if (htab_insert(&t->by_lower, &i->by_lower, lower_hash(f->lower)) < 0) {
+			nodetab_release(t->nodes, i->id);
+			free_inode(i);
+			return NULL;
+		}
+		i->is_in_by_lower = true;
+	}
 	return i;
 }
 
@@ -293,6 +322,8 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 		/* By whatever link count: of two names the known one may just have been unlinked. */
 		if (found->has_upper && found->type != DT_DIR)
 			i = find_by_upper_locked(t, found->upper_ino);
+		if (found->is_linked_below)
+			i = find_by_lower_locked(t, found->lower);
 		if (!i)
 			i = make_locked(t, found);
 		r = i ? add_name_locked(t, i, parent, name) : -ENOMEM;

@@ -114,9 +114,7 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	f->map = t->map;
 	f->id = m->file_id;
 	f->lower = base;
-	/* A name that left its hard links behind is another file, with a number of its own. */
-	if (st.st_nlink <= 1)
-		f->ino = image_ino(t->image, base);
+	f->ino = image_ino(t->image, base);
 	return 0;
 }
 
@@ -133,7 +131,7 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 		goto out;
 	}
 	*f = (struct inode_found){
-		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino, .nlink = st->st_nlink,
+		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
 		.ino = image_fold_ino(t->image, st->st_dev, st->st_ino),
 	};
 	if (f->type == DT_DIR) {
@@ -160,8 +158,14 @@ out:
 
 static int resolve_lower(struct tree *t, struct ient *below, struct inode_found *f)
 {
+	struct stat st;
+	int r = 0;
+
 	*f = (struct inode_found){ .type = below->type, .lower = below, .ino = image_ino(t->image, below) };
-	return 0;
+	if (below->type != DT_DIR)
+		r = image_stat(t->image, below, &st);
+	f->is_linked_below = r == 0 && below->type != DT_DIR && st.st_nlink > 1;
+	return r;
 }
 
 int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st)
@@ -260,8 +264,9 @@ int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
 			ret->st_blocks = lower.st_blocks;
 	} else {
 		r = image_stat(t->image, i->lower, ret);
+		/* Without a name, and lower still: no other name of it was seen either. */
 		if (r == 0 && i->is_orphan)
-			ret->st_nlink = i->type == DT_DIR || ret->st_nlink <= 1 ? 0 : ret->st_nlink - 1;
+			ret->st_nlink = 0;
 	}
 	if (r < 0)
 		return r;

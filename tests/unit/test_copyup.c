@@ -199,18 +199,27 @@ static void test_copyup__unlinked_file_gets_no_name(void **state)
 	free(data);
 }
 
-static void test_copyup__one_name_of_a_lower_hard_link_leaves_the_other_alone(void **state)
+static void test_copyup__all_names_of_a_lower_hard_link_come_along(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/a", BIG, 1);
 
+	tree_put_text(d, "lower/dir/x", "");
 	assert_int_equal(linkat(d->s.fd, "lower/a", d->s.fd, "lower/b", 0), 0);
+	assert_int_equal(linkat(d->s.fd, "lower/a", d->s.fd, "lower/dir/c", 0), 0);
 	tree_mount(d, "volatile");
-	assert_int_equal(cow_write(d->t, tree_get(d, "a"), "x", 1, 100), 0);
-	tree_expect(d, "b", data, BIG);
+	assert_int_equal(cow_write(d->t, tree_get(d, "b"), "x", 1, 100), 0);
 	data[100] = 'x';
-	tree_expect(d, "a", data, BIG);
-	assert_int_not_equal(tree_stat(d, "a").st_ino, tree_stat(d, "b").st_ino);
+	for (unsigned round = 0; round < 2; round++) {
+		tree_expect(d, "a", data, BIG);
+		tree_expect(d, "b", data, BIG);
+		tree_expect(d, "dir/c", data, BIG);
+		assert_int_equal(tree_stat(d, "a").st_ino, tree_stat(d, "dir/c").st_ino);
+		assert_int_equal(tree_stat(d, "a").st_nlink, 3);
+		tree_unmount(d);
+		tree_mount(d, "volatile");
+	}
+	assert_true(tree_is_there(d, "upper/dir/c"));
 	free(data);
 }
 
@@ -247,7 +256,7 @@ int main(void)
 		row(test_copyup__links_and_special_files_are_made_again),
 		row(test_copyup__attributes_of_unions_stay_behind),
 		row(test_copyup__unlinked_file_gets_no_name),
-		row(test_copyup__one_name_of_a_lower_hard_link_leaves_the_other_alone),
+		row(test_copyup__all_names_of_a_lower_hard_link_come_along),
 		row(test_copyup__origin_is_written_once),
 	};
 

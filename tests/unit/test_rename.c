@@ -13,11 +13,24 @@
 #define BIG 50000
 
 /* Both names in the root, looked up as the kernel does. */
+static const char *split(const char *path, char dir[256])
+{
+	const char *slash = strrchr(path, '/');
+
+	snprintf(dir, 256, "%.*s", slash ? (int)(slash - path) : 0, path);
+	return slash ? slash + 1 : path;
+}
+
 static int move(struct tree_dirs *d, const char *from, const char *to, unsigned flags)
 {
 	struct inode *a = tree_look(d, from), *b = tree_look(d, to);
-	int r = rename_entry(d->t, d->t->root, from, d->t->root, to, flags);
+	char from_dir[256], to_dir[256];
+	const char *from_name = split(from, from_dir), *to_name = split(to, to_dir);
+	struct inode *old = tree_get(d, from_dir), *new = tree_get(d, to_dir);
+	int r = rename_entry(d->t, old, from_name, new, to_name, flags);
 
+	tree_forget(d, old);
+	tree_forget(d, new);
 	if (a)
 		tree_forget(d, a);
 	if (b)
@@ -162,7 +175,7 @@ static void test_rename__noreplace_and_exchange_look_at_the_target(void **state)
 	assert_int_equal(move(d, "a", "b", RENAME_NOREPLACE), -EEXIST);
 	assert_int_equal(move(d, "a", "c", RENAME_EXCHANGE), -ENOENT);
 	assert_int_equal(move(d, "c", "a", 0), -ENOENT);
-	assert_int_equal(move(d, "a", "b", RENAME_NOREPLACE | RENAME_WHITEOUT), -EINVAL);
+	assert_int_equal(move(d, "a", "b", 1u << 10), -EINVAL);
 	assert_int_equal(move(d, "a", "b", RENAME_EXCHANGE), 0);
 	tree_expect_text(d, "a", "b");
 	tree_expect_text(d, "b", "a");
@@ -193,12 +206,35 @@ static void test_rename__exchanged_partial_files_keep_their_bytes(void **state)
 	free(b);
 }
 
-static void test_rename__directory_of_a_lower_layer_is_exdev(void **state)
+static void test_rename__directory_of_a_lower_layer_takes_along_what_is_below(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_put_text(d, "lower/dir/sub/f", "f");
+	tree_put_text(d, "lower/other/g", "g");
+	tree_mount(d, "volatile");
+	assert_int_equal(move(d, "dir", "moved", 0), 0);
+	assert_int_equal(move(d, "moved/sub", "other/sub", 0), 0);
+	assert_int_equal(move(d, "moved", "other/dir", RENAME_WHITEOUT), 0);
+	for (unsigned round = 0; round < 2; round++) {
+		tree_expect_names(d, "", "other");
+		tree_expect_names(d, "other", "dir g sub");
+		tree_expect_names(d, "other/dir", "");
+		tree_expect_text(d, "other/sub/f", "f");
+		remount(d);
+	}
+	assert_int_equal(move(d, "other/sub", "other/dir", RENAME_EXCHANGE), 0);
+	remount(d);
+	tree_expect_text(d, "other/dir/f", "f");
+	tree_expect_names(d, "other/sub", "");
+}
+
+static void test_rename__without_redirects_a_directory_of_a_lower_layer_is_exdev(void **state)
 {
 	struct tree_dirs *d = *state;
 
 	tree_put_text(d, "lower/dir/f", "");
-	tree_mount(d, "volatile");
+	tree_mount(d, "volatile,cow=copy");
 	assert_int_equal(move(d, "dir", "moved", 0), -EXDEV);
 	assert_int_equal(copyup_inode(d->t, tree_get(d, "dir"), NULL), 0);
 	assert_int_equal(move(d, "dir", "moved", 0), -EXDEV);
@@ -270,7 +306,8 @@ int main(void)
 		row(test_rename__over_a_whiteout_keeps_lower_hidden),
 		row(test_rename__noreplace_and_exchange_look_at_the_target),
 		row(test_rename__exchanged_partial_files_keep_their_bytes),
-		row(test_rename__directory_of_a_lower_layer_is_exdev),
+		row(test_rename__directory_of_a_lower_layer_takes_along_what_is_below),
+		row(test_rename__without_redirects_a_directory_of_a_lower_layer_is_exdev),
 		row(test_rename__new_directory_moves_with_partial_files_in_it),
 		row(test_rename__directory_over_a_removed_one_shows_nothing_of_it),
 		row(test_rename__directory_over_one_that_is_not_empty_is_refused),

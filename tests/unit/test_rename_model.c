@@ -125,14 +125,10 @@ static void do_rename(struct table *t, unsigned from, unsigned to, unsigned flag
 	struct inode *fp = tree_get(t->d, stack_path(stack_parent(from)));
 	struct inode *tp = tree_get(t->d, stack_path(stack_parent(to)));
 	struct inode *fi = tree_get(t->d, stack_path(from)), *ti = tree_look(t->d, stack_path(to));
-	bool has_dir = t->at[from].kind == STACK_DIR ||
-		       (flags == RENAME_EXCHANGE && t->at[to].kind == STACK_DIR);
 	int want = expected(t, to, flags);
 	int r = rename_entry(t->d->t, fp, name_of(from), tp, name_of(to), flags);
 
-	/* A directory that lower layers have a part in stays where it is, and the caller copies. */
-	if (!(has_dir && want == 0 && r == -EXDEV))
-		assert_int_equal(r, want);
+	assert_int_equal(r, want);
 	tree_forget(t->d, fi);
 	if (ti)
 		tree_forget(t->d, ti);

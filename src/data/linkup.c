@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/linkup.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/log.h"
+#include "veneer/mark.h"
+#include "veneer/path.h"
+#include "veneer/place.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The lower file that a pending copy stands for. 1; 0: it has no name yet, or does not say. */
+static int read_origin(struct tree *t, int dirfd, const char *name, struct ient **ret)
+{
+	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	struct mark m;
+	struct stat st;
+	int r;
+
+	if (fd < 0)
+		return fd == -ELOOP || fd == -ENXIO ? 0 : fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_nlink < 2)
+		return 0;
+	r = source_read_mark(fd, "", &m, NULL);
+	if (r != 1 || !*m.path)
+		return r == -EUCLEAN || r >= 0 ? 0 : r;
+	r = image_lookup_path(t->image, m.path, ret);
+	if (r == -ENOENT)
+		return 0;
+	return r < 0 ? r : (*ret)->type == DT_REG;
+}
+
+/* A node that only stands for the object while it gets its names: what the mirror needs to know of it. */
+static int finish(struct tree *t, int dirfd, const char *pending)
+{
+	struct inode stand_in = { .type = DT_REG };
+	struct link_set names;
+	struct ient *e;
+	int r = read_origin(t, dirfd, pending, &e);
+
+	if (r <= 0)
+		return r;
+	stand_in.ino = image_ino(t->image, e);
+	r = links_find(t, e, &names);
+	for (size_t k = 0; k < names.n && r == 0; k++) {
+		r = copyup_inode(t, names.v[k].dir, NULL);
+		if (r == 0)
+			r = place_link(t, &stand_in, dirfd, pending, names.v[k].dir, names.v[k].name);
+	}
+	if (r == 0)
+		log_info("%s: %s has all of its %zu missing names again", t->upper->path, e->name, names.n);
+	link_set_release(t, &names);
+	return r;
+}
+
+int linkup_recover(struct tree *t)
+{
+	int fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+
+	if (!d) {
+		r = fd < 0 && errno == ENOENT ? 0 : -errno;
+		closep(&fd);
+		return r;
+	}
+	while (r == 0 && (de = readdir(d))) {
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		r = finish(t, fd, de->d_name);
+		if (r == 0 && unlinkat(fd, de->d_name, 0) < 0)
+			r = -errno;
+	}
+	closedir(d);
+	return r;
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/place.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+#include "veneer/upper.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int place_link_fd(int fd, int dirfd, const char *name)
+{
+	char proc[32];
+
+	if (linkat(fd, "", dirfd, name, AT_EMPTY_PATH) == 0)
+		return 0;
+	if (errno != ENOENT && errno != EPERM)
+		return -errno;
+	/* Without CAP_DAC_READ_SEARCH the long way round is the allowed one. */
+	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
+}
+
+/* Where the entry comes from: a nameless file (name NULL), a name that moves, or one that stays. */
+struct origin {
+	int fd;
+	int dirfd;
+	const char *name;
+	bool stays;
+};
+
+static int make_entry(const struct origin *o, int dirfd, const char *name)
+{
+	if (!o->name)
+		return place_link_fd(o->fd, dirfd, name);
+	if (o->stays)
+		return linkat(o->dirfd, o->name, dirfd, name, 0) < 0 ? -errno : 0;
+	return renameat2(o->dirfd, o->name, dirfd, name, RENAME_NOREPLACE) < 0 ? -errno : 0;
+}
+
+static void restore_times(int dirfd, const struct stat *st)
+{
+	const struct timespec times[2] = { st->st_atim, st->st_mtim };
+
+	futimens(dirfd, times);
+}
+
+static int place(struct tree *t, struct inode *i, const struct origin *o, struct inode *parent, const char *name)
+{
+	struct upent up = { .type = i->type, .ino = i->ino, .is_ino_known = true, .is_below = true };
+	struct stat before;
+	struct updir *d;
+	uint64_t version;
+	int dirfd, r = upper_listing(t, parent, &d);
+
+	if (r < 0)
+		return r;
+	dirfd = upper_pin(t, parent);
+	if (dirfd < 0)
+		return dirfd;
+	version = updir_version(d);
+	r = fstat(dirfd, &before) < 0 ? -errno : updir_set(d, name, &up);
+	if (r == 0) {
+		r = make_entry(o, dirfd, name);
+		if (r < 0)
+			updir_remove(d, name);
+		/* Copying up is invisible: it does not change the directory's times, unless something else did
+		 * meanwhile. */
+		if (r == 0 && updir_version(d) == version + 1)
+			restore_times(dirfd, &before);
+	}
+	fdcache_unpin(&parent->src.fd);
+	return r;
+}
+
+int place_one(struct tree *t, struct inode *i, int fd, char temp[32], struct inode *parent, const char *name)
+{
+	const struct origin o = { .fd = fd, .dirfd = t->workfd, .name = *temp ? temp : NULL };
+	int r = place(t, i, &o, parent, name);
+
+	if (r == 0)
+		*temp = '\0';
+	return r;
+}
+
+int place_link(struct tree *t, struct inode *i, int fromfd, const char *from, struct inode *parent, const char *name)
+{
+	const struct origin o = { .fd = -1, .dirfd = fromfd, .name = from, .stays = true };
+
+	return place(t, i, &o, parent, name);
+}
+
+static int open_pending(struct tree *t)
+{
+	int fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat before;
+
+	if (fd >= 0 || errno != ENOENT)
+		return fd >= 0 ? fd : -errno;
+	if (fstat(t->upper->rootfd, &before) < 0 ||
+	    (mkdirat(t->upper->rootfd, PLACE_PENDING_NAME, 0700) < 0 && errno != EEXIST))
+		return -errno;
+	restore_times(t->upper->rootfd, &before);
+	fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+void place_close(struct tree *t)
+{
+	struct stat before;
+
+	if (fstat(t->upper->rootfd, &before) == 0 &&
+	    unlinkat(t->upper->rootfd, PLACE_PENDING_NAME, AT_REMOVEDIR) == 0)
+		restore_times(t->upper->rootfd, &before);
+}
+
+static void take_back(struct tree *t, const struct link_place *p)
+{
+	struct updir *d;
+	int fd = upper_pin(t, p->dir);
+
+	if (fd < 0)
+		return;
+	if (unlinkat(fd, p->name, 0) == 0 && upper_listing(t, p->dir, &d) == 0)
+		updir_remove(d, p->name);
+	fdcache_unpin(&p->dir->src.fd);
+}
+
+int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const struct link_set *names)
+{
+	_cleanup_(closep) int dirfd = open_pending(t);
+	char pending[32];
+	size_t k;
+	int r;
+
+	if (dirfd < 0)
+		return dirfd;
+	upper_temp_name(t, pending);
+	if (*temp)
+		r = renameat2(t->workfd, temp, dirfd, pending, RENAME_NOREPLACE) < 0 ? -errno : 0;
+	else
+		r = place_link_fd(fd, dirfd, pending);
+	if (r < 0)
+		return r;
+	*temp = '\0';
+	for (k = 0; k < names->n && r == 0; k++)
+		r = place_link(t, i, dirfd, pending, names->v[k].dir, names->v[k].name);
+	while (r < 0 && --k > 0)
+		take_back(t, &names->v[k - 1]);
+	if (unlinkat(dirfd, pending, 0) < 0)
+		log_warn("%s: cannot remove " PLACE_PENDING_NAME "/%s: %s", t->upper->path, pending, strerror(errno));
+	return r;
+}

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Two questions. Which entries of the image are one file: those of one layer with one inode number. The entry's own
+ * directory is asked first, since most hard links lie side by side, then an index of the whole image. And where is
+ * an entry of the image seen: at its own path, unless a directory above it was renamed; such directories are kept
+ * in a table, filled from the redirects in the upper once they matter, and by every rename. */
+#include "veneer/links.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/hash.h"
+#include "veneer/lookup.h"
+#include "veneer/path.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PATHS_MAX (1u << 24) /* directories of an upper; beyond it something is wrong */
+
+struct moved {
+	struct hlink link;	/* by what is merged into it */
+	struct inode *dir;	/* referenced */
+};
+
+struct links {
+	pthread_mutex_t lock;	/* innermost; held over nothing */
+	struct ient **index;	/* entries that share their file with others, in order of by_file(); never changes */
+	size_t n;
+	bool is_indexed, is_scanned;
+	struct htab moved;
+};
+
+int links_init(struct tree *t)
+{
+	t->links = calloc(1, sizeof(*t->links));
+	if (!t->links)
+		return -ENOMEM;
+	pthread_mutex_init(&t->links->lock, NULL);
+	return 0;
+}
+
+static void free_moved(struct hlink *l, void *arg)
+{
+	struct moved *m = container_of(l, struct moved, link);
+
+	inode_unref(arg, m->dir);
+	free(m);
+}
+
+void links_release(struct tree *t)
+{
+	struct links *l = t->links;
+
+	if (!l)
+		return;
+	htab_drain(&l->moved, free_moved, t);
+	htab_release(&l->moved);
+	pthread_mutex_destroy(&l->lock);
+	free(l->index);
+	free(l);
+	t->links = NULL;
+}
+
+/* ---- which entries are one file ---- */
+
+static int by_file(const void *a, const void *b)
+{
+	const struct ient *x = *(struct ient *const *)a, *y = *(struct ient *const *)b;
+
+	if (x->layer != y->layer)
+		return x->layer < y->layer ? -1 : 1;
+	return x->d_ino < y->d_ino ? -1 : x->d_ino > y->d_ino;
+}
+
+struct ients {
+	struct ient **v;
+	size_t n, cap;
+};
+
+static int ients_add(struct ients *s, struct ient *e)
+{
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 64;
+		struct ient **p = reallocarray(s->v, cap, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		s->v = p;
+		s->cap = cap;
+	}
+	s->v[s->n++] = e;
+	return 0;
+}
+
+/* Every file of the image into ret. In a loop: an image decides how deep it is. A directory that cannot be read
+ * has no names to offer. */
+static int collect_files(struct image *img, struct ients *ret)
+{
+	struct ients dirs = { 0 };
+	int r = ients_add(&dirs, image_root(img));
+
+	while (r == 0 && dirs.n) {
+		struct ient *dir = dirs.v[--dirs.n];
+		ssize_t n = image_count(img, dir);
+
+		if (n == -ENOMEM)
+			r = -ENOMEM;
+		for (ssize_t k = 0; r == 0 && k < n; k++) {
+			struct ient *e = image_child(dir, (size_t)k);
+
+			r = ients_add(e->type == DT_DIR ? &dirs : ret, e);
+		}
+	}
+	free(dirs.v);
+	return r;
+}
+
+static void keep_shared(struct ients *s)
+{
+	size_t n = 0;
+
+	if (s->n)
+		qsort(s->v, s->n, sizeof(*s->v), by_file);
+	for (size_t k = 0; k < s->n; k++)
+		if ((k > 0 && by_file(&s->v[k - 1], &s->v[k]) == 0) || (k + 1 < s->n && by_file(&s->v[k], &s->v[k + 1]) == 0))
+			s->v[n++] = s->v[k];
+	s->n = n;
+}
+
+static int index_image(struct tree *t)
+{
+	struct ients files = { 0 };
+	struct ient **shrunk;
+	int r;
+
+	pthread_mutex_lock(&t->links->lock);
+	r = t->links->is_indexed;
+	pthread_mutex_unlock(&t->links->lock);
+	if (r)
+		return 0;
+	r = collect_files(t->image, &files);
+	if (r < 0) {
+		free(files.v);
+		return r;
+	}
+	keep_shared(&files);
+	shrunk = reallocarray(files.v, files.n ? files.n : 1, sizeof(*files.v));
+	if (shrunk)
+		files.v = shrunk;
+	pthread_mutex_lock(&t->links->lock);
+	if (!t->links->is_indexed) {
+		t->links->index = steal_ptr(&files.v);
+		t->links->n = files.n;
+		t->links->is_indexed = true;
+	}
+	pthread_mutex_unlock(&t->links->lock);
+	free(files.v);
+	return 0;
+}
+
+static int siblings_from_index(struct tree *t, struct ient *e, struct ients *ret)
+{
+	struct links *l = t->links;
+	struct ient **first;
+	size_t k;
+	int r = index_image(t);
+
+	if (r < 0)
+		return r;
+	/* Published under the lock, never changed afterwards. */
+	first = l->n ? bsearch(&e, l->index, l->n, sizeof(*l->index), by_file) : NULL;
+	if (!first)
+		return ients_add(ret, e);
+	k = (size_t)(first - l->index);
+	while (k > 0 && by_file(&l->index[k - 1], &e) == 0)
+		k--;
+	for (; r == 0 && k < l->n && by_file(&l->index[k], &e) == 0; k++)
+		r = ients_add(ret, l->index[k]);
+	return r;
+}
+
+/* All entries of the image that are the file of e. */
+static int find_siblings(struct tree *t, struct ient *e, struct ients *ret)
+{
+	ssize_t n = image_count(t->image, e->parent);
+	struct stat st;
+	int r = image_stat(t->image, e, &st);
+
+	if (r < 0 || n < 0)
+		return r < 0 ? r : (int)n;
+	for (ssize_t k = 0; r == 0 && k < n; k++) {
+		struct ient *other = image_child(e->parent, (size_t)k);
+
+		if (other->type != DT_DIR && by_file(&other, &e) == 0)
+			r = ients_add(ret, other);
+	}
+	if (r < 0 || ret->n >= st.st_nlink)
+		return r;
+	ret->n = 0;
+	return siblings_from_index(t, e, ret);
+}
+
+/* ---- where an entry is seen ---- */
+
+static uint64_t moved_hash(const struct ient *e)
+{
+	return hash_key(&e, sizeof(e), 0);
+}
+
+int links_note_moved(struct tree *t, struct inode *dir)
+{
+	struct moved *m = malloc(sizeof(*m));
+	uint64_t hash = moved_hash(dir->lower);
+	int r = 0;
+
+	if (!m)
+		return -ENOMEM;
+	inode_ref(t, dir);
+	pthread_mutex_lock(&t->links->lock);
+	for (struct hlink *l = htab_first(&t->links->moved, hash); l && r == 0; l = htab_next(l))
+		if (container_of(l, struct moved, link)->dir == dir)
+			r = 1;
+	m->dir = dir;
+	if (r == 0)
+		r = htab_insert(&t->links->moved, &m->link, hash);
+	pthread_mutex_unlock(&t->links->lock);
+	if (r != 0) {
+		inode_unref(t, dir);
+		free(m);
+	}
+	return r < 0 ? r : 0;
+}
+
+/* The directory that was renamed and holds what e, a directory of the image, has; referenced. NULL: none. */
+static struct inode *find_moved(struct tree *t, const struct ient *e)
+{
+	struct inode *found = NULL;
+
+	LOCK_SCOPE(&t->links->lock);
+	for (struct hlink *l = htab_first(&t->links->moved, moved_hash(e)); l && !found; l = htab_next(l)) {
+		struct moved *m = container_of(l, struct moved, link);
+
+		if (m->dir->lower == e && !m->dir->is_orphan)
+			found = m->dir;
+	}
+	if (found)
+		inode_ref(t, found);
+	return found;
+}
+
+/* One step down the mount; referenced. -ENOENT unless it is a directory. */
+static int step_down(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+{
+	struct inode *i;
+	struct stat st;
+
+	if (!inode_peek(t, dir, name, &i)) {
+		int r = lookup_name(t, dir, name, &i, &st);
+
+		if (r < 0)
+			return r;
+		inode_ref(t, i);
+		inode_forget(t, i->id, 1);
+	}
+	if (i->type != DT_DIR) {
+		inode_unref(t, i);
+		return -ENOENT;
+	}
+	*ret = i;
+	return 0;
+}
+
+static int walk_to(struct tree *t, const char *path, struct inode **ret)
+{
+	struct inode *i = t->root, *next;
+
+	inode_ref(t, i);
+	while (*path) {
+		char name[NAME_MAX + 1];
+		size_t len = strcspn(path, "/");
+		int r;
+
+		memcpy(name, path, len);
+		name[len] = '\0';
+		r = step_down(t, i, name, &next);
+		inode_unref(t, i);
+		if (r < 0)
+			return r;
+		i = next;
+		path += len + (path[len] == '/');
+	}
+	*ret = i;
+	return 0;
+}
+
+/* From start, which shows what the image has at `top`, down to the directory dir of the image. -ENOENT: that is
+ * not what is seen there. start's reference is used up. */
+static int descend(struct tree *t, struct inode *start, const struct ient *top, struct ient *dir, struct inode **ret)
+{
+	struct ients chain = { 0 };
+	struct inode *i = start, *next;
+	int r = 0;
+
+	for (struct ient *e = dir; r == 0 && e != top; e = e->parent)
+		r = ients_add(&chain, e);
+	while (r == 0 && chain.n) {
+		struct ient *e = chain.v[--chain.n];
+
+		r = step_down(t, i, e->name, &next);
+		if (r < 0)
+			break;
+		inode_unref(t, i);
+		i = next;
+		if (i->lower != e)
+			r = -ENOENT;
+	}
+	free(chain.v);
+	if (r < 0)
+		inode_unref(t, i);
+	else
+		*ret = i;
+	return r;
+}
+
+static int note_if_moved(struct tree *t, const char *path, int fd)
+{
+	char redirect[PATH_MAX];
+	struct inode *i;
+	int r = whiteout_dir_kind(fd, redirect);
+
+	if (r != WHITEOUT_DIR_REDIRECTED)
+		return 0; /* what is wrong with it is told to who looks it up */
+	r = walk_to(t, path, &i);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	if (i->lower)
+		r = links_note_moved(t, i);
+	inode_unref(t, i);
+	return r;
+}
+
+struct paths {
+	char **v;
+	size_t n, cap;
+};
+
+static int paths_add(struct paths *p, const char *dir, const char *name)
+{
+	char *path;
+
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? p->cap * 2 : 64;
+		char **v = cap > PATHS_MAX ? NULL : reallocarray(p->v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		p->v = v;
+		p->cap = cap;
+	}
+	if (asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", name) < 0)
+		return -ENOMEM;
+	p->v[p->n++] = path;
+	return 0;
+}
+
+static int scan_dir(struct tree *t, const char *path, struct paths *todo)
+{
+	_cleanup_(closep) int fd = path_open(t->upper->rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	struct listing l = { 0 };
+	int r;
+
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR ? 0 : fd; /* gone meanwhile */
+	r = *path ? note_if_moved(t, path, fd) : 0;
+	if (r == 0)
+		r = listing_read(fd, &l);
+	for (size_t k = 0; r == 0 && k < l.n; k++)
+		if (l.entries[k].type == DT_DIR && !l.entries[k].is_hiding)
+			r = paths_add(todo, path, listing_name(&l, &l.entries[k]));
+	listing_release(&l);
+	return r;
+}
+
+/* Renames of earlier mounts. What is renamed while this runs is noted by the rename. */
+static int scan_upper(struct tree *t)
+{
+	struct paths todo = { 0 };
+	int r;
+
+	pthread_mutex_lock(&t->links->lock);
+	r = t->links->is_scanned;
+	pthread_mutex_unlock(&t->links->lock);
+	if (r)
+		return 0;
+	r = paths_add(&todo, "", "");
+	while (todo.n) {
+		_cleanup_(freep) char *path = todo.v[--todo.n];
+
+		if (r == 0)
+			r = scan_dir(t, path, &todo);
+	}
+	free(todo.v);
+	if (r < 0)
+		return r;
+	LOCK_SCOPE(&t->links->lock);
+	t->links->is_scanned = true;
+	return 0;
+}
+
+/* The directory of the mount that shows dir of the image; referenced. -ENOENT: none does. */
+static int find_dir(struct tree *t, struct ient *dir, struct inode **ret)
+{
+	int r;
+
+	inode_ref(t, t->root);
+	r = descend(t, t->root, image_root(t->image), dir, ret);
+	if (r != -ENOENT)
+		return r;
+	r = scan_upper(t);
+	if (r < 0)
+		return r;
+	for (struct ient *e = dir; e->parent; e = e->parent) {
+		struct inode *start = find_moved(t, e);
+
+		if (start)
+			return descend(t, start, e, dir, ret);
+	}
+	return -ENOENT;
+}
+
+/* ---- both ---- */
+
+static int set_add(struct link_set *s, struct inode *dir, const char *name)
+{
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 4;
+		struct link_place *v = reallocarray(s->v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		s->v = v;
+		s->cap = cap;
+	}
+	s->v[s->n++] = (struct link_place){ .dir = dir, .name = name };
+	return 0;
+}
+
+static int add_if_seen(struct tree *t, struct ient *e, struct link_set *ret)
+{
+	struct lookup_state state;
+	struct inode *dir;
+	int r = find_dir(t, e->parent, &dir);
+
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	r = lookup_state(t, dir, e->name, &state);
+	if (r == 0 && state.where == LOOKUP_LOWER && state.below == e) {
+		r = set_add(ret, dir, e->name);
+		if (r == 0)
+			return 0;
+	}
+	inode_unref(t, dir);
+	return r;
+}
+
+int links_find(struct tree *t, struct ient *e, struct link_set *ret)
+{
+	struct ients siblings = { 0 };
+	int r = find_siblings(t, e, &siblings);
+
+	*ret = (struct link_set){ 0 };
+	for (size_t k = 0; r == 0 && k < siblings.n; k++)
+		r = add_if_seen(t, siblings.v[k], ret);
+	free(siblings.v);
+	return r;
+}
+
+void link_set_release(struct tree *t, struct link_set *s)
+{
+	for (size_t k = 0; k < s->n; k++)
+		inode_unref(t, s->v[k].dir);
+	free(s->v);
+	*s = (struct link_set){ 0 };
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/copyup.h"
+#include "veneer/place.h"
+#include "veneer/upper.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static int nameless(struct tree_dirs *d)
+{
+	int fd = openat(d->t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, "copy", 4), 4);
+	return fd;
+}
+
+static struct inode *get_copied_up(struct tree_dirs *d, const char *path)
+{
+	struct inode *i = tree_get(d, path);
+
+	assert_int_equal(copyup_inode(d->t, i, NULL), 0);
+	return i;
+}
+
+static void test_place__one_name_leaves_the_directory_times(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i, *dir;
+	char temp[32] = "";
+	struct stat before;
+	int fd;
+
+	tree_put_text(d, "lower/dir/f", "text");
+	tree_mount(d, "volatile");
+	dir = get_copied_up(d, "dir");
+	i = tree_get(d, "dir/f");
+	before = tree_stat(d, "dir");
+	fd = nameless(d);
+	assert_int_equal(place_one(d->t, i, fd, temp, dir, "f"), 0);
+	assert_true(tree_is_there(d, "upper/dir/f"));
+	assert_int_equal(tree_stat(d, "dir").st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+	/* The name is taken now. */
+	assert_int_equal(place_one(d->t, i, fd, temp, dir, "f"), -EEXIST);
+	close(fd);
+	tree_forget(d, i);
+	tree_forget(d, dir);
+}
+
+static void test_place__all_names_or_none(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct link_set names;
+	char temp[32] = "";
+	struct inode *i;
+	int fd;
+
+	tree_put_text(d, "lower/a", "text");
+	assert_int_equal(linkat(d->s.fd, "lower/a", d->s.fd, "lower/b", 0), 0);
+	assert_int_equal(linkat(d->s.fd, "lower/a", d->s.fd, "lower/c", 0), 0);
+	tree_mount(d, "volatile");
+	i = tree_get(d, "a");
+	assert_int_equal(links_find(d->t, i->lower, &names), 0);
+	assert_int_equal(names.n, 3);
+	fd = nameless(d);
+	/* Something that came behind our back is in the way of the third. */
+	tree_put_text(d, "upper/c", "stranger");
+	assert_int_equal(place_all(d->t, i, fd, temp, &names), -EEXIST);
+	assert_false(tree_is_there(d, "upper/a"));
+	assert_false(tree_is_there(d, "upper/b"));
+	tree_expect_text(d, "b", "text");
+	assert_int_equal(unlinkat(d->s.fd, "upper/c", 0), 0);
+	close(fd); /* it had names and has none: nobody can link it again */
+	fd = nameless(d);
+	assert_int_equal(place_all(d->t, i, fd, temp, &names), 0);
+	assert_true(tree_is_there(d, "upper/a") && tree_is_there(d, "upper/b") && tree_is_there(d, "upper/c"));
+	close(fd);
+	link_set_release(d->t, &names);
+	tree_forget(d, i);
+	tree_unmount(d);
+	assert_false(tree_is_there(d, "upper/" PLACE_PENDING_NAME));
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_place__one_name_leaves_the_directory_times),
+		row(test_place__all_names_or_none),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
