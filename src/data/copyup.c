@@ -9,6 +9,7 @@
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/mark.h"
+#include "veneer/origin.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/place.h"
@@ -272,6 +273,15 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 	return r;
 }
 
+/* A copy that is not partial shows the number of what it was copied from by this alone. */
+static void note_origin(struct tree *t, struct inode *i, int fd)
+{
+	_cleanup_(freep) char *path = image_path(i->lower);
+
+	if (path)
+		origin_write(&t->style, fd, path);
+}
+
 static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
 {
 	struct source *src;
@@ -289,6 +299,8 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 	if (r == 0 && !src->is_bare)
 		r = copy_xattrs(fd, f->fd, change && change->is_done);
 	fdcache_unpin(&src->fd);
+	if (r == 0 && !i->src.id)
+		note_origin(t, i, f->fd);
 	/* A change that has been made has set the times. */
 	if (r == 0 && !(change && change->is_done))
 		r = copy_times(f->fd, st);
@@ -357,6 +369,8 @@ static int make_other(struct tree *t, struct inode *i, const struct stat *st, st
 		r = fstat(f->fd, &f->st) < 0 ? -errno : copy_owner_and_mode(t, f, st);
 	if (r == 0)
 		r = copy_xattrs(from, f->fd, false);
+	if (r == 0 && i->type != DT_DIR)
+		note_origin(t, i, f->fd);
 	if (r == 0)
 		r = copy_times(f->fd, st);
 	return r;

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
+#include "veneer/origin.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/recover.h"
@@ -118,6 +119,16 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	return 0;
 }
 
+/* A whole copy shows the number of what it was copied from. */
+static void find_origin(struct tree *t, int dirfd, const char *name, struct inode_found *f)
+{
+	char path[PATH_MAX];
+	struct ient *e;
+
+	if (origin_read(dirfd, name, path) == 1 && image_lookup_path(t->image, path, &e) == 0 && e->type == f->type)
+		f->ino = image_ino(t->image, e);
+}
+
 static int resolve_upper(struct tree *t, struct inode *dir, const char *name, struct ient *below, struct inode_found *f,
 			 struct stat *st)
 {
@@ -141,7 +152,11 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 		else if (r == -EUCLEAN)
 			log_error("%s: %s: its redirect is no path", t->upper->path, name);
 	} else if (f->type == DT_REG) {
-		r = source_read_mark(fd, name, &mark, NULL);
+		bool is_bare;
+
+		r = source_read_mark(fd, name, &mark, &is_bare);
+		if (r == 0 && !is_bare)
+			find_origin(t, fd, name, f);
 		if (r == 1)
 			r = resolve_partial(t, dir, fd, name, &mark, f);
 		else if (r == -EUCLEAN)
@@ -150,6 +165,8 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 		f->is_damaged = r == -EUCLEAN;
 		if (f->is_damaged)
 			r = 0;
+	} else {
+		find_origin(t, fd, name, f);
 	}
 out:
 	fdcache_unpin(&dir->src.fd);
@@ -280,7 +297,6 @@ int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
 static int entry_ino(struct tree *t, struct inode *dir, const char *name, const struct upent *e, struct ient *below,
 		     uint64_t *ret)
 {
-	bool may_be_partial = e->type == DT_REG && mapfile_count(t->map) > 0;
 	struct inode_found f;
 	struct inode *known;
 	struct stat st;
@@ -295,13 +311,9 @@ static int entry_ino(struct tree *t, struct inode *dir, const char *name, const 
 		inode_unref(t, known);
 		return 0;
 	}
-	*ret = image_fold_ino(t->image, t->upper->dev, e->ino);
-	if (e->type == DT_DIR || may_be_partial) {
-		/* What is wrong with one entry must not hide those behind it. */
-		r = resolve_upper(t, dir, name, below, &f, &st);
-		if (r == 0)
-			*ret = f.ino;
-	}
+	/* What is wrong with one entry must not hide those behind it. */
+	r = resolve_upper(t, dir, name, below, &f, &st);
+	*ret = r == 0 ? f.ino : image_fold_ino(t->image, t->upper->dev, e->ino);
 	return 0;
 }
 

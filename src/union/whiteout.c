@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,7 +26,7 @@ enum whiteout_name whiteout_name_kind(const char *name)
 }
 
 static const char *const reserved_prefixes[] = {
-	"trusted.overlay.", "user.overlay.", "user.fuseoverlayfs.", "user.veneer.", "security.fuseoverlayfs.",
+	"trusted.overlay.", "user.overlay.", "user.fuseoverlayfs.", "user.veneer.", "trusted.veneer.", "security.fuseoverlayfs.",
 };
 
 bool whiteout_is_reserved_attr(const char *attr)
@@ -41,6 +42,9 @@ static const char *const opaque_attrs[] = {
 };
 
 static const char *const redirect_attrs[] = { "trusted.overlay.redirect", "user.overlay.redirect" };
+
+#define METACOPY_ATTR "trusted.overlay.metacopy"
+#define METACOPY_HEAD 4
 
 #define LENGTH(a) (sizeof(a) / sizeof(*(a)))
 
@@ -89,6 +93,38 @@ int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX])
 			redirected = a;
 	}
 	return redirected ? read_redirect(dirfd, redirected, redirect) : WHITEOUT_DIR_MERGED;
+}
+
+bool whiteout_may_be_redirected(int dirfd, const char *name)
+{
+	char list[512];
+	ssize_t len = xattr_list(dirfd, name, list, sizeof(list));
+
+	for (const char *a = list; a < list + len; a += strlen(a) + 1)
+		if (is_one_of(a, redirect_attrs, LENGTH(redirect_attrs)))
+			return true;
+	return len == -ERANGE;
+}
+
+/* Only what takes privileges to write: who owns a file may give it user.* attributes, and would read with them what
+ * others own. */
+int whiteout_metacopy(int fd, char redirect[PATH_MAX])
+{
+	uint8_t value[METACOPY_HEAD];
+	ssize_t len = xattr_get(fd, "", METACOPY_ATTR, value, sizeof(value));
+	int r;
+
+	if (len == -ENODATA || len == -EOPNOTSUPP)
+		return 0;
+	if (len < 0 && len != -ERANGE)
+		return (int)len;
+	/* Version, length, flags, kind of digest; the digest, which would have to be verified, makes it longer. */
+	if (len != 0 && (len != METACOPY_HEAD || value[0] != 0 || value[1] != METACOPY_HEAD || value[2] || value[3]))
+		return -EUCLEAN;
+	r = read_redirect(fd, redirect_attrs[0], redirect);
+	if (r == -ENODATA)
+		redirect[0] = '\0';
+	return r < 0 && r != -ENODATA ? r : 1;
 }
 
 static int hidden_name(const char *name, char out[NAME_MAX + 1])
@@ -158,4 +194,29 @@ int whiteout_set_redirect(const struct whiteout_style *st, int dirfd, const char
 	if ((r == 0 || r == -EOPNOTSUPP) && st->has_trusted)
 		r = xattr_set(dirfd, "", redirect_attrs[0], value, (size_t)len, 0);
 	return r;
+}
+
+int whiteout_has_redirect(int dirfd)
+{
+	for (size_t i = 0; i < LENGTH(redirect_attrs); i++) {
+		ssize_t len = xattr_get(dirfd, "", redirect_attrs[i], NULL, 0);
+
+		if (len >= 0)
+			return 1;
+		if (len != -ENODATA && len != -EOPNOTSUPP)
+			return (int)len;
+	}
+	return 0;
+}
+
+int whiteout_remove_redirect(int dirfd)
+{
+	for (size_t i = 0; i < LENGTH(redirect_attrs); i++) {
+		ssize_t len = xattr_get(dirfd, "", redirect_attrs[i], NULL, 0);
+		int r = len < 0 ? (int)len : xattr_remove(dirfd, "", redirect_attrs[i]);
+
+		if (r < 0 && r != -ENODATA && r != -EOPNOTSUPP)
+			return r;
+	}
+	return 0;
 }
