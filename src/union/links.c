@@ -127,16 +127,19 @@ static void keep_shared(struct ients *s)
 	s->n = n;
 }
 
+static bool is_indexed(struct links *l)
+{
+	LOCK_SCOPE(&l->lock);
+	return l->is_indexed;
+}
+
 static int index_image(struct tree *t)
 {
 	struct ients files = { 0 };
 	struct ient **shrunk;
 	int r;
 
-	pthread_mutex_lock(&t->links->lock);
-	r = t->links->is_indexed;
-	pthread_mutex_unlock(&t->links->lock);
-	if (r)
+	if (is_indexed(t->links))
 		return 0;
 	r = collect_files(t->image, &files);
 	if (r < 0) {
@@ -188,7 +191,9 @@ static int find_siblings(struct tree *t, struct ient *e, struct ients *ret)
 
 	if (r < 0 || n < 0)
 		return r < 0 ? r : (int)n;
-	for (ssize_t k = 0; r == 0 && k < n; k++) {
+	if (is_indexed(t->links))
+		return siblings_from_index(t, e, ret);
+	for (ssize_t k = 0; r == 0 && k < n && ret->n < st.st_nlink; k++) {
 		struct ient *other = image_child(e->parent, (size_t)k);
 
 		if (other->type != DT_DIR && by_file(&other, &e) == 0)
