@@ -17,7 +17,7 @@ struct idir;
 struct ient {
 	struct ient *parent;		/* NULL: the root */
 	const char *name;
-	const uint16_t *layers;		/* directories: every layer that contributes, top first */
+	const uint16_t *layers;		/* directories: every layer that has it, top first; see image.c */
 	uint16_t nlayers;
 	uint16_t layer;			/* the layer whose entry is seen */
 	uint8_t type;			/* DT_* */
@@ -26,6 +26,7 @@ struct ient {
 	_Atomic(struct idir *) dir;
 	_Atomic(struct source *) src;
 	_Atomic uint64_t ino;		/* as presented; 0: not asked yet */
+	_Atomic bool is_damaged;	/* what it is merged with is not there: found and said once */
 	_Atomic bool is_listed, is_queued; /* walkahead.c's notes on directories */
 };
 
@@ -36,7 +37,8 @@ void image_unref(struct image *img);
 struct ient *image_root(struct image *img);
 size_t image_layers(const struct image *img, struct layer *const **ret);
 
-/* Child of a directory. 0, -ENOENT, -errno. A hit costs no system call once the directory is known. */
+/* Child of a directory. 0, -ENOENT, -EUCLEAN (what the directory is merged with is not there; logged), -errno.
+ * A hit costs no system call once the directory is known. */
 int image_lookup(struct image *img, struct ient *dir, const char *name, struct ient **ret);
 /* By path ("a/b/c", plain). */
 int image_lookup_path(struct image *img, const char *path, struct ient **ret);
@@ -55,8 +57,10 @@ size_t image_subdirs(struct ient *dir);
 int image_source(struct image *img, struct ient *e, struct source **ret);
 /* A new O_PATH|O_NOFOLLOW descriptor of any entry. */
 int image_open_path(struct image *img, struct ient *e);
-/* The entry's path in its layer, malloc'd ("" for the root); NULL on no memory. */
+/* The entry's path in the merged tree, malloc'd ("" for the root); NULL on no memory. */
 char *image_path(const struct ient *e);
+/* Its path in e->layer: another one, where a directory was renamed further up. */
+char *image_layer_path(const struct ient *e);
 /* st_ino as presented: the layer's number with the layer's device folded in when there are several; for a
  * partial file of a layer that of the file at the bottom, which it had before it was copied up. */
 uint64_t image_ino(struct image *img, struct ient *e);

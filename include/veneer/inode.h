@@ -39,6 +39,8 @@ struct tree {
 	 * node id, so that none loses what another is about to put back (attr.h). */
 	pthread_mutex_t setid_locks[TREE_SETID_LOCKS];
 
+	pthread_mutex_t adopt_lock;	/* one metacopy at a time is taken over (adopt.h); held over that */
+
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct nodetab *nodes;

@@ -13,5 +13,7 @@ int read_source(struct source *src, void *p, size_t len, uint64_t off);
 off_t read_source_seek(struct source *src, off_t off, off_t size, int whence);
 /* SEEK_DATA or SEEK_HOLE. New position or -errno (-ENXIO past the end). */
 off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence);
+/* How long a regular file is now. Takes no lock. */
+int read_size(struct tree *t, struct inode *i, off_t *ret);
 /* Where a regular file's bytes are, upper or lower. i->lock is held for reading, or has_upper cannot change. */
 int read_top(struct tree *t, struct inode *i, struct source **ret);

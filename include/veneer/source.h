@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One file of one layer as a source of bytes: a plain file, or a partial one with what lies under
- * its holes. A chain of sources is what a file of a stack of partial layers resolves to. */
+/* One file of one layer as a source of bytes: a plain file, a partial one with what lies under its holes, or a
+ * hollow one (overlayfs's metacopy), which is nothing but holes. A chain of sources is what a file of a stack of
+ * such layers resolves to. */
 #pragma once
 
 #include "veneer/fdcache.h"
@@ -15,19 +16,24 @@ struct source {
 	struct layer *layer;		/* borrowed from the stack */
 	char *path;			/* owned; relative to the layer, NULL if `open` needs none */
 	struct mapfile *map;		/* borrowed from the layer; NULL when plain */
-	file_id_t id;			/* 0 when plain */
+	file_id_t id;			/* 0 when plain or hollow */
 	struct source *below;		/* under the holes; NULL when plain */
 	bool owns_below;
+	bool is_hollow;			/* every byte is the one below */
 	bool is_bare;			/* the file has no extended attribute at all */
 };
+
+/* Its bytes are just those of its file. */
+static inline bool source_is_plain(const struct source *s) { return !s->id && !s->is_hollow; }
 
 /* The descriptor of a source, opened if need be, pinned: fdcache_unpin(&s->fd). Or -errno. */
 int source_pin(struct source *s);
 
-/* The file at path of layers[idx], following its partial marks down the stack. Checks that every lower
- * file is what its mark says. *ret_st (may be NULL) is the top file's stat. 0; -EUCLEAN for marks that
- * fit nothing (logged: file, layer, reason); other -errno. The layers outlive the source. */
-int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret, struct stat *ret_st);
+/* The file at path of layers[idx], path being the one in that layer, following its partial marks and metacopies down
+ * the stack. Checks that every lower file is what its mark says. *ret_st (may be NULL) is the top file's stat. 0;
+ * -EUCLEAN for marks that fit nothing (logged: file, layer, reason); other -errno. The layers outlive the source. */
+int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,
+	       struct stat *ret_st);
 void source_free(struct source *s);
 
 /* Read the partial mark of fd (or of dirfd's name). 1 with *ret filled, 0 when there is none,
@@ -38,7 +44,3 @@ int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is
 
 /* Does the base file still look as the mark says? Logged when not. */
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer);
-
-/* Where the regular file at path is found in layers[from..n): the index of the first layer that has it and whose layers
- * above (within the range) do not hide it, else -ENOENT. Stateless: asks the layers. */
-ssize_t source_find(struct layer *const *layers, size_t n, size_t from, const char *path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whiteouts and opaque marks in all dialects: the only place that knows them (doc/SPEC.md lists
- * them). Names that start with ".wh." are never shown and never created by a container. */
+/* Whiteouts, opaque marks, redirects and metacopies in all dialects: the only place that knows them
+ * (doc/SPEC.md lists them). Names that start with ".wh." are never shown and never created by a container. */
 #pragma once
 
 #include <limits.h>
@@ -35,6 +35,18 @@ enum whiteout_dir {
  * root of the layers below, or one plain name, which stands where the directory's own would (overlayfs writes
  * both). -EUCLEAN: a redirect that is neither. */
 int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX]);
+/* Is there a redirect, be it one that an opaque mark overrules? 1, 0 or -errno. */
+int whiteout_has_redirect(int dirfd);
+/* Take away what whiteout_set_redirect made. 0 or -errno. */
+int whiteout_remove_redirect(int dirfd);
+
+/* Cheap, for a directory's name: false is certain. */
+bool whiteout_may_be_redirected(int dirfd, const char *name);
+/* Is it a file whose bytes are all those of a file below (overlayfs, metacopy=on)? 1 with where that is: as of a
+ * directory, or "" for its own path. 0: no. -EUCLEAN: it is, but its data cannot be known, or has a digest. */
+int whiteout_metacopy(int fd, char redirect[PATH_MAX]);
+/* It says elsewhere where its bytes are: take that attribute away, and its redirect. 0 or -errno. */
+int whiteout_remove_metacopy(int fd);
 
 /* How whiteouts are written on one upper. */
 struct whiteout_style {

@@ -7,12 +7,18 @@ int extent_run(struct source *top, uint64_t off, uint64_t len, struct run *ret)
 {
 	struct source *s = top;
 
-	while (s->id) {
+	while (!source_is_plain(s)) {
 		blk_t blk = off >> BLK_SHIFT;
 		blk_t max = ((off + len - 1) >> BLK_SHIFT) - blk + 1, n;
 		uint64_t clip, end;
 		bool is_own;
-		int r = mapfile_run(s->map, s->id, blk, max, &is_own, &n);
+		int r;
+
+		if (s->is_hollow) {
+			s = s->below;
+			continue;
+		}
+		r = mapfile_run(s->map, s->id, blk, max, &is_own, &n);
 
 		if (r == 0)
 			r = mapfile_clip(s->map, s->id, &clip);

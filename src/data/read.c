@@ -94,28 +94,27 @@ int read_source(struct source *src, void *p, size_t len, uint64_t off)
 	return r == -EUCLEAN ? -EIO : r;
 }
 
-
-static int size_of(struct tree *t, struct inode *i, uint64_t *ret)
+int read_size(struct tree *t, struct inode *i, off_t *ret)
 {
 	struct stat st;
 	int r = i->has_upper ? upper_stat(t, i, &st) : image_stat(t->image, i->lower, &st);
 
 	if (r == 0)
-		*ret = (uint64_t)st.st_size;
+		*ret = st.st_size;
 	return r;
 }
 
 ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t off)
 {
 	struct source *top;
-	uint64_t size;
+	off_t size;
 	int r;
 
 	RDLOCK_SCOPE(&i->lock);
 	r = read_top(t, i, &top);
 	if (r < 0)
 		return r == -EUCLEAN ? -EIO : r;
-	if (!top->id) {
+	if (source_is_plain(top)) {
 		int fd = i->has_upper ? upper_pin(t, i) : source_pin(top);
 		ssize_t n;
 
@@ -125,13 +124,13 @@ ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t of
 		fdcache_unpin(&top->fd);
 		return n;
 	}
-	r = size_of(t, i, &size);
+	r = read_size(t, i, &size);
 	if (r < 0)
 		return r;
-	if ((uint64_t)off >= size)
+	if (off >= size)
 		return 0;
-	if (len > size - (uint64_t)off)
-		len = size - (uint64_t)off;
+	if (len > (size_t)(size - off))
+		len = (size_t)(size - off);
 	if (i->has_upper) {
 		/* Holds the descriptor for read_source, which knows no inodes. */
 		r = upper_pin(t, i);
@@ -186,19 +185,18 @@ off_t read_source_seek(struct source *src, off_t off, off_t size, int whence)
 off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence)
 {
 	struct source *top;
-	uint64_t size;
-	off_t pos;
+	off_t size, pos;
 	int r;
 
 	RDLOCK_SCOPE(&i->lock);
 	r = read_top(t, i, &top);
 	if (r == 0)
-		r = size_of(t, i, &size);
+		r = read_size(t, i, &size);
 	if (r == 0 && i->has_upper)
 		r = upper_pin(t, i);
 	if (r < 0)
 		return r == -EUCLEAN ? -EIO : r;
-	pos = read_source_seek(top, off, (off_t)size, whence);
+	pos = read_source_seek(top, off, size, whence);
 	if (i->has_upper)
 		fdcache_unpin(&i->src.fd);
 	return pos;

@@ -6,7 +6,9 @@
 #include "veneer/fdcache.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/stats.h"
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <sys/resource.h>
 
@@ -23,17 +25,14 @@ static struct {
 
 #define slot_of(l) ((struct fdslot *)((char *)(l) - offsetof(struct fdslot, lru)))
 
-void fdcache_init(void)
+static void set_bound(size_t taken)
 {
+	size_t limit = 1024;
 	struct rlimit rl;
-	size_t limit = 512;
 
-	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
-		rl.rlim_cur = rl.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &rl);
-		if (getrlimit(RLIMIT_NOFILE, &rl) == 0)
-			limit = rl.rlim_cur / 2; /* the rest: layers, unlinked files, workers */
-	}
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0)
+		limit = rl.rlim_cur;
+	limit = limit > taken ? (limit - taken) / 2 : 0; /* the rest: maps, unlinked files, workers */
 	if (limit > FDCACHE_MAX)
 		limit = FDCACHE_MAX;
 	if (limit < FDCACHE_MIN)
@@ -42,9 +41,29 @@ void fdcache_init(void)
 	cache.limit = limit;
 }
 
+void fdcache_init(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &rl);
+	}
+	set_bound(0);
+}
+
+void fdcache_bound(void)
+{
+	/* The lowest that is free: all below it are taken. */
+	_cleanup_(closep) int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	set_bound(fd < 0 ? 0 : (size_t)fd);
+}
+
 int fdcache_pin(struct fdslot *s)
 {
 	LOCK_SCOPE(&cache.lock);
+	stats_add(s->fd_plus_one ? STATS_FD_HITS : STATS_FD_MISSES, 1);
 	if (!s->fd_plus_one)
 		return -1;
 	if (s->pins++ == 0)
@@ -139,6 +158,12 @@ void fdcache_drop(struct fdslot *s)
 	pthread_mutex_unlock(&cache.lock);
 	if (old >= 0)
 		close(old);
+}
+
+size_t fdcache_count(void)
+{
+	LOCK_SCOPE(&cache.lock);
+	return cache.nopen;
 }
 
 void fdcache_shrink(void)

@@ -2,18 +2,20 @@
 /* Everything here is made by the first thread that asks and published with one compare-and-swap; a
  * thread that comes second throws its own copy away. Invariants:
  * 1. what is published never changes and is freed only with the image;
- * 2. an entry's layers[] are those whose directory of that name is merged, ascending; the first of
- *    them is `layer`;
- * 3. no lock, so a slow layer delays only those who ask for that very directory. */
+ * 2. an entry's layers[] are those that have a directory of that name where the parent is, ascending; the
+ *    first of them is `layer`. What is really merged, once an opaque mark or a redirect has been seen, is
+ *    said by its idir;
+ * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from elsewhere;
+ * 4. no lock, so a slow layer delays only those who ask for that very directory. */
 #include "veneer/image.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
-#include "veneer/htab.h"
-#include "veneer/listing.h"
 #include "veneer/log.h"
+#include "veneer/merge.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
+#include "veneer/walk.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 #include <string.h>
 
 #define IMAGE_DEVS_MAX 255	/* told apart in st_ino */
+#define METACOPY_BLOCKS_MAX 16	/* what attributes may take */
 #define DIR_SCAN_MAX 8	/* below this many children a scan beats a hash */
 
 struct idir {
@@ -30,8 +33,17 @@ struct idir {
 	size_t hash_mask;
 	char *names;
 	uint16_t *layers;	/* storage of all children's layers[] */
-	struct fdslot *fds;	/* one per contributing layer of the directory itself */
+
+	/* What is merged into the directory itself. */
+	size_t nmerged;
+	struct walk_list redirected; /* with a redirect: these, and where they are */
+	struct fdslot *fds;	/* nmerged */
 };
+
+static uint16_t merged_layer(const struct ient *e, const struct idir *d, size_t i)
+{
+	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
+}
 
 struct image {
 	_Atomic unsigned refs;
@@ -92,13 +104,19 @@ struct image *image_ref(struct image *img)
 	return img;
 }
 
-static void free_dir(struct idir *d, size_t nfds)
+static void free_fds(struct idir *d)
+{
+	for (size_t i = 0; d->fds && i < d->nmerged; i++)
+		fdcache_drop(&d->fds[i]);
+	free(d->fds);
+}
+
+static void free_dir(struct idir *d)
 {
 	if (!d)
 		return;
-	for (size_t i = 0; i < nfds; i++)
-		fdcache_drop(&d->fds[i]);
-	free(d->fds);
+	free_fds(d);
+	walk_list_release(&d->redirected);
 	free(d->ents);
 	free(d->hash);
 	free(d->names);
@@ -121,7 +139,7 @@ static void free_tree(struct ient *root)
 			e = child;
 			continue;
 		}
-		free_dir(d, e->nlayers);
+		free_dir(d);
 		e->dir = NULL;
 		free(e->st);
 		source_free(e->src);
@@ -153,31 +171,73 @@ size_t image_layers(const struct image *img, struct layer *const **ret)
 	return img->n;
 }
 
-char *image_path(const struct ient *e)
+/* base, and the names from below top (NULL: the root) down to e. */
+static char *join_path(const char *base, const struct ient *top, const struct ient *e)
 {
-	size_t len = 0;
+	size_t len = strlen(base);
 	char *path, *p;
 
-	for (const struct ient *i = e; i->parent; i = i->parent)
+	for (const struct ient *i = e; i->parent && i != top; i = i->parent)
 		len += strlen(i->name) + 1;
 	path = malloc(len + 1);
 	if (!path)
 		return NULL;
-	if (!len) {
-		*path = '\0';
-		return path;
-	}
-	p = path + len - 1;
+	p = path + len;
 	*p = '\0';
-	for (const struct ient *i = e; i->parent; i = i->parent) {
+	for (const struct ient *i = e; i->parent && i != top; i = i->parent) {
 		size_t n = strlen(i->name);
 
 		p -= n;
 		memcpy(p, i->name, n);
-		if (p > path)
-			*--p = '/';
+		*--p = '/';
 	}
+	memcpy(path, base, strlen(base));
+	if (*path == '/')
+		memmove(path, path + 1, len);
 	return path;
+}
+
+char *image_path(const struct ient *e)
+{
+	return join_path("", NULL, e);
+}
+
+/* Where a directory is in a layer that a redirect brought in; NULL: where it stands. */
+static const char *redirected_path(const struct idir *d, uint16_t layer)
+{
+	size_t low = 0, high = d ? d->redirected.n : 0;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (d->redirected.layers[mid] == layer)
+			return d->redirected.paths[mid];
+		if (d->redirected.layers[mid] < layer)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return NULL;
+}
+
+/* Where e is in a layer that has it. */
+static char *path_in_layer(const struct ient *e, uint16_t layer)
+{
+	const struct ient *top = e->parent;
+	const char *base = NULL;
+
+	while (top) {
+		base = redirected_path(top->dir, layer);
+		if (base)
+			break;
+		top = top->parent;
+	}
+	return join_path(base ? base : "", top, e);
+}
+
+char *image_layer_path(const struct ient *e)
+{
+	return path_in_layer(e, e->layer);
 }
 
 uint64_t image_fold_ino(const struct image *img, dev_t dev, ino_t ino)
@@ -198,17 +258,16 @@ static uint64_t bottom_ino(struct image *img, struct ient *e)
 	struct stat st;
 	int fd, r;
 
-	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 || !src->id)
+	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 || source_is_plain(src))
 		return 0;
-	while (src->id)
+	while (!source_is_plain(src))
 		src = src->below;
 	fd = source_pin(src);
 	if (fd < 0)
 		return 0;
 	r = fstat(fd, &st);
 	fdcache_unpin(&src->fd);
-	/* One of several names was copied up, and is a file of its own since. */
-	return r < 0 || st.st_nlink > 1 ? 0 : image_fold_ino(img, st.st_dev, st.st_ino);
+	return r < 0 ? 0 : image_fold_ino(img, st.st_dev, st.st_ino);
 }
 
 uint64_t image_ino(struct image *img, struct ient *e)
@@ -225,144 +284,6 @@ uint64_t image_ino(struct image *img, struct ient *e)
 }
 
 /* ---- loading a directory ---- */
-
-struct draft {			/* a child while its directory is being merged */
-	struct hlink link;
-	const char *name;
-	uint32_t nlayers, cap;
-	uint16_t *layers;
-	uint8_t type;
-	bool is_hidden;		/* a whiteout came before any entry */
-	bool is_closed;		/* nothing further down is merged into it */
-	uint64_t ino;
-	struct draft *next;	/* in order of appearance */
-};
-
-struct merge {
-	struct htab drafts;
-	struct draft *first, **tail;
-	size_t n, nsubdirs, nlayers, names_len;
-};
-
-static struct draft *find_draft(struct merge *m, const char *name, uint64_t hash)
-{
-	for (struct hlink *l = htab_first(&m->drafts, hash); l; l = htab_next(l)) {
-		struct draft *d = container_of(l, struct draft, link);
-
-		if (!strcmp(d->name, name))
-			return d;
-	}
-	return NULL;
-}
-
-static struct draft *add_draft(struct merge *m, const char *name, uint64_t hash)
-{
-	size_t len = strlen(name) + 1;
-	struct draft *d = calloc(1, sizeof(*d) + len);
-
-	if (!d)
-		return NULL;
-	d->name = memcpy(d + 1, name, len);
-	if (htab_insert(&m->drafts, &d->link, hash) < 0) {
-		free(d);
-		return NULL;
-	}
-	*m->tail = d;
-	m->tail = &d->next;
-	return d;
-}
-
-static int draft_add_layer(struct draft *d, uint16_t layer)
-{
-	if (d->nlayers == d->cap) {
-		uint32_t cap = d->cap ? d->cap * 2 : 2;
-		uint16_t *p = realloc(d->layers, cap * sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		d->layers = p;
-		d->cap = cap;
-	}
-	d->layers[d->nlayers++] = layer;
-	return 0;
-}
-
-static int hide(struct merge *m, const char *name)
-{
-	uint64_t hash = hash_key(name, strlen(name), 0);
-	struct draft *d = find_draft(m, name, hash);
-
-	if (!d) {
-		d = add_draft(m, name, hash);
-		if (!d)
-			return -ENOMEM;
-		d->is_hidden = true;
-	}
-	d->is_closed = true;
-	return 0;
-}
-
-static int show(struct merge *m, const char *name, const struct listing_entry *e, uint16_t layer)
-{
-	uint64_t hash = hash_key(name, strlen(name), 0);
-	struct draft *d = find_draft(m, name, hash);
-
-	if (!d) {
-		d = add_draft(m, name, hash);
-		if (!d)
-			return -ENOMEM;
-		d->type = e->type;
-		d->ino = e->ino;
-		d->is_closed = e->type != DT_DIR;
-		return draft_add_layer(d, layer);
-	}
-	if (d->is_closed)
-		return 0;
-	if (e->type != DT_DIR) {
-		d->is_closed = true;
-		return 0;
-	}
-	return draft_add_layer(d, layer);
-}
-
-/* One layer's listing into the merge: ".wh.NAME" hides NAME in its own layer too, so it goes first; a
- * whiteout device is the entry of that name itself. */
-static int merge_listing(struct merge *m, const struct listing *l, uint16_t layer)
-{
-	for (size_t i = 0; i < l->n; i++) {
-		int r = l->entries[i].is_hiding ? hide(m, listing_name(l, &l->entries[i])) : 0;
-
-		if (r < 0)
-			return r;
-	}
-	for (size_t i = 0; i < l->n; i++) {
-		const struct listing_entry *e = &l->entries[i];
-		int r = 0;
-
-		if (e->is_whiteout)
-			r = hide(m, listing_name(l, e));
-		else if (!e->is_hiding)
-			r = show(m, listing_name(l, e), e, layer);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-static void free_draft(struct hlink *l, void *arg)
-{
-	struct draft *d = container_of(l, struct draft, link);
-
-	(void)arg;
-	free(d->layers);
-	free(d);
-}
-
-static void merge_release(struct merge *m)
-{
-	htab_drain(&m->drafts, free_draft, NULL);
-	htab_release(&m->drafts);
-}
 
 static void hash_children(struct idir *d)
 {
@@ -427,11 +348,13 @@ static int finish_dir(struct ient *dir, struct merge *m, struct idir *d)
 	return 0;
 }
 
-/* The directory of entry e in its i-th contributing layer. */
-static int open_layer_dir(struct image *img, struct ient *e, size_t i)
+/* The directory of entry e in the i-th layer that is merged. */
+static int open_layer_dir(struct image *img, struct ient *e, const struct idir *d, size_t i)
 {
-	_cleanup_(freep) char *path = image_path(e);
-	int rootfd = img->layers[e->layers[i]]->rootfd;
+	uint16_t layer = merged_layer(e, d, i);
+	_cleanup_(freep) char *own = d->redirected.n ? NULL : path_in_layer(e, layer);
+	const char *path = d->redirected.n ? d->redirected.paths[i] : own;
+	int rootfd = img->layers[layer]->rootfd;
 	int fd = -ENOMEM;
 
 	for (int attempt = 0; path && attempt < 2; attempt++) {
@@ -445,66 +368,133 @@ static int open_layer_dir(struct image *img, struct ient *e, size_t i)
 	return fd;
 }
 
-static int merge_layer_dir(struct image *img, struct ient *e, size_t i, struct merge *m, struct fdslot *slot)
+/* Enum whiteout_dir of the i-th layer's directory, or -errno. */
+static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, size_t i, struct merge *m)
 {
-	struct listing l;
-	int fd = open_layer_dir(img, e, i);
 	char redirect[PATH_MAX];
-	int r, opaque = 0;
+	struct listing l;
+	int fd = open_layer_dir(img, e, d, i), r, kind = WHITEOUT_DIR_MERGED;
 
 	if (fd < 0)
 		return fd;
 	r = listing_read(fd, &l);
 	if (r == 0)
-		r = merge_listing(m, &l, e->layers[i]);
+		r = merge_add(m, &l, merged_layer(e, d, i));
 	/* The root cannot be opaque. The last layer is asked too: it may be another union's, redirected. */
 	if (r == 0 && e->parent)
-		opaque = whiteout_dir_kind(fd, redirect);
-	if (opaque == WHITEOUT_DIR_REDIRECTED)
-		opaque = -EUCLEAN;
-	if (opaque >= 0 && l.is_opaque)
-		opaque = 1;
+		kind = whiteout_dir_kind(fd, redirect);
+	if (kind >= 0 && l.is_opaque)
+		kind = WHITEOUT_DIR_OPAQUE;
 	listing_release(&l);
-	if (r == 0 && opaque >= 0) {
-		fdcache_fill(slot, fd);
-		fdcache_unpin(slot);
-		return opaque;
+	if (r == 0 && kind >= 0) {
+		fdcache_fill(&d->fds[i], fd);
+		fdcache_unpin(&d->fds[i]);
+		return kind;
 	}
 	close(fd);
-	return r < 0 ? r : opaque;
+	return r < 0 ? r : kind;
+}
+
+/* From the i-th layer on something else is merged than what stands at the directory's own place. */
+static int follow_redirect(struct image *img, struct ient *e, struct idir *d, size_t i)
+{
+	_cleanup_(walk_list_release) struct walk_list all = { 0 }, below = { 0 };
+	_cleanup_(freep) char *path = path_in_layer(e, e->layers[i]);
+	size_t n = i;
+	int r;
+
+	if (!path)
+		return -ENOMEM;
+	r = walk_directories(img->layers, img->n, e->layers[i], path, &below);
+	if (r < 0)
+		return r == -ENAMETOOLONG ? -EUCLEAN : r;
+	n += below.n;
+	all.layers = calloc(n, sizeof(*all.layers));
+	all.paths = calloc(n, sizeof(*all.paths));
+	if (!all.layers || !all.paths)
+		return -ENOMEM;
+	for (; all.n < i; all.n++) {
+		all.layers[all.n] = e->layers[all.n];
+		all.paths[all.n] = path_in_layer(e, e->layers[all.n]);
+		if (!all.paths[all.n])
+			return -ENOMEM;
+	}
+	for (; all.n < n; all.n++) {
+		all.layers[all.n] = below.layers[all.n - i];
+		all.paths[all.n] = steal_ptr(&below.paths[all.n - i]);
+	}
+	free_fds(d);
+	d->nmerged = n;
+	d->fds = calloc(n, sizeof(*d->fds));
+	d->redirected = all;
+	all = (struct walk_list){ 0 };
+	return d->fds ? 0 : -ENOMEM;
+}
+
+static int merge_layers(struct image *img, struct ient *e, struct idir *d, struct merge *m)
+{
+	for (size_t i = 0; i < d->nmerged; i++) {
+		int r = merge_layer_dir(img, e, d, i, m);
+
+		/* The walk has followed those further down. */
+		if (r == WHITEOUT_DIR_REDIRECTED && !d->redirected.n) {
+			r = follow_redirect(img, e, d, i);
+			if (r < 0)
+				return r;
+		} else if (r == WHITEOUT_DIR_OPAQUE) {
+			for (size_t k = i + 1; k < d->nmerged; k++)
+				fdcache_drop(&d->fds[k]);
+			d->nmerged = i + 1;
+		} else if (r < 0) {
+			log_error("%s: cannot read directory %s/%s: %s", img->layers[merged_layer(e, d, i)]->path,
+				  e->parent ? e->parent->name : "", e->name,
+				  r == -EUCLEAN ? "its redirect is no path" : strerror(-r));
+			return r;
+		}
+	}
+	return 0;
+}
+
+static int read_dir(struct image *img, struct ient *e, struct idir *d)
+{
+	struct merge m;
+	int r;
+
+	d->nmerged = e->nlayers;
+	d->fds = calloc(d->nmerged, sizeof(*d->fds));
+	if (!d->fds)
+		return -ENOMEM;
+	merge_init(&m);
+	r = merge_layers(img, e, d, &m);
+	if (r == 0)
+		r = finish_dir(e, &m, d);
+	merge_release(&m);
+	return r;
 }
 
 static int load_dir(struct image *img, struct ient *e, struct idir **ret)
 {
-	struct merge m = { .tail = &m.first };
 	struct idir *d = atomic_load_explicit(&e->dir, memory_order_acquire), *other = NULL;
-	int r = 0;
+	int r;
 
 	if (d) {
 		*ret = d;
 		return 0;
 	}
+	if (atomic_load_explicit(&e->is_damaged, memory_order_relaxed))
+		return -EUCLEAN;
 	d = calloc(1, sizeof(*d));
 	if (!d)
 		return -ENOMEM;
-	d->fds = calloc(e->nlayers, sizeof(*d->fds));
-	if (!d->fds)
-		r = -ENOMEM;
-	for (size_t i = 0; r == 0 && i < e->nlayers; i++) {
-		r = merge_layer_dir(img, e, i, &m, &d->fds[i]);
-		if (r < 0)
-			log_error("%s: cannot read directory %s/%s: %s", img->layers[e->layers[i]]->path,
-				  e->parent ? e->parent->name : "", e->name, strerror(-r));
-	}
-	if (r >= 0)
-		r = finish_dir(e, &m, d);
-	merge_release(&m);
+	r = read_dir(img, e, d);
+	if (r == -EUCLEAN)
+		atomic_store_explicit(&e->is_damaged, true, memory_order_relaxed);
 	if (r < 0) {
-		free_dir(d, d->fds ? e->nlayers : 0);
+		free_dir(d);
 		return r;
 	}
 	if (!atomic_compare_exchange_strong(&e->dir, &other, d)) {
-		free_dir(d, e->nlayers);
+		free_dir(d);
 		d = other;
 	}
 	*ret = d;
@@ -573,22 +563,24 @@ static int pin_parent(struct image *img, struct ient *e, struct fdslot **ret_slo
 	size_t i = 0;
 	int fd;
 
-	while (e->parent->layers[i] != e->layer)
+	while (merged_layer(e->parent, d, i) != e->layer)
 		i++;
 	*ret_slot = &d->fds[i];
 	fd = fdcache_pin(*ret_slot);
 	if (fd >= 0)
 		return fd;
-	fd = open_layer_dir(img, e->parent, i);
+	fd = open_layer_dir(img, e->parent, d, i);
 	return fd < 0 ? fd : fdcache_fill(*ret_slot, fd);
 }
 
-static int stat_entry(struct image *img, struct ient *e, struct stat *st)
+/* ret_is_merged: more than one layer may have a part in a directory. */
+static int stat_entry(struct image *img, struct ient *e, struct stat *st, bool *ret_is_merged)
 {
 	const char *override = img->layers[e->layer]->override;
 	struct fdslot *slot;
 	int fd, r;
 
+	*ret_is_merged = e->nlayers > 1;
 	if (!e->parent) {
 		if (fstat(img->layers[0]->rootfd, st) < 0)
 			return -errno;
@@ -601,15 +593,39 @@ static int stat_entry(struct image *img, struct ient *e, struct stat *st)
 	r = fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 	if (r == 0)
 		override_apply(fd, e->name, override, st);
+	if (r == 0 && e->type == DT_DIR && !*ret_is_merged && e->layer + 1u < img->n)
+		*ret_is_merged = whiteout_may_be_redirected(fd, e->name);
 	fdcache_unpin(slot);
 	if (r == 0 && IFTODT(st->st_mode) != e->type)
 		return -ESTALE;
 	return r;
 }
 
+/* A file that shows bytes of those below occupies what they do. What is no hole at all, or hardly one and not
+ * where such files can be, is not asked. */
+static void count_blocks_below(struct image *img, struct ient *e, struct stat *st)
+{
+	struct source *src;
+	struct stat below;
+	int fd;
+
+	if (st->st_size <= st->st_blocks * 512 || (!img->has_map[e->layer] && st->st_blocks > METACOPY_BLOCKS_MAX) ||
+	    e->layer + 1u == img->n || image_source(img, e, &src) < 0)
+		return;
+	for (; !source_is_plain(src); src = src->below) {
+		fd = source_pin(src->below);
+		if (fd < 0)
+			return;
+		if (fstat(fd, &below) == 0 && below.st_blocks > st->st_blocks)
+			st->st_blocks = below.st_blocks;
+		fdcache_unpin(&src->below->fd);
+	}
+}
+
 int image_stat(struct image *img, struct ient *e, struct stat *ret)
 {
 	struct stat *st = atomic_load_explicit(&e->st, memory_order_acquire), *other = NULL;
+	bool is_merged;
 	int r;
 
 	if (st) {
@@ -619,13 +635,18 @@ int image_stat(struct image *img, struct ient *e, struct stat *ret)
 	st = malloc(sizeof(*st));
 	if (!st)
 		return -ENOMEM;
-	r = stat_entry(img, e, st);
-	if (r == 0 && e->type == DT_DIR && e->nlayers > 1) {
+	r = stat_entry(img, e, st, &is_merged);
+	if (r == 0 && e->type == DT_REG)
+		count_blocks_below(img, e, st);
+	if (r == 0 && e->type == DT_DIR && is_merged) {
 		struct idir *d;
 
 		r = load_dir(img, e, &d);
 		if (r == 0)
 			st->st_nlink = 2 + d->nsubdirs;
+		/* What is wrong inside must not hide the directory, nor the rest of the one it is in. */
+		if (r == -EUCLEAN)
+			r = 0;
 	}
 	if (r < 0) {
 		free(st);
@@ -676,7 +697,7 @@ int image_source(struct image *img, struct ient *e, struct source **ret)
 		*ret = s;
 		return 0;
 	}
-	path = image_path(e);
+	path = image_layer_path(e);
 	if (!path)
 		return -ENOMEM;
 	r = source_new(img->layers, img->n, e->layer, path, &s, NULL);

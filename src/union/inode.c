@@ -149,6 +149,7 @@ int inode_table_init(struct tree *t)
 	if (r < 0)
 		return r;
 	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_init(&t->adopt_lock, NULL);
 	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
 		pthread_mutex_init(&t->setid_locks[k], NULL);
 	t->root = inode_alloc_locked(t, DT_DIR);
@@ -186,6 +187,7 @@ void inode_table_release(struct tree *t)
 	nodetab_free(t->nodes);
 	t->nodes = NULL;
 	pthread_mutex_destroy(&t->lock);
+	pthread_mutex_destroy(&t->adopt_lock);
 	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
 		pthread_mutex_destroy(&t->setid_locks[k]);
 }

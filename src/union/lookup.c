@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/lookup.h"
 
+#include "veneer/adopt.h"
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
@@ -42,6 +43,29 @@ int lookup_state(struct tree *t, struct inode *dir, const char *name, struct loo
 	return 0;
 }
 
+/* A line about an entry of the upper, with its whole path. */
+static void log_name(struct tree *t, struct inode *dir, const char *name, const char *what)
+{
+	_cleanup_(freep) char *path = inode_name_path(t, dir, name);
+
+	log_error("%s: %s: %s", t->upper->path, path ? path : name, what);
+}
+
+static int find_by_path(struct tree *t, const char *path, struct ient **ret)
+{
+	int r = image_lookup_path(t->image, path, ret);
+
+	return r == -ENOTDIR ? -ENOENT : r;
+}
+
+/* What a redirect means: a path in the lower layers, or a name in what dir is merged with. */
+static int find_redirected(struct tree *t, struct inode *dir, const char *redirect, struct ient **ret)
+{
+	if (redirect[0] == '/')
+		return find_by_path(t, redirect + 1, ret);
+	return dir->lower ? image_lookup(t->image, dir->lower, redirect, ret) : -ENOENT;
+}
+
 /* What is merged into a directory of the upper: what is below its name, nothing, or what its redirect means. */
 static int find_merged(struct tree *t, struct inode *dir, int dirfd, const char *name, struct ient *below, struct ient **ret)
 {
@@ -60,15 +84,11 @@ static int find_merged(struct tree *t, struct inode *dir, int dirfd, const char 
 		*ret = below && below->type == DT_DIR ? below : NULL;
 	if (r != WHITEOUT_DIR_REDIRECTED || fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return r < 0 ? r : 0;
-	if (redirect[0] == '/')
-		r = image_lookup_path(t->image, redirect + 1, ret);
-	else
-		r = dir->lower ? image_lookup(t->image, dir->lower, redirect, ret) : -ENOENT;
+	r = find_redirected(t, dir, redirect, ret);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (r == -ENOENT || (*ret)->type != DT_DIR) {
-		log_error("%s: %s: no lower layer has the directory %s, which it was before it was renamed", t->upper->path,
-			  name, redirect);
+		log_name(t, dir, name, "no lower layer has the directory that it was before it was renamed");
 		return -EIO;
 	}
 	return 0;
@@ -78,8 +98,15 @@ static int find_merged(struct tree *t, struct inode *dir, int dirfd, const char 
 static int find_base(struct tree *t, struct inode *dir, const char *name, const struct mark *m, struct ient **ret)
 {
 	if (*m->path)
-		return image_lookup_path(t->image, m->path, ret);
+		return find_by_path(t, m->path, ret);
 	return dir->lower ? image_lookup(t->image, dir->lower, name, ret) : -ENOENT;
+}
+
+static bool fits(struct tree *t, struct inode *dir, const char *name, const struct mark *m, const struct stat *st)
+{
+	_cleanup_(freep) char *path = inode_name_path(t, dir, name);
+
+	return source_fits_mark(m, st, path ? path : name, t->upper->path);
 }
 
 /* dirfd is dir's upper half. */
@@ -95,7 +122,7 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 		r = -ENOENT;
 	if (r == 0)
 		r = image_stat(t->image, base, &st);
-	if (r == 0 && !source_fits_mark(m, &st, name, t->upper->path))
+	if (r == 0 && !fits(t, dir, name, m, &st))
 		return -EUCLEAN;
 	if (r == 0)
 		r = mapfile_clip(t->map, m->file_id, &clip);
@@ -109,7 +136,7 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	if (r == 0)
 		r = image_source(t->image, base, &f->below);
 	if (r == -ENOENT)
-		log_error("%s: %s: a partial file without its map entry or its lower file", t->upper->path, name);
+		log_name(t, dir, name, "a partial file without its map entry or its lower file");
 	if (r < 0)
 		return r == -ENOENT ? -EUCLEAN : r;
 	f->map = t->map;
@@ -129,10 +156,47 @@ static void find_origin(struct tree *t, int dirfd, const char *name, struct inod
 		f->ino = image_ino(t->image, e);
 }
 
+/* A file that kernel overlayfs wrote without its bytes becomes a partial one. 1 if it has, 0 if it is no such file. */
+static int take_over(struct tree *t, struct inode *dir, int dirfd, const char *name)
+{
+	char origin[PATH_MAX];
+	struct ient *base;
+	int r = adopt_metacopy_origin(dirfd, name, origin);
+
+	if (r != 1)
+		return r;
+	r = find_redirected(t, dir, *origin ? origin : name, &base);
+	if (r == 0 && base->type != DT_REG)
+		r = -ENOENT;
+	if (r == 0)
+		r = adopt_metacopy(t, dirfd, name, base);
+	if (r == -ENOENT)
+		log_name(t, dir, name, "a metacopy without its lower file");
+	return r == -ENOENT ? -EUCLEAN : r < 0 ? r : 1;
+}
+
+static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const char *name, struct inode_found *f)
+{
+	struct mark mark;
+	bool is_bare;
+	int r = source_read_mark(dirfd, name, &mark, &is_bare);
+
+	if (r == -EUCLEAN && take_over(t, dir, dirfd, name) == 1)
+		r = source_read_mark(dirfd, name, &mark, &is_bare);
+	if (r == 0 && !is_bare)
+		find_origin(t, dirfd, name, f);
+	else if (r == 1)
+		r = resolve_partial(t, dir, dirfd, name, &mark, f);
+	else if (r == -EUCLEAN)
+		log_name(t, dir, name, "damaged or foreign mark of a partial file");
+	/* The name and its attributes stay visible; its bytes are EIO. */
+	f->is_damaged = r == -EUCLEAN;
+	return r < 0 && r != -EUCLEAN ? r : 0;
+}
+
 static int resolve_upper(struct tree *t, struct inode *dir, const char *name, struct ient *below, struct inode_found *f,
 			 struct stat *st)
 {
-	struct mark mark;
 	int fd = upper_pin(t, dir), r = 0;
 
 	if (fd < 0)
@@ -150,21 +214,9 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 		if (r == 0 && f->lower)
 			f->ino = image_ino(t->image, f->lower);
 		else if (r == -EUCLEAN)
-			log_error("%s: %s: its redirect is no path", t->upper->path, name);
+			log_name(t, dir, name, "its redirect is no path");
 	} else if (f->type == DT_REG) {
-		bool is_bare;
-
-		r = source_read_mark(fd, name, &mark, &is_bare);
-		if (r == 0 && !is_bare)
-			find_origin(t, fd, name, f);
-		if (r == 1)
-			r = resolve_partial(t, dir, fd, name, &mark, f);
-		else if (r == -EUCLEAN)
-			log_error("%s: %s: damaged or foreign mark of a partial file", t->upper->path, name);
-		/* The name and its attributes stay visible; its bytes are EIO. */
-		f->is_damaged = r == -EUCLEAN;
-		if (f->is_damaged)
-			r = 0;
+		r = resolve_regular(t, dir, fd, name, f);
 	} else {
 		find_origin(t, fd, name, f);
 	}

@@ -7,6 +7,7 @@
 #include "veneer/mark.h"
 #include "veneer/path.h"
 #include "veneer/recover.h"
+#include "veneer/walk.h"
 #include "veneer/whiteout.h"
 #include "veneer/xattr.h"
 
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define SOURCE_DEPTH_MAX 512
+#define NAME_BELOW_MAX (PATH_MAX + 1) /* a slash and a mark's path */
 
 /* Read-only and without touching the access time: a lower layer is never written, not even that. */
 static int open_quiet(int dirfd, const char *path)
@@ -50,24 +52,30 @@ int source_pin(struct source *s)
 	return fd < 0 ? fd : fdcache_fill(&s->fd, fd);
 }
 
-int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare)
+/* What a file's attributes say of its bytes. */
+enum { BYTES_OWN, BYTES_PARTIAL, BYTES_BELOW };
+
+static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, name, &list);
-	bool has_mark = false;
+	bool has_mark = false, has_metacopy = false;
 
 	if (ret_is_bare)
 		*ret_is_bare = len == 0;
 	if (len == -EOPNOTSUPP || len == -ENOSYS)
-		return 0;
+		return BYTES_OWN;
 	if (len < 0)
 		return (int)len;
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
-		/* The kernel's metacopy files are all hole: reading one as it is would give zeros. */
-		if (!strcmp(a, "trusted.overlay.metacopy") || !strcmp(a, "user.overlay.metacopy"))
+		/* No kernel writes it, and whoever owns the file may: it is not followed. */
+		if (!strcmp(a, "user.overlay.metacopy"))
 			return -EUCLEAN;
+		has_metacopy = has_metacopy || !strcmp(a, "trusted.overlay.metacopy");
 		has_mark = has_mark || !strcmp(a, FORMAT_PARTIAL_ATTR);
 	}
+	if (has_mark && has_metacopy)
+		return -EUCLEAN;
 	if (has_mark) {
 		_cleanup_(freep) char *value = NULL;
 		ssize_t n = xattr_get_alloc(dirfd, name, FORMAT_PARTIAL_ATTR, &value);
@@ -76,9 +84,17 @@ int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is
 		if (n < 0)
 			return (int)n;
 		r = mark_decode(value, (size_t)n, ret);
-		return r < 0 ? r : 1;
+		return r < 0 ? r : BYTES_PARTIAL;
 	}
-	return 0;
+	return has_metacopy ? BYTES_BELOW : BYTES_OWN;
+}
+
+int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare)
+{
+	int r = read_kind(dirfd, name, ret, ret_is_bare);
+
+	/* Reading one as it is would give zeros. */
+	return r == BYTES_BELOW ? -EUCLEAN : r;
 }
 
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer)
@@ -148,164 +164,121 @@ static int find_entry(struct layer *l, const struct mark *m, const char *path, s
 	return -EUCLEAN;
 }
 
-/* Next step down: what lies under the holes of s, whose mark is m. */
-static int attach_below(struct layer *const *layers, size_t n, size_t idx, struct source *s, const struct mark *m,
-			size_t *ret_idx, struct source **ret)
+/* Where in the layers below layers[idx] the file is that s stands over, for a name given as by whiteout_metacopy.
+ * -ENOENT: nowhere. */
+static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 {
-	const char *path = *m->path ? m->path : s->path;
-	struct source *below;
-	ssize_t found;
-	int r = find_entry(s->layer, m, s->path, &s->map);
+	struct walk_step step;
+	char *last;
+	int r;
 
+	if (name[0] == '/') {
+		strcpy(ret, name + 1);
+		return 0;
+	}
+	r = walk_visit(s->layer, s->path, &step);
 	if (r < 0)
 		return r;
-	s->id = m->file_id;
-	found = source_find(layers, n, idx + 1, path);
-	if (found < 0) {
-		log_error("%s: %s: no lower layer has %s, which its blocks come from", s->layer->path, s->path, path);
+	if (step.kind != WALK_REGULAR || !step.has_below)
+		return -ENOENT;
+	last = strrchr(step.path, '/');
+	last = last ? last + 1 : step.path;
+	if (!*name)
+		name = last;
+	return snprintf(ret, PATH_MAX, "%.*s%s", (int)(last - step.path), step.path, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+/* Next step down: what lies under the holes of s. */
+static int attach_below(struct layer *const *layers, size_t n, size_t idx, struct source *s, const char *name,
+			size_t *ret_idx, struct source **ret)
+{
+	_cleanup_(freep) char *there = NULL;
+	char path[PATH_MAX];
+	ssize_t found = path_below(s, name, path);
+
+	if (found == 0)
+		found = walk_file(layers, n, idx + 1, path, &there);
+	if (found == -ENOENT || found == -EUCLEAN || found == -ENAMETOOLONG) {
+		log_error("%s: %s: no lower layer has the file that its bytes come from%s%s", s->layer->path, s->path,
+			  *name ? ", " : "", name);
 		return -EUCLEAN;
 	}
-	below = source_alloc(layers[found], path);
-	if (!below)
+	if (found < 0)
+		return (int)found;
+	s->below = source_alloc(layers[found], there);
+	if (!s->below)
 		return -ENOMEM;
-	s->below = below;
 	s->owns_below = true;
 	*ret_idx = (size_t)found;
-	*ret = below;
+	*ret = s->below;
 	return 0;
 }
 
-int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret, struct stat *ret_st)
+/* What one file is: a partial one gets its map and id. name: what it stands over, as whiteout_metacopy says it. */
+static int examine(struct source *s, struct stat *st, struct mark *mark, char name[NAME_BELOW_MAX])
+{
+	int fd = source_pin(s), r;
+
+	name[0] = '\0';
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, st) < 0 ? -errno : read_kind(fd, "", mark, &s->is_bare);
+	if (r == BYTES_BELOW)
+		r = whiteout_metacopy(fd, name) < 0 ? -EUCLEAN : BYTES_BELOW;
+	fdcache_unpin(&s->fd);
+	if (r == -EUCLEAN)
+		log_error("%s: %s: damaged or foreign mark of a file whose bytes are below", s->layer->path, s->path);
+	if (r >= 0 && !S_ISREG(st->st_mode))
+		return -EUCLEAN;
+	if (r == BYTES_PARTIAL) {
+		int e = find_entry(s->layer, mark, s->path, &s->map);
+
+		if (e < 0)
+			return e;
+		s->id = mark->file_id;
+		snprintf(name, NAME_BELOW_MAX, "%s%s", *mark->path ? "/" : "", mark->path);
+	}
+	s->is_hollow = r == BYTES_BELOW;
+	return r;
+}
+
+int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,
+	       struct stat *ret_st)
 {
 	_cleanup_(source_freep) struct source *top = source_alloc(layers[idx], path);
 	struct source *s = top;
-	struct mark mark, above;
-	bool has_above = false;
+	uint64_t hollow_size = 0;
+	int above = BYTES_OWN;
+	struct mark mark;
 
 	if (!top)
 		return -ENOMEM;
 	for (unsigned depth = 0; depth < SOURCE_DEPTH_MAX; depth++) {
+		char name[NAME_BELOW_MAX];
+		struct mark next;
 		struct stat st;
-		int r, fd = source_pin(s);
+		int r = examine(s, &st, &next, name);
 
-		if (fd < 0)
-			return fd;
-		r = fstat(fd, &st) < 0 ? -errno : source_read_mark(fd, "", &mark, &s->is_bare);
-		fdcache_unpin(&s->fd);
-		if (r == -EUCLEAN)
-			log_error("%s: %s: damaged or foreign mark of a partial file", s->layer->path, s->path);
 		if (r < 0)
 			return r;
-		if (!S_ISREG(st.st_mode))
+		if (above == BYTES_PARTIAL && !source_fits_mark(&mark, &st, s->path, s->layer->path))
 			return -EUCLEAN;
-		if (has_above && !source_fits_mark(&above, &st, s->path, s->layer->path))
+		if (above == BYTES_BELOW && (uint64_t)st.st_size != hollow_size) {
+			log_error("%s: %s: not of the size of the file that stands for it above", s->layer->path, s->path);
 			return -EUCLEAN;
+		}
 		if (s == top && ret_st)
 			*ret_st = st;
-		if (r == 0) {
+		if (r == BYTES_OWN) {
 			*ret = steal_ptr(&top);
 			return 0;
 		}
-		r = attach_below(layers, n, idx, s, &mark, &idx, &s);
+		above = r;
+		mark = next;
+		hollow_size = (uint64_t)st.st_size;
+		r = attach_below(layers, n, idx, s, name, &idx, &s);
 		if (r < 0)
 			return r;
-		above = mark;
-		has_above = true;
 	}
 	return -EUCLEAN;
-}
-
-enum entry_state { ENTRY_ABSENT, ENTRY_HIDDEN, ENTRY_DIR, ENTRY_REGULAR, ENTRY_OTHER };
-
-/* What one layer's directory says of one name. */
-static int entry_state(int dirfd, const char *name)
-{
-	char hidden[NAME_MAX + 1];
-	struct stat st;
-
-	if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) < (int)sizeof(hidden) &&
-	    fstatat(dirfd, hidden, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		return ENTRY_HIDDEN;
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? ENTRY_ABSENT : -errno;
-	if (whiteout_is_device(st.st_mode, st.st_rdev))
-		return ENTRY_HIDDEN;
-	if (S_ISDIR(st.st_mode))
-		return ENTRY_DIR;
-	return S_ISREG(st.st_mode) ? ENTRY_REGULAR : ENTRY_OTHER;
-}
-
-static int dir_is_opaque(int dirfd)
-{
-	char redirect[PATH_MAX];
-	struct stat st;
-	int r;
-
-	if (fstatat(dirfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		return 1;
-	r = whiteout_dir_kind(dirfd, redirect);
-	return r == WHITEOUT_DIR_REDIRECTED ? -EUCLEAN : r;
-}
-
-/* Does the directory `prefix` of layer l let `name` be seen here? Sets *ret_stop when nothing further
- * down may be asked. */
-static int find_in_layer(struct layer *l, const char *prefix, const char *name, bool is_last, bool *ret_stop)
-{
-	_cleanup_(closep) int dirfd = path_open(l->rootfd, prefix, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
-	int state, opaque;
-
-	if (dirfd < 0)
-		return dirfd == -ENOENT || dirfd == -ENOTDIR || dirfd == -ELOOP ? 0 : dirfd;
-	opaque = *prefix ? dir_is_opaque(dirfd) : 0;
-	if (opaque < 0)
-		return opaque;
-	state = entry_state(dirfd, name);
-	if (state < 0)
-		return state;
-	/* Only what is a file has bytes: a device, say, must not even be opened. */
-	*ret_stop = opaque || (state != ENTRY_ABSENT && state != (is_last ? ENTRY_REGULAR : ENTRY_DIR));
-	return state == (is_last ? ENTRY_REGULAR : ENTRY_DIR);
-}
-
-/* Walks the path one component at a time, keeping the range of layers that may still speak: a
- * whiteout, a non-directory or an opaque directory ends it. */
-ssize_t source_find(struct layer *const *layers, size_t n, size_t from, const char *path)
-{
-	_cleanup_(freep) char *copy = strdup(path);
-	size_t end = n;
-	char *name = copy;
-
-	if (!copy)
-		return -ENOMEM;
-	if (!path_is_plain(path, strlen(path)))
-		return -ENOENT;
-	for (;;) {
-		char *slash = strchr(name, '/');
-		size_t found = n;
-
-		if (slash)
-			*slash = '\0';
-		for (size_t i = from; i < end; i++) {
-			bool stop = false;
-			char prefix[PATH_MAX];
-			int r;
-
-			snprintf(prefix, sizeof(prefix), "%.*s", name == copy ? 0 : (int)(name - copy - 1), path);
-			r = find_in_layer(layers[i], prefix, name, !slash, &stop);
-			if (r < 0)
-				return r;
-			if (r && found == n)
-				found = i;
-			if (r && !slash)
-				return (ssize_t)i;
-			if (stop)
-				end = r ? i + 1 : i;
-		}
-		if (found == n)
-			return -ENOENT;
-		if (!slash)
-			return -ENOENT;
-		*slash = '/';
-		name = slash + 1;
-	}
 }

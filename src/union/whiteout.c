@@ -127,6 +127,15 @@ int whiteout_metacopy(int fd, char redirect[PATH_MAX])
 	return r < 0 && r != -ENODATA ? r : 1;
 }
 
+int whiteout_remove_metacopy(int fd)
+{
+	int r = xattr_remove(fd, "", METACOPY_ATTR);
+
+	if (r == 0)
+		r = xattr_remove(fd, "", redirect_attrs[0]);
+	return r == -ENODATA ? 0 : r;
+}
+
 static int hidden_name(const char *name, char out[NAME_MAX + 1])
 {
 	int n = snprintf(out, NAME_MAX + 1, WHITEOUT_PREFIX "%s", name);

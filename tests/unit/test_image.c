@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/stack.h"
 
+#include "veneer/cow.h"
 #include "veneer/read.h"
 
 #include <dirent.h>
@@ -188,20 +189,256 @@ static void test_image__type_that_changes_between_layers_ends_the_merge(void **s
 	image_unref(img);
 }
 
-static void test_image__redirect_of_another_union_is_refused(void **state)
+static void put_redirect(struct tree_dirs *d, const char *rel, const char *target)
+{
+	char path[PATH_MAX + 64];
+
+	tree_put_dir(d, rel);
+	snprintf(path, sizeof(path), "%s/%s", d->s.path, rel);
+	assert_int_equal(setxattr(path, "user.overlay.redirect", target, strlen(target), 0), 0);
+}
+
+/* A path of the merged tree, and where its entry really is. */
+static void expect_at(struct image *img, const char *path, unsigned layer, const char *there)
+{
+	struct ient *e;
+	char *got;
+
+	assert_int_equal(image_lookup_path(img, path, &e), 0);
+	assert_int_equal(e->layer, layer);
+	got = image_path(e);
+	assert_string_equal(got, path);
+	free(got);
+	got = image_layer_path(e);
+	assert_string_equal(got, there);
+	free(got);
+}
+
+static void expect_error(struct image *img, const char *path, int error)
+{
+	struct ient *e;
+
+	assert_int_equal(image_lookup_path(img, path, &e), error);
+}
+
+static void test_image__redirected_directory_shows_the_place_it_came_from(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct image *img;
+	struct source *src;
+	struct ient *e;
+	struct stat st;
+	char text[4];
+
+	tree_put_text(d, "bottom/old/x", "data");
+	tree_put_text(d, "bottom/old/sub/y", "");
+	tree_put_text(d, "bottom/old/gone", "");
+	tree_put_text(d, "bottom/new/hidden", "");
+	tree_put_whiteout(d, "top/old");
+	put_redirect(d, "top/new", "/old");
+	tree_put_whiteout(d, "top/new/gone");
+	tree_put_text(d, "top/new/sub/z", "");
+	img = open_two(d);
+	expect(img, "old", "-");
+	expect_at(img, "new/x", 1, "old/x");
+	expect_at(img, "new/sub", 0, "new/sub");
+	expect_at(img, "new/sub/y", 1, "old/sub/y");
+	expect_at(img, "new/sub/z", 0, "new/sub/z");
+	expect(img, "new/gone", "-");
+	expect(img, "new/hidden", "-");
+	assert_int_equal(image_lookup_path(img, "new", &e), 0);
+	assert_int_equal(image_count(img, e), 2);
+	assert_int_equal(image_stat(img, e, &st), 0);
+	assert_int_equal(st.st_nlink, 3);
+	assert_int_equal(image_lookup_path(img, "new/x", &e), 0);
+	assert_int_equal(image_stat(img, e, &st), 0);
+	assert_int_equal(st.st_size, 4);
+	assert_int_equal(image_source(img, e, &src), 0);
+	assert_int_equal(read_source(src, text, 4, 0), 0);
+	assert_memory_equal(text, "data", 4);
+	image_unref(img);
+}
+
+static void test_image__redirect_by_sibling_name_stays_beside(void **state)
+{
+	static const char *const names[] = { "top", "middle", "bottom" };
+	struct tree_dirs *d = *state;
+	struct image *img;
+
+	tree_put_text(d, "bottom/a/old/x", "");
+	put_redirect(d, "middle/b", "/a");
+	tree_put_whiteout(d, "middle/a");
+	put_redirect(d, "top/b/new", "old");
+	tree_put_whiteout(d, "top/b/old");
+	img = open_image(d, names, 3);
+	expect(img, "a", "-");
+	expect(img, "b/old", "-");
+	expect_at(img, "b/new/x", 2, "a/old/x");
+	image_unref(img);
+}
+
+static void test_image__redirect_out_of_an_opaque_directory_is_followed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct image *img;
+
+	tree_put_text(d, "bottom/old/x", "");
+	tree_put_text(d, "bottom/new/y", "");
+	tree_put_opaque(d, "top/new");
+	put_redirect(d, "top/new/inside", "/old");
+	tree_put_text(d, "top/new/inside/deep/z", "");
+	img = open_two(d);
+	expect_at(img, "new/inside/x", 1, "old/x");
+	expect(img, "new/y", "-");
+	expect_at(img, "new/inside/deep/z", 0, "new/inside/deep/z");
+	image_unref(img);
+}
+
+/* Renamed in every layer, top down 7 to 0: each says what it was called in the one before. */
+static void test_image__renames_of_many_layers_add_up(void **state)
+{
+	static const char *const names[] = { "l7", "l6", "l5", "l4", "l3", "l2", "l1", "l0" };
+	struct tree_dirs *d = *state;
+	struct image *img;
+
+	tree_put_text(d, "l0/d0/e0/bottom", "");
+	for (unsigned k = 1; k < 8; k++) {
+		char rel[64], target[16];
+
+		snprintf(rel, sizeof(rel), "l%u/d%u", k, k);
+		snprintf(target, sizeof(target), k % 2 ? "d%u" : "/d%u", k - 1);
+		put_redirect(d, rel, target);
+		snprintf(rel, sizeof(rel), "l%u/d%u/e%u", k, k, k);
+		snprintf(target, sizeof(target), "e%u", k - 1);
+		put_redirect(d, rel, target);
+		snprintf(rel, sizeof(rel), "l%u/d%u/e%u/f%u", k, k, k, k);
+		tree_put_text(d, rel, "");
+		snprintf(rel, sizeof(rel), "l%u/d%u", k, k - 1);
+		tree_put_whiteout(d, rel);
+	}
+	img = open_image(d, names, 8);
+	expect_at(img, "d7/e7/bottom", 7, "d0/e0/bottom");
+	for (unsigned k = 1; k < 8; k++) {
+		char path[32], there[32];
+
+		snprintf(path, sizeof(path), "d7/e7/f%u", k);
+		snprintf(there, sizeof(there), "d%u/e%u/f%u", k, k, k);
+		expect_at(img, path, 7 - k, there);
+		snprintf(path, sizeof(path), "d%u", k - 1);
+		expect(img, path, "-");
+	}
+	image_unref(img);
+}
+
+static void test_image__redirect_that_leads_nowhere_is_damage_of_that_directory_alone(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
 	struct ient *e;
-	char path[PATH_MAX + 64];
+	struct stat st;
 
-	tree_put_text(d, "bottom/d/x", "");
-	tree_put_dir(d, "top/d");
-	snprintf(path, sizeof(path), "%s/top/d", d->s.path);
-	assert_int_equal(setxattr(path, "user.overlay.redirect", "/e", 2, 0), 0);
+	tree_put_text(d, "bottom/file", "");
+	assert_int_equal(symlinkat("real", d->s.fd, "bottom/link"), 0);
+	tree_put_text(d, "bottom/real/x", "");
+	put_redirect(d, "top/missing", "/nothing");
+	put_redirect(d, "top/tofile", "/file");
+	put_redirect(d, "top/tolink", "/link");
+	put_redirect(d, "top/beside", "nothing");
+	put_redirect(d, "top/out", "/../real");
+	put_redirect(d, "top/empty", "");
+	put_redirect(d, "top/inself", "/inself/deeper");
+	tree_put_text(d, "top/good/y", "");
 	img = open_two(d);
-	assert_int_equal(image_lookup_path(img, "d/x", &e), -EUCLEAN);
+	expect_error(img, "missing/x", -EUCLEAN);
+	expect_error(img, "missing/x", -EUCLEAN);
+	expect_error(img, "tofile/x", -EUCLEAN);
+	expect_error(img, "tolink/x", -EUCLEAN);
+	expect_error(img, "beside/x", -EUCLEAN);
+	expect_error(img, "out/x", -EUCLEAN);
+	expect_error(img, "empty/x", -EUCLEAN);
+	expect_error(img, "inself/x", -EUCLEAN);
+	expect(img, "good/y", "file 0");
+	expect(img, "real/x", "file 1");
+	assert_int_equal(image_lookup_path(img, "missing", &e), 0);
+	assert_int_equal(image_stat(img, e, &st), 0);
+	assert_int_equal(image_count(img, e), -EUCLEAN);
 	image_unref(img);
+}
+
+static void test_image__redirect_in_the_last_layer_is_damage(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct image *img;
+
+	put_redirect(d, "bottom/d", "/e");
+	tree_put_text(d, "bottom/e/x", "");
+	tree_put_text(d, "top/d/y", "");
+	img = open_two(d);
+	expect_error(img, "d/y", -EUCLEAN);
+	expect(img, "e/x", "file 1");
+	image_unref(img);
+}
+
+/* Each layer makes the path longer, until it cannot be one. */
+static void test_image__redirects_that_grow_end(void **state)
+{
+	static const char *const names[] = { "l0", "l1", "l2", "l3", "l4" };
+	struct tree_dirs *d = *state;
+	char target[2002] = "/a";
+	struct image *img;
+
+	for (size_t n = 2; n + 2 < sizeof(target); n += 2)
+		memcpy(target + n, "/a", 3);
+	for (unsigned k = 0; k < 5; k++)
+		put_redirect(d, names[k], "/ignored at the root");
+	for (unsigned k = 0; k < 5; k++) {
+		char rel[16];
+
+		snprintf(rel, sizeof(rel), "l%u/a", k);
+		put_redirect(d, rel, target);
+	}
+	img = open_image(d, names, 5);
+	expect_error(img, "a/a", -EUCLEAN);
+	image_unref(img);
+}
+
+static void test_image__partial_file_below_a_redirect_is_read_where_it_is(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct stat st, bottom;
+	char want[40960];
+	struct inode *i;
+
+	free(tree_put_pattern(d, "lower/old/f", sizeof(want), 1));
+	tree_mount(d, "volatile");
+	i = tree_get(d, "old/f");
+	assert_int_equal(cow_write(d->t, i, "own", 3, 5000), 0);
+	tree_forget(d, i);
+	tree_unmount(d);
+	tree_freeze(d);
+	put_redirect(d, "upper/new", "/old");
+	tree_put_whiteout(d, "upper/old");
+	tree_freeze(d);
+	tree_mount(d, "volatile");
+	tree_pattern(want, sizeof(want), 1);
+	memcpy(want + 5000, "own", 3);
+	tree_expect(d, "new/f", want, sizeof(want));
+	/* It shows the number of the file at the bottom. */
+	st = tree_stat(d, "new/f");
+	assert_int_equal(fstatat(d->s.fd, "lower/old/f", &bottom, 0), 0);
+	assert_int_equal(st.st_ino, bottom.st_ino);
+	i = tree_get(d, "new/f");
+	assert_int_equal(cow_write(d->t, i, "again", 5, 9000), 0);
+	memcpy(want + 9000, "again", 5);
+	tree_forget(d, i);
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect(d, "new/f", want, sizeof(want));
+	tree_unmount(d);
+	tree_freeze(d);
+	tree_mount(d, "volatile");
+	tree_expect(d, "new/f", want, sizeof(want));
+	tree_expect_names(d, "", "new");
 }
 
 static void test_image__lookup_in_a_file_is_enotdir(void **state)
@@ -454,7 +691,14 @@ int main(void)
 		row(test_image__opaque_file_cuts_off_what_is_below),
 		row(test_image__root_cannot_be_opaque),
 		row(test_image__type_that_changes_between_layers_ends_the_merge),
-		row(test_image__redirect_of_another_union_is_refused),
+		row(test_image__redirected_directory_shows_the_place_it_came_from),
+		row(test_image__redirect_by_sibling_name_stays_beside),
+		row(test_image__redirect_out_of_an_opaque_directory_is_followed),
+		row(test_image__renames_of_many_layers_add_up),
+		row(test_image__redirect_that_leads_nowhere_is_damage_of_that_directory_alone),
+		row(test_image__redirect_in_the_last_layer_is_damage),
+		row(test_image__redirects_that_grow_end),
+		row(test_image__partial_file_below_a_redirect_is_read_where_it_is),
 		row(test_image__lookup_in_a_file_is_enotdir),
 		row(test_image__path_that_is_not_plain_finds_nothing),
 		row(test_image__large_directory_finds_every_name_once),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/stack.h"
+#include "support/tree.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/cow.h"
@@ -40,68 +40,6 @@ static void make_partial(struct tree_dirs *d, struct layer *layers[2])
 	tree_unmount(d);
 	tree_freeze(d);
 	open_layers(d, names, 2, layers);
-}
-
-static void test_source__find_gives_the_layer_that_the_rule_says(void **state)
-{
-	struct tree_dirs *d = *state;
-	uint64_t seed = tree_seed("source_find");
-
-	for (unsigned round = 0; round < 25; round++) {
-		char buf[STACK_LAYERS][32];
-		const char *names[STACK_LAYERS];
-		struct layer *layers[STACK_LAYERS];
-		struct stack s;
-
-		for (unsigned k = 0; k < STACK_LAYERS; k++) {
-			snprintf(buf[k], sizeof(buf[k]), "r%u-%u", round, k);
-			names[k] = buf[k];
-		}
-		stack_make(&s, d, names, &seed);
-		open_layers(d, names, STACK_LAYERS, layers);
-		for (unsigned node = 1; node < STACK_NODES; node++) {
-			const struct stack_view *v = &s.seen[node];
-			ssize_t found = source_find(layers, STACK_LAYERS, 0, stack_path(node));
-
-			if (found != (v->kind == STACK_FILE ? (ssize_t)v->layers[0] : -ENOENT))
-				fail_msg("round %u: %s found in %zd", round, stack_path(node),
-					 found);
-		}
-		close_layers(layers, STACK_LAYERS);
-	}
-}
-
-static void test_source__find_starts_below_the_layer_given(void **state)
-{
-	static const char *const names[] = { "a", "b", "c" };
-	struct tree_dirs *d = *state;
-	struct layer *layers[3];
-
-	tree_put_text(d, "a/d/f", "");
-	tree_put_dir(d, "b/d");
-	tree_put_text(d, "c/d/f", "");
-	open_layers(d, names, 3, layers);
-	assert_int_equal(source_find(layers, 3, 0, "d/f"), 0);
-	assert_int_equal(source_find(layers, 3, 1, "d/f"), 2);
-	assert_int_equal(source_find(layers, 3, 3, "d/f"), -ENOENT);
-	assert_int_equal(source_find(layers, 3, 0, "../d/f"), -ENOENT);
-	close_layers(layers, 3);
-}
-
-static void test_source__find_follows_no_symbolic_link(void **state)
-{
-	static const char *const names[] = { "a", "b" };
-	struct tree_dirs *d = *state;
-	struct layer *layers[2];
-
-	tree_put_dir(d, "a");
-	tree_put_text(d, "b/real/f", "");
-	assert_int_equal(symlinkat("real", d->s.fd, "b/link"), 0);
-	assert_int_equal(symlinkat("../b/real", d->s.fd, "a/real"), 0);
-	open_layers(d, names, 2, layers);
-	assert_int_equal(source_find(layers, 2, 0, "link/f"), -ENOENT);
-	assert_int_equal(source_find(layers, 2, 0, "real/f"), -ENOENT);
-	close_layers(layers, 2);
 }
 
 static void test_source__plain_file_has_nothing_below(void **state)
@@ -230,7 +168,37 @@ static void test_source__damaged_mark_is_damage(void **state)
 	expect_damage(d, layers);
 }
 
-static void test_source__metacopy_of_another_union_is_damage(void **state)
+static void put_attr(struct tree_dirs *d, const char *rel, const char *attr, const void *value, size_t len)
+{
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/%s", d->s.path, rel);
+	if (setxattr(path, attr, value, len, 0) == 0)
+		return;
+	if (strncmp(attr, "trusted.", 8) == 0 && errno == EPERM)
+		skip();
+	fail_msg("%s: %s", path, strerror(errno));
+}
+
+static void put_redirect(struct tree_dirs *d, const char *rel, const char *target)
+{
+	put_attr(d, rel, "user.overlay.redirect", target, strlen(target));
+}
+
+/* A file of that size without a byte, whose bytes are said to be elsewhere; NULL: at its own path. */
+static void put_metacopy(struct tree_dirs *d, const char *rel, size_t size, const char *redirect)
+{
+	char path[PATH_MAX + 64];
+
+	tree_put_text(d, rel, "");
+	put_attr(d, rel, "trusted.overlay.metacopy", "", 0);
+	if (redirect)
+		put_attr(d, rel, "trusted.overlay.redirect", redirect, strlen(redirect));
+	snprintf(path, sizeof(path), "%s/%s", d->s.path, rel);
+	assert_int_equal(truncate(path, (off_t)size), 0);
+}
+
+static void test_source__user_attribute_cannot_make_a_metacopy(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct layer *layers[2];
@@ -238,8 +206,137 @@ static void test_source__metacopy_of_another_union_is_damage(void **state)
 
 	make_partial(d, layers);
 	snprintf(path, sizeof(path), "%s/frozen1/f", d->s.path);
-	assert_int_equal(setxattr(path, "user.overlay.metacopy", "", 0, 0), 0);
+	assert_int_equal(removexattr(path, FORMAT_PARTIAL_ATTR), 0);
+	put_attr(d, "frozen1/f", "user.overlay.metacopy", "", 0);
 	expect_damage(d, layers);
+}
+
+static void test_source__partial_metacopy_is_damage(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct layer *layers[2];
+
+	make_partial(d, layers);
+	put_attr(d, "frozen1/f", "trusted.overlay.metacopy", "", 0);
+	expect_damage(d, layers);
+}
+
+static const char *const two[] = { "top", "bottom" };
+
+/* The bytes of top/path are those of seed. */
+static void expect_bytes(struct tree_dirs *d, const char *path, uint64_t seed)
+{
+	char want[BIG], got[BIG];
+	struct layer *layers[2];
+	struct source *src;
+
+	tree_pattern(want, BIG, seed);
+	open_layers(d, two, 2, layers);
+	assert_int_equal(source_new(layers, 2, 0, path, &src, NULL), 0);
+	assert_true(src->is_hollow);
+	assert_int_equal(read_source(src, got, BIG, 0), 0);
+	assert_memory_equal(got, want, BIG);
+	assert_int_equal(read_source_seek(src, 0, BIG, SEEK_DATA), 0);
+	assert_int_equal(read_source_seek(src, 0, BIG, SEEK_HOLE), BIG);
+	source_free(src);
+	close_layers(layers, 2);
+}
+
+static void expect_refused(struct tree_dirs *d, const char *path)
+{
+	struct layer *layers[2];
+	struct source *src;
+
+	open_layers(d, two, 2, layers);
+	assert_int_equal(source_new(layers, 2, 0, path, &src, NULL), -EUCLEAN);
+	close_layers(layers, 2);
+}
+
+static void test_source__metacopy_shows_the_bytes_below(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	free(tree_put_pattern(d, "bottom/d/f", BIG, 1));
+	free(tree_put_pattern(d, "bottom/d/g", BIG, 2));
+	free(tree_put_pattern(d, "bottom/h", BIG, 3));
+	put_metacopy(d, "top/d/f", BIG, NULL);
+	put_metacopy(d, "top/d/sibling", BIG, "g");
+	put_metacopy(d, "top/d/far", BIG, "/h");
+	put_metacopy(d, "top/moved/f", BIG, NULL);
+	put_redirect(d, "top/moved", "/d");
+	expect_bytes(d, "d/f", 1);
+	expect_bytes(d, "d/sibling", 2);
+	expect_bytes(d, "d/far", 3);
+	expect_bytes(d, "moved/f", 1);
+}
+
+static void test_source__metacopy_without_its_data_is_damage(void **state)
+{
+	static const uint8_t head[] = { 0, 4, 0, 0 }, digest[8] = { 0, 8, 0, 1 }, later[] = { 1, 4, 0, 0 };
+	struct tree_dirs *d = *state;
+
+	free(tree_put_pattern(d, "bottom/f", BIG, 1));
+	tree_put_dir(d, "bottom/dir");
+	put_metacopy(d, "top/f", BIG + 1, NULL);
+	expect_refused(d, "f");
+	put_metacopy(d, "top/none", BIG, NULL);
+	expect_refused(d, "none");
+	put_metacopy(d, "top/dir", 4096, NULL);
+	expect_refused(d, "dir");
+	put_metacopy(d, "top/out", BIG, "/../bottom/f");
+	expect_refused(d, "out");
+	put_metacopy(d, "top/self", BIG, "/self");
+	expect_refused(d, "self");
+	put_metacopy(d, "top/opaque/g", BIG, "f");
+	tree_put_opaque(d, "top/opaque");
+	expect_refused(d, "opaque/g");
+	put_metacopy(d, "top/verity", BIG, "f");
+	put_attr(d, "top/verity", "trusted.overlay.metacopy", head, sizeof(head));
+	expect_bytes(d, "verity", 1);
+	put_attr(d, "top/verity", "trusted.overlay.metacopy", digest, sizeof(digest));
+	expect_refused(d, "verity");
+	put_attr(d, "top/verity", "trusted.overlay.metacopy", later, sizeof(later));
+	expect_refused(d, "verity");
+}
+
+/* Nothing but privileges may say where a metacopy's bytes are. */
+static void test_source__metacopy_ignores_the_users_redirect(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	free(tree_put_pattern(d, "bottom/f", BIG, 1));
+	free(tree_put_pattern(d, "bottom/secret", BIG, 2));
+	put_metacopy(d, "top/f", BIG, NULL);
+	put_redirect(d, "top/f", "/secret");
+	expect_bytes(d, "f", 1);
+}
+
+static void test_source__partial_file_follows_the_redirects_above_it(void **state)
+{
+	static const char *const names[] = { "frozen1", "lower" };
+	struct tree_dirs *d = *state;
+	char want[BIG], got[BIG];
+	struct layer *layers[2];
+	struct source *src;
+	struct inode *i;
+
+	free(tree_put_pattern(d, "lower/d/f", BIG, 1));
+	tree_mount(d, "volatile");
+	i = tree_get(d, "d/f");
+	assert_int_equal(cow_write(d->t, i, "own", 3, BLK_BYTES), 0);
+	tree_unmount(d);
+	tree_freeze(d);
+	assert_int_equal(renameat(d->s.fd, "frozen1/d", d->s.fd, "frozen1/e"), 0);
+	open_layers(d, names, 2, layers);
+	assert_int_equal(source_new(layers, 2, 0, "e/f", &src, NULL), -EUCLEAN);
+	put_redirect(d, "frozen1/e", "/d");
+	assert_int_equal(source_new(layers, 2, 0, "e/f", &src, NULL), 0);
+	tree_pattern(want, BIG, 1);
+	memcpy(want + BLK_BYTES, "own", 3);
+	assert_int_equal(read_source(src, got, BIG, 0), 0);
+	assert_memory_equal(got, want, BIG);
+	source_free(src);
+	close_layers(layers, 2);
 }
 
 static void test_source__mark_that_names_its_own_path_below_itself_ends(void **state)
@@ -288,9 +385,6 @@ static void test_source__file_that_carries_attributes_is_not_bare(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_source__find_gives_the_layer_that_the_rule_says),
-		row(test_source__find_starts_below_the_layer_given),
-		row(test_source__find_follows_no_symbolic_link),
 		row(test_source__plain_file_has_nothing_below),
 		row(test_source__what_is_no_regular_file_is_refused),
 		row(test_source__partial_file_shows_own_and_lower_blocks),
@@ -299,7 +393,12 @@ int main(void)
 		row(test_source__layer_without_its_map_is_damage),
 		row(test_source__mark_of_another_layer_is_damage),
 		row(test_source__damaged_mark_is_damage),
-		row(test_source__metacopy_of_another_union_is_damage),
+		row(test_source__user_attribute_cannot_make_a_metacopy),
+		row(test_source__partial_metacopy_is_damage),
+		row(test_source__metacopy_shows_the_bytes_below),
+		row(test_source__metacopy_without_its_data_is_damage),
+		row(test_source__metacopy_ignores_the_users_redirect),
+		row(test_source__partial_file_follows_the_redirects_above_it),
 		row(test_source__mark_that_names_its_own_path_below_itself_ends),
 		row(test_source__mark_that_names_a_directory_is_damage),
 		row(test_source__file_that_carries_attributes_is_not_bare),

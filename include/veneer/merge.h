@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The listings of one directory in several layers, added from the top down, to what is seen of them. */
+#pragma once
+
+#include "veneer/htab.h"
+#include "veneer/listing.h"
+
+struct draft {			/* one name, while the directory is being merged */
+	struct hlink link;
+	const char *name;
+	uint32_t nlayers, cap;
+	uint16_t *layers;	/* that have it: several only for a directory */
+	uint8_t type;
+	bool is_hidden;		/* a whiteout came before any entry: not seen */
+	bool is_closed;		/* nothing further down is merged into it */
+	uint64_t ino;
+	struct draft *next;	/* in order of appearance */
+};
+
+struct merge {
+	struct htab drafts;
+	struct draft *first, **tail;
+};
+
+static inline void merge_init(struct merge *m)
+{
+	*m = (struct merge){ .tail = &m->first };
+}
+/* The next layer down. 0 or -ENOMEM. */
+int merge_add(struct merge *m, const struct listing *l, uint16_t layer);
+void merge_release(struct merge *m);
