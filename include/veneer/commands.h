@@ -2,5 +2,7 @@
 /* The subcommands: each takes its own arguments, argv[0] being its name, and returns an exit code. */
 #pragma once
 
+int cmd_check(int argc, char **argv);
+int cmd_flatten(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_mount(int argc, char **argv);

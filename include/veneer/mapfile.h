@@ -106,6 +106,8 @@ int mapfile_commit(struct mapfile *mf, file_id_t id, bool sync);
  * or -errno; the old file stays in force after a failure. Called off the request path. */
 int mapfile_checkpoint(struct mapfile *mf, bool force);
 bool mapfile_wants_checkpoint(struct mapfile *mf);
+/* Bytes of records since the last checkpoint; 0 in a read-only map. */
+uint64_t mapfile_log_bytes(struct mapfile *mf);
 
 /* Nobody else has written to the layer's map since this object did. */
 bool mapfile_is_current(struct mapfile *mf);

@@ -19,10 +19,20 @@ struct mount {
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size);
 /* Give everything back. The kernel has let go of the mount. */
 void mount_close(struct mount *m);
+/* Be the only one who writes the upper at rootfd, for as long as the descriptor is open; a server on its way out is
+ * waited for. 0 or -EBUSY. */
+int mount_lock_upper(int rootfd);
 
 /* Ids between disk and what is presented, squashing included. */
 uid_t mount_uid_to_disk(const struct mount *m, uid_t uid);
 gid_t mount_gid_to_disk(const struct mount *m, gid_t gid);
 void mount_present_ids(const struct mount *m, struct stat *st);
+/* Is a presented id one that can be stored? */
+bool mount_has_uid(const struct mount *m, uid_t uid);
+bool mount_has_gid(const struct mount *m, gid_t gid);
+/* The ids in the value of an ACL attribute, in place. to_disk: -EINVAL if one has no place there. What is no ACL is
+ * left to the file system to refuse. */
+int mount_acl_to_disk(const struct mount *m, void *value, size_t size);
+void mount_present_acl(const struct mount *m, void *value, size_t size);
 /* Some id is presented as another: owners that cannot be set are no error. */
 bool mount_squashes(const struct mount *m);

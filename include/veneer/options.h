@@ -37,6 +37,7 @@ struct mount_opts {
 	enum cow_mode cow;		/* -o cow=map|copy; default map, copy when is_private */
 	bool is_cow_given;
 	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
+	bool is_offline;		/* nobody will see this mount: no threads, and the work directory may be in the upper */
 	bool wants_help, wants_version;
 	char **unknown;			/* arguments to report as "unknown argument ignored: X" */
 	size_t n_unknown;
@@ -54,3 +55,8 @@ void options_release(struct mount_opts *o);
  * Empty maps are the identity. */
 uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id);
 uint32_t id_map_from_disk(const struct id_maps *m, uint32_t id);
+/* A presented id that a row covers. */
+bool id_map_has(const struct id_maps *m, uint32_t id);
+/* Translate the ids in a POSIX ACL attribute's value in place. to_disk: -EINVAL, and value half done, for an id that
+ * no row covers. A value of another form is left alone. */
+int id_map_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size, bool to_disk);

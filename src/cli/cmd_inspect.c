@@ -2,24 +2,69 @@
 #include "veneer/commands.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/format.h"
 #include "veneer/inspect.h"
 #include "veneer/log.h"
+#include "veneer/xattr.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+static int inspect_dir(const char *path)
+{
+	struct layer *l;
+	int r = layer_open(path, &l);
+
+	if (r < 0)
+		return r;
+	r = inspect_layer(l, stdout);
+	layer_unref(l);
+	return r;
+}
+
+/* A partial file's layer is the nearest directory above it that has a map. */
+static int inspect_partial(const char *path)
+{
+	_cleanup_(freep) char *full = realpath(path, NULL);
+	_cleanup_(freep) char *dir = full ? strdup(full) : NULL;
+	struct layer *l;
+	int r;
+
+	if (!dir)
+		return -errno;
+	for (char *slash = strrchr(dir, '/'); slash; slash = strrchr(dir, '/')) {
+		char map[PATH_MAX + sizeof(MAPFILE_NAME)];
+
+		*slash = '\0';
+		snprintf(map, sizeof(map), "%s/" MAPFILE_NAME, dir);
+		if (faccessat(AT_FDCWD, map, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		r = layer_open(*dir ? dir : "/", &l);
+		if (r < 0)
+			return r;
+		r = inspect_file(l, full + strlen(dir) + 1, stdout);
+		layer_unref(l);
+		return r;
+	}
+	printf("%s: DAMAGED: a partial file, and no directory above it has a map\n", path);
+	return -EUCLEAN;
+}
+
 static int inspect_path(const char *path)
 {
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 	int r;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		r = -errno;
 	else if (S_ISDIR(st.st_mode))
-		r = inspect_layer(fd, path, stdout);
+		r = inspect_dir(path);
+	else if (xattr_get(fd, "", FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
+		r = inspect_partial(path);
 	else
 		r = inspect_map(fd, path, stdout);
 	if (r < 0 && r != -EUCLEAN)
@@ -34,9 +79,10 @@ int cmd_inspect(int argc, char **argv)
 	if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
 		fprintf(argc < 2 ? stderr : stdout,
 			"usage: veneer inspect PATH...\n\n"
-			"Print the block map of a layer (a directory) or of a map file.\n"
-			"Exit code: 0, or 1 when a map is damaged or cannot be read.\n");
-		return argc < 2;
+			"Print the block map and the partial files of a layer (a directory), the line of one\n"
+			"partial file, or a map file.\n"
+			"Exit code: 0; 1 when something is damaged or cannot be read; 2 for wrong usage.\n");
+		return argc < 2 ? 2 : 0;
 	}
 	for (int i = 1; i < argc; i++)
 		code |= inspect_path(argv[i]);

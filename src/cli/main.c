@@ -10,6 +10,8 @@ struct command {
 };
 
 static const struct command commands[] = {
+	{ "check", cmd_check },
+	{ "flatten", cmd_flatten },
 	{ "inspect", cmd_inspect },
 };
 

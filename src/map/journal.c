@@ -79,6 +79,34 @@ int journal_reader_next(struct journal_reader *r, struct record *ret_rec)
 	return 1;
 }
 
+int journal_reader_rest(const struct journal_reader *r, const char **ret_why)
+{
+	_cleanup_(freep) uint8_t *bytes = malloc(JOURNAL_WINDOW_BYTES);
+	uint64_t off = r->off + JOURNAL_TORN_BYTES;
+	struct stat st;
+
+	if (!bytes)
+		return -ENOMEM;
+	if (fstat(r->fd, &st) < 0)
+		return -errno;
+	/* A file may claim any length. */
+	*ret_why = "longer than its records account for";
+	if ((uint64_t)st.st_size > r->off + JOURNAL_SLACK_BYTES)
+		return 1;
+	*ret_why = "a bad record before good ones";
+	while (off < (uint64_t)st.st_size) {
+		ssize_t n = file_pread(r->fd, bytes, JOURNAL_WINDOW_BYTES, (off_t)off);
+
+		if (n <= 0)
+			return (int)n;
+		for (ssize_t i = 0; i < n; i++)
+			if (bytes[i])
+				return 1;
+		off += (uint64_t)n;
+	}
+	return 0;
+}
+
 static int journal_map(struct journal *j, uint64_t cap)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);

@@ -8,6 +8,8 @@
 #define JOURNAL_WINDOW_BYTES 65536u
 /* No writer leaves more than this behind its tail: twice the growth step, and a page. */
 #define JOURNAL_SLACK_BYTES ((2u << 20) + 65536u)
+/* A killed writer's last record, and one it had begun over the remains of an earlier kill. */
+#define JOURNAL_TORN_BYTES (2 * FORMAT_REC_BYTES_MAX)
 
 /* Reads records one after the other through a window, however long the file claims to be. */
 struct journal_reader {
@@ -26,6 +28,9 @@ int journal_reader_init(struct journal_reader *r, int fd, uint64_t off, uint64_t
 void journal_reader_release(struct journal_reader *r);
 /* 1 and the record; 0 at the end (r->why); -EUCLEAN (r->why, at r->off) or another -errno. */
 int journal_reader_next(struct journal_reader *r, struct record *ret_rec);
+/* What stands behind the end of a log that no power cut can have torn: 0: nothing, or one torn record and zeros;
+ * 1: what no killed writer leaves (doc/SPEC.md, 3.2), with the rule broken; -errno. */
+int journal_reader_rest(const struct journal_reader *r, const char **ret_why);
 
 /* The end of a log that we append to: [0, cap) of the file exists as written zeros behind tail. */
 struct journal {

@@ -12,9 +12,7 @@
 #include "veneer/log.h"
 #include "veneer/path.h"
 
-/* A killed writer's last record, and one it had begun over the remains of an earlier kill. */
-#define REPLAY_TORN_BYTES_MAX (2 * FORMAT_REC_BYTES_MAX)
-#define REPLAY_TRIES	      3
+#define REPLAY_TRIES 3
 
 uint64_t mapload_test_epoch;
 
@@ -111,35 +109,6 @@ static long replay(struct mapload *l, const char *name)
 	}
 }
 
-/* Something other than zeros behind the place of the record that would come next, or more zeros
- * than a writer's: a file may claim any length. 1 with the rule broken. */
-static int has_more(const struct mapload *l, const char **ret_why)
-{
-	_cleanup_(freep) uint8_t *bytes = malloc(JOURNAL_WINDOW_BYTES);
-	uint64_t off = l->rd.off + REPLAY_TORN_BYTES_MAX;
-	struct stat st;
-
-	if (!bytes)
-		return -ENOMEM;
-	if (fstat(l->fd, &st) < 0)
-		return -errno;
-	*ret_why = "longer than its records account for";
-	if ((uint64_t)st.st_size > l->rd.off + JOURNAL_SLACK_BYTES)
-		return 1;
-	*ret_why = "a bad record before good ones";
-	while (off < (uint64_t)st.st_size) {
-		ssize_t n = file_pread(l->fd, bytes, JOURNAL_WINDOW_BYTES, (off_t)off);
-
-		if (n <= 0)
-			return (int)n;
-		for (ssize_t i = 0; i < n; i++)
-			if (bytes[i])
-				return 1;
-		off += (uint64_t)n;
-	}
-	return 0;
-}
-
 /* Replay to the end. A server that was killed leaves at most its last record torn, so records
  * behind a bad one mean damage; but for a power cut, which may keep later pages and lose earlier
  * ones. A live writer may be adding records behind the one that was not there a moment ago: look
@@ -157,7 +126,7 @@ static int replay_all(struct mapload *l, const char *name)
 			return (int)nrec;
 		if (l->table.in_session && !(epoch && l->table.epoch == epoch))
 			return 0;
-		r = has_more(l, &why);
+		r = journal_reader_rest(&l->rd, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == REPLAY_TRIES)

@@ -11,6 +11,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
 #include "veneer/log.h"
+#include "veneer/stats.h"
 
 #define LOG_STEP_BYTES	4096u
 #define LOG_LIMIT_BYTES (256u << 10)
@@ -76,6 +77,7 @@ int mapsync_record(struct mapfile *mf, const struct record *rec)
 	if (r < 0)
 		return poison(mf, "append", r);
 	mf->lsn++;
+	stats_add(STATS_MAP_RECORDS, 1);
 	return 0;
 }
 
@@ -376,6 +378,12 @@ int mapfile_checkpoint(struct mapfile *mf, bool force)
 		return r;
 	}
 	return mapsync_flush(mf);
+}
+
+uint64_t mapfile_log_bytes(struct mapfile *mf)
+{
+	LOCK_SCOPE(&mf->lock);
+	return mf->journal.tail - mf->journal.start;
 }
 
 bool mapfile_wants_checkpoint(struct mapfile *mf)

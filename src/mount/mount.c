@@ -6,6 +6,7 @@
 #include "veneer/linkup.h"
 #include "veneer/log.h"
 #include "veneer/override.h"
+#include "veneer/takeover.h"
 #include "veneer/place.h"
 #include "veneer/walkahead.h"
 #include "veneer/workdir.h"
@@ -19,6 +20,7 @@
 
 #define LOCK_WAIT_MS 5000
 #define LOCK_STEP_MS 5
+#define LOCK_ASK_MS 1000	/* then who has it is asked to let it go */
 
 static int fail(char *err, size_t err_size, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
@@ -116,15 +118,24 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 
 /* Two servers that append to one map would ruin it. The last one may still be on its way out: callers mount again
  * within milliseconds. A file system without locks is used without. */
-static int lock_upper(int rootfd)
+static int lock_upper(int rootfd, const char *work)
 {
+	struct stat st;
+
 	for (int waited = 0;; waited += LOCK_STEP_MS) {
 		if (flock(rootfd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
 			return 0;
 		if (waited >= LOCK_WAIT_MS)
 			return -EBUSY;
+		if (work && waited == LOCK_ASK_MS && fstat(rootfd, &st) == 0)
+			takeover_ask(work, st.st_dev, st.st_ino);
 		usleep(LOCK_STEP_MS * 1000);
 	}
+}
+
+int mount_lock_upper(int rootfd)
+{
+	return lock_upper(rootfd, NULL);
 }
 
 /* Is path the layer's root or below it? A container could reach into such a work directory. */
@@ -157,10 +168,10 @@ static int open_upper(struct mount *m, char *err, size_t err_size)
 	if (r < 0)
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 	t->upper->is_upper = true;
-	r = lock_upper(t->upper->rootfd);
+	r = lock_upper(t->upper->rootfd, m->opts.is_offline ? NULL : m->opts.work);
 	if (r < 0)
 		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);
-	if (is_beneath(m->opts.work, t->upper))
+	if (!m->opts.is_offline && is_beneath(m->opts.work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
 	r = workdir_open(m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
 	if (r < 0)
@@ -237,7 +248,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 		r = open_upper(m, err, err_size);
 	if (r == 0)
 		r = open_root(m, err, err_size);
-	if (r == 0)
+	if (r == 0 && !m->opts.is_offline)
 		r = start_care(m, err, err_size);
 	return r;
 }
@@ -284,6 +295,26 @@ uid_t mount_uid_to_disk(const struct mount *m, uid_t uid)
 gid_t mount_gid_to_disk(const struct mount *m, gid_t gid)
 {
 	return id_map_to_disk(&m->opts.gids, gid);
+}
+
+bool mount_has_uid(const struct mount *m, uid_t uid)
+{
+	return id_map_has(&m->opts.uids, uid);
+}
+
+bool mount_has_gid(const struct mount *m, gid_t gid)
+{
+	return id_map_has(&m->opts.gids, gid);
+}
+
+int mount_acl_to_disk(const struct mount *m, void *value, size_t size)
+{
+	return id_map_acl(&m->opts.uids, &m->opts.gids, value, size, true);
+}
+
+void mount_present_acl(const struct mount *m, void *value, size_t size)
+{
+	id_map_acl(&m->opts.uids, &m->opts.gids, value, size, false);
 }
 
 void mount_present_ids(const struct mount *m, struct stat *st)

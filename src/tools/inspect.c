@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/inspect.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,13 +8,17 @@
 #include <sys/stat.h>
 
 #include "../map/journal.h"
+#include "../map/mapfile-internal.h"
 #include "../map/snapshot.h"
+#include "layerwalk.h"
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
-#include "veneer/mapfile.h"
 #include "veneer/mark.h"
 #include "veneer/path.h"
+#include "veneer/recover.h"
 #include "veneer/xattr.h"
+
+#define TRIES 3
 
 static void print_header(FILE *out, const struct format_map_header *h)
 {
@@ -131,6 +134,36 @@ static int print_snapshot(FILE *out, int fd, const struct format_map_header *h, 
 	return r;
 }
 
+/* The log's records, and, where no power cut can have torn it, that only so much stands behind its end. A live writer
+ * may be adding to it. */
+static int print_to_end(FILE *out, struct journal_reader *rd, struct table *t)
+{
+	uint64_t epoch = mapload_epoch();
+
+	for (int attempt = 0;; attempt++) {
+		int r = print_records(out, rd, t, NULL);
+		const char *why;
+
+		if (r < 0 || (t->in_session && !(epoch && t->epoch == epoch)))
+			return r;
+		r = journal_reader_rest(rd, &why);
+		if (r <= 0)
+			return r;
+		if (attempt == TRIES)
+			return print_damage(out, rd->off, why);
+	}
+}
+
+static const char *session_text(const struct table *t)
+{
+	uint64_t epoch = mapload_epoch();
+
+	if (!t->in_session)
+		return "closed cleanly";
+	return epoch && t->epoch == epoch ? "session open: trusted in this boot only, else what was committed" :
+					    "session of an earlier boot open: only what was committed counts";
+}
+
 static int print_log(FILE *out, int fd, const struct format_map_header *h, struct table *t)
 {
 	struct journal_reader rd;
@@ -140,16 +173,13 @@ static int print_log(FILE *out, int fd, const struct format_map_header *h, struc
 	if (r < 0)
 		return r;
 	fprintf(out, " log\n");
-	r = print_records(out, &rd, t, NULL);
+	r = print_to_end(out, &rd, t);
 	if (r == 0) {
 		fprintf(out, "  %8" PRIu64 "  end of log: %s", rd.off, rd.why);
 		if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > rd.off)
 			fprintf(out, "; %" PRIu64 " bytes behind it",
 				(uint64_t)st.st_size - rd.off);
-		fprintf(out, "\n %zu files, %s\n", t->count,
-			t->in_session
-				? "session open: trusted in this boot only, else what was committed"
-				: "closed cleanly");
+		fprintf(out, "\n %zu files, %s\n", t->count, session_text(t));
 	}
 	journal_reader_release(&rd);
 	return r;
@@ -181,195 +211,153 @@ int inspect_map(int fd, const char *name, FILE *out)
 	return r;
 }
 
-/* The walk over a layer: directories still to be read, as paths, so that one is open at a time. */
-struct walk {
-	int rootfd;
-	const char *name;
+/* ---- partial files ---- */
+
+struct listing_walk {
+	struct layer *layer;
 	FILE *out;
-	struct mapfile *mf; /* NULL: none, or damaged */
-	char **dirs;
-	size_t ndirs, cap;
+	struct mapfile *map; /* NULL: none, or damaged */
+	size_t nfiles;
 	int result;
 };
 
-static int walk_push(struct walk *w, const char *path)
+static int damaged(struct listing_walk *w, const char *why)
 {
-	if (w->ndirs == w->cap) {
-		size_t cap = w->cap ? w->cap * 2 : 16;
-		char **dirs = reallocarray(w->dirs, cap, sizeof(*dirs));
-
-		if (!dirs)
-			return -ENOMEM;
-		w->dirs = dirs;
-		w->cap = cap;
-	}
-	w->dirs[w->ndirs] = strdup(path);
-	if (!w->dirs[w->ndirs])
-		return -ENOMEM;
-	w->ndirs++;
+	fprintf(w->out, ", DAMAGED: %s\n", why);
+	w->result = -EUCLEAN;
 	return 0;
 }
 
-static int print_ownership(struct walk *w, const struct mark *m)
+static int print_ownership(struct listing_walk *w, const struct mark *m, uint64_t size)
 {
 	uint64_t clip, nown = 0;
+	blk_t end, n;
 
-	if (!w->mf || mapfile_clip(w->mf, m->file_id, &clip) < 0) {
-		fprintf(w->out, " DAMAGED: the map has no such file\n");
-		return -EUCLEAN;
-	}
-
-	blk_t end = (clip + BLK_BYTES - 1) / BLK_BYTES, n;
-
+	if (mapfile_clip(w->map, m->file_id, &clip) < 0)
+		return damaged(w, "the map has no such file");
+	end = (clip + BLK_BYTES - 1) / BLK_BYTES;
 	for (blk_t at = 0; at < end; at += n) {
 		bool is_own;
 
-		if (mapfile_run(w->mf, m->file_id, at, end - at, &is_own, &n) < 0)
+		if (mapfile_run(w->map, m->file_id, at, end - at, &is_own, &n) < 0)
 			break;
 		nown += is_own ? n : 0;
 	}
-	fprintf(w->out, " own %" PRIu64 " of %" PRIu64 " blocks, clip %" PRIu64 "\n", nown, end,
-		clip);
+	fprintf(w->out, ", own %" PRIu64 " of %" PRIu64 " blocks, clip %" PRIu64, nown, end, clip);
+	/* Only its size counts until it is recorded. */
+	fprintf(w->out, "%s\n", clip > size ? " (behind its end)" : "");
 	return 0;
 }
 
-static int print_mark(struct walk *w, const char *path)
+static int print_partial(struct listing_walk *w, int dirfd, const char *name, const char *path, const struct stat *st)
 {
-	char value[sizeof(struct format_partial) + MARK_PATH_MAX];
+	_cleanup_(freep) char *value = NULL;
+	ssize_t n = xattr_get_alloc(dirfd, name, FORMAT_PARTIAL_ATTR, &value);
+	_cleanup_(closep) int fd = -1;
 	struct mark m;
-	ssize_t n = -1;
-	_cleanup_(closep) int fd = path_open(w->rootfd, path, O_PATH | O_NOFOLLOW, 0);
 
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	n = xattr_get(fd, "", FORMAT_PARTIAL_ATTR, value, sizeof(value));
-	if (n == -ENODATA || n == -EOPNOTSUPP)
-		return 0;
-	if (n < 0 && n != -ERANGE)
-		return (int)n;
-	fprintf(w->out, "%s/%s:", w->name, path);
-	if (n < 0 || mark_decode(value, (size_t)n, &m) < 0) {
-		fprintf(w->out, " DAMAGED: partial mark\n");
-		return -EUCLEAN;
-	}
-	fprintf(w->out, " file %" PRIu64 ", lower %s (%" PRIu64 " bytes),", m.file_id,
-		m.path[0] ? m.path : "at the same path", m.lower_size);
-	if (w->mf && (uint32_t)mapfile_uuid(w->mf) != m.uuid_low) {
-		fprintf(w->out, " DAMAGED: made in another layer, uuid ...%08x\n", m.uuid_low);
-		return -EUCLEAN;
-	}
-	return print_ownership(w, &m);
+	if (n < 0)
+		return n == -ENODATA || n == -EOPNOTSUPP || n == -ENOENT ? 0 : (int)n;
+	w->nfiles++;
+	fprintf(w->out, "%s/%s: %jd bytes", w->layer->path, path, (intmax_t)st->st_size);
+	if (mark_decode(value, (size_t)n, &m) < 0)
+		return damaged(w, "partial mark");
+	fprintf(w->out, ", file %" PRIu64 ", lower %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")", m.file_id,
+		m.path[0] ? m.path : "at the same path", m.lower_size, (intmax_t)m.lower_mtime_s, m.lower_mtime_ns);
+	if (!w->map)
+		return damaged(w, "no map to be read");
+	if ((uint32_t)mapfile_uuid(w->map) != m.uuid_low)
+		return damaged(w, "made in another layer");
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (recover_adopt(w->layer, w->map, &m, fd) == -ENOENT)
+		return damaged(w, "the map has no such file");
+	return print_ownership(w, &m, (uint64_t)st->st_size);
 }
 
-/* Damage is told and passed by; anything else ends the walk. */
-static int walk_entry(struct walk *w, int dirfd, const char *dir, const char *name)
+static int list_entry(void *arg, const struct layerwalk_entry *e, void **ret_dir)
 {
-	char path[MARK_PATH_MAX];
-	struct stat st;
-	int r = 0;
+	struct listing_walk *w = arg;
 
-	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-		return 0;
-	if (snprintf(path, sizeof(path), "%s%s%s", dir, dir[0] ? "/" : "", name) >=
-	    (int)sizeof(path))
-		return -ENAMETOOLONG;
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno;
-	if (S_ISDIR(st.st_mode))
-		return walk_push(w, path);
-	if (S_ISREG(st.st_mode))
-		r = print_mark(w, path);
-	if (r == -EUCLEAN)
-		w->result = r;
-	return r == -EUCLEAN ? 0 : r;
+	(void)ret_dir;
+	return S_ISREG(e->st.st_mode) ? print_partial(w, e->dirfd, e->name, e->path, &e->st) : 0;
 }
 
-static int walk_dir(struct walk *w, const char *path)
+static int miss_dir(void *arg, const char *path, int error)
 {
-	int fd = path_open(w->rootfd, path, O_RDONLY | O_DIRECTORY, 0);
+	struct listing_walk *w = arg;
 
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-
-	DIR *d = fdopendir(fd);
-	int r = 0;
-
-	if (!d) {
-		r = -errno;
-		close(fd);
-		return r;
-	}
-	while (r == 0) {
-		errno = 0;
-
-		const struct dirent *e = readdir(d);
-
-		if (!e) {
-			r = -errno;
-			break;
-		}
-		r = walk_entry(w, fd, path, e->d_name);
-	}
-	closedir(d);
-	return r;
-}
-
-static int walk_layer(struct walk *w)
-{
-	int r = walk_push(w, "");
-
-	while (r == 0 && w->ndirs > 0) {
-		_cleanup_(freep) char *path = w->dirs[--w->ndirs];
-
-		r = walk_dir(w, path);
-	}
-	while (w->ndirs > 0)
-		free(w->dirs[--w->ndirs]);
-	free(w->dirs);
-	return r;
+	fprintf(w->out, "%s/%s: cannot be looked at: %s\n", w->layer->path, path, strerror(-error));
+	w->result = -EUCLEAN;
+	return 0;
 }
 
 /* The map's own lines; 0 when the layer has none. */
-static int print_layer_map(int rootfd, const char *name, FILE *out)
+static int print_layer_map(struct layer *l, FILE *out)
 {
 	struct stat st;
 	char map_name[MARK_PATH_MAX];
 
-	if (fstatat(rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+	if (fstatat(l->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (errno != ENOENT)
 			return -errno;
-		fprintf(out, "%s: no map\n", name);
+		fprintf(out, "%s: no map\n", l->path);
 		return 0;
 	}
 	if (!S_ISREG(st.st_mode)) {
-		fprintf(out, "%s: DAMAGED: %s is not a regular file\n", name, MAPFILE_NAME);
+		fprintf(out, "%s: DAMAGED: %s is not a regular file\n", l->path, MAPFILE_NAME);
 		return -EUCLEAN;
 	}
 	_cleanup_(closep) int fd =
-		path_open(rootfd, MAPFILE_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+		path_open(l->rootfd, MAPFILE_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 
 	if (fd < 0)
 		return fd;
-	snprintf(map_name, sizeof(map_name), "%s/%s", name, MAPFILE_NAME);
+	snprintf(map_name, sizeof(map_name), "%s/%s", l->path, MAPFILE_NAME);
 	return inspect_map(fd, map_name, out);
 }
 
-int inspect_layer(int rootfd, const char *name, FILE *out)
+int inspect_layer(struct layer *l, FILE *out)
 {
-	struct walk w = { .rootfd = rootfd, .name = name, .out = out };
+	struct listing_walk w = { .layer = l, .out = out };
+	int r;
 
-	w.result = print_layer_map(rootfd, name, out);
+	w.result = print_layer_map(l, out);
 	if (w.result < 0 && w.result != -EUCLEAN)
 		return w.result;
 	if (w.result == 0) {
-		int r = mapfile_open(rootfd, -1, MAPFILE_READONLY, name, NULL, &w.mf);
-
-		if (r < 0)
+		r = layer_map(l, &w.map);
+		if (r == -EUCLEAN)
+			w.result = r;
+		else if (r < 0 && r != -ENOENT)
 			return r;
 	}
+	r = layerwalk(l->rootfd, NULL, list_entry, miss_dir, &w);
+	return r ?: w.result;
+}
 
-	int r = walk_layer(&w);
+int inspect_file(struct layer *l, const char *path, FILE *out)
+{
+	struct listing_walk w = { .layer = l, .out = out };
+	_cleanup_(freep) char *dir = strdup(path);
+	_cleanup_(closep) int dirfd = -1;
+	const char *name = strrchr(path, '/');
+	struct stat st;
+	int r;
 
-	mapfile_close(w.mf);
+	if (!dir)
+		return -ENOMEM;
+	dir[name ? name - path : 0] = '\0';
+	name = name ? name + 1 : path;
+	dirfd = path_open(l->rootfd, dir, O_RDONLY | O_DIRECTORY, 0);
+	if (dirfd < 0)
+		return dirfd;
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	r = layer_map(l, &w.map);
+	if (r < 0 && r != -EUCLEAN && r != -ENOENT)
+		return r;
+	r = print_partial(&w, dirfd, name, path, &st);
+	if (r == 0 && !w.nfiles)
+		fprintf(out, "%s/%s: no partial file\n", l->path, path);
 	return r ?: w.result;
 }

@@ -21,7 +21,22 @@
 
 #define MIB (1u << 20)
 
-/* What inspect_layer or inspect_map printed, in a string of the caller's. */
+static int inspect_root(int fd, const char *name, FILE *out)
+{
+	char path[32];
+	struct layer *l;
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	assert_int_equal(layer_open(path, &l), 0);
+	free(l->path);
+	l->path = strdup(name);
+	r = inspect_layer(l, out);
+	layer_unref(l);
+	return r;
+}
+
+/* What inspect_root or inspect_map printed, in a string of the caller's. */
 static char *print(int (*fn)(int fd, const char *name, FILE *out), int fd, int want)
 {
 	char *text = NULL;
@@ -67,7 +82,7 @@ static void test_inspect__tells_records_and_files_of_a_layer(void **state)
 	assert_non_null(mkdtemp(dir));
 
 	int root = open(dir, O_RDONLY | O_DIRECTORY);
-	char *text = print(inspect_layer, root, 0);
+	char *text = print(inspect_root, root, 0);
 
 	check_has(text, "no map");
 	free(text);
@@ -86,19 +101,32 @@ static void test_inspect__tells_records_and_files_of_a_layer(void **state)
 	m.uuid_low++;
 	assert_int_equal(set_mark(root, "moved", &m), 0);
 
-	text = print(inspect_layer, root, -EUCLEAN);
+	text = print(inspect_root, root, -EUCLEAN);
 	check_has(text, "OWN_RUN  file 1 blocks 3-4");
 	check_has(text, "OWN_RUN  file 1 blocks 9\n");
 	check_has(text, "end of log: zeros");
 	check_has(
 		text,
-		"layer/sub/partial: file 1, lower at the same path (1048576 bytes), own 3 of 256");
+		"layer/sub/partial: 0 bytes, file 1, lower at the same path (1048576 bytes, modified 0.000000000), "
+		"own 3 of 256 blocks, clip 1048576 (behind its end)\n");
 	check_has(text,
-		  "layer/moved: file 1, lower old/name (1048576 bytes), DAMAGED: made in another");
+		  "layer/moved: 0 bytes, file 1, lower old/name (1048576 bytes, modified 0.000000000), "
+		  "DAMAGED: made in another");
 	free(text);
 
 	int fd = openat(root, MAPFILE_NAME, O_RDWR);
+	struct stat st;
 
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(pwrite(fd, "x", 1, st.st_size - 1), 1);
+	text = print(inspect_map, fd, -EUCLEAN);
+	check_has(text, "DAMAGED: a bad record before good ones");
+	free(text);
+	assert_int_equal(pwrite(fd, "", 1, st.st_size - 1), 1);
+	assert_int_equal(ftruncate(fd, 3 << 20), 0);
+	text = print(inspect_map, fd, -EUCLEAN);
+	check_has(text, "DAMAGED: longer than its records account for");
+	free(text);
 	assert_int_equal(pwrite(fd, "x", 1, 140), 1);
 	text = print(inspect_map, fd, -EUCLEAN);
 	check_has(text, "generation 2");

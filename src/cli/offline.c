@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "offline.h"
+
+#include "veneer/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_known(const char *known, const char *word)
+{
+	return strstr(known, word) != NULL;
+}
+
+static int take_list(struct offline_args *a, char *list)
+{
+	if (!list || a->nlists == OFFLINE_LISTS_MAX) {
+		log_error(list ? "too many -o" : "missing argument after -o");
+		return -EINVAL;
+	}
+	a->lists[a->nlists++] = list;
+	return 0;
+}
+
+int offline_arguments(int argc, char **argv, const char *known, bool wants_path, struct offline_args *ret)
+{
+	struct offline_args a = { .nlists = 0 };
+
+	for (int i = 1; i < argc; i++) {
+		char *arg = argv[i];
+		int r = 0;
+
+		if (!strncmp(arg, "-o", 2)) {
+			r = take_list(&a, arg[2] ? arg + 2 : argv[++i]);
+			if (r < 0)
+				return r;
+		} else if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+			a.wants_help = true;
+		} else if (is_known(known, "--quiet") && (!strcmp(arg, "--quiet") || !strcmp(arg, "-q"))) {
+			a.is_quiet = true;
+		} else if (is_known(known, "--repair") && !strcmp(arg, "--repair")) {
+			a.repairs = true;
+		} else if (arg[0] != '-' && wants_path && !a.path) {
+			a.path = arg;
+		} else {
+			log_error("unknown argument: %s", arg);
+			return -EINVAL;
+		}
+	}
+	*ret = a;
+	return 0;
+}
+
+int offline_options(const struct offline_args *a, struct mount_opts *ret)
+{
+	/* The grammar wants a mount point, and a work directory unless the mount is read-only. */
+	char self[] = "veneer", flag[] = "-o", readonly[] = "ro", point[] = "/";
+	char *argv[2 * OFFLINE_LISTS_MAX + 4] = { self };
+	char cwd[PATH_MAX], err[PATH_MAX] = "out of memory";
+	int n = 1;
+
+	for (size_t i = 0; i < a->nlists; i++) {
+		argv[n++] = flag;
+		argv[n++] = a->lists[i];
+	}
+	argv[n++] = flag;
+	argv[n++] = readonly;
+	argv[n++] = point;
+	if (!getcwd(cwd, sizeof(cwd)))
+		strcpy(cwd, "/");
+	if (options_parse(n, argv, cwd, geteuid() == 0, ret, err, sizeof(err)) < 0) {
+		log_error("%s", err);
+		return -EINVAL;
+	}
+	for (size_t i = 0; i < ret->n_unknown; i++)
+		log_warn("unknown argument ignored: %s", ret->unknown[i]);
+	if (!ret->upper) {
+		log_error("upperdir not specified");
+		options_release(ret);
+		return -EINVAL;
+	}
+	/* What only changes how a mount shows its files. */
+	ret->is_readonly = ret->is_volatile = false;
+	ret->xattr_permissions = 0;
+	ret->is_offline = true;
+	return 0;
+}

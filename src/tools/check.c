@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The map is read by the rules alone first; only one that keeps them is then asked about files. Repairs come last, when
+ * the whole layer was seen, since an entry without a file can only be told by all files. */
+#include "veneer/check.h"
+
+#include "checkmap.h"
+#include "keep.h"
+#include "layerwalk.h"
+
+#include "veneer/adopt.h"
+#include "veneer/cleanup.h"
+#include "veneer/format.h"
+#include "veneer/mark.h"
+#include "veneer/origin.h"
+#include "veneer/path.h"
+#include "veneer/probe.h"
+#include "veneer/recover.h"
+#include "veneer/rmtree.h"
+#include "veneer/whiteout.h"
+#include "veneer/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* In it a server that is killed leaves files which have not got all of their names yet. */
+#define PENDING_DIR ".wh..wh.links"
+/* In the layer, for the temporary half of a map that has to be written anew. */
+#define REPAIR_DIR ".wh..wh.check"
+
+/* A partial file that was seen, and what of its entry is to be repaired. */
+struct seen {
+	file_id_t id;
+	ino_t ino;
+	char *path;
+	bool is_long;		/* own blocks behind its end */
+	uint64_t size;
+};
+
+struct check {
+	struct layer *layer;
+	struct image *below;
+	FILE *out;
+	struct mapfile *map;	/* NULL: none, or damaged */
+	bool has_damaged_map;
+	bool has_missed;	/* not all could be looked at */
+	struct seen *seen;
+	size_t nseen, cap;
+	file_id_t *lost;	/* entries that no file carries */
+	size_t nlost;
+	struct check_result s;
+};
+
+__attribute__((format(printf, 3, 4))) static void say(struct check *c, const char *path, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(c->out, "%s/%s: ", c->layer->path, path);
+	va_start(ap, fmt);
+	vfprintf(c->out, fmt, ap);
+	va_end(ap);
+	fputc('\n', c->out);
+	c->s.found++;
+}
+
+/* ---- partial files ---- */
+
+static int remember(struct check *c, const struct layerwalk_entry *e, file_id_t id)
+{
+	if (c->nseen == c->cap) {
+		size_t cap = c->cap ? c->cap * 2 : 64;
+		struct seen *seen = reallocarray(c->seen, cap, sizeof(*seen));
+
+		if (!seen)
+			return -ENOMEM;
+		c->seen = seen;
+		c->cap = cap;
+	}
+	c->seen[c->nseen] = (struct seen){ .id = id, .ino = e->st.st_ino, .path = strdup(e->path),
+					   .size = (uint64_t)e->st.st_size };
+	if (!c->seen[c->nseen].path)
+		return -ENOMEM;
+	c->nseen++;
+	return 0;
+}
+
+static bool knows_file(struct check *c, const struct layerwalk_entry *e, const struct mark *m, uint64_t *ret_clip)
+{
+	_cleanup_(closep) int fd = -1;
+
+	if ((uint32_t)mapfile_uuid(c->map) != m->uuid_low) {
+		say(c, e->path, "its mark was made in another layer (uuid ...%08" PRIx32 ")", m->uuid_low);
+		return false;
+	}
+	if (mapfile_clip(c->map, m->file_id, ret_clip) == 0)
+		return true;
+	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (recover_adopt(c->layer, c->map, m, fd) == 0 && mapfile_clip(c->map, m->file_id, ret_clip) == 0)
+		return true;
+	say(c, e->path, "a partial file, but the map has no file %" PRIu64, m->file_id);
+	return false;
+}
+
+static void check_blocks(struct check *c, const struct layerwalk_entry *e, const struct mark *m, uint64_t clip)
+{
+	blk_t end = (clip + BLK_BYTES - 1) >> BLK_SHIFT, n;
+
+	for (blk_t at = ((uint64_t)e->st.st_size + BLK_BYTES - 1) >> BLK_SHIFT; at < end; at += n) {
+		bool is_own;
+
+		if (mapfile_run(c->map, m->file_id, at, end - at, &is_own, &n) < 0)
+			return;
+		if (!is_own)
+			continue;
+		say(c, e->path, "the map has block %" PRIu64 " as its own, behind its end (%jd bytes)", at,
+		    (intmax_t)e->st.st_size);
+		c->seen[c->nseen - 1].is_long = true;
+		return;
+	}
+}
+
+static void check_lower(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
+{
+	struct ient *dir = e->dir, *base = NULL;
+	const char *path = *m->path ? m->path : e->path;
+	struct source *src;
+	struct stat st;
+	int r = *m->path ? image_lookup_path(c->below, m->path, &base) :
+		dir ? image_lookup(c->below, dir, e->name, &base) : -ENOENT;
+
+	if (r == 0 && base->type == DT_REG)
+		r = image_stat(c->below, base, &st);
+	if (r == -ENOENT)
+		say(c, e->path, "no lower layer has %s, which its blocks come from", path);
+	else if (r < 0)
+		say(c, e->path, "its lower file %s cannot be looked at: %s", path, strerror(-r));
+	else if (base->type != DT_REG)
+		say(c, e->path, "its lower file %s is no regular file", path);
+	else if ((uint64_t)st.st_size != m->lower_size)
+		say(c, e->path, "its lower file %s has %jd bytes and not %" PRIu64 ": it was changed", path,
+		    (intmax_t)st.st_size, m->lower_size);
+	else if (st.st_mtim.tv_sec != m->lower_mtime_s || (uint32_t)st.st_mtim.tv_nsec != m->lower_mtime_ns)
+		say(c, e->path, "its lower file %s was modified at %jd.%09ld and not at %jd.%09" PRIu32 ": it was changed",
+		    path, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (intmax_t)m->lower_mtime_s, m->lower_mtime_ns);
+	else if (image_source(c->below, base, &src) < 0)
+		say(c, e->path, "its lower file %s is a damaged partial file itself", path);
+}
+
+static int check_partial(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
+{
+	uint64_t clip;
+	int r;
+
+	c->s.files++;
+	if (!c->map) {
+		say(c, e->path, c->has_damaged_map ? "a partial file, and the map is damaged" :
+						     "a partial file, but the layer has no map");
+		return 0;
+	}
+	if (knows_file(c, e, m, &clip)) {
+		r = remember(c, e, m->file_id);
+		if (r < 0)
+			return r;
+		check_blocks(c, e, m, clip);
+	}
+	if (c->below)
+		check_lower(c, e, m);
+	return 0;
+}
+
+/* A file of overlayfs's, all bytes of which are a lower file's. */
+static void check_metacopy(struct check *c, const struct layerwalk_entry *e)
+{
+	struct ient *dir = e->dir, *base = NULL;
+	char origin[PATH_MAX];
+	struct stat st;
+	int r = adopt_metacopy_origin(e->dirfd, e->name, origin);
+
+	if (r < 0)
+		say(c, e->path, "a metacopy file, of which nobody knows where its data is");
+	if (r <= 0 || !c->below)
+		return;
+	if (*origin == '/')
+		r = image_lookup_path(c->below, origin + 1, &base);
+	else
+		r = dir ? image_lookup(c->below, dir, *origin ? origin : e->name, &base) : -ENOENT;
+	r = r ?: image_stat(c->below, base, &st);
+	if (r < 0 || !S_ISREG(st.st_mode) || st.st_size != e->st.st_size)
+		say(c, e->path, "a metacopy file without its lower file %s", *origin ? origin : e->path);
+}
+
+static int check_file(struct check *c, const struct layerwalk_entry *e)
+{
+	struct mark m;
+	int r = source_read_mark(e->dirfd, e->name, &m, NULL);
+
+	if (r == 1)
+		return check_partial(c, e, &m);
+	if (r != -EUCLEAN)
+		return r == -ENOENT ? 0 : r;
+	if (xattr_get(e->dirfd, e->name, FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
+		say(c, e->path, "its mark is damaged");
+	else
+		check_metacopy(c, e);
+	return 0;
+}
+
+/* ---- everything else ---- */
+
+static bool is_ours(const char *attr)
+{
+	return !strncmp(attr, "user.veneer.", strlen("user.veneer.")) ||
+	       !strncmp(attr, "trusted.veneer.", strlen("trusted.veneer."));
+}
+
+static bool is_known_attr(const char *attr)
+{
+	static const char *const known[] = { FORMAT_PARTIAL_ATTR, KEEP_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR };
+
+	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)
+		if (!strcmp(attr, known[k]))
+			return true;
+	return false;
+}
+
+static void check_attrs(struct check *c, const struct layerwalk_entry *e)
+{
+	_cleanup_(freep) char *list = NULL;
+	ssize_t len = xattr_list_alloc(e->dirfd, e->name, &list);
+
+	for (char *a = list; a && a < list + len; a += strlen(a) + 1)
+		if (is_ours(a) && !is_known_attr(a))
+			say(c, e->path, "unknown reserved attribute %s", a);
+		else if (!strcmp(a, FORMAT_PARTIAL_ATTR) && !S_ISREG(e->st.st_mode))
+			say(c, e->path, "marked as a partial file, and is none");
+}
+
+static bool is_known_name(const struct layerwalk_entry *e)
+{
+	static const char *const prefixes[] = {
+		PENDING_DIR, REPAIR_DIR, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
+		".wh..wh.aufs", ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
+	};
+
+	if (!strcmp(e->path, MAPFILE_NAME))
+		return true;
+	for (size_t k = 0; k < sizeof(prefixes) / sizeof(*prefixes); k++)
+		if (!strncmp(e->name, prefixes[k], strlen(prefixes[k])))
+			return true;
+	return false;
+}
+
+/* What is merged into a directory is what its entries are compared with. */
+static int check_dir(struct check *c, const struct layerwalk_entry *e, void **ret_dir)
+{
+	_cleanup_(closep) int fd = openat(e->dirfd, e->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct ient *dir = e->dir, *merged = NULL;
+	char redirect[PATH_MAX];
+	struct stat st;
+	int kind, r = 0;
+
+	if (fd < 0)
+		return errno == ENOENT ? 1 : -errno;
+	kind = whiteout_dir_kind(fd, redirect);
+	if (fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		kind = WHITEOUT_DIR_OPAQUE;
+	if (kind == -EUCLEAN)
+		say(c, e->path, "its redirect is no path");
+	else if (kind < 0)
+		return kind;
+	if (!c->below || kind < 0 || kind == WHITEOUT_DIR_OPAQUE)
+		return 0;
+	if (kind == WHITEOUT_DIR_MERGED)
+		r = dir ? image_lookup(c->below, dir, e->name, &merged) : -ENOENT;
+	else if (redirect[0] == '/')
+		r = image_lookup_path(c->below, redirect + 1, &merged);
+	else
+		r = dir ? image_lookup(c->below, dir, redirect, &merged) : -ENOENT;
+	if (r < 0 && r != -ENOENT)
+		say(c, e->path, "what is merged into it cannot be looked at: %s", strerror(-r));
+	if (r < 0 || merged->type != DT_DIR)
+		merged = NULL;
+	if (!merged && kind == WHITEOUT_DIR_REDIRECTED)
+		say(c, e->path, "no lower layer has the directory %s, which it was before it was renamed", redirect);
+	*ret_dir = merged;
+	return 0;
+}
+
+static int check_entry(void *arg, const struct layerwalk_entry *e, void **ret_dir)
+{
+	struct check *c = arg;
+
+	if (whiteout_name_kind(e->name) == WHITEOUT_META) {
+		if (!is_known_name(e))
+			say(c, e->path, "unknown reserved name");
+		return strcmp(e->path, PENDING_DIR) != 0;
+	}
+	check_attrs(c, e);
+	if (S_ISDIR(e->st.st_mode))
+		return check_dir(c, e, ret_dir);
+	return S_ISREG(e->st.st_mode) ? check_file(c, e) : 0;
+}
+
+static int miss_dir(void *arg, const char *path, int error)
+{
+	struct check *c = arg;
+
+	c->has_missed = true;
+	say(c, path, "cannot be looked at: %s", strerror(-error));
+	return 0;
+}
+
+/* ---- entries ---- */
+
+static int by_id(const void *a, const void *b)
+{
+	const struct seen *s = a, *o = b;
+
+	return s->id < o->id ? -1 : s->id > o->id;
+}
+
+struct lost_ids {
+	struct check *c;
+	file_id_t *ids;
+	size_t n, cap;
+	bool is_short;
+};
+
+static void note_lost(void *arg, file_id_t id, const struct blkmap *map)
+{
+	struct lost_ids *l = arg;
+	struct seen key = { .id = id };
+
+	(void)map;
+	if (l->c->nseen && bsearch(&key, l->c->seen, l->c->nseen, sizeof(key), by_id))
+		return;
+	if (l->n == l->cap) {
+		file_id_t *ids = reallocarray(l->ids, l->cap ? l->cap * 2 : 64, sizeof(*ids));
+
+		if (!ids) {
+			l->is_short = true;
+			return;
+		}
+		l->ids = ids;
+		l->cap = l->cap ? l->cap * 2 : 64;
+	}
+	l->ids[l->n++] = id;
+}
+
+static int check_entries(struct check *c)
+{
+	struct lost_ids lost = { .c = c };
+
+	if (c->nseen)
+		qsort(c->seen, c->nseen, sizeof(*c->seen), by_id);
+	for (size_t k = 1; k < c->nseen; k++)
+		if (c->seen[k].id == c->seen[k - 1].id && c->seen[k].ino != c->seen[k - 1].ino)
+			say(c, c->seen[k].path, "has the number %" PRIu64 " of another file, %s", c->seen[k].id,
+			    c->seen[k - 1].path);
+	if (c->has_missed || !c->map)
+		return 0;
+	mapfile_each(c->map, note_lost, &lost);
+	c->lost = lost.ids;
+	c->nlost = lost.n;
+	for (size_t k = 0; k < c->nlost; k++)
+		say(c, MAPFILE_NAME, "no file carries the number %" PRIu64 "; its entry is of no use, and harmless", c->lost[k]);
+	return lost.is_short ? -ENOMEM : 0;
+}
+
+static int repair_entries(struct check *c, struct mapfile *map)
+{
+	for (size_t k = 0; k < c->nlost; k++) {
+		int r = mapfile_file_gone(map, c->lost[k]);
+
+		if (r < 0 && r != -ENOENT)
+			return r;
+		fprintf(c->out, "%s/" MAPFILE_NAME ": repaired: the entry %" PRIu64 " was dropped\n", c->layer->path,
+			c->lost[k]);
+		c->s.repaired++;
+	}
+	for (size_t k = 0; k < c->nseen; k++) {
+		const struct seen *s = &c->seen[k];
+		int r = s->is_long ? mapfile_truncate(map, s->id, s->size) : 0;
+
+		if (r < 0)
+			return r;
+		if (!s->is_long)
+			continue;
+		fprintf(c->out, "%s/%s: repaired: the map goes to its end now\n", c->layer->path, s->path);
+		c->s.repaired++;
+	}
+	/* All that is on the disk now, so that the repair cannot be undone by a power cut. */
+	if (syncfs(c->layer->rootfd) < 0)
+		return -errno;
+	return mapfile_mark_clean(map);
+}
+
+static int repair(struct check *c)
+{
+	_cleanup_(closep) int work_fd = -1;
+	struct layer *l;
+	bool has_work = c->nlost > 0;
+	int r;
+
+	for (size_t k = 0; k < c->nseen; k++)
+		has_work = has_work || c->seen[k].is_long;
+	if (!has_work)
+		return 0;
+	if (mkdirat(c->layer->rootfd, REPAIR_DIR, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	work_fd = path_open(c->layer->rootfd, REPAIR_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	r = work_fd < 0 ? work_fd : layer_open(c->layer->path, &l);
+	if (r == 0) {
+		r = layer_open_upper_map(l, work_fd, 0, probe_true_extents(l->rootfd));
+		r = r ?: repair_entries(c, l->map);
+		layer_unref(l);
+	}
+	rmtree(c->layer->rootfd, REPAIR_DIR);
+	return r;
+}
+
+static int open_map(struct check *c)
+{
+	int r = layer_map(c->layer, &c->map);
+
+	if (r == -EUCLEAN)
+		say(c, MAPFILE_NAME, "the map is damaged");
+	c->has_damaged_map = r == -EUCLEAN;
+	return r == -EUCLEAN || r == -ENOENT ? 0 : r;
+}
+
+int check_layer(struct layer *l, struct image *below, bool repairs, FILE *out, struct check_result *ret)
+{
+	struct check c = { .layer = l, .below = below, .out = out };
+	struct checkmap m;
+	int r = checkmap_read(l->rootfd, repairs, &m);
+
+	if (r < 0)
+		return r;
+	if (m.rule)
+		say(&c, MAPFILE_NAME, "offset %" PRIu64 ": %s", m.off, m.rule);
+	if (m.is_repaired) {
+		fprintf(out, "%s/" MAPFILE_NAME ": repaired: cut to its %" PRIu64 " bytes of records\n", l->path, m.off);
+		c.s.repaired++;
+	}
+	c.has_damaged_map = m.is_damaged;
+	if (!m.is_damaged)
+		r = open_map(&c);
+	r = r ?: layerwalk(l->rootfd, below ? image_root(below) : NULL, check_entry, miss_dir, &c);
+	r = r ?: check_entries(&c);
+	if (r == 0 && repairs && c.map)
+		r = repair(&c);
+	for (size_t k = 0; k < c.nseen; k++)
+		free(c.seen[k].path);
+	free(c.seen);
+	free(c.lost);
+	*ret = c.s;
+	return r;
+}

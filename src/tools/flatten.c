@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+/* In this order, so that a kill or a power cut at any moment leaves a layer that shows the same:
+ * 1. every directory of the upper is gone through, what is in it before itself: partial files get all of their
+ *    blocks, origins go, redirected directories and what is merged into their subdirectories get whole copies from
+ *    below;
+ * 2. sync; the marks of the files that are complete go;
+ * 3. sync; the redirected directories become opaque, which overrules their redirects;
+ * 4. sync; whiteouts in them, which hide nothing any more, go, and then the redirects: as long as one is there, a
+ *    later run knows that it is at this step;
+ * 5. sync; the map goes, if there is nothing left that needs it.
+ * A directory in which something had to be left keeps its redirect, which that something may need. */
+#include "veneer/flatten.h"
+
+#include "fill.h"
+#include "keep.h"
+#include "layerwalk.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/log.h"
+#include "veneer/lookup.h"
+#include "veneer/origin.h"
+#include "veneer/upper.h"
+#include "veneer/whiteout.h"
+#include "veneer/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A directory that is being gone through, and the upper's names in it that are still to come. */
+struct level {
+	struct inode *dir;
+	char *names; /* one after the other, each with its NUL */
+	size_t len, cap, at;
+	bool is_filled;		/* what is merged into it is copied */
+	bool is_redirected;
+	bool has_left;		/* something in it stays as it is */
+};
+
+struct inode_list {
+	struct inode **v;
+	size_t n, cap;
+};
+
+struct flatten {
+	struct tree *t;
+	struct level *levels;
+	size_t depth, cap;
+	struct inode_list files, dirs; /* done but for their mark or redirect; one look-up held of each */
+	void (*step)(void *arg, const struct flatten_stats *s);
+	void *arg;
+	struct flatten_stats s;
+};
+
+static void forget(struct flatten *f, struct inode *i)
+{
+	if (i != f->t->root)
+		inode_forget(f->t, i->id, 1);
+}
+
+static int remember(struct inode_list *l, struct inode *i)
+{
+	if (l->n == l->cap) {
+		size_t cap = l->cap ? l->cap * 2 : 64;
+		struct inode **v = reallocarray(l->v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		l->v = v;
+		l->cap = cap;
+	}
+	l->v[l->n++] = i;
+	return 0;
+}
+
+static void list_release(struct flatten *f, struct inode_list *l)
+{
+	while (l->n)
+		forget(f, l->v[--l->n]);
+	free(l->v);
+}
+
+static void tell(struct flatten *f)
+{
+	if (f->step)
+		f->step(f->arg, &f->s);
+}
+
+/* Of the machine and not of one file: going on makes no sense. */
+static bool is_fatal(int r)
+{
+	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE || r == -ENFILE;
+}
+
+/* 0: gone over, as one more that stays as it is. */
+static int leave_as_it_is(struct flatten *f, struct inode *dir, const char *name, const char *what, int r)
+{
+	_cleanup_(freep) char *path = inode_name_path(f->t, dir, name);
+
+	if (is_fatal(r))
+		return r;
+	log_error("%s/%s: %s: %s", f->t->upper->path, path ? path : name, what, strerror(-r));
+	f->s.left++;
+	for (size_t k = 0; k < f->depth; k++)
+		f->levels[k].has_left = true;
+	return 0;
+}
+
+/* ---- 1: what is seen becomes the upper's ---- */
+
+static int copy_entry(struct flatten *f, struct inode *dir, const char *name)
+{
+	struct lookup_state state;
+	struct inode *i;
+	struct stat st;
+	int r = lookup_state(f->t, dir, name, &state);
+
+	if (r < 0 || state.where != LOOKUP_LOWER)
+		return r;
+	r = lookup_name(f->t, dir, name, &i, &st);
+	if (r < 0)
+		return r;
+	r = copyup_inode(f->t, i, NULL);
+	forget(f, i);
+	if (r == 0)
+		f->s.copied++;
+	tell(f);
+	return r;
+}
+
+static int copy_missing(struct flatten *f, struct inode *dir)
+{
+	ssize_t n = image_count(f->t->image, dir->lower);
+
+	if (n < 0)
+		return leave_as_it_is(f, dir, ".", "cannot list what is below", (int)n);
+	for (ssize_t k = 0; k < n; k++) {
+		const char *name = image_child(dir->lower, (size_t)k)->name;
+		int r = copy_entry(f, dir, name);
+
+		if (r < 0)
+			r = leave_as_it_is(f, dir, name, "cannot copy it from below", r);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int add_name(void *arg, const char *name, const struct upent *e)
+{
+	struct level *l = arg;
+	size_t size = strlen(name) + 1;
+
+	if (e->is_whiteout)
+		return 0;
+	if (l->cap - l->len < size) {
+		size_t cap = l->cap * 2 + NAME_MAX + 1;
+		char *names = realloc(l->names, cap);
+
+		if (!names)
+			return -ENOMEM;
+		l->names = names;
+		l->cap = cap;
+	}
+	memcpy(l->names + l->len, name, size);
+	l->len += size;
+	return 0;
+}
+
+/* What a run that was killed in the middle of this directory kept of it. */
+static int put_back_old(int fd)
+{
+	struct keep k;
+	int r = keep_load(fd, &k);
+
+	return r == 1 ? keep_put_back(fd, &k) : r;
+}
+
+static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
+{
+	int fd = upper_pin(f->t, dir), r;
+	struct keep k;
+
+	if (fd < 0)
+		return fd;
+	r = put_back_old(fd);
+	if (r == 0 && is_filled) {
+		r = keep_take(fd, &k);
+		if (r == 0) {
+			int e;
+
+			r = copy_missing(f, dir);
+			e = keep_put_back(fd, &k);
+			r = r ?: e;
+		}
+	}
+	fdcache_unpin(&dir->src.fd);
+	return r;
+}
+
+/* Takes over the caller's look-up of dir, also on failure. */
+static int enter(struct flatten *f, struct inode *dir, bool is_filled, bool is_redirected)
+{
+	struct updir *d;
+	struct level *l;
+	int r = 0;
+
+	if (f->depth == f->cap) {
+		size_t cap = f->cap ? f->cap * 2 : 16;
+		struct level *levels = reallocarray(f->levels, cap, sizeof(*levels));
+
+		if (!levels) {
+			forget(f, dir);
+			return -ENOMEM;
+		}
+		f->levels = levels;
+		f->cap = cap;
+	}
+	l = &f->levels[f->depth++];
+	*l = (struct level){ .dir = dir, .is_filled = is_filled && dir->lower, .is_redirected = is_redirected };
+	/* The root's are kept by who made it ready for us. */
+	if (dir != f->t->root)
+		r = copy_all(f, dir, l->is_filled);
+	r = r ?: upper_listing(f->t, dir, &d);
+	return r ?: updir_each(d, add_name, l);
+}
+
+static int has_redirect(struct flatten *f, struct inode *dir)
+{
+	int fd = upper_pin(f->t, dir), r;
+
+	if (fd < 0)
+		return fd;
+	r = whiteout_has_redirect(fd);
+	fdcache_unpin(&dir->src.fd);
+	return r;
+}
+
+static void count_copied(void *arg, uint64_t n)
+{
+	struct flatten *f = arg;
+
+	f->s.bytes += n;
+	tell(f);
+}
+
+/* Another union file system would show it to its users. */
+static int drop_origin(struct flatten *f, struct inode *dir, const char *name)
+{
+	static const char *const attrs[] = { ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR };
+	int fd = upper_pin(f->t, dir), r = 0;
+
+	if (fd < 0)
+		return fd;
+	for (size_t k = 0; r == 0 && k < sizeof(attrs) / sizeof(*attrs); k++) {
+		r = xattr_remove(fd, name, attrs[k]);
+		if (r == -ENODATA || r == -EOPNOTSUPP || r == -EPERM)
+			r = 0;
+	}
+	fdcache_unpin(&dir->src.fd);
+	return r;
+}
+
+static int visit_file(struct flatten *f, struct inode *dir, const char *name, struct inode *i)
+{
+	int r = 0;
+
+	if (i->is_damaged) {
+		r = leave_as_it_is(f, dir, name, "left as it is", -EIO);
+	} else if (i->src.id) {
+		r = fill_file(f->t, i, count_copied, f);
+		f->s.files++;
+		tell(f);
+		if (r < 0)
+			r = leave_as_it_is(f, dir, name, "left as it is", r);
+		else if (remember(&f->files, i) == 0)
+			return 0;
+		else
+			r = -ENOMEM;
+	}
+	forget(f, i);
+	return r;
+}
+
+static int visit(struct flatten *f, const char *name)
+{
+	struct level *l = &f->levels[f->depth - 1];
+	struct inode *i;
+	struct stat st;
+	int r = lookup_name(f->t, l->dir, name, &i, &st);
+
+	if (r < 0)
+		return leave_as_it_is(f, l->dir, name, "left as it is", r);
+	if (i->type == DT_DIR && i->has_upper) {
+		r = has_redirect(f, i);
+		if (r >= 0)
+			return enter(f, i, r || l->is_filled, r);
+		r = leave_as_it_is(f, l->dir, name, "left as it is", r);
+	} else if (i->has_upper) {
+		r = drop_origin(f, l->dir, name);
+		if (r < 0)
+			r = leave_as_it_is(f, l->dir, name, "left as it is", r);
+		else if (i->type == DT_REG)
+			return visit_file(f, l->dir, name, i);
+	}
+	forget(f, i);
+	return r;
+}
+
+static int leave(struct flatten *f)
+{
+	struct level *l = &f->levels[--f->depth];
+	int r = 0;
+
+	if (l->is_redirected && !l->has_left)
+		r = remember(&f->dirs, l->dir);
+	if (r < 0 || !l->is_redirected || l->has_left)
+		forget(f, l->dir);
+	free(l->names);
+	return r;
+}
+
+static int go_through(struct flatten *f)
+{
+	int r = enter(f, f->t->root, false, false);
+
+	while (r == 0 && f->depth) {
+		struct level *l = &f->levels[f->depth - 1];
+		const char *name = l->names + l->at;
+
+		if (l->at == l->len) {
+			r = leave(f);
+			continue;
+		}
+		l->at += strlen(name) + 1;
+		r = visit(f, name);
+	}
+	while (f->depth) {
+		f->levels[f->depth - 1].has_left = true;
+		leave(f);
+	}
+	return r;
+}
+
+/* ---- 2 to 5: what said otherwise goes ---- */
+
+static int sync_all(struct flatten *f)
+{
+	return f->t->is_volatile || syncfs(f->t->upper->rootfd) == 0 ? 0 : -errno;
+}
+
+static int finish_files(struct flatten *f)
+{
+	for (size_t k = 0; k < f->files.n; k++) {
+		int r = fill_finish(f->t, f->files.v[k]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int make_opaque(struct flatten *f, struct inode *dir)
+{
+	int fd = upper_pin(f->t, dir), r;
+	struct keep k;
+
+	if (fd < 0)
+		return fd;
+	r = keep_take(fd, &k);
+	if (r == 0) {
+		int e;
+
+		r = whiteout_set_opaque(&f->t->style, fd);
+		e = keep_put_back(fd, &k);
+		r = r ?: e;
+	}
+	fdcache_unpin(&dir->src.fd);
+	return r;
+}
+
+static int drop_whiteout(void *arg, const struct layerwalk_entry *e, void **ret_dir)
+{
+	struct stat other;
+	struct keep k;
+	int r, back;
+
+	(void)arg;
+	(void)ret_dir;
+	/* Beside an entry it hides, ".wh.NAME" still has something to hide. */
+	if (!whiteout_is_device(e->st.st_mode, e->st.st_rdev) &&
+	    (whiteout_name_kind(e->name) != WHITEOUT_HIDES || S_ISDIR(e->st.st_mode) ||
+	     fstatat(e->dirfd, e->name + WHITEOUT_PREFIX_LEN, &other, AT_SYMLINK_NOFOLLOW) == 0))
+		return 0;
+	r = keep_take(e->dirfd, &k);
+	if (r < 0)
+		return r;
+	r = unlinkat(e->dirfd, e->name, 0) < 0 ? -errno : 0;
+	back = keep_put_back(e->dirfd, &k);
+	return r ?: back;
+}
+
+static int drop_redirect(struct flatten *f, struct inode *dir)
+{
+	int fd = upper_pin(f->t, dir), r;
+
+	if (fd < 0)
+		return fd;
+	r = layerwalk(fd, NULL, drop_whiteout, NULL, NULL);
+	r = r ?: whiteout_remove_redirect(fd);
+	fdcache_unpin(&dir->src.fd);
+	if (r == 0)
+		f->s.dirs++;
+	return r;
+}
+
+static int finish_dirs(struct flatten *f)
+{
+	int r = 0;
+
+	for (size_t k = 0; r == 0 && k < f->dirs.n; k++)
+		r = make_opaque(f, f->dirs.v[k]);
+	r = r ?: sync_all(f);
+	for (size_t k = 0; r == 0 && k < f->dirs.n; k++)
+		r = drop_redirect(f, f->dirs.v[k]);
+	return r;
+}
+
+/* Entries without a file may be left in it: they mean nothing. */
+static int remove_map(struct flatten *f)
+{
+	int rootfd = f->t->upper->rootfd, r;
+	struct stat st;
+
+	if (fstatat(rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	r = sync_all(f);
+	if (r == 0 && unlinkat(rootfd, MAPFILE_NAME, 0) < 0)
+		r = -errno;
+	if (r == 0 && !f->t->is_volatile && fsync(rootfd) < 0)
+		r = -errno;
+	f->s.has_removed_map = r == 0;
+	return r;
+}
+
+static void count_entry(void *arg, file_id_t id, const struct blkmap *map)
+{
+	struct flatten_stats *s = arg;
+	uint64_t own = blkmap_count(map) << BLK_SHIFT, clip = blkmap_clip(map);
+
+	(void)id;
+	s->nfiles++;
+	s->nbytes += clip > own ? clip - own : 0;
+}
+
+int flatten_tree(struct tree *t, void (*step)(void *arg, const struct flatten_stats *s), void *arg,
+		 struct flatten_stats *ret)
+{
+	struct flatten f = { .t = t, .step = step, .arg = arg };
+	int r;
+
+	t->copies_whole = true;
+	mapfile_each(t->map, count_entry, &f.s);
+	r = go_through(&f);
+	if (r == 0 && (f.files.n || f.dirs.n))
+		r = sync_all(&f);
+	r = r ?: finish_files(&f);
+	if (r == 0 && f.dirs.n)
+		r = sync_all(&f) ?: finish_dirs(&f);
+	if (r == 0 && f.s.left == 0)
+		r = remove_map(&f);
+	list_release(&f, &f.files);
+	list_release(&f, &f.dirs);
+	free(f.levels);
+	*ret = f.s;
+	return r;
+}
