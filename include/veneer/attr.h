@@ -9,16 +9,22 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode);
 int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid);
 /* As utimensat(2): UTIME_NOW, UTIME_OMIT. */
 int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]);
-/* Clear set-id bits as a write or truncation by an unprivileged process does. Cheap when there are none. */
-int attr_kill_setid(struct tree *t, struct inode *i);
+/* Clear set-id bits as a write or truncation by an unprivileged process does. Cheap when there are none. is_in_group
+ * says whether the caller is in a group (on disk), and is asked only where that matters: NULL, in none. */
+int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg);
+/* Clear the set-group-id bit alone, of a directory too. */
+int attr_kill_setgid(struct tree *t, struct inode *i);
 /* Around a write or truncation whose caller keeps set-id bits (CAP_FSETID): a server without privileges loses them
  * by its own write, whoever wrote. begin takes one of tree->setid_locks and remembers the mode, end puts it back
  * and gives the lock back. Nothing happens with privileges. attr_chmod of such a file belongs between the two. */
 struct attr_setid {
 	pthread_mutex_t *lock;	/* NULL: nothing to do */
 	mode_t mode;		/* 0: it has no such bits */
+	ssize_t capability_len;	/* 0: to be lost as by any write, or not there */
+	char capability[24];
 };
-void attr_setid_begin(struct tree *t, struct inode *i, struct attr_setid *s);
+/* keeps_capability: what is written is a mapping's pages, to which stores cost the file nothing. */
+void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, struct attr_setid *s);
 /* r is how the change ended; the answer is r, or what putting the bits back failed with. */
 int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r);
 
@@ -26,5 +32,7 @@ int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r)
 ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size);
 int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags);
 int attr_removexattr(struct tree *t, struct inode *i, const char *name);
-/* size 0: the length needed. Only names that are shown. */
-ssize_t attr_listxattr(struct tree *t, struct inode *i, char *list, size_t size);
+/* size 0: the length needed. Only names that are shown; trusted ones if sees_trusted, which is asked only when there
+ * are some, says so (NULL: yes). */
+ssize_t attr_listxattr(struct tree *t, struct inode *i, bool (*sees_trusted)(void *arg), void *arg, char *list,
+		       size_t size);

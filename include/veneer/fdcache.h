@@ -6,6 +6,7 @@
 
 #include "veneer/list.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Zero-initialised is empty. All fields belong to fdcache.c. */
@@ -17,6 +18,8 @@ struct fdslot {
 
 /* Set the bound from RLIMIT_NOFILE, raised to its hard limit first. Once per process. */
 void fdcache_init(void);
+/* Set the bound to half of what is free: once more when the layers are open. */
+void fdcache_bound(void);
 
 /* The slot's descriptor, pinned, or -1 when it has none: open it and call fdcache_fill. */
 int fdcache_pin(struct fdslot *s);
@@ -28,6 +31,8 @@ void fdcache_unpin(struct fdslot *s);
 void fdcache_replace(struct fdslot *s, int fd);
 /* Close and empty. Nobody has it pinned. */
 void fdcache_drop(struct fdslot *s);
+/* Slots that have a descriptor. */
+size_t fdcache_count(void);
 /* Close every unpinned descriptor: after EMFILE. */
 void fdcache_shrink(void);
 

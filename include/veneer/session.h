@@ -15,4 +15,10 @@ void session_run(struct session *s);
 /* Unmount, lazily; session_run returns when nobody uses the mount any more. -ENOENT: it is not at its place any
  * more. Any thread. */
 int session_stop(struct session *s);
+/* The mount is detached but in use: stop answering, so that session_run returns; whoever uses it gets ENOTCONN.
+ * -ETIMEDOUT: a request does not come to its end, and some threads still run. */
+int session_end(struct session *s);
+/* The mount is nowhere to be seen in our mount namespace: who still uses it has it open, or is in a namespace of its
+ * own. In doubt no. */
+bool session_is_detached(struct session *s);
 void session_free(struct session *s);

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define WORKDIR_PREFIX "veneer-"	/* of the directories in workdir/work, one a mount */
+
 /* Make workdir/work and in it a directory of this mount's own, locked as long as it lives; remove those of
  * mounts that died. ret_parent: descriptor of workdir/work; ret_name: malloc'd. 0, or -errno with a
  * sentence. */

@@ -2,14 +2,16 @@
 #include "veneer/log.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/hash.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
+#include <time.h>
 
-enum { LINE_SIZE = 2048, NAME_SIZE = 64 };
+enum { LINE_SIZE = 2048, NAME_SIZE = 64, KEPT_LINES = 64, REPEAT_S = 60 };
 
 static _Atomic int max_level = LOG_LVL_INFO;
 static _Atomic bool is_syslog;
@@ -17,6 +19,30 @@ static _Atomic bool is_syslog;
 static pthread_mutex_t name_lock = PTHREAD_MUTEX_INITIALIZER;
 static char name[NAME_SIZE] = "veneer"; /* guarded by name_lock */
 static char syslog_ident[NAME_SIZE]; /* what openlog keeps a pointer to: written once */
+
+/* Errors of late: a container that reads a damaged file in a loop must not fill the host's log. */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	uint64_t hash;
+	time_t until;
+} kept[KEPT_LINES]; /* guarded by kept_lock */
+static size_t next_kept; /* likewise */
+
+static bool is_repeated(const char *line)
+{
+	const uint64_t hash = hash_key(line, strlen(line), 0);
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	LOCK_SCOPE(&kept_lock);
+	for (size_t i = 0; i < KEPT_LINES; i++)
+		if (kept[i].hash == hash && now.tv_sec < kept[i].until)
+			return true;
+	kept[next_kept].hash = hash;
+	kept[next_kept].until = now.tv_sec + REPEAT_S;
+	next_kept = (next_kept + 1) % KEPT_LINES;
+	return false;
+}
 
 void log_set_name(const char *new_name)
 {
@@ -83,6 +109,10 @@ void log_line(enum log_level level, const char *fmt, ...)
 	if (n < 0)
 		snprintf(line + start, sizeof(line) - start - 1, "%s", fmt);
 	defuse(line + start);
+	if (level == LOG_LVL_ERROR && is_repeated(line)) {
+		errno = saved;
+		return;
+	}
 	if (is_syslog) {
 		syslog(priorities[level], "%s", line + start);
 	} else {

@@ -7,10 +7,14 @@
 #include "veneer/fdcache.h"
 #include "veneer/file.h"
 #include "veneer/log.h"
+#include "veneer/mapfile.h"
 #include "veneer/session.h"
+#include "veneer/stats.h"
+#include "veneer/takeover.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +25,8 @@
 
 #define ERR_SIZE (PATH_MAX * 2)
 #define SIGDONE SIGRTMIN	/* the session is over */
+#define SIGWANTED (SIGRTMIN + 2) /* another mount wants our upper; + 1 is session.c's */
+#define SIGWANTED (SIGRTMIN + 2) /* another mount wants our upper */
 
 static int print_version(void)
 {
@@ -32,7 +38,7 @@ static int print_version(void)
 static int print_help(void)
 {
 	printf("usage: veneer [-f] [-d] -o lowerdir=A[:B...][,upperdir=U,workdir=W][,OPTION...] MOUNTPOINT\n"
-	       "       veneer inspect PATH...\n"
+	       "       veneer flatten|check|inspect --help\n"
 	       "\n"
 	       "  -f                      stay in the foreground\n"
 	       "  -d, --debug             foreground, and say what happens\n"
@@ -81,20 +87,63 @@ static void *run_session(void *arg)
 	return NULL;
 }
 
-static void print_counters(struct mount *m)
+/* fuse-overlayfs prints such lines on standard error, as they are. */
+static void print_counter(void *arg, const char *name, uint64_t value)
+{
+	const bool *is_background = arg;
+
+	if (*is_background)
+		log_info("# %s: %" PRIu64, name, value);
+	else
+		fprintf(stderr, "# %s: %" PRIu64 "\n", name, value);
+}
+
+static void print_counters(struct mount *m, bool is_background)
 {
 	size_t n;
 
 	pthread_mutex_lock(&m->tree.lock);
 	n = nodetab_count(m->tree.nodes);
 	pthread_mutex_unlock(&m->tree.lock);
-	fprintf(stderr, "# INODES: %zu\n# NODES: %zu\n", n, n);
+	print_counter(&is_background, "INODES", n);
+	print_counter(&is_background, "NODES", n);
+	print_counter(&is_background, "DESCRIPTORS", fdcache_count());
+	if (m->tree.map) {
+		print_counter(&is_background, "MAP FILES", mapfile_count(m->tree.map));
+		print_counter(&is_background, "MAP LOG BYTES", mapfile_log_bytes(m->tree.map));
+	}
+	stats_each(print_counter, &is_background);
 	fflush(stderr);
 }
 
-/* Signals are blocked everywhere and taken here, one at a time. */
-static int serve_until_done(struct mount *m, struct session *s, const sigset_t *set)
+/* Of a mount that is detached but in use: its users lose it. */
+static void end_serving(struct mount *m, struct session *s, const char *why)
 {
+	log_warn("%s is detached but in use%s; ending", m->opts.mountpoint, why);
+	if (session_end(s) < 0) {
+		log_error("%s: a request does not end", m->opts.mountpoint);
+		_exit(0); /* all that was acknowledged is in the upper */
+	}
+}
+
+/* Told to go. The first time the mount is detached, and served on while somebody uses it; told again, it ends. */
+static void stop_serving(struct mount *m, struct session *s)
+{
+	if (session_stop(s) == -ENOENT)
+		end_serving(m, s, "");
+}
+
+/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen is not given up. */
+static void make_room(struct mount *m, struct session *s, int fd)
+{
+	if (takeover_is_asked(fd, m->tree.upper->dev, m->tree.upper->ino) && session_is_detached(s))
+		end_serving(m, s, ", and another mount wants its upper");
+}
+
+/* Signals are blocked everywhere and taken here, one at a time. */
+static int serve_until_done(struct mount *m, struct session *s, const sigset_t *set, bool is_background)
+{
+	_cleanup_(closep) int takeover_fd = -1;
 	struct waiter w = { s, pthread_self() };
 	pthread_t thread;
 	int sig;
@@ -104,15 +153,16 @@ static int serve_until_done(struct mount *m, struct session *s, const sigset_t *
 		session_stop(s);
 		return 1;
 	}
+	/* A file system without fifos does without. */
+	if (m->tree.upper)
+		takeover_listen(m->tree.workfd, SIGWANTED, &takeover_fd);
 	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
-		if (sig == SIGUSR1) {
-			print_counters(m);
-		} else if (session_stop(s) == -ENOENT) {
-			/* Detached before, and still in use: we were told to go, so its users lose it. All that was
-			 * acknowledged is in the upper. */
-			log_warn("%s is detached but in use; ending", m->opts.mountpoint);
-			_exit(0);
-		}
+		if (sig == SIGUSR1)
+			print_counters(m, is_background);
+		else if (sig == SIGWANTED)
+			make_room(m, s, takeover_fd);
+		else
+			stop_serving(m, s);
 	}
 	pthread_join(thread, NULL);
 	return 0;
@@ -159,6 +209,7 @@ static int serve(struct mount_opts *opts, int ready_fd)
 	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGDONE);
+	sigaddset(&set, SIGWANTED);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	/* The limit of whoever started us is not that of the containers: EFBIG, if at all. */
@@ -173,9 +224,10 @@ static int serve(struct mount_opts *opts, int ready_fd)
 		log_error("cannot change to /: %s", strerror(errno));
 		session_stop(s);
 	} else {
+		fdcache_bound();
 		if (ready_fd >= 0)
 			detach(ready_fd);
-		code = serve_until_done(&m, s, &set);
+		code = serve_until_done(&m, s, &set, ready_fd >= 0);
 	}
 	session_free(s);
 	mount_close(&m);

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define CAPABILITY "security.capability"
+
 /* The upper object of i, copied up if need be, pinned. */
 static int pin_upper(struct tree *t, struct inode *i)
 {
@@ -39,10 +41,12 @@ static int change_override(struct tree *t, struct inode *i, int fd, uid_t uid, g
 		st.st_uid = uid;
 	if (gid != (gid_t)-1)
 		st.st_gid = gid;
-	if (mode != (mode_t)-1)
+	if (mode != (mode_t)-1) {
 		st.st_mode = (st.st_mode & S_IFMT) | (mode & 07777);
-	else if (S_ISREG(st.st_mode))
-		st.st_mode &= ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0)); /* as chown does */
+	} else if (S_ISREG(st.st_mode)) { /* as chown does */
+		st.st_mode &= ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0));
+		xattr_remove(fd, "", CAPABILITY);
+	}
 	return override_store(fd, t->upper->override, &st);
 }
 
@@ -95,7 +99,7 @@ int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]
 	return r;
 }
 
-int attr_kill_setid(struct tree *t, struct inode *i)
+int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg)
 {
 	mode_t keep = 07777;
 	struct stat st;
@@ -105,17 +109,28 @@ int attr_kill_setid(struct tree *t, struct inode *i)
 		return r;
 	if (st.st_mode & S_ISUID)
 		keep &= ~(mode_t)S_ISUID;
-	/* Without group execution the bit means mandatory locking, not set-group-id. */
-	if ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
+	/* Without group execution the bit once meant mandatory locking, and those of the group may keep it. */
+	if (st.st_mode & S_ISGID && (st.st_mode & S_IXGRP || !is_in_group || !is_in_group(arg, st.st_gid)))
 		keep &= ~(mode_t)S_ISGID;
 	return keep == 07777 ? 0 : attr_chmod(t, i, st.st_mode & keep);
 }
 
-void attr_setid_begin(struct tree *t, struct inode *i, struct attr_setid *s)
+int attr_kill_setgid(struct tree *t, struct inode *i)
 {
 	struct stat st;
+	int r = lookup_stat(t, i, &st);
 
-	*s = (struct attr_setid){ .lock = NULL };
+	return r == 0 && st.st_mode & S_ISGID ? attr_chmod(t, i, st.st_mode & 07777 & ~(mode_t)S_ISGID) : r;
+}
+
+void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, struct attr_setid *s)
+{
+	struct stat st;
+	ssize_t n = keeps_capability ? attr_getxattr(t, i, CAPABILITY, s->capability, sizeof(s->capability)) : 0;
+
+	s->lock = NULL;
+	s->mode = 0;
+	s->capability_len = n > 0 ? n : 0;
 	if (t->can.has_trusted_xattr)
 		return;
 	s->lock = &t->setid_locks[i->id % TREE_SETID_LOCKS];
@@ -126,6 +141,8 @@ void attr_setid_begin(struct tree *t, struct inode *i, struct attr_setid *s)
 
 int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r)
 {
+	if (r == 0 && s->capability_len)
+		r = attr_setxattr(t, i, CAPABILITY, s->capability, (size_t)s->capability_len, 0);
 	if (!s->lock)
 		return r;
 	if (r == 0 && s->mode)
@@ -211,16 +228,24 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 }
 
 /* Not to be changed from inside: whoever owns a file could make it root's otherwise. */
-static bool is_protected(const struct tree *t, const char *name)
+static bool is_protected(const struct tree *t, const struct inode *i, const char *name)
 {
-	return whiteout_is_reserved_attr(name) || (t->upper && t->upper->override && override_is_attr(name));
+	if (whiteout_is_reserved_attr(name))
+		return true;
+	/* On the root it would say so of every other file, from the next mount on. */
+	return t->upper && (t->upper->override || i == t->root) && override_is_attr(name);
+}
+
+static bool is_acl(const char *name)
+{
+	return !strcmp(name, "system.posix_acl_access") || !strcmp(name, "system.posix_acl_default");
 }
 
 int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
 {
 	int fd, r;
 
-	if (is_protected(t, name))
+	if (is_protected(t, i, name))
 		return -EPERM;
 	fd = pin_upper(t, i);
 	if (fd < 0)
@@ -237,12 +262,12 @@ int attr_removexattr(struct tree *t, struct inode *i, const char *name)
 	ssize_t n;
 	int fd, r;
 
-	if (is_protected(t, name))
+	if (is_protected(t, i, name))
 		return -EPERM;
 	/* What is not there needs no copy-up to be removed. */
 	n = attr_getxattr(t, i, name, NULL, 0);
 	if (n < 0)
-		return (int)n;
+		return n == -ENODATA && is_acl(name) ? 0 : (int)n;
 	fd = pin_upper(t, i);
 	if (fd < 0)
 		return fd;
@@ -253,8 +278,10 @@ int attr_removexattr(struct tree *t, struct inode *i, const char *name)
 	return r;
 }
 
-ssize_t attr_listxattr(struct tree *t, struct inode *i, char *list, size_t size)
+ssize_t attr_listxattr(struct tree *t, struct inode *i, bool (*sees_trusted)(void *arg), void *arg, char *list,
+		       size_t size)
 {
+	bool is_asked = sees_trusted == NULL, is_trusted_shown = true;
 	_cleanup_(freep) char *all = NULL;
 	struct reader reader;
 	size_t need = 0;
@@ -271,6 +298,13 @@ ssize_t attr_listxattr(struct tree *t, struct inode *i, char *list, size_t size)
 
 		if (whiteout_is_reserved_attr(a))
 			continue;
+		if (!strncmp(a, "trusted.", 8)) {
+			if (!is_asked)
+				is_trusted_shown = sees_trusted(arg);
+			is_asked = true;
+			if (!is_trusted_shown)
+				continue;
+		}
 		if (size && need + n > size)
 			return -ERANGE;
 		if (size)

@@ -86,7 +86,8 @@ static int settle_owner(struct making *m, int dirfd, const char *name, struct st
 			return -errno;
 		st->st_uid = m->uid;
 		st->st_gid = m->gid;
-		st->st_mode = m->mode;
+		/* A default ACL has limited the real mode. */
+		st->st_mode = m->mode & (st->st_mode | ~(mode_t)0777);
 		int r = override_store(fd, m->override, st);
 
 		if (fd != m->fd)

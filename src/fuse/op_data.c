@@ -3,14 +3,20 @@
 
 #include "veneer/attr.h"
 #include "veneer/cleanup.h"
+#include "veneer/copyrange.h"
 #include "veneer/cow.h"
 #include "veneer/image.h"
+#include "veneer/lookup.h"
 #include "veneer/read.h"
 #include "veneer/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
+
+#define ROOM_TRIES 3
+#define SEEK_TRIES 8
 
 /* One buffer a thread: allocated at the largest read it has seen, freed when the thread ends. */
 static _Thread_local struct {
@@ -50,35 +56,42 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		fuse_reply_buf(req, read_buf.data, (size_t)n);
 }
 
-static int write_file(struct tree *t, struct inode *i, const char *data, size_t size, off_t off)
+static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t size, off_t off, bool is_mapped)
 {
+	struct tree *t = &op_mount(req)->tree;
 	struct attr_setid setid;
 	int r;
 
 	if (request_extra.kills_setid) {
 		r = cow_write(t, i, data, size, off);
-		return r == 0 ? attr_kill_setid(t, i) : r;
+		return r == 0 ? attr_kill_setid(t, i, op_caller_may_setgid, req) : r;
 	}
-	attr_setid_begin(t, i, &setid);
+	attr_setid_begin(t, i, is_mapped, &setid);
 	r = cow_write(t, i, data, size, off);
 	return attr_setid_end(t, i, &setid, r);
 }
 
-static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off, struct fuse_file_info *fi)
+/* What was just unlinked gives its room back when the kernel forgets it, a moment later. True: try once more. */
+static bool waits_for_room(ssize_t r, unsigned *attempts)
 {
-	struct mount *m = op_mount(req);
+	if ((r != -ENOSPC && r != -EDQUOT) || (*attempts)++ == ROOM_TRIES)
+		return false;
+	usleep(2000);
+	return true;
+}
+
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
+		     struct fuse_file_info *fi)
+{
 	struct inode *i = op_inode(req, ino);
+	unsigned attempts = 0;
 	int r;
 
-	(void)fi;
 	if (!i)
 		return;
-	r = write_file(&m->tree, i, data, size, off);
-	/* What was just unlinked gives its room back when the kernel forgets it, a moment later. */
-	for (int attempt = 0; attempt < 3 && (r == -ENOSPC || r == -EDQUOT); attempt++) {
-		usleep(2000);
-		r = write_file(&m->tree, i, data, size, off);
-	}
+	do {
+		r = write_file(req, i, data, size, off, fi->writepage);
+	} while (waits_for_room(r, &attempts));
 	if (r < 0)
 		op_reply_err(req, r);
 	else
@@ -100,25 +113,117 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 		op_reply_err(req, cow_fsync(&m->tree, i, datasync));
 }
 
+/* For what the kernel leaves to us without saying what the caller may: only the privileged keep the bits, and only
+ * those of the first user namespace. */
+static int kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
+{
+	struct tree *t = &op_mount(req)->tree;
+	struct stat st;
+	int r = lookup_stat(t, i, &st);
+
+	if (r < 0 || !(st.st_mode & (S_ISUID | S_ISGID)) ||
+	    (t->can.has_trusted_xattr && op_caller_has_cap(req, CAP_FSETID)))
+		return r;
+	return attr_kill_setid(t, i, op_caller_may_setgid, req);
+}
+
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
+	unsigned attempts = 0;
 	int r;
 
 	(void)fi;
 	if (!i)
 		return;
-	r = cow_fallocate(&m->tree, i, mode, off, len);
-	/* The kernel leaves this to us and does not say what the caller may: only root may keep the bits, and only
-	 * the root of the first user namespace. */
-	if (r == 0 && (fuse_req_ctx(req)->uid != 0 || !m->tree.can.has_trusted_xattr))
-		r = attr_kill_setid(&m->tree, i);
+	do {
+		r = cow_fallocate(&m->tree, i, mode, off, len);
+	} while (waits_for_room(r, &attempts));
+	if (r == 0)
+		r = kill_setid_unless_privileged(req, i);
 	op_reply_err(req, r);
+}
+
+static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_from, struct fuse_file_info *fi_from,
+			       fuse_ino_t ino_to, off_t off_to, struct fuse_file_info *fi_to, size_t len, int flags)
+{
+	struct inode *from = op_inode(req, ino_from), *to;
+	unsigned attempts = 0;
+	ssize_t n;
+	int r = 0;
+
+	(void)fi_from;
+	(void)fi_to;
+	if (!from)
+		return;
+	to = op_inode(req, ino_to);
+	if (!to)
+		return;
+	do {
+		n = flags ? -EINVAL : copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
+	} while (waits_for_room(n, &attempts));
+	if (n > 0)
+		r = kill_setid_unless_privileged(req, to);
+	if (n < 0 || r < 0)
+		op_reply_err(req, n < 0 ? (int)n : r);
+	else
+		fuse_reply_write(req, (size_t)n);
+}
+
+/* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a hole: have it write
+ * them. It drops the others of the range too, which are zeros. One at a time: the pages may wait for requests that
+ * other threads must answer. False: another one is at it. */
+static bool flush_mapped(struct inode *i, off_t from, off_t end)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	if (pthread_mutex_trylock(&lock) != 0)
+		return false;
+	fuse_lowlevel_notify_inval_inode(request_extra.session, i->id, from, end - from);
+	pthread_mutex_unlock(&lock);
+	return true;
+}
+
+/* SEEK_DATA: all that is skipped must be a hole in truth. No data at all is what -ENXIO says. */
+static off_t seek_data(struct tree *t, struct inode *i, off_t off)
+{
+	off_t pos = read_seek(t, i, off, SEEK_DATA), size;
+	int r;
+
+	if (pos == off || (pos < 0 && pos != -ENXIO))
+		return pos;
+	r = read_size(t, i, &size);
+	if (r < 0 || off >= size)
+		return r < 0 ? r : -ENXIO;
+	/* That all is data is never wrong. */
+	return flush_mapped(i, off, pos < 0 ? size : pos) ? read_seek(t, i, off, SEEK_DATA) : off;
+}
+
+static off_t seek_hole(struct tree *t, struct inode *i, off_t off)
+{
+	off_t pos = read_seek(t, i, off, SEEK_HOLE), size, end;
+	int r = read_size(t, i, &size);
+
+	for (int attempt = 0; r == 0 && pos >= 0 && pos < size; attempt++) {
+		off_t again;
+
+		end = read_seek(t, i, pos, SEEK_DATA);
+		if (end < 0)
+			end = size;
+		if (attempt == SEEK_TRIES || !flush_mapped(i, pos, end))
+			return size;
+		again = read_seek(t, i, pos, SEEK_HOLE);
+		if (again < end)
+			return again;
+		pos = again;
+	}
+	return r < 0 ? r : pos;
 }
 
 static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
+	struct tree *t = &op_mount(req)->tree;
 	struct inode *i = op_inode(req, ino);
 	off_t pos;
 
@@ -129,7 +234,7 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, stru
 		fuse_reply_err(req, EINVAL);
 		return;
 	}
-	pos = read_seek(&op_mount(req)->tree, i, off, whence);
+	pos = whence == SEEK_DATA ? seek_data(t, i, off) : seek_hole(t, i, off);
 	if (pos < 0)
 		op_reply_err(req, (int)pos);
 	else
@@ -174,6 +279,7 @@ void op_data_install(struct fuse_lowlevel_ops *ops)
 	ops->write = op_write;
 	ops->fsync = op_fsync;
 	ops->fallocate = op_fallocate;
+	ops->copy_file_range = op_copy_file_range;
 	ops->lseek = op_lseek;
 	ops->readlink = op_readlink;
 }

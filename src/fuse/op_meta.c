@@ -104,12 +104,31 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		reply_attr(req, i);
 }
 
-static int set_owner(struct mount *m, struct inode *i, const struct stat *attr, int to_set)
+/* A file that its group cannot execute keeps its set-group-id bit only if the caller is in that group. */
+static bool loses_setgid(fuse_req_t req, struct inode *i)
 {
+	struct stat st;
+
+	return i->type != DT_DIR && lookup_stat(&op_mount(req)->tree, i, &st) == 0 &&
+	       (st.st_mode & (S_ISGID | S_IXGRP)) == S_ISGID && !op_caller_may_setgid(req, st.st_gid);
+}
+
+static int set_owner(fuse_req_t req, struct inode *i, const struct stat *attr, int to_set)
+{
+	struct mount *m = op_mount(req);
 	uid_t uid = to_set & FUSE_SET_ATTR_UID ? mount_uid_to_disk(m, attr->st_uid) : (uid_t)-1;
 	gid_t gid = to_set & FUSE_SET_ATTR_GID ? mount_gid_to_disk(m, attr->st_gid) : (gid_t)-1;
-	int r = attr_chown(&m->tree, i, uid, gid);
+	bool has_lost = loses_setgid(req, i);
+	int r;
 
+	/* As without a mapping in a user namespace; the overflow id would be another owner than was asked for. */
+	if ((to_set & FUSE_SET_ATTR_UID && !mount_has_uid(m, attr->st_uid)) ||
+	    (to_set & FUSE_SET_ATTR_GID && !mount_has_gid(m, attr->st_gid)))
+		r = -EINVAL;
+	else
+		r = attr_chown(&m->tree, i, uid, gid);
+	if (r == 0 && has_lost)
+		r = attr_kill_setid(&m->tree, i, NULL, NULL);
 	return r < 0 && mount_squashes(m) ? 0 : r;
 }
 
@@ -135,22 +154,23 @@ static int set_mode(struct mount *m, struct inode *i, mode_t mode)
 	struct attr_setid setid;
 	int r;
 
-	attr_setid_begin(&m->tree, i, &setid);
+	attr_setid_begin(&m->tree, i, false, &setid);
 	r = attr_chmod(&m->tree, i, mode);
 	setid.mode = 0; /* this is what it has from now on */
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
 
-static int set_size(struct mount *m, struct inode *i, off_t size)
+static int set_size(fuse_req_t req, struct inode *i, off_t size)
 {
+	struct mount *m = op_mount(req);
 	struct attr_setid setid;
 	int r;
 
 	if (request_extra.kills_setid) {
 		r = cow_truncate(&m->tree, i, size);
-		return r == 0 ? attr_kill_setid(&m->tree, i) : r;
+		return r == 0 ? attr_kill_setid(&m->tree, i, op_caller_may_setgid, req) : r;
 	}
-	attr_setid_begin(&m->tree, i, &setid);
+	attr_setid_begin(&m->tree, i, false, &setid);
 	r = cow_truncate(&m->tree, i, size);
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
@@ -168,11 +188,11 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	if (!m->tree.upper)
 		r = -EROFS;
 	if (r == 0 && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
-		r = set_owner(m, i, attr, to_set);
+		r = set_owner(req, i, attr, to_set);
 	if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
 		r = set_mode(m, i, attr->st_mode);
 	if (r == 0 && to_set & FUSE_SET_ATTR_SIZE)
-		r = i->type == DT_REG ? set_size(m, i, attr->st_size) : -EINVAL;
+		r = i->type == DT_REG ? set_size(req, i, attr->st_size) : -EINVAL;
 	if (r == 0 && to_set & times)
 		r = set_times(m, i, attr, to_set);
 	if (r < 0)

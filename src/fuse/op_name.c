@@ -4,6 +4,7 @@
 #include "veneer/create.h"
 #include "veneer/remove.h"
 #include "veneer/rename.h"
+#include "veneer/tmpfile.h"
 
 static struct create_args args_of(fuse_req_t req, mode_t mode)
 {
@@ -57,10 +58,37 @@ static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 	make(req, parent, name, &args);
 }
 
+static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
+{
+	struct create_args args = args_of(req, mode);
+	struct mount *m = op_mount(req);
+	struct inode *dir = op_inode(req, parent), *i;
+	struct fuse_entry_param e;
+	struct stat st;
+	uint32_t id;
+	int r;
+
+	if (!dir)
+		return;
+	r = tmpfile_create(&m->tree, dir, &args, &i, &st);
+	if (r < 0) {
+		op_reply_err(req, r);
+		return;
+	}
+	id = i->id;
+	op_fill_entry(m, i, &st, &e);
+	fi->keep_cache = m->opts.timeout_s > 0;
+	fi->noflush = 1;
+	/* The caller was interrupted and will never know of it. */
+	if (fuse_reply_create(req, &e, fi) == -ENOENT)
+		inode_forget(&m->tree, id, 1);
+}
+
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino), *dir, *again;
+	bool was_nameless;
 	struct stat st;
 	int r;
 
@@ -69,7 +97,10 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	dir = op_inode(req, parent);
 	if (!dir)
 		return;
+	was_nameless = i->is_orphan;
 	r = create_link(&m->tree, i, dir, name, &st);
+	if (r == 0 && was_nameless)
+		tmpfile_named(i);
 	if (r == 0 && !inode_find(&m->tree, dir, name, &again))
 		r = -ENOENT;
 	if (r < 0)
@@ -111,6 +142,7 @@ void op_name_install(struct fuse_lowlevel_ops *ops)
 	ops->mknod = op_mknod;
 	ops->mkdir = op_mkdir;
 	ops->symlink = op_symlink;
+	ops->tmpfile = op_tmpfile;
 	ops->link = op_link;
 	ops->unlink = op_unlink;
 	ops->rmdir = op_rmdir;

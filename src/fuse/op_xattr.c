@@ -4,6 +4,9 @@
 #include "veneer/attr.h"
 #include "veneer/cleanup.h"
 
+#include <linux/capability.h>
+#include <string.h>
+
 static bool refuse(fuse_req_t req)
 {
 	/* ENOSYS makes the kernel stop asking. */
@@ -12,6 +15,17 @@ static bool refuse(fuse_req_t req)
 		return true;
 	}
 	return false;
+}
+
+static bool is_acl(const char *name)
+{
+	return !strncmp(name, "system.posix_acl_", 17);
+}
+
+/* capable(), as a local file system asks it when it lists. */
+static bool sees_trusted(void *req)
+{
+	return op_caller_has_cap(req, CAP_SYS_ADMIN);
 }
 
 static void answer(fuse_req_t req, ssize_t n, const char *value, size_t size)
@@ -28,16 +42,21 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 {
 	_cleanup_(freep) char *value = size ? malloc(size) : NULL;
 	struct inode *i;
+	ssize_t n;
 
 	if (refuse(req))
 		return;
 	i = op_inode(req, ino);
 	if (!i)
 		return;
-	if (size && !value)
+	if (size && !value) {
 		fuse_reply_err(req, ENOMEM);
-	else
-		answer(req, attr_getxattr(&op_mount(req)->tree, i, name, value, size), value, size);
+		return;
+	}
+	n = attr_getxattr(&op_mount(req)->tree, i, name, value, size);
+	if (n > 0 && size && is_acl(name))
+		mount_present_acl(op_mount(req), value, (size_t)n);
+	answer(req, n, value, size);
 }
 
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
@@ -53,7 +72,25 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	if (size && !list)
 		fuse_reply_err(req, ENOMEM);
 	else
-		answer(req, attr_listxattr(&op_mount(req)->tree, i, list, size), list, size);
+		answer(req, attr_listxattr(&op_mount(req)->tree, i, sees_trusted, req, list, size), list, size);
+}
+
+static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void *value, size_t size, int flags)
+{
+	_cleanup_(freep) char *copy = malloc(size + !size);
+	struct mount *m = op_mount(req);
+	int r;
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, value, size);
+	r = mount_acl_to_disk(m, copy, size);
+	if (r == 0)
+		r = attr_setxattr(&m->tree, i, name, copy, size, flags);
+	/* The kernel tells when the caller may not keep it; as chmod would have lost it. */
+	if (r == 0 && request_extra.kills_acl_setgid)
+		r = attr_kill_setgid(&m->tree, i);
+	return r;
 }
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
@@ -63,7 +100,11 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	if (refuse(req))
 		return;
 	i = op_inode(req, ino);
-	if (i)
+	if (!i)
+		return;
+	if (is_acl(name))
+		op_reply_err(req, set_acl(req, i, name, value, size, flags));
+	else
 		op_reply_err(req, attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags));
 }
 

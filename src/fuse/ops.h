@@ -9,8 +9,9 @@
 
 /* What the kernel said in a request and libfuse does not pass on; of the request this thread is serving. */
 struct request_extra {
+	struct fuse_session *session;	/* that it came by */
 	bool kills_setid;	/* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks CAP_FSETID */
-	uint32_t umask;		/* of mknod, mkdir */
+	bool kills_acl_setgid;	/* FUSE_SETXATTR_ACL_KILL_SGID: nor is it in the file's group */
 };
 extern _Thread_local struct request_extra request_extra;
 
@@ -24,6 +25,11 @@ struct inode *op_inode(fuse_req_t req, fuse_ino_t ino);
 /* Reply to a look-up or creation: st is as on disk. Gives the lookup back if the kernel does not take it. */
 void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st);
 void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e);
+
+/* The caller of a request, as /proc shows it: is it in the group of this id on disk, or privileged to set its bit;
+ * has it the capability in our user namespace? In doubt no. Tens of microseconds: ask where it matters. */
+bool op_caller_may_setgid(void *req, gid_t gid);
+bool op_caller_has_cap(void *req, int cap);
 
 /* A thread that served requests ends: give back what the handlers kept for it. */
 void op_thread_release(void);

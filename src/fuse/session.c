@@ -7,6 +7,7 @@
 #include "ops.h"
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/stats.h"
 
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
@@ -23,15 +24,21 @@
 #define SESSION_THREADS_IDLE 4		/* more idle ones than this go home */
 #define SESSION_STACK (1u << 20)
 #define SESSION_MAX_WRITE (1u << 20)
+#define SESSION_END_STEP_MS 10
+#define SESSION_END_STEPS 500
+#define SIGWAKE (SIGRTMIN + 1)		/* makes a worker's read(2) return */
 
 struct session {
 	struct mount *m;
 	struct fuse_session *se;
 	uint64_t mount_id;	/* constant once started */
+	unsigned dev_major, dev_minor; /* of what is mounted; likewise */
 	pthread_mutex_t lock;
 	pthread_cond_t gone;
 	/* guarded by lock */
 	unsigned nthreads, nidle;
+	pthread_t threads[SESSION_THREADS_MAX];	/* valid where is_running */
+	bool is_running[SESSION_THREADS_MAX];
 	bool is_over;
 };
 
@@ -56,6 +63,9 @@ static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
 		fuse_unset_feature_flag(conn, flag);
 }
 
+/* The kernel says more of setxattr; of the one session of this process. */
+static bool has_setxattr_ext;
+
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct mount *m = userdata;
@@ -74,6 +84,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
 	want(conn, FUSE_CAP_DONT_MASK, true);
 	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
+	want(conn, FUSE_CAP_SETXATTR_EXT, true);
+	has_setxattr_ext = fuse_get_feature_flag(conn, FUSE_CAP_SETXATTR_EXT);
 	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits. */
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV, false);
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2, true);
@@ -92,19 +104,23 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_SPLICE_MOVE, false);
 }
 
-/* libfuse hands over most of a request, but neither of these. */
-static void note_extra(const struct fuse_buf *buf)
+/* libfuse hands over most of a request, but none of these. */
+static void note_extra(struct fuse_session *se, const struct fuse_buf *buf)
 {
 	const struct fuse_in_header *in = buf->mem;
 	const void *arg = in + 1;
 
-	request_extra = (struct request_extra){ 0 };
+	request_extra = (struct request_extra){ .session = se };
 	if (buf->size < sizeof(*in))
 		return;
+	stats_count_request(in->opcode);
 	if (in->opcode == FUSE_WRITE && buf->size >= sizeof(*in) + sizeof(struct fuse_write_in))
 		request_extra.kills_setid = ((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;
 	else if (in->opcode == FUSE_SETATTR && buf->size >= sizeof(*in) + sizeof(struct fuse_setattr_in))
 		request_extra.kills_setid = ((const struct fuse_setattr_in *)arg)->valid & FATTR_KILL_SUIDGID;
+	else if (in->opcode == FUSE_SETXATTR && has_setxattr_ext && buf->size >= sizeof(*in) + sizeof(struct fuse_setxattr_in))
+		request_extra.kills_acl_setgid =
+			((const struct fuse_setxattr_in *)arg)->setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID;
 }
 
 /* One request. 0; -EINTR to try again; other -errno, or 1, at the end of the mount. */
@@ -120,7 +136,7 @@ static int serve_one(struct session *s, struct fuse_buf *buf, void (*received)(s
 		return n ? n : 1;
 	if (received)
 		received(s);
-	note_extra(buf);
+	note_extra(s->se, buf);
 	fuse_session_process_buf(s->se, buf);
 	return 0;
 }
@@ -134,6 +150,20 @@ static uint64_t mount_id(const char *path)
 	    !(stx.stx_mask & STATX_MNT_ID))
 		return 0;
 	return stx.stx_mnt_id;
+}
+
+static void note_mount(struct session *s)
+{
+	struct statx stx;
+
+	s->mount_id = 0;
+	if (statx(AT_FDCWD, s->m->opts.mountpoint, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID,
+		  &stx) < 0 ||
+	    !(stx.stx_mask & STATX_MNT_ID))
+		return;
+	s->mount_id = stx.stx_mnt_id;
+	s->dev_major = stx.stx_dev_major;
+	s->dev_minor = stx.stx_dev_minor;
 }
 
 int session_start(struct mount *m, struct session **ret, char *err, size_t err_size)
@@ -171,7 +201,7 @@ int session_start(struct mount *m, struct session **ret, char *err, size_t err_s
 		session_free(s);
 		return -EIO;
 	}
-	s->mount_id = mount_id(m->opts.mountpoint);
+	note_mount(s);
 	/* The kernel's first request; once it is answered, so is every other. */
 	do {
 		r = serve_one(s, &buf, NULL);
@@ -222,10 +252,24 @@ static bool end_work(struct session *s)
 	return true;
 }
 
+/* Where session_end finds the thread. */
+static unsigned enlist(struct session *s)
+{
+	unsigned k = 0;
+
+	LOCK_SCOPE(&s->lock);
+	while (s->is_running[k])
+		k++;
+	s->threads[k] = pthread_self();
+	s->is_running[k] = true;
+	return k;
+}
+
 static void *worker(void *arg)
 {
 	struct session *s = arg;
 	struct fuse_buf buf = { 0 };
+	unsigned slot = enlist(s);
 	int r;
 
 	for (;;) {
@@ -245,6 +289,7 @@ static void *worker(void *arg)
 		s->is_over = true;
 	}
 	s->nthreads--;
+	s->is_running[slot] = false;
 	pthread_cond_broadcast(&s->gone);
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -269,6 +314,70 @@ int session_stop(struct session *s)
 		return -ENOENT;
 	/* Lazily: what is open goes on being answered, as after any umount -l. */
 	return umount2(s->m->opts.mountpoint, MNT_DETACH) < 0 ? -errno : 0;
+}
+
+static void wake(int sig)
+{
+	(void)sig;
+}
+
+/* libfuse would unmount whatever is at the mount point by now, unless its descriptor says that the mount is gone:
+ * a pipe that nobody reads says so as well. This lets go of the mount, too. */
+static void let_go(struct session *s)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return;
+	close(ends[0]);
+	dup3(ends[1], fuse_session_fd(s->se), O_CLOEXEC);
+	close(ends[1]);
+}
+
+int session_end(struct session *s)
+{
+	const struct sigaction action = { .sa_handler = wake }; /* no SA_RESTART */
+
+	sigaction(SIGWAKE, &action, NULL);
+	pthread_mutex_lock(&s->lock);
+	s->is_over = true;
+	fuse_session_exit(s->se);
+	/* One that has yet to block misses a signal: hence again and again. */
+	for (unsigned step = 0; s->nthreads && step < SESSION_END_STEPS; step++) {
+		for (unsigned k = 0; k < SESSION_THREADS_MAX; k++)
+			if (s->is_running[k])
+				pthread_kill(s->threads[k], SIGWAKE);
+		pthread_mutex_unlock(&s->lock);
+		usleep(SESSION_END_STEP_MS * 1000);
+		pthread_mutex_lock(&s->lock);
+	}
+	bool is_ended = !s->nthreads;
+	pthread_mutex_unlock(&s->lock);
+	if (!is_ended)
+		return -ETIMEDOUT;
+	let_go(s);
+	return 0;
+}
+
+bool session_is_detached(struct session *s)
+{
+	_cleanup_(freep) char *line = NULL;
+	unsigned dev_major, dev_minor;
+	bool is_detached = s->mount_id != 0;
+	size_t size = 0;
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+
+	if (!f)
+		return false;
+	/* Another mount of it, a bind mount for one, counts too. */
+	while (getline(&line, &size, f) > 0)
+		if (sscanf(line, "%*u %*u %u:%u", &dev_major, &dev_minor) != 2 ||
+		    (dev_major == s->dev_major && dev_minor == s->dev_minor))
+			is_detached = false;
+	if (ferror(f))
+		is_detached = false;
+	fclose(f);
+	return is_detached;
 }
 
 void session_free(struct session *s)

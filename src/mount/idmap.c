@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options-internal.h"
 
+#include <endian.h>
 #include <errno.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +93,37 @@ static uint32_t map_id(const struct id_maps *m, uint32_t id, bool to_disk)
 			return to + (id - from);
 	}
 	return OVERFLOW_ID;
+}
+
+bool id_map_has(const struct id_maps *m, uint32_t id)
+{
+	if (m->n == 0)
+		return true;
+	for (size_t i = 0; i < m->n; i++)
+		if (id >= m->rows[i].inside && id - m->rows[i].inside < m->rows[i].len)
+			return true;
+	return false;
+}
+
+int id_map_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size, bool to_disk)
+{
+	struct posix_acl_xattr_header *header = value;
+	struct posix_acl_xattr_entry *e = (struct posix_acl_xattr_entry *)(header + 1);
+
+	if ((uids->n == 0 && gids->n == 0) || size < sizeof(*header) ||
+	    le32toh(header->a_version) != POSIX_ACL_XATTR_VERSION || (size - sizeof(*header)) % sizeof(*e) != 0)
+		return 0;
+	for (size_t n = (size - sizeof(*header)) / sizeof(*e); n > 0; n--, e++) {
+		const uint16_t tag = le16toh(e->e_tag);
+		const struct id_maps *m = tag == ACL_USER ? uids : gids;
+
+		if (tag != ACL_USER && tag != ACL_GROUP)
+			continue;
+		if (to_disk && !id_map_has(m, le32toh(e->e_id)))
+			return -EINVAL;
+		e->e_id = htole32(map_id(m, le32toh(e->e_id), to_disk));
+	}
+	return 0;
 }
 
 uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id)

@@ -16,7 +16,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#define WORK_PREFIX "veneer-"
 #define VOLATILE_MARK "incompat/volatile"
 #define BOOT_FILE VOLATILE_MARK "/boot_id"
 #define BOOT_ID_LEN 37
@@ -34,7 +33,7 @@ static void remove_dead(int parent)
 	while ((de = readdir(d))) {
 		_cleanup_(closep) int own = -1;
 
-		if (strncmp(de->d_name, WORK_PREFIX, strlen(WORK_PREFIX)) != 0)
+		if (strncmp(de->d_name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
 			continue;
 		own = openat(fd, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (own >= 0 && flock(own, LOCK_EX | LOCK_NB) == 0)
@@ -64,7 +63,7 @@ int workdir_open(const char *path, int *ret_parent, char **ret_name, int *ret_fd
 		return complain(err, err_size, -errno, "open work in", path);
 	remove_dead(parent);
 	if (getrandom(&random, sizeof(random), 0) < 0 ||
-	    asprintf(&name, WORK_PREFIX "%016llx", (unsigned long long)random) < 0)
+	    asprintf(&name, WORKDIR_PREFIX "%016llx", (unsigned long long)random) < 0)
 		return complain(err, err_size, -ENOMEM, "use", path);
 	if (mkdirat(parent, name, 0700) < 0)
 		return complain(err, err_size, -errno, "write to", path);

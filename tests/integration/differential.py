@@ -3,7 +3,9 @@
 """Random operations on a mount and on an ordinary directory, which must stay alike.
 
 In between the mount is made anew, and its upper frozen as a lower below a fresh upper. As a
-program: differential.py --rounds 20 --ops 20000 --seed 7; the seed of a failure is printed.
+program: differential.py --rounds 20 --ops 20000 --seed 7; the seed of a failure is printed. With
+--processes N several work at once, each in a directory of its own, or with --shared on the same
+files; what they do to each other is then not repeated by the seed.
 """
 import argparse
 import os
@@ -16,13 +18,15 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from support import linux  # noqa: E402
+from support import linux, sharedops  # noqa: E402
+from support.child import in_children  # noqa: E402
 from support.randomops import RandomOperations  # noqa: E402
 from support.stack import Stack  # noqa: E402
 from support.twins import Mismatch, Twins  # noqa: E402
 
 _CHECKPOINTS = 10
 _FROZEN_LIMIT = 6
+_PHASES = 3  # of several processes, with another mount between
 
 
 def populate(directory, rng):
@@ -50,6 +54,7 @@ def prepare(stack, plain, rng):
 
 
 def _checkpoint(stack, operations, number, options, strict):
+    operations.flush_mappings()
     operations.twins.compare_trees(strict)
     kind = ("go on", "remount", "freeze")[number % 3]
     if kind == "freeze" and len(stack.lowers) >= _FROZEN_LIMIT:
@@ -73,7 +78,7 @@ def run(stack, plain, seed, ops, options=(), strict=True):
     prepare(stack, plain, rng)
     stack.mount(*options)
     twins = Twins(stack.mnt, plain)
-    operations = RandomOperations(twins, rng)
+    operations = RandomOperations(twins, rng, "noacl" not in options)
     done = 0
     try:
         twins.compare_trees(strict)
@@ -90,11 +95,65 @@ def run(stack, plain, seed, ops, options=(), strict=True):
     return operations.counts
 
 
+def _in_own_directory(stack, plain, number, seed, ops, options, strict):
+    """Random operations below a directory that no other process uses."""
+    twins = Twins(stack.mnt / f"p{number}", plain / f"p{number}")
+    operations = RandomOperations(twins, random.Random(seed), "noacl" not in options)
+    try:
+        for _ in range(ops):
+            operations.step()
+        operations.flush_mappings()
+        twins.compare_trees(strict)
+    except (Mismatch, OSError) as e:
+        last = "\n  ".join(operations.trace[-40:])
+        raise Mismatch(f"process {number}: {e}\nlast operations:\n  {last}") from e
+    finally:
+        operations.close_handles()
+
+
+def _break_links(twins):
+    RandomOperations(twins, random.Random(0)).break_links()
+
+
+def run_processes(stack, plain, seed, ops, processes, shared=False, options=(), strict=True):
+    """As run, by several processes at once, which make ops operations each."""
+    rng = random.Random(seed)
+    for number in range(processes):
+        for root in (stack.lower(), plain):
+            (root / f"p{number}").mkdir()
+        populate(stack.lower() / f"p{number}", rng)
+    names = [f"p0/s{number}" for number in range(5)]
+    for number, name in enumerate(names):
+        (stack.lower() / name).write_bytes(rng.randbytes(min(2 ** (7 + 3 * number), 600_000)))
+    subprocess.run(["cp", "-a", f"{stack.lower()}/.", f"{plain}/"], check=True)
+    shutil.copystat(stack.lower(), stack.upper)
+    locks = stack.base / "locks"
+    (locks / "p0").mkdir(parents=True)
+    twins = Twins(stack.mnt, plain)
+    for phase in range(_PHASES):
+        stack.remount(*options)
+        if shared:
+            in_children([lambda draw=random.Random(f"{seed} {phase} {number}"): sharedops.work(
+                twins, draw, names, locks, ops // _PHASES) for number in range(processes)])
+        else:
+            in_children([lambda number=number: _in_own_directory(
+                stack, plain, number, f"{seed} {phase} {number}", ops // _PHASES, options, strict)
+                for number in range(processes)])
+        twins.compare_trees(strict)
+        if phase == 0:
+            _break_links(twins)
+            stack.freeze()
+    stack.remount(*options)
+    twins.compare_trees(strict)
+
+
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ops", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=None, help="of the first round")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--shared", action="store_true", help="they work on the same files")
     parser.add_argument("--options", default="", help="mount options, with commas")
     parser.add_argument("--lenient", action="store_true", help="neither compare link counts of "
                         "directories nor d_ino with st_ino, which overlayfs does not keep")
@@ -117,10 +176,14 @@ def main():
         (base / "plain").mkdir()
         problems = []
         try:
-            counts = run(stack, base / "plain", seed, arguments.ops, options,
-                         not arguments.lenient)
-            print(f"seed {seed}: {sum(counts.values())} operations alike", flush=True)
-        except Mismatch as e:
+            if arguments.processes > 1:
+                run_processes(stack, base / "plain", seed, arguments.ops, arguments.processes,
+                              arguments.shared, options, not arguments.lenient)
+            else:
+                run(stack, base / "plain", seed, arguments.ops, options, not arguments.lenient)
+            print(f"seed {seed}: {arguments.processes} times {arguments.ops} operations alike",
+                  flush=True)
+        except AssertionError as e:  # Mismatch is one
             problems.append(str(e))
         problems += stack.close()
         if problems:

@@ -6,15 +6,37 @@ import pytest
 
 import differential
 
-_OPERATIONS = 1500
-_SEEDS = [1, 2, int(os.environ.get("VENEER_TEST_SEED", random.SystemRandom().randrange(10**9)))]
+_OPERATIONS = 1000
+_FIRST = int(os.environ.get("VENEER_TEST_SEED", random.SystemRandom().randrange(10**9)))
 
 
-@pytest.mark.parametrize("round_", range(len(_SEEDS)))
+@pytest.mark.parametrize("round_", range(20))
 def test_mount_stays_like_an_ordinary_directory(stack, plain, round_):
-    print(f"seed {_SEEDS[round_]}")
-    counts = differential.run(stack, plain, _SEEDS[round_], _OPERATIONS)
+    seed = _FIRST + round_ if round_ >= 2 else round_
+    print(f"seed {seed}")
+    counts = differential.run(stack, plain, seed, _OPERATIONS)
     assert sum(counts.values()) == _OPERATIONS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_", range(1000))
+def test_mount_stays_like_an_ordinary_directory_for_long(stack, plain, round_):
+    print(f"seed {_FIRST + round_}")
+    differential.run(stack, plain, _FIRST + round_, 1500)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own directories", "the same files"])
+def test_several_processes_at_once(stack, plain, shared):
+    print(f"seed {_FIRST}")
+    differential.run_processes(stack, plain, _FIRST, 600, 4, shared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_", range(40))
+@pytest.mark.parametrize("shared", [False, True], ids=["own directories", "the same files"])
+def test_several_processes_at_once_for_long(stack, plain, shared, round_):
+    print(f"seed {_FIRST + round_}")
+    differential.run_processes(stack, plain, _FIRST + round_, 3000, 6, shared)
 
 
 def test_a_difference_is_found(stack, plain):

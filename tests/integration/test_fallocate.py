@@ -8,6 +8,7 @@ import pytest
 from support import linux
 from support.content import BLOCK, KIB, MIB, allocated, blob
 from support.expect import fails_with, opened, write_at
+from support.syscount import counted
 
 _PUNCH = linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE
 _ORIGINS = ["lower", "partial", "upper"]
@@ -121,6 +122,60 @@ def test_random_operations_agree_with_a_reference(stack):
         if step % 60 == 59:
             path = stack.remount() / "f"
     _check(stack, path, data)
+
+
+@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("mode", [linux.FALLOC_COLLAPSE_RANGE, linux.FALLOC_INSERT_RANGE,
+                                  linux.FALLOC_UNSHARE_RANGE, 0x80])
+def test_modes_that_fuse_does_not_pass_on_change_nothing(stack, origin, mode):
+    """The kernel answers for every FUSE file system: programs see what tmpfs, say, tells them."""
+    path, data = _prepare(stack, origin)
+    _refused(path, mode)
+    _check(stack, path, data)
+
+
+def test_no_request_arrives_for_such_a_mode(stack):
+    path, _ = _prepare(stack, "upper")
+    counts = counted(stack.pid, lambda: _refused(path, linux.FALLOC_COLLAPSE_RANGE),
+                     stack.base / "calls")
+    assert counts.get("fallocate", 0) == 0
+    counts = counted(stack.pid, lambda: _allocate(path, _PUNCH, 0, BLOCK), stack.base / "calls")
+    assert counts["fallocate"] == 1
+
+
+def _refused(path, mode):
+    with fails_with(errno.EOPNOTSUPP):
+        _allocate(path, mode, 2 * BLOCK, 4 * BLOCK)
+
+
+@pytest.mark.parametrize("size", [5 * BLOCK, MIB, MIB + 17])
+def test_modes_mixed_over_three_layers(stack, size):
+    """Own, lower and punched blocks of three partial layers one over the other, and a clip."""
+    rng = random.Random(size)
+    (stack.lower() / "f").write_bytes(blob(size))
+    data = bytearray(blob(size))
+    for layer in range(3):
+        path = stack.mount() / "f"
+        for _ in range(6):
+            off, length = rng.randrange(size), rng.choice([1, BLOCK, 30_000])
+            end = min(off + length, len(data))
+            if rng.random() < 0.5:
+                write_at(path, bytes([layer + 1]) * length, off)
+                data += bytes(max(0, off + length - len(data)))
+                data[off:off + length] = bytes([layer + 1]) * length
+            elif off < len(data):
+                _allocate(path, rng.choice([_PUNCH, linux.FALLOC_ZERO_RANGE
+                                            | linux.FALLOC_KEEP_SIZE]), off, length)
+                data[off:end] = bytes(end - off)
+        cut = size - layer * BLOCK - 100
+        os.truncate(path, cut)
+        os.truncate(path, size + layer)
+        data = data[:cut] + bytes(size + layer - cut)
+        _allocate(path, 0, size - 5000, 9000)
+        data += bytes(max(0, size + 4000 - len(data)))
+        assert path.read_bytes() == data
+        stack.freeze()
+    assert (stack.mount() / "f").read_bytes() == data
 
 
 def test_unknown_modes_and_bad_ranges_are_refused(stack):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few system calls Python's os module does not offer."""
 import ctypes
+import fcntl
 import os
+import struct
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -15,8 +17,18 @@ RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
 FALLOC_KEEP_SIZE = 1
 FALLOC_PUNCH_HOLE = 2
+FALLOC_COLLAPSE_RANGE = 8
 FALLOC_ZERO_RANGE = 16
+FALLOC_INSERT_RANGE = 32
+FALLOC_UNSHARE_RANGE = 64
 AT_FDCWD = -100
+AT_SYMLINK_FOLLOW = 0x400
+AT_EMPTY_PATH = 0x1000
+FICLONE = 0x40049409
+FICLONERANGE = 0x4020940d
+SYNC_FILE_RANGE_WAIT_BEFORE = 1
+SYNC_FILE_RANGE_WRITE = 2
+SYNC_FILE_RANGE_WAIT_AFTER = 4
 
 
 def _check(result, path=None):
@@ -55,11 +67,32 @@ def renameat2(old, new, flags=0):
 
 def link_descriptor(fd, new):
     """Give an open file a name (Python's os.link never follows the link under /proc)."""
-    _check(_libc.linkat(AT_FDCWD, b"/proc/self/fd/%d" % fd, AT_FDCWD, _bytes(new), 0x400), str(new))
+    _check(_libc.linkat(AT_FDCWD, b"/proc/self/fd/%d" % fd, AT_FDCWD, _bytes(new),
+                        AT_SYMLINK_FOLLOW), str(new))
+
+
+def link_empty_path(fd, new):
+    """The same by the descriptor itself, which takes privileges."""
+    _check(_libc.linkat(fd, b"", AT_FDCWD, _bytes(new), AT_EMPTY_PATH), str(new))
 
 
 def fallocate(fd, mode, off, length):
     _check(_libc.fallocate(fd, mode, ctypes.c_int64(off), ctypes.c_int64(length)))
+
+
+def clone(target, source):
+    fcntl.ioctl(target, FICLONE, source)
+
+
+def clone_range(target, target_off, source, source_off, length):
+    fcntl.ioctl(target, FICLONERANGE,
+                struct.pack("qQQQ", source, source_off, length, target_off))
+
+
+def sync_file_range(fd, off, length):
+    _check(_libc.sync_file_range(fd, ctypes.c_int64(off), ctypes.c_int64(length),
+                                 SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE
+                                 | SYNC_FILE_RANGE_WAIT_AFTER))
 
 
 def syncfs(path):

@@ -7,21 +7,19 @@ import os
 import shutil
 import stat
 
-from . import linux
+from . import acl, linux
+from .handleops import (FALLOCATE_MODES, MAX_SIZE, MODES, HandleOperations, copy_range,
+                        direct_read, direct_write, fallocate)
 from .twins import attributes
 
-_MODES = (0o644, 0o600, 0o755, 0o400, 0o4755, 0o2770)
-_PUNCH = linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE
-_MAX_SIZE = 1_700_000
-_MAX_HANDLES = 6
 
-
-class RandomOperations:
-    def __init__(self, twins, rng):
+class RandomOperations(HandleOperations):
+    def __init__(self, twins, rng, has_acl=True):
         self.twins, self.rng = twins, rng
-        self.trace, self.handles, self.counts = [], [], {}
+        self.trace, self.handles, self.mappings, self.counts = [], [], [], {}
         self._dirs, self._others = twins.walk_plain()
-        self._weighted = [name for name, weight in _WEIGHTS.items() for _ in range(weight)]
+        self._weighted = [name for name, weight in _WEIGHTS.items() for _ in range(weight)
+                          if has_acl or name != "acl"]
 
     def step(self):
         name = self.rng.choice(self._weighted)
@@ -29,12 +27,6 @@ class RandomOperations:
         getattr(self, "op_" + name)()
         if name in _STRUCTURAL:
             self._dirs, self._others = self.twins.walk_plain()
-
-    def close_handles(self):
-        for _, pair in self.handles:
-            for fd in pair.values():
-                os.close(fd)
-        self.handles.clear()
 
     def break_links(self):
         """Give each name of a linked file a copy of its own: what hard links become in a lower
@@ -85,7 +77,7 @@ class RandomOperations:
         return min(int(2 ** self.rng.uniform(0, 19.5)), 600_000)
 
     def _offset(self):
-        off = self.rng.randrange(_MAX_SIZE - 600_000) if self.rng.random() < 0.5 \
+        off = self.rng.randrange(MAX_SIZE - 600_000) if self.rng.random() < 0.5 \
             else int(2 ** self.rng.uniform(0, 20))
         return off & ~4095 if self.rng.random() < 0.4 else off
 
@@ -124,7 +116,7 @@ class RandomOperations:
 
     def op_append(self):
         path, data = self._file(), self._data(self._length() // 8 + 1)
-        if self._size(path) > _MAX_SIZE:
+        if self._size(path) > MAX_SIZE:
             return
         self._with_file(f"append {len(data)}", path, os.O_WRONLY | os.O_APPEND,
                         lambda fd: os.write(fd, data))
@@ -143,14 +135,19 @@ class RandomOperations:
 
     def op_fallocate(self):
         path, off, length = self._file(), self._offset(), self._length()
-        mode = self.rng.choice((0, linux.FALLOC_KEEP_SIZE, _PUNCH, _PUNCH, linux.FALLOC_ZERO_RANGE,
-                                linux.FALLOC_ZERO_RANGE | linux.FALLOC_KEEP_SIZE))
+        mode = self.rng.choice(FALLOCATE_MODES)
+        self._with_file(f"fallocate {mode} {length} at {off}", path, os.O_RDWR,
+                        lambda fd: fallocate(fd, mode, off, length))
 
-        def allocate(fd):
-            linux.fallocate(fd, mode, off, length)
-            # file systems do not agree on whether this changes mtime
-            os.utime(fd)
-        self._with_file(f"fallocate {mode} {length} at {off}", path, os.O_RDWR, allocate)
+    def op_direct(self):
+        path, off = self._file(), self._offset() & ~4095
+        data = self._data((self._length() & ~4095) + 4096)
+        if self.rng.random() < 0.6:
+            self._with_file(f"write {len(data)} directly at {off}", path, os.O_RDWR | os.O_DIRECT,
+                            lambda fd: direct_write(fd, data, off))
+        else:
+            self._with_file(f"read {len(data)} directly at {off}", path,
+                            os.O_RDONLY | os.O_DIRECT, lambda fd: direct_read(fd, len(data), off))
 
     def op_mmap_write(self):
         path, data = self._file(), self._data(self._length() // 4 + 1)
@@ -173,23 +170,25 @@ class RandomOperations:
 
     def op_copy_range(self):
         source, target, length = self._file(), self._file(), self._length()
-        if source == target:
-            return
+        off_from, off_to = self._offset(), self._offset()
+        if self.rng.random() < 0.3:
+            length, off_from, off_to = MAX_SIZE, 0, 0
+        create = self.rng.choice((0, os.O_CREAT, os.O_CREAT | os.O_TRUNC))
+        if create and self.rng.random() < 0.5:
+            target = self._new_path()
 
         def copy(root):
             a = os.open(os.path.join(root, source), os.O_RDONLY)
             try:
-                b = os.open(os.path.join(root, target), os.O_WRONLY)
+                b = os.open(os.path.join(root, target), os.O_WRONLY | create, 0o640)
                 try:
-                    if os.path.sameopenfile(a, b):
-                        return None
-                    data = os.pread(a, length, 4096)
-                    return os.pwrite(b, data, 8192) if data else 0
+                    return copy_range(a, b, length, off_from, off_to)
                 finally:
                     os.close(b)
             finally:
                 os.close(a)
-        self._do(f"copy {length} of {source} to {target}", copy)
+        self._do(f"copy {length} at {off_from} of {source} to {off_to} of {target} ({create:o})",
+                 copy)
 
     # names
 
@@ -241,7 +240,7 @@ class RandomOperations:
     # attributes
 
     def op_chmod(self):
-        path, mode = self._any(), self.rng.choice(_MODES)
+        path, mode = self._any(), self.rng.choice(MODES)
         if path not in self._dirs or mode & 0o100:
             self._do(f"chmod {mode:o} {path}",
                      lambda root: os.chmod(os.path.join(root, path), mode))
@@ -254,12 +253,28 @@ class RandomOperations:
     def op_utimens(self):
         path, when = self._any(), self.rng.randrange(10**9, 1_200_000_000) * 10**9 \
             + self.rng.randrange(10**9)
+        self.flush_mappings()
         self._do(f"utimens {when} {path}", lambda root: os.utime(
             os.path.join(root, path), ns=(when, when), follow_symlinks=False))
 
+    def _attribute(self):
+        return f"user.x{self.rng.randrange(3)}", self.rng.randbytes(self.rng.randrange(200))
+
+    def op_acl(self):
+        path, draw = self._any(), self.rng.randrange
+        kind = acl.DEFAULT if path in self._dirs and draw(2) else acl.ACCESS
+        if draw(3) == 0:
+            self._do(f"remove {kind} of {path}", lambda root: os.removexattr(
+                os.path.join(root, path), kind, follow_symlinks=False))
+            return
+        value = acl.encode((acl.USER_OBJ, 7), (acl.USER, draw(8), 1 + draw(50)),
+                           (acl.GROUP_OBJ, draw(8)), (acl.MASK, draw(8)), (acl.OTHER, draw(8)))
+        self._do(f"set {kind} of {path}", lambda root: os.setxattr(
+            os.path.join(root, path), kind, value, follow_symlinks=False))
+
     def op_setxattr(self):
-        path, name = self._any(), f"user.x{self.rng.randrange(3)}"
-        value, flags = self.rng.randbytes(self.rng.randrange(200)), self.rng.choice((0, 0, 1, 2))
+        path, (name, value) = self._any(), self._attribute()
+        flags = self.rng.choice((0, 0, 1, 2))
         self._do(f"setxattr {name} {flags} {path}", lambda root: os.setxattr(
             os.path.join(root, path), name, value, flags, follow_symlinks=False))
 
@@ -276,63 +291,16 @@ class RandomOperations:
         path = self.rng.choice(self._dirs)
         self._do(f"readdir {path}", lambda root: sorted(os.listdir(os.path.join(root, path))))
 
-    # descriptors that stay open over other operations
-
-    def op_open(self):
-        if len(self.handles) >= _MAX_HANDLES:
-            return self.op_close()
-        path, flags = self._file(), self.rng.choice((os.O_RDWR, os.O_RDWR, os.O_RDONLY))
-        opened = {}
-
-        def remember(root):
-            opened[root] = os.open(os.path.join(root, path), flags)
-        if self._do(f"open {flags} {path}", remember)[0] == "ok":
-            self.handles.append((path, opened))
-
-    def op_close(self):
-        if self.handles:
-            path, pair = self.handles.pop(self.rng.randrange(len(self.handles)))
-            self.trace.append(f"close {path}")
-            for fd in pair.values():
-                os.close(fd)
-
-    def _handle(self, what, action):
-        if self.handles:
-            path, pair = self.rng.choice(self.handles)
-            self._do(f"{what} of the open {path}", lambda root: action(pair[root]))
-
-    def op_handle_write(self):
-        off, data = self._offset(), self._data(self._length())
-        self._handle(f"write {len(data)} at {off}", lambda fd: os.pwrite(fd, data, off))
-
-    def op_handle_read(self):
-        off, length = self._offset(), self._length()
-        self._handle(f"read {length} at {off}", lambda fd: os.pread(fd, length, off))
-
-    def op_handle_truncate(self):
-        size = self._offset()
-
-        def cut(fd):
-            os.ftruncate(fd, size)
-            os.utime(fd)
-        self._handle(f"truncate to {size}", cut)
-
-    def op_handle_stat(self):
-        self._handle("stat", lambda fd: attributes(os.fstat(fd), False))
-
-    def op_handle_chmod(self):
-        mode = self.rng.choice(_MODES)
-        self._handle(f"chmod {mode:o}", lambda fd: os.fchmod(fd, mode))
-
-    def op_handle_sync(self):
-        self._handle("fsync", os.fsync)
-
 
 _WEIGHTS = {
     "create": 8, "write": 16, "append": 5, "truncate": 6, "fallocate": 5, "mmap_write": 4,
-    "read": 8, "copy_range": 2, "mkdir": 5, "rmdir": 3, "remove_tree": 1, "unlink": 6, "rename": 9,
-    "link": 4, "symlink": 2, "chmod": 4, "chown": 3, "utimens": 3, "setxattr": 4,
-    "removexattr": 2, "stat": 5, "readdir": 4, "open": 6, "close": 3, "handle_write": 7,
-    "handle_read": 6, "handle_truncate": 3, "handle_stat": 4, "handle_chmod": 2, "handle_sync": 2,
+    "direct": 5, "read": 8, "copy_range": 7, "mkdir": 5, "rmdir": 3, "remove_tree": 1, "unlink": 6,
+    "rename": 9, "link": 4, "symlink": 2, "chmod": 4, "chown": 3, "utimens": 3, "setxattr": 4,
+    "removexattr": 2, "acl": 3, "stat": 5, "readdir": 4, "open": 9, "close": 3, "tmpfile": 4,
+    "handle_write": 7, "handle_append": 3, "handle_read": 6, "handle_truncate": 3,
+    "handle_fallocate": 4, "handle_seek": 3, "handle_stat": 4, "handle_chmod": 2,
+    "handle_chown": 2, "handle_setxattr": 3, "handle_link": 3, "handle_copy_range": 4,
+    "handle_sync": 3, "map": 3, "unmap": 2, "map_store": 6, "map_read": 4,
 }
-_STRUCTURAL = {"create", "mkdir", "rmdir", "remove_tree", "unlink", "rename", "link", "symlink"}
+_STRUCTURAL = {"create", "mkdir", "rmdir", "remove_tree", "unlink", "rename", "link", "symlink",
+               "copy_range", "tmpfile", "handle_link"}

@@ -4,8 +4,9 @@ import hashlib
 import os
 import stat
 
-_SLICE = 1 << 20
-# files from this size are written out first: delayed allocation would still change their blocks
+_SLICE, _BLOCK = 1 << 20, 4096
+# Files from this size are written out first: delayed allocation would still change their blocks.
+# Those of smaller ones are not looked at.
 _SETTLE = 1 << 20
 
 
@@ -27,12 +28,17 @@ def hash_file(path):
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NOATIME)
     try:
         for start, end in _data_ranges(fd, os.fstat(fd).st_size):
-            digest.update(b"%d+%d:" % (start, end - start))
+            start &= -_BLOCK
             while start < end:
                 piece = os.pread(fd, min(_SLICE, end - start), start)
                 if not piece:
                     break
-                digest.update(piece)
+                # what is allocated and not written counts as data only while pages of it are cached
+                for off in range(0, len(piece), _BLOCK):
+                    block = piece[off:off + _BLOCK]
+                    if block.count(0) != len(block):
+                        digest.update(b"%d:" % (start + off))
+                        digest.update(block)
                 start += len(piece)
     finally:
         os.close(fd)
@@ -54,14 +60,16 @@ def _settle(path):
 
 def _describe(path):
     st = os.lstat(path)
-    if stat.S_ISREG(st.st_mode) and st.st_size >= _SETTLE:
+    is_file = stat.S_ISREG(st.st_mode)
+    if is_file and st.st_size >= _SETTLE:
         _settle(path)
         st = os.lstat(path)
     what = {"mode": oct(st.st_mode), "owner": (st.st_uid, st.st_gid), "nlink": st.st_nlink,
             "ino": st.st_ino, "mtime": st.st_mtime_ns, "ctime": st.st_ctime_ns,
-            "size": st.st_size, "blocks": st.st_blocks, "rdev": st.st_rdev,
-            "xattrs": xattrs_of(path)}
-    if stat.S_ISREG(st.st_mode):
+            "size": st.st_size, "rdev": st.st_rdev, "xattrs": xattrs_of(path)}
+    if not is_file or st.st_size >= _SETTLE:
+        what["blocks"] = st.st_blocks
+    if is_file:
         what["content"] = hash_file(path)
     elif stat.S_ISLNK(st.st_mode):
         what["content"] = os.readlink(path)

@@ -34,7 +34,8 @@ class Watchdog:
         os.waitpid(self._pid, 0)
 
     def _guard(self):
-        deadlines, rest = {}, b""
+        # A server that ended unasked leaves its number to another process, hence descriptors.
+        deadlines, handles, rest = {}, {}, b""
         while True:
             wait = max(min(deadlines.values()) - time.monotonic(), 0) if deadlines else None
             ready, _, _ = select.select([self._read], [], [], wait)
@@ -45,18 +46,28 @@ class Watchdog:
                 *lines, rest = (rest + got).split(b"\n")
                 for line in lines:
                     pid, limit_s = int(line.split()[0]), float(line.split()[1])
-                    deadlines.pop(pid, None)
-                    if limit_s > 0:
-                        deadlines[pid] = time.monotonic() + limit_s
+                    if deadlines.pop(pid, None):
+                        os.close(handles.pop(pid))
+                    handle = _handle(pid) if limit_s > 0 else None
+                    if handle is not None:
+                        deadlines[pid], handles[pid] = time.monotonic() + limit_s, handle
             for pid in [p for p, when in deadlines.items() if when <= time.monotonic()]:
                 del deadlines[pid]
-                _kill(pid)
-        for pid in deadlines:
-            _kill(pid)
+                _kill(handles.pop(pid))
+        for handle in handles.values():
+            _kill(handle)
 
 
-def _kill(pid):
+def _handle(pid):
     try:
-        os.kill(pid, signal.SIGKILL)
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _kill(handle):
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
     except ProcessLookupError:
         pass
+    os.close(handle)

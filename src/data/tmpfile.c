@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/tmpfile.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/copyup.h"
+#include "veneer/override.h"
+#include "veneer/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+/* Owner and mode, as a file that is made with a name gets them. st: in, the directory; out, the file. */
+static int settle(struct tree *t, struct inode *parent, int fd, const struct create_args *args, struct stat *st)
+{
+	const mode_t setid = args->mode & (S_ISUID | S_ISGID | S_ISVTX);
+	const gid_t gid = st->st_mode & S_ISGID ? st->st_gid : args->gid;
+
+	if (fstat(fd, st) < 0)
+		return -errno;
+	if (t->upper->override) {
+		st->st_uid = args->uid;
+		st->st_gid = gid;
+		st->st_mode = args->mode & (parent->has_default_acl ? ~0u : ~args->umask);
+		return override_store(fd, t->upper->override, st);
+	}
+	if ((st->st_uid != args->uid || st->st_gid != gid) && fchown(fd, args->uid, gid) < 0 && !args->ignores_chown)
+		return -errno;
+	if (setid && fchmod(fd, (st->st_mode & 0777) | setid) < 0)
+		return -errno;
+	return fstat(fd, st) < 0 ? -errno : 0;
+}
+
+/* In the directory itself, whose default ACL it inherits. */
+static int make(struct tree *t, struct inode *parent, const struct create_args *args, int *ret_fd, struct stat *st)
+{
+	_cleanup_(closep) int fd = -1;
+	mode_t mode = args->mode;
+	struct updir *d;
+	int dirfd, r = upper_listing(t, parent, &d); /* tells whether there is a default ACL */
+
+	if (r < 0)
+		return r;
+	dirfd = upper_pin(t, parent);
+	if (dirfd < 0)
+		return dirfd;
+	if (!parent->has_default_acl)
+		mode &= ~args->umask;
+	if (t->upper->override)
+		mode = override_real_mode(mode);
+	r = fstat(dirfd, st) < 0 ? -errno : 0;
+	if (r == 0) {
+		override_apply(dirfd, "", t->upper->override, st);
+		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode & 0777);
+		/* A file system that does not know the flag sees a directory opened for writing. */
+		if (fd < 0)
+			r = errno == EISDIR ? -EOPNOTSUPP : -errno;
+	}
+	fdcache_unpin(&parent->src.fd);
+	if (r == 0)
+		r = settle(t, parent, fd, args, st);
+	if (r == 0)
+		*ret_fd = steal_fd(&fd);
+	return r;
+}
+
+int tmpfile_create(struct tree *t, struct inode *parent, const struct create_args *args, struct inode **ret,
+		   struct stat *ret_st)
+{
+	_cleanup_(closep) int fd = -1;
+	char name[40] = "/";
+	int r = copyup_inode(t, parent, NULL);
+
+	if (r == 0)
+		r = make(t, parent, args, &fd, ret_st);
+	if (r < 0)
+		return r;
+	struct inode_found f = { .type = DT_REG, .has_upper = true, .upper_ino = ret_st->st_ino,
+				 .ino = image_fold_ino(t->image, ret_st->st_dev, ret_st->st_ino) };
+
+	/* The table knows inodes by name: one that nobody can ask for, for a moment. */
+	upper_temp_name(t, name + 1);
+	r = inode_enter(t, parent, name, &f, ret);
+	if (r < 0)
+		return r;
+	/* The pin is kept: without a name it could not be opened again. */
+	fdcache_fill(&(*ret)->src.fd, steal_fd(&fd));
+	inode_drop_name(t, parent, name);
+	ret_st->st_ino = f.ino;
+	return 0;
+}
+
+void tmpfile_named(struct inode *i)
+{
+	fdcache_unpin(&i->src.fd);
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the kernel does not say of a caller stands in /proc. A caller that cannot be seen there, because it is in
+ * another process namespace or gone, has no groups and no privileges. */
+#include "ops.h"
+
+#include "veneer/cleanup.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define STATUS_SIZE 8192
+#define GROUPS_MAX 128
+
+static bool is_member(const gid_t *groups, int n, gid_t gid)
+{
+	for (int k = 0; k < n; k++)
+		if (groups[k] == gid)
+			return true;
+	return false;
+}
+
+bool op_caller_may_setgid(void *request, gid_t gid)
+{
+	fuse_req_t req = request;
+	struct stat st = { .st_gid = gid };
+	gid_t some[GROUPS_MAX];
+	_cleanup_(freep) gid_t *all = NULL;
+	int n, more;
+
+	mount_present_ids(op_mount(req), &st);
+	if (fuse_req_ctx(req)->gid == st.st_gid || op_caller_has_cap(req, CAP_FSETID))
+		return true;
+	n = fuse_req_getgroups(req, GROUPS_MAX, some);
+	if (n <= GROUPS_MAX)
+		return is_member(some, n, st.st_gid);
+	all = calloc((size_t)n, sizeof(*all));
+	more = all ? fuse_req_getgroups(req, n, all) : 0;
+	return is_member(all, more < n ? more : n, st.st_gid);
+}
+
+static bool is_in_our_user_namespace(pid_t pid)
+{
+	struct stat theirs, ours;
+	char path[48];
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	return stat(path, &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 && theirs.st_ino == ours.st_ino &&
+	       theirs.st_dev == ours.st_dev;
+}
+
+bool op_caller_has_cap(void *request, int cap)
+{
+	static const char key[] = "\nCapEff:\t";
+	const pid_t pid = fuse_req_ctx(request)->pid;
+	_cleanup_(closep) int fd = -1;
+	char path[48], status[STATUS_SIZE];
+	const char *line;
+	ssize_t n;
+
+	if (pid <= 0 || !is_in_our_user_namespace(pid))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, status, sizeof(status) - 1);
+	if (n <= 0)
+		return false;
+	status[n] = '\0';
+	line = strstr(status, key);
+	return line && strtoull(line + strlen(key), NULL, 16) >> cap & 1;
+}
