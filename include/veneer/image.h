@@ -65,4 +65,6 @@ char *image_layer_path(const struct ient *e);
  * partial file of a layer that of the file at the bottom, which it had before it was copied up. */
 uint64_t image_ino(struct image *img, struct ient *e);
 /* Fold the device of another layer (the upper) the same way. */
-uint64_t image_fold_ino(const struct image *img, dev_t dev, ino_t ino);
+uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino);
+/* Names of one file: the same number on the same device in the same layer. */
+bool image_is_same_file(struct image *img, struct ient *a, struct ient *b);

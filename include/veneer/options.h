@@ -37,6 +37,7 @@ struct mount_opts {
 	enum cow_mode cow;		/* -o cow=map|copy; default map, copy when is_private */
 	bool is_cow_given;
 	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
+	bool has_no_redirects;		/* directories with something below are not renamed: EXDEV */
 	bool is_offline;		/* nobody will see this mount: no threads, and the work directory may be in the upper */
 	bool wants_help, wants_version;
 	char **unknown;			/* arguments to report as "unknown argument ignored: X" */

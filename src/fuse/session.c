@@ -42,6 +42,8 @@ struct session {
 	bool is_over;
 };
 
+#define READAHEAD_KIB 512u
+
 _Thread_local struct request_extra request_extra;
 
 /* libfuse says why a mount failed on its own; kept for our one sentence. */
@@ -166,6 +168,21 @@ static void note_mount(struct session *s)
 	s->dev_minor = stx.stx_dev_minor;
 }
 
+/* 128 KiB ahead, the kernel's default, make eight requests of a MiB; FUSE can only ask for less. Reading a warm file
+ * from end to end was 1.25 times as fast with 512 (bench/reads.py). Takes root of the machine; without it nothing
+ * is lost but that. */
+static void widen_readahead(const struct session *s)
+{
+	_cleanup_(closep) int fd = -1;
+	char path[64], now[16] = "";
+
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", s->dev_major, s->dev_minor);
+	fd = s->mount_id ? open(path, O_RDWR | O_CLOEXEC) : -1;
+	if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && strtoul(now, NULL, 10) < READAHEAD_KIB &&
+	    dprintf(fd, "%u", READAHEAD_KIB) < 0)
+		log_debug("%s: %s", path, strerror(errno));
+}
+
 int session_start(struct mount *m, struct session **ret, char *err, size_t err_size)
 {
 	struct fuse_lowlevel_ops ops = { .init = op_init };
@@ -213,6 +230,7 @@ int session_start(struct mount *m, struct session **ret, char *err, size_t err_s
 		session_free(s);
 		return -EIO;
 	}
+	widen_readahead(s);
 	*ret = s;
 	return 0;
 }

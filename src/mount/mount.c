@@ -225,6 +225,7 @@ static int open_root(struct mount *m, char *err, size_t err_size)
 	if (r < 0)
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
 	if (t->upper) {
+		image_fold_ino(t->image, t->upper->dev, 0); /* the next number after the lowers', in every mount */
 		t->root->upper_ino = t->upper->ino;
 		t->root->has_upper = true;
 		r = linkup_recover(t);
@@ -241,6 +242,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
+	m->tree.has_no_redirects = m->opts.has_no_redirects;
 	/* Layer by layer and before anything else: a lower may be unmounted lazily as soon as our caller
 	 * returns, and the mount point may be one of them. */
 	r = open_image(m, err, err_size);

@@ -220,6 +220,7 @@ static int set_redirect_dir(struct parse *p, const struct opt_row *row, char *va
 	(void)row;
 	if (strcmp(value, "off") != 0)
 		return fail(p, "fuse-overlayfs only supports redirect_dir=off");
+	p->o.has_no_redirects = true;
 	return 0;
 }
 

@@ -28,6 +28,7 @@
 
 struct idir {
 	size_t n, nsubdirs;
+	bool has_mounts;	/* one of the layers' directories is on another device than its layer */
 	struct ient *ents;
 	uint32_t *hash;		/* open addressing, index + 1; NULL for small directories */
 	size_t hash_mask;
@@ -50,8 +51,9 @@ struct image {
 	size_t n;
 	struct layer **layers;
 	bool *has_map;		/* per layer: it was an upper once, and may hold partial files */
-	dev_t devs[IMAGE_DEVS_MAX];
-	unsigned ndevs;
+	pthread_mutex_t devs_lock;	/* taken to add one; innermost */
+	dev_t devs[IMAGE_DEVS_MAX];	/* never changed below ndevs */
+	_Atomic unsigned ndevs;
 	uint16_t *root_layers;
 	struct ient root;
 };
@@ -59,13 +61,9 @@ struct image {
 static void note_layer(struct image *img, size_t i)
 {
 	struct layer *l = img->layers[i];
-	unsigned d = 0;
 
 	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-	while (d < img->ndevs && img->devs[d] != l->dev)
-		d++;
-	if (d == img->ndevs && d < IMAGE_DEVS_MAX)
-		img->devs[img->ndevs++] = l->dev;
+	image_fold_ino(img, l->dev, 0);
 }
 
 int image_new(struct layer *const *layers, size_t n, struct image **ret)
@@ -78,6 +76,7 @@ int image_new(struct layer *const *layers, size_t n, struct image **ret)
 	if (!img)
 		return -ENOMEM;
 	img->refs = 1;
+	pthread_mutex_init(&img->devs_lock, NULL);
 	img->layers = calloc(n, sizeof(*img->layers));
 	img->has_map = calloc(n, sizeof(*img->has_map));
 	img->root_layers = calloc(n, sizeof(*img->root_layers));
@@ -157,6 +156,7 @@ void image_unref(struct image *img)
 	free(img->layers);
 	free(img->has_map);
 	free(img->root_layers);
+	pthread_mutex_destroy(&img->devs_lock);
 	free(img);
 }
 
@@ -240,12 +240,25 @@ char *image_layer_path(const struct ient *e)
 	return path_in_layer(e, e->layer);
 }
 
-uint64_t image_fold_ino(const struct image *img, dev_t dev, ino_t ino)
+static unsigned find_dev(struct image *img, dev_t dev, unsigned from)
 {
-	unsigned i = 0;
+	while (from < img->ndevs && img->devs[from] != dev)
+		from++;
+	return from;
+}
 
-	while (i < img->ndevs && img->devs[i] != dev)
-		i++;
+uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino)
+{
+	unsigned i = find_dev(img, dev, 0);
+
+	if (i == img->ndevs) {
+		LOCK_SCOPE(&img->devs_lock);
+		i = find_dev(img, dev, i);
+		if (i == img->ndevs && i < IMAGE_DEVS_MAX) {
+			img->devs[i] = dev;
+			img->ndevs = i + 1;
+		}
+	}
 	/* One device: the plain number. Otherwise its index in the top byte, which no file system we
 	 * know of uses. */
 	return i ? ino ^ ((uint64_t)i << 56) : ino;
@@ -270,6 +283,28 @@ static uint64_t bottom_ino(struct image *img, struct ient *e)
 	return r < 0 ? 0 : image_fold_ino(img, st.st_dev, st.st_ino);
 }
 
+/* Below a mount point inside a layer numbers are another device's. The mount point itself keeps the number that
+ * listings give: that of the directory it covers. */
+static uint64_t own_ino(struct image *img, struct ient *e)
+{
+	struct idir *d = e->parent ? e->parent->dir : NULL;
+	struct stat st;
+
+	if (d && d->has_mounts && image_stat(img, e, &st) == 0 && st.st_dev != img->layers[e->layer]->dev &&
+	    st.st_ino == e->d_ino)
+		return image_fold_ino(img, st.st_dev, st.st_ino);
+	return image_fold_ino(img, img->layers[e->layer]->dev, e->d_ino);
+}
+
+bool image_is_same_file(struct image *img, struct ient *a, struct ient *b)
+{
+	struct stat x, y;
+
+	return a == b || (a->layer == b->layer && a->d_ino == b->d_ino && a->type == b->type &&
+			  image_stat(img, a, &x) == 0 && image_stat(img, b, &y) == 0 && x.st_dev == y.st_dev &&
+			  x.st_ino == y.st_ino);
+}
+
 uint64_t image_ino(struct image *img, struct ient *e)
 {
 	uint64_t ino = atomic_load_explicit(&e->ino, memory_order_relaxed);
@@ -277,7 +312,7 @@ uint64_t image_ino(struct image *img, struct ient *e)
 	if (!ino) {
 		ino = bottom_ino(img, e);
 		if (!ino)
-			ino = image_fold_ino(img, img->layers[e->layer]->dev, e->d_ino);
+			ino = own_ino(img, e);
 		atomic_store_explicit(&e->ino, ino, memory_order_relaxed);
 	}
 	return ino;
@@ -373,10 +408,13 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 {
 	char redirect[PATH_MAX];
 	struct listing l;
+	struct stat st;
 	int fd = open_layer_dir(img, e, d, i), r, kind = WHITEOUT_DIR_MERGED;
 
 	if (fd < 0)
 		return fd;
+	if (fstat(fd, &st) == 0 && st.st_dev != img->layers[merged_layer(e, d, i)]->dev)
+		d->has_mounts = true;
 	r = listing_read(fd, &l);
 	if (r == 0)
 		r = merge_add(m, &l, merged_layer(e, d, i));

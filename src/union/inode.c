@@ -270,12 +270,12 @@ static uint64_t lower_hash(const struct ient *e)
 }
 
 /* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into one. */
-static struct inode *find_by_lower_locked(struct tree *t, const struct ient *e)
+static struct inode *find_by_lower_locked(struct tree *t, struct ient *e)
 {
 	for (struct hlink *l = htab_first(&t->by_lower, lower_hash(e)); l; l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_lower);
 
-		if (i->lower->layer == e->layer && i->lower->d_ino == e->d_ino)
+		if (image_is_same_file(t->image, i->lower, e))
 			return i;
 	}
 	return NULL;

@@ -2,6 +2,7 @@
 import errno
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -276,3 +277,18 @@ def test_rename_of_large_lower_file_copies_no_data(stack):
     os.rename(m / "a", m / "b")
     stack.umount()
     assert allocated(stack.upper) - before <= 64 << 10
+
+
+@pytest.mark.parametrize("options", ["redirect_dir=off", "cow=copy"])
+def test_without_redirects_a_lower_directory_stays_and_mv_copies_it(stack, options):
+    (stack.lower() / "d").mkdir()
+    (stack.lower() / "d" / "f").write_text("f")
+    m = stack.mount(options)
+    with fails_with(errno.EXDEV):
+        os.rename(m / "d", m / "e")
+    assert names_in(m / "d") == ["f"]
+    subprocess.run(["mv", m / "d", m / "e"], check=True)
+    for _ in range(2):
+        assert names_in(m) == ["e"]
+        assert (m / "e" / "f").read_text() == "f"
+        m = stack.remount(options)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""st_ino: what d_ino says, the same before and after copy-up, rename and remount, and unique over
+layers on several devices and mounts inside them."""
+import os
+import subprocess
+
+import pytest
+
+from support import treestate
+from support.content import blob
+from support.expect import write_at
+
+
+def _everything(m):
+    """Path to (st_ino, d_ino) of all that is below m."""
+    found = {}
+    for directory, _, _ in os.walk(m):
+        for entry in os.scandir(directory):
+            found[os.path.relpath(entry.path, m)] = (os.lstat(entry.path).st_ino, entry.inode())
+    return found
+
+
+def _assert_unique(found, links=()):
+    for path, (st_ino, d_ino) in found.items():
+        assert st_ino == d_ino, path
+    numbers = [ino for path, (ino, _) in found.items() if path not in links]
+    assert len(set(numbers)) == len(numbers)
+
+
+def _fill(directory, prefix, count=20):
+    for k in range(count):
+        (directory / f"{prefix}dir{k}").mkdir()
+        (directory / f"{prefix}dir{k}" / "f").write_bytes(blob(100 + k))
+        (directory / f"{prefix}file{k}").write_bytes(blob(20_000 + k))
+        (directory / f"{prefix}link{k}").symlink_to("target")
+
+
+@pytest.fixture
+def devices(stack):
+    """Three lowers on three file systems that give the same numbers, one of them within another."""
+    mounts = []
+
+    def mount(path):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=True)
+        mounts.append(path)
+        return path
+
+    yield mount
+    stack.umount()
+    for path in mounts:
+        if path in stack.lowers:
+            assert treestate.differences(stack._states[path], treestate.take(path)) == []
+            stack.forget_lower(path)
+    for path in reversed(mounts):
+        subprocess.run(["umount", path], check=True)
+    stack.lowers.clear()
+    stack._states.clear()
+
+
+def test_numbers_are_unique_over_devices_and_stay(stack, devices):
+    for k, prefix in enumerate(("a", "b")):
+        _fill(devices(stack.lower(k)), prefix)
+    _fill(stack.lower(2), "c")
+    m = stack.mount()
+    before = _everything(m)
+    _assert_unique(before)
+    for prefix in "abc":
+        for k in range(0, 20, 3):
+            write_at(m / f"{prefix}file{k}", b"x", 10)
+            (m / f"{prefix}dir{k}").chmod(0o700)
+            os.utime(m / f"{prefix}dir{k}" / "f")
+    after = _everything(m)
+    assert after == before
+    os.rename(m / "adir3", m / "bdir4/moved")
+    os.rename(m / "bfile3", m / "cdir1/file")
+    os.rename(m / "cfile0", m / "file")
+    new = {"bdir4/moved": "adir3", "bdir4/moved/f": "adir3/f", "cdir1/file": "bfile3", "file": "cfile0"}
+    for _ in range(2):
+        found = _everything(m)
+        _assert_unique(found)
+        for path, (ino, _) in found.items():
+            assert ino == before[new.get(path, path)][0], path
+        m = stack.remount()
+
+
+def test_mount_inside_a_lower_is_seen_with_numbers_of_its_own(stack, devices):
+    low = stack.lower()
+    (low / "in").mkdir()
+    (low / "also").mkdir()
+    (stack.lower(1) / "in").mkdir()
+    devices(low / "in")
+    devices(low / "also")
+    _fill(low / "in", "x", 30)
+    _fill(low / "also", "x", 30)
+    for place in ("in", "also"):
+        os.link(low / place / "xfile1", low / place / "twin")
+    m = stack.mount()
+    links = {f"{place}/{name}" for place in ("in", "also") for name in ("twin", "xfile1")}
+    before = _everything(m)
+    _assert_unique(before, links)
+    assert before["in/twin"] == before["in/xfile1"] != before["also/twin"] == before["also/xfile1"]
+    write_at(m / "in/twin", b"in", 0)
+    write_at(m / "also/xfile1", b"also", 0)
+    assert (m / "in/xfile1").read_bytes()[:4] == b"in" + blob(20_001)[2:4]
+    assert (m / "also/twin").read_bytes()[:4] == b"also"
+    assert (m / "in/twin").stat().st_nlink == 2
+    assert _everything(m) == before
+
+
+@pytest.mark.needs_root("symlinks cannot have an attribute without privileges")
+def test_symlinks_and_special_files_keep_their_number_when_renamed(stack):
+    low = stack.lower()
+    low.joinpath("link").symlink_to("x")
+    os.mkfifo(low / "fifo")
+    os.mknod(low / "null", 0o20666, os.makedev(1, 3))
+    m = stack.mount()
+    before = _everything(m)
+    for name in ("link", "fifo", "null"):
+        os.rename(m / name, m / f"{name}2")
+    for _ in range(2):
+        assert {path[:-1]: inos for path, inos in _everything(m).items()} == before
+        m = stack.remount()
+
+
+@pytest.mark.parametrize("options", [(), ("cow=copy",)])
+def test_first_stat_has_the_right_link_count(stack, options):
+    low = stack.lower()
+    for k in range(3):
+        (low / "d" / f"sub{k}").mkdir(parents=True)
+    (low / "d" / "a").write_text("a")
+    os.link(low / "d" / "a", low / "b")
+    m = stack.mount(*options)
+    assert os.lstat(m / "d").st_nlink == 5
+    assert os.lstat(m / "b").st_nlink == 2
+    (m / "d" / "new").mkdir()
+    (m / "d" / "sub1").rmdir()
+    os.link(m / "b", m / "c")
+    m = stack.remount(*options)
+    assert os.lstat(m / "d").st_nlink == 5
+    assert os.lstat(m / "b").st_nlink == 3
