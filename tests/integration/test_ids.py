@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
 import os
+import shutil
+import subprocess
 
 import pytest
 
+from support import acl, linux
 from support.child import in_child
 from support.content import blob
-from support.expect import write_at
+from support.expect import fails_with, write_at
 
 _OVERFLOW = 65534
 
@@ -123,3 +127,283 @@ def test_override_attribute_gives_owner_and_mode(stack):
         assert (st.st_uid, st.st_gid, st.st_mode & 0o7777) == (56, 78, 0o640)
         m = stack.remount("xattr_permissions=2")
     assert _owner(stack.upper / "a") == (0, 0)
+
+
+_MAPS = ("uidmapping=0:100000:1000:5000:7:1", "gidmapping=0:100000:1000:5000:7:1")
+
+
+@pytest.mark.needs_root("ids above 65536")
+def test_gaps_and_single_ids_before_and_after_copy_up(stack):
+    """Ids on disk that no row covers are shown as the overflow id, and stay what they are on disk."""
+    want = {0: 100_000, 999: 100_999, 1000: _OVERFLOW, 4999: _OVERFLOW, 5000: 7, 5001: _OVERFLOW, 100_000: _OVERFLOW}
+    for uid in want:
+        path = _file(stack.lower(), f"f{uid}", uid, uid)
+        path.write_bytes(blob(100_000, uid))
+        (stack.lower() / f"d{uid}").mkdir()
+        os.chown(stack.lower() / f"d{uid}", uid, uid)
+    m = stack.mount(*_MAPS)
+    for step in ("lower", "copied up", "remounted", "frozen", "copied up again"):
+        for uid, shown in want.items():
+            assert _owner(m / f"f{uid}") == _owner(m / f"d{uid}") == (shown, shown), (step, uid)
+        if step in ("lower", "frozen"):
+            for uid in want:
+                write_at(m / f"f{uid}", b"x", 50_000)
+                os.utime(m / f"d{uid}", (1, 1))
+        elif step == "copied up":
+            m = stack.remount(*_MAPS)
+        elif step == "remounted":
+            stack.freeze()
+            m = stack.mount(*_MAPS)
+    stack.umount()
+    for directory in (stack.upper, stack.lowers[0]):
+        assert {uid: _owner(directory / f"f{uid}")[0] for uid in want} == {uid: uid for uid in want}
+
+
+@pytest.mark.needs_root("ids above 65536")
+def test_owners_that_have_no_place_on_disk_are_refused(stack):
+    _file(stack.lower(), "f", 0, 0)
+    m = stack.mount(*_MAPS)
+    for uid, gid in ((0, -1), (-1, 0), (5000, 7), (101_000, 7), (_OVERFLOW, -1), (8, 8)):
+        with fails_with(errno.EINVAL):
+            os.chown(m / "f", uid, gid)
+        assert _owner(m / "f") == (100_000, 100_000)
+    os.chown(m / "f", 7, -1)
+    os.chown(m / "f", -1, 100_999)
+    for _ in range(2):
+        assert _owner(m / "f") == (7, 100_999)
+        m = stack.remount(*_MAPS)
+    stack.umount()
+    assert _owner(stack.upper / "f") == (5000, 999)
+
+
+@pytest.mark.needs_root("ids above 65536")
+def test_callers_without_a_place_on_disk_make_files_of_nobody(stack):
+    """The engines do it: they prepare a container's files as a root that the container does not know."""
+    m = stack.mount(*_MAPS)
+    (m / "f").write_text("x")
+    (m / "d").mkdir()
+    assert _owner(m / "f") == _owner(m / "d") == (_OVERFLOW, _OVERFLOW)
+    os.chown(m / "f", 7, 7)
+    assert _owner(m / "f") == (7, 7)
+
+
+def test_ids_in_acls_are_mapped_too(stack):
+    path = _file(stack.lower(), "f", 1000, 1000)
+    path.chmod(0o640)
+    on_disk = acl.encode((acl.USER_OBJ, 6), (acl.USER, 4, 1005), (acl.GROUP_OBJ, 4), (acl.GROUP, 6, 2007),
+                         (acl.MASK, 6),
+                         (acl.OTHER, 0))
+    shown = acl.encode((acl.USER_OBJ, 6), (acl.USER, 4, 5), (acl.GROUP_OBJ, 4), (acl.GROUP, 6, 8), (acl.MASK, 6),
+                       (acl.OTHER, 0))
+    os.setxattr(path, acl.ACCESS, on_disk)
+    maps = ("uidmapping=1000:0:1000", "gidmapping=1000:0:1:2000:1:1000")
+    m = stack.mount(*maps)
+
+    def refused():
+        with fails_with(errno.EACCES):
+            (m / "f").read_bytes()
+    for _ in range(2):
+        assert os.getxattr(m / "f", acl.ACCESS) == shown
+        in_child(lambda: (m / "f").read_bytes(), uid=5, gid=50)
+        in_child(lambda: (m / "f").read_bytes(), uid=50, gid=8)
+        in_child(refused, uid=1005, gid=2007)
+        os.utime(m / "f", (1, 1))
+    other = acl.encode((acl.USER_OBJ, 6), (acl.USER, 4, 9), (acl.GROUP_OBJ, 4), (acl.MASK, 4), (acl.OTHER, 0))
+    os.setxattr(m / "f", acl.ACCESS, other)
+    with fails_with(errno.EINVAL):
+        os.setxattr(m / "f", acl.ACCESS, acl.encode((acl.USER_OBJ, 6), (acl.USER, 4, 1000), (acl.GROUP_OBJ, 4),
+                                                    (acl.MASK, 4), (acl.OTHER, 0)))
+    m = stack.remount(*maps)
+    assert os.getxattr(m / "f", acl.ACCESS) == other
+    stack.umount()
+    assert acl.decode(os.getxattr(stack.upper / "f", acl.ACCESS))[(acl.USER, 1009)] == 4
+
+
+@pytest.mark.parametrize("option,want", [("squash_to_root", (0, 0)), ("squash_to_uid=7,squash_to_gid=8", (7, 8)),
+                                         ("squash_to_uid=7,squash_to_root", (7, 0))])
+def test_squashed_changes_never_fail_and_last(stack, option, want):
+    _file(stack.lower(), "big", 20, 21).chmod(0o644)
+    (stack.lower() / "d").mkdir()
+    m = stack.mount(option)
+
+    def change():
+        os.chmod(m / "big", 0o600)
+        os.chown(m / "big", 60_000, 60_000)
+        write_at(m / "big", b"x", 7)
+        (m / "d" / "n").write_text("new")
+    in_child(change)
+    for step in ("now", "remounted", "frozen"):
+        for path in (m, m / "big", m / "d", m / "d" / "n"):
+            assert _owner(path) == want, (step, path)
+        assert (m / "big").stat().st_mode & 0o7777 == 0o600
+        if step == "remounted":
+            stack.freeze()
+        m = stack.remount(option)
+    stack.umount()
+
+
+# ---- owners and modes in an attribute ----
+
+_OVERRIDES = {1: "security.fuseoverlayfs.override_stat", 2: "user.containers.override_stat"}
+_CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
+
+
+def _seen(path):
+    st = os.lstat(path)
+    return st.st_uid, st.st_gid, st.st_mode & 0o7777
+
+
+@pytest.mark.parametrize("way", [pytest.param(1, marks=pytest.mark.needs_root("security attributes")), 2])
+def test_override_of_the_upper_holds_all_owners_and_modes(stack, way):
+    option = f"xattr_permissions={way}"
+    low = _file(stack.lower(), "big", 11, 12)
+    low.chmod(0o4711)
+    (stack.lower() / "d").mkdir()
+    (stack.lower() / "d").chmod(0o2770)
+    os.chown(stack.lower() / "d", 13, 14)
+    m = stack.mount(option)
+    assert _seen(m / "big") == (11, 12, 0o4711)
+    write_at(m / "big", b"x", 9)
+    (m / "big").chmod(0o4711)  # what a write leaves of it is the kernel's matter
+    (m / "d" / "made").write_text("")
+    (m / "d" / "sub").mkdir(mode=0o700)
+    os.chown(m / "d" / "sub", 15, 16)
+    (m / "d" / "made").chmod(0o6750)
+    want = {"big": (11, 12, 0o4711), "d": (13, 14, 0o2770), "d/made": (0, 14, 0o6750), "d/sub": (15, 16, 0o2700)}
+    for step in ("now", "remounted", "frozen", "changed", "remounted"):
+        assert {name: _seen(m / name) for name in want} == want, step
+        if step == "frozen":
+            for name in want:
+                os.chown(m / name, 31, 32)
+            want = {"big": (31, 32, 0o711), "d": (31, 32, 0o2770), "d/made": (31, 32, 0o750), "d/sub": (31, 32, 0o2700)}
+            continue
+        if step == "remounted" and want["d"][0] == 13:
+            stack.freeze()
+        m = stack.remount(option)
+    stack.umount()
+    for name in ("big", "d"):
+        assert _seen(stack.upper / name)[0] == 0
+        assert os.getxattr(stack.upper / name, _OVERRIDES[way]).startswith(b"31:32:")
+
+
+def test_override_attribute_cannot_be_changed_from_inside(stack):
+    _file(stack.lower(), "f", 1000, 1000)
+    m = stack.mount("xattr_permissions=2")
+
+    def forge():
+        for action in (lambda: os.setxattr(m / "f", _OVERRIDES[2], b"0:0:4755"),
+                       lambda: os.removexattr(m / "f", _OVERRIDES[2])):
+            with fails_with(errno.EPERM, errno.ENODATA):
+                action()
+    in_child(forge, uid=1000, gid=1000)
+    os.utime(m / "f")
+    in_child(forge, uid=1000, gid=1000)
+    assert _seen(m / "f")[:2] == (1000, 1000)
+
+
+def test_override_attribute_of_the_root_cannot_be_made_from_inside(stack):
+    """From the next mount on it would speak for every file of the upper."""
+    m = stack.mount()
+    for attribute in _OVERRIDES.values():
+        with fails_with(errno.EPERM):
+            os.setxattr(m, attribute, b"0:0:0755")
+    # elsewhere it is an attribute like others: an engine in a container keeps its own layers
+    (m / "d").mkdir()
+    os.setxattr(m / "d", _OVERRIDES[2], b"9:9:4777")
+    assert os.getxattr(m / "d", _OVERRIDES[2]) == b"9:9:4777"
+    m = stack.remount()
+    assert _seen(m / "d") == (0, 0, 0o755)
+
+
+@pytest.mark.parametrize("attribute", ["user.containers.override_stat", "user.fuseoverlayfs.override_stat"])
+def test_override_of_a_lower_under_an_upper_that_has_none(stack, attribute):
+    """Each layer says for itself: what comes up from it has what it showed."""
+    for layer, uid in ((0, 41), (1, 42)):
+        path = _file(stack.lower(layer), f"f{layer}", 0, 0)
+        os.setxattr(path, attribute, b"%d:%d:2755:file" % (uid, uid))
+        (stack.lower(layer) / f"d{layer}").mkdir(mode=0o755)
+        os.setxattr(stack.lower(layer) / f"d{layer}", attribute, b"%d:%d:1777" % (uid, uid))
+    os.setxattr(stack.lower(1), attribute, b"0:0:0555")
+    m = stack.mount()
+    want = {"f0": (0, 0, 0o644), "f1": (42, 42, 0o2755), "d0": (0, 0, 0o755), "d1": (42, 42, 0o1777)}
+    for step in ("lower", "copied up", "remounted", "frozen"):
+        assert {name: _seen(m / name) for name in want} == want, step
+        for name in want:
+            os.utime(m / name, (1, 1))
+        if step == "remounted":
+            stack.freeze()
+        if step != "lower":
+            m = stack.remount()
+    stack.umount()
+    for directory in (stack.upper, stack.lowers[0]):
+        assert {name: _seen(directory / name) for name in want} == want
+        assert not any(attribute in os.listxattr(directory / name) for name in want)
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"1:2", b"1:2:9", b"-1:2:644", b"4294967295:0:644",
+                                   b"1:2:644:" + b"x" * 300,
+                                   b"1:2:1000000", b"1:2:644\0", b" 1:2:644", b"1:2:644x"])
+def test_bad_override_values_count_as_none(stack, value):
+    os.setxattr(stack.lower(), "user.containers.override_stat", b"0:0:0755")
+    path = _file(stack.lower(), "f", 5, 6)
+    path.chmod(0o640)
+    os.setxattr(path, "user.containers.override_stat", value)
+    m = stack.mount()
+    assert _seen(m / "f") == (5, 6, 0o640)
+    write_at(m / "f", b"x", 0)
+    assert _seen(stack.remount() / "f") == (5, 6, 0o640)
+
+
+def test_override_value_may_have_a_type_and_type_bits(stack):
+    os.setxattr(stack.lower(), "user.containers.override_stat", b"0:0:40755:dir")
+    for name, value in (("a", b"1:2:100755"), ("b", b"1:2:755:file"), ("c", b"1:2:0755:char-1-3")):
+        os.setxattr(_file(stack.lower(), name, 0, 0), "user.containers.override_stat", value)
+    m = stack.mount()
+    assert [_seen(m / name) for name in "ab"] == [(1, 2, 0o755)] * 2
+
+
+def test_chown_takes_capabilities_away_with_owners_in_attributes_too(stack):
+    path = _file(stack.lower(), "f", 0, 0)
+    os.setxattr(path, "security.capability", _CAPABILITY)
+    m = stack.mount("xattr_permissions=2")
+    os.chmod(m / "f", 0o4755)
+    assert "security.capability" in os.listxattr(m / "f")
+    os.chown(m / "f", 5, 5)
+    assert "security.capability" not in os.listxattr(m / "f")
+    assert _seen(m / "f") == (5, 5, 0o755)
+
+
+def test_layers_that_fuse_overlayfs_wrote_with_owners_in_attributes(stack):
+    """Two uppers of it, stacked: each with the attribute that version of it writes."""
+    other = shutil.which("fuse-overlayfs")
+    if not other:
+        pytest.skip("no fuse-overlayfs here")
+    _file(stack.lower(), "base", 3, 4)
+    want = {"base": _seen(stack.lower() / "base")}
+    for number in (1, 2):
+        upper, work, mnt = (stack.base / f"{what}-{number}" for what in ("u", "w", "m"))
+        for path in (upper, work, mnt):
+            path.mkdir()
+        lowers = ":".join(map(str, stack.lowers))
+        subprocess.run([other, "-o", f"lowerdir={lowers},upperdir={upper},workdir={work},xattr_permissions=2", mnt],
+                       check=True, stderr=subprocess.DEVNULL)
+        try:
+            path = _file(mnt, f"f{number}", 100 + number, 200 + number)
+            path.chmod(0o4750)
+            (mnt / f"d{number}").mkdir(mode=0o700)
+            os.chown(mnt / f"d{number}", number, number)
+            if number == 2:
+                os.chown(mnt / "f1", 77, 78)
+                os.chmod(mnt / "base", 0o600)
+            want = {name: _seen(mnt / name) for name in sorted(os.listdir(mnt))}
+        finally:
+            linux.umount(mnt)
+        stack.lowers.insert(0, upper)
+    for option in ((), ("xattr_permissions=2",)):
+        m = stack.mount(*option)
+        assert {name: _seen(m / name) for name in sorted(os.listdir(m))} == want
+        for name in want:
+            os.utime(m / name, (1, 1))
+        assert {name: _seen(stack.remount(*option) / name) for name in want} == want
+        stack.umount()
+        stack._fresh_upper()

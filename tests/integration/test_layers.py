@@ -234,3 +234,92 @@ def test_mounts_nest(stack):
     (outer / "f").unlink()
     assert names_in(outer) == []
     assert names_in(inner) == ["f"]
+
+
+@pytest.mark.parametrize("is_live", [False, True], ids=["unmounted", "still mounted"])
+def test_upper_in_the_middle_of_another_stack(stack, is_live):
+    """Layers above that hide, merge and change; below it the layers that it was made over."""
+    low = stack.lower()
+    for name in ("a", "b", "c", "hidden"):
+        (low / "d" / name).parent.mkdir(exist_ok=True)
+        (low / "d" / name).write_bytes(blob(300_000, ord(name[0])))
+    m = stack.mount()
+    for name in ("a", "b", "hidden"):
+        write_at(m / "d" / name, b"upper", 100_000)
+    (m / "d" / "c").unlink()
+    os.rename(m / "d" / "b", m / "d" / "b2")
+    tops = [stack.base / "top0", stack.base / "top1"]
+    for top in tops:
+        (top / "d").mkdir(parents=True)
+    (tops[1] / "d" / ".wh.hidden").write_text("")
+    (tops[0] / "d" / "new").write_text("top")
+    if not is_live:
+        stack.umount()
+    (stack.base / "u2").mkdir()
+    (stack.base / "w2").mkdir()
+    other = stack.second_mount([*tops, stack.upper, *stack.lowers], upper=stack.base / "u2", work=stack.base / "w2")
+    want = {name: blob(300_000, ord(name[0]))[:100_000] + b"upper" + blob(300_000,
+                                                                          ord(name[0]))[100_005:] for name in ("a",
+                                                                                                               "b2")}
+    assert names_in(other.mnt / "d") == ["a", "b2", "new"]
+    assert {name: (other.mnt / "d" / name).read_bytes() for name in want} == want
+    write_at(other.mnt / "d" / "b2", b"twice", 200_000)
+    want["b2"] = want["b2"][:200_000] + b"twice" + want["b2"][200_005:]
+    if is_live:
+        write_at(m / "d" / "a", b"later", 5000)
+        assert (m / "d" / "a").read_bytes()[5000:5005] == b"later"
+    assert other.stop() is None
+    again = stack.second_mount([stack.base / "u2", *tops, stack.upper, *stack.lowers])
+    assert (again.mnt / "d" / "b2").read_bytes() == want["b2"]
+    assert again.stop() is None
+
+
+def test_upper_is_a_lower_at_once_after_unmounting(stack):
+    """Nobody waits for the server to end: the engines do not either."""
+    data = bytearray(blob(400_000))
+    (stack.lower() / "f").write_bytes(data)
+    for turn in range(20):
+        m = stack.mount()
+        for off in range(turn, 400_000, 40_000):
+            write_at(m / "f", b"%02d" % turn, off)
+            data[off:off + 2] = b"%02d" % turn
+        linux.umount(m, linux.MNT_DETACH)
+        reader = stack.second_mount([stack.upper, *stack.lowers])
+        assert (reader.mnt / "f").read_bytes() == data, turn
+        assert reader.stop() is None
+        assert stack.server.wait_for_end() == 0
+
+
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_private_mount_leaves_whole_files_for_those_who_read_the_upper(stack, size):
+    (stack.lower() / "f").write_bytes(blob(size))
+    (stack.lower() / "g").write_bytes(blob(size, 2))
+    m = stack.mount("private")
+    write_at(m / "f", b"x", size - 1)
+    os.chmod(m / "g", 0o600)
+    want = {"f": blob(size)[:-1] + b"x", "g": blob(size, 2)}
+    assert {name: (m / name).read_bytes() for name in want} == want
+    stack.umount()
+    assert {name: (stack.upper / name).read_bytes() for name in want} == want
+    assert "user.veneer.partial" not in os.listxattr(stack.upper / "f")
+    assert names_in(stack.upper) == ["f", "g"]
+    m = stack.mount()
+    assert {name: (m / name).read_bytes() for name in want} == want
+
+
+def test_private_mount_of_an_upper_with_partial_files_goes_on(stack):
+    (stack.lower() / "f").write_bytes(blob(300_000))
+    (stack.lower() / "g").write_bytes(blob(300_000, 2))
+    write_at(stack.mount() / "f", b"map", 100_000)
+    m = stack.remount("private")
+    write_at(m / "f", b"more", 200_000)
+    write_at(m / "g", b"copy", 200_000)
+    want = {"f": blob(300_000)[:100_000] + b"map" + blob(300_000)[100_003:200_000] + b"more" + blob(300_000)[200_004:],
+            "g": blob(300_000, 2)[:200_000] + b"copy" + blob(300_000, 2)[200_004:]}
+    for step in ("private", "not", "frozen"):
+        assert {name: (m / name).read_bytes() for name in want} == want, step
+        if step == "not":
+            stack.freeze()
+        m = stack.remount()
+    stack.umount()
+    assert (stack.lowers[0] / "g").read_bytes() == want["g"]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import ctypes
 import errno
 import os
 import stat
@@ -6,7 +7,7 @@ import struct
 
 import pytest
 
-from support import acl
+from support import acl, linux
 from support.child import in_child
 from support.content import blob
 from support.expect import fails_with, opened, write_at
@@ -246,3 +247,207 @@ def test_noacl_mount_works_without_acls(stack):
     with fails_with(errno.EOPNOTSUPP, errno.ENODATA):
         os.getxattr(m / "f", acl.ACCESS)
     write_at(m / "f", b"x", 0)
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _raw(call, path, *args):
+    """A call as C makes it, with a buffer of the caller's size; length or the error's name."""
+    n = getattr(_libc, call)(os.fsencode(path), *args)
+    return n if n >= 0 else errno.errorcode[ctypes.get_errno()]
+
+
+@pytest.mark.parametrize("state", ["lower", "upper"])
+def test_lengths_and_errors_are_those_of_a_directory(stack, plain, state):
+    names = [f"user.n{i}" for i in range(30)]
+    _lower(stack)
+    (plain / "f").write_bytes(b"x")
+    m = stack.mount()
+    for path in (stack.lower() / "f", plain / "f"):
+        for number, name in enumerate(names):
+            os.setxattr(path, name, b"v" * number)
+    stack.forget_lower(stack.lower())
+    m = stack.remount()
+    if state == "upper":
+        os.utime(m / "f")
+    buffer = ctypes.create_string_buffer(70_000)
+    whole = _raw("listxattr", plain / "f", None, 0)
+    rows = [("listxattr", (size and buffer, size)) for size in (0, 1, whole - 1, whole, whole + 1, 65_536, 70_000)]
+    rows += [("getxattr", (name, size and buffer, size)) for size in (0, 1, 28, 29, 30, 65_536, 70_000)
+             for name in (b"user.n0", b"user.n29", b"user.none", b"trusted.none", b"user.", b"strange.x", b"",
+                          b"user." + b"x" * 250, b"user." + b"x" * 251)]
+    rows += [("setxattr", (name, value, len(value), flags)) for name in (b"user.n3", b"user.new", b"user.",
+                                                                         b"strange.x", b"",
+             b"user." + b"y" * 250, b"user." + b"y" * 251, b"system.x") for value in (b"", b"1", b"2" * 65_537)
+             for flags in (0, os.XATTR_CREATE, os.XATTR_REPLACE, 3, 8)]
+    rows += [("removexattr", (name,)) for name in (b"user.n3", b"user.n3", b"user.none", b"strange.x", b"user.",
+                                                   b"trusted.x")]
+    bad = []
+    for call, args in rows:
+        got, want = (_raw(call, root / "f", *args) for root in (m, plain))
+        if got != want:
+            bad.append((call, [arg for arg in args if arg is not buffer and len(str(arg)) < 300], got, want))
+    assert not bad
+    assert sorted(os.listxattr(m / "f")) == sorted(os.listxattr(plain / "f"))
+
+
+@pytest.fixture
+def roomy_disk(stack):
+    """Upper and work where values of 64 KiB fit."""
+    disk = stack.base / "roomy"
+    disk.mkdir()
+    linux.mount("tmpfs", disk, "tmpfs", 0, "size=64m,mode=0755")
+    stack.upper, stack.work = disk / "upper", disk / "work"
+    stack.upper.mkdir()
+    stack.work.mkdir()
+    try:
+        os.setxattr(stack.upper, "user.probe", b"x" * 65_536)
+        os.removexattr(stack.upper, "user.probe")
+        has_room = True
+    except OSError:
+        has_room = False
+    if has_room:
+        yield disk
+    if stack.is_mounted:
+        stack.umount()
+    linux.umount(disk, linux.MNT_DETACH)
+    if not has_room:
+        pytest.skip("tmpfs has no such values here")
+
+
+def test_values_of_64_kib(stack, roomy_disk):
+    _lower(stack)
+    m = stack.mount()
+    value = blob(65_536)
+    os.setxattr(m / "f", "user.big", value)
+    with fails_with(errno.E2BIG):
+        os.setxattr(m / "f", "user.big", value + b"x")
+    os.setxattr(m, "user.big", value)
+    os.rename(m / "f", m / "g")
+    m = stack.remount()
+    assert os.getxattr(m / "g", "user.big") == value
+    assert os.getxattr(m, "user.big") == value
+    os.setxattr(m / "g", "user.big", b"", os.XATTR_REPLACE)
+    assert os.getxattr(m / "g", "user.big") == b""
+
+
+def test_list_of_64_kib(stack, roomy_disk):
+    _lower(stack)
+    m = stack.mount()
+    names = [f"user.{number:0200}" for number in range(310)]
+    for name in names:
+        os.setxattr(m / "f", name, b"")
+    assert sorted(os.listxattr(m / "f")) == names
+    assert sorted(os.listxattr(stack.remount() / "f")) == names
+
+
+@pytest.mark.needs_root("trusted attributes need the real root")
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_trusted_attributes_are_listed_to_the_privileged_only(stack, plain, is_copied):
+    path = _lower(stack, k=b"v")
+    (plain / "f").write_bytes(b"")
+    os.setxattr(plain / "f", "user.k", b"v")
+    for file in (path, plain / "f"):
+        os.setxattr(file, "trusted.mine", b"t")
+    m = stack.mount()
+    if is_copied:
+        os.utime(m / "f")
+
+    def look():
+        for root in (m, plain):
+            assert os.listxattr(root / "f") == ["user.k"], root
+            with fails_with(errno.ENODATA):
+                os.getxattr(root / "f", "trusted.mine")
+            with fails_with(errno.EPERM):
+                os.setxattr(root / "f", "trusted.new", b"")
+            with fails_with(errno.EPERM):
+                os.removexattr(root / "f", "trusted.mine")
+
+    def in_a_container():
+        linux.unshare(linux.CLONE_NEWUSER)
+        for root in (m, plain):
+            assert os.listxattr(root / "f") == ["user.k"], root
+    in_child(look, uid=1000, gid=1000)
+    in_child(in_a_container)
+    for root in (m, plain):
+        assert sorted(os.listxattr(root / "f")) == ["trusted.mine", "user.k"]
+    assert _raw("listxattr", m / "f", ctypes.create_string_buffer(10), 10) == "ERANGE"
+
+
+_OURS = ["trusted.overlay.opaque", "trusted.overlay.redirect", "trusted.overlay.metacopy", "trusted.overlay.origin",
+         "trusted.overlay.overlay.opaque", "user.overlay.opaque", "user.overlay.redirect", "user.overlay.metacopy",
+         "user.overlay.", "user.fuseoverlayfs.origin", "user.fuseoverlayfs.override_stat", "user.veneer.partial",
+         "user.veneer.", "security.fuseoverlayfs.override_stat"]
+
+
+@pytest.mark.parametrize("kind", ["file", "dir", "root", "made"])
+def test_no_reserved_attribute_can_be_made_seen_or_removed(stack, kind):
+    _lower(stack)
+    (stack.lower() / "d").mkdir()
+    set_below = []
+    for name in _OURS:
+        for path in (stack.lower() / "f", stack.lower() / "d"):
+            if name.endswith((".opaque", ".redirect", ".metacopy", ".partial", "origin")):
+                continue
+            try:
+                os.setxattr(path, name, b"0:0:0777")
+                set_below.append(name)
+            except OSError:
+                pass
+    assert set_below
+    m = stack.mount()
+    (m / "made").write_text("")
+    path = {"file": m / "f", "dir": m / "d", "root": m, "made": m / "made"}[kind]
+    for step in ("first", "copied up", "remounted", "frozen"):
+        for name in _OURS:
+            with fails_with(errno.EPERM):
+                os.setxattr(path, name, b"y")
+            with fails_with(errno.ENODATA):
+                os.getxattr(path, name)
+            with fails_with(errno.EPERM):
+                os.removexattr(path, name)
+        assert os.listxattr(path) == [], step
+        os.utime(path)
+        if step == "remounted":
+            stack.freeze()
+        if step in ("copied up", "remounted"):
+            stack.remount()
+    stack.umount()
+    raw = stack.lowers[0] / path.relative_to(m)
+    assert not [name for name in os.listxattr(raw) if name in set_below]
+
+
+@pytest.mark.parametrize("state", ["lower", "copied up", "partial below"])
+@pytest.mark.parametrize("change", ["chmod", "rename", "link", "utime", "setxattr", "rename twice"])
+def test_capabilities_live_through_what_is_no_write(stack, state, change):
+    os.setxattr(_lower(stack, size=100_000), "security.capability", _CAPABILITY)
+    m = stack.mount()
+    if state != "lower":
+        os.utime(m / "f")
+    if state == "partial below":
+        stack.freeze()
+        m = stack.mount()
+    name = "f"
+    if change == "chmod":
+        os.chmod(m / "f", 0o711)
+    elif change == "link":
+        os.link(m / "f", m / "g")
+        name = "g"
+    elif change.startswith("rename"):
+        os.rename(m / "f", m / "g")
+        name = "g"
+        if change == "rename twice":
+            os.rename(m / "g", m / "h")
+            name = "h"
+    elif change == "utime":
+        os.utime(m / "f", (1, 1))
+    else:
+        os.setxattr(m / "f", "user.k", b"v")
+    for step in ("now", "remounted", "frozen"):
+        assert os.getxattr(m / name, "security.capability") == _CAPABILITY, step
+        if step == "remounted":
+            stack.freeze()
+        m = stack.remount()
+    os.chown(m / name, 5, 5)
+    assert not _capability(m / name)

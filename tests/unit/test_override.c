@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/override.h"
+
+static void test_override__values_are_read_or_refused_whole(void **state)
+{
+	static const struct {
+		const char *text;
+		bool is_good;
+		uid_t uid;
+		gid_t gid;
+		mode_t mode;
+	} rows[] = {
+		{ "0:0:0755", true, 0, 0, 0755 },
+		{ "12:34:4750:file", true, 12, 34, 04750 },
+		{ "1:2:100644", true, 1, 2, 0644 },
+		{ "1:2:40755:dir", true, 1, 2, 0755 },
+		{ "1:2:0600:char-1-3", true, 1, 2, 0600 },
+		{ "4294967294:4294967294:7777", true, 4294967294, 4294967294, 07777 },
+		{ "4294967295:0:644", false, 0, 0, 0 },
+		{ "0:4294967295:644", false, 0, 0, 0 },
+		{ "99999999999999999999:0:644", false, 0, 0, 0 },
+		{ "-1:0:644", false, 0, 0, 0 },
+		{ " 1:0:644", false, 0, 0, 0 },
+		{ "+1:0:644", false, 0, 0, 0 },
+		{ "1:0:8", false, 0, 0, 0 },
+		{ "1:0:200000", false, 0, 0, 0 },
+		{ "1:0:644x", false, 0, 0, 0 },
+		{ "1:0", false, 0, 0, 0 },
+		{ "1:0:", false, 0, 0, 0 },
+		{ "", false, 0, 0, 0 },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+		struct stat st = { .st_mode = S_IFREG | 0111, .st_uid = 77, .st_gid = 88 };
+		bool is_good = override_parse(rows[k].text, strlen(rows[k].text), &st);
+
+		if (is_good != rows[k].is_good)
+			fail_msg("%s is %s", rows[k].text, is_good ? "taken" : "refused");
+		assert_int_equal(st.st_mode, S_IFREG | (is_good ? rows[k].mode : 0111));
+		assert_int_equal(st.st_uid, is_good ? rows[k].uid : 77);
+		assert_int_equal(st.st_gid, is_good ? rows[k].gid : 88);
+	}
+}
+
+static void test_override__length_counts_and_not_a_nul(void **state)
+{
+	struct stat st = { .st_mode = S_IFREG };
+	char longest[300];
+
+	(void)state;
+	assert_false(override_parse("1:2:644\0", 8, &st));
+	assert_true(override_parse("1:2:6444", 7, &st));
+	assert_int_equal(st.st_mode & 07777, 0644);
+	memset(longest, 'x', sizeof(longest));
+	memcpy(longest, "1:2:644:", 8);
+	assert_true(override_parse(longest, 100, &st));
+	assert_false(override_parse(longest, sizeof(longest), &st));
+}
+
+static void test_override__what_is_stored_reads_the_same(void **state)
+{
+	struct tree_dirs *d = *state;
+	const struct stat want = { .st_uid = 123456, .st_gid = 7, .st_mode = S_IFREG | 06751 };
+	struct stat st = { .st_mode = S_IFREG };
+	int fd;
+
+	tree_put_text(d, "lower/f", "x");
+	fd = openat(d->s.fd, "lower/f", O_RDWR);
+	assert_int_equal(override_store(fd, override_for_option(2), &want), 0);
+	override_apply(fd, "", override_for_option(2), &st);
+	close(fd);
+	assert_int_equal(st.st_uid, 123456);
+	assert_int_equal(st.st_gid, 7);
+	assert_int_equal(st.st_mode, S_IFREG | 06751);
+}
+
+static void test_override__types_other_than_files_and_directories_keep_their_own(void **state)
+{
+	struct tree_dirs *d = *state;
+	const struct stat want = { .st_uid = 5, .st_gid = 5, .st_mode = S_IFREG | 0600 };
+	struct stat st = { .st_mode = S_IFIFO | 0640 };
+	int fd;
+
+	tree_put_text(d, "lower/f", "x");
+	fd = openat(d->s.fd, "lower/f", O_RDWR);
+	assert_int_equal(override_store(fd, override_for_option(2), &want), 0);
+	override_apply(fd, "", override_for_option(2), &st);
+	override_apply(fd, "", NULL, &st);
+	close(fd);
+	assert_int_equal(st.st_mode, S_IFIFO | 0640);
+	assert_int_equal(st.st_uid, 0);
+}
+
+static void test_override__root_tells_which_attribute_the_first_in_order_wins(void **state)
+{
+	struct tree_dirs *d = *state;
+	int fd = openat(d->s.fd, "lower", O_RDONLY | O_DIRECTORY);
+
+	assert_null(override_detect(fd));
+	assert_int_equal(fsetxattr(fd, "user.fuseoverlayfs.override_stat", "0:0:755", 7, 0), 0);
+	assert_string_equal(override_detect(fd), "user.fuseoverlayfs.override_stat");
+	assert_int_equal(fsetxattr(fd, "user.containers.override_stat", "0:0:755", 7, 0), 0);
+	assert_string_equal(override_detect(fd), "user.containers.override_stat");
+	close(fd);
+	assert_null(override_for_option(0));
+	assert_true(override_is_attr(override_for_option(1)));
+	assert_false(override_is_attr("user.containers.override_stats"));
+}
+
+static void test_override__real_mode_is_one_that_we_can_use(void **state)
+{
+	(void)state;
+	assert_int_equal(override_real_mode(S_IFREG | 06000), S_IFREG | 0755);
+	assert_int_equal(override_real_mode(S_IFDIR | 0777), S_IFDIR | 0777);
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_override__values_are_read_or_refused_whole),
+		row(test_override__length_counts_and_not_a_nul),
+		row(test_override__what_is_stored_reads_the_same),
+		row(test_override__types_other_than_files_and_directories_keep_their_own),
+		row(test_override__root_tells_which_attribute_the_first_in_order_wins),
+		row(test_override__real_mode_is_one_that_we_can_use),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
