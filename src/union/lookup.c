@@ -118,8 +118,10 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	uint64_t clip;
 	int r = find_base(t, dir, name, m, &base);
 
-	if (r == 0 && base->type != DT_REG)
+	if (r == 0 && base->type != DT_REG) {
+		base = NULL;
 		r = -ENOENT;
+	}
 	if (r == 0)
 		r = image_stat(t->image, base, &st);
 	if (r == 0 && !fits(t, dir, name, m, &st))

@@ -504,14 +504,20 @@ def test_hostile_metacopies_are_errors_of_their_own(stack):
 
 
 @pytest.mark.needs_root("trusted.* attributes take privileges")
-def test_metacopy_of_the_upper_is_never_zeros(stack):
+def test_metacopy_of_the_upper_is_taken_over_and_never_zeros(stack):
     (stack.lower() / "f").write_bytes(blob(50_000))
-    (stack.upper / "f").touch()
-    os.truncate(stack.upper / "f", 50_000)
-    os.setxattr(stack.upper / "f", "trusted.overlay.metacopy", b"")
+    for name, size in (("f", 50_000), ("alone", 50_000), ("wrong", 49_999)):
+        (stack.upper / name).touch()
+        os.truncate(stack.upper / name, size)
+        os.setxattr(stack.upper / name, "trusted.overlay.metacopy", b"")
+    os.setxattr(stack.upper / "wrong", "trusted.overlay.redirect", b"/f")
     m = stack.mount()
-    with fails_with(errno.EIO):
-        (m / "f").read_bytes()
+    for _ in range(2):
+        assert (m / "f").read_bytes() == blob(50_000)
+        for name in ("alone", "wrong"):
+            with fails_with(errno.EIO):
+                (m / name).read_bytes()
+        m = stack.remount()
 
 
 @pytest.mark.needs_root("trusted.* attributes take privileges")
