@@ -11,7 +11,7 @@ FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
 BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev fuse3)
 TEST_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-matplotlib
-	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio sqlite3 busybox-static
+	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 busybox-static
 	podman crun buildah docker.io uidmap slirp4netns fuse-overlayfs clang
 )
 

@@ -5,7 +5,7 @@
 
 #include "veneer/inode.h"
 
-/* Up to here a file is copied whole: as cheap as a shell and its map entry, and other readers of the raw
+/* Up to here a file is copied whole when its content changes: as cheap as a shell and its map entry, and other readers of the raw
  * upper see small files as they are (design of record, section 4). */
 #define COPYUP_WHOLE_MAX (16u * 1024)
 

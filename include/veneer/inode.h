@@ -75,8 +75,6 @@ struct inode {
 	bool is_gone;			/* the last link of the upper file was removed */
 	bool is_damaged;		/* its partial mark fits nothing: data is EIO */
 	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
-	uint64_t nsubdirs_version;	/* updir_version() + 1 that nsubdirs was counted at */
-	size_t nsubdirs;
 };
 
 int inode_table_init(struct tree *t);

@@ -32,5 +32,9 @@ bool updir_next(struct updir *d, uint64_t *seq, char *name, struct upent *ret);
 /* Call fn for every name, whiteouts too, until it answers non-zero; the lock is held. */
 int updir_each(struct updir *d, int (*fn)(void *arg, const char *name, const struct upent *e), void *arg);
 size_t updir_count(struct updir *d);
+/* How many more subdirectories there are to see than the lower directory has: those here, less the lower ones
+ * that a name or a whiteout here stands before. Asks is_dir_below once for a name that changed, with the lock
+ * held: it must know without I/O. */
+ssize_t updir_subdirs(struct updir *d, bool (*is_dir_below)(void *arg, const char *name), void *arg);
 /* Changes with every updir_set and updir_remove. */
 uint64_t updir_version(struct updir *d);

@@ -14,6 +14,7 @@
 #include "veneer/path.h"
 #include "veneer/place.h"
 #include "veneer/read.h"
+#include "veneer/stats.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
 
@@ -160,6 +161,7 @@ static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t si
 			if (r < 0)
 				return r;
 			data += (off_t)n;
+			stats_add(STATS_COPYUP_BYTES, n);
 		}
 	}
 	if (data != -ENXIO)
@@ -236,6 +238,8 @@ static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, stru
 	r = file_pwrite(fd, buf, end > size ? end : size, 0);
 	if (r == 0)
 		r = mapfile_own(t->map, i->src.id, 0, (size + BLK_BYTES - 1) >> BLK_SHIFT);
+	if (r == 0)
+		stats_add(STATS_COPYUP_BYTES, size);
 	if (r == 0 && has_write)
 		change->is_done = true;
 	return r;
@@ -268,7 +272,7 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 		return copy_for_good(t, src, f->fd, (uint64_t)st->st_size);
 	i->src.below = src;
 	r = make_partial(t, i, f, st);
-	if (r == 0 && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
+	if (r == 0 && change && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
 		r = copy_small(t, i, f->fd, (size_t)st->st_size, change);
 	return r;
 }
@@ -442,6 +446,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 		i->is_gone = true;
 	}
 	inode_set_upper(t, i, f.st.st_ino);
+	stats_add(STATS_COPYUPS, 1);
 	return 0;
 }
 

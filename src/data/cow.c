@@ -83,6 +83,16 @@ static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t
 	return 0;
 }
 
+/* A small file that was copied up without its content, for a change of its attributes, gets all of it with the first
+ * write: whoever reads the raw upper sees it as it is (COPYUP_WHOLE_MAX). */
+static void widen_to_file(uint64_t size, blk_t *first, blk_t *end)
+{
+	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT;
+
+	*first = 0;
+	*end = all > *end ? all : *end;
+}
+
 /* A chunk of which the write covers at least half is taken whole; widens [*first, *end) accordingly. */
 static void widen_to_chunks(uint64_t off, uint64_t end_off, blk_t *first, blk_t *end)
 {
@@ -151,6 +161,8 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 	int r;
 
 	widen_to_chunks(off, off + len, &first, &end);
+	if (size <= COPYUP_WHOLE_MAX && off + len <= COPYUP_WHOLE_MAX)
+		widen_to_file(size, &first, &end);
 	r = mapfile_reserve(i->src.map, end - first);
 	if (r == 0)
 		r = read_edges(i, off, off + len, size, &e);

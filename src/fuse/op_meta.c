@@ -121,10 +121,11 @@ static int set_owner(fuse_req_t req, struct inode *i, const struct stat *attr, i
 	bool has_lost = loses_setgid(req, i);
 	int r;
 
-	/* As without a mapping in a user namespace; the overflow id would be another owner than was asked for. */
+	/* As without a mapping in a user namespace; the overflow id would be another owner than was asked for. But
+	 * Podman gives the root of a mount that it finds to an id of the host before it compares what is in there. */
 	if ((to_set & FUSE_SET_ATTR_UID && !mount_has_uid(m, attr->st_uid)) ||
 	    (to_set & FUSE_SET_ATTR_GID && !mount_has_gid(m, attr->st_gid)))
-		r = -EINVAL;
+		r = i == m->tree.root ? 0 : -EINVAL;
 	else
 		r = attr_chown(&m->tree, i, uid, gid);
 	if (r == 0 && has_lost)

@@ -267,28 +267,24 @@ int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inod
 	return r;
 }
 
-struct subdir_count {
-	struct tree *t;
-	struct ient *lower;
-	ssize_t n;
+struct below {
+	struct image *image;
+	struct ient *dir;
 };
 
-static int count_subdir(void *arg, const char *name, const struct upent *e)
+static bool is_dir_below(void *arg, const char *name)
 {
-	struct subdir_count *c = arg;
-	struct ient *below;
-	bool was_dir = e->is_below && image_lookup(c->t->image, c->lower, name, &below) == 0 && below->type == DT_DIR;
+	const struct below *b = arg;
+	struct ient *e;
 
-	c->n += (!e->is_whiteout && e->type == DT_DIR) - was_dir;
-	return 0;
+	return image_lookup(b->image, b->dir, name, &e) == 0 && e->type == DT_DIR;
 }
 
 /* Directories of both upper and image: 2 and one for each subdirectory seen. */
 static int merged_nlink(struct tree *t, struct inode *i, nlink_t *ret)
 {
-	struct subdir_count c = { .t = t, .lower = i->lower };
-	ssize_t n = image_count(t->image, i->lower);
-	uint64_t version;
+	struct below below = { t->image, i->lower };
+	ssize_t n = image_count(t->image, i->lower); /* loads it */
 	struct updir *d;
 	int r;
 
@@ -297,13 +293,7 @@ static int merged_nlink(struct tree *t, struct inode *i, nlink_t *ret)
 	r = upper_listing(t, i, &d);
 	if (r < 0)
 		return r;
-	version = updir_version(d) + 1;
-	if (__atomic_load_n(&i->nsubdirs_version, __ATOMIC_ACQUIRE) != version) {
-		updir_each(d, count_subdir, &c);
-		__atomic_store_n(&i->nsubdirs, (size_t)((ssize_t)image_subdirs(i->lower) + c.n), __ATOMIC_RELAXED);
-		__atomic_store_n(&i->nsubdirs_version, version, __ATOMIC_RELEASE);
-	}
-	*ret = 2 + __atomic_load_n(&i->nsubdirs, __ATOMIC_RELAXED);
+	*ret = (nlink_t)(2 + (ssize_t)image_subdirs(i->lower) + updir_subdirs(d, is_dir_below, &below));
 	return 0;
 }
 

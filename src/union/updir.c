@@ -4,12 +4,16 @@
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
 #include "veneer/htab.h"
+#include "veneer/list.h"
 
+#include <dirent.h>
 #include <string.h>
 
 struct entry {
 	struct hlink link;
+	struct list_link changed;	/* in the list of those to be counted again */
 	struct upent e;
+	int8_t counted;			/* what it adds to nsubdirs */
 	char name[];
 };
 
@@ -26,14 +30,18 @@ struct updir {
 	struct place *order;
 	size_t n, cap;
 	uint64_t next_seq, version;
+	struct list_link changed;	/* entries that nsubdirs does not know as they are */
+	ssize_t nsubdirs;
 };
 
 struct updir *updir_new(void)
 {
 	struct updir *d = calloc(1, sizeof(*d));
 
-	if (d)
-		pthread_mutex_init(&d->lock, NULL);
+	if (!d)
+		return NULL;
+	pthread_mutex_init(&d->lock, NULL);
+	list_init(&d->changed);
 	return d;
 }
 
@@ -124,12 +132,15 @@ int updir_set(struct updir *d, const char *name, const struct upent *e)
 		seq = entry->e.seq;
 		entry->e = *e;
 		entry->e.seq = seq;
+		list_del(&entry->changed);
+		list_add_tail(&d->changed, &entry->changed);
 		return 0;
 	}
 	entry = malloc(sizeof(*entry) + len);
 	if (!entry)
 		return -ENOMEM;
 	entry->e = *e;
+	entry->counted = 0;
 	memcpy(entry->name, name, len);
 	r = append_locked(d, entry);
 	if (r == 0) {
@@ -139,6 +150,8 @@ int updir_set(struct updir *d, const char *name, const struct upent *e)
 	}
 	if (r < 0)
 		free(entry);
+	else
+		list_add_tail(&d->changed, &entry->changed);
 	return r;
 }
 
@@ -153,6 +166,8 @@ void updir_remove(struct updir *d, const char *name)
 		return;
 	d->order[place_of(d, e->e.seq)].entry = NULL;
 	htab_remove(&d->names, &e->link);
+	list_del(&e->changed);
+	d->nsubdirs -= e->counted;
 	free(e);
 }
 
@@ -201,6 +216,21 @@ size_t updir_count(struct updir *d)
 {
 	LOCK_SCOPE(&d->lock);
 	return d->names.count;
+}
+
+ssize_t updir_subdirs(struct updir *d, bool (*is_dir_below)(void *arg, const char *name), void *arg)
+{
+	LOCK_SCOPE(&d->lock);
+	while (!list_is_empty(&d->changed)) {
+		struct entry *e = container_of(d->changed.next, struct entry, changed);
+		int8_t now = (int8_t)((!e->e.is_whiteout && e->e.type == DT_DIR) - (e->e.is_below && is_dir_below(arg, e->name)));
+
+		d->nsubdirs += now - e->counted;
+		e->counted = now;
+		list_del(&e->changed);
+		list_init(&e->changed);
+	}
+	return d->nsubdirs;
 }
 
 uint64_t updir_version(struct updir *d)

@@ -177,6 +177,20 @@ def test_owners_that_have_no_place_on_disk_are_refused(stack):
 
 
 @pytest.mark.needs_root("ids above 65536")
+def test_root_of_a_mount_stays_as_it_is_when_given_to_an_owner_without_a_place(stack):
+    """Podman's diff and commit do it to the mount of a running container with ids of its own."""
+    stack.upper.mkdir(exist_ok=True)
+    os.chown(stack.upper, 5000, 3)
+    m = stack.mount(*_MAPS)
+    os.chown(m, 0, 0)
+    assert _owner(m) == (7, 100_003)
+    os.chown(m, 100_001, -1)
+    assert _owner(m) == (100_001, 100_003)
+    stack.umount()
+    assert _owner(stack.upper) == (1, 3)
+
+
+@pytest.mark.needs_root("ids above 65536")
 def test_callers_without_a_place_on_disk_make_files_of_nobody(stack):
     """The engines do it: they prepare a container's files as a root that the container does not know."""
     m = stack.mount(*_MAPS)

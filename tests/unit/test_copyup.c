@@ -59,6 +59,30 @@ static char raw_last_byte(struct tree_dirs *d, const char *rel)
 	return c;
 }
 
+static void write_first_byte(struct tree_dirs *d, const char *path, char *data)
+{
+	struct inode *i = tree_get(d, path);
+
+	data[0] ^= 1;
+	assert_int_equal(cow_write(d->t, i, data, 1, 0), 0);
+	tree_forget(d, i);
+}
+
+static void test_copyup__change_of_attributes_copies_no_data_and_the_first_write_all(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", COPYUP_WHOLE_MAX, 1);
+
+	tree_mount(d, "volatile");
+	copy_up(d, "f");
+	assert_int_equal(raw_last_byte(d, "upper/f"), 0);
+	tree_expect(d, "f", data, COPYUP_WHOLE_MAX);
+	write_first_byte(d, "f", data);
+	assert_int_equal(raw_last_byte(d, "upper/f"), data[COPYUP_WHOLE_MAX - 1]);
+	tree_expect(d, "f", data, COPYUP_WHOLE_MAX);
+	free(data);
+}
+
 static void test_copyup__content_comes_along_up_to_the_limit_and_not_beyond(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -66,8 +90,8 @@ static void test_copyup__content_comes_along_up_to_the_limit_and_not_beyond(void
 	char *beyond = tree_put_pattern(d, "lower/beyond", COPYUP_WHOLE_MAX + 1, 2);
 
 	tree_mount(d, "volatile");
-	copy_up(d, "at");
-	copy_up(d, "beyond");
+	write_first_byte(d, "at", at);
+	write_first_byte(d, "beyond", beyond);
 	assert_int_equal(raw_last_byte(d, "upper/at"), at[COPYUP_WHOLE_MAX - 1]);
 	assert_int_equal(raw_last_byte(d, "upper/beyond"), 0);
 	assert_true(tree_is_partial(d, "upper/beyond"));
@@ -249,6 +273,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_copyup__large_file_becomes_a_shell_with_all_its_attributes),
+		row(test_copyup__change_of_attributes_copies_no_data_and_the_first_write_all),
 		row(test_copyup__content_comes_along_up_to_the_limit_and_not_beyond),
 		row(test_copyup__whole_copies_when_that_is_asked_for),
 		row(test_copyup__small_file_goes_up_with_its_first_write),

@@ -65,6 +65,41 @@ static void test_updir__next_skips_whiteouts_and_what_is_below(void **state)
 	updir_free(d);
 }
 
+static bool is_lower_dir(void *arg, const char *name)
+{
+	unsigned *asked = arg;
+
+	++*asked;
+	return name[0] == 'l';
+}
+
+/* Names with an l are directories of the lower, which has two. */
+static void test_updir__subdirs_are_counted_by_what_changed(void **state)
+{
+	const struct upent dir = { .type = DT_DIR }, over = { .type = DT_DIR, .is_below = true };
+	const struct upent hidden = { .is_whiteout = true, .is_below = true }, file = { .type = DT_REG, .is_below = true };
+	struct updir *d = updir_new();
+	unsigned asked = 0;
+
+	(void)state;
+	assert_int_equal(updir_subdirs(d, is_lower_dir, &asked), 0);
+	updir_set(d, "new", &dir);
+	updir_set(d, "l1", &over);
+	assert_int_equal(updir_subdirs(d, is_lower_dir, &asked), 1);
+	updir_set(d, "l1", &hidden);
+	updir_set(d, "l2", &file);
+	assert_int_equal(updir_subdirs(d, is_lower_dir, &asked), -1);
+	updir_set(d, "file", &file);
+	updir_remove(d, "new");
+	assert_int_equal(updir_subdirs(d, is_lower_dir, &asked), -2);
+	updir_remove(d, "l1");
+	updir_set(d, "l2", &over);
+	asked = 0;
+	assert_int_equal(updir_subdirs(d, is_lower_dir, &asked), 0);
+	assert_int_equal(asked, 1);
+	updir_free(d);
+}
+
 static void test_updir__version_changes_with_every_change(void **state)
 {
 	struct updir *d = updir_new();
@@ -187,6 +222,7 @@ int main(void)
 		cmocka_unit_test(test_updir__entry_is_found_as_it_was_set),
 		cmocka_unit_test(test_updir__replacing_keeps_the_position),
 		cmocka_unit_test(test_updir__next_skips_whiteouts_and_what_is_below),
+		cmocka_unit_test(test_updir__subdirs_are_counted_by_what_changed),
 		cmocka_unit_test(test_updir__version_changes_with_every_change),
 		cmocka_unit_test(test_updir__each_stops_when_it_is_told),
 		cmocka_unit_test(test_updir__listing_goes_on_while_names_come_and_go),
