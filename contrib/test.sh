@@ -127,7 +127,7 @@ test_asan()
 	VENEER_BIN=$PWD/build-asan/veneer \
 	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$results/sanitizer \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$results/sanitizer \
-		integration_parts integration-asan -m "not slow"
+		integration_parts integration-asan -m "not slow and not large"
 }
 
 test_integration()

@@ -157,6 +157,7 @@ def where(stack, request):
         linux.umount(place)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("copies,limit", [
     pytest.param(10, 1024, id="100,000 files"),
     pytest.param(10, 20_000, id="100,000 files on disk", marks=pytest.mark.slow),

@@ -373,6 +373,7 @@ def test_work_for_a_name_does_not_grow_with_the_directory(many):
     assert cpu_of(many.server.pid) - third < 3 * (second - first)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("count", [50_000, HUGE])
 def test_large_directory_is_made_listed_and_removed(many, count):
     """Half of it in the lower, half of it new."""
