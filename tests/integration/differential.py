@@ -45,9 +45,21 @@ def populate(directory, rng):
         os.utime(parent, ns=(10**18, 10**18 + rng.randrange(10**15)))
 
 
+def populate_links(directory, index, rng):
+    """Hard links, near each other and far apart, under names that no other layer has: a lower file
+    shows the link count of its layer, hidden names included, until it is first changed."""
+    for number in range(3):
+        first = directory / f"h{index}-{number}"
+        first.write_bytes(rng.randbytes(rng.randrange(300_000)))
+        for place in rng.sample(["", "n10", "n10/n11", f"h{index}", f"h{index}/deep"], rng.randrange(1, 4)):
+            (directory / place).mkdir(parents=True, exist_ok=True)
+            os.link(first, directory / place / f"h{index}-{number}-link")
+
+
 def prepare(stack, plain, rng):
     for index in range(rng.randrange(1, 4)):
         populate(stack.lower(index), rng)
+        populate_links(stack.lower(index), index, rng)
     for lower in reversed(stack.lowers):
         subprocess.run(["cp", "-a", "--remove-destination", f"{lower}/.", f"{plain}/"], check=True)
     shutil.copystat(stack.lowers[0], stack.upper)
@@ -64,7 +76,6 @@ def _checkpoint(stack, operations, number, options, strict):
         return
     operations.close_handles()
     if kind == "freeze":
-        operations.break_links()
         stack.freeze()
         stack.mount(*options)
     else:
@@ -111,10 +122,6 @@ def _in_own_directory(stack, plain, number, seed, ops, options, strict):
         operations.close_handles()
 
 
-def _break_links(twins):
-    RandomOperations(twins, random.Random(0)).break_links()
-
-
 def run_processes(stack, plain, seed, ops, processes, shared=False, options=(), strict=True):
     """As run, by several processes at once, which make ops operations each."""
     rng = random.Random(seed)
@@ -141,7 +148,6 @@ def run_processes(stack, plain, seed, ops, processes, shared=False, options=(), 
                 for number in range(processes)])
         twins.compare_trees(strict)
         if phase == 0:
-            _break_links(twins)
             stack.freeze()
     stack.remount(*options)
     twins.compare_trees(strict)

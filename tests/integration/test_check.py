@@ -221,7 +221,6 @@ def test_layers_of_random_operations_are_clean(stack, plain, check, seed):
         operations.step()
         if number in (300, 600):
             operations.close_handles()
-            operations.break_links()
             stack.freeze()
             stack.mount()
     operations.close_handles()

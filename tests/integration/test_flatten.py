@@ -336,7 +336,6 @@ def test_random_layers_show_the_same_flat(stack, plain, flatten, mode, seed):
         operations.step()
         if number in (300, 600):
             operations.close_handles()
-            operations.break_links()
             stack.freeze()
             stack.mount()
     operations.close_handles()

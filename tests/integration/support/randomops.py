@@ -28,32 +28,6 @@ class RandomOperations(HandleOperations):
         if name in _STRUCTURAL:
             self._dirs, self._others = self.twins.walk_plain()
 
-    def break_links(self):
-        """Give each name of a linked file a copy of its own: what hard links become in a lower
-        layer is tested elsewhere and differs between union file systems."""
-        seen = set()
-        for path in self._others:
-            st = os.lstat(os.path.join(self.twins.plain, path))
-            if st.st_nlink > 1 and st.st_ino in seen:
-                self._do(f"break link {path}", lambda root: self._copy_over(root, path))
-            seen.add(st.st_ino)
-
-    @staticmethod
-    def _copy_over(root, path):
-        full, copy = os.path.join(root, path), os.path.join(root, "copy.tmp")
-        st = os.lstat(full)
-        if stat.S_ISLNK(st.st_mode):
-            os.symlink(os.readlink(full), copy)
-            os.chown(copy, st.st_uid, st.st_gid, follow_symlinks=False)
-        else:
-            shutil.copyfile(full, copy)
-            os.chown(copy, st.st_uid, st.st_gid)
-            os.chmod(copy, stat.S_IMODE(st.st_mode))
-            for name in os.listxattr(full):
-                os.setxattr(copy, name, os.getxattr(full, name))
-        os.utime(copy, ns=(st.st_atime_ns, st.st_mtime_ns), follow_symlinks=False)
-        os.rename(copy, full)
-
     # drawing
 
     def _name(self):
