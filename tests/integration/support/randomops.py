@@ -5,7 +5,6 @@ import errno
 import mmap
 import os
 import shutil
-import stat
 
 from . import acl, linux
 from .handleops import (FALLOCATE_MODES, MAX_SIZE, MODES, HandleOperations, copy_range,
