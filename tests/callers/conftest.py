@@ -8,14 +8,17 @@ stores are made (default: /var/tmp); it must be on a real file system.
 """
 import os
 import shutil
-import subprocess
 import tempfile
 
 import pytest
 
 import engine
+import host
 import image_tree
-from mount_program import FuseDevice, MountProgram
+import life
+from containers import Containers
+from docker import Docker
+from mount_program import MountProgram
 
 USER = "veneer-test"
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -62,16 +65,8 @@ def image(base):
 @pytest.fixture(scope="session")
 def rootless_user():
     """A user with subordinate ids; it is ours by its name, so one left behind is taken over."""
-    subprocess.run(["userdel", "-f", USER], capture_output=True)
-    subprocess.run(["useradd", "-M", "-d", "/nonexistent", "-s", "/bin/sh", USER], check=True,
-                   capture_output=True)
-    for path, option in (("/etc/subuid", "--add-subuids"), ("/etc/subgid", "--add-subgids")):
-        with open(path) as f:
-            if not any(line.startswith(USER + ":") for line in f):
-                subprocess.run(["usermod", option, "1000000-1065535", USER], check=True)
-    with FuseDevice():
+    with host.User(USER), host.FuseDevice():
         yield USER
-    subprocess.run(["userdel", "-f", USER], capture_output=True)
 
 
 def _need(*binaries):
@@ -80,34 +75,42 @@ def _need(*binaries):
         pytest.skip("%s is not installed" % name)
 
 
-def _store(request, namespace, base, name, image, program, user=None):
-    store = engine.Containers(namespace, os.path.join(base, name), program, user)
+def _store(request, name, program=None, user=None):
+    """A store for Podman and Buildah with the image in it; it ends before what it was made from."""
+    _need("podman", "buildah", "crun", *["newuidmap", "setpriv"] * bool(user))
+    namespace, base, image = (request.getfixturevalue(n) for n in ("namespace", "base", "image"))
+    store = Containers(namespace, os.path.join(base, name), program, user)
     request.addfinalizer(store.close)
     store.import_image(image[0])
     return store
 
 
-@pytest.fixture(scope="session", params=["root", "rootless"])
-def podman(request, namespace, base, mount_program, image):
-    _need("podman", "crun")
-    user = None
-    if request.param == "rootless":
-        _need("newuidmap", "setpriv")
-        user = request.getfixturevalue("rootless_user")
-    return _store(request, namespace, base, "podman-" + request.param, image, mount_program, user)
+@pytest.fixture(scope="session")
+def auto_ids():
+    ids = host.AutoIds()
+    yield
+    ids.close()
 
 
 @pytest.fixture(scope="session")
-def podman_root(request, namespace, base, mount_program, image):
-    _need("podman", "buildah", "crun")
-    return _store(request, namespace, base, "store", image, mount_program)
+def podman_root(request, mount_program, auto_ids):
+    return _store(request, "podman-root", mount_program)
 
 
 @pytest.fixture(scope="session")
-def podman_native(request, namespace, base, image):
+def podman_rootless(request, mount_program, rootless_user):
+    return _store(request, "podman-rootless", mount_program, rootless_user)
+
+
+@pytest.fixture(scope="session")
+def native_root(request, auto_ids):
     """The same engine on the kernel's overlayfs."""
-    _need("podman", "crun")
-    return _store(request, namespace, base, "native", image, None)
+    return _store(request, "native-root")
+
+
+@pytest.fixture(scope="session")
+def native_rootless(request, rootless_user):
+    return _store(request, "native-rootless", None, rootless_user)
 
 
 @pytest.fixture(scope="session")
@@ -122,22 +125,44 @@ def docker_native(request, namespace, base, image):
 
 def _docker(request, namespace, base, image, program, driver):
     _need("dockerd", "docker", "containerd", "runc")
-    daemon = engine.Docker(namespace, os.path.join(base, "docker-" + driver), program, driver)
+    daemon = Docker(namespace, os.path.join(base, "docker-" + driver), program, driver)
     request.addfinalizer(daemon.close)
     _session.setdefault("dockers", []).append(daemon)
     daemon.import_image(image[0])
     return daemon
 
 
-@pytest.fixture(autouse=True)
-def leaves_no_container(request):
+@pytest.fixture(params=["podman_root", "podman_rootless"], ids=["root", "rootless"])
+def podman(request):
+    yield from _lent(request)
+
+
+@pytest.fixture(params=["podman_root", "podman_rootless", "docker"])
+def box_engine(request):
+    """An engine that runs containers."""
+    yield from _lent(request)
+
+
+@pytest.fixture
+def new_context():
+    """make(engine, steps): a directory to build from, with these steps on top of the image."""
+    made = []
+
+    def make(one, steps):
+        made.append(os.path.join(one.base, "tmp", "context"))
+        return life.write_context(one, made[-1], "FROM {image}\n" + steps)
+    yield make
+    for path in made:
+        shutil.rmtree(path)
+
+
+def _lent(request):
     """Each test ends without containers, and a removed container without its FUSE mount."""
-    yield
-    used = [request.getfixturevalue(n) for n in ("podman", "podman_root", "docker")
-            if n in request.fixturenames and n in request.node.funcargs]
-    for one in used:
-        one.remove_all()
-        assert one.fuse_mounts() == []
+    one = request.getfixturevalue(request.param)
+    del one.transcript[:]
+    yield one
+    one.remove_all()
+    assert one.fuse_mounts() == []
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -149,5 +174,8 @@ def pytest_runtest_makereport(item, call):
     if not report.failed or not program:
         return
     report.sections.append(("calls of the mount program", program.calls()[-6000:]))
+    for one in item.funcargs.values():
+        if isinstance(one, engine.Engine):
+            report.sections.append(("commands in " + one.base, "\n".join(one.transcript)[-6000:]))
     for daemon in _session.get("dockers", []):
         report.sections.append(("dockerd (%s)" % daemon.driver, daemon.log_tail()))

@@ -6,16 +6,19 @@ what was put in and not only against what another driver shows.
 """
 import hashlib
 import io
+import json
 import os
 import random
 import stat
 import tarfile
 
 MTIME = 1577934245  # any second of the past: a changed time shows at once
+PAST = 1700000000  # what is later was set by a clock while tests ran, and is no two times the same
 BIG = 64 << 20
 MIDDLE = 8 << 20
 TREE_FILES = 500
-TOPS = ("data", "links", "tree", "etc", "bin")  # what engines do not add files to, but for etc
+# What engines do not add files to, but for etc.
+TOPS = ("data", "links", "tree", "vol", "etc", "bin")
 ENGINE_FILES = {"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc"}
 APPLETS = (
     "sh ls cat dd find xargs stat sha256sum sleep echo rm mv cp ln mkdir rmdir chmod chown touch"
@@ -63,15 +66,19 @@ class _Writer:
         self.add(name, tarfile.REGTYPE, mode, data=data, **kw)
 
 
-def describe(kind, mode, owner, data, link):
-    """One entry as a tuple: kind, mode, owner, whether the time is the image's, content."""
+def describe(kind, mode, owner, data, link, mtime=MTIME):
+    """One entry as a tuple: kind, mode, owner, time if it is of the past, content."""
     names = {tarfile.DIRTYPE: "dir", tarfile.REGTYPE: "file", tarfile.SYMTYPE: "symlink",
              tarfile.FIFOTYPE: "fifo", tarfile.CHRTYPE: "char", tarfile.BLKTYPE: "block"}
     content = link
     if kind == tarfile.REGTYPE:
         content = hashlib.sha256(data).hexdigest()
     mode = 0o777 if kind == tarfile.SYMTYPE else mode
-    return (names[kind], mode & 0o7777, tuple(owner), True, content)
+    return (names[kind], mode & 0o7777, tuple(owner), past(mtime), content)
+
+
+def past(mtime):
+    return mtime if mtime < PAST else None
 
 
 def write_image(path):
@@ -111,10 +118,12 @@ def interesting(entries):
             if name.split("/")[0] in TOPS and name not in ENGINE_FILES}
 
 
-def read_tar(path):
-    """An exported archive as ({name: description}, {name: its attributes}, sets of hard links)."""
+def read_tar(archive):
+    """An archive, by path or as an open file: ({name: description}, {name: its attributes}, sets
+    of hard links)."""
     entries, attrs, links = {}, {}, {}
-    with tarfile.open(path) as tar:
+    opened = {"name": archive} if isinstance(archive, str) else {"fileobj": archive}
+    with tarfile.open(**opened) as tar:
         for info in tar:
             name = info.name.strip("/").removeprefix("./")
             if name in ("", "."):
@@ -131,22 +140,57 @@ def read_tar(path):
                 continue
             data = tar.extractfile(info).read() if info.isreg() else b""
             kind = tarfile.REGTYPE if info.isreg() else info.type
-            kind, mode, owner, _, content = describe(
-                kind, info.mode, (info.uid, info.gid), data, info.linkname)
-            entries[name] = (kind, mode, owner, int(info.mtime) == MTIME, content)
+            entries[name] = describe(kind, info.mode, (info.uid, info.gid), data, info.linkname,
+                                     int(info.mtime))
     return entries, attrs, {frozenset(names) for names in links.values()}
 
 
-# Printed by the shell in the container: stat lines, "=", sums of the files, "=", symlink targets.
-LIST_SCRIPT = """
-cd /; find {tops} | xargs stat -c '%f %u %g %Y %h %s %n'; echo =
-find {tops} -type f | xargs sha256sum; echo =
-find {tops} -type l | xargs stat -c '%N'
-""".format(tops=" ".join(TOPS))
+def read_layers(archive):
+    """{"layer number, name": description} of all but the lowest layer in a docker-archive.
+
+    An opaque mark is told as what it stands for, a whiteout of each name that was there: engines
+    that compare trees write these, those that read an upper write the mark.
+    """
+    found = {}
+    with tarfile.open(archive) as tar:
+        manifest, = json.load(tar.extractfile("manifest.json"))
+        with tarfile.open(fileobj=tar.extractfile(manifest["Layers"][0])) as lowest:
+            there = {info.name.strip("/").removeprefix("./") for info in lowest}
+        for i, layer in enumerate(manifest["Layers"][1:], 1):
+            entries, gone = {}, set()
+            for name, value in read_tar(tar.extractfile(layer))[0].items():
+                parent, base = os.path.split(name)
+                if base == ".wh..wh..opq":
+                    gone |= {n for n in there if os.path.dirname(n) == parent}
+                elif base.startswith(".wh."):
+                    gone.add(os.path.join(parent, base[4:]))
+                else:
+                    entries[name] = value
+            there = {n for n in there if not _is_below(n, gone)} | entries.keys()
+            found |= {"layer %d, %s" % (i, n): v for n, v in interesting(entries).items()}
+            found |= {"layer %d, %s" % (i, n): "whiteout"
+                      for n in interesting(dict.fromkeys(gone - entries.keys()))}
+    return found
+
+
+def _is_below(name, tops):
+    while name:
+        if name in tops:
+            return True
+        name = os.path.dirname(name)
+    return False
+
+
+def list_script(*tops):
+    """For the shell in the container: stat lines, "=", sums of the files, "=", symlink targets."""
+    return """cd /; find {tops} | xargs stat -c '%f %u %g %Y %h %s %n'; echo =
+find {tops} -type f | xargs -r sha256sum; echo =
+find {tops} -type l | xargs -r stat -c '%N'
+""".format(tops=" ".join(tops or TOPS))
 
 
 def parse_list(text):
-    """What LIST_SCRIPT printed, as {name: description}; and {name: (nlink, size)} of the files."""
+    """What list_script printed, as {name: description}; and {name: (nlink, size)} of the files."""
     stats, sums, targets = (part.strip().splitlines() for part in text.split("\n=\n"))
     content = {name: digest for digest, name in (line.split() for line in sums)}
     for line in targets:
@@ -160,7 +204,7 @@ def parse_list(text):
         raw, uid, gid, mtime, nlink, size, name = line.split()
         mode = int(raw, 16)
         kind = kinds[stat.S_IFMT(mode)]
-        entries[name] = (kind, stat.S_IMODE(mode), (int(uid), int(gid)), int(mtime) == MTIME,
+        entries[name] = (kind, stat.S_IMODE(mode), (int(uid), int(gid)), past(int(mtime)),
                          content.get(name, ""))
         if kind == "file":
             sizes[name] = (int(nlink), int(size))
@@ -210,4 +254,4 @@ def differences(one, other):
               for n in sorted(other.keys() - one.keys())]
     lines += ["%s: %s != %s" % (n, one[n], other[n])
               for n in sorted(one.keys() & other.keys()) if one[n] != other[n]]
-    return "\n".join(lines[:40])
+    return "\n".join(lines[:40] + ["(%d in all)" % len(lines)] * (len(lines) > 40))

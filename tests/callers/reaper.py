@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collects what engines leave behind, where the machine's first process is slow to do so.
 
-Podman waits until conmon's pid is gone, up to 20 seconds; a conmon that has ended but was
-collected by nobody is still there. So orphans come to us for as long as tests run.
+Podman waits until conmon's pid is gone, up to 20 seconds, and a new dockerd takes the containerd
+of a killed one for alive; what has ended but was collected by nobody is still there. So orphans
+come to us for as long as tests run.
 """
 import ctypes
 import os
 import threading
 
 PR_SET_CHILD_SUBREAPER = 36
-NAMES = ("conmon", "podman")
+NAMES = ("conmon", "podman", "containerd", "containerd-shim")
 
 
 class Reaper:

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the machine must have for engines to run, given to it and taken away again."""
+import os
+import stat
+import subprocess
+
+SUBORDINATE = ("/etc/subuid", "/etc/subgid")
+
+
+def _has_range(path, user):
+    with open(path) as f:
+        return any(line.startswith(user + ":") for line in f)
+
+
+class User:
+    """A user of this name with subordinate ids, made anew."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        subprocess.run(["userdel", "-f", self.name], capture_output=True)
+        subprocess.run(["useradd", "-M", "-d", "/nonexistent", "-s", "/bin/sh", self.name],
+                       check=True, capture_output=True)
+        for path, option in zip(SUBORDINATE, ("--add-subuids", "--add-subgids")):
+            if not _has_range(path, self.name):
+                subprocess.run(["usermod", option, "1000000-1065535", self.name], check=True)
+        return self
+
+    def __exit__(self, *exc):
+        subprocess.run(["userdel", "-f", self.name], capture_output=True)
+
+
+class AutoIds:
+    """The ranges that root's --userns=auto takes its ids from, by the name of no real user."""
+
+    NAME = "containers"
+    LINE = NAME + ":2000000:1000000\n"
+
+    def __init__(self):
+        self.given = [path for path in SUBORDINATE if not _has_range(path, self.NAME)]
+        for path in self.given:
+            with open(path, "a") as f:
+                f.write(self.LINE)
+
+    def close(self):
+        for path in self.given:
+            with open(path) as f:
+                lines = [line for line in f if line != self.LINE]
+            with open(path, "w") as f:
+                f.writelines(lines)
+
+
+class FuseDevice:
+    """/dev/fuse open to everyone while a rootless engine runs."""
+
+    PATH = "/dev/fuse"
+
+    def __enter__(self):
+        self.mode = stat.S_IMODE(os.stat(self.PATH).st_mode)
+        os.chmod(self.PATH, 0o666)
+        return self
+
+    def __exit__(self, *exc):
+        os.chmod(self.PATH, self.mode)
