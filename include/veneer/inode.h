@@ -94,14 +94,17 @@ struct inode_found {
 	uint64_t ino;			/* presented */
 	ino_t upper_ino;
 	bool is_linked_below;		/* seen in the image, as a file with several names */
+	uint64_t dir_version;		/* inode_dir_version() before it was looked up; 0: it was just made */
 	struct ient *lower;
 	struct mapfile *map;		/* partial: the upper's map and the id in it */
 	file_id_t id;
 	struct source *below;
 };
 
+/* Changes with every change of the upper names in a directory; never 0. */
+uint64_t inode_dir_version(struct inode *dir);
 /* The inode of (parent, name) with one more kernel lookup counted: an existing one, or a new one made
- * from found. 0 or -ENOMEM, -ENFILE. */
+ * from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may be outdated: look again). */
 int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret);
 /* As inode_enter, but only if the name is known already: true with the lookup counted. */
 bool inode_find(struct tree *t, struct inode *parent, const char *name, struct inode **ret);
@@ -120,5 +123,8 @@ int inode_any_name(struct tree *t, struct inode *i, struct inode **ret_parent, c
 char *inode_name_path(struct tree *t, struct inode *parent, const char *name);
 /* For messages: some path of the inode, or a word for what has none; malloc'd, may be NULL. */
 char *inode_path(struct tree *t, struct inode *i);
+/* The inode is about to get this upper file: who looks up another of its names meanwhile, and finds that file, is
+ * led to this inode. Taken back by 0. */
+void inode_expect_upper(struct tree *t, struct inode *i, ino_t upper_ino);
 /* The inode got an upper entry: publish it for look-ups by its number (non-directories). */
 void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino);

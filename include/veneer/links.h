@@ -29,5 +29,7 @@ void links_release(struct tree *t);
 int links_find(struct tree *t, struct ient *e, struct link_set *ret);
 void link_set_release(struct tree *t, struct link_set *s);
 
-/* dir, which something is merged into from below, has been renamed: it is found by what it holds from now on. */
+/* dir, which something is merged into from below, is about to be renamed: it is found by what it holds from now on. */
 int links_note_moved(struct tree *t, struct inode *dir);
+/* Any directory has been renamed: a search for those renamed in earlier mounts may have missed it. */
+int links_scan_again(struct tree *t, struct inode *dir);

@@ -427,9 +427,14 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
 		r = upper_listing_empty(i);
 	}
+	/* Its other names may be looked up as soon as they are there. */
+	if (r == 0 && to->names)
+		inode_expect_upper(t, i, f.st.st_ino);
 	if (r == 0)
 		r = show_copy(t, i, to, &f);
 	if (r < 0) {
+		if (to->names)
+			inode_expect_upper(t, i, 0);
 		if (i->src.id)
 			mapfile_file_gone(t->map, i->src.id);
 		i->src.id = 0;
@@ -518,13 +523,16 @@ static int copyup_dirs(struct tree *t, const struct link_set *names)
 static int copyup_names(struct tree *t, struct inode *i, struct copyup_change *change)
 {
 	struct link_set names;
-	int r = 0;
+	int r;
 
 	/* No name can go while this is held, and none can come: what makes or removes one copies up first. */
 	WRLOCK_SCOPE(&i->lock);
 	if (i->has_upper)
 		return 0;
 	r = links_find(t, i->lower, &names);
+	/* A copy without a name is for who has none. */
+	if (r == 0 && names.n == 0 && !i->is_orphan)
+		r = -EAGAIN;
 	for (size_t k = 0; k < names.n && r == 0; k++)
 		if (!names.v[k].dir->has_upper)
 			r = -EAGAIN;

@@ -5,7 +5,7 @@
 #include "veneer/copyup.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
-#include "veneer/path.h"
+#include "veneer/origin.h"
 #include "veneer/place.h"
 
 #include <dirent.h>
@@ -16,36 +16,41 @@
 /* The lower file that a pending copy stands for. 1; 0: it has no name yet, or does not say. */
 static int read_origin(struct tree *t, int dirfd, const char *name, struct ient **ret)
 {
-	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-	struct mark m;
+	char origin[PATH_MAX];
+	struct mark m = { .path = "" };
 	struct stat st;
-	int r;
+	int r = 0;
 
-	if (fd < 0)
-		return fd == -ELOOP || fd == -ENXIO ? 0 : fd;
-	if (fstat(fd, &st) < 0)
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode) || st.st_nlink < 2)
+	if (st.st_nlink < 2)
 		return 0;
-	r = source_read_mark(fd, "", &m, NULL);
-	if (r != 1 || !*m.path)
+	if (S_ISREG(st.st_mode))
+		r = source_read_mark(dirfd, name, &m, NULL);
+	/* A whole copy says it otherwise. */
+	if (r == 0)
+		r = origin_read(dirfd, name, origin);
+	else if (r == 1)
+		strcpy(origin, m.path);
+	if (r != 1 || !*origin)
 		return r == -EUCLEAN || r >= 0 ? 0 : r;
-	r = image_lookup_path(t->image, m.path, ret);
-	if (r == -ENOENT)
+	r = image_lookup_path(t->image, origin, ret);
+	if (r == -ENOENT || r == -ENOTDIR)
 		return 0;
-	return r < 0 ? r : (*ret)->type == DT_REG;
+	return r < 0 ? r : (*ret)->type == IFTODT(st.st_mode);
 }
 
 /* A node that only stands for the object while it gets its names: what the mirror needs to know of it. */
 static int finish(struct tree *t, int dirfd, const char *pending)
 {
-	struct inode stand_in = { .type = DT_REG };
+	struct inode stand_in = { 0 };
 	struct link_set names;
 	struct ient *e;
 	int r = read_origin(t, dirfd, pending, &e);
 
 	if (r <= 0)
 		return r;
+	stand_in.type = e->type;
 	stand_in.ino = image_ino(t->image, e);
 	r = links_find(t, e, &names);
 	for (size_t k = 0; k < names.n && r == 0; k++) {

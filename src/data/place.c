@@ -61,10 +61,15 @@ static int place(struct tree *t, struct inode *i, const struct origin *o, struct
 	if (dirfd < 0)
 		return dirfd;
 	version = updir_version(d);
-	r = fstat(dirfd, &before) < 0 ? -errno : updir_set(d, name, &up);
+	r = fstat(dirfd, &before) < 0 ? -errno : 0;
+	/* A name that nobody looked up yet must not be in the mirror before it is there. */
+	if (r == 0)
+		r = o->stays ? make_entry(o, dirfd, name) : updir_set(d, name, &up);
 	if (r == 0) {
-		r = make_entry(o, dirfd, name);
-		if (r < 0)
+		r = o->stays ? updir_set(d, name, &up) : make_entry(o, dirfd, name);
+		if (r < 0 && o->stays)
+			unlinkat(dirfd, name, 0);
+		else if (r < 0)
 			updir_remove(d, name);
 		/* Copying up is invisible: it does not change the directory's times, unless something else did
 		 * meanwhile. */
@@ -123,8 +128,10 @@ static void take_back(struct tree *t, const struct link_place *p)
 
 	if (fd < 0)
 		return;
-	if (unlinkat(fd, p->name, 0) == 0 && upper_listing(t, p->dir, &d) == 0)
+	/* In this order: who misses the entry and looks again sees the lower one. */
+	if (upper_listing(t, p->dir, &d) == 0)
 		updir_remove(d, p->name);
+	unlinkat(fd, p->name, 0);
 	fdcache_unpin(&p->dir->src.fd);
 }
 

@@ -165,8 +165,13 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 	if (r < 0)
 		return r;
 	/* The kernel looked the name up, so the inode is known; if it ever is not, nobody has it open. */
-	if (!inode_peek(t, parent, name, &i))
-		return remove_entry(t, parent, name, &state, is_dir);
+	if (!inode_peek(t, parent, name, &i)) {
+		r = remove_entry(t, parent, name, &state, is_dir);
+		/* links_find may just have looked it up. */
+		if (r == 0)
+			inode_drop_name(t, parent, name);
+		return r;
+	}
 	if (is_dir) {
 		r = lookup_dir_is_empty(t, i);
 		r = r == 1 ? 0 : r == 0 ? -ENOTEMPTY : r;

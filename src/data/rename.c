@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define REDIRECT_SAFE_MAX 255 /* bytes */
+
 /* One end of a rename: a name and what is known of it. */
 struct end {
 	struct inode *dir;
@@ -66,6 +68,9 @@ static int set_redirect(struct tree *t, struct inode *i, int fd)
 	if (!path)
 		return -ENOMEM;
 	r = whiteout_set_redirect(&t->style, fd, path);
+	/* ext4 says ENOSPC of what does not fit beside an inode's other attributes. */
+	if (r == -ENOSPC && strlen(path) > REDIRECT_SAFE_MAX)
+		r = -E2BIG;
 	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
 }
 
@@ -279,9 +284,15 @@ static int move_file(struct tree *t, const struct end *from, const struct end *t
 	return 0;
 }
 
-static int note_moved(struct tree *t, struct inode *i)
+/* Before it moves, as links_find must find it at every moment. */
+static int note_moving(struct tree *t, struct inode *i)
 {
 	return i->type == DT_DIR && i->lower ? links_note_moved(t, i) : 0;
+}
+
+static int note_moved(struct tree *t, struct inode *i)
+{
+	return i->type == DT_DIR ? links_scan_again(t, i) : 0;
 }
 
 /* It has moved: nothing may undo that any more, and what is in memory follows. A name that could not be hidden
@@ -298,13 +309,14 @@ static int follow_move(struct tree *t, struct end *from, struct end *to, const s
 	/* After a move by way of a link the old name is still there; a whiteout device went over it. */
 	if (hidden == 0 && !t->style.has_device && from->state.below && *h->temp)
 		unlinkat(from->dirfd, from->name, 0);
-	if (updir_set(to->listing, to->name, &up) < 0)
-		r = -ENOMEM;
+	/* The new name last: links_find, which does not wait for us, must find this inode there and make no other. */
 	if (!from->state.below || hidden < 0)
 		updir_remove(from->listing, from->name);
 	else if (updir_set(from->listing, from->name, &whiteout) < 0)
 		r = -ENOMEM;
 	if (inode_move_name(t, from->dir, from->name, to->dir, to->name) < 0)
+		r = -ENOMEM;
+	if (updir_set(to->listing, to->name, &up) < 0)
 		r = -ENOMEM;
 	if (note_moved(t, from->inode) < 0)
 		r = -ENOMEM;
@@ -315,9 +327,13 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 {
 	struct removal removal = { .is_held = false };
 	struct hiding h;
-	int r = hiding_prepare(t, from, &h);
+	int r = note_moving(t, from->inode);
 
-	if (r == 0 && to->inode)
+	if (r == 0)
+		r = hiding_prepare(t, from, &h);
+	if (r < 0)
+		return r;
+	if (to->inode)
 		r = remove_prepare(t, to->inode, &removal);
 	if (r == 0)
 		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
@@ -365,6 +381,10 @@ static int exchange(struct tree *t, struct end *a, struct end *b)
 
 	if (r == 0)
 		r = prepare_move(t, b->inode, a);
+	if (r == 0)
+		r = note_moving(t, a->inode);
+	if (r == 0)
+		r = note_moving(t, b->inode);
 	if (r < 0)
 		return r;
 	/* After the copy-up, which may have given them other numbers. */

@@ -309,6 +309,13 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 	return i;
 }
 
+uint64_t inode_dir_version(struct inode *dir)
+{
+	struct updir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
+
+	return d ? updir_version(d) + 2 : 1;
+}
+
 int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret)
 {
 	struct hlink *grave = NULL;
@@ -320,6 +327,8 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 	n = find_locked(t, parent, name);
 	if (n) {
 		i = n->inode;
+	} else if (found->dir_version && found->dir_version != inode_dir_version(parent)) {
+		r = -EAGAIN;
 	} else {
 		/* By whatever link count: of two names the known one may just have been unlinked. */
 		if (found->has_upper && found->type != DT_DIR)
@@ -525,6 +534,17 @@ char *inode_path(struct tree *t, struct inode *i)
 	path = inode_name_path(t, parent, name);
 	inode_unref(t, parent);
 	return path;
+}
+
+void inode_expect_upper(struct tree *t, struct inode *i, ino_t upper_ino)
+{
+	LOCK_SCOPE(&t->lock);
+	if (i->is_in_by_upper)
+		htab_remove(&t->by_upper, &i->by_upper);
+	i->is_in_by_upper = false;
+	i->upper_ino = upper_ino;
+	if (upper_ino)
+		enter_by_upper_locked(t, i);
 }
 
 void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino)

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define VISITS_MAX 2000000 /* a tenth of a second */
 #define PATHS_MAX (1u << 24) /* directories of an upper; beyond it something is wrong */
 
 struct moved {
@@ -22,12 +23,19 @@ struct moved {
 	struct inode *dir;	/* referenced */
 };
 
+struct inodes {
+	struct inode **v;	/* referenced */
+	size_t n, cap;
+};
+
 struct links {
+	pthread_mutex_t scan_lock;	/* one scan at a time; held over it */
 	pthread_mutex_t lock;	/* innermost; held over nothing */
 	struct ient **index;	/* entries that share their file with others, in order of by_file(); never changes */
-	size_t n;
-	bool is_indexed, is_scanned;
+	size_t n, nvisited;
+	bool is_indexed, is_scanning, is_scanned;
 	struct htab moved;
+	struct inodes again;	/* renamed while a scan runs, which may have been at neither place at the right time */
 };
 
 int links_init(struct tree *t)
@@ -36,6 +44,7 @@ int links_init(struct tree *t)
 	if (!t->links)
 		return -ENOMEM;
 	pthread_mutex_init(&t->links->lock, NULL);
+	pthread_mutex_init(&t->links->scan_lock, NULL);
 	return 0;
 }
 
@@ -54,8 +63,12 @@ void links_release(struct tree *t)
 	if (!l)
 		return;
 	htab_drain(&l->moved, free_moved, t);
+	for (size_t k = 0; k < l->again.n; k++)
+		inode_unref(t, l->again.v[k]);
+	free(l->again.v);
 	htab_release(&l->moved);
 	pthread_mutex_destroy(&l->lock);
+	pthread_mutex_destroy(&l->scan_lock);
 	free(l->index);
 	free(l);
 	t->links = NULL;
@@ -133,6 +146,14 @@ static bool is_indexed(struct links *l)
 	return l->is_indexed;
 }
 
+/* Or looking through directories of n entries has taken so long already that an index is cheaper. */
+static bool wants_index(struct links *l, size_t n)
+{
+	LOCK_SCOPE(&l->lock);
+	l->nvisited += n;
+	return l->is_indexed || l->nvisited > VISITS_MAX;
+}
+
 static int index_image(struct tree *t)
 {
 	struct ients files = { 0 };
@@ -191,7 +212,7 @@ static int find_siblings(struct tree *t, struct ient *e, struct ients *ret)
 
 	if (r < 0 || n < 0)
 		return r < 0 ? r : (int)n;
-	if (is_indexed(t->links))
+	if (wants_index(t->links, (size_t)n))
 		return siblings_from_index(t, e, ret);
 	for (ssize_t k = 0; r == 0 && k < n && ret->n < st.st_nlink; k++) {
 		struct ient *other = image_child(e->parent, (size_t)k);
@@ -236,8 +257,9 @@ int links_note_moved(struct tree *t, struct inode *dir)
 	return r < 0 ? r : 0;
 }
 
-/* The directory that was renamed and holds what e, a directory of the image, has; referenced. NULL: none. */
-static struct inode *find_moved(struct tree *t, const struct ient *e)
+/* The n-th of the directories that were renamed and hold what e, a directory of the image, has; referenced. There
+ * are two if a server was killed before it hid the old name. NULL: no more. */
+static struct inode *find_moved(struct tree *t, const struct ient *e, size_t n)
 {
 	struct inode *found = NULL;
 
@@ -245,12 +267,17 @@ static struct inode *find_moved(struct tree *t, const struct ient *e)
 	for (struct hlink *l = htab_first(&t->links->moved, moved_hash(e)); l && !found; l = htab_next(l)) {
 		struct moved *m = container_of(l, struct moved, link);
 
-		if (m->dir->lower == e && !m->dir->is_orphan)
+		if (m->dir->lower == e && !m->dir->is_orphan && n-- == 0)
 			found = m->dir;
 	}
 	if (found)
 		inode_ref(t, found);
 	return found;
+}
+
+static bool is_directory(const struct lookup_state *s)
+{
+	return s->where == LOOKUP_UPPER ? s->up.type == DT_DIR : s->where == LOOKUP_LOWER && s->below->type == DT_DIR;
 }
 
 /* One step down the mount; referenced. -ENOENT unless it is a directory. */
@@ -260,8 +287,14 @@ static int step_down(struct tree *t, struct inode *dir, const char *name, struct
 	struct stat st;
 
 	if (!inode_peek(t, dir, name, &i)) {
-		int r = lookup_name(t, dir, name, &i, &st);
+		struct lookup_state state;
+		int r = lookup_state(t, dir, name, &state);
 
+		/* The name of anything else is for the kernel to look up, which keeps it from being removed meanwhile. */
+		if (r == 0 && !is_directory(&state))
+			r = -ENOENT;
+		if (r == 0)
+			r = lookup_name(t, dir, name, &i, &st);
 		if (r < 0)
 			return r;
 		inode_ref(t, i);
@@ -368,14 +401,36 @@ static int paths_add(struct paths *p, const char *dir, const char *name)
 	return 0;
 }
 
+/* A path that may be longer than one call takes. */
+static int open_deep(int rootfd, const char *path)
+{
+	_cleanup_(closep) int at = -1;
+
+	while (strlen(path) >= PATH_MAX) {
+		char part[PATH_MAX];
+		const char *end = memrchr(path, '/', PATH_MAX);
+		int fd;
+
+		memcpy(part, path, (size_t)(end - path));
+		part[end - path] = '\0';
+		fd = path_open(at < 0 ? rootfd : at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
+		if (fd < 0)
+			return fd;
+		closep(&at);
+		at = fd;
+		path = end + 1;
+	}
+	return path_open(at < 0 ? rootfd : at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+}
+
 static int scan_dir(struct tree *t, const char *path, struct paths *todo)
 {
-	_cleanup_(closep) int fd = path_open(t->upper->rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	_cleanup_(closep) int fd = open_deep(t->upper->rootfd, path);
 	struct listing l = { 0 };
 	int r;
 
 	if (fd < 0)
-		return fd == -ENOENT || fd == -ENOTDIR ? 0 : fd; /* gone meanwhile */
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0 : fd; /* gone meanwhile */
 	r = *path ? note_if_moved(t, path, fd) : 0;
 	if (r == 0)
 		r = listing_read(fd, &l);
@@ -386,18 +441,11 @@ static int scan_dir(struct tree *t, const char *path, struct paths *todo)
 	return r;
 }
 
-/* Renames of earlier mounts. What is renamed while this runs is noted by the rename. */
-static int scan_upper(struct tree *t)
+static int scan_below(struct tree *t, const char *top)
 {
 	struct paths todo = { 0 };
-	int r;
+	int r = paths_add(&todo, "", top);
 
-	pthread_mutex_lock(&t->links->lock);
-	r = t->links->is_scanned;
-	pthread_mutex_unlock(&t->links->lock);
-	if (r)
-		return 0;
-	r = paths_add(&todo, "", "");
 	while (todo.n) {
 		_cleanup_(freep) char *path = todo.v[--todo.n];
 
@@ -405,32 +453,80 @@ static int scan_upper(struct tree *t)
 			r = scan_dir(t, path, &todo);
 	}
 	free(todo.v);
-	if (r < 0)
-		return r;
-	LOCK_SCOPE(&t->links->lock);
-	t->links->is_scanned = true;
+	return r;
+}
+
+int links_scan_again(struct tree *t, struct inode *dir)
+{
+	struct links *l = t->links;
+
+	LOCK_SCOPE(&l->lock);
+	if (!l->is_scanning)
+		return 0;
+	if (l->again.n == l->again.cap) {
+		size_t cap = l->again.cap ? l->again.cap * 2 : 16;
+		struct inode **v = reallocarray(l->again.v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		l->again.v = v;
+		l->again.cap = cap;
+	}
+	inode_ref(t, dir);
+	l->again.v[l->again.n++] = dir;
 	return 0;
 }
 
-/* The directory of the mount that shows dir of the image; referenced. -ENOENT: none does. */
-static int find_dir(struct tree *t, struct ient *dir, struct inode **ret)
+/* The next to scan again; NULL, and the scan is over: none. */
+static struct inode *next_again(struct links *l)
 {
+	LOCK_SCOPE(&l->lock);
+	if (l->again.n)
+		return l->again.v[--l->again.n];
+	l->is_scanning = false;
+	l->is_scanned = true;
+	return NULL;
+}
+
+static int scan_moved(struct tree *t, struct inode *dir)
+{
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+	char *path;
 	int r;
 
-	inode_ref(t, t->root);
-	r = descend(t, t->root, image_root(t->image), dir, ret);
-	if (r != -ENOENT)
-		return r;
-	r = scan_upper(t);
-	if (r < 0)
-		return r;
-	for (struct ient *e = dir; e->parent; e = e->parent) {
-		struct inode *start = find_moved(t, e);
+	if (inode_any_name(t, dir, &parent, name) < 0)
+		return 0; /* removed since */
+	path = inode_name_path(t, parent, name);
+	inode_unref(t, parent);
+	r = path ? scan_below(t, path) : -ENOMEM;
+	free(path);
+	return r;
+}
 
-		if (start)
-			return descend(t, start, e, dir, ret);
+static bool begin_scan(struct links *l)
+{
+	LOCK_SCOPE(&l->lock);
+	if (!l->is_scanned)
+		l->is_scanning = true;
+	return !l->is_scanned;
+}
+
+/* Renames of earlier mounts. What is renamed while this runs, and what is in it, is looked through again. */
+static int scan_upper(struct tree *t)
+{
+	struct inode *dir;
+	int r;
+
+	LOCK_SCOPE(&t->links->scan_lock);
+	if (!begin_scan(t->links))
+		return 0;
+	r = scan_below(t, "");
+	while (r == 0 && (dir = next_again(t->links))) {
+		r = scan_moved(t, dir);
+		inode_unref(t, dir);
 	}
-	return -ENOENT;
+	return r;
 }
 
 /* ---- both ---- */
@@ -450,21 +546,58 @@ static int set_add(struct link_set *s, struct inode *dir, const char *name)
 	return 0;
 }
 
-static int add_if_seen(struct tree *t, struct ient *e, struct link_set *ret)
+static bool has_place(const struct link_set *s, size_t from, const struct inode *dir)
+{
+	while (from < s->n && s->v[from].dir != dir)
+		from++;
+	return from < s->n;
+}
+
+/* dir shows what e's directory of the image has; its reference is used up. from: e's places in the set. */
+static int add_if_seen(struct tree *t, struct inode *dir, struct ient *e, size_t from, struct link_set *ret)
 {
 	struct lookup_state state;
-	struct inode *dir;
-	int r = find_dir(t, e->parent, &dir);
+	int r = lookup_state(t, dir, e->name, &state);
 
-	if (r < 0)
-		return r == -ENOENT ? 0 : r;
-	r = lookup_state(t, dir, e->name, &state);
-	if (r == 0 && state.where == LOOKUP_LOWER && state.below == e) {
+	if (r == 0 && state.where == LOOKUP_LOWER && state.below == e && !has_place(ret, from, dir)) {
 		r = set_add(ret, dir, e->name);
 		if (r == 0)
 			return 0;
 	}
 	inode_unref(t, dir);
+	return r;
+}
+
+/* Only a rename that hides the old name later can leave a directory at two places. */
+static bool is_at_one_place(const struct tree *t)
+{
+	return t->style.has_device && t->style.has_rename;
+}
+
+/* The names in the directories of the mount that show e's directory of the image. */
+static int add_all_seen(struct tree *t, struct ient *e, struct link_set *ret)
+{
+	size_t from = ret->n;
+	struct inode *start, *dir;
+	int r;
+
+	inode_ref(t, t->root);
+	r = descend(t, t->root, image_root(t->image), e->parent, &dir);
+	if (r == 0) {
+		r = add_if_seen(t, dir, e, from, ret);
+		if (r < 0 || is_at_one_place(t))
+			return r;
+	}
+	if (r == 0 || r == -ENOENT)
+		r = scan_upper(t);
+	for (struct ient *top = e->parent; r == 0 && top->parent; top = top->parent)
+		for (size_t n = 0; r == 0 && (start = find_moved(t, top, n)); n++) {
+			r = descend(t, start, top, e->parent, &dir);
+			if (r == 0)
+				r = add_if_seen(t, dir, e, from, ret);
+			else if (r == -ENOENT)
+				r = 0;
+		}
 	return r;
 }
 
@@ -476,7 +609,7 @@ int links_find(struct tree *t, struct ient *e, struct link_set *ret)
 	*ret = (struct link_set){ 0 };
 	for (size_t k = 0; r == 0 && k < siblings.n; k++)
 		if (image_is_same_file(t->image, siblings.v[k], e)) /* and not of another device, below a mount point */
-			r = add_if_seen(t, siblings.v[k], ret);
+			r = add_all_seen(t, siblings.v[k], ret);
 	free(siblings.v);
 	return r;
 }

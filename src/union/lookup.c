@@ -239,28 +239,57 @@ static int resolve_lower(struct tree *t, struct ient *below, struct inode_found 
 	return r;
 }
 
+/* In this order: a rename changes the version before it takes the name away. */
+static bool has_changed(struct tree *t, struct inode *dir, const char *name, uint64_t version)
+{
+	struct inode *i;
+
+	if (inode_peek(t, dir, name, &i)) {
+		inode_unref(t, i);
+		return true;
+	}
+	return inode_dir_version(dir) != version;
+}
+
+/* -EAGAIN: what was found changed meanwhile. The kernel keeps no name from changing while it is looked up: copy-up
+ * gives other names of a file their entry, and what looks for these names looks up directories. */
+static int enter_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+{
+	struct inode_found found;
+	struct lookup_state state;
+	struct updir *d;
+	uint64_t version;
+	struct stat st;
+	int r = dir->has_upper ? upper_listing(t, dir, &d) : 0;
+
+	version = inode_dir_version(dir);
+	if (r == 0)
+		r = lookup_state(t, dir, name, &state);
+	if (r < 0)
+		return r;
+	if (state.where == LOOKUP_NOWHERE)
+		return -ENOENT;
+	if (state.where == LOOKUP_UPPER)
+		r = resolve_upper(t, dir, name, state.below, &found, &st);
+	else
+		r = resolve_lower(t, state.below, &found);
+	if (r < 0)
+		return has_changed(t, dir, name, version) ? -EAGAIN : r;
+	found.dir_version = version;
+	return inode_enter(t, dir, name, &found, ret);
+}
+
 int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st)
 {
-	struct lookup_state state;
-	struct inode_found found;
-	struct stat st;
-	int r;
+	int r = 0;
 
-	if (!inode_find(t, dir, name, ret)) {
-		r = lookup_state(t, dir, name, &state);
-		if (r < 0)
-			return r;
-		if (state.where == LOOKUP_NOWHERE)
-			return -ENOENT;
-		if (state.where == LOOKUP_UPPER)
-			r = resolve_upper(t, dir, name, state.below, &found, &st);
-		else
-			r = resolve_lower(t, state.below, &found);
-		if (r == 0)
-			r = inode_enter(t, dir, name, &found, ret);
-		if (r < 0)
-			return r;
-	}
+	do {
+		if (inode_find(t, dir, name, ret))
+			break;
+		r = enter_name(t, dir, name, ret);
+	} while (r == -EAGAIN);
+	if (r < 0)
+		return r;
 	r = lookup_stat(t, *ret, ret_st);
 	if (r < 0)
 		inode_forget(t, (*ret)->id, 1);

@@ -29,7 +29,8 @@ struct updir {
 	struct htab names;
 	struct place *order;
 	size_t n, cap;
-	uint64_t next_seq, version;
+	uint64_t next_seq;
+	_Atomic uint64_t version;	/* read without it too */
 	struct list_link changed;	/* entries that nsubdirs does not know as they are */
 	ssize_t nsubdirs;
 };
@@ -235,6 +236,5 @@ ssize_t updir_subdirs(struct updir *d, bool (*is_dir_below)(void *arg, const cha
 
 uint64_t updir_version(struct updir *d)
 {
-	LOCK_SCOPE(&d->lock);
 	return d->version;
 }
