@@ -251,6 +251,18 @@ static int mirror(struct tree *t, struct inode *dir, int fd, struct updir *d)
 	return r;
 }
 
+/* The first one stays: who makes a directory, and who finds it at once, both come with a mirror, and entries may have
+ * been made in it by way of the first. */
+static struct updir *publish(struct inode *dir, struct updir *d)
+{
+	struct updir *other = NULL;
+
+	if (__atomic_compare_exchange_n(&dir->dir, &other, d, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return d;
+	updir_free(d);
+	return other;
+}
+
 int upper_listing(struct tree *t, struct inode *dir, struct updir **ret)
 {
 	struct updir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
@@ -281,15 +293,18 @@ int upper_listing(struct tree *t, struct inode *dir, struct updir **ret)
 		updir_free(d);
 		return r;
 	}
-	__atomic_store_n(&dir->dir, d, __ATOMIC_RELEASE);
-	*ret = d;
+	*ret = publish(dir, d);
 	return 0;
 }
 
 int upper_listing_empty(struct inode *dir)
 {
-	dir->dir = updir_new();
-	return dir->dir ? 0 : -ENOMEM;
+	struct updir *d = updir_new();
+
+	if (!d)
+		return -ENOMEM;
+	publish(dir, d);
+	return 0;
 }
 
 void upper_temp_name(struct tree *t, char name[32])

@@ -5,6 +5,7 @@
 #include "veneer/create.h"
 #include "veneer/lookup.h"
 #include "veneer/remove.h"
+#include "veneer/upper.h"
 
 #include <dirent.h>
 
@@ -96,6 +97,45 @@ static void test_inode__nothing_is_left_when_all_is_forgotten(void **state)
 		tree_expect_names(d, "dir", "f sub");
 	}
 	assert_int_equal(nodetab_count(d->t->nodes), 1);
+}
+
+static void test_inode__what_was_found_before_a_change_is_not_entered(void **state)
+{
+	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
+	struct inode_found found = { .type = DT_REG, .ino = 77 };
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	struct updir *names;
+
+	start(d);
+	assert_int_equal(upper_listing(d->t, d->t->root, &names), 0);
+	found.dir_version = inode_dir_version(d->t->root);
+	assert_int_equal(updir_set(names, "f", &whiteout), 0);
+	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), -EAGAIN);
+	found.dir_version = inode_dir_version(d->t->root);
+	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), 0);
+	updir_remove(names, "f");
+	/* A name that is known is the truth. */
+	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), 0);
+	inode_forget(d->t, i->id, 2);
+}
+
+static void test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode(void **state)
+{
+	const struct inode_found found = { .type = DT_REG, .has_upper = true, .upper_ino = 4711, .ino = 77 };
+	struct tree_dirs *d = *state;
+	struct inode *f, *other;
+
+	start(d);
+	f = tree_get(d, "dir/f");
+	inode_expect_upper(d->t, f, 4711);
+	assert_int_equal(inode_enter(d->t, d->t->root, "one", &found, &other), 0);
+	assert_ptr_equal(other, f);
+	inode_expect_upper(d->t, f, 0);
+	assert_int_equal(inode_enter(d->t, d->t->root, "two", &found, &other), 0);
+	assert_ptr_not_equal(other, f);
+	tree_forget(d, other);
+	inode_forget(d->t, f->id, 2);
 }
 
 static void test_inode__id_used_again_has_another_generation(void **state)
@@ -290,6 +330,8 @@ int main(void)
 		row(test_inode__root_outlives_any_forget),
 		row(test_inode__parent_lives_as_long_as_a_child_has_a_name_in_it),
 		row(test_inode__nothing_is_left_when_all_is_forgotten),
+		row(test_inode__what_was_found_before_a_change_is_not_entered),
+		row(test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode),
 		row(test_inode__id_used_again_has_another_generation),
 		row(test_inode__peek_finds_only_what_is_known_and_counts_no_lookup),
 		row(test_inode__unlinked_file_is_an_orphan_that_stays_usable),
