@@ -408,17 +408,19 @@ static int open_deep(int rootfd, const char *path)
 
 	while (strlen(path) >= PATH_MAX) {
 		char part[PATH_MAX];
-		const char *end = memrchr(path, '/', PATH_MAX);
+		size_t len = PATH_MAX - 1;
 		int fd;
 
-		memcpy(part, path, (size_t)(end - path));
-		part[end - path] = '\0';
+		while (len > 0 && path[len] != '/')
+			len--;
+		memcpy(part, path, len);
+		part[len] = '\0';
 		fd = path_open(at < 0 ? rootfd : at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
 		if (fd < 0)
 			return fd;
 		closep(&at);
 		at = fd;
-		path = end + 1;
+		path += len + 1;
 	}
 	return path_open(at < 0 ? rootfd : at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
 }
