@@ -237,6 +237,7 @@ class HandleOperations:
             path, views, fd = self.mappings.pop(self.rng.randrange(len(self.mappings)))
             self.trace.append(f"unmap {path}")
             for view in views.values():
+                view.flush()  # as in flush_mappings, which no longer sees it
                 view.close()
             os.close(fd)
 
