@@ -326,7 +326,7 @@ def test_a_renamed_directory_with_a_bad_file_keeps_its_redirect(stack, veneer_bi
 
 @pytest.mark.parametrize("seed", [11, 12, None])
 def test_random_layers_show_the_same_flat(stack, plain, flatten, mode, seed):
-    seed = seed or int(os.environ.get("VENEER_TEST_SEED", random.SystemRandom().randrange(10**9)))
+    seed = seed or int(os.environ.get("VENEER_TEST_SEED", 20261121))
     print(f"seed {seed}")
     rng = random.Random(seed)
     differential.prepare(stack, plain, rng)
