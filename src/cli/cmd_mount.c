@@ -26,7 +26,6 @@
 #define ERR_SIZE (PATH_MAX * 2)
 #define SIGDONE SIGRTMIN	/* the session is over */
 #define SIGWANTED (SIGRTMIN + 2) /* another mount wants our upper; + 1 is session.c's */
-#define SIGWANTED (SIGRTMIN + 2) /* another mount wants our upper */
 
 static int print_version(void)
 {

@@ -21,7 +21,8 @@ static int settle(struct tree *t, struct inode *parent, int fd, const struct cre
 	if (t->upper->override) {
 		st->st_uid = args->uid;
 		st->st_gid = gid;
-		st->st_mode = args->mode & (parent->has_default_acl ? ~0u : ~args->umask);
+		/* A default ACL has limited the real mode. */
+		st->st_mode = args->mode & (parent->has_default_acl ? st->st_mode | ~(mode_t)0777 : ~args->umask);
 		return override_store(fd, t->upper->override, st);
 	}
 	if ((st->st_uid != args->uid || st->st_gid != gid) && fchown(fd, args->uid, gid) < 0 && !args->ignores_chown)

@@ -14,6 +14,11 @@ struct request_extra {
 	bool kills_acl_setgid;	/* FUSE_SETXATTR_ACL_KILL_SGID: nor is it in the file's group */
 };
 extern _Thread_local struct request_extra request_extra;
+/* Fill it from a request as it came. */
+void op_note_extra(struct fuse_session *se, const struct fuse_buf *buf);
+
+/* The INIT handler: userdata is the mount. */
+void op_init(void *userdata, struct fuse_conn_info *conn);
 
 static inline struct mount *op_mount(fuse_req_t req) { return fuse_req_userdata(req); }
 

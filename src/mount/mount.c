@@ -271,12 +271,14 @@ void mount_close(struct mount *m)
 
 	checkpoint_stop(m->checkpoint);
 	walkahead_stop(m->walkahead);
-	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
-		close_clean(t);
+	/* All that still writes into the upper, while it is locked: what was unlinked leaves the map with its inode, and
+	 * where two servers append to one map, records are lost. */
 	if (t->upper && t->map)
 		place_close(t);
 	links_release(t);
 	inode_table_release(t);
+	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
+		close_clean(t);
 	image_unref(t->image);
 	layer_unref(t->upper);
 	workdir_close(m->work_parent, m->work_name, t->workfd);

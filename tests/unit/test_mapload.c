@@ -2,7 +2,6 @@
 /* Limits: what a map may claim and cost, and what becomes of a change that finds none left. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,124 +15,10 @@
 
 #include <cmocka.h>
 
-#include "map/mapfile-internal.h"
+#include "support/maps.h"
 #include "veneer/log.h"
 
-#define BOOT_A 0xaaaau
-#define BOOT_B 0xbbbbu
-#define MIB    (1u << 20)
-
-struct layer {
-	char dir[32];
-	int root, work;
-};
-
-static int setup(void **state)
-{
-	struct layer *l = calloc(1, sizeof(*l));
-
-	strcpy(l->dir, "/tmp/test-mapload-XXXXXX");
-	if (!mkdtemp(l->dir))
-		return -1;
-	l->root = open(l->dir, O_RDONLY | O_DIRECTORY);
-	mkdirat(l->root, "upper", 0700);
-	mkdirat(l->root, "work", 0700);
-	l->work = openat(l->root, "work", O_RDONLY | O_DIRECTORY);
-	close(l->root);
-
-	char upper[64];
-
-	snprintf(upper, sizeof(upper), "%s/upper", l->dir);
-	l->root = open(upper, O_RDONLY | O_DIRECTORY);
-	mapload_test_epoch = BOOT_A;
-	log_set_level(LOG_LVL_ERROR);
-	*state = l;
-	return 0;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
-static int teardown(void **state)
-{
-	struct layer *l = *state;
-
-	close(l->root);
-	close(l->work);
-	nftw(l->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-	free(l);
-	return 0;
-}
-
-static struct mapfile *open_as(const struct layer *l, unsigned flags,
-			       const struct mapfile_rebuild *rebuild)
-{
-	struct mapfile *mf = NULL;
-
-	assert_int_equal(mapfile_open(l->root, l->work, flags, "test", rebuild, &mf), 0);
-	return mf;
-}
-
-static struct mapfile *open_rw(const struct layer *l)
-{
-	return open_as(l, 0, NULL);
-}
-
-static file_id_t new_file(struct mapfile *mf, uint64_t clip)
-{
-	file_id_t id = 0;
-
-	assert_int_equal(mapfile_file_new(mf, clip, &id), 0);
-	assert_int_not_equal(id, 0);
-	return id;
-}
-
-static bool is_own(struct mapfile *mf, file_id_t id, blk_t blk)
-{
-	bool own;
-	blk_t n;
-
-	assert_int_equal(mapfile_run(mf, id, blk, 1, &own, &n), 0);
-	assert_int_equal(n, 1);
-	return own;
-}
-
-static uint64_t clip_of(struct mapfile *mf, file_id_t id)
-{
-	uint64_t clip;
-
-	assert_int_equal(mapfile_clip(mf, id, &clip), 0);
-	return clip;
-}
-
-/* Everything that can be asked, as numbers that can be compared. */
-#define STATE_FILES 8
-#define STATE_BLKS  300
-struct state {
-	size_t count;
-	uint64_t clip[STATE_FILES];
-	uint8_t own[STATE_FILES][STATE_BLKS];
-};
-
-static void take_state(struct mapfile *mf, struct state *s)
-{
-	memset(s, 0, sizeof(*s));
-	s->count = mapfile_count(mf);
-	for (file_id_t id = 1; id < STATE_FILES; id++) {
-		if (mapfile_clip(mf, id, &s->clip[id]) < 0)
-			continue;
-		s->clip[id]++;
-		for (blk_t b = 0; b < STATE_BLKS; b++)
-			s->own[id][b] = is_own(mf, id, b);
-	}
-}
-
-static void set_map_size(const struct layer *l, off_t size)
+static void set_map_size(const struct maps_layer *l, off_t size)
 {
 	int fd = openat(l->root, MAPFILE_NAME, O_RDWR);
 
@@ -145,9 +30,9 @@ static void set_map_size(const struct layer *l, off_t size)
 /* A file may claim 8 TB and hold a page. */
 static void test_mapload__longer_file_than_a_writer_leaves_is_damage(void **state)
 {
-	const struct layer *l = *state;
-	struct mapfile *mf = open_rw(l);
-	file_id_t id = new_file(mf, MIB);
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l);
+	file_id_t id = maps_new_file(mf, MIB);
 	off_t tail = (off_t)mf->journal.tail;
 	clock_t start = clock();
 
@@ -162,8 +47,8 @@ static void test_mapload__longer_file_than_a_writer_leaves_is_damage(void **stat
 					 -EUCLEAN);
 		}
 		set_map_size(l, tail + JOURNAL_SLACK_BYTES);
-		mf = open_as(l, flags, NULL);
-		assert_int_equal(clip_of(mf, id), MIB);
+		mf = maps_open(l, flags, NULL);
+		assert_int_equal(maps_clip(mf, id), MIB);
 		mapfile_close(mf);
 	}
 	assert_true(clock() - start < 2 * CLOCKS_PER_SEC);
@@ -171,15 +56,15 @@ static void test_mapload__longer_file_than_a_writer_leaves_is_damage(void **stat
 
 static void test_mapload__reader_refuses_a_map_that_grows_too_long(void **state)
 {
-	const struct layer *l = *state;
-	struct mapfile *mf = open_rw(l), *reader;
-	file_id_t id = new_file(mf, MIB);
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l), *reader;
+	file_id_t id = maps_new_file(mf, MIB);
 
 	log_set_level(-1);
-	reader = open_as(l, MAPFILE_READONLY, NULL);
+	reader = maps_open(l, MAPFILE_READONLY, NULL);
 	set_map_size(l, (off_t)MAPFILE_BYTES_MAX + 1);
 	assert_int_equal(mapfile_refresh(reader), -EUCLEAN);
-	assert_int_equal(clip_of(reader, id), MIB);
+	assert_int_equal(maps_clip(reader, id), MIB);
 	mapfile_close(reader);
 	mapfile_close(mf);
 }
@@ -187,8 +72,8 @@ static void test_mapload__reader_refuses_a_map_that_grows_too_long(void **state)
 /* What a reader would refuse is not written, but forgetting, committing and closing always work. */
 static void test_mapload__full_map_takes_no_more_blocks(void **state)
 {
-	struct mapfile *mf = open_rw(*state);
-	file_id_t id = new_file(mf, MIB), other;
+	struct mapfile *mf = maps_open_rw(*state);
+	file_id_t id = maps_new_file(mf, MIB), other;
 	uint64_t tail = mf->journal.tail;
 
 	assert_int_equal(mapfile_own(mf, id, 1, 1), 0);
@@ -218,10 +103,10 @@ static uint64_t life_clip(unsigned i)
 static void live(struct mapfile *mf, file_id_t id[LIFE_FILES], bool checkpoints)
 {
 	for (unsigned i = 0; i < LIFE_FILES; i++)
-		id[i] = new_file(mf, life_clip(i));
+		id[i] = maps_new_file(mf, life_clip(i));
 	for (unsigned n = 0; n < LIFE_WRITES; n++) {
 		unsigned i = (unsigned)rand() % LIFE_FILES;
-		blk_t end = (clip_of(mf, id[i]) + BLK_BYTES - 1) / BLK_BYTES;
+		blk_t end = (maps_clip(mf, id[i]) + BLK_BYTES - 1) / BLK_BYTES;
 		blk_t blk = ((blk_t)rand() << 31 | (blk_t)rand()) % (end + 1);
 
 		assert_int_equal(mapfile_reserve(mf, 1), 0);
@@ -229,11 +114,11 @@ static void live(struct mapfile *mf, file_id_t id[LIFE_FILES], bool checkpoints)
 		if (n % 20 == 0)
 			assert_int_equal(mapfile_commit(mf, id[i], n % 7000 == 0), 0);
 		if (n % 200 == 0)
-			assert_int_equal(mapfile_truncate(mf, id[i], clip_of(mf, id[i]) / 8 * 7),
+			assert_int_equal(mapfile_truncate(mf, id[i], maps_clip(mf, id[i]) / 8 * 7),
 					 0);
 		if (n % 5000 == 0) {
 			assert_int_equal(mapfile_file_gone(mf, id[i]), 0);
-			id[i] = new_file(mf, life_clip(i));
+			id[i] = maps_new_file(mf, life_clip(i));
 		}
 		if (n % 10000 == 0)
 			assert_int_equal(mapfile_mark_clean(mf), 0);
@@ -257,11 +142,11 @@ static uint64_t fingerprint(struct mapfile *mf, const file_id_t id[LIFE_FILES])
 
 static void test_mapload__long_and_busy_life_stays_readable(void **state)
 {
-	const struct layer *l = *state;
+	const struct maps_layer *l = *state;
 
 	srand(7);
 	for (int checkpoints = 0; checkpoints < 2; checkpoints++) {
-		struct mapfile *mf = open_as(l, MAPFILE_VOLATILE, NULL);
+		struct mapfile *mf = maps_open(l, MAPFILE_VOLATILE, NULL);
 		file_id_t id[LIFE_FILES];
 
 		mapload_test_epoch = BOOT_A;
@@ -274,16 +159,16 @@ static void test_mapload__long_and_busy_life_stays_readable(void **state)
 			      (unsigned long long)t->record_bytes);
 		mapfile_close(mf);
 		for (unsigned flags = 0; flags <= MAPFILE_READONLY; flags++) {
-			mf = open_as(l, flags, NULL);
+			mf = maps_open(l, flags, NULL);
 			assert_int_equal(fingerprint(mf, id), want);
 			mapfile_close(mf);
 		}
 		mapload_test_epoch = BOOT_B;
-		mf = open_as(l, MAPFILE_READONLY, NULL);
+		mf = maps_open(l, MAPFILE_READONLY, NULL);
 		mapfile_close(mf);
-		mf = open_rw(l);
+		mf = maps_open_rw(l);
 		mapfile_close(mf);
-		mf = open_as(l, MAPFILE_READONLY, NULL);
+		mf = maps_open(l, MAPFILE_READONLY, NULL);
 		mapfile_close(mf);
 		mapload_test_epoch = BOOT_A;
 		unlinkat(l->root, MAPFILE_NAME, 0);
@@ -314,11 +199,11 @@ void *calloc(size_t n, size_t size)
 /* Try with one allocation more each time, until it succeeds. */
 static void check_without_memory(struct mapfile *mf, unsigned step)
 {
-	struct state before, after;
+	struct maps_state before, after;
 	file_id_t id;
 	int r = -ENOMEM;
 
-	take_state(mf, &before);
+	maps_take_state(mf, &before);
 	for (int n = 0; r == -ENOMEM && n < 100; n++) {
 		uint64_t tail = mf->journal.tail;
 
@@ -329,7 +214,7 @@ static void check_without_memory(struct mapfile *mf, unsigned step)
 		    : step == 3 ? mapfile_truncate(mf, 1, 2 * BLK_BYTES)
 				: mapfile_commit(mf, 1, false);
 		callocs_left = -1;
-		take_state(mf, &after);
+		maps_take_state(mf, &after);
 		if (r == -ENOMEM) {
 			assert_memory_equal(&before, &after, sizeof(after));
 			assert_int_equal(mf->journal.tail, tail);
@@ -341,28 +226,28 @@ static void check_without_memory(struct mapfile *mf, unsigned step)
 
 static void test_mapload__no_memory_changes_nothing(void **state)
 {
-	const struct layer *l = *state;
+	const struct maps_layer *l = *state;
 	struct mapfile *mf;
-	struct state before, after;
+	struct maps_state before, after;
 
 	if (!OWN_CALLOC)
 		skip();
-	mf = open_rw(l);
-	new_file(mf, 300 * BLK_BYTES);
+	mf = maps_open_rw(l);
+	maps_new_file(mf, 300 * BLK_BYTES);
 	assert_int_equal(mapfile_own(mf, 1, 20, 3), 0);
 	assert_int_equal(mapfile_own(mf, 1, 140, 3), 0);
 	assert_int_equal(mapfile_commit(mf, 1, false), 0);
 	for (unsigned step = 0; step <= 4; step++)
 		check_without_memory(mf, step);
-	take_state(mf, &before);
+	maps_take_state(mf, &before);
 	mapfile_close(mf);
-	mf = open_rw(l);
-	take_state(mf, &after);
+	mf = maps_open_rw(l);
+	maps_take_state(mf, &after);
 	assert_memory_equal(&before, &after, sizeof(after));
 	mapfile_close(mf);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(test_mapload__##name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(test_mapload__##name, maps_setup, maps_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the kernel and a mount agree on at INIT, and what it says in requests that libfuse does not pass on. */
+#include "ops.h"
+
+#include "veneer/stats.h"
+
+#include <linux/fuse.h>
+
+#define SESSION_MAX_WRITE (1u << 20)
+
+_Thread_local struct request_extra request_extra;
+
+static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
+{
+	if (is_wanted)
+		fuse_set_feature_flag(conn, flag);
+	else
+		fuse_unset_feature_flag(conn, flag);
+}
+
+/* The kernel says more of setxattr; of the one session of this process. */
+static bool has_setxattr_ext;
+
+void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct mount *m = userdata;
+	bool caches = m->opts.timeout_s > 0;
+
+	conn->max_write = SESSION_MAX_WRITE;
+	conn->max_background = 64;
+	conn->congestion_threshold = 48;
+	conn->time_gran = 1;
+	want(conn, FUSE_CAP_ASYNC_READ, true);
+	want(conn, FUSE_CAP_PARALLEL_DIROPS, true);
+	want(conn, FUSE_CAP_READDIRPLUS, true);
+	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
+	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
+	/* A handle would outlive the node id it names. */
+	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
+	want(conn, FUSE_CAP_DONT_MASK, true);
+	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
+	want(conn, FUSE_CAP_SETXATTR_EXT, true);
+	has_setxattr_ext = fuse_get_feature_flag(conn, FUSE_CAP_SETXATTR_EXT);
+	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits. */
+	want(conn, FUSE_CAP_HANDLE_KILLPRIV, false);
+	want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2, true);
+	/* Opens cost no request: there is nothing to remember about one. */
+	want(conn, FUSE_CAP_NO_OPEN_SUPPORT, caches);
+	want(conn, FUSE_CAP_NO_OPENDIR_SUPPORT, caches);
+	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, false);
+	/* All changes come through us, so the pages never go stale; and locks are the kernel's. */
+	want(conn, FUSE_CAP_AUTO_INVAL_DATA, !caches);
+	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
+	want(conn, FUSE_CAP_POSIX_LOCKS, false);
+	want(conn, FUSE_CAP_FLOCK_LOCKS, false);
+	/* Slower than a copy (measured), and a write would come in a pipe. */
+	want(conn, FUSE_CAP_SPLICE_READ, false);
+	want(conn, FUSE_CAP_SPLICE_WRITE, false);
+	want(conn, FUSE_CAP_SPLICE_MOVE, false);
+}
+
+void op_note_extra(struct fuse_session *se, const struct fuse_buf *buf)
+{
+	const struct fuse_in_header *in = buf->mem;
+	const void *arg = in + 1;
+
+	request_extra = (struct request_extra){ .session = se };
+	if (buf->size < sizeof(*in))
+		return;
+	stats_count_request(in->opcode);
+	if (in->opcode == FUSE_WRITE && buf->size >= sizeof(*in) + sizeof(struct fuse_write_in))
+		request_extra.kills_setid = ((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;
+	else if (in->opcode == FUSE_SETATTR && buf->size >= sizeof(*in) + sizeof(struct fuse_setattr_in))
+		request_extra.kills_setid = ((const struct fuse_setattr_in *)arg)->valid & FATTR_KILL_SUIDGID;
+	else if (in->opcode == FUSE_SETXATTR && has_setxattr_ext && buf->size >= sizeof(*in) + sizeof(struct fuse_setxattr_in))
+		request_extra.kills_acl_setgid =
+			((const struct fuse_setxattr_in *)arg)->setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID;
+}
