@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The FUSE side of one mount: negotiation, and the threads that answer requests. */
+/* The FUSE side of one mount: its requests are taken from a descriptor of /dev/fuse and answered. Who takes them is the
+ * pool's affair (pool.h). */
 #pragma once
 
 #include "veneer/mount.h"
 
 struct session;
+struct fuse_buf;
 
-/* Mount at m->opts.mountpoint and answer the kernel's INIT: when this returns 0 the mount answers. -errno and
- * a sentence otherwise. m outlives the session. */
-int session_start(struct mount *m, struct session **ret, char *err, size_t err_size);
-/* Serve until the mount is gone or session_stop. Starts its threads here, so a caller that forks does so
- * before. */
-void session_run(struct session *s);
-/* Unmount, lazily; session_run returns when nobody uses the mount any more. -ENOENT: it is not at its place any
- * more. Any thread. */
-int session_stop(struct session *s);
-/* The mount is detached but in use: stop answering, so that session_run returns; whoever uses it gets ENOTCONN.
- * -ETIMEDOUT: a request does not come to its end, and some threads still run. */
-int session_end(struct session *s);
-/* The mount is nowhere to be seen in our mount namespace: who still uses it has it open, or is in a namespace of its
- * own. In doubt no. */
-bool session_is_detached(struct session *s);
+/* Answer the kernel's INIT, which waits in fuse_fd: when this returns 0 the mount answers as soon as the session is in
+ * a pool. fuse_fd is duplicated, and must not be read elsewhere; m outlives the session. -errno and a sentence
+ * otherwise. */
+int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size);
+/* Nobody serves it any more: lets go of the mount, whose users get ENOTCONN. */
 void session_free(struct session *s);
+
+struct mount *session_mount(struct session *s);
+/* For epoll; borrowed. */
+int session_fd(const struct session *s);
+/* Wait for the next request and take it into buf, which grows as needed and is free(buf->mem)'s. 1; -EINTR: a signal
+ * came; or -errno: the mount is gone (-ENODEV), or cannot be read. Any thread. */
+int session_receive(struct session *s, struct fuse_buf *buf);
+/* Answer it. Any thread; may take as long as a disk takes. */
+void session_answer(struct session *s, const struct fuse_buf *buf);

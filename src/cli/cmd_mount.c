@@ -3,12 +3,13 @@
  * answers; the one that serves it has let go of everything it was started with. */
 #include "veneer/commands.h"
 
+#include "veneer/attach.h"
 #include "veneer/cleanup.h"
 #include "veneer/fdcache.h"
 #include "veneer/file.h"
 #include "veneer/log.h"
 #include "veneer/mapfile.h"
-#include "veneer/session.h"
+#include "veneer/pool.h"
 #include "veneer/stats.h"
 #include "veneer/takeover.h"
 
@@ -25,7 +26,9 @@
 
 #define ERR_SIZE (PATH_MAX * 2)
 #define SIGDONE SIGRTMIN	/* the session is over */
-#define SIGWANTED (SIGRTMIN + 2) /* another mount wants our upper; + 1 is session.c's */
+#define SIGWANTED (SIGRTMIN + 1) /* another mount wants our upper; + 2 is pool.c's */
+#define THREADS_MAX 64u	/* half of them for one mount */
+#define END_WAIT_MS 5000u
 
 static int print_version(void)
 {
@@ -72,18 +75,21 @@ static void hold_standard_fds(void)
 	closep(&fd);
 }
 
-struct waiter {
-	struct session *session;
+/* The one mount of this process. */
+struct serving {
+	struct mount mount;
+	struct attach *attach;
+	struct pool *pool;
+	uint64_t number;	/* in the pool */
 	pthread_t main_thread;
 };
 
-static void *run_session(void *arg)
+static void session_ended(struct session *s, void *arg)
 {
-	struct waiter *w = arg;
+	struct serving *v = arg;
 
-	session_run(w->session);
-	pthread_kill(w->main_thread, SIGDONE);
-	return NULL;
+	session_free(s);
+	pthread_kill(v->main_thread, SIGDONE);
 }
 
 /* fuse-overlayfs prints such lines on standard error, as they are. */
@@ -116,55 +122,48 @@ static void print_counters(struct mount *m, bool is_background)
 }
 
 /* Of a mount that is detached but in use: its users lose it. */
-static void end_serving(struct mount *m, struct session *s, const char *why)
+static void end_serving(struct serving *v, const char *why)
 {
-	log_warn("%s is detached but in use%s; ending", m->opts.mountpoint, why);
-	if (session_end(s) < 0) {
-		log_error("%s: a request does not end", m->opts.mountpoint);
+	log_warn("%s is detached but in use%s; ending", v->mount.opts.mountpoint, why);
+	if (pool_end(v->pool, v->number, END_WAIT_MS) < 0) {
+		log_error("%s: a request does not end", v->mount.opts.mountpoint);
 		_exit(0); /* all that was acknowledged is in the upper */
 	}
 }
 
 /* Told to go. The first time the mount is detached, and served on while somebody uses it; told again, it ends. */
-static void stop_serving(struct mount *m, struct session *s)
+static void stop_serving(struct serving *v)
 {
-	if (session_stop(s) == -ENOENT)
-		end_serving(m, s, "");
+	if (attach_detach(v->attach) == -ENOENT)
+		end_serving(v, "");
 }
 
 /* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen is not given up. */
-static void make_room(struct mount *m, struct session *s, int fd)
+static void make_room(struct serving *v, int fd)
 {
-	if (takeover_is_asked(fd, m->tree.upper->dev, m->tree.upper->ino) && session_is_detached(s))
-		end_serving(m, s, ", and another mount wants its upper");
+	const struct layer *upper = v->mount.tree.upper;
+
+	if (takeover_is_asked(fd, upper->dev, upper->ino) && attach_is_detached(v->attach))
+		end_serving(v, ", and another mount wants its upper");
 }
 
 /* Signals are blocked everywhere and taken here, one at a time. */
-static int serve_until_done(struct mount *m, struct session *s, const sigset_t *set, bool is_background)
+static void serve_until_done(struct serving *v, const sigset_t *set, bool is_background)
 {
 	_cleanup_(closep) int takeover_fd = -1;
-	struct waiter w = { s, pthread_self() };
-	pthread_t thread;
 	int sig;
 
-	if (pthread_create(&thread, NULL, run_session, &w) != 0) {
-		log_error("cannot start a thread");
-		session_stop(s);
-		return 1;
-	}
 	/* A file system without fifos does without. */
-	if (m->tree.upper)
-		takeover_listen(m->tree.workfd, SIGWANTED, &takeover_fd);
+	if (v->mount.tree.upper)
+		takeover_listen(v->mount.tree.workfd, SIGWANTED, &takeover_fd);
 	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
 		if (sig == SIGUSR1)
-			print_counters(m, is_background);
+			print_counters(&v->mount, is_background);
 		else if (sig == SIGWANTED)
-			make_room(m, s, takeover_fd);
+			make_room(v, takeover_fd);
 		else
-			stop_serving(m, s);
+			stop_serving(v);
 	}
-	pthread_join(thread, NULL);
-	return 0;
 }
 
 /* The mount answers: let the caller go, and let go of the caller. */
@@ -194,22 +193,16 @@ static void raise_file_size_limit(void)
 	}
 }
 
-static int serve(struct mount_opts *opts, int ready_fd)
+static void prepare_process(sigset_t *set)
 {
-	char err[ERR_SIZE] = "";
-	struct session *s = NULL;
-	struct mount m;
-	sigset_t set;
-	int code = 1;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGHUP);
-	sigaddset(&set, SIGUSR1);
-	sigaddset(&set, SIGDONE);
-	sigaddset(&set, SIGWANTED);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	sigemptyset(set);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGHUP);
+	sigaddset(set, SIGUSR1);
+	sigaddset(set, SIGDONE);
+	sigaddset(set, SIGWANTED);
+	pthread_sigmask(SIG_BLOCK, set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	/* The limit of whoever started us is not that of the containers: EFBIG, if at all. */
 	signal(SIGXFSZ, SIG_IGN);
@@ -217,20 +210,58 @@ static int serve(struct mount_opts *opts, int ready_fd)
 	umask(0);
 	fdcache_init();
 	file_guard_init();
-	if (mount_open(&m, opts, err, sizeof(err)) < 0 || session_start(&m, &s, err, sizeof(err)) < 0) {
+}
+
+/* Mounted and answering, or -errno and a sentence. */
+static int start_serving(struct serving *v, char *err, size_t err_size)
+{
+	struct session *s = NULL;
+	int r = attach_new(&v->mount.opts, !v->mount.tree.upper, &v->attach, err, err_size);
+
+	if (r < 0)
+		return r;
+	r = session_start(&v->mount, attach_fd(v->attach), &s, err, err_size);
+	if (r == 0) {
+		r = pool_new(THREADS_MAX, &v->pool);
+		if (r == 0)
+			r = pool_add(v->pool, s, session_ended, v, &v->number);
+		if (r < 0)
+			snprintf(err, err_size, "cannot start a thread: %s", strerror(-r));
+	}
+	if (r < 0) {
+		attach_detach(v->attach);
+		session_free(s);
+		return r;
+	}
+	attach_tune(v->attach);
+	return 0;
+}
+
+static int serve(struct mount_opts *opts, int ready_fd)
+{
+	struct serving v = { .main_thread = pthread_self() };
+	char err[ERR_SIZE] = "";
+	sigset_t set;
+	int r;
+
+	prepare_process(&set);
+	r = mount_open(&v.mount, opts, err, sizeof(err));
+	if (r == 0)
+		r = start_serving(&v, err, sizeof(err));
+	if (r < 0) {
 		log_error("%s", err);
-	} else if (chdir("/") < 0) {
-		log_error("cannot change to /: %s", strerror(errno));
-		session_stop(s);
 	} else {
+		if (chdir("/") < 0)
+			log_warn("cannot change to /: %s", strerror(errno));
 		fdcache_bound();
 		if (ready_fd >= 0)
 			detach(ready_fd);
-		code = serve_until_done(&m, s, &set, ready_fd >= 0);
+		serve_until_done(&v, &set, ready_fd >= 0);
 	}
-	session_free(s);
-	mount_close(&m);
-	return code;
+	pool_free(v.pool);
+	attach_free(v.attach);
+	mount_close(&v.mount);
+	return r < 0 ? 1 : 0;
 }
 
 static int serve_in_background(struct mount_opts *opts)

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel's side of a mount: where it is attached, in the mount namespace of whoever attached it. */
+#pragma once
+
+#include "veneer/options.h"
+
+struct attach;
+
+/* mount(2) at o->mountpoint, or by fusermount3 without privileges. The kernel's first request waits in attach_fd.
+ * is_readonly: there is no upper. -errno and a sentence otherwise. */
+int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size);
+/* The descriptor of /dev/fuse; borrowed. */
+int attach_fd(const struct attach *a);
+/* What to do when the mount answers: make the kernel read further ahead, where it lets us. */
+void attach_tune(const struct attach *a);
+/* Unmount, lazily: what is open goes on being answered. -ENOENT: it is not at its place any more. */
+int attach_detach(struct attach *a);
+/* The mount is nowhere to be seen in our mount namespace: who still uses it has it open, or is in a namespace of its
+ * own. In doubt no. */
+bool attach_is_detached(const struct attach *a);
+/* Lets go of the descriptor; the mount stays. */
+void attach_free(struct attach *a);

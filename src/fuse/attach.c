@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/attach.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#define READAHEAD_KIB 512u
+
+struct attach {
+	struct fuse_session *se; /* answers nothing: it knows how to mount */
+	char *mountpoint;
+	uint64_t mount_id;	/* 0: could not be told */
+	unsigned dev_major, dev_minor;
+};
+
+/* libfuse says why a mount failed on its own; kept for our one sentence. */
+static _Thread_local char fuse_message[256];
+
+static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
+{
+	(void)level;
+	vsnprintf(fuse_message, sizeof(fuse_message), fmt, ap);
+	fuse_message[strcspn(fuse_message, "\n")] = '\0';
+	log_debug("libfuse: %s", fuse_message);
+}
+
+/* The mount that is seen at path, without asking whoever serves it. False when it cannot be told. */
+static bool mount_at(const char *path, struct statx *ret)
+{
+	return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, ret) == 0 &&
+	       (ret->stx_mask & STATX_MNT_ID);
+}
+
+static void note_mount(struct attach *a)
+{
+	struct statx stx;
+
+	if (!mount_at(a->mountpoint, &stx))
+		return;
+	a->mount_id = stx.stx_mnt_id;
+	a->dev_major = stx.stx_dev_major;
+	a->dev_minor = stx.stx_dev_minor;
+}
+
+static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse_session **ret)
+{
+	const struct fuse_lowlevel_ops ops = { .init = NULL };
+	_cleanup_(freep) char *options = NULL;
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+
+	/* Opens are not asked about, so without an upper the kernel must know that nothing can be written. */
+	if (asprintf(&options, "-o%s%s", o->kernel_opts, is_readonly ? ",ro" : "") >= 0 &&
+	    fuse_opt_add_arg(&args, "veneer") == 0 && fuse_opt_add_arg(&args, options) == 0)
+		*ret = fuse_session_new(&args, &ops, sizeof(ops), NULL);
+	fuse_opt_free_args(&args);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
+{
+	struct attach *a = calloc(1, sizeof(*a));
+
+	fuse_set_log_func(keep_message);
+	*fuse_message = '\0';
+	if (!a || !(a->mountpoint = strdup(o->mountpoint)) || new_session(o, is_readonly, &a->se) < 0) {
+		snprintf(err, err_size, "cannot mount at %s: %s", o->mountpoint, *fuse_message ? fuse_message : "out of memory");
+		attach_free(a);
+		return -ENOMEM;
+	}
+	if (fuse_session_mount(a->se, a->mountpoint) != 0) {
+		snprintf(err, err_size, "cannot mount at %s: %s", a->mountpoint, *fuse_message ? fuse_message : strerror(errno));
+		attach_free(a);
+		return -EIO;
+	}
+	note_mount(a);
+	*ret = a;
+	return 0;
+}
+
+int attach_fd(const struct attach *a)
+{
+	return fuse_session_fd(a->se);
+}
+
+/* 128 KiB ahead, the kernel's default, make eight requests of a MiB; FUSE can only ask for less. Takes root of the
+ * machine; without it reading from end to end takes more requests, and nothing else is lost. */
+void attach_tune(const struct attach *a)
+{
+	_cleanup_(closep) int fd = -1;
+	char path[64], now[16] = "";
+
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", a->dev_major, a->dev_minor);
+	fd = a->mount_id ? open(path, O_RDWR | O_CLOEXEC) : -1;
+	if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && strtoul(now, NULL, 10) < READAHEAD_KIB &&
+	    dprintf(fd, "%u", READAHEAD_KIB) < 0)
+		log_debug("%s: %s", path, strerror(errno));
+}
+
+int attach_detach(struct attach *a)
+{
+	struct statx stx;
+
+	/* Our mount may have been detached, and another be in its place. */
+	if (!mount_at(a->mountpoint, &stx) || stx.stx_mnt_id != a->mount_id)
+		return -ENOENT;
+	if (umount2(a->mountpoint, MNT_DETACH) == 0)
+		return 0;
+	if (errno != EPERM)
+		return -errno;
+	/* Without privileges, by the program that mounted it. */
+	fuse_session_unmount(a->se);
+	return 0;
+}
+
+bool attach_is_detached(const struct attach *a)
+{
+	_cleanup_(freep) char *line = NULL;
+	unsigned dev_major, dev_minor;
+	bool is_detached = a->mount_id != 0;
+	size_t size = 0;
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+
+	if (!f)
+		return false;
+	/* Another mount of it, a bind mount for one, counts too. */
+	while (getline(&line, &size, f) > 0)
+		if (sscanf(line, "%*u %*u %u:%u", &dev_major, &dev_minor) != 2 ||
+		    (dev_major == a->dev_major && dev_minor == a->dev_minor))
+			is_detached = false;
+	if (ferror(f))
+		is_detached = false;
+	fclose(f);
+	return is_detached;
+}
+
+void attach_free(struct attach *a)
+{
+	if (!a)
+		return;
+	if (a->se)
+		fuse_session_destroy(a->se);
+	free(a->mountpoint);
+	free(a);
+}
