@@ -102,6 +102,10 @@ class Driver:
         """A fresh View. keep=False: the caller destroys what it finds."""
         raise NotImplementedError
 
+    def group(self, work):
+        """For many views at once."""
+        return Group(self)
+
 
 class Native(Driver):
     """A plain directory: the floor. One copy of each lower tree, changed in place."""
@@ -226,6 +230,85 @@ class Fuse(Driver):
         view = _FuseView(work, self.kind)
         view.start([self.binary, "-f", *self.extra, "-o", view.options(lower), view.path])
         return view
+
+
+    def group(self, work):
+        """For many views at once, as a container engine starts them: the program detaches."""
+        return FuseGroup(self, work)
+
+
+class Group:
+    """Views of one driver that live side by side, and the processes that serve them."""
+
+    def __init__(self, driver):
+        self.driver, self.views = driver, []
+
+    def add(self, work, lower):
+        view = self.driver.open(work, lower)
+        self.views.append(view)
+        return view
+
+    def servers(self):
+        """Process ids."""
+        return []
+
+    def close(self):
+        while self.views:
+            self.views.pop().close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class FuseGroup(Group):
+    """The program puts itself into the background; what it becomes is found by its name."""
+
+    def __init__(self, driver, work):
+        super().__init__(driver)
+        self.env = {**os.environ, "VENEER_RUNTIME_DIR": work.scratch("host")}
+        self.before = set(self._running())
+
+    def _running(self):
+        mine = os.path.realpath(self.driver.binary)
+        for name in os.listdir("/proc"):
+            try:
+                if name.isdigit() and os.path.realpath(f"/proc/{name}/exe") == mine:
+                    yield int(name)
+            except OSError:
+                pass
+
+    def servers(self):
+        return sorted(set(self._running()) - self.before)
+
+    def add(self, work, lower):
+        view = _Union(work, self.driver.kind)
+        self.views.append(view)
+        self.mount(view, lower)
+        return view
+
+    def mount(self, view, lower):
+        done = subprocess.run([self.driver.binary, *self.driver.extra, "-o", view.options(lower),
+                               view.path], env=self.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              check=False)
+        if done.returncode:
+            raise host.HostError(f"{self.driver.binary}: {done.stderr.strip()[:300]}")
+
+    def close(self):
+        super().close()
+        left = self.servers()
+        # A shared server stays for a while; the next driver must not share the machine with it.
+        for pid in left:
+            try:
+                os.kill(pid, 15)
+            except ProcessLookupError:
+                pass
+        end = time.monotonic() + UNMOUNT_WAIT_S
+        while self.servers() and time.monotonic() < end:
+            time.sleep(0.01)
 
 
 class CargoFuse(Fuse):
