@@ -24,6 +24,8 @@ struct layer {
 
 /* Open the directory at path, following symlinks in the path itself. 0 or -errno (-ENOTDIR). */
 int layer_open(const char *path, struct layer **ret);
+/* The same of a directory that is open for reading; rootfd is taken over, also on failure. */
+int layer_open_fd(int rootfd, const char *path, struct layer **ret);
 struct layer *layer_ref(struct layer *l);
 void layer_unref(struct layer *l);
 

@@ -2,6 +2,7 @@
 /* One mount: builds its layers, image and tree from options, and takes them down. Owns every object of it. */
 #pragma once
 
+#include "veneer/dirs.h"
 #include "veneer/inode.h"
 #include "veneer/options.h"
 
@@ -14,9 +15,12 @@ struct mount {
 	struct walkahead *walkahead;
 };
 
-/* Open everything that the options name. opts is taken over, also on failure. On failure -errno and one
+/* Open everything that the options, and the environment, name. opts is taken over, also on failure. On failure -errno and one
  * sentence in err. Call mount_close in both cases. */
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size);
+/* The same of directories that are open: the paths in opts are for messages only. dirs fit opts (dirs_fit) and are
+ * taken over, also on failure. */
+int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size);
 /* Give everything back. The kernel has let go of the mount. */
 void mount_close(struct mount *m);
 /* Be the only one who writes the upper at rootfd, for as long as the descriptor is open; a server on its way out is

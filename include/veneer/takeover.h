@@ -9,10 +9,11 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Be reachable: from now on sig, which every thread blocks, is sent to this process when somebody asks. workfd is the
- * private work directory. *ret_fd is closed by the caller. 0 or -errno. */
+/* Be reachable: from now on sig, which every thread blocks, is sent to this process when somebody asks; with 0 the
+ * caller polls *ret_fd for reading. workfd is the private work directory. *ret_fd is closed by the caller. 0 or
+ * -errno. */
 int takeover_listen(int workfd, int sig, int *ret_fd);
 /* After sig: has somebody asked for the upper with this device and inode number? */
 bool takeover_is_asked(int fd, dev_t dev, ino_t ino);
-/* Ask every server that has a directory in workdir, as given in the option, for that upper. */
-void takeover_ask(const char *workdir, dev_t dev, ino_t ino);
+/* Ask every server that has a directory in workdir, a descriptor of what the option names, for that upper. */
+void takeover_ask(int workdir, dev_t dev, ino_t ino);

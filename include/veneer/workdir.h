@@ -8,10 +8,10 @@
 
 #define WORKDIR_PREFIX "veneer-"	/* of the directories in workdir/work, one a mount */
 
-/* Make workdir/work and in it a directory of this mount's own, locked as long as it lives; remove those of
- * mounts that died. ret_parent: descriptor of workdir/work; ret_name: malloc'd. 0, or -errno with a
- * sentence. */
-int workdir_open(const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size);
+/* Make work in the directory top and in it a directory of this mount's own, locked as long as it lives; remove those
+ * of mounts that died. path is for messages. ret_parent: descriptor of top/work; ret_name: malloc'd. 0, or -errno with
+ * a sentence. */
+int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size);
 /* Remove it, with what is left in it. Bad descriptors and NULL are ignored. */
 void workdir_close(int parent, char *name, int fd);
 /* Refuse an upper that was mounted volatile before the machine went down (-EINVAL and a sentence); leave the

@@ -34,18 +34,19 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	return r;
 }
 
-static int open_layers(struct mount *m, struct layer **layers, size_t *n, char *err, size_t err_size)
+static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **layers, size_t *n, char *err,
+		       size_t err_size)
 {
 	/* A read-only mount of an upper shows it as the topmost of its layers, and touches nothing. */
 	if (m->opts.upper && m->opts.is_readonly) {
-		int r = layer_open(m->opts.upper, &layers[*n]);
+		int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &layers[*n]);
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 		(*n)++;
 	}
 	for (size_t i = 0; i < m->opts.n_lower; i++) {
-		int r = layer_open(m->opts.lower[i], &layers[*n]);
+		int r = layer_open_fd(steal_fd(&dirs->lower[i]), m->opts.lower[i], &layers[*n]);
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
@@ -54,7 +55,7 @@ static int open_layers(struct mount *m, struct layer **layers, size_t *n, char *
 	return 0;
 }
 
-static int open_image(struct mount *m, char *err, size_t err_size)
+static int open_image(struct mount *m, struct mount_dirs *dirs, char *err, size_t err_size)
 {
 	struct layer **layers = calloc(m->opts.n_lower + 1, sizeof(*layers));
 	size_t n = 0;
@@ -62,7 +63,7 @@ static int open_image(struct mount *m, char *err, size_t err_size)
 
 	if (!layers)
 		return fail(err, err_size, -ENOMEM, "out of memory");
-	r = open_layers(m, layers, &n, err, err_size);
+	r = open_layers(m, dirs, layers, &n, err, err_size);
 	if (r == 0) {
 		r = image_new(layers, n, &m->tree.image);
 		if (r < 0)
@@ -79,7 +80,7 @@ static void choose_style(struct mount *m)
 	struct tree *t = &m->tree;
 
 	t->style = (struct whiteout_style){
-		.has_device = t->can.has_whiteout && !getenv("FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT"),
+		.has_device = t->can.has_whiteout && !m->opts.has_no_device_whiteouts,
 		.has_rename = t->can.has_rename_whiteout,
 		.has_trusted = t->can.has_trusted_xattr,
 		.has_user_attr = t->can.has_user_xattr,
@@ -118,7 +119,7 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 
 /* Two servers that append to one map would ruin it. The last one may still be on its way out: callers mount again
  * within milliseconds. A file system without locks is used without. */
-static int lock_upper(int rootfd, const char *work)
+static int lock_upper(int rootfd, int work)
 {
 	struct stat st;
 
@@ -127,7 +128,7 @@ static int lock_upper(int rootfd, const char *work)
 			return 0;
 		if (waited >= LOCK_WAIT_MS)
 			return -EBUSY;
-		if (work && waited == LOCK_ASK_MS && fstat(rootfd, &st) == 0)
+		if (work >= 0 && waited == LOCK_ASK_MS && fstat(rootfd, &st) == 0)
 			takeover_ask(work, st.st_dev, st.st_ino);
 		usleep(LOCK_STEP_MS * 1000);
 	}
@@ -135,13 +136,13 @@ static int lock_upper(int rootfd, const char *work)
 
 int mount_lock_upper(int rootfd)
 {
-	return lock_upper(rootfd, NULL);
+	return lock_upper(rootfd, -1);
 }
 
-/* Is path the layer's root or below it? A container could reach into such a work directory. */
-static bool is_beneath(const char *path, const struct layer *l)
+/* Is the directory the layer's root or below it? A container could reach into such a work directory. */
+static bool is_beneath(int dirfd, const struct layer *l)
 {
-	_cleanup_(closep) int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_(closep) int fd = openat(dirfd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat st, above = { .st_ino = 0 };
 
 	while (fd >= 0 && fstat(fd, &st) == 0) {
@@ -159,21 +160,21 @@ static bool is_beneath(const char *path, const struct layer *l)
 	return false;
 }
 
-static int open_upper(struct mount *m, char *err, size_t err_size)
+static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
 	struct stat st;
-	int r = layer_open(m->opts.upper, &t->upper);
+	int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &t->upper);
 
 	if (r < 0)
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 	t->upper->is_upper = true;
-	r = lock_upper(t->upper->rootfd, m->opts.is_offline ? NULL : m->opts.work);
+	r = lock_upper(t->upper->rootfd, m->opts.is_offline ? -1 : dirs->work);
 	if (r < 0)
 		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);
-	if (!m->opts.is_offline && is_beneath(m->opts.work, t->upper))
+	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
-	r = workdir_open(m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
+	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
 	if (r < 0)
 		return r;
 	if (fstat(t->workfd, &st) < 0 || st.st_dev != t->upper->dev)
@@ -236,6 +237,22 @@ static int open_root(struct mount *m, char *err, size_t err_size)
 
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size)
 {
+	struct mount_dirs dirs;
+	int r = dirs_open(opts, &dirs, err, err_size);
+
+	if (getenv("FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT"))
+		opts->has_no_device_whiteouts = true;
+	if (r == 0)
+		return mount_open_at(m, opts, &dirs, err, err_size);
+	dirs_release(&dirs);
+	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
+	*opts = (struct mount_opts){ 0 };
+	m->tree.workfd = -1;
+	return r;
+}
+
+int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size)
+{
 	int r;
 
 	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
@@ -243,11 +260,10 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	m->tree.workfd = -1;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
 	m->tree.has_no_redirects = m->opts.has_no_redirects;
-	/* Layer by layer and before anything else: a lower may be unmounted lazily as soon as our caller
-	 * returns, and the mount point may be one of them. */
-	r = open_image(m, err, err_size);
+	r = open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
-		r = open_upper(m, err, err_size);
+		r = open_upper(m, dirs, err, err_size);
+	dirs_release(dirs);
 	if (r == 0)
 		r = open_root(m, err, err_size);
 	if (r == 0 && !m->opts.is_offline)

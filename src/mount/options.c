@@ -305,6 +305,7 @@ static const struct opt_row rows[] = {
 	{ "writeback=", set_bool, FIELD(is_writeback), false },
 	{ "cow=", set_cow, 0, false },
 	{ "private", set_flag, FIELD(is_private), false },
+	{ "standalone", set_flag, FIELD(is_standalone), false },
 	{ "redirect_dir=", set_redirect_dir, 0, false },
 	{ "xino=", set_xino, 0, false },
 	{ "debug", set_debug, FIELD(is_debug), false },

@@ -25,8 +25,10 @@ int takeover_listen(int workfd, int sig, int *ret_fd)
 		return -errno;
 	/* For writing too: else the first who asks and goes would leave it at its end for ever. */
 	fd = openat(workfd, FIFO_NAME, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fcntl(fd, F_SETSIG, sig) < 0 || fcntl(fd, F_SETOWN, getpid()) < 0 ||
-	    fcntl(fd, F_SETFL, O_NONBLOCK | O_ASYNC) < 0)
+	if (fd < 0)
+		return -errno;
+	if (sig && (fcntl(fd, F_SETSIG, sig) < 0 || fcntl(fd, F_SETOWN, getpid()) < 0 ||
+		    fcntl(fd, F_SETFL, O_NONBLOCK | O_ASYNC) < 0))
 		return -errno;
 	*ret_fd = steal_fd(&fd);
 	return 0;
@@ -53,11 +55,10 @@ static void ask_one(int dirfd, const struct request *q)
 	(void)!write(fd, q, sizeof(*q));
 }
 
-void takeover_ask(const char *workdir, dev_t dev, ino_t ino)
+void takeover_ask(int workdir, dev_t dev, ino_t ino)
 {
 	const struct request q = { .dev = dev, .ino = ino };
-	_cleanup_(closep) int top = open(workdir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int parent = top < 0 ? -1 : openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int parent = openat(workdir, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *d = parent < 0 ? NULL : fdopendir(parent);
 	struct dirent *de;
 

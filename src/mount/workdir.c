@@ -48,14 +48,12 @@ static int complain(char *err, size_t err_size, int r, const char *what, const c
 	return r;
 }
 
-int workdir_open(const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size)
+int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size)
 {
-	_cleanup_(closep) int top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1, fd = -1;
+	_cleanup_(closep) int parent = -1, fd = -1;
 	_cleanup_(freep) char *name = NULL;
 	uint64_t random = 0;
 
-	if (top < 0)
-		return complain(err, err_size, -errno, "open", path);
 	if (mkdirat(top, "work", 0700) < 0 && errno != EEXIST)
 		return complain(err, err_size, -errno, "write to", path);
 	parent = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -14,12 +14,21 @@
 
 int layer_open(const char *path, struct layer **ret)
 {
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : layer_open_fd(fd, path, ret);
+}
+
+int layer_open_fd(int rootfd, const char *path, struct layer **ret)
+{
+	_cleanup_(closep) int fd = rootfd;
 	struct layer *l;
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fstat(fd, &st) < 0)
 		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "veneer/cleanup.h"
 #include "veneer/workdir.h"
 
 #include <dirent.h>
@@ -16,7 +17,9 @@ static int open_work(struct tree_dirs *d, struct work *w)
 
 	*w = (struct work){ .parent = -1, .fd = -1 };
 	snprintf(path, sizeof(path), "%s/work", d->s.path);
-	return workdir_open(path, &w->parent, &w->name, &w->fd, w->err, sizeof(w->err));
+	_cleanup_(closep) int top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return workdir_open(top, path, &w->parent, &w->name, &w->fd, w->err, sizeof(w->err));
 }
 
 static void test_workdir__each_mount_has_its_own_and_takes_it_along(void **state)
@@ -50,13 +53,13 @@ static void test_workdir__what_dead_mounts_left_is_removed(void **state)
 	workdir_close(w.parent, w.name, w.fd);
 }
 
-static void test_workdir__missing_directory_is_told_in_a_sentence(void **state)
+static void test_workdir__what_cannot_be_used_is_told_in_a_sentence(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct work w;
 
-	assert_int_equal(unlinkat(d->s.fd, "work", AT_REMOVEDIR), 0);
-	assert_int_equal(open_work(d, &w), -ENOENT);
+	tree_put_text(d, "work/work", "in the way");
+	assert_int_equal(open_work(d, &w), -ENOTDIR);
 	assert_non_null(strstr(w.err, "/work"));
 }
 
@@ -150,7 +153,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_workdir__each_mount_has_its_own_and_takes_it_along),
 		row(test_workdir__what_dead_mounts_left_is_removed),
-		row(test_workdir__missing_directory_is_told_in_a_sentence),
+		row(test_workdir__what_cannot_be_used_is_told_in_a_sentence),
 		row(test_workdir__link_in_its_place_is_not_followed),
 		row(test_workdir__close_ignores_what_was_never_opened),
 		row(test_workdir__volatile_mark_of_this_boot_may_go_on),

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The directories of a mount as descriptors: opened where the caller's paths and namespaces are, used by whoever
+ * serves the mount. */
+#pragma once
+
+#include "veneer/options.h"
+
+struct mount_dirs {
+	int *lower;		/* n_lower, top first */
+	size_t n_lower;
+	int upper, work;	/* -1: none */
+};
+
+/* Open what o names. A work directory is left out where it is not used. The caller releases *ret, which is written
+ * in every case. 0, or -errno and one sentence in err. */
+int dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, size_t err_size);
+/* Are they as many as o needs, and of the kind? For descriptors that somebody else opened. */
+bool dirs_fit(const struct mount_opts *o, const struct mount_dirs *d);
+/* Empty, to be filled by dirs_add_lower. */
+void dirs_init(struct mount_dirs *d);
+/* fd is taken over, also on failure. 0 or -ENOMEM. */
+int dirs_add_lower(struct mount_dirs *d, int fd);
+/* Close what is still there. */
+void dirs_release(struct mount_dirs *d);

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/dirs.h"
+
+#include "veneer/cleanup.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+void dirs_init(struct mount_dirs *d)
+{
+	*d = (struct mount_dirs){ .upper = -1, .work = -1 };
+}
+
+int dirs_add_lower(struct mount_dirs *d, int fd)
+{
+	/* Grows at powers of two. */
+	if ((d->n_lower & (d->n_lower - 1)) == 0) {
+		int *bigger = reallocarray(d->lower, d->n_lower ? 2 * d->n_lower : 1, sizeof(*bigger));
+
+		if (!bigger) {
+			close(fd);
+			return -ENOMEM;
+		}
+		d->lower = bigger;
+	}
+	d->lower[d->n_lower++] = fd;
+	return 0;
+}
+
+void dirs_release(struct mount_dirs *d)
+{
+	for (size_t i = 0; i < d->n_lower; i++)
+		closep(&d->lower[i]);
+	freep(&d->lower);
+	closep(&d->upper);
+	closep(&d->work);
+	dirs_init(d);
+}
+
+static bool uses_work(const struct mount_opts *o)
+{
+	return o->upper && !o->is_readonly;
+}
+
+static int open_one(const char *what, const char *path, int *ret_fd, char *err, size_t err_size)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0) {
+		int r = -errno;
+
+		snprintf(err, err_size, "cannot open %s %s: %s", what, path, strerror(-r));
+		return r;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, size_t err_size)
+{
+	int r = 0;
+
+	/* Before anything else: a lower may be unmounted lazily as soon as our caller returns, and the mount point may
+	 * be one of them. */
+	dirs_init(ret);
+	if (o->upper)
+		r = open_one("upperdir", o->upper, &ret->upper, err, err_size);
+	for (size_t i = 0; r == 0 && i < o->n_lower; i++) {
+		int fd = -1;
+
+		r = open_one("lowerdir", o->lower[i], &fd, err, err_size);
+		if (r == 0 && (r = dirs_add_lower(ret, fd)) < 0)
+			snprintf(err, err_size, "out of memory");
+	}
+	if (r == 0 && uses_work(o))
+		r = open_one("workdir", o->work, &ret->work, err, err_size);
+	return r;
+}
+
+bool dirs_fit(const struct mount_opts *o, const struct mount_dirs *d)
+{
+	return d->n_lower == o->n_lower && (d->upper >= 0) == (o->upper != NULL) && (d->work >= 0) == uses_work(o);
+}
