@@ -11,6 +11,8 @@ struct attach;
 int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size);
 /* The descriptor of /dev/fuse; borrowed. */
 int attach_fd(const struct attach *a);
+/* The device number of the mounted file system; 0:0 when it cannot be told. */
+void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_minor);
 /* What to do when the mount answers: make the kernel read further ahead, where it lets us. */
 void attach_tune(const struct attach *a);
 /* Unmount, lazily: what is open goes on being answered. -ENOENT: it is not at its place any more. */

@@ -13,6 +13,7 @@ static const struct command commands[] = {
 	{ "check", cmd_check },
 	{ "flatten", cmd_flatten },
 	{ "inspect", cmd_inspect },
+	{ "server", cmd_server },
 };
 
 /* A bare call behaves as fuse-overlayfs, whatever name it goes by. */

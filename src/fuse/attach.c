@@ -90,6 +90,12 @@ int attach_fd(const struct attach *a)
 	return fuse_session_fd(a->se);
 }
 
+void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_minor)
+{
+	*ret_major = a->dev_major;
+	*ret_minor = a->dev_minor;
+}
+
 /* 128 KiB ahead, the kernel's default, make eight requests of a MiB; FUSE can only ask for less. Takes root of the
  * machine; without it reading from end to end takes more requests, and nothing else is lost. */
 void attach_tune(const struct attach *a)

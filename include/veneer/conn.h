@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's end of one connection: what a client has said so far, bounded and checked, and the answer. */
+#pragma once
+
+#include "veneer/roster.h"
+
+struct conn;
+
+enum conn_state {
+	CONN_LISTENING,		/* more must come before there is something to do */
+	CONN_ASKED,		/* there is: conn_answer, which may take long, on a thread of its own */
+	CONN_OVER,
+};
+
+/* What a server can tell. */
+struct conn_host {
+	struct roster *roster;
+	int (*stats)(void *arg, char **ret_json);	/* malloc'd text; 0 or -errno */
+	void *arg;
+};
+
+/* fd, which does not block, is taken over, also on failure. A peer that is not the same user with the same privileges
+ * is told so and refused: -EPERM. 0, -ENOMEM. */
+int conn_new(int fd, struct conn **ret);
+void conn_free(struct conn *c);
+int conn_fd(const struct conn *c);
+/* Take what has come; never waits. */
+enum conn_state conn_receive(struct conn *c);
+/* Do what was asked and answer. Waits for the client, for a bounded time, and for disks. */
+void conn_answer(struct conn *c, const struct conn_host *host);

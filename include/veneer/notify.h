@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What service managers that follow systemd's conventions want to know. */
+#pragma once
+
+/* A way to the manager that the environment names, which leads there wherever this process goes, or -1. */
+int notify_open(void);
+void notify_send(int fd, const char *state);
+/* The one socket that the manager made for this process, close-on-exec, or -1. */
+int notify_listen_fd(void);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The mounts that one server serves, from the moment their layers are open until everything of them is closed. */
+#pragma once
+
+#include "veneer/mount.h"
+
+struct roster;
+struct served;
+
+/* Where a mount lives, as its helper sees it. */
+struct served_place {
+	unsigned dev_major, dev_minor;	/* of the mounted file system */
+	ino_t mount_ns;			/* 0: not known */
+};
+
+/* changed is called from any thread when a mount is gone or one makes room. 0 or -errno. */
+int roster_new(void (*changed)(void *arg), void *arg, struct roster **ret);
+/* There are no mounts any more. */
+void roster_free(struct roster *r);
+
+/* Open what a mount needs, before the kernel knows of it; may take long. opts and dirs, which fit each other, are
+ * taken over. -errno and a sentence. */
+int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *dirs, struct served **ret, char *err,
+		size_t err_size);
+const struct mount *served_mount(const struct served *s);
+/* The mount waits in fuse_fd, which stays the caller's: answer it from now on. On failure -errno and a sentence, and
+ * the caller drops it. */
+int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
+		 size_t err_size);
+/* One that was opened and not started; may take long. */
+void roster_drop(struct roster *r, struct served *s);
+
+/* Those that are open, or are being opened or closed. */
+size_t roster_count(struct roster *r);
+/* Call fn for each that is started; it stays for that long. fn takes no lock of this module. */
+void roster_each(struct roster *r, void (*fn)(struct mount *m, const struct served_place *at, void *arg), void *arg);
+/* End all of them at once, in use or not: their users get ENOTCONN. Waits for each at most for some seconds. */
+void roster_end_all(struct roster *r);
+
+/* Readable when somebody wants an upper of ours. */
+int roster_fd(const struct roster *r);
+/* Then: a mount whose upper is wanted and which is nowhere to be seen in the mount namespace it was made in ends. */
+void roster_make_room(struct roster *r);

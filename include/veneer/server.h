@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One process that serves the mounts of a user: takes connections, hands each request to a thread, and leaves when it
+ * is told to or has nothing to do. */
+#pragma once
+
+#include "veneer/roster.h"
+#include "veneer/rundir.h"
+
+struct server_config {
+	const struct rundir *place;	/* where the socket is */
+	int listen_fd;			/* taken over */
+	bool owns_socket;		/* its name goes when the server does */
+	bool keeps_output;		/* of its starter: messages go to standard error */
+	unsigned idle_s;		/* leave after so long without a mount */
+	int (*stats)(struct roster *mounts, char **ret_json);	/* NULL: none */
+};
+
+/* Serve until there is no reason to. SIGTERM, SIGINT, SIGHUP: take no mounts any more, and leave when the last is gone;
+ * a second one ends them. SIGUSR1: print counters. The process belongs to the server: its exit code. */
+int server_run(const struct server_config *c);

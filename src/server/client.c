@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/client.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/sock.h"
+#include "veneer/wire.h"
+
+#include "client-internal.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CONNECT_WAIT_MS 10000
+#define ATTEMPTS 20		/* a server that leaves, or is overrun, hangs up */
+#define RETRY_MS 10
+#define LISTEN_FD 3
+#define TEXT_MAX (64u << 20)
+
+int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fds)
+{
+	_cleanup_(buf_release) struct buf b = { 0 };
+	int r = wire_encode(m, &b);
+
+	return r < 0 ? r : sock_send(fd, b.data, b.len, fds, n_fds, CLIENT_WAIT_MS);
+}
+
+int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err, size_t err_size)
+{
+	int fds[SOCK_FDS_MAX], r = sock_wait(fd, timeout_ms);
+	size_t len, n;
+
+	if (r == 0)
+		r = sock_recv(fd, p->bytes, sizeof(p->bytes), &len, fds, &n);
+	if (r < 0) {
+		snprintf(err, err_size, "the server does not answer: %s", strerror(-r));
+		return r;
+	}
+	sock_close_fds(fds, n);
+	if (len == 0) {
+		snprintf(err, err_size, "the server is gone");
+		return -EPIPE;
+	}
+	r = wire_decode(p->bytes, len, &p->m);
+	if (r == -EPROTO) {
+		snprintf(err, err_size, "the server speaks version %u of the protocol, not %u", p->m.version, WIRE_VERSION);
+		return r;
+	}
+	if (r == 0 && p->m.type == WIRE_ERROR) {
+		snprintf(err, err_size, "%.*s", (int)p->m.text_len, p->m.text);
+		return -EREMOTEIO;
+	}
+	if (r < 0 || (p->m.type != type && type != CLIENT_ANY)) {
+		snprintf(err, err_size, "the server's answer cannot be understood");
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+/* What a server that is to outlive its starter needs to be given: nothing of the environment but the path. */
+static void become_server(int listen_fd, const char *path)
+{
+	char fd_text[16];
+	const char *const argv[] = { "veneer", "server", "--listen-fd", fd_text, "--socket", path, NULL };
+	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	sigset_t none;
+
+	snprintf(fd_text, sizeof(fd_text), "%d", LISTEN_FD);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	setsid();
+	if (null < 0)
+		_exit(1);
+	for (int fd = 0; fd <= 2; fd++)
+		dup2(null, fd);
+	/* dup2 onto itself would leave close-on-exec set */
+	if (listen_fd == LISTEN_FD ? fcntl(listen_fd, F_SETFD, 0) < 0 : dup2(listen_fd, LISTEN_FD) < 0)
+		_exit(1);
+	close_range(LISTEN_FD + 1, ~0u, 0);
+	execve("/proc/self/exe", (char *const *)argv, (char *const *)env);
+	_exit(1);
+}
+
+/* The socket listens before the server runs: whoever comes meanwhile waits in its queue, and is hung up on if the
+ * server does not come to life. */
+static int start_server(const struct rundir *at, char *err, size_t err_size)
+{
+	_cleanup_(closep) int fd = -1;
+	int r = rundir_listen(at, &fd);
+	pid_t pid;
+
+	if (r < 0) {
+		snprintf(err, err_size, "cannot listen at %s: %s", at->path, strerror(-r));
+		return r;
+	}
+	pid = fork();
+	if (pid == 0)
+		become_server(fd, at->path);
+	if (pid < 0) {
+		r = -errno;
+		rundir_remove(at);
+		snprintf(err, err_size, "cannot start a server: %s", strerror(-r));
+		return r;
+	}
+	return 0;
+}
+
+/* One attempt; -ECONNREFUSED and -ENOENT: nobody listens. */
+static int greet(const struct rundir *at, int *ret_fd, char *err, size_t err_size)
+{
+	const struct wire_message hello = { .type = WIRE_HELLO, .text = VENEER_VERSION, .text_len = strlen(VENEER_VERSION) };
+	struct client_packet p;
+	_cleanup_(closep) int fd = -1;
+	struct ucred peer;
+	int r = sock_connect(at->fd, at->name, CONNECT_WAIT_MS, &fd);
+
+	if (r < 0) {
+		snprintf(err, err_size, "cannot reach the server at %s: %s", at->path, strerror(-r));
+		return r;
+	}
+	/* It would be given our directories. */
+	if (sock_peer(fd, &peer) < 0 || peer.uid != geteuid()) {
+		snprintf(err, err_size, "the server at %s is another user's", at->path);
+		return -EPERM;
+	}
+	r = client_say(fd, &hello, NULL, 0);
+	/* Where it hung up it has said why. */
+	if (r == 0 || r == -EPIPE)
+		r = client_hear(fd, CONNECT_WAIT_MS, WIRE_HELLO, &p, err, err_size);
+	if (r == 0)
+		*ret_fd = steal_fd(&fd);
+	return r;
+}
+
+static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, char *err, size_t err_size)
+{
+	_cleanup_(closep) int lock = -1;
+	int r = greet(at, ret_fd, err, err_size);
+
+	if (!may_start || (r != -ENOENT && r != -ECONNREFUSED))
+		return r;
+	r = rundir_lock(at, false, &lock);
+	if (r < 0) {
+		snprintf(err, err_size, "cannot lock %s: %s", at->path, strerror(-r));
+		return r;
+	}
+	/* Somebody may have been faster. */
+	r = greet(at, ret_fd, err, err_size);
+	if (r != -ENOENT && r != -ECONNREFUSED)
+		return r;
+	r = start_server(at, err, err_size);
+	closep(&lock);
+	return r < 0 ? r : greet(at, ret_fd, err, err_size);
+}
+
+int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *err, size_t err_size)
+{
+	int r = -EPIPE;
+
+	for (int k = 0; k < ATTEMPTS && r == -EPIPE; k++) {
+		if (k)
+			usleep(RETRY_MS * 1000 * (unsigned)k);
+		r = greet_or_start(at, may_start, ret_fd, err, err_size);
+		if (!may_start && r == -ECONNREFUSED)
+			r = -ENOENT;
+	}
+	return r;
+}
+
+int client_stats(int fd, char **ret_json, char *err, size_t err_size)
+{
+	_cleanup_(buf_release) struct buf text = { 0 };
+	struct client_packet p = { .m.type = WIRE_TEXT };
+	int r = client_say(fd, &(struct wire_message){ .type = WIRE_STATS }, NULL, 0);
+
+	while (r == 0 && p.m.type != WIRE_OK) {
+		r = client_hear(fd, CLIENT_WAIT_MS, CLIENT_ANY, &p, err, err_size);
+		if (r == 0 && p.m.type == WIRE_TEXT)
+			r = text.len + p.m.text_len > TEXT_MAX ? -EMSGSIZE : buf_put(&text, p.m.text, p.m.text_len);
+		else if (r == 0 && p.m.type != WIRE_OK)
+			r = -EBADMSG;
+	}
+	if (r == 0)
+		r = buf_put_u8(&text, 0);
+	if (r < 0) {
+		if (!*err)
+			snprintf(err, err_size, "the server's answer cannot be used: %s", strerror(-r));
+		return r;
+	}
+	*ret_json = (char *)steal_ptr(&text.data);
+	return 0;
+}
+
+int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t err_size)
+{
+	struct client_packet p;
+	int r = client_say(fd, &(struct wire_message){ .type = WIRE_PING }, NULL, 0);
+
+	snprintf(err, err_size, "the server is gone");
+	if (r == 0)
+		r = client_hear(fd, CLIENT_WAIT_MS, WIRE_PONG, &p, err, err_size);
+	if (r < 0)
+		return r;
+	*ret_pid = (pid_t)p.m.size;
+	*ret_mounts = p.m.count;
+	return 0;
+}

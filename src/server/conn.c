@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A request for a mount is collected without waiting: HELLO, DIRS and ARGS in any number within bounds, and MOUNT,
+ * which closes it. Then one thread has the connection: everything is opened, READY is said, the client mounts and hands
+ * over the descriptor, INIT is answered, and OK is said. Whoever breaks the order is told so and hung up on. */
+#include "veneer/conn.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+#include "veneer/mountinfo.h"
+#include "veneer/sock.h"
+#include "veneer/wire.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define ERR_SIZE (PATH_MAX * 2)
+#define SEND_WAIT_MS 5000
+#define MOUNT_WAIT_MS 60000	/* from READY until the client has mounted */
+#define TEXT_PIECE (WIRE_PAYLOAD_MAX / 2)
+#define CAPS_UNKNOWN UINT64_MAX
+#define FUSE_MAJOR 10
+#define FUSE_MINOR 229
+
+struct conn {
+	int fd;
+	struct ucred peer;
+	bool is_greeted;
+	enum wire_type asked;
+	struct mount_dirs dirs;
+	struct buf args;
+	struct wire_message mount;	/* that closed the request; no text */
+};
+
+/* One message as it came, and what came with it. */
+struct packet {
+	uint8_t bytes[WIRE_MESSAGE_MAX];
+	int fds[SOCK_FDS_MAX];
+	size_t n_fds;
+};
+
+static int say(struct conn *c, const struct wire_message *m)
+{
+	_cleanup_(buf_release) struct buf b = { 0 };
+	int r = wire_encode(m, &b);
+
+	return r < 0 ? r : sock_send(c->fd, b.data, b.len, NULL, 0, SEND_WAIT_MS);
+}
+
+static int say_type(struct conn *c, enum wire_type type)
+{
+	return say(c, &(struct wire_message){ .type = type });
+}
+
+static int say_text(struct conn *c, enum wire_type type, const char *text, size_t len)
+{
+	return say(c, &(struct wire_message){ .type = type, .count = 1, .text = text, .text_len = len });
+}
+
+static void refuse(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void refuse(struct conn *c, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	log_warn("process %d of user %u: %s", (int)c->peer.pid, (unsigned)c->peer.uid, text);
+	say_text(c, WIRE_ERROR, text, strlen(text));
+}
+
+static uint64_t capabilities(pid_t pid)
+{
+	char path[48], line[256];
+	unsigned long long caps;
+	uint64_t found = CAPS_UNKNOWN;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "CapEff: %llx", &caps) == 1)
+			found = caps;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* A mount is served with our privileges: they must be those of whoever asks for it. */
+static bool is_welcome(struct conn *c)
+{
+	uint64_t theirs, ours;
+
+	if (sock_peer(c->fd, &c->peer) < 0)
+		return false;
+	if (c->peer.uid != geteuid()) {
+		refuse(c, "this server is another user's");
+		return false;
+	}
+	theirs = capabilities(c->peer.pid);
+	ours = capabilities(getpid());
+	if (theirs != ours && theirs != CAPS_UNKNOWN && ours != CAPS_UNKNOWN) {
+		refuse(c, "this server has other privileges");
+		return false;
+	}
+	return true;
+}
+
+int conn_new(int fd, struct conn **ret)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		close(fd);
+		return -ENOMEM;
+	}
+	c->fd = fd;
+	dirs_init(&c->dirs);
+	if (!is_welcome(c)) {
+		conn_free(c);
+		return -EPERM;
+	}
+	*ret = c;
+	return 0;
+}
+
+void conn_free(struct conn *c)
+{
+	if (!c)
+		return;
+	closep(&c->fd);
+	dirs_release(&c->dirs);
+	buf_release(&c->args);
+	free(c);
+}
+
+int conn_fd(const struct conn *c)
+{
+	return c->fd;
+}
+
+/* The descriptors are gone from fds afterwards, whatever happens. */
+static bool take_dirs(struct conn *c, const struct wire_message *m, int *fds, size_t n)
+{
+	int *single = m->role == WIRE_UPPER ? &c->dirs.upper : &c->dirs.work;
+	bool is_taken = n == m->n_fds && c->dirs.n_lower + n <= WIRE_DIRS_MAX;
+
+	if (is_taken && m->role != WIRE_LOWER) {
+		is_taken = *single < 0;
+		if (is_taken)
+			*single = steal_fd(&fds[0]);
+	} else {
+		for (size_t i = 0; is_taken && i < n; i++)
+			is_taken = dirs_add_lower(&c->dirs, steal_fd(&fds[i])) == 0;
+	}
+	sock_close_fds(fds, n);
+	return is_taken;
+}
+
+static enum conn_state ask(struct conn *c, const struct wire_message *m)
+{
+	c->asked = m->type;
+	c->mount = *m;
+	c->mount.text = NULL;
+	return CONN_ASKED;
+}
+
+static enum conn_state greet(struct conn *c)
+{
+	c->is_greeted = true;
+	return say_text(c, WIRE_HELLO, VENEER_VERSION, strlen(VENEER_VERSION)) < 0 ? CONN_OVER : CONN_LISTENING;
+}
+
+static enum conn_state take(struct conn *c, const struct wire_message *m, struct packet *p)
+{
+	bool is_good = c->is_greeted != (m->type == WIRE_HELLO);
+
+	if (is_good && m->type == WIRE_DIRS) {
+		if (take_dirs(c, m, p->fds, p->n_fds))
+			return CONN_LISTENING;
+		is_good = false;
+	}
+	is_good = is_good && p->n_fds == 0;
+	sock_close_fds(p->fds, p->n_fds);
+	if (is_good && m->type == WIRE_HELLO)
+		return greet(c);
+	if (is_good && m->type == WIRE_ARGS && c->args.len + m->text_len <= WIRE_ARGS_MAX &&
+	    buf_put(&c->args, m->text, m->text_len) == 0)
+		return CONN_LISTENING;
+	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS ||
+			(m->type == WIRE_MOUNT && m->size == c->args.len)))
+		return ask(c, m);
+	refuse(c, "message %d is out of place", (int)m->type);
+	return CONN_OVER;
+}
+
+/* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told why. */
+static int receive(struct conn *c, struct wire_message *m, struct packet *p)
+{
+	size_t len;
+	int r = sock_recv(c->fd, p->bytes, sizeof(p->bytes), &len, p->fds, &p->n_fds);
+
+	if (r == -EAGAIN)
+		return 0;
+	if (r == -EMSGSIZE) {
+		refuse(c, "a message is too long, or there are too many open files");
+		return -EPIPE;
+	}
+	if (r < 0 || len == 0)
+		return -EPIPE;
+	r = wire_decode(p->bytes, len, m);
+	if (r == 0)
+		return 1;
+	sock_close_fds(p->fds, p->n_fds);
+	if (r == -EPROTO)
+		refuse(c, "version %u of the protocol is spoken here, not %u", WIRE_VERSION, m->version);
+	else
+		refuse(c, "a message cannot be understood");
+	return -EPIPE;
+}
+
+enum conn_state conn_receive(struct conn *c)
+{
+	enum conn_state state = CONN_LISTENING;
+
+	while (state == CONN_LISTENING) {
+		struct wire_message m;
+		struct packet p;
+		int r = receive(c, &m, &p);
+
+		if (r == 0)
+			return CONN_LISTENING;
+		state = r < 0 ? CONN_OVER : take(c, &m, &p);
+	}
+	return state;
+}
+
+static void say_error(struct conn *c, const char *text)
+{
+	size_t len = strlen(text);
+
+	log_debug("told process %d: %s", (int)c->peer.pid, text);
+	say_text(c, WIRE_ERROR, text, len < ERR_SIZE ? len : ERR_SIZE);
+}
+
+/* The one grammar: what the client has parsed, too. */
+static int parse(struct conn *c, struct mount_opts *ret, char *err, size_t err_size)
+{
+	_cleanup_(freep) char **argv = NULL;
+	const char *cwd;
+	int r = wire_split_args((char *)c->args.data, c->args.len, c->mount.count, &cwd, &argv);
+
+	snprintf(err, err_size, "%s", r == -ENOMEM ? "out of memory" : "the arguments cannot be understood");
+	if (r < 0)
+		return r;
+	r = options_parse((int)c->mount.count, argv, cwd, c->mount.flags & WIRE_MOUNT_IS_ROOT, ret, err, err_size);
+	if (r < 0)
+		return r;
+	ret->has_no_device_whiteouts = c->mount.flags & WIRE_MOUNT_NO_DEVICE_WHITEOUTS;
+	if (ret->wants_help || ret->wants_version || !dirs_fit(ret, &c->dirs)) {
+		snprintf(err, err_size, "the arguments and the directories do not fit each other");
+		options_release(ret);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* Anything else might never have a request to read. */
+static bool is_fuse(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
+}
+
+/* The client mounts now. *ret_fd is the caller's. */
+static int await_fuse(struct conn *c, int *ret_fd, struct served_place *ret)
+{
+	struct wire_message m;
+	struct packet p;
+	int r = sock_wait(c->fd, MOUNT_WAIT_MS);
+
+	if (r == 0)
+		r = receive(c, &m, &p);
+	if (r <= 0)
+		return r < 0 ? r : -EPIPE;
+	if (m.type != WIRE_FUSE || p.n_fds != 1 || !is_fuse(p.fds[0])) {
+		sock_close_fds(p.fds, p.n_fds);
+		refuse(c, "message %d is out of place", (int)m.type);
+		return -EPIPE;
+	}
+	*ret_fd = p.fds[0];
+	*ret = (struct served_place){ m.dev_major, m.dev_minor, mountinfo_namespace(c->peer.pid) };
+	return 0;
+}
+
+static int start(struct conn *c, struct roster *roster, struct served *s, char *err, size_t err_size)
+{
+	const bool is_readonly = !served_mount(s)->tree.upper;
+	const struct wire_message ready = { .type = WIRE_READY, .flags = is_readonly ? WIRE_READY_READONLY : 0 };
+	_cleanup_(closep) int fuse_fd = -1;
+	struct served_place at;
+	int r = say(c, &ready);
+
+	*err = '\0';
+	if (r == 0)
+		r = await_fuse(c, &fuse_fd, &at);
+	return r < 0 ? r : roster_start(roster, s, fuse_fd, &at, err, err_size);
+}
+
+static void answer_mount(struct conn *c, struct roster *roster)
+{
+	char err[ERR_SIZE];
+	struct mount_opts opts;
+	struct served *s;
+	int r = parse(c, &opts, err, sizeof(err));
+
+	if (r == 0)
+		r = roster_open(roster, &opts, &c->dirs, &s, err, sizeof(err));
+	if (r < 0) {
+		say_error(c, err);
+		return;
+	}
+	r = start(c, roster, s, err, sizeof(err));
+	if (r < 0) {
+		if (*err)
+			say_error(c, err);
+		/* Nobody waits for what closing takes. */
+		closep(&c->fd);
+		roster_drop(roster, s);
+		return;
+	}
+	say_type(c, WIRE_OK);
+}
+
+static void answer_stats(struct conn *c, const struct conn_host *host)
+{
+	_cleanup_(freep) char *text = NULL;
+	int r = host->stats(host->arg, &text);
+
+	if (r < 0) {
+		say_error(c, strerror(-r));
+		return;
+	}
+	for (size_t at = 0, len = strlen(text); r == 0 && at < len; at += TEXT_PIECE)
+		r = say_text(c, WIRE_TEXT, text + at, len - at < TEXT_PIECE ? len - at : TEXT_PIECE);
+	if (r == 0)
+		say_type(c, WIRE_OK);
+}
+
+void conn_answer(struct conn *c, const struct conn_host *host)
+{
+	if (c->asked == WIRE_MOUNT)
+		answer_mount(c, host->roster);
+	else if (c->asked == WIRE_STATS)
+		answer_stats(c, host);
+	else
+		say(c, &(struct wire_message){ .type = WIRE_PONG, .size = (uint64_t)getpid(),
+					       .count = (uint32_t)roster_count(host->roster) });
+}

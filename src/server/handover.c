@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The order: what can fail is opened by the server before the kernel knows of the mount, and the mount is taken down
+ * again if it comes to nothing after that. */
+#include "veneer/client.h"
+
+#include "veneer/attach.h"
+#include "veneer/cleanup.h"
+#include "veneer/sock.h"
+
+#include "client-internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOST_MAX 3	/* requests that a server hung up on */
+#define ARGS_PIECE (WIRE_PAYLOAD_MAX / 2)
+
+static int send_dirs(int fd, enum wire_role role, const int *dirs, size_t n)
+{
+	int r = 0;
+
+	for (size_t at = 0; r == 0 && at < n; at += WIRE_FDS_MAX) {
+		size_t now = n - at < WIRE_FDS_MAX ? n - at : WIRE_FDS_MAX;
+
+		r = client_say(fd, &(struct wire_message){ .type = WIRE_DIRS, .role = role, .n_fds = (unsigned)now }, dirs + at,
+			       now);
+	}
+	return r;
+}
+
+static int send_args(int fd, const struct client_mount *m)
+{
+	_cleanup_(buf_release) struct buf args = { 0 };
+	struct wire_message last = {
+		.type = WIRE_MOUNT, .count = (uint32_t)m->argc,
+		.flags = (m->is_root ? WIRE_MOUNT_IS_ROOT : 0) |
+			 (m->opts->has_no_device_whiteouts ? WIRE_MOUNT_NO_DEVICE_WHITEOUTS : 0),
+	};
+	int r = wire_put_arg(&args, m->cwd);
+
+	for (int i = 0; r == 0 && i < m->argc; i++)
+		r = wire_put_arg(&args, m->argv[i]);
+	last.size = args.len;
+	for (size_t at = 0; r == 0 && at < args.len; at += ARGS_PIECE)
+		r = client_say(fd, &(struct wire_message){ .type = WIRE_ARGS, .text = (char *)args.data + at,
+							   .text_len = args.len - at < ARGS_PIECE ? args.len - at :
+												    ARGS_PIECE },
+			       NULL, 0);
+	return r < 0 ? r : client_say(fd, &last, NULL, 0);
+}
+
+static int send_request(int fd, const struct client_mount *m)
+{
+	int r = send_dirs(fd, WIRE_LOWER, m->dirs->lower, m->dirs->n_lower);
+
+	if (r == 0 && m->dirs->upper >= 0)
+		r = send_dirs(fd, WIRE_UPPER, &m->dirs->upper, 1);
+	if (r == 0 && m->dirs->work >= 0)
+		r = send_dirs(fd, WIRE_WORK, &m->dirs->work, 1);
+	return r < 0 ? r : send_args(fd, m);
+}
+
+/* The server is ready: mount, and let it answer. */
+static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly, char *err, size_t err_size)
+{
+	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
+	struct client_packet p;
+	struct attach *a;
+	int fuse_fd, r = attach_new(m->opts, is_readonly, &a, err, err_size);
+
+	if (r < 0)
+		return r;
+	attach_device(a, &fuse.dev_major, &fuse.dev_minor);
+	fuse_fd = attach_fd(a);
+	r = client_say(fd, &fuse, &fuse_fd, 1);
+	/* As long as it takes, as a mount without a server would. */
+	if (r == 0 || r == -EPIPE)
+		r = client_hear(fd, -1, WIRE_OK, &p, err, err_size);
+	else
+		snprintf(err, err_size, "cannot hand the mount over: %s", strerror(-r));
+	if (r == 0)
+		attach_tune(a);
+	else
+		attach_detach(a);
+	attach_free(a);
+	return r;
+}
+
+/* -EPIPE: the server has hung up before it did anything. */
+static int attempt(const struct rundir *at, const struct client_mount *m, bool *ret_is_lost, char *err, size_t err_size)
+{
+	_cleanup_(closep) int fd = -1;
+	struct client_packet p;
+	int r = client_connect(at, true, &fd, err, err_size);
+
+	*ret_is_lost = false;
+	if (r < 0)
+		return CLIENT_NO_SERVER;
+	r = send_request(fd, m);
+	if (r == 0 || r == -EPIPE)
+		r = client_hear(fd, -1, WIRE_READY, &p, err, err_size);
+	else
+		snprintf(err, err_size, "cannot send the request: %s", strerror(-r));
+	if (r == -EREMOTEIO)
+		return r;
+	*ret_is_lost = r == -EPIPE;
+	return r < 0 ? CLIENT_NO_SERVER :
+		       mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, err, err_size);
+}
+
+int client_mount(const struct rundir *at, const struct client_mount *m, char *err, size_t err_size)
+{
+	bool is_lost = true;
+	int r = CLIENT_NO_SERVER;
+
+	for (int k = 0; k < LOST_MAX && r == CLIENT_NO_SERVER && is_lost; k++)
+		r = attempt(at, m, &is_lost, err, err_size);
+	return r;
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A mount is in the list from roster_start until the pool says that it is over. It is freed on a thread of its own,
+ * which first waits for those who have it pinned: they look at it, and never wait for a mount. */
+#include "veneer/roster.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/list.h"
+#include "veneer/log.h"
+#include "veneer/mountinfo.h"
+#include "veneer/pool.h"
+#include "veneer/takeover.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#define THREADS_MAX 64u
+#define END_WAIT_MS 5000u
+#define STACK_SIZE (256u << 10)
+
+struct served {
+	struct list_link link;
+	struct roster *roster;
+	struct mount mount;
+	struct served_place at;
+	uint64_t number;	/* in the pool */
+	uint64_t id;		/* of ours, never used twice */
+	int takeover_fd;
+	/* guarded by the roster's lock */
+	unsigned pins;
+	bool is_ending;
+};
+
+struct roster {
+	void (*changed)(void *arg);
+	void *arg;
+	struct pool *pool;
+	int epoll_fd;
+	pthread_mutex_t lock;
+	pthread_cond_t unpinned;
+	/* guarded by lock */
+	struct list_link started;
+	size_t count;		/* those not started, and those being closed, too */
+	unsigned endings;	/* threads of start_ending */
+	uint64_t next_id;
+};
+
+static struct served *served_of(struct list_link *l)
+{
+	return (struct served *)((char *)l - offsetof(struct served, link));
+}
+
+int roster_new(void (*changed)(void *arg), void *arg, struct roster **ret)
+{
+	struct roster *r = calloc(1, sizeof(*r));
+	int err;
+
+	if (!r)
+		return -ENOMEM;
+	r->changed = changed;
+	r->arg = arg;
+	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	err = r->epoll_fd < 0 ? -errno : pool_new(THREADS_MAX, &r->pool);
+	if (err < 0) {
+		closep(&r->epoll_fd);
+		free(r);
+		return err;
+	}
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->unpinned, NULL);
+	list_init(&r->started);
+	*ret = r;
+	return 0;
+}
+
+const struct mount *served_mount(const struct served *s)
+{
+	return &s->mount;
+}
+
+int roster_fd(const struct roster *r)
+{
+	return r->epoll_fd;
+}
+
+size_t roster_count(struct roster *r)
+{
+	LOCK_SCOPE(&r->lock);
+	return r->count;
+}
+
+/* The last one says so under the lock: the roster may be gone right after it. */
+static void note_count(struct roster *r, int change)
+{
+	LOCK_SCOPE(&r->lock);
+	r->count += (size_t)change;
+	if (change < 0)
+		r->changed(r->arg);
+}
+
+static void note_ending(struct roster *r, int change)
+{
+	LOCK_SCOPE(&r->lock);
+	r->endings += (unsigned)change;
+}
+
+static bool has_endings(struct roster *r)
+{
+	LOCK_SCOPE(&r->lock);
+	return r->endings > 0;
+}
+
+void roster_free(struct roster *r)
+{
+	if (!r)
+		return;
+	while (pool_count(r->pool) > 0 || has_endings(r))
+		usleep(1000);
+	pool_free(r->pool);
+	close(r->epoll_fd);
+	pthread_cond_destroy(&r->unpinned);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+void roster_drop(struct roster *r, struct served *s)
+{
+	closep(&s->takeover_fd);
+	mount_close(&s->mount);
+	free(s);
+	note_count(r, -1);
+}
+
+int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *dirs, struct served **ret, char *err,
+		size_t err_size)
+{
+	struct served *s = calloc(1, sizeof(*s));
+	int e;
+
+	if (!s) {
+		snprintf(err, err_size, "out of memory");
+		options_release(opts);
+		dirs_release(dirs);
+		return -ENOMEM;
+	}
+	list_init(&s->link);
+	s->roster = r;
+	s->takeover_fd = -1;
+	note_count(r, 1);
+	e = mount_open_at(&s->mount, opts, dirs, err, err_size);
+	if (e < 0) {
+		roster_drop(r, s);
+		return e;
+	}
+	*ret = s;
+	return 0;
+}
+
+static void withdraw(struct served *s)
+{
+	struct roster *r = s->roster;
+
+	/* Else it would go on telling of an ask that nobody takes. */
+	if (s->takeover_fd >= 0)
+		epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, s->takeover_fd, NULL);
+	LOCK_SCOPE(&r->lock);
+	list_del(&s->link);
+	while (s->pins)
+		pthread_cond_wait(&r->unpinned, &r->lock);
+}
+
+/* Called by the pool, on a thread of its own; closing may sync for long. */
+static void session_ended(struct session *session, void *arg)
+{
+	struct served *s = arg;
+
+	withdraw(s);
+	session_free(session);
+	roster_drop(s->roster, s);
+}
+
+/* A file system without fifos does without. */
+static void listen_for_others(struct roster *r, struct served *s)
+{
+	struct epoll_event e = { .events = EPOLLIN };
+
+	pthread_mutex_lock(&r->lock);
+	e.data.u64 = s->id = ++r->next_id;
+	pthread_mutex_unlock(&r->lock);
+	if (s->mount.tree.upper && takeover_listen(s->mount.tree.workfd, 0, &s->takeover_fd) == 0 &&
+	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, s->takeover_fd, &e) < 0)
+		log_debug("%s: %s", s->mount.opts.mountpoint, strerror(errno));
+}
+
+static void enlist(struct roster *r, struct served *s)
+{
+	LOCK_SCOPE(&r->lock);
+	list_add_tail(&r->started, &s->link);
+	s->pins = 1;
+}
+
+static void unpin(struct served *s)
+{
+	LOCK_SCOPE(&s->roster->lock);
+	if (--s->pins == 0)
+		pthread_cond_broadcast(&s->roster->unpinned);
+}
+
+int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
+		 size_t err_size)
+{
+	struct session *session;
+	int e;
+
+	s->at = *at;
+	e = session_start(&s->mount, fuse_fd, &session, err, err_size);
+	if (e < 0)
+		return e;
+	listen_for_others(r, s);
+	/* Pinned: it may be over before its number is known. */
+	enlist(r, s);
+	e = pool_add(r->pool, session, session_ended, s, &s->number);
+	unpin(s);
+	if (e < 0) {
+		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));
+		withdraw(s);
+		session_free(session);
+	}
+	return e;
+}
+
+struct ending {
+	struct roster *roster;
+	uint64_t number;
+	char *mountpoint;
+};
+
+static void *end_one(void *arg)
+{
+	struct ending *e = arg;
+
+	if (pool_end(e->roster->pool, e->number, END_WAIT_MS) < 0)
+		log_error("%s: a request does not end", e->mountpoint);
+	note_ending(e->roster, -1);
+	free(e->mountpoint);
+	free(e);
+	return NULL;
+}
+
+static bool is_ending_already(struct served *s)
+{
+	bool was_ending;
+
+	LOCK_SCOPE(&s->roster->lock);
+	was_ending = s->is_ending;
+	s->is_ending = true;
+	return was_ending;
+}
+
+/* On a thread of its own: a request that does not end must not hold up who asks. Waited for only where no thread can
+ * be had. */
+static void start_ending(struct served *s)
+{
+	struct ending *e;
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	if (is_ending_already(s))
+		return;
+	e = calloc(1, sizeof(*e));
+	if (!e || !(e->mountpoint = strdup(s->mount.opts.mountpoint))) {
+		free(e);
+		pool_end(s->roster->pool, s->number, 0);
+		return;
+	}
+	note_ending(s->roster, 1);
+	e->roster = s->roster;
+	e->number = s->number;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_SIZE);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attr, end_one, e) != 0)
+		end_one(e);
+	pthread_attr_destroy(&attr);
+}
+
+/* The next that is started and has an id above this, pinned, or NULL. */
+static struct served *pin_after(struct roster *r, uint64_t id, bool is_exact)
+{
+	LOCK_SCOPE(&r->lock);
+	for (struct list_link *l = r->started.next; l != &r->started; l = l->next) {
+		struct served *s = served_of(l);
+
+		if (is_exact ? s->id == id : s->id > id) {
+			s->pins++;
+			return s;
+		}
+	}
+	return NULL;
+}
+
+void roster_each(struct roster *r, void (*fn)(struct mount *m, const struct served_place *at, void *arg), void *arg)
+{
+	struct served *s;
+	uint64_t id = 0;
+
+	while ((s = pin_after(r, id, false))) {
+		id = s->id;
+		fn(&s->mount, &s->at, arg);
+		unpin(s);
+	}
+}
+
+void roster_end_all(struct roster *r)
+{
+	struct served *s;
+	uint64_t id = 0;
+
+	while ((s = pin_after(r, id, false))) {
+		id = s->id;
+		start_ending(s);
+		unpin(s);
+	}
+}
+
+/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen is not given up. */
+static void answer_ask(struct served *s)
+{
+	const struct layer *upper = s->mount.tree.upper;
+
+	if (!takeover_is_asked(s->takeover_fd, upper->dev, upper->ino) ||
+	    !mountinfo_lacks(s->at.mount_ns, s->at.dev_major, s->at.dev_minor))
+		return;
+	log_warn("%s is detached but in use, and another mount wants its upper; ending", s->mount.opts.mountpoint);
+	start_ending(s);
+}
+
+void roster_make_room(struct roster *r)
+{
+	struct epoll_event e;
+
+	if (epoll_wait(r->epoll_fd, &e, 1, 0) == 1) {
+		struct served *s = pin_after(r, e.data.u64, true);
+
+		if (!s)
+			return;
+		answer_ask(s);
+		unpin(s);
+	}
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/rundir.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/sock.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define PROBE_MS 1000
+
+/* The user as it is outside of our user namespace: every user is 0 in some namespace, and /tmp is everybody's. */
+static unsigned outer_uid(void)
+{
+	FILE *f = fopen("/proc/self/uid_map", "re");
+	unsigned inside, outside, len, uid = geteuid(), found = uid;
+
+	while (f && fscanf(f, "%u %u %u", &inside, &outside, &len) == 3)
+		if (uid >= inside && uid - inside < len)
+			found = outside + (uid - inside);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static char *directory(void)
+{
+	const char *given = getenv("VENEER_RUNTIME_DIR"), *xdg = getenv("XDG_RUNTIME_DIR");
+	char *r;
+	int n;
+
+	if (given && given[0] == '/')
+		return strdup(given);
+	/* root may have kept the variable of the user whose shell it was called from; and who is root in a user
+	 * namespace only cannot write there */
+	if (geteuid() == 0 && access("/run", W_OK) == 0)
+		return strdup("/run/veneer");
+	if (xdg && xdg[0] == '/')
+		n = asprintf(&r, "%s/veneer", xdg);
+	else
+		n = asprintf(&r, "/tmp/veneer-%u", outer_uid());
+	return n < 0 ? NULL : r;
+}
+
+static int complain(char *err, size_t err_size, int r, const char *path)
+{
+	snprintf(err, err_size, "cannot use the runtime directory %s: %s", path, strerror(-r));
+	return r;
+}
+
+/* What is open is what was checked: only its owner can have put anything in it. */
+static int open_own(const char *path, int *ret_fd)
+{
+	_cleanup_(closep) int fd = -1;
+	struct stat st;
+
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_uid != geteuid() || st.st_mode & 0022)
+		return -EPERM;
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+/* Servers serve one user namespace and one process namespace: ids and processes are seen as the mounts' users see
+ * them. */
+static int namespace_name(char *name)
+{
+	struct stat user, pid;
+
+	if (stat("/proc/self/ns/user", &user) < 0 || stat("/proc/self/ns/pid", &pid) < 0)
+		return -errno;
+	snprintf(name, RUNDIR_NAME_SIZE, "%ju-%ju.sock", (uintmax_t)user.st_ino, (uintmax_t)pid.st_ino);
+	return 0;
+}
+
+int rundir_open(struct rundir *ret, char *err, size_t err_size)
+{
+	_cleanup_(freep) char *path = NULL;
+	int r;
+
+	*ret = (struct rundir){ .fd = -1 };
+	path = directory();
+	if (!path)
+		return complain(err, err_size, -ENOMEM, "");
+	r = open_own(path, &ret->fd);
+	if (r < 0)
+		return complain(err, err_size, r, path);
+	r = namespace_name(ret->name);
+	if (r < 0)
+		return complain(err, err_size, r, "/proc/self/ns");
+	if (asprintf(&ret->path, "%s/%s", path, ret->name) < 0) {
+		ret->path = NULL;
+		return complain(err, err_size, -ENOMEM, path);
+	}
+	return 0;
+}
+
+int rundir_open_path(struct rundir *ret, const char *path, char *err, size_t err_size)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	_cleanup_(freep) char *dir = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
+
+	*ret = (struct rundir){ .fd = -1 };
+	ret->path = strdup(path);
+	if (!dir || !ret->path)
+		return complain(err, err_size, -ENOMEM, path);
+	if (!*name || strlen(name) >= RUNDIR_NAME_SIZE || !strcmp(name, ".") || !strcmp(name, ".."))
+		return complain(err, err_size, -EINVAL, path);
+	strcpy(ret->name, name);
+	ret->fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return ret->fd < 0 ? complain(err, err_size, -errno, dir) : 0;
+}
+
+void rundir_release(struct rundir *d)
+{
+	closep(&d->fd);
+	free(d->path);
+	*d = (struct rundir){ .fd = -1 };
+}
+
+int rundir_lock(const struct rundir *d, bool no_wait, int *ret_fd)
+{
+	_cleanup_(closep) int fd = -1;
+	char name[RUNDIR_NAME_SIZE + 8];
+	int r;
+
+	snprintf(name, sizeof(name), "%s.lock", d->name);
+	/* Never removed: two who hold the lock on two files of one name would both be alone. */
+	fd = openat(d->fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	do {
+		r = flock(fd, LOCK_EX | (no_wait ? LOCK_NB : 0)) < 0 ? -errno : 0;
+	} while (r == -EINTR);
+	if (r < 0)
+		return r == -EWOULDBLOCK ? -EAGAIN : r;
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+int rundir_listen(const struct rundir *d, int *ret_fd)
+{
+	_cleanup_(closep) int probe = -1;
+	int r = sock_listen(d->fd, d->name, ret_fd);
+
+	if (r != -EADDRINUSE)
+		return r;
+	/* Whoever left it there is gone only if nobody listens. */
+	r = sock_connect(d->fd, d->name, PROBE_MS, &probe);
+	if (r != -ECONNREFUSED)
+		return -EADDRINUSE;
+	if (unlinkat(d->fd, d->name, 0) < 0)
+		return -errno;
+	return sock_listen(d->fd, d->name, ret_fd);
+}
+
+void rundir_remove(const struct rundir *d)
+{
+	unlinkat(d->fd, d->name, 0);
+}

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The first thread takes connections, what clients send, signals and asks for uppers, and waits for nothing but those.
+ * All that may take long runs on threads of its own.
+ *
+ * SERVING   connections are taken
+ * LEAVING   told to go: nobody finds the socket any more, so that a new server can take what comes; the mounts stay
+ * ENDING    told again: the mounts are ended
+ *
+ * Who removes the socket, and who starts a server because there is none, holds the lock of the run directory: either
+ * the client is served here, or it finds nobody and starts another server. */
+#include "veneer/server.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/conn.h"
+#include "veneer/fdcache.h"
+#include "veneer/list.h"
+#include "veneer/log.h"
+#include "veneer/notify.h"
+#include "veneer/shelter.h"
+#include "veneer/sock.h"
+#include "veneer/stats.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define GUESTS_MAX 1024u	/* connections that have not said all; the oldest is dropped for the next */
+#define GUEST_LIMIT_MS 10000	/* ... or when it has said nothing for so long */
+#define WORKERS_MAX 128u
+#define WORKER_STACK (1u << 20)
+#define TICK_MS 100
+#define END_LIMIT_MS 15000
+
+enum state { SERVING, LEAVING, ENDING };
+
+struct guest {
+	struct list_link link;
+	struct server *server;
+	struct conn *conn;
+	int64_t deadline_ms;
+};
+
+struct server {
+	const struct server_config *config;
+	int epoll_fd, listen_fd, signal_fd, wake_fd, notify_fd;
+	struct roster *roster;
+	struct conn_host host;
+	ino_t socket_ino;
+	enum state state;
+	int64_t since_ms;		/* in this state; while SERVING, without anything to do */
+	bool was_busy;
+	struct list_link guests;	/* oldest first */
+	size_t n_guests;
+	struct list_link asking;	/* for a worker */
+	pthread_mutex_t lock;
+	unsigned n_workers;		/* guarded by lock */
+};
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static struct guest *guest_of(struct list_link *l)
+{
+	return (struct guest *)((char *)l - offsetof(struct guest, link));
+}
+
+static void wake(void *arg)
+{
+	struct server *s = arg;
+	const uint64_t one = 1;
+
+	(void)!write(s->wake_fd, &one, sizeof(one));
+}
+
+static unsigned workers(struct server *s)
+{
+	LOCK_SCOPE(&s->lock);
+	return s->n_workers;
+}
+
+/* One that goes says so under the lock: the server may be gone right after it. */
+static void note_worker(struct server *s, int change)
+{
+	LOCK_SCOPE(&s->lock);
+	s->n_workers += (unsigned)change;
+	if (change < 0)
+		wake(s);
+}
+
+static void forget_guest(struct server *s, struct guest *g)
+{
+	list_del(&g->link);
+	s->n_guests--;
+	conn_free(g->conn);
+	free(g);
+}
+
+static void *work(void *arg)
+{
+	struct guest *g = arg;
+	struct server *s = g->server;
+
+	conn_answer(g->conn, &s->host);
+	conn_free(g->conn);
+	free(g);
+	/* More layers are open than before. */
+	fdcache_bound();
+	note_worker(s, -1);
+	return NULL;
+}
+
+static bool start_worker(struct server *s, struct guest *g)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	bool is_started;
+
+	if (workers(s) >= WORKERS_MAX)
+		return false;
+	note_worker(s, 1);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, WORKER_STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	is_started = pthread_create(&thread, &attr, work, g) == 0;
+	pthread_attr_destroy(&attr);
+	if (!is_started)
+		note_worker(s, -1);
+	return is_started;
+}
+
+/* Without a thread they wait for the next tick. */
+static void start_workers(struct server *s)
+{
+	while (!list_is_empty(&s->asking)) {
+		struct guest *g = guest_of(s->asking.next);
+
+		list_del(&g->link);
+		if (start_worker(s, g))
+			continue;
+		list_add_head(&s->asking, &g->link);
+		return;
+	}
+}
+
+static void hear_guest(struct server *s, struct guest *g)
+{
+	g->deadline_ms = now_ms() + GUEST_LIMIT_MS;
+	switch (conn_receive(g->conn)) {
+	case CONN_LISTENING:
+		break;
+	case CONN_OVER:
+		forget_guest(s, g);
+		break;
+	case CONN_ASKED:
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, conn_fd(g->conn), NULL);
+		list_del(&g->link);
+		s->n_guests--;
+		list_add_tail(&s->asking, &g->link);
+		start_workers(s);
+		break;
+	}
+}
+
+/* One connection. False: there is none, or it must wait. */
+static bool take_guest(struct server *s)
+{
+	struct epoll_event e = { .events = EPOLLIN };
+	struct guest *g;
+	int fd, r = sock_accept(s->listen_fd, &fd);
+
+	if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -ENOBUFS) {
+		fdcache_shrink();
+		if (s->n_guests)
+			forget_guest(s, guest_of(s->guests.next));
+	}
+	if (r < 0)
+		return false;
+	g = calloc(1, sizeof(*g));
+	if (!g) {
+		close(fd);
+		return true;
+	}
+	list_init(&g->link);
+	g->server = s;
+	if (conn_new(fd, &g->conn) < 0) {
+		free(g);
+		return true;
+	}
+	e.data.ptr = g;
+	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) {
+		conn_free(g->conn);
+		free(g);
+		return true;
+	}
+	if (s->n_guests >= GUESTS_MAX)
+		forget_guest(s, guest_of(s->guests.next));
+	g->deadline_ms = now_ms() + GUEST_LIMIT_MS;
+	list_add_tail(&s->guests, &g->link);
+	s->n_guests++;
+	return true;
+}
+
+/* Those that fell silent. */
+static void drop_silent(struct server *s)
+{
+	const int64_t now = now_ms();
+
+	for (struct list_link *l = s->guests.next, *next; l != &s->guests; l = next) {
+		next = l->next;
+		if (guest_of(l)->deadline_ms < now) {
+			log_warn("a client said nothing for %d seconds: dropped", GUEST_LIMIT_MS / 1000);
+			forget_guest(s, guest_of(l));
+		}
+	}
+}
+
+static void print_counter(void *arg, const char *name, uint64_t value)
+{
+	(void)arg;
+	log_info("# %s: %" PRIu64, name, value);
+}
+
+static void print_counters(struct server *s)
+{
+	print_counter(NULL, "MOUNTS", roster_count(s->roster));
+	print_counter(NULL, "DESCRIPTORS", fdcache_count());
+	stats_each(print_counter, NULL);
+}
+
+static void close_listener(struct server *s)
+{
+	if (s->listen_fd < 0)
+		return;
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
+	closep(&s->listen_fd);
+}
+
+/* Under the lock. Somebody may have put another socket there. */
+static void remove_socket(struct server *s)
+{
+	const struct rundir *at = s->config->place;
+	struct stat st;
+
+	if (s->config->owns_socket && fstatat(at->fd, at->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == s->socket_ino)
+		rundir_remove(at);
+}
+
+/* Nobody finds us any more. False: somebody is about to: again later. */
+static bool withdraw(struct server *s, bool is_forced)
+{
+	_cleanup_(closep) int lock = -1;
+	int r;
+
+	if (s->listen_fd < 0)
+		return true;
+	r = rundir_lock(s->config->place, true, &lock);
+	if (r == -EAGAIN)
+		return false;
+	if (!is_forced && take_guest(s))
+		return false;
+	remove_socket(s);
+	close_listener(s);
+	return true;
+}
+
+static void be_told_to_go(struct server *s)
+{
+	size_t n = roster_count(s->roster);
+
+	s->since_ms = now_ms();
+	if (s->state != SERVING) {
+		log_warn("told again to end: %zu mounts lose their server", n);
+		s->state = ENDING;
+		return;
+	}
+	s->state = LEAVING;
+	notify_send(s->notify_fd, "STOPPING=1");
+	if (n)
+		log_info("told to end: no more mounts are taken; waiting for the last of %zu to be unmounted", n);
+	while (!list_is_empty(&s->guests))
+		forget_guest(s, guest_of(s->guests.next));
+}
+
+static void take_signal(struct server *s)
+{
+	struct signalfd_siginfo info;
+
+	if (read(s->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	if (info.ssi_signo == SIGUSR1)
+		print_counters(s);
+	else
+		be_told_to_go(s);
+}
+
+static bool is_busy(struct server *s)
+{
+	return roster_count(s->roster) || workers(s) || s->n_guests || !list_is_empty(&s->asking);
+}
+
+static int64_t idle_left_ms(const struct server *s)
+{
+	return s->was_busy ? INT64_MAX : s->since_ms + (int64_t)s->config->idle_s * 1000 - now_ms();
+}
+
+/* Until the next tick; -1: only an event changes anything. */
+static int pause_ms(const struct server *s)
+{
+	if (s->state == SERVING && s->was_busy && !s->n_guests && list_is_empty(&s->asking))
+		return -1;
+	if (s->state == SERVING && !s->was_busy && idle_left_ms(s) > TICK_MS)
+		return idle_left_ms(s) < INT_MAX ? (int)idle_left_ms(s) : INT_MAX;
+	return TICK_MS;
+}
+
+/* What time brings. True: it is over. */
+static bool tick(struct server *s)
+{
+	const int64_t now = now_ms();
+
+	drop_silent(s);
+	start_workers(s);
+	if (s->state == SERVING) {
+		if (is_busy(s) || s->was_busy)
+			s->since_ms = now;
+		s->was_busy = is_busy(s);
+		return idle_left_ms(s) <= 0 && withdraw(s, false);
+	}
+	withdraw(s, true);
+	if (s->state == ENDING) {
+		roster_end_all(s->roster);
+		if (now - s->since_ms > END_LIMIT_MS) {
+			log_error("some requests do not end");
+			_exit(1); /* all that was acknowledged is in the uppers */
+		}
+	}
+	return !is_busy(s) && s->listen_fd < 0;
+}
+
+static void loop(struct server *s)
+{
+	s->since_ms = now_ms();
+	while (!tick(s)) {
+		struct epoll_event e;
+		uint64_t count;
+
+		/* One at a time: what an event is about may be gone after the one before. */
+		if (epoll_wait(s->epoll_fd, &e, 1, pause_ms(s)) != 1)
+			continue;
+		if (e.data.ptr == &s->listen_fd)
+			take_guest(s);
+		else if (e.data.ptr == &s->signal_fd)
+			take_signal(s);
+		else if (e.data.ptr == &s->wake_fd)
+			(void)!read(s->wake_fd, &count, sizeof(count));
+		else if (e.data.ptr == &s->roster)
+			roster_make_room(s->roster);
+		else
+			hear_guest(s, e.data.ptr);
+	}
+}
+
+static int watch(struct server *s, int fd, void *tag)
+{
+	struct epoll_event e = { .events = EPOLLIN, .data.ptr = tag };
+
+	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0 ? -errno : 0;
+}
+
+static int take_signals(struct server *s)
+{
+	static const int taken[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
+		/* One that our starter ignored would never come. */
+		signal(taken[i], SIG_DFL);
+		sigaddset(&set, taken[i]);
+	}
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return s->signal_fd < 0 ? -errno : 0;
+}
+
+static int tell_stats(void *arg, char **ret_json)
+{
+	struct server *s = arg;
+
+	return s->config->stats ? s->config->stats(s->roster, ret_json) : -EOPNOTSUPP;
+}
+
+static int set_up(struct server *s)
+{
+	const struct rundir *at = s->config->place;
+	struct stat st;
+	int r = take_signals(s);
+
+	if (r < 0)
+		return r;
+	if (fstatat(at->fd, at->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		s->socket_ino = st.st_ino;
+	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->epoll_fd < 0 || s->wake_fd < 0 || fcntl(s->listen_fd, F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	r = roster_new(wake, s, &s->roster);
+	if (r == 0)
+		r = watch(s, s->listen_fd, &s->listen_fd);
+	if (r == 0)
+		r = watch(s, s->signal_fd, &s->signal_fd);
+	if (r == 0)
+		r = watch(s, s->wake_fd, &s->wake_fd);
+	if (r == 0)
+		r = watch(s, roster_fd(s->roster), &s->roster);
+	s->host = (struct conn_host){ .roster = s->roster, .stats = tell_stats, .arg = s };
+	return r;
+}
+
+static void let_go_of_output(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int fd = 0; null >= 0 && fd <= 2; fd++)
+		dup2(null, fd);
+	closep(&null);
+	log_to_syslog();
+}
+
+int server_run(const struct server_config *c)
+{
+	struct server s = {
+		.config = c, .epoll_fd = -1, .listen_fd = c->listen_fd, .signal_fd = -1, .wake_fd = -1,
+		.notify_fd = notify_open(),
+	};
+	int r;
+
+	list_init(&s.guests);
+	list_init(&s.asking);
+	pthread_mutex_init(&s.lock, NULL);
+	if (!c->keeps_output)
+		let_go_of_output();
+	shelter_prepare();
+	shelter_enter();
+	r = set_up(&s);
+	if (r < 0) {
+		log_error("cannot start the server: %s", strerror(-r));
+	} else {
+		notify_send(s.notify_fd, "READY=1");
+		loop(&s);
+		log_info("the server leaves");
+	}
+	roster_free(s.roster);
+	closep(&s.wake_fd);
+	closep(&s.signal_fd);
+	closep(&s.epoll_fd);
+	closep(&s.listen_fd);
+	closep(&s.notify_fd);
+	return r < 0 ? 1 : 0;
+}

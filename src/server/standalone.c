@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/standalone.h"
+
+#include "veneer/attach.h"
+#include "veneer/cleanup.h"
+#include "veneer/fdcache.h"
+#include "veneer/log.h"
+#include "veneer/mapfile.h"
+#include "veneer/pool.h"
+#include "veneer/shelter.h"
+#include "veneer/stats.h"
+#include "veneer/takeover.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define ERR_SIZE (PATH_MAX * 2)
+#define SIGDONE SIGRTMIN	/* the session is over */
+#define SIGWANTED (SIGRTMIN + 1) /* another mount wants our upper */
+#define THREADS_MAX 64u	/* half of them for one mount */
+#define END_WAIT_MS 5000u
+
+/* The one mount of this process. */
+struct serving {
+	struct mount mount;
+	struct attach *attach;
+	struct pool *pool;
+	uint64_t number;	/* in the pool */
+	pthread_t main_thread;
+};
+
+static void session_ended(struct session *s, void *arg)
+{
+	struct serving *v = arg;
+
+	session_free(s);
+	pthread_kill(v->main_thread, SIGDONE);
+}
+
+/* fuse-overlayfs prints such lines on standard error, as they are. */
+static void print_counter(void *arg, const char *name, uint64_t value)
+{
+	const bool *is_background = arg;
+
+	if (*is_background)
+		log_info("# %s: %" PRIu64, name, value);
+	else
+		fprintf(stderr, "# %s: %" PRIu64 "\n", name, value);
+}
+
+static void print_counters(struct mount *m, bool is_background)
+{
+	size_t n;
+
+	pthread_mutex_lock(&m->tree.lock);
+	n = nodetab_count(m->tree.nodes);
+	pthread_mutex_unlock(&m->tree.lock);
+	print_counter(&is_background, "INODES", n);
+	print_counter(&is_background, "NODES", n);
+	print_counter(&is_background, "DESCRIPTORS", fdcache_count());
+	if (m->tree.map) {
+		print_counter(&is_background, "MAP FILES", mapfile_count(m->tree.map));
+		print_counter(&is_background, "MAP LOG BYTES", mapfile_log_bytes(m->tree.map));
+	}
+	stats_each(print_counter, &is_background);
+	fflush(stderr);
+}
+
+/* Of a mount that is detached but in use: its users lose it. */
+static void end_serving(struct serving *v, const char *why)
+{
+	log_warn("%s is detached but in use%s; ending", v->mount.opts.mountpoint, why);
+	if (pool_end(v->pool, v->number, END_WAIT_MS) < 0) {
+		log_error("%s: a request does not end", v->mount.opts.mountpoint);
+		_exit(0); /* all that was acknowledged is in the upper */
+	}
+}
+
+/* Told to go. The first time the mount is detached, and served on while somebody uses it; told again, it ends. */
+static void stop_serving(struct serving *v)
+{
+	if (attach_detach(v->attach) == -ENOENT)
+		end_serving(v, "");
+}
+
+/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen is not given up. */
+static void make_room(struct serving *v, int fd)
+{
+	const struct layer *upper = v->mount.tree.upper;
+
+	if (takeover_is_asked(fd, upper->dev, upper->ino) && attach_is_detached(v->attach))
+		end_serving(v, ", and another mount wants its upper");
+}
+
+/* Signals are blocked everywhere and taken here, one at a time. */
+static void serve_until_done(struct serving *v, const sigset_t *set, bool is_background)
+{
+	_cleanup_(closep) int takeover_fd = -1;
+	int sig;
+
+	/* A file system without fifos does without. */
+	if (v->mount.tree.upper)
+		takeover_listen(v->mount.tree.workfd, SIGWANTED, &takeover_fd);
+	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
+		if (sig == SIGUSR1)
+			print_counters(&v->mount, is_background);
+		else if (sig == SIGWANTED)
+			make_room(v, takeover_fd);
+		else
+			stop_serving(v);
+	}
+}
+
+/* The mount answers: let the caller go, and let go of the caller. */
+static void detach(int ready_fd)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	char ok = 0;
+
+	if (null >= 0) {
+		for (int fd = 0; fd <= 2; fd++)
+			dup2(null, fd);
+		close(null);
+	}
+	log_to_syslog();
+	while (write(ready_fd, &ok, 1) < 0 && errno == EINTR)
+		;
+	close(ready_fd);
+}
+
+static void prepare_process(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGHUP);
+	sigaddset(set, SIGUSR1);
+	sigaddset(set, SIGDONE);
+	sigaddset(set, SIGWANTED);
+	pthread_sigmask(SIG_BLOCK, set, NULL);
+	shelter_prepare();
+}
+
+/* Mounted and answering, or -errno and a sentence. */
+static int start_serving(struct serving *v, char *err, size_t err_size)
+{
+	struct session *s = NULL;
+	int r = attach_new(&v->mount.opts, !v->mount.tree.upper, &v->attach, err, err_size);
+
+	if (r < 0)
+		return r;
+	r = session_start(&v->mount, attach_fd(v->attach), &s, err, err_size);
+	if (r == 0) {
+		r = pool_new(THREADS_MAX, &v->pool);
+		if (r == 0)
+			r = pool_add(v->pool, s, session_ended, v, &v->number);
+		if (r < 0)
+			snprintf(err, err_size, "cannot start a thread: %s", strerror(-r));
+	}
+	if (r < 0) {
+		attach_detach(v->attach);
+		session_free(s);
+		return r;
+	}
+	attach_tune(v->attach);
+	return 0;
+}
+
+int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_fd)
+{
+	struct serving v = { .main_thread = pthread_self() };
+	char err[ERR_SIZE] = "";
+	sigset_t set;
+	int r;
+
+	prepare_process(&set);
+	r = mount_open_at(&v.mount, opts, dirs, err, sizeof(err));
+	if (r == 0)
+		r = start_serving(&v, err, sizeof(err));
+	if (r < 0) {
+		log_error("%s", err);
+	} else {
+		if (chdir("/") < 0)
+			log_warn("cannot change to /: %s", strerror(errno));
+		fdcache_bound();
+		if (ready_fd >= 0)
+			detach(ready_fd);
+		serve_until_done(&v, &set, ready_fd >= 0);
+	}
+	pool_free(v.pool);
+	attach_free(v.attach);
+	mount_close(&v.mount);
+	return r < 0 ? 1 : 0;
+}
+
+int standalone_start(struct mount_opts *opts, struct mount_dirs *dirs)
+{
+	int ready[2], status = 0;
+	char byte;
+	pid_t pid;
+	ssize_t n;
+
+	if (pipe2(ready, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
+		log_error("cannot start the server: %s", strerror(errno));
+		return 1;
+	}
+	if (pid == 0) {
+		close(ready[0]);
+		setsid();
+		_exit(standalone_run(opts, dirs, ready[1]));
+	}
+	close(ready[1]);
+	do {
+		n = read(ready[0], &byte, 1);
+	} while (n < 0 && errno == EINTR);
+	close(ready[0]);
+	if (n == 1)
+		return 0;
+	/* It has said why on our standard error. */
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status))
+		log_error("the server died of signal %d", WTERMSIG(status));
+	return 1;
+}
