@@ -2,7 +2,9 @@
 """Fixtures of the integration suite.
 
 The mode is that of the process: `pytest tests/integration` as root is mode "root", the same with
---rootless runs itself again as an ordinary user in a user namespace, mode "userns".
+--rootless runs itself again as an ordinary user in a user namespace, mode "userns". With --mode=server mounts are
+made by the mount program and served by one server for the whole session; without it each mount is served by a
+process of its own in the foreground.
 VENEER_BIN names the program (default build/veneer), VENEER_TEST_DIR a directory on the file system
 to test on, VENEER_TEST_OPTIONS mount options to add everywhere, VENEER_TEST_KEEP=1 keeps the
 directories of failed tests.
@@ -18,7 +20,8 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from support import linux, rootless  # noqa: E402
+from support import linux, rootless, server as mounts  # noqa: E402
+from support.shared import SharedServer  # noqa: E402
 from support.stack import Stack  # noqa: E402
 from support.watchdog import Watchdog  # noqa: E402
 
@@ -33,6 +36,8 @@ def _program():
 def pytest_addoption(parser):
     parser.addoption("--rootless", action="store_true",
                      help="run as an ordinary user in a user namespace")
+    parser.addoption("--mode", choices=["standalone", "server"], default="standalone",
+                     help="who serves the mounts")
 
 
 def pytest_cmdline_main(config):
@@ -46,6 +51,7 @@ def pytest_cmdline_main(config):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_root: cannot work in a user namespace")
+    config.addinivalue_line("markers", "standalone: about a process that serves one mount alone")
     if os.geteuid() == 0 and not config.getoption("--rootless"):
         linux.private_mounts()
 
@@ -55,8 +61,13 @@ def pytest_runtest_setup(item):
         pytest.skip("in a user namespace: " + (marker.args[0] if marker.args else "needs root"))
 
 
+    if item.config.getoption("--mode") == "server" and (marker := item.get_closest_marker("standalone")):
+        pytest.skip("with a shared server: " + marker.args[0])
+
+
 def pytest_report_header(config):
-    return f"veneer: {_program()}, mode {'userns' if rootless.is_inside() else 'root'}"
+    return (f"veneer: {_program()}, mode {'userns' if rootless.is_inside() else 'root'}, "
+            f"{config.getoption('--mode')}")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -99,8 +110,24 @@ def watchdog():
     dog.close()
 
 
+@pytest.fixture(scope="session")
+def serving(request, veneer_bin, session_dir, watchdog):
+    """Who serves mounts: None, each its own process, or the server of the session."""
+    if request.config.getoption("--mode") != "server":
+        yield None
+        return
+    shared = SharedServer(veneer_bin, session_dir / "run", watchdog)
+    mounts.use(shared)
+    yield shared
+    mounts.use(None)
+    code = shared.stop()
+    if code == 0:
+        shutil.rmtree(shared.directory)
+    assert code == 0, f"the server ended with {code}\n{shared.log[-4000:]}"
+
+
 @pytest.fixture
-def stack(request, veneer_bin, session_dir, watchdog):
+def stack(request, veneer_bin, session_dir, watchdog, serving):
     """Lowers, upper and mount point of one test, all empty; nothing is mounted yet."""
     old_mask = os.umask(0o022)
     made = Stack(session_dir / f"t{next(_numbers)}", veneer_bin, watchdog)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One mount and the process that serves it."""
+"""One mount and the process that serves it: a process of its own, or the shared server that use() names."""
 import errno
 import os
 import signal
@@ -11,6 +11,15 @@ from . import linux
 _BAD_SIGNS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:",
               "Assertion", "stack smashing", "core dumped")
 _TEST_LIMIT_S = 120
+
+
+_shared = None
+
+
+def use(shared):
+    """From now on mounts are made by the mount program and served by this server; None: each by its own."""
+    global _shared
+    _shared = shared
 
 
 class MountFailed(Exception):
@@ -32,7 +41,14 @@ def escape(path):
     return str(path).replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 
-class Mount:
+def Mount(*arguments, **keywords):
+    """A mount in the mode of the run; see OwnMount."""
+    if _shared:
+        return SharedMount(_shared, *arguments, **keywords)
+    return OwnMount(*arguments, **keywords)
+
+
+class OwnMount:
     """lowers are top first; without an upper the mount is read-only."""
 
     def __init__(self, program, lowers, upper, work, mnt, log_path, watchdog=None):
@@ -152,3 +168,68 @@ class Mount:
 
     def bad_signs(self):
         return [line for line in self.log.splitlines() if any(sign in line for sign in _BAD_SIGNS)]
+
+
+class SharedMount(OwnMount):
+    """The same by the mount program and a shared server, whose process is that of all its mounts: a signal or a
+    kill is for all of them, and the end of this mount is not the end of the process."""
+
+    def __init__(self, shared, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.shared, self._log_start, self._is_on = shared, 0, False
+
+    def start(self, *options, env=None):
+        self.shared.ensure()
+        self.shared.watch()
+        self._log_start = self.shared.log_size()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FUSE_OVERLAYFS_")}
+        environment.update(self.shared.environment)
+        environment.update(env or {})
+        try:
+            result = subprocess.run([self.program, "-o", self.option_string(options), str(self.mnt)],
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                    env=environment, timeout=60)
+        except subprocess.TimeoutExpired:
+            raise MountFailed("no mount within the time", self.log) from None
+        with open(self.log_path, "ab") as log:
+            log.write(result.stdout)
+        if result.returncode:
+            raise MountFailed(result.returncode, self.log_path.read_text(errors="replace"))
+        assert b"server of its own" not in result.stdout, result.stdout
+        self.process, self._is_on = self.shared.process, True
+        self.shared.mounted.add(self)
+        return self
+
+    @property
+    def is_mounted(self):
+        return self._is_on
+
+    @property
+    def log(self):
+        return super().log + self.shared.log_from(self._log_start)
+
+    def stop(self):
+        if not self._is_on:
+            return None
+        problem = self._unmount()
+        if problem:
+            self.kill()
+            return problem
+        return None if self.wait_for_end() is not None else "the server did not let go of the mount"
+
+    def wait_for_end(self, limit_s=10):
+        """0 when the server has let go of the mount; None if it did not."""
+        self._is_on = False
+        self.shared.mounted.discard(self)
+        has_ended = wait_until(lambda: self.shared.count() <= len(self.shared.mounted), limit_s, 0.005)
+        return 0 if has_ended else None
+
+    def kill(self):
+        """All mounts of the server lose it; one that was never made leaves it alone."""
+        if self._is_on:
+            self.shared.kill()
+        self._is_on = False
+        try:
+            linux.umount(self.mnt, linux.MNT_DETACH)
+        except OSError:
+            pass

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server in the foreground that serves all mounts of a test session, or of one test."""
+import os
+import signal
+import subprocess
+import time
+
+from . import wire
+
+_LIMIT_S = 120
+
+
+class SharedServer:
+    def __init__(self, program, directory, watchdog=None, arguments=("--idle", "86400")):
+        self.program, self.watchdog, self.arguments = str(program), watchdog, list(arguments)
+        self.directory = directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self.log_path = directory / "log"
+        self.process, self.mounted = None, set()
+
+    @property
+    def environment(self):
+        return {"VENEER_RUNTIME_DIR": str(self.directory)}
+
+    def ensure(self):
+        """Start it, where it is not there or a test has ended it."""
+        if self.process and self.process.poll() is None:
+            return
+        self.mounted.clear()
+        env = {k: v for k, v in os.environ.items() if not k.startswith("FUSE_OVERLAYFS_")}
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen([self.program, "server", *self.arguments], stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, env={**env, **self.environment},
+                                            start_new_session=True)
+        self.watch()
+        end = time.monotonic() + 20
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                with wire.Client(self.directory):
+                    return
+            except OSError:
+                time.sleep(0.01)
+        raise AssertionError(f"the server did not start:\n{self.log}")
+
+    def watch(self):
+        if self.watchdog:
+            self.watchdog.watch(self.process.pid, _LIMIT_S)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def log(self):
+        return self.log_from(0)
+
+    def log_size(self):
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    def log_from(self, start):
+        if not self.log_path.exists():
+            return ""
+        with open(self.log_path, "rb") as f:
+            f.seek(start)
+            return f.read().decode(errors="replace")
+
+    def client(self, **more):
+        return wire.Client(self.directory, **more)
+
+    def count(self):
+        """How many mounts it has, with those that are being opened or closed; none if it is dead."""
+        try:
+            with self.client() as client:
+                return client.ping()[1]
+        except OSError:
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                raise AssertionError("the server does not answer") from None
+            return 0
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            if self.watchdog:
+                self.watchdog.forget(self.process.pid)
+            self.mounted.clear()
+
+    def stop(self, limit_s=20):
+        """Told to go; its exit code, or None if it did not. One that a test killed has ended as it should."""
+        if not self.process or self.process.poll() == -signal.SIGKILL:
+            return 0
+        if self.process.poll() is not None:
+            return self.process.returncode
+        self.process.terminate()
+        try:
+            code = self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return None
+        if self.watchdog:
+            self.watchdog.forget(self.process.pid)
+        return code

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages between mount program and server, as include/veneer/wire.h has them, and a client that may
+break every rule."""
+import array
+import errno
+import os
+import socket
+import struct
+
+MAGIC, VERSION = 0x31524E56, 1
+HELLO, DIRS, ARGS, MOUNT, READY, FUSE, OK, ERROR, STATS, TEXT, PING, PONG = range(1, 13)
+LOWER, UPPER, WORK = range(3)
+IS_ROOT = 1
+
+
+def message(kind, payload=b"", version=VERSION, magic=MAGIC, length=None):
+    return struct.pack("<IHHI", magic, version, kind, len(payload) if length is None else length) + payload
+
+
+def socket_name():
+    """What the socket of this process's namespaces is called."""
+    return "-".join(str(os.stat(f"/proc/self/ns/{kind}").st_ino) for kind in ("user", "pid")) + ".sock"
+
+
+class Client:
+    def __init__(self, runtime_dir, greet=True, timeout=20):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sock.settimeout(timeout)
+        # an address holds 107 bytes
+        directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY)
+        try:
+            self.sock.connect(f"/proc/self/fd/{directory}/{socket_name()}")
+        except BaseException:
+            self.sock.close()
+            raise
+        finally:
+            os.close(directory)
+        if greet:
+            self.send(message(HELLO, b"test"))
+            answer = self.receive()
+            if answer is None:
+                raise ConnectionResetError(errno.ECONNRESET, "the server hung up")
+            assert answer[0] == HELLO, answer
+
+    def send(self, data, fds=()):
+        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self.sock.sendmsg([data], control)
+
+    def receive(self):
+        """(type, payload), or None at the end."""
+        for _ in range(2):
+            try:
+                data = self.sock.recv(1 << 17)
+                break
+            except ConnectionResetError:
+                # said once, before what is still to be read
+                data = b""
+        if not data:
+            return None
+        magic, _, kind, length = struct.unpack_from("<IHHI", data)
+        assert magic == MAGIC and length == len(data) - 12
+        return kind, data[12:]
+
+    def error(self):
+        """The sentence of a refusal; the server hangs up after it."""
+        answer = self.receive()
+        assert answer is not None and answer[0] == ERROR, answer
+        assert self.receive() is None
+        return answer[1][4:].decode()
+
+    def ping(self):
+        """(process id, number of mounts)"""
+        self.send(message(PING))
+        kind, payload = self.receive()
+        assert kind == PONG
+        count, pid = struct.unpack("<IQ", payload)
+        return pid, count
+
+    def close(self):
+        self.sock.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
