@@ -9,6 +9,7 @@ struct mount_dirs {
 	int *lower;		/* n_lower, top first */
 	size_t n_lower;
 	int upper, work;	/* -1: none */
+	pid_t opener;		/* the process that opened them; 0: this one */
 };
 
 /* Open what o names. A work directory is left out where it is not used. The caller releases *ret, which is written

@@ -27,11 +27,23 @@ struct ient {
 	_Atomic(struct source *) src;
 	_Atomic uint64_t ino;		/* as presented; 0: not asked yet */
 	_Atomic bool is_damaged;	/* what it is merged with is not there: found and said once */
+	_Atomic bool is_watched;	/* directories, in `layer`: image.c, invariant 5 */
 	_Atomic bool is_listed, is_queued; /* walkahead.c's notes on directories */
 };
 
 /* Layers top first, n >= 1, at most 65,535; takes references. */
 int image_new(struct layer *const *layers, size_t n, struct image **ret);
+/* ... that finds out when what it has read changes. */
+int image_new_watched(struct layer *const *layers, size_t n, struct image **ret);
+/* Nothing that it has read has changed so far, as watch_drain knows (watch.h). False unless it is watched, and once
+ * it holds what cannot be watched: maps, redirects, bytes from further down, what is mounted inside a layer. */
+bool image_is_current(const struct image *img);
+/* From now on it is not. */
+void image_spoil(struct image *img);
+/* Close all descriptors but those of the layers; nobody uses the image. What is asked for later is opened again. */
+void image_close(struct image *img);
+/* Memory that it takes. */
+size_t image_bytes(const struct image *img);
 struct image *image_ref(struct image *img);
 void image_unref(struct image *img);
 struct ient *image_root(struct image *img);
@@ -64,7 +76,7 @@ char *image_layer_path(const struct ient *e);
 /* st_ino as presented: the layer's number with the layer's device folded in when there are several; for a
  * partial file of a layer that of the file at the bottom, which it had before it was copied up. */
 uint64_t image_ino(struct image *img, struct ient *e);
-/* Fold the device of another layer (the upper) the same way. */
+/* The same for any number found in a layer. */
 uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino);
 /* Names of one file: the same number on the same device in the same layer. */
 bool image_is_same_file(struct image *img, struct ient *a, struct ient *b);

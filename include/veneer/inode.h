@@ -8,6 +8,7 @@
  * delays nobody but its own users; tree->lock never is. */
 #pragma once
 
+#include "veneer/devnum.h"
 #include "veneer/htab.h"
 #include "veneer/image.h"
 #include "veneer/list.h"
@@ -34,6 +35,7 @@ struct tree {
 	_Atomic uint64_t work_seq;	/* next temporary name in workfd */
 	struct inode *root;
 	struct links *links;		/* links.h */
+	struct devnum devs;		/* the layers', in their order, the upper's, and what is mounted in that */
 
 	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by
 	 * node id, so that none loses what another is about to put back (attr.h). */
@@ -77,8 +79,11 @@ struct inode {
 	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
 };
 
+/* The image and the upper are known. */
 int inode_table_init(struct tree *t);
 void inode_table_release(struct tree *t);
+/* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever shares the image. */
+uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino);
 
 /* The inode of a node id that the kernel holds; NULL for one it made up. Needs no lock. */
 static inline struct inode *inode_get(struct tree *t, uint64_t id) { return nodetab_object(t->nodes, id); }

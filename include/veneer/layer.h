@@ -3,19 +3,27 @@
  * Reference counted; shared by every image and mount that names it. */
 #pragma once
 
+#include "veneer/list.h"
 #include "veneer/mapfile.h"
 
 #include <pthread.h>
 #include <sys/types.h>
+#include <time.h>
 
 struct layer {
 	_Atomic unsigned refs;
-	int rootfd;		/* O_RDONLY|O_DIRECTORY */
+	int rootfd;		/* O_RDONLY|O_DIRECTORY; -1 while no image in use has the layer (share.h) */
 	dev_t dev;
 	ino_t ino;
+	struct timespec btime;		/* zero where the file system keeps none */
+	bool is_private;		/* of one image, whatever its numbers say (share.h); constant once in an image */
 	bool is_upper;		/* opened for writing by the mount that owns it */
 	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */
 	char *path;		/* as given; for messages only: layers are reached by other paths too */
+	/* share.c's, guarded by its lock */
+	unsigned users;			/* images in use that have it */
+	struct list_link live;		/* among the uppers that are written */
+	bool is_counted;
 	pthread_mutex_t map_lock;
 	/* guarded by map_lock */
 	struct mapfile *map;

@@ -12,6 +12,9 @@
  * is -ELOOP otherwise. Falls back to a walk of single openat(O_NOFOLLOW) steps where openat2 is
  * missing (-ENOSYS, or -EPERM from an old seccomp filter). Descriptor or -errno. */
 int path_open(int rootfd, const char *path, int flags, mode_t mode);
+/* As path_open, for directories and files that exist: -EXDEV if a mount point is on the way, that of a bind mount
+ * too; -ENOSYS where openat2 is missing. */
+int path_open_unmounted(int rootfd, const char *path, int flags);
 /* Reopen a descriptor (O_PATH too, unlinked files too) with other flags, through /proc/self/fd. */
 int path_reopen(int fd, int flags);
 /* "a/b/c" is a plain relative path: no empty, "." or ".." component, no leading or trailing

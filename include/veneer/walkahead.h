@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program that walks a tree (find, du, tar, rm -r) lists a directory, then the directories in it. Once that
  * is seen, a thread reads the next directories of the image and their entries' attributes before they are
- * asked for, so that the disk, or another processor, works while the program does. */
+ * asked for, so that the disk, or another processor, works while the program does. One thread serves all mounts
+ * of the process. */
 #pragma once
 
 #include "veneer/image.h"
 
 struct walkahead;
 
-/* Start the thread; after the last fork. 0 or -errno. The image outlives it. */
+/* For one mount; the first one starts the thread: after the last fork. 0 or -errno. The image outlives it. */
 int walkahead_start(struct image *img, struct walkahead **ret);
-/* Stop and join it, leaving what is queued. NULL is ignored. */
+/* Leave what this mount queued, and wait until the thread does not look at it. NULL is ignored. */
 void walkahead_stop(struct walkahead *w);
-/* A program begins to list dir. Never waits. NULL is ignored. */
+/* A program begins to list dir. Waits for no I/O. NULL is ignored. */
 void walkahead_listed(struct walkahead *w, struct ient *dir);

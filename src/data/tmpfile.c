@@ -77,7 +77,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 	if (r < 0)
 		return r;
 	struct inode_found f = { .type = DT_REG, .has_upper = true, .upper_ino = ret_st->st_ino,
-				 .ino = image_fold_ino(t->image, ret_st->st_dev, ret_st->st_ino) };
+				 .ino = inode_fold_ino(t, ret_st->st_dev, ret_st->st_ino) };
 
 	/* The table knows inodes by name: one that nobody can ask for, for a moment. */
 	upper_temp_name(t, name + 1);

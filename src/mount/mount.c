@@ -8,6 +8,7 @@
 #include "veneer/override.h"
 #include "veneer/takeover.h"
 #include "veneer/place.h"
+#include "veneer/share.h"
 #include "veneer/walkahead.h"
 #include "veneer/workdir.h"
 
@@ -65,7 +66,7 @@ static int open_image(struct mount *m, struct mount_dirs *dirs, char *err, size_
 		return fail(err, err_size, -ENOMEM, "out of memory");
 	r = open_layers(m, dirs, layers, &n, err, err_size);
 	if (r == 0) {
-		r = image_new(layers, n, &m->tree.image);
+		r = share_image(layers, n, dirs->opener, &m->tree.image);
 		if (r < 0)
 			fail(err, err_size, r, "cannot stack %zu layers: %s", n, strerror(-r));
 	}
@@ -172,6 +173,7 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_
 	r = lock_upper(t->upper->rootfd, m->opts.is_offline ? -1 : dirs->work);
 	if (r < 0)
 		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);
+	share_upper_open(t->upper);
 	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
 	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
@@ -226,7 +228,6 @@ static int open_root(struct mount *m, char *err, size_t err_size)
 	if (r < 0)
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
 	if (t->upper) {
-		image_fold_ino(t->image, t->upper->dev, 0); /* the next number after the lowers', in every mount */
 		t->root->upper_ino = t->upper->ino;
 		t->root->has_upper = true;
 		r = linkup_recover(t);
@@ -295,7 +296,9 @@ void mount_close(struct mount *m)
 	inode_table_release(t);
 	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
 		close_clean(t);
-	image_unref(t->image);
+	share_release(t->image);
+	if (t->upper)
+		share_upper_close(t->upper);
 	layer_unref(t->upper);
 	workdir_close(m->work_parent, m->work_name, t->workfd);
 	options_release(&m->opts);

@@ -125,6 +125,7 @@ int conn_new(int fd, struct conn **ret)
 		conn_free(c);
 		return -EPERM;
 	}
+	c->dirs.opener = c->peer.pid;
 	*ret = c;
 	return 0;
 }

@@ -4,8 +4,126 @@
 #include "veneer/cleanup.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+
+struct place {
+	unsigned long long mount;	/* its number; 0: not known */
+	char *path;			/* as this process would call the directory, without a last slash */
+	bool is_known, is_special;
+};
+
+static void find_place(int fd, struct place *p)
+{
+	char link[sizeof("/proc/self/fd/-2147483648")], path[PATH_MAX];
+	struct statx st;
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	len = readlink(link, path, sizeof(path));
+	if (len <= 0 || len >= (ssize_t)sizeof(path) || statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 ||
+	    !(st.stx_mask & STATX_MNT_ID))
+		return;
+	path[len] = '\0';
+	p->path = strdup(strcmp(path, "/") ? path : "");
+	p->mount = p->path ? st.stx_mnt_id : 0;
+}
+
+/* Space, tab, newline and backslash are written as three octal digits. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' && s[3] >= '0' && s[3] <= '7') {
+			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+			s += 3;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+static bool has_word(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
+		if (strcspn(p, ",") == len && !strncmp(p, word, len))
+			return true;
+	return false;
+}
+
+/* "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue" */
+static bool read_line(char *line, struct place *places, size_t n)
+{
+	char *id = strsep(&line, " "), *parent = strsep(&line, " "), *point, *options;
+	unsigned long long own, above;
+
+	strsep(&line, " ");
+	strsep(&line, " ");
+	point = strsep(&line, " ");
+	options = strsep(&line, " ");
+	if (!options)
+		return false;
+	own = strtoull(id, NULL, 10);
+	above = strtoull(parent, NULL, 10);
+	unescape(point);
+	for (size_t i = 0; i < n; i++) {
+		struct place *p = &places[i];
+		size_t len = p->mount ? strlen(p->path) : 0;
+
+		if (!p->mount)
+			continue;
+		if (p->mount == own) {
+			p->is_known = true;
+			p->is_special |= has_word(options, "idmapped");
+		}
+		/* Those that stand in one of these stand in it too. */
+		if (p->mount == above && own != above && !strncmp(point, p->path, len) && point[len] == '/')
+			p->is_special = true;
+	}
+	return true;
+}
+
+int mountinfo_plain(pid_t pid, const int *fds, size_t n, bool *ret)
+{
+	_cleanup_(freep) struct place *places = calloc(n ? n : 1, sizeof(*places));
+	_cleanup_(freep) char *line = NULL;
+	char path[48];
+	size_t size = 0;
+	bool is_whole;
+	ssize_t len;
+	FILE *f;
+
+	memset(ret, 0, n * sizeof(*ret));
+	if (!places)
+		return -ENOMEM;
+	snprintf(path, sizeof(path), "/proc/%d/mountinfo", (int)(pid ? pid : getpid()));
+	f = fopen(path, "re");
+	if (!f)
+		return -errno;
+	for (size_t i = 0; i < n; i++)
+		find_place(fds[i], &places[i]);
+	errno = 0;
+	while ((len = getline(&line, &size, f)) > 0) {
+		if (line[len - 1] == '\n')
+			line[len - 1] = '\0';
+		if (!read_line(line, places, n))
+			break;
+	}
+	is_whole = len < 0 && feof(f) && !ferror(f);
+	fclose(f);
+	for (size_t i = 0; i < n; i++) {
+		ret[i] = is_whole && places[i].is_known && !places[i].is_special;
+		free(places[i].path);
+	}
+	return is_whole ? 0 : -EIO;
+}
 
 ino_t mountinfo_namespace(pid_t pid)
 {

@@ -16,12 +16,12 @@ enum { OPENAT2_UNKNOWN, OPENAT2_USABLE, OPENAT2_MISSING };
 
 static _Atomic int openat2_state = OPENAT2_UNKNOWN;
 
-static int sys_openat2(int dirfd, const char *path, int flags, mode_t mode)
+static int sys_openat2(int dirfd, const char *path, int flags, mode_t mode, unsigned resolve)
 {
 	struct open_how how = {
 		.flags = (unsigned)flags,
 		.mode = mode,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | resolve,
 	};
 
 	return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
@@ -34,7 +34,7 @@ static bool openat2_is_usable(int rootfd)
 	int state = atomic_load_explicit(&openat2_state, memory_order_relaxed);
 
 	if (state == OPENAT2_UNKNOWN) {
-		_cleanup_(closep) int fd = sys_openat2(rootfd, ".", O_PATH | O_CLOEXEC, 0);
+		_cleanup_(closep) int fd = sys_openat2(rootfd, ".", O_PATH | O_CLOEXEC, 0, 0);
 
 		if (fd >= 0)
 			state = OPENAT2_USABLE;
@@ -147,7 +147,7 @@ int path_open(int rootfd, const char *path, int flags, mode_t mode)
 		mode = 0;
 
 	while (atomic_load_explicit(&openat2_state, memory_order_relaxed) != OPENAT2_MISSING) {
-		int fd = sys_openat2(rootfd, path, flags, mode);
+		int fd = sys_openat2(rootfd, path, flags, mode, 0);
 
 		if (fd >= 0)
 			return fd;
@@ -160,6 +160,20 @@ int path_open(int rootfd, const char *path, int flags, mode_t mode)
 			return r;
 	}
 	return walk_open(rootfd, path, flags, mode);
+}
+
+int path_open_unmounted(int rootfd, const char *path, int flags)
+{
+	int fd;
+
+	if (has_dotdot(path))
+		return -EXDEV;
+	do {
+		if (!openat2_is_usable(rootfd))
+			return -ENOSYS;
+		fd = sys_openat2(rootfd, *path ? path : ".", flags | O_CLOEXEC, 0, RESOLVE_NO_XDEV);
+	} while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+	return fd < 0 ? -errno : fd;
 }
 
 int path_reopen(int fd, int flags)

@@ -56,8 +56,9 @@ void fdcache_bound(void)
 {
 	/* The lowest that is free: all below it are taken. */
 	_cleanup_(closep) int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	size_t own = fdcache_count(); /* of the cache itself, where other mounts have filled it */
 
-	set_bound(fd < 0 ? 0 : (size_t)fd);
+	set_bound(fd < 0 || (size_t)fd < own ? 0 : (size_t)fd - own);
 }
 
 int fdcache_pin(struct fdslot *s)

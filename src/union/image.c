@@ -6,77 +6,52 @@
  *    first of them is `layer`. What is really merged, once an opaque mark or a redirect has been seen, is
  *    said by its idir;
  * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from elsewhere;
- * 4. no lock, so a slow layer delays only those who ask for that very directory. */
-#include "veneer/image.h"
+ * 4. no lock, so a slow layer delays only those who ask for that very directory;
+ * 5. an image that says that it is current has watched every object before it read it: a directory before it is
+ *    listed or its attributes are read, a file of several names before its attributes are. What other files are
+ *    is seen by the watch on their directory. */
+#include "image-internal.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
-#include "veneer/log.h"
-#include "veneer/merge.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
-#include "veneer/walk.h"
+#include "veneer/whiteout.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 
-#define IMAGE_DEVS_MAX 255	/* told apart in st_ino */
 #define METACOPY_BLOCKS_MAX 16	/* what attributes may take */
-#define DIR_SCAN_MAX 8	/* below this many children a scan beats a hash */
-
-struct idir {
-	size_t n, nsubdirs;
-	bool has_mounts;	/* one of the layers' directories is on another device than its layer */
-	struct ient *ents;
-	uint32_t *hash;		/* open addressing, index + 1; NULL for small directories */
-	size_t hash_mask;
-	char *names;
-	uint16_t *layers;	/* storage of all children's layers[] */
-
-	/* What is merged into the directory itself. */
-	size_t nmerged;
-	struct walk_list redirected; /* with a redirect: these, and where they are */
-	struct fdslot *fds;	/* nmerged */
-};
-
-static uint16_t merged_layer(const struct ient *e, const struct idir *d, size_t i)
-{
-	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
-}
-
-struct image {
-	_Atomic unsigned refs;
-	size_t n;
-	struct layer **layers;
-	bool *has_map;		/* per layer: it was an upper once, and may hold partial files */
-	pthread_mutex_t devs_lock;	/* taken to add one; innermost */
-	dev_t devs[IMAGE_DEVS_MAX];	/* never changed below ndevs */
-	_Atomic unsigned ndevs;
-	uint16_t *root_layers;
-	struct ient root;
-};
 
 static void note_layer(struct image *img, size_t i)
 {
 	struct layer *l = img->layers[i];
 
+	watch_dir(img->watch, l->rootfd);
 	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-	image_fold_ino(img, l->dev, 0);
+	/* A map changes by stores into a mapping, which nobody is told of. */
+	if (img->has_map[i])
+		watch_spoil(img->watch);
+	devnum_index(&img->devs, l->dev);
 }
 
-int image_new(struct layer *const *layers, size_t n, struct image **ret)
+/* Takes watch over. */
+static int make_image(struct layer *const *layers, size_t n, struct watch *watch, struct image **ret)
 {
 	struct image *img;
 
-	if (n == 0 || n > UINT16_MAX)
-		return -EINVAL;
-	img = calloc(1, sizeof(*img));
-	if (!img)
-		return -ENOMEM;
+	img = n > 0 && n <= UINT16_MAX ? calloc(1, sizeof(*img)) : NULL;
+	if (!img) {
+		watch_free(watch);
+		return n > 0 && n <= UINT16_MAX ? -ENOMEM : -EINVAL;
+	}
 	img->refs = 1;
-	pthread_mutex_init(&img->devs_lock, NULL);
+	img->watch = watch;
+	img->bytes = sizeof(*img) + n * (sizeof(*img->layers) + sizeof(*img->has_map) + sizeof(*img->root_layers));
+	devnum_init(&img->devs);
+	devnum_init(&img->inner_devs);
 	img->layers = calloc(n, sizeof(*img->layers));
 	img->has_map = calloc(n, sizeof(*img->has_map));
 	img->root_layers = calloc(n, sizeof(*img->root_layers));
@@ -92,35 +67,44 @@ int image_new(struct layer *const *layers, size_t n, struct image **ret)
 	}
 	img->root = (struct ient){
 		.name = "", .layers = img->root_layers, .nlayers = (uint16_t)n, .type = DT_DIR, .d_ino = layers[0]->ino,
+		.is_watched = true,
 	};
 	*ret = img;
 	return 0;
+}
+
+int image_new(struct layer *const *layers, size_t n, struct image **ret)
+{
+	return make_image(layers, n, NULL, ret);
+}
+
+int image_new_watched(struct layer *const *layers, size_t n, struct image **ret)
+{
+	struct watch *watch = NULL;
+
+	watch_new(&watch); /* without, the image is not current */
+	return make_image(layers, n, watch, ret);
+}
+
+bool image_is_current(const struct image *img)
+{
+	return watch_is_current(img->watch);
+}
+
+void image_spoil(struct image *img)
+{
+	watch_spoil(img->watch);
+}
+
+size_t image_bytes(const struct image *img)
+{
+	return atomic_load_explicit(&img->bytes, memory_order_relaxed);
 }
 
 struct image *image_ref(struct image *img)
 {
 	img->refs++;
 	return img;
-}
-
-static void free_fds(struct idir *d)
-{
-	for (size_t i = 0; d->fds && i < d->nmerged; i++)
-		fdcache_drop(&d->fds[i]);
-	free(d->fds);
-}
-
-static void free_dir(struct idir *d)
-{
-	if (!d)
-		return;
-	free_fds(d);
-	walk_list_release(&d->redirected);
-	free(d->ents);
-	free(d->hash);
-	free(d->names);
-	free(d->layers);
-	free(d);
 }
 
 /* Depth is bounded by PATH_MAX / 2 in practice, but a hostile layer may nest deeper: walk with a
@@ -138,7 +122,7 @@ static void free_tree(struct ient *root)
 			e = child;
 			continue;
 		}
-		free_dir(d);
+		image_free_dir(d);
 		e->dir = NULL;
 		free(e->st);
 		source_free(e->src);
@@ -156,8 +140,40 @@ void image_unref(struct image *img)
 	free(img->layers);
 	free(img->has_map);
 	free(img->root_layers);
-	pthread_mutex_destroy(&img->devs_lock);
+	watch_free(img->watch);
+	devnum_release(&img->devs);
+	devnum_release(&img->inner_devs);
 	free(img);
+}
+
+static void close_entry(struct ient *e)
+{
+	struct source *s = e->src;
+
+	for (; s; s = s->owns_below ? s->below : NULL)
+		fdcache_drop(&s->fd);
+	image_close_dir(e->dir);
+}
+
+/* The entry that comes after e when children come before their siblings. */
+static struct ient *next_entry(struct ient *e)
+{
+	struct idir *d = e->dir;
+
+	if (d && d->n)
+		return d->ents;
+	for (; e->parent; e = e->parent) {
+		d = e->parent->dir;
+		if (e + 1 < d->ents + d->n)
+			return e + 1;
+	}
+	return NULL;
+}
+
+void image_close(struct image *img)
+{
+	for (struct ient *e = &img->root; e; e = next_entry(e))
+		close_entry(e);
 }
 
 struct ient *image_root(struct image *img)
@@ -220,8 +236,7 @@ static const char *redirected_path(const struct idir *d, uint16_t layer)
 	return NULL;
 }
 
-/* Where e is in a layer that has it. */
-static char *path_in_layer(const struct ient *e, uint16_t layer)
+char *image_path_in_layer(const struct ient *e, uint16_t layer)
 {
 	const struct ient *top = e->parent;
 	const char *base = NULL;
@@ -237,31 +252,17 @@ static char *path_in_layer(const struct ient *e, uint16_t layer)
 
 char *image_layer_path(const struct ient *e)
 {
-	return path_in_layer(e, e->layer);
-}
-
-static unsigned find_dev(struct image *img, dev_t dev, unsigned from)
-{
-	while (from < img->ndevs && img->devs[from] != dev)
-		from++;
-	return from;
+	return image_path_in_layer(e, e->layer);
 }
 
 uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino)
 {
-	unsigned i = find_dev(img, dev, 0);
+	int i = devnum_find(&img->devs, dev);
 
-	if (i == img->ndevs) {
-		LOCK_SCOPE(&img->devs_lock);
-		i = find_dev(img, dev, i);
-		if (i == img->ndevs && i < IMAGE_DEVS_MAX) {
-			img->devs[i] = dev;
-			img->ndevs = i + 1;
-		}
-	}
-	/* One device: the plain number. Otherwise its index in the top byte, which no file system we
-	 * know of uses. */
-	return i ? ino ^ ((uint64_t)i << 56) : ino;
+	/* From the end, as each mount goes on behind the layers' with its own. */
+	if (i < 0)
+		i = DEVNUM_MAX - 1 - (int)devnum_index(&img->inner_devs, dev);
+	return devnum_fold(i < 0 ? DEVNUM_MAX : (unsigned)i, ino);
 }
 
 /* The number a partial file of a layer had before it became one. */
@@ -318,229 +319,6 @@ uint64_t image_ino(struct image *img, struct ient *e)
 	return ino;
 }
 
-/* ---- loading a directory ---- */
-
-static void hash_children(struct idir *d)
-{
-	size_t size = 16;
-
-	if (d->n <= DIR_SCAN_MAX)
-		return;
-	while (size < d->n * 2)
-		size *= 2;
-	d->hash = calloc(size, sizeof(*d->hash));
-	if (!d->hash)
-		return; /* a scan finds them too */
-	d->hash_mask = size - 1;
-	for (size_t i = 0; i < d->n; i++) {
-		const char *name = d->ents[i].name;
-		size_t b = hash_key(name, strlen(name), 0) & d->hash_mask;
-
-		while (d->hash[b])
-			b = (b + 1) & d->hash_mask;
-		d->hash[b] = (uint32_t)i + 1;
-	}
-}
-
-/* The merged children as they are kept. */
-static int finish_dir(struct ient *dir, struct merge *m, struct idir *d)
-{
-	size_t n = 0, nlayers = 0, names_len = 0;
-	uint16_t *layers;
-	char *names;
-
-	for (struct draft *i = m->first; i; i = i->next) {
-		if (i->is_hidden)
-			continue;
-		n++;
-		nlayers += i->nlayers;
-		names_len += strlen(i->name) + 1;
-	}
-	d->ents = calloc(n ? n : 1, sizeof(*d->ents));
-	d->layers = layers = calloc(nlayers ? nlayers : 1, sizeof(*layers));
-	d->names = names = malloc(names_len ? names_len : 1);
-	if (!d->ents || !layers || !names)
-		return -ENOMEM;
-	for (struct draft *i = m->first; i; i = i->next) {
-		struct ient *e = &d->ents[d->n];
-		size_t len = strlen(i->name) + 1;
-
-		if (i->is_hidden)
-			continue;
-		e->parent = dir;
-		e->name = memcpy(names, i->name, len);
-		e->layers = memcpy(layers, i->layers, i->nlayers * sizeof(*layers));
-		e->nlayers = (uint16_t)i->nlayers;
-		e->layer = i->layers[0];
-		e->type = i->type;
-		e->d_ino = i->ino;
-		names += len;
-		layers += i->nlayers;
-		d->nsubdirs += i->type == DT_DIR;
-		d->n++;
-	}
-	hash_children(d);
-	return 0;
-}
-
-/* The directory of entry e in the i-th layer that is merged. */
-static int open_layer_dir(struct image *img, struct ient *e, const struct idir *d, size_t i)
-{
-	uint16_t layer = merged_layer(e, d, i);
-	_cleanup_(freep) char *own = d->redirected.n ? NULL : path_in_layer(e, layer);
-	const char *path = d->redirected.n ? d->redirected.paths[i] : own;
-	int rootfd = img->layers[layer]->rootfd;
-	int fd = -ENOMEM;
-
-	for (int attempt = 0; path && attempt < 2; attempt++) {
-		fd = path_open(rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME, 0);
-		if (fd == -EPERM)
-			fd = path_open(rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-		if (fd != -EMFILE && fd != -ENFILE)
-			break;
-		fdcache_shrink();
-	}
-	return fd;
-}
-
-/* Enum whiteout_dir of the i-th layer's directory, or -errno. */
-static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, size_t i, struct merge *m)
-{
-	char redirect[PATH_MAX];
-	struct listing l;
-	struct stat st;
-	int fd = open_layer_dir(img, e, d, i), r, kind = WHITEOUT_DIR_MERGED;
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) == 0 && st.st_dev != img->layers[merged_layer(e, d, i)]->dev)
-		d->has_mounts = true;
-	r = listing_read(fd, &l);
-	if (r == 0)
-		r = merge_add(m, &l, merged_layer(e, d, i));
-	/* The root cannot be opaque. The last layer is asked too: it may be another union's, redirected. */
-	if (r == 0 && e->parent)
-		kind = whiteout_dir_kind(fd, redirect);
-	if (kind >= 0 && l.is_opaque)
-		kind = WHITEOUT_DIR_OPAQUE;
-	listing_release(&l);
-	if (r == 0 && kind >= 0) {
-		fdcache_fill(&d->fds[i], fd);
-		fdcache_unpin(&d->fds[i]);
-		return kind;
-	}
-	close(fd);
-	return r < 0 ? r : kind;
-}
-
-/* From the i-th layer on something else is merged than what stands at the directory's own place. */
-static int follow_redirect(struct image *img, struct ient *e, struct idir *d, size_t i)
-{
-	_cleanup_(walk_list_release) struct walk_list all = { 0 }, below = { 0 };
-	_cleanup_(freep) char *path = path_in_layer(e, e->layers[i]);
-	size_t n = i;
-	int r;
-
-	if (!path)
-		return -ENOMEM;
-	r = walk_directories(img->layers, img->n, e->layers[i], path, &below);
-	if (r < 0)
-		return r == -ENAMETOOLONG ? -EUCLEAN : r;
-	n += below.n;
-	all.layers = calloc(n, sizeof(*all.layers));
-	all.paths = calloc(n, sizeof(*all.paths));
-	if (!all.layers || !all.paths)
-		return -ENOMEM;
-	for (; all.n < i; all.n++) {
-		all.layers[all.n] = e->layers[all.n];
-		all.paths[all.n] = path_in_layer(e, e->layers[all.n]);
-		if (!all.paths[all.n])
-			return -ENOMEM;
-	}
-	for (; all.n < n; all.n++) {
-		all.layers[all.n] = below.layers[all.n - i];
-		all.paths[all.n] = steal_ptr(&below.paths[all.n - i]);
-	}
-	free_fds(d);
-	d->nmerged = n;
-	d->fds = calloc(n, sizeof(*d->fds));
-	d->redirected = all;
-	all = (struct walk_list){ 0 };
-	return d->fds ? 0 : -ENOMEM;
-}
-
-static int merge_layers(struct image *img, struct ient *e, struct idir *d, struct merge *m)
-{
-	for (size_t i = 0; i < d->nmerged; i++) {
-		int r = merge_layer_dir(img, e, d, i, m);
-
-		/* The walk has followed those further down. */
-		if (r == WHITEOUT_DIR_REDIRECTED && !d->redirected.n) {
-			r = follow_redirect(img, e, d, i);
-			if (r < 0)
-				return r;
-		} else if (r == WHITEOUT_DIR_OPAQUE) {
-			for (size_t k = i + 1; k < d->nmerged; k++)
-				fdcache_drop(&d->fds[k]);
-			d->nmerged = i + 1;
-		} else if (r < 0) {
-			log_error("%s: cannot read directory %s/%s: %s", img->layers[merged_layer(e, d, i)]->path,
-				  e->parent ? e->parent->name : "", e->name,
-				  r == -EUCLEAN ? "its redirect is no path" : strerror(-r));
-			return r;
-		}
-	}
-	return 0;
-}
-
-static int read_dir(struct image *img, struct ient *e, struct idir *d)
-{
-	struct merge m;
-	int r;
-
-	d->nmerged = e->nlayers;
-	d->fds = calloc(d->nmerged, sizeof(*d->fds));
-	if (!d->fds)
-		return -ENOMEM;
-	merge_init(&m);
-	r = merge_layers(img, e, d, &m);
-	if (r == 0)
-		r = finish_dir(e, &m, d);
-	merge_release(&m);
-	return r;
-}
-
-static int load_dir(struct image *img, struct ient *e, struct idir **ret)
-{
-	struct idir *d = atomic_load_explicit(&e->dir, memory_order_acquire), *other = NULL;
-	int r;
-
-	if (d) {
-		*ret = d;
-		return 0;
-	}
-	if (atomic_load_explicit(&e->is_damaged, memory_order_relaxed))
-		return -EUCLEAN;
-	d = calloc(1, sizeof(*d));
-	if (!d)
-		return -ENOMEM;
-	r = read_dir(img, e, d);
-	if (r == -EUCLEAN)
-		atomic_store_explicit(&e->is_damaged, true, memory_order_relaxed);
-	if (r < 0) {
-		free_dir(d);
-		return r;
-	}
-	if (!atomic_compare_exchange_strong(&e->dir, &other, d)) {
-		free_dir(d);
-		d = other;
-	}
-	*ret = d;
-	return 0;
-}
-
-/* ---- asking ---- */
-
 int image_lookup(struct image *img, struct ient *dir, const char *name, struct ient **ret)
 {
 	struct idir *d;
@@ -548,7 +326,7 @@ int image_lookup(struct image *img, struct ient *dir, const char *name, struct i
 
 	if (dir->type != DT_DIR)
 		return -ENOTDIR;
-	r = load_dir(img, dir, &d);
+	r = image_load_dir(img, dir, &d);
 	if (r < 0)
 		return r;
 	if (d->hash) {
@@ -601,14 +379,34 @@ static int pin_parent(struct image *img, struct ient *e, struct fdslot **ret_slo
 	size_t i = 0;
 	int fd;
 
-	while (merged_layer(e->parent, d, i) != e->layer)
+	while (image_merged_layer(e->parent, d, i) != e->layer)
 		i++;
 	*ret_slot = &d->fds[i];
 	fd = fdcache_pin(*ret_slot);
 	if (fd >= 0)
 		return fd;
-	fd = open_layer_dir(img, e->parent, d, i);
+	fd = image_open_dir(img, e->parent, d, i);
 	return fd < 0 ? fd : fdcache_fill(*ret_slot, fd);
+}
+
+/* Attributes of what stands in a layer's directory, watched first where the watch on that would not do. */
+static int stat_child(struct image *img, struct ient *e, int fd, struct stat *st)
+{
+	if (e->type == DT_DIR && !atomic_load(&e->is_watched)) {
+		watch_subdir(img->watch, fd, e->name);
+		atomic_store(&e->is_watched, true);
+	}
+	if (fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (!watch_is_current(img->watch))
+		return 0;
+	/* Something is mounted there, which may be gone, or another, any time. */
+	if (st->st_dev != img->layers[e->layer]->dev || st->st_ino != e->d_ino)
+		watch_spoil(img->watch);
+	if (e->type == DT_DIR || st->st_nlink < 2)
+		return 0;
+	watch_file(img->watch, fd, e->name);
+	return fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
 /* ret_is_merged: more than one layer may have a part in a directory. */
@@ -628,7 +426,7 @@ static int stat_entry(struct image *img, struct ient *e, struct stat *st, bool *
 	fd = pin_parent(img, e, &slot);
 	if (fd < 0)
 		return fd;
-	r = fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+	r = stat_child(img, e, fd, st);
 	if (r == 0)
 		override_apply(fd, e->name, override, st);
 	if (r == 0 && e->type == DT_DIR && !*ret_is_merged && e->layer + 1u < img->n)
@@ -679,7 +477,7 @@ int image_stat(struct image *img, struct ient *e, struct stat *ret)
 	if (r == 0 && e->type == DT_DIR && is_merged) {
 		struct idir *d;
 
-		r = load_dir(img, e, &d);
+		r = image_load_dir(img, e, &d);
 		if (r == 0)
 			st->st_nlink = 2 + d->nsubdirs;
 		/* What is wrong inside must not hide the directory, nor the rest of the one it is in. */
@@ -691,7 +489,9 @@ int image_stat(struct image *img, struct ient *e, struct stat *ret)
 		return r;
 	}
 	*ret = *st;
-	if (!atomic_compare_exchange_strong(&e->st, &other, st))
+	if (atomic_compare_exchange_strong(&e->st, &other, st))
+		image_count_bytes(img, sizeof(*st));
+	else
 		free(st);
 	return 0;
 }
@@ -699,7 +499,7 @@ int image_stat(struct image *img, struct ient *e, struct stat *ret)
 ssize_t image_count(struct image *img, struct ient *dir)
 {
 	struct idir *d;
-	int r = load_dir(img, dir, &d);
+	int r = image_load_dir(img, dir, &d);
 
 	return r < 0 ? r : (ssize_t)d->n;
 }
@@ -741,7 +541,12 @@ int image_source(struct image *img, struct ient *e, struct source **ret)
 	r = source_new(img->layers, img->n, e->layer, path, &s, NULL);
 	if (r < 0)
 		return r;
-	if (!atomic_compare_exchange_strong(&e->src, &other, s)) {
+	/* What lies below was found through directories that nobody watches. */
+	if (!source_is_plain(s))
+		watch_spoil(img->watch);
+	if (atomic_compare_exchange_strong(&e->src, &other, s)) {
+		image_count_bytes(img, sizeof(*s) + strlen(path) + 1);
+	} else {
 		source_free(s);
 		s = other;
 	}

@@ -142,18 +142,38 @@ static void empty_grave(struct tree *t, struct hlink *grave)
 	}
 }
 
+/* Layers and image number devices alike, as long as none but the layers' own are asked for. */
+static void number_devices(struct tree *t)
+{
+	struct layer *const *layers;
+	size_t n = image_layers(t->image, &layers);
+
+	devnum_init(&t->devs);
+	for (size_t k = 0; k < n; k++)
+		devnum_index(&t->devs, layers[k]->dev);
+	if (t->upper)
+		devnum_index(&t->devs, t->upper->dev);
+}
+
+uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino)
+{
+	return devnum_fold(devnum_index(&t->devs, dev), ino);
+}
+
 int inode_table_init(struct tree *t)
 {
 	int r = nodetab_new(&t->nodes);
 
 	if (r < 0)
 		return r;
+	number_devices(t);
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_mutex_init(&t->adopt_lock, NULL);
 	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
 		pthread_mutex_init(&t->setid_locks[k], NULL);
 	t->root = inode_alloc_locked(t, DT_DIR);
 	if (!t->root) {
+		devnum_release(&t->devs);
 		nodetab_free(t->nodes);
 		t->nodes = NULL;
 		return -ENOMEM;
@@ -185,6 +205,7 @@ void inode_table_release(struct tree *t)
 			free_inode(i);
 	}
 	nodetab_free(t->nodes);
+	devnum_release(&t->devs);
 	t->nodes = NULL;
 	pthread_mutex_destroy(&t->lock);
 	pthread_mutex_destroy(&t->adopt_lock);

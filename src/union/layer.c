@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 int layer_open(const char *path, struct layer **ret)
 {
@@ -23,11 +24,11 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 {
 	_cleanup_(closep) int fd = rootfd;
 	struct layer *l;
-	struct stat st;
+	struct statx st;
 
-	if (fstat(fd, &st) < 0)
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME, &st) < 0)
 		return -errno;
-	if (!S_ISDIR(st.st_mode))
+	if (!S_ISDIR(st.stx_mode))
 		return -ENOTDIR;
 	l = calloc(1, sizeof(*l));
 	if (!l)
@@ -38,10 +39,13 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 		return -ENOMEM;
 	}
 	l->refs = 1;
-	l->dev = st.st_dev;
-	l->ino = st.st_ino;
+	l->dev = makedev(st.stx_dev_major, st.stx_dev_minor);
+	l->ino = st.stx_ino;
+	if (st.stx_mask & STATX_BTIME)
+		l->btime = (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
 	l->rootfd = steal_fd(&fd);
 	l->override = override_detect(l->rootfd);
+	list_init(&l->live);
 	pthread_mutex_init(&l->map_lock, NULL);
 	*ret = l;
 	return 0;
@@ -60,7 +64,7 @@ void layer_unref(struct layer *l)
 	if (l->map)
 		mapfile_close(l->map);
 	pthread_mutex_destroy(&l->map_lock);
-	close(l->rootfd);
+	closep(&l->rootfd);
 	free(l->path);
 	free(l);
 }

@@ -209,7 +209,7 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 	}
 	*f = (struct inode_found){
 		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
-		.ino = image_fold_ino(t->image, st->st_dev, st->st_ino),
+		.ino = inode_fold_ino(t, st->st_dev, st->st_ino),
 	};
 	if (f->type == DT_DIR) {
 		r = find_merged(t, dir, fd, name, below, &f->lower);
@@ -386,7 +386,7 @@ static int entry_ino(struct tree *t, struct inode *dir, const char *name, const 
 	}
 	/* What is wrong with one entry must not hide those behind it. */
 	r = resolve_upper(t, dir, name, below, &f, &st);
-	*ret = r == 0 ? f.ino : image_fold_ino(t->image, t->upper->dev, e->ino);
+	*ret = r == 0 ? f.ino : inode_fold_ino(t, t->upper->dev, e->ino);
 	return 0;
 }
 

@@ -13,78 +13,144 @@
 
 struct walkahead {
 	struct image *image;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	/* guarded by lock */
-	struct ient *queue[QUEUE_MAX];
-	size_t head, n;
-	bool is_stopping;
+	_Atomic bool is_stopping;
+	bool is_busy;	/* guarded by ahead.lock: the thread reads one of its directories */
 };
 
-static struct ient *take(struct walkahead *w)
+/* The one thread: of its own, so that who stops it may wait for it while the next one has begun. */
+struct worker {
+	pthread_t thread;
+	struct walkahead *current; /* whose directory it reads; the thread's own */
+	bool is_ending; /* guarded by ahead.lock */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t wake, done;
+	/* guarded by lock */
+	struct {
+		struct walkahead *owner;
+		struct ient *dir;
+	} queue[QUEUE_MAX];
+	size_t head, n;
+	unsigned users;
+	struct worker *worker; /* NULL without users */
+} ahead = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
+
+static struct ient *take(struct worker *me, struct walkahead **ret)
 {
 	struct ient *e;
 
-	LOCK_SCOPE(&w->lock);
-	while (!w->n && !w->is_stopping)
-		pthread_cond_wait(&w->wake, &w->lock);
-	if (w->is_stopping)
+	LOCK_SCOPE(&ahead.lock);
+	if (me->current) {
+		me->current->is_busy = false;
+		me->current = NULL;
+		pthread_cond_broadcast(&ahead.done);
+	}
+	while (!ahead.n && !me->is_ending)
+		pthread_cond_wait(&ahead.wake, &ahead.lock);
+	if (me->is_ending)
 		return NULL;
-	e = w->queue[w->head];
-	w->head = (w->head + 1) % QUEUE_MAX;
-	w->n--;
+	*ret = me->current = ahead.queue[ahead.head].owner;
+	me->current->is_busy = true;
+	e = ahead.queue[ahead.head].dir;
+	ahead.head = (ahead.head + 1) % QUEUE_MAX;
+	ahead.n--;
 	return e;
 }
 
 static void *run(void *arg)
 {
-	struct walkahead *w = arg;
+	struct worker *me = arg;
+	struct walkahead *w;
 	struct ient *dir;
 	struct stat st;
 
 	/* Only this thread: the program and those who answer it come first. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-	while ((dir = take(w))) {
+	while ((dir = take(me, &w))) {
 		ssize_t n = image_count(w->image, dir);
 
 		/* Errors are for those who ask. */
-		for (ssize_t i = 0; i < n; i++)
+		for (ssize_t i = 0; i < n && !atomic_load_explicit(&w->is_stopping, memory_order_relaxed); i++)
 			image_stat(w->image, image_child(dir, (size_t)i), &st);
 	}
 	return NULL;
 }
 
+static int start_worker_locked(void)
+{
+	struct worker *me = calloc(1, sizeof(*me));
+	int r;
+
+	if (!me)
+		return -ENOMEM;
+	r = -pthread_create(&me->thread, NULL, run, me);
+	if (r < 0)
+		free(me);
+	else
+		ahead.worker = me;
+	return r;
+}
+
 int walkahead_start(struct image *img, struct walkahead **ret)
 {
 	struct walkahead *w = calloc(1, sizeof(*w));
-	int r;
+	int r = 0;
 
 	if (!w)
 		return -ENOMEM;
 	w->image = img;
-	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->wake, NULL);
-	r = -pthread_create(&w->thread, NULL, run, w);
-	if (r < 0) {
+	pthread_mutex_lock(&ahead.lock);
+	if (!ahead.worker)
+		r = start_worker_locked();
+	if (r == 0)
+		ahead.users++;
+	pthread_mutex_unlock(&ahead.lock);
+	if (r < 0)
 		free(w);
-		return r;
+	else
+		*ret = w;
+	return r;
+}
+
+static void purge_locked(const struct walkahead *w)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < ahead.n; i++) {
+		size_t from = (ahead.head + i) % QUEUE_MAX, to = (ahead.head + kept) % QUEUE_MAX;
+
+		if (ahead.queue[from].owner == w)
+			continue;
+		ahead.queue[to] = ahead.queue[from];
+		kept++;
 	}
-	*ret = w;
-	return 0;
+	ahead.n = kept;
 }
 
 void walkahead_stop(struct walkahead *w)
 {
+	struct worker *last = NULL;
+
 	if (!w)
 		return;
-	pthread_mutex_lock(&w->lock);
-	w->is_stopping = true;
-	pthread_cond_broadcast(&w->wake);
-	pthread_mutex_unlock(&w->lock);
-	pthread_join(w->thread, NULL);
-	pthread_cond_destroy(&w->wake);
-	pthread_mutex_destroy(&w->lock);
+	atomic_store_explicit(&w->is_stopping, true, memory_order_relaxed);
+	pthread_mutex_lock(&ahead.lock);
+	purge_locked(w);
+	if (--ahead.users == 0) {
+		last = ahead.worker;
+		last->is_ending = true;
+		ahead.worker = NULL;
+		pthread_cond_broadcast(&ahead.wake);
+	}
+	while (w->is_busy)
+		pthread_cond_wait(&ahead.done, &ahead.lock);
+	pthread_mutex_unlock(&ahead.lock);
+	if (last) {
+		pthread_join(last->thread, NULL);
+		free(last);
+	}
 	free(w);
 }
 
@@ -93,13 +159,14 @@ static bool enqueue_locked(struct walkahead *w, struct ient *dir, size_t from, s
 {
 	bool is_new = false;
 
-	for (size_t i = from; i < end && w->n < QUEUE_MAX; i++) {
+	for (size_t i = from; i < end && ahead.n < QUEUE_MAX; i++) {
 		struct ient *e = image_child(dir, i);
 
 		if (e->type != DT_DIR || atomic_load_explicit(&e->dir, memory_order_relaxed) ||
 		    atomic_exchange_explicit(&e->is_queued, true, memory_order_relaxed))
 			continue;
-		w->queue[(w->head + w->n++) % QUEUE_MAX] = e;
+		ahead.queue[(ahead.head + ahead.n) % QUEUE_MAX].owner = w;
+		ahead.queue[(ahead.head + ahead.n++) % QUEUE_MAX].dir = e;
 		is_new = true;
 	}
 	return is_new;
@@ -119,11 +186,11 @@ void walkahead_listed(struct walkahead *w, struct ient *dir)
 	/* Being asked to list it, both are loaded. */
 	n = (size_t)image_count(w->image, parent);
 	own = image_index(dir);
-	pthread_mutex_lock(&w->lock);
+	pthread_mutex_lock(&ahead.lock);
 	is_new = enqueue_locked(w, parent, own + 1, own + 1 + SIBLINGS_AHEAD < n ? own + 1 + SIBLINGS_AHEAD : n);
 	if (atomic_load_explicit(&dir->dir, memory_order_acquire))
 		is_new |= enqueue_locked(w, dir, 0, (size_t)image_count(w->image, dir));
 	if (is_new)
-		pthread_cond_signal(&w->wake);
-	pthread_mutex_unlock(&w->lock);
+		pthread_cond_signal(&ahead.wake);
+	pthread_mutex_unlock(&ahead.lock);
 }

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several devices in one space of inode numbers: the index of a number's device goes into its top byte, which no
+ * file system we know of uses. Indices are given in the order of asking and stay; looking one up takes no lock. */
+#pragma once
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define DEVNUM_MAX 255	/* more share the last index */
+
+struct devnum {
+	dev_t devs[DEVNUM_MAX];	/* never changed below n */
+	_Atomic unsigned n;
+	pthread_mutex_t lock;	/* taken to add one; innermost */
+};
+
+void devnum_init(struct devnum *d);
+void devnum_release(struct devnum *d);
+/* The device's index, given now if it has none; DEVNUM_MAX when there are too many. */
+unsigned devnum_index(struct devnum *d, dev_t dev);
+/* ... only if it has one already, else -1. */
+int devnum_find(const struct devnum *d, dev_t dev);
+/* Index 0 leaves the number as it is. */
+static inline uint64_t devnum_fold(unsigned index, ino_t ino) { return ino ^ (uint64_t)index << 56; }

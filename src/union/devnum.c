@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/devnum.h"
+
+#include "veneer/cleanup.h"
+
+#include <stdatomic.h>
+
+void devnum_init(struct devnum *d)
+{
+	d->n = 0;
+	pthread_mutex_init(&d->lock, NULL);
+}
+
+void devnum_release(struct devnum *d)
+{
+	pthread_mutex_destroy(&d->lock);
+}
+
+int devnum_find(const struct devnum *d, dev_t dev)
+{
+	unsigned n = atomic_load_explicit(&d->n, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++)
+		if (d->devs[i] == dev)
+			return (int)i;
+	return -1;
+}
+
+unsigned devnum_index(struct devnum *d, dev_t dev)
+{
+	int found = devnum_find(d, dev);
+
+	if (found >= 0)
+		return (unsigned)found;
+	LOCK_SCOPE(&d->lock);
+	found = devnum_find(d, dev);
+	if (found >= 0)
+		return (unsigned)found;
+	if (d->n == DEVNUM_MAX)
+		return DEVNUM_MAX;
+	d->devs[d->n] = dev;
+	return atomic_fetch_add_explicit(&d->n, 1, memory_order_release);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of an image: image.c asks, imageload.c reads directories. */
+#pragma once
+
+#include "veneer/devnum.h"
+#include "veneer/image.h"
+#include "veneer/walk.h"
+#include "veneer/watch.h"
+
+struct idir {
+	size_t n, nsubdirs;
+	bool has_mounts;	/* one of the layers' directories is on another device than its layer */
+	struct ient *ents;
+	uint32_t *hash;		/* open addressing, index + 1; NULL for small directories */
+	size_t hash_mask;
+	char *names;
+	uint16_t *layers;	/* storage of all children's layers[] */
+
+	/* What is merged into the directory itself. */
+	size_t nmerged;
+	struct walk_list redirected; /* with a redirect: these, and where they are */
+	struct fdslot *fds;	/* nmerged */
+};
+
+struct image {
+	_Atomic unsigned refs;
+	size_t n;
+	struct layer **layers;
+	bool *has_map;		/* per layer: it was an upper once, and may hold partial files */
+	struct watch *watch;	/* what was read, if anybody wants to know whether it still holds; or NULL */
+	_Atomic size_t bytes;
+	struct devnum devs;	/* the layers', in their order */
+	struct devnum inner_devs; /* of what is mounted inside layers; numbered from the end */
+	uint16_t *root_layers;
+	struct ient root;
+};
+
+/* Index of the layer whose directory is the i-th that is merged into e. */
+static inline uint16_t image_merged_layer(const struct ient *e, const struct idir *d, size_t i)
+{
+	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
+}
+
+static inline void image_count_bytes(struct image *img, size_t n)
+{
+	atomic_fetch_add_explicit(&img->bytes, n, memory_order_relaxed);
+}
+
+/* The children of a directory, read at the first call. 0, -EUCLEAN, -errno. */
+int image_load_dir(struct image *img, struct ient *e, struct idir **ret);
+/* NULL is ignored. close: its descriptors only. */
+void image_free_dir(struct idir *d);
+void image_close_dir(struct idir *d);
+/* A new descriptor of the directory of entry e in the i-th layer that is merged. */
+int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size_t i);
+/* Where e is in a layer that has it, malloc'd. */
+char *image_path_in_layer(const struct ient *e, uint16_t layer);

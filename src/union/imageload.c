@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "image-internal.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/hash.h"
+#include "veneer/log.h"
+#include "veneer/merge.h"
+#include "veneer/path.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#define DIR_SCAN_MAX 8	/* below this many children a scan beats a hash */
+
+void image_close_dir(struct idir *d)
+{
+	for (size_t i = 0; d && d->fds && i < d->nmerged; i++)
+		fdcache_drop(&d->fds[i]);
+}
+
+void image_free_dir(struct idir *d)
+{
+	if (!d)
+		return;
+	image_close_dir(d);
+	free(d->fds);
+	walk_list_release(&d->redirected);
+	free(d->ents);
+	free(d->hash);
+	free(d->names);
+	free(d->layers);
+	free(d);
+}
+
+static void hash_children(struct idir *d)
+{
+	size_t size = 16;
+
+	if (d->n <= DIR_SCAN_MAX)
+		return;
+	while (size < d->n * 2)
+		size *= 2;
+	d->hash = calloc(size, sizeof(*d->hash));
+	if (!d->hash)
+		return; /* a scan finds them too */
+	d->hash_mask = size - 1;
+	for (size_t i = 0; i < d->n; i++) {
+		const char *name = d->ents[i].name;
+		size_t b = hash_key(name, strlen(name), 0) & d->hash_mask;
+
+		while (d->hash[b])
+			b = (b + 1) & d->hash_mask;
+		d->hash[b] = (uint32_t)i + 1;
+	}
+}
+
+/* The merged children as they are kept. */
+static int finish_dir(struct ient *dir, struct merge *m, struct idir *d)
+{
+	size_t n = 0, nlayers = 0, names_len = 0;
+	uint16_t *layers;
+	char *names;
+
+	for (struct draft *i = m->first; i; i = i->next) {
+		if (i->is_hidden)
+			continue;
+		n++;
+		nlayers += i->nlayers;
+		names_len += strlen(i->name) + 1;
+	}
+	d->ents = calloc(n ? n : 1, sizeof(*d->ents));
+	d->layers = layers = calloc(nlayers ? nlayers : 1, sizeof(*layers));
+	d->names = names = malloc(names_len ? names_len : 1);
+	if (!d->ents || !layers || !names)
+		return -ENOMEM;
+	for (struct draft *i = m->first; i; i = i->next) {
+		struct ient *e = &d->ents[d->n];
+		size_t len = strlen(i->name) + 1;
+
+		if (i->is_hidden)
+			continue;
+		e->parent = dir;
+		e->name = memcpy(names, i->name, len);
+		e->layers = memcpy(layers, i->layers, i->nlayers * sizeof(*layers));
+		e->nlayers = (uint16_t)i->nlayers;
+		e->layer = i->layers[0];
+		e->type = i->type;
+		e->d_ino = i->ino;
+		names += len;
+		layers += i->nlayers;
+		d->nsubdirs += i->type == DT_DIR;
+		d->n++;
+	}
+	hash_children(d);
+	return 0;
+}
+
+/* Through a mount point nothing is sure to be there tomorrow. */
+static int open_dir(struct image *img, int rootfd, const char *path, int flags)
+{
+	if (watch_is_current(img->watch)) {
+		int fd = path_open_unmounted(rootfd, path, flags);
+
+		if (fd != -EXDEV && fd != -ENOSYS)
+			return fd;
+		watch_spoil(img->watch);
+	}
+	return path_open(rootfd, path, flags, 0);
+}
+
+int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size_t i)
+{
+	uint16_t layer = image_merged_layer(e, d, i);
+	_cleanup_(freep) char *own = d->redirected.n ? NULL : image_path_in_layer(e, layer);
+	const char *path = d->redirected.n ? d->redirected.paths[i] : own;
+	int rootfd = img->layers[layer]->rootfd;
+	int fd = -ENOMEM;
+
+	for (int attempt = 0; path && attempt < 2; attempt++) {
+		fd = open_dir(img, rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME);
+		if (fd == -EPERM)
+			fd = open_dir(img, rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+		if (fd != -EMFILE && fd != -ENFILE)
+			break;
+		fdcache_shrink();
+	}
+	return fd;
+}
+
+/* Enum whiteout_dir of the i-th layer's directory, or -errno. */
+static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, size_t i, struct merge *m)
+{
+	char redirect[PATH_MAX];
+	struct listing l;
+	struct stat st;
+	int fd = image_open_dir(img, e, d, i), r, kind = WHITEOUT_DIR_MERGED;
+
+	if (fd < 0)
+		return fd;
+	if (i > 0 || !atomic_load(&e->is_watched))
+		watch_dir(img->watch, fd);
+	if (fstat(fd, &st) == 0 && st.st_dev != img->layers[image_merged_layer(e, d, i)]->dev) {
+		d->has_mounts = true;
+		watch_spoil(img->watch);
+	}
+	r = listing_read(fd, &l);
+	if (r == 0)
+		r = merge_add(m, &l, image_merged_layer(e, d, i));
+	/* The root cannot be opaque. The last layer is asked too: it may be another union's, redirected. */
+	if (r == 0 && e->parent)
+		kind = whiteout_dir_kind(fd, redirect);
+	if (kind >= 0 && l.is_opaque)
+		kind = WHITEOUT_DIR_OPAQUE;
+	listing_release(&l);
+	if (r == 0 && kind >= 0) {
+		fdcache_fill(&d->fds[i], fd);
+		fdcache_unpin(&d->fds[i]);
+		return kind;
+	}
+	close(fd);
+	return r < 0 ? r : kind;
+}
+
+/* From the i-th layer on something else is merged than what stands at the directory's own place. */
+static int follow_redirect(struct image *img, struct ient *e, struct idir *d, size_t i)
+{
+	_cleanup_(walk_list_release) struct walk_list all = { 0 }, below = { 0 };
+	_cleanup_(freep) char *path = image_path_in_layer(e, e->layers[i]);
+	size_t n = i;
+	int r;
+
+	if (!path)
+		return -ENOMEM;
+	/* The walk goes through directories that nobody watches. */
+	watch_spoil(img->watch);
+	r = walk_directories(img->layers, img->n, e->layers[i], path, &below);
+	if (r < 0)
+		return r == -ENAMETOOLONG ? -EUCLEAN : r;
+	n += below.n;
+	all.layers = calloc(n, sizeof(*all.layers));
+	all.paths = calloc(n, sizeof(*all.paths));
+	if (!all.layers || !all.paths)
+		return -ENOMEM;
+	for (; all.n < i; all.n++) {
+		all.layers[all.n] = e->layers[all.n];
+		all.paths[all.n] = image_path_in_layer(e, e->layers[all.n]);
+		if (!all.paths[all.n])
+			return -ENOMEM;
+	}
+	for (; all.n < n; all.n++) {
+		all.layers[all.n] = below.layers[all.n - i];
+		all.paths[all.n] = steal_ptr(&below.paths[all.n - i]);
+	}
+	image_close_dir(d);
+	free(d->fds);
+	d->nmerged = n;
+	d->fds = calloc(n, sizeof(*d->fds));
+	d->redirected = all;
+	all = (struct walk_list){ 0 };
+	return d->fds ? 0 : -ENOMEM;
+}
+
+static int merge_layers(struct image *img, struct ient *e, struct idir *d, struct merge *m)
+{
+	for (size_t i = 0; i < d->nmerged; i++) {
+		int r = merge_layer_dir(img, e, d, i, m);
+
+		/* The walk has followed those further down. */
+		if (r == WHITEOUT_DIR_REDIRECTED && !d->redirected.n) {
+			r = follow_redirect(img, e, d, i);
+			if (r < 0)
+				return r;
+		} else if (r == WHITEOUT_DIR_OPAQUE) {
+			for (size_t k = i + 1; k < d->nmerged; k++)
+				fdcache_drop(&d->fds[k]);
+			d->nmerged = i + 1;
+		} else if (r < 0) {
+			log_error("%s: cannot read directory %s/%s: %s", img->layers[image_merged_layer(e, d, i)]->path,
+				  e->parent ? e->parent->name : "", e->name,
+				  r == -EUCLEAN ? "its redirect is no path" : strerror(-r));
+			return r;
+		}
+	}
+	return 0;
+}
+
+static size_t dir_bytes(const struct idir *d)
+{
+	const struct ient *last = d->n ? &d->ents[d->n - 1] : NULL;
+	size_t bytes = sizeof(*d) + d->n * sizeof(*d->ents) + d->nmerged * sizeof(*d->fds);
+
+	/* Names and layers lie one behind the other. */
+	if (last)
+		bytes += (size_t)(last->name - d->names) + strlen(last->name) + 1 +
+			 (size_t)((const char *)(last->layers + last->nlayers) - (const char *)d->layers);
+	return bytes + (d->hash ? (d->hash_mask + 1) * sizeof(*d->hash) : 0);
+}
+
+static int read_dir(struct image *img, struct ient *e, struct idir *d)
+{
+	struct merge m;
+	int r;
+
+	d->nmerged = e->nlayers;
+	d->fds = calloc(d->nmerged, sizeof(*d->fds));
+	if (!d->fds)
+		return -ENOMEM;
+	merge_init(&m);
+	r = merge_layers(img, e, d, &m);
+	if (r == 0)
+		r = finish_dir(e, &m, d);
+	merge_release(&m);
+	return r;
+}
+
+int image_load_dir(struct image *img, struct ient *e, struct idir **ret)
+{
+	struct idir *d = atomic_load_explicit(&e->dir, memory_order_acquire), *other = NULL;
+	int r;
+
+	if (d) {
+		*ret = d;
+		return 0;
+	}
+	if (atomic_load_explicit(&e->is_damaged, memory_order_relaxed))
+		return -EUCLEAN;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
+	r = read_dir(img, e, d);
+	if (r == -EUCLEAN)
+		atomic_store_explicit(&e->is_damaged, true, memory_order_relaxed);
+	if (r < 0) {
+		image_free_dir(d);
+		return r;
+	}
+	if (atomic_compare_exchange_strong(&e->dir, &other, d)) {
+		image_count_bytes(img, dir_bytes(d));
+	} else {
+		image_free_dir(d);
+		d = other;
+	}
+	*ret = d;
+	return 0;
+}

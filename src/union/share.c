@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every image that share_image gave out has a record here, until it is freed. States of a record, all changes under
+ * the lock:
+ *
+ *	IN_USE --(last share_release)--> CLOSING --(descriptors closed)--> KEPT --(share_image)--> IN_USE
+ *	   \--(last share_release, not worth keeping)--> freed               \--(share_trim)--> freed
+ *
+ * Invariants:
+ * 1. layer->users counts the records IN_USE or CLOSING that have the layer, once for each place in the stack;
+ *    without users a layer has no descriptor: a kept image gets a new one from the mount that takes it up;
+ * 2. two layers with the same device and inode number are the same directory if both have a descriptor, or if a
+ *    watch on it would have told of its end (image_is_current) and its birth time is the same;
+ * 3. an image is given to another mount only while image_is_current, after watch_drain. Private layers, whose
+ *    content is not told by their directory alone or changes unseen, are in images that never are.
+ * What may block (opening, reading, closing) is done without the lock. */
+#include "veneer/share.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/htab.h"
+#include "veneer/mountinfo.h"
+#include "veneer/watch.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <time.h>
+
+enum record_state { RECORD_IN_USE, RECORD_CLOSING, RECORD_KEPT };
+
+struct record {
+	struct list_link link;
+	struct image *img;
+	unsigned users;
+	enum record_state state;
+	time_t since;	/* KEPT */
+	int fds[];	/* to be closed, one a layer at most */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t closed;
+	/* guarded by lock */
+	struct list_link records;	/* kept ones in the order in which they were left */
+	struct list_link uppers;	/* struct layer */
+	bool is_on;
+	time_t keep_seconds;
+	size_t keep_bytes;
+	uint64_t made, shared, resumed;
+} reg = {
+	.lock = PTHREAD_MUTEX_INITIALIZER, .closed = PTHREAD_COND_INITIALIZER,
+	.records = { &reg.records, &reg.records }, .uppers = { &reg.uppers, &reg.uppers },
+};
+
+#define record_of(l) container_of(l, struct record, link)
+#define each_record(r)                                                                     \
+	(struct record *r = record_of(reg.records.next), *next_ = record_of(r->link.next); \
+	 &r->link != &reg.records; r = next_, next_ = record_of(next_->link.next))
+
+static time_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec;
+}
+
+void share_keep(unsigned seconds, size_t bytes)
+{
+	LOCK_SCOPE(&reg.lock);
+	reg.is_on = true;
+	reg.keep_seconds = (time_t)seconds;
+	reg.keep_bytes = bytes;
+}
+
+/* ---- layers ---- */
+
+static bool is_same_layer(const struct layer *a, const struct layer *b)
+{
+	return a->ino == b->ino && a->dev == b->dev && a->btime.tv_sec == b->btime.tv_sec &&
+	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override;
+}
+
+static bool is_being_written_locked(const struct layer *l)
+{
+	for (struct list_link *i = reg.uppers.next; i != &reg.uppers; i = i->next) {
+		const struct layer *upper = container_of(i, struct layer, live);
+
+		if (upper->dev == l->dev && upper->ino == l->ino)
+			return true;
+	}
+	return false;
+}
+
+/* Before anybody else knows them. */
+static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
+{
+	_cleanup_(freep) bool *is_plain = calloc(n, sizeof(*is_plain));
+	_cleanup_(freep) int *fds = calloc(n, sizeof(*fds));
+
+	if (!is_plain || !fds)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		fds[i] = layers[i]->rootfd;
+	mountinfo_plain(opener, fds, n, is_plain); /* where it fails all is false */
+	for (size_t i = 0; i < n; i++) {
+		struct statfs fs;
+
+		layers[i]->is_private = !is_plain[i] || fstatfs(layers[i]->rootfd, &fs) < 0 || !watch_sees_type(fs.f_type) ||
+					faccessat(layers[i]->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	}
+	return 0;
+}
+
+static bool has_private_locked(struct layer *const *layers, size_t n)
+{
+	bool is_any = false;
+
+	for (size_t i = 0; i < n; i++)
+		is_any = is_any || layers[i]->is_private || is_being_written_locked(layers[i]);
+	return is_any;
+}
+
+/* The layer of an image in use that is the same directory, or fresh itself. */
+static struct layer *choose_layer_locked(struct layer *fresh)
+{
+	if (fresh->is_private || is_being_written_locked(fresh))
+		return fresh;
+	for each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
+
+		if (r->state != RECORD_IN_USE || !image_is_current(r->img))
+			continue;
+		for (size_t i = 0; i < n; i++)
+			if (is_same_layer(layers[i], fresh))
+				return layers[i];
+	}
+	return fresh;
+}
+
+static void enter_layers(struct layer *const *layers, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		layers[i]->users++;
+}
+
+/* The descriptors that nobody needs any more go to fds. */
+static size_t leave_layers(struct layer *const *layers, size_t n, int *fds)
+{
+	size_t nfds = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (--layers[i]->users == 0) {
+			fds[nfds++] = layers[i]->rootfd;
+			layers[i]->rootfd = -1;
+		}
+	return nfds;
+}
+
+static void close_all(const int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+/* ---- images ---- */
+
+static bool is_of_stack(const struct record *r, struct layer *const *fresh, size_t n)
+{
+	struct layer *const *layers;
+
+	if (image_layers(r->img, &layers) != n || !image_is_current(r->img))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!is_same_layer(layers[i], fresh[i]))
+			return false;
+	return true;
+}
+
+static void resume_locked(struct record *r, struct layer *const *fresh)
+{
+	struct layer *const *layers;
+	size_t n = image_layers(r->img, &layers);
+
+	for (size_t i = 0; i < n; i++)
+		if (layers[i]->rootfd < 0) {
+			layers[i]->rootfd = fresh[i]->rootfd;
+			fresh[i]->rootfd = -1;
+		}
+	enter_layers(layers, n);
+	r->state = RECORD_IN_USE;
+}
+
+static struct record *find_stack_locked(struct layer *const *fresh, size_t n)
+{
+	for each_record(r)
+		if (is_of_stack(r, fresh, n))
+			return r;
+	return NULL;
+}
+
+/* The image of that stack, with one more user; NULL: there is none. */
+static struct image *take_known_locked(struct layer *const *fresh, size_t n)
+{
+	struct record *found;
+
+	/* After the wait it may be anything, freed too. */
+	while ((found = find_stack_locked(fresh, n)) && found->state == RECORD_CLOSING)
+		pthread_cond_wait(&reg.closed, &reg.lock);
+	if (!found)
+		return NULL;
+	reg.shared += found->state == RECORD_IN_USE;
+	reg.resumed += found->state == RECORD_KEPT;
+	if (found->state == RECORD_KEPT)
+		resume_locked(found, fresh);
+	found->users++;
+	return found->img;
+}
+
+struct stack {
+	struct layer **layers;	/* referenced and entered */
+	size_t n;
+	struct record *record;	/* to be; has room for the descriptors */
+	bool is_private;
+};
+
+static int stack_make(struct layer *const *fresh, size_t n, struct stack *s)
+{
+	*s = (struct stack){ .n = n };
+	s->layers = calloc(n, sizeof(struct layer *));
+	s->record = calloc(1, sizeof(*s->record) + n * sizeof(int));
+	if (!s->layers || !s->record) {
+		free(s->layers);
+		free(s->record);
+		return -ENOMEM;
+	}
+	LOCK_SCOPE(&reg.lock);
+	s->is_private = has_private_locked(fresh, n);
+	for (size_t i = 0; i < n; i++)
+		s->layers[i] = layer_ref(choose_layer_locked(fresh[i]));
+	enter_layers(s->layers, n);
+	return 0;
+}
+
+/* What is left when the image has been entered, or will not be. */
+static void stack_release(struct stack *s, bool is_entered)
+{
+	size_t nfds = 0;
+
+	if (!is_entered) {
+		pthread_mutex_lock(&reg.lock);
+		nfds = leave_layers(s->layers, s->n, s->record->fds);
+		pthread_mutex_unlock(&reg.lock);
+	}
+	for (size_t i = 0; i < s->n; i++)
+		layer_unref(s->layers[i]);
+	close_all(s->record->fds, nfds);
+	if (!is_entered)
+		free(s->record);
+	free(s->layers);
+}
+
+/* The image, unless one of the same stack was entered meanwhile: then that. */
+static struct image *enter_image(struct stack *s, struct layer *const *fresh, struct image *img)
+{
+	struct image *known = NULL;
+
+	LOCK_SCOPE(&reg.lock);
+	/* Also if a mount began to write while the image was made. */
+	if (s->is_private || has_private_locked(fresh, s->n))
+		image_spoil(img);
+	else
+		known = take_known_locked(fresh, s->n);
+	if (known)
+		return known;
+	*s->record = (struct record){ .img = img, .users = 1, .state = RECORD_IN_USE };
+	list_add_tail(&reg.records, &s->record->link);
+	reg.made++;
+	return img;
+}
+
+static int make_image(struct layer *const *fresh, size_t n, struct image **ret)
+{
+	struct image *img;
+	struct stack s;
+	int r = stack_make(fresh, n, &s);
+
+	if (r < 0)
+		return r;
+	r = s.is_private ? image_new(s.layers, n, &img) : image_new_watched(s.layers, n, &img);
+	if (r == 0) {
+		*ret = enter_image(&s, fresh, img);
+		if (*ret != img)
+			image_unref(img);
+	}
+	stack_release(&s, r == 0 && *ret == img);
+	return r;
+}
+
+int share_image(struct layer *const *fresh, size_t n, pid_t opener, struct image **ret)
+{
+	struct image *known = NULL;
+	bool is_on;
+	int r;
+
+	if (n == 0 || n > UINT16_MAX)
+		return -EINVAL;
+	pthread_mutex_lock(&reg.lock);
+	is_on = reg.is_on;
+	pthread_mutex_unlock(&reg.lock);
+	if (!is_on)
+		return image_new(fresh, n, ret);
+	r = judge_layers(fresh, n, opener);
+	if (r < 0)
+		return r;
+	watch_drain();
+	pthread_mutex_lock(&reg.lock);
+	if (!has_private_locked(fresh, n))
+		known = take_known_locked(fresh, n);
+	pthread_mutex_unlock(&reg.lock);
+	share_trim();
+	if (!known)
+		return make_image(fresh, n, ret);
+	*ret = known;
+	return 0;
+}
+
+/* ---- letting go ---- */
+
+static struct record *find_locked(const struct image *img)
+{
+	for each_record(r)
+		if (r->img == img)
+			return r;
+	return NULL;
+}
+
+static bool is_worth_keeping_locked(const struct record *r)
+{
+	return reg.is_on && reg.keep_seconds > 0 && image_is_current(r->img) && image_bytes(r->img) <= reg.keep_bytes;
+}
+
+static size_t leave_locked(struct record *r)
+{
+	struct layer *const *layers;
+	size_t n = image_layers(r->img, &layers);
+
+	return leave_layers(layers, n, r->fds);
+}
+
+static void keep(struct record *r)
+{
+	size_t nfds;
+
+	image_close(r->img);
+	pthread_mutex_lock(&reg.lock);
+	nfds = leave_locked(r);
+	pthread_mutex_unlock(&reg.lock);
+	/* Whoever unmounts what is below, once this mount has gone, must not find it busy; and it is not given to
+	 * another mount, which would have them opened again, before. */
+	close_all(r->fds, nfds);
+	pthread_mutex_lock(&reg.lock);
+	r->state = RECORD_KEPT;
+	r->since = now();
+	list_del(&r->link);
+	list_add_tail(&reg.records, &r->link);
+	pthread_cond_broadcast(&reg.closed);
+	pthread_mutex_unlock(&reg.lock);
+}
+
+void share_release(struct image *img)
+{
+	struct record *r;
+	bool is_kept = false;
+	size_t nfds = 0;
+
+	if (!img)
+		return;
+	watch_drain();
+	pthread_mutex_lock(&reg.lock);
+	r = find_locked(img);
+	if (r && --r->users > 0) {
+		pthread_mutex_unlock(&reg.lock);
+		return;
+	}
+	if (r && is_worth_keeping_locked(r)) {
+		r->state = RECORD_CLOSING;
+		is_kept = true;
+	} else if (r) {
+		list_del(&r->link);
+		nfds = leave_locked(r);
+	}
+	pthread_mutex_unlock(&reg.lock);
+	if (is_kept) {
+		keep(r);
+		share_trim();
+		return;
+	}
+	image_unref(img);
+	if (r)
+		close_all(r->fds, nfds);
+	free(r);
+}
+
+/* Moves to victims what is not to be kept any longer. Seconds until there is more; -1: nothing is kept. */
+static int choose_victims_locked(struct list_link *victims)
+{
+	size_t bytes = 0;
+	time_t t = now(), first = -1;
+
+	for each_record(r)
+		if (r->state == RECORD_KEPT)
+			bytes += image_bytes(r->img);
+	for each_record(r) {
+		time_t left = reg.keep_seconds - (t - r->since);
+
+		if (r->state != RECORD_KEPT)
+			continue;
+		if (reg.is_on && left > 0 && bytes <= reg.keep_bytes && image_is_current(r->img)) {
+			first = first < 0 || left < first ? left : first;
+			continue;
+		}
+		bytes -= image_bytes(r->img);
+		list_del(&r->link);
+		list_add_tail(victims, &r->link);
+	}
+	return first > INT_MAX ? INT_MAX : (int)first;
+}
+
+int share_trim(void)
+{
+	struct list_link victims;
+	int left;
+
+	list_init(&victims);
+	watch_drain();
+	pthread_mutex_lock(&reg.lock);
+	left = choose_victims_locked(&victims);
+	pthread_mutex_unlock(&reg.lock);
+	while (!list_is_empty(&victims)) {
+		struct record *r = record_of(victims.next);
+
+		list_del(&r->link);
+		image_unref(r->img);
+		free(r);
+	}
+	return left;
+}
+
+void share_stop(void)
+{
+	pthread_mutex_lock(&reg.lock);
+	reg.is_on = false;
+	pthread_mutex_unlock(&reg.lock);
+	share_trim();
+}
+
+/* ---- uppers ---- */
+
+static void outdate_locked(const struct layer *upper)
+{
+	for each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
+
+		for (size_t i = 0; i < n; i++)
+			if (layers[i]->dev == upper->dev && layers[i]->ino == upper->ino) {
+				image_spoil(r->img);
+				break;
+			}
+	}
+}
+
+void share_upper_open(struct layer *upper)
+{
+	LOCK_SCOPE(&reg.lock);
+	list_add_tail(&reg.uppers, &upper->live);
+	outdate_locked(upper);
+}
+
+void share_upper_close(struct layer *upper)
+{
+	LOCK_SCOPE(&reg.lock);
+	list_del(&upper->live);
+	outdate_locked(upper);
+}
+
+void share_stats(struct share_stats *ret)
+{
+	*ret = (struct share_stats){ .watches = watch_count() };
+	LOCK_SCOPE(&reg.lock);
+	for each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
+
+		ret->images += r->state == RECORD_IN_USE;
+		ret->kept += r->state != RECORD_IN_USE;
+		ret->bytes += image_bytes(r->img);
+		for (size_t i = 0; i < n; i++)
+			layers[i]->is_counted = false;
+	}
+	for each_record(r) {
+		struct layer *const *layers;
+		size_t n = image_layers(r->img, &layers);
+
+		for (size_t i = 0; i < n && r->state == RECORD_IN_USE; i++) {
+			ret->layers += !layers[i]->is_counted;
+			layers[i]->is_counted = true;
+		}
+	}
+	ret->made = reg.made;
+	ret->shared = reg.shared;
+	ret->resumed = reg.resumed;
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/mountinfo.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+
+/* In a mount namespace of its own, or not at all. */
+static int setup(void **state)
+{
+	struct scratch *s = calloc(1, sizeof(*s));
+
+	if (!s || scratch_enter(s) < 0 || mkdirat(s->fd, "a b", 0755) < 0 || mkdirat(s->fd, "a b/sub", 0755) < 0 ||
+	    mkdirat(s->fd, "a", 0755) < 0)
+		return -1;
+	*state = s;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct scratch *s = *state;
+
+	scratch_leave(s);
+	free(s);
+	return 0;
+}
+
+static bool is_plain(struct scratch *s, const char *name)
+{
+	char path[PATH_MAX + 16];
+	bool ret = true;
+	int fd;
+
+	/* By its path: what was opened before belongs to the mounts of that time. */
+	snprintf(path, sizeof(path), "%s/%s", s->path, name);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	mountinfo_plain(0, &fd, 1, &ret);
+	close(fd);
+	return ret;
+}
+
+static void test_mountinfo__ordinary_directory_is_plain(void **state)
+{
+	assert_true(is_plain(*state, "a b"));
+	assert_true(is_plain(*state, "."));
+}
+
+static void need_mounts(struct scratch *s)
+{
+	char path[PATH_MAX + 16];
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+		print_message("not allowed to mount\n");
+		skip();
+	}
+	snprintf(path, sizeof(path), "%s/a b/sub", s->path);
+	assert_int_equal(mount(s->path, path, NULL, MS_BIND, NULL), 0);
+}
+
+static void test_mountinfo__mount_inside_a_directory_is_seen(void **state)
+{
+	struct scratch *s = *state;
+	char path[PATH_MAX + 16];
+
+	need_mounts(s);
+	assert_false(is_plain(s, "a b"));
+	assert_false(is_plain(s, "."));
+	/* Its name is how the other one begins. */
+	assert_true(is_plain(s, "a"));
+	snprintf(path, sizeof(path), "%s/a b/sub", s->path);
+	assert_int_equal(umount2(path, MNT_DETACH), 0);
+	assert_true(is_plain(s, "a b"));
+}
+
+static void test_mountinfo__what_another_namespace_has_is_not_plain(void **state)
+{
+	struct scratch *s = *state;
+	char path[PATH_MAX + 16];
+	bool ret = true;
+	int fd;
+
+	need_mounts(s);
+	snprintf(path, sizeof(path), "%s/a b/sub", s->path);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(umount2(path, MNT_DETACH), 0);
+	mountinfo_plain(0, &fd, 1, &ret);
+	assert_false(ret);
+	close(fd);
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_mountinfo__ordinary_directory_is_plain),
+		row(test_mountinfo__mount_inside_a_directory_is_seen),
+		row(test_mountinfo__what_another_namespace_has_is_not_plain),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
