@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "veneer/lookup.h"
 #include "veneer/share.h"
 #include "veneer/watch.h"
 
 #include <dirent.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #define LAYERS_MAX 4
 #define KEEP_BYTES (64u << 20)
@@ -583,9 +585,73 @@ static void test_share__many_mounts_come_and_go_at_once(void **state)
 	assert_int_equal(ndescriptors(*state), 0);
 }
 
+/* ---- what it is for: system calls ---- */
+
+/* As find and ls -lR do. */
+static int walk_mount(struct tree *t, struct inode *dir)
+{
+	struct lookup_entry e;
+	uint64_t pos = 0;
+	int r;
+
+	while ((r = lookup_next(t, dir, &pos, &e)) == 1) {
+		struct inode *i;
+		struct stat st;
+		int known = lookup_name(t, dir, e.name, &i, &st);
+
+		if (known == 0 && e.type == DT_DIR)
+			known = walk_mount(t, i);
+		if (known < 0)
+			return known;
+		inode_forget(t, i->id, 1);
+	}
+	return r;
+}
+
+/* In a process of its own: one mount walks, then another, to which every look into a layer is denied. */
+static int walk_denied(bool is_shared)
+{
+	static const int calls[] = { SYS_openat, SYS_openat2, SYS_getdents64, SYS_newfstatat, SYS_statx, SYS_fstat,
+				     SYS_lgetxattr, SYS_fgetxattr, SYS_flistxattr, SYS_llistxattr, SYS_inotify_add_watch };
+	struct tree_dirs *d, *other;
+	int r;
+
+	assert_int_equal(tree_setup((void **)&d), 0);
+	assert_int_equal(tree_setup((void **)&other), 0);
+	fill(d);
+	tree_layers(d, "top:base");
+	if (is_shared)
+		share_keep(60, KEEP_BYTES);
+	tree_mount(d, "ro");
+	assert_int_equal(walk_mount(d->t, d->t->root), 0);
+	scratch_leave(&other->s);
+	other->s = d->s;
+	tree_layers(other, "top:base");
+	tree_mount(other, "ro");
+	r = fork();
+	if (r == 0) {
+		for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+			assert_int_equal(scratch_deny(calls[i], EBADMSG), 0);
+		_exit(walk_mount(other->t, other->t->root) ? 3 : 0);
+	}
+	waitpid(r, &r, 0);
+	tree_unmount(other);
+	tree_teardown((void **)&d);
+	free(other);
+	return WEXITSTATUS(r);
+}
+
+static void test_share__second_mount_walks_without_a_system_call_on_the_layers(void **state)
+{
+	(void)state;
+	assert_int_equal(WEXITSTATUS(scratch_run_self("shared")), 0);
+	/* So the filter does see them. */
+	assert_int_equal(WEXITSTATUS(scratch_run_self("alone")), 3);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_share__one_stack_has_one_image),
@@ -606,7 +672,10 @@ int main(void)
 		row(test_share__time_is_over),
 		row(test_share__uppers_do_not_shift_each_others_numbers),
 		row(test_share__many_mounts_come_and_go_at_once),
+		row(test_share__second_mount_walks_without_a_system_call_on_the_layers),
 	};
 
+	if (argc > 1)
+		return walk_denied(!strcmp(argv[1], "shared"));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
