@@ -49,15 +49,21 @@ struct tree {
 	struct htab names;		/* struct name by (parent, name) */
 	struct htab by_upper;		/* struct inode by upper inode number; non-directories */
 	struct htab by_lower;		/* struct inode by layer and inode number of a hard-linked lower file */
+
+	struct backing *backing;	/* who has what open how (backing.h); NULL unless files are passed through */
 };
 
 struct inode {
-	uint32_t id;			/* node id, and with generation unique for the life of the mount */
+	/* Node id, and with generation unique for the life of the mount. Of a regular file both may change
+	 * (inode_renumber), under tree->lock: what the kernel is told comes from inode_grant. */
+	_Atomic uint32_t id;
 	uint32_t generation;
 	uint8_t type;			/* DT_*; constant */
 	_Atomic bool has_upper;		/* false to true once, under lock */
 	uint64_t ino;			/* st_ino as presented; constant */
 	_Atomic bool is_orphan;		/* it has no name; written under tree->lock */
+	_Atomic uint32_t n_former;	/* node ids that it had and the kernel still holds; likewise */
+	_Atomic bool is_mapped_past_us;	/* may be stored to through a mapping that we never hear of; false to true */
 
 	/* guarded by tree->lock */
 	uint32_t refs;			/* names that have this as parent, and users without a node id */
@@ -89,8 +95,20 @@ uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino);
 static inline struct inode *inode_get(struct tree *t, uint64_t id) { return nodetab_object(t->nodes, id); }
 void inode_ref(struct tree *t, struct inode *i);
 void inode_unref(struct tree *t, struct inode *i);
+/* The kernel is about to hear of an inode that is referenced: the reference becomes one of its look-ups, of the node
+ * id and generation that are to be sent. Taken back by inode_forget of that id. */
+void inode_grant(struct tree *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation);
 /* The kernel gives n lookups back. */
 void inode_forget(struct tree *t, uint64_t id, uint64_t n);
+/* Give a regular file another node id, if `id` is still its own; what the kernel holds goes on leading to it. Look-ups
+ * give the new one from now on. 0, -ENOMEM or -ENFILE. */
+int inode_renumber(struct tree *t, struct inode *i, uint32_t id);
+/* The slot of a node id that the kernel holds; NULL for one it made up. */
+struct node_slot *inode_slot(struct tree *t, uint64_t id);
+/* It has several names. */
+bool inode_has_names(struct tree *t, struct inode *i);
+/* Is this the id that look-ups give? */
+static inline bool inode_is_current(struct inode *i, uint64_t id) { return i->id == id; }
 
 /* What is to become an inode: filled by lookup or by whoever just made the upper entry. */
 struct inode_found {
@@ -108,12 +126,10 @@ struct inode_found {
 
 /* Changes with every change of the upper names in a directory; never 0. */
 uint64_t inode_dir_version(struct inode *dir);
-/* The inode of (parent, name) with one more kernel lookup counted: an existing one, or a new one made
+/* The inode of (parent, name), referenced (inode_grant or inode_unref): an existing one, or a new one made
  * from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may be outdated: look again). */
 int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret);
-/* As inode_enter, but only if the name is known already: true with the lookup counted. */
-bool inode_find(struct tree *t, struct inode *parent, const char *name, struct inode **ret);
-/* As inode_find without counting a lookup; the answer is referenced (inode_unref). */
+/* As inode_enter, but only if the name is known already. */
 bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct inode **ret);
 
 /* Names. add: one more for an inode (hard link). drop: the name is gone; the last one makes an orphan.

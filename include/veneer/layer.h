@@ -28,6 +28,7 @@ struct layer {
 	/* guarded by map_lock */
 	struct mapfile *map;
 	int map_error;		/* of the first attempt to open the map: not tried again */
+	int readonly_root;	/* rootfd in a read-only clone of its mount; -1 none yet, or -errno - 1 */
 };
 
 /* Open the directory at path, following symlinks in the path itself. 0 or -errno (-ENOTDIR). */
@@ -40,5 +41,9 @@ void layer_unref(struct layer *l);
 /* The layer's map, opened at the first call: READONLY. 0, -ENOENT when the layer has none, -EUCLEAN
  * when it is damaged (logged once). Borrowed: lives as long as the layer. */
 int layer_map(struct layer *l, struct mapfile **ret);
+/* The layer's root in a clone of its mount that is read-only whatever the mount is: what is opened beneath it cannot be
+ * written, by the kernel's own check. Made at the first call, goes with the layer. Mounts inside the layer are not in
+ * it. Borrowed descriptor, or -errno. */
+int layer_readonly_root(struct layer *l);
 /* Open the map of an upper for writing; work_fd as mapfile_open. Once, before anything else. */
 int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents);

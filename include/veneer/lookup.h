@@ -15,7 +15,7 @@ struct lookup_state {
 
 /* What is seen at name. No system call once both directories are known. 0 or -errno. */
 int lookup_state(struct tree *t, struct inode *dir, const char *name, struct lookup_state *ret);
-/* The inode of a name, one kernel lookup counted, and its attributes. -ENOENT; -errno. */
+/* The inode of a name, referenced (inode_grant or inode_unref), and its attributes. -ENOENT; -errno. */
 int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st);
 /* Attributes as presented (before id mapping): number, link count and blocks put right. */
 int lookup_stat(struct tree *t, struct inode *i, struct stat *ret);

@@ -13,6 +13,8 @@ struct mount {
 	int work_parent;
 	struct checkpoint *checkpoint;	/* NULL without an upper */
 	struct walkahead *walkahead;
+	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
+	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
 };
 
 /* Open everything that the options, and the environment, name. opts is taken over, also on failure. On failure -errno and one
@@ -23,6 +25,8 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size);
 /* Give everything back. The kernel has let go of the mount. */
 void mount_close(struct mount *m);
+/* How files are opened: "passthrough", "cached", "direct"; "auto" as long as the mount does not answer. */
+const char *mount_mode(const struct mount *m);
 /* Be the only one who writes the upper at rootfd, for as long as the descriptor is open; a server on its way out is
  * waited for. 0 or -EBUSY. */
 int mount_lock_upper(int rootfd);

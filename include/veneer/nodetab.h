@@ -13,6 +13,7 @@ enum node_state {
 	NODE_LOWER = 1,		/* seen as the image has it */
 	NODE_UPPER = 2,		/* has an entry in the upper */
 	NODE_ORPHAN = 3,	/* unlinked, still held by the kernel */
+	NODE_FORMER = 4,	/* the kernel still holds it, its inode has another node id: successor */
 };
 
 struct node_slot {
@@ -26,7 +27,12 @@ struct node_slot {
 	uint8_t type;		/* DT_* */
 	uint32_t backing_id;	/* passthrough registration, 0 is none */
 	uint32_t next_free;
-	uint64_t reserved[3];
+	uint32_t successor;	/* NODE_FORMER: node id of the same inode */
+	uint32_t n_backed;	/* opens outstanding, guarded as backing.h says: on the backing file, */
+	uint32_t n_cached;	/* on the mount's page cache, */
+	uint32_t n_direct;	/* and on neither */
+	uint8_t backing_kind;	/* enum backing_kind of backing_id */
+	uint8_t reserved[7];
 };
 
 struct nodetab;

@@ -21,6 +21,13 @@ struct id_maps {
 
 enum cow_mode { COW_MAP, COW_COPY };
 
+/* Where an open gets its bytes: AUTO is passed through if possible, else cached. */
+enum io_mode { IO_AUTO, IO_PASSTHROUGH, IO_CACHED, IO_DIRECT };
+/* Of unchanged lower files: which are passed through, and whether read() sees what is written later. */
+enum coherence { COHERENCE_AUTO, COHERENCE_STRICT, COHERENCE_FAST };
+/* How a partial file is read, on a mount that passes files through. */
+enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
+
 struct mount_opts {
 	char **lower;			/* absolute, top first, n_lower >= 1 */
 	size_t n_lower;
@@ -36,6 +43,9 @@ struct mount_opts {
 	bool is_writeback;		/* accepted; see the manual page */
 	enum cow_mode cow;		/* -o cow=map|copy; default map, copy when is_private */
 	bool is_cow_given;
+	enum io_mode io;
+	enum coherence coherence;
+	enum partial_mode partial;
 	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
 	bool has_no_redirects;		/* directories with something below are not renamed: EXDEV */
 	bool has_no_device_whiteouts;	/* the caller's environment says so; not an option */

@@ -11,13 +11,13 @@
 #define COPY_MAX ((size_t)64 << 20)	/* one request: it cannot be interrupted */
 #define COPY_STEP ((size_t)1 << 20)	/* read and written at a time */
 
-/* Of two files the one with the lower node id first, as renames do. */
+/* Of two files always the same one first; a node id may change meanwhile. */
 static void lock_both(struct inode *from, struct inode *to)
 {
-	if (from->id < to->id)
+	if ((uintptr_t)from < (uintptr_t)to)
 		pthread_rwlock_rdlock(&from->lock);
 	pthread_rwlock_wrlock(&to->lock);
-	if (from->id > to->id)
+	if ((uintptr_t)from > (uintptr_t)to)
 		pthread_rwlock_rdlock(&from->lock);
 }
 

@@ -43,8 +43,6 @@ static int end_look(struct tree *t, struct end *e)
 		r = lookup_name(t, e->dir, e->name, &e->inode, &st);
 		if (r < 0)
 			return r;
-		inode_ref(t, e->inode);
-		inode_forget(t, e->inode->id, 1);
 	}
 	e->dirfd = upper_pin(t, e->dir);
 	return e->dirfd < 0 ? e->dirfd : 0;

@@ -51,6 +51,10 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	/* All changes come through us, so the pages never go stale; and locks are the kernel's. */
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, !caches);
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
+	/* A file may be mapped also where it is read past the page cache. */
+	want(conn, FUSE_CAP_DIRECT_IO_ALLOW_MMAP, true);
+	want(conn, FUSE_CAP_PASSTHROUGH, m->opts.io == IO_AUTO || m->opts.io == IO_PASSTHROUGH);
+	m->has_passthrough = fuse_get_feature_flag(conn, FUSE_CAP_PASSTHROUGH);
 	want(conn, FUSE_CAP_POSIX_LOCKS, false);
 	want(conn, FUSE_CAP_FLOCK_LOCKS, false);
 	/* Slower than a copy (measured), and a write would come in a pipe. */

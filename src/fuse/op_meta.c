@@ -18,14 +18,23 @@ struct inode *op_inode(fuse_req_t req, fuse_ino_t ino)
 	return i;
 }
 
+double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node)
+{
+	/* With two node ids the kernel does not know that a change by way of one is one of the other. */
+	return i->n_former || i->is_mapped_past_us || !inode_is_current(i, node) ? 0 : m->opts.timeout_s;
+}
+
 void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e)
 {
+	uint32_t id, generation;
+
 	mount_present_ids(m, st);
+	inode_grant(&m->tree, i, &id, &generation);
 	*e = (struct fuse_entry_param){
-		.ino = i->id,
-		.generation = i->generation,
+		.ino = id,
+		.generation = generation,
 		.attr = *st,
-		.attr_timeout = m->opts.timeout_s,
+		.attr_timeout = op_attr_timeout(m, i, id),
 		.entry_timeout = m->opts.timeout_s,
 	};
 }
@@ -34,12 +43,11 @@ void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st)
 {
 	struct mount *m = op_mount(req);
 	struct fuse_entry_param e;
-	uint32_t id = i->id;
 
 	op_fill_entry(m, i, st, &e);
 	/* The caller was interrupted and will never know of it. */
 	if (fuse_reply_entry(req, &e) == -ENOENT)
-		inode_forget(&m->tree, id, 1);
+		inode_forget(&m->tree, e.ino, 1);
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -81,7 +89,7 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 	fuse_reply_none(req);
 }
 
-static void reply_attr(fuse_req_t req, struct inode *i)
+static void reply_attr(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 {
 	struct mount *m = op_mount(req);
 	struct stat st;
@@ -92,7 +100,7 @@ static void reply_attr(fuse_req_t req, struct inode *i)
 		return;
 	}
 	mount_present_ids(m, &st);
-	fuse_reply_attr(req, &st, m->opts.timeout_s);
+	fuse_reply_attr(req, &st, op_attr_timeout(m, i, ino));
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -101,7 +109,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 	(void)fi;
 	if (i)
-		reply_attr(req, i);
+		reply_attr(req, i, ino);
 }
 
 /* A file that its group cannot execute keeps its set-group-id bit only if the caller is in that group. */
@@ -199,7 +207,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		reply_attr(req, i);
+		reply_attr(req, i, ino);
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)

@@ -63,25 +63,35 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 	struct create_args args = args_of(req, mode);
 	struct mount *m = op_mount(req);
 	struct inode *dir = op_inode(req, parent), *i;
-	struct fuse_entry_param e;
 	struct stat st;
-	uint32_t id;
 	int r;
 
 	if (!dir)
 		return;
 	r = tmpfile_create(&m->tree, dir, &args, &i, &st);
-	if (r < 0) {
+	if (r < 0)
 		op_reply_err(req, r);
+	else
+		op_reply_create(req, i, &st, fi);
+}
+
+/* Where opens are not asked about, a file is made by MKNOD. */
+static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	struct create_args args = args_of(req, S_IFREG | (mode & 07777));
+	struct mount *m = op_mount(req);
+	struct inode *dir = op_inode(req, parent), *i;
+	struct stat st;
+	int r;
+
+	if (!dir)
 		return;
-	}
-	id = i->id;
-	op_fill_entry(m, i, &st, &e);
-	fi->keep_cache = m->opts.timeout_s > 0;
-	fi->noflush = 1;
-	/* The caller was interrupted and will never know of it. */
-	if (fuse_reply_create(req, &e, fi) == -ENOENT)
-		inode_forget(&m->tree, id, 1);
+	r = op_open_settle(m, request_extra.session) == IO_PASSTHROUGH ?
+		    create_node(&m->tree, dir, name, &args, &i, &st) : -ENOSYS;
+	if (r < 0)
+		op_reply_err(req, r);
+	else
+		op_reply_create(req, i, &st, fi);
 }
 
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
@@ -101,7 +111,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	r = create_link(&m->tree, i, dir, name, &st);
 	if (r == 0 && was_nameless)
 		tmpfile_named(i);
-	if (r == 0 && !inode_find(&m->tree, dir, name, &again))
+	if (r == 0 && !inode_peek(&m->tree, dir, name, &again))
 		r = -ENOENT;
 	if (r < 0)
 		op_reply_err(req, r);
@@ -140,6 +150,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 void op_name_install(struct fuse_lowlevel_ops *ops)
 {
 	ops->mknod = op_mknod;
+	ops->create = op_create;
 	ops->mkdir = op_mkdir;
 	ops->symlink = op_symlink;
 	ops->tmpfile = op_tmpfile;

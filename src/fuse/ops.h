@@ -22,12 +22,20 @@ void op_init(void *userdata, struct fuse_conn_info *conn);
 
 static inline struct mount *op_mount(fuse_req_t req) { return fuse_req_userdata(req); }
 
+/* Decide how files are opened, once the kernel has had its answer to INIT; later calls only tell. */
+enum io_mode op_open_settle(struct mount *m, struct fuse_session *se);
+/* Reply to a request that made a file, and opens it. i is referenced; the reference is used up. */
+void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi);
+/* How long the kernel may rely on attributes sent for this node id. */
+double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
+
 /* Errors as the outside sees them: damage is EIO. */
 static inline void op_reply_err(fuse_req_t req, int r) { fuse_reply_err(req, r == -EUCLEAN ? EIO : -r); }
 
 /* The inode of a node id; answers ESTALE itself and gives NULL when there is none. */
 struct inode *op_inode(fuse_req_t req, fuse_ino_t ino);
-/* Reply to a look-up or creation: st is as on disk. Gives the lookup back if the kernel does not take it. */
+/* Reply to a look-up or creation: st is as on disk. i is referenced; the reference becomes a look-up of the kernel's,
+ * which is given back if it does not take it. */
 void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st);
 void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e);
 
@@ -39,6 +47,7 @@ bool op_caller_has_cap(void *req, int cap);
 /* A thread that served requests ends: give back what the handlers kept for it. */
 void op_thread_release(void);
 
+void op_open_install(struct fuse_lowlevel_ops *ops);
 void op_meta_install(struct fuse_lowlevel_ops *ops);
 void op_name_install(struct fuse_lowlevel_ops *ops);
 void op_data_install(struct fuse_lowlevel_ops *ops);

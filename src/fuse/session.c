@@ -20,6 +20,7 @@ static struct fuse_session *new_fuse_session(struct mount *m)
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct fuse_session *se = NULL;
 
+	op_open_install(&ops);
 	op_meta_install(&ops);
 	op_name_install(&ops);
 	op_data_install(&ops);
@@ -82,6 +83,7 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 		session_free(s);
 		return -EIO;
 	}
+	op_open_settle(m, s->se);
 	*ret = s;
 	return 0;
 }

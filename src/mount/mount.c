@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/mount.h"
 
+#include "veneer/backing.h"
 #include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
 #include "veneer/linkup.h"
@@ -294,6 +295,8 @@ void mount_close(struct mount *m)
 		place_close(t);
 	links_release(t);
 	inode_table_release(t);
+	backing_free(t->backing);
+	t->backing = NULL;
 	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
 		close_clean(t);
 	share_release(t->image);
@@ -303,6 +306,13 @@ void mount_close(struct mount *m)
 	workdir_close(m->work_parent, m->work_name, t->workfd);
 	options_release(&m->opts);
 	*m = (struct mount){ .work_parent = -1 };
+}
+
+const char *mount_mode(const struct mount *m)
+{
+	static const char *const names[] = { "auto", "passthrough", "cached", "direct" };
+
+	return names[m->io];
 }
 
 bool mount_squashes(const struct mount *m)

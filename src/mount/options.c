@@ -24,6 +24,9 @@ struct parse {
 	size_t err_size;
 };
 
+_Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
+		       sizeof(enum partial_mode) == sizeof(int), "set_word stores an int");
+
 struct opt_row {
 	/* "word" is matched whole; "key=" takes what follows as its value. */
 	const char *name;
@@ -243,6 +246,38 @@ static int set_cow(struct parse *p, const struct opt_row *row, char *value)
 	return 0;
 }
 
+/* A field that is an enumeration in the order of words. */
+static int set_word(struct parse *p, const struct opt_row *row, const char *value, const char *const *words)
+{
+	for (int k = 0; words[k]; k++)
+		if (strcmp(value, words[k]) == 0) {
+			*(int *)((char *)&p->o + row->field) = k;
+			return 0;
+		}
+	return bad_value(p, row, value);
+}
+
+static int set_io(struct parse *p, const struct opt_row *row, char *value)
+{
+	static const char *const words[] = { "auto", "passthrough", "cached", "direct", NULL };
+
+	return set_word(p, row, value, words);
+}
+
+static int set_coherence(struct parse *p, const struct opt_row *row, char *value)
+{
+	static const char *const words[] = { "auto", "strict", "fast", NULL };
+
+	return set_word(p, row, value, words);
+}
+
+static int set_partial(struct parse *p, const struct opt_row *row, char *value)
+{
+	static const char *const words[] = { "auto", "cached", "direct", NULL };
+
+	return set_word(p, row, value, words);
+}
+
 static int ignore_integer(struct parse *p, const struct opt_row *row, char *value)
 {
 	int64_t v;
@@ -304,6 +339,9 @@ static const struct opt_row rows[] = {
 	{ "timeout=", set_timeout, 0, false },
 	{ "writeback=", set_bool, FIELD(is_writeback), false },
 	{ "cow=", set_cow, 0, false },
+	{ "io=", set_io, FIELD(io), false },
+	{ "coherence=", set_coherence, FIELD(coherence), false },
+	{ "partial=", set_partial, FIELD(partial), false },
 	{ "private", set_flag, FIELD(is_private), false },
 	{ "standalone", set_flag, FIELD(is_standalone), false },
 	{ "redirect_dir=", set_redirect_dir, 0, false },

@@ -48,7 +48,7 @@ struct flatten {
 	struct tree *t;
 	struct level *levels;
 	size_t depth, cap;
-	struct inode_list files, dirs; /* done but for their mark or redirect; one look-up held of each */
+	struct inode_list files, dirs; /* done but for their mark or redirect; referenced */
 	void (*step)(void *arg, const struct flatten_stats *s);
 	void *arg;
 	struct flatten_stats s;
@@ -57,7 +57,7 @@ struct flatten {
 static void forget(struct flatten *f, struct inode *i)
 {
 	if (i != f->t->root)
-		inode_forget(f->t, i->id, 1);
+		inode_unref(f->t, i);
 }
 
 static int remember(struct inode_list *l, struct inode *i)

@@ -3,9 +3,12 @@
  * 1. an inode lives while the kernel owes lookups for it, it has refs, or it is the root;
  * 2. a struct name holds a reference on its parent, and none on its inode: an inode that dies takes its
  *    names along;
- * 3. an inode without names, but for the root, is an orphan; its slot says so. */
+ * 3. an inode without names, but for the root, is an orphan; its slot says so;
+ * 4. a regular file may have had other node ids: while the kernel owes lookups for one, its slot leads to the
+ *    inode and says which id came after it. */
 #include "veneer/inode.h"
 
+#include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
 
@@ -41,11 +44,13 @@ static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
 {
 	pthread_rwlockattr_t attr;
 	struct inode *i = calloc(1, sizeof(*i));
+	uint32_t id;
 
-	if (!i || nodetab_alloc(t->nodes, &i->id) < 0) {
+	if (!i || nodetab_alloc(t->nodes, &id) < 0) {
 		free(i);
 		return NULL;
 	}
+	i->id = id;
 	i->type = type;
 	list_init(&i->names);
 	pthread_rwlockattr_init(&attr);
@@ -60,7 +65,14 @@ static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
 
 static bool is_dead(struct tree *t, const struct inode *i)
 {
-	return i != t->root && !i->refs && !nodetab_slot(t->nodes, i->id)->nlookup;
+	return i != t->root && !i->refs && !i->n_former && !nodetab_slot(t->nodes, i->id)->nlookup;
+}
+
+static void release_id_locked(struct tree *t, uint32_t id)
+{
+	if (t->backing)
+		backing_detach(t->backing, nodetab_slot(t->nodes, id));
+	nodetab_release(t->nodes, id);
 }
 
 /* by_upper.next chains the dying: nobody looks them up any more. */
@@ -99,7 +111,7 @@ static void bury(struct tree *t, struct inode *i, struct hlink **grave)
 			if (is_dead(t, parent))
 				push_dying(t, parent, &dying);
 		}
-		nodetab_release(t->nodes, i->id);
+		release_id_locked(t, i->id);
 		i->by_upper.next = *grave;
 		*grave = &i->by_upper;
 	}
@@ -131,6 +143,8 @@ static void free_inode(struct inode *i)
 
 static void empty_grave(struct tree *t, struct hlink *grave)
 {
+	if (t->backing)
+		backing_reap(t->backing);
 	while (grave) {
 		struct inode *i = container_of(grave, struct inode, by_upper);
 
@@ -199,6 +213,8 @@ void inode_table_release(struct tree *t)
 	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
 		struct inode *i = nodetab_object(t->nodes, id);
 
+		if (i && i->id != id)
+			continue;
 		if (i && i->is_gone && i->is_orphan && i->src.id)
 			mapfile_file_gone(t->map, i->src.id);
 		if (i)
@@ -229,6 +245,15 @@ void inode_unref(struct tree *t, struct inode *i)
 	empty_grave(t, grave);
 }
 
+void inode_grant(struct tree *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation)
+{
+	LOCK_SCOPE(&t->lock);
+	nodetab_slot(t->nodes, i->id)->nlookup++;
+	i->refs--;
+	*ret_id = i->id;
+	*ret_generation = i->generation;
+}
+
 void inode_forget(struct tree *t, uint64_t id, uint64_t n)
 {
 	struct hlink *grave = NULL;
@@ -237,11 +262,66 @@ void inode_forget(struct tree *t, uint64_t id, uint64_t n)
 	pthread_mutex_lock(&t->lock);
 	s = nodetab_slot(t->nodes, id);
 	if (s) {
+		struct inode *i = nodetab_object(t->nodes, id);
+
 		s->nlookup -= n < s->nlookup ? n : s->nlookup;
-		bury(t, nodetab_object(t->nodes, id), &grave);
+		if (i && i->id != id && !s->nlookup) {
+			release_id_locked(t, (uint32_t)id);
+			i->n_former--;
+		}
+		if (i)
+			bury(t, i, &grave);
 	}
 	pthread_mutex_unlock(&t->lock);
 	empty_grave(t, grave);
+}
+
+struct node_slot *inode_slot(struct tree *t, uint64_t id)
+{
+	LOCK_SCOPE(&t->lock);
+	return nodetab_slot(t->nodes, id);
+}
+
+bool inode_has_names(struct tree *t, struct inode *i)
+{
+	LOCK_SCOPE(&t->lock);
+	return i->names.next != i->names.prev;
+}
+
+int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
+{
+	struct node_slot *old, *new;
+	uint32_t fresh;
+	int r;
+
+	LOCK_SCOPE(&t->lock);
+	if (i->id != id)
+		return 0;
+	r = nodetab_alloc(t->nodes, &fresh);
+	if (r < 0)
+		return r;
+	old = nodetab_slot(t->nodes, id);
+	new = nodetab_slot(t->nodes, fresh);
+	new->ino = old->ino;
+	new->type = old->type;
+	new->state = old->state;
+	if (!list_is_empty(&i->names)) {
+		struct name *n = name_of_link(i->names.next);
+
+		r = nodetab_set_name(t->nodes, fresh, n->parent->id, n->name);
+		if (r < 0) {
+			nodetab_release(t->nodes, fresh);
+			return r;
+		}
+	}
+	nodetab_clear_name(t->nodes, id);
+	old->state = NODE_FORMER;
+	old->successor = fresh;
+	nodetab_set_object(t->nodes, fresh, i);
+	i->generation = new->generation;
+	i->id = fresh;
+	i->n_former++;
+	return 0;
 }
 
 static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent, const char *name)
@@ -321,7 +401,7 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 		enter_by_upper_locked(t, i);
 	if (f->is_linked_below) {
 		if (htab_insert(&t->by_lower, &i->by_lower, lower_hash(f->lower)) < 0) {
-			nodetab_release(t->nodes, i->id);
+			release_id_locked(t, i->id);
 			free_inode(i);
 			return NULL;
 		}
@@ -362,7 +442,7 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 	}
 	if (r == 0) {
 		nodetab_set_object(t->nodes, i->id, i);
-		nodetab_slot(t->nodes, i->id)->nlookup++;
+		i->refs++;
 		*ret = i;
 	} else if (i) {
 		bury(t, i, &grave);
@@ -370,19 +450,6 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 	pthread_mutex_unlock(&t->lock);
 	empty_grave(t, grave);
 	return r;
-}
-
-bool inode_find(struct tree *t, struct inode *parent, const char *name, struct inode **ret)
-{
-	struct name *n;
-
-	LOCK_SCOPE(&t->lock);
-	n = find_locked(t, parent, name);
-	if (!n)
-		return false;
-	nodetab_slot(t->nodes, n->inode->id)->nlookup++;
-	*ret = n->inode;
-	return true;
 }
 
 bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct inode **ret)

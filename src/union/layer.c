@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/override.h"
+#include "veneer/path.h"
 #include "veneer/probe.h"
 #include "veneer/recover.h"
 
@@ -44,6 +45,7 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	if (st.stx_mask & STATX_BTIME)
 		l->btime = (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
 	l->rootfd = steal_fd(&fd);
+	l->readonly_root = -1;
 	l->override = override_detect(l->rootfd);
 	list_init(&l->live);
 	pthread_mutex_init(&l->map_lock, NULL);
@@ -64,6 +66,7 @@ void layer_unref(struct layer *l)
 	if (l->map)
 		mapfile_close(l->map);
 	pthread_mutex_destroy(&l->map_lock);
+	closep(&l->readonly_root);
 	closep(&l->rootfd);
 	free(l->path);
 	free(l);
@@ -96,6 +99,19 @@ int layer_map(struct layer *l, struct mapfile **ret)
 	}
 	*ret = l->map;
 	return 0;
+}
+
+int layer_readonly_root(struct layer *l)
+{
+	LOCK_SCOPE(&l->map_lock);
+	if (l->readonly_root == -1) {
+		int fd = path_clone_readonly(l->rootfd);
+
+		if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
+			return fd;
+		l->readonly_root = fd < 0 ? fd - 1 : fd;
+	}
+	return l->readonly_root < -1 ? l->readonly_root + 1 : l->readonly_root;
 }
 
 int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents)

@@ -297,8 +297,6 @@ static int step_down(struct tree *t, struct inode *dir, const char *name, struct
 			r = lookup_name(t, dir, name, &i, &st);
 		if (r < 0)
 			return r;
-		inode_ref(t, i);
-		inode_forget(t, i->id, 1);
 	}
 	if (i->type != DT_DIR) {
 		inode_unref(t, i);

@@ -284,7 +284,7 @@ int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inod
 	int r = 0;
 
 	do {
-		if (inode_find(t, dir, name, ret))
+		if (inode_peek(t, dir, name, ret))
 			break;
 		r = enter_name(t, dir, name, ret);
 	} while (r == -EAGAIN);
@@ -292,7 +292,7 @@ int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inod
 		return r;
 	r = lookup_stat(t, *ret, ret_st);
 	if (r < 0)
-		inode_forget(t, (*ret)->id, 1);
+		inode_unref(t, *ret);
 	return r;
 }
 

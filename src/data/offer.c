@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/offer.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/lookup.h"
+#include "veneer/path.h"
+#include "veneer/upper.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+static bool is_called_library(struct tree *t, struct inode *i)
+{
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+	const char *dot;
+
+	if (inode_any_name(t, i, &parent, name) < 0)
+		return false;
+	inode_unref(t, parent);
+	dot = strstr(name, ".so");
+	return dot && (dot[3] == '\0' || dot[3] == '.');
+}
+
+/* A copy whose attributes alone were changed: every byte is still that of the plain file below. 1, 0 or -errno. */
+static int is_untouched(struct inode *i, off_t size)
+{
+	struct source *below = i->src.below;
+	uint64_t clip;
+	struct stat st;
+	bool is_own;
+	blk_t n, end = ((uint64_t)size + BLK_BYTES - 1) >> BLK_SHIFT;
+	int fd, r;
+
+	if (!below || !source_is_plain(below) || !end)
+		return 0;
+	r = mapfile_clip(i->src.map, i->src.id, &clip);
+	if (r == 0 && clip == (uint64_t)size)
+		r = mapfile_run(i->src.map, i->src.id, 0, end, &is_own, &n);
+	else if (r == 0)
+		return 0;
+	if (r < 0 || is_own || n < end)
+		return r;
+	fd = source_pin(below);
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, &st) < 0 ? -errno : st.st_size == size;
+	fdcache_unpin(&below->fd);
+	return r;
+}
+
+static int look_upper(struct inode *i, bool writes, struct offer *o)
+{
+	uint64_t clip;
+	int r;
+
+	if (i->is_damaged)
+		return 0;
+	if (!i->src.id) {
+		o->kind = BACKING_UPPER;
+		return 0;
+	}
+	/* Blocks past the clip are own by definition, so what is complete stays so whoever writes where. */
+	r = mapfile_is_complete(i->src.map, i->src.id);
+	if (r == 1)
+		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;
+	if (r == 1) {
+		o->kind = BACKING_UPPER;
+		return 0;
+	}
+	o->is_partial = true;
+	if (r < 0 || writes)
+		return r;
+	r = is_untouched(i, o->size);
+	if (r == 1) {
+		o->kind = BACKING_LOWER;
+		o->lower = i->src.below;
+		r = 0;
+	}
+	return r;
+}
+
+int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
+{
+	/* Once: it may be copied up meanwhile, and then what is found here is outdated but not wrong. */
+	const bool is_up = i->has_upper;
+	struct offer o = { .kind = BACKING_NONE };
+	struct source *src;
+	struct stat st;
+	int r = lookup_stat(t, i, &st);
+
+	if (r < 0)
+		return r;
+	o.size = st.st_size;
+	o.is_program = st.st_mode & 0111 || is_called_library(t, i);
+	if (is_up) {
+		r = look_upper(i, writes, &o);
+	} else {
+		r = image_source(t->image, i->lower, &src);
+		o.is_partial = r == 0 && !source_is_plain(src);
+		if (r == 0 && !writes && !o.is_partial) {
+			o.kind = BACKING_LOWER;
+			o.lower = src;
+		}
+	}
+	if (r < 0)
+		return r;
+	*ret = o;
+	return 0;
+}
+
+static bool is_same_file(int a, int b)
+{
+	struct stat sa, sb;
+
+	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
+/* Reading through the layer's own mount writes no access time. */
+static bool is_quiet(int fd)
+{
+	struct statvfs fs;
+
+	return fstatvfs(fd, &fs) == 0 && fs.f_flag & (ST_RDONLY | ST_NOATIME);
+}
+
+static int open_lower(struct source *s, int data, int *ret_own)
+{
+	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+	_cleanup_(closep) int fd = -1, alone = -1;
+	int root = s->path ? layer_readonly_root(s->layer) : -EOPNOTSUPP;
+
+	if (root >= 0)
+		fd = path_open(root, s->path, flags, 0);
+	/* Below another mount inside the layer: a clone of that one, which shows this file alone. */
+	if (fd < 0 || !is_same_file(fd, data)) {
+		closep(&fd);
+		alone = path_clone_readonly(data);
+		if (alone >= 0)
+			fd = path_reopen(alone, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+	}
+	if (fd < 0 || !is_same_file(fd, data))
+		return is_quiet(data) ? 0 : -EOPNOTSUPP;
+	*ret_own = steal_fd(&fd);
+	return 0;
+}
+
+int offer_open(struct tree *t, struct inode *i, const struct offer *o, struct offer_file *ret)
+{
+	struct offer_file f = { .own = -1 };
+	int r = 0;
+
+	if (o->kind == BACKING_NONE)
+		return -EOPNOTSUPP;
+	f.fd = o->kind == BACKING_UPPER ? upper_pin(t, i) : source_pin(o->lower);
+	if (f.fd < 0)
+		return f.fd;
+	f.pinned = o->kind == BACKING_UPPER ? &i->src.fd : &o->lower->fd;
+	if (o->kind == BACKING_LOWER)
+		r = open_lower(o->lower, f.fd, &f.own);
+	else if (fcntl(f.fd, F_GETFL) & O_PATH)
+		r = -EACCES; /* we may not read it ourselves */
+	if (r < 0) {
+		offer_close(&f);
+		return r;
+	}
+	if (f.own >= 0)
+		f.fd = f.own;
+	*ret = f;
+	return 0;
+}
+
+void offer_close(struct offer_file *f)
+{
+	closep(&f->own);
+	if (f->pinned)
+		fdcache_unpin(f->pinned);
+	f->pinned = NULL;
+}

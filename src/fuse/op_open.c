@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Opening files: where each open gets its bytes from. A mount answers all opens in one of three modes:
+ *
+ * cached       ENOSYS, once: the kernel opens without asking from then on, all pages are the mount's;
+ * direct       each read and write is a request, no pages are kept but for mappings;
+ * passthrough  the kernel reads and writes a backing file where there is one that holds all the bytes, and asks us
+ *              for the others.
+ *
+ * A handle says which of the ways of backing.h its open is, and nothing else: it means the same to any server. */
+#include "ops.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/create.h"
+#include "veneer/log.h"
+#include "veneer/offer.h"
+#include "veneer/upper.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PASSTHROUGH_MIN (64 * 1024)	/* below it pages of the mount cost little, and agree with every writer */
+#define TAKE_TRIES 8
+#define SWITCH_WAIT_US 300		/* a close is under way more often than not */
+#define SWITCH_WAITS 4
+
+/* ---- which mode ---- */
+
+/* A file like those that will be registered: on the upper's file system if there is an upper. */
+static int probe_file(const struct mount *m)
+{
+	int fd = m->tree.upper ? openat(m->tree.workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+
+	return fd >= 0 ? fd : memfd_create("veneer-probe", MFD_CLOEXEC);
+}
+
+/* In a user namespace the kernel agrees to passthrough and then refuses every file. */
+static int start_passthrough(struct mount *m, struct fuse_session *se)
+{
+	_cleanup_(closep) int fd = probe_file(m);
+	struct backing *b;
+	uint32_t id;
+	int r;
+
+	if (!m->has_passthrough)
+		return -EOPNOTSUPP;
+	if (fd < 0)
+		return -errno;
+	r = backing_new(fuse_session_fd(se), NULL, BACKING_MAX, &b);
+	if (r < 0)
+		return r;
+	r = backing_register(b, fd, &id);
+	if (r < 0) {
+		backing_free(b);
+		return r;
+	}
+	backing_unregister(b, id);
+	m->tree.backing = b;
+	return 0;
+}
+
+static enum io_mode choose_mode(struct mount *m, struct fuse_session *se)
+{
+	int r;
+
+	if (m->opts.io == IO_CACHED || m->opts.io == IO_DIRECT)
+		return m->opts.io;
+	r = start_passthrough(m, se);
+	if (r < 0 && m->opts.io == IO_PASSTHROUGH)
+		log_warn("%s: files cannot be passed through (%s): io=cached", m->opts.mountpoint, strerror(-r));
+	return r < 0 ? IO_CACHED : IO_PASSTHROUGH;
+}
+
+enum io_mode op_open_settle(struct mount *m, struct fuse_session *se)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	if (m->io == IO_AUTO) {
+		LOCK_SCOPE(&lock);
+		if (m->io == IO_AUTO)
+			m->io = choose_mode(m, se);
+	}
+	return m->io;
+}
+
+/* ---- which way ---- */
+
+struct opening {
+	struct mount *m;
+	struct inode *i;
+	struct node_slot *slot;
+	struct offer offer;
+	struct backing_ask ask;
+	bool cannot_back;	/* tried, and refused */
+};
+
+static bool is_small(const struct opening *o)
+{
+	return o->offer.size <= PASSTHROUGH_MIN && !o->offer.is_program;
+}
+
+static enum backing_way wish_of(const struct opening *o)
+{
+	const struct mount_opts *opts = &o->m->opts;
+
+	if (o->offer.kind == BACKING_UPPER && !o->cannot_back)
+		return BACKING_WAY_BACKED;
+	if (o->offer.kind == BACKING_LOWER && !o->cannot_back)
+		return is_small(o) && opts->coherence != COHERENCE_FAST ? BACKING_WAY_CACHED : BACKING_WAY_BACKED;
+	if (!o->offer.is_partial || o->ask.writes || opts->partial == PARTIAL_CACHED)
+		return BACKING_WAY_CACHED;
+	/* What siblings did not change they go on sharing; a program would be mapped, and that takes pages. */
+	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? BACKING_WAY_DIRECT : BACKING_WAY_CACHED;
+}
+
+static int look(struct opening *o)
+{
+	int r = offer_look(&o->m->tree, o->i, o->ask.writes, &o->offer);
+
+	if (r < 0)
+		return r;
+	o->ask.offer = o->cannot_back ? BACKING_NONE : o->offer.kind;
+	o->ask.wish = wish_of(o);
+	if (o->ask.wish == BACKING_WAY_DIRECT && o->offer.is_program && o->m->opts.partial == PARTIAL_AUTO)
+		o->ask.wish = BACKING_WAY_CACHED;
+	o->ask.is_former = o->slot->state == NODE_FORMER;
+	o->ask.has_names = o->ask.is_former && inode_has_names(&o->m->tree, o->i);
+	return 0;
+}
+
+/* False: the kernel refuses, or there is no descriptor: it will have to do without. */
+static bool register_offer(struct opening *o, uint32_t *ret_id)
+{
+	struct tree *t = &o->m->tree;
+	struct offer_file f;
+	int r = offer_open(t, o->i, &o->offer, &f);
+
+	if (r == 0) {
+		r = backing_register(t->backing, f.fd, ret_id);
+		offer_close(&f);
+	}
+	if (r < 0)
+		log_debug("cannot register a file: %s", strerror(-r));
+	return r == 0;
+}
+
+/* A lower file may be passed through only if it still is what the inode shows, now that the open is counted: whoever
+ * opens it for writing from here on finds that count. */
+static bool is_outdated(struct opening *o)
+{
+	struct offer now;
+
+	return o->ask.offer == BACKING_LOWER && !o->ask.is_former && o->slot->backing_kind == BACKING_LOWER &&
+	       (offer_look(&o->m->tree, o->i, false, &now) < 0 || now.kind != BACKING_LOWER);
+}
+
+/* One of the first three ways, counted; SWITCH or STALE, or -errno. */
+static int take_way(struct opening *o, uint32_t *ret_id)
+{
+	struct backing *b = o->m->tree.backing;
+	unsigned waits = 0;
+
+	for (unsigned attempt = 0; attempt < TAKE_TRIES; attempt++) {
+		uint32_t fresh = 0;
+		int way, r = look(o);
+
+		if (r < 0)
+			return r;
+		way = backing_take(b, o->slot, &o->ask, 0, ret_id);
+		if (way == BACKING_WAY_REGISTER) {
+			o->cannot_back = !register_offer(o, &fresh);
+			if (o->cannot_back)
+				continue;
+			way = backing_take(b, o->slot, &o->ask, fresh, ret_id);
+			if (way != BACKING_WAY_BACKED || *ret_id != fresh)
+				backing_unregister(b, fresh);
+		}
+		if (way == BACKING_WAY_SWITCH && waits++ < SWITCH_WAITS) {
+			usleep(SWITCH_WAIT_US);
+			continue;
+		}
+		if (way != BACKING_WAY_BACKED || !is_outdated(o))
+			return way;
+		backing_drop(b, o->slot, BACKING_WAY_BACKED);
+	}
+	return -EIO;
+}
+
+/* The kernel looks the name up again, gets the new id and opens that. */
+static int switch_node(struct opening *o, uint32_t node)
+{
+	int r = inode_renumber(&o->m->tree, o->i, node);
+
+	if (r < 0)
+		return r;
+	fuse_lowlevel_notify_inval_inode(request_extra.session, node, -1, 0);
+	return -ESTALE;
+}
+
+/* Stores through a mapping of a backing file change it without our hearing of it, also when the file is closed. */
+static void expect_mappings(struct opening *o, uint32_t node)
+{
+	if (o->i->is_mapped_past_us)
+		return;
+	o->i->is_mapped_past_us = true;
+	fuse_lowlevel_notify_inval_inode(request_extra.session, node, -1, 0);
+}
+
+static int open_node(struct mount *m, struct inode *i, uint32_t node, struct fuse_file_info *fi)
+{
+	struct opening o = { .m = m, .i = i, .slot = inode_slot(&m->tree, node) };
+	uint32_t id;
+	int way;
+
+	if (!o.slot)
+		return -ESTALE;
+	o.ask.writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+	way = take_way(&o, &id);
+	backing_reap(m->tree.backing);
+	if (way == BACKING_WAY_SWITCH)
+		return switch_node(&o, node);
+	if (way == BACKING_WAY_STALE)
+		return -ESTALE;
+	if (way < 0)
+		return way;
+	fi->fh = (uint64_t)way;
+	fi->noflush = 1;
+	fi->keep_cache = way == BACKING_WAY_CACHED && m->opts.timeout_s > 0;
+	fi->direct_io = way == BACKING_WAY_DIRECT;
+	if (way == BACKING_WAY_BACKED) {
+		fi->backing_id = (int32_t)id;
+		fi->direct_io = m->opts.coherence == COHERENCE_STRICT && !o.offer.is_program &&
+				o.slot->backing_kind == BACKING_LOWER;
+		if ((fi->flags & O_ACCMODE) == O_RDWR)
+			expect_mappings(&o, node);
+	}
+	return 0;
+}
+
+static void close_node(struct mount *m, uint32_t node, uint64_t handle)
+{
+	struct node_slot *s = inode_slot(&m->tree, node);
+
+	if (s && m->tree.backing)
+		backing_drop(m->tree.backing, s, (enum backing_way)handle);
+}
+
+/* ---- requests ---- */
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct mount *m = op_mount(req);
+	struct inode *i = op_inode(req, ino);
+	enum io_mode mode = op_open_settle(m, request_extra.session);
+	int r = 0;
+
+	if (!i)
+		return;
+	fi->fh = 0;
+	if (mode == IO_CACHED && m->opts.timeout_s > 0)
+		r = -ENOSYS;
+	else if (mode == IO_DIRECT)
+		fi->direct_io = 1;
+	else if (mode == IO_PASSTHROUGH)
+		r = open_node(m, i, (uint32_t)ino, fi);
+	if (r < 0)
+		op_reply_err(req, r);
+	else if (fuse_reply_open(req, fi) == -ENOENT && mode == IO_PASSTHROUGH)
+		close_node(m, (uint32_t)ino, fi->fh);
+}
+
+static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	close_node(op_mount(req), (uint32_t)ino, fi->fh);
+	fuse_reply_err(req, 0);
+}
+
+void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi)
+{
+	struct mount *m = op_mount(req);
+	struct fuse_entry_param e;
+	int r = 0;
+
+	op_fill_entry(m, i, st, &e);
+	fi->fh = 0;
+	fi->noflush = 1;
+	fi->keep_cache = m->opts.timeout_s > 0;
+	if (op_open_settle(m, request_extra.session) == IO_DIRECT)
+		fi->direct_io = 1;
+	else if (m->io == IO_PASSTHROUGH)
+		r = open_node(m, i, (uint32_t)e.ino, fi);
+	if (r < 0) {
+		inode_forget(&m->tree, e.ino, 1);
+		op_reply_err(req, r);
+		return;
+	}
+	e.attr_timeout = op_attr_timeout(m, i, e.ino);
+	/* The caller was interrupted and will never know of it. */
+	if (fuse_reply_create(req, &e, fi) == -ENOENT) {
+		close_node(m, (uint32_t)e.ino, fi->fh);
+		inode_forget(&m->tree, e.ino, 1);
+	}
+}
+
+void op_open_install(struct fuse_lowlevel_ops *ops)
+{
+	ops->open = op_open;
+	ops->release = op_release;
+}

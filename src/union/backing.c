@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Invariants, under the lock:
+ * 1. a slot has a backing_id if and only if a registration in by_slot is its;
+ * 2. a registration is in idle if and only if its slot has no open on it, the least recently used first;
+ * 3. one in dead has no slot any more; dead ones are few, since whoever makes one reaps soon. */
+#include "veneer/backing.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/htab.h"
+#include "veneer/list.h"
+
+#include <sys/ioctl.h>
+
+/* Newer than the headers of the systems we build on. */
+struct kernel_backing_map {
+	int32_t fd;
+	uint32_t flags;
+	uint64_t padding;
+};
+#define KERNEL_BACKING_OPEN _IOW(229, 1, struct kernel_backing_map)
+#define KERNEL_BACKING_CLOSE _IOW(229, 2, uint32_t)
+
+struct registration {
+	struct hlink by_slot;
+	struct list_link link;	/* in idle or dead, or in neither */
+	struct node_slot *slot;
+	uint32_t id;
+};
+
+struct backing {
+	int devfd;
+	struct backing_device device;
+	unsigned max;
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct htab by_slot;
+	struct list_link idle, dead;
+};
+
+static int kernel_open(int devfd, int fd)
+{
+	const struct kernel_backing_map map = { .fd = fd };
+	int id = ioctl(devfd, KERNEL_BACKING_OPEN, &map);
+
+	return id > 0 ? id : id < 0 ? -errno : -EIO;
+}
+
+static int kernel_close(int devfd, uint32_t id)
+{
+	return ioctl(devfd, KERNEL_BACKING_CLOSE, &id) < 0 ? -errno : 0;
+}
+
+int backing_new(int devfd, const struct backing_device *device, unsigned max, struct backing **ret)
+{
+	struct backing *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return -ENOMEM;
+	b->devfd = devfd;
+	b->device = device ? *device : (struct backing_device){ kernel_open, kernel_close };
+	b->max = max;
+	pthread_mutex_init(&b->lock, NULL);
+	list_init(&b->idle);
+	list_init(&b->dead);
+	*ret = b;
+	return 0;
+}
+
+static void free_registration(struct hlink *l, void *arg)
+{
+	(void)arg;
+	free(container_of(l, struct registration, by_slot));
+}
+
+void backing_free(struct backing *b)
+{
+	if (!b)
+		return;
+	while (!list_is_empty(&b->dead)) {
+		struct registration *r = container_of(b->dead.next, struct registration, link);
+
+		list_del(&r->link);
+		free(r);
+	}
+	htab_drain(&b->by_slot, free_registration, NULL);
+	htab_release(&b->by_slot);
+	pthread_mutex_destroy(&b->lock);
+	free(b);
+}
+
+int backing_register(struct backing *b, int fd, uint32_t *ret_id)
+{
+	int id = b->device.open(b->devfd, fd);
+
+	if (id < 0)
+		return id;
+	*ret_id = (uint32_t)id;
+	return 0;
+}
+
+void backing_unregister(struct backing *b, uint32_t id)
+{
+	b->device.close(b->devfd, id);
+}
+
+enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask)
+{
+	if (ask->is_former) {
+		if (ask->writes)
+			return BACKING_WAY_STALE;
+		/* A descriptor that is opened once more sees what it saw. By a name it must be led to the new id. */
+		if (s->n_backed)
+			return ask->has_names ? BACKING_WAY_STALE : BACKING_WAY_BACKED;
+		/* Pages of two node ids would not agree. */
+		return BACKING_WAY_DIRECT;
+	}
+	if (s->n_backed) {
+		if (s->backing_kind == BACKING_UPPER || (!ask->writes && ask->offer == BACKING_LOWER))
+			return BACKING_WAY_BACKED;
+		return BACKING_WAY_SWITCH;
+	}
+	if (s->n_cached)
+		return BACKING_WAY_CACHED;
+	/* A direct open that is mapped takes to pages. */
+	if (s->n_direct && ask->wish != BACKING_WAY_DIRECT)
+		return BACKING_WAY_CACHED;
+	return ask->wish;
+}
+
+static uint64_t slot_hash(const struct node_slot *s)
+{
+	return (uintptr_t)s / sizeof(*s) * 0x9E3779B97F4A7C15u;
+}
+
+static struct registration *find_locked(struct backing *b, const struct node_slot *s)
+{
+	for (struct hlink *l = htab_first(&b->by_slot, slot_hash(s)); l; l = htab_next(l)) {
+		struct registration *r = container_of(l, struct registration, by_slot);
+
+		if (r->slot == s)
+			return r;
+	}
+	return NULL;
+}
+
+static void bury_locked(struct backing *b, struct registration *r)
+{
+	htab_remove(&b->by_slot, &r->by_slot);
+	r->slot->backing_id = 0;
+	r->slot->backing_kind = BACKING_NONE;
+	list_del(&r->link);
+	list_add_tail(&b->dead, &r->link);
+}
+
+static void detach_locked(struct backing *b, struct node_slot *s)
+{
+	struct registration *r = s->backing_id ? find_locked(b, s) : NULL;
+
+	if (r)
+		bury_locked(b, r);
+}
+
+/* False: there is no room, or no memory. */
+static bool enter_locked(struct backing *b, struct node_slot *s, enum backing_kind kind, uint32_t id)
+{
+	struct registration *r;
+
+	if (b->by_slot.count >= b->max) {
+		if (list_is_empty(&b->idle))
+			return false;
+		bury_locked(b, container_of(b->idle.next, struct registration, link));
+	}
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return false;
+	r->slot = s;
+	r->id = id;
+	list_init(&r->link);
+	if (htab_insert(&b->by_slot, &r->by_slot, slot_hash(s)) < 0) {
+		free(r);
+		return false;
+	}
+	s->backing_id = id;
+	s->backing_kind = kind;
+	return true;
+}
+
+/* One more open on the backing file; CACHED where there is no room for it. */
+static enum backing_way back_locked(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
+				    uint32_t *ret_id)
+{
+	/* What is idle may be of the time before the file was copied up. */
+	if (!s->n_backed && s->backing_id && s->backing_kind != ask->offer)
+		detach_locked(b, s);
+	if (!s->backing_id) {
+		if (!fresh)
+			return BACKING_WAY_REGISTER;
+		if (!enter_locked(b, s, ask->offer, fresh))
+			return BACKING_WAY_CACHED;
+	} else if (!s->n_backed) {
+		list_del(&find_locked(b, s)->link);
+	}
+	s->n_backed++;
+	*ret_id = s->backing_id;
+	return BACKING_WAY_BACKED;
+}
+
+enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
+			      uint32_t *ret_id)
+{
+	enum backing_way way;
+
+	LOCK_SCOPE(&b->lock);
+	*ret_id = 0;
+	way = backing_choose(s, ask);
+	if (way == BACKING_WAY_BACKED)
+		way = back_locked(b, s, ask, fresh, ret_id);
+	if (way == BACKING_WAY_CACHED)
+		s->n_cached++;
+	else if (way == BACKING_WAY_DIRECT)
+		s->n_direct++;
+	return way;
+}
+
+void backing_drop(struct backing *b, struct node_slot *s, enum backing_way way)
+{
+	struct registration *r;
+
+	LOCK_SCOPE(&b->lock);
+	if (way == BACKING_WAY_CACHED && s->n_cached)
+		s->n_cached--;
+	else if (way == BACKING_WAY_DIRECT && s->n_direct)
+		s->n_direct--;
+	else if (way == BACKING_WAY_BACKED && s->n_backed && --s->n_backed == 0 && (r = find_locked(b, s)))
+		list_add_tail(&b->idle, &r->link);
+}
+
+void backing_detach(struct backing *b, struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	detach_locked(b, s);
+}
+
+void backing_reap(struct backing *b)
+{
+	pthread_mutex_lock(&b->lock);
+	while (!list_is_empty(&b->dead)) {
+		struct registration *r = container_of(b->dead.next, struct registration, link);
+
+		list_del(&r->link);
+		pthread_mutex_unlock(&b->lock);
+		b->device.close(b->devfd, r->id);
+		free(r);
+		pthread_mutex_lock(&b->lock);
+	}
+	pthread_mutex_unlock(&b->lock);
+}
+
+size_t backing_count(struct backing *b)
+{
+	LOCK_SCOPE(&b->lock);
+	return b->by_slot.count;
+}
