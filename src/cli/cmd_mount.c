@@ -41,6 +41,8 @@ static int print_help(void)
 	       "  squash_to_root          present everything as owned by 0:0\n"
 	       "  squash_to_uid=N         present this owner; squash_to_gid=N\n"
 	       "  cow=map|copy            copy up blocks (default), or whole files\n"
+	       "  io=auto|passthrough|cached|direct\n"
+	       "                          how files are opened; see veneer(1), also for coherence= and partial=\n"
 	       "  volatile, fsync=0       never sync\n"
 	       "  noxattrs=1              no extended attributes\n"
 	       "  noacl                   no POSIX ACLs\n"

@@ -184,6 +184,21 @@ static int set_size(fuse_req_t req, struct inode *i, off_t size)
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
 
+/* Before a write that goes past us the kernel asks for nothing in particular if, and only if, the writer must not keep
+ * the set-id bits. */
+static int lose_setid(fuse_req_t req, struct inode *i)
+{
+	struct mount *m = op_mount(req);
+
+	return i->type == DT_REG && m->io == IO_PASSTHROUGH ? attr_kill_setid(&m->tree, i, op_caller_may_setgid, req) : 0;
+}
+
+void op_changed(struct inode *i, fuse_ino_t ino)
+{
+	if (!inode_is_current(i, ino))
+		fuse_lowlevel_notify_inval_inode(request_extra.session, i->id, -1, 0);
+}
+
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
 	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
@@ -196,6 +211,8 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		return;
 	if (!m->tree.upper)
 		r = -EROFS;
+	if (r == 0 && !to_set)
+		r = lose_setid(req, i);
 	if (r == 0 && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		r = set_owner(req, i, attr, to_set);
 	if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
@@ -204,6 +221,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		r = i->type == DT_REG ? set_size(req, i, attr->st_size) : -EINVAL;
 	if (r == 0 && to_set & times)
 		r = set_times(m, i, attr, to_set);
+	op_changed(i, ino);
 	if (r < 0)
 		op_reply_err(req, r);
 	else

@@ -102,6 +102,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	i = op_inode(req, ino);
 	if (!i)
 		return;
+	op_changed(i, ino);
 	if (is_acl(name))
 		op_reply_err(req, set_acl(req, i, name, value, size, flags));
 	else
@@ -115,8 +116,10 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	if (refuse(req))
 		return;
 	i = op_inode(req, ino);
-	if (i)
-		op_reply_err(req, attr_removexattr(&op_mount(req)->tree, i, name));
+	if (!i)
+		return;
+	op_changed(i, ino);
+	op_reply_err(req, attr_removexattr(&op_mount(req)->tree, i, name));
 }
 
 void op_xattr_install(struct fuse_lowlevel_ops *ops)

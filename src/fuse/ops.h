@@ -26,6 +26,8 @@ static inline struct mount *op_mount(fuse_req_t req) { return fuse_req_userdata(
 enum io_mode op_open_settle(struct mount *m, struct fuse_session *se);
 /* Reply to a request that made a file, and opens it. i is referenced; the reference is used up. */
 void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi);
+/* An inode was changed by way of this node id: if it has another one by now, what the kernel knows of that is old. */
+void op_changed(struct inode *i, fuse_ino_t ino);
 /* How long the kernel may rely on attributes sent for this node id. */
 double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 

@@ -2,6 +2,7 @@
 #include "veneer/standalone.h"
 
 #include "veneer/attach.h"
+#include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/fdcache.h"
 #include "veneer/log.h"
@@ -63,6 +64,8 @@ static void print_counters(struct mount *m, bool is_background)
 	print_counter(&is_background, "INODES", n);
 	print_counter(&is_background, "NODES", n);
 	print_counter(&is_background, "DESCRIPTORS", fdcache_count());
+	if (m->tree.backing)
+		print_counter(&is_background, "BACKING FILES", backing_count(m->tree.backing));
 	if (m->tree.map) {
 		print_counter(&is_background, "MAP FILES", mapfile_count(m->tree.map));
 		print_counter(&is_background, "MAP LOG BYTES", mapfile_log_bytes(m->tree.map));

@@ -314,12 +314,16 @@ int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 			return r;
 		}
 	}
-	nodetab_clear_name(t->nodes, id);
-	old->state = NODE_FORMER;
-	old->successor = fresh;
 	nodetab_set_object(t->nodes, fresh, i);
 	i->generation = new->generation;
 	i->id = fresh;
+	if (!old->nlookup) {
+		release_id_locked(t, id);
+		return 0;
+	}
+	nodetab_clear_name(t->nodes, id);
+	old->state = NODE_FORMER;
+	old->successor = fresh;
 	i->n_former++;
 	return 0;
 }

@@ -117,7 +117,7 @@ static void *look_and_forget(void *arg)
 
 		me->result = lookup_name(t, me->team->dir, "big", &i, &st);
 		if (me->result == 0)
-			inode_forget(t, i->id, 1);
+			inode_unref(t, i);
 	}
 	return NULL;
 }

@@ -16,6 +16,15 @@ static uint64_t lookups_of(struct tree_dirs *d, uint32_t id)
 	return s ? s->nlookup : 0;
 }
 
+static uint32_t grant(struct tree_dirs *d, struct inode *i)
+{
+	uint32_t id, generation;
+
+	inode_grant(d->t, i, &id, &generation);
+	assert_int_equal(generation, nodetab_slot(d->t->nodes, id)->generation);
+	return id;
+}
+
 static void start(struct tree_dirs *d)
 {
 	tree_put_text(d, "lower/dir/f", "text");
@@ -33,7 +42,8 @@ static void test_inode__lives_until_its_last_lookup_is_forgotten(void **state)
 	a = tree_get(d, "dir/f");
 	b = tree_get(d, "dir/f");
 	assert_ptr_equal(a, b);
-	id = a->id;
+	id = grant(d, a);
+	assert_int_equal(grant(d, b), id);
 	assert_int_equal(lookups_of(d, id), 2);
 	inode_forget(d->t, id, 1);
 	assert_ptr_equal(inode_get(d->t, id), a);
@@ -47,7 +57,7 @@ static void test_inode__forgetting_too_much_is_harmless(void **state)
 	uint32_t id;
 
 	start(d);
-	id = tree_get(d, "dir/f")->id;
+	id = grant(d, tree_get(d, "dir/f"));
 	inode_forget(d->t, id, UINT64_MAX);
 	inode_forget(d->t, id, 1);
 	inode_forget(d->t, 123456789, 1);
@@ -75,7 +85,7 @@ static void test_inode__parent_lives_as_long_as_a_child_has_a_name_in_it(void **
 
 	start(d);
 	g = tree_get(d, "dir/sub/g");
-	sub = tree_get(d, "dir/sub")->id;
+	sub = grant(d, tree_get(d, "dir/sub"));
 	inode_forget(d->t, sub, 1);
 	assert_int_equal(lookups_of(d, sub), 0);
 	assert_non_null(inode_get(d->t, sub));
@@ -117,7 +127,8 @@ static void test_inode__what_was_found_before_a_change_is_not_entered(void **sta
 	updir_remove(names, "f");
 	/* A name that is known is the truth. */
 	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), 0);
-	inode_forget(d->t, i->id, 2);
+	inode_unref(d->t, i);
+	inode_unref(d->t, i);
 }
 
 static void test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode(void **state)
@@ -135,7 +146,8 @@ static void test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode(voi
 	assert_int_equal(inode_enter(d->t, d->t->root, "two", &found, &other), 0);
 	assert_ptr_not_equal(other, f);
 	tree_forget(d, other);
-	inode_forget(d->t, f->id, 2);
+	inode_unref(d->t, f);
+	inode_unref(d->t, f);
 }
 
 static void test_inode__id_used_again_has_another_generation(void **state)
@@ -158,7 +170,7 @@ static void test_inode__id_used_again_has_another_generation(void **state)
 	}
 }
 
-static void test_inode__peek_finds_only_what_is_known_and_counts_no_lookup(void **state)
+static void test_inode__peek_finds_only_what_is_known(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *dir, *f, *got;
@@ -166,11 +178,10 @@ static void test_inode__peek_finds_only_what_is_known_and_counts_no_lookup(void 
 	start(d);
 	dir = tree_get(d, "dir");
 	assert_false(inode_peek(d->t, dir, "f", &got));
-	assert_false(inode_find(d->t, dir, "f", &got));
 	f = tree_get(d, "dir/f");
 	assert_true(inode_peek(d->t, dir, "f", &got));
 	assert_ptr_equal(got, f);
-	assert_int_equal(lookups_of(d, f->id), 1);
+	assert_int_equal(lookups_of(d, f->id), 0);
 	tree_forget(d, f);
 	assert_ptr_equal(inode_get(d->t, got->id), got);
 	inode_unref(d->t, got);
@@ -320,6 +331,84 @@ static void test_inode__target_of_a_move_becomes_an_orphan(void **state)
 	assert_ptr_equal(inode_get(d->t, f->id), f);
 }
 
+static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *f;
+	uint32_t old, new;
+	char *path;
+
+	start(d);
+	f = tree_get(d, "dir/f");
+	old = grant(d, f);
+	assert_int_equal(inode_renumber(d->t, f, old), 0);
+	new = f->id;
+	assert_int_not_equal(new, old);
+	assert_int_equal(f->n_former, 1);
+	assert_ptr_equal(inode_get(d->t, old), f);
+	assert_ptr_equal(inode_get(d->t, new), f);
+	assert_int_equal(inode_slot(d->t, old)->state, NODE_FORMER);
+	assert_int_equal(inode_slot(d->t, old)->successor, new);
+	assert_int_equal(inode_slot(d->t, new)->ino, f->ino);
+	assert_memory_equal(nodetab_name(d->t->nodes, new), "f", 1);
+	/* Who comes late with the old one changes nothing. */
+	assert_int_equal(inode_renumber(d->t, f, old), 0);
+	assert_int_equal(f->id, new);
+	assert_int_equal(grant(d, tree_get(d, "dir/f")), new);
+	path = inode_path(d->t, f);
+	assert_string_equal(path, "dir/f");
+	free(path);
+	tree_expect_inode(d, f, "text", 4);
+	inode_forget(d->t, new, 1);
+	inode_forget(d->t, old, 1);
+	assert_null(inode_get(d->t, old));
+	assert_null(inode_get(d->t, new));
+	assert_int_equal(nodetab_count(d->t->nodes), 1);
+}
+
+static void test_inode__lives_while_any_of_its_numbers_is_held(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *f;
+	uint32_t first, second;
+
+	start(d);
+	f = tree_get(d, "dir/f");
+	first = grant(d, f);
+	assert_int_equal(inode_renumber(d->t, f, first), 0);
+	second = grant(d, tree_get(d, "dir/f"));
+	assert_int_equal(inode_renumber(d->t, f, second), 0);
+	assert_int_equal(f->n_former, 2);
+	inode_forget(d->t, first, 1);
+	assert_null(inode_get(d->t, first));
+	assert_int_equal(f->n_former, 1);
+	/* One that was never sent is nothing to wait for. */
+	assert_int_equal(inode_renumber(d->t, f, f->id), 0);
+	assert_int_equal(f->n_former, 1);
+	assert_ptr_equal(inode_get(d->t, second), f);
+	/* A look-up under way when the number changed counts for the one that is sent. */
+	struct inode *late = tree_get(d, "dir/f");
+	assert_int_equal(inode_renumber(d->t, f, f->id), 0);
+	assert_int_equal(grant(d, late), f->id);
+	inode_forget(d->t, f->id, 1);
+	assert_ptr_equal(inode_get(d->t, second), f);
+	inode_forget(d->t, second, 1);
+	assert_int_equal(nodetab_count(d->t->nodes), 1);
+}
+
+static void test_inode__several_names_are_several(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *f;
+	struct stat st;
+
+	start(d);
+	f = tree_get(d, "dir/f");
+	assert_false(inode_has_names(d->t, f));
+	assert_int_equal(create_link(d->t, f, tree_get(d, "dir"), "g", &st), 0);
+	assert_true(inode_has_names(d->t, f));
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -333,7 +422,7 @@ int main(void)
 		row(test_inode__what_was_found_before_a_change_is_not_entered),
 		row(test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode),
 		row(test_inode__id_used_again_has_another_generation),
-		row(test_inode__peek_finds_only_what_is_known_and_counts_no_lookup),
+		row(test_inode__peek_finds_only_what_is_known),
 		row(test_inode__unlinked_file_is_an_orphan_that_stays_usable),
 		row(test_inode__orphan_and_a_new_file_of_its_name_are_two),
 		row(test_inode__hard_links_of_the_upper_are_one_inode),
@@ -341,6 +430,9 @@ int main(void)
 		row(test_inode__number_stays_through_copy_up_and_remount),
 		row(test_inode__names_move_swap_and_drop),
 		row(test_inode__target_of_a_move_becomes_an_orphan),
+		row(test_inode__new_number_is_given_and_the_old_one_still_leads_there),
+		row(test_inode__lives_while_any_of_its_numbers_is_held),
+		row(test_inode__several_names_are_several),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

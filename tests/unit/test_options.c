@@ -535,6 +535,30 @@ static void test_options__cow_is_copied_for_private_volumes(void **state)
 	}
 }
 
+static void test_options__ways_to_open(void **state)
+{
+	struct mount_opts o = good("lowerdir=/l");
+
+	(void)state;
+	assert_int_equal(o.io, IO_AUTO);
+	assert_int_equal(o.coherence, COHERENCE_AUTO);
+	assert_int_equal(o.partial, PARTIAL_AUTO);
+	options_release(&o);
+	o = good_with_lower("io=passthrough,coherence=strict,partial=cached");
+	assert_int_equal(o.io, IO_PASSTHROUGH);
+	assert_int_equal(o.coherence, COHERENCE_STRICT);
+	assert_int_equal(o.partial, PARTIAL_CACHED);
+	options_release(&o);
+	o = good_with_lower("io=direct,coherence=fast,partial=direct");
+	assert_int_equal(o.io, IO_DIRECT);
+	assert_int_equal(o.coherence, COHERENCE_FAST);
+	assert_int_equal(o.partial, PARTIAL_DIRECT);
+	options_release(&o);
+	o = good_with_lower("io=direct,io=cached,io=\"cached\"");
+	assert_int_equal(o.io, IO_CACHED);
+	options_release(&o);
+}
+
 static void test_options__bad_values_are_one_sentence(void **state)
 {
 	static const struct {
@@ -556,6 +580,10 @@ static void test_options__bad_values_are_one_sentence(void **state)
 		{ "threaded=x", "invalid value for threaded: x" },
 		{ "xino=maybe", "invalid value for xino: maybe" },
 		{ "cow=clone", "invalid value for cow: clone" },
+		{ "io=", "invalid value for io: " },
+		{ "io=fast", "invalid value for io: fast" },
+		{ "coherence=Strict", "invalid value for coherence: Strict" },
+		{ "partial=on", "invalid value for partial: on" },
 		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
 		{ "lowerdir=/a://p/x/y:/b", "plugin layers are not supported: //p/x/y" },
 	};
@@ -686,6 +714,7 @@ int main(void)
 		cmocka_unit_test(test_options__atime_is_the_absence_of_noatime),
 		cmocka_unit_test(test_options__ids_and_numbers),
 		cmocka_unit_test(test_options__cow_is_copied_for_private_volumes),
+		cmocka_unit_test(test_options__ways_to_open),
 		cmocka_unit_test(test_options__bad_values_are_one_sentence),
 		cmocka_unit_test(test_options__podman),
 		cmocka_unit_test(test_options__buildah_volume),

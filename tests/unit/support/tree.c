@@ -249,7 +249,7 @@ struct inode *tree_get(struct tree_dirs *d, const char *path)
 void tree_forget(struct tree_dirs *d, struct inode *i)
 {
 	if (i != d->t->root)
-		inode_forget(d->t, i->id, 1);
+		inode_unref(d->t, i);
 }
 
 struct stat tree_stat(struct tree_dirs *d, const char *path)

@@ -51,13 +51,13 @@ char *tree_put_pattern(struct tree_dirs *d, const char *rel, size_t len, uint64_
 bool tree_is_there(struct tree_dirs *d, const char *rel);
 bool tree_is_partial(struct tree_dirs *d, const char *rel);
 
-/* The inode at a path of the mount ("" is the root), one lookup counted but for the root; NULL:
+/* The inode at a path of the mount ("" is the root), referenced but for the root; NULL:
  * nothing. */
 struct inode *tree_look(struct tree_dirs *d, const char *path);
 struct inode *tree_get(struct tree_dirs *d, const char *path);
 void tree_forget(struct tree_dirs *d, struct inode *i);
 struct stat tree_stat(struct tree_dirs *d, const char *path);
-/* A new entry of a directory, one lookup counted. */
+/* A new entry of a directory, referenced. */
 struct inode *tree_make(struct tree_dirs *d, const char *dir, const char *name, mode_t mode);
 /* The inode shows exactly these bytes, also when read in pieces. */
 void tree_expect_inode(struct tree_dirs *d, struct inode *i, const void *data, size_t len);
