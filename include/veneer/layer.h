@@ -19,6 +19,7 @@ struct layer {
 	bool is_private;		/* of one image, whatever its numbers say (share.h); constant once in an image */
 	bool is_upper;		/* opened for writing by the mount that owns it */
 	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */
+	_Atomic bool has_windows;	/* parts of its files are mapped (window.h) */
 	char *path;		/* as given; for messages only: layers are reached by other paths too */
 	/* share.c's, guarded by its lock */
 	unsigned users;			/* images in use that have it */

@@ -10,6 +10,9 @@ enum stats_counter {
 	STATS_MAP_RECORDS,	/* appended to the log of the upper's map */
 	STATS_FD_HITS,		/* a descriptor was wanted and was open */
 	STATS_FD_MISSES,	/* ... and had to be opened */
+	STATS_WINDOW_HITS,	/* blocks of lower files that were asked of the block cache and were there */
+	STATS_WINDOW_MISSES,	/* ... and had to be brought in */
+	STATS_WINDOW_EVICTIONS,	/* windows unmapped for want of room */
 	STATS_COUNTERS
 };
 

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/read.h"
 
+#include "readbatch.h"
 #include "veneer/cleanup.h"
-#include "veneer/extent.h"
 #include "veneer/file.h"
-#include "veneer/ring.h"
 #include "veneer/upper.h"
 
 #include <fcntl.h>
 #include <string.h>
-
-#define READ_BATCH 32	/* runs submitted together */
 
 int read_top(struct tree *t, struct inode *i, struct source **ret)
 {
@@ -21,14 +18,24 @@ int read_top(struct tree *t, struct inode *i, struct source **ret)
 	return image_source(t->image, i->lower, ret);
 }
 
-struct batch {
-	struct ring_read reads[READ_BATCH];
-	struct source *srcs[READ_BATCH];
-	size_t n;
-};
+int read_batch_add(struct read_batch *b, const struct run *run, void *dst)
+{
+	int fd;
+
+	if (!run->src) {
+		memset(dst, 0, run->len);
+		return 0;
+	}
+	fd = source_pin(run->src);
+	if (fd < 0)
+		return fd;
+	b->srcs[b->n] = run->src;
+	b->reads[b->n++] = (struct ring_read){ .fd = fd, .dst = dst, .len = (uint32_t)run->len, .off = (off_t)run->off };
+	return b->n == READ_BATCH ? read_batch_finish(b) : 0;
+}
 
 /* Nothing past a file's end is ever asked of it, so one that ends early was cut behind our back. */
-static int finish_batch(struct batch *b)
+int read_batch_finish(struct read_batch *b)
 {
 	int r = 0;
 
@@ -46,7 +53,7 @@ static int finish_batch(struct batch *b)
 	return r;
 }
 
-static void abandon_batch(struct batch *b)
+void read_batch_abandon(struct read_batch *b)
 {
 	for (size_t i = 0; i < b->n; i++)
 		fdcache_unpin(&b->srcs[i]->fd);
@@ -55,42 +62,24 @@ static void abandon_batch(struct batch *b)
 
 int read_source(struct source *src, void *p, size_t len, uint64_t off)
 {
-	struct batch b = { .n = 0 };
+	struct read_batch b = { .n = 0 };
 	char *dst = p;
 	int r = 0;
 
-	while (len) {
+	while (len && r == 0) {
 		struct run run;
-		int fd;
 
 		r = extent_run(src, off, len, &run);
 		if (r < 0)
 			break;
-		if (!run.src) {
-			memset(dst, 0, run.len);
-		} else {
-			fd = source_pin(run.src);
-			if (fd < 0) {
-				r = fd;
-				break;
-			}
-			b.srcs[b.n] = run.src;
-			b.reads[b.n++] = (struct ring_read){ .fd = fd, .dst = dst, .len = (uint32_t)run.len, .off = (off_t)off };
-		}
+		r = read_batch_add(&b, &run, dst);
 		dst += run.len;
 		off += run.len;
 		len -= run.len;
-		if (b.n == READ_BATCH) {
-			r = finish_batch(&b);
-			if (r < 0)
-				break;
-		}
 	}
-	if (r < 0) {
-		abandon_batch(&b);
-		return r == -EUCLEAN ? -EIO : r;
-	}
-	r = finish_batch(&b);
+	if (r == 0)
+		r = read_batch_finish(&b);
+	read_batch_abandon(&b);
 	return r == -EUCLEAN ? -EIO : r;
 }
 

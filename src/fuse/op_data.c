@@ -6,7 +6,9 @@
 #include "veneer/copyrange.h"
 #include "veneer/cow.h"
 #include "veneer/image.h"
+#include "veneer/log.h"
 #include "veneer/lookup.h"
+#include "veneer/pieces.h"
 #include "veneer/read.h"
 #include "veneer/upper.h"
 
@@ -31,14 +33,31 @@ void op_thread_release(void)
 	read_buf.size = 0;
 }
 
+/* One reply, whatever comes of it: the kernel ends a request whose answer it cannot take (a file that was cut), and
+ * libfuse frees it in any case. */
+static void reply_pieces(fuse_req_t req, struct inode *i, struct pieces *p)
+{
+	struct mount *m = op_mount(req);
+	_cleanup_(freep) char *path = NULL;
+
+	if (fuse_reply_iov(req, p->iov, p->niov) != -EFAULT || !p->nwindows)
+		return;
+	pieces_doubt(p);
+	path = inode_path(&m->tree, i);
+	log_error("%s: %s: a lower file was cut, or cannot be read any more", m->opts.mountpoint, path ? path : "a file");
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct inode *i = op_inode(req, ino);
+	struct pieces pieces;
 	ssize_t n;
 
 	(void)fi;
 	if (!i)
 		return;
+	pieces.niov = 0;
+	pieces.nwindows = 0;
 	if (size > read_buf.size) {
 		char *p = realloc(read_buf.data, size);
 
@@ -49,11 +68,12 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		read_buf.data = p;
 		read_buf.size = size;
 	}
-	n = read_file(&op_mount(req)->tree, i, read_buf.data, size, off);
+	n = pieces_read(&op_mount(req)->tree, i, read_buf.data, size, off, &pieces);
 	if (n < 0)
 		op_reply_err(req, (int)n);
 	else
-		fuse_reply_buf(req, read_buf.data, (size_t)n);
+		reply_pieces(req, i, &pieces);
+	pieces_release(&pieces);
 }
 
 static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t size, off_t off, bool is_mapped)

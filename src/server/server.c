@@ -19,6 +19,7 @@
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
 #include "veneer/stats.h"
+#include "veneer/window.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -235,6 +236,11 @@ static void print_counter(void *arg, const char *name, uint64_t value)
 
 static void print_counters(struct server *s)
 {
+	struct window_usage windows;
+
+	window_usage(&windows);
+	print_counter(NULL, "WINDOWS", windows.count);
+	print_counter(NULL, "WINDOW BYTES", windows.bytes);
 	print_counter(NULL, "MOUNTS", roster_count(s->roster));
 	print_counter(NULL, "DESCRIPTORS", fdcache_count());
 	stats_each(print_counter, NULL);

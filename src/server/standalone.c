@@ -11,6 +11,7 @@
 #include "veneer/shelter.h"
 #include "veneer/stats.h"
 #include "veneer/takeover.h"
+#include "veneer/window.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -56,6 +57,7 @@ static void print_counter(void *arg, const char *name, uint64_t value)
 
 static void print_counters(struct mount *m, bool is_background)
 {
+	struct window_usage windows;
 	size_t n;
 
 	pthread_mutex_lock(&m->tree.lock);
@@ -64,6 +66,9 @@ static void print_counters(struct mount *m, bool is_background)
 	print_counter(&is_background, "INODES", n);
 	print_counter(&is_background, "NODES", n);
 	print_counter(&is_background, "DESCRIPTORS", fdcache_count());
+	window_usage(&windows);
+	print_counter(&is_background, "WINDOWS", windows.count);
+	print_counter(&is_background, "WINDOW BYTES", windows.bytes);
 	if (m->tree.backing)
 		print_counter(&is_background, "BACKING FILES", backing_count(m->tree.backing));
 	if (m->tree.map) {

@@ -7,7 +7,8 @@
  * Invariants:
  * 1. run_batch returns only when the kernel holds none of the caller's buffers.
  * 2. The ring only fills results with whole reads; everything else (short, failed, never
- *    submitted) is finished by pread, which alone decides on errors and the end of the file.
+ *    submitted) is finished by pread, which alone decides on errors and the end of the file. Areas
+ *    likewise, by madvise.
  * 3. A ring serves only the process that made it: fork() shares its memory, so a child drops the
  *    copy (this ends nothing in the parent) and makes its own. */
 #include "veneer/ring.h"
@@ -19,9 +20,14 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 #include <time.h>
 
-enum { RING_ENTRIES = 64 };
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+enum { RING_ENTRIES = 64, AREA_PAGES = 256 };
 
 enum ring_state { RING_NONE, RING_READY, RING_FAILED };
 
@@ -125,13 +131,26 @@ static struct thread_ring *usable_ring(void)
 	return t->state == RING_READY ? t : NULL;
 }
 
-static unsigned reap(struct io_uring *ring, struct ring_read *reads)
+/* What a batch is made of: the kinds differ in how one is asked for and where its result goes. */
+struct batch {
+	void (*prepare)(struct io_uring_sqe *sqe, void *item);
+	void (*complete)(void *item, int result);
+	char *items;
+	size_t item_size;
+};
+
+static void *item_at(const struct batch *b, size_t i)
+{
+	return b->items + i * b->item_size;
+}
+
+static unsigned reap(struct io_uring *ring, const struct batch *b, size_t first)
 {
 	struct io_uring_cqe *cqe;
 	unsigned n = 0;
 
 	for (; !io_uring_peek_cqe(ring, &cqe); n++) {
-		reads[cqe->user_data].result = cqe->res;
+		b->complete(item_at(b, first + cqe->user_data), cqe->res);
 		io_uring_cqe_seen(ring, cqe);
 	}
 	return n;
@@ -142,25 +161,23 @@ static void nap(void)
 	nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-/* Afterwards a result of len is final, and any other is to be finished by pread. An error means
- * that the ring is of no more use. */
-static int run_batch(struct io_uring *ring, struct ring_read *reads, unsigned n)
+/* An error means that the ring is of no more use. */
+static int run_batch(struct io_uring *ring, const struct batch *b, size_t first, unsigned n)
 {
 	unsigned queued = 0, done = 0;
 
 	for (; queued < n; queued++) {
 		struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
-		struct ring_read *read = &reads[queued];
 
 		if (!sqe)
 			break;
-		io_uring_prep_read(sqe, read->fd, read->dst, read->len, (uint64_t)read->off);
+		b->prepare(sqe, item_at(b, first + queued));
 		sqe->user_data = queued;
 	}
 	while (done < queued) {
 		int r = io_uring_submit_and_wait(ring, queued - done);
 
-		done += reap(ring, reads);
+		done += reap(ring, b, first);
 		if (r >= 0 || r == -EINTR)
 			continue;
 		if (queued - io_uring_sq_ready(ring) == done)
@@ -169,6 +186,32 @@ static int run_batch(struct io_uring *ring, struct ring_read *reads, unsigned n)
 		nap();
 	}
 	return 0;
+}
+
+/* Afterwards the results that the ring gave are filled in; what it gave none for is as it was. */
+static void run_all(const struct batch *b, size_t n)
+{
+	struct thread_ring *t = n > 1 ? usable_ring() : NULL;
+
+	for (size_t i = 0; t && i < n; i += RING_ENTRIES) {
+		if (run_batch(&t->ring, b, i, n - i < RING_ENTRIES ? (unsigned)(n - i) : RING_ENTRIES) < 0) {
+			drop_ring(t);
+			t->state = RING_FAILED;
+			t = NULL;
+		}
+	}
+}
+
+static void prepare_read(struct io_uring_sqe *sqe, void *item)
+{
+	const struct ring_read *read = item;
+
+	io_uring_prep_read(sqe, read->fd, read->dst, read->len, (uint64_t)read->off);
+}
+
+static void complete_read(void *item, int result)
+{
+	((struct ring_read *)item)->result = result;
 }
 
 static void finish(struct ring_read *read)
@@ -188,19 +231,64 @@ static void finish(struct ring_read *read)
 
 void ring_read_all(struct ring_read *reads, size_t n)
 {
-	struct thread_ring *t = n > 1 ? usable_ring() : NULL;
+	const struct batch b = { prepare_read, complete_read, (char *)reads, sizeof(*reads) };
 
 	for (size_t i = 0; i < n; i++)
 		reads[i].result = 0;
-	for (size_t i = 0; t && i < n; i += RING_ENTRIES) {
-		unsigned batch = n - i < RING_ENTRIES ? (unsigned)(n - i) : RING_ENTRIES;
-
-		if (run_batch(&t->ring, reads + i, batch) < 0) {
-			drop_ring(t);
-			t->state = RING_FAILED;
-			t = NULL;
-		}
-	}
+	run_all(&b, n);
 	for (size_t i = 0; i < n; i++)
 		finish(&reads[i]);
+}
+
+static void prepare_area(struct io_uring_sqe *sqe, void *item)
+{
+	const struct ring_area *area = *(struct ring_area **)item;
+
+	io_uring_prep_madvise(sqe, area->addr, (uint32_t)area->len, MADV_POPULATE_READ);
+}
+
+static void complete_area(void *item, int result)
+{
+	(*(struct ring_area **)item)->result = result < 0 ? result : 0;
+}
+
+/* The kernel tells it of files that we own or could write; of others it says no. */
+static bool takes_io(const struct ring_area *area)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char in_memory[AREA_PAGES];
+	const size_t n = (area->len + page - 1) / page;
+
+	if (n > AREA_PAGES || mincore(area->addr, area->len, in_memory) < 0)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!(in_memory[i] & 1))
+			return true;
+	return false;
+}
+
+static int populate(const struct ring_area *area)
+{
+	while (madvise(area->addr, area->len, MADV_POPULATE_READ) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+/* A ring does such work in threads of its own, which costs more than pages that are there take. */
+void ring_populate_all(struct ring_area *areas, size_t n)
+{
+	struct ring_area *waiting[RING_ENTRIES];
+	const struct batch b = { prepare_area, complete_area, (char *)waiting, sizeof(*waiting) };
+	size_t nwaiting = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		areas[i].result = 1;
+		if (n > 1 && nwaiting < RING_ENTRIES && takes_io(&areas[i]))
+			waiting[nwaiting++] = &areas[i];
+	}
+	run_all(&b, nwaiting);
+	for (size_t i = 0; i < n; i++)
+		if (areas[i].result)
+			areas[i].result = populate(&areas[i]);
 }

@@ -7,6 +7,7 @@
 #include "veneer/path.h"
 #include "veneer/probe.h"
 #include "veneer/recover.h"
+#include "veneer/window.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -63,6 +64,8 @@ void layer_unref(struct layer *l)
 {
 	if (!l || --l->refs)
 		return;
+	if (l->has_windows)
+		window_forget(l);
 	if (l->map)
 		mapfile_close(l->map);
 	pthread_mutex_destroy(&l->map_lock);
