@@ -11,8 +11,8 @@
 
 #include <stdatomic.h>
 
-/* Smaller requests cost as much by pread, and a window is not mapped for them. */
-#define PIECES_MIN	(32u << 10)
+/* Smaller requests cost as much by pread (measured), and a window is not mapped for them. */
+#define PIECES_MIN	(64u << 10)
 #define FILES_MAX	8	/* of a chain that are mapped; the others are read */
 
 struct segment {

@@ -630,7 +630,7 @@ void window_shrink(unsigned percent)
 	size_t keep;
 
 	pthread_mutex_lock(&cache.lock);
-	keep = percent < 100 ? cache.bytes / 100 * (100 - percent) : 0;
+	keep = percent < 100 ? (size_t)((uint64_t)cache.bytes * (100 - percent) / 100) : 0;
 	pthread_mutex_unlock(&cache.lock);
 	shrink_to(keep);
 }

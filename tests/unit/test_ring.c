@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <cmocka.h>
@@ -190,6 +191,52 @@ static void test_ring__child_of_a_fork_makes_its_own(void **state)
 	assert_null(read_scattered(100, 4));
 }
 
+/* Each second page of the file, so that many areas wait for the disk; the kernel says what is in memory. */
+static void test_ring__areas_are_brought_in_together(void **state)
+{
+	enum { PAGES = FILE_WORDS * 4 / 4096 };
+	static struct ring_area areas[PAGES / 2];
+	unsigned char in_memory[PAGES];
+	char *map = mmap(NULL, PAGES * 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+	(void)state;
+	assert_true(map != MAP_FAILED);
+	for (int round = 0; round < 2; round++) {
+		if (round == 0)
+			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		for (size_t i = 0; i < PAGES / 2; i++)
+			areas[i] = (struct ring_area){ .addr = map + i * 8192, .len = 4096, .result = -1 };
+		ring_populate_all(areas, round ? 1 : PAGES / 2);
+		assert_int_equal(mincore(map, PAGES * 4096, in_memory), 0);
+		for (size_t i = 0; i < (round ? 1 : PAGES / 2); i++) {
+			assert_int_equal(areas[i].result, 0);
+			assert_true(in_memory[i * 2] & 1);
+		}
+	}
+	munmap(map, PAGES * 4096);
+}
+
+static void test_ring__area_that_is_not_to_be_had_is_an_error(void **state)
+{
+	int f = openat(dir.fd, "cut", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+	struct ring_area areas[3];
+	char *map;
+
+	(void)state;
+	assert_int_equal(ftruncate(f, 2 * 4096), 0);
+	map = mmap(NULL, 4 * 4096, PROT_READ, MAP_SHARED, f, 0);
+	assert_true(map != MAP_FAILED);
+	for (size_t i = 0; i < 3; i++)
+		areas[i] = (struct ring_area){ .addr = map + i * 4096, .len = 4096 };
+	ring_populate_all(areas, 3);
+	assert_int_equal(areas[0].result, 0);
+	assert_int_equal(areas[1].result, 0);
+	assert_int_equal(areas[2].result, -EFAULT);
+	munmap(map, 4 * 4096);
+	close(f);
+	unlinkat(dir.fd, "cut", 0);
+}
+
 static void test_ring__same_without_io_uring(void **state)
 {
 	(void)state;
@@ -220,6 +267,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ring__each_thread_has_its_own),
 		cmocka_unit_test(test_ring__thread_end_closes_its_ring),
 		cmocka_unit_test(test_ring__child_of_a_fork_makes_its_own),
+		cmocka_unit_test(test_ring__areas_are_brought_in_together),
+		cmocka_unit_test(test_ring__area_that_is_not_to_be_had_is_an_error),
 		cmocka_unit_test(test_ring__same_without_io_uring),
 	};
 
