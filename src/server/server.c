@@ -18,6 +18,7 @@
 #include "veneer/notify.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
+#include "veneer/share.h"
 #include "veneer/stats.h"
 #include "veneer/window.h"
 
@@ -33,6 +34,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#define KEPT_BYTES (64u << 20)	/* of images that no mount uses */
 #define GUESTS_MAX 1024u	/* connections that have not said all; the oldest is dropped for the next */
 #define GUEST_LIMIT_MS 10000	/* ... or when it has said nothing for so long */
 #define WORKERS_MAX 128u
@@ -317,6 +319,14 @@ static bool is_busy(struct server *s)
 	return roster_count(s->roster) || workers(s) || s->n_guests || !list_is_empty(&s->asking);
 }
 
+/* The images that nobody uses go in time. */
+static int64_t images_left_ms(void)
+{
+	int left_s = share_trim();
+
+	return left_s < 0 ? INT64_MAX : (int64_t)left_s * 1000;
+}
+
 static int64_t idle_left_ms(const struct server *s)
 {
 	return s->was_busy ? INT64_MAX : s->since_ms + (int64_t)s->config->idle_s * 1000 - now_ms();
@@ -325,11 +335,15 @@ static int64_t idle_left_ms(const struct server *s)
 /* Until the next tick; -1: only an event changes anything. */
 static int pause_ms(const struct server *s)
 {
-	if (s->state == SERVING && s->was_busy && !s->n_guests && list_is_empty(&s->asking))
+	int64_t left = images_left_ms();
+
+	if (s->state != SERVING || s->n_guests || !list_is_empty(&s->asking))
+		return TICK_MS;
+	if (!s->was_busy && idle_left_ms(s) < left)
+		left = idle_left_ms(s);
+	if (left == INT64_MAX)
 		return -1;
-	if (s->state == SERVING && !s->was_busy && idle_left_ms(s) > TICK_MS)
-		return idle_left_ms(s) < INT_MAX ? (int)idle_left_ms(s) : INT_MAX;
-	return TICK_MS;
+	return left < TICK_MS ? TICK_MS : left < INT_MAX ? (int)left : INT_MAX;
 }
 
 /* What time brings. True: it is over. */
@@ -461,6 +475,7 @@ int server_run(const struct server_config *c)
 		let_go_of_output();
 	shelter_prepare();
 	shelter_enter();
+	share_keep(c->idle_s, KEPT_BYTES);
 	r = set_up(&s);
 	if (r < 0) {
 		log_error("cannot start the server: %s", strerror(-r));
@@ -470,6 +485,7 @@ int server_run(const struct server_config *c)
 		log_info("the server leaves");
 	}
 	roster_free(s.roster);
+	share_stop();
 	closep(&s.wake_fd);
 	closep(&s.signal_fd);
 	closep(&s.epoll_fd);

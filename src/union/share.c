@@ -19,6 +19,7 @@
 #include "veneer/htab.h"
 #include "veneer/mountinfo.h"
 #include "veneer/watch.h"
+#include "veneer/window.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -34,7 +35,7 @@ struct record {
 	unsigned users;
 	enum record_state state;
 	time_t since;	/* KEPT */
-	int fds[];	/* to be closed, one a layer at most */
+	int fds[];	/* to be closed, two a layer at most */
 };
 
 static struct {
@@ -145,7 +146,7 @@ static void enter_layers(struct layer *const *layers, size_t n)
 		layers[i]->users++;
 }
 
-/* The descriptors that nobody needs any more go to fds. */
+/* The descriptors that nobody needs any more go to fds, which has room for two a layer. */
 static size_t leave_layers(struct layer *const *layers, size_t n, int *fds)
 {
 	size_t nfds = 0;
@@ -153,7 +154,8 @@ static size_t leave_layers(struct layer *const *layers, size_t n, int *fds)
 	for (size_t i = 0; i < n; i++)
 		if (--layers[i]->users == 0) {
 			fds[nfds++] = layers[i]->rootfd;
-			layers[i]->rootfd = -1;
+			fds[nfds++] = layers[i]->readonly_root;
+			layers[i]->rootfd = layers[i]->readonly_root = -1;
 		}
 	return nfds;
 }
@@ -230,7 +232,7 @@ static int stack_make(struct layer *const *fresh, size_t n, struct stack *s)
 {
 	*s = (struct stack){ .n = n };
 	s->layers = calloc(n, sizeof(struct layer *));
-	s->record = calloc(1, sizeof(*s->record) + n * sizeof(int));
+	s->record = calloc(1, sizeof(*s->record) + 2 * n * sizeof(int));
 	if (!s->layers || !s->record) {
 		free(s->layers);
 		free(s->record);
@@ -350,6 +352,17 @@ static size_t leave_locked(struct record *r)
 	return leave_layers(layers, n, r->fds);
 }
 
+/* A mapping keeps a file system busy, too. */
+static void forget_windows(const struct image *img)
+{
+	struct layer *const *layers;
+	size_t n = image_layers(img, &layers);
+
+	for (size_t i = 0; i < n; i++)
+		if (layers[i]->rootfd < 0)
+			window_forget(layers[i]);
+}
+
 static void keep(struct record *r)
 {
 	size_t nfds;
@@ -361,6 +374,7 @@ static void keep(struct record *r)
 	/* Whoever unmounts what is below, once this mount has gone, must not find it busy; and it is not given to
 	 * another mount, which would have them opened again, before. */
 	close_all(r->fds, nfds);
+	forget_windows(r->img);
 	pthread_mutex_lock(&reg.lock);
 	r->state = RECORD_KEPT;
 	r->since = now();
