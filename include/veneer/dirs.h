@@ -9,6 +9,8 @@ struct mount_dirs {
 	int *lower;		/* n_lower, top first */
 	size_t n_lower;
 	int upper, work;	/* -1: none */
+	int *clones;		/* n_clones: each lower once more, in a read-only clone of its mount; none, or all */
+	size_t n_clones;
 	pid_t opener;		/* the process that opened them; 0: this one */
 };
 
@@ -17,9 +19,12 @@ struct mount_dirs {
 int dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, size_t err_size);
 /* Are they as many as o needs, and of the kind? For descriptors that somebody else opened. */
 bool dirs_fit(const struct mount_opts *o, const struct mount_dirs *d);
-/* Empty, to be filled by dirs_add_lower. */
+/* Make the clones, where this process may: for passthrough by a server that cannot, being elsewhere. */
+void dirs_clone(struct mount_dirs *d);
+/* Empty, to be filled by dirs_add_lower and dirs_add_clone. */
 void dirs_init(struct mount_dirs *d);
 /* fd is taken over, also on failure. 0 or -ENOMEM. */
 int dirs_add_lower(struct mount_dirs *d, int fd);
+int dirs_add_clone(struct mount_dirs *d, int fd);
 /* Close what is still there. */
 void dirs_release(struct mount_dirs *d);

@@ -36,7 +36,7 @@ enum wire_type {
 	WIRE_TYPES
 };
 
-enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK };
+enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE };
 
 #define WIRE_MOUNT_IS_ROOT 1u			/* the effective user is 0 */
 #define WIRE_MOUNT_NO_DEVICE_WHITEOUTS 2u	/* FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT is set */

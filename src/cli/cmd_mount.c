@@ -62,8 +62,11 @@ static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int
 	};
 	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
 	char err[ERR_SIZE] = "";
-	int r = rundir_open(&at, err, sizeof(err)) < 0 ? CLIENT_NO_SERVER : client_mount(&at, &m, err, sizeof(err));
+	int r;
 
+	if (opts->io == IO_AUTO || opts->io == IO_PASSTHROUGH)
+		dirs_clone(dirs);
+	r = rundir_open(&at, err, sizeof(err)) < 0 ? CLIENT_NO_SERVER : client_mount(&at, &m, err, sizeof(err));
 	if (r == CLIENT_NO_SERVER) {
 		log_warn("%s: this mount gets a server of its own", err);
 		rundir_release(&at);

@@ -2,6 +2,7 @@
 #include "veneer/dirs.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/path.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,20 +13,50 @@ void dirs_init(struct mount_dirs *d)
 	*d = (struct mount_dirs){ .upper = -1, .work = -1 };
 }
 
-int dirs_add_lower(struct mount_dirs *d, int fd)
+/* A list that grows at powers of two. */
+static int add(int **list, size_t *n, int fd)
 {
-	/* Grows at powers of two. */
-	if ((d->n_lower & (d->n_lower - 1)) == 0) {
-		int *bigger = reallocarray(d->lower, d->n_lower ? 2 * d->n_lower : 1, sizeof(*bigger));
+	if ((*n & (*n - 1)) == 0) {
+		int *bigger = reallocarray(*list, *n ? 2 * *n : 1, sizeof(*bigger));
 
 		if (!bigger) {
 			close(fd);
 			return -ENOMEM;
 		}
-		d->lower = bigger;
+		*list = bigger;
 	}
-	d->lower[d->n_lower++] = fd;
+	(*list)[(*n)++] = fd;
 	return 0;
+}
+
+int dirs_add_lower(struct mount_dirs *d, int fd)
+{
+	return add(&d->lower, &d->n_lower, fd);
+}
+
+int dirs_add_clone(struct mount_dirs *d, int fd)
+{
+	return add(&d->clones, &d->n_clones, fd);
+}
+
+static void drop_clones(struct mount_dirs *d)
+{
+	for (size_t i = 0; i < d->n_clones; i++)
+		closep(&d->clones[i]);
+	freep(&d->clones);
+	d->n_clones = 0;
+}
+
+void dirs_clone(struct mount_dirs *d)
+{
+	for (size_t i = 0; i < d->n_lower; i++) {
+		int fd = path_clone_readonly(d->lower[i]);
+
+		if (fd < 0 || dirs_add_clone(d, fd) < 0) {
+			drop_clones(d);
+			return;
+		}
+	}
 }
 
 void dirs_release(struct mount_dirs *d)
@@ -33,6 +64,7 @@ void dirs_release(struct mount_dirs *d)
 	for (size_t i = 0; i < d->n_lower; i++)
 		closep(&d->lower[i]);
 	freep(&d->lower);
+	drop_clones(d);
 	closep(&d->upper);
 	closep(&d->work);
 	dirs_init(d);
@@ -80,5 +112,5 @@ int dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, siz
 
 bool dirs_fit(const struct mount_opts *o, const struct mount_dirs *d)
 {
-	return d->n_lower == o->n_lower && (d->upper >= 0) == (o->upper != NULL) && (d->work >= 0) == uses_work(o);
+	return d->n_lower == o->n_lower && (!d->n_clones || d->n_clones == d->n_lower) && (d->upper >= 0) == (o->upper != NULL) && (d->work >= 0) == uses_work(o);
 }

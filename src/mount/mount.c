@@ -52,6 +52,8 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
+		if (dirs->n_clones)
+			layers[*n]->readonly_root = steal_fd(&dirs->clones[i]);
 		(*n)++;
 	}
 	return 0;

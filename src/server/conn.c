@@ -149,15 +149,17 @@ int conn_fd(const struct conn *c)
 static bool take_dirs(struct conn *c, const struct wire_message *m, int *fds, size_t n)
 {
 	int *single = m->role == WIRE_UPPER ? &c->dirs.upper : &c->dirs.work;
-	bool is_taken = n == m->n_fds && c->dirs.n_lower + n <= WIRE_DIRS_MAX;
+	int (*add)(struct mount_dirs *d, int fd) = m->role == WIRE_CLONE ? dirs_add_clone : dirs_add_lower;
+	size_t known = m->role == WIRE_CLONE ? c->dirs.n_clones : c->dirs.n_lower;
+	bool is_taken = n == m->n_fds && known + n <= WIRE_DIRS_MAX;
 
-	if (is_taken && m->role != WIRE_LOWER) {
+	if (is_taken && (m->role == WIRE_UPPER || m->role == WIRE_WORK)) {
 		is_taken = *single < 0;
 		if (is_taken)
 			*single = steal_fd(&fds[0]);
 	} else {
 		for (size_t i = 0; is_taken && i < n; i++)
-			is_taken = dirs_add_lower(&c->dirs, steal_fd(&fds[i])) == 0;
+			is_taken = add(&c->dirs, steal_fd(&fds[i])) == 0;
 	}
 	sock_close_fds(fds, n);
 	return is_taken;

@@ -53,6 +53,8 @@ static int send_request(int fd, const struct client_mount *m)
 {
 	int r = send_dirs(fd, WIRE_LOWER, m->dirs->lower, m->dirs->n_lower);
 
+	if (r == 0)
+		r = send_dirs(fd, WIRE_CLONE, m->dirs->clones, m->dirs->n_clones);
 	if (r == 0 && m->dirs->upper >= 0)
 		r = send_dirs(fd, WIRE_UPPER, &m->dirs->upper, 1);
 	if (r == 0 && m->dirs->work >= 0)

@@ -190,6 +190,8 @@ static void resume_locked(struct record *r, struct layer *const *fresh)
 		if (layers[i]->rootfd < 0) {
 			layers[i]->rootfd = fresh[i]->rootfd;
 			fresh[i]->rootfd = -1;
+			layers[i]->readonly_root = fresh[i]->readonly_root;
+			fresh[i]->readonly_root = -1;
 		}
 	enter_layers(layers, n);
 	r->state = RECORD_IN_USE;
