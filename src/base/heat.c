@@ -72,7 +72,8 @@ void heat_remove(struct heat *h, struct heat_entry *e, bool is_evicted)
 	h->ghosts[e->key % HEAT_GHOSTS].clock = h->clock;
 }
 
-static struct heat_entry *first_of(const struct heat *h, enum heat_queue queue, bool (*may_go)(const struct heat_entry *e))
+static struct heat_entry *first_of(const struct heat *h, enum heat_queue queue,
+				   bool (*may_go)(const struct heat_entry *e))
 {
 	const struct list_link *head = &h->order[queue];
 

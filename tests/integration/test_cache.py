@@ -159,7 +159,7 @@ def test_write_between_two_reads_is_seen(stack):
 
 # ---- what it does ----
 
-def test_second_read_hits_and_reads_nothing(stack, tmp_path):
+def test_second_read_hits_and_reads_nothing(stack):
     data = blob(MIB)
     (stack.lower() / "f").write_bytes(data)
     path = stack.mount() / "f"
@@ -168,7 +168,7 @@ def test_second_read_hits_and_reads_nothing(stack, tmp_path):
     assert (first["WINDOW HITS"], first["WINDOW MISSES"], first["WINDOW BYTES"]) == (0, 256, MIB)
     again = _gained(stack, lambda: _read_directly(path, MIB, 0))
     assert (again["WINDOW HITS"], again["WINDOW MISSES"], again["WINDOW BYTES"]) == (256, 0, 0)
-    calls = counted(stack.pid, lambda: [_read_directly(path, MIB, 0) for _ in range(20)], tmp_path / "calls")
+    calls = counted(stack.pid, lambda: [_read_directly(path, MIB, 0) for _ in range(20)], stack.base / "calls")
     assert not {"pread64", "preadv", "io_uring_enter", "mmap", "munmap", "madvise"} & calls.keys(), calls
     assert calls["writev"] >= 20
 
