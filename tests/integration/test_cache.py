@@ -6,39 +6,22 @@ import errno
 import mmap
 import os
 import random
-import re
-import signal
 import threading
 
 import pytest
 
 from support.content import BLOCK, KIB, MIB, blob
+from support.counters import Gained
 from support.expect import opened, write_at
-from support.server import wait_until
 from support.syscount import counted
 
 _SIZE = 3 * MIB + 12_345
 
 
-def _counters(stack):
-    start = len(stack.log)
-    stack.server.signal(signal.SIGUSR1)
-    found = {}
-
-    def is_whole():
-        found.update((name, int(value)) for name, value in
-                     re.findall(r"^# ([A-Z_ -]+): (\d+)$", stack.log[start:], re.MULTILINE))
-        kinds = sum(value for name, value in found.items() if name.startswith("REQUESTS "))
-        return found.get("REQUESTS") == kinds
-    assert wait_until(is_whole, 5), stack.log[start:]
-    return found
-
-
-def _gained(stack, action):
-    before = _counters(stack)
-    action()
-    after = _counters(stack)
-    return {name: after[name] - before.get(name, 0) for name in after if name.startswith("WINDOW")}
+@pytest.fixture(params=["cached", "direct"])
+def io(request):
+    """Modes in which the server is asked for what a lower file holds."""
+    return f"io={request.param}"
 
 
 def _read(fd, size, off):
@@ -79,61 +62,61 @@ def _scatter(path, data, seed, writes=30):
 # ---- the same bytes ----
 
 @pytest.mark.parametrize("size", [64 * KIB, 100_001, 512 * KIB, 512 * KIB + 1, MIB - 1, _SIZE])
-def test_lower_file_is_as_it_is_at_every_offset(stack, size):
+def test_lower_file_is_as_it_is_at_every_offset(stack, io, size):
     data = blob(size)
     (stack.lower() / "f").write_bytes(data)
-    _agrees(stack.mount() / "f", data, size)
+    _agrees(stack.mount(io) / "f", data, size)
 
 
-def test_partial_file_is_its_own_blocks_and_those_below(stack):
+def test_partial_file_is_its_own_blocks_and_those_below(stack, io):
     data = bytearray(blob(_SIZE))
     (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
+    path = stack.mount(io) / "f"
     for seed in range(3):
         _scatter(path, data, seed)
         _agrees(path, data, seed, rounds=40)
 
 
-def test_every_other_block_changed(stack):
+def test_every_other_block_changed(stack, io):
     data = bytearray(blob(2 * MIB))
     (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
+    path = stack.mount(io) / "f"
     for off in range(0, 2 * MIB, 2 * BLOCK):
         _write(path, data, off + 7, b"own")
     _agrees(path, data, 1)
 
 
-def test_partial_files_three_deep(stack):
+def test_partial_files_three_deep(stack, io):
     data = bytearray(blob(_SIZE))
     (stack.lower() / "f").write_bytes(data)
     for layer in range(3):
-        path = stack.mount() / "f"
+        path = stack.mount(io) / "f"
         _scatter(path, data, layer)
         _agrees(path, data, layer, rounds=30)
         stack.freeze()
-    _agrees(stack.mount() / "f", data, 9)
+    _agrees(stack.mount(io) / "f", data, 9)
     _scatter(stack.mnt / "f", data, 10)
     _agrees(stack.mnt / "f", data, 11)
 
 
-def test_sparse_lower_file(stack):
+def test_sparse_lower_file(stack, io):
     data = bytearray(_SIZE)
     with open(stack.lower() / "f", "wb") as f:
         f.truncate(_SIZE)
         for off in (5000, MIB + 100, _SIZE - 3000):
             data[off:off + 3000] = blob(3000, off)
             os.pwrite(f.fileno(), data[off:off + 3000], off)
-    path = stack.mount() / "f"
+    path = stack.mount(io) / "f"
     _agrees(path, data, 1)
     _scatter(path, data, 2, writes=4)
     _agrees(path, data, 3)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100_000, 512 * KIB, MIB + 4095])
-def test_truncated_and_grown_again_shows_zeros_and_never_the_lower(stack, cut):
+def test_truncated_and_grown_again_shows_zeros_and_never_the_lower(stack, io, cut):
     data = bytearray(blob(2 * MIB))
     (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
+    path = stack.mount(io) / "f"
     assert _read_directly(path, MIB, MIB) == data[MIB:]
     os.truncate(path, cut)
     _agrees(path, data[:cut], cut, rounds=20)
@@ -144,10 +127,10 @@ def test_truncated_and_grown_again_shows_zeros_and_never_the_lower(stack, cut):
     _agrees(path, data, cut, rounds=20)
 
 
-def test_write_between_two_reads_is_seen(stack):
+def test_write_between_two_reads_is_seen(stack, io):
     data = bytearray(blob(MIB))
     (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
+    path = stack.mount(io) / "f"
     rng = random.Random(1)
     with opened(path, os.O_RDWR) as writer, opened(path, os.O_RDONLY | os.O_DIRECT) as reader:
         for _ in range(100):
@@ -162,12 +145,14 @@ def test_write_between_two_reads_is_seen(stack):
 def test_second_read_hits_and_reads_nothing(stack):
     data = blob(MIB)
     (stack.lower() / "f").write_bytes(data)
-    path = stack.mount() / "f"
+    path = stack.mount("io=cached") / "f"
     _read_directly(path, BLOCK, 0)
-    first = _gained(stack, lambda: _read_directly(path, MIB, 0))
-    assert (first["WINDOW HITS"], first["WINDOW MISSES"], first["WINDOW BYTES"]) == (0, 256, MIB)
-    again = _gained(stack, lambda: _read_directly(path, MIB, 0))
-    assert (again["WINDOW HITS"], again["WINDOW MISSES"], again["WINDOW BYTES"]) == (256, 0, 0)
+    with Gained(stack.server) as g:
+        _read_directly(path, MIB, 0)
+    assert (g["WINDOW HITS"], g["WINDOW MISSES"], g["WINDOW BYTES"]) == (0, 256, MIB)
+    with Gained(stack.server) as g:
+        _read_directly(path, MIB, 0)
+    assert (g["WINDOW HITS"], g["WINDOW MISSES"], g["WINDOW BYTES"]) == (256, 0, 0)
     calls = counted(stack.pid, lambda: [_read_directly(path, MIB, 0) for _ in range(20)], stack.base / "calls")
     assert not {"pread64", "preadv", "io_uring_enter", "mmap", "munmap", "madvise"} & calls.keys(), calls
     assert calls["writev"] >= 20
@@ -175,46 +160,69 @@ def test_second_read_hits_and_reads_nothing(stack):
 
 def test_partial_hit_brings_in_only_the_rest(stack):
     (stack.lower() / "f").write_bytes(blob(MIB))
-    path = stack.mount() / "f"
+    path = stack.mount("io=cached") / "f"
     _read_directly(path, 128 * KIB, 256 * KIB)
-    gained = _gained(stack, lambda: _read_directly(path, MIB, 0))
-    assert (gained["WINDOW HITS"], gained["WINDOW MISSES"]) == (32, 256 - 32)
+    with Gained(stack.server) as g:
+        _read_directly(path, MIB, 0)
+    assert (g["WINDOW HITS"], g["WINDOW MISSES"]) == (32, 256 - 32)
 
 
-def test_changed_file_shares_what_it_did_not_change(stack):
+def _read_all(path, data):
+    for off in range(0, len(data), MIB):
+        assert _read_directly(path, MIB, off) == data[off:off + MIB]
+
+
+def test_changed_file_hits_what_it_did_not_change(stack):
     data = bytearray(blob(4 * MIB))
-    for name in ("f", "g"):
-        (stack.lower() / name).write_bytes(data)
-    mnt = stack.mount()
-    # two names of one mount stand for two siblings: the cache knows files, not mounts
-    for off in range(0, 4 * MIB, MIB):
-        _read_directly(mnt / "f", MIB, off)
+    (stack.lower() / "f").write_bytes(data)
+    mnt = stack.mount("io=cached")
+    _read_all(mnt / "f", data)
     _write(mnt / "f", data, 5000, b"own")
+    with Gained(stack.server) as g:
+        _read_all(mnt / "f", data)
+    assert (g["WINDOW HITS"], g["WINDOW MISSES"], g["WINDOW BYTES"]) == (1023, 0, 0)
 
-    def read_all():
-        for off in range(0, 4 * MIB, MIB):
-            assert _read_directly(mnt / "f", MIB, off) == data[off:off + MIB]
-    gained = _gained(stack, read_all)
-    assert (gained["WINDOW HITS"], gained["WINDOW MISSES"], gained["WINDOW BYTES"]) == (1023, 0, 0)
+
+def test_mount_of_another_image_hits_what_the_first_brought_in(stack):
+    data = bytearray(blob(4 * MIB))
+    (stack.lower(1) / "f").write_bytes(data)
+    (stack.lower(0) / "other").write_text("other")
+    mnt = stack.mount("io=cached")
+    upper, work = stack.base / "sibling", stack.base / "sibling-work"
+    upper.mkdir()
+    work.mkdir()
+    sibling = stack.second_mount([stack.lower(1)], "io=cached", upper=upper, work=work)
+    if sibling.pid != stack.pid:
+        pytest.skip("each mount has a server of its own: --mode=server")
+    _read_all(mnt / "f", data)
+    mine = bytearray(data)
+    _write(sibling.mnt / "f", mine, 5000, b"own")
+    with Gained(stack.server) as g:
+        _read_all(sibling.mnt / "f", mine)
+        _read_all(mnt / "f", data)
+    assert (g["WINDOW HITS"], g["WINDOW MISSES"], g["WINDOW BYTES"]) == (1023 + 1024, 0, 0)
 
 
 def test_upper_files_and_small_reads_map_nothing(stack):
     (stack.lower() / "f").write_bytes(blob(MIB))
-    mnt = stack.mount()
+    mnt = stack.mount("io=cached")
     (mnt / "new").write_bytes(blob(MIB, 2))
-    gained = _gained(stack, lambda: [_read_directly(mnt / "new", MIB, 0)] +
-                     [_read_directly(mnt / "f", BLOCK, off) for off in range(0, MIB, BLOCK)])
-    assert (gained["WINDOW HITS"], gained["WINDOW MISSES"], gained["WINDOW BYTES"]) == (0, 0, 0)
+    with Gained(stack.server) as g:
+        _read_directly(mnt / "new", MIB, 0)
+        for off in range(0, MIB, BLOCK):
+            _read_directly(mnt / "f", BLOCK, off)
+    assert (g["WINDOW HITS"], g["WINDOW MISSES"], g["WINDOW BYTES"]) == (0, 0, 0)
 
 
 def test_whole_copy_no_longer_needs_the_lower(stack):
     data = bytearray(blob(MIB))
     (stack.lower() / "f").write_bytes(data)
-    path = stack.mount("cow=copy") / "f"
+    path = stack.mount("io=cached", "cow=copy") / "f"
     _read_directly(path, MIB, 0)
     _write(path, data, 70_000, b"own")
-    gained = _gained(stack, lambda: _agrees(path, data, 1))
-    assert (gained["WINDOW HITS"], gained["WINDOW MISSES"]) == (0, 0)
+    with Gained(stack.server) as g:
+        _agrees(path, data, 1)
+    assert (g["WINDOW HITS"], g["WINDOW MISSES"]) == (0, 0)
 
 
 # ---- a lower that changes, which nobody may do ----
@@ -224,7 +232,7 @@ def test_lower_cut_under_a_reader_ends_nobody(stack):
     data = blob(4 * MIB)
     for name in ("cut", "whole"):
         (lower / name).write_bytes(data)
-    mnt = stack.mount()
+    mnt = stack.mount("io=cached")
     stack.forget_lower(lower)
     is_over = threading.Event()
     wrong = []
@@ -273,7 +281,7 @@ def test_lower_file_that_goes_stays_readable(stack):
     lower = stack.lower()
     data = blob(MIB)
     (lower / "f").write_bytes(data)
-    mnt = stack.mount()
+    mnt = stack.mount("io=cached")
     stack.forget_lower(lower)
     assert _read_directly(mnt / "f", MIB, 0) == data
     with opened(mnt / "f", os.O_RDONLY | os.O_DIRECT) as fd:
