@@ -149,13 +149,14 @@ int rundir_lock(const struct rundir *d, bool no_wait, int *ret_fd)
 int rundir_listen(const struct rundir *d, int *ret_fd)
 {
 	_cleanup_(closep) int probe = -1;
+	struct stat st;
 	int r = sock_listen(d->fd, d->name, ret_fd);
 
 	if (r != -EADDRINUSE)
 		return r;
 	/* Whoever left it there is gone only if nobody listens. */
 	r = sock_connect(d->fd, d->name, PROBE_MS, &probe);
-	if (r != -ECONNREFUSED)
+	if (r != -ECONNREFUSED || fstatat(d->fd, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISSOCK(st.st_mode))
 		return -EADDRINUSE;
 	if (unlinkat(d->fd, d->name, 0) < 0)
 		return -errno;

@@ -203,11 +203,15 @@ int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *r
 	struct msghdr msg = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
 	};
+	bool was_reset = false, is_again;
 	ssize_t n;
 
+	/* A peer that hung up without reading all is told of once, before what it has said. */
 	do {
 		n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
+		is_again = n < 0 && (errno == EINTR || (errno == ECONNRESET && !was_reset));
+		was_reset = was_reset || (n < 0 && errno == ECONNRESET);
+	} while (is_again);
 	*ret_len = *ret_n = 0;
 	if (n < 0)
 		return errno == ECONNRESET ? 0 : errno == EWOULDBLOCK ? -EAGAIN : -errno;

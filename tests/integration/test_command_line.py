@@ -267,6 +267,7 @@ def test_server_leaves_the_callers_directory_and_session(command, stack):
         assert os.getsid(pid) != os.getsid(0)
 
 
+@pytest.mark.standalone("a shared server outlives its mounts")
 def test_server_ends_when_the_mount_is_gone(command, stack):
     command.mount_stack()
     assert command.servers()
@@ -274,6 +275,7 @@ def test_server_ends_when_the_mount_is_gone(command, stack):
     assert wait_until(lambda: not command.servers())
 
 
+@pytest.mark.standalone("a shared server outlives its mounts")
 def test_lazy_unmount_serves_until_the_last_descriptor(command, stack):
     command.mount_stack()
     with open(stack.mnt / "from-lower") as f:
@@ -382,6 +384,7 @@ def test_read_only_mount_leaves_upper_and_work_alone(command, stack):
 
 # ---- signals and the environment ----
 
+@pytest.mark.standalone("a signal ends all mounts of a shared server")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_unmounts(command, stack, number):
     command.mount_stack()
@@ -391,6 +394,7 @@ def test_signal_unmounts(command, stack, number):
     assert not command.is_mounted()
 
 
+@pytest.mark.standalone("a signal ends all mounts of a shared server")
 def test_sigterm_unmounts_a_relative_mount_point(command, stack):
     command.mount("-o", command.options(), "mnt", cwd=stack.base)
     for pid in command.servers():
@@ -399,6 +403,7 @@ def test_sigterm_unmounts_a_relative_mount_point(command, stack):
     assert not command.is_mounted()
 
 
+@pytest.mark.standalone("its counters are those of all mounts")
 def test_sigusr1_reports_counters_and_nothing_else(stack):
     (stack.lower() / "f").write_text("f")
     m = stack.mount()

@@ -67,6 +67,7 @@ def test_acknowledged_writes_survive_a_killed_server(stack):
     assert sorted(os.listdir(m)) == ["f", "new0", "new1", "new2", "new3"]
 
 
+@pytest.mark.standalone("a signal ends all mounts of a shared server")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_unmount_cleanly(stack, number):
     (stack.lower() / "f").write_bytes(blob(300_000))

@@ -18,6 +18,7 @@ from support.content import blob
 from support.expect import fails_with, names_in, read_at, write_at
 from support.server import wait_until
 
+pytestmark = pytest.mark.standalone("the end of a process that serves one mount, and what it counts (test_server.py)")
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 WAYS = [*SIGNALS, "umount", "umount -l"]
 

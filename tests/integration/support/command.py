@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program as its callers run it: in the background, with their descriptors and directories."""
+"""The program as its callers run it: in the background, with their descriptors and directories. In server mode the
+first mount starts a server, which close() ends; else each mount has its own."""
 import os
 import signal
 import subprocess
 
 from . import linux
-from .server import wait_until
+from .server import is_shared, wait_until
 
 _LIMIT_S = 60
 
@@ -30,23 +31,30 @@ class Command:
     def __init__(self, stack, program, watchdog):
         self.stack, self.program, self.watchdog = stack, program, watchdog
         self._started = []
+        self._runtime_dir = stack.base / "run"
 
     def options(self, *more, lowers=None, upper=None, work=None):
         """The option string of a writable mount of the stack's directories."""
         lowers = lowers or ":".join(map(str, self.stack.lowers or [self.stack.lower()]))
         return ",".join([f"lowerdir={lowers}", f"upperdir={upper or self.stack.upper}",
-                         f"workdir={work or self.stack.work}", *more])
+                         f"workdir={work or self.stack.work}", *self._who_serves(), *more])
+
+    def _who_serves(self):
+        return [] if is_shared() else ["standalone"]
 
     def run(self, *argv, program=None, env=None, **keywords):
         """Run to its end, and to the end of its output; it may leave a server behind."""
         keywords.setdefault("stdin", subprocess.DEVNULL)
         result = subprocess.run([program or self.program, *map(str, argv)], text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env=dict(os.environ, **(env or {})), timeout=20, **keywords)
+                                env=self._environment(env), timeout=20, **keywords)
         for pid in self.servers():
             self.watchdog.watch(pid, _LIMIT_S)
             self._started.append(pid)
         return result
+
+    def _environment(self, more=None):
+        return dict(os.environ, VENEER_RUNTIME_DIR=str(self._runtime_dir), **(more or {}))
 
     def mount(self, *argv, **keywords):
         result = self.run(*argv, **keywords)
@@ -59,22 +67,43 @@ class Command:
     def start(self, *argv):
         """Run in the foreground; the caller ends it."""
         process = subprocess.Popen([self.program, *map(str, argv)], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment())
         self.watchdog.watch(process.pid, _LIMIT_S)
         return process
 
     def servers(self):
-        """Processes of the program in this mount namespace."""
+        """Processes of the program in this mount namespace, and servers that serve this test."""
         program, here = os.stat(self.program), os.readlink("/proc/self/ns/mnt")
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 exe = os.stat(f"/proc/{pid}/exe")
                 there = os.readlink(f"/proc/{pid}/ns/mnt")
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    line = f.read().split(b"\0")
             except OSError:
                 continue
-            if (exe.st_dev, exe.st_ino, there) == (program.st_dev, program.st_ino, here):
+            if (exe.st_dev, exe.st_ino) != (program.st_dev, program.st_ino):
+                continue
+            # a server has a namespace of its own, and that of the session is not ours
+            if line[1:2] == [b"server"]:
+                is_ours = any(word.startswith(os.fsencode(self._runtime_dir)) for word in line)
+            else:
+                is_ours = there == here
+            if is_ours:
                 found.append(int(pid))
+        return found
+
+    def shared_servers(self):
+        """Those of servers() that serve more than one mount, and wait for the next."""
+        found = []
+        for pid in self.servers():
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    if b"\0server\0" in f.read():
+                        found.append(pid)
+            except OSError:
+                pass
         return found
 
     def is_mounted(self):
@@ -83,6 +112,8 @@ class Command:
     def close(self):
         for point in reversed(mount_points(self.stack.base)):
             linux.umount(point, linux.MNT_DETACH)
+        for pid in self.shared_servers():
+            os.kill(pid, signal.SIGTERM)
         has_ended = wait_until(lambda: not self.servers())
         for pid in self.servers():
             os.kill(pid, signal.SIGKILL)

@@ -22,6 +22,10 @@ def use(shared):
     _shared = shared
 
 
+def is_shared():
+    return _shared is not None
+
+
 class MountFailed(Exception):
     def __init__(self, code, log):
         super().__init__(f"mount program ended with {code}: {log.strip()!r}")
