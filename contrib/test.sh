@@ -13,7 +13,7 @@ usage()
 	usage: contrib/test.sh [PART...]
 	  unit         the modules by themselves, and every fuzzer's corpus
 	  asan         unit and integration again with the address and undefined sanitizers
-	  integration  mounts, as root and as an ordinary user
+	  integration  mounts, as root and as an ordinary user; and by a shared server
 	  callers      Podman, Buildah and Docker on top (root only)
 	  crash        what power cuts leave of the upper (root only)
 	  slow         what the parts above leave out because it takes minutes
@@ -115,6 +115,23 @@ integration_parts()
 	fi
 }
 
+# What tells most of a shared server; test_server.py runs with the others, and the rest is slow.
+SERVER_FILES=(command_line concurrency copy_on_write differential fsync hard_links layers moves open_files rename
+	takeover whiteout write)
+
+# server_parts NAME PYTEST-ARGUMENT...: mounts by one shared server, as root and as an ordinary user.
+server_parts()
+{
+	local name=$1
+
+	shift
+	part "$name" "$PYTHON" -m pytest -q -rs -p no:cacheprovider --junitxml="$results/$name.xml" --mode=server "$@" || :
+	if [ "$(id -u)" = 0 ]; then
+		part "$name-rootless" "$PYTHON" -m pytest -q -rs -p no:cacheprovider \
+			--junitxml="$results/$name-rootless.xml" --mode=server --rootless "$@" || :
+	fi
+}
+
 test_unit()
 {
 	build_plain && meson_part unit unit build
@@ -132,7 +149,12 @@ test_asan()
 
 test_integration()
 {
-	build_plain && integration_parts integration -m "not slow"
+	local server_files=("${SERVER_FILES[@]/#/tests/integration/test_}")
+
+	server_files=("${server_files[@]/%/.py}")
+	build_plain || return 0
+	integration_parts integration -m "not slow"
+	server_parts server "${server_files[@]}" -m "not slow and not large"
 }
 
 test_callers()
@@ -158,6 +180,7 @@ test_slow()
 	build_plain || return 0
 	meson_part slow slow build
 	integration_parts integration-slow -m slow
+	server_parts server-all tests/integration --ignore tests/integration/test_server.py -m "not slow"
 	if [ "$(id -u)" = 0 ]; then
 		pytest_part callers-slow tests/callers -m slow
 		pytest_part crash-slow tests/crash -m slow
