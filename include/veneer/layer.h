@@ -46,5 +46,7 @@ int layer_map(struct layer *l, struct mapfile **ret);
  * written, by the kernel's own check. Made at the first call, goes with the layer. Mounts inside the layer are not in
  * it. Borrowed descriptor, or -errno. */
 int layer_readonly_root(struct layer *l);
+/* Nobody uses the layer: the caller closes the descriptor (-1: there is none). The next call of the above makes one. */
+int layer_steal_readonly_root(struct layer *l);
 /* Open the map of an upper for writing; work_fd as mapfile_open. Once, before anything else. */
 int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents);

@@ -117,6 +117,16 @@ int layer_readonly_root(struct layer *l)
 	return l->readonly_root < -1 ? l->readonly_root + 1 : l->readonly_root;
 }
 
+int layer_steal_readonly_root(struct layer *l)
+{
+	int fd;
+
+	LOCK_SCOPE(&l->map_lock);
+	fd = l->readonly_root;
+	l->readonly_root = -1;
+	return fd < 0 ? -1 : fd;
+}
+
 int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents)
 {
 	struct recover rec;

@@ -7,7 +7,8 @@
  *
  * Invariants:
  * 1. layer->users counts the records IN_USE or CLOSING that have the layer, once for each place in the stack;
- *    without users a layer has no descriptor: a kept image gets a new one from the mount that takes it up;
+ *    without users a layer has no descriptor and no mapping: a kept image gets a new one from the mount that takes
+ *    it up;
  * 2. two layers with the same device and inode number are the same directory if both have a descriptor, or if a
  *    watch on it would have told of its end (image_is_current) and its birth time is the same;
  * 3. an image is given to another mount only while image_is_current, after watch_drain. Private layers, whose
@@ -29,13 +30,19 @@
 
 enum record_state { RECORD_IN_USE, RECORD_CLOSING, RECORD_KEPT };
 
+/* What a layer without users must not have: it would keep a file system busy. */
+struct left {
+	struct layer *layer;
+	int rootfd, readonly_root;
+};
+
 struct record {
 	struct list_link link;
 	struct image *img;
 	unsigned users;
 	enum record_state state;
 	time_t since;	/* KEPT */
-	int fds[];	/* to be closed, two a layer at most */
+	struct left left[];	/* room for what its last user leaves, one a layer at most */
 };
 
 static struct {
@@ -146,25 +153,30 @@ static void enter_layers(struct layer *const *layers, size_t n)
 		layers[i]->users++;
 }
 
-/* The descriptors that nobody needs any more go to fds, which has room for two a layer. */
-static size_t leave_layers(struct layer *const *layers, size_t n, int *fds)
+/* What nobody needs any more goes to left. */
+static size_t leave_layers_locked(struct layer *const *layers, size_t n, struct left *left)
 {
-	size_t nfds = 0;
+	size_t nleft = 0;
 
-	for (size_t i = 0; i < n; i++)
-		if (--layers[i]->users == 0) {
-			fds[nfds++] = layers[i]->rootfd;
-			fds[nfds++] = layers[i]->readonly_root;
-			layers[i]->rootfd = layers[i]->readonly_root = -1;
-		}
-	return nfds;
+	for (size_t i = 0; i < n; i++) {
+		struct layer *l = layers[i];
+
+		if (--l->users > 0)
+			continue;
+		left[nleft++] = (struct left){ l, steal_fd(&l->rootfd), layer_steal_readonly_root(l) };
+	}
+	return nleft;
 }
 
-static void close_all(const int *fds, size_t n)
+/* Somebody still refers to the layers. */
+static void close_left(struct left *left, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (atomic_load(&left[i].layer->has_windows))
+			window_forget(left[i].layer);
+		closep(&left[i].readonly_root);
+		closep(&left[i].rootfd);
+	}
 }
 
 /* ---- images ---- */
@@ -234,7 +246,7 @@ static int stack_make(struct layer *const *fresh, size_t n, struct stack *s)
 {
 	*s = (struct stack){ .n = n };
 	s->layers = calloc(n, sizeof(struct layer *));
-	s->record = calloc(1, sizeof(*s->record) + 2 * n * sizeof(int));
+	s->record = calloc(1, sizeof(*s->record) + n * sizeof(struct left));
 	if (!s->layers || !s->record) {
 		free(s->layers);
 		free(s->record);
@@ -251,16 +263,16 @@ static int stack_make(struct layer *const *fresh, size_t n, struct stack *s)
 /* What is left when the image has been entered, or will not be. */
 static void stack_release(struct stack *s, bool is_entered)
 {
-	size_t nfds = 0;
-
 	if (!is_entered) {
+		size_t nleft;
+
 		pthread_mutex_lock(&reg.lock);
-		nfds = leave_layers(s->layers, s->n, s->record->fds);
+		nleft = leave_layers_locked(s->layers, s->n, s->record->left);
 		pthread_mutex_unlock(&reg.lock);
+		close_left(s->record->left, nleft);
 	}
 	for (size_t i = 0; i < s->n; i++)
 		layer_unref(s->layers[i]);
-	close_all(s->record->fds, nfds);
 	if (!is_entered)
 		free(s->record);
 	free(s->layers);
@@ -351,32 +363,20 @@ static size_t leave_locked(struct record *r)
 	struct layer *const *layers;
 	size_t n = image_layers(r->img, &layers);
 
-	return leave_layers(layers, n, r->fds);
-}
-
-/* A mapping keeps a file system busy, too. */
-static void forget_windows(const struct image *img)
-{
-	struct layer *const *layers;
-	size_t n = image_layers(img, &layers);
-
-	for (size_t i = 0; i < n; i++)
-		if (layers[i]->rootfd < 0)
-			window_forget(layers[i]);
+	return leave_layers_locked(layers, n, r->left);
 }
 
 static void keep(struct record *r)
 {
-	size_t nfds;
+	size_t nleft;
 
 	image_close(r->img);
 	pthread_mutex_lock(&reg.lock);
-	nfds = leave_locked(r);
+	nleft = leave_locked(r);
 	pthread_mutex_unlock(&reg.lock);
 	/* Whoever unmounts what is below, once this mount has gone, must not find it busy; and it is not given to
 	 * another mount, which would have them opened again, before. */
-	close_all(r->fds, nfds);
-	forget_windows(r->img);
+	close_left(r->left, nleft);
 	pthread_mutex_lock(&reg.lock);
 	r->state = RECORD_KEPT;
 	r->since = now();
@@ -390,7 +390,7 @@ void share_release(struct image *img)
 {
 	struct record *r;
 	bool is_kept = false;
-	size_t nfds = 0;
+	size_t nleft = 0;
 
 	if (!img)
 		return;
@@ -406,7 +406,7 @@ void share_release(struct image *img)
 		is_kept = true;
 	} else if (r) {
 		list_del(&r->link);
-		nfds = leave_locked(r);
+		nleft = leave_locked(r);
 	}
 	pthread_mutex_unlock(&reg.lock);
 	if (is_kept) {
@@ -414,9 +414,9 @@ void share_release(struct image *img)
 		share_trim();
 		return;
 	}
-	image_unref(img);
 	if (r)
-		close_all(r->fds, nfds);
+		close_left(r->left, nleft);
+	image_unref(img);
 	free(r);
 }
 
