@@ -25,9 +25,11 @@ struct ient {
 	_Atomic(struct stat *) st;
 	_Atomic(struct idir *) dir;
 	_Atomic(struct source *) src;
+	_Atomic(char *) target;		/* of a symlink */
 	_Atomic uint64_t ino;		/* as presented; 0: not asked yet */
 	_Atomic bool is_damaged;	/* what it is merged with is not there: found and said once */
 	_Atomic bool is_watched;	/* directories, in `layer`: image.c, invariant 5 */
+	_Atomic uint8_t bareness;	/* enum in image.c; not of regular files */
 	_Atomic bool is_listed, is_queued; /* walkahead.c's notes on directories */
 };
 
@@ -67,6 +69,10 @@ size_t image_subdirs(struct ient *dir);
 
 /* The bytes of a regular file; borrowed, lives as long as the image. */
 int image_source(struct image *img, struct ient *e, struct source **ret);
+/* The entry has no extended attribute at all; in doubt false. Kept. */
+bool image_is_bare(struct image *img, struct ient *e);
+/* Where a symlink leads, not terminated, at most size bytes of it: how many, or -errno. Kept. */
+ssize_t image_readlink(struct image *img, struct ient *e, char *buf, size_t size);
 /* A new O_PATH|O_NOFOLLOW descriptor of any entry. */
 int image_open_path(struct image *img, struct ient *e);
 /* The entry's path in the merged tree, malloc'd ("" for the root); NULL on no memory. */

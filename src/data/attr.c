@@ -162,11 +162,11 @@ static int reader_open_lower(struct tree *t, struct inode *i, struct reader *r)
 {
 	struct source *src;
 
+	r->is_bare = image_is_bare(t->image, i->lower);
+	if (r->is_bare)
+		return 0;
 	/* A file's data descriptor is likely to be needed next: a first write asks for capabilities. */
 	if (i->type == DT_REG && image_source(t->image, i->lower, &src) == 0) {
-		r->is_bare = src->is_bare;
-		if (r->is_bare)
-			return 0;
 		r->fd = source_pin(src);
 		if (r->fd >= 0) {
 			r->pinned = &src->fd;

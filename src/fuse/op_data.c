@@ -261,30 +261,30 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, stru
 		fuse_reply_lseek(req, pos);
 }
 
+static ssize_t read_upper_link(struct tree *t, struct inode *i, char *target, size_t size)
+{
+	int fd = upper_pin(t, i);
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	n = readlinkat(fd, "", target, size);
+	n = n < 0 ? -errno : n;
+	fdcache_unpin(&i->src.fd);
+	return n;
+}
+
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
 	char target[PATH_MAX + 1];
-	bool is_up;
 	ssize_t n;
-	int fd;
 
 	if (!i)
 		return;
-	/* Once: it may be copied up meanwhile. */
-	is_up = i->has_upper;
-	fd = is_up ? upper_pin(&m->tree, i) : image_open_path(m->tree.image, i->lower);
-	if (fd < 0) {
-		op_reply_err(req, fd);
-		return;
-	}
-	n = readlinkat(fd, "", target, sizeof(target) - 1);
-	n = n < 0 ? -errno : n;
-	if (is_up)
-		fdcache_unpin(&i->src.fd);
-	else
-		close(fd);
+	n = i->has_upper ? read_upper_link(&m->tree, i, target, sizeof(target) - 1) :
+			   image_readlink(m->tree.image, i->lower, target, sizeof(target) - 1);
 	if (n < 0) {
 		op_reply_err(req, (int)n);
 		return;

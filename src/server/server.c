@@ -239,7 +239,17 @@ static void print_counter(void *arg, const char *name, uint64_t value)
 static void print_counters(struct server *s)
 {
 	struct window_usage windows;
+	struct share_stats images;
 
+	share_stats(&images);
+	print_counter(NULL, "IMAGES", images.images);
+	print_counter(NULL, "IMAGES KEPT", images.kept);
+	print_counter(NULL, "IMAGE BYTES", images.bytes);
+	print_counter(NULL, "IMAGES MADE", images.made);
+	print_counter(NULL, "IMAGES SHARED", images.shared);
+	print_counter(NULL, "IMAGES RESUMED", images.resumed);
+	print_counter(NULL, "LAYERS", images.layers);
+	print_counter(NULL, "WATCHES", images.watches);
 	window_usage(&windows);
 	print_counter(NULL, "WINDOWS", windows.count);
 	print_counter(NULL, "WINDOW BYTES", windows.bytes);

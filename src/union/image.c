@@ -17,11 +17,14 @@
 #include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/whiteout.h"
+#include "veneer/xattr.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+
+enum { BARENESS_UNKNOWN, BARENESS_BARE, BARENESS_HAS_SOME };
 
 #define METACOPY_BLOCKS_MAX 16	/* what attributes may take */
 
@@ -125,6 +128,7 @@ static void free_tree(struct ient *root)
 		image_free_dir(d);
 		e->dir = NULL;
 		free(e->st);
+		free(e->target);
 		source_free(e->src);
 		e = e->parent;
 	}
@@ -569,4 +573,61 @@ int image_open_path(struct image *img, struct ient *e)
 		r = -errno;
 	fdcache_unpin(slot);
 	return r;
+}
+
+bool image_is_bare(struct image *img, struct ient *e)
+{
+	uint8_t known = atomic_load_explicit(&e->bareness, memory_order_relaxed);
+	_cleanup_(closep) int fd = -1;
+	struct source *src;
+	ssize_t len;
+
+	if (e->type == DT_REG)
+		return image_source(img, e, &src) == 0 && src->is_bare;
+	if (known == BARENESS_UNKNOWN) {
+		fd = image_open_path(img, e);
+		len = fd < 0 ? fd : xattr_list(fd, "", NULL, 0);
+		if (len < 0)
+			return false;
+		known = len == 0 ? BARENESS_BARE : BARENESS_HAS_SOME;
+		atomic_store_explicit(&e->bareness, known, memory_order_relaxed);
+	}
+	return known == BARENESS_BARE;
+}
+
+static char *read_target(struct image *img, struct ient *e, ssize_t *ret_len)
+{
+	_cleanup_(closep) int fd = image_open_path(img, e);
+	char target[PATH_MAX + 1], *copy;
+
+	*ret_len = fd < 0 ? fd : readlinkat(fd, "", target, sizeof(target) - 1);
+	if (fd >= 0 && *ret_len < 0)
+		*ret_len = -errno;
+	if (*ret_len < 0)
+		return NULL;
+	copy = strndup(target, (size_t)*ret_len);
+	if (!copy)
+		*ret_len = -ENOMEM;
+	return copy;
+}
+
+ssize_t image_readlink(struct image *img, struct ient *e, char *buf, size_t size)
+{
+	char *target = atomic_load_explicit(&e->target, memory_order_acquire), *other = NULL;
+	ssize_t len;
+
+	if (!target) {
+		target = read_target(img, e, &len);
+		if (!target)
+			return len;
+		if (atomic_compare_exchange_strong(&e->target, &other, target)) {
+			image_count_bytes(img, (size_t)len + 1);
+		} else {
+			free(target);
+			target = other;
+		}
+	}
+	len = (ssize_t)strnlen(target, size);
+	memcpy(buf, target, (size_t)len);
+	return len;
 }
