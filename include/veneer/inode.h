@@ -36,6 +36,7 @@ struct tree {
 	struct inode *root;
 	struct links *links;		/* links.h */
 	struct devnum devs;		/* the layers', in their order, the upper's, and what is mounted in that */
+	struct stats *stats;		/* NULL: what happens counts for the process alone */
 
 	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by
 	 * node id, so that none loses what another is about to put back (attr.h). */

@@ -31,6 +31,7 @@ struct fresh {
 	char temp[32];
 	struct stat st;		/* as it was made, for what need not be set again */
 	bool has_path;		/* its mark is to say where the lower file is */
+	uint64_t whole_bytes;	/* of a partial file: what copying it whole would copy */
 };
 
 static int copy_xattrs(int from, int to, bool is_written)
@@ -162,6 +163,7 @@ static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t si
 				return r;
 			data += (off_t)n;
 			stats_add(STATS_COPYUP_BYTES, n);
+			stats_add(STATS_WHOLE_BYTES, n);
 		}
 	}
 	if (data != -ENXIO)
@@ -271,6 +273,7 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 	if (t->copies_whole)
 		return copy_for_good(t, src, f->fd, (uint64_t)st->st_size);
 	i->src.below = src;
+	f->whole_bytes = (uint64_t)st->st_size;
 	r = make_partial(t, i, f, st);
 	if (r == 0 && change && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
 		r = copy_small(t, i, f->fd, (size_t)st->st_size, change);
@@ -452,6 +455,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 	}
 	inode_set_upper(t, i, f.st.st_ino);
 	stats_add(STATS_COPYUPS, 1);
+	stats_add(STATS_WHOLE_BYTES, f.whole_bytes);
 	return 0;
 }
 

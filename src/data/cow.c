@@ -9,6 +9,7 @@
 #include "veneer/extent.h"
 #include "veneer/file.h"
 #include "veneer/read.h"
+#include "veneer/stats.h"
 #include "veneer/upper.h"
 
 #include <fcntl.h>
@@ -151,6 +152,36 @@ static int read_edges(struct inode *i, uint64_t off, uint64_t end, uint64_t size
 }
 
 /* Under i->lock for writing, i->src.fd pinned as fd. p == NULL writes zeros by ZERO_RANGE (punching). */
+/* For the counters, before [first, end) becomes own: what of it is seen from below, and was thus taken from there
+ * where the data at off does not cover it. size is that of the file before. */
+static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, uint64_t len, uint64_t size)
+{
+	uint64_t clip, below = 0, replaced = 0;
+	blk_t blk = first, n, taken = 0;
+	bool is_own;
+
+	if (mapfile_clip(i->src.map, i->src.id, &clip) < 0)
+		return;
+	clip = clip < size ? clip : size;
+	for (; blk < end && mapfile_run(i->src.map, i->src.id, blk, end - blk, &is_own, &n) == 0; blk += n) {
+		uint64_t from = blk << BLK_SHIFT, to = (blk + n) << BLK_SHIFT;
+
+		if (is_own)
+			continue;
+		taken += n;
+		to = to < clip ? to : clip;
+		below += to > from ? to - from : 0;
+		from = from > off ? from : off;
+		to = to < off + len ? to : off + len;
+		replaced += to > from ? to - from : 0;
+	}
+	if (!taken)
+		return;
+	stats_add(STATS_COW_WRITES, 1);
+	stats_add(STATS_COW_BYTES, taken << BLK_SHIFT);
+	stats_add(STATS_FILL_BYTES, below - replaced);
+}
+
 static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
 {
 	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
@@ -184,9 +215,10 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 				r = fill_blocks(i, fd, data_end, end, size, chunk);
 		}
 	}
-	if (r == 0)
-		r = mapfile_own(i->src.map, i->src.id, first, end - first);
-	return r;
+	if (r < 0)
+		return r;
+	count_taken(i, first, end, off, len, size);
+	return mapfile_own(i->src.map, i->src.id, first, end - first);
 }
 
 static int write_partial(struct inode *i, int fd, const char *p, size_t len, uint64_t off)
@@ -326,6 +358,7 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 		if (r < 0)
 			return r;
 	}
+	count_taken(i, off >> BLK_SHIFT, (off + len) >> BLK_SHIFT, off, len, size);
 	r = mapfile_own(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
 	return r == 0 ? mapfile_must_sync(i->src.map, i->src.id) : r;
 }

@@ -10,6 +10,7 @@
 #include "veneer/lookup.h"
 #include "veneer/pieces.h"
 #include "veneer/read.h"
+#include "veneer/stats.h"
 #include "veneer/upper.h"
 
 #include <dirent.h>
@@ -28,6 +29,7 @@ static _Thread_local struct {
 
 void op_thread_release(void)
 {
+	stats_memory_gives(STATS_MEM_BUFFERS, read_buf.data);
 	free(read_buf.data);
 	read_buf.data = NULL;
 	read_buf.size = 0;
@@ -59,20 +61,25 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 	pieces.niov = 0;
 	pieces.nwindows = 0;
 	if (size > read_buf.size) {
-		char *p = realloc(read_buf.data, size);
+		char *p;
 
+		stats_memory_gives(STATS_MEM_BUFFERS, read_buf.data);
+		p = realloc(read_buf.data, size);
+		stats_memory_took(STATS_MEM_BUFFERS, p ? p : read_buf.data);
 		if (!p) {
-			fuse_reply_err(req, ENOMEM);
+			op_reply_err(req, -ENOMEM);
 			return;
 		}
 		read_buf.data = p;
 		read_buf.size = size;
 	}
 	n = pieces_read(&op_mount(req)->tree, i, read_buf.data, size, off, &pieces);
-	if (n < 0)
+	if (n < 0) {
 		op_reply_err(req, (int)n);
-	else
+	} else {
+		stats_add(STATS_READ_BYTES, (uint64_t)n);
 		reply_pieces(req, i, &pieces);
+	}
 	pieces_release(&pieces);
 }
 
@@ -112,10 +119,12 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
 	} while (waits_for_room(r, &attempts));
-	if (r < 0)
+	if (r < 0) {
 		op_reply_err(req, r);
-	else
+	} else {
+		stats_add(STATS_WRITE_BYTES, size);
 		fuse_reply_write(req, size);
+	}
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -128,7 +137,7 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 		return;
 	/* ENOSYS makes the kernel stop asking and answer 0 itself. */
 	if (m->tree.is_volatile)
-		fuse_reply_err(req, ENOSYS);
+		op_reply_err(req, -ENOSYS);
 	else
 		op_reply_err(req, cow_fsync(&m->tree, i, datasync));
 }
@@ -251,7 +260,7 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, stru
 	if (!i)
 		return;
 	if (whence != SEEK_DATA && whence != SEEK_HOLE) {
-		fuse_reply_err(req, EINVAL);
+		op_reply_err(req, -EINVAL);
 		return;
 	}
 	pos = whence == SEEK_DATA ? seek_data(t, i, off) : seek_hole(t, i, off);

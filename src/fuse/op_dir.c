@@ -110,7 +110,7 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 	if (!dir)
 		return;
 	if (!buf) {
-		fuse_reply_err(req, ENOMEM);
+		op_reply_err(req, -ENOMEM);
 		return;
 	}
 	if (off == 0 && dir->lower)
@@ -146,7 +146,7 @@ static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 	if (!dir)
 		return;
 	if (m->tree.is_volatile) {
-		fuse_reply_err(req, ENOSYS);
+		op_reply_err(req, -ENOSYS);
 		return;
 	}
 	if (dir->has_upper) {

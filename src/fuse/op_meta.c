@@ -14,7 +14,7 @@ struct inode *op_inode(fuse_req_t req, fuse_ino_t ino)
 	struct inode *i = inode_get(&op_mount(req)->tree, ino);
 
 	if (!i)
-		fuse_reply_err(req, ESTALE);
+		op_reply_err(req, -ESTALE);
 	return i;
 }
 
@@ -67,7 +67,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		if (m->opts.timeout_s > 0)
 			fuse_reply_entry(req, &none);
 		else
-			fuse_reply_err(req, ENOENT);
+			op_reply_err(req, -ENOENT);
 		return;
 	}
 	if (r < 0)
@@ -237,7 +237,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	(void)ino;
 	image_layers(m->tree.image, &layers);
 	if (fstatvfs(m->tree.upper ? m->tree.upper->rootfd : layers[0]->rootfd, &fs) < 0) {
-		fuse_reply_err(req, errno);
+		op_reply_err(req, -errno);
 		return;
 	}
 	/* A whiteout of the other dialect is four bytes longer than the name it hides. */

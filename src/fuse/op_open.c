@@ -193,6 +193,7 @@ static int switch_node(struct opening *o, uint32_t node)
 
 	if (r < 0)
 		return r;
+	stats_add(STATS_NODE_SWITCHES, 1);
 	fuse_lowlevel_notify_inval_inode(request_extra.session, node, -1, 0);
 	return -ESTALE;
 }
@@ -245,6 +246,11 @@ static void close_node(struct mount *m, uint32_t node, uint64_t handle)
 		backing_drop(m->tree.backing, s, (enum backing_way)handle);
 }
 
+static void count_open(const struct fuse_file_info *fi)
+{
+	stats_add(fi->backing_id ? STATS_OPENS_PASSTHROUGH : fi->direct_io ? STATS_OPENS_DIRECT : STATS_OPENS_CACHED, 1);
+}
+
 /* ---- requests ---- */
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -263,16 +269,19 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fi->direct_io = 1;
 	else if (mode == IO_PASSTHROUGH)
 		r = open_node(m, i, (uint32_t)ino, fi);
-	if (r < 0)
+	if (r < 0) {
 		op_reply_err(req, r);
-	else if (fuse_reply_open(req, fi) == -ENOENT && mode == IO_PASSTHROUGH)
+		return;
+	}
+	count_open(fi);
+	if (fuse_reply_open(req, fi) == -ENOENT && mode == IO_PASSTHROUGH)
 		close_node(m, (uint32_t)ino, fi->fh);
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	close_node(op_mount(req), (uint32_t)ino, fi->fh);
-	fuse_reply_err(req, 0);
+	op_reply_err(req, 0);
 }
 
 void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi)
@@ -295,6 +304,7 @@ void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fu
 		return;
 	}
 	e.attr_timeout = op_attr_timeout(m, i, e.ino);
+	count_open(fi);
 	/* The caller was interrupted and will never know of it. */
 	if (fuse_reply_create(req, &e, fi) == -ENOENT) {
 		close_node(m, (uint32_t)e.ino, fi->fh);

@@ -11,7 +11,7 @@ static bool refuse(fuse_req_t req)
 {
 	/* ENOSYS makes the kernel stop asking. */
 	if (op_mount(req)->opts.has_no_xattrs) {
-		fuse_reply_err(req, ENOSYS);
+		op_reply_err(req, -ENOSYS);
 		return true;
 	}
 	return false;
@@ -50,7 +50,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 	if (!i)
 		return;
 	if (size && !value) {
-		fuse_reply_err(req, ENOMEM);
+		op_reply_err(req, -ENOMEM);
 		return;
 	}
 	n = attr_getxattr(&op_mount(req)->tree, i, name, value, size);
@@ -70,7 +70,7 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	if (!i)
 		return;
 	if (size && !list)
-		fuse_reply_err(req, ENOMEM);
+		op_reply_err(req, -ENOMEM);
 	else
 		answer(req, attr_listxattr(&op_mount(req)->tree, i, sees_trusted, req, list, size), list, size);
 }

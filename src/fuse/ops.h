@@ -3,6 +3,7 @@
 #pragma once
 
 #include "veneer/mount.h"
+#include "veneer/stats.h"
 
 #include <errno.h>
 #include <fuse_lowlevel.h>
@@ -31,8 +32,14 @@ void op_changed(struct inode *i, fuse_ino_t ino);
 /* How long the kernel may rely on attributes sent for this node id. */
 double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 
-/* Errors as the outside sees them: damage is EIO. */
-static inline void op_reply_err(fuse_req_t req, int r) { fuse_reply_err(req, r == -EUCLEAN ? EIO : -r); }
+/* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside. */
+static inline void op_reply_err(fuse_req_t req, int r)
+{
+	/* ENOSYS is no failure: it asks the kernel not to ask again. */
+	if (r < 0 && r != -ENOSYS)
+		stats_request_failed();
+	fuse_reply_err(req, r == -EUCLEAN ? EIO : -r);
+}
 
 /* The inode of a node id; answers ESTALE itself and gives NULL when there is none. */
 struct inode *op_inode(fuse_req_t req, fuse_ino_t ino);

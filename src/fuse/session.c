@@ -4,6 +4,7 @@
 #include "ops.h"
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/stats.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
@@ -124,6 +125,8 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 
 void session_answer(struct session *s, const struct fuse_buf *buf)
 {
+	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
 	fuse_session_process_buf(s->se, buf);
+	stats_request_end();
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "veneer/cleanup.h"
+#include "veneer/stats.h"
 
 #define FANOUT_SHIFT 3
 #define FANOUT	     (1u << FANOUT_SHIFT)
@@ -81,6 +82,7 @@ struct blkmap *blkmap_new(uint64_t clip)
 	m->clip = clip;
 	m->nclip = clip_blks(clip);
 	m->bytes = heap_bytes(sizeof(*m));
+	stats_memory_add(STATS_MEM_MAPS, (int64_t)m->bytes);
 	while (slot_span(m->height) < m->nclip)
 		m->height++;
 	return m;
@@ -100,6 +102,7 @@ static void slot_drop(struct blkmap *m, void **slot, unsigned height)
 			slot_drop(m, &n->slots[i], height - 1);
 	}
 	m->bytes -= slot_bytes(height);
+	stats_memory_add(STATS_MEM_MAPS, -(int64_t)slot_bytes(height));
 	free(s);
 }
 
@@ -108,6 +111,7 @@ void blkmap_free(struct blkmap *m)
 	if (!m)
 		return;
 	slot_drop(m, &m->root, m->height);
+	stats_memory_add(STATS_MEM_MAPS, -(int64_t)m->bytes);
 	free(m);
 }
 
@@ -275,6 +279,7 @@ static int blkmap_prepare(struct blkmap *m, blk_t blk)
 			if (!*slot)
 				return -ENOMEM;
 			m->bytes += slot_bytes(h);
+			stats_memory_add(STATS_MEM_MAPS, (int64_t)slot_bytes(h));
 		}
 		if (h == 0)
 			return 0;

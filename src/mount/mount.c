@@ -7,6 +7,7 @@
 #include "veneer/linkup.h"
 #include "veneer/log.h"
 #include "veneer/override.h"
+#include "veneer/stats.h"
 #include "veneer/takeover.h"
 #include "veneer/place.h"
 #include "veneer/share.h"
@@ -257,6 +258,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size)
 {
+	struct stats *before;
 	int r;
 
 	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
@@ -264,7 +266,11 @@ int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *d
 	m->tree.workfd = -1;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
 	m->tree.has_no_redirects = m->opts.has_no_redirects;
-	r = open_image(m, dirs, err, err_size);
+	r = stats_new(&m->tree.stats);
+	if (r < 0)
+		fail(err, err_size, r, "out of memory");
+	before = stats_enter(m->tree.stats);
+	r = r ?: open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
 		r = open_upper(m, dirs, err, err_size);
 	dirs_release(dirs);
@@ -272,6 +278,7 @@ int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *d
 		r = open_root(m, err, err_size);
 	if (r == 0 && !m->opts.is_offline)
 		r = start_care(m, err, err_size);
+	stats_enter(before);
 	return r;
 }
 
@@ -307,6 +314,7 @@ void mount_close(struct mount *m)
 	layer_unref(t->upper);
 	workdir_close(m->work_parent, m->work_name, t->workfd);
 	options_release(&m->opts);
+	stats_free(t->stats);
 	*m = (struct mount){ .work_parent = -1 };
 }
 

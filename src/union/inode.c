@@ -11,6 +11,7 @@
 #include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
+#include "veneer/stats.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -51,6 +52,7 @@ static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
 		return NULL;
 	}
 	i->id = id;
+	stats_memory_took(STATS_MEM_INODES, i);
 	i->type = type;
 	list_init(&i->names);
 	pthread_rwlockattr_init(&attr);
@@ -106,6 +108,7 @@ static void bury(struct tree *t, struct inode *i, struct hlink **grave)
 
 			htab_remove(&t->names, &n->link);
 			list_del(&n->of_inode);
+			stats_memory_gives(STATS_MEM_INODES, n);
 			free(n);
 			parent->refs--;
 			if (is_dead(t, parent))
@@ -129,6 +132,7 @@ static void remove_name_locked(struct tree *t, struct name *n, struct hlink **gr
 
 	htab_remove(&t->names, &n->link);
 	list_del(&n->of_inode);
+	stats_memory_gives(STATS_MEM_INODES, n);
 	free(n);
 	unref_locked(t, parent, grave);
 }
@@ -138,6 +142,7 @@ static void free_inode(struct inode *i)
 	fdcache_drop(&i->src.fd);
 	updir_free(i->dir);
 	pthread_rwlock_destroy(&i->lock);
+	stats_memory_gives(STATS_MEM_INODES, i);
 	free(i);
 }
 
@@ -198,8 +203,11 @@ int inode_table_init(struct tree *t)
 
 static void drop_name(struct hlink *l, void *arg)
 {
+	struct name *n = container_of(l, struct name, link);
+
 	(void)arg;
-	free(container_of(l, struct name, link));
+	stats_memory_gives(STATS_MEM_INODES, n);
+	free(n);
 }
 
 void inode_table_release(struct tree *t)
@@ -343,6 +351,7 @@ static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent
 		free(n);
 		return -ENOMEM;
 	}
+	stats_memory_took(STATS_MEM_INODES, n);
 	list_add_tail(&i->names, &n->of_inode);
 	parent->refs++;
 	i->is_orphan = false;

@@ -2,6 +2,7 @@
 #include "veneer/nodetab.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/stats.h"
 
 #include <limits.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #define NODETAB_SLOTS_MAX (1u << 26)
 #define NODETAB_NAMES_MAX (1ull << 32)
 #define NODETAB_STEP (1u << 20)
+#define SLOT_BYTES (sizeof(struct node_slot) + sizeof(void *))
 #define NAME_CLASS_MIN 4	/* 16 bytes */
 #define NAME_CLASS_MAX 8	/* 256 bytes: the longest name is 255 */
 
@@ -100,6 +102,7 @@ void nodetab_free(struct nodetab *t)
 {
 	if (!t)
 		return;
+	stats_memory_add(STATS_MEM_INODES, -(int64_t)((t->end - NODETAB_ROOT) * SLOT_BYTES + t->names_end));
 	arena_release(&t->slots);
 	arena_release(&t->names);
 	if (t->objects)
@@ -142,6 +145,7 @@ int nodetab_alloc(struct nodetab *t, uint32_t *ret_id)
 		if (r < 0)
 			return r;
 		id = t->end++;
+		stats_memory_add(STATS_MEM_INODES, SLOT_BYTES);
 		s = slot_at(t, id);
 	}
 	generation = s->generation + 1;
@@ -198,6 +202,7 @@ static int name_alloc(struct nodetab *t, size_t len, uint32_t *ret_off)
 		return r;
 	*ret_off = (uint32_t)t->names_end;
 	t->names_end += (uint64_t)1 << c;
+	stats_memory_add(STATS_MEM_INODES, (int64_t)1 << c);
 	return 0;
 }
 

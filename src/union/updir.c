@@ -5,6 +5,7 @@
 #include "veneer/hash.h"
 #include "veneer/htab.h"
 #include "veneer/list.h"
+#include "veneer/stats.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct updir *updir_new(void)
 
 	if (!d)
 		return NULL;
+	stats_memory_took(STATS_MEM_INODES, d);
 	pthread_mutex_init(&d->lock, NULL);
 	list_init(&d->changed);
 	return d;
@@ -48,8 +50,11 @@ struct updir *updir_new(void)
 
 static void free_entry(struct hlink *l, void *arg)
 {
+	struct entry *e = container_of(l, struct entry, link);
+
 	(void)arg;
-	free(container_of(l, struct entry, link));
+	stats_memory_gives(STATS_MEM_INODES, e);
+	free(e);
 }
 
 void updir_free(struct updir *d)
@@ -58,8 +63,10 @@ void updir_free(struct updir *d)
 		return;
 	htab_drain(&d->names, free_entry, NULL);
 	htab_release(&d->names);
+	stats_memory_gives(STATS_MEM_INODES, d->order);
 	free(d->order);
 	pthread_mutex_destroy(&d->lock);
+	stats_memory_gives(STATS_MEM_INODES, d);
 	free(d);
 }
 
@@ -106,8 +113,11 @@ static int append_locked(struct updir *d, struct entry *e)
 		squeeze(d);
 	if (d->n == d->cap) {
 		size_t cap = d->cap ? d->cap * 2 : 8;
-		struct place *p = realloc(d->order, cap * sizeof(*p));
+		struct place *p;
 
+		stats_memory_gives(STATS_MEM_INODES, d->order);
+		p = realloc(d->order, cap * sizeof(*p));
+		stats_memory_took(STATS_MEM_INODES, p ? p : d->order);
 		if (!p)
 			return -ENOMEM;
 		d->order = p;
@@ -149,10 +159,12 @@ int updir_set(struct updir *d, const char *name, const struct upent *e)
 		if (r < 0)
 			d->n--;
 	}
-	if (r < 0)
+	if (r < 0) {
 		free(entry);
-	else
+	} else {
+		stats_memory_took(STATS_MEM_INODES, entry);
 		list_add_tail(&d->changed, &entry->changed);
+	}
 	return r;
 }
 
@@ -169,6 +181,7 @@ void updir_remove(struct updir *d, const char *name)
 	htab_remove(&d->names, &e->link);
 	list_del(&e->changed);
 	d->nsubdirs -= e->counted;
+	stats_memory_gives(STATS_MEM_INODES, e);
 	free(e);
 }
 

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/cow.h"
+#include "veneer/stats.h"
 
 #include <dirent.h>
 #include <time.h>
@@ -64,6 +65,7 @@ static void *run(void *arg)
 	struct checkpoint *c = arg;
 	struct tree *t = c->tree;
 
+	stats_enter(t->stats);
 	while (wait_interval(c)) {
 		if (!t->is_volatile && !t->can.has_true_extents)
 			commit_all(c);
