@@ -8,7 +8,7 @@ FUSE_MIN=3.17
 FUSE_SUITE=trixie
 FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
 
-BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev fuse3)
+BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev fuse3)
 TEST_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-matplotlib
 	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 busybox-static

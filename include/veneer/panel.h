@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A report as people read it: the tables of `veneer stats`, and the frames of `veneer top`. */
+#pragma once
+
+#include "veneer/report.h"
+
+#include <stdio.h>
+
+/* The server, all mounts, and what was asked of them by kind of request. Errors stay in out (ferror). 0 or -ENOMEM. */
+int panel_print(const struct report *r, FILE *out);
+/* One mount in full. */
+int panel_print_mount(const struct report_mount *m, FILE *out);
+/* What happened in the seconds between two pictures of one server, per second; the busiest first. */
+int panel_print_rates(const struct report *begun, const struct report *ended, double seconds, FILE *out);

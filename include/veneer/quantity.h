@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers as people read them. */
+#pragma once
+
+#include <stdint.h>
+
+struct quantity {
+	char text[32];
+};
+
+/* 1234567: "1,234,567". */
+struct quantity quantity_count(uint64_t n);
+/* 1536: "1.5 KiB". */
+struct quantity quantity_bytes(uint64_t n);
+/* 1536 microseconds: "1.5 ms". */
+struct quantity quantity_time(uint64_t us);
+/* How long something has been there: "3 h 12 min". */
+struct quantity quantity_age(uint64_t s);
+/* Per second: "0.3", "12", "1,234". */
+struct quantity quantity_rate(double per_s);
+/* part of whole: "97 %"; "-" of nothing. */
+struct quantity quantity_share(uint64_t part, uint64_t whole);

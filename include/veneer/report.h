@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A picture of a server and the mounts it serves, and the JSON text of it: what `veneer stats` and `veneer top` get, in
+ * the form that veneer(1) describes. */
+#pragma once
+
+#include "veneer/mount.h"
+#include "veneer/share.h"
+#include "veneer/stats.h"
+#include "veneer/window.h"
+
+struct report_mount {
+	char *mountpoint, *mode, *upper; /* owned; upper may be NULL */
+	size_t nlower, image;		/* image: index in report.images */
+	uint64_t inodes, map_files, map_log_bytes;
+	struct stats_values values;
+};
+
+struct report_image {
+	const struct image *key;	/* whose; not looked at */
+	size_t nlayers, nmounts;
+	uint64_t bytes;
+};
+
+struct report {
+	char *version;			/* owned */
+	pid_t pid;
+	uint64_t uptime_s, rss_bytes, descriptors;
+	uint64_t mounts_served, inodes_served; /* also those that the list leaves out */
+	struct share_stats share;
+	struct window_usage windows;
+	uint64_t memory[STATS_MEMORIES];
+	struct stats_values totals;
+	struct report_mount *mounts;
+	size_t nmounts;
+	struct report_image *images;
+	size_t nimages;
+};
+
+/* Take the picture of this process, without any mount yet. 0 or -ENOMEM. */
+int report_begin(struct report *ret);
+/* ... with this one besides, which is open until this returns. 0 or -ENOMEM. Takes tree->lock and, for a moment, the
+ * lock of the upper's map. */
+int report_add(struct report *r, struct mount *m);
+void report_release(struct report *r);
+/* Its text, malloc'd, one line without newline. 0 or -ENOMEM. */
+int report_json(const struct report *r, char **ret);
+/* All of that for a process that serves one mount. */
+int report_one(struct mount *m, char **ret_json);
+/* Have room for one more mount and one more image, cleared. 0 or -ENOMEM. */
+int report_make_room(struct report *r);
+/* "lookup": what a kind of request is called in the text. False for numbers without a name. */
+bool report_op_name(uint32_t opcode, char ret[32]);
+/* A path as the text has it: bytes that are not UTF-8 are \xNN. Malloc'd; NULL on no memory. */
+char *report_path(const char *path);
+
+/* ---- reportread.c ---- */
+
+/* A picture from its text, which may be that of another version: what is not known is left out, what is missing is 0.
+ * -EBADMSG: it is no such text at all; -ENOMEM. */
+int report_parse(const char *json, struct report *ret);
+/* The text with those mounts only that fit; malloc'd. -ENOENT: none does. -EBADMSG, -ENOMEM. */
+int report_only(const char *json, bool (*fits)(void *arg, const char *mountpoint), void *arg, char **ret_json);
+/* What was counted between two pictures of one mount or server; the longest times stay those of all time. */
+void report_subtract(struct stats_values *ended, const struct stats_values *begun);

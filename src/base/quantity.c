@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/quantity.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct quantity quantity_count(uint64_t n)
+{
+	struct quantity q;
+	char digits[24];
+	int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
+	char *to = q.text;
+
+	for (int i = 0; i < len; i++) {
+		if (i && (len - i) % 3 == 0)
+			*to++ = ',';
+		*to++ = digits[i];
+	}
+	*to = '\0';
+	return q;
+}
+
+/* Three digits are enough; below ten of a unit one of them is behind the point. */
+static struct quantity scaled(double v, const char *const *units, size_t n, double step)
+{
+	struct quantity q;
+	size_t u = 0;
+
+	for (; v >= step && u + 1 < n; u++)
+		v /= step;
+	snprintf(q.text, sizeof(q.text), u && v < 9.95 ? "%.1f %s" : "%.0f %s", v, units[u]);
+	return q;
+}
+
+struct quantity quantity_bytes(uint64_t n)
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+
+	return scaled((double)n, units, sizeof(units) / sizeof(*units), 1024);
+}
+
+struct quantity quantity_time(uint64_t us)
+{
+	static const char *const units[] = { "us", "ms", "s" };
+
+	return scaled((double)us, units, sizeof(units) / sizeof(*units), 1000);
+}
+
+struct quantity quantity_age(uint64_t s)
+{
+	struct quantity q;
+
+	if (s < 60)
+		snprintf(q.text, sizeof(q.text), "%" PRIu64 " s", s);
+	else if (s < 3600)
+		snprintf(q.text, sizeof(q.text), "%" PRIu64 " min", s / 60);
+	else if (s < 48 * 3600)
+		snprintf(q.text, sizeof(q.text), "%" PRIu64 " h %" PRIu64 " min", s / 3600, s / 60 % 60);
+	else
+		snprintf(q.text, sizeof(q.text), "%" PRIu64 " d %" PRIu64 " h", s / 86400, s / 3600 % 24);
+	return q;
+}
+
+struct quantity quantity_rate(double per_s)
+{
+	struct quantity q = { "0" };
+
+	if (per_s >= 9.95)
+		return quantity_count((uint64_t)(per_s + 0.5));
+	if (per_s > 0)
+		snprintf(q.text, sizeof(q.text), "%.1f", per_s);
+	return q;
+}
+
+struct quantity quantity_share(uint64_t part, uint64_t whole)
+{
+	struct quantity q = { "-" };
+
+	if (whole)
+		snprintf(q.text, sizeof(q.text), "%.0f %%", 100.0 * (double)part / (double)whole);
+	return q;
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grid.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GAP 2
+
+void grid_init(struct grid *g, const char *left, const char *const *heads)
+{
+	*g = (struct grid){ .ncolumns = strlen(left), .left = left };
+	for (size_t i = 0; i < g->ncolumns; i++)
+		grid_put(g, heads[i]);
+}
+
+void grid_release(struct grid *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		free(g->cells[i]);
+	free(g->cells);
+	*g = (struct grid){ .ncolumns = 0 };
+}
+
+char *grid_text(const char *text)
+{
+	char *own = strdup(text);
+
+	for (char *p = own; p && *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	return own;
+}
+
+void grid_put(struct grid *g, const char *text)
+{
+	char *own = grid_text(text);
+
+	if (g->n == g->cap) {
+		size_t cap = g->cap ? g->cap * 2 : 64;
+		char **cells = realloc(g->cells, cap * sizeof(*cells));
+
+		if (cells) {
+			g->cells = cells;
+			g->cap = cap;
+		}
+	}
+	if (!own || g->n == g->cap) {
+		g->has_failed = true;
+		free(own);
+		return;
+	}
+	g->cells[g->n++] = own;
+}
+
+/* In characters: those bytes of UTF-8 that begin one. */
+static size_t width_of(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += ((unsigned char)*s & 0xc0) != 0x80;
+	return n;
+}
+
+int grid_print(const struct grid *g, FILE *out)
+{
+	size_t widths[GRID_COLUMNS_MAX] = { 0 };
+
+	if (g->has_failed || g->ncolumns > GRID_COLUMNS_MAX)
+		return -ENOMEM;
+	for (size_t i = 0; i < g->n; i++) {
+		size_t width = width_of(g->cells[i]), c = i % g->ncolumns;
+
+		widths[c] = width > widths[c] ? width : widths[c];
+	}
+	for (size_t i = 0; i < g->n; i++) {
+		size_t c = i % g->ncolumns;
+		int pad = (int)(widths[c] - width_of(g->cells[i])), gap = c ? GAP : 0;
+		bool is_last = c + 1 == g->ncolumns;
+
+		if (g->left[c] == 'l')
+			fprintf(out, "%*s%s%*s", gap, "", g->cells[i], is_last ? 0 : pad, "");
+		else
+			fprintf(out, "%*s%s", gap + pad, "", g->cells[i]);
+		if (is_last)
+			fputc('\n', out);
+	}
+	return 0;
+}

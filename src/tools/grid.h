@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A table of text for a terminal: columns as wide as what is in them. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define GRID_COLUMNS_MAX 16
+
+struct grid {
+	size_t ncolumns;
+	const char *left;	/* a letter a column: 'l' for those that begin at the left, others end at the right */
+	char **cells;		/* row by row */
+	size_t n, cap;
+	bool has_failed;	/* a cell is missing */
+};
+
+/* The head: its columns, "l" or "r" each in left, which is borrowed. */
+void grid_init(struct grid *g, const char *left, const char *const *heads);
+void grid_release(struct grid *g);
+/* A copy in which bytes that a terminal might obey are question marks; malloc'd, NULL on no memory. */
+char *grid_text(const char *text);
+/* The next cell; rows fill from the left. As grid_text has it. */
+void grid_put(struct grid *g, const char *text);
+/* -ENOMEM when a cell was lost; nothing is printed then. */
+int grid_print(const struct grid *g, FILE *out);

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/panel.h"
+
+#include "grid.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/quantity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(n) quantity_count(n).text
+#define BYTES(n) quantity_bytes(n).text
+#define TIME(us) quantity_time(us).text
+#define RATE(n) quantity_rate(n).text
+#define OP_READ 15u
+#define OP_WRITE 16u
+
+static uint64_t sum_requests(const struct stats_values *v)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < STATS_OPCODES; i++)
+		sum += v->ops[i].requests;
+	return sum;
+}
+
+static uint64_t sum_errors(const struct stats_values *v)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < STATS_OPCODES; i++)
+		sum += v->ops[i].errors;
+	return sum;
+}
+
+/* All kinds of request in one. */
+static struct stats_op sum_ops(const struct stats_values *v)
+{
+	struct stats_op all = { .requests = 0 };
+
+	for (size_t i = 0; i < STATS_OPCODES; i++) {
+		all.max_ns = v->ops[i].max_ns > all.max_ns ? v->ops[i].max_ns : all.max_ns;
+		for (size_t k = 0; k < STATS_BUCKETS; k++)
+			all.buckets[k] += v->ops[i].buckets[k];
+	}
+	return all;
+}
+
+static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
+
+/* ---- what is printed once ---- */
+
+static void print_server(const struct report *r, FILE *out)
+{
+	fprintf(out, "veneer %s, server %ld, up %s: %s mount%s of %s image%s, ", r->version, (long)r->pid,
+		quantity_age(r->uptime_s).text, COUNT(r->mounts_served), plural(r->mounts_served), COUNT(r->share.images),
+		plural(r->share.images));
+	if (r->share.kept)
+		fprintf(out, "%s kept, ", COUNT(r->share.kept));
+	fprintf(out, "%s open file%s of layers\n", COUNT(r->descriptors), plural(r->descriptors));
+	fprintf(out, "memory %s: images %s, inodes %s, block maps %s, buffers %s; windows of the page cache %s\n",
+		BYTES(r->rss_bytes), BYTES(r->memory[STATS_MEM_IMAGES]), BYTES(r->memory[STATS_MEM_INODES]),
+		BYTES(r->memory[STATS_MEM_MAPS]), BYTES(r->memory[STATS_MEM_BUFFERS]), BYTES(r->memory[STATS_MEM_WINDOWS]));
+}
+
+static int print_mounts(const struct report *r, FILE *out)
+{
+	static const char *const heads[] = { "MODE", "LAYERS", "INODES", "REQUESTS", "ERRORS", "READ", "WRITTEN",
+					     "COW WRITES", "COPIED", "NOT COPIED", "MOUNTPOINT" };
+	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+
+	grid_init(&g, "lrrrrrrrrrl", heads);
+	for (size_t i = 0; i < r->nmounts; i++) {
+		const struct report_mount *m = &r->mounts[i];
+		const uint64_t *c = m->values.counters;
+		char layers[48];
+
+		snprintf(layers, sizeof(layers), m->upper ? "%zu+1" : "%zu", m->nlower);
+		grid_put(&g, m->mode);
+		grid_put(&g, layers);
+		grid_put(&g, COUNT(m->inodes));
+		grid_put(&g, COUNT(sum_requests(&m->values)));
+		grid_put(&g, COUNT(sum_errors(&m->values)));
+		grid_put(&g, BYTES(c[STATS_READ_BYTES]));
+		grid_put(&g, BYTES(c[STATS_WRITE_BYTES]));
+		grid_put(&g, COUNT(c[STATS_COW_WRITES]));
+		grid_put(&g, BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]));
+		grid_put(&g, BYTES(stats_not_copied(&m->values)));
+		grid_put(&g, m->mountpoint);
+	}
+	return grid_print(&g, out);
+}
+
+/* Kinds of request, the most frequent first; returns how many there are. */
+static size_t sort_ops(const struct stats_values *v, uint32_t order[STATS_OPCODES])
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < STATS_OPCODES; i++) {
+		size_t at = n;
+
+		if (!v->ops[i].requests || !stats_op_name(i))
+			continue;
+		for (; at > 0 && v->ops[order[at - 1]].requests < v->ops[i].requests; at--)
+			order[at] = order[at - 1];
+		order[at] = i;
+		n++;
+	}
+	return n;
+}
+
+static int print_ops(const struct stats_values *v, FILE *out)
+{
+	static const char *const heads[] = { "REQUEST", "COUNT", "SHARE", "ERRORS", "AVERAGE", "50 %", "90 %", "99 %", "LONGEST" };
+	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+	uint32_t order[STATS_OPCODES];
+	size_t n = sort_ops(v, order);
+	uint64_t all = sum_requests(v);
+
+	if (!n)
+		return fputs("no requests yet\n", out) < 0 ? -EIO : 0;
+	grid_init(&g, "lrrrrrrrr", heads);
+	for (size_t i = 0; i < n; i++) {
+		const struct stats_op *op = &v->ops[order[i]];
+		uint64_t answered = stats_answered(op);
+		char name[32];
+
+		report_op_name(order[i], name);
+		grid_put(&g, name);
+		grid_put(&g, COUNT(op->requests));
+		grid_put(&g, quantity_share(op->requests, all).text);
+		grid_put(&g, COUNT(op->errors));
+		grid_put(&g, answered ? TIME(op->sum_ns / answered / 1000) : "-");
+		grid_put(&g, answered ? TIME(stats_percentile_us(op, 50)) : "-");
+		grid_put(&g, answered ? TIME(stats_percentile_us(op, 90)) : "-");
+		grid_put(&g, answered ? TIME(stats_percentile_us(op, 99)) : "-");
+		grid_put(&g, answered ? TIME(op->max_ns / 1000) : "-");
+	}
+	return grid_print(&g, out);
+}
+
+int panel_print(const struct report *r, FILE *out)
+{
+	int result = 0;
+
+	print_server(r, out);
+	if (r->nmounts) {
+		fputc('\n', out);
+		result = print_mounts(r, out);
+	}
+	fputs("\nAll mounts since the server started:\n", out);
+	return result ?: print_ops(&r->totals, out);
+}
+
+/* A line of a mount: what it is about, then the rest. */
+static void topic(FILE *out, const char *name)
+{
+	fprintf(out, "  %-15s", name);
+}
+
+static void print_hits(FILE *out, const char *name, uint64_t hits, uint64_t misses)
+{
+	topic(out, name);
+	fprintf(out, "%s of %s were there (%s)\n", COUNT(hits), COUNT(hits + misses), quantity_share(hits, hits + misses).text);
+}
+
+static int print_head(const struct report_mount *m, FILE *out)
+{
+	_cleanup_(freep) char *mountpoint = grid_text(m->mountpoint);
+	_cleanup_(freep) char *upper = m->upper ? grid_text(m->upper) : NULL;
+
+	if (!mountpoint || (m->upper && !upper))
+		return -ENOMEM;
+	fprintf(out, "%s: %s, %zu lower layer%s (image %zu)%s%s, %s inode%s\n", mountpoint, m->mode, m->nlower, plural(m->nlower),
+		m->image, upper ? ", upper " : "", upper ? upper : "", COUNT(m->inodes), plural(m->inodes));
+	return 0;
+}
+
+int panel_print_mount(const struct report_mount *m, FILE *out)
+{
+	const struct stats_values *v = &m->values;
+	const uint64_t *c = v->counters;
+	int result = print_head(m, out);
+
+	if (result < 0)
+		return result;
+	topic(out, "copy-on-write");
+	fprintf(out, "%s write%s made %s own; %s copy-up%s; %s copied from lower files, %s not copied\n", COUNT(c[STATS_COW_WRITES]),
+		plural(c[STATS_COW_WRITES]), BYTES(c[STATS_COW_BYTES]), COUNT(c[STATS_COPYUPS]), plural(c[STATS_COPYUPS]), BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]),
+		BYTES(stats_not_copied(v)));
+	topic(out, "block map");
+	fprintf(out, "%s partial file%s, %s records, log of %s\n", COUNT(m->map_files), plural(m->map_files),
+		COUNT(c[STATS_MAP_RECORDS]), BYTES(m->map_log_bytes));
+	topic(out, "intercepted");
+	fprintf(out, "%s reads of %s, %s writes of %s\n", COUNT(v->ops[OP_READ].requests), BYTES(c[STATS_READ_BYTES]),
+		COUNT(v->ops[OP_WRITE].requests), BYTES(c[STATS_WRITE_BYTES]));
+	topic(out, "opens");
+	fprintf(out, "%s passthrough, %s cached, %s direct; %s node switches\n", COUNT(c[STATS_OPENS_PASSTHROUGH]),
+		COUNT(c[STATS_OPENS_CACHED]), COUNT(c[STATS_OPENS_DIRECT]), COUNT(c[STATS_NODE_SWITCHES]));
+	print_hits(out, "cached blocks", c[STATS_WINDOW_HITS], c[STATS_WINDOW_MISSES]);
+	print_hits(out, "descriptors", c[STATS_FD_HITS], c[STATS_FD_MISSES]);
+	fputc('\n', out);
+	return print_ops(v, out);
+}
+
+/* ---- rates ---- */
+
+/* A mount of the later picture, and what it counted meanwhile. */
+struct busy {
+	const struct report_mount *m;
+	struct stats_values gained;
+	uint64_t requests;
+};
+
+/* The same mount in the earlier picture: that of the same place, the nth of those that lie there. */
+static const struct report_mount *find_before(const struct report *begun, const struct report *ended, size_t i)
+{
+	const char *place = ended->mounts[i].mountpoint;
+	size_t nth = 0;
+
+	for (size_t k = 0; k < i; k++)
+		nth += !strcmp(ended->mounts[k].mountpoint, place);
+	for (size_t k = 0; k < begun->nmounts; k++)
+		if (!strcmp(begun->mounts[k].mountpoint, place) && nth-- == 0)
+			return &begun->mounts[k];
+	return NULL;
+}
+
+static int compare_busy(const void *pa, const void *pb)
+{
+	const struct busy *a = pa, *b = pb;
+
+	if (a->requests != b->requests)
+		return a->requests < b->requests ? 1 : -1;
+	return strcmp(a->m->mountpoint, b->m->mountpoint);
+}
+
+static struct busy *gained(const struct report *begun, const struct report *ended)
+{
+	struct busy *list = calloc(ended->nmounts + 1, sizeof(*list));
+
+	for (size_t i = 0; list && i < ended->nmounts; i++) {
+		const struct report_mount *before = find_before(begun, ended, i);
+
+		list[i].m = &ended->mounts[i];
+		list[i].gained = ended->mounts[i].values;
+		if (before)
+			report_subtract(&list[i].gained, &before->values);
+		list[i].requests = sum_requests(&list[i].gained);
+	}
+	if (list)
+		qsort(list, ended->nmounts, sizeof(*list), compare_busy);
+	return list;
+}
+
+static int print_busy(const struct busy *list, size_t n, double s, FILE *out)
+{
+	static const char *const heads[] = { "MODE", "REQ/S", "ERR/S", "READ/S", "BYTES/S", "WRITE/S", "BYTES/S", "COW/S", "MADE OWN/S",
+					     "50 %", "99 %", "MOUNTPOINT" };
+	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+
+	grid_init(&g, "lrrrrrrrrrrl", heads);
+	for (size_t i = 0; i < n; i++) {
+		const struct stats_values *v = &list[i].gained;
+		struct stats_op all = sum_ops(v);
+		bool has_any = stats_answered(&all);
+
+		grid_put(&g, list[i].m->mode);
+		grid_put(&g, RATE((double)list[i].requests / s));
+		grid_put(&g, RATE((double)sum_errors(v) / s));
+		grid_put(&g, RATE((double)v->ops[OP_READ].requests / s));
+		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_READ_BYTES] / s)));
+		grid_put(&g, RATE((double)v->ops[OP_WRITE].requests / s));
+		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_WRITE_BYTES] / s)));
+		grid_put(&g, RATE((double)v->counters[STATS_COW_WRITES] / s));
+		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_COW_BYTES] / s)));
+		grid_put(&g, has_any ? TIME(stats_percentile_us(&all, 50)) : "-");
+		grid_put(&g, has_any ? TIME(stats_percentile_us(&all, 99)) : "-");
+		grid_put(&g, list[i].m->mountpoint);
+	}
+	return grid_print(&g, out);
+}
+
+static int print_op_rates(const struct stats_values *v, double s, FILE *out)
+{
+	static const char *const heads[] = { "REQUEST", "PER S", "ERR/S", "50 %", "90 %", "99 %" };
+	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+	uint32_t order[STATS_OPCODES];
+	size_t n = sort_ops(v, order);
+
+	if (!n)
+		return 0;
+	fputc('\n', out);
+	grid_init(&g, "lrrrrr", heads);
+	for (size_t i = 0; i < n; i++) {
+		const struct stats_op *op = &v->ops[order[i]];
+		bool has_any = stats_answered(op);
+		char name[32];
+
+		report_op_name(order[i], name);
+		grid_put(&g, name);
+		grid_put(&g, RATE((double)op->requests / s));
+		grid_put(&g, RATE((double)op->errors / s));
+		grid_put(&g, has_any ? TIME(stats_percentile_us(op, 50)) : "-");
+		grid_put(&g, has_any ? TIME(stats_percentile_us(op, 90)) : "-");
+		grid_put(&g, has_any ? TIME(stats_percentile_us(op, 99)) : "-");
+	}
+	return grid_print(&g, out);
+}
+
+int panel_print_rates(const struct report *begun, const struct report *ended, double seconds, FILE *out)
+{
+	_cleanup_(freep) struct busy *list = gained(begun, ended);
+	_cleanup_(freep) struct stats_values *all = malloc(sizeof(*all));
+	double s = seconds > 0.001 ? seconds : 0.001;
+	int r = 0;
+
+	if (!list || !all)
+		return -ENOMEM;
+	*all = ended->totals;
+	/* Another server has begun to count anew. */
+	if (begun->pid == ended->pid)
+		report_subtract(all, &begun->totals);
+	print_server(ended, out);
+	fputc('\n', out);
+	if (ended->nmounts)
+		r = print_busy(list, ended->nmounts, s, out);
+	else
+		fputs("no mounts\n", out);
+	return r ?: print_op_rates(all, s, out);
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/report.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/fdcache.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the picture ---- */
+
+/* Of a file in /proc, as a string. */
+static bool read_proc(const char *path, char *buf, size_t size)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+	buf[n > 0 ? n : 0] = '\0';
+	return n > 0;
+}
+
+static uint64_t resident_bytes(void)
+{
+	unsigned long pages = 0;
+	char buf[128];
+
+	if (!read_proc("/proc/self/statm", buf, sizeof(buf)) || sscanf(buf, "%*u %lu", &pages) != 1)
+		return 0;
+	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t uptime_s(void)
+{
+	unsigned long long start = 0, started_s;
+	struct timespec now;
+	char buf[1024];
+	/* The name in front may hold anything, blanks and brackets too. */
+	const char *p = read_proc("/proc/self/stat", buf, sizeof(buf)) ? strrchr(buf, ')') : NULL;
+
+	if (!p || sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+			 &start) != 1 || clock_gettime(CLOCK_BOOTTIME, &now) < 0)
+		return 0;
+	started_s = start / (unsigned long long)sysconf(_SC_CLK_TCK);
+	return (unsigned long long)now.tv_sec > started_s ? (uint64_t)now.tv_sec - started_s : 0;
+}
+
+int report_make_room(struct report *r)
+{
+	struct report_mount *mounts = realloc(r->mounts, (r->nmounts + 1) * sizeof(*mounts));
+	struct report_image *images = realloc(r->images, (r->nimages + 1) * sizeof(*images));
+
+	r->mounts = mounts ? mounts : r->mounts;
+	r->images = images ? images : r->images;
+	if (!mounts || !images)
+		return -ENOMEM;
+	memset(&r->mounts[r->nmounts], 0, sizeof(*mounts));
+	memset(&r->images[r->nimages], 0, sizeof(*images));
+	return 0;
+}
+
+static size_t add_image(struct report *r, const struct image *img)
+{
+	struct layer *const *layers;
+	size_t k = 0;
+
+	while (k < r->nimages && r->images[k].key != img)
+		k++;
+	if (k == r->nimages)
+		r->images[r->nimages++] = (struct report_image){ .key = img, .nlayers = image_layers(img, &layers),
+								   .bytes = image_bytes(img) };
+	/* Where nothing is shared, nobody else counts them. */
+	if (r->share.images < r->nimages) {
+		r->share.images = r->nimages;
+		r->memory[STATS_MEM_IMAGES] = r->share.bytes += r->images[k].bytes;
+	}
+	r->images[k].nmounts++;
+	return k;
+}
+
+int report_add(struct report *r, struct mount *m)
+{
+	struct tree *t = &m->tree;
+	struct report_mount *to;
+
+	if (report_make_room(r) < 0)
+		return -ENOMEM;
+	to = &r->mounts[r->nmounts++];
+	to->mountpoint = strdup(m->opts.mountpoint);
+	to->mode = strdup(mount_mode(m));
+	to->upper = t->upper ? strdup(m->opts.upper) : NULL;
+	if (!to->mountpoint || !to->mode || (t->upper && !to->upper))
+		return -ENOMEM;
+	to->nlower = m->opts.n_lower;
+	to->image = add_image(r, t->image);
+	pthread_mutex_lock(&t->lock);
+	to->inodes = nodetab_count(t->nodes);
+	pthread_mutex_unlock(&t->lock);
+	r->mounts_served++;
+	r->inodes_served += to->inodes;
+	to->map_files = t->map ? mapfile_count(t->map) : 0;
+	to->map_log_bytes = t->map ? mapfile_log_bytes(t->map) : 0;
+	stats_read(t->stats, &to->values);
+	return 0;
+}
+
+int report_begin(struct report *ret)
+{
+	*ret = (struct report){ .pid = getpid(), .uptime_s = uptime_s(), .rss_bytes = resident_bytes() };
+	ret->version = strdup(VENEER_VERSION);
+	if (!ret->version)
+		return -ENOMEM;
+	ret->descriptors = fdcache_count();
+	for (int i = 0; i < STATS_MEMORIES; i++)
+		ret->memory[i] = stats_memory((enum stats_memory)i);
+	share_stats(&ret->share);
+	ret->memory[STATS_MEM_IMAGES] = ret->share.bytes;
+	window_usage(&ret->windows);
+	ret->memory[STATS_MEM_WINDOWS] = ret->windows.bytes;
+	stats_read(NULL, &ret->totals);
+	return 0;
+}
+
+void report_release(struct report *r)
+{
+	for (size_t i = 0; i < r->nmounts; i++) {
+		free(r->mounts[i].mountpoint);
+		free(r->mounts[i].mode);
+		free(r->mounts[i].upper);
+	}
+	free(r->mounts);
+	free(r->images);
+	free(r->version);
+	*r = (struct report){ .pid = 0 };
+}
+
+/* ---- its text ---- */
+
+static void decrefp(json_t **j)
+{
+	json_decref(*j);
+}
+
+/* How many bytes of a character in UTF-8 begin here; 0: none does. */
+static size_t utf8_len(const unsigned char *p)
+{
+	size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	/* Forms that are too long, halves of pairs, and what is past the last character. */
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
+	    (p[0] == 0xf4 && p[1] >= 0x90))
+		return 0;
+	return n;
+}
+
+char *report_path(const char *path)
+{
+	const unsigned char *p = (const unsigned char *)path;
+	char *text = malloc(strlen(path) * 4 + 1), *to = text;
+
+	if (!text)
+		return NULL;
+	while (*p) {
+		size_t n = utf8_len(p);
+
+		if (n) {
+			memcpy(to, p, n);
+			to += n;
+			p += n;
+		} else {
+			to += sprintf(to, "\\x%02x", *p++);
+		}
+	}
+	*to = '\0';
+	return text;
+}
+
+static json_t *path_or_null(const char *path)
+{
+	_cleanup_(freep) char *text = path ? report_path(path) : NULL;
+
+	return path ? json_string(text) : json_null();
+}
+
+/* The failure of any of these is found by its child missing: every caller passes results on to json_object_set_new,
+ * which fails for NULL, and add() notes it. */
+struct writer {
+	bool has_failed;
+};
+
+static void add(struct writer *w, json_t *to, const char *key, json_t *value)
+{
+	if (json_object_set_new(to, key, value) < 0)
+		w->has_failed = true;
+}
+
+static void add_number(struct writer *w, json_t *to, const char *key, uint64_t n)
+{
+	add(w, to, key, json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n));
+}
+
+static void append_number(struct writer *w, json_t *to, uint64_t n)
+{
+	if (json_array_append_new(to, json_integer((json_int_t)n)) < 0)
+		w->has_failed = true;
+}
+
+/* The object of this name in `to`, made when it is not there. */
+static json_t *group(struct writer *w, json_t *to, const char *key)
+{
+	json_t *found = json_object_get(to, key);
+
+	if (!found) {
+		add(w, to, key, json_object());
+		found = json_object_get(to, key);
+	}
+	return found;
+}
+
+static json_t *latency_json(struct writer *w, const struct stats_op *op)
+{
+	json_t *j = json_object(), *buckets;
+
+	add_number(w, j, "count", stats_answered(op));
+	add_number(w, j, "sum", op->sum_ns / 1000);
+	add_number(w, j, "p50", stats_percentile_us(op, 50));
+	add_number(w, j, "p90", stats_percentile_us(op, 90));
+	add_number(w, j, "p99", stats_percentile_us(op, 99));
+	add_number(w, j, "max", op->max_ns / 1000 + (op->max_ns % 1000 != 0));
+	add(w, j, "buckets", json_array());
+	buckets = json_object_get(j, "buckets");
+	for (size_t k = 0; k < STATS_BUCKETS; k++)
+		append_number(w, buckets, op->buckets[k]);
+	return j;
+}
+
+bool report_op_name(uint32_t opcode, char ret[32])
+{
+	const char *name = stats_op_name(opcode);
+	size_t k = 0;
+
+	for (; name && k < 31 && name[k]; k++)
+		ret[k] = (char)tolower((unsigned char)name[k]);
+	ret[k] = '\0';
+	return name != NULL;
+}
+
+static void add_values(struct writer *w, json_t *to, const struct stats_values *v)
+{
+	json_t *requests = group(w, to, "requests"), *errors = group(w, to, "errors"), *latency = group(w, to, "latency_us");
+
+	for (uint32_t i = 0; i < STATS_OPCODES; i++) {
+		const struct stats_op *op = &v->ops[i];
+		char name[32];
+
+		if (!op->requests || !report_op_name(i, name))
+			continue;
+		add_number(w, requests, name, op->requests);
+		if (op->errors)
+			add_number(w, errors, name, op->errors);
+		if (stats_answered(op))
+			add(w, latency, name, latency_json(w, op));
+	}
+	for (int i = 0; i < STATS_COUNTERS; i++) {
+		const struct stats_name *name = stats_name((enum stats_counter)i);
+
+		add_number(w, group(w, to, name->group), name->key, v->counters[i]);
+	}
+	add_number(w, group(w, to, "cow"), "not_copied_bytes", stats_not_copied(v));
+}
+
+static json_t *mount_json(struct writer *w, const struct report_mount *m)
+{
+	json_t *j = json_object();
+
+	add(w, j, "mountpoint", path_or_null(m->mountpoint));
+	add(w, j, "mode", json_string(m->mode));
+	add_number(w, j, "lower", m->nlower);
+	add(w, j, "upper", path_or_null(m->upper));
+	add_number(w, j, "image", m->image);
+	add_number(w, j, "inodes", m->inodes);
+	add_values(w, j, &m->values);
+	add_number(w, group(w, j, "map"), "files", m->map_files);
+	add_number(w, group(w, j, "map"), "log_bytes", m->map_log_bytes);
+	return j;
+}
+
+static json_t *image_json(struct writer *w, const struct report_image *image)
+{
+	json_t *j = json_object();
+
+	add_number(w, j, "layers", image->nlayers);
+	add_number(w, j, "mounts", image->nmounts);
+	add_number(w, j, "bytes", image->bytes);
+	return j;
+}
+
+static json_t *server_json(struct writer *w, const struct report *r)
+{
+	json_t *j = json_object(), *memory, *sharing;
+
+	add_number(w, j, "pid", (uint64_t)r->pid);
+	add_number(w, j, "uptime_s", r->uptime_s);
+	add_number(w, j, "mounts", r->mounts_served);
+	add_number(w, j, "images", r->share.images);
+	add_number(w, j, "inodes", r->inodes_served);
+	add_number(w, j, "descriptors", r->descriptors);
+	sharing = group(w, j, "sharing");
+	add_number(w, sharing, "images_kept", r->share.kept);
+	add_number(w, sharing, "layers", r->share.layers);
+	add_number(w, sharing, "watches", r->share.watches);
+	add_number(w, sharing, "mounts_new_image", r->share.made);
+	add_number(w, sharing, "mounts_shared_image", r->share.shared);
+	add_number(w, sharing, "mounts_kept_image", r->share.resumed);
+	memory = group(w, j, "memory");
+	add_number(w, memory, "rss_bytes", r->rss_bytes);
+	for (int i = 0; i < STATS_MEMORIES; i++)
+		add_number(w, memory, stats_memory_name((enum stats_memory)i), r->memory[i]);
+	return j;
+}
+
+static json_t *cache_json(struct writer *w, const struct report *r)
+{
+	json_t *j = json_object();
+
+	add_number(w, j, "bytes", r->windows.bytes);
+	add_number(w, j, "budget_bytes", r->windows.budget);
+	add_number(w, j, "windows", r->windows.count);
+	add_number(w, j, "hits", r->totals.counters[STATS_WINDOW_HITS]);
+	add_number(w, j, "misses", r->totals.counters[STATS_WINDOW_MISSES]);
+	add_number(w, j, "evictions", r->totals.counters[STATS_WINDOW_EVICTIONS]);
+	return j;
+}
+
+static json_t *bounds_json(struct writer *w)
+{
+	json_t *j = json_array();
+
+	for (unsigned k = 0; k + 1 < STATS_BUCKETS; k++)
+		append_number(w, j, stats_bound_us(k));
+	return j;
+}
+
+static void append_object(struct writer *w, json_t *to, json_t *value)
+{
+	if (json_array_append_new(to, value) < 0)
+		w->has_failed = true;
+}
+
+int report_json(const struct report *r, char **ret)
+{
+	_cleanup_(decrefp) json_t *j = json_object();
+	struct writer w = { .has_failed = false };
+	json_t *mounts, *images;
+	char *text;
+
+	add(&w, j, "version", json_string(r->version));
+	add(&w, j, "server", server_json(&w, r));
+	add(&w, j, "latency_bounds_us", bounds_json(&w));
+	add_values(&w, group(&w, j, "totals"), &r->totals);
+	add(&w, j, "mounts", json_array());
+	mounts = json_object_get(j, "mounts");
+	for (size_t i = 0; i < r->nmounts; i++)
+		append_object(&w, mounts, mount_json(&w, &r->mounts[i]));
+	add(&w, j, "images", json_array());
+	images = json_object_get(j, "images");
+	for (size_t i = 0; i < r->nimages; i++)
+		append_object(&w, images, image_json(&w, &r->images[i]));
+	add(&w, j, "cache", cache_json(&w, r));
+	text = w.has_failed ? NULL : json_dumps(j, JSON_COMPACT);
+	if (!text)
+		return -ENOMEM;
+	*ret = text;
+	return 0;
+}
+
+int report_one(struct mount *m, char **ret_json)
+{
+	struct report r;
+	int result = report_begin(&r);
+
+	result = result ?: report_add(&r, m);
+	result = result ?: report_json(&r, ret_json);
+	report_release(&r);
+	return result;
+}

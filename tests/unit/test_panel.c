@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/reports.h"
+
+#include "veneer/panel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *text;
+
+static FILE *begin(void)
+{
+	static size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	assert_non_null(f);
+	return f;
+}
+
+static void assert_has(const char *part)
+{
+	if (!strstr(text, part))
+		fail_msg("no \"%s\" in:\n%s", part, text);
+}
+
+static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **state)
+{
+	struct report r = reports_make("/c2");
+	FILE *f = begin();
+
+	(void)state;
+	assert_int_equal(panel_print(&r, f), 0);
+	fclose(f);
+	assert_has("veneer 1.2.3, server 4242, up 3 h 12 min: 2 mounts of 1 image, 2 kept, 57 open files of layers\n");
+	assert_has("memory 12 MiB: images 1.0 MiB, inodes 2.0 MiB,");
+	assert_has("passthrough     3+1     617       403");
+	assert_has("/c1/merged\n");
+	assert_has("cached            3     617         0");
+	assert_true(strstr(text, "\nread ") < strstr(text, "\nlookup "));
+	assert_true(strstr(text, "\nlookup ") < strstr(text, "\nforget "));
+	assert_has("20 s\n");
+	free(text);
+	report_release(&r);
+}
+
+static void test_panel__one_mount_in_full(void **state)
+{
+	struct report r = reports_make("/c\033[2J");
+	FILE *f = begin();
+
+	(void)state;
+	assert_int_equal(panel_print_mount(&r.mounts[0], f), 0);
+	assert_int_equal(panel_print_mount(&r.mounts[1], f), 0);
+	fclose(f);
+	assert_has("/c1/merged: passthrough, 3 lower layers (image 0), upper /c1/upper, 617 inodes\n");
+	assert_has("/c?[2J: cached, 3 lower layers (image 0), 617 inodes\n");
+	assert_has("64 MiB not copied\n");
+	assert_has("no requests yet\n");
+	free(text);
+	report_release(&r);
+}
+
+static void test_panel__rates_are_of_the_time_between_and_the_busiest_is_first(void **state)
+{
+	struct report a = reports_make("/c2"), b = reports_make("/c2");
+	struct stats_values *first = &b.mounts[0].values, *second = &b.mounts[1].values;
+	FILE *f = begin();
+
+	(void)state;
+	first->ops[15].requests += 10;
+	second->ops[16].requests = 500;
+	second->counters[STATS_WRITE_BYTES] = 500 * 4096;
+	b.totals.ops[16].requests += 500;
+	b.totals.ops[15].requests += 10;
+	assert_int_equal(panel_print_rates(&a, &b, 2, f), 0);
+	fclose(f);
+	assert_true(strstr(text, "/c2\n") < strstr(text, "/c1/merged\n"));
+	assert_has("  250  1000 KiB ");
+	assert_has("\nwrite      250 ");
+	assert_has("\nread       5.0 ");
+	assert_null(strstr(text, "\nlookup"));
+	free(text);
+
+	/* another server, without mounts; no time at all */
+	b.pid++;
+	f = begin();
+	assert_int_equal(panel_print_rates(&a, &b, 0, f), 0);
+	fclose(f);
+	assert_has("\nlookup");
+	free(text);
+	report_release(&a);
+	report_release(&b);
+	a = (struct report){ .version = strdup("1") };
+	f = begin();
+	assert_int_equal(panel_print_rates(&a, &a, 1, f), 0);
+	fclose(f);
+	assert_has("no mounts\n");
+	free(text);
+	report_release(&a);
+}
+
+/* A mount that came in place of another one has counted less. */
+static void test_panel__a_mount_that_is_new_counts_from_nothing(void **state)
+{
+	struct report a = reports_make("/c2"), b = reports_make("/c3");
+	FILE *f = begin();
+
+	(void)state;
+	b.mounts[1].values.ops[1].requests = 70;
+	b.mounts[0].values.ops[15].requests = 1;
+	assert_int_equal(panel_print_rates(&a, &b, 1, f), 0);
+	fclose(f);
+	assert_has("cached          70 ");
+	assert_has("passthrough      0 ");
+	free(text);
+	report_release(&a);
+	report_release(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_panel__all_mounts_have_a_line_and_requests_are_sorted),
+		cmocka_unit_test(test_panel__one_mount_in_full),
+		cmocka_unit_test(test_panel__rates_are_of_the_time_between_and_the_busiest_is_first),
+		cmocka_unit_test(test_panel__a_mount_that_is_new_counts_from_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

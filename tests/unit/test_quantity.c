@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/quantity.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_quantity__counts_have_their_thousands_apart(void **state)
+{
+	(void)state;
+	assert_string_equal(quantity_count(0).text, "0");
+	assert_string_equal(quantity_count(999).text, "999");
+	assert_string_equal(quantity_count(1000).text, "1,000");
+	assert_string_equal(quantity_count(1234567).text, "1,234,567");
+	assert_string_equal(quantity_count(UINT64_MAX).text, "18,446,744,073,709,551,615");
+}
+
+static void test_quantity__bytes_and_times_have_at_most_four_digits(void **state)
+{
+	(void)state;
+	assert_string_equal(quantity_bytes(0).text, "0 B");
+	assert_string_equal(quantity_bytes(1023).text, "1023 B");
+	assert_string_equal(quantity_bytes(1024).text, "1.0 KiB");
+	assert_string_equal(quantity_bytes(64ull << 20).text, "64 MiB");
+	assert_string_equal(quantity_bytes(10188).text, "9.9 KiB");
+	assert_string_equal(quantity_bytes(10189).text, "10 KiB");
+	assert_string_equal(quantity_bytes(UINT64_MAX).text, "16 EiB");
+	assert_string_equal(quantity_time(0).text, "0 us");
+	assert_string_equal(quantity_time(999).text, "999 us");
+	assert_string_equal(quantity_time(1500).text, "1.5 ms");
+	assert_string_equal(quantity_time(3400000).text, "3.4 s");
+	assert_string_equal(quantity_time(12345000000).text, "12345 s");
+}
+
+static void test_quantity__ages_have_two_units(void **state)
+{
+	(void)state;
+	assert_string_equal(quantity_age(59).text, "59 s");
+	assert_string_equal(quantity_age(60).text, "1 min");
+	assert_string_equal(quantity_age(3 * 3600 + 12 * 60 + 59).text, "3 h 12 min");
+	assert_string_equal(quantity_age(50 * 3600).text, "2 d 2 h");
+}
+
+static void test_quantity__rates_and_shares(void **state)
+{
+	(void)state;
+	assert_string_equal(quantity_rate(0).text, "0");
+	assert_string_equal(quantity_rate(0.34).text, "0.3");
+	assert_string_equal(quantity_rate(9.94).text, "9.9");
+	assert_string_equal(quantity_rate(9.96).text, "10");
+	assert_string_equal(quantity_rate(1234.5).text, "1,235");
+	assert_string_equal(quantity_share(0, 0).text, "-");
+	assert_string_equal(quantity_share(0, 7).text, "0 %");
+	assert_string_equal(quantity_share(2, 3).text, "67 %");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_quantity__counts_have_their_thousands_apart),
+		cmocka_unit_test(test_quantity__bytes_and_times_have_at_most_four_digits),
+		cmocka_unit_test(test_quantity__ages_have_two_units),
+		cmocka_unit_test(test_quantity__rates_and_shares),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
