@@ -3,6 +3,8 @@
  * finds none. */
 #include "veneer/commands.h"
 
+#include "fetch.h"
+
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/notify.h"
@@ -122,7 +124,8 @@ int cmd_server(int argc, char **argv)
 	_cleanup_(rundir_release) struct rundir place = { .fd = -1 };
 	char err[ERR_SIZE] = "";
 	int r = parse(argc, argv, &choice);
-	struct server_config c = { .place = &place, .keeps_output = choice.listen_fd < 0, .idle_s = choice.idle_s };
+	struct server_config c = { .place = &place, .keeps_output = choice.listen_fd < 0, .idle_s = choice.idle_s,
+				   .stats = fetch_own };
 
 	shelter_hold_standard_fds();
 	if (r != 0)

@@ -14,6 +14,8 @@ static const struct command commands[] = {
 	{ "flatten", cmd_flatten },
 	{ "inspect", cmd_inspect },
 	{ "server", cmd_server },
+	{ "stats", cmd_stats },
+	{ "top", cmd_top },
 };
 
 /* A bare call behaves as fuse-overlayfs, whatever name it goes by. */

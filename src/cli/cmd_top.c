@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The terminal is ours between take_terminal and give_terminal, and given back on every way out: signals only set a
+ * flag, which the loop sees. */
+#include "veneer/commands.h"
+
+#include "fetch.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+#include "veneer/panel.h"
+
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+
+#define INTERVAL_MIN_S 0.1
+#define INTERVAL_MAX_S 3600.0
+#define FIRST_INTERVAL_S 0.3	/* on a terminal: something is to be seen soon */
+
+static volatile sig_atomic_t is_stopped;
+
+struct top {
+	double interval_s;
+	long count;		/* frames; 0: until stopped */
+	bool has_terminal, has_keys;
+	struct termios keys;	/* as they were */
+	sigset_t blocked, waiting; /* signals come only while we wait */
+};
+
+struct picture {
+	struct report report;
+	double at_s;
+};
+
+static int print_usage(FILE *out)
+{
+	fprintf(out, "usage: veneer top [--interval SECONDS] [-n COUNT]\n\n"
+		     "Show what the mounts of the server are asked for, per second, the busiest first: on a terminal until q or\n"
+		     "Ctrl-C, elsewhere one frame after the other.\n\n"
+		     "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
+		     "  -n, --count COUNT       as many frames (default: 1 where the output is no terminal)\n\n"
+		     "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
+	return out == stderr ? 2 : 0;
+}
+
+static double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void stop(int sig)
+{
+	(void)sig;
+	is_stopped = 1;
+}
+
+static void redraw(int sig)
+{
+	(void)sig;
+}
+
+static void catch_signals(struct top *t)
+{
+	static const int stopping[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+	const struct sigaction stops = { .sa_handler = stop }, redraws = { .sa_handler = redraw };
+
+	sigemptyset(&t->blocked);
+	for (size_t i = 0; i < sizeof(stopping) / sizeof(*stopping); i++) {
+		sigaddset(&t->blocked, stopping[i]);
+		sigaction(stopping[i], &stops, NULL);
+	}
+	sigaddset(&t->blocked, SIGWINCH);
+	sigaction(SIGWINCH, &redraws, NULL);
+	/* Stopped, we could not give the terminal back. */
+	signal(SIGTSTP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	sigprocmask(SIG_BLOCK, &t->blocked, &t->waiting);
+}
+
+static void take_terminal(struct top *t)
+{
+	struct termios raw;
+
+	t->has_terminal = isatty(STDOUT_FILENO);
+	t->has_keys = t->has_terminal && tcgetattr(STDIN_FILENO, &t->keys) == 0;
+	if (t->has_keys) {
+		raw = t->keys;
+		raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+		tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+	}
+	/* The other screen; no cursor; long lines are cut. */
+	if (t->has_terminal)
+		fputs("\033[?1049h\033[?25l\033[?7l", stdout);
+}
+
+static void give_terminal(struct top *t)
+{
+	if (t->has_terminal) {
+		fputs("\033[?7h\033[?25h\033[?1049l", stdout);
+		fflush(stdout);
+	}
+	if (t->has_keys)
+		tcsetattr(STDIN_FILENO, TCSANOW, &t->keys);
+	t->has_terminal = t->has_keys = false;
+}
+
+/* So many lines at most, and none of an older frame between or below them. */
+static void draw_lines(const char *text, size_t nlines)
+{
+	fputs("\033[H", stdout);
+	for (size_t i = 0; i < nlines && *text; i++) {
+		size_t len = strcspn(text, "\n");
+
+		if (i)
+			fputs("\r\n", stdout);
+		fwrite(text, 1, len, stdout);
+		fputs("\033[K", stdout);
+		text += len + (text[len] == '\n');
+	}
+	fputs("\033[J", stdout);
+}
+
+static int draw(const struct top *t, const struct picture *begun, const struct picture *ended)
+{
+	_cleanup_(freep) char *text = NULL;
+	struct winsize size = { .ws_row = 0 };
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+	int r = f ? panel_print_rates(&begun->report, &ended->report, ended->at_s - begun->at_s, f) : -ENOMEM;
+
+	if (f && fclose(f) != 0)
+		r = -ENOMEM;
+	if (r < 0)
+		return r;
+	if (t->has_terminal) {
+		ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+		draw_lines(text, size.ws_row ? size.ws_row : 24);
+	} else {
+		fputs(text, stdout);
+	}
+	return fflush(stdout) == 0 ? 0 : -EIO;
+}
+
+static bool is_key_pressed(struct pollfd *keys)
+{
+	char c;
+
+	if (!keys->revents)
+		return false;
+	if (read(STDIN_FILENO, &c, 1) <= 0) {
+		keys->fd = -1; /* nobody is there to press one */
+		return false;
+	}
+	return c == 'q' || c == 'Q';
+}
+
+/* False: told to stop. Comes back early when the size of the terminal changes. */
+static bool wait_until(const struct top *t, struct pollfd *keys, double end_s)
+{
+	double left_s = end_s - now_s();
+
+	while (left_s > 0 && !is_stopped) {
+		struct timespec ts = { .tv_sec = (time_t)left_s, .tv_nsec = (long)((left_s - (double)(time_t)left_s) * 1e9) };
+		int n = ppoll(keys, 1, &ts, &t->waiting);
+
+		if (n < 0)
+			break;
+		if (n > 0 && is_key_pressed(keys))
+			return false;
+		left_s = end_s - now_s();
+	}
+	return !is_stopped;
+}
+
+static int take_picture(struct picture *ret, char err[FETCH_ERR_SIZE])
+{
+	_cleanup_(freep) char *json = NULL;
+	int r = fetch_report(&json, &ret->report, err);
+
+	ret->at_s = now_s();
+	return r;
+}
+
+/* 0, also when stopped; -errno and a sentence in err. */
+static int show_frames(struct top *t, struct picture *begun, char err[FETCH_ERR_SIZE])
+{
+	struct pollfd keys = { .fd = t->has_keys ? STDIN_FILENO : -1, .events = POLLIN };
+	double interval_s = t->has_terminal && t->interval_s > FIRST_INTERVAL_S ? FIRST_INTERVAL_S : t->interval_s;
+	int r = 0;
+
+	for (long n = 0; r == 0 && (!t->count || n < t->count); n++) {
+		struct picture ended;
+
+		if (!wait_until(t, &keys, begun->at_s + interval_s))
+			break;
+		if (n && !t->has_terminal)
+			putchar('\n');
+		r = take_picture(&ended, err);
+		if (r < 0)
+			break;
+		r = draw(t, begun, &ended);
+		if (r < 0)
+			snprintf(err, FETCH_ERR_SIZE, "cannot print: %s", strerror(-r));
+		report_release(&begun->report);
+		*begun = ended;
+		interval_s = t->interval_s;
+	}
+	return r;
+}
+
+static int run(struct top *t)
+{
+	struct picture begun = { .at_s = 0 };
+	char err[FETCH_ERR_SIZE] = "";
+	int r;
+
+	if (take_picture(&begun, err) < 0) {
+		log_error("%s", err);
+		return 1;
+	}
+	catch_signals(t);
+	take_terminal(t);
+	if (!t->has_terminal && !t->count)
+		t->count = 1;
+	r = show_frames(t, &begun, err);
+	give_terminal(t);
+	report_release(&begun.report);
+	if (r < 0)
+		log_error("%s", err);
+	return r < 0;
+}
+
+static bool parse_interval(const char *text, double *ret)
+{
+	char *end;
+
+	*ret = strtod(text, &end);
+	return end != text && !*end && *ret >= INTERVAL_MIN_S && *ret <= INTERVAL_MAX_S;
+}
+
+static bool parse_count(const char *text, long *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtol(text, &end, 10);
+	return end != text && !*end && errno == 0 && *ret > 0;
+}
+
+int cmd_top(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "interval", required_argument, NULL, 'i' },
+		{ "count", required_argument, NULL, 'n' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
+	};
+	struct top t = { .interval_s = 2 };
+	bool is_right = true;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "hi:n:", options, NULL)) != -1) {
+		if (c == 'h')
+			return print_usage(stdout);
+		if (c == 'i')
+			is_right = is_right && parse_interval(optarg, &t.interval_s);
+		else if (c == 'n')
+			is_right = is_right && parse_count(optarg, &t.count);
+		else
+			is_right = false;
+	}
+	if (!is_right || optind < argc)
+		return print_usage(stderr);
+	return run(&t);
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fetch.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/client.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int ask(char **ret_json, char *err, size_t err_size)
+{
+	_cleanup_(rundir_release) struct rundir at;
+	_cleanup_(closep) int fd = -1;
+	int r = rundir_open(&at, err, err_size);
+
+	if (r < 0)
+		return r;
+	r = client_connect(&at, false, &fd, err, err_size);
+	if (r == -ENOENT)
+		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
+	return r ?: client_stats(fd, ret_json, err, err_size);
+}
+
+int fetch_report(char **ret_json, struct report *ret, char err[FETCH_ERR_SIZE])
+{
+	_cleanup_(freep) char *json = NULL;
+	int r = ask(&json, err, FETCH_ERR_SIZE);
+
+	if (r < 0)
+		return r;
+	r = report_parse(json, ret);
+	if (r < 0) {
+		snprintf(err, FETCH_ERR_SIZE, "cannot use the server's answer: %s", strerror(-r));
+		return r;
+	}
+	*ret_json = steal_ptr(&json);
+	return 0;
+}
+
+struct adding {
+	struct report *report;
+	int result;
+};
+
+static void add_mount(struct mount *m, const struct served_place *at, void *arg)
+{
+	struct adding *a = arg;
+
+	(void)at;
+	if (a->result == 0)
+		a->result = report_add(a->report, m);
+}
+
+int fetch_own(struct roster *mounts, char **ret_json)
+{
+	_cleanup_(report_release) struct report report = { .pid = 0 };
+	struct adding a = { &report, report_begin(&report) };
+
+	roster_each(mounts, add_mount, &a);
+	return a.result ?: report_json(&report, ret_json);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report of a server: as it makes it, and as `stats` and `top` get it. */
+#pragma once
+
+#include "veneer/report.h"
+#include "veneer/roster.h"
+
+#define FETCH_ERR_SIZE 8192
+
+/* Ask the server. The text, malloc'd, and what it says; release. -errno, and a sentence in err. */
+int fetch_report(char **ret_json, struct report *ret, char err[FETCH_ERR_SIZE]);
+/* What a server says of itself and its mounts, malloc'd. 0 or -ENOMEM. */
+int fetch_own(struct roster *mounts, char **ret_json);
