@@ -10,6 +10,7 @@
  * the client is served here, or it finds nobody and starts another server. */
 #include "veneer/server.h"
 
+#include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/conn.h"
 #include "veneer/fdcache.h"
@@ -236,8 +237,29 @@ static void print_counter(void *arg, const char *name, uint64_t value)
 	log_info("# %s: %" PRIu64, name, value);
 }
 
+struct sums {
+	uint64_t inodes, backings, map_files, map_log_bytes;
+};
+
+static void add_mount(struct mount *m, const struct served_place *at, void *arg)
+{
+	struct sums *sums = arg;
+
+	(void)at;
+	pthread_mutex_lock(&m->tree.lock);
+	sums->inodes += nodetab_count(m->tree.nodes);
+	pthread_mutex_unlock(&m->tree.lock);
+	if (m->tree.backing)
+		sums->backings += backing_count(m->tree.backing);
+	if (m->tree.map) {
+		sums->map_files += mapfile_count(m->tree.map);
+		sums->map_log_bytes += mapfile_log_bytes(m->tree.map);
+	}
+}
+
 static void print_counters(struct server *s)
 {
+	struct sums sums = { 0 };
 	struct window_usage windows;
 	struct share_stats images;
 
@@ -254,6 +276,12 @@ static void print_counters(struct server *s)
 	print_counter(NULL, "WINDOWS", windows.count);
 	print_counter(NULL, "WINDOW BYTES", windows.bytes);
 	print_counter(NULL, "MOUNTS", roster_count(s->roster));
+	roster_each(s->roster, add_mount, &sums);
+	print_counter(NULL, "INODES", sums.inodes);
+	print_counter(NULL, "NODES", sums.inodes);
+	print_counter(NULL, "BACKING FILES", sums.backings);
+	print_counter(NULL, "MAP FILES", sums.map_files);
+	print_counter(NULL, "MAP LOG BYTES", sums.map_log_bytes);
 	print_counter(NULL, "DESCRIPTORS", fdcache_count());
 	stats_each(print_counter, NULL);
 }
