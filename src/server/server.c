@@ -10,12 +10,12 @@
  * the client is served here, or it finds nobody and starts another server. */
 #include "veneer/server.h"
 
-#include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/conn.h"
 #include "veneer/fdcache.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
+#include "veneer/mapfile.h"
 #include "veneer/notify.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
@@ -231,14 +231,19 @@ static void drop_silent(struct server *s)
 	}
 }
 
+/* fuse-overlayfs prints such lines on standard error, as they are. */
 static void print_counter(void *arg, const char *name, uint64_t value)
 {
-	(void)arg;
-	log_info("# %s: %" PRIu64, name, value);
+	const struct server *s = arg;
+
+	if (s->config->keeps_output)
+		fprintf(stderr, "# %s: %" PRIu64 "\n", name, value);
+	else
+		log_info("# %s: %" PRIu64, name, value);
 }
 
 struct sums {
-	uint64_t inodes, backings, map_files, map_log_bytes;
+	uint64_t nodes, map_files, map_log_bytes;
 };
 
 static void add_mount(struct mount *m, const struct served_place *at, void *arg)
@@ -247,10 +252,8 @@ static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 
 	(void)at;
 	pthread_mutex_lock(&m->tree.lock);
-	sums->inodes += nodetab_count(m->tree.nodes);
+	sums->nodes += nodetab_count(m->tree.nodes);
 	pthread_mutex_unlock(&m->tree.lock);
-	if (m->tree.backing)
-		sums->backings += backing_count(m->tree.backing);
 	if (m->tree.map) {
 		sums->map_files += mapfile_count(m->tree.map);
 		sums->map_log_bytes += mapfile_log_bytes(m->tree.map);
@@ -259,31 +262,31 @@ static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 
 static void print_counters(struct server *s)
 {
-	struct sums sums = { 0 };
 	struct window_usage windows;
 	struct share_stats images;
+	struct sums sums = { 0 };
 
 	share_stats(&images);
-	print_counter(NULL, "IMAGES", images.images);
-	print_counter(NULL, "IMAGES KEPT", images.kept);
-	print_counter(NULL, "IMAGE BYTES", images.bytes);
-	print_counter(NULL, "IMAGES MADE", images.made);
-	print_counter(NULL, "IMAGES SHARED", images.shared);
-	print_counter(NULL, "IMAGES RESUMED", images.resumed);
-	print_counter(NULL, "LAYERS", images.layers);
-	print_counter(NULL, "WATCHES", images.watches);
 	window_usage(&windows);
-	print_counter(NULL, "WINDOWS", windows.count);
-	print_counter(NULL, "WINDOW BYTES", windows.bytes);
-	print_counter(NULL, "MOUNTS", roster_count(s->roster));
 	roster_each(s->roster, add_mount, &sums);
-	print_counter(NULL, "INODES", sums.inodes);
-	print_counter(NULL, "NODES", sums.inodes);
-	print_counter(NULL, "BACKING FILES", sums.backings);
-	print_counter(NULL, "MAP FILES", sums.map_files);
-	print_counter(NULL, "MAP LOG BYTES", sums.map_log_bytes);
-	print_counter(NULL, "DESCRIPTORS", fdcache_count());
-	stats_each(print_counter, NULL);
+	print_counter(s, "MOUNTS", roster_count(s->roster));
+	print_counter(s, "INODES", sums.nodes);
+	print_counter(s, "NODES", sums.nodes);
+	print_counter(s, "DESCRIPTORS", fdcache_count());
+	print_counter(s, "MAP FILES", sums.map_files);
+	print_counter(s, "MAP LOG BYTES", sums.map_log_bytes);
+	print_counter(s, "IMAGES", images.images);
+	print_counter(s, "IMAGES KEPT", images.kept);
+	print_counter(s, "IMAGE BYTES", images.bytes);
+	print_counter(s, "IMAGES MADE", images.made);
+	print_counter(s, "IMAGES SHARED", images.shared);
+	print_counter(s, "IMAGES RESUMED", images.resumed);
+	print_counter(s, "LAYERS", images.layers);
+	print_counter(s, "WATCHES", images.watches);
+	print_counter(s, "WINDOWS", windows.count);
+	print_counter(s, "WINDOW BYTES", windows.bytes);
+	stats_each(print_counter, s);
+	fflush(stderr);
 }
 
 static void close_listener(struct server *s)

@@ -403,7 +403,6 @@ def test_sigterm_unmounts_a_relative_mount_point(command, stack):
     assert not command.is_mounted()
 
 
-@pytest.mark.standalone("its counters are those of all mounts")
 def test_sigusr1_reports_counters_and_nothing_else(stack):
     (stack.lower() / "f").write_text("f")
     m = stack.mount()
