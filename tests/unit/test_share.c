@@ -649,6 +649,30 @@ static void test_share__second_mount_walks_without_a_system_call_on_the_layers(v
 	assert_int_equal(WEXITSTATUS(scratch_run_self("alone")), 3);
 }
 
+static int mount_unwatched(void)
+{
+	struct image *first, *second;
+	struct tree_dirs *d;
+
+	assert_int_equal(tree_setup((void **)&d), 0);
+	assert_int_equal(scratch_deny(SYS_inotify_init1, EMFILE), 0);
+	fill(d);
+	share_keep(60, KEEP_BYTES);
+	first = open_walked(d, "top:base");
+	second = open_walked(d, "top:base");
+	assert_ptr_not_equal(first, second);
+	share_release(first);
+	share_release(second);
+	assert_int_equal(stats().kept, 0);
+	return tree_teardown((void **)&d);
+}
+
+static void test_share__mounts_without_inotify_have_each_its_own(void **state)
+{
+	(void)state;
+	assert_int_equal(scratch_run_self("unwatched"), 0);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(int argc, char **argv)
@@ -672,9 +696,12 @@ int main(int argc, char **argv)
 		row(test_share__time_is_over),
 		row(test_share__uppers_do_not_shift_each_others_numbers),
 		row(test_share__many_mounts_come_and_go_at_once),
+		row(test_share__mounts_without_inotify_have_each_its_own),
 		row(test_share__second_mount_walks_without_a_system_call_on_the_layers),
 	};
 
+	if (argc > 1 && !strcmp(argv[1], "unwatched"))
+		return mount_unwatched();
 	if (argc > 1)
 		return walk_denied(!strcmp(argv[1], "shared"));
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 struct place {
 	struct scratch s;
@@ -244,9 +245,98 @@ static void test_watch__types_of_file_systems(void **state)
 	assert_false(watch_sees_type(OVERLAYFS_SUPER_MAGIC));
 }
 
+/* ---- in a process of its own ---- */
+
+static bool write_number(const char *path, unsigned n)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool is_done = fd >= 0 && dprintf(fd, "%u", n) > 0;
+
+	if (fd >= 0)
+		close(fd);
+	return is_done;
+}
+
+/* The queue's length is that of when inotify was begun. */
+static int overflow(void)
+{
+	static const char sysctl[] = "/proc/sys/fs/inotify/max_queued_events";
+	struct place p = { 0 };
+	struct watch *sets[2];
+	unsigned before = 0;
+	FILE *f = fopen(sysctl, "re");
+	char name[16];
+
+	if (!f || fscanf(f, "%u", &before) != 1 || !write_number(sysctl, 4))
+		return 77;
+	fclose(f);
+	assert_int_equal(watch_new(&sets[0]), 0);
+	assert_true(write_number(sysctl, before));
+	assert_int_equal(watch_new(&sets[1]), 0);
+	assert_int_equal(scratch_enter(&p.s), 0);
+	for (unsigned i = 0; i < 12; i++) {
+		snprintf(name, sizeof(name), "%u", i);
+		assert_int_equal(mkdirat(p.s.fd, name, 0755), 0);
+		watch_subdir(sets[i == 0], p.s.fd, name);
+	}
+	for (unsigned i = 1; i < 12; i++) {
+		snprintf(name, sizeof(name), "%u/f", i);
+		put(&p, name);
+	}
+	watch_drain();
+	/* Also of that in which nothing changed nothing is known now. */
+	assert_false(watch_is_current(sets[0]));
+	assert_false(watch_is_current(sets[1]));
+	assert_int_equal(watch_count(), 0);
+	watch_free(sets[0]);
+	watch_free(sets[1]);
+	scratch_leave(&p.s);
+	return 0;
+}
+
+static int no_space(void)
+{
+	struct watch *w;
+
+	assert_int_equal(scratch_deny(SYS_inotify_add_watch, ENOSPC), 0);
+	assert_int_equal(watch_new(&w), 0);
+	watch_dir(w, AT_FDCWD);
+	assert_false(watch_is_current(w));
+	watch_drain();
+	watch_free(w);
+	return 0;
+}
+
+static int no_instance(void)
+{
+	struct watch *w;
+
+	assert_int_equal(scratch_deny(SYS_inotify_init1, EMFILE), 0);
+	assert_int_equal(watch_new(&w), -EMFILE);
+	watch_drain();
+	return 0;
+}
+
+static void test_watch__too_many_events_make_all_stale(void **state)
+{
+	int status = scratch_run_self("overflow");
+
+	(void)state;
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
+static void test_watch__what_the_kernel_refuses_makes_stale(void **state)
+{
+	(void)state;
+	assert_int_equal(scratch_run_self("no-space"), 0);
+	assert_int_equal(scratch_run_self("no-instance"), 0);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_watch__set_of_nothing_is_current_until_spoiled),
@@ -260,7 +350,11 @@ int main(void)
 		row(test_watch__what_is_not_there_spoils),
 		row(test_watch__freed_set_gives_its_watches_back),
 		row(test_watch__types_of_file_systems),
+		cmocka_unit_test(test_watch__too_many_events_make_all_stale),
+		cmocka_unit_test(test_watch__what_the_kernel_refuses_makes_stale),
 	};
 
+	if (argc > 1)
+		return !strcmp(argv[1], "overflow") ? overflow() : !strcmp(argv[1], "no-space") ? no_space() : no_instance();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
