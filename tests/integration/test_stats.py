@@ -73,6 +73,10 @@ class Server:
         (found,) = [m for m in self.report()["mounts"] if m["mountpoint"] == mnt]
         return found
 
+    def timed(self, mnt, op):
+        """Requests whose time is known: that is a moment after their answer."""
+        return self.of(mnt)["latency_us"].get(op, {"count": 0})["count"]
+
     def end(self):
         for mnt in self.mounts[::-1]:
             linux.umount(mnt)
@@ -205,8 +209,7 @@ def test_times_and_errors_are_kept_by_kind_of_request(one):
     assert server.of(mnt)["errors"] == {"getxattr": 1}
     for n in range(20):
         write_at(f"{mnt}/large", b"x", n * MIB)
-    # a request is timed when its answer is out already
-    assert wait_until(lambda: server.of(mnt)["latency_us"]["write"]["count"] == 20)
+    assert wait_until(lambda: server.timed(mnt, "write") == 20)
     report = server.report()
     found = server.of(mnt)
     assert "write" not in found["errors"]
@@ -297,7 +300,7 @@ def test_prometheus_says_what_json_says(one):
     server, mnt = one
     for n in range(3):
         write_at(f"{mnt}/large", b"x" * 4096, n * MIB)
-    assert wait_until(lambda: server.of(mnt)["latency_us"]["write"]["count"] == 3)
+    assert wait_until(lambda: server.timed(mnt, "write") == 3)
     text = server.ask("--prometheus").stdout
     found, report = parse_prometheus(text), server.report()
     here = ("mountpoint", mnt)
