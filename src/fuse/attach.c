@@ -147,12 +147,28 @@ bool attach_is_detached(const struct attach *a)
 	return is_detached;
 }
 
+/* libfuse frees what it knows of a mount only when it unmounts it, unless its descriptor says that the mount is gone: a
+ * pipe that nobody reads says so as well. */
+static void let_go(struct attach *a)
+{
+	int ends[2];
+
+	if (fuse_session_fd(a->se) < 0 || pipe2(ends, O_CLOEXEC) < 0)
+		return;
+	close(ends[0]);
+	if (dup3(ends[1], fuse_session_fd(a->se), O_CLOEXEC) >= 0)
+		fuse_session_unmount(a->se);
+	close(ends[1]);
+}
+
 void attach_free(struct attach *a)
 {
 	if (!a)
 		return;
-	if (a->se)
+	if (a->se) {
+		let_go(a);
 		fuse_session_destroy(a->se);
+	}
 	free(a->mountpoint);
 	free(a);
 }
