@@ -142,9 +142,7 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 		op_reply_err(req, cow_fsync(&m->tree, i, datasync));
 }
 
-/* For what the kernel leaves to us without saying what the caller may: only the privileged keep the bits, and only
- * those of the first user namespace. */
-static int kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
+int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
 {
 	struct tree *t = &op_mount(req)->tree;
 	struct stat st;
@@ -170,7 +168,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 		r = cow_fallocate(&m->tree, i, mode, off, len);
 	} while (waits_for_room(r, &attempts));
 	if (r == 0)
-		r = kill_setid_unless_privileged(req, i);
+		r = op_kill_setid_unless_privileged(req, i);
 	op_reply_err(req, r);
 }
 
@@ -193,7 +191,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 		n = flags ? -EINVAL : copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
 	} while (waits_for_room(n, &attempts));
 	if (n > 0)
-		r = kill_setid_unless_privileged(req, to);
+		r = op_kill_setid_unless_privileged(req, to);
 	if (n < 0 || r < 0)
 		op_reply_err(req, n < 0 ? (int)n : r);
 	else

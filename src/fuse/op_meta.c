@@ -184,13 +184,11 @@ static int set_size(fuse_req_t req, struct inode *i, off_t size)
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
 
-/* Before a write that goes past us the kernel asks for nothing in particular if, and only if, the writer must not keep
- * the set-id bits. */
+/* Before a write that goes past us the kernel asks for nothing in particular if the writer must not keep the set-id
+ * bits; and also if the file has capabilities, which nobody keeps. */
 static int lose_setid(fuse_req_t req, struct inode *i)
 {
-	struct mount *m = op_mount(req);
-
-	return i->type == DT_REG && m->io == IO_PASSTHROUGH ? attr_kill_setid(&m->tree, i, op_caller_may_setgid, req) : 0;
+	return i->type == DT_REG && op_mount(req)->io == IO_PASSTHROUGH ? op_kill_setid_unless_privileged(req, i) : 0;
 }
 
 void op_changed(struct inode *i, fuse_ino_t ino)

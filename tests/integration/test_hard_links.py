@@ -80,9 +80,10 @@ def test_change_through_any_name_is_seen_through_all(stack, plain, size, action,
     _assert_one_file(stack.remount(), _NAMES, data)
 
 
-def test_open_descriptors_of_other_names_follow(stack):
+@pytest.mark.parametrize("options", ["io=cached", "coherence=strict"])
+def test_open_descriptors_of_other_names_follow(stack, options):
     _make_links(stack.lower(), ["a", "d/b"], blob(200_000))
-    m = stack.mount()
+    m = stack.mount(options)
     fd = os.open(m / "d/b", os.O_RDONLY)
     assert os.pread(fd, 3, 100_000) == blob(200_000)[100_000:100_003]
     write_at(m / "a", b"new", 100_000)

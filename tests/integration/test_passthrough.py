@@ -619,6 +619,27 @@ def test_stores_after_the_file_was_closed_change_its_times(stack, m):
     view.close()
 
 
+def test_times_set_after_a_mapped_store_stay(stack, m):
+    """They do not where pages are the mount's own: it writes them later."""
+    (m / "new").write_bytes(bytes(100_000))
+    with opened(m / "new", os.O_RDWR) as fd, mmap.mmap(fd, 0) as view:
+        view[5000:5003] = b"new"
+        os.utime(fd, (10**9, 10**9))
+    assert (m / "new").stat().st_mtime == 10**9
+
+
+def test_privileged_writer_keeps_set_id_bits(stack, m):
+    """Also where the kernel asks us to look, because it takes capabilities away."""
+    path = m / "new"
+    path.write_bytes(b"1")
+    os.chmod(path, 0o6777)
+    os.setxattr(path, "security.capability", bytes.fromhex("0100000200040000000000000000000000000000"))
+    write_at(path, b"2", 0)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o6777
+    with fails_with(errno.ENODATA):
+        os.getxattr(path, "security.capability")
+
+
 def test_file_is_synced_by_request(stack, m):
     with Gained(stack.server) as g, opened(m / "new", os.O_RDWR | os.O_CREAT) as fd:
         os.write(fd, b"x" * 10000)
