@@ -15,7 +15,8 @@ struct watch;
 /* An empty set, current. 0 or -errno (no instance of inotify is to be had). */
 int watch_new(struct watch **ret);
 void watch_free(struct watch *w);
-/* Before it is read: the directory open at fd; an entry of the directory open at dirfd, which is not followed. */
+/* Before it is read: the directory open at fd; an entry of the directory open at dirfd, which is not followed. Others
+ * wait meanwhile: the kernel should know the entry's inode already (look at it, watch it, look again). */
 void watch_dir(struct watch *w, int fd);
 void watch_subdir(struct watch *w, int dirfd, const char *name);
 void watch_file(struct watch *w, int dirfd, const char *name);

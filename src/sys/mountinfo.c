@@ -90,6 +90,15 @@ static bool read_line(char *line, struct place *places, size_t n)
 	return true;
 }
 
+/* One that has changed its root calls things by other names than we do. */
+static bool has_whole_view(pid_t pid)
+{
+	char link[48], root[2];
+
+	snprintf(link, sizeof(link), "/proc/%d/root", (int)pid);
+	return readlink(link, root, sizeof(root)) == 1 && root[0] == '/';
+}
+
 int mountinfo_plain(pid_t pid, const int *fds, size_t n, bool *ret)
 {
 	_cleanup_(freep) struct place *places = calloc(n ? n : 1, sizeof(*places));
@@ -103,6 +112,8 @@ int mountinfo_plain(pid_t pid, const int *fds, size_t n, bool *ret)
 	memset(ret, 0, n * sizeof(*ret));
 	if (!places)
 		return -ENOMEM;
+	if (pid && !has_whole_view(pid))
+		return -EXDEV;
 	snprintf(path, sizeof(path), "/proc/%d/mountinfo", (int)(pid ? pid : getpid()));
 	f = fopen(path, "re");
 	if (!f)

@@ -396,10 +396,7 @@ static int pin_parent(struct image *img, struct ient *e, struct fdslot **ret_slo
 /* Attributes of what stands in a layer's directory, watched first where the watch on that would not do. */
 static int stat_child(struct image *img, struct ient *e, int fd, struct stat *st)
 {
-	if (e->type == DT_DIR && !atomic_load(&e->is_watched)) {
-		watch_subdir(img->watch, fd, e->name);
-		atomic_store(&e->is_watched, true);
-	}
+	/* Before the watch too: so that to find the inode takes no I/O then, with others waiting. */
 	if (fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	if (!watch_is_current(img->watch))
@@ -407,9 +404,14 @@ static int stat_child(struct image *img, struct ient *e, int fd, struct stat *st
 	/* Something is mounted there, which may be gone, or another, any time. */
 	if (st->st_dev != img->layers[e->layer]->dev || st->st_ino != e->d_ino)
 		watch_spoil(img->watch);
-	if (e->type == DT_DIR || st->st_nlink < 2)
+	if (e->type == DT_DIR ? atomic_load(&e->is_watched) : st->st_nlink < 2)
 		return 0;
-	watch_file(img->watch, fd, e->name);
+	if (e->type == DT_DIR) {
+		watch_subdir(img->watch, fd, e->name);
+		atomic_store(&e->is_watched, true);
+	} else {
+		watch_file(img->watch, fd, e->name);
+	}
 	return fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 

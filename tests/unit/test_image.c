@@ -677,6 +677,35 @@ static void test_image__threads_that_ask_at_once_agree(void **state)
 	}
 }
 
+static void test_image__links_and_bareness_are_remembered(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct image *img;
+	struct ient *link, *dir, *file;
+	char target[64], path[PATH_MAX + 32];
+
+	tree_put_text(d, "top/dir/f", "x");
+	tree_put_text(d, "top/marked", "x");
+	assert_int_equal(symlinkat("some/where", d->s.fd, "top/link"), 0);
+	snprintf(path, sizeof(path), "%s/top/marked", d->s.path);
+	assert_int_equal(setxattr(path, "user.a", "b", 1, 0), 0);
+	img = open_two(d);
+	assert_int_equal(image_lookup_path(img, "link", &link), 0);
+	assert_int_equal(image_lookup_path(img, "dir", &dir), 0);
+	assert_int_equal(image_lookup_path(img, "marked", &file), 0);
+	assert_true(image_is_bare(img, link));
+	assert_true(image_is_bare(img, dir));
+	assert_false(image_is_bare(img, file));
+	assert_int_equal(image_readlink(img, link, target, sizeof(target)), 10);
+	assert_memory_equal(target, "some/where", 10);
+	assert_int_equal(image_readlink(img, link, target, 4), 4);
+	assert_int_equal(unlinkat(d->s.fd, "top/link", 0), 0);
+	assert_int_equal(image_readlink(img, link, target, sizeof(target)), 10);
+	assert_true(image_is_bare(img, link));
+	assert_true(image_readlink(img, dir, target, sizeof(target)) < 0);
+	image_unref(img);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -707,6 +736,7 @@ int main(void)
 		row(test_image__deep_tree_is_taken_down_without_recursion),
 		row(test_image__random_layers_show_what_the_rule_says),
 		row(test_image__threads_that_ask_at_once_agree),
+		row(test_image__links_and_bareness_are_remembered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

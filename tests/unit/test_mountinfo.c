@@ -4,6 +4,7 @@
 #include "veneer/mountinfo.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 
 /* In a mount namespace of its own, or not at all. */
@@ -91,12 +92,45 @@ static void test_mountinfo__what_another_namespace_has_is_not_plain(void **state
 	close(fd);
 }
 
+static void test_mountinfo__process_with_another_root_tells_nothing(void **state)
+{
+	struct scratch *s = *state;
+	int go[2], fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool ret = false;
+	pid_t pid;
+	char c;
+
+	assert_int_equal(mountinfo_plain(getpid(), &fd, 1, &ret), 0);
+	assert_true(ret);
+	if (geteuid()) {
+		print_message("only root can change it\n");
+		skip();
+	}
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	if (pid == 0) {
+		(void)!write(go[1], chroot(s->path) == 0 ? "y" : "n", 1);
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(read(go[0], &c, 1), 1);
+	assert_int_equal(c, 'y');
+	assert_true(mountinfo_plain(pid, &fd, 1, &ret) < 0);
+	assert_false(ret);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(fd);
+	close(go[0]);
+	close(go[1]);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_mountinfo__ordinary_directory_is_plain),
+		row(test_mountinfo__process_with_another_root_tells_nothing),
 		row(test_mountinfo__mount_inside_a_directory_is_seen),
 		row(test_mountinfo__what_another_namespace_has_is_not_plain),
 	};
