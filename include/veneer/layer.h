@@ -16,7 +16,7 @@ struct layer {
 	dev_t dev;
 	ino_t ino;
 	struct timespec btime;		/* zero where the file system keeps none */
-	bool is_private;		/* of one image, whatever its numbers say (share.h); constant once in an image */
+	bool is_private;		/* of one image, whatever its numbers say (share.h); constant by then */
 	bool is_upper;		/* opened for writing by the mount that owns it */
 	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */
 	_Atomic bool has_windows;	/* parts of its files are mapped (window.h) */

@@ -114,8 +114,8 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 	for (size_t i = 0; i < n; i++) {
 		struct statfs fs;
 
-		layers[i]->is_private = !is_plain[i] || fstatfs(layers[i]->rootfd, &fs) < 0 || !watch_sees_type(fs.f_type) ||
-					faccessat(layers[i]->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+		layers[i]->is_private = !is_plain[i] || fstatfs(fds[i], &fs) < 0 || !watch_sees_type(fs.f_type) ||
+					faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	}
 	return 0;
 }

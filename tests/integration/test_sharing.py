@@ -57,7 +57,8 @@ class Siblings:
                 self.problems.append(problem)
         if code := self.server.stop():
             self.problems.append(f"the server ended with {code}")
-        self.problems += [line for line in self.server.log.splitlines() if "Sanitizer" in line or "runtime error" in line]
+        self.problems += [line for line in self.server.log.splitlines()
+                          if "Sanitizer" in line or "runtime error" in line]
         shutil.rmtree(self.base, ignore_errors=True)
         assert not self.problems, self.server.log
 
@@ -126,7 +127,8 @@ def state_of(root):
             path = os.path.join(at, name)
             st = os.lstat(path)
             entry = [st.st_mode, st.st_uid, st.st_gid, st.st_nlink, st.st_mtime_ns, st.st_rdev,
-                     [(a, os.getxattr(path, a, follow_symlinks=False)) for a in os.listxattr(path, follow_symlinks=False)]]
+                     [(a, os.getxattr(path, a, follow_symlinks=False))
+                      for a in os.listxattr(path, follow_symlinks=False)]]
             if os.path.islink(path):
                 entry.append(os.readlink(path))
             elif name in files:

@@ -233,8 +233,8 @@ static void expect_outdated(struct tree_dirs *d, void (*change)(struct tree_dirs
 static void change_all(struct tree_dirs *d, bool is_kept)
 {
 	static void (*const changes[])(struct tree_dirs *d) = {
-		create, append, change_mode, change_times, shorten, mark, store, hide, make_opaque, take_away, change_root,
-		move,
+		create, append, change_mode, change_times, shorten, mark, store, hide, make_opaque, take_away,
+		change_root, move,
 	};
 
 	for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++)
@@ -612,7 +612,8 @@ static int walk_mount(struct tree *t, struct inode *dir)
 static int walk_denied(bool is_shared)
 {
 	static const int calls[] = { SYS_openat, SYS_openat2, SYS_getdents64, SYS_newfstatat, SYS_statx, SYS_fstat,
-				     SYS_lgetxattr, SYS_fgetxattr, SYS_flistxattr, SYS_llistxattr, SYS_inotify_add_watch };
+				     SYS_lgetxattr, SYS_fgetxattr, SYS_flistxattr, SYS_llistxattr,
+				     SYS_inotify_add_watch };
 	struct tree_dirs *d, *other;
 	int r;
 

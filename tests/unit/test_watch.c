@@ -355,6 +355,7 @@ int main(int argc, char **argv)
 	};
 
 	if (argc > 1)
-		return !strcmp(argv[1], "overflow") ? overflow() : !strcmp(argv[1], "no-space") ? no_space() : no_instance();
+		return !strcmp(argv[1], "overflow") ? overflow() :
+		       !strcmp(argv[1], "no-space") ? no_space() : no_instance();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
