@@ -10,6 +10,7 @@
  * the client is served here, or it finds nobody and starts another server. */
 #include "veneer/server.h"
 
+#include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/conn.h"
 #include "veneer/fdcache.h"
@@ -243,7 +244,8 @@ static void print_counter(void *arg, const char *name, uint64_t value)
 }
 
 struct sums {
-	uint64_t nodes, map_files, map_log_bytes;
+	uint64_t nodes, map_files, map_log_bytes, backing_files;
+	bool has_backing;
 };
 
 static void add_mount(struct mount *m, const struct served_place *at, void *arg)
@@ -254,6 +256,10 @@ static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 	pthread_mutex_lock(&m->tree.lock);
 	sums->nodes += nodetab_count(m->tree.nodes);
 	pthread_mutex_unlock(&m->tree.lock);
+	if (m->tree.backing) {
+		sums->has_backing = true;
+		sums->backing_files += backing_count(m->tree.backing);
+	}
 	if (m->tree.map) {
 		sums->map_files += mapfile_count(m->tree.map);
 		sums->map_log_bytes += mapfile_log_bytes(m->tree.map);
@@ -273,6 +279,8 @@ static void print_counters(struct server *s)
 	print_counter(s, "INODES", sums.nodes);
 	print_counter(s, "NODES", sums.nodes);
 	print_counter(s, "DESCRIPTORS", fdcache_count());
+	if (sums.has_backing)
+		print_counter(s, "BACKING FILES", sums.backing_files);
 	print_counter(s, "MAP FILES", sums.map_files);
 	print_counter(s, "MAP LOG BYTES", sums.map_log_bytes);
 	print_counter(s, "IMAGES", images.images);

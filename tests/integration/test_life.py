@@ -72,7 +72,7 @@ def counters(stack):
 
     def is_whole():
         found.update((name, int(value)) for name, value in
-                     re.findall(r"^# ([A-Z_ -]+): (\d+)$", stack.log[start:], re.MULTILINE))
+                     re.findall(r"^# ([A-Z0-9_ -]+): (\d+)$", stack.log[start:], re.MULTILINE))
         kinds = sum(value for name, value in found.items() if name.startswith("REQUESTS "))
         return found.get("REQUESTS") == kinds
     assert wait_until(is_whole, 5), stack.log[start:]

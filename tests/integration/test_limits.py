@@ -60,6 +60,7 @@ def make_files(directory, count, size=0):
 
 # ---- descriptors ----
 
+@pytest.mark.standalone("its limit is that of the server's starter")
 @pytest.mark.parametrize("limit", [FEW, MORE])
 def test_more_open_files_than_the_server_may_have(stack, limit):
     count = 3000
@@ -82,6 +83,7 @@ def test_more_open_files_than_the_server_may_have(stack, limit):
         assert (m / "d" / f"f{number}").read_bytes()[16_000:16_007] == b"%07d" % number
 
 
+@pytest.mark.standalone("its limit is that of the server's starter")
 @pytest.mark.parametrize("limit", [FEW, MORE])
 def test_more_open_directories_than_the_server_may_have(stack, limit):
     count = 1500
@@ -133,6 +135,7 @@ def test_deep_directories_with_few_descriptors(stack):
     subprocess.run(["rm", "-rf", stack.lower(0) / "d", stack.upper / "d"], check=True)
 
 
+@pytest.mark.standalone("its limit is that of the server's starter")
 @pytest.mark.parametrize("count", [
     400, pytest.param(1500, marks=pytest.mark.xfail(
         strict=True, reason="an unlinked file that is open keeps a descriptor of the server"))])

@@ -14,7 +14,7 @@ def counters(server):
 
     def is_whole():
         found.update((name, int(value)) for name, value in
-                     re.findall(r"^(?:\w+: )?# ([A-Z_ -]+): (\d+)$", server.log[start:], re.MULTILINE))
+                     re.findall(r"^(?:\w+: )?# ([A-Z0-9_ -]+): (\d+)$", server.log[start:], re.MULTILINE))
         kinds = sum(value for name, value in found.items() if name.startswith("REQUESTS "))
         return found.get("REQUESTS") == kinds
     assert wait_until(is_whole, 5), server.log[start:]
