@@ -72,7 +72,7 @@ def test_help_is_on_stdout(command, argument):
     ["-o", ",,OPTIONS,,volatile,", "MNT"],
 ])
 def test_every_form_of_the_command_line_mounts(command, stack, form):
-    lower, upper, work = command.options().split(",")
+    lower, upper, work = command.options().split(",", 2)
     words = {"OPTIONS": command.options(), "MNT": str(stack.mnt), "LOWER": lower,
              "UPPER": upper, "WORK": work}
     argv = [re.sub("OPTIONS|MNT|LOWER|UPPER|WORK", lambda m: words[m.group()], word)
@@ -113,7 +113,7 @@ def test_mount_fuse3_finds_it(command, stack):
     (stack.base / "bin").mkdir()
     (stack.base / "bin" / "fuse-overlayfs").symlink_to(command.program)
     path = f"{stack.base}/bin:{os.environ['PATH']}"
-    lower, upper, work = command.options().split(",")
+    lower, upper, work = command.options().split(",", 2)
     command.mount("overlay", stack.mnt, "-o", work, "-o", upper, "-o", lower,
                   "-t", "fuse-overlayfs", program=tool, env={"PATH": path})
     assert_serves(stack)
