@@ -7,11 +7,11 @@
 
 #include <stdint.h>
 
-/* Connect to the server at the place, and greet it. may_start: where there is none, start one. -ENOENT: there is none;
- * other -errno: it cannot be used, or not be started. 0 and *ret_fd; a sentence otherwise. */
+/* Connect to the server at the place, and greet it. may_start: where there is none, start one. -ENOENT: there is
+ * none; other -errno: it cannot be used, or not be started. 0 and *ret_fd; a sentence otherwise. */
 int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *err, size_t err_size);
-/* Its statistics, malloc'd; or its process id and how many mounts it has. fd is that of client_connect. 0, or -errno and
- * a sentence. */
+/* Its statistics, malloc'd; or its process id and how many mounts it has. fd is that of client_connect. 0, or -errno
+ * and a sentence. */
 int client_stats(int fd, char **ret_json, char *err, size_t err_size);
 int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t err_size);
 
