@@ -137,14 +137,23 @@ test_unit()
 	build_plain && meson_part unit unit build
 }
 
+# asan_part NAME PYTEST-ARGUMENT...
+asan_part()
+{
+	local name=$1
+
+	shift
+	VENEER_BIN=$PWD/build-asan/veneer \
+	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$results/sanitizer \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$results/sanitizer \
+		pytest_part "$name" tests/integration -m "not slow and not large" "$@"
+}
+
 test_asan()
 {
 	build_asan || return 0
 	meson_part unit-asan unit build-asan --setup asan
-	VENEER_BIN=$PWD/build-asan/veneer \
-	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$results/sanitizer \
-	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$results/sanitizer \
-		integration_parts integration-asan -m "not slow and not large"
+	asan_part integration-asan
 }
 
 test_integration()
@@ -182,6 +191,7 @@ test_slow()
 	integration_parts integration-slow -m slow
 	server_parts server-all tests/integration --ignore tests/integration/test_server.py -m "not slow"
 	if [ "$(id -u)" = 0 ]; then
+		build_asan && asan_part integration-asan-rootless --rootless
 		pytest_part callers-slow tests/callers -m slow
 		pytest_part crash-slow tests/crash -m slow
 	fi
