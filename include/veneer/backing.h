@@ -31,8 +31,8 @@ enum backing_way {
 
 struct backing_ask {
 	bool writes;
-	bool is_former;		/* the inode has another node id by now */
-	bool has_names;		/* several: one of them may still lead to the former id */
+	bool has_names;		/* several: one of them may still lead to an id that was left */
+	bool waits;		/* if the answer is SWITCH, it will ask once more */
 	enum backing_kind offer; /* what could be registered now */
 	enum backing_way wish;	/* CACHED, BACKED or DIRECT, if nothing speaks against it */
 };
@@ -57,7 +57,8 @@ void backing_unregister(struct backing *b, uint32_t id);
 
 /* What is right for one more open, given what is outstanding. Pure. */
 enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask);
-/* Choose, and count the open if it is one of the first three. fresh: an id just registered for this node, or 0; the
+/* Choose, and count the open if it is one of the first three. After a SWITCH the node id is left: no open by it gets pages
+ * from then on, so that those of two ids never disagree. fresh: an id just registered for this node, or 0; the
  * slot has taken it over if *ret_id, the registration to use (BACKED only), is that. */
 enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
 			      uint32_t *ret_id);

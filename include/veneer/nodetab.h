@@ -32,7 +32,9 @@ struct node_slot {
 	uint32_t n_cached;	/* on the mount's page cache, */
 	uint32_t n_direct;	/* and on neither */
 	uint8_t backing_kind;	/* enum backing_kind of backing_id */
-	uint8_t reserved[7];
+	uint8_t is_left;	/* its inode has another node id, or is about to get one */
+	uint8_t is_successor;	/* came after another node id of its inode, whose file is being written */
+	uint8_t reserved[5];
 };
 
 struct nodetab;

@@ -20,7 +20,7 @@
 #include <sys/mman.h>
 
 #define PASSTHROUGH_MIN (64 * 1024)	/* below it pages of the mount cost little, and agree with every writer */
-#define TAKE_TRIES 8
+#define TAKE_TRIES 16
 #define SWITCH_WAIT_US 300		/* a close is under way more often than not */
 #define SWITCH_WAITS 4
 
@@ -119,12 +119,14 @@ static int look(struct opening *o)
 
 	if (r < 0)
 		return r;
+	/* The kernel asks once more and not twice: whoever was sent here to write must not be sent on. */
+	if (o->offer.kind == BACKING_LOWER && o->slot->is_successor)
+		o->cannot_back = true;
 	o->ask.offer = o->cannot_back ? BACKING_NONE : o->offer.kind;
 	o->ask.wish = wish_of(o);
 	if (o->ask.wish == BACKING_WAY_DIRECT && o->offer.is_program && o->m->opts.partial == PARTIAL_AUTO)
 		o->ask.wish = BACKING_WAY_CACHED;
-	o->ask.is_former = o->slot->state == NODE_FORMER;
-	o->ask.has_names = o->ask.is_former && inode_has_names(&o->m->tree, o->i);
+	o->ask.has_names = inode_has_names(&o->m->tree, o->i);
 	return 0;
 }
 
@@ -150,7 +152,7 @@ static bool is_outdated(struct opening *o)
 {
 	struct offer now;
 
-	return o->ask.offer == BACKING_LOWER && !o->ask.is_former && o->slot->backing_kind == BACKING_LOWER &&
+	return o->ask.offer == BACKING_LOWER && !o->slot->is_left && o->slot->backing_kind == BACKING_LOWER &&
 	       (offer_look(&o->m->tree, o->i, false, &now) < 0 || now.kind != BACKING_LOWER);
 }
 
@@ -166,6 +168,7 @@ static int take_way(struct opening *o, uint32_t *ret_id)
 
 		if (r < 0)
 			return r;
+		o->ask.waits = waits < SWITCH_WAITS;
 		way = backing_take(b, o->slot, &o->ask, 0, ret_id);
 		if (way == BACKING_WAY_REGISTER) {
 			o->cannot_back = !register_offer(o, &fresh);
@@ -175,7 +178,8 @@ static int take_way(struct opening *o, uint32_t *ret_id)
 			if (way != BACKING_WAY_BACKED || *ret_id != fresh)
 				backing_unregister(b, fresh);
 		}
-		if (way == BACKING_WAY_SWITCH && waits++ < SWITCH_WAITS) {
+		if (way == BACKING_WAY_SWITCH && o->ask.waits) {
+			waits++;
 			usleep(SWITCH_WAIT_US);
 			continue;
 		}
@@ -187,10 +191,13 @@ static int take_way(struct opening *o, uint32_t *ret_id)
 }
 
 /* The kernel looks the name up again, gets the new id and opens that. */
-static int switch_node(struct opening *o, uint32_t node)
+static int leave_node(struct opening *o, uint32_t node)
 {
-	int r = inode_renumber(&o->m->tree, o->i, node);
+	int r;
 
+	if (!inode_is_current(o->i, node))
+		return -ESTALE;
+	r = inode_renumber(&o->m->tree, o->i, node);
 	if (r < 0)
 		return r;
 	stats_add(STATS_NODE_SWITCHES, 1);
@@ -218,10 +225,8 @@ static int open_node(struct mount *m, struct inode *i, uint32_t node, struct fus
 	o.ask.writes = (fi->flags & O_ACCMODE) != O_RDONLY;
 	way = take_way(&o, &id);
 	backing_reap(m->tree.backing);
-	if (way == BACKING_WAY_SWITCH)
-		return switch_node(&o, node);
-	if (way == BACKING_WAY_STALE)
-		return -ESTALE;
+	if (way == BACKING_WAY_SWITCH || way == BACKING_WAY_STALE)
+		return leave_node(&o, node);
 	if (way < 0)
 		return way;
 	fi->fh = (uint64_t)way;

@@ -105,7 +105,7 @@ void backing_unregister(struct backing *b, uint32_t id)
 
 enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask)
 {
-	if (ask->is_former) {
+	if (s->is_left) {
 		if (ask->writes)
 			return BACKING_WAY_STALE;
 		/* A descriptor that is opened once more sees what it saw. By a name it must be led to the new id. */
@@ -215,6 +215,8 @@ enum backing_way backing_take(struct backing *b, struct node_slot *s, const stru
 	way = backing_choose(s, ask);
 	if (way == BACKING_WAY_BACKED)
 		way = back_locked(b, s, ask, fresh, ret_id);
+	if (way == BACKING_WAY_SWITCH && !ask->waits)
+		s->is_left = true;
 	if (way == BACKING_WAY_CACHED)
 		s->n_cached++;
 	else if (way == BACKING_WAY_DIRECT)

@@ -313,6 +313,7 @@ int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 	new->ino = old->ino;
 	new->type = old->type;
 	new->state = old->state;
+	new->is_successor = true;
 	if (!list_is_empty(&i->names)) {
 		struct name *n = name_of_link(i->names.next);
 

@@ -207,6 +207,21 @@ def test_writer_of_a_file_that_is_read_gets_another_node_and_the_same_file(stack
     assert wait_until(lambda: os.stat(m / "large").st_size == LARGE + 4)
 
 
+def test_reader_between_the_switch_and_the_writer_is_not_in_its_way(stack, m):
+    """Opened for writing and not written, with readers before and after."""
+    readers = []
+    for _ in range(5):
+        readers.append(os.open(m / "large", os.O_RDONLY))
+        os.close(os.open(m / "large", os.O_RDWR))
+    assert all(os.pread(fd, 10, 0) == blob(LARGE)[:10] for fd in readers)
+    with Gained(stack.server) as g:
+        write_at(m / "large", b"NEW", 0)
+    assert g["NODES"] == 0
+    for fd in readers:
+        os.close(fd)
+    assert read_at(m / "large", 3, 0) == b"NEW"
+
+
 def test_no_other_node_without_need(stack, m):
     """A name that was bound elsewhere stays bound, and may be written by way of that."""
     (stack.base / "bound").touch()
@@ -306,6 +321,50 @@ def test_lower_files_under_readers_mappings_and_writers_at_once(stack, m):
     assert not failures
     assert (m / "large").read_bytes() == blob(LARGE)[:-100] + b"s" * 100 + b"a" * 2000
     assert (stack.lower() / "large").read_bytes() == blob(LARGE)
+
+
+@pytest.mark.parametrize("options", [(), ("coherence=strict",), ("coherence=fast",)], ids=["auto", "strict", "fast"])
+def test_opens_of_all_kinds_at_once_never_fail(stack, m, options):
+    """Readers and writers race for each file's first write, when its node changes."""
+    stack.umount()
+    stack.forget_lower(stack.lower())
+    names = [f"f{number}" for number in range(30)]
+    for name in names:
+        (stack.lower() / name).write_bytes(blob(LARGE))
+    m = stack.mount(*options)
+    failures, start = [], threading.Barrier(6)
+
+    def read():
+        for name in names:
+            start.wait()
+            for _ in range(15):
+                data = read_at(m / name, 8, 0)
+                assert data in (blob(LARGE)[:8], b"written!"), data
+
+    def write():
+        for name in names:
+            start.wait()
+            for _ in range(5):
+                write_at(m / name, b"written!", 0)
+                assert read_at(m / name, 8, 0) == b"written!"
+
+    def guarded(work):
+        try:
+            work()
+        except (OSError, AssertionError) as e:
+            failures.append(e)
+            start.abort()
+        except threading.BrokenBarrierError:
+            pass
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in (read, read, read, read, write, write)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    for name in names:
+        assert (m / name).read_bytes() == b"written!" + blob(LARGE)[8:]
+        assert (stack.lower() / name).read_bytes() == blob(LARGE)
 
 
 def test_registered_lower_file_cannot_be_written_even_by_mistake(stack, m):

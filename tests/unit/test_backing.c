@@ -106,8 +106,9 @@ static void test_backing__writer_never_gets_a_lower_file(void **state)
 	(void)state;
 	for (unsigned bits = 0; bits < 1 << 6; bits++) {
 		const struct node_slot s = { .n_backed = bits & 1, .n_cached = bits >> 1 & 1, .n_direct = bits >> 2 & 1,
-					     .backing_kind = bits & 1 ? BACKING_LOWER : BACKING_NONE };
-		const struct backing_ask ask = { .writes = true, .is_former = bits >> 3 & 1, .has_names = bits >> 4 & 1,
+					     .backing_kind = bits & 1 ? BACKING_LOWER : BACKING_NONE,
+					     .is_left = bits >> 3 & 1 };
+		const struct backing_ask ask = { .writes = true, .has_names = bits >> 4 & 1,
 						 .offer = bits >> 5 ? BACKING_UPPER : BACKING_NONE,
 						 .wish = BACKING_WAY_CACHED };
 
@@ -115,10 +116,11 @@ static void test_backing__writer_never_gets_a_lower_file(void **state)
 	}
 }
 
-static void test_backing__former_id_shows_what_it_showed_and_never_has_pages(void **state)
+static void test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages(void **state)
 {
-	const struct node_slot open = { .n_backed = 1, .backing_kind = BACKING_LOWER }, closed = { 0 };
-	struct backing_ask ask = { .is_former = true, .wish = BACKING_WAY_CACHED };
+	const struct node_slot open = { .n_backed = 1, .backing_kind = BACKING_LOWER, .is_left = true };
+	const struct node_slot closed = { .is_left = true };
+	struct backing_ask ask = { .wish = BACKING_WAY_CACHED };
 
 	(void)state;
 	assert_int_equal(backing_choose(&open, &ask), BACKING_WAY_BACKED);
@@ -128,6 +130,28 @@ static void test_backing__former_id_shows_what_it_showed_and_never_has_pages(voi
 	ask.writes = true;
 	assert_int_equal(backing_choose(&open, &ask), BACKING_WAY_STALE);
 	assert_int_equal(backing_choose(&closed, &ask), BACKING_WAY_STALE);
+}
+
+static void test_backing__no_open_gets_pages_once_a_switch_was_answered(void **state)
+{
+	struct backing_ask writer = writes_lower;
+	struct node_slot s = { 0 };
+	struct backing *b = start(10);
+	uint32_t id;
+
+	(void)state;
+	assert_int_equal(take(b, &s, &reads_lower, &id), BACKING_WAY_BACKED);
+	writer.waits = true;
+	assert_int_equal(take(b, &s, &writer, &id), BACKING_WAY_SWITCH);
+	assert_false(s.is_left);
+	writer.waits = false;
+	assert_int_equal(take(b, &s, &writer, &id), BACKING_WAY_SWITCH);
+	/* Before whoever was answered so has made another id. */
+	backing_drop(b, &s, BACKING_WAY_BACKED);
+	assert_int_equal(take(b, &s, &writer, &id), BACKING_WAY_STALE);
+	assert_int_equal(take(b, &s, &reads_small, &id), BACKING_WAY_DIRECT);
+	assert_int_equal(take(b, &s, &reads_lower, &id), BACKING_WAY_DIRECT);
+	backing_free(b);
 }
 
 static void test_backing__all_opens_of_a_node_share_one_registration(void **state)
@@ -245,7 +269,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_backing__what_an_open_gets_depends_on_what_is_open),
 		cmocka_unit_test(test_backing__writer_never_gets_a_lower_file),
-		cmocka_unit_test(test_backing__former_id_shows_what_it_showed_and_never_has_pages),
+		cmocka_unit_test(test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages),
+		cmocka_unit_test(test_backing__no_open_gets_pages_once_a_switch_was_answered),
 		cmocka_unit_test(test_backing__all_opens_of_a_node_share_one_registration),
 		cmocka_unit_test(test_backing__what_was_registered_before_copy_up_is_not_used_after_it),
 		cmocka_unit_test(test_backing__goes_with_its_node),

@@ -350,6 +350,8 @@ static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(vo
 	assert_int_equal(inode_slot(d->t, old)->state, NODE_FORMER);
 	assert_int_equal(inode_slot(d->t, old)->successor, new);
 	assert_int_equal(inode_slot(d->t, new)->ino, f->ino);
+	assert_true(inode_slot(d->t, new)->is_successor);
+	assert_false(inode_slot(d->t, old)->is_successor);
 	assert_memory_equal(nodetab_name(d->t->nodes, new), "f", 1);
 	/* Who comes late with the old one changes nothing. */
 	assert_int_equal(inode_renumber(d->t, f, old), 0);
