@@ -57,8 +57,8 @@ void backing_unregister(struct backing *b, uint32_t id);
 
 /* What is right for one more open, given what is outstanding. Pure. */
 enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask);
-/* Choose, and count the open if it is one of the first three. After a SWITCH the node id is left: no open by it gets pages
- * from then on, so that those of two ids never disagree. fresh: an id just registered for this node, or 0; the
+/* Choose, and count the open if it is one of the first three. After a SWITCH the node id is left: no open by it gets
+ * pages from then on, so that those of two ids never disagree. fresh: an id just registered for this node, or 0; the
  * slot has taken it over if *ret_id, the registration to use (BACKED only), is that. */
 enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
 			      uint32_t *ret_id);

@@ -186,8 +186,8 @@ static bool enter_locked(struct backing *b, struct node_slot *s, enum backing_ki
 }
 
 /* One more open on the backing file; CACHED where there is no room for it. */
-static enum backing_way back_locked(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
-				    uint32_t *ret_id)
+static enum backing_way back_locked(struct backing *b, struct node_slot *s, const struct backing_ask *ask,
+				    uint32_t fresh, uint32_t *ret_id)
 {
 	/* What is idle may be of the time before the file was copied up. */
 	if (!s->n_backed && s->backing_id && s->backing_kind != ask->offer)
