@@ -7,6 +7,8 @@ set -euo pipefail
 FUSE_MIN=3.17
 FUSE_SUITE=trixie
 FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
+# /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
+FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Ddisable-mtab=true)
 
 BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev fuse3)
 TEST_PACKAGES=(
@@ -103,7 +105,8 @@ system_fuse_serves()
 
 own_fuse_serves()
 {
-	[ -e "$FUSE_PREFIX/lib/libfuse3.a" ] && PKG_CONFIG_LIBDIR="$FUSE_PREFIX/lib/pkgconfig" \
+	[ -e "$FUSE_PREFIX/lib/libfuse3.a" ] &&
+		[ "$(cat "$FUSE_PREFIX/options" 2>/dev/null)" = "${FUSE_OPTIONS[*]}" ] && PKG_CONFIG_LIBDIR="$FUSE_PREFIX/lib/pkgconfig" \
 		pkg-config --atleast-version=$FUSE_MIN fuse3 2>/dev/null
 }
 
@@ -205,9 +208,10 @@ build_fuse()
 		meson setup "$scratch/build" "$tree" \
 			--prefix="$FUSE_PREFIX" --libdir=lib --bindir=/usr/bin \
 			--buildtype=release --default-library=static \
-			-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false &&
+			"${FUSE_OPTIONS[@]}" &&
 		ninja -C "$scratch/build" &&
-		as_root meson install -C "$scratch/build" --no-rebuild
+		as_root meson install -C "$scratch/build" --no-rebuild &&
+		echo "${FUSE_OPTIONS[*]}" | as_root tee "$FUSE_PREFIX/options"
 	} >"$scratch/log" 2>&1 || { tail -30 "$scratch/log" >&2; die "building libfuse failed"; }
 	own_fuse_serves || die "libfuse was built, but $FUSE_PREFIX lacks version $FUSE_MIN"
 }
