@@ -157,6 +157,7 @@ def where(stack, request):
         linux.umount(place)
 
 
+@pytest.mark.standalone("sets the limit of the process that serves it")
 @pytest.mark.large
 @pytest.mark.parametrize("copies,limit", [
     pytest.param(10, 1024, id="100,000 files"),

@@ -124,10 +124,12 @@ def test_one_write_of_sixteen_megabytes(stack):
     assert read_at(stack.remount() / "f", 16 * MIB, 12_345) == data
 
 
-def test_reader_opened_before_the_first_write_sees_it(stack):
+# by default not where a large file is passed through: test_passthrough.py
+@pytest.mark.parametrize("option", ["io=cached", "coherence=strict"])
+def test_reader_opened_before_the_first_write_sees_it(stack, option):
     for name, size in (("small", 3000), ("large", 500_000)):
         (stack.lower() / name).write_bytes(b"o" * size)
-    m = stack.mount()
+    m = stack.mount(option)
     for name in ("small", "large"):
         with opened(m / name) as reader:
             assert os.pread(reader, 10, 0) == b"o" * 10
