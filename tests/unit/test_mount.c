@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "veneer/cleanup.h"
+#include "veneer/cow.h"
+#include "veneer/inspect.h"
 #include "veneer/override.h"
+#include "veneer/remove.h"
 
+#include <fcntl.h>
 #include <sys/file.h>
 
 static void test_mount__ids_go_to_disk_and_back(void **state)
@@ -134,6 +139,30 @@ static void test_mount__read_only_one_touches_no_work_directory(void **state)
 	assert_false(tree_is_there(d, "work"));
 }
 
+/* What is still known of a file that was unlinked leaves the map before it is closed. */
+static void test_mount__map_is_closed_clean_also_with_an_unlinked_file_in_use(void **state)
+{
+	struct tree_dirs *d = *state;
+	_cleanup_(freep) char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	int fd;
+
+	free(tree_put_pattern(d, "lower/a", 100000, 1));
+	free(tree_put_pattern(d, "lower/b", 100000, 2));
+	tree_mount(d, NULL);
+	assert_int_equal(cow_write(d->t, tree_get(d, "a"), "x", 1, 0), 0);
+	assert_int_equal(cow_write(d->t, tree_get(d, "b"), "x", 1, 0), 0);
+	assert_int_equal(remove_file(d->t, d->t->root, "b"), 0);
+	tree_unmount(d);
+	fd = openat(d->s.fd, "upper/.wh..wh.veneer", O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && out);
+	assert_int_equal(inspect_map(fd, "map", out), 0);
+	close(fd);
+	assert_int_equal(fclose(out), 0);
+	assert_non_null(strstr(text, "closed cleanly"));
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -147,6 +176,7 @@ int main(void)
 		row(test_mount__work_directory_in_the_upper_is_refused),
 		row(test_mount__owners_in_attributes_start_at_the_root),
 		row(test_mount__read_only_one_touches_no_work_directory),
+		row(test_mount__map_is_closed_clean_also_with_an_unlinked_file_in_use),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
