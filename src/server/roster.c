@@ -10,6 +10,7 @@
 #include "veneer/pool.h"
 #include "veneer/takeover.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -177,6 +178,8 @@ static void session_ended(struct session *session, void *arg)
 	withdraw(s);
 	session_free(session);
 	roster_drop(s->roster, s);
+	/* A mount may have known a hundred thousand files; the others need the memory. */
+	malloc_trim(0);
 }
 
 /* A file system without fifos does without. */
