@@ -8,7 +8,7 @@ FUSE_MIN=3.17
 FUSE_SUITE=trixie
 FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
-FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Ddisable-mtab=true)
+FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
 BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev fuse3)
 TEST_PACKAGES=(
