@@ -197,6 +197,12 @@ void op_changed(struct inode *i, fuse_ino_t ino)
 		fuse_lowlevel_notify_inval_inode(request_extra.session, i->id, -1, 0);
 }
 
+/* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name up again. */
+static int check_resizable(struct inode *i, fuse_ino_t ino, int to_set)
+{
+	return to_set & FUSE_SET_ATTR_SIZE && !inode_is_current(i, ino) ? -ESTALE : 0;
+}
+
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
 	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
@@ -209,6 +215,8 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		return;
 	if (!m->tree.upper)
 		r = -EROFS;
+	if (r == 0)
+		r = check_resizable(i, ino, to_set);
 	if (r == 0 && !to_set)
 		r = lose_setid(req, i);
 	if (r == 0 && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
@@ -219,6 +227,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		r = i->type == DT_REG ? set_size(req, i, attr->st_size) : -EINVAL;
 	if (r == 0 && to_set & times)
 		r = set_times(m, i, attr, to_set);
+	/* It got another id meanwhile: the same once more, by way of that. */
+	if (r == 0)
+		r = check_resizable(i, ino, to_set);
 	op_changed(i, ino);
 	if (r < 0)
 		op_reply_err(req, r);
