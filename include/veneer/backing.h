@@ -31,9 +31,10 @@ enum backing_way {
 
 struct backing_ask {
 	bool writes;
-	bool has_names;		/* several: one of them may still lead to an id that was left */
+	bool is_back;		/* refused this very node id last time: set by backing_take */
 	bool waits;		/* if the answer is SWITCH, it will ask once more */
 	enum backing_kind offer; /* what could be registered now */
+	uint32_t caller;	/* the thread */
 	enum backing_way wish;	/* CACHED, BACKED or DIRECT, if nothing speaks against it */
 };
 
@@ -59,7 +60,9 @@ void backing_unregister(struct backing *b, uint32_t id);
 enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask);
 /* Choose, and count the open if it is one of the first three. After a SWITCH the node id is left: no open by it gets
  * pages from then on, so that those of two ids never disagree. fresh: an id just registered for this node, or 0; the
- * slot has taken it over if *ret_id, the registration to use (BACKED only), is that. */
+ * slot has taken it over if *ret_id, the registration to use (BACKED only), is that. To an id that was left a name may
+ * lead even after it was looked up again, as a listing that was under way then is entered later: whoever comes to it is
+ * sent on, and has what there is when he comes back. */
 enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
 			      uint32_t *ret_id);
 /* An open ended. The registration stays for the next one, until the node id goes or others need the room. */

@@ -106,8 +106,6 @@ void inode_forget(struct tree *t, uint64_t id, uint64_t n);
 int inode_renumber(struct tree *t, struct inode *i, uint32_t id);
 /* The slot of a node id that the kernel holds; NULL for one it made up. */
 struct node_slot *inode_slot(struct tree *t, uint64_t id);
-/* It has several names. */
-bool inode_has_names(struct tree *t, struct inode *i);
 /* Is this the id that look-ups give? */
 static inline bool inode_is_current(struct inode *i, uint64_t id) { return i->id == id; }
 

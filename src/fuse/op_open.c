@@ -126,7 +126,6 @@ static int look(struct opening *o)
 	o->ask.wish = wish_of(o);
 	if (o->ask.wish == BACKING_WAY_DIRECT && o->offer.is_program && o->m->opts.partial == PARTIAL_AUTO)
 		o->ask.wish = BACKING_WAY_CACHED;
-	o->ask.has_names = inode_has_names(&o->m->tree, o->i);
 	return 0;
 }
 
@@ -214,14 +213,16 @@ static void expect_mappings(struct opening *o, uint32_t node)
 	fuse_lowlevel_notify_inval_inode(request_extra.session, node, -1, 0);
 }
 
-static int open_node(struct mount *m, struct inode *i, uint32_t node, struct fuse_file_info *fi)
+static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse_file_info *fi)
 {
+	struct mount *m = op_mount(req);
 	struct opening o = { .m = m, .i = i, .slot = inode_slot(&m->tree, node) };
 	uint32_t id;
 	int way;
 
 	if (!o.slot)
 		return -ESTALE;
+	o.ask.caller = (uint32_t)fuse_req_ctx(req)->pid;
 	o.ask.writes = (fi->flags & O_ACCMODE) != O_RDONLY;
 	way = take_way(&o, &id);
 	backing_reap(m->tree.backing);
@@ -273,7 +274,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	else if (mode == IO_DIRECT)
 		fi->direct_io = 1;
 	else if (mode == IO_PASSTHROUGH)
-		r = open_node(m, i, (uint32_t)ino, fi);
+		r = open_node(req, i, (uint32_t)ino, fi);
 	if (r < 0) {
 		op_reply_err(req, r);
 		return;
@@ -302,7 +303,7 @@ void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fu
 	if (op_open_settle(m, request_extra.session) == IO_DIRECT)
 		fi->direct_io = 1;
 	else if (m->io == IO_PASSTHROUGH)
-		r = open_node(m, i, (uint32_t)e.ino, fi);
+		r = open_node(req, i, (uint32_t)e.ino, fi);
 	if (r < 0) {
 		inode_forget(&m->tree, e.ino, 1);
 		op_reply_err(req, r);

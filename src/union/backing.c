@@ -20,11 +20,19 @@ struct kernel_backing_map {
 #define KERNEL_BACKING_OPEN _IOW(229, 1, struct kernel_backing_map)
 #define KERNEL_BACKING_CLOSE _IOW(229, 2, uint32_t)
 
+#define CALLERS 64	/* remembered; one that is forgotten is refused once more */
+
 struct registration {
 	struct hlink by_slot;
 	struct list_link link;	/* in idle or dead, or in neither */
 	struct node_slot *slot;
 	uint32_t id;
+};
+
+/* A thread whose last open was refused, so that it would look the name up again. */
+struct sent_on {
+	uint32_t caller;
+	const struct node_slot *slot;
 };
 
 struct backing {
@@ -35,6 +43,7 @@ struct backing {
 	/* guarded by lock */
 	struct htab by_slot;
 	struct list_link idle, dead;
+	struct sent_on sent_on[CALLERS];
 };
 
 static int kernel_open(int devfd, int fd)
@@ -106,13 +115,11 @@ void backing_unregister(struct backing *b, uint32_t id)
 enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask)
 {
 	if (s->is_left) {
-		if (ask->writes)
+		/* A name must be led to the new id. One whom it is not led there has a descriptor, and no name. */
+		if (ask->writes || !ask->is_back)
 			return BACKING_WAY_STALE;
-		/* A descriptor that is opened once more sees what it saw. By a name it must be led to the new id. */
-		if (s->n_backed)
-			return ask->has_names ? BACKING_WAY_STALE : BACKING_WAY_BACKED;
-		/* Pages of two node ids would not agree. */
-		return BACKING_WAY_DIRECT;
+		/* A descriptor that is opened once more sees what it saw; pages of two node ids would not agree. */
+		return s->n_backed ? BACKING_WAY_BACKED : BACKING_WAY_DIRECT;
 	}
 	if (s->n_backed) {
 		if (s->backing_kind == BACKING_UPPER || (!ask->writes && ask->offer == BACKING_LOWER))
@@ -205,18 +212,41 @@ static enum backing_way back_locked(struct backing *b, struct node_slot *s, cons
 	return BACKING_WAY_BACKED;
 }
 
-enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
+static bool is_back_locked(struct backing *b, const struct node_slot *s, uint32_t caller)
+{
+	const struct sent_on *e = &b->sent_on[caller % CALLERS];
+
+	return e->slot == s && e->caller == caller;
+}
+
+static void note_answer_locked(struct backing *b, const struct node_slot *s, uint32_t caller, bool is_sent_on)
+{
+	struct sent_on *e = &b->sent_on[caller % CALLERS];
+
+	if (is_sent_on)
+		*e = (struct sent_on){ caller, s };
+	else if (e->caller == caller)
+		e->slot = NULL;
+}
+
+enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *asked, uint32_t fresh,
 			      uint32_t *ret_id)
 {
+	struct backing_ask now = *asked;
+	const struct backing_ask *ask = &now;
 	enum backing_way way;
 
 	LOCK_SCOPE(&b->lock);
 	*ret_id = 0;
+	now.is_back = is_back_locked(b, s, ask->caller);
 	way = backing_choose(s, ask);
 	if (way == BACKING_WAY_BACKED)
 		way = back_locked(b, s, ask, fresh, ret_id);
-	if (way == BACKING_WAY_SWITCH && !ask->waits)
+	if (way == BACKING_WAY_REGISTER || (way == BACKING_WAY_SWITCH && ask->waits))
+		return way;
+	if (way == BACKING_WAY_SWITCH)
 		s->is_left = true;
+	note_answer_locked(b, s, ask->caller, !ask->writes && way > BACKING_WAY_REGISTER);
 	if (way == BACKING_WAY_CACHED)
 		s->n_cached++;
 	else if (way == BACKING_WAY_DIRECT)

@@ -290,12 +290,6 @@ struct node_slot *inode_slot(struct tree *t, uint64_t id)
 	return nodetab_slot(t->nodes, id);
 }
 
-bool inode_has_names(struct tree *t, struct inode *i)
-{
-	LOCK_SCOPE(&t->lock);
-	return i->names.next != i->names.prev;
-}
-
 int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 {
 	struct node_slot *old, *new;

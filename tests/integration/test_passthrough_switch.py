@@ -286,6 +286,71 @@ def test_all_names_of_a_file_show_what_was_written_by_one(stack, m):
     os.close(fd)
 
 
+@pytest.fixture
+def linked(stack, m):
+    """The large file has a second name, both known to the kernel."""
+    stack.umount()
+    stack.forget_lower(stack.lower())
+    os.link(stack.lower() / "large", stack.lower() / "d" / "other")
+    stack.mount("io=passthrough")
+    assert (m / "d" / "other").read_bytes() == (m / "large").read_bytes() == blob(LARGE)
+    settle()
+    return m / "large", m / "d" / "other"
+
+
+@pytest.mark.parametrize("size", [0, 100_001])
+def test_truncated_by_a_name_from_before_the_switch(linked, size):
+    """What is truncated by one name is so by the other: in its pages, and where an append goes."""
+    name, other = linked
+    with opened(name), opened(name, os.O_RDWR | os.O_APPEND) as writer:
+        os.write(writer, b"tail")
+        assert os.pread(writer, LARGE + 4, 0) == blob(LARGE) + b"tail"
+        os.truncate(other, size)
+        os.write(writer, b"more")
+        want = blob(LARGE)[:size] + b"more"
+        assert os.pread(writer, LARGE + 8, 0) == name.read_bytes() == other.read_bytes() == want
+        os.truncate(other, size)
+        os.truncate(other, LARGE)
+        want = blob(LARGE)[:size] + bytes(LARGE - size)
+        assert os.pread(writer, LARGE, 0) == name.read_bytes() == other.read_bytes() == want
+
+
+def test_name_from_before_the_switch_shows_what_is_written_when_the_other_is_gone(linked):
+    name, other = linked
+    with opened(name) as reader:
+        write_at(name, b"NEW", 5)
+        name.unlink()
+        assert read_at(other, 3, 5) == b"NEW"
+        assert os.pread(reader, 3, 5) == blob(LARGE)[5:8]
+    write_at(other, b"two", 5)
+    assert read_at(other, 3, 5) == b"two"
+
+
+def test_mappings_by_both_names_are_one(linked):
+    name, other = linked
+    with opened(name):
+        write_at(name, b"NEW", 5)
+    settle()
+    with opened(other) as fd, mmap.mmap(fd, 0, prot=mmap.PROT_READ) as view:
+        assert view[5:8] == b"NEW"
+        with opened(name, os.O_RDWR) as writer, mmap.mmap(writer, 0) as stores:
+            os.pwrite(writer, b"two", 5)
+            assert view[5:8] == os.pread(fd, 3, 5) == b"two"
+            stores[5:8] = b"six"
+            assert view[5:8] == os.pread(fd, 3, 5) == b"six"
+
+
+def test_truncated_after_a_writer_was_refused(stack, m):
+    """The refusal leaves the node id without a look-up of the name; the truncation must lead to the new one."""
+    with opened(m / "large") as fd:
+        with fails_with(errno.ESTALE):
+            os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+        assert (m / "large").read_bytes() == blob(LARGE)
+        os.truncate(m / "large", 100_000)
+        os.truncate(m / "large", LARGE)
+        assert (m / "large").read_bytes() == blob(LARGE)[:100_000] + bytes(LARGE - 100_000)
+
+
 def test_file_below_another_mount_inside_the_layer(stack, m):
     stack.umount()
     stack.forget_lower(stack.lower())

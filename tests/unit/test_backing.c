@@ -108,7 +108,7 @@ static void test_backing__writer_never_gets_a_lower_file(void **state)
 		const struct node_slot s = { .n_backed = bits & 1, .n_cached = bits >> 1 & 1, .n_direct = bits >> 2 & 1,
 					     .backing_kind = bits & 1 ? BACKING_LOWER : BACKING_NONE,
 					     .is_left = bits >> 3 & 1 };
-		const struct backing_ask ask = { .writes = true, .has_names = bits >> 4 & 1,
+		const struct backing_ask ask = { .writes = true, .is_back = bits >> 4 & 1,
 						 .offer = bits >> 5 ? BACKING_UPPER : BACKING_NONE,
 						 .wish = BACKING_WAY_CACHED };
 
@@ -123,10 +123,11 @@ static void test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pa
 	struct backing_ask ask = { .wish = BACKING_WAY_CACHED };
 
 	(void)state;
+	assert_int_equal(backing_choose(&open, &ask), BACKING_WAY_STALE);
+	assert_int_equal(backing_choose(&closed, &ask), BACKING_WAY_STALE);
+	ask.is_back = true;
 	assert_int_equal(backing_choose(&open, &ask), BACKING_WAY_BACKED);
 	assert_int_equal(backing_choose(&closed, &ask), BACKING_WAY_DIRECT);
-	ask.has_names = true;
-	assert_int_equal(backing_choose(&open, &ask), BACKING_WAY_STALE);
 	ask.writes = true;
 	assert_int_equal(backing_choose(&open, &ask), BACKING_WAY_STALE);
 	assert_int_equal(backing_choose(&closed, &ask), BACKING_WAY_STALE);
@@ -149,8 +150,27 @@ static void test_backing__no_open_gets_pages_once_a_switch_was_answered(void **s
 	/* Before whoever was answered so has made another id. */
 	backing_drop(b, &s, BACKING_WAY_BACKED);
 	assert_int_equal(take(b, &s, &writer, &id), BACKING_WAY_STALE);
-	assert_int_equal(take(b, &s, &reads_small, &id), BACKING_WAY_DIRECT);
+	assert_int_equal(take(b, &s, &reads_small, &id), BACKING_WAY_STALE);
 	assert_int_equal(take(b, &s, &reads_lower, &id), BACKING_WAY_DIRECT);
+	backing_free(b);
+}
+
+static void test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once(void **state)
+{
+	struct backing_ask one = reads_lower, other = reads_lower;
+	struct node_slot left = { .is_left = true }, current = { .is_successor = true };
+	struct backing *b = start(10);
+	uint32_t id;
+
+	(void)state;
+	one.caller = 5;
+	other.caller = 6;
+	assert_int_equal(take(b, &left, &one, &id), BACKING_WAY_STALE);
+	assert_int_equal(take(b, &left, &other, &id), BACKING_WAY_STALE);
+	assert_int_equal(take(b, &left, &one, &id), BACKING_WAY_DIRECT);
+	/* By a name he was led to the other one: the next time is a first time. */
+	assert_int_equal(take(b, &current, &other, &id), BACKING_WAY_BACKED);
+	assert_int_equal(take(b, &left, &other, &id), BACKING_WAY_STALE);
 	backing_free(b);
 }
 
@@ -270,6 +290,7 @@ int main(void)
 		cmocka_unit_test(test_backing__what_an_open_gets_depends_on_what_is_open),
 		cmocka_unit_test(test_backing__writer_never_gets_a_lower_file),
 		cmocka_unit_test(test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages),
+		cmocka_unit_test(test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once),
 		cmocka_unit_test(test_backing__no_open_gets_pages_once_a_switch_was_answered),
 		cmocka_unit_test(test_backing__all_opens_of_a_node_share_one_registration),
 		cmocka_unit_test(test_backing__what_was_registered_before_copy_up_is_not_used_after_it),

@@ -398,19 +398,6 @@ static void test_inode__lives_while_any_of_its_numbers_is_held(void **state)
 	assert_int_equal(nodetab_count(d->t->nodes), 1);
 }
 
-static void test_inode__several_names_are_several(void **state)
-{
-	struct tree_dirs *d = *state;
-	struct inode *f;
-	struct stat st;
-
-	start(d);
-	f = tree_get(d, "dir/f");
-	assert_false(inode_has_names(d->t, f));
-	assert_int_equal(create_link(d->t, f, tree_get(d, "dir"), "g", &st), 0);
-	assert_true(inode_has_names(d->t, f));
-}
-
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -434,7 +421,6 @@ int main(void)
 		row(test_inode__target_of_a_move_becomes_an_orphan),
 		row(test_inode__new_number_is_given_and_the_old_one_still_leads_there),
 		row(test_inode__lives_while_any_of_its_numbers_is_held),
-		row(test_inode__several_names_are_several),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
