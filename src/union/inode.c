@@ -221,7 +221,8 @@ void inode_table_release(struct tree *t)
 	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
 		struct inode *i = nodetab_object(t->nodes, id);
 
-		if (i && i->id != id)
+		/* Freed by its own id, perhaps already. */
+		if (i && nodetab_slot(t->nodes, id)->state == NODE_FORMER)
 			continue;
 		if (i && i->is_gone && i->is_orphan && i->src.id)
 			mapfile_file_gone(t->map, i->src.id);

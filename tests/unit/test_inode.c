@@ -368,6 +368,25 @@ static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(vo
 	assert_int_equal(nodetab_count(d->t->nodes), 1);
 }
 
+static void test_inode__numbers_held_to_the_end_go_with_the_table(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *f;
+	uint32_t low, high;
+
+	tree_put_text(d, "lower/e", "other");
+	start(d);
+	low = grant(d, tree_get(d, "e"));
+	f = tree_get(d, "dir/f");
+	high = grant(d, f);
+	inode_forget(d->t, low, 1);
+	/* The new number may be lower than the one before. */
+	assert_int_equal(inode_renumber(d->t, f, high), 0);
+	assert_int_equal(f->id, low);
+	assert_true(low < high);
+	assert_int_equal(grant(d, tree_get(d, "dir/f")), low);
+}
+
 static void test_inode__lives_while_any_of_its_numbers_is_held(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -421,6 +440,7 @@ int main(void)
 		row(test_inode__target_of_a_move_becomes_an_orphan),
 		row(test_inode__new_number_is_given_and_the_old_one_still_leads_there),
 		row(test_inode__lives_while_any_of_its_numbers_is_held),
+		row(test_inode__numbers_held_to_the_end_go_with_the_table),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
