@@ -422,7 +422,8 @@ int rename_entry(struct tree *t, struct inode *old_parent, const char *old_name,
 		r = -EEXIST;
 	if (r == 0 && (flags & RENAME_EXCHANGE) && !to.inode)
 		r = -ENOENT;
-	if (r == 0)
+	/* Two names of one file stay: the kernel sees to that itself, but takes one with two node ids for two. */
+	if (r == 0 && from.inode != to.inode)
 		r = flags & RENAME_EXCHANGE ? exchange(t, &from, &to) : replace(t, &from, &to);
 	end_release(t, &from);
 	end_release(t, &to);

@@ -326,6 +326,20 @@ def test_name_from_before_the_switch_shows_what_is_written_when_the_other_is_gon
     assert read_at(other, 3, 5) == b"two"
 
 
+def test_renamed_onto_the_other_name_from_before_the_switch(stack, m, linked):
+    """Two names of one file stay two, also where the kernel takes them for two files."""
+    name, other = linked
+    with opened(name):
+        write_at(name, b"NEW", 5)
+        os.rename(other, name)
+        assert read_at(name, 3, 5) == read_at(other, 3, 5) == b"NEW"
+        os.rename(name, other)
+        assert os.stat(name).st_nlink == os.stat(other).st_nlink == 2
+    assert "large" in os.listdir(m)
+    stack.remount()
+    assert read_at(name, 3, 5) == read_at(other, 3, 5) == b"NEW"
+
+
 def test_mappings_by_both_names_are_one(linked):
     name, other = linked
     with opened(name):
