@@ -7,11 +7,17 @@
  * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the stat of a fresh name;
  * 3,000 names, nine rounds, two processors.)
  *
+ * Requests may hang, on a file system that does. So one thread always waits in the set, and a mount has no more threads
+ * than are left for all others: several slow ones get half, a quarter, ... A mount without any gets one also beyond the
+ * bound, which is therefore passed by one for each mount at most. What was refused a thread is armed again as soon as
+ * there is room (is_short).
+ *
  * An event names its member by a number and not by an address: it may come when the member has gone. */
 #include "veneer/pool.h"
 
 #include "ops.h"
 #include "veneer/cleanup.h"
+#include "veneer/list.h"
 #include "veneer/log.h"
 
 #include <fuse_lowlevel.h>
@@ -42,10 +48,10 @@ struct member {
 	uint64_t nserved, nserved_before;
 };
 
-/* One of the pool's. */
+/* One of the pool's, on its own stack. */
 struct thread {
+	struct list_link link;
 	pthread_t id;
-	bool is_running;
 	struct member *reads;	/* it is in read(2) */
 };
 
@@ -55,15 +61,21 @@ struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* guarded by lock */
-	struct thread *threads;	/* max */
+	struct list_link threads;
 	unsigned nthreads, nidle, nending, nbusy;	/* nidle: waiting in the set; nbusy: members with threads */
 	bool is_stopping;
+	bool is_short;		/* a member has requests that nobody waits for, for want of threads */
 	uint64_t count;
 	size_t n, nslots;
 	struct member **slots;	/* NULL where free */
 };
 
 static void *worker(void *arg);
+
+static struct thread *thread_of(struct list_link *l)
+{
+	return (struct thread *)((char *)l - offsetof(struct thread, link));
+}
 
 /* A thread that nobody joins. */
 static int start_thread(void *(*run)(void *), void *arg)
@@ -113,14 +125,14 @@ int pool_new(unsigned max_threads, struct pool **ret)
 	pthread_cond_init(&p->changed, &attr);
 	pthread_condattr_destroy(&attr);
 	sigaction(SIGWAKE, &action, NULL);
-	p->threads = calloc(max_threads, sizeof(*p->threads));
+	list_init(&p->threads);
 	p->epfd = epoll_create1(EPOLL_CLOEXEC);
 	p->stopfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (p->epfd < 0 || p->stopfd < 0 || epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->stopfd, &stop) < 0)
 		r = -errno;
 	pthread_mutex_lock(&p->lock);
 	if (r == 0)
-		r = p->threads ? spawn_locked(p) : -ENOMEM;
+		r = spawn_locked(p);
 	pthread_mutex_unlock(&p->lock);
 	if (r < 0) {
 		pool_free(p);
@@ -144,7 +156,6 @@ void pool_free(struct pool *p)
 		pthread_cond_wait(&p->changed, &p->lock);
 	pthread_mutex_unlock(&p->lock);
 	free(p->slots);
-	free(p->threads);
 	closep(&p->epfd);
 	closep(&p->stopfd);
 	pthread_cond_destroy(&p->changed);
@@ -282,9 +293,9 @@ static struct member *find_locked(struct pool *p, uint64_t number)
 /* Those in read(2), or on their way to it, where they miss it. */
 static void wake_readers_locked(struct pool *p, const struct member *m)
 {
-	for (unsigned k = 0; k < p->max; k++)
-		if (p->threads[k].is_running && p->threads[k].reads == m)
-			pthread_kill(p->threads[k].id, SIGWAKE);
+	for (struct list_link *l = p->threads.next; l != &p->threads; l = l->next)
+		if (thread_of(l)->reads == m)
+			pthread_kill(thread_of(l)->id, SIGWAKE);
 }
 
 static struct timespec time_in(unsigned ms)
@@ -340,6 +351,12 @@ static unsigned share_locked(const struct pool *p)
 	return share ? share : 1;
 }
 
+/* May the mount have one more? */
+static bool has_room_locked(const struct pool *p, const struct member *m)
+{
+	return m->nthreads == 0 || m->nthreads + p->nthreads - p->nidle < p->max;
+}
+
 static bool wants_reader_locked(const struct pool *p, const struct member *m)
 {
 	/* No more than its share; and no second one while others wait for a thread. */
@@ -358,11 +375,15 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 	m->is_armed = false;
 	if (!wants_reader_locked(p, m))
 		return NULL;
+	if (!has_room_locked(p, m)) {
+		p->is_short |= !m->nreading;
+		return NULL;
+	}
 	p->nbusy += m->nthreads++ == 0;
 	m->nreading++;
 	self->reads = m;
 	p->nidle--;
-	if (p->nidle == 0 && p->nthreads < p->max)
+	if (p->nidle == 0)
 		spawn_locked(p);
 	return m;
 }
@@ -374,8 +395,12 @@ static void begin_work(struct pool *p, struct thread *self, struct member *m)
 	self->reads = NULL;
 	m->nreading--;
 	m->nserved++;
-	if ((!m->nreading || m->nthreads < share_locked(p)) && !m->is_over && !m->is_armed && m->nthreads <= p->max / 2)
+	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed)
+		return;
+	if (has_room_locked(p, m))
 		arm_locked(p, m);
+	else
+		p->is_short |= !m->nreading;
 }
 
 /* True: this thread reads on. */
@@ -387,6 +412,22 @@ static bool end_work(struct pool *p, struct thread *self, struct member *m)
 	m->nreading++;
 	self->reads = m;
 	return true;
+}
+
+/* A thread has come free. */
+static void arm_short_locked(struct pool *p)
+{
+	p->is_short = false;
+	for (size_t k = 0; k < p->nslots; k++) {
+		struct member *m = p->slots[k];
+
+		if (!m || m->is_over || m->is_armed || m->nreading)
+			continue;
+		if (has_room_locked(p, m))
+			arm_locked(p, m);
+		else
+			p->is_short = true;
+	}
 }
 
 /* error: of reading, which it was at. */
@@ -407,6 +448,8 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 		is_last = end_locked(p, m);
 	else if (!m->is_armed && !m->nreading)
 		arm_locked(p, m);
+	if (p->is_short)
+		arm_short_locked(p);
 	pthread_mutex_unlock(&p->lock);
 	if (is_last)
 		bury(p, m);
@@ -430,14 +473,15 @@ static void serve(struct pool *p, struct thread *self, uint64_t number, struct f
 	leave(p, self, m, r);
 }
 
-/* Wake the readers of members that had no request since the last time. One that has yet to block misses it. */
+/* Wake the readers of members that had no request since the last time, also where others of their threads hang. One
+ * that has yet to block misses it. */
 static void cool(struct pool *p)
 {
 	LOCK_SCOPE(&p->lock);
 	for (size_t k = 0; k < p->nslots; k++) {
 		struct member *m = p->slots[k];
 
-		if (m && m->nreading && m->nreading == m->nthreads && m->nserved == m->nserved_before)
+		if (m && m->nreading && m->nserved == m->nserved_before)
 			wake_readers_locked(p, m);
 		if (m)
 			m->nserved_before = m->nserved;
@@ -460,29 +504,26 @@ static bool has_readers(struct pool *p)
 	return p->nbusy > 0;
 }
 
-static struct thread *enlist(struct pool *p)
+static void enlist(struct pool *p, struct thread *self)
 {
-	struct thread *t = p->threads;
-
 	LOCK_SCOPE(&p->lock);
-	while (t->is_running)
-		t++;
-	*t = (struct thread){ .id = pthread_self(), .is_running = true };
-	return t;
+	self->id = pthread_self();
+	list_add_tail(&p->threads, &self->link);
 }
 
 static void *worker(void *arg)
 {
 	struct pool *p = arg;
-	struct thread *self = enlist(p);
+	struct thread self = { .reads = NULL };
 	struct fuse_buf buf = { 0 };
 
+	enlist(p, &self);
 	while (!may_go(p)) {
 		struct epoll_event event;
 		int n = epoll_wait(p->epfd, &event, 1, has_readers(p) ? POOL_QUIET_MS : -1);
 
 		if (n == 1 && event.data.u64 != POOL_STOP)
-			serve(p, self, event.data.u64, &buf);
+			serve(p, &self, event.data.u64, &buf);
 		else if (n == 0)
 			cool(p);
 		else if (n < 0 && errno != EINTR)
@@ -491,8 +532,10 @@ static void *worker(void *arg)
 	free(buf.mem);
 	op_thread_release();
 	LOCK_SCOPE(&p->lock);
-	self->is_running = false;
+	list_del(&self.link);
 	p->nthreads--;
+	if (p->is_short)
+		arm_short_locked(p);
 	pthread_cond_broadcast(&p->changed);
 	return NULL;
 }

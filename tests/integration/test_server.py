@@ -192,6 +192,33 @@ def test_busy_mount_does_not_notice_that_another_is_torn_down(stack, shared):
     assert is_settled(shared, 0)
 
 
+@pytest.mark.parametrize("slow_mounts, requests", [(2, 45), (66, 1)])
+def test_mounts_whose_lower_hangs_stop_no_other(stack, shared, slow_mounts, requests):
+    """As two mounts of a network file system do whose server is away, or many with one request each."""
+    for k in range(requests):
+        (stack.lower(0) / f"d{k}").mkdir()
+    stack.remember_lowers()
+    gate = stack.second_mount(stack.lowers)
+    slow = [Place(stack, f"slow{k}", [gate.mnt]).mount(stack, shared) for k in range(slow_mounts)]
+    (stack.base / "quick").mkdir()
+    (stack.base / "quick" / "f").write_bytes(b"quick")
+    quick = [Place(stack, f"quick{k}", [stack.base / "quick"]).mount(stack, shared) for k in range(3)]
+    for mnt in slow:
+        os.listdir(mnt)
+    gate.signal(signal.SIGSTOP)
+    try:
+        hanging = [subprocess.Popen(["ls", mnt / f"d{k}"]) for mnt in slow for k in range(requests)]
+        time.sleep(1)
+        for mnt in quick:
+            assert subprocess.run(["cat", mnt / "f"], stdout=subprocess.PIPE, timeout=10).stdout == b"quick"
+    finally:
+        gate.signal(signal.SIGCONT)
+    assert [process.wait(20) for process in hanging] == [0] * len(hanging)
+    for mnt in slow + quick:
+        linux.umount(mnt)
+    assert is_settled(shared, 0)
+
+
 def test_five_hundred_layers_are_handed_over(stack, shared):
     lowers = []
     for number in range(500):
