@@ -48,5 +48,7 @@ int layer_map(struct layer *l, struct mapfile **ret);
 int layer_readonly_root(struct layer *l);
 /* Nobody uses the layer: the caller closes the descriptor (-1: there is none). The next call of the above makes one. */
 int layer_steal_readonly_root(struct layer *l);
+/* The clone that from brought along, where l has none: from is the same directory, and of this thread alone. */
+void layer_take_readonly_root(struct layer *l, struct layer *from);
 /* Open the map of an upper for writing; work_fd as mapfile_open. Once, before anything else. */
 int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents);

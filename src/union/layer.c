@@ -117,6 +117,13 @@ int layer_readonly_root(struct layer *l)
 	return l->readonly_root < -1 ? l->readonly_root + 1 : l->readonly_root;
 }
 
+void layer_take_readonly_root(struct layer *l, struct layer *from)
+{
+	LOCK_SCOPE(&l->map_lock);
+	if (l->readonly_root < 0 && from->readonly_root >= 0)
+		l->readonly_root = steal_fd(&from->readonly_root);
+}
+
 int layer_steal_readonly_root(struct layer *l)
 {
 	int fd;

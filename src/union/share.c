@@ -193,18 +193,22 @@ static bool is_of_stack(const struct record *r, struct layer *const *fresh, size
 	return true;
 }
 
+/* A mount that passes nothing through has no clones; one that comes after it may bring some. */
+static void bring_clones(struct layer *const *layers, struct layer *const *fresh, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (layers[i] != fresh[i])
+			layer_take_readonly_root(layers[i], fresh[i]);
+}
+
 static void resume_locked(struct record *r, struct layer *const *fresh)
 {
 	struct layer *const *layers;
 	size_t n = image_layers(r->img, &layers);
 
 	for (size_t i = 0; i < n; i++)
-		if (layers[i]->rootfd < 0) {
-			layers[i]->rootfd = fresh[i]->rootfd;
-			fresh[i]->rootfd = -1;
-			layers[i]->readonly_root = fresh[i]->readonly_root;
-			fresh[i]->readonly_root = -1;
-		}
+		if (layers[i]->rootfd < 0)
+			layers[i]->rootfd = steal_fd(&fresh[i]->rootfd);
 	enter_layers(layers, n);
 	r->state = RECORD_IN_USE;
 }
@@ -220,6 +224,7 @@ static struct record *find_stack_locked(struct layer *const *fresh, size_t n)
 /* The image of that stack, with one more user; NULL: there is none. */
 static struct image *take_known_locked(struct layer *const *fresh, size_t n)
 {
+	struct layer *const *layers;
 	struct record *found;
 
 	/* After the wait it may be anything, freed too. */
@@ -231,6 +236,8 @@ static struct image *take_known_locked(struct layer *const *fresh, size_t n)
 	reg.resumed += found->state == RECORD_KEPT;
 	if (found->state == RECORD_KEPT)
 		resume_locked(found, fresh);
+	image_layers(found->img, &layers);
+	bring_clones(layers, fresh, n);
 	found->users++;
 	return found->img;
 }
@@ -256,6 +263,7 @@ static int stack_make(struct layer *const *fresh, size_t n, struct stack *s)
 	s->is_private = has_private_locked(fresh, n);
 	for (size_t i = 0; i < n; i++)
 		s->layers[i] = layer_ref(choose_layer_locked(fresh[i]));
+	bring_clones(s->layers, fresh, n);
 	enter_layers(s->layers, n);
 	return 0;
 }

@@ -34,13 +34,13 @@ class Siblings:
         path.mkdir(exist_ok=True)
         return path
 
-    def mount(self, *lowers, has_upper=True, upper=None, work=None):
+    def mount(self, *lowers, has_upper=True, upper=None, work=None, options=()):
         n = len(self.mounts)
         mnt = self.layer(f"mnt{n}")
         if has_upper and not upper:
             upper, work = self.layer(f"upper{n}"), self.layer(f"work{n}")
         made = SharedMount(self.server, self.program, lowers, upper, work, mnt, self.base / f"log{n}", self.watchdog)
-        made.start()
+        made.start(*options)
         self.mounts.append(made)
         return made
 
@@ -282,6 +282,23 @@ def test_sharing_inode_numbers_do_not_depend_on_the_siblings(siblings):
             mount.stop()
         for name in ("a", "b"):
             linux.umount(siblings.base / name)
+
+
+@pytest.mark.needs_root("the kernel passes nothing through for others")
+@pytest.mark.parametrize("is_same_stack", [True, False])
+def test_sharing_with_a_mount_that_passes_nothing_through_does_not_stop_others_from_it(siblings, is_same_stack):
+    lower, other = siblings.layer("lower"), siblings.layer("other")
+    (lower / "big").write_bytes(b"x" * 300000)
+    first = siblings.mount(lower, options=["io=cached"])
+    os.listdir(first.mnt)
+    second = siblings.mount(*([lower] if is_same_stack else [lower, other]), options=["io=passthrough"])
+    with open(second.mnt / "big", "rb") as f:
+        assert len(f.read()) == 300000
+        found = siblings.counters()
+        if "BACKING FILES" not in found:
+            pytest.skip("this kernel passes nothing through")
+        assert found["LAYERS"] == (1 if is_same_stack else 2)
+        assert found["BACKING FILES"] == 1
 
 
 @pytest.mark.needs_root("mounts file systems")
