@@ -2,6 +2,7 @@
 #include "veneer/client.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/shelter.h"
 #include "veneer/sock.h"
 #include "veneer/wire.h"
 
@@ -59,7 +60,8 @@ int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packe
 	return 0;
 }
 
-/* What a server that is to outlive its starter needs to be given: nothing of the environment but the path. */
+/* What a server that is to outlive its starter needs to be given: nothing of the environment but the path, and none of
+ * its limits. */
 static void become_server(int listen_fd, const char *path)
 {
 	char fd_text[16];
@@ -71,6 +73,7 @@ static void become_server(int listen_fd, const char *path)
 	snprintf(fd_text, sizeof(fd_text), "%d", LISTEN_FD);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	shelter_lift_limits();
 	setsid();
 	if (null < 0)
 		_exit(1);

@@ -18,6 +18,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#define NOFILE_WANTED 524288u	/* what service managers give */
+
 /* Where the new root is put before it is the root: any directory that is there and does not come along. */
 static const char *const stages[] = { "/tmp", "/run", "/var", "/usr", "/etc" };
 
@@ -38,6 +40,28 @@ static void raise_file_size_limit(void)
 	if (getrlimit(RLIMIT_FSIZE, &rl) == 0) {
 		rl.rlim_cur = rl.rlim_max;
 		setrlimit(RLIMIT_FSIZE, &rl);
+	}
+}
+
+void shelter_lift_limits(void)
+{
+	static const struct {
+		int resource;
+		rlim_t wanted;
+	} limits[] = {
+		{ RLIMIT_CPU, RLIM_INFINITY }, { RLIMIT_AS, RLIM_INFINITY }, { RLIMIT_DATA, RLIM_INFINITY },
+		{ RLIMIT_FSIZE, RLIM_INFINITY }, { RLIMIT_NOFILE, NOFILE_WANTED },
+	};
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
+		struct rlimit rl, wanted = { limits[i].wanted, limits[i].wanted };
+
+		if (getrlimit(limits[i].resource, &rl) < 0)
+			continue;
+		if (rl.rlim_max < wanted.rlim_max && setrlimit(limits[i].resource, &wanted) == 0)
+			continue;
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(limits[i].resource, &rl);
 	}
 }
 

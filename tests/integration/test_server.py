@@ -351,6 +351,30 @@ def test_started_server_has_no_output_and_no_environment(stack, veneer_bin, watc
     assert names_in(shared.directory) == [wire.socket_name() + ".lock"]
 
 
+def test_started_server_has_none_of_its_starters_limits(stack, veneer_bin, watchdog):
+    """The CPU time of one container's mount program must not end the mounts of all others."""
+    wanted = {"CPU": 1, "AS": 4 << 30, "DATA": 4 << 30, "FSIZE": 1 << 20, "NOFILE": 256}
+    numbers = {name: getattr(resource, "RLIMIT_" + name) for name in wanted}
+
+    def limit():
+        for name, value in wanted.items():
+            resource.setrlimit(numbers[name], (value, resource.getrlimit(numbers[name])[1]))
+
+    shared = SharedServer(veneer_bin, stack.base / "run", watchdog)
+    place = Place(stack, "p")
+    place.mount(stack, shared, preexec_fn=limit)
+    with shared.client() as client:
+        pid, _ = client.ping()
+    try:
+        for name, number in numbers.items():
+            soft, hard = resource.prlimit(pid, number)
+            assert soft == hard, name
+        linux.umount(place.mnt)
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pid}/fd"))
+
+
 # ---- finding and starting ----
 
 def test_mount_programs_at_once_start_one_server(stack, veneer_bin, watchdog):
