@@ -19,7 +19,7 @@ static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
 }
 
 /* The kernel says more of setxattr; of the one session of this process. */
-static bool has_setxattr_ext;
+static _Atomic bool has_setxattr_ext; /* of the kernel, so of all mounts */
 
 void op_init(void *userdata, struct fuse_conn_info *conn)
 {
