@@ -96,30 +96,34 @@ static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
 	struct inode *i;
+	int r;
 
 	if (refuse(req))
 		return;
 	i = op_inode(req, ino);
 	if (!i)
 		return;
-	op_changed(i, ino);
 	if (is_acl(name))
-		op_reply_err(req, set_acl(req, i, name, value, size, flags));
+		r = set_acl(req, i, name, value, size, flags);
 	else
-		op_reply_err(req, attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags));
+		r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
+	op_changed(i, ino);
+	op_reply_err(req, r);
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
 	struct inode *i;
+	int r;
 
 	if (refuse(req))
 		return;
 	i = op_inode(req, ino);
 	if (!i)
 		return;
+	r = attr_removexattr(&op_mount(req)->tree, i, name);
 	op_changed(i, ino);
-	op_reply_err(req, attr_removexattr(&op_mount(req)->tree, i, name));
+	op_reply_err(req, r);
 }
 
 void op_xattr_install(struct fuse_lowlevel_ops *ops)

@@ -112,5 +112,7 @@ int dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, siz
 
 bool dirs_fit(const struct mount_opts *o, const struct mount_dirs *d)
 {
-	return d->n_lower == o->n_lower && (!d->n_clones || d->n_clones == d->n_lower) && (d->upper >= 0) == (o->upper != NULL) && (d->work >= 0) == uses_work(o);
+	bool has_fit_clones = !d->n_clones || d->n_clones == d->n_lower;
+
+	return d->n_lower == o->n_lower && has_fit_clones && (d->upper >= 0) == (o->upper != NULL) && (d->work >= 0) == uses_work(o);
 }
