@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What many containers of one image cost together: memory, the disk, starting, one more of them."""
 
+import mmap
 import os
 import random
 import subprocess
@@ -10,7 +11,8 @@ import threading
 import time
 
 from names import seconds
-from support import cli, host, report, trees
+from support import cli, host, report, rootfs, trees
+from support.memory import cached, own_memory
 from support.measures import AtMost, Below, Faster
 
 ONE, CHANGED, START, MORE, WALK = "one file", "changed files", "start", "one more", "walk"
@@ -26,57 +28,6 @@ def scale(args):
     return (8, 4, (5, 10, 60)) if args.quick else (64, 16, (25, 20, 60))
 
 
-def rootfs(root):
-    """Enough of this machine for PROGRAM under chroot."""
-    tail = ":".join(sorted({line.split("=>")[-1].split("(")[0].strip()
-                            for lib in _objects() for line in host.run("ldd", lib).splitlines()
-                            if "/" in line}))
-    names = [n for n in tail.split(":") if n.startswith("/")]
-    stdlib = os.path.dirname(os.__file__)
-    for path in ["/usr/bin/python3", os.path.realpath("/usr/bin/python3"), *names]:
-        _copy(path, root)
-        if os.path.realpath(path) != path:
-            _copy(os.path.realpath(path), root)
-    os.makedirs(root + os.path.dirname(stdlib), exist_ok=True)
-    host.run("cp", "-a", stdlib, root + os.path.dirname(stdlib))
-    for name in ("tmp", "proc", "dev"):
-        os.makedirs(f"{root}/{name}", exist_ok=True)
-
-
-def _objects():
-    yield "/usr/bin/python3"
-    loaded = os.path.join(os.path.dirname(os.__file__), "lib-dynload")
-    for name in sorted(os.listdir(loaded)):
-        yield os.path.join(loaded, name)
-
-
-def _copy(path, root):
-    # Where the loader is reached by a symlink of its directory, both ways must lead to it.
-    os.makedirs(root + os.path.dirname(path), exist_ok=True)
-    if not os.path.lexists(root + path):
-        host.run("cp", "-a", "-L" if "/lib" in path else "-P", path, root + path)
-
-
-def cached():
-    """Bytes of page cache, shared memory included."""
-    with open("/proc/meminfo", encoding="ascii") as f:
-        return sum(int(line.split()[1]) for line in f
-                   if line.startswith(("Cached:", "Buffers:"))) * trees.KIB
-
-
-def own_memory(pids):
-    """Bytes that the processes have for themselves."""
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/status", encoding="ascii") as f:
-                total += sum(int(line.split()[1]) for line in f
-                             if line.startswith("RssAnon:")) * trees.KIB
-        except FileNotFoundError:
-            pass
-    return total
-
-
 def sectors_read(path):
     dev = os.stat(path).st_dev
     with open(f"/sys/dev/block/{os.major(dev)}:{os.minor(dev)}/stat", encoding="ascii") as f:
@@ -85,7 +36,7 @@ def sectors_read(path):
 
 def rate(path, passes=1):
     """MiB/s of reading a file through, the last of some passes."""
-    buf = [bytearray(trees.MIB)]
+    buf = [mmap.mmap(-1, trees.MIB)]  # at a page, as programs that read much have it
     for _ in range(passes):
         fd, total, start = os.open(path, os.O_RDONLY), 0, time.perf_counter()
         try:
@@ -179,7 +130,7 @@ class Siblings(cli.Scenario):
 
     def start(self, args, work, i, driver, group, seen):
         def build(root):
-            rootfs(root)
+            rootfs.build(root)
             trees.names(root + "/more", *scale(args)[2])
         lower = work.lower(driver.kind, "root", build)
         views = [group.add(work, lower) for _ in range(scale(args)[0])]
