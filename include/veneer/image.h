@@ -77,6 +77,8 @@ ssize_t image_readlink(struct image *img, struct ient *e, char *buf, size_t size
 int image_open_path(struct image *img, struct ient *e);
 /* The entry's path in the merged tree, malloc'd ("" for the root); NULL on no memory. */
 char *image_path(const struct ient *e);
+/* The first component of that path, "" for the root itself; borrowed. */
+const char *image_top_name(const struct ient *e);
 /* Its path in e->layer: another one, where a directory was renamed further up. */
 char *image_layer_path(const struct ient *e);
 /* st_ino as presented: the layer's number with the layer's device folded in when there are several; for a

@@ -10,6 +10,7 @@ struct offer {
 	struct source *lower;	/* kind LOWER; borrowed from image or inode */
 	bool is_partial;	/* NONE because its bytes are in several places */
 	bool is_program;	/* executable, or called like a library */
+	bool is_static;		/* a lower file below /usr or the like */
 	off_t size;
 };
 

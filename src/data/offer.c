@@ -24,6 +24,18 @@ static bool is_called_library(struct tree *t, struct inode *i)
 	return dot && (dot[3] == '\0' || dot[3] == '.');
 }
 
+/* Below directories of "shareable, read-only data" (Filesystem Hierarchy Standard 3.0, chapter 4) and their kin. */
+static bool is_static(const struct ient *e)
+{
+	static const char *const tops[] = { "usr", "lib", "lib32", "lib64", "libx32", "bin", "sbin" };
+	const char *top = e ? image_top_name(e) : "";
+
+	for (size_t k = 0; k < sizeof(tops) / sizeof(*tops); k++)
+		if (!strcmp(top, tops[k]))
+			return true;
+	return false;
+}
+
 /* A copy whose attributes alone were changed: every byte is still that of the plain file below. 1, 0 or -errno. */
 static int is_untouched(struct inode *i, off_t size)
 {
@@ -95,6 +107,7 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 		return r;
 	o.size = st.st_size;
 	o.is_program = st.st_mode & 0111 || is_called_library(t, i);
+	o.is_static = is_static(i->lower);
 	if (is_up) {
 		r = look_upper(i, writes, &o);
 	} else {

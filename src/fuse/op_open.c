@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PASSTHROUGH_MIN (64 * 1024)	/* below it pages of the mount cost little, and agree with every writer */
+#define PASSTHROUGH_MIN (64 * 1024)
 #define TAKE_TRIES 16
 #define SWITCH_WAIT_US 300		/* a close is under way more often than not */
 #define SWITCH_WAITS 4
@@ -99,6 +99,14 @@ static bool is_small(const struct opening *o)
 	return o->offer.size <= PASSTHROUGH_MIN && !o->offer.is_program;
 }
 
+/* Pages of the mount agree with every writer, and small files cost little in them. */
+static bool is_for_pages(const struct opening *o)
+{
+	if (!is_small(o) || o->m->opts.coherence == COHERENCE_FAST)
+		return false;
+	return !o->offer.is_static || o->m->opts.coherence == COHERENCE_STRICT;
+}
+
 static enum backing_way wish_of(const struct opening *o)
 {
 	const struct mount_opts *opts = &o->m->opts;
@@ -106,7 +114,7 @@ static enum backing_way wish_of(const struct opening *o)
 	if (o->offer.kind == BACKING_UPPER && !o->cannot_back)
 		return BACKING_WAY_BACKED;
 	if (o->offer.kind == BACKING_LOWER && !o->cannot_back)
-		return is_small(o) && opts->coherence != COHERENCE_FAST ? BACKING_WAY_CACHED : BACKING_WAY_BACKED;
+		return is_for_pages(o) ? BACKING_WAY_CACHED : BACKING_WAY_BACKED;
 	if (!o->offer.is_partial || o->ask.writes || opts->partial == PARTIAL_CACHED)
 		return BACKING_WAY_CACHED;
 	/* What siblings did not change they go on sharing; a program would be mapped, and that takes pages. */

@@ -222,6 +222,13 @@ char *image_path(const struct ient *e)
 	return join_path("", NULL, e);
 }
 
+const char *image_top_name(const struct ient *e)
+{
+	while (e->parent && e->parent->parent)
+		e = e->parent;
+	return e->name;
+}
+
 /* Where a directory is in a layer that a redirect brought in; NULL: where it stands. */
 static const char *redirected_path(const struct idir *d, uint16_t layer)
 {

@@ -39,6 +39,29 @@ def test_small_files_are_read_once_and_kept(stack, m):
     assert g["BACKING FILES"] == 0
 
 
+@pytest.mark.parametrize("top,is_passed", [("usr", True), ("lib64", True), ("sbin", True), ("etc", False), ("user", False)])
+def test_small_files_of_programs_are_passed_through(stack, top, is_passed):
+    (stack.lower() / top / "share").mkdir(parents=True)
+    (stack.lower() / top / "share" / "small").write_bytes(b"small" * 100)
+    m = stack.mount("io=passthrough")
+    with Gained(stack.server) as g:
+        assert (m / top / "share" / "small").read_bytes() == b"small" * 100
+    assert (g["REQUESTS READ"], g["BACKING FILES"]) == ((0, 1) if is_passed else (1, 0))
+    # what is written is seen by who opens the file then, and strictly by all
+    write_at(m / top / "share" / "small", b"new", 0)
+    assert (m / top / "share" / "small").read_bytes() == b"new" + (b"small" * 100)[3:]
+
+
+def test_strict_keeps_small_files_of_programs_on_pages(stack):
+    (stack.lower() / "usr").mkdir()
+    (stack.lower() / "usr" / "small").write_bytes(b"small" * 100)
+    m = stack.mount("io=passthrough", "coherence=strict")
+    with opened(m / "usr" / "small") as fd:
+        assert os.pread(fd, 5, 0) == b"small"
+        write_at(m / "usr" / "small", b"NEW", 0)
+        assert os.pread(fd, 5, 0) == b"NEWll"
+
+
 def test_fast_passes_small_files_through_too(stack, m):
     stack.remount("coherence=fast")
     with Gained(stack.server) as g:
