@@ -353,7 +353,12 @@ def test_started_server_has_no_output_and_no_environment(stack, veneer_bin, watc
 
 def test_started_server_has_none_of_its_starters_limits(stack, veneer_bin, watchdog):
     """The CPU time of one container's mount program must not end the mounts of all others."""
-    wanted = {"CPU": 1, "AS": 4 << 30, "DATA": 4 << 30, "FSIZE": 1 << 20, "NOFILE": 256}
+    wanted = {"CPU": 1, "FSIZE": 1 << 20, "NOFILE": 256}
+    # a sanitizer takes terabytes of addresses
+    with open(veneer_bin, "rb") as f:
+        is_sanitized = b"__asan_init" in f.read()
+    if not is_sanitized:
+        wanted |= {"AS": 4 << 30, "DATA": 4 << 30}
     numbers = {name: getattr(resource, "RLIMIT_" + name) for name in wanted}
 
     def limit():
