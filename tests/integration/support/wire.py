@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import time
 
 MAGIC, VERSION = 0x31524E56, 1
 HELLO, DIRS, ARGS, MOUNT, READY, FUSE, OK, ERROR, STATS, TEXT, PING, PONG = range(1, 13)
@@ -29,7 +30,7 @@ class Client:
         # an address holds 107 bytes
         directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            self.sock.connect(f"/proc/self/fd/{directory}/{socket_name()}")
+            self._connect(f"/proc/self/fd/{directory}/{socket_name()}", timeout)
         except BaseException:
             self.sock.close()
             raise
@@ -41,6 +42,17 @@ class Client:
             if answer is None:
                 raise ConnectionResetError(errno.ECONNRESET, "the server hung up")
             assert answer[0] == HELLO, answer
+
+    def _connect(self, address, timeout):
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                self.sock.connect(address)
+                return
+            except BlockingIOError:  # with a time limit it does not wait for room in the queue
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.001)
 
     def send(self, data, fds=()):
         control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
