@@ -65,6 +65,8 @@ enum backing_way backing_choose(const struct node_slot *s, const struct backing_
  * sent on, and has what there is when he comes back. */
 enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
 			      uint32_t *ret_id);
+/* Leave the node id, as after a SWITCH, if a lower file is open by it: true. */
+bool backing_leave(struct backing *b, struct node_slot *s);
 /* An open ended. The registration stays for the next one, until the node id goes or others need the room. */
 void backing_drop(struct backing *b, struct node_slot *s, enum backing_way way);
 /* The node id goes: its registration is given back by the next backing_reap. May be called under tree->lock. */

@@ -203,6 +203,13 @@ static int check_resizable(struct inode *i, fuse_ino_t ino, int to_set)
 	return to_set & FUSE_SET_ATTR_SIZE && !inode_is_current(i, ino) ? -ESTALE : 0;
 }
 
+/* The second half of an open for reading with O_TRUNC, which the kernel does not call one, comes when the first half
+ * has been given the lower file: all of it once more, by way of another id. */
+static int leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino, int to_set, const struct fuse_file_info *fi)
+{
+	return to_set & FUSE_SET_ATTR_SIZE && !fi && i->type == DT_REG ? op_leave_lower(m, i, ino) : 0;
+}
+
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
 	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
@@ -210,13 +217,14 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	struct inode *i = op_inode(req, ino);
 	int r = 0;
 
-	(void)fi;
 	if (!i)
 		return;
 	if (!m->tree.upper)
 		r = -EROFS;
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
+	if (r == 0)
+		r = leave_lower(m, i, ino, to_set, fi);
 	if (r == 0 && !to_set)
 		r = lose_setid(req, i);
 	if (r == 0 && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))

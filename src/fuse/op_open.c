@@ -198,13 +198,13 @@ static int take_way(struct opening *o, uint32_t *ret_id)
 }
 
 /* The kernel looks the name up again, gets the new id and opens that. */
-static int leave_node(struct opening *o, uint32_t node)
+static int leave_node(struct mount *m, struct inode *i, uint32_t node)
 {
 	int r;
 
-	if (!inode_is_current(o->i, node))
+	if (!inode_is_current(i, node))
 		return -ESTALE;
-	r = inode_renumber(&o->m->tree, o->i, node);
+	r = inode_renumber(&m->tree, i, node);
 	if (r < 0)
 		return r;
 	stats_add(STATS_NODE_SWITCHES, 1);
@@ -235,7 +235,7 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	way = take_way(&o, &id);
 	backing_reap(m->tree.backing);
 	if (way == BACKING_WAY_SWITCH || way == BACKING_WAY_STALE)
-		return leave_node(&o, node);
+		return leave_node(m, i, node);
 	if (way < 0)
 		return way;
 	fi->fh = (uint64_t)way;
@@ -266,6 +266,13 @@ static void count_open(const struct fuse_file_info *fi)
 }
 
 /* ---- requests ---- */
+
+int op_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino)
+{
+	struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
+
+	return s && backing_leave(m->tree.backing, s) ? leave_node(m, i, (uint32_t)ino) : 0;
+}
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {

@@ -25,6 +25,9 @@ static inline struct mount *op_mount(fuse_req_t req) { return fuse_req_userdata(
 
 /* Decide how files are opened, once the kernel has had its answer to INIT; later calls only tell. */
 enum io_mode op_open_settle(struct mount *m, struct fuse_session *se);
+/* The file is about to be cut by this node id: -ESTALE if a lower file is open by it, and the inode has another id from
+ * now on; 0; -errno. */
+int op_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino);
 /* Reply to a request that made a file, and opens it. i is referenced; the reference is used up. */
 void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi);
 /* An inode was changed by way of this node id: if it has another one by now, what the kernel knows of that is old. */

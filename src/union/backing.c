@@ -254,6 +254,14 @@ enum backing_way backing_take(struct backing *b, struct node_slot *s, const stru
 	return way;
 }
 
+bool backing_leave(struct backing *b, struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	if (s->n_backed && s->backing_kind == BACKING_LOWER)
+		s->is_left = true;
+	return s->is_left;
+}
+
 void backing_drop(struct backing *b, struct node_slot *s, enum backing_way way)
 {
 	struct registration *r;

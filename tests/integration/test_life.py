@@ -15,6 +15,7 @@ from support import linux
 from support.child import Child
 from support.command import Command, mount_points
 from support.content import blob
+from support.counters import counters
 from support.expect import fails_with, names_in, read_at, write_at
 from support.server import wait_until
 
@@ -62,21 +63,6 @@ def assert_closed_cleanly(stack, veneer_bin):
     said = subprocess.run([veneer_bin, "inspect", stack.upper], capture_output=True, text=True,
                           check=True)
     assert "closed cleanly" in said.stdout, said.stdout
-
-
-def counters(stack):
-    """What the server says about itself: name to number."""
-    start = len(stack.log)
-    stack.server.signal(signal.SIGUSR1)
-    found = {}
-
-    def is_whole():
-        found.update((name, int(value)) for name, value in
-                     re.findall(r"^# ([A-Z0-9_ -]+): (\d+)$", stack.log[start:], re.MULTILINE))
-        kinds = sum(value for name, value in found.items() if name.startswith("REQUESTS "))
-        return found.get("REQUESTS") == kinds
-    assert wait_until(is_whole, 5), stack.log[start:]
-    return found
 
 
 # ---- the end ----
@@ -239,7 +225,7 @@ def test_counters_say_what_was_done(stack):
     (stack.lower() / "large").write_bytes(blob(300_000))
     (stack.lower() / "small").write_bytes(b"s" * 5000)
     m = stack.mount()
-    before = counters(stack)
+    before = counters(stack.server)
     assert {"INODES", "NODES", "DESCRIPTORS", "MAP FILES", "MAP LOG BYTES", "MAP RECORDS",
             "COPY-UPS", "COPY-UP BYTES", "DESCRIPTOR HITS", "DESCRIPTOR MISSES",
             "REQUESTS"} <= before.keys()
@@ -250,8 +236,8 @@ def test_counters_say_what_was_done(stack):
     os.mkdir(m / "d")
     os.rmdir(m / "d")
     # what was removed goes when the kernel forgets it, a moment later
-    assert wait_until(lambda: counters(stack)["NODES"] - before["NODES"] == 2)
-    after = counters(stack)
+    assert wait_until(lambda: counters(stack.server)["NODES"] - before["NODES"] == 2)
+    after = counters(stack.server)
     gained = {name: after[name] - before.get(name, 0) for name in after}
     assert gained["REQUESTS WRITE"] == 4
     assert (gained["REQUESTS MKDIR"], gained["REQUESTS RMDIR"]) == (1, 1)
@@ -269,10 +255,10 @@ def test_counters_tell_copy_ups_and_their_bytes(stack):
     (stack.lower() / "d" / "large").write_bytes(blob(300_000))
     (stack.lower() / "d" / "small").write_bytes(b"s" * 5000)
     m = stack.mount()
-    before = counters(stack)
+    before = counters(stack.server)
     os.chmod(m / "d" / "large", 0o600)
     write_at(m / "d" / "small", b"w", 1)
-    after = counters(stack)
+    after = counters(stack.server)
     assert after["COPY-UPS"] - before["COPY-UPS"] == 3
     assert after["COPY-UP BYTES"] - before["COPY-UP BYTES"] == 5000
 
@@ -281,7 +267,7 @@ def test_counters_of_a_read_only_mount(stack):
     (stack.lower() / "f").write_text("f")
     m = stack.mount(upper=False)
     assert (m / "f").read_text() == "f"
-    found = counters(stack)
+    found = counters(stack.server)
     assert found["REQUESTS READ"] == 1
     assert "MAP FILES" not in found
 
@@ -403,11 +389,11 @@ def test_files_that_come_and_go_leave_nothing_in_the_server(stack, count):
         (stack.lower() / f"keep{number}").write_text("keep")
     m = stack.mount()
     use_files(m, 500)
-    nodes = counters(stack)["NODES"]
+    nodes = counters(stack.server)["NODES"]
     fds, _, memory = state_of(stack.pid)
     use_files(m, count)
     assert wait_until(lambda: state_of(stack.pid)[0] <= fds + 8)
-    assert wait_until(lambda: counters(stack)["NODES"] <= nodes + 8)
+    assert wait_until(lambda: counters(stack.server)["NODES"] <= nodes + 8)
     now_fds, threads, now_memory = state_of(stack.pid)
     assert now_fds <= fds + 8
     assert threads <= 40

@@ -384,3 +384,25 @@ def test_file_below_another_mount_inside_the_layer(stack, m):
     finally:
         stack.forget_lower(stack.lower())
         linux.umount(str(inner), linux.MNT_DETACH)
+
+
+@pytest.mark.parametrize("option", ["coherence=auto", "coherence=fast", "coherence=strict"])
+@pytest.mark.parametrize("name", ["large", "usr/small", "small"])
+@pytest.mark.parametrize("has_reader", [False, True])
+def test_opened_for_reading_and_cut_shows_nothing(stack, name, has_reader, option):
+    (stack.lower() / "usr").mkdir()
+    path = stack.lower() / name
+    path.write_bytes(b"old" * 100_000 if name == "large" else b"old" * 100)
+    size = path.stat().st_size
+    path = stack.mount("io=passthrough", option) / name
+    reader = os.open(path, os.O_RDONLY) if has_reader else None
+    with opened(path, os.O_RDONLY | os.O_TRUNC) as fd:
+        assert os.fstat(fd).st_size == 0
+        assert os.read(fd, 100) == b""
+        write_at(path, b"new", 2)
+        assert os.pread(fd, 100, 0) == b"\0\0new"
+    if has_reader:
+        assert os.pread(reader, size, 0) in (b"old" * (size // 3), b"\0\0new")
+        os.close(reader)
+    assert path.read_bytes() == b"\0\0new"
+    assert (stack.lower() / name).stat().st_size == size

@@ -174,6 +174,21 @@ static void test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once(void 
 	backing_free(b);
 }
 
+static void test_backing__id_is_left_if_a_lower_file_is_open_by_it(void **state)
+{
+	struct node_slot s = { 0 };
+	struct backing *b = start(10);
+	uint32_t id;
+
+	(void)state;
+	assert_false(backing_leave(b, &s));
+	assert_int_equal(take(b, &s, &reads_lower, &id), BACKING_WAY_BACKED);
+	assert_true(backing_leave(b, &s));
+	assert_true(s.is_left);
+	assert_int_equal(take(b, &s, &reads_lower, &id), BACKING_WAY_STALE);
+	backing_free(b);
+}
+
 static void test_backing__all_opens_of_a_node_share_one_registration(void **state)
 {
 	struct node_slot s = { 0 };
@@ -295,6 +310,7 @@ int main(void)
 		cmocka_unit_test(test_backing__all_opens_of_a_node_share_one_registration),
 		cmocka_unit_test(test_backing__what_was_registered_before_copy_up_is_not_used_after_it),
 		cmocka_unit_test(test_backing__goes_with_its_node),
+		cmocka_unit_test(test_backing__id_is_left_if_a_lower_file_is_open_by_it),
 		cmocka_unit_test(test_backing__least_recently_used_makes_room_and_one_in_use_never),
 		cmocka_unit_test(test_backing__refusal_is_passed_on),
 		cmocka_unit_test(test_backing__closing_too_often_is_harmless),
