@@ -13,6 +13,7 @@
 #include "veneer/sock.h"
 
 #include <fcntl.h>
+#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,29 +57,34 @@ static bool parse_number(const char *s, unsigned max, unsigned *ret)
 /* 0; -1: help was asked for; 1: wrong usage, and it has been said. */
 static int parse(int argc, char **argv, struct choice *c)
 {
-	for (int i = 1; i < argc; i++) {
-		const char *word = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-		unsigned fd;
+	static const struct option options[] = {
+		{ "socket", required_argument, NULL, 's' },
+		{ "idle", required_argument, NULL, 'i' },
+		{ "listen-fd", required_argument, NULL, 'l' },
+		{ "debug", no_argument, NULL, 'd' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
+	};
+	unsigned fd;
+	int o, at = 1;
 
-		if (!strcmp(word, "-h") || !strcmp(word, "--help"))
+	opterr = 0;
+	for (; (o = getopt_long(argc, argv, "+hd", options, NULL)) != -1; at = optind) {
+		if (o == 'h')
 			return -1;
-		if (!strcmp(word, "-d") || !strcmp(word, "--debug")) {
+		if (o == 'd')
 			c->is_debug = true;
-			continue;
-		}
-		i++;
-		if (!strcmp(word, "--socket") && value && *value) {
-			c->socket = value;
-		} else if (!strcmp(word, "--idle") && value && parse_number(value, IDLE_MAX_S, &c->idle_s)) {
-			;
-		} else if (!strcmp(word, "--listen-fd") && value && parse_number(value, INT_MAX, &fd)) {
+		else if (o == 's' && *optarg)
+			c->socket = optarg;
+		else if (o == 'l' && parse_number(optarg, INT_MAX, &fd))
 			c->listen_fd = (int)fd;
-		} else {
-			log_error("wrong argument: %s", word);
-			return 1;
-		}
+		else if (o != 'i' || !parse_number(optarg, IDLE_MAX_S, &c->idle_s))
+			break;
 	}
-	return 0;
+	if (at == argc)
+		return 0;
+	log_error("wrong argument: %s", argv[at]);
+	return 1;
 }
 
 /* The socket that was made for us, or one of our own. */

@@ -10,22 +10,18 @@
  * the client is served here, or it finds nobody and starts another server. */
 #include "veneer/server.h"
 
-#include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/conn.h"
+#include "veneer/counters.h"
 #include "veneer/fdcache.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
-#include "veneer/mapfile.h"
 #include "veneer/notify.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
 #include "veneer/share.h"
-#include "veneer/stats.h"
-#include "veneer/window.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -233,68 +229,18 @@ static void drop_silent(struct server *s)
 }
 
 /* fuse-overlayfs prints such lines on standard error, as they are. */
-static void print_counter(void *arg, const char *name, uint64_t value)
-{
-	const struct server *s = arg;
-
-	if (s->config->keeps_output)
-		fprintf(stderr, "# %s: %" PRIu64 "\n", name, value);
-	else
-		log_info("# %s: %" PRIu64, name, value);
-}
-
-struct sums {
-	uint64_t nodes, map_files, map_log_bytes, backing_files;
-	bool has_backing;
-};
-
 static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 {
-	struct sums *sums = arg;
-
 	(void)at;
-	pthread_mutex_lock(&m->tree.lock);
-	sums->nodes += nodetab_count(m->tree.nodes);
-	pthread_mutex_unlock(&m->tree.lock);
-	if (m->tree.backing) {
-		sums->has_backing = true;
-		sums->backing_files += backing_count(m->tree.backing);
-	}
-	if (m->tree.map) {
-		sums->map_files += mapfile_count(m->tree.map);
-		sums->map_log_bytes += mapfile_log_bytes(m->tree.map);
-	}
+	counters_add(arg, m);
 }
 
 static void print_counters(struct server *s)
 {
-	struct window_usage windows;
-	struct share_stats images;
-	struct sums sums = { 0 };
+	struct counters c = { .mounts = roster_count(s->roster) };
 
-	share_stats(&images);
-	window_usage(&windows);
-	roster_each(s->roster, add_mount, &sums);
-	print_counter(s, "MOUNTS", roster_count(s->roster));
-	print_counter(s, "INODES", sums.nodes);
-	print_counter(s, "NODES", sums.nodes);
-	print_counter(s, "DESCRIPTORS", fdcache_count());
-	if (sums.has_backing)
-		print_counter(s, "BACKING FILES", sums.backing_files);
-	print_counter(s, "MAP FILES", sums.map_files);
-	print_counter(s, "MAP LOG BYTES", sums.map_log_bytes);
-	print_counter(s, "IMAGES", images.images);
-	print_counter(s, "IMAGES KEPT", images.kept);
-	print_counter(s, "IMAGE BYTES", images.bytes);
-	print_counter(s, "IMAGES MADE", images.made);
-	print_counter(s, "IMAGES SHARED", images.shared);
-	print_counter(s, "IMAGES RESUMED", images.resumed);
-	print_counter(s, "LAYERS", images.layers);
-	print_counter(s, "WATCHES", images.watches);
-	print_counter(s, "WINDOWS", windows.count);
-	print_counter(s, "WINDOW BYTES", windows.bytes);
-	stats_each(print_counter, s);
-	fflush(stderr);
+	roster_each(s->roster, add_mount, &c);
+	counters_print(&c, true, !s->config->keeps_output);
 }
 
 static void close_listener(struct server *s)

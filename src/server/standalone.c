@@ -2,19 +2,15 @@
 #include "veneer/standalone.h"
 
 #include "veneer/attach.h"
-#include "veneer/backing.h"
 #include "veneer/cleanup.h"
+#include "veneer/counters.h"
 #include "veneer/fdcache.h"
 #include "veneer/log.h"
-#include "veneer/mapfile.h"
 #include "veneer/pool.h"
 #include "veneer/shelter.h"
-#include "veneer/stats.h"
 #include "veneer/takeover.h"
-#include "veneer/window.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,39 +40,12 @@ static void session_ended(struct session *s, void *arg)
 	pthread_kill(v->main_thread, SIGDONE);
 }
 
-/* fuse-overlayfs prints such lines on standard error, as they are. */
-static void print_counter(void *arg, const char *name, uint64_t value)
-{
-	const bool *is_background = arg;
-
-	if (*is_background)
-		log_info("# %s: %" PRIu64, name, value);
-	else
-		fprintf(stderr, "# %s: %" PRIu64 "\n", name, value);
-}
-
 static void print_counters(struct mount *m, bool is_background)
 {
-	struct window_usage windows;
-	size_t n;
+	struct counters c = { 0 };
 
-	pthread_mutex_lock(&m->tree.lock);
-	n = nodetab_count(m->tree.nodes);
-	pthread_mutex_unlock(&m->tree.lock);
-	print_counter(&is_background, "INODES", n);
-	print_counter(&is_background, "NODES", n);
-	print_counter(&is_background, "DESCRIPTORS", fdcache_count());
-	window_usage(&windows);
-	print_counter(&is_background, "WINDOWS", windows.count);
-	print_counter(&is_background, "WINDOW BYTES", windows.bytes);
-	if (m->tree.backing)
-		print_counter(&is_background, "BACKING FILES", backing_count(m->tree.backing));
-	if (m->tree.map) {
-		print_counter(&is_background, "MAP FILES", mapfile_count(m->tree.map));
-		print_counter(&is_background, "MAP LOG BYTES", mapfile_log_bytes(m->tree.map));
-	}
-	stats_each(print_counter, &is_background);
-	fflush(stderr);
+	counters_add(&c, m);
+	counters_print(&c, false, is_background);
 }
 
 /* Of a mount that is detached but in use: its users lose it. */
