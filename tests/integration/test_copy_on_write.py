@@ -209,9 +209,11 @@ def test_system_calls_of_the_first_write_do_not_depend_on_the_size(stack):
     small = _calls_of_first_write(stack, "small", MIB, table)
     large = _calls_of_first_write(stack, "large", GIB, table)
     assert sum(small.values()) > 0
-    # reads of requests vary with the workers that happen to wake up, memory with the allocator
-    loose = {"read", "readv", "writev", "write", "brk", "madvise", "mprotect", "mmap", "munmap", "epoll_ctl", "epoll_wait",
-             "futex", "clone3", "rseq", "set_robust_list", "rt_sigprocmask", "exit"}
+    # requests that happen to be read by more workers, workers that happen to start, and the allocator
+    loose = {"read", "readv", "writev", "write", "epoll_ctl", "epoll_wait", "futex", "clone3", "rseq", "set_robust_list",
+             "rt_sigprocmask", "exit", "gettid", "sched_getaffinity", "sigaltstack", "prctl", "brk", "madvise",
+             "mprotect", "mmap", "munmap"}
     strict = [{k: v for k, v in counts.items() if k not in loose} for counts in (small, large)]
     assert strict[0] == strict[1]
-    assert abs(sum(small.values()) - sum(large.values())) <= 20
+    # a call for each block of 1 GiB would be 262,144 more
+    assert sum(large.values()) <= sum(small.values()) + 100
