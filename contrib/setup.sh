@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what building (or, with --tests, testing) veneer takes on Debian 12 or newer.
+# Installs what building (with --tests testing, with --bench measuring) veneer takes on Debian 12 or newer.
 # Quick when nothing is missing; says what it does otherwise.
 set -euo pipefail
 
@@ -16,12 +16,15 @@ TEST_PACKAGES=(
 	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 busybox-static
 	podman crun buildah docker.io uidmap slirp4netns fuse-overlayfs clang
 )
+BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs fio sqlite3 git podman crun docker.io
+	fuse-overlayfs postgresql)
 
 usage()
 {
 	cat <<-END
-	usage: contrib/setup.sh [--tests]
-	  --tests   also install what the tests and the benchmarks use
+	usage: contrib/setup.sh [--tests] [--bench]
+	  --tests   also install what the tests use
+	  --bench   also install what the benchmarks use beside that
 	environment: VENEER_FUSE_PREFIX, where a libfuse built here is installed
 	             (now $FUSE_PREFIX; meson's -Dfuse_prefix must name the same)
 	END
@@ -231,14 +234,16 @@ provide_fuse()
 
 main()
 {
-	local with_tests=
+	local arg with_tests='' with_bench=''
 
-	case "${1:-}" in
-	--tests) with_tests=1 ;;
-	-h | --help) usage; exit 0 ;;
-	'') ;;
-	*) usage >&2; exit 2 ;;
-	esac
+	for arg in "$@"; do
+		case "$arg" in
+		--tests) with_tests=1 ;;
+		--bench) with_bench=1 ;;
+		-h | --help) usage; exit 0 ;;
+		*) usage >&2; exit 2 ;;
+		esac
+	done
 	command -v apt-get >/dev/null ||
 		die "installs with apt only; elsewhere see 'Building by hand' in README.md"
 	install_missing "${BUILD_PACKAGES[@]}"
@@ -246,6 +251,9 @@ main()
 	if [ -n "$with_tests" ]; then
 		install_missing "${TEST_PACKAGES[@]}"
 		install_clang_runtime
+	fi
+	if [ -n "$with_bench" ]; then
+		install_missing "${BENCH_PACKAGES[@]}"
 	fi
 	say "all there"
 }

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scenarios share: drivers, lower trees, rounds, statistics, measures, report."""
+"""What the scenarios share: drivers, lower trees, the record and the course of a run, measures, report."""

@@ -1,157 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line all scenarios share, and the frame of a run."""
+"""The command line of bench/run."""
 
 import argparse
+import json
 import os
 import signal
+import subprocess
 import sys
-import tempfile
 import time
 
-from . import drivers, host, measures, report, results, rounds
+from . import drivers, host, record, report, runner
+
+RESULTS = os.path.join(host.TOP, "bench", "results")
 
 
-class Scenario:
-    """One program of the bench. Subclasses give the cells, the work and the tables."""
-
-    name = title = ""
-    default_rounds, quick_rounds = 5, 2
-    creates_files = False
-
-    def cells(self, args):
-        """What is run in a round, as printable, hashable values."""
-        raise NotImplementedError
-
-    def act(self, args, work, i, cell, driver, seen):
-        """Run one cell on one driver and add what was seen to `seen`."""
-        raise NotImplementedError
-
-    def measures(self):
-        raise NotImplementedError
-
-    def needed(self):
-        """Names of the drivers the measures compare with."""
-        raise NotImplementedError
-
-    def tables(self, seen):
-        raise NotImplementedError
-
-    def plot(self, path, seen):
-        raise NotImplementedError
+def scenarios():
+    # They build on this package; imported here, the command line's help costs nothing.
+    import scenarios as every
+    return every.EVERY
 
 
-def parse(scenario):
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    p = argparse.ArgumentParser(description=scenario.title)
-    p.add_argument("--quick", action="store_true", help="small, below three minutes")
-    p.add_argument("--rounds", type=int, help="repetitions of everything")
-    p.add_argument("--drivers", help="comma separated; default all that are there")
-    p.add_argument("--list", action="store_true", help="print drivers and cells, run nothing")
+def parse():
+    p = argparse.ArgumentParser(
+        prog="bench/run", description="Measures veneer and its peers, interleaved in one run.")
+    p.add_argument("scenario", nargs="*", metavar="SCENARIO",
+                   help="names or groups of --list, default all")
+    p.add_argument("--list", action="store_true", help="print scenarios and drivers, run nothing")
+    p.add_argument("--quick", action="store_true",
+                   help="small and within ten minutes: for a look, not for a claim")
+    p.add_argument("--out", metavar="DIR", help="folder of the results, default "
+                   "bench/results/DATE; a run that was interrupted goes on in it")
+    p.add_argument("--drivers", metavar="A,B", help="only these, default all that can be had")
+    p.add_argument("--rounds", type=int, metavar="N", help="repetitions of everything")
     p.add_argument("--measures", action="store_true",
-                   help="run only what the measures need; exit 1 unless all pass")
-    p.add_argument("--check", metavar="JSON", help="print the measures of an earlier result")
-    p.add_argument("--subject", default="veneer", help="driver the measures are about")
-    p.add_argument("--out", help="directory for results; default bench/results/DATE")
-    p.add_argument("--ext4", choices=("auto", "host", "loop"), default="auto",
-                   help="the drivers that are not of XFS or btrfs work on the host's file system "
-                   "or on an ext4 on a loop device; auto: on the host's, but for creating files "
-                   "where that has no journal")
-    p.add_argument("--work", default="/var/tmp", help="where to make the scratch directory")
-    args = p.parse_args()
-    args.out = args.out or os.path.join(here, "results", time.strftime("%Y-%m-%d"))
-    args.rounds = args.rounds or (
-        scenario.quick_rounds if args.quick else scenario.default_rounds)
-    return args
+                   help="exit status 1 unless all that the project promises is met")
+    p.add_argument("--report", action="store_true",
+                   help="write the report of the results in --out again, run nothing")
+    p.add_argument("--on-host", action="store_true",
+                   help="work on the file system of --work, not on an ext4 on a loop device")
+    p.add_argument("--work", default="/var/tmp", metavar="DIR",
+                   help="where the scratch directory is made, default /var/tmp")
+    return p.parse_args()
 
 
-def choose(args, scenario):
-    """The drivers to run; those that can not be had are named with the reason, in a line."""
+def chosen_scenarios(names):
+    every = scenarios()
+    if not names:
+        return every
+    for name in names:
+        if not any(s.name == name or s.name.startswith(name + "/") for s in every):
+            groups = sorted({s.name.split("/")[0] for s in every})
+            sys.exit(f"bench/run: no scenario {name}; there are {', '.join(groups)}, see --list")
+    return [s for s in every
+            if any(s.name == n or s.name.startswith(n + "/") for n in names)]
+
+
+def chosen_drivers(text):
     every = drivers.every_driver()
-    known = {d.name for d in every}
-    wanted = args.drivers.split(",") if args.drivers else None
-    if wanted is None and args.measures:
-        wanted = [args.subject, *scenario.needed()]
-    for name in wanted or []:
-        if name not in known:
-            sys.exit(f"no driver {name}; there are: {', '.join(d.name for d in every)}")
-    chosen, lines = [], []
-    for d in every:
-        if wanted is not None and d.name not in wanted:
-            continue
-        reason = d.missing()
-        if reason:
-            lines.append(f"{d.name} is left out: {reason}")
-            host.note(lines[-1])
-        else:
-            chosen.append(d)
-    return chosen, lines
+    if not text:
+        return every
+    wanted = text.split(",")
+    for name in wanted:
+        if name not in [d.name for d in every]:
+            sys.exit(f"bench/run: no driver {name}; there are: "
+                     f"{', '.join(d.name for d in every)}")
+    return [d for d in every if d.name in wanted]
 
 
-def print_list(args, scenario):
+def print_list():
+    for s in scenarios():
+        print(f"{s.name:26} {s.title}")
+    print("\ndrivers:")
     for d in drivers.every_driver():
-        there = isinstance(d, drivers.CargoFuse) and not os.path.exists(d.binary)
-        state = "built at first use" if there else d.missing() or "ready"
-        print(f"{d.name:20} {d.what} [{state}]")
-    for cell in scenario.cells(args):
-        print(f"  {cell}")
+        print(f"{d.name:26} {d.what} [{d.state()}]")
     return 0
 
 
-def verdicts(scenario, args, seen):
-    return measures.check_all(scenario.measures(), seen, args.subject)
+def default_out():
+    """Today's folder, or the next one when that holds a finished run."""
+    base = os.path.join(RESULTS, time.strftime("%Y-%m-%d"))
+    out, i = base, 1
+    while os.path.exists(os.path.join(out, "report.json")):
+        i += 1
+        out = f"{base}.{i}"
+    return out
 
 
-def print_verdicts(found):
-    print(measures.table(found), end="")
-    return 1 if measures.failed(found) else 0
+def set_up():
+    """What building and the scenarios take is installed, and veneer built, as for the tests."""
+    setup = [os.path.join(host.TOP, "contrib", "setup.sh"), "--bench"]
+    if subprocess.run(setup, stdout=sys.stderr, check=False).returncode:
+        sys.exit("bench/run: contrib/setup.sh failed")
+    if os.environ.get("VENEER_BIN"):
+        return
+    build = os.path.join(host.TOP, "build")
+    if not os.path.exists(os.path.join(build, "build.ninja")):
+        host.run("meson", "setup", build, host.TOP)
+    host.run("ninja", "--quiet", "-C", build)
 
 
-def write_out(scenario, args, seen, environment, lines):
-    os.makedirs(args.out, exist_ok=True)
-    base = os.path.join(args.out, scenario.name)
-    found = verdicts(scenario, args, seen)
-    text = report.preface(scenario.title, environment, args.rounds, lines)
-    text += scenario.tables(seen) + report.verdict_section(found, args.subject)
-    with open(base + ".md", "w", encoding="utf-8") as f:
-        f.write(text)
-    with open(base + ".json", "w", encoding="utf-8") as f:
-        f.write(seen.to_json(environment, lines) + "\n")
-    plotted = scenario.plot(base + ".svg", seen)
-    print(text)
-    host.note(f"written: {base}.md, .json{', .svg' if plotted else ''}")
-    return found
+def write_reports(out, found):
+    verdicts = report.write(out, found, scenarios())
+    host.note(f"written: {os.path.join(out, 'report.md')}, report.json, *.svg")
+    return verdicts
 
 
-def measure(scenario, args):
-    chosen, lines = choose(args, scenario)
-    if not chosen:
-        sys.exit("no driver to run")
+def main():
+    args = parse()
+    if args.list:
+        return print_list()
+    if args.report:
+        if not args.out:
+            sys.exit("bench/run: --report takes --out DIR")
+        write_reports(args.out, record.load(args.out))
+        return 0
+    wanted, who = chosen_scenarios(args.scenario), chosen_drivers(args.drivers)
+    if os.geteuid():
+        sys.exit("bench/run: must be root: mounts, loop devices and drop_caches are needed")
+    set_up()
     # SIGTERM must unmount and give the loop devices back, as ^C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    loop = args.ext4 == "loop" or (args.ext4 == "auto" and scenario.creates_files and
-                                   host.lacks_journal(args.work))
-    work = drivers.Workspace(tempfile.mktemp(prefix="veneer-bench-", dir=args.work), loop)
-    environment = host.describe(work.root)
-    environment["host_drivers_on"] = "ext4 on a loop device" if loop else "work_fs"
-    environment["versions"] = {d.name: d.version() for d in chosen}
-    seen = results.Results()
+    out = args.out or default_out()
     try:
-        lines += rounds.play(args.rounds, scenario.cells(args), chosen,
-                             lambda i, c, d: scenario.act(args, work, i, c, d, seen))
+        log = record.Record(out, identity(args))
+    except record.OtherRun as e:
+        sys.exit(f"bench/run: {e}")
+    try:
+        runner.Runner(args, wanted, who, log).run()
+    except KeyboardInterrupt:
+        host.note(f"\ninterrupted: the same command with --out {out} goes on from here")
+        return 130
     finally:
-        work.close()
-    return seen, environment, lines
+        log.close()
+    verdicts = write_reports(out, record.load(out))
+    return 1 if args.measures and report.failed(verdicts) else 0
 
 
-def main(scenario):
-    args = parse(scenario)
-    if args.list:
-        return print_list(args, scenario)
-    if args.check:
-        with open(args.check, encoding="utf-8") as f:
-            return print_verdicts(verdicts(scenario, args, results.Results.from_json(f.read())))
-    if os.geteuid():
-        sys.exit("must be root: mounts, loop devices and drop_caches are needed")
-    seen, environment, lines = measure(scenario, args)
-    found = write_out(scenario, args, seen, environment, lines)
-    return 1 if args.measures and measures.failed(found) else 0
+def identity(args):
+    """What must be the same for results to stand in one report."""
+    veneer = next(d for d in drivers.every_driver() if d.name == "veneer")
+    return json.loads(json.dumps({
+        "quick": args.quick, "veneer": host.digest(veneer.binary), "arguments": veneer.extra,
+        "kernel": os.uname().release}))

@@ -3,6 +3,7 @@
 
 import ctypes
 import fcntl
+import hashlib
 import os
 import platform
 import struct
@@ -19,6 +20,8 @@ FIEMAP_EXTENT = struct.Struct("=QQQ16xL12x")
 FIEMAP_BATCH = 256
 
 SETTLE_MAX_S = 1
+WAIT_S = 10
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,6 +40,16 @@ def run(*args):
     if done.returncode:
         raise HostError(f"{' '.join(args)}: {done.stderr.strip() or done.returncode}")
     return done.stdout
+
+
+def wait_for(is_so, goes_on=lambda: True):
+    """Whether is_so() became true before WAIT_S seconds and the end of goes_on()."""
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        if not goes_on() or time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def drop_caches():
@@ -193,16 +206,31 @@ class LoopFs:
             os.unlink(self.image)
 
 
-def describe(work):
+def digest(path):
+    """SHA-256 of a file, shortened; "" when it is not there."""
+    try:
+        with open(path, "rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()[:16]
+    except FileNotFoundError:
+        return ""
+
+
+def _commit():
+    """Of the tree the bench lies in, with a + when it has changes; "" without git."""
+    try:
+        return run("git", "-C", TOP, "describe", "--always", "--dirty=+").strip()
+    except (HostError, FileNotFoundError):
+        return ""
+
+
+def describe():
     with open("/proc/meminfo", encoding="ascii") as f:
         mem_kib = int(f.readline().split()[1])
-    fstype = run("findmnt", "-n", "-o", "FSTYPE", "-T", work).strip()
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        model = next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "")
     return {
-        "kernel": platform.release(),
-        "cpus": os.cpu_count(),
-        "memory_mib": mem_kib // 1024,
-        "work_fs": fstype + (" without journal" if lacks_journal(work) else ""),
-        "python": platform.python_version(),
+        "kernel": platform.release(), "cpus": os.cpu_count(), "processor": model,
+        "memory_mib": mem_kib // 1024, "python": platform.python_version(), "commit": _commit(),
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "load_at_start": round(os.getloadavg()[0], 2),
     }

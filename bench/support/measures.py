@@ -7,6 +7,8 @@ from collections import namedtuple
 from . import stats
 
 NOISE = 1.05
+# The driver that the promises are about.
+SUBJECT = "veneer"
 
 # A row of the verdict: text, what was seen, and one of PASS, NOISE, FAIL, NONE, INFO.
 Verdict = namedtuple("Verdict", "text seen mark")
@@ -42,6 +44,22 @@ class AtMost:
 
     def seen(self, ratio):
         return f"{ratio:.3g}x"
+
+
+class AtMostBest(AtMost):
+    """Time of the subject is at most limit x that of the best of some references."""
+
+    def __init__(self, scenario, metric, references, limit, must=True):
+        super().__init__(scenario, metric, " and ".join(references), limit, must=must)
+        self.references = references
+
+    def check(self, results, subject):
+        best = results.best(self.scenario, self.metric, self.references)
+        ratio = best and results.ratio(self.scenario, self.metric, subject, best)
+        text = f"{self.scenario}, {self.metric}: {self.wanted()}"
+        if not ratio:
+            return Verdict(text, "-", NONE)
+        return Verdict(text, f"{self.seen(ratio)} ({best})", self.mark(ratio))
 
 
 class Faster(AtMost):
@@ -94,7 +112,7 @@ class Below:
         return Verdict(text, f"{value:.0f}", PASS if value <= self.limit else FAIL)
 
 
-def check_all(measures, results, subject):
+def check_all(measures, results, subject=SUBJECT):
     return [m.check(results, subject) for m in measures]
 
 

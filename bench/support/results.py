@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run has seen, kept by round, and its JSON form."""
-
-import json
+"""What a run has seen, kept by round."""
 
 from . import stats
 
-HIGHER_IS_BETTER = {"MiB/s"}
+HIGHER_IS_BETTER = {"MiB/s", "IOPS", "op/s", "tps", "% right"}
 
 
 class Results:
@@ -22,10 +20,15 @@ class Results:
         if tail:
             self.tails.add((scenario, metric))
 
+    def samples_of(self, i):
+        """Those of one round, as the record keeps them."""
+        return [[s, m, self.units[s, m], (s, m) in self.tails, by_round[i]]
+                for (s, m, _), by_round in self.samples.items() if i in by_round]
+
     def rounds(self, scenario, metric, driver):
         """Round to its median, {} when the driver never got there."""
         found = self.samples.get((scenario, metric, driver), {})
-        return {i: stats.median(values) for i, values in found.items()}
+        return {i: stats.median(values) for i, values in found.items() if values}
 
     def value(self, scenario, metric, driver):
         found = self.rounds(scenario, metric, driver)
@@ -36,45 +39,50 @@ class Results:
         every = [v for values in found.values() for v in values]
         return stats.percentile(every, 0.99) if every else None
 
+    def is_noisy(self, scenario, metric, driver):
+        """The rounds differ by so much that small ratios mean nothing."""
+        return stats.is_noisy(list(self.rounds(scenario, metric, driver).values()))
+
+    def is_higher_better(self, scenario, metric):
+        return self.units.get((scenario, metric)) in HIGHER_IS_BETTER
+
     def ratio(self, scenario, metric, mine, theirs):
-        unit = self.units.get((scenario, metric))
         return stats.round_ratio(self.rounds(scenario, metric, mine),
                                  self.rounds(scenario, metric, theirs),
-                                 unit in HIGHER_IS_BETTER)
+                                 self.is_higher_better(scenario, metric))
+
+    def best(self, scenario, metric, names):
+        """The one of these drivers with the best median, None when none has one."""
+        seen = [(self.value(scenario, metric, n), n) for n in names]
+        seen = [(v, n) for v, n in seen if v is not None]
+        if not seen:
+            return None
+        return (max if self.is_higher_better(scenario, metric) else min)(seen)[1]
 
     def drivers(self):
         return list(dict.fromkeys(driver for _, _, driver in self.samples))
 
+    def scenarios(self):
+        return list(dict.fromkeys(scenario for scenario, _, _ in self.samples))
+
+    def metrics(self, scenario):
+        return list(dict.fromkeys(m for s, m, _ in self.samples if s == scenario))
+
     def rows(self):
+        """As in report.json."""
         out = []
         for (scenario, metric, driver), by_round in self.samples.items():
             meds = list(self.rounds(scenario, metric, driver).values())
+            if not meds:
+                continue
             base = {"scenario": scenario, "metric": metric, "driver": driver,
                     "value": stats.median(meds), "unit": self.units[scenario, metric],
-                    "repeats": len(meds), "spread": stats.spread(meds)}
+                    "repeats": len(meds), "spread": stats.spread(meds),
+                    "noisy": stats.is_noisy(meds)}
             out.append(base)
             if (scenario, metric) in self.tails:
-                tails = [stats.percentile(v, 0.99) for v in by_round.values()]
+                tails = [stats.percentile(v, 0.99) for v in by_round.values() if v]
                 out.append({**base, "metric": metric + " p99",
                             "value": self.tail(scenario, metric, driver),
-                            "spread": stats.spread(tails)})
+                            "spread": stats.spread(tails), "noisy": stats.is_noisy(tails)})
         return out
-
-    def to_json(self, environment, lines):
-        """"rows" is the result; "rounds" lets the measures be computed again from the file."""
-        rounds = [{"scenario": s, "metric": m, "driver": d, "unit": self.units[s, m],
-                   "values": [self.rounds(s, m, d).get(i) for i in range(max(by) + 1)]}
-                  for (s, m, d), by in self.samples.items()]
-        return json.dumps({"environment": environment, "notes": lines, "rows": self.rows(),
-                           "rounds": rounds}, indent=1)
-
-    @classmethod
-    def from_json(cls, text):
-        """Medians and ratios as they were; the single samples are not kept."""
-        self = cls()
-        for row in json.loads(text)["rounds"]:
-            for i, value in enumerate(row["values"]):
-                if value is not None:
-                    self.add(row["scenario"], row["metric"], row["driver"], i, [value],
-                             row["unit"])
-        return self

@@ -32,3 +32,8 @@ def round_ratio(mine, theirs, higher_is_better=False):
         if bottom > 0:
             ratios.append(top / bottom)
     return median(ratios) if ratios else None
+
+
+def is_noisy(values):
+    """The spread is more than a quarter of the median."""
+    return len(values) > 1 and spread(values) > 0.25 * abs(median(values))

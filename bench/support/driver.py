@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of all drivers."""
+
+
+class Driver:
+    """name: as in results; kind: volume it works on; in_place: changes stay in its files;
+    is_ours: it is what the bench is about, not a peer."""
+
+    kind = "host"
+    in_place = False
+
+    def __init__(self, name, what):
+        self.name, self.what = name, what
+
+    @property
+    def is_ours(self):
+        return self.name.split("-")[0] == "veneer"
+
+    def missing(self):
+        """Why this driver can not run here, or None. May build it."""
+        return None
+
+    def state(self):
+        """As missing(), but builds nothing."""
+        return self.missing() or "ready"
+
+    def version(self):
+        return ""
+
+    def mount_options(self):
+        """Beside lowerdir, upperdir and workdir."""
+        return ""
+
+    def open(self, work, lower, keep=True):
+        """A fresh View. keep=False: the caller destroys what it finds."""
+        raise NotImplementedError
+
+    def group(self, work):
+        """For many views at once."""
+        return Group(self)
+
+
+class Group:
+    """Views of one driver that live side by side, and the processes that serve them. Use as a
+    context: the views end with it."""
+
+    def __init__(self, driver):
+        self.driver, self.views = driver, []
+
+    def add(self, work, lower):
+        view = self.driver.open(work, lower)
+        self.views.append(view)
+        return view
+
+    def servers(self):
+        """Process ids."""
+        return []
+
+    def close(self):
+        while self.views:
+            self.views.pop().close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers that are servers with fuse-overlayfs's command line."""
+
+import os
+import shutil
+import subprocess
+
+from . import host, world
+from .driver import Driver, Group
+from .views import Served, Union
+
+
+class Fuse(Driver):
+    """binary with the arguments extra, as root."""
+
+    def __init__(self, name, what, binary, extra=()):
+        super().__init__(name, what)
+        self.binary, self.extra = binary, list(extra)
+
+    def missing(self):
+        if not os.access(self.binary, os.X_OK):
+            return f"{self.binary} is not there"
+        if not os.path.exists("/dev/fuse"):
+            return "no /dev/fuse"
+        return None
+
+    def version(self):
+        done = subprocess.run([self.binary, "--version"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        lines = [line for line in done.stdout.splitlines() if "overlayfs" in line or
+                 "veneer" in line]
+        return lines[0].strip() if lines else ""
+
+    def mount_options(self):
+        return " ".join(self.extra)
+
+    def open(self, work, lower, keep=True):
+        view = Served(work, self.kind)
+        view.start([self.binary, "-f", *self.extra, "-o", view.options(lower), view.path])
+        return view
+
+    def group(self, work):
+        """For many views at once, as a container engine starts them: the program detaches."""
+        return FuseGroup(self, work, world.HERE)
+
+
+class FuseGroup(Group):
+    """The program puts itself into the background; what it becomes is found by its name."""
+
+    def __init__(self, driver, work, where):
+        super().__init__(driver)
+        self.world, self.runtime = where, work.scratch("host")
+        self.before = set(self._running())
+
+    def _running(self):
+        mine = os.path.realpath(self.driver.binary)
+        for name in os.listdir("/proc"):
+            try:
+                if name.isdigit() and os.path.realpath(f"/proc/{name}/exe") == mine:
+                    yield int(name)
+            except OSError:
+                pass
+
+    def servers(self):
+        return sorted(set(self._running()) - self.before)
+
+    def add(self, work, lower):
+        view = Union(work, self.driver.kind, self.world)
+        self.views.append(view)
+        self.mount(view, lower)
+        return view
+
+    def mount(self, view, lower):
+        host.run(*view.argv("env", f"VENEER_RUNTIME_DIR={self.runtime}", self.driver.binary,
+                            *self.driver.extra, "-o", view.options(lower), view.path))
+
+    def close(self):
+        super().close()
+        # A shared server stays for a while; the next driver must not share the machine with it.
+        for pid in self.servers():
+            try:
+                os.kill(pid, 15)
+            except ProcessLookupError:
+                pass
+        host.wait_for(lambda: not self.servers())
+        self.world.close()
+        host.run("rm", "-rf", self.runtime)
+
+
+class Rootless(Fuse):
+    """The same without privileges: each view, or each group of views, in a user namespace."""
+
+    def open(self, work, lower, keep=True):
+        work.volume(self.kind)
+        where = world.Rootless()
+        view = _Apart(work, self.kind, where)
+        view.start([self.binary, "-f", *self.extra, "-o", view.options(lower), view.path])
+        return view
+
+    def group(self, work):
+        # What is mounted later is not seen in the namespace.
+        work.volume(self.kind)
+        return FuseGroup(self, work, world.Rootless())
+
+
+class _Apart(Served):
+    """A view with namespaces of its own."""
+
+    def close(self):
+        super().close()
+        self.world.close()
+
+
+def cache_dir():
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "veneer-bench")
+
+
+def second_binary():
+    return os.path.join(cache_dir(), "fuse-overlayfs-2", "bin", "fuse-overlayfs")
+
+
+class CargoFuse(Fuse):
+    """fuse-overlayfs 2 from its own package, built once into a cache directory."""
+
+    def state(self):
+        return "built at first use" if not os.path.exists(self.binary) else super().state()
+
+    def missing(self):
+        if os.access(self.binary, os.X_OK):
+            return super().missing()
+        cargo = shutil.which("cargo") or os.path.expanduser("~/.cargo/bin/cargo")
+        if not os.access(cargo, os.X_OK):
+            return "cargo is not installed, so it can not be built"
+        root = os.path.dirname(os.path.dirname(self.binary))
+        host.note(f"building {self.name} into {root} (once, some minutes)")
+        done = subprocess.run([cargo, "install", "--quiet", "fuse-overlayfs", "--root", root],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              check=False)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            return f"cargo install failed: {last}"
+        return super().missing()

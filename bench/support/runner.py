@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run: each scenario in turn; in each of its rounds every cell meets every driver, and the driver
+that goes first moves on by one each time, so drift of the machine falls on all alike."""
+
+import os
+import sys
+import tempfile
+import time
+
+from . import host, workspace
+from .results import Results
+from .scenario import Run
+
+
+def schedule(rounds, cells, drivers):
+    """Yield (round, cell, driver)."""
+    turn = 0
+    for i in range(rounds):
+        for cell in cells:
+            at = turn % len(drivers)
+            for driver in drivers[at:] + drivers[:at]:
+                yield i, cell, driver
+            turn += 1
+
+
+class Progress:
+    """How far the run is, on a terminal in one line, elsewhere a line now and then."""
+
+    EVERY_S = 20
+
+    def __init__(self):
+        self.start, self.last, self.tty = time.monotonic(), 0, sys.stderr.isatty()
+
+    def show(self, done, whole, left_s, text):
+        now = time.monotonic()
+        if not self.tty and now - self.last < self.EVERY_S and done < whole:
+            return
+        self.last = now
+        line = (f"[{done}/{whole}] {int((now - self.start) / 60)} min gone, "
+                f"{left_s / 60:.0f} min left: {text}")
+        if self.tty:
+            line = f"\r\033[K{line[:os.get_terminal_size(2).columns - 1]}"
+        print(line, end="" if self.tty else "\n", file=sys.stderr, flush=True)
+
+    def end(self):
+        if self.tty:
+            print(file=sys.stderr)
+
+
+class Runner:
+    """One run of some scenarios on some drivers, written to a record as it goes."""
+
+    def __init__(self, args, scenarios, drivers, log):
+        self.args, self.log, self.progress = args, log, Progress()
+        self.drivers = self._there(drivers)
+        self.plan = [(s, self._steps(s)) for s in scenarios]
+
+    def _there(self, drivers):
+        there = []
+        for d in drivers:
+            reason = d.missing()
+            if reason:
+                self.log.note(f"{d.name} is left out: {reason}")
+            else:
+                there.append(d)
+        self.log.versions({d.name: f"{d.version()} {d.mount_options()}".strip()
+                           for d in there})
+        return there
+
+    def _steps(self, s):
+        mine = [d for d in self.drivers if not s.drivers or d.name in s.drivers]
+        for d in list(mine):
+            if d.name in s.without:
+                mine.remove(d)
+                self.log.note(f"{s.name}: {d.name} is left out: {s.without[d.name]}")
+        rounds = self.args.rounds or (s.quick_rounds if self.args.quick else s.rounds)
+        return list(schedule(rounds, s.cells(self.args.quick), mine))
+
+    def run(self):
+        try:
+            for s, steps in self.plan:
+                left = [t for t in steps if self._key(s, t) not in self.log.done]
+                if left:
+                    self._scenario(s, left)
+        finally:
+            self.progress.end()
+
+    @staticmethod
+    def _key(s, step):
+        i, cell, driver = step
+        return (s.name, str(cell), driver.name, i)
+
+    def _scenario(self, s, steps):
+        broken = set()
+        on_loop = not self.args.on_host
+        root = tempfile.mktemp(prefix="veneer-bench-", dir=self.args.work)
+        with workspace.Workspace(root, on_loop) as work:
+            for step in steps:
+                self.progress.show(*self._state(), f"{s.name}, round {step[0] + 1}, {step[1]}, "
+                                   f"{step[2].name}")
+                if (step[1], step[2].name) not in broken and not self._act(s, work, step):
+                    broken.add((step[1], step[2].name))
+
+    def _act(self, s, work, step):
+        i, cell, driver = step
+        seen, start = Results(), time.monotonic()
+        try:
+            s.act(Run(self.args.quick, work, i, cell, driver, seen), cell, driver)
+        except (OSError, host.HostError) as e:
+            self.log.note(f"{s.name}: {driver.name} failed in {cell}: {e}")
+            return False
+        self.log.add(self._key(s, step), time.monotonic() - start, seen.samples_of(i))
+        return True
+
+    def _state(self):
+        """(steps done, steps of the whole run, seconds left)"""
+        done = whole = left = 0
+        for s, steps in self.plan:
+            for step in steps:
+                whole += 1
+                if self._key(s, step) in self.log.done:
+                    done += 1
+                else:
+                    left += self._cost(s, step[2])
+        return done, whole, left
+
+    def _cost(self, s, driver):
+        seen = self.log.cost.get((s.name, driver.name))
+        return sum(seen) / len(seen) if seen else s.seconds[self.args.quick]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a scenario works: its volumes, its lower trees, its scratch directories."""
+
+import os
+
+from . import host
+
+# Sparse; what a driver keeps of 64 containers must fit.
+SIZES = {"ext4": 28 << 30, "xfs": 12 << 30, "btrfs": 12 << 30}
+
+
+class Workspace:
+    """The volume "host" is an ext4 with a journal on a loop device, like those of the other file
+    systems, or the file system the directory is on. Use as a context: all is undone at the end."""
+
+    def __init__(self, root, on_loop=True):
+        self.root, self.host_kind = root, "ext4" if on_loop else "host"
+        self.loops, self.made, self.serial = {}, {}, 0
+        os.makedirs(root)
+
+    def volume(self, kind):
+        """Directory of that volume, made at first use."""
+        kind = self.host_kind if kind == "host" else kind
+        if kind == "host":
+            return self.root
+        if kind not in self.loops:
+            image = os.path.join(self.root, f"{kind}.img")
+            point = os.path.join(self.root, f"vol-{kind}")
+            self.loops[kind] = host.LoopFs(kind, image, point, SIZES[kind])
+        return self.loops[kind].mountpoint
+
+    def device(self, kind):
+        """"MAJOR:MINOR" of the device below that volume."""
+        dev = os.stat(self.volume(kind)).st_dev
+        loop = self.loops.get(self.host_kind if kind == "host" else kind)
+        if loop:
+            dev = os.stat(loop.device).st_rdev
+        return f"{os.major(dev)}:{os.minor(dev)}"
+
+    def lower(self, kind, name, build):
+        """The lower tree of that name on that volume: build(path) fills it at first use."""
+        path = os.path.join(self.volume(kind), "lower-" + name)
+        if (kind, name) not in self.made:
+            if kind == "btrfs":
+                host.run("btrfs", "subvolume", "create", path)
+            else:
+                os.mkdir(path)
+            build(path)
+            os.sync()
+            self.made[kind, name] = path
+        return path
+
+    def scratch(self, kind):
+        """A new empty directory on that volume. Who asked for it removes it."""
+        self.serial += 1
+        path = os.path.join(self.volume(kind), f"view-{self.serial}")
+        os.mkdir(path)
+        return path
+
+    def close(self):
+        # A signal may have come between a mount and the view that would have undone it.
+        for point in reversed(host.mounts_below(self.root)):
+            if point not in [loop.mountpoint for loop in self.loops.values()]:
+                host.unmount(point)
+        for loop in self.loops.values():
+            loop.close()
+        host.run("rm", "-rf", "--one-file-system", self.root)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
