@@ -2,7 +2,12 @@
 """Every scenario of the bench, in the order of the report."""
 
 from . import hpmapper_cow
+from . import meta_bigdir, meta_files, meta_reads, meta_walk
 
 EVERY = [
     hpmapper_cow.CowLatency(),
+    meta_walk.Walk(),
+    meta_files.Files(),
+    meta_reads.Reads(),
+    meta_bigdir.BigDir(),
 ]

@@ -45,24 +45,25 @@ class Fuse(Driver):
 
 
 class FuseGroup(Group):
-    """The program puts itself into the background; what it becomes is found by its name."""
+    """The program puts itself into the background; what it becomes is found by its name and by
+    the runtime directory in its environment, which no other run has."""
 
     def __init__(self, driver, work, where):
         super().__init__(driver)
         self.world, self.runtime = where, work.scratch("host")
-        self.before = set(self._running())
+        self.mark = f"VENEER_RUNTIME_DIR={self.runtime}"
 
-    def _running(self):
-        mine = os.path.realpath(self.driver.binary)
-        for name in os.listdir("/proc"):
-            try:
-                if name.isdigit() and os.path.realpath(f"/proc/{name}/exe") == mine:
-                    yield int(name)
-            except OSError:
-                pass
+    def _is_mine(self, pid):
+        try:
+            if os.path.realpath(f"/proc/{pid}/exe") != os.path.realpath(self.driver.binary):
+                return False
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                return self.mark.encode() in f.read().split(b"\0")
+        except OSError:
+            return False
 
     def servers(self):
-        return sorted(set(self._running()) - self.before)
+        return sorted(int(p) for p in os.listdir("/proc") if p.isdigit() and self._is_mine(p))
 
     def add(self, work, lower):
         view = Union(work, self.driver.kind, self.world)
@@ -71,7 +72,7 @@ class FuseGroup(Group):
         return view
 
     def mount(self, view, lower):
-        host.run(*view.argv("env", f"VENEER_RUNTIME_DIR={self.runtime}", self.driver.binary,
+        host.run(*view.argv("env", self.mark, self.driver.binary,
                             *self.driver.extra, "-o", view.options(lower), view.path))
 
     def close(self):

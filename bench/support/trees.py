@@ -4,6 +4,8 @@
 import os
 import random
 
+from . import host
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Some small enough for a driver to copy whole, some for it to keep in part.
 WARM_UPS = {f"warm-up-{i}": (4 * KIB, 256 * KIB)[i % 2] for i in range(8)}
@@ -65,6 +67,18 @@ def names(root, tops, subs, files):
             os.makedirs(here)
             for i in range(files):
                 write_file(os.path.join(here, f"name-{i:03}.txt"), rng.randint(100, 5 * KIB))
+
+
+def commit(root):
+    """Make the tree a git repository in which everything is committed, with an index that is
+    right for what stat says of it there."""
+    me = ("git", "-C", root, "-c", "user.name=bench", "-c", "user.email=bench@localhost",
+          "-c", "gc.auto=0", "-c", "core.checkStat=minimal", "-c", "core.trustctime=false")
+    host.run(*me, "init", "-q")
+    for name in ("core.checkStat", "core.trustctime"):
+        host.run(*me, "config", name, {"core.checkStat": "minimal"}.get(name, "false"))
+    host.run(*me, "add", ".")
+    host.run(*me, "commit", "-q", "-m", "all")
 
 
 def reads(root, big, count, size):

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What walking, listing, packing and reading many small files costs."""
+
+from support import host, plots, shell, tables, trees
+from support.measures import AtMost, Faster
+from support.scenario import Scenario
+
+# tar skips all file data when its archive is /dev/null itself, so its output goes through a pipe.
+WALKS = {"find": "find .", "ls -lR": "ls -lR .", "du": "du -s .", "tar c": "tar cf - . | cat",
+         "git status": "git --no-optional-locks status"}
+# cold: nothing in memory; first: the lower tree is, the mount is new; warm: the same mount again;
+# sibling: a new mount beside one that has walked the tree.
+METRICS = ("cold", "first", "warm", "sibling")
+REFERENCES = ("fuse-overlayfs", "fuse-overlayfs-2")
+
+# (top directories, subdirectories each, files each)
+FULL, QUICK = (25, 20, 60), (5, 10, 60)
+
+
+def build(root, quick):
+    trees.names(root, *(QUICK if quick else FULL))
+    trees.commit(root)
+
+
+class Walk(Scenario):
+    """Walking 30,000 small files
+
+    No paper has this; containers do it at every start, build and commit. 30,000 files of 100 bytes
+    to 5 KiB in 525 directories (3,000 in 55 in a quick run), a git repository too. `cold`: after
+    drop_caches, on a fresh mount. `first`: on a fresh mount, the lower tree being in the page cache.
+    `warm`: on that mount again: what the kernel keeps of it. `sibling`: the first walk of a second
+    mount beside one that has walked, both made as a container engine makes them. A plain directory
+    has no fresh mount, so its first is a warm; a btrfs snapshot is a new tree to the kernel."""
+
+    name = "meta/walk"
+    without = {"vfs": "each mount would copy the tree",
+               "overlayfs-metacopy": "it differs in copies only", "overlayfs-xfs": "as overlayfs"}
+    seconds = 6.0, 0.7
+
+    def cells(self, quick):
+        return ["find", "ls -lR", "tar c", "git status"] if quick else list(WALKS)
+
+    def act(self, run, cell, driver):
+        lower = run.lower("names", lambda root: build(root, run.quick))
+        for metric, taken in self.walks(run, driver, lower, WALKS[cell]):
+            run.add(f"meta/walk/{cell}", metric, taken, "s")
+
+    @staticmethod
+    def walks(run, driver, lower, command):
+        if driver.in_place:
+            driver.open(run.work, lower).close()
+        host.drop_caches()
+        with driver.open(run.work, lower) as view:
+            yield "cold", [shell.seconds(view, command)]
+        with driver.open(run.work, lower) as view:
+            yield "first", [shell.seconds(view, command)]
+            yield "warm", [shell.seconds(view, command) for _ in range(3)]
+        if not driver.in_place and driver.kind != "btrfs":
+            with driver.group(run.work) as group:
+                shell.seconds(group.add(run.work, lower), command)
+                yield "sibling", [shell.seconds(group.add(run.work, lower), command)]
+
+    def measures(self):
+        out = [AtMost(f"meta/walk/{c}", "warm", "overlayfs", 1.5) for c in WALKS]
+        out += [Faster(f"meta/walk/{c}", m, r, 1) for c in WALKS for m in METRICS
+                for r in REFERENCES]
+        return out + [AtMost(f"meta/walk/{c}", m, "overlayfs", 1.5, must=False)
+                      for c in WALKS for m in METRICS if m != "warm"]
+
+    def tables(self, seen):
+        return "".join(tables.table(seen, f"Walking, {m}", [(c, f"meta/walk/{c}", m) for c in WALKS])
+                       for m in METRICS)
+
+    def plots(self, seen):
+        panels = [(f"{c}, {m}", f"meta/walk/{c}", m) for m in METRICS for c in WALKS]
+        return [("meta-walk", lambda path: plots.bars(path, seen, panels))]
