@@ -46,19 +46,19 @@ class Fuse(Driver):
 
 class FuseGroup(Group):
     """The program puts itself into the background; what it becomes is found by its name and by
-    the runtime directory in its environment, which no other run has."""
+    the scratch directory in its arguments, which no other run has."""
 
     def __init__(self, driver, work, where):
         super().__init__(driver)
         self.world, self.runtime = where, work.scratch("host")
-        self.mark = f"VENEER_RUNTIME_DIR={self.runtime}"
+        self.mark = os.path.dirname(self.runtime).encode() + b"/"
 
     def _is_mine(self, pid):
         try:
             if os.path.realpath(f"/proc/{pid}/exe") != os.path.realpath(self.driver.binary):
                 return False
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                return self.mark.encode() in f.read().split(b"\0")
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                return self.mark in f.read()
         except OSError:
             return False
 
@@ -72,7 +72,7 @@ class FuseGroup(Group):
         return view
 
     def mount(self, view, lower):
-        host.run(*view.argv("env", self.mark, self.driver.binary,
+        host.run(*view.argv("env", f"VENEER_RUNTIME_DIR={self.runtime}", self.driver.binary,
                             *self.driver.extra, "-o", view.options(lower), view.path))
 
     def close(self):
