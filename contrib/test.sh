@@ -16,6 +16,7 @@ usage()
 	  integration  mounts, as root and as an ordinary user; and by a shared server
 	  callers      Podman, Buildah and Docker on top (root only)
 	  crash        what power cuts leave of the upper (root only)
+	  bench        the benchmark's own parts, and a short run of it (root only)
 	  slow         what the parts above leave out because it takes minutes
 	  all          every part; without arguments every part but slow
 	END
@@ -184,6 +185,11 @@ test_crash()
 	fi
 }
 
+test_bench()
+{
+	build_plain && pytest_part bench tests/bench
+}
+
 test_slow()
 {
 	build_plain || return 0
@@ -203,13 +209,13 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		unit | asan | integration | callers | crash | slow) ;;
-		all) parts=(unit asan integration callers crash slow) ;;
+		unit | asan | integration | callers | crash | bench | slow) ;;
+		all) parts=(unit asan integration callers crash bench slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers crash)
+	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers crash bench)
 
 	contrib/setup.sh --tests
 	for p in "${parts[@]}"; do

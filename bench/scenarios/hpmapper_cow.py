@@ -135,6 +135,8 @@ class CowLatency(scenario.Scenario):
 
     name = "hpmapper/cow"
     without = {"vfs": "its files are copied before anything is written"}
+    headline = [(f"first 4 KiB written into a file of {trees.size_label(size)}",
+                 scenario_name(size, False), WRITE) for size in COUNTS]
     seconds = 0.8, 0.35
 
     def cells(self, quick):

@@ -83,6 +83,8 @@ class Reads(Scenario):
 
     name = "meta/reads"
     without = {"vfs": "as a plain directory", "overlayfs-metacopy": "it differs in copies only"}
+    headline = [("reading a warm lower file", f"meta/reads/{SEQUENTIAL}", "warm"),
+                ("open, read 4 KiB, close, warm", f"meta/reads/{OPENS}", "warm")]
     seconds = 1.5, 0.5
 
     def cells(self, quick):

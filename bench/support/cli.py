@@ -4,13 +4,14 @@
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 
-from . import drivers, host, record, report, runner
+from . import drivers, host, publish, record, report, runner
 
+# The plots that stand in the README.
+PICTURES = ("hpmapper-cow", "hpmapper-siblings")
 RESULTS = os.path.join(host.TOP, "bench", "results")
 
 
@@ -36,6 +37,8 @@ def parse():
                    help="exit status 1 unless all that the project promises is met")
     p.add_argument("--report", action="store_true",
                    help="write the report of the results in --out again, run nothing")
+    p.add_argument("--publish", action="store_true",
+                   help="put the results in --out into README.md and doc/PERFORMANCE.md")
     p.add_argument("--on-host", action="store_true",
                    help="work on the file system of --work, not on an ext4 on a loop device")
     p.add_argument("--work", default="/var/tmp", metavar="DIR",
@@ -105,21 +108,26 @@ def write_reports(out, found):
     return verdicts
 
 
+def again(args):
+    """What can be made of results that are there."""
+    if not args.out or not os.path.exists(os.path.join(args.out, record.NAME)):
+        sys.exit("bench/run: --report and --publish take --out DIR, a folder with results")
+    write_reports(args.out, record.load(args.out))
+    if args.publish:
+        publish.publish(args.out, scenarios(), PICTURES)
+    return 0
+
+
 def main():
     args = parse()
     if args.list:
         return print_list()
-    if args.report:
-        if not args.out:
-            sys.exit("bench/run: --report takes --out DIR")
-        write_reports(args.out, record.load(args.out))
-        return 0
+    if args.report or args.publish:
+        return again(args)
     wanted, who = chosen_scenarios(args.scenario), chosen_drivers(args.drivers)
     if os.geteuid():
         sys.exit("bench/run: must be root: mounts, loop devices and drop_caches are needed")
     set_up()
-    # SIGTERM must unmount and give the loop devices back, as ^C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     out = args.out or default_out()
     try:
         log = record.Record(out, identity(args))

@@ -99,14 +99,37 @@ def sync_fs(path):
         os.close(fd)
 
 
-def unmount(path):
-    """A reader that has just exited may hold the mount for some milliseconds more."""
+def unmount(path, prefix=(), is_mounted=None):
+    """A reader that has just exited may hold the mount for some milliseconds more. prefix: the
+    command that leads to where it is mounted."""
+    is_mounted = is_mounted or (lambda: os.path.ismount(path))
     for _ in range(50):
-        done = subprocess.run(["umount", path], stderr=subprocess.PIPE, text=True, check=False)
-        if not done.returncode or not os.path.ismount(path):
+        done = subprocess.run([*prefix, "umount", path], stderr=subprocess.PIPE, text=True,
+                              check=False)
+        if not done.returncode or not is_mounted():
             return
         time.sleep(0.1)
     raise HostError(f"umount {path}: {done.stderr.strip()}")
+
+
+def processes_of(root):
+    """Those that have a path below root among their arguments, this one left out."""
+    for pid in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                if pid != str(os.getpid()) and root.encode() + b"/" in f.read():
+                    yield int(pid)
+        except OSError:
+            pass
+
+
+def end_processes(root):
+    for pid in processes_of(root):
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+    wait_for(lambda: not list(processes_of(root)))
 
 
 def mounts_below(root):

@@ -3,6 +3,7 @@
 that goes first moves on by one each time, so drift of the machine falls on all alike."""
 
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -21,6 +22,21 @@ def schedule(rounds, cells, drivers):
             for driver in drivers[at:] + drivers[:at]:
                 yield i, cell, driver
             turn += 1
+
+
+class Stop:
+    """The first ^C or SIGTERM ends the run after the step at hand, the second at once."""
+
+    def __init__(self):
+        self.wanted = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._signalled)
+
+    def _signalled(self, *_):
+        if self.wanted:
+            raise KeyboardInterrupt
+        self.wanted = True
+        host.note("\ninterrupted: the step at hand is finished first; again to break off")
 
 
 class Progress:
@@ -51,7 +67,7 @@ class Runner:
     """One run of some scenarios on some drivers, written to a record as it goes."""
 
     def __init__(self, args, scenarios, drivers, log):
-        self.args, self.log, self.progress = args, log, Progress()
+        self.args, self.log, self.progress, self.stop = args, log, Progress(), Stop()
         self.drivers = self._there(drivers)
         self.plan = [(s, self._steps(s)) for s in scenarios]
 
@@ -80,8 +96,10 @@ class Runner:
         try:
             for s, steps in self.plan:
                 left = [t for t in steps if self._key(s, t) not in self.log.done]
-                if left:
+                if left and not self.stop.wanted:
                     self._scenario(s, left)
+            if self.stop.wanted:
+                raise KeyboardInterrupt
         finally:
             self.progress.end()
 
@@ -96,6 +114,8 @@ class Runner:
         root = tempfile.mktemp(prefix="veneer-bench-", dir=self.args.work)
         with workspace.Workspace(root, on_loop) as work:
             for step in steps:
+                if self.stop.wanted:
+                    return
                 self.progress.show(*self._state(), f"{s.name}, round {step[0] + 1}, {step[1]}, "
                                    f"{step[2].name}")
                 if (step[1], step[2].name) not in broken and not self._act(s, work, step):
@@ -107,6 +127,9 @@ class Runner:
         try:
             s.act(Run(self.args.quick, work, i, cell, driver, seen), cell, driver)
         except (OSError, host.HostError) as e:
+            if self.stop.wanted:
+                # ^C reaches the commands of a step too.
+                return False
             self.log.note(f"{s.name}: {driver.name} failed in {cell}: {e}")
             return False
         self.log.add(self._key(s, step), time.monotonic() - start, seen.samples_of(i))

@@ -12,12 +12,14 @@ class Scenario:
 
     name      GROUP/PART, as `bench/run --list` prints it; also the first part of "scenario" in rows
     drivers   names of the drivers it is for; those it leaves out are named with a reason in `without`
+    headline  (label, "scenario", metric) of rows for the README, a few
     seconds   what one cell on one driver takes, full and quick, until the run knows better
     """
 
     name = ""
     drivers = ()
     without = {}
+    headline = ()
     rounds, quick_rounds = 5, 2
     seconds = 2.0, 1.0
 

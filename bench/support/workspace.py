@@ -3,7 +3,7 @@
 
 import os
 
-from . import host
+from . import host, world
 
 # Sparse; what a driver keeps of 64 containers must fit.
 SIZES = {"ext4": 28 << 30, "xfs": 12 << 30, "btrfs": 12 << 30}
@@ -58,7 +58,9 @@ class Workspace:
         return path
 
     def close(self):
-        # A signal may have come between a mount and the view that would have undone it.
+        # What was broken off has left servers, namespaces and mounts.
+        world.close_all()
+        host.end_processes(self.root)
         for point in reversed(host.mounts_below(self.root)):
             if point not in [loop.mountpoint for loop in self.loops.values()]:
                 host.unmount(point)

@@ -11,6 +11,8 @@ from . import host
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 EVERY_ID = "0 0 4294967295"
 
+_open = []
+
 
 class _Here:
     """No namespaces of its own."""
@@ -43,7 +45,8 @@ class Rootless:
         # unshare leaves the map to us: a process outside may write one of all ids.
         self.holder = subprocess.Popen(
             ["unshare", "--user", "--mount", "--propagation", "private", "sleep", "infinity"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _open.append(self)
         pid = self.holder.pid
         if not host.wait_for(lambda: os.readlink(f"/proc/{pid}/ns/user") !=
                              os.readlink("/proc/self/ns/user")):
@@ -66,21 +69,25 @@ class Rootless:
         os.setresgid(0, 0, 0)
         os.setresuid(0, 0, 0)
 
+    def _answer(self, write, function, args):
+        try:
+            self._enter()
+            answer = ("is", function(*args))
+        except BaseException:
+            answer = ("failed", traceback.format_exc(limit=-3))
+        with os.fdopen(write, "wb") as f:
+            pickle.dump(answer, f)
+
     def call(self, function, *args):
         """In a forked child: no thread of the caller may hold a lock that function takes."""
         read, write = os.pipe()
         pid = os.fork()
         if not pid:
-            answer = ("failed", "")
+            # Whatever happens, the child must not go on as a second bench.
             try:
                 os.close(read)
-                self._enter()
-                answer = ("is", function(*args))
-            except BaseException:  # the child must not go on as a second bench
-                answer = ("failed", traceback.format_exc(limit=-3))
+                self._answer(write, function, args)
             finally:
-                with os.fdopen(write, "wb") as f:
-                    pickle.dump(answer, f)
                 os._exit(0)
         os.close(write)
         with os.fdopen(read, "rb") as f:
@@ -99,8 +106,16 @@ class Rootless:
             return any(line.split()[4] == path for line in f)
 
     def unmount(self, path):
-        host.run(*self.prefix(), "umount", path)
+        host.unmount(path, self.prefix(), lambda: self.is_mounted(path))
 
     def close(self):
+        if self in _open:
+            _open.remove(self)
         self.holder.kill()
         self.holder.wait()
+
+
+def close_all():
+    """Those that nobody closed."""
+    while _open:
+        _open[-1].close()
