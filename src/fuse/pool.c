@@ -12,11 +12,15 @@
  * bound, which is therefore passed by one for each mount at most. What was refused a thread is armed again as soon as
  * there is room (is_short).
  *
+ * Readers of a mount that one thread uses wait on that thread's processor (follow.h).
+ *
  * An event names its member by a number and not by an address: it may come when the member has gone. */
 #include "veneer/pool.h"
 
 #include "ops.h"
 #include "veneer/cleanup.h"
+#include "veneer/cpu.h"
+#include "veneer/follow.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 
@@ -34,6 +38,7 @@
 #define POOL_STEP_MS 10
 #define SIGWAKE (SIGRTMIN + 2)	/* makes a reader's read(2) return */
 #define POOL_STACK (1u << 20)
+#define POOL_SIDE_BY_SIDE 3u	/* requests at once; a reader may be done with one and not have said so */
 #define POOL_STOP UINT64_MAX
 
 struct member {
@@ -46,6 +51,8 @@ struct member {
 	bool is_armed;		/* the set tells of its next request */
 	bool is_over;
 	uint64_t nserved, nserved_before;
+	struct follow follow;
+	unsigned nasked;	/* being answered, that somebody waits for */
 };
 
 /* One of the pool's, on its own stack. */
@@ -53,6 +60,10 @@ struct thread {
 	struct list_link link;
 	pthread_t id;
 	struct member *reads;	/* it is in read(2) */
+	/* its own */
+	struct cpu_stay stay;
+	int cpu;		/* where it should stay, or -1 */
+	uint32_t caller;	/* of the request that it answers */
 };
 
 struct pool {
@@ -215,6 +226,7 @@ int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s,
 	if (!m)
 		return -ENOMEM;
 	*m = (struct member){ .session = s, .ended = ended, .arg = arg };
+	follow_init(&m->follow);
 	pthread_mutex_lock(&p->lock);
 	r = add_locked(p, m);
 	if (r == 0)
@@ -382,36 +394,67 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 	p->nbusy += m->nthreads++ == 0;
 	m->nreading++;
 	self->reads = m;
+	self->cpu = m->follow.cpu;
 	p->nidle--;
 	if (p->nidle == 0)
 		spawn_locked(p);
 	return m;
 }
 
-/* This thread has a request: the next one is for another. */
-static void begin_work(struct pool *p, struct thread *self, struct member *m)
+/* This thread has a request: the next one is for another. True: see where the caller runs. */
+static bool begin_work(struct pool *p, struct thread *self, struct member *m, bool is_large)
 {
+	bool is_time;
+
 	LOCK_SCOPE(&p->lock);
 	self->reads = NULL;
 	m->nreading--;
 	m->nserved++;
+	m->nasked += self->caller != 0;
+	is_time = follow_request(&m->follow, self->caller, is_large || m->nasked >= POOL_SIDE_BY_SIDE);
 	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed)
-		return;
+		return is_time;
 	if (has_room_locked(p, m))
 		arm_locked(p, m);
 	else
 		p->is_short |= !m->nreading;
+	return is_time;
 }
 
 /* True: this thread reads on. */
 static bool end_work(struct pool *p, struct thread *self, struct member *m)
 {
 	LOCK_SCOPE(&p->lock);
+	m->nasked -= self->caller != 0;
 	if (!wants_reader_locked(p, m) || (!p->nidle && p->n > 1))
 		return false;
 	m->nreading++;
 	self->reads = m;
+	self->cpu = m->follow.cpu;
 	return true;
+}
+
+/* It waits for us, so that is where it will go on. */
+static void look_for_caller(struct pool *p, struct thread *self, struct member *m)
+{
+	int cpu = cpu_of_thread(self->caller);
+
+	LOCK_SCOPE(&p->lock);
+	follow_found(&m->follow, self->caller, cpu);
+}
+
+/* Where the next request is waited for. */
+static void settle(struct pool *p, struct thread *self, struct member *m)
+{
+	if (self->cpu == self->stay.cpu)
+		return;
+	if (self->cpu < 0) {
+		cpu_stay_nowhere(&self->stay);
+	} else if (cpu_stay_on(&self->stay, self->cpu) < 0) {
+		cpu_stay_nowhere(&self->stay);
+		LOCK_SCOPE(&p->lock);
+		follow_refused(&m->follow);
+	}
 }
 
 /* A thread has come free. */
@@ -458,18 +501,23 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 static void serve(struct pool *p, struct thread *self, uint64_t number, struct fuse_buf *buf)
 {
 	struct member *m = enter(p, self, number);
+	bool is_large;
 	int r;
 
 	if (!m)
 		return;
 	do {
+		settle(p, self, m);
 		r = session_receive(m->session, buf);
 		if (r <= 0)
 			break;
-		begin_work(p, self, m);
+		self->caller = session_caller(buf, &is_large);
+		if (begin_work(p, self, m, is_large))
+			look_for_caller(p, self, m);
 		session_answer(m->session, buf);
 		r = 0;
 	} while (end_work(p, self, m));
+	cpu_stay_nowhere(&self->stay);
 	leave(p, self, m, r);
 }
 
@@ -514,7 +562,7 @@ static void enlist(struct pool *p, struct thread *self)
 static void *worker(void *arg)
 {
 	struct pool *p = arg;
-	struct thread self = { .reads = NULL };
+	struct thread self = { .reads = NULL, .stay.cpu = -1, .cpu = -1 };
 	struct fuse_buf buf = { 0 };
 
 	enlist(p, &self);

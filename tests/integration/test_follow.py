@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the server's threads wait: with one caller that asks one thing after the other, on its processor; else anywhere."""
+import os
+import pathlib
+import threading
+
+import pytest
+
+from support.server import wait_until
+
+pytestmark = [
+    pytest.mark.standalone("the threads of a process that serves one mount"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor only"),
+]
+TURNS = 60
+
+
+def ask(directory, prefix, times=200):
+    """Names that nobody asked for before: one request each."""
+    for k in range(times):
+        assert not os.path.exists(directory / f"{prefix}-{k}")
+
+
+def tied(pid):
+    """The threads of a process that may run on one processor only, and on which."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        allowed = os.sched_getaffinity(int(task.name))
+        if len(allowed) == 1:
+            found[task.name] = allowed.pop()
+    return found
+
+
+@pytest.fixture
+def mounted(stack):
+    stack.lower()
+    stack.mount()
+    return stack
+
+
+def test_follow__one_caller_has_the_readers_on_its_processor(mounted):
+    cpu = sorted(os.sched_getaffinity(0))[0]
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        ask(mounted.mnt, "one")
+        assert set(tied(mounted.pid).values()) == {cpu}
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_follow__when_nobody_asks_they_may_run_anywhere(mounted):
+    ask(mounted.mnt, "quiet")
+    assert tied(mounted.pid)
+    assert wait_until(lambda: not tied(mounted.pid))
+
+
+def test_follow__with_two_callers_they_may_run_anywhere(mounted):
+    ask(mounted.mnt, "first")
+    turn = threading.Barrier(2)
+
+    def take_turns(prefix):
+        for k in range(TURNS):
+            turn.wait()
+            ask(mounted.mnt, f"{prefix}-{k}", 1)
+
+    callers = [threading.Thread(target=take_turns, args=(name,)) for name in ("a", "b")]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not tied(mounted.pid)
+
+
+def test_follow__a_server_that_was_told_where_to_run_stays_there(mounted):
+    cpus = sorted(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    for task in pathlib.Path(f"/proc/{mounted.pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {cpus[1]})
+    os.sched_setaffinity(0, {cpus[0]})
+    try:
+        ask(mounted.mnt, "told")
+        assert cpus[0] not in tied(mounted.pid).values()
+    finally:
+        os.sched_setaffinity(0, before)
