@@ -64,6 +64,7 @@ struct inode {
 	uint64_t ino;			/* st_ino as presented; constant */
 	_Atomic bool is_orphan;		/* it has no name; written under tree->lock */
 	_Atomic uint32_t n_former;	/* node ids that it had and the kernel still holds; likewise */
+	_Atomic bool is_listed_bare;	/* a directory: names of it went out without attributes; false to true */
 	_Atomic bool is_mapped_past_us;	/* may be stored to through a mapping that we never hear of; false to true */
 
 	/* guarded by tree->lock */

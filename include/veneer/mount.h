@@ -3,6 +3,7 @@
 #pragma once
 
 #include "veneer/dirs.h"
+#include "veneer/habit.h"
 #include "veneer/inode.h"
 #include "veneer/options.h"
 
@@ -13,6 +14,7 @@ struct mount {
 	int work_parent;
 	struct checkpoint *checkpoint;	/* NULL without an upper */
 	struct walkahead *walkahead;
+	struct habits habits;
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
 };

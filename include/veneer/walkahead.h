@@ -13,5 +13,5 @@ struct walkahead;
 int walkahead_start(struct image *img, struct walkahead **ret);
 /* Leave what this mount queued, and wait until the thread does not look at it. NULL is ignored. */
 void walkahead_stop(struct walkahead *w);
-/* A program begins to list dir. Waits for no I/O. NULL is ignored. */
-void walkahead_listed(struct walkahead *w, struct ient *dir);
+/* A program begins to list dir, and wants attributes or only names. Waits for no I/O. NULL is ignored. */
+void walkahead_listed(struct walkahead *w, struct ient *dir, bool wants_attributes);

@@ -17,6 +17,8 @@ struct answer {
 	char *buf;
 	size_t len, size;
 	bool is_plus;
+	enum habit_listing listing;	/* what comes with attributes, if anything does */
+	size_t nbare;			/* names that came without, although they might have had them */
 };
 
 static uint64_t parent_ino(struct mount *m, struct inode *dir)
@@ -46,6 +48,14 @@ static bool add_dot(struct answer *a, const char *name, uint64_t ino, off_t next
 	return true;
 }
 
+/* Directories are told of in any case: who walks a tree needs them. */
+static bool is_bare(const struct answer *a, const struct lookup_entry *entry)
+{
+	if (a->listing == HABIT_LIST_PROBE)
+		return entry->type == DT_REG && !a->nbare;
+	return a->listing == HABIT_LIST_NAMES && entry->type != DT_DIR && entry->type != DT_UNKNOWN;
+}
+
 /* 1 added, 0 no room, -errno. An entry that vanished meanwhile counts as added. */
 static int add_entry(struct answer *a, struct inode *dir, const struct lookup_entry *entry, off_t next)
 {
@@ -65,6 +75,12 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 	n = fuse_add_direntry_plus(a->req, NULL, 0, entry->name, NULL, 0);
 	if (n > left)
 		return 0;
+	if (is_bare(a, entry)) {
+		e = (struct fuse_entry_param){ .attr = st };
+		a->len += fuse_add_direntry_plus(a->req, a->buf + a->len, left, entry->name, &e, next);
+		a->nbare++;
+		return 1;
+	}
 	r = lookup_name(&a->m->tree, dir, entry->name, &i, &st);
 	if (r == -ENOENT)
 		return 1;
@@ -100,6 +116,18 @@ static int list(struct answer *a, struct inode *dir, off_t off)
 	}
 }
 
+/* Before anything is listed: a look-up may come as soon as the answer is there. */
+static void choose_listing(struct answer *a, struct inode *dir, off_t off)
+{
+	const uint32_t caller = (uint32_t)fuse_req_ctx(a->req)->pid;
+
+	a->listing = HABIT_LIST_ALL;
+	if (a->is_plus && caller && a->m->opts.timeout_s > 0)
+		a->listing = off == 0 ? habit_begins(&a->m->habits, caller) : habit_goes_on(&a->m->habits, caller);
+	if (a->listing != HABIT_LIST_ALL)
+		dir->is_listed_bare = true;
+}
+
 static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool is_plus)
 {
 	_cleanup_(freep) char *buf = malloc(size);
@@ -113,9 +141,11 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 		op_reply_err(req, -ENOMEM);
 		return;
 	}
+	choose_listing(&a, dir, off);
 	if (off == 0 && dir->lower)
-		walkahead_listed(a.m->walkahead, dir->lower);
+		walkahead_listed(a.m->walkahead, dir->lower, a.listing != HABIT_LIST_NAMES);
 	r = dir->is_orphan ? 0 : list(&a, dir, off);
+	habit_listed(&a.m->habits, (uint32_t)fuse_req_ctx(req)->pid, a.listing, a.nbare);
 	/* What is in the buffer has been counted as looked up: it goes out, the error comes next time. */
 	if (r < 0 && a.len == 0)
 		op_reply_err(req, r);

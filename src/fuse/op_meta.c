@@ -70,6 +70,8 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 			op_reply_err(req, -ENOENT);
 		return;
 	}
+	if (r == 0 && dir->is_listed_bare && i->type != DT_DIR)
+		habit_wants(&m->habits, (uint32_t)fuse_req_ctx(req)->pid);
 	if (r < 0)
 		op_reply_err(req, r);
 	else

@@ -251,6 +251,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 		return mount_open_at(m, opts, &dirs, err, err_size);
 	dirs_release(&dirs);
 	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
+	habit_init(&m->habits);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
 	return r;
@@ -262,6 +263,7 @@ int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *d
 	int r;
 
 	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
+	habit_init(&m->habits);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
@@ -298,6 +300,7 @@ void mount_close(struct mount *m)
 
 	checkpoint_stop(m->checkpoint);
 	walkahead_stop(m->walkahead);
+	habit_release(&m->habits);
 	/* All that still writes into the upper, while it is locked: what was unlinked leaves the map with its inode, and
 	 * where two servers append to one map, records are lost. */
 	if (t->upper && t->map)

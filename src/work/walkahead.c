@@ -31,13 +31,14 @@ static struct {
 	struct {
 		struct walkahead *owner;
 		struct ient *dir;
+		bool wants_attributes;
 	} queue[QUEUE_MAX];
 	size_t head, n;
 	unsigned users;
 	struct worker *worker; /* NULL without users */
 } ahead = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
 
-static struct ient *take(struct worker *me, struct walkahead **ret)
+static struct ient *take(struct worker *me, struct walkahead **ret, bool *ret_wants_attributes)
 {
 	struct ient *e;
 
@@ -54,6 +55,7 @@ static struct ient *take(struct worker *me, struct walkahead **ret)
 	*ret = me->current = ahead.queue[ahead.head].owner;
 	me->current->is_busy = true;
 	e = ahead.queue[ahead.head].dir;
+	*ret_wants_attributes = ahead.queue[ahead.head].wants_attributes;
 	ahead.head = (ahead.head + 1) % QUEUE_MAX;
 	ahead.n--;
 	return e;
@@ -64,13 +66,16 @@ static void *run(void *arg)
 	struct worker *me = arg;
 	struct walkahead *w;
 	struct ient *dir;
+	bool wants_attributes;
 	struct stat st;
 
 	/* Only this thread: the program and those who answer it come first. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-	while ((dir = take(me, &w))) {
+	while ((dir = take(me, &w, &wants_attributes))) {
 		ssize_t n = image_count(w->image, dir);
 
+		if (!wants_attributes)
+			continue;
 		/* Errors are for those who ask. */
 		for (ssize_t i = 0; i < n && !atomic_load_explicit(&w->is_stopping, memory_order_relaxed); i++)
 			image_stat(w->image, image_child(dir, (size_t)i), &st);
@@ -155,7 +160,7 @@ void walkahead_stop(struct walkahead *w)
 }
 
 /* Queue the directories among children [from, end) that nobody has read yet; once in an entry's life. */
-static bool enqueue_locked(struct walkahead *w, struct ient *dir, size_t from, size_t end)
+static bool enqueue_locked(struct walkahead *w, struct ient *dir, size_t from, size_t end, bool wants_attributes)
 {
 	bool is_new = false;
 
@@ -166,16 +171,17 @@ static bool enqueue_locked(struct walkahead *w, struct ient *dir, size_t from, s
 		    atomic_exchange_explicit(&e->is_queued, true, memory_order_relaxed))
 			continue;
 		ahead.queue[(ahead.head + ahead.n) % QUEUE_MAX].owner = w;
+		ahead.queue[(ahead.head + ahead.n) % QUEUE_MAX].wants_attributes = wants_attributes;
 		ahead.queue[(ahead.head + ahead.n++) % QUEUE_MAX].dir = e;
 		is_new = true;
 	}
 	return is_new;
 }
 
-void walkahead_listed(struct walkahead *w, struct ient *dir)
+void walkahead_listed(struct walkahead *w, struct ient *dir, bool wants_attributes)
 {
 	struct ient *parent = dir->parent;
-	size_t n, own;
+	size_t n, own, end;
 	bool is_new;
 
 	if (!w)
@@ -186,10 +192,11 @@ void walkahead_listed(struct walkahead *w, struct ient *dir)
 	/* Being asked to list it, both are loaded. */
 	n = (size_t)image_count(w->image, parent);
 	own = image_index(dir);
+	end = own + 1 + SIBLINGS_AHEAD < n ? own + 1 + SIBLINGS_AHEAD : n;
 	pthread_mutex_lock(&ahead.lock);
-	is_new = enqueue_locked(w, parent, own + 1, own + 1 + SIBLINGS_AHEAD < n ? own + 1 + SIBLINGS_AHEAD : n);
+	is_new = enqueue_locked(w, parent, own + 1, end, wants_attributes);
 	if (atomic_load_explicit(&dir->dir, memory_order_acquire))
-		is_new |= enqueue_locked(w, dir, 0, (size_t)image_count(w->image, dir));
+		is_new |= enqueue_locked(w, dir, 0, (size_t)image_count(w->image, dir), wants_attributes);
 	if (is_new)
 		pthread_cond_signal(&ahead.wake);
 	pthread_mutex_unlock(&ahead.lock);

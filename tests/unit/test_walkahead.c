@@ -28,9 +28,9 @@ static struct image *open_image(struct tree_dirs *d)
 static void begin_walk(struct walkahead *w, struct image *img)
 {
 	assert_true(image_count(img, image_root(img)) == DIRS);
-	walkahead_listed(w, image_root(img));
+	walkahead_listed(w, image_root(img), true);
 	assert_true(image_count(img, image_child(image_root(img), 0)) >= 0);
-	walkahead_listed(w, image_child(image_root(img), 0));
+	walkahead_listed(w, image_child(image_root(img), 0), true);
 }
 
 static unsigned nloaded(struct image *img)
@@ -84,7 +84,7 @@ static void test_walkahead__nobody_to_walk_for_is_fine(void **state)
 {
 	struct image *img = open_image(*state);
 
-	walkahead_listed(NULL, image_root(img));
+	walkahead_listed(NULL, image_root(img), true);
 	walkahead_stop(NULL);
 	image_unref(img);
 }
