@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the readers of a mount wait: on any processor, or on that of the one thread that asks one thing after the other.
- * Policy only. A request wakes a reader and its answer wakes the caller: from one sleeping processor to another that
- * takes 20 us each time (virtual machine), on one processor 2. The scheduler leaves the two where they happen to be. With
- * several callers, and for large reads, work side by side is worth more. */
+/* Where the readers of a mount wait: on any processor, or on that of the one thread that asks one thing after the
+ * other. Policy only. A request wakes a reader and its answer wakes the caller: from one sleeping processor to another
+ * that takes 20 us each time (virtual machine), on one processor 2. The scheduler leaves the two where they happen to
+ * be. With several callers, and for large reads, work side by side is worth more. */
 #pragma once
 
 #include <stdbool.h>

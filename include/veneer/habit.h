@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What programs do with the names that they list. Most ask for the attributes of each, and get them with the listing;
- * find only wants names, and attributes are most of a listing's price (6 us a name, of which the kernel's inode and our
- * stat are half each). The kernel does not tell. So in the first listing of a caller one name comes without attributes,
- * a probe: if the caller lists another directory and did not ask for it, it gets names alone from then on, until it asks.
- * Names that are looked up all the same, by whomever (find | cpio), count against it: beyond a quarter everybody gets all.
- * Policy only. */
+ * find only wants names, and attributes are most of what a listing costs. The kernel does not tell. So in the first
+ * listing of a caller one name comes without, a probe: if the caller lists another directory and has not asked for it,
+ * it gets names alone from then on, until it asks. Names that are looked up all the same, by whomever (find | cpio),
+ * count against it: beyond a quarter everybody gets all. Policy only. */
 #pragma once
 
 #include <pthread.h>
