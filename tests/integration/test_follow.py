@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the server's threads wait: with one caller that asks one thing after the other, on its processor; else anywhere."""
+"""Where the server's threads wait: on the processor of the one caller, or anywhere."""
 import os
 import pathlib
 import threading

@@ -43,7 +43,7 @@ def test_listing__who_wants_names_gets_no_attributes(tree):
         for path in found:
             assert os.lstat(path).st_size == int(path[-2:])
     assert walk["REQUESTS LOOKUP"] < DIRS
-    # All but those of the first directory, and of what follows when so many were asked for after all.
+    # All but those of the first directory.
     assert look["REQUESTS LOOKUP"] > (DIRS - 2) * FILES
 
 

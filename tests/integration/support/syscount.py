@@ -12,11 +12,12 @@ _WAITING = {"futex", "poll", "ppoll", "epoll_wait", "epoll_pwait", "clock_nanosl
             "restart_syscall", "sched_yield", "nanosleep", "rt_sigtimedwait"}
 
 
-def _attach(pid, table):
+def _attach(pid, table, *options):
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")
-    tracer = subprocess.Popen(["strace", "-f", "-c", "-o", str(table), "-p", str(pid)],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = ["strace", "-f", *options, "-o", str(table), "-p", str(pid)]
+    tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True)
     # the line "Process N attached" says when counting has begun
     line = tracer.stderr.readline()
     if "attached" not in line:
@@ -25,15 +26,29 @@ def _attach(pid, table):
     return tracer
 
 
-def counted(pid, action, table):
-    """The number of calls by name that process pid makes during action()."""
-    tracer = _attach(pid, table)
+def _during(tracer, action):
     try:
         action()
         time.sleep(0.02)
     finally:
         tracer.send_signal(signal.SIGINT)
         tracer.communicate()
+
+
+def counted_but(ignored, pid, action, table):
+    """The number of calls by name during action(), but for those with this text in their arguments."""
+    _during(_attach(pid, table), action)
+    counts = {}
+    for line in table.read_text(errors="replace").splitlines():
+        found = re.match(r"\d+\s+(\w+)\(", line)
+        if found and found.group(1) not in _WAITING and ignored not in line:
+            counts[found.group(1)] = counts.get(found.group(1), 0) + 1
+    return counts
+
+
+def counted(pid, action, table):
+    """The number of calls by name that process pid makes during action()."""
+    _during(_attach(pid, table, "-c"), action)
     counts = {}
     for line in table.read_text().splitlines():
         found = re.match(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", line)
