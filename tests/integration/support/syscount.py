@@ -36,7 +36,7 @@ def _during(tracer, action):
 
 
 def counted_but(ignored, pid, action, table):
-    """The number of calls by name during action(), but for those with this text in their arguments."""
+    """The number of calls by name during action(), but for those with this in their arguments."""
     _during(_attach(pid, table), action)
     counts = {}
     for line in table.read_text(errors="replace").splitlines():
