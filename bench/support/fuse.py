@@ -74,6 +74,9 @@ class FuseGroup(Group):
     def mount(self, view, lower):
         host.run(*view.argv("env", f"VENEER_RUNTIME_DIR={self.runtime}", self.driver.binary,
                             *self.driver.extra, "-o", view.options(lower), view.path))
+        # Some return before.
+        if not host.wait_for(view.is_mounted):
+            raise host.HostError(f"{self.driver.binary}: no mount")
 
     def close(self):
         super().close()

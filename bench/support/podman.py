@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 
-from . import drivers, host
+from . import fuse, host
 
 IMAGE = "localhost/bench:1"
 # Debian's crun takes no hybrid cgroup tree, and without a network nothing but the tree is set up.
@@ -19,7 +19,7 @@ def program_of(driver):
     """The mount program to name, None for the kernel's; HostError: Podman has no such driver."""
     if not shutil.which("podman"):
         raise host.HostError("podman is not installed")
-    if not isinstance(driver, drivers.Fuse) and driver.name != "overlayfs":
+    if not isinstance(driver, fuse.Fuse) and driver.name != "overlayfs":
         raise host.HostError("no driver of Podman")
     binary = getattr(driver, "binary", None)
     return binary and os.path.abspath(binary)
@@ -52,6 +52,13 @@ class Store:
         tar.stdout.close()
         if tar.wait():
             raise host.HostError("tar failed")
+
+    def close(self):
+        """Containers and image are gone after it."""
+        self.podman_apart("rm", "-fa", "-t", "0")
+        for point in reversed(host.mounts_below(self.base)):
+            host.unmount(point)
+        host.run("rm", "-rf", "--one-file-system", self.base)
 
     def podman(self, *args, stdin=subprocess.DEVNULL):
         return self.run(["podman", *args], args, stdin)
