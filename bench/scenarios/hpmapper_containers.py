@@ -4,9 +4,9 @@
 import os
 import time
 
-from support import host, plots, podman, scenario, starting, tables, trees
+from support import cgroups, host, plots, podman, scenario, starting, tables, trees
 from support.measures import AtMost, Below, Faster
-from support.memory import cached, own_memory
+from support.memory import own_memory
 
 NAME = "hpmapper/containers"
 READ, WRITE, PODMAN = "programs", "programs that write", "podman"
@@ -23,9 +23,9 @@ def count(cell, quick):
 class Usage:
     """What the machine has read, written and kept since this was made."""
 
-    def __init__(self, device):
+    def __init__(self, device, box):
         host.drop_caches()
-        self.device, self.cached = device, cached()
+        self.device, self.box, self.cached = device, box, box.cached()
         self.read, self.written = starting.traffic(device)
 
     def add(self, run, name, taken, servers):
@@ -34,7 +34,7 @@ class Usage:
         read, written = starting.traffic(self.device)
         run.add(name, "data read", [read - self.read], "bytes")
         run.add(name, "data written", [written - self.written], "bytes")
-        run.add(name, "page cache", [cached() - self.cached], "bytes")
+        run.add(name, "page cache", [self.box.cached() - self.cached], "bytes")
         run.add(name, "servers", [own_memory(servers)], "bytes")
 
 
@@ -43,8 +43,8 @@ class Containers(scenario.Scenario):
 
     The paper starts 64 containers of Vault, MySQL and the like on Device Mapper, btrfs, overlay2
     and HP-Mapper and reads how much their start reads from the device and writes to it, what page
-    cache it fills and how long it takes. Here the image is a Python with its modules and a 4 MiB
-    database, of this machine's own files, as none may be fetched. A program is started at once in
+    cache it fills and how long it takes. Here the image is a Python with its modules and an 8 MiB
+    database, made of this machine's files, as none may be fetched. A program is started at once in
     64 views, with all caches empty: one that reads a hundred modules, and one that also
     changes eight blocks of the database and goes on with a log. The second of two starts before
     tells how much of what the first read is read again. At last 32 containers are started one
@@ -72,10 +72,10 @@ class Containers(scenario.Scenario):
         before = trees.state(lower)
         if cell == READ:
             self.twice(run, driver, lower)
-        with driver.group(run.work) as group:
+        with cgroups.Memory() as box, driver.group(run.work) as group:
             for _ in range(count(cell, run.quick)):
                 group.add(run.work, lower)
-            self.all_at_once(run, cell, group)
+            self.all_at_once(run, cell, group, box)
         if trees.state(lower) != before:
             raise host.HostError("THE LOWER LAYER WAS CHANGED")
 
@@ -93,8 +93,8 @@ class Containers(scenario.Scenario):
         run.add(f"{NAME}/{READ}", "second reads of first", [100 * second / max(first, 1)], "%")
 
     @staticmethod
-    def all_at_once(run, cell, group):
-        usage = Usage(run.work.device(run.driver.kind))
+    def all_at_once(run, cell, group, box):
+        usage = Usage(run.work.device(run.driver.kind), box)
         program = starting.PROGRAM if cell == READ else starting.WRITER
         taken = starting.start_in(group.views, program)
         usage.add(run, f"{NAME}/{cell}", taken, group.servers())
@@ -107,8 +107,9 @@ class Containers(scenario.Scenario):
         names = [f"c{k}" for k in range(count(PODMAN, run.quick))]
         argv = [*starting.PROGRAM[:-1],
                 starting.PROGRAM[-1] + "; import time; time.sleep(3600)"]
-        with driver.group(run.work) as group:
-            usage, start = Usage(run.work.device(driver.kind)), time.perf_counter()
+        with cgroups.Memory() as box, driver.group(run.work) as group:
+            usage = Usage(run.work.device(driver.kind), box)
+            start = time.perf_counter()
             try:
                 for name in names:
                     store.podman_apart("run", "-d", "--name", name, *podman.RUN, podman.IMAGE,
@@ -137,7 +138,7 @@ class Containers(scenario.Scenario):
             return [(m, f"{NAME}/{cell}", m) for m in (*METRICS, *more)]
         text = tables.table(seen, "A Python program started in 64 views at once",
                             columns(READ, "second reads of first"))
-        text += tables.table(seen, "One that also changes eight blocks of 4 MiB", columns(WRITE))
+        text += tables.table(seen, "One that also changes eight blocks of 8 MiB", columns(WRITE))
         return text + tables.table(seen, "32 containers by Podman, all alive", columns(PODMAN))
 
     def plots(self, seen):

@@ -6,9 +6,9 @@ import os
 import random
 import time
 
-from support import host, plots, scenario, tables, trees
+from support import cgroups, host, plots, scenario, tables, trees
 from support.measures import AtMost, Below, Faster
-from support.memory import cached, own_memory
+from support.memory import own_memory
 
 NAME = "hpmapper/siblings"
 ONE, CHANGED, MORE = "one file", "changed files", "one more"
@@ -99,34 +99,35 @@ class Siblings(scenario.Scenario):
         if run.quick and driver.name not in QUICK:
             return
         act = {ONE: self.one, CHANGED: self.changed, MORE: self.more}[cell]
-        with driver.group(run.work) as group:
-            act(run, group)
+        # The group tells what page cache is ours, on a machine where others work too.
+        with cgroups.Memory() as box, driver.group(run.work) as group:
+            act(run, group, box)
 
-    def one(self, run, group):
+    def one(self, run, group, box):
         lower = run.lower("one", lambda r: trees.write_file(r + "/big", BIG))
         views = [group.add(run.work, lower) for _ in range(views_of_one(run.quick))]
         own = own_memory(group.servers())
         host.drop_caches()
-        before = cached()
+        before = box.cached()
         views[0].call(rates, [view.path + "/big" for view in views])
-        taken = cached() - before
+        taken = box.cached() - before
         grown = own_memory(group.servers()) - own
         name = f"{NAME}/{ONE}"
         run.add(name, "copies", [(taken + grown) / BIG], "x")
         run.add(name, "server's own", [grown / BIG], "x")
         run.add(name, "server before", [own], "bytes")
 
-    def changed(self, run, group):
+    def changed(self, run, group, box):
         lower = run.lower("changed", build_files)
         before_lower, seed = trees.state(lower), run.round
         views = [group.add(run.work, lower) for _ in range(views_changed(run.quick))]
         host.drop_caches()
-        before = cached()
+        before = box.cached()
         views[0].call(change_each, [view.path for view in views], seed)
         os.sync()
         files = [f"{view.path}/f{k}" for view in views for k in range(FILES)]
         first = views[0].call(rates, files)
-        taken = cached() - before + own_memory(group.servers())
+        taken = box.cached() - before + own_memory(group.servers())
         name = f"{NAME}/{CHANGED}"
         run.add(name, "copies", [taken / (FILES * FILE)], "x")
         run.add(name, "first read", first, "MiB/s")
@@ -135,7 +136,7 @@ class Siblings(scenario.Scenario):
         if trees.state(lower) != before_lower:
             raise host.HostError("THE LOWER LAYER WAS CHANGED")
 
-    def more(self, run, group):
+    def more(self, run, group, _):
         lower = run.lower("names", build_names)
         for _ in range(BESIDE):
             view = group.add(run.work, lower)

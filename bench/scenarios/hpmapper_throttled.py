@@ -20,7 +20,7 @@ class Throttled(scenario.Scenario):
 
     The paper repeats the start of its containers on a hard disk, where HP-Mapper is 2.0 to 7.2
     times as fast as the others. Here 1, 4 and 16 views start a Python program that changes eight
-    blocks of a 4 MiB database; a control group lets all of them and their servers together have
+    blocks of an 8 MiB database; a control group lets all of them and their servers together have
     40 MiB and 800 requests a second, each way, of the loop device below the views. No seek is
     longer than another, so what is shown is the cost of reading things twice and of copying."""
 

@@ -31,8 +31,8 @@ def _own_path(controller):
 
 
 class Limits:
-    """A group of one controller; use as a context: the process is in it until its end. What was
-    charged to it before stays where it was."""
+    """A group of one controller; use as a context: the process is in it until its end. What it used
+    before stays with the group it was in."""
 
     def __init__(self, controller):
         base = ROOT if _is_unified() else f"{ROOT}/{controller}"
@@ -64,29 +64,26 @@ class Limits:
 
 
 class Memory(Limits):
-    """Page cache included. What is started by start_all may be killed for want of it, the bench
-    and the servers may not."""
+    """Page cache included; limit None is no limit: to count only."""
 
-    SCORE = "/proc/self/oom_score_adj"
-
-    def __init__(self, limit):
+    def __init__(self, limit=None):
         super().__init__("memory")
-        name = "memory.max" if _is_unified() else "memory.limit_in_bytes"
-        _write(f"{self.path}/{name}", str(limit))
+        if limit:
+            name = "memory.max" if _is_unified() else "memory.limit_in_bytes"
+            _write(f"{self.path}/{name}", str(limit))
 
-    def __enter__(self):
-        _write(self.SCORE, "-1000")
-        return super().__enter__()
-
-    def __exit__(self, *_):
-        super().__exit__(*_)
-        _write(self.SCORE, "0")
+    def _lines(self, name):
+        with open(f"{self.path}/{name}", encoding="ascii") as f:
+            return f.read().splitlines()
 
     def peak(self):
         """Most bytes used so far."""
-        name = "memory.peak" if _is_unified() else "memory.max_usage_in_bytes"
-        with open(f"{self.path}/{name}", encoding="ascii") as f:
-            return int(f.read())
+        return int(self._lines("memory.peak" if _is_unified() else "memory.max_usage_in_bytes")[0])
+
+    def cached(self):
+        """Bytes of page cache that came in through processes of the group."""
+        found = dict(line.split()[:2] for line in self._lines("memory.stat"))
+        return int(found["file" if _is_unified() else "total_cache"])
 
 
 class Device(Limits):

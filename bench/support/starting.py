@@ -11,7 +11,7 @@ from . import host, rootfs, trees
 IMPORTS = "import json, ssl, sqlite3, email.mime.text, http.client, unittest, xml.dom.minidom"
 PROGRAM = ["/usr/bin/python3", "-S", "-c", IMPORTS]
 
-DATABASE, DATABASE_BYTES, LOG = "var/lib/data.db", 4 * trees.MIB, "var/log/start.log"
+DATABASE, DATABASE_BYTES, LOG = "var/lib/data.db", 8 * trees.MIB, "var/log/start.log"
 # Changes a few blocks of a database that is in the image, and goes on with a log.
 WRITES = f"""
 import os, random
@@ -44,8 +44,8 @@ def traffic(device):
 def start_all(paths, argv):
     """Seconds until argv has run in all these root directories, started at once."""
     start = time.perf_counter()
-    # Under a limit of memory these may be killed, see cgroups.Memory.
-    running = [subprocess.Popen(["choom", "-n", "0", "--", "chroot", path, *argv], stdin=subprocess.DEVNULL,
+    # Under a limit of memory these are killed first, and neither a server nor the bench.
+    running = [subprocess.Popen(["choom", "-n", "1000", "--", "chroot", path, *argv], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
                for path in paths]
     said = [(p, p.communicate()[1]) for p in running]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What look-ups take in the server's own structures, and what memory a mount takes."""
+
+import json
+import os
+
+from support import host, memory, programs, scenario, tables, trees
+from support.measures import Below
+
+NAME = "hpmapper/lookup"
+LOOKUP, MEMORY = "structures", "metadata"
+DATA_BYTES = 64 * trees.MIB
+CHANGED = 64
+
+
+def build(root):
+    trees.names(root, 5, 10, 60)
+
+
+def build_data(root):
+    trees.write_file(os.path.join(root, "data"), DATA_BYTES)
+    trees.equal_files(root, 64 * trees.KIB, CHANGED)
+
+
+def slab():
+    """Bytes of the kernel's own objects."""
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("Slab:")) * trees.KIB
+
+
+def look_at_all(roots):
+    """Every name by every mount, as `find` does; then one block of some files is changed."""
+    for root in roots:
+        for _ in os.walk(root):
+            pass
+
+
+def change_some(roots):
+    for root in roots:
+        for i in range(CHANGED):
+            fd = os.open(f"{root}/f{i:04}", os.O_RDWR)
+            os.pwrite(fd, b"x" * 4096, 8192)
+            os.close(fd)
+
+
+class Lookup(scenario.Scenario):
+    """HP-Mapper Table 3: cost of a look-up, and memory of the metadata
+
+    The paper gives 1.1 us for a look-up in its mapping tree, less than 0.1 us for one in its hash
+    table, and 3.3 MB and 10.6 MB of memory for both with 64 containers. Here a program calls the
+    map of a partial file (every 16th and every 128th block own, 16 MiB and 1 GiB) and the index
+    of the block cache two million times at random. Then 64 views of an image are mounted, a tree
+    of 3,000 names is walked in each and 64 files are changed by a block in each: the
+    memory of the servers by then, and of the kernel's slab, which all drivers take some of."""
+
+    name = NAME
+    without = {"native": "one directory is not many views",
+               "vfs": "it has no metadata of its own"}
+    rounds, quick_rounds = 5, 1
+    seconds = 2, 1
+
+    def cells(self, quick):
+        return [LOOKUP, MEMORY]
+
+    def act(self, run, cell, driver):
+        if cell == MEMORY and not (run.quick and driver.name not in ("overlayfs", "veneer")):
+            self.memory(run, driver)
+        if cell == LOOKUP and driver.name == "veneer":
+            self.look_up(run)
+
+    @staticmethod
+    def look_up(run):
+        lower = run.lower("lookup", build_data)
+        text = host.run(programs.path("bench-lookup"), os.path.join(lower, "data"))
+        for line in text.splitlines():
+            seen = json.loads(line)
+            name = f"{NAME}/{seen['what']}"
+            run.add(name, "look-up", [seen["ns"] / 1000], "us")
+            if seen["what"].startswith("map"):
+                run.add(name, "memory", [seen["bytes"]], "bytes")
+
+    @staticmethod
+    def memory(run, driver):
+        names, data = run.lower("names", build), run.lower("lookup", build_data)
+        name = f"{NAME}/{MEMORY}"
+        with driver.group(run.work) as group:
+            host.drop_caches()
+            trees.warm_names(names)
+            trees.warm_names(data)
+            kernel, half = slab(), 4 if run.quick else 32
+            views = [[group.add(run.work, lower) for _ in range(half)] for lower in (names, data)]
+            run.add(name, "servers, mounted", [memory.own_memory(group.servers())], "bytes")
+            for function, some in ((look_at_all, views[0]), (change_some, views[1])):
+                some[0].call(function, [view.path for view in some])
+            run.add(name, "servers", [memory.own_memory(group.servers())], "bytes")
+            run.add(name, "kernel's slab", [slab() - kernel], "bytes")
+
+    def measures(self):
+        out = [Below(f"{NAME}/{what}", "look-up", limit) for what, limit in
+               (("map of 16M", 1.1), ("map of 1G", 1.1), ("map of 1G, scattered", 1.1),
+                ("block cache", 1.1))]
+        return out + [Below(f"{NAME}/{MEMORY}", "servers", 14 * trees.MIB)]
+
+    def tables(self, seen):
+        maps = ("map of 16M", "map of 1G", "map of 1G, scattered", "block cache")
+        text = tables.table(seen, "One look-up", [(m, f"{NAME}/{m}", "look-up") for m in maps],
+                            ratios=False)
+        text += tables.table(seen, "Memory of one map", [(m, f"{NAME}/{m}", "memory")
+                                                         for m in maps], ratios=False)
+        return text + tables.table(seen, "64 mounts, half of them walked, half of them changed", [
+            (m, f"{NAME}/{MEMORY}", m) for m in ("servers, mounted", "servers", "kernel's slab")],
+            ratios=False)

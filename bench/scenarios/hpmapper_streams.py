@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fio on one large lower file."""
+
+import json
+import os
+from collections import namedtuple
+
+from support import host, plots, scenario, tables, trees
+from support.measures import AtMost, Faster
+
+NAME = "hpmapper/streams"
+SIZE, QUICK_SIZE = 512 * trees.MIB, 128 * trees.MIB
+SECONDS = 1
+QUICK_DRIVERS = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
+SEQUENTIAL, RANDOM = "1M", "4k"
+
+
+class Cell(namedtuple("Cell", "what fio block state")):
+    """state: "cold", "warm", or "" for a file that is written."""
+
+    @property
+    def metric(self):
+        return f"{self.what}, {self.state}" if self.state else self.what
+
+    @property
+    def unit(self):
+        return "MiB/s" if self.block == SEQUENTIAL else "IOPS"
+
+    def __str__(self):
+        return self.metric
+
+
+CELLS = [Cell("sequential read", "read", SEQUENTIAL, "cold"),
+         Cell("sequential read", "read", SEQUENTIAL, "warm"),
+         Cell("random read", "randread", RANDOM, "cold"),
+         Cell("random read", "randread", RANDOM, "warm"),
+         Cell("sequential write", "write", SEQUENTIAL, ""),
+         Cell("random write", "randwrite", RANDOM, "")]
+
+
+class Streams(scenario.Scenario):
+    """HP-Mapper Figure 12: one large file read and written
+
+    The paper runs Filebench's sequential and random reads and writes, of 1 MiB and 4 KiB, on a
+    file of 4 GB in one container. Here fio does the same by buffered system calls on a file of
+    512 MiB that is in the image: cold reads with all caches empty, warm ones with the file in the
+    page cache, once through or for a second; writes are the first ones to the file, so what a
+    union copies then is in the number, and sequential ones go through the whole file. fio has the
+    file open while it runs, as a program has; the sync at the end is counted in writes."""
+
+    name = NAME
+    without = {"vfs": "by then its file is native's",
+               "fuse-overlayfs-rootless": "serves as fuse-overlayfs does"}
+    seconds = 1.6, 1
+
+    def cells(self, quick):
+        return CELLS[1:] if quick else CELLS
+
+    def act(self, run, cell, driver):
+        if run.quick and driver.name not in QUICK_DRIVERS:
+            return
+        size = QUICK_SIZE if run.quick else SIZE
+        lower = run.lower("stream", lambda r: trees.write_file(os.path.join(r, "file"), size))
+        before = trees.state(lower)
+        with driver.open(run.work, lower) as view:
+            path = os.path.join(view.path, "file")
+            if cell.state == "warm":
+                view.call(trees.warm, path)
+            else:
+                host.drop_caches()
+            run.add(NAME, cell.metric, [self.fio(view, path, cell)], cell.unit)
+        if trees.state(lower) != before:
+            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+
+    @staticmethod
+    def fio(view, path, cell):
+        argv = ["fio", "--name=j", f"--filename={path}", f"--rw={cell.fio}", f"--bs={cell.block}",
+                "--ioengine=psync", "--invalidate=0", "--overwrite=1", "--thread", "--norandommap",
+                "--randrepeat=1", "--output-format=json", "--group_reporting"]
+        if cell.block == RANDOM:
+            argv += ["--time_based", f"--runtime={SECONDS}"]
+        if not cell.state:
+            argv += ["--end_fsync=1"]
+        job = json.loads(view.run(*argv))["jobs"][0]
+        part = job["write" if "write" in cell.fio else "read"]
+        if job["error"] or not part["total_ios"]:
+            raise host.HostError(f"fio: error {job['error']}")
+        return part["bw_bytes"] / trees.MIB if cell.unit == "MiB/s" else part["iops"]
+
+    def measures(self):
+        out = []
+        for cell in CELLS:
+            out += [Faster(NAME, cell.metric, peer, 1)
+                    for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]
+            out += [AtMost(NAME, cell.metric, "overlayfs", 1.15 if cell.state else 1)]
+        return out
+
+    def tables(self, seen):
+        return (tables.table(seen, "Reads", [(c.metric, NAME, c.metric) for c in CELLS[:4]]) +
+                tables.table(seen, "Writes", [(c.metric, NAME, c.metric) for c in CELLS[4:]]))
+
+    def plots(self, seen):
+        panels = [(c.metric, NAME, c.metric) for c in CELLS]
+        return [("hpmapper-streams", lambda path: plots.bars(path, seen, panels))]
