@@ -84,7 +84,7 @@ class Siblings(scenario.Scenario):
     The paper's premise is that containers of one image keep the same blocks many times. Here 64
     views read one 64 MiB file, and 16 views change a block in each of three 32 MiB files and read
     them whole; what page cache and servers then hold is counted in copies of the data. One more
-    view is mounted beside eight that were looked at. How containers start is hpmapper/containers."""
+    view is mounted beside eight that were looked at. Their start is hpmapper/containers."""
 
     name = NAME
     without = {"native": "one directory is not many views",

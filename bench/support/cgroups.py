@@ -50,17 +50,16 @@ class Limits:
 
     def __exit__(self, *_):
         _write(f"{self.home}/cgroup.procs", str(os.getpid()))
-        for _ in range(100):
-            try:
-                os.rmdir(self.path)
-                return
-            except OSError:
-                # What was started in the group is still leaving.
-                host.wait_for(self._is_empty)
+        # What was started in the group may still be leaving.
+        if not host.wait_for(self._is_removed):
+            host.note(f"{self.path} is left behind")
 
-    def _is_empty(self):
-        with open(f"{self.path}/cgroup.procs", encoding="ascii") as f:
-            return not f.read().strip()
+    def _is_removed(self):
+        try:
+            os.rmdir(self.path)
+        except OSError:
+            return False
+        return True
 
 
 class Memory(Limits):
@@ -87,15 +86,34 @@ class Memory(Limits):
 
 
 class Device(Limits):
-    """Traffic of one block device, "MAJOR:MINOR", each way, in bytes and in requests a second."""
+    """Traffic of one block device of ours, "MAJOR:MINOR", each way, in bytes and in requests a
+    second."""
 
     def __init__(self, device, bytes_a_second, requests_a_second):
         super().__init__("io" if _is_unified() else "blkio")
+        self.device, self.limits = device, (bytes_a_second, requests_a_second)
+
+    def _set(self, limits):
         if _is_unified():
+            by_bytes, by_requests = (n or "max" for n in limits)
             _write(f"{self.path}/io.max",
-                   f"{device} rbps={bytes_a_second} wbps={bytes_a_second} "
-                   f"riops={requests_a_second} wiops={requests_a_second}")
+                   f"{self.device} rbps={by_bytes} wbps={by_bytes} "
+                   f"riops={by_requests} wiops={by_requests}")
             return
-        for way in ("read", "write"):
-            for what, limit in (("bps", bytes_a_second), ("iops", requests_a_second)):
-                _write(f"{self.path}/blkio.throttle.{way}_{what}_device", f"{device} {limit}")
+        # In version 1 what the kernel writes back later is the root group's.
+        for path in (self.path, f"{ROOT}/blkio"):
+            for way in ("read", "write"):
+                for what, limit in zip(("bps", "iops"), limits):
+                    _write(f"{path}/blkio.throttle.{way}_{what}_device", f"{self.device} {limit}")
+
+    def lift(self):
+        """No limit from now on: for cleaning up."""
+        self._set((0, 0))
+
+    def __enter__(self):
+        self._set(self.limits)
+        return super().__enter__()
+
+    def __exit__(self, *_):
+        self.lift()
+        super().__exit__(*_)
