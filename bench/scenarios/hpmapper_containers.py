@@ -45,7 +45,7 @@ class Containers(scenario.Scenario):
     and HP-Mapper and reads how much their start reads from the device and writes to it, what page
     cache it fills and how long it takes. Here the image is a Python with its modules and an 8 MiB
     database, made of this machine's files, as none may be fetched. A program is started at once in
-    64 views, with all caches empty: one that reads some sixty modules, and one that also
+    64 views, with all caches empty: one that reads a hundred modules, and one that also
     changes eight blocks of the database and goes on with a log. The second of two starts before
     tells how much of what the first read is read again. At last 32 containers are started one
     after the other by Podman and stay alive. Read and written is what the loop device below the

@@ -109,7 +109,7 @@ class Below:
         value = results.value(self.scenario, self.metric, subject)
         if value is None:
             return Verdict(text, "-", NONE)
-        return Verdict(text, f"{value:.0f}", PASS if value <= self.limit else FAIL)
+        return Verdict(text, f"{value:.4g}", PASS if value <= self.limit else FAIL)
 
 
 def check_all(measures, results, subject=SUBJECT):
