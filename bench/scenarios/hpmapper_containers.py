@@ -55,7 +55,7 @@ class Containers(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "64 copies of the image take minutes and its own disk",
                "overlayfs-metacopy": "copies what is opened for writing, as overlayfs"}
-    seconds = 3, 0.8
+    seconds = 5, 0.8
 
     def cells(self, quick):
         return [READ, WRITE, PODMAN]

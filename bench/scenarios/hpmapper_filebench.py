@@ -72,7 +72,7 @@ class Filebench(scenario.Scenario):
                "veneer-cached": "what is written is served as by veneer",
                "veneer-direct": "for programs that share one file, not for these",
                "fuse-overlayfs-rootless": "serves as fuse-overlayfs does"}
-    seconds = 3.5, 2
+    seconds = 3.5, 1.2
 
     def cells(self, quick):
         return CELLS[:-1] if quick else CELLS

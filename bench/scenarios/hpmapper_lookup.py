@@ -50,13 +50,14 @@ class Lookup(scenario.Scenario):
     of the block cache two million times at random. Then 64 views are mounted; in 32 a block is
     changed in each of 64 files, which is the counterpart of the paper's memory; in the other
     32 a tree of 3,000 names is walked, and what the servers and the kernel keep of names is no
-    part of the paper's. The servers' memory is what they have for themselves, the kernel's its slab."""
+    part of the paper's. The servers' memory is what they have for themselves, the kernel's its
+    slab, that of the whole machine."""
 
     name = NAME
     without = {"native": "one directory is not many views",
                "vfs": "it has no metadata of its own"}
     rounds, quick_rounds = 5, 1
-    seconds = 2, 1
+    seconds = 3, 0.3
 
     def cells(self, quick):
         return [LOOKUP, MEMORY]

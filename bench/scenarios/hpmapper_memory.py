@@ -46,7 +46,7 @@ class Memory(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "nothing is written, as overlayfs"}
-    seconds = 3, 1.5
+    seconds = 2.5, 0.8
 
     def cells(self, quick):
         return [trees.size_label(limit) for limit in ((PLENTY, STEPS[-1]) if quick else STEPS)]

@@ -90,7 +90,7 @@ class Siblings(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "each of its views is a copy by design",
                "overlayfs-metacopy": "where data is written, as overlayfs"}
-    seconds = 1.5, 0.4
+    seconds = 2, 0.3
 
     def cells(self, quick):
         return [ONE, CHANGED, MORE]

@@ -29,7 +29,7 @@ class Throttled(scenario.Scenario):
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "copies what is opened for writing, as overlayfs",
                "veneer-direct": "differs in what it keeps, not in what it reads first"}
-    seconds = 2, 1.5
+    seconds = 2.5, 0.8
 
     def cells(self, quick):
         return list(QUICK if quick else COUNTS)
