@@ -72,6 +72,7 @@ class Filebench(scenario.Scenario):
                "veneer-cached": "what is written is served as by veneer",
                "veneer-direct": "for programs that share one file, not for these",
                "fuse-overlayfs-rootless": "serves as fuse-overlayfs does"}
+    headline = tuple((str(cell), cell.scenario, "rate") for cell in CELLS)
     seconds = 3.5, 1.2
 
     def cells(self, quick):

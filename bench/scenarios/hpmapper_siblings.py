@@ -90,6 +90,9 @@ class Siblings(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "each of its views is a copy by design",
                "overlayfs-metacopy": "where data is written, as overlayfs"}
+    headline = (("copies of a file that 64 views read", f"{NAME}/{ONE}", "copies"),
+                ("copies of three files that 16 views change and read", f"{NAME}/{CHANGED}",
+                 "copies"))
     seconds = 2, 0.3
 
     def cells(self, quick):
