@@ -90,7 +90,7 @@ class Filebench(scenario.Scenario):
                   contextlib.nullcontext())
         with limits as box, driver.open(run.work, lower) as view:
             try:
-                seen = self.load(view, cell, 1 if run.quick else cell.seconds)
+                seen = self.load(view, cell, 0.7 if run.quick else cell.seconds)
             finally:
                 if box:
                     box.lift()

@@ -56,7 +56,6 @@ class Lookup(scenario.Scenario):
     name = NAME
     without = {"native": "one directory is not many views",
                "vfs": "it has no metadata of its own"}
-    rounds, quick_rounds = 5, 1
     seconds = 3, 0.3
 
     def cells(self, quick):
