@@ -1,13 +1,11 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """What giving every file of a lower tree to somebody else costs, in time and on disk."""
 
 import os
 import stat
-import sys
+import time
 
-from names import seconds
-from support import cli, host, report, trees
+from support import host, plots, scenario, tables, trees
 from support.measures import AtMost, Below
 
 UID, GID = 1234, 2345
@@ -17,8 +15,8 @@ KINDS = {"small": "100 bytes to 5 KiB", "large": "32 KiB"}
 LARGE = 32 << 10
 
 
-def scale(args):
-    return QUICK if args.quick else FULL
+def scenario_name(kind):
+    return f"real/chown/{kind}"
 
 
 def build(kind, tops, subs, files):
@@ -61,72 +59,73 @@ def upper_data(upper):
     return total
 
 
-class Chown(cli.Scenario):
-    name = "chown"
-    title = "chown -R of a lower tree"
-    default_rounds = 5
-    creates_files = True
+def wrong_owner(root, count):
+    """What is wrong with the tree, "" if nothing."""
+    found = 0
+    for here, directories, names in os.walk(root):
+        for name in directories + names:
+            st = os.lstat(os.path.join(here, name))
+            if (st.st_uid, st.st_gid) != (UID, GID):
+                return f"{here}/{name} still belongs to {st.st_uid}"
+        found += len(names)
+    return "" if found == count else f"{found} files, not {count}"
 
-    def cells(self, args):
+
+class Chown(scenario.Scenario):
+    """chown -R of a lower tree
+
+    No paper has this; engines do it to every layer when ids are mapped. 30,000 files, small or of
+    32 KiB, names warm, on a fresh mount. Data bytes are those of the upper's files that are not
+    hole, a driver's own files in its root left out. Owners are checked afterwards, and the lower."""
+
+    name = "real/chown"
+    without = {"native": "there is no upper to look at", "btrfs": "there is no upper to look at",
+               "vfs": "there is no upper to look at",
+               "veneer-cached": "as veneer where no data is moved",
+               "veneer-direct": "as veneer where no data is moved"}
+    seconds = 5.0, 1.0
+
+    def cells(self, quick):
         return list(KINDS)
 
-    def act(self, args, work, i, cell, driver, seen):
-        if driver.kind == "btrfs" or driver.in_place:
-            return
-        tops, subs, files = scale(args)
+    def act(self, run, cell, driver):
+        tops, subs, files = QUICK if run.quick else FULL
         count = tops * subs * files
-        lower = work.lower(driver.kind, f"chown-{cell}", build(cell, tops, subs, files))
+        lower = run.lower(f"chown-{cell}", build(cell, tops, subs, files))
         before = trees.state(lower)
-        with driver.open(work, lower, keep=False) as view:
+        with driver.open(run.work, lower, keep=False) as view:
             trees.warm_names(lower)
-            host.settle(work.root)
-            taken_before = view.bytes_taken()
-            taken = seconds(f"chown -R {UID}:{GID} .", view.path)
-            self.check(view.path, count)
-            scenario = f"chown/{cell}"
-            seen.add(scenario, "time", driver.name, i, [taken], "s")
-            host.settle(work.root)
-            seen.add(scenario, "data bytes", driver.name, i, [upper_data(view.upper)], "bytes")
-            seen.add(scenario, "upper bytes a file", driver.name, i,
-                     [(view.bytes_taken() - taken_before) / count], "bytes")
+            host.settle(run.work.root)
+            taken_before, start = view.bytes_taken(), time.perf_counter()
+            view.run("chown", "-R", f"{UID}:{GID}", ".", cwd=view.path)
+            run.add(scenario_name(cell), "time", [time.perf_counter() - start], "s")
+            wrong = view.call(wrong_owner, view.path, count)
+            if wrong:
+                raise host.HostError(wrong)
+            host.sync_fs(run.work.volume(driver.kind))
+            run.add(scenario_name(cell), "data bytes", [upper_data(view.upper)], "bytes")
+            run.add(scenario_name(cell), "upper bytes a file",
+                    [(view.bytes_taken() - taken_before) / count], "bytes")
         if trees.state(lower) != before:
             raise host.HostError("THE LOWER LAYER WAS CHANGED")
 
-    @staticmethod
-    def check(root, count):
-        found = 0
-        for here, directories, names in os.walk(root):
-            for name in directories + names:
-                st = os.lstat(os.path.join(here, name))
-                if (st.st_uid, st.st_gid) != (UID, GID):
-                    raise host.HostError(f"{here}/{name} still belongs to {st.st_uid}")
-            found += len(names)
-        if found != count:
-            raise host.HostError(f"{found} files, not {count}")
-
     def measures(self):
         out = []
-        for cell in KINDS:
-            out += [AtMost(f"chown/{cell}", "time", "overlayfs-metacopy", 1.2),
-                    Below(f"chown/{cell}", "data bytes", 0),
-                    Below(f"chown/{cell}", "upper bytes a file", 1024)]
+        for kind in KINDS:
+            out += [AtMost(scenario_name(kind), "time", "overlayfs-metacopy", 1.2),
+                    Below(scenario_name(kind), "data bytes", 0),
+                    Below(scenario_name(kind), "upper bytes a file", 1024)]
         return out
-
-    def needed(self):
-        return ["overlayfs-metacopy"]
 
     def tables(self, seen):
         text = ""
-        for cell, what in KINDS.items():
-            columns = [(m, f"chown/{cell}", m) for m in
+        for kind, what in KINDS.items():
+            columns = [(m, scenario_name(kind), m) for m in
                        ("time", "data bytes", "upper bytes a file")]
-            text += report.table(seen, f"Files of {what}", columns, ratios=False)
+            text += tables.table(seen, f"Files of {what}", columns, ratios=False)
         return text
 
-    def plot(self, path, seen):
-        return report.plot_bars(path, seen, [(f"{c}: {m}", f"chown/{c}", m) for c in KINDS
-                                             for m in ("time", "upper bytes a file")])
-
-
-if __name__ == "__main__":
-    sys.exit(cli.main(Chown()))
+    def plots(self, seen):
+        panels = [(f"{k}: {m}", scenario_name(k), m) for k in KINDS
+                  for m in ("time", "upper bytes a file")]
+        return [("real-chown", lambda path: plots.bars(path, seen, panels))]

@@ -86,10 +86,10 @@ class FlatIn:
         return [self.large, self.small]
 
     def check(self, results, subject):
-        text = f"{self.large}, {self.metric}: at most {self.limit:g}x that of {self.small}"
+        text = f"{self.large}, {self.metric}: at most {self.limit:g}x the time of {self.small}"
         large = results.rounds(self.large, self.metric, subject)
         small = results.rounds(self.small, self.metric, subject)
-        ratio = stats.round_ratio(large, small)
+        ratio = stats.round_ratio(large, small, results.is_higher_better(self.large, self.metric))
         if ratio is None:
             return Verdict(text, "-", NONE)
         return Verdict(text, f"{ratio:.3g}x", PASS if ratio <= self.limit else FAIL)
