@@ -17,7 +17,7 @@ TEST_PACKAGES=(
 	podman crun buildah docker.io uidmap slirp4netns fuse-overlayfs clang
 )
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs fio sqlite3 git podman crun docker.io
-	fuse-overlayfs postgresql)
+	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static)
 
 usage()
 {

@@ -89,12 +89,13 @@ class Commit(scenario.Scenario):
         return self.stores[driver.name]
 
     def act(self, run, cell, driver):
-        store = self.store(run, driver)
-        store.warm()
-        host.settle(run.work.root)
         big = (QUICK if run.quick else FULL)[-1]
         grown = big if cell == CHANGED else 0
-        seconds, size = store.commit(cell)
+        with driver.group(run.work):
+            store = self.store(run, driver)
+            store.warm()
+            host.settle(run.work.root)
+            seconds, size = store.commit(cell)
         if not 0 <= size - self.plain - grown < trees.MIB:
             raise host.HostError(f"the committed layer has {size - self.plain} bytes")
         run.add(scenario_name(cell), "time", [seconds], "s")

@@ -28,15 +28,16 @@ def program_of(driver):
 
 
 class Store:
-    """Podman walks trees over a mount program. On overlayfs it would read the upper instead, so
-    the file in which it remembers that it may is made beforehand, saying no.
+    """Podman walks trees over a mount program. On overlayfs it reads the upper instead unless it
+    is made to walk there too: by the file in which it remembers that it must.
     """
 
-    def __init__(self, base, program, lower):
+    def __init__(self, base, program, lower, must_walk=True):
         self.base = base
         os.makedirs(base + "/run/overlay")
-        with open(base + "/run/overlay/native-diff()-false", "wb"):
-            pass
+        if must_walk:
+            with open(base + "/run/overlay/native-diff()-false", "wb"):
+                pass
         with open(base + "/storage.conf", "w", encoding="ascii") as f:
             f.write(f'[storage]\ndriver = "overlay"\nrunroot = "{base}/run"\n'
                     f'graphroot = "{base}/graph"\n')
