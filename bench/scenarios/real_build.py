@@ -60,10 +60,11 @@ class Build(scenario.Scenario):
     """podman build of ten steps
 
     No paper has this. Ten steps over an image of 4,000 small files and one of 64 MiB, made here:
-    files copied in, copied, given away, appended to, removed, packed and unpacked, a directory moved,
-    4 KiB of the large file changed. Each step is committed as a layer: over a mount program Podman
-    walks both trees for it, over the kernel's overlayfs it reads the upper. Steps run in a chroot. The
-    image is mounted afterwards and looked at. Bytes are those of the layers of the ten steps."""
+    files copied in, copied, given away, appended to, removed, packed and unpacked, a directory
+    moved, 4 KiB of the large file changed. Each step is committed as a layer: over a mount program
+    Podman walks both trees for it, over the kernel's overlayfs it reads the upper. Steps run in a
+    chroot. The image is mounted afterwards and looked at. Bytes are those of the layers of the ten
+    steps."""
 
     name = SCENARIO
     drivers = podman.DRIVERS

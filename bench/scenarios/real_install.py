@@ -32,7 +32,7 @@ def installed(path, tool, count):
 
 
 class Install(scenario.Scenario):
-    """pip install and dpkg -i, offline, of what is new and of what the image has in an older version
+    """pip install and dpkg -i, offline: what is new, and what the image has in an older version
 
     No paper has this. 10 wheels of 100 modules, which pip also compiles, and 10 Debian packages of
     100 files each, all made here, into a tree of the view; names of the lower are warm. pip unpacks

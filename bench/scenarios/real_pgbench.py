@@ -106,12 +106,12 @@ class Pgbench(scenario.Scenario):
     """PostgreSQL on a cluster in a lower layer: pgbench
 
     No paper has this; it is what an image with a database in it does. The data directory (some 1
-    GB, scale 60; the quick one 180 MB) is in the lower, the server runs in the view as its own user,
-    fsync on, 2 clients, shared buffers of 64 MB. The first 1,000 transactions are told apart from
-    those of the next four seconds, because drivers that copy do it in them. Upper bytes
-    are read after a checkpoint and the server's stop. Then the server is started again and the
-    number of transactions and the sums of the tables are compared. In place the cluster goes on
-    from round to round."""
+    GB, scale 60; the quick one 180 MB) is in the lower, the server runs in the view as its own
+    user, fsync on, 2 clients, shared buffers of 64 MB. The first 1,000 transactions are told apart
+    from those of the next four seconds, because drivers that copy do it in them. Upper bytes are
+    read after a checkpoint and the server's stop. Then the server is started again and the number
+    of transactions and the sums of the tables are compared. In place the cluster goes on from round
+    to round."""
 
     name = SCENARIO
     without = {"vfs": "it copies all before the server starts",

@@ -58,9 +58,9 @@ class Sqlite(scenario.Scenario):
     """SQLite updates of a database in a lower layer
 
     No paper has this. A database of 500 MB (the quick one 60 MB) in the lower; each transaction
-    changes one random row, synchronous=FULL, rollback journal. The first one is told apart: a driver
-    that copies does it there. Afterwards all updates are counted and the database passes PRAGMA
-    integrity_check. In place the counts go on from round to round."""
+    changes one random row, synchronous=FULL, rollback journal. The first one is told apart: a
+    driver that copies does it there. Afterwards all updates are counted and the database passes
+    PRAGMA integrity_check. In place the counts go on from round to round."""
 
     name = SCENARIO
     without = {"vfs": "it copies all before the first transaction",

@@ -38,8 +38,8 @@ class Start(scenario.Scenario):
     """A container that writes one file, from run to removed, by Podman and by Docker
 
     No paper has this alone. An image of a static busybox, no network; Podman runs without cgroups.
-    Most of the time is the engine's: the driver mounts, copies one small file up, unmounts. Docker has a
-    daemon of its own a round. The first container is not counted."""
+    Most of the time is the engine's: the driver mounts, copies one small file up, unmounts. Docker
+    has a daemon of its own a round. The first container is not counted."""
 
     name = "real/start"
     drivers = podman.DRIVERS

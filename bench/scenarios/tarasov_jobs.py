@@ -45,8 +45,8 @@ class Jobs(scenario.Scenario):
     The paper compiles a kernel and upgrades a system by its package manager in 1 to over 10
     containers. Here make compiles 8 generated C files that include 30 headers from the lower, and
     dpkg -i upgrades 5 packages of 100 files each that the lower has in an older version; the
-    programs themselves are the machine's. The time is from the first start to the last end. What was
-    made is looked at afterwards. In place one tree a view is copied before."""
+    programs themselves are the machine's. The time is from the first start to the last end. What
+    was made is looked at afterwards. In place one tree a view is copied before."""
 
     name = "tarasov/jobs"
     drivers = ("native", "overlayfs", "veneer", "veneer-rootless", "fuse-overlayfs",

@@ -157,8 +157,8 @@ class Layers(scenario.Scenario):
     overwrites 1 % of the blocks of a file of 64 MiB and 1 % of 1,000 files of 4 KiB, over a base;
     each driver makes its layers itself, by mounting those below, writing, and keeping the upper, so
     that a driver that copies files has whole files in its layers. Cold is after drop_caches; else
-    the layers' files are in memory and the mount is fresh (three a round). A layer of XFS may share extents with
-    the one below, which the bytes do not show."""
+    the layers' files are in memory and the mount is fresh (three a round). A layer of XFS may share
+    extents with the one below, which the bytes do not show."""
 
     name = "tarasov/layers"
     without = {"native": "a directory has no layers", "vfs": "each layer is a full copy"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Docker daemon of its own, with a store of its own, on a mount program or the kernel's overlayfs."""
+"""A Docker daemon and store of its own, on a mount program or the kernel's overlayfs."""
 
 import os
 import shutil
