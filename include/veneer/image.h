@@ -17,7 +17,7 @@ struct idir;
 struct ient {
 	struct ient *parent;		/* NULL: the root */
 	const char *name;
-	const uint16_t *layers;		/* directories: every layer that has it, top first; see image.c */
+	const uint16_t *layers;		/* directories and files: every layer that has it, top first; see image.c */
 	uint16_t nlayers;
 	uint16_t layer;			/* the layer whose entry is seen */
 	uint8_t type;			/* DT_* */

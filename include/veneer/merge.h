@@ -9,10 +9,10 @@ struct draft {			/* one name, while the directory is being merged */
 	struct hlink link;
 	const char *name;
 	uint32_t nlayers, cap;
-	uint16_t *layers;	/* that have it: several only for a directory */
+	uint16_t *layers;	/* that have it: several for a directory, and for a regular file over others */
 	uint8_t type;
 	bool is_hidden;		/* a whiteout came before any entry: not seen */
-	bool is_closed;		/* nothing further down is merged into it */
+	bool is_closed;		/* nothing further down is merged into it, or under a file's holes */
 	uint64_t ino;
 	struct draft *next;	/* in order of appearance */
 };

@@ -34,6 +34,10 @@ int source_pin(struct source *s);
  * -EUCLEAN for marks that fit nothing (logged: file, layer, reason); other -errno. The layers outlive the source. */
 int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,
 	       struct stat *ret_st);
+/* The same where the caller knows which layers have a regular file at that path, so that the others need not be asked:
+ * at[0..nat), ascending, nothing between them hiding those further down; the file is that of the first. */
+int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat, const char *path,
+		  struct source **ret);
 void source_free(struct source *s);
 
 /* Read the partial mark of fd (or of dirfd's name). 1 with *ret filled, 0 when there is none,

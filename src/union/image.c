@@ -2,9 +2,9 @@
 /* Everything here is made by the first thread that asks and published with one compare-and-swap; a
  * thread that comes second throws its own copy away. Invariants:
  * 1. what is published never changes and is freed only with the image;
- * 2. an entry's layers[] are those that have a directory of that name where the parent is, ascending; the
- *    first of them is `layer`. What is really merged, once an opaque mark or a redirect has been seen, is
- *    said by its idir;
+ * 2. an entry's layers[] are those that have a directory, or a regular file, of that name where the parent is,
+ *    ascending, nothing between them hiding it; the first of them is `layer`. What is really merged in a
+ *    directory, once an opaque mark or a redirect has been seen, is said by its idir;
  * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from elsewhere;
  * 4. no lock, so a slow layer delays only those who ask for that very directory;
  * 5. an image that says that it is current has watched every object before it read it: a directory before it is
@@ -538,6 +538,17 @@ size_t image_subdirs(struct ient *dir)
 	return d->nsubdirs;
 }
 
+static bool is_below_redirect(const struct ient *e)
+{
+	while ((e = e->parent)) {
+		const struct idir *d = e->dir;
+
+		if (d->redirected.n)
+			return true;
+	}
+	return false;
+}
+
 int image_source(struct image *img, struct ient *e, struct source **ret)
 {
 	struct source *s = atomic_load_explicit(&e->src, memory_order_acquire), *other = NULL;
@@ -551,7 +562,8 @@ int image_source(struct image *img, struct ient *e, struct source **ret)
 	path = image_layer_path(e);
 	if (!path)
 		return -ENOMEM;
-	r = source_new(img->layers, img->n, e->layer, path, &s, NULL);
+	/* Without a redirect the file has that path in all its layers. */
+	r = source_new_at(img->layers, img->n, e->layers, is_below_redirect(e) ? 1 : e->nlayers, path, &s);
 	if (r < 0)
 		return r;
 	/* What lies below was found through directories that nobody watches. */

@@ -77,12 +77,12 @@ static int show(struct merge *m, const char *name, const struct listing_entry *e
 			return -ENOMEM;
 		d->type = e->type;
 		d->ino = e->ino;
-		d->is_closed = e->type != DT_DIR;
+		d->is_closed = e->type != DT_DIR && e->type != DT_REG;
 		return draft_add_layer(d, layer);
 	}
 	if (d->is_closed)
 		return 0;
-	if (e->type != DT_DIR) {
+	if (e->type != d->type) {
 		d->is_closed = true;
 		return 0;
 	}

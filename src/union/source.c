@@ -188,16 +188,37 @@ static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 	return snprintf(ret, PATH_MAX, "%.*s%s", (int)(last - step.path), step.path, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
+/* Where a chain goes on. at: the layers known to have the file at the path of its first part; 0 of them once it has
+ * left that path. */
+struct chain {
+	struct layer *const *layers;
+	size_t n, idx;
+	const uint16_t *at;
+	size_t nat;
+};
+
+/* The layer of what is at the path that s stands over, and its path there. */
+static ssize_t find_below(struct chain *c, struct source *s, const char *name, char **ret_path)
+{
+	char path[PATH_MAX];
+	int r;
+
+	for (size_t k = 0; !*name && k < c->nat; k++)
+		if (c->at[k] > c->idx) {
+			*ret_path = strdup(s->path);
+			return *ret_path ? c->at[k] : -ENOMEM;
+		}
+	c->nat = 0;
+	r = path_below(s, name, path);
+	return r < 0 ? r : walk_file(c->layers, c->n, c->idx + 1, path, ret_path);
+}
+
 /* Next step down: what lies under the holes of s. */
-static int attach_below(struct layer *const *layers, size_t n, size_t idx, struct source *s, const char *name,
-			size_t *ret_idx, struct source **ret)
+static int attach_below(struct chain *c, struct source *s, const char *name, struct source **ret)
 {
 	_cleanup_(freep) char *there = NULL;
-	char path[PATH_MAX];
-	ssize_t found = path_below(s, name, path);
+	ssize_t found = find_below(c, s, name, &there);
 
-	if (found == 0)
-		found = walk_file(layers, n, idx + 1, path, &there);
 	if (found == -ENOENT || found == -EUCLEAN || found == -ENAMETOOLONG) {
 		log_error("%s: %s: no lower layer has the file that its bytes come from%s%s", s->layer->path, s->path,
 			  *name ? ", " : "", name);
@@ -205,11 +226,11 @@ static int attach_below(struct layer *const *layers, size_t n, size_t idx, struc
 	}
 	if (found < 0)
 		return (int)found;
-	s->below = source_alloc(layers[found], there);
+	s->below = source_alloc(c->layers[found], there);
 	if (!s->below)
 		return -ENOMEM;
 	s->owns_below = true;
-	*ret_idx = (size_t)found;
+	c->idx = (size_t)found;
 	*ret = s->below;
 	return 0;
 }
@@ -242,10 +263,9 @@ static int examine(struct source *s, struct stat *st, struct mark *mark, char na
 	return r;
 }
 
-int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,
-	       struct stat *ret_st)
+static int new_chain(struct chain *c, const char *path, struct source **ret, struct stat *ret_st)
 {
-	_cleanup_(source_freep) struct source *top = source_alloc(layers[idx], path);
+	_cleanup_(source_freep) struct source *top = source_alloc(c->layers[c->idx], path);
 	struct source *s = top;
 	uint64_t hollow_size = 0;
 	int above = BYTES_OWN;
@@ -276,9 +296,25 @@ int source_new(struct layer *const *layers, size_t n, size_t idx, const char *pa
 		above = r;
 		mark = next;
 		hollow_size = (uint64_t)st.st_size;
-		r = attach_below(layers, n, idx, s, name, &idx, &s);
+		r = attach_below(c, s, name, &s);
 		if (r < 0)
 			return r;
 	}
 	return -EUCLEAN;
+}
+
+int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,
+	       struct stat *ret_st)
+{
+	struct chain c = { .layers = layers, .n = n, .idx = idx };
+
+	return new_chain(&c, path, ret, ret_st);
+}
+
+int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat, const char *path,
+		  struct source **ret)
+{
+	struct chain c = { .layers = layers, .n = n, .idx = at[0], .at = at, .nat = nat };
+
+	return new_chain(&c, path, ret, NULL);
 }

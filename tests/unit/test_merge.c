@@ -49,7 +49,7 @@ static void test_merge__nearest_layer_wins_and_directories_add_up(void **state)
 	add(d, &m, "b", 3);
 	add(d, &m, "c", 7);
 	add(d, &m, "e", 9);
-	expect(&m, "f", "file 0");
+	expect(&m, "f", "file 0 3");
 	expect(&m, "d", "dir 0 3");
 	expect(&m, "g", "file 3");
 	expect(&m, "none", "-");
@@ -79,6 +79,31 @@ static void test_merge__whiteouts_hide_what_is_below_them(void **state)
 	merge_release(&m);
 }
 
+static void test_merge__files_go_on_below_until_something_else_comes(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct merge m;
+
+	for (const char *layer = "abce"; *layer; layer++)
+		for (const char *name = "fghl"; *name; name++)
+			tree_put_text(d, (char[]){ *layer, '/', *name, '\0' }, "");
+	tree_put_whiteout(d, "x/f");
+	tree_put_dir(d, "x/g");
+	tree_put_text(d, "x/.wh.h", "");
+	tree_put_text(d, "x/h", "beside its own whiteout");
+	assert_int_equal(symlinkat("f", d->s.fd, "x/l"), 0);
+	merge_init(&m);
+	add(d, &m, "a", 0);
+	add(d, &m, "b", 2);
+	add(d, &m, "x", 4);
+	add(d, &m, "c", 5);
+	expect(&m, "f", "file 0 2");
+	expect(&m, "g", "file 0 2");
+	expect(&m, "h", "file 0 2");
+	expect(&m, "l", "file 0 2");
+	merge_release(&m);
+}
+
 static void test_merge__empty_directories_merge_to_nothing(void **state)
 {
 	struct merge m;
@@ -99,6 +124,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_merge__nearest_layer_wins_and_directories_add_up),
 		row(test_merge__whiteouts_hide_what_is_below_them),
+		row(test_merge__files_go_on_below_until_something_else_comes),
 		row(test_merge__empty_directories_merge_to_nothing),
 	};
 

@@ -100,6 +100,34 @@ static void test_source__partial_file_shows_own_and_lower_blocks(void **state)
 	close_layers(layers, 2);
 }
 
+static void test_source__layers_that_are_known_to_have_the_file_are_not_looked_for(void **state)
+{
+	static const char *const names[] = { "frozen1", "other", "lower" };
+	struct tree_dirs *d = *state;
+	struct layer *layers[3], *unused[2];
+	char want[BIG], got[BIG];
+	struct source *src;
+
+	make_partial(d, unused);
+	close_layers(unused, 2);
+	tree_put_whiteout(d, "other/f");
+	open_layers(d, names, 3, layers);
+	tree_pattern(want, BIG, 1);
+	memcpy(want + BLK_BYTES, "own", 3);
+	/* The walk would end at the whiteout, as it does when nothing further down is known. */
+	assert_int_equal(source_new_at(layers, 3, (uint16_t[]){ 0, 2 }, 2, "f", &src), 0);
+	assert_ptr_equal(src->below->layer, layers[2]);
+	assert_int_equal(read_source(src, got, BIG, 0), 0);
+	assert_memory_equal(got, want, BIG);
+	source_free(src);
+	assert_int_equal(source_new_at(layers, 3, (uint16_t[]){ 0 }, 1, "f", &src), -EUCLEAN);
+	assert_int_equal(unlinkat(d->s.fd, "other/f", 0), 0);
+	assert_int_equal(source_new_at(layers, 3, (uint16_t[]){ 0 }, 1, "f", &src), 0);
+	assert_ptr_equal(src->below->layer, layers[2]);
+	source_free(src);
+	close_layers(layers, 3);
+}
+
 static void expect_damage(struct tree_dirs *d, struct layer *layers[2])
 {
 	struct source *src;
@@ -388,6 +416,7 @@ int main(void)
 		row(test_source__plain_file_has_nothing_below),
 		row(test_source__what_is_no_regular_file_is_refused),
 		row(test_source__partial_file_shows_own_and_lower_blocks),
+		row(test_source__layers_that_are_known_to_have_the_file_are_not_looked_for),
 		row(test_source__lower_file_that_changed_is_damage),
 		row(test_source__lower_file_that_is_gone_is_damage),
 		row(test_source__layer_without_its_map_is_damage),
