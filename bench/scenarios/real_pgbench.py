@@ -139,7 +139,7 @@ class Pgbench(scenario.Scenario):
             with server:
                 count = server.history() + self.work(run, server, first, seconds)
             if not driver.in_place:
-                host.sync_fs(view.path)
+                host.sync_fs(run.work.volume(driver.kind))
                 run.add(SCENARIO, "upper bytes", [view.bytes_taken() - taken], "bytes")
             with server:
                 server.check(count)

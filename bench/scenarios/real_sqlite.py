@@ -83,7 +83,7 @@ class Sqlite(scenario.Scenario):
             start = view.bytes_taken()
             there = view.call(updates_seen, view.path)[0] if driver.in_place else 0
             taken = view.call(update, view.path, ids)
-            host.sync_fs(view.path)
+            host.sync_fs(run.work.volume(driver.kind))
             self.add(run, taken)
             if not driver.in_place:
                 run.add(SCENARIO, "upper bytes", [view.bytes_taken() - start], "bytes")

@@ -177,7 +177,7 @@ def test_changed_file_hits_what_it_did_not_change(stack):
     (stack.lower() / "f").write_bytes(data)
     mnt = stack.mount("io=cached")
     _read_all(mnt / "f", data)
-    _write(mnt / "f", data, 5000, b"own")
+    _write(mnt / "f", data, 300_000, b"own")
     with Gained(stack.server) as g:
         _read_all(mnt / "f", data)
     assert (g["WINDOW HITS"], g["WINDOW MISSES"], g["WINDOW BYTES"]) == (1023, 0, 0)
@@ -196,7 +196,7 @@ def test_mount_of_another_image_hits_what_the_first_brought_in(stack):
         pytest.skip("each mount has a server of its own: --mode=server")
     _read_all(mnt / "f", data)
     mine = bytearray(data)
-    _write(sibling.mnt / "f", mine, 5000, b"own")
+    _write(sibling.mnt / "f", mine, 300_000, b"own")
     with Gained(stack.server) as g:
         _read_all(sibling.mnt / "f", mine)
         _read_all(mnt / "f", data)
