@@ -68,7 +68,8 @@ class Build(scenario.Scenario):
 
     name = SCENARIO
     drivers = podman.DRIVERS
-    seconds = 9.0, 5.0
+    quick_rounds = 1
+    seconds = 10.0, 6.0
 
     def __init__(self):
         self.work, self.stores = None, {}

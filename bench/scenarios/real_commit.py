@@ -61,7 +61,8 @@ class Commit(scenario.Scenario):
 
     name = "real/commit"
     drivers = podman.DRIVERS
-    seconds = 6.0, 2.0
+    quick_rounds = 1
+    seconds = 2.0, 2.0
 
     def __init__(self):
         self.work, self.stores, self.plain = None, {}, 0

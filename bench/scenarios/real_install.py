@@ -41,7 +41,8 @@ class Install(scenario.Scenario):
     name = "real/install"
     without = {"overlayfs-metacopy": "as overlayfs where data is written",
                "vfs": "as native once its copy is made", "veneer-direct": "as veneer-cached"}
-    seconds = 2.2, 1.2
+    quick_rounds = 1
+    seconds = 1.5, 0.8
 
     def cells(self, quick):
         return [f"{tool}-{what}" for tool, what in CELLS]

@@ -10,7 +10,7 @@ from support import host, plots, scenario, tables, trees
 from support.measures import AtMost, Below
 
 # (pgbench's scale: 15 MB each, transactions that count as the first, seconds of the others)
-FULL, QUICK = (60, 1000, 4), (8, 500, 2)
+FULL, QUICK = (60, 1000, 4), (8, 300, 1)
 CLIENTS = 2
 MOST_UPPER = 140 * 1000 * 1000
 SCENARIO = "real/pgbench"
@@ -117,7 +117,8 @@ class Pgbench(scenario.Scenario):
     without = {"vfs": "it copies all before the server starts",
                "overlayfs-metacopy": "as overlayfs where data is written",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
-    seconds = 9.0, 4.5
+    quick_rounds = 1
+    seconds = 9.0, 3.0
 
     def cells(self, quick):
         return ["TPC-B"]

@@ -43,7 +43,8 @@ class Start(scenario.Scenario):
 
     name = "real/start"
     drivers = podman.DRIVERS
-    seconds = 7.0, 4.0
+    quick_rounds = 1
+    seconds = 4.0, 3.0
 
     def cells(self, quick):
         return list(ENGINES)

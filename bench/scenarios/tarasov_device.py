@@ -67,7 +67,7 @@ class Device(scenario.Scenario):
     name = "tarasov/device"
     drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
                "fuse-overlayfs-2")
-    seconds = 1.8, 1.0
+    seconds = 1.5, 0.9
 
     def __init__(self):
         self.work, self.slow = None, None

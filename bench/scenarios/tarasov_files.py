@@ -12,9 +12,9 @@ from support.together import together
 BLOCK, WHOLE = 4 * trees.KIB, 64 * trees.KIB
 READS, WRITES = "reads", "writes"
 # (views, bytes of the one file, many files, I/Os of a view in the one, in the many, paced views)
-FULL = (16, 256 * trees.MIB, 2000, 600, 100, 8)
-QUICK = (8, 64 * trees.MIB, 400, 200, 40, 4)
-PACED, PACED_OPS, PACED_S = 64 * trees.MIB, 20, 0.1
+FULL = (16, 128 * trees.MIB, 1600, 300, 60, 8)
+QUICK = (4, 64 * trees.MIB, 300, 150, 30, 2)
+PACED, PACED_OPS, PACED_S = 64 * trees.MIB, (15, 4), 0.1
 PARTS = ("sf-reads", "mf-reads", "sf-writes", "mf-writes", "sf-writes-paced")
 SCENARIO = "tarasov/files/"
 CHECKED = 2
@@ -102,9 +102,9 @@ class Files(scenario.Scenario):
 
     The paper runs 64 containers of one image, each doing 600 I/Os at 10 IOPS: random 4 KB in one
     file of 1 GB (sf) or whole files of 64 KB out of 16,000 (mf). Here 16 views do their I/Os as
-    fast as they can, which shows the capacity that pacing hides: 600 in one file of 256 MiB, 100
-    in 2,000 files; with 64 and 1 GB the drivers that copy would write 64 GB a run. Reads are cold.
-    sf-writes-paced is the paper's 10 IOPS: 8 views, 20 writes each in a file of 64 MiB, of which
+    fast as they can, which shows the capacity that pacing hides: 300 in one file of 128 MiB, 60 in
+    1,600 files; with 64 and 1 GB the drivers that copy would write 64 GB a run. Reads are cold.
+    sf-writes-paced is the paper's 10 IOPS: 8 views, 15 writes each in a file of 64 MiB, of which
     the latency tells. Bytes are those the block device counted, all having been synced. In place
     all views share one tree."""
 
@@ -112,7 +112,8 @@ class Files(scenario.Scenario):
     without = {"vfs": "it copies all before the first container runs",
                "overlayfs-metacopy": "as overlayfs where data is written",
                "fuse-overlayfs-rootless": "as fuse-overlayfs, and each copy takes as long"}
-    seconds = 4.0, 1.5
+    quick_rounds = 1
+    seconds = 3.0, 1.2
 
     def cells(self, quick):
         return [READS, WRITES]
@@ -145,7 +146,7 @@ class Files(scenario.Scenario):
 
     def writes(self, run, driver, every, offsets, names, paced):
         device = run.work.device(driver.kind)
-        some = [([o % PACED for o in offsets[i][:PACED_OPS]], i, "paced", PACED_S)
+        some = [([o % PACED for o in offsets[i][:PACED_OPS[run.quick]]], i, "paced", PACED_S)
                 for i in range(paced)]
         self.add(run, "sf-writes-paced", together(every[:paced], one_writes, some), False)
         for part, function, what in (("sf-writes", one_writes, offsets),

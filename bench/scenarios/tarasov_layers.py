@@ -13,7 +13,7 @@ BLOCK = 4 * trees.KIB
 SHARE = 100
 # (bytes of the file, small files)
 FULL, QUICK = (64 * trees.MIB, 1000), (16 * trees.MIB, 200)
-COUNTS, QUICK_COUNTS = (1, 5, 10, 20, 30), (1, 10, 30)
+COUNTS, QUICK_COUNTS = (1, 5, 10, 20, 30), (1, 10)
 READS = 1000
 OPEN, RANDOM, WHOLE = ("open+read4K+close", "random 4K", "whole")
 DISK = "bytes of all layers"
@@ -162,7 +162,8 @@ class Layers(scenario.Scenario):
 
     name = "tarasov/layers"
     without = {"native": "a directory has no layers", "vfs": "each layer is a full copy"}
-    seconds = 1.3, 0.7
+    quick_rounds = 1
+    seconds = 1.3, 0.9
 
     def __init__(self):
         self.work, self.chains = None, {}
