@@ -3,6 +3,9 @@
 
 from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_lookup,
                hpmapper_memory, hpmapper_siblings, hpmapper_streams, hpmapper_throttled)
+from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
+from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
+from . import real_start
 from . import meta_bigdir, meta_files, meta_reads, meta_walk
 
 EVERY = [
@@ -14,6 +17,17 @@ EVERY = [
     hpmapper_lookup.Lookup(),
     hpmapper_streams.Streams(),
     hpmapper_filebench.Filebench(),
+    tarasov_files.Files(),
+    tarasov_layers.Layers(),
+    tarasov_device.Device(),
+    tarasov_jobs.Jobs(),
+    real_pgbench.Pgbench(),
+    real_sqlite.Sqlite(),
+    real_chown.Chown(),
+    real_commit.Commit(),
+    real_build.Build(),
+    real_start.Start(),
+    real_install.Install(),
     meta_walk.Walk(),
     meta_files.Files(),
     meta_reads.Reads(),
