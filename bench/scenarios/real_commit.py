@@ -61,14 +61,13 @@ class Commit(scenario.Scenario):
 
     name = "real/commit"
     drivers = podman.DRIVERS
-    quick_rounds = 1
     seconds = 2.0, 2.0
 
     def __init__(self):
         self.work, self.stores, self.plain = None, {}, 0
 
     def cells(self, quick):
-        return [UNCHANGED, CHANGED]
+        return [UNCHANGED] if quick else [UNCHANGED, CHANGED]
 
     @staticmethod
     def lower(run):

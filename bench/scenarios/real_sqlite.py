@@ -60,13 +60,14 @@ class Sqlite(scenario.Scenario):
 
     No paper has this. A database of 500 MB (the quick one 60 MB) in the lower; each transaction
     changes one random row, synchronous=FULL, rollback journal. Opening and
-    the first one are told apart: a driver that copies does it there. Afterwards all updates are counted and the database passes
-    PRAGMA integrity_check. In place the counts go on from round to round."""
+    the first one are told apart: a driver that copies does it there. Afterwards all updates are
+    counted and the database passes PRAGMA integrity_check. In place the counts go on from round to round."""
 
     name = SCENARIO
     without = {"vfs": "it copies all before the first transaction",
                "overlayfs-metacopy": "as overlayfs where data is written"}
     seconds = 4.0, 1.0
+    headline = [("first transaction in an SQLite file of 500 MB", SCENARIO, FIRST)]
 
     def cells(self, quick):
         return ["updates"]

@@ -9,7 +9,7 @@ from support.together import command, together
 
 COMPILE, UPGRADE = "compile", "upgrade"
 JOBS = (COMPILE, UPGRADE)
-VIEWS, QUICK_VIEWS = (1, 2, 4, 8), (1, 4)
+VIEWS, QUICK_VIEWS = (1, 2, 4, 8), (2,)
 # (C files, headers, packages, files in each)
 FULL, QUICK = (5, 30, 4, 80), (2, 30, 2, 50)
 
@@ -51,7 +51,6 @@ class Jobs(scenario.Scenario):
     name = "tarasov/jobs"
     drivers = ("native", "overlayfs", "veneer", "veneer-rootless", "fuse-overlayfs",
                "fuse-overlayfs-2", "overlayfs-xfs", "btrfs")
-    quick_rounds = 1
     seconds = 1.2, 0.7
 
     def cells(self, quick):
