@@ -85,6 +85,7 @@ struct inode {
 	bool is_gone;			/* the last link of the upper file was removed */
 	bool is_damaged;		/* its partial mark fits nothing: data is EIO */
 	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
+	_Atomic bool is_synced;		/* partial files: fsync since a block became own; a hint, needs no lock */
 };
 
 /* The image and the upper are known. */

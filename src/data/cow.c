@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define FSYNC_TRIES 4
+#define AHEAD_MIN_BLKS 4
 #define BLK_START(off) ((uint64_t)(off) & ~(uint64_t)(BLK_BYTES - 1))
 #define BLK_END(off) (((uint64_t)(off) + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1))
 
@@ -114,6 +115,35 @@ static void widen_to_chunks(uint64_t off, uint64_t end_off, blk_t *first, blk_t 
 	}
 }
 
+/* The own blocks in a row that end before blk; looks back by a chunk at most. */
+static blk_t own_before(struct inode *i, blk_t blk)
+{
+	blk_t from = blk > CHUNK_BLKS ? blk - CHUNK_BLKS : 0, run = 0, n;
+	bool is_own;
+
+	for (; from < blk && mapfile_run(i->src.map, i->src.id, from, blk - from, &is_own, &n) == 0; from += n)
+		run = is_own ? run + n : 0;
+	return from < blk ? 0 : run;
+}
+
+/* A log that is synced record by record pays for each block that is new on the disk with a commit of the file system's
+ * journal: 0.7 to 2.8 ms on ext4, where an overwrite takes 0.2 to 0.4. So a write that goes on where own blocks end, after a
+ * sync, takes as many blocks again from below as there are in that run, to the end of its chunk: never more than was
+ * written there, and after that the log overwrites. */
+static void widen_ahead(struct inode *i, uint64_t size, blk_t first, blk_t *end)
+{
+	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT, to, run;
+
+	if (!i->is_synced || *end >= all)
+		return;
+	run = own_before(i, first);
+	if (run < AHEAD_MIN_BLKS)
+		return;
+	to = (*end / CHUNK_BLKS + 1) * CHUNK_BLKS;
+	to = to < *end + run ? to : *end + run;
+	*end = to < all ? to : all;
+}
+
 /* The bytes that complete the first and last block of a write, in front of and behind its data. */
 struct edges {
 	char head[BLK_BYTES], tail[BLK_BYTES];
@@ -192,6 +222,7 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 	int r;
 
 	widen_to_chunks(off, off + len, &first, &end);
+	widen_ahead(i, size, data_first, &end);
 	if (size <= COPYUP_WHOLE_MAX && off + len <= COPYUP_WHOLE_MAX)
 		widen_to_file(size, &first, &end);
 	r = mapfile_reserve(i->src.map, end - first);
@@ -218,6 +249,7 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 	if (r < 0)
 		return r;
 	count_taken(i, first, end, off, len, size);
+	i->is_synced = false;
 	return mapfile_own(i->src.map, i->src.id, first, end - first);
 }
 
@@ -496,6 +528,7 @@ int cow_fsync(struct tree *t, struct inode *i, bool data_only)
 		RDLOCK_SCOPE(&i->lock);
 		r = sync_and_commit(t, i, fd, data_only);
 	}
+	i->is_synced = r == 0;
 	fdcache_unpin(&i->src.fd);
 	return r;
 }

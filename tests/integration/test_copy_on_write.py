@@ -217,3 +217,68 @@ def test_system_calls_of_the_first_write_do_not_depend_on_the_size(stack):
     assert strict[0] == strict[1]
     # a call for each block of 1 GiB would be 262,144 more
     assert sum(large.values()) <= sum(small.values()) + 100
+
+
+def _record_by_record(path, start, count, size, sync):
+    """The bytes written from start on."""
+    written = b""
+    fd = os.open(path, os.O_RDWR)
+    for i in range(count):
+        record = bytes([i % 251 + 1]) * size
+        os.pwrite(fd, record, start + len(written))
+        written += record
+        if sync:
+            os.fdatasync(fd)
+    os.close(fd)
+    return written
+
+
+@pytest.mark.parametrize("record", [BLOCK, 2 * BLOCK, 1000])
+@pytest.mark.parametrize("start", [0, 3 * BLOCK, MIB // 2 - 5 * BLOCK])
+def test_a_synced_log_takes_at_most_as_much_again_and_overwrites_then(stack, record, start):
+    data = bytearray(blob(2 * MIB))
+    (stack.lower() / "f").write_bytes(data)
+    m = stack.mount()
+    written = _record_by_record(m / "f", start, 200 * BLOCK // record, record, True)
+    data[start:start + len(written)] = written
+    blocks = -(-len(written) // BLOCK) + 1
+    assert allocated(stack.upper / "f") <= 2 * blocks * BLOCK + _METADATA
+    assert (m / "f").read_bytes() == data
+    stack.remount()
+    assert (m / "f").read_bytes() == data
+
+
+def test_a_synced_log_goes_on_in_blocks_that_it_has(stack):
+    (stack.lower() / "f").write_bytes(blob(2 * MIB))
+    m = stack.mount()
+    _record_by_record(m / "f", 0, 20, BLOCK, True)
+    assert 30 * BLOCK <= allocated(stack.upper / "f") <= 40 * BLOCK + _METADATA
+
+
+def test_a_stream_that_nobody_syncs_takes_what_is_written(stack):
+    (stack.lower() / "f").write_bytes(blob(2 * MIB))
+    m = stack.mount()
+    _record_by_record(m / "f", 0, 40, BLOCK, False)
+    os.sync()
+    assert allocated(stack.upper / "f") <= 40 * BLOCK + _METADATA
+
+
+def test_synced_writes_here_and_there_take_a_block_each(stack):
+    (stack.lower() / "f").write_bytes(blob(2 * MIB))
+    m = stack.mount()
+    for i in range(0, 512, 7):
+        _record_by_record(m / "f", i * BLOCK, 1, BLOCK, True)
+    assert allocated(stack.upper / "f") <= 74 * BLOCK + _METADATA
+
+
+def test_a_log_takes_nothing_past_the_end_of_the_file(stack):
+    data = blob(30 * BLOCK + 100)
+    (stack.lower() / "f").write_bytes(data)
+    m = stack.mount()
+    written = _record_by_record(m / "f", 0, 20, BLOCK, True)
+    assert (m / "f").stat().st_size == len(data)
+    _record_by_record(m / "f", 40 * BLOCK, 1, BLOCK, True)
+    expected = written + data[len(written):] + bytes(10 * BLOCK - 100) + b"\1" * BLOCK
+    assert (m / "f").read_bytes() == expected
+    stack.remount()
+    assert (m / "f").read_bytes() == expected
