@@ -3,6 +3,7 @@
 
 from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_lookup,
                hpmapper_memory, hpmapper_siblings, hpmapper_streams, hpmapper_throttled)
+from . import dpso_idle, xu_backing, xu_fio, xu_sweep, xu_volume
 from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
 from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
 from . import real_start
@@ -17,6 +18,11 @@ EVERY = [
     hpmapper_lookup.Lookup(),
     hpmapper_streams.Streams(),
     hpmapper_filebench.Filebench(),
+    dpso_idle.Idle(),
+    xu_fio.FioMatrix(),
+    xu_sweep.Sweep(),
+    xu_backing.Backing(),
+    xu_volume.Volume(),
     tarasov_files.Files(),
     tarasov_layers.Layers(),
     tarasov_device.Device(),

@@ -4,10 +4,12 @@
 
 class Driver:
     """name: as in results; kind: volume it works on; in_place: changes stay in its files;
-    is_ours: it is what the bench is about, not a peer."""
+    is_ours: it is what the bench is about, not a peer; when_named: only for scenarios that
+    name it."""
 
     kind = "host"
     in_place = False
+    when_named = False
 
     def __init__(self, name, what):
         self.name, self.what = name, what

@@ -7,7 +7,13 @@ import shutil
 
 from . import fuse, host
 from .driver import Driver
-from .views import Copy, Snapshot, Union, View
+from .views import Bound, Copy, Snapshot, Union, View
+
+
+def missing_mkfs(kind):
+    """Why a file system of that kind can not be made, or None."""
+    program = f"mkfs.{kind}"
+    return None if kind == "host" or shutil.which(program) else f"{program} is not installed"
 
 
 class Native(Driver):
@@ -15,12 +21,28 @@ class Native(Driver):
 
     in_place = True
 
+    def __init__(self, name, what, kind="host"):
+        super().__init__(name, what)
+        self.kind = kind
+
+    def missing(self):
+        return missing_mkfs(self.kind)
+
     def open(self, work, lower, keep=True):
-        copy = f"{lower}-native" if keep else os.path.join(work.scratch("host"), "copy")
+        copy = f"{lower}-native" if keep else os.path.join(work.scratch(self.kind), "copy")
         if not os.path.isdir(copy):
             host.run("cp", "-a", "--reflink=never", lower, copy)
             os.sync()
         return View(copy) if keep else Copy(copy)
+
+
+class DataVolume(Native):
+    """That directory bind-mounted, as engines give a container a volume."""
+
+    def open(self, work, lower, keep=True):
+        view = Bound(work.scratch(self.kind))
+        host.run("mount", "--bind", super().open(work, lower).path, view.path)
+        return view
 
 
 class Vfs(Driver):
@@ -40,9 +62,7 @@ class Overlay(Driver):
         self.kind, self.options = kind, options
 
     def missing(self):
-        if self.kind == "xfs" and not shutil.which("mkfs.xfs"):
-            return "mkfs.xfs is not installed"
-        return None
+        return missing_mkfs(self.kind)
 
     def version(self):
         return "kernel " + os.uname().release
@@ -67,7 +87,7 @@ class Btrfs(Driver):
     kind = "btrfs"
 
     def missing(self):
-        return None if shutil.which("mkfs.btrfs") else "mkfs.btrfs is not installed"
+        return missing_mkfs(self.kind)
 
     def open(self, work, lower, keep=True):
         base = work.scratch(self.kind)
@@ -109,4 +129,19 @@ def every_driver():
         Btrfs("btrfs", "btrfs snapshot, loop device"),
         Vfs("vfs", "a full copy of the lower tree for each view"),
         DmThin("dm-thin", "thin snapshots of a block device"),
-    ]
+    ] + _when_named(veneer, more)
+
+
+def _when_named(veneer, more):
+    """For scenarios about what lies below or beside a union."""
+    found = [DataVolume("volume", "a plain directory, bind-mounted: a container's data volume")]
+    for kind, what in (("xfs", "XFS"), ("btrfs", "btrfs")):
+        found += [
+            Native(f"native-{kind}", f"a plain directory on {what}, loop device", kind),
+            fuse.Fuse(f"veneer-{kind}", f"this project on {what}, loop device", veneer, more,
+                      kind),
+        ]
+    found.append(Overlay("overlayfs-btrfs", "kernel overlayfs on btrfs, loop device", "btrfs"))
+    for d in found:
+        d.when_named = True
+    return found

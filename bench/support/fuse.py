@@ -13,9 +13,9 @@ from .views import Served, Union
 class Fuse(Driver):
     """binary with the arguments extra, as root."""
 
-    def __init__(self, name, what, binary, extra=()):
+    def __init__(self, name, what, binary, extra=(), kind="host"):
         super().__init__(name, what)
-        self.binary, self.extra = binary, list(extra)
+        self.binary, self.extra, self.kind = binary, list(extra), kind
 
     def missing(self):
         if not os.access(self.binary, os.X_OK):

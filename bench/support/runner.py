@@ -84,7 +84,8 @@ class Runner:
         return there
 
     def _steps(self, s):
-        mine = [d for d in self.drivers if not s.drivers or d.name in s.drivers]
+        mine = [d for d in self.drivers
+                if (d.name in s.drivers if s.drivers else not d.when_named)]
         for d in list(mine):
             if d.name in s.without:
                 mine.remove(d)

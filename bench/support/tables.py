@@ -2,6 +2,8 @@
 """Results as Markdown tables."""
 
 NATIVE = "native"
+# Plain directories, whatever they lie on: no peers.
+FLOORS = (NATIVE, "volume")
 
 
 def is_ours(driver):
@@ -9,7 +11,7 @@ def is_ours(driver):
 
 
 def peers(results):
-    return [d for d in results.drivers() if d != NATIVE and not is_ours(d)]
+    return [d for d in results.drivers() if d.split("-")[0] not in FLOORS and not is_ours(d)]
 
 
 def number(value, unit):

@@ -51,6 +51,20 @@ class Copy(View):
         host.run("rm", "-rf", os.path.dirname(self.path))
 
 
+class Bound(View):
+    """A mount point in a scratch directory of its own; what is mounted there stays elsewhere."""
+
+    def __init__(self, base):
+        self.base = base
+        super().__init__(os.path.join(base, "mnt"))
+        os.mkdir(self.path)
+
+    def close(self):
+        host.unmount(self.path)
+        os.rmdir(self.path)
+        os.rmdir(self.base)
+
+
 class Snapshot(View):
     """A btrfs snapshot."""
 

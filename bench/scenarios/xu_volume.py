@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data volume against the drivers."""
+
+from support.measures import AtMost
+
+from .xu_fio import READS, Matrix
+
+VOLUME_LIMIT = 1.05
+
+
+class Volume(Matrix):
+    """Xu et al., data volume against storage driver
+
+    In the paper a data volume beats every storage driver, so data is better kept out of the image's
+    tree. Here the volume is a plain directory, bind-mounted, and the drivers are given a file of the
+    image that is only read ("lower"), and one all of which was overwritten ("upper"): with neither
+    is there anything left to copy, and veneer means to be within 5 % of the volume. O_DIRECT and
+    through a warm page cache, one job at depth 1, as latency shows most there."""
+
+    name = "xu/volume"
+    drivers = ("native", "volume", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
+               "fuse-overlayfs-2")
+    ways = (("direct", "low"), ("buffered", "low"))
+    quick_ways = (("direct", "low"),)
+    ms = 400, 100
+    seconds = 4.5, 1.7
+
+    def patterns(self, place):
+        return READS if place == "lower" else super().patterns(place)
+
+    def cells(self, quick):
+        return ["upper"] if quick else list(self.places)
+
+    def measures(self):
+        return [AtMost(self.row(place, way, load), p, "volume", VOLUME_LIMIT, close=True)
+                for place, way, load, p in self.rows()]

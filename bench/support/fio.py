@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fio: its jobs one after the other in one call, and what it reports of each."""
+
+import json
+import os
+from collections import namedtuple
+
+from . import trees
+
+# amount: bytes each thread moves; None: for as long as the call says.
+# share: each thread has its own part of the file.
+Job = namedtuple("Job", "name rw block depth threads path direct size amount share",
+                 defaults=(None, False))
+
+# What one job did. Latencies in microseconds; slat is None where submission is the whole call.
+Seen = namedtuple("Seen", "iops mibs slat clat p99")
+
+PATTERNS = {"RR": ("randread", 4 * trees.KIB), "RW": ("randwrite", 4 * trees.KIB),
+            "SR": ("read", 128 * trees.KIB), "SW": ("write", 128 * trees.KIB)}
+
+# A slow driver is stopped here with its work undone: its rate is known by then.
+LONGEST_MS = 8000
+
+
+def overwrite(path):
+    """Write every byte of a file, whatever it is made of then."""
+    block, size = os.urandom(trees.MIB), os.path.getsize(path)
+    fd = os.open(path, os.O_RDWR)
+    try:
+        for off in range(0, size, len(block)):
+            os.pwrite(fd, block, off)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _options(job, ms):
+    yield f"--name={job.name}"
+    yield from (f"--rw={job.rw}", f"--bs={job.block}", f"--filename={job.path}",
+                f"--direct={int(job.direct)}", f"--numjobs={job.threads}",
+                f"--ioengine={'libaio' if job.direct else 'psync'}", f"--iodepth={job.depth}")
+    if job.share:
+        part = job.size // job.threads
+        yield from (f"--size={part}", f"--offset_increment={part}")
+    else:
+        yield f"--size={job.size}"
+    if job.amount:
+        yield from (f"--io_size={job.amount}", f"--runtime={LONGEST_MS}ms")
+    else:
+        yield from ("--time_based", f"--runtime={ms}ms")
+    yield "--stonewall"
+
+
+def argv(jobs, ms):
+    """The program with its arguments."""
+    out = ["fio", "--output-format=json", "--thread", "--group_reporting", "--invalidate=0",
+           "--allow_file_create=0", "--norandommap", "--disk_util=0"]
+    for job in jobs:
+        out += _options(job, ms)
+    return out
+
+
+def _seen(report, direct):
+    one = report["read"] if report["read"]["total_ios"] else report["write"]
+    slat = one["slat_ns"]["mean"] / 1000 if direct else None
+    p99 = one["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1000
+    return Seen(one["iops"], one["bw_bytes"] / trees.MIB, slat, one["clat_ns"]["mean"] / 1000, p99)
+
+
+def run(view, jobs, ms):
+    """Job name to Seen, run where the view is mounted."""
+    text = view.run(*argv(jobs, ms))
+    found = {r["jobname"]: r for r in json.loads(text[text.index("{"):])["jobs"]}
+    return {job.name: _seen(found[job.name], job.direct) for job in jobs}
