@@ -3,7 +3,7 @@
 
 from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_lookup,
                hpmapper_memory, hpmapper_siblings, hpmapper_streams, hpmapper_throttled)
-from . import dpso_idle, xu_backing, xu_fio, xu_sweep, xu_volume
+from . import dpso_idle, xu_backing, xu_database, xu_fio, xu_sweep, xu_volume
 from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
 from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
 from . import real_start
@@ -23,6 +23,7 @@ EVERY = [
     xu_sweep.Sweep(),
     xu_backing.Backing(),
     xu_volume.Volume(),
+    xu_database.Database(),
     tarasov_files.Files(),
     tarasov_layers.Layers(),
     tarasov_device.Device(),
