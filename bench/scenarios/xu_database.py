@@ -27,8 +27,8 @@ MIXES = {"A": ((READ, 50), (UPDATE, 50)), "D": ((LATEST, 95), (INSERT, 5))}
 
 # For all containers of a cell together, with the servers of the union.
 LIMITS = {
-    "CPU": {"cpus": 1}, "MEM": {"memory": 224 * trees.MIB}, "BW": {"rate": 16 * trees.MIB},
-    "ALL": {"cpus": 1, "memory": 224 * trees.MIB, "rate": 16 * trees.MIB},
+    "CPU": {"cpus": 1}, "MEM": {"memory": 224 * trees.MIB}, "BW": {"rate": 32 * trees.MIB},
+    "ALL": {"cpus": 1, "memory": 224 * trees.MIB, "rate": 32 * trees.MIB},
 }
 LIMITED = 2
 
@@ -112,13 +112,13 @@ class Database(scenario.Scenario):
     moment the container is up. What has to be copied up first is in the numbers, as it is in a
     container's life.
 
-    The limits hold for two containers together: one processor (CPU), 224 MiB (MEM), 16 MiB a second
+    The limits hold for two containers together: one processor (CPU), 224 MiB (MEM), 32 MiB a second
     of reads and as many of writes (BW), or all of these. The processes that serve a union are
     inside the limits with the databases, or they would be work nobody pays for. Caches are empty
     at the start of each."""
 
     name = "xu/database"
-    drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2", "btrfs")
+    drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     headline = (("YCSB A on PostgreSQL, 4 containers", "xu/database/4", "A " + TPS),)
     seconds = 6.0, 4.0
 
@@ -126,7 +126,8 @@ class Database(scenario.Scenario):
         return cells(quick)
 
     def act(self, run, cell, driver):
-        if cell.limit and driver.name == "btrfs":
+        # The second version stands for both under a limit; eight whole copies would test cp.
+        if driver.name == "fuse-overlayfs" if cell.limit else driver.in_place and cell.count > 4:
             return
         rows = ROWS[run.quick]
         lower = run.lower("database", lambda root: postgres.make_cluster(root, statements(rows)))
@@ -164,14 +165,18 @@ class Database(scenario.Scenario):
             error = process.communicate()[1]
             if process.returncode:
                 raise host.HostError(f"pgbench: {error.strip()[-300:]}")
-        taken = [us for s in servers for us in s.latencies(mix)]
-        run.add(cell.row, f"{mix} {TPS}", [len(taken) / SECONDS], "tps")
+        done = [t for s in servers for t in s.transactions(mix)]
+        # The last ones under way may end late, where something is copied under a limit.
+        whole = max(end for end, _ in done) - min(end - us for end, us in done)
+        taken = [us for _, us in done]
+        run.add(cell.row, f"{mix} {TPS}", [len(taken) * 1e6 / whole], "tps")
         run.add(cell.row, f"{mix} {TAIL}", [stats.percentile(taken, 0.99)], "us")
 
     def measures(self):
         return [AtMost(cell.row, f"{mix} {TPS}", ref, 1, close=True)
                 for cell in cells(False) for mix in cell.mixes
-                for ref in ("overlayfs", "fuse-overlayfs", "fuse-overlayfs-2")]
+                for ref in ("overlayfs", "fuse-overlayfs", "fuse-overlayfs-2")
+                if not (cell.limit and ref == "fuse-overlayfs")]
 
     def tables(self, seen):
         text = ""

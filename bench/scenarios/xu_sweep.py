@@ -15,7 +15,7 @@ THREADS = (1, 2, 4)
 DEPTH = 8
 KINDS = {"reads": "randread", "writes": "randwrite"}
 SIZE = 256 * trees.MIB, 64 * trees.MIB
-MS = 250, 100
+MS = 190, 90
 RATE = "rate"
 
 
@@ -43,8 +43,8 @@ class Sweep(scenario.Scenario):
     """Xu et al., block size and number of jobs
 
     The paper varies fio's block size and number of jobs with O_DIRECT on its 5 GB file. Here: random
-    blocks of 4 KiB to 1 MiB by one job at depth 8, and 4 KiB by 1, 2 and 4 jobs, on 256 MiB for a
-    quarter of a second each. Reads are of an unchanged file of the image, writes go to one all of
+    blocks of 4 KiB to 1 MiB by one job at depth 8, and 4 KiB by 1, 2 and 4 jobs, on 256 MiB, for a
+    fifth of a second each. Reads are of an unchanged file of the image, writes go to one all of
     which was overwritten before, so that nothing is copied up. Caches are empty at the start; what
     xu/fio says of servers with a page cache of their own holds here too."""
 
@@ -71,7 +71,8 @@ class Sweep(scenario.Scenario):
             run.add(row(cell, step), RATE, [seen[step.label].mibs], "MiB/s")
 
     def measures(self):
-        return [AtMost(row(kind, step), RATE, ref, limit, close=True)
+        # A peer that reads with its own page cache beats the device, and so any passthrough.
+        return [AtMost(row(kind, step), RATE, ref, limit, close=True, must=ref == "overlayfs")
                 for kind in KINDS for step in steps(False)
                 for ref, limit in (("overlayfs", LIMIT), ("fuse-overlayfs", 1),
                                    ("fuse-overlayfs-2", 1))]

@@ -22,7 +22,7 @@ class Volume(Matrix):
                "fuse-overlayfs-2")
     ways = (("direct", "low"), ("buffered", "low"))
     quick_ways = (("direct", "low"),)
-    ms = 400, 100
+    ms = 390, 90
     seconds = 4.5, 1.7
 
     def patterns(self, place):

@@ -96,13 +96,12 @@ class Server:
     def _prefix(self, label):
         return os.path.join(self.sockets, f"tx-{label}-{self.port}")
 
-    def latencies(self, label):
-        """Microseconds of each transaction."""
-        out = []
+    def transactions(self, label):
+        """(end, time taken) of each, in microseconds."""
         for path in glob.glob(self._prefix(label) + ".*"):
             with open(path, encoding="ascii") as f:
-                out += [int(line.split()[2]) for line in f if line.count(" ") >= 4]
-        return out
+                for words in map(str.split, f):
+                    yield int(words[4]) * 1000000 + int(words[5]), int(words[2])
 
 
 def start_all(servers):
