@@ -54,18 +54,19 @@ class Idle(scenario.Scenario):
     """DPSO: the first write of 4 KiB, by file size and by the idle time before it
 
     The paper predicts which files a container will copy up and copies them while the container is
-    idle: for a file of 4 GB the first write takes 70 s without idle time and 0.067 ms after 70 s of
-    it. Here a container is mounted, left idle for 0, 0.1 and 1 s, and then writes 4 KiB into the
-    middle of files of 1 MiB to 1 GiB (4 GB would take each copying driver a minute a round). Files
-    are warm. Drivers that copy whole files pay in full at any idle time, as nothing predicts for
-    them; one that copies blocks has the short end without idle time. The paper's rows about its
-    predictor, accuracy and the cost of recording, come with a veneer that learns from earlier containers."""
+    idle: for a file of 4 GB the first write takes 70 s without idle time and 0.067 ms after 70 s
+    of it. Here a container is mounted, left idle for 0, 0.1 and 1 s, and then writes 4 KiB into
+    the middle of files of 1 MiB to 1 GiB (4 GB would take each copying driver a minute a round).
+    Files are warm. Drivers that copy whole files pay in full at any idle time, as nothing
+    predicts for them; one that copies blocks has the short end without idle time. The paper's
+    rows about its predictor, accuracy and the cost of recording, come with a veneer that learns
+    from earlier containers."""
 
     name = "dpso/idle"
     drivers = ("native", "overlayfs", "veneer", "veneer-rootless", "fuse-overlayfs",
                "fuse-overlayfs-2", "overlayfs-xfs", "btrfs")
     headline = (("first 4 KiB into 1 GiB, no idle time before it", row(0, trees.GIB), METRIC),)
-    seconds = 3.0, 0.6
+    seconds = 2.2, 0.5
 
     def cells(self, quick):
         return list(QUICK_IDLE_S if quick else IDLE_S)

@@ -34,7 +34,7 @@ class Backing(Matrix):
     name = "xu/backing"
     drivers = tuple(what + kind for kind in KINDS for what in ("native", "overlayfs", "veneer"))
     ways = quick_ways = (("direct", "high"),)
-    seconds = 3.5, 2.0
+    seconds = 2.8, 2.0
 
     def cells(self, quick):
         return ["lower"] if quick else list(self.places)

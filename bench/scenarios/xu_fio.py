@@ -136,7 +136,7 @@ class FioMatrix(Matrix):
                "fuse-overlayfs", "fuse-overlayfs-2")
     ways = (("direct", "low"), ("direct", "high"), ("buffered", "low"))
     quick_ways = (("direct", "low"),)
-    seconds = 6.5, 2.0
+    seconds = 5.5, 1.7
 
     def cells(self, quick):
         return ["lower"] if quick else list(self.places)

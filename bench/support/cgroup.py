@@ -16,7 +16,8 @@ def missing(controllers):
 
 class Limits:
     """One group for everything put into it. Use as a context; its processes must be gone by the
-    end. cpus, memory (bytes) and rate (bytes a second to and from device, each): None is no limit."""
+    end. cpus, memory (bytes) and rate (bytes a second to and from device, each): None is no
+    limit."""
 
     def __init__(self, name, device, cpus=None, memory=None, rate=None):
         wanted = []

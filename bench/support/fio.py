@@ -5,7 +5,7 @@ import json
 import os
 from collections import namedtuple
 
-from . import trees
+from . import host, trees
 
 # amount: bytes each thread moves; None: for as long as the call says.
 # share: each thread has its own part of the file.
@@ -67,8 +67,15 @@ def _seen(report, direct):
     return Seen(one["iops"], one["bw_bytes"] / trees.MIB, slat, one["clat_ns"]["mean"] / 1000, p99)
 
 
+def read_report(text, jobs):
+    """Job name to Seen, from what fio prints: JSON, now and then with a remark before it."""
+    try:
+        found = {r["jobname"]: r for r in json.loads(text[text.index("{"):])["jobs"]}
+        return {job.name: _seen(found[job.name], job.direct) for job in jobs}
+    except (ValueError, KeyError) as e:
+        raise host.HostError(f"fio's report is not understood: {e!r}") from e
+
+
 def run(view, jobs, ms):
-    """Job name to Seen, run where the view is mounted."""
-    text = view.run(*argv(jobs, ms))
-    found = {r["jobname"]: r for r in json.loads(text[text.index("{"):])["jobs"]}
-    return {job.name: _seen(found[job.name], job.direct) for job in jobs}
+    """The same, run where the view is mounted."""
+    return read_report(view.run(*argv(jobs, ms)), jobs)

@@ -30,7 +30,10 @@ def as_user(*argv):
 
 
 def own(path):
-    user = pwd.getpwnam(USER)
+    try:
+        user = pwd.getpwnam(USER)
+    except KeyError as e:
+        raise host.HostError(f"there is no user {USER}") from e
     os.chown(path, user.pw_uid, user.pw_gid)
 
 

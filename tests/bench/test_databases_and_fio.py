@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the bench asks of other programs, and what it makes of their answers."""
+import json
+import os
+
+import pytest
+
+from support import cgroup, driver, fio, host, postgres, runner
+
+
+def report(name, way="read", rate=1000.0):
+    side = {"total_ios": 10, "iops": rate, "bw_bytes": 2 << 20, "slat_ns": {"mean": 3000},
+            "clat_ns": {"mean": 5000, "percentile": {"99.000000": 9000}}}
+    none = {**side, "total_ios": 0}
+    return {"jobname": name, "read": side if way == "read" else none,
+            "write": side if way == "write" else none}
+
+
+def job(name, **more):
+    return fio.Job(name, "randread", 4096, 1, 1, "/f", True, 1 << 20)._replace(**more)
+
+
+def test_a_report_of_fio_may_have_remarks_before_it():
+    text = "note: something\n" + json.dumps({"jobs": [report("a"), report("b", "write", 7.0)]})
+    seen = fio.read_report(text, [job("a"), job("b", direct=False)])
+    assert seen["a"] == fio.Seen(1000.0, 2.0, 3.0, 5.0, 9.0)
+    assert seen["b"].iops == 7.0 and seen["b"].slat is None
+
+
+@pytest.mark.parametrize("text", ["", "no json", '{"jobs": []}'])
+def test_a_report_that_is_not_one_is_an_error(text):
+    with pytest.raises(host.HostError):
+        fio.read_report(text, [job("a")])
+
+
+def test_threads_that_share_a_file_have_parts_of_their_own():
+    argv = fio.argv([job("a", threads=4, share=True)], 100)
+    assert f"--size={1 << 18}" in argv and f"--offset_increment={1 << 18}" in argv
+
+
+def test_a_job_of_a_fixed_amount_is_not_cut_by_the_time_of_the_others():
+    argv = fio.argv([job("a", amount=4096)], 100)
+    assert "--io_size=4096" in argv and "--time_based" not in argv
+
+
+def test_every_byte_of_a_file_is_overwritten(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(bytes(3 << 20))
+    fio.overwrite(str(path))
+    data = path.read_bytes()
+    assert len(data) == 3 << 20
+    assert all(any(data[at:at + 4096]) for at in range(0, len(data), 4096))
+
+
+def test_transactions_are_read_from_every_log_of_a_server(tmp_path):
+    sockets = postgres.Sockets()
+    sockets.path = str(tmp_path)
+    server = postgres.Server(sockets, 2, "/data")
+    (tmp_path / f"tx-A-{server.port}.17").write_text("0 1 250 0 100 5\n0 2 300 1 100 900\n")
+    (tmp_path / f"tx-B-{server.port}.17").write_text("0 1 1 0 100 5\n")
+    assert list(server.transactions("A")) == [(100000005, 250), (100000900, 300)]
+
+
+def test_no_limit_needs_no_groups():
+    with cgroup.Limits("veneer-test", "0:0") as limits:
+        assert limits.prefix() == [] and not limits.folders
+
+
+def test_a_limit_holds_for_what_is_put_in_and_its_group_goes(needs_root):
+    if cgroup.missing(["memory"]):
+        pytest.skip("no control groups of the first version")
+    with cgroup.Limits(f"veneer-test-{os.getpid()}", "0:0", memory=64 << 20) as limits:
+        folder = limits.folders[0]
+        seen = host.run(*limits.prefix(), "cat", "/proc/self/cgroup")
+        assert f"memory:/veneer-test-{os.getpid()}" in seen
+    assert not os.path.exists(folder)
+
+
+def test_some_drivers_are_only_for_scenarios_that_name_them():
+    def named(name, when_named):
+        found = driver.Driver(name, "")
+        found.when_named = when_named
+        return found
+
+    class Whole:
+        drivers, without, rounds, name = (), {}, 1, "a/whole"
+
+        def cells(self, quick):
+            return ["c"]
+
+    class Named(Whole):
+        drivers = ("often", "rare")
+
+    class Args:
+        rounds, quick = 1, False
+
+    run = runner.Runner.__new__(runner.Runner)
+    run.args, run.drivers = Args, [named("often", False), named("rare", True)]
+    assert [d.name for _, _, d in run._steps(Whole())] == ["often"]
+    assert [d.name for _, _, d in run._steps(Named())] == ["often", "rare"]
