@@ -105,13 +105,13 @@ class Apart:
 class Database(scenario.Scenario):
     """Xu et al., a database in 1 to 8 containers, and under limits
 
-    The paper runs Cassandra with YCSB A (half reads, half updates, by a skewed choice) and D (95
-    % reads of what is newest, 5 % inserts) in 1 to 8 containers, then under limits of processor,
-    memory and disk bandwidth. Here it is PostgreSQL with fsync on, its cluster of 100,000 rows of
-    1 KB being part of the image: every container is a view of the same lower tree and runs a
-    server of its own with 16 MB of buffers, and pgbench drives all at once, 4 clients each, a
-    second a mix, from the moment the container is up. What has to be copied up first is in the
-    numbers, as it is in a container's life.
+    The paper runs Cassandra with YCSB A (half reads, half updates, by a skewed choice) and D
+    (95 % reads of what is newest, 5 % inserts) in 1 to 8 containers, then under limits of
+    processor, memory and disk bandwidth. Here it is PostgreSQL with fsync on, its cluster of
+    100,000 rows of 1 KB being part of the image: every container is a view of the same lower tree
+    and runs a server of its own with 16 MB of buffers, and pgbench drives all at once, 4 clients
+    each, a second a mix, from the moment the container is up. What has to be copied up first is
+    in the numbers, as it is in a container's life.
 
     The limits hold for two containers together: one processor (CPU), 224 MiB (MEM), 32 MiB a second
     of reads and as many of writes (BW), or all of these. The processes that serve a union are

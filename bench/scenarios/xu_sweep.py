@@ -43,8 +43,8 @@ class Sweep(scenario.Scenario):
     """Xu et al., block size and number of jobs
 
     The paper varies fio's block size and number of jobs with O_DIRECT on its 5 GB file. Here:
-    random blocks of 4 KiB to 1 MiB by one job at depth 8, and 4 KiB by 1, 2 and 4 jobs, on 256
-    MiB, for a fifth of a second each. Reads are of an unchanged file of the image, writes go to
+    random blocks of 4 KiB to 1 MiB by one job at depth 8, and 4 KiB by 1, 2 and 4 jobs, on
+    256 MiB, for a fifth of a second each. Reads are of an unchanged file of the image, writes go to
     one all of which was overwritten before, so that nothing is copied up. Caches are empty at the
     start; what xu/fio says of servers with a page cache of their own holds here too."""
 

@@ -11,11 +11,11 @@ VOLUME_LIMIT = 1.05
 class Volume(Matrix):
     """Xu et al., data volume against storage driver
 
-    In the paper a data volume beats every storage driver, so data is better kept out of the image's
-    tree. Here the volume is a plain directory, bind-mounted, and the drivers are given a file of the
-    image that is only read ("lower"), and one all of which was overwritten ("upper"): with neither
-    is there anything left to copy, and veneer means to be within 5 % of the volume. O_DIRECT and
-    through a warm page cache, one job at depth 1, as latency shows most there."""
+    In the paper a data volume beats every storage driver, so data is better kept out of the
+    image's tree. Here the volume is a plain directory, bind-mounted, and the drivers are given a
+    file of the image that is only read ("lower"), and one all of which was overwritten ("upper"):
+    with neither is there anything left to copy, and veneer means to be within 5 % of the volume.
+    O_DIRECT and through a warm page cache, one job at depth 1, as latency shows most there."""
 
     name = "xu/volume"
     drivers = ("native", "volume", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
