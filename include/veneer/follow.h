@@ -27,3 +27,5 @@ bool follow_request(struct follow *f, uint32_t caller, bool is_side_by_side);
 void follow_found(struct follow *f, uint32_t caller, int cpu);
 /* Readers cannot stay there. */
 void follow_refused(struct follow *f);
+/* Readers were not let run there: all begins anew. */
+void follow_lost(struct follow *f);

@@ -36,3 +36,8 @@ void follow_refused(struct follow *f)
 	begin(f, 0);
 	f->is_off = true;
 }
+
+void follow_lost(struct follow *f)
+{
+	begin(f, 0);
+}

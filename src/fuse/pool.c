@@ -12,7 +12,8 @@
  * bound, which is therefore passed by one for each mount at most. What was refused a thread is armed again as soon as
  * there is room (is_short).
  *
- * Readers of a mount that one thread uses wait on that thread's processor (follow.h).
+ * Readers of a mount that one thread uses wait on that thread's processor (follow.h). Who runs there now, of real-time
+ * priority perhaps, may keep them from running at all: one that waits in the set sees to it that they run elsewhere.
  *
  * An event names its member by a number and not by an address: it may come when the member has gone. */
 #include "veneer/pool.h"
@@ -25,16 +26,19 @@
 #include "veneer/log.h"
 
 #include <fuse_lowlevel.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #define POOL_IDLE 2u		/* more idle threads than this go home, once they have worked */
 #define POOL_READERS 4u		/* of one mount, that wait; fewer when many mounts are in use */
 #define POOL_QUIET_MS 1000	/* after one to two of them a mount has no readers */
+#define POOL_STUCK_MS 50	/* after one to two of them without progress no thread is kept on a processor */
 #define POOL_STEP_MS 10
 #define SIGWAKE (SIGRTMIN + 2)	/* makes a reader's read(2) return */
 #define POOL_STACK (1u << 20)
@@ -50,7 +54,7 @@ struct member {
 	unsigned nthreads, nreading;	/* in serve(), and of them in read(2) */
 	bool is_armed;		/* the set tells of its next request */
 	bool is_over;
-	uint64_t nserved, nserved_before;
+	uint64_t nserved, nserved_quiet, nserved_stuck;	/* now, and when we looked last */
 	struct follow follow;
 	unsigned nasked;	/* being answered, that somebody waits for */
 };
@@ -59,7 +63,11 @@ struct member {
 struct thread {
 	struct list_link link;
 	pthread_t id;
+	pid_t tid;
+	/* guarded by the pool's lock */
+	struct member *serves;
 	struct member *reads;	/* it is in read(2) */
+	int tied;		/* the processor that it is, or is about to be, kept on, or -1 */
 	/* its own */
 	struct cpu_stay stay;
 	int cpu;		/* where it should stay, or -1 */
@@ -77,6 +85,7 @@ struct pool {
 	bool is_stopping;
 	bool is_short;		/* a member has requests that nobody waits for, for want of threads */
 	uint64_t count;
+	uint64_t quiet_ms, stuck_ms;	/* when we looked last */
 	size_t n, nslots;
 	struct member **slots;	/* NULL where free */
 };
@@ -393,7 +402,7 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 	}
 	p->nbusy += m->nthreads++ == 0;
 	m->nreading++;
-	self->reads = m;
+	self->serves = self->reads = m;
 	self->cpu = m->follow.cpu;
 	p->nidle--;
 	if (p->nidle == 0)
@@ -443,16 +452,33 @@ static void look_for_caller(struct pool *p, struct thread *self, struct member *
 	follow_found(&m->follow, self->caller, cpu);
 }
 
+static void note_tied(struct pool *p, struct thread *self, int cpu)
+{
+	LOCK_SCOPE(&p->lock);
+	self->tied = cpu;
+}
+
+static void untie(struct pool *p, struct thread *self)
+{
+	if (self->stay.cpu < 0)
+		return;
+	cpu_stay_nowhere(&self->stay);
+	note_tied(p, self, -1);
+}
+
 /* Where the next request is waited for. */
 static void settle(struct pool *p, struct thread *self, struct member *m)
 {
 	if (self->cpu == self->stay.cpu)
 		return;
-	if (self->cpu < 0) {
-		cpu_stay_nowhere(&self->stay);
-	} else if (cpu_stay_on(&self->stay, self->cpu) < 0) {
-		cpu_stay_nowhere(&self->stay);
+	untie(p, self);
+	if (self->cpu < 0)
+		return;
+	/* Before: afterwards it may not run. */
+	note_tied(p, self, self->cpu);
+	if (cpu_stay_on(&self->stay, self->cpu) < 0) {
 		LOCK_SCOPE(&p->lock);
+		self->tied = -1;
 		follow_refused(&m->follow);
 	}
 }
@@ -479,6 +505,7 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 	bool is_last = false;
 
 	pthread_mutex_lock(&p->lock);
+	self->serves = NULL;
 	if (error) {
 		self->reads = NULL;
 		m->nreading--;
@@ -517,23 +544,68 @@ static void serve(struct pool *p, struct thread *self, uint64_t number, struct f
 		session_answer(m->session, buf);
 		r = 0;
 	} while (end_work(p, self, m));
-	cpu_stay_nowhere(&self->stay);
+	untie(p, self);
 	leave(p, self, m, r);
 }
 
 /* Wake the readers of members that had no request since the last time, also where others of their threads hang. One
  * that has yet to block misses it. */
-static void cool(struct pool *p)
+static void cool_locked(struct pool *p)
 {
-	LOCK_SCOPE(&p->lock);
 	for (size_t k = 0; k < p->nslots; k++) {
 		struct member *m = p->slots[k];
 
-		if (m && m->nreading && m->nserved == m->nserved_before)
+		if (m && m->nreading && m->nserved == m->nserved_quiet)
 			wake_readers_locked(p, m);
 		if (m)
-			m->nserved_before = m->nserved;
+			m->nserved_quiet = m->nserved;
 	}
+}
+
+static bool has_request(const struct member *m)
+{
+	struct pollfd fd = { .fd = session_fd(m->session), .events = POLLIN };
+
+	return poll(&fd, 1, 0) == 1;
+}
+
+/* A request is not taken, or not answered: its threads may not be let run where they are kept. */
+static void free_stuck_locked(struct pool *p)
+{
+	for (struct list_link *l = p->threads.next; l != &p->threads; l = l->next) {
+		struct thread *t = thread_of(l);
+		struct member *m = t->serves;
+
+		if (!m || t->tied < 0 || m->nserved != m->nserved_stuck || (m->nthreads == m->nreading && !has_request(m)))
+			continue;
+		cpu_free_thread(t->tid, t->tied);
+		t->tied = -1;
+		follow_lost(&m->follow);
+	}
+	for (size_t k = 0; k < p->nslots; k++)
+		if (p->slots[k])
+			p->slots[k]->nserved_stuck = p->slots[k]->nserved;
+}
+
+/* Several may wait in the set, and only one of them is to look. */
+static bool is_due(uint64_t *last_ms, unsigned after_ms)
+{
+	struct timespec now = time_in(0);
+	uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+
+	if (now_ms - *last_ms < after_ms)
+		return false;
+	*last_ms = now_ms;
+	return true;
+}
+
+static void look_after(struct pool *p)
+{
+	LOCK_SCOPE(&p->lock);
+	if (is_due(&p->stuck_ms, POOL_STUCK_MS))
+		free_stuck_locked(p);
+	if (is_due(&p->quiet_ms, POOL_QUIET_MS))
+		cool_locked(p);
 }
 
 /* There are enough idle ones without this. */
@@ -556,24 +628,25 @@ static void enlist(struct pool *p, struct thread *self)
 {
 	LOCK_SCOPE(&p->lock);
 	self->id = pthread_self();
+	self->tid = gettid();
 	list_add_tail(&p->threads, &self->link);
 }
 
 static void *worker(void *arg)
 {
 	struct pool *p = arg;
-	struct thread self = { .reads = NULL, .stay.cpu = -1, .cpu = -1 };
+	struct thread self = { .tied = -1, .stay.cpu = -1, .cpu = -1 };
 	struct fuse_buf buf = { 0 };
 
 	enlist(p, &self);
 	while (!may_go(p)) {
 		struct epoll_event event;
-		int n = epoll_wait(p->epfd, &event, 1, has_readers(p) ? POOL_QUIET_MS : -1);
+		int n = epoll_wait(p->epfd, &event, 1, has_readers(p) ? POOL_STUCK_MS : -1);
 
+		/* Also where the requests of others never let it wait for so long. */
+		look_after(p);
 		if (n == 1 && event.data.u64 != POOL_STOP)
 			serve(p, &self, event.data.u64, &buf);
-		else if (n == 0)
-			cool(p);
 		else if (n < 0 && errno != EINTR)
 			usleep(1000);
 	}

@@ -42,9 +42,9 @@ int cpu_of_thread(uint32_t tid)
 }
 
 /* Is it where we told it to stay? Else somebody has said something else, and that counts. */
-static bool is_ours(const struct cpu_stay *s, const cpu_set_t *now)
+static bool is_ours(int cpu, const cpu_set_t *now)
 {
-	return s->cpu >= 0 && CPU_COUNT(now) == 1 && CPU_ISSET((size_t)s->cpu, now);
+	return cpu >= 0 && CPU_COUNT(now) == 1 && CPU_ISSET((size_t)cpu, now);
 }
 
 int cpu_stay_on(struct cpu_stay *s, int cpu)
@@ -57,7 +57,7 @@ int cpu_stay_on(struct cpu_stay *s, int cpu)
 		return 0;
 	if (sched_getaffinity(0, sizeof(now), &now) < 0)
 		return -errno;
-	if (is_ours(s, &now))
+	if (is_ours(s->cpu, &now))
 		now = s->before;
 	if (!CPU_ISSET((size_t)cpu, &now))
 		return -EPERM;
@@ -76,7 +76,16 @@ void cpu_stay_nowhere(struct cpu_stay *s)
 
 	if (s->cpu < 0)
 		return;
-	if (sched_getaffinity(0, sizeof(now), &now) == 0 && is_ours(s, &now))
+	if (sched_getaffinity(0, sizeof(now), &now) == 0 && is_ours(s->cpu, &now))
 		sched_setaffinity(0, sizeof(s->before), &s->before);
 	s->cpu = -1;
+}
+
+void cpu_free_thread(pid_t tid, int cpu)
+{
+	cpu_set_t now, mine;
+
+	if (sched_getaffinity(tid, sizeof(now), &now) == 0 && is_ours(cpu, &now) &&
+	    sched_getaffinity(0, sizeof(mine), &mine) == 0)
+		sched_setaffinity(tid, sizeof(mine), &mine);
 }

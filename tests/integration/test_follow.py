@@ -2,7 +2,10 @@
 """Where the server's threads wait: on the processor of the one caller, or anywhere."""
 import os
 import pathlib
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
@@ -13,6 +16,13 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor only"),
 ]
 TURNS = 60
+SPIN = """import os
+os.sched_setaffinity(0, {%d})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+print(flush=True)
+while True:
+    pass
+"""
 
 
 def ask(directory, prefix, times=200):
@@ -90,3 +100,28 @@ def test_follow__a_server_that_was_told_where_to_run_stays_there(mounted):
         assert cpus[0] not in tied(mounted.pid).values()
     finally:
         os.sched_setaffinity(0, before)
+
+
+@pytest.mark.needs_root("real-time priority")
+def test_follow__a_real_time_program_on_that_processor_does_not_stop_the_mount(mounted):
+    cpus = sorted(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpus[0]})
+    try:
+        assert ask_until_followed(mounted, "calm") == {cpus[0]}
+        os.sched_setaffinity(0, {cpus[1]})
+        spin = subprocess.Popen([sys.executable, "-c", SPIN % cpus[0]], stdout=subprocess.PIPE)
+        try:
+            if not spin.stdout.readline():
+                pytest.skip("no real-time priority to be had")
+            # The kernel lets others have a twentieth of each second, which may be the first.
+            time.sleep(0.25)
+            began = time.monotonic()
+            ask(mounted.mnt, "spin", 60)
+            took_s = time.monotonic() - began
+        finally:
+            spin.kill()
+            spin.communicate()
+    finally:
+        os.sched_setaffinity(0, before)
+    assert took_s < 0.5

@@ -123,6 +123,53 @@ static void test_cpu__other_threads_are_found_and_none_is_an_error(void **state)
 	assert_int_equal(cpu_of_thread(UINT32_MAX), -ENOENT);
 }
 
+struct other {
+	pthread_barrier_t turn;
+	pid_t tid;
+	int cpu;
+	cpu_set_t allowed;
+};
+
+static void *be_freed(void *arg)
+{
+	struct cpu_stay stay = { .cpu = -1 };
+	struct other *o = arg;
+
+	o->tid = gettid();
+	if (cpu_stay_on(&stay, o->cpu) < 0)
+		return NULL;
+	pthread_barrier_wait(&o->turn);
+	pthread_barrier_wait(&o->turn);
+	/* Not to be mistaken for what somebody else has said. */
+	cpu_stay_nowhere(&stay);
+	o->allowed = allowed();
+	return NULL;
+}
+
+static void test_cpu__another_thread_is_freed_where_it_was_told_to_stay(void **state)
+{
+	cpu_set_t before = allowed(), now;
+	struct other o = { .cpu = first_of(&before) };
+	pthread_t thread;
+
+	(void)state;
+	if (CPU_COUNT(&before) < 2)
+		skip();
+	pthread_barrier_init(&o.turn, NULL, 2);
+	assert_int_equal(pthread_create(&thread, NULL, be_freed, &o), 0);
+	pthread_barrier_wait(&o.turn);
+	cpu_free_thread(o.tid, o.cpu + 1);
+	assert_int_equal(sched_getaffinity(o.tid, sizeof(now), &now), 0);
+	assert_int_equal(CPU_COUNT(&now), 1);
+	cpu_free_thread(o.tid, o.cpu);
+	assert_int_equal(sched_getaffinity(o.tid, sizeof(now), &now), 0);
+	assert_true(CPU_EQUAL(&now, &before));
+	pthread_barrier_wait(&o.turn);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_true(CPU_EQUAL(&o.allowed, &before));
+	pthread_barrier_destroy(&o.turn);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -132,6 +179,7 @@ int main(void)
 		cmocka_unit_test(test_cpu__what_an_administrator_said_meanwhile_counts),
 		cmocka_unit_test(test_cpu__a_name_with_anything_in_it_is_skipped),
 		cmocka_unit_test(test_cpu__other_threads_are_found_and_none_is_an_error),
+		cmocka_unit_test(test_cpu__another_thread_is_freed_where_it_was_told_to_stay),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,6 +118,16 @@ static void test_follow__refused_once_is_for_good(void **state)
 	assert_int_equal(ask(CALLER, 2 * FOLLOW_TERM), 0);
 }
 
+static void test_follow__lost_once_it_is_followed_again(void **state)
+{
+	(void)state;
+	ask(CALLER, FOLLOW_AFTER);
+	follow_lost(&follow);
+	assert_int_equal(follow.cpu, -1);
+	assert_int_equal(ask(CALLER, FOLLOW_AFTER), 1);
+	assert_int_equal(follow.cpu, CPU);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -130,6 +140,7 @@ int main(void)
 		cmocka_unit_test_setup(test_follow__an_answer_that_comes_late_is_not_taken, setup),
 		cmocka_unit_test_setup(test_follow__a_caller_that_is_not_seen_is_not_followed, setup),
 		cmocka_unit_test_setup(test_follow__refused_once_is_for_good, setup),
+		cmocka_unit_test_setup(test_follow__lost_once_it_is_followed_again, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
