@@ -279,14 +279,18 @@ def test_thousands_of_files_leak_nothing(stack, m):
         path.chmod(0o755)
     stack.mount("volatile")
     descriptors = len(os.listdir(f"/proc/{stack.pid}/fd"))
+    # Short of memory the kernel forgets what nobody holds, and with it goes the backing file.
+    held = [os.open(m / "many" / f"f{number}", os.O_PATH) for number in range(4400, 5000)]
     with Gained(stack.server) as g:
         for _ in range(2):
             for number in range(5000):
                 assert (m / "many" / f"f{number}").read_bytes() == b"%d" % number
     found = counters(stack.server)
-    assert 1000 < found["BACKING FILES"] <= 4096
+    assert 500 < found["BACKING FILES"] <= 4096
     assert g["REQUESTS READ"] == 0
     assert len(os.listdir(f"/proc/{stack.pid}/fd")) - descriptors <= found["DESCRIPTORS"] + 10
+    for fd in held:
+        os.close(fd)
     shutil.rmtree(m / "many")
     assert wait_until(lambda: counters(stack.server)["BACKING FILES"] == 0, 10)
 
