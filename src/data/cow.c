@@ -59,14 +59,15 @@ static int settle_clip(struct inode *i, uint64_t size)
 	return r == -ENOENT ? -EIO : r;
 }
 
-/* Copy the blocks of [first, end) that are not own from below, byte range clipped to size. */
+/* Copy the blocks of [first, end) that are not own from below, byte range clipped to size, by chunks at most: that
+ * is what buf holds. */
 static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t size, char *buf)
 {
 	while (first < end) {
 		uint64_t off = first << BLK_SHIFT, len;
+		blk_t n = end - first < CHUNK_BLKS ? end - first : CHUNK_BLKS;
 		bool is_own;
-		blk_t n;
-		int r = mapfile_run(i->src.map, i->src.id, first, end - first, &is_own, &n);
+		int r = mapfile_run(i->src.map, i->src.id, first, n, &is_own, &n);
 
 		if (r < 0)
 			return r == -ENOENT ? -EIO : r;
@@ -222,7 +223,9 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 	int r;
 
 	widen_to_chunks(off, off + len, &first, &end);
-	widen_ahead(i, size, data_first, &end);
+	/* What covers half a chunk is no log's record. */
+	if (end == data_end)
+		widen_ahead(i, size, data_first, &end);
 	if (size <= COPYUP_WHOLE_MAX && off + len <= COPYUP_WHOLE_MAX)
 		widen_to_file(size, &first, &end);
 	r = mapfile_reserve(i->src.map, end - first);

@@ -271,6 +271,22 @@ def test_synced_writes_here_and_there_take_a_block_each(stack):
     assert allocated(stack.upper / "f") <= 74 * BLOCK + _METADATA
 
 
+@pytest.mark.parametrize("blocks", [64, 65, 100, 128])
+def test_a_large_write_behind_what_was_synced_takes_its_chunk_and_no_more(stack, blocks):
+    """Rounded up to chunks and as much again ahead, it was more than there was room for in memory."""
+    data = bytearray(blob(4 * MIB))
+    (stack.lower() / "f").write_bytes(data)
+    m = stack.mount()
+    _record_by_record(m / "f", 0, 1, CHUNK, True)
+    data[CHUNK:CHUNK + blocks * BLOCK] = _record_by_record(m / "f", CHUNK, 1, blocks * BLOCK, True)
+    data[:CHUNK] = b"\1" * CHUNK
+    most = 3 if blocks == 128 else 2
+    assert allocated(stack.upper / "f") <= most * CHUNK + _METADATA
+    assert (m / "f").read_bytes() == data
+    stack.remount()
+    assert (m / "f").read_bytes() == data
+
+
 def test_a_log_takes_nothing_past_the_end_of_the_file(stack):
     data = blob(30 * BLOCK + 100)
     (stack.lower() / "f").write_bytes(data)
