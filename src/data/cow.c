@@ -86,6 +86,22 @@ static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t
 	return 0;
 }
 
+/* What is taken along with a write is an optimisation: where it fails, for want of memory or room, or because the lower
+ * cannot be read there, those blocks are seen from below as before, and the write has what it needs. */
+static int fill_around(struct inode *i, int fd, blk_t first, blk_t data_first, blk_t data_end, blk_t end, uint64_t size)
+{
+	_cleanup_(freep) char *chunk = NULL;
+	int r;
+
+	if (first == data_first && end == data_end)
+		return 0;
+	chunk = malloc(CHUNK_BYTES);
+	if (!chunk)
+		return -ENOMEM;
+	r = fill_blocks(i, fd, first, data_first, size, chunk);
+	return r == 0 ? fill_blocks(i, fd, data_end, end, size, chunk) : r;
+}
+
 /* A small file that was copied up without its content, for a change of its attributes, gets all of it with the first
  * write: whoever reads the raw upper sees it as it is (COPYUP_WHOLE_MAX). */
 static void widen_to_file(uint64_t size, blk_t *first, blk_t *end)
@@ -217,7 +233,6 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 {
 	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
 	blk_t data_first = first, data_end = end;
-	_cleanup_(freep) char *chunk = NULL;
 	struct edges e;
 	struct iovec iov[3];
 	int r;
@@ -237,20 +252,12 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 	iov[1] = (struct iovec){ (void *)p, len };
 	iov[2] = (struct iovec){ e.tail, e.tail_len };
 	r = file_pwritev(fd, iov, 3, (off_t)(off - e.head_len));
-	if (r == 0 && (first < data_first || end > data_end)) {
-		chunk = malloc(CHUNK_BYTES);
-		if (!chunk) {
-			/* The wider copy is an optimisation; the write itself needs none. */
-			first = data_first;
-			end = data_end;
-		} else {
-			r = fill_blocks(i, fd, first, data_first, size, chunk);
-			if (r == 0)
-				r = fill_blocks(i, fd, data_end, end, size, chunk);
-		}
-	}
 	if (r < 0)
 		return r;
+	if (fill_around(i, fd, first, data_first, data_end, end, size) < 0) {
+		first = data_first;
+		end = data_end;
+	}
 	count_taken(i, first, end, off, len, size);
 	i->is_synced = false;
 	return mapfile_own(i->src.map, i->src.id, first, end - first);

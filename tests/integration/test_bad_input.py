@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Damage, full disks and missing things: an error where it belongs, never wrong bytes."""
+import contextlib
 import errno
 import os
 import resource
@@ -10,7 +11,7 @@ import pytest
 
 from support import linux
 from support.child import in_child
-from support.content import BLOCK, KIB, MIB, blob
+from support.content import BLOCK, CHUNK, KIB, MIB, blob
 from support.expect import fails_with, names_in, opened, write_at
 from support.server import Mount, MountFailed
 
@@ -190,6 +191,29 @@ def _fill_block_by_block(path, count):
                 return done
             done.append(i)
     raise AssertionError("the disk never filled up")
+
+
+@pytest.mark.parametrize("how", ["a block of a synced log", "half a chunk"])
+def test_full_disk_refuses_no_write_for_what_would_be_taken_with_it(stack, small_disk, how):
+    old = blob(2 * MIB)
+    (stack.lower() / "f").write_bytes(old)
+    m = stack.mount()
+    new = b"n" * (BLOCK if how.startswith("a block") else CHUNK // 2)
+    with opened(m / "f", os.O_RDWR) as fd:
+        os.pwrite(fd, b"o" * CHUNK, 0)
+        os.fsync(fd)
+        with open(small_disk / "ballast", "wb", buffering=0) as f:
+            with contextlib.suppress(OSError):
+                while True:
+                    f.write(bytes(BLOCK))
+            f.truncate(f.tell() - len(new) - 10 * BLOCK)
+        assert os.pwrite(fd, new, CHUNK) == len(new)
+        os.fsync(fd)
+    expected = b"o" * CHUNK + new + old[CHUNK + len(new):]
+    assert (m / "f").read_bytes() == expected
+    (small_disk / "ballast").unlink()
+    stack.remount()
+    assert (m / "f").read_bytes() == expected
 
 
 def test_full_disk_loses_nothing_that_was_acknowledged(stack, small_disk):
