@@ -12,7 +12,8 @@
 /* Under one name, at which nothing is in the upper. parent has an upper entry. temp is emptied. 0, and then the
  * copy is seen; -errno, and nothing has changed. Under i->lock. */
 int place_one(struct tree *t, struct inode *i, int fd, char temp[32], struct inode *parent, const char *name);
-/* Under all names of a hard-linked file at once. All directories have an upper entry. As place_one. */
+/* Under all names of a hard-linked file at once. All directories have an upper entry. As place_one. Where fsync of
+ * the file would not (wants_name_sync), this makes the names durable. */
 int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const struct link_set *names);
 /* The mount ends: take the directory of pending copies away, if one was made. */
 void place_close(struct tree *t);

@@ -107,7 +107,7 @@ static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 {
 	mode &= 0777;
 	*f->temp = '\0';
-	if (t->can.has_tmpfile) {
+	if (t->can.has_tmpfile && !t->can.wants_name_sync) {
 		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
 		if (f->fd >= 0)
 			return 0;

@@ -61,6 +61,9 @@ static int finish(struct tree *t, int dirfd, const char *pending)
 	if (r == 0)
 		log_info("%s: %s has all of its %zu missing names again", t->upper->path, e->name, names.n);
 	link_set_release(t, &names);
+	/* Those that were made before the server died, too. */
+	if (r == 0 && t->can.wants_name_sync && !t->is_volatile && syncfs(dirfd) < 0)
+		r = -errno;
 	return r;
 }
 

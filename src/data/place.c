@@ -135,6 +135,23 @@ static void take_back(struct tree *t, const struct link_place *p)
 	fdcache_unpin(&p->dir->src.fd);
 }
 
+static int sync_directories(struct tree *t, const struct link_set *names)
+{
+	int r = 0;
+
+	if (!t->can.wants_name_sync || t->is_volatile)
+		return 0;
+	for (size_t k = 0; k < names->n && r == 0; k++) {
+		int fd = upper_pin(t, names->v[k].dir);
+
+		if (fd < 0)
+			return fd;
+		r = fsync(fd) < 0 ? -errno : 0;
+		fdcache_unpin(&names->v[k].dir->src.fd);
+	}
+	return r;
+}
+
 int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const struct link_set *names)
 {
 	_cleanup_(closep) int dirfd = open_pending(t);
@@ -154,6 +171,10 @@ int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const stru
 	*temp = '\0';
 	for (k = 0; k < names->n && r == 0; k++)
 		r = place_link(t, i, dirfd, pending, names->v[k].dir, names->v[k].name);
+	if (r == 0) {
+		r = sync_directories(t, names);
+		k++;
+	}
 	while (r < 0 && --k > 0)
 		take_back(t, &names->v[k - 1]);
 	if (unlinkat(dirfd, pending, 0) < 0)

@@ -116,30 +116,39 @@ static bool has_line(FILE *f, const char *wanted)
 	return false;
 }
 
-/* ext4 keeps the order of data and extents by its journal alone, and may have been made without
- * one or mounted data=writeback; ext2 and ext3 share its magic number. All options in force are
- * listed by device name, and whatever cannot be read counts against it. */
-static bool ext4_is_ordered(int fd)
+/* All options in force of an ext4 are listed by device name; NULL if they cannot be read. */
+static FILE *open_ext4_options(int fd)
 {
 	char link[NAME_SIZE], target[PATH_MAX], path[PATH_MAX];
 	struct stat st;
-	int flags = 0;
 
-	if (fstat(fd, &st) < 0 || ioctl(fd, FS_IOC_GETFLAGS, &flags) < 0 || !(flags & FLAG_EXTENTS))
-		return false;
+	if (fstat(fd, &st) < 0)
+		return NULL;
 	snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
 
 	ssize_t n = readlink(link, target, sizeof(target) - 1);
 
 	if (n < 0)
-		return false;
+		return NULL;
 	target[n] = '\0';
 
 	const char *device = strrchr(target, '/');
 
 	snprintf(path, sizeof(path), "/proc/fs/ext4/%.64s/options", device ? device + 1 : target);
+	return fopen(path, "re");
+}
 
-	FILE *f = fopen(path, "re");
+/* ext4 keeps the order of data and extents by its journal alone, and may have been made without
+ * one or mounted data=writeback; ext2 and ext3 share its magic number. Whatever cannot be read counts
+ * against it. */
+static bool ext4_is_ordered(int fd)
+{
+	int flags = 0;
+
+	if (ioctl(fd, FS_IOC_GETFLAGS, &flags) < 0 || !(flags & FLAG_EXTENTS))
+		return false;
+
+	FILE *f = open_ext4_options(fd);
 
 	if (!f)
 		return false;
@@ -149,6 +158,24 @@ static bool ext4_is_ordered(int fd)
 
 	fclose(f);
 	return is_ordered;
+}
+
+/* All three ways to use a journal are listed; without one there is no such line, and what cannot be read
+ * counts as none. */
+static bool wants_name_sync(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0 || (uint32_t)fs.f_type != EXT4_SUPER_MAGIC)
+		return false;
+
+	FILE *f = open_ext4_options(fd);
+	bool has_journal = f && (has_line(f, "data=ordered") || has_line(f, "data=journal") ||
+				 has_line(f, "data=writeback"));
+
+	if (f)
+		fclose(f);
+	return !has_journal;
 }
 
 /* Whether `option` is among the super block options (the last field) of the mount of fd; true
@@ -234,6 +261,7 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 	p.has_acl = has_acl(fd);
 	p.has_true_extents = probe_true_extents(fd);
 	p.wants_whole_sync = wants_whole_sync(fd);
+	p.wants_name_sync = wants_name_sync(fd);
 	p.has_tmpfile = has_tmpfile(own, salt);
 	p.has_whiteout = has_whiteout(own, salt);
 	p.has_rename_whiteout = has_rename_whiteout(own, name, renamed);

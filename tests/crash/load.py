@@ -93,23 +93,40 @@ def _commit(path, is_stopped):
     os.close(fd)
 
 
-def pictures_under(machine, workers, count, pause_s=0.1):
-    """Run the workers, take this many pictures at random moments, end the workers."""
+@contextlib.contextmanager
+def _running(machine, workers=()):
+    """The workers, and the kernel's writing stirred up; ended however this is left."""
     stranger = machine.disk.path / "stranger"
     # processes first: nothing may fork while threads run
     workers = sorted(workers, key=lambda worker: isinstance(worker, ThreadWorker))
     workers += [ThreadWorker(lambda is_stopped: _write_back(machine.upper, is_stopped)),
                 ThreadWorker(lambda is_stopped: _commit(stranger, is_stopped))]
-    pictures = []
     for worker in workers:
         worker.start()
     try:
-        for _ in range(count):
-            time.sleep(pause_s * random.uniform(0.5, 2))
-            pictures.append(machine.cut())
+        yield
     finally:
         for worker in workers:
             worker.stop()
         for worker in workers:
             worker.join()
+
+
+def pictures_under(machine, workers, count, pause_s=0.1):
+    """Run the workers, take this many pictures at random moments, end the workers."""
+    pictures = []
+    with _running(machine, workers):
+        for _ in range(count):
+            time.sleep(pause_s * random.uniform(0.5, 2))
+            pictures.append(machine.cut())
+    return pictures
+
+
+def pictures_between(machine, change, count):
+    """After each of so many calls of change() a picture, with nothing but the kernel at work."""
+    pictures = []
+    with _running(machine):
+        for _ in range(count):
+            change()
+            pictures.append(machine.cut())
     return pictures

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The power fails under load: every block is old or new, and what was synced is there."""
+import itertools
 import os
 import random
 import time
 
-from load import ProcessWorker, ThreadWorker, pictures_under
+import pytest
+
+from load import ProcessWorker, ThreadWorker, pictures_between, pictures_under
 from recording import RecordedFile, Recording, pattern
 from scenario import ALL, BLOCK, LARGE, MIDDLE, TAIL, commit_journal, make_lower, on, settled
 
@@ -26,7 +29,7 @@ def random_writes(path, recording, blocks, fsync_share, version=1):
     return work
 
 
-@on("ext4", "xfs", "btrfs", "ext4_1k", "ext4_nojournal", many=ALL + ("ext4_nojournal",))
+@on("ext4", "xfs", "btrfs", "ext4_1k")
 def test_random_writes_with_fsync(machine, pictures):
     recording = make_lower(machine, "large", LARGE)
     union = machine.start()
@@ -58,7 +61,69 @@ def test_random_writes_by_several_processes(machine, pictures):
     machine.examine(taken, lambda view, picture: view.must_fit({"large": recording}, picture))
 
 
-@on("ext4", "btrfs")
+@on("ext4_nojournal", "ext4_1k", many=("ext4_nojournal",) + ALL)
+def test_what_was_synced_is_there_at_once(machine, pictures):
+    """That much holds without a journal too. What is written next may cost there what was synced
+    before (disk.Kind), so each picture is taken before that."""
+    recording = make_lower(machine, "large", LARGE)
+    union = machine.start()
+    version = itertools.count(1)
+    with RecordedFile(union / "large", recording) as f:
+        def change():
+            for _ in range(random.randint(1, 300)):
+                off = random.randrange(2049) * BLOCK
+                f.write(off, pattern(off, min(BLOCK, LARGE - off), next(version)))
+            f.fsync()
+        taken = pictures_between(machine, change, pictures)
+    machine.examine(taken, lambda view, picture: view.must_fit({"large": recording}, picture))
+
+
+def first_writes(machine, names, recordings, pictures, options=()):
+    """Pictures, each after the synced first write to the next file."""
+    union = machine.start(*options)
+    left = iter(names)
+
+    def change():
+        name = next(left)
+        with RecordedFile(union / name, recordings[name]) as f:
+            f.write(BLOCK, pattern(BLOCK, 5000, 1))
+            machine.disk.forget_unused_names()
+            f.fsync()
+    return pictures_between(machine, change, pictures)
+
+
+@on("ext4", "ext4_nojournal", many=("ext4", "ext4_1k", "xfs", "ext4_nojournal"))
+@pytest.mark.parametrize("options", [(), ("cow=copy",)], ids=["blocks", "copies"])
+def test_synced_first_write_keeps_its_name(machine, pictures, options):
+    """And the directories that the copy-up made for it, whatever the kernel still knows of their names."""
+    names = [f"d{i}/sub/f" for i in range(pictures)]
+    for name in names:
+        (machine.lower / name).parent.mkdir(parents=True)
+    recordings = {name: make_lower(machine, name, MIDDLE) for name in names}
+    taken = first_writes(machine, names, recordings, pictures, options)
+    machine.examine(taken, lambda view, picture: view.must_fit(recordings, picture), *options)
+
+
+@on("ext4", "ext4_nojournal", many=("ext4", "ext4_1k", "xfs", "ext4_nojournal"))
+@pytest.mark.parametrize("options", [(), ("cow=copy",)], ids=["blocks", "copies"])
+def test_synced_first_write_keeps_all_names(machine, pictures, options):
+    names = [f"d{i}/sub/f" for i in range(pictures)]
+    others = {name: name.replace("sub/f", "other/link") for name in names}
+    for name in names + list(others.values()):
+        (machine.lower / name).parent.mkdir(parents=True)
+    recordings = {name: make_lower(machine, name, MIDDLE) for name in names}
+    for name, other in others.items():
+        os.link(machine.lower / name, machine.lower / other)
+    taken = first_writes(machine, names, recordings, pictures, options)
+
+    def look(view, picture):
+        for name, recording in recordings.items():
+            view.must_fit({name: recording, others[name]: recording}, picture)
+            view.must((view.path / name).samefile(view.path / others[name]), f"{name}: two files")
+    machine.examine(taken, look, *options)
+
+
+@on("ext4", "btrfs", "ext4_nojournal", many=ALL + ("ext4_nojournal",))
 def test_random_writes_with_whole_file_copies(machine, pictures):
     recording = make_lower(machine, "large", LARGE)
     union = machine.start("cow=copy")
