@@ -198,7 +198,6 @@ static int read_edges(struct inode *i, uint64_t off, uint64_t end, uint64_t size
 	return 0;
 }
 
-/* Under i->lock for writing, i->src.fd pinned as fd. p == NULL writes zeros by ZERO_RANGE (punching). */
 /* For the counters, before [first, end) becomes own: what of it is seen from below, and was thus taken from there
  * where the data at off does not cover it. size is that of the file before. */
 static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, uint64_t len, uint64_t size)
@@ -229,6 +228,7 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 	stats_add(STATS_FILL_BYTES, below - replaced);
 }
 
+/* Under i->lock for writing, i->src.fd pinned as fd. size is that of the file before. */
 static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
 {
 	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
