@@ -35,7 +35,10 @@ def tied(pid):
     """The threads of a process that may run on one processor only, and on which."""
     found = {}
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        allowed = os.sched_getaffinity(int(task.name))
+        try:
+            allowed = os.sched_getaffinity(int(task.name))
+        except ProcessLookupError:  # it has gone home meanwhile
+            continue
         if len(allowed) == 1:
             found[task.name] = allowed.pop()
     return found
