@@ -87,6 +87,9 @@ enum mapfile_pending {
 	MAPFILE_MUST_SYNC = 2,	/* creation, truncation or the like: the map itself must reach the disk */
 };
 enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id);
+/* A power cut now would leave the map of this file as it is. What fsync found MAPFILE_OWN_ONLY is committed, but its
+ * records may be in memory only. */
+bool mapfile_is_durable(struct mapfile *mf, file_id_t id);
 /* The file's last change is one that extents cannot tell after an unclean boot (an own hole): only a sync of
  * the map makes it durable. -ENOENT. */
 int mapfile_must_sync(struct mapfile *mf, file_id_t id);

@@ -356,10 +356,11 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 	return r;
 }
 
-/* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them: have the map on disk first. */
+/* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them, also where fsync has relied on
+ * them: have the map on disk first. */
 static int commit_before_zeroing(struct tree *t, struct inode *i, int fd)
 {
-	if (t->is_volatile || !t->can.has_true_extents || mapfile_pending(t->map, i->src.id) == MAPFILE_CLEAN)
+	if (t->is_volatile || !t->can.has_true_extents || mapfile_is_durable(t->map, i->src.id))
 		return 0;
 	if (fdatasync(fd) < 0)
 		return -errno;

@@ -370,6 +370,16 @@ enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id)
 	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;
 }
 
+bool mapfile_is_durable(struct mapfile *mf, file_id_t id)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	return !f || (!f->pend && !f->cut && !mf->is_poisoned && f->must_lsn <= mf->durable_lsn &&
+		      f->commit_lsn <= mf->durable_lsn);
+}
+
 int mapfile_must_sync(struct mapfile *mf, file_id_t id)
 {
 	LOCK_SCOPE(&mf->lock);
@@ -412,6 +422,8 @@ static int mapfile_append_commit(struct mapfile *mf, file_id_t id, uint64_t chan
 	int r = mapfile_ready(mf);
 
 	r = r ?: mapsync_record(mf, &rec);
+	if (r == 0)
+		f->commit_lsn = mf->lsn;
 	if (r == 0 && must_sync)
 		f->must_lsn = mf->lsn;
 	return r;
