@@ -314,7 +314,7 @@ int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t 
 	return r;
 }
 
-static int truncate_partial(struct inode *i, int fd, uint64_t size)
+static int truncate_partial(struct inode *i, int fd, uint64_t size, bool is_volatile)
 {
 	struct stat st;
 	int r;
@@ -325,6 +325,9 @@ static int truncate_partial(struct inode *i, int fd, uint64_t size)
 	if (r < 0)
 		return r;
 	r = mapfile_reserve(i->src.map, 1);
+	/* The extents of what is cut off may be all that tells of it: longer again, the file would show the lower there. */
+	if (r == 0 && size < (uint64_t)st.st_size && !is_volatile)
+		r = mapfile_sync_commits(i->src.map, i->src.id);
 	if (r < 0)
 		return r;
 	if (ftruncate(fd, (off_t)size) < 0)
@@ -348,7 +351,7 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 		return fd;
 	pthread_rwlock_wrlock(&i->lock);
 	if (i->src.id)
-		r = truncate_partial(i, fd, (uint64_t)size);
+		r = truncate_partial(i, fd, (uint64_t)size, t->is_volatile);
 	else
 		r = ftruncate(fd, size) < 0 ? -errno : 0;
 	pthread_rwlock_unlock(&i->lock);

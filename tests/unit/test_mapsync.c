@@ -121,6 +121,28 @@ static void test_mapsync__unclean_boot_keeps_what_was_committed(void **state)
 	}
 }
 
+static void test_mapsync__a_commit_is_durable_once_the_map_was_synced(void **state)
+{
+	struct mapfile *mf = maps_open_rw(*state);
+	file_id_t id = maps_new_file(mf, 1);
+
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_int_equal(mapfile_own(mf, id, 1, 2), 0);
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_true(mapfile_is_durable(mf, id));
+	assert_int_equal(mapfile_own(mf, id, 5, 1), 0);
+	assert_false(mapfile_is_durable(mf, id));
+	assert_int_equal(mapfile_commit(mf, id, false), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_CLEAN);
+	assert_false(mapfile_is_durable(mf, id));
+	assert_int_equal(mapfile_sync_commits(mf, id), 0);
+	assert_true(mapfile_is_durable(mf, id));
+	assert_int_equal(mapfile_own(mf, id, 7, 2), 0);
+	assert_int_equal(mapfile_sync_commits(mf, id), 0);
+	assert_false(mapfile_is_durable(mf, id));
+	mapfile_close(mf);
+}
+
 static void test_mapsync__unclean_boot_takes_blocks_from_extents(void **state)
 {
 	const struct maps_layer *l = *state;
@@ -387,6 +409,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(unclean_boot_keeps_what_was_committed),
+		T(a_commit_is_durable_once_the_map_was_synced),
 		T(unclean_boot_takes_blocks_from_extents),
 		T(extents_of_a_copied_layer_are_not_asked),
 		T(failing_extents_fail_the_open_and_change_nothing),
