@@ -124,7 +124,7 @@ static void test_mapsync__unclean_boot_keeps_what_was_committed(void **state)
 static void test_mapsync__a_commit_is_durable_once_the_map_was_synced(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);
-	file_id_t id = maps_new_file(mf, 1);
+	file_id_t id = maps_new_file(mf, MIB);
 
 	assert_int_equal(mapfile_commit(mf, id, true), 0);
 	assert_int_equal(mapfile_own(mf, id, 1, 2), 0);
