@@ -21,8 +21,5 @@ int session_fd(const struct session *s);
 /* Wait for the next request and take it into buf, which grows as needed and is free(buf->mem)'s. 1; -EINTR: a signal
  * came; or -errno: the mount is gone (-ENODEV), or cannot be read. Any thread. */
 int session_receive(struct session *s, struct fuse_buf *buf);
-/* Of a request as it came: the thread that waits for the answer, 0 if none does; and whether so much is read or written
- * that others had better work at the same time. */
-uint32_t session_caller(const struct fuse_buf *buf, bool *ret_is_large);
 /* Answer it. Any thread; may take as long as a disk takes. */
 void session_answer(struct session *s, const struct fuse_buf *buf);

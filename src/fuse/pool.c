@@ -12,37 +12,28 @@
  * bound, which is therefore passed by one for each mount at most. What was refused a thread is armed again as soon as
  * there is room (is_short).
  *
- * Readers of a mount that one thread uses wait on that thread's processor (follow.h). Who runs there now, of real-time
- * priority perhaps, may keep them from running at all: one that waits in the set sees to it that they run elsewhere.
- *
  * An event names its member by a number and not by an address: it may come when the member has gone. */
 #include "veneer/pool.h"
 
 #include "ops.h"
 #include "veneer/cleanup.h"
-#include "veneer/cpu.h"
-#include "veneer/follow.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 
 #include <fuse_lowlevel.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #define POOL_IDLE 2u		/* more idle threads than this go home, once they have worked */
 #define POOL_READERS 4u		/* of one mount, that wait; fewer when many mounts are in use */
 #define POOL_QUIET_MS 1000	/* after one to two of them a mount has no readers */
-#define POOL_STUCK_MS 50	/* after one to two of them without progress no thread is kept on a processor */
 #define POOL_STEP_MS 10
 #define SIGWAKE (SIGRTMIN + 2)	/* makes a reader's read(2) return */
 #define POOL_STACK (1u << 20)
-#define POOL_SIDE_BY_SIDE 3u	/* requests at once; a reader may be done with one and not have said so */
 #define POOL_STOP UINT64_MAX
 
 struct member {
@@ -54,24 +45,14 @@ struct member {
 	unsigned nthreads, nreading;	/* in serve(), and of them in read(2) */
 	bool is_armed;		/* the set tells of its next request */
 	bool is_over;
-	uint64_t nserved, nserved_quiet, nserved_stuck;	/* now, and when we looked last */
-	struct follow follow;
-	unsigned nasked;	/* being answered, that somebody waits for */
+	uint64_t nserved, nserved_before;
 };
 
 /* One of the pool's, on its own stack. */
 struct thread {
 	struct list_link link;
 	pthread_t id;
-	pid_t tid;
-	/* guarded by the pool's lock */
-	struct member *serves;
 	struct member *reads;	/* it is in read(2) */
-	int tied;		/* the processor that it is, or is about to be, kept on, or -1 */
-	/* its own */
-	struct cpu_stay stay;
-	int cpu;		/* where it should stay, or -1 */
-	uint32_t caller;	/* of the request that it answers */
 };
 
 struct pool {
@@ -85,7 +66,6 @@ struct pool {
 	bool is_stopping;
 	bool is_short;		/* a member has requests that nobody waits for, for want of threads */
 	uint64_t count;
-	uint64_t quiet_ms, stuck_ms;	/* when we looked last */
 	size_t n, nslots;
 	struct member **slots;	/* NULL where free */
 };
@@ -235,7 +215,6 @@ int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s,
 	if (!m)
 		return -ENOMEM;
 	*m = (struct member){ .session = s, .ended = ended, .arg = arg };
-	follow_init(&m->follow);
 	pthread_mutex_lock(&p->lock);
 	r = add_locked(p, m);
 	if (r == 0)
@@ -402,85 +381,37 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 	}
 	p->nbusy += m->nthreads++ == 0;
 	m->nreading++;
-	self->serves = self->reads = m;
-	self->cpu = m->follow.cpu;
+	self->reads = m;
 	p->nidle--;
 	if (p->nidle == 0)
 		spawn_locked(p);
 	return m;
 }
 
-/* This thread has a request: the next one is for another. True: see where the caller runs. */
-static bool begin_work(struct pool *p, struct thread *self, struct member *m, bool is_large)
+/* This thread has a request: the next one is for another. */
+static void begin_work(struct pool *p, struct thread *self, struct member *m)
 {
-	bool is_time;
-
 	LOCK_SCOPE(&p->lock);
 	self->reads = NULL;
 	m->nreading--;
 	m->nserved++;
-	m->nasked += self->caller != 0;
-	is_time = follow_request(&m->follow, self->caller, is_large || m->nasked >= POOL_SIDE_BY_SIDE);
 	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed)
-		return is_time;
+		return;
 	if (has_room_locked(p, m))
 		arm_locked(p, m);
 	else
 		p->is_short |= !m->nreading;
-	return is_time;
 }
 
 /* True: this thread reads on. */
 static bool end_work(struct pool *p, struct thread *self, struct member *m)
 {
 	LOCK_SCOPE(&p->lock);
-	m->nasked -= self->caller != 0;
 	if (!wants_reader_locked(p, m) || (!p->nidle && p->n > 1))
 		return false;
 	m->nreading++;
 	self->reads = m;
-	self->cpu = m->follow.cpu;
 	return true;
-}
-
-/* It waits for us, so that is where it will go on. */
-static void look_for_caller(struct pool *p, struct thread *self, struct member *m)
-{
-	int cpu = cpu_of_thread(self->caller);
-
-	LOCK_SCOPE(&p->lock);
-	follow_found(&m->follow, self->caller, cpu);
-}
-
-static void note_tied(struct pool *p, struct thread *self, int cpu)
-{
-	LOCK_SCOPE(&p->lock);
-	self->tied = cpu;
-}
-
-static void untie(struct pool *p, struct thread *self)
-{
-	if (self->stay.cpu < 0)
-		return;
-	cpu_stay_nowhere(&self->stay);
-	note_tied(p, self, -1);
-}
-
-/* Where the next request is waited for. */
-static void settle(struct pool *p, struct thread *self, struct member *m)
-{
-	if (self->cpu == self->stay.cpu)
-		return;
-	untie(p, self);
-	if (self->cpu < 0)
-		return;
-	/* Before: afterwards it may not run. */
-	note_tied(p, self, self->cpu);
-	if (cpu_stay_on(&self->stay, self->cpu) < 0) {
-		LOCK_SCOPE(&p->lock);
-		self->tied = -1;
-		follow_refused(&m->follow);
-	}
 }
 
 /* A thread has come free. */
@@ -505,7 +436,6 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 	bool is_last = false;
 
 	pthread_mutex_lock(&p->lock);
-	self->serves = NULL;
 	if (error) {
 		self->reads = NULL;
 		m->nreading--;
@@ -528,84 +458,34 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 static void serve(struct pool *p, struct thread *self, uint64_t number, struct fuse_buf *buf)
 {
 	struct member *m = enter(p, self, number);
-	bool is_large;
 	int r;
 
 	if (!m)
 		return;
 	do {
-		settle(p, self, m);
 		r = session_receive(m->session, buf);
 		if (r <= 0)
 			break;
-		self->caller = session_caller(buf, &is_large);
-		if (begin_work(p, self, m, is_large))
-			look_for_caller(p, self, m);
+		begin_work(p, self, m);
 		session_answer(m->session, buf);
 		r = 0;
 	} while (end_work(p, self, m));
-	untie(p, self);
 	leave(p, self, m, r);
 }
 
 /* Wake the readers of members that had no request since the last time, also where others of their threads hang. One
  * that has yet to block misses it. */
-static void cool_locked(struct pool *p)
+static void cool(struct pool *p)
 {
+	LOCK_SCOPE(&p->lock);
 	for (size_t k = 0; k < p->nslots; k++) {
 		struct member *m = p->slots[k];
 
-		if (m && m->nreading && m->nserved == m->nserved_quiet)
+		if (m && m->nreading && m->nserved == m->nserved_before)
 			wake_readers_locked(p, m);
 		if (m)
-			m->nserved_quiet = m->nserved;
+			m->nserved_before = m->nserved;
 	}
-}
-
-static bool has_request(const struct member *m)
-{
-	struct pollfd fd = { .fd = session_fd(m->session), .events = POLLIN };
-
-	return poll(&fd, 1, 0) == 1;
-}
-
-/* A request is not taken, or not answered: its threads may not be let run where they are kept. */
-static void free_stuck_locked(struct pool *p)
-{
-	for (struct list_link *l = p->threads.next; l != &p->threads; l = l->next) {
-		struct thread *t = thread_of(l);
-		struct member *m = t->serves;
-
-		if (!m || t->tied < 0 || m->nserved != m->nserved_stuck || (m->nthreads == m->nreading && !has_request(m)))
-			continue;
-		cpu_free_thread(t->tid, t->tied);
-		t->tied = -1;
-		follow_lost(&m->follow);
-	}
-	for (size_t k = 0; k < p->nslots; k++)
-		if (p->slots[k])
-			p->slots[k]->nserved_stuck = p->slots[k]->nserved;
-}
-
-/* Several may wait in the set, and only one of them is to look. */
-static bool is_due(uint64_t *last_ms, unsigned after_ms)
-{
-	struct timespec now = time_in(0);
-	uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-
-	if (now_ms - *last_ms < after_ms)
-		return false;
-	*last_ms = now_ms;
-	return true;
-}
-
-static void look_after(struct pool *p)
-{
-	LOCK_SCOPE(&p->lock);
-	if (is_due(&p->stuck_ms, POOL_STUCK_MS))
-		free_stuck_locked(p);
-	if (is_due(&p->quiet_ms, POOL_QUIET_MS))
-		cool_locked(p);
 }
 
 /* There are enough idle ones without this. */
@@ -628,25 +508,24 @@ static void enlist(struct pool *p, struct thread *self)
 {
 	LOCK_SCOPE(&p->lock);
 	self->id = pthread_self();
-	self->tid = gettid();
 	list_add_tail(&p->threads, &self->link);
 }
 
 static void *worker(void *arg)
 {
 	struct pool *p = arg;
-	struct thread self = { .tied = -1, .stay.cpu = -1, .cpu = -1 };
+	struct thread self = { .reads = NULL };
 	struct fuse_buf buf = { 0 };
 
 	enlist(p, &self);
 	while (!may_go(p)) {
 		struct epoll_event event;
-		int n = epoll_wait(p->epfd, &event, 1, has_readers(p) ? POOL_STUCK_MS : -1);
+		int n = epoll_wait(p->epfd, &event, 1, has_readers(p) ? POOL_QUIET_MS : -1);
 
-		/* Also where the requests of others never let it wait for so long. */
-		look_after(p);
 		if (n == 1 && event.data.u64 != POOL_STOP)
 			serve(p, &self, event.data.u64, &buf);
+		else if (n == 0)
+			cool(p);
 		else if (n < 0 && errno != EINTR)
 			usleep(1000);
 	}

@@ -8,10 +8,7 @@
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
-#include <linux/fuse.h>
 #include <stdio.h>
-
-#define LARGE (64 * 1024)
 
 struct session {
 	struct mount *m;
@@ -124,19 +121,6 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 		else if (n != -EAGAIN)
 			return n;
 	}
-}
-
-uint32_t session_caller(const struct fuse_buf *buf, bool *ret_is_large)
-{
-	const struct fuse_in_header *in = buf->mem;
-	const struct fuse_read_in *read = (const void *)(in + 1);
-
-	*ret_is_large = buf->size > LARGE;
-	if (buf->size < sizeof(*in))
-		return 0;
-	if (in->opcode == FUSE_READ && buf->size >= sizeof(*in) + sizeof(*read))
-		*ret_is_large = read->size > LARGE;
-	return in->pid;
 }
 
 void session_answer(struct session *s, const struct fuse_buf *buf)
