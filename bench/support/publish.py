@@ -43,6 +43,9 @@ def headlines(found, scenarios):
 def readme_part(found, scenarios, pictures):
     env = found.environment
     text = headlines(found, scenarios)
+    if found.identity["quick"]:
+        text += ("\n**From a quick run**: files, trees, databases and numbers of views are a tenth to a "
+                 "quarter of what the lines name. For a look, not for a claim.\n")
     text += (f"\nMedians, drivers interleaved, on {env['cpus']} processors ({env['processor']}), "
              f"kernel {env['kernel']}, {env['date'][:10]}, commit {env['commit']}. A rate "
              "([MiB/s], [op/s], [tps]) is better when higher, all else when lower. All tables, "
