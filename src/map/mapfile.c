@@ -27,7 +27,8 @@ static void blkmap_freep(struct blkmap **m)
 
 static int mark_unsynced(void *arg, struct table_file *f)
 {
-	f->must_lsn = *(uint64_t *)arg;
+	f->must_lsn = f->commit_lsn = *(uint64_t *)arg;
+	f->must_commit = f->pend || f->cut;
 	return 0;
 }
 
@@ -154,6 +155,23 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
 	return r;
 }
 
+/* Under the lock: commit what is pending. What only the map tells of is safe once this record is, not
+ * before: that somebody has had the changes themselves on disk is not enough. */
+static int mapfile_record_commit(struct mapfile *mf, struct table_file *f)
+{
+	struct record rec = { .type = FORMAT_REC_COMMIT, .id = f->id };
+	int r = mapfile_ready(mf);
+
+	r = r ?: mapsync_record(mf, &rec);
+	if (r < 0)
+		return r;
+	f->commit_lsn = mf->lsn;
+	if (f->must_commit)
+		f->must_lsn = mf->lsn;
+	f->must_commit = false;
+	return 0;
+}
+
 /* Under the lock: record every own run of a rebuilt map. */
 static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap *m)
 {
@@ -176,9 +194,7 @@ static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap
 			return r;
 	}
 	/* They came from the disk. */
-	struct record rec = { .type = FORMAT_REC_COMMIT, .id = id };
-
-	return journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX) ?: mapsync_record(mf, &rec);
+	return mapfile_record_commit(mf, table_find(&mf->now.table, id));
 }
 
 int mapfile_file_adopt(struct mapfile *mf, file_id_t id, uint64_t clip,
@@ -294,9 +310,11 @@ int mapfile_truncate(struct mapfile *mf, file_id_t id, uint64_t size)
 	int r = mapfile_ready(mf);
 
 	r = r ?: mapsync_record(mf, &rec);
-	if (r == 0)
-		f->change_lsn = f->must_lsn = mf->lsn;
-	return r;
+	if (r < 0)
+		return r;
+	f->change_lsn = f->must_lsn = mf->lsn;
+	f->must_commit = true;
+	return 0;
 }
 
 int mapfile_is_complete(struct mapfile *mf, file_id_t id)
@@ -365,7 +383,7 @@ enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id)
 	if (!f || (mf->flags & MAPFILE_READONLY))
 		return MAPFILE_CLEAN;
 	/* What was applied but not appended must not pass for committed. */
-	if (f->cut || f->must_lsn > mf->durable_lsn || mf->is_poisoned)
+	if (f->must_commit || f->must_lsn > mf->durable_lsn || mf->is_poisoned)
 		return MAPFILE_MUST_SYNC;
 	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;
 }
@@ -403,6 +421,7 @@ int mapfile_must_sync(struct mapfile *mf, file_id_t id)
 	if (!f)
 		return -ENOENT;
 	f->must_lsn = mf->lsn;
+	f->must_commit = f->must_commit || f->pend;
 	return 0;
 }
 
@@ -417,8 +436,6 @@ uint64_t mapfile_change(struct mapfile *mf, file_id_t id)
 
 static int mapfile_append_commit(struct mapfile *mf, file_id_t id, uint64_t change)
 {
-	struct record rec = { .type = FORMAT_REC_COMMIT, .id = id };
-
 	LOCK_SCOPE(&mf->lock);
 	if (mf->flags & MAPFILE_READONLY)
 		return -EROFS;
@@ -429,18 +446,7 @@ static int mapfile_append_commit(struct mapfile *mf, file_id_t id, uint64_t chan
 		return -ENOENT;
 	if (f->change_lsn > change)
 		return -EAGAIN;
-	if (!f->pend && !f->cut)
-		return 0;
-
-	bool must_sync = f->cut;
-	int r = mapfile_ready(mf);
-
-	r = r ?: mapsync_record(mf, &rec);
-	if (r == 0)
-		f->commit_lsn = mf->lsn;
-	if (r == 0 && must_sync)
-		f->must_lsn = mf->lsn;
-	return r;
+	return f->pend || f->cut ? mapfile_record_commit(mf, f) : 0;
 }
 
 int mapfile_commit_since(struct mapfile *mf, file_id_t id, uint64_t change, bool sync)

@@ -20,6 +20,7 @@ struct table_file {
 	uint64_t must_lsn; /* a sync must have covered this record; owner's */
 	uint64_t change_lsn; /* the last change that a commit would cover; owner's */
 	uint64_t commit_lsn; /* the last commit record; owner's */
+	bool must_commit; /* pend or cut hold what only a durable commit keeps; owner's */
 	uint64_t gone_ms; /* when it was forgotten; owner's */
 	bool is_gone; /* forgotten, but an unclean boot would bring it back */
 	bool is_dirty; /* pend, cut or is_gone: on the table's list */

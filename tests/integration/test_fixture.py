@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The safety nets of the suite itself."""
+import faulthandler
 import os
+import resource
 import signal
 import time
 
@@ -45,5 +47,11 @@ def test_a_failure_in_a_child_is_a_failure(stack):
         assert False, "as meant"
     with pytest.raises(AssertionError, match="as meant"):
         in_child(fail)
+
+    def die():
+        # a stack of Python in the output would look like a crash of the suite
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), signal.SIGSEGV)
     with pytest.raises(AssertionError, match="SIGSEGV"):
-        in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+        in_child(die)

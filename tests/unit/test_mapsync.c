@@ -288,6 +288,69 @@ static void test_mapsync__pending_says_what_a_sync_needs(void **state)
 	mapfile_close(mf);
 }
 
+/* Of a hole nothing tells but the map, so fsync must wait for the commit too, also where somebody
+ * else's has had the hole itself on disk. */
+static void test_mapsync__a_hole_on_disk_waits_for_its_commit(void **state)
+{
+	struct mapfile *mf = maps_open(*state, MAPFILE_TRUE_EXTENTS, NULL);
+	file_id_t id = maps_new_file(mf, MIB), other = maps_new_file(mf, MIB);
+
+	assert_int_equal(mapfile_own(mf, id, 1, 1), 0);
+	assert_int_equal(mapfile_must_sync(mf, id), 0);
+	assert_int_equal(mapfile_own(mf, other, 1, 1), 0);
+	assert_int_equal(mapfile_commit(mf, other, true), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_MUST_SYNC);
+	assert_int_equal(mapfile_commit(mf, id, false), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_MUST_SYNC);
+	assert_false(mapfile_is_durable(mf, id));
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_CLEAN);
+	assert_true(mapfile_is_durable(mf, id));
+
+	/* What becomes own after that is as before: the extents tell. */
+	assert_int_equal(mapfile_own(mf, id, 2, 1), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_OWN_ONLY);
+	mapfile_close(mf);
+}
+
+/* The next server of the same boot does not know which of them are holes. */
+static void test_mapsync__what_a_killed_server_left_pending_waits_for_its_commit(void **state)
+{
+	struct mapfile *mf = maps_open(*state, MAPFILE_TRUE_EXTENTS, NULL);
+	file_id_t id = maps_new_file(mf, MIB), other = maps_new_file(mf, MIB);
+
+	assert_int_equal(mapfile_own(mf, id, 1, 1), 0);
+	assert_int_equal(mapfile_must_sync(mf, id), 0);
+	mapfile_close(mf);
+
+	mf = maps_open(*state, MAPFILE_TRUE_EXTENTS, NULL);
+	assert_int_equal(mapfile_own(mf, other, 1, 1), 0);
+	assert_int_equal(mapfile_commit(mf, other, true), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_MUST_SYNC);
+	assert_false(mapfile_is_durable(mf, id));
+	mapfile_close(mf);
+}
+
+/* They are in the log only; a hole dug there would take the extents away that told it before. */
+static void test_mapsync__an_adopted_file_is_not_durable_by_itself(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct crash c = make_crash(l, false);
+	struct fake_disk disk = { .blk = 40, .n = 5 };
+	struct mapfile_rebuild rebuild = { fake_extents, &disk };
+	file_id_t lost = c.gone + 1;
+
+	mapload_test_epoch = BOOT_B;
+
+	struct mapfile *mf = maps_open(l, MAPFILE_TRUE_EXTENTS, NULL);
+
+	assert_int_equal(mapfile_file_adopt(mf, lost, MIB, &rebuild), 0);
+	assert_false(mapfile_is_durable(mf, lost));
+	assert_int_equal(mapfile_sync_commits(mf, lost), 0);
+	assert_true(mapfile_is_durable(mf, lost));
+	mapfile_close(mf);
+}
+
 static void test_mapsync__commit_does_not_cover_what_came_after_the_data_sync(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);
@@ -416,6 +479,9 @@ int main(void)
 		T(clean_mark_lets_the_next_boot_trust_all),
 		T(lost_ids_can_be_entered_again_and_no_others),
 		T(pending_says_what_a_sync_needs),
+		T(a_hole_on_disk_waits_for_its_commit),
+		T(what_a_killed_server_left_pending_waits_for_its_commit),
+		T(an_adopted_file_is_not_durable_by_itself),
 		T(commit_does_not_cover_what_came_after_the_data_sync),
 		T(reader_follows_appends_and_checkpoints),
 		T(checkpoints_lose_no_concurrent_append),
