@@ -46,6 +46,14 @@ class Recording:
             self._sizes.append((start, end, i * self.unit))
         self.resized(start, end)
 
+    def extended(self, start, end, from_size):
+        """As resized, by a truncation upwards: the zeros that fill the last block of the old size may reach
+        the disk first, and the size with them only as far as they go (XFS does so)."""
+        filled = (from_size // self.unit + 1) * self.unit
+        if from_size % self.unit and filled < len(self.now):
+            self._sizes.append((start, end, filled))
+        self.resized(start, end)
+
     def synced(self, start, end):
         self._syncs.append((start, end))
 
@@ -118,7 +126,7 @@ class RecordedFile:
         start, end = self._timed(os.ftruncate, self._fd, size)
         now[size:] = bytes(max(size - old_size, 0))
         self.recording.changed(start, end, size, max(old_size - size, 0))
-        self.recording.resized(start, end)
+        self.recording.extended(start, end, old_size)
 
     def punch(self, off, length):
         self._zero(off, length, linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE)
