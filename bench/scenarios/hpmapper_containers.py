@@ -106,7 +106,7 @@ class Containers(scenario.Scenario):
     def by_podman(run, driver, lower):
         program = podman.program_of(driver)
         # What the image's own layer costs is paid once, beforehand.
-        store = podman.Store(run.work.scratch("host"), program, lower)
+        store = podman.Store(run.work, program, lower)
         names = [f"c{k}" for k in range(count(PODMAN, run.quick))]
         argv = [*starting.PROGRAM[:-1],
                 starting.PROGRAM[-1] + "; import time; time.sleep(3600)"]

@@ -83,7 +83,7 @@ class Build(scenario.Scenario):
         if driver.name not in self.stores:
             lower = run.work.lower("host", "build", lambda root: build(root, sizes, BIG[run.quick]))
             self.stores[driver.name] = podman.Store(
-                run.work.scratch("host"), podman.program_of(driver), lower, must_walk=False)
+                run.work, podman.program_of(driver), lower, must_walk=False)
         return self.stores[driver.name]
 
     def act(self, run, cell, driver):

@@ -15,8 +15,8 @@ FULL, QUICK = (25, 20, 60, 64 * trees.MIB), (5, 10, 60, 64 * trees.MIB)
 class Containers(podman.Store):
     """The image in a store, and two containers that have run."""
 
-    def __init__(self, base, program, lower):
-        super().__init__(base, program, lower)
+    def __init__(self, work, program, lower):
+        super().__init__(work, program, lower)
         for name in (UNCHANGED, CHANGED):
             self.podman("create", "--name", name, *podman.RUN, podman.IMAGE, "/bin/true")
         self.mounted(UNCHANGED, lambda point: os.stat(point + "/big"))
@@ -83,7 +83,7 @@ class Commit(scenario.Scenario):
             self.work, self.stores = run.work, {}
         if driver.name not in self.stores:
             program = podman.program_of(driver)
-            store = Containers(run.work.scratch("host"), program, self.lower(run))
+            store = Containers(run.work, program, self.lower(run))
             self.plain = int(store.podman("inspect", "-f", "{{.Size}}", podman.IMAGE))
             self.stores[driver.name] = store
         return self.stores[driver.name]

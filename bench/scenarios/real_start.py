@@ -52,26 +52,30 @@ class Start(scenario.Scenario):
     def act(self, run, cell, driver):
         program = podman.program_of(driver)
         lower = run.work.lower("host", "start", build)
-        base = run.work.scratch("host")
         with driver.group(run.work):
             act = self.podman if cell == PODMAN else self.docker
-            taken = act(base, program, lower, COUNT[run.quick])
+            taken = act(run.work, program, lower, COUNT[run.quick])
         run.add(scenario_name(cell), "time", taken, "s")
+
+    @staticmethod
+    def podman(work, program, lower, count):
+        store = podman.Store(work, program, lower, must_walk=False)
+        try:
+            return timed_runs(lambda *argv: store.podman_apart("run", "--rm", *podman.RUN,
+                                                               podman.IMAGE, *argv), count)
+        finally:
+            store.close()
+
+    @staticmethod
+    def docker(work, program, lower, count):
+        base = work.scratch("host")
+        with docker.Daemon(base, program, lower) as daemon:
+            taken = timed_runs(lambda *argv: daemon.docker("run", "--rm", *docker.RUN,
+                                                           docker.IMAGE, *argv), count)
         for point in reversed(host.mounts_below(base)):
             host.unmount(point)
         host.run("rm", "-rf", "--one-file-system", base)
-
-    @staticmethod
-    def podman(base, program, lower, count):
-        store = podman.Store(base, program, lower, must_walk=False)
-        return timed_runs(lambda *argv: store.podman_apart("run", "--rm", *podman.RUN,
-                                                           podman.IMAGE, *argv), count)
-
-    @staticmethod
-    def docker(base, program, lower, count):
-        with docker.Daemon(base, program, lower) as daemon:
-            return timed_runs(lambda *argv: daemon.docker("run", "--rm", *docker.RUN,
-                                                          docker.IMAGE, *argv), count)
+        return taken
 
     def measures(self):
         return [AtMost(scenario_name(engine), "time", peer, 1, close=True)

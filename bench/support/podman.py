@@ -32,36 +32,43 @@ class Store:
     is made to walk there too: by the file in which it remembers that it must.
     """
 
-    def __init__(self, base, program, lower, must_walk=True):
-        self.base = base
-        os.makedirs(base + "/run/overlay")
+    def __init__(self, work, program, lower, must_walk=True):
+        # The program that ends a container is given the runroot by name, and refuses one of more
+        # than 50 characters; podman then waits 20 s for the exit code.
+        self.base, self.runroot = work.scratch("host"), work.short_scratch()
+        os.mkdir(self.runroot + "/overlay")
         if must_walk:
-            with open(base + "/run/overlay/native-diff()-false", "wb"):
+            with open(self.runroot + "/overlay/native-diff()-false", "wb"):
                 pass
-        with open(base + "/storage.conf", "w", encoding="ascii") as f:
-            f.write(f'[storage]\ndriver = "overlay"\nrunroot = "{base}/run"\n'
-                    f'graphroot = "{base}/graph"\n')
-            if program:
-                f.write(f'[storage.options.overlay]\nmount_program = "{program}"\n')
-        with open(base + "/containers.conf", "w", encoding="ascii") as f:
-            f.write('[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n'
-                    f'lock_type = "file"\ntmp_dir = "{base}/run/libpod"\n')
-        self.env = {**os.environ, "HOME": base, "TMPDIR": base, "XDG_RUNTIME_DIR": base,
-                    "CONTAINERS_STORAGE_CONF": base + "/storage.conf",
-                    "CONTAINERS_CONF": base + "/containers.conf",
-                    "VENEER_RUNTIME_DIR": base + "/run"}
+        self.env = self._configure(program)
         tar = subprocess.Popen(["tar", "cf", "-", "-C", lower, "."], stdout=subprocess.PIPE)
         self.podman("import", "-q", "-", IMAGE, stdin=tar.stdout)
         tar.stdout.close()
         if tar.wait():
             raise host.HostError("tar failed")
 
+    def _configure(self, program):
+        """The environment that leads to it."""
+        base, run = self.base, self.runroot
+        with open(base + "/storage.conf", "w", encoding="ascii") as f:
+            f.write(f'[storage]\ndriver = "overlay"\nrunroot = "{run}"\n'
+                    f'graphroot = "{base}/graph"\n')
+            if program:
+                f.write(f'[storage.options.overlay]\nmount_program = "{program}"\n')
+        with open(base + "/containers.conf", "w", encoding="ascii") as f:
+            f.write('[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n'
+                    f'lock_type = "file"\ntmp_dir = "{run}/libpod"\n')
+        return {**os.environ, "HOME": base, "TMPDIR": base, "XDG_RUNTIME_DIR": base,
+                "CONTAINERS_STORAGE_CONF": base + "/storage.conf",
+                "CONTAINERS_CONF": base + "/containers.conf", "VENEER_RUNTIME_DIR": base}
+
     def close(self):
         """Containers and image are gone after it."""
         self.podman_apart("rm", "-fa", "-t", "0")
-        for point in reversed(host.mounts_below(self.base)):
-            host.unmount(point)
-        host.run("rm", "-rf", "--one-file-system", self.base)
+        for root in (self.base, self.runroot):
+            for point in reversed(host.mounts_below(root)):
+                host.unmount(point)
+        host.run("rm", "-rf", "--one-file-system", self.base, self.runroot)
 
     def podman(self, *args, stdin=subprocess.DEVNULL):
         return self.run(["podman", *args], args, stdin)

@@ -2,6 +2,7 @@
 """Where a scenario works: its volumes, its lower trees, its scratch directories."""
 
 import os
+import tempfile
 
 from . import host, world
 
@@ -15,7 +16,7 @@ class Workspace:
 
     def __init__(self, root, on_loop=True):
         self.root, self.host_kind = root, "ext4" if on_loop else "host"
-        self.loops, self.made, self.serial = {}, {}, 0
+        self.loops, self.made, self.shorts, self.serial = {}, {}, [], 0
         os.makedirs(root)
 
     def volume(self, kind):
@@ -57,16 +58,25 @@ class Workspace:
         os.mkdir(path)
         return path
 
+    def short_scratch(self):
+        """A new empty directory on no volume, whose path is short wherever the others are: for
+        sockets, and for programs that limit it. It goes with the workspace."""
+        path = tempfile.mkdtemp(prefix="veneer-", dir="/tmp")
+        self.shorts.append(path)
+        return path
+
     def close(self):
         # What was broken off has left servers, namespaces and mounts.
         world.close_all()
         host.end_processes(self.root)
-        for point in reversed(host.mounts_below(self.root)):
-            if point not in [loop.mountpoint for loop in self.loops.values()]:
-                host.unmount(point)
+        volumes = [loop.mountpoint for loop in self.loops.values()]
+        for root in (self.root, *self.shorts):
+            for point in reversed(host.mounts_below(root)):
+                if point not in volumes:
+                    host.unmount(point)
         for loop in self.loops.values():
             loop.close()
-        host.run("rm", "-rf", "--one-file-system", self.root)
+        host.run("rm", "-rf", "--one-file-system", self.root, *self.shorts)
 
     def __enter__(self):
         return self
