@@ -63,10 +63,10 @@ class Idle(scenario.Scenario):
     from earlier containers."""
 
     name = "dpso/idle"
-    drivers = ("native", "overlayfs", "veneer", "veneer-rootless", "fuse-overlayfs",
-               "fuse-overlayfs-2", "overlayfs-xfs", "btrfs")
+    drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2",
+               "overlayfs-xfs", "btrfs")
     headline = (("first 4 KiB into 1 GiB, no idle time before it", row(0, trees.GIB), METRIC),)
-    seconds = 2.2, 0.5
+    seconds = 2.2, 0.25
 
     def cells(self, quick):
         return list(QUICK_IDLE_S if quick else IDLE_S)

@@ -3,7 +3,7 @@
 
 import os
 
-from support import cgroups, host, plots, scenario, starting, tables, trees
+from support import cgroup, host, plots, scenario, starting, tables, trees
 from support.measures import AtMost, Faster, FlatIn
 
 NAME = "hpmapper/memory"
@@ -20,7 +20,6 @@ for i in range(2):
     for off in range(0, {DATA_BYTES}, len(buf)):
         os.preadv(fd, [buf], off)
 """]
-QUICK_DRIVERS = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
 
 
 def build(root):
@@ -45,20 +44,21 @@ class Memory(scenario.Scenario):
     name = NAME
     without = {"native": "one directory is not many views",
                "vfs": "it copies the image for each view",
-               "overlayfs-metacopy": "nothing is written, as overlayfs"}
-    seconds = 2.5, 0.8
+               "overlayfs-metacopy": "nothing is written, as overlayfs",
+               "overlayfs-xfs": "nothing is written, as overlayfs",
+               "fuse-overlayfs-rootless": "keeps what fuse-overlayfs keeps"}
+    quick_drivers = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
+    seconds = 2.5, 0.7
 
     def cells(self, quick):
         return [trees.size_label(limit) for limit in ((PLENTY, STEPS[-1]) if quick else STEPS)]
 
     def act(self, run, cell, driver):
-        if run.quick and driver.name not in QUICK_DRIVERS:
-            return
         limit = next(n for n in STEPS if trees.size_label(n) == cell)
         lower = run.lower("memory", build)
         device = run.work.device(driver.kind)
         host.drop_caches()
-        with cgroups.Memory(limit) as box, driver.group(run.work) as group:
+        with cgroup.Memory(limit) as box, driver.group(run.work) as group:
             for _ in range(QUICK_VIEWS if run.quick else VIEWS):
                 group.add(run.work, lower)
             before = starting.traffic(device)[0]

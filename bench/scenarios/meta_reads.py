@@ -82,10 +82,14 @@ class Reads(Scenario):
     file system is what tells the drivers apart."""
 
     name = "meta/reads"
-    without = {"vfs": "as a plain directory", "overlayfs-metacopy": "it differs in copies only"}
+    without = {"vfs": "as a plain directory", "overlayfs-metacopy": "it differs in copies only",
+               "overlayfs-xfs": "as overlayfs",
+               "fuse-overlayfs-rootless": "as fuse-overlayfs"}
+    quick_drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
+                     "fuse-overlayfs-2")
     headline = [("reading a warm lower file", f"meta/reads/{SEQUENTIAL}", "warm"),
                 ("open, read 4 KiB, close, warm", f"meta/reads/{OPENS}", "warm")]
-    seconds = 1.5, 0.5
+    seconds = 1.5, 0.3
 
     def cells(self, quick):
         return [SEQUENTIAL, RANDOM, OPENS]

@@ -40,7 +40,10 @@ class Install(scenario.Scenario):
 
     name = "real/install"
     without = {"overlayfs-metacopy": "as overlayfs where data is written",
-               "vfs": "as native once its copy is made", "veneer-direct": "as veneer-cached"}
+               "vfs": "as native once its copy is made", "veneer-direct": "as veneer",
+               "veneer-cached": "as veneer where all is new",
+               "fuse-overlayfs-rootless": "as fuse-overlayfs"}
+    quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     seconds = 1.5, 0.8
 
     def cells(self, quick):

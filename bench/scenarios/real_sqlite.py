@@ -65,8 +65,11 @@ class Sqlite(scenario.Scenario):
 
     name = SCENARIO
     without = {"vfs": "it copies all before the first transaction",
-               "overlayfs-metacopy": "as overlayfs where data is written"}
-    seconds = 4.0, 1.0
+               "overlayfs-metacopy": "as overlayfs where data is written",
+               "veneer-direct": "for programs that share one file, not for this",
+               "fuse-overlayfs-rootless": "as fuse-overlayfs"}
+    quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
+    seconds = 4.0, 0.7
     headline = [("first transaction in an SQLite file of 500 MB", SCENARIO, FIRST)]
 
     def cells(self, quick):

@@ -43,7 +43,7 @@ class Start(scenario.Scenario):
 
     name = "real/start"
     drivers = podman.DRIVERS
-    seconds = 4.0, 1.5
+    seconds = 4.0, 0.8
     headline = [(f"a container by {e}, run to removed", scenario_name(e), "time") for e in ENGINES]
 
     def cells(self, quick):

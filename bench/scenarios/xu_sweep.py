@@ -51,7 +51,8 @@ class Sweep(scenario.Scenario):
     name = "xu/sweep"
     drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
                "fuse-overlayfs-2")
-    seconds = 3.5, 1.2
+    quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs-2"
+    seconds = 3.0, 1.0
 
     def cells(self, quick):
         return list(KINDS)

@@ -26,7 +26,8 @@ def parse():
         prog="bench/run", description="Measures veneer and its peers, interleaved in one run.")
     p.add_argument("scenario", nargs="*", metavar="SCENARIO",
                    help="names or groups of --list, default all")
-    p.add_argument("--list", action="store_true", help="print scenarios and drivers, run nothing")
+    p.add_argument("--list", action="store_true",
+                   help="print scenarios, what they take, and drivers; run nothing")
     p.add_argument("--quick", action="store_true",
                    help="small and within ten minutes: for a look, not for a claim")
     p.add_argument("--out", metavar="DIR", help="folder of the results, default "
@@ -71,11 +72,15 @@ def chosen_drivers(text):
 
 
 def print_list():
-    for s in scenarios():
-        print(f"{s.name:26} {s.title}")
-    print("\ndrivers:")
-    for d in drivers.every_driver():
-        print(f"{d.name:26} {d.what} [{d.state()}]")
+    every, who = scenarios(), drivers.every_driver()
+    for s in every:
+        took = "/".join(f"{runner.estimate([s], who, quick):.0f}" for quick in (False, True))
+        print(f"{s.name:22} {took + ' s':>8}  {s.title}")
+    whole = [runner.estimate(every, who, quick) / 60 for quick in (False, True)]
+    print("\nThe seconds are those of a full and of a quick run on the machine it was written on; "
+          f"all together\nsome {whole[0]:.0f} minutes and {whole[1]:.0f}. Drivers:\n")
+    for d in who:
+        print(f"{d.name:24} {d.what} [{d.state()}]")
     return 0
 
 

@@ -12,16 +12,32 @@ from . import host, workspace
 from .results import Results
 from .scenario import Run
 
+# Its volumes made and taken down, on the average.
+SET_UP_S = 1
 
-def schedule(rounds, cells, drivers):
+
+def schedule(rounds, cells, drivers, has=lambda cell, driver: True):
     """Yield (round, cell, driver)."""
     turn = 0
     for i in range(rounds):
         for cell in cells:
-            at = turn % len(drivers)
-            for driver in drivers[at:] + drivers[:at]:
+            mine = [d for d in drivers if has(cell, d)]
+            at = turn % len(mine) if mine else 0
+            for driver in mine[at:] + mine[:at]:
                 yield i, cell, driver
             turn += 1
+
+
+def steps_of(s, drivers, quick, rounds=None):
+    """What a scenario runs on those of the drivers that it takes."""
+    mine = [d for d in drivers if s.takes(d, quick)]
+    rounds = rounds or (s.quick_rounds if quick else s.rounds)
+    return list(schedule(rounds, s.cells(quick), mine, lambda cell, d: s.has(cell, d.name)))
+
+
+def estimate(scenarios, drivers, quick):
+    """Seconds that a run of all of it takes, by what the scenarios say."""
+    return sum(s.seconds[quick] * len(steps_of(s, drivers, quick)) + SET_UP_S for s in scenarios)
 
 
 class Stop:
@@ -84,14 +100,10 @@ class Runner:
         return there
 
     def _steps(self, s):
-        mine = [d for d in self.drivers
-                if (d.name in s.drivers if s.drivers else not d.when_named)]
-        for d in list(mine):
+        for d in self.drivers:
             if d.name in s.without:
-                mine.remove(d)
                 self.log.note(f"{s.name}: {d.name} is left out: {s.without[d.name]}")
-        rounds = self.args.rounds or (s.quick_rounds if self.args.quick else s.rounds)
-        return list(schedule(rounds, s.cells(self.args.quick), mine))
+        return steps_of(s, self.drivers, self.args.quick, self.args.rounds)
 
     def run(self):
         try:

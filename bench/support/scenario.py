@@ -12,12 +12,14 @@ class Scenario:
 
     name      GROUP/PART, as `bench/run --list` prints it; also the first part of "scenario" in rows
     drivers   names of the drivers it is for; those it leaves out are named with a reason in `without`
+    quick_drivers  in a quick run only these of them
     headline  (label, "scenario", metric) of rows for the README, a few
-    seconds   what one cell on one driver takes, full and quick, until the run knows better
+    seconds   what one cell on one driver takes, full and quick, until the run knows better: on the
+              average of those that `has` lets through
     """
 
     name = ""
-    drivers = ()
+    drivers = quick_drivers = ()
     without = {}
     headline = ()
     rounds, quick_rounds = 5, 2
@@ -37,9 +39,18 @@ class Scenario:
         """What is run in a round: values that print well, the same in every run."""
         raise NotImplementedError
 
+    def has(self, cell, driver):
+        """Whether that cell is for that driver, by name."""
+        return True
+
+    def takes(self, driver, quick):
+        """Whether anything is for that driver."""
+        there = driver.name in self.drivers if self.drivers else not driver.when_named
+        few = self.quick_drivers if quick else ()
+        return there and driver.name not in self.without and (not few or driver.name in few)
+
     def act(self, run, cell, driver):
-        """Run one cell on one driver and give what was seen to `run.add`. A cell that makes no
-        sense for a driver adds nothing."""
+        """Run one cell on one driver and give what was seen to `run.add`."""
         raise NotImplementedError
 
     def measures(self):

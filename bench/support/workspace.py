@@ -61,7 +61,7 @@ class Workspace:
     def short_scratch(self):
         """A new empty directory on no volume, whose path is short wherever the others are: for
         sockets, and for programs that limit it. It goes with the workspace."""
-        path = tempfile.mkdtemp(prefix="veneer-", dir="/tmp")
+        path = tempfile.mkdtemp(prefix="veneer-bench-", dir="/tmp")
         self.shorts.append(path)
         return path
 

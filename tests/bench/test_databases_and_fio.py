@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from support import cgroup, driver, fio, host, postgres, runner
+import scenarios
+from support import cgroup, driver, drivers, fio, host, postgres, runner, scenario
 
 
 def report(name, way="read", rate=1000.0):
@@ -62,18 +63,53 @@ def test_transactions_are_read_from_every_log_of_a_server(tmp_path):
 
 
 def test_no_limit_needs_no_groups():
-    with cgroup.Limits("veneer-test", "0:0") as limits:
+    with cgroup.Limits("0:0") as limits:
         assert limits.prefix() == [] and not limits.folders
 
 
+def needs_memory_group():
+    lacking = cgroup.missing(["memory"])
+    if lacking:
+        pytest.skip(f"the kernel has no control group of {lacking[0]}")
+
+
 def test_a_limit_holds_for_what_is_put_in_and_its_group_goes(needs_root):
-    if cgroup.missing(["memory"]):
-        pytest.skip("no control groups of the first version")
-    with cgroup.Limits(f"veneer-test-{os.getpid()}", "0:0", memory=64 << 20) as limits:
+    needs_memory_group()
+    with cgroup.Limits("0:0", memory=64 << 20) as limits:
         folder = limits.folders[0]
         seen = host.run(*limits.prefix(), "cat", "/proc/self/cgroup")
-        assert f"memory:/veneer-test-{os.getpid()}" in seen
+        assert f":/veneer-bench-{os.getpid()}" in seen
     assert not os.path.exists(folder)
+
+
+def test_what_a_process_reads_is_counted_until_it_leaves_the_group(needs_root, tmp_path):
+    needs_memory_group()
+    before = host.run("cat", "/proc/self/cgroup")
+    with cgroup.Memory() as box:
+        (tmp_path / "f").write_bytes(bytes(8 << 20))
+        assert box.peak() >= box.cached() >= 8 << 20
+        folder = box.folders[0]
+    assert host.run("cat", "/proc/self/cgroup") == before
+    assert not os.path.exists(folder)
+
+
+def test_limits_of_the_second_version_are_written_as_it_wants_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroup, "ROOT", str(tmp_path))
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    limits = cgroup.Limits("7:1", cpus=1.5, memory=1 << 20, rate=4096)
+    folder = tmp_path / f"veneer-bench-{os.getpid()}"
+    assert limits.folders == [str(folder)]
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu +memory +io"
+    assert (folder / "cpu.max").read_text() == "150000 100000"
+    assert (folder / "memory.max").read_text() == str(1 << 20)
+    assert (folder / "io.max").read_text() == "7:1 wbps=4096"
+    assert cgroup.missing(["memory", "rdma"]) == ["rdma"]
+
+
+def test_a_limit_without_its_controller_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroup, "ROOT", str(tmp_path))
+    with pytest.raises(host.HostError, match="cpu, blkio"):
+        cgroup.Limits("7:1", cpus=1, rate=4096)
 
 
 def test_some_drivers_are_only_for_scenarios_that_name_them():
@@ -82,19 +118,41 @@ def test_some_drivers_are_only_for_scenarios_that_name_them():
         found.when_named = when_named
         return found
 
-    class Whole:
-        drivers, without, rounds, name = (), {}, 1, "a/whole"
-
+    class Whole(scenario.Scenario):
         def cells(self, quick):
             return ["c"]
 
     class Named(Whole):
-        drivers = ("often", "rare")
+        drivers, quick_drivers = ("often", "rare"), ("rare",)
 
-    class Args:
-        rounds, quick = 1, False
+    class Picky(Whole):
+        def has(self, cell, driver):
+            return driver != "often"
 
-    run = runner.Runner.__new__(runner.Runner)
-    run.args, run.drivers = Args, [named("often", False), named("rare", True)]
-    assert [d.name for _, _, d in run._steps(Whole())] == ["often"]
-    assert [d.name for _, _, d in run._steps(Named())] == ["often", "rare"]
+    def of(s, quick=False):
+        return [d.name for _, _, d in runner.steps_of(s, every, quick, rounds=1)]
+
+    every = [named("often", False), named("rare", True)]
+    assert of(Whole()) == ["often"] and of(Picky()) == []
+    assert of(Named()) == ["often", "rare"] and of(Named(), True) == ["rare"]
+
+
+def test_an_estimate_counts_what_is_run():
+    class Some(scenario.Scenario):
+        seconds = 3.0, 0.5
+
+        def cells(self, quick):
+            return ["c"] if quick else ["c", "d"]
+
+        def has(self, cell, driver):
+            return cell == "c" or driver == "a"
+
+    every = [driver.Driver("a", ""), driver.Driver("b", "")]
+    assert runner.estimate([Some()], every, False) == 5 * 3 * 3.0 + runner.SET_UP_S
+    assert runner.estimate([Some()], every, True) == 2 * 2 * 0.5 + runner.SET_UP_S
+
+
+@pytest.mark.parametrize("quick,minutes", [(False, 110), (True, 9)])
+def test_a_run_of_all_fits_its_time(quick, minutes):
+    there = [d for d in drivers.every_driver() if d.name != "dm-thin"]
+    assert runner.estimate(scenarios.EVERY, there, quick) < minutes * 60
