@@ -55,6 +55,7 @@ class Containers(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "64 copies of the image take minutes and its own disk",
                "overlayfs-metacopy": "copies what is opened for writing, as overlayfs",
+               "veneer-cached": "keeps what veneer-rootless keeps",
                "fuse-overlayfs-rootless": "keeps what fuse-overlayfs keeps"}
     quick_drivers = (*BY_PODMAN, "veneer-rootless")
     headline = (("64 starts: seconds", f"{NAME}/{READ}", "time"),

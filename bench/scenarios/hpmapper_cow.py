@@ -138,6 +138,7 @@ class CowLatency(scenario.Scenario):
     name = "hpmapper/cow"
     without = {"vfs": "its files are copied before anything is written",
                "veneer-cached": "the first write is the same in all modes",
+               "veneer-rootless": "the first write is the same in all modes",
                "veneer-direct": "the first write is the same in all modes",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     headline = [(f"first 4 KiB written into a file of {trees.size_label(size)}",

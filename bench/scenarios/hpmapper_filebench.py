@@ -71,6 +71,7 @@ class Filebench(scenario.Scenario):
                "veneer-cached": "what is written is served as by veneer",
                "veneer-direct": "for programs that share one file, not for these",
                "fuse-overlayfs-rootless": "serves as fuse-overlayfs does",
+               "overlayfs-xfs": "what it copies it shares, xu/backing",
                "btrfs": "one file system and no union"}
     quick_drivers = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     headline = tuple((str(cell), cell.scenario, "rate") for cell in CELLS)

@@ -46,6 +46,7 @@ class Memory(scenario.Scenario):
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "nothing is written, as overlayfs",
                "overlayfs-xfs": "nothing is written, as overlayfs",
+               "veneer-cached": "keeps what veneer-rootless keeps",
                "fuse-overlayfs-rootless": "keeps what fuse-overlayfs keeps"}
     quick_drivers = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     seconds = 2.5, 0.7

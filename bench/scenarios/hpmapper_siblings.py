@@ -88,6 +88,8 @@ class Siblings(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "each of its views is a copy by design",
                "overlayfs-metacopy": "where data is written, as overlayfs",
+               "overlayfs-xfs": "keeps what overlayfs keeps",
+               "veneer-cached": "keeps what veneer-rootless keeps",
                "fuse-overlayfs-rootless": "keeps what fuse-overlayfs keeps"}
     quick_drivers = ("overlayfs", "veneer", "veneer-rootless", "fuse-overlayfs",
                      "fuse-overlayfs-2")

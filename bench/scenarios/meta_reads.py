@@ -83,7 +83,8 @@ class Reads(Scenario):
 
     name = "meta/reads"
     without = {"vfs": "as a plain directory", "overlayfs-metacopy": "it differs in copies only",
-               "overlayfs-xfs": "as overlayfs",
+               "overlayfs-xfs": "as overlayfs", "btrfs": "a snapshot is a plain tree",
+               "veneer-rootless": "as veneer-cached",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
                      "fuse-overlayfs-2")

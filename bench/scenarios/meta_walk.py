@@ -43,7 +43,7 @@ class Walk(Scenario):
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     headline = [(f"`{c}` of 12,000 files, {m}", f"meta/walk/{c}", k)
                 for c in ("ls -lR", "tar c") for m, k in (("new mount", "first"), ("again", "warm"))]
-    seconds = 2.5, 0.9
+    seconds = 2.2, 0.9
 
     def cells(self, quick):
         return QUICK_WALKS if quick else list(WALKS)
@@ -62,7 +62,7 @@ class Walk(Scenario):
             yield "cold", [shell.seconds(view, command)]
         with driver.open(run.work, lower) as view:
             yield "first", [shell.seconds(view, command)]
-            yield "warm", [shell.seconds(view, command) for _ in range(3)]
+            yield "warm", [shell.seconds(view, command) for _ in range(2)]
         if not driver.in_place:
             with driver.group(run.work) as group:
                 shell.seconds(group.add(run.work, lower), command)

@@ -11,7 +11,7 @@ PIP, DPKG = "pip", "dpkg"
 NEW, UPGRADE = "new", "upgrade"
 CELLS = [(tool, what) for tool in (PIP, DPKG) for what in (NEW, UPGRADE)]
 # (packages, files in each)
-FULL, QUICK = (10, 100), (4, 50)
+FULL, QUICK = (8, 80), (4, 50)
 
 
 def scenario_name(tool, what):
@@ -34,17 +34,18 @@ def installed(path, tool, count):
 class Install(scenario.Scenario):
     """pip install and dpkg -i, offline: what is new, and what the image has in an older version
 
-    No paper has this. 10 wheels of 100 modules, which pip also compiles, and 10 Debian packages of
-    100 files each, all made here, into a tree of the view; names of the lower are warm. pip unpacks
+    No paper has this. 8 wheels of 80 modules, which pip also compiles, and 8 Debian packages of
+    80 files each, all made here, into a tree of the view; names of the lower are warm. pip unpacks
     in a directory of the view and moves from there. dpkg syncs as it does by default."""
 
     name = "real/install"
     without = {"overlayfs-metacopy": "as overlayfs where data is written",
                "vfs": "as native once its copy is made", "veneer-direct": "as veneer",
+               "overlayfs-xfs": "as overlayfs where files are small",
                "veneer-cached": "as veneer where all is new",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
-    seconds = 1.5, 0.8
+    seconds = 1.2, 0.8
 
     def cells(self, quick):
         return [f"{tool}-{what}" for tool, what in CELLS if not quick or what == UPGRADE]

@@ -65,8 +65,7 @@ class Device(scenario.Scenario):
     to the last end."""
 
     name = "tarasov/device"
-    drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
-               "fuse-overlayfs-2")
+    drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs-2"
     seconds = 1.5, 0.3
 

@@ -49,8 +49,7 @@ class Jobs(scenario.Scenario):
     was made is looked at afterwards. In place one tree a view is copied before."""
 
     name = "tarasov/jobs"
-    drivers = ("native", "overlayfs", "veneer", "veneer-rootless", "fuse-overlayfs",
-               "fuse-overlayfs-2", "btrfs")
+    drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     seconds = 1.3, 0.5
 

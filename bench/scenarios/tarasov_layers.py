@@ -162,6 +162,7 @@ class Layers(scenario.Scenario):
     name = "tarasov/layers"
     without = {"native": "a directory has no layers", "vfs": "each layer is a full copy",
                "overlayfs-metacopy": "where data is written, as overlayfs",
+               "veneer-rootless": "reads as veneer-cached does",
                "veneer-direct": "for programs that share one file, not for this",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2", "btrfs"

@@ -132,12 +132,12 @@ class FioMatrix(Matrix):
     such a row is no comparison of devices."""
 
     name = "xu/fio"
-    drivers = ("native", "overlayfs", "veneer", "veneer-cached", "veneer-direct",
-               "fuse-overlayfs", "fuse-overlayfs-2")
+    drivers = ("native", "overlayfs", "veneer", "veneer-direct", "fuse-overlayfs",
+               "fuse-overlayfs-2")
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs-2"
     ways = (("direct", "low"), ("direct", "high"), ("buffered", "low"))
     quick_ways = (("direct", "low"),)
-    seconds = 4.5, 1.9
+    seconds = 4.2, 1.9
 
     def cells(self, quick):
         return ["lower"] if quick else list(self.places)

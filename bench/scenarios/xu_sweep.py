@@ -52,7 +52,7 @@ class Sweep(scenario.Scenario):
     drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
                "fuse-overlayfs-2")
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs-2"
-    seconds = 3.0, 1.0
+    seconds = 2.6, 1.0
 
     def cells(self, quick):
         return list(KINDS)

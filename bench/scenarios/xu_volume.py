@@ -18,7 +18,7 @@ class Volume(Matrix):
     O_DIRECT and through a warm page cache, one job at depth 1, as latency shows most there."""
 
     name = "xu/volume"
-    drivers = ("native", "volume", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
+    drivers = ("volume", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     quick_drivers = "volume", "overlayfs", "veneer", "fuse-overlayfs-2"
     ways = (("direct", "low"), ("buffered", "low"))
     quick_ways = (("direct", "low"),)

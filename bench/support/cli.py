@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from . import drivers, host, publish, record, report, runner
+from . import driver, drivers, host, publish, record, report, runner
 
 # The plots that stand in the README.
 PICTURES = ("hpmapper-cow", "hpmapper-siblings")
@@ -72,14 +72,15 @@ def chosen_drivers(text):
 
 
 def print_list():
-    every, who = scenarios(), drivers.every_driver()
+    every, there = scenarios(), drivers.every_driver()
+    who = [d for d in there if d.state() in driver.THERE]
     for s in every:
         took = "/".join(f"{runner.estimate([s], who, quick):.0f}" for quick in (False, True))
         print(f"{s.name:22} {took + ' s':>8}  {s.title}")
     whole = [runner.estimate(every, who, quick) / 60 for quick in (False, True)]
     print("\nThe seconds are those of a full and of a quick run on the machine it was written on; "
           f"all together\nsome {whole[0]:.0f} minutes and {whole[1]:.0f}. Drivers:\n")
-    for d in who:
+    for d in there:
         print(f"{d.name:24} {d.what} [{d.state()}]")
     return 0
 

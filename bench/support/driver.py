@@ -2,6 +2,11 @@
 """The interface of all drivers."""
 
 
+# What state() says of one that can be had.
+READY, TO_BUILD = "ready", "built at first use"
+THERE = READY, TO_BUILD
+
+
 class Driver:
     """name: as in results; kind: volume it works on; in_place: changes stay in its files;
     is_ours: it is what the bench is about, not a peer; when_named: only for scenarios that
@@ -24,7 +29,7 @@ class Driver:
 
     def state(self):
         """As missing(), but builds nothing."""
-        return self.missing() or "ready"
+        return self.missing() or READY
 
     def version(self):
         return ""

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 from . import host, world
-from .driver import Driver, Group
+from .driver import TO_BUILD, Driver, Group
 from .views import Served, Union
 
 
@@ -128,7 +128,7 @@ class CargoFuse(Fuse):
     """fuse-overlayfs 2 from its own package, built once into a cache directory."""
 
     def state(self):
-        return "built at first use" if not os.path.exists(self.binary) else super().state()
+        return TO_BUILD if not os.path.exists(self.binary) else super().state()
 
     def missing(self):
         if os.access(self.binary, os.X_OK):
