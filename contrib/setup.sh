@@ -16,7 +16,7 @@ TEST_PACKAGES=(
 	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 busybox-static
 	podman crun buildah docker.io uidmap slirp4netns fuse-overlayfs clang
 )
-BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs fio sqlite3 git podman crun docker.io
+BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
 	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static)
 
 usage()

@@ -52,7 +52,7 @@ class Streams(scenario.Scenario):
     name = NAME
     without = {"vfs": "by then its file is native's",
                "overlayfs-metacopy": "what is opened for writing is copied, as by overlayfs",
-               "btrfs": "one file system and no union",
+               "overlayfs-xfs": "what it copies it shares, xu/backing",
                "veneer-rootless": "serves as veneer-cached does",
                "fuse-overlayfs-rootless": "serves as fuse-overlayfs does"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"

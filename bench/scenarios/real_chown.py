@@ -79,6 +79,7 @@ class Chown(scenario.Scenario):
 
     name = "real/chown"
     without = {"native": "there is no upper to look at", "btrfs": "there is no upper to look at",
+               "dm-thin": "there is no upper to look at",
                "vfs": "there is no upper to look at",
                "veneer-cached": "as veneer where no data is moved",
                "veneer-direct": "as veneer where no data is moved",

@@ -161,6 +161,7 @@ class Layers(scenario.Scenario):
 
     name = "tarasov/layers"
     without = {"native": "a directory has no layers", "vfs": "each layer is a full copy",
+               "dm-thin": "its layers would be snapshots of snapshots, as those of btrfs",
                "overlayfs-metacopy": "where data is written, as overlayfs",
                "veneer-rootless": "reads as veneer-cached does",
                "veneer-direct": "for programs that share one file, not for this",

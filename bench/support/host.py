@@ -219,6 +219,13 @@ class LoopFs:
             self.close()
             raise
 
+    def make_tree(self, path):
+        """A new, empty tree that the drivers of that file system can take snapshots of."""
+        if self.kind == "btrfs":
+            run("btrfs", "subvolume", "create", path)
+        else:
+            os.mkdir(path)
+
     def close(self):
         if os.path.ismount(self.mountpoint):
             unmount(self.mountpoint)

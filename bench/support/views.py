@@ -76,6 +76,26 @@ class Snapshot(View):
         os.rmdir(os.path.dirname(self.path))
 
 
+class ThinSnapshot(View):
+    """A thin volume that is a snapshot of another one."""
+
+    def __init__(self, pool, lower, base):
+        self.pool, self.base = pool, base
+        super().__init__(os.path.join(base, "mnt"))
+        os.mkdir(self.path)
+        pool.snapshot(lower, self.path)
+
+    def bytes_taken(self):
+        # Only the pool knows; what others take meanwhile is in it, as with files that share extents.
+        host.sync_fs(self.path)
+        return self.pool.used_bytes()
+
+    def close(self):
+        host.unmount(self.path)
+        self.pool.forget(self.path)
+        host.run("rm", "-rf", "--one-file-system", self.base)
+
+
 class Union(View):
     """upper, work and mount point in one scratch directory, removed at close."""
 

@@ -4,7 +4,7 @@
 import os
 import tempfile
 
-from . import host, world
+from . import host, thin, world
 
 # Sparse; what a driver keeps of 64 containers must fit.
 SIZES = {"ext4": 28 << 30, "xfs": 12 << 30, "btrfs": 12 << 30}
@@ -24,6 +24,9 @@ class Workspace:
         kind = self.host_kind if kind == "host" else kind
         if kind == "host":
             return self.root
+        if kind == thin.KIND and kind not in self.loops:
+            self.loops[kind] = thin.Pool(os.path.join(self.root, kind),
+                                         os.path.join(self.root, f"vol-{kind}"))
         if kind not in self.loops:
             image = os.path.join(self.root, f"{kind}.img")
             point = os.path.join(self.root, f"vol-{kind}")
@@ -42,10 +45,8 @@ class Workspace:
         """The lower tree of that name on that volume: build(path) fills it at first use."""
         path = os.path.join(self.volume(kind), "lower-" + name)
         if (kind, name) not in self.made:
-            if kind == "btrfs":
-                host.run("btrfs", "subvolume", "create", path)
-            else:
-                os.mkdir(path)
+            volume = self.loops.get(kind)
+            (volume.make_tree if volume else os.mkdir)(path)
             build(path)
             os.sync()
             self.made[kind, name] = path
