@@ -79,8 +79,7 @@ class Idle(scenario.Scenario):
             time.sleep(cell)
             for size, taken in view.call(write_each, view.path, sizes).items():
                 run.add(row(cell, size), METRIC, taken, "us")
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     def measures(self):
         out = [AtMost(row(idle, size), METRIC, ref, 1) for idle in IDLE_S for size in SIZES

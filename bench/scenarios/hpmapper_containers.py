@@ -4,7 +4,7 @@
 import os
 import time
 
-from support import cgroup, host, plots, podman, scenario, starting, tables, trees
+from support import cgroup, diskstat, host, plots, podman, scenario, starting, tables, trees
 from support.measures import AtMost, Below, Faster
 from support.memory import own_memory
 
@@ -28,12 +28,12 @@ class Usage:
     def __init__(self, device, box):
         host.drop_caches()
         self.device, self.box, self.cached = device, box, box.cached()
-        self.read, self.written = starting.traffic(device)
+        self.read, self.written = diskstat.traffic(device)
 
     def add(self, run, name, taken, servers):
         run.add(name, "time", [taken], "s")
         os.sync()
-        read, written = starting.traffic(self.device)
+        read, written = diskstat.traffic(self.device)
         run.add(name, "data read", [read - self.read], "bytes")
         run.add(name, "data written", [written - self.written], "bytes")
         run.add(name, "page cache", [self.box.cached() - self.cached], "bytes")
@@ -82,8 +82,7 @@ class Containers(scenario.Scenario):
             for _ in range(count(cell, run.quick)):
                 group.add(run.work, lower)
             self.all_at_once(run, cell, group, box)
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     @staticmethod
     def twice(run, driver, lower):
@@ -91,10 +90,10 @@ class Containers(scenario.Scenario):
         with driver.group(run.work) as group:
             views = [group.add(run.work, lower) for _ in range(2)]
             host.drop_caches()
-            seen.append(starting.traffic(device)[0])
+            seen.append(diskstat.traffic(device)[0])
             for view in views:
                 starting.start_in([view], starting.PROGRAM)
-                seen.append(starting.traffic(device)[0])
+                seen.append(diskstat.traffic(device)[0])
         first, second = seen[1] - seen[0], seen[2] - seen[1]
         run.add(f"{NAME}/{READ}", "second reads of first", [100 * second / max(first, 1)], "%")
 

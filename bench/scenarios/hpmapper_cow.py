@@ -169,8 +169,7 @@ class CowLatency(scenario.Scenario):
                 self.one_mount(view, cell, driver, files, rng, taken, grown)
             if len(taken) >= ENOUGH[run.quick] or time.monotonic() > end:
                 break
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
         run.add(cell.scenario, cell.metric, taken, "us", tail=True)
         run.add(cell.scenario, cell.metric + BYTES, grown, "bytes")
 

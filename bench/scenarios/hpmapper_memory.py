@@ -3,7 +3,7 @@
 
 import os
 
-from support import cgroup, host, plots, scenario, starting, tables, trees
+from support import cgroup, diskstat, host, plots, scenario, starting, tables, trees
 from support.measures import AtMost, Faster, FlatIn
 
 NAME = "hpmapper/memory"
@@ -62,10 +62,10 @@ class Memory(scenario.Scenario):
         with cgroup.Memory(limit) as box, driver.group(run.work) as group:
             for _ in range(QUICK_VIEWS if run.quick else VIEWS):
                 group.add(run.work, lower)
-            before = starting.traffic(device)[0]
+            before = diskstat.traffic(device)[0]
             taken = starting.start_in(group.views, READER)
             run.add(name_of(limit), "time", [taken], "s")
-            run.add(name_of(limit), "data read", [starting.traffic(device)[0] - before], "bytes")
+            run.add(name_of(limit), "data read", [diskstat.traffic(device)[0] - before], "bytes")
             run.add(name_of(limit), "memory used", [box.peak()], "bytes")
 
     def measures(self):

@@ -137,8 +137,7 @@ class Siblings(scenario.Scenario):
         run.add(name, "first read", first, "MiB/s")
         run.add(name, "warm read", views[0].call(rates, files[:FILES], 3), "MiB/s")
         run.add(name, "writer's 4K", [views[1].call(writers_page_us, files[FILES], seed)], "us")
-        if trees.state(lower) != before_lower:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before_lower)
 
     def more(self, run, group, _):
         lower = run.lower("names", build_names)

@@ -72,8 +72,7 @@ class Streams(scenario.Scenario):
             else:
                 host.drop_caches()
             run.add(NAME, cell.metric, [self.fio(view, path, cell, run.quick)], cell.unit)
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     @staticmethod
     def fio(view, path, cell, quick):

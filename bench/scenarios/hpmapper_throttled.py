@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The start of containers of one image from a slow device."""
 
-from support import cgroup, host, plots, scenario, starting, tables, trees
+from support import cgroup, diskstat, host, plots, scenario, starting, tables, trees
 from support.measures import AtMost, Faster
 
 NAME = "hpmapper/throttled"
@@ -44,13 +44,13 @@ class Throttled(scenario.Scenario):
             for _ in range(cell):
                 group.add(run.work, lower)
             host.drop_caches()
-            before = starting.traffic(device)[0]
+            before = diskstat.traffic(device)[0]
             try:
                 taken = starting.start_in(group.views, starting.WRITER)
             finally:
                 box.lift()
             run.add(name_of(cell), "time", [taken], "s")
-            run.add(name_of(cell), "data read", [starting.traffic(device)[0] - before], "bytes")
+            run.add(name_of(cell), "data read", [diskstat.traffic(device)[0] - before], "bytes")
 
     def measures(self):
         most = name_of(COUNTS[-1])

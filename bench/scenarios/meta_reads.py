@@ -97,7 +97,7 @@ class Reads(Scenario):
 
     def act(self, run, cell, driver):
         small, tries, passes, mounts = QUICK if run.quick else FULL
-        lower = run.lower("reads", lambda r: trees.reads(r, BIG, small, SMALL_SIZE))
+        lower = run.lower("reads", lambda r: trees.one_and_many(r, BIG, small, SMALL_SIZE))
         row, rng = f"meta/reads/{cell}", run.rng()
         if cell == OPENS:
             cold, warm = self.opens(run, driver, lower, rng, passes)
@@ -107,7 +107,7 @@ class Reads(Scenario):
         offsets = [rng.randrange(BIG // PAGE) * PAGE for _ in range(tries)]
         for _ in range(mounts):
             with driver.open(run.work, lower) as view:
-                path = os.path.join(view.path, "big")
+                path = os.path.join(view.path, "one")
                 if cell == SEQUENTIAL:
                     run.add(row, "warm", view.call(whole, path, passes), "MiB/s")
                 else:
@@ -115,13 +115,13 @@ class Reads(Scenario):
 
     @staticmethod
     def opens(run, driver, lower, rng, passes):
-        names = sorted(os.listdir(os.path.join(lower, "small")))
+        names = sorted(os.listdir(os.path.join(lower, "many")))
         rng.shuffle(names)
         if driver.in_place:
             driver.open(run.work, lower).close()
         host.drop_caches()
         with driver.open(run.work, lower) as view:
-            directory = os.path.join(view.path, "small")
+            directory = os.path.join(view.path, "many")
             cold = view.call(opened, directory, names)
             return cold, [t for _ in range(passes) for t in view.call(opened, directory, names)]
 

@@ -85,8 +85,7 @@ class Install(scenario.Scenario):
             found = view.call(installed, view.path, tool, sizes[0])
             if found != sizes[0] * sizes[1]:
                 raise host.HostError(f"{found} files were installed, not {sizes[0] * sizes[1]}")
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     def measures(self):
         return [AtMost(scenario_name(*cell), "time", peer, 1, close=True)

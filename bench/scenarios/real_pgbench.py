@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PostgreSQL cluster that an image brings along, worked on in a container."""
 
-import glob
 import os
 import re
 import shutil
 
-from support import host, plots, scenario, tables, trees
+from support import host, plots, postgres, scenario, tables, trees
 from support.measures import AtMost, Below
 
 # (pgbench's scale: 15 MB each, transactions that count as the first, seconds of the others)
@@ -15,7 +14,6 @@ CLIENTS = 2
 MOST_UPPER = 140 * 1000 * 1000
 SCENARIO = "real/pgbench"
 FIRST, LATER, EVERY = "first transactions", "later transactions", "all transactions"
-AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "env", "-C/")
 # What the machine has must not decide what reaches the file system.
 CONFIG = """listen_addresses = ''
 shared_buffers = 64MB
@@ -25,14 +23,6 @@ autovacuum = off
 """
 
 
-def programs():
-    """Where Debian keeps the programs of the server."""
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
-    if not found:
-        raise host.HostError("postgresql is not installed")
-    return found[-1]
-
-
 class Server:
     """The server of the cluster below root, as argv of a view (or of the machine) starts it."""
 
@@ -40,7 +30,8 @@ class Server:
         self.data, self.sockets, self.argv = os.path.join(root, "data"), sockets, argv
 
     def run(self, program, *args):
-        return host.run(*self.argv(*AS_POSTGRES, os.path.join(programs(), program), *args))
+        path = postgres.program(program)
+        return host.run(*self.argv(*postgres.as_user("env", "-C/", path, *args)))
 
     def control(self, *args):
         self.run("pg_ctl", "-s", "-D", self.data, "-w", "-l", os.path.join(self.sockets, "log"),
@@ -153,8 +144,7 @@ class Pgbench(scenario.Scenario):
             with server:
                 server.check(count)
         shutil.rmtree(where)
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     @staticmethod
     def work(run, server, first, seconds):

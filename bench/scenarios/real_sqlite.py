@@ -96,8 +96,7 @@ class Sqlite(scenario.Scenario):
             seen = view.call(updates_seen, view.path)
             if seen != (there + count, "ok"):
                 raise host.HostError(f"DAMAGED: {seen}, {there + count} updates were made")
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     @staticmethod
     def add(run, taken):

@@ -22,13 +22,6 @@ def scenario_name(ms):
     return f"tarasov/device/{ms}ms"
 
 
-def build(root, size, count):
-    trees.write_file(os.path.join(root, "one"), size)
-    os.mkdir(os.path.join(root, "many"))
-    for i in range(count):
-        trees.write_file(os.path.join(root, "many", f"f{i:04}"), WHOLE)
-
-
 def one_reads(path, offsets):
     fd = os.open(os.path.join(path, "one"), os.O_RDONLY)
     for off in offsets:
@@ -83,20 +76,19 @@ class Device(scenario.Scenario):
     def act(self, run, cell, driver):
         views, size, count, *_ = sizes = QUICK if run.quick else FULL
         slow = self.volume(run)
-        lower = slow.work.lower("host", "device", lambda root: build(root, size, count))
+        lower = slow.work.lower("host", "device", lambda root: trees.one_and_many(root, size, count, WHOLE))
         before = trees.state(lower)
         with driver.group(slow.work) as group:
             every = [group.add(slow.work, lower) for _ in range(views)]
             self.measure(run, cell, slow, every, sizes)
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     @staticmethod
     def measure(run, cell, slow, every, sizes):
         _, size, count, reads, many, writes = sizes
         rng = run.rng()
         offsets = [[rng.randrange(size // BLOCK) * BLOCK for _ in range(reads)] for _ in every]
-        names = [[f"f{i:04}" for i in rng.sample(range(count), many)] for _ in every]
+        names = [[trees.many_name(i) for i in rng.sample(range(count), many)] for _ in every]
         seen = {}
         for metric, function, what in ((READS, one_reads, offsets), (MANY, many_reads, names),
                                        (WRITES, one_writes, [o[:writes] for o in offsets])):

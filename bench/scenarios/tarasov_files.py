@@ -25,11 +25,8 @@ def pattern(seed, size):
 
 
 def build(root, size, count):
-    trees.write_file(os.path.join(root, "one"), size)
+    trees.one_and_many(root, size, count, WHOLE)
     trees.write_file(os.path.join(root, "paced"), PACED)
-    os.mkdir(os.path.join(root, "many"))
-    for i in range(count):
-        trees.write_file(os.path.join(root, "many", f"f{i:05}"), WHOLE)
 
 
 def timed(function, things, pause=0):
@@ -130,7 +127,7 @@ class Files(scenario.Scenario):
         rng = run.rng()
         offsets = [[rng.randrange(size // BLOCK) * BLOCK for _ in range(one)]
                    for _ in range(views)]
-        names = [[f"f{i:05}" for i in rng.sample(range(count), many)] for _ in range(views)]
+        names = [[trees.many_name(i) for i in rng.sample(range(count), many)] for _ in range(views)]
         before = trees.state(lower)
         with driver.group(run.work) as group:
             every = [group.add(run.work, lower) for _ in range(views)]
@@ -138,8 +135,7 @@ class Files(scenario.Scenario):
                 self.reads(run, driver, every, offsets, names)
             else:
                 self.writes(run, driver, every, offsets, names, paced)
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     def reads(self, run, driver, every, offsets, names):
         for part, function, what in (("sf-reads", one_reads, offsets),

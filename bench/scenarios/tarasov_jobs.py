@@ -71,15 +71,15 @@ class Jobs(scenario.Scenario):
         check = (compiled, sizes[0]) if job == COMPILE else (upgraded, sizes[2])
         before = trees.state(lower)
         trees.warm_names(lower)
-        with Views(run.work, driver, lower, count) as views:
+        with driver.apart(run.work) as group:
+            views = [group.add(run.work, lower) for _ in range(count)]
             host.settle(run.work.root)
             done = together(views, command, [argv] * count)
             run.add(scenario_name(job, count), "time", [done.seconds], "s")
             for view in views:
                 if not view.call(check[0], view.path, check[1]):
                     raise host.HostError(f"{job} did not make what it should")
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     def measures(self):
         out = []
@@ -102,30 +102,3 @@ class Jobs(scenario.Scenario):
         panels = [(job, [(scenario_name(job, n), "time") for n in VIEWS]) for job in JOBS]
         return [("tarasov-jobs", lambda path: plots.lines(
             path, seen, panels, list(VIEWS), [str(n) for n in VIEWS], "containers"))]
-
-
-class Views:
-    """So many views of one driver, for jobs that can not share a tree even in place."""
-
-    def __init__(self, work, driver, lower, count):
-        self.open, self.group = [], None
-        if driver.in_place:
-            for _ in range(count):
-                self.open.append(driver.open(work, lower, keep=False))
-            return
-        self.group = driver.group(work)
-        try:
-            self.open = [self.group.add(work, lower) for _ in range(count)]
-        except (OSError, host.HostError):
-            self.group.close()
-            raise
-
-    def __enter__(self):
-        return self.open
-
-    def __exit__(self, *_):
-        if self.group:
-            self.group.close()
-            return
-        for view in self.open:
-            view.close()

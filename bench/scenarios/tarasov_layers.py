@@ -27,19 +27,12 @@ def scenario_name(count):
     return f"tarasov/layers/{count}"
 
 
-def build(root, size, count):
-    trees.write_file(os.path.join(root, "one"), size)
-    os.mkdir(os.path.join(root, "many"))
-    for i in range(count):
-        trees.write_file(os.path.join(root, "many", f"f{i:04}"), BLOCK)
-
-
 def changes_of(layer, size, count):
     """(offsets in the file, names of small files) that this layer overwrites."""
     rng = random.Random(f"layer {layer}")
     blocks, names = size // BLOCK, range(count)
     return ([b * BLOCK for b in rng.sample(range(blocks), blocks // SHARE)],
-            [f"f{i:04}" for i in rng.sample(names, count // SHARE)])
+            [trees.many_name(i) for i in rng.sample(names, count // SHARE)])
 
 
 def change(path, layer, offsets, names):
@@ -92,7 +85,7 @@ def time_whole(path):
 
 def time_opens(path, count):
     """Microseconds of each of the small files, looked up for the first time; mean."""
-    names = [os.path.join(path, "many", f"f{i:04}") for i in range(count)]
+    names = [os.path.join(path, "many", trees.many_name(i)) for i in range(count)]
     start = time.perf_counter()
     for name in names:
         fd = os.open(name, os.O_RDONLY)
@@ -142,10 +135,7 @@ class Chain:
         if isinstance(view, Snapshot):
             host.run("btrfs", "subvolume", "snapshot", "-r", view.path, frozen)
         elif isinstance(view, Union):
-            view.unmount()
-            server = getattr(view, "server", None)
-            if server:
-                server.wait(host.WAIT_S)
+            view.leave()
             os.rename(view.upper, frozen)
 
 
@@ -167,7 +157,7 @@ class Layers(scenario.Scenario):
                "veneer-direct": "for programs that share one file, not for this",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2", "btrfs"
-    seconds = 1.4, 0.7
+    seconds = 1.7, 0.7
     headline = [("30 layers that change 1 % of 64 MiB each, on disk", scenario_name(30), DISK)]
 
     def __init__(self):
@@ -181,7 +171,7 @@ class Layers(scenario.Scenario):
             self.work, self.chains = run.work, {}
         name = SAME_CHAIN.get(driver.name, driver.name)
         if name not in self.chains:
-            base = run.lower("layers", lambda root: build(root, size, count))
+            base = run.lower("layers", lambda root: trees.one_and_many(root, size, count, BLOCK))
             self.chains[name] = Chain(run, driver, base, size, count)
         return self.chains[name]
 

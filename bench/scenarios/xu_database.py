@@ -80,27 +80,6 @@ def write_scripts(folder, mix):
     return out
 
 
-class Apart:
-    """Views of a driver that works in place: copies, as containers do not share one."""
-
-    def __init__(self, driver, work):
-        self.driver, self.work, self.views = driver, work, []
-
-    def add(self, work, lower):
-        self.views.append(self.driver.open(work, lower, keep=False))
-        return self.views[-1]
-
-    def servers(self):
-        return []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        while self.views:
-            self.views.pop().close()
-
-
 class Database(scenario.Scenario):
     """Xu et al., a database in 1 to 8 containers, and under limits
 
@@ -137,9 +116,8 @@ class Database(scenario.Scenario):
         lower = run.lower("database", lambda root: postgres.make_cluster(root, statements(rows)))
         before = trees.state(lower)
         device = run.work.device(driver.kind)
-        group = Apart(driver, run.work) if driver.in_place else driver.group(run.work)
-        with (cgroup.Limits(device, **LIMITS.get(cell.limit, {})) as limits, group,
-              postgres.Sockets() as at):
+        with (cgroup.Limits(device, **LIMITS.get(cell.limit, {})) as limits,
+              driver.apart(run.work) as group, postgres.Sockets() as at):
             views = [group.add(run.work, lower) for _ in range(cell.count)]
             if cell.limit:
                 host.drop_caches()
@@ -147,8 +125,7 @@ class Database(scenario.Scenario):
                 limits.take(pid)
             self.serve(run, cell, views, limits, at)
             limits.release()
-        if trees.state(lower) != before:
-            raise host.HostError("THE LOWER LAYER WAS CHANGED")
+        trees.must_be(lower, before)
 
     def serve(self, run, cell, views, limits, at):
         servers = [postgres.Server(at, i, os.path.join(v.path, "data"), v, limits.prefix())

@@ -6,23 +6,24 @@ import os
 SECTOR = 512
 
 
+def traffic(device):
+    """(bytes read, bytes written) so far, of a block device "MAJOR:MINOR"."""
+    with open(f"/sys/dev/block/{device}/stat", encoding="ascii") as f:
+        seen = f.read().split()
+    return int(seen[2]) * SECTOR, int(seen[6]) * SECTOR
+
+
 class Counter:
     """Bytes since it was made. Writes of before are brought to the disk first."""
 
     def __init__(self, device):
         os.sync()
-        self.device = device
-        self.start = self._now()
-
-    def _now(self):
-        with open(f"/sys/dev/block/{self.device}/stat", encoding="ascii") as f:
-            fields = f.read().split()
-        return int(fields[2]) * SECTOR, int(fields[6]) * SECTOR
+        self.device, self.start = device, traffic(device)
 
     def read(self):
-        return self._now()[0] - self.start[0]
+        return traffic(self.device)[0] - self.start[0]
 
     def written(self):
         """Including what is still in memory."""
         os.sync()
-        return self._now()[1] - self.start[1]
+        return traffic(self.device)[1] - self.start[1]

@@ -46,16 +46,21 @@ class Driver:
         """For many views at once."""
         return Group(self)
 
+    def apart(self, work):
+        """As group, for work that can not share a tree: of a driver that works in place each view
+        is a copy."""
+        return Group(self, keep=False) if self.in_place else self.group(work)
+
 
 class Group:
     """Views of one driver that live side by side, and the processes that serve them. Use as a
     context: the views end with it."""
 
-    def __init__(self, driver):
-        self.driver, self.views = driver, []
+    def __init__(self, driver, keep=True):
+        self.driver, self.keep, self.views = driver, keep, []
 
     def add(self, work, lower):
-        view = self.driver.open(work, lower)
+        view = self.driver.open(work, lower, keep=self.keep)
         self.views.append(view)
         return view
 

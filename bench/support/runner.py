@@ -139,11 +139,13 @@ class Runner:
         seen, start = Results(), time.monotonic()
         try:
             s.act(Run(self.args.quick, work, i, cell, driver, seen), cell, driver)
-        except (OSError, host.HostError) as e:
+        except Exception as e:
+            # One that fails, for whatever reason, must not cost the hours of the others.
             if self.stop.wanted:
                 # ^C reaches the commands of a step too.
                 return False
-            self.log.note(f"{s.name}: {driver.name} failed in {cell}: {e}")
+            kind = "" if isinstance(e, (OSError, host.HostError)) else f"{type(e).__name__}: "
+            self.log.note(f"{s.name}: {driver.name} failed in {cell}: {kind}{e}")
             return False
         self.log.add(self._key(s, step), time.monotonic() - start, seen.samples_of(i))
         return True

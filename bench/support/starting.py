@@ -22,8 +22,6 @@ open("/{LOG}", "a").write("started")
 """
 WRITER = ["/usr/bin/python3", "-S", "-c", IMPORTS + WRITES]
 
-SECTOR = 512
-
 
 def build(root):
     """The image: an interpreter, some thousand small files beside it, a database and a log."""
@@ -32,13 +30,6 @@ def build(root):
     for path, size in ((DATABASE, DATABASE_BYTES), (LOG, 64 * trees.KIB)):
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
         trees.write_file(os.path.join(root, path), size)
-
-
-def traffic(device):
-    """(bytes read, bytes written) so far, of a block device "MAJOR:MINOR"."""
-    with open(f"/sys/dev/block/{device}/stat", encoding="ascii") as f:
-        seen = f.read().split()
-    return int(seen[2]) * SECTOR, int(seen[6]) * SECTOR
 
 
 def start_all(paths, argv):

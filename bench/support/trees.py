@@ -9,6 +9,8 @@ from . import host
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Some small enough for a driver to copy whole, some for it to keep in part.
 WARM_UPS = {f"warm-up-{i}": (4 * KIB, 256 * KIB)[i % 2] for i in range(8)}
+# A small file has so many bytes.
+SMALL = 100, 5 * KIB
 _block = random.Random(1).randbytes(MIB)
 
 
@@ -50,6 +52,11 @@ def state(root):
     return found
 
 
+def must_be(root, before):
+    if state(root) != before:
+        raise host.HostError("THE LOWER LAYER WAS CHANGED")
+
+
 def equal_files(root, size, count):
     """count files of one size, and a few small ones to warm the mount up with."""
     for name, warm_size in WARM_UPS.items():
@@ -58,15 +65,15 @@ def equal_files(root, size, count):
         write_file(os.path.join(root, f"f{i:04}"), size)
 
 
-def names(root, tops, subs, files):
-    """tops directories of subs directories of files small files each (100 bytes to 5 KiB)."""
+def names(root, tops, subs, files, sizes=SMALL):
+    """tops directories of subs directories of files small files each."""
     rng = random.Random(2)
     for top in range(tops):
         for sub in range(subs):
             here = os.path.join(root, f"d{top:02}", f"s{sub:02}")
             os.makedirs(here)
             for i in range(files):
-                write_file(os.path.join(here, f"name-{i:03}.txt"), rng.randint(100, 5 * KIB))
+                write_file(os.path.join(here, f"name-{i:03}.txt"), rng.randint(*sizes))
 
 
 def commit(root):
@@ -81,8 +88,13 @@ def commit(root):
     host.run(*me, "commit", "-q", "-m", "all")
 
 
-def reads(root, big, count, size):
-    write_file(os.path.join(root, "big"), big)
-    os.mkdir(os.path.join(root, "small"))
+def one_and_many(root, one, count, size):
+    """one: a file of so many bytes; many: a directory of so many files of a size."""
+    write_file(os.path.join(root, "one"), one)
+    os.mkdir(os.path.join(root, "many"))
     for i in range(count):
-        write_file(os.path.join(root, "small", f"f{i:04}"), size)
+        write_file(os.path.join(root, "many", many_name(i)), size)
+
+
+def many_name(i):
+    return f"f{i:04}"

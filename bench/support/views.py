@@ -86,7 +86,7 @@ class ThinSnapshot(View):
         pool.snapshot(lower, self.path)
 
     def bytes_taken(self):
-        # Only the pool knows; what others take meanwhile is in it, as with files that share extents.
+        # Only the pool knows, and what others take meanwhile is in it.
         host.sync_fs(self.path)
         return self.pool.used_bytes()
 
@@ -122,8 +122,12 @@ class Union(View):
         if self.is_mounted():
             self.world.unmount(self.path)
 
-    def close(self):
+    def leave(self):
+        """Nothing works on the upper any more; it stays."""
         self.unmount()
+
+    def close(self):
+        self.leave()
         host.run("rm", "-rf", "--one-file-system", self.base)
 
 
@@ -144,8 +148,8 @@ class Served(Union):
             raise host.HostError(f"{argv[0]}: no mount: {text}")
         self.call(os.stat, self.path)
 
-    def close(self):
-        self.unmount()
+    def leave(self):
+        super().leave()
         if self.server:
             # The next driver must not share the machine with a server that is still leaving.
             try:
@@ -154,4 +158,3 @@ class Served(Union):
                 host.note(f"server {self.server.args[0]} did not leave after umount: ended")
                 self.server.kill()
                 self.server.wait()
-        super().close()

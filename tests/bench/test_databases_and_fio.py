@@ -6,7 +6,7 @@ import os
 import pytest
 
 import scenarios
-from support import cgroup, driver, drivers, fio, host, postgres, runner, scenario
+from support import cgroup, driver, drivers, fio, host, postgres, record, runner, scenario
 
 
 def report(name, way="read", rate=1000.0):
@@ -156,3 +156,22 @@ def test_an_estimate_counts_what_is_run():
 def test_a_run_of_all_fits_its_time(quick, minutes):
     there = [d for d in drivers.every_driver() if d.name != "dm-thin"]
     assert runner.estimate(scenarios.EVERY, there, quick) < minutes * 60
+
+
+@pytest.mark.parametrize("error,words", [(KeyError("none"), "KeyError"), (OSError("gone"), "gone")])
+def test_a_step_that_fails_is_noted_and_the_run_goes_on(tmp_path, error, words):
+    class Bad(scenario.Scenario):
+        name = "a/bad"
+
+        def act(self, run, cell, driver):
+            raise error
+
+    class Args:
+        quick = True
+
+    run = runner.Runner.__new__(runner.Runner)
+    run.args, run.log = Args, record.Record(str(tmp_path), {})
+    run.stop = type("Stop", (), {"wanted": False})
+    assert not run._act(Bad(), None, (0, "c", driver.Driver("d", "")))
+    run.log.close()
+    assert any("a/bad: d failed in c" in note and words in note for note in run.log.notes)

@@ -64,3 +64,20 @@ def test_wheels_hold_their_modules_and_sums(tmp_path):
 def test_structures_of_the_slow_device_are_as_long_as_the_kernels():
     assert (slowdev.IN.size, slowdev.OUT.size) == (40, 16)
     assert (slowdev.ATTR_OUT.size, slowdev.OPEN_OUT.size, slowdev.INIT_OUT.size) == (104, 16, 64)
+
+
+def test_a_server_that_stays_after_umount_is_ended(tmp_path, monkeypatch):
+    class Work:
+        @staticmethod
+        def scratch(_):
+            (tmp_path / "view").mkdir()
+            return str(tmp_path / "view")
+
+    monkeypatch.setattr(host, "WAIT_S", 0.1)
+    view = views.Served(Work, "host")
+    with subprocess.Popen(["sleep", "100"]) as view.server:
+        view.leave()
+        assert view.server.returncode == -9
+    assert (tmp_path / "view" / "up").is_dir()
+    view.close()
+    assert not (tmp_path / "view").exists()
