@@ -155,6 +155,7 @@ class Served(Union):
             try:
                 self.server.wait(host.WAIT_S)
             except subprocess.TimeoutExpired:
-                host.note(f"server {self.server.args[0]} did not leave after umount: ended")
+                host.note(f"server {self.server.args[0]} did not leave after umount, as when another "
+                          "mount namespace holds its mount: ended")
                 self.server.kill()
                 self.server.wait()

@@ -7,7 +7,8 @@ import os
 import pytest
 
 import scenarios
-from support import host, measures, publish, record, runner, stats, tables, world
+from support import (host, measures, podman, publish, record, runner, stats, tables, workspace,
+                     world)
 from support.results import Results
 
 
@@ -158,3 +159,15 @@ def test_a_report_survives_json(tmp_path):
     log.close()
     lines = [json.loads(line) for line in (tmp_path / record.NAME).read_text().splitlines()]
     assert [line for line in lines if "note" in line] == [{"note": "something was left out"}]
+
+
+def test_podman_is_given_a_runroot_of_at_most_50_characters(tmp_path):
+    root = tmp_path / ("long-" * 20)
+    with workspace.Workspace(str(root), on_loop=False) as work:
+        store = podman.Store.__new__(podman.Store)
+        store.base, store.runroot = work.scratch("host"), work.short_scratch()
+        env = store._configure("/usr/bin/program")
+        with open(env["CONTAINERS_STORAGE_CONF"], encoding="ascii") as f:
+            line = next(line for line in f if line.startswith("runroot"))
+        assert len(line.split('"')[1]) <= 50 and os.path.isdir(store.runroot)
+    assert not root.exists() and not os.path.exists(store.runroot)

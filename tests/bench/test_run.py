@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -45,6 +46,7 @@ def test_the_list_names_scenarios_and_drivers():
     assert done.returncode == 0
     for name in ("hpmapper/cow", "meta/walk", "native", "fuse-overlayfs-2", "dm-thin"):
         assert name in done.stdout
+    assert re.search(r"all together\s+some \d+ minutes and \d+", done.stdout)
 
 
 @pytest.mark.parametrize("args,words", [(["none"], "no scenario none"),
