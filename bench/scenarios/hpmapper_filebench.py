@@ -75,7 +75,7 @@ class Filebench(scenario.Scenario):
                "btrfs": "one file system and no union"}
     quick_drivers = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     headline = tuple((str(cell), cell.scenario, "rate") for cell in CELLS)
-    seconds = 2.8, 1.0
+    seconds = 2.7, 1.0
 
     def cells(self, quick):
         return CELLS[:-1] if quick else CELLS

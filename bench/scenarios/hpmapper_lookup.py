@@ -61,7 +61,7 @@ class Lookup(scenario.Scenario):
                "veneer-direct": "names are the same in all modes",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "overlayfs", "veneer"
-    seconds = 3.2, 0.5
+    seconds = 2.8, 0.5
 
     def cells(self, quick):
         return [LOOKUP, MEMORY]

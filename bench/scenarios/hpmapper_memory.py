@@ -49,7 +49,7 @@ class Memory(scenario.Scenario):
                "veneer-cached": "keeps what veneer-rootless keeps",
                "fuse-overlayfs-rootless": "keeps what fuse-overlayfs keeps"}
     quick_drivers = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
-    seconds = 2.5, 0.7
+    seconds = 2.2, 0.7
 
     def cells(self, quick):
         return [trees.size_label(limit) for limit in ((PLENTY, STEPS[-1]) if quick else STEPS)]

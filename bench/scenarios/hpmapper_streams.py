@@ -56,7 +56,7 @@ class Streams(scenario.Scenario):
                "veneer-rootless": "serves as veneer-cached does",
                "fuse-overlayfs-rootless": "serves as fuse-overlayfs does"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
-    seconds = 1.1, 0.6
+    seconds = 1.0, 0.6
 
     def cells(self, quick):
         return [c for c in CELLS if c.state != "cold" and c != CELLS[3]] if quick else CELLS

@@ -31,7 +31,7 @@ class Throttled(scenario.Scenario):
                "veneer-cached": "differs in what it keeps, not in what it reads first",
                "veneer-direct": "differs in what it keeps, not in what it reads first"}
     quick_drivers = ("overlayfs", "veneer", "fuse-overlayfs-2", "btrfs")
-    seconds = 2.2, 1.5
+    seconds = 1.9, 1.5
 
     def cells(self, quick):
         return list(QUICK if quick else COUNTS)

@@ -9,7 +9,7 @@ from support.measures import AtMost
 
 UNCHANGED, CHANGED = "unchanged", "4K-changed"
 # (top directories, subdirectories each, files each; bytes of the one large file)
-FULL, QUICK = (25, 20, 60, 64 * trees.MIB), (5, 10, 60, 64 * trees.MIB)
+FULL, QUICK = (15, 20, 40, 64 * trees.MIB), (5, 8, 40, 64 * trees.MIB)
 
 
 class Containers(podman.Store):
@@ -54,14 +54,14 @@ def scenario_name(what):
 class Commit(scenario.Scenario):
     """Commit of a container by Podman, both trees walked
 
-    No paper has this; it is what a build does after each step. An image of 30,000 small files and
+    No paper has this; it is what a build does after each step. An image of 12,000 small files and
     one of 64 MiB; a container in which nothing was changed, and one in which 4 KiB of the large
     file were. Podman is made to compare the trees through the mount program, as it does
     over any. The committed layer's size is checked."""
 
     name = "real/commit"
     drivers = podman.DRIVERS
-    seconds = 2.0, 2.0
+    seconds = 3.0, 1.6
 
     def __init__(self):
         self.work, self.stores, self.plain = None, {}, 0

@@ -9,7 +9,7 @@ from support.together import command, together
 
 COMPILE, UPGRADE = "compile", "upgrade"
 JOBS = (COMPILE, UPGRADE)
-VIEWS, QUICK_VIEWS = (1, 4, 8), (2,)
+VIEWS, QUICK_VIEWS = (1, 3, 8), (3,)
 # (C files, headers, packages, files in each)
 FULL, QUICK = (5, 30, 4, 80), (2, 30, 2, 50)
 
