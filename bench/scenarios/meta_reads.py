@@ -84,9 +84,9 @@ class Reads(Scenario):
     name = "meta/reads"
     without = {"vfs": "as a plain directory", "overlayfs-metacopy": "it differs in copies only",
                "overlayfs-xfs": "as overlayfs", "btrfs": "a snapshot is a plain tree",
-               "veneer-rootless": "as veneer-cached",
+               "veneer-cached": "as veneer-rootless",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
-    quick_drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
+    quick_drivers = ("native", "overlayfs", "veneer", "veneer-rootless", "fuse-overlayfs",
                      "fuse-overlayfs-2")
     headline = [("reading a warm lower file", f"meta/reads/{SEQUENTIAL}", "warm"),
                 ("open, read 4 KiB, close, warm", f"meta/reads/{OPENS}", "warm")]

@@ -66,8 +66,18 @@ class Workspace:
         self.shorts.append(path)
         return path
 
+    def _close_files(self):
+        """Those of this process: a step that was broken off may hold a mount by one."""
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{fd}").startswith(self.root + "/"):
+                    os.close(int(fd))
+            except OSError:
+                pass
+
     def close(self):
-        # What was broken off has left servers, namespaces and mounts.
+        # What was broken off has left files, servers, namespaces and mounts.
+        self._close_files()
         world.close_all()
         host.end_processes(self.root)
         volumes = [loop.mountpoint for loop in self.loops.values()]

@@ -161,6 +161,14 @@ def test_a_report_survives_json(tmp_path):
     assert [line for line in lines if "note" in line] == [{"note": "something was left out"}]
 
 
+def test_a_workspace_goes_though_a_file_of_it_is_open(tmp_path):
+    with workspace.Workspace(str(tmp_path / "w"), on_loop=False) as work:
+        fd = os.open(work.scratch("host"), os.O_RDONLY)
+    with pytest.raises(OSError):
+        os.fstat(fd)
+    assert not (tmp_path / "w").exists()
+
+
 def test_podman_is_given_a_runroot_of_at_most_50_characters(tmp_path):
     root = tmp_path / ("long-" * 20)
     with workspace.Workspace(str(root), on_loop=False) as work:
