@@ -83,6 +83,7 @@ struct inode {
 	struct source src;		/* of the upper file; src.fd is O_PATH unless a regular file or directory */
 	struct updir *dir;		/* directories in the upper, once loaded */
 	bool is_gone;			/* the last link of the upper file was removed */
+	bool is_held;			/* upper_hold pinned its descriptor */
 	bool is_damaged;		/* its partial mark fits nothing: data is EIO */
 	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
 	_Atomic bool is_synced;		/* partial files: fsync since a block became own; a hint, needs no lock */

@@ -13,7 +13,7 @@ int remove_dir(struct tree *t, struct inode *parent, const char *name);
 /* For rename: i is about to lose its upper name; i->lock is held for writing from prepare to done. prepare keeps
  * what is open usable; done says whether the name went (and if it was the last) or stays after all. */
 struct removal {
-	bool is_held, is_last;
+	bool is_last;
 };
 int remove_prepare(struct tree *t, struct inode *i, struct removal *ret);
 void remove_done(struct inode *i, const struct removal *r, bool has_gone);

@@ -13,9 +13,11 @@ int upper_pin(struct tree *t, struct inode *i);
 int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own);
 /* Enter a descriptor that was just opened (create, copy-up) so that nobody need open it again. */
 void upper_install(struct inode *i, int fd);
-/* Keep the descriptor open for the rest of the inode's life: it is about to lose its last name. 0 or
- * -errno, and then the name must stay. */
+/* Keep the descriptor open for the rest of the inode's life: it is about to lose a name, perhaps its last. 0 or
+ * -errno, and then the name must stay. Under its lock, as is: */
 int upper_hold(struct tree *t, struct inode *i);
+/* ... unless it has a name, by which it can be opened again. */
+void upper_let_go(struct inode *i);
 /* stat of the upper object, as it is there. */
 int upper_stat(struct tree *t, struct inode *i, struct stat *ret);
 

@@ -451,6 +451,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 		upper_install(i, steal_fd(&f.fd));
 	} else {
 		fdcache_fill(&i->src.fd, steal_fd(&f.fd)); /* stays pinned: there is no way back to it */
+		i->is_held = true;
 		i->is_gone = true;
 	}
 	inode_set_upper(t, i, f.st.st_ino);

@@ -68,13 +68,12 @@ int remove_prepare(struct tree *t, struct inode *i, struct removal *ret)
 	struct stat st;
 	int r;
 
-	*ret = (struct removal){ .is_held = false };
+	*ret = (struct removal){ .is_last = false };
 	if (!i->has_upper)
 		return 0;
 	r = upper_hold(t, i);
 	if (r < 0)
 		return r;
-	ret->is_held = true;
 	ret->is_last = i->type != DT_DIR && upper_stat(t, i, &st) == 0 && st.st_nlink <= 1;
 	return 0;
 }
@@ -83,8 +82,7 @@ void remove_done(struct inode *i, const struct removal *r, bool has_gone)
 {
 	if (has_gone && r->is_last)
 		i->is_gone = true;
-	if (!has_gone && r->is_held)
-		fdcache_unpin(&i->src.fd);
+	upper_let_go(i);
 }
 
 /* Take the upper entry away and leave a whiteout in its place, in one step where the file system can. */
@@ -187,10 +185,10 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 			r = remove_prepare(t, i, &removal);
 		if (r == 0) {
 			r = remove_entry(t, parent, name, &state, is_dir);
+			if (r == 0)
+				inode_drop_name(t, parent, name);
 			remove_done(i, &removal, r == 0);
 		}
-		if (r == 0)
-			inode_drop_name(t, parent, name);
 		pthread_rwlock_unlock(&i->lock);
 	}
 	inode_unref(t, i);

@@ -323,8 +323,9 @@ static int follow_move(struct tree *t, struct end *from, struct end *to, const s
 
 static int replace_locked(struct tree *t, struct end *from, struct end *to)
 {
-	struct removal removal = { .is_held = false };
+	struct removal removal = { .is_last = false };
 	struct hiding h;
+	bool has_gone;
 	int r = note_moving(t, from->inode);
 
 	if (r == 0)
@@ -335,13 +336,14 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 		r = remove_prepare(t, to->inode, &removal);
 	if (r == 0)
 		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
-	if (to->inode)
-		remove_done(to->inode, &removal, r == 0);
-	if (r < 0) {
+	if (r < 0)
 		hiding_abandon(from, &h);
-		return r;
-	}
-	return follow_move(t, from, to, &h);
+	has_gone = r == 0;
+	if (has_gone)
+		r = follow_move(t, from, to, &h);
+	if (to->inode)
+		remove_done(to->inode, &removal, has_gone);
+	return r;
 }
 
 static int replace(struct tree *t, struct end *from, struct end *to)

@@ -86,6 +86,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 		return r;
 	/* The pin is kept: without a name it could not be opened again. */
 	fdcache_fill(&(*ret)->src.fd, steal_fd(&fd));
+	(*ret)->is_held = true;
 	inode_drop_name(t, parent, name);
 	ret_st->st_ino = f.ino;
 	return 0;
@@ -93,5 +94,6 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 
 void tmpfile_named(struct inode *i)
 {
-	fdcache_unpin(&i->src.fd);
+	WRLOCK_SCOPE(&i->lock);
+	upper_let_go(i);
 }

@@ -190,10 +190,19 @@ void upper_install(struct inode *i, int fd)
 
 int upper_hold(struct tree *t, struct inode *i)
 {
-	/* The pin is never given back: it goes with the inode. */
-	int fd = upper_pin(t, i);
+	int fd = i->is_held ? 0 : upper_pin(t, i);
 
+	if (fd >= 0)
+		i->is_held = true;
 	return fd < 0 ? fd : 0;
+}
+
+void upper_let_go(struct inode *i)
+{
+	if (!i->is_held || i->is_orphan)
+		return;
+	i->is_held = false;
+	fdcache_unpin(&i->src.fd);
 }
 
 int upper_stat(struct tree *t, struct inode *i, struct stat *ret)

@@ -160,6 +160,24 @@ def test_unlinked_files_stay_open_with_few_descriptors(stack, count):
     assert "again" in names_in(stack.upper / "d")
 
 
+@pytest.mark.standalone("its limit is that of the server's starter")
+def test_removed_names_of_files_that_have_others_cost_no_descriptors(stack):
+    """As git makes its objects: under one name, linked to another, and the first one goes."""
+    limit_server(stack, FEW)
+    m = stack.mount()
+    for number in range(1100):
+        (m / "made").write_text(str(number))
+        os.link(m / "made", m / f"kept{number}")
+        if number % 2:
+            os.unlink(m / "made")
+        else:
+            (m / "next").touch()
+            os.rename(m / "next", m / "made")
+    for number in range(0, 1100, 7):
+        assert (m / f"kept{number}").read_text() == str(number)
+        assert (m / f"kept{number}").stat().st_nlink == 1
+
+
 def test_out_of_descriptors_is_an_error_and_passes(stack):
     """Whatever is refused while they are short, the server goes on and is whole afterwards."""
     make_files(stack.lower() / "d", 1500, 20_000)
