@@ -5,6 +5,7 @@
 #include "veneer/conn.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/confine.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
 #include "veneer/sock.h"
@@ -91,10 +92,10 @@ static uint64_t capabilities(pid_t pid)
 	return found;
 }
 
-/* A mount is served with our privileges: they must be those of whoever asks for it. */
+/* A mount is served with our privileges: they must be those of whoever asks for it, but for what we gave up. */
 static bool is_welcome(struct conn *c)
 {
-	uint64_t theirs, ours;
+	uint64_t theirs;
 
 	if (sock_peer(c->fd, &c->peer) < 0)
 		return false;
@@ -103,8 +104,7 @@ static bool is_welcome(struct conn *c)
 		return false;
 	}
 	theirs = capabilities(c->peer.pid);
-	ours = capabilities(getpid());
-	if (theirs != ours && theirs != CAPS_UNKNOWN && ours != CAPS_UNKNOWN) {
+	if (theirs != confine_started_with() && theirs != CAPS_UNKNOWN) {
 		refuse(c, "this server has other privileges");
 		return false;
 	}

@@ -11,6 +11,7 @@
 #include "veneer/server.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/confine.h"
 #include "veneer/conn.h"
 #include "veneer/counters.h"
 #include "veneer/fdcache.h"
@@ -470,6 +471,7 @@ int server_run(const struct server_config *c)
 		let_go_of_output();
 	shelter_prepare();
 	shelter_enter();
+	confine_enter(false);
 	share_keep(c->idle_s, KEPT_BYTES);
 	r = set_up(&s);
 	if (r < 0) {

@@ -3,6 +3,7 @@
 
 #include "veneer/attach.h"
 #include "veneer/cleanup.h"
+#include "veneer/confine.h"
 #include "veneer/counters.h"
 #include "veneer/fdcache.h"
 #include "veneer/log.h"
@@ -156,6 +157,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	int r;
 
 	prepare_process(&set);
+	confine_enter(true);
 	r = mount_open_at(&v.mount, opts, dirs, err, sizeof(err));
 	if (r == 0)
 		r = start_serving(&v, err, sizeof(err));
