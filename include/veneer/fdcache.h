@@ -16,6 +16,11 @@ struct fdslot {
 	uint32_t pins;
 };
 
+/* What one mount holds: descriptors that stay open whatever happens, as nothing leads to their files any more. */
+struct fdshare {
+	size_t n;
+};
+
 /* Set the bound from RLIMIT_NOFILE, raised to its hard limit first. Once per process. */
 void fdcache_init(void);
 /* Set the bound to half of what is free: once more when the layers are open. */
@@ -31,6 +36,11 @@ void fdcache_unpin(struct fdslot *s);
 void fdcache_replace(struct fdslot *s, int fd);
 /* Close and empty. Nobody has it pinned. */
 void fdcache_drop(struct fdslot *s);
+/* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share. That is eight ninths of
+ * what it and all others leave free: however greedy some are, there is something left for the next. */
+int fdcache_hold(struct fdshare *m);
+/* Before or after that pin is given back. */
+void fdcache_unhold(struct fdshare *m);
 /* Slots that have a descriptor. */
 size_t fdcache_count(void);
 /* Close every unpinned descriptor: after EMFILE. */

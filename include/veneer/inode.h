@@ -36,6 +36,8 @@ struct tree {
 	struct inode *root;
 	struct links *links;		/* links.h */
 	struct devnum devs;		/* the layers', in their order, the upper's, and what is mounted in that */
+	struct fdshare held;		/* of its files without a name; see upper_hold */
+	_Atomic bool has_held_all;	/* that was refused, and has been said */
 	struct stats *stats;		/* NULL: what happens counts for the process alone */
 
 	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by

@@ -16,7 +16,7 @@ struct removal {
 	bool is_last;
 };
 int remove_prepare(struct tree *t, struct inode *i, struct removal *ret);
-void remove_done(struct inode *i, const struct removal *r, bool has_gone);
+void remove_done(struct tree *t, struct inode *i, const struct removal *r, bool has_gone);
 /* Empty and remove a directory of the work directory; what resists stays there until the next mount. */
 void remove_temp_dir(struct tree *t, const char *temp);
 /* A link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not exist. */

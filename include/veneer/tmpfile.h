@@ -9,4 +9,4 @@
 int tmpfile_create(struct tree *t, struct inode *parent, const struct create_args *args, struct inode **ret,
 		   struct stat *ret_st);
 /* A file that had no name, and was held therefore, has got one: from now on it can be opened again by it. */
-void tmpfile_named(struct inode *i);
+void tmpfile_named(struct tree *t, struct inode *i);

@@ -17,7 +17,11 @@ void upper_install(struct inode *i, int fd);
  * -errno, and then the name must stay. Under its lock, as is: */
 int upper_hold(struct tree *t, struct inode *i);
 /* ... unless it has a name, by which it can be opened again. */
-void upper_let_go(struct inode *i);
+void upper_let_go(struct tree *t, struct inode *i);
+/* The same for a file that never had a name, in two steps: -ENFILE, when the mount holds its share; and the pinned
+ * descriptor. A share that is not used is given back (fdcache_unhold). */
+int upper_take_share(struct tree *t);
+void upper_hold_fresh(struct inode *i, int fd);
 /* stat of the upper object, as it is there. */
 int upper_stat(struct tree *t, struct inode *i, struct stat *ret);
 

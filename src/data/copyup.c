@@ -423,9 +423,13 @@ static int show_copy(struct tree *t, struct inode *i, const struct target *to, s
 /* Under i->lock. */
 static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
 {
+	const bool is_nameless = !to->parent && !to->names;
 	struct fresh f = { .fd = -1 };
-	int r = make_copy(t, i, to, change, &f);
+	int r = is_nameless ? upper_take_share(t) : 0;
 
+	if (r < 0)
+		return r;
+	r = make_copy(t, i, to, change, &f);
 	if (r == 0 && i->type == DT_DIR) {
 		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
 		r = upper_listing_empty(i);
@@ -445,13 +449,14 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 		if (change)
 			change->is_done = false;
 		drop_fresh(t, &f, i->type == DT_DIR);
+		if (is_nameless)
+			fdcache_unhold(&t->held);
 		return r;
 	}
-	if (to->parent || to->names) {
+	if (!is_nameless) {
 		upper_install(i, steal_fd(&f.fd));
 	} else {
-		fdcache_fill(&i->src.fd, steal_fd(&f.fd)); /* stays pinned: there is no way back to it */
-		i->is_held = true;
+		upper_hold_fresh(i, steal_fd(&f.fd)); /* there is no way back to it */
 		i->is_gone = true;
 	}
 	inode_set_upper(t, i, f.st.st_ino);

@@ -78,11 +78,11 @@ int remove_prepare(struct tree *t, struct inode *i, struct removal *ret)
 	return 0;
 }
 
-void remove_done(struct inode *i, const struct removal *r, bool has_gone)
+void remove_done(struct tree *t, struct inode *i, const struct removal *r, bool has_gone)
 {
 	if (has_gone && r->is_last)
 		i->is_gone = true;
-	upper_let_go(i);
+	upper_let_go(t, i);
 }
 
 /* Take the upper entry away and leave a whiteout in its place, in one step where the file system can. */
@@ -187,7 +187,7 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 			r = remove_entry(t, parent, name, &state, is_dir);
 			if (r == 0)
 				inode_drop_name(t, parent, name);
-			remove_done(i, &removal, r == 0);
+			remove_done(t, i, &removal, r == 0);
 		}
 		pthread_rwlock_unlock(&i->lock);
 	}

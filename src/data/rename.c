@@ -342,7 +342,7 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 	if (has_gone)
 		r = follow_move(t, from, to, &h);
 	if (to->inode)
-		remove_done(to->inode, &removal, has_gone);
+		remove_done(t, to->inode, &removal, has_gone);
 	return r;
 }
 

@@ -73,27 +73,33 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 	int r = copyup_inode(t, parent, NULL);
 
 	if (r == 0)
-		r = make(t, parent, args, &fd, ret_st);
+		r = upper_take_share(t);
 	if (r < 0)
 		return r;
+	r = make(t, parent, args, &fd, ret_st);
+	if (r < 0) {
+		fdcache_unhold(&t->held);
+		return r;
+	}
 	struct inode_found f = { .type = DT_REG, .has_upper = true, .upper_ino = ret_st->st_ino,
 				 .ino = inode_fold_ino(t, ret_st->st_dev, ret_st->st_ino) };
 
 	/* The table knows inodes by name: one that nobody can ask for, for a moment. */
 	upper_temp_name(t, name + 1);
 	r = inode_enter(t, parent, name, &f, ret);
-	if (r < 0)
+	if (r < 0) {
+		fdcache_unhold(&t->held);
 		return r;
+	}
 	/* The pin is kept: without a name it could not be opened again. */
-	fdcache_fill(&(*ret)->src.fd, steal_fd(&fd));
-	(*ret)->is_held = true;
+	upper_hold_fresh(*ret, steal_fd(&fd));
 	inode_drop_name(t, parent, name);
 	ret_st->st_ino = f.ino;
 	return 0;
 }
 
-void tmpfile_named(struct inode *i)
+void tmpfile_named(struct tree *t, struct inode *i)
 {
 	WRLOCK_SCOPE(&i->lock);
-	upper_let_go(i);
+	upper_let_go(t, i);
 }

@@ -110,7 +110,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	was_nameless = i->is_orphan;
 	r = create_link(&m->tree, i, dir, name, &st);
 	if (r == 0 && was_nameless)
-		tmpfile_named(i);
+		tmpfile_named(&m->tree, i);
 	if (r == 0 && !inode_peek(&m->tree, dir, name, &again))
 		r = -ENOENT;
 	if (r < 0)

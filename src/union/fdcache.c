@@ -2,7 +2,8 @@
 /* One LRU list over all slots of the process. Invariants:
  * 1. a slot is in the list if and only if it has a descriptor and no pins;
  * 2. nopen counts the slots that have a descriptor;
- * 3. descriptors are closed after the lock is dropped: close(2) may write. */
+ * 3. nheld is the sum of all shares; what is held does not count against the limit;
+ * 4. descriptors are closed after the lock is dropped: close(2) may write. */
 #include "veneer/fdcache.h"
 
 #include "veneer/cleanup.h"
@@ -15,30 +16,35 @@
 #define FDCACHE_MIN 64
 #define FDCACHE_MAX 16384
 #define FDCACHE_EVICT_BATCH 16
+#define FDCACHE_SPARE 32	/* for the moment: workers, connections */
+#define SHARE_FACTOR 8
 
 static struct {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct list_link lru; /* least recently used first */
 	size_t nopen, limit;
-} cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .lru = { &cache.lru, &cache.lru }, .limit = 512 };
+	size_t nheld, room;		/* room: what all shares have together */
+} cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .lru = { &cache.lru, &cache.lru }, .limit = 512, .room = 480 };
 
 #define slot_of(l) ((struct fdslot *)((char *)(l) - offsetof(struct fdslot, lru)))
 
 static void set_bound(size_t taken)
 {
-	size_t limit = 1024;
+	size_t limit = 1024, free;
 	struct rlimit rl;
 
 	if (getrlimit(RLIMIT_NOFILE, &rl) == 0)
 		limit = rl.rlim_cur;
-	limit = limit > taken ? (limit - taken) / 2 : 0; /* the rest: maps, unlinked files, workers */
+	free = limit > taken ? limit - taken : 0;
+	limit = free / 2; /* the rest: maps, unlinked files, workers */
 	if (limit > FDCACHE_MAX)
 		limit = FDCACHE_MAX;
 	if (limit < FDCACHE_MIN)
 		limit = FDCACHE_MIN;
 	LOCK_SCOPE(&cache.lock);
 	cache.limit = limit;
+	cache.room = free > limit + FDCACHE_SPARE ? free - limit - FDCACHE_SPARE : 0;
 }
 
 void fdcache_init(void)
@@ -104,7 +110,7 @@ int fdcache_fill(struct fdslot *s, int fd)
 		s->pins = 1;
 		list_init(&s->lru);
 		cache.nopen++;
-		n = evict_locked(cache.limit, evicted, FDCACHE_EVICT_BATCH);
+		n = evict_locked(cache.limit + cache.nheld, evicted, FDCACHE_EVICT_BATCH);
 	}
 	pthread_mutex_unlock(&cache.lock);
 
@@ -159,6 +165,23 @@ void fdcache_drop(struct fdslot *s)
 	pthread_mutex_unlock(&cache.lock);
 	if (old >= 0)
 		close(old);
+}
+
+int fdcache_hold(struct fdshare *m)
+{
+	LOCK_SCOPE(&cache.lock);
+	if (cache.nheld >= cache.room || m->n >= SHARE_FACTOR * (cache.room - cache.nheld))
+		return -ENFILE;
+	m->n++;
+	cache.nheld++;
+	return 0;
+}
+
+void fdcache_unhold(struct fdshare *m)
+{
+	LOCK_SCOPE(&cache.lock);
+	m->n--;
+	cache.nheld--;
 }
 
 size_t fdcache_count(void)

@@ -137,8 +137,10 @@ static void remove_name_locked(struct tree *t, struct name *n, struct hlink **gr
 	unref_locked(t, parent, grave);
 }
 
-static void free_inode(struct inode *i)
+static void free_inode(struct tree *t, struct inode *i)
 {
+	if (i->is_held)
+		fdcache_unhold(&t->held);
 	fdcache_drop(&i->src.fd);
 	updir_free(i->dir);
 	pthread_rwlock_destroy(&i->lock);
@@ -157,7 +159,7 @@ static void empty_grave(struct tree *t, struct hlink *grave)
 		/* An unlinked partial file's map entry goes when nobody can read it any more. */
 		if (i->is_gone && i->is_orphan && i->src.id)
 			mapfile_file_gone(t->map, i->src.id);
-		free_inode(i);
+		free_inode(t, i);
 	}
 }
 
@@ -227,7 +229,7 @@ void inode_table_release(struct tree *t)
 		if (i && i->is_gone && i->is_orphan && i->src.id)
 			mapfile_file_gone(t->map, i->src.id);
 		if (i)
-			free_inode(i);
+			free_inode(t, i);
 	}
 	nodetab_free(t->nodes);
 	devnum_release(&t->devs);
@@ -411,7 +413,7 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 	if (f->is_linked_below) {
 		if (htab_insert(&t->by_lower, &i->by_lower, lower_hash(f->lower)) < 0) {
 			release_id_locked(t, i->id);
-			free_inode(i);
+			free_inode(t, i);
 			return NULL;
 		}
 		i->is_in_by_lower = true;

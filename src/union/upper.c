@@ -2,12 +2,14 @@
 #include "veneer/upper.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/log.h"
 #include "veneer/path.h"
 #include "veneer/xattr.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #define UPPER_OPEN_TRIES 64
@@ -188,21 +190,42 @@ void upper_install(struct inode *i, int fd)
 	fdcache_unpin(&i->src.fd);
 }
 
-int upper_hold(struct tree *t, struct inode *i)
+int upper_take_share(struct tree *t)
 {
-	int fd = i->is_held ? 0 : upper_pin(t, i);
+	int r = fdcache_hold(&t->held);
 
-	if (fd >= 0)
-		i->is_held = true;
-	return fd < 0 ? fd : 0;
+	if (r < 0 && !atomic_exchange(&t->has_held_all, true))
+		log_warn("%s: too many open files have no name any more: no more can be removed", t->upper->path);
+	return r;
 }
 
-void upper_let_go(struct inode *i)
+int upper_hold(struct tree *t, struct inode *i)
+{
+	int r = i->is_held ? 0 : upper_take_share(t);
+
+	if (r < 0 || i->is_held)
+		return r;
+	r = upper_pin(t, i);
+	if (r < 0)
+		fdcache_unhold(&t->held);
+	else
+		i->is_held = true;
+	return r < 0 ? r : 0;
+}
+
+void upper_hold_fresh(struct inode *i, int fd)
+{
+	fdcache_fill(&i->src.fd, fd);
+	i->is_held = true;
+}
+
+void upper_let_go(struct tree *t, struct inode *i)
 {
 	if (!i->is_held || i->is_orphan)
 		return;
 	i->is_held = false;
 	fdcache_unpin(&i->src.fd);
+	fdcache_unhold(&t->held);
 }
 
 int upper_stat(struct tree *t, struct inode *i, struct stat *ret)

@@ -105,7 +105,66 @@ static void test_fdcache__drop_closes_a_pinned_one_too(void **state)
 	assert_int_equal(fdcache_pin(&s), -1);
 }
 
-/* These two come last in their program: the bound is one for the process. */
+/* These come last in their program: the bound is one for the process. */
+static void test_fdcache__greedy_one_leaves_something_to_hold_for_others(void **state)
+{
+	struct fdshare greedy = { 0 }, second = { 0 }, third = { 0 };
+	struct rlimit rl = { 400, 400 };
+	size_t most;
+
+	(void)state;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
+	fdcache_init();
+	while (fdcache_hold(&greedy) == 0)
+		assert_true(greedy.n <= 200);
+	assert_true(greedy.n > 100);
+	while (fdcache_hold(&second) == 0)
+		assert_true(second.n <= 200);
+	assert_true(second.n > 5);
+	assert_int_equal(fdcache_hold(&third), 0);
+	assert_true(greedy.n + second.n + third.n < 200);
+	most = greedy.n;
+	assert_int_equal(fdcache_hold(&greedy), -ENFILE);
+	while (greedy.n)
+		fdcache_unhold(&greedy);
+	while (fdcache_hold(&second) == 0)
+		assert_true(second.n <= 200);
+	assert_true(second.n >= most - 2);
+	while (second.n)
+		fdcache_unhold(&second);
+	fdcache_unhold(&third);
+}
+
+static void test_fdcache__what_is_held_pushes_nothing_out(void **state)
+{
+	struct fdslot held[100] = { 0 }, s[200] = { 0 };
+	struct fdshare m = { 0 };
+	unsigned nopen = 0;
+
+	(void)state;
+	for (unsigned k = 0; k < 100; k++) {
+		assert_int_equal(fdcache_hold(&m), 0);
+		fdcache_fill(&held[k], new_fd());
+	}
+	for (unsigned k = 0; k < 200; k++) {
+		fdcache_fill(&s[k], new_fd());
+		fdcache_unpin(&s[k]);
+	}
+	for (unsigned k = 0; k < 200; k++) {
+		if (fdcache_pin(&s[k]) < 0)
+			continue;
+		nopen++;
+		fdcache_unpin(&s[k]);
+	}
+	assert_int_equal(nopen, 200);
+	for (unsigned k = 0; k < 200; k++)
+		fdcache_drop(&s[k]);
+	for (unsigned k = 0; k < 100; k++) {
+		fdcache_drop(&held[k]);
+		fdcache_unhold(&m);
+	}
+}
+
 static void test_fdcache__least_recently_used_goes_when_there_are_too_many(void **state)
 {
 	struct fdslot s[200] = { 0 };
@@ -225,6 +284,8 @@ int main(void)
 		cmocka_unit_test(test_fdcache__replace_closes_the_old_one),
 		cmocka_unit_test(test_fdcache__drop_closes_a_pinned_one_too),
 		cmocka_unit_test(test_fdcache__pinned_descriptor_stays_open_among_threads),
+		cmocka_unit_test(test_fdcache__greedy_one_leaves_something_to_hold_for_others),
+		cmocka_unit_test(test_fdcache__what_is_held_pushes_nothing_out),
 		cmocka_unit_test(test_fdcache__least_recently_used_goes_when_there_are_too_many),
 		cmocka_unit_test(test_fdcache__bound_leaves_room_for_what_is_open),
 	};

@@ -68,7 +68,7 @@ static void test_tmpfile__named_one_is_found_and_may_be_closed(void **state)
 	assert_int_equal(cow_write(d->t, i, "bytes", 5, 0), 0);
 	assert_int_equal(create_link(d->t, i, d->t->root, "name", &st), 0);
 	assert_int_equal(st.st_nlink, 1);
-	tmpfile_named(i);
+	tmpfile_named(d->t, i);
 	assert_false(i->is_orphan);
 	fdcache_shrink();
 	tree_expect_inode(d, i, "bytes", 5);
