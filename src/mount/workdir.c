@@ -5,6 +5,7 @@
 #include "veneer/workdir.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/path.h"
 #include "veneer/rmtree.h"
 
 #include <dirent.h>
@@ -85,7 +86,9 @@ void workdir_close(int parent, char *name, int fd)
 
 static bool read_line(int dirfd, const char *path, char *line, size_t size)
 {
-	_cleanup_(closep) int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+	/* Whoever owns the directory may have put a link or a fifo there. */
+	_cleanup_(closep) int fd = dirfd == AT_FDCWD ? open(path, O_RDONLY | O_CLOEXEC) :
+						       path_open(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	ssize_t n = fd < 0 ? -1 : read(fd, line, size - 1);
 
 	if (n <= 0)
@@ -95,14 +98,23 @@ static bool read_line(int dirfd, const char *path, char *line, size_t size)
 	return true;
 }
 
+static int make_dir(int parent, const char *name, int *ret)
+{
+	if (mkdirat(parent, name, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	*ret = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return *ret < 0 ? -errno : 0;
+}
+
 static int leave_mark(int parent, const char *boot)
 {
-	_cleanup_(closep) int fd = -1;
+	_cleanup_(closep) int above = -1, dir = -1, fd = -1;
+	int r = make_dir(parent, "incompat", &above);
 
-	if ((mkdirat(parent, "incompat", 0700) < 0 && errno != EEXIST) ||
-	    (mkdirat(parent, VOLATILE_MARK, 0700) < 0 && errno != EEXIST))
-		return -errno;
-	fd = openat(parent, BOOT_FILE, O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	r = r ?: make_dir(above, "volatile", &dir);
+	if (r < 0)
+		return r;
+	fd = openat(dir, "boot_id", O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd < 0 || write(fd, boot, strlen(boot)) < 0)
 		return -errno;
 	return 0;

@@ -368,6 +368,22 @@ def test_symlinks_in_the_place_of_our_work_directories(stack, outside):
     assert names_in(outside) == ["secret"]
 
 
+@pytest.mark.parametrize("name", ["incompat", "incompat/volatile", "incompat/volatile/boot_id"])
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_something_else_in_the_place_of_the_volatile_mark(stack, outside, name, kind):
+    path = stack.work / "work" / name
+    path.parent.mkdir(parents=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(outside / "secret" if name.endswith("boot_id") else outside)
+    with pytest.raises(MountFailed) as caught:
+        stack.mount("volatile")
+    assert caught.value.code == 1 and ("volatile" in caught.value.log or "workdir" in caught.value.log)
+    assert names_in(outside) == ["secret"]
+    assert (outside / "secret").read_bytes() == _SECRET
+
+
 def test_image_as_deep_as_a_path_can_be(stack):
     """And deeper: that is refused, and the rest works."""
     depth, name = 700, "d" * 7
