@@ -15,3 +15,5 @@ struct check_result {
  * with; NULL: not known, then they are not. repairs: the layer is locked, and what can be put right is.
  * 0, also with damage; -errno when the layer could not be looked at. */
 int check_layer(struct layer *l, struct image *below, bool repairs, FILE *out, struct check_result *ret);
+/* The same for the work directory at path, of an upper that is locked: adds to *ret. */
+int check_work(const char *path, bool repairs, FILE *out, struct check_result *ret);

@@ -18,10 +18,11 @@
 static int print_usage(FILE *out)
 {
 	fprintf(out,
-		"usage: veneer check [--repair] -o lowerdir=A[:B...],upperdir=U\n"
+		"usage: veneer check [--repair] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
 		"       veneer check [--repair] LAYER\n\n"
 		"Find what is damaged in the upper U, or in a layer by itself: in its block map, its partial files and its\n"
-		"renamed directories, and whether the lower files they need are what they were. Changes nothing without\n"
+		"renamed directories, and whether the lower files they need are what they were; and what mounts and tools\n"
+		"that were killed left in it and in the work directory W. Changes nothing without\n"
 		"--repair, and with it only what provably loses nothing.\n"
 		"Exit code: 0 when all is well (now); 1 for damage, or what could not be looked at; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
@@ -64,7 +65,7 @@ static int lock_layer(const struct layer *l, bool repairs)
 	return 0;
 }
 
-static int check(const char *path, struct image *below, bool repairs)
+static int check(const char *path, const char *work, struct image *below, bool repairs)
 {
 	struct check_result s = { 0 };
 	struct layer *l;
@@ -78,6 +79,8 @@ static int check(const char *path, struct image *below, bool repairs)
 	r = lock_layer(l, repairs);
 	if (r == 0) {
 		r = fstat(l->rootfd, &before) < 0 ? -errno : check_layer(l, below, repairs, stdout, &s);
+		if (r == 0 && work)
+			r = check_work(work, repairs, stdout, &s);
 		if (r < 0)
 			log_error("%s: cannot be checked: %s", path, strerror(-r));
 		else if (s.found == 0)
@@ -109,7 +112,7 @@ int cmd_check(int argc, char **argv)
 	if (args.nlists && open_below(&opts, &below) < 0)
 		code = 1;
 	else
-		code = check(args.path ? args.path : opts.upper, below, args.repairs);
+		code = check(args.path ? args.path : opts.upper, opts.work, below, args.repairs);
 	image_unref(below);
 	options_release(&opts);
 	return code;

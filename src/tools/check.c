@@ -6,6 +6,7 @@
 #include "checkmap.h"
 #include "keep.h"
 #include "layerwalk.h"
+#include "leftover.h"
 
 #include "veneer/adopt.h"
 #include "veneer/cleanup.h"
@@ -13,6 +14,7 @@
 #include "veneer/mark.h"
 #include "veneer/origin.h"
 #include "veneer/path.h"
+#include "veneer/place.h"
 #include "veneer/probe.h"
 #include "veneer/recover.h"
 #include "veneer/rmtree.h"
@@ -26,8 +28,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* In it a server that is killed leaves files which have not got all of their names yet. */
-#define PENDING_DIR ".wh..wh.links"
 /* In the layer, for the temporary half of a map that has to be written anew. */
 #define REPAIR_DIR ".wh..wh.check"
 
@@ -46,6 +46,7 @@ struct check {
 	FILE *out;
 	struct mapfile *map;	/* NULL: none, or damaged */
 	bool has_damaged_map;
+	bool repairs;
 	bool has_missed;	/* not all could be looked at */
 	struct seen *seen;
 	size_t nseen, cap;
@@ -226,6 +227,16 @@ static bool is_known_attr(const char *attr)
 	return false;
 }
 
+/* It says nothing there, to nobody. */
+static void drop_opaque(struct check *c, const struct layerwalk_entry *e, const char *attr)
+{
+	say(c, e->path, "an opaque mark on what is no directory (%s)", attr);
+	if (!c->repairs || xattr_remove(e->dirfd, e->name, attr) < 0)
+		return;
+	fprintf(c->out, "%s/%s: repaired: the mark was removed\n", c->layer->path, e->path);
+	c->s.repaired++;
+}
+
 static void check_attrs(struct check *c, const struct layerwalk_entry *e)
 {
 	_cleanup_(freep) char *list = NULL;
@@ -236,12 +247,24 @@ static void check_attrs(struct check *c, const struct layerwalk_entry *e)
 			say(c, e->path, "unknown reserved attribute %s", a);
 		else if (!strcmp(a, FORMAT_PARTIAL_ATTR) && !S_ISREG(e->st.st_mode))
 			say(c, e->path, "marked as a partial file, and is none");
+		else if (strstr(a, "overlay") && strstr(a, ".opaque") && whiteout_is_reserved_attr(a) && !S_ISDIR(e->st.st_mode))
+			drop_opaque(c, e, a);
+}
+
+/* Other programs may think of it otherwise, so that nothing can be put right. */
+static void check_hidden(struct check *c, const struct layerwalk_entry *e)
+{
+	struct stat st;
+
+	if (whiteout_name_kind(e->name) == WHITEOUT_HIDES &&
+	    fstatat(e->dirfd, e->name + WHITEOUT_PREFIX_LEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		say(c, e->path, "a whiteout that hides %s beside it, in the same layer", e->name + WHITEOUT_PREFIX_LEN);
 }
 
 static bool is_known_name(const struct layerwalk_entry *e)
 {
 	static const char *const prefixes[] = {
-		PENDING_DIR, REPAIR_DIR, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
+		PLACE_PENDING_NAME, REPAIR_DIR, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
 		".wh..wh.aufs", ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
 	};
 
@@ -296,8 +319,9 @@ static int check_entry(void *arg, const struct layerwalk_entry *e, void **ret_di
 	if (whiteout_name_kind(e->name) == WHITEOUT_META) {
 		if (!is_known_name(e))
 			say(c, e->path, "unknown reserved name");
-		return strcmp(e->path, PENDING_DIR) != 0;
+		return strcmp(e->path, PLACE_PENDING_NAME) != 0;
 	}
+	check_hidden(c, e);
 	check_attrs(c, e);
 	if (S_ISDIR(e->st.st_mode))
 		return check_dir(c, e, ret_dir);
@@ -432,9 +456,17 @@ static int open_map(struct check *c)
 	return r == -EUCLEAN || r == -ENOENT ? 0 : r;
 }
 
+static void check_map_links(struct check *c)
+{
+	struct stat st;
+
+	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1)
+		say(c, MAPFILE_NAME, "the map has %ju names: what is written by another one destroys it", (uintmax_t)st.st_nlink);
+}
+
 int check_layer(struct layer *l, struct image *below, bool repairs, FILE *out, struct check_result *ret)
 {
-	struct check c = { .layer = l, .below = below, .out = out };
+	struct check c = { .layer = l, .below = below, .out = out, .repairs = repairs };
 	struct checkmap m;
 	int r = checkmap_read(l->rootfd, repairs, &m);
 
@@ -446,11 +478,13 @@ int check_layer(struct layer *l, struct image *below, bool repairs, FILE *out, s
 		fprintf(out, "%s/" MAPFILE_NAME ": repaired: cut to its %" PRIu64 " bytes of records\n", l->path, m.off);
 		c.s.repaired++;
 	}
+	check_map_links(&c);
 	c.has_damaged_map = m.is_damaged;
 	if (!m.is_damaged)
 		r = open_map(&c);
 	r = r ?: layerwalk(l->rootfd, below ? image_root(below) : NULL, check_entry, miss_dir, &c);
 	r = r ?: check_entries(&c);
+	r = r ?: leftover_in_layer(l->rootfd, l->path, repairs, out, &c.s);
 	if (r == 0 && repairs && c.map)
 		r = repair(&c);
 	for (size_t k = 0; k < c.nseen; k++)

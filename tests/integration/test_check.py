@@ -9,7 +9,7 @@ import pytest
 import differential
 from support import layers
 from support.content import MIB, blob
-from support.expect import write_at
+from support.expect import names_in, write_at
 from support.randomops import RandomOperations
 from support.twins import Twins
 
@@ -185,6 +185,159 @@ def test_unknown_reserved_names(layer, check):
     code, lines = check()
     assert code == 1
     assert lines == [f"{layer}/e/.wh..wh.strange: unknown reserved name"]
+
+
+def _left_in_links(layer, kind):
+    """Makes it; where it is."""
+    directory = layer / ".wh..wh.links"
+    directory.mkdir()
+    path = directory / "1"
+    if kind == "no other name":
+        path.write_bytes(b"copy")
+    elif kind == "directory":
+        (path / "in").mkdir(parents=True)
+    elif kind == "no origin":
+        (layer / "copy").write_bytes(b"copy")
+        os.link(layer / "copy", path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["no other name", "directory", "no origin"])
+def test_useless_copies_of_hard_linked_files_go(stack, layer, check, kind):
+    path = _left_in_links(layer, kind)
+    code, lines = check()
+    assert code == 1
+    _only(lines, str(path))
+    code, lines = check("--repair")
+    assert code == 0 and len(lines) == 2 and "repaired: removed" in lines[1]
+    assert not path.parent.exists()
+    assert check("--repair") == (0, [f"{layer}: 3 partial files, no damage"])
+    assert (kind == "no origin") == (layer / "copy").exists()
+
+
+def test_a_copy_that_lacks_names_is_left_to_the_next_mount(stack, check):
+    (stack.lower() / "a").write_bytes(blob(MIB))
+    for name in ("b", "c"):
+        os.link(stack.lower() / "a", stack.lower() / name)
+    write_at(stack.mount() / "a", b"new", 0)
+    stack.umount()
+    links = stack.upper / ".wh..wh.links"
+    links.mkdir()
+    os.link(stack.upper / "a", links / "1")
+    for name in ("b", "c"):
+        os.unlink(stack.upper / name)
+    for argv in ([], ["--repair"], ["--repair"]):
+        code, lines = check(*argv)
+        assert code == 1
+        _only(lines, "/.wh..wh.links/1", "next mount")
+    m = stack.mount()
+    assert all((m / name).read_bytes()[:3] == b"new" for name in "abc")
+    stack.umount()
+    assert check()[0] == 0
+
+
+@pytest.mark.parametrize("name", [".wh..wh.check", ".wh..wh.flatten"])
+def test_directories_of_tools_that_were_stopped_go(layer, check, name):
+    (layer / name / "sub").mkdir(parents=True)
+    (layer / name / "sub" / "f").write_bytes(b"f")
+    code, lines = check()
+    assert code == 1
+    _only(lines, f"{layer}/{name}: left by a tool")
+    assert check("--repair")[0] == 0
+    assert not (layer / name).exists()
+    assert check()[0] == 0
+
+
+def _check_with_work(stack, program, *argv):
+    result = layers.tool(program, "check", *argv, "-o", layers.options(stack.upper, stack.lowers, stack.work))
+    return result.returncode, result.stdout.splitlines()
+
+
+def test_what_a_killed_mount_left_in_the_work_directory_goes(stack, layer, veneer_bin):
+    left = stack.work / "work" / "veneer-0123456789abcdef"
+    (left / "sub").mkdir(parents=True)
+    (left / "#whiteout").write_bytes(b"")
+    (stack.work / "work" / "other").mkdir()
+    code, lines = _check_with_work(stack, veneer_bin)
+    assert code == 1
+    _only(lines, f"{left}: left by a mount that was killed")
+    code, lines = _check_with_work(stack, veneer_bin, "--repair")
+    assert code == 0 and "repaired" in lines[1]
+    assert names_in(stack.work / "work") == ["other"]
+    assert _check_with_work(stack, veneer_bin)[0] == 0
+
+
+def test_links_in_the_work_directory_are_not_followed(stack, layer, veneer_bin):
+    away = stack.base / "away"
+    (away / "veneer-0").mkdir(parents=True)
+    (stack.work / "work").rmdir()
+    (stack.work / "work").symlink_to(away)
+    _check_with_work(stack, veneer_bin, "--repair")
+    (stack.work / "work").unlink()
+    (stack.work / "work").mkdir()
+    (stack.work / "work" / "veneer-1").symlink_to(away)
+    assert _check_with_work(stack, veneer_bin, "--repair")[0] == 0
+    assert names_in(stack.work / "work") == [] and names_in(away) == ["veneer-0"]
+
+
+def test_a_volatile_mount_of_another_boot_is_named(stack, layer, veneer_bin):
+    mark = stack.work / "work" / "incompat" / "volatile"
+    mark.mkdir(parents=True)
+    (mark / "boot_id").write_text("another")
+    for argv in ([], ["--repair"]):
+        code, lines = _check_with_work(stack, veneer_bin, *argv)
+        assert code == 1
+        _only(lines, f"{stack.work}/work", "volatile")
+    assert mark.exists()
+
+
+def test_a_live_mounts_work_directory_is_its_own(stack, veneer_bin):
+    stack.mount()
+    before = names_in(stack.work / "work")
+    assert len(before) == 1
+    assert _check_with_work(stack, veneer_bin)[0] == 0
+    assert names_in(stack.work / "work") == before
+
+
+@pytest.mark.parametrize("attr", ["user.overlay.opaque", "user.fuseoverlayfs.opaque"])
+def test_an_opaque_mark_on_a_file_goes(layer, check, attr):
+    os.setxattr(layer / "f", attr, b"y")
+    code, lines = check()
+    assert code == 1
+    _only(lines, f"{layer}/f: ", "opaque mark", attr)
+    assert check("--repair")[0] == 0
+    assert attr not in os.listxattr(layer / "f") and _MARK in os.listxattr(layer / "f")
+    assert check("--repair") == (0, [f"{layer}: 3 partial files, no damage"])
+
+
+def test_a_whiteout_beside_what_it_hides_is_left_alone(layer, check):
+    (layer / "e" / ".wh.h").write_bytes(b"")
+    for argv in ([], ["--repair"]):
+        code, lines = check(*argv)
+        assert code == 1
+        _only(lines, f"{layer}/e/.wh.h: ", "hides h beside it")
+    assert (layer / "e" / "h").exists()
+
+
+def test_a_map_with_another_name(layer, check):
+    os.link(layer / _MAP, layer / "evil")
+    for argv in ([], ["--repair"]):
+        code, lines = check(*argv)
+        assert code == 1
+        _only(lines, f"{layer}/{_MAP}: the map has 2 names")
+
+
+def test_a_repair_of_everything_at_once_is_done_once(layer, check):
+    os.unlink(layer / "g")
+    os.truncate(layer / "f", 5000)
+    os.setxattr(layer / "f", "user.overlay.opaque", b"y")
+    (layer / ".wh..wh.flatten").mkdir()
+    _left_in_links(layer, "no other name")
+    code, lines = check("--repair")
+    assert code == 0 and len(lines) == 10
+    after = {str(path): (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in layer.rglob("*")}
+    assert check("--repair") == (0, [f"{layer}: 2 partial files, no damage"])
+    assert after == {str(path): (path.lstat().st_mtime_ns, path.lstat().st_ctime_ns) for path in layer.rglob("*")}
 
 
 def test_a_mounted_upper_is_checked_with_a_warning_and_not_repaired(stack, veneer_bin):

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "leftover.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/mark.h"
+#include "veneer/origin.h"
+#include "veneer/place.h"
+#include "veneer/rmtree.h"
+#include "veneer/source.h"
+#include "veneer/workdir.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+struct places {
+	FILE *out;
+	const char *top;	/* for the lines */
+	bool repairs;
+	struct check_result *s;
+};
+
+static void say(struct places *p, const char *dir, const char *name, const char *what)
+{
+	fprintf(p->out, "%s/%s%s%s: %s\n", p->top, dir, *name ? "/" : "", name, what);
+	p->s->found++;
+}
+
+/* Has it gone? */
+static void note_repair(struct places *p, int dirfd, const char *entry, const char *dir, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(dirfd, entry, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+		return;
+	fprintf(p->out, "%s/%s%s%s: repaired: removed\n", p->top, dir, *name ? "/" : "", name);
+	p->s->repaired++;
+}
+
+/* Call fn for each entry of the directory. 0 also when there is none. */
+static int each_entry(int dirfd, const char *name, void (*fn)(struct places *p, int fd, const char *name), struct places *p)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r;
+	struct dirent *de;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!d) {
+		r = -errno;
+		closep(&fd);
+		return r == -ENOENT || r == -ENOTDIR || r == -ELOOP ? 0 : r;
+	}
+	while ((errno = 0, de = readdir(d)))
+		if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
+			fn(p, fd, de->d_name);
+	r = -errno;
+	closedir(d);
+	return r;
+}
+
+/* ---- copies of hard-linked files ---- */
+
+/* Says the entry what it is a copy of, so that the next mount can give it all of its names? */
+static bool says_origin(int fd, const char *name, const struct stat *st)
+{
+	char origin[PATH_MAX];
+	struct mark m;
+	int r = S_ISREG(st->st_mode) ? source_read_mark(fd, name, &m, NULL) : 0;
+
+	if (r == 1)
+		return *m.path != '\0';
+	return r == 0 && origin_read(fd, name, origin) == 1;
+}
+
+static void check_pending(struct places *p, int fd, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1 && says_origin(fd, name, &st)) {
+		say(p, PLACE_PENDING_NAME, name, "a copy that has not got all of its names; the next mount gives them to it");
+		return;
+	}
+	say(p, PLACE_PENDING_NAME, name,
+	    st.st_nlink > 1 ? "does not say what it is a copy of" : "a copy that got no name before its mount ended");
+	if (!p->repairs)
+		return;
+	if (S_ISDIR(st.st_mode))
+		rmtree(fd, name);
+	else
+		unlinkat(fd, name, 0);
+	note_repair(p, fd, name, PLACE_PENDING_NAME, name);
+}
+
+/* Gone where nothing is left in it; a mount that ends removes it. */
+static void remove_empty(struct places *p, int rootfd)
+{
+	if (p->repairs && p->s->found == p->s->repaired)
+		unlinkat(rootfd, PLACE_PENDING_NAME, AT_REMOVEDIR);
+}
+
+/* ---- directories of tools ---- */
+
+static void check_tool(struct places *p, int rootfd, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(rootfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	say(p, name, "", "left by a tool that was stopped");
+	if (!p->repairs)
+		return;
+	if (S_ISDIR(st.st_mode))
+		rmtree(rootfd, name);
+	else
+		unlinkat(rootfd, name, 0);
+	note_repair(p, rootfd, name, name, "");
+}
+
+int leftover_in_layer(int rootfd, const char *path, bool repairs, FILE *out, struct check_result *ret)
+{
+	struct check_result s = { .files = 0 };
+	struct places p = { .out = out, .top = path, .repairs = repairs, .s = &s };
+	int r = each_entry(rootfd, PLACE_PENDING_NAME, check_pending, &p);
+
+	remove_empty(&p, rootfd);
+	check_tool(&p, rootfd, ".wh..wh.check");
+	check_tool(&p, rootfd, ".wh..wh.flatten");
+	ret->found += s.found;
+	ret->repaired += s.repaired;
+	return r;
+}
+
+/* ---- the work directory ---- */
+
+static void check_work_entry(struct places *p, int fd, const char *name)
+{
+	_cleanup_(closep) int own = -1;
+
+	if (strncmp(name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
+		return;
+	own = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	/* That of a mount that lives. */
+	if (own >= 0 && flock(own, LOCK_EX | LOCK_NB) < 0)
+		return;
+	say(p, "work", name, "left by a mount that was killed");
+	if (!p->repairs)
+		return;
+	if (own >= 0)
+		rmtree(fd, name);
+	else
+		unlinkat(fd, name, 0);
+	note_repair(p, fd, name, "work", name);
+}
+
+int check_work(const char *path, bool repairs, FILE *out, struct check_result *ret)
+{
+	_cleanup_(closep) int top = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct places p = { .out = out, .top = path, .repairs = repairs, .s = ret };
+	_cleanup_(closep) int work = -1;
+	char err[PATH_MAX * 2];
+	int r;
+
+	if (top < 0)
+		return -errno;
+	r = each_entry(top, "work", check_work_entry, &p);
+	work = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (work >= 0 && workdir_check_volatile(work, path, false, err, sizeof(err)) < 0)
+		say(&p, "work", "", err);
+	return r;
+}
