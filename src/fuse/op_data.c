@@ -261,7 +261,11 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, stru
 		op_reply_err(req, -EINVAL);
 		return;
 	}
-	pos = whence == SEEK_DATA ? seek_data(t, i, off) : seek_hole(t, i, off);
+	/* The kernel asks with whatever number the program gave. */
+	if (off < 0)
+		pos = -ENXIO;
+	else
+		pos = whence == SEEK_DATA ? seek_data(t, i, off) : seek_hole(t, i, off);
 	if (pos < 0)
 		op_reply_err(req, (int)pos);
 	else
