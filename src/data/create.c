@@ -58,7 +58,9 @@ static int make_at(struct making *m, int dirfd, const char *name)
 
 	switch (m->mode & S_IFMT) {
 	case S_IFREG:
-		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, mode & 07777);
+		/* Not set-id before it has its owner, which gives it those bits back: a server that is killed between
+		 * would leave a file that is its own user's. */
+		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, mode & 01777);
 		return m->fd < 0 ? -errno : 0;
 	case S_IFDIR:
 		r = mkdirat(dirfd, name, mode & 07777);
