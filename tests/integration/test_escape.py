@@ -20,7 +20,7 @@ from support.watchfiles import Watch
 
 _SECRET = b"the secret of the host " * 400
 _NAMES = ["secret", "own", "sub", "sub/secret", "sub/own", "new", "sub/new", "link", "up", "up/secret", "link/secret"]
-_ROUNDS = [2000, pytest.param(60_000, marks=pytest.mark.slow)]
+_ROUNDS = [1000, pytest.param(60_000, marks=pytest.mark.slow)]
 # what a name may say that something else is made of meanwhile; never EINVAL, EBADF, EFAULT
 _ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR, errno.ESTALE, errno.EIO,
            errno.EXDEV, errno.EPERM, errno.EBUSY, errno.ENODATA, errno.ENXIO, errno.EOPNOTSUPP, errno.EACCES,
@@ -210,7 +210,7 @@ def test_work_directories_that_turn_into_links(stack, outside):
     m = stack.mount()
     (stack.work / "work-other").symlink_to(outside)
     with _swapping(stack.work, ["work"]):
-        _run_workers(m, 1000)
+        _run_workers(m, 500)
     _check_alive(m)
 
 

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import random
+import re
 import signal
 import socket
 import stat
@@ -13,7 +14,7 @@ import struct
 
 import pytest
 
-from support import forge, linux
+from support import forge, linux, syscount
 from support.child import in_child
 from support.content import MIB, blob
 from support.expect import exists, fails_with, names_in, opened, read_at, write_at
@@ -373,6 +374,42 @@ def test_set_id_bits_never_belong_to_anybody_but_their_container(stack):
             look()
     st = (stack.upper / "made2").lstat()
     assert (stat.S_IMODE(st.st_mode), st.st_uid, st.st_gid) == (0o6755, 100_000, 100_000)
+
+
+@pytest.mark.standalone("the calls of a shared server are those of others too")
+@pytest.mark.parametrize("mode", [0o4755, 0o6711, 0o2750])
+def test_no_file_is_set_id_before_it_has_its_owner(stack, mode):
+    """A server that is killed between must not leave one that is its own user's."""
+    m = stack.mount()
+    os.chmod(m, 0o777)
+    old_mask = os.umask(0)
+    table = stack.base / "calls"
+    try:
+        syscount.counted_but("nothing", stack.pid, lambda: os.close(os.open(m / "made", os.O_CREAT | os.O_WRONLY, mode)),
+                             table)
+    finally:
+        os.umask(old_mask)
+    made = [line for line in table.read_text().splitlines() if "O_CREAT" in line]
+    assert made and not [line for line in made if re.search(r"0[2467]\d\d\d\)", line)], made
+    assert stat.S_IMODE((m / "made").lstat().st_mode) == mode
+    assert stat.S_IMODE((stack.remount() / "made").lstat().st_mode) == mode
+
+
+# ---- the server itself ----
+
+_GIVEN_UP = {"KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8, "NET_ADMIN": 12, "SYS_MODULE": 16, "SYS_RAWIO": 17,
+             "SYS_CHROOT": 18, "SYS_BOOT": 22, "SYS_TIME": 25, "AUDIT_CONTROL": 30, "SYSLOG": 34, "BPF": 39}
+
+
+def test_server_has_given_up_what_it_never_needs(stack):
+    stack.mount()
+    for task in os.listdir(f"/proc/{stack.pid}/task"):
+        with open(f"/proc/{stack.pid}/task/{task}/status", encoding="ascii") as f:
+            status = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        for kind in ("CapEff", "CapPrm", "CapInh"):
+            held = int(status[kind], 16)
+            assert [name for name, bit in _GIVEN_UP.items() if held >> bit & 1] == [], kind
 
 
 # ---- another user ----
