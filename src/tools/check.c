@@ -247,7 +247,7 @@ static void check_attrs(struct check *c, const struct layerwalk_entry *e)
 			say(c, e->path, "unknown reserved attribute %s", a);
 		else if (!strcmp(a, FORMAT_PARTIAL_ATTR) && !S_ISREG(e->st.st_mode))
 			say(c, e->path, "marked as a partial file, and is none");
-		else if (strstr(a, "overlay") && strstr(a, ".opaque") && whiteout_is_reserved_attr(a) && !S_ISDIR(e->st.st_mode))
+		else if (!S_ISDIR(e->st.st_mode) && strstr(a, ".opaque") && whiteout_is_reserved_attr(a))
 			drop_opaque(c, e, a);
 }
 
@@ -460,8 +460,10 @@ static void check_map_links(struct check *c)
 {
 	struct stat st;
 
-	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1)
-		say(c, MAPFILE_NAME, "the map has %ju names: what is written by another one destroys it", (uintmax_t)st.st_nlink);
+	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_nlink > 1)
+		say(c, MAPFILE_NAME, "the map has %ju names: what is written by another one destroys it",
+		    (uintmax_t)st.st_nlink);
 }
 
 int check_layer(struct layer *l, struct image *below, bool repairs, FILE *out, struct check_result *ret)

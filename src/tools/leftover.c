@@ -40,7 +40,8 @@ static void note_repair(struct places *p, int dirfd, const char *entry, const ch
 }
 
 /* Call fn for each entry of the directory. 0 also when there is none. */
-static int each_entry(int dirfd, const char *name, void (*fn)(struct places *p, int fd, const char *name), struct places *p)
+static int each_entry(int dirfd, const char *name, void (*fn)(struct places *p, int fd, const char *name),
+		      struct places *p)
 {
 	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r;
 	struct dirent *de;
@@ -80,7 +81,8 @@ static void check_pending(struct places *p, int fd, const char *name)
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1 && says_origin(fd, name, &st)) {
-		say(p, PLACE_PENDING_NAME, name, "a copy that has not got all of its names; the next mount gives them to it");
+		say(p, PLACE_PENDING_NAME, name,
+		    "a copy that has not got all of its names; the next mount gives them to it");
 		return;
 	}
 	say(p, PLACE_PENDING_NAME, name,

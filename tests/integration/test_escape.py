@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories turn into symbolic links while a container uses every call that takes a path. Whatever it sees then, the
+"""Directories turn into symbolic links while a container uses every call that takes a path. Whatever it sees, the
 server opens and changes nothing outside of the layers: a directory there is watched.
 
 The container is in a root of its own, as all are: where its own calls lead is the kernel's business and stays inside."""

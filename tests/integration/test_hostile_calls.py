@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a container may try with calls, and an image with what it holds: an error of the usual kind, and nothing else."""
+"""What a container may try with calls, and an image with what it holds: an error of the usual kind, no more."""
 import ctypes
 import errno
 import fcntl
@@ -185,9 +185,9 @@ def test_directory_of_64k_entries_made_renamed_and_removed(stack):
     for number in range(65_537):
         os.mknod(f"f{number}", dir_fd=here)
     assert len(os.listdir(here)) == 65_537
+    os.close(here)
     os.rename(m / "d", m / "e")
     assert len(os.listdir(stack.remount() / "e")) == 65_537
-    os.close(here)
     here = os.open(m / "e", os.O_RDONLY)
     for number in range(65_537):
         os.unlink(f"f{number}", dir_fd=here)
@@ -263,7 +263,8 @@ def test_forged_origins_are_numbers_at_most(stack, layer):
     assert [(m / f"l{number}").read_bytes() for number in range(len(values))] == [b"%d" % n for n in range(len(values))]
 
 
-@pytest.mark.parametrize("size, clip", [(0, (1 << 63) - 1), ((1 << 63) - 1, 0), ((1 << 63) - 1, (1 << 63) - 1), (1, 1 << 50)])
+@pytest.mark.parametrize("size, clip", [(0, (1 << 63) - 1), ((1 << 63) - 1, 0), ((1 << 63) - 1, (1 << 63) - 1),
+                                        (1, 1 << 50)])
 def test_forged_sizes_of_lower_files(stack, size, clip):
     """The mark says how large the lower file was; it is not, and so nothing of it is shown."""
     low = stack.lower(1)
