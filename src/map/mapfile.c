@@ -29,6 +29,8 @@ static int mark_unsynced(void *arg, struct table_file *f)
 {
 	f->must_lsn = f->commit_lsn = *(uint64_t *)arg;
 	f->must_commit = f->pend || f->cut;
+	/* When that was nobody knows; it may not be on disk yet. */
+	f->gone_ms = mapsync_now_ms();
 	return 0;
 }
 

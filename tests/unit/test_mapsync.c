@@ -331,6 +331,27 @@ static void test_mapsync__what_a_killed_server_left_pending_waits_for_its_commit
 	mapfile_close(mf);
 }
 
+/* Its removal may be in memory only: the power cut brings the file back, with its mark. */
+static void test_mapsync__what_a_killed_server_forgot_stays_for_a_while(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l);
+	file_id_t id = maps_new_file(mf, MIB);
+
+	assert_int_equal(mapfile_own(mf, id, 3, 1), 0);
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_int_equal(mapfile_file_gone(mf, id), 0);
+	mapfile_close(mf);
+
+	mf = maps_open_rw(l);
+	assert_int_equal(mapfile_checkpoint(mf, true), 0);
+	mapfile_close(mf);
+	mapload_test_epoch = BOOT_B;
+	mf = maps_open_rw(l);
+	assert_true(maps_is_own(mf, id, 3));
+	mapfile_close(mf);
+}
+
 /* They are in the log only; a hole dug there would take the extents away that told it before. */
 static void test_mapsync__an_adopted_file_is_not_durable_by_itself(void **state)
 {
@@ -481,6 +502,7 @@ int main(void)
 		T(pending_says_what_a_sync_needs),
 		T(a_hole_on_disk_waits_for_its_commit),
 		T(what_a_killed_server_left_pending_waits_for_its_commit),
+		T(what_a_killed_server_forgot_stays_for_a_while),
 		T(an_adopted_file_is_not_durable_by_itself),
 		T(commit_does_not_cover_what_came_after_the_data_sync),
 		T(reader_follows_appends_and_checkpoints),
