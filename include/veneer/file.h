@@ -14,6 +14,9 @@ ssize_t file_pread(int fd, void *p, size_t len, off_t off);
 /* Write all; 0 or -errno (then an unknown part is written). iov is modified. */
 int file_pwrite(int fd, const void *p, size_t len, off_t off);
 int file_pwritev(int fd, struct iovec *iov, int niov, off_t off);
+/* Have the file's bytes on their way to the disk before anything that the file system's journal is given from
+ * now on, without waiting for the journal, and without any promise. 0 or -errno. */
+int file_write_out(int fd);
 /* Copy len bytes from one file to another offset for offset: clone where the file systems can
  * share extents (and the range is aligned), copy_file_range, then read/write. Holes of the
  * source may become holes. 0 or -errno; -EIO when the source ends early. */

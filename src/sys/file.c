@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
@@ -80,6 +81,13 @@ int file_pwritev(int fd, struct iovec *iov, int niov, off_t off)
 			iov->iov_len -= (size_t)n;
 		}
 	}
+}
+
+int file_write_out(int fd)
+{
+	const unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
+	return sync_file_range(fd, 0, 0, flags) < 0 ? -errno : 0;
 }
 
 int file_clone(int from, int to)

@@ -8,7 +8,7 @@ import stat
 import uuid
 
 from disk import Disk
-from support import linux, treestate
+from support import layers, linux, treestate
 from support.server import Mount, MountFailed
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -143,24 +143,29 @@ class Machine:
         self.boot.reboot()
         self.disk = Disk(self.host, self.kind, self.disk.path, picture.image)
 
-    def examine(self, pictures, look, *options):
+    def examine(self, pictures, look, *options, prepare=None):
         """Look at each picture as a lower, as an upper, and once more after a clean unmount.
 
-        look(view, picture) adds to view.problems. The machine is switched off for good.
+        look(view, picture) adds to view.problems; prepare() does what must be done to the disk before.
+        The machine is switched off for good.
         """
         self.stop()
         self.disk.close()
         problems = []
         for picture in pictures:
             problems += [f"picture {picture.number} of {len(pictures)}, {line}"
-                         for line in self._examine_one(picture, look, options)]
+                         for line in self._examine_one(picture, look, options, prepare)]
         shown = problems[:_SHOWN] + [f"and {len(problems) - _SHOWN} more"][:len(problems) > _SHOWN]
         assert not problems, "\n".join([f"on {self.kind}:"] + shown)
 
-    def _examine_one(self, picture, look, options):
+    def _examine_one(self, picture, look, options, prepare):
         self.disk = Disk(self.host, self.kind, self.disk.path, picture.image)
+        if prepare:
+            prepare()
         problems, contents = [], []
         upper_before = _state(self.upper)
+        self.boot.reboot()
+        problems += [f"before the mount, {line}" for line in self._check()]
         for way in ("as a lower", "as the upper", "after a clean unmount"):
             self.boot.reboot()
             self._union = self._mount(self.disk.path, options, way == "as a lower")
@@ -174,10 +179,22 @@ class Machine:
                 problems += [f"a lower was written: {line}" for line in changes[:_SHOWN]]
             elif contents[-1] != contents[-2]:
                 problems.append(f"{way}: other than before: " + _difference(*contents[-2:]))
+        problems += self._check()
         changes = treestate.differences(self._lower_state, _state(self.lower))
         problems += [f"the lower changed: {line}" for line in changes[:_SHOWN]]
         self.disk.close()
         return problems
+
+    def _check(self):
+        """What the offline tool says, but for what a power cut may leave (doc/SPEC.md, 3.5)."""
+        result = layers.check(self._program, self.upper, [self.lower])
+        lines = (result.stdout + result.stderr).splitlines() if result.returncode else []
+        return [f"check: {line}" for line in lines
+                if not any(text in line for text in ("behind its end", "of no use, and harmless"))][:_SHOWN]
+
+    def forget_volatile(self):
+        """As who wants to go on with an upper that may have lost data."""
+        shutil.rmtree(self.disk.path / "work" / "work" / "incompat" / "volatile", ignore_errors=True)
 
     def mount_refused(self, picture, *options):
         """What the program says to this picture's upper in a new boot; None if it mounts."""

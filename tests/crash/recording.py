@@ -22,6 +22,14 @@ def pattern(off, length, version):
     return text[off - first * _PIECE:][:length]
 
 
+def allowed(events, syncs, picture):
+    """Of events (start, end, what), in order, what the picture may show: what was the last before the last
+    completed sync, and anything since."""
+    horizon = max((start for start, end in syncs if end <= picture.start), default=NEVER)
+    floor = max(i for i, event in enumerate(events) if event[1] <= horizon)
+    return [what for start, _, what in events[floor:] if start <= picture.end]
+
+
 class Recording:
     """The history of one file; unit is what the file system writes whole or not at all."""
 
@@ -29,6 +37,7 @@ class Recording:
         self.unit, self.now = unit, bytearray(initial)
         self._initial, self._units = bytes(initial), {}
         self._sizes, self._syncs = [(NEVER, NEVER, len(initial))], []
+        self.is_cut = False
 
     def changed(self, start, end, off, length):
         """The content of `now` from off on is new; the call that made it so took start to end."""
@@ -56,6 +65,16 @@ class Recording:
 
     def synced(self, start, end):
         self._syncs.append((start, end))
+        self.is_cut = False
+
+    def synced_below(self, start, end):
+        """By a sync that the union hears nothing of: of holes and cuts only its map tells."""
+        if not self.is_cut:
+            self._syncs.append((start, end))
+
+    def forget_syncs(self):
+        """They were promised nothing."""
+        self._syncs = []
 
     def merge(self, other):
         """Add what another process did to other units of the same file."""
@@ -64,9 +83,7 @@ class Recording:
         self._syncs += other._syncs
 
     def _allowed(self, events, picture):
-        horizon = max((start for start, end in self._syncs if end <= picture.start), default=NEVER)
-        floor = max(i for i, event in enumerate(events) if event[1] <= horizon)
-        return [content for start, _, content in events[floor:] if start <= picture.end]
+        return allowed(events, self._syncs, picture)
 
     def _events(self, i):
         base = (NEVER, NEVER, self._initial[i * self.unit:(i + 1) * self.unit])
@@ -125,8 +142,16 @@ class RecordedFile:
         now, old_size = self.recording.now, len(self.recording.now)
         start, end = self._timed(os.ftruncate, self._fd, size)
         now[size:] = bytes(max(size - old_size, 0))
+        self.recording.is_cut |= size < old_size
         self.recording.changed(start, end, size, max(old_size - size, 0))
         self.recording.extended(start, end, old_size)
+
+    def allocate(self, off, length, mode=0):
+        start, end = self._timed(linux.fallocate, self._fd, mode, off, length)
+        now = self.recording.now
+        if not mode and off + length > len(now):
+            now += bytes(off + length - len(now))
+            self.recording.resized(start, end)
 
     def punch(self, off, length):
         self._zero(off, length, linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE)
@@ -137,6 +162,7 @@ class RecordedFile:
     def _zero(self, off, length, mode):
         start, end = self._timed(linux.fallocate, self._fd, mode, off, length)
         length = max(min(length, len(self.recording.now) - off), 0)
+        self.recording.is_cut = True
         self.recording.now[off:off + length] = bytes(length)
         self.recording.changed(start, end, off, length)
 

@@ -375,6 +375,23 @@ def test_volatile_upper_is_refused_in_the_next_boot(machine, pictures):
         assert said and len(said.strip().splitlines()) == 1, said
 
 
+@on("ext4", "xfs", many=("ext4", "ext4_1k", "xfs"))
+def test_volatile_upper_mounts_for_who_removes_the_mark(machine, pictures):
+    """Also when names and marks were on disk by somebody else's sync, and nothing of ours."""
+    names = [f"f{i}" for i in range(pictures)]
+    recordings = {name: make_lower(machine, name, MIDDLE) for name in names}
+    union, taken = machine.start("volatile"), []
+    for name in names:
+        with RecordedFile(union / name, recordings[name]) as f:
+            f.write(BLOCK, pattern(BLOCK, 5000, 1))
+            f.fsync()
+        recordings[name].forget_syncs()
+        commit_journal(machine)
+        taken.append(machine.cut())
+    machine.examine(taken, lambda view, picture: view.must_fit(recordings, picture),
+                    prepare=machine.forget_volatile)
+
+
 @on("ext4", "xfs", "btrfs")
 def test_power_cut_after_a_clean_unmount(machine, pictures):
     """What says "clean" must not reach the disk before what it speaks of."""

@@ -107,6 +107,21 @@ static void copy_and_compare(int from, int to, const char *bytes, off_t off, siz
 	assert_content(to, off, bytes + off, len);
 }
 
+static void test_file__write_out_takes_files_alone(void **state)
+{
+	int fd = make("out"), pipes[2];
+
+	(void)state;
+	assert_int_equal(file_pwrite(fd, "some", 4, 100), 0);
+	assert_int_equal(file_write_out(fd), 0);
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(file_write_out(pipes[0]), -ESPIPE);
+	close(pipes[0]);
+	close(pipes[1]);
+	assert_int_equal(file_write_out(-1), -EBADF);
+	close(fd);
+}
+
 static void test_file__copy_range_copies_offset_for_offset(void **state)
 {
 	int from = make("from"), to = make("to");
@@ -406,6 +421,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_file__pread_is_short_only_at_the_end),
 		cmocka_unit_test(test_file__pwritev_takes_any_number_of_pieces),
+		cmocka_unit_test(test_file__write_out_takes_files_alone),
 		cmocka_unit_test(test_file__copy_range_copies_offset_for_offset),
 		cmocka_unit_test(test_file__copy_range_overwrites_with_holes),
 		cmocka_unit_test(test_file__copy_range_from_a_short_source_is_eio),
