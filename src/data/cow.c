@@ -59,6 +59,37 @@ static int settle_clip(struct inode *i, uint64_t size)
 	return r == -ENOENT ? -EIO : r;
 }
 
+/* Sync the data, then commit what was own before that. Other writers go on meanwhile. */
+static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_only)
+{
+	uint64_t change = i->src.id ? mapfile_change(t->map, i->src.id) : 0;
+	enum mapfile_pending pending;
+
+	if ((t->can.wants_whole_sync ? syncfs(fd) : data_only ? fdatasync(fd) : fsync(fd)) < 0)
+		return -errno;
+	if (!i->src.id)
+		return 0;
+	pending = mapfile_pending(t->map, i->src.id);
+	if (pending == MAPFILE_CLEAN)
+		return 0;
+	/* Where the backing file system's extents survive only with their data, they are the second copy of
+	 * the map, and one sync is enough. */
+	return mapfile_commit_since(t->map, i->src.id, change, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
+}
+
+/* Likewise before the file grows, from size on. That it is so short may be on disk since a crash, and longer again it
+ * may get there before the record does: then a second crash would show what the first had cut off. */
+static int settle_growth(struct tree *t, struct inode *i, int fd, uint64_t size)
+{
+	uint64_t clip;
+	int r = mapfile_clip(i->src.map, i->src.id, &clip);
+
+	if (r < 0 || clip <= size)
+		return r == -ENOENT ? -EIO : r;
+	r = mapfile_truncate(i->src.map, i->src.id, size);
+	return r < 0 || t->is_volatile ? r : sync_and_commit(t, i, fd, true);
+}
+
 /* Copy the blocks of [first, end) that are not own from below, byte range clipped to size, by chunks at most: that
  * is what buf holds. */
 static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t size, char *buf)
@@ -263,7 +294,7 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 	return mapfile_own(i->src.map, i->src.id, first, end - first);
 }
 
-static int write_partial(struct inode *i, int fd, const char *p, size_t len, uint64_t off)
+static int write_partial(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off)
 {
 	struct stat st;
 	int r;
@@ -271,7 +302,7 @@ static int write_partial(struct inode *i, int fd, const char *p, size_t len, uin
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (off + len > (uint64_t)st.st_size) {
-		r = settle_clip(i, (uint64_t)st.st_size);
+		r = settle_growth(t, i, fd, (uint64_t)st.st_size);
 		if (r < 0)
 			return r;
 	}
@@ -307,26 +338,26 @@ int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t 
 	pthread_rwlock_unlock(&i->lock);
 	if (!in_place && r == 0) {
 		pthread_rwlock_wrlock(&i->lock);
-		r = write_partial(i, fd, p, len, (uint64_t)off);
+		r = write_partial(t, i, fd, p, len, (uint64_t)off);
 		pthread_rwlock_unlock(&i->lock);
 	}
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
 
-static int truncate_partial(struct inode *i, int fd, uint64_t size, bool is_volatile)
+static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t size)
 {
 	struct stat st;
 	int r;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	r = settle_clip(i, (uint64_t)st.st_size);
+	r = settle_growth(t, i, fd, (uint64_t)st.st_size);
 	if (r < 0)
 		return r;
 	r = mapfile_reserve(i->src.map, 1);
 	/* The extents of what is cut off may be all that tells of it: longer again, the file would show the lower there. */
-	if (r == 0 && size < (uint64_t)st.st_size && !is_volatile)
+	if (r == 0 && size < (uint64_t)st.st_size && !t->is_volatile)
 		r = mapfile_sync_commits(i->src.map, i->src.id);
 	if (r < 0)
 		return r;
@@ -351,7 +382,7 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 		return fd;
 	pthread_rwlock_wrlock(&i->lock);
 	if (i->src.id)
-		r = truncate_partial(i, fd, (uint64_t)size, t->is_volatile);
+		r = truncate_partial(t, i, fd, (uint64_t)size);
 	else
 		r = ftruncate(fd, size) < 0 ? -errno : 0;
 	pthread_rwlock_unlock(&i->lock);
@@ -434,10 +465,11 @@ static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint6
 
 /* Plain allocation: only where the upper file alone speaks; blocks seen from below have their space already,
  * in another layer, and an extent over them would make them own. */
-static int allocate_partial(struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)
+static int allocate_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end,
+			    uint64_t size)
 {
 	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
-	int r = end > size && !(mode & FALLOC_FL_KEEP_SIZE) ? settle_clip(i, size) : 0;
+	int r = end > size && !(mode & FALLOC_FL_KEEP_SIZE) ? settle_growth(t, i, fd, size) : 0;
 
 	while (r == 0 && blk < last) {
 		uint64_t from, to;
@@ -475,12 +507,12 @@ static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, 
 		return -errno;
 	size = (uint64_t)st.st_size;
 	if (!(mode & zeroing))
-		return allocate_partial(i, fd, mode, off, off + len, size);
-	r = settle_clip(i, size);
+		return allocate_partial(t, i, fd, mode, off, off + len, size);
+	r = settle_growth(t, i, fd, size);
 	if (r == 0)
 		r = zero_partial(t, i, fd, mode, off, off + len, size);
 	if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
-		r = allocate_partial(i, fd, 0, size, off + len, size);
+		r = allocate_partial(t, i, fd, 0, size, off + len, size);
 	return r;
 }
 
@@ -506,24 +538,6 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 	pthread_rwlock_unlock(&i->lock);
 	fdcache_unpin(&i->src.fd);
 	return r;
-}
-
-/* Sync the data, then commit what was own before that. Other writers go on meanwhile. */
-static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_only)
-{
-	uint64_t change = i->src.id ? mapfile_change(t->map, i->src.id) : 0;
-	enum mapfile_pending pending;
-
-	if ((t->can.wants_whole_sync ? syncfs(fd) : data_only ? fdatasync(fd) : fsync(fd)) < 0)
-		return -errno;
-	if (!i->src.id)
-		return 0;
-	pending = mapfile_pending(t->map, i->src.id);
-	if (pending == MAPFILE_CLEAN)
-		return 0;
-	/* Where the backing file system's extents survive only with their data, they are the second copy of
-	 * the map, and one sync is enough. */
-	return mapfile_commit_since(t->map, i->src.id, change, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
 }
 
 int cow_fsync(struct tree *t, struct inode *i, bool data_only)

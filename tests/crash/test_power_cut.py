@@ -375,6 +375,28 @@ def test_volatile_upper_is_refused_in_the_next_boot(machine, pictures):
         assert said and len(said.strip().splitlines()) == 1, said
 
 
+@on("ext4", "xfs", "btrfs", "ext4_1k")
+def test_what_one_power_cut_has_cut_off_no_second_one_brings_back(machine, pictures):
+    """The first left the file short, and the map did not hear of it; the second finds it long again."""
+    recordings = {how: make_lower(machine, how, MIDDLE) for how in ("longer", "write", "fallocate")}
+    union = machine.start()
+    for name in recordings:
+        os.truncate(union / name, 5 * BLOCK + 100)
+    commit_journal(machine)
+    machine.reborn(machine.cut())
+    machine.start()
+    recordings = {name: Recording((union / name).read_bytes(), machine.unit) for name in recordings}
+    files = {name: RecordedFile(union / name, recording) for name, recording in recordings.items()}
+    files["longer"].truncate(MIDDLE)
+    files["write"].write(20 * BLOCK, pattern(20 * BLOCK, 100, 1))
+    files["fallocate"].allocate(0, MIDDLE)
+    commit_journal(machine)
+    taken = machine.cut()
+    for f in files.values():
+        f.close()
+    machine.examine([taken], lambda view, picture: view.must_fit(recordings, picture))
+
+
 @on("ext4", "xfs", many=("ext4", "ext4_1k", "xfs"))
 def test_volatile_upper_mounts_for_who_removes_the_mark(machine, pictures):
     """Also when names and marks were on disk by somebody else's sync, and nothing of ours."""
