@@ -13,6 +13,7 @@ from support.server import Mount, MountFailed
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 12
+_LEFT_BY_A_POWER_CUT = ("behind its end", "of no use, and harmless")
 
 
 class BootId:
@@ -146,8 +147,8 @@ class Machine:
     def examine(self, pictures, look, *options, prepare=None):
         """Look at each picture as a lower, as an upper, and once more after a clean unmount.
 
-        look(view, picture) adds to view.problems; prepare() does what must be done to the disk before.
-        The machine is switched off for good.
+        look(view, picture) adds to view.problems; prepare() does what must be done to the disk
+        before. The machine is switched off for good.
         """
         self.stop()
         self.disk.close()
@@ -188,13 +189,15 @@ class Machine:
     def _check(self):
         """What the offline tool says, but for what a power cut may leave (doc/SPEC.md, 3.5)."""
         result = layers.check(self._program, self.upper, [self.lower])
-        lines = (result.stdout + result.stderr).splitlines() if result.returncode else []
+        lines = result.stdout.splitlines() if result.returncode else []
+        lines += [] if lines or not result.returncode else [result.stderr]
         return [f"check: {line}" for line in lines
-                if not any(text in line for text in ("behind its end", "of no use, and harmless"))][:_SHOWN]
+                if not any(text in line for text in _LEFT_BY_A_POWER_CUT)][:_SHOWN]
 
     def forget_volatile(self):
         """As who wants to go on with an upper that may have lost data."""
-        shutil.rmtree(self.disk.path / "work" / "work" / "incompat" / "volatile", ignore_errors=True)
+        mark = self.disk.path / "work" / "work" / "incompat" / "volatile"
+        shutil.rmtree(mark, ignore_errors=True)
 
     def mount_refused(self, picture, *options):
         """What the program says to this picture's upper in a new boot; None if it mounts."""

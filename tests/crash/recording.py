@@ -23,8 +23,8 @@ def pattern(off, length, version):
 
 
 def allowed(events, syncs, picture):
-    """Of events (start, end, what), in order, what the picture may show: what was the last before the last
-    completed sync, and anything since."""
+    """Of events (start, end, what), in order, what the picture may show: what was the last before
+    the last completed sync, and anything since."""
     horizon = max((start for start, end in syncs if end <= picture.start), default=NEVER)
     floor = max(i for i, event in enumerate(events) if event[1] <= horizon)
     return [what for start, _, what in events[floor:] if start <= picture.end]

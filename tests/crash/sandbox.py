@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A directory of the union in which one sequence of operations happens, and what a power cut may
+leave of it.
+
+The file systems below order their metadata: of the changes of names those up to some moment
+survive, none after it, and not less than what a completed sync had on disk. Bytes and attributes
+are each file's own (recording.py).
+"""
+import errno
+import os
+import stat
+import time
+
+from recording import NEVER, RecordedFile, Recording, allowed, pattern
+
+BLOCK = 4096
+MIDDLE = 9 * BLOCK + 3500
+SMALL = 5000
+XATTR = "user.crash"
+
+
+class Thing:
+    """A file, directory or symlink, whatever it is called."""
+
+    def __init__(self, kind, mode, recording=None, target=None):
+        self.kind, self.recording, self.target = kind, recording, target
+        self.attributes = {"mode": [(NEVER, NEVER, mode)], XATTR: [(NEVER, NEVER, None)]}
+        self.syncs = []
+        self.last_event = 0
+
+    def attribute_problems(self, path, status, picture):
+        found = {"mode": stat.S_IMODE(status.st_mode), XATTR: _xattr(path)}
+        if self.kind == "symlink":
+            return [] if os.readlink(path) == self.target else ["another target"]
+        return [f"{what} {found[what]!r}, allowed {may}" for what, events in self.attributes.items()
+                if found[what] not in (may := allowed(events, self.syncs, picture))]
+
+
+def _xattr(path):
+    try:
+        return os.getxattr(path, XATTR, follow_symlinks=False)
+    except OSError as e:
+        if e.errno in (errno.ENODATA, errno.EOPNOTSUPP, errno.EPERM):
+            return None
+        raise
+
+
+def _kind(status):
+    return {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink"}.get(
+        stat.S_IFMT(status.st_mode), "special")
+
+
+def _parent(path):
+    return path.rpartition("/")[0]
+
+
+class Sandbox:
+    """Paths are relative to it, "" is itself."""
+
+    def __init__(self, lower, name, unit):
+        self.name, self.unit, self.deeds = name, unit, []
+        self._version = 0
+        self.root = lower / name
+        names = {}
+        for path in ("", "d", "d/sub", "e"):
+            (self.root / path).mkdir()
+            names[path] = Thing("dir", 0o755)
+        for path, size in (("big", MIDDLE), ("other", MIDDLE), ("small", SMALL), ("d/in", MIDDLE),
+                           ("hard1", MIDDLE)):
+            names[path] = self._lower_file(path, size)
+        os.link(self.root / "hard1", self.root / "hard2")
+        names["hard2"] = names["hard1"]
+        self._events, self._floors = [(NEVER, NEVER, names)], []
+
+    def _lower_file(self, path, size):
+        data = pattern(0, size, 0)
+        (self.root / path).write_bytes(data)
+        return Thing("file", 0o644, Recording(data, self.unit))
+
+    def enter(self, union):
+        """From now on it is the union's."""
+        self.root = union / self.name
+
+    @property
+    def names(self):
+        return self._events[-1][2]
+
+    def paths(self, kind):
+        return sorted(path for path, thing in self.names.items() if thing.kind == kind and path)
+
+    def is_empty(self, directory):
+        return not any(path.startswith(directory + "/") for path in self.names)
+
+    def next_data(self, off, length):
+        self._version += 1
+        return pattern(off, length, self._version)
+
+    def at(self, path):
+        return self.root / path
+
+    def open(self, path, flags=0):
+        return RecordedFile(self.at(path), self.names[path].recording, flags)
+
+    def change_names(self, call, added, removed):
+        """Do call(), which makes added {path: Thing} and takes the removed paths away, all at once.
+        What is below a directory comes along, and its own fsync is none of that."""
+        names = {path: thing for path, thing in self.names.items() if path not in removed}
+        names.update(added)
+        touched = []
+        for path in (*removed, *added):
+            if _parent(path) in removed or _parent(path) in added:
+                continue
+            touched.append(self.names[_parent(path)])
+            touched += [of[path] for of in (self.names, names) if path in of]
+        start = time.monotonic()
+        call()
+        self._events.append((start, time.monotonic(), names))
+        for thing in touched:
+            thing.last_event = len(self._events) - 1
+
+    def change_attribute(self, path, what, value, call):
+        start = time.monotonic()
+        call()
+        self.names[path].attributes[what].append((start, time.monotonic(), value))
+
+    def synced(self, thing, start, end):
+        """Its fsync, from start to end."""
+        thing.syncs.append((start, end))
+        if thing.recording:
+            thing.recording.synced(start, end)
+        self._floors.append((end, thing.last_event))
+
+    def all_synced_below(self, start, end):
+        """sync(2), of which a mount hears nothing."""
+        for thing in set(self.names.values()):
+            thing.syncs.append((start, end))
+            if thing.recording:
+                thing.recording.synced_below(start, end)
+        self._floors.append((end, len(self._events) - 1))
+
+    def problems(self, view, picture):
+        """What is not as it may be; of all moments that it may be at, the best one."""
+        floor = max((i for end, i in self._floors if end <= picture.start), default=0)
+        last = max(i for i, event in enumerate(self._events) if event[0] <= picture.end)
+        found = _walk(view.path / self.name)
+        looks = [self._compare(view, found, self._events[i][2], picture)
+                 for i in range(floor, last + 1)]
+        best = min(looks, key=len)
+        return [f"{self.name} [{', '.join(self.deeds)}]: {line}" for line in best]
+
+    def _compare(self, view, found, names, picture):
+        lines = [f"{path} is missing" for path in sorted(names.keys() - found.keys())]
+        lines += [f"{path} is there" for path in sorted(found.keys() - names.keys())]
+        for path in sorted(names.keys() & found.keys()):
+            thing, status = names[path], found[path]
+            if _kind(status) != thing.kind:
+                lines.append(f"{path} is a {_kind(status)}")
+                continue
+            full = view.path / self.name / path
+            lines += [f"{path}: {line}" for line in thing.attribute_problems(full, status, picture)]
+            if thing.recording:
+                bad = self._bytes_problems(view, path, thing, picture)
+                lines += [f"{path}: {line}" for line in bad]
+            others = [p for p in names if names[p] is thing and p in found]
+            if len({found[p].st_ino for p in others}) > 1:
+                lines.append(f"{path} is not one file with {others}")
+        return lines
+
+    def _bytes_problems(self, view, path, thing, picture):
+        got = view.read(f"{self.name}/{path}")
+        return ["unreadable"] if got is None else thing.recording.violations(got, picture)
+
+
+def _walk(root):
+    """{relative path: lstat} of all there is."""
+    found = {"": os.lstat(root)}
+    for directory, dirs, files in os.walk(root):
+        for name in dirs + files:
+            full = os.path.join(directory, name)
+            found[os.path.relpath(full, root)] = os.lstat(full)
+    return found

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The power fails right after each of a few operations and syncs, in all orders that dice find.
+
+VENEER_CRASH_SEED repeats the sequences of a run; a failure says which it was.
+"""
+import os
+import random
+
+import pytest
+
+from sandbox import Sandbox
+from scenario import BLOCK
+from sequences import ALPHABET, Player
+
+SEED = int(os.environ.get("VENEER_CRASH_SEED") or random.randrange(1 << 32))
+_BATCH = 22
+_SHOWN = 3
+
+
+def play(machine, sequences, dice, share, options):
+    """All of them on one disk, a directory each; after a share of their syncs, and after the last
+    one, a picture."""
+    boxes = [Sandbox(machine.lower, f"s{i}", machine.unit) for i in range(len(sequences))]
+    (machine.lower / "noise").write_bytes(b"n" * (64 * BLOCK))
+    union = machine.start(*options)
+    player, begun, taken = Player(machine, boxes, dice, "volatile" in options), [], []
+
+    def at_point(is_last=False):
+        if is_last or dice.random() < share:
+            taken.append((machine.cut(), len(begun)))
+    for box, sequence in zip(boxes, sequences):
+        box.enter(union)
+        begun.append(box)
+        player.play(box, sequence, at_point)
+    at_point(True)
+    return boxes, taken
+
+
+def examine(machine, boxes, taken, prepare):
+    """Each picture tells of all sequences begun by then."""
+    begun = {picture.number: count for picture, count in taken}
+
+    def look(view, picture):
+        for box in boxes[:begun[picture.number]]:
+            lines = box.problems(view, picture)[:_SHOWN]
+            view.problems += [f"seed {SEED}: {line}" for line in lines]
+    machine.examine([picture for picture, _ in taken], look, prepare=prepare)
+    print(f"{len(taken)} pictures, {sum(begun.values())} crash points")
+
+
+def cut_power(machine, sequences, batch, share, *options):
+    dice = random.Random(f"{SEED} {machine.kind} {batch}")
+    examine(machine, *play(machine, sequences, dice, share, options), machine.forget_volatile)
+
+
+def batches_of_one():
+    sequences = ALPHABET.all_of_one()
+    random.Random(SEED).shuffle(sequences)
+    return [sequences[i:i + _BATCH] for i in range(0, len(sequences), _BATCH)]
+
+
+@pytest.mark.parametrize("batch", range(len(batches_of_one())))
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_all_sequences_of_one_operation(machine, batch):
+    cut_power(machine, batches_of_one()[batch], batch, 0.1)
+
+
+def batches(quick, slow):
+    """So many batches on each kind, and in the slow suite so many more, with more pictures."""
+    cases = [pytest.param(kind, n, 0.1 if n < quick else 0.4, id=f"{kind}-{n}",
+                          marks=[pytest.mark.slow] if n >= quick else [])
+             for kind in ("ext4", "xfs") for n in range(quick + slow)]
+    return pytest.mark.parametrize("kind, batch, share", cases)
+
+
+@batches(2, 24)
+def test_some_sequences_of_two_and_three(machine, batch, share):
+    dice = random.Random(f"{SEED} {machine.kind} some {batch}")
+    cut_power(machine, ALPHABET.some(dice, _BATCH), f"some {batch}", share)
+
+
+@batches(1, 6)
+def test_volatile_loses_what_was_new_alone(machine, batch, share):
+    """For who removes the mark: each block is old or new."""
+    dice = random.Random(f"{SEED} {machine.kind} volatile {batch}")
+    cut_power(machine, ALPHABET.some(dice, _BATCH), f"volatile {batch}", share, "volatile")
