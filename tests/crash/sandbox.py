@@ -81,6 +81,25 @@ class Sandbox:
         """From now on it is the union's."""
         self.root = union / self.name
 
+    def found_again(self, union):
+        """As after a power cut: what is there now is what it begins with."""
+        things, names = {}, {}
+        for path, status in _walk(union / self.name).items():
+            things.setdefault(status.st_ino, self._thing(union / self.name / path, status))
+            names[path] = things[status.st_ino]
+        self._events, self._floors = [(NEVER, NEVER, names)], []
+        self.deeds.append("power cut")
+
+    def _thing(self, path, status):
+        kind = _kind(status)
+        thing = Thing(kind, stat.S_IMODE(status.st_mode))
+        thing.attributes[XATTR] = [(NEVER, NEVER, _xattr(path))]
+        if kind == "file":
+            thing.recording = Recording(path.read_bytes(), self.unit)
+        if kind == "symlink":
+            thing.target = os.readlink(path)
+        return thing
+
     @property
     def names(self):
         return self._events[-1][2]

@@ -17,26 +17,28 @@ _BATCH = 22
 _SHOWN = 3
 
 
-def play(machine, sequences, dice, share, options):
-    """All of them on one disk, a directory each; after a share of their syncs, and after the last
-    one, a picture."""
-    boxes = [Sandbox(machine.lower, f"s{i}", machine.unit) for i in range(len(sequences))]
+def make_boxes(machine, count):
+    boxes = [Sandbox(machine.lower, f"s{i}", machine.unit) for i in range(count)]
     (machine.lower / "noise").write_bytes(b"n" * (64 * BLOCK))
-    union = machine.start(*options)
-    player, begun, taken = Player(machine, boxes, dice, "volatile" in options), [], []
+    return boxes
+
+
+def play(machine, boxes, sequences, dice, share, is_volatile=False):
+    """A sequence in each box; after a share of their syncs, and after the last one, a picture."""
+    player, begun, taken = Player(machine, boxes, dice, is_volatile), [], []
 
     def at_point(is_last=False):
         if is_last or dice.random() < share:
             taken.append((machine.cut(), len(begun)))
     for box, sequence in zip(boxes, sequences):
-        box.enter(union)
+        box.enter(machine.mnt)
         begun.append(box)
         player.play(box, sequence, at_point)
     at_point(True)
-    return boxes, taken
+    return taken
 
 
-def examine(machine, boxes, taken, prepare):
+def examine(machine, boxes, taken):
     """Each picture tells of all sequences begun by then."""
     begun = {picture.number: count for picture, count in taken}
 
@@ -44,13 +46,16 @@ def examine(machine, boxes, taken, prepare):
         for box in boxes[:begun[picture.number]]:
             lines = box.problems(view, picture)[:_SHOWN]
             view.problems += [f"seed {SEED}: {line}" for line in lines]
-    machine.examine([picture for picture, _ in taken], look, prepare=prepare)
+    machine.examine([picture for picture, _ in taken], look,
+                    prepare=machine.forget_volatile)
     print(f"{len(taken)} pictures, {sum(begun.values())} crash points")
 
 
 def cut_power(machine, sequences, batch, share, *options):
     dice = random.Random(f"{SEED} {machine.kind} {batch}")
-    examine(machine, *play(machine, sequences, dice, share, options), machine.forget_volatile)
+    boxes = make_boxes(machine, len(sequences))
+    machine.start(*options)
+    examine(machine, boxes, play(machine, boxes, sequences, dice, share, "volatile" in options))
 
 
 def batches_of_one():
@@ -77,6 +82,21 @@ def batches(quick, slow):
 def test_some_sequences_of_two_and_three(machine, batch, share):
     dice = random.Random(f"{SEED} {machine.kind} some {batch}")
     cut_power(machine, ALPHABET.some(dice, _BATCH), f"some {batch}", share)
+
+
+@batches(1, 12)
+def test_second_power_cut_after_more_of_them(machine, batch, share):
+    """What the first one has left, synced or not, is what the second one begins with."""
+    dice = random.Random(f"{SEED} {machine.kind} second {batch}")
+    boxes = make_boxes(machine, _BATCH)
+    machine.start()
+    taken = play(machine, boxes, ALPHABET.some(dice, _BATCH), dice, 0)
+    machine.reborn(taken[-1][0])
+    machine.start()
+    for box in boxes:
+        box.found_again(machine.mnt)
+    taken = play(machine, boxes, ALPHABET.some(dice, _BATCH), dice, share)
+    examine(machine, boxes, taken)
 
 
 @batches(1, 6)
