@@ -78,13 +78,13 @@ def batches(quick, slow):
     return pytest.mark.parametrize("kind, batch, share", cases)
 
 
-@batches(2, 24)
+@batches(2, 16)
 def test_some_sequences_of_two_and_three(machine, batch, share):
     dice = random.Random(f"{SEED} {machine.kind} some {batch}")
     cut_power(machine, ALPHABET.some(dice, _BATCH), f"some {batch}", share)
 
 
-@batches(1, 12)
+@batches(1, 8)
 def test_second_power_cut_after_more_of_them(machine, batch, share):
     """What the first one has left, synced or not, is what the second one begins with."""
     dice = random.Random(f"{SEED} {machine.kind} second {batch}")
@@ -99,7 +99,7 @@ def test_second_power_cut_after_more_of_them(machine, batch, share):
     examine(machine, boxes, taken)
 
 
-@batches(1, 6)
+@batches(1, 4)
 def test_volatile_loses_what_was_new_alone(machine, batch, share):
     """For who removes the mark: each block is old or new."""
     dice = random.Random(f"{SEED} {machine.kind} volatile {batch}")
