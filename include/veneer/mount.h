@@ -15,6 +15,7 @@ struct mount {
 	struct checkpoint *checkpoint;	/* NULL without an upper */
 	struct walkahead *walkahead;
 	struct habits habits;
+	bool has_begun;			/* the kernel's INIT has come */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
 };

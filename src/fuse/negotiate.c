@@ -26,6 +26,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	struct mount *m = userdata;
 	bool caches = m->opts.timeout_s > 0;
 
+	m->has_begun = true;
 	conn->max_write = SESSION_MAX_WRITE;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <stdio.h>
+#include <string.h>
 
 struct session {
 	struct mount *m;
@@ -62,7 +63,8 @@ static int answer_init(struct session *s)
 	if (r > 0)
 		session_answer(s, &buf);
 	free(buf.mem);
-	return r;
+	/* Where memory is short libfuse answers with an error itself, and every request would be refused from then on. */
+	return r > 0 && !s->m->has_begun ? -ENOMEM : r;
 }
 
 int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size)
@@ -80,7 +82,10 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 	if (r == 0)
 		r = answer_init(s);
 	if (r < 0) {
-		snprintf(err, err_size, "the kernel closed the mount at %s", m->opts.mountpoint);
+		if (r == -ENOMEM)
+			snprintf(err, err_size, "cannot answer the kernel at %s: %s", m->opts.mountpoint, strerror(-r));
+		else
+			snprintf(err, err_size, "the kernel closed the mount at %s", m->opts.mountpoint);
 		session_free(s);
 		return -EIO;
 	}
