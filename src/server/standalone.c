@@ -95,16 +95,13 @@ static void serve_until_done(struct serving *v, const sigset_t *set, bool is_bac
 }
 
 /* The mount answers: let the caller go, and let go of the caller. */
-static void detach(int ready_fd)
+static void detach(int ready_fd, int null)
 {
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	char ok = 0;
 
-	if (null >= 0) {
-		for (int fd = 0; fd <= 2; fd++)
-			dup2(null, fd);
-		close(null);
-	}
+	for (int fd = 0; fd <= 2; fd++)
+		while (dup2(null, fd) < 0 && (errno == EINTR || errno == EBUSY))
+			;
 	log_to_syslog();
 	while (write(ready_fd, &ok, 1) < 0 && errno == EINTR)
 		;
@@ -152,6 +149,7 @@ static int start_serving(struct serving *v, char *err, size_t err_size)
 int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_fd)
 {
 	struct serving v = { .main_thread = pthread_self() };
+	_cleanup_(closep) int null = -1;
 	char err[ERR_SIZE] = "";
 	sigset_t set;
 	int r;
@@ -159,6 +157,11 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	prepare_process(&set);
 	confine_enter(true);
 	r = mount_open_at(&v.mount, opts, dirs, err, sizeof(err));
+	/* Callers wait for the end of our output, so without this there is no letting go of them. */
+	if (r == 0 && ready_fd >= 0 && (null = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0) {
+		r = -errno;
+		snprintf(err, sizeof(err), "cannot open /dev/null: %s", strerror(-r));
+	}
 	if (r == 0)
 		r = start_serving(&v, err, sizeof(err));
 	if (r < 0) {
@@ -168,7 +171,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 			log_warn("cannot change to /: %s", strerror(errno));
 		fdcache_bound();
 		if (ready_fd >= 0)
-			detach(ready_fd);
+			detach(ready_fd, null);
 		serve_until_done(&v, &set, ready_fd >= 0);
 	}
 	pool_free(v.pool);
