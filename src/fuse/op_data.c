@@ -20,6 +20,7 @@
 
 #define ROOM_TRIES 3
 #define SEEK_TRIES 8
+#define FORGET_TRIES 1000
 
 /* One buffer a thread: allocated at the largest read it has seen, freed when the thread ends. */
 static _Thread_local struct {
@@ -154,6 +155,22 @@ int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
 	return attr_kill_setid(t, i, op_caller_may_setgid, req);
 }
 
+/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the same
+ * to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must answer. */
+static void forget_pages(fuse_ino_t ino, off_t off, size_t len)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	for (int i = 0; i < FORGET_TRIES; i++) {
+		if (pthread_mutex_trylock(&lock) == 0) {
+			fuse_lowlevel_notify_inval_inode(request_extra.session, ino, off, (off_t)len);
+			pthread_mutex_unlock(&lock);
+			return;
+		}
+		usleep(1000);
+	}
+}
+
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
@@ -169,6 +186,8 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	} while (waits_for_room(r, &attempts));
 	if (r == 0)
 		r = op_kill_setid_unless_privileged(req, i);
+	if (r < 0)
+		forget_pages(ino, off, (size_t)len);
 	op_reply_err(req, r);
 }
 
@@ -192,10 +211,12 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	} while (waits_for_room(n, &attempts));
 	if (n > 0)
 		r = op_kill_setid_unless_privileged(req, to);
-	if (n < 0 || r < 0)
+	if (n < 0 || r < 0) {
+		forget_pages(ino_to, off_to, len);
 		op_reply_err(req, n < 0 ? (int)n : r);
-	else
+	} else {
 		fuse_reply_write(req, (size_t)n);
+	}
 }
 
 /* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a hole: have it write
