@@ -93,11 +93,17 @@ static int copy_times(int fd, const struct stat *st)
 	return utimensat(fd, "", times, AT_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
-static void drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
+/* False: something could not be removed. The next mount finds it, and it needs its entry in the map. */
+static bool drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
 {
-	closep(&f->fd);
+	struct stat st;
+	bool is_left;
+
 	if (*f->temp)
 		unlinkat(t->workfd, f->temp, is_dir ? AT_REMOVEDIR : 0);
+	is_left = f->fd >= 0 && !is_dir && (fstat(f->fd, &st) < 0 || st.st_nlink > 0);
+	closep(&f->fd);
+	return !is_left;
 }
 
 /* ---- regular files ---- */
@@ -411,8 +417,12 @@ static int make_copy(struct tree *t, struct inode *i, const struct target *to, s
 
 static int show_copy(struct tree *t, struct inode *i, const struct target *to, struct fresh *f)
 {
-	if (to->names)
-		return place_all(t, i, f->fd, f->temp, to->names);
+	if (to->names) {
+		int r = place_all(t, i, f->fd, f->temp, to->names);
+
+		/* Ours, of a copy that failed and could not be taken back: the next mount gives it its other names. */
+		return r == -EEXIST ? -EIO : r;
+	}
 	if (to->parent)
 		return place_one(t, i, f->fd, f->temp, to->parent, to->name);
 	if (*f->temp && unlinkat(t->workfd, f->temp, i->type == DT_DIR ? AT_REMOVEDIR : 0) < 0)
@@ -442,13 +452,12 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 	if (r < 0) {
 		if (to->names)
 			inode_expect_upper(t, i, 0);
-		if (i->src.id)
+		if (drop_fresh(t, &f, i->type == DT_DIR) && i->src.id)
 			mapfile_file_gone(t->map, i->src.id);
 		i->src.id = 0;
 		i->src.below = NULL;
 		if (change)
 			change->is_done = false;
-		drop_fresh(t, &f, i->type == DT_DIR);
 		if (is_nameless)
 			fdcache_unhold(&t->held);
 		return r;
