@@ -21,6 +21,8 @@
 #define TREE_SETID_LOCKS 16
 
 /* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile. */
+#define TREE_SPARE_NAMES 2 /* what an exchange of two names takes */
+
 struct tree {
 	struct image *image;
 	struct layer *upper;		/* NULL: read-only */
@@ -52,6 +54,7 @@ struct tree {
 	struct htab names;		/* struct name by (parent, name) */
 	struct htab by_upper;		/* struct inode by upper inode number; non-directories */
 	struct htab by_lower;		/* struct inode by layer and inode number of a hard-linked lower file */
+	void *spare_names[TREE_SPARE_NAMES], *spare_inode; /* where memory is short (inode_reserve) */
 
 	struct backing *backing;	/* who has what open how (backing.h); NULL unless files are passed through */
 };
@@ -94,6 +97,8 @@ struct inode {
 /* The image and the upper are known. */
 int inode_table_init(struct tree *t);
 void inode_table_release(struct tree *t);
+/* Before something is done that cannot be undone: have memory for an inode and its names. 0 or -ENOMEM. */
+int inode_reserve(struct tree *t);
 /* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever shares the image. */
 uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino);
 

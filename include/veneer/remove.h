@@ -10,6 +10,9 @@
 int remove_file(struct tree *t, struct inode *parent, const char *name);
 int remove_dir(struct tree *t, struct inode *parent, const char *name);
 
+/* What was just made in the upper, where there was what `before` says, is not to be after all. 0 or -errno. */
+int remove_made(struct tree *t, struct inode *parent, const char *name, const struct lookup_state *before, bool is_dir);
+
 /* For rename: i is about to lose its upper name; i->lock is held for writing from prepare to done. prepare keeps
  * what is open usable; done says whether the name went (and if it was the last) or stays after all. */
 struct removal {

@@ -201,8 +201,11 @@ static int enter_new(struct tree *t, struct inode *parent, const char *name, str
 
 	if (r == 0)
 		r = inode_enter(t, parent, name, &f, ret);
-	if (r < 0)
+	if (r < 0) {
+		/* A whiteout that it took the place of must come back. */
+		remove_made(t, parent, name, state, S_ISDIR(m->mode));
 		return r;
+	}
 	if (m->fd >= 0)
 		upper_install(*ret, steal_fd(&m->fd));
 	if (f.type == DT_DIR && !parent->has_default_acl)
@@ -216,6 +219,7 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 {
 	struct making m = { .args = args, .fd = -1 };
 	struct lookup_state state;
+	bool is_new = false;
 	struct updir *d;
 	int dirfd, r = create_check_name(name);
 
@@ -234,7 +238,9 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	dirfd = upper_pin(t, parent);
 	if (dirfd < 0)
 		return dirfd;
-	r = fstat(dirfd, &m.dir) < 0 ? -errno : 0;
+	r = fstat(dirfd, &m.dir) < 0 ? -errno : inode_reserve(t);
+	if (r == 0)
+		r = updir_reserve(d, name, state.below != NULL, &is_new);
 	if (r == 0) {
 		override_apply(dirfd, "", t->upper->override, &m.dir);
 		inherit(t, &m, parent);
@@ -244,13 +250,12 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 		else
 			r = make_direct(&m, dirfd, name, ret_st);
 	}
-	if (r == 0) {
+	if (r < 0 && is_new)
+		updir_remove(d, name);
+	if (r == 0)
 		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
-		if (r < 0)
-			unmake(&m, dirfd, name);
-		else
-			ret_st->st_ino = (*ret)->ino;
-	}
+	if (r == 0)
+		ret_st->st_ino = (*ret)->ino;
 	closep(&m.fd);
 	fdcache_unpin(&parent->src.fd);
 	return r;
@@ -277,6 +282,7 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 {
 	struct upent up = { .type = i->type, .is_ino_known = true };
 	struct lookup_state state;
+	bool is_new = false;
 	struct updir *d;
 	int fd, dirfd, r = create_check_name(name);
 
@@ -298,13 +304,22 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	if (fd < 0)
 		return fd;
 	dirfd = upper_pin(t, parent);
-	r = dirfd < 0 ? dirfd : link_locked(t, i, fd, dirfd, name, state.is_whiteout);
+	r = dirfd < 0 ? dirfd : inode_reserve(t);
+	if (r == 0)
+		r = updir_reserve(d, name, state.below != NULL, &is_new);
+	if (r == 0) {
+		r = link_locked(t, i, fd, dirfd, name, state.is_whiteout);
+		if (r < 0 && is_new)
+			updir_remove(d, name);
+	}
 	if (r == 0) {
 		up.ino = i->ino;
 		up.is_below = state.below != NULL;
 		r = updir_set(d, name, &up);
 		if (r == 0)
 			r = inode_add_name(t, i, parent, name);
+		if (r < 0)
+			remove_made(t, parent, name, &state, false);
 	}
 	if (dirfd >= 0)
 		fdcache_unpin(&parent->src.fd);

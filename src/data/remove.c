@@ -117,6 +117,7 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 {
 	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
 	char temp[32] = "";
+	bool is_new = false;
 	struct updir *d;
 	int dirfd, r = upper_listing(t, parent, &d);
 
@@ -125,6 +126,10 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 	dirfd = upper_pin(t, parent);
 	if (dirfd < 0)
 		return dirfd;
+	if (state->below)
+		r = updir_reserve(d, name, true, &is_new);
+	if (r < 0)
+		goto out;
 	if (state->where == LOOKUP_LOWER) {
 		r = remove_make_whiteout(t, dirfd, name);
 	} else if (state->below) {
@@ -141,12 +146,23 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 		r = updir_set(d, name, &whiteout);
 	else if (r == 0)
 		updir_remove(d, name);
+	if (r < 0 && is_new)
+		updir_remove(d, name);
+out:
 	fdcache_unpin(&parent->src.fd);
 	if (r == 0 && *temp && is_dir)
 		remove_temp_dir(t, temp);
 	else if (r == 0 && *temp)
 		unlinkat(t->workfd, temp, 0);
 	return r;
+}
+
+int remove_made(struct tree *t, struct inode *parent, const char *name, const struct lookup_state *before, bool is_dir)
+{
+	struct lookup_state now = *before;
+
+	now.where = LOOKUP_UPPER;
+	return remove_entry(t, parent, name, &now, is_dir);
 }
 
 static int remove_any(struct tree *t, struct inode *parent, const char *name, bool is_dir)

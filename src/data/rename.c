@@ -324,6 +324,7 @@ static int follow_move(struct tree *t, struct end *from, struct end *to, const s
 static int replace_locked(struct tree *t, struct end *from, struct end *to)
 {
 	struct removal removal = { .is_last = false };
+	bool is_new = false;
 	struct hiding h;
 	bool has_gone;
 	int r = note_moving(t, from->inode);
@@ -332,10 +333,18 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 		r = hiding_prepare(t, from, &h);
 	if (r < 0)
 		return r;
+	/* Nothing may fail any more once it has moved. */
+	r = updir_reserve(to->listing, to->name, to->state.below != NULL, &is_new);
+	if (r < 0) {
+		hiding_abandon(from, &h);
+		return r;
+	}
 	if (to->inode)
 		r = remove_prepare(t, to->inode, &removal);
 	if (r == 0)
 		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
+	if (r < 0 && is_new)
+		updir_remove(to->listing, to->name);
 	if (r < 0)
 		hiding_abandon(from, &h);
 	has_gone = r == 0;
@@ -408,7 +417,7 @@ int rename_entry(struct tree *t, struct inode *old_parent, const char *old_name,
 {
 	struct end from = { .dir = old_parent, .name = old_name, .dirfd = -1 };
 	struct end to = { .dir = parent, .name = name, .dirfd = -1 };
-	int r = create_check_name(name);
+	int r = create_check_name(name) ?: inode_reserve(t);
 
 	/* RENAME_WHITEOUT needs nothing more: what is below the old name is hidden by a whiteout anyway, and a
 	 * whiteout is not seen in the mount. */

@@ -41,10 +41,42 @@ static struct name *find_locked(struct tree *t, const struct inode *parent, cons
 	return NULL;
 }
 
+int inode_reserve(struct tree *t)
+{
+	bool is_there;
+
+	LOCK_SCOPE(&t->lock);
+	if (!t->spare_inode)
+		t->spare_inode = calloc(1, sizeof(struct inode));
+	is_there = t->spare_inode != NULL;
+	for (size_t k = 0; k < TREE_SPARE_NAMES; k++) {
+		if (!t->spare_names[k])
+			t->spare_names[k] = malloc(sizeof(struct name) + NAME_MAX + 1);
+		is_there = is_there && t->spare_names[k];
+	}
+	return is_there ? 0 : -ENOMEM;
+}
+
+static void *take_spare_name_locked(struct tree *t)
+{
+	void *n = NULL;
+
+	for (size_t k = 0; k < TREE_SPARE_NAMES && !n; k++)
+		n = steal_ptr(&t->spare_names[k]);
+	return n;
+}
+
+static void free_spares(struct tree *t)
+{
+	free(steal_ptr(&t->spare_inode));
+	for (size_t k = 0; k < TREE_SPARE_NAMES; k++)
+		free(steal_ptr(&t->spare_names[k]));
+}
+
 static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
 {
 	pthread_rwlockattr_t attr;
-	struct inode *i = calloc(1, sizeof(*i));
+	struct inode *i = calloc(1, sizeof(*i)) ?: steal_ptr(&t->spare_inode);
 	uint32_t id;
 
 	if (!i || nodetab_alloc(t->nodes, &id) < 0) {
@@ -216,6 +248,7 @@ void inode_table_release(struct tree *t)
 {
 	if (!t->nodes)
 		return;
+	free_spares(t);
 	htab_drain(&t->names, drop_name, NULL);
 	htab_release(&t->names);
 	htab_release(&t->by_upper);
@@ -337,7 +370,7 @@ int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent, const char *name)
 {
 	size_t len = strlen(name) + 1;
-	struct name *n = malloc(sizeof(*n) + len);
+	struct name *n = malloc(sizeof(*n) + len) ?: take_spare_name_locked(t);
 
 	if (!n)
 		return -ENOMEM;
@@ -387,7 +420,7 @@ static struct inode *find_by_lower_locked(struct tree *t, struct ient *e)
 	for (struct hlink *l = htab_first(&t->by_lower, lower_hash(e)); l; l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_lower);
 
-		if (image_is_same_file(t->image, i->lower, e))
+		if (image_is_same_file(t->image, i->lower, e) > 0)
 			return i;
 	}
 	return NULL;

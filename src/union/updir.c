@@ -168,6 +168,15 @@ int updir_set(struct updir *d, const char *name, const struct upent *e)
 	return r;
 }
 
+int updir_reserve(struct updir *d, const char *name, bool is_below, bool *ret_is_new)
+{
+	const struct upent placeholder = { .is_whiteout = true, .is_below = is_below };
+	struct upent there;
+
+	*ret_is_new = !updir_find(d, name, &there);
+	return *ret_is_new ? updir_set(d, name, &placeholder) : 0;
+}
+
 void updir_remove(struct updir *d, const char *name)
 {
 	struct entry *e;

@@ -46,6 +46,28 @@ static void test_updir__replacing_keeps_the_position(void **state)
 	updir_free(d);
 }
 
+static void test_updir__reserved_name_is_hidden_until_it_is_set(void **state)
+{
+	struct updir *d = updir_new();
+	struct upent e = plain(3), got;
+	bool is_new = false;
+	char name[8];
+	uint64_t seq = 0;
+
+	(void)state;
+	assert_int_equal(updir_reserve(d, "a", true, &is_new), 0);
+	assert_true(is_new);
+	assert_true(updir_find(d, "a", &got));
+	assert_true(got.is_whiteout && got.is_below);
+	assert_false(updir_next(d, &seq, name, &got));
+	updir_set(d, "a", &e);
+	assert_int_equal(updir_reserve(d, "a", false, &is_new), 0);
+	assert_false(is_new);
+	assert_true(updir_find(d, "a", &got));
+	assert_int_equal(got.ino, 3);
+	updir_free(d);
+}
+
 static void test_updir__next_skips_whiteouts_and_what_is_below(void **state)
 {
 	struct updir *d = updir_new();
@@ -221,6 +243,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_updir__entry_is_found_as_it_was_set),
 		cmocka_unit_test(test_updir__replacing_keeps_the_position),
+		cmocka_unit_test(test_updir__reserved_name_is_hidden_until_it_is_set),
 		cmocka_unit_test(test_updir__next_skips_whiteouts_and_what_is_below),
 		cmocka_unit_test(test_updir__subdirs_are_counted_by_what_changed),
 		cmocka_unit_test(test_updir__version_changes_with_every_change),
