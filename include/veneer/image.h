@@ -86,5 +86,5 @@ char *image_layer_path(const struct ient *e);
 uint64_t image_ino(struct image *img, struct ient *e);
 /* The same for any number found in a layer. */
 uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino);
-/* Names of one file: the same number on the same device in the same layer. */
-bool image_is_same_file(struct image *img, struct ient *a, struct ient *b);
+/* Names of one file: the same number on the same device in the same layer. 1, 0 or -errno. */
+int image_is_same_file(struct image *img, struct ient *a, struct ient *b);

@@ -308,13 +308,17 @@ static uint64_t own_ino(struct image *img, struct ient *e)
 	return image_fold_ino(img, img->layers[e->layer]->dev, e->d_ino);
 }
 
-bool image_is_same_file(struct image *img, struct ient *a, struct ient *b)
+int image_is_same_file(struct image *img, struct ient *a, struct ient *b)
 {
 	struct stat x, y;
+	int r;
 
-	return a == b || (a->layer == b->layer && a->d_ino == b->d_ino && a->type == b->type &&
-			  image_stat(img, a, &x) == 0 && image_stat(img, b, &y) == 0 && x.st_dev == y.st_dev &&
-			  x.st_ino == y.st_ino);
+	if (a == b)
+		return 1;
+	if (a->layer != b->layer || a->d_ino != b->d_ino || a->type != b->type)
+		return 0;
+	r = image_stat(img, a, &x) ?: image_stat(img, b, &y);
+	return r < 0 ? r : x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 uint64_t image_ino(struct image *img, struct ient *e)

@@ -217,7 +217,8 @@ static int find_siblings(struct tree *t, struct ient *e, struct ients *ret)
 	for (ssize_t k = 0; r == 0 && k < n && ret->n < st.st_nlink; k++) {
 		struct ient *other = image_child(e->parent, (size_t)k);
 
-		if (other->type != DT_DIR && image_is_same_file(t->image, other, e))
+		r = other->type != DT_DIR ? image_is_same_file(t->image, other, e) : 0;
+		if (r > 0)
 			r = ients_add(ret, other);
 	}
 	if (r < 0 || ret->n >= st.st_nlink)
@@ -607,9 +608,11 @@ int links_find(struct tree *t, struct ient *e, struct link_set *ret)
 	int r = find_siblings(t, e, &siblings);
 
 	*ret = (struct link_set){ 0 };
-	for (size_t k = 0; r == 0 && k < siblings.n; k++)
-		if (image_is_same_file(t->image, siblings.v[k], e)) /* and not of another device, below a mount point */
+	for (size_t k = 0; r == 0 && k < siblings.n; k++) {
+		r = image_is_same_file(t->image, siblings.v[k], e);
+		if (r > 0) /* and not of another device, below a mount point */
 			r = add_all_seen(t, siblings.v[k], ret);
+	}
 	free(siblings.v);
 	return r;
 }
