@@ -16,6 +16,7 @@ usage()
 	  integration  mounts, as root and as an ordinary user; and by a shared server
 	  callers      Podman, Buildah and Docker on top (root only)
 	  crash        what power cuts leave of the upper (root only)
+	  fault        system calls and allocations that fail (root only)
 	  bench        the benchmark's own parts, and a short run of it (root only)
 	  slow         what the parts above leave out because it takes minutes
 	  all          every part; without arguments every part but slow
@@ -185,6 +186,15 @@ test_crash()
 	fi
 }
 
+test_fault()
+{
+	if [ "$(id -u)" != 0 ]; then
+		say "fault: left out, its mounts are made as root"
+	else
+		build_plain && pytest_part fault tests/fault -m "not slow"
+	fi
+}
+
 test_bench()
 {
 	build_plain && pytest_part bench tests/bench
@@ -200,6 +210,7 @@ test_slow()
 		build_asan && asan_part integration-asan-rootless --rootless
 		pytest_part callers-slow tests/callers -m slow
 		pytest_part crash-slow tests/crash -m slow
+		pytest_part fault-slow tests/fault -m slow
 	fi
 }
 
@@ -209,13 +220,13 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		unit | asan | integration | callers | crash | bench | slow) ;;
-		all) parts=(unit asan integration callers crash bench slow) ;;
+		unit | asan | integration | callers | crash | fault | bench | slow) ;;
+		all) parts=(unit asan integration callers crash fault bench slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers crash bench)
+	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers crash fault bench)
 
 	contrib/setup.sh --tests
 	for p in "${parts[@]}"; do
