@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
+struct devnum;
 struct image;
 struct idir;
 
@@ -86,5 +87,7 @@ char *image_layer_path(const struct ient *e);
 uint64_t image_ino(struct image *img, struct ient *e);
 /* The same for any number found in a layer. */
 uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino);
+/* Devices that were met inside layers, in the order of their numbers. */
+struct devnum *image_inner_devs(struct image *img);
 /* Names of one file: the same number on the same device in the same layer. 1, 0 or -errno. */
 int image_is_same_file(struct image *img, struct ient *a, struct ient *b);

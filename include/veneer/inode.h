@@ -55,6 +55,8 @@ struct tree {
 	struct htab by_upper;		/* struct inode by upper inode number; non-directories */
 	struct htab by_lower;		/* struct inode by layer and inode number of a hard-linked lower file */
 	void *spare_names[TREE_SPARE_NAMES], *spare_inode; /* where memory is short (inode_reserve) */
+	struct htab bare;		/* struct inode, bare and no directory: inode_find_bare */
+	_Atomic size_t n_bare;		/* written under lock */
 
 	struct backing *backing;	/* who has what open how (backing.h); NULL unless files are passed through */
 };
@@ -72,13 +74,19 @@ struct inode {
 	_Atomic bool is_listed_bare;	/* a directory: names of it went out without attributes; false to true */
 	_Atomic bool is_mapped_past_us;	/* may be stored to through a mapping that we never hear of; false to true */
 
+	/* Left by a server that is dead, and only its node slot and at most one name are known so far: what is guarded by
+	 * the locks below means nothing. True to false once, by revive.h, under tree->lock. Its directory may be bare too;
+	 * what is not bare has names in directories only that are not. */
+	_Atomic bool is_bare;
+	_Atomic bool is_lost;		/* bare, and will stay so: what it was is nowhere to be found */
+
 	/* guarded by tree->lock */
 	uint32_t refs;			/* names that have this as parent, and users without a node id */
 	struct list_link names;
 	struct hlink by_upper;
 	bool is_in_by_upper;
 	struct hlink by_lower;		/* from when it was lower; stays after copy-up, for who saw it before */
-	bool is_in_by_lower;
+	bool is_in_by_lower;		/* while it is bare, in tree->bare instead, by the same link */
 
 	pthread_rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
@@ -96,6 +104,9 @@ struct inode {
 
 /* The image and the upper are known. */
 int inode_table_init(struct tree *t);
+/* The same of a node table that a dead server left: bare inodes for what the kernel holds, but for the root. The
+ * descriptors are taken over, also on failure. -EPROTO: it is none, or of another version; -ENOMEM; -errno. */
+int inode_table_attach(struct tree *t, int slots_fd, int names_fd);
 void inode_table_release(struct tree *t);
 /* Before something is done that cannot be undone: have memory for an inode and its names. 0 or -ENOMEM. */
 int inode_reserve(struct tree *t);
@@ -127,6 +138,8 @@ struct inode_found {
 	ino_t upper_ino;
 	bool is_linked_below;		/* seen in the image, as a file with several names */
 	uint64_t dir_version;		/* inode_dir_version() before it was looked up; 0: it was just made */
+	uint64_t covered_ino;		/* as presented, of a lower entry of this type that the upper one stands before, if
+					 * there are bare inodes; 0 */
 	struct ient *lower;
 	struct mapfile *map;		/* partial: the upper's map and the id in it */
 	file_id_t id;
@@ -136,7 +149,8 @@ struct inode_found {
 /* Changes with every change of the upper names in a directory; never 0. */
 uint64_t inode_dir_version(struct inode *dir);
 /* The inode of (parent, name), referenced (inode_grant or inode_unref): an existing one, or a new one made
- * from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may be outdated: look again). */
+ * from found; a bare one is filled from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may be outdated, or the name that of
+ * a bare inode which was something else: look again). */
 int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret);
 /* As inode_enter, but only if the name is known already. */
 bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct inode **ret);
@@ -153,6 +167,19 @@ int inode_any_name(struct tree *t, struct inode *i, struct inode **ret_parent, c
 char *inode_name_path(struct tree *t, struct inode *parent, const char *name);
 /* For messages: some path of the inode, or a word for what has none; malloc'd, may be NULL. */
 char *inode_path(struct tree *t, struct inode *i);
+/* Bare inodes. fill: it is what was found at its name, or -ESTALE; -EAGAIN: look again. find: one that may be what was
+ * found, by another name, referenced; NULL: none. fill_orphan: it has no
+ * name that leads to it any more, and is this; is_gone as in struct inode. lose: it is nothing. Both take its names away,
+ * and leave one alone that is not bare. */
+int inode_fill(struct tree *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *found);
+struct inode *inode_find_bare(struct tree *t, const struct inode_found *found);
+int inode_fill_orphan(struct tree *t, struct inode *i, const struct inode_found *found, bool is_gone);
+void inode_lose(struct tree *t, struct inode *i);
+/* The descriptor that i has pinned is all that leads to it, or will be when its name is gone: a server that comes later
+ * finds it by that. -1: no longer so. */
+void inode_note_held(struct tree *t, struct inode *i, int fd);
+void inode_note_mapped(struct tree *t, struct inode *i);
+
 /* The inode is about to get this upper file: who looks up another of its names meanwhile, and finds that file, is
  * led to this inode. Taken back by 0. */
 void inode_expect_upper(struct tree *t, struct inode *i, ino_t upper_ino);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of the inode table that must outlive the server: one shared mapping of fixed slots, addressed
- * by node id, and an arena of names. A later server rebuilds its inodes from it (design of record,
- * section 7); in-process state lives beside it, by the same index. The caller serialises all calls. */
+/* The part of the inode table that outlives the server: fixed slots, addressed by node id, and an arena of names, in
+ * two memory files. A later server attaches them and makes its inodes from what is there; in-process state lives beside
+ * it, by the same index. A server may be killed between any two instructions: each update is one aligned store, of a
+ * state or of a name's offset, and what was written before it or is to be written after it means nothing by itself.
+ * The caller serialises all calls. */
 #pragma once
 
 #include "veneer/types.h"
 
 #define NODETAB_ROOT 1	/* FUSE_ROOT_ID */
+#define NODETAB_VERSION 1 /* of slots, records and what stands before them; another one is not attached */
+#define NODETAB_DEVS_MAX 255
 
 enum node_state {
 	NODE_FREE = 0,
@@ -19,39 +23,61 @@ enum node_state {
 struct node_slot {
 	uint64_t nlookup;	/* what the kernel owes us in FORGETs */
 	uint64_t ino;		/* st_ino presented */
+	uint64_t upper_ino;	/* number of the upper object; 0: it has none, or had none when the server died */
 	uint32_t generation;	/* with the node id unique for the life of the mount */
-	uint32_t parent;	/* node id of one name's directory; 0: the root, or an orphan */
-	uint32_t name_off;	/* that name in the arena */
-	uint16_t name_len;
-	uint8_t state;		/* enum node_state */
-	uint8_t type;		/* DT_* */
+	/* What follows is zero in a slot just given out. */
+	uint32_t name_off;	/* a record in the arena: one name, or a path; 0 is none */
+	uint32_t successor;	/* NODE_FORMER: node id of the same inode. NODE_FREE: the next one */
 	uint32_t backing_id;	/* passthrough registration, 0 is none */
-	uint32_t next_free;
-	uint32_t successor;	/* NODE_FORMER: node id of the same inode */
 	uint32_t n_backed;	/* opens outstanding, guarded as backing.h says: on the backing file, */
 	uint32_t n_cached;	/* on the mount's page cache, */
 	uint32_t n_direct;	/* and on neither */
+	int32_t held_fd;	/* one more than the descriptor without which the object could not be found; 0 is none */
+	uint8_t state;		/* enum node_state */
+	uint8_t type;		/* DT_* */
 	uint8_t backing_kind;	/* enum backing_kind of backing_id */
 	uint8_t is_left;	/* its inode has another node id, or is about to get one */
 	uint8_t is_successor;	/* came after another node id of its inode, whose file is being written */
-	uint8_t reserved[5];
+	uint8_t is_mapped_past_us; /* as in struct inode */
+	uint8_t reserved[2];
 };
+
+/* Devices in the order in which inode numbers have them (devnum.h), so that a later server numbers them alike. */
+struct nodetab_devs {
+	uint32_t n;
+	uint32_t reserved;
+	uint64_t dev[NODETAB_DEVS_MAX];
+};
+
+enum nodetab_place { NODETAB_OF_TREE, NODETAB_OF_IMAGE, NODETAB_PLACES };
 
 struct nodetab;
 
 int nodetab_new(struct nodetab **ret);
+/* The table that another server left. The descriptors are taken over, also on failure. What cannot be right is left
+ * out, with one line. -EPROTO: no such table, or of another version; -ENOMEM; -errno. */
+int nodetab_attach(int slots_fd, int names_fd, struct nodetab **ret);
 void nodetab_free(struct nodetab *t);
+/* Its memory files; borrowed. */
+void nodetab_fds(const struct nodetab *t, int *ret_slots, int *ret_names);
+/* Call fn for each descriptor that a slot of such a memory file holds, without attaching it; borrowed. */
+void nodetab_held_fds(int slots_fd, void (*fn)(int fd, void *arg), void *arg);
 
 /* A fresh slot (state NODE_LOWER, nlookup 0, generation set). -ENOMEM or -ENFILE. */
 int nodetab_alloc(struct nodetab *t, uint32_t *ret_id);
 void nodetab_release(struct nodetab *t, uint32_t id);
 /* Never moves. NULL for an id that is not in use. */
 struct node_slot *nodetab_slot(struct nodetab *t, uint64_t id);
-/* The name by which the slot can be found again; replaces the old one. 0 or -ENOMEM. */
+void nodetab_set_state(struct node_slot *s, enum node_state state);
+/* The name by which the slot can be found again; replaces the old one. With parent 0 it is a path in the image. 0,
+ * -EINVAL (empty, or too long), -ENOMEM or -ENFILE. */
 int nodetab_set_name(struct nodetab *t, uint32_t id, uint32_t parent, const char *name);
 void nodetab_clear_name(struct nodetab *t, uint32_t id);
-/* Borrowed until the next nodetab_set_name of that slot; not NUL-terminated (name_len bytes). */
-const char *nodetab_name(struct nodetab *t, uint32_t id);
+/* Its length; 0 is none. The name is borrowed until the next nodetab_set_name of that slot, and not terminated. */
+size_t nodetab_name(struct nodetab *t, uint32_t id, uint32_t *ret_parent, const char **ret);
+/* Which devices were numbered. */
+void nodetab_note_dev(struct nodetab *t, enum nodetab_place place, uint64_t dev);
+const struct nodetab_devs *nodetab_devs(const struct nodetab *t, enum nodetab_place place);
 
 /* The in-process companion of a slot. Reading needs no lock for a node the kernel holds. */
 void nodetab_set_object(struct nodetab *t, uint32_t id, void *obj);

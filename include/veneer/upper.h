@@ -21,7 +21,7 @@ void upper_let_go(struct tree *t, struct inode *i);
 /* The same for a file that never had a name, in two steps: -ENFILE, when the mount holds its share; and the pinned
  * descriptor. A share that is not used is given back (fdcache_unhold). */
 int upper_take_share(struct tree *t);
-void upper_hold_fresh(struct inode *i, int fd);
+void upper_hold_fresh(struct tree *t, struct inode *i, int fd);
 /* stat of the upper object, as it is there. */
 int upper_stat(struct tree *t, struct inode *i, struct stat *ret);
 

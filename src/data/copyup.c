@@ -465,7 +465,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 	if (!is_nameless) {
 		upper_install(i, steal_fd(&f.fd));
 	} else {
-		upper_hold_fresh(i, steal_fd(&f.fd)); /* there is no way back to it */
+		upper_hold_fresh(t, i, steal_fd(&f.fd)); /* there is no way back to it */
 		i->is_gone = true;
 	}
 	inode_set_upper(t, i, f.st.st_ino);

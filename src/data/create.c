@@ -230,6 +230,8 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	if (r == 0)
 		r = upper_listing(t, parent, &d);
 	if (r == 0)
+		r = lookup_settle(t, parent, name);
+	if (r == 0)
 		r = lookup_state(t, parent, name, &state);
 	if (r == 0 && state.where != LOOKUP_NOWHERE)
 		r = -EEXIST;
@@ -292,6 +294,8 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 		r = copyup_inode(t, parent, NULL);
 	if (r == 0)
 		r = upper_listing(t, parent, &d);
+	if (r == 0)
+		r = lookup_settle(t, parent, name);
 	if (r == 0)
 		r = lookup_state(t, parent, name, &state);
 	if (r == 0 && state.where != LOOKUP_NOWHERE)

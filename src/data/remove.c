@@ -173,6 +173,8 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 	int r = copyup_inode(t, parent, NULL);
 
 	if (r == 0)
+		r = lookup_settle(t, parent, name);
+	if (r == 0)
 		r = lookup_state(t, parent, name, &state);
 	if (r == 0 && state.where == LOOKUP_NOWHERE)
 		r = -ENOENT;

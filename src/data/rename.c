@@ -34,6 +34,8 @@ static int end_look(struct tree *t, struct end *e)
 	if (r == 0)
 		r = upper_listing(t, e->dir, &e->listing);
 	if (r == 0)
+		r = lookup_settle(t, e->dir, e->name);
+	if (r == 0)
 		r = lookup_state(t, e->dir, e->name, &e->state);
 	if (r < 0)
 		return r;

@@ -92,7 +92,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 		return r;
 	}
 	/* The pin is kept: without a name it could not be opened again. */
-	upper_hold_fresh(*ret, steal_fd(&fd));
+	upper_hold_fresh(t, *ret, steal_fd(&fd));
 	inode_drop_name(t, parent, name);
 	ret_st->st_ino = f.ino;
 	return 0;

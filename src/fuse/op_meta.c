@@ -11,11 +11,13 @@
 
 struct inode *op_inode(fuse_req_t req, fuse_ino_t ino)
 {
-	struct inode *i = inode_get(&op_mount(req)->tree, ino);
+	struct tree *t = &op_mount(req)->tree;
+	struct inode *i = inode_get(t, ino);
+	int r = i ? lookup_revive(t, i) : -ESTALE;
 
-	if (!i)
-		op_reply_err(req, -ESTALE);
-	return i;
+	if (r < 0)
+		op_reply_err(req, r);
+	return r < 0 ? NULL : i;
 }
 
 double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node)

@@ -276,6 +276,11 @@ uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino)
 	return devnum_fold(i < 0 ? DEVNUM_MAX : (unsigned)i, ino);
 }
 
+struct devnum *image_inner_devs(struct image *img)
+{
+	return &img->inner_devs;
+}
+
 /* The number a partial file of a layer had before it became one. */
 static uint64_t bottom_ino(struct image *img, struct ient *e)
 {

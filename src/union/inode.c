@@ -6,22 +6,17 @@
  * 3. an inode without names, but for the root, is an orphan; its slot says so;
  * 4. a regular file may have had other node ids: while the kernel owes lookups for one, its slot leads to the
  *    inode and says which id came after it. */
-#include "veneer/inode.h"
+#include "inode-internal.h"
 
 #include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
+#include "veneer/mark.h"
 #include "veneer/stats.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
-
-struct name {
-	struct hlink link;		/* in tree->names */
-	struct list_link of_inode;
-	struct inode *parent, *inode;
-	char name[];
-};
 
 #define name_of_link(l) container_of(l, struct name, of_inode)
 
@@ -73,27 +68,39 @@ static void free_spares(struct tree *t)
 		free(steal_ptr(&t->spare_names[k]));
 }
 
-static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
+struct inode *inode_for_slot(struct tree *t, uint32_t id)
 {
-	pthread_rwlockattr_t attr;
+	const struct node_slot *s = nodetab_slot(t->nodes, id);
 	struct inode *i = calloc(1, sizeof(*i)) ?: steal_ptr(&t->spare_inode);
-	uint32_t id;
+	pthread_rwlockattr_t attr;
 
-	if (!i || nodetab_alloc(t->nodes, &id) < 0) {
-		free(i);
+	if (!i)
 		return NULL;
-	}
 	i->id = id;
 	stats_memory_took(STATS_MEM_INODES, i);
-	i->type = type;
+	i->type = s->type;
+	i->generation = s->generation;
+	i->ino = s->ino;
 	list_init(&i->names);
 	pthread_rwlockattr_init(&attr);
 	/* A stream of readers must not starve the first write. */
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&i->lock, &attr);
 	pthread_rwlockattr_destroy(&attr);
-	nodetab_slot(t->nodes, i->id)->type = type;
-	i->generation = nodetab_slot(t->nodes, i->id)->generation;
+	return i;
+}
+
+static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
+{
+	struct inode *i;
+	uint32_t id;
+
+	if (nodetab_alloc(t->nodes, &id) < 0)
+		return NULL;
+	nodetab_slot(t->nodes, id)->type = type;
+	i = inode_for_slot(t, id);
+	if (!i)
+		nodetab_release(t->nodes, id);
 	return i;
 }
 
@@ -116,8 +123,10 @@ static void push_dying(struct tree *t, struct inode *i, struct hlink **list)
 		htab_remove(&t->by_upper, &i->by_upper);
 	i->is_in_by_upper = false;
 	if (i->is_in_by_lower)
-		htab_remove(&t->by_lower, &i->by_lower);
+		htab_remove(i->is_bare ? &t->bare : &t->by_lower, &i->by_lower);
 	i->is_in_by_lower = false;
+	if (i->is_bare && !i->is_lost)
+		t->n_bare--;
 	i->by_upper.next = *list;
 	*list = &i->by_upper;
 }
@@ -158,7 +167,7 @@ static void unref_locked(struct tree *t, struct inode *i, struct hlink **grave)
 	bury(t, i, grave);
 }
 
-static void remove_name_locked(struct tree *t, struct name *n, struct hlink **grave)
+void inode_remove_name_locked(struct tree *t, struct name *n, struct hlink **grave)
 {
 	struct inode *parent = n->parent;
 
@@ -180,7 +189,23 @@ static void free_inode(struct tree *t, struct inode *i)
 	free(i);
 }
 
-static void empty_grave(struct tree *t, struct hlink *grave)
+/* An unlinked partial file's map entry goes when nobody can read it any more. */
+static void forget_bytes(struct tree *t, struct inode *i)
+{
+	struct mark mark = { .file_id = i->src.id };
+	struct stat st;
+
+	/* One that was never looked at since a server died is known by what it held alone. */
+	if (i->is_bare && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
+		const int fd = i->src.fd.fd_plus_one - 1;
+
+		i->is_gone = fstat(fd, &st) == 0 && st.st_nlink == 0 && source_read_mark(fd, "", &mark, NULL) == 1;
+	}
+	if (i->is_gone && i->is_orphan && mark.file_id)
+		mapfile_file_gone(t->map, mark.file_id);
+}
+
+void inode_empty_grave(struct tree *t, struct hlink *grave)
 {
 	if (t->backing)
 		backing_reap(t->backing);
@@ -188,9 +213,7 @@ static void empty_grave(struct tree *t, struct hlink *grave)
 		struct inode *i = container_of(grave, struct inode, by_upper);
 
 		grave = grave->next;
-		/* An unlinked partial file's map entry goes when nobody can read it any more. */
-		if (i->is_gone && i->is_orphan && i->src.id)
-			mapfile_file_gone(t->map, i->src.id);
+		forget_bytes(t, i);
 		free_inode(t, i);
 	}
 }
@@ -213,22 +236,45 @@ uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino)
 	return devnum_fold(devnum_index(&t->devs, dev), ino);
 }
 
+/* So that a later server numbers alike what it meets in another order. */
+static void note_devices_locked(struct tree *t)
+{
+	struct devnum *const from[] = { [NODETAB_OF_TREE] = &t->devs, [NODETAB_OF_IMAGE] = image_inner_devs(t->image) };
+
+	for (unsigned place = 0; place < NODETAB_PLACES; place++) {
+		const unsigned n = atomic_load_explicit(&from[place]->n, memory_order_acquire);
+
+		for (unsigned k = nodetab_devs(t->nodes, place)->n; k < n; k++)
+			nodetab_note_dev(t->nodes, place, from[place]->devs[k]);
+	}
+}
+
+void inode_table_prepare(struct tree *t)
+{
+	number_devices(t);
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_init(&t->adopt_lock, NULL);
+	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
+		pthread_mutex_init(&t->setid_locks[k], NULL);
+}
+
+void inode_table_abandon(struct tree *t)
+{
+	devnum_release(&t->devs);
+	nodetab_free(t->nodes);
+	t->nodes = NULL;
+}
+
 int inode_table_init(struct tree *t)
 {
 	int r = nodetab_new(&t->nodes);
 
 	if (r < 0)
 		return r;
-	number_devices(t);
-	pthread_mutex_init(&t->lock, NULL);
-	pthread_mutex_init(&t->adopt_lock, NULL);
-	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
-		pthread_mutex_init(&t->setid_locks[k], NULL);
+	inode_table_prepare(t);
 	t->root = inode_alloc_locked(t, DT_DIR);
 	if (!t->root) {
-		devnum_release(&t->devs);
-		nodetab_free(t->nodes);
-		t->nodes = NULL;
+		inode_table_abandon(t);
 		return -ENOMEM;
 	}
 	nodetab_set_object(t->nodes, t->root->id, t->root);
@@ -253,16 +299,17 @@ void inode_table_release(struct tree *t)
 	htab_release(&t->names);
 	htab_release(&t->by_upper);
 	htab_release(&t->by_lower);
+	htab_release(&t->bare);
 	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
 		struct inode *i = nodetab_object(t->nodes, id);
 
 		/* Freed by its own id, perhaps already. */
 		if (i && nodetab_slot(t->nodes, id)->state == NODE_FORMER)
 			continue;
-		if (i && i->is_gone && i->is_orphan && i->src.id)
-			mapfile_file_gone(t->map, i->src.id);
-		if (i)
+		if (i) {
+			forget_bytes(t, i);
 			free_inode(t, i);
+		}
 	}
 	nodetab_free(t->nodes);
 	devnum_release(&t->devs);
@@ -286,7 +333,7 @@ void inode_unref(struct tree *t, struct inode *i)
 	pthread_mutex_lock(&t->lock);
 	unref_locked(t, i, &grave);
 	pthread_mutex_unlock(&t->lock);
-	empty_grave(t, grave);
+	inode_empty_grave(t, grave);
 }
 
 void inode_grant(struct tree *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation)
@@ -317,7 +364,7 @@ void inode_forget(struct tree *t, uint64_t id, uint64_t n)
 			bury(t, i, &grave);
 	}
 	pthread_mutex_unlock(&t->lock);
-	empty_grave(t, grave);
+	inode_empty_grave(t, grave);
 }
 
 struct node_slot *inode_slot(struct tree *t, uint64_t id)
@@ -341,9 +388,11 @@ int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 	old = nodetab_slot(t->nodes, id);
 	new = nodetab_slot(t->nodes, fresh);
 	new->ino = old->ino;
+	new->upper_ino = old->upper_ino;
 	new->type = old->type;
-	new->state = old->state;
 	new->is_successor = true;
+	new->is_mapped_past_us = old->is_mapped_past_us;
+	nodetab_set_state(new, old->state);
 	if (!list_is_empty(&i->names)) {
 		struct name *n = name_of_link(i->names.next);
 
@@ -356,49 +405,70 @@ int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 	nodetab_set_object(t->nodes, fresh, i);
 	i->generation = new->generation;
 	i->id = fresh;
+	old->successor = fresh;
+	nodetab_set_state(old, NODE_FORMER);
+	/* While both hold it they are one. */
+	new->held_fd = old->held_fd;
+	old->held_fd = 0;
 	if (!old->nlookup) {
 		release_id_locked(t, id);
 		return 0;
 	}
 	nodetab_clear_name(t->nodes, id);
-	old->state = NODE_FORMER;
-	old->successor = fresh;
 	i->n_former++;
 	return 0;
 }
 
-static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent, const char *name)
+int inode_link_name(struct tree *t, struct inode *i, struct inode *parent, const char *name, size_t len)
 {
-	size_t len = strlen(name) + 1;
-	struct name *n = malloc(sizeof(*n) + len) ?: take_spare_name_locked(t);
+	struct name *n = malloc(sizeof(*n) + len + 1) ?: take_spare_name_locked(t);
 
 	if (!n)
 		return -ENOMEM;
 	memcpy(n->name, name, len);
+	n->name[len] = '\0';
 	n->parent = parent;
 	n->inode = i;
-	if (nodetab_set_name(t->nodes, i->id, parent->id, name) < 0 ||
-	    htab_insert(&t->names, &n->link, name_hash(parent, name)) < 0) {
+	if (htab_insert(&t->names, &n->link, name_hash(parent, n->name)) < 0) {
 		free(n);
 		return -ENOMEM;
 	}
 	stats_memory_took(STATS_MEM_INODES, n);
 	list_add_tail(&i->names, &n->of_inode);
 	parent->refs++;
-	i->is_orphan = false;
-	i->is_gone = false;
-	nodetab_slot(t->nodes, i->id)->state = i->has_upper ? NODE_UPPER : NODE_LOWER;
 	return 0;
 }
 
-static void enter_by_upper_locked(struct tree *t, struct inode *i)
+static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent, const char *name)
+{
+	int r = inode_link_name(t, i, parent, name, strlen(name));
+
+	if (r < 0)
+		return r;
+	if (nodetab_set_name(t->nodes, i->id, parent->id, name) < 0) {
+		struct name *n = name_of_link(i->names.prev);
+
+		htab_remove(&t->names, &n->link);
+		list_del(&n->of_inode);
+		stats_memory_gives(STATS_MEM_INODES, n);
+		free(n);
+		parent->refs--;
+		return -ENOMEM;
+	}
+	i->is_orphan = false;
+	i->is_gone = false;
+	nodetab_set_state(nodetab_slot(t->nodes, i->id), i->has_upper ? NODE_UPPER : NODE_LOWER);
+	return 0;
+}
+
+void inode_enter_by_upper_locked(struct tree *t, struct inode *i)
 {
 	if (i->type != DT_DIR && !i->is_in_by_upper && htab_insert(&t->by_upper, &i->by_upper, i->upper_ino) == 0)
 		i->is_in_by_upper = true;
 }
 
 /* Another name of this upper file may be known already. */
-static struct inode *find_by_upper_locked(struct tree *t, ino_t upper_ino)
+struct inode *inode_by_upper_locked(struct tree *t, ino_t upper_ino)
 {
 	for (struct hlink *l = htab_first(&t->by_upper, upper_ino); l; l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_upper);
@@ -409,15 +479,15 @@ static struct inode *find_by_upper_locked(struct tree *t, ino_t upper_ino)
 	return NULL;
 }
 
-static uint64_t lower_hash(const struct ient *e)
+uint64_t inode_lower_hash(const struct ient *e)
 {
 	return hash_key(&e->d_ino, sizeof(e->d_ino), e->layer);
 }
 
 /* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into one. */
-static struct inode *find_by_lower_locked(struct tree *t, struct ient *e)
+struct inode *inode_by_lower_locked(struct tree *t, struct ient *e)
 {
-	for (struct hlink *l = htab_first(&t->by_lower, lower_hash(e)); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&t->by_lower, inode_lower_hash(e)); l; l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_lower);
 
 		if (image_is_same_file(t->image, i->lower, e) > 0)
@@ -441,10 +511,12 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 	i->src.id = f->id;
 	i->src.below = f->below;
 	nodetab_slot(t->nodes, i->id)->ino = f->ino;
+	nodetab_slot(t->nodes, i->id)->upper_ino = f->upper_ino;
+	note_devices_locked(t);
 	if (f->has_upper)
-		enter_by_upper_locked(t, i);
+		inode_enter_by_upper_locked(t, i);
 	if (f->is_linked_below) {
-		if (htab_insert(&t->by_lower, &i->by_lower, lower_hash(f->lower)) < 0) {
+		if (htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
 			release_id_locked(t, i->id);
 			free_inode(t, i);
 			return NULL;
@@ -452,6 +524,16 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 		i->is_in_by_lower = true;
 	}
 	return i;
+}
+
+void inode_drop_unheld(struct tree *t, struct inode *i)
+{
+	struct hlink *grave = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	bury(t, i, &grave);
+	pthread_mutex_unlock(&t->lock);
+	inode_empty_grave(t, grave);
 }
 
 uint64_t inode_dir_version(struct inode *dir)
@@ -470,16 +552,21 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 
 	pthread_mutex_lock(&t->lock);
 	n = find_locked(t, parent, name);
-	if (n) {
+	if (n && !n->inode->is_bare) {
 		i = n->inode;
 	} else if (found->dir_version && found->dir_version != inode_dir_version(parent)) {
 		r = -EAGAIN;
+	} else if (n) {
+		i = n->inode;
+		/* What it was is for revive.h to find out. */
+		r = inode_fill_named_locked(t, i, found);
+		r = r == -ESTALE ? -EAGAIN : r;
 	} else {
 		/* By whatever link count: of two names the known one may just have been unlinked. */
 		if (found->has_upper && found->type != DT_DIR)
-			i = find_by_upper_locked(t, found->upper_ino);
+			i = inode_by_upper_locked(t, found->upper_ino);
 		if (found->is_linked_below)
-			i = find_by_lower_locked(t, found->lower);
+			i = inode_by_lower_locked(t, found->lower);
 		if (!i)
 			i = make_locked(t, found);
 		r = i ? add_name_locked(t, i, parent, name) : -ENOMEM;
@@ -492,7 +579,7 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 		bury(t, i, &grave);
 	}
 	pthread_mutex_unlock(&t->lock);
-	empty_grave(t, grave);
+	inode_empty_grave(t, grave);
 	return r;
 }
 
@@ -515,14 +602,23 @@ int inode_add_name(struct tree *t, struct inode *i, struct inode *parent, const 
 	return add_name_locked(t, i, parent, name);
 }
 
-static void orphan_check_locked(struct tree *t, struct inode *i)
+/* By what a later server will find an inode without names: in the image, if its bytes are there or are needed. */
+static char *way_to_orphan(const struct inode *i)
 {
-	struct node_slot *s = nodetab_slot(t->nodes, i->id);
+	return i->lower && (!i->has_upper || i->src.id) ? image_path(i->lower) : NULL;
+}
 
+/* bare_path: for one that is bare, where the image may have it. */
+void inode_orphan_check_locked(struct tree *t, struct inode *i, const char *bare_path)
+{
 	if (list_is_empty(&i->names)) {
+		_cleanup_(freep) char *path = i->is_bare ? NULL : way_to_orphan(i);
+		const char *way = path ? path : bare_path;
+
 		i->is_orphan = true;
-		s->state = NODE_ORPHAN;
-		nodetab_clear_name(t->nodes, i->id);
+		if (!way || nodetab_set_name(t->nodes, i->id, 0, way) < 0)
+			nodetab_clear_name(t->nodes, i->id);
+		nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_ORPHAN);
 	} else {
 		struct name *n = name_of_link(i->names.next);
 
@@ -530,17 +626,29 @@ static void orphan_check_locked(struct tree *t, struct inode *i)
 	}
 }
 
+static char *bare_path_of(const struct name *n)
+{
+	_cleanup_(freep) char *dir = NULL;
+	char *path;
+
+	if (!n->inode->is_bare || n->parent->is_bare || !n->parent->lower)
+		return NULL;
+	dir = image_path(n->parent->lower);
+	return dir && asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", n->name) >= 0 ? path : NULL;
+}
+
 static void drop_name_locked(struct tree *t, struct inode *parent, const char *name, struct hlink **grave)
 {
 	struct name *n = find_locked(t, parent, name);
+	_cleanup_(freep) char *path = n ? bare_path_of(n) : NULL;
 	struct inode *i;
 
 	if (!n)
 		return;
 	i = n->inode;
 	i->refs++;
-	remove_name_locked(t, n, grave);
-	orphan_check_locked(t, i);
+	inode_remove_name_locked(t, n, grave);
+	inode_orphan_check_locked(t, i, path);
 	unref_locked(t, i, grave);
 }
 
@@ -551,7 +659,7 @@ void inode_drop_name(struct tree *t, struct inode *parent, const char *name)
 	pthread_mutex_lock(&t->lock);
 	drop_name_locked(t, parent, name, &grave);
 	pthread_mutex_unlock(&t->lock);
-	empty_grave(t, grave);
+	inode_empty_grave(t, grave);
 }
 
 int inode_move_name(struct tree *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name)
@@ -568,12 +676,12 @@ int inode_move_name(struct tree *t, struct inode *old_parent, const char *old_na
 		i = n->inode;
 		i->refs++;
 		r = add_name_locked(t, i, parent, name);
-		remove_name_locked(t, n, &grave);
-		orphan_check_locked(t, i);
+		inode_remove_name_locked(t, n, &grave);
+		inode_orphan_check_locked(t, i, NULL);
 		unref_locked(t, i, &grave);
 	}
 	pthread_mutex_unlock(&t->lock);
-	empty_grave(t, grave);
+	inode_empty_grave(t, grave);
 	return r;
 }
 
@@ -590,27 +698,27 @@ int inode_swap_names(struct tree *t, struct inode *a_parent, const char *a, stru
 	if (na) {
 		ia = na->inode;
 		ia->refs++;
-		remove_name_locked(t, na, &grave);
+		inode_remove_name_locked(t, na, &grave);
 	}
 	if (nb) {
 		ib = nb->inode;
 		ib->refs++;
-		remove_name_locked(t, nb, &grave);
+		inode_remove_name_locked(t, nb, &grave);
 	}
 	if (ia)
 		r = add_name_locked(t, ia, b_parent, b);
 	if (ib && r == 0)
 		r = add_name_locked(t, ib, a_parent, a);
 	if (ia)
-		orphan_check_locked(t, ia);
+		inode_orphan_check_locked(t, ia, NULL);
 	if (ib)
-		orphan_check_locked(t, ib);
+		inode_orphan_check_locked(t, ib, NULL);
 	if (ia)
 		unref_locked(t, ia, &grave);
 	if (ib)
 		unref_locked(t, ib, &grave);
 	pthread_mutex_unlock(&t->lock);
-	empty_grave(t, grave);
+	inode_empty_grave(t, grave);
 	return r;
 }
 
@@ -676,7 +784,7 @@ void inode_expect_upper(struct tree *t, struct inode *i, ino_t upper_ino)
 	i->is_in_by_upper = false;
 	i->upper_ino = upper_ino;
 	if (upper_ino)
-		enter_by_upper_locked(t, i);
+		inode_enter_by_upper_locked(t, i);
 }
 
 void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino)
@@ -684,7 +792,21 @@ void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino)
 	LOCK_SCOPE(&t->lock);
 	i->upper_ino = upper_ino;
 	i->has_upper = true;
+	nodetab_slot(t->nodes, i->id)->upper_ino = upper_ino;
 	if (!i->is_orphan)
-		nodetab_slot(t->nodes, i->id)->state = NODE_UPPER;
-	enter_by_upper_locked(t, i);
+		nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_UPPER);
+	inode_enter_by_upper_locked(t, i);
+}
+
+void inode_note_held(struct tree *t, struct inode *i, int fd)
+{
+	LOCK_SCOPE(&t->lock);
+	nodetab_slot(t->nodes, i->id)->held_fd = fd + 1;
+}
+
+void inode_note_mapped(struct tree *t, struct inode *i)
+{
+	LOCK_SCOPE(&t->lock);
+	nodetab_slot(t->nodes, i->id)->is_mapped_past_us = true;
+	i->is_mapped_past_us = true;
 }

@@ -286,10 +286,14 @@ static int step_down(struct tree *t, struct inode *dir, const char *name, struct
 {
 	struct inode *i;
 	struct stat st;
+	int r = lookup_settle(t, dir, name);
 
+	if (r < 0)
+		return r;
 	if (!inode_peek(t, dir, name, &i)) {
 		struct lookup_state state;
-		int r = lookup_state(t, dir, name, &state);
+
+		r = lookup_state(t, dir, name, &state);
 
 		/* The name of anything else is for the kernel to look up, which keeps it from being removed meanwhile. */
 		if (r == 0 && !is_directory(&state))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/lookup.h"
+#include "lookup-internal.h"
 
 #include "veneer/adopt.h"
 #include "veneer/cleanup.h"
@@ -9,6 +9,7 @@
 #include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/recover.h"
+#include "veneer/revive.h"
 #include "veneer/upper.h"
 
 #include <dirent.h>
@@ -100,6 +101,25 @@ static int find_base(struct tree *t, struct inode *dir, const char *name, const 
 	if (*m->path)
 		return find_by_path(t, m->path, ret);
 	return dir->lower ? image_lookup(t->image, dir->lower, name, ret) : -ENOENT;
+}
+
+int lookup_base(struct tree *t, const struct mark *m, struct ient *base, const char *path, struct inode_found *f)
+{
+	struct stat st;
+	int r = image_stat(t->image, base, &st);
+
+	if (r == 0 && (uint32_t)mapfile_uuid(t->map) != m->uuid_low)
+		r = -ENOENT;
+	if (r == 0 && !source_fits_mark(m, &st, path, t->upper->path))
+		r = -EUCLEAN;
+	if (r == 0)
+		r = image_source(t->image, base, &f->below);
+	if (r < 0)
+		return r;
+	f->map = t->map;
+	f->id = m->file_id;
+	f->lower = base;
+	return 0;
 }
 
 static bool fits(struct tree *t, struct inode *dir, const char *name, const struct mark *m, const struct stat *st)
@@ -242,24 +262,22 @@ static int resolve_lower(struct tree *t, struct ient *below, struct inode_found 
 /* In this order: a rename changes the version before it takes the name away. */
 static bool has_changed(struct tree *t, struct inode *dir, const char *name, uint64_t version)
 {
+	bool is_known = false;
 	struct inode *i;
 
 	if (inode_peek(t, dir, name, &i)) {
+		is_known = !i->is_bare;
 		inode_unref(t, i);
-		return true;
 	}
-	return inode_dir_version(dir) != version;
+	return is_known || inode_dir_version(dir) != version;
 }
 
-/* -EAGAIN: what was found changed meanwhile. The kernel keeps no name from changing while it is looked up: copy-up
- * gives other names of a file their entry, and what looks for these names looks up directories. */
-static int enter_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+int lookup_find(struct tree *t, struct inode *dir, const char *name, struct inode_found *ret)
 {
-	struct inode_found found;
 	struct lookup_state state;
 	struct updir *d;
-	uint64_t version;
 	struct stat st;
+	uint64_t version;
 	int r = dir->has_upper ? upper_listing(t, dir, &d) : 0;
 
 	version = inode_dir_version(dir);
@@ -270,21 +288,54 @@ static int enter_name(struct tree *t, struct inode *dir, const char *name, struc
 	if (state.where == LOOKUP_NOWHERE)
 		return -ENOENT;
 	if (state.where == LOOKUP_UPPER)
-		r = resolve_upper(t, dir, name, state.below, &found, &st);
+		r = resolve_upper(t, dir, name, state.below, ret, &st);
 	else
-		r = resolve_lower(t, state.below, &found);
+		r = resolve_lower(t, state.below, ret);
 	if (r < 0)
 		return has_changed(t, dir, name, version) ? -EAGAIN : r;
-	found.dir_version = version;
-	return inode_enter(t, dir, name, &found, ret);
+	ret->dir_version = version;
+	if (t->n_bare && ret->has_upper && state.below && state.below->type == ret->type)
+		ret->covered_ino = image_ino(t->image, state.below);
+	return 0;
+}
+
+/* -EAGAIN: what was found changed meanwhile. The kernel keeps no name from changing while it is looked up: copy-up
+ * gives other names of a file their entry, and what looks for these names looks up directories. */
+static int enter_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+{
+	struct inode_found found;
+	int r = lookup_find(t, dir, name, &found);
+
+	/* It may be one that was known by another name when the last server died. */
+	if (r == 0)
+		r = revive_others(t, &found);
+	return r < 0 ? r : inode_enter(t, dir, name, &found, ret);
+}
+
+/* The inode of a name that is known; 1, 0 if there is none (any more), -errno. */
+static int known(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+{
+	int r = 0;
+
+	/* ESTALE: it was what the name led to once, and has lost it now. */
+	while (r == 0 || r == -ESTALE) {
+		if (!inode_peek(t, dir, name, ret))
+			return 0;
+		r = lookup_revive(t, *ret);
+		if (r == 0)
+			return 1;
+		inode_unref(t, *ret);
+	}
+	return r;
 }
 
 int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st)
 {
-	int r = 0;
+	int r;
 
 	do {
-		if (inode_peek(t, dir, name, ret))
+		r = known(t, dir, name, ret);
+		if (r != 0)
 			break;
 		r = enter_name(t, dir, name, ret);
 	} while (r == -EAGAIN);
@@ -294,6 +345,16 @@ int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inod
 	if (r < 0)
 		inode_unref(t, *ret);
 	return r;
+}
+
+int lookup_settle(struct tree *t, struct inode *dir, const char *name)
+{
+	struct inode *i;
+	int r = t->n_bare ? known(t, dir, name, &i) : 0;
+
+	if (r == 1)
+		inode_unref(t, i);
+	return r < 0 ? r : 0;
 }
 
 struct below {
@@ -371,7 +432,7 @@ static int entry_ino(struct tree *t, struct inode *dir, const char *name, const 
 		     uint64_t *ret)
 {
 	struct inode_found f;
-	struct inode *known;
+	struct inode *i;
 	struct stat st;
 	int r;
 
@@ -379,9 +440,9 @@ static int entry_ino(struct tree *t, struct inode *dir, const char *name, const 
 		*ret = e->ino;
 		return 0;
 	}
-	if (inode_peek(t, dir, name, &known)) {
-		*ret = known->ino;
-		inode_unref(t, known);
+	if (inode_peek(t, dir, name, &i)) {
+		*ret = i->ino;
+		inode_unref(t, i);
 		return 0;
 	}
 	/* What is wrong with one entry must not hide those behind it. */

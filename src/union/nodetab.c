@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/nodetab.h"
+/* What a killed server leaves, and what that is to the next one:
+ * 1. a slot being given out is NODE_FREE until all of it is written, and has no look-ups before it is granted;
+ * 2. a slot being released is NODE_FREE before anything else of it changes;
+ * 3. a name's record is written before the slot leads to it, and its piece given to nobody while a slot does; a piece
+ *    to which no slot leads is free;
+ * 4. a slot becomes NODE_FORMER after its successor is written. */
+#include "nodetab-internal.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/stats.h"
@@ -7,36 +13,14 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
-/* Address space is reserved once, so nothing ever moves; memory is added in steps. */
-#define NODETAB_SLOTS_MAX (1u << 26)
-#define NODETAB_NAMES_MAX (1ull << 32)
-#define NODETAB_STEP (1u << 20)
 #define SLOT_BYTES (sizeof(struct node_slot) + sizeof(void *))
-#define NAME_CLASS_MIN 4	/* 16 bytes */
-#define NAME_CLASS_MAX 8	/* 256 bytes: the longest name is 255 */
 
-struct arena {
-	int memfd;
-	uint8_t *base;
-	size_t reserved, mapped;
-};
-
-struct nodetab {
-	struct arena slots, names;
-	void **objects;
-	size_t objects_mapped;
-	uint32_t end, free_head;
-	size_t count;
-	uint64_t names_end;
-	uint64_t free_names[NAME_CLASS_MAX + 1];	/* offset + 1 of a free piece, chained through its first bytes */
-};
-
-_Static_assert(sizeof(struct node_slot) == 64, "a slot is one cache line");
-
-static int arena_init(struct arena *a, const char *name, size_t reserve)
+/* Takes fd over; -1: a new file. */
+static int arena_init(struct arena *a, int fd, const char *name, size_t reserve)
 {
-	a->memfd = memfd_create(name, MFD_CLOEXEC);
+	a->memfd = fd >= 0 ? fd : memfd_create(name, MFD_CLOEXEC);
 	if (a->memfd < 0)
 		return -errno;
 	a->base = mmap(NULL, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -55,12 +39,17 @@ static void arena_release(struct arena *a)
 	closep(&a->memfd);
 }
 
-static int arena_grow(struct arena *a, size_t need)
+static int arena_grow(struct arena *a, uint64_t need)
 {
 	while (a->mapped < need) {
+		struct stat st;
+
 		if (a->mapped + NODETAB_STEP > a->reserved)
 			return -ENFILE;
-		if (ftruncate(a->memfd, (off_t)(a->mapped + NODETAB_STEP)) < 0)
+		if (fstat(a->memfd, &st) < 0)
+			return -errno;
+		if ((uint64_t)st.st_size < a->mapped + NODETAB_STEP &&
+		    ftruncate(a->memfd, (off_t)(a->mapped + NODETAB_STEP)) < 0)
 			return -errno;
 		if (mmap(a->base + a->mapped, NODETAB_STEP, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->memfd,
 			 (off_t)a->mapped) == MAP_FAILED)
@@ -70,18 +59,22 @@ static int arena_grow(struct arena *a, size_t need)
 	return 0;
 }
 
-int nodetab_new(struct nodetab **ret)
+int nodetab_reserve(int slots_fd, int names_fd, struct nodetab **ret)
 {
 	struct nodetab *t = calloc(1, sizeof(*t));
 	int r;
 
-	if (!t)
+	if (!t) {
+		closep(&slots_fd);
+		closep(&names_fd);
 		return -ENOMEM;
-	t->slots.memfd = t->names.memfd = -1;
+	}
 	t->end = NODETAB_ROOT;
-	r = arena_init(&t->slots, "veneer-nodes", (size_t)NODETAB_SLOTS_MAX * sizeof(struct node_slot));
+	t->names_end = NAMES_BEGIN;
+	t->names.memfd = names_fd;
+	r = arena_init(&t->slots, slots_fd, "veneer-nodes", (size_t)NODETAB_SLOTS_MAX * sizeof(struct node_slot));
 	if (r == 0)
-		r = arena_init(&t->names, "veneer-names", NODETAB_NAMES_MAX);
+		r = arena_init(&t->names, names_fd, "veneer-names", NODETAB_NAMES_MAX);
 	if (r == 0) {
 		t->objects = mmap(NULL, NODETAB_SLOTS_MAX * sizeof(void *), PROT_NONE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -98,11 +91,39 @@ int nodetab_new(struct nodetab **ret)
 	return 0;
 }
 
+int nodetab_new(struct nodetab **ret)
+{
+	struct nodetab_head *head;
+	struct nodetab *t;
+	int r = nodetab_reserve(-1, -1, &t);
+
+	if (r < 0)
+		return r;
+	r = nodetab_grow_slots(t, NODETAB_ROOT);
+	if (r == 0)
+		r = nodetab_grow_names(t, NAMES_BEGIN);
+	if (r < 0) {
+		nodetab_free(t);
+		return r;
+	}
+	head = (struct nodetab_head *)t->slots.base;
+	head->version = NODETAB_VERSION;
+	__atomic_store_n(&head->magic, NODETAB_MAGIC, __ATOMIC_SEQ_CST);
+	*ret = t;
+	return 0;
+}
+
+void nodetab_count_memory(const struct nodetab *t, int sign)
+{
+	stats_memory_add(STATS_MEM_INODES,
+			 sign * (int64_t)((t->end - NODETAB_ROOT) * SLOT_BYTES + t->names_end - NAMES_BEGIN));
+}
+
 void nodetab_free(struct nodetab *t)
 {
 	if (!t)
 		return;
-	stats_memory_add(STATS_MEM_INODES, -(int64_t)((t->end - NODETAB_ROOT) * SLOT_BYTES + t->names_end));
+	nodetab_count_memory(t, -1);
 	arena_release(&t->slots);
 	arena_release(&t->names);
 	if (t->objects)
@@ -110,9 +131,10 @@ void nodetab_free(struct nodetab *t)
 	free(t);
 }
 
-static struct node_slot *slot_at(struct nodetab *t, uint32_t id)
+void nodetab_fds(const struct nodetab *t, int *ret_slots, int *ret_names)
 {
-	return (struct node_slot *)t->slots.base + id;
+	*ret_slots = t->slots.memfd;
+	*ret_names = t->names.memfd;
 }
 
 /* The pointers grow as the slots do: address space is free, committed memory is not. */
@@ -126,30 +148,47 @@ static int objects_grow(struct nodetab *t, size_t need)
 	return 0;
 }
 
+int nodetab_grow_slots(struct nodetab *t, size_t n)
+{
+	int r = arena_grow(&t->slots, n * sizeof(struct node_slot));
+
+	return r < 0 ? r : objects_grow(t, n * sizeof(void *));
+}
+
+int nodetab_grow_names(struct nodetab *t, uint64_t bytes)
+{
+	return arena_grow(&t->names, bytes);
+}
+
+void nodetab_set_state(struct node_slot *s, enum node_state state)
+{
+	__atomic_store_n(&s->state, (uint8_t)state, __ATOMIC_SEQ_CST);
+}
+
 int nodetab_alloc(struct nodetab *t, uint32_t *ret_id)
 {
 	struct node_slot *s;
-	uint32_t id = t->free_head, generation;
+	uint32_t id = t->free_head;
 
 	if (id) {
-		s = slot_at(t, id);
-		t->free_head = s->next_free;
+		s = nodetab_slot_at(t, id);
+		t->free_head = s->successor;
 	} else {
 		int r;
 
 		if (t->end == NODETAB_SLOTS_MAX)
 			return -ENFILE;
-		r = arena_grow(&t->slots, (size_t)(t->end + 1) * sizeof(*s));
-		if (r == 0)
-			r = objects_grow(t, (size_t)(t->end + 1) * sizeof(void *));
+		r = nodetab_grow_slots(t, t->end + 1);
 		if (r < 0)
 			return r;
 		id = t->end++;
 		stats_memory_add(STATS_MEM_INODES, SLOT_BYTES);
-		s = slot_at(t, id);
+		s = nodetab_slot_at(t, id);
 	}
-	generation = s->generation + 1;
-	*s = (struct node_slot){ .state = NODE_LOWER, .generation = generation };
+	__atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_SEQ_CST);
+	s->nlookup = s->ino = s->upper_ino = 0;
+	memset((char *)s + offsetof(struct node_slot, name_off), 0, sizeof(*s) - offsetof(struct node_slot, name_off));
+	nodetab_set_state(s, NODE_LOWER);
 	t->count++;
 	*ret_id = id;
 	return 0;
@@ -157,11 +196,11 @@ int nodetab_alloc(struct nodetab *t, uint32_t *ret_id)
 
 void nodetab_release(struct nodetab *t, uint32_t id)
 {
-	struct node_slot *s = slot_at(t, id);
+	struct node_slot *s = nodetab_slot_at(t, id);
 
+	nodetab_set_state(s, NODE_FREE);
 	nodetab_clear_name(t, id);
-	s->state = NODE_FREE;
-	s->next_free = t->free_head;
+	s->successor = t->free_head;
 	t->free_head = id;
 	t->objects[id] = NULL;
 	t->count--;
@@ -169,35 +208,39 @@ void nodetab_release(struct nodetab *t, uint32_t id)
 
 struct node_slot *nodetab_slot(struct nodetab *t, uint64_t id)
 {
-	if (id < NODETAB_ROOT || id >= t->end || slot_at(t, (uint32_t)id)->state == NODE_FREE)
+	if (id < NODETAB_ROOT || id >= t->end || nodetab_slot_at(t, (uint32_t)id)->state == NODE_FREE)
 		return NULL;
-	return slot_at(t, (uint32_t)id);
+	return nodetab_slot_at(t, (uint32_t)id);
 }
 
-static unsigned name_class(size_t len)
+unsigned nodetab_name_class(size_t bytes)
 {
 	unsigned c = NAME_CLASS_MIN;
 
-	while (((size_t)1 << c) < len)
+	while (((size_t)1 << c) < bytes)
 		c++;
 	return c;
 }
 
-static int name_alloc(struct nodetab *t, size_t len, uint32_t *ret_off)
+void nodetab_free_piece(struct nodetab *t, uint64_t off, unsigned class)
 {
-	unsigned c = name_class(len);
-	uint64_t next;
+	memcpy(t->names.base + off, &t->free_names[class], sizeof(uint64_t));
+	t->free_names[class] = off;
+}
+
+static int name_alloc(struct nodetab *t, size_t bytes, uint32_t *ret_off)
+{
+	unsigned c = nodetab_name_class(bytes);
 	int r;
 
 	if (t->free_names[c]) {
-		uint64_t off = t->free_names[c] - 1;
+		uint64_t off = t->free_names[c];
 
-		memcpy(&next, t->names.base + off, sizeof(next));
-		t->free_names[c] = next;
+		memcpy(&t->free_names[c], t->names.base + off, sizeof(uint64_t));
 		*ret_off = (uint32_t)off;
 		return 0;
 	}
-	r = arena_grow(&t->names, t->names_end + ((size_t)1 << c));
+	r = nodetab_grow_names(t, t->names_end + ((size_t)1 << c));
 	if (r < 0)
 		return r;
 	*ret_off = (uint32_t)t->names_end;
@@ -206,43 +249,75 @@ static int name_alloc(struct nodetab *t, size_t len, uint32_t *ret_off)
 	return 0;
 }
 
+static struct name_record *record_at(const struct nodetab *t, uint32_t off)
+{
+	return (struct name_record *)(t->names.base + off);
+}
+
+static void lead_to(struct nodetab *t, struct node_slot *s, uint32_t off)
+{
+	const uint32_t old = s->name_off;
+
+	__atomic_store_n(&s->name_off, off, __ATOMIC_SEQ_CST);
+	if (old)
+		nodetab_free_piece(t, old, nodetab_name_class(NAME_RECORD_HEAD + record_at(t, old)->len));
+}
+
 void nodetab_clear_name(struct nodetab *t, uint32_t id)
 {
-	struct node_slot *s = slot_at(t, id);
-
-	if (s->name_len) {
-		unsigned c = name_class(s->name_len);
-
-		memcpy(t->names.base + s->name_off, &t->free_names[c], sizeof(uint64_t));
-		t->free_names[c] = (uint64_t)s->name_off + 1;
-	}
-	s->name_len = 0;
-	s->parent = 0;
+	lead_to(t, nodetab_slot_at(t, id), 0);
 }
 
 int nodetab_set_name(struct nodetab *t, uint32_t id, uint32_t parent, const char *name)
 {
-	struct node_slot *s = slot_at(t, id);
 	size_t len = strlen(name);
+	struct name_record *rec;
 	uint32_t off;
 	int r;
 
-	if (!len || len > NAME_MAX)
+	if (!len || len > (parent ? NAME_MAX : PATH_MAX - 1))
 		return -EINVAL;
-	r = name_alloc(t, len, &off);
+	r = name_alloc(t, NAME_RECORD_HEAD + len, &off);
 	if (r < 0)
 		return r;
-	nodetab_clear_name(t, id);
-	memcpy(t->names.base + off, name, len);
-	s->name_off = off;
-	s->name_len = (uint16_t)len;
-	s->parent = parent;
+	rec = record_at(t, off);
+	rec->parent = parent;
+	rec->len = (uint16_t)len;
+	memcpy(rec->bytes, name, len);
+	lead_to(t, nodetab_slot_at(t, id), off);
 	return 0;
 }
 
-const char *nodetab_name(struct nodetab *t, uint32_t id)
+size_t nodetab_name(struct nodetab *t, uint32_t id, uint32_t *ret_parent, const char **ret)
 {
-	return (const char *)t->names.base + slot_at(t, id)->name_off;
+	const struct node_slot *s = nodetab_slot_at(t, id);
+	const struct name_record *rec = record_at(t, s->name_off);
+
+	if (!s->name_off)
+		return 0;
+	*ret_parent = rec->parent;
+	*ret = rec->bytes;
+	return rec->len;
+}
+
+static struct nodetab_devs *devs_at(const struct nodetab *t, enum nodetab_place place)
+{
+	return (struct nodetab_devs *)t->names.base + place;
+}
+
+void nodetab_note_dev(struct nodetab *t, enum nodetab_place place, uint64_t dev)
+{
+	struct nodetab_devs *d = devs_at(t, place);
+
+	if (d->n >= NODETAB_DEVS_MAX)
+		return;
+	d->dev[d->n] = dev;
+	__atomic_store_n(&d->n, d->n + 1, __ATOMIC_SEQ_CST);
+}
+
+const struct nodetab_devs *nodetab_devs(const struct nodetab *t, enum nodetab_place place)
+{
+	return devs_at(t, place);
 }
 
 void nodetab_set_object(struct nodetab *t, uint32_t id, void *obj)

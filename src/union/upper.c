@@ -206,16 +206,18 @@ int upper_hold(struct tree *t, struct inode *i)
 	if (r < 0 || i->is_held)
 		return r;
 	r = upper_pin(t, i);
-	if (r < 0)
+	if (r < 0) {
 		fdcache_unhold(&t->held);
-	else
-		i->is_held = true;
-	return r < 0 ? r : 0;
+		return r;
+	}
+	inode_note_held(t, i, r);
+	i->is_held = true;
+	return 0;
 }
 
-void upper_hold_fresh(struct inode *i, int fd)
+void upper_hold_fresh(struct tree *t, struct inode *i, int fd)
 {
-	fdcache_fill(&i->src.fd, fd);
+	inode_note_held(t, i, fdcache_fill(&i->src.fd, fd));
 	i->is_held = true;
 }
 
@@ -224,6 +226,7 @@ void upper_let_go(struct tree *t, struct inode *i)
 	if (!i->is_held || i->is_orphan)
 		return;
 	i->is_held = false;
+	inode_note_held(t, i, -1);
 	fdcache_unpin(&i->src.fd);
 	fdcache_unhold(&t->held);
 }

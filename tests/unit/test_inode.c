@@ -331,11 +331,22 @@ static void test_inode__target_of_a_move_becomes_an_orphan(void **state)
 	assert_ptr_equal(inode_get(d->t, f->id), f);
 }
 
+static const char *parent_name(struct tree_dirs *d, uint32_t id)
+{
+	static char name[NAME_MAX + 1];
+	struct inode *parent;
+
+	assert_int_equal(inode_any_name(d->t, inode_get(d->t, id), &parent, name), 0);
+	inode_unref(d->t, parent);
+	return name;
+}
+
 static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *f;
-	uint32_t old, new;
+	uint32_t old, new, parent;
+	const char *name;
 	char *path;
 
 	start(d);
@@ -352,7 +363,9 @@ static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(vo
 	assert_int_equal(inode_slot(d->t, new)->ino, f->ino);
 	assert_true(inode_slot(d->t, new)->is_successor);
 	assert_false(inode_slot(d->t, old)->is_successor);
-	assert_memory_equal(nodetab_name(d->t->nodes, new), "f", 1);
+	assert_int_equal(nodetab_name(d->t->nodes, new, &parent, &name), 1);
+	assert_string_equal(parent_name(d, parent), "dir");
+	assert_memory_equal(name, "f", 1);
 	/* Who comes late with the old one changes nothing. */
 	assert_int_equal(inode_renumber(d->t, f, old), 0);
 	assert_int_equal(f->id, new);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of the inode table: inode.c keeps it, inodeload.c fills it from what a dead server left. */
+#pragma once
+
+#include "veneer/inode.h"
+
+struct name {
+	struct hlink link;		/* in tree->names */
+	struct list_link of_inode;
+	struct inode *parent, *inode;
+	char name[];
+};
+
+/* All of it but the node table itself and the root. */
+void inode_table_prepare(struct tree *t);
+/* What prepare made, when the table could not be. */
+void inode_table_abandon(struct tree *t);
+/* An inode for a slot that is in use. NULL: no memory. */
+struct inode *inode_for_slot(struct tree *t, uint32_t id);
+/* Enter a name in memory alone. 0 or -ENOMEM. */
+int inode_link_name(struct tree *t, struct inode *i, struct inode *parent, const char *name, size_t len);
+/* Under which a bare inode is in tree->bare. */
+uint64_t inode_bare_key(const struct node_slot *s);
+/* Take down an inode that nobody needs: not referenced, and not held by the kernel. */
+void inode_drop_unheld(struct tree *t, struct inode *i);
+
+/* For inodebare.c; all under tree->lock. */
+struct inode *inode_by_upper_locked(struct tree *t, ino_t upper_ino);
+struct inode *inode_by_lower_locked(struct tree *t, struct ient *e);
+uint64_t inode_lower_hash(const struct ient *e);
+void inode_enter_by_upper_locked(struct tree *t, struct inode *i);
+void inode_remove_name_locked(struct tree *t, struct name *n, struct hlink **grave);
+/* Say in the slot what leads to the inode: one of its names, or what an orphan is found by; bare_path if it is bare. */
+void inode_orphan_check_locked(struct tree *t, struct inode *i, const char *bare_path);
+/* Without the lock: free what has died. */
+void inode_empty_grave(struct tree *t, struct hlink *grave);
+/* Fill a bare inode from what was found at its name. -ESTALE: that is something else. */
+int inode_fill_named_locked(struct tree *t, struct inode *i, const struct inode_found *f);

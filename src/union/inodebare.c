@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From bare to filled, or to lost: one step under tree->lock, so that there never are two inodes of one object, and who
+ * sees that an inode is not bare sees all of it. */
+#include "inode-internal.h"
+
+#include "veneer/cleanup.h"
+
+#include <dirent.h>
+#include <string.h>
+
+#define name_of_link(l) container_of(l, struct name, of_inode)
+
+uint64_t inode_bare_key(const struct node_slot *s)
+{
+	return s->upper_ino ? s->upper_ino : s->ino;
+}
+
+static bool is_what_it_was(struct tree *t, const struct inode *i, const struct inode_found *f)
+{
+	const struct node_slot *s = nodetab_slot(t->nodes, i->id);
+
+	if (f->type != i->type)
+		return false;
+	if (s->upper_ino)
+		return f->has_upper && f->upper_ino == s->upper_ino;
+	/* It may have been copied up by a server that did not live to say so. */
+	return f->ino == i->ino || (f->has_upper && f->covered_ino && f->covered_ino == i->ino);
+}
+
+static void unlist_bare_locked(struct tree *t, struct inode *i)
+{
+	if (i->is_in_by_lower)
+		htab_remove(&t->bare, &i->by_lower);
+	i->is_in_by_lower = false;
+	t->n_bare--;
+}
+
+/* Another inode may stand for that object: then this one must not. */
+static bool is_taken_locked(struct tree *t, const struct inode_found *f)
+{
+	return f->type != DT_DIR && ((f->has_upper && inode_by_upper_locked(t, f->upper_ino)) ||
+				     (f->is_linked_below && inode_by_lower_locked(t, f->lower)));
+}
+
+/* 0; -ENOMEM, and it is bare as before. */
+static int fill_locked(struct tree *t, struct inode *i, const struct inode_found *f)
+{
+	struct node_slot *s = nodetab_slot(t->nodes, i->id);
+	bool was_listed = i->is_in_by_lower;
+
+	unlist_bare_locked(t, i);
+	if (f->is_linked_below && htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
+		/* There is room where it was. */
+		i->is_in_by_lower = was_listed && htab_insert(&t->bare, &i->by_lower, inode_bare_key(s)) == 0;
+		t->n_bare++;
+		return -ENOMEM;
+	}
+	i->is_in_by_lower = f->is_linked_below;
+	i->upper_ino = f->upper_ino;
+	i->lower = f->lower;
+	i->is_damaged = f->is_damaged;
+	i->src.map = f->map;
+	i->src.id = f->id;
+	i->src.below = f->below;
+	i->has_upper = f->has_upper;
+	if (f->has_upper) {
+		s->upper_ino = f->upper_ino;
+		inode_enter_by_upper_locked(t, i);
+	}
+	if (!i->is_orphan)
+		nodetab_set_state(s, f->has_upper ? NODE_UPPER : NODE_LOWER);
+	i->is_bare = false;
+	return 0;
+}
+
+int inode_fill_named_locked(struct tree *t, struct inode *i, const struct inode_found *f)
+{
+	return i->is_lost || !is_what_it_was(t, i, f) || is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
+}
+
+struct inode *inode_find_bare(struct tree *t, const struct inode_found *f)
+{
+	const uint64_t keys[] = { f->upper_ino, f->ino, f->covered_ino };
+
+	LOCK_SCOPE(&t->lock);
+	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++)
+		for (struct hlink *l = keys[k] ? htab_first(&t->bare, keys[k]) : NULL; l; l = htab_next(l)) {
+			struct inode *i = container_of(l, struct inode, by_lower);
+
+			if (i->type == f->type) {
+				i->refs++;
+				return i;
+			}
+		}
+	return NULL;
+}
+
+static void drop_names_locked(struct tree *t, struct inode *i, struct hlink **grave)
+{
+	while (!list_is_empty(&i->names))
+		inode_remove_name_locked(t, name_of_link(i->names.next), grave);
+	i->is_orphan = true;
+}
+
+int inode_fill(struct tree *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *f)
+{
+	struct name *n = NULL;
+
+	LOCK_SCOPE(&t->lock);
+	if (!i->is_bare)
+		return 0;
+	if (!list_is_empty(&i->names))
+		n = name_of_link(i->names.next);
+	if (!n || n->parent != parent || strcmp(n->name, name) != 0 || f->dir_version != inode_dir_version(parent))
+		return -EAGAIN;
+	return inode_fill_named_locked(t, i, f);
+}
+
+int inode_fill_orphan(struct tree *t, struct inode *i, const struct inode_found *f, bool is_gone)
+{
+	struct hlink *grave = NULL;
+	int r = 0;
+
+	pthread_mutex_lock(&t->lock);
+	if (i->is_bare) {
+		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
+		if (r == 0) {
+			drop_names_locked(t, i, &grave);
+			i->is_gone = is_gone;
+			inode_orphan_check_locked(t, i, NULL);
+		}
+	}
+	pthread_mutex_unlock(&t->lock);
+	inode_empty_grave(t, grave);
+	return r;
+}
+
+void inode_lose(struct tree *t, struct inode *i)
+{
+	struct hlink *grave = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	if (i->is_bare && !i->is_lost) {
+		unlist_bare_locked(t, i);
+		drop_names_locked(t, i, &grave);
+		i->is_lost = true;
+		nodetab_clear_name(t->nodes, i->id);
+		nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_ORPHAN);
+	}
+	pthread_mutex_unlock(&t->lock);
+	inode_empty_grave(t, grave);
+}
