@@ -26,6 +26,10 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 /* The same of directories that are open: the paths in opts are for messages only. dirs fit opts (dirs_fit) and are
  * taken over, also on failure. */
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size);
+/* A mount of a server that is dead, with the memory files of its node table (nodetab_fds): node ids, generations and
+ * inode numbers are what they were. The descriptors are taken over, also on failure. */
+int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, int slots_fd, int names_fd,
+		    char *err, size_t err_size);
 /* Give everything back. The kernel has let go of the mount. */
 void mount_close(struct mount *m);
 /* How files are opened: "passthrough", "cached", "direct"; "auto" as long as the mount does not answer. */

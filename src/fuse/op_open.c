@@ -83,6 +83,40 @@ enum io_mode op_open_settle(struct mount *m, struct fuse_session *se)
 	return m->io;
 }
 
+static int restore_backing(struct tree *t, struct backing *b)
+{
+	int r = 0;
+
+	LOCK_SCOPE(&t->lock);
+	for (uint32_t id = NODETAB_ROOT; r == 0 && id < nodetab_end(t->nodes); id++) {
+		struct node_slot *s = nodetab_slot(t->nodes, id);
+
+		if (s)
+			r = backing_restore(b, s);
+	}
+	return r;
+}
+
+int op_open_resume(struct mount *m, struct fuse_session *se, enum io_mode io)
+{
+	struct backing *b;
+	int r;
+
+	if (io == IO_PASSTHROUGH) {
+		r = backing_new(fuse_session_fd(se), NULL, BACKING_MAX, &b);
+		if (r < 0)
+			return r;
+		r = restore_backing(&m->tree, b);
+		if (r < 0) {
+			backing_free(b);
+			return r;
+		}
+		m->tree.backing = b;
+	}
+	m->io = io;
+	return 0;
+}
+
 /* ---- which way ---- */
 
 struct opening {
@@ -217,7 +251,7 @@ static void expect_mappings(struct opening *o, uint32_t node)
 {
 	if (o->i->is_mapped_past_us)
 		return;
-	o->i->is_mapped_past_us = true;
+	inode_note_mapped(&o->m->tree, o->i);
 	fuse_lowlevel_notify_inval_inode(request_extra.session, node, -1, 0);
 }
 

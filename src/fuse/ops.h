@@ -25,6 +25,9 @@ static inline struct mount *op_mount(fuse_req_t req) { return fuse_req_userdata(
 
 /* Decide how files are opened, once the kernel has had its answer to INIT; later calls only tell. */
 enum io_mode op_open_settle(struct mount *m, struct fuse_session *se);
+/* The mode is what it was under the server that is dead; AUTO: that had not decided. Registered files are the
+ * connection's, and stay. Before anything is served. 0 or -ENOMEM. */
+int op_open_resume(struct mount *m, struct fuse_session *se, enum io_mode io);
 /* The file is about to be cut by this node id: -ESTALE if a lower file is open by it, and the inode has another id from
  * now on; 0; -errno. */
 int op_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino);
@@ -44,7 +47,8 @@ static inline void op_reply_err(fuse_req_t req, int r)
 	fuse_reply_err(req, r == -EUCLEAN ? EIO : -r);
 }
 
-/* The inode of a node id; answers ESTALE itself and gives NULL when there is none. */
+/* The inode of a node id, filled; answers the error itself and gives NULL when there is none (ESTALE), or it cannot be
+ * had. */
 struct inode *op_inode(fuse_req_t req, fuse_ino_t ino);
 /* Reply to a look-up or creation: st is as on disk. i is referenced; the reference becomes a look-up of the kernel's,
  * which is given back if it does not take it. */

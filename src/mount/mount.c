@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #define LOCK_WAIT_MS 5000
@@ -219,10 +220,16 @@ static int start_care(struct mount *m, char *err, size_t err_size)
 	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
-static int open_root(struct mount *m, char *err, size_t err_size)
+/* The memory files of a node table that a dead server left; -1 without. */
+struct nodes {
+	int slots_fd, names_fd;
+};
+
+static int open_root(struct mount *m, struct nodes *nodes, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
-	int r = inode_table_init(t);
+	int r = nodes->slots_fd < 0 ? inode_table_init(t) :
+				      inode_table_attach(t, steal_fd(&nodes->slots_fd), steal_fd(&nodes->names_fd));
 
 	if (r < 0)
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
@@ -257,15 +264,20 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	return r;
 }
 
-int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size)
+static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, struct nodes *nodes, char *err,
+		   size_t err_size)
 {
 	struct stats *before;
+	uint32_t start;
 	int r;
 
 	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
 	habit_init(&m->habits);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
+	/* Reserved names in the upper may be there yet from servers that died. */
+	if (getrandom(&start, sizeof(start), GRND_NONBLOCK) == sizeof(start))
+		m->tree.work_seq = (uint64_t)start << 16;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
 	m->tree.has_no_redirects = m->opts.has_no_redirects;
 	r = stats_new(&m->tree.stats);
@@ -277,10 +289,28 @@ int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *d
 		r = open_upper(m, dirs, err, err_size);
 	dirs_release(dirs);
 	if (r == 0)
-		r = open_root(m, err, err_size);
+		r = open_root(m, nodes, err, err_size);
 	if (r == 0 && !m->opts.is_offline)
 		r = start_care(m, err, err_size);
 	stats_enter(before);
+	return r;
+}
+
+int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size)
+{
+	struct nodes none = { -1, -1 };
+
+	return open_at(m, opts, dirs, &none, err, err_size);
+}
+
+int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, int slots_fd, int names_fd,
+		    char *err, size_t err_size)
+{
+	struct nodes nodes = { slots_fd, names_fd };
+	int r = open_at(m, opts, dirs, &nodes, err, err_size);
+
+	closep(&nodes.slots_fd);
+	closep(&nodes.names_fd);
 	return r;
 }
 

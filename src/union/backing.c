@@ -153,7 +153,7 @@ static struct registration *find_locked(struct backing *b, const struct node_slo
 static void bury_locked(struct backing *b, struct registration *r)
 {
 	htab_remove(&b->by_slot, &r->by_slot);
-	r->slot->backing_id = 0;
+	__atomic_store_n(&r->slot->backing_id, 0, __ATOMIC_SEQ_CST);
 	r->slot->backing_kind = BACKING_NONE;
 	list_del(&r->link);
 	list_add_tail(&b->dead, &r->link);
@@ -187,8 +187,9 @@ static bool enter_locked(struct backing *b, struct node_slot *s, enum backing_ki
 		free(r);
 		return false;
 	}
-	s->backing_id = id;
+	/* In this order, as a server may die between them. */
 	s->backing_kind = kind;
+	__atomic_store_n(&s->backing_id, id, __ATOMIC_SEQ_CST);
 	return true;
 }
 
@@ -294,6 +295,29 @@ void backing_reap(struct backing *b)
 		pthread_mutex_lock(&b->lock);
 	}
 	pthread_mutex_unlock(&b->lock);
+}
+
+/* More than max only if the mount had been opened with more. */
+int backing_restore(struct backing *b, struct node_slot *s)
+{
+	struct registration *r;
+
+	LOCK_SCOPE(&b->lock);
+	if (!s->backing_id || find_locked(b, s))
+		return 0;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->slot = s;
+	r->id = s->backing_id;
+	list_init(&r->link);
+	if (htab_insert(&b->by_slot, &r->by_slot, slot_hash(s)) < 0) {
+		free(r);
+		return -ENOMEM;
+	}
+	if (!s->n_backed)
+		list_add_tail(&b->idle, &r->link);
+	return 0;
 }
 
 size_t backing_count(struct backing *b)
