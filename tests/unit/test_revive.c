@@ -1,0 +1,752 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/heir.h"
+
+#include "veneer/cow.h"
+#include "veneer/create.h"
+#include "veneer/log.h"
+#include "veneer/lookup.h"
+#include "veneer/remove.h"
+#include "veneer/rename.h"
+#include "veneer/tmpfile.h"
+#include "veneer/upper.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define BIG 40000
+
+static void put_layers(struct heir *h)
+{
+	tree_put_text(h->d, "lower/dir/f", "text");
+	tree_put_text(h->d, "lower/dir/sub/g", "more");
+	free(tree_put_pattern(h->d, "lower/dir/big", BIG, 1));
+}
+
+/* As the bytes of "big" after write_middle. */
+static void expect_big(struct heir *h, struct inode *i)
+{
+	char bytes[BIG];
+
+	tree_pattern(bytes, BIG, 1);
+	memcpy(bytes + 9000, "middle", 6);
+	tree_expect_inode(h->d, i, bytes, BIG);
+}
+
+static void write_middle(struct tree_dirs *d, struct inode *i)
+{
+	assert_int_equal(cow_write(d->t, i, "middle", 6, 9000), 0);
+}
+
+static bool is_bare(struct heir *h, unsigned n)
+{
+	return inode_get(h->d->t, h->will->id[n])->is_bare;
+}
+
+static int is_lost(struct heir *h, unsigned n)
+{
+	return lookup_revive(h->d->t, inode_get(h->d->t, h->will->id[n])) == -ESTALE;
+}
+
+static void live_with_files(struct tree_dirs *d, struct will *w)
+{
+	struct inode *big = tree_get(d, "dir/big"), *made = tree_make(d, "dir/sub", "made", S_IFREG | 0640);
+
+	write_middle(d, big);
+	assert_int_equal(cow_write(d->t, made, "new", 3, 0), 0);
+	heir_grant(d, w, 0, tree_get(d, "dir/f"));
+	heir_grant(d, w, 1, big);
+	heir_grant(d, w, 2, made);
+	heir_grant(d, w, 3, tree_get(d, "dir"));
+	heir_grant(d, w, 4, tree_get(d, "dir/sub"));
+}
+
+static void test_revive__file_is_filled_when_it_is_asked_for_by_id(void **state)
+{
+	struct heir *h = *state;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_with_files);
+	heir_inherit(h);
+	for (unsigned n = 0; n < 5; n++)
+		assert_true(is_bare(h, n));
+	assert_int_equal(h->d->t->n_bare, 5);
+	assert_true(inode_get(h->d->t, h->will->id[3])->is_listed_bare);
+	tree_expect_inode(h->d, heir_get(h, 2), "new", 3);
+	assert_int_equal(h->d->t->n_bare, 2);
+	assert_false(is_bare(h, 3)); /* those above */
+	assert_false(is_bare(h, 4));
+	tree_expect_inode(h->d, heir_get(h, 0), "text", 4);
+	expect_big(h, heir_get(h, 1));
+	assert_int_equal(h->d->t->n_bare, 0);
+	assert_int_equal(cow_write(h->d->t, heir_get(h, 2), "N", 1, 0), 0);
+	tree_expect_text(h->d, "dir/sub/made", "New");
+}
+
+static void test_revive__file_is_filled_when_its_name_is_looked_up(void **state)
+{
+	struct heir *h = *state;
+	struct inode *f;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_with_files);
+	heir_inherit(h);
+	f = tree_get(h->d, "dir/big");
+	assert_int_equal(f->id, h->will->id[1]);
+	assert_ptr_equal(inode_get(h->d->t, h->will->id[1]), f);
+	assert_false(is_bare(h, 1));
+	expect_big(h, f);
+	tree_forget(h->d, f);
+	f = tree_get(h->d, "dir/sub/made");
+	assert_int_equal(f->id, h->will->id[2]);
+	tree_forget(h->d, f);
+	tree_expect_names(h->d, "dir", "big f sub");
+}
+
+static void test_revive__nothing_is_left_when_all_is_forgotten(void **state)
+{
+	struct heir *h = *state;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_with_files);
+	heir_inherit(h);
+	heir_get(h, 1);
+	for (unsigned n = 0; n < 5; n++)
+		inode_forget(h->d->t, h->will->id[n], 1);
+	assert_int_equal(nodetab_count(h->d->t->nodes), 1);
+	assert_int_equal(h->d->t->n_bare, 0);
+	tree_expect_text(h->d, "dir/f", "text");
+}
+
+static void live_without_grant(struct tree_dirs *d, struct will *w)
+{
+	heir_grant(d, w, 0, tree_get(d, "dir/f"));
+	tree_get(d, "dir/sub/g");
+	tree_make(d, "dir", "made", S_IFREG | 0644);
+}
+
+static void test_revive__what_the_kernel_never_heard_of_is_let_go(void **state)
+{
+	struct heir *h = *state;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_without_grant);
+	heir_inherit(h);
+	assert_int_equal(nodetab_count(h->d->t->nodes), 3); /* the root, dir, f */
+	assert_int_equal(h->d->t->n_bare, 2);
+	tree_expect_text(h->d, "dir/f", "text");
+}
+
+/* ---- hard links ---- */
+
+static void live_with_links(struct tree_dirs *d, struct will *w)
+{
+	struct inode *dir = tree_get(d, "dir"), *made = tree_make(d, "dir", "one", S_IFREG | 0644);
+	struct stat st;
+
+	assert_int_equal(cow_write(d->t, made, "same", 4, 0), 0);
+	assert_int_equal(create_link(d->t, made, dir, "two", &st), 0);
+	heir_grant(d, w, 0, made);
+	heir_grant(d, w, 1, tree_get(d, "pair/a"));
+}
+
+static void test_revive__other_name_of_a_file_leads_to_the_same_inode(void **state)
+{
+	struct heir *h = *state;
+	struct inode *i;
+
+	put_layers(h);
+	tree_put_text(h->d, "lower/pair/a", "pair");
+	assert_int_equal(linkat(h->d->s.fd, "lower/pair/a", h->d->s.fd, "lower/pair/b", 0), 0);
+	heir_die(h, "volatile", live_with_links);
+	heir_inherit(h);
+	/* Whatever name the table has. */
+	for (unsigned k = 0; k < 2; k++) {
+		i = tree_get(h->d, k ? "dir/one" : "dir/two");
+		assert_int_equal(i->id, h->will->id[0]);
+		assert_int_equal(cow_write(h->d->t, i, k ? "1" : "2", 1, k), 0);
+		tree_forget(h->d, i);
+		i = tree_get(h->d, k ? "pair/a" : "pair/b");
+		assert_int_equal(i->id, h->will->id[1]);
+		tree_forget(h->d, i);
+	}
+	tree_expect_text(h->d, "dir/one", "21me");
+	i = heir_get(h, 1);
+	assert_int_equal(cow_write(h->d->t, i, "P", 1, 0), 0);
+	tree_expect_text(h->d, "pair/b", "Pair");
+	tree_expect_text(h->d, "pair/a", "Pair");
+}
+
+static void live_removing_a_link(struct tree_dirs *d, struct will *w)
+{
+	struct inode *dir = tree_get(d, "dir"), *made = tree_make(d, "dir", "one", S_IFREG | 0644);
+	struct stat st;
+
+	assert_int_equal(cow_write(d->t, made, "same", 4, 0), 0);
+	assert_int_equal(create_link(d->t, made, dir, "two", &st), 0);
+	heir_grant(d, w, 0, made);
+}
+
+static void test_revive__file_is_known_before_one_of_its_names_is_removed(void **state)
+{
+	struct heir *h = *state;
+	struct inode *dir, *i;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_removing_a_link);
+	heir_inherit(h);
+	dir = tree_get(h->d, "dir");
+	assert_int_equal(remove_file(h->d->t, dir, "one"), 0);
+	assert_int_equal(remove_file(h->d->t, dir, "two"), 0);
+	i = heir_get(h, 0);
+	tree_expect_inode(h->d, i, "same", 4);
+	assert_true(i->is_orphan);
+	tree_forget(h->d, dir);
+}
+
+/* ---- what has no name ---- */
+
+enum { LOWER, PARTIAL, WHOLE, LOWER_DIR, UPPER_DIR, NAMELESS, COPIED, LINK, SOCKET, NORPHANS };
+
+static void unlink_and_grant(struct tree_dirs *d, struct will *w, unsigned n, struct inode *i, const char *name)
+{
+	struct inode *dir = tree_get(d, "dir");
+
+	assert_int_equal(i->type == DT_DIR ? remove_dir(d->t, dir, name) : remove_file(d->t, dir, name), 0);
+	heir_grant(d, w, n, i);
+	tree_forget(d, dir);
+}
+
+static void live_with_orphans(struct tree_dirs *d, struct will *w)
+{
+	const struct create_args args = { .mode = S_IFREG | 0600 };
+	struct inode *i = tree_make(d, "dir", "whole", S_IFREG | 0644), *dir = tree_get(d, "dir");
+	struct stat st;
+
+	assert_int_equal(cow_write(d->t, i, "whole", 5, 0), 0);
+	unlink_and_grant(d, w, WHOLE, i, "whole");
+	unlink_and_grant(d, w, LOWER, tree_get(d, "dir/f"), "f");
+	i = tree_get(d, "dir/big");
+	write_middle(d, i);
+	unlink_and_grant(d, w, PARTIAL, i, "big");
+	unlink_and_grant(d, w, LOWER_DIR, tree_get(d, "dir/empty"), "empty");
+	unlink_and_grant(d, w, UPPER_DIR, tree_make(d, "dir", "new", S_IFDIR | 0755), "new");
+	assert_int_equal(tmpfile_create(d->t, dir, &args, &i, &st), 0);
+	assert_int_equal(cow_write(d->t, i, "nameless", 8, 0), 0);
+	heir_grant(d, w, NAMELESS, i);
+	i = tree_get(d, "dir/big2");
+	unlink_and_grant(d, w, COPIED, i, "big2");
+	write_middle(d, i);
+	unlink_and_grant(d, w, LINK, tree_make(d, "dir", "link", S_IFLNK | 0777), "link");
+	unlink_and_grant(d, w, SOCKET, tree_make(d, "dir", "socket", S_IFSOCK | 0777), "socket");
+	tree_forget(d, dir);
+}
+
+static void put_orphan_layers(struct heir *h)
+{
+	put_layers(h);
+	free(tree_put_pattern(h->d, "lower/dir/big2", BIG, 1));
+	tree_put_dir(h->d, "lower/dir/empty");
+}
+
+static void expect_orphans(struct heir *h)
+{
+	struct inode *i[NORPHANS];
+	char target[16] = "";
+	struct stat st;
+	int fd;
+
+	for (unsigned n = 0; n < NORPHANS; n++) {
+		i[n] = heir_get(h, n);
+		assert_true(i[n]->is_orphan);
+		assert_int_equal(lookup_stat(h->d->t, i[n], &st), 0);
+		assert_int_equal(IFTODT(st.st_mode), i[n]->type);
+		if (i[n]->type != DT_DIR)
+			assert_int_equal(st.st_nlink, 0);
+	}
+	tree_expect_inode(h->d, i[LOWER], "text", 4);
+	tree_expect_inode(h->d, i[WHOLE], "whole", 5);
+	tree_expect_inode(h->d, i[NAMELESS], "nameless", 8);
+	expect_big(h, i[PARTIAL]);
+	expect_big(h, i[COPIED]);
+	fd = upper_pin(h->d->t, i[LINK]);
+	assert_true(fd >= 0 && readlinkat(fd, "", target, sizeof(target) - 1) > 0);
+	assert_string_equal(target, "target");
+	fdcache_unpin(&i[LINK]->src.fd);
+}
+
+static void test_revive__what_was_unlinked_is_found_again(void **state)
+{
+	struct heir *h = *state;
+	struct inode *i, *dir;
+	struct stat st;
+
+	put_orphan_layers(h);
+	heir_die(h, "volatile", live_with_orphans);
+	heir_inherit(h);
+	expect_orphans(h);
+	/* And written. */
+	i = heir_get(h, LOWER);
+	assert_int_equal(cow_write(h->d->t, i, "T", 1, 0), 0);
+	tree_expect_inode(h->d, i, "Text", 4);
+	i = heir_get(h, PARTIAL);
+	assert_int_equal(cow_write(h->d->t, i, "x", 1, 30000), 0);
+	dir = tree_get(h->d, "dir");
+	i = heir_get(h, NAMELESS);
+	assert_int_equal(create_link(h->d->t, i, dir, "named", &st), 0);
+	tmpfile_named(h->d->t, i);
+	assert_int_equal(inode_slot(h->d->t, i->id)->held_fd, 0);
+	tree_expect_text(h->d, "dir/named", "nameless");
+	tree_forget(h->d, dir);
+	tree_expect_names(h->d, "dir", "named sub");
+}
+
+static void test_revive__unlinked_files_leave_nothing_when_they_are_forgotten_unseen(void **state)
+{
+	struct heir *h = *state;
+
+	put_orphan_layers(h);
+	heir_die(h, "volatile", live_with_orphans);
+	heir_inherit(h);
+	assert_int_equal(mapfile_count(h->d->t->map), 2);
+	for (unsigned n = 0; n < NORPHANS; n++)
+		inode_forget(h->d->t, h->will->id[n], 1);
+	assert_int_equal(nodetab_count(h->d->t->nodes), 1);
+	assert_int_equal(mapfile_count(h->d->t->map), 0);
+}
+
+static size_t n_held;
+
+static void count_held(int fd, void *arg)
+{
+	struct stat st;
+
+	(void)arg;
+	assert_int_equal(fstat(fd, &st), 0);
+	n_held++;
+}
+
+static void test_revive__held_descriptors_are_told_without_attaching(void **state)
+{
+	struct heir *h = *state;
+
+	put_orphan_layers(h);
+	heir_die(h, "volatile", live_with_orphans);
+	n_held = 0;
+	nodetab_held_fds(h->slots_fd, count_held, NULL);
+	assert_int_equal(n_held, NORPHANS - 2); /* all but the lower ones */
+}
+
+/* What the second server knew of orphans it leaves as it got it, whether it was asked for them or not. */
+static void live_on_with_orphans(struct tree_dirs *d, struct will *w)
+{
+	assert_int_equal(lookup_revive(d->t, inode_get(d->t, w->id[PARTIAL])), 0);
+	assert_int_equal(lookup_revive(d->t, inode_get(d->t, w->id[LOWER])), 0);
+}
+
+static void test_revive__orphans_live_through_a_second_death(void **state)
+{
+	struct heir *h = *state;
+
+	put_orphan_layers(h);
+	heir_die(h, "volatile", live_with_orphans);
+	heir_die_again(h, live_on_with_orphans);
+	heir_inherit(h);
+	expect_orphans(h);
+}
+
+/* ---- killed in between ---- */
+
+static void live_half_removed(struct tree_dirs *d, struct will *w)
+{
+	struct inode *made = tree_make(d, "dir", "made", S_IFREG | 0644), *stays = tree_make(d, "dir", "stays", S_IFREG | 0644);
+	struct inode *dir = tree_get(d, "dir"), *big = tree_get(d, "dir/big"), *f = tree_get(d, "dir/f");
+	struct removal removal;
+	int dirfd = upper_pin(d->t, dir);
+
+	assert_int_equal(cow_write(d->t, made, "made", 4, 0), 0);
+	assert_int_equal(cow_write(d->t, stays, "stays", 5, 0), 0);
+	write_middle(d, big);
+	/* The entry is gone, and the table does not know it yet. */
+	assert_int_equal(remove_prepare(d->t, made, &removal), 0);
+	assert_int_equal(unlinkat(dirfd, "made", 0), 0);
+	assert_int_equal(remove_prepare(d->t, big, &removal), 0);
+	assert_int_equal(unlinkat(dirfd, "big", 0), 0);
+	assert_int_equal(remove_make_whiteout(d->t, dirfd, "big"), 0);
+	assert_int_equal(remove_make_whiteout(d->t, dirfd, "f"), 0);
+	/* It is still there. */
+	assert_int_equal(remove_prepare(d->t, stays, &removal), 0);
+	heir_grant(d, w, 0, made);
+	heir_grant(d, w, 1, big);
+	heir_grant(d, w, 2, f);
+	heir_grant(d, w, 3, stays);
+}
+
+static void test_revive__entry_removed_before_the_table_knew(void **state)
+{
+	struct heir *h = *state;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_half_removed);
+	heir_inherit(h);
+	tree_expect_inode(h->d, heir_get(h, 0), "made", 4);
+	expect_big(h, heir_get(h, 1));
+	tree_expect_inode(h->d, heir_get(h, 2), "text", 4);
+	for (unsigned n = 0; n < 3; n++)
+		assert_true(heir_get(h, n)->is_orphan);
+	assert_false(heir_get(h, 3)->is_orphan);
+	tree_expect_text(h->d, "dir/stays", "stays");
+	tree_expect_names(h->d, "dir", "stays sub");
+}
+
+/* The same, when whoever finds out what was under way drops the names first. */
+static void test_revive__name_of_a_bare_inode_can_be_dropped(void **state)
+{
+	static const char *const names[] = { "made", "big", "f" };
+	struct heir *h = *state;
+	struct inode *dir;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_half_removed);
+	heir_inherit(h);
+	dir = tree_get(h->d, "dir");
+	for (unsigned n = 0; n < 3; n++)
+		inode_drop_name(h->d->t, dir, names[n]);
+	tree_expect_inode(h->d, heir_get(h, 0), "made", 4);
+	expect_big(h, heir_get(h, 1));
+	tree_expect_inode(h->d, heir_get(h, 2), "text", 4);
+	tree_forget(h->d, dir);
+}
+
+static void live_half_renamed(struct tree_dirs *d, struct will *w)
+{
+	struct inode *made = tree_make(d, "dir", "made", S_IFREG | 0644), *dir = tree_get(d, "dir");
+	int dirfd = upper_pin(d->t, dir);
+
+	assert_int_equal(cow_write(d->t, made, "made", 4, 0), 0);
+	assert_int_equal(renameat(dirfd, "made", dirfd, "moved"), 0);
+	heir_grant(d, w, 0, made);
+}
+
+static void test_revive__name_of_a_bare_inode_can_be_moved(void **state)
+{
+	struct heir *h = *state;
+	struct inode *dir;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_half_renamed);
+	heir_inherit(h);
+	dir = tree_get(h->d, "dir");
+	assert_int_equal(inode_move_name(h->d->t, dir, "made", dir, "moved"), 0);
+	tree_expect_inode(h->d, heir_get(h, 0), "made", 4);
+	tree_expect_text(h->d, "dir/moved", "made");
+	assert_null(tree_look(h->d, "dir/made"));
+	tree_forget(h->d, dir);
+}
+
+static void live_replaced(struct tree_dirs *d, struct will *w)
+{
+	struct inode *made = tree_make(d, "dir", "made", S_IFREG | 0644), *dir = tree_get(d, "dir");
+	int fd, dirfd = upper_pin(d->t, dir);
+
+	heir_grant(d, w, 0, made);
+	/* The old file keeps its number, under another name that nobody knows. */
+	assert_int_equal(renameat(dirfd, "made", dirfd, "elsewhere"), 0);
+	fd = openat(dirfd, "made", O_CREAT | O_EXCL | O_WRONLY, 0644);
+	assert_int_equal(write(fd, "other", 5), 5);
+	close(fd);
+	heir_grant(d, w, 1, dir);
+}
+
+static void test_revive__name_that_leads_to_another_file_is_lost(void **state)
+{
+	struct heir *h = *state;
+	struct inode *other;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_replaced);
+	heir_inherit(h);
+	other = tree_get(h->d, "dir/made");
+	assert_int_not_equal(other->id, h->will->id[0]);
+	tree_expect_inode(h->d, other, "other", 5);
+	assert_true(is_lost(h, 0));
+	assert_true(is_lost(h, 0));
+	tree_forget(h->d, other);
+	inode_forget(h->d->t, h->will->id[0], 1);
+	assert_null(inode_get(h->d->t, h->will->id[0]));
+}
+
+static void live_replaced_and_make(struct tree_dirs *d, struct will *w)
+{
+	struct inode *made = tree_make(d, "dir", "made", S_IFREG | 0644), *dir = tree_get(d, "dir");
+	int dirfd = upper_pin(d->t, dir);
+
+	assert_int_equal(unlinkat(dirfd, "made", 0), 0);
+	heir_grant(d, w, 0, made);
+}
+
+static void test_revive__file_made_at_a_name_that_is_gone_is_a_new_one(void **state)
+{
+	struct heir *h = *state;
+	struct inode *new;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_replaced_and_make);
+	heir_inherit(h);
+	new = tree_make(h->d, "dir", "made", S_IFREG | 0644);
+	assert_int_not_equal(new->id, h->will->id[0]);
+	assert_int_equal(cow_write(h->d->t, new, "n", 1, 0), 0);
+	assert_true(is_lost(h, 0));
+	tree_forget(h->d, new);
+	tree_expect_text(h->d, "dir/made", "n");
+}
+
+/* ---- copied up, and not told ---- */
+
+static void live_until_a_copy(struct tree_dirs *d, struct will *w)
+{
+	struct inode *link = tree_get(d, "dir/link"), *fifo = tree_get(d, "dir/fifo"), *dir = tree_get(d, "dir");
+	int dirfd;
+
+	heir_grant(d, w, 0, link);
+	heir_grant(d, w, 1, fifo);
+	/* As without privileges: the copy does not say what it was copied from. */
+	inode_forget(d->t, 0, 0);
+	assert_int_equal(remove_file(d->t, dir, "f"), 0);
+	dirfd = upper_pin(d->t, dir);
+	assert_int_equal(symlinkat("there", dirfd, "link"), 0);
+	assert_int_equal(mknodat(dirfd, "fifo", S_IFIFO | 0644, 0), 0);
+}
+
+static void test_revive__copy_that_nobody_lived_to_tell_of_is_the_same_file(void **state)
+{
+	struct heir *h = *state;
+	struct stat st;
+
+	put_layers(h);
+	assert_int_equal(symlinkat("there", h->d->s.fd, "lower/dir/link"), 0);
+	assert_int_equal(mknodat(h->d->s.fd, "lower/dir/fifo", S_IFIFO | 0600, 0), 0);
+	heir_die(h, "volatile", live_until_a_copy);
+	heir_inherit(h);
+	assert_true(heir_get(h, 0)->has_upper);
+	assert_int_equal(lookup_stat(h->d->t, heir_get(h, 1), &st), 0);
+	assert_int_equal(st.st_mode, S_IFIFO | 0644);
+}
+
+/* ---- directories and depth ---- */
+
+#define DEPTH 3000
+
+static void live_deep(struct tree_dirs *d, struct will *w)
+{
+	const struct create_args args = { .mode = S_IFDIR | 0755 };
+	struct inode *dir = d->t->root, *i;
+	struct stat st;
+
+	for (unsigned k = 0; k < DEPTH; k++) {
+		assert_int_equal(create_node(d->t, dir, "d", &args, &i, &st), 0);
+		dir = i;
+	}
+	heir_grant(d, w, 0, dir);
+}
+
+static void test_revive__depth_is_no_matter(void **state)
+{
+	struct heir *h = *state;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_deep);
+	heir_inherit(h);
+	assert_int_equal(h->d->t->n_bare, DEPTH);
+	heir_get(h, 0);
+	assert_int_equal(h->d->t->n_bare, 0);
+}
+
+static void live_with_renamed_dir(struct tree_dirs *d, struct will *w)
+{
+	struct inode *dir = tree_get(d, "dir");
+
+	heir_grant(d, w, 0, tree_get(d, "dir/sub"));
+	heir_grant(d, w, 1, tree_get(d, "dir/sub/g"));
+	assert_int_equal(rename_entry(d->t, dir, "sub", d->t->root, "away", 0), 0);
+}
+
+static void test_revive__renamed_directory_shows_what_it_did(void **state)
+{
+	struct heir *h = *state;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_with_renamed_dir);
+	heir_inherit(h);
+	tree_expect_inode(h->d, heir_get(h, 1), "more", 4);
+	assert_non_null(heir_get(h, 0)->lower);
+	tree_expect_text(h->d, "away/g", "more");
+	tree_expect_names(h->d, "dir", "big f");
+}
+
+/* ---- former numbers ---- */
+
+static void live_renumbered(struct tree_dirs *d, struct will *w)
+{
+	struct inode *f = tree_get(d, "dir/f");
+
+	inode_ref(d->t, f);
+	heir_grant(d, w, 0, f);
+	assert_int_equal(inode_renumber(d->t, f, w->id[0]), 0);
+	inode_ref(d->t, f);
+	heir_grant(d, w, 1, f);
+	assert_int_equal(inode_renumber(d->t, f, w->id[1]), 0);
+	inode_note_mapped(d->t, f);
+	heir_grant(d, w, 2, f);
+}
+
+static void test_revive__former_numbers_lead_to_the_same_inode(void **state)
+{
+	struct heir *h = *state;
+	struct inode *f;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_renumbered);
+	heir_inherit(h);
+	f = heir_get(h, 2);
+	assert_int_equal(f->id, h->will->id[2]);
+	assert_int_equal(f->n_former, 2);
+	assert_true(f->is_mapped_past_us);
+	assert_ptr_equal(inode_get(h->d->t, h->will->id[0]), f);
+	assert_ptr_equal(inode_get(h->d->t, h->will->id[1]), f);
+	assert_true(inode_slot(h->d->t, h->will->id[2])->is_successor);
+	tree_expect_inode(h->d, f, "text", 4);
+	for (unsigned n = 3; n-- > 0;)
+		inode_forget(h->d->t, h->will->id[n], 1);
+	assert_int_equal(nodetab_count(h->d->t->nodes), 1);
+}
+
+/* ---- damage ---- */
+
+static void flip_bytes(int fd, size_t from, size_t to, uint64_t *seed, unsigned n)
+{
+	uint8_t *bytes = mmap(NULL, to, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	assert_true(bytes != MAP_FAILED);
+	while (n--) {
+		size_t at = from + tree_random(seed) % (to - from);
+
+		bytes[at] = tree_random(seed) % 2 ? (uint8_t)tree_random(seed) : (uint8_t)(tree_random(seed) % 8);
+	}
+	munmap(bytes, to);
+}
+
+static void live_crowded(struct tree_dirs *d, struct will *w)
+{
+	live_with_orphans(d, w);
+	live_with_links(d, w);
+	heir_grant(d, w, 10, tree_get(d, "dir/sub/g"));
+	heir_grant(d, w, 11, tree_get(d, "x/y/z"));
+	inode_ref(d->t, inode_get(d->t, w->id[11]));
+	assert_int_equal(inode_renumber(d->t, inode_get(d->t, w->id[11]), w->id[11]), 0);
+}
+
+static void damage(int slots, int names, uint64_t *seed)
+{
+	unsigned n = 1 + (unsigned)(tree_random(seed) % 8);
+
+	while (n--) {
+		size_t slot = sizeof(struct node_slot) * (1 + tree_random(seed) % 24);
+
+		/* Not the descriptors: they are this process's own. */
+		flip_bytes(slots, slot, slot + offsetof(struct node_slot, held_fd), seed, 1);
+		if (n % 2)
+			flip_bytes(slots, slot + offsetof(struct node_slot, state), slot + sizeof(struct node_slot), seed, 1);
+	}
+	flip_bytes(names, 0, 8192, seed, (unsigned)(tree_random(seed) % 16));
+}
+
+static void use_damaged(struct heir *h, uint64_t *seed)
+{
+	int slots, names;
+
+	heir_copy(h, &slots, &names);
+	damage(slots, names, seed);
+	/* One line for each round would hide those of other tests. */
+	assert_non_null(freopen("/dev/null", "w", stderr));
+	if (heir_take(h, slots, names) < 0)
+		_exit(0);
+	for (uint32_t id = 1; id < nodetab_end(h->d->t->nodes); id++) {
+		struct inode *i = inode_get(h->d->t, id);
+		struct stat st;
+
+		if (i && lookup_revive(h->d->t, i) == 0)
+			lookup_stat(h->d->t, i, &st);
+	}
+	tree_unmount(h->d);
+	_exit(0);
+}
+
+static void test_revive__damaged_table_breaks_nothing(void **state)
+{
+	struct heir *h = *state;
+	uint64_t seed = tree_seed("revive");
+
+	put_orphan_layers(h);
+	tree_put_text(h->d, "lower/pair/a", "pair");
+	tree_put_text(h->d, "lower/x/y/z", "text");
+	assert_int_equal(linkat(h->d->s.fd, "lower/pair/a", h->d->s.fd, "lower/pair/b", 0), 0);
+	heir_die(h, "volatile", live_crowded);
+	for (unsigned round = 0; round < 100; round++) {
+		int status;
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			alarm(20);
+			use_damaged(h, &seed);
+		}
+		tree_random(&seed);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		if (!WIFEXITED(status) || WEXITSTATUS(status))
+			fail_msg("round %u: status %x", round, status);
+	}
+}
+
+static void test_revive__table_of_another_version_is_refused(void **state)
+{
+	struct heir *h = *state;
+	uint32_t version = NODETAB_VERSION + 1;
+	int slots, names;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_with_files);
+	assert_int_equal(pwrite(h->slots_fd, &version, sizeof(version), 8), sizeof(version));
+	heir_copy(h, &slots, &names);
+	assert_int_equal(heir_take(h, slots, names), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define HEIR_TEST(f) cmocka_unit_test_setup_teardown(f, heir_setup, heir_teardown)
+		HEIR_TEST(test_revive__file_is_filled_when_it_is_asked_for_by_id),
+		HEIR_TEST(test_revive__file_is_filled_when_its_name_is_looked_up),
+		HEIR_TEST(test_revive__nothing_is_left_when_all_is_forgotten),
+		HEIR_TEST(test_revive__what_the_kernel_never_heard_of_is_let_go),
+		HEIR_TEST(test_revive__other_name_of_a_file_leads_to_the_same_inode),
+		HEIR_TEST(test_revive__file_is_known_before_one_of_its_names_is_removed),
+		HEIR_TEST(test_revive__what_was_unlinked_is_found_again),
+		HEIR_TEST(test_revive__unlinked_files_leave_nothing_when_they_are_forgotten_unseen),
+		HEIR_TEST(test_revive__held_descriptors_are_told_without_attaching),
+		HEIR_TEST(test_revive__orphans_live_through_a_second_death),
+		HEIR_TEST(test_revive__entry_removed_before_the_table_knew),
+		HEIR_TEST(test_revive__name_of_a_bare_inode_can_be_dropped),
+		HEIR_TEST(test_revive__name_of_a_bare_inode_can_be_moved),
+		HEIR_TEST(test_revive__name_that_leads_to_another_file_is_lost),
+		HEIR_TEST(test_revive__file_made_at_a_name_that_is_gone_is_a_new_one),
+		HEIR_TEST(test_revive__copy_that_nobody_lived_to_tell_of_is_the_same_file),
+		HEIR_TEST(test_revive__depth_is_no_matter),
+		HEIR_TEST(test_revive__renamed_directory_shows_what_it_did),
+		HEIR_TEST(test_revive__former_numbers_lead_to_the_same_inode),
+		HEIR_TEST(test_revive__damaged_table_breaks_nothing),
+		HEIR_TEST(test_revive__table_of_another_version_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
