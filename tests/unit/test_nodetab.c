@@ -3,6 +3,13 @@
 
 #include "veneer/nodetab.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
 static struct nodetab *new_table(void)
 {
 	struct nodetab *t;
@@ -146,6 +153,289 @@ static void test_nodetab__names_that_come_and_go_stay_right(void **state)
 	nodetab_free(t);
 }
 
+/* ---- another server's table ---- */
+
+static int copy_of(int from, size_t len)
+{
+	int fd = memfd_create("copy", MFD_CLOEXEC);
+	void *bytes = mmap(NULL, len, PROT_READ, MAP_SHARED, from, 0);
+	struct stat st;
+
+	assert_true(fd >= 0 && bytes != MAP_FAILED && fstat(from, &st) == 0);
+	assert_int_equal(pwrite(fd, bytes, len, 0), len);
+	assert_int_equal(ftruncate(fd, st.st_size), 0);
+	munmap(bytes, len);
+	return fd;
+}
+
+static int attach_copy(const struct nodetab *t, struct nodetab **ret)
+{
+	int slots, names;
+
+	nodetab_fds(t, &slots, &names);
+	return nodetab_attach(copy_of(slots, 65536), copy_of(names, 65536), ret);
+}
+
+static struct nodetab *attached(const struct nodetab *t)
+{
+	struct nodetab *copy;
+
+	assert_int_equal(attach_copy(t, &copy), 0);
+	return copy;
+}
+
+static void test_nodetab__attached_table_has_what_the_other_had(void **state)
+{
+	struct nodetab *t = new_table(), *u;
+	uint32_t a, b, c, free, parent;
+	const char *name;
+
+	(void)state;
+	alloc(t);
+	nodetab_slot(t, NODETAB_ROOT)->type = DT_DIR;
+	a = alloc(t);
+	free = alloc(t);
+	b = alloc(t);
+	c = alloc(t);
+	nodetab_slot(t, a)->type = DT_DIR;
+	assert_int_equal(nodetab_set_name(t, a, NODETAB_ROOT, "dir"), 0);
+	assert_int_equal(nodetab_set_name(t, free, a, "free"), 0);
+	assert_int_equal(nodetab_set_name(t, b, a, "file"), 0);
+	assert_int_equal(nodetab_set_name(t, c, 0, "path/in/image"), 0);
+	nodetab_slot(t, b)->held_fd = 77;
+	nodetab_release(t, free);
+	nodetab_note_dev(t, NODETAB_OF_IMAGE, 1234);
+	u = attached(t);
+	assert_int_equal(nodetab_count(u), 4);
+	assert_int_equal(nodetab_end(u), c + 1);
+	expect_name(u, a, "dir");
+	expect_name(u, b, "file");
+	assert_int_equal(nodetab_name(u, b, &parent, &name), 4);
+	assert_int_equal(parent, a);
+	assert_int_equal(nodetab_name(u, c, &parent, &name), 13);
+	assert_int_equal(parent, 0);
+	assert_int_equal(nodetab_slot(u, b)->held_fd, 77);
+	assert_int_equal(nodetab_devs(u, NODETAB_OF_IMAGE)->n, 1);
+	assert_int_equal(nodetab_devs(u, NODETAB_OF_IMAGE)->dev[0], 1234);
+	assert_int_equal(nodetab_devs(u, NODETAB_OF_TREE)->n, 0);
+	assert_null(nodetab_slot(u, free));
+	assert_int_equal(alloc(u), free);
+	assert_int_equal(nodetab_slot(u, free)->generation, 2);
+	nodetab_free(u);
+	nodetab_free(t);
+}
+
+/* What lies between names is given out again, and never what a name stands in. */
+static void test_nodetab__gaps_between_names_are_free_pieces(void **state)
+{
+	struct nodetab *t = new_table(), *u;
+	char name[NAME_MAX + 1];
+	uint32_t ids[100];
+	int slots, names;
+	struct stat st;
+
+	(void)state;
+	alloc(t);
+	nodetab_slot(t, NODETAB_ROOT)->type = DT_DIR;
+	for (unsigned k = 0; k < 100; k++) {
+		ids[k] = alloc(t);
+		memset(name, 'a' + (int)(k % 26), 3 + k * 2);
+		name[3 + k * 2] = '\0';
+		assert_int_equal(nodetab_set_name(t, ids[k], NODETAB_ROOT, name), 0);
+	}
+	for (unsigned k = 0; k < 100; k += 2)
+		nodetab_release(t, ids[k]);
+	u = attached(t);
+	for (unsigned n = 0; n < 20000; n++) {
+		unsigned k = n % 50 * 2;
+
+		if (n < 50)
+			ids[k] = alloc(u);
+		memset(name, 'z', 1 + n % 200);
+		name[1 + n % 200] = '\0';
+		assert_int_equal(nodetab_set_name(u, ids[k], NODETAB_ROOT, name), 0);
+	}
+	for (unsigned k = 1; k < 100; k += 2) {
+		memset(name, 'a' + (int)(k % 26), 3 + k * 2);
+		name[3 + k * 2] = '\0';
+		expect_name(u, ids[k], name);
+	}
+	nodetab_fds(u, &slots, &names);
+	assert_int_equal(fstat(names, &st), 0);
+	assert_int_equal(st.st_size, 1 << 20);
+	nodetab_free(u);
+	nodetab_free(t);
+}
+
+static void test_nodetab__what_is_no_table_is_refused(void **state)
+{
+	struct nodetab *t = new_table(), *u;
+	int slots, names, short_fd = memfd_create("short", MFD_CLOEXEC);
+	uint64_t word = 1;
+
+	(void)state;
+	nodetab_fds(t, &slots, &names);
+	assert_int_equal(attach_copy(t, &u), -EPROTO); /* without a root */
+	alloc(t);
+	assert_int_equal(attach_copy(t, &u), -EPROTO); /* that is no directory */
+	nodetab_slot(t, NODETAB_ROOT)->type = DT_DIR;
+	nodetab_free(attached(t));
+	assert_int_equal(nodetab_attach(short_fd, copy_of(names, 65536), &u), -EPROTO);
+	assert_int_equal(pwrite(slots, &word, sizeof(word), 0), sizeof(word));
+	assert_int_equal(attach_copy(t, &u), -EPROTO);
+	nodetab_free(t);
+}
+
+static void test_nodetab__circles_and_blind_ends_are_cut(void **state)
+{
+	struct nodetab *t = new_table(), *u;
+	uint32_t a, b, c, d, e, parent;
+	const char *name;
+
+	(void)state;
+	alloc(t);
+	nodetab_slot(t, NODETAB_ROOT)->type = DT_DIR;
+	a = alloc(t);
+	b = alloc(t);
+	c = alloc(t);
+	d = alloc(t);
+	e = alloc(t);
+	nodetab_slot(t, a)->type = nodetab_slot(t, b)->type = DT_DIR;
+	nodetab_slot(t, c)->type = DT_REG;
+	assert_int_equal(nodetab_set_name(t, a, b, "a"), 0);
+	assert_int_equal(nodetab_set_name(t, b, a, "b"), 0);
+	assert_int_equal(nodetab_set_name(t, c, 1000, "c"), 0);
+	nodetab_slot(t, d)->successor = e;
+	nodetab_slot(t, e)->successor = d;
+	nodetab_set_state(nodetab_slot(t, d), NODE_FORMER);
+	nodetab_set_state(nodetab_slot(t, e), NODE_FORMER);
+	u = attached(t);
+	assert_true(!nodetab_name(u, a, &parent, &name) != !nodetab_name(u, b, &parent, &name));
+	assert_int_equal(nodetab_name(u, c, &parent, &name), 0);
+	assert_int_equal(nodetab_slot(u, d)->state, NODE_ORPHAN);
+	assert_int_not_equal(nodetab_slot(u, e)->state, NODE_FREE);
+	nodetab_free(u);
+	assert_int_equal(nodetab_set_name(t, c, NODETAB_ROOT, ".."), 0);
+	assert_int_equal(nodetab_set_name(t, a, NODETAB_ROOT, "a/b"), 0);
+	u = attached(t);
+	assert_int_equal(nodetab_name(u, c, &parent, &name), 0);
+	assert_int_equal(nodetab_name(u, a, &parent, &name), 0);
+	expect_name(u, b, "b");
+	nodetab_free(u);
+	nodetab_free(t);
+}
+
+/* ---- killed between two instructions ---- */
+
+#define LONG_NAME "a name that is a good deal longer than the one before, and stands elsewhere"
+
+/* What the slot that is worked on has after each step: "" is no name, NULL no slot. */
+static const char *const steps[] = { "", "first", LONG_NAME, "third", "", "path/in/the/image", NULL, "", "last" };
+#define NSTEPS (sizeof(steps) / sizeof(*steps))
+
+static void walk_steps(struct nodetab *t, uint32_t id, _Atomic unsigned *step)
+{
+	nodetab_set_name(t, id, NODETAB_ROOT, steps[1]);
+	*step = 1;
+	nodetab_set_name(t, id, NODETAB_ROOT, steps[2]);
+	*step = 2;
+	nodetab_set_name(t, id, NODETAB_ROOT, steps[3]);
+	*step = 3;
+	nodetab_clear_name(t, id);
+	*step = 4;
+	nodetab_set_name(t, id, 0, steps[5]);
+	*step = 5;
+	nodetab_slot(t, id)->held_fd = 5;
+	nodetab_release(t, id);
+	*step = 6;
+	nodetab_alloc(t, &id);
+	*step = 7;
+	nodetab_set_name(t, id, NODETAB_ROOT, steps[8]);
+	*step = 8;
+}
+
+static bool is_at(struct nodetab *t, uint32_t id, unsigned step)
+{
+	const char *name = NULL;
+	uint32_t parent;
+	size_t len;
+
+	if (!nodetab_slot(t, id) || !steps[step])
+		return !nodetab_slot(t, id) && !steps[step];
+	len = nodetab_name(t, id, &parent, &name);
+	return len == strlen(steps[step]) && (!len || !memcmp(name, steps[step], len));
+}
+
+/* Names given out afterwards stand nowhere near those that were there. */
+static void use(struct nodetab *t)
+{
+	for (unsigned k = 0; k < 12; k++) {
+		char name[NAME_MAX + 1] = { 0 };
+		uint32_t id = alloc(t);
+
+		memset(name, 'x', 1 + k * 20);
+		assert_int_equal(nodetab_slot(t, id)->held_fd, 0);
+		assert_int_equal(nodetab_slot(t, id)->nlookup, 0);
+		assert_int_equal(nodetab_set_name(t, id, NODETAB_ROOT, name), 0);
+	}
+}
+
+static void expect_whole(const struct nodetab *t, uint32_t id, uint32_t other, unsigned step)
+{
+	struct nodetab *u = attached(t);
+	bool before = is_at(u, id, step), after = step + 1 < NSTEPS && is_at(u, id, step + 1);
+
+	if (!before && !after)
+		fail_msg("the slot is neither as after step %u nor as after step %u", step, step + 1);
+	use(u);
+	expect_name(u, other, "another name");
+	if (before && steps[step])
+		assert_true(is_at(u, id, step));
+	nodetab_free(u);
+}
+
+static void test_nodetab__killed_at_any_instruction_it_is_as_before_or_as_after(void **state)
+{
+	struct nodetab *t = new_table();
+	_Atomic unsigned *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint32_t id, other;
+	unsigned n = 0;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	alloc(t);
+	nodetab_slot(t, NODETAB_ROOT)->type = DT_DIR;
+	id = alloc(t);
+	other = alloc(t);
+	assert_int_equal(nodetab_set_name(t, other, NODETAB_ROOT, "another name"), 0);
+	/* All that is done for the first time has been done. */
+	nodetab_set_name(t, id, NODETAB_ROOT, "x");
+	nodetab_clear_name(t, id);
+	pid = fork();
+	if (pid == 0) {
+		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+			_exit(77);
+		raise(SIGSTOP);
+		walk_steps(t, id, step);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip(); /* no ptrace here */
+	while (WIFSTOPPED(status)) {
+		expect_whole(t, id, other, *step);
+		n++;
+		assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+	}
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	assert_int_equal(*step, NSTEPS - 1);
+	print_message("# %u instructions\n", n);
+	munmap((void *)step, 4096);
+	nodetab_free(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,6 +445,11 @@ int main(void)
 		cmocka_unit_test(test_nodetab__name_is_replaced_and_cleared),
 		cmocka_unit_test(test_nodetab__slots_never_move),
 		cmocka_unit_test(test_nodetab__names_that_come_and_go_stay_right),
+		cmocka_unit_test(test_nodetab__attached_table_has_what_the_other_had),
+		cmocka_unit_test(test_nodetab__gaps_between_names_are_free_pieces),
+		cmocka_unit_test(test_nodetab__what_is_no_table_is_refused),
+		cmocka_unit_test(test_nodetab__circles_and_blind_ends_are_cut),
+		cmocka_unit_test(test_nodetab__killed_at_any_instruction_it_is_as_before_or_as_after),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
