@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* A name's place in listings is its hash, so that whoever reads a directory goes on where he was when another server
+ * has taken over. `order` is sorted when somebody asks: until then what is new stands behind. */
 #include "veneer/updir.h"
 
 #include "veneer/cleanup.h"
@@ -10,8 +12,12 @@
 #include <dirent.h>
 #include <string.h>
 
+#define SEQ_MASK 0x3fffffffu /* positions are counted from the lower names on, and fit 31 bits: programs have such offsets */
+
 struct entry {
 	struct hlink link;
+	struct hlink by_seq;
+	size_t at;			/* in `order` */
 	struct list_link changed;	/* in the list of those to be counted again */
 	struct upent e;
 	int8_t counted;			/* what it adds to nsubdirs */
@@ -27,10 +33,9 @@ struct place {
 struct updir {
 	pthread_mutex_t lock;
 	/* guarded by lock */
-	struct htab names;
+	struct htab names, by_seq;
 	struct place *order;
-	size_t n, cap;
-	uint64_t next_seq;
+	size_t n, nsorted, cap;		/* nsorted of them are in order */
 	_Atomic uint64_t version;	/* read without it too */
 	struct list_link changed;	/* entries that nsubdirs does not know as they are */
 	ssize_t nsubdirs;
@@ -63,6 +68,7 @@ void updir_free(struct updir *d)
 		return;
 	htab_drain(&d->names, free_entry, NULL);
 	htab_release(&d->names);
+	htab_release(&d->by_seq);
 	stats_memory_gives(STATS_MEM_INODES, d->order);
 	free(d->order);
 	pthread_mutex_destroy(&d->lock);
@@ -81,7 +87,7 @@ static struct entry *find_locked(struct updir *d, const char *name, uint64_t has
 	return NULL;
 }
 
-/* Index of the first place with a seq >= seq. */
+/* Index of the first place with a seq >= seq, when all are in order. */
 static size_t place_of(const struct updir *d, uint64_t seq)
 {
 	size_t lo = 0, hi = d->n;
@@ -97,17 +103,68 @@ static size_t place_of(const struct updir *d, uint64_t seq)
 	return lo;
 }
 
-static void squeeze(struct updir *d)
+static void put_at(struct updir *d, size_t at, struct place p)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < d->n; i++)
-		if (d->order[i].entry)
-			d->order[n++] = d->order[i];
-	d->n = n;
+	d->order[at] = p;
+	if (p.entry)
+		p.entry->at = at;
 }
 
-static int append_locked(struct updir *d, struct entry *e)
+static void squeeze(struct updir *d)
+{
+	size_t n = 0, nsorted = 0;
+
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->order[i].entry)
+			put_at(d, n++, d->order[i]);
+		if (i < d->nsorted)
+			nsorted = n;
+	}
+	d->n = n;
+	d->nsorted = nsorted;
+}
+
+static int by_seq(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+/* Few are new as a rule: they are sorted, and merged from the end on. Without memory for that, all are sorted. */
+static void sort_locked(struct updir *d)
+{
+	size_t nnew = d->n - d->nsorted, i = d->nsorted, k = nnew, to = d->n;
+	struct place *new;
+
+	if (!nnew)
+		return;
+	new = malloc(nnew * sizeof(*new));
+	if (new) {
+		memcpy(new, d->order + d->nsorted, nnew * sizeof(*new));
+		qsort(new, nnew, sizeof(*new), by_seq);
+		while (k)
+			put_at(d, --to, i && d->order[i - 1].seq > new[k - 1].seq ? d->order[--i] : new[--k]);
+		free(new);
+	} else {
+		qsort(d->order, d->n, sizeof(*d->order), by_seq);
+		for (size_t at = 0; at < d->n; at++)
+			put_at(d, at, d->order[at]);
+	}
+	d->nsorted = d->n;
+}
+
+/* Of two names of one hash the later one stands behind. */
+static uint64_t free_seq(const struct updir *d, uint64_t hash)
+{
+	uint64_t seq = hash >> 32 & SEQ_MASK;
+
+	while (htab_first(&d->by_seq, seq))
+		seq = (seq + 1) & SEQ_MASK;
+	return seq;
+}
+
+static int append_locked(struct updir *d, struct entry *e, uint64_t hash)
 {
 	if (d->n == d->cap && d->names.count < d->n / 2)
 		squeeze(d);
@@ -123,8 +180,10 @@ static int append_locked(struct updir *d, struct entry *e)
 		d->order = p;
 		d->cap = cap;
 	}
-	e->e.seq = d->next_seq++;
-	d->order[d->n++] = (struct place){ e->e.seq, e };
+	e->e.seq = free_seq(d, hash);
+	if (htab_insert(&d->by_seq, &e->by_seq, e->e.seq) < 0)
+		return -ENOMEM;
+	put_at(d, d->n++, (struct place){ e->e.seq, e });
 	return 0;
 }
 
@@ -153,11 +212,13 @@ int updir_set(struct updir *d, const char *name, const struct upent *e)
 	entry->e = *e;
 	entry->counted = 0;
 	memcpy(entry->name, name, len);
-	r = append_locked(d, entry);
+	r = append_locked(d, entry, hash);
 	if (r == 0) {
 		r = htab_insert(&d->names, &entry->link, hash);
-		if (r < 0)
+		if (r < 0) {
 			d->n--;
+			htab_remove(&d->by_seq, &entry->by_seq);
+		}
 	}
 	if (r < 0) {
 		free(entry);
@@ -186,8 +247,9 @@ void updir_remove(struct updir *d, const char *name)
 	e = find_locked(d, name, hash_key(name, strlen(name), 0));
 	if (!e)
 		return;
-	d->order[place_of(d, e->e.seq)].entry = NULL;
+	d->order[e->at].entry = NULL;
 	htab_remove(&d->names, &e->link);
+	htab_remove(&d->by_seq, &e->by_seq);
 	list_del(&e->changed);
 	d->nsubdirs -= e->counted;
 	stats_memory_gives(STATS_MEM_INODES, e);
@@ -209,6 +271,7 @@ bool updir_find(struct updir *d, const char *name, struct upent *ret)
 bool updir_next(struct updir *d, uint64_t *seq, char *name, struct upent *ret)
 {
 	LOCK_SCOPE(&d->lock);
+	sort_locked(d);
 	for (size_t i = place_of(d, *seq); i < d->n; i++) {
 		struct entry *e = d->order[i].entry;
 

@@ -168,12 +168,54 @@ static int copy_of(int from, size_t len)
 	return fd;
 }
 
+static int copy_all(int from)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(from, &st), 0);
+	return copy_of(from, (size_t)st.st_size);
+}
+
 static int attach_copy(const struct nodetab *t, struct nodetab **ret)
 {
 	int slots, names;
 
 	nodetab_fds(t, &slots, &names);
 	return nodetab_attach(copy_of(slots, 65536), copy_of(names, 65536), ret);
+}
+
+/* Three quarters of the first step, in pieces of 256 bytes. */
+#define NCROWD 3000
+
+static void crowd(struct nodetab *t, unsigned n)
+{
+	char name[NAME_MAX + 1] = { 0 };
+
+	memset(name, 'n', 200);
+	while (n--)
+		assert_int_equal(nodetab_set_name(t, alloc(t), NODETAB_ROOT, name), 0);
+}
+
+static void test_nodetab__room_of_names_that_went_is_used_by_the_next_server(void **state)
+{
+	struct nodetab *t = new_table(), *u;
+	int slots, names;
+	struct stat st;
+
+	(void)state;
+	alloc(t);
+	nodetab_slot(t, NODETAB_ROOT)->type = DT_DIR;
+	crowd(t, NCROWD);
+	for (uint32_t id = NODETAB_ROOT + 1; id < NCROWD; id += 2)
+		nodetab_release(t, id);
+	nodetab_fds(t, &slots, &names);
+	assert_int_equal(nodetab_attach(copy_all(slots), copy_all(names), &u), 0);
+	crowd(u, NCROWD / 2);
+	nodetab_fds(u, &slots, &names);
+	assert_int_equal(fstat(names, &st), 0);
+	assert_int_equal(st.st_size, 1 << 20);
+	nodetab_free(u);
+	nodetab_free(t);
 }
 
 static struct nodetab *attached(const struct nodetab *t)
@@ -446,6 +488,7 @@ int main(void)
 		cmocka_unit_test(test_nodetab__slots_never_move),
 		cmocka_unit_test(test_nodetab__names_that_come_and_go_stay_right),
 		cmocka_unit_test(test_nodetab__attached_table_has_what_the_other_had),
+		cmocka_unit_test(test_nodetab__room_of_names_that_went_is_used_by_the_next_server),
 		cmocka_unit_test(test_nodetab__gaps_between_names_are_free_pieces),
 		cmocka_unit_test(test_nodetab__what_is_no_table_is_refused),
 		cmocka_unit_test(test_nodetab__circles_and_blind_ends_are_cut),

@@ -585,6 +585,45 @@ static void test_revive__renamed_directory_shows_what_it_did(void **state)
 	tree_expect_names(h->d, "dir", "big f");
 }
 
+#define NLISTED 300
+
+static void live_listing(struct tree_dirs *d, struct will *w)
+{
+	struct inode *dir = tree_get(d, "dir");
+	struct lookup_entry e;
+	char name[32];
+
+	for (unsigned k = 0; k < NLISTED; k++) {
+		snprintf(name, sizeof(name), "n%u", k);
+		tree_make(d, "dir", name, S_IFREG | 0644);
+	}
+	for (unsigned n = 0; n < 100; n++) {
+		assert_int_equal(lookup_next(d->t, dir, &w->pos, &e), 1);
+		if (*e.name == 'n')
+			w->seen[atoi(e.name + 1)]++;
+	}
+	heir_grant(d, w, 0, dir);
+}
+
+static void test_revive__listing_goes_on_where_it_was(void **state)
+{
+	struct heir *h = *state;
+	struct lookup_entry e;
+	struct inode *dir;
+	uint64_t pos;
+
+	put_layers(h);
+	heir_die(h, "volatile", live_listing);
+	heir_inherit(h);
+	dir = heir_get(h, 0);
+	pos = h->will->pos;
+	while (lookup_next(h->d->t, dir, &pos, &e) == 1)
+		if (*e.name == 'n')
+			h->will->seen[atoi(e.name + 1)]++;
+	for (unsigned k = 0; k < NLISTED; k++)
+		assert_int_equal(h->will->seen[k], 1);
+}
+
 /* ---- former numbers ---- */
 
 static void live_renumbered(struct tree_dirs *d, struct will *w)
@@ -743,6 +782,7 @@ int main(void)
 		HEIR_TEST(test_revive__copy_that_nobody_lived_to_tell_of_is_the_same_file),
 		HEIR_TEST(test_revive__depth_is_no_matter),
 		HEIR_TEST(test_revive__renamed_directory_shows_what_it_did),
+		HEIR_TEST(test_revive__listing_goes_on_where_it_was),
 		HEIR_TEST(test_revive__former_numbers_lead_to_the_same_inode),
 		HEIR_TEST(test_revive__damaged_table_breaks_nothing),
 		HEIR_TEST(test_revive__table_of_another_version_is_refused),

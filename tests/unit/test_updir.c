@@ -3,6 +3,8 @@
 
 #include "veneer/updir.h"
 
+#include <limits.h>
+
 #include <dirent.h>
 
 #define NAMES 40
@@ -197,6 +199,46 @@ static void test_updir__listing_goes_on_while_names_come_and_go(void **state)
 	updir_free(d);
 }
 
+static void fill(struct updir *d, unsigned from, unsigned to, int by)
+{
+	struct upent e = plain(1);
+	char name[NAME_MAX + 1];
+
+	for (unsigned k = from; k != to; k += (unsigned)by) {
+		snprintf(name, sizeof(name), "name%u", k);
+		assert_int_equal(updir_set(d, name, &e), 0);
+	}
+}
+
+/* Whoever was in the middle of one goes on in the other. */
+static void test_updir__positions_do_not_depend_on_who_made_the_mirror(void **state)
+{
+	struct updir *a = updir_new(), *b = updir_new();
+	uint64_t at_a = 0, at_b = 0, last = 0;
+	char name_a[NAME_MAX + 1], name_b[NAME_MAX + 1];
+	struct upent got;
+	unsigned n = 0;
+
+	(void)state;
+	fill(a, 0, 1500, 1);
+	fill(b, 2999, 1499, -1);
+	assert_true(updir_next(b, &at_b, name_b, &got));
+	at_b = 0;
+	fill(a, 1500, 3000, 1);
+	fill(b, 1499, UINT_MAX, -1);
+	for (; updir_next(a, &at_a, name_a, &got); at_a++, at_b++, n++) {
+		assert_true(updir_next(b, &at_b, name_b, &got));
+		assert_int_equal(at_a, at_b);
+		assert_string_equal(name_a, name_b);
+		assert_true(n == 0 || at_a > last);
+		assert_true(at_a < 1u << 30);
+		last = at_a;
+	}
+	assert_int_equal(n, 3000);
+	updir_free(a);
+	updir_free(b);
+}
+
 static void test_updir__random_changes_match_a_plain_table(void **state)
 {
 	struct updir *d = updir_new();
@@ -249,6 +291,7 @@ int main(void)
 		cmocka_unit_test(test_updir__version_changes_with_every_change),
 		cmocka_unit_test(test_updir__each_stops_when_it_is_told),
 		cmocka_unit_test(test_updir__listing_goes_on_while_names_come_and_go),
+		cmocka_unit_test(test_updir__positions_do_not_depend_on_who_made_the_mirror),
 		cmocka_unit_test(test_updir__random_changes_match_a_plain_table),
 	};
 

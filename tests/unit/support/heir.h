@@ -11,7 +11,8 @@ struct will {
 	uint32_t id[32];
 	uint64_t ino[32];
 	unsigned generation[32];
-	uint64_t pos;
+	uint64_t pos;		/* of a listing that is under way */
+	unsigned seen[512];
 };
 
 struct heir {
