@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/cow.h"
+#include "veneer/lookup.h"
 #include "veneer/stats.h"
 
 #include <dirent.h>
@@ -19,14 +20,22 @@ struct checkpoint {
 	bool is_stopping;
 };
 
-/* The next inode from id on that is a partial file, referenced; NULL at the end. */
+/* What a dead server wrote is committed like what we write. */
+static bool may_be_partial(struct tree *t, struct inode *i)
+{
+	if (i->type != DT_REG || i->is_lost)
+		return false;
+	return i->is_bare ? nodetab_slot(t->nodes, i->id)->upper_ino : i->has_upper && i->src.id;
+}
+
+/* The next inode from id on that may be a partial file, referenced; NULL at the end. */
 static struct inode *next_partial(struct tree *t, uint32_t *id)
 {
 	LOCK_SCOPE(&t->lock);
 	for (; *id < nodetab_end(t->nodes); (*id)++) {
 		struct inode *i = nodetab_object(t->nodes, *id);
 
-		if (i && i->type == DT_REG && i->has_upper && i->src.id) {
+		if (i && may_be_partial(t, i)) {
 			i->refs++;
 			(*id)++;
 			return i;
@@ -41,7 +50,8 @@ static void commit_all(struct checkpoint *c)
 	struct inode *i;
 
 	while ((i = next_partial(c->tree, &id))) {
-		if (mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
+		if (lookup_revive(c->tree, i) == 0 && i->src.id &&
+		    mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
 			cow_fsync(c->tree, i, true);
 		inode_unref(c->tree, i);
 	}

@@ -299,6 +299,40 @@ static void test_backing__closing_too_often_is_harmless(void **state)
 	backing_free(b);
 }
 
+static void test_backing__registrations_of_a_dead_server_stay(void **state)
+{
+	struct node_slot open = { .type = 8 }, idle = { .type = 8 }, none = { .type = 8 };
+	struct backing *b = start(100);
+	uint32_t id, again;
+
+	(void)state;
+	assert_int_equal(take(b, &open, &reads_lower, &id), BACKING_WAY_BACKED);
+	assert_int_equal(take(b, &idle, &reads_lower, &again), BACKING_WAY_BACKED);
+	backing_drop(b, &idle, BACKING_WAY_BACKED);
+	backing_free(b);
+	assert_int_equal(n_closed, 0); /* as it died, nothing was given back */
+	assert_int_equal(backing_new(7, &device, 2, &b), 0);
+	assert_int_equal(backing_restore(b, &open), 0);
+	assert_int_equal(backing_restore(b, &idle), 0);
+	assert_int_equal(backing_restore(b, &none), 0);
+	assert_int_equal(backing_count(b), 2);
+	assert_int_equal(take(b, &open, &reads_lower, &again), BACKING_WAY_BACKED);
+	assert_int_equal(again, id);
+	assert_int_equal(n_opened, 2);
+	/* The idle one goes when another needs the room; the open one does not. */
+	assert_int_equal(take(b, &none, &reads_lower, &again), BACKING_WAY_BACKED);
+	assert_int_equal(idle.backing_id, 0);
+	assert_true(is_out[id]);
+	assert_int_equal(n_closed, 1);
+	backing_drop(b, &open, BACKING_WAY_BACKED);
+	backing_drop(b, &open, BACKING_WAY_BACKED);
+	assert_int_equal(open.n_backed, 0);
+	backing_detach(b, &open);
+	backing_reap(b);
+	assert_false(is_out[id]);
+	backing_free(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -314,6 +348,7 @@ int main(void)
 		cmocka_unit_test(test_backing__least_recently_used_makes_room_and_one_in_use_never),
 		cmocka_unit_test(test_backing__refusal_is_passed_on),
 		cmocka_unit_test(test_backing__closing_too_often_is_harmless),
+		cmocka_unit_test(test_backing__registrations_of_a_dead_server_stay),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

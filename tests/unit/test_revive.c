@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/heir.h"
 
+#include "veneer/checkpoint.h"
 #include "veneer/cow.h"
 #include "veneer/create.h"
 #include "veneer/log.h"
@@ -12,7 +13,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 
 #define BIG 40000
@@ -661,6 +664,79 @@ static void test_revive__former_numbers_lead_to_the_same_inode(void **state)
 	assert_int_equal(nodetab_count(h->d->t->nodes), 1);
 }
 
+/* ---- numbers of what is mounted inside a layer ---- */
+
+static void live_on_mounts(struct tree_dirs *d, struct will *w)
+{
+	w->ino[3] = tree_stat(d, "two/f").st_ino;
+	heir_grant(d, w, 0, tree_get(d, "one/f"));
+	w->ino[4] = tree_stat(d, "three/f").st_ino;
+}
+
+static void test_revive__devices_inside_a_layer_have_the_numbers_they_had(void **state)
+{
+	static const char *const names[] = { "lower/one", "lower/two", "lower/three" };
+	struct heir *h = *state;
+	char path[PATH_MAX + 32], file[64];
+	int fd;
+
+	put_layers(h);
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		skip(); /* not allowed here */
+	/* As it is seen in here. */
+	fd = open(h->d->s.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0 && dup3(fd, h->d->s.fd, O_CLOEXEC) >= 0);
+	close(fd);
+	for (unsigned k = 0; k < 3; k++) {
+		tree_put_dir(h->d, names[k]);
+		snprintf(path, sizeof(path), "%s/%s", h->d->s.path, names[k]);
+		assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
+		snprintf(file, sizeof(file), "%s/f", names[k]);
+		tree_put_text(h->d, file, names[k]);
+	}
+	heir_die(h, "volatile", live_on_mounts);
+	heir_inherit(h);
+	/* In another order. */
+	assert_int_equal(tree_stat(h->d, "three/f").st_ino, h->will->ino[4]);
+	assert_int_equal(tree_stat(h->d, "two/f").st_ino, h->will->ino[3]);
+	tree_expect_inode(h->d, heir_get(h, 0), "lower/one", 9);
+	tree_unmount(h->d);
+	dirs_release(&h->dirs);
+	for (unsigned k = 0; k < 3; k++) {
+		snprintf(path, sizeof(path), "%s/%s", h->d->s.path, names[k]);
+		assert_int_equal(umount2(path, MNT_DETACH), 0);
+	}
+}
+
+/* ---- what nobody synced ---- */
+
+static void live_dirty(struct tree_dirs *d, struct will *w)
+{
+	struct inode *big = tree_get(d, "dir/big");
+
+	write_middle(d, big);
+	w->file = big->src.id;
+	assert_int_not_equal(mapfile_pending(d->t->map, w->file), MAPFILE_CLEAN);
+	heir_grant(d, w, 0, big);
+}
+
+static void test_revive__what_the_dead_server_did_not_commit_is_committed(void **state)
+{
+	struct heir *h = *state;
+	struct checkpoint *c;
+
+	put_layers(h);
+	heir_die(h, "", live_dirty);
+	heir_inherit(h);
+	h->d->t->can.has_true_extents = false;
+	assert_int_not_equal(mapfile_pending(h->d->t->map, h->will->file), MAPFILE_CLEAN);
+	assert_int_equal(checkpoint_start(h->d->t, &c), 0);
+	for (unsigned n = 0; n < 200 && mapfile_pending(h->d->t->map, h->will->file) != MAPFILE_CLEAN; n++)
+		usleep(100000);
+	checkpoint_stop(c);
+	assert_int_equal(mapfile_pending(h->d->t->map, h->will->file), MAPFILE_CLEAN);
+}
+
 /* ---- damage ---- */
 
 static void flip_bytes(int fd, size_t from, size_t to, uint64_t *seed, unsigned n)
@@ -784,8 +860,11 @@ int main(void)
 		HEIR_TEST(test_revive__renamed_directory_shows_what_it_did),
 		HEIR_TEST(test_revive__listing_goes_on_where_it_was),
 		HEIR_TEST(test_revive__former_numbers_lead_to_the_same_inode),
+		HEIR_TEST(test_revive__what_the_dead_server_did_not_commit_is_committed),
 		HEIR_TEST(test_revive__damaged_table_breaks_nothing),
 		HEIR_TEST(test_revive__table_of_another_version_is_refused),
+		/* Last: what it mounts, it mounts in a namespace of its own. */
+		HEIR_TEST(test_revive__devices_inside_a_layer_have_the_numbers_they_had),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

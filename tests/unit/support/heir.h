@@ -13,6 +13,7 @@ struct will {
 	unsigned generation[32];
 	uint64_t pos;		/* of a listing that is under way */
 	unsigned seen[512];
+	file_id_t file;
 };
 
 struct heir {
