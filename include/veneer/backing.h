@@ -73,8 +73,8 @@ void backing_drop(struct backing *b, struct node_slot *s, enum backing_way way);
 void backing_detach(struct backing *b, struct node_slot *s);
 /* Give back what is not needed any more. System calls: no lock may be held. */
 void backing_reap(struct backing *b);
-/* The registration that a slot has from a server that is dead: it is the connection's, and stays. Idle, unless the file is
- * open on it. 0 or -ENOMEM. */
+/* The registration that a slot has from a server that is dead: it is the connection's, and stays. Idle, unless the
+ * file is open on it. 0 or -ENOMEM. */
 int backing_restore(struct backing *b, struct node_slot *s);
 /* Registrations held. */
 size_t backing_count(struct backing *b);

@@ -74,9 +74,9 @@ struct inode {
 	_Atomic bool is_listed_bare;	/* a directory: names of it went out without attributes; false to true */
 	_Atomic bool is_mapped_past_us;	/* may be stored to through a mapping that we never hear of; false to true */
 
-	/* Left by a server that is dead, and only its node slot and at most one name are known so far: what is guarded by
-	 * the locks below means nothing. True to false once, by revive.h, under tree->lock. Its directory may be bare too;
-	 * what is not bare has names in directories only that are not. */
+	/* Left by a server that is dead, and only its node slot and at most one name are known so far: what is guarded
+	 * by the locks below means nothing. True to false once, by revive.h, under tree->lock. Its directory may be
+	 * bare too; what is not bare has names in directories only that are not. */
 	_Atomic bool is_bare;
 	_Atomic bool is_lost;		/* bare, and will stay so: what it was is nowhere to be found */
 
@@ -138,8 +138,8 @@ struct inode_found {
 	ino_t upper_ino;
 	bool is_linked_below;		/* seen in the image, as a file with several names */
 	uint64_t dir_version;		/* inode_dir_version() before it was looked up; 0: it was just made */
-	uint64_t covered_ino;		/* as presented, of a lower entry of this type that the upper one stands before, if
-					 * there are bare inodes; 0 */
+	uint64_t covered_ino;		/* as presented, of a lower entry of this type that the upper one stands
+					 * before, if there are bare inodes; 0 */
 	struct ient *lower;
 	struct mapfile *map;		/* partial: the upper's map and the id in it */
 	file_id_t id;
@@ -149,8 +149,8 @@ struct inode_found {
 /* Changes with every change of the upper names in a directory; never 0. */
 uint64_t inode_dir_version(struct inode *dir);
 /* The inode of (parent, name), referenced (inode_grant or inode_unref): an existing one, or a new one made
- * from found; a bare one is filled from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may be outdated, or the name that of
- * a bare inode which was something else: look again). */
+ * from found; a bare one is filled from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may be outdated, or the name that
+ * of a bare inode which was something else: look again). */
 int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret);
 /* As inode_enter, but only if the name is known already. */
 bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct inode **ret);
@@ -168,10 +168,9 @@ char *inode_name_path(struct tree *t, struct inode *parent, const char *name);
 /* For messages: some path of the inode, or a word for what has none; malloc'd, may be NULL. */
 char *inode_path(struct tree *t, struct inode *i);
 /* Bare inodes. fill: it is what was found at its name, or -ESTALE; -EAGAIN: look again. find: one that may be what was
- * found, by another name, referenced; NULL: none. fill_orphan: it has no
- * name that leads to it any more, and is this; is_gone as in struct inode. lose: it is nothing. Both take its names away,
- * and leave one alone that is not bare. */
-int inode_fill(struct tree *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *found);
+ * found, by another name, referenced; NULL: none. fill_orphan: it has no name that leads to it any more, and is this;
+ * is_gone as in struct inode. lose: it is nothing. Both take its names away, and leave one alone that is not bare. */
+int inode_fill(struct tree *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *f);
 struct inode *inode_find_bare(struct tree *t, const struct inode_found *found);
 int inode_fill_orphan(struct tree *t, struct inode *i, const struct inode_found *found, bool is_gone);
 void inode_lose(struct tree *t, struct inode *i);

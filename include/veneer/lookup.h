@@ -18,8 +18,8 @@ struct lookup_state {
 int lookup_state(struct tree *t, struct inode *dir, const char *name, struct lookup_state *ret);
 /* The inode of a name, referenced (inode_grant or inode_unref), and its attributes. -ENOENT; -errno. */
 int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st);
-/* An inode that a dead server left is filled before anything is asked of it. 0 (also for any other); -ESTALE: what it was
- * is nowhere to be found; -errno, and the next time may be better. */
+/* An inode that a dead server left is filled before anything is asked of it. 0 (also for any other); -ESTALE: what it
+ * was is nowhere to be found; -errno, and the next time may be better. */
 static inline int lookup_revive(struct tree *t, struct inode *i) { return i->is_bare ? revive_inode(t, i) : 0; }
 /* Before a name is made, removed or renamed: whatever a dead server left by that name is filled, or has lost it. */
 int lookup_settle(struct tree *t, struct inode *dir, const char *name);

@@ -32,7 +32,7 @@ struct node_slot {
 	uint32_t n_backed;	/* opens outstanding, guarded as backing.h says: on the backing file, */
 	uint32_t n_cached;	/* on the mount's page cache, */
 	uint32_t n_direct;	/* and on neither */
-	int32_t held_fd;	/* one more than the descriptor without which the object could not be found; 0 is none */
+	int32_t held_fd;	/* one more than the descriptor without which the object would not be found; 0: none */
 	uint8_t state;		/* enum node_state */
 	uint8_t type;		/* DT_* */
 	uint8_t backing_kind;	/* enum backing_kind of backing_id */

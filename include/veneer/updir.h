@@ -12,8 +12,8 @@ struct updir;
 /* What is known of one name; a copy, valid when it was taken. */
 struct upent {
 	uint64_t ino;		/* st_ino as presented, if is_ino_known; else the upper's own number */
-	uint64_t seq;		/* position, of 30 bits: entries appear in this order and never move, and another server gives
-				 * the same to the same name (of two names of one hash, perhaps not) */
+	uint64_t seq;		/* position, of 30 bits: entries appear in this order and never move, and another
+				 * server gives the same to the same name (of two of one hash, perhaps not) */
 	uint8_t type;		/* DT_*; meaningless for a whiteout */
 	bool is_whiteout;
 	bool is_ino_known;

@@ -41,7 +41,8 @@ struct nodetab {
 	uint32_t end, free_head;
 	size_t count;
 	uint64_t names_end;
-	uint64_t free_names[NAME_CLASS_MAX + 1];	/* offset of a free piece, chained through its first bytes; 0: none */
+	/* By class: offset of a free piece, chained through its first bytes; 0: none. */
+	uint64_t free_names[NAME_CLASS_MAX + 1];
 };
 
 _Static_assert(sizeof(struct node_slot) == 64, "a slot is one cache line");

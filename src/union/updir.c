@@ -12,7 +12,8 @@
 #include <dirent.h>
 #include <string.h>
 
-#define SEQ_MASK 0x3fffffffu /* positions are counted from the lower names on, and fit 31 bits: programs have such offsets */
+/* Positions are counted from the lower names on, and fit 31 bits: there are programs with such offsets. */
+#define SEQ_MASK 0x3fffffffu
 
 struct entry {
 	struct hlink link;

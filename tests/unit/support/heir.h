@@ -27,6 +27,7 @@ struct heir {
 /* Fixtures in place of those of tree.h: they see to it that a child which fails ends. *state is a struct heir. */
 int heir_setup(void **state);
 int heir_teardown(void **state);
+#define HEIR_TEST(f) cmocka_unit_test_setup_teardown(f, heir_setup, heir_teardown)
 
 /* Mount in a child, let `live` do what it wants there, and kill it. Layers have been made before. */
 void heir_die(struct heir *h, const char *options, void (*live)(struct tree_dirs *d, struct will *w));
