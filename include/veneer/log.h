@@ -13,6 +13,8 @@ void log_set_level(enum log_level level);
 /* From now on write to syslog (LOG_DAEMON) instead of standard error: called once, by the
  * daemon, after it has let go of its caller's descriptors. */
 void log_to_syslog(void);
+/* Let go of what syslog has open; the next line opens it again. */
+void log_release(void);
 
 /* Thread-safe; the line is written with one write(2). Keeps errno. No newline in fmt. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

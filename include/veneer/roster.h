@@ -2,6 +2,8 @@
 /* The mounts that one server serves, from the moment their layers are open until everything of them is closed. */
 #pragma once
 
+#include "veneer/dossier.h"
+#include "veneer/ledger.h"
 #include "veneer/mount.h"
 
 struct roster;
@@ -13,20 +15,24 @@ struct served_place {
 	ino_t mount_ns;			/* 0: not known */
 };
 
-/* changed is called from any thread when a mount is gone or one makes room. 0 or -errno. */
-int roster_new(void (*changed)(void *arg), void *arg, struct roster **ret);
+/* changed is called from any thread when a mount is gone or one makes room. ledger: where mounts are kept for the next
+ * server, should this one die; NULL: nowhere. 0 or -errno. */
+int roster_new(void (*changed)(void *arg), void *arg, struct ledger *ledger, struct roster **ret);
 /* There are no mounts any more. */
 void roster_free(struct roster *r);
 
 /* Open what a mount needs, before the kernel knows of it; may take long. opts and dirs, which fit each other, are
- * taken over. -errno and a sentence. */
-int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *dirs, struct served **ret, char *err,
-		size_t err_size);
+ * taken over, and so is what d says they were asked for with. -errno and a sentence. */
+int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *dirs, struct dossier *d, struct served **ret,
+		char *err, size_t err_size);
 const struct mount *served_mount(const struct served *s);
 /* The mount waits in fuse_fd, which stays the caller's: answer it from now on. On failure -errno and a sentence, and
  * the caller drops it. */
 int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
 		 size_t err_size);
+/* Go on with a mount of a server that died, kept at this place of the ledger: d, which is taken over in any case. What
+ * cannot be gone on with is dropped. -errno and a sentence. */
+int roster_resume(struct roster *r, struct dossier *d, uint32_t place, char *err, size_t err_size);
 /* One that was opened and not started; may take long. */
 void roster_drop(struct roster *r, struct served *s);
 

@@ -11,6 +11,7 @@ struct server_config {
 	int listen_fd;			/* taken over */
 	bool owns_socket;		/* its name goes when the server does */
 	bool keeps_output;		/* of its starter: messages go to standard error */
+	bool is_alone;			/* nobody starts another server if this one dies */
 	unsigned idle_s;		/* leave after so long without a mount */
 	int (*stats)(struct roster *mounts, char **ret_json);	/* NULL: none */
 };

@@ -16,8 +16,12 @@ void share_stop(void);
 /* The image of layers that were just opened, top first; both belong to the caller (share_release). The image may
  * hold other struct layers of the same directories, and may take the descriptors of these (rootfd -1): all that is
  * left to do with them is layer_unref. opener: the process that opened them, in whose mount namespace they are looked
- * at; 0: this one. May wait a moment for another mount that lets go of the same image. 0 or -errno. */
+ * at; 0: this one, or what is known of them since another server looked. May wait a moment for another mount that lets go of the same image. 0 or -errno. */
 int share_image(struct layer *const *fresh, size_t n, pid_t opener, struct image **ret);
+#define SHARE_SEEN_PLAIN -1	/* no layer was private then */
+#define SHARE_NOT_SEEN -2
+/* One of them is for its mount alone, by what was seen when they were opened. */
+bool share_has_private(struct layer *const *layers, size_t n);
 /* The mount has gone, and no thread looks at the image for it. */
 void share_release(struct image *img);
 

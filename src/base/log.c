@@ -65,6 +65,12 @@ void log_to_syslog(void)
 	is_syslog = true;
 }
 
+void log_release(void)
+{
+	if (is_syslog)
+		closelog();
+}
+
 static size_t put_name(char *line, size_t size)
 {
 	LOCK_SCOPE(&name_lock);

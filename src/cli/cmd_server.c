@@ -28,14 +28,16 @@ struct choice {
 	int listen_fd;	/* of whoever started this, or -1 */
 	bool is_activated;	/* by a service manager, whose socket it stays */
 	bool is_debug;
+	bool is_alone;
 };
 
 static int print_usage(FILE *out)
 {
-	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--debug]\n"
+	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone] [--debug]\n"
 		     "\n"
 		     "  --socket PATH   where mount programs find it (default: where they look)\n"
 		     "  --idle SECONDS  leave when nothing has been mounted for so long (default: %u; 0: at once)\n"
+		     "  --alone         in one process: nobody starts another server if this one dies\n"
 		     "  --debug         say what happens\n",
 		IDLE_S);
 	return out == stdout ? 0 : 2;
@@ -61,6 +63,7 @@ static int parse(int argc, char **argv, struct choice *c)
 		{ "socket", required_argument, NULL, 's' },
 		{ "idle", required_argument, NULL, 'i' },
 		{ "listen-fd", required_argument, NULL, 'l' },
+		{ "alone", no_argument, NULL, 'a' },
 		{ "debug", no_argument, NULL, 'd' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -74,6 +77,8 @@ static int parse(int argc, char **argv, struct choice *c)
 			return -1;
 		if (o == 'd')
 			c->is_debug = true;
+		else if (o == 'a')
+			c->is_alone = true;
 		else if (o == 's' && *optarg)
 			c->socket = optarg;
 		else if (o == 'l' && parse_number(optarg, INT_MAX, &fd))
@@ -131,6 +136,7 @@ int cmd_server(int argc, char **argv)
 	char err[ERR_SIZE] = "";
 	int r = parse(argc, argv, &choice);
 	struct server_config c = { .place = &place, .keeps_output = choice.listen_fd < 0, .idle_s = choice.idle_s,
+				   .is_alone = choice.is_alone,
 				   .stats = fetch_own };
 
 	shelter_hold_standard_fds();

@@ -2,18 +2,21 @@
 #include "veneer/session.h"
 
 #include "ops.h"
+#include "veneer/buf.h"
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/stats.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <linux/fuse.h>
 #include <stdio.h>
 #include <string.h>
 
 struct session {
 	struct mount *m;
 	struct fuse_session *se;
+	struct buf init;	/* the kernel's first request */
 };
 
 static struct fuse_session *new_fuse_session(struct mount *m)
@@ -60,17 +63,18 @@ static int answer_init(struct session *s)
 	do {
 		r = session_receive(s, &buf);
 	} while (r == -EINTR);
-	if (r > 0)
+	if (r > 0) {
+		r = buf_put(&s->init, buf.mem, buf.size);
 		session_answer(s, &buf);
+	}
 	free(buf.mem);
 	/* Where memory is short libfuse answers with an error itself, and every request would be refused from then on. */
 	return r > 0 && !s->m->has_begun ? -ENOMEM : r;
 }
 
-int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size)
+static int session_new(struct mount *m, struct session **ret, char *err, size_t err_size)
 {
 	struct session *s = calloc(1, sizeof(*s));
-	int r;
 
 	if (!s || !(s->se = new_fuse_session(m))) {
 		snprintf(err, err_size, "out of memory");
@@ -78,6 +82,17 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 		return -ENOMEM;
 	}
 	s->m = m;
+	*ret = s;
+	return 0;
+}
+
+int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size)
+{
+	struct session *s;
+	int r = session_new(m, &s, err, err_size);
+
+	if (r < 0)
+		return r;
 	r = take_over_fd(s, fuse_fd);
 	if (r == 0)
 		r = answer_init(s);
@@ -94,10 +109,69 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 	return 0;
 }
 
+/* libfuse learns what was agreed on from the same request; the kernel, which knows that it has its answer, refuses this
+ * one, and libfuse takes that for a request that was interrupted (shared/measured.md). */
+static int repeat_init(struct session *s, const void *init, size_t len)
+{
+	struct fuse_buf buf = { .size = len };
+	int r = buf_put(&s->init, init, len);
+
+	buf.mem = r < 0 ? NULL : malloc(len);
+	if (!buf.mem)
+		return -ENOMEM;
+	memcpy(buf.mem, init, len);
+	session_answer(s, &buf);
+	free(buf.mem);
+	return 0;
+}
+
+/* Newer than the headers of the systems we build on. */
+#define KERNEL_NOTIFY_RESEND 7
+
+/* What was read and not answered comes again, with a mark (ops.h, is_resent). */
+static void ask_again(struct session *s)
+{
+	const struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_RESEND };
+
+	if (write(session_fd(s), &out, sizeof(out)) < 0)
+		log_warn("%s: requests that were under way are lost, and whoever made them waits: %s", s->m->opts.mountpoint,
+			 strerror(errno));
+}
+
+int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret,
+		   char *err, size_t err_size)
+{
+	struct session *s;
+	int r = session_new(m, &s, err, err_size);
+
+	if (r < 0)
+		return r;
+	r = take_over_fd(s, fuse_fd);
+	if (r == 0)
+		r = repeat_init(s, init, len);
+	if (r == 0)
+		r = op_open_resume(m, s->se, io);
+	if (r < 0) {
+		snprintf(err, err_size, "cannot go on with the mount at %s: %s", m->opts.mountpoint, strerror(-r));
+		session_free(s);
+		return r;
+	}
+	ask_again(s);
+	*ret = s;
+	return 0;
+}
+
+const void *session_init(const struct session *s, size_t *ret_len)
+{
+	*ret_len = s->init.len;
+	return s->init.data;
+}
+
 void session_free(struct session *s)
 {
 	if (!s)
 		return;
+	buf_release(&s->init);
 	fuse_session_destroy(s->se);
 	free(s);
 }

@@ -6,6 +6,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/confine.h"
+#include "veneer/dossier.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
 #include "veneer/sock.h"
@@ -32,8 +33,7 @@ struct conn {
 	bool is_greeted;
 	enum wire_type asked;
 	struct mount_dirs dirs;
-	struct buf args;
-	struct wire_message mount;	/* that closed the request; no text */
+	struct dossier dossier;	/* the rest of what a mount is asked for with */
 };
 
 /* One message as it came, and what came with it. */
@@ -121,6 +121,7 @@ int conn_new(int fd, struct conn **ret)
 	}
 	c->fd = fd;
 	dirs_init(&c->dirs);
+	dossier_init(&c->dossier);
 	if (!is_welcome(c)) {
 		conn_free(c);
 		return -EPERM;
@@ -136,7 +137,7 @@ void conn_free(struct conn *c)
 		return;
 	closep(&c->fd);
 	dirs_release(&c->dirs);
-	buf_release(&c->args);
+	dossier_release(&c->dossier);
 	free(c);
 }
 
@@ -168,8 +169,8 @@ static bool take_dirs(struct conn *c, const struct wire_message *m, int *fds, si
 static enum conn_state ask(struct conn *c, const struct wire_message *m)
 {
 	c->asked = m->type;
-	c->mount = *m;
-	c->mount.text = NULL;
+	c->dossier.argc = m->count;
+	c->dossier.flags = m->flags;
 	return CONN_ASKED;
 }
 
@@ -192,11 +193,11 @@ static enum conn_state take(struct conn *c, const struct wire_message *m, struct
 	sock_close_fds(p->fds, p->n_fds);
 	if (is_good && m->type == WIRE_HELLO)
 		return greet(c);
-	if (is_good && m->type == WIRE_ARGS && c->args.len + m->text_len <= WIRE_ARGS_MAX &&
-	    buf_put(&c->args, m->text, m->text_len) == 0)
+	if (is_good && m->type == WIRE_ARGS && c->dossier.args.len + m->text_len <= WIRE_ARGS_MAX &&
+	    buf_put(&c->dossier.args, m->text, m->text_len) == 0)
 		return CONN_LISTENING;
 	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS ||
-			(m->type == WIRE_MOUNT && m->size == c->args.len)))
+			(m->type == WIRE_MOUNT && m->size == c->dossier.args.len)))
 		return ask(c, m);
 	refuse(c, "message %d is out of place", (int)m->type);
 	return CONN_OVER;
@@ -251,28 +252,6 @@ static void say_error(struct conn *c, const char *text)
 	say_text(c, WIRE_ERROR, text, len < ERR_SIZE ? len : ERR_SIZE);
 }
 
-/* The one grammar: what the client has parsed, too. */
-static int parse(struct conn *c, struct mount_opts *ret, char *err, size_t err_size)
-{
-	_cleanup_(freep) char **argv = NULL;
-	const char *cwd;
-	int r = wire_split_args((char *)c->args.data, c->args.len, c->mount.count, &cwd, &argv);
-
-	snprintf(err, err_size, "%s", r == -ENOMEM ? "out of memory" : "the arguments cannot be understood");
-	if (r < 0)
-		return r;
-	r = options_parse((int)c->mount.count, argv, cwd, c->mount.flags & WIRE_MOUNT_IS_ROOT, ret, err, err_size);
-	if (r < 0)
-		return r;
-	ret->has_no_device_whiteouts = c->mount.flags & WIRE_MOUNT_NO_DEVICE_WHITEOUTS;
-	if (ret->wants_help || ret->wants_version || !dirs_fit(ret, &c->dirs)) {
-		snprintf(err, err_size, "the arguments and the directories do not fit each other");
-		options_release(ret);
-		return -EINVAL;
-	}
-	return 0;
-}
-
 /* Anything else might never have a request to read. */
 static bool is_fuse(int fd)
 {
@@ -321,10 +300,10 @@ static void answer_mount(struct conn *c, struct roster *roster)
 	char err[ERR_SIZE];
 	struct mount_opts opts;
 	struct served *s;
-	int r = parse(c, &opts, err, sizeof(err));
+	int r = dossier_options(&c->dossier, &c->dirs, &opts, err, sizeof(err));
 
 	if (r == 0)
-		r = roster_open(roster, &opts, &c->dirs, &s, err, sizeof(err));
+		r = roster_open(roster, &opts, &c->dirs, &c->dossier, &s, err, sizeof(err));
 	if (r < 0) {
 		say_error(c, err);
 		return;

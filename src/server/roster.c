@@ -8,8 +8,10 @@
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
 #include "veneer/pool.h"
+#include "veneer/share.h"
 #include "veneer/takeover.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +29,10 @@ struct served {
 	uint64_t number;	/* in the pool */
 	uint64_t id;		/* of ours, never used twice */
 	int takeover_fd;
+	struct dossier dossier;
+	uint32_t place;		/* its, in the ledger */
+	bool is_kept;
+	bool has_mount;		/* to be closed */
 	/* guarded by the roster's lock */
 	unsigned pins;
 	bool is_ending;
@@ -35,6 +41,7 @@ struct served {
 struct roster {
 	void (*changed)(void *arg);
 	void *arg;
+	struct ledger *ledger;	/* NULL: none */
 	struct pool *pool;
 	int epoll_fd;
 	pthread_mutex_t lock;
@@ -51,7 +58,7 @@ static struct served *served_of(struct list_link *l)
 	return (struct served *)((char *)l - offsetof(struct served, link));
 }
 
-int roster_new(void (*changed)(void *arg), void *arg, struct roster **ret)
+int roster_new(void (*changed)(void *arg), void *arg, struct ledger *ledger, struct roster **ret)
 {
 	struct roster *r = calloc(1, sizeof(*r));
 	int err;
@@ -60,6 +67,7 @@ int roster_new(void (*changed)(void *arg), void *arg, struct roster **ret)
 		return -ENOMEM;
 	r->changed = changed;
 	r->arg = arg;
+	r->ledger = ledger;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	err = r->epoll_fd < 0 ? -errno : pool_new(THREADS_MAX, &r->pool);
 	if (err < 0) {
@@ -124,43 +132,72 @@ void roster_free(struct roster *r)
 	free(r);
 }
 
+/* No next server is to go on with it. */
+static void let_go(struct served *s)
+{
+	if (s->is_kept)
+		ledger_drop(s->roster->ledger, s->place);
+	s->is_kept = false;
+}
+
 void roster_drop(struct roster *r, struct served *s)
 {
+	let_go(s);
 	closep(&s->takeover_fd);
-	mount_close(&s->mount);
+	if (s->has_mount)
+		mount_close(&s->mount);
+	dossier_release(&s->dossier);
 	free(s);
 	note_count(r, -1);
 }
 
-int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *dirs, struct served **ret, char *err,
-		size_t err_size)
+/* d is taken over. */
+static struct served *served_new(struct roster *r, struct dossier *d)
 {
 	struct served *s = calloc(1, sizeof(*s));
-	int e;
 
 	if (!s) {
-		snprintf(err, err_size, "out of memory");
-		options_release(opts);
-		dirs_release(dirs);
-		return -ENOMEM;
+		dossier_release(d);
+		return NULL;
 	}
 	list_init(&s->link);
 	s->roster = r;
 	s->takeover_fd = -1;
+	s->dossier = *d;
+	dossier_init(d);
 	note_count(r, 1);
-	e = mount_open_at(&s->mount, opts, dirs, err, err_size);
+	return s;
+}
+
+int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *dirs, struct dossier *d, struct served **ret,
+		char *err, size_t err_size)
+{
+	struct served *s = served_new(r, d);
+	int e = s ? 0 : -ENOMEM;
+
+	if (s && r->ledger)
+		e = dossier_keep_dirs(&s->dossier, dirs);
 	if (e < 0) {
-		roster_drop(r, s);
-		return e;
+		snprintf(err, err_size, "cannot keep the directories: %s", strerror(-e));
+		options_release(opts);
+		dirs_release(dirs);
+	} else {
+		s->has_mount = true;
+		e = mount_open_at(&s->mount, opts, dirs, err, err_size);
+		s->mount.key = r->ledger ? ledger_key(r->ledger) : 0;
 	}
-	*ret = s;
-	return 0;
+	if (e < 0 && s)
+		roster_drop(r, s);
+	if (e == 0)
+		*ret = s;
+	return e;
 }
 
 static void withdraw(struct served *s)
 {
 	struct roster *r = s->roster;
 
+	let_go(s);
 	/* Else it would go on telling of an ask that nobody takes. */
 	if (s->takeover_fd >= 0)
 		epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, s->takeover_fd, NULL);
@@ -209,16 +246,38 @@ static void unpin(struct served *s)
 		pthread_cond_broadcast(&s->roster->unpinned);
 }
 
-int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
-		 size_t err_size)
+/* Write down what the next server needs. Without it this one serves the mount all the same. */
+static int keep(struct roster *r, struct served *s, int fuse_fd, const struct session *session)
 {
-	struct session *session;
+	struct layer *const *layers;
+	size_t n = image_layers(s->mount.tree.image, &layers), len;
+	struct dossier *d = &s->dossier;
+	const void *init = session_init(session, &len);
 	int e;
 
-	s->at = *at;
-	e = session_start(&s->mount, fuse_fd, &session, err, err_size);
-	if (e < 0)
-		return e;
+	d->key = s->mount.key;
+	d->dev_major = s->at.dev_major;
+	d->dev_minor = s->at.dev_minor;
+	d->mount_ns = s->at.mount_ns;
+	d->io = s->mount.io;
+	/* Whoever opened them will be gone by then. */
+	d->dirs.opener = share_has_private(layers, n) ? SHARE_NOT_SEEN : SHARE_SEEN_PLAIN;
+	nodetab_fds(s->mount.tree.nodes, &d->slots_fd, &d->names_fd);
+	d->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
+	e = d->fuse_fd < 0 ? -errno : buf_put(&d->init, init, len);
+	if (e == 0)
+		e = dossier_write(d);
+	if (e == 0)
+		e = ledger_put(r->ledger, d->fd, &s->place);
+	s->is_kept = e == 0;
+	return e;
+}
+
+/* In the pool from now on. */
+static int enter_pool(struct roster *r, struct served *s, struct session *session, char *err, size_t err_size)
+{
+	int e;
+
 	listen_for_others(r, s);
 	/* Pinned: it may be over before its number is known. */
 	enlist(r, s);
@@ -229,6 +288,70 @@ int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct s
 		withdraw(s);
 		session_free(session);
 	}
+	return e;
+}
+
+int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
+		 size_t err_size)
+{
+	struct session *session;
+	int e;
+
+	s->at = *at;
+	e = session_start(&s->mount, fuse_fd, &session, err, err_size);
+	if (e < 0)
+		return e;
+	e = r->ledger ? keep(r, s, fuse_fd, session) : 0;
+	if (e < 0)
+		log_warn("%s: should the server die, this mount will be gone: %s", s->mount.opts.mountpoint, strerror(-e));
+	return enter_pool(r, s, session, err, err_size);
+}
+
+/* The mount of a dossier, opened from duplicates of its directories. */
+static int reopen(struct served *s, char *err, size_t err_size)
+{
+	struct dossier *d = &s->dossier;
+	struct mount_opts opts;
+	struct mount_dirs dirs;
+	int e = dossier_copy_dirs(d, &dirs);
+
+	if (e < 0) {
+		snprintf(err, err_size, "cannot open its directories: %s", strerror(-e));
+		return e;
+	}
+	e = dossier_options(d, &dirs, &opts, err, err_size);
+	if (e < 0) {
+		dirs_release(&dirs);
+		return e;
+	}
+	s->has_mount = true;
+	e = mount_reopen_at(&s->mount, &opts, &dirs, d->slots_fd, d->names_fd, err, err_size);
+	s->mount.key = d->key;
+	return e;
+}
+
+int roster_resume(struct roster *r, struct dossier *d, uint32_t place, char *err, size_t err_size)
+{
+	struct served *s = served_new(r, d);
+	struct session *session;
+	int e;
+
+	snprintf(err, err_size, "out of memory");
+	if (!s) {
+		ledger_drop(r->ledger, place);
+		return -ENOMEM;
+	}
+	s->place = place;
+	s->is_kept = true;
+	s->at = (struct served_place){ s->dossier.dev_major, s->dossier.dev_minor, (ino_t)s->dossier.mount_ns };
+	e = reopen(s, err, err_size);
+	if (e == 0)
+		e = session_resume(&s->mount, s->dossier.fuse_fd, s->dossier.init.data, s->dossier.init.len,
+				   (enum io_mode)s->dossier.io, &session, err, err_size);
+	if (e == 0)
+		e = enter_pool(r, s, session, err, err_size);
+	if (e < 0)
+		roster_drop(r, s);
 	return e;
 }
 

@@ -15,12 +15,14 @@
 #include "veneer/conn.h"
 #include "veneer/counters.h"
 #include "veneer/fdcache.h"
+#include "veneer/heir.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 #include "veneer/notify.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
 #include "veneer/share.h"
+#include "veneer/supervisor.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -39,6 +41,7 @@
 #define WORKERS_MAX 128u
 #define WORKER_STACK (1u << 20)
 #define TICK_MS 100
+#define ECHO_MS 1000
 #define END_LIMIT_MS 15000
 
 enum state { SERVING, LEAVING, ENDING };
@@ -53,10 +56,13 @@ struct guest {
 struct server {
 	const struct server_config *config;
 	int epoll_fd, listen_fd, signal_fd, wake_fd, notify_fd;
+	struct ledger *ledger;		/* NULL: none */
 	struct roster *roster;
 	struct conn_host host;
 	ino_t socket_ino;
 	enum state state;
+	int64_t told_ms;		/* when a signal to go came last */
+	bool was_told_by_supervisor;	/* and from where */
 	int64_t since_ms;		/* in this state; while SERVING, without anything to do */
 	bool was_busy;
 	struct list_link guests;	/* oldest first */
@@ -298,6 +304,19 @@ static void be_told_to_go(struct server *s)
 		forget_guest(s, guest_of(s->guests.next));
 }
 
+/* Whoever tells all processes there are, a service manager or a terminal, tells us twice, the second time by the
+ * supervisor, and means it once. */
+static bool is_echo(struct server *s, const struct signalfd_siginfo *info)
+{
+	const bool is_by_supervisor = s->ledger && (pid_t)info->ssi_pid == getppid();
+	const bool is_soon = s->told_ms && now_ms() - s->told_ms < ECHO_MS;
+	const bool is_other = is_by_supervisor != s->was_told_by_supervisor;
+
+	s->told_ms = is_soon && is_other ? 0 : now_ms();
+	s->was_told_by_supervisor = is_by_supervisor;
+	return is_soon && is_other;
+}
+
 static void take_signal(struct server *s)
 {
 	struct signalfd_siginfo info;
@@ -306,7 +325,7 @@ static void take_signal(struct server *s)
 		return;
 	if (info.ssi_signo == SIGUSR1)
 		print_counters(s);
-	else
+	else if (!is_echo(s, &info))
 		be_told_to_go(s);
 }
 
@@ -360,6 +379,8 @@ static bool tick(struct server *s)
 		roster_end_all(s->roster);
 		if (now - s->since_ms > END_LIMIT_MS) {
 			log_error("some requests do not end");
+			if (s->ledger)
+				ledger_leave(s->ledger);
 			_exit(1); /* all that was acknowledged is in the uppers */
 		}
 	}
@@ -433,7 +454,7 @@ static int set_up(struct server *s)
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->epoll_fd < 0 || s->wake_fd < 0 || fcntl(s->listen_fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	r = roster_new(wake, s, &s->roster);
+	r = roster_new(wake, s, s->ledger, &s->roster);
 	if (r == 0)
 		r = watch(s, s->listen_fd, &s->listen_fd);
 	if (r == 0)
@@ -456,37 +477,75 @@ static void let_go_of_output(void)
 	log_to_syslog();
 }
 
-int server_run(const struct server_config *c)
+/* What one process does from its start to its end. */
+static int serve(struct server *s)
 {
-	struct server s = {
-		.config = c, .epoll_fd = -1, .listen_fd = c->listen_fd, .signal_fd = -1, .wake_fd = -1,
-		.notify_fd = notify_open(),
-	};
 	int r;
 
+	share_keep(s->config->idle_s, KEPT_BYTES);
+	r = set_up(s);
+	if (r < 0) {
+		log_error("cannot start the server: %s", strerror(-r));
+	} else {
+		if (s->ledger && ledger_deaths(s->ledger))
+			heir_resume(s->ledger, s->roster);
+		notify_send(s->notify_fd, "READY=1");
+		loop(s);
+		log_info("the server leaves");
+	}
+	/* From here on a death is an end. */
+	if (s->ledger)
+		ledger_leave(s->ledger);
+	roster_free(s->roster);
+	share_stop();
+	closep(&s->wake_fd);
+	closep(&s->signal_fd);
+	closep(&s->epoll_fd);
+	closep(&s->listen_fd);
+	closep(&s->notify_fd);
+	return r < 0 ? 1 : 0;
+}
+
+struct serving {
+	const struct server_config *config;
+	struct ledger *ledger;
+	int notify_fd;
+};
+
+static int serve_from(void *arg)
+{
+	const struct serving *v = arg;
+	struct server s = {
+		.config = v->config, .ledger = v->ledger, .epoll_fd = -1, .listen_fd = v->config->listen_fd,
+		.signal_fd = -1, .wake_fd = -1, .notify_fd = v->notify_fd,
+	};
+
+	if (v->ledger && ledger_deaths(v->ledger)) {
+		const int ours[] = { v->config->listen_fd, v->config->place->fd, v->notify_fd };
+
+		heir_close_others(v->ledger, ours, sizeof(ours) / sizeof(*ours));
+	}
 	list_init(&s.guests);
 	list_init(&s.asking);
 	pthread_mutex_init(&s.lock, NULL);
+	return serve(&s);
+}
+
+int server_run(const struct server_config *c)
+{
+	struct serving v = { .config = c, .notify_fd = notify_open() };
+	int r = -ECANCELED;
+
 	if (!c->keeps_output)
 		let_go_of_output();
 	shelter_prepare();
 	shelter_enter();
-	confine_enter(false);
-	share_keep(c->idle_s, KEPT_BYTES);
-	r = set_up(&s);
-	if (r < 0) {
-		log_error("cannot start the server: %s", strerror(-r));
-	} else {
-		notify_send(s.notify_fd, "READY=1");
-		loop(&s);
-		log_info("the server leaves");
-	}
-	roster_free(s.roster);
-	share_stop();
-	closep(&s.wake_fd);
-	closep(&s.signal_fd);
-	closep(&s.epoll_fd);
-	closep(&s.listen_fd);
-	closep(&s.notify_fd);
-	return r < 0 ? 1 : 0;
+	if (!c->is_alone && ledger_new(0, &v.ledger) == 0)
+		r = supervise(v.ledger, serve_from, &v);
+	if (r >= 0)
+		return r;
+	if (!c->is_alone)
+		log_warn("nobody starts another server if this one dies: %s", strerror(-r));
+	v.ledger = NULL;
+	return serve_from(&v);
 }

@@ -110,7 +110,10 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		fds[i] = layers[i]->rootfd;
-	mountinfo_plain(opener, fds, n, is_plain); /* where it fails all is false */
+	if (opener == SHARE_SEEN_PLAIN)
+		memset(is_plain, true, n * sizeof(*is_plain));
+	else if (opener != SHARE_NOT_SEEN)
+		mountinfo_plain(opener, fds, n, is_plain); /* where it fails all is false */
 	for (size_t i = 0; i < n; i++) {
 		struct statfs fs;
 
@@ -118,6 +121,15 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 					faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	}
 	return 0;
+}
+
+bool share_has_private(struct layer *const *layers, size_t n)
+{
+	bool is_any = false;
+
+	for (size_t i = 0; i < n; i++)
+		is_any = is_any || layers[i]->is_private;
+	return is_any;
 }
 
 static bool has_private_locked(struct layer *const *layers, size_t n)

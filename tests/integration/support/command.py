@@ -7,6 +7,7 @@ import subprocess
 
 from . import linux
 from .server import is_shared, wait_until
+from .shared import child_of
 
 _LIMIT_S = 60
 
@@ -96,6 +97,10 @@ class Command:
 
     def shared_servers(self):
         """Those of servers() that serve more than one mount, and wait for the next."""
+        return [pid for pid in self._named_server() if not child_of(pid)]
+
+    def _named_server(self):
+        """They, and their supervisors."""
         found = []
         for pid in self.servers():
             try:
@@ -112,7 +117,7 @@ class Command:
     def close(self):
         for point in reversed(mount_points(self.stack.base)):
             linux.umount(point, linux.MNT_DETACH)
-        for pid in self.shared_servers():
+        for pid in self._named_server():
             os.kill(pid, signal.SIGTERM)
         has_ended = wait_until(lambda: not self.servers())
         for pid in self.servers():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One server in the foreground that serves all mounts of a test session, or of one test."""
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,13 +11,26 @@ from . import wire
 _LIMIT_S = 120
 
 
+def child_of(pid):
+    """The process that a supervisor has started last; None while it starts another."""
+    with contextlib.suppress(OSError, IndexError):
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            return int(f.read().split()[-1])
+    return None
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 class SharedServer:
     def __init__(self, program, directory, watchdog=None, arguments=("--idle", "86400")):
         self.program, self.watchdog, self.arguments = str(program), watchdog, list(arguments)
         self.directory = directory
         directory.mkdir(mode=0o700, exist_ok=True)
         self.log_path = directory / "log"
-        self.process, self.mounted = None, set()
+        self.process, self.mounted, self._watched = None, set(), set()
 
     @property
     def environment(self):
@@ -44,11 +58,33 @@ class SharedServer:
 
     def watch(self):
         if self.watchdog:
-            self.watchdog.watch(self.process.pid, _LIMIT_S)
+            for pid in filter(None, (self.process.pid, child_of(self.process.pid))):
+                self.watchdog.watch(pid, _LIMIT_S)
+                self._watched.add(pid)
+
+    def _unwatch(self):
+        if self.watchdog:
+            for pid in self._watched:
+                self.watchdog.forget(pid)
+            self._watched.clear()
 
     @property
     def pid(self):
-        return self.process.pid
+        """The process that serves."""
+        return child_of(self.process.pid) or self.process.pid
+
+    def kill_server(self):
+        """Only what serves: the supervisor starts another, and this waits until that one answers."""
+        pid = self.pid
+        kill(pid)
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), self.client() as client:
+                if client.ping()[0] != pid:
+                    self.watch()
+                    return
+            time.sleep(0.002)
+        raise AssertionError(f"no other server:\n{self.log}")
 
     @property
     def log(self):
@@ -84,10 +120,12 @@ class SharedServer:
 
     def kill(self):
         if self.process:
+            server = child_of(self.process.pid)
             self.process.kill()
             self.process.wait()
-            if self.watchdog:
-                self.watchdog.forget(self.process.pid)
+            if server:
+                kill(server)
+            self._unwatch()
             self.mounted.clear()
 
     def stop(self, limit_s=20):
@@ -102,6 +140,5 @@ class SharedServer:
         except subprocess.TimeoutExpired:
             self.kill()
             return None
-        if self.watchdog:
-            self.watchdog.forget(self.process.pid)
+        self._unwatch()
         return code

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All that it takes to open one mount again and go on answering it where another server stopped: what its helper asked
+ * for, and the descriptors by their numbers. It is kept in a memfd, which outlives the server (ledger.h). */
+#pragma once
+
+#include "veneer/buf.h"
+#include "veneer/dirs.h"
+
+#define DOSSIER_VERSION 1u
+
+struct dossier {
+	uint64_t key;		/* of the mount, as long as it lives */
+	/* What was asked for. */
+	struct buf args;	/* the strings of wire_split_args */
+	uint32_t argc, flags;	/* of WIRE_MOUNT */
+	struct mount_dirs dirs;	/* duplicates, which stay open with the dossier */
+	/* Where the mount is, and what its kernel knows of it. */
+	uint32_t dev_major, dev_minor;
+	uint64_t mount_ns;
+	int fuse_fd;		/* a duplicate */
+	struct buf init;	/* the kernel's first request */
+	uint32_t io;		/* enum io_mode, as it was settled */
+	/* The node table's; the table owns them. */
+	int slots_fd, names_fd;
+
+	int fd;			/* the memfd; -1: not written */
+};
+
+/* Empty. */
+void dossier_init(struct dossier *d);
+/* What was asked for, parsed: the one grammar that the helper has parsed it by, too; dirs must fit it. -errno and a
+ * sentence. */
+int dossier_options(struct dossier *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size);
+/* Take duplicates of the directories. 0 or -errno. */
+int dossier_keep_dirs(struct dossier *d, const struct mount_dirs *dirs);
+/* Duplicates of the dossier's directories, the caller's. 0 or -errno. */
+int dossier_copy_dirs(const struct dossier *d, struct mount_dirs *ret);
+/* Write it into a memfd of its own. 0 or -errno. */
+int dossier_write(struct dossier *d);
+/* Read one that another process wrote; the memfd and the descriptors in it are ret's. -EPROTO: of another version;
+ * -EBADMSG; -ENOMEM. */
+int dossier_read(int fd, struct dossier *ret);
+/* Call fn for each descriptor that a memfd names, the memfd among them. */
+void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), void *arg);
+/* Closes what it holds; not the node table's. */
+void dossier_release(struct dossier *d);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a server that dies leaves to the next: a mapping that the supervisor made, and that every server it starts
+ * inherits. Descriptors are numbers here, since all of them share one table (supervisor.h). One process writes at a
+ * time, and may die between any two instructions: an entry is published and withdrawn by one store. */
+#pragma once
+
+#include "veneer/types.h"
+
+#define LEDGER_MOUNTS_MAX 16384u	/* more are served, and not kept over a death */
+
+struct ledger;
+
+/* extra_bytes: of memory, zero at first, that goes with it. 0 or -ENOMEM. Never freed: it goes with its processes. */
+int ledger_new(size_t extra_bytes, struct ledger **ret);
+void *ledger_extra(struct ledger *l);
+
+/* A number that no other mount of this ledger has or had; never 0. */
+uint64_t ledger_key(struct ledger *l);
+/* Keep a descriptor, which stays the caller's. *ret_place stands for it. 0 or -ENOSPC. Any thread. */
+int ledger_put(struct ledger *l, int fd, uint32_t *ret_place);
+void ledger_drop(struct ledger *l, uint32_t place);
+/* Call fn for each; it may drop the one it is called for. */
+void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg);
+
+/* The server is about to leave on its own: whatever its end looks like, no other is to follow. */
+void ledger_leave(struct ledger *l);
+bool ledger_is_left(const struct ledger *l);
+/* How many servers there were before this one. */
+unsigned ledger_deaths(const struct ledger *l);
+void ledger_note_death(struct ledger *l);

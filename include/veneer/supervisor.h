@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that outlives the server: it starts one, and when that dies another, which goes on with what the ledger
+ * says (doc/DESIGN.md). Both share one table of descriptors, so that none is closed by a death: not the kernel's
+ * requests, not a file that has no name any more. The supervisor itself has one thread, opens nothing, and looks at
+ * nothing that a container could change. */
+#pragma once
+
+#include "veneer/ledger.h"
+
+/* Run serve(arg) in a process of its own, as often as it dies; its exit code when it leaves (ledger_leave). SIGTERM,
+ * SIGINT, SIGHUP and SIGUSR1 are handed on to it, and blocked when serve begins, as is SIGCHLD. The caller has one thread. -errno where no process can be made: nothing
+ * ran. */
+int supervise(struct ledger *l, int (*serve)(void *arg), void *arg);

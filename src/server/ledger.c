@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/ledger.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+struct ledger {
+	_Atomic bool is_left;
+	_Atomic unsigned deaths;
+	_Atomic uint64_t last_key;
+	size_t extra_bytes;
+	_Atomic int32_t fds[LEDGER_MOUNTS_MAX];	/* and one; 0: free */
+	_Alignas(64) unsigned char extra[];
+};
+
+int ledger_new(size_t extra_bytes, struct ledger **ret)
+{
+	struct ledger *l = mmap(NULL, sizeof(*l) + extra_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (l == MAP_FAILED)
+		return -ENOMEM;
+	l->extra_bytes = extra_bytes;
+	*ret = l;
+	return 0;
+}
+
+void *ledger_extra(struct ledger *l)
+{
+	return l->extra;
+}
+
+uint64_t ledger_key(struct ledger *l)
+{
+	return ++l->last_key;
+}
+
+int ledger_put(struct ledger *l, int fd, uint32_t *ret_place)
+{
+	for (uint32_t k = 0; k < LEDGER_MOUNTS_MAX; k++) {
+		int32_t nothing = 0;
+
+		if (l->fds[k] == 0 && atomic_compare_exchange_strong(&l->fds[k], &nothing, fd + 1)) {
+			*ret_place = k;
+			return 0;
+		}
+	}
+	return -ENOSPC;
+}
+
+void ledger_drop(struct ledger *l, uint32_t place)
+{
+	if (place < LEDGER_MOUNTS_MAX)
+		l->fds[place] = 0;
+}
+
+void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg)
+{
+	for (uint32_t k = 0; k < LEDGER_MOUNTS_MAX; k++) {
+		int32_t fd = l->fds[k];
+
+		if (fd)
+			fn(fd - 1, k, arg);
+	}
+}
+
+void ledger_leave(struct ledger *l)
+{
+	l->is_left = true;
+}
+
+bool ledger_is_left(const struct ledger *l)
+{
+	return l->is_left;
+}
+
+unsigned ledger_deaths(const struct ledger *l)
+{
+	return l->deaths;
+}
+
+void ledger_note_death(struct ledger *l)
+{
+	l->deaths++;
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/* clone(2) and not fork(3), for CLONE_FILES. The C library knows nothing of that process, and believes its first thread
+ * to be ours (its id is wrong there); so that does nothing but start another, which it knows, and wait for it. */
+#include "veneer/supervisor.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* A server that dies so often so soon is brought down by what it is asked to do. */
+#define QUICK_MS 2000
+#define QUICK_DEATHS 12u
+#define PAUSE_MAX_MS 500
+
+struct run {
+	int (*serve)(void *arg);
+	void *arg;
+	int code;
+};
+
+static const int handed_on[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void *run_server(void *arg)
+{
+	struct run *r = arg;
+
+	r->code = r->serve(r->arg);
+	return NULL;
+}
+
+/* What syslog opened for it would be closed, or taken by something else, under the next server. */
+static void tell(const char *how, unsigned quick)
+{
+	if (quick < QUICK_DEATHS)
+		log_warn("the server died %s: starting it again", how);
+	else
+		log_error("the server died %s, %u times in a row: giving up, its mounts are gone", how, quick);
+	log_release();
+}
+
+/* The new process, up to its end. */
+static void be_server(struct run *r)
+{
+	pthread_t thread;
+
+	/* A signal of the terminal is meant for us, but comes by the supervisor. */
+	setsid();
+	r->code = 1;
+	if (pthread_create(&thread, NULL, run_server, r) == 0)
+		pthread_join(thread, NULL);
+	exit(r->code);
+}
+
+static pid_t start(struct run *r)
+{
+	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0);
+
+	if (pid == 0)
+		be_server(r);
+	return pid < 0 ? -errno : pid;
+}
+
+/* The wait status of the server, and what comes meanwhile is handed on. */
+static int await(pid_t pid, const sigset_t *taken)
+{
+	int status;
+
+	for (;;) {
+		int sig = sigwaitinfo(taken, NULL);
+
+		if (sig > 0 && sig != SIGCHLD)
+			kill(pid, sig);
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			return status;
+	}
+}
+
+static void describe(int status, char *text, size_t size)
+{
+	if (WIFSIGNALED(status))
+		snprintf(text, size, "of signal %d", WTERMSIG(status));
+	else
+		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
+}
+
+static void rest(unsigned quick)
+{
+	unsigned ms = quick < 2 ? 0 : 5u << (quick < 8 ? quick : 8);
+
+	usleep((ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS) * 1000);
+}
+
+static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
+{
+	unsigned quick = 0;
+	char how[48] = "before it began";
+	pid_t pid;
+
+	for (;;) {
+		int64_t since = now_ms();
+		int status;
+
+		pid = start(r);
+		if (pid < 0 && ledger_deaths(l) == 0)
+			return pid;
+		if (pid > 0) {
+			status = await(pid, taken);
+			if (ledger_is_left(l))
+				return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+			describe(status, how, sizeof(how));
+			ledger_note_death(l);
+		}
+		quick = now_ms() - since < QUICK_MS ? quick + 1 : 0;
+		tell(how, quick);
+		if (quick == QUICK_DEATHS)
+			return 1;
+		rest(quick);
+	}
+}
+
+int supervise(struct ledger *l, int (*serve)(void *arg), void *arg)
+{
+	struct run run = { .serve = serve, .arg = arg };
+	sigset_t taken, before;
+	int r;
+
+	sigemptyset(&taken);
+	sigaddset(&taken, SIGCHLD);
+	for (size_t i = 0; i < sizeof(handed_on) / sizeof(*handed_on); i++) {
+		/* One that our starter ignored would never come. */
+		signal(handed_on[i], SIG_DFL);
+		sigaddset(&taken, handed_on[i]);
+	}
+	signal(SIGCHLD, SIG_DFL);
+	pthread_sigmask(SIG_BLOCK, &taken, &before);
+	r = supervise_by(l, &run, &taken);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return r;
+}

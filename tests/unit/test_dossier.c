@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/dossier.h"
+#include "veneer/wire.h"
+
+#include <sys/mman.h>
+
+static int null_fd(void)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static bool is_open(int fd)
+{
+	return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void make(struct dossier *d, const char *const *argv, uint32_t argc)
+{
+	dossier_init(d);
+	assert_int_equal(wire_put_arg(&d->args, "/somewhere"), 0);
+	for (uint32_t i = 0; i < argc; i++)
+		assert_int_equal(wire_put_arg(&d->args, argv[i]), 0);
+	d->argc = argc;
+}
+
+static void fill(struct dossier *d)
+{
+	struct mount_dirs dirs;
+
+	dirs_init(&dirs);
+	dirs.upper = null_fd();
+	dirs.work = null_fd();
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(dirs_add_lower(&dirs, null_fd()), 0);
+		assert_int_equal(dirs_add_clone(&dirs, null_fd()), 0);
+	}
+	assert_int_equal(dossier_keep_dirs(d, &dirs), 0);
+	dirs_release(&dirs);
+	d->key = 0x123456789abcdef0;
+	d->dev_minor = 99;
+	d->mount_ns = 1ull << 40;
+	d->dirs.opener = -1;
+	d->io = 3;
+	d->fuse_fd = null_fd();
+	d->slots_fd = null_fd();
+	d->names_fd = null_fd();
+	assert_int_equal(buf_put(&d->init, "initial", 7), 0);
+}
+
+static void count(int fd, void *arg)
+{
+	assert_true(is_open(fd));
+	++*(int *)arg;
+}
+
+static void test_dossier__is_read_as_it_was_written(void **state)
+{
+	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w", "/mnt" };
+	struct dossier d, e;
+	int n = 0;
+
+	(void)state;
+	make(&d, argv, 4);
+	fill(&d);
+	assert_int_equal(dossier_write(&d), 0);
+	assert_int_equal(dossier_read(d.fd, &e), 0);
+	assert_int_equal(e.key, d.key);
+	assert_int_equal(e.argc, 4);
+	assert_int_equal(e.dev_minor, 99);
+	assert_int_equal(e.mount_ns, 1ull << 40);
+	assert_int_equal(e.dirs.opener, -1);
+	assert_int_equal(e.io, 3);
+	assert_int_equal(e.dirs.n_lower, 3);
+	assert_int_equal(e.dirs.n_clones, 3);
+	assert_memory_equal(e.dirs.lower, d.dirs.lower, 3 * sizeof(int));
+	assert_int_equal(e.init.len, 7);
+	assert_memory_equal(e.init.data, "initial", 7);
+	assert_int_equal(e.args.len, d.args.len);
+	assert_memory_equal(e.args.data, d.args.data, d.args.len);
+	dossier_each_fd(&e, count, &n);
+	assert_int_equal(n, 6 + 6);
+	close(d.slots_fd);
+	close(d.names_fd);
+	d.fd = -1; /* e's now, as the others are */
+	n = e.fuse_fd;
+	dossier_release(&e);
+	assert_false(is_open(n));
+}
+
+static void test_dossier__duplicates_are_its_own(void **state)
+{
+	const char *const argv[] = { "veneer", "/mnt" };
+	struct mount_dirs dirs;
+	struct dossier d;
+
+	(void)state;
+	make(&d, argv, 2);
+	fill(&d);
+	assert_int_equal(dossier_copy_dirs(&d, &dirs), 0);
+	assert_int_equal(dirs.n_lower, 3);
+	assert_int_not_equal(dirs.upper, d.dirs.upper);
+	assert_int_equal(dirs.opener, -1);
+	dirs_release(&dirs);
+	assert_true(is_open(d.dirs.upper));
+	assert_true(is_open(d.dirs.lower[2]));
+	close(d.slots_fd);
+	close(d.names_fd);
+	dossier_release(&d);
+}
+
+static void test_dossier__damage_is_told_and_nothing_is_closed(void **state)
+{
+	struct dossier d, e;
+	int fd = memfd_create("damaged", MFD_CLOEXEC);
+
+	(void)state;
+	make(&d, NULL, 0);
+	fill(&d);
+	assert_int_equal(dossier_read(fd, &e), -EPROTO);
+	assert_int_equal(dossier_write(&d), 0);
+
+	char bytes[512];
+	ssize_t n = pread(d.fd, bytes, sizeof(bytes), 0);
+
+	for (ssize_t len = 4; len < n; len++) {
+		assert_int_equal(ftruncate(fd, 0), 0);
+		assert_int_equal(pwrite(fd, bytes, (size_t)len, 0), len);
+		assert_int_equal(dossier_read(fd, &e), -EBADMSG);
+	}
+	assert_true(is_open(d.fuse_fd));
+	assert_true(is_open(d.dirs.lower[0]));
+	assert_true(is_open(d.dirs.upper));
+	close(fd);
+	close(d.slots_fd);
+	close(d.names_fd);
+	dossier_release(&d);
+}
+
+static void test_dossier__options_are_those_that_were_asked_for(void **state)
+{
+	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w,volatile", "/mnt" };
+	struct mount_opts opts;
+	char err[512];
+	struct dossier d;
+
+	(void)state;
+	make(&d, argv, 4);
+	fill(&d);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(dossier_options(&d, &d.dirs, &opts, err, sizeof(err)), 0);
+		assert_true(opts.is_volatile);
+		assert_int_equal(opts.n_lower, 3);
+		options_release(&opts);
+	}
+	closep(&d.dirs.upper);
+	assert_true(dossier_options(&d, &d.dirs, &opts, err, sizeof(err)) < 0);
+	close(d.slots_fd);
+	close(d.names_fd);
+	dossier_release(&d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_dossier__is_read_as_it_was_written),
+		cmocka_unit_test(test_dossier__duplicates_are_its_own),
+		cmocka_unit_test(test_dossier__damage_is_told_and_nothing_is_closed),
+		cmocka_unit_test(test_dossier__options_are_those_that_were_asked_for),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/ledger.h"
+
+#include <sys/wait.h>
+
+struct seen {
+	struct ledger *l;
+	int fds[8];
+	uint32_t places[8];
+	size_t n;
+	bool drops;
+};
+
+static void see(int fd, uint32_t place, void *arg)
+{
+	struct seen *s = arg;
+
+	assert_true(s->n < 8);
+	s->fds[s->n] = fd;
+	s->places[s->n++] = place;
+	if (s->drops)
+		ledger_drop(s->l, place);
+}
+
+static void test_ledger__keeps_what_was_put_and_forgets_what_was_dropped(void **state)
+{
+	struct seen s = { .n = 0 };
+	uint32_t zero, seven;
+
+	(void)state;
+	assert_int_equal(ledger_new(0, &s.l), 0);
+	assert_int_equal(ledger_put(s.l, 0, &zero), 0);
+	assert_int_equal(ledger_put(s.l, 7, &seven), 0);
+	ledger_drop(s.l, zero);
+	ledger_each(s.l, see, &s);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(s.fds[0], 7);
+	assert_int_equal(s.places[0], seven);
+	s.drops = true;
+	ledger_each(s.l, see, &s);
+	s.n = 0;
+	ledger_each(s.l, see, &s);
+	assert_int_equal(s.n, 0);
+}
+
+static void test_ledger__is_full_at_its_bound_and_not_before(void **state)
+{
+	struct ledger *l;
+	uint32_t place;
+
+	(void)state;
+	assert_int_equal(ledger_new(0, &l), 0);
+	for (unsigned k = 0; k < LEDGER_MOUNTS_MAX; k++)
+		assert_int_equal(ledger_put(l, (int)k, &place), 0);
+	assert_int_equal(ledger_put(l, 1, &place), -ENOSPC);
+	ledger_drop(l, 5);
+	assert_int_equal(ledger_put(l, 1, &place), 0);
+	assert_int_equal(place, 5);
+}
+
+static void test_ledger__what_a_dead_process_wrote_is_there(void **state)
+{
+	struct seen s = { .n = 0 };
+	uint64_t key;
+	int status;
+
+	(void)state;
+	assert_int_equal(ledger_new(100, &s.l), 0);
+	key = ledger_key(s.l);
+	assert_int_not_equal(key, 0);
+
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		uint32_t place;
+
+		ledger_put(s.l, 42, &place);
+		ledger_key(s.l);
+		((char *)ledger_extra(s.l))[99] = 'x';
+		ledger_note_death(s.l);
+		ledger_leave(s.l);
+		kill(getpid(), SIGKILL);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	ledger_each(s.l, see, &s);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(s.fds[0], 42);
+	assert_int_equal(ledger_key(s.l), key + 2);
+	assert_int_equal(((char *)ledger_extra(s.l))[99], 'x');
+	assert_int_equal(ledger_deaths(s.l), 1);
+	assert_true(ledger_is_left(s.l));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ledger__keeps_what_was_put_and_forgets_what_was_dropped),
+		cmocka_unit_test(test_ledger__is_full_at_its_bound_and_not_before),
+		cmocka_unit_test(test_ledger__what_a_dead_process_wrote_is_there),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
