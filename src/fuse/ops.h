@@ -11,6 +11,8 @@
 /* What the kernel said in a request and libfuse does not pass on; of the request this thread is serving. */
 struct request_extra {
 	struct fuse_session *session;	/* that it came by */
+	uint64_t unique;	/* the kernel's number of it */
+	bool is_resent;		/* a server that died may have carried it out already, as a whole or in part */
 	bool kills_setid;	/* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks CAP_FSETID */
 	bool kills_acl_setgid;	/* FUSE_SETXATTR_ACL_KILL_SGID: nor is it in the file's group */
 };
