@@ -19,6 +19,7 @@ struct mount {
 	uint64_t key;			/* for the intents of its requests (intent.h); 0: none are kept */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
+	uint64_t key;			/* whose intents are its own (intent.h); 0: no journal is kept */
 };
 
 /* Open everything that the options, and the environment, name. opts is taken over, also on failure. On failure -errno and one

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A slot's state is a code and the generation (how often the area was taken into use) that wrote it:
+ *
+ * FREE     anybody's
+ * CLAIMED  being filled: of an older generation it was left by a server that died over it, before any change: free
+ * STANDS   whole
+ *
+ * A slot that stands and whose request was answered just before the death is never asked for again. There are a few
+ * for each death at most; when all slots are taken the oldest of them are used again. */
+#include "veneer/intent.h"
+
+#include "veneer/cleanup.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define SLOTS 1024u		/* threads: 64 and one a mount */
+#define CODE_BITS 2
+#define CODE(state) ((state) & ((1u << CODE_BITS) - 1))
+#define GENERATION(state) ((state) >> CODE_BITS)
+
+enum code { FREE, CLAIMED, STANDS };
+
+struct area {
+	uint64_t layout;		/* of another version: nothing in it is understood */
+	_Atomic uint64_t generation;
+	_Atomic uint32_t end;		/* slots from here on were never used: nobody need look at them */
+	struct intent slots[SLOTS];
+};
+
+#define LAYOUT ((uint64_t)1 << 32 | sizeof(struct intent))
+
+static struct area *area;
+static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static _Thread_local struct intent *current;
+static _Thread_local uint32_t last_slot;
+
+size_t intent_area_bytes(void)
+{
+	return sizeof(struct area);
+}
+
+static void use_locked(struct area *a)
+{
+	if (a->layout != LAYOUT) {
+		memset(a, 0, sizeof(*a));
+		a->layout = LAYOUT;
+	}
+	a->generation++;
+	__atomic_store_n(&area, a, __ATOMIC_RELEASE);
+}
+
+void intent_use_area(void *mem)
+{
+	LOCK_SCOPE(&area_lock);
+	use_locked(mem);
+}
+
+static struct area *get_area(void)
+{
+	struct area *a = __atomic_load_n(&area, __ATOMIC_ACQUIRE);
+
+	if (a)
+		return a;
+	LOCK_SCOPE(&area_lock);
+	if (!area) {
+		a = mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (a != MAP_FAILED)
+			use_locked(a);
+	}
+	return area;
+}
+
+static uint64_t state_of(const struct area *a, enum code code)
+{
+	return a->generation << CODE_BITS | code;
+}
+
+static bool claim(struct area *a, struct intent *n, bool takes_old)
+{
+	uint64_t state = n->state;
+	bool is_old = CODE(state) != FREE && GENERATION(state) != a->generation;
+
+	if (CODE(state) != FREE && !(is_old && (takes_old || CODE(state) == CLAIMED)))
+		return false;
+	return atomic_compare_exchange_strong(&n->state, &state, state_of(a, CLAIMED));
+}
+
+/* Of those that stand from another generation. */
+static struct intent *claim_oldest(struct area *a)
+{
+	struct intent *oldest = NULL;
+
+	for (uint32_t k = 0; k < a->end; k++) {
+		struct intent *n = &a->slots[k];
+
+		if (CODE(n->state) == STANDS && GENERATION(n->state) != a->generation &&
+		    (!oldest || GENERATION(n->state) < GENERATION(oldest->state)))
+			oldest = n;
+	}
+	return oldest && claim(a, oldest, true) ? oldest : NULL;
+}
+
+static struct intent *claim_any(struct area *a)
+{
+	uint32_t end;
+
+	if (last_slot < a->end && claim(a, &a->slots[last_slot], false))
+		return &a->slots[last_slot];
+	for (uint32_t k = 0; k < SLOTS; k++) {
+		if (!claim(a, &a->slots[k], false))
+			continue;
+		last_slot = k;
+		end = a->end;
+		/* Before the slot stands: who looks for those that do must see it. */
+		while (end <= k && !atomic_compare_exchange_weak(&a->end, &end, k + 1))
+			;
+		return &a->slots[k];
+	}
+	return claim_oldest(a);
+}
+
+static struct intent *find(struct area *a, uint64_t key, uint64_t unique)
+{
+	for (uint32_t k = 0; k < a->end; k++) {
+		struct intent *n = &a->slots[k];
+
+		if (CODE(n->state) == STANDS && n->key == key && n->unique == unique)
+			return n;
+	}
+	return NULL;
+}
+
+static void set_end(struct intent_end *e, uint64_t parent, const char *name)
+{
+	e->parent = parent;
+	e->node = e->ino = e->upper_ino = 0;
+	e->name[0] = '\0';
+	if (name && strlen(name) <= NAME_MAX)
+		strcpy(e->name, name);
+}
+
+struct intent *intent_begin(const struct intent_request *request)
+{
+	struct area *a = request->key ? get_area() : NULL;
+	struct intent *n = NULL;
+
+	current = NULL;
+	if (!a)
+		return NULL;
+	if (request->is_resent)
+		n = find(a, request->key, request->unique);
+	if (!n) {
+		n = claim_any(a);
+		if (!n)
+			return NULL;
+		n->key = request->key;
+		n->unique = request->unique;
+		n->kind = request->kind;
+		n->is_begun = 0;
+		n->mode = n->capability_len = n->had_value = 0;
+		set_end(&n->from, request->from_parent, request->from_name);
+		set_end(&n->to, request->to_parent, request->to_name);
+	}
+	/* Of this generation, also what was found: it is under way, and not to be given to anybody else. */
+	atomic_store(&n->state, state_of(a, STANDS));
+	current = n;
+	return n;
+}
+
+void intent_end(struct intent *n)
+{
+	if (!n)
+		return;
+	current = NULL;
+	atomic_store(&n->state, FREE);
+}
+
+static void describe(struct intent_end *e, const struct inode *i)
+{
+	e->node = i ? i->id : 0;
+	e->ino = i ? i->ino : 0;
+	e->upper_ino = i && i->has_upper ? i->upper_ino : 0;
+}
+
+void intent_about(const struct inode *from, const struct inode *to)
+{
+	if (!current)
+		return;
+	/* Another attempt of the same request, whose first came to nothing. */
+	atomic_store(&current->is_begun, 0);
+	describe(&current->from, from);
+	describe(&current->to, to);
+	atomic_store(&current->is_begun, 1);
+}
+
+void intent_mark(struct intent *n)
+{
+	if (n)
+		atomic_store(&n->is_begun, 1);
+}
+
+void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg)
+{
+	struct area *a = get_area();
+
+	for (uint32_t k = 0; a && k < a->end; k++)
+		if (CODE(a->slots[k].state) == STANDS && a->slots[k].key == key && a->slots[k].is_begun)
+			fn(&a->slots[k], arg);
+}
+
+void intent_drop(uint64_t key)
+{
+	struct area *a = key ? get_area() : NULL;
+
+	for (uint32_t k = 0; a && k < a->end; k++)
+		if (CODE(a->slots[k].state) == STANDS && a->slots[k].key == key)
+			atomic_store(&a->slots[k].state, FREE);
+}
