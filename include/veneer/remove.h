@@ -22,6 +22,14 @@ int remove_prepare(struct tree *t, struct inode *i, struct removal *ret);
 void remove_done(struct tree *t, struct inode *i, const struct removal *r, bool has_gone);
 /* Empty and remove a directory of the work directory; what resists stays there until the next mount. */
 void remove_temp_dir(struct tree *t, const char *temp);
+/* What stands at (dirfd, name), a file or a directory that nobody sees, goes; nothing there is fine. 0 or -errno. */
+int remove_unseen(struct tree *t, int dirfd, const char *name);
+/* Take away what a server that died left at a name which it had removed, or moved something from: seen or hidden, it
+ * goes, and a whiteout is there in the end if something is below. 0 or -errno. */
+int remove_leftover(struct tree *t, struct inode *parent, const char *name);
+/* A hidden name in the directory of `name`, for what is to get that name, or to hide it: always the same, so that
+ * what a server left there is found. */
+void remove_beside_name(const char *name, char beside[NAME_MAX + 1]);
 /* A link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not exist. */
 int remove_make_whiteout(struct tree *t, int dirfd, const char *name);
 /* The same in two steps: what can fail for want of room is done first, in the work directory. A name that was

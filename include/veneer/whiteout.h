@@ -60,6 +60,8 @@ struct whiteout_style {
 int whiteout_make(const struct whiteout_style *st, int dirfd, const char *name);
 /* Remove both forms of the whiteout of name, if there. 0 or -errno. */
 int whiteout_remove(int dirfd, const char *name);
+/* Is there a ".wh.NAME"? An upper may have whiteouts of both kinds. */
+bool whiteout_is_by_name(int dirfd, const char *name);
 /* Mark an empty directory opaque, in the forms that the privileges at hand allow. 0 or -errno. */
 int whiteout_set_opaque(const struct whiteout_style *st, int dirfd);
 /* Let a directory be merged with path (plain, from the root of the layers below) and with nothing at its own.

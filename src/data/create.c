@@ -129,23 +129,29 @@ static int make_direct(struct making *m, int dirfd, const char *name, struct sta
 	return r;
 }
 
-/* Put the work directory's `temp` over the whiteout at (dirfd, name). A directory cannot be renamed over a
- * device: they change places. */
+/* Put the work directory's `temp` over the whiteout at (dirfd, name), and over what a ".wh.NAME" hides there. A
+ * directory cannot be renamed over a device, nor over what is not empty: they change places. */
 static int replace_whiteout(struct tree *t, const char *temp, int dirfd, const char *name, bool is_dir)
 {
 	char hidden[NAME_MAX + 1];
 
 	if (renameat2(t->workfd, temp, dirfd, name, 0) < 0) {
-		if (!is_dir || errno != ENOTDIR)
-			return -errno;
+		int e = errno;
+
+		if (!(is_dir && e == ENOTDIR) && !whiteout_is_by_name(dirfd, name))
+			return -e;
 		if (renameat2(t->workfd, temp, dirfd, name, RENAME_EXCHANGE) < 0)
 			return -errno;
-		unlinkat(t->workfd, temp, 0);
+		if (unlinkat(t->workfd, temp, 0) < 0)
+			remove_temp_dir(t, temp);
 	}
 	/* The other dialect's whiteout goes last: as long as it is there, the name stays hidden. */
-	if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) < (int)sizeof(hidden) &&
-	    unlinkat(dirfd, hidden, 0) < 0 && errno != ENOENT)
-		return -errno;
+	if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) >= (int)sizeof(hidden))
+		return 0;
+	if (unlinkat(dirfd, hidden, 0) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	/* If it hid this very file, which a server placed and died, the rename was none. */
+	unlinkat(t->workfd, temp, 0);
 	return 0;
 }
 
@@ -153,18 +159,17 @@ static int replace_whiteout(struct tree *t, const char *temp, int dirfd, const c
 static int make_over_whiteout(struct tree *t, struct making *m, struct inode *parent, int dirfd, const char *name,
 			      bool is_opaque, struct stat *st)
 {
-	char temp[64];
-	int at = t->workfd, r;
+	char temp[NAME_MAX + 1];
+	int at = t->workfd, r = 0;
 
 	upper_temp_name(t, temp);
 	if (parent->has_default_acl) {
-		char plain[32];
-
-		upper_temp_name(t, plain);
-		snprintf(temp, sizeof(temp), ".wh..wh.%s", plain);
+		remove_beside_name(name, temp);
+		r = remove_unseen(t, dirfd, temp); /* of a server that was killed */
 		at = dirfd;
 	}
-	r = make_direct(m, at, temp, st);
+	if (r == 0)
+		r = make_direct(m, at, temp, st);
 	if (r < 0)
 		return r;
 	if (is_opaque) {
@@ -263,7 +268,53 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	return r;
 }
 
-static int link_locked(struct tree *t, struct inode *i, int fd, int dirfd, const char *name, bool is_whiteout)
+/* It is there since a server made it and died before it could say so; nobody knows of it. Owner and mode may be
+ * missing yet. */
+static int adopt_made(struct tree *t, struct inode *parent, const char *name, struct making *m, struct stat *st)
+{
+	int dirfd = upper_pin(t, parent), r;
+
+	if (dirfd < 0)
+		return dirfd;
+	r = fstat(dirfd, &m->dir) < 0 ? -errno : 0;
+	if (r == 0) {
+		override_apply(dirfd, "", t->upper->override, &m->dir);
+		inherit(t, m, parent);
+		/* A mode may bind even us: then it is opened when it must be. */
+		if (S_ISREG(m->mode))
+			m->fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		r = settle_owner(m, dirfd, name, st);
+	}
+	fdcache_unpin(&parent->src.fd);
+	return r;
+}
+
+int create_again(struct tree *t, struct inode *parent, const char *name, const struct create_args *args,
+		 struct inode **ret, struct stat *ret_st)
+{
+	struct making m = { .args = args, .fd = -1 };
+	struct lookup_state state = { .where = LOOKUP_NOWHERE };
+	struct updir *d;
+	int r = create_check_name(name);
+
+	if (r == 0 && parent->has_upper)
+		r = upper_listing(t, parent, &d);
+	if (r == 0 && parent->has_upper)
+		r = lookup_state(t, parent, name, &state);
+	if (r < 0)
+		return r;
+	if (state.where != LOOKUP_UPPER || state.up.type != IFTODT(args->mode))
+		return create_node(t, parent, name, args, ret, ret_st);
+	r = adopt_made(t, parent, name, &m, ret_st);
+	if (r == 0)
+		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
+	if (r == 0)
+		ret_st->st_ino = (*ret)->ino;
+	closep(&m.fd);
+	return r;
+}
+
+static int link_locked(struct tree *t, int fd, int dirfd, const char *name, bool is_whiteout)
 {
 	char temp[32];
 	int r;
@@ -274,7 +325,7 @@ static int link_locked(struct tree *t, struct inode *i, int fd, int dirfd, const
 	r = place_link_fd(fd, t->workfd, temp);
 	if (r < 0)
 		return r;
-	r = replace_whiteout(t, temp, dirfd, name, i->type == DT_DIR);
+	r = replace_whiteout(t, temp, dirfd, name, false);
 	if (r < 0)
 		unlinkat(t->workfd, temp, 0);
 	return r;
@@ -312,7 +363,7 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	if (r == 0)
 		r = updir_reserve(d, name, state.below != NULL, &is_new);
 	if (r == 0) {
-		r = link_locked(t, i, fd, dirfd, name, state.is_whiteout);
+		r = link_locked(t, fd, dirfd, name, state.is_whiteout);
 		if (r < 0 && is_new)
 			updir_remove(d, name);
 	}

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
+#include "veneer/intent.h"
 #include "veneer/rmtree.h"
 #include "veneer/upper.h"
 
@@ -35,6 +36,25 @@ int remove_make_whiteout(struct tree *t, int dirfd, const char *name)
 void remove_temp_dir(struct tree *t, const char *temp)
 {
 	rmtree(t->workfd, temp);
+}
+
+void remove_beside_name(const char *name, char beside[NAME_MAX + 1])
+{
+	const size_t max = NAME_MAX - strlen(WHITEOUT_PREFIX WHITEOUT_PREFIX "#");
+
+	snprintf(beside, NAME_MAX + 1, WHITEOUT_PREFIX WHITEOUT_PREFIX "#%.*s", (int)max, name);
+}
+
+int remove_unseen(struct tree *t, int dirfd, const char *name)
+{
+	char temp[32];
+
+	upper_temp_name(t, temp);
+	if (renameat2(dirfd, name, t->workfd, temp, 0) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (unlinkat(t->workfd, temp, 0) < 0)
+		remove_temp_dir(t, temp);
+	return 0;
 }
 
 int remove_prepare_whiteout(struct tree *t, char temp[32])
@@ -165,6 +185,34 @@ int remove_made(struct tree *t, struct inode *parent, const char *name, const st
 	return remove_entry(t, parent, name, &now, is_dir);
 }
 
+int remove_leftover(struct tree *t, struct inode *parent, const char *name)
+{
+	struct lookup_state state;
+	int dirfd, r = lookup_state(t, parent, name, &state);
+
+	if (r < 0)
+		return r;
+	/* Seen: what a whiteout was to hide, the other half of an exchange, or one link too many. */
+	if (state.where != LOOKUP_NOWHERE)
+		return remove_entry(t, parent, name, &state, state.where == LOOKUP_UPPER && state.up.type == DT_DIR);
+	if (!state.is_whiteout)
+		return 0;
+	dirfd = upper_pin(t, parent);
+	if (dirfd < 0)
+		return dirfd;
+	if (whiteout_is_by_name(dirfd, name))
+		r = remove_unseen(t, dirfd, name);
+	if (r == 0 && !state.below) {
+		struct updir *d;
+
+		r = whiteout_remove(dirfd, name);
+		if (r == 0 && upper_listing(t, parent, &d) == 0)
+			updir_remove(d, name);
+	}
+	fdcache_unpin(&parent->src.fd);
+	return r;
+}
+
 static int remove_any(struct tree *t, struct inode *parent, const char *name, bool is_dir)
 {
 	struct lookup_state state;
@@ -182,6 +230,7 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 		return r;
 	/* The kernel looked the name up, so the inode is known; if it ever is not, nobody has it open. */
 	if (!inode_peek(t, parent, name, &i)) {
+		intent_about(NULL, NULL);
 		r = remove_entry(t, parent, name, &state, is_dir);
 		/* links_find may just have looked it up. */
 		if (r == 0)
@@ -202,6 +251,7 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 		if (r == 0)
 			r = remove_prepare(t, i, &removal);
 		if (r == 0) {
+			intent_about(i, NULL);
 			r = remove_entry(t, parent, name, &state, is_dir);
 			if (r == 0)
 				inode_drop_name(t, parent, name);

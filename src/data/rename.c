@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
 #include "veneer/create.h"
+#include "veneer/intent.h"
 #include "veneer/links.h"
 #include "veneer/log.h"
 #include "veneer/lookup.h"
@@ -132,7 +133,6 @@ struct hiding {
 
 static int hiding_prepare(struct tree *t, const struct end *from, struct hiding *h)
 {
-	const size_t max = NAME_MAX - strlen(WHITEOUT_PREFIX WHITEOUT_PREFIX "#");
 	int fd;
 
 	*h = (struct hiding){ .flags = 0 };
@@ -144,7 +144,7 @@ static int hiding_prepare(struct tree *t, const struct end *from, struct hiding 
 	}
 	if (!t->style.has_device && strlen(from->name) + WHITEOUT_PREFIX_LEN > NAME_MAX)
 		return -ENAMETOOLONG;
-	snprintf(h->temp, sizeof(h->temp), WHITEOUT_PREFIX WHITEOUT_PREFIX "#%.*s", (int)max, from->name);
+	remove_beside_name(from->name, h->temp);
 	unlinkat(from->dirfd, h->temp, 0); /* of a server that was killed */
 	if (t->style.has_device)
 		return mknodat(from->dirfd, h->temp, S_IFCHR, 0) < 0 ? -errno : 0;
@@ -176,15 +176,9 @@ static int hiding_finish(struct tree *t, const struct end *from, const struct hi
 	return renameat2(from->dirfd, h->temp, from->dirfd, name, 0) < 0 ? -errno : 0;
 }
 
-/* Is there a ".wh.NAME"? An upper may have whiteouts of both kinds. */
 static bool is_hidden_by_file(const struct end *e)
 {
-	char hidden[NAME_MAX + 1];
-	struct stat st;
-
-	return e->state.is_whiteout &&
-	       snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", e->name) < (int)sizeof(hidden) &&
-	       fstatat(e->dirfd, hidden, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	return e->state.is_whiteout && whiteout_is_by_name(e->dirfd, e->name);
 }
 
 /* The old directory (or whiteout) of the target's place was exchanged into the source's place: take it away,
@@ -209,7 +203,8 @@ static int dispose_exchanged(struct tree *t, const struct end *from, const struc
 }
 
 /* A directory cannot be at two places at once: first put an empty one where ".wh.NAME" hides it, take that away,
- * and then rename over it. A server that is killed leaves an empty directory at the most. */
+ * and then rename over it. A server that is killed leaves an empty directory at the most. What ".wh.NAME" hides there
+ * so far goes first. */
 static int unhide_for_directory(struct tree *t, const struct end *to)
 {
 	_cleanup_(closep) int fd = -1;
@@ -218,6 +213,9 @@ static int unhide_for_directory(struct tree *t, const struct end *to)
 
 	if (!is_hidden_by_file(to))
 		return 0;
+	r = remove_unseen(t, to->dirfd, to->name);
+	if (r < 0)
+		return r;
 	upper_temp_name(t, temp);
 	if (mkdirat(t->workfd, temp, 0700) < 0)
 		return -errno;
@@ -249,12 +247,15 @@ static int move_directory(struct tree *t, const struct end *from, const struct e
 }
 
 /* As long as ".wh.NAME" is there, a file moved to NAME is not seen, and at its old name it is gone: have it at
- * both until the whiteout is away. */
+ * both until the whiteout is away. What the whiteout hides so far, perhaps our own of an attempt that was cut off,
+ * goes first. */
 static int move_file_unhidden(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
 	char temp[32];
-	int r;
+	int r = remove_unseen(t, to->dirfd, to->name);
 
+	if (r < 0)
+		return r;
 	if (linkat(from->dirfd, from->name, to->dirfd, to->name, 0) < 0)
 		return -errno;
 	r = unhide(to);
@@ -273,12 +274,8 @@ static int move_file_unhidden(struct tree *t, const struct end *from, const stru
 
 static int move_file(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
-	if (is_hidden_by_file(to)) {
-		int r = move_file_unhidden(t, from, to, h);
-
-		if (r != -EEXIST)
-			return r;
-	}
+	if (is_hidden_by_file(to))
+		return move_file_unhidden(t, from, to, h);
 	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, h->flags) < 0)
 		return -errno;
 	return 0;
@@ -344,6 +341,8 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 	if (to->inode)
 		r = remove_prepare(t, to->inode, &removal);
 	if (r == 0)
+		intent_about(from->inode, to->inode);
+	if (r == 0)
 		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
 	if (r < 0 && is_new)
 		updir_remove(to->listing, to->name);
@@ -401,6 +400,7 @@ static int exchange(struct tree *t, struct end *a, struct end *b)
 	/* After the copy-up, which may have given them other numbers. */
 	at_a = upent_of(b->inode, a);
 	at_b = upent_of(a->inode, b);
+	intent_about(a->inode, b->inode);
 	if (renameat2(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE) < 0)
 		return -errno;
 	if (updir_set(a->listing, a->name, &at_a) < 0)

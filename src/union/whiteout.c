@@ -174,6 +174,14 @@ int whiteout_remove(int dirfd, const char *name)
 	return unlinkat(dirfd, name, 0) == 0 ? 0 : -errno;
 }
 
+bool whiteout_is_by_name(int dirfd, const char *name)
+{
+	char hidden[NAME_MAX + 1];
+	struct stat st;
+
+	return hidden_name(name, hidden) == 0 && fstatat(dirfd, hidden, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 int whiteout_set_opaque(const struct whiteout_style *st, int dirfd)
 {
 	int r = -EOPNOTSUPP, fd;
