@@ -2,9 +2,12 @@
 #include "ops.h"
 
 #include "veneer/create.h"
+#include "veneer/redo.h"
 #include "veneer/remove.h"
 #include "veneer/rename.h"
 #include "veneer/tmpfile.h"
+
+#include <stdio.h>
 
 static struct create_args args_of(fuse_req_t req, mode_t mode)
 {
@@ -20,6 +23,15 @@ static struct create_args args_of(fuse_req_t req, mode_t mode)
 	};
 }
 
+static int make_node(fuse_req_t req, struct inode *dir, const char *name, const struct create_args *args,
+		     struct inode **ret, struct stat *ret_st)
+{
+	struct tree *t = &op_mount(req)->tree;
+
+	return request_extra.is_resent ? create_again(t, dir, name, args, ret, ret_st) :
+					 create_node(t, dir, name, args, ret, ret_st);
+}
+
 static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const struct create_args *args)
 {
 	struct inode *dir = op_inode(req, parent), *i;
@@ -28,7 +40,7 @@ static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const stru
 
 	if (!dir)
 		return;
-	r = create_node(&op_mount(req)->tree, dir, name, args, &i, &st);
+	r = make_node(req, dir, name, args, &i, &st);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
@@ -87,7 +99,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 	if (!dir)
 		return;
 	r = op_open_settle(m, request_extra.session) == IO_PASSTHROUGH ?
-		    create_node(&m->tree, dir, name, &args, &i, &st) : -ENOSYS;
+		    make_node(req, dir, name, &args, &i, &st) : -ENOSYS;
 	if (r < 0)
 		op_reply_err(req, r);
 	else
@@ -108,7 +120,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	if (!dir)
 		return;
 	was_nameless = i->is_orphan;
-	r = create_link(&m->tree, i, dir, name, &st);
+	r = (request_extra.is_resent ? redo_link : create_link)(&m->tree, i, dir, name, &st);
 	if (r == 0 && was_nameless)
 		tmpfile_named(&m->tree, i);
 	if (r == 0 && !inode_peek(&m->tree, dir, name, &again))
@@ -119,32 +131,54 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 		op_reply_entry(req, i, &st);
 }
 
+static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool is_dir)
+{
+	struct tree *t = &op_mount(req)->tree;
+	struct inode *dir = op_inode(req, parent);
+	struct intent *n;
+	int r;
+
+	if (!dir)
+		return;
+	n = op_begin_names(req, INTENT_REMOVE, parent, name, 0, NULL);
+	if (request_extra.is_resent)
+		r = redo_remove(t, dir, name, is_dir);
+	else
+		r = is_dir ? remove_dir(t, dir, name) : remove_file(t, dir, name);
+	op_reply_err(req, r);
+	intent_end(n);
+}
+
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct inode *dir = op_inode(req, parent);
-
-	if (dir)
-		op_reply_err(req, remove_file(&op_mount(req)->tree, dir, name));
+	remove_name(req, parent, name, false);
 }
 
 static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct inode *dir = op_inode(req, parent);
-
-	if (dir)
-		op_reply_err(req, remove_dir(&op_mount(req)->tree, dir, name));
+	remove_name(req, parent, name, true);
 }
 
 static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
 		      unsigned int flags)
 {
+	struct tree *t = &op_mount(req)->tree;
 	struct inode *from = op_inode(req, parent), *to;
+	struct intent *n;
+	int r;
 
 	if (!from)
 		return;
 	to = op_inode(req, newparent);
-	if (to)
-		op_reply_err(req, rename_entry(&op_mount(req)->tree, from, name, to, newname, flags));
+	if (!to)
+		return;
+	n = op_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME, parent, name, newparent, newname);
+	if (request_extra.is_resent)
+		r = redo_rename(t, n, from, name, to, newname, flags);
+	else
+		r = rename_entry(t, from, name, to, newname, flags);
+	op_reply_err(req, r);
+	intent_end(n);
 }
 
 void op_name_install(struct fuse_lowlevel_ops *ops)

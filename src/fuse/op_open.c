@@ -335,8 +335,15 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	close_node(op_mount(req), (uint32_t)ino, fi->fh);
+	struct intent *n = op_begin(req, INTENT_RELEASE);
+
+	/* A server that came so far may have counted it, and then it must not be counted again. */
+	if (n ? !n->is_begun : !request_extra.is_resent) {
+		intent_mark(n);
+		close_node(op_mount(req), (uint32_t)ino, fi->fh);
+	}
 	op_reply_err(req, 0);
+	intent_end(n);
 }
 
 void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi)

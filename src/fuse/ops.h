@@ -2,6 +2,7 @@
 /* Shared by the request handlers of src/fuse: what a request means, and how it is answered. */
 #pragma once
 
+#include "veneer/intent.h"
 #include "veneer/mount.h"
 #include "veneer/stats.h"
 
@@ -39,6 +40,11 @@ void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fu
 void op_changed(struct inode *i, fuse_ino_t ino);
 /* How long the kernel may rely on attributes sent for this node id. */
 double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
+
+/* A request begins of which the next server must know if this one dies in it; intent_end after the reply. NULL: none. */
+struct intent *op_begin(fuse_req_t req, enum intent_kind kind);
+struct intent *op_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent, const char *name,
+			      fuse_ino_t newparent, const char *newname);
 
 /* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside. */
 static inline void op_reply_err(fuse_req_t req, int r)
