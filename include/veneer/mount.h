@@ -16,7 +16,6 @@ struct mount {
 	struct walkahead *walkahead;
 	struct habits habits;
 	bool has_begun;			/* the kernel's INIT has come */
-	uint64_t key;			/* for the intents of its requests (intent.h); 0: none are kept */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
 	uint64_t key;			/* whose intents are its own (intent.h); 0: no journal is kept */

@@ -4,6 +4,7 @@
 #include "veneer/roster.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/intent.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
@@ -135,8 +136,10 @@ void roster_free(struct roster *r)
 /* No next server is to go on with it. */
 static void let_go(struct served *s)
 {
-	if (s->is_kept)
+	if (s->is_kept) {
 		ledger_drop(s->roster->ledger, s->place);
+		intent_drop(s->dossier.key);
+	}
 	s->is_kept = false;
 }
 
@@ -327,6 +330,8 @@ static int reopen(struct served *s, char *err, size_t err_size)
 	s->has_mount = true;
 	e = mount_reopen_at(&s->mount, &opts, &dirs, d->slots_fd, d->names_fd, err, err_size);
 	s->mount.key = d->key;
+	if (e == 0)
+		intent_settle(&s->mount);
 	return e;
 }
 

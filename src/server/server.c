@@ -16,6 +16,7 @@
 #include "veneer/counters.h"
 #include "veneer/fdcache.h"
 #include "veneer/heir.h"
+#include "veneer/intent.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 #include "veneer/notify.h"
@@ -520,6 +521,8 @@ static int serve_from(void *arg)
 		.signal_fd = -1, .wake_fd = -1, .notify_fd = v->notify_fd,
 	};
 
+	if (v->ledger)
+		intent_use_area(ledger_extra(v->ledger));
 	if (v->ledger && ledger_deaths(v->ledger)) {
 		const int ours[] = { v->config->listen_fd, v->config->place->fd, v->notify_fd };
 
@@ -540,7 +543,7 @@ int server_run(const struct server_config *c)
 		let_go_of_output();
 	shelter_prepare();
 	shelter_enter();
-	if (!c->is_alone && ledger_new(0, &v.ledger) == 0)
+	if (!c->is_alone && ledger_new(intent_area_bytes(), &v.ledger) == 0)
 		r = supervise(v.ledger, serve_from, &v);
 	if (r >= 0)
 		return r;
