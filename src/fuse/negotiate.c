@@ -6,7 +6,6 @@
 
 #include <linux/fuse.h>
 
-#define SESSION_MAX_WRITE (1u << 20)
 #define UNIQUE_RESENT ((uint64_t)1 << 63)
 
 _Thread_local struct request_extra request_extra;

@@ -10,6 +10,8 @@
 #include <fuse_lowlevel.h>
 
 /* What the kernel said in a request and libfuse does not pass on; of the request this thread is serving. */
+#define SESSION_MAX_WRITE (1u << 20)	/* bytes of one request's data */
+
 struct request_extra {
 	struct fuse_session *session;	/* that it came by */
 	uint64_t unique;	/* the kernel's number of it */

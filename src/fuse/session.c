@@ -186,8 +186,22 @@ int session_fd(const struct session *s)
 	return fuse_session_fd(s->se);
 }
 
+/* Room for the largest request, and all of it there: where a server is killed while the kernel copies a request to a page
+ * that is not, the request is over, with EIO, and does not come again. libfuse reads no more than max_write and a page. */
+static void prepare(struct fuse_buf *buf)
+{
+	const size_t size = SESSION_MAX_WRITE + 64 * 1024;
+
+	buf->mem = malloc(size);
+	if (buf->mem)
+		memset(buf->mem, 1, size);
+	buf->mem_size = size;
+}
+
 int session_receive(struct session *s, struct fuse_buf *buf)
 {
+	if (!buf->mem && s->m->key)
+		prepare(buf);
 	for (;;) {
 		int n = fuse_session_receive_buf(s->se, buf);
 

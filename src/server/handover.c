@@ -62,8 +62,10 @@ static int send_request(int fd, const struct client_mount *m)
 	return r < 0 ? r : send_args(fd, m);
 }
 
-/* The server is ready: mount, and let it answer. */
-static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly, char *err, size_t err_size)
+/* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down again, whether the next
+ * one has it or not, and may be asked for anew. */
+static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly, bool *ret_is_lost, char *err,
+			       size_t err_size)
 {
 	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
 	struct client_packet p;
@@ -85,7 +87,8 @@ static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_rea
 	else
 		attach_detach(a);
 	attach_free(a);
-	return r;
+	*ret_is_lost = r == -EPIPE;
+	return *ret_is_lost ? CLIENT_NO_SERVER : r;
 }
 
 /* -EPIPE: the server has hung up before it did anything. */
@@ -107,7 +110,7 @@ static int attempt(const struct rundir *at, const struct client_mount *m, bool *
 		return r;
 	*ret_is_lost = r == -EPIPE;
 	return r < 0 ? CLIENT_NO_SERVER :
-		       mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, err, err_size);
+		       mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, ret_is_lost, err, err_size);
 }
 
 int client_mount(const struct rundir *at, const struct client_mount *m, char *err, size_t err_size)

@@ -534,6 +534,11 @@ static int serve_from(void *arg)
 	return serve(&s);
 }
 
+static void confine(void)
+{
+	confine_enter(false);
+}
+
 int server_run(const struct server_config *c)
 {
 	struct serving v = { .config = c, .notify_fd = notify_open() };
@@ -544,11 +549,12 @@ int server_run(const struct server_config *c)
 	shelter_prepare();
 	shelter_enter();
 	if (!c->is_alone && ledger_new(intent_area_bytes(), &v.ledger) == 0)
-		r = supervise(v.ledger, serve_from, &v);
+		r = supervise(v.ledger, confine, serve_from, &v);
 	if (r >= 0)
 		return r;
 	if (!c->is_alone)
 		log_warn("nobody starts another server if this one dies: %s", strerror(-r));
 	v.ledger = NULL;
+	confine();
 	return serve_from(&v);
 }

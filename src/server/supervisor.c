@@ -14,12 +14,14 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* A server that dies so often so soon is brought down by what it is asked to do. */
+/* A server that dies so often so soon is brought down by what it is asked to do; but not by SIGKILL, which comes from
+ * outside. */
 #define QUICK_MS 2000
 #define QUICK_DEATHS 12u
 #define PAUSE_MAX_MS 500
 
 struct run {
+	void (*begin)(void);
 	int (*serve)(void *arg);
 	void *arg;
 	int code;
@@ -60,6 +62,8 @@ static void be_server(struct run *r)
 
 	/* A signal of the terminal is meant for us, but comes by the supervisor. */
 	setsid();
+	if (r->begin)
+		r->begin();
 	r->code = 1;
 	if (pthread_create(&thread, NULL, run_server, r) == 0)
 		pthread_join(thread, NULL);
@@ -98,6 +102,13 @@ static void describe(int status, char *text, size_t size)
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
 }
 
+static unsigned count_quick(unsigned quick, int status, int64_t ms)
+{
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+		return quick;
+	return ms < QUICK_MS ? quick + 1 : 0;
+}
+
 static void rest(unsigned quick)
 {
 	unsigned ms = quick < 2 ? 0 : 5u << (quick < 8 ? quick : 8);
@@ -113,7 +124,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 
 	for (;;) {
 		int64_t since = now_ms();
-		int status;
+		int status = 0;
 
 		pid = start(r);
 		if (pid < 0 && ledger_deaths(l) == 0)
@@ -125,7 +136,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 			describe(status, how, sizeof(how));
 			ledger_note_death(l);
 		}
-		quick = now_ms() - since < QUICK_MS ? quick + 1 : 0;
+		quick = count_quick(quick, status, now_ms() - since);
 		tell(how, quick);
 		if (quick == QUICK_DEATHS)
 			return 1;
@@ -133,9 +144,9 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 	}
 }
 
-int supervise(struct ledger *l, int (*serve)(void *arg), void *arg)
+int supervise(struct ledger *l, void (*begin)(void), int (*serve)(void *arg), void *arg)
 {
-	struct run run = { .serve = serve, .arg = arg };
+	struct run run = { .begin = begin, .serve = serve, .arg = arg };
 	sigset_t taken, before;
 	int r;
 

@@ -21,6 +21,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 from support import linux, rootless, server as mounts  # noqa: E402
+from support.killer import Killer  # noqa: E402
 from support.shared import SharedServer  # noqa: E402
 from support.stack import Stack  # noqa: E402
 from support.watchdog import Watchdog  # noqa: E402
@@ -38,6 +39,10 @@ def pytest_addoption(parser):
                      help="run as an ordinary user in a user namespace")
     parser.addoption("--mode", choices=["standalone", "server"], default="standalone",
                      help="who serves the mounts")
+
+
+    parser.addoption("--killing", type=float, metavar="SECONDS", default=0,
+                     help="with --mode=server: kill the server that often, on average; the next goes on")
 
 
 def pytest_cmdline_main(config):
@@ -118,7 +123,9 @@ def serving(request, veneer_bin, session_dir, watchdog):
         return
     shared = SharedServer(veneer_bin, session_dir / "run", watchdog)
     mounts.use(shared)
+    killer = Killer(shared, request.config.getoption("--killing"))
     yield shared
+    killer.close()
     mounts.use(None)
     code = shared.stop()
     if code == 0:

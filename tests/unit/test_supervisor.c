@@ -45,7 +45,7 @@ static int supervised(struct shared *s, int (*serve)(void *arg))
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit(supervise(s->l, serve, s) & 0xff);
+		_exit(supervise(s->l, NULL, serve, s) & 0xff);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);
@@ -82,14 +82,30 @@ static void test_supervisor__an_exit_that_was_not_said_is_a_death(void **state)
 	assert_int_equal(s->runs, 2);
 }
 
-static void test_supervisor__gives_up_what_dies_at_once_every_time(void **state)
+static int crash(void *arg)
+{
+	struct shared *s = arg;
+
+	s->runs++;
+	_exit(1);
+}
+
+static void test_supervisor__gives_up_what_crashes_at_once_every_time(void **state)
 {
 	struct shared *s = share();
 
 	(void)state;
-	s->deaths_wanted = 1000;
-	assert_int_equal(supervised(s, die_and_leave), 1);
+	assert_int_equal(supervised(s, crash), 1);
 	assert_in_range(s->runs, 5, 31);
+}
+
+static void test_supervisor__does_not_give_up_what_somebody_kills(void **state)
+{
+	struct shared *s = share();
+
+	(void)state;
+	s->deaths_wanted = 31;
+	assert_int_equal(supervised(s, die_and_leave), 7);
 }
 
 static int find_descriptor(void *arg)
@@ -140,7 +156,7 @@ static void test_supervisor__hands_signals_on(void **state)
 
 	(void)state;
 	if (pid == 0)
-		_exit(supervise(s->l, wait_for_signal, s));
+		_exit(supervise(s->l, NULL, wait_for_signal, s));
 	while (!*(volatile int *)&s->runs)
 		usleep(1000);
 	kill(pid, SIGUSR1);
@@ -195,7 +211,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_supervisor__starts_another_until_one_leaves),
 		cmocka_unit_test(test_supervisor__an_exit_that_was_not_said_is_a_death),
-		cmocka_unit_test(test_supervisor__gives_up_what_dies_at_once_every_time),
+		cmocka_unit_test(test_supervisor__gives_up_what_crashes_at_once_every_time),
+		cmocka_unit_test(test_supervisor__does_not_give_up_what_somebody_kills),
 		cmocka_unit_test(test_supervisor__descriptors_of_the_dead_stay_open),
 		cmocka_unit_test(test_supervisor__hands_signals_on),
 		cmocka_unit_test(test_supervisor__threads_work_in_the_server),
