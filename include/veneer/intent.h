@@ -57,6 +57,8 @@ void intent_use_area(void *mem);
 /* The calling thread's request. NULL if there is no journal, or no slot in it: then the request goes on without, and is
  * the less safe only if the server dies during it. */
 struct intent *intent_begin(const struct intent_request *request);
+/* What the last one gave, until it ends. */
+struct intent *intent_current(void);
 /* Its reply is out. NULL is fine. */
 void intent_end(struct intent *n);
 /* Just before the first change on disk by the calling thread's request: what has the names now. to: NULL, nothing. */

@@ -4,6 +4,7 @@
  * that server made of it. Answers are those of the request done once. */
 #pragma once
 
+#include "veneer/attr.h"
 #include "veneer/intent.h"
 
 /* As remove_file and remove_dir. */
@@ -13,6 +14,14 @@ int redo_link(struct tree *t, struct inode *i, struct inode *parent, const char 
 /* As rename_entry. n: what was noted about it, or NULL. */
 int redo_rename(struct tree *t, const struct intent *n, struct inode *old_parent, const char *old_name,
 		struct inode *parent, const char *name, unsigned flags);
+
+/* As attr_setxattr with XATTR_CREATE, and attr_removexattr: the first time, when it is noted in n whether the attribute
+ * is there, and again. n may be NULL. */
+int redo_setxattr(struct tree *t, struct inode *i, struct intent *n, const char *name, const void *value, size_t size);
+int redo_removexattr(struct tree *t, struct inode *i, struct intent *n, const char *name);
+/* After attr_setid_begin, the first time and again: what is to be put back is noted, and what a dead server took away
+ * is to be put back. */
+void redo_setid(struct tree *t, struct inode *i, struct intent *n, bool keeps_capability, struct attr_setid *s);
 
 /* The names in the inode table become those on disk, of all that a dead server had begun for the mount with this key
  * (intent.h). Only what is certain: an intent may be of a request that was answered, and its names others' by now. */

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 /* What the upper has at a name, whether it is seen or not. st_ino 0: nothing. */
 static int stat_upper(struct tree *t, struct inode *dir, const char *name, struct stat *ret)
@@ -209,6 +210,65 @@ int redo_rename(struct tree *t, const struct intent *n, struct inode *old_parent
 		return finish_move(t, n, &m);
 	/* The kernel has seen to it that nothing is there; what is, is the empty directory that a server put there. */
 	return rename_entry(t, old_parent, old_name, parent, name, flags & ~(unsigned)RENAME_NOREPLACE);
+}
+
+/* ---- attributes ---- */
+
+/* True: a server came so far before. */
+static bool note_attr(struct tree *t, struct inode *i, struct intent *n, const char *name)
+{
+	if (!n || n->is_begun)
+		return n != NULL;
+	n->had_value = attr_getxattr(t, i, name, NULL, 0) >= 0;
+	intent_mark(n);
+	return false;
+}
+
+static bool has_value(struct tree *t, struct inode *i, const char *name, const void *value, size_t size)
+{
+	_cleanup_(freep) char *there = malloc(size + 1);
+	ssize_t n = there ? attr_getxattr(t, i, name, there, size + 1) : -ENOMEM;
+
+	return n == (ssize_t)size && !memcmp(there, value, size);
+}
+
+int redo_setxattr(struct tree *t, struct inode *i, struct intent *n, const char *name, const void *value, size_t size)
+{
+	bool is_again = note_attr(t, i, n, name);
+	int r = attr_setxattr(t, i, name, value, size, XATTR_CREATE);
+
+	return r == -EEXIST && is_again && !n->had_value && has_value(t, i, name, value, size) ? 0 : r;
+}
+
+int redo_removexattr(struct tree *t, struct inode *i, struct intent *n, const char *name)
+{
+	bool is_again = note_attr(t, i, n, name);
+	int r = attr_removexattr(t, i, name);
+
+	return r == -ENODATA && is_again && n->had_value ? 0 : r;
+}
+
+void redo_setid(struct tree *t, struct inode *i, struct intent *n, bool keeps_capability, struct attr_setid *s)
+{
+	const mode_t setid = S_ISUID | S_ISGID;
+	struct stat st;
+
+	if (!n)
+		return;
+	if (!n->is_begun) {
+		n->mode = s->mode;
+		n->capability_len = (uint32_t)s->capability_len;
+		memcpy(n->capability, s->capability, (size_t)s->capability_len);
+		intent_mark(n);
+		return;
+	}
+	/* Unless somebody gave it another mode, or other capabilities, since. */
+	if (n->mode && lookup_stat(t, i, &st) == 0 && ((st.st_mode ^ n->mode) & 07777 & ~setid) == 0)
+		s->mode = n->mode;
+	if (keeps_capability && !s->capability_len && n->capability_len <= sizeof(s->capability)) {
+		s->capability_len = n->capability_len;
+		memcpy(s->capability, n->capability, n->capability_len);
+	}
 }
 
 /* ---- the table, before any request ---- */

@@ -94,7 +94,7 @@ static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t 
 		r = cow_write(t, i, data, size, off);
 		return r == 0 ? attr_kill_setid(t, i, op_caller_may_setgid, req) : r;
 	}
-	attr_setid_begin(t, i, is_mapped, &setid);
+	op_setid_begin(req, i, is_mapped, &setid);
 	r = cow_write(t, i, data, size, off);
 	return attr_setid_end(t, i, &setid, r);
 }
@@ -126,6 +126,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		stats_add(STATS_WRITE_BYTES, size);
 		fuse_reply_write(req, size);
 	}
+	intent_end(intent_current());
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

@@ -183,7 +183,7 @@ static int set_size(fuse_req_t req, struct inode *i, off_t size)
 		r = cow_truncate(&m->tree, i, size);
 		return r == 0 ? attr_kill_setid(&m->tree, i, op_caller_may_setgid, req) : r;
 	}
-	attr_setid_begin(&m->tree, i, false, &setid);
+	op_setid_begin(req, i, false, &setid);
 	r = cow_truncate(&m->tree, i, size);
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
@@ -247,6 +247,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		op_reply_err(req, r);
 	else
 		reply_attr(req, i, ino);
+	intent_end(intent_current());
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)

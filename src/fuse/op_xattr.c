@@ -3,9 +3,11 @@
 
 #include "veneer/attr.h"
 #include "veneer/cleanup.h"
+#include "veneer/redo.h"
 
 #include <linux/capability.h>
 #include <string.h>
+#include <sys/xattr.h>
 
 static bool refuse(fuse_req_t req)
 {
@@ -105,10 +107,13 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 		return;
 	if (is_acl(name))
 		r = set_acl(req, i, name, value, size, flags);
+	else if (flags == XATTR_CREATE)
+		r = redo_setxattr(&op_mount(req)->tree, i, op_begin(req, INTENT_SETXATTR), name, value, size);
 	else
 		r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
 	op_changed(i, ino);
 	op_reply_err(req, r);
+	intent_end(intent_current());
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
@@ -121,9 +126,10 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	i = op_inode(req, ino);
 	if (!i)
 		return;
-	r = attr_removexattr(&op_mount(req)->tree, i, name);
+	r = redo_removexattr(&op_mount(req)->tree, i, op_begin(req, INTENT_REMOVEXATTR), name);
 	op_changed(i, ino);
 	op_reply_err(req, r);
+	intent_end(intent_current());
 }
 
 void op_xattr_install(struct fuse_lowlevel_ops *ops)

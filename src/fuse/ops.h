@@ -2,6 +2,7 @@
 /* Shared by the request handlers of src/fuse: what a request means, and how it is answered. */
 #pragma once
 
+#include "veneer/attr.h"
 #include "veneer/intent.h"
 #include "veneer/mount.h"
 #include "veneer/stats.h"
@@ -47,6 +48,9 @@ double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 struct intent *op_begin(fuse_req_t req, enum intent_kind kind);
 struct intent *op_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent, const char *name,
 			      fuse_ino_t newparent, const char *newname);
+
+/* attr_setid_begin, with what is taken away for a moment in the journal. */
+void op_setid_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s);
 
 /* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside. */
 static inline void op_reply_err(fuse_req_t req, int r)

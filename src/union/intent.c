@@ -54,6 +54,7 @@ static void use_locked(struct area *a)
 void intent_use_area(void *mem)
 {
 	LOCK_SCOPE(&area_lock);
+	current = NULL;
 	use_locked(mem);
 }
 
@@ -146,9 +147,11 @@ struct intent *intent_begin(const struct intent_request *request)
 	struct area *a = request->key ? get_area() : NULL;
 	struct intent *n = NULL;
 
-	current = NULL;
 	if (!a)
 		return NULL;
+	if (current && current->key == request->key && current->unique == request->unique && current->kind == request->kind)
+		return current; /* another attempt of this thread */
+	current = NULL;
 	if (request->is_resent)
 		n = find(a, request->key, request->unique);
 	if (!n) {
@@ -167,6 +170,11 @@ struct intent *intent_begin(const struct intent_request *request)
 	atomic_store(&n->state, state_of(a, STANDS));
 	current = n;
 	return n;
+}
+
+struct intent *intent_current(void)
+{
+	return current;
 }
 
 void intent_end(struct intent *n)

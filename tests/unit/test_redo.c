@@ -219,6 +219,36 @@ static int do_make(struct tree *t, const struct op *op, struct inode *dir, const
 	return (again ? create_again : create_node)(t, dir, name, &args, &i, &st);
 }
 
+static struct intent *begin_on(enum intent_kind kind, bool again)
+{
+	return intent_begin(&(struct intent_request){ .key = KEY, .unique = UNIQUE, .kind = kind, .is_resent = again });
+}
+
+static int do_attr(struct tree *t, const struct op *op, struct inode *i, bool again)
+{
+	bool is_set = !strcmp(op->verb, "set");
+	struct intent *n = begin_on(is_set ? INTENT_SETXATTR : INTENT_REMOVEXATTR, again);
+
+	return is_set ? redo_setxattr(t, i, n, "user.x", op->b, strlen(op->b)) : redo_removexattr(t, i, n, "user.x");
+}
+
+/* A write by one who keeps set-id bits, by a server that cannot. */
+static int do_setid(struct tree *t, struct inode *i, bool again)
+{
+	struct attr_setid setid;
+	struct stat st;
+	int r;
+
+	t->can.has_trusted_xattr = false;
+	attr_setid_begin(t, i, false, &setid);
+	redo_setid(t, i, begin_on(INTENT_SETID, again), false, &setid);
+	r = cow_write(t, i, "new", 3, 20000);
+	/* The write of a privileged server leaves them. */
+	if (r == 0 && lookup_stat(t, i, &st) == 0)
+		attr_chmod(t, i, st.st_mode & 01777);
+	return attr_setid_end(t, i, &setid, r);
+}
+
 static int do_acl(struct tree *t, const char *path)
 {
 	static const uint32_t acl[] = { 2, 7u << 16 | 1, UINT32_MAX, 7u << 16 | 4, UINT32_MAX, 1u << 16 | 32, UINT32_MAX };
@@ -263,6 +293,8 @@ static void get_ready(struct tree *t, const char *text, bool is_moved, struct re
 		y->source = walk(t, y->op.a, false);
 	if (!*y->op.b)
 		return;
+	if (!strcmp(y->op.verb, "set"))
+		return;
 	y->to_name = split(t, y->op.b, &y->to_dir);
 	if (strcmp(y->op.verb, "ln"))
 		walk(t, y->op.b, false);
@@ -278,6 +310,12 @@ static int perform(struct tree *t, struct ready *y, bool again)
 		return do_make(t, &y->op, y->dir, y->name, again);
 	if (!strcmp(verb, "acl"))
 		return do_acl(t, y->op.a);
+	if (!strcmp(verb, "set") || !strcmp(verb, "unset"))
+		return do_attr(t, &y->op, y->source, again);
+	if (!strcmp(verb, "setid"))
+		return do_setid(t, y->source, again);
+	if (!strcmp(verb, "chmod"))
+		return attr_chmod(t, y->source, 06755);
 	if (!strcmp(verb, "write"))
 		return cow_write(t, y->source, "new", 3, 20000);
 	if (!strcmp(verb, "ln"))
@@ -348,7 +386,7 @@ static void do_before(struct tree_dirs *d, const char *before)
 			continue;
 		get_ready(d->t, text, false, &y);
 		r = perform(d->t, &y, false);
-		intent_drop(KEY);
+		intent_end(intent_current());
 		if (r < 0)
 			die("before: %s: %s", text, strerror(-r));
 	}
@@ -685,6 +723,49 @@ static void test_redo__exchanges(void **state)
 	EXPECT_ALL(ops);
 }
 
+static void test_redo__attributes(void **state)
+{
+	static const char *const ops[][2] = {
+		{ "", "set f value" },
+		{ "", "set u value" },
+		{ "set f value", "unset f" },
+		{ "set u value", "unset u" },
+		{ "chmod f", "setid f" },
+	};
+
+	(void)state;
+	EXPECT_ALL(ops);
+}
+
+static void test_redo__attribute_that_was_there_is_there_again(void **state)
+{
+	struct tree_dirs *d = fresh_layers();
+	struct intent *n;
+	struct inode *i;
+
+	(void)state;
+	intent_use_area(area);
+	tree_mount(d, "volatile");
+	i = tree_get(d, "u");
+	assert_int_equal(attr_setxattr(d->t, i, "user.x", "value", 5, 0), 0);
+	n = begin_on(INTENT_SETXATTR, false);
+	assert_int_equal(redo_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
+	assert_int_equal(redo_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
+	intent_end(n);
+	n = begin_on(INTENT_REMOVEXATTR, false);
+	assert_int_equal(redo_removexattr(d->t, i, n, "user.y"), -ENODATA);
+	assert_int_equal(redo_removexattr(d->t, i, n, "user.y"), -ENODATA);
+	intent_end(n);
+	/* Another value is not ours. */
+	n = begin_on(INTENT_SETXATTR, false);
+	assert_int_equal(redo_setxattr(d->t, i, n, "user.z", "value", 5), 0);
+	assert_int_equal(redo_setxattr(d->t, i, n, "user.z", "other", 5), -EEXIST);
+	assert_int_equal(redo_setxattr(d->t, i, n, "user.z", "value", 5), 0);
+	intent_end(n);
+	tree_forget(d, i);
+	drop_layers(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -694,6 +775,8 @@ int main(void)
 		cmocka_unit_test(test_redo__renames_of_files),
 		cmocka_unit_test(test_redo__renames_of_directories),
 		cmocka_unit_test(test_redo__exchanges),
+		cmocka_unit_test(test_redo__attributes),
+		cmocka_unit_test(test_redo__attribute_that_was_there_is_there_again),
 	};
 
 	/* Thousands of small trees: in memory, if that can hold them. */
