@@ -300,6 +300,8 @@ int create_again(struct tree *t, struct inode *parent, const char *name, const s
 	if (r == 0 && parent->has_upper)
 		r = upper_listing(t, parent, &d);
 	if (r == 0 && parent->has_upper)
+		r = lookup_settle(t, parent, name);
+	if (r == 0 && parent->has_upper)
 		r = lookup_state(t, parent, name, &state);
 	if (r < 0)
 		return r;

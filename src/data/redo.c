@@ -297,6 +297,14 @@ static struct inode *directory_of(struct tree *t, const struct intent_end *e)
 	return i && i->type == DT_DIR && *e->name ? i : NULL;
 }
 
+/* Those that were moved above it have their new names by now. */
+static struct inode *revived_directory(struct tree *t, const struct intent_end *e)
+{
+	struct inode *i = directory_of(t, e);
+
+	return i && lookup_revive(t, i) == 0 ? i : NULL;
+}
+
 /* Is the node the directory of that end, or above it, as far as the table knows? */
 static bool is_above(struct tree *t, uint64_t node, const struct intent_end *e)
 {
@@ -343,40 +351,20 @@ static struct intent *take_next(struct pending *p)
 	return n;
 }
 
-/* It was lower when its name went, and is to be known as that: by name it cannot be found any more. */
-static void remember_lower(struct tree *t, struct inode *dir, const struct intent_end *e)
-{
-	struct inode_found f = { .has_upper = false };
-	struct inode *i;
-	struct stat st;
-
-	if (!e->node || e->upper_ino || !dir->lower || image_lookup(t->image, dir->lower, e->name, &f.lower) < 0 ||
-	    image_stat(t->image, f.lower, &st) < 0)
-		return;
-	f.type = f.lower->type;
-	f.ino = image_ino(t->image, f.lower);
-	f.is_linked_below = f.type != DT_DIR && st.st_nlink > 1;
-	if (inode_enter(t, dir, e->name, &f, &i) == 0)
-		inode_unref(t, i);
-}
-
 static void settle_remove(struct tree *t, const struct intent *n)
 {
-	struct inode *dir = directory_of(t, &n->from), *i;
+	struct inode *dir = revived_directory(t, &n->from);
 	struct lookup_state state;
 
-	if (!dir || !dir->has_upper || lookup_state(t, dir, n->from.name, &state) < 0 || state.where != LOOKUP_NOWHERE ||
-	    !inode_peek(t, dir, n->from.name, &i))
+	if (!dir || !dir->has_upper || lookup_state(t, dir, n->from.name, &state) < 0 || state.where != LOOKUP_NOWHERE)
 		return;
-	if (i->id == n->from.node)
-		remember_lower(t, dir, &n->from);
 	inode_drop_name(t, dir, n->from.name);
-	inode_unref(t, i);
 }
 
+/* Whose names these were is not filled before: by what has them now it could be taken for that. */
 static void settle_move(struct tree *t, const struct intent *n)
 {
-	struct move m = { .from = directory_of(t, &n->from), .to = directory_of(t, &n->to),
+	struct move m = { .from = revived_directory(t, &n->from), .to = revived_directory(t, &n->to),
 			  .from_name = n->from.name, .to_name = n->to.name };
 
 	if (!m.from || !m.to || !n->from.upper_ino || look_at_move(t, &m) < 0)
@@ -385,7 +373,6 @@ static void settle_move(struct tree *t, const struct intent *n)
 		if (is_exchanged(n, &m))
 			swap_names(t, n, &m);
 	} else if (m.at_to.st_ino == n->from.upper_ino && m.at_from.st_ino != n->from.upper_ino) {
-		remember_lower(t, m.to, &n->to);
 		move_name(t, n, &m);
 	}
 }
