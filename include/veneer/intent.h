@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What requests are about to change, in memory that outlives the server: one slot for each request under way, from before
- * its first change until after its reply. The next server, which gets unanswered requests again, sees by it what it
- * was that the dead one had begun, and finishes or answers it instead of doing it twice.
+/* What requests are about to change, in memory that outlives the server: one slot for each request under way, from
+ * before its first change until after its reply. The next server, which gets unanswered requests again, sees by it what
+ * it was that the dead one had begun, and finishes or answers it instead of doing it twice.
  *
- * A slot is found without a lock, and written so that death at any instruction leaves either no intent or a whole one. */
+ * A slot is found without a lock, and written so that death at any instruction leaves either no intent or a whole
+ * one. */
 #pragma once
 
 #include "veneer/inode.h"

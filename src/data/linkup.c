@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Killed in here the next server begins again: a pending copy goes when it has all of its names, and those that it has
+ * are no longer seen as the lower file's. */
 #include "veneer/linkup.h"
 
 #include "veneer/cleanup.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A server dies between its change on disk and the table's: by the node ids that the kernel has, the next one finds what
- * they meant. */
+/* A server dies between its change on disk and the table's: by the node ids that the kernel has, the next one finds
+ * what they meant. */
 #include "support/heir.h"
 
 #include "veneer/copyup.h"
