@@ -149,6 +149,26 @@ static void test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken(v
 	assert_true(begin(KEY, n, true)->is_begun);
 }
 
+static void test_intent__slot_that_was_being_filled_is_free_for_the_next_server(void **state)
+{
+	void *mem = fresh_area();
+	struct intent *n;
+	unsigned k = 0;
+
+	(void)state;
+	/* Its code, in the two lowest bits, is 2 when it stands, and 1 before. */
+	while ((n = begin(KEY, k, false))) {
+		assert_int_equal(n->state & 3, 2);
+		n->state--;
+		k++;
+	}
+	intent_use_area(mem);
+	assert_false(begin(KEY, 1, true)->is_begun);
+	while (--k > 0)
+		assert_non_null(begin(KEY, 10000 + k, false));
+	assert_null(begin(KEY, 20000, false));
+}
+
 static void test_intent__area_of_another_layout_is_emptied(void **state)
 {
 	void *mem = fresh_area();
@@ -236,6 +256,7 @@ int main(void)
 		cmocka_unit_test(test_intent__answered_request_is_forgotten),
 		cmocka_unit_test(test_intent__without_a_key_there_is_no_journal),
 		cmocka_unit_test(test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken),
+		cmocka_unit_test(test_intent__slot_that_was_being_filled_is_free_for_the_next_server),
 		cmocka_unit_test(test_intent__area_of_another_layout_is_emptied),
 		cmocka_unit_test(test_intent__threads_never_share_a_slot),
 		cmocka_unit_test(test_intent__killed_at_any_moment_it_leaves_whole_ones),
