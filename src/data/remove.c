@@ -227,6 +227,7 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 	struct lookup_state state;
 	struct removal removal;
 	struct inode *i = NULL;
+	struct stat st;
 	int r = copyup_inode(t, parent, NULL);
 
 	if (r == 0)
@@ -237,8 +238,9 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 		r = -ENOENT;
 	if (r < 0)
 		return r;
-	/* The kernel looked the name up, so the inode is known; if it ever is not, nobody has it open. */
-	if (!inode_peek(t, parent, name, &i)) {
+	/* The kernel looked the name up, so the inode is known; but one of several names may have been told to it by a server
+	 * that is dead. What cannot be looked at nobody has open. */
+	if (!inode_peek(t, parent, name, &i) && lookup_name(t, parent, name, &i, &st) < 0) {
 		intent_about(NULL, NULL);
 		r = remove_entry(t, parent, name, &state, is_dir);
 		/* links_find may just have looked it up. */

@@ -15,6 +15,7 @@
 #include "veneer/conn.h"
 #include "veneer/counters.h"
 #include "veneer/fdcache.h"
+#include "veneer/hash.h"
 #include "veneer/heir.h"
 #include "veneer/intent.h"
 #include "veneer/list.h"
@@ -548,6 +549,8 @@ int server_run(const struct server_config *c)
 		let_go_of_output();
 	shelter_prepare();
 	shelter_enter();
+	/* Its secret is drawn here: where names stand in listings depends on it, and the next server must agree. */
+	hash_key(c, 0, 0);
 	if (!c->is_alone && ledger_new(intent_area_bytes(), &v.ledger) == 0)
 		r = supervise(v.ledger, confine, serve_from, &v);
 	if (r >= 0)
