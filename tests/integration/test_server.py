@@ -18,6 +18,7 @@ from support.child import Child, in_children
 from support.command import mount_points
 from support.content import MIB, blob
 from support.expect import fails_with, names_in, opened, read_at, write_at
+from support.places import Place
 from support.server import wait_until
 from support.shared import SharedServer, child_of
 
@@ -30,32 +31,6 @@ def shared(stack, veneer_bin, watchdog):
     for point in reversed(mount_points(stack.base)):
         linux.umount(point, linux.MNT_DETACH)
     made.kill()
-
-
-class Place:
-    """Directories of one mount, beside those of others."""
-
-    def __init__(self, stack, name, lowers=None):
-        self.base = stack.base / name
-        self.base.mkdir()
-        self.upper, self.work, self.mnt = (self.base / part for part in ("upper", "work", "mnt"))
-        for path in (self.upper, self.work, self.mnt):
-            path.mkdir()
-        self.lowers = lowers or [stack.lower()]
-
-    def options(self, *more):
-        return ",".join(["lowerdir=" + ":".join(map(str, self.lowers)), f"upperdir={self.upper}",
-                         f"workdir={self.work}", *more])
-
-    def run(self, stack, shared, *more, **keywords):
-        return subprocess.run([stack.program, "-o", self.options(*more), str(self.mnt)], text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env={**os.environ, **shared.environment}, timeout=60, **keywords)
-
-    def mount(self, stack, shared, *more, **keywords):
-        result = self.run(stack, shared, *more, **keywords)
-        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-        return self.mnt
 
 
 def is_settled(shared, count):
