@@ -36,8 +36,8 @@ void fdcache_unpin(struct fdslot *s);
 void fdcache_replace(struct fdslot *s, int fd);
 /* Close and empty. Nobody has it pinned. */
 void fdcache_drop(struct fdslot *s);
-/* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share. That is eight ninths of
- * what it and all others leave free: however greedy some are, there is something left for the next. */
+/* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share. That is eight ninths
+ * of what it and all others leave free: however greedy some are, there is something left for the next. */
 int fdcache_hold(struct fdshare *m);
 /* Before or after that pin is given back. */
 void fdcache_unhold(struct fdshare *m);

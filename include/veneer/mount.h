@@ -21,8 +21,8 @@ struct mount {
 	uint64_t key;			/* whose intents are its own (intent.h); 0: no journal is kept */
 };
 
-/* Open everything that the options, and the environment, name. opts is taken over, also on failure. On failure -errno and one
- * sentence in err. Call mount_close in both cases. */
+/* Open everything that the options, and the environment, name. opts is taken over, also on failure. On failure -errno
+ * and one sentence in err. Call mount_close in both cases. */
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size);
 /* The same of directories that are open: the paths in opts are for messages only. dirs fit opts (dirs_fit) and are
  * taken over, also on failure. */

@@ -12,8 +12,8 @@ struct fuse_buf;
  * a pool. fuse_fd is duplicated, and must not be read elsewhere; m outlives the session. -errno and a sentence
  * otherwise. */
 int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size);
-/* Go on where another server stopped: fuse_fd, with what session_init gave there, and the mode of m->io that was settled
- * then. What that server had taken and not answered comes again. 0, or -errno and a sentence. */
+/* Go on where another server stopped: fuse_fd, with what session_init gave there, and the mode of m->io that was
+ * settled then. What that server had taken and not answered comes again. 0, or -errno and a sentence. */
 int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret,
 		   char *err, size_t err_size);
 /* The kernel's first request; borrowed. */

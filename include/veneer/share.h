@@ -13,10 +13,11 @@ void share_keep(unsigned seconds, size_t bytes);
 /* Let go of what is kept, and share nothing any more; mounts may be there still. */
 void share_stop(void);
 
-/* The image of layers that were just opened, top first; both belong to the caller (share_release). The image may
- * hold other struct layers of the same directories, and may take the descriptors of these (rootfd -1): all that is
- * left to do with them is layer_unref. opener: the process that opened them, in whose mount namespace they are looked
- * at; 0: this one, or what is known of them since another server looked. May wait a moment for another mount that lets go of the same image. 0 or -errno. */
+/* The image of layers that were just opened, top first; both belong to the caller (share_release). The image may hold
+ * other struct layers of the same directories, and may take the descriptors of these (rootfd -1): all that is left to
+ * do with them is layer_unref. opener: the process that opened them, in whose mount namespace they are looked at; 0:
+ * this one, or what is known of them since another server looked. May wait a moment for another mount that lets go of
+ * the same image. 0 or -errno. */
 int share_image(struct layer *const *fresh, size_t n, pid_t opener, struct image **ret);
 #define SHARE_SEEN_PLAIN -1	/* no layer was private then */
 #define SHARE_NOT_SEEN -2

@@ -25,8 +25,9 @@ void updir_free(struct updir *d);
 
 /* Enter or replace a name. seq is kept when the name was there. 0 or -ENOMEM. */
 int updir_set(struct updir *d, const char *name, const struct upent *e);
-/* Before something is done that cannot be undone: from now on updir_set of this name cannot fail. Where there was no such
- * name, *ret_is_new says so, and it is a whiteout until it is set or, if nothing comes of it, removed. 0 or -ENOMEM. */
+/* Before something is done that cannot be undone: from now on updir_set of this name cannot fail. Where there was no
+ * such name, *ret_is_new says so, and it is a whiteout until it is set or, if nothing comes of it, removed. 0 or
+ * -ENOMEM. */
 int updir_reserve(struct updir *d, const char *name, bool is_below, bool *ret_is_new);
 void updir_remove(struct updir *d, const char *name);
 bool updir_find(struct updir *d, const char *name, struct upent *ret);

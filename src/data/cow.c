@@ -174,10 +174,10 @@ static blk_t own_before(struct inode *i, blk_t blk)
 	return from < blk ? 0 : run;
 }
 
-/* A log that is synced record by record pays for each block that is new on the disk with a commit of the file system's
- * journal: 0.7 to 2.8 ms on ext4, where an overwrite takes 0.2 to 0.4. So a write that goes on where own blocks end, after a
- * sync, takes as many blocks again from below as there are in that run, to the end of its chunk: never more than was
- * written there, and after that the log overwrites. */
+/* A log that is synced record by record pays for each block that is new on the disk with a commit of the file
+ * system's journal: 0.7 to 2.8 ms on ext4, where an overwrite takes 0.2 to 0.4. So a write that goes on where own
+ * blocks end, after a sync, takes as many blocks again from below as there are in that run, to the end of its chunk:
+ * never more than was written there, and after that the log overwrites. */
 static void widen_ahead(struct inode *i, uint64_t size, blk_t first, blk_t *end)
 {
 	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT, to, run;
@@ -356,7 +356,8 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
 	if (r < 0)
 		return r;
 	r = mapfile_reserve(i->src.map, 1);
-	/* The extents of what is cut off may be all that tells of it: longer again, the file would show the lower there. */
+	/* The extents of what is cut off may be all that tells of it: longer again, the file would show the lower
+	 * there. */
 	if (r == 0 && size < (uint64_t)st.st_size && !t->is_volatile)
 		r = mapfile_sync_commits(i->src.map, i->src.id);
 	if (r < 0)

@@ -238,8 +238,8 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 		r = -ENOENT;
 	if (r < 0)
 		return r;
-	/* The kernel looked the name up, so the inode is known; but one of several names may have been told to it by a server
-	 * that is dead. What cannot be looked at nobody has open. */
+	/* The kernel looked the name up, so the inode is known; but one of several names may have been told to it by
+	 * a server that is dead. What cannot be looked at nobody has open. */
 	if (!inode_peek(t, parent, name, &i) && lookup_name(t, parent, name, &i, &st) < 0) {
 		intent_about(NULL, NULL);
 		r = remove_entry(t, parent, name, &state, is_dir);

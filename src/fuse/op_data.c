@@ -156,8 +156,9 @@ int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
 	return attr_kill_setid(t, i, op_caller_may_setgid, req);
 }
 
-/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the same
- * to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must answer. */
+/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the
+ * same to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must
+ * answer. */
 static void forget_pages(fuse_ino_t ino, off_t off, size_t len)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

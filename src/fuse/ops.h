@@ -74,8 +74,8 @@ void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fus
 bool op_caller_may_setgid(void *req, gid_t gid);
 bool op_caller_has_cap(void *req, int cap);
 
-/* For what the kernel leaves to us without saying what the caller may: only the privileged keep the set-id bits, and only
- * those of the first user namespace. 0 or -errno. */
+/* For what the kernel leaves to us without saying what the caller may: only the privileged keep the set-id bits, and
+ * only those of the first user namespace. 0 or -errno. */
 int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i);
 
 /* A thread that served requests ends: give back what the handlers kept for it. */

@@ -68,7 +68,8 @@ static int answer_init(struct session *s)
 		session_answer(s, &buf);
 	}
 	free(buf.mem);
-	/* Where memory is short libfuse answers with an error itself, and every request would be refused from then on. */
+	/* Where memory is short libfuse answers with an error itself, and every request would be refused from then
+	 * on. */
 	return r > 0 && !s->m->has_begun ? -ENOMEM : r;
 }
 
@@ -186,8 +187,9 @@ int session_fd(const struct session *s)
 	return fuse_session_fd(s->se);
 }
 
-/* Room for the largest request, and all of it there: where a server is killed while the kernel copies a request to a page
- * that is not, the request is over, with EIO, and does not come again. libfuse reads no more than max_write and a page. */
+/* Room for the largest request, and all of it there: where a server is killed while the kernel copies a request to a
+ * page that is not, the request is over, with EIO, and does not come again. libfuse reads no more than max_write and
+ * a page. */
 static void prepare(struct fuse_buf *buf)
 {
 	const size_t size = SESSION_MAX_WRITE + 64 * 1024;

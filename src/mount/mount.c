@@ -331,8 +331,8 @@ void mount_close(struct mount *m)
 	checkpoint_stop(m->checkpoint);
 	walkahead_stop(m->walkahead);
 	habit_release(&m->habits);
-	/* All that still writes into the upper, while it is locked: what was unlinked leaves the map with its inode, and
-	 * where two servers append to one map, records are lost. */
+	/* All that still writes into the upper, while it is locked: what was unlinked leaves the map with its inode,
+	 * and where two servers append to one map, records are lost. */
 	if (t->upper && t->map)
 		place_close(t);
 	links_release(t);

@@ -62,8 +62,8 @@ static int send_request(int fd, const struct client_mount *m)
 	return r < 0 ? r : send_args(fd, m);
 }
 
-/* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down again, whether the next
- * one has it or not, and may be asked for anew. */
+/* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down again, whether the
+ * next one has it or not, and may be asked for anew. */
 static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly, bool *ret_is_lost, char *err,
 			       size_t err_size)
 {

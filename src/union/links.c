@@ -295,7 +295,8 @@ static int step_down(struct tree *t, struct inode *dir, const char *name, struct
 
 		r = lookup_state(t, dir, name, &state);
 
-		/* The name of anything else is for the kernel to look up, which keeps it from being removed meanwhile. */
+		/* The name of anything else is for the kernel to look up, which keeps it from being removed
+		 * meanwhile. */
 		if (r == 0 && !is_directory(&state))
 			r = -ENOENT;
 		if (r == 0)
