@@ -137,8 +137,12 @@ def _exe(pid):
 def _fuse_connections(pid):
     """Connections whose device this process holds; None when it holds no /dev/fuse."""
     numbers, holds = set(), False
-    try:
-        for fd in os.listdir("/proc/%d/fd" % pid):
+    fds = []
+    with contextlib.suppress(OSError):
+        fds = os.listdir("/proc/%d/fd" % pid)
+    for fd in fds:
+        # one that is closed meanwhile says nothing of the others
+        with contextlib.suppress(OSError):
             if os.readlink("/proc/%d/fd/%s" % (pid, fd)) != "/dev/fuse":
                 continue
             holds = True
@@ -146,8 +150,6 @@ def _fuse_connections(pid):
                 for line in f:
                     if line.startswith("fuse_connection:"):
                         numbers.add(int(line.split()[1]))
-    except OSError:
-        pass
     return numbers if holds else None
 
 
