@@ -87,10 +87,14 @@ static void test_dossier__is_read_as_it_was_written(void **state)
 	assert_int_equal(n, 6 + 6);
 	close(d.slots_fd);
 	close(d.names_fd);
-	d.fd = -1; /* e's now, as the others are */
 	n = e.fuse_fd;
 	dossier_release(&e);
 	assert_false(is_open(n));
+	/* The descriptors were e's, too. */
+	d.fd = d.fuse_fd = d.dirs.upper = d.dirs.work = -1;
+	for (size_t i = 0; i < 3; i++)
+		d.dirs.lower[i] = d.dirs.clones[i] = -1;
+	dossier_release(&d);
 }
 
 static void test_dossier__duplicates_are_its_own(void **state)
