@@ -19,6 +19,7 @@ from support import linux
 from support.content import blob
 from support.expect import read_at, write_at
 from support.server import escape, wait_until
+from support.shared import child_of
 
 MIB = 1 << 20
 MODES = {"passthrough", "cached", "direct", "auto"}
@@ -113,7 +114,7 @@ def test_report_names_the_server_and_its_mounts(one, stack):
     server, mnt = one
     readonly = server.mount("ro", stack.lower(), is_writable=False)
     report = server.report()
-    assert report["server"]["pid"] == server.process.pid
+    assert report["server"]["pid"] == child_of(server.process.pid)
     assert report["server"]["mounts"] == 2
     assert report["server"]["uptime_s"] < 100
     assert report["server"]["memory"]["rss_bytes"] > MIB
@@ -341,7 +342,7 @@ def test_tables_have_a_line_for_each_mount(one, stack):
     for n in range(10):
         write_at(f"{mnt}/large", b"x" * 4096, n * MIB)
     lines = server.ask().stdout.splitlines()
-    assert lines[0].startswith("veneer ") and f"server {server.process.pid}," in lines[0] and "2 mounts" in lines[0]
+    assert lines[0].startswith("veneer ") and f"server {child_of(server.process.pid)}," in lines[0] and "2 mounts" in lines[0]
     head = next(n for n, line in enumerate(lines) if line.endswith("MOUNTPOINT"))
     rows = {row.split()[-1]: row for row in lines[head + 1:head + 3]}
     assert set(rows) == {mnt, other}
@@ -383,13 +384,13 @@ def test_mount_points_may_have_any_name(one, stack, name):
 
 def test_a_mount_that_no_longer_answers_is_named_like_any_other(one):
     server, mnt = one
-    os.kill(server.process.pid, signal.SIGSTOP)
+    os.kill(child_of(server.process.pid), signal.SIGSTOP)
     try:
         time.sleep(0.05)
         asking = subprocess.Popen([server.program, "stats", mnt], env=server.env, stdout=subprocess.PIPE, text=True)
         time.sleep(0.2)
     finally:
-        os.kill(server.process.pid, signal.SIGCONT)
+        os.kill(child_of(server.process.pid), signal.SIGCONT)
     assert asking.communicate(timeout=20)[0].startswith(f"{mnt}: ")
 
 
