@@ -63,14 +63,16 @@ static int answer_init(struct session *s)
 	do {
 		r = session_receive(s, &buf);
 	} while (r == -EINTR);
+	if (r > 0 && buf_put(&s->init, buf.mem, buf.size) < 0)
+		r = -ENOMEM;
 	if (r > 0) {
-		r = buf_put(&s->init, buf.mem, buf.size);
 		session_answer(s, &buf);
+		/* Where memory is short libfuse answers with an error itself, and every request would be refused from
+		 * then on. */
+		r = s->m->has_begun ? 0 : -ENOMEM;
 	}
 	free(buf.mem);
-	/* Where memory is short libfuse answers with an error itself, and every request would be refused from then
-	 * on. */
-	return r > 0 && !s->m->has_begun ? -ENOMEM : r;
+	return r;
 }
 
 static int session_new(struct mount *m, struct session **ret, char *err, size_t err_size)

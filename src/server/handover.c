@@ -14,6 +14,7 @@
 
 #define LOST_MAX 3	/* requests that a server hung up on */
 #define ARGS_PIECE (WIRE_PAYLOAD_MAX / 2)
+#define LAST_WORD_MS 1000	/* of a server that hung up: it is there already, if at all */
 
 static int send_dirs(int fd, enum wire_role role, const int *dirs, size_t n)
 {
@@ -77,9 +78,9 @@ static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_rea
 	attach_device(a, &fuse.dev_major, &fuse.dev_minor);
 	fuse_fd = attach_fd(a);
 	r = client_say(fd, &fuse, &fuse_fd, 1);
-	/* As long as it takes, as a mount without a server would. */
+	/* As long as it takes, as a mount without a server would; who hung up has said why. */
 	if (r == 0 || r == -EPIPE)
-		r = client_hear(fd, -1, WIRE_OK, &p, err, err_size);
+		r = client_hear(fd, r == 0 ? -1 : LAST_WORD_MS, WIRE_OK, &p, err, err_size);
 	else
 		snprintf(err, err_size, "cannot hand the mount over: %s", strerror(-r));
 	if (r == 0)
@@ -103,7 +104,7 @@ static int attempt(const struct rundir *at, const struct client_mount *m, bool *
 		return CLIENT_NO_SERVER;
 	r = send_request(fd, m);
 	if (r == 0 || r == -EPIPE)
-		r = client_hear(fd, -1, WIRE_READY, &p, err, err_size);
+		r = client_hear(fd, r == 0 ? -1 : LAST_WORD_MS, WIRE_READY, &p, err, err_size);
 	else
 		snprintf(err, err_size, "cannot send the request: %s", strerror(-r));
 	if (r == -EREMOTEIO)

@@ -13,7 +13,9 @@ from support.server import Mount, MountFailed
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 12
-_LEFT_BY_A_POWER_CUT = ("behind its end", "of no use, and harmless")
+_LEFT_BY_A_POWER_CUT = ("behind its end", "of no use, and harmless", "left by a tool that was stopped")
+# of a rename of which one half is on disk
+_LEFT_WITHOUT_A_JOURNAL = ("the map has 2 names",)
 
 
 class BootId:
@@ -191,8 +193,8 @@ class Machine:
         result = layers.check(self._program, self.upper, [self.lower])
         lines = result.stdout.splitlines() if result.returncode else []
         lines += [] if lines or not result.returncode else [result.stderr]
-        return [f"check: {line}" for line in lines
-                if not any(text in line for text in _LEFT_BY_A_POWER_CUT)][:_SHOWN]
+        may_be = _LEFT_BY_A_POWER_CUT + (() if self.disk.kind.has_journal else _LEFT_WITHOUT_A_JOURNAL)
+        return [f"check: {line}" for line in lines if not any(text in line for text in may_be)][:_SHOWN]
 
     def forget_volatile(self):
         """As who wants to go on with an upper that may have lost data."""
