@@ -16,6 +16,7 @@ enum conn_state {
 struct conn_host {
 	struct roster *roster;
 	int (*stats)(void *arg, char **ret_json);	/* malloc'd text; 0 or -errno */
+	struct ledger *ledger;				/* NULL: it cannot be upgraded */
 	void *arg;
 };
 

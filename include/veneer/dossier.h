@@ -6,7 +6,7 @@
 #include "veneer/buf.h"
 #include "veneer/dirs.h"
 
-#define DOSSIER_VERSION 1u
+#define DOSSIER_VERSION 1
 
 struct dossier {
 	uint64_t key;		/* of the mount, as long as it lives */

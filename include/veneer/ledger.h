@@ -13,9 +13,13 @@ struct ledger;
 /* extra_bytes: of memory, zero at first, that goes with it. 0 or -ENOMEM. Never freed: it goes with its processes. */
 int ledger_new(size_t extra_bytes, struct ledger **ret);
 void *ledger_extra(struct ledger *l);
+size_t ledger_extra_bytes(const struct ledger *l);
 
 /* A number that no other mount of this ledger has or had; never 0. */
 uint64_t ledger_key(struct ledger *l);
+/* The last one given out, for another ledger that goes on after it. */
+uint64_t ledger_last_key(const struct ledger *l);
+void ledger_set_last_key(struct ledger *l, uint64_t key);
 /* Keep a descriptor, which stays the caller's. *ret_place stands for it. 0 or -ENOSPC. Any thread. */
 int ledger_put(struct ledger *l, int fd, uint32_t *ret_place);
 void ledger_drop(struct ledger *l, uint32_t place);
@@ -28,3 +32,11 @@ bool ledger_is_left(const struct ledger *l);
 /* How many servers there were before this one. */
 unsigned ledger_deaths(const struct ledger *l);
 void ledger_note_death(struct ledger *l);
+
+/* Whoever is at the other end of this connection is to go on with the mounts, once this server is dead. -EBUSY:
+ * somebody else is. Taken by the supervisor: -1, nobody. */
+int ledger_hand_over(struct ledger *l, int fd);
+int ledger_take_hand_over(struct ledger *l);
+/* Who waits for the word that the mounts are gone on with; -1: nobody. */
+void ledger_set_word(struct ledger *l, int fd);
+int ledger_word(const struct ledger *l);

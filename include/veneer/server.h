@@ -11,6 +11,9 @@ struct server_config {
 	int listen_fd;			/* taken over */
 	bool owns_socket;		/* its name goes when the server does */
 	bool keeps_output;		/* of its starter: messages go to standard error */
+	bool takes_over;		/* the mounts of the server at the other end of from_fd; listen_fd and owns_socket
+					 * are its, and whoever is at the end of word_fd hears how it went (upgrade.h) */
+	int from_fd, word_fd;		/* taken over */
 	bool is_alone;			/* nobody starts another server if this one dies */
 	unsigned idle_s;		/* leave after so long without a mount */
 	int (*stats)(struct roster *mounts, char **ret_json);	/* NULL: none */

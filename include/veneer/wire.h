@@ -2,10 +2,10 @@
 /* What the mount program and the server say to each other: one message a packet, a header of 12 bytes and what its
  * type calls for, little-endian. Pure: no descriptor is touched here.
  *
- *   client   HELLO   DIRS...   ARGS...   MOUNT            FUSE        |  PING  | STATS
- *   server   HELLO                               READY            OK  |  PONG  | TEXT... OK
+ *   client   HELLO   DIRS...   ARGS...   MOUNT            FUSE        |  PING  | STATS        | UPGRADE              PONG
+ *   server   HELLO                               READY            OK  |  PONG  | TEXT... OK   |          BEQUEST...        OK
  *
- * and ERROR instead of any answer, after which the server hangs up. DIRS and FUSE carry descriptors. */
+ * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. */
 #pragma once
 
 #include "veneer/buf.h"
@@ -33,6 +33,8 @@ enum wire_type {
 	WIRE_TEXT,		/* text: a piece of the answer */
 	WIRE_PING,
 	WIRE_PONG,		/* size: process id; count: mounts, with those that are being closed */
+	WIRE_UPGRADE,		/* text: bequest_versions of the new server, which takes the mounts */
+	WIRE_BEQUEST,		/* count: the descriptors that come with it (succession.h) */
 	WIRE_TYPES
 };
 

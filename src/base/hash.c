@@ -28,3 +28,15 @@ uint64_t hash_key(const void *p, size_t len, uint64_t seed)
 	pthread_once(&secret_once, secret_draw);
 	return XXH3_64bits_withSeed(p, len, seed ^ secret);
 }
+
+uint64_t hash_secret(void)
+{
+	pthread_once(&secret_once, secret_draw);
+	return secret;
+}
+
+void hash_use_secret(uint64_t of_another)
+{
+	pthread_once(&secret_once, secret_draw);
+	secret = of_another;
+}

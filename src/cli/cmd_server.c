@@ -11,6 +11,7 @@
 #include "veneer/server.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
+#include "veneer/upgrade.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -29,15 +30,18 @@ struct choice {
 	bool is_activated;	/* by a service manager, whose socket it stays */
 	bool is_debug;
 	bool is_alone;
+	bool is_upgrade;
+	int from_fd;	/* of whoever started this to take over, or -1: the word goes to the next one */
 };
 
 static int print_usage(FILE *out)
 {
-	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone] [--debug]\n"
+	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone|--upgrade] [--debug]\n"
 		     "\n"
 		     "  --socket PATH   where mount programs find it (default: where they look)\n"
 		     "  --idle SECONDS  leave when nothing has been mounted for so long (default: %u; 0: at once)\n"
 		     "  --alone         in one process: nobody starts another server if this one dies\n"
+		     "  --upgrade       have this program take over the mounts of the server that is there\n"
 		     "  --debug         say what happens\n",
 		IDLE_S);
 	return out == stdout ? 0 : 2;
@@ -64,6 +68,8 @@ static int parse(int argc, char **argv, struct choice *c)
 		{ "idle", required_argument, NULL, 'i' },
 		{ "listen-fd", required_argument, NULL, 'l' },
 		{ "alone", no_argument, NULL, 'a' },
+		{ "upgrade", no_argument, NULL, 'u' },
+		{ "from-fd", required_argument, NULL, 'f' },
 		{ "debug", no_argument, NULL, 'd' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -79,15 +85,21 @@ static int parse(int argc, char **argv, struct choice *c)
 			c->is_debug = true;
 		else if (o == 'a')
 			c->is_alone = true;
+		else if (o == 'u')
+			c->is_upgrade = true;
 		else if (o == 's' && *optarg)
 			c->socket = optarg;
 		else if (o == 'l' && parse_number(optarg, INT_MAX, &fd))
 			c->listen_fd = (int)fd;
+		else if (o == 'f' && parse_number(optarg, INT_MAX - 1, &fd))
+			c->from_fd = (int)fd;
 		else if (o != 'i' || !parse_number(optarg, IDLE_MAX_S, &c->idle_s))
 			break;
 	}
-	if (at == argc)
+	if (at == argc && !(c->is_upgrade && c->is_alone))
 		return 0;
+	if (at == argc)
+		at = argc - 1;
 	log_error("wrong argument: %s", argv[at]);
 	return 1;
 }
@@ -123,6 +135,10 @@ static void close_foreign_fds(struct choice *c)
 
 	if (c->listen_fd < 0 && (c->listen_fd = notify_listen_fd()) >= 0)
 		c->is_activated = true;
+	if (c->from_fd == UPGRADE_FROM_FD) {
+		close_range(UPGRADE_WORD_FD + 1, ~0u, 0);
+		return;
+	}
 	keep = c->listen_fd > 2 ? (unsigned)c->listen_fd : 2;
 	if (keep > 3)
 		close_range(3, keep - 1, 0);
@@ -131,14 +147,18 @@ static void close_foreign_fds(struct choice *c)
 
 int cmd_server(int argc, char **argv)
 {
-	struct choice choice = { .idle_s = IDLE_S, .listen_fd = -1 };
+	struct choice choice = { .idle_s = IDLE_S, .listen_fd = -1, .from_fd = -1 };
 	_cleanup_(rundir_release) struct rundir place = { .fd = -1 };
 	char err[ERR_SIZE] = "";
 	int r = parse(argc, argv, &choice);
-	struct server_config c = { .place = &place, .keeps_output = choice.listen_fd < 0, .idle_s = choice.idle_s,
-				   .is_alone = choice.is_alone,
-				   .stats = fetch_own };
+	struct server_config c = { .place = &place, .stats = fetch_own };
 
+	c.keeps_output = choice.listen_fd < 0 && choice.from_fd < 0;
+	c.idle_s = choice.idle_s;
+	c.is_alone = choice.is_alone;
+	c.takes_over = choice.from_fd >= 0;
+	c.from_fd = choice.from_fd;
+	c.word_fd = UPGRADE_WORD_FD;
 	shelter_hold_standard_fds();
 	if (r != 0)
 		return print_usage(r < 0 ? stdout : stderr);
@@ -147,7 +167,9 @@ int cmd_server(int argc, char **argv)
 	close_foreign_fds(&choice);
 	r = choice.socket ? rundir_open_path(&place, choice.socket, err, sizeof(err)) :
 			    rundir_open(&place, err, sizeof(err));
-	if (r == 0)
+	if (r == 0 && choice.is_upgrade)
+		return upgrade_run(&place, choice.idle_s) < 0;
+	if (r == 0 && !c.takes_over)
 		r = listen_there(&choice, &c, err, sizeof(err));
 	if (r < 0) {
 		log_error("%s", err);

@@ -4,6 +4,7 @@
  * over the descriptor, INIT is answered, and OK is said. Whoever breaks the order is told so and hung up on. */
 #include "veneer/conn.h"
 
+#include "veneer/bequest.h"
 #include "veneer/cleanup.h"
 #include "veneer/confine.h"
 #include "veneer/dossier.h"
@@ -13,6 +14,7 @@
 #include "veneer/wire.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +33,7 @@ struct conn {
 	int fd;
 	struct ucred peer;
 	bool is_greeted;
+	bool fits;		/* WIRE_UPGRADE: we understand each other */
 	enum wire_type asked;
 	struct mount_dirs dirs;
 	struct dossier dossier;	/* the rest of what a mount is asked for with */
@@ -171,6 +174,8 @@ static enum conn_state ask(struct conn *c, const struct wire_message *m)
 	c->asked = m->type;
 	c->dossier.argc = m->count;
 	c->dossier.flags = m->flags;
+	if (m->type == WIRE_UPGRADE)
+		c->fits = bequest_fits(m->text, m->text_len);
 	return CONN_ASKED;
 }
 
@@ -196,7 +201,7 @@ static enum conn_state take(struct conn *c, const struct wire_message *m, struct
 	if (is_good && m->type == WIRE_ARGS && c->dossier.args.len + m->text_len <= WIRE_ARGS_MAX &&
 	    buf_put(&c->dossier.args, m->text, m->text_len) == 0)
 		return CONN_LISTENING;
-	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS ||
+	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE ||
 			(m->type == WIRE_MOUNT && m->size == c->dossier.args.len)))
 		return ask(c, m);
 	refuse(c, "message %d is out of place", (int)m->type);
@@ -335,12 +340,28 @@ static void answer_stats(struct conn *c, const struct conn_host *host)
 		say_type(c, WIRE_OK);
 }
 
+/* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. */
+static void answer_upgrade(struct conn *c, struct ledger *l)
+{
+	if (!l)
+		refuse(c, "this server runs alone, and cannot be upgraded while it serves");
+	else if (!c->fits)
+		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,
+		       bequest_versions());
+	else if (ledger_is_left(l) || ledger_hand_over(l, c->fd) < 0)
+		refuse(c, "this server is about to leave, or being upgraded");
+	else
+		kill(getpid(), SIGKILL);
+}
+
 void conn_answer(struct conn *c, const struct conn_host *host)
 {
 	if (c->asked == WIRE_MOUNT)
 		answer_mount(c, host->roster);
 	else if (c->asked == WIRE_STATS)
 		answer_stats(c, host);
+	else if (c->asked == WIRE_UPGRADE)
+		answer_upgrade(c, host->ledger);
 	else
 		say(c, &(struct wire_message){ .type = WIRE_PONG, .size = (uint64_t)getpid(),
 					       .count = (uint32_t)roster_count(host->roster) });

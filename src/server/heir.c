@@ -56,17 +56,29 @@ static void forget_dossier(struct dossier *d)
 	dossier_release(d);
 }
 
-static void remember_mount(int fd, uint32_t place, void *arg)
+struct each_fd {
+	void (*fn)(int fd, void *arg);
+	void *arg;
+};
+
+static void each_of_mount(int fd, uint32_t place, void *arg)
 {
+	const struct each_fd *e = arg;
 	struct dossier d;
 
 	(void)place;
-	remember(fd, arg);
-	if (dossier_read(fd, &d) < 0)
+	if (dossier_read(fd, &d) < 0) {
+		e->fn(fd, e->arg);
 		return;
-	dossier_each_fd(&d, remember, arg);
-	nodetab_held_fds(d.slots_fd, remember, arg);
+	}
+	dossier_each_fd(&d, e->fn, e->arg);
+	nodetab_held_fds(d.slots_fd, e->fn, e->arg);
 	forget_dossier(&d);
+}
+
+void heir_each_fd(struct ledger *l, void (*fn)(int fd, void *arg), void *arg)
+{
+	ledger_each(l, each_of_mount, &(struct each_fd){ fn, arg });
 }
 
 static void close_unknown(const struct fd_set_of *known)
@@ -93,7 +105,8 @@ void heir_close_others(struct ledger *l, const int *fds, size_t n)
 
 	for (size_t i = 0; i < n; i++)
 		remember(fds[i], &known);
-	ledger_each(l, remember_mount, &known);
+	remember(ledger_word(l), &known);
+	heir_each_fd(l, remember, &known);
 	if (known.is_short)
 		log_warn("no memory to tell what the server before had open: it stays so");
 	else
@@ -126,6 +139,20 @@ static void resume_one(int fd, uint32_t place, void *arg)
 	v->n_lost += r < 0;
 }
 
+/* A death in between is no harm: it is said twice, or the descriptor is nobody's then. */
+static void send_word(struct ledger *l, const struct resuming *v)
+{
+	char text[64];
+	int fd = ledger_word(l);
+
+	if (fd < 0)
+		return;
+	snprintf(text, sizeof(text), "moved %zu %zu", v->n_resumed, v->n_lost);
+	(void)!write(fd, text, strlen(text));
+	ledger_set_word(l, -1);
+	close(fd);
+}
+
 void heir_resume(struct ledger *l, struct roster *r)
 {
 	struct resuming v = { .ledger = l, .roster = r };
@@ -136,4 +163,5 @@ void heir_resume(struct ledger *l, struct roster *r)
 	clock_gettime(CLOCK_MONOTONIC, &to);
 	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v.n_resumed, v.n_lost,
 		 (long long)(to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000);
+	send_word(l, &v);
 }

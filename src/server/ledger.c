@@ -10,6 +10,7 @@ struct ledger {
 	_Atomic unsigned deaths;
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
+	_Atomic int32_t heir, word;	/* descriptors, and one; 0: none */
 	_Atomic int32_t fds[LEDGER_MOUNTS_MAX];	/* and one; 0: free */
 	_Alignas(64) unsigned char extra[];
 };
@@ -30,9 +31,24 @@ void *ledger_extra(struct ledger *l)
 	return l->extra;
 }
 
+size_t ledger_extra_bytes(const struct ledger *l)
+{
+	return l->extra_bytes;
+}
+
 uint64_t ledger_key(struct ledger *l)
 {
 	return ++l->last_key;
+}
+
+uint64_t ledger_last_key(const struct ledger *l)
+{
+	return l->last_key;
+}
+
+void ledger_set_last_key(struct ledger *l, uint64_t key)
+{
+	l->last_key = key;
 }
 
 int ledger_put(struct ledger *l, int fd, uint32_t *ret_place)
@@ -82,4 +98,26 @@ unsigned ledger_deaths(const struct ledger *l)
 void ledger_note_death(struct ledger *l)
 {
 	l->deaths++;
+}
+
+int ledger_hand_over(struct ledger *l, int fd)
+{
+	int32_t nobody = 0;
+
+	return atomic_compare_exchange_strong(&l->heir, &nobody, fd + 1) ? 0 : -EBUSY;
+}
+
+int ledger_take_hand_over(struct ledger *l)
+{
+	return atomic_exchange(&l->heir, 0) - 1;
+}
+
+void ledger_set_word(struct ledger *l, int fd)
+{
+	l->word = fd + 1;
+}
+
+int ledger_word(const struct ledger *l)
+{
+	return l->word - 1;
 }

@@ -24,6 +24,7 @@
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
 #include "veneer/share.h"
+#include "veneer/succession.h"
 #include "veneer/supervisor.h"
 
 #include <fcntl.h>
@@ -465,7 +466,7 @@ static int set_up(struct server *s)
 		r = watch(s, s->wake_fd, &s->wake_fd);
 	if (r == 0)
 		r = watch(s, roster_fd(s->roster), &s->roster);
-	s->host = (struct conn_host){ .roster = s->roster, .stats = tell_stats, .arg = s };
+	s->host = (struct conn_host){ .roster = s->roster, .stats = tell_stats, .arg = s, .ledger = s->ledger };
 	return r;
 }
 
@@ -540,6 +541,43 @@ static void confine(void)
 	confine_enter(false);
 }
 
+/* In the supervisor. */
+static int bequeath(int fd, void *arg)
+{
+	const struct serving *v = arg;
+
+	return succession_offer(fd, &(struct estate){ .ledger = v->ledger, .listen_fd = v->config->listen_fd,
+						      .notify_fd = v->notify_fd, .owns_socket = v->config->owns_socket });
+}
+
+/* In place of another server, whose descriptors come with their numbers: ours make room. */
+static int take_over(const struct server_config *c)
+{
+	struct rundir place = *c->place;
+	struct server_config own = *c;
+	struct serving v = { .config = &own };
+	int *const fds[] = { &place.fd, &own.word_fd };
+	struct estate e;
+	char err[512] = "";
+	int r;
+
+	own.place = &place;
+	log_release();
+	r = succession_take(&own.from_fd, fds, sizeof(fds) / sizeof(*fds), &e, err, sizeof(err));
+	if (r < 0) {
+		(void)!write(own.word_fd, err, strlen(err));
+		log_error("%s", err);
+		return 1;
+	}
+	own.listen_fd = e.listen_fd;
+	own.owns_socket = e.owns_socket;
+	v.notify_fd = e.notify_fd;
+	v.ledger = e.ledger;
+	ledger_set_word(v.ledger, own.word_fd);
+	r = supervise(v.ledger, confine, serve_from, bequeath, &v);
+	return r < 0 ? 1 : r;
+}
+
 int server_run(const struct server_config *c)
 {
 	struct serving v = { .config = c, .notify_fd = notify_open() };
@@ -549,10 +587,12 @@ int server_run(const struct server_config *c)
 		let_go_of_output();
 	shelter_prepare();
 	shelter_enter();
+	if (c->takes_over)
+		return take_over(c);
 	/* Its secret is drawn here: where names stand in listings depends on it, and the next server must agree. */
 	hash_key(c, 0, 0);
 	if (!c->is_alone && ledger_new(intent_area_bytes(), &v.ledger) == 0)
-		r = supervise(v.ledger, confine, serve_from, &v);
+		r = supervise(v.ledger, confine, serve_from, bequeath, &v);
 	if (r >= 0)
 		return r;
 	if (!c->is_alone)

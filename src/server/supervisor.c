@@ -23,6 +23,7 @@
 struct run {
 	void (*begin)(void);
 	int (*serve)(void *arg);
+	int (*bequeath)(int fd, void *arg);
 	void *arg;
 	int code;
 };
@@ -116,6 +117,14 @@ static void rest(unsigned quick)
 	usleep((ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS) * 1000);
 }
 
+/* Nobody serves now, so nothing changes. */
+static bool is_handed_over(struct ledger *l, const struct run *r)
+{
+	int fd = ledger_take_hand_over(l);
+
+	return fd >= 0 && r->bequeath && r->bequeath(fd, r->arg) == 0;
+}
+
 static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 {
 	unsigned quick = 0;
@@ -135,6 +144,8 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 				return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 			describe(status, how, sizeof(how));
 			ledger_note_death(l);
+			if (is_handed_over(l, r))
+				return 0;
 		}
 		quick = count_quick(quick, status, now_ms() - since);
 		tell(how, quick);
@@ -144,9 +155,10 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 	}
 }
 
-int supervise(struct ledger *l, void (*begin)(void), int (*serve)(void *arg), void *arg)
+int supervise(struct ledger *l, void (*begin)(void), int (*serve)(void *arg), int (*bequeath)(int fd, void *arg),
+	      void *arg)
 {
-	struct run run = { .begin = begin, .serve = serve, .arg = arg };
+	struct run run = { .begin = begin, .serve = serve, .bequeath = bequeath, .arg = arg };
 	sigset_t taken, before;
 	int r;
 

@@ -21,6 +21,8 @@ static const unsigned fields[WIRE_TYPES] = {
 	[WIRE_TEXT] = HAS_TEXT,
 	[WIRE_PING] = 0,
 	[WIRE_PONG] = HAS_COUNT | HAS_SIZE,
+	[WIRE_UPGRADE] = HAS_TEXT,
+	[WIRE_BEQUEST] = HAS_COUNT,
 };
 
 static int put_payload(const struct wire_message *m, struct buf *b)

@@ -49,6 +49,18 @@ static void test_hash__key_is_another_one_in_another_process(void **state)
 	assert_true(strtoull(text, NULL, 16) != hash_key("name", 4, 1));
 }
 
+static void test_hash__key_is_that_of_another_process_with_its_secret(void **state)
+{
+	const uint64_t own = hash_secret(), before = hash_key("name", 4, 1);
+
+	(void)state;
+	hash_use_secret(own + 1);
+	assert_true(hash_secret() == own + 1);
+	assert_true(hash_key("name", 4, 1) != before);
+	hash_use_secret(own);
+	assert_true(hash_key("name", 4, 1) == before);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "key")) {
@@ -60,6 +72,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_hash__checksum_is_xxh64_of_seed_0),
 		cmocka_unit_test(test_hash__key_depends_on_bytes_length_and_seed),
 		cmocka_unit_test(test_hash__key_is_another_one_in_another_process),
+		cmocka_unit_test(test_hash__key_is_that_of_another_process_with_its_secret),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

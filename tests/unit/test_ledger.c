@@ -93,12 +93,36 @@ static void test_ledger__what_a_dead_process_wrote_is_there(void **state)
 	assert_true(ledger_is_left(s.l));
 }
 
+static void test_ledger__mounts_are_handed_to_one_only(void **state)
+{
+	struct ledger *l;
+
+	(void)state;
+	assert_int_equal(ledger_new(10, &l), 0);
+	assert_int_equal(ledger_extra_bytes(l), 10);
+	assert_int_equal(ledger_take_hand_over(l), -1);
+	assert_int_equal(ledger_hand_over(l, 0), 0);
+	assert_int_equal(ledger_hand_over(l, 5), -EBUSY);
+	assert_int_equal(ledger_take_hand_over(l), 0);
+	assert_int_equal(ledger_take_hand_over(l), -1);
+	assert_int_equal(ledger_hand_over(l, 5), 0);
+	assert_int_equal(ledger_word(l), -1);
+	ledger_set_word(l, 6);
+	assert_int_equal(ledger_word(l), 6);
+	ledger_set_word(l, -1);
+	assert_int_equal(ledger_word(l), -1);
+	ledger_set_last_key(l, 77);
+	assert_int_equal(ledger_key(l), 78);
+	assert_int_equal(ledger_last_key(l), 78);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ledger__keeps_what_was_put_and_forgets_what_was_dropped),
 		cmocka_unit_test(test_ledger__is_full_at_its_bound_and_not_before),
 		cmocka_unit_test(test_ledger__what_a_dead_process_wrote_is_there),
+		cmocka_unit_test(test_ledger__mounts_are_handed_to_one_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

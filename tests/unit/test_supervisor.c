@@ -13,6 +13,7 @@ struct shared {
 	int runs, fd, deaths_wanted, status;
 	pid_t pids[32];
 	bool are_ids_right;
+	int asked, answer;	/* of bequeath */
 };
 
 static struct shared *share(void)
@@ -38,6 +39,14 @@ static int die_and_leave(void *arg)
 	return 7;
 }
 
+static int bequeath(int fd, void *arg)
+{
+	struct shared *s = arg;
+
+	s->asked += fd;
+	return s->answer;
+}
+
 /* In a process of its own, since it changes how signals are taken. */
 static int supervised(struct shared *s, int (*serve)(void *arg))
 {
@@ -45,7 +54,7 @@ static int supervised(struct shared *s, int (*serve)(void *arg))
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit(supervise(s->l, NULL, serve, s) & 0xff);
+		_exit(supervise(s->l, NULL, serve, bequeath, s) & 0xff);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);
@@ -156,7 +165,7 @@ static void test_supervisor__hands_signals_on(void **state)
 
 	(void)state;
 	if (pid == 0)
-		_exit(supervise(s->l, NULL, wait_for_signal, s));
+		_exit(supervise(s->l, NULL, wait_for_signal, NULL, s));
 	while (!*(volatile int *)&s->runs)
 		usleep(1000);
 	kill(pid, SIGUSR1);
@@ -206,6 +215,40 @@ static void test_supervisor__threads_work_in_the_server(void **state)
 	assert_true(s->are_ids_right);
 }
 
+static int hand_over_and_leave(void *arg)
+{
+	struct shared *s = arg;
+
+	if (s->runs++ == 0) {
+		ledger_hand_over(s->l, 42);
+		kill(getpid(), SIGKILL);
+	}
+	ledger_leave(s->l);
+	return 7;
+}
+
+static void test_supervisor__one_that_hands_over_is_the_last(void **state)
+{
+	struct shared *s = share();
+
+	(void)state;
+	assert_int_equal(supervised(s, hand_over_and_leave), 0);
+	assert_int_equal(s->asked, 42);
+	assert_int_equal(s->runs, 1);
+}
+
+static void test_supervisor__starts_another_where_nobody_takes(void **state)
+{
+	struct shared *s = share();
+
+	(void)state;
+	s->answer = -EPIPE;
+	assert_int_equal(supervised(s, hand_over_and_leave), 7);
+	assert_int_equal(s->asked, 42);
+	assert_int_equal(s->runs, 2);
+	assert_int_equal(ledger_take_hand_over(s->l), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -216,6 +259,8 @@ int main(void)
 		cmocka_unit_test(test_supervisor__descriptors_of_the_dead_stay_open),
 		cmocka_unit_test(test_supervisor__hands_signals_on),
 		cmocka_unit_test(test_supervisor__threads_work_in_the_server),
+		cmocka_unit_test(test_supervisor__one_that_hands_over_is_the_last),
+		cmocka_unit_test(test_supervisor__starts_another_where_nobody_takes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,12 +43,16 @@ static struct wire_message sample(enum wire_type type)
 	case WIRE_HELLO:
 	case WIRE_ARGS:
 	case WIRE_TEXT:
+	case WIRE_UPGRADE:
 		m.text = hello;
 		m.text_len = strlen(hello);
 		break;
 	case WIRE_PONG:
 		m.size = 1ull << 40;
 		m.count = 64;
+		break;
+	case WIRE_BEQUEST:
+		m.count = 100;
 		break;
 	default:
 		break;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/upgrade.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/client.h"
+#include "veneer/log.h"
+#include "veneer/shelter.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ERR_SIZE (PATH_MAX * 2)
+
+/* Beside what it is given it has nothing: numbers below are wanted by what it is sent. */
+static void become_heir(int from_fd, int word_fd, const char *path, unsigned idle_s)
+{
+	char from[16], idle[16];
+	const char *const argv[] = { "veneer", "server", "--from-fd", from, "--idle", idle, "--socket", path, NULL };
+	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	sigset_t none;
+
+	snprintf(from, sizeof(from), "%d", UPGRADE_FROM_FD);
+	snprintf(idle, sizeof(idle), "%u", idle_s);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	shelter_lift_limits();
+	setsid();
+	/* Out of the way of each other. */
+	from_fd = fcntl(from_fd, F_DUPFD_CLOEXEC, UPGRADE_WORD_FD + 1);
+	word_fd = fcntl(word_fd, F_DUPFD_CLOEXEC, UPGRADE_WORD_FD + 1);
+	if (null < 0 || from_fd < 0 || word_fd < 0)
+		_exit(1);
+	for (int fd = 0; fd <= 2; fd++)
+		dup2(null, fd);
+	if (dup2(from_fd, UPGRADE_FROM_FD) < 0 || dup2(word_fd, UPGRADE_WORD_FD) < 0)
+		_exit(1);
+	close_range(UPGRADE_WORD_FD + 1, ~0u, 0);
+	execve("/proc/self/exe", (char *const *)argv, (char *const *)env);
+	_exit(1);
+}
+
+/* One of the two is the only process that has from_fd afterwards. */
+static int start(int *from_fd, int *ret_word, const struct rundir *at, unsigned idle_s)
+{
+	int ends[2];
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0)
+		become_heir(*from_fd, ends[1], at->path, idle_s);
+	closep(&ends[1]);
+	if (pid < 0) {
+		int r = -errno;
+
+		close(ends[0]);
+		return r;
+	}
+	closep(from_fd);
+	*ret_word = ends[0];
+	return 0;
+}
+
+/* All that comes until the end. */
+static void hear_word(int fd, char *text, size_t size)
+{
+	size_t have = 0;
+	ssize_t n;
+
+	do {
+		n = read(fd, text + have, size - 1 - have);
+		have += n > 0 ? (size_t)n : 0;
+	} while (have < size - 1 && (n > 0 || (n < 0 && errno == EINTR)));
+	text[have] = '\0';
+}
+
+static int tell(const char *word)
+{
+	size_t n_moved, n_lost;
+
+	if (sscanf(word, "moved %zu %zu", &n_moved, &n_lost) != 2) {
+		log_error("%s", *word ? word : "the new server died");
+		return -EREMOTEIO;
+	}
+	printf("moved %zu mount%s to version %s\n", n_moved, n_moved == 1 ? "" : "s", VENEER_VERSION);
+	if (n_lost)
+		log_error("%zu mounts are lost: the system log says why", n_lost);
+	return n_lost ? -EIO : 0;
+}
+
+int upgrade_run(const struct rundir *at, unsigned idle_s)
+{
+	_cleanup_(closep) int fd = -1, word = -1;
+	char err[ERR_SIZE] = "";
+	int r = client_connect(at, false, &fd, err, sizeof(err));
+
+	if (r == -ENOENT)
+		snprintf(err, sizeof(err), "there is no server at %s", at->path);
+	if (r == 0) {
+		r = start(&fd, &word, at, idle_s);
+		if (r < 0)
+			snprintf(err, sizeof(err), "cannot start a server: %s", strerror(-r));
+	}
+	if (r < 0) {
+		log_error("%s", err);
+		return r;
+	}
+	hear_word(word, err, sizeof(err));
+	return tell(err);
+}

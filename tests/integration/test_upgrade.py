@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Another program takes the mounts of a server, and whoever uses them does not notice."""
+import array
+import contextlib
+import fcntl
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from support import linux, wire
+from support.command import mount_points
+from support.content import MIB, blob
+from support.expect import names_in, opened
+from support.places import Place
+from support.server import wait_until
+from support.shared import SharedServer, child_of, kill
+from test_killed_server import Worker, data_changes, name_changes
+
+_UPGRADES = 10
+
+
+def _is_alive(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+class Adopted:
+    """A supervisor that is nobody's child here, as far as SharedServer wants to know."""
+
+    def __init__(self, pid):
+        self.pid, self.returncode = pid, 0
+
+    def poll(self):
+        return None if _is_alive(self.pid) else 0
+
+    def wait(self, limit_s=20):
+        if not wait_until(lambda: not _is_alive(self.pid), limit_s):
+            raise subprocess.TimeoutExpired("server", limit_s)
+        return 0
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        kill(self.pid)
+
+
+def _parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def upgrade(shared, program=None, **more):
+    return subprocess.run([program or shared.program, "server", "--upgrade", "--idle", "86400"], text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+                          env={**os.environ, **shared.environment}, **more)
+
+
+def upgraded(shared, mounts, program=None):
+    """One that has to succeed; the old server is gone, and shared is the new one."""
+    old, server = shared.process, shared.pid
+    result = upgrade(shared, program)
+    what = "1 mount" if mounts == 1 else f"{mounts} mounts"
+    assert (result.returncode, result.stderr) == (0, ""), result
+    assert result.stdout.startswith(f"moved {what} to version ") and result.stdout.count("\n") == 1
+    assert old.wait(20) == 0
+    with shared.client() as client:
+        pid, count = client.ping()
+    assert count == mounts and pid != server
+    shared.process = Adopted(_parent_of(pid))
+    shared.watch()
+    assert shared.process.pid != old.pid
+    return pid
+
+
+@pytest.fixture
+def shared(stack, veneer_bin, watchdog):
+    made = SharedServer(veneer_bin, stack.base / "run", watchdog)
+    made.ensure()
+    yield made
+    for point in reversed(mount_points(stack.base)):
+        linux.umount(point, linux.MNT_DETACH)
+    made.kill()
+
+
+@pytest.fixture
+def place(stack, shared):
+    (stack.lower() / "f").write_bytes(b"lower")
+    stack.remember_lowers()
+    made = Place(stack, "p")
+    made.mount(stack, shared)
+    return made
+
+
+# ---- what is open goes on ----
+
+def _use_what_is_open(m, stack):
+    """Opens files, and gives what proves that they go on."""
+    lower = stack.enter_context(opened(m / "gone", os.O_RDONLY))
+    partial = stack.enter_context(opened(m / "partial", os.O_RDWR))
+    own = stack.enter_context(opened(m / "own", os.O_RDWR | os.O_CREAT))
+    mapped = stack.enter_context(mmap.mmap(stack.enter_context(opened(m / "mapped", os.O_RDWR)), MIB))
+    locked, other = (stack.enter_context(opened(m / "locked", os.O_RDWR)) for _ in range(2))
+    os.pwrite(partial, b"before", 5000)
+    for name in ("gone", "partial", "own"):
+        os.unlink(m / name)
+    fcntl.flock(locked, fcntl.LOCK_EX)
+    want = bytearray(blob(300_000, 2))
+    want[5000:5006] = b"before"
+
+    def check(step):
+        assert os.pread(lower, 300_000, 0) == blob(300_000, 1)
+        os.pwrite(partial, b"%4d" % step, 10_000 * step)
+        want[10_000 * step:10_000 * step + 4] = b"%4d" % step
+        assert os.pread(partial, 300_001, 0) == want
+        os.pwrite(own, b"%4d" % step, 4 * step)
+        assert os.pread(own, 100, 0) == b"".join(b"%4d" % k for k in range(step + 1))
+        assert [os.fstat(fd).st_nlink for fd in (lower, partial, own)] == [0] * 3
+        mapped[step * 70_000:step * 70_000 + 4] = b"%4d" % step
+        mapped.flush()
+        assert (m / "mapped").read_bytes()[step * 70_000:][:4] == b"%4d" % step
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return check
+
+
+def _listing(m):
+    return [(e.name, e.inode()) for e in os.scandir(m)]
+
+
+def _stop_all(workers):
+    problems = []
+    for worker in workers:
+        try:
+            worker.stop()
+        except BaseException as e:  # noqa: B902 - each of them is told
+            problems.append(repr(e))
+    assert not problems, problems
+
+
+def _go_on_over(stack, shared, upgrades):
+    for k, name in enumerate(("data0", "gone", "partial", "data1")):
+        (stack.lower() / name).write_bytes(blob(300_000, k))
+    (stack.lower() / "mapped").write_bytes(blob(MIB))
+    (stack.lower() / "locked").touch()
+    for k in range(100):
+        (stack.lower() / "many").mkdir(exist_ok=True)
+        (stack.lower() / "many" / str(k)).touch()
+    stack.remember_lowers()
+    first, second = (Place(stack, f"p{k}").mount(stack, shared, *more) for k, more in enumerate(([], ["io=cached"])))
+    workers = [Worker(name_changes(first / "names", 1)), Worker(name_changes(second / "names", 2)),
+               Worker(data_changes(first / "data0", 3)), Worker(data_changes(second / "data1", 4))]
+    with contextlib.ExitStack() as files:
+        checks = [_use_what_is_open(m, files) for m in (first, second)]
+        before = _listing(first / "many")
+        for worker in workers:
+            worker.start()
+        try:
+            for step in range(upgrades):
+                upgraded(shared, 2)
+                for check in checks:
+                    check(step % 10)
+                assert _listing(first / "many") == before
+                if step % 4 == 3:
+                    shared.kill_server()
+                done = [worker.steps for worker in workers]
+                assert wait_until(lambda: all(w.error or w.steps > n for w, n in zip(workers, done)), 60, 0.01)
+        finally:
+            _stop_all(workers)
+
+
+def test_all_goes_on_over_ten_upgrades(stack, shared):
+    _go_on_over(stack, shared, _UPGRADES)
+    assert shared.count() == 2
+
+
+@pytest.mark.slow
+def test_all_goes_on_over_many_upgrades_and_deaths(stack, shared):
+    (stack.lower() / "data").write_bytes(blob(300_000, 7))
+    stack.remember_lowers()
+    workers = []
+    for k in range(10):
+        m = Place(stack, f"p{k}").mount(stack, shared, *filter(None, [["", "io=cached", "io=direct"][k % 3]]))
+        workers += [Worker(name_changes(m / "names", k)), Worker(data_changes(m / "data", k))]
+    for worker in workers:
+        worker.start()
+    try:
+        for k in range(100):
+            kill(shared.pid if k % 3 == 0 else 0x7fffffff)
+            upgraded(shared, 10)
+            if k % 3 == 1:
+                shared.kill_server()
+    finally:
+        _stop_all(workers)
+
+
+def test_the_new_one_is_found_serves_and_leaves(stack, shared, place):
+    upgraded(shared, 1)
+    other = Place(stack, "q")
+    (other.mount(stack, shared) / "f").write_bytes(b"other")
+    shared.kill_server()
+    assert (place.mnt / "f").read_bytes() == b"lower" and (other.mnt / "f").read_bytes() == b"other"
+    assert shared.count() == 2
+    for p in (place, other):
+        linux.umount(p.mnt)
+    assert wait_until(lambda: shared.count() == 0)
+    assert wire.socket_name() in names_in(shared.directory)
+    shared.process.terminate()
+    shared.process.wait()
+    assert wire.socket_name() not in names_in(shared.directory)
+
+
+def test_a_copy_elsewhere_is_what_serves_then(stack, shared, place):
+    copy = stack.base / "copy"
+    shutil.copy(shared.program, copy)
+    pid = upgraded(shared, 1, str(copy))
+    assert os.readlink(f"/proc/{pid}/exe") == str(copy)
+    assert os.readlink(f"/proc/{shared.process.pid}/exe") == str(copy)
+    assert (place.mnt / "f").read_bytes() == b"lower"
+
+
+def test_nothing_of_the_old_stays_open(stack, shared, place):
+    (place.mnt / "f").read_bytes()
+    upgraded(shared, 1)
+    (place.mnt / "f").read_bytes()
+
+    def count():
+        return len(os.listdir(f"/proc/{shared.pid}/fd"))
+    first = count()
+    for _ in range(5):
+        upgraded(shared, 1)
+        (place.mnt / "f").read_bytes()
+    assert wait_until(lambda: count() <= first + 3), (first, count())
+    linux.umount(place.mnt)
+    assert wait_until(lambda: shared.count() == 0)
+    upgraded(shared, 0)
+
+
+# ---- what fails leaves the old one serving ----
+
+def _versions(shared):
+    """What it says that it knows, when it is asked for something else."""
+    with shared.client() as client:
+        client.send(wire.message(wire.UPGRADE, b"bequest 0"))
+        return client.error().partition("it knows ")[2].encode()
+
+
+def _take_message(client):
+    data, control, _, _ = client.sock.recvmsg(1 << 17, socket.CMSG_SPACE(128 * 4))
+    for _, _, raw in control:
+        fds = array.array("i")
+        fds.frombytes(raw)
+        for fd in fds:
+            os.close(fd)
+    return data
+
+
+def _leave_at_once(client):
+    pass
+
+
+def _leave_after_the_first(client):
+    assert _take_message(client)
+
+
+def _answer_nonsense(client):
+    _take_message(client)
+    client.send(wire.message(wire.PING))
+    with contextlib.suppress(ConnectionResetError):
+        while _take_message(client):
+            pass
+
+
+def _say_nothing(client):
+    client.sock.settimeout(60)
+    with contextlib.suppress(ConnectionResetError):
+        while _take_message(client):
+            pass
+
+
+_FAILING = [_leave_at_once, _leave_after_the_first, _answer_nonsense, pytest.param(_say_nothing, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("fail", _FAILING)
+def test_a_new_one_that_fails_changes_nothing(shared, place, fail):
+    versions = _versions(shared)
+    (place.mnt / "own").write_bytes(b"own")
+    with opened(place.mnt / "own", os.O_RDWR) as fd, opened(place.mnt / "f", os.O_RDONLY) as lower:
+        os.unlink(place.mnt / "own")
+        os.unlink(place.mnt / "f")
+        for _ in range(3):
+            supervisor, server = shared.process.pid, shared.pid
+            with shared.client() as client:
+                client.send(wire.message(wire.UPGRADE, versions))
+                fail(client)
+            assert wait_until(lambda: shared.pid not in (server, supervisor), 60)
+            assert shared.count() == 1 and shared.process.pid == supervisor
+            assert os.pread(fd, 10, 0) == b"own" and os.pread(lower, 10, 0) == b"lower"
+        upgraded(shared, 1)
+        assert os.pread(fd, 10, 0) == b"own" and os.pread(lower, 10, 0) == b"lower"
+
+
+def _children_of(pid):
+    with contextlib.suppress(OSError):
+        return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def test_a_new_one_that_is_killed_while_it_waits_changes_nothing(shared, place):
+    for _ in range(3):
+        supervisor, server = shared.process.pid, shared.pid
+        os.kill(supervisor, signal.SIGSTOP)
+        with subprocess.Popen([shared.program, "server", "--upgrade"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env={**os.environ, **shared.environment}) as command:
+            assert wait_until(lambda: not _is_alive(server), 20, 0.001)
+            heir, = _children_of(command.pid)
+            kill(heir)
+            os.kill(supervisor, signal.SIGCONT)
+            out, err = command.communicate(timeout=60)
+        assert (command.returncode, out, err) == (1, "", "veneer: the new server died\n")
+        assert (place.mnt / "f").read_bytes() == b"lower" and shared.count() == 1
+        assert shared.process.pid == supervisor and shared.pid != server
+
+
+def test_other_versions_are_refused_before_anything_is_killed(shared, place):
+    pid = shared.pid
+    with shared.client() as client:
+        client.send(wire.message(wire.UPGRADE, b"bequest 99"))
+        assert "cannot hand its mounts to that version" in client.error()
+    assert shared.pid == pid and shared.count() == 1
+
+
+def test_a_server_that_runs_alone_refuses(stack, veneer_bin, watchdog):
+    alone = SharedServer(veneer_bin, stack.base / "run", watchdog, ("--alone", "--idle", "86400"))
+    alone.ensure()
+    result = upgrade(alone)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1 and "runs alone" in result.stderr
+    assert alone.count() == 0 and alone.stop() == 0
+
+
+def test_without_a_server_there_is_nothing_to_upgrade(stack, veneer_bin):
+    run = stack.base / "run"
+    run.mkdir(mode=0o700)
+    result = subprocess.run([veneer_bin, "server", "--upgrade", "--socket", str(run / "s")], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"veneer: there is no server at {run}/s\n"
+
+
+def test_a_service_manager_is_told_who_serves_now(stack, veneer_bin, watchdog):
+    path = f"/var/tmp/veneer-notify-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        manager.settimeout(20)
+        os.environ["NOTIFY_SOCKET"] = path
+        try:
+            shared = SharedServer(veneer_bin, stack.base / "run", watchdog)
+            shared.ensure()
+            assert manager.recv(100) == b"READY=1"
+            upgraded(shared, 0)
+            assert manager.recv(100) == b"MAINPID=%d" % shared.process.pid
+            assert manager.recv(100) == b"READY=1"
+            shared.process.terminate()
+            assert manager.recv(100) == b"STOPPING=1"
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
+            os.unlink(path)
+            shared.kill()
