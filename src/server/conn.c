@@ -348,7 +348,7 @@ static void answer_upgrade(struct conn *c, struct ledger *l)
 	else if (!c->fits)
 		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,
 		       bequest_versions());
-	else if (ledger_is_left(l) || ledger_hand_over(l, c->fd) < 0)
+	else if (ledger_is_left(l) || ledger_going(l) != LEDGER_STAYS || ledger_hand_over(l, c->fd) < 0)
 		refuse(c, "this server is about to leave, or being upgraded");
 	else
 		kill(getpid(), SIGKILL);

@@ -7,6 +7,7 @@
 
 struct ledger {
 	_Atomic bool is_left;
+	_Atomic uint32_t going;		/* enum ledger_going */
 	_Atomic unsigned deaths;
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
@@ -88,6 +89,16 @@ void ledger_leave(struct ledger *l)
 bool ledger_is_left(const struct ledger *l)
 {
 	return l->is_left;
+}
+
+void ledger_note_going(struct ledger *l, enum ledger_going how)
+{
+	l->going = how;
+}
+
+enum ledger_going ledger_going(const struct ledger *l)
+{
+	return (enum ledger_going)l->going;
 }
 
 unsigned ledger_deaths(const struct ledger *l)

@@ -257,6 +257,9 @@ static void close_listener(struct server *s)
 {
 	if (s->listen_fd < 0)
 		return;
+	/* Its number may be something else's at once. */
+	if (s->ledger)
+		ledger_note_going(s->ledger, LEDGER_IS_WITHDRAWN);
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
 	closep(&s->listen_fd);
 }
@@ -300,6 +303,8 @@ static void be_told_to_go(struct server *s)
 		return;
 	}
 	s->state = LEAVING;
+	if (s->ledger)
+		ledger_note_going(s->ledger, LEDGER_GOES);
 	notify_send(s->notify_fd, "STOPPING=1");
 	if (n)
 		log_info("told to end: no more mounts are taken; waiting for the last of %zu to be unmounted", n);
@@ -455,10 +460,10 @@ static int set_up(struct server *s)
 		s->socket_ino = st.st_ino;
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (s->epoll_fd < 0 || s->wake_fd < 0 || fcntl(s->listen_fd, F_SETFL, O_NONBLOCK) < 0)
+	if (s->epoll_fd < 0 || s->wake_fd < 0 || (s->listen_fd >= 0 && fcntl(s->listen_fd, F_SETFL, O_NONBLOCK) < 0))
 		return -errno;
 	r = roster_new(wake, s, s->ledger, &s->roster);
-	if (r == 0)
+	if (r == 0 && s->listen_fd >= 0)
 		r = watch(s, s->listen_fd, &s->listen_fd);
 	if (r == 0)
 		r = watch(s, s->signal_fd, &s->signal_fd);
@@ -525,8 +530,13 @@ static int serve_from(void *arg)
 
 	if (v->ledger)
 		intent_use_area(ledger_extra(v->ledger));
+	if (v->ledger && ledger_going(v->ledger) != LEDGER_STAYS) {
+		s.state = LEAVING;
+		if (ledger_going(v->ledger) == LEDGER_IS_WITHDRAWN)
+			s.listen_fd = -1;
+	}
 	if (v->ledger && ledger_deaths(v->ledger)) {
-		const int ours[] = { v->config->listen_fd, v->config->place->fd, v->notify_fd };
+		const int ours[] = { s.listen_fd, v->config->place->fd, v->notify_fd };
 
 		heir_close_others(v->ledger, ours, sizeof(ours) / sizeof(*ours));
 	}

@@ -425,6 +425,25 @@ def test_nothing_of_the_dead_stays_open(stack, shared):
     assert wait_until(lambda: shared.count() == 0)
 
 
+def test_a_server_that_was_told_to_go_dies_before_its_mounts_do(stack, shared):
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    place = Place(stack, "p")
+    m = place.mount(stack, shared)
+    with opened(m / "f") as fd:
+        os.kill(shared.process.pid, signal.SIGTERM)
+        assert wait_until(lambda: not any(name.endswith(".sock") for name in names_in(shared.directory)))
+        for _ in range(2):
+            server = shared.pid
+            kill(server)
+            assert wait_until(lambda: child_of(shared.process.pid) not in (None, server))  # noqa: B023
+            assert os.pread(fd, 2, 0) == b"f" and (m / "f").read_bytes() == b"f"
+    # it still is about to go: no more mounts
+    assert not any(name.endswith(".sock") for name in names_in(shared.directory))
+    linux.umount(m)
+    assert shared.process.wait(20) == 0
+
+
 def test_a_server_that_is_told_to_go_is_not_started_again(stack, shared):
     m = Place(stack, "p", [stack.lower()]).mount(stack, shared)
     shared.kill_server()

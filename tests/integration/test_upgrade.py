@@ -339,6 +339,17 @@ def test_other_versions_are_refused_before_anything_is_killed(shared, place):
     assert shared.pid == pid and shared.count() == 1
 
 
+def test_a_server_that_was_told_to_go_refuses(shared, place):
+    with opened(place.mnt / "f", os.O_RDONLY) as fd:
+        shared.process.terminate()
+        assert wait_until(lambda: wire.socket_name() not in names_in(shared.directory))
+        result = upgrade(shared)
+        assert (result.returncode, result.stdout) == (1, "") and "there is no server" in result.stderr
+        assert os.pread(fd, 10, 0) == b"lower"
+    linux.umount(place.mnt)
+    assert shared.process.wait(20) == 0
+
+
 def test_a_server_that_runs_alone_refuses(stack, veneer_bin, watchdog):
     alone = SharedServer(veneer_bin, stack.base / "run", watchdog, ("--alone", "--idle", "86400"))
     alone.ensure()

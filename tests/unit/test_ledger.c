@@ -106,6 +106,9 @@ static void test_ledger__mounts_are_handed_to_one_only(void **state)
 	assert_int_equal(ledger_take_hand_over(l), 0);
 	assert_int_equal(ledger_take_hand_over(l), -1);
 	assert_int_equal(ledger_hand_over(l, 5), 0);
+	assert_int_equal(ledger_going(l), LEDGER_STAYS);
+	ledger_note_going(l, LEDGER_IS_WITHDRAWN);
+	assert_int_equal(ledger_going(l), LEDGER_IS_WITHDRAWN);
 	assert_int_equal(ledger_word(l), -1);
 	ledger_set_word(l, 6);
 	assert_int_equal(ledger_word(l), 6);
