@@ -220,6 +220,38 @@ static int be_asked_and_told(int fd)
 	return sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) < 0 ? WRONG : be_told(fd);
 }
 
+static bool *has_ended;
+
+/* Somebody else has the connection open a while longer than the old one. */
+static int be_slow(int fd)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(be_asked(fd));
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return WRONG;
+	usleep(200000);
+	*has_ended = true;
+	return WEXITSTATUS(status);
+}
+
+static int be_new_after(int fd)
+{
+	int r = be_new(fd);
+
+	return r == FINE && !*has_ended ? WRONG : r;
+}
+
+static void test_succession__the_new_one_begins_when_the_old_one_is_gone(void **state)
+{
+	(void)state;
+	has_ended = mmap(NULL, sizeof(*has_ended), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(has_ended, MAP_FAILED);
+	assert_ends(be_slow, FINE, be_new_after, FINE);
+}
+
 static void test_succession__all_comes_with_the_numbers_it_had(void **state)
 {
 	(void)state;
@@ -249,6 +281,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_succession__all_comes_with_the_numbers_it_had),
+		cmocka_unit_test(test_succession__the_new_one_begins_when_the_old_one_is_gone),
 		cmocka_unit_test(test_succession__without_an_answer_the_old_one_stays),
 		cmocka_unit_test(test_succession__a_signal_on_its_way_is_not_lost),
 		cmocka_unit_test(test_succession__a_refusal_is_said),
