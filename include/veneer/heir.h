@@ -9,5 +9,6 @@
 void heir_close_others(struct ledger *l, const int *fds, size_t n);
 /* Call fn for each descriptor that the ledger's mounts need; borrowed. */
 void heir_each_fd(struct ledger *l, void (*fn)(int fd, void *arg), void *arg);
-/* Go on with its mounts, and tell who waits for that (ledger_word). One that cannot be gone on with is said and let go of: its users get ENOTCONN. */
+/* Go on with its mounts, and tell who waits for that (ledger_word). One that cannot be gone on with is said and let go
+ * of: its users get ENOTCONN. */
 void heir_resume(struct ledger *l, struct roster *r);

@@ -29,8 +29,8 @@ void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg)
 /* The server is about to leave on its own: whatever its end looks like, no other is to follow. */
 void ledger_leave(struct ledger *l);
 bool ledger_is_left(const struct ledger *l);
-/* It was told to go, and goes when its mounts do; and then, that nobody finds it any more: its listening socket is, or is
- * about to be, closed. So do those that come after it. */
+/* It was told to go, and goes when its mounts do; and then, that nobody finds it any more: its listening socket is, or
+ * is about to be, closed. So do those that come after it. */
 enum ledger_going { LEDGER_STAYS, LEDGER_GOES, LEDGER_IS_WITHDRAWN };
 void ledger_note_going(struct ledger *l, enum ledger_going how);
 enum ledger_going ledger_going(const struct ledger *l);

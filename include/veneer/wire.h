@@ -2,8 +2,11 @@
 /* What the mount program and the server say to each other: one message a packet, a header of 12 bytes and what its
  * type calls for, little-endian. Pure: no descriptor is touched here.
  *
- *   client   HELLO   DIRS...   ARGS...   MOUNT            FUSE        |  PING  | STATS        | UPGRADE              PONG
- *   server   HELLO                               READY            OK  |  PONG  | TEXT... OK   |          BEQUEST...        OK
+ *   client   HELLO   DIRS...   ARGS...   MOUNT            FUSE        |  PING  | STATS
+ *   server   HELLO                               READY            OK  |  PONG  | TEXT... OK
+ *
+ *   client   HELLO   UPGRADE               PONG
+ *   server   HELLO             BEQUEST...         OK
  *
  * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. */
 #pragma once
