@@ -9,7 +9,8 @@
  *                    2. renamed over the device, or a directory exchanged with it: done
  *                    3. a ".wh.NAME" taken away. Before that the object is hidden: another one takes its place
  * link               1. path in the mark: true in any case
- *                    2. linked: done. Over a whiteout as above */
+ *                    2. linked: done. Over a whiteout as above, but a file without a name is linked beside the name
+ *                       first: taken from there again */
 #include "veneer/create.h"
 
 #include "veneer/cleanup.h"
@@ -140,21 +141,20 @@ static int make_direct(struct making *m, int dirfd, const char *name, struct sta
 	return r;
 }
 
-/* Put the work directory's `temp` over the whiteout at (dirfd, name), and over what a ".wh.NAME" hides there. A
+/* Put (tempfd, temp) over the whiteout at (dirfd, name), and over what a ".wh.NAME" hides there. A
  * directory cannot be renamed over a device, nor over what is not empty: they change places. */
-static int replace_whiteout(struct tree *t, const char *temp, int dirfd, const char *name, bool is_dir)
+static int replace_whiteout(struct tree *t, int tempfd, const char *temp, int dirfd, const char *name, bool is_dir)
 {
 	char hidden[NAME_MAX + 1];
 
-	if (renameat2(t->workfd, temp, dirfd, name, 0) < 0) {
+	if (renameat2(tempfd, temp, dirfd, name, 0) < 0) {
 		int e = errno;
 
 		if (!(is_dir && e == ENOTDIR) && !whiteout_is_by_name(dirfd, name))
 			return -e;
-		if (renameat2(t->workfd, temp, dirfd, name, RENAME_EXCHANGE) < 0)
+		if (renameat2(tempfd, temp, dirfd, name, RENAME_EXCHANGE) < 0)
 			return -errno;
-		if (unlinkat(t->workfd, temp, 0) < 0)
-			remove_temp_dir(t, temp);
+		remove_unseen(t, tempfd, temp);
 	}
 	/* The other dialect's whiteout goes last: as long as it is there, the name stays hidden. */
 	if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) >= (int)sizeof(hidden))
@@ -162,7 +162,7 @@ static int replace_whiteout(struct tree *t, const char *temp, int dirfd, const c
 	if (unlinkat(dirfd, hidden, 0) < 0)
 		return errno == ENOENT ? 0 : -errno;
 	/* If it hid this very file, which a server placed and died, the rename was none. */
-	unlinkat(t->workfd, temp, 0);
+	unlinkat(tempfd, temp, 0);
 	return 0;
 }
 
@@ -199,7 +199,7 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 		}
 	}
 	if (r == 0)
-		r = replace_whiteout(t, temp, dirfd, name, S_ISDIR(m->mode));
+		r = replace_whiteout(t, t->workfd, temp, dirfd, name, S_ISDIR(m->mode));
 	if (r < 0 && is_opaque && at == t->workfd)
 		remove_temp_dir(t, temp);
 	else if (r < 0)
@@ -327,20 +327,35 @@ int create_again(struct tree *t, struct inode *parent, const char *name, const s
 	return r;
 }
 
-static int link_locked(struct tree *t, int fd, int dirfd, const char *name, bool is_whiteout)
+/* is_only_here: it has no name in the mount. Such a file can be given one once: were that in the work directory, the
+ * next server would take it away, and the file could have no other. */
+static int link_locked(struct tree *t, int fd, int dirfd, const char *name, bool is_whiteout, bool is_only_here)
 {
-	char temp[32];
-	int r;
+	int at = t->workfd, r;
+	char temp[NAME_MAX + 1];
+	struct stat st, there;
 
 	if (!is_whiteout)
 		return place_link_fd(fd, dirfd, name);
+	if (fstat(fd, &st) < 0)
+		return -errno;
 	upper_temp_name(t, temp);
-	r = place_link_fd(fd, t->workfd, temp);
-	if (r < 0)
+	if (is_only_here) {
+		remove_beside_name(name, temp);
+		at = dirfd;
+	}
+	/* Of a server that was killed. */
+	if (at == dirfd && fstatat(at, temp, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino != st.st_ino) {
+		r = remove_unseen(t, at, temp);
+		if (r < 0)
+			return r;
+	}
+	r = place_link_fd(fd, at, temp);
+	if (r < 0 && !(r == -EEXIST && at == dirfd))
 		return r;
-	r = replace_whiteout(t, temp, dirfd, name, false);
+	r = replace_whiteout(t, at, temp, dirfd, name, false);
 	if (r < 0)
-		unlinkat(t->workfd, temp, 0);
+		unlinkat(at, temp, 0);
 	return r;
 }
 
@@ -376,7 +391,7 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	if (r == 0)
 		r = updir_reserve(d, name, state.below != NULL, &is_new);
 	if (r == 0) {
-		r = link_locked(t, fd, dirfd, name, state.is_whiteout);
+		r = link_locked(t, fd, dirfd, name, state.is_whiteout, i->is_orphan);
 		if (r < 0 && is_new)
 			updir_remove(d, name);
 	}

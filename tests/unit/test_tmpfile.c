@@ -4,7 +4,10 @@
 #include "veneer/cow.h"
 #include "veneer/fdcache.h"
 #include "veneer/lookup.h"
+#include "veneer/place.h"
+#include "veneer/remove.h"
 #include "veneer/tmpfile.h"
+#include "veneer/upper.h"
 
 #include <dirent.h>
 
@@ -93,6 +96,38 @@ static void test_tmpfile__forgotten_one_is_gone(void **state)
 	tree_expect_names(d, "", "");
 }
 
+/* The file system gives it a name once; the next server must find that one, and not take it away. */
+static void test_tmpfile__a_server_that_died_may_have_linked_it_beside_a_whiteout(void **state)
+{
+	struct tree_dirs *d = *state;
+	char beside[NAME_MAX + 1], path[NAME_MAX + 32];
+	struct inode *i;
+	struct stat st;
+
+	tree_put_text(d, "lower/f", "lower");
+	tree_mount(d, "volatile");
+	assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
+	remove_beside_name("f", beside);
+	snprintf(path, sizeof(path), "upper/%s", beside);
+	for (int k = 0; k < 2; k++) {
+		i = make(d, "", 0644, &st);
+		assert_int_equal(cow_write(d->t, i, "bytes", 5, 0), 0);
+		if (k == 0)
+			assert_int_equal(place_link_fd(upper_pin(d->t, i), d->t->upper->rootfd, beside), 0);
+		else
+			tree_put_text(d, path, "another's");
+		assert_int_equal(create_link(d->t, i, d->t->root, "f", &st), 0);
+		assert_int_equal(st.st_nlink, 1);
+		assert_int_equal(fstatat(d->s.fd, path, &st, 0), -1);
+		tmpfile_named(d->t, i);
+		tree_expect_inode(d, i, "bytes", 5);
+		if (k == 0)
+			fdcache_unpin(&i->src.fd);
+		assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
+		tree_forget(d, i);
+	}
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -102,6 +137,7 @@ int main(void)
 		row(test_tmpfile__inherits_the_group_of_a_set_gid_directory),
 		row(test_tmpfile__named_one_is_found_and_may_be_closed),
 		row(test_tmpfile__forgotten_one_is_gone),
+		row(test_tmpfile__a_server_that_died_may_have_linked_it_beside_a_whiteout),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
