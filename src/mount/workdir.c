@@ -5,6 +5,7 @@
 #include "veneer/workdir.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/file.h"
 #include "veneer/path.h"
 #include "veneer/rmtree.h"
 
@@ -106,18 +107,22 @@ static int make_dir(int parent, const char *name, int *ret)
 	return *ret < 0 ? -errno : 0;
 }
 
+/* Whole or not at all: of a server that was killed between, the next mount would believe that the machine went down. */
 static int leave_mark(int parent, const char *boot)
 {
 	_cleanup_(closep) int above = -1, dir = -1, fd = -1;
 	int r = make_dir(parent, "incompat", &above);
 
-	r = r ?: make_dir(above, "volatile", &dir);
+	r = r ?: make_dir(above, "volatile.new", &dir);
 	if (r < 0)
 		return r;
 	fd = openat(dir, "boot_id", O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, boot, strlen(boot)) < 0)
+	if (fd < 0)
 		return -errno;
-	return 0;
+	r = file_pwrite(fd, boot, strlen(boot), 0);
+	if (r < 0)
+		return r;
+	return renameat2(above, "volatile.new", above, "volatile", 0) < 0 ? -errno : 0;
 }
 
 int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size)
@@ -134,7 +139,7 @@ int workdir_check_volatile(int parent, const char *path, bool is_volatile, char 
 			 "remove %s/work/" VOLATILE_MARK " to use it all the same", path);
 		return -EINVAL;
 	}
-	if (!is_volatile)
+	if (!is_volatile || *then)
 		return 0;
 	r = leave_mark(parent, boot);
 	return r < 0 ? complain(err, err_size, r, "write to", path) : 0;

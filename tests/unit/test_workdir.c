@@ -105,6 +105,26 @@ static void test_workdir__volatile_mark_of_this_boot_may_go_on(void **state)
 	workdir_close(w.parent, w.name, w.fd);
 }
 
+/* A server that is killed while it takes a mount over must not leave a mark without a boot. */
+static void test_workdir__volatile_mark_is_made_whole_and_once(void **state)
+{
+	static const struct timespec past[2];
+	static const char at[] = "work/work/incompat/volatile/boot_id";
+	struct tree_dirs *d = *state;
+	struct stat st;
+	struct work w;
+
+	tree_put_text(d, "work/work/incompat/volatile.new/boot_id", "");
+	assert_int_equal(open_work(d, &w), 0);
+	assert_int_equal(check(d, &w, true), 0);
+	assert_false(tree_is_there(d, "work/work/incompat/volatile.new"));
+	assert_int_equal(utimensat(d->s.fd, at, past, 0), 0);
+	assert_int_equal(check(d, &w, true), 0);
+	assert_int_equal(fstatat(d->s.fd, at, &st, 0), 0);
+	assert_int_equal(st.st_mtim.tv_sec, 0);
+	workdir_close(w.parent, w.name, w.fd);
+}
+
 static void test_workdir__volatile_mark_of_another_boot_is_refused(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -157,6 +177,7 @@ int main(void)
 		row(test_workdir__link_in_its_place_is_not_followed),
 		row(test_workdir__close_ignores_what_was_never_opened),
 		row(test_workdir__volatile_mark_of_this_boot_may_go_on),
+		row(test_workdir__volatile_mark_is_made_whole_and_once),
 		row(test_workdir__volatile_mark_of_another_boot_is_refused),
 		row(test_workdir__volatile_mark_that_overlayfs_left_is_refused),
 		row(test_workdir__mount_takes_what_is_unfinished_along),
