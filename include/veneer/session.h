@@ -6,6 +6,8 @@
 #include "veneer/mount.h"
 
 struct session;
+
+#define SESSION_BUFFER_BYTES ((1u << 20) + (64u << 10))	/* a request with its data, at most */
 struct fuse_buf;
 
 /* Answer the kernel's INIT, which waits in fuse_fd: when this returns 0 the mount answers as soon as the session is in

@@ -192,14 +192,14 @@ int session_fd(const struct session *s)
 /* Room for the largest request, and all of it there: where a server is killed while the kernel copies a request to a
  * page that is not, the request is over, with EIO, and does not come again. libfuse reads no more than max_write and
  * a page. */
+_Static_assert(SESSION_BUFFER_BYTES >= SESSION_MAX_WRITE + 4096, "room for the largest request");
+
 static void prepare(struct fuse_buf *buf)
 {
-	const size_t size = SESSION_MAX_WRITE + 64 * 1024;
-
-	buf->mem = malloc(size);
+	buf->mem = malloc(SESSION_BUFFER_BYTES);
 	if (buf->mem)
-		memset(buf->mem, 1, size);
-	buf->mem_size = size;
+		memset(buf->mem, 1, SESSION_BUFFER_BYTES);
+	buf->mem_size = SESSION_BUFFER_BYTES;
 }
 
 int session_receive(struct session *s, struct fuse_buf *buf)

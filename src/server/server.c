@@ -23,12 +23,14 @@
 #include "veneer/notify.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
+#include "veneer/session.h"
 #include "veneer/share.h"
 #include "veneer/succession.h"
 #include "veneer/supervisor.h"
 
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -494,6 +496,9 @@ static int serve(struct server *s)
 	r = set_up(s);
 	if (r < 0) {
 		log_error("cannot start the server: %s", strerror(-r));
+		/* Who has mounts of the one before is better served by another attempt. */
+		if (s->ledger && ledger_deaths(s->ledger))
+			return 1;
 	} else {
 		if (s->ledger && ledger_deaths(s->ledger))
 			heir_resume(s->ledger, s->roster);
@@ -544,6 +549,13 @@ static int serve_from(void *arg)
 	list_init(&s.asking);
 	pthread_mutex_init(&s.lock, NULL);
 	return serve(&s);
+}
+
+/* What a thread receives requests in goes back when the thread does. */
+static void bound_heap(void)
+{
+	mallopt(M_MMAP_THRESHOLD, SESSION_BUFFER_BYTES);
+	mallopt(M_TRIM_THRESHOLD, 2 * SESSION_BUFFER_BYTES);
 }
 
 static void confine(void)
@@ -599,6 +611,7 @@ int server_run(const struct server_config *c)
 	shelter_enter();
 	if (c->takes_over)
 		return take_over(c);
+	bound_heap();
 	/* Its secret is drawn here: where names stand in listings depends on it, and the next server must agree. */
 	hash_key(c, 0, 0);
 	if (!c->is_alone && ledger_new(intent_area_bytes(), &v.ledger) == 0)
