@@ -128,25 +128,28 @@ static bool is_handed_over(struct ledger *l, const struct run *r)
 static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 {
 	unsigned quick = 0;
-	char how[48] = "before it began";
+	char how[48];
 	pid_t pid;
 
 	for (;;) {
 		int64_t since = now_ms();
-		int status = 0;
+		int status;
 
 		pid = start(r);
 		if (pid < 0 && ledger_deaths(l) == 0)
 			return pid;
-		if (pid > 0) {
-			status = await(pid, taken);
-			if (ledger_is_left(l))
-				return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-			describe(status, how, sizeof(how));
-			ledger_note_death(l);
-			if (is_handed_over(l, r))
-				return 0;
+		if (pid < 0) {
+			/* Nothing is wrong with the server: the mounts wait until a process can be had. */
+			usleep(PAUSE_MAX_MS * 1000);
+			continue;
 		}
+		status = await(pid, taken);
+		if (ledger_is_left(l))
+			return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+		describe(status, how, sizeof(how));
+		ledger_note_death(l);
+		if (is_handed_over(l, r))
+			return 0;
 		quick = count_quick(quick, status, now_ms() - since);
 		tell(how, quick);
 		if (quick == QUICK_DEATHS)
