@@ -24,6 +24,22 @@ def kill(pid):
         os.kill(pid, signal.SIGKILL)
 
 
+def wait_for_death(pid, limit_s=10):
+    """Of somebody else's child: until then it has open what it had, its socket too."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+                is_dead = f.read().rpartition(")")[2].split()[0] == "Z"
+            # the first thread is dead before the others are
+            if is_dead and os.listdir(f"/proc/{pid}/task") == [str(pid)]:
+                return
+        except OSError:
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"process {pid} does not die")
+
+
 class SharedServer:
     def __init__(self, program, directory, watchdog=None, arguments=("--idle", "86400")):
         self.program, self.watchdog, self.arguments = str(program), watchdog, list(arguments)
@@ -127,6 +143,7 @@ class SharedServer:
             self.process.wait()
             if server:
                 kill(server)
+                wait_for_death(server)
             self._unwatch()
             self.mounted.clear()
 
