@@ -123,7 +123,7 @@ def test_mount_of_another_upper_with_the_same_work_directory_is_left_alone(stack
 
 
 def test_dead_servers_fifo_is_in_nobodys_way(stack, busy):
-    stack.server.process.kill()
+    stack.server.die()
     stack.server.wait_for_end()
     linux.umount(stack.mnt, linux.MNT_DETACH)
     other = _again(stack)

@@ -154,6 +154,10 @@ class OwnMount:
         except OSError:
             pass
 
+    def die(self):
+        """End the server without mercy, and leave the dead mount."""
+        self.process.kill()
+
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
@@ -181,6 +185,9 @@ class SharedMount(OwnMount):
     def __init__(self, shared, *arguments, **keywords):
         super().__init__(*arguments, **keywords)
         self.shared, self._log_start, self._is_on = shared, 0, False
+
+    def die(self):
+        self.shared.kill()
 
     def start(self, *options, env=None):
         self.shared.ensure()
