@@ -72,7 +72,7 @@ class SharedServer:
             try:
                 with wire.Client(self.directory) as client:
                     # one that is dying may still answer
-                    if client.ping()[0] == child_of(self.process.pid):
+                    if client.ping()[0] in (self.process.pid, child_of(self.process.pid)):
                         self.watch()
                         return
             except OSError:
