@@ -30,8 +30,11 @@ struct inode *inode_by_lower_locked(struct tree *t, struct ient *e);
 uint64_t inode_lower_hash(const struct ient *e);
 void inode_enter_by_upper_locked(struct tree *t, struct inode *i);
 void inode_remove_name_locked(struct tree *t, struct name *n, struct hlink **grave);
-/* Say in the slot what leads to the inode: one of its names, or what an orphan is found by; bare_path if it is bare. */
-void inode_orphan_check_locked(struct tree *t, struct inode *i, const char *bare_path);
+/* What was found becomes what the inode is; it is published by has_upper, last. */
+void inode_take_found(struct inode *i, const struct inode_found *f);
+/* It has no name any more, or is about to lose the last: say in the slot what it is found by; bare_path if it is
+ * bare. */
+void inode_note_orphan_locked(struct tree *t, struct inode *i, const char *bare_path);
 /* Without the lock: free what has died. */
 void inode_empty_grave(struct tree *t, struct hlink *grave);
 /* Fill a bare inode from what was found at its name. -ESTALE: that is something else. */

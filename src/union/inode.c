@@ -496,6 +496,17 @@ struct inode *inode_by_lower_locked(struct tree *t, struct ient *e)
 	return NULL;
 }
 
+void inode_take_found(struct inode *i, const struct inode_found *f)
+{
+	i->upper_ino = f->upper_ino;
+	i->lower = f->lower;
+	i->is_damaged = f->is_damaged;
+	i->src.map = f->map;
+	i->src.id = f->id;
+	i->src.below = f->below;
+	i->has_upper = f->has_upper;
+}
+
 static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 {
 	struct inode *i = inode_alloc_locked(t, f->type);
@@ -503,13 +514,7 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 	if (!i)
 		return NULL;
 	i->ino = f->ino;
-	i->has_upper = f->has_upper;
-	i->upper_ino = f->upper_ino;
-	i->lower = f->lower;
-	i->is_damaged = f->is_damaged;
-	i->src.map = f->map;
-	i->src.id = f->id;
-	i->src.below = f->below;
+	inode_take_found(i, f);
 	nodetab_slot(t->nodes, i->id)->ino = f->ino;
 	nodetab_slot(t->nodes, i->id)->upper_ino = f->upper_ino;
 	note_devices_locked(t);
@@ -608,17 +613,22 @@ static char *way_to_orphan(const struct inode *i)
 	return i->lower && (!i->has_upper || i->src.id) ? image_path(i->lower) : NULL;
 }
 
+void inode_note_orphan_locked(struct tree *t, struct inode *i, const char *bare_path)
+{
+	_cleanup_(freep) char *path = i->is_bare ? NULL : way_to_orphan(i);
+	const char *way = path ? path : bare_path;
+
+	i->is_orphan = true;
+	if (!way || nodetab_set_name(t->nodes, i->id, 0, way) < 0)
+		nodetab_clear_name(t->nodes, i->id);
+	nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_ORPHAN);
+}
+
 /* bare_path: for one that is bare, where the image may have it. */
-void inode_orphan_check_locked(struct tree *t, struct inode *i, const char *bare_path)
+static void orphan_check_locked(struct tree *t, struct inode *i, const char *bare_path)
 {
 	if (list_is_empty(&i->names)) {
-		_cleanup_(freep) char *path = i->is_bare ? NULL : way_to_orphan(i);
-		const char *way = path ? path : bare_path;
-
-		i->is_orphan = true;
-		if (!way || nodetab_set_name(t->nodes, i->id, 0, way) < 0)
-			nodetab_clear_name(t->nodes, i->id);
-		nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_ORPHAN);
+		inode_note_orphan_locked(t, i, bare_path);
 	} else {
 		struct name *n = name_of_link(i->names.next);
 
@@ -647,8 +657,11 @@ static void drop_name_locked(struct tree *t, struct inode *parent, const char *n
 		return;
 	i = n->inode;
 	i->refs++;
+	/* Its slot must not be free while that of the child names it: the server may die in between. */
+	parent->refs++;
 	inode_remove_name_locked(t, n, grave);
-	inode_orphan_check_locked(t, i, path);
+	orphan_check_locked(t, i, path);
+	unref_locked(t, parent, grave);
 	unref_locked(t, i, grave);
 }
 
@@ -677,7 +690,7 @@ int inode_move_name(struct tree *t, struct inode *old_parent, const char *old_na
 		i->refs++;
 		r = add_name_locked(t, i, parent, name);
 		inode_remove_name_locked(t, n, &grave);
-		inode_orphan_check_locked(t, i, NULL);
+		orphan_check_locked(t, i, NULL);
 		unref_locked(t, i, &grave);
 	}
 	pthread_mutex_unlock(&t->lock);
@@ -710,9 +723,9 @@ int inode_swap_names(struct tree *t, struct inode *a_parent, const char *a, stru
 	if (ib && r == 0)
 		r = add_name_locked(t, ib, a_parent, a);
 	if (ia)
-		inode_orphan_check_locked(t, ia, NULL);
+		orphan_check_locked(t, ia, NULL);
 	if (ib)
-		inode_orphan_check_locked(t, ib, NULL);
+		orphan_check_locked(t, ib, NULL);
 	if (ia)
 		unref_locked(t, ia, &grave);
 	if (ib)

@@ -56,13 +56,7 @@ static int fill_locked(struct tree *t, struct inode *i, const struct inode_found
 		return -ENOMEM;
 	}
 	i->is_in_by_lower = f->is_linked_below;
-	i->upper_ino = f->upper_ino;
-	i->lower = f->lower;
-	i->is_damaged = f->is_damaged;
-	i->src.map = f->map;
-	i->src.id = f->id;
-	i->src.below = f->below;
-	i->has_upper = f->has_upper;
+	inode_take_found(i, f);
 	if (f->has_upper) {
 		s->upper_ino = f->upper_ino;
 		inode_enter_by_upper_locked(t, i);
@@ -125,9 +119,10 @@ int inode_fill_orphan(struct tree *t, struct inode *i, const struct inode_found 
 	if (i->is_bare) {
 		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 		if (r == 0) {
-			drop_names_locked(t, i, &grave);
 			i->is_gone = is_gone;
-			inode_orphan_check_locked(t, i, NULL);
+			/* First: a name that goes may take its directory along, whose slot is not free before. */
+			inode_note_orphan_locked(t, i, NULL);
+			drop_names_locked(t, i, &grave);
 		}
 	}
 	pthread_mutex_unlock(&t->lock);
@@ -142,10 +137,9 @@ void inode_lose(struct tree *t, struct inode *i)
 	pthread_mutex_lock(&t->lock);
 	if (i->is_bare && !i->is_lost) {
 		unlist_bare_locked(t, i);
-		drop_names_locked(t, i, &grave);
 		i->is_lost = true;
-		nodetab_clear_name(t->nodes, i->id);
-		nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_ORPHAN);
+		inode_note_orphan_locked(t, i, NULL);
+		drop_names_locked(t, i, &grave);
 	}
 	pthread_mutex_unlock(&t->lock);
 	inode_empty_grave(t, grave);

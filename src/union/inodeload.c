@@ -128,6 +128,7 @@ static void lead_former(struct tree *t)
 			continue;
 		}
 		nodetab_set_object(t->nodes, id, i);
+		nodetab_clear_name(t->nodes, id);
 		i->n_former++;
 	}
 }
