@@ -21,6 +21,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 from support import linux, rootless, server as mounts  # noqa: E402
+from support.command import mount_points  # noqa: E402
 from support.killer import Killer  # noqa: E402
 from support.shared import SharedServer  # noqa: E402
 from support.stack import Stack  # noqa: E402
@@ -146,6 +147,17 @@ def stack(request, veneer_bin, session_dir, watchdog, serving):
         made.discard()
     if problems:
         pytest.fail("\n".join(problems) + "\n" + made.log[-4000:], pytrace=False)
+
+
+@pytest.fixture
+def shared(stack, veneer_bin, watchdog):
+    """A server of the test's own, for as many mounts as it likes."""
+    made = SharedServer(veneer_bin, stack.base / "run", watchdog)
+    made.ensure()
+    yield made
+    for point in reversed(mount_points(stack.base)):
+        linux.umount(point, linux.MNT_DETACH)
+    made.kill()
 
 
 @pytest.fixture

@@ -17,25 +17,14 @@ import time
 import pytest
 
 from support import expect, linux
-from support.command import mount_points
 from support.content import BLOCK, MIB, blob
 from support.expect import fails_with, names_in, read_at, write_at
 from support.killer import Killer
 from support.places import Place
 from support.server import wait_until
-from support.shared import SharedServer, child_of, kill
+from support.shared import child_of, kill
 
 _PASSTHROUGH = ["", "io=cached", "io=direct"]
-
-
-@pytest.fixture
-def shared(stack, veneer_bin, watchdog):
-    made = SharedServer(veneer_bin, stack.base / "run", watchdog)
-    made.ensure()
-    yield made
-    for point in reversed(mount_points(stack.base)):
-        linux.umount(point, linux.MNT_DETACH)
-    made.kill()
 
 
 @pytest.fixture(params=_PASSTHROUGH, ids=["auto", "cached", "direct"])

@@ -23,16 +23,6 @@ from support.server import wait_until
 from support.shared import SharedServer, child_of
 
 
-@pytest.fixture
-def shared(stack, veneer_bin, watchdog):
-    made = SharedServer(veneer_bin, stack.base / "run", watchdog)
-    made.ensure()
-    yield made
-    for point in reversed(mount_points(stack.base)):
-        linux.umount(point, linux.MNT_DETACH)
-    made.kill()
-
-
 def is_settled(shared, count):
     return wait_until(lambda: shared.count() == count)
 
