@@ -3,8 +3,9 @@
 """Adds up what the parts of a test run left in a directory, and prints the closing line.
 
 For each part there is NAME.rc with the exit status of its runner, and NAME.xml (JUnit, of pytest)
-or NAME.json (meson's testlog) if the runner got as far as writing one. Sanitizer reports of
-daemons lie beside them as sanitizer.PID; each counts as a failure.
+or NAME.json (meson's testlog) if the runner got as far as writing one. NAME.again (JUnit) is of the
+failed tests of a part when they ran once more: those that passed are unsteady, and named.
+Sanitizer reports of daemons lie beside them as sanitizer.PID; each counts as a failure.
 """
 import json
 import pathlib
@@ -15,17 +16,35 @@ import xml.etree.ElementTree as ElementTree
 PYTEST_NO_TESTS = 5
 
 
+def cases_of(path):
+    """(name, "failed" or "skipped" or "passed") of each test"""
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            yield name, "failed"
+        else:
+            yield name, "passed" if case.find("skipped") is None else "skipped"
+
+
+def unsteady_of(path, again):
+    """The tests that failed, and passed when they ran once more. One that fails in its teardown is two
+    cases, of which both must have passed."""
+    failed = {name for name, result in cases_of(path) if result == "failed"}
+    second = list(cases_of(again))
+    passed = {name for name, result in second if result == "passed"}
+    return failed & passed - {name for name, result in second if result == "failed"}
+
+
 def of_pytest(path):
     """(passed, failed, skipped)"""
-    passed = failed = skipped = 0
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed += 1
-        elif case.find("skipped") is not None:
-            skipped += 1
-        else:
-            passed += 1
-    return passed, failed, skipped
+    again = path.with_suffix(".again")
+    unsteady = unsteady_of(path, again) if again.exists() else set()
+    count = {"passed": 0, "failed": 0, "skipped": 0}
+    for name, result in cases_of(path):
+        count["passed" if name in unsteady else result] += 1
+    for name in sorted(unsteady):
+        print(f"  unsteady, failed once and passed once: {name}")
+    return count["passed"], count["failed"], count["skipped"]
 
 
 def of_one_program(row):
@@ -59,7 +78,8 @@ def of_part(rc_path):
         print(f"{rc_path.stem}: its result cannot be read: {e}")
         status = status or 1
     is_empty = xml.exists() and status == PYTEST_NO_TESTS
-    if status and not is_empty and not count[1]:
+    is_again = rc_path.with_suffix(".again").exists()
+    if status and not is_empty and not is_again and not count[1]:
         print(f"{rc_path.stem}: no test failed, but its runner ended with {status}")
         count = (count[0], 1, count[2])
     return count
