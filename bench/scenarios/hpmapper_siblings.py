@@ -12,8 +12,9 @@ from support.memory import own_memory
 
 NAME = "hpmapper/siblings"
 ONE, CHANGED, MORE = "one file", "changed files", "one more"
-BIG, PAGE = 64 * trees.MIB, 4 * trees.KIB
-FILES, FILE = 3, 32 * trees.MIB
+PAGE, FILES = 4 * trees.KIB, 3
+# The one file, and each of those that are changed.
+FULL, QUICK = (256 * trees.MIB, 64 * trees.MIB), (64 * trees.MIB, 32 * trees.MIB)
 BESIDE, TRIES = 8, 20
 
 
@@ -29,9 +30,13 @@ def build_names(root):
     trees.names(root, 5, 10, 60)
 
 
-def build_files(root):
+def sizes(quick):
+    return QUICK if quick else FULL
+
+
+def build_files(root, size):
     for k in range(FILES):
-        trees.write_file(f"{root}/f{k}", FILE)
+        trees.write_file(f"{root}/f{k}", size)
 
 
 def rate(path, passes=1):
@@ -52,21 +57,21 @@ def rates(paths, passes=1):
     return [rate(path, passes) for path in paths]
 
 
-def change_each(roots, seed):
+def change_each(roots, size, seed):
     rng = random.Random(seed)
     for root in roots:
         for k in range(FILES):
             fd = os.open(f"{root}/f{k}", os.O_RDWR)
-            os.pwrite(fd, rng.randbytes(PAGE), rng.randrange(FILE // PAGE) * PAGE)
+            os.pwrite(fd, rng.randbytes(PAGE), rng.randrange(size // PAGE) * PAGE)
             os.close(fd)
 
 
-def writers_page_us(path, seed, tries=5000):
+def writers_page_us(path, size, seed, tries=5000):
     """Microseconds of a 4 KiB read of pages that were read before, by one who may also write."""
     rng, buf, fd = random.Random(seed), [bytearray(PAGE)], os.open(path, os.O_RDWR)
     try:
-        offsets = [rng.randrange(FILE // PAGE) * PAGE for _ in range(tries)]
-        for off in range(0, FILE, trees.MIB):
+        offsets = [rng.randrange(size // PAGE) * PAGE for _ in range(tries)]
+        for off in range(0, size, trees.MIB):
             os.preadv(fd, [bytearray(trees.MIB)], off)
         start = time.perf_counter()
         for off in offsets:
@@ -80,9 +85,10 @@ class Siblings(scenario.Scenario):
     """HP-Mapper's redundant data: many containers of one image
 
     The paper's premise is that containers of one image keep the same blocks many times. Here 64
-    views read one 64 MiB file, and 16 views change a block in each of three 32 MiB files and read
-    them whole; what page cache and servers then hold is counted in copies of the data. One more
-    view is mounted beside eight that were looked at. Their start is hpmapper/containers."""
+    views read one 256 MiB file, and 16 views change a block in each of three 64 MiB files and read
+    them whole (8 views and 64 MiB, 4 views and 32 MiB in a quick run); what page cache and servers
+    then hold is counted in copies of the data. One more view is mounted beside eight that were
+    looked at. Their start is hpmapper/containers."""
 
     name = NAME
     without = {"native": "one directory is not many views",
@@ -96,7 +102,7 @@ class Siblings(scenario.Scenario):
     headline = (("copies of a file that 64 views read", f"{NAME}/{ONE}", "copies"),
                 ("copies of three files that 16 views change and read", f"{NAME}/{CHANGED}",
                  "copies"))
-    seconds = 2, 0.5
+    seconds = 5, 0.5
 
     def cells(self, quick):
         return [ONE, CHANGED, MORE]
@@ -108,7 +114,8 @@ class Siblings(scenario.Scenario):
             act(run, group, box)
 
     def one(self, run, group, box):
-        lower = run.lower("one", lambda r: trees.write_file(r + "/big", BIG))
+        size = sizes(run.quick)[0]
+        lower = run.lower("one", lambda r: trees.write_file(r + "/big", size))
         views = [group.add(run.work, lower) for _ in range(views_of_one(run.quick))]
         own = own_memory(group.servers())
         host.drop_caches()
@@ -117,26 +124,28 @@ class Siblings(scenario.Scenario):
         taken = box.cached() - before
         grown = own_memory(group.servers()) - own
         name = f"{NAME}/{ONE}"
-        run.add(name, "copies", [(taken + grown) / BIG], "x")
-        run.add(name, "server's own", [grown / BIG], "x")
+        run.add(name, "copies", [(taken + grown) / size], "x")
+        run.add(name, "server's own", [grown / size], "x")
         run.add(name, "server before", [own], "bytes")
 
     def changed(self, run, group, box):
-        lower = run.lower("changed", build_files)
+        size = sizes(run.quick)[1]
+        lower = run.lower("changed", lambda r: build_files(r, size))
         before_lower, seed = trees.state(lower), run.round
         views = [group.add(run.work, lower) for _ in range(views_changed(run.quick))]
         host.drop_caches()
         before = box.cached()
-        views[0].call(change_each, [view.path for view in views], seed)
+        views[0].call(change_each, [view.path for view in views], size, seed)
         os.sync()
         files = [f"{view.path}/f{k}" for view in views for k in range(FILES)]
         first = views[0].call(rates, files)
         taken = box.cached() - before + own_memory(group.servers())
         name = f"{NAME}/{CHANGED}"
-        run.add(name, "copies", [taken / (FILES * FILE)], "x")
+        run.add(name, "copies", [taken / (FILES * size)], "x")
         run.add(name, "first read", first, "MiB/s")
         run.add(name, "warm read", views[0].call(rates, files[:FILES], 3), "MiB/s")
-        run.add(name, "writer's 4K", [views[1].call(writers_page_us, files[FILES], seed)], "us")
+        taken = views[1].call(writers_page_us, files[FILES], size, seed)
+        run.add(name, "writer's 4K", [taken], "us")
         trees.must_be(lower, before_lower)
 
     def more(self, run, group, _):
@@ -173,9 +182,9 @@ class Siblings(scenario.Scenario):
     def tables(self, seen):
         def columns(cell, *metrics):
             return [(m, f"{NAME}/{cell}", m) for m in metrics]
-        text = tables.table(seen, "One 64 MiB file read by each",
+        text = tables.table(seen, "One file read by each",
                             columns(ONE, "copies", "server's own", "server before"), ratios=False)
-        text += tables.table(seen, "4 KiB changed in each of three 32 MiB files, then read whole",
+        text += tables.table(seen, "4 KiB changed in each of three files, then read whole",
                              columns(CHANGED, "copies", "first read", "warm read", "writer's 4K"))
         text += tables.table(seen, "One more, beside eight",
                              columns(MORE, "mount", "mount + umount"))

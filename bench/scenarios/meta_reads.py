@@ -3,6 +3,7 @@
 
 import gc
 import os
+import shutil
 import time
 
 from support import host, plots, tables, trees
@@ -12,6 +13,7 @@ from support.scenario import Scenario
 BIG, CHUNK, PAGE = 256 * trees.MIB, trees.MIB, 4 * trees.KIB
 SMALL_SIZE = 16 * trees.KIB
 SEQUENTIAL, RANDOM, OPENS = "sequential", "random 4K", "open+read4K+close"
+EXEC, PROGRAM, STARTS = "exec", "/bin/busybox", 200
 # small files, random reads a pass, passes, mounts: where a file's pages happen to lie in memory moves
 # a warm read by a third from mount to mount.
 FULL, QUICK = (2000, 20000, 5, 3), (300, 5000, 2, 1)
@@ -72,13 +74,33 @@ def opened(directory, names):
     return taken
 
 
+def started(path):
+    """Microseconds from a fork to the end of a static program that does nothing."""
+    taken = []
+    for _ in range(STARTS):
+        start = time.perf_counter_ns()
+        pid = os.posix_spawn(path, ["true"], {})
+        status = os.waitpid(pid, 0)[1]
+        taken.append((time.perf_counter_ns() - start) / 1000)
+        if status:
+            raise host.HostError(f"{path} ended with {status}")
+    return taken
+
+
+def build(root, small):
+    trees.one_and_many(root, BIG, small, SMALL_SIZE)
+    shutil.copy(PROGRAM, os.path.join(root, "program"))
+
+
 class Reads(Scenario):
     """Reading unchanged lower files
 
     No paper has this alone. `sequential`: read(2) of 1 MiB at a time through a 256 MiB file that is
     in memory. `random 4K`: the mean of 20,000 pread(2) at random aligned offsets of it.
     `open+read4K+close`: 2,000 files of 16 KiB, each once after drop_caches on a fresh mount (cold),
-    then five times again (warm). Whether the last misses the caches of the mount or of the lower
+    then five times again (warm). `exec`: a static busybox of the lower layer as `true`, from
+    posix_spawn(3) to its end, 200 times in each of three mounts. Whether an open misses the caches
+    of the mount or of the lower
     file system is what tells the drivers apart."""
 
     name = "meta/reads"
@@ -93,11 +115,11 @@ class Reads(Scenario):
     seconds = 1.5, 0.3
 
     def cells(self, quick):
-        return [SEQUENTIAL, RANDOM, OPENS]
+        return [SEQUENTIAL, RANDOM, OPENS, EXEC]
 
     def act(self, run, cell, driver):
         small, tries, passes, mounts = QUICK if run.quick else FULL
-        lower = run.lower("reads", lambda r: trees.one_and_many(r, BIG, small, SMALL_SIZE))
+        lower = run.lower("reads", lambda r: build(r, small))
         row, rng = f"meta/reads/{cell}", run.rng()
         if cell == OPENS:
             cold, warm = self.opens(run, driver, lower, rng, passes)
@@ -108,6 +130,10 @@ class Reads(Scenario):
         for _ in range(mounts):
             with driver.open(run.work, lower) as view:
                 path = os.path.join(view.path, "one")
+                if cell == EXEC:
+                    program = os.path.join(view.path, "program")
+                    run.add(row, "warm", view.call(started, program), "us", tail=True)
+                    continue
                 if cell == SEQUENTIAL:
                     run.add(row, "warm", view.call(whole, path, passes), "MiB/s")
                 else:
@@ -129,14 +155,19 @@ class Reads(Scenario):
         out = [AtMost(f"meta/reads/{cell}", "warm", ref, 1, close=True)
                for cell in (SEQUENTIAL, RANDOM, OPENS) for ref in REFERENCES]
         out += [AtMost(f"meta/reads/{c}", "warm", "overlayfs", 1.15) for c in (SEQUENTIAL, RANDOM)]
+        # Passed through, a read costs what the file below costs.
+        out += [AtMost(f"meta/reads/{c}", "warm", "native", 1 / part)
+                for c, part in ((SEQUENTIAL, 0.97), (RANDOM, 0.95))]
         return out + [AtMost(f"meta/reads/{OPENS}", "warm", "overlayfs", 1.3),
-                      AtMost(f"meta/reads/{OPENS}", "cold", "overlayfs", 1.3, must=False)]
+                      AtMost(f"meta/reads/{OPENS}", "cold", "overlayfs", 1.3, must=False),
+                      AtMost(f"meta/reads/{EXEC}", "warm", "overlayfs", 1.3, must=False)]
 
     def tables(self, seen):
         columns = [(SEQUENTIAL, f"meta/reads/{SEQUENTIAL}", "warm"),
                    (RANDOM, f"meta/reads/{RANDOM}", "warm"),
                    (OPENS + ", warm", f"meta/reads/{OPENS}", "warm"),
-                   (OPENS + ", cold", f"meta/reads/{OPENS}", "cold")]
+                   (OPENS + ", cold", f"meta/reads/{OPENS}", "cold"),
+                   (EXEC, f"meta/reads/{EXEC}", "warm")]
         text = tables.table(seen, "Reads of lower files", columns)
         return text + tables.table(seen, "99th percentile", columns[2:], True, False)
 
