@@ -2,7 +2,8 @@
 /* A mount that nobody uses is a descriptor in the set, for one event (EPOLLONESHOT). Who gets the event becomes a reader
  * of that mount: it blocks in read(2) for the next request, answers it, and so on. When the last reader has got a
  * request, the descriptor goes back into the set, so that the next request brings another one. Readers of a mount that
- * was quiet for a while are woken and wait in the set again.
+ * was quiet for a while are woken and wait in the set again. Each has room for the largest request, so of all mounts
+ * together a few may wait like that (readers_max); beyond it a thread answers what it came for and goes back to the set.
  *
  * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the stat of a fresh name;
  * 3,000 names, nine rounds, two processors.)
@@ -34,6 +35,8 @@
 #define POOL_STEP_MS 10
 #define SIGWAKE (SIGRTMIN + 2)	/* makes a reader's read(2) return */
 #define POOL_STACK (1u << 20)
+#define POOL_READERS_CPU 2u	/* that wait, of all mounts, for each processor */
+#define POOL_SPARE 4u		/* buffers kept for the next thread */
 #define POOL_STOP UINT64_MAX
 
 struct member {
@@ -57,12 +60,15 @@ struct thread {
 
 struct pool {
 	int epfd, stopfd;
-	unsigned max;
+	unsigned max, readers_max;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* guarded by lock */
 	struct list_link threads;
 	unsigned nthreads, nidle, nending, nbusy;	/* nidle: waiting in the set; nbusy: members with threads */
+	unsigned nreading;	/* of all members */
+	struct fuse_buf spare[POOL_SPARE];
+	unsigned nspare;
 	bool is_stopping;
 	bool is_short;		/* a member has requests that nobody waits for, for want of threads */
 	uint64_t count;
@@ -103,6 +109,13 @@ static int spawn_locked(struct pool *p)
 	return r;
 }
 
+static unsigned readers_max(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return POOL_READERS_CPU * (cpus > 1 ? (unsigned)cpus : 1);
+}
+
 static void wake(int sig)
 {
 	(void)sig;
@@ -119,6 +132,7 @@ int pool_new(unsigned max_threads, struct pool **ret)
 	if (!p)
 		return -ENOMEM;
 	p->max = max_threads;
+	p->readers_max = readers_max();
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -155,6 +169,8 @@ void pool_free(struct pool *p)
 	while (p->nthreads || p->nending)
 		pthread_cond_wait(&p->changed, &p->lock);
 	pthread_mutex_unlock(&p->lock);
+	while (p->nspare)
+		free(p->spare[--p->nspare].mem);
 	free(p->slots);
 	closep(&p->epfd);
 	closep(&p->stopfd);
@@ -363,6 +379,20 @@ static bool wants_reader_locked(const struct pool *p, const struct member *m)
 	return !p->is_stopping && !m->is_over && m->nreading < share_locked(p) && (p->nidle || !m->nreading);
 }
 
+static void start_reading_locked(struct pool *p, struct thread *self, struct member *m)
+{
+	p->nreading++;
+	m->nreading++;
+	self->reads = m;
+}
+
+static void stop_reading_locked(struct pool *p, struct thread *self, struct member *m)
+{
+	self->reads = NULL;
+	m->nreading--;
+	p->nreading--;
+}
+
 /* The member of an event, with this thread as a reader; somebody else waits for the next event. */
 static struct member *enter(struct pool *p, struct thread *self, uint64_t number)
 {
@@ -380,8 +410,7 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 		return NULL;
 	}
 	p->nbusy += m->nthreads++ == 0;
-	m->nreading++;
-	self->reads = m;
+	start_reading_locked(p, self, m);
 	p->nidle--;
 	if (p->nidle == 0)
 		spawn_locked(p);
@@ -392,8 +421,7 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 static void begin_work(struct pool *p, struct thread *self, struct member *m)
 {
 	LOCK_SCOPE(&p->lock);
-	self->reads = NULL;
-	m->nreading--;
+	stop_reading_locked(p, self, m);
 	m->nserved++;
 	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed)
 		return;
@@ -407,10 +435,9 @@ static void begin_work(struct pool *p, struct thread *self, struct member *m)
 static bool end_work(struct pool *p, struct thread *self, struct member *m)
 {
 	LOCK_SCOPE(&p->lock);
-	if (!wants_reader_locked(p, m) || (!p->nidle && p->n > 1))
+	if (p->nreading >= p->readers_max || !wants_reader_locked(p, m) || (!p->nidle && p->n > 1))
 		return false;
-	m->nreading++;
-	self->reads = m;
+	start_reading_locked(p, self, m);
 	return true;
 }
 
@@ -436,10 +463,8 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 	bool is_last = false;
 
 	pthread_mutex_lock(&p->lock);
-	if (error) {
-		self->reads = NULL;
-		m->nreading--;
-	}
+	if (error)
+		stop_reading_locked(p, self, m);
 	p->nidle++;
 	p->nbusy -= --m->nthreads == 0;
 	if (error && error != -EINTR && error != -ENODEV && !m->is_over)
@@ -455,21 +480,42 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 		bury(p, m);
 }
 
-static void serve(struct pool *p, struct thread *self, uint64_t number, struct fuse_buf *buf)
+/* Its mem is NULL where none is left: session_receive makes one. */
+static struct fuse_buf take_buffer(struct pool *p)
+{
+	LOCK_SCOPE(&p->lock);
+	return p->nspare ? p->spare[--p->nspare] : (struct fuse_buf){ 0 };
+}
+
+static void give_back(struct pool *p, struct fuse_buf *buf)
+{
+	pthread_mutex_lock(&p->lock);
+	if (buf->mem && p->nspare < POOL_SPARE) {
+		p->spare[p->nspare++] = *buf;
+		buf->mem = NULL;
+	}
+	pthread_mutex_unlock(&p->lock);
+	free(buf->mem);
+}
+
+static void serve(struct pool *p, struct thread *self, uint64_t number)
 {
 	struct member *m = enter(p, self, number);
+	struct fuse_buf buf;
 	int r;
 
 	if (!m)
 		return;
+	buf = take_buffer(p);
 	do {
-		r = session_receive(m->session, buf);
+		r = session_receive(m->session, &buf);
 		if (r <= 0)
 			break;
 		begin_work(p, self, m);
-		session_answer(m->session, buf);
+		session_answer(m->session, &buf);
 		r = 0;
 	} while (end_work(p, self, m));
+	give_back(p, &buf);
 	leave(p, self, m, r);
 }
 
@@ -515,7 +561,6 @@ static void *worker(void *arg)
 {
 	struct pool *p = arg;
 	struct thread self = { .reads = NULL };
-	struct fuse_buf buf = { 0 };
 
 	enlist(p, &self);
 	while (!may_go(p)) {
@@ -523,13 +568,12 @@ static void *worker(void *arg)
 		int n = epoll_wait(p->epfd, &event, 1, has_readers(p) ? POOL_QUIET_MS : -1);
 
 		if (n == 1 && event.data.u64 != POOL_STOP)
-			serve(p, &self, event.data.u64, &buf);
+			serve(p, &self, event.data.u64);
 		else if (n == 0)
 			cool(p);
 		else if (n < 0 && errno != EINTR)
 			usleep(1000);
 	}
-	free(buf.mem);
 	op_thread_release();
 	LOCK_SCOPE(&p->lock);
 	list_del(&self.link);

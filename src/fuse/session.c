@@ -54,24 +54,28 @@ static int take_over_fd(struct session *s, int fuse_fd)
 	return -EIO;
 }
 
-/* The kernel's first request; once it is answered, so is every other. */
+/* The kernel's first request; once it is answered, so is every other. It takes no more than the smallest buffer that the
+ * kernel reads into. */
 static int answer_init(struct session *s)
 {
-	struct fuse_buf buf = { 0 };
+	_Alignas(struct fuse_in_header) char request[FUSE_MIN_READ_BUFFER];
+	struct fuse_buf buf = { .mem = request };
+	ssize_t n;
 	int r;
 
 	do {
-		r = session_receive(s, &buf);
-	} while (r == -EINTR);
-	if (r > 0 && buf_put(&s->init, buf.mem, buf.size) < 0)
+		n = read(session_fd(s), request, sizeof(request));
+	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
+	r = n > 0 ? 1 : n < 0 ? -errno : -ENODEV;
+	if (r > 0 && buf_put(&s->init, request, (size_t)n) < 0)
 		r = -ENOMEM;
 	if (r > 0) {
+		buf.size = (size_t)n;
 		session_answer(s, &buf);
 		/* Where memory is short libfuse answers with an error itself, and every request would be refused from
 		 * then on. */
 		r = s->m->has_begun ? 0 : -ENOMEM;
 	}
-	free(buf.mem);
 	return r;
 }
 
