@@ -1,25 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """fio on unions of ext4, XFS and btrfs."""
 
-from support.measures import AtMost
+from support.measures import Of
 
 from .xu_fio import LIMIT, Matrix
 
 KINDS = ("", "-xfs", "-btrfs")
-
-
-class Of(AtMost):
-    """A promise of one of our drivers, whatever the subject of the others is."""
-
-    def __init__(self, mine, *args, **more):
-        super().__init__(*args, **more)
-        self.mine = mine
-
-    def check(self, results, subject):
-        return super().check(results, self.mine)
-
-    def wanted(self):
-        return f"{self.mine} {super().wanted()}"
 
 
 class Backing(Matrix):

@@ -140,11 +140,26 @@ static ssize_t copy_some(struct tree *t, struct inode *from, off_t off, struct i
 	return n ? n : copy_step(t, from, off, to, off_to, len);
 }
 
+/* The kernel refuses that itself, unless it knows the file by two node ids. */
+static bool is_overlap(struct tree *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
+{
+	off_t size;
+
+	if (from != to || read_size(t, from, &size) < 0 || off_from >= size)
+		return false;
+	if (len > (size_t)(size - off_from))
+		len = (size_t)(size - off_from);
+	return off_to < off_from + (off_t)len && off_from < off_to + (off_t)len;
+}
+
 ssize_t copyrange_copy(struct tree *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
 {
 	size_t done = 0;
-	ssize_t n = copyup_inode(t, to, NULL);
+	ssize_t n;
 
+	if (is_overlap(t, from, off_from, to, off_to, len))
+		return -EINVAL;
+	n = copyup_inode(t, to, NULL);
 	if (n < 0)
 		return n;
 	if (len > COPY_MAX)

@@ -278,8 +278,7 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	fi->direct_io = way == BACKING_WAY_DIRECT;
 	if (way == BACKING_WAY_BACKED) {
 		fi->backing_id = (int32_t)id;
-		fi->direct_io = m->opts.coherence == COHERENCE_STRICT && !o.offer.is_program &&
-				o.slot->backing_kind == BACKING_LOWER;
+		fi->direct_io = m->opts.coherence == COHERENCE_STRICT && o.slot->backing_kind == BACKING_LOWER;
 		if ((fi->flags & O_ACCMODE) == O_RDWR)
 			expect_mappings(&o, node);
 	}

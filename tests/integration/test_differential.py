@@ -17,15 +17,16 @@ _DRAWN = int(os.environ.get("VENEER_TEST_SEED", random.SystemRandom().randrange(
 def test_mount_stays_like_an_ordinary_directory(stack, plain, round_):
     seed = _FIRST + round_ if round_ >= 2 else round_
     print(f"seed {seed}")
-    counts = differential.run(stack, plain, seed, _OPERATIONS)
+    counts = differential.run(stack, plain, seed, _OPERATIONS, differential.options_of(seed))
     assert sum(counts.values()) == _OPERATIONS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("round_", range(1000))
 def test_mount_stays_like_an_ordinary_directory_for_long(stack, plain, round_):
-    print(f"seed {_DRAWN + round_}")
-    differential.run(stack, plain, _DRAWN + round_, 1500)
+    seed = _DRAWN + round_
+    print(f"seed {seed}")
+    differential.run(stack, plain, seed, 1500, differential.options_of(seed))
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own directories", "the same files"])

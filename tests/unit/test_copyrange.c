@@ -143,6 +143,21 @@ static void test_copyrange__within_one_file(void **state)
 	close_pair(&p, BYTES);
 }
 
+static void test_copyrange__parts_of_one_file_that_overlap_are_refused(void **state)
+{
+	struct pair p = open_pair(*state);
+
+	assert_int_equal(copyrange_copy(p.d->t, p.to, 0, p.to, 0, 1), -EINVAL);
+	assert_int_equal(copyrange_copy(p.d->t, p.to, 100, p.to, 0, 101), -EINVAL);
+	assert_int_equal(copyrange_copy(p.d->t, p.to, 0, p.to, 100, 101), -EINVAL);
+	/* what is behind the end is not copied, and overlaps nothing */
+	assert_int_equal(copyrange_copy(p.d->t, p.to, BYTES - 10, p.to, BYTES, 100), 10);
+	p.want = realloc(p.want, BYTES + 10);
+	assert_non_null(p.want);
+	memcpy(p.want + BYTES, p.want + BYTES - 10, 10);
+	close_pair(&p, BYTES + 10);
+}
+
 struct copier {
 	struct pair *p;
 	bool is_back;
@@ -187,6 +202,7 @@ int main(void)
 		row(test_copyrange__all_kinds_of_runs_of_the_source),
 		row(test_copyrange__ends_with_the_source),
 		row(test_copyrange__within_one_file),
+		row(test_copyrange__parts_of_one_file_that_overlap_are_refused),
 		row(test_copyrange__two_files_into_each_other_do_not_wait_for_ever),
 	};
 

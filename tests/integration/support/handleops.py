@@ -81,8 +81,8 @@ class HandleOperations:
         if len(self.handles) >= _MAX_HANDLES:
             return self.op_close()
         path = self._file()
-        flags = self.rng.choice((os.O_RDWR, os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_APPEND,
-                                 os.O_RDWR | os.O_DSYNC))
+        flags = self.rng.choice((os.O_RDWR, os.O_RDWR, os.O_RDONLY if self.keeps_readers else os.O_RDWR,
+                                 os.O_RDWR | os.O_APPEND, os.O_RDWR | os.O_DSYNC))
         self._keep(f"open {flags:o} {path}", path,
                    lambda root: os.open(os.path.join(root, path), flags))
 

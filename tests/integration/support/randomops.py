@@ -13,8 +13,9 @@ from .twins import attributes
 
 
 class RandomOperations(HandleOperations):
-    def __init__(self, twins, rng, has_acl=True):
-        self.twins, self.rng = twins, rng
+    def __init__(self, twins, rng, has_acl=True, keeps_readers=False):
+        """keeps_readers: who opened for reading before the first write sees it."""
+        self.twins, self.rng, self.keeps_readers = twins, rng, keeps_readers
         self.trace, self.handles, self.mappings, self.counts = [], [], [], {}
         self._dirs, self._others = twins.walk_plain()
         self._weighted = [name for name, weight in _WEIGHTS.items() for _ in range(weight)
