@@ -40,11 +40,12 @@ trap 'rm -rf "$results"' EXIT
 # part NAME COMMAND...: runs it under a time limit and leaves its exit status for the tally.
 part()
 {
-	local name=$1 status=0
+	local name=$1 status=0 start=$SECONDS
 
 	shift
 	say "$name"
 	timeout --foreground -s INT -k 60 "$PART_LIMIT_S" "$@" </dev/null || status=$?
+	say "$name took $((SECONDS - start)) s"
 	echo "$status" >"$results/$name.rc"
 	return "$status"
 }
