@@ -80,7 +80,7 @@ def test_an_interrupted_run_goes_on_and_leaves_nothing(needs_root, tmp_path, wor
     assert done.returncode == 0, done.stderr
     every = measured(out)
     assert every[:len(before)] == before
-    assert len(set(every)) == len(every) == 3 * len(DRIVERS.split(",")) * 2
+    assert len(set(every)) == len(every) == 4 * len(DRIVERS.split(",")) * 2
     assert left_over(work) == []
     check_report(out)
 
