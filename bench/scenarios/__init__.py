@@ -8,6 +8,7 @@ from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
 from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
 from . import real_start
 from . import meta_bigdir, meta_files, meta_reads, meta_walk
+from . import own_death
 
 EVERY = [
     hpmapper_cow.CowLatency(),
@@ -39,4 +40,5 @@ EVERY = [
     meta_files.Files(),
     meta_reads.Reads(),
     meta_bigdir.BigDir(),
+    own_death.Death(),
 ]

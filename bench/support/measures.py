@@ -126,6 +126,21 @@ class Below:
         return Verdict(text, f"{value:.4g}", PASS if value <= self.limit else FAIL)
 
 
+class TailBelow(Below):
+    """The 99th percentile of the subject's samples is at most limit."""
+
+    def __init__(self, scenario, metric, limit, unit):
+        super().__init__(scenario, metric, limit)
+        self.unit = unit
+
+    def check(self, results, subject):
+        text = f"{self.scenario}, {self.metric}: 99 of 100 at most {self.limit:g} {self.unit}"
+        value = results.tail(self.scenario, self.metric, subject)
+        if value is None:
+            return Verdict(text, "-", NONE)
+        return Verdict(text, f"{value:.4g} {self.unit}", PASS if value <= self.limit else FAIL)
+
+
 def check_all(measures, results, subject=SUBJECT):
     return [m.check(results, subject) for m in measures]
 
