@@ -25,6 +25,11 @@ int ledger_put(struct ledger *l, int fd, uint32_t *ret_place);
 void ledger_drop(struct ledger *l, uint32_t place);
 /* Call fn for each; it may drop the one it is called for. */
 void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg);
+/* What it took to go on with it after the last death, milliseconds; LEDGER_UNANSWERED: it had not come to its end; 0:
+ * not known. */
+#define LEDGER_UNANSWERED UINT32_MAX
+void ledger_note_cost(struct ledger *l, uint32_t place, uint32_t ms);
+uint32_t ledger_cost(const struct ledger *l, uint32_t place);
 
 /* The server is about to leave on its own: whatever its end looks like, no other is to follow. */
 void ledger_leave(struct ledger *l);

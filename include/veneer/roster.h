@@ -30,8 +30,11 @@ const struct mount *served_mount(const struct served *s);
  * the caller drops it. */
 int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
 		 size_t err_size);
-/* Go on with a mount of a server that died, kept at this place of the ledger: d, which is taken over in any case. What
- * cannot be gone on with is dropped. -errno and a sentence. */
+/* So many mounts of a server that died are about to be gone on with, or, below zero, will not be: from now on they
+ * count. */
+void roster_expect(struct roster *r, int change);
+/* Go on with one that is expected, kept at this place of the ledger: d, which is taken over in any case. What cannot be
+ * gone on with is dropped. -errno and a sentence. Any thread; may take long. */
 int roster_resume(struct roster *r, struct dossier *d, uint32_t place, char *err, size_t err_size);
 /* One that was opened and not started; may take long. */
 void roster_drop(struct roster *r, struct served *s);

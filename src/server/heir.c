@@ -5,12 +5,19 @@
 #include "veneer/log.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define ERR_SIZE (PATH_MAX * 2)
+#define STACK_BYTES (1u << 20)
+#define THREADS_MAX 64u
+#define STEP_MS 50		/* without anything done: somebody hangs */
+#define PATIENCE_MS 1000	/* with those that were begun */
+#define LIMIT_MS 10000
 
 /* Descriptors, a bit each. */
 struct fd_set_of {
@@ -81,22 +88,82 @@ void heir_each_fd(struct ledger *l, void (*fn)(int fd, void *arg), void *arg)
 	ledger_each(l, each_of_mount, &(struct each_fd){ fn, arg });
 }
 
+/* Closing a file may wait, for a file system that does not answer or for what it frees; closing anything else does not.
+ * Asking what it is must not wait either. */
+static bool may_wait(int fd)
+{
+	struct statx st;
+
+	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 || S_ISREG(st.stx_mode);
+}
+
+struct leftover {
+	size_t n, room;
+	int *fds;
+};
+
+static void *close_leftover(void *arg)
+{
+	struct leftover *l = arg;
+
+	for (size_t i = 0; i < l->n; i++)
+		close(l->fds[i]);
+	free(l->fds);
+	free(l);
+	return NULL;
+}
+
+static bool put_off(struct leftover *l, int fd)
+{
+	if (l->n == l->room) {
+		size_t room = l->room ? l->room * 2 : 64;
+		int *more = reallocarray(l->fds, room, sizeof(*more));
+
+		if (!more)
+			return false;
+		l->fds = more;
+		l->room = room;
+	}
+	l->fds[l->n++] = fd;
+	return true;
+}
+
+static int start_thread(void *(*run)(void *arg), void *arg)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int r;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	r = -pthread_create(&thread, &attr, run, arg);
+	pthread_attr_destroy(&attr);
+	return r;
+}
+
+/* Locks and connections are free when this returns. Files go later: as long as they are open, nothing else gets their
+ * numbers. */
 static void close_unknown(const struct fd_set_of *known)
 {
+	struct leftover *later = calloc(1, sizeof(*later));
 	DIR *dir = opendir("/proc/self/fd");
 	struct dirent *de;
 
-	if (!dir) {
+	if (!dir)
 		log_warn("cannot close what the server before had open: %s", strerror(errno));
-		return;
-	}
-	while ((de = readdir(dir))) {
+	while (dir && (de = readdir(dir))) {
 		int fd = atoi(de->d_name);
 
-		if (*de->d_name != '.' && fd > 2 && fd != dirfd(dir) && !is_remembered(known, fd))
+		if (*de->d_name == '.' || fd <= 2 || fd == dirfd(dir) || is_remembered(known, fd))
+			continue;
+		if (!later || !may_wait(fd) || !put_off(later, fd))
 			close(fd);
 	}
-	closedir(dir);
+	if (dir)
+		closedir(dir);
+	if (later && (later->n == 0 || start_thread(close_leftover, later) < 0))
+		close_leftover(later);
 }
 
 void heir_close_others(struct ledger *l, const int *fds, size_t n)
@@ -114,54 +181,248 @@ void heir_close_others(struct ledger *l, const int *fds, size_t n)
 	free(known.bits);
 }
 
+/* One mount that is to be gone on with. */
+struct job {
+	int fd;
+	uint32_t place, cost_ms;
+};
+
+/* Owned by its threads, and by heir_resume until it returns. */
 struct resuming {
 	struct ledger *ledger;
 	struct roster *roster;
-	size_t n_resumed, n_lost;
+	int64_t since_ms;
+	size_t n, room;		/* of jobs, quick ones first */
+	struct job *jobs;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* guarded by lock */
+	unsigned owners;
+	size_t next, n_resumed, n_lost;
 };
 
-static void resume_one(int fd, uint32_t place, void *arg)
+static int64_t now_ms(void)
 {
-	struct resuming *v = arg;
-	char err[ERR_SIZE] = "";
-	struct dossier d;
-	int r = dossier_read(fd, &d);
+	struct timespec t;
 
-	if (r < 0) {
-		snprintf(err, sizeof(err), "what was kept of it cannot be read: %s", strerror(-r));
-		ledger_drop(v->ledger, place);
-	} else {
-		r = roster_resume(v->roster, &d, place, err, sizeof(err));
-	}
-	if (r < 0)
-		log_error("a mount is lost with the server that had it: %s", err);
-	v->n_resumed += r == 0;
-	v->n_lost += r < 0;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 /* A death in between is no harm: it is said twice, or the descriptor is nobody's then. */
-static void send_word(struct ledger *l, const struct resuming *v)
+static void send_word(const struct resuming *v)
 {
 	char text[64];
-	int fd = ledger_word(l);
+	int fd = ledger_word(v->ledger);
 
 	if (fd < 0)
 		return;
 	snprintf(text, sizeof(text), "moved %zu %zu", v->n_resumed, v->n_lost);
 	(void)!write(fd, text, strlen(text));
-	ledger_set_word(l, -1);
+	ledger_set_word(v->ledger, -1);
 	close(fd);
 }
 
-void heir_resume(struct ledger *l, struct roster *r)
+static void say_done(const struct resuming *v)
 {
-	struct resuming v = { .ledger = l, .roster = r };
-	struct timespec from, to;
+	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v->n_resumed, v->n_lost,
+		 (long long)(now_ms() - v->since_ms));
+	send_word(v);
+}
 
-	clock_gettime(CLOCK_MONOTONIC, &from);
-	ledger_each(l, resume_one, &v);
-	clock_gettime(CLOCK_MONOTONIC, &to);
-	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v.n_resumed, v.n_lost,
-		 (long long)(to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000);
-	send_word(l, &v);
+/* 0: it is served; -errno: it is lost, and that has been said. */
+static int resume(struct resuming *v, const struct job *j)
+{
+	char err[ERR_SIZE] = "";
+	struct dossier d;
+	int r = dossier_read(j->fd, &d);
+
+	if (r < 0) {
+		snprintf(err, sizeof(err), "what was kept of it cannot be read: %s", strerror(-r));
+		ledger_drop(v->ledger, j->place);
+		roster_expect(v->roster, -1);
+	} else {
+		r = roster_resume(v->roster, &d, j->place, err, sizeof(err));
+	}
+	if (r < 0)
+		log_error("a mount is lost with the server that had it: %s", err);
+	return r;
+}
+
+/* One that does not come to its end is the last the next time. */
+static int resume_timed(struct resuming *v, const struct job *j)
+{
+	const int64_t from = now_ms();
+	int r;
+
+	ledger_note_cost(v->ledger, j->place, LEDGER_UNANSWERED);
+	r = resume(v, j);
+	ledger_note_cost(v->ledger, j->place, (uint32_t)(now_ms() - from));
+	return r;
+}
+
+static void disown(struct resuming *v)
+{
+	bool is_last;
+
+	pthread_mutex_lock(&v->lock);
+	is_last = --v->owners == 0;
+	pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+	if (!is_last)
+		return;
+	pthread_cond_destroy(&v->changed);
+	pthread_mutex_destroy(&v->lock);
+	free(v->jobs);
+	free(v);
+}
+
+static struct job *take_job(struct resuming *v)
+{
+	LOCK_SCOPE(&v->lock);
+	return v->next < v->n ? &v->jobs[v->next++] : NULL;
+}
+
+/* True: that was the last. */
+static bool count_job(struct resuming *v, int r)
+{
+	LOCK_SCOPE(&v->lock);
+	v->n_resumed += r == 0;
+	v->n_lost += r < 0;
+	pthread_cond_broadcast(&v->changed);
+	return v->n_resumed + v->n_lost == v->n;
+}
+
+static void *resume_some(void *arg)
+{
+	struct resuming *v = arg;
+	struct job *j;
+
+	while ((j = take_job(v)))
+		if (count_job(v, resume_timed(v, j)))
+			say_done(v);
+	disown(v);
+	return NULL;
+}
+
+/* Without a thread to be had, this one does it. */
+static void add_threads(struct resuming *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		pthread_mutex_lock(&v->lock);
+		v->owners++;
+		pthread_mutex_unlock(&v->lock);
+		if (start_thread(resume_some, v) < 0) {
+			if (i == 0)
+				resume_some(v);
+			else
+				disown(v);
+			return;
+		}
+	}
+}
+
+static size_t threads_wanted(size_t n)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	size_t most = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (size_t)cpus;
+
+	return n < most ? n : most;
+}
+
+/* Until something is done, or that long. */
+static void await_change(struct resuming *v, unsigned ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)ms * 1000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&v->changed, &v->lock, &until);
+}
+
+/* Those that hang get others in their place, as long as there is anything to begin with. */
+static void watch_over(struct resuming *v)
+{
+	size_t seen = 0, done, left, more = 0;
+	int64_t since = v->since_ms;
+
+	for (;;) {
+		pthread_mutex_lock(&v->lock);
+		if (v->n_resumed + v->n_lost < v->n)
+			await_change(v, STEP_MS);
+		done = v->n_resumed + v->n_lost;
+		left = v->n - v->next;
+		more = v->owners - 1;
+		pthread_mutex_unlock(&v->lock);
+		if (done == v->n || now_ms() - v->since_ms >= (left ? LIMIT_MS : PATIENCE_MS))
+			return;
+		if (done != seen) {
+			seen = done;
+			since = now_ms();
+		} else if (left && now_ms() - since >= STEP_MS && more < THREADS_MAX) {
+			add_threads(v, left < more ? left : more ?: 1);
+			since = now_ms();
+		}
+	}
+}
+
+static void note_job(int fd, uint32_t place, void *arg)
+{
+	struct resuming *v = arg;
+
+	if (v->n < v->room)
+		v->jobs[v->n++] = (struct job){ fd, place, ledger_cost(v->ledger, place) };
+}
+
+static void count_one(int fd, uint32_t place, void *arg)
+{
+	(void)fd;
+	(void)place;
+	++*(size_t *)arg;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+	const struct job *x = a, *y = b;
+
+	return x->cost_ms < y->cost_ms ? -1 : x->cost_ms > y->cost_ms;
+}
+
+static struct resuming *resuming_new(struct ledger *l, struct roster *r)
+{
+	struct resuming *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	*v = (struct resuming){ .ledger = l, .roster = r, .since_ms = now_ms(), .owners = 1 };
+	ledger_each(l, count_one, &v->room);
+	v->jobs = calloc(v->room + 1, sizeof(*v->jobs));
+	if (!v->jobs) {
+		free(v);
+		return NULL;
+	}
+	ledger_each(l, note_job, v);
+	qsort(v->jobs, v->n, sizeof(*v->jobs), by_cost);
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_cond_init(&v->changed, NULL);
+	return v;
+}
+
+int heir_resume(struct ledger *l, struct roster *r)
+{
+	struct resuming *v = resuming_new(l, r);
+
+	if (!v)
+		return -ENOMEM;
+	roster_expect(r, (int)v->n);
+	if (v->n) {
+		add_threads(v, threads_wanted(v->n));
+		watch_over(v);
+	} else {
+		say_done(v);
+	}
+	disown(v);
+	return 0;
 }

@@ -5,6 +5,11 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+struct place {
+	_Alignas(64) _Atomic int32_t fd;	/* and one; 0: free */
+	_Atomic uint32_t cost_ms;
+};
+
 struct ledger {
 	_Atomic bool is_left;
 	_Atomic uint32_t going;		/* enum ledger_going */
@@ -12,7 +17,8 @@ struct ledger {
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
 	_Atomic int32_t heir, word;	/* descriptors, and one; 0: none */
-	_Atomic int32_t fds[LEDGER_MOUNTS_MAX];	/* and one; 0: free */
+	_Atomic uint32_t end;		/* places from here on were never used: nobody need look at them */
+	struct place places[LEDGER_MOUNTS_MAX];
 	_Alignas(64) unsigned char extra[];
 };
 
@@ -55,9 +61,17 @@ void ledger_set_last_key(struct ledger *l, uint64_t key)
 int ledger_put(struct ledger *l, int fd, uint32_t *ret_place)
 {
 	for (uint32_t k = 0; k < LEDGER_MOUNTS_MAX; k++) {
+		struct place *p = &l->places[k];
 		int32_t nothing = 0;
+		uint32_t end = l->end;
 
-		if (l->fds[k] == 0 && atomic_compare_exchange_strong(&l->fds[k], &nothing, fd + 1)) {
+		if (p->fd != 0)
+			continue;
+		/* Before the place is taken: who looks for those that are must see it. */
+		while (end <= k && !atomic_compare_exchange_weak(&l->end, &end, k + 1))
+			;
+		if (atomic_compare_exchange_strong(&p->fd, &nothing, fd + 1)) {
+			p->cost_ms = 0;
 			*ret_place = k;
 			return 0;
 		}
@@ -68,17 +82,28 @@ int ledger_put(struct ledger *l, int fd, uint32_t *ret_place)
 void ledger_drop(struct ledger *l, uint32_t place)
 {
 	if (place < LEDGER_MOUNTS_MAX)
-		l->fds[place] = 0;
+		l->places[place].fd = 0;
 }
 
 void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg)
 {
-	for (uint32_t k = 0; k < LEDGER_MOUNTS_MAX; k++) {
-		int32_t fd = l->fds[k];
+	for (uint32_t k = 0; k < l->end; k++) {
+		int32_t fd = l->places[k].fd;
 
 		if (fd)
 			fn(fd - 1, k, arg);
 	}
+}
+
+void ledger_note_cost(struct ledger *l, uint32_t place, uint32_t ms)
+{
+	if (place < LEDGER_MOUNTS_MAX)
+		l->places[place].cost_ms = ms;
+}
+
+uint32_t ledger_cost(const struct ledger *l, uint32_t place)
+{
+	return place < LEDGER_MOUNTS_MAX ? l->places[place].cost_ms : 0;
 }
 
 void ledger_leave(struct ledger *l)

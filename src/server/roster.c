@@ -154,13 +154,19 @@ void roster_drop(struct roster *r, struct served *s)
 	note_count(r, -1);
 }
 
-/* d is taken over. */
+void roster_expect(struct roster *r, int change)
+{
+	note_count(r, change);
+}
+
+/* d is taken over; on failure it is counted no more. */
 static struct served *served_new(struct roster *r, struct dossier *d)
 {
 	struct served *s = calloc(1, sizeof(*s));
 
 	if (!s) {
 		dossier_release(d);
+		note_count(r, -1);
 		return NULL;
 	}
 	list_init(&s->link);
@@ -168,16 +174,18 @@ static struct served *served_new(struct roster *r, struct dossier *d)
 	s->takeover_fd = -1;
 	s->dossier = *d;
 	dossier_init(d);
-	note_count(r, 1);
 	return s;
 }
 
 int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *dirs, struct dossier *d, struct served **ret,
 		char *err, size_t err_size)
 {
-	struct served *s = served_new(r, d);
-	int e = s ? 0 : -ENOMEM;
+	struct served *s;
+	int e;
 
+	note_count(r, 1);
+	s = served_new(r, d);
+	e = s ? 0 : -ENOMEM;
 	if (s && r->ledger)
 		e = dossier_keep_dirs(&s->dossier, dirs);
 	if (e < 0) {

@@ -499,9 +499,10 @@ static int serve(struct server *s)
 		/* Who has mounts of the one before is better served by another attempt. */
 		if (s->ledger && ledger_deaths(s->ledger))
 			return 1;
+	} else if (s->ledger && ledger_deaths(s->ledger) && heir_resume(s->ledger, s->roster) < 0) {
+		log_error("no memory to go on with the mounts of the server before");
+		return 1;
 	} else {
-		if (s->ledger && ledger_deaths(s->ledger))
-			heir_resume(s->ledger, s->roster);
 		notify_send(s->notify_fd, "READY=1");
 		loop(s);
 		log_info("the server leaves");
