@@ -19,6 +19,7 @@ enum intent_kind {
 	INTENT_REMOVEXATTR,
 	INTENT_RELEASE,
 	INTENT_SETID,		/* a write, of a file whose set-id bits and capabilities are put back after it */
+	INTENT_DOUBT,		/* any change, of names or of from.node: noted where it would not come again */
 };
 
 struct intent_end {
@@ -48,6 +49,7 @@ struct intent_request {
 	bool is_resent;			/* a slot that a dead server left for it is gone on with */
 	uint64_t from_parent, to_parent;
 	const char *from_name, *to_name;	/* or NULL */
+	uint64_t node;			/* INTENT_DOUBT: whose attributes or bytes are changed, or 0 */
 };
 
 /* Shared memory of this many bytes, zeroes when fresh, is handed in before the first request and stays; what the last
@@ -58,6 +60,10 @@ void intent_use_area(void *mem);
 /* The calling thread's request. NULL if there is no journal, or no slot in it: then the request goes on without, and is
  * the less safe only if the server dies during it. */
 struct intent *intent_begin(const struct intent_request *request);
+/* A second slot for the same request, whole at once; INTENT_DOUBT. NULL as above. */
+struct intent *intent_note(const struct intent_request *request);
+/* Its reply is out. NULL is fine. */
+void intent_drop_note(struct intent *n);
 /* What the last one gave, until it ends. */
 struct intent *intent_current(void);
 /* Its reply is out. NULL is fine. */
@@ -70,6 +76,8 @@ void intent_mark(struct intent *n);
 void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
 /* The mount is no more. */
 void intent_drop(uint64_t key);
+/* What dead servers had begun for it is over. */
+void intent_drop_old(uint64_t key);
 
 struct mount;
 

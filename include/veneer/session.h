@@ -15,9 +15,13 @@ struct fuse_buf;
  * otherwise. */
 int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err, size_t err_size);
 /* Go on where another server stopped: fuse_fd, with what session_init gave there, and the mode of m->io that was
- * settled then. What that server had taken and not answered comes again. 0, or -errno and a sentence. */
+ * settled then. What that server had taken and not answered comes again; or, on a kernel that cannot send it again (before
+ * 6.9), was ended with ECONNABORTED when what it was read by was closed. 0, or -errno and a sentence. */
 int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret,
 		   char *err, size_t err_size);
+/* Then, when a pool has it: have the kernel forget what it believes wrongly since requests of that server were ended; by
+ * its fuse_fd. Once. It goes on when this has returned. */
+void session_clear_doubts(struct session *s, int fuse_fd);
 /* The kernel's first request; borrowed. */
 const void *session_init(const struct session *s, size_t *ret_len);
 /* Nobody serves it any more: lets go of the mount, whose users get ENOTCONN. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Requests that come again: the kernel sends what a dead server had read and not answered once more, whether that
- * server had begun it or not. What each of them needs:
+ * server had begun it or not (where it cannot do so, doubt.c). What each of them needs:
  *
  * LOOKUP, READDIRPLUS        nothing. A look-up may be counted twice, and is then never given back: harmless
  * GETATTR, READ, READLINK, READDIR, STATFS, LSEEK, GETXATTR, LISTXATTR

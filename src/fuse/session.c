@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/session.h"
 
+#include "doubt.h"
 #include "ops.h"
 #include "veneer/buf.h"
 #include "veneer/cleanup.h"
@@ -12,11 +13,14 @@
 #include <linux/fuse.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 struct session {
 	struct mount *m;
 	struct fuse_session *se;
 	struct buf init;	/* the kernel's first request */
+	bool ends_requests;	/* the kernel ends what a dead server had read */
+	struct doubts *doubts;	/* what the kernel believes wrongly since; NULL: nothing */
 };
 
 static struct fuse_session *new_fuse_session(struct mount *m)
@@ -79,6 +83,41 @@ static int answer_init(struct session *s)
 	return r;
 }
 
+/* Newer than the headers of the systems we build on. */
+#define KERNEL_NOTIFY_RESEND 7
+
+/* What was read and not answered comes again, with a mark (ops.h, is_resent). False: the kernel, older than 6.9, knows
+ * of no such thing. Right after INIT there is nothing to come again, and that is the question. */
+static bool ask_again(struct session *s)
+{
+	const struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_RESEND };
+
+	return !getenv("VENEER_NO_RESEND") && write(session_fd(s), &out, sizeof(out)) == (ssize_t)sizeof(out);
+}
+
+/* Requests belong to the open file that they were read by. Those that are read by another one than what keeps the mount
+ * alive are ended by the kernel when that is closed, and nothing else is: so that nobody waits for ever for a
+ * server that is dead. */
+static int read_by_clone(const struct session *s)
+{
+	_cleanup_(closep) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	uint32_t of = (uint32_t)session_fd(s);
+
+	if (fd < 0 || ioctl(fd, FUSE_DEV_IOC_CLONE, &of) < 0 || dup3(fd, session_fd(s), O_CLOEXEC) < 0)
+		return -errno;
+	return 0;
+}
+
+static void end_by_clone(struct session *s)
+{
+	int r = read_by_clone(s);
+
+	s->ends_requests = r == 0;
+	if (r < 0)
+		log_warn("%s: should the server die, whoever waits for it then waits for ever: %s", s->m->opts.mountpoint,
+			 strerror(-r));
+}
+
 static int session_new(struct mount *m, struct session **ret, char *err, size_t err_size)
 {
 	struct session *s = calloc(1, sizeof(*s));
@@ -111,6 +150,8 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 		session_free(s);
 		return -EIO;
 	}
+	if (m->key && !ask_again(s))
+		end_by_clone(s);
 	op_open_settle(m, s->se);
 	*ret = s;
 	return 0;
@@ -132,19 +173,6 @@ static int repeat_init(struct session *s, const void *init, size_t len)
 	return 0;
 }
 
-/* Newer than the headers of the systems we build on. */
-#define KERNEL_NOTIFY_RESEND 7
-
-/* What was read and not answered comes again, with a mark (ops.h, is_resent). */
-static void ask_again(struct session *s)
-{
-	const struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_RESEND };
-
-	if (write(session_fd(s), &out, sizeof(out)) < 0)
-		log_warn("%s: requests that were under way are lost, and whoever made them waits: %s", s->m->opts.mountpoint,
-			 strerror(errno));
-}
-
 int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret,
 		   char *err, size_t err_size)
 {
@@ -163,9 +191,18 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
 		session_free(s);
 		return r;
 	}
-	ask_again(s);
+	if (!ask_again(s)) {
+		/* They were ended when what the dead server read by was closed. */
+		s->doubts = doubt_take(m->key);
+		end_by_clone(s);
+	}
 	*ret = s;
 	return 0;
+}
+
+void session_clear_doubts(struct session *s, int fuse_fd)
+{
+	doubt_tell(steal_ptr(&s->doubts), fuse_fd);
 }
 
 const void *session_init(const struct session *s, size_t *ret_len)
@@ -178,6 +215,7 @@ void session_free(struct session *s)
 {
 	if (!s)
 		return;
+	doubt_free(s->doubts);
 	buf_release(&s->init);
 	fuse_session_destroy(s->se);
 	free(s);
@@ -226,8 +264,11 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 
 void session_answer(struct session *s, const struct fuse_buf *buf)
 {
+	struct intent *note = s->ends_requests ? doubt_note(s->m->key, buf) : NULL;
+
 	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
 	fuse_session_process_buf(s->se, buf);
 	stats_request_end();
+	intent_drop_note(note);
 }

@@ -293,6 +293,8 @@ static int enter_pool(struct roster *r, struct served *s, struct session *sessio
 	/* Pinned: it may be over before its number is known. */
 	enlist(r, s);
 	e = pool_add(r->pool, session, session_ended, s, &s->number);
+	if (e == 0)
+		session_clear_doubts(session, s->dossier.fuse_fd);
 	unpin(s);
 	if (e < 0) {
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));

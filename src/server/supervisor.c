@@ -63,6 +63,8 @@ static void be_server(struct run *r)
 
 	/* A signal of the terminal is meant for us, but comes by the supervisor. */
 	setsid();
+	/* What the server starts it does not wait for. */
+	signal(SIGCHLD, SIG_IGN);
 	if (r->begin)
 		r->begin();
 	r->code = 1;

@@ -142,6 +142,17 @@ static void set_end(struct intent_end *e, uint64_t parent, const char *name)
 		strcpy(e->name, name);
 }
 
+static void fill(struct intent *n, const struct intent_request *request)
+{
+	n->key = request->key;
+	n->unique = request->unique;
+	n->kind = request->kind;
+	n->is_begun = 0;
+	n->mode = n->capability_len = n->had_value = 0;
+	set_end(&n->from, request->from_parent, request->from_name);
+	set_end(&n->to, request->to_parent, request->to_name);
+}
+
 struct intent *intent_begin(const struct intent_request *request)
 {
 	struct area *a = request->key ? get_area() : NULL;
@@ -158,18 +169,32 @@ struct intent *intent_begin(const struct intent_request *request)
 		n = claim_any(a);
 		if (!n)
 			return NULL;
-		n->key = request->key;
-		n->unique = request->unique;
-		n->kind = request->kind;
-		n->is_begun = 0;
-		n->mode = n->capability_len = n->had_value = 0;
-		set_end(&n->from, request->from_parent, request->from_name);
-		set_end(&n->to, request->to_parent, request->to_name);
+		fill(n, request);
 	}
 	/* Of this generation, also what was found: it is under way, and not to be given to anybody else. */
 	atomic_store(&n->state, state_of(a, STANDS));
 	current = n;
 	return n;
+}
+
+struct intent *intent_note(const struct intent_request *request)
+{
+	struct area *a = request->key ? get_area() : NULL;
+	struct intent *n = a ? claim_any(a) : NULL;
+
+	if (!n)
+		return NULL;
+	fill(n, request);
+	n->from.node = request->node;
+	n->is_begun = 1;
+	atomic_store(&n->state, state_of(a, STANDS));
+	return n;
+}
+
+void intent_drop_note(struct intent *n)
+{
+	if (n)
+		atomic_store(&n->state, FREE);
 }
 
 struct intent *intent_current(void)
@@ -218,11 +243,25 @@ void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *ar
 			fn(&a->slots[k], arg);
 }
 
-void intent_drop(uint64_t key)
+static void drop(uint64_t key, bool only_old)
 {
 	struct area *a = key ? get_area() : NULL;
 
-	for (uint32_t k = 0; a && k < a->end; k++)
-		if (CODE(a->slots[k].state) == STANDS && a->slots[k].key == key)
-			atomic_store(&a->slots[k].state, FREE);
+	for (uint32_t k = 0; a && k < a->end; k++) {
+		struct intent *n = &a->slots[k];
+		uint64_t state = n->state;
+
+		if (CODE(state) == STANDS && n->key == key && !(only_old && GENERATION(state) == a->generation))
+			atomic_compare_exchange_strong(&n->state, &state, FREE);
+	}
+}
+
+void intent_drop(uint64_t key)
+{
+	drop(key, false);
+}
+
+void intent_drop_old(uint64_t key)
+{
+	drop(key, true);
 }

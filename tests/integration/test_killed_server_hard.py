@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server dies, and what comes after it does not have it easy."""
+import collections
+import contextlib
+import errno
 import os
 import signal
 import subprocess
+import threading
 
 import pytest
 
 from support.content import MIB, blob
+from support.killer import Killer
 from support.places import Place
 from support.server import wait_until
 
@@ -39,3 +44,119 @@ def test_a_lower_that_hangs_holds_up_only_its_own_mount(stack, shared, deaths):
     assert waiting.communicate(timeout=LIMIT_S)[0] == blob(MIB)
     assert wait_until(lambda: "going on with 6 mounts" in shared.log[before:], LIMIT_S)
     assert (mounts[3] / "f").read_bytes() == blob(MIB)
+
+
+# ---- a kernel that does not send again what was under way ----
+
+CUT_OFF = (errno.ECONNABORTED, errno.EIO)
+
+
+@pytest.fixture
+def no_resend(monkeypatch):
+    """Of servers started from now on."""
+    monkeypatch.setenv("VENEER_NO_RESEND", "1")
+
+
+# read, futex, epoll_wait, epoll_pwait, epoll_pwait2; clock_nanosleep
+_IDLE_NUMBERS = {"0", "202", "232", "281", "441", "230"} if os.uname().machine == "x86_64" else \
+    {"63", "98", "22", "441", "115"}
+
+
+def waits_for_a_file_system(pid):
+    """Is one of its threads in a system call that idle ones are not in?"""
+    calls = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as f:
+                calls.add(f.read().split()[0])
+    return bool(calls - _IDLE_NUMBERS - {"running"})
+
+
+@pytest.mark.standalone("one of the mounts is stopped")
+def test_whoever_waits_for_a_dead_server_is_told_where_nothing_is_sent_again(stack, no_resend, shared):
+    for k in range(3):
+        (stack.lower() / f"f{k}").write_bytes(blob(MIB, k))
+    m = Place(stack, "p", [stack.mount("timeout=0")]).mount(stack, shared, "io=direct")
+    other = Place(stack, "q", [stack.lower()]).mount(stack, shared)
+    for k in range(3):
+        os.kill(stack.pid, signal.SIGSTOP)
+        try:
+            waiting = subprocess.Popen(["cat", m / f"f{k}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                       text=True, env={**os.environ, "LC_ALL": "C"})
+            assert wait_until(lambda: waits_for_a_file_system(shared.pid), LIMIT_S, 0.02)
+            shared.kill_server()
+            said = waiting.communicate(timeout=LIMIT_S)[1]
+            assert os.strerror(errno.ECONNABORTED) in said, said
+            (other / "own").write_bytes(b"%d" % k)
+        finally:
+            os.kill(stack.pid, signal.SIGCONT)
+        assert (m / f"f{k}").read_bytes() == blob(MIB, k)
+
+
+class Careless(threading.Thread):
+    """Changes names and bytes, and goes on where that fails; the failures are counted by errno."""
+
+    def __init__(self, top):
+        super().__init__(daemon=True)
+        self.top, self.end, self.steps, self.failures = top, threading.Event(), 0, collections.Counter()
+
+    def attempt(self, call, *arguments):
+        try:
+            return call(*arguments)
+        except OSError as e:
+            self.failures[e.errno] += 1
+            return None
+
+    def run(self):
+        while not self.end.is_set():
+            d, f, g = self.names(self.steps)
+            self.steps += 1
+            self.attempt(os.mkdir, d)
+            fd = self.attempt(os.open, f, os.O_CREAT | os.O_RDWR)
+            if fd is not None:
+                self.attempt(os.write, fd, b"x" * 5000)
+                self.attempt(os.fchmod, fd, 0o640)
+                self.attempt(os.close, fd)
+            self.attempt(os.rename, f, g)
+            self.attempt(os.unlink, g)
+            self.attempt(os.rmdir, d)
+
+    def names(self, step):
+        return [self.top / f"{step}{end}" for end in "dfg"]
+
+
+def differences(mount, upper, names):
+    """What the mount shows otherwise than its upper has it."""
+    there = set(os.listdir(upper))
+    found = [name for name in names if os.path.lexists(mount / name) != (name in there)]
+    for name in there.intersection(names).difference(found):
+        seen, true = os.stat(mount / name), os.stat(upper / name)
+        if (seen.st_size, seen.st_mode) != (true.st_size, true.st_mode) and (mount / name).is_file():
+            found.append((name, seen, true))
+    return found
+
+
+def test_only_what_was_under_way_fails_where_nothing_is_sent_again(stack, no_resend, shared):
+    stack.lower()
+    stack.remember_lowers()
+    places = [Place(stack, f"p{k}") for k in range(3)]
+    for place, options in zip(places, ([], ["io=cached"], ["io=direct"])):
+        place.mount(stack, shared, *options)
+    workers = [Careless(place.mnt) for place in places]
+    for worker in workers:
+        worker.start()
+    with Killer(shared, 0.15) as killer:
+        assert wait_until(lambda: killer.kills >= 40, 300, 0.05)
+    for worker in workers:
+        worker.end.set()
+        worker.join(LIMIT_S)
+        assert not worker.is_alive(), "it hangs"
+    failures = sum((worker.failures for worker in workers), collections.Counter())
+    # ENOENT: what did not come to be, or is not there any more, cannot be renamed or removed
+    assert set(failures) <= {*CUT_OFF, errno.ENOENT}, failures
+    # each request of a worker that a death met, and what that worker had then to do without
+    assert sum(failures.values()) <= 5 * len(workers) * killer.kills, failures
+    for worker, place in zip(workers, places):
+        names = [path.name for step in range(worker.steps) for path in worker.names(step)]
+        assert differences(place.mnt, place.upper, names) == []
+    assert shared.count() == 3

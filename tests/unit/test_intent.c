@@ -248,10 +248,33 @@ static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
 	}
 }
 
+static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(void **state)
+{
+	struct intent *note, *n;
+
+	(void)state;
+	fresh_area();
+	note = intent_note(&(struct intent_request){ .key = KEY, .unique = 11, .kind = INTENT_DOUBT, .node = 5,
+						     .from_parent = 1, .from_name = "old" });
+	assert_non_null(note);
+	n = begin(KEY, 11, false);
+	assert_ptr_not_equal(n, note);
+	assert_int_equal(standing(KEY), 1);
+	assert_int_equal(note->from.node, 5);
+	assert_string_equal(note->from.name, "old");
+	intent_end(n);
+	assert_int_equal(standing(KEY), 1);
+	intent_drop_note(note);
+	intent_drop_note(NULL);
+	assert_int_equal(standing(KEY), 0);
+	assert_null(intent_note(&(struct intent_request){ .kind = INTENT_DOUBT }));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_intent__next_server_finds_what_was_begun),
+		cmocka_unit_test(test_intent__a_note_stands_beside_the_intent_of_the_same_request),
 		cmocka_unit_test(test_intent__nothing_of_another_request_or_mount_is_found),
 		cmocka_unit_test(test_intent__answered_request_is_forgotten),
 		cmocka_unit_test(test_intent__without_a_key_there_is_no_journal),

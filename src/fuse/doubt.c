@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "doubt.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/intent.h"
+#include "veneer/log.h"
+
+#include <linux/fuse.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#define ALL_PAGES 0
+#define NO_PAGES (-1)
+
+/* Where in a request the first name stands, after its header; 0: it changes no names. */
+static size_t name_at(const struct fuse_in_header *in)
+{
+	switch (in->opcode) {
+	case FUSE_CREATE: return sizeof(*in) + sizeof(struct fuse_create_in);
+	case FUSE_MKNOD: return sizeof(*in) + sizeof(struct fuse_mknod_in);
+	case FUSE_MKDIR: return sizeof(*in) + sizeof(struct fuse_mkdir_in);
+	case FUSE_LINK: return sizeof(*in) + sizeof(struct fuse_link_in);
+	case FUSE_RENAME: return sizeof(*in) + sizeof(struct fuse_rename_in);
+	case FUSE_RENAME2: return sizeof(*in) + sizeof(struct fuse_rename2_in);
+	case FUSE_SYMLINK:
+	case FUSE_UNLINK:
+	case FUSE_RMDIR: return sizeof(*in);
+	default: return 0;
+	}
+}
+
+/* The node whose bytes or attributes it changes; 0: none. */
+static uint64_t node_of(const struct fuse_in_header *in, const void *arg, size_t arg_len)
+{
+	switch (in->opcode) {
+	case FUSE_SETATTR:
+	case FUSE_WRITE:
+	case FUSE_FALLOCATE:
+	case FUSE_SETXATTR:
+	case FUSE_REMOVEXATTR: return in->nodeid;
+	case FUSE_COPY_FILE_RANGE:
+		return arg_len < sizeof(struct fuse_copy_file_range_in) ?
+			       0 : ((const struct fuse_copy_file_range_in *)arg)->nodeid_out;
+	case FUSE_LINK: return arg_len < sizeof(struct fuse_link_in) ? 0 : ((const struct fuse_link_in *)arg)->oldnodeid;
+	default: return 0;
+	}
+}
+
+static const char *next_name(const char *at, const char *end)
+{
+	const char *nul = at ? memchr(at, '\0', (size_t)(end - at)) : NULL;
+
+	return nul && nul + 1 < end && memchr(nul + 1, '\0', (size_t)(end - nul - 1)) ? nul + 1 : NULL;
+}
+
+struct intent *doubt_note(uint64_t key, const struct fuse_buf *buf)
+{
+	const struct fuse_in_header *in = buf->mem;
+	const char *bytes = buf->mem, *end = bytes + buf->size, *name = NULL;
+	struct intent_request q = { .key = key, .kind = INTENT_DOUBT };
+	size_t at;
+
+	if (buf->size < sizeof(*in))
+		return NULL;
+	q.unique = in->unique;
+	q.node = node_of(in, in + 1, buf->size - sizeof(*in));
+	at = name_at(in);
+	if (at && at < buf->size && memchr(bytes + at, '\0', buf->size - at))
+		name = bytes + at;
+	if (!name && !q.node)
+		return NULL;
+	q.from_parent = name ? in->nodeid : 0;
+	q.from_name = name;
+	/* Both begin with the new directory. */
+	if (name && (in->opcode == FUSE_RENAME || in->opcode == FUSE_RENAME2)) {
+		q.to_parent = ((const struct fuse_rename_in *)(in + 1))->newdir;
+		q.to_name = next_name(name, end);
+	}
+	return intent_note(&q);
+}
+
+/* ---- after a death ---- */
+
+/* A name of a directory, or the attributes of a node and perhaps its pages. */
+struct doubt {
+	uint64_t node;		/* a directory's, if there is a name */
+	int64_t off;		/* ALL_PAGES, NO_PAGES */
+	char name[NAME_MAX + 1];
+};
+
+struct doubts {
+	uint64_t key;
+	size_t n, room;
+	struct doubt *v;
+};
+
+static void put(struct doubts *d, uint64_t node, int64_t off, const char *name)
+{
+	if (!node)
+		return;
+	if (d->n == d->room) {
+		size_t room = d->room ? d->room * 2 : 16;
+		struct doubt *more = reallocarray(d->v, room, sizeof(*more));
+
+		if (!more)
+			return;
+		d->v = more;
+		d->room = room;
+	}
+	d->v[d->n] = (struct doubt){ .node = node, .off = off };
+	strcpy(d->v[d->n++].name, name);
+}
+
+/* Names first: who looks one up again then gets what is new of its node. */
+static void collect(struct intent *n, void *arg)
+{
+	struct doubts *d = arg;
+	const struct intent_end *ends[] = { &n->from, &n->to };
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		const struct intent_end *e = ends[i];
+
+		if (n->kind == INTENT_DOUBT && *e->name)
+			put(d, e->parent, 0, e->name);
+		put(d, e->node, n->kind == INTENT_DOUBT ? ALL_PAGES : NO_PAGES, "");
+	}
+}
+
+struct doubts *doubt_take(uint64_t key)
+{
+	struct doubts *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	d->key = key;
+	intent_each(key, collect, d);
+	if (d->n)
+		return d;
+	doubt_free(d);
+	intent_drop_old(key);
+	return NULL;
+}
+
+static void tell(int fd, int code, const void *head, size_t head_len, const char *name)
+{
+	struct fuse_out_header out = { .error = code };
+	struct iovec v[] = { { &out, sizeof(out) }, { (void *)head, head_len }, { (void *)name, strlen(name) + 1 } };
+	const int n = *name ? 3 : 2;
+
+	out.len = (uint32_t)(v[0].iov_len + v[1].iov_len + (*name ? v[2].iov_len : 0));
+	/* It has forgotten the node, or never knew the name: as well. */
+	(void)!writev(fd, v, n);
+}
+
+static void tell_all(const struct doubts *d, int fuse_fd)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		const struct doubt *x = &d->v[i];
+		const struct fuse_notify_inval_entry_out entry = { .parent = x->node, .namelen = (uint32_t)strlen(x->name) };
+		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
+
+		if (*x->name)
+			tell(fuse_fd, FUSE_NOTIFY_INVAL_ENTRY, &entry, sizeof(entry), x->name);
+		else
+			tell(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
+	}
+}
+
+/* The kernel waits for the lock of a directory, whose owner may wait for us, and not even SIGKILL ends that. A server
+ * that died over it would not be gone before the next one had answered, which comes when it is gone. Hence a process
+ * that nobody waits for; descriptors are shared, else it would keep open what is to be closed. */
+void doubt_tell(struct doubts *d, int fuse_fd)
+{
+	pid_t pid;
+
+	if (!d)
+		return;
+	pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0);
+	if (pid == 0) {
+		tell_all(d, fuse_fd);
+		syscall(SYS_exit_group, 0);
+	}
+	if (pid < 0)
+		log_warn("%zu changes that were cut off may not be seen: %s", d->n, strerror(errno));
+	/* Not before: if we die over it, the next one tells. */
+	intent_drop_old(d->key);
+	doubt_free(d);
+}
+
+void doubt_free(struct doubts *d)
+{
+	if (d)
+		free(d->v);
+	free(d);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the kernel ends the requests of a dead server (session.c, read_by_clone), they may have been carried out all
+ * the same, and the kernel, which saw them fail, believes that nothing has changed. What that may be wrong about is
+ * noted in the journal while a request is under way, and the next server tells the kernel to forget it. */
+#pragma once
+
+#include <fuse_lowlevel.h>
+#include <stdint.h>
+
+struct doubts;
+struct intent;
+
+/* The request in buf, of the mount with this key, is about to be carried out. NULL: nothing need be noted, or can be. */
+struct intent *doubt_note(uint64_t key, const struct fuse_buf *buf);
+/* What is in doubt of the requests that were under way when the server before died, which are over. They stay in the
+ * journal until it is told. NULL: nothing, or no memory. */
+struct doubts *doubt_take(uint64_t key);
+/* Have the kernel forget it: fuse_fd is the connection's, and not what requests are read by. In a process beside, which
+ * waits for whoever holds a directory or a page, and so perhaps for an answer to their request. Its end is nobody's
+ * affair (SIGCHLD is ignored). d, which may be NULL, is freed. */
+void doubt_tell(struct doubts *d, int fuse_fd);
+void doubt_free(struct doubts *d);
