@@ -4,7 +4,7 @@
 
 #include "veneer/roster.h"
 
-/* Close what the one before had open, but for what the ledger's mounts need, the standard descriptors and n of the
+/* Let go of the mounts that are given up (ledger_judge), and close what the one before had open, but for what the ledger's mounts need, the standard descriptors and n of the
  * caller's; files, which may take long, after it returns. Of this process nothing else is open yet, and there is one
  * thread that opens anything. */
 void heir_close_others(struct ledger *l, const int *fds, size_t n);

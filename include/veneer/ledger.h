@@ -4,6 +4,7 @@
  * time, and may die between any two instructions: an entry is published and withdrawn by one store. */
 #pragma once
 
+#include "veneer/duty.h"
 #include "veneer/types.h"
 
 #define LEDGER_MOUNTS_MAX 16384u	/* more are served, and not kept over a death */
@@ -30,6 +31,16 @@ void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg)
 #define LEDGER_UNANSWERED UINT32_MAX
 void ledger_note_cost(struct ledger *l, uint32_t place, uint32_t ms);
 uint32_t ledger_cost(const struct ledger *l, uint32_t place);
+
+/* To be at while a request of it is answered, or it is opened. */
+struct duty *ledger_duty(struct ledger *l, uint32_t place);
+/* For duty_note_in. */
+_Atomic uint32_t *ledger_crash(struct ledger *l);
+/* A server died: is_crash, and not because somebody killed it. A mount that it crashed over LEDGER_STRIKES times, no
+ * minute between any two of them, is given up. True: a mount was found that it crashed over. */
+#define LEDGER_STRIKES 3u
+bool ledger_judge(struct ledger *l, bool is_crash);
+bool ledger_is_given_up(const struct ledger *l, uint32_t place);
 
 /* The server is about to leave on its own: whatever its end looks like, no other is to follow. */
 void ledger_leave(struct ledger *l);

@@ -7,6 +7,8 @@
 #include "veneer/inode.h"
 #include "veneer/options.h"
 
+struct duty;
+
 struct mount {
 	struct mount_opts opts;		/* owned, frozen */
 	struct tree tree;
@@ -18,6 +20,7 @@ struct mount {
 	bool has_begun;			/* the kernel's INIT has come */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
+	struct duty *duty;		/* of threads that answer its requests; NULL: not noted */
 	uint64_t key;			/* whose intents are its own (intent.h); 0: no journal is kept */
 };
 

@@ -5,6 +5,7 @@
 #include "ops.h"
 #include "veneer/buf.h"
 #include "veneer/cleanup.h"
+#include "veneer/duty.h"
 #include "veneer/log.h"
 #include "veneer/stats.h"
 
@@ -265,10 +266,12 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 void session_answer(struct session *s, const struct fuse_buf *buf)
 {
 	struct intent *note = s->ends_requests ? doubt_note(s->m->key, buf) : NULL;
+	struct duty *before = duty_begin(s->m->duty);
 
 	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
 	fuse_session_process_buf(s->se, buf);
 	stats_request_end();
+	duty_end(before);
 	intent_drop_note(note);
 }

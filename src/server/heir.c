@@ -2,6 +2,7 @@
 #include "veneer/heir.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/intent.h"
 #include "veneer/log.h"
 
 #include <dirent.h>
@@ -166,10 +167,33 @@ static void close_unknown(const struct fd_set_of *known)
 		close_leftover(later);
 }
 
+/* It is out of the ledger before it is looked at, which may be what crashes us. */
+static void give_up(int fd, uint32_t place, void *arg)
+{
+	struct ledger *l = arg;
+	struct mount_opts opts;
+	struct dossier d;
+	char err[ERR_SIZE];
+
+	if (!ledger_is_given_up(l, place))
+		return;
+	ledger_drop(l, place);
+	if (dossier_read(fd, &d) < 0)
+		return;
+	intent_drop(d.key);
+	if (dossier_options(&d, &d.dirs, &opts, err, sizeof(err)) == 0) {
+		log_error("%s: %u servers crashed over this mount, one after the other: it is given up", opts.mountpoint,
+			  LEDGER_STRIKES);
+		options_release(&opts);
+	}
+	forget_dossier(&d);
+}
+
 void heir_close_others(struct ledger *l, const int *fds, size_t n)
 {
 	struct fd_set_of known = { .bits = NULL };
 
+	ledger_each(l, give_up, l);
 	for (size_t i = 0; i < n; i++)
 		remember(fds[i], &known);
 	remember(ledger_word(l), &known);
@@ -253,10 +277,13 @@ static int resume(struct resuming *v, const struct job *j)
 static int resume_timed(struct resuming *v, const struct job *j)
 {
 	const int64_t from = now_ms();
+	struct duty *before;
 	int r;
 
 	ledger_note_cost(v->ledger, j->place, LEDGER_UNANSWERED);
+	before = duty_begin(ledger_duty(v->ledger, j->place));
 	r = resume(v, j);
+	duty_end(before);
 	ledger_note_cost(v->ledger, j->place, (uint32_t)(now_ms() - from));
 	return r;
 }

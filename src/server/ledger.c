@@ -4,16 +4,23 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <time.h>
+
+#define STRIKES_APART_S 60
 
 struct place {
 	_Alignas(64) _Atomic int32_t fd;	/* and one; 0: free */
 	_Atomic uint32_t cost_ms;
+	_Atomic uint32_t strikes;
+	_Atomic int64_t struck_s;	/* the last time */
+	struct duty duty;
 };
 
 struct ledger {
 	_Atomic bool is_left;
 	_Atomic uint32_t going;		/* enum ledger_going */
 	_Atomic unsigned deaths;
+	_Atomic uint32_t crash;		/* enum duty_crash */
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
 	_Atomic int32_t heir, word;	/* descriptors, and one; 0: none */
@@ -71,7 +78,7 @@ int ledger_put(struct ledger *l, int fd, uint32_t *ret_place)
 		while (end <= k && !atomic_compare_exchange_weak(&l->end, &end, k + 1))
 			;
 		if (atomic_compare_exchange_strong(&p->fd, &nothing, fd + 1)) {
-			p->cost_ms = 0;
+			p->cost_ms = p->strikes = 0;
 			*ret_place = k;
 			return 0;
 		}
@@ -104,6 +111,51 @@ void ledger_note_cost(struct ledger *l, uint32_t place, uint32_t ms)
 uint32_t ledger_cost(const struct ledger *l, uint32_t place)
 {
 	return place < LEDGER_MOUNTS_MAX ? l->places[place].cost_ms : 0;
+}
+
+struct duty *ledger_duty(struct ledger *l, uint32_t place)
+{
+	return place < LEDGER_MOUNTS_MAX ? &l->places[place].duty : NULL;
+}
+
+_Atomic uint32_t *ledger_crash(struct ledger *l)
+{
+	return &l->crash;
+}
+
+static void strike(struct place *p)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	if (t.tv_sec - p->struck_s > STRIKES_APART_S)
+		p->strikes = 0;
+	p->strikes++;
+	p->struck_s = t.tv_sec;
+}
+
+bool ledger_judge(struct ledger *l, bool is_crash)
+{
+	const uint32_t crash = atomic_exchange(&l->crash, DUTY_NOTHING_KNOWN);
+	bool is_any = false;
+
+	for (uint32_t k = 0; k < l->end; k++) {
+		struct place *p = &l->places[k];
+		/* Where it is not known which one it was, it was one of those. */
+		const bool was_at_it = atomic_exchange(&p->duty.nthreads, 0) && crash == DUTY_NOTHING_KNOWN;
+		const bool is_blamed = atomic_exchange(&p->duty.is_blamed, false) && crash == DUTY_BLAMED;
+
+		if (!is_crash || !p->fd || !(was_at_it || is_blamed))
+			continue;
+		strike(p);
+		is_any = true;
+	}
+	return is_any;
+}
+
+bool ledger_is_given_up(const struct ledger *l, uint32_t place)
+{
+	return place < LEDGER_MOUNTS_MAX && l->places[place].strikes >= LEDGER_STRIKES;
 }
 
 void ledger_leave(struct ledger *l)

@@ -281,6 +281,8 @@ static int keep(struct roster *r, struct served *s, int fuse_fd, const struct se
 	if (e == 0)
 		e = ledger_put(r->ledger, d->fd, &s->place);
 	s->is_kept = e == 0;
+	if (e == 0)
+		s->mount.duty = ledger_duty(r->ledger, s->place);
 	return e;
 }
 
@@ -340,6 +342,7 @@ static int reopen(struct served *s, char *err, size_t err_size)
 	s->has_mount = true;
 	e = mount_reopen_at(&s->mount, &opts, &dirs, d->slots_fd, d->names_fd, err, err_size);
 	s->mount.key = d->key;
+	s->mount.duty = ledger_duty(s->roster->ledger, s->place);
 	if (e == 0)
 		intent_settle(&s->mount);
 	return e;

@@ -534,8 +534,10 @@ static int serve_from(void *arg)
 		.signal_fd = -1, .wake_fd = -1, .notify_fd = v->notify_fd,
 	};
 
-	if (v->ledger)
+	if (v->ledger) {
 		intent_use_area(ledger_extra(v->ledger));
+		duty_note_in(ledger_crash(v->ledger));
+	}
 	if (v->ledger && ledger_going(v->ledger) != LEDGER_STAYS) {
 		s.state = LEAVING;
 		if (ledger_going(v->ledger) == LEDGER_IS_WITHDRAWN)
@@ -608,6 +610,7 @@ int server_run(const struct server_config *c)
 
 	if (!c->keeps_output)
 		let_go_of_output();
+	duty_watch();
 	shelter_prepare();
 	shelter_enter();
 	if (c->takes_over)

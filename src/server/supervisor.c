@@ -105,9 +105,14 @@ static void describe(int status, char *text, size_t size)
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
 }
 
+static bool is_crash(int status)
+{
+	return WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
+}
+
 static unsigned count_quick(unsigned quick, int status, int64_t ms)
 {
-	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+	if (WIFSIGNALED(status) && !is_crash(status))
 		return quick;
 	return ms < QUICK_MS ? quick + 1 : 0;
 }
@@ -152,7 +157,9 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 		ledger_note_death(l);
 		if (is_handed_over(l, r))
 			return 0;
-		quick = count_quick(quick, status, now_ms() - since);
+		/* What one mount brings about ends that mount. */
+		if (!ledger_judge(l, is_crash(status)))
+			quick = count_quick(quick, status, now_ms() - since);
 		tell(how, quick);
 		if (quick == QUICK_DEATHS)
 			return 1;

@@ -10,7 +10,9 @@ import threading
 
 import pytest
 
+from support import linux
 from support.content import MIB, blob
+from support.expect import fails_with
 from support.killer import Killer
 from support.places import Place
 from support.server import wait_until
@@ -160,3 +162,109 @@ def test_only_what_was_under_way_fails_where_nothing_is_sent_again(stack, no_res
         names = [path.name for step in range(worker.steps) for path in worker.names(step)]
         assert differences(place.mnt, place.upper, names) == []
     assert shared.count() == 3
+
+
+# ---- a request that crashes whoever answers it ----
+
+_CRASHER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+static int fill(volatile char *above)
+{
+	volatile char room[4096];
+
+	room[0] = above[0];
+	return fill(room) + room[0];
+}
+
+/* The name says how. */
+static void crash(const char *name)
+{
+	if (strcmp(name, "user.fault") == 0)
+		*(volatile int *)8 = 1;
+	if (strcmp(name, "user.abort") == 0)
+		abort();
+	if (strcmp(name, "user.stack") == 0)
+		fill("x");
+	if (strcmp(name, "user.kill") == 0)
+		raise(SIGKILL);
+}
+
+#define ATTRIBUTE_SETTER(call, type) \
+	int call(type at, const char *name, const void *value, size_t size, int flags) \
+	{ \
+		int (*next)(type, const char *, const void *, size_t, int) = dlsym(RTLD_NEXT, #call); \
+	\
+		crash(name); \
+		return next(at, name, value, size, flags); \
+	}
+
+ATTRIBUTE_SETTER(setxattr, const char *)
+ATTRIBUTE_SETTER(lsetxattr, const char *)
+ATTRIBUTE_SETTER(fsetxattr, int)
+"""
+
+
+@pytest.fixture
+def crasher(stack, monkeypatch):
+    """In servers started from now on, attributes of certain names crash whoever sets them."""
+    with open(stack.program, "rb") as f:
+        if b"__asan_init" in f.read():
+            pytest.skip("the sanitizer must be loaded before all others, and takes crashes itself")
+    source, library = stack.base / "crasher.c", stack.base / "crasher.so"
+    source.write_text(_CRASHER)
+    subprocess.run(["cc", "-w", "-O0", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {library}".strip())
+
+
+class Careful(threading.Thread):
+    """Changes a file and looks whether it has changed; the first failure ends it."""
+
+    def __init__(self, top):
+        super().__init__(daemon=True)
+        self.top, self.end, self.steps, self.error = top, threading.Event(), 0, None
+
+    def run(self):
+        try:
+            while not self.end.is_set():
+                content = b"%d" % self.steps
+                (self.top / "own").write_bytes(content)
+                os.rename(self.top / "own", self.top / "renamed")
+                assert (self.top / "renamed").read_bytes() == content
+                self.steps += 1
+        except BaseException as e:
+            self.error = e
+
+
+@pytest.mark.parametrize("how", ["fault", "abort", "stack"])
+def test_a_mount_that_crashes_its_server_is_given_up_and_no_other(stack, crasher, shared, how):
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    places = [Place(stack, f"p{k}") for k in range(4)]
+    mounts = [place.mount(stack, shared) for place in places]
+    workers = [Careful(m) for m in mounts[1:]]
+    for worker in workers:
+        worker.start()
+    with pytest.raises(OSError) as failure:
+        os.setxattr(mounts[0] / "f", f"user.{how}", b"x")
+    assert failure.value.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    with fails_with(errno.ENOTCONN):
+        os.listdir(mounts[0])
+    steps = [worker.steps for worker in workers]
+    assert wait_until(lambda: all(w.steps > n or w.error for w, n in zip(workers, steps)), LIMIT_S)
+    for worker in workers:
+        worker.end.set()
+        worker.join(LIMIT_S)
+        assert not worker.is_alive() and worker.error is None, worker.error
+    assert shared.log.count("it is given up") == 1 and f"{mounts[0]}: 3 servers crashed" in shared.log
+    assert shared.log.count("the server died") == 3
+    assert wait_until(lambda: shared.count() == 3, LIMIT_S)
+    linux.umount(mounts[0])
+    places[0].mount(stack, shared)
+    os.setxattr(mounts[0] / "f", "user.other", b"x")
+    assert (mounts[0] / "f").read_bytes() == b"f"

@@ -119,6 +119,71 @@ static void test_ledger__mounts_are_handed_to_one_only(void **state)
 	assert_int_equal(ledger_last_key(l), 78);
 }
 
+static void test_ledger__gives_up_what_servers_crash_over_again_and_again(void **state)
+{
+	struct ledger *l;
+	uint32_t bad, good;
+
+	(void)state;
+	assert_int_equal(ledger_new(0, &l), 0);
+	assert_int_equal(ledger_put(l, 3, &bad), 0);
+	assert_int_equal(ledger_put(l, 4, &good), 0);
+	for (unsigned k = 0; k < LEDGER_STRIKES; k++) {
+		assert_false(ledger_is_given_up(l, bad));
+		/* both were being served; which of them it was is known */
+		ledger_duty(l, bad)->nthreads = ledger_duty(l, good)->nthreads = 1;
+		ledger_duty(l, bad)->is_blamed = true;
+		*ledger_crash(l) = DUTY_BLAMED;
+		assert_true(ledger_judge(l, true));
+	}
+	assert_true(ledger_is_given_up(l, bad));
+	assert_false(ledger_is_given_up(l, good));
+	assert_int_equal(ledger_duty(l, good)->nthreads, 0);
+	ledger_drop(l, bad);
+	assert_int_equal(ledger_put(l, 5, &bad), 0);
+	assert_false(ledger_is_given_up(l, bad));
+}
+
+static void test_ledger__kills_and_crashes_over_nothing_are_nobodys(void **state)
+{
+	struct ledger *l;
+	uint32_t place;
+
+	(void)state;
+	assert_int_equal(ledger_new(0, &l), 0);
+	assert_int_equal(ledger_put(l, 3, &place), 0);
+	for (unsigned k = 0; k < 2 * LEDGER_STRIKES; k++) {
+		ledger_duty(l, place)->nthreads = 1;
+		assert_false(ledger_judge(l, false));
+		ledger_duty(l, place)->nthreads = 1;
+		*ledger_crash(l) = DUTY_NOBODY;
+		assert_false(ledger_judge(l, true));
+	}
+	assert_false(ledger_is_given_up(l, place));
+	/* nothing is known but who was being served */
+	for (unsigned k = 0; k < LEDGER_STRIKES; k++) {
+		ledger_duty(l, place)->nthreads = 1;
+		assert_true(ledger_judge(l, true));
+	}
+	assert_true(ledger_is_given_up(l, place));
+}
+
+static void test_ledger__remembers_what_going_on_took(void **state)
+{
+	struct ledger *l;
+	uint32_t place;
+
+	(void)state;
+	assert_int_equal(ledger_new(0, &l), 0);
+	assert_int_equal(ledger_put(l, 3, &place), 0);
+	assert_int_equal(ledger_cost(l, place), 0);
+	ledger_note_cost(l, place, 7);
+	assert_int_equal(ledger_cost(l, place), 7);
+	ledger_drop(l, place);
+	assert_int_equal(ledger_put(l, 3, &place), 0);
+	assert_int_equal(ledger_cost(l, place), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -126,6 +191,9 @@ int main(void)
 		cmocka_unit_test(test_ledger__is_full_at_its_bound_and_not_before),
 		cmocka_unit_test(test_ledger__what_a_dead_process_wrote_is_there),
 		cmocka_unit_test(test_ledger__mounts_are_handed_to_one_only),
+		cmocka_unit_test(test_ledger__gives_up_what_servers_crash_over_again_and_again),
+		cmocka_unit_test(test_ledger__kills_and_crashes_over_nothing_are_nobodys),
+		cmocka_unit_test(test_ledger__remembers_what_going_on_took),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
