@@ -322,8 +322,14 @@ def _work_under_kills(stack, shared, seconds, kills):
     workers += [Worker(database(mounts[0] / "db")), Worker(programs(mounts[1] / "tree", mounts[1] / "built"))]
     for worker in workers:
         worker.start()
+    seen = None
     with Killer(shared, seconds) as killer:
-        wait_until(lambda: killer.kills >= kills or any(worker.error for worker in workers), 3600, 0.05)
+        while not wait_until(lambda: killer.kills >= kills or any(worker.error for worker in workers), 60, 0.05):
+            # they may take as long as it takes, but must not stand still
+            before, seen = seen, sum(worker.steps for worker in workers)
+            assert seen != before, f"nothing was done for a minute, after {seen} steps and {killer.kills} deaths"
+            shared.watch()
+    print(f"{killer.kills} deaths, {[worker.steps for worker in workers]} steps")
     problems = []
     for worker in workers:
         try:
