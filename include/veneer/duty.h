@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* One thing that threads can be at, in shared memory; zeroes are a good one. */
 struct duty {
@@ -19,11 +20,29 @@ enum duty_crash {
 	DUTY_NOBODY,		/* the thread was at nothing, or the signal came from outside */
 };
 
-/* Take the signals of crashes from now on, also in processes that are cloned later; once, before file_guard_init. They end the
- * process as before. */
+#define DUTY_WAITERS 4
+
+/* Zeroes are a good one. */
+struct duty_board {
+	_Atomic uint32_t crash;		/* enum duty_crash */
+	_Atomic int32_t supervisor;	/* a process that is sent SIGCHLD when somebody begins to wait; 0: none */
+	_Atomic int32_t waiting[DUTY_WAITERS];	/* ids of threads; 0: nobody */
+};
+
+/* Take the signals of crashes from now on, also in processes that are cloned later; once, before file_guard_init. They
+ * end the process as before. */
 void duty_watch(void);
-/* Where this process notes how it crashes; NULL: nowhere. */
-void duty_note_in(_Atomic uint32_t *crash);
+/* Where this process notes how it crashes, and who waits; NULL: nowhere. */
+void duty_note_in(struct duty_board *b);
 /* This thread is at it (NULL: at nothing that matters) until duty_end with what this gave, which it was at before. */
 struct duty *duty_begin(struct duty *d);
 void duty_end(struct duty *before);
+
+/* Until duty_wait_end, which is given what this gave, the thread may wait in the kernel, so that nothing ends it, for
+ * answers that only this process or the one after it gives: that one must not wait for its death. */
+int duty_wait_begin(void);
+void duty_wait_end(int waiter);
+/* Somebody waits. */
+bool duty_has_waiters(const struct duty_board *b);
+/* The process is dead, but for threads that wait so. */
+bool duty_is_stuck(const struct duty_board *b, pid_t pid);

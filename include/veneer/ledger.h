@@ -34,8 +34,7 @@ uint32_t ledger_cost(const struct ledger *l, uint32_t place);
 
 /* To be at while a request of it is answered, or it is opened. */
 struct duty *ledger_duty(struct ledger *l, uint32_t place);
-/* For duty_note_in. */
-_Atomic uint32_t *ledger_crash(struct ledger *l);
+struct duty_board *ledger_board(struct ledger *l);
 /* A server died: is_crash, and not because somebody killed it. A mount that it crashed over LEDGER_STRIKES times, no
  * minute between any two of them, is given up. True: a mount was found that it crashed over. */
 #define LEDGER_STRIKES 3u

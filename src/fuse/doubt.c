@@ -2,6 +2,7 @@
 #include "doubt.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/duty.h"
 #include "veneer/intent.h"
 #include "veneer/log.h"
 
@@ -44,7 +45,8 @@ static uint64_t node_of(const struct fuse_in_header *in, const void *arg, size_t
 	case FUSE_COPY_FILE_RANGE:
 		return arg_len < sizeof(struct fuse_copy_file_range_in) ?
 			       0 : ((const struct fuse_copy_file_range_in *)arg)->nodeid_out;
-	case FUSE_LINK: return arg_len < sizeof(struct fuse_link_in) ? 0 : ((const struct fuse_link_in *)arg)->oldnodeid;
+	case FUSE_LINK:
+		return arg_len < sizeof(struct fuse_link_in) ? 0 : ((const struct fuse_link_in *)arg)->oldnodeid;
 	default: return 0;
 	}
 }
@@ -159,7 +161,8 @@ static void tell_all(const struct doubts *d, int fuse_fd)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		const struct doubt *x = &d->v[i];
-		const struct fuse_notify_inval_entry_out entry = { .parent = x->node, .namelen = (uint32_t)strlen(x->name) };
+		const uint32_t len = (uint32_t)strlen(x->name);
+		const struct fuse_notify_inval_entry_out entry = { .parent = x->node, .namelen = len };
 		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
 
 		if (*x->name)
@@ -188,6 +191,15 @@ void doubt_tell(struct doubts *d, int fuse_fd)
 	/* Not before: if we die over it, the next one tells. */
 	intent_drop_old(d->key);
 	doubt_free(d);
+}
+
+void doubt_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len)
+{
+	const struct fuse_notify_inval_inode_out inode = { .ino = node, .off = off, .len = len };
+	int waiter = duty_wait_begin();
+
+	tell(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
+	duty_wait_end(waiter);
 }
 
 void doubt_free(struct doubts *d)

@@ -20,3 +20,7 @@ struct doubts *doubt_take(uint64_t key);
  * affair (SIGCHLD is ignored). d, which may be NULL, is freed. */
 void doubt_tell(struct doubts *d, int fuse_fd);
 void doubt_free(struct doubts *d);
+
+/* Have the kernel write the changed pages of a range and forget all of them, for a request that is being answered;
+ * waits for requests that other threads, or the next server, must answer. */
+void doubt_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len);

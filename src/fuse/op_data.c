@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "doubt.h"
 #include "ops.h"
 
 #include "veneer/attr.h"
@@ -165,7 +166,7 @@ static void forget_pages(fuse_ino_t ino, off_t off, size_t len)
 
 	for (int i = 0; i < FORGET_TRIES; i++) {
 		if (pthread_mutex_trylock(&lock) == 0) {
-			fuse_lowlevel_notify_inval_inode(request_extra.session, ino, off, (off_t)len);
+			doubt_forget_pages(request_extra.tell_fd, ino, off, (off_t)len);
 			pthread_mutex_unlock(&lock);
 			return;
 		}
@@ -230,7 +231,7 @@ static bool flush_mapped(struct inode *i, off_t from, off_t end)
 
 	if (pthread_mutex_trylock(&lock) != 0)
 		return false;
-	fuse_lowlevel_notify_inval_inode(request_extra.session, i->id, from, end - from);
+	doubt_forget_pages(request_extra.tell_fd, i->id, from, end - from);
 	pthread_mutex_unlock(&lock);
 	return true;
 }

@@ -15,6 +15,7 @@
 
 struct request_extra {
 	struct fuse_session *session;	/* that it came by */
+	int tell_fd;		/* its, for messages to the kernel: not what requests are read by if that ends them */
 	uint64_t unique;	/* the kernel's number of it */
 	bool is_resent;		/* a server that died may have carried it out already, as a whole or in part */
 	bool kills_setid;	/* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks CAP_FSETID */

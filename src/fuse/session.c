@@ -21,6 +21,7 @@ struct session {
 	struct fuse_session *se;
 	struct buf init;	/* the kernel's first request */
 	bool ends_requests;	/* the kernel ends what a dead server had read */
+	int tell_fd;		/* then: what keeps the mount alive; -1 */
 	struct doubts *doubts;	/* what the kernel believes wrongly since; NULL: nothing */
 };
 
@@ -99,12 +100,14 @@ static bool ask_again(struct session *s)
 /* Requests belong to the open file that they were read by. Those that are read by another one than what keeps the mount
  * alive are ended by the kernel when that is closed, and nothing else is: so that nobody waits for ever for a
  * server that is dead. */
-static int read_by_clone(const struct session *s)
+static int read_by_clone(struct session *s)
 {
 	_cleanup_(closep) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	uint32_t of = (uint32_t)session_fd(s);
 
-	if (fd < 0 || ioctl(fd, FUSE_DEV_IOC_CLONE, &of) < 0 || dup3(fd, session_fd(s), O_CLOEXEC) < 0)
+	s->tell_fd = fcntl(session_fd(s), F_DUPFD_CLOEXEC, 3);
+	if (fd < 0 || s->tell_fd < 0 || ioctl(fd, FUSE_DEV_IOC_CLONE, &of) < 0 ||
+	    dup3(fd, session_fd(s), O_CLOEXEC) < 0)
 		return -errno;
 	return 0;
 }
@@ -115,8 +118,8 @@ static void end_by_clone(struct session *s)
 
 	s->ends_requests = r == 0;
 	if (r < 0)
-		log_warn("%s: should the server die, whoever waits for it then waits for ever: %s", s->m->opts.mountpoint,
-			 strerror(-r));
+		log_warn("%s: should the server die, whoever waits for it then waits for ever: %s",
+			 s->m->opts.mountpoint, strerror(-r));
 }
 
 static int session_new(struct mount *m, struct session **ret, char *err, size_t err_size)
@@ -129,6 +132,7 @@ static int session_new(struct mount *m, struct session **ret, char *err, size_t 
 		return -ENOMEM;
 	}
 	s->m = m;
+	s->tell_fd = -1;
 	*ret = s;
 	return 0;
 }
@@ -217,6 +221,7 @@ void session_free(struct session *s)
 	if (!s)
 		return;
 	doubt_free(s->doubts);
+	closep(&s->tell_fd);
 	buf_release(&s->init);
 	fuse_session_destroy(s->se);
 	free(s);
@@ -270,6 +275,7 @@ void session_answer(struct session *s, const struct fuse_buf *buf)
 
 	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
+	request_extra.tell_fd = s->tell_fd >= 0 ? s->tell_fd : session_fd(s);
 	fuse_session_process_buf(s->se, buf);
 	stats_request_end();
 	duty_end(before);

@@ -182,8 +182,8 @@ static void give_up(int fd, uint32_t place, void *arg)
 		return;
 	intent_drop(d.key);
 	if (dossier_options(&d, &d.dirs, &opts, err, sizeof(err)) == 0) {
-		log_error("%s: %u servers crashed over this mount, one after the other: it is given up", opts.mountpoint,
-			  LEDGER_STRIKES);
+		log_error("%s: %u servers crashed over this mount, one after the other: it is given up",
+			  opts.mountpoint, LEDGER_STRIKES);
 		options_release(&opts);
 	}
 	forget_dossier(&d);
@@ -249,8 +249,8 @@ static void send_word(const struct resuming *v)
 
 static void say_done(const struct resuming *v)
 {
-	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v->n_resumed, v->n_lost,
-		 (long long)(now_ms() - v->since_ms));
+	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v->n_resumed,
+		 v->n_lost, (long long)(now_ms() - v->since_ms));
 	send_word(v);
 }
 

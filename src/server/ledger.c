@@ -20,7 +20,7 @@ struct ledger {
 	_Atomic bool is_left;
 	_Atomic uint32_t going;		/* enum ledger_going */
 	_Atomic unsigned deaths;
-	_Atomic uint32_t crash;		/* enum duty_crash */
+	struct duty_board board;
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
 	_Atomic int32_t heir, word;	/* descriptors, and one; 0: none */
@@ -118,9 +118,9 @@ struct duty *ledger_duty(struct ledger *l, uint32_t place)
 	return place < LEDGER_MOUNTS_MAX ? &l->places[place].duty : NULL;
 }
 
-_Atomic uint32_t *ledger_crash(struct ledger *l)
+struct duty_board *ledger_board(struct ledger *l)
 {
-	return &l->crash;
+	return &l->board;
 }
 
 static void strike(struct place *p)
@@ -136,9 +136,11 @@ static void strike(struct place *p)
 
 bool ledger_judge(struct ledger *l, bool is_crash)
 {
-	const uint32_t crash = atomic_exchange(&l->crash, DUTY_NOTHING_KNOWN);
+	const uint32_t crash = atomic_exchange(&l->board.crash, DUTY_NOTHING_KNOWN);
 	bool is_any = false;
 
+	for (int k = 0; k < DUTY_WAITERS; k++)
+		l->board.waiting[k] = 0;
 	for (uint32_t k = 0; k < l->end; k++) {
 		struct place *p = &l->places[k];
 		/* Where it is not known which one it was, it was one of those. */

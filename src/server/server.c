@@ -536,7 +536,7 @@ static int serve_from(void *arg)
 
 	if (v->ledger) {
 		intent_use_area(ledger_extra(v->ledger));
-		duty_note_in(ledger_crash(v->ledger));
+		duty_note_in(ledger_board(v->ledger));
 	}
 	if (v->ledger && ledger_going(v->ledger) != LEDGER_STAYS) {
 		s.state = LEAVING;

@@ -20,6 +20,9 @@
 #define QUICK_DEATHS 12u
 #define PAUSE_MAX_MS 500
 
+#define WAITERS_MS 100
+#define STUCK (-1)
+
 struct run {
 	void (*begin)(void);
 	int (*serve)(void *arg);
@@ -82,24 +85,45 @@ static pid_t start(struct run *r)
 	return pid < 0 ? -errno : pid;
 }
 
-/* The wait status of the server, and what comes meanwhile is handed on. */
-static int await(pid_t pid, const sigset_t *taken)
+/* True: it is dead, and this is its wait status. Others are those that were stuck. */
+static bool has_ended(pid_t pid, int *ret_status)
 {
+	pid_t ended;
+	int status;
+
+	while ((ended = waitpid(-1, &status, WNOHANG)) > 0)
+		if (ended == pid) {
+			*ret_status = status;
+			return true;
+		}
+	return false;
+}
+
+/* The wait status of the server, and what comes meanwhile is handed on. A server whose last threads wait for what only
+ * the next one can answer does not end before that has come: STUCK. */
+static int await(struct ledger *l, pid_t pid, const sigset_t *taken)
+{
+	const struct timespec step = { .tv_nsec = WAITERS_MS * 1000000 };
 	int status;
 
 	for (;;) {
-		int sig = sigwaitinfo(taken, NULL);
+		bool has_waiters = duty_has_waiters(ledger_board(l));
+		int sig = has_waiters ? sigtimedwait(taken, NULL, &step) : sigwaitinfo(taken, NULL);
 
 		if (sig > 0 && sig != SIGCHLD)
 			kill(pid, sig);
-		if (waitpid(pid, &status, WNOHANG) == pid)
+		if (has_ended(pid, &status))
 			return status;
+		if (has_waiters && duty_is_stuck(ledger_board(l), pid))
+			return STUCK;
 	}
 }
 
 static void describe(int status, char *text, size_t size)
 {
-	if (WIFSIGNALED(status))
+	if (status == STUCK)
+		snprintf(text, size, "but for what waits for the next");
+	else if (WIFSIGNALED(status))
 		snprintf(text, size, "of signal %d", WTERMSIG(status));
 	else
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
@@ -107,12 +131,12 @@ static void describe(int status, char *text, size_t size)
 
 static bool is_crash(int status)
 {
-	return WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
+	return status != STUCK && WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
 }
 
 static unsigned count_quick(unsigned quick, int status, int64_t ms)
 {
-	if (WIFSIGNALED(status) && !is_crash(status))
+	if (status == STUCK || (WIFSIGNALED(status) && !is_crash(status)))
 		return quick;
 	return ms < QUICK_MS ? quick + 1 : 0;
 }
@@ -130,6 +154,14 @@ static bool is_handed_over(struct ledger *l, const struct run *r)
 	int fd = ledger_take_hand_over(l);
 
 	return fd >= 0 && r->bequeath && r->bequeath(fd, r->arg) == 0;
+}
+
+static void refuse_hand_over(struct ledger *l)
+{
+	int fd = ledger_take_hand_over(l);
+
+	if (fd >= 0)
+		close(fd);
 }
 
 static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
@@ -150,12 +182,15 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 			usleep(PAUSE_MAX_MS * 1000);
 			continue;
 		}
-		status = await(pid, taken);
+		status = await(l, pid, taken);
 		if (ledger_is_left(l))
-			return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+			return status != STUCK && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 		describe(status, how, sizeof(how));
 		ledger_note_death(l);
-		if (is_handed_over(l, r))
+		/* What is stuck keeps locks that another program would wait for. */
+		if (status == STUCK)
+			refuse_hand_over(l);
+		else if (is_handed_over(l, r))
 			return 0;
 		/* What one mount brings about ends that mount. */
 		if (!ledger_judge(l, is_crash(status)))
@@ -183,6 +218,7 @@ int supervise(struct ledger *l, void (*begin)(void), int (*serve)(void *arg), in
 	}
 	signal(SIGCHLD, SIG_DFL);
 	pthread_sigmask(SIG_BLOCK, &taken, &before);
+	ledger_board(l)->supervisor = getpid();
 	r = supervise_by(l, &run, &taken);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return r;

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import errno
+import mmap
 import os
 import signal
 import subprocess
@@ -11,13 +12,49 @@ import threading
 import pytest
 
 from support import linux
-from support.content import MIB, blob
-from support.expect import fails_with
+from support.content import BLOCK, MIB, blob
+from support.expect import fails_with, opened, write_at
 from support.killer import Killer
 from support.places import Place
 from support.server import wait_until
 
 LIMIT_S = 90
+
+
+# read, futex, epoll_wait, epoll_pwait, epoll_pwait2; clock_nanosleep, sigtimedwait
+_IDLE_NUMBERS = {"0", "202", "232", "281", "441", "230", "128"} if os.uname().machine == "x86_64" else \
+    {"63", "98", "22", "441", "115", "137"}
+
+
+def calls_of(pid):
+    """Numbers of the system calls that its threads are in, without those that idle ones are in; "running"."""
+    calls = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as f:
+                calls.add(f.read().split()[0])
+    return calls - _IDLE_NUMBERS
+
+
+def waits_for_a_file_system(pid):
+    return bool(calls_of(pid) - {"running"})
+
+
+@contextlib.contextmanager
+def stopped(pid, user):
+    """Stop a server, when it and who uses it rest: what it has read of a request nobody could be killed over."""
+    quiet = 0
+
+    def has_come_to_rest():
+        nonlocal quiet
+        quiet = 0 if calls_of(pid) or calls_of(user) else quiet + 1
+        return quiet == 10
+    assert wait_until(has_come_to_rest, LIMIT_S, 0.02)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 # ---- a file system below that does not answer ----
@@ -30,8 +67,7 @@ def test_a_lower_that_hangs_holds_up_only_its_own_mount(stack, shared, deaths):
     places = [Place(stack, f"p{k}", [below if k in (0, 3) else stack.lower()]) for k in range(6)]
     mounts = [place.mount(stack, shared) for place in places]
     before = len(shared.log)
-    os.kill(stack.pid, signal.SIGSTOP)
-    try:
+    with stopped(stack.pid, shared.pid):
         for _ in range(deaths):
             shared.kill_server()
             for k in (1, 2, 4, 5):
@@ -41,8 +77,6 @@ def test_a_lower_that_hangs_holds_up_only_its_own_mount(stack, shared, deaths):
         assert "going on with" not in shared.log[before:]
         assert shared.count() == 6
         waiting = subprocess.Popen(["cat", mounts[0] / "f"], stdout=subprocess.PIPE)
-    finally:
-        os.kill(stack.pid, signal.SIGCONT)
     assert waiting.communicate(timeout=LIMIT_S)[0] == blob(MIB)
     assert wait_until(lambda: "going on with 6 mounts" in shared.log[before:], LIMIT_S)
     assert (mounts[3] / "f").read_bytes() == blob(MIB)
@@ -59,30 +93,14 @@ def no_resend(monkeypatch):
     monkeypatch.setenv("VENEER_NO_RESEND", "1")
 
 
-# read, futex, epoll_wait, epoll_pwait, epoll_pwait2; clock_nanosleep
-_IDLE_NUMBERS = {"0", "202", "232", "281", "441", "230"} if os.uname().machine == "x86_64" else \
-    {"63", "98", "22", "441", "115"}
-
-
-def waits_for_a_file_system(pid):
-    """Is one of its threads in a system call that idle ones are not in?"""
-    calls = set()
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as f:
-                calls.add(f.read().split()[0])
-    return bool(calls - _IDLE_NUMBERS - {"running"})
-
-
 @pytest.mark.standalone("one of the mounts is stopped")
 def test_whoever_waits_for_a_dead_server_is_told_where_nothing_is_sent_again(stack, no_resend, shared):
     for k in range(3):
         (stack.lower() / f"f{k}").write_bytes(blob(MIB, k))
-    m = Place(stack, "p", [stack.mount("timeout=0")]).mount(stack, shared, "io=direct")
+    m = Place(stack, "p", [stack.mount("timeout=0", "io=direct")]).mount(stack, shared, "io=direct")
     other = Place(stack, "q", [stack.lower()]).mount(stack, shared)
     for k in range(3):
-        os.kill(stack.pid, signal.SIGSTOP)
-        try:
+        with stopped(stack.pid, shared.pid):
             waiting = subprocess.Popen(["cat", m / f"f{k}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                        text=True, env={**os.environ, "LC_ALL": "C"})
             assert wait_until(lambda: waits_for_a_file_system(shared.pid), LIMIT_S, 0.02)
@@ -90,8 +108,6 @@ def test_whoever_waits_for_a_dead_server_is_told_where_nothing_is_sent_again(sta
             said = waiting.communicate(timeout=LIMIT_S)[1]
             assert os.strerror(errno.ECONNABORTED) in said, said
             (other / "own").write_bytes(b"%d" % k)
-        finally:
-            os.kill(stack.pid, signal.SIGCONT)
         assert (m / f"f{k}").read_bytes() == blob(MIB, k)
 
 
@@ -211,15 +227,24 @@ ATTRIBUTE_SETTER(fsetxattr, int)
 
 
 @pytest.fixture
-def crasher(stack, monkeypatch):
-    """In servers started from now on, attributes of certain names crash whoever sets them."""
+def preload(stack, monkeypatch):
+    """preload(name, source in C): into all that is started from now on."""
     with open(stack.program, "rb") as f:
         if b"__asan_init" in f.read():
             pytest.skip("the sanitizer must be loaded before all others, and takes crashes itself")
-    source, library = stack.base / "crasher.c", stack.base / "crasher.so"
-    source.write_text(_CRASHER)
-    subprocess.run(["cc", "-w", "-O0", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {library}".strip())
+
+    def load(name, text):
+        source, library = stack.base / f"{name}.c", stack.base / f"{name}.so"
+        source.write_text(text)
+        subprocess.run(["cc", "-w", "-O0", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {library}".strip())
+    return load
+
+
+@pytest.fixture
+def crasher(preload):
+    """In servers started from now on, attributes of certain names crash whoever sets them."""
+    preload("crasher", _CRASHER)
 
 
 class Careful(threading.Thread):
@@ -268,3 +293,96 @@ def test_a_mount_that_crashes_its_server_is_given_up_and_no_other(stack, crasher
     places[0].mount(stack, shared)
     os.setxattr(mounts[0] / "f", "user.other", b"x")
     assert (mounts[0] / "f").read_bytes() == b"f"
+
+
+# ---- a message to the kernel that waits for the server ----
+
+_HANGER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static volatile char *flag;
+
+/* Before the server has a root of its own. */
+__attribute__((constructor)) static void find(void)
+{
+	int fd = open(getenv("VENEER_TEST_HANG"), O_RDWR | O_CLOEXEC);
+	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p != MAP_FAILED)
+		flag = p;
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Where what is written begins so, and the flag says so: for ever, once. */
+static void hang(const struct iovec *v, int n)
+{
+	for (int i = 0; flag && *flag == '1' && i < n; i++)
+		if (v[i].iov_len >= 4 && !memcmp(v[i].iov_base, "HANG", 4))
+			for (*flag = '2';;)
+				pause();
+}
+
+#define WRITER(call) \
+	ssize_t call(int fd, const void *data, size_t len, off_t off) \
+	{ \
+		ssize_t (*next)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, #call); \
+	\
+		hang(&(struct iovec){ (void *)data, len }, 1); \
+		return next(fd, data, len, off); \
+	}
+
+#define VECTOR_WRITER(call) \
+	ssize_t call(int fd, const struct iovec *v, int n, off_t off) \
+	{ \
+		ssize_t (*next)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, #call); \
+	\
+		hang(v, n); \
+		return next(fd, v, n, off); \
+	}
+
+WRITER(pwrite)
+WRITER(pwrite64)
+VECTOR_WRITER(pwritev)
+VECTOR_WRITER(pwritev64)
+"""
+
+
+@pytest.fixture
+def hang(stack, preload, monkeypatch):
+    """A file: while it has a 1 in it, whoever writes what begins with HANG makes that a 2, and hangs."""
+    path = stack.base / "hang"
+    path.write_bytes(b"0")
+    monkeypatch.setenv("VENEER_TEST_HANG", str(path))
+    preload("hanger", _HANGER)
+    return path
+
+
+def test_a_server_dies_while_it_waits_for_what_only_it_can_answer(stack, hang, shared):
+    (stack.lower() / "f").write_bytes(blob(MIB))
+    stack.remember_lowers()
+    m = Place(stack, "p").mount(stack, shared, "io=cached")
+    other = Place(stack, "q").mount(stack, shared)
+    os.truncate(m / "f", 2 * MIB)
+    with opened(m / "f", os.O_RDWR) as fd, mmap.mmap(fd, 2 * MIB) as pages:
+        # in a hole, by a mapping: to say where data is, the server has the kernel write this first
+        pages[MIB + BLOCK:MIB + BLOCK + 4] = b"HANG"
+        write_at(hang, b"1", 0)
+        seeker = threading.Thread(target=lambda: found.append(os.lseek(fd, MIB, os.SEEK_DATA)), daemon=True)
+        found = []
+        seeker.start()
+        assert wait_until(lambda: hang.read_bytes() == b"2", LIMIT_S)
+        shared.kill_server()
+        seeker.join(LIMIT_S)
+        assert found == [MIB + BLOCK]
+        assert "died but for what waits" in shared.log
+        (other / "own").write_bytes(b"own")
+        assert (other / "own").read_bytes() == b"own"
+    assert shared.count() == 2

@@ -11,7 +11,7 @@
 
 struct shared {
 	struct duty a, b;
-	_Atomic uint32_t crash;
+	struct duty_board board;
 };
 
 static struct shared *fresh(void)
@@ -36,7 +36,7 @@ static int end_of(struct shared *s, void (*act)(struct shared *s))
 			signal(sig, SIG_DFL);
 		duty_watch();
 		file_guard_init();
-		duty_note_in(&s->crash);
+		duty_note_in(&s->board);
 		act(s);
 		_exit(0);
 	}
@@ -94,7 +94,7 @@ static void test_duty__what_a_thread_was_at_is_blamed(void **state)
 
 	(void)state;
 	assert_int_equal(end_of(s, abort_over_a), SIGABRT);
-	assert_int_equal(s->crash, DUTY_BLAMED);
+	assert_int_equal(s->board.crash, DUTY_BLAMED);
 	assert_true(s->a.is_blamed && !s->b.is_blamed);
 	assert_int_equal(s->a.nthreads, 1);
 	assert_int_equal(s->b.nthreads, 0);
@@ -115,15 +115,15 @@ static void test_duty__nothing_is_blamed_that_is_over_or_for_a_signal_from_outsi
 
 	(void)state;
 	assert_int_equal(end_of(s, fault_after), SIGBUS);
-	assert_int_equal(s->crash, DUTY_NOBODY);
+	assert_int_equal(s->board.crash, DUTY_NOBODY);
 	assert_true(!s->a.is_blamed && !s->b.is_blamed && !s->a.nthreads && !s->b.nthreads);
 	s = fresh();
 	assert_int_equal(end_of(s, be_hit), SIGSEGV);
-	assert_int_equal(s->crash, DUTY_NOBODY);
+	assert_int_equal(s->board.crash, DUTY_NOBODY);
 	assert_true(!s->a.is_blamed);
 	s = fresh();
 	assert_int_equal(end_of(s, be_killed), SIGKILL);
-	assert_int_equal(s->crash, DUTY_NOTHING_KNOWN);
+	assert_int_equal(s->board.crash, DUTY_NOTHING_KNOWN);
 	assert_int_equal(s->a.nthreads, 1);
 }
 

@@ -133,7 +133,7 @@ static void test_ledger__gives_up_what_servers_crash_over_again_and_again(void *
 		/* both were being served; which of them it was is known */
 		ledger_duty(l, bad)->nthreads = ledger_duty(l, good)->nthreads = 1;
 		ledger_duty(l, bad)->is_blamed = true;
-		*ledger_crash(l) = DUTY_BLAMED;
+		ledger_board(l)->crash = DUTY_BLAMED;
 		assert_true(ledger_judge(l, true));
 	}
 	assert_true(ledger_is_given_up(l, bad));
@@ -156,7 +156,7 @@ static void test_ledger__kills_and_crashes_over_nothing_are_nobodys(void **state
 		ledger_duty(l, place)->nthreads = 1;
 		assert_false(ledger_judge(l, false));
 		ledger_duty(l, place)->nthreads = 1;
-		*ledger_crash(l) = DUTY_NOBODY;
+		ledger_board(l)->crash = DUTY_NOBODY;
 		assert_false(ledger_judge(l, true));
 	}
 	assert_false(ledger_is_given_up(l, place));

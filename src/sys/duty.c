@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/duty.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const int crashes[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGSYS };
+
+#define STACK_BYTES (32u << 10)
+#define N_CRASHES (sizeof(crashes) / sizeof(*crashes))
+
+static struct sigaction before[N_CRASHES];
+static struct duty_board *board;
+static _Thread_local struct duty *current;
+
+/* What would have happened without us. The default meets the same fault again on return, so that a core dump shows the
+ * place. */
+static void pass_on(int sig, siginfo_t *info, void *context)
+{
+	const struct sigaction *old = NULL;
+
+	for (size_t i = 0; i < N_CRASHES; i++)
+		if (crashes[i] == sig)
+			old = &before[i];
+	if (old && old->sa_flags & SA_SIGINFO) {
+		old->sa_sigaction(sig, info, context);
+		return;
+	}
+	signal(sig, SIG_DFL);
+	if (info->si_code <= 0)
+		raise(sig);
+}
+
+static void on_crash(int sig, siginfo_t *info, void *context)
+{
+	/* A fault, or abort(3). */
+	const bool is_own = info->si_code > 0 || info->si_pid == getpid();
+	const int saved = errno;
+
+	if (board && board->crash == DUTY_NOTHING_KNOWN) {
+		if (is_own && current)
+			current->is_blamed = true;
+		board->crash = is_own && current ? DUTY_BLAMED : DUTY_NOBODY;
+	}
+	pass_on(sig, info, context);
+	errno = saved;
+}
+
+void duty_watch(void)
+{
+	struct sigaction sa = { .sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK };
+
+	sigemptyset(&sa.sa_mask);
+	for (size_t i = 0; i < N_CRASHES; i++)
+		sigaction(crashes[i], &sa, &before[i]);
+}
+
+void duty_note_in(struct duty_board *b)
+{
+	board = b;
+}
+
+/* A stack that is full cannot take a signal. */
+static void use_other_stack(void)
+{
+	static _Thread_local char stack[STACK_BYTES];
+	static _Thread_local bool is_done;
+	const stack_t other = { .ss_sp = stack, .ss_size = sizeof(stack) };
+
+	if (!is_done)
+		sigaltstack(&other, NULL);
+	is_done = true;
+}
+
+struct duty *duty_begin(struct duty *d)
+{
+	struct duty *before_it = current;
+
+	if (d) {
+		use_other_stack();
+		d->nthreads++;
+	}
+	current = d;
+	return before_it;
+}
+
+void duty_end(struct duty *before_it)
+{
+	if (current)
+		current->nthreads--;
+	current = before_it;
+}
+
+/* ---- waiting for what only we answer ---- */
+
+int duty_wait_begin(void)
+{
+	const int32_t self = (int32_t)syscall(SYS_gettid);
+
+	for (int k = 0; board && k < DUTY_WAITERS; k++) {
+		int32_t nobody = 0;
+
+		if (!atomic_compare_exchange_strong(&board->waiting[k], &nobody, self))
+			continue;
+		/* It looks after us from now on, and not before, since that costs. */
+		if (board->supervisor > 1 && getppid() == board->supervisor)
+			kill(board->supervisor, SIGCHLD);
+		return k;
+	}
+	return -1;
+}
+
+void duty_wait_end(int waiter)
+{
+	if (waiter >= 0)
+		board->waiting[waiter] = 0;
+}
+
+bool duty_has_waiters(const struct duty_board *b)
+{
+	bool is_any = false;
+
+	for (int k = 0; k < DUTY_WAITERS; k++)
+		is_any = is_any || b->waiting[k];
+	return is_any;
+}
+
+static bool is_waiting(const struct duty_board *b, int32_t thread)
+{
+	for (int k = 0; k < DUTY_WAITERS; k++)
+		if (b->waiting[k] == thread)
+			return true;
+	return false;
+}
+
+/* What stands after the name, which may have anything in it; 0: there is no such thread. */
+static char state_of(pid_t pid, int thread)
+{
+	char path[64], text[256], *end;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, thread);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = '\0';
+	end = strrchr(text, ')');
+	return end && end[1] == ' ' ? end[2] : 0;
+}
+
+static bool is_dead(char state)
+{
+	return state == 0 || state == 'Z' || state == 'X';
+}
+
+bool duty_is_stuck(const struct duty_board *b, pid_t pid)
+{
+	char path[32];
+	struct dirent *de;
+	bool is_any = false, is_other = false;
+	DIR *dir;
+
+	if (state_of(pid, pid) != 'Z')
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	while (dir && (de = readdir(dir))) {
+		int thread = atoi(de->d_name);
+
+		if (thread <= 0 || is_dead(state_of(pid, thread)))
+			continue;
+		is_any = true;
+		is_other = is_other || !is_waiting(b, thread);
+	}
+	if (dir)
+		closedir(dir);
+	return is_any && !is_other;
+}
