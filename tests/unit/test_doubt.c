@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "fuse/doubt.h"
+#include "veneer/intent.h"
+
+#include <linux/fuse.h>
+#include <sys/mman.h>
+
+#define KEY 7
+
+static void fresh_area(void)
+{
+	void *mem = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(mem, MAP_FAILED);
+	intent_use_area(mem);
+}
+
+struct request {
+	struct fuse_in_header in;
+	char rest[256];
+	size_t len;		/* of all */
+};
+
+static struct request request(uint32_t opcode, const void *arg, size_t arg_len, const char *names, size_t names_len)
+{
+	struct request q = { .in = { .opcode = opcode, .nodeid = 5, .unique = 11 } };
+
+	assert_true(arg_len + names_len <= sizeof(q.rest));
+	memcpy(q.rest, arg, arg_len);
+	memcpy(q.rest + arg_len, names, names_len);
+	q.len = sizeof(q.in) + arg_len + names_len;
+	return q;
+}
+
+static struct intent *note(const struct request *q, size_t len)
+{
+	return doubt_note(KEY, &(struct fuse_buf){ .mem = (void *)q, .size = len });
+}
+
+static void test_doubt__names_and_nodes_of_a_request_are_noted(void **state)
+{
+	const struct fuse_rename2_in rename = { .newdir = 6 };
+	const struct fuse_link_in link = { .oldnodeid = 8 };
+	const struct fuse_write_in write = { .size = 3 };
+	struct request q = request(FUSE_RENAME2, &rename, sizeof(rename), "old\0new", 8);
+	struct intent *n;
+
+	(void)state;
+	fresh_area();
+	n = note(&q, q.len);
+	assert_non_null(n);
+	assert_int_equal(n->from.parent, 5);
+	assert_string_equal(n->from.name, "old");
+	assert_int_equal(n->to.parent, 6);
+	assert_string_equal(n->to.name, "new");
+	q = request(FUSE_LINK, &link, sizeof(link), "name", 5);
+	n = note(&q, q.len);
+	assert_non_null(n);
+	assert_string_equal(n->from.name, "name");
+	assert_int_equal(n->from.node, 8);
+	q = request(FUSE_WRITE, &write, sizeof(write), "abc", 3);
+	n = note(&q, q.len);
+	assert_non_null(n);
+	assert_int_equal(n->from.node, 5);
+	assert_string_equal(n->from.name, "");
+}
+
+static void test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short(void **state)
+{
+	const struct fuse_mkdir_in mkdir = { .mode = 0755 };
+	struct request q = request(FUSE_LOOKUP, "", 0, "name", 5);
+
+	(void)state;
+	fresh_area();
+	assert_null(note(&q, q.len));
+	q = request(FUSE_MKDIR, &mkdir, sizeof(mkdir), "name", 5);
+	for (size_t len = 0; len < q.len; len++)
+		assert_null(note(&q, len));
+	assert_non_null(note(&q, q.len));
+}
+
+static void test_doubt__stays_in_the_journal_until_it_is_told(void **state)
+{
+	struct request q = request(FUSE_UNLINK, "", 0, "name", 5);
+	struct doubts *d;
+
+	(void)state;
+	fresh_area();
+	assert_null(doubt_take(KEY));
+	assert_non_null(note(&q, q.len));
+	d = doubt_take(KEY);
+	assert_non_null(d);
+	/* as if this server had died */
+	doubt_free(d);
+	d = doubt_take(KEY);
+	assert_non_null(d);
+	doubt_free(d);
+	assert_null(doubt_take(KEY + 1));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_doubt__names_and_nodes_of_a_request_are_noted),
+		cmocka_unit_test(test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short),
+		cmocka_unit_test(test_doubt__stays_in_the_journal_until_it_is_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
