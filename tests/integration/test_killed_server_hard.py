@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server dies, and what comes after it does not have it easy."""
 import collections
-import contextlib
 import errno
 import mmap
 import os
-import signal
 import subprocess
 import threading
 
@@ -21,62 +19,130 @@ from support.server import wait_until
 LIMIT_S = 90
 
 
-# read, futex, epoll_wait, epoll_pwait, epoll_pwait2; clock_nanosleep, sigtimedwait
-_IDLE_NUMBERS = {"0", "202", "232", "281", "441", "230", "128"} if os.uname().machine == "x86_64" else \
-    {"63", "98", "22", "441", "115", "137"}
+@pytest.fixture
+def preload(stack, monkeypatch):
+    """preload(name, source in C): into all that is started from now on."""
+    with open(stack.program, "rb") as f:
+        if b"__asan_init" in f.read():
+            pytest.skip("the sanitizer must be loaded before all others, and takes crashes itself")
+
+    def load(name, text):
+        source, library = stack.base / f"{name}.c", stack.base / f"{name}.so"
+        source.write_text(text)
+        subprocess.run(["cc", "-w", "-O0", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {library}".strip())
+    return load
 
 
-def calls_of(pid):
-    """Numbers of the system calls that its threads are in, without those that idle ones are in; "running"."""
-    calls = set()
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as f:
-                calls.add(f.read().split()[0])
-    return calls - _IDLE_NUMBERS
+_HANGER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static volatile char *flag;
+
+/* Before the server has a root of its own. */
+__attribute__((constructor)) static void find(void)
+{
+	int fd = open(getenv("VENEER_TEST_HANG"), O_RDWR | O_CLOEXEC);
+	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p != MAP_FAILED)
+		flag = p;
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Where what is written begins so, and the flag says so: for ever, once. */
+static void hang(const struct iovec *v, int n)
+{
+	for (int i = 0; flag && *flag == '1' && i < n; i++)
+		if (v[i].iov_len >= 4 && !memcmp(v[i].iov_base, "HANG", 4))
+			for (*flag = '2';;)
+				pause();
+}
+
+#define WRITER(call) \
+	ssize_t call(int fd, const void *data, size_t len, off_t off) \
+	{ \
+		ssize_t (*next)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, #call); \
+	\
+		hang(&(struct iovec){ (void *)data, len }, 1); \
+		return next(fd, data, len, off); \
+	}
+
+#define VECTOR_WRITER(call) \
+	ssize_t call(int fd, const struct iovec *v, int n, off_t off) \
+	{ \
+		ssize_t (*next)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, #call); \
+	\
+		hang(v, n); \
+		return next(fd, v, n, off); \
+	}
+
+/* What a look at the root of a layer comes to that has a file of that name. */
+static void hang_below(int dir)
+{
+	while (flag && *flag == '3' && syscall(SYS_faccessat, dir, "HANG", F_OK) == 0)
+		usleep(10000);
+}
+
+int statx(int fd, const char *path, int flags, unsigned mask, struct statx *st)
+{
+	int (*next)(int, const char *, int, unsigned, struct statx *) = dlsym(RTLD_NEXT, "statx");
+
+	if (!*path && !(flags & AT_STATX_DONT_SYNC))
+		hang_below(fd);
+	return next(fd, path, flags, mask, st);
+}
+
+WRITER(pwrite)
+WRITER(pwrite64)
+VECTOR_WRITER(pwritev)
+VECTOR_WRITER(pwritev64)
+"""
 
 
-def waits_for_a_file_system(pid):
-    return bool(calls_of(pid) - {"running"})
-
-
-@contextlib.contextmanager
-def stopped(pid, user):
-    """Stop a server, when it and who uses it rest: what it has read of a request nobody could be killed over."""
-    quiet = 0
-
-    def has_come_to_rest():
-        nonlocal quiet
-        quiet = 0 if calls_of(pid) or calls_of(user) else quiet + 1
-        return quiet == 10
-    assert wait_until(has_come_to_rest, LIMIT_S, 0.02)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
+@pytest.fixture
+def hang(stack, preload, monkeypatch):
+    """A file: while it has a 1 in it, whoever writes what begins with HANG makes that a 2, and hangs for ever; while it has
+    a 3, whoever opens a layer with a file HANG in it does."""
+    path = stack.base / "hang"
+    path.write_bytes(b"0")
+    monkeypatch.setenv("VENEER_TEST_HANG", str(path))
+    preload("hanger", _HANGER)
+    return path
 
 
 # ---- a file system below that does not answer ----
 
-@pytest.mark.standalone("one of the mounts is stopped")
 @pytest.mark.parametrize("deaths", [1, 2])
-def test_a_lower_that_hangs_holds_up_only_its_own_mount(stack, shared, deaths):
-    (stack.lower() / "f").write_bytes(blob(MIB))
-    below = stack.mount("timeout=0")
-    places = [Place(stack, f"p{k}", [below if k in (0, 3) else stack.lower()]) for k in range(6)]
+def test_a_lower_that_hangs_holds_up_only_its_own_mount(stack, hang, shared, deaths):
+    for k in range(2):
+        (stack.lower(k) / "f").write_bytes(blob(MIB))
+    (stack.lower(1) / "HANG").touch()
+    stack.remember_lowers()
+    places = [Place(stack, f"p{k}", [stack.lower(int(k in (0, 3)))]) for k in range(6)]
     mounts = [place.mount(stack, shared) for place in places]
     before = len(shared.log)
-    with stopped(stack.pid, shared.pid):
-        for _ in range(deaths):
-            shared.kill_server()
-            for k in (1, 2, 4, 5):
-                (mounts[k] / "own").write_bytes(b"%d" % k)
-                assert (mounts[k] / "own").read_bytes() == b"%d" % k and (mounts[k] / "f").read_bytes() == blob(MIB)
-        # the others hang: nobody has said that all is done
-        assert "going on with" not in shared.log[before:]
-        assert shared.count() == 6
-        waiting = subprocess.Popen(["cat", mounts[0] / "f"], stdout=subprocess.PIPE)
+    write_at(hang, b"3", 0)
+    for _ in range(deaths):
+        shared.kill_server()
+        for k in (1, 2, 4, 5):
+            (mounts[k] / "own").write_bytes(b"%d" % k)
+            assert (mounts[k] / "own").read_bytes() == b"%d" % k and (mounts[k] / "f").read_bytes() == blob(MIB)
+    # the others hang: nobody has said that all is done
+    assert "going on with" not in shared.log[before:]
+    assert shared.count() == 6
+    waiting = subprocess.Popen(["cat", mounts[0] / "f"], stdout=subprocess.PIPE)
+    write_at(hang, b"0", 0)
     assert waiting.communicate(timeout=LIMIT_S)[0] == blob(MIB)
     assert wait_until(lambda: "going on with 6 mounts" in shared.log[before:], LIMIT_S)
     assert (mounts[3] / "f").read_bytes() == blob(MIB)
@@ -93,22 +159,28 @@ def no_resend(monkeypatch):
     monkeypatch.setenv("VENEER_NO_RESEND", "1")
 
 
-@pytest.mark.standalone("one of the mounts is stopped")
-def test_whoever_waits_for_a_dead_server_is_told_where_nothing_is_sent_again(stack, no_resend, shared):
+def test_whoever_waits_for_a_dead_server_is_told_where_nothing_is_sent_again(stack, hang, no_resend, shared):
+    stack.lower()
+    m = Place(stack, "p").mount(stack, shared, "io=cached")
+    other = Place(stack, "q").mount(stack, shared)
+    failures = []
+
+    def write(path):
+        try:
+            path.write_bytes(b"HANG")
+        except OSError as e:
+            failures.append(e.errno)
     for k in range(3):
-        (stack.lower() / f"f{k}").write_bytes(blob(MIB, k))
-    m = Place(stack, "p", [stack.mount("timeout=0", "io=direct")]).mount(stack, shared, "io=direct")
-    other = Place(stack, "q", [stack.lower()]).mount(stack, shared)
-    for k in range(3):
-        with stopped(stack.pid, shared.pid):
-            waiting = subprocess.Popen(["cat", m / f"f{k}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                       text=True, env={**os.environ, "LC_ALL": "C"})
-            assert wait_until(lambda: waits_for_a_file_system(shared.pid), LIMIT_S, 0.02)
-            shared.kill_server()
-            said = waiting.communicate(timeout=LIMIT_S)[1]
-            assert os.strerror(errno.ECONNABORTED) in said, said
-            (other / "own").write_bytes(b"%d" % k)
-        assert (m / f"f{k}").read_bytes() == blob(MIB, k)
+        write_at(hang, b"1", 0)
+        writer = threading.Thread(target=write, args=[m / f"f{k}"], daemon=True)
+        writer.start()
+        assert wait_until(lambda: hang.read_bytes() == b"2", LIMIT_S)
+        shared.kill_server()
+        writer.join(LIMIT_S)
+        assert failures == [errno.ECONNABORTED] * (k + 1)
+        (other / "own").write_bytes(b"%d" % k)
+        (m / f"f{k}").write_bytes(b"written")
+        assert (m / f"f{k}").read_bytes() == b"written"
 
 
 class Careless(threading.Thread):
@@ -227,21 +299,6 @@ ATTRIBUTE_SETTER(fsetxattr, int)
 
 
 @pytest.fixture
-def preload(stack, monkeypatch):
-    """preload(name, source in C): into all that is started from now on."""
-    with open(stack.program, "rb") as f:
-        if b"__asan_init" in f.read():
-            pytest.skip("the sanitizer must be loaded before all others, and takes crashes itself")
-
-    def load(name, text):
-        source, library = stack.base / f"{name}.c", stack.base / f"{name}.so"
-        source.write_text(text)
-        subprocess.run(["cc", "-w", "-O0", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {library}".strip())
-    return load
-
-
-@pytest.fixture
 def crasher(preload):
     """In servers started from now on, attributes of certain names crash whoever sets them."""
     preload("crasher", _CRASHER)
@@ -296,74 +353,6 @@ def test_a_mount_that_crashes_its_server_is_given_up_and_no_other(stack, crasher
 
 
 # ---- a message to the kernel that waits for the server ----
-
-_HANGER = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-static volatile char *flag;
-
-/* Before the server has a root of its own. */
-__attribute__((constructor)) static void find(void)
-{
-	int fd = open(getenv("VENEER_TEST_HANG"), O_RDWR | O_CLOEXEC);
-	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (p != MAP_FAILED)
-		flag = p;
-	if (fd >= 0)
-		close(fd);
-}
-
-/* Where what is written begins so, and the flag says so: for ever, once. */
-static void hang(const struct iovec *v, int n)
-{
-	for (int i = 0; flag && *flag == '1' && i < n; i++)
-		if (v[i].iov_len >= 4 && !memcmp(v[i].iov_base, "HANG", 4))
-			for (*flag = '2';;)
-				pause();
-}
-
-#define WRITER(call) \
-	ssize_t call(int fd, const void *data, size_t len, off_t off) \
-	{ \
-		ssize_t (*next)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, #call); \
-	\
-		hang(&(struct iovec){ (void *)data, len }, 1); \
-		return next(fd, data, len, off); \
-	}
-
-#define VECTOR_WRITER(call) \
-	ssize_t call(int fd, const struct iovec *v, int n, off_t off) \
-	{ \
-		ssize_t (*next)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, #call); \
-	\
-		hang(v, n); \
-		return next(fd, v, n, off); \
-	}
-
-WRITER(pwrite)
-WRITER(pwrite64)
-VECTOR_WRITER(pwritev)
-VECTOR_WRITER(pwritev64)
-"""
-
-
-@pytest.fixture
-def hang(stack, preload, monkeypatch):
-    """A file: while it has a 1 in it, whoever writes what begins with HANG makes that a 2, and hangs."""
-    path = stack.base / "hang"
-    path.write_bytes(b"0")
-    monkeypatch.setenv("VENEER_TEST_HANG", str(path))
-    preload("hanger", _HANGER)
-    return path
-
 
 def test_a_server_dies_while_it_waits_for_what_only_it_can_answer(stack, hang, shared):
     (stack.lower() / "f").write_bytes(blob(MIB))
