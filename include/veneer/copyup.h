@@ -26,5 +26,5 @@ int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change);
  * all of them, so that their link count stays right. What lookup_state said of the name may be old afterwards. */
 int copyup_settle_links(struct tree *t, struct inode *i);
 /* The partial file is about to be seen under another name: write into its mark where the file under its holes
- * is. Does nothing for files that are not partial or say so already. 0 or -errno. */
+ * is. Does nothing for files that are not partial or say so already. Takes i->lock. 0 or -errno. */
 int copyup_fix_origin(struct tree *t, struct inode *i);

@@ -17,6 +17,7 @@
 #include "veneer/updir.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 
 #define TREE_SETID_LOCKS 16
 
@@ -41,6 +42,12 @@ struct tree {
 	struct fdshare held;		/* of its files without a name; see upper_hold */
 	_Atomic bool has_held_all;	/* that was refused, and has been said */
 	struct stats *stats;		/* NULL: what happens counts for the process alone */
+
+	/* Who wants to know that blocks of some partial file became its own: fn, constant, is called once after is_armed
+	 * was set, from any thread and with locks held: it waits for nothing. */
+	void (*on_own)(void *arg);
+	void *on_own_arg;
+	_Atomic bool is_armed;
 
 	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by
 	 * node id, so that none loses what another is about to put back (attr.h). */
@@ -108,6 +115,13 @@ int inode_table_init(struct tree *t);
  * descriptors are taken over, also on failure. -EPROTO: it is none, or of another version; -ENOMEM; -errno. */
 int inode_table_attach(struct tree *t, int slots_fd, int names_fd);
 void inode_table_release(struct tree *t);
+
+static inline void tree_note_own(struct tree *t)
+{
+	if (t->is_armed && atomic_exchange(&t->is_armed, false))
+		t->on_own(t->on_own_arg);
+}
+
 /* Before something is done that cannot be undone: have memory for an inode and its names. 0 or -ENOMEM. */
 int inode_reserve(struct tree *t);
 /* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever shares the image. */

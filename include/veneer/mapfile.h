@@ -62,6 +62,10 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id);
 int mapfile_file_adopt(struct mapfile *mf, file_id_t id, uint64_t clip, const struct mapfile_rebuild *rebuild);
 /* Forget a file (unlinked, or complete: an ordinary upper file from now on). -ENOENT if unknown. */
 int mapfile_file_gone(struct mapfile *mf, file_id_t id);
+/* All that was done to the files themselves before `before` (mapfile_now_ms), their removal or that of their marks, is
+ * on the disk: no crash brings back what was forgotten before that, and the next checkpoint is without it. */
+void mapfile_gone_for_good(struct mapfile *mf, uint64_t before);
+uint64_t mapfile_now_ms(void);
 
 /* Make sure that changes of up to nblk blocks can be appended, before data is written, so that a full
  * disk is found while nothing has happened yet. 0, -ENOSPC, -EDQUOT, -EIO, -EROFS. */
@@ -76,6 +80,8 @@ int mapfile_is_complete(struct mapfile *mf, file_id_t id); /* 1, 0 or -errno */
 /* Ownership of [blk, blk + max): run length in *ret_n (>= 1). 0 or -ENOENT. */
 int mapfile_run(struct mapfile *mf, file_id_t id, blk_t blk, blk_t max, bool *ret_is_own, blk_t *ret_n);
 int mapfile_clip(struct mapfile *mf, file_id_t id, uint64_t *ret_clip);
+/* The next chunk from *chunk on of which some block is own, and which (blkmap_next_chunk). 1, 0 at the end, -ENOENT. */
+int mapfile_next_chunk(struct mapfile *mf, file_id_t id, uint64_t *chunk, uint64_t ret_bits[2]);
 /* Call fn for each file; the map is locked meanwhile: do not call back. */
 void mapfile_each(struct mapfile *mf, void (*fn)(void *arg, file_id_t id, const struct blkmap *map), void *arg);
 

@@ -16,7 +16,8 @@ struct source {
 	struct layer *layer;		/* borrowed from the stack */
 	char *path;			/* owned; relative to the layer, NULL if `open` needs none */
 	struct mapfile *map;		/* borrowed from the layer; NULL when plain */
-	file_id_t id;			/* 0 when plain or hollow */
+	_Atomic file_id_t id;		/* 0 when plain or hollow; a partial file may become plain, never the reverse
+					 * (whole.h, source_settle) */
 	struct source *below;		/* under the holes; NULL when plain */
 	bool owns_below;
 	bool is_hollow;			/* every byte is the one below */
@@ -39,6 +40,10 @@ int source_new(struct layer *const *layers, size_t n, size_t idx, const char *pa
 int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat, const char *path,
 		  struct source **ret);
 void source_free(struct source *s);
+
+/* The map does not know the file of a partial source any more: if the layer is another mount's upper, that one has made
+ * the file whole, and s is plain from now on. 0, or -EUCLEAN. */
+int source_settle(struct source *s);
 
 /* Read the partial mark of fd (or of dirfd's name). 1 with *ret filled, 0 when there is none,
  * -EUCLEAN when it is damaged or another union's (metacopy), other -errno. ret_is_bare (may be NULL): there

@@ -3,12 +3,11 @@
 
 #include "offline.h"
 
-#include "../tools/keep.h"
-
 #include "veneer/cleanup.h"
 #include "veneer/fdcache.h"
 #include "veneer/file.h"
 #include "veneer/flatten.h"
+#include "veneer/keep.h"
 #include "veneer/log.h"
 #include "veneer/mount.h"
 #include "veneer/rmtree.h"

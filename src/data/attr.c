@@ -24,6 +24,23 @@ static int pin_upper(struct tree *t, struct inode *i)
 	return r < 0 ? r : upper_pin(t, i);
 }
 
+/* Who completes a partial file changes some of its attributes for a moment, and puts them back: with the file locked
+ * (whole.h), so that nobody sees that, and nothing that is set meanwhile is lost. */
+static bool hold_attributes(struct inode *i)
+{
+	const bool is_partial = i->type == DT_REG && i->has_upper && i->src.id;
+
+	if (is_partial)
+		pthread_rwlock_rdlock(&i->lock);
+	return is_partial;
+}
+
+static void let_attributes_go(struct inode *i, bool is_held)
+{
+	if (is_held)
+		pthread_rwlock_unlock(&i->lock);
+}
+
 static bool is_overridden(const struct tree *t, const struct inode *i)
 {
 	return t->upper && t->upper->override && (i->type == DT_REG || i->type == DT_DIR);
@@ -53,6 +70,7 @@ static int change_override(struct tree *t, struct inode *i, int fd, uid_t uid, g
 int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 {
 	int fd = pin_upper(t, i), r;
+	bool is_held = false;
 
 	if (fd < 0)
 		return fd;
@@ -62,6 +80,7 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 		return r;
 	}
 	if (i->type == DT_REG || i->type == DT_DIR) {
+		is_held = hold_attributes(i);
 		r = fchmod(fd, mode & 07777);
 	} else {
 		char proc[32];
@@ -70,6 +89,7 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 		r = chmod(proc, mode & 07777);
 	}
 	r = r < 0 ? -errno : 0;
+	let_attributes_go(i, is_held);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
@@ -80,10 +100,14 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
 
 	if (fd < 0)
 		return fd;
-	if (is_overridden(t, i))
+	if (is_overridden(t, i)) {
 		r = change_override(t, i, fd, uid, gid, (mode_t)-1);
-	else
+	} else {
+		const bool is_held = hold_attributes(i);
+
 		r = fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+		let_attributes_go(i, is_held);
+	}
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
@@ -91,10 +115,13 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
 int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2])
 {
 	int fd = pin_upper(t, i), r;
+	bool is_held;
 
 	if (fd < 0)
 		return fd;
+	is_held = hold_attributes(i);
 	r = utimensat(fd, "", times, AT_EMPTY_PATH) < 0 ? -errno : 0;
+	let_attributes_go(i, is_held);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
@@ -211,6 +238,7 @@ static bool has_selinux(void)
 ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size)
 {
 	struct reader reader;
+	bool is_held;
 	ssize_t n;
 
 	if (whiteout_is_reserved_attr(name))
@@ -218,7 +246,9 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 	n = reader_open(t, i, &reader);
 	if (n < 0)
 		return n;
+	is_held = hold_attributes(i);
 	n = reader.is_bare ? -ENODATA : xattr_get(reader.fd, "", name, value, size);
+	let_attributes_go(i, is_held);
 	reader_close(&reader);
 	/* Without SELinux, "not supported" instead of "none here": ls -l then stops asking file by file. A label
 	 * that is there is shown all the same. */
@@ -243,6 +273,7 @@ static bool is_acl(const char *name)
 
 int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
 {
+	bool is_held;
 	int fd, r;
 
 	if (is_protected(t, i, name))
@@ -250,7 +281,9 @@ int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void 
 	fd = pin_upper(t, i);
 	if (fd < 0)
 		return fd;
+	is_held = hold_attributes(i);
 	r = xattr_set(fd, "", name, value, size, flags);
+	let_attributes_go(i, is_held);
 	if (i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
 		i->has_default_acl = xattr_get(fd, "", name, NULL, 0) > 0;
 	fdcache_unpin(&i->src.fd);
@@ -259,6 +292,7 @@ int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void 
 
 int attr_removexattr(struct tree *t, struct inode *i, const char *name)
 {
+	bool is_held;
 	ssize_t n;
 	int fd, r;
 
@@ -271,7 +305,9 @@ int attr_removexattr(struct tree *t, struct inode *i, const char *name)
 	fd = pin_upper(t, i);
 	if (fd < 0)
 		return fd;
+	is_held = hold_attributes(i);
 	r = xattr_remove(fd, "", name);
+	let_attributes_go(i, is_held);
 	if (r == 0 && i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
 		i->has_default_acl = false;
 	fdcache_unpin(&i->src.fd);

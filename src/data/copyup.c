@@ -247,6 +247,7 @@ static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, stru
 	r = file_pwrite(fd, buf, end > size ? end : size, 0);
 	if (r == 0)
 		r = mapfile_own(t->map, i->src.id, 0, (size + BLK_BYTES - 1) >> BLK_SHIFT);
+	tree_note_own(t);
 	if (r == 0)
 		stats_add(STATS_COPYUP_BYTES, size);
 	if (r == 0 && has_write)
@@ -609,7 +610,11 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 	struct mark m;
 	int fd, r;
 
-	if (i->type != DT_REG || !i->has_upper || !i->src.id)
+	if (i->type != DT_REG || !i->has_upper)
+		return 0;
+	/* A mark that was just taken away must not come back. */
+	WRLOCK_SCOPE(&i->lock);
+	if (!i->src.id)
 		return 0;
 	fd = upper_pin(t, i);
 	if (fd < 0)

@@ -62,19 +62,23 @@ static int settle_clip(struct inode *i, uint64_t size)
 /* Sync the data, then commit what was own before that. Other writers go on meanwhile. */
 static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_only)
 {
-	uint64_t change = i->src.id ? mapfile_change(t->map, i->src.id) : 0;
+	const file_id_t id = i->src.id;
+	uint64_t change = id ? mapfile_change(t->map, id) : 0;
 	enum mapfile_pending pending;
+	int r;
 
 	if ((t->can.wants_whole_sync ? syncfs(fd) : data_only ? fdatasync(fd) : fsync(fd)) < 0)
 		return -errno;
-	if (!i->src.id)
+	if (!id)
 		return 0;
-	pending = mapfile_pending(t->map, i->src.id);
+	pending = mapfile_pending(t->map, id);
 	if (pending == MAPFILE_CLEAN)
 		return 0;
 	/* Where the backing file system's extents survive only with their data, they are the second copy of
 	 * the map, and one sync is enough. */
-	return mapfile_commit_since(t->map, i->src.id, change, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
+	r = mapfile_commit_since(t->map, id, change, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
+	/* It became an ordinary file meanwhile. */
+	return r == -ENOENT && !i->src.id ? 0 : r;
 }
 
 /* Likewise before the file grows, from size on. That it is so short may be on disk since a crash, and longer again it
@@ -260,7 +264,7 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 }
 
 /* Under i->lock for writing, i->src.fd pinned as fd. size is that of the file before. */
-static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
+static int write_blocks(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
 {
 	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
 	blk_t data_first = first, data_end = end;
@@ -291,7 +295,9 @@ static int write_blocks(struct inode *i, int fd, const char *p, size_t len, uint
 	}
 	count_taken(i, first, end, off, len, size);
 	i->is_synced = false;
-	return mapfile_own(i->src.map, i->src.id, first, end - first);
+	r = mapfile_own(i->src.map, i->src.id, first, end - first);
+	tree_note_own(t);
+	return r;
 }
 
 static int write_partial(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off)
@@ -306,7 +312,7 @@ static int write_partial(struct tree *t, struct inode *i, int fd, const char *p,
 		if (r < 0)
 			return r;
 	}
-	return write_blocks(i, fd, p, len, off, (uint64_t)st.st_size);
+	return write_blocks(t, i, fd, p, len, off, (uint64_t)st.st_size);
 }
 
 int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t off)
@@ -365,7 +371,9 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
 	if (ftruncate(fd, (off_t)size) < 0)
 		return -errno;
 	/* The file first: the record alone would hide bytes of a file that still has its length. */
-	return size < (uint64_t)st.st_size ? settle_clip(i, size) : 0;
+	r = size < (uint64_t)st.st_size ? settle_clip(i, size) : 0;
+	tree_note_own(t);
+	return r;
 }
 
 int cow_truncate(struct tree *t, struct inode *i, off_t size)
@@ -438,6 +446,7 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 	}
 	count_taken(i, off >> BLK_SHIFT, (off + len) >> BLK_SHIFT, off, len, size);
 	r = mapfile_own(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
+	tree_note_own(t);
 	return r == 0 ? mapfile_must_sync(i->src.map, i->src.id) : r;
 }
 
@@ -454,13 +463,13 @@ static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint6
 	/* The last block of the file is whole when the range reaches its end. */
 	last = end == size ? BLK_END(end) : BLK_START(end);
 	if (first >= last)
-		return write_blocks(i, fd, zeros, end - off, off, size);
+		return write_blocks(t, i, fd, zeros, end - off, off, size);
 	if (off < first)
-		r = write_blocks(i, fd, zeros, first - off, off, size);
+		r = write_blocks(t, i, fd, zeros, first - off, off, size);
 	if (r == 0)
 		r = zero_blocks(t, i, fd, mode, first, last - first, size);
 	if (r == 0 && last < end)
-		r = write_blocks(i, fd, zeros, end - last, last, size);
+		r = write_blocks(t, i, fd, zeros, end - last, last, size);
 	return r;
 }
 

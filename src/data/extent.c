@@ -22,8 +22,13 @@ int extent_run(struct source *top, uint64_t off, uint64_t len, struct run *ret)
 
 		if (r == 0)
 			r = mapfile_clip(s->map, s->id, &clip);
+		if (r == -ENOENT) {
+			r = source_settle(s);
+			if (r == 0)
+				continue;
+		}
 		if (r < 0)
-			return r == -ENOENT ? -EUCLEAN : r;
+			return r;
 		end = (blk + n) << BLK_SHIFT;
 		if (len > end - off)
 			len = end - off;

@@ -78,7 +78,8 @@ static int look_upper(struct inode *i, bool writes, struct offer *o)
 	r = mapfile_is_complete(i->src.map, i->src.id);
 	if (r == 1)
 		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;
-	if (r == 1) {
+	/* It may have become an ordinary file just now. */
+	if (r == 1 || !i->src.id) {
 		o->kind = BACKING_UPPER;
 		return 0;
 	}

@@ -353,6 +353,15 @@ int mapfile_clip(struct mapfile *mf, file_id_t id, uint64_t *ret_clip)
 	return 0;
 }
 
+int mapfile_next_chunk(struct mapfile *mf, file_id_t id, uint64_t *chunk, uint64_t ret_bits[2])
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	return f ? blkmap_next_chunk(f->map, chunk, ret_bits) : -ENOENT;
+}
+
 struct each_call {
 	void (*fn)(void *arg, file_id_t id, const struct blkmap *map);
 	void *arg;

@@ -267,9 +267,28 @@ int mapsync_flush(struct mapfile *mf)
 
 static bool gone_is_old(void *arg, const struct table_file *f)
 {
-	const struct mapfile *mf = arg;
+	(void)arg;
+	return f->is_gone_for_good || mapsync_now_ms() - f->gone_ms > GONE_KEEP_MS;
+}
 
-	return is_volatile(mf) || mapsync_now_ms() - f->gone_ms > GONE_KEEP_MS;
+static int note_for_good(void *arg, struct table_file *f)
+{
+	const uint64_t *before = arg;
+
+	if (f->is_gone && f->gone_ms < *before)
+		f->is_gone_for_good = true;
+	return 0;
+}
+
+void mapfile_gone_for_good(struct mapfile *mf, uint64_t before)
+{
+	LOCK_SCOPE(&mf->lock);
+	table_each(&mf->now.table, note_for_good, &before);
+}
+
+uint64_t mapfile_now_ms(void)
+{
+	return mapsync_now_ms();
 }
 
 static bool log_is_long(const struct mapfile *mf)
@@ -337,7 +356,7 @@ static int checkpoint_prepare(struct mapfile *mf, struct successor *s, struct jo
 	if (r < 0)
 		return r;
 	LOCK_SCOPE(&mf->lock);
-	table_sweep(&mf->now.table, gone_is_old, mf);
+	table_sweep(&mf->now.table, gone_is_old, NULL);
 
 	int fd = -1;
 

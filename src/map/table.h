@@ -23,6 +23,7 @@ struct table_file {
 	bool must_commit; /* pend or cut hold what only a durable commit keeps; owner's */
 	uint64_t gone_ms; /* when it was forgotten; owner's */
 	bool is_gone; /* forgotten, but an unclean boot would bring it back */
+	bool is_gone_for_good; /* no boot would; owner's */
 	bool is_dirty; /* pend, cut or is_gone: on the table's list */
 };
 

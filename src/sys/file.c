@@ -97,7 +97,7 @@ int file_clone(int from, int to)
 	return errno == ENOTTY ? -EOPNOTSUPP : -errno;
 }
 
-static bool clone_range(int from, int to, off_t off, size_t len)
+int file_clone_range(int from, int to, off_t off, size_t len)
 {
 	struct file_clone_range range = {
 		.src_fd = from,
@@ -107,14 +107,16 @@ static bool clone_range(int from, int to, off_t off, size_t len)
 	};
 
 	if (off % CLONE_ALIGN)
-		return false;
+		return -EINVAL;
 	if (len % CLONE_ALIGN) {
 		struct stat st;
 
 		if (fstat(from, &st) < 0 || st.st_size != off + (off_t)len)
-			return false;
+			return -EINVAL;
 	}
-	return !ioctl(to, FICLONERANGE, &range);
+	if (!ioctl(to, FICLONERANGE, &range))
+		return 0;
+	return errno == ENOTTY ? -EOPNOTSUPP : -errno;
 }
 
 static int copy_by_hand(int from, int to, off_t off, size_t len)
@@ -145,7 +147,7 @@ static int copy_by_hand(int from, int to, off_t off, size_t len)
 
 int file_copy_range(int from, int to, off_t off, size_t len)
 {
-	if (!len || clone_range(from, to, off, len))
+	if (!len || file_clone_range(from, to, off, len) == 0)
 		return 0;
 	while (len) {
 		off_t in = off, out = off;

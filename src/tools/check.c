@@ -4,13 +4,13 @@
 #include "veneer/check.h"
 
 #include "checkmap.h"
-#include "keep.h"
 #include "layerwalk.h"
 #include "leftover.h"
 
 #include "veneer/adopt.h"
 #include "veneer/cleanup.h"
 #include "veneer/format.h"
+#include "veneer/keep.h"
 #include "veneer/mark.h"
 #include "veneer/origin.h"
 #include "veneer/path.h"

@@ -11,17 +11,17 @@
  * A directory in which something had to be left keeps its redirect, which that something may need. */
 #include "veneer/flatten.h"
 
-#include "fill.h"
-#include "keep.h"
 #include "layerwalk.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
+#include "veneer/keep.h"
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/origin.h"
 #include "veneer/upper.h"
 #include "veneer/whiteout.h"
+#include "veneer/whole.h"
 #include "veneer/xattr.h"
 
 #include <dirent.h>
@@ -48,6 +48,7 @@ struct flatten {
 	struct tree *t;
 	struct level *levels;
 	size_t depth, cap;
+	struct whole whole;
 	struct inode_list files, dirs; /* done but for their mark or redirect; referenced */
 	void (*step)(void *arg, const struct flatten_stats *s);
 	void *arg;
@@ -270,7 +271,7 @@ static int visit_file(struct flatten *f, struct inode *dir, const char *name, st
 	if (i->is_damaged) {
 		r = leave_as_it_is(f, dir, name, "left as it is", -EIO);
 	} else if (i->src.id) {
-		r = fill_file(f->t, i, count_copied, f);
+		r = whole_fill_file(&f->whole, i);
 		f->s.files++;
 		tell(f);
 		if (r < 0)
@@ -354,7 +355,7 @@ static int sync_all(struct flatten *f)
 static int finish_files(struct flatten *f)
 {
 	for (size_t k = 0; k < f->files.n; k++) {
-		int r = fill_finish(f->t, f->files.v[k]);
+		int r = whole_finish(&f->whole, f->files.v[k]);
 
 		if (r < 0)
 			return r;
@@ -459,11 +460,13 @@ int flatten_tree(struct tree *t, void (*step)(void *arg, const struct flatten_st
 		 struct flatten_stats *ret)
 {
 	struct flatten f = { .t = t, .step = step, .arg = arg };
-	int r;
+	int r = whole_init(&f.whole, t, true);
 
+	f.whole.copied = count_copied;
+	f.whole.arg = &f;
 	t->copies_whole = true;
 	mapfile_each(t->map, count_entry, &f.s);
-	r = go_through(&f);
+	r = r ?: go_through(&f);
 	if (r == 0 && (f.files.n || f.dirs.n))
 		r = sync_all(&f);
 	r = r ?: finish_files(&f);
@@ -474,6 +477,7 @@ int flatten_tree(struct tree *t, void (*step)(void *arg, const struct flatten_st
 	list_release(&f, &f.files);
 	list_release(&f, &f.dirs);
 	free(f.levels);
+	whole_release(&f.whole);
 	*ret = f.s;
 	return r;
 }

@@ -3,6 +3,7 @@
 
 #include "veneer/adopt.h"
 #include "veneer/cleanup.h"
+#include "veneer/keep.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/origin.h"
@@ -11,6 +12,7 @@
 #include "veneer/recover.h"
 #include "veneer/revive.h"
 #include "veneer/upper.h"
+#include "veneer/xattr.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -197,12 +199,28 @@ static int take_over(struct tree *t, struct inode *dir, int dirfd, const char *n
 	return r == -ENOENT ? -EUCLEAN : r < 0 ? r : 1;
 }
 
-static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const char *name, struct inode_found *f)
+/* A server that was killed while it completed the file left it with other times. */
+static void put_back_kept(int dirfd, const char *name, struct stat *st)
+{
+	_cleanup_(closep) int fd = -1;
+	struct keep k;
+
+	if (xattr_get(dirfd, name, KEEP_ATTR, NULL, 0) < 0)
+		return;
+	fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	if (fd >= 0 && keep_load(fd, &k) == 1 && keep_put_back(fd, &k) == 0)
+		fstat(fd, st);
+}
+
+static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const char *name, struct inode_found *f,
+			   struct stat *st)
 {
 	struct mark mark;
 	bool is_bare;
 	int r = source_read_mark(dirfd, name, &mark, &is_bare);
 
+	if (!is_bare && r >= 0)
+		put_back_kept(dirfd, name, st);
 	if (r == -EUCLEAN && take_over(t, dir, dirfd, name) == 1)
 		r = source_read_mark(dirfd, name, &mark, &is_bare);
 	if (r == 0 && !is_bare)
@@ -238,7 +256,7 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 		else if (r == -EUCLEAN)
 			log_name(t, dir, name, "its redirect is no path");
 	} else if (f->type == DT_REG) {
-		r = resolve_regular(t, dir, fd, name, f);
+		r = resolve_regular(t, dir, fd, name, f, st);
 	} else {
 		find_origin(t, fd, name, f);
 	}
@@ -398,13 +416,27 @@ static int apply_override(struct tree *t, struct inode *i, struct stat *st)
 	return 0;
 }
 
+/* Who completes a partial file changes its times for a moment, with the file locked (whole.h). */
+static int stat_upper(struct tree *t, struct inode *i, struct stat *ret)
+{
+	const bool is_partial = i->type == DT_REG && i->src.id;
+	int r;
+
+	if (is_partial)
+		pthread_rwlock_rdlock(&i->lock);
+	r = upper_stat(t, i, ret);
+	if (is_partial)
+		pthread_rwlock_unlock(&i->lock);
+	return r;
+}
+
 int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
 {
 	struct stat lower;
 	int r;
 
 	if (i->has_upper) {
-		r = upper_stat(t, i, ret);
+		r = stat_upper(t, i, ret);
 		if (r == 0 && t->upper->override)
 			r = apply_override(t, i, ret);
 		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink && !i->is_orphan)

@@ -97,6 +97,23 @@ int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is
 	return r == BYTES_BELOW ? -EUCLEAN : r;
 }
 
+int source_settle(struct source *s)
+{
+	struct mark mark;
+	int fd, r;
+
+	if (!s->path)
+		return -EUCLEAN;
+	fd = source_pin(s);
+	if (fd < 0)
+		return fd;
+	r = read_kind(fd, "", &mark, NULL);
+	fdcache_unpin(&s->fd);
+	if (r == BYTES_OWN)
+		s->id = 0;
+	return r == BYTES_OWN ? 0 : -EUCLEAN;
+}
+
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer)
 {
 	if (S_ISREG(base->st_mode) && (uint64_t)base->st_size == m->lower_size &&
@@ -140,7 +157,7 @@ static void source_freep(struct source **s)
 	source_free(*s);
 }
 
-/* The map entry that a mark names, or damage. */
+/* The map entry that a mark names: 0; 1: the file has none any more, and no mark either; or damage. */
 static int find_entry(struct layer *l, const struct mark *m, const char *path, struct mapfile **ret)
 {
 	uint64_t clip;
@@ -153,7 +170,10 @@ static int find_entry(struct layer *l, const struct mark *m, const char *path, s
 			r = mapfile_clip(*ret, m->file_id, &clip);
 		if (r == -ENOENT) {
 			_cleanup_(closep) int fd = open_quiet(l->rootfd, path);
+			struct mark again;
 
+			if (fd >= 0 && read_kind(fd, "", &again, NULL) == BYTES_OWN)
+				return 1;
 			r = recover_adopt(l, *ret, m, fd);
 		}
 	}
@@ -256,6 +276,8 @@ static int examine(struct source *s, struct stat *st, struct mark *mark, char na
 
 		if (e < 0)
 			return e;
+		if (e == 1)
+			return BYTES_OWN;
 		s->id = mark->file_id;
 		snprintf(name, NAME_BELOW_MAX, "%s%s", *mark->path ? "/" : "", mark->path);
 	}

@@ -50,8 +50,7 @@ static void commit_all(struct checkpoint *c)
 	struct inode *i;
 
 	while ((i = next_partial(c->tree, &id))) {
-		if (lookup_revive(c->tree, i) == 0 && i->src.id &&
-		    mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
+		if (lookup_revive(c->tree, i) == 0 && mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
 			cow_fsync(c->tree, i, true);
 		inode_unref(c->tree, i);
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "keep.h"
+#include "veneer/keep.h"
 
 #include "veneer/buf.h"
 #include "veneer/cleanup.h"
