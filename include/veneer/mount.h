@@ -16,6 +16,7 @@ struct mount {
 	int work_parent;
 	struct checkpoint *checkpoint;	/* NULL without an upper */
 	struct walkahead *walkahead;
+	struct promote *promote;	/* NULL without an upper */
 	struct habits habits;
 	bool has_begun;			/* the kernel's INIT has come */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */

@@ -3,6 +3,8 @@
  * pure: touches no file but to tell whether an ambiguous escape names an existing path. */
 #pragma once
 
+#include "veneer/promotion.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,6 +48,8 @@ struct mount_opts {
 	enum io_mode io;
 	enum coherence coherence;
 	enum partial_mode partial;
+	enum promotion_mode promote;	/* -o promote=off|auto|eager|RATE */
+	uint64_t promote_rate;		/* bytes a second */
 	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
 	bool has_no_redirects;		/* directories with something below are not renamed: EXDEV */
 	bool has_no_device_whiteouts;	/* the caller's environment says so; not an option */

@@ -30,6 +30,10 @@ enum stats_counter {
 	STATS_OPENS_CACHED,
 	STATS_OPENS_DIRECT,
 	STATS_NODE_SWITCHES,	/* a file got another node id, to leave passthrough */
+	STATS_PROMOTED_CHUNKS,	/* of partial files, completed from below while nobody waited for it */
+	STATS_PROMOTED_FILES,	/* that became ordinary ones */
+	STATS_PROMOTED_BYTES,	/* brought in from below for that */
+	STATS_PROMOTED_CLONED,	/* ... and of them without copying */
 	STATS_COUNTERS
 };
 

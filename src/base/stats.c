@@ -80,6 +80,10 @@ static const struct stats_name counter_names[STATS_COUNTERS] = {
 	[STATS_OPENS_CACHED] = { "CACHED OPENS", "opens", "cached", "Opens by way of the page cache of the mount" },
 	[STATS_OPENS_DIRECT] = { "DIRECT OPENS", "opens", "direct", "Opens each of whose reads is a request" },
 	[STATS_NODE_SWITCHES] = { "NODE SWITCHES", "opens", "node_switches", "Files that got another node id to leave passthrough" },
+	[STATS_PROMOTED_CHUNKS] = { "PROMOTED CHUNKS", "promotion", "chunks", "Chunks of partial files completed from below" },
+	[STATS_PROMOTED_FILES] = { "PROMOTED FILES", "promotion", "files", "Partial files that became ordinary ones" },
+	[STATS_PROMOTED_BYTES] = { "PROMOTED BYTES", "promotion", "completed_bytes", "Brought in from lower files for that" },
+	[STATS_PROMOTED_CLONED] = { "PROMOTED CLONED", "promotion", "cloned_bytes", "Of those bytes, shared and not copied" },
 };
 
 static const char *const memory_names[STATS_MEMORIES] = {

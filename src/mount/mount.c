@@ -10,6 +10,7 @@
 #include "veneer/stats.h"
 #include "veneer/takeover.h"
 #include "veneer/place.h"
+#include "veneer/promote.h"
 #include "veneer/share.h"
 #include "veneer/walkahead.h"
 #include "veneer/workdir.h"
@@ -216,6 +217,8 @@ static int start_care(struct mount *m, char *err, size_t err_size)
 
 	if (r == 0)
 		r = walkahead_start(m->tree.image, &m->walkahead);
+	if (r == 0 && m->tree.upper)
+		r = promote_start(&m->tree, m->opts.promote, m->opts.promote_rate, &m->promote);
 
 	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
@@ -328,6 +331,7 @@ void mount_close(struct mount *m)
 {
 	struct tree *t = &m->tree;
 
+	promote_stop(m->promote);
 	checkpoint_stop(m->checkpoint);
 	walkahead_stop(m->walkahead);
 	habit_release(&m->habits);

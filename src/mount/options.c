@@ -278,6 +278,42 @@ static int set_partial(struct parse *p, const struct opt_row *row, char *value)
 	return set_word(p, row, value, words);
 }
 
+/* Bytes a second, with K, M or G. */
+static bool parse_rate(const char *value, uint64_t *ret)
+{
+	static const char units[] = "KMG";
+	const char *unit;
+	uint64_t n;
+	char *end;
+
+	if (*value < '0' || *value > '9')
+		return false;
+	errno = 0;
+	n = strtoull(value, &end, 10);
+	if (errno || !n)
+		return false;
+	unit = *end ? strchr(units, *end) : NULL;
+	if (*end && (!unit || end[1]))
+		return false;
+	for (const char *u = units; unit && u <= unit; u++)
+		if (__builtin_mul_overflow(n, 1024, &n))
+			return false;
+	*ret = n;
+	return true;
+}
+
+static int set_promote(struct parse *p, const struct opt_row *row, char *value)
+{
+	static const char *const words[] = { "off", "auto", "eager", NULL };
+
+	p->o.promote_rate = PROMOTION_RATE_DEFAULT;
+	if (parse_rate(value, &p->o.promote_rate)) {
+		p->o.promote = PROMOTION_AUTO;
+		return 0;
+	}
+	return set_word(p, row, value, words);
+}
+
 static int ignore_integer(struct parse *p, const struct opt_row *row, char *value)
 {
 	int64_t v;
@@ -342,6 +378,7 @@ static const struct opt_row rows[] = {
 	{ "io=", set_io, FIELD(io), false },
 	{ "coherence=", set_coherence, FIELD(coherence), false },
 	{ "partial=", set_partial, FIELD(partial), false },
+	{ "promote=", set_promote, FIELD(promote), false },
 	{ "private", set_flag, FIELD(is_private), false },
 	{ "standalone", set_flag, FIELD(is_standalone), false },
 	{ "redirect_dir=", set_redirect_dir, 0, false },

@@ -20,6 +20,7 @@
 #include "veneer/lookup.h"
 #include "veneer/origin.h"
 #include "veneer/upper.h"
+#include "veneer/upperwalk.h"
 #include "veneer/whiteout.h"
 #include "veneer/whole.h"
 #include "veneer/xattr.h"
@@ -29,11 +30,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A directory that is being gone through, and the upper's names in it that are still to come. */
+/* A directory that is being gone through. */
 struct level {
-	struct inode *dir;
-	char *names; /* one after the other, each with its NUL */
-	size_t len, cap, at;
 	bool is_filled;		/* what is merged into it is copied */
 	bool is_redirected;
 	bool has_left;		/* something in it stays as it is */
@@ -61,7 +59,7 @@ static void forget(struct flatten *f, struct inode *i)
 		inode_unref(f->t, i);
 }
 
-static int remember(struct inode_list *l, struct inode *i)
+static int remember(struct flatten *f, struct inode_list *l, struct inode *i)
 {
 	if (l->n == l->cap) {
 		size_t cap = l->cap ? l->cap * 2 : 64;
@@ -72,6 +70,8 @@ static int remember(struct inode_list *l, struct inode *i)
 		l->v = v;
 		l->cap = cap;
 	}
+	if (i != f->t->root)
+		inode_ref(f->t, i);
 	l->v[l->n++] = i;
 	return 0;
 }
@@ -149,27 +149,6 @@ static int copy_missing(struct flatten *f, struct inode *dir)
 	return 0;
 }
 
-static int add_name(void *arg, const char *name, const struct upent *e)
-{
-	struct level *l = arg;
-	size_t size = strlen(name) + 1;
-
-	if (e->is_whiteout)
-		return 0;
-	if (l->cap - l->len < size) {
-		size_t cap = l->cap * 2 + NAME_MAX + 1;
-		char *names = realloc(l->names, cap);
-
-		if (!names)
-			return -ENOMEM;
-		l->names = names;
-		l->cap = cap;
-	}
-	memcpy(l->names + l->len, name, size);
-	l->len += size;
-	return 0;
-}
-
 /* What a run that was killed in the middle of this directory kept of it. */
 static int put_back_old(int fd)
 {
@@ -201,31 +180,19 @@ static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 	return r;
 }
 
-/* Takes over the caller's look-up of dir, also on failure. */
-static int enter(struct flatten *f, struct inode *dir, bool is_filled, bool is_redirected)
+static int push(struct flatten *f, bool is_filled, bool is_redirected)
 {
-	struct updir *d;
-	struct level *l;
-	int r = 0;
-
 	if (f->depth == f->cap) {
 		size_t cap = f->cap ? f->cap * 2 : 16;
 		struct level *levels = reallocarray(f->levels, cap, sizeof(*levels));
 
-		if (!levels) {
-			forget(f, dir);
+		if (!levels)
 			return -ENOMEM;
-		}
 		f->levels = levels;
 		f->cap = cap;
 	}
-	l = &f->levels[f->depth++];
-	*l = (struct level){ .dir = dir, .is_filled = is_filled && dir->lower, .is_redirected = is_redirected };
-	/* The root's are kept by who made it ready for us. */
-	if (dir != f->t->root)
-		r = copy_all(f, dir, l->is_filled);
-	r = r ?: upper_listing(f->t, dir, &d);
-	return r ?: updir_each(d, add_name, l);
+	f->levels[f->depth++] = (struct level){ .is_filled = is_filled, .is_redirected = is_redirected };
+	return 0;
 }
 
 static int has_redirect(struct flatten *f, struct inode *dir)
@@ -266,83 +233,63 @@ static int drop_origin(struct flatten *f, struct inode *dir, const char *name)
 
 static int visit_file(struct flatten *f, struct inode *dir, const char *name, struct inode *i)
 {
-	int r = 0;
+	int r;
 
-	if (i->is_damaged) {
-		r = leave_as_it_is(f, dir, name, "left as it is", -EIO);
-	} else if (i->src.id) {
-		r = whole_fill_file(&f->whole, i);
-		f->s.files++;
-		tell(f);
-		if (r < 0)
-			r = leave_as_it_is(f, dir, name, "left as it is", r);
-		else if (remember(&f->files, i) == 0)
-			return 0;
-		else
-			r = -ENOMEM;
-	}
-	forget(f, i);
-	return r;
+	if (i->is_damaged)
+		return leave_as_it_is(f, dir, name, "left as it is", -EIO);
+	if (!i->src.id)
+		return 0;
+	r = whole_fill_file(&f->whole, i);
+	f->s.files++;
+	tell(f);
+	return r < 0 ? leave_as_it_is(f, dir, name, "left as it is", r) : remember(f, &f->files, i);
 }
 
-static int visit(struct flatten *f, const char *name)
+static int visit(void *arg, struct inode *dir, const char *name, struct inode *i)
 {
-	struct level *l = &f->levels[f->depth - 1];
-	struct inode *i;
-	struct stat st;
-	int r = lookup_name(f->t, l->dir, name, &i, &st);
+	struct flatten *f = arg;
+	int r = drop_origin(f, dir, name);
 
 	if (r < 0)
-		return leave_as_it_is(f, l->dir, name, "left as it is", r);
-	if (i->type == DT_DIR && i->has_upper) {
-		r = has_redirect(f, i);
-		if (r >= 0)
-			return enter(f, i, r || l->is_filled, r);
-		r = leave_as_it_is(f, l->dir, name, "left as it is", r);
-	} else if (i->has_upper) {
-		r = drop_origin(f, l->dir, name);
-		if (r < 0)
-			r = leave_as_it_is(f, l->dir, name, "left as it is", r);
-		else if (i->type == DT_REG)
-			return visit_file(f, l->dir, name, i);
-	}
-	forget(f, i);
-	return r;
+		return leave_as_it_is(f, dir, name, "left as it is", r);
+	return i->type == DT_REG ? visit_file(f, dir, name, i) : 0;
 }
 
-static int leave(struct flatten *f)
+static int miss(void *arg, struct inode *dir, const char *name, int error)
 {
-	struct level *l = &f->levels[--f->depth];
-	int r = 0;
+	return leave_as_it_is(arg, dir, name, "left as it is", error);
+}
 
-	if (l->is_redirected && !l->has_left)
-		r = remember(&f->dirs, l->dir);
-	if (r < 0 || !l->is_redirected || l->has_left)
-		forget(f, l->dir);
-	free(l->names);
-	return r;
+static int enter(void *arg, struct inode *parent, const char *name, struct inode *dir)
+{
+	struct flatten *f = arg;
+	const struct level *above = f->depth ? &f->levels[f->depth - 1] : NULL;
+	int is_redirected, r;
+
+	/* The root's times are kept by who made it ready for us. */
+	if (!above)
+		return push(f, false, false) ?: 1;
+	is_redirected = has_redirect(f, dir);
+	if (is_redirected < 0)
+		return leave_as_it_is(f, parent, name, "left as it is", is_redirected);
+	r = push(f, dir->lower && (is_redirected || above->is_filled), is_redirected);
+	r = r ?: copy_all(f, dir, f->levels[f->depth - 1].is_filled);
+	return r ?: 1;
+}
+
+static int leave(void *arg, struct inode *dir)
+{
+	struct flatten *f = arg;
+	struct level *l = &f->levels[--f->depth];
+
+	return l->is_redirected && !l->has_left ? remember(f, &f->dirs, dir) : 0;
 }
 
 static int go_through(struct flatten *f)
 {
-	int r = enter(f, f->t->root, false, false);
+	static const struct upperwalk_hooks hooks = { .enter = enter, .leave = leave, .entry = visit, .miss = miss };
 
-	while (r == 0 && f->depth) {
-		struct level *l = &f->levels[f->depth - 1];
-		const char *name = l->names + l->at;
-
-		if (l->at == l->len) {
-			r = leave(f);
-			continue;
-		}
-		l->at += strlen(name) + 1;
-		r = visit(f, name);
-	}
-	while (f->depth) {
-		f->levels[f->depth - 1].has_left = true;
-		leave(f);
-	}
-	return r;
+	return upperwalk(f->t, &hooks, f);
 }
 
 /* ---- 2 to 5: what said otherwise goes ---- */

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel says of stalls (PSI): how much of the time some task waited for a resource. */
+#pragma once
+
+/* "some" of the last ten seconds, in hundredths of a percent, of "memory" or "io". -1 where the kernel does not tell. */
+int pressure_some(const char *resource);
+/* The same from the text of such a file. */
+int pressure_parse(const char *text);

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/pressure.h"
+
+#include "veneer/cleanup.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+int pressure_parse(const char *text)
+{
+	unsigned whole, hundredths;
+	const char *line = strstr(text, "some avg10=");
+
+	if (!line || sscanf(line, "some avg10=%3u.%2u", &whole, &hundredths) != 2)
+		return -1;
+	return (int)(whole * 100 + hundredths);
+}
+
+int pressure_some(const char *resource)
+{
+	_cleanup_(closep) int fd = -1;
+	char path[64], text[256];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/pressure/%s", resource);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (n < 0)
+		return -1;
+	text[n] = '\0';
+	return pressure_parse(text);
+}
