@@ -5,13 +5,19 @@
  *   client   HELLO   DIRS...   ARGS...   MOUNT            FUSE        |  PING  | STATS
  *   server   HELLO                               READY            OK  |  PONG  | TEXT... OK
  *
+ *   client   HELLO   FLATTEN
+ *   server   HELLO             TEXT... OK
+ *
  *   client   HELLO   UPGRADE               PONG
  *   server   HELLO             BEQUEST...         OK
  *
- * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. */
+ * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. FLATTEN came
+ * after the others, within version 1: a server that does not know it answers ERROR. */
 #pragma once
 
 #include "veneer/buf.h"
+
+#include <inttypes.h>
 
 #define WIRE_MAGIC 0x31524e56u		/* "VNR1" */
 #define WIRE_VERSION 1u
@@ -38,6 +44,8 @@ enum wire_type {
 	WIRE_PONG,		/* size: process id; count: mounts, with those that are being closed */
 	WIRE_UPGRADE,		/* text: bequest_versions of the new server, which takes the mounts */
 	WIRE_BEQUEST,		/* count: the descriptors that come with it (succession.h) */
+	WIRE_FLATTEN,		/* dev_major, dev_minor, size: device and inode number of a mount, or of an upper. The
+				 * TEXTs of its answer say how far it is: WIRE_PROGRESS_FORMAT */
 	WIRE_TYPES
 };
 
@@ -46,6 +54,9 @@ enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE };
 #define WIRE_MOUNT_IS_ROOT 1u			/* the effective user is 0 */
 #define WIRE_MOUNT_NO_DEVICE_WHITEOUTS 2u	/* FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT is set */
 #define WIRE_READY_READONLY 1u			/* nothing can be written: mount it so */
+
+#define WIRE_PROGRESS_FORMAT "%zu %zu %zu %" PRIu64 " %" PRIu64 /* the fields of struct promote_progress, in order */
+#define WIRE_EXIT_ELSEWHERE 3u		/* ERROR's code for what is none of this server's */
 
 struct wire_message {
 	unsigned version;

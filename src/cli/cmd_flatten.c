@@ -4,6 +4,7 @@
 #include "offline.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/client.h"
 #include "veneer/fdcache.h"
 #include "veneer/file.h"
 #include "veneer/flatten.h"
@@ -27,10 +28,15 @@
 static int print_usage(FILE *out)
 {
 	fprintf(out,
-		"usage: veneer flatten [--quiet] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n\n"
+		"usage: veneer flatten [--quiet] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
+		"       veneer flatten [--quiet] --in-place MOUNTPOINT|U\n"
+		"       veneer flatten [--quiet] --in-place -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n\n"
 		"Make the upper U, which is not mounted, a layer of plain files that overlayfs and fuse-overlayfs read:\n"
 		"blocks that partial files have in lower layers are copied into them, directories that were renamed get\n"
 		"copies of what is merged into them, and the block map goes. It can be stopped at any moment and run again.\n"
+		"With --in-place, the same of a mount that is in use, by the server that serves it: all partial files become\n"
+		"plain ones, whoever has them open; renamed directories stay as they are, and so does an empty map. The third\n"
+		"form does that if U is mounted, and otherwise what the first does.\n"
 		"Exit code: 0; 1 when something was left as it is, or it had to stop; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
@@ -40,6 +46,12 @@ static int print_usage(FILE *out)
 struct progress {
 	bool is_shown;
 	uint64_t start_ms, drawn_ms;
+};
+
+/* What a server says of its work. */
+struct live {
+	struct progress shown;
+	struct promote_progress last;
 };
 
 static uint64_t now_ms(void)
@@ -62,6 +74,20 @@ static const char *bytes_text(char out[32], uint64_t n)
 	}
 	snprintf(out, 32, v < 10 && u ? "%.1f %s" : "%.0f %s", v, units[u]);
 	return out;
+}
+
+static void draw_live(void *arg, const struct promote_progress *s)
+{
+	struct live *l = arg;
+	uint64_t now = now_ms();
+	char done[32];
+
+	l->last = *s;
+	if (!l->shown.is_shown || now - l->shown.drawn_ms < REDRAW_MS)
+		return;
+	l->shown.drawn_ms = now;
+	fprintf(stderr, "\r%zu of %zu files, %s\033[K", s->files, s->nfiles, bytes_text(done, s->bytes));
+	fflush(stderr);
 }
 
 static void draw(void *arg, const struct flatten_stats *s)
@@ -169,39 +195,107 @@ static int flatten(struct mount_opts *opts, bool is_quiet)
 	return r < 0 ? r : s.left > 0;
 }
 
-int cmd_flatten(int argc, char **argv)
+static int flatten_offline(struct mount_opts *opts, bool is_quiet)
 {
-	struct offline_args args;
-	struct mount_opts opts;
 	_cleanup_(closep) int rootfd = -1;
 	struct keep times;
 	bool is_own_work = false;
 	int r;
 
-	if (argc < 2 || offline_arguments(argc, argv, "--quiet", false, &args) < 0)
-		return print_usage(stderr);
-	if (args.wants_help)
-		return print_usage(stdout);
-	if (offline_options(&args, &opts) < 0)
-		return 2;
 	umask(0);
 	signal(SIGXFSZ, SIG_IGN);
 	fdcache_init();
 	file_guard_init();
-	rootfd = open(opts.upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rootfd = open(opts->upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (rootfd < 0) {
-		log_error("cannot open upperdir %s: %s", opts.upper, strerror(errno));
-		options_release(&opts);
+		log_error("cannot open upperdir %s: %s", opts->upper, strerror(errno));
 		return 1;
 	}
-	r = prepare(rootfd, &opts, &times, &is_own_work);
+	r = prepare(rootfd, opts, &times, &is_own_work);
 	if (r == 0)
-		r = flatten(&opts, args.is_quiet);
+		r = flatten(opts, is_quiet);
 	if (r != -EBUSY) {
 		if (is_own_work)
 			rmtree(rootfd, OWN_WORK_DIR);
 		keep_put_back(rootfd, &times);
 	}
-	options_release(&opts);
 	return r != 0;
+}
+
+/* ---- the mount that is in use ---- */
+
+static void print_live_end(const char *path, const struct promote_progress *s)
+{
+	char bytes[32], cloned[32];
+
+	printf("%s: %zu files made whole, %s brought into them", path, s->files, bytes_text(bytes, s->bytes));
+	if (s->cloned)
+		printf(", %s of it cloned", bytes_text(cloned, s->cloned));
+	if (s->left)
+		printf("; %zu left as they are (the server's log says why)", s->left);
+	printf("\n");
+}
+
+/* Exit code; -ENOENT: no server has it, and err says so. */
+static int flatten_live(const char *path, bool is_quiet, char *err, size_t err_size)
+{
+	struct live live = { .shown = { .is_shown = !is_quiet && isatty(STDERR_FILENO), .start_ms = now_ms() } };
+	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
+	_cleanup_(closep) int fd = -1;
+	struct stat st;
+	int r = stat(path, &st) < 0 ? -errno : 0;
+
+	if (r < 0 || !S_ISDIR(st.st_mode)) {
+		log_error("%s: %s", path, strerror(r < 0 ? -r : ENOTDIR));
+		return 1;
+	}
+	r = rundir_open(&at, err, err_size);
+	r = r ?: client_connect(&at, false, &fd, err, err_size);
+	if (r == -ENOENT)
+		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
+	r = r ?: client_flatten(fd, st.st_dev, st.st_ino, draw_live, &live, err, err_size);
+	wipe(&live.shown);
+	if (r == -ENOENT)
+		return r;
+	if (r < 0)
+		log_error("%s: %s", path, err);
+	else if (!is_quiet)
+		print_live_end(path, &live.last);
+	return r < 0 || live.last.left > 0;
+}
+
+static int in_place(const char *path, bool is_quiet)
+{
+	char err[PATH_MAX * 2] = "";
+	int r = flatten_live(path, is_quiet, err, sizeof(err));
+
+	if (r != -ENOENT)
+		return r;
+	log_error("%s: %s; what nobody has mounted needs -o lowerdir=...,upperdir=...", path, err);
+	return 1;
+}
+
+int cmd_flatten(int argc, char **argv)
+{
+	char err[PATH_MAX * 2] = "";
+	struct offline_args args;
+	struct mount_opts opts;
+	int r = -ENOENT;
+
+	if (argc < 2 || offline_arguments(argc, argv, "--quiet --in-place", true, &args) < 0)
+		return print_usage(stderr);
+	if (args.wants_help)
+		return print_usage(stdout);
+	if (args.path && args.is_in_place && !args.nlists)
+		return in_place(args.path, args.is_quiet);
+	if (args.path)
+		return print_usage(stderr);
+	if (offline_options(&args, &opts) < 0)
+		return 2;
+	if (args.is_in_place)
+		r = flatten_live(opts.upper, args.is_quiet, err, sizeof(err));
+	if (r == -ENOENT)
+		r = flatten_offline(&opts, args.is_quiet);
+	options_release(&opts);
+	return r;
 }

@@ -13,12 +13,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #define CONNECT_WAIT_MS 10000
 #define ATTEMPTS 20		/* a server that leaves, or is overrun, hangs up */
 #define RETRY_MS 10
 #define LISTEN_FD 3
 #define TEXT_MAX (64u << 20)
+#define FLATTEN_WAIT_MS 60000	/* without a word; it sends several a second */
 
 int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fds)
 {
@@ -210,4 +212,38 @@ int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t 
 	*ret_pid = (pid_t)p.m.size;
 	*ret_mounts = p.m.count;
 	return 0;
+}
+
+static bool read_progress(const struct wire_message *m, struct promote_progress *ret)
+{
+	char text[128];
+
+	if (m->text_len >= sizeof(text))
+		return false;
+	memcpy(text, m->text, m->text_len);
+	text[m->text_len] = '\0';
+	return sscanf(text, "%zu %zu %zu %" SCNu64 " %" SCNu64, &ret->files, &ret->nfiles, &ret->left, &ret->bytes,
+		      &ret->cloned) == 5;
+}
+
+int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_progress *s), void *arg,
+		   char *err, size_t err_size)
+{
+	const struct wire_message ask = { .type = WIRE_FLATTEN, .dev_major = major(dev), .dev_minor = minor(dev),
+					  .size = ino };
+	struct client_packet p = { .m.type = WIRE_TEXT };
+	struct promote_progress s;
+	int r = client_say(fd, &ask, NULL, 0);
+
+	snprintf(err, err_size, "the server is gone");
+	while (r == 0 && p.m.type != WIRE_OK) {
+		r = client_hear(fd, FLATTEN_WAIT_MS, CLIENT_ANY, &p, err, err_size);
+		if (r == 0 && p.m.type == WIRE_TEXT && read_progress(&p.m, &s))
+			step(arg, &s);
+		else if (r == 0 && p.m.type != WIRE_OK)
+			r = -EBADMSG;
+	}
+	if (r == -EBADMSG)
+		snprintf(err, err_size, "the server's answer cannot be understood");
+	return r == -EREMOTEIO && p.m.count == WIRE_EXIT_ELSEWHERE ? -ENOENT : r;
 }

@@ -10,6 +10,7 @@
 #include "veneer/dossier.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
+#include "veneer/promote.h"
 #include "veneer/sock.h"
 #include "veneer/wire.h"
 
@@ -25,9 +26,16 @@
 #define SEND_WAIT_MS 5000
 #define MOUNT_WAIT_MS 60000	/* from READY until the client has mounted */
 #define TEXT_PIECE (WIRE_PAYLOAD_MAX / 2)
+#define PROGRESS_MS 200		/* how often who waits for a long work is told of it */
 #define CAPS_UNKNOWN UINT64_MAX
 #define FUSE_MAJOR 10
 #define FUSE_MINOR 229
+
+/* What WIRE_FLATTEN is about. */
+struct target {
+	unsigned dev_major, dev_minor;
+	uint64_t ino;
+};
 
 struct conn {
 	int fd;
@@ -35,6 +43,7 @@ struct conn {
 	bool is_greeted;
 	bool fits;		/* WIRE_UPGRADE: we understand each other */
 	enum wire_type asked;
+	struct target target;
 	struct mount_dirs dirs;
 	struct dossier dossier;	/* the rest of what a mount is asked for with */
 };
@@ -174,6 +183,7 @@ static enum conn_state ask(struct conn *c, const struct wire_message *m)
 	c->asked = m->type;
 	c->dossier.argc = m->count;
 	c->dossier.flags = m->flags;
+	c->target = (struct target){ m->dev_major, m->dev_minor, m->size };
 	if (m->type == WIRE_UPGRADE)
 		c->fits = bequest_fits(m->text, m->text_len);
 	return CONN_ASKED;
@@ -201,7 +211,7 @@ static enum conn_state take(struct conn *c, const struct wire_message *m, struct
 	if (is_good && m->type == WIRE_ARGS && c->dossier.args.len + m->text_len <= WIRE_ARGS_MAX &&
 	    buf_put(&c->dossier.args, m->text, m->text_len) == 0)
 		return CONN_LISTENING;
-	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE ||
+	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE || m->type == WIRE_FLATTEN ||
 			(m->type == WIRE_MOUNT && m->size == c->dossier.args.len)))
 		return ask(c, m);
 	refuse(c, "message %d is out of place", (int)m->type);
@@ -340,6 +350,67 @@ static void answer_stats(struct conn *c, const struct conn_host *host)
 		say_type(c, WIRE_OK);
 }
 
+struct asking {
+	const struct target *target;
+	struct promote_job *job;
+	int result;		/* -ENOENT: no mount fits */
+};
+
+static bool is_target(const struct target *t, const struct mount *m, const struct served_place *at)
+{
+	const struct layer *upper = m->tree.upper;
+
+	if (at->dev_major == t->dev_major && at->dev_minor == t->dev_minor)
+		return true;
+	return upper && upper->dev == makedev(t->dev_major, t->dev_minor) && upper->ino == t->ino;
+}
+
+static void ask_mount(struct mount *m, const struct served_place *at, void *arg)
+{
+	struct asking *a = arg;
+
+	if (a->result == -ENOENT && is_target(a->target, m, at))
+		a->result = m->promote ? promote_ask(m->promote, &a->job) : -EROFS;
+}
+
+static int say_progress(struct conn *c, const struct promote_progress *s)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), WIRE_PROGRESS_FORMAT, s->files, s->nfiles, s->left, s->bytes, s->cloned);
+	return say_text(c, WIRE_TEXT, text, strlen(text));
+}
+
+/* Goes on in the mount's own time: here it is only waited for, and given up when nobody listens any more. */
+static void answer_flatten(struct conn *c, const struct conn_host *host)
+{
+	struct asking a = { .target = &c->target, .result = -ENOENT };
+	struct promote_progress s;
+	int r, said;
+
+	roster_each(host->roster, ask_mount, &a);
+	if (a.result == -ENOENT) {
+		static const char text[] = "this server has no such mount, and no mount of such an upper";
+
+		say(c, &(struct wire_message){ .type = WIRE_ERROR, .count = WIRE_EXIT_ELSEWHERE, .text = text,
+					       .text_len = sizeof(text) - 1 });
+		return;
+	}
+	if (a.result < 0) {
+		say_error(c, a.result == -EBUSY ? "somebody else is flattening it" : strerror(-a.result));
+		return;
+	}
+	do {
+		r = promote_job_wait(a.job, PROGRESS_MS, &s);
+		said = say_progress(c, &s);
+	} while (r == 1 && said == 0);
+	promote_job_free(a.job);
+	if (r < 0)
+		say_error(c, r == -ECANCELED ? "the mount ended meanwhile" : strerror(-r));
+	else if (said == 0)
+		say_type(c, WIRE_OK);
+}
+
 /* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. */
 static void answer_upgrade(struct conn *c, struct ledger *l)
 {
@@ -360,6 +431,8 @@ void conn_answer(struct conn *c, const struct conn_host *host)
 		answer_mount(c, host->roster);
 	else if (c->asked == WIRE_STATS)
 		answer_stats(c, host);
+	else if (c->asked == WIRE_FLATTEN)
+		answer_flatten(c, host);
 	else if (c->asked == WIRE_UPGRADE)
 		answer_upgrade(c, host->ledger);
 	else

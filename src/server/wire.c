@@ -23,6 +23,7 @@ static const unsigned fields[WIRE_TYPES] = {
 	[WIRE_PONG] = HAS_COUNT | HAS_SIZE,
 	[WIRE_UPGRADE] = HAS_TEXT,
 	[WIRE_BEQUEST] = HAS_COUNT,
+	[WIRE_FLATTEN] = HAS_DEVICE | HAS_SIZE,
 };
 
 static int put_payload(const struct wire_message *m, struct buf *b)
@@ -91,7 +92,7 @@ static bool take_payload(struct cursor *c, struct wire_message *m)
 	if (has & HAS_DEVICE) {
 		m->dev_major = cursor_u32(c);
 		m->dev_minor = cursor_u32(c);
-		m->n_fds = 1;
+		m->n_fds = m->type == WIRE_FUSE;
 	}
 	if (has & HAS_SIZE)
 		m->size = cursor_u64(c);

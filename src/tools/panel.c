@@ -192,6 +192,10 @@ int panel_print_mount(const struct report_mount *m, FILE *out)
 	topic(out, "block map");
 	fprintf(out, "%s partial file%s, %s records, log of %s\n", COUNT(m->map_files), plural(m->map_files),
 		COUNT(c[STATS_MAP_RECORDS]), BYTES(m->map_log_bytes));
+	topic(out, "promotion");
+	fprintf(out, "%s chunk%s and %s file%s completed with %s from lower files, %s of it cloned\n", COUNT(c[STATS_PROMOTED_CHUNKS]),
+		plural(c[STATS_PROMOTED_CHUNKS]), COUNT(c[STATS_PROMOTED_FILES]), plural(c[STATS_PROMOTED_FILES]),
+		BYTES(c[STATS_PROMOTED_BYTES]), BYTES(c[STATS_PROMOTED_CLONED]));
 	topic(out, "intercepted");
 	fprintf(out, "%s reads of %s, %s writes of %s\n", COUNT(v->ops[OP_READ].requests), BYTES(c[STATS_READ_BYTES]),
 		COUNT(v->ops[OP_WRITE].requests), BYTES(c[STATS_WRITE_BYTES]));

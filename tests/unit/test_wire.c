@@ -30,6 +30,11 @@ static struct wire_message sample(enum wire_type type)
 	case WIRE_READY:
 		m.flags = WIRE_READY_READONLY;
 		break;
+	case WIRE_FLATTEN:
+		m.size = 1234567;
+		m.dev_major = 8;
+		m.dev_minor = 1;
+		break;
 	case WIRE_FUSE:
 		m.dev_minor = 77;
 		m.dev_major = 3;

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promotion: partial files that are mostly own are completed, and become ordinary ones, under whoever uses them; and
+`veneer flatten --in-place`, which does that to all of a mount."""
+import os
+import random
+import subprocess
+import threading
+
+import pytest
+
+from support import layers, linux
+from support.content import BLOCK, CHUNK, KIB, MIB, allocated, blob
+from support.expect import names_in, opened, read_at, write_at
+from support.places import Place
+from support.server import wait_until
+
+_ATTR = "user.veneer.partial"
+_LIMIT_S = 100
+_SIZE = 4 * CHUNK + 5000
+
+
+def is_partial(path):
+    return _ATTR in os.listxattr(path)
+
+
+def wait_for_plain(*paths):
+    for path in paths:
+        assert wait_until(lambda p=path: not is_partial(p), _LIMIT_S, 0.02), f"{path} is still partial"
+
+
+def change_most(path, data, seed=1):
+    """Write three of four blocks of every chunk, and all of one that is cut short, in any order; data is changed
+    alike."""
+    rng = random.Random(seed)
+    tail = len(data) // CHUNK * CHUNK // BLOCK
+    blocks = [k for k in range((len(data) + BLOCK - 1) // BLOCK) if k % 4 or k >= tail]
+    rng.shuffle(blocks)
+    with opened(path, os.O_RDWR) as fd:
+        for k in blocks:
+            piece = rng.randbytes(min(BLOCK, len(data) - k * BLOCK))
+            os.pwrite(fd, piece, k * BLOCK)
+            data[k * BLOCK:k * BLOCK + len(piece)] = piece
+
+
+def identity(path):
+    st = os.stat(path)
+    return (st.st_ino, st.st_mode, st.st_size, st.st_nlink, st.st_uid, st.st_gid, st.st_mtime_ns,
+            sorted(os.listxattr(path)))
+
+
+def lower_file(stack, name="f", size=_SIZE, seed=1):
+    data = bytearray(blob(size, seed))
+    path = stack.lower() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return data
+
+
+@pytest.fixture
+def clean(stack, veneer_bin):
+    """Unmounts the stack's mount and has its upper checked."""
+    def run():
+        stack.umount()
+        result = layers.check(veneer_bin, stack.upper, stack.lowers)
+        assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    return run
+
+
+# ---- in the background ----
+
+def test_a_mostly_own_file_becomes_an_ordinary_one(stack, clean):
+    data = lower_file(stack)
+    m = stack.mount("promote=eager")
+    number = os.stat(m / "f").st_ino
+    change_most(m / "f", data)
+    before = identity(m / "f")
+    wait_for_plain(stack.upper / "f")
+    assert identity(m / "f") == before
+    assert before[0] == number
+    assert (m / "f").read_bytes() == data
+    assert (stack.upper / "f").read_bytes() == data
+    clean()
+    assert identity(stack.mount() / "f") == before
+    assert (m / "f").read_bytes() == data
+
+
+def test_the_map_shrinks(stack):
+    names = [f"f{k}" for k in range(40)]
+    contents = [lower_file(stack, name, CHUNK, k) for k, name in enumerate(names)]
+    m = stack.mount("promote=eager")
+    for name, data in zip(names, contents):
+        change_most(m / name, data)
+    wait_for_plain(*(stack.upper / name for name in names))
+    store = stack.upper / ".wh..wh.veneer"
+    assert wait_until(lambda: os.stat(store).st_size <= 2 * BLOCK, _LIMIT_S, 0.05), os.stat(store).st_size
+    for name, data in zip(names, contents):
+        assert (m / name).read_bytes() == data
+
+
+def test_a_file_of_which_little_is_own_goes_on_sharing(stack, clean):
+    little, most = lower_file(stack, "little"), lower_file(stack, "most")
+    m = stack.mount("promote=eager")
+    for k in range(0, 4 * 128, 4):
+        write_at(m / "little", b"x", k * BLOCK)
+        little[k * BLOCK] = ord("x")
+    taken = allocated(stack.upper / "little")
+    change_most(m / "most", most)
+    wait_for_plain(stack.upper / "most")
+    assert is_partial(stack.upper / "little")
+    assert allocated(stack.upper / "little") == taken
+    assert (m / "little").read_bytes() == little
+    clean()
+
+
+def test_one_chunk_is_completed_where_the_others_are_not(stack):
+    data = lower_file(stack)
+    m = stack.mount("promote=eager")
+    write_at(m / "f", b"x", 3 * CHUNK)
+    data[3 * CHUNK] = ord("x")
+    for k in range(128, 200):
+        write_at(m / "f", b"y" * BLOCK, k * BLOCK)
+        data[k * BLOCK:(k + 1) * BLOCK] = b"y" * BLOCK
+    assert wait_until(lambda: read_at(stack.upper / "f", CHUNK, CHUNK) == data[CHUNK:2 * CHUNK], _LIMIT_S, 0.02)
+    assert is_partial(stack.upper / "f")
+    assert (m / "f").read_bytes() == data
+
+
+def test_small_files_and_emptied_ones_leave_the_map(stack, clean):
+    lower_file(stack, "small", 5000)
+    lower_file(stack, "emptied", 200 * KIB)
+    lower_file(stack, "cut", 200 * KIB)
+    m = stack.mount("promote=eager")
+    want = bytearray(blob(5000, 1))
+    want[7:10] = b"new"
+    write_at(m / "small", b"new", 7)
+    os.truncate(m / "emptied", 0)
+    os.truncate(m / "cut", 3)
+    write_at(m / "cut", b"all", 0)
+    os.truncate(m / "cut", 70 * KIB)
+    numbers = [os.stat(m / name).st_ino for name in ("small", "emptied", "cut")]
+    wait_for_plain(*(stack.upper / name for name in ("small", "emptied", "cut")))
+    assert (m / "small").read_bytes() == want
+    assert (m / "emptied").read_bytes() == b""
+    assert (m / "cut").read_bytes() == b"all".ljust(70 * KIB, b"\0")
+    clean()
+    m = stack.mount()
+    assert [os.stat(m / name).st_ino for name in ("small", "emptied", "cut")] == numbers
+    assert (m / "small").read_bytes() == want
+
+
+def test_files_of_earlier_mounts_are_found(stack, clean):
+    data = lower_file(stack, "a/b/c/f")
+    m = stack.mount()
+    change_most(m / "a/b/c/f", data)
+    os.rename(m / "a/b/c/f", m / "a/moved")
+    stack.umount()
+    assert is_partial(stack.upper / "a/moved")
+    m = stack.mount("promote=eager")
+    wait_for_plain(stack.upper / "a/moved")
+    assert (m / "a/moved").read_bytes() == data
+    clean()
+
+
+def test_nothing_is_promoted_unless_asked_for(stack):
+    data = lower_file(stack)
+    other = lower_file(stack, "other")
+    m = stack.mount()
+    change_most(m / "f", data)
+    stack.umount()
+    assert is_partial(stack.upper / "f")
+    # a mount that does not may be beside one that does
+    m = stack.mount("promote=eager")
+    change_most(m / "other", other)
+    wait_for_plain(stack.upper / "f", stack.upper / "other")
+    assert (m / "f").read_bytes() == data
+
+
+def test_hard_links_stay_one_file(stack, clean):
+    data = lower_file(stack)
+    os.link(stack.lower() / "f", stack.lower() / "g")
+    m = stack.mount("promote=eager")
+    change_most(m / "f", data)
+    os.link(m / "f", m / "h")
+    wait_for_plain(stack.upper / "f")
+    before = os.stat(m / "f")
+    assert before.st_nlink == 3
+    write_at(m / "h", b"again", 100)
+    data[100:105] = b"again"
+    clean()
+    m = stack.mount()
+    for name in "fgh":
+        assert (os.stat(m / name).st_ino, os.stat(m / name).st_nlink) == (before.st_ino, 3)
+        assert (m / name).read_bytes() == data
+
+
+def test_times_do_not_change_for_a_moment(stack):
+    """With timeout=0 every stat asks the server."""
+    data = lower_file(stack, size=16 * CHUNK)
+    m = stack.mount("promote=eager,timeout=0")
+    # only so much that no chunk is worth it yet
+    with opened(m / "f", os.O_RDWR) as fd:
+        for k in range(16 * 128):
+            if k % 128 < 64:
+                os.pwrite(fd, b"z" * BLOCK, k * BLOCK)
+                data[k * BLOCK:(k + 1) * BLOCK] = b"z" * BLOCK
+        for k in range(16):
+            os.pwrite(fd, b"z" * BLOCK, (k * 128 + 64) * BLOCK)
+            data[(k * 128 + 64) * BLOCK:(k * 128 + 65) * BLOCK] = b"z" * BLOCK
+    os.utime(m / "f", ns=(10**18, 10**18 + 7))
+    seen = set()
+
+    def is_done():
+        seen.add(os.stat(m / "f").st_mtime_ns)
+        return not is_partial(stack.upper / "f")
+    assert wait_until(is_done, _LIMIT_S, 0)
+    seen.add(os.stat(m / "f").st_mtime_ns)
+    assert seen == {10**18 + 7}
+    assert (m / "f").read_bytes() == data
+
+
+# ---- while it is used ----
+
+def _hammer(path, data, seed, rounds, errors):
+    """Writes, reads, stores and times of one file that is promoted meanwhile; it is this thread's own."""
+    rng = random.Random(seed)
+    try:
+        for number in range(rounds):
+            with opened(path, os.O_RDWR) as fd:
+                for _ in range(60):
+                    off = rng.randrange(len(data))
+                    piece = rng.randbytes(min(rng.choice((1, 100, BLOCK, 3 * BLOCK)), len(data) - off))
+                    os.pwrite(fd, piece, off)
+                    data[off:off + len(piece)] = piece
+                    off = rng.randrange(len(data))
+                    assert os.pread(fd, 20000, off) == data[off:off + 20000]
+            os.utime(path, ns=(number, 10**15 + number))
+            assert os.stat(path).st_mtime_ns == 10**15 + number
+            with open(path, "rb") as f:
+                assert f.read() == data
+    except BaseException as e:  # pylint: disable=broad-except
+        errors.append(e)
+
+
+def _hammer_all(m, contents, rounds, meanwhile=None):
+    errors = []
+    threads = [threading.Thread(target=_hammer, args=(m / name, data, k, rounds, errors))
+               for k, (name, data) in enumerate(contents.items())]
+    for thread in threads:
+        thread.start()
+    if meanwhile:
+        meanwhile(threads)
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("io", ["auto", "cached", "direct"])
+def test_who_writes_meanwhile_sees_what_he_wrote(stack, clean, io):
+    contents = {f"f{k}": lower_file(stack, f"f{k}", 3 * CHUNK + 77 * k, k) for k in range(3)}
+    m = stack.mount(f"promote=eager,io={io}")
+    _hammer_all(m, contents, 12)
+    for name, data in contents.items():
+        change_most(m / name, data)
+    wait_for_plain(*(stack.upper / name for name in contents))
+    for name, data in contents.items():
+        assert (m / name).read_bytes() == data
+    clean()
+    m = stack.mount()
+    for name, data in contents.items():
+        assert (m / name).read_bytes() == data
+
+
+def test_a_server_that_is_killed_meanwhile(stack, shared, veneer_bin):
+    contents = {f"f{k}": lower_file(stack, f"f{k}", 3 * CHUNK + 77 * k, k) for k in range(3)}
+    stack.remember_lowers()
+    place = Place(stack, "p")
+    m = place.mount(stack, shared, "promote=eager")
+    numbers = {name: os.stat(m / name).st_ino for name in contents}
+
+    def kill_some(threads):
+        while any(thread.is_alive() for thread in threads):
+            shared.kill_server()
+            threads[0].join(0.3)
+    _hammer_all(m, contents, 8, kill_some)
+    for name, data in contents.items():
+        change_most(m / name, data)
+        times = os.stat(m / name).st_mtime_ns
+        shared.kill_server()
+        assert os.stat(m / name).st_mtime_ns == times
+    wait_for_plain(*(place.upper / name for name in contents))
+    for name, data in contents.items():
+        assert (m / name).read_bytes() == data
+        assert os.stat(m / name).st_ino == numbers[name]
+    linux.umount(str(place.mnt))
+    assert wait_until(lambda: shared.count() == 0, _LIMIT_S)
+    result = layers.check(veneer_bin, place.upper, stack.lowers)
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+
+
+def test_a_mount_that_reads_the_same_upper(stack):
+    """It has looked the file up, and has it open, before the mark goes."""
+    data = lower_file(stack)
+    m = stack.mount()
+    change_most(m / "f", data)
+    stack.umount()
+    stack.mount()
+    second = stack.second_mount([stack.upper, *stack.lowers])
+    number = os.stat(second.mnt / "f").st_ino
+    with opened(second.mnt / "f") as fd:
+        assert os.pread(fd, _SIZE, 0) == data
+        stack.remount("promote=eager")
+        # its own pages are not what is asked here
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        wait_for_plain(stack.upper / "f")
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        assert os.pread(fd, _SIZE, 0) == data
+    assert (second.mnt / "f").read_bytes() == data
+    assert os.stat(second.mnt / "f").st_ino == number
+    stack.forget_lower(stack.upper)
+
+
+# ---- all of a mount, asked for ----
+
+@pytest.fixture
+def in_place(stack, shared):
+    """`veneer flatten --in-place` of a path, by the server of the test."""
+    def run(*arguments):
+        return subprocess.run([stack.program, "flatten", "--in-place", *map(str, arguments)], text=True, check=False,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S,
+                              env={**os.environ, **shared.environment})
+    return run
+
+
+def served(stack, shared, *options):
+    stack.remember_lowers()
+    place = Place(stack, "p")
+    place.mount(stack, shared, *options)
+    return place
+
+
+def no_marks(place):
+    return not any(is_partial(os.path.join(directory, name))
+                   for directory, _, names in os.walk(place.upper) for name in names)
+
+
+def test_in_place_under_writers(stack, shared, in_place, veneer_bin):
+    contents = {f"f{k}": lower_file(stack, f"f{k}", 4 * CHUNK + 77 * k, k) for k in range(3)}
+    quiet = {name: lower_file(stack, name, 3 * CHUNK, 9) for name in ("d/one", "d/two")}
+    (stack.lower() / "d/holes").write_bytes(b"")
+    os.truncate(stack.lower() / "d/holes", 20 * MIB)
+    place = served(stack, shared)
+    m = place.mnt
+    for name, data in quiet.items():
+        write_at(m / name, b"one block", 5)
+        data[5:14] = b"one block"
+    write_at(m / "d/holes", b"x", 10 * MIB)
+    os.link(m / "d/one", m / "d/link")
+    os.rename(m / "d/two", m / "two")
+    for name in contents:
+        write_at(m / name, contents[name][:1], 0)
+    before = {name: identity(m / name) for name in ("d/one", "d/link", "two", "d/holes")}
+    numbers = {name: os.stat(m / name).st_ino for name in contents}
+
+    def flatten(threads):
+        assert any(thread.is_alive() for thread in threads)
+        result = in_place(m)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "6 files made whole" in result.stdout
+    _hammer_all(m, contents, 10, flatten)
+    assert no_marks(place)
+    assert {name: identity(m / name) for name in before} == before
+    assert {name: os.stat(m / name).st_ino for name in contents} == numbers
+    for name, data in contents.items():
+        assert (place.upper / name).read_bytes() == data
+    assert (place.upper / "d/one").read_bytes() == quiet["d/one"]
+    assert (place.upper / "two").read_bytes() == (m / "two").read_bytes() == quiet["d/two"]
+    assert allocated(place.upper / "d/holes") < MIB
+    # a second time there is nothing to do
+    assert "0 files made whole" in in_place(place.upper).stdout
+    linux.umount(str(m))
+    assert wait_until(lambda: shared.count() == 0, _LIMIT_S)
+    result = layers.check(veneer_bin, place.upper, stack.lowers)
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    place.mount(stack, shared)
+    assert {name: identity(m / name) for name in before} == before
+    assert {name: os.stat(m / name).st_ino for name in contents} == numbers
+
+
+@pytest.mark.needs_root("capabilities of files")
+def test_in_place_keeps_capabilities_and_set_id_bits(stack, shared, in_place):
+    data = lower_file(stack)
+    capability = bytes.fromhex("0100000200200000000000000000000000000000")
+    place = served(stack, shared)
+    m = place.mnt
+    write_at(m / "f", b"x", 0)
+    data[0] = ord("x")
+    os.chmod(m / "f", 0o6751)
+    os.setxattr(m / "f", "security.capability", capability)
+    assert in_place(m).returncode == 0
+    assert no_marks(place)
+    assert os.stat(place.upper / "f").st_mode & 0o7777 == os.stat(m / "f").st_mode & 0o7777 == 0o6751
+    assert os.getxattr(place.upper / "f", "security.capability") == capability
+    assert (m / "f").read_bytes() == data
+
+
+def test_in_place_where_the_server_is_killed_meanwhile(stack, shared, in_place, veneer_bin):
+    """The command says so; what the mount shows is right, and it can be run again."""
+    data = {name: lower_file(stack, name, 16 * MIB, k) for k, name in enumerate("abc")}
+    place = served(stack, shared)
+    for name, content in data.items():
+        write_at(place.mnt / name, b"x", 12345)
+        content[12345] = ord("x")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(in_place(place.mnt)))
+    thread.start()
+    shared.kill_server()
+    thread.join()
+    assert results[0].returncode in (0, 1), results[0]
+    for name, content in data.items():
+        assert (place.mnt / name).read_bytes() == content
+    result = in_place(place.mnt)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert no_marks(place)
+    for name, content in data.items():
+        assert (place.upper / name).read_bytes() == content
+    linux.umount(str(place.mnt))
+    assert wait_until(lambda: shared.count() == 0, _LIMIT_S)
+    result = layers.check(veneer_bin, place.upper, stack.lowers)
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+
+
+def test_in_place_of_what_is_not_mounted(stack, shared, in_place):
+    data = lower_file(stack)
+    place = served(stack, shared)
+    write_at(place.mnt / "f", b"x", 12345)
+    data[12345] = ord("x")
+    linux.umount(str(place.mnt))
+    assert wait_until(lambda: shared.count() == 0, _LIMIT_S)
+    result = in_place(place.upper)
+    assert result.returncode == 1
+    assert "needs -o" in result.stderr
+    assert is_partial(place.upper / "f")
+    # with its lower layers it is what flatten without it is
+    assert in_place("-o", place.options()).returncode == 0
+    assert (place.upper / "f").read_bytes() == data
+    assert names_in(place.upper) == ["f"]
+
+
+def test_in_place_by_a_name_of_the_upper(stack, shared, in_place):
+    data = lower_file(stack)
+    place = served(stack, shared)
+    write_at(place.mnt / "f", b"x", 12345)
+    data[12345] = ord("x")
+    result = in_place("-o", place.options())
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (place.upper / "f").read_bytes() == (place.mnt / "f").read_bytes() == data
+    for wrong in (stack.lower(), stack.base / "nowhere", stack.lower() / "f"):
+        assert in_place(wrong).returncode == 1
+    assert in_place().returncode == 2
