@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #define MS_PER_S 1000u
+#define LONG_MS 1000000000000u	/* thirty years */
 
 bool promotion_takes_chunk(unsigned own, unsigned all)
 {
@@ -49,10 +50,13 @@ static void save_up(struct promotion_rate *r, uint64_t now_ms)
 
 uint64_t promotion_delay_ms(struct promotion_rate *r, uint64_t now_ms)
 {
+	double wait_ms;
+
 	if (!r->rate)
 		return 0;
 	save_up(r, now_ms);
-	return r->tokens >= 0 ? 0 : (uint64_t)(-(double)r->tokens * MS_PER_S / (double)r->rate) + 1;
+	wait_ms = -(double)r->tokens * MS_PER_S / (double)r->rate;
+	return r->tokens >= 0 ? 0 : wait_ms < LONG_MS ? (uint64_t)wait_ms + 1 : LONG_MS;
 }
 
 void promotion_spend(struct promotion_rate *r, uint64_t bytes)
