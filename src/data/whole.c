@@ -138,6 +138,32 @@ static uint64_t whole_block(uint64_t end, uint64_t limit)
 	return end < limit ? end : limit;
 }
 
+/* A hole of the lower's, and not the end of a file that was cut behind our back, which looks like one. */
+static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
+{
+	int r = 0;
+
+	end = end < f->seen ? end : f->seen;
+	while (r == 0 && off < end) {
+		struct run run;
+		struct stat st;
+		int fd;
+
+		r = extent_run(f->i->src.below, off, end - off, &run);
+		if (r < 0)
+			return r == -EUCLEAN ? -EIO : r;
+		off += run.len;
+		if (!run.src)
+			continue;
+		fd = source_pin(run.src);
+		if (fd < 0)
+			return fd;
+		r = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size < run.off + run.len ? -EIO : 0;
+		fdcache_unpin(&run.src->fd);
+	}
+	return r;
+}
+
 /* One step into [off, end), where no block is own: a hole of the lower's, or data. */
 static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64_t *ret_end)
 {
@@ -160,7 +186,8 @@ static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64
 	} else {
 		if (data >= 0)
 			stop = (uint64_t)data & ~(uint64_t)(BLK_BYTES - 1);
-		r = make_hole(f, off, stop);
+		r = check_hole(f, off, stop);
+		r = r ?: make_hole(f, off, stop);
 	}
 	*ret_end = stop;
 	return r ?: mapfile_own(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT, blks_of(stop) - (off >> BLK_SHIFT));
