@@ -2,7 +2,8 @@
 """Every scenario of the bench, in the order of the report."""
 
 from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_lookup,
-               hpmapper_memory, hpmapper_siblings, hpmapper_streams, hpmapper_throttled)
+               hpmapper_memory, hpmapper_promotion, hpmapper_siblings, hpmapper_streams,
+               hpmapper_throttled)
 from . import dpso_idle, xu_backing, xu_database, xu_fio, xu_sweep, xu_volume
 from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
 from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
@@ -17,6 +18,7 @@ EVERY = [
     hpmapper_throttled.Throttled(),
     hpmapper_memory.Memory(),
     hpmapper_lookup.Lookup(),
+    hpmapper_promotion.Promotion(),
     hpmapper_streams.Streams(),
     hpmapper_filebench.Filebench(),
     dpso_idle.Idle(),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The power fails while partial files are completed under their writers: every block is old or new, and what was
-synced is there."""
+"""The power fails while partial files are completed under their writers: every block is old or
+new, and what was synced is there."""
 import os
 import random
 
@@ -19,8 +19,8 @@ def _is_plain(path):
 
 
 def _change_most(machine, names, recordings):
-    """Of one file after the other most blocks are written, so that each leaves the map while the next is changed;
-    then once more, when it is an ordinary file or about to become one."""
+    """Of one file after the other most blocks are written, so that each leaves the map while the
+    next is changed; then once more, when it is an ordinary file or about to become one."""
     def work(is_stopped):
         dice, version = random.Random(), 1
         while not is_stopped():
@@ -33,7 +33,8 @@ def _change_most(machine, names, recordings):
                 dice.shuffle(blocks)
                 with RecordedFile(machine.mnt / name, recordings[name]) as f:
                     for k in blocks:
-                        f.write(k * BLOCK, pattern(k * BLOCK, min(BLOCK, size - k * BLOCK), version))
+                        off = k * BLOCK
+                        f.write(off, pattern(off, min(BLOCK, size - off), version))
                     if dice.random() < 0.2:
                         f.fsync()
     return ThreadWorker(work)
@@ -45,8 +46,9 @@ def test_files_that_are_completed_meanwhile(machine, pictures):
     recordings = {name: make_lower(machine, name, MIDDLE) for name in names}
     recordings["large"] = make_lower(machine, "large", _CHUNKS)
     union = machine.start("promote=eager")
-    workers = [_change_most(machine, names, recordings), _change_most(machine, ["large"], recordings)]
+    workers = [_change_most(machine, some, recordings) for some in (names, ["large"])]
     taken = pictures_under(machine, workers, pictures, pause_s=0.25)
     assert union == machine.mnt
     assert wait_until(lambda: any(_is_plain(machine.upper / name) for name in names), 60, 0.02)
-    machine.examine(taken, lambda view, picture: view.must_fit(recordings, picture), "promote=eager")
+    machine.examine(taken, lambda view, picture: view.must_fit(recordings, picture),
+                    "promote=eager")

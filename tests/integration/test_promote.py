@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promotion: partial files that are mostly own are completed, and become ordinary ones, under whoever uses them; and
-`veneer flatten --in-place`, which does that to all of a mount."""
+"""Promotion: partial files that are mostly own are completed, and become ordinary ones, under
+whoever uses them; and `veneer flatten --in-place`, which does that to all of a mount."""
 import os
 import random
 import subprocess
@@ -25,12 +25,12 @@ def is_partial(path):
 
 def wait_for_plain(*paths):
     for path in paths:
-        assert wait_until(lambda p=path: not is_partial(p), _LIMIT_S, 0.02), f"{path} is still partial"
+        assert wait_until(lambda p=path: not is_partial(p), _LIMIT_S, 0.02), f"{path} is partial"
 
 
 def change_most(path, data, seed=1):
-    """Write three of four blocks of every chunk, and all of one that is cut short, in any order; data is changed
-    alike."""
+    """Write three of four blocks of every chunk, and all of one that is cut short, in any order;
+    data is changed alike."""
     rng = random.Random(seed)
     tail = len(data) // CHUNK * CHUNK // BLOCK
     blocks = [k for k in range((len(data) + BLOCK - 1) // BLOCK) if k % 4 or k >= tail]
@@ -92,7 +92,7 @@ def test_the_map_shrinks(stack):
         change_most(m / name, data)
     wait_for_plain(*(stack.upper / name for name in names))
     store = stack.upper / ".wh..wh.veneer"
-    assert wait_until(lambda: os.stat(store).st_size <= 2 * BLOCK, _LIMIT_S, 0.05), os.stat(store).st_size
+    assert wait_until(lambda: os.stat(store).st_size <= 2 * BLOCK, _LIMIT_S, 0.05)
     for name, data in zip(names, contents):
         assert (m / name).read_bytes() == data
 
@@ -120,7 +120,8 @@ def test_one_chunk_is_completed_where_the_others_are_not(stack):
     for k in range(128, 200):
         write_at(m / "f", b"y" * BLOCK, k * BLOCK)
         data[k * BLOCK:(k + 1) * BLOCK] = b"y" * BLOCK
-    assert wait_until(lambda: read_at(stack.upper / "f", CHUNK, CHUNK) == data[CHUNK:2 * CHUNK], _LIMIT_S, 0.02)
+    assert wait_until(lambda: read_at(stack.upper / "f", CHUNK, CHUNK) == data[CHUNK:2 * CHUNK],
+                      _LIMIT_S, 0.02)
     assert is_partial(stack.upper / "f")
     assert (m / "f").read_bytes() == data
 
@@ -221,14 +222,15 @@ def test_times_do_not_change_for_a_moment(stack):
 # ---- while it is used ----
 
 def _hammer(path, data, seed, rounds, errors):
-    """Writes, reads, stores and times of one file that is promoted meanwhile; it is this thread's own."""
+    """Writes, reads and times of one file that is promoted meanwhile; it is this thread's own."""
     rng = random.Random(seed)
     try:
         for number in range(rounds):
             with opened(path, os.O_RDWR) as fd:
                 for _ in range(60):
                     off = rng.randrange(len(data))
-                    piece = rng.randbytes(min(rng.choice((1, 100, BLOCK, 3 * BLOCK)), len(data) - off))
+                    size = rng.choice((1, 100, BLOCK, 3 * BLOCK))
+                    piece = rng.randbytes(min(size, len(data) - off))
                     os.pwrite(fd, piece, off)
                     data[off:off + len(piece)] = piece
                     off = rng.randrange(len(data))
@@ -326,9 +328,9 @@ def test_a_mount_that_reads_the_same_upper(stack):
 def in_place(stack, shared):
     """`veneer flatten --in-place` of a path, by the server of the test."""
     def run(*arguments):
-        return subprocess.run([stack.program, "flatten", "--in-place", *map(str, arguments)], text=True, check=False,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S,
-                              env={**os.environ, **shared.environment})
+        return subprocess.run([stack.program, "flatten", "--in-place", *map(str, arguments)],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=_LIMIT_S, env={**os.environ, **shared.environment})
     return run
 
 
@@ -399,7 +401,8 @@ def test_in_place_keeps_capabilities_and_set_id_bits(stack, shared, in_place):
     os.setxattr(m / "f", "security.capability", capability)
     assert in_place(m).returncode == 0
     assert no_marks(place)
-    assert os.stat(place.upper / "f").st_mode & 0o7777 == os.stat(m / "f").st_mode & 0o7777 == 0o6751
+    for path in (place.upper / "f", m / "f"):
+        assert os.stat(path).st_mode & 0o7777 == 0o6751
     assert os.getxattr(place.upper / "f", "security.capability") == capability
     assert (m / "f").read_bytes() == data
 
