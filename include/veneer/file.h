@@ -21,8 +21,8 @@ int file_write_out(int fd);
  * share extents (and the range is aligned), copy_file_range, then read/write. Holes of the
  * source may become holes. 0 or -errno; -EIO when the source ends early. */
 int file_copy_range(int from, int to, off_t off, size_t len);
-/* Clone [off, off + len) of one file to the same place of another. 0 or -errno (-EOPNOTSUPP: never there; -EXDEV, -EINVAL:
- * not these two, or not this range). */
+/* Clone [off, off + len) of one file to the same place of another. 0 or -errno (-EOPNOTSUPP: never there; -EXDEV,
+ * -EINVAL: not these two, or not this range). */
 int file_clone_range(int from, int to, off_t off, size_t len);
 /* Whole-file FICLONE; 0 or -errno (-EOPNOTSUPP, -EXDEV, ... : copy instead). */
 int file_clone(int from, int to);

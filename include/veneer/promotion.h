@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When and in which order partial files are completed (HP-Mapper's defragmentation, section 3.2): pure policy over plain
- * structs. Times in milliseconds of any clock that does not go back. */
+/* When and in which order partial files are completed (HP-Mapper's defragmentation, section 3.2): pure policy over
+ * plain structs. Times in milliseconds of any clock that does not go back. */
 #pragma once
 
 #include <stdbool.h>

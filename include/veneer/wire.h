@@ -11,8 +11,8 @@
  *   client   HELLO   UPGRADE               PONG
  *   server   HELLO             BEQUEST...         OK
  *
- * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. FLATTEN came
- * after the others, within version 1: a server that does not know it answers ERROR. */
+ * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. FLATTEN
+ * came after the others, within version 1: a server that does not know it answers ERROR. */
 #pragma once
 
 #include "veneer/buf.h"
