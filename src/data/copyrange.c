@@ -140,16 +140,20 @@ static ssize_t copy_some(struct tree *t, struct inode *from, off_t off, struct i
 	return n ? n : copy_step(t, from, off, to, off_to, len);
 }
 
-/* The kernel refuses that itself, unless it knows the file by two node ids. */
-static bool is_overlap(struct tree *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
+/* Within one file: what is behind its end now is not copied, however far the copy makes it grow, and parts that overlap
+ * are -EINVAL. The kernel sees to both itself, unless it knows the file by two node ids. */
+static int within_one(struct tree *t, struct inode *i, off_t off_from, off_t off_to, size_t *len)
 {
 	off_t size;
+	int r = read_size(t, i, &size);
 
-	if (from != to || read_size(t, from, &size) < 0 || off_from >= size)
-		return false;
-	if (len > (size_t)(size - off_from))
-		len = (size_t)(size - off_from);
-	return off_to < off_from + (off_t)len && off_from < off_to + (off_t)len;
+	if (r < 0)
+		return r;
+	if (off_from >= size)
+		*len = 0;
+	else if (*len > (size_t)(size - off_from))
+		*len = (size_t)(size - off_from);
+	return *len && off_to < off_from + (off_t)*len && off_from < off_to + (off_t)*len ? -EINVAL : 0;
 }
 
 ssize_t copyrange_copy(struct tree *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
@@ -157,13 +161,13 @@ ssize_t copyrange_copy(struct tree *t, struct inode *from, off_t off_from, struc
 	size_t done = 0;
 	ssize_t n;
 
-	if (is_overlap(t, from, off_from, to, off_to, len))
-		return -EINVAL;
-	n = copyup_inode(t, to, NULL);
-	if (n < 0)
-		return n;
 	if (len > COPY_MAX)
 		len = COPY_MAX;
+	n = from == to ? within_one(t, from, off_from, off_to, &len) : 0;
+	if (n == 0)
+		n = copyup_inode(t, to, NULL);
+	if (n < 0)
+		return n;
 	while (done < len) {
 		n = copy_some(t, from, off_from + (off_t)done, to, off_to + (off_t)done, len - done);
 		if (n <= 0)
