@@ -10,6 +10,7 @@
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/pieces.h"
+#include "veneer/pool.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
@@ -105,6 +106,7 @@ static bool waits_for_room(ssize_t r, unsigned *attempts)
 {
 	if ((r != -ENOSPC && r != -EDQUOT) || (*attempts)++ == ROOM_TRIES)
 		return false;
+	pool_read_on();
 	usleep(2000);
 	return true;
 }
@@ -166,6 +168,7 @@ static void forget_pages(fuse_ino_t ino, off_t off, size_t len)
 
 	for (int i = 0; i < FORGET_TRIES; i++) {
 		if (pthread_mutex_trylock(&lock) == 0) {
+			pool_read_on();
 			doubt_forget_pages(request_extra.tell_fd, ino, off, (off_t)len);
 			pthread_mutex_unlock(&lock);
 			return;
@@ -231,6 +234,7 @@ static bool flush_mapped(struct inode *i, off_t from, off_t end)
 
 	if (pthread_mutex_trylock(&lock) != 0)
 		return false;
+	pool_read_on();
 	doubt_forget_pages(request_extra.tell_fd, i->id, from, end - from);
 	pthread_mutex_unlock(&lock);
 	return true;
