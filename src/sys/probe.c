@@ -261,7 +261,8 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 	p.has_acl = has_acl(fd);
 	p.has_true_extents = probe_true_extents(fd);
 	p.wants_whole_sync = wants_whole_sync(fd);
-	p.wants_name_sync = wants_name_sync(fd);
+	/* Extents are true where a journal is, or on XFS. */
+	p.wants_name_sync = !p.has_true_extents && wants_name_sync(fd);
 	p.has_tmpfile = has_tmpfile(own, salt);
 	p.has_whiteout = has_whiteout(own, salt);
 	p.has_rename_whiteout = has_rename_whiteout(own, name, renamed);
