@@ -15,7 +15,11 @@ struct copyup_change {
 	const void *data;	/* written at off: a file that is copied whole has it at once */
 	size_t len;
 	off_t off;
-	bool is_done;		/* out: the change has been made */
+	bool keeps_content;	/* what is copied for a change of attributes or of its name gets no content */
+	bool moves;		/* it is about to have another name: its mark says at once where the lower file is */
+	const struct timespec *times;	/* as of utimensat(2): set instead of the lower file's */
+	bool is_done;		/* out: the change has been made; not of moves */
+	bool is_marked;		/* out: copied with such a mark, so that copyup_fix_origin has nothing to do */
 };
 
 /* Make sure that i has an upper entry, its directories first. Does nothing when it has. change may be NULL.

@@ -114,9 +114,13 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
 
 int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2])
 {
-	int fd = pin_upper(t, i), r;
+	struct copyup_change change = { .keeps_content = true, .times = times };
 	bool is_held;
+	int fd, r = copyup_inode(t, i, &change);
 
+	if (r < 0 || change.is_done)
+		return r;
+	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
 	is_held = hold_attributes(i);

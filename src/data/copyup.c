@@ -87,11 +87,19 @@ static int copy_owner_and_mode(struct tree *t, struct fresh *f, const struct sta
 	return fchmodat(t->workfd, f->temp, mode, 0) < 0 ? -errno : 0;
 }
 
-static int copy_times(int fd, const struct stat *st)
+/* Those of the lower file, or those that it is to have. */
+static int copy_times(int fd, const struct stat *st, struct copyup_change *change)
 {
-	const struct timespec times[2] = { st->st_atim, st->st_mtim };
+	struct timespec times[2] = { st->st_atim, st->st_mtim };
 
-	return utimensat(fd, "", times, AT_EMPTY_PATH) < 0 ? -errno : 0;
+	for (int k = 0; change && change->times && k < 2; k++)
+		if (change->times[k].tv_nsec != UTIME_OMIT)
+			times[k] = change->times[k];
+	if (utimensat(fd, "", times, AT_EMPTY_PATH) < 0)
+		return -errno;
+	if (change && change->times)
+		change->is_done = true;
+	return 0;
 }
 
 /* False: something could not be removed. The next mount finds it, and it needs its entry in the map. */
@@ -283,7 +291,7 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 	i->src.below = src;
 	f->whole_bytes = (uint64_t)st->st_size;
 	r = make_partial(t, i, f, st);
-	if (r == 0 && change && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
+	if (r == 0 && change && !change->keeps_content && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
 		r = copy_small(t, i, f->fd, (size_t)st->st_size, change);
 	return r;
 }
@@ -318,7 +326,7 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 		note_origin(t, i, f->fd);
 	/* A change that has been made has set the times. */
 	if (r == 0 && !(change && change->is_done))
-		r = copy_times(f->fd, st);
+		r = copy_times(f->fd, st, change);
 	return r;
 }
 
@@ -363,7 +371,7 @@ static int make_special(struct tree *t, const struct stat *st, struct fresh *f)
 	return f->fd < 0 ? -errno : 0;
 }
 
-static int make_other(struct tree *t, struct inode *i, const struct stat *st, struct fresh *f)
+static int make_other(struct tree *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
 {
 	_cleanup_(closep) int from = image_open_path(t->image, i->lower);
 	int r;
@@ -387,7 +395,7 @@ static int make_other(struct tree *t, struct inode *i, const struct stat *st, st
 	if (r == 0 && i->type != DT_DIR)
 		note_origin(t, i, f->fd);
 	if (r == 0)
-		r = copy_times(f->fd, st);
+		r = copy_times(f->fd, st, change);
 	return r;
 }
 
@@ -408,12 +416,12 @@ static int make_copy(struct tree *t, struct inode *i, const struct target *to, s
 	if (r < 0)
 		return r;
 	if (i->type != DT_REG)
-		return make_other(t, i, &st, f);
+		return make_other(t, i, &st, change, f);
 	r = make_regular(t, st.st_mode, f);
 	if (r < 0)
 		return r;
 	/* Under several names the file's own path says too little, and a server that dies must be able to tell. */
-	f->has_path = to->names != NULL;
+	f->has_path = to->names || (change && change->moves);
 	return fstat(f->fd, &f->st) < 0 ? -errno : fill_regular(t, i, &st, change, f);
 }
 
@@ -471,6 +479,8 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 		i->is_gone = true;
 	}
 	inode_set_upper(t, i, f.st.st_ino);
+	if (change)
+		change->is_marked = f.has_path && i->src.id;
 	stats_add(STATS_COPYUPS, 1);
 	stats_add(STATS_WHOLE_BYTES, f.whole_bytes);
 	return 0;

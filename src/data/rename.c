@@ -114,12 +114,13 @@ static int prepare_directory(struct tree *t, struct inode *i, const struct end *
 /* Make the inode of one end ready to stand at the other. */
 static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
 {
+	struct copyup_change change = { .keeps_content = true, .moves = true };
 	int r;
 
 	if (i->type == DT_DIR)
 		return prepare_directory(t, i, to);
-	r = copyup_inode(t, i, NULL);
-	return r < 0 ? r : copyup_fix_origin(t, i);
+	r = copyup_inode(t, i, &change);
+	return r < 0 || change.is_marked ? r : copyup_fix_origin(t, i);
 }
 
 static struct upent upent_of(const struct inode *i, const struct end *at)

@@ -198,6 +198,19 @@ def _calls_of_first_write(stack, name, size, table):
     return counted(stack.pid, write, table)
 
 
+@pytest.mark.parametrize("change, call, times", [
+    (lambda path: path.rename(path.with_name("g")), "fsetxattr", 1),
+    (lambda path: os.utime(path, ns=(10**18, 10**18)), "utimensat", 2),
+], ids=["rename", "touch"])
+def test_what_a_lower_file_gets_when_it_is_copied_up_it_gets_once(stack, change, call, times):
+    """Its mark, with its place if it moves; its times, and those of its directory."""
+    for name in ("warm", "f"):
+        write_sparse(stack.lower() / name, MIB)
+    m = stack.mount()
+    (m / "warm").chmod(0o600)
+    assert counted(stack.pid, lambda: change(m / "f"), stack.base / "calls")[call] == times
+
+
 def test_system_calls_of_the_first_write_do_not_depend_on_the_size(stack):
     for name, size in (("warm", MIB), ("small", MIB), ("large", GIB)):
         write_sparse(stack.lower() / name, size)
