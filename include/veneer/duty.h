@@ -10,7 +10,7 @@
 /* One thing that threads can be at, in shared memory; zeroes are a good one. */
 struct duty {
 	_Atomic uint32_t nthreads;	/* that are at it */
-	_Atomic bool is_blamed;		/* a thread that was at it crashed */
+	_Atomic uint32_t is_blamed;	/* not 0: a thread that was at it crashed */
 };
 
 /* What is known of a crash, in shared memory. */

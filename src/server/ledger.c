@@ -17,7 +17,7 @@ struct place {
 };
 
 struct ledger {
-	_Atomic bool is_left;
+	_Atomic uint32_t is_left;	/* 0 or 1 */
 	_Atomic uint32_t going;		/* enum ledger_going */
 	_Atomic unsigned deaths;
 	struct duty_board board;
@@ -28,6 +28,19 @@ struct ledger {
 	struct place places[LEDGER_MOUNTS_MAX];
 	_Alignas(64) unsigned char extra[];
 };
+
+/* Servers die over this memory: what none of them can have written is not believed. */
+static int descriptor(int32_t stored)
+{
+	return stored > 0 ? stored - 1 : -1;
+}
+
+static uint32_t end_of(const struct ledger *l)
+{
+	uint32_t end = l->end;
+
+	return end < LEDGER_MOUNTS_MAX ? end : LEDGER_MOUNTS_MAX;
+}
 
 int ledger_new(size_t extra_bytes, struct ledger **ret)
 {
@@ -94,11 +107,11 @@ void ledger_drop(struct ledger *l, uint32_t place)
 
 void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg)
 {
-	for (uint32_t k = 0; k < l->end; k++) {
-		int32_t fd = l->places[k].fd;
+	for (uint32_t k = 0; k < end_of(l); k++) {
+		int fd = descriptor(l->places[k].fd);
 
-		if (fd)
-			fn(fd - 1, k, arg);
+		if (fd >= 0)
+			fn(fd, k, arg);
 	}
 }
 
@@ -128,7 +141,8 @@ static void strike(struct place *p)
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	if (t.tv_sec - p->struck_s > STRIKES_APART_S)
+	/* One in the future is none. */
+	if ((uint64_t)t.tv_sec - (uint64_t)p->struck_s > STRIKES_APART_S)
 		p->strikes = 0;
 	p->strikes++;
 	p->struck_s = t.tv_sec;
@@ -141,11 +155,11 @@ bool ledger_judge(struct ledger *l, bool is_crash)
 
 	for (int k = 0; k < DUTY_WAITERS; k++)
 		l->board.waiting[k] = 0;
-	for (uint32_t k = 0; k < l->end; k++) {
+	for (uint32_t k = 0; k < end_of(l); k++) {
 		struct place *p = &l->places[k];
 		/* Where it is not known which one it was, it was one of those. */
 		const bool was_at_it = atomic_exchange(&p->duty.nthreads, 0) && crash == DUTY_NOTHING_KNOWN;
-		const bool is_blamed = atomic_exchange(&p->duty.is_blamed, false) && crash == DUTY_BLAMED;
+		const bool is_blamed = atomic_exchange(&p->duty.is_blamed, 0) && crash == DUTY_BLAMED;
 
 		if (!is_crash || !p->fd || !(was_at_it || is_blamed))
 			continue;
@@ -177,7 +191,9 @@ void ledger_note_going(struct ledger *l, enum ledger_going how)
 
 enum ledger_going ledger_going(const struct ledger *l)
 {
-	return (enum ledger_going)l->going;
+	uint32_t going = l->going;
+
+	return going <= LEDGER_IS_WITHDRAWN ? (enum ledger_going)going : LEDGER_STAYS;
 }
 
 unsigned ledger_deaths(const struct ledger *l)
@@ -199,7 +215,7 @@ int ledger_hand_over(struct ledger *l, int fd)
 
 int ledger_take_hand_over(struct ledger *l)
 {
-	return atomic_exchange(&l->heir, 0) - 1;
+	return descriptor(atomic_exchange(&l->heir, 0));
 }
 
 void ledger_set_word(struct ledger *l, int fd)
@@ -209,5 +225,5 @@ void ledger_set_word(struct ledger *l, int fd)
 
 int ledger_word(const struct ledger *l)
 {
-	return l->word - 1;
+	return descriptor(l->word);
 }

@@ -146,10 +146,11 @@ int wire_put_arg(struct buf *b, const char *s)
 int wire_split_args(char *text, size_t len, uint32_t argc, const char **ret_cwd, char ***ret_argv)
 {
 	_cleanup_(freep) char **argv = NULL;
-	char *at = text, *end = text + len;
+	char *at = text, *end;
 
-	if (argc == 0 || argc > WIRE_ARGC_MAX || len == 0 || end[-1])
+	if (argc == 0 || argc > WIRE_ARGC_MAX || len == 0 || text[len - 1])
 		return -EBADMSG;
+	end = text + len;
 	argv = calloc((size_t)argc + 1, sizeof(*argv));
 	if (!argv)
 		return -ENOMEM;

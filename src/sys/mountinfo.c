@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/mountinfo.h"
+#include "mountinfo-internal.h"
 
 #include "veneer/cleanup.h"
 
@@ -10,13 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct place {
-	unsigned long long mount;	/* its number; 0: not known */
-	char *path;			/* as this process would call the directory, without a last slash */
-	bool is_known, is_special;
-};
-
-static void find_place(int fd, struct place *p)
+static void find_place(int fd, struct mountinfo_place *p)
 {
 	char link[sizeof("/proc/self/fd/-2147483648")], path[PATH_MAX];
 	struct statx st;
@@ -59,7 +53,7 @@ static bool has_word(const char *list, const char *word)
 }
 
 /* "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue" */
-static bool read_line(char *line, struct place *places, size_t n)
+bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n)
 {
 	char *id = strsep(&line, " "), *parent = strsep(&line, " "), *point, *options;
 	unsigned long long own, above;
@@ -74,7 +68,7 @@ static bool read_line(char *line, struct place *places, size_t n)
 	above = strtoull(parent, NULL, 10);
 	unescape(point);
 	for (size_t i = 0; i < n; i++) {
-		struct place *p = &places[i];
+		struct mountinfo_place *p = &places[i];
 		size_t len = p->mount ? strlen(p->path) : 0;
 
 		if (!p->mount)
@@ -101,7 +95,7 @@ static bool has_whole_view(pid_t pid)
 
 int mountinfo_plain(pid_t pid, const int *fds, size_t n, bool *ret)
 {
-	_cleanup_(freep) struct place *places = calloc(n ? n : 1, sizeof(*places));
+	_cleanup_(freep) struct mountinfo_place *places = calloc(n ? n : 1, sizeof(*places));
 	_cleanup_(freep) char *line = NULL;
 	char path[48];
 	size_t size = 0;
@@ -124,7 +118,7 @@ int mountinfo_plain(pid_t pid, const int *fds, size_t n, bool *ret)
 	while ((len = getline(&line, &size, f)) > 0) {
 		if (line[len - 1] == '\n')
 			line[len - 1] = '\0';
-		if (!read_line(line, places, n))
+		if (!mountinfo_read_line(line, places, n))
 			break;
 	}
 	is_whole = len < 0 && feof(f) && !ferror(f);
@@ -145,11 +139,18 @@ ino_t mountinfo_namespace(pid_t pid)
 	return stat(path, &st) < 0 ? 0 : st.st_ino;
 }
 
+bool mountinfo_line_may_be(const char *line, unsigned dev_major, unsigned dev_minor)
+{
+	unsigned line_major, line_minor;
+
+	return sscanf(line, "%*u %*u %u:%u", &line_major, &line_minor) != 2 ||
+	       (line_major == dev_major && line_minor == dev_minor);
+}
+
 /* 1: not there; 0: there, or not to be told; -1: the process is gone. */
 static int process_lacks(pid_t pid, ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 {
 	_cleanup_(freep) char *line = NULL;
-	unsigned line_major, line_minor;
 	char path[48];
 	size_t size = 0, n_lines = 0;
 	int lacks = 1;
@@ -162,8 +163,7 @@ static int process_lacks(pid_t pid, ino_t mount_ns, unsigned dev_major, unsigned
 	/* Another mount of it, a bind mount for one, counts too. */
 	while (getline(&line, &size, f) > 0) {
 		n_lines++;
-		if (sscanf(line, "%*u %*u %u:%u", &line_major, &line_minor) != 2 ||
-		    (line_major == dev_major && line_minor == dev_minor))
+		if (mountinfo_line_may_be(line, dev_major, dev_minor))
 			lacks = 0;
 	}
 	if (ferror(f))

@@ -8,11 +8,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "support.h"
+
 #include "map/journal.h"
 #include "map/snapshot.h"
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
-#include "veneer/hash.h"
 #include "veneer/inspect.h"
 
 #define SIZE_MAX_TRIED 65536u
@@ -85,42 +86,15 @@ static void check(const uint8_t *data, size_t size)
 	table_release(&a);
 }
 
-static uint64_t mend_records(uint8_t *p, size_t len, uint64_t sum)
-{
-	while (len >= 16) {
-		uint8_t summed[8 + FORMAT_REC_BYTES_MAX];
-		size_t rec_len = p[1] * 8u;
-
-		if (rec_len < 16 || rec_len > FORMAT_REC_BYTES_MAX || rec_len > len)
-			break;
-		memcpy(summed, &sum, 8);
-		memcpy(summed + 8, p, rec_len - 8);
-		sum = hash_checksum(summed, rec_len);
-		memcpy(p + rec_len - 8, &sum, 8);
-		p += rec_len;
-		len -= rec_len;
-	}
-	return sum;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static uint8_t mended[SIZE_MAX_TRIED];
-	uint64_t snapshot_len, sum;
 
 	check(data, size);
 	if (size < HEADER_BYTES || size > sizeof(mended))
 		return 0;
 	memcpy(mended, data, size);
-	memcpy(&snapshot_len, data + offsetof(struct format_map_header, snapshot_len), 8);
-	if (snapshot_len > size - HEADER_BYTES)
-		snapshot_len = size - HEADER_BYTES;
-	sum = mend_records(mended + HEADER_BYTES, snapshot_len,
-			   hash_checksum(mended, FORMAT_MAP_SEED_BYTES));
-	memcpy(mended + offsetof(struct format_map_header, snapshot_sum), &sum, 8);
-	sum = hash_checksum(mended, HEADER_BYTES - 8);
-	memcpy(mended + HEADER_BYTES - 8, &sum, 8);
-	mend_records(mended + HEADER_BYTES + snapshot_len, size - HEADER_BYTES - snapshot_len, sum);
+	fuzz_mend_map(mended, size);
 	check(mended, size);
 	return 0;
 }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/* An input is the memory file that a dead server left of one mount. */
+#include "support.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/dossier.h"
+#include "veneer/file.h"
+
+#include <errno.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct seen {
+	size_t n;
+};
+
+static void see(int fd, void *arg)
+{
+	struct seen *s = arg;
+
+	(void)fd;
+	s->n++;
+}
+
+/* Its descriptors are numbers, of which this process has none. */
+static void disown(struct dossier *d)
+{
+	d->dirs.upper = d->dirs.work = d->fuse_fd = -1;
+	d->dirs.n_lower = d->dirs.n_clones = 0;
+}
+
+static void check_written(struct dossier *d, const uint8_t *data, size_t size)
+{
+	_cleanup_(freep) uint8_t *again = malloc(size + 1);
+
+	if (!again || dossier_write(d) < 0)
+		return;
+	fuzz_require(file_pread(d->fd, again, size + 1, 0) == (ssize_t)size && !memcmp(again, data, size));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	_cleanup_(closep) int fd = fuzz_memfd(data, size);
+	struct seen s = { 0 };
+	struct mount_opts o;
+	struct dossier d;
+	char err[256];
+	int r;
+
+	if (fd < 0)
+		return 0;
+	r = dossier_read(fd, &d);
+	if (r < 0) {
+		fuzz_require(r == -EPROTO || r == -EBADMSG || r == -ENOMEM);
+		return 0;
+	}
+	fuzz_require(d.fd == fd);
+	fd = -1; /* the dossier's, which closes it */
+	dossier_each_fd(&d, see, &s);
+	fuzz_require(s.n >= d.dirs.n_lower + d.dirs.n_clones);
+	if (dossier_options(&d, &d.dirs, &o, err, sizeof(err)) == 0) {
+		fuzz_require(o.n_lower == d.dirs.n_lower && !o.wants_help);
+		options_release(&o);
+	} else {
+		fuzz_require(err[0] && memchr(err, 0, sizeof(err)));
+	}
+	check_written(&d, data, size);
+	disown(&d);
+	dossier_release(&d);
+	return 0;
+}
