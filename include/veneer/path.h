@@ -15,6 +15,9 @@ int path_open(int rootfd, const char *path, int flags, mode_t mode);
 /* As path_open, for directories and files that exist: -EXDEV if a mount point is on the way, that of a bind mount
  * too; -ENOSYS where openat2 is missing. */
 int path_open_unmounted(int rootfd, const char *path, int flags);
+/* The directory above that of fd, with O_PATH. -EXDEV if a mount is in between, also one on the directory above: it may
+ * be one of our own, which nobody serves yet. Where openat2 is missing such mounts are entered. */
+int path_open_above(int fd);
 /* Reopen a descriptor (O_PATH too, unlinked files too) with other flags, through /proc/self/fd. */
 int path_reopen(int fd, int flags);
 /* A clone of the mount that fd is in, with fd as its root (a file, too), which is read-only whatever that mount is.

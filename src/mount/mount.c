@@ -7,6 +7,7 @@
 #include "veneer/linkup.h"
 #include "veneer/log.h"
 #include "veneer/override.h"
+#include "veneer/path.h"
 #include "veneer/stats.h"
 #include "veneer/takeover.h"
 #include "veneer/place.h"
@@ -146,7 +147,8 @@ int mount_lock_upper(int rootfd)
 	return lock_upper(rootfd, -1);
 }
 
-/* Is the directory the layer's root or below it? A container could reach into such a work directory. */
+/* Is the directory the layer's root or below it? A container could reach into such a work directory: through no other
+ * mount. */
 static bool is_beneath(int dirfd, const struct layer *l)
 {
 	_cleanup_(closep) int fd = openat(dirfd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -160,7 +162,7 @@ static bool is_beneath(int dirfd, const struct layer *l)
 		if (st.st_dev == above.st_dev && st.st_ino == above.st_ino)
 			return false;
 		above = st;
-		up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		up = path_open_above(fd);
 		close(fd);
 		fd = up;
 	}

@@ -17,15 +17,17 @@ enum { OPENAT2_UNKNOWN, OPENAT2_USABLE, OPENAT2_MISSING };
 
 static _Atomic int openat2_state = OPENAT2_UNKNOWN;
 
-static int sys_openat2(int dirfd, const char *path, int flags, mode_t mode, unsigned resolve)
+static int openat2_how(int dirfd, const char *path, int flags, mode_t mode, unsigned resolve)
 {
-	struct open_how how = {
-		.flags = (unsigned)flags,
-		.mode = mode,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | resolve,
-	};
+	struct open_how how = { .flags = (unsigned)flags, .mode = mode, .resolve = resolve };
 
 	return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+}
+
+static int sys_openat2(int dirfd, const char *path, int flags, mode_t mode, unsigned resolve)
+{
+	return openat2_how(dirfd, path, flags, mode,
+			   RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | resolve);
 }
 
 /* An EPERM can be the file's own (O_NOATIME on another's file, an immutable file), so the question
@@ -175,6 +177,14 @@ int path_open_unmounted(int rootfd, const char *path, int flags)
 		fd = sys_openat2(rootfd, *path ? path : ".", flags | O_CLOEXEC, 0, RESOLVE_NO_XDEV);
 	} while (fd < 0 && (errno == EINTR || errno == EAGAIN));
 	return fd < 0 ? -errno : fd;
+}
+
+int path_open_above(int fd)
+{
+	const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+	int above = openat2_is_usable(fd) ? openat2_how(fd, "..", flags, 0, RESOLVE_NO_XDEV) : openat(fd, "..", flags);
+
+	return above < 0 ? -errno : above;
 }
 
 int path_reopen(int fd, int flags)

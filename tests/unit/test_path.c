@@ -214,6 +214,26 @@ static void test_path__reopens_o_path_and_unlinked_files(void **state)
 	assert_int_equal(path_reopen(fd, O_RDONLY), -ENOENT);
 }
 
+static void test_path__above_is_within_one_mount(void **state)
+{
+	int b = openat(rootfd, "a/b", O_PATH | O_DIRECTORY | O_CLOEXEC), proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int above = path_open_above(b);
+	struct stat st, want;
+
+	(void)state;
+	assert_true(b >= 0 && proc >= 0 && above >= 0);
+	assert_int_equal(fstat(above, &st) | fstatat(rootfd, "a", &want, 0), 0);
+	assert_int_equal(st.st_ino, want.st_ino);
+	close(above);
+	above = path_open_above(proc);
+	if (is_again)
+		assert_true(above >= 0 && close(above) == 0);
+	else
+		assert_int_equal(above, -EXDEV);
+	close(proc);
+	close(b);
+}
+
 static bool is_plain(const char *path)
 {
 	return path_is_plain(path, strlen(path));
@@ -265,6 +285,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_path__opens_what_is_beneath),
 		cmocka_unit_test(test_path__empty_and_dot_are_the_root),
 		cmocka_unit_test(test_path__never_leaves_the_root),
+		cmocka_unit_test(test_path__above_is_within_one_mount),
 		cmocka_unit_test(test_path__follows_no_symlink),
 		cmocka_unit_test(test_path__last_symlink_opens_itself_as_o_path),
 		cmocka_unit_test(test_path__creates_with_the_given_mode),
