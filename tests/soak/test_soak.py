@@ -160,7 +160,7 @@ def _soak(program, base, server, seconds, kill_every_s):
 
 
 def test_five_minutes(veneer_bin, base, server):
-    _soak(veneer_bin, base, server, float(os.environ.get("VENEER_SOAK_S", 200)), 10)
+    _soak(veneer_bin, base, server, float(os.environ.get("VENEER_SOAK_S", 160)), 10)
 
 
 @pytest.mark.slow
