@@ -15,10 +15,13 @@ usage()
 	usage: contrib/test.sh [PART...]
 	  unit         the modules by themselves, and every fuzzer's corpus
 	  asan         unit and integration again with the address and undefined sanitizers
+	  tsan         unit and what is concurrent again with the thread sanitizer
 	  integration  mounts, as root and as an ordinary user; and by a shared server
 	  callers      Podman, Buildah and Docker on top (root only)
 	  crash        what power cuts leave of the upper (root only)
 	  fault        system calls and allocations that fail (root only)
+	  soak         64 mounts under load and deaths; mounts whose ground is taken away (root only)
+	  fuzz         libFuzzer on every decoder, some seconds each (VENEER_FUZZ_S says how many)
 	  bench        the benchmark's own parts, and a short run of it (root only)
 	  slow         what the parts above leave out because it takes minutes
 	  all          every part; without arguments every part but slow
@@ -189,6 +192,31 @@ test_asan()
 	asan_part integration-asan
 }
 
+build_tsan()
+{
+	built tsan build-tsan -Db_sanitize=thread
+}
+
+# tsan_part NAME PYTEST-ARGUMENT...
+tsan_part()
+{
+	local name=$1
+
+	shift
+	part "$name" env VENEER_BIN="$PWD/build-tsan/veneer" \
+		TSAN_OPTIONS="second_deadlock_stack=1:log_path=$results/sanitizer" \
+		"$PYTHON" -m pytest -q -rs -p no:cacheprovider --junitxml="$results/$name.xml" "$@" || :
+}
+
+# Its corpora and what has one thread are left out.
+test_tsan()
+{
+	build_tsan || return 0
+	meson_part unit-tsan unit build-tsan --setup tsan --no-suite fuzz --no-suite traced
+	tsan_part concurrency-tsan tests/integration/test_concurrency.py -m "not slow and not large"
+	tsan_part concurrency-tsan-server tests/integration/test_concurrency.py -m "not slow and not large" --mode=server
+}
+
 test_integration()
 {
 	local server_files=("${SERVER_FILES[@]/#/tests/integration/test_}")
@@ -226,6 +254,30 @@ test_fault()
 	fi
 }
 
+test_soak()
+{
+	if [ "$(id -u)" != 0 ]; then
+		say "soak: left out, disks are made and memory is limited as root"
+	else
+		build_plain && pytest_part soak tests/soak -m "not slow" -s
+	fi
+}
+
+# fuzz_part NAME SECONDS
+fuzz_part()
+{
+	if ! command -v clang >/dev/null; then
+		say "$1: left out, there is no clang; the unit part has run every corpus"
+	else
+		part "$1" env VENEER_FUZZ_XML="$results/$1.xml" contrib/fuzz.sh "$2" || :
+	fi
+}
+
+test_fuzz()
+{
+	fuzz_part fuzz "${VENEER_FUZZ_S:-4}"
+}
+
 test_bench()
 {
 	build_plain && pytest_part bench tests/bench
@@ -243,7 +295,11 @@ test_slow()
 		pytest_part callers-slow tests/callers -m slow
 		pytest_part crash-slow tests/crash -m slow
 		pytest_part fault-slow tests/fault -m slow
+		PART_LIMIT_S=10800 pytest_part soak-slow tests/soak -m slow -s
 	fi
+	fuzz_part fuzz-slow "${VENEER_FUZZ_S:-60}"
+	# The sanitizer itself takes more memory than the limits that one test sets.
+	build_tsan && tsan_part server-tsan tests/integration/test_server.py -m "not slow and not large" -k "not starters_limits"
 }
 
 # The engines wait more than they work: in CI their tests run beside those of the parts that follow.
@@ -262,23 +318,37 @@ collect_others()
 	fi
 }
 
+# The soak waits for disks as much as it computes: the fuzzers run beside it.
+soak_and_fuzz()
+{
+	local soak
+
+	test_soak >"$results/soak.out" 2>&1 &
+	soak=$!
+	test_fuzz || :
+	wait "$soak" || :
+	cat "$results/soak.out"
+}
+
 main()
 {
 	local parts=("$@") p
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		unit | asan | integration | callers | crash | fault | bench | slow) ;;
-		all) parts=(unit asan integration callers crash fault bench slow) ;;
+		unit | asan | tsan | integration | callers | crash | fault | soak | fuzz | bench | slow) ;;
+		all) parts=(unit asan tsan integration callers crash fault soak fuzz bench slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(unit asan integration callers crash fault bench)
+	[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan integration callers crash fault soak fuzz bench)
 
 	contrib/setup.sh --tests
 	for p in "${parts[@]}"; do
 		case "$p ${CI:-}" in
+		"soak "*) if [[ " ${parts[*]} " = *" fuzz "* ]]; then soak_and_fuzz; else test_soak || :; fi ;;
+		"fuzz "*) if [[ " ${parts[*]} " != *" soak "* ]]; then test_fuzz || :; fi ;;
 		"callers "?*) if [ "$(id -u)" = 0 ]; then beside_others; else test_callers; fi ;;
 		*) "test_$p" || : ;;
 		esac
