@@ -19,8 +19,10 @@ _MAX_MAPPINGS = 2
 
 
 def copy_range(source, target, length, off_from, off_to):
-    """As programs do it; the bytes copied."""
+    """As programs do it, which ask for the size first; the bytes copied. (A descriptor from before the
+    first write has the size of then, until somebody asks: the kernel copies no further.)"""
     done = 0
+    os.fstat(source)
     while done < length:
         count = os.copy_file_range(source, target, length - done, off_from + done, off_to + done)
         if count == 0:
