@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Have the kernel drop pages of a FUSE mount. It waits for pages that are being read, so for an answer that another
+ * thread of this process may have to give, and nothing can interrupt it. A server that were killed meanwhile would not
+ * be dead before the page is there, nobody would follow it, and the page would never come. So a child waits that shares
+ * memory and descriptors, and the thread waits for the child, which a kill ends. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct evict_range {
+	uint64_t node;		/* node id */
+	uint64_t off, len;	/* bytes */
+};
+
+/* Drop the pages of n ranges, in order, in the mount of fuse_fd; attributes of the files are asked for again. Mapped
+ * pages are unmapped, changed ones written first. What the kernel does not know (any more) is no error. How many were
+ * done before an error; -errno: no child can be had. *ret_cpu_ns: what it took. Every signal is blocked in this thread.
+ * */
+int evict_ranges(int fuse_fd, const struct evict_range *ranges, size_t n, uint64_t *ret_cpu_ns);
