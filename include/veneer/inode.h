@@ -130,6 +130,8 @@ uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino);
 /* The inode of a node id that the kernel holds; NULL for one it made up. Needs no lock. */
 static inline struct inode *inode_get(struct tree *t, uint64_t id) { return nodetab_object(t->nodes, id); }
 void inode_ref(struct tree *t, struct inode *i);
+/* The inode of a node id, referenced, for one who serves no request of the kernel's; NULL: there is none, or it is bare. */
+struct inode *inode_hold(struct tree *t, uint64_t id);
 void inode_unref(struct tree *t, struct inode *i);
 /* The kernel is about to hear of an inode that is referenced: the reference becomes one of its look-ups, of the node
  * id and generation that are to be sent. Taken back by inode_forget of that id. */

@@ -22,6 +22,7 @@ struct mount {
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
 	struct duty *duty;		/* of threads that answer its requests; NULL: not noted */
+	_Atomic uint32_t sent_as;	/* number of the account of what it is sent (keeper.h); 0: none is kept */
 	uint64_t key;			/* whose intents are its own (intent.h); 0: no journal is kept */
 };
 

@@ -30,6 +30,9 @@ enum coherence { COHERENCE_AUTO, COHERENCE_STRICT, COHERENCE_FAST };
 /* How a partial file is read, on a mount that passes files through. */
 enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
 
+#define OPTIONS_COPIES_AUTO 0u
+#define OPTIONS_COPIES_ALL UINT32_MAX
+
 struct mount_opts {
 	char **lower;			/* absolute, top first, n_lower >= 1 */
 	size_t n_lower;
@@ -50,6 +53,7 @@ struct mount_opts {
 	enum partial_mode partial;
 	enum promotion_mode promote;	/* -o promote=off|auto|eager|RATE */
 	uint64_t promote_rate;		/* bytes a second */
+	uint32_t copies;		/* of lower data, in pages of mounts: OPTIONS_COPIES_AUTO, N, OPTIONS_COPIES_ALL */
 	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
 	bool has_no_redirects;		/* directories with something below are not renamed: EXDEV */
 	bool has_no_device_whiteouts;	/* the caller's environment says so; not an option */

@@ -3,6 +3,7 @@
  * the form that veneer(1) describes. */
 #pragma once
 
+#include "veneer/keeper.h"
 #include "veneer/mount.h"
 #include "veneer/share.h"
 #include "veneer/stats.h"
@@ -28,6 +29,7 @@ struct report {
 	uint64_t mounts_served, inodes_served; /* also those that the list leaves out */
 	struct share_stats share;
 	struct window_usage windows;
+	struct keeper_usage keeper;
 	uint64_t memory[STATS_MEMORIES];
 	struct stats_values totals;
 	struct report_mount *mounts;

@@ -34,6 +34,8 @@ enum stats_counter {
 	STATS_PROMOTED_FILES,	/* that became ordinary ones */
 	STATS_PROMOTED_BYTES,	/* brought in from below for that */
 	STATS_PROMOTED_CLONED,	/* ... and of them without copying */
+	STATS_COPIES_EVICTED,	/* extents that the kernel was told to drop from the mount's pages */
+	STATS_COPIES_REFAULTS,	/* ... and that were read again soon after */
 	STATS_COUNTERS
 };
 
@@ -43,6 +45,7 @@ enum stats_memory {
 	STATS_MEM_INODES,	/* inode tables, and mirrors of upper directories */
 	STATS_MEM_MAPS,		/* block maps */
 	STATS_MEM_BUFFERS,	/* of requests */
+	STATS_MEM_COPIES,	/* the account of what was sent to which mount */
 	STATS_MEM_WINDOWS,	/* mapped by the block cache: pages of the page cache, not ours alone */
 	STATS_MEMORIES
 };

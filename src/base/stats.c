@@ -79,6 +79,8 @@ static const struct stats_name counter_names[STATS_COUNTERS] = {
 	[STATS_OPENS_PASSTHROUGH] = { "PASSTHROUGH OPENS", "opens", "passthrough", "Opens whose data the kernel serves" },
 	[STATS_OPENS_CACHED] = { "CACHED OPENS", "opens", "cached", "Opens by way of the page cache of the mount" },
 	[STATS_OPENS_DIRECT] = { "DIRECT OPENS", "opens", "direct", "Opens each of whose reads is a request" },
+	[STATS_COPIES_EVICTED] = { "COPIES EVICTED", "copies", "evictions", "Extents that the kernel was told to drop from its pages" },
+	[STATS_COPIES_REFAULTS] = { "COPIES REFAULTED", "copies", "refaults", "Extents that were read again soon after that" },
 	[STATS_NODE_SWITCHES] = { "NODE SWITCHES", "opens", "node_switches", "Files that got another node id to leave passthrough" },
 	[STATS_PROMOTED_CHUNKS] = { "PROMOTED CHUNKS", "promotion", "chunks", "Chunks of partial files completed from below" },
 	[STATS_PROMOTED_FILES] = { "PROMOTED FILES", "promotion", "files", "Partial files that became ordinary ones" },
@@ -91,6 +93,7 @@ static const char *const memory_names[STATS_MEMORIES] = {
 	[STATS_MEM_INODES] = "inodes_bytes",
 	[STATS_MEM_MAPS] = "maps_bytes",
 	[STATS_MEM_BUFFERS] = "buffers_bytes",
+	[STATS_MEM_COPIES] = "copies_bytes",
 	[STATS_MEM_WINDOWS] = "windows_bytes",
 };
 

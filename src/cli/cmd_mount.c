@@ -46,6 +46,7 @@ static int print_help(void)
 	       "  promote=off|auto|eager|RATE\n"
 	       "                          complete files that were changed for the most part, in idle time at\n"
 	       "                          RATE bytes a second (auto: 32M), or at once; default off\n"
+	       "  copies=auto|N|all       in how many mounts pages of the same lower data may stay (io=cached)\n"
 	       "  volatile, fsync=0       never sync\n"
 	       "  noxattrs=1              no extended attributes\n"
 	       "  noacl                   no POSIX ACLs\n"

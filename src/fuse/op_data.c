@@ -7,11 +7,13 @@
 #include "veneer/copyrange.h"
 #include "veneer/cow.h"
 #include "veneer/image.h"
+#include "veneer/keeper.h"
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/pieces.h"
 #include "veneer/pool.h"
 #include "veneer/read.h"
+#include "veneer/sent.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
 
@@ -36,6 +38,7 @@ void op_thread_release(void)
 	free(read_buf.data);
 	read_buf.data = NULL;
 	read_buf.size = 0;
+	sent_thread_release();
 }
 
 /* One reply, whatever comes of it: the kernel ends a request whose answer it cannot take (a file that was cut), and
@@ -52,13 +55,25 @@ static void reply_pieces(fuse_req_t req, struct inode *i, struct pieces *p)
 	log_error("%s: %s: a lower file was cut, or cannot be read any more", m->opts.mountpoint, path ? path : "a file");
 }
 
+/* Will this answer to READ be pages that an account is kept of? */
+static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t len, const struct fuse_file_info *fi,
+			   struct keeper_note *ret)
+{
+	struct mount *m = op_mount(req);
+
+	ret->first.mount = atomic_load_explicit(&m->sent_as, memory_order_relaxed);
+	if (!ret->first.mount || fi->flags & O_DIRECT || !keeper_describe(i, &m->tree, (uint64_t)off, len, ret))
+		return false;
+	ret->first.reader = (uint32_t)fuse_req_ctx(req)->pid;
+	return true;
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct inode *i = op_inode(req, ino);
 	struct pieces pieces;
 	ssize_t n;
 
-	(void)fi;
 	if (!i)
 		return;
 	pieces.niov = 0;
@@ -80,8 +95,14 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 	if (n < 0) {
 		op_reply_err(req, (int)n);
 	} else {
+		struct keeper_note note;
+		bool stays = describe_pages(req, i, off, (size_t)n, fi, &note);
+
 		stats_add(STATS_READ_BYTES, (uint64_t)n);
 		reply_pieces(req, i, &pieces);
+		/* Not before: what is told of is there, and may be dropped without waiting for it. */
+		if (stays)
+			keeper_sent(&note);
 	}
 	pieces_release(&pieces);
 }

@@ -314,6 +314,21 @@ static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 	return set_word(p, row, value, words);
 }
 
+static int set_copies(struct parse *p, const struct opt_row *row, char *value)
+{
+	int64_t v;
+
+	if (strcmp(value, "auto") == 0)
+		p->o.copies = OPTIONS_COPIES_AUTO;
+	else if (strcmp(value, "all") == 0)
+		p->o.copies = OPTIONS_COPIES_ALL;
+	else if (parse_integer(value, &v) && v >= 1 && v < OPTIONS_COPIES_ALL)
+		p->o.copies = (uint32_t)v;
+	else
+		return bad_value(p, row, value);
+	return 0;
+}
+
 static int ignore_integer(struct parse *p, const struct opt_row *row, char *value)
 {
 	int64_t v;
@@ -379,6 +394,7 @@ static const struct opt_row rows[] = {
 	{ "coherence=", set_coherence, FIELD(coherence), false },
 	{ "partial=", set_partial, FIELD(partial), false },
 	{ "promote=", set_promote, FIELD(promote), false },
+	{ "copies=", set_copies, 0, false },
 	{ "private", set_flag, FIELD(is_private), false },
 	{ "standalone", set_flag, FIELD(is_standalone), false },
 	{ "redirect_dir=", set_redirect_dir, 0, false },

@@ -5,6 +5,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/intent.h"
+#include "veneer/keeper.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
@@ -29,6 +30,7 @@ struct served {
 	struct served_place at;
 	uint64_t number;	/* in the pool */
 	uint64_t id;		/* of ours, never used twice */
+	uint32_t kept_as;	/* keeper.h's number of it; 0: none */
 	int takeover_fd;
 	struct dossier dossier;
 	uint32_t place;		/* its, in the ledger */
@@ -204,10 +206,19 @@ int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *di
 	return e;
 }
 
+/* Nobody manages its pages any more. Only with a supervisor did somebody: dropping pages may wait for a READ, and if
+ * this server dies with it, another must be there to answer that. */
+static void leave_keeper(struct served *s)
+{
+	atomic_store(&s->mount.sent_as, 0);
+	keeper_leave(s->kept_as);
+}
+
 static void withdraw(struct served *s)
 {
 	struct roster *r = s->roster;
 
+	leave_keeper(s);
 	let_go(s);
 	/* Else it would go on telling of an ask that nobody takes. */
 	if (s->takeover_fd >= 0)
@@ -286,12 +297,27 @@ static int keep(struct roster *r, struct served *s, int fuse_fd, const struct se
 	return e;
 }
 
+static void enter_keeper(struct served *s)
+{
+	int e;
+
+	if (!s->is_kept || s->mount.io != IO_CACHED || s->mount.opts.copies == OPTIONS_COPIES_ALL)
+		return;
+	/* The dossier's: the next server has the same under this number. */
+	e = keeper_enter(&s->mount.tree, s->dossier.fuse_fd, s->mount.opts.copies, &s->kept_as);
+	if (e == 0)
+		atomic_store(&s->mount.sent_as, s->kept_as);
+	else
+		log_warn("%s: the page cache is not managed: %s", s->mount.opts.mountpoint, strerror(-e));
+}
+
 /* In the pool from now on. */
 static int enter_pool(struct roster *r, struct served *s, struct session *session, char *err, size_t err_size)
 {
 	int e;
 
 	listen_for_others(r, s);
+	enter_keeper(s);
 	/* Pinned: it may be over before its number is known. */
 	enlist(r, s);
 	e = pool_add(r->pool, session, session_ended, s, &s->number);
@@ -376,6 +402,7 @@ int roster_resume(struct roster *r, struct dossier *d, uint32_t place, char *err
 struct ending {
 	struct roster *roster;
 	uint64_t number;
+	uint32_t kept_as;	/* by the keeper */
 	char *mountpoint;
 };
 
@@ -383,6 +410,8 @@ static void *end_one(void *arg)
 {
 	struct ending *e = arg;
 
+	/* While requests are answered. */
+	keeper_leave(e->kept_as);
 	if (pool_end(e->roster->pool, e->number, END_WAIT_MS) < 0)
 		log_error("%s: a request does not end", e->mountpoint);
 	note_ending(e->roster, -1);
@@ -414,12 +443,15 @@ static void start_ending(struct served *s)
 	e = calloc(1, sizeof(*e));
 	if (!e || !(e->mountpoint = strdup(s->mount.opts.mountpoint))) {
 		free(e);
+		leave_keeper(s);
 		pool_end(s->roster->pool, s->number, 0);
 		return;
 	}
 	note_ending(s->roster, 1);
 	e->roster = s->roster;
 	e->number = s->number;
+	atomic_store(&s->mount.sent_as, 0);
+	e->kept_as = s->kept_as;
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_SIZE);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);

@@ -51,6 +51,19 @@ static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- what is printed once ---- */
 
+/* Where somebody limits them. */
+static void print_copies(const struct report *r, FILE *out)
+{
+	const struct copies_usage *c = &r->keeper.copies;
+
+	if (!r->keeper.is_running)
+		return;
+	fprintf(out, "copies in %s mounts: %s of %s extents, limit %s, %s beyond the first; ", COUNT(c->mounts), COUNT(c->copies),
+		COUNT(c->extents), COUNT(c->limit), BYTES(c->extra_bytes));
+	fprintf(out, "%s evicted, %s refaulted, %s of CPU\n", COUNT(r->totals.counters[STATS_COPIES_EVICTED]),
+		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->keeper.cpu_ns / 1000));
+}
+
 static void print_server(const struct report *r, FILE *out)
 {
 	fprintf(out, "veneer %s, server %ld, up %s: %s mount%s of %s image%s, ", r->version, (long)r->pid,
@@ -59,9 +72,11 @@ static void print_server(const struct report *r, FILE *out)
 	if (r->share.kept)
 		fprintf(out, "%s kept, ", COUNT(r->share.kept));
 	fprintf(out, "%s open file%s of layers\n", COUNT(r->descriptors), plural(r->descriptors));
-	fprintf(out, "memory %s: images %s, inodes %s, block maps %s, buffers %s; windows of the page cache %s\n",
+	fprintf(out, "memory %s: images %s, inodes %s, block maps %s, buffers %s, copies %s; windows of the page cache %s\n",
 		BYTES(r->rss_bytes), BYTES(r->memory[STATS_MEM_IMAGES]), BYTES(r->memory[STATS_MEM_INODES]),
-		BYTES(r->memory[STATS_MEM_MAPS]), BYTES(r->memory[STATS_MEM_BUFFERS]), BYTES(r->memory[STATS_MEM_WINDOWS]));
+		BYTES(r->memory[STATS_MEM_MAPS]), BYTES(r->memory[STATS_MEM_BUFFERS]), BYTES(r->memory[STATS_MEM_COPIES]),
+		BYTES(r->memory[STATS_MEM_WINDOWS]));
+	print_copies(r, out);
 }
 
 static int print_mounts(const struct report *r, FILE *out)

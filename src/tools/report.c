@@ -119,6 +119,7 @@ int report_begin(struct report *ret)
 	share_stats(&ret->share);
 	ret->memory[STATS_MEM_IMAGES] = ret->share.bytes;
 	window_usage(&ret->windows);
+	keeper_usage(&ret->keeper);
 	ret->memory[STATS_MEM_WINDOWS] = ret->windows.bytes;
 	stats_read(NULL, &ret->totals);
 	return 0;
@@ -338,6 +339,24 @@ static json_t *cache_json(struct writer *w, const struct report *r)
 	return j;
 }
 
+static json_t *copies_json(struct writer *w, const struct report *r)
+{
+	const struct keeper_usage *k = &r->keeper;
+	json_t *j = json_object();
+
+	add_number(w, j, "running", k->is_running);
+	add_number(w, j, "limit", k->copies.limit);
+	add_number(w, j, "mounts", k->copies.mounts);
+	add_number(w, j, "extents", k->copies.extents);
+	add_number(w, j, "copies", k->copies.copies);
+	add_number(w, j, "extra_bytes", k->copies.extra_bytes);
+	add_number(w, j, "evictions", r->totals.counters[STATS_COPIES_EVICTED]);
+	add_number(w, j, "refaults", r->totals.counters[STATS_COPIES_REFAULTS]);
+	add_number(w, j, "forgotten", k->copies.forgotten + k->lost);
+	add_number(w, j, "cpu_us", k->cpu_ns / 1000);
+	return j;
+}
+
 static json_t *bounds_json(struct writer *w)
 {
 	json_t *j = json_array();
@@ -373,6 +392,7 @@ int report_json(const struct report *r, char **ret)
 	for (size_t i = 0; i < r->nimages; i++)
 		append_object(&w, images, image_json(&w, &r->images[i]));
 	add(&w, j, "cache", cache_json(&w, r));
+	add(&w, j, "copies", copies_json(&w, r));
 	text = w.has_failed ? NULL : json_dumps(j, JSON_COMPACT);
 	if (!text)
 		return -ENOMEM;

@@ -79,7 +79,7 @@ static int parse_mount(const json_t *j, struct report_mount *ret)
 static int parse_server(const json_t *j, struct report *ret)
 {
 	const json_t *server = json_object_get(j, "server"), *memory = json_object_get(server, "memory");
-	const json_t *cache = json_object_get(j, "cache");
+	const json_t *cache = json_object_get(j, "cache"), *copies = json_object_get(j, "copies");
 	const json_t *sharing = json_object_get(server, "sharing");
 	int r = string(j, "version", &ret->version);
 
@@ -106,6 +106,18 @@ static int parse_server(const json_t *j, struct report *ret)
 		.bytes = number(cache, "bytes"),
 		.count = number(cache, "windows"),
 		.budget = number(cache, "budget_bytes"),
+	};
+	ret->keeper = (struct keeper_usage){
+		.is_running = number(copies, "running"),
+		.cpu_ns = number(copies, "cpu_us") * 1000,
+		.copies = {
+			.limit = (uint32_t)number(copies, "limit"),
+			.mounts = number(copies, "mounts"),
+			.extents = number(copies, "extents"),
+			.copies = number(copies, "copies"),
+			.extra_bytes = number(copies, "extra_bytes"),
+			.forgotten = number(copies, "forgotten"),
+		},
 	};
 	ret->share.bytes = ret->memory[STATS_MEM_IMAGES];
 	parse_values(json_object_get(j, "totals"), &ret->totals);

@@ -326,6 +326,18 @@ void inode_ref(struct tree *t, struct inode *i)
 	i->refs++;
 }
 
+struct inode *inode_hold(struct tree *t, uint64_t id)
+{
+	struct inode *i;
+
+	LOCK_SCOPE(&t->lock);
+	i = inode_get(t, id);
+	if (!i || i->is_bare)
+		return NULL;
+	i->refs++;
+	return i;
+}
+
 void inode_unref(struct tree *t, struct inode *i)
 {
 	struct hlink *grave = NULL;

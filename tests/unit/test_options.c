@@ -559,6 +559,25 @@ static void test_options__ways_to_open(void **state)
 	options_release(&o);
 }
 
+static void test_options__copies(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t copies;
+	} table[] = {
+		{ "ro", OPTIONS_COPIES_AUTO }, { "copies=auto", OPTIONS_COPIES_AUTO }, { "copies=1", 1 },
+		{ "copies=all", OPTIONS_COPIES_ALL }, { "copies=all,copies=64", 64 }, { "copies=3,copies=auto", OPTIONS_COPIES_AUTO },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good_with_lower(table[i].text);
+
+		assert_int_equal(o.copies, table[i].copies);
+		options_release(&o);
+	}
+}
+
 static void test_options__bad_values_are_one_sentence(void **state)
 {
 	static const struct {
@@ -583,6 +602,11 @@ static void test_options__bad_values_are_one_sentence(void **state)
 		{ "io=", "invalid value for io: " },
 		{ "io=fast", "invalid value for io: fast" },
 		{ "coherence=Strict", "invalid value for coherence: Strict" },
+		{ "copies=0", "invalid value for copies: 0" },
+		{ "copies=-1", "invalid value for copies: -1" },
+		{ "copies=4294967295", "invalid value for copies: 4294967295" },
+		{ "copies=2x", "invalid value for copies: 2x" },
+		{ "copies=", "invalid value for copies: " },
 		{ "partial=on", "invalid value for partial: on" },
 		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
 		{ "lowerdir=/a://p/x/y:/b", "plugin layers are not supported: //p/x/y" },
@@ -715,6 +739,7 @@ int main(void)
 		cmocka_unit_test(test_options__ids_and_numbers),
 		cmocka_unit_test(test_options__cow_is_copied_for_private_volumes),
 		cmocka_unit_test(test_options__ways_to_open),
+		cmocka_unit_test(test_options__copies),
 		cmocka_unit_test(test_options__bad_values_are_one_sentence),
 		cmocka_unit_test(test_options__podman),
 		cmocka_unit_test(test_options__buildah_volume),
