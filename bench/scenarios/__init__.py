@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every scenario of the bench, in the order of the report."""
 
-from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_lookup,
-               hpmapper_memory, hpmapper_promotion, hpmapper_siblings, hpmapper_streams,
+from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_keeper,
+               hpmapper_lookup, hpmapper_memory, hpmapper_promotion, hpmapper_siblings, hpmapper_streams,
                hpmapper_throttled)
 from . import dpso_idle, xu_backing, xu_database, xu_fio, xu_sweep, xu_volume
 from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
@@ -17,6 +17,7 @@ EVERY = [
     hpmapper_containers.Containers(),
     hpmapper_throttled.Throttled(),
     hpmapper_memory.Memory(),
+    hpmapper_keeper.Keeper(),
     hpmapper_lookup.Lookup(),
     hpmapper_promotion.Promotion(),
     hpmapper_streams.Streams(),

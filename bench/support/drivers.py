@@ -154,6 +154,9 @@ def _when_named(veneer, more):
                       kind),
         ]
     found.append(Overlay("overlayfs-btrfs", "kernel overlayfs on btrfs, loop device", "btrfs"))
+    for copies in ("2", "all"):
+        found.append(fuse.Rootless(f"veneer-copies-{copies}", f"veneer-rootless, copies={copies}",
+                                   veneer, [*more, "-o", f"copies={copies}"]))
     for d in found:
         d.when_named = True
     return found

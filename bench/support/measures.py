@@ -141,6 +141,69 @@ class TailBelow(Below):
         return Verdict(text, f"{value:.4g} {self.unit}", PASS if value <= self.limit else FAIL)
 
 
+class Less:
+    """The subject has at least so large a share less of something than the reference."""
+
+    def __init__(self, scenario, metric, reference, share):
+        self.scenario, self.metric, self.reference = scenario, metric, reference
+        self.share = share
+
+    def scenarios(self):
+        return [self.scenario]
+
+    def check(self, results, subject):
+        text = (f"{self.scenario}, {self.metric}: " +
+                (f"at least {100 * self.share:g} % less than {self.reference}"
+                 if self.share >= 0 else
+                 f"at most {-100 * self.share:g} % more than {self.reference}"))
+        ratio = results.ratio(self.scenario, self.metric, subject, self.reference)
+        if ratio is None:
+            return Verdict(text, "-", NONE)
+        seen = f"{100 * (1 - ratio):.3g} % less" if ratio <= 1 else f"{100 * (ratio - 1):.3g} % more"
+        return Verdict(text, seen, PASS if 1 - ratio >= self.share else FAIL)
+
+
+class Growth:
+    """From one scenario to another the subject's value grows at most limit x, and at most by that
+    share of what the reference's grows."""
+
+    def __init__(self, large, small, metric, limit, reference, share):
+        self.large, self.small, self.metric, self.limit = large, small, metric, limit
+        self.reference, self.share = reference, share
+
+    def scenarios(self):
+        return [self.large, self.small]
+
+    def _growth(self, results, driver):
+        pair = [results.rounds(s, self.metric, driver) for s in (self.large, self.small)]
+        ratio = stats.round_ratio(*pair, results.is_higher_better(self.large, self.metric))
+        return None if ratio is None else ratio - 1
+
+    def check(self, results, subject):
+        text = (f"{self.large}, {self.metric}: at most {self.limit:g}x that of {self.small}, "
+                f"growing at most {self.share:g}x as much as {self.reference}")
+        own, other = (self._growth(results, d) for d in (subject, self.reference))
+        if own is None or other is None:
+            return Verdict(text, "-", NONE)
+        is_met = own <= self.limit - 1 and (own <= 0 or own <= other * self.share)
+        return Verdict(text, f"{1 + own:.3g}x, {self.reference} {1 + other:.3g}x",
+                       PASS if is_met else FAIL)
+
+
+class Of:
+    """The same of another driver than the subject."""
+
+    def __init__(self, driver, measure):
+        self.driver, self.measure = driver, measure
+
+    def scenarios(self):
+        return self.measure.scenarios()
+
+    def check(self, results, _):
+        v = self.measure.check(results, self.driver)
+        return v._replace(text=f"{self.driver}: {v.text}")
+
+
 def check_all(measures, results, subject=SUBJECT):
     return [m.check(results, subject) for m in measures]
 

@@ -28,7 +28,7 @@
 #define PRESSED_PERCENT 100u
 #define VICTIMS_MAX 128		/* of one round */
 #define RANGES_MAX 256		/* of one child */
-#define MAPPED_MS 10000		/* a program in use is left alone for so long */
+#define MAPPED_MS 2000		/* until it is asked again whether a program is in use */
 #define STACK_SIZE (256u << 10)
 #define NICE 5
 
