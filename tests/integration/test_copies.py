@@ -28,6 +28,7 @@ class Group:
 
     def __init__(self, stack, shared, program):
         self.stack, self.shared, self.program, self.mounts = stack, shared, program, []
+        self.files = contextlib.ExitStack()
 
     def mount(self, copies, n, *options):
         self.stack.remember_lowers()
@@ -41,6 +42,11 @@ class Group:
             made.start("io=cached", f"copies={copies}", *options)
             self.mounts.append(made)
         return [m.mnt for m in self.mounts]
+
+    def read(self, path):
+        """All of it; it stays open, so that the kernel does not forget it when somebody drops caches."""
+        file = self.files.enter_context(open(path, "rb"))
+        return file.read()
 
     def counted(self):
         """What the server says of copies."""
@@ -64,6 +70,7 @@ class Group:
 def group(stack, shared, veneer_bin):
     made = Group(stack, shared, veneer_bin)
     yield made
+    made.files.close()
     for mount in made.mounts:
         if mount.is_mounted:
             assert mount.stop() is None
@@ -87,21 +94,21 @@ def test_copies_beyond_the_limit_go(stack, group):
     fill(stack)
     mounts = group.mount(2, 4)
     for m in mounts:
-        assert (m / "f").read_bytes() == blob(_SIZE, 0)
+        assert group.read(m / "f") == blob(_SIZE, 0)
     group.wait_for(2 * _CHUNKS)
     assert wait_until(few(mounts, 2), _LIMIT_S), [held(m / "f") for m in mounts]
     # those who read last keep theirs
     assert held(mounts[0] / "f") == held(mounts[1] / "f") == 0
     assert group.comes_to(evictions=2 * _CHUNKS, copies=2 * _CHUNKS, extents=_CHUNKS), group.counted()
     for m in mounts:
-        assert (m / "f").read_bytes() == blob(_SIZE, 0)
+        assert group.read(m / "f") == blob(_SIZE, 0)
 
 
 def test_copies_all_are_left_alone(stack, group):
     fill(stack), fill(stack, "other", 1)
     mounts = group.mount("all", 3) + group.mount(1, 2)[3:]
     for m in mounts:
-        (m / "f").read_bytes()
+        group.read(m / "f")
     # the last two are limited, and what is dropped from one is not dropped from the first three
     group.wait_for(_CHUNKS)
     assert wait_until(few(mounts[3:], 1), _LIMIT_S)
@@ -114,7 +121,7 @@ def test_copies_of_what_a_mount_changed_stay(stack, group):
     at = 3 * _CHUNK + 64 * KIB
     for k, m in enumerate(mounts):
         write_at(m / "f", blob(4 * KIB, 100 + k), at)
-        (m / "f").read_bytes()
+        group.read(m / "f")
     group.wait_for(2 * _CHUNKS)
     assert wait_until(few(mounts, 1, rest=1), _LIMIT_S), [held(m / "f") for m in mounts]
     # the changed block is nobody's copy
@@ -123,7 +130,7 @@ def test_copies_of_what_a_mount_changed_stay(stack, group):
     for k, m in enumerate(mounts):
         want = bytearray(blob(_SIZE, 0))
         want[at:at + 4 * KIB] = blob(4 * KIB, 100 + k)
-        assert (m / "f").read_bytes() == want
+        assert group.read(m / "f") == want
 
 
 def test_copies_that_are_mapped_and_changed_lose_nothing(stack, group):
@@ -132,13 +139,13 @@ def test_copies_that_are_mapped_and_changed_lose_nothing(stack, group):
     with opened(mounts[0] / "f", os.O_RDWR) as fd, mmap.mmap(fd, _SIZE) as view:
         assert view[:] == blob(_SIZE, 0)
         view[_CHUNK:_CHUNK + 5] = b"store"
-        (mounts[1] / "f").read_bytes()
+        group.read(mounts[1] / "f")
         group.wait_for(_CHUNKS)
         want = bytearray(blob(_SIZE, 0))
         want[_CHUNK:_CHUNK + 5] = b"store"
         assert view[:] == want
-    assert (mounts[0] / "f").read_bytes() == want
-    assert (mounts[1] / "f").read_bytes() == blob(_SIZE, 0)
+    assert group.read(mounts[0] / "f") == want
+    assert group.read(mounts[1] / "f") == blob(_SIZE, 0)
 
 
 def test_copies_of_a_program_in_use_are_left_alone(stack, group):
@@ -147,12 +154,12 @@ def test_copies_of_a_program_in_use_are_left_alone(stack, group):
     fill(stack, "plain", 1)
     mounts = group.mount(1, 2)
     for m in mounts:
-        (m / "f").read_bytes()
-        (m / "plain").read_bytes()
+        group.read(m / "f")
+        group.read(m / "plain")
     group.wait_for(_CHUNKS)
     # so that all has been looked at once more
     pagecache.drop(mounts[0] / "plain")
-    (mounts[0] / "plain").read_bytes()
+    group.read(mounts[0] / "plain")
     group.wait_for(2 * _CHUNKS)
     # this process read both files, and lives
     assert group.comes_to(copies=2 * _CHUNKS + _CHUNKS), group.counted()
@@ -205,8 +212,9 @@ def test_copies_go_while_mounts_come_and_go(stack, group):
     with reading(group.mount(1, 2), ["f"]):
         for _ in range(4):
             more, before = group.mount(1, 1)[-1], group.evictions()
-            (more / "f").read_bytes()
-            group.wait_for(before + 1)
+            with open(more / "f", "rb") as f:
+                f.read()
+                group.wait_for(before + 1)
             # whatever is under way
             assert group.mounts[-1].stop() is None
     assert group.comes_to(mounts=2), group.counted()
@@ -281,12 +289,12 @@ def test_copies_server_that_dies_while_the_kernel_waits_for_a_page_is_followed(s
 def test_copies_of_one_mount_need_nobody(stack, group):
     fill(stack)
     mounts = group.mount(1, 1)
-    (mounts[0] / "f").read_bytes()
+    group.read(mounts[0] / "f")
     assert group.comes_to(running=0, evictions=0)
     mounts = group.mount(1, 1)
     assert group.comes_to(running=1)
     # what the first was sent before is known
-    (mounts[1] / "f").read_bytes()
+    group.read(mounts[1] / "f")
     group.wait_for(_CHUNKS)
     assert wait_until(few(mounts, 1), _LIMIT_S)
     assert held(mounts[0] / "f") == 0
