@@ -8,7 +8,7 @@ import random
 import time
 
 from support import cgroup, host, plots, scenario, starting, tables, trees
-from support.measures import Below, Growth, Less, Of
+from support.measures import Below, ByDriver, Growth, Less
 from support.memory import own_memory
 
 NAME = "hpmapper/keeper"
@@ -111,11 +111,12 @@ class Keeper(scenario.Scenario):
     def measures(self):
         out = []
         for cell in (START, CHANGED):
-            out.append(Of(TWO, Less(f"{NAME}/{cell}", "page cache + servers", PEER, 0.65)))
-            out.append(Of(TWO, Below(f"{NAME}/{cell}", "manager", 2)))
-        out.append(Of(AUTO, Below(f"{NAME}/{THIRD}", "manager", 2)))
-        out.append(Of(AUTO, Growth(f"{NAME}/{THIRD}", f"{NAME}/{START}", "time", 1.15, PEER, 0.5)))
-        out.append(Of(AUTO, Less(f"{NAME}/{START}", "time", ALL, -0.03)))
+            out.append(ByDriver(TWO, Less(f"{NAME}/{cell}", "page cache + servers", PEER, 0.65)))
+            out.append(ByDriver(TWO, Below(f"{NAME}/{cell}", "manager", 2)))
+        out.append(ByDriver(AUTO, Below(f"{NAME}/{THIRD}", "manager", 2)))
+        grown = Growth(f"{NAME}/{THIRD}", f"{NAME}/{START}", "time", 1.15, PEER, 0.5)
+        out.append(ByDriver(AUTO, grown))
+        out.append(ByDriver(AUTO, Less(f"{NAME}/{START}", "time", ALL, -0.03)))
         return out
 
     def tables(self, seen):

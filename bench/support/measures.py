@@ -190,7 +190,7 @@ class Growth:
                        PASS if is_met else FAIL)
 
 
-class Of:
+class ByDriver:
     """The same of another driver than the subject."""
 
     def __init__(self, driver, measure):
