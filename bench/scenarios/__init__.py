@@ -4,7 +4,8 @@
 from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_keeper,
                hpmapper_lookup, hpmapper_memory, hpmapper_promotion, hpmapper_siblings, hpmapper_streams,
                hpmapper_throttled)
-from . import dpso_idle, xu_backing, xu_database, xu_fio, xu_sweep, xu_volume
+from . import dpso_idle, dpso_trace
+from . import xu_backing, xu_database, xu_fio, xu_sweep, xu_volume
 from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
 from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
 from . import real_start
@@ -23,6 +24,7 @@ EVERY = [
     hpmapper_streams.Streams(),
     hpmapper_filebench.Filebench(),
     dpso_idle.Idle(),
+    dpso_trace.Trace(),
     xu_fio.FioMatrix(),
     xu_sweep.Sweep(),
     xu_backing.Backing(),

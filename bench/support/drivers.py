@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from . import fuse, host
+from . import fuse, host, predictors
 from .driver import Driver
 from .views import Bound, Copy, Snapshot, ThinSnapshot, Union, View
 
@@ -157,6 +157,7 @@ def _when_named(veneer, more):
     for copies in ("2", "all"):
         found.append(fuse.Rootless(f"veneer-copies-{copies}", f"veneer-rootless, copies={copies}",
                                    veneer, [*more, "-o", f"copies={copies}"]))
+    found += predictors.every()
     for d in found:
         d.when_named = True
     return found

@@ -34,9 +34,10 @@ def note(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def run(*args):
-    done = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, check=False)
+def run(*args, given=""):
+    """What a command prints, which reads the text `given`."""
+    done = subprocess.run(args, input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, check=False)
     if done.returncode:
         raise HostError(f"{' '.join(args)}: {done.stderr.strip() or done.returncode}")
     return done.stdout

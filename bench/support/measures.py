@@ -204,6 +204,24 @@ class ByDriver:
         return v._replace(text=f"{self.driver}: {v.text}")
 
 
+class AtLeast:
+    """A driver's own value is at least limit."""
+
+    def __init__(self, scenario, metric, driver, limit):
+        self.scenario, self.metric, self.driver, self.limit = scenario, metric, driver, limit
+
+    def scenarios(self):
+        return [self.scenario]
+
+    def check(self, results, subject):
+        del subject
+        text = f"{self.scenario}, {self.metric} of {self.driver}: at least {self.limit:g}"
+        value = results.value(self.scenario, self.metric, self.driver)
+        if value is None:
+            return Verdict(text, "-", NONE)
+        return Verdict(text, f"{value:.4g}", PASS if value >= self.limit else FAIL)
+
+
 def check_all(measures, results, subject=SUBJECT):
     return [m.check(results, subject) for m in measures]
 

@@ -3,7 +3,7 @@
 
 from . import stats
 
-HIGHER_IS_BETTER = {"MiB/s", "IOPS", "op/s", "tps", "% right"}
+HIGHER_IS_BETTER = {"MiB/s", "IOPS", "op/s", "tps", "% right", "fraction"}
 
 
 class Results:
