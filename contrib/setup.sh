@@ -10,7 +10,7 @@ FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
-BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev fuse3)
+BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev fuse3)
 TEST_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-matplotlib
 	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static

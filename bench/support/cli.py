@@ -2,10 +2,13 @@
 """The command line of bench/run."""
 
 import argparse
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 from . import driver, drivers, host, publish, record, report, runner
@@ -95,6 +98,13 @@ def default_out():
     return out
 
 
+def learn_apart():
+    """What is learned in a run is nobody else's, and begins with nothing."""
+    if "VENEER_STATE_DIR" not in os.environ:
+        os.environ["VENEER_STATE_DIR"] = tempfile.mkdtemp(prefix="veneer-bench-state-")
+        atexit.register(shutil.rmtree, os.environ["VENEER_STATE_DIR"], ignore_errors=True)
+
+
 def set_up():
     """What building and the scenarios take is installed, and veneer built, as for the tests."""
     setup = [os.path.join(host.TOP, "contrib", "setup.sh"), "--bench"]
@@ -134,6 +144,7 @@ def main():
     if os.geteuid():
         sys.exit("bench/run: must be root: mounts, loop devices and drop_caches are needed")
     set_up()
+    learn_apart()
     out = args.out or default_out()
     try:
         log = record.Record(out, identity(args))

@@ -23,7 +23,7 @@ class Daemon:
         if program:
             os.symlink(program, base + "/bin/fuse-overlayfs")
         self.env = {**os.environ, "PATH": f"{base}/bin:{os.environ['PATH']}", "HOME": base,
-                    "VENEER_RUNTIME_DIR": base}
+                    "VENEER_RUNTIME_DIR": base, "VENEER_STATE_DIR": base + "/state"}
         self.storage = "fuse-overlayfs" if program else "overlay2"
         self.daemon = None
 

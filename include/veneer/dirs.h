@@ -11,6 +11,7 @@ struct mount_dirs {
 	int upper, work;	/* -1: none */
 	int *clones;		/* n_clones: each lower once more, in a read-only clone of its mount; none, or all */
 	size_t n_clones;
+	int state;		/* statedir_ask; -1: nothing is learned */
 	pid_t opener;		/* the process that opened them; 0: this one; or as share.h says */
 };
 

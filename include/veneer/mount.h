@@ -5,6 +5,7 @@
 #include "veneer/dirs.h"
 #include "veneer/habit.h"
 #include "veneer/inode.h"
+#include "veneer/learning.h"
 #include "veneer/options.h"
 
 struct duty;
@@ -17,6 +18,9 @@ struct mount {
 	struct checkpoint *checkpoint;	/* NULL without an upper */
 	struct walkahead *walkahead;
 	struct promote *promote;	/* NULL without an upper */
+	struct learning *learning;	/* NULL: nothing is learned */
+	struct trace *trace;		/* the learning's; NULL without */
+	int state_fd;			/* statedir_ask, until mount_learn; -1 */
 	struct habits habits;
 	bool has_begun;			/* the kernel's INIT has come */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
@@ -36,6 +40,9 @@ int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *d
  * inode numbers are what they were. The descriptors are taken over, also on failure. */
 int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, int slots_fd, int names_fd,
 		    char *err, size_t err_size);
+/* The mount is about to be served: learn what it is asked for first, and read ahead what is known of its image. Before its
+ * first request but INIT. */
+void mount_learn(struct mount *m);
 /* Give everything back. The kernel has let go of the mount. */
 void mount_close(struct mount *m);
 /* How files are opened: "passthrough", "cached", "direct"; "auto" as long as the mount does not answer. */

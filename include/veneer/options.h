@@ -4,6 +4,7 @@
 #pragma once
 
 #include "veneer/promotion.h"
+#include "veneer/predictor.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,9 @@ enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
 #define OPTIONS_COPIES_AUTO 0u
 #define OPTIONS_COPIES_ALL UINT32_MAX
 
+/* What is read ahead of a start. FULL is READ: see DESIGN. */
+enum prefetch_mode { PREFETCH_READ, PREFETCH_OFF, PREFETCH_FULL };
+
 struct mount_opts {
 	char **lower;			/* absolute, top first, n_lower >= 1 */
 	size_t n_lower;
@@ -54,6 +58,9 @@ struct mount_opts {
 	enum promotion_mode promote;	/* -o promote=off|auto|eager|RATE */
 	uint64_t promote_rate;		/* bytes a second */
 	uint32_t copies;		/* of lower data, in pages of mounts: OPTIONS_COPIES_AUTO, N, OPTIONS_COPIES_ALL */
+	enum prefetch_mode prefetch;
+	enum predictor_kind predictor;
+	double window_s;		/* of a start, in which it is noted what is touched first */
 	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
 	bool has_no_redirects;		/* directories with something below are not renamed: EXDEV */
 	bool has_no_device_whiteouts;	/* the caller's environment says so; not an option */

@@ -29,6 +29,9 @@ enum stats_counter {
 	STATS_OPENS_PASSTHROUGH,
 	STATS_OPENS_CACHED,
 	STATS_OPENS_DIRECT,
+	STATS_PREDICTED_BYTES,	/* of extents that are expected to be read in a start */
+	STATS_PREFETCH_BYTES,	/* read ahead for them: what was not cached */
+	STATS_PREFETCH_HITS,	/* of those that were; known when the start is over */
 	STATS_NODE_SWITCHES,	/* a file got another node id, to leave passthrough */
 	STATS_PROMOTED_CHUNKS,	/* of partial files, completed from below while nobody waited for it */
 	STATS_PROMOTED_FILES,	/* that became ordinary ones */

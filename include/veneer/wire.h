@@ -49,7 +49,7 @@ enum wire_type {
 	WIRE_TYPES
 };
 
-enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE };
+enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE, WIRE_STATE };
 
 #define WIRE_MOUNT_IS_ROOT 1u			/* the effective user is 0 */
 #define WIRE_MOUNT_NO_DEVICE_WHITEOUTS 2u	/* FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT is set */

@@ -8,6 +8,7 @@
 #include "veneer/log.h"
 #include "veneer/shelter.h"
 #include "veneer/standalone.h"
+#include "veneer/statedir.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
@@ -47,6 +48,7 @@ static int print_help(void)
 	       "                          complete files that were changed for the most part, in idle time at\n"
 	       "                          RATE bytes a second (auto: 32M), or at once; default off\n"
 	       "  copies=auto|N|all       in how many mounts pages of the same lower data may stay (io=cached)\n"
+	       "  prefetch=read|off       learn what starts read first, and read it ahead (default)\n"
 	       "  volatile, fsync=0       never sync\n"
 	       "  noxattrs=1              no extended attributes\n"
 	       "  noacl                   no POSIX ACLs\n"
@@ -95,6 +97,8 @@ static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 		log_error("%s", err);
 		return 1;
 	}
+	if (opts->prefetch != PREFETCH_OFF && statedir_is_wanted())
+		dirs.state = statedir_ask();
 	if (is_foreground)
 		return standalone_run(opts, &dirs, -1);
 	return opts->is_standalone ? standalone_start(opts, &dirs) : mount_by_server(opts, &dirs, argc, argv, cwd);

@@ -98,6 +98,8 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		struct keeper_note note;
 		bool stays = describe_pages(req, i, off, (size_t)n, fi, &note);
 
+		if (op_mount(req)->trace && n > 0 && !i->has_upper)
+			trace_read(op_mount(req)->trace, i->lower, off, (size_t)n);
 		stats_add(STATS_READ_BYTES, (uint64_t)n);
 		reply_pieces(req, i, &pieces);
 		/* Not before: what is told of is there, and may be dropped without waiting for it. */
@@ -141,6 +143,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 
 	if (!i)
 		return;
+	if (op_mount(req)->trace && !i->has_upper)
+		trace_write(op_mount(req)->trace, i->lower);
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
 	} while (waits_for_room(r, &attempts));

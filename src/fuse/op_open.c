@@ -278,6 +278,8 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	fi->noflush = 1;
 	fi->keep_cache = way == BACKING_WAY_CACHED && m->opts.timeout_s > 0;
 	fi->direct_io = way == BACKING_WAY_DIRECT;
+	if (way == BACKING_WAY_BACKED && o.offer.kind == BACKING_LOWER && m->trace)
+		trace_open(m->trace, i->lower);
 	if (way == BACKING_WAY_BACKED) {
 		fi->backing_id = (int32_t)id;
 		fi->direct_io = m->opts.coherence == COHERENCE_STRICT && o.slot->backing_kind == BACKING_LOWER;

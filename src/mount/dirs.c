@@ -10,7 +10,7 @@
 
 void dirs_init(struct mount_dirs *d)
 {
-	*d = (struct mount_dirs){ .upper = -1, .work = -1 };
+	*d = (struct mount_dirs){ .upper = -1, .work = -1, .state = -1 };
 }
 
 /* A list that grows at powers of two. */
@@ -67,6 +67,7 @@ void dirs_release(struct mount_dirs *d)
 	drop_clones(d);
 	closep(&d->upper);
 	closep(&d->work);
+	closep(&d->state);
 	dirs_init(d);
 }
 

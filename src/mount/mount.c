@@ -4,6 +4,7 @@
 #include "veneer/backing.h"
 #include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
+#include "veneer/learning.h"
 #include "veneer/linkup.h"
 #include "veneer/log.h"
 #include "veneer/override.h"
@@ -262,7 +263,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	if (r == 0)
 		return mount_open_at(m, opts, &dirs, err, err_size);
 	dirs_release(&dirs);
-	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
+	*m = (struct mount){ .opts = *opts, .work_parent = -1, .state_fd = -1 };
 	habit_init(&m->habits);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
@@ -276,7 +277,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	uint32_t start;
 	int r;
 
-	*m = (struct mount){ .opts = *opts, .work_parent = -1 };
+	*m = (struct mount){ .opts = *opts, .work_parent = -1, .state_fd = -1 };
 	habit_init(&m->habits);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
@@ -292,6 +293,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	r = r ?: open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
 		r = open_upper(m, dirs, err, err_size);
+	m->state_fd = steal_fd(&dirs->state);
 	dirs_release(dirs);
 	if (r == 0)
 		r = open_root(m, nodes, err, err_size);
@@ -319,6 +321,29 @@ int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs 
 	return r;
 }
 
+void mount_learn(struct mount *m)
+{
+	const struct learning_config c = {
+		.image = m->tree.image,
+		.stats = m->tree.stats,
+		.state_fd = steal_fd(&m->state_fd),
+		.window_ms = (unsigned)(m->opts.window_s * 1000),
+		.predictor = m->opts.predictor,
+	};
+	int r;
+
+	if (c.state_fd < 0)
+		return;
+	if (m->opts.prefetch == PREFETCH_FULL)
+		log_warn("%s: prefetch=full is the same as read: copies that are made before they are wanted do not pay",
+			 m->opts.mountpoint);
+	r = learning_start(&c, &m->learning);
+	if (r < 0)
+		log_debug("%s: nothing is learned: %s", m->opts.mountpoint, strerror(-r));
+	else
+		m->trace = learning_trace(m->learning);
+}
+
 /* Leave a map that any later boot, and any other machine, may trust to its last record. The sync may take long and
  * the next mount of this upper must not wait for it: it gets the lock, and then the mark is not ours to make. */
 static void close_clean(struct tree *t)
@@ -334,6 +359,8 @@ void mount_close(struct mount *m)
 	struct tree *t = &m->tree;
 
 	promote_stop(m->promote);
+	learning_stop(m->learning);
+	closep(&m->state_fd);
 	checkpoint_stop(m->checkpoint);
 	walkahead_stop(m->walkahead);
 	habit_release(&m->habits);
@@ -354,7 +381,7 @@ void mount_close(struct mount *m)
 	workdir_close(m->work_parent, m->work_name, t->workfd);
 	options_release(&m->opts);
 	stats_free(t->stats);
-	*m = (struct mount){ .work_parent = -1 };
+	*m = (struct mount){ .work_parent = -1, .state_fd = -1 };
 }
 
 const char *mount_mode(const struct mount *m)

@@ -14,6 +14,8 @@
 #include "options-internal.h"
 
 #define DEFAULT_TIMEOUT_S 1e9
+#define DEFAULT_WINDOW_S 15
+#define WINDOW_MAX_S 60
 
 struct parse {
 	struct mount_opts o;
@@ -25,7 +27,7 @@ struct parse {
 };
 
 _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
-		       sizeof(enum partial_mode) == sizeof(int), "set_word stores an int");
+		       sizeof(enum partial_mode) == sizeof(int) && sizeof(enum prefetch_mode) == sizeof(int), "set_word stores an int");
 
 struct opt_row {
 	/* "word" is matched whole; "key=" takes what follows as its value. */
@@ -329,6 +331,34 @@ static int set_copies(struct parse *p, const struct opt_row *row, char *value)
 	return 0;
 }
 
+static int set_prefetch(struct parse *p, const struct opt_row *row, char *value)
+{
+	static const char *const words[] = { "read", "off", "full", NULL };
+
+	return set_word(p, row, value, words);
+}
+
+static int set_predictor(struct parse *p, const struct opt_row *row, char *value)
+{
+	const enum predictor_kind kind = predictor_by_name(value);
+
+	if (kind == PREDICTOR_KINDS)
+		return bad_value(p, row, value);
+	p->o.predictor = kind;
+	return 0;
+}
+
+static int set_window(struct parse *p, const struct opt_row *row, char *value)
+{
+	char *end;
+	double v = strtod(value, &end);
+
+	if (end == value || *end || !(v > 0 && v <= WINDOW_MAX_S))
+		return bad_value(p, row, value);
+	p->o.window_s = v;
+	return 0;
+}
+
 static int ignore_integer(struct parse *p, const struct opt_row *row, char *value)
 {
 	int64_t v;
@@ -395,6 +425,9 @@ static const struct opt_row rows[] = {
 	{ "partial=", set_partial, FIELD(partial), false },
 	{ "promote=", set_promote, FIELD(promote), false },
 	{ "copies=", set_copies, 0, false },
+	{ "prefetch=", set_prefetch, FIELD(prefetch), false },
+	{ "prefetch_window=", set_window, 0, false },
+	{ "predictor=", set_predictor, 0, false },
 	{ "private", set_flag, FIELD(is_private), false },
 	{ "standalone", set_flag, FIELD(is_standalone), false },
 	{ "redirect_dir=", set_redirect_dir, 0, false },
@@ -558,6 +591,7 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 			.squash_uid = -1,
 			.squash_gid = -1,
 			.timeout_s = DEFAULT_TIMEOUT_S,
+			.window_s = DEFAULT_WINDOW_S,
 			.is_writeback = true,
 		},
 		.cwd = cwd,

@@ -161,12 +161,12 @@ int conn_fd(const struct conn *c)
 /* The descriptors are gone from fds afterwards, whatever happens. */
 static bool take_dirs(struct conn *c, const struct wire_message *m, int *fds, size_t n)
 {
-	int *single = m->role == WIRE_UPPER ? &c->dirs.upper : &c->dirs.work;
+	int *single = m->role == WIRE_UPPER ? &c->dirs.upper : m->role == WIRE_WORK ? &c->dirs.work : &c->dirs.state;
 	int (*add)(struct mount_dirs *d, int fd) = m->role == WIRE_CLONE ? dirs_add_clone : dirs_add_lower;
 	size_t known = m->role == WIRE_CLONE ? c->dirs.n_clones : c->dirs.n_lower;
 	bool is_taken = n == m->n_fds && known + n <= WIRE_DIRS_MAX;
 
-	if (is_taken && (m->role == WIRE_UPPER || m->role == WIRE_WORK)) {
+	if (is_taken && m->role != WIRE_LOWER && m->role != WIRE_CLONE) {
 		is_taken = *single < 0;
 		if (is_taken)
 			*single = steal_fd(&fds[0]);

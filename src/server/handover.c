@@ -60,6 +60,8 @@ static int send_request(int fd, const struct client_mount *m)
 		r = send_dirs(fd, WIRE_UPPER, &m->dirs->upper, 1);
 	if (r == 0 && m->dirs->work >= 0)
 		r = send_dirs(fd, WIRE_WORK, &m->dirs->work, 1);
+	if (r == 0 && m->dirs->state >= 0)
+		r = send_dirs(fd, WIRE_STATE, &m->dirs->state, 1);
 	return r < 0 ? r : send_args(fd, m);
 }
 

@@ -342,6 +342,7 @@ int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct s
 	e = session_start(&s->mount, fuse_fd, &session, err, err_size);
 	if (e < 0)
 		return e;
+	mount_learn(&s->mount);
 	e = r->ledger ? keep(r, s, fuse_fd, session) : 0;
 	if (e < 0)
 		log_warn("%s: should the server die, this mount will be gone: %s", s->mount.opts.mountpoint, strerror(-e));

@@ -18,6 +18,7 @@
 #include "veneer/hash.h"
 #include "veneer/heir.h"
 #include "veneer/intent.h"
+#include "veneer/learning.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 #include "veneer/notify.h"
@@ -48,6 +49,7 @@
 #define TICK_MS 100
 #define ECHO_MS 1000
 #define END_LIMIT_MS 15000
+#define LEARNED_WAIT_MS 2000u	/* at the end, for a profile that is slow */
 
 enum state { SERVING, LEAVING, ENDING };
 
@@ -511,6 +513,7 @@ static int serve(struct server *s)
 	if (s->ledger)
 		ledger_leave(s->ledger);
 	roster_free(s->roster);
+	learning_drain(LEARNED_WAIT_MS);
 	share_stop();
 	closep(&s->wake_fd);
 	closep(&s->signal_fd);

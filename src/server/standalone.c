@@ -23,6 +23,7 @@
 #define SIGWANTED (SIGRTMIN + 1) /* another mount wants our upper */
 #define THREADS_MAX 64u	/* half of them for one mount */
 #define END_WAIT_MS 5000u
+#define LEARNED_WAIT_MS 2000u	/* at the end, for a profile that is slow */
 
 /* The one mount of this process. */
 struct serving {
@@ -131,6 +132,7 @@ static int start_serving(struct serving *v, char *err, size_t err_size)
 		return r;
 	r = session_start(&v->mount, attach_fd(v->attach), &s, err, err_size);
 	if (r == 0) {
+		mount_learn(&v->mount);
 		r = pool_new(THREADS_MAX, &v->pool);
 		if (r == 0)
 			r = pool_add(v->pool, s, session_ended, v, &v->number);
@@ -177,6 +179,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	pool_free(v.pool);
 	attach_free(v.attach);
 	mount_close(&v.mount);
+	learning_drain(LEARNED_WAIT_MS);
 	return r < 0 ? 1 : 0;
 }
 

@@ -81,8 +81,8 @@ static bool take_payload(struct cursor *c, struct wire_message *m)
 	if (has & HAS_ROLE) {
 		m->role = cursor_u16(c);
 		m->n_fds = cursor_u16(c);
-		if (m->role > WIRE_CLONE || m->n_fds == 0 || m->n_fds > WIRE_FDS_MAX ||
-		    ((m->role == WIRE_UPPER || m->role == WIRE_WORK) && m->n_fds != 1))
+		if (m->role > WIRE_STATE || m->n_fds == 0 || m->n_fds > WIRE_FDS_MAX ||
+		    (m->role != WIRE_LOWER && m->role != WIRE_CLONE && m->n_fds != 1))
 			return false;
 	}
 	if (has & HAS_FLAGS)

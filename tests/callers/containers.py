@@ -35,7 +35,8 @@ class Containers(Engine):
             with open(path, "w"):
                 self.give(path)
         self.env = base_env(
-            HOME=base + "/home", XDG_RUNTIME_DIR=base + "/xdg", TMPDIR=base + "/tmp",
+            HOME=base + "/home", XDG_STATE_HOME=base + "/state",
+            XDG_RUNTIME_DIR=base + "/xdg", TMPDIR=base + "/tmp",
             CONTAINERS_STORAGE_CONF=base + "/storage.conf",
             CONTAINERS_CONF=base + "/containers.conf")
 

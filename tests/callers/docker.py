@@ -19,7 +19,7 @@ class Docker(Engine):
         super().__init__(namespace, base, program)
         self.driver = driver
         os.makedirs(base + "/tmp", exist_ok=True)
-        self.env = base_env(HOME=base, DOCKER_CONFIG=base, TMPDIR=base + "/tmp",
+        self.env = base_env(HOME=base, XDG_STATE_HOME=base + "/state", DOCKER_CONFIG=base, TMPDIR=base + "/tmp",
                             DOCKER_HOST="unix://%s/sock" % base, DOCKER_BUILDKIT="0")
         if program:
             self.env["PATH"] = program.path_dir + ":" + self.env["PATH"]

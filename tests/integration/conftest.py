@@ -56,10 +56,16 @@ def pytest_cmdline_main(config):
 
 
 def pytest_configure(config):
+    # What is learned here is nobody's, and a test is not changed by what was learned elsewhere.
+    os.environ["VENEER_STATE_DIR"] = tempfile.mkdtemp(prefix="veneer-state-")
     config.addinivalue_line("markers", "needs_root: cannot work in a user namespace")
     config.addinivalue_line("markers", "standalone: about a process that serves one mount alone")
     if os.geteuid() == 0 and not config.getoption("--rootless"):
         linux.private_mounts()
+
+
+def pytest_unconfigure(config):
+    shutil.rmtree(os.environ.pop("VENEER_STATE_DIR", ""), ignore_errors=True)
 
 
 def pytest_runtest_setup(item):

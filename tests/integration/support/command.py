@@ -28,6 +28,14 @@ def mount_entry(mnt):
     return set(fields[5].split(",")), rest[0], rest[1], set(rest[2].split(","))
 
 
+def _send(pid, number):
+    """To a process that may be gone: the end of one is the end of others."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
 class Command:
     def __init__(self, stack, program, watchdog):
         self.stack, self.program, self.watchdog = stack, program, watchdog
@@ -118,10 +126,10 @@ class Command:
         for point in reversed(mount_points(self.stack.base)):
             linux.umount(point, linux.MNT_DETACH)
         for pid in self._named_server():
-            os.kill(pid, signal.SIGTERM)
+            _send(pid, signal.SIGTERM)
         has_ended = wait_until(lambda: not self.servers())
         for pid in self.servers():
-            os.kill(pid, signal.SIGKILL)
+            _send(pid, signal.SIGKILL)
         for pid in self._started:
             self.watchdog.forget(pid)
         assert has_ended, "a server did not end after its mount was gone"

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Brings what a plan names into the page cache of the lower layers, on a thread of the lowest priority, some pieces at a
+ * time and in the plan's order. Reads only, leaves access times alone, and ends by itself: when it is done, when memory
+ * gets short, or when it is told to. */
+#pragma once
+
+#include "veneer/image.h"
+#include "veneer/planner.h"
+#include "veneer/stats.h"
+
+struct fetcher;
+
+/* Where its memory and that of all before leave room: bytes that are worth fetching at most; 0 when memory is short. */
+uint64_t fetcher_budget(void);
+/* The image, the plan and the stats, which it counts for, outlive it. 0 or -errno. */
+int fetcher_start(struct image *img, const struct plan *plan, struct stats *stats, struct fetcher **ret);
+/* Wait until it looks at none of them: for the read at hand at most. NULL is ignored. */
+void fetcher_stop(struct fetcher *f);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a trace of an image's entries says, as the profile keeps it. */
+#pragma once
+
+#include "veneer/image.h"
+#include "veneer/profile.h"
+#include "veneer/trace.h"
+
+/* Owns what it points to. */
+struct harvest {
+	struct profile_start start;
+	struct profile_file *files;
+	struct profile_item *items;
+};
+
+/* The keys of the image's layers, top first, malloc'd; NULL on no memory. */
+uint64_t *harvest_layers(struct image *img, size_t *ret_n);
+/* Of a trace that has ended; its files are entries of the image. What was opened and is read where nobody sees it counts
+ * as read as far as it is cached now. 0 or -ENOMEM. */
+int harvest_take(struct image *img, struct trace *t, struct harvest *ret);
+void harvest_release(struct harvest *h);

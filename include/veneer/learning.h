@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One mount's part in what is learned: notes what it is asked for first, has what is known of its image fetched, and adds
+ * what was noted to the profile. One thread of the process does all that touches the profile; neither requests nor
+ * mounting nor unmounting wait for it. Whatever fails turns learning off for this mount, with one line. */
+#pragma once
+
+#include "veneer/image.h"
+#include "veneer/predictor.h"
+#include "veneer/stats.h"
+#include "veneer/trace.h"
+
+struct learning;
+
+struct learning_config {
+	struct image *image;
+	struct stats *stats;
+	int state_fd;			/* statedir_ask; taken over, also on failure */
+	unsigned window_ms;		/* how long it is noted what is asked for */
+	enum predictor_kind predictor;
+};
+
+/* For a mount that is served; after the last fork of the process. 0 or -errno. */
+int learning_start(const struct learning_config *c, struct learning **ret);
+/* What the mount is asked for is noted here. */
+struct trace *learning_trace(struct learning *l);
+/* The image and the stats are the caller's again: waits for a read at hand, never for the profile. Nobody notes anything
+ * any more. NULL is ignored. */
+void learning_stop(struct learning *l);
+/* Wait until all that was learned is stored, at most so long. */
+void learning_drain(unsigned timeout_ms);
