@@ -28,7 +28,7 @@ static int print_version(void)
 static int print_help(void)
 {
 	printf("usage: veneer [-f] [-d] -o lowerdir=A[:B...][,upperdir=U,workdir=W][,OPTION...] MOUNTPOINT\n"
-	       "       veneer flatten|check|inspect|server|stats|top --help\n"
+	       "       veneer flatten|check|inspect|profile|server|stats|top --help\n"
 	       "\n"
 	       "  -f                      stay in the foreground\n"
 	       "  -d, --debug             foreground, and say what happens\n"

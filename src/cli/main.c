@@ -13,6 +13,7 @@ static const struct command commands[] = {
 	{ "check", cmd_check },
 	{ "flatten", cmd_flatten },
 	{ "inspect", cmd_inspect },
+	{ "profile", cmd_profile },
 	{ "server", cmd_server },
 	{ "stats", cmd_stats },
 	{ "top", cmd_top },
