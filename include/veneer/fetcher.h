@@ -10,8 +10,6 @@
 
 struct fetcher;
 
-/* Where its memory and that of all before leave room: bytes that are worth fetching at most; 0 when memory is short. */
-uint64_t fetcher_budget(void);
 /* The image, the plan and the stats, which it counts for, outlive it. 0 or -errno. */
 int fetcher_start(struct image *img, const struct plan *plan, struct stats *stats, struct fetcher **ret);
 /* Wait until it looks at none of them: for the read at hand at most. NULL is ignored. */

@@ -18,9 +18,8 @@
 #define RUNS 4u				/* at once, by each thread */
 #define GRAB_PIECES 32u			/* that one thread takes from a file */
 #define THREADS 8u			/* of one fetcher: finding and opening small files is mostly waiting, too */
-#define BYTES_MAX (256ull << 20)
-#define MEMORY_SHARE 8			/* of what is available */
 #define MEMORY_FREE 10			/* a tenth of all memory must be available */
+#define MEMORY_PLENTY 3			/* with a third pressure is not of the whole machine */
 #define NICE 19
 #define IOPRIO_IDLE (3 << 13)
 #define IOPRIO_WHO_THREAD 1
@@ -60,20 +59,20 @@ static unsigned long long meminfo(const char *text, const char *name)
 	return p && sscanf(p + strlen(name), ": %llu", &kib) == 1 ? kib << 10 : 0;
 }
 
-uint64_t fetcher_budget(void)
+static bool is_memory_short(void)
 {
 	unsigned long long total, available;
 	char text[512];
 
-	if (read_text("/proc/pressure/memory", text, sizeof(text)) && window_is_pressed(text))
-		return 0;
 	if (!read_text("/proc/meminfo", text, sizeof(text)))
-		return BYTES_MAX;
+		return false;
 	total = meminfo(text, "MemTotal");
 	available = meminfo(text, "MemAvailable");
 	if (available < total / MEMORY_FREE)
-		return 0;
-	return available / MEMORY_SHARE < BYTES_MAX ? available / MEMORY_SHARE : BYTES_MAX;
+		return true;
+	/* Who is pressed while so much is free has a limit of its own, and it is not this one's doing. */
+	return available < total / MEMORY_PLENTY && read_text("/proc/pressure/memory", text, sizeof(text)) &&
+	       window_is_pressed(text);
 }
 
 /* ---- files ---- */
@@ -203,7 +202,7 @@ static void *run(void *arg)
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	syscall(SYS_ioprio_set, IOPRIO_WHO_THREAD, 0, IOPRIO_IDLE);
 	stats_enter(f->stats);
-	while (b.buffer && !is_stopping(f) && grab(f, &i, &end) && fetcher_budget()) {
+	while (b.buffer && !is_stopping(f) && grab(f, &i, &end) && !is_memory_short()) {
 		const struct plan_piece *p = &f->plan->pieces[i];
 
 		if (p->kind == PROFILE_READ)

@@ -29,6 +29,7 @@
 
 #define WAITING_MAX 1024u	/* mounts in the list; others do not take part */
 #define FILES_MAX 4096u		/* of a plan */
+#define BYTES_MAX (256ull << 20)
 #define DIR_LIMIT_MS 10000	/* for the state directory to be opened */
 #define DIR_STEP_MS 10
 #define LABEL_MAX 256
@@ -134,7 +135,7 @@ static void load_plan(struct learning *l)
 {
 	_cleanup_(profile_image_release) struct profile_image known = { 0 };
 	const struct planner_limits limits = {
-		.kind = l->config.predictor, .files = FILES_MAX, .bytes = fetcher_budget(), .seed = (uint64_t)now_ms(),
+		.kind = l->config.predictor, .files = FILES_MAX, .bytes = BYTES_MAX, .seed = (uint64_t)now_ms(),
 	};
 	char err[ERR_SIZE] = "";
 	struct profile *p;

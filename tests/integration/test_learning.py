@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start reads first is noted, and read ahead of the next; and nothing that is wrong with the
+profile is seen in the mount."""
+import ctypes
+import json
+import mmap
+import os
+import signal
+import sqlite3
+import subprocess
+
+import pytest
+
+from support import linux
+from support.content import KIB, MIB, blob
+from support.server import OwnMount, is_shared, wait_until
+
+EXTENT = 32 * KIB
+LIMIT_S = 90
+WINDOW = "prefetch_window=1"
+PARTS = {"program": [(0, 200 * KIB), (2 * MIB, 64 * KIB)], "lib/one": [(0, 100 * KIB)], "lib/two": [(0, 5)]}
+MS_RDONLY, MS_REMOUNT = 1, 32
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@pytest.fixture
+def state(stack):
+    return stack.base / "state" / "veneer"
+
+
+@pytest.fixture
+def image(stack, state):
+    return Image(stack, state)
+
+
+class Image:
+    """A lower tree, and mounts of it that learn."""
+
+    def __init__(self, stack, state):
+        self.stack, self.state = stack, state
+        self.env = {"VENEER_STATE_DIR": str(state)}
+        for name, size in (("program", 4 * MIB), ("lib/one", 100 * KIB), ("lib/two", 40 * KIB), ("lib/never", MIB)):
+            path = stack.lower() / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(blob(size, len(name)))
+
+    def cool(self):
+        """No page of a lower file is cached."""
+        os.sync()
+        for top, _, names in os.walk(self.stack.lower()):
+            for name in names:
+                fd = os.open(os.path.join(top, name), os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+
+    def cached(self, name):
+        """Numbers of the extents of a lower file that are cached."""
+        path = self.stack.lower() / name
+        size = path.stat().st_size
+        pages = (ctypes.c_ubyte * ((size + 4095) // 4096))()
+        with open(path, "rb") as f, mmap.mmap(f.fileno(), size, mmap.MAP_PRIVATE) as m:
+            at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(m)))
+            assert _libc.mincore(at, ctypes.c_size_t(size), pages) == 0
+            del at
+        return {i * 4096 // EXTENT for i, page in enumerate(pages) if page & 1}
+
+    def start(self, *options):
+        return self.stack.mount("io=cached", *options, env=self.env)
+
+    def run(self, root, parts=None):
+        """What the program of the image reads."""
+        for name, ranges in (parts or PARTS).items():
+            content = (self.stack.lower() / name).read_bytes()
+            fd = os.open(root / name, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            for off, size in ranges:
+                assert os.pread(fd, size, off) == content[off:off + size]
+            os.close(fd)
+
+    def profile(self, *args, **keywords):
+        done = subprocess.run([self.stack.program, "profile", "--state", str(self.state), *args],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **keywords)
+        return done
+
+    def known(self):
+        done = self.profile("export")
+        return json.loads(done.stdout)["images"] if done.returncode == 0 and done.stdout else []
+
+    def starts(self):
+        return sum(i["starts"] for i in self.known())
+
+    def learn(self, *options, parts=None):
+        """One start, from mount to stored."""
+        before = self.starts()
+        self.run(self.start(*options), parts)
+        self.stack.umount()
+        assert wait_until(lambda: self.starts() == before + 1, LIMIT_S), self.stack.log
+
+    def counters(self):
+        """Of the process that serves."""
+        def tell():
+            os.kill(self.stack.pid, signal.SIGUSR1)
+            return wait_until(lambda: "PREDICTION HITS" in self.stack.log[at:], 1)
+        at = len(self.stack.log)
+        assert wait_until(tell, LIMIT_S)
+        lines = [line.partition(":") for line in self.stack.log[at:].splitlines() if line.startswith("# ")]
+        return {name[2:]: int(value) for name, _, value in lines if value.strip().isdigit()}
+
+
+def extents(parts=None):
+    return {name: {e for off, size in ranges for e in range(off // EXTENT, (off + size - 1) // EXTENT + 1)}
+            for name, ranges in (parts or PARTS).items()}
+
+
+# ---- learning ----
+
+def test_a_start_is_noted(image):
+    image.learn()
+    known, = image.known()
+    seen = {f["path"]: {i["extent"] for i in f["items"]} for f in known["files"]}
+    assert seen.keys() == PARTS.keys()
+    for name, wanted in extents().items():
+        assert wanted <= seen[name]
+    assert len(seen["program"]) < 30
+
+
+def test_the_second_start_finds_what_the_first_read(image):
+    image.learn()
+    image.cool()
+    assert not image.cached("lib/one")
+    root = image.start(WINDOW)
+    for name, wanted in extents().items():
+        assert wait_until(lambda: wanted <= image.cached(name), LIMIT_S), name
+    assert not image.cached("lib/never")
+    # Some extents go on into what nobody reads: hits are those of the extents.
+    image.run(root)
+    assert wait_until(lambda: image.counters()["PREDICTION HITS"] > 0, LIMIT_S)
+    seen = image.counters()
+    assert seen["PREFETCHED BYTES"] > 0
+    assert 0 < seen["PREDICTION HITS"] <= seen["PREDICTED BYTES"]
+
+
+def test_a_file_that_is_written_is_noted(image):
+    root = image.start()
+    with open(root / "lib/one", "r+b") as f:
+        f.write(b"changed")
+    image.stack.umount()
+    assert wait_until(lambda: image.starts() == 1, LIMIT_S)
+    items = [i for f in image.known()[0]["files"] if f["path"] == "lib/one" for i in f["items"]]
+    assert [i for i in items if i["kind"] == "written"]
+
+
+def test_a_mount_that_is_not_read_says_nothing(image):
+    image.start()
+    image.stack.umount()
+    image.learn()
+    assert image.starts() == 1
+
+
+def test_an_image_that_was_never_seen_takes_what_shares_its_layers(image):
+    image.learn()
+    image.stack.forget_lower(image.stack.lower())
+    bottom = image.stack.lowers[0]
+    top = image.stack._make("another")
+    (top / "new").write_bytes(b"new")
+    image.cool()
+    image.stack.lowers.insert(0, top)
+    image.start()
+    image.stack.lowers.remove(top)
+    assert image.stack.lower() == bottom
+    assert wait_until(lambda: extents()["lib/one"] <= image.cached("lib/one"), LIMIT_S)
+
+
+def test_what_changes_with_every_start_is_not_read_ahead(image):
+    for i in range(8):
+        (image.stack.lower() / f"only{i}").write_bytes(blob(200 * KIB, i))
+    for i in range(5):
+        image.learn(parts={f"only{i}": [(0, 200 * KIB)], "lib/two": [(0, 5)]})
+    score = image.known()[0]
+    assert score["judged"] >= 2 and score["precision"] < 1
+    image.cool()
+    root = image.start(WINDOW)
+    image.run(root, {"only7": [(0, 5)]})
+    image.stack.umount()
+    assert not image.cached("only0")
+
+
+def test_prefetch_off_touches_no_file(image):
+    image.run(image.start("prefetch=off"))
+    image.stack.umount()
+    assert not image.state.exists()
+    image.env = {"VENEER_STATE_DIR": ""}
+    image.run(image.start())
+    image.stack.umount()
+    assert not image.state.exists()
+
+
+@pytest.mark.parametrize("option", ["prefetch=some", "predictor=oracle", "prefetch_window=0", "prefetch_window=x"])
+def test_a_wrong_option_is_refused(image, option):
+    with pytest.raises(Exception, match="invalid value for " + option.split("=")[0]):
+        image.start(option)
+
+
+@pytest.mark.parametrize("predictor", ["latest", "draw"])
+def test_other_predictors_can_be_asked_for(image, predictor):
+    image.learn()
+    image.cool()
+    image.start(f"predictor={predictor}")
+    assert wait_until(lambda: extents()["lib/one"] <= image.cached("lib/one"), LIMIT_S)
+
+
+# ---- the command ----
+
+def test_what_was_learned_can_be_seen_moved_and_forgotten(image):
+    image.learn()
+    key = image.known()[0]["image"]
+    assert key in image.profile("list").stdout
+    shown = image.profile("show", key).stdout
+    assert "lib/one" in shown and "lib/never" not in shown
+    text = image.profile("export", key).stdout
+    assert image.profile("forget", key).returncode == 0
+    assert not image.known()
+    assert image.profile("forget", key).returncode == 1
+    assert image.profile("import", input=text).returncode == 0
+    assert image.profile("export", key).stdout == text
+    image.cool()
+    image.start()
+    assert wait_until(lambda: extents()["lib/one"] <= image.cached("lib/one"), LIMIT_S)
+    assert image.profile("forget", "--all").returncode == 0
+    assert not image.known()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "veneer-profile", "version": 1, "images": [{}]}',
+                                  '{"format": "veneer-profile", "version": 2, "images": []}'])
+def test_nonsense_is_not_imported(image, text):
+    image.learn()
+    before = image.profile("export").stdout
+    done = image.profile("import", input=text)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert image.profile("export").stdout == before
+
+
+def test_without_a_profile_the_list_is_empty(image):
+    done = image.profile("list")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not image.state.exists()
+    assert image.profile("show", "12").returncode == 1
+    assert image.profile("sing").returncode == 2
+
+
+# ---- what may be wrong with the profile ----
+
+def _overwrite(state):
+    (state / "profile.db").write_bytes(blob(60_000, 1))
+
+
+def _cut(state):
+    with open(state / "profile.db", "r+b") as f:
+        f.truncate(5000)
+
+
+def _make_newer(state):
+    with sqlite3.connect(state / "profile.db") as db:
+        db.execute("PRAGMA user_version=99")
+    db.close()
+
+
+def _make_huge(state):
+    with open(state / "profile.db", "r+b") as f:
+        f.truncate(1 << 30)
+
+
+def _make_directory(state):
+    (state / "profile.db").unlink()
+    (state / "profile.db").mkdir()
+
+
+def _open_to_all(state):
+    state.chmod(0o777)
+
+
+def _drop_tables(state):
+    with sqlite3.connect(state / "profile.db") as db:
+        db.execute("DROP TABLE item")
+    db.close()
+
+
+def _replace_by_file(state):
+    for path in state.iterdir():
+        path.unlink()
+    state.rmdir()
+    state.write_bytes(b"")
+
+
+_BAD = [_overwrite, _cut, _make_newer, _make_huge, _make_directory, _open_to_all, _drop_tables, _replace_by_file]
+
+
+def check_without_learning(image):
+    """The mount works, says one line, and is not held up."""
+    root = image.start()
+    image.run(root)
+    with open(root / "lib/one", "r+b") as f:
+        f.write(b"changed")
+    assert wait_until(lambda: image.stack.log.count("nothing is learned") == 1 or is_shared(), LIMIT_S)
+    image.stack.umount()
+    assert image.stack.log.count("nothing is learned") <= 1
+
+
+@pytest.mark.parametrize("spoil", _BAD, ids=lambda f: f.__name__.strip("_"))
+def test_a_bad_profile_is_one_line(image, spoil):
+    image.learn()
+    spoil(image.state)
+    check_without_learning(image)
+
+
+def test_a_locked_profile_is_one_line(image):
+    image.learn()
+    db = sqlite3.connect(image.state / "profile.db", isolation_level=None)
+    db.execute("PRAGMA locking_mode=EXCLUSIVE")
+    db.execute("BEGIN EXCLUSIVE")
+    db.execute("UPDATE image SET starts = starts + 1")
+    check_without_learning(image)
+    db.execute("ROLLBACK")
+    db.close()
+
+
+def test_a_read_only_state_directory_is_one_line(image):
+    image.learn()
+    linux.mount(image.state, image.state, None, linux.MS_BIND)
+    try:
+        linux.mount("none", image.state, None, linux.MS_BIND | MS_REMOUNT | MS_RDONLY)
+        check_without_learning(image)
+    finally:
+        linux.umount(image.state, linux.MNT_DETACH)
+
+
+def test_a_full_file_system_is_one_line(image):
+    image.state.mkdir(parents=True)
+    linux.mount("tmpfs", image.state, "tmpfs", 0, "size=16k,mode=700")
+    try:
+        check_without_learning(image)
+    finally:
+        linux.umount(image.state, linux.MNT_DETACH)
+
+
+def test_no_place_for_it_is_one_line(image):
+    image.env = {"VENEER_STATE_DIR": "/dev/null/veneer"}
+    check_without_learning(image)
+
+
+def test_the_profile_may_be_deleted_at_any_time(image):
+    image.learn()
+    root = image.start()
+    for path in image.state.iterdir():
+        path.unlink()
+    image.run(root)
+    image.stack.umount()
+    assert wait_until(lambda: image.starts() == 1, LIMIT_S)
+
+
+def test_a_state_directory_that_does_not_answer_holds_up_nobody(image, watchdog):
+    """It lies on a mount whose server is stopped."""
+    stack = image.stack
+    lower, upper, work, point = (stack._make(n) for n in ("slow-lower", "slow-upper", "slow-work", "slow"))
+    slow = OwnMount(stack.program, [lower], upper, work, point, stack.base / "slow.log", watchdog)
+    slow.start("prefetch=off")
+    image.env = {"VENEER_STATE_DIR": str(point / "state")}
+    slow.signal(signal.SIGSTOP)
+    try:
+        image.run(image.start())
+        stack.umount()
+    finally:
+        slow.signal(signal.SIGCONT)
+    assert wait_until(lambda: slow.stop() is None, LIMIT_S)
+
+
+# ---- servers ----
+
+def test_the_mounts_of_a_killed_server_go_on(image, shared):
+    image.learn()
+    mount = image.stack.mnt
+    env = {**os.environ, **shared.environment, **image.env}
+    options = f"lowerdir={image.stack.lower()},upperdir={image.stack.upper},workdir={image.stack.work},io=cached"
+    subprocess.run([image.stack.program, "-o", options, str(mount)], env=env, check=True, timeout=60)
+    shared.kill_server()
+    image.run(mount)
+    linux.umount(mount)
+    assert wait_until(lambda: shared.count() == 0, LIMIT_S)
+    subprocess.run([image.stack.program, "-o", options, str(mount)], env=env, check=True, timeout=60)
+    image.run(mount)
+    linux.umount(mount)
+    # What the first of these two noted went with its server.
+    assert wait_until(lambda: image.starts() == 2, LIMIT_S)

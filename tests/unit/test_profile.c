@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/profile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STARTERS 4
+#define STARTS_EACH 10
+
+static char dir[] = "/tmp/veneer-profile-XXXXXX";
+static int dirfd_ = -1;
+static char err[256];
+static const uint64_t layers[] = { 11, 22, 33 };
+
+static void clear(void)
+{
+	static const char *const names[] = { "profile.db", "profile.db-wal", "profile.db-shm", "profile.db-journal" };
+
+	for (size_t i = 0; i < 4; i++)
+		unlinkat(dirfd_, names[i], 0);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	if (dirfd_ < 0) {
+		assert_non_null(mkdtemp(dir));
+		dirfd_ = open(dir, O_RDONLY | O_DIRECTORY);
+	}
+	clear();
+	return dirfd_ < 0 ? -1 : 0;
+}
+
+static int finish(void **state)
+{
+	(void)state;
+	clear();
+	return rmdir(dir);
+}
+
+static struct profile_stack stack_of(size_t first, size_t n)
+{
+	return (struct profile_stack){ .layers = layers + first, .n = n, .label = "/a/layer" };
+}
+
+static int see(const struct profile_stack *s, const char *path, uint64_t layer, uint32_t extent)
+{
+	const struct profile_file file = { (char *)path, layer };
+	const struct profile_item item = { .extent = extent, .history = { .first_ms = 7, .order = 3 } };
+	const struct profile_start start = { .files = &file, .nfiles = 1, .items = &item, .nitems = 1, .at = 1000 };
+	struct profile *p;
+	int r = profile_open(dirfd_, false, &p, err, sizeof(err));
+
+	if (r < 0)
+		return r;
+	r = profile_store(p, s, &start, err, sizeof(err));
+	profile_close(p);
+	return r;
+}
+
+static int load(const struct profile_stack *s, struct profile_image *ret)
+{
+	struct profile *p;
+	int r = profile_open(dirfd_, false, &p, err, sizeof(err));
+
+	if (r < 0)
+		return r;
+	r = profile_load(p, s, ret, err, sizeof(err));
+	profile_close(p);
+	return r;
+}
+
+static void test_profile__is_empty_at_first(void **state)
+{
+	const struct profile_stack s = stack_of(0, 3);
+	struct profile_image img;
+
+	(void)state;
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, 0);
+	assert_int_equal(img.nitems, 0);
+}
+
+static void test_profile__knows_in_which_starts_something_was_seen(void **state)
+{
+	const struct profile_stack s = stack_of(0, 3);
+	struct profile_image img;
+
+	(void)state;
+	assert_int_equal(see(&s, "a/b", 22, 5), 0);
+	assert_int_equal(see(&s, "c", 11, 0), 0);
+	assert_int_equal(see(&s, "a/b", 22, 5), 0);
+	assert_int_equal(see(&s, "c", 11, 0), 0);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, 4);
+	assert_int_equal(img.nitems, 2);
+	assert_false(img.is_borrowed);
+	for (size_t i = 0; i < 2; i++) {
+		const struct profile_item *item = &img.items[i];
+		const bool is_c = !strcmp(img.files[item->file].path, "c");
+
+		assert_int_equal(item->history.seen, is_c ? 0x5 : 0xa);
+		assert_int_equal(item->history.count, 2);
+		assert_int_equal(item->history.first_ms, 7);
+		assert_int_equal(item->history.order, 3);
+		assert_int_equal(item->extent, is_c ? 0 : 5);
+		assert_int_equal(item->last_seen, 1000);
+	}
+	profile_image_release(&img);
+}
+
+static void test_profile__lends_what_shared_layers_hold(void **state)
+{
+	const struct profile_stack known = stack_of(1, 2), fresh = stack_of(0, 2);
+	struct profile_image img;
+
+	(void)state;
+	assert_int_equal(see(&known, "shared", 22, 0), 0);
+	assert_int_equal(see(&known, "other", 33, 0), 0);
+	assert_int_equal(load(&fresh, &img), 0);
+	assert_true(img.is_borrowed);
+	assert_int_equal(img.nitems, 1);
+	assert_string_equal(img.files[0].path, "shared");
+	profile_image_release(&img);
+}
+
+static void test_profile__paths_that_lead_elsewhere_are_not_given(void **state)
+{
+	const struct profile_stack s = stack_of(0, 1);
+	struct profile_image img;
+
+	(void)state;
+	assert_int_equal(see(&s, "../outside", 11, 0), 0);
+	assert_int_equal(see(&s, "/etc/passwd", 11, 0), 0);
+	assert_int_equal(see(&s, "a/../b", 11, 0), 0);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.nitems, 0);
+	profile_image_release(&img);
+}
+
+static void test_profile__what_was_seen_once_is_forgotten(void **state)
+{
+	const struct profile_stack s = stack_of(0, 1);
+	struct profile_image img;
+
+	(void)state;
+	assert_int_equal(see(&s, "once", 11, 0), 0);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(see(&s, "often", 11, 0), 0);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.nfiles, 1);
+	assert_int_equal(img.starts, 21);
+	profile_image_release(&img);
+}
+
+static void *start_often(void *arg)
+{
+	const struct profile_stack s = stack_of(0, 3);
+	size_t *stored = arg;
+
+	for (int i = 0; i < STARTS_EACH; i++)
+		*stored += see(&s, "a", 11, 0) == 0;
+	return NULL;
+}
+
+static void test_profile__is_used_by_several_at_once(void **state)
+{
+	const struct profile_stack s = stack_of(0, 3);
+	pthread_t threads[STARTERS];
+	size_t stored[STARTERS] = { 0 }, sum = 0;
+	struct profile_image img;
+
+	(void)state;
+	for (int i = 0; i < STARTERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, start_often, &stored[i]), 0);
+	for (int i = 0; i < STARTERS; i++) {
+		pthread_join(threads[i], NULL);
+		sum += stored[i];
+	}
+	/* Whoever had to wait for too long went without; none is counted that was not stored. */
+	assert_true(sum > 0);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, sum);
+	profile_image_release(&img);
+}
+
+static void spoil(size_t at, const void *p, size_t len)
+{
+	int fd = openat(dirfd_, "profile.db", O_RDWR | O_CREAT, 0600);
+
+	assert_int_equal(pwrite(fd, p, len, (off_t)at), len);
+	close(fd);
+}
+
+static void test_profile__damage_anywhere_is_an_error_or_harmless(void **state)
+{
+	const struct profile_stack s = stack_of(0, 1);
+	uint64_t random = 88172645463325252ull;
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		struct profile_image img = { 0 };
+		int r;
+
+		clear();
+		for (int k = 0; k < 3; k++)
+			assert_int_equal(see(&s, "some/file", 11, (uint32_t)k), 0);
+		for (int k = 0; k < 24; k++) {
+			random ^= random << 13;
+			random ^= random >> 7;
+			random ^= random << 17;
+			spoil(i == 0 ? (size_t)k : random % 36864, &random, 4);
+		}
+		r = load(&s, &img);
+		assert_true(r <= 0);
+		if (r < 0)
+			assert_true(strlen(err) > 0);
+		profile_image_release(&img);
+		see(&s, "some/file", 11, 0);
+	}
+	assert_true(true);
+}
+
+static void test_profile__says_what_is_wrong(void **state)
+{
+	static const char newer[] = { 0, 0, 0, 99 };
+	const struct profile_stack s = stack_of(0, 1);
+	struct profile *p;
+	int fd;
+
+	(void)state;
+	assert_int_equal(profile_open(dirfd_, true, &p, err, sizeof(err)), -ENOENT);
+	assert_int_equal(see(&s, "a", 11, 0), 0);
+	spoil(60, newer, sizeof(newer));
+	assert_int_equal(see(&s, "a", 11, 0), -EPROTO);
+	assert_non_null(strstr(err, "newer"));
+	clear();
+	spoil(0, "this is no database at all, whatever it may be called", 50);
+	assert_int_equal(see(&s, "a", 11, 0), -EUCLEAN);
+	clear();
+	fd = openat(dirfd_, "profile.db", O_RDWR | O_CREAT, 0600);
+	assert_int_equal(ftruncate(fd, (off_t)PROFILE_BYTES_OPENED + 1), 0);
+	close(fd);
+	assert_int_equal(see(&s, "a", 11, 0), -EFBIG);
+	clear();
+	assert_int_equal(mkfifoat(dirfd_, "profile.db", 0600), 0);
+	assert_int_equal(see(&s, "a", 11, 0), -EUCLEAN);
+	clear();
+}
+
+static int copy_one(const struct profile_image *img, void *arg)
+{
+	struct profile *p;
+
+	assert_int_equal(img->nlayers, 3);
+	assert_int_equal(profile_open(*(int *)arg, false, &p, err, sizeof(err)), 0);
+	assert_int_equal(profile_forget(p, img->key, err, sizeof(err)), 0);
+	assert_int_equal(profile_forget(p, img->key, err, sizeof(err)), -ENOENT);
+	assert_int_equal(profile_put(p, img, err, sizeof(err)), 0);
+	profile_close(p);
+	return 5;
+}
+
+static void test_profile__gives_and_takes_whole_images(void **state)
+{
+	const struct profile_stack s = stack_of(0, 3);
+	struct profile_image img;
+	struct profile *p;
+
+	(void)state;
+	assert_int_equal(see(&s, "a", 11, 1), 0);
+	assert_int_equal(see(&s, "b", 11, 1), 0);
+	assert_int_equal(profile_open(dirfd_, true, &p, err, sizeof(err)), 0);
+	assert_int_equal(profile_each(p, true, copy_one, &dirfd_, err, sizeof(err)), 5);
+	profile_close(p);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, 2);
+	assert_int_equal(img.nitems, 2);
+	assert_int_equal(img.items[0].history.seen | img.items[1].history.seen, 3);
+	profile_image_release(&img);
+}
+
+#define TEST(name) cmocka_unit_test_setup(test_profile__##name, setup)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(is_empty_at_first),
+		TEST(knows_in_which_starts_something_was_seen),
+		TEST(lends_what_shared_layers_hold),
+		TEST(paths_that_lead_elsewhere_are_not_given),
+		TEST(what_was_seen_once_is_forgotten),
+		TEST(is_used_by_several_at_once),
+		TEST(damage_anywhere_is_an_error_or_harmless),
+		TEST(says_what_is_wrong),
+		TEST(gives_and_takes_whole_images),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, finish);
+}
