@@ -4,7 +4,7 @@
 from . import (hpmapper_containers, hpmapper_cow, hpmapper_filebench, hpmapper_keeper,
                hpmapper_lookup, hpmapper_memory, hpmapper_promotion, hpmapper_siblings, hpmapper_streams,
                hpmapper_throttled)
-from . import dpso_idle, dpso_trace
+from . import dpso_accuracy, dpso_idle, dpso_start, dpso_trace
 from . import xu_backing, xu_database, xu_fio, xu_sweep, xu_volume
 from . import tarasov_device, tarasov_files, tarasov_jobs, tarasov_layers
 from . import real_build, real_chown, real_commit, real_install, real_pgbench, real_sqlite
@@ -25,6 +25,9 @@ EVERY = [
     hpmapper_filebench.Filebench(),
     dpso_idle.Idle(),
     dpso_trace.Trace(),
+    dpso_accuracy.Accuracy(),
+    dpso_start.Start(),
+    dpso_start.Recording(),
     xu_fio.FioMatrix(),
     xu_sweep.Sweep(),
     xu_backing.Backing(),

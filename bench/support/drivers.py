@@ -120,9 +120,13 @@ class DmThin(Driver):
         return ThinSnapshot(work.loops[self.kind], lower, work.scratch(self.kind))
 
 
+def veneer_binary():
+    return os.environ.get("VENEER_BIN") or os.path.join(host.TOP, "build", "veneer")
+
+
 def every_driver():
     """All there are, in the order of the tables."""
-    veneer = os.environ.get("VENEER_BIN") or os.path.join(host.TOP, "build", "veneer")
+    veneer = veneer_binary()
     more = os.environ.get("VENEER_ARGS", "").split()
     first, second = "/usr/bin/fuse-overlayfs", fuse.second_binary()
     return [

@@ -254,6 +254,7 @@ bool report_op_name(uint32_t opcode, char ret[32])
 
 static void add_values(struct writer *w, json_t *to, const struct stats_values *v)
 {
+	const uint64_t predicted = v->counters[STATS_PREDICTED_BYTES], hits = v->counters[STATS_PREFETCH_HITS];
 	json_t *requests = group(w, to, "requests"), *errors = group(w, to, "errors"), *latency = group(w, to, "latency_us");
 
 	for (uint32_t i = 0; i < STATS_OPCODES; i++) {
@@ -274,6 +275,7 @@ static void add_values(struct writer *w, json_t *to, const struct stats_values *
 		add_number(w, group(w, to, name->group), name->key, v->counters[i]);
 	}
 	add_number(w, group(w, to, "cow"), "not_copied_bytes", stats_not_copied(v));
+	add(w, group(w, to, "learning"), "precision", predicted ? json_real((double)hits / (double)predicted) : json_null());
 }
 
 static json_t *mount_json(struct writer *w, const struct report_mount *m)

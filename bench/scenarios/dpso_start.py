@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts from a slow device, learned and not, and what learning costs."""
+
+import os
+import shutil
+
+from support import drivers, host, learned, scenario, slowdev, tables
+from support.measures import FlatIn
+
+DELAY_S = 0.004
+METRIC = "start"
+OFF, LEARNED, NOTED = "off", "learned", "noted"
+REPEATS = 5
+
+
+def row(group, image, how):
+    return f"dpso/{group}/{image}/{how}"
+
+
+class Start(scenario.Scenario):
+    """DPSO: a cold start from a device that takes 4 ms more a read, learned and not
+
+    An ext4 on a loop device over a file that a small FUSE server of ours shows, which sleeps so long
+    before it answers. An image is started twice with other commands, then, from the mount to the
+    end of the program, with dropped caches: `off` by `prefetch=off`, `learned` as by default."""
+
+    name = "dpso/start"
+    drivers = ("veneer", "veneer-cached")
+    quick_drivers = ("veneer-cached",)
+    seconds = 12.0, 8.0
+
+    def __init__(self):
+        self.work, self.slow = None, None
+
+    def cells(self, quick):
+        return ["python"] if quick else list(learned.IMAGES)
+
+    def volume(self, run):
+        if run.work is not self.work:
+            self.work, self.slow = run.work, slowdev.SlowVolume(run.work)
+        return self.slow
+
+    def act(self, run, cell, driver):
+        build, commands = learned.IMAGES[cell]
+        slow, state = self.volume(run), run.work.scratch("host")
+        lower = slow.work.lower("host", cell, build)
+        binary, io = drivers.veneer_binary(), "io=cached" if driver.name.endswith("cached") else "io=auto"
+        os.chmod(state, 0o700)
+        for command in commands[:2]:
+            host.drop_caches()
+            with learned.Start(slow.work, binary, lower, state, io) as view:
+                view.run_program(command)
+        for how, option in ((OFF, "prefetch=off"), (LEARNED, "prefetch=read")):
+            host.drop_caches()
+            slow.set_delay(DELAY_S)
+            try:
+                with learned.Start(slow.work, binary, lower, state, io, option) as view:
+                    taken = view.run_program(commands[2])
+            finally:
+                slow.set_delay(0)
+            run.add(row("start", cell, how), METRIC, [taken], "s")
+        shutil.rmtree(state)
+
+    def measures(self):
+        return [FlatIn(row("start", image, LEARNED), row("start", image, OFF), METRIC, 1 / 1.5)
+                for image in learned.IMAGES]
+
+    def tables(self, seen):
+        return tables.table(seen, "From the mount to the end of the program",
+                            [(f"{image}, {how}", row("start", image, how), METRIC)
+                             for image in learned.IMAGES for how in (OFF, LEARNED)], ratios=False)
+
+
+class Recording(scenario.Scenario):
+    """DPSO: what it costs to note what a start reads
+
+    The paper's recording takes some 10 ms an event. Here a program starts in a warm image, by turns
+    with `prefetch=off` and with a profile that is empty each time, so that all is noted and nothing
+    read ahead: the time of the program, and the median of five."""
+
+    name = "dpso/recording"
+    drivers = ("veneer", "veneer-cached")
+    quick_drivers = ("veneer-cached",)
+    seconds = 5.0, 4.0
+
+    def cells(self, quick):
+        return ["python"]
+
+    def act(self, run, cell, driver):
+        build, commands = learned.IMAGES[cell]
+        lower = run.work.lower("host", cell, build)
+        binary, io = drivers.veneer_binary(), "io=cached" if driver.name.endswith("cached") else "io=auto"
+        for _ in range(REPEATS):
+            for how, option in ((OFF, "prefetch=off"), (NOTED, "prefetch=read")):
+                state = run.work.scratch("host")
+                os.chmod(state, 0o700)
+                with learned.Start(run.work, binary, lower, state, io, option) as view:
+                    taken = view.run_program(commands[1])
+                shutil.rmtree(state)
+                run.add(row("recording", cell, how), METRIC, [taken], "s")
+
+    def measures(self):
+        return [FlatIn(row("recording", "python", NOTED), row("recording", "python", OFF), METRIC, 1.01)]
+
+    def tables(self, seen):
+        return tables.table(seen, "A warm start", [(how, row("recording", "python", how), METRIC)
+                                                   for how in (OFF, NOTED)], ratios=False)
