@@ -25,8 +25,9 @@ class Accuracy(scenario.Scenario):
     is in the page cache then was read ahead. The same start without prefetching, into an empty
     profile, tells what it reads, in extents of 32 KiB. Recall is the part of that that was read
     ahead, precision the part of what was read ahead that was read, both in bytes; wasted is the
-    rest. No constant of the predictor was chosen by these commands. veneer runs with io=cached, where it
-    sees each read; files that the kernel reads itself are noted by what is cached of them."""
+    rest. No constant of the predictor was chosen by these commands. veneer runs with
+    io=cached, where it sees each read; files that the kernel reads itself are noted by what is
+    cached of them."""
 
     name = "dpso/accuracy"
     drivers = tuple(predictors.NAMES)

@@ -17,11 +17,15 @@ def row(group, image, how):
     return f"dpso/{group}/{image}/{how}"
 
 
+def mode(driver):
+    return "io=cached" if driver.name.endswith("cached") else "io=auto"
+
+
 class Start(scenario.Scenario):
     """DPSO: a cold start from a device that takes 4 ms more a read, learned and not
 
-    An ext4 on a loop device over a file that a small FUSE server of ours shows, which sleeps so long
-    before it answers. An image is started twice with other commands, then, from the mount to the
+    An ext4 on a loop device over a file that a small FUSE server of ours shows, which sleeps so
+    long before it answers. An image is started twice with other commands, then, from the mount to the
     end of the program, with dropped caches: `off` by `prefetch=off`, `learned` as by default."""
 
     name = "dpso/start"
@@ -44,7 +48,7 @@ class Start(scenario.Scenario):
         build, commands = learned.IMAGES[cell]
         slow, state = self.volume(run), run.work.scratch("host")
         lower = slow.work.lower("host", cell, build)
-        binary, io = drivers.veneer_binary(), "io=cached" if driver.name.endswith("cached") else "io=auto"
+        binary, io = drivers.veneer_binary(), mode(driver)
         os.chmod(state, 0o700)
         for command in commands[:2]:
             host.drop_caches()
@@ -89,7 +93,7 @@ class Recording(scenario.Scenario):
     def act(self, run, cell, driver):
         build, commands = learned.IMAGES[cell]
         lower = run.work.lower("host", cell, build)
-        binary, io = drivers.veneer_binary(), "io=cached" if driver.name.endswith("cached") else "io=auto"
+        binary, io = drivers.veneer_binary(), mode(driver)
         for _ in range(REPEATS):
             for how, option in ((OFF, "prefetch=off"), (NOTED, "prefetch=read")):
                 state = run.work.scratch("host")
@@ -100,7 +104,8 @@ class Recording(scenario.Scenario):
                 run.add(row("recording", cell, how), METRIC, [taken], "s")
 
     def measures(self):
-        return [FlatIn(row("recording", "python", NOTED), row("recording", "python", OFF), METRIC, 1.01)]
+        return [FlatIn(row("recording", "python", NOTED), row("recording", "python", OFF), METRIC,
+                       1.01)]
 
     def tables(self, seen):
         return tables.table(seen, "A warm start", [(how, row("recording", "python", how), METRIC)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images to learn, made of this machine's packages, and starts of their programs in veneer's mounts."""
+"""Images to learn, made of this machine's packages, and starts of them in mounts of veneer."""
 
 import ctypes
 import glob
@@ -28,6 +28,9 @@ def _programs(root, *paths):
             rootfs._copy(os.path.realpath(name), root)
     for name in ("tmp", "proc", "dev", "etc"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
+    # Devices cannot be opened in a view; that it is there is enough.
+    with open(f"{root}/dev/null", "wb"):
+        pass
 
 
 def _trees(root, *patterns):
@@ -46,7 +49,7 @@ def perl(root):
 
 
 def git(root):
-    _programs(root, "/usr/bin/git", "/bin/sh", "/bin/sed", "/bin/grep", "/bin/cat")
+    _programs(root, "/usr/bin/git", "/usr/bin/sh", "/usr/bin/sed", "/usr/bin/cat")
     _trees(root, "/usr/lib/git-core", "/usr/share/git-core")
 
 
@@ -68,7 +71,7 @@ IMAGES = {
             "use strict; use JSON::PP; print encode_json([1])",
             "use strict; use Encode; use List::Util; use IO::File; use Storable")]),
     "git": (git, [
-        ["/bin/sh", "-c", line] for line in (
+        ["/usr/bin/sh", "-c", line] for line in (
             "git version --build-options",
             _INIT,
             _INIT + " && echo x >f && git add f && git commit -qm x",
