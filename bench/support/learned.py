@@ -28,9 +28,10 @@ def _programs(root, *paths):
             rootfs._copy(os.path.realpath(name), root)
     for name in ("tmp", "proc", "dev", "etc"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
-    # Devices cannot be opened in a view; that it is there is enough.
-    with open(f"{root}/dev/null", "wb"):
-        pass
+    # Devices cannot be opened in a view; that they are there is enough.
+    for name, size in (("null", 0), ("urandom", 4096)):
+        with open(f"{root}/dev/{name}", "wb") as f:
+            f.write(os.urandom(size))
 
 
 def _trees(root, *patterns):

@@ -176,8 +176,6 @@ def test_what_changes_with_every_start_is_not_read_ahead(image):
         (image.stack.lower() / f"only{i}").write_bytes(blob(200 * KIB, i))
     for i in range(5):
         image.learn(parts={f"only{i}": [(0, 200 * KIB)], "lib/two": [(0, 5)]})
-    score = image.known()[0]
-    assert score["judged"] >= 2 and score["precision"] < 1
     image.cool()
     root = image.start(WINDOW)
     image.run(root, {"only7": [(0, 5)]})
@@ -350,12 +348,15 @@ def test_no_place_for_it_is_one_line(image):
 
 def test_the_profile_may_be_deleted_at_any_time(image):
     image.learn()
-    root = image.start()
+    root = image.start(WINDOW)
+    image.run(root)
+    assert wait_until(lambda: image.starts() == 2, LIMIT_S)
     for path in image.state.iterdir():
-        path.unlink()
+        path.unlink(missing_ok=True)
     image.run(root)
     image.stack.umount()
-    assert wait_until(lambda: image.starts() == 1, LIMIT_S)
+    image.learn()
+    assert image.starts() == 1
 
 
 def test_a_state_directory_that_does_not_answer_holds_up_nobody(image, watchdog):
