@@ -22,6 +22,7 @@
 #include "veneer/planner.h"
 #include "veneer/statedir.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -139,8 +140,12 @@ static void load_plan(struct learning *l)
 	};
 	char err[ERR_SIZE] = "";
 	struct profile *p;
-	int r = profile_open(l->dir, false, &p, err, sizeof(err));
+	int r;
 
+	/* It is made when there is something to store: that syncs, and a start is under way. */
+	if (faccessat(l->dir, PROFILE_FILE, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		return;
+	r = profile_open(l->dir, false, &p, err, sizeof(err));
 	if (r == 0) {
 		r = profile_load(p, &l->stack, &known, err, sizeof(err));
 		profile_close(p);

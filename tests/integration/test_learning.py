@@ -295,7 +295,7 @@ _BAD = [_overwrite, _cut, _make_newer, _make_huge, _make_directory, _open_to_all
 
 def check_without_learning(image):
     """The mount works, says one line, and is not held up."""
-    root = image.start()
+    root = image.start(WINDOW)
     image.run(root)
     with open(root / "lib/one", "r+b") as f:
         f.write(b"changed")
