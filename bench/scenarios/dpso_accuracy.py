@@ -31,7 +31,7 @@ class Accuracy(scenario.Scenario):
 
     name = "dpso/accuracy"
     drivers = tuple(predictors.NAMES)
-    seconds = 14.0, 10.0
+    seconds = 8.0, 9.0
     quick_drivers = ("default",)
 
     def cells(self, quick):

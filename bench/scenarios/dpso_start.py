@@ -31,7 +31,7 @@ class Start(scenario.Scenario):
     name = "dpso/start"
     drivers = ("veneer", "veneer-cached")
     quick_drivers = ("veneer-cached",)
-    seconds = 12.0, 8.0
+    seconds = 3.5, 4.0
 
     def __init__(self):
         self.work, self.slow = None, None
@@ -85,7 +85,7 @@ class Recording(scenario.Scenario):
     name = "dpso/recording"
     drivers = ("veneer", "veneer-cached")
     quick_drivers = ("veneer-cached",)
-    seconds = 5.0, 4.0
+    seconds = 3.3, 4.0
 
     def cells(self, quick):
         return ["python"]

@@ -35,7 +35,7 @@ class Trace(scenario.Scenario):
 
     name = NAME
     drivers = tuple(predictors.NAMES)
-    seconds = 0.3, 0.3
+    seconds = 0.2, 0.2
 
     def cells(self, quick):
         return ["trace"]
