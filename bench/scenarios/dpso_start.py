@@ -26,7 +26,7 @@ class Start(scenario.Scenario):
 
     An ext4 on a loop device over a file that a small FUSE server of ours shows, which sleeps so
     long before it answers. An image is started twice with other commands, then, from the mount to the
-    end of the program, with dropped caches: `off` by `prefetch=off`, `learned` as by default."""
+    end of the program, with dropped caches: `off` by `prefetch=off`, `learned` with `prefetch=read`."""
 
     name = "dpso/start"
     drivers = ("veneer", "veneer-cached")

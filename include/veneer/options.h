@@ -35,7 +35,7 @@ enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
 #define OPTIONS_COPIES_ALL UINT32_MAX
 
 /* What is read ahead of a start. FULL is READ: see DESIGN. */
-enum prefetch_mode { PREFETCH_READ, PREFETCH_OFF, PREFETCH_FULL };
+enum prefetch_mode { PREFETCH_OFF, PREFETCH_READ, PREFETCH_FULL };
 
 struct mount_opts {
 	char **lower;			/* absolute, top first, n_lower >= 1 */

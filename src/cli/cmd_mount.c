@@ -48,7 +48,7 @@ static int print_help(void)
 	       "                          complete files that were changed for the most part, in idle time at\n"
 	       "                          RATE bytes a second (auto: 32M), or at once; default off\n"
 	       "  copies=auto|N|all       in how many mounts pages of the same lower data may stay (io=cached)\n"
-	       "  prefetch=read|off       learn what starts read first, and read it ahead (default)\n"
+	       "  prefetch=off|read       learn what starts read first, and read it ahead; default off\n"
 	       "  volatile, fsync=0       never sync\n"
 	       "  noxattrs=1              no extended attributes\n"
 	       "  noacl                   no POSIX ACLs\n"

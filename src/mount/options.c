@@ -333,7 +333,7 @@ static int set_copies(struct parse *p, const struct opt_row *row, char *value)
 
 static int set_prefetch(struct parse *p, const struct opt_row *row, char *value)
 {
-	static const char *const words[] = { "read", "off", "full", NULL };
+	static const char *const words[] = { "off", "read", "full", NULL };
 
 	return set_word(p, row, value, words);
 }

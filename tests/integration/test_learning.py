@@ -65,7 +65,7 @@ class Image:
         return {i * 4096 // EXTENT for i, page in enumerate(pages) if page & 1}
 
     def start(self, *options):
-        return self.stack.mount("io=cached", *options, env=self.env)
+        return self.stack.mount("io=cached", "prefetch=read", *options, env=self.env)
 
     def run(self, root, parts=None):
         """What the program of the image reads."""
