@@ -18,7 +18,7 @@ WAIT_S = 300
 
 # Full and quick: bytes of the file, writes, seconds of the foreground.
 Size = namedtuple("Size", "bytes writes seconds")
-SIZES = Size(256 * trees.MIB, 100_000, 3.0), Size(16 * trees.MIB, 5_000, 1.0)
+SIZES = Size(256 * trees.MIB, 100_000, 2.0), Size(16 * trees.MIB, 5_000, 1.0)
 
 BEFORE, AFTER = f"{NAME}/before", f"{NAME}/after"
 MODES = "off", "auto", "eager"
@@ -135,7 +135,7 @@ class Promotion(scenario.Scenario):
     drivers = ("veneer",)
     headline = (("4 KiB read from a file after 100,000 random writes", BEFORE, "read of 4 KiB"),
                 ("the same after it was completed", AFTER, "read of 4 KiB"))
-    seconds = 30.0, 4.0
+    seconds = 24.0, 4.0
 
     def cells(self, quick):
         return [FILE, FOREGROUND]

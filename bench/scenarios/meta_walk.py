@@ -16,7 +16,7 @@ METRICS = ("cold", "first", "warm", "sibling")
 REFERENCES = ("fuse-overlayfs", "fuse-overlayfs-2")
 
 # (top directories, subdirectories each, files each)
-FULL, QUICK = (25, 20, 60), (5, 8, 40)
+FULL, QUICK = (15, 20, 40), (5, 8, 40)
 
 
 def build(root, quick):
@@ -25,10 +25,10 @@ def build(root, quick):
 
 
 class Walk(Scenario):
-    """Walking 30,000 small files
+    """Walking 12,000 small files
 
-    No paper has this; containers do it at every start, build and commit. 30,000 files of 100 bytes
-    to 5 KiB in 525 directories (1,600 in 45 in a quick run), a git repository too. `cold`: after
+    No paper has this; containers do it at every start, build and commit. 12,000 files of 100 bytes
+    to 5 KiB in 315 directories (1,600 in 45 in a quick run), a git repository too. `cold`: after
     drop_caches, on a fresh mount. `first`: on a fresh mount, the lower tree being in the page cache.
     `warm`: on that mount again: what the kernel keeps of it. `sibling`: the first walk of a second
     mount beside one that has walked, both made as a container engine makes them. A plain directory
@@ -37,13 +37,16 @@ class Walk(Scenario):
     name = "meta/walk"
     without = {"vfs": "each mount would copy the tree", "btrfs": "a snapshot is a plain tree",
                "overlayfs-metacopy": "it differs in copies only", "overlayfs-xfs": "as overlayfs",
-               "veneer-cached": "as veneer but for tar, and there as veneer-rootless",
+               "veneer-cached": "as veneer but for tar", "veneer-rootless": "as veneer but for tar",
                "veneer-direct": "names are the same in all modes",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
-    headline = [(f"`{c}` of 30,000 files, {m}", f"meta/walk/{c}", k)
+    headline = [(f"`{c}` of 12,000 files, {m}", f"meta/walk/{c}", k)
                 for c in ("ls -lR", "tar c") for m, k in (("new mount", "first"), ("again", "warm"))]
-    seconds = 2.8, 0.9
+    seconds = 2.2, 0.9
+
+    def has(self, cell, driver):
+        return cell != "git status" or driver in ("native", "overlayfs", "veneer")
 
     def cells(self, quick):
         return QUICK_WALKS if quick else list(WALKS)

@@ -57,12 +57,17 @@ class Chown(scenario.Scenario):
                "veneer-direct": "as veneer where no data is moved",
                "veneer-rootless": "as veneer", "fuse-overlayfs-rootless": "as fuse-overlayfs",
                "overlayfs-xfs": "as overlayfs-metacopy, but for the blocks it shares"}
+    # Small files show that none is copied either.
+    small_drivers = "overlayfs-metacopy", "veneer", "fuse-overlayfs-2"
     quick_drivers = "overlayfs", "overlayfs-metacopy", "veneer", "fuse-overlayfs-2"
-    seconds = 7.2, 0.9
+    seconds = 6.0, 0.9
     headline = [("`chown -R` of 30,000 files of 32 KiB", scenario_name("large"), "time")]
 
     def cells(self, quick):
         return list(KINDS)
+
+    def has(self, cell, driver):
+        return cell != "small" or driver in self.small_drivers
 
     def act(self, run, cell, driver):
         tops, subs, files = (QUICK if run.quick else FULL)[cell]

@@ -381,7 +381,7 @@ def test_the_mounts_of_a_killed_server_go_on(image, shared):
     image.learn()
     mount = image.stack.mnt
     env = {**os.environ, **shared.environment, **image.env}
-    options = f"lowerdir={image.stack.lower()},upperdir={image.stack.upper},workdir={image.stack.work},io=cached"
+    options = f"lowerdir={image.stack.lower()},upperdir={image.stack.upper},workdir={image.stack.work},io=cached,prefetch=read"
     subprocess.run([image.stack.program, "-o", options, str(mount)], env=env, check=True, timeout=60)
     shared.kill_server()
     image.run(mount)
