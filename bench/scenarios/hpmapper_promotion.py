@@ -135,7 +135,7 @@ class Promotion(scenario.Scenario):
     drivers = ("veneer",)
     headline = (("4 KiB read from a file after 100,000 random writes", BEFORE, "read of 4 KiB"),
                 ("the same after it was completed", AFTER, "read of 4 KiB"))
-    seconds = 24.0, 4.0
+    seconds = 22.0, 4.0
 
     def cells(self, quick):
         return [FILE, FOREGROUND]

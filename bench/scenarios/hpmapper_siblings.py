@@ -104,7 +104,7 @@ class Siblings(scenario.Scenario):
     headline = (("copies of a file that 64 views read", f"{NAME}/{ONE}", "copies"),
                 ("copies of three files that 16 views change and read", f"{NAME}/{CHANGED}",
                  "copies"))
-    seconds = 2.3, 0.5
+    seconds = 2.1, 0.5
 
     def cells(self, quick):
         return [ONE, CHANGED, MORE]
