@@ -68,14 +68,16 @@ void duty_note_in(struct duty_board *b)
 	board = b;
 }
 
-/* A stack that is full cannot take a signal. */
+/* A stack that is full cannot take a signal. What the thread has already is the address sanitizer's, which unmaps the one it
+ * finds in the end. */
 static void use_other_stack(void)
 {
 	static _Thread_local char stack[STACK_BYTES];
 	static _Thread_local bool is_done;
 	const stack_t other = { .ss_sp = stack, .ss_size = sizeof(stack) };
+	stack_t now;
 
-	if (!is_done)
+	if (!is_done && sigaltstack(NULL, &now) == 0 && now.ss_flags & SS_DISABLE)
 		sigaltstack(&other, NULL);
 	is_done = true;
 }
