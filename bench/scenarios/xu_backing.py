@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fio on unions of ext4, XFS and btrfs."""
 
-from support.measures import Of
+from support.measures import AtMost, ByDriver
 
 from .xu_fio import LIMIT, Matrix
 
@@ -27,7 +27,8 @@ class Backing(Matrix):
         return ["lower"] if quick else list(self.places)
 
     def measures(self):
-        return [Of("veneer" + kind, self.row(place, way, load), p, "overlayfs" + kind,
-                   1 if self.is_fresh(place, p) and not kind else LIMIT,
-                   close=True, must=not (self.is_fresh(place, p) and kind))
+        return [ByDriver("veneer" + kind, AtMost(
+                    self.row(place, way, load), p, "overlayfs" + kind,
+                    1 if self.is_fresh(place, p) and not kind else LIMIT,
+                    close=True, must=not (self.is_fresh(place, p) and kind)))
                 for kind in KINDS for place, way, load, p in self.rows()]

@@ -46,20 +46,6 @@ class AtMost:
         return f"{ratio:.3g}x"
 
 
-class Of(AtMost):
-    """A promise of one of our drivers, whatever the subject of the others is."""
-
-    def __init__(self, mine, *args, **more):
-        super().__init__(*args, **more)
-        self.mine = mine
-
-    def check(self, results, subject):
-        return super().check(results, self.mine)
-
-    def wanted(self):
-        return f"{self.mine} {super().wanted()}"
-
-
 class AtMostBest(AtMost):
     """Time of the subject is at most limit x that of the best of some references."""
 
