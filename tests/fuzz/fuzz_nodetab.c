@@ -48,7 +48,7 @@ static void check_node(struct nodetab *t, uint32_t id)
 	fuzz_require(s->state != NODE_FREE && s->generation);
 	fuzz_require(s->state != NODE_FORMER || nodetab_slot(t, s->successor));
 	len = nodetab_name(t, id, &parent, &name);
-	fuzz_require(len < PATH_MAX && !memchr(name, '\0', len));
+	fuzz_require(len < PATH_MAX && (!len || !memchr(name, '\0', len)));
 	fuzz_require(!len || !parent || nodetab_slot(t, parent)->type == DT_DIR);
 }
 
