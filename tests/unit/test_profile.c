@@ -19,7 +19,7 @@
 
 static char dir[] = "/tmp/veneer-profile-XXXXXX";
 static int dirfd_ = -1;
-static char err[256];
+static _Thread_local char err[256];
 static const uint64_t layers[] = { 11, 22, 33 };
 
 static void clear(void)
