@@ -20,9 +20,6 @@ int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s,
 /* Stop answering, also where the mount is in use: what runs is finished, and ended lets go of the rest. 0 at once if it
  * is gone already. -ETIMEDOUT: a request does not come to its end within timeout_ms; ended is called when it does. */
 int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms);
-/* The calling thread, which may be answering a request, is about to wait for what other requests bring: another thread
- * reads on, if none does. Without effect in a thread that is not of a pool. */
-void pool_read_on(void);
 /* Those whose ended has not returned. */
 size_t pool_count(struct pool *p);
 /* Ends the threads, and waits for them. There are no members. */

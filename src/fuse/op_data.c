@@ -11,7 +11,6 @@
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/pieces.h"
-#include "veneer/pool.h"
 #include "veneer/read.h"
 #include "veneer/sent.h"
 #include "veneer/stats.h"
@@ -129,7 +128,6 @@ static bool waits_for_room(ssize_t r, unsigned *attempts)
 {
 	if ((r != -ENOSPC && r != -EDQUOT) || (*attempts)++ == ROOM_TRIES)
 		return false;
-	pool_read_on();
 	usleep(2000);
 	return true;
 }
@@ -193,7 +191,6 @@ static void forget_pages(fuse_ino_t ino, off_t off, size_t len)
 
 	for (int i = 0; i < FORGET_TRIES; i++) {
 		if (pthread_mutex_trylock(&lock) == 0) {
-			pool_read_on();
 			doubt_forget_pages(request_extra.tell_fd, ino, off, (off_t)len);
 			pthread_mutex_unlock(&lock);
 			return;
@@ -259,7 +256,6 @@ static bool flush_mapped(struct inode *i, off_t from, off_t end)
 
 	if (pthread_mutex_trylock(&lock) != 0)
 		return false;
-	pool_read_on();
 	doubt_forget_pages(request_extra.tell_fd, i->id, from, end - from);
 	pthread_mutex_unlock(&lock);
 	return true;

@@ -13,7 +13,6 @@
 #include "veneer/create.h"
 #include "veneer/log.h"
 #include "veneer/offer.h"
-#include "veneer/pool.h"
 #include "veneer/upper.h"
 
 #include <fcntl.h>
@@ -222,7 +221,6 @@ static int take_way(struct opening *o, uint32_t *ret_id)
 		}
 		if (way == BACKING_WAY_SWITCH && o->ask.waits) {
 			waits++;
-			pool_read_on();
 			usleep(SWITCH_WAIT_US);
 			continue;
 		}

@@ -8,12 +8,6 @@
  * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the stat of a fresh name;
  * 3,000 names, nine rounds, two processors.)
  *
- * While requests come closely, one after the other, a mount has one reader and, as long as that answers, none (lead.h):
- * one of the threads that wait in the set is the watcher then. It looks each millisecond whether a request waits for
- * one that was being answered at the last look, and lets the set bring that mount a reader if so (what knows that it
- * waits for others says so itself, pool_read_on). It ends all this when requests often wait, or when it has to read
- * itself.
- *
  * Requests may hang, on a file system that does. So one thread always waits in the set, and a mount has no more threads
  * than are left for all others: several slow ones get half, a quarter, ... A mount without any gets one also beyond the
  * bound, which is therefore passed by one for each mount at most. What was refused a thread is armed again as soon as
@@ -24,12 +18,10 @@
 
 #include "ops.h"
 #include "veneer/cleanup.h"
-#include "veneer/lead.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 
 #include <fuse_lowlevel.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -46,7 +38,6 @@
 #define POOL_READERS_CPU 2u	/* that wait, of all mounts, for each processor */
 #define POOL_SPARE 4u		/* buffers kept for the next thread */
 #define POOL_STOP UINT64_MAX
-#define POOL_LEAD (UINT64_MAX - 1)
 
 struct member {
 	uint64_t number;	/* a count in the upper half, its slot in the lower */
@@ -58,7 +49,6 @@ struct member {
 	bool is_armed;		/* the set tells of its next request */
 	bool is_over;
 	uint64_t nserved, nserved_before;
-	uint64_t nserved_watched;	/* when the watcher looked */
 };
 
 /* One of the pool's, on its own stack. */
@@ -66,11 +56,10 @@ struct thread {
 	struct list_link link;
 	pthread_t id;
 	struct member *reads;	/* it is in read(2) */
-	bool watches;		/* its own: it is the watcher */
 };
 
 struct pool {
-	int epfd, stopfd, leadfd;
+	int epfd, stopfd;
 	unsigned max, readers_max;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -82,8 +71,6 @@ struct pool {
 	unsigned nspare;
 	bool is_stopping;
 	bool is_short;		/* a member has requests that nobody waits for, for want of threads */
-	struct lead lead;
-	unsigned nticks;
 	uint64_t count;
 	size_t n, nslots;
 	struct member **slots;	/* NULL where free */
@@ -134,29 +121,13 @@ static void wake(int sig)
 	(void)sig;
 }
 
-/* Two events of the pool's own: to stop, which stays, and to call a watcher, which one thread gets each time. */
-static int open_events(struct pool *p)
-{
-	struct epoll_event stop = { .events = EPOLLIN, .data.u64 = POOL_STOP };
-	struct epoll_event lead = { .events = EPOLLIN | EPOLLET, .data.u64 = POOL_LEAD };
-
-	p->epfd = epoll_create1(EPOLL_CLOEXEC);
-	p->stopfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	p->leadfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (p->epfd < 0 || p->stopfd < 0 || p->leadfd < 0)
-		return -errno;
-	if (epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->stopfd, &stop) < 0 ||
-	    epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->leadfd, &lead) < 0)
-		return -errno;
-	return 0;
-}
-
 int pool_new(unsigned max_threads, struct pool **ret)
 {
+	struct epoll_event stop = { .events = EPOLLIN, .data.u64 = POOL_STOP };
 	struct pool *p = calloc(1, sizeof(*p));
 	const struct sigaction action = { .sa_handler = wake }; /* no SA_RESTART */
 	pthread_condattr_t attr;
-	int r;
+	int r = 0;
 
 	if (!p)
 		return -ENOMEM;
@@ -169,7 +140,10 @@ int pool_new(unsigned max_threads, struct pool **ret)
 	pthread_condattr_destroy(&attr);
 	sigaction(SIGWAKE, &action, NULL);
 	list_init(&p->threads);
-	r = open_events(p);
+	p->epfd = epoll_create1(EPOLL_CLOEXEC);
+	p->stopfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (p->epfd < 0 || p->stopfd < 0 || epoll_ctl(p->epfd, EPOLL_CTL_ADD, p->stopfd, &stop) < 0)
+		r = -errno;
 	pthread_mutex_lock(&p->lock);
 	if (r == 0)
 		r = spawn_locked(p);
@@ -200,7 +174,6 @@ void pool_free(struct pool *p)
 	free(p->slots);
 	closep(&p->epfd);
 	closep(&p->stopfd);
-	closep(&p->leadfd);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
@@ -387,10 +360,10 @@ static void arm_locked(struct pool *p, struct member *m)
 /* How many readers a mount may have. */
 static unsigned share_locked(const struct pool *p)
 {
-	unsigned share = p->max / 2 / (p->nbusy ? p->nbusy : 1), most = p->lead.is_led ? 1 : POOL_READERS;
+	unsigned share = p->max / 2 / (p->nbusy ? p->nbusy : 1);
 
-	if (share > most)
-		share = most;
+	if (share > POOL_READERS)
+		share = POOL_READERS;
 	return share ? share : 1;
 }
 
@@ -420,32 +393,6 @@ static void stop_reading_locked(struct pool *p, struct thread *self, struct memb
 	p->nreading--;
 }
 
-/* The set brings another reader, as soon as there may be one. */
-static void cover_locked(struct pool *p, struct member *m)
-{
-	if (has_room_locked(p, m))
-		arm_locked(p, m);
-	else
-		p->is_short |= !m->nreading;
-}
-
-static bool is_uncovered(const struct member *m)
-{
-	return m && !m->is_over && !m->is_armed && !m->nreading && m->nthreads;
-}
-
-/* If it was the watcher: from here on every member is covered by readers or by the set. */
-static void end_watch_locked(struct pool *p, struct thread *self)
-{
-	if (!self->watches)
-		return;
-	self->watches = false;
-	lead_end(&p->lead);
-	for (size_t k = 0; k < p->nslots; k++)
-		if (is_uncovered(p->slots[k]))
-			cover_locked(p, p->slots[k]);
-}
-
 /* The member of an event, with this thread as a reader; somebody else waits for the next event. */
 static struct member *enter(struct pool *p, struct thread *self, uint64_t number)
 {
@@ -462,7 +409,6 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 		p->is_short |= !m->nreading;
 		return NULL;
 	}
-	end_watch_locked(p, self);
 	p->nbusy += m->nthreads++ == 0;
 	start_reading_locked(p, self, m);
 	p->nidle--;
@@ -471,50 +417,18 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 	return m;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void call_watcher_locked(struct pool *p)
-{
-	const uint64_t one = 1;
-
-	if (write(p->leadfd, &one, sizeof(one)) < 0)
-		lead_end(&p->lead);
-}
-
-/* What the calling thread answers. */
-static _Thread_local struct {
-	struct pool *pool;
-	struct member *member;
-} answering;
-
-void pool_read_on(void)
-{
-	struct pool *p = answering.pool;
-
-	if (!p)
-		return;
-	LOCK_SCOPE(&p->lock);
-	if (is_uncovered(answering.member))
-		cover_locked(p, answering.member);
-}
-
-/* This thread has a request: the next one is for another, or for the same again if the pool is led. */
+/* This thread has a request: the next one is for another. */
 static void begin_work(struct pool *p, struct thread *self, struct member *m)
 {
 	LOCK_SCOPE(&p->lock);
 	stop_reading_locked(p, self, m);
 	m->nserved++;
-	if (lead_request(&p->lead, now_ns()))
-		call_watcher_locked(p);
-	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed || p->lead.is_led)
+	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed)
 		return;
-	cover_locked(p, m);
+	if (has_room_locked(p, m))
+		arm_locked(p, m);
+	else
+		p->is_short |= !m->nreading;
 }
 
 /* True: this thread reads on. */
@@ -598,10 +512,7 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 		if (r <= 0)
 			break;
 		begin_work(p, self, m);
-		answering.pool = p;
-		answering.member = m;
 		session_answer(m->session, &buf);
-		answering.pool = NULL;
 		r = 0;
 	} while (end_work(p, self, m));
 	give_back(p, &buf);
@@ -623,78 +534,20 @@ static void cool(struct pool *p)
 	}
 }
 
-/* ---- the watcher ---- */
-
-static bool has_request(const struct member *m)
-{
-	struct pollfd waiting = { .fd = session_fd(m->session), .events = POLLIN };
-
-	return poll(&waiting, 1, 0) > 0;
-}
-
-static void end_watch(struct pool *p, struct thread *self)
+/* There are enough idle ones without this. */
+static bool may_go(struct pool *p)
 {
 	LOCK_SCOPE(&p->lock);
-	end_watch_locked(p, self);
-}
-
-static void tick(struct pool *p, struct thread *self)
-{
-	bool has_come = false, is_waiting = false;
-
-	LOCK_SCOPE(&p->lock);
-	for (size_t k = 0; k < p->nslots; k++) {
-		struct member *m = p->slots[k];
-		bool waits;
-
-		if (!m)
-			continue;
-		waits = is_uncovered(m) && has_request(m);
-		/* For the same request as at the last look, which may take long. */
-		if (waits && m->nserved == m->nserved_watched)
-			cover_locked(p, m);
-		is_waiting |= waits;
-		has_come |= m->nserved != m->nserved_watched;
-		m->nserved_watched = m->nserved;
-	}
-	if (!lead_tick(&p->lead, now_ns(), has_come, is_waiting))
-		end_watch_locked(p, self);
-}
-
-/* How long this thread waits in the set: as the watcher, if one is wanted and there is none. */
-static int wait_ms(struct pool *p, struct thread *self)
-{
-	LOCK_SCOPE(&p->lock);
-	if (p->lead.is_called) {
-		lead_begin(&p->lead, now_ns());
-		self->watches = true;
-	}
-	return self->watches ? LEAD_TICK_MS : p->nbusy ? POOL_QUIET_MS : -1;
-}
-
-/* Nothing came for so long. */
-static void timed_out(struct pool *p, struct thread *self)
-{
-	if (!self->watches) {
-		cool(p);
-		return;
-	}
-	tick(p, self);
-	if (++p->nticks % (POOL_QUIET_MS / LEAD_TICK_MS) == 0)
-		cool(p);
-}
-
-/* There are enough idle ones without this. Readers that are not needed while the pool is led will be again. */
-static bool may_go(struct pool *p, const struct thread *self)
-{
-	unsigned most;
-
-	LOCK_SCOPE(&p->lock);
-	most = POOL_IDLE + (p->lead.is_led ? POOL_READERS : 0);
-	if (!p->is_stopping && (self->watches || p->lead.is_called || p->nidle <= most))
+	if (!p->is_stopping && p->nidle <= POOL_IDLE)
 		return false;
 	p->nidle--;
 	return true;
+}
+
+static bool has_readers(struct pool *p)
+{
+	LOCK_SCOPE(&p->lock);
+	return p->nbusy > 0;
 }
 
 static void enlist(struct pool *p, struct thread *self)
@@ -710,18 +563,17 @@ static void *worker(void *arg)
 	struct thread self = { .reads = NULL };
 
 	enlist(p, &self);
-	while (!may_go(p, &self)) {
+	while (!may_go(p)) {
 		struct epoll_event event;
-		int n = epoll_wait(p->epfd, &event, 1, wait_ms(p, &self));
+		int n = epoll_wait(p->epfd, &event, 1, has_readers(p) ? POOL_QUIET_MS : -1);
 
-		if (n == 0)
-			timed_out(p, &self);
-		else if (n == 1 && event.data.u64 < POOL_LEAD)
+		if (n == 1 && event.data.u64 != POOL_STOP)
 			serve(p, &self, event.data.u64);
+		else if (n == 0)
+			cool(p);
 		else if (n < 0 && errno != EINTR)
 			usleep(1000);
 	}
-	end_watch(p, &self);
 	op_thread_release();
 	LOCK_SCOPE(&p->lock);
 	list_del(&self.link);
