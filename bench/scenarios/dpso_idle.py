@@ -63,7 +63,7 @@ class Idle(scenario.Scenario):
 
     name = "dpso/idle"
     drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2",
-               "overlayfs-xfs", "btrfs")
+               "btrfs")
     headline = (("first 4 KiB into 1 GiB, no idle time before it", row(0, trees.GIB), METRIC),)
     seconds = 1.8, 0.25
 

@@ -9,7 +9,7 @@ from support import host, plots, scenario, tables, trees
 from support.measures import TailBelow
 
 MOUNTS = 16
-KILLS = 12, 6
+KILLS = 10, 6
 EVERY_S = 0.7  # between two kills, on average
 THINK_S = 0.004  # between two operations of a program
 ROW, METRIC = f"own/death/{MOUNTS} mounts", "pause"
@@ -108,7 +108,7 @@ class Death(scenario.Scenario):
 
     name = "own/death"
     drivers = ("veneer",)
-    seconds = 13.0, 9.0
+    seconds = 11.3, 9.0
     headline = [(f"the pause when the server is killed, {MOUNTS} mounts, ms", ROW, METRIC)]
 
     def cells(self, quick):

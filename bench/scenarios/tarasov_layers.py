@@ -19,8 +19,6 @@ OPEN, RANDOM, WHOLE = ("open+read4K+close", "random 4K", "whole")
 DISK = "bytes of all layers"
 METRICS = (OPEN + ", cold", RANDOM + ", cold", WHOLE + ", cold", OPEN, RANDOM, WHOLE)
 MOUNTS = 3
-# What a frozen chain of another driver of ours serves as well.
-SAME_CHAIN = {"veneer-cached": "veneer"}
 
 
 def scenario_name(count):
@@ -153,7 +151,8 @@ class Layers(scenario.Scenario):
     without = {"native": "a directory has no layers", "vfs": "each layer is a full copy",
                "dm-thin": "its layers would be snapshots of snapshots, as those of btrfs",
                "overlayfs-metacopy": "where data is written, as overlayfs",
-               "veneer-rootless": "reads as veneer-cached does",
+               "veneer-cached": "the layers are put together as for veneer",
+               "veneer-rootless": "as veneer-cached",
                "veneer-direct": "for programs that share one file, not for this",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2", "btrfs"
@@ -169,7 +168,7 @@ class Layers(scenario.Scenario):
     def chain(self, run, driver, size, count):
         if run.work is not self.work:
             self.work, self.chains = run.work, {}
-        name = SAME_CHAIN.get(driver.name, driver.name)
+        name = driver.name
         if name not in self.chains:
             base = run.lower("layers", lambda root: trees.one_and_many(root, size, count, BLOCK))
             self.chains[name] = Chain(run, driver, base, size, count)

@@ -9,7 +9,7 @@ from support.measures import AtMost
 
 from .xu_fio import LIMIT
 
-BLOCKS = tuple(k * trees.KIB for k in (4, 16, 64, 256, 1024))
+BLOCKS = tuple(k * trees.KIB for k in (4, 32, 256, 1024))
 QUICK_BLOCKS = (BLOCKS[0], BLOCKS[-1])
 THREADS = (1, 2, 4)
 DEPTH = 8
@@ -49,7 +49,7 @@ class Sweep(scenario.Scenario):
     start; what xu/fio says of servers with a page cache of their own holds here too."""
 
     name = "xu/sweep"
-    drivers = ("native", "overlayfs", "veneer", "veneer-cached", "fuse-overlayfs",
+    drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs",
                "fuse-overlayfs-2")
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs-2"
     seconds = 2.6, 1.0

@@ -100,6 +100,8 @@ def default_out():
 
 def learn_apart():
     """What is learned in a run is nobody else's, and begins with nothing."""
+    # Servers are where the run is, and are limited and counted with it.
+    os.environ.setdefault("VENEER_CGROUP", "")
     if "VENEER_STATE_DIR" not in os.environ:
         os.environ["VENEER_STATE_DIR"] = tempfile.mkdtemp(prefix="veneer-bench-state-")
         atexit.register(shutil.rmtree, os.environ["VENEER_STATE_DIR"], ignore_errors=True)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One page cache for containers without privileges: `-o share=pages`."""
+
+import mmap
+import os
+import time
+
+from support import cgroup, host, plots, scenario, starting, tables, trees
+from support.measures import AtMost, Below, ByDriver, Faster
+from support.memory import own_memory
+
+NAME = "own/share"
+HELD, SCARCE, OPENS = "read and mapped", "little memory", "opens"
+OURS, PEER = "veneer-share", "fuse-overlayfs-rootless"
+FILE, PAGE = 16 * trees.MIB, 4 * trees.KIB
+SMALL, PASSES = 500, 3
+# The programs of a view take some 9 MiB of their own.
+LEAST_PER_VIEW, LEAST_BESIDE = 11 * trees.MIB, 96 * trees.MIB
+
+
+def count(quick):
+    return 16 if quick else 64
+
+
+def build(root):
+    trees.write_file(f"{root}/big", FILE)
+    for i in range(SMALL):
+        trees.write_file(f"{root}/s{i}", 16 * trees.KIB)
+
+
+def read_and_map(paths):
+    buf = bytearray(trees.MIB)
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        while os.readv(fd, [buf]):
+            pass
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as m:
+            sum(m[off] for off in range(0, FILE, PAGE))
+        os.close(fd)
+
+
+def open_us(root):
+    """Microseconds to open, read 4 KiB and close, of files that were read before."""
+    names = [f"{root}/s{i}" for i in range(SMALL)]
+    for _ in range(PASSES):
+        start = time.perf_counter()
+        for name in names:
+            fd = os.open(name, os.O_RDONLY)
+            os.pread(fd, PAGE, 0)
+            os.close(fd)
+        taken = time.perf_counter() - start
+    return 1e6 * taken / SMALL
+
+
+class Share(scenario.Scenario):
+    """Many containers without privileges on one page cache
+
+    Without privileges nothing is passed through, and each mount has pages of its own: 16 mounts
+    that read one file hold 17 copies of it. With `share=pages` (veneer-share) mounts of one image
+    are one file system. 64 views (16 in a quick run) read one 16 MiB file and map it and
+    touch all of it; page cache and servers' memory are counted in copies. A Python program is started in all
+    at once in a control group that has room for the programs and for little else; and small files
+    are opened, read and closed. What veneer-rootless does of that is in hpmapper/siblings,
+    hpmapper/keeper and meta/reads."""
+
+    name = NAME
+    drivers = quick_drivers = (OURS, PEER)
+    seconds = 2.0, 0.7
+
+    def cells(self, quick):
+        return [HELD, SCARCE, OPENS]
+
+    def act(self, run, cell, driver):
+        views = count(run.quick)
+        limit = views * LEAST_PER_VIEW + LEAST_BESIDE if cell == SCARCE else None
+        with cgroup.Memory(limit) as box, driver.group(run.work) as group:
+            if cell == SCARCE:
+                self.start(run, group, views)
+            elif cell == OPENS:
+                lower = run.lower("share", build)
+                view = group.add(run.work, lower)
+                run.add(f"{NAME}/{OPENS}", "open, read 4 KiB, close",
+                        [view.call(open_us, view.path)], "us")
+            else:
+                self.hold(run, group, box, views)
+
+    def hold(self, run, group, box, views):
+        lower = run.lower("share", build)
+        for _ in range(views):
+            group.add(run.work, lower)
+        own = own_memory(group.servers())
+        host.drop_caches()
+        before = box.cached()
+        paths = [view.path + "/big" for view in group.views]
+        group.views[0].call(read_and_map, paths)
+        taken = box.cached() - before + own_memory(group.servers()) - own
+        run.add(f"{NAME}/{HELD}", "copies", [taken / FILE], "x")
+
+    def start(self, run, group, views):
+        lower = run.lower("keeper", starting.build)
+        for _ in range(views):
+            group.add(run.work, lower)
+        host.drop_caches()
+        start = time.perf_counter()
+        starting.start_in(group.views, starting.PROGRAM)
+        run.add(f"{NAME}/{SCARCE}", "start", [time.perf_counter() - start], "s")
+
+    def measures(self):
+        out = [ByDriver(OURS, Below(f"{NAME}/{HELD}", "copies", 1.5))]
+        out.append(ByDriver(OURS, Faster(f"{NAME}/{SCARCE}", "start", PEER, 2)))
+        out.append(ByDriver(OURS, AtMost(f"{NAME}/{OPENS}", "open, read 4 KiB, close", PEER, 1.1)))
+        return out
+
+    def tables(self, seen):
+        return tables.table(seen, "Copies of the file, a start with little memory, and opens",
+                            [("copies", f"{NAME}/{HELD}", "copies"),
+                             ("start", f"{NAME}/{SCARCE}", "start"),
+                             ("open, read 4 KiB, close", f"{NAME}/{OPENS}",
+                              "open, read 4 KiB, close")])
+
+    def plots(self, seen):
+        panels = [("copies", f"{NAME}/{HELD}", "copies"), ("start", f"{NAME}/{SCARCE}", "start")]
+        return [("own-share", lambda path: plots.bars(path, seen, panels))]
