@@ -7,26 +7,34 @@ set -euo pipefail
 FUSE_MIN=3.17
 FUSE_SUITE=trixie
 FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
+MUSL_PREFIX=${VENEER_MUSL_PREFIX:-/usr/local/lib/veneer/musl}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
-BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev fuse3)
+BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev fuse3)
 TEST_PACKAGES=(
-	libcmocka-dev python3 python3-pytest python3-matplotlib
+	libcmocka-dev python3 python3-pytest python3-matplotlib python3-yaml
 	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static
-	podman crun buildah docker.io uidmap slirp4netns fuse-overlayfs clang
+	python3-prometheus-client curl tmux systemd
+	podman crun buildah docker.io containerd runc uidmap slirp4netns fuse-overlayfs clang
+	lowdown man-db groff-base binutils fish zsh rpm debootstrap
 )
+# A hundred and thirty with those that they need.
+SLOW_PACKAGES=(debhelper lintian rpmlint)
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
 	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static)
 
 usage()
 {
 	cat <<-END
-	usage: contrib/setup.sh [--tests] [--bench]
+	usage: contrib/setup.sh [--tests] [--slow] [--bench] [--musl]
 	  --tests   also install what the tests use
+	  --slow    also install what those of the part slow use beside that
 	  --bench   also install what the benchmarks use beside that
+	  --musl    also build what a program with musl in it is linked with, into $MUSL_PREFIX
 	environment: VENEER_FUSE_PREFIX, where a libfuse built here is installed
 	             (now $FUSE_PREFIX; meson's -Dfuse_prefix must name the same)
+	             VENEER_MUSL_PREFIX, likewise for --musl, where cross.ini is for meson setup --cross-file
 	END
 }
 
@@ -180,35 +188,43 @@ cleanup()
 }
 trap cleanup EXIT
 
-# Debian 12 has libfuse 3.14; the source package of the release after it builds there unchanged.
-build_fuse()
+# fetch_sources PACKAGE...: of FUSE_SUITE, into $scratch/src.
+fetch_sources()
 {
-	local sources source_options tree
+	local sources source_options
 
 	install_missing dpkg-dev
-	scratch=$(mktemp -d)
+	[ -n "$scratch" ] || scratch=$(mktemp -d)
 	chmod 755 "$scratch"
-	mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial"
+	mkdir -p "$scratch/lists/partial" "$scratch/cache/archives/partial" "$scratch/src"
 	sources=$(write_private_sources "$scratch") ||
-		die "found no Debian package source in /etc/apt to take libfuse's source from"
+		die "found no Debian package source in /etc/apt to take sources from"
 	# Sandboxed, apt could not write into a directory of root's.
 	source_options=(
 		-o "Dir::Etc::sourcelist=$sources" -o Dir::Etc::sourceparts=/dev/null
 		-o "Dir::State::lists=$scratch/lists" -o "Dir::Cache=$scratch/cache"
 		-o APT::Sandbox::User=root
 	)
-	say "fetching libfuse's source from $FUSE_SUITE"
+	say "fetching the source of $* from $FUSE_SUITE"
 	apt_get "${source_options[@]}" update >/dev/null ||
 		die "could not read $FUSE_SUITE's package lists"
-	mkdir "$scratch/src"
-	(cd "$scratch/src" && apt_get "${source_options[@]}" source fuse3 >/dev/null) ||
-		die "could not fetch libfuse's source package"
-	tree=$(find "$scratch/src" -mindepth 1 -maxdepth 1 -type d -name 'fuse3-*')
+	(cd "$scratch/src" && apt_get "${source_options[@]}" source "$@" >/dev/null) ||
+		die "could not fetch the source packages of $*"
+}
 
+source_tree()
+{
+	find "$scratch/src" -mindepth 1 -maxdepth 1 -type d -name "$1-*"
+}
+
+# Debian 12 has libfuse 3.14; the source package of the release after it builds there unchanged.
+build_fuse()
+{
+	fetch_sources fuse3
 	say "building libfuse into $FUSE_PREFIX"
 	# An absolute bindir is where the library looks for fusermount3; nothing is installed there.
 	{
-		meson setup "$scratch/build" "$tree" \
+		meson setup "$scratch/build" "$(source_tree fuse3)" \
 			--prefix="$FUSE_PREFIX" --libdir=lib --bindir=/usr/bin \
 			--buildtype=release --default-library=static \
 			"${FUSE_OPTIONS[@]}" &&
@@ -217,6 +233,105 @@ build_fuse()
 		echo "${FUSE_OPTIONS[*]}" | as_root tee "$FUSE_PREFIX/options"
 	} >"$scratch/log" 2>&1 || { tail -30 "$scratch/log" >&2; die "building libfuse failed"; }
 	own_fuse_serves || die "libfuse was built, but $FUSE_PREFIX lacks version $FUSE_MIN"
+}
+
+# ---- musl ----
+
+# write_pc NAME LIBRARY TREE: for what has a script that makes one only where it is installed.
+write_pc()
+{
+	printf 'Name: %s\nDescription: for musl\nVersion: %s\nLibs: -L%s/lib -l%s\nCflags: -I%s/include\n' \
+		"$1" "$(basename "$3" | sed 's/.*-//')" "$MUSL_PREFIX" "$2" "$MUSL_PREFIX" >"$stage/lib/pkgconfig/$1.pc"
+}
+
+# For meson setup --cross-file; $1 is where the libraries and headers lie.
+write_cross_file()
+{
+	cat <<-END
+	[binaries]
+	c = 'musl-gcc'
+	ar = 'ar'
+	strip = 'strip'
+	pkgconfig = 'pkg-config'
+	[built-in options]
+	c_args = ['-isystem', '$1/include']
+	c_link_args = ['-L$1/lib']
+	[properties]
+	needs_exe_wrapper = false
+	pkg_config_libdir = '$1/lib/pkgconfig'
+	[host_machine]
+	system = 'linux'
+	cpu_family = '$(uname -m)'
+	cpu = '$(uname -m)'
+	endian = 'little'
+	END
+}
+
+# What the kernel declares is the same whatever the libc.
+stage_kernel_headers()
+{
+	cp -r /usr/include/linux /usr/include/asm-generic /usr/include/mtd "$stage/include/" &&
+		cp -rL "/usr/include/$(gcc -print-multiarch)/asm" "$stage/include/"
+}
+
+stage_xxhash()
+{
+	local tree
+
+	tree=$(source_tree xxhash)
+	(cd "$tree" && "${musl_cc[@]}" -c xxhash.c && ar rcs "$stage/lib/libxxhash.a" xxhash.o && cp xxhash.h xxh3.h "$stage/include/") &&
+		write_pc libxxhash xxhash "$tree"
+}
+
+stage_sqlite()
+{
+	local tree
+
+	tree=$(source_tree sqlite3)
+	(cd "$tree" && ./configure --disable-tcl --disable-readline && make sqlite3.c sqlite3.h &&
+		"${musl_cc[@]}" -DSQLITE_OMIT_LOAD_EXTENSION -c sqlite3.c && ar rcs "$stage/lib/libsqlite3.a" sqlite3.o &&
+		cp sqlite3.h "$stage/include/") && write_pc sqlite3 sqlite3 "$tree"
+}
+
+stage_liburing()
+{
+	(cd "$(source_tree liburing)" && ./configure --cc=musl-gcc --prefix="$MUSL_PREFIX" &&
+		make -C src install ENABLE_SHARED=0 CFLAGS="-O2 -fPIC -D_GNU_SOURCE -isystem $stage/include" DESTDIR="$scratch/root" &&
+		make liburing.pc && cp liburing.pc "$stage/lib/pkgconfig/")
+}
+
+stage_jansson()
+{
+	(cd "$(source_tree jansson)" && autoreconf -fi &&
+		./configure CC="${musl_cc[*]}" --host="$(uname -m)-linux-musl" --disable-shared --prefix="$MUSL_PREFIX" &&
+		make -C src install DESTDIR="$scratch/root" && make install-pkgconfigDATA DESTDIR="$scratch/root")
+}
+
+stage_fuse()
+{
+	write_cross_file "$stage" >"$scratch/cross.ini" &&
+		meson setup "$scratch/build-musl" "$(source_tree fuse3)" --cross-file "$scratch/cross.ini" --prefix="$MUSL_PREFIX" \
+			--libdir=lib --bindir=/usr/bin --buildtype=release --default-library=static "${FUSE_OPTIONS[@]}" &&
+		ninja -C "$scratch/build-musl" && DESTDIR="$scratch/root" meson install -C "$scratch/build-musl" --no-rebuild
+}
+
+provide_musl()
+{
+	local stage part
+
+	[ ! -e "$MUSL_PREFIX/cross.ini" ] || return 0
+	install_missing musl-tools tcl autoconf automake libtool make
+	fetch_sources fuse3 jansson liburing sqlite3 xxhash
+	stage=$scratch/root$MUSL_PREFIX
+	musl_cc=(musl-gcc -O2 -fPIC -isystem "$stage/include")
+	mkdir -p "$stage/include" "$stage/lib/pkgconfig"
+	say "building libraries with musl into $MUSL_PREFIX"
+	for part in kernel_headers xxhash sqlite liburing jansson fuse; do
+		"stage_$part" >"$scratch/log" 2>&1 || { tail -30 "$scratch/log" >&2; die "building for musl failed: $part"; }
+	done
+	write_cross_file "$MUSL_PREFIX" >"$stage/cross.ini"
+	as_root mkdir -p "$MUSL_PREFIX"
+	as_root cp -r --no-preserve=ownership "$stage/." "$MUSL_PREFIX"
 }
 
 provide_fuse()
@@ -234,12 +349,14 @@ provide_fuse()
 
 main()
 {
-	local arg with_tests='' with_bench=''
+	local arg with_tests='' with_slow='' with_bench='' with_musl=''
 
 	for arg in "$@"; do
 		case "$arg" in
 		--tests) with_tests=1 ;;
+		--slow) with_slow=1 ;;
 		--bench) with_bench=1 ;;
+		--musl) with_musl=1 ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
@@ -252,9 +369,13 @@ main()
 		install_missing "${TEST_PACKAGES[@]}"
 		install_clang_runtime
 	fi
+	if [ -n "$with_slow" ]; then
+		install_missing "${SLOW_PACKAGES[@]}"
+	fi
 	if [ -n "$with_bench" ]; then
 		install_missing "${BENCH_PACKAGES[@]}"
 	fi
+	[ -z "$with_musl" ] || provide_musl
 	say "all there"
 }
 

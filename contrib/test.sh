@@ -17,12 +17,14 @@ usage()
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
 	  integration  mounts, as root and as an ordinary user; and by a shared server
+	  howto        what README, doc/howto and the manual say; their commands pasted (root only)
 	  callers      Podman, Buildah and Docker on top (root only)
 	  crash        what power cuts leave of the upper (root only)
 	  fault        system calls and allocations that fail (root only)
 	  soak         64 mounts under load and deaths; mounts whose ground is taken away (root only)
 	  fuzz         libFuzzer on every decoder, some seconds each (VENEER_FUZZ_S says how many)
 	  bench        the benchmark's own parts, and a short run of it (root only)
+	  install      what is installed: archive, packages, completions, manual pages, mount(8) (root only)
 	  slow         what the parts above leave out because it takes minutes
 	  all          every part; without arguments every part but slow
 	Up to $UNSTEADY_MAX failed tests of a part (not of unit, crash and fault) run once more by themselves. One that passes
@@ -35,10 +37,23 @@ say()
 	echo "test: $*"
 }
 
+# What is started here ends with what started it.
+export VENEER_CGROUP=${VENEER_CGROUP-}
+
 results=$(mktemp -d)
 # The rootless runs write their results as another user.
 chmod 1777 "$results"
-trap 'rm -rf "$results"' EXIT
+lanes=()
+trap 'stop_lanes; rm -rf "$results"' EXIT
+
+stop_lanes()
+{
+	local lane
+
+	for lane in "${lanes[@]}"; do
+		kill -- "-${lane%%:*}" 2>/dev/null || :
+	done
+}
 
 # part NAME COMMAND...: runs it under a time limit and leaves its exit status for the tally.
 part()
@@ -65,7 +80,7 @@ build()
 	if [ -e "$dir/build.ninja" ]; then
 		set -- "$@" --reconfigure
 	fi
-	meson setup "$dir" "$@" >"$results/log" || { cat "$results/log"; return 1; }
+	meson setup "$dir" "$@" >"$results/log-$dir" || { cat "$results/log-$dir"; return 1; }
 	ninja --quiet -C "$dir"
 }
 
@@ -78,9 +93,12 @@ built()
 	build "$@" || { echo 1 >"$results/$name.rc"; return 1; }
 }
 
+# Once: lanes of CI must not configure one directory at the same time.
 build_plain()
 {
-	built plain build
+	if [ ! -e "$results/plain.built" ]; then
+		built plain build && touch "$results/plain.built"
+	fi
 }
 
 build_asan()
@@ -159,6 +177,10 @@ integration_parts()
 SERVER_FILES=(command_line concurrency copy_on_write differential fsync hard_links layers moves open_files rename
 	takeover whiteout write)
 
+# What tells most of mounts that share one superblock, beside what is about just that.
+SHARE_FILES=(concurrency differential hard_links identity layers open_files rename setattr truncate unlink whiteout write
+	xattr)
+
 # server_part NAME PYTEST-ARGUMENT...: mounts by one shared server.
 server_part()
 {
@@ -181,6 +203,7 @@ asan_part()
 	shift
 	VENEER_BIN=$PWD/build-asan/veneer \
 	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$results/sanitizer \
+	LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$results/sanitizer \
 		pytest_part "$name" tests/integration -m "not slow and not large" "$@"
 }
@@ -203,9 +226,9 @@ tsan_part()
 	local name=$1
 
 	shift
-	part "$name" env VENEER_BIN="$PWD/build-tsan/veneer" \
-		TSAN_OPTIONS="second_deadlock_stack=1:log_path=$results/sanitizer" \
-		"$PYTHON" -m pytest -q -rs -p no:cacheprovider --junitxml="$results/$name.xml" "$@" || :
+	VENEER_BIN=$PWD/build-tsan/veneer \
+	TSAN_OPTIONS=second_deadlock_stack=1:log_path=$results/sanitizer \
+		run_pytest "$name" "$@"
 }
 
 # Its corpora and what has one thread are left out.
@@ -220,11 +243,16 @@ test_tsan()
 test_integration()
 {
 	local server_files=("${SERVER_FILES[@]/#/tests/integration/test_}")
+	local share_files=("${SHARE_FILES[@]/#/tests/integration/test_}")
 
 	server_files=("${server_files[@]/%/.py}")
+	share_files=("${share_files[@]/%/.py}")
 	build_plain || return 0
 	integration_parts integration -m "not slow"
 	server_part server "${server_files[@]}" -m "not slow and not large"
+	if [ "$(id -u)" = 0 ]; then
+		server_part share-rootless "${share_files[@]}" -m "not slow and not large" --share --rootless
+	fi
 }
 
 test_callers()
@@ -233,6 +261,15 @@ test_callers()
 		say "callers: left out, the container engines are started as root"
 	else
 		build_plain && pytest_part callers tests/callers -m "not slow"
+	fi
+}
+
+test_howto()
+{
+	if [ "$(id -u)" != 0 ]; then
+		say "howto: left out, pages are tried as root"
+	else
+		build_plain && pytest_part howto tests/howto -m "not slow"
 	fi
 }
 
@@ -283,6 +320,15 @@ test_bench()
 	build_plain && pytest_part bench tests/bench
 }
 
+test_install()
+{
+	if [ "$(id -u)" != 0 ]; then
+		say "install: left out, mount(8) is asked as root"
+	else
+		build_plain && pytest_part install tests/install -m "not slow"
+	fi
+}
+
 test_slow()
 {
 	build_plain || return 0
@@ -291,10 +337,16 @@ test_slow()
 	server_part server-all tests/integration --ignore tests/integration/test_server.py -m "not slow"
 	if [ "$(id -u)" = 0 ]; then
 		server_part server-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" --rootless
+		# It takes privileges, if only those of a user namespace.
+		server_part share-all tests/integration --ignore tests/integration/test_server.py -m "not slow" --share
+		server_part share-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" --share \
+			--rootless
 		build_asan && asan_part integration-asan-rootless --rootless
 		pytest_part callers-slow tests/callers -m slow
+		pytest_part howto-slow tests/howto -m slow
 		pytest_part crash-slow tests/crash -m slow
 		pytest_part fault-slow tests/fault -m slow
+		pytest_part install-slow tests/install -m slow
 		PART_LIMIT_S=10800 pytest_part soak-slow tests/soak -m slow -s
 	fi
 	fuzz_part fuzz-slow "${VENEER_FUZZ_S:-60}"
@@ -302,32 +354,72 @@ test_slow()
 	build_tsan && tsan_part server-tsan tests/integration/test_server.py -m "not slow and not large" -k "not starters_limits"
 }
 
-# The engines wait more than they work: in CI their tests run beside those of the parts that follow.
-beside_others()
+# One of a person's runs sees a part after the other. In CI two processors have half an hour: what needs builds of its own
+# (the sanitizers, the fuzzers) and the engines, which wait more than they work, run beside the rest; what they print comes
+# at the end.
+BESIDE=("asan tsan fuzz" callers)
+
+# is_in WORD WORD...
+is_in()
 {
-	build_plain || return 0
-	pytest_part callers tests/callers -m "not slow" >"$results/beside" 2>&1 &
-	beside=$!
+	local word=$1
+
+	shift
+	[[ " $* " = *" $word "* ]]
 }
 
-collect_others()
+# start_lanes PART...: leaves what they were not given in rest.
+start_lanes()
 {
-	if [ -n "${beside:-}" ]; then
-		wait "$beside" || :
-		cat "$results/beside"
+	local lane p mine
+
+	rest=("$@")
+	lanes=()
+	if [ -z "${CI:-}" ] || [ "$(id -u)" != 0 ] || [ $# -lt 3 ]; then
+		return 0
 	fi
+	build_plain || return 0
+	for lane in "${BESIDE[@]}"; do
+		mine=()
+		for p in "$@"; do
+			if is_in "$p" $lane; then
+				mine+=("$p")
+			fi
+		done
+		if [ ${#mine[@]} -gt 0 ]; then
+			# as a job: else what it starts would ignore SIGINT
+			set -m
+			run_parts "${mine[@]}" >"$results/lane-${mine[0]}" 2>&1 &
+			set +m
+			lanes+=("$!:$results/lane-${mine[0]}")
+		fi
+	done
+	rest=()
+	for p in "$@"; do
+		if ! is_in "$p" ${BESIDE[*]}; then
+			rest+=("$p")
+		fi
+	done
 }
 
-# The soak waits for disks as much as it computes: the fuzzers run beside it.
-soak_and_fuzz()
+collect_lanes()
 {
-	local soak
+	local lane
 
-	test_soak >"$results/soak.out" 2>&1 &
-	soak=$!
-	test_fuzz || :
-	wait "$soak" || :
-	cat "$results/soak.out"
+	for lane in "${lanes[@]}"; do
+		wait "${lane%%:*}" || :
+		cat "${lane#*:}"
+	done
+	lanes=()
+}
+
+run_parts()
+{
+	local p
+
+	for p in "$@"; do
+		"test_$p" || :
+	done
 }
 
 main()
@@ -336,24 +428,21 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		unit | asan | tsan | integration | callers | crash | fault | soak | fuzz | bench | slow) ;;
-		all) parts=(unit asan tsan integration callers crash fault soak fuzz bench slow) ;;
+		unit | asan | tsan | integration | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
+		all) parts=(unit asan tsan integration howto callers crash fault soak fuzz bench install slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan integration callers crash fault soak fuzz bench)
+	[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan integration howto callers crash fault soak fuzz bench install)
 
-	contrib/setup.sh --tests
-	for p in "${parts[@]}"; do
-		case "$p ${CI:-}" in
-		"soak "*) if [[ " ${parts[*]} " = *" fuzz "* ]]; then soak_and_fuzz; else test_soak || :; fi ;;
-		"fuzz "*) if [[ " ${parts[*]} " != *" soak "* ]]; then test_fuzz || :; fi ;;
-		"callers "?*) if [ "$(id -u)" = 0 ]; then beside_others; else test_callers; fi ;;
-		*) "test_$p" || : ;;
-		esac
-	done
-	collect_others
+	case " ${parts[*]} " in
+	*" slow "*) contrib/setup.sh --tests --slow ;;
+	*) contrib/setup.sh --tests ;;
+	esac
+	start_lanes "${parts[@]}"
+	run_parts "${rest[@]}"
+	collect_lanes
 	"$PYTHON" tests/tally.py "$results"
 }
 

@@ -4,7 +4,8 @@
 
 For each part there is NAME.rc with the exit status of its runner, and NAME.xml (JUnit, of pytest)
 or NAME.json (meson's testlog) if the runner got as far as writing one. NAME.again (JUnit) is of the
-failed tests of a part when they ran once more: those that passed are unsteady, and named.
+failed tests of a part when they ran once more: those that passed are unsteady. Both are named here, as what
+the parts print is long.
 Sanitizer reports of daemons lie beside them as sanitizer.PID; each counts as a failure.
 """
 import json
@@ -42,6 +43,8 @@ def of_pytest(path):
     count = {"passed": 0, "failed": 0, "skipped": 0}
     for name, result in cases_of(path):
         count["passed" if name in unsteady else result] += 1
+        if result == "failed" and name not in unsteady:
+            print(f"  failed: {name}")
     for name in sorted(unsteady):
         print(f"  unsteady, failed once and passed once: {name}")
     return count["passed"], count["failed"], count["skipped"]

@@ -9,8 +9,18 @@ struct attach;
 /* mount(2) at o->mountpoint, or by fusermount3 without privileges. The kernel's first request waits in attach_fd.
  * is_readonly: there is no upper. -errno and a sentence otherwise. */
 int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size);
-/* The descriptor of /dev/fuse; borrowed. */
+/* Another mount of the file system that fuse_fd, which is borrowed, belongs to, with what o says of the mount itself.
+ * -ENOTCONN: it has gone; else as attach_new. */
+int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size);
+/* What is mounted is replaced by the directory of this name in its root. -errno and a sentence; what is mounted then is
+ * attach_detach's affair all the same. */
+int attach_narrow(struct attach *a, const char *name, char *err, size_t err_size);
+/* May this process do the two? */
+bool attach_may_bind(void);
+/* The descriptor of /dev/fuse, -1 of one that joined; borrowed. */
 int attach_fd(const struct attach *a);
+/* Who serves it has the descriptor too: let go of ours, so that requests of this process end when they all are dead. */
+void attach_disown(struct attach *a);
 /* The device number of the mounted file system; 0:0 when it cannot be told. */
 void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_minor);
 /* What to do when the mount answers: make the kernel read further ahead, where it lets us. */

@@ -67,6 +67,10 @@ enum backing_way backing_take(struct backing *b, struct node_slot *s, const stru
 			      uint32_t *ret_id);
 /* Leave the node id, as after a SWITCH, if a lower file is open by it: true. */
 bool backing_leave(struct backing *b, struct node_slot *s);
+/* A node id of the same file (by its inode number) was left in the last half minute: whoever was sent on from there is
+ * under way. The kernel lets him look once more and not twice, so the id that he finds must not be one that he would be
+ * sent on from again, be it the successor or a fresh one, as the kernel may have forgotten both meanwhile. */
+bool backing_was_left(struct backing *b, const struct node_slot *s);
 /* An open ended. The registration stays for the next one, until the node id goes or others need the room. */
 void backing_drop(struct backing *b, struct node_slot *s, enum backing_way way);
 /* The node id goes: its registration is given back by the next backing_reap. May be called under tree->lock. */

@@ -3,10 +3,14 @@
 #pragma once
 
 int cmd_check(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+int cmd_du(int argc, char **argv);
 int cmd_flatten(int argc, char **argv);
+int cmd_helper(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_mount(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_server(int argc, char **argv);
+int cmd_umount(int argc, char **argv);

@@ -16,6 +16,7 @@ struct copyup_change {
 	size_t len;
 	off_t off;
 	bool keeps_content;	/* what is copied for a change of attributes or of its name gets no content */
+	bool is_let_through;	/* by the quota: what is copied so that something can be removed */
 	bool moves;		/* it is about to have another name: its mark says at once where the lower file is */
 	const struct timespec *times;	/* as of utimensat(2): set instead of the lower file's */
 	bool is_done;		/* out: the change has been made; not of moves */

@@ -6,7 +6,7 @@
 #include "veneer/buf.h"
 #include "veneer/dirs.h"
 
-#define DOSSIER_VERSION 1
+#define DOSSIER_VERSION 3
 
 struct dossier {
 	uint64_t key;		/* of the mount, as long as it lives */
@@ -20,17 +20,24 @@ struct dossier {
 	int fuse_fd;		/* a duplicate */
 	struct buf init;	/* the kernel's first request */
 	uint32_t io;		/* enum io_mode, as it was settled */
-	/* The node table's; the table owns them. */
-	int slots_fd, names_fd;
+	/* The node table's, and the locks' (-1: the kernel keeps them); these own them. */
+	int slots_fd, names_fd, locks_fd;
+	/* Of one of several mounts of a file system (gather.h): the key of what they have in common, which has a dossier of
+	 * its own, and alone the file system's descriptor and notes (recall.h, which owns them; -1). 0: it is not one. */
+	uint64_t group;
+	uint32_t secret;
+	int recall_fd;
 
 	int fd;			/* the memfd; -1: not written */
 };
 
 /* Empty. */
 void dossier_init(struct dossier *d);
+/* It is what the mounts of a file system have in common, asked for with the arguments of one of them. */
+static inline bool dossier_is_common(const struct dossier *d) { return d->group && d->group == d->key; }
 /* What was asked for, parsed: the one grammar that the helper has parsed it by, too; dirs must fit it. -errno and a
  * sentence. */
-int dossier_options(struct dossier *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size);
+int dossier_options(const struct dossier *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size);
 /* Take duplicates of the directories. 0 or -errno. */
 int dossier_keep_dirs(struct dossier *d, const struct mount_dirs *dirs);
 /* Duplicates of the dossier's directories, the caller's. 0 or -errno. */
@@ -44,3 +51,5 @@ int dossier_read(int fd, struct dossier *ret);
 void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), void *arg);
 /* Closes what it holds; not the node table's. */
 void dossier_release(struct dossier *d);
+/* What it names stays open. */
+void dossier_forget(struct dossier *d);

@@ -44,5 +44,6 @@ int duty_wait_begin(void);
 void duty_wait_end(int waiter);
 /* Somebody waits. */
 bool duty_has_waiters(const struct duty_board *b);
-/* The process is dead, but for threads that wait so. */
+/* The process is dead, but for threads that wait so, or in calls that change nothing (for a layer on a file system that
+ * does not answer). One that is dying may look so for a moment. */
 bool duty_is_stuck(const struct duty_board *b, pid_t pid);

@@ -41,6 +41,8 @@ void fdcache_drop(struct fdslot *s);
 int fdcache_hold(struct fdshare *m);
 /* Before or after that pin is given back. */
 void fdcache_unhold(struct fdshare *m);
+/* How many it holds. */
+size_t fdcache_held(const struct fdshare *m);
 /* Slots that have a descriptor. */
 size_t fdcache_count(void);
 /* Close every unpinned descriptor: after EMFILE. */

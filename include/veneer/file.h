@@ -30,8 +30,11 @@ int file_clone(int from, int to);
 /* Call fn(arg, off, len, is_unwritten) for every allocated extent of [0, size), ascending, from
  * FIEMAP with FIEMAP_FLAG_SYNC. 0, -errno (-EOPNOTSUPP where the file system has none), or the
  * first non-zero result of fn. */
-int file_extents(int fd, uint64_t size,
-		 int (*fn)(void *arg, uint64_t off, uint64_t len, bool is_unwritten), void *arg);
+typedef int file_extent_fn(void *arg, uint64_t off, uint64_t len, bool is_unwritten);
+int file_extents(int fd, uint64_t size, file_extent_fn *fn, void *arg);
+/* How many bytes of [off, off + len) have room on the disk, or are to get it: without waiting for either. 0 or -errno,
+ * as above. */
+int file_allocated(int fd, uint64_t off, uint64_t len, uint64_t *ret);
 
 /* Copy into, or out of, a MAP_SHARED mapping: a bad page (disk full, I/O error, file cut short)
  * is -EIO instead of a SIGBUS that ends the server. file_guard_init installs the handler once per

@@ -41,6 +41,7 @@ struct tree {
 	struct devnum devs;		/* the layers', in their order, the upper's, and what is mounted in that */
 	struct fdshare held;		/* of its files without a name; see upper_hold */
 	_Atomic bool has_held_all;	/* that was refused, and has been said */
+	struct quota *quota;		/* what the upper may take (quota.h); NULL: all there is */
 	struct stats *stats;		/* NULL: what happens counts for the process alone */
 
 	/* Who wants to know that blocks of some partial file became its own: fn, constant, is called once after is_armed
@@ -66,6 +67,7 @@ struct tree {
 	_Atomic size_t n_bare;		/* written under lock */
 
 	struct backing *backing;	/* who has what open how (backing.h); NULL unless files are passed through */
+	struct locks *locks;		/* locks.h, by struct inode; NULL: the kernel keeps them */
 };
 
 struct inode {
@@ -79,6 +81,7 @@ struct inode {
 	_Atomic bool is_orphan;		/* it has no name; written under tree->lock */
 	_Atomic uint32_t n_former;	/* node ids that it had and the kernel still holds; likewise */
 	_Atomic bool is_listed_bare;	/* a directory: names of it went out without attributes; false to true */
+	_Atomic bool is_private;	/* a lower file that has a node id of this mount's own (gather.h); false to true */
 	_Atomic bool is_mapped_past_us;	/* may be stored to through a mapping that we never hear of; false to true */
 
 	/* Left by a server that is dead, and only its node slot and at most one name are known so far: what is guarded

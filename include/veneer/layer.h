@@ -15,8 +15,11 @@ struct layer {
 	int rootfd;		/* O_RDONLY|O_DIRECTORY; -1 while no image in use has the layer (share.h) */
 	dev_t dev;
 	ino_t ino;
+	uint64_t mount_id;		/* of the mount by which it was opened, never given to another; 0: not known (before Linux 6.8) */
 	struct timespec btime;		/* zero where the file system keeps none */
 	bool is_private;		/* of one image, whatever its numbers say (share.h); constant by then */
+	bool is_mappable;		/* its root's file system has windows (window.h) */
+	bool is_static;			/* layer_trust_remote; constant by then */
 	bool is_upper;		/* opened for writing by the mount that owns it */
 	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */
 	_Atomic bool has_windows;	/* parts of its files are mapped (window.h) */
@@ -36,6 +39,9 @@ struct layer {
 int layer_open(const char *path, struct layer **ret);
 /* The same of a directory that is open for reading; rootfd is taken over, also on failure. */
 int layer_open_fd(int rootfd, const char *path, struct layer **ret);
+/* Nobody changes the layer elsewhere: where changes from elsewhere would not be seen it is shared all the same, and its
+ * files are not opened anew for each who opens them. Without effect on local file systems. Before share_image. */
+void layer_trust_remote(struct layer *l);
 struct layer *layer_ref(struct layer *l);
 void layer_unref(struct layer *l);
 

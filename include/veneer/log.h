@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One line per event, to standard error or the system log. Decides no policy. */
+/* One line per event, to standard error or a log of the system. Decides no policy. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,6 +13,21 @@ void log_set_level(enum log_level level);
 /* From now on write to syslog (LOG_DAEMON) instead of standard error: called once, by the
  * daemon, after it has let go of its caller's descriptors. */
 void log_to_syslog(void);
+/* Where lines go: as text or as objects of JSON to standard error, to the journal of systemd with fields (where that does
+ * not answer within a second, to standard error), or to syslog. */
+enum log_sink { LOG_STDERR, LOG_JSON, LOG_JOURNAL, LOG_SYSLOG };
+void log_to(enum log_sink where);
+/* "stderr", "json", "journal", "syslog". False: none of these. */
+bool log_choose(const char *text, enum log_sink *ret);
+const char *log_sink_name(enum log_sink where);
+/* Lines go to a log of the system, and not to standard error. */
+bool log_is_of_system(void);
+/* There is a journal; this descriptor is connected with it, says the manager that started this process. */
+bool log_has_journal(void);
+bool log_is_journal(int fd);
+/* What this thread says from now on is about the mount there (NULL: about none), a field of structured lines; borrowed
+ * until the next call. Gives what it was before. */
+const char *log_about(const char *mountpoint);
 /* Let go of what syslog has open; the next line opens it again. */
 void log_release(void);
 

@@ -9,6 +9,7 @@
 #include "veneer/options.h"
 
 struct duty;
+struct gathered;
 
 struct mount {
 	struct mount_opts opts;		/* owned, frozen */
@@ -27,6 +28,9 @@ struct mount {
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
 	struct duty *duty;		/* of threads that answer its requests; NULL: not noted */
 	_Atomic uint32_t sent_as;	/* number of the account of what it is sent (keeper.h); 0: none is kept */
+	bool is_gathered;		/* it is one of several of one file system (gather.h), */
+	struct gathered *gathered;	/* namely this one; NULL: the one that they have in common */
+	uint64_t node_base;		/* what the kernel's node ids have above ours (gather.h); 0: nothing */
 	uint64_t key;			/* whose intents are its own (intent.h); 0: no journal is kept */
 };
 
@@ -37,8 +41,13 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
  * taken over, also on failure. */
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size);
 /* A mount of a server that is dead, with the memory files of its node table (nodetab_fds): node ids, generations and
- * inode numbers are what they were. The descriptors are taken over, also on failure. */
-int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, int slots_fd, int names_fd,
+ * inode numbers are what they were; and its locks (locks_fd; -1: the kernel keeps them). The descriptors are taken over,
+ * also on failure. image: of another mount, which it had in common with that; NULL: that of its layers. */
+struct mount_left {
+	int slots_fd, names_fd, locks_fd;
+	struct image *image;
+};
+int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, const struct mount_left *left,
 		    char *err, size_t err_size);
 /* The mount is about to be served: learn what it is asked for first, and read ahead what is known of its image. Before its
  * first request but INIT. */

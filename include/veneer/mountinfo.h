@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* For each of n directories, open at fds: is it reached by a mount of the mount namespace of process pid (0: this one)
@@ -17,3 +18,11 @@ ino_t mountinfo_namespace(pid_t pid);
 /* Some process is in that mount namespace, and the file system with this device is mounted nowhere in it. In doubt
  * no. */
 bool mountinfo_lacks(ino_t mount_ns, unsigned dev_major, unsigned dev_minor);
+/* Call seen with the root of each mount of that file system, as the file system names it ("/", "/a/b"), in a mount
+ * namespace (of which *pid is a process, or 0: one is looked for, and noted), or, for 0, in all that any process shows;
+ * then pid is NULL. -ESRCH: no process shows it. 0; -errno. */
+int mountinfo_roots(ino_t mount_ns, pid_t *pid, unsigned dev_major, unsigned dev_minor,
+		    void (*seen)(const char *root, void *arg), void *arg);
+/* The root, as above, of the mount of that file system with this number (fdinfo's mnt_id), malloc'd; looked for in the
+ * mount namespace of a process (a thread) first, and then in all that any process shows. -ENOENT: it is shown nowhere. */
+int mountinfo_root_of(pid_t pid, uint64_t mount, unsigned dev_major, unsigned dev_minor, char **ret);

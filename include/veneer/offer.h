@@ -11,6 +11,7 @@ struct offer {
 	bool is_partial;	/* NONE because its bytes are in several places */
 	bool is_program;	/* executable, or called like a library */
 	bool is_static;		/* a lower file below /usr or the like */
+	bool is_remote;		/* LOWER: to open it once more would be asked of somebody elsewhere (layer_trust_remote) */
 	off_t size;
 };
 

@@ -31,10 +31,16 @@ enum coherence { COHERENCE_AUTO, COHERENCE_STRICT, COHERENCE_FAST };
 /* How a partial file is read, on a mount that passes files through. */
 enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
 
+/* Who keeps the locks of files. */
+enum locking { LOCKING_LOCAL, LOCKING_SERVER };
+
 #define OPTIONS_COPIES_AUTO 0u
 #define OPTIONS_COPIES_ALL UINT32_MAX
 
 /* What is read ahead of a start. FULL is READ: see DESIGN. */
+/* What mounts of one image have in common beside the lower files: nothing, or what the kernel keeps of them. */
+enum share_mode { SHARE_OFF, SHARE_PAGES };
+
 enum prefetch_mode { PREFETCH_OFF, PREFETCH_READ, PREFETCH_FULL };
 
 struct mount_opts {
@@ -54,13 +60,17 @@ struct mount_opts {
 	bool is_cow_given;
 	enum io_mode io;
 	enum coherence coherence;
+	enum share_mode share;
 	enum partial_mode partial;
+	enum locking locks;
 	enum promotion_mode promote;	/* -o promote=off|auto|eager|RATE */
 	uint64_t promote_rate;		/* bytes a second */
 	uint32_t copies;		/* of lower data, in pages of mounts: OPTIONS_COPIES_AUTO, N, OPTIONS_COPIES_ALL */
 	enum prefetch_mode prefetch;
 	enum predictor_kind predictor;
+	bool has_static_layers;		/* -o layers=static */
 	double window_s;		/* of a start, in which it is noted what is touched first */
+	uint64_t max_bytes, max_inodes;	/* what the upper may take: -o size=, inodes=; 0: all there is */
 	char *kernel_opts;		/* for fuse_session_new's -o: "allow_other,default_permissions,..." */
 	bool has_no_redirects;		/* directories with something below are not renamed: EXDEV */
 	bool has_no_device_whiteouts;	/* the caller's environment says so; not an option */
@@ -74,10 +84,16 @@ struct mount_opts {
 /* Parse argv as compat.md section 1 describes. cwd is what relative paths are resolved against
  * (borrowed). On success the caller owns what is in *ret (options_release). On failure -EINVAL and
  * one sentence, without prefix or newline, in err (at most err_size bytes with the NUL). -ENOMEM.
- * is_root: effective uid 0, which chooses the options that are always injected. */
+ * is_root: effective uid 0, which chooses the options that are always injected. Where argv[0] is mount.veneer, as for mount(8),
+ * the argument before the mount point is the source of the mount, and what is for mount(8) alone is no unknown argument. */
 int options_parse(int argc, char *const *argv, const char *cwd, bool is_root, struct mount_opts *ret, char *err,
 		  size_t err_size);
 void options_release(struct mount_opts *o);
+
+/* May two mounts of the same lower layers be parts of one file system? */
+bool options_agree(const struct mount_opts *a, const struct mount_opts *b);
+/* Those of a mount of the lower layers of o alone, as a mount of o shows them; the caller's. 0 or -ENOMEM. */
+int options_common(const struct mount_opts *o, struct mount_opts *ret);
 
 /* On-disk id for a presented one and back; ids outside every row become the overflow id 65534.
  * Empty maps are the identity. */

@@ -5,6 +5,7 @@
 
 #include "veneer/keeper.h"
 #include "veneer/mount.h"
+#include "veneer/quota.h"
 #include "veneer/share.h"
 #include "veneer/stats.h"
 #include "veneer/window.h"
@@ -13,6 +14,8 @@ struct report_mount {
 	char *mountpoint, *mode, *upper; /* owned; upper may be NULL */
 	size_t nlower, image;		/* image: index in report.images */
 	uint64_t inodes, map_files, map_log_bytes;
+	bool has_quota;
+	struct quota_usage quota;
 	struct stats_values values;
 };
 

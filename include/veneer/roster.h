@@ -2,6 +2,7 @@
 /* The mounts that one server serves, from the moment their layers are open until everything of them is closed. */
 #pragma once
 
+#include "veneer/commons.h"
 #include "veneer/dossier.h"
 #include "veneer/ledger.h"
 #include "veneer/mount.h"
@@ -30,12 +31,28 @@ const struct mount *served_mount(const struct served *s);
  * the caller drops it. */
 int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
 		 size_t err_size);
+/* Instead of roster_start, where the options ask for it: a part of a file system that other mounts are part of too. As
+ * commons.h has it: seek it, found it where *ret_fd is -1, and enter it; then its root is bound, or is not. opener as
+ * commons_seek has it. What failed before it is entered is dropped by the caller, who leaves what was found. */
+int roster_seek(struct roster *r, struct served *s, pid_t opener, struct common **ret, int *ret_fd);
+/* mount_ns: the mount namespace in which it will be bound (0: not known). -ENOTCONN: seek another one. On failure a sentence. */
+int roster_enter(struct roster *r, struct served *s, struct common *c, ino_t mount_ns, uint32_t *ret_number, char *err,
+		 size_t err_size);
+/* Or it is not, and goes. s is the roster's from now on. */
+void roster_bound(struct served *s, bool is_bound);
+/* Some unmounted ones may not have been found yet: look. */
+void roster_check(struct roster *r);
+/* How many are parts of such file systems and end with this server. */
+size_t roster_count_unkept(struct roster *r);
 /* So many mounts of a server that died are about to be gone on with, or, below zero, will not be: from now on they
  * count. */
 void roster_expect(struct roster *r, int change);
 /* Go on with one that is expected, kept at this place of the ledger: d, which is taken over in any case. What cannot be
- * gone on with is dropped. -errno and a sentence. Any thread; may take long. */
+ * gone on with is dropped. 0; 1: it is what several mounts have in common, and none itself; -errno and a sentence. Any
+ * thread; may take long. */
 int roster_resume(struct roster *r, struct dossier *d, uint32_t place, char *err, size_t err_size);
+/* All that could be gone on with are. */
+void roster_resumed(struct roster *r);
 /* One that was opened and not started; may take long. */
 void roster_drop(struct roster *r, struct served *s);
 

@@ -3,6 +3,7 @@
  * is told to or has nothing to do. */
 #pragma once
 
+#include "veneer/endpoint.h"
 #include "veneer/roster.h"
 #include "veneer/rundir.h"
 
@@ -17,8 +18,11 @@ struct server_config {
 	bool is_alone;			/* nobody starts another server if this one dies */
 	unsigned idle_s;		/* leave after so long without a mount */
 	int (*stats)(struct roster *mounts, char **ret_json);	/* NULL: none */
+	int (*metrics)(struct roster *mounts, char **ret_text);	/* for who asks at: */
+	struct endpoint endpoint;	/* found, and listening unless takes_over; ENDPOINT_NONE: nowhere */
 };
 
 /* Serve until there is no reason to. SIGTERM, SIGINT, SIGHUP: take no mounts any more, and leave when the last is gone;
- * a second one ends them. SIGUSR1: print counters. The process belongs to the server: its exit code. */
+ * a second one ends them. SIGUSR2: likewise, and however
+ * often. SIGUSR1: print counters. The process belongs to the server: its exit code. */
 int server_run(const struct server_config *c);

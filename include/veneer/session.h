@@ -9,6 +9,7 @@ struct session;
 
 #define SESSION_BUFFER_BYTES ((1u << 20) + (64u << 10))	/* a request with its data, at most */
 struct fuse_buf;
+struct fuse_custom_io;
 
 /* Answer the kernel's INIT, which waits in fuse_fd: when this returns 0 the mount answers as soon as the session is in
  * a pool. fuse_fd is duplicated, and must not be read elsewhere; m outlives the session. -errno and a sentence
@@ -19,9 +20,18 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
  * 6.9), was ended with ECONNABORTED when what it was read by was closed. 0, or -errno and a sentence. */
 int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret,
 		   char *err, size_t err_size);
+/* Does the kernel send again what a dead server had read? Where it does not, who is one of several mounts of a file system
+ * ends with the server. */
+bool session_is_sent_again(const struct session *s);
 /* Then, when a pool has it: have the kernel forget what it believes wrongly since requests of that server were ended; by
  * its fuse_fd. Once. It goes on when this has returned. */
 void session_clear_doubts(struct session *s, int fuse_fd);
+/* From now on requests go to divert first, which answers one and says so, or leaves it to the session, perhaps changed in
+ * place. Before anything is served. */
+void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf), void *arg);
+/* One that reads nothing itself: what it is given to answer, by session_answer, came by the other one, which outlives
+ * it, and what it says goes to io. 0 or -errno. */
+int session_inside(struct session *around, struct mount *m, const struct fuse_custom_io *io, struct session **ret);
 /* The kernel's first request; borrowed. */
 const void *session_init(const struct session *s, size_t *ret_len);
 /* Nobody serves it any more: lets go of the mount, whose users get ENOTCONN. */

@@ -23,6 +23,8 @@ int share_image(struct layer *const *fresh, size_t n, pid_t opener, struct image
 #define SHARE_NOT_SEEN -2
 /* One of them is for its mount alone, by what was seen when they were opened. */
 bool share_has_private(struct layer *const *layers, size_t n);
+/* The image that a mount has, for another one, whatever has changed in its layers since: as share_image otherwise. */
+struct image *share_again(struct image *img);
 /* The mount has gone, and no thread looks at the image for it. */
 void share_release(struct image *img);
 

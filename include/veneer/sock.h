@@ -16,6 +16,9 @@
 int sock_connect(int dirfd, const char *name, int timeout_ms, int *ret_fd);
 /* Make a socket there and listen; *ret_fd does not block. For its owner only. 0 or -errno (-EADDRINUSE). */
 int sock_listen(int dirfd, const char *name, int *ret_fd);
+/* The same of sockets that carry a stream, for others than our own programs. */
+int sock_connect_stream(int dirfd, const char *name, int timeout_ms, int *ret_fd);
+int sock_listen_stream(int dirfd, const char *name, int backlog, int *ret_fd);
 /* Is fd, which somebody else opened, a listening socket of our kind? */
 bool sock_is_listening(int fd);
 /* One connection of a socket that listens; *ret_fd does not block. -EAGAIN: there is none. */

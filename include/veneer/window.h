@@ -40,6 +40,9 @@ struct window_part {
 int window_pin(const struct window_file *f, uint64_t off, size_t len, struct window_part *ret);
 void window_unpin(struct window *w);
 
+/* May files of the file system that fd is on be mapped? Asks it, which takes time where it is a remote one. */
+bool window_serves(int fd);
+
 /* Have the pages of n pinned parts read in, each by one thread only: who comes second waits for the first. What is
  * missing is submitted together. Sets result of each part: 0, or -errno (read it by other means, which tells why). */
 void window_fill(struct window_part *parts, size_t n);

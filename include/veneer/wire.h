@@ -11,6 +11,16 @@
  *   client   HELLO   UPGRADE               PONG
  *   server   HELLO             BEQUEST...         OK
  *
+ * A mount that is to be a part of a file system that others are part of too (gather.h):
+ *
+ *   client   HELLO ... MOUNT                   FUSE                   BOUND
+ *   server   HELLO             SHARED (0)             SHARED (number)
+ *
+ *   client   HELLO ... MOUNT                             BOUND
+ *   server   HELLO             SHARED (number)
+ *
+ * the first where that file system is not there yet; the other SHARED carries its descriptor.
+ *
  * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. FLATTEN
  * came after the others, within version 1: a server that does not know it answers ERROR. */
 #pragma once
@@ -46,6 +56,8 @@ enum wire_type {
 	WIRE_BEQUEST,		/* count: the descriptors that come with it (succession.h) */
 	WIRE_FLATTEN,		/* dev_major, dev_minor, size: device and inode number of a mount, or of an upper. The
 				 * TEXTs of its answer say how far it is: WIRE_PROGRESS_FORMAT */
+	WIRE_SHARED,		/* count: the number of the root that is to be bound; 0: the file system must be made */
+	WIRE_BOUND,		/* it is bound to where it belongs */
 	WIRE_TYPES
 };
 
@@ -53,6 +65,7 @@ enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE, WIRE_STATE };
 
 #define WIRE_MOUNT_IS_ROOT 1u			/* the effective user is 0 */
 #define WIRE_MOUNT_NO_DEVICE_WHITEOUTS 2u	/* FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT is set */
+#define WIRE_MOUNT_CAN_SHARE 4u			/* the client may bind a root */
 #define WIRE_READY_READONLY 1u			/* nothing can be written: mount it so */
 
 #define WIRE_PROGRESS_FORMAT "%zu %zu %zu %" PRIu64 " %" PRIu64 /* the fields of struct promote_progress, in order */

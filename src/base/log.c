@@ -3,18 +3,25 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
+#include "veneer/logline.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <syslog.h>
 #include <time.h>
 
-enum { LINE_SIZE = 2048, NAME_SIZE = 64, KEPT_LINES = 64, REPEAT_S = 60 };
+#define JOURNAL "/run/systemd/journal/socket"
+
+enum { LINE_SIZE = 2048, NAME_SIZE = 64, KEPT_LINES = 64, REPEAT_S = 60, JOURNAL_WAIT_S = 1 };
 
 static _Atomic int max_level = LOG_LVL_INFO;
-static _Atomic bool is_syslog;
+static _Atomic int sink = LOG_STDERR;
+static __thread const char *subject;
 
 static pthread_mutex_t name_lock = PTHREAD_MUTEX_INITIALIZER;
 static char name[NAME_SIZE] = "veneer"; /* guarded by name_lock */
@@ -58,16 +65,70 @@ void log_set_level(enum log_level level)
 void log_to_syslog(void)
 {
 	LOCK_SCOPE(&name_lock);
-	if (is_syslog)
+	if (sink == LOG_SYSLOG)
 		return;
 	memcpy(syslog_ident, name, sizeof(syslog_ident));
 	openlog(syslog_ident, LOG_PID, LOG_DAEMON);
-	is_syslog = true;
+	sink = LOG_SYSLOG;
+}
+
+void log_to(enum log_sink where)
+{
+	if (where == LOG_SYSLOG)
+		log_to_syslog();
+	else
+		sink = (int)where;
+}
+
+bool log_is_of_system(void)
+{
+	return sink == LOG_JOURNAL || sink == LOG_SYSLOG;
+}
+
+bool log_has_journal(void)
+{
+	return access(JOURNAL, W_OK) == 0;
+}
+
+/* "DEVICE:INODE" of what the manager connected to the journal, which a shell may have taken elsewhere since. */
+bool log_is_journal(int fd)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long dev, ino;
+	struct stat st;
+
+	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && fstat(fd, &st) == 0 && st.st_dev == dev &&
+	       st.st_ino == ino;
+}
+
+static const char *const sink_names[] = { "stderr", "json", "journal", "syslog" };
+
+const char *log_sink_name(enum log_sink where)
+{
+	return sink_names[where];
+}
+
+bool log_choose(const char *text, enum log_sink *ret)
+{
+	for (int i = 0; i < 4; i++)
+		if (!strcmp(text, sink_names[i])) {
+			*ret = (enum log_sink)i;
+			return true;
+		}
+	return false;
+}
+
+const char *log_about(const char *mountpoint)
+{
+	const char *before = subject;
+
+	subject = mountpoint;
+	return before;
 }
 
 void log_release(void)
 {
-	if (is_syslog)
+	if (sink == LOG_SYSLOG)
 		closelog();
 }
 
@@ -95,6 +156,34 @@ static void write_line(const char *line, size_t len)
 	} while (n < 0 && errno == EINTR);
 }
 
+/* Nothing stays open, since the descriptors of a server outlive it and are closed by the next (heir.c); systemd's library
+ * keeps one for good. */
+static bool send_to_journal(const char *text, size_t len)
+{
+	static const struct sockaddr_un to = { .sun_family = AF_UNIX, .sun_path = JOURNAL };
+	const struct timeval limit = { .tv_sec = JOURNAL_WAIT_S };
+	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	return fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0 &&
+	       sendto(fd, text, len, MSG_NOSIGNAL, (const struct sockaddr *)&to, sizeof(to)) == (ssize_t)len;
+}
+
+/* False: the journal is not there. */
+static bool write_structured(int priority, const char *message)
+{
+	char own_name[NAME_SIZE], text[LOGLINE_MAX];
+	struct logline l = { .priority = priority, .name = own_name, .pid = getpid(), .mount = subject, .message = message };
+
+	clock_gettime(CLOCK_REALTIME, &l.at);
+	pthread_mutex_lock(&name_lock);
+	memcpy(own_name, name, sizeof(own_name));
+	pthread_mutex_unlock(&name_lock);
+	if (sink == LOG_JOURNAL)
+		return send_to_journal(text, logline_journal(&l, text));
+	write_line(text, logline_json(&l, text));
+	return true;
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
 	static const int priorities[] = { LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
@@ -119,9 +208,9 @@ void log_line(enum log_level level, const char *fmt, ...)
 		errno = saved;
 		return;
 	}
-	if (is_syslog) {
+	if (sink == LOG_SYSLOG) {
 		syslog(priorities[level], "%s", line + start);
-	} else {
+	} else if (sink == LOG_STDERR || !write_structured(priorities[level], line + start)) {
 		size_t len = strlen(line);
 
 		line[len++] = '\n';

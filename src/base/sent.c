@@ -8,9 +8,9 @@
 #include "veneer/sent.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #define RING_NOTES 512u	/* a power of two */
 
@@ -32,8 +32,8 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t woken;
 	/* guarded by lock */
-	bool is_initialised, is_woken;
-} bell = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	bool is_woken;
+} bell = { .lock = PTHREAD_MUTEX_INITIALIZER, .woken = PTHREAD_COND_INITIALIZER };
 
 /* One that nobody owns, or a new one; NULL: no memory. */
 static struct ring *take_ring(void)
@@ -61,8 +61,7 @@ void sent_wake(void)
 {
 	LOCK_SCOPE(&bell.lock);
 	bell.is_woken = true;
-	if (bell.is_initialised)
-		pthread_cond_signal(&bell.woken);
+	pthread_cond_signal(&bell.woken);
 }
 
 static void wake_reader(uint32_t filled)
@@ -125,28 +124,12 @@ static bool has_reason(bool wants_any)
 
 static void sleep_locked(int timeout_ms)
 {
-	struct timespec end;
+	const int64_t end = clock_ms() + timeout_ms;
 
-	if (!bell.is_initialised) {
-		pthread_condattr_t attr;
-
-		pthread_condattr_init(&attr);
-		pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-		pthread_cond_init(&bell.woken, &attr);
-		pthread_condattr_destroy(&attr);
-		bell.is_initialised = true;
-	}
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += timeout_ms / 1000;
-	end.tv_nsec += timeout_ms % 1000 * 1000000l;
-	if (end.tv_nsec >= 1000000000) {
-		end.tv_sec++;
-		end.tv_nsec -= 1000000000;
-	}
 	while (!bell.is_woken)
 		if (timeout_ms < 0)
 			pthread_cond_wait(&bell.woken, &bell.lock);
-		else if (pthread_cond_timedwait(&bell.woken, &bell.lock, &end) != 0)
+		else if (clock_wait(&bell.woken, &bell.lock, end) != 0)
 			break;
 	bell.is_woken = false;
 }

@@ -5,28 +5,30 @@
 #include "veneer/format.h"
 #include "veneer/inspect.h"
 #include "veneer/log.h"
+#include "veneer/report.h"
 #include "veneer/xattr.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-static int inspect_dir(const char *path)
+static int inspect_dir(const char *path, FILE *out)
 {
 	struct layer *l;
 	int r = layer_open(path, &l);
 
 	if (r < 0)
 		return r;
-	r = inspect_layer(l, stdout);
+	r = inspect_layer(l, out);
 	layer_unref(l);
 	return r;
 }
 
 /* A partial file's layer is the nearest directory above it that has a map. */
-static int inspect_partial(const char *path)
+static int inspect_partial(const char *path, FILE *out)
 {
 	_cleanup_(freep) char *full = realpath(path, NULL);
 	_cleanup_(freep) char *dir = full ? strdup(full) : NULL;
@@ -45,15 +47,15 @@ static int inspect_partial(const char *path)
 		r = layer_open(*dir ? dir : "/", &l);
 		if (r < 0)
 			return r;
-		r = inspect_file(l, full + strlen(dir) + 1, stdout);
+		r = inspect_file(l, full + strlen(dir) + 1, out);
 		layer_unref(l);
 		return r;
 	}
-	printf("%s: DAMAGED: a partial file, and no directory above it has a map\n", path);
+	fprintf(out, "%s: DAMAGED: a partial file, and no directory above it has a map\n", path);
 	return -EUCLEAN;
 }
 
-static int inspect_path(const char *path)
+static int inspect_path(const char *path, FILE *out)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
@@ -62,14 +64,55 @@ static int inspect_path(const char *path)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		r = -errno;
 	else if (S_ISDIR(st.st_mode))
-		r = inspect_dir(path);
+		r = inspect_dir(path, out);
 	else if (xattr_get(fd, "", FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
-		r = inspect_partial(path);
+		r = inspect_partial(path, out);
 	else
-		r = inspect_map(fd, path, stdout);
+		r = inspect_map(fd, path, out);
 	if (r < 0 && r != -EUCLEAN)
 		log_error("%s: %s", path, strerror(-r));
 	return r < 0 ? 1 : 0;
+}
+
+static json_t *lines_json(const char *path, bool is_damaged, char *text)
+{
+	_cleanup_(freep) char *name = report_path(path);
+	json_t *lines = json_array();
+
+	for (char *line = strtok(text, "\n"); lines && line; line = strtok(NULL, "\n")) {
+		_cleanup_(freep) char *plain = report_path(line);
+
+		if (!plain || json_array_append_new(lines, json_string(plain)) < 0) {
+			json_decref(lines);
+			lines = NULL;
+		}
+	}
+	return name && lines ? json_pack("{ss, sb, so}", "path", name, "damaged", is_damaged, "lines", lines) : NULL;
+}
+
+/* Exit code. */
+static int inspect_json(char **paths)
+{
+	json_t *all = json_array();
+	int code = 0;
+
+	for (; all && *paths; paths++) {
+		_cleanup_(freep) char *text = NULL;
+		size_t len = 0;
+		FILE *out = open_memstream(&text, &len);
+		int r = out ? inspect_path(*paths, out) : 1;
+
+		code |= r;
+		if (out)
+			fclose(out);
+		if (!out || json_array_append_new(all, lines_json(*paths, r != 0, text)) < 0)
+			code = 1;
+	}
+	if (!all || json_dumpf(all, stdout, JSON_INDENT(2)) < 0)
+		code = 1;
+	putchar('\n');
+	json_decref(all);
+	return code;
 }
 
 int cmd_inspect(int argc, char **argv)
@@ -78,13 +121,16 @@ int cmd_inspect(int argc, char **argv)
 
 	if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
 		fprintf(argc < 2 ? stderr : stdout,
-			"usage: veneer inspect PATH...\n\n"
+			"usage: veneer inspect [--json] PATH...\n\n"
 			"Print the block map and the partial files of a layer (a directory), the line of one\n"
-			"partial file, or a map file.\n"
+			"partial file, or a map file.\n\n"
+			"  --json  one JSON array: of each PATH its lines\n\n"
 			"Exit code: 0; 1 when something is damaged or cannot be read; 2 for wrong usage.\n");
 		return argc < 2 ? 2 : 0;
 	}
+	if (!strcmp(argv[1], "--json"))
+		return argc > 2 ? inspect_json(argv + 2) : 2;
 	for (int i = 1; i < argc; i++)
-		code |= inspect_path(argv[i]);
+		code |= inspect_path(argv[i], stdout);
 	return code;
 }

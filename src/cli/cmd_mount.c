@@ -27,8 +27,8 @@ static int print_version(void)
 
 static int print_help(void)
 {
-	printf("usage: veneer [-f] [-d] -o lowerdir=A[:B...][,upperdir=U,workdir=W][,OPTION...] MOUNTPOINT\n"
-	       "       veneer flatten|check|inspect|profile|server|stats|top --help\n"
+	printf("usage: veneer [mount] [-f] [-d] -o lowerdir=A[:B...][,upperdir=U,workdir=W][,OPTION...] MOUNTPOINT\n"
+	       "       veneer umount|stats|top|diff|du|check|inspect|flatten|profile|server --help\n"
 	       "\n"
 	       "  -f                      stay in the foreground\n"
 	       "  -d, --debug             foreground, and say what happens\n"
@@ -47,8 +47,13 @@ static int print_help(void)
 	       "  promote=off|auto|eager|RATE\n"
 	       "                          complete files that were changed for the most part, in idle time at\n"
 	       "                          RATE bytes a second (auto: 32M), or at once; default off\n"
+	       "  share=off|pages         mounts of one image keep unchanged files once in the page cache, also\n"
+	       "                          without privileges; see veneer(1); default off\n"
+	       "  locks=local|server      who keeps file locks: the kernel (default), or the server\n"
 	       "  copies=auto|N|all       in how many mounts pages of the same lower data may stay (io=cached)\n"
+	       "  layers=auto|static      static: layers on remote file systems do not change, mounts share them\n"
 	       "  prefetch=off|read       learn what starts read first, and read it ahead; default off\n"
+	       "  size=BYTES, inodes=N    what U may take (K, M, G, T; k, m), ENOSPC beyond; default: all there is\n"
 	       "  volatile, fsync=0       never sync\n"
 	       "  noxattrs=1              no extended attributes\n"
 	       "  noacl                   no POSIX ACLs\n"
@@ -110,7 +115,7 @@ int cmd_mount(int argc, char **argv)
 	char cwd[PATH_MAX], err[ERR_SIZE] = "out of memory";
 
 	/* Callers show our lines to their users, who know this name. */
-	log_set_name("fuse-overlayfs");
+	log_set_name(argc > 0 && !strcmp(argv[0], "mount.veneer") ? "mount.veneer" : "fuse-overlayfs");
 	shelter_hold_standard_fds();
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");

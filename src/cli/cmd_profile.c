@@ -22,14 +22,16 @@
 
 static int print_usage(FILE *out)
 {
-	fprintf(out, "usage: veneer profile [--state DIR] list\n"
-		     "       veneer profile [--state DIR] show IMAGE\n"
+	fprintf(out, "usage: veneer profile [--state DIR] [--json] list\n"
+		     "       veneer profile [--state DIR] [--json] show IMAGE\n"
 		     "       veneer profile [--state DIR] export [IMAGE]\n"
 		     "       veneer profile [--state DIR] import [FILE]\n"
 		     "       veneer profile [--state DIR] forget IMAGE|--all\n\n"
-		     "What starts of images read first, as far as it was learned. IMAGE is a number of the list. export prints JSON,\n"
-		     "and import reads it, in place of what is known of these images; they are known by their layers' device, inode\n"
-		     "and birth time, and so on this machine alone.\n"
+		     "What starts of images read first, as far as it was learned. IMAGE is a number of the list.\n"
+		     "export prints JSON, and import reads it, in place of what is known of these images; they\n"
+		     "are known by their layers' device, inode and birth time, and so on this machine alone.\n\n"
+		     "  --state DIR  where it lies (default: where the server keeps it)\n"
+		     "  --json       list and show: one JSON array of what the table has\n\n"
 		     "Exit code: 0; 1 when it cannot be done; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
@@ -55,7 +57,13 @@ struct walk {
 	uint64_t wanted;	/* 0: all */
 	size_t found;
 	json_t *images;		/* NULL: none are collected */
+	bool is_json;
 };
+
+static json_t *key_json(uint64_t key)
+{
+	return json_sprintf("%016" PRIx64, key);
+}
 
 static int list_one(const struct profile_image *img, void *arg)
 {
@@ -75,6 +83,37 @@ static int list_one(const struct profile_image *img, void *arg)
 	return 0;
 }
 
+/* null where nothing that was expected was judged yet. */
+static json_t *precision_json(const struct profile_score *score)
+{
+	return score->judged ? json_real(score->precision) : json_null();
+}
+
+static int list_one_json(const struct profile_image *img, void *arg)
+{
+	struct walk *w = arg;
+	_cleanup_(freep) char *label = report_path(img->label);
+
+	return json_array_append_new(w->images, json_pack("{s:o, s:I, s:I, s:o, s:b, s:s?}", "image", key_json(img->key),
+		"starts", (json_int_t)img->starts, "last_start", (json_int_t)img->last_seen,
+		"precision", precision_json(&img->score), "is_trusted", planner_trusts(&img->score), "label", label)) < 0 ? -ENOMEM : 0;
+}
+
+static int show_json(const struct profile_image *img, json_t *items)
+{
+	for (size_t i = 0; i < img->nitems; i++) {
+		const struct profile_item *item = &img->items[i];
+		_cleanup_(freep) char *path = report_path(img->files[item->file].path);
+
+		if (json_array_append_new(items, json_pack("{s:f, s:I, s:I, s:s, s:I, s:s?}",
+			"chance", predictor_chance(&item->history, img->starts), "starts", (json_int_t)item->history.count,
+			"after_ms", (json_int_t)item->history.first_ms, "what", item->kind == PROFILE_READ ? "read" : "written",
+			"extent", (json_int_t)item->extent, "path", path)) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int show_one(const struct profile_image *img, void *arg)
 {
 	struct walk *w = arg;
@@ -82,6 +121,8 @@ static int show_one(const struct profile_image *img, void *arg)
 	if (img->key != w->wanted)
 		return 0;
 	w->found++;
+	if (w->is_json)
+		return show_json(img, w->images);
 	printf("%6s  %6s  %8s  %-7s  %s\n", "chance", "starts", "after ms", "what", "extent of 32 KiB, file");
 	for (size_t i = 0; i < img->nitems; i++) {
 		const struct profile_item *item = &img->items[i];
@@ -111,11 +152,6 @@ static json_t *bytes_json(const char *s)
 		return NULL;
 	*to = '\0';
 	return json_string(text);
-}
-
-static json_t *key_json(uint64_t key)
-{
-	return json_sprintf("%016" PRIx64, key);
 }
 
 static json_t *items_json(const struct profile_image *img, size_t file)
@@ -276,6 +312,22 @@ static int import(struct profile *p, const char *path, char *err, size_t err_siz
 
 /* ---- the commands ---- */
 
+static int print_json(const json_t *j)
+{
+	return json_dumpf(j, stdout, JSON_INDENT(1)) < 0 || printf("\n") < 0 ? -EIO : 0;
+}
+
+static int list_or_show(struct profile *p, uint64_t key, bool is_json, char *err, size_t err_size)
+{
+	_cleanup_(decrefp) json_t *j = json_array();
+	struct walk w = { .wanted = key, .images = j, .is_json = is_json };
+	int r = profile_each(p, key != 0, key ? show_one : is_json ? list_one_json : list_one, &w, err, err_size);
+
+	if (r == 0 && key && !w.found)
+		return -ENOENT;
+	return r == 0 && is_json ? print_json(j) : r;
+}
+
 static int export(struct profile *p, uint64_t key, char *err, size_t err_size)
 {
 	_cleanup_(decrefp) json_t *j = json_pack("{s:s, s:i, s:[]}", "format", FORMAT_NAME, "version", PROFILE_VERSION, "images");
@@ -284,31 +336,29 @@ static int export(struct profile *p, uint64_t key, char *err, size_t err_size)
 
 	if (r == 0 && key && !w.found)
 		return -ENOENT;
-	if (r == 0 && (json_dumpf(j, stdout, JSON_INDENT(1)) < 0 || printf("\n") < 0))
-		r = -EIO;
-	return r;
+	return r == 0 ? print_json(j) : r;
 }
 
-static int act(struct profile *p, const char *what, const char *arg, uint64_t key, char *err, size_t err_size)
-{
-	struct walk w = { .wanted = key };
-	int r;
+/* What the line says. */
+struct args {
+	const char *state, *what, *arg;
+	bool is_all, is_json, takes_image;
+};
 
-	if (!strcmp(what, "list"))
-		return profile_each(p, false, list_one, &w, err, err_size);
-	if (!strcmp(what, "show")) {
-		r = profile_each(p, true, show_one, &w, err, err_size);
-		return r == 0 && !w.found ? -ENOENT : r;
-	}
-	if (!strcmp(what, "export"))
+static int act(struct profile *p, const struct args *a, uint64_t key, char *err, size_t err_size)
+{
+	if (!strcmp(a->what, "list") || !strcmp(a->what, "show"))
+		return list_or_show(p, key, a->is_json, err, err_size);
+	if (!strcmp(a->what, "export"))
 		return export(p, key, err, err_size);
-	return !strcmp(what, "import") ? import(p, arg, err, err_size) : profile_forget(p, key, err, err_size);
+	return !strcmp(a->what, "import") ? import(p, a->arg, err, err_size) : profile_forget(p, key, err, err_size);
 }
 
-static int run(const char *state, const char *what, const char *arg, uint64_t key)
+static int run(const struct args *a, uint64_t key)
 {
+	const char *what = a->what;
 	const bool is_readonly = strcmp(what, "import") != 0 && strcmp(what, "forget") != 0;
-	_cleanup_(freep) char *path = state ? strdup(state) : statedir_path();
+	_cleanup_(freep) char *path = a->state ? strdup(a->state) : statedir_path();
 	_cleanup_(closep) int dir = path ? statedir_open(path, is_readonly) : -ENOENT;
 	struct profile *p = NULL;
 	char err[ERR_SIZE] = "";
@@ -318,44 +368,57 @@ static int run(const char *state, const char *what, const char *arg, uint64_t ke
 		r = profile_open(dir, is_readonly, &p, err, sizeof(err));
 	/* Nothing was learned yet. */
 	if (r == -ENOENT && is_readonly && !key)
-		return 0;
+		return a->is_json ? puts("[]") < 0 : 0;
 	if (r == 0)
-		r = act(p, what, arg, key, err, sizeof(err));
+		r = act(p, a, key, err, sizeof(err));
 	profile_close(p);
 	if (r == -ENOENT && key)
-		log_error("%s: no such image is known", arg);
+		log_error("%s: no such image is known", a->arg);
 	else if (r < 0)
 		log_error("%s: %s", path ? path : "no state directory", *err ? err : strerror(-r));
 	return r < 0 ? 1 : 0;
 }
 
+/* 0 or -EINVAL. */
+static int parse_arguments(int argc, char **argv, struct args *a)
+{
+	const char *what, *arg;
+
+	what = a->what = optind < argc ? argv[optind] : "";
+	arg = a->arg = optind + 1 < argc ? argv[optind + 1] : NULL;
+	a->takes_image = !strcmp(what, "show") || !strcmp(what, "export") || !strcmp(what, "forget");
+	if ((!a->takes_image && strcmp(what, "list") != 0 && strcmp(what, "import") != 0) || optind + 2 < argc ||
+	    (!strcmp(what, "list") && arg) || (!strcmp(what, "show") && !arg) || (!strcmp(what, "forget") && !arg == !a->is_all) ||
+	    (a->is_json && strcmp(what, "list") != 0 && strcmp(what, "show") != 0))
+		return -EINVAL;
+	return 0;
+}
+
 int cmd_profile(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "state", required_argument, NULL, 's' }, { "all", no_argument, NULL, 'a' }, { "help", no_argument, NULL, 'h' }, { 0 },
+		{ "state", required_argument, NULL, 's' }, { "all", no_argument, NULL, 'a' }, { "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' }, { 0 },
 	};
-	const char *state = NULL, *what, *arg;
-	bool is_all = false, takes_image;
+	struct args a = { 0 };
 	uint64_t key = 0;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		if (c == 's')
-			state = optarg;
+			a.state = optarg;
 		else if (c == 'a')
-			is_all = true;
+			a.is_all = true;
+		else if (c == 'j')
+			a.is_json = true;
 		else
 			return print_usage(c == 'h' ? stdout : stderr);
 	}
-	what = optind < argc ? argv[optind] : "";
-	arg = optind + 1 < argc ? argv[optind + 1] : NULL;
-	takes_image = !strcmp(what, "show") || !strcmp(what, "export") || !strcmp(what, "forget");
-	if ((!takes_image && strcmp(what, "list") != 0 && strcmp(what, "import") != 0) || optind + 2 < argc ||
-	    (!strcmp(what, "list") && arg) || (!strcmp(what, "show") && !arg) || (!strcmp(what, "forget") && !arg == !is_all))
+	if (parse_arguments(argc, argv, &a) < 0)
 		return print_usage(stderr);
-	if (takes_image && arg && !parse_key(arg, &key)) {
-		log_error("%s: no such image is known", arg);
+	if (a.takes_image && a.arg && !parse_key(a.arg, &key)) {
+		log_error("%s: no such image is known", a.arg);
 		return 1;
 	}
-	return run(state, what, arg, key);
+	return run(&a, key);
 }

@@ -7,6 +7,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/metrics.h"
 #include "veneer/notify.h"
 #include "veneer/server.h"
 #include "veneer/shelter.h"
@@ -24,11 +25,12 @@
 #define IDLE_MAX_S 31536000u
 
 struct choice {
-	const char *socket;
+	const char *socket, *metrics;
 	unsigned idle_s;
 	int listen_fd;	/* of whoever started this, or -1 */
 	bool is_activated;	/* by a service manager, whose socket it stays */
-	bool is_debug;
+	bool is_debug, has_log;
+	enum log_sink log;	/* if has_log */
 	bool is_alone;
 	bool is_upgrade;
 	int from_fd;	/* of whoever started this to take over, or -1: the word goes to the next one */
@@ -36,12 +38,16 @@ struct choice {
 
 static int print_usage(FILE *out)
 {
-	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone|--upgrade] [--debug]\n"
+	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone|--upgrade] [--metrics WHERE]\n"
+		     "                     [--log HOW] [--debug]\n"
 		     "\n"
 		     "  --socket PATH   where mount programs find it (default: where they look)\n"
 		     "  --idle SECONDS  leave when nothing has been mounted for so long (default: %u; 0: at once)\n"
 		     "  --alone         in one process: nobody starts another server if this one dies\n"
 		     "  --upgrade       have this program take over the mounts of the server that is there\n"
+		     "  --metrics WHERE answer Prometheus at unix:PATH, or at ADDRESS:PORT (default: nowhere)\n"
+		     "  --log HOW       stderr, json (to standard error), journal or syslog (default: journal\n"
+		     "                  where standard error is the journal, else stderr)\n"
 		     "  --debug         say what happens\n",
 		IDLE_S);
 	return out == stdout ? 0 : 2;
@@ -70,6 +76,8 @@ static int parse(int argc, char **argv, struct choice *c)
 		{ "alone", no_argument, NULL, 'a' },
 		{ "upgrade", no_argument, NULL, 'u' },
 		{ "from-fd", required_argument, NULL, 'f' },
+		{ "metrics", required_argument, NULL, 'm' },
+		{ "log", required_argument, NULL, 'L' },
 		{ "debug", no_argument, NULL, 'd' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -87,6 +95,10 @@ static int parse(int argc, char **argv, struct choice *c)
 			c->is_alone = true;
 		else if (o == 'u')
 			c->is_upgrade = true;
+		else if (o == 'm' && *optarg)
+			c->metrics = optarg;
+		else if (o == 'L' && log_choose(optarg, &c->log))
+			c->has_log = true;
 		else if (o == 's' && *optarg)
 			c->socket = optarg;
 		else if (o == 'l' && parse_number(optarg, INT_MAX, &fd))
@@ -145,13 +157,74 @@ static void close_foreign_fds(struct choice *c)
 	close_range(keep + 1, ~0u, 0);
 }
 
+/* "journal" or "journal,debug" */
+static bool choose_log_of(const char *text, struct choice *c)
+{
+	const char *comma = strchr(text, ',');
+	_cleanup_(freep) char *word = comma ? strndup(text, (size_t)(comma - text)) : strdup(text);
+
+	if (!word || (comma && strcmp(comma, ",debug")))
+		return false;
+	c->is_debug |= comma != NULL;
+	c->has_log = log_choose(word, &c->log);
+	return c->has_log;
+}
+
+/* What a mount that starts a server says in its environment; who calls --upgrade hands that on as well. */
+static void read_environment(struct choice *c)
+{
+	const char *log = getenv("VENEER_LOG"), *metrics = getenv("VENEER_METRICS");
+
+	if (!c->has_log && log && *log && !choose_log_of(log, c))
+		log_warn("VENEER_LOG is none of stderr, json, journal and syslog: %s", log);
+	if (c->is_upgrade && c->metrics)
+		setenv("VENEER_METRICS", c->metrics, 1);
+	if (c->is_upgrade && c->has_log)
+		setenv("VENEER_LOG", log_sink_name(c->log), 1);
+	if (!c->metrics && metrics && *metrics)
+		c->metrics = metrics;
+}
+
+/* Of its starter's output a server keeps nothing, so that there only logs of the system are left. */
+static void choose_log(const struct choice *c, bool keeps_output)
+{
+	if (c->has_log && (keeps_output || c->log == LOG_JOURNAL || c->log == LOG_SYSLOG))
+		log_to(c->log);
+	else if (keeps_output ? log_is_journal(STDERR_FILENO) : log_has_journal())
+		log_to(LOG_JOURNAL);
+}
+
+/* Where Prometheus is answered. Somebody who chose to be watched hears why not; a mount must not fail for it. */
+static int watch_there(const struct choice *choice, struct server_config *c, char *err, size_t err_size)
+{
+	int r;
+
+	c->endpoint = ENDPOINT_NONE;
+	if (!choice->metrics)
+		return 0;
+	r = metrics_load(err, err_size);
+	if (r == 0)
+		r = endpoint_find(choice->metrics, &c->endpoint, err, err_size);
+	if (r == 0 && !c->takes_over) {
+		r = endpoint_listen(&c->endpoint);
+		if (r < 0)
+			snprintf(err, err_size, "cannot listen at %s: %s", choice->metrics, strerror(-r));
+	}
+	if (r < 0 && !c->keeps_output) {
+		log_warn("metrics are not answered: %s", err);
+		endpoint_close(&c->endpoint);
+		return 0;
+	}
+	return r;
+}
+
 int cmd_server(int argc, char **argv)
 {
 	struct choice choice = { .idle_s = IDLE_S, .listen_fd = -1, .from_fd = -1 };
 	_cleanup_(rundir_release) struct rundir place = { .fd = -1 };
 	char err[ERR_SIZE] = "";
 	int r = parse(argc, argv, &choice);
-	struct server_config c = { .place = &place, .stats = fetch_own };
+	struct server_config c = { .place = &place, .stats = fetch_own, .metrics = fetch_metrics };
 
 	c.keeps_output = choice.listen_fd < 0 && choice.from_fd < 0;
 	c.idle_s = choice.idle_s;
@@ -162,8 +235,13 @@ int cmd_server(int argc, char **argv)
 	shelter_hold_standard_fds();
 	if (r != 0)
 		return print_usage(r < 0 ? stdout : stderr);
+	read_environment(&choice);
 	if (choice.is_debug)
 		log_set_level(LOG_LVL_DEBUG);
+	choose_log(&choice, c.keeps_output);
+	/* Started by a mount or an upgrade, and not by somebody who chose where it is. */
+	if (!c.keeps_output)
+		shelter_leave_groups();
 	close_foreign_fds(&choice);
 	r = choice.socket ? rundir_open_path(&place, choice.socket, err, sizeof(err)) :
 			    rundir_open(&place, err, sizeof(err));
@@ -171,6 +249,8 @@ int cmd_server(int argc, char **argv)
 		return upgrade_run(&place, choice.idle_s) < 0;
 	if (r == 0 && !c.takes_over)
 		r = listen_there(&choice, &c, err, sizeof(err));
+	if (r == 0)
+		r = watch_there(&choice, &c, err, sizeof(err));
 	if (r < 0) {
 		log_error("%s", err);
 		return 1;

@@ -7,6 +7,7 @@
 #include "veneer/log.h"
 #include "veneer/panel.h"
 #include "veneer/prometheus.h"
+#include "veneer/quantity.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -18,8 +19,9 @@ enum form { FORM_TABLES, FORM_JSON, FORM_PROMETHEUS };
 static int print_usage(FILE *out)
 {
 	fprintf(out, "usage: veneer stats [--json|--prometheus] [MOUNTPOINT]\n\n"
-		     "Print what the server has counted: for all of its mounts, or for the one at MOUNTPOINT in full. As tables,\n"
-		     "as JSON, or in the text format of Prometheus. What the figures mean is in veneer(1).\n"
+		     "Print what the server has counted: for all of its mounts, or for the one at MOUNTPOINT in\n"
+		     "full. As tables, as JSON, or in the text format of Prometheus. What the figures mean is in\n"
+		     "veneer(1).\n\n"
 		     "Exit code: 0; 1 when there is no server, or no such mount; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
@@ -96,14 +98,28 @@ static int print_json(const char *json)
 	return r < 0 ? -ENOMEM : 0;
 }
 
+static void print_quota(const struct quota_usage *q)
+{
+	printf("\nThe upper takes %s", quantity_bytes(q->bytes).text);
+	if (q->max_bytes)
+		printf(" of %s that it may (size=)", quantity_bytes(q->max_bytes).text);
+	printf(", %s", quantity_count(q->inodes).text);
+	if (q->max_inodes)
+		printf(" of %s", quantity_count(q->max_inodes).text);
+	printf(" inodes%s.\n", q->max_inodes ? " (inodes=)" : "");
+}
+
 static int print_tables(const struct report *r, bool is_one)
 {
 	int result = 0;
 
 	if (!is_one)
 		return panel_print(r, stdout);
-	for (size_t i = 0; result == 0 && i < r->nmounts; i++)
+	for (size_t i = 0; result == 0 && i < r->nmounts; i++) {
 		result = panel_print_mount(&r->mounts[i], stdout);
+		if (result == 0 && r->mounts[i].has_quota)
+			print_quota(&r->mounts[i].quota);
+	}
 	return result;
 }
 

@@ -8,6 +8,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/panel.h"
+#include "veneer/screen.h"
 
 #include <getopt.h>
 #include <poll.h>
@@ -19,6 +20,7 @@
 
 #define INTERVAL_MIN_S 0.1
 #define INTERVAL_MAX_S 3600.0
+#define FRAME_BYTES (64u << 10)
 #define FIRST_INTERVAL_S 0.3	/* on a terminal: something is to be seen soon */
 
 static volatile sig_atomic_t is_stopped;
@@ -27,9 +29,12 @@ struct top {
 	double interval_s;
 	long count;		/* frames; 0: until stopped */
 	bool has_terminal, has_keys;
+	struct screen screen;	/* if has_terminal */
 	struct termios keys;	/* as they were */
 	sigset_t blocked, waiting; /* signals come only while we wait */
 };
+
+enum wait { WAIT_OVER, WAIT_STOPPED, WAIT_REDRAW };
 
 struct picture {
 	struct report report;
@@ -39,8 +44,11 @@ struct picture {
 static int print_usage(FILE *out)
 {
 	fprintf(out, "usage: veneer top [--interval SECONDS] [-n COUNT]\n\n"
-		     "Show what the mounts of the server are asked for, per second, the busiest first: on a terminal until q or\n"
-		     "Ctrl-C, elsewhere one frame after the other.\n\n"
+		     "Show what the mounts of the server are asked for, per second, the busiest first: on a terminal\n"
+		     "until q or Ctrl-C, elsewhere one frame after the other. On a terminal these keys sort:\n"
+		     "r requests, e errors, b bytes read, w bytes written, c bytes copied on write, t time (99 %%),\n"
+		     "m mount point.\n"
+		     "NO_COLOR in the environment: plain text.\n\n"
 		     "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
 		     "  -n, --count COUNT       as many frames (default: 1 where the output is no terminal)\n\n"
 		     "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
@@ -88,13 +96,19 @@ static void take_terminal(struct top *t)
 {
 	struct termios raw;
 
+	const char *plain = getenv("NO_COLOR"), *kind = getenv("TERM");
+
 	t->has_terminal = isatty(STDOUT_FILENO);
+	t->screen.has_style = !(plain && *plain) && kind && strcmp(kind, "dumb");
 	t->has_keys = t->has_terminal && tcgetattr(STDIN_FILENO, &t->keys) == 0;
 	if (t->has_keys) {
 		raw = t->keys;
 		raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 		tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	}
+	/* A frame is one write, so that none is seen half. */
+	if (t->has_terminal)
+		setvbuf(stdout, NULL, _IOFBF, FRAME_BYTES);
 	/* The other screen; no cursor; long lines are cut. */
 	if (t->has_terminal)
 		fputs("\033[?1049h\033[?25l\033[?7l", stdout);
@@ -120,63 +134,81 @@ static void draw_lines(const char *text, size_t nlines)
 
 		if (i)
 			fputs("\r\n", stdout);
-		fwrite(text, 1, len, stdout);
+		/* Before, as behind a line that fills the row it would take the last character. */
 		fputs("\033[K", stdout);
+		fwrite(text, 1, len, stdout);
 		text += len + (text[len] == '\n');
 	}
 	fputs("\033[J", stdout);
 }
 
-static int draw(const struct top *t, const struct picture *begun, const struct picture *ended)
+static void measure_terminal(struct screen *s)
 {
-	_cleanup_(freep) char *text = NULL;
 	struct winsize size = { .ws_row = 0 };
+
+	ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+	s->rows = size.ws_row ?: 24;
+	s->columns = size.ws_col ?: 80;
+}
+
+static int draw(struct top *t, const struct picture *begun, const struct picture *ended)
+{
+	const double seconds = ended->at_s - begun->at_s;
+	_cleanup_(freep) char *text = NULL;
 	size_t len;
 	FILE *f = open_memstream(&text, &len);
-	int r = f ? panel_print_rates(&begun->report, &ended->report, ended->at_s - begun->at_s, f) : -ENOMEM;
+	int r = f ? 0 : -ENOMEM;
 
+	if (t->has_terminal)
+		measure_terminal(&t->screen);
+	if (r == 0)
+		r = t->has_terminal ? screen_print(&t->screen, &begun->report, &ended->report, seconds, f) :
+				      panel_print_rates(&begun->report, &ended->report, seconds, f);
 	if (f && fclose(f) != 0)
 		r = -ENOMEM;
 	if (r < 0)
 		return r;
 	if (t->has_terminal) {
-		ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-		draw_lines(text, size.ws_row ? size.ws_row : 24);
+		draw_lines(text, t->screen.rows);
 	} else {
 		fputs(text, stdout);
 	}
 	return fflush(stdout) == 0 ? 0 : -EIO;
 }
 
-static bool is_key_pressed(struct pollfd *keys)
+/* What a key asks for. */
+static enum wait take_key(struct top *t, struct pollfd *keys)
 {
 	char c;
 
 	if (!keys->revents)
-		return false;
+		return WAIT_OVER;
 	if (read(STDIN_FILENO, &c, 1) <= 0) {
 		keys->fd = -1; /* nobody is there to press one */
-		return false;
+		return WAIT_OVER;
 	}
-	return c == 'q' || c == 'Q';
+	if (c == 'q' || c == 'Q')
+		return WAIT_STOPPED;
+	return screen_key(c, &t->screen.order) ? WAIT_REDRAW : WAIT_OVER;
 }
 
-/* False: told to stop. Comes back early when the size of the terminal changes. */
-static bool wait_until(const struct top *t, struct pollfd *keys, double end_s)
+/* WAIT_REDRAW: before that time; something else is to be seen, for instance because the size of the terminal changed. */
+static enum wait wait_until(struct top *t, struct pollfd *keys, double end_s)
 {
 	double left_s = end_s - now_s();
 
 	while (left_s > 0 && !is_stopped) {
 		struct timespec ts = { .tv_sec = (time_t)left_s, .tv_nsec = (long)((left_s - (double)(time_t)left_s) * 1e9) };
 		int n = ppoll(keys, 1, &ts, &t->waiting);
+		enum wait what = n > 0 ? take_key(t, keys) : WAIT_OVER;
 
 		if (n < 0)
-			break;
-		if (n > 0 && is_key_pressed(keys))
-			return false;
+			return is_stopped ? WAIT_STOPPED : WAIT_REDRAW;
+		if (what != WAIT_OVER)
+			return what;
 		left_s = end_s - now_s();
 	}
-	return !is_stopped;
+	return is_stopped ? WAIT_STOPPED : WAIT_OVER;
 }
 
 static int take_picture(struct picture *ret, char err[FETCH_ERR_SIZE])
@@ -188,40 +220,69 @@ static int take_picture(struct picture *ret, char err[FETCH_ERR_SIZE])
 	return r;
 }
 
+/* The two that the frame is made of. */
+struct pair {
+	struct picture begun, ended;
+	bool has_frame;		/* ended is there */
+};
+
+static int show(struct top *t, struct pair *p, char err[FETCH_ERR_SIZE])
+{
+	int r = p->has_frame ? draw(t, &p->begun, &p->ended) : 0;
+
+	if (r < 0)
+		snprintf(err, FETCH_ERR_SIZE, "cannot print: %s", strerror(-r));
+	return r;
+}
+
+/* What was the end is the beginning. */
+static int take_next(struct pair *p, char err[FETCH_ERR_SIZE])
+{
+	struct picture next;
+	int r = take_picture(&next, err);
+
+	if (r < 0)
+		return r;
+	if (p->has_frame) {
+		report_release(&p->begun.report);
+		p->begun = p->ended;
+	}
+	p->ended = next;
+	p->has_frame = true;
+	return 0;
+}
+
 /* 0, also when stopped; -errno and a sentence in err. */
-static int show_frames(struct top *t, struct picture *begun, char err[FETCH_ERR_SIZE])
+static int show_frames(struct top *t, struct pair *p, char err[FETCH_ERR_SIZE])
 {
 	struct pollfd keys = { .fd = t->has_keys ? STDIN_FILENO : -1, .events = POLLIN };
 	double interval_s = t->has_terminal && t->interval_s > FIRST_INTERVAL_S ? FIRST_INTERVAL_S : t->interval_s;
 	int r = 0;
 
-	for (long n = 0; r == 0 && (!t->count || n < t->count); n++) {
-		struct picture ended;
+	for (long n = 0; r == 0 && (!t->count || n < t->count);) {
+		const double since_s = p->has_frame ? p->ended.at_s : p->begun.at_s;
+		enum wait what = wait_until(t, &keys, since_s + interval_s);
 
-		if (!wait_until(t, &keys, begun->at_s + interval_s))
+		if (what == WAIT_STOPPED)
 			break;
-		if (n && !t->has_terminal)
-			putchar('\n');
-		r = take_picture(&ended, err);
-		if (r < 0)
-			break;
-		r = draw(t, begun, &ended);
-		if (r < 0)
-			snprintf(err, FETCH_ERR_SIZE, "cannot print: %s", strerror(-r));
-		report_release(&begun->report);
-		*begun = ended;
-		interval_s = t->interval_s;
+		if (what == WAIT_OVER) {
+			if (n++ && !t->has_terminal)
+				putchar('\n');
+			r = take_next(p, err);
+			interval_s = t->interval_s;
+		}
+		r = r ?: show(t, p, err);
 	}
 	return r;
 }
 
 static int run(struct top *t)
 {
-	struct picture begun = { .at_s = 0 };
+	struct pair pair = { .has_frame = false };
 	char err[FETCH_ERR_SIZE] = "";
 	int r;
 
-	if (take_picture(&begun, err) < 0) {
+	if (take_picture(&pair.begun, err) < 0) {
 		log_error("%s", err);
 		return 1;
 	}
@@ -229,9 +290,11 @@ static int run(struct top *t)
 	take_terminal(t);
 	if (!t->has_terminal && !t->count)
 		t->count = 1;
-	r = show_frames(t, &begun, err);
+	r = show_frames(t, &pair, err);
 	give_terminal(t);
-	report_release(&begun.report);
+	report_release(&pair.begun.report);
+	if (pair.has_frame)
+		report_release(&pair.ended.report);
 	if (r < 0)
 		log_error("%s", err);
 	return r < 0;

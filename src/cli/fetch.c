@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/client.h"
+#include "veneer/prometheus.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,11 +52,36 @@ static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 		a->result = report_add(a->report, m);
 }
 
+static int take_report(struct roster *mounts, struct report *ret)
+{
+	struct adding a = { ret, report_begin(ret) };
+
+	roster_each(mounts, add_mount, &a);
+	return a.result;
+}
+
 int fetch_own(struct roster *mounts, char **ret_json)
 {
 	_cleanup_(report_release) struct report report = { .pid = 0 };
-	struct adding a = { &report, report_begin(&report) };
 
-	roster_each(mounts, add_mount, &a);
-	return a.result ?: report_json(&report, ret_json);
+	return take_report(mounts, &report) ?: report_json(&report, ret_json);
+}
+
+int fetch_metrics(struct roster *mounts, char **ret_text)
+{
+	_cleanup_(report_release) struct report report = { .pid = 0 };
+	_cleanup_(freep) char *text = NULL;
+	size_t len;
+	int r = take_report(mounts, &report);
+	FILE *f = r < 0 ? NULL : open_memstream(&text, &len);
+
+	if (!f)
+		return -ENOMEM;
+	r = prometheus_print(&report, f);
+	/* Both, whatever the first says: without the second there is no text. */
+	if (ferror(f) | fclose(f))
+		r = -ENOMEM;
+	if (r == 0)
+		*ret_text = steal_ptr(&text);
+	return r;
 }

@@ -11,3 +11,5 @@
 int fetch_report(char **ret_json, struct report *ret, char err[FETCH_ERR_SIZE]);
 /* What a server says of itself and its mounts, malloc'd. 0 or -ENOMEM. */
 int fetch_own(struct roster *mounts, char **ret_json);
+/* The same for Prometheus. */
+int fetch_metrics(struct roster *mounts, char **ret_text);

@@ -5,6 +5,7 @@
 #include "veneer/copyup.h"
 #include "veneer/lookup.h"
 #include "veneer/override.h"
+#include "veneer/quota.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
 
@@ -285,9 +286,15 @@ int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void 
 	fd = pin_upper(t, i);
 	if (fd < 0)
 		return fd;
+	r = quota_claim(t->quota, size, 0);
+	if (r < 0) {
+		fdcache_unpin(&i->src.fd);
+		return r;
+	}
 	is_held = hold_attributes(i);
 	r = xattr_set(fd, "", name, value, size, flags);
 	let_attributes_go(i, is_held);
+	quota_settle(t->quota, fd, size, 0);
 	if (i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
 		i->has_default_acl = xattr_get(fd, "", name, NULL, 0) > 0;
 	fdcache_unpin(&i->src.fd);
@@ -314,6 +321,7 @@ int attr_removexattr(struct tree *t, struct inode *i, const char *name)
 	let_attributes_go(i, is_held);
 	if (r == 0 && i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
 		i->has_default_acl = false;
+	quota_note(t->quota, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }

@@ -5,6 +5,7 @@
 #include "veneer/copyup.h"
 #include "veneer/cow.h"
 #include "veneer/extent.h"
+#include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/upper.h"
 
@@ -80,6 +81,7 @@ static ssize_t copy_below(struct tree *t, struct inode *from, off_t off, struct 
 {
 	struct source *top;
 	off_t size = 0;
+	uint64_t room;
 	size_t done = 0;
 	ssize_t n;
 	int r = speaks_alone(to, fd, (uint64_t)off_to);
@@ -95,9 +97,14 @@ static ssize_t copy_below(struct tree *t, struct inode *from, off_t off, struct 
 		return 0;
 	if (len > (size_t)(size - off))
 		len = (size_t)(size - off);
+	/* Where there is not room for all of it, it is written piece by piece. */
+	if (quota_claim_range(t->quota, fd, (uint64_t)off_to, len, &room) < 0)
+		return 0;
 	/* Holds the descriptor for source_pin, which knows no inodes. */
-	if (from->has_upper && (r = upper_pin(t, from)) < 0)
+	if (from->has_upper && (r = upper_pin(t, from)) < 0) {
+		quota_settle(t->quota, -1, room, 0);
 		return r;
+	}
 	do {
 		n = copy_run(top, (uint64_t)off + done, fd, off_to + (off_t)done, len - done);
 		if (n > 0)
@@ -105,6 +112,7 @@ static ssize_t copy_below(struct tree *t, struct inode *from, off_t off, struct 
 	} while (n > 0 && done < len);
 	if (from->has_upper)
 		fdcache_unpin(&from->src.fd);
+	quota_settle(t->quota, fd, room, 0);
 	return done ? (ssize_t)done : n;
 }
 

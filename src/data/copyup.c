@@ -14,6 +14,7 @@
 #include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/place.h"
+#include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
@@ -441,7 +442,7 @@ static int show_copy(struct tree *t, struct inode *i, const struct target *to, s
 }
 
 /* Under i->lock. */
-static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
+static int copy_claimed(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
 {
 	const bool is_nameless = !to->parent && !to->names;
 	struct fresh f = { .fd = -1 };
@@ -472,6 +473,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 			fdcache_unhold(&t->held);
 		return r;
 	}
+	quota_note(t->quota, f.fd);
 	if (!is_nameless) {
 		upper_install(i, steal_fd(&f.fd));
 	} else {
@@ -484,6 +486,37 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 	stats_add(STATS_COPYUPS, 1);
 	stats_add(STATS_WHOLE_BYTES, f.whole_bytes);
 	return 0;
+}
+
+/* Directories are let through: what is in them could not be removed otherwise, and there are only so many below. *ret_n:
+ * inodes. */
+static int claim_room(struct tree *t, struct inode *i, const struct copyup_change *change, uint64_t *ret, uint64_t *ret_n)
+{
+	struct stat st;
+	int r;
+
+	*ret = *ret_n = 0;
+	if (!t->quota || i->type == DT_DIR || (change && change->is_let_through))
+		return 0;
+	*ret_n = 1;
+	r = image_stat(t->image, i->lower, &st);
+	if (r == 0 && i->type == DT_REG && !(change && change->is_emptied) &&
+	    (t->copies_whole || (st.st_size <= (off_t)COPYUP_WHOLE_MAX && !(change && change->keeps_content))))
+		*ret = ((uint64_t)st.st_size + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1);
+	return r < 0 ? r : quota_claim(t->quota, *ret, *ret_n);
+}
+
+/* Under i->lock. */
+static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
+{
+	uint64_t room, n;
+	int r = claim_room(t, i, change, &room, &n);
+
+	if (r < 0)
+		return r;
+	r = copy_claimed(t, i, change, to);
+	quota_settle(t->quota, -1, room, n);
+	return r;
 }
 
 /* Its directory has an upper entry, or it has none. -EAGAIN: that is no longer so. */
@@ -611,7 +644,14 @@ int copyup_settle_links(struct tree *t, struct inode *i)
 	r = links_find(t, i->lower, &names);
 	has_others = names.n > 1;
 	link_set_release(t, &names);
-	return r == 0 && has_others ? copyup_inode(t, i, NULL) : r;
+	if (r < 0 || !has_others)
+		return r;
+	r = copyup_inode(t, i, NULL);
+	/* Where the quota has no room for a copy, one without content does: an inode, of which there are only so many below.
+	 * But not for gigabytes. */
+	if (r == -ENOSPC && t->quota && !t->copies_whole)
+		r = copyup_inode(t, i, &(struct copyup_change){ .keeps_content = true, .is_let_through = true });
+	return r;
 }
 
 int copyup_fix_origin(struct tree *t, struct inode *i)

@@ -8,6 +8,7 @@
 #include "veneer/copyup.h"
 #include "veneer/extent.h"
 #include "veneer/file.h"
+#include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
@@ -263,22 +264,35 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 	stats_add(STATS_FILL_BYTES, below - replaced);
 }
 
-/* Under i->lock for writing, i->src.fd pinned as fd. size is that of the file before. */
-static int write_blocks(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
+/* What is taken along with a write is not worth the last room that the upper may take: *ret_room is claimed for it. */
+static void choose_blocks(struct tree *t, struct inode *i, uint64_t off, uint64_t len, uint64_t size, blk_t *first,
+			  blk_t *end, uint64_t *ret_room)
 {
-	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
-	blk_t data_first = first, data_end = end;
+	const blk_t data_first = *first, data_end = *end;
+
+	widen_to_chunks(off, off + len, first, end);
+	/* What covers half a chunk is no log's record. */
+	if (*end == data_end)
+		widen_ahead(i, size, data_first, end);
+	if (size <= COPYUP_WHOLE_MAX && off + len <= COPYUP_WHOLE_MAX)
+		widen_to_file(size, first, end);
+	*ret_room = (*end - *first - (data_end - data_first)) << BLK_SHIFT;
+	if (quota_claim(t->quota, *ret_room, 0) < 0) {
+		*first = data_first;
+		*end = data_end;
+		*ret_room = 0;
+	}
+}
+
+/* Under i->lock for writing, i->src.fd pinned as fd. size is that of the file before. */
+static int write_chosen(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size,
+			blk_t first, blk_t end)
+{
+	const blk_t data_first = off >> BLK_SHIFT, data_end = BLK_END(off + len) >> BLK_SHIFT;
 	struct edges e;
 	struct iovec iov[3];
-	int r;
+	int r = mapfile_reserve(i->src.map, end - first);
 
-	widen_to_chunks(off, off + len, &first, &end);
-	/* What covers half a chunk is no log's record. */
-	if (end == data_end)
-		widen_ahead(i, size, data_first, &end);
-	if (size <= COPYUP_WHOLE_MAX && off + len <= COPYUP_WHOLE_MAX)
-		widen_to_file(size, &first, &end);
-	r = mapfile_reserve(i->src.map, end - first);
 	if (r == 0)
 		r = read_edges(i, off, off + len, size, &e);
 	if (r < 0)
@@ -300,6 +314,18 @@ static int write_blocks(struct tree *t, struct inode *i, int fd, const char *p, 
 	return r;
 }
 
+static int write_blocks(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
+{
+	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
+	uint64_t room;
+	int r;
+
+	choose_blocks(t, i, off, len, size, &first, &end, &room);
+	r = write_chosen(t, i, fd, p, len, off, size, first, end);
+	quota_settle(t->quota, -1, room, 0);
+	return r;
+}
+
 static int write_partial(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off)
 {
 	struct stat st;
@@ -315,20 +341,12 @@ static int write_partial(struct tree *t, struct inode *i, int fd, const char *p,
 	return write_blocks(t, i, fd, p, len, off, (uint64_t)st.st_size);
 }
 
-int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t off)
+/* There is room for it. */
+static int write_claimed(struct tree *t, struct inode *i, int fd, const char *p, size_t len, off_t off)
 {
-	struct copyup_change change = { .data = p, .len = len, .off = off };
-	_cleanup_(closep) int own = -1;
-	int fd, r = copyup_inode(t, i, &change);
 	bool in_place;
+	int r = 0;
 
-	if (r < 0 || !len || change.is_done)
-		return r;
-	if (i->is_damaged)
-		return -EIO;
-	fd = upper_pin_writable(t, i, &own);
-	if (fd < 0)
-		return fd;
 	pthread_rwlock_rdlock(&i->lock);
 	in_place = !i->src.id || all_own(i, (uint64_t)off, len, &r);
 	if (in_place) {
@@ -346,6 +364,28 @@ int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t 
 		pthread_rwlock_wrlock(&i->lock);
 		r = write_partial(t, i, fd, p, len, (uint64_t)off);
 		pthread_rwlock_unlock(&i->lock);
+	}
+	return r;
+}
+
+int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t off)
+{
+	struct copyup_change change = { .data = p, .len = len, .off = off };
+	_cleanup_(closep) int own = -1;
+	int fd, r = copyup_inode(t, i, &change);
+	uint64_t room;
+
+	if (r < 0 || !len || change.is_done)
+		return r;
+	if (i->is_damaged)
+		return -EIO;
+	fd = upper_pin_writable(t, i, &own);
+	if (fd < 0)
+		return fd;
+	r = quota_claim_range(t->quota, fd, (uint64_t)off, len, &room);
+	if (r == 0) {
+		r = write_claimed(t, i, fd, p, len, off);
+		quota_settle(t->quota, fd, room, 0);
 	}
 	fdcache_unpin(&i->src.fd);
 	return r;
@@ -395,6 +435,7 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 	else
 		r = ftruncate(fd, size) < 0 ? -errno : 0;
 	pthread_rwlock_unlock(&i->lock);
+	quota_note(t->quota, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
@@ -529,6 +570,7 @@ static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, 
 int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t len)
 {
 	_cleanup_(closep) int own = -1;
+	uint64_t room = 0;
 	int fd, r = copyup_inode(t, i, NULL);
 
 	if (r < 0)
@@ -540,12 +582,20 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 	fd = upper_pin_writable(t, i, &own);
 	if (fd < 0)
 		return fd;
+	r = mode & FALLOC_FL_PUNCH_HOLE ? 0 : quota_claim_range(t->quota, fd, (uint64_t)off, (uint64_t)len, &room);
+	if (r < 0) {
+		fdcache_unpin(&i->src.fd);
+		return r;
+	}
 	pthread_rwlock_wrlock(&i->lock);
 	if (i->src.id)
 		r = fallocate_partial(t, i, fd, mode, (uint64_t)off, (uint64_t)len);
 	else
 		r = fallocate(fd, mode, off, len) < 0 ? -errno : 0;
 	pthread_rwlock_unlock(&i->lock);
+	if (mode & FALLOC_FL_KEEP_SIZE && !(mode & FALLOC_FL_PUNCH_HOLE))
+		quota_note_ahead(t->quota, fd);
+	quota_settle(t->quota, fd, room, 0);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
@@ -567,6 +617,8 @@ int cow_fsync(struct tree *t, struct inode *i, bool data_only)
 		r = sync_and_commit(t, i, fd, data_only);
 	}
 	i->is_synced = r == 0;
+	/* Now it has its place, and what it takes to find it. */
+	quota_note(t->quota, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }

@@ -18,6 +18,7 @@
 #include "veneer/lookup.h"
 #include "veneer/override.h"
 #include "veneer/place.h"
+#include "veneer/quota.h"
 #include "veneer/remove.h"
 #include "veneer/upper.h"
 
@@ -230,6 +231,14 @@ static int enter_new(struct tree *t, struct inode *parent, const char *name, str
 	return 0;
 }
 
+/* The kernel has the directory to itself for this request, so the name is still that of what was made. */
+static void note_new(struct tree *t, int dirfd, const char *name)
+{
+	quota_note(t->quota, dirfd);
+	if (name)
+		quota_note_at(t->quota, dirfd, name);
+}
+
 int create_node(struct tree *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
 		struct stat *ret_st)
 {
@@ -256,6 +265,11 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	dirfd = upper_pin(t, parent);
 	if (dirfd < 0)
 		return dirfd;
+	r = quota_claim(t->quota, 0, 1);
+	if (r < 0) {
+		fdcache_unpin(&parent->src.fd);
+		return r;
+	}
 	r = fstat(dirfd, &m.dir) < 0 ? -errno : inode_reserve(t);
 	if (r == 0)
 		r = updir_reserve(d, name, state.below != NULL, &is_new);
@@ -272,6 +286,8 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 		updir_remove(d, name);
 	if (r == 0)
 		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
+	note_new(t, dirfd, r == 0 ? name : NULL);
+	quota_settle(t->quota, -1, 0, 1);
 	if (r == 0)
 		ret_st->st_ino = (*ret)->ino;
 	closep(&m.fd);
@@ -404,6 +420,8 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 		if (r < 0)
 			remove_made(t, parent, name, &state, false);
 	}
+	if (dirfd >= 0)
+		quota_note(t->quota, dirfd);
 	if (dirfd >= 0)
 		fdcache_unpin(&parent->src.fd);
 	fdcache_unpin(&i->src.fd);

@@ -63,15 +63,16 @@ static int is_untouched(struct inode *i, off_t size)
 	return r;
 }
 
-static int look_upper(struct inode *i, bool writes, struct offer *o)
+static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer *o)
 {
 	uint64_t clip;
 	int r;
 
 	if (i->is_damaged)
 		return 0;
+	/* What the kernel writes past us nobody counts. */
 	if (!i->src.id) {
-		o->kind = BACKING_UPPER;
+		o->kind = t->quota ? BACKING_NONE : BACKING_UPPER;
 		return 0;
 	}
 	/* Blocks past the clip are own by definition, so what is complete stays so whoever writes where. */
@@ -80,7 +81,7 @@ static int look_upper(struct inode *i, bool writes, struct offer *o)
 		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;
 	/* It may have become an ordinary file just now. */
 	if (r == 1 || !i->src.id) {
-		o->kind = BACKING_UPPER;
+		o->kind = t->quota ? BACKING_NONE : BACKING_UPPER;
 		return 0;
 	}
 	o->is_partial = true;
@@ -110,7 +111,7 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 	o.is_program = st.st_mode & 0111 || is_called_library(t, i);
 	o.is_static = is_static(i->lower);
 	if (is_up) {
-		r = look_upper(i, writes, &o);
+		r = look_upper(t, i, writes, &o);
 	} else {
 		r = image_source(t->image, i->lower, &src);
 		o.is_partial = r == 0 && !source_is_plain(src);
@@ -121,6 +122,7 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 	}
 	if (r < 0)
 		return r;
+	o.is_remote = o.kind == BACKING_LOWER && o.lower->layer->is_static;
 	*ret = o;
 	return 0;
 }

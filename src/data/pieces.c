@@ -76,7 +76,8 @@ static void append(struct layout *l, const struct run *run, struct window_part *
 /* One run: as many windows as it touches, and a read for what they do not cover. */
 static void lay_run(struct layout *l, struct run run)
 {
-	struct lower *w = run.src && run.src != l->upper && run.len >= PIECES_MIN ? lower_of(l, run.src) : NULL;
+	const bool is_for_windows = run.src && run.src != l->upper && run.src->layer->is_mappable && run.len >= PIECES_MIN;
+	struct lower *w = is_for_windows ? lower_of(l, run.src) : NULL;
 	struct pieces *p = l->pieces;
 
 	/* One place is kept for this run's end, one for the rest of the request. */
@@ -214,7 +215,8 @@ static ssize_t read_locked(struct tree *t, struct inode *i, void *buf, size_t le
 
 	if (n < 0)
 		return n;
-	if (source_is_plain(top) && i->has_upper)
+	/* On a remote file system each question is a round trip, and the answer is known. */
+	if (source_is_plain(top) && (i->has_upper || !top->layer->is_mappable))
 		return -EAGAIN;
 	n = source_is_plain(top) ? clip_plain(top, len, off) : clip_partial(t, i, len, off);
 	if (n <= 0)

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/quota.h"
 #include "veneer/upper.h"
 
 #include <fcntl.h>
@@ -76,6 +77,7 @@ static int place(struct tree *t, struct inode *i, const struct origin *o, struct
 		if (r == 0 && updir_version(d) == version + 1)
 			restore_times(dirfd, &before);
 	}
+	quota_note(t->quota, dirfd);
 	fdcache_unpin(&parent->src.fd);
 	return r;
 }

@@ -13,6 +13,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
 #include "veneer/intent.h"
+#include "veneer/quota.h"
 #include "veneer/rmtree.h"
 #include "veneer/upper.h"
 
@@ -111,6 +112,9 @@ void remove_done(struct tree *t, struct inode *i, const struct removal *r, bool 
 {
 	if (has_gone && r->is_last)
 		i->is_gone = true;
+	/* Its number is nobody's as long as it is held. */
+	if (has_gone && i->type == DT_DIR && i->has_upper)
+		quota_gone(t->quota, i->upper_ino);
 	upper_let_go(t, i);
 }
 
@@ -177,6 +181,7 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 		updir_remove(d, name);
 	if (r < 0 && is_new)
 		updir_remove(d, name);
+	quota_note(t->quota, dirfd);
 out:
 	fdcache_unpin(&parent->src.fd);
 	if (r == 0 && *temp && is_dir)

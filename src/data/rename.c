@@ -23,6 +23,7 @@
 #include "veneer/links.h"
 #include "veneer/log.h"
 #include "veneer/lookup.h"
+#include "veneer/quota.h"
 #include "veneer/remove.h"
 #include "veneer/upper.h"
 
@@ -454,6 +455,10 @@ int rename_entry(struct tree *t, struct inode *old_parent, const char *old_name,
 	/* Two names of one file stay: the kernel sees to that itself, but takes one with two node ids for two. */
 	if (r == 0 && from.inode != to.inode)
 		r = flags & RENAME_EXCHANGE ? exchange(t, &from, &to) : replace(t, &from, &to);
+	if (from.dirfd >= 0 && to.dirfd >= 0) {
+		quota_note(t->quota, from.dirfd);
+		quota_note(t->quota, to.dirfd);
+	}
 	end_release(t, &from);
 	end_release(t, &to);
 	return r;

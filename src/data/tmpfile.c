@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
 #include "veneer/override.h"
+#include "veneer/quota.h"
 #include "veneer/upper.h"
 
 #include <dirent.h>
@@ -76,7 +77,11 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 		r = upper_take_share(t);
 	if (r < 0)
 		return r;
-	r = make(t, parent, args, &fd, ret_st);
+	r = quota_claim(t->quota, 0, 1);
+	if (r == 0) {
+		r = make(t, parent, args, &fd, ret_st);
+		quota_settle(t->quota, r == 0 ? fd : -1, 0, 1);
+	}
 	if (r < 0) {
 		fdcache_unhold(&t->held);
 		return r;
@@ -88,6 +93,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 	upper_temp_name(t, name + 1);
 	r = inode_enter(t, parent, name, &f, ret);
 	if (r < 0) {
+		quota_gone(t->quota, f.upper_ino);
 		fdcache_unhold(&t->held);
 		return r;
 	}

@@ -17,6 +17,7 @@
 #include "veneer/format.h"
 #include "veneer/keep.h"
 #include "veneer/origin.h"
+#include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
@@ -214,6 +215,19 @@ static int fill_blocks(const struct filling *f, blk_t first, blk_t end)
 	return r;
 }
 
+static int fill_claimed(const struct filling *f, blk_t first, blk_t end)
+{
+	struct quota *q = f->w->tree->quota;
+	uint64_t room;
+	int r = quota_claim_range(q, f->fd, first << BLK_SHIFT, (end - first) << BLK_SHIFT, &room);
+
+	if (r < 0)
+		return r;
+	r = fill_blocks(f, first, end);
+	quota_settle(q, f->fd, room, 0);
+	return r;
+}
+
 /* Some block is not own. */
 static int is_wanting(const struct filling *f, blk_t first, blk_t end)
 {
@@ -240,7 +254,7 @@ static int fill_and_keep(const struct filling *f, blk_t first, blk_t end)
 			return e;
 	}
 	if (r || is_old) {
-		r = r ? fill_blocks(f, first, end) : 0;
+		r = r ? fill_claimed(f, first, end) : 0;
 		e = keep_put_back(f->fd, &k);
 	}
 	return r ?: e;

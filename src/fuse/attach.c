@@ -6,11 +6,13 @@
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <linux/capability.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #define READAHEAD_KIB 512u
 
@@ -50,6 +52,12 @@ static void note_mount(struct attach *a)
 	a->dev_minor = stx.stx_dev_minor;
 }
 
+static int fail_mount(const char *mountpoint, int r, char *err, size_t err_size)
+{
+	snprintf(err, err_size, "cannot mount at %s: %s", mountpoint, strerror(-r));
+	return r;
+}
+
 static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse_session **ret)
 {
 	const struct fuse_lowlevel_ops ops = { .init = NULL };
@@ -85,9 +93,81 @@ int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret
 	return 0;
 }
 
+/* As libfuse reads the same words. */
+static unsigned long mount_flags(const char *kernel_opts)
+{
+	static const struct {
+		const char *word;
+		unsigned long flag;
+		bool is_set;
+	} words[] = {
+		{ "suid", MS_NOSUID, false }, { "nosuid", MS_NOSUID, true }, { "dev", MS_NODEV, false },
+		{ "nodev", MS_NODEV, true },  { "exec", MS_NOEXEC, false },  { "noexec", MS_NOEXEC, true },
+		{ "noatime", MS_NOATIME, true },
+	};
+	unsigned long flags = MS_NOSUID | MS_NODEV;
+
+	for (const char *p = kernel_opts; *p; p += strcspn(p, ","), p += *p == ',')
+		for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+			if (strcspn(p, ",") == strlen(words[i].word) && !strncmp(p, words[i].word, strlen(words[i].word)))
+				flags = words[i].is_set ? flags | words[i].flag : flags & ~words[i].flag;
+	return flags;
+}
+
+/* The kernel makes no new file system of a descriptor that has one. */
+int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size)
+{
+	struct attach *a = calloc(1, sizeof(*a));
+	char data[128];
+
+	if (!a || !(a->mountpoint = strdup(o->mountpoint))) {
+		attach_free(a);
+		return fail_mount(o->mountpoint, -ENOMEM, err, err_size);
+	}
+	snprintf(data, sizeof(data), "fd=%d,rootmode=40000,user_id=%u,group_id=%u", fuse_fd, (unsigned)getuid(),
+		 (unsigned)getgid());
+	if (mount("fuse-overlayfs", a->mountpoint, "fuse.fuse-overlayfs", mount_flags(o->kernel_opts), data) < 0) {
+		int r = -errno;
+
+		attach_free(a);
+		return fail_mount(o->mountpoint, r, err, err_size);
+	}
+	note_mount(a);
+	*ret = a;
+	return 0;
+}
+
+bool attach_may_bind(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	return syscall(SYS_capget, &head, data) == 0 && data[0].effective & 1u << CAP_SYS_ADMIN;
+}
+
+/* By way of the mount point: what is mounted nowhere cannot be bound before Linux 6.15. */
+int attach_narrow(struct attach *a, const char *name, char *err, size_t err_size)
+{
+	_cleanup_(freep) char *path = NULL;
+	_cleanup_(closep) int fd = -1;
+	int r = 0;
+
+	if (asprintf(&path, "%s/%s", a->mountpoint, name) < 0)
+		return fail_mount(a->mountpoint, -ENOMEM, err, err_size);
+	fd = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (fd < 0 || umount2(a->mountpoint, MNT_DETACH) < 0)
+		r = -errno;
+	else if (move_mount(fd, "", AT_FDCWD, a->mountpoint, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+		r = -errno;
+	if (r < 0)
+		return fail_mount(a->mountpoint, r, err, err_size);
+	note_mount(a);
+	return 0;
+}
+
 int attach_fd(const struct attach *a)
 {
-	return fuse_session_fd(a->se);
+	return a->se ? fuse_session_fd(a->se) : -1;
 }
 
 void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_minor)
@@ -122,7 +202,8 @@ int attach_detach(struct attach *a)
 	if (errno != EPERM)
 		return -errno;
 	/* Without privileges, by the program that mounted it. */
-	fuse_session_unmount(a->se);
+	if (a->se)
+		fuse_session_unmount(a->se);
 	return 0;
 }
 
@@ -149,16 +230,29 @@ bool attach_is_detached(const struct attach *a)
 
 /* libfuse frees what it knows of a mount only when it unmounts it, unless its descriptor says that the mount is gone: a
  * pipe that nobody reads says so as well. */
-static void let_go(struct attach *a)
+static bool put_pipe_in_its_place(struct attach *a)
 {
 	int ends[2];
+	bool r;
 
 	if (fuse_session_fd(a->se) < 0 || pipe2(ends, O_CLOEXEC) < 0)
-		return;
+		return false;
 	close(ends[0]);
-	if (dup3(ends[1], fuse_session_fd(a->se), O_CLOEXEC) >= 0)
-		fuse_session_unmount(a->se);
+	r = dup3(ends[1], fuse_session_fd(a->se), O_CLOEXEC) >= 0;
 	close(ends[1]);
+	return r;
+}
+
+void attach_disown(struct attach *a)
+{
+	if (a->se)
+		put_pipe_in_its_place(a);
+}
+
+static void let_go(struct attach *a)
+{
+	if (put_pipe_in_its_place(a))
+		fuse_session_unmount(a->se);
 }
 
 void attach_free(struct attach *a)

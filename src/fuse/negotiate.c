@@ -45,19 +45,20 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits. */
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV, false);
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2, true);
-	/* Opens cost no request: there is nothing to remember about one. */
-	want(conn, FUSE_CAP_NO_OPEN_SUPPORT, caches);
+	/* Opens cost no request: there is nothing to remember about one, but where its locks go with it. */
+	want(conn, FUSE_CAP_NO_OPEN_SUPPORT, caches && !m->tree.locks);
 	want(conn, FUSE_CAP_NO_OPENDIR_SUPPORT, caches);
 	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, false);
-	/* All changes come through us, so the pages never go stale; and locks are the kernel's. */
+	/* All changes come through us, so the pages never go stale. */
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, !caches);
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
 	/* A file may be mapped also where it is read past the page cache. */
 	want(conn, FUSE_CAP_DIRECT_IO_ALLOW_MMAP, true);
 	want(conn, FUSE_CAP_PASSTHROUGH, m->opts.io == IO_AUTO || m->opts.io == IO_PASSTHROUGH);
 	m->has_passthrough = fuse_get_feature_flag(conn, FUSE_CAP_PASSTHROUGH);
-	want(conn, FUSE_CAP_POSIX_LOCKS, false);
-	want(conn, FUSE_CAP_FLOCK_LOCKS, false);
+	/* Else they are the kernel's. */
+	want(conn, FUSE_CAP_POSIX_LOCKS, m->tree.locks);
+	want(conn, FUSE_CAP_FLOCK_LOCKS, m->tree.locks);
 	/* Slower than a copy (measured), and a write would come in a pipe. */
 	want(conn, FUSE_CAP_SPLICE_READ, false);
 	want(conn, FUSE_CAP_SPLICE_WRITE, false);

@@ -21,9 +21,11 @@
 #include <limits.h>
 #include <linux/capability.h>
 
-#define ROOM_TRIES 3
+#define ROOM_TRIES 5
+#define ROOM_WAIT_US 100u		/* the first time; then four times as long each time */
 #define SEEK_TRIES 8
 #define FORGET_TRIES 1000
+#define FOLIO_MAX (2u << 20)	/* bytes, of the page cache */
 
 /* One buffer a thread: allocated at the largest read it has seen, freed when the thread ends. */
 static _Thread_local struct {
@@ -67,6 +69,41 @@ static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t le
 	return true;
 }
 
+/* What is read of the lower file stays in the kernel's pages of ours, which all mounts of the file system have; the lower
+ * file's own would be a second copy. They go by folios, which may have begun before. */
+static void drop_lower_pages(struct mount *m, struct inode *i, off_t off, size_t len)
+{
+	const off_t from = off & ~((off_t)FOLIO_MAX - 1);
+	struct source *top;
+	int fd;
+
+	if (read_top(&m->tree, i, &top) < 0 || !source_is_plain(top))
+		return;
+	fd = source_pin(top);
+	if (fd < 0)
+		return;
+	posix_fadvise(fd, from, off + (off_t)len - from, POSIX_FADV_DONTNEED);
+	fdcache_unpin(&top->fd);
+}
+
+/* Is this what mounts have in common (gather.h)? */
+static bool is_common(const struct mount *m)
+{
+	return m->is_gathered && !m->node_base;
+}
+
+static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t off, struct pieces *ret)
+{
+	ssize_t n = read_file(&m->tree, i, read_buf.data, size, off);
+
+	if (n > 0) {
+		ret->iov[0] = (struct iovec){ read_buf.data, (size_t)n };
+		ret->niov = 1;
+		drop_lower_pages(m, i, off, (size_t)n);
+	}
+	return n;
+}
+
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct inode *i = op_inode(req, ino);
@@ -90,7 +127,10 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		read_buf.data = p;
 		read_buf.size = size;
 	}
-	n = pieces_read(&op_mount(req)->tree, i, read_buf.data, size, off, &pieces);
+	if (is_common(op_mount(req)) && !(fi->flags & O_DIRECT))
+		n = read_common(op_mount(req), i, size, off, &pieces);
+	else
+		n = pieces_read(&op_mount(req)->tree, i, read_buf.data, size, off, &pieces);
 	if (n < 0) {
 		op_reply_err(req, (int)n);
 	} else {
@@ -123,12 +163,14 @@ static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t 
 	return attr_setid_end(t, i, &setid, r);
 }
 
-/* What was just unlinked gives its room back when the kernel forgets it, a moment later. True: try once more. */
-static bool waits_for_room(ssize_t r, unsigned *attempts)
+bool op_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
 {
-	if ((r != -ENOSPC && r != -EDQUOT) || (*attempts)++ == ROOM_TRIES)
+	if ((r != -ENOSPC && r != -EDQUOT) || *attempts == ROOM_TRIES)
 		return false;
-	usleep(2000);
+	/* The first time it may just have been given back. */
+	if (*attempts > 0 && fdcache_held(&op_mount(req)->tree.held) == 0)
+		return false;
+	usleep(ROOM_WAIT_US << 2 * (*attempts)++);
 	return true;
 }
 
@@ -145,7 +187,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		trace_write(op_mount(req)->trace, i->lower);
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
-	} while (waits_for_room(r, &attempts));
+	} while (op_waits_for_room(req, r, &attempts));
 	if (r < 0) {
 		op_reply_err(req, r);
 	} else {
@@ -185,13 +227,13 @@ int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
 /* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the
  * same to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must
  * answer. */
-static void forget_pages(fuse_ino_t ino, off_t off, size_t len)
+static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_t len)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 	for (int i = 0; i < FORGET_TRIES; i++) {
 		if (pthread_mutex_trylock(&lock) == 0) {
-			doubt_forget_pages(request_extra.tell_fd, ino, off, (off_t)len);
+			doubt_forget_pages(request_extra.tell_fd, m->node_base | ino, off, (off_t)len);
 			pthread_mutex_unlock(&lock);
 			return;
 		}
@@ -211,11 +253,11 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 		return;
 	do {
 		r = cow_fallocate(&m->tree, i, mode, off, len);
-	} while (waits_for_room(r, &attempts));
+	} while (op_waits_for_room(req, r, &attempts));
 	if (r == 0)
 		r = op_kill_setid_unless_privileged(req, i);
 	if (r < 0)
-		forget_pages(ino, off, (size_t)len);
+		forget_pages(m, ino, off, (size_t)len);
 	op_reply_err(req, r);
 }
 
@@ -236,11 +278,11 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 		return;
 	do {
 		n = flags ? -EINVAL : copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
-	} while (waits_for_room(n, &attempts));
+	} while (op_waits_for_room(req, n, &attempts));
 	if (n > 0)
 		r = op_kill_setid_unless_privileged(req, to);
 	if (n < 0 || r < 0) {
-		forget_pages(ino_to, off_to, len);
+		forget_pages(op_mount(req), ino_to, off_to, len);
 		op_reply_err(req, n < 0 ? (int)n : r);
 	} else {
 		fuse_reply_write(req, (size_t)n);
@@ -250,20 +292,21 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 /* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a hole: have it write
  * them. It drops the others of the range too, which are zeros. One at a time: the pages may wait for requests that
  * other threads must answer. False: another one is at it. */
-static bool flush_mapped(struct inode *i, off_t from, off_t end)
+static bool flush_mapped(const struct mount *m, struct inode *i, off_t from, off_t end)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 	if (pthread_mutex_trylock(&lock) != 0)
 		return false;
-	doubt_forget_pages(request_extra.tell_fd, i->id, from, end - from);
+	doubt_forget_pages(request_extra.tell_fd, m->node_base | i->id, from, end - from);
 	pthread_mutex_unlock(&lock);
 	return true;
 }
 
 /* SEEK_DATA: all that is skipped must be a hole in truth. No data at all is what -ENXIO says. */
-static off_t seek_data(struct tree *t, struct inode *i, off_t off)
+static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 {
+	struct tree *t = &m->tree;
 	off_t pos = read_seek(t, i, off, SEEK_DATA), size;
 	int r;
 
@@ -273,11 +316,12 @@ static off_t seek_data(struct tree *t, struct inode *i, off_t off)
 	if (r < 0 || off >= size)
 		return r < 0 ? r : -ENXIO;
 	/* That all is data is never wrong. */
-	return flush_mapped(i, off, pos < 0 ? size : pos) ? read_seek(t, i, off, SEEK_DATA) : off;
+	return flush_mapped(m, i, off, pos < 0 ? size : pos) ? read_seek(t, i, off, SEEK_DATA) : off;
 }
 
-static off_t seek_hole(struct tree *t, struct inode *i, off_t off)
+static off_t seek_hole(struct mount *m, struct inode *i, off_t off)
 {
+	struct tree *t = &m->tree;
 	off_t pos = read_seek(t, i, off, SEEK_HOLE), size, end;
 	int r = read_size(t, i, &size);
 
@@ -287,7 +331,7 @@ static off_t seek_hole(struct tree *t, struct inode *i, off_t off)
 		end = read_seek(t, i, pos, SEEK_DATA);
 		if (end < 0)
 			end = size;
-		if (attempt == SEEK_TRIES || !flush_mapped(i, pos, end))
+		if (attempt == SEEK_TRIES || !flush_mapped(m, i, pos, end))
 			return size;
 		again = read_seek(t, i, pos, SEEK_HOLE);
 		if (again < end)
@@ -299,7 +343,7 @@ static off_t seek_hole(struct tree *t, struct inode *i, off_t off)
 
 static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
 	off_t pos;
 
@@ -314,7 +358,7 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, stru
 	if (off < 0)
 		pos = -ENXIO;
 	else
-		pos = whence == SEEK_DATA ? seek_data(t, i, off) : seek_hole(t, i, off);
+		pos = whence == SEEK_DATA ? seek_data(m, i, off) : seek_hole(m, i, off);
 	if (pos < 0)
 		op_reply_err(req, (int)pos);
 	else

@@ -122,6 +122,11 @@ static void choose_listing(struct answer *a, struct inode *dir, off_t off)
 	const uint32_t caller = (uint32_t)fuse_req_ctx(a->req)->pid;
 
 	a->listing = HABIT_LIST_ALL;
+	/* Files go out by look-ups alone (gather.c, invariant 2). */
+	if (a->m->is_gathered) {
+		a->listing = HABIT_LIST_NAMES;
+		return;
+	}
 	if (a->is_plus && caller && a->m->opts.timeout_s > 0)
 		a->listing = off == 0 ? habit_begins(&a->m->habits, caller) : habit_goes_on(&a->m->habits, caller);
 	if (a->listing != HABIT_LIST_ALL)
@@ -145,7 +150,8 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 	if (off == 0 && dir->lower)
 		walkahead_listed(a.m->walkahead, dir->lower, a.listing != HABIT_LIST_NAMES);
 	r = dir->is_orphan ? 0 : list(&a, dir, off);
-	habit_listed(&a.m->habits, (uint32_t)fuse_req_ctx(req)->pid, a.listing, a.nbare);
+	if (!a.m->is_gathered)
+		habit_listed(&a.m->habits, (uint32_t)fuse_req_ctx(req)->pid, a.listing, a.nbare);
 	/* What is in the buffer has been counted as looked up: it goes out, the error comes next time. */
 	if (r < 0 && a.len == 0)
 		op_reply_err(req, r);

@@ -4,6 +4,7 @@
 #include "veneer/attr.h"
 #include "veneer/cow.h"
 #include "veneer/lookup.h"
+#include "veneer/quota.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -214,11 +215,28 @@ static int leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino, int to_
 	return to_set & FUSE_SET_ATTR_SIZE && !fi && i->type == DT_REG ? op_leave_lower(m, i, ino) : 0;
 }
 
-static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+static int set_all(fuse_req_t req, struct inode *i, const struct stat *attr, int to_set)
 {
 	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
 	struct mount *m = op_mount(req);
+	int r = 0;
+
+	if (to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		r = set_owner(req, i, attr, to_set);
+	if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
+		r = set_mode(m, i, attr->st_mode);
+	if (r == 0 && to_set & FUSE_SET_ATTR_SIZE)
+		r = i->type == DT_REG ? set_size(req, i, attr->st_size) : -EINVAL;
+	if (r == 0 && to_set & times)
+		r = set_times(m, i, attr, to_set);
+	return r;
+}
+
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
+	unsigned attempts = 0;
 	int r = 0;
 
 	if (!i)
@@ -231,14 +249,10 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		r = leave_lower(m, i, ino, to_set, fi);
 	if (r == 0 && !to_set)
 		r = lose_setid(req, i);
-	if (r == 0 && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
-		r = set_owner(req, i, attr, to_set);
-	if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
-		r = set_mode(m, i, attr->st_mode);
-	if (r == 0 && to_set & FUSE_SET_ATTR_SIZE)
-		r = i->type == DT_REG ? set_size(req, i, attr->st_size) : -EINVAL;
-	if (r == 0 && to_set & times)
-		r = set_times(m, i, attr, to_set);
+	if (r == 0)
+		do {
+			r = set_all(req, i, attr, to_set);
+		} while (op_waits_for_room(req, r, &attempts));
 	/* It got another id meanwhile: the same once more, by way of that. */
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
@@ -248,6 +262,36 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	else
 		reply_attr(req, i, ino);
 	intent_end(intent_current());
+}
+
+static void limit(fsblkcnt_t *total, fsblkcnt_t *left, uint64_t max, uint64_t taken)
+{
+	const uint64_t rest = max > taken ? max - taken : 0;
+
+	*total = max < *total ? max : *total;
+	*left = rest < *left ? rest : *left;
+}
+
+/* Of a mount that may take so much and no more, as much as the file system has left. */
+static void limit_to_quota(struct quota *q, struct statvfs *fs)
+{
+	struct quota_usage u;
+	uint64_t block = fs->f_frsize ? fs->f_frsize : 1, taken;
+
+	if (!quota_usage(q, &u))
+		return;
+	taken = (u.bytes + block - 1) / block;
+	if (u.max_bytes) {
+		limit(&fs->f_blocks, &fs->f_bavail, u.max_bytes / block, taken);
+		fs->f_bfree = fs->f_bfree < fs->f_bavail ? fs->f_bfree : fs->f_bavail;
+	}
+	if (u.max_inodes) {
+		/* btrfs has no number of them, and says 0. */
+		if (!fs->f_files)
+			fs->f_files = fs->f_favail = UINT64_MAX;
+		limit(&fs->f_files, &fs->f_favail, u.max_inodes, u.inodes);
+		fs->f_ffree = fs->f_favail;
+	}
 }
 
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -262,6 +306,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 		op_reply_err(req, -errno);
 		return;
 	}
+	limit_to_quota(m->tree.quota, &fs);
 	/* A whiteout of the other dialect is four bytes longer than the name it hides. */
 	if (m->tree.upper && !m->tree.style.has_device && fs.f_namemax > WHITEOUT_PREFIX_LEN)
 		fs.f_namemax -= WHITEOUT_PREFIX_LEN;

@@ -27,9 +27,14 @@ static int make_node(fuse_req_t req, struct inode *dir, const char *name, const 
 		     struct inode **ret, struct stat *ret_st)
 {
 	struct tree *t = &op_mount(req)->tree;
+	unsigned attempts = 0;
+	int r;
 
-	return request_extra.is_resent ? create_again(t, dir, name, args, ret, ret_st) :
-					 create_node(t, dir, name, args, ret, ret_st);
+	do {
+		r = request_extra.is_resent ? create_again(t, dir, name, args, ret, ret_st) :
+					      create_node(t, dir, name, args, ret, ret_st);
+	} while (op_waits_for_room(req, r, &attempts));
+	return r;
 }
 
 static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const struct create_args *args)
@@ -75,12 +80,15 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 	struct create_args args = args_of(req, mode);
 	struct mount *m = op_mount(req);
 	struct inode *dir = op_inode(req, parent), *i;
+	unsigned attempts = 0;
 	struct stat st;
 	int r;
 
 	if (!dir)
 		return;
-	r = tmpfile_create(&m->tree, dir, &args, &i, &st);
+	do {
+		r = tmpfile_create(&m->tree, dir, &args, &i, &st);
+	} while (op_waits_for_room(req, r, &attempts));
 	if (r < 0)
 		op_reply_err(req, r);
 	else
@@ -110,6 +118,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino), *dir, *again;
+	unsigned attempts = 0;
 	bool was_nameless;
 	struct stat st;
 	int r;
@@ -120,7 +129,9 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	if (!dir)
 		return;
 	was_nameless = i->is_orphan;
-	r = (request_extra.is_resent ? redo_link : create_link)(&m->tree, i, dir, name, &st);
+	do {
+		r = (request_extra.is_resent ? redo_link : create_link)(&m->tree, i, dir, name, &st);
+	} while (op_waits_for_room(req, r, &attempts));
 	if (r == 0 && was_nameless)
 		tmpfile_named(&m->tree, i);
 	if (r == 0 && !inode_peek(&m->tree, dir, name, &again))
@@ -164,6 +175,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 {
 	struct tree *t = &op_mount(req)->tree;
 	struct inode *from = op_inode(req, parent), *to;
+	unsigned attempts = 0;
 	struct intent *n;
 	int r;
 
@@ -173,10 +185,12 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 	if (!to)
 		return;
 	n = op_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME, parent, name, newparent, newname);
-	if (request_extra.is_resent)
-		r = redo_rename(t, n, from, name, to, newname, flags);
-	else
-		r = rename_entry(t, from, name, to, newname, flags);
+	do {
+		if (request_extra.is_resent)
+			r = redo_rename(t, n, from, name, to, newname, flags);
+		else
+			r = rename_entry(t, from, name, to, newname, flags);
+	} while (op_waits_for_room(req, r, &attempts));
 	op_reply_err(req, r);
 	intent_end(n);
 }

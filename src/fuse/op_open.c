@@ -6,7 +6,8 @@
  * passthrough  the kernel reads and writes a backing file where there is one that holds all the bytes, and asks us
  *              for the others.
  *
- * A handle says which of the ways of backing.h its open is, and nothing else: it means the same to any server. */
+ * A handle says which of the ways of backing.h its open is (op_handle): it means the same to any server. Where the server
+ * keeps locks, every open is answered, and flushed. */
 #include "ops.h"
 
 #include "veneer/cleanup.h"
@@ -133,9 +134,12 @@ static bool is_small(const struct opening *o)
 	return o->offer.size <= PASSTHROUGH_MIN && !o->offer.is_program;
 }
 
-/* Pages of the mount agree with every writer, and small files cost little in them. */
+/* Pages of the mount agree with every writer, and small files cost little in them. Opening a remote file once more
+ * takes a round trip, and many file systems forget its pages then. */
 static bool is_for_pages(const struct opening *o)
 {
+	if (o->offer.is_remote && o->m->opts.io != IO_PASSTHROUGH)
+		return true;
 	if (!is_small(o) || o->m->opts.coherence == COHERENCE_FAST)
 		return false;
 	return !o->offer.is_static || o->m->opts.coherence == COHERENCE_STRICT;
@@ -162,7 +166,8 @@ static int look(struct opening *o)
 	if (r < 0)
 		return r;
 	/* The kernel asks once more and not twice: whoever was sent here to write must not be sent on. */
-	if (o->offer.kind == BACKING_LOWER && o->slot->is_successor)
+	if (o->offer.kind == BACKING_LOWER &&
+	    (o->slot->is_successor || backing_was_left(o->m->tree.backing, o->slot)))
 		o->cannot_back = true;
 	o->ask.offer = o->cannot_back ? BACKING_NONE : o->offer.kind;
 	o->ask.wish = wish_of(o);
@@ -272,8 +277,8 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 		return leave_node(m, i, node);
 	if (way < 0)
 		return way;
-	fi->fh = (uint64_t)way;
-	fi->noflush = 1;
+	fi->fh = op_handle(m, (uint64_t)way);
+	fi->noflush = !m->tree.locks;
 	fi->keep_cache = way == BACKING_WAY_CACHED && m->opts.timeout_s > 0;
 	fi->direct_io = way == BACKING_WAY_DIRECT;
 	if (way == BACKING_WAY_BACKED && o.offer.kind == BACKING_LOWER && m->trace)
@@ -292,7 +297,7 @@ static void close_node(struct mount *m, uint32_t node, uint64_t handle)
 	struct node_slot *s = inode_slot(&m->tree, node);
 
 	if (s && m->tree.backing)
-		backing_drop(m->tree.backing, s, (enum backing_way)handle);
+		backing_drop(m->tree.backing, s, (enum backing_way)op_handle_way(handle));
 }
 
 static void count_open(const struct fuse_file_info *fi)
@@ -318,9 +323,11 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (!i)
 		return;
-	fi->fh = 0;
-	if (mode == IO_CACHED && m->opts.timeout_s > 0)
+	fi->fh = op_handle(m, 0);
+	if (mode == IO_CACHED && m->opts.timeout_s > 0 && !m->tree.locks)
 		r = -ENOSYS;
+	else if (mode == IO_CACHED)
+		fi->keep_cache = m->opts.timeout_s > 0;
 	else if (mode == IO_DIRECT)
 		fi->direct_io = 1;
 	else if (mode == IO_PASSTHROUGH)
@@ -338,6 +345,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
 	struct intent *n = op_begin(req, INTENT_RELEASE);
 
+	op_lock_release(op_mount(req), ino, fi->fh);
 	/* A server that came so far may have counted it, and then it must not be counted again. */
 	if (n ? !n->is_begun : !request_extra.is_resent) {
 		intent_mark(n);
@@ -354,8 +362,8 @@ void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fu
 	int r = 0;
 
 	op_fill_entry(m, i, st, &e);
-	fi->fh = 0;
-	fi->noflush = 1;
+	fi->fh = op_handle(m, 0);
+	fi->noflush = !m->tree.locks;
 	fi->keep_cache = m->opts.timeout_s > 0;
 	if (op_open_settle(m, request_extra.session) == IO_DIRECT)
 		fi->direct_io = 1;

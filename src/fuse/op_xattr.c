@@ -97,6 +97,8 @@ static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
+	struct intent *n = NULL;
+	unsigned attempts = 0;
 	struct inode *i;
 	int r;
 
@@ -105,12 +107,16 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	i = op_inode(req, ino);
 	if (!i)
 		return;
-	if (is_acl(name))
-		r = set_acl(req, i, name, value, size, flags);
-	else if (flags == XATTR_CREATE)
-		r = redo_setxattr(&op_mount(req)->tree, i, op_begin(req, INTENT_SETXATTR), name, value, size);
-	else
-		r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
+	if (flags == XATTR_CREATE && !is_acl(name))
+		n = op_begin(req, INTENT_SETXATTR);
+	do {
+		if (is_acl(name))
+			r = set_acl(req, i, name, value, size, flags);
+		else if (flags == XATTR_CREATE)
+			r = redo_setxattr(&op_mount(req)->tree, i, n, name, value, size);
+		else
+			r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
+	} while (op_waits_for_room(req, r, &attempts));
 	op_changed(i, ino);
 	op_reply_err(req, r);
 	intent_end(intent_current());

@@ -40,6 +40,18 @@ int op_open_resume(struct mount *m, struct fuse_session *se, enum io_mode io);
 int op_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino);
 /* Reply to a request that made a file, and opens it. i is referenced; the reference is used up. */
 void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi);
+/* What an open is known by: the way (backing.h) that it gets its bytes by, and where the server keeps locks also the request
+ * that it came by, so that each open has a handle of its own, with any server. */
+#define OP_HANDLE_WAY_BITS 3
+static inline uint64_t op_handle(const struct mount *m, uint64_t way)
+{
+	return m->tree.locks ? request_extra.unique << OP_HANDLE_WAY_BITS | way : way;
+}
+static inline uint64_t op_handle_way(uint64_t handle) { return handle & ((1u << OP_HANDLE_WAY_BITS) - 1); }
+/* A descriptor was closed by a process, whose record locks of the file end; nothing without locks of our own. */
+void op_lock_flush(struct mount *m, fuse_ino_t ino, uint64_t owner, uint64_t handle);
+/* The last descriptor of a handle was closed; nothing without locks of our own. */
+void op_lock_release(struct mount *m, fuse_ino_t ino, uint64_t handle);
 /* An inode was changed by way of this node id: if it has another one by now, what the kernel knows of that is old. */
 void op_changed(struct inode *i, fuse_ino_t ino);
 /* How long the kernel may rely on attributes sent for this node id. */
@@ -79,6 +91,11 @@ bool op_caller_has_cap(void *req, int cap);
  * only those of the first user namespace. 0 or -errno. */
 int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i);
 
+/* What was just unlinked gives its room, and its inode, back when the kernel forgets it, a moment later. True: r says that
+ * there is no room, something unlinked is still known, a moment has passed, and the whole may be tried once more.
+ * *attempts is 0 at first. No lock may be held. */
+bool op_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts);
+
 /* A thread that served requests ends: give back what the handlers kept for it. */
 void op_thread_release(void);
 
@@ -88,3 +105,5 @@ void op_name_install(struct fuse_lowlevel_ops *ops);
 void op_data_install(struct fuse_lowlevel_ops *ops);
 void op_dir_install(struct fuse_lowlevel_ops *ops);
 void op_xattr_install(struct fuse_lowlevel_ops *ops);
+/* Of a mount that keeps locks (tree->locks): opens must be asked about, and closes told of. */
+void op_lock_install(struct fuse_lowlevel_ops *ops);

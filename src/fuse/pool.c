@@ -18,6 +18,7 @@
 
 #include "ops.h"
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 
@@ -27,7 +28,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
 #define POOL_IDLE 2u		/* more idle threads than this go home, once they have worked */
 #define POOL_READERS 4u		/* of one mount, that wait; fewer when many mounts are in use */
@@ -126,7 +126,6 @@ int pool_new(unsigned max_threads, struct pool **ret)
 	struct epoll_event stop = { .events = EPOLLIN, .data.u64 = POOL_STOP };
 	struct pool *p = calloc(1, sizeof(*p));
 	const struct sigaction action = { .sa_handler = wake }; /* no SA_RESTART */
-	pthread_condattr_t attr;
 	int r = 0;
 
 	if (!p)
@@ -134,10 +133,7 @@ int pool_new(unsigned max_threads, struct pool **ret)
 	p->max = max_threads;
 	p->readers_max = readers_max();
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&p->changed, NULL);
 	sigaction(SIGWAKE, &action, NULL);
 	list_init(&p->threads);
 	p->epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -314,20 +310,6 @@ static void wake_readers_locked(struct pool *p, const struct member *m)
 			pthread_kill(thread_of(l)->id, SIGWAKE);
 }
 
-static struct timespec time_in(unsigned ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	return t;
-}
-
 int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms)
 {
 	struct member *m, *buried = NULL;
@@ -338,10 +320,8 @@ int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms)
 	if (m && end_locked(p, m))
 		buried = m;
 	for (unsigned waited = 0; find_locked(p, number) && waited < timeout_ms; waited += POOL_STEP_MS) {
-		struct timespec until = time_in(POOL_STEP_MS);
-
 		wake_readers_locked(p, m);
-		pthread_cond_timedwait(&p->changed, &p->lock, &until);
+		clock_wait(&p->changed, &p->lock, clock_ms() + POOL_STEP_MS);
 	}
 	r = find_locked(p, number) ? -ETIMEDOUT : 0;
 	pthread_mutex_unlock(&p->lock);

@@ -18,6 +18,7 @@
  * SETXATTR                   with XATTR_CREATE: there, with this value, is success if it was not there before
  * REMOVEXATTR                not there is success if it was there before
  * FSYNC, FLUSH               nothing
+ * GETLK, SETLK, SETLKW       nothing: who has it already is given it again, and who waited waits again
  * FORGET                     is not sent again: what it gave back stays counted. Harmless
  *
  * The kernel holds the inode during a change of it, and the directories during one of their names, from before it sends

@@ -6,6 +6,7 @@
 #include "veneer/buf.h"
 #include "veneer/cleanup.h"
 #include "veneer/duty.h"
+#include "veneer/locks.h"
 #include "veneer/log.h"
 #include "veneer/stats.h"
 
@@ -20,9 +21,13 @@ struct session {
 	struct mount *m;
 	struct fuse_session *se;
 	struct buf init;	/* the kernel's first request */
-	bool ends_requests;	/* the kernel ends what a dead server had read */
+	bool is_sent_again;	/* the kernel sends what a dead server had read to the next one; else, */
+	bool ends_requests;	/* it ends it */
 	int tell_fd;		/* then: what keeps the mount alive; -1 */
 	struct doubts *doubts;	/* what the kernel believes wrongly since; NULL: nothing */
+	bool (*divert)(void *arg, const struct fuse_buf *buf);	/* NULL: none */
+	void *divert_arg;
+	bool is_inside;		/* another one reads and sends for it */
 };
 
 static struct fuse_session *new_fuse_session(struct mount *m)
@@ -37,6 +42,8 @@ static struct fuse_session *new_fuse_session(struct mount *m)
 	op_data_install(&ops);
 	op_dir_install(&ops);
 	op_xattr_install(&ops);
+	if (m->tree.locks)
+		op_lock_install(&ops);
 	/* Options are a matter of mounting (attach.c). */
 	if (fuse_opt_add_arg(&args, "veneer") == 0)
 		se = fuse_session_new(&args, &ops, sizeof(ops), m);
@@ -89,6 +96,7 @@ static int answer_init(struct session *s)
 
 /* Newer than the headers of the systems we build on. */
 #define KERNEL_NOTIFY_RESEND 7
+#define INTERRUPTS_KEPT 64	/* at most, of those that libfuse has at the end; more are lost memory */
 
 /* What was read and not answered comes again, with a mark (ops.h, is_resent). False: the kernel, older than 6.9, knows
  * of no such thing. Right after INIT there is nothing to come again, and that is the question. */
@@ -157,7 +165,8 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 		session_free(s);
 		return -EIO;
 	}
-	if (m->key && !ask_again(s))
+	s->is_sent_again = m->key && ask_again(s);
+	if (m->key && !s->is_sent_again && !m->is_gathered)
 		end_by_clone(s);
 	op_open_settle(m, s->se);
 	*ret = s;
@@ -180,6 +189,54 @@ static int repeat_init(struct session *s, const void *init, size_t len)
 	return 0;
 }
 
+void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf), void *arg)
+{
+	s->divert_arg = arg;
+	s->divert = divert;
+}
+
+/* It hears what the other one heard, and what it answers is nobody's. */
+static int hear_init(struct session *s, struct session *around)
+{
+	struct fuse_buf buf = { .size = around->init.len, .mem = malloc(around->init.len) };
+
+	if (!buf.mem)
+		return -ENOMEM;
+	memcpy(buf.mem, around->init.data, buf.size);
+	session_answer(s, &buf);
+	free(buf.mem);
+	return s->m->has_begun ? 0 : -ENOMEM;
+}
+
+int session_inside(struct session *around, struct mount *m, const struct fuse_custom_io *io, struct session **ret)
+{
+	int fd = fcntl(session_fd(around), F_DUPFD_CLOEXEC, 3), r = fd < 0 ? -errno : 0;
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (r == 0 && (!s || !(s->se = new_fuse_session(m))))
+		r = -ENOMEM;
+	if (r < 0) {
+		closep(&fd);
+		free(s);
+		return r;
+	}
+	s->m = m;
+	s->tell_fd = -1;
+	s->is_inside = true;
+	r = fuse_session_custom_io(s->se, io, sizeof(*io), fd);
+	if (r < 0)
+		closep(&fd);
+	if (r == 0)
+		r = hear_init(s, around);
+	if (r < 0) {
+		session_free(s);
+		return r;
+	}
+	op_open_settle(m, s->se);
+	*ret = s;
+	return 0;
+}
+
 int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret,
 		   char *err, size_t err_size)
 {
@@ -198,13 +255,20 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
 		session_free(s);
 		return r;
 	}
-	if (!ask_again(s)) {
+	s->is_sent_again = ask_again(s);
+	/* It was when the file system was made; if it is no more, that is gone. */
+	if (!s->is_sent_again && !m->is_gathered) {
 		/* They were ended when what the dead server read by was closed. */
 		s->doubts = doubt_take(m->key);
 		end_by_clone(s);
 	}
 	*ret = s;
 	return 0;
+}
+
+bool session_is_sent_again(const struct session *s)
+{
+	return s->is_sent_again;
 }
 
 void session_clear_doubts(struct session *s, int fuse_fd)
@@ -218,10 +282,27 @@ const void *session_init(const struct session *s, size_t *ret_len)
 	return s->init.data;
 }
 
+/* An interrupt whose request had been answered is kept by libfuse, which lets go of one with each request that comes, and of none
+ * with the session. */
+static void let_interrupts_go(struct session *s)
+{
+	struct fuse_in_header in = { .len = sizeof(in), .opcode = FUSE_DESTROY };
+	const struct fuse_buf buf = { .size = sizeof(in), .mem = &in };
+
+	fuse_session_exit(s->se); /* that these cannot be answered is not said */
+	for (int i = 0; i < INTERRUPTS_KEPT; i++)
+		fuse_session_process_buf(s->se, &buf);
+}
+
 void session_free(struct session *s)
 {
 	if (!s)
 		return;
+	/* Their requests are libfuse's, and go with it. */
+	if (s->m->tree.locks)
+		locks_end(s->m->tree.locks, -ENODEV);
+	if (s->m->tree.locks && !s->is_inside)
+		let_interrupts_go(s);
 	doubt_free(s->doubts);
 	closep(&s->tell_fd);
 	buf_release(&s->init);
@@ -270,16 +351,31 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 	}
 }
 
-void session_answer(struct session *s, const struct fuse_buf *buf)
+/* libfuse keeps what says that a request is to be interrupted until that request comes, and loses it when the mount ends before.
+ * Nothing that we do can be interrupted but the waiting for a lock. */
+static bool is_idle_interrupt(const struct session *s, const struct fuse_buf *buf)
+{
+	return ((const struct fuse_in_header *)buf->mem)->opcode == FUSE_INTERRUPT && !s->m->tree.locks;
+}
+
+static void answer(struct session *s, const struct fuse_buf *buf)
 {
 	struct intent *note = s->ends_requests ? doubt_note(s->m->key, buf) : NULL;
 	struct duty *before = duty_begin(s->m->duty);
+	const char *about = log_about(s->m->opts.mountpoint);
 
 	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
 	request_extra.tell_fd = s->tell_fd >= 0 ? s->tell_fd : session_fd(s);
 	fuse_session_process_buf(s->se, buf);
 	stats_request_end();
+	log_about(about);
 	duty_end(before);
 	intent_drop_note(note);
+}
+
+void session_answer(struct session *s, const struct fuse_buf *buf)
+{
+	if ((!s->divert || !s->divert(s->divert_arg, buf)) && !is_idle_interrupt(s, buf))
+		answer(s, buf);
 }

@@ -15,6 +15,7 @@
 #include "veneer/learning.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/fetcher.h"
 #include "veneer/harvest.h"
 #include "veneer/list.h"
@@ -26,7 +27,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define WAITING_MAX 1024u	/* mounts in the list; others do not take part */
 #define FILES_MAX 4096u		/* of a plan */
@@ -74,14 +74,6 @@ static struct {
 	.list = { &scribe.list, &scribe.list },
 };
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static struct learning *learning_of(struct list_link *l)
 {
 	return (struct learning *)((char *)l - offsetof(struct learning, link));
@@ -122,7 +114,7 @@ static void take_dir(struct learning *l)
 {
 	int r = statedir_answer(l->config.state_fd);
 
-	if (r == -EAGAIN && now_ms() - l->begin_ms < DIR_LIMIT_MS)
+	if (r == -EAGAIN && clock_ms() - l->begin_ms < DIR_LIMIT_MS)
 		return;
 	if (r >= 0)
 		l->dir = r;
@@ -136,7 +128,7 @@ static void load_plan(struct learning *l)
 {
 	_cleanup_(profile_image_release) struct profile_image known = { 0 };
 	const struct planner_limits limits = {
-		.kind = l->config.predictor, .files = FILES_MAX, .bytes = BYTES_MAX, .seed = (uint64_t)now_ms(),
+		.kind = l->config.predictor, .files = FILES_MAX, .bytes = BYTES_MAX, .seed = (uint64_t)clock_ms(),
 	};
 	char err[ERR_SIZE] = "";
 	struct profile *p;
@@ -262,7 +254,7 @@ static void harvest_locked(struct learning *l)
 /* True: something was done, and the list may be another. Else *wait_ms is how long there is nothing to do for l. */
 static bool advance(struct learning *l, int64_t *wait_ms)
 {
-	const int64_t left = l->begin_ms + l->config.window_ms - now_ms();
+	const int64_t left = l->begin_ms + l->config.window_ms - clock_ms();
 
 	switch (l->step) {
 	case ASKED:
@@ -299,14 +291,6 @@ static bool advance(struct learning *l, int64_t *wait_ms)
 	return false;
 }
 
-/* 0, or ETIMEDOUT when the time is there. */
-static int wait_until(pthread_cond_t *cond, int64_t at_ms)
-{
-	const struct timespec at = { at_ms / 1000, at_ms % 1000 * 1000000 };
-
-	return pthread_cond_clockwait(cond, &scribe.lock, CLOCK_MONOTONIC, &at);
-}
-
 static void *run(void *arg)
 {
 	(void)arg;
@@ -325,7 +309,7 @@ static void *run(void *arg)
 		if (!was_busy && wait_ms == INT64_MAX)
 			pthread_cond_wait(&scribe.wake, &scribe.lock);
 		else if (!was_busy)
-			wait_until(&scribe.wake, now_ms() + wait_ms);
+			clock_wait(&scribe.wake, &scribe.lock, clock_ms() + wait_ms);
 	}
 	return NULL;
 }
@@ -368,7 +352,7 @@ static int make(const struct learning_config *c, struct learning **ret)
 	l->stack.label = l->label;
 	l->image_key = profile_image_key(&l->stack);
 	l->config = *c;
-	l->begin_ms = now_ms();
+	l->begin_ms = clock_ms();
 	l->dir = -1;
 	l->refs = 2;
 	list_init(&l->link);
@@ -423,9 +407,9 @@ void learning_stop(struct learning *l)
 
 void learning_drain(unsigned timeout_ms)
 {
-	const int64_t until = now_ms() + timeout_ms;
+	const int64_t until = clock_ms() + timeout_ms;
 
 	LOCK_SCOPE(&scribe.lock);
-	while (scribe.n && wait_until(&scribe.done, until) == 0)
+	while (scribe.n && clock_wait(&scribe.done, &scribe.lock, until) == 0)
 		;
 }

@@ -6,12 +6,14 @@
 #include "veneer/cleanup.h"
 #include "veneer/learning.h"
 #include "veneer/linkup.h"
+#include "veneer/locks.h"
 #include "veneer/log.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/stats.h"
 #include "veneer/takeover.h"
 #include "veneer/place.h"
+#include "veneer/quota.h"
 #include "veneer/promote.h"
 #include "veneer/share.h"
 #include "veneer/walkahead.h"
@@ -57,6 +59,8 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
+		if (m->opts.has_static_layers)
+			layer_trust_remote(layers[*n]);
 		if (dirs->n_clones)
 			layers[*n]->readonly_root = steal_fd(&dirs->clones[i]);
 		(*n)++;
@@ -170,6 +174,20 @@ static bool is_beneath(int dirfd, const struct layer *l)
 	return false;
 }
 
+/* Before the upper is changed by anybody. */
+static int set_quota(struct mount *m, char *err, size_t err_size)
+{
+	const struct mount_opts *o = &m->opts;
+	struct tree *t = &m->tree;
+	int r;
+
+	if ((!o->max_bytes && !o->max_inodes) || o->is_offline)
+		return 0;
+	r = quota_new(t->upper->rootfd, o->max_bytes, o->max_inodes, &t->quota);
+	r = r ?: quota_count(t->quota);
+	return r < 0 ? fail(err, err_size, r, "cannot count what is in upperdir %s: %s", o->upper, strerror(-r)) : 0;
+}
+
 static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
@@ -211,7 +229,7 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_
 		return fail(err, err_size, r, "cannot use the block map in upperdir %s: %s", m->opts.upper,
 			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)" : strerror(-r));
 	t->map = t->upper->map;
-	return 0;
+	return set_quota(m, err, err_size);
 }
 
 static int start_care(struct mount *m, char *err, size_t err_size)
@@ -226,12 +244,7 @@ static int start_care(struct mount *m, char *err, size_t err_size)
 	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
-/* The memory files of a node table that a dead server left; -1 without. */
-struct nodes {
-	int slots_fd, names_fd;
-};
-
-static int open_root(struct mount *m, struct nodes *nodes, char *err, size_t err_size)
+static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
 	int r = nodes->slots_fd < 0 ? inode_table_init(t) :
@@ -253,6 +266,22 @@ static int open_root(struct mount *m, struct nodes *nodes, char *err, size_t err
 			    strerror(-r)) : 0;
 }
 
+static uint64_t inode_of(uint64_t node, void *arg)
+{
+	return (uint64_t)(uintptr_t)inode_get(arg, node);
+}
+
+static int open_locks(struct mount *m, struct mount_left *left, char *err, size_t err_size)
+{
+	struct tree *t = &m->tree;
+	int r = 0;
+
+	if (m->opts.locks == LOCKING_SERVER)
+		r = left->locks_fd < 0 ? locks_new(&t->locks) :
+					 locks_attach(steal_fd(&left->locks_fd), inode_of, t, &t->locks);
+	return r < 0 ? fail(err, err_size, r, "cannot keep locks: %s", strerror(-r)) : 0;
+}
+
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size)
 {
 	struct mount_dirs dirs;
@@ -270,7 +299,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	return r;
 }
 
-static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, struct nodes *nodes, char *err,
+static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, struct mount_left *left, char *err,
 		   size_t err_size)
 {
 	struct stats *before;
@@ -290,13 +319,18 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	if (r < 0)
 		fail(err, err_size, r, "out of memory");
 	before = stats_enter(m->tree.stats);
-	r = r ?: open_image(m, dirs, err, err_size);
+	if (r == 0 && left->image)
+		m->tree.image = share_again(left->image);
+	else
+		r = r ?: open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
 		r = open_upper(m, dirs, err, err_size);
 	m->state_fd = steal_fd(&dirs->state);
 	dirs_release(dirs);
 	if (r == 0)
-		r = open_root(m, nodes, err, err_size);
+		r = open_root(m, left, err, err_size);
+	if (r == 0)
+		r = open_locks(m, left, err, err_size);
 	if (r == 0 && !m->opts.is_offline)
 		r = start_care(m, err, err_size);
 	stats_enter(before);
@@ -305,19 +339,20 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size)
 {
-	struct nodes none = { -1, -1 };
+	struct mount_left none = { -1, -1, -1, NULL };
 
 	return open_at(m, opts, dirs, &none, err, err_size);
 }
 
-int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, int slots_fd, int names_fd,
+int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, const struct mount_left *left,
 		    char *err, size_t err_size)
 {
-	struct nodes nodes = { slots_fd, names_fd };
-	int r = open_at(m, opts, dirs, &nodes, err, err_size);
+	struct mount_left rest = *left;
+	int r = open_at(m, opts, dirs, &rest, err, err_size);
 
-	closep(&nodes.slots_fd);
-	closep(&nodes.names_fd);
+	closep(&rest.slots_fd);
+	closep(&rest.names_fd);
+	closep(&rest.locks_fd);
 	return r;
 }
 
@@ -370,11 +405,14 @@ void mount_close(struct mount *m)
 		place_close(t);
 	links_release(t);
 	inode_table_release(t);
+	locks_free(t->locks);
+	t->locks = NULL;
 	backing_free(t->backing);
 	t->backing = NULL;
 	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
 		close_clean(t);
 	share_release(t->image);
+	quota_free(t->quota);
 	if (t->upper)
 		share_upper_close(t->upper);
 	layer_unref(t->upper);

@@ -21,13 +21,16 @@ struct parse {
 	struct mount_opts o;
 	struct buf kernel;
 	bool wants_atime;
+	bool is_helper; /* for mount(8), as mount.veneer */
+	const char *source;
 	const char *cwd;
 	char *err;
 	size_t err_size;
 };
 
 _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
-		       sizeof(enum partial_mode) == sizeof(int) && sizeof(enum prefetch_mode) == sizeof(int), "set_word stores an int");
+		       sizeof(enum partial_mode) == sizeof(int) && sizeof(enum prefetch_mode) == sizeof(int) &&
+		       sizeof(enum locking) == sizeof(int), "set_word stores an int");
 
 struct opt_row {
 	/* "word" is matched whole; "key=" takes what follows as its value. */
@@ -266,9 +269,23 @@ static int set_io(struct parse *p, const struct opt_row *row, char *value)
 	return set_word(p, row, value, words);
 }
 
+static int set_share(struct parse *p, const struct opt_row *row, char *value)
+{
+	static const char *const words[] = { "off", "pages", NULL };
+
+	return set_word(p, row, value, words);
+}
+
 static int set_coherence(struct parse *p, const struct opt_row *row, char *value)
 {
 	static const char *const words[] = { "auto", "strict", "fast", NULL };
+
+	return set_word(p, row, value, words);
+}
+
+static int set_locks(struct parse *p, const struct opt_row *row, char *value)
+{
+	static const char *const words[] = { "local", "server", NULL };
 
 	return set_word(p, row, value, words);
 }
@@ -280,10 +297,9 @@ static int set_partial(struct parse *p, const struct opt_row *row, char *value)
 	return set_word(p, row, value, words);
 }
 
-/* Bytes a second, with K, M or G. */
-static bool parse_rate(const char *value, uint64_t *ret)
+/* Above 0, with one of units behind it, each so many times the one before. */
+static bool parse_scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret)
 {
-	static const char units[] = "KMG";
 	const char *unit;
 	uint64_t n;
 	char *end;
@@ -298,7 +314,7 @@ static bool parse_rate(const char *value, uint64_t *ret)
 	if (*end && (!unit || end[1]))
 		return false;
 	for (const char *u = units; unit && u <= unit; u++)
-		if (__builtin_mul_overflow(n, 1024, &n))
+		if (__builtin_mul_overflow(n, scale, &n))
 			return false;
 	*ret = n;
 	return true;
@@ -309,11 +325,23 @@ static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 	static const char *const words[] = { "off", "auto", "eager", NULL };
 
 	p->o.promote_rate = PROMOTION_RATE_DEFAULT;
-	if (parse_rate(value, &p->o.promote_rate)) {
+	if (parse_scaled(value, "KMG", 1024, &p->o.promote_rate)) {
 		p->o.promote = PROMOTION_AUTO;
 		return 0;
 	}
 	return set_word(p, row, value, words);
+}
+
+static int set_size(struct parse *p, const struct opt_row *row, char *value)
+{
+	return parse_scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
+	       parse_scaled(value, "kmgt", 1024, &p->o.max_bytes) ? 0 : bad_value(p, row, value);
+}
+
+static int set_inodes(struct parse *p, const struct opt_row *row, char *value)
+{
+	return parse_scaled(value, "km", 1000, &p->o.max_inodes) ||
+	       parse_scaled(value, "KM", 1000, &p->o.max_inodes) ? 0 : bad_value(p, row, value);
 }
 
 static int set_copies(struct parse *p, const struct opt_row *row, char *value)
@@ -329,6 +357,12 @@ static int set_copies(struct parse *p, const struct opt_row *row, char *value)
 	else
 		return bad_value(p, row, value);
 	return 0;
+}
+
+static int set_layers(struct parse *p, const struct opt_row *row, char *value)
+{
+	p->o.has_static_layers = strcmp(value, "static") == 0;
+	return p->o.has_static_layers || strcmp(value, "auto") == 0 ? 0 : bad_value(p, row, value);
 }
 
 static int set_prefetch(struct parse *p, const struct opt_row *row, char *value)
@@ -422,9 +456,14 @@ static const struct opt_row rows[] = {
 	{ "cow=", set_cow, 0, false },
 	{ "io=", set_io, FIELD(io), false },
 	{ "coherence=", set_coherence, FIELD(coherence), false },
+	{ "share=", set_share, FIELD(share), false },
 	{ "partial=", set_partial, FIELD(partial), false },
+	{ "locks=", set_locks, FIELD(locks), false },
 	{ "promote=", set_promote, FIELD(promote), false },
 	{ "copies=", set_copies, 0, false },
+	{ "layers=", set_layers, 0, false },
+	{ "size=", set_size, 0, false },
+	{ "inodes=", set_inodes, 0, false },
 	{ "prefetch=", set_prefetch, FIELD(prefetch), false },
 	{ "prefetch_window=", set_window, 0, false },
 	{ "predictor=", set_predictor, 0, false },
@@ -463,8 +502,23 @@ static const struct opt_row rows[] = {
 	{ "default_permissions", pass_on, 0, false },
 };
 
+/* What mount(8) and systemd read in fstab(5), and pass on all the same. */
+static bool is_for_mount(const char *arg)
+{
+	static const char *const words[] = {
+		"_netdev", "auto", "defaults", "group", "nofail", "nouser", "owner", "user", "users", NULL,
+	};
+
+	for (const char *const *w = words; *w; w++)
+		if (!strcmp(arg, *w))
+			return true;
+	return !strncmp(arg, "comment=", 8) || !strncmp(arg, "user=", 5) || !strncmp(arg, "x-", 2) || !strncmp(arg, "X-", 2);
+}
+
 static int remember_unknown(struct parse *p, const char *arg)
 {
+	if (p->is_helper && is_for_mount(arg))
+		return 0;
 	return strv_push(&p->o.unknown, &p->o.n_unknown, strdup(arg));
 }
 
@@ -542,12 +596,38 @@ static int parse_dash(struct parse *p, const char *arg)
 	return 0;
 }
 
+static bool is_helper_name(const char *program)
+{
+	const char *slash = strrchr(program, '/');
+
+	return !strcmp(slash ? slash + 1 : program, "mount.veneer");
+}
+
+/* mount -a takes for mounted what has the source and the place of the line in fstab(5). */
+static int set_source(struct parse *p)
+{
+	int r = kernel_word(p, "fsname=");
+
+	for (const char *s = p->source; *s && r == 0; s++) {
+		if (*s == ',' || *s == '\\')
+			r = buf_put(&p->kernel, "\\", 1);
+		if (r == 0)
+			r = buf_put(&p->kernel, s, 1);
+	}
+	return r;
+}
+
 static int parse_argv(struct parse *p, int argc, char *const *argv)
 {
+	const char *last = NULL;
+
+	p->is_helper = argc > 0 && is_helper_name(argv[0]);
 	for (int i = 1; i < argc; i++) {
 		int r = 0;
 
 		if (argv[i][0] != '-') {
+			p->source = last;
+			last = argv[i];
 			free(p->o.mountpoint);
 			p->o.mountpoint = argv[i][0] ? optpath_absolute(p->cwd, argv[i])
 						     : strdup("");
@@ -580,6 +660,10 @@ static int check_complete(struct parse *p)
 	/* A read-only mount never touches its work directory. */
 	if (o->upper && !o->work && !o->is_readonly)
 		return fail(p, "workdir not specified");
+	if (o->share == SHARE_PAGES && (o->io == IO_PASSTHROUGH || o->io == IO_DIRECT))
+		return fail(p, "share=pages shares the pages of cached files: not with io=passthrough or io=direct");
+	if (o->share == SHARE_PAGES && o->timeout_s <= 0)
+		return fail(p, "share=pages shares what the kernel keeps: not with timeout=0");
 	return 0;
 }
 
@@ -607,6 +691,8 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 		r = parse_argv(&p, argc, argv);
 	if (r == 0)
 		r = check_complete(&p);
+	if (r == 0 && p.is_helper && p.source && *p.source)
+		r = set_source(&p);
 	if (r == 0 && !p.wants_atime)
 		r = kernel_word(&p, "noatime");
 	if (r == 0)
@@ -615,6 +701,11 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 		return r;
 	if (p.o.is_private && !p.o.is_cow_given)
 		p.o.cow = COW_COPY;
+	if (p.o.share == SHARE_PAGES) {
+		p.o.io = IO_CACHED;
+		/* The kernel's own are those of an inode, which several mounts have. */
+		p.o.locks = LOCKING_SERVER;
+	}
 	p.o.kernel_opts = (char *)steal_ptr(&p.kernel.data);
 	*ret = p.o;
 	p.o = (struct mount_opts){ 0 };

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/dossier.h"
+#include "veneer/locktab.h"
 #include "veneer/nodetab.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@
 #define TEXT_OF(x) #x
 #define VALUE_OF(x) TEXT_OF(x)
 #define VERSIONS "bequest " VALUE_OF(BEQUEST_VERSION) ", dossier " VALUE_OF(DOSSIER_VERSION) \
-		 ", nodes " VALUE_OF(NODETAB_VERSION)
+		 ", nodes " VALUE_OF(NODETAB_VERSION) ", locks " VALUE_OF(LOCKTAB_VERSION)
 
 const char *bequest_versions(void)
 {

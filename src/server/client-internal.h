@@ -15,5 +15,8 @@ struct client_packet {
 /* 0; -EPIPE: the server has hung up, and may have said why; other -errno. */
 int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fds);
 /* Wait for a message of this type, or of any. -1: for ever. -EREMOTEIO: the server's own sentence is in err; -EPIPE: it
- * has hung up; -EPROTO: it is of another version; other -errno. err is written but for 0. */
+ * has hung up; -EPROTO: it is of another version; other -errno. err is written but for 0. With: *ret_fd is the one
+ * descriptor that comes with it, the caller's; -1: none. */
+int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, int *ret_fd, char *err,
+		     size_t err_size);
 int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err, size_t err_size);

@@ -30,17 +30,21 @@ int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fd
 	return r < 0 ? r : sock_send(fd, b.data, b.len, fds, n_fds, CLIENT_WAIT_MS);
 }
 
-int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err, size_t err_size)
+int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, int *ret_fd, char *err,
+		     size_t err_size)
 {
 	int fds[SOCK_FDS_MAX], r = sock_wait(fd, timeout_ms);
 	size_t len, n;
 
+	*ret_fd = -1;
 	if (r == 0)
 		r = sock_recv(fd, p->bytes, sizeof(p->bytes), &len, fds, &n);
 	if (r < 0) {
 		snprintf(err, err_size, "the server does not answer: %s", strerror(-r));
 		return r;
 	}
+	if (n == 1)
+		*ret_fd = steal_fd(&fds[0]);
 	sock_close_fds(fds, n);
 	if (len == 0) {
 		snprintf(err, err_size, "the server is gone");
@@ -62,13 +66,19 @@ int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packe
 	return 0;
 }
 
-/* What a server that is to outlive its starter needs to be given: nothing of the environment but the path, and none of
- * its limits. */
+int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err, size_t err_size)
+{
+	_cleanup_(closep) int ignored = -1;
+
+	return client_hear_with(fd, timeout_ms, type, p, &ignored, err, err_size);
+}
+
+/* What a server that is to outlive its starter needs to be given, and none of its limits. */
 static void become_server(int listen_fd, const char *path)
 {
 	char fd_text[16];
 	const char *const argv[] = { "veneer", "server", "--listen-fd", fd_text, "--socket", path, NULL };
-	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	const char *const *env = shelter_environment();
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	sigset_t none;
 

@@ -27,6 +27,7 @@
 #define MOUNT_WAIT_MS 60000	/* from READY until the client has mounted */
 #define TEXT_PIECE (WIRE_PAYLOAD_MAX / 2)
 #define PROGRESS_MS 200		/* how often who waits for a long work is told of it */
+#define SHARE_TRIES 3
 #define CAPS_UNKNOWN UINT64_MAX
 #define FUSE_MAJOR 10
 #define FUSE_MINOR 229
@@ -310,12 +311,82 @@ static int start(struct conn *c, struct roster *roster, struct served *s, char *
 	return r < 0 ? r : roster_start(roster, s, fuse_fd, &at, err, err_size);
 }
 
+static int say_shared(struct conn *c, uint32_t number, int fuse_fd)
+{
+	_cleanup_(buf_release) struct buf b = { 0 };
+	int r = wire_encode(&(struct wire_message){ .type = WIRE_SHARED, .count = number }, &b);
+
+	return r < 0 ? r : sock_send(c->fd, b.data, b.len, &fuse_fd, fuse_fd >= 0, SEND_WAIT_MS);
+}
+
+static bool hears_bound(struct conn *c)
+{
+	struct wire_message m;
+	struct packet p;
+	bool is_bound;
+
+	if (sock_wait(c->fd, MOUNT_WAIT_MS) < 0 || receive(c, &m, &p) <= 0)
+		return false;
+	is_bound = m.type == WIRE_BOUND && p.n_fds == 0;
+	sock_close_fds(p.fds, p.n_fds);
+	return is_bound;
+}
+
+/* The client makes the file system. */
+static int found(struct conn *c, struct common *common, char *err, size_t err_size)
+{
+	_cleanup_(closep) int fuse_fd = -1;
+	struct served_place at = { 0 };
+	int r = say_shared(c, 0, -1);
+
+	if (r == 0)
+		r = await_fuse(c, &fuse_fd, &at);
+	return r < 0 ? r : commons_found(common, fuse_fd, at.dev_major, at.dev_minor, err, err_size);
+}
+
+/* 0: it is served, or somebody else's to end. -EOPNOTSUPP: it cannot be shared. -ENOTCONN: what it was to be a part of
+ * has just gone. Other -errno, perhaps with a sentence: it comes to nothing. */
+static int share_once(struct conn *c, struct roster *roster, struct served *s, char *err, size_t err_size)
+{
+	_cleanup_(closep) int fuse_fd = -1;
+	struct common *common;
+	uint32_t number;
+	int r = roster_seek(roster, s, c->peer.pid, &common, &fuse_fd);
+
+	if (r < 0)
+		return r == -ENOMEM || r == -EMFILE ? r : -EOPNOTSUPP;
+	if (fuse_fd < 0)
+		r = found(c, common, err, err_size);
+	if (r == 0)
+		/* The client will be gone as soon as it has bound it. */
+		r = roster_enter(roster, s, common, mountinfo_namespace(c->peer.pid), &number, err, err_size);
+	commons_leave(common);
+	if (r < 0)
+		return r == -EOPNOTSUPP ? -EIO : r;
+	r = say_shared(c, number, fuse_fd);
+	roster_bound(s, r == 0 && hears_bound(c));
+	return 0;
+}
+
+static int share(struct conn *c, struct roster *roster, struct served *s, char *err, size_t err_size)
+{
+	int r = -ENOTCONN;
+
+	*err = '\0';
+	for (int k = 0; k < SHARE_TRIES && r == -ENOTCONN; k++)
+		r = share_once(c, roster, s, err, err_size);
+	return r;
+}
+
 static void answer_mount(struct conn *c, struct roster *roster)
 {
 	char err[ERR_SIZE];
 	struct mount_opts opts;
 	struct served *s;
+	const bool can_share = c->dossier.flags & WIRE_MOUNT_CAN_SHARE;
 	int r = dossier_options(&c->dossier, &c->dirs, &opts, err, sizeof(err));
+
+	roster_check(roster);
 
 	if (r == 0)
 		r = roster_open(roster, &opts, &c->dirs, &c->dossier, &s, err, sizeof(err));
@@ -323,7 +394,11 @@ static void answer_mount(struct conn *c, struct roster *roster)
 		say_error(c, err);
 		return;
 	}
-	r = start(c, roster, s, err, sizeof(err));
+	r = can_share ? share(c, roster, s, err, sizeof(err)) : -EOPNOTSUPP;
+	if (r == 0)
+		return;
+	if (r == -EOPNOTSUPP)
+		r = start(c, roster, s, err, sizeof(err));
 	if (r < 0) {
 		if (*err)
 			say_error(c, err);
@@ -412,13 +487,15 @@ static void answer_flatten(struct conn *c, const struct conn_host *host)
 }
 
 /* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. */
-static void answer_upgrade(struct conn *c, struct ledger *l)
+static void answer_upgrade(struct conn *c, struct ledger *l, struct roster *roster)
 {
 	if (!l)
 		refuse(c, "this server runs alone, and cannot be upgraded while it serves");
 	else if (!c->fits)
 		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,
 		       bequest_versions());
+	else if (roster_count_unkept(roster))
+		refuse(c, "this server has mounts with share=pages, which cannot be handed over here");
 	else if (ledger_is_left(l) || ledger_going(l) != LEDGER_STAYS || ledger_hand_over(l, c->fd) < 0)
 		refuse(c, "this server is about to leave, or being upgraded");
 	else
@@ -434,7 +511,7 @@ void conn_answer(struct conn *c, const struct conn_host *host)
 	else if (c->asked == WIRE_FLATTEN)
 		answer_flatten(c, host);
 	else if (c->asked == WIRE_UPGRADE)
-		answer_upgrade(c, host->ledger);
+		answer_upgrade(c, host->ledger, host->roster);
 	else
 		say(c, &(struct wire_message){ .type = WIRE_PONG, .size = (uint64_t)getpid(),
 					       .count = (uint32_t)roster_count(host->roster) });

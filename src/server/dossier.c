@@ -15,11 +15,24 @@
 
 void dossier_init(struct dossier *d)
 {
-	*d = (struct dossier){ .fuse_fd = -1, .slots_fd = -1, .names_fd = -1, .fd = -1 };
+	*d = (struct dossier){ .fuse_fd = -1, .slots_fd = -1, .names_fd = -1, .locks_fd = -1, .recall_fd = -1, .fd = -1 };
 	dirs_init(&d->dirs);
 }
 
-int dossier_options(struct dossier *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size)
+/* Of what was asked for with one of the mounts. */
+static int make_common(struct mount_opts *o)
+{
+	struct mount_opts common = { 0 };
+	int r = options_common(o, &common);
+
+	if (r == 0) {
+		options_release(o);
+		*o = common;
+	}
+	return r;
+}
+
+int dossier_options(const struct dossier *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size)
 {
 	_cleanup_(buf_release) struct buf args = { 0 };
 	_cleanup_(freep) char **argv = NULL;
@@ -35,6 +48,12 @@ int dossier_options(struct dossier *d, const struct mount_dirs *dirs, struct mou
 	if (r < 0)
 		return r;
 	ret->has_no_device_whiteouts = d->flags & WIRE_MOUNT_NO_DEVICE_WHITEOUTS;
+	r = dossier_is_common(d) ? make_common(ret) : 0;
+	if (r < 0) {
+		options_release(ret);
+		snprintf(err, err_size, "out of memory");
+		return r;
+	}
 	if (ret->wants_help || ret->wants_version || !dirs_fit(ret, dirs)) {
 		snprintf(err, err_size, "the arguments and the directories do not fit each other");
 		options_release(ret);
@@ -118,11 +137,12 @@ static int put_bytes(struct buf *b, const struct buf *bytes)
 
 static int encode(const struct dossier *d, struct buf *b)
 {
-	const uint32_t words[] = { d->argc, d->flags, d->dev_major, d->dev_minor, d->io, (uint32_t)d->dirs.opener };
-	const int fds[] = { d->dirs.upper, d->dirs.work, d->fuse_fd, d->slots_fd, d->names_fd };
+	const uint32_t words[] = { d->argc, d->flags, d->dev_major, d->dev_minor, d->io, d->secret, (uint32_t)d->dirs.opener };
+	const int fds[] = { d->dirs.upper, d->dirs.work, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
 	int r = buf_put_u32(b, DOSSIER_VERSION);
 
 	r = r ?: buf_put_u64(b, d->key);
+	r = r ?: buf_put_u64(b, d->group);
 	r = r ?: buf_put_u64(b, d->mount_ns);
 	for (size_t i = 0; r == 0 && i < sizeof(words) / sizeof(*words); i++)
 		r = buf_put_u32(b, words[i]);
@@ -174,18 +194,22 @@ static int decode(struct cursor *c, struct dossier *d)
 	if (cursor_u32(c) != DOSSIER_VERSION)
 		return -EPROTO;
 	d->key = cursor_u64(c);
+	d->group = cursor_u64(c);
 	d->mount_ns = cursor_u64(c);
 	d->argc = cursor_u32(c);
 	d->flags = cursor_u32(c);
 	d->dev_major = cursor_u32(c);
 	d->dev_minor = cursor_u32(c);
 	d->io = cursor_u32(c);
+	d->secret = cursor_u32(c);
 	d->dirs.opener = (pid_t)cursor_u32(c);
 	d->dirs.upper = (int)cursor_u32(c);
 	d->dirs.work = (int)cursor_u32(c);
 	d->fuse_fd = (int)cursor_u32(c);
 	d->slots_fd = (int)cursor_u32(c);
 	d->names_fd = (int)cursor_u32(c);
+	d->locks_fd = (int)cursor_u32(c);
+	d->recall_fd = (int)cursor_u32(c);
 	r = get_fds(c, &d->dirs, dirs_add_lower);
 	r = r ?: get_fds(c, &d->dirs, dirs_add_clone);
 	r = r ?: get_bytes(c, &d->args);
@@ -223,7 +247,7 @@ int dossier_read(int fd, struct dossier *ret)
 
 void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), void *arg)
 {
-	const int fds[] = { d->fd, d->dirs.upper, d->dirs.work, d->fuse_fd, d->slots_fd, d->names_fd };
+	const int fds[] = { d->fd, d->dirs.upper, d->dirs.work, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		if (fds[i] >= 0)
@@ -241,4 +265,14 @@ void dossier_release(struct dossier *d)
 	closep(&d->fd);
 	buf_release(&d->args);
 	buf_release(&d->init);
+}
+
+void dossier_forget(struct dossier *d)
+{
+	d->fd = d->fuse_fd = d->dirs.upper = d->dirs.work = -1;
+	for (size_t i = 0; i < d->dirs.n_lower; i++)
+		d->dirs.lower[i] = -1;
+	for (size_t i = 0; i < d->dirs.n_clones; i++)
+		d->dirs.clones[i] = -1;
+	dossier_release(d);
 }

@@ -2,6 +2,7 @@
 #include "veneer/heir.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/intent.h"
 #include "veneer/log.h"
 
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #define ERR_SIZE (PATH_MAX * 2)
 #define STACK_BYTES (1u << 20)
@@ -53,17 +53,6 @@ static bool is_remembered(const struct fd_set_of *s, int fd)
 	return (size_t)fd / 8 < s->n && s->bits[fd / 8] & 1u << fd % 8;
 }
 
-/* What belongs to the descriptors stays open when the dossier goes from memory. */
-static void forget_dossier(struct dossier *d)
-{
-	d->fd = d->fuse_fd = d->dirs.upper = d->dirs.work = -1;
-	for (size_t i = 0; i < d->dirs.n_lower; i++)
-		d->dirs.lower[i] = -1;
-	for (size_t i = 0; i < d->dirs.n_clones; i++)
-		d->dirs.clones[i] = -1;
-	dossier_release(d);
-}
-
 struct each_fd {
 	void (*fn)(int fd, void *arg);
 	void *arg;
@@ -81,7 +70,7 @@ static void each_of_mount(int fd, uint32_t place, void *arg)
 	}
 	dossier_each_fd(&d, e->fn, e->arg);
 	nodetab_held_fds(d.slots_fd, e->fn, e->arg);
-	forget_dossier(&d);
+	dossier_forget(&d);
 }
 
 void heir_each_fd(struct ledger *l, void (*fn)(int fd, void *arg), void *arg)
@@ -186,7 +175,7 @@ static void give_up(int fd, uint32_t place, void *arg)
 			  opts.mountpoint, LEDGER_STRIKES);
 		options_release(&opts);
 	}
-	forget_dossier(&d);
+	dossier_forget(&d);
 }
 
 void heir_close_others(struct ledger *l, const int *fds, size_t n)
@@ -222,16 +211,8 @@ struct resuming {
 	pthread_cond_t changed;
 	/* guarded by lock */
 	unsigned owners;
-	size_t next, n_resumed, n_lost;
+	size_t next, n_done, n_resumed, n_lost;
 };
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* A death in between is no harm: it is said twice, or the descriptor is nobody's then. */
 static void send_word(const struct resuming *v)
@@ -249,12 +230,13 @@ static void send_word(const struct resuming *v)
 
 static void say_done(const struct resuming *v)
 {
+	roster_resumed(v->roster);
 	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v->n_resumed,
-		 v->n_lost, (long long)(now_ms() - v->since_ms));
+		 v->n_lost, (long long)(clock_ms() - v->since_ms));
 	send_word(v);
 }
 
-/* 0: it is served; -errno: it is lost, and that has been said. */
+/* As roster_resume; -errno: it is lost, and that has been said. */
 static int resume(struct resuming *v, const struct job *j)
 {
 	char err[ERR_SIZE] = "";
@@ -276,7 +258,7 @@ static int resume(struct resuming *v, const struct job *j)
 /* One that does not come to its end is the last the next time. */
 static int resume_timed(struct resuming *v, const struct job *j)
 {
-	const int64_t from = now_ms();
+	const int64_t from = clock_ms();
 	struct duty *before;
 	int r;
 
@@ -284,7 +266,7 @@ static int resume_timed(struct resuming *v, const struct job *j)
 	before = duty_begin(ledger_duty(v->ledger, j->place));
 	r = resume(v, j);
 	duty_end(before);
-	ledger_note_cost(v->ledger, j->place, (uint32_t)(now_ms() - from));
+	ledger_note_cost(v->ledger, j->place, (uint32_t)(clock_ms() - from));
 	return r;
 }
 
@@ -316,8 +298,9 @@ static bool count_job(struct resuming *v, int r)
 	LOCK_SCOPE(&v->lock);
 	v->n_resumed += r == 0;
 	v->n_lost += r < 0;
+	v->n_done++;
 	pthread_cond_broadcast(&v->changed);
-	return v->n_resumed + v->n_lost == v->n;
+	return v->n_done == v->n;
 }
 
 static void *resume_some(void *arg)
@@ -360,13 +343,7 @@ static size_t threads_wanted(size_t n)
 /* Until something is done, or that long. */
 static void await_change(struct resuming *v, unsigned ms)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += (long)ms * 1000000;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&v->changed, &v->lock, &until);
+	clock_wait(&v->changed, &v->lock, clock_ms() + ms);
 }
 
 /* Those that hang get others in their place, as long as there is anything to begin with. */
@@ -377,20 +354,20 @@ static void watch_over(struct resuming *v)
 
 	for (;;) {
 		pthread_mutex_lock(&v->lock);
-		if (v->n_resumed + v->n_lost < v->n)
+		if (v->n_done < v->n)
 			await_change(v, STEP_MS);
-		done = v->n_resumed + v->n_lost;
+		done = v->n_done;
 		left = v->n - v->next;
 		more = v->owners - 1;
 		pthread_mutex_unlock(&v->lock);
-		if (done == v->n || now_ms() - v->since_ms >= (left ? LIMIT_MS : PATIENCE_MS))
+		if (done == v->n || clock_ms() - v->since_ms >= (left ? LIMIT_MS : PATIENCE_MS))
 			return;
 		if (done != seen) {
 			seen = done;
-			since = now_ms();
-		} else if (left && now_ms() - since >= STEP_MS && more < THREADS_MAX) {
+			since = clock_ms();
+		} else if (left && clock_ms() - since >= STEP_MS && more < THREADS_MAX) {
 			add_threads(v, left < more ? left : more ?: 1);
-			since = now_ms();
+			since = clock_ms();
 		}
 	}
 }
@@ -423,7 +400,7 @@ static struct resuming *resuming_new(struct ledger *l, struct roster *r)
 
 	if (!v)
 		return NULL;
-	*v = (struct resuming){ .ledger = l, .roster = r, .since_ms = now_ms(), .owners = 1 };
+	*v = (struct resuming){ .ledger = l, .roster = r, .since_ms = clock_ms(), .owners = 1 };
 	ledger_each(l, count_one, &v->room);
 	v->jobs = calloc(v->room + 1, sizeof(*v->jobs));
 	if (!v->jobs) {

@@ -6,11 +6,11 @@
 #include "veneer/cleanup.h"
 #include "veneer/intent.h"
 #include "veneer/keeper.h"
+#include "veneer/kept.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
 #include "veneer/pool.h"
-#include "veneer/share.h"
 #include "veneer/takeover.h"
 
 #include <fcntl.h>
@@ -32,9 +32,8 @@ struct served {
 	uint64_t id;		/* of ours, never used twice */
 	uint32_t kept_as;	/* keeper.h's number of it; 0: none */
 	int takeover_fd;
-	struct dossier dossier;
-	uint32_t place;		/* its, in the ledger */
-	bool is_kept;
+	struct commoner *commoner;	/* NULL: it has a file system of its own */
+	struct kept kept;
 	bool has_mount;		/* to be closed */
 	/* guarded by the roster's lock */
 	unsigned pins;
@@ -46,6 +45,7 @@ struct roster {
 	void *arg;
 	struct ledger *ledger;	/* NULL: none */
 	struct pool *pool;
+	struct commons *commons;
 	int epoll_fd;
 	pthread_mutex_t lock;
 	pthread_cond_t unpinned;
@@ -61,6 +61,8 @@ static struct served *served_of(struct list_link *l)
 	return (struct served *)((char *)l - offsetof(struct served, link));
 }
 
+static void commoner_ended(void *owner);
+
 int roster_new(void (*changed)(void *arg), void *arg, struct ledger *ledger, struct roster **ret)
 {
 	struct roster *r = calloc(1, sizeof(*r));
@@ -68,12 +70,18 @@ int roster_new(void (*changed)(void *arg), void *arg, struct ledger *ledger, str
 
 	if (!r)
 		return -ENOMEM;
+	/* Where a sanitizer has its own allocator, glibc's begins with this, and two threads that began it at once
+	 * would end it twice. */
+	malloc_trim(0);
 	r->changed = changed;
 	r->arg = arg;
 	r->ledger = ledger;
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	err = r->epoll_fd < 0 ? -errno : pool_new(THREADS_MAX, &r->pool);
+	if (err == 0)
+		err = commons_new(r->pool, ledger, commoner_ended, &r->commons);
 	if (err < 0) {
+		pool_free(r->pool);
 		closep(&r->epoll_fd);
 		free(r);
 		return err;
@@ -126,6 +134,7 @@ void roster_free(struct roster *r)
 {
 	if (!r)
 		return;
+	commons_free(r->commons);
 	while (pool_count(r->pool) > 0 || has_endings(r))
 		usleep(1000);
 	pool_free(r->pool);
@@ -135,23 +144,16 @@ void roster_free(struct roster *r)
 	free(r);
 }
 
-/* No next server is to go on with it. */
-static void let_go(struct served *s)
-{
-	if (s->is_kept) {
-		ledger_drop(s->roster->ledger, s->place);
-		intent_drop(s->dossier.key);
-	}
-	s->is_kept = false;
-}
-
 void roster_drop(struct roster *r, struct served *s)
 {
-	let_go(s);
+	const char *about = log_about(s->has_mount ? s->mount.opts.mountpoint : NULL);
+
+	kept_drop(&s->kept);
 	closep(&s->takeover_fd);
 	if (s->has_mount)
 		mount_close(&s->mount);
-	dossier_release(&s->dossier);
+	log_about(about);
+	dossier_release(&s->kept.dossier);
 	free(s);
 	note_count(r, -1);
 }
@@ -174,7 +176,8 @@ static struct served *served_new(struct roster *r, struct dossier *d)
 	list_init(&s->link);
 	s->roster = r;
 	s->takeover_fd = -1;
-	s->dossier = *d;
+	s->kept.ledger = r->ledger;
+	s->kept.dossier = *d;
 	dossier_init(d);
 	return s;
 }
@@ -189,7 +192,7 @@ int roster_open(struct roster *r, struct mount_opts *opts, struct mount_dirs *di
 	s = served_new(r, d);
 	e = s ? 0 : -ENOMEM;
 	if (s && r->ledger)
-		e = dossier_keep_dirs(&s->dossier, dirs);
+		e = dossier_keep_dirs(&s->kept.dossier, dirs);
 	if (e < 0) {
 		snprintf(err, err_size, "cannot keep the directories: %s", strerror(-e));
 		options_release(opts);
@@ -219,7 +222,7 @@ static void withdraw(struct served *s)
 	struct roster *r = s->roster;
 
 	leave_keeper(s);
-	let_go(s);
+	kept_drop(&s->kept);
 	/* Else it would go on telling of an ask that nobody takes. */
 	if (s->takeover_fd >= 0)
 		epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, s->takeover_fd, NULL);
@@ -238,6 +241,16 @@ static void session_ended(struct session *session, void *arg)
 	session_free(session);
 	roster_drop(s->roster, s);
 	/* A mount may have known a hundred thousand files; the others need the memory. */
+	malloc_trim(0);
+}
+
+/* The same for a part of a file system. */
+static void commoner_ended(void *owner)
+{
+	struct served *s = owner;
+
+	withdraw(s);
+	roster_drop(s->roster, s);
 	malloc_trim(0);
 }
 
@@ -268,43 +281,28 @@ static void unpin(struct served *s)
 		pthread_cond_broadcast(&s->roster->unpinned);
 }
 
-/* Write down what the next server needs. Without it this one serves the mount all the same. */
-static int keep(struct roster *r, struct served *s, int fuse_fd, const struct session *session)
+/* Without it this one serves the mount all the same. */
+static void keep(struct served *s, int fuse_fd, const void *init, size_t len)
 {
-	struct layer *const *layers;
-	size_t n = image_layers(s->mount.tree.image, &layers), len;
-	struct dossier *d = &s->dossier;
-	const void *init = session_init(session, &len);
+	struct dossier *d = &s->kept.dossier;
 	int e;
 
-	d->key = s->mount.key;
 	d->dev_major = s->at.dev_major;
 	d->dev_minor = s->at.dev_minor;
 	d->mount_ns = s->at.mount_ns;
-	d->io = s->mount.io;
-	/* Whoever opened them will be gone by then. */
-	d->dirs.opener = share_has_private(layers, n) ? SHARE_NOT_SEEN : SHARE_SEEN_PLAIN;
-	nodetab_fds(s->mount.tree.nodes, &d->slots_fd, &d->names_fd);
-	d->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
-	e = d->fuse_fd < 0 ? -errno : buf_put(&d->init, init, len);
-	if (e == 0)
-		e = dossier_write(d);
-	if (e == 0)
-		e = ledger_put(r->ledger, d->fd, &s->place);
-	s->is_kept = e == 0;
-	if (e == 0)
-		s->mount.duty = ledger_duty(r->ledger, s->place);
-	return e;
+	e = kept_write(&s->kept, &s->mount, fuse_fd, init, len);
+	if (e < 0)
+		log_warn("%s: should the server die, this mount will be gone: %s", s->mount.opts.mountpoint, strerror(-e));
 }
 
 static void enter_keeper(struct served *s)
 {
 	int e;
 
-	if (!s->is_kept || s->mount.io != IO_CACHED || s->mount.opts.copies == OPTIONS_COPIES_ALL)
+	if (!s->kept.is_kept || s->mount.io != IO_CACHED || s->mount.opts.copies == OPTIONS_COPIES_ALL)
 		return;
 	/* The dossier's: the next server has the same under this number. */
-	e = keeper_enter(&s->mount.tree, s->dossier.fuse_fd, s->mount.opts.copies, &s->kept_as);
+	e = keeper_enter(&s->mount.tree, s->kept.dossier.fuse_fd, s->mount.opts.copies, &s->kept_as);
 	if (e == 0)
 		atomic_store(&s->mount.sent_as, s->kept_as);
 	else
@@ -322,7 +320,7 @@ static int enter_pool(struct roster *r, struct served *s, struct session *sessio
 	enlist(r, s);
 	e = pool_add(r->pool, session, session_ended, s, &s->number);
 	if (e == 0)
-		session_clear_doubts(session, s->dossier.fuse_fd);
+		session_clear_doubts(session, s->kept.dossier.fuse_fd);
 	unpin(s);
 	if (e < 0) {
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));
@@ -335,69 +333,157 @@ static int enter_pool(struct roster *r, struct served *s, struct session *sessio
 int roster_start(struct roster *r, struct served *s, int fuse_fd, const struct served_place *at, char *err,
 		 size_t err_size)
 {
+	const char *about = log_about(s->mount.opts.mountpoint);
 	struct session *session;
+	const void *init;
+	size_t len;
 	int e;
 
 	s->at = *at;
 	e = session_start(&s->mount, fuse_fd, &session, err, err_size);
+	if (e == 0)
+		mount_learn(&s->mount);
+	if (e == 0 && r->ledger) {
+		init = session_init(session, &len);
+		keep(s, fuse_fd, init, len);
+	}
+	log_about(about);
 	if (e < 0)
 		return e;
-	mount_learn(&s->mount);
-	e = r->ledger ? keep(r, s, fuse_fd, session) : 0;
-	if (e < 0)
-		log_warn("%s: should the server die, this mount will be gone: %s", s->mount.opts.mountpoint, strerror(-e));
 	return enter_pool(r, s, session, err, err_size);
 }
 
-/* The mount of a dossier, opened from duplicates of its directories. */
-static int reopen(struct served *s, char *err, size_t err_size)
+int roster_seek(struct roster *r, struct served *s, pid_t opener, struct common **ret, int *ret_fd)
 {
-	struct dossier *d = &s->dossier;
-	struct mount_opts opts;
-	struct mount_dirs dirs;
-	int e = dossier_copy_dirs(d, &dirs);
+	return commons_seek(r->commons, &s->mount, &s->kept.dossier, opener, ret, ret_fd);
+}
+
+int roster_enter(struct roster *r, struct served *s, struct common *c, ino_t mount_ns, uint32_t *ret_number, char *err,
+		 size_t err_size)
+{
+	int e = commons_enter(c, &s->mount, s, NULL, &s->commoner);
 
 	if (e < 0) {
-		snprintf(err, err_size, "cannot open its directories: %s", strerror(-e));
+		snprintf(err, err_size, "cannot share its pages: %s", strerror(-e));
 		return e;
 	}
-	e = dossier_options(d, &dirs, &opts, err, err_size);
-	if (e < 0) {
-		dirs_release(&dirs);
+	*ret_number = commons_number(s->commoner);
+	s->at.mount_ns = mount_ns;
+	/* Before its client knows where to find it: it may be bound, and we not hear of it any more. */
+	if (commons_describe(s->commoner, &s->kept.dossier))
+		keep(s, -1, NULL, 0);
+	mount_learn(&s->mount);
+	listen_for_others(r, s);
+	enlist(r, s);
+	unpin(s);
+	return 0;
+}
+
+void roster_bound(struct served *s, bool is_bound)
+{
+	if (is_bound)
+		commons_bound(s->commoner, s->at.mount_ns);
+	else
+		commons_abandon(s->commoner);
+}
+
+void roster_check(struct roster *r)
+{
+	commons_check(r->commons);
+}
+
+size_t roster_count_unkept(struct roster *r)
+{
+	size_t n = 0;
+
+	LOCK_SCOPE(&r->lock);
+	for (struct list_link *l = r->started.next; l != &r->started; l = l->next)
+		n += served_of(l)->commoner && !served_of(l)->kept.is_kept;
+	return n;
+}
+
+static int resume_alone(struct roster *r, struct served *s, char *err, size_t err_size)
+{
+	const struct dossier *d = &s->kept.dossier;
+	struct session *session;
+	int e = kept_reopen(&s->kept, NULL, &s->mount, &s->has_mount, err, err_size);
+
+	if (e < 0)
 		return e;
-	}
-	s->has_mount = true;
-	e = mount_reopen_at(&s->mount, &opts, &dirs, d->slots_fd, d->names_fd, err, err_size);
-	s->mount.key = d->key;
-	s->mount.duty = ledger_duty(s->roster->ledger, s->place);
-	if (e == 0)
+	intent_settle(&s->mount);
+	e = session_resume(&s->mount, d->fuse_fd, d->init.data, d->init.len, (enum io_mode)d->io, &session, err, err_size);
+	return e ?: enter_pool(r, s, session, err, err_size);
+}
+
+/* One of several of a file system. Requests for it wait meanwhile. */
+static int resume_part(struct roster *r, struct served *s, char *err, size_t err_size)
+{
+	struct dossier *d = &s->kept.dossier;
+	struct common *c;
+	int e = commons_resume(r->commons, d->group, &c, err, err_size);
+
+	if (e < 0)
+		return e;
+	e = kept_reopen(&s->kept, commons_image(c), &s->mount, &s->has_mount, err, err_size);
+	if (e == 0) {
 		intent_settle(&s->mount);
-	return e;
+		e = commons_enter(c, &s->mount, s, &d->secret, &s->commoner);
+		if (e < 0)
+			snprintf(err, err_size, "%s cannot be a part of what it was: %s", s->mount.opts.mountpoint, strerror(-e));
+	}
+	if (e < 0)
+		commons_lose(c, d->key);
+	commons_leave(c);
+	if (e < 0)
+		return e;
+	listen_for_others(r, s);
+	enlist(r, s);
+	unpin(s);
+	/* If it was not, it is mounted nowhere, and will be found so. */
+	commons_bound(s->commoner, s->at.mount_ns);
+	return 0;
+}
+
+/* What they have in common: it counts as no mount. */
+static int resume_common(struct roster *r, struct dossier *d, char *err, size_t err_size)
+{
+	struct common *c;
+	int e = commons_resume(r->commons, d->key, &c, err, err_size);
+
+	dossier_forget(d);
+	note_count(r, -1);
+	if (e == 0)
+		commons_leave(c);
+	/* One of its parts may have found it gone. */
+	return e == 0 || e == -ENOENT ? 1 : e;
 }
 
 int roster_resume(struct roster *r, struct dossier *d, uint32_t place, char *err, size_t err_size)
 {
-	struct served *s = served_new(r, d);
-	struct session *session;
+	struct served *s;
 	int e;
 
 	snprintf(err, err_size, "out of memory");
+	if (dossier_is_common(d))
+		return resume_common(r, d, err, err_size);
+	s = served_new(r, d);
 	if (!s) {
 		ledger_drop(r->ledger, place);
 		return -ENOMEM;
 	}
-	s->place = place;
-	s->is_kept = true;
-	s->at = (struct served_place){ s->dossier.dev_major, s->dossier.dev_minor, (ino_t)s->dossier.mount_ns };
-	e = reopen(s, err, err_size);
-	if (e == 0)
-		e = session_resume(&s->mount, s->dossier.fuse_fd, s->dossier.init.data, s->dossier.init.len,
-				   (enum io_mode)s->dossier.io, &session, err, err_size);
-	if (e == 0)
-		e = enter_pool(r, s, session, err, err_size);
+	s->kept.place = place;
+	s->kept.is_kept = true;
+	d = &s->kept.dossier;
+	s->at = (struct served_place){ d->dev_major, d->dev_minor, (ino_t)d->mount_ns };
+	e = d->group ? resume_part(r, s, err, err_size) : resume_alone(r, s, err, err_size);
 	if (e < 0)
 		roster_drop(r, s);
 	return e;
+}
+
+void roster_resumed(struct roster *r)
+{
+	commons_lose_rest(r->commons);
 }
 
 struct ending {
@@ -493,9 +579,11 @@ void roster_end_all(struct roster *r)
 	struct served *s;
 	uint64_t id = 0;
 
+	commons_end_all(r->commons);
 	while ((s = pin_after(r, id, false))) {
 		id = s->id;
-		start_ending(s);
+		if (!s->commoner)
+			start_ending(s);
 		unpin(s);
 	}
 }
@@ -505,8 +593,13 @@ static void answer_ask(struct served *s)
 {
 	const struct layer *upper = s->mount.tree.upper;
 
-	if (!takeover_is_asked(s->takeover_fd, upper->dev, upper->ino) ||
-	    !mountinfo_lacks(s->at.mount_ns, s->at.dev_major, s->at.dev_minor))
+	if (!takeover_is_asked(s->takeover_fd, upper->dev, upper->ino))
+		return;
+	if (s->commoner) {
+		commons_evict(s->commoner);
+		return;
+	}
+	if (!mountinfo_lacks(s->at.mount_ns, s->at.dev_major, s->at.dev_minor))
 		return;
 	log_warn("%s is detached but in use, and another mount wants its upper; ending", s->mount.opts.mountpoint);
 	start_ending(s);

@@ -11,6 +11,7 @@
 #include "veneer/server.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/confine.h"
 #include "veneer/conn.h"
 #include "veneer/counters.h"
@@ -21,6 +22,7 @@
 #include "veneer/learning.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
+#include "veneer/metrics.h"
 #include "veneer/notify.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
@@ -39,7 +41,6 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #define KEPT_BYTES (64u << 20)	/* of images that no mount uses */
 #define GUESTS_MAX 1024u	/* connections that have not said all; the oldest is dropped for the next */
@@ -66,6 +67,8 @@ struct server {
 	struct ledger *ledger;		/* NULL: none */
 	struct roster *roster;
 	struct conn_host host;
+	struct endpoint endpoint;	/* ENDPOINT_NONE: nobody is told */
+	struct metrics *metrics;
 	ino_t socket_ino;
 	enum state state;
 	int64_t told_ms;		/* when a signal to go came last */
@@ -78,14 +81,6 @@ struct server {
 	pthread_mutex_t lock;
 	unsigned n_workers;		/* guarded by lock */
 };
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static struct guest *guest_of(struct list_link *l)
 {
@@ -172,7 +167,7 @@ static void start_workers(struct server *s)
 
 static void hear_guest(struct server *s, struct guest *g)
 {
-	g->deadline_ms = now_ms() + GUEST_LIMIT_MS;
+	g->deadline_ms = clock_ms() + GUEST_LIMIT_MS;
 	switch (conn_receive(g->conn)) {
 	case CONN_LISTENING:
 		break;
@@ -222,7 +217,7 @@ static bool take_guest(struct server *s)
 	}
 	if (s->n_guests >= GUESTS_MAX)
 		forget_guest(s, guest_of(s->guests.next));
-	g->deadline_ms = now_ms() + GUEST_LIMIT_MS;
+	g->deadline_ms = clock_ms() + GUEST_LIMIT_MS;
 	list_add_tail(&s->guests, &g->link);
 	s->n_guests++;
 	return true;
@@ -231,7 +226,7 @@ static bool take_guest(struct server *s)
 /* Those that fell silent. */
 static void drop_silent(struct server *s)
 {
-	const int64_t now = now_ms();
+	const int64_t now = clock_ms();
 
 	for (struct list_link *l = s->guests.next, *next; l != &s->guests; l = next) {
 		next = l->next;
@@ -257,6 +252,35 @@ static void print_counters(struct server *s)
 	counters_print(&c, true, !s->config->keeps_output);
 }
 
+static int tell_metrics(void *arg, char **ret_text)
+{
+	struct server *s = arg;
+
+	return s->config->metrics(s->roster, ret_text);
+}
+
+static void start_metrics(struct server *s)
+{
+	int r = s->endpoint.fd < 0 ? 0 : metrics_start(s->endpoint.fd, tell_metrics, s, &s->metrics);
+
+	if (r < 0)
+		log_warn("metrics are not answered: %s", strerror(-r));
+}
+
+/* The next server may want to answer there. What is being answered may wait for a mount that hangs; this thread does not. */
+static void withdraw_metrics(struct server *s)
+{
+	metrics_quiesce(s->metrics);
+	endpoint_close(&s->endpoint);
+}
+
+/* No mount is left. */
+static void stop_metrics(struct server *s)
+{
+	metrics_stop(steal_ptr(&s->metrics));
+	endpoint_close(&s->endpoint);
+}
+
 static void close_listener(struct server *s)
 {
 	if (s->listen_fd < 0)
@@ -266,6 +290,7 @@ static void close_listener(struct server *s)
 		ledger_note_going(s->ledger, LEDGER_IS_WITHDRAWN);
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
 	closep(&s->listen_fd);
+	withdraw_metrics(s);
 }
 
 /* Under the lock. Somebody may have put another socket there. */
@@ -300,7 +325,7 @@ static void be_told_to_go(struct server *s)
 {
 	size_t n = roster_count(s->roster);
 
-	s->since_ms = now_ms();
+	s->since_ms = clock_ms();
 	if (s->state != SERVING) {
 		log_warn("told again to end: %zu mounts lose their server", n);
 		s->state = ENDING;
@@ -321,10 +346,10 @@ static void be_told_to_go(struct server *s)
 static bool is_echo(struct server *s, const struct signalfd_siginfo *info)
 {
 	const bool is_by_supervisor = s->ledger && (pid_t)info->ssi_pid == getppid();
-	const bool is_soon = s->told_ms && now_ms() - s->told_ms < ECHO_MS;
+	const bool is_soon = s->told_ms && clock_ms() - s->told_ms < ECHO_MS;
 	const bool is_other = is_by_supervisor != s->was_told_by_supervisor;
 
-	s->told_ms = is_soon && is_other ? 0 : now_ms();
+	s->told_ms = is_soon && is_other ? 0 : clock_ms();
 	s->was_told_by_supervisor = is_by_supervisor;
 	return is_soon && is_other;
 }
@@ -337,7 +362,7 @@ static void take_signal(struct server *s)
 		return;
 	if (info.ssi_signo == SIGUSR1)
 		print_counters(s);
-	else if (!is_echo(s, &info))
+	else if (info.ssi_signo == SIGUSR2 ? s->state == SERVING : !is_echo(s, &info))
 		be_told_to_go(s);
 }
 
@@ -356,7 +381,7 @@ static int64_t images_left_ms(void)
 
 static int64_t idle_left_ms(const struct server *s)
 {
-	return s->was_busy ? INT64_MAX : s->since_ms + (int64_t)s->config->idle_s * 1000 - now_ms();
+	return s->was_busy ? INT64_MAX : s->since_ms + (int64_t)s->config->idle_s * 1000 - clock_ms();
 }
 
 /* Until the next tick; -1: only an event changes anything. */
@@ -376,7 +401,7 @@ static int pause_ms(const struct server *s)
 /* What time brings. True: it is over. */
 static bool tick(struct server *s)
 {
-	const int64_t now = now_ms();
+	const int64_t now = clock_ms();
 
 	drop_silent(s);
 	start_workers(s);
@@ -401,7 +426,7 @@ static bool tick(struct server *s)
 
 static void loop(struct server *s)
 {
-	s->since_ms = now_ms();
+	s->since_ms = clock_ms();
 	while (!tick(s)) {
 		struct epoll_event e;
 		uint64_t count;
@@ -431,7 +456,7 @@ static int watch(struct server *s, int fd, void *tag)
 
 static int take_signals(struct server *s)
 {
-	static const int taken[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
+	static const int taken[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 };
 	sigset_t set;
 
 	sigemptyset(&set);
@@ -486,7 +511,9 @@ static void let_go_of_output(void)
 	for (int fd = 0; null >= 0 && fd <= 2; fd++)
 		dup2(null, fd);
 	closep(&null);
-	log_to_syslog();
+	/* Chosen already: */
+	if (!log_is_of_system())
+		log_to_syslog();
 }
 
 /* What one process does from its start to its end. */
@@ -505,6 +532,7 @@ static int serve(struct server *s)
 		log_error("no memory to go on with the mounts of the server before");
 		return 1;
 	} else {
+		start_metrics(s);
 		notify_send(s->notify_fd, "READY=1");
 		loop(s);
 		log_info("the server leaves");
@@ -512,6 +540,7 @@ static int serve(struct server *s)
 	/* From here on a death is an end. */
 	if (s->ledger)
 		ledger_leave(s->ledger);
+	stop_metrics(s);
 	roster_free(s->roster);
 	learning_drain(LEARNED_WAIT_MS);
 	share_stop();
@@ -534,7 +563,7 @@ static int serve_from(void *arg)
 	const struct serving *v = arg;
 	struct server s = {
 		.config = v->config, .ledger = v->ledger, .epoll_fd = -1, .listen_fd = v->config->listen_fd,
-		.signal_fd = -1, .wake_fd = -1, .notify_fd = v->notify_fd,
+		.signal_fd = -1, .wake_fd = -1, .notify_fd = v->notify_fd, .endpoint = v->config->endpoint,
 	};
 
 	if (v->ledger) {
@@ -543,11 +572,13 @@ static int serve_from(void *arg)
 	}
 	if (v->ledger && ledger_going(v->ledger) != LEDGER_STAYS) {
 		s.state = LEAVING;
-		if (ledger_going(v->ledger) == LEDGER_IS_WITHDRAWN)
+		if (ledger_going(v->ledger) == LEDGER_IS_WITHDRAWN) {
 			s.listen_fd = -1;
+			s.endpoint = ENDPOINT_NONE;
+		}
 	}
 	if (v->ledger && ledger_deaths(v->ledger)) {
-		const int ours[] = { s.listen_fd, v->config->place->fd, v->notify_fd };
+		const int ours[] = { s.listen_fd, v->config->place->fd, v->notify_fd, s.endpoint.fd, s.endpoint.dir_fd };
 
 		heir_close_others(v->ledger, ours, sizeof(ours) / sizeof(*ours));
 	}
@@ -584,7 +615,7 @@ static int take_over(const struct server_config *c)
 	struct rundir place = *c->place;
 	struct server_config own = *c;
 	struct serving v = { .config = &own };
-	int *const fds[] = { &place.fd, &own.word_fd };
+	int *const fds[] = { &place.fd, &own.word_fd, &own.endpoint.dir_fd };
 	struct estate e;
 	char err[512] = "";
 	int r;
@@ -602,6 +633,9 @@ static int take_over(const struct server_config *c)
 	v.notify_fd = e.notify_fd;
 	v.ledger = e.ledger;
 	ledger_set_word(v.ledger, own.word_fd);
+	r = own.endpoint.at_len || own.endpoint.dir_fd >= 0 ? endpoint_listen(&own.endpoint) : 0;
+	if (r < 0)
+		log_warn("metrics are not answered: %s", strerror(-r));
 	r = supervise(v.ledger, confine, serve_from, bequeath, &v);
 	return r < 0 ? 1 : r;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/shelter.h"
 
+#include "veneer/cgroup.h"
 #include "veneer/cleanup.h"
 #include "veneer/fdcache.h"
 #include "veneer/file.h"
@@ -19,6 +20,8 @@
 #include <time.h>
 
 #define NOFILE_WANTED 524288u	/* what service managers give */
+
+#define JOURNAL_DIR "/run/systemd/journal"
 
 /* Where the new root is put before it is the root: any directory that is there and does not come along. */
 static const char *const stages[] = { "/tmp", "/run", "/var", "/usr", "/etc" };
@@ -63,6 +66,35 @@ void shelter_lift_limits(void)
 		rl.rlim_cur = rl.rlim_max;
 		setrlimit(limits[i].resource, &rl);
 	}
+}
+
+const char *const *shelter_environment(void)
+{
+	static const char *const handed_on[] = { "VENEER_CGROUP", "VENEER_LOG", "VENEER_METRICS" };
+	static const char *env[sizeof(handed_on) / sizeof(*handed_on) + 2];
+	size_t n = 0;
+
+	env[n++] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+	for (size_t i = 0; i < sizeof(handed_on) / sizeof(*handed_on); i++) {
+		const char *value = getenv(handed_on[i]);
+
+		/* The whole entry, of which that is the end. */
+		if (value)
+			env[n++] = value - strlen(handed_on[i]) - 1;
+	}
+	env[n] = NULL;
+	return env;
+}
+
+void shelter_leave_groups(void)
+{
+	const char *wish = getenv("VENEER_CGROUP");
+	char why[512] = "";
+
+	if (wish ? !*wish : geteuid() == 0 && access("/run/systemd/system", F_OK) == 0)
+		return;
+	if (cgroup_leave(wish, why, sizeof(why)))
+		log_debug("stays in the control group of its starter: %s", why);
 }
 
 void shelter_prepare(void)
@@ -120,8 +152,8 @@ static void find_log(char *path)
 /* What comes along. */
 struct luggage {
 	char log_dir[PATH_MAX];
-	const char *path[4];
-	int fd[4], n;
+	const char *path[5];
+	int fd[5], n;
 };
 
 static int pack(struct luggage *l)
@@ -134,6 +166,9 @@ static int pack(struct luggage *l)
 		l->path[l->n++] = needed[i];
 	if (*l->log_dir)
 		l->path[l->n++] = l->log_dir;
+	/* The same, as a rule. */
+	if (access(JOURNAL_DIR, F_OK) == 0 && strcmp(l->log_dir, JOURNAL_DIR))
+		l->path[l->n++] = JOURNAL_DIR;
 	for (int i = 0; i < l->n; i++)
 		l->fd[i] = open(l->path[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
 	for (int i = 0; i < l->n; i++)

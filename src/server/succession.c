@@ -5,6 +5,7 @@
 
 #include "veneer/bequest.h"
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/file.h"
 #include "veneer/hash.h"
 #include "veneer/heir.h"
@@ -21,22 +22,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define LIMIT_MS 10000		/* the mounts wait */
 #define PIECE 100u		/* descriptors in one message */
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int left_ms(int64_t end)
 {
-	int64_t left = end - now_ms();
+	int64_t left = end - clock_ms();
 
 	return left > INT_MAX ? INT_MAX : left > 0 ? (int)left : 0;
 }
@@ -131,7 +123,7 @@ static int hear(int fd, enum wire_type type, struct packet *p, int64_t end)
 /* One that came while nobody served is the next server's. */
 static bool has_signal(void)
 {
-	static const int told[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
+	static const int told[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 };
 	sigset_t set;
 
 	sigpending(&set);
@@ -159,7 +151,7 @@ static void tell_manager(int notify_fd, uint64_t pid)
 
 static int offer(int fd, const struct estate *e, const struct bequest *b)
 {
-	const int64_t end = now_ms() + LIMIT_MS;
+	const int64_t end = clock_ms() + LIMIT_MS;
 	_cleanup_(freep) struct packet *answer = malloc(sizeof(*answer));
 	int r = answer ? send_all(fd, b, end) : -ENOMEM;
 
@@ -263,7 +255,7 @@ static int make_ledger(const struct bequest *b, struct ledger **ret)
 /* Its end is the end of what it had locked; if that does not come, the mounts say so. */
 static void await_end(int fd, struct packet *p)
 {
-	if (hear(fd, WIRE_OK, p, now_ms() + LIMIT_MS) == -ETIMEDOUT)
+	if (hear(fd, WIRE_OK, p, clock_ms() + LIMIT_MS) == -ETIMEDOUT)
 		log_warn("the server before does not end");
 }
 
@@ -289,7 +281,7 @@ static int take(int *fd, int *const *own, size_t n_own, struct packet *p, struct
 	const char *versions = bequest_versions();
 	const struct wire_message ask = { .type = WIRE_UPGRADE, .text = versions, .text_len = strlen(versions) };
 	/* Longer than the old one's patience: who gives up first is the old one. */
-	const int64_t end = now_ms() + 3 * LIMIT_MS;
+	const int64_t end = clock_ms() + 3 * LIMIT_MS;
 	_cleanup_(bequest_release) struct bequest b = { .listen_fd = -1 };
 	_cleanup_(freep) int *got = NULL;
 	int r = say(*fd, &ask, NULL, 0, end);

@@ -4,6 +4,7 @@
 #include "veneer/supervisor.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/log.h"
 
 #include <sched.h>
@@ -21,6 +22,7 @@
 #define PAUSE_MAX_MS 500
 
 #define WAITERS_MS 100
+#define LOOK_MS 1000
 #define STUCK (-1)
 
 struct run {
@@ -31,15 +33,7 @@ struct run {
 	int code;
 };
 
-static const int handed_on[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static const int handed_on[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 };
 
 static void *run_server(void *arg)
 {
@@ -99,30 +93,43 @@ static bool has_ended(pid_t pid, int *ret_status)
 	return false;
 }
 
+/* The next signal, or 0 when the time is over. */
+static int next_signal(const sigset_t *taken, int ms)
+{
+	const struct timespec step = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+	int sig = sigtimedwait(taken, NULL, &step);
+
+	return sig < 0 ? 0 : sig;
+}
+
 /* The wait status of the server, and what comes meanwhile is handed on. A server whose last threads wait for what only
- * the next one can answer does not end before that has come: STUCK. */
+ * the next one can answer does not end before that has come, and one whose last threads wait for a layer ends when that
+ * answers, if ever: STUCK. Twice in a row: one that is dying may look so. */
 static int await(struct ledger *l, pid_t pid, const sigset_t *taken)
 {
-	const struct timespec step = { .tv_nsec = WAITERS_MS * 1000000 };
+	bool was_stuck = false;
 	int status;
 
 	for (;;) {
-		bool has_waiters = duty_has_waiters(ledger_board(l));
-		int sig = has_waiters ? sigtimedwait(taken, NULL, &step) : sigwaitinfo(taken, NULL);
+		bool is_near = was_stuck || duty_has_waiters(ledger_board(l));
+		int sig = next_signal(taken, is_near ? WAITERS_MS : LOOK_MS);
+		bool is_stuck;
 
 		if (sig > 0 && sig != SIGCHLD)
 			kill(pid, sig);
 		if (has_ended(pid, &status))
 			return status;
-		if (has_waiters && duty_is_stuck(ledger_board(l), pid))
+		is_stuck = sig == 0 && duty_is_stuck(ledger_board(l), pid);
+		if (is_stuck && was_stuck)
 			return STUCK;
+		was_stuck = is_stuck;
 	}
 }
 
 static void describe(int status, char *text, size_t size)
 {
 	if (status == STUCK)
-		snprintf(text, size, "but for what waits for the next");
+		snprintf(text, size, "but for what waits for an answer");
 	else if (WIFSIGNALED(status))
 		snprintf(text, size, "of signal %d", WTERMSIG(status));
 	else
@@ -171,7 +178,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 	pid_t pid;
 
 	for (;;) {
-		int64_t since = now_ms();
+		int64_t since = clock_ms();
 		int status;
 
 		pid = start(r);
@@ -194,7 +201,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 			return 0;
 		/* What one mount brings about ends that mount. */
 		if (!ledger_judge(l, is_crash(status)))
-			quick = count_quick(quick, status, now_ms() - since);
+			quick = count_quick(quick, status, clock_ms() - since);
 		tell(how, quick);
 		if (quick == QUICK_DEATHS)
 			return 1;

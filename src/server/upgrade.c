@@ -19,7 +19,7 @@ static void become_heir(int from_fd, int word_fd, const char *path, unsigned idl
 {
 	char from[16], idle[16];
 	const char *const argv[] = { "veneer", "server", "--from-fd", from, "--idle", idle, "--socket", path, NULL };
-	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+	const char *const *env = shelter_environment();
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	sigset_t none;
 

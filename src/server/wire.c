@@ -24,6 +24,8 @@ static const unsigned fields[WIRE_TYPES] = {
 	[WIRE_UPGRADE] = HAS_TEXT,
 	[WIRE_BEQUEST] = HAS_COUNT,
 	[WIRE_FLATTEN] = HAS_DEVICE | HAS_SIZE,
+	[WIRE_SHARED] = HAS_COUNT,
+	[WIRE_BOUND] = 0,
 };
 
 static int put_payload(const struct wire_message *m, struct buf *b)
@@ -109,7 +111,7 @@ static bool is_sane(const struct wire_message *m)
 	switch (m->type) {
 	case WIRE_MOUNT:
 		return m->count > 0 && m->count <= WIRE_ARGC_MAX && m->size > 0 && m->size <= WIRE_ARGS_MAX &&
-		       !(m->flags & ~(WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS));
+		       !(m->flags & ~(WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS | WIRE_MOUNT_CAN_SHARE));
 	case WIRE_READY:
 		return !(m->flags & ~WIRE_READY_READONLY);
 	case WIRE_ERROR:

@@ -169,12 +169,12 @@ int file_copy_range(int from, int to, off_t off, size_t len)
 	return 0;
 }
 
-static int next_extents(int fd, uint64_t start, uint64_t size, struct fiemap *map)
+static int next_extents(int fd, uint64_t start, uint64_t size, uint32_t flags, struct fiemap *map)
 {
 	memset(map, 0, sizeof(*map));
 	map->fm_start = start;
 	map->fm_length = size - start;
-	map->fm_flags = FIEMAP_FLAG_SYNC;
+	map->fm_flags = flags;
 	map->fm_extent_count = EXTENTS_PER_CALL;
 	while (ioctl(fd, FS_IOC_FIEMAP, map) < 0) {
 		if (errno == ENOTTY || errno == EBADR)
@@ -185,17 +185,15 @@ static int next_extents(int fd, uint64_t start, uint64_t size, struct fiemap *ma
 	return 0;
 }
 
-int file_extents(int fd, uint64_t size,
-		 int (*fn)(void *arg, uint64_t off, uint64_t len, bool is_unwritten), void *arg)
+static int each_extent(int fd, uint64_t start, uint64_t size, uint32_t flags, file_extent_fn *fn, void *arg)
 {
 	_Alignas(struct fiemap) char
 		bytes[sizeof(struct fiemap) + EXTENTS_PER_CALL * sizeof(struct fiemap_extent)];
 	struct fiemap *map = (struct fiemap *)bytes;
-	uint64_t start = 0;
 
 	while (start < size) {
 		uint64_t before = start;
-		int r = next_extents(fd, start, size, map);
+		int r = next_extents(fd, start, size, flags, map);
 
 		if (r < 0)
 			return r;
@@ -223,6 +221,24 @@ int file_extents(int fd, uint64_t size,
 			return -EIO;
 	}
 	return 0;
+}
+
+int file_extents(int fd, uint64_t size, file_extent_fn *fn, void *arg)
+{
+	return each_extent(fd, 0, size, FIEMAP_FLAG_SYNC, fn, arg);
+}
+
+static int add_extent(void *arg, uint64_t off, uint64_t len, bool is_unwritten)
+{
+	(void)off, (void)is_unwritten;
+	*(uint64_t *)arg += len;
+	return 0;
+}
+
+int file_allocated(int fd, uint64_t off, uint64_t len, uint64_t *ret)
+{
+	*ret = 0;
+	return each_extent(fd, off, off + len, 0, add_extent, ret);
 }
 
 static _Thread_local sigjmp_buf guard_env;

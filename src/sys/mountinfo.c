@@ -195,3 +195,123 @@ bool mountinfo_lacks(ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 		closedir(d);
 	return lacks == 1;
 }
+
+/* What is looked for, and who is told of it. */
+struct wanted {
+	unsigned dev_major, dev_minor;
+	uint64_t mount;		/* its number; 0: any of the file system */
+	void (*seen)(const char *root, void *arg);
+	void *arg;
+};
+
+static bool read_root(const char *line, const struct wanted *w)
+{
+	_cleanup_(freep) char *root = NULL;
+	unsigned dev_major, dev_minor;
+	unsigned long long mount;
+
+	if (sscanf(line, "%llu %*u %u:%u %ms", &mount, &dev_major, &dev_minor, &root) != 4 || dev_major != w->dev_major ||
+	    dev_minor != w->dev_minor || (w->mount && w->mount != mount))
+		return false;
+	w->seen(root, w->arg);
+	return w->mount;
+}
+
+/* 1: the one mount that was wanted has been seen. */
+static int roots_of(pid_t pid, const struct wanted *w)
+{
+	_cleanup_(freep) char *line = NULL;
+	size_t size = 0, n_lines = 0;
+	bool is_over = false;
+	char path[48];
+	FILE *f;
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/%d/mountinfo", (int)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return -ESRCH;
+	while (!is_over && getline(&line, &size, f) > 0) {
+		n_lines++;
+		is_over = read_root(line, w);
+	}
+	r = ferror(f) ? -EIO : n_lines ? is_over : -ESRCH;
+	fclose(f);
+	return r;
+}
+
+static bool is_in(pid_t pid, ino_t mount_ns)
+{
+	return pid > 0 && mountinfo_namespace(pid) == mount_ns && has_whole_view(pid);
+}
+
+/* Each namespace is shown once by a process that sees all of it; others are asked one by one. */
+static int roots_of_all(ino_t mount_ns, pid_t *ret, const struct wanted *w)
+{
+	_cleanup_(freep) ino_t *known = NULL;
+	size_t n = 0, k;
+	struct dirent *de;
+	DIR *d = opendir("/proc");
+	int r = mount_ns ? -ESRCH : 0, one;
+
+	if (!d)
+		return -errno;
+	while (r != -EIO && r != 1 && (de = readdir(d))) {
+		pid_t pid = atoi(de->d_name);
+		ino_t ns = pid > 0 ? mountinfo_namespace(pid) : 0;
+
+		if (pid <= 0 || (mount_ns && !is_in(pid, mount_ns)))
+			continue;
+		for (k = 0; k < n && known[k] != ns; k++)
+			;
+		if (ns && k < n)
+			continue;
+		one = roots_of(pid, w);
+		if (one == -EIO || one == 1)
+			r = one;
+		if (mount_ns) {
+			*ret = pid;
+			r = r == -EIO ? r : 0;
+			break;
+		}
+		if (ns && has_whole_view(pid)) {
+			ino_t *more = reallocarray(known, n + 1, sizeof(*known));
+
+			if (more) {
+				known = more;
+				known[n++] = ns;
+			}
+		}
+	}
+	closedir(d);
+	return r;
+}
+
+int mountinfo_roots(ino_t mount_ns, pid_t *pid, unsigned dev_major, unsigned dev_minor,
+		    void (*seen)(const char *root, void *arg), void *arg)
+{
+	const struct wanted w = { .dev_major = dev_major, .dev_minor = dev_minor, .seen = seen, .arg = arg };
+
+	if (mount_ns && is_in(*pid, mount_ns) && roots_of(*pid, &w) == 0)
+		return 0;
+	return roots_of_all(mount_ns, pid, &w);
+}
+
+static void note_root(const char *root, void *arg)
+{
+	char **ret = arg;
+
+	if (!*ret)
+		*ret = strdup(root);
+}
+
+/* A mount has one number in whatever namespace it is, as long as it is somewhere. */
+int mountinfo_root_of(pid_t pid, uint64_t mount, unsigned dev_major, unsigned dev_minor, char **ret)
+{
+	const struct wanted w = { .dev_major = dev_major, .dev_minor = dev_minor, .mount = mount, .seen = note_root, .arg = ret };
+
+	*ret = NULL;
+	if (roots_of(pid, &w) != 1)
+		roots_of_all(0, NULL, &w);
+	return *ret ? 0 : -ENOENT;
+}

@@ -2,24 +2,16 @@
 #include "veneer/sock.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 
 #define BACKLOG 4096
 #define RETRY_MS 5
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* By way of the directory's descriptor: an address holds 107 bytes. */
 static int address(int dirfd, const char *name, struct sockaddr_un *ret)
@@ -31,7 +23,7 @@ static int address(int dirfd, const char *name, struct sockaddr_un *ret)
 	return n >= (int)sizeof(ret->sun_path) ? -ENAMETOOLONG : 0;
 }
 
-int sock_connect(int dirfd, const char *name, int timeout_ms, int *ret_fd)
+static int connect_to(int type, int dirfd, const char *name, int timeout_ms, int *ret_fd)
 {
 	struct timeval limit = { timeout_ms / 1000, timeout_ms % 1000 * 1000 };
 	_cleanup_(closep) int fd = -1;
@@ -40,7 +32,7 @@ int sock_connect(int dirfd, const char *name, int timeout_ms, int *ret_fd)
 
 	if (r < 0)
 		return r;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
 		return -errno;
 	do {
@@ -52,7 +44,17 @@ int sock_connect(int dirfd, const char *name, int timeout_ms, int *ret_fd)
 	return 0;
 }
 
-int sock_listen(int dirfd, const char *name, int *ret_fd)
+int sock_connect(int dirfd, const char *name, int timeout_ms, int *ret_fd)
+{
+	return connect_to(SOCK_SEQPACKET, dirfd, name, timeout_ms, ret_fd);
+}
+
+int sock_connect_stream(int dirfd, const char *name, int timeout_ms, int *ret_fd)
+{
+	return connect_to(SOCK_STREAM, dirfd, name, timeout_ms, ret_fd);
+}
+
+static int listen_as(int type, int dirfd, const char *name, int backlog, int *ret_fd)
 {
 	_cleanup_(closep) int fd = -1;
 	struct sockaddr_un at;
@@ -61,7 +63,7 @@ int sock_listen(int dirfd, const char *name, int *ret_fd)
 
 	if (r < 0)
 		return r;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
 	mask = umask(0177);
@@ -69,10 +71,20 @@ int sock_listen(int dirfd, const char *name, int *ret_fd)
 	umask(mask);
 	if (r < 0)
 		return r;
-	if (listen(fd, BACKLOG) < 0)
+	if (listen(fd, backlog) < 0)
 		return -errno;
 	*ret_fd = steal_fd(&fd);
 	return 0;
+}
+
+int sock_listen(int dirfd, const char *name, int *ret_fd)
+{
+	return listen_as(SOCK_SEQPACKET, dirfd, name, BACKLOG, ret_fd);
+}
+
+int sock_listen_stream(int dirfd, const char *name, int backlog, int *ret_fd)
+{
+	return listen_as(SOCK_STREAM, dirfd, name, backlog, ret_fd);
 }
 
 static int option(int fd, int name)
@@ -110,11 +122,11 @@ int sock_peer(int fd, struct ucred *ret)
 
 static int wait_for(int fd, short events, int timeout_ms)
 {
-	const int64_t end = now_ms() + timeout_ms;
+	const int64_t end = clock_ms() + timeout_ms;
 	struct pollfd p = { .fd = fd, .events = events };
 
 	for (;;) {
-		int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
+		int64_t left = timeout_ms < 0 ? -1 : end - clock_ms();
 		int n = poll(&p, 1, timeout_ms < 0 ? -1 : left < 0 ? 0 : (int)left);
 
 		if (n > 0)
@@ -136,7 +148,7 @@ int sock_send(int fd, const void *p, size_t len, const int *fds, size_t n_fds, i
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int))] = { 0 };
 	struct iovec iov = { (void *)p, len };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	const int64_t end = now_ms() + timeout_ms;
+	const int64_t end = clock_ms() + timeout_ms;
 
 	if (n_fds > SOCK_FDS_MAX)
 		return -EINVAL;
@@ -159,12 +171,12 @@ int sock_send(int fd, const void *p, size_t len, const int *fds, size_t n_fds, i
 		/* Too many descriptors of this user are on their way, ours or those of others: they arrive. */
 		if (errno != ETOOMANYREFS && errno != EAGAIN && errno != EWOULDBLOCK)
 			return errno == ECONNRESET ? -EPIPE : -errno;
-		if (now_ms() >= end)
+		if (clock_ms() >= end)
 			return -ETIMEDOUT;
 		if (errno == ETOOMANYREFS)
 			usleep(RETRY_MS * 1000);
 		else
-			wait_for(fd, POLLOUT, (int)(end - now_ms()));
+			wait_for(fd, POLLOUT, (int)(end - clock_ms()));
 	}
 }
 

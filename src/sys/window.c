@@ -269,7 +269,7 @@ static void unreserve(size_t len)
 
 /* Where a mapping and read(2) cannot differ and inode numbers are unique. Not so, or not surely: overlayfs, whose
  * mappings stay with the lower file, and what a server elsewhere decides about (FUSE, NFS, ...). */
-static bool is_mappable(int fd)
+bool window_serves(int fd)
 {
 	static const unsigned long known[] = {
 		0xef53,	    /* ext2, ext3, ext4 */
@@ -297,7 +297,7 @@ static int make(const struct window_file *f, const struct key *key, struct windo
 	void *addr;
 	int r;
 
-	if (!is_mappable(f->fd))
+	if (!window_serves(f->fd))
 		return -EOPNOTSUPP;
 	w = calloc(1, sizeof(*w));
 	if (!w)

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define GAP 2
+#define LEAST 10		/* of a cell that is cut */
+#define CUT ".."
 
 void grid_init(struct grid *g, const char *left, const char *const *heads)
 {
@@ -63,17 +65,52 @@ static size_t width_of(const char *s)
 	return n;
 }
 
+static void measure(const struct grid *g, size_t widths[GRID_COLUMNS_MAX])
+{
+	for (size_t i = 0; i < g->n; i++) {
+		size_t width = width_of(g->cells[i]), c = i % g->ncolumns;
+
+		widths[c] = width > widths[c] ? width : widths[c];
+	}
+}
+
+/* The last so many characters, behind what says that there were more. */
+static void cut_left(char *s, size_t width)
+{
+	size_t have = width_of(s);
+	char *from = s;
+
+	if (have <= width)
+		return;
+	for (have += strlen(CUT); have > width; have--)
+		do {
+			from++;
+		} while (((unsigned char)*from & 0xc0) == 0x80);
+	memmove(s + strlen(CUT), from, strlen(from) + 1);
+	memcpy(s, CUT, strlen(CUT));
+}
+
+void grid_fit(struct grid *g, size_t columns)
+{
+	size_t widths[GRID_COLUMNS_MAX] = { 0 }, used = 0;
+
+	if (g->has_failed || g->ncolumns > GRID_COLUMNS_MAX)
+		return;
+	measure(g, widths);
+	for (size_t c = 0; c + 1 < g->ncolumns; c++)
+		used += widths[c] + GAP;
+	/* But not its head. */
+	for (size_t i = 2 * g->ncolumns - 1; i < g->n; i += g->ncolumns)
+		cut_left(g->cells[i], columns > used + LEAST ? columns - used : LEAST);
+}
+
 int grid_print(const struct grid *g, FILE *out)
 {
 	size_t widths[GRID_COLUMNS_MAX] = { 0 };
 
 	if (g->has_failed || g->ncolumns > GRID_COLUMNS_MAX)
 		return -ENOMEM;
-	for (size_t i = 0; i < g->n; i++) {
-		size_t width = width_of(g->cells[i]), c = i % g->ncolumns;
-
-		widths[c] = width > widths[c] ? width : widths[c];
-	}
+	measure(g, widths);
 	for (size_t i = 0; i < g->n; i++) {
 		size_t c = i % g->ncolumns;
 		int pad = (int)(widths[c] - width_of(g->cells[i])), gap = c ? GAP : 0;

@@ -23,5 +23,8 @@ void grid_release(struct grid *g);
 char *grid_text(const char *text);
 /* The next cell; rows fill from the left. As grid_text has it. */
 void grid_put(struct grid *g, const char *text);
+/* Cut the cells of the last column, but for its head, at their left, so that no line is longer than so many characters, as long as some are
+ * left of them. */
+void grid_fit(struct grid *g, size_t columns);
 /* -ENOMEM when a cell was lost; nothing is printed then. */
 int grid_print(const struct grid *g, FILE *out);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Directories still to be read wait as paths, so that one is open at a time, however deep the layer is. */
+/* Directories still to be read wait as paths, so that one is open at a time, however deep the layer is: who asks looks for the
+ * same paths in other layers. (dirwalk.h knows none, and upperwalk.h goes by inodes.) */
 #include "layerwalk.h"
 
 #include "veneer/cleanup.h"

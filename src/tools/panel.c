@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/panel.h"
+#include "panel-internal.h"
 
 #include "grid.h"
 
@@ -25,7 +25,7 @@ static uint64_t sum_requests(const struct stats_values *v)
 	return sum;
 }
 
-static uint64_t sum_errors(const struct stats_values *v)
+uint64_t panel_sum_errors(const struct stats_values *v)
 {
 	uint64_t sum = 0;
 
@@ -34,8 +34,7 @@ static uint64_t sum_errors(const struct stats_values *v)
 	return sum;
 }
 
-/* All kinds of request in one. */
-static struct stats_op sum_ops(const struct stats_values *v)
+struct stats_op panel_sum_ops(const struct stats_values *v)
 {
 	struct stats_op all = { .requests = 0 };
 
@@ -64,7 +63,7 @@ static void print_copies(const struct report *r, FILE *out)
 		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->keeper.cpu_ns / 1000));
 }
 
-static void print_server(const struct report *r, FILE *out)
+void panel_print_server(const struct report *r, FILE *out)
 {
 	fprintf(out, "veneer %s, server %ld, up %s: %s mount%s of %s image%s, ", r->version, (long)r->pid,
 		quantity_age(r->uptime_s).text, COUNT(r->mounts_served), plural(r->mounts_served), COUNT(r->share.images),
@@ -96,7 +95,7 @@ static int print_mounts(const struct report *r, FILE *out)
 		grid_put(&g, layers);
 		grid_put(&g, COUNT(m->inodes));
 		grid_put(&g, COUNT(sum_requests(&m->values)));
-		grid_put(&g, COUNT(sum_errors(&m->values)));
+		grid_put(&g, COUNT(panel_sum_errors(&m->values)));
 		grid_put(&g, BYTES(c[STATS_READ_BYTES]));
 		grid_put(&g, BYTES(c[STATS_WRITE_BYTES]));
 		grid_put(&g, COUNT(c[STATS_COW_WRITES]));
@@ -123,6 +122,13 @@ static size_t sort_ops(const struct stats_values *v, uint32_t order[STATS_OPCODE
 		n++;
 	}
 	return n;
+}
+
+size_t panel_count_ops(const struct stats_values *v)
+{
+	uint32_t order[STATS_OPCODES];
+
+	return sort_ops(v, order);
 }
 
 static int print_ops(const struct stats_values *v, FILE *out)
@@ -159,7 +165,7 @@ int panel_print(const struct report *r, FILE *out)
 {
 	int result = 0;
 
-	print_server(r, out);
+	panel_print_server(r, out);
 	if (r->nmounts) {
 		fputc('\n', out);
 		result = print_mounts(r, out);
@@ -225,13 +231,6 @@ int panel_print_mount(const struct report_mount *m, FILE *out)
 
 /* ---- rates ---- */
 
-/* A mount of the later picture, and what it counted meanwhile. */
-struct busy {
-	const struct report_mount *m;
-	struct stats_values gained;
-	uint64_t requests;
-};
-
 /* The same mount in the earlier picture: that of the same place, the nth of those that lie there. */
 static const struct report_mount *find_before(const struct report *begun, const struct report *ended, size_t i)
 {
@@ -255,7 +254,7 @@ static int compare_busy(const void *pa, const void *pb)
 	return strcmp(a->m->mountpoint, b->m->mountpoint);
 }
 
-static struct busy *gained(const struct report *begun, const struct report *ended)
+struct busy *panel_gained(const struct report *begun, const struct report *ended)
 {
 	struct busy *list = calloc(ended->nmounts + 1, sizeof(*list));
 
@@ -282,12 +281,12 @@ static int print_busy(const struct busy *list, size_t n, double s, FILE *out)
 	grid_init(&g, "lrrrrrrrrrrl", heads);
 	for (size_t i = 0; i < n; i++) {
 		const struct stats_values *v = &list[i].gained;
-		struct stats_op all = sum_ops(v);
+		struct stats_op all = panel_sum_ops(v);
 		bool has_any = stats_answered(&all);
 
 		grid_put(&g, list[i].m->mode);
 		grid_put(&g, RATE((double)list[i].requests / s));
-		grid_put(&g, RATE((double)sum_errors(v) / s));
+		grid_put(&g, RATE((double)panel_sum_errors(v) / s));
 		grid_put(&g, RATE((double)v->ops[OP_READ].requests / s));
 		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_READ_BYTES] / s)));
 		grid_put(&g, RATE((double)v->ops[OP_WRITE].requests / s));
@@ -301,18 +300,18 @@ static int print_busy(const struct busy *list, size_t n, double s, FILE *out)
 	return grid_print(&g, out);
 }
 
-static int print_op_rates(const struct stats_values *v, double s, FILE *out)
+int panel_print_op_rates(const struct stats_values *v, double s, size_t limit, FILE *out)
 {
 	static const char *const heads[] = { "REQUEST", "PER S", "ERR/S", "50 %", "90 %", "99 %" };
 	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
 	uint32_t order[STATS_OPCODES];
 	size_t n = sort_ops(v, order);
 
-	if (!n)
+	if (!n || !limit)
 		return 0;
 	fputc('\n', out);
 	grid_init(&g, "lrrrrr", heads);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && i < limit; i++) {
 		const struct stats_op *op = &v->ops[order[i]];
 		bool has_any = stats_answered(op);
 		char name[32];
@@ -328,24 +327,33 @@ static int print_op_rates(const struct stats_values *v, double s, FILE *out)
 	return grid_print(&g, out);
 }
 
+struct stats_values *panel_gained_in_all(const struct report *begun, const struct report *ended)
+{
+	struct stats_values *all = malloc(sizeof(*all));
+
+	if (!all)
+		return NULL;
+	*all = ended->totals;
+	/* Another server has begun to count anew. */
+	if (begun->pid == ended->pid)
+		report_subtract(all, &begun->totals);
+	return all;
+}
+
 int panel_print_rates(const struct report *begun, const struct report *ended, double seconds, FILE *out)
 {
-	_cleanup_(freep) struct busy *list = gained(begun, ended);
-	_cleanup_(freep) struct stats_values *all = malloc(sizeof(*all));
+	_cleanup_(freep) struct busy *list = panel_gained(begun, ended);
+	_cleanup_(freep) struct stats_values *all = panel_gained_in_all(begun, ended);
 	double s = seconds > 0.001 ? seconds : 0.001;
 	int r = 0;
 
 	if (!list || !all)
 		return -ENOMEM;
-	*all = ended->totals;
-	/* Another server has begun to count anew. */
-	if (begun->pid == ended->pid)
-		report_subtract(all, &begun->totals);
-	print_server(ended, out);
+	panel_print_server(ended, out);
 	fputc('\n', out);
 	if (ended->nmounts)
 		r = print_busy(list, ended->nmounts, s, out);
 	else
 		fputs("no mounts\n", out);
-	return r ?: print_op_rates(all, s, out);
+	return r ?: panel_print_op_rates(all, s, SIZE_MAX, out);
 }

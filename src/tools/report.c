@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/fdcache.h"
+#include "veneer/utf8.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -103,6 +104,7 @@ int report_add(struct report *r, struct mount *m)
 	r->inodes_served += to->inodes;
 	to->map_files = t->map ? mapfile_count(t->map) : 0;
 	to->map_log_bytes = t->map ? mapfile_log_bytes(t->map) : 0;
+	to->has_quota = quota_usage(t->quota, &to->quota);
 	stats_read(t->stats, &to->values);
 	return 0;
 }
@@ -143,21 +145,6 @@ void report_release(struct report *r)
 static void decrefp(json_t **j)
 {
 	json_decref(*j);
-}
-
-/* How many bytes of a character in UTF-8 begin here; 0: none does. */
-static size_t utf8_len(const unsigned char *p)
-{
-	size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
-
-	for (size_t i = 1; i < n; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	/* Forms that are too long, halves of pairs, and what is past the last character. */
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
-	    (p[0] == 0xf4 && p[1] >= 0x90))
-		return 0;
-	return n;
 }
 
 char *report_path(const char *path)
@@ -291,6 +278,12 @@ static json_t *mount_json(struct writer *w, const struct report_mount *m)
 	add_values(w, j, &m->values);
 	add_number(w, group(w, j, "map"), "files", m->map_files);
 	add_number(w, group(w, j, "map"), "log_bytes", m->map_log_bytes);
+	if (m->has_quota) {
+		add_number(w, group(w, j, "quota"), "bytes", m->quota.bytes);
+		add_number(w, group(w, j, "quota"), "max_bytes", m->quota.max_bytes);
+		add_number(w, group(w, j, "quota"), "inodes", m->quota.inodes);
+		add_number(w, group(w, j, "quota"), "max_inodes", m->quota.max_inodes);
+	}
 	return j;
 }
 

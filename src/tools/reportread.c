@@ -60,7 +60,7 @@ static void parse_values(const json_t *j, struct stats_values *ret)
 
 static int parse_mount(const json_t *j, struct report_mount *ret)
 {
-	const json_t *map = json_object_get(j, "map");
+	const json_t *map = json_object_get(j, "map"), *quota = json_object_get(j, "quota");
 	int r = string(j, "mountpoint", &ret->mountpoint);
 
 	r = r ?: string(j, "mode", &ret->mode);
@@ -72,6 +72,9 @@ static int parse_mount(const json_t *j, struct report_mount *ret)
 	ret->inodes = number(j, "inodes");
 	ret->map_files = number(map, "files");
 	ret->map_log_bytes = number(map, "log_bytes");
+	ret->has_quota = json_is_object(quota);
+	ret->quota = (struct quota_usage){ .bytes = number(quota, "bytes"), .max_bytes = number(quota, "max_bytes"),
+					   .inodes = number(quota, "inodes"), .max_inodes = number(quota, "max_inodes") };
 	parse_values(j, &ret->values);
 	return r;
 }

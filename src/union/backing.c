@@ -10,6 +10,7 @@
 #include "veneer/list.h"
 
 #include <sys/ioctl.h>
+#include <time.h>
 
 /* Newer than the headers of the systems we build on. */
 struct kernel_backing_map {
@@ -21,6 +22,8 @@ struct kernel_backing_map {
 #define KERNEL_BACKING_CLOSE _IOW(229, 2, uint32_t)
 
 #define CALLERS 64	/* remembered; one that is forgotten is refused once more */
+#define LEFT_FILES 256	/* remembered, of as many as are written for the first time at once */
+#define LEFT_S 30	/* who was sent on has come back by then, also on a busy machine */
 
 struct registration {
 	struct hlink by_slot;
@@ -35,6 +38,12 @@ struct sent_on {
 	const struct node_slot *slot;
 };
 
+/* A file one of whose node ids was left lately. */
+struct left_file {
+	uint64_t ino;
+	time_t until;
+};
+
 struct backing {
 	int devfd;
 	struct backing_device device;
@@ -44,6 +53,7 @@ struct backing {
 	struct htab by_slot;
 	struct list_link idle, dead;
 	struct sent_on sent_on[CALLERS];
+	struct left_file left[LEFT_FILES];
 };
 
 static int kernel_open(int devfd, int fd)
@@ -230,6 +240,33 @@ static void note_answer_locked(struct backing *b, const struct node_slot *s, uin
 		e->slot = NULL;
 }
 
+static time_t seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return ts.tv_sec;
+}
+
+static struct left_file *left_file_locked(struct backing *b, const struct node_slot *s)
+{
+	return &b->left[s->ino * 0x9E3779B97F4A7C15u >> 32 & (LEFT_FILES - 1)];
+}
+
+static void leave_locked(struct backing *b, struct node_slot *s)
+{
+	s->is_left = true;
+	*left_file_locked(b, s) = (struct left_file){ s->ino, seconds() + LEFT_S };
+}
+
+bool backing_was_left(struct backing *b, const struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	const struct left_file *f = left_file_locked(b, s);
+
+	return f->until && f->ino == s->ino && seconds() <= f->until;
+}
+
 enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *asked, uint32_t fresh,
 			      uint32_t *ret_id)
 {
@@ -246,7 +283,7 @@ enum backing_way backing_take(struct backing *b, struct node_slot *s, const stru
 	if (way == BACKING_WAY_REGISTER || (way == BACKING_WAY_SWITCH && ask->waits))
 		return way;
 	if (way == BACKING_WAY_SWITCH)
-		s->is_left = true;
+		leave_locked(b, s);
 	note_answer_locked(b, s, ask->caller, !ask->writes && way > BACKING_WAY_REGISTER);
 	if (way == BACKING_WAY_CACHED)
 		s->n_cached++;
@@ -259,7 +296,7 @@ bool backing_leave(struct backing *b, struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
 	if (s->n_backed && s->backing_kind == BACKING_LOWER)
-		s->is_left = true;
+		leave_locked(b, s);
 	return s->is_left;
 }
 

@@ -184,6 +184,12 @@ void fdcache_unhold(struct fdshare *m)
 	cache.nheld--;
 }
 
+size_t fdcache_held(const struct fdshare *m)
+{
+	LOCK_SCOPE(&cache.lock);
+	return m->n;
+}
+
 size_t fdcache_count(void)
 {
 	LOCK_SCOPE(&cache.lock);

@@ -41,6 +41,13 @@ static inline uint16_t image_merged_layer(const struct ient *e, const struct idi
 	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
 }
 
+/* Who is told when what was read of a layer changes; NULL: nobody. To watch what is far away may wait for it, with
+ * others waiting for that, and would not tell of what is done there. */
+static inline struct watch *image_watch(const struct image *img, size_t layer)
+{
+	return img->layers[layer]->is_static ? NULL : img->watch;
+}
+
 static inline void image_count_bytes(struct image *img, size_t n)
 {
 	atomic_fetch_add_explicit(&img->bytes, n, memory_order_relaxed);

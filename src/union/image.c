@@ -9,7 +9,7 @@
  * 4. no lock, so a slow layer delays only those who ask for that very directory;
  * 5. an image that says that it is current has watched every object before it read it: a directory before it is
  *    listed or its attributes are read, a file of several names before its attributes are. What other files are
- *    is seen by the watch on their directory. */
+ *    is seen by the watch on their directory. Of static layers it believes that they do not change. */
 #include "image-internal.h"
 
 #include "veneer/cleanup.h"
@@ -32,7 +32,7 @@ static void note_layer(struct image *img, size_t i)
 {
 	struct layer *l = img->layers[i];
 
-	watch_dir(img->watch, l->rootfd);
+	watch_dir(image_watch(img, i), l->rootfd);
 	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	/* A map changes by stores into a mapping, which nobody is told of. */
 	if (img->has_map[i])
@@ -412,21 +412,25 @@ static int pin_parent(struct image *img, struct ient *e, struct fdslot **ret_slo
 /* Attributes of what stands in a layer's directory, watched first where the watch on that would not do. */
 static int stat_child(struct image *img, struct ient *e, int fd, struct stat *st)
 {
+	struct watch *w = image_watch(img, e->layer);
+
 	/* Before the watch too: so that to find the inode takes no I/O then, with others waiting. */
 	if (fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	if (!watch_is_current(img->watch))
-		return 0;
-	/* Something is mounted there, which may be gone, or another, any time. */
-	if (st->st_dev != img->layers[e->layer]->dev || st->st_ino != e->d_ino)
+	/* Something is mounted there, which may be gone, or another, any time. (Numbers in listings of FUSE servers
+	 * often mean nothing.) */
+	if (watch_is_current(img->watch) &&
+	    (st->st_dev != img->layers[e->layer]->dev || (st->st_ino != e->d_ino && !img->layers[e->layer]->is_static)))
 		watch_spoil(img->watch);
+	if (!watch_is_current(w))
+		return 0;
 	if (e->type == DT_DIR ? atomic_load(&e->is_watched) : st->st_nlink < 2)
 		return 0;
 	if (e->type == DT_DIR) {
-		watch_subdir(img->watch, fd, e->name);
+		watch_subdir(w, fd, e->name);
 		atomic_store(&e->is_watched, true);
 	} else {
-		watch_file(img->watch, fd, e->name);
+		watch_file(w, fd, e->name);
 	}
 	return fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }

@@ -140,7 +140,7 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 	if (fd < 0)
 		return fd;
 	if (i > 0 || !atomic_load(&e->is_watched))
-		watch_dir(img->watch, fd);
+		watch_dir(image_watch(img, image_merged_layer(e, d, i)), fd);
 	if (fstat(fd, &st) == 0 && st.st_dev != img->layers[image_merged_layer(e, d, i)]->dev) {
 		d->has_mounts = true;
 		watch_spoil(img->watch);

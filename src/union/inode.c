@@ -11,7 +11,9 @@
 #include "veneer/backing.h"
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
+#include "veneer/locks.h"
 #include "veneer/mark.h"
+#include "veneer/quota.h"
 #include "veneer/stats.h"
 
 #include <dirent.h>
@@ -203,6 +205,7 @@ static void forget_bytes(struct tree *t, struct inode *i)
 	}
 	if (i->is_gone && i->is_orphan && mark.file_id)
 		mapfile_file_gone(t->map, mark.file_id);
+	quota_drop(t, i);
 }
 
 void inode_empty_grave(struct tree *t, struct hlink *grave)
@@ -213,6 +216,9 @@ void inode_empty_grave(struct tree *t, struct hlink *grave)
 		struct inode *i = container_of(grave, struct inode, by_upper);
 
 		grave = grave->next;
+		/* Of what is forgotten nothing is held, unless the kernel did not tell us. */
+		if (t->locks)
+			locks_forget(t->locks, (uint64_t)(uintptr_t)i);
 		forget_bytes(t, i);
 		free_inode(t, i);
 	}
@@ -781,17 +787,4 @@ void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino)
 	if (!i->is_orphan)
 		nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_UPPER);
 	inode_enter_by_upper_locked(t, i);
-}
-
-void inode_note_held(struct tree *t, struct inode *i, int fd)
-{
-	LOCK_SCOPE(&t->lock);
-	nodetab_slot(t->nodes, i->id)->held_fd = fd + 1;
-}
-
-void inode_note_mapped(struct tree *t, struct inode *i)
-{
-	LOCK_SCOPE(&t->lock);
-	nodetab_slot(t->nodes, i->id)->is_mapped_past_us = true;
-	i->is_mapped_past_us = true;
 }

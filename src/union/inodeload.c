@@ -5,10 +5,26 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/quota.h"
 
 #include <dirent.h>
 #include <string.h>
 #include <sys/resource.h>
+
+/* ---- what the next server finds there ---- */
+
+void inode_note_held(struct tree *t, struct inode *i, int fd)
+{
+	LOCK_SCOPE(&t->lock);
+	nodetab_slot(t->nodes, i->id)->held_fd = fd + 1;
+}
+
+void inode_note_mapped(struct tree *t, struct inode *i)
+{
+	LOCK_SCOPE(&t->lock);
+	nodetab_slot(t->nodes, i->id)->is_mapped_past_us = true;
+	i->is_mapped_past_us = true;
+}
 
 /* ---- what the dead server held ---- */
 
@@ -39,6 +55,7 @@ static void take_held(struct tree *t, struct held *h, struct inode *i, struct no
 	if (!s->upper_ino && fstat(fd, &st) == 0)
 		s->upper_ino = st.st_ino;
 	fdcache_fill(&i->src.fd, fd);
+	quota_note(t->quota, fd);
 	/* If the mount has had its share without it, it is not counted. */
 	i->is_held = fdcache_hold(&t->held) == 0;
 }
@@ -87,6 +104,8 @@ static int make_bare(struct tree *t, uint32_t id)
 	if (!i)
 		return -ENOMEM;
 	i->is_mapped_past_us = s->is_mapped_past_us;
+	/* It was told of by this id, or would have been (gatherreply.c). */
+	i->is_private = s->nlookup > 0;
 	/* Whatever was listed of it, somebody may look it up now. */
 	i->is_listed_bare = s->type == DT_DIR;
 	nodetab_set_object(t->nodes, id, i);

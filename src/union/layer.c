@@ -7,6 +7,7 @@
 #include "veneer/path.h"
 #include "veneer/probe.h"
 #include "veneer/recover.h"
+#include "veneer/watch.h"
 #include "veneer/window.h"
 
 #include <fcntl.h>
@@ -14,6 +15,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
+
+#ifndef STATX_MNT_ID_UNIQUE
+#define STATX_MNT_ID_UNIQUE 0x4000u
+#endif
 
 int layer_open(const char *path, struct layer **ret)
 {
@@ -28,7 +34,7 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	struct layer *l;
 	struct statx st;
 
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME, &st) < 0)
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME | STATX_MNT_ID_UNIQUE, &st) < 0)
 		return -errno;
 	if (!S_ISDIR(st.stx_mode))
 		return -ENOTDIR;
@@ -45,13 +51,23 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	l->ino = st.stx_ino;
 	if (st.stx_mask & STATX_BTIME)
 		l->btime = (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
+	if (st.stx_mask & STATX_MNT_ID_UNIQUE)
+		l->mount_id = st.stx_mnt_id;
 	l->rootfd = steal_fd(&fd);
 	l->readonly_root = -1;
+	l->is_mappable = window_serves(l->rootfd);
 	l->override = override_detect(l->rootfd);
 	list_init(&l->live);
 	pthread_mutex_init(&l->map_lock, NULL);
 	*ret = l;
 	return 0;
+}
+
+void layer_trust_remote(struct layer *l)
+{
+	struct statfs fs;
+
+	l->is_static = fstatfs(l->rootfd, &fs) == 0 && !watch_sees_type(fs.f_type);
 }
 
 struct layer *layer_ref(struct layer *l)

@@ -50,6 +50,9 @@ static int add_entry(struct listing *l, const char *name, struct listing_entry e
 	return 0;
 }
 
+/* What FUSE servers that make no numbers of their own list every entry with, sshfs for one. */
+#define INO_UNKNOWN UINT32_MAX
+
 static int classify(struct listing *l, int dirfd, const struct dirent64 *de)
 {
 	struct listing_entry e = { .type = de->d_type, .ino = de->d_ino };
@@ -69,10 +72,12 @@ static int classify(struct listing *l, int dirfd, const struct dirent64 *de)
 	case WHITEOUT_PLAIN:
 		break;
 	}
-	if (e.type == DT_UNKNOWN || e.type == DT_CHR) {
+	if (e.type == DT_UNKNOWN || e.type == DT_CHR || e.ino == INO_UNKNOWN) {
 		if (fstatat(dirfd, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return errno == ENOENT ? 0 : -errno;
 		e.type = IFTODT(st.st_mode);
+		if (e.ino == INO_UNKNOWN)
+			e.ino = st.st_ino;
 		e.is_whiteout = whiteout_is_device(st.st_mode, st.st_rdev);
 	}
 	return add_entry(l, de->d_name, e);

@@ -7,6 +7,7 @@
 #include "veneer/log.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

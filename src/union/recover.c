@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The tree of a layer is as deep and as wide as whoever made it liked. The walk keeps a level of
- * its own on the heap for each directory it is in, open descriptors for the last few of them only,
- * and goes up by "..", which is believed if it leads to the directory it came from. No path is
- * ever put together. */
 #include "veneer/recover.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/dirwalk.h"
 #include "veneer/file.h"
 #include "veneer/format.h"
 #include "veneer/layer.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
-#include "veneer/path.h"
 #include "veneer/probe.h"
 #include "veneer/source.h"
 
-#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#define OPEN_LEVELS 16u
 
 struct recover_run {
 	blk_t blk, n;
@@ -31,27 +25,6 @@ struct recover_file {
 	size_t order; /* of names with one id the first found counts */
 	size_t run, nruns;
 };
-
-/* A directory that the walk is in, and the names of those in it that are still to be entered. */
-struct level {
-	int fd; /* -1: given up while the walk is far below */
-	dev_t dev;
-	ino_t ino;
-	char *names; /* one after the other, each with its NUL */
-	size_t len, cap, at;
-};
-
-struct walk {
-	struct recover *r;
-	struct level *levels;
-	size_t depth, cap;
-};
-
-static void closedirp(DIR **d)
-{
-	if (*d)
-		closedir(*d);
-}
 
 /* Room for one more element behind n of them; capacities are powers of two, so that n tells. */
 static int grow(void *array, size_t n, size_t size)
@@ -80,17 +53,6 @@ static int skip(struct recover *r, const char *name, int error)
 			 r->name, name, strerror(-error));
 	r->is_partial = true;
 	return 0;
-}
-
-static int open_quiet(int dirfd, const char *name, int flags)
-{
-	int fd;
-
-	flags |= O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-	fd = openat(dirfd, name, flags | O_NOATIME);
-	if (fd < 0 && errno == EPERM)
-		fd = openat(dirfd, name, flags);
-	return fd < 0 ? -errno : fd;
 }
 
 struct own_call {
@@ -137,6 +99,7 @@ static int remember_run(void *arg, blk_t blk, blk_t n)
 /* A regular file: remember its extents if it is marked. */
 static int visit_file(struct recover *r, int dirfd, const char *name)
 {
+	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 	_cleanup_(closep) int fd = -1;
 	size_t run = r->nruns;
 	struct mark mark;
@@ -144,9 +107,11 @@ static int visit_file(struct recover *r, int dirfd, const char *name)
 
 	if (e <= 0)
 		return e;
-	fd = open_quiet(dirfd, name, 0);
+	fd = openat(dirfd, name, flags | O_NOATIME);
+	if (fd < 0 && errno == EPERM)
+		fd = openat(dirfd, name, flags);
 	if (fd < 0)
-		return fd;
+		return -errno;
 	/* The name may be another file's by now. */
 	e = source_read_mark(fd, "", &mark, NULL);
 	if (e <= 0)
@@ -163,149 +128,24 @@ static int visit_file(struct recover *r, int dirfd, const char *name)
 	return 0;
 }
 
-static int remember_subdir(struct level *l, const char *name)
+static int visit_name(void *arg, int dirfd, const char *name, const struct stat *st)
 {
-	size_t size = strlen(name) + 1;
+	struct recover *r = arg;
+	int e = S_ISREG(st->st_mode) ? visit_file(r, dirfd, name) : S_ISDIR(st->st_mode);
 
-	if (l->cap - l->len < size) {
-		size_t cap = l->cap * 2 + NAME_MAX + 1;
-		char *names = realloc(l->names, cap);
-
-		if (!names)
-			return -ENOMEM;
-		l->names = names;
-		l->cap = cap;
-	}
-	memcpy(l->names + l->len, name, size);
-	l->len += size;
-	return 0;
+	return e < 0 ? skip(r, name, e) : e;
 }
 
-static int visit_name(struct walk *w, struct level *l, const char *name)
+static int miss(void *arg, const char *name, int error)
 {
-	struct stat st;
-	int e = 0;
-
-	if (fstatat(l->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		e = -errno;
-	else if (S_ISDIR(st.st_mode))
-		return remember_subdir(l, name);
-	else if (S_ISREG(st.st_mode))
-		e = visit_file(w->r, l->fd, name);
-	return e < 0 ? skip(w->r, name, e) : 0;
-}
-
-/* All names of the level's directory. */
-static int read_level(struct walk *w, struct level *l)
-{
-	_cleanup_(closedirp) DIR *d = NULL;
-	int fd = open_quiet(l->fd, ".", O_DIRECTORY);
-	struct dirent *de;
-
-	if (fd < 0)
-		return fd;
-	d = fdopendir(fd);
-	if (!d) {
-		close(fd);
-		return -ENOMEM;
-	}
-	while (errno = 0, (de = readdir(d))) {
-		int e;
-
-		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-			continue;
-		e = visit_name(w, l, de->d_name);
-		if (e < 0)
-			return e;
-	}
-	return -errno;
-}
-
-static void level_release(struct level *l)
-{
-	closep(&l->fd);
-	free(l->names);
-}
-
-static void walk_releasep(struct walk **w)
-{
-	while ((*w)->depth)
-		level_release(&(*w)->levels[--(*w)->depth]);
-	free((*w)->levels);
-}
-
-/* Go down into the directory fd, which is taken over; its files are read at once. */
-static int walk_enter(struct walk *w, int fd, const char *name)
-{
-	struct stat st;
-	int e = grow(&w->levels, w->depth, sizeof(*w->levels));
-
-	if (e == 0 && fstat(fd, &st) < 0)
-		e = -errno;
-	if (e < 0) {
-		close(fd);
-		return skip(w->r, name, e);
-	}
-	w->levels[w->depth] = (struct level){ .fd = fd, .dev = st.st_dev, .ino = st.st_ino };
-	w->depth++;
-	if (w->depth > OPEN_LEVELS && w->depth - OPEN_LEVELS > 1)
-		closep(&w->levels[w->depth - OPEN_LEVELS - 1].fd);
-	e = read_level(w, &w->levels[w->depth - 1]);
-	return e < 0 ? skip(w->r, name, e) : 0;
-}
-
-/* The directory above has been given up: it is what ".." leads to, unless the tree was changed
- * meanwhile. */
-static int reopen_above(struct level *above, const struct level *below)
-{
-	struct stat st;
-	int fd = open_quiet(below->fd, "..", O_DIRECTORY);
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0 || st.st_dev != above->dev || st.st_ino != above->ino) {
-		close(fd);
-		return -ENOENT;
-	}
-	above->fd = fd;
-	return 0;
-}
-
-static int walk_leave(struct walk *w)
-{
-	struct level *l = &w->levels[w->depth - 1];
-	struct level *above = w->depth > 1 ? l - 1 : NULL;
-	int e = above && above->fd < 0 ? reopen_above(above, l) : 0;
-
-	/* What is above without a descriptor can only be left, too, and from the next one up
-	 * nothing leads. */
-	while (e < 0 && w->depth > 2 && w->levels[w->depth - 2].fd < 0)
-		level_release(&w->levels[--w->depth]);
-	level_release(&w->levels[--w->depth]);
-	return e < 0 ? skip(w->r, "a directory that was moved", e) : 0;
+	return skip(arg, error == -ESTALE && !strcmp(name, "..") ? "a directory that was moved" : name, error);
 }
 
 static int scan(struct recover *r)
 {
-	struct walk w = { .r = r };
-	_cleanup_(walk_releasep) __attribute__((unused)) struct walk *undo = &w;
-	int fd = path_open(r->rootfd, "", O_RDONLY | O_DIRECTORY, 0);
-	int e = fd < 0 ? fd : walk_enter(&w, fd, ".");
+	const struct dirwalk_hooks hooks = { .entry = visit_name, .miss = miss };
 
-	while (e == 0 && w.depth) {
-		struct level *l = &w.levels[w.depth - 1];
-		const char *name;
-
-		if (l->at == l->len) {
-			e = walk_leave(&w);
-			continue;
-		}
-		name = l->names + l->at;
-		l->at += strlen(name) + 1;
-		fd = open_quiet(l->fd, name, O_DIRECTORY);
-		e = fd < 0 ? skip(r, name, fd) : walk_enter(&w, fd, name);
-	}
-	return e;
+	return dirwalk(r->rootfd, &hooks, r);
 }
 
 static int by_id(const void *a, const void *b)

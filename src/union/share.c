@@ -10,7 +10,8 @@
  *    without users a layer has no descriptor and no mapping: a kept image gets a new one from the mount that takes
  *    it up;
  * 2. two layers with the same device and inode number are the same directory if both have a descriptor, or if a
- *    watch on it would have told of its end (image_is_current) and its birth time is the same;
+ *    watch on it would have told of its end (image_is_current) and its birth time is the same, or, of a static layer,
+ *    which has no watch, it is reached by the same mount;
  * 3. an image is given to another mount only while image_is_current, after watch_drain. Private layers, whose
  *    content is not told by their directory alone or changes unseen, are in images that never are.
  * What may block (opening, reading, closing) is done without the lock. */
@@ -83,10 +84,16 @@ void share_keep(unsigned seconds, size_t bytes)
 
 /* ---- layers ---- */
 
+/* No watch would have told that a remote file system went, and another came in its place with the same numbers. */
+static bool is_surely_there(const struct layer *a, const struct layer *b)
+{
+	return !a->is_static || (a->rootfd >= 0 && b->rootfd >= 0) || (a->mount_id && a->mount_id == b->mount_id);
+}
+
 static bool is_same_layer(const struct layer *a, const struct layer *b)
 {
 	return a->ino == b->ino && a->dev == b->dev && a->btime.tv_sec == b->btime.tv_sec &&
-	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override;
+	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override && is_surely_there(a, b);
 }
 
 static bool is_being_written_locked(const struct layer *l)
@@ -117,7 +124,8 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 	for (size_t i = 0; i < n; i++) {
 		struct statfs fs;
 
-		layers[i]->is_private = !is_plain[i] || fstatfs(fds[i], &fs) < 0 || !watch_sees_type(fs.f_type) ||
+		layers[i]->is_private = !is_plain[i] || fstatfs(fds[i], &fs) < 0 ||
+					!(layers[i]->is_static || watch_sees_type(fs.f_type)) ||
 					faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 	}
 	return 0;
@@ -371,6 +379,19 @@ static struct record *find_locked(const struct image *img)
 		if (r->img == img)
 			return r;
 	return NULL;
+}
+
+struct image *share_again(struct image *img)
+{
+	struct record *r;
+
+	LOCK_SCOPE(&reg.lock);
+	r = find_locked(img);
+	if (!r)
+		return image_ref(img);
+	r->users++;
+	reg.shared++;
+	return img;
 }
 
 static bool is_worth_keeping_locked(const struct record *r)

@@ -2,12 +2,12 @@
 #include "veneer/checkpoint.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/cow.h"
 #include "veneer/lookup.h"
 #include "veneer/stats.h"
 
 #include <dirent.h>
-#include <time.h>
 
 #define CHECKPOINT_INTERVAL_S 5
 
@@ -58,13 +58,11 @@ static void commit_all(struct checkpoint *c)
 
 static bool wait_interval(struct checkpoint *c)
 {
-	struct timespec until;
+	const int64_t until = clock_ms() + CHECKPOINT_INTERVAL_S * 1000;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += CHECKPOINT_INTERVAL_S;
 	LOCK_SCOPE(&c->lock);
 	while (!c->is_stopping)
-		if (pthread_cond_timedwait(&c->wake, &c->lock, &until) == ETIMEDOUT)
+		if (clock_wait(&c->wake, &c->lock, until) == ETIMEDOUT)
 			break;
 	return !c->is_stopping;
 }
@@ -88,17 +86,13 @@ static void *run(void *arg)
 int checkpoint_start(struct tree *t, struct checkpoint **ret)
 {
 	struct checkpoint *c = calloc(1, sizeof(*c));
-	pthread_condattr_t attr;
 	int r;
 
 	if (!c)
 		return -ENOMEM;
 	c->tree = t;
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&c->wake, NULL);
 	r = -pthread_create(&c->thread, NULL, run, c);
 	if (r < 0) {
 		free(c);

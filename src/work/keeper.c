@@ -7,6 +7,7 @@
 #include "veneer/keeper.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/evict.h"
 #include "veneer/extent.h"
 #include "veneer/log.h"
@@ -59,14 +60,6 @@ struct state {
 	struct copies_victim victims[VICTIMS_MAX];
 	struct evict_range ranges[RANGES_MAX];
 };
-
-static uint32_t clock_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint32_t)((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
-}
 
 static uint64_t own_cpu_ns(void)
 {
@@ -367,7 +360,7 @@ static int one_round(struct state *st, bool *ret_wants_any)
 	const bool is_running = follow_members(st) >= 2;
 	uint32_t pause;
 
-	st->now_ms = clock_ms();
+	st->now_ms = (uint32_t)clock_ms();
 	st->has_noted = false;
 	sent_drain(take_note, st);
 	if (is_running) {

@@ -10,6 +10,7 @@
 #include "veneer/promote.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/pressure.h"
@@ -20,7 +21,6 @@
 #include <dirent.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define NICE 10
 #define NEVER UINT64_MAX
@@ -66,25 +66,16 @@ struct worker {
 };
 
 static struct {
-	pthread_once_t once;
 	pthread_mutex_t lock;
-	pthread_cond_t wake, done;	/* on the monotonic clock */
+	pthread_cond_t wake, done;
 	/* guarded by lock */
 	struct list_link mounts;
 	struct worker *worker;		/* NULL: nobody wanted it yet */
 	_Atomic unsigned n_jobs;	/* written under lock */
-} crew = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .mounts = { &crew.mounts, &crew.mounts } };
-
-static void init_crew(void)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&crew.wake, &attr);
-	pthread_cond_init(&crew.done, &attr);
-	pthread_condattr_destroy(&attr);
-}
+} crew = {
+	.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER,
+	.mounts = { &crew.mounts, &crew.mounts },
+};
 
 static struct promote *promote_of(struct list_link *l)
 {
@@ -93,21 +84,16 @@ static struct promote *promote_of(struct list_link *l)
 
 static uint64_t now_ms(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	return (uint64_t)clock_ms();
 }
 
 /* Under the lock; may wake early. */
 static void wait_locked(pthread_cond_t *cond, uint64_t until_ms)
 {
-	const struct timespec until = { (time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000 };
-
 	if (until_ms == NEVER)
 		pthread_cond_wait(cond, &crew.lock);
 	else
-		pthread_cond_timedwait(cond, &crew.lock, &until);
+		clock_wait(cond, &crew.lock, (int64_t)until_ms);
 }
 
 /* ---- whether to go on ---- */
@@ -672,7 +658,6 @@ int promote_start(struct tree *t, enum promotion_mode mode, uint64_t rate, struc
 
 	if (!p)
 		return -ENOMEM;
-	pthread_once(&crew.once, init_crew);
 	p->tree = t;
 	p->mode = mode;
 	p->rate.rate = mode == PROMOTION_AUTO ? rate : 0;

@@ -8,9 +8,12 @@ stores are made (default: /var/tmp); it must be on a real file system.
 """
 import os
 import shutil
+import sys
 import tempfile
 
 import pytest
+
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
 
 import engine
 import host
@@ -18,6 +21,7 @@ import image_tree
 import life
 from containers import Containers
 from docker import Docker
+from guest import Guest
 from mount_program import MountProgram
 
 USER = "veneer-test"
@@ -63,9 +67,15 @@ def image(base):
 
 
 @pytest.fixture(scope="session")
-def rootless_user():
+def fuse_device():
+    with host.FuseDevice():
+        yield
+
+
+@pytest.fixture(scope="session")
+def rootless_user(fuse_device):
     """A user with subordinate ids; it is ours by its name, so one left behind is taken over."""
-    with host.User(USER), host.FuseDevice():
+    with host.User(USER):
         yield USER
 
 
@@ -75,11 +85,11 @@ def _need(*binaries):
         pytest.skip("%s is not installed" % name)
 
 
-def _store(request, name, program=None, user=None):
+def _store(request, name, program=None, user=None, mount_options=None):
     """A store for Podman and Buildah with the image in it; it ends before what it was made from."""
     _need("podman", "buildah", "crun", *["newuidmap", "setpriv"] * bool(user))
     namespace, base, image = (request.getfixturevalue(n) for n in ("namespace", "base", "image"))
-    store = Containers(namespace, os.path.join(base, name), program, user)
+    store = Containers(namespace, os.path.join(base, name), program, user, mount_options)
     request.addfinalizer(store.close)
     store.import_image(image[0])
     return store
@@ -100,6 +110,17 @@ def podman_root(request, mount_program, auto_ids):
 @pytest.fixture(scope="session")
 def podman_rootless(request, mount_program, rootless_user):
     return _store(request, "podman-rootless", mount_program, rootless_user)
+
+
+@pytest.fixture(scope="session")
+def sharing_root(request, mount_program, auto_ids):
+    """Containers of one image keep one copy of what they read."""
+    return _store(request, "sharing-root", mount_program, None, "share=pages")
+
+
+@pytest.fixture(scope="session")
+def sharing_rootless(request, mount_program, rootless_user):
+    return _store(request, "sharing-rootless", mount_program, rootless_user, "share=pages")
 
 
 @pytest.fixture(scope="session")
@@ -132,8 +153,26 @@ def _docker(request, namespace, base, image, program, driver):
     return daemon
 
 
+@pytest.fixture
+def guest(base, mount_program, namespace):
+    """A machine to follow a page on."""
+    if not mount_program.is_veneer:
+        pytest.skip("the page that is followed is about veneer")
+    _need("podman", "buildah", "crun", "busybox")
+    one = Guest(os.path.join(base, "guest"), mount_program.bin)
+    yield one
+    one.close()
+
+
 @pytest.fixture(params=["podman_root", "podman_rootless"], ids=["root", "rootless"])
 def podman(request):
+    yield from _lent(request)
+
+
+@pytest.fixture(params=["sharing_root", "sharing_rootless"], ids=["root", "rootless"])
+def sharing(request, mount_program):
+    if not mount_program.is_veneer:
+        pytest.skip("share=pages is veneer's own")
     yield from _lent(request)
 
 
@@ -175,7 +214,7 @@ def pytest_runtest_makereport(item, call):
         return
     report.sections.append(("calls of the mount program", program.calls()[-6000:]))
     for one in item.funcargs.values():
-        if isinstance(one, engine.Engine):
+        if isinstance(one, (engine.Engine, Guest)):
             report.sections.append(("commands in " + one.base, "\n".join(one.transcript)[-6000:]))
     for daemon in _session.get("dockers", []):
         report.sections.append(("dockerd (%s)" % daemon.driver, daemon.log_tail()))

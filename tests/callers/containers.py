@@ -14,8 +14,9 @@ class Containers(Engine):
     """
 
     RUN_ARGS = ("--network=none",)
-    def __init__(self, namespace, base, program, user=None):
+    def __init__(self, namespace, base, program, user=None, mount_options=None):
         super().__init__(namespace, base, program)
+        self.mount_options = mount_options
         self.user = pwd.getpwnam(user) if user else None
         self.formats = ["docker-archive", "oci-archive"]
         if user:  # what comes first is tried each time
@@ -50,6 +51,8 @@ class Containers(Engine):
                     'rootless_storage_path = "%s/graph"\n' % ((self.base,) * 3))
             if self.program:
                 f.write('[storage.options.overlay]\nmount_program = "%s"\n' % self.program.path)
+            if self.mount_options:
+                f.write('mountopt = "%s"\n' % self.mount_options)
         # Hosts without CAP_SYS_RESOURCE cannot raise limits to the engines' defaults.
         with open(self.base + "/containers.conf", "w") as f:
             f.write('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n'

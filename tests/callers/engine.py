@@ -138,6 +138,11 @@ def missing(*binaries):
     return next((b for b in binaries if not shutil.which(b, path=path)), None)
 
 
+def go_path():
+    """Where Go's tool is; empty if it is not installed."""
+    return os.path.dirname(shutil.which("go", path=base_env()["PATH"] + ":/usr/local/go/bin") or "")
+
+
 class Engine:
     """What Podman and Docker have in common: containers with a FUSE root, made from one image."""
 

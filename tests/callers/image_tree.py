@@ -4,6 +4,7 @@
 Everything is made here, from a seed, so that what a container sees can be checked against
 what was put in and not only against what another driver shows.
 """
+import functools
 import hashlib
 import io
 import json
@@ -22,7 +23,7 @@ TOPS = ("data", "links", "tree", "vol", "etc", "bin")
 ENGINE_FILES = {"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc"}
 APPLETS = (
     "sh ls cat dd find xargs stat sha256sum sleep echo rm mv cp ln mkdir rmdir chmod chown touch"
-    " id sync mount true false test head tail wc sort env grep printf kill"
+    " id sync truncate mount true false test head tail wc sort env grep printf kill"
 ).split()
 
 
@@ -30,6 +31,7 @@ def _bytes(seed, size):
     return random.Random(seed).randbytes(size)
 
 
+@functools.lru_cache
 def big_content():
     return _bytes("big", BIG)
 
@@ -81,8 +83,9 @@ def past(mtime):
     return mtime if mtime < PAST else None
 
 
-def write_image(path):
-    """Write the image as a tar archive; return {name: description} of all of it."""
+def write_image(path, big=None):
+    """Write the image as a tar archive, with this as data/big64 if it is not to be that big; return
+    {name: description} of all of it."""
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         w = _Writer(tar)
         for name in ("bin", "data", "dev", "etc", "links", "proc", "root", "run", "sys", "tree",
@@ -95,7 +98,7 @@ def write_image(path):
             w.add("bin/" + applet, tarfile.SYMTYPE, 0o777, link="busybox")
         w.file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n")
         w.file("etc/group", b"root:x:0:\nuser:x:1000:\n")
-        w.file("data/big64", big_content())
+        w.file("data/big64", big or big_content())
         w.file("data/big8", _bytes("middle", MIDDLE), 0o640, owner=(12, 34))
         w.file("data/setuid", b"not a program\n", 0o4755)
         w.file("data/labelled", b"with an attribute\n", xattrs={"user.label": "kept"})

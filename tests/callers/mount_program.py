@@ -13,7 +13,9 @@ import pytest
 # One block, its directories and the map with its preallocated tail; far from a file of 8 MiB.
 SMALL_GROWTH = 512 << 10
 
+# A server of a test is where the test is, and is counted and ended with it.
 WRAPPER = """#!/bin/sh
+export VENEER_CGROUP=
 {{
 	echo "call: pid $$, uid $(id -u), cwd $PWD"
 	for arg; do printf '    [%s]\\n' "$arg"; done

@@ -27,6 +27,8 @@ _numbers = itertools.count()
 def pytest_configure(config):
     # No profile is kept: its writes are none of those that are recorded and made to fail here.
     os.environ["VENEER_STATE_DIR"] = ""
+    # A server of a test is where the test is, and is counted and ended with it.
+    os.environ.setdefault("VENEER_CGROUP", "")
     if os.geteuid() == 0:
         linux.private_mounts()
 

@@ -22,6 +22,8 @@ from support.watchdog import Watchdog  # noqa: E402
 def pytest_configure(config):
     # No profile is kept: its writes are none of those that are recorded and made to fail here.
     os.environ["VENEER_STATE_DIR"] = ""
+    # A server of a test is where the test is, and is counted and ended with it.
+    os.environ.setdefault("VENEER_CGROUP", "")
     if os.geteuid() == 0:
         linux.private_mounts()
 

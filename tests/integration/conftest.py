@@ -40,8 +40,8 @@ def pytest_addoption(parser):
                      help="run as an ordinary user in a user namespace")
     parser.addoption("--mode", choices=["standalone", "server"], default="standalone",
                      help="who serves the mounts")
-
-
+    parser.addoption("--share", action="store_true",
+                     help="mounts share the kernel's pages (share=pages); takes --mode=server")
     parser.addoption("--killing", type=float, metavar="SECONDS", default=0,
                      help="with --mode=server: kill the server that often, on average; the next goes on")
 
@@ -51,13 +51,21 @@ def pytest_cmdline_main(config):
         return None
     if os.geteuid() != 0:
         raise pytest.UsageError("--rootless prepares the namespaces as root")
-    arguments = ["-m", "pytest", "-p", "no:cacheprovider", *config.invocation_params.args]
+    # The cache in the source tree is not this user's to write; one that the caller names is.
+    is_named = any(setting.startswith("cache_dir=") for setting in config.getoption("override_ini") or [])
+    cache = [] if is_named else ["-p", "no:cacheprovider"]
+    arguments = ["-m", "pytest", *cache, *config.invocation_params.args]
     return rootless.run(arguments, _program())
 
 
 def pytest_configure(config):
+    if config.getoption("--share") and config.getoption("--mode") != "server":
+        raise pytest.UsageError("--share takes --mode=server")
+    config.addinivalue_line("markers", "unshared: what is tested is otherwise with share=pages")
     # What is learned here is nobody's, and a test is not changed by what was learned elsewhere.
     os.environ["VENEER_STATE_DIR"] = tempfile.mkdtemp(prefix="veneer-state-")
+    # A server of a test is where the test is, and is counted and ended with it.
+    os.environ.setdefault("VENEER_CGROUP", "")
     config.addinivalue_line("markers", "needs_root: cannot work in a user namespace")
     config.addinivalue_line("markers", "standalone: about a process that serves one mount alone")
     if os.geteuid() == 0 and not config.getoption("--rootless"):
@@ -75,11 +83,13 @@ def pytest_runtest_setup(item):
 
     if item.config.getoption("--mode") == "server" and (marker := item.get_closest_marker("standalone")):
         pytest.skip("with a shared server: " + marker.args[0])
+    if item.config.getoption("--share") and (marker := item.get_closest_marker("unshared")):
+        pytest.skip("with share=pages: " + marker.args[0])
 
 
 def pytest_report_header(config):
     return (f"veneer: {_program()}, mode {'userns' if rootless.is_inside() else 'root'}, "
-            f"{config.getoption('--mode')}")
+            f"{config.getoption('--mode')}{', share=pages' if config.getoption('--share') else ''}")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -129,7 +139,7 @@ def serving(request, veneer_bin, session_dir, watchdog):
         yield None
         return
     shared = SharedServer(veneer_bin, session_dir / "run", watchdog)
-    mounts.use(shared)
+    mounts.use(shared, shares_pages=request.config.getoption("--share"))
     killer = Killer(shared, request.config.getoption("--killing"))
     yield shared
     killer.close()

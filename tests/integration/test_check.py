@@ -2,7 +2,6 @@
 """`veneer check`: a sound layer is found sound, and each kind of damage is named."""
 import os
 import random
-import signal
 
 import pytest
 
@@ -396,7 +395,6 @@ def test_after_a_kill_of_the_server_a_repair_makes_all_well(stack, plain, check)
         operations.step()
     operations.close_handles()
     want = layers.view(stack.mnt)
-    os.kill(stack.pid, signal.SIGKILL)
     stack.server.kill()
     assert check("--repair")[0] == 0
     assert check()[0] == 0

@@ -25,6 +25,7 @@ def test_a_changed_lower_is_noticed(stack, change):
     stack.forget_lower(stack.lower())
 
 
+@pytest.mark.standalone("another server answers when one was ended")
 def test_a_hanging_server_is_ended(stack, watchdog):
     (stack.lower() / "f").write_text("x")
     m = stack.mount()

@@ -22,7 +22,7 @@ from support.expect import fails_with, names_in, read_at, write_at
 from support.killer import Killer
 from support.places import Place
 from support.server import wait_until
-from support.shared import child_of, kill
+from support.shared import child_of, kill, wait_for_death
 
 _PASSTHROUGH = ["", "io=cached", "io=direct"]
 
@@ -378,11 +378,12 @@ def test_without_a_supervisor_mounts_fail_cleanly_and_come_back(stack, shared):
         server = child_of(shared.process.pid)
         shared.process.kill()
         kill(server)
-        time.sleep(0.5)
+        # whose request waits while they die may be told another error
+        shared.process.wait()
+        wait_for_death(server)
         with fails_with(errno.ENOTCONN):
             os.listdir(m)
     linux.umount(m)
-    shared.process.wait()
     shared.ensure()
     place.mount(stack, shared)
     assert read_at(m / "f", 6, 5000) == b"synced" and read_at(m / "f", 12, 50_000) == b"acknowledged"

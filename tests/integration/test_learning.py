@@ -215,6 +215,12 @@ def test_what_was_learned_can_be_seen_moved_and_forgotten(image):
     assert key in image.profile("list").stdout
     shown = image.profile("show", key).stdout
     assert "lib/one" in shown and "lib/never" not in shown
+    listed, = json.loads(image.profile("--json", "list").stdout)
+    assert (listed["image"], listed["starts"], listed["precision"]) == (key, image.starts(), None)
+    rows = json.loads(image.profile("--json", "show", key).stdout)
+    assert len(rows) == len(shown.splitlines()) - 1 and {row["what"] for row in rows} == {"read"}
+    assert {row["path"] for row in rows} == {line.split()[-1] for line in shown.splitlines()[1:]}
+    assert all(0 < row["chance"] <= 1 and row["extent"] >= 0 for row in rows)
     text = image.profile("export", key).stdout
     assert image.profile("forget", key).returncode == 0
     assert not image.known()
@@ -241,8 +247,10 @@ def test_nonsense_is_not_imported(image, text):
 def test_without_a_profile_the_list_is_empty(image):
     done = image.profile("list")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert image.profile("--json", "list").stdout == "[]\n"
     assert not image.state.exists()
-    assert image.profile("show", "12").returncode == 1
+    assert image.profile("show", "12").returncode == image.profile("--json", "show", "12").returncode == 1
+    assert image.profile("--json", "export").returncode == 2
     assert image.profile("sing").returncode == 2
 
 

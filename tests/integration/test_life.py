@@ -382,7 +382,7 @@ def use_files(m, count):
             os.rmdir(m / "d")
 
 
-@pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [700, pytest.param(3500, marks=pytest.mark.slow)])
 def test_files_that_come_and_go_leave_nothing_in_the_server(stack, count):
     (stack.lower() / "large").write_bytes(blob(300_000))
     for number in range(50):
@@ -391,14 +391,17 @@ def test_files_that_come_and_go_leave_nothing_in_the_server(stack, count):
     use_files(m, 500)
     nodes = counters(stack.server)["NODES"]
     fds, _, memory = state_of(stack.pid)
-    use_files(m, count)
-    assert wait_until(lambda: state_of(stack.pid)[0] <= fds + 8)
-    assert wait_until(lambda: counters(stack.server)["NODES"] <= nodes + 8)
-    now_fds, threads, now_memory = state_of(stack.pid)
-    assert now_fds <= fds + 8
-    assert threads <= 40
-    # at least 2,000 files: 1 KiB each kept for ever would be seen
-    assert now_memory - memory < max(1500, count // 2), (memory, now_memory)
+    memory = [memory]
+    for _ in range(3):
+        use_files(m, count)
+        assert wait_until(lambda: state_of(stack.pid)[0] <= fds + 8)
+        assert wait_until(lambda: counters(stack.server)["NODES"] <= nodes + 8)
+        memory.append(state_of(stack.pid)[2])
+    assert state_of(stack.pid)[1] <= 40
+    # What is kept for ever is kept in each round. Threads that come when there is more to do at once have each an arena of
+    # glibc's, whose pages they touch once.
+    gained = [later - earlier for earlier, later in zip(memory, memory[1:])]
+    assert min(gained) < count // 4, memory
 
 
 def test_threads_that_were_needed_go_home(stack):

@@ -13,7 +13,7 @@ from support import pagecache
 from support.content import BLOCK, KIB, blob
 from support.counters import Gained, counters
 from support.expect import fails_with, opened, read_at, write_at
-from support.passthrough import LARGE, NEEDS_ROOT, m, settle  # noqa: F401
+from support.passthrough import LARGE, NEEDS_ROOT, NOTHING_PASSES, m, settle  # noqa: F401
 from support.server import wait_until
 
 pytestmark = NEEDS_ROOT
@@ -74,6 +74,7 @@ def test_strict_readers_of_programs_see_what_is_written_too(stack):
         assert subprocess.run([m / "program"], capture_output=True).stdout == b"#!/bin/cat\n# more\n"
 
 
+@pytest.mark.unshared(NOTHING_PASSES)
 def test_fast_passes_small_files_through_too(stack, m):
     stack.remount("coherence=fast")
     with Gained(stack.server) as g:
@@ -81,6 +82,7 @@ def test_fast_passes_small_files_through_too(stack, m):
     assert (g["REQUESTS READ"], g["BACKING FILES"]) == (0, 1)
 
 
+@pytest.mark.unshared(NOTHING_PASSES)
 def test_strict_asks_for_reads_but_shares_mappings(stack, m):
     stack.remount("coherence=strict")
     with Gained(stack.server) as g, opened(m / "large") as fd:
@@ -114,6 +116,7 @@ def test_bytes_moved_inside_the_kernel(stack, m, plain, how):
         assert os.pread(out, LARGE + 1, 0) == blob(LARGE)
 
 
+@pytest.mark.unshared(NOTHING_PASSES)
 def test_program_runs_and_cannot_be_written_meanwhile(stack, m):
     shutil.copy(shutil.which("sleep"), stack.base / "sleep")
     stack.umount()
@@ -134,6 +137,7 @@ def test_program_runs_and_cannot_be_written_meanwhile(stack, m):
 
 # ---- one copy of each page ----
 
+@pytest.mark.unshared(NOTHING_PASSES)
 def test_two_mounts_share_the_pages_of_the_lower_file(stack, m):
     second = stack.second_mount(stack.lowers)
     low = stack.lower() / "large"
@@ -177,7 +181,9 @@ def _make_partial(m):
     return want
 
 
-@pytest.mark.parametrize("partial,requests,pages", [("auto", 2, 0), ("direct", 2, 0), ("cached", 1, None)])
+@pytest.mark.parametrize("partial,requests,pages", [
+    pytest.param("auto", 2, 0, marks=pytest.mark.unshared(NOTHING_PASSES)),
+    pytest.param("direct", 2, 0, marks=pytest.mark.unshared(NOTHING_PASSES)), ("cached", 1, None)])
 def test_reader_of_a_partial_file(stack, m, partial, requests, pages):
     stack.remount(f"partial={partial}")
     want = _make_partial(m)
@@ -240,7 +246,7 @@ def test_partial_file_that_became_complete_is_passed_through(stack, m):
         with Gained(stack.server) as g:
             assert (m / "large").read_bytes() == blob(LARGE, 8)
         return g["REQUESTS READ"] == 0
-    assert wait_until(is_read_past_us, 5)
+    assert wait_until(is_read_past_us)
     with Gained(stack.server) as g, opened(m / "large", os.O_RDWR) as fd:
         os.pwrite(fd, b"direct", 200_000)
         os.pwrite(fd, b"end", LARGE + 5000)
@@ -280,6 +286,7 @@ def test_pages_from_before_are_not_shown_after_a_write_past_us(stack, m):
 
 # ---- bounds ----
 
+@pytest.mark.unshared(NOTHING_PASSES)
 def test_thousands_of_files_leak_nothing(stack, m):
     stack.umount()
     stack.forget_lower(stack.lower())
@@ -304,7 +311,7 @@ def test_thousands_of_files_leak_nothing(stack, m):
     for fd in held:
         os.close(fd)
     shutil.rmtree(m / "many")
-    assert wait_until(lambda: counters(stack.server)["BACKING FILES"] == 0, 10)
+    assert wait_until(lambda: counters(stack.server)["BACKING FILES"] == 0)
 
 
 def test_as_many_files_open_at_once(stack, m):
@@ -355,6 +362,7 @@ def test_other_options_show_the_same_bytes(stack, m, options):
     assert (m / "large").read_bytes() == want
 
 
+@pytest.mark.unshared(NOTHING_PASSES)
 def test_read_only_mount_is_passed_through(stack, m):
     stack.remount(upper=False)
     with Gained(stack.server) as g:

@@ -4,7 +4,10 @@ stays as it is. Every row was once a way to corrupt a lower file or to fail with
 import errno
 import mmap
 import os
+import pathlib
+import shutil
 import stat
+import subprocess
 import threading
 
 import pytest
@@ -17,6 +20,7 @@ from support.passthrough import LARGE, NEEDS_ROOT, m, settle  # noqa: F401
 from support.server import wait_until
 
 pytestmark = NEEDS_ROOT
+OPENS_C = pathlib.Path(__file__).parent / "support" / "opens.c"
 
 
 # ---- a reader holds a lower file, a writer comes ----
@@ -27,7 +31,9 @@ def _readers(path):
 
 
 @pytest.mark.parametrize("options,sees_new,map_sees_new", [
-    ((), False, False), (("coherence=strict",), True, False), (("io=cached",), True, True),
+    ((), False, False),
+    pytest.param(("coherence=strict",), True, False, marks=pytest.mark.unshared(
+        "who opened an unchanged file goes on reading that")), (("io=cached",), True, True),
     (("io=direct",), True, None)], ids=["auto", "strict", "cached", "direct"])
 def test_reader_from_before_the_first_write(stack, m, options, sees_new, map_sees_new):
     stack.remount(*options)
@@ -219,6 +225,23 @@ def test_opens_of_all_kinds_at_once_never_fail(stack, m, options):
     for name in names:
         assert (m / name).read_bytes() == b"written!" + blob(LARGE)[8:]
         assert (stack.lower() / name).read_bytes() == blob(LARGE)
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
+def test_no_open_is_sent_on_twice(stack, m, tmp_path):
+    """Who finds the node of a file left looks its name up again, and the kernel lets him do that once. Where many do,
+    the kernel forgets the new node again and again, and it must not become one that anybody is sent on from."""
+    program = tmp_path / "opens"
+    subprocess.run(["gcc", "-O1", "-pthread", "-o", program, OPENS_C], check=True)
+    stack.umount()
+    stack.forget_lower(stack.lower())
+    for number in range(300):
+        (stack.lower() / f"f{number}").write_bytes(blob(LARGE))
+    m = stack.mount()
+    opens = subprocess.run([program, m, "300", "12", "8"], capture_output=True, text=True)
+    assert opens.returncode == 0, opens.stdout[:2000]
+    for number in range(300):
+        assert (m / f"f{number}").read_bytes() == b"written!" + blob(LARGE)[8:]
 
 
 def test_registered_lower_file_cannot_be_written_even_by_mistake(stack, m):

@@ -13,7 +13,7 @@ from support.child import Child, in_child
 from support.content import BLOCK, KIB, MIB, blob
 from support.counters import Gained
 from support.expect import fails_with, opened, read_at, write_at
-from support.passthrough import LARGE, NEEDS_ROOT, m  # noqa: F401
+from support.passthrough import LARGE, NEEDS_ROOT, NOTHING_PASSES, m  # noqa: F401
 from support.server import wait_until
 
 pytestmark = NEEDS_ROOT
@@ -162,6 +162,7 @@ def test_file_is_synced_by_request(stack, m):
     assert g["REQUESTS FSYNC"] == 1
 
 
+@pytest.mark.unshared(NOTHING_PASSES)
 def test_volatile_changes_nothing_of_it(stack, m):
     stack.remount("volatile")
     with Gained(stack.server) as g:

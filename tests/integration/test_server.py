@@ -300,7 +300,9 @@ def test_server_holds_nothing_of_its_starter(stack, shared):
     assert os.getsid(shared.pid) != os.getsid(0)
 
 
-def test_started_server_has_no_output_and_no_environment(stack, veneer_bin, watchdog):
+def test_started_server_has_no_output_and_of_the_environment_what_is_for_servers(stack, veneer_bin, watchdog, monkeypatch):
+    monkeypatch.setenv("VENEER_LOG", "syslog")
+    monkeypatch.setenv("VENEER_OTHER", "secret")
     shared = SharedServer(veneer_bin, stack.base / "run", watchdog)
     place = Place(stack, "p")
     place.mount(stack, shared)
@@ -310,7 +312,8 @@ def test_started_server_has_no_output_and_no_environment(stack, veneer_bin, watc
         assert count == 1
         assert [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
         with open(f"/proc/{pid}/environ", "rb") as f:
-            assert f.read() == b"PATH=/usr/sbin:/usr/bin:/sbin:/bin\0"
+            assert f.read() == b"PATH=/usr/sbin:/usr/bin:/sbin:/bin\0VENEER_CGROUP=%b\0VENEER_LOG=syslog\0" % \
+                os.environb[b"VENEER_CGROUP"]
         assert os.getsid(pid) == pid
         linux.umount(place.mnt)
     finally:
@@ -383,11 +386,11 @@ def test_second_server_at_one_socket_is_refused(stack, shared):
 
 
 def test_idle_server_leaves(stack, veneer_bin, watchdog):
-    shared = SharedServer(veneer_bin, stack.base / "run", watchdog, ["--idle", "1"])
+    shared = SharedServer(veneer_bin, stack.base / "run", watchdog, ["--idle", "3"])
     shared.ensure()
     place = Place(stack, "p")
     place.mount(stack, shared)
-    time.sleep(1.5)
+    time.sleep(3.5)
     assert shared.process.poll() is None
     linux.umount(place.mnt)
     assert shared.process.wait(20) == 0
@@ -470,6 +473,20 @@ def test_second_signal_ends_the_mounts(stack, shared, veneer_bin):
         said = subprocess.run([veneer_bin, "inspect", place.upper], capture_output=True, text=True, check=True)
         assert "closed cleanly" in said.stdout
         assert read_at(place.upper / "f", 4, 8192) == b"kept"
+
+
+def test_a_service_manager_may_tell_it_often(stack, shared):
+    (stack.lower() / "f").write_bytes(blob(300_000))
+    place = Place(stack, "p")
+    place.mount(stack, shared)
+    for pid in (shared.process.pid, shared.pid) * 3:
+        os.kill(pid, signal.SIGUSR2)
+        time.sleep(0.15)
+    write_at(place.mnt / "f", b"x", 5)
+    assert read_at(place.mnt / "f", 1, 5) == b"x"
+    assert shared.process.poll() is None
+    linux.umount(place.mnt)
+    assert shared.process.wait(20) == 0
 
 
 def test_idle_server_goes_at_the_first_signal(shared):

@@ -464,13 +464,13 @@ def test_top_prints_plain_frames_and_the_busiest_mount_first(one, stack):
 class Terminal:
     """`veneer top` on a terminal of its own."""
 
-    def __init__(self, server, *arguments):
+    def __init__(self, server, *arguments, **environment):
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 200, 0, 0))
         self.before = termios.tcgetattr(slave)
         self.slave, self.out = slave, b""
-        self.process = subprocess.Popen([server.program, "top", *arguments], env=server.env, stdin=slave,
-                                        stdout=slave, stderr=slave, start_new_session=True)
+        self.process = subprocess.Popen([server.program, "top", *arguments], stdin=slave,
+                                        env={**server.env, "TERM": "xterm", **environment}, stdout=slave, stderr=slave, start_new_session=True)
 
     def read_until(self, wanted, limit_s=10):
         end = time.monotonic() + limit_s
@@ -514,6 +514,32 @@ def test_top_redraws_in_place_and_never_scrolls(one, stack):
     frames = terminal.out.split(b"\033[H")[1:]
     assert len(frames) == 4
     assert all(frame.count(b"\n") <= 11 for frame in frames)
+
+
+def test_top_sorts_by_a_key_and_follows_the_size_without_a_new_picture(one):
+    server, mnt = one
+    terminal = Terminal(server, "-i", "3600")
+    terminal.read_until(b"*REQ/S")
+    for key, head in ((b"m", b"*MOUNTPOINT"), (b"t", b"*99 %"), (b"e", b"*ERR/S"), (b"?r", b"*REQ/S")):
+        terminal.out = b""
+        os.write(terminal.master, key)
+        terminal.read_until(head)
+    terminal.out = b""
+    fcntl.ioctl(terminal.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 60, 0, 0))
+    terminal.process.send_signal(signal.SIGWINCH)
+    terminal.read_until(b"q quit")
+    assert b"ERR/S" not in terminal.out.split(b"\r\n")[3]
+    os.write(terminal.master, b"q")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("environment,is_plain", [({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True), ({"NO_COLOR": ""}, False)])
+def test_top_obeys_no_color(one, environment, is_plain):
+    terminal = Terminal(one[0], "-i", "3600", **environment)
+    terminal.read_until(b"q quit")
+    assert (b"\033[1m" not in terminal.out and b"\033[7m" not in terminal.out) == is_plain
+    os.write(terminal.master, b"q")
+    assert terminal.end() == 0
 
 
 def test_top_ends_with_its_server(one):

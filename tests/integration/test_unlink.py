@@ -71,6 +71,7 @@ def test_open_file_keeps_everything_after_unlink(stack, origin):
     assert names_in(path.parent) == []
 
 
+@pytest.mark.unshared("what has a descriptor of an unchanged file only can change nothing of it")
 @pytest.mark.parametrize("origin", _ORIGINS)
 def test_read_only_descriptor_survives_unlink(stack, origin):
     path, data = _prepare(stack, origin)

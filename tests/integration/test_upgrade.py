@@ -86,7 +86,7 @@ def upgraded(shared, mounts, program=None):
     return pid
 
 
-def _kill_whoever_serves(shared):
+def kill_whoever_serves(shared):
     """A test that failed may not know who does."""
     with contextlib.suppress(OSError), shared.client() as client:
         pid, _ = client.ping()
@@ -100,7 +100,7 @@ def _kill_whoever_serves(shared):
 def shared(shared):
     """Its mounts may be another supervisor's at the end."""
     yield shared
-    _kill_whoever_serves(shared)
+    kill_whoever_serves(shared)
 
 
 @pytest.fixture
@@ -408,4 +408,4 @@ def test_a_service_manager_is_told_who_serves_now(stack, veneer_bin, watchdog):
             del os.environ["NOTIFY_SOCKET"]
             os.unlink(path)
             shared.kill()
-            _kill_whoever_serves(shared)
+            kill_whoever_serves(shared)

@@ -129,6 +129,7 @@ def test_ten_attributes_and_short_buffers(stack):
     assert os.getxattr(stack.remount() / "f", "user.name9") == b"v" * 9
 
 
+@pytest.mark.unshared("what has a descriptor of an unchanged file only can change nothing of it")
 def test_attributes_through_descriptors(stack):
     _lower(stack, a=b"1")
     with opened(stack.mount() / "f") as fd:

@@ -22,6 +22,7 @@ from support.shared import SharedServer  # noqa: E402
 
 
 def pytest_configure(config):
+    os.environ.setdefault("VENEER_CGROUP", "")
     if os.geteuid() == 0:
         linux.private_mounts()
 

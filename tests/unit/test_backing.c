@@ -189,6 +189,25 @@ static void test_backing__id_is_left_if_a_lower_file_is_open_by_it(void **state)
 	backing_free(b);
 }
 
+static void test_backing__file_is_remembered_when_an_id_of_it_was_left(void **state)
+{
+	struct node_slot first = { .ino = 77 }, fresh = { .ino = 77 }, other = { .ino = 78 };
+	struct backing *b = start(10);
+	uint32_t id;
+
+	(void)state;
+	assert_int_equal(take(b, &first, &reads_lower, &id), BACKING_WAY_BACKED);
+	assert_false(backing_was_left(b, &fresh));
+	assert_int_equal(take(b, &first, &writes_lower, &id), BACKING_WAY_SWITCH);
+	assert_true(backing_was_left(b, &first));
+	assert_true(backing_was_left(b, &fresh));
+	assert_false(backing_was_left(b, &other));
+	assert_int_equal(take(b, &other, &reads_lower, &id), BACKING_WAY_BACKED);
+	assert_true(backing_leave(b, &other));
+	assert_true(backing_was_left(b, &other));
+	backing_free(b);
+}
+
 static void test_backing__all_opens_of_a_node_share_one_registration(void **state)
 {
 	struct node_slot s = { 0 };
@@ -340,6 +359,7 @@ int main(void)
 		cmocka_unit_test(test_backing__writer_never_gets_a_lower_file),
 		cmocka_unit_test(test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages),
 		cmocka_unit_test(test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once),
+		cmocka_unit_test(test_backing__file_is_remembered_when_an_id_of_it_was_left),
 		cmocka_unit_test(test_backing__no_open_gets_pages_once_a_switch_was_answered),
 		cmocka_unit_test(test_backing__all_opens_of_a_node_share_one_registration),
 		cmocka_unit_test(test_backing__what_was_registered_before_copy_up_is_not_used_after_it),

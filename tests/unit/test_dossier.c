@@ -50,6 +50,10 @@ static void fill(struct dossier *d)
 	d->fuse_fd = null_fd();
 	d->slots_fd = null_fd();
 	d->names_fd = null_fd();
+	d->locks_fd = null_fd();
+	d->recall_fd = null_fd();
+	d->group = 1ull << 33;
+	d->secret = 0xfedcba98;
 	assert_int_equal(buf_put(&d->init, "initial", 7), 0);
 }
 
@@ -57,6 +61,16 @@ static void count(int fd, void *arg)
 {
 	assert_true(is_open(fd));
 	++*(int *)arg;
+}
+
+/* Also what is others' where a server has it. */
+static void release(struct dossier *d)
+{
+	close(d->slots_fd);
+	close(d->names_fd);
+	close(d->locks_fd);
+	close(d->recall_fd);
+	dossier_release(d);
 }
 
 static void test_dossier__is_read_as_it_was_written(void **state)
@@ -76,6 +90,9 @@ static void test_dossier__is_read_as_it_was_written(void **state)
 	assert_int_equal(e.mount_ns, 1ull << 40);
 	assert_int_equal(e.dirs.opener, -1);
 	assert_int_equal(e.io, 3);
+	assert_int_equal(e.group, 1ull << 33);
+	assert_int_equal(e.secret, 0xfedcba98);
+	assert_int_equal(e.recall_fd, d.recall_fd);
 	assert_int_equal(e.dirs.n_lower, 3);
 	assert_int_equal(e.dirs.n_clones, 3);
 	assert_memory_equal(e.dirs.lower, d.dirs.lower, 3 * sizeof(int));
@@ -84,9 +101,12 @@ static void test_dossier__is_read_as_it_was_written(void **state)
 	assert_int_equal(e.args.len, d.args.len);
 	assert_memory_equal(e.args.data, d.args.data, d.args.len);
 	dossier_each_fd(&e, count, &n);
-	assert_int_equal(n, 6 + 6);
+	assert_int_equal(e.locks_fd, d.locks_fd);
+	assert_int_equal(n, 8 + 6);
 	close(d.slots_fd);
 	close(d.names_fd);
+	close(d.locks_fd);
+	close(d.recall_fd);
 	n = e.fuse_fd;
 	dossier_release(&e);
 	assert_false(is_open(n));
@@ -113,9 +133,7 @@ static void test_dossier__duplicates_are_its_own(void **state)
 	dirs_release(&dirs);
 	assert_true(is_open(d.dirs.upper));
 	assert_true(is_open(d.dirs.lower[2]));
-	close(d.slots_fd);
-	close(d.names_fd);
-	dossier_release(&d);
+	release(&d);
 }
 
 static void test_dossier__damage_is_told_and_nothing_is_closed(void **state)
@@ -141,9 +159,7 @@ static void test_dossier__damage_is_told_and_nothing_is_closed(void **state)
 	assert_true(is_open(d.dirs.lower[0]));
 	assert_true(is_open(d.dirs.upper));
 	close(fd);
-	close(d.slots_fd);
-	close(d.names_fd);
-	dossier_release(&d);
+	release(&d);
 }
 
 static void test_dossier__options_are_those_that_were_asked_for(void **state)
@@ -164,9 +180,67 @@ static void test_dossier__options_are_those_that_were_asked_for(void **state)
 	}
 	closep(&d.dirs.upper);
 	assert_true(dossier_options(&d, &d.dirs, &opts, err, sizeof(err)) < 0);
-	close(d.slots_fd);
-	close(d.names_fd);
-	dossier_release(&d);
+	release(&d);
+}
+
+/* One of several mounts was asked for with them: what they have in common has no upper. */
+static void test_dossier__what_is_common_is_asked_for_without_an_upper(void **state)
+{
+	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w,share=pages", "/mnt" };
+	struct mount_opts opts;
+	char err[512];
+	struct dossier d;
+
+	(void)state;
+	make(&d, argv, 4);
+	fill(&d);
+	assert_false(dossier_is_common(&d));
+	d.group = d.key;
+	assert_true(dossier_is_common(&d));
+	assert_true(dossier_options(&d, &d.dirs, &opts, err, sizeof(err)) < 0);
+	closep(&d.dirs.upper);
+	closep(&d.dirs.work);
+	assert_int_equal(dossier_options(&d, &d.dirs, &opts, err, sizeof(err)), 0);
+	assert_int_equal(opts.n_lower, 3);
+	assert_null(opts.upper);
+	assert_null(opts.work);
+	options_release(&opts);
+	release(&d);
+}
+
+static void test_dossier__one_that_is_forgotten_closes_nothing(void **state)
+{
+	struct dossier d, e;
+
+	(void)state;
+	make(&d, NULL, 0);
+	fill(&d);
+	assert_int_equal(dossier_write(&d), 0);
+	assert_int_equal(dossier_read(d.fd, &e), 0);
+	dossier_forget(&e);
+	assert_true(is_open(d.fd) && is_open(d.fuse_fd) && is_open(d.dirs.upper) && is_open(d.dirs.lower[0]));
+	release(&d);
+}
+
+/* Else it would fuzz the version alone. */
+static void test_dossier__the_fuzzers_inputs_are_of_this_version(void **state)
+{
+	static const char *const names[] = { "real", "no-arguments", "common", "member" };
+	char path[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		struct dossier d;
+		int fd;
+
+		snprintf(path, sizeof(path), "tests/fuzz/corpus/dossier/%s", names[i]);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		assert_true(fd >= 0);
+		assert_int_equal(dossier_read(fd, &d), 0);
+		assert_int_equal(dossier_is_common(&d), i == 2);
+		dossier_forget(&d);
+		close(fd);
+	}
 }
 
 int main(void)
@@ -176,6 +250,9 @@ int main(void)
 		cmocka_unit_test(test_dossier__duplicates_are_its_own),
 		cmocka_unit_test(test_dossier__damage_is_told_and_nothing_is_closed),
 		cmocka_unit_test(test_dossier__options_are_those_that_were_asked_for),
+		cmocka_unit_test(test_dossier__what_is_common_is_asked_for_without_an_upper),
+		cmocka_unit_test(test_dossier__one_that_is_forgotten_closes_nothing),
+		cmocka_unit_test(test_dossier__the_fuzzers_inputs_are_of_this_version),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

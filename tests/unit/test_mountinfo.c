@@ -6,6 +6,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 /* In a mount namespace of its own, or not at all. */
 static int setup(void **state)
@@ -124,6 +126,51 @@ static void test_mountinfo__process_with_another_root_tells_nothing(void **state
 	close(go[1]);
 }
 
+struct roots {
+	unsigned whole, part, other;
+};
+
+static void note_root(const char *root, void *arg)
+{
+	struct roots *r = arg;
+
+	r->whole += !strcmp(root, "/");
+	r->part += !strcmp(root, "/part");
+	r->other += strcmp(root, "/") && strcmp(root, "/part");
+}
+
+static void test_mountinfo__roots_of_a_file_system_are_found_where_they_are(void **state)
+{
+	struct scratch *s = *state;
+	char whole[PATH_MAX + 16], part[PATH_MAX + 16], sub[PATH_MAX + 16];
+	struct roots all = { 0 }, own = { 0 }, none = { 0 };
+	pid_t pid = 0;
+	struct stat st;
+	ino_t ns;
+
+	need_mounts(s);
+	snprintf(whole, sizeof(whole), "%s/a", s->path);
+	snprintf(part, sizeof(part), "%s/a/part", s->path);
+	snprintf(sub, sizeof(sub), "%s/a b", s->path);
+	assert_int_equal(mount("none", whole, "tmpfs", 0, NULL), 0);
+	assert_int_equal(mkdir(part, 0755), 0);
+	assert_int_equal(mount(part, sub, NULL, MS_BIND, NULL), 0);
+	assert_int_equal(stat(whole, &st), 0);
+	ns = mountinfo_namespace(getpid());
+
+	assert_int_equal(mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &own), 0);
+	assert_int_equal(pid, getpid());
+	assert_true(own.whole == 1 && own.part == 1 && own.other == 0);
+	assert_int_equal(mountinfo_roots(0, NULL, major(st.st_dev), minor(st.st_dev), note_root, &all), 0);
+	assert_true(all.whole == 1 && all.part == 1 && all.other == 0);
+	assert_int_equal(umount2(whole, MNT_DETACH), 0);
+	assert_int_equal(umount2(sub, MNT_DETACH), 0);
+	assert_int_equal(mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
+	assert_int_equal(mountinfo_roots(0, NULL, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
+	assert_true(none.whole + none.part + none.other == 0);
+	assert_int_equal(mountinfo_roots(1, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none), -ESRCH);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -133,6 +180,7 @@ int main(void)
 		row(test_mountinfo__process_with_another_root_tells_nothing),
 		row(test_mountinfo__mount_inside_a_directory_is_seen),
 		row(test_mountinfo__what_another_namespace_has_is_not_plain),
+		row(test_mountinfo__roots_of_a_file_system_are_found_where_they_are),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

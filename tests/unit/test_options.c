@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/options.h"
+#include "support/parse.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -7,81 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#define MAX_WORDS   16
 #define KERNEL_USER "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions"
 #define KERNEL_ROOT KERNEL_USER ",allow_other,suid"
 #define NOATIME	    ",noatime"
-
-static char error_text[256];
-
-/* Words up to a NULL; the program's name is added. */
-static int parse_words(const char *cwd, bool is_root, struct mount_opts *ret,
-		       const char *const *words)
-{
-	const char *argv[MAX_WORDS] = { "fuse-overlayfs" };
-	int argc = 1;
-
-	while (*words)
-		argv[argc++] = *words++;
-	error_text[0] = '\0';
-	return options_parse(argc, (char *const *)argv, cwd, is_root, ret, error_text,
-			     sizeof(error_text));
-}
-
-#define PARSE(ret, ...) parse_words("/cwd", true, ret, (const char *[]){ __VA_ARGS__, NULL })
-
-static struct mount_opts good(const char *list)
-{
-	const char *words[] = { "-o", list, "/mnt", NULL };
-	struct mount_opts o;
-	int r = parse_words("/cwd", true, &o, words);
-
-	if (r < 0)
-		fail_msg("%s: %s", list, error_text);
-	return o;
-}
-
-static struct mount_opts good_with_lower(const char *more)
-{
-	char list[1024];
-
-	snprintf(list, sizeof(list), "lowerdir=/l,%s", more);
-	return good(list);
-}
-
-static void assert_bad(const char *list, const char *sentence)
-{
-	const char *words[] = { "-o", list, "/mnt", NULL };
-	struct mount_opts o;
-
-	assert_int_equal(parse_words("/cwd", true, &o, words), -EINVAL);
-	assert_string_equal(error_text, sentence);
-}
-
-static void assert_bad_with_lower(const char *more, const char *sentence)
-{
-	char list[1024];
-
-	snprintf(list, sizeof(list), "lowerdir=/l,%s", more);
-	assert_bad(list, sentence);
-}
-
-/* expected: the lowers joined by '|'. */
-static void assert_lowers(const struct mount_opts *o, const char *expected)
-{
-	char joined[4096] = "";
-	size_t len = 0;
-
-	for (size_t i = 0; i < o->n_lower; i++)
-		len += (size_t)snprintf(joined + len, sizeof(joined) - len, "%s%s", i ? "|" : "",
-					o->lower[i]);
-	assert_string_equal(joined, expected);
-}
 
 /* ---- argv ---- */
 
@@ -201,13 +132,13 @@ static void test_options__missing_parts_are_named(void **state)
 
 	(void)state;
 	assert_int_equal(PARSE(&o, "-o", "lowerdir=/l"), -EINVAL);
-	assert_string_equal(error_text, "no mountpoint specified");
+	assert_string_equal(parse_error, "no mountpoint specified");
 	assert_int_equal(PARSE(&o, "-o", "lowerdir=/l", ""), -EINVAL);
-	assert_string_equal(error_text, "no mountpoint specified");
+	assert_string_equal(parse_error, "no mountpoint specified");
 	assert_int_equal(PARSE(&o, "/m"), -EINVAL);
-	assert_string_equal(error_text, "lowerdir not specified");
+	assert_string_equal(parse_error, "lowerdir not specified");
 	assert_int_equal(PARSE(&o, "/m", "-o"), -EINVAL);
-	assert_string_equal(error_text, "missing argument after -o");
+	assert_string_equal(parse_error, "missing argument after -o");
 	assert_bad("lowerdir=", "lowerdir not specified");
 	assert_bad("lowerdir=:::", "lowerdir not specified");
 	assert_bad("upperdir=/u,workdir=/w", "lowerdir not specified");
@@ -270,81 +201,7 @@ static void test_options__long_sentence_is_cut_not_overrun(void **state)
 	assert_string_equal(err, "invalid mapping spe");
 }
 
-/* ---- escapes ---- */
-
-static void test_options__separators_can_be_escaped(void **state)
-{
-	static const struct {
-		const char *text, *lowers;
-	} table[] = {
-		{ "lowerdir=/a\\:b", "/a:b" },
-		{ "lowerdir=/a\\\\:b", "/a:b" },
-		{ "lowerdir=/a\\\\\\:b", "/a\\:b" },
-		{ "lowerdir=/a\\:b:/c\\\\:d:/e", "/a:b|/c:d|/e" },
-		{ "lowerdir=/c\\,d", "/c,d" },
-		{ "lowerdir=/c\\,d:/e,noacl", "/c,d|/e" },
-		{ "lowerdir=/e\\\\f", "/e\\f" },
-		{ "lowerdir=/e\\\\,noacl", "/e\\" },
-		{ "lowerdir=/e\\\\\\,f", "/e\\,f" },
-		{ "lowerdir=/e\\\\\\\\f", "/e\\\\f" },
-		{ "lowerdir=/nowhere/e\\f", "/nowhere/ef" },
-		{ "lowerdir=/end\\", "/end\\" },
-		{ "lowerdir=/l1::/l2:", "/l1|/l2" },
-		{ "lowerdir=:/l1", "/l1" },
-		{ "lowerdir=/a\"b:/c", "/a\"b|/c" },
-		{ "lowerdir=\"/a,b\"", "/a,b" },
-		{ "lowerdir=/a=b", "/a=b" },
-		{ "lowerdir=/sp ace", "/sp ace" },
-		{ "lowerdir=/\xc3\xa9", "/\xc3\xa9" },
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		struct mount_opts o = good(table[i].text);
-
-		assert_lowers(&o, table[i].lowers);
-		assert_int_equal(o.n_unknown, 0);
-		options_release(&o);
-	}
-}
-
-static void test_options__upper_and_work_never_split_at_colons(void **state)
-{
-	static const char *const forms[] = { "/u:p", "/u\\:p", "/u\\\\:p" };
-
-	(void)state;
-	for (size_t i = 0; i < 3; i++) {
-		struct mount_opts o;
-		char list[128];
-
-		snprintf(list, sizeof(list), "lowerdir=/l,upperdir=%s,workdir=%s", forms[i],
-			 forms[i]);
-		o = good(list);
-		assert_string_equal(o.upper, "/u:p");
-		assert_string_equal(o.work, "/u:p");
-		options_release(&o);
-	}
-}
-
-static void test_options__lone_backslash_stays_where_the_name_has_one(void **state)
-{
-	char root[] = "/tmp/test_options.XXXXXX", name[64], list[128];
-	struct mount_opts o;
-
-	(void)state;
-	assert_non_null(mkdtemp(root));
-	snprintf(name, sizeof(name), "%s/e\\f", root);
-	snprintf(list, sizeof(list), "lowerdir=%s", name);
-	o = good(list);
-	assert_string_not_equal(o.lower[0], name);
-	options_release(&o);
-	assert_int_equal(mkdir(name, 0700), 0);
-	o = good(list);
-	assert_string_equal(o.lower[0], name);
-	options_release(&o);
-	assert_int_equal(rmdir(name), 0);
-	assert_int_equal(rmdir(root), 0);
-}
+/* ---- separators ---- */
 
 static void test_options__quotes_protect_commas(void **state)
 {
@@ -543,20 +400,79 @@ static void test_options__ways_to_open(void **state)
 	assert_int_equal(o.io, IO_AUTO);
 	assert_int_equal(o.coherence, COHERENCE_AUTO);
 	assert_int_equal(o.partial, PARTIAL_AUTO);
+	assert_int_equal(o.locks, LOCKING_LOCAL);
 	options_release(&o);
 	o = good_with_lower("io=passthrough,coherence=strict,partial=cached");
 	assert_int_equal(o.io, IO_PASSTHROUGH);
 	assert_int_equal(o.coherence, COHERENCE_STRICT);
 	assert_int_equal(o.partial, PARTIAL_CACHED);
 	options_release(&o);
-	o = good_with_lower("io=direct,coherence=fast,partial=direct");
+	o = good_with_lower("io=direct,coherence=fast,partial=direct,locks=server");
 	assert_int_equal(o.io, IO_DIRECT);
 	assert_int_equal(o.coherence, COHERENCE_FAST);
 	assert_int_equal(o.partial, PARTIAL_DIRECT);
+	assert_int_equal(o.locks, LOCKING_SERVER);
 	options_release(&o);
 	o = good_with_lower("io=direct,io=cached,io=\"cached\"");
 	assert_int_equal(o.io, IO_CACHED);
 	options_release(&o);
+}
+
+static void test_options__layers(void **state)
+{
+	static const struct {
+		const char *options;
+		bool is_static;
+	} table[] = {
+		{ "ro", false }, { "layers=auto", false }, { "layers=static", true }, { "layers=static,layers=auto", false },
+		{ "layers=auto,layers=static", true },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		struct mount_opts o = good_with_lower(table[i].options);
+
+		assert_int_equal(o.has_static_layers, table[i].is_static);
+		options_release(&o);
+	}
+}
+
+static void test_options__limits_of_the_upper(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes, inodes;
+	} table[] = {
+		{ "ro", 0, 0 }, { "size=10G,inodes=200k", (uint64_t)10 << 30, 200000 }, { "size=4096,inodes=7", 4096, 7 },
+		{ "size=3t,inodes=2M", (uint64_t)3 << 40, 2000000 }, { "size=5M,size=1k", 1024, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct mount_opts o = good_with_lower(table[i].text);
+
+		assert_int_equal(o.max_bytes, table[i].bytes);
+		assert_int_equal(o.max_inodes, table[i].inodes);
+		options_release(&o);
+	}
+}
+
+static void test_options__shared_pages_are_cached_and_locked_by_the_server(void **state)
+{
+	struct mount_opts o = good_with_lower("io=cached"), shared = good_with_lower("share=pages");
+
+	(void)state;
+	assert_int_equal(o.share, SHARE_OFF);
+	assert_int_equal(shared.share, SHARE_PAGES);
+	assert_int_equal(shared.io, IO_CACHED);
+	assert_int_equal(shared.locks, LOCKING_SERVER);
+	options_release(&o);
+	options_release(&shared);
+	assert_bad_with_lower("share=pages,io=direct", "share=pages shares the pages of cached files: not with "
+						       "io=passthrough or io=direct");
+	assert_bad_with_lower("io=passthrough,share=pages", "share=pages shares the pages of cached files: not with "
+							    "io=passthrough or io=direct");
+	assert_bad_with_lower("share=pages,timeout=0", "share=pages shares what the kernel keeps: not with timeout=0");
 }
 
 static void test_options__copies(void **state)
@@ -602,11 +518,20 @@ static void test_options__bad_values_are_one_sentence(void **state)
 		{ "io=", "invalid value for io: " },
 		{ "io=fast", "invalid value for io: fast" },
 		{ "coherence=Strict", "invalid value for coherence: Strict" },
+		{ "layers=", "invalid value for layers: " },
+		{ "layers=dynamic", "invalid value for layers: dynamic" },
+		{ "share=", "invalid value for share: " },
+		{ "share=all", "invalid value for share: all" },
+		{ "locks=off", "invalid value for locks: off" },
 		{ "copies=0", "invalid value for copies: 0" },
 		{ "copies=-1", "invalid value for copies: -1" },
 		{ "copies=4294967295", "invalid value for copies: 4294967295" },
 		{ "copies=2x", "invalid value for copies: 2x" },
 		{ "copies=", "invalid value for copies: " },
+		{ "size=0", "invalid value for size: 0" },
+		{ "size=1Q", "invalid value for size: 1Q" },
+		{ "size=20000000T", "invalid value for size: 20000000T" },
+		{ "inodes=1G", "invalid value for inodes: 1G" },
 		{ "partial=on", "invalid value for partial: on" },
 		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
 		{ "lowerdir=/a://p/x/y:/b", "plugin layers are not supported: //p/x/y" },
@@ -692,6 +617,28 @@ static void test_options__fstab(void **state)
 	options_release(&o);
 }
 
+/* mount(8) runs "mount.veneer SPEC DIR -o ...", and knows a mount again by SPEC. */
+static void test_options__helper_of_mount(void **state)
+{
+	const char *argv[] = { "/sbin/mount.veneer", "a,b\\c", "/mnt", "-o",
+			       "lowerdir=/l,nofail,_netdev,user=me,users,comment=a,x-y=z,X-y,strange", NULL };
+	struct mount_opts o;
+
+	(void)state;
+	assert_int_equal(options_parse(5, (char *const *)argv, "/", false, &o, parse_error, sizeof(parse_error)), 0);
+	assert_string_equal(o.kernel_opts, KERNEL_USER ",fsname=a\\,b\\\\c" NOATIME);
+	assert_string_equal(o.mountpoint, "/mnt");
+	assert_int_equal(o.n_unknown, 1);
+	assert_string_equal(o.unknown[0], "strange");
+	options_release(&o);
+
+	argv[0] = "/usr/bin/veneer";
+	assert_int_equal(options_parse(5, (char *const *)argv, "/", false, &o, parse_error, sizeof(parse_error)), 0);
+	assert_string_equal(o.kernel_opts, KERNEL_USER NOATIME);
+	assert_int_equal(o.n_unknown, 8);
+	options_release(&o);
+}
+
 static void test_options__five_hundred_lowers_in_128_kib(void **state)
 {
 	size_t size = 128 << 10, len = 9;
@@ -727,9 +674,6 @@ int main(void)
 		cmocka_unit_test(test_options__relative_paths_are_the_callers),
 		cmocka_unit_test(test_options__failure_leaves_the_result_alone),
 		cmocka_unit_test(test_options__long_sentence_is_cut_not_overrun),
-		cmocka_unit_test(test_options__separators_can_be_escaped),
-		cmocka_unit_test(test_options__upper_and_work_never_split_at_colons),
-		cmocka_unit_test(test_options__lone_backslash_stays_where_the_name_has_one),
 		cmocka_unit_test(test_options__quotes_protect_commas),
 		cmocka_unit_test(test_options__empty_options_are_skipped),
 		cmocka_unit_test(test_options__flags),
@@ -739,13 +683,17 @@ int main(void)
 		cmocka_unit_test(test_options__ids_and_numbers),
 		cmocka_unit_test(test_options__cow_is_copied_for_private_volumes),
 		cmocka_unit_test(test_options__ways_to_open),
+		cmocka_unit_test(test_options__layers),
+		cmocka_unit_test(test_options__shared_pages_are_cached_and_locked_by_the_server),
 		cmocka_unit_test(test_options__copies),
+		cmocka_unit_test(test_options__limits_of_the_upper),
 		cmocka_unit_test(test_options__bad_values_are_one_sentence),
 		cmocka_unit_test(test_options__podman),
 		cmocka_unit_test(test_options__buildah_volume),
 		cmocka_unit_test(test_options__docker),
 		cmocka_unit_test(test_options__snapshotter),
 		cmocka_unit_test(test_options__fstab),
+		cmocka_unit_test(test_options__helper_of_mount),
 		cmocka_unit_test(test_options__five_hundred_lowers_in_128_kib),
 	};
 

@@ -24,7 +24,7 @@ static struct wire_message sample(enum wire_type type)
 		break;
 	case WIRE_MOUNT:
 		m.count = 4;
-		m.flags = WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS;
+		m.flags = WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS | WIRE_MOUNT_CAN_SHARE;
 		m.size = 1000;
 		break;
 	case WIRE_READY:
@@ -57,6 +57,7 @@ static struct wire_message sample(enum wire_type type)
 		m.count = 64;
 		break;
 	case WIRE_BEQUEST:
+	case WIRE_SHARED:
 		m.count = 100;
 		break;
 	default:
@@ -144,7 +145,7 @@ static void test_wire__numbers_out_of_bounds_are_refused(void **state)
 	assert_int_equal(decode_with(sample(WIRE_DIRS), 14, 0, &back), -EBADMSG);
 	/* More than one upper. */
 	assert_int_equal(decode_with(sample(WIRE_DIRS), 12, WIRE_UPPER, &back), -EBADMSG);
-	assert_int_equal(decode_with(sample(WIRE_MOUNT), 12, 4, &back), -EBADMSG);
+	assert_int_equal(decode_with(sample(WIRE_MOUNT), 12, 8, &back), -EBADMSG);
 	assert_int_equal(decode_with(sample(WIRE_READY), 12, 2, &back), -EBADMSG);
 	m = sample(WIRE_MOUNT);
 	m.size = WIRE_ARGS_MAX + 1;

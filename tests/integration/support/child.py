@@ -8,8 +8,8 @@ import traceback
 class Child:
     def __init__(self, function, *args, uid=0, gid=0, groups=(), umask=None):
         self._read, write = os.pipe()
-        self._pid = os.fork()
-        if self._pid:
+        self.pid = os.fork()
+        if self.pid:
             os.close(write)
             return
         code = 1
@@ -33,7 +33,7 @@ class Child:
         while piece := os.read(self._read, 8192):
             text += piece
         os.close(self._read)
-        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         if code:
             why = signal.Signals(-code).name if code < 0 else text.decode(errors="replace")
             raise AssertionError(f"in a child process: {why}")

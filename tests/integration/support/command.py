@@ -56,7 +56,7 @@ class Command:
         keywords.setdefault("stdin", subprocess.DEVNULL)
         result = subprocess.run([program or self.program, *map(str, argv)], text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env=self._environment(env), timeout=20, **keywords)
+                                env=self._environment(env), timeout=60, **keywords)
         for pid in self.servers():
             self.watchdog.watch(pid, _LIMIT_S)
             self._started.append(pid)

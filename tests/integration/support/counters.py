@@ -17,7 +17,7 @@ def counters(server):
                      re.findall(r"^(?:\w+: )?# ([A-Z0-9_ -]+): (\d+)$", server.log[start:], re.MULTILINE))
         kinds = sum(value for name, value in found.items() if name.startswith("REQUESTS "))
         return found.get("REQUESTS") == kinds
-    assert wait_until(is_whole, 5), server.log[start:]
+    assert wait_until(is_whole), server.log[start:]
     return found
 
 

@@ -12,7 +12,7 @@ CLONE_NEWUSER = 0x10000000
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
-MNT_DETACH = 2
+MNT_FORCE, MNT_DETACH = 1, 2
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
 FALLOC_KEEP_SIZE = 1
@@ -155,3 +155,22 @@ class DirStream:
 
     def __exit__(self, *exc):
         self.close()
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint), ("type", ctypes.c_int), ("bytes", ctypes.c_char * 128)]
+
+
+def handle_of(path):
+    """Type and bytes of a file's handle; None where there are none."""
+    handle, mount_id = _Handle(size=128), ctypes.c_int()
+    if _libc.name_to_handle_at(-100, _bytes(path), ctypes.byref(handle), ctypes.byref(mount_id), 0) == -1:
+        return None
+    raw = ctypes.string_at(ctypes.addressof(handle) + _Handle.bytes.offset, handle.size)
+    return handle.type, raw
+
+
+def open_by_handle(mount_fd, kind, raw):
+    handle = _Handle(size=len(raw), type=kind)
+    ctypes.memmove(ctypes.addressof(handle) + _Handle.bytes.offset, raw, len(raw))
+    return _check(_libc.open_by_handle_at(mount_fd, ctypes.byref(handle), os.O_RDONLY))

@@ -9,6 +9,7 @@ from .counters import counters
 from .server import wait_until
 
 LARGE = 300 * KIB
+NOTHING_PASSES = "nothing is passed through"
 NEEDS_ROOT = pytest.mark.needs_root("a user namespace may not register backing files")
 
 

@@ -6,7 +6,7 @@ import mmap
 import os
 import shutil
 
-from . import acl, linux
+from . import acl, linux, server
 from .handleops import (FALLOCATE_MODES, MAX_SIZE, MODES, HandleOperations, copy_range,
                         direct_read, direct_write, fallocate)
 from .twins import attributes
@@ -14,8 +14,9 @@ from .twins import attributes
 
 class RandomOperations(HandleOperations):
     def __init__(self, twins, rng, has_acl=True, keeps_readers=False):
-        """keeps_readers: who opened for reading before the first write sees it."""
-        self.twins, self.rng, self.keeps_readers = twins, rng, keeps_readers
+        """keeps_readers: who opened for reading before the first write sees it, and may change the file by what it
+        has. With share=pages that is otherwise (doc/SHARING.md), and nobody does."""
+        self.twins, self.rng, self.keeps_readers = twins, rng, keeps_readers and not server.shares_pages()
         self.trace, self.handles, self.mappings, self.counts = [], [], [], {}
         self._dirs, self._others = twins.walk_plain()
         self._weighted = [name for name, weight in _WEIGHTS.items() for _ in range(weight)

@@ -13,17 +13,28 @@ _BAD_SIGNS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime e
 _TEST_LIMIT_S = 120
 
 
-_shared = None
+_shared, _shares_pages = None, False
 
 
-def use(shared):
+def use(shared, shares_pages=False):
     """From now on mounts are made by the mount program and served by this server; None: each by its own."""
-    global _shared
-    _shared = shared
+    global _shared, _shares_pages
+    _shared, _shares_pages = shared, shares_pages
+
+
+def _share_options(options):
+    """Where that is asked for, and no other option is against it."""
+    words = ",".join(options).split(",")
+    against = ("io=", "timeout=0", "share=", "standalone")
+    return [] if not _shares_pages or any(word.startswith(against) for word in words) else ["share=pages"]
 
 
 def is_shared():
     return _shared is not None
+
+
+def shares_pages():
+    return _shares_pages
 
 
 class MountFailed(Exception):
@@ -32,13 +43,29 @@ class MountFailed(Exception):
         self.code, self.log = code, log
 
 
-def wait_until(condition, limit_s=10.0, step_s=0.002):
+def wait_until(condition, limit_s=30.0, step_s=0.002):
+    """False: not within the limit, which is for a machine that has other things to do, too."""
     end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:
             return False
         time.sleep(step_s)
     return True
+
+
+def _is_unmounted(point):
+    try:
+        linux.umount(point)
+    except OSError as e:
+        if e.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def unmount(point):
+    """A process that another thread has just forked has our descriptors until it runs its program."""
+    assert wait_until(lambda: _is_unmounted(point), 5), f"{point} stays busy"
 
 
 def escape(path):
@@ -68,7 +95,7 @@ class OwnMount:
         if self.work:
             parts.append(f"workdir={self.work}")
         extra = os.environ.get("VENEER_TEST_OPTIONS")
-        return ",".join(parts + list(options) + ([extra] if extra else []))
+        return ",".join(parts + list(options) + _share_options(options) + ([extra] if extra else []))
 
     def start(self, *options, env=None):
         """Serve in the foreground; returns when the mount answers, or raises MountFailed."""
@@ -140,7 +167,7 @@ class OwnMount:
             except OSError as e:
                 last[:] = [e]
                 return e.errno == errno.EINVAL
-        if not wait_until(gone, 5, 0.01):
+        if not wait_until(gone, 20, 0.01):
             return f"cannot unmount: {last[0]}"
         return None
 
@@ -161,7 +188,7 @@ class OwnMount:
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
-    def wait_for_end(self, limit_s=10):
+    def wait_for_end(self, limit_s=30):
         """The exit code of a server that should end by itself; None if it did not."""
         if not wait_until(lambda: self.process.poll() is not None, limit_s):
             return None
@@ -185,6 +212,11 @@ class SharedMount(OwnMount):
     def __init__(self, shared, *arguments, **keywords):
         super().__init__(*arguments, **keywords)
         self.shared, self._log_start, self._is_on = shared, 0, False
+
+    @property
+    def pid(self):
+        """What answers requests, not what watches over it."""
+        return self.shared.pid
 
     def die(self):
         self.shared.kill()
@@ -228,7 +260,7 @@ class SharedMount(OwnMount):
             return problem
         return None if self.wait_for_end() is not None else "the server did not let go of the mount"
 
-    def wait_for_end(self, limit_s=10):
+    def wait_for_end(self, limit_s=30):
         """0 when the server has let go of the mount; None if it did not."""
         self._is_on = False
         self.shared.mounted.discard(self)

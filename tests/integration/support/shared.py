@@ -28,7 +28,7 @@ def kill(pid):
         os.kill(pid, signal.SIGKILL)
 
 
-def wait_for_death(pid, limit_s=10):
+def wait_for_death(pid, limit_s=30):
     """Of somebody else's child: until then it has open what it had, its socket too."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
@@ -145,6 +145,9 @@ class SharedServer:
 
     def kill(self):
         if self.process:
+            # that it starts no other between the two
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGSTOP)
             server = child_of(self.process.pid)
             self.process.kill()
             self.process.wait()

@@ -8,6 +8,12 @@ from . import treestate
 from .server import Mount
 
 
+def _unless_gone(_, path, error):
+    """A server may still remove what is its own in the work directory."""
+    if not issubclass(error[0], FileNotFoundError):
+        raise error[1]
+
+
 class Stack:
     def __init__(self, base, program, watchdog=None):
         self.base, self.program, self.watchdog = base, program, watchdog
@@ -117,4 +123,4 @@ class Stack:
     def discard(self):
         mounts = [self.mnt] + [mount.mnt for mount in self._extra]
         assert not any(os.path.ismount(path) for path in mounts)
-        shutil.rmtree(self.base)
+        shutil.rmtree(self.base, onerror=_unless_gone)

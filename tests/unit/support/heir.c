@@ -121,7 +121,7 @@ int heir_take(struct heir *h, int slots, int names)
 
 	parse(h, &opts);
 	copy_dirs(&h->dirs, &dirs);
-	r = mount_reopen_at(&h->d->m, &opts, &dirs, slots, names, h->d->err, sizeof(h->d->err));
+	r = mount_reopen_at(&h->d->m, &opts, &dirs, &(struct mount_left){ slots, names, -1, NULL }, h->d->err, sizeof(h->d->err));
 	if (r < 0)
 		mount_close(&h->d->m);
 	else

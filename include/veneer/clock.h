@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clock that runs on while the day's is set. */
+#pragma once
+
+#include <pthread.h>
+#include <stdint.h>
+
+/* Milliseconds, since whenever. */
+int64_t clock_ms(void);
+/* Wait for cond, a plain one, until that time at most. May wake early. 0, or ETIMEDOUT. */
+int clock_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ms);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stream socket that others than mount programs connect to, in two steps: finding the place takes the paths of whoever
+ * starts the server, and listening may have to wait until the server before has gone. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+struct endpoint {
+	int fd;			/* listening, or -1 */
+	int dir_fd;		/* of a socket in the file system, or -1 */
+	ino_t ino;		/* its inode */
+	char name[64];		/* its name there */
+	struct sockaddr_storage at; /* else: the address */
+	socklen_t at_len;
+};
+
+/* The endpoint that is none. */
+#define ENDPOINT_NONE ((struct endpoint){ .fd = -1, .dir_fd = -1 })
+
+/* "unix:PATH", "ADDRESS:PORT" or "[ADDRESS]:PORT", all numbers. Nothing is made yet. 0, or -errno and a sentence. */
+int endpoint_find(const char *where, struct endpoint *ret, char *err, size_t err_size);
+/* Listen there: at a socket for its owner only (mode 0600), in place of one that nobody listens at. 0, or -errno:
+ * -EADDRINUSE where somebody does. */
+int endpoint_listen(struct endpoint *e);
+/* Nobody finds it any more: the socket in the file system goes if it is still ours. */
+void endpoint_close(struct endpoint *e);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is kept of one mount for the next server: its dossier, and where that stands in the ledger. */
+#pragma once
+
+#include "veneer/dossier.h"
+#include "veneer/ledger.h"
+#include "veneer/mount.h"
+
+struct kept {
+	struct ledger *ledger;	/* NULL: none, and nothing is kept */
+	struct dossier dossier;
+	uint32_t place;
+	bool is_kept;
+};
+
+/* Write down what the next server needs; what was asked for and where the mount is are in the dossier already. fuse_fd,
+ * which stays the caller's, and the kernel's first request: -1 and none for one of several mounts of a file system. 0; or
+ * -errno, and this server serves the mount all the same. */
+int kept_write(struct kept *k, struct mount *m, int fuse_fd, const void *init, size_t len);
+/* Open the mount of a dossier again, from duplicates of its directories. image: as struct mount_left has it. *m is to be
+ * closed if *ret_has_mount says so. -errno and a sentence. */
+int kept_reopen(const struct kept *k, struct image *image, struct mount *m, bool *ret_has_mount, char *err, size_t err_size);
+/* No next server is to go on with it. */
+void kept_drop(struct kept *k);
+/* Drop it, and close what it holds. */
+void kept_release(struct kept *k);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who was told to look a name up again because he is about to change what it leads to, and what that was. A fixed room:
+ * what is noted pushes out older notes, and after a while it is forgotten. Any thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RECALL_MS 5000
+
+struct recall;
+
+/* 0 or -errno. */
+int recall_new(struct recall **ret);
+/* What another server noted, which is dead: all of it counts from now_ms on. The descriptor, a memory file, is taken over,
+ * also on failure. 0 or -errno. */
+int recall_attach(int fd, int64_t now_ms, struct recall **ret);
+void recall_free(struct recall *r);
+/* Its memory file; borrowed. */
+int recall_fd(const struct recall *r);
+/* The caller (a thread, as the kernel numbers it) was told so of the object, by a clock in milliseconds. */
+void recall_note(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms);
+/* Was he, not longer ago than RECALL_MS? The note stays. */
+bool recall_has(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms);

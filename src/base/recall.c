@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The notes are in a memory file, since who was told to look again does so whether the server lives on or not. One that
+ * a server had not written to its end when it died is one that nobody was told of, and leads to nothing. */
+#include "veneer/recall.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/hash.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define SETS 1024u
+#define WAYS 4u
+
+struct note {
+	uint64_t object;
+	int64_t when_ms;
+	uint32_t caller;
+	bool is_used;
+};
+
+struct recall {
+	int fd;
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct note (*notes)[WAYS];
+};
+
+#define BYTES (SETS * sizeof(struct note[WAYS]))
+
+/* fd is taken over. */
+static int open_notes(int fd, struct recall **ret)
+{
+	struct recall *r = calloc(1, sizeof(*r));
+	void *mem = r ? mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+	int e = mem == MAP_FAILED ? -ENOMEM : 0;
+
+	if (e < 0) {
+		close(fd);
+		free(r);
+		return e;
+	}
+	r->fd = fd;
+	r->notes = mem;
+	pthread_mutex_init(&r->lock, NULL);
+	*ret = r;
+	return 0;
+}
+
+int recall_new(struct recall **ret)
+{
+	_cleanup_(closep) int fd = memfd_create("veneer-recall", MFD_CLOEXEC);
+
+	if (fd < 0 || ftruncate(fd, BYTES) < 0)
+		return -errno;
+	return open_notes(steal_fd(&fd), ret);
+}
+
+int recall_attach(int fd, int64_t now_ms, struct recall **ret)
+{
+	struct stat st;
+	int e = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size == BYTES ? 0 : -EPROTO;
+
+	if (e < 0) {
+		closep(&fd);
+		return e;
+	}
+	e = open_notes(fd, ret);
+	for (unsigned set = 0; e == 0 && set < SETS; set++)
+		for (unsigned i = 0; i < WAYS; i++)
+			(*ret)->notes[set][i].when_ms = now_ms;
+	return e;
+}
+
+void recall_free(struct recall *r)
+{
+	if (!r)
+		return;
+	munmap(r->notes, BYTES);
+	close(r->fd);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+int recall_fd(const struct recall *r)
+{
+	return r->fd;
+}
+
+static struct note *set_of(struct recall *r, uint32_t caller, uint64_t object)
+{
+	return r->notes[hash_key(&object, sizeof(object), caller) % SETS];
+}
+
+static bool is_of(const struct note *n, uint32_t caller, uint64_t object)
+{
+	return n->is_used && n->caller == caller && n->object == object;
+}
+
+void recall_note(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms)
+{
+	struct note *set = set_of(r, caller, object), *to = set;
+
+	LOCK_SCOPE(&r->lock);
+	for (unsigned i = 0; i < WAYS; i++) {
+		if (is_of(&set[i], caller, object)) {
+			to = &set[i];
+			break;
+		}
+		if (to->is_used && (!set[i].is_used || set[i].when_ms < to->when_ms))
+			to = &set[i];
+	}
+	*to = (struct note){ object, now_ms, caller, true };
+}
+
+bool recall_has(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms)
+{
+	struct note *set = set_of(r, caller, object);
+
+	LOCK_SCOPE(&r->lock);
+	for (unsigned i = 0; i < WAYS; i++)
+		if (is_of(&set[i], caller, object))
+			return now_ms - set[i].when_ms <= RECALL_MS;
+	return false;
+}

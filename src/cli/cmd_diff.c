@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/commands.h"
+
+#include "colour.h"
+#include "progress.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/diff.h"
+#include "veneer/fdcache.h"
+#include "veneer/file.h"
+#include "veneer/log.h"
+#include "veneer/options.h"
+#include "veneer/quantity.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct arguments {
+	const char *upper, *output;
+	char *list;			/* lowerdir=... */
+	bool is_json, is_tar, is_quiet, lists_all;
+};
+
+static int print_usage(FILE *out)
+{
+	fprintf(out,
+		"usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] UPPER\n"
+		"       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n\n"
+		"List what the layer UPPER changes: A added, C changed, D deleted, and of files that\n"
+		"were changed in part how many of their blocks are their own. Reads UPPER alone, which\n"
+		"may be in use, and of the lower layers only what it asks for by name.\n\n"
+		"  -o lowerdir=A[:B...]  what UPPER lies on, the top one first. Without it the layer\n"
+		"                        alone decides: a directory counts as changed, a file as added\n"
+		"                        unless it says that it was copied up\n"
+		"  -r                    list what was in deleted directories, too\n"
+		"  --json                one JSON object\n"
+		"  --tar                 write the layer of an OCI image: tar (PAX) with whiteouts\n"
+		"  -o FILE               write it there, not to standard output; FILE must not exist\n"
+		"  -q, --quiet           no progress\n\n"
+		"Exit code: 0; 1 when something cannot be read or written; 2 for wrong usage.\n");
+	return out == stderr ? 2 : 0;
+}
+
+static int list(const struct arguments *args, const struct mount_opts *opts)
+{
+	struct diff d;
+	int r = diff_read(args->upper, opts->lower, opts->n_lower, args->lists_all, &d);
+
+	if (r == 0) {
+		r = args->is_json ? diff_print_json(&d, stdout) : diff_print(&d, colour_is_wanted(stdout), stdout);
+		if (fflush(stdout) != 0)
+			r = -EIO;
+		if (r < 0)
+			log_error("cannot print: %s", strerror(-r));
+	}
+	diff_release(&d);
+	return r < 0;
+}
+
+static void draw(void *arg, const struct diff_progress *p)
+{
+	if (progress_is_due(arg))
+		progress_show(arg, "entries", p->entries, p->nentries, p->bytes, p->nbytes, "");
+}
+
+static int open_output(const char *path)
+{
+	int fd;
+
+	if (!path && isatty(STDOUT_FILENO)) {
+		log_error("an archive is not for a terminal: say where to with -o FILE, or redirect the output");
+		return -EINVAL;
+	}
+	fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : dup(STDOUT_FILENO);
+	if (fd < 0)
+		log_error("%s: %s", path ? path : "standard output", strerror(errno));
+	return fd < 0 ? -errno : fd;
+}
+
+static int write_tar(const struct arguments *args, const struct mount_opts *opts)
+{
+	struct diff_progress done = { 0 };
+	_cleanup_(closep) int fd = -1;
+	struct progress shown;
+	struct diff d;
+	int r;
+
+	progress_start(&shown, args->is_quiet);
+	r = diff_read(args->upper, opts->lower, opts->n_lower, false, &d);
+	if (r == 0)
+		r = fd = open_output(args->output);
+	if (r >= 0) {
+		r = difftar_write(&d, fd, draw, &shown, &done);
+		progress_end(&shown);
+		if (args->output && r < 0)
+			unlink(args->output);
+		if (r == 0 && !args->is_quiet)
+			fprintf(stderr, "%s: %s entries, %s of data\n", args->upper, quantity_count(done.entries).text,
+				quantity_bytes(done.bytes).text);
+	}
+	diff_release(&d);
+	return r < 0;
+}
+
+static int parse_lower(char *list, struct mount_opts *ret)
+{
+	char self[] = "veneer", flag[] = "-o", readonly[] = "ro", point[] = "/";
+	char *argv[] = { self, flag, list, flag, readonly, point };
+	char cwd[PATH_MAX], err[PATH_MAX] = "out of memory";
+
+	if (!getcwd(cwd, sizeof(cwd)))
+		strcpy(cwd, "/");
+	if (options_parse(6, argv, cwd, geteuid() == 0, ret, err, sizeof(err)) == 0)
+		return 0;
+	log_error("%s", err);
+	return -EINVAL;
+}
+
+static int parse(int argc, char **argv, struct arguments *ret)
+{
+	static const struct option options[] = {
+		{ "json", no_argument, NULL, 'j' }, { "tar", no_argument, NULL, 't' }, { "quiet", no_argument, NULL, 'q' },
+		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+	};
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "ho:qr", options, NULL)) != -1) {
+		if (c == 'h')
+			return 1;
+		if (c == '?')
+			return -EINVAL;
+		ret->is_json |= c == 'j';
+		ret->is_tar |= c == 't';
+		ret->is_quiet |= c == 'q';
+		ret->lists_all |= c == 'r';
+		if (c == 'o' && strstr(optarg, "lowerdir="))
+			ret->list = optarg;
+		else if (c == 'o')
+			ret->output = optarg;
+	}
+	ret->upper = argv[optind];
+	return argc - optind == 1 && !(ret->is_json && ret->is_tar) && (ret->is_tar || !ret->output) ? 0 : -EINVAL;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+	_cleanup_(options_release) struct mount_opts opts = { 0 };
+	struct arguments args = { 0 };
+	int r = parse(argc, argv, &args);
+
+	if (r)
+		return print_usage(r < 0 ? stderr : stdout);
+	if (args.is_tar && !args.list) {
+		log_error("an archive needs to know what the layer lies on: -o lowerdir=A[:B...]");
+		return 2;
+	}
+	if (args.list && parse_lower(args.list, &opts) < 0)
+		return 2;
+	fdcache_init();
+	file_guard_init();
+	return args.is_tar ? write_tar(&args, &opts) : list(&args, &opts);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/commands.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/du.h"
+#include "veneer/log.h"
+#include "veneer/quantity.h"
+#include "veneer/report.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static int print_usage(FILE *out)
+{
+	fprintf(out, "usage: veneer du [--json] UPPER...\n\n"
+		     "Say what each layer takes on its file system: data of files, the block map, directories\n"
+		     "and links, inodes; and what its data would take if whole files had been copied up, as\n"
+		     "overlayfs does. Files with several names count once. UPPER may be in use.\n\n"
+		     "  --json  one JSON array, sizes in bytes\n\n"
+		     "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");
+	return out == stderr ? 2 : 0;
+}
+
+static void print_row(const char *what, struct quantity q, const char *more)
+{
+	printf("  %-20s %12s%s\n", what, q.text, more);
+}
+
+static void print_one(const char *path, const struct du *u)
+{
+	char more[128];
+
+	printf("%s\n", path);
+	snprintf(more, sizeof(more), "  %s of it in %s files that are own in part", quantity_bytes(u->partial_bytes).text,
+		 quantity_count(u->partial_files).text);
+	print_row("data", quantity_bytes(u->data_bytes), u->partial_files ? more : "");
+	print_row("block map", quantity_bytes(u->map_bytes), "");
+	print_row("directories, links", quantity_bytes(u->other_bytes), "");
+	snprintf(more, sizeof(more), "  and %s whiteouts", quantity_count(u->whiteouts).text);
+	print_row("inodes", quantity_count(u->inodes), u->whiteouts ? more : "");
+	snprintf(more, sizeof(more), "  %s more", quantity_bytes(u->whole_bytes - u->data_bytes).text);
+	print_row("data, copied whole", quantity_bytes(u->whole_bytes), u->whole_bytes > u->data_bytes ? more : "");
+}
+
+static json_t *one_json(const char *path, const struct du *u)
+{
+	_cleanup_(freep) char *text = report_path(path);
+
+	return text ? json_pack("{ss, sI, sI, sI, sI, sI, sI, sI, sI}", "path", text, "data_bytes", (json_int_t)u->data_bytes,
+				"map_bytes", (json_int_t)u->map_bytes, "other_bytes", (json_int_t)u->other_bytes, "inodes",
+				(json_int_t)u->inodes, "whiteouts", (json_int_t)u->whiteouts, "partial_files",
+				(json_int_t)u->partial_files, "partial_bytes", (json_int_t)u->partial_bytes, "whole_bytes",
+				(json_int_t)u->whole_bytes) : NULL;
+}
+
+static int print_all(char **paths, bool is_json)
+{
+	json_t *list = json_array();
+	int code = 0, r = list ? 0 : -ENOMEM;
+
+	for (; r == 0 && *paths; paths++) {
+		struct du u;
+
+		if (du_layer(*paths, &u) < 0)
+			code = 1;
+		else if (is_json)
+			r = json_array_append_new(list, one_json(*paths, &u)) < 0 ? -ENOMEM : 0;
+		else
+			print_one(*paths, &u);
+	}
+	if (r == 0 && is_json) {
+		r = json_dumpf(list, stdout, JSON_INDENT(2)) < 0 ? -EIO : 0;
+		putchar('\n');
+	}
+	if (r == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+		r = -EIO;
+	if (r < 0)
+		log_error("cannot print: %s", strerror(-r));
+	json_decref(list);
+	return r < 0 ? 1 : code;
+}
+
+int cmd_du(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+	};
+	bool is_json = false;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (c == 'h')
+			return print_usage(stdout);
+		if (c == '?')
+			return print_usage(stderr);
+		is_json = true;
+	}
+	return optind == argc ? print_usage(stderr) : print_all(argv + optind, is_json);
+}

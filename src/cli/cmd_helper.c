@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What mount(8) runs for the type veneer: mount.veneer SPEC DIR [-fnsv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]. Its flags are
+ * not those of the mount program: -f is to mount nothing. */
+#include "veneer/commands.h"
+
+#include "veneer/cleanup.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Exit codes of mount(8). */
+enum { EXIT_USAGE = 1, EXIT_SYSTEM = 2, EXIT_MOUNT = 32 };
+
+static int complain(int code, const char *what)
+{
+	fprintf(stderr, "mount.veneer: %s\n", what);
+	return code;
+}
+
+static int usage(int code)
+{
+	fprintf(code ? stderr : stdout,
+		"usage: mount -t veneer SPEC DIR -o lowerdir=A[:B...][,upperdir=U,workdir=W][,OPTION...]\n"
+		"       mount.veneer SPEC DIR [-fnsv] [-o OPTIONS]\n\n"
+		"mount(8) runs it. SPEC is any word; the options are in veneer(1).\n"
+		"Exit code: 0; 1 for wrong usage; 32 when it cannot be mounted.\n");
+	return code;
+}
+
+/* The word stands between commas. One within quotes counts too, which no name that somebody would use notices. */
+static bool has_word(const char *options, const char *word)
+{
+	const size_t len = strlen(word);
+
+	for (const char *s = options; s; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL)
+		if (!strncmp(s, word, len) && (!s[len] || s[len] == ','))
+			return true;
+	return false;
+}
+
+/* Fills args, which has room for twice argc, with the command line of the mount program. 0, or an exit code with *ret_done. */
+static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_done)
+{
+	static char name[] = "mount.veneer", dash_o[] = "-o";
+	bool is_fake = false;
+	int n = 0, c;
+
+	*ret_done = true;
+	args[n++] = name;
+	opterr = 0;
+	while ((c = getopt(argc, argv, "fhnsvo:t:N:")) != -1) {
+		if (c == 'h')
+			return usage(0);
+		if (c == '?')
+			return usage(EXIT_USAGE);
+		if (c == 'N')
+			return complain(EXIT_USAGE, "-N, another mount namespace, is not supported");
+		if (c == 'o' && has_word(optarg, "remount"))
+			return complain(EXIT_MOUNT, "options cannot be changed while it is mounted: unmount it first");
+		is_fake |= c == 'f';
+		if (c == 'o') {
+			args[n++] = dash_o;
+			args[n++] = optarg;
+		}
+	}
+	if (argc - optind != 2)
+		return usage(EXIT_USAGE);
+	args[n++] = argv[optind];
+	args[n++] = argv[optind + 1];
+	args[n] = NULL;
+	*ret_n = n;
+	*ret_done = is_fake;
+	return 0;
+}
+
+int cmd_helper(int argc, char **argv)
+{
+	_cleanup_(freep) char **args = NULL;
+	bool is_done;
+	int code, n;
+
+	if (argc == 2 && !strcmp(argv[1], "--help"))
+		return usage(0);
+	args = calloc(2 * (size_t)argc + 1, sizeof(*args));
+	if (!args)
+		return complain(EXIT_SYSTEM, "out of memory");
+	code = translate(argc, argv, args, &n, &is_done);
+	if (is_done)
+		return code;
+	return cmd_mount(n, args) == 0 ? 0 : EXIT_MOUNT;
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A mount whose server is dead answers nothing, so nothing is looked up in it: what /proc says of mounts and of
+ * processes is compared as text. */
+#include "veneer/commands.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/log.h"
+#include "veneer/report.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <getopt.h>
+#include <limits.h>
+#include <mntent.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#define HOLDERS_MAX 10
+
+extern char **environ;
+
+static int print_usage(FILE *out)
+{
+	fprintf(out, "usage: veneer umount [-l] MOUNTPOINT...\n\n"
+		     "Unmount. Of a mount that is busy it says which processes hold it; one whose server is dead\n"
+		     "is unmounted like any other. Without privileges fusermount3 does it.\n\n"
+		     "  -l, --lazy  also if it is busy: it is gone from the tree at once, and ends when\n"
+		     "              nobody uses it any more\n\n"
+		     "Exit code: 0; 1 when something stays mounted, or was not; 2 for wrong usage.\n");
+	return out == stderr ? 2 : 0;
+}
+
+/* As the kernel has it, without asking the mount itself. */
+static char *mount_path(const char *given)
+{
+	_cleanup_(freep) char *copy = strdup(given), *dir = NULL;
+	size_t n = copy ? strlen(copy) : 0;
+	char *slash, *full;
+
+	while (n > 1 && copy[n - 1] == '/')
+		copy[--n] = '\0';
+	slash = copy ? strrchr(copy, '/') : NULL;
+	if (!copy || !strcmp(copy, "/"))
+		return copy ? strdup(copy) : NULL;
+	if (!strcmp(slash ? slash + 1 : copy, ".") || !strcmp(slash ? slash + 1 : copy, ".."))
+		return realpath(copy, NULL);
+	if (slash)
+		*slash = '\0';
+	dir = realpath(!slash ? "." : *copy ? copy : "/", NULL);
+	if (!dir || asprintf(&full, "%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : copy) < 0)
+		return NULL;
+	return full;
+}
+
+static bool is_mounted(const char *path)
+{
+	FILE *f = setmntent("/proc/self/mounts", "re");
+	bool is_found = false;
+	struct mntent *m;
+
+	while (f && !is_found && (m = getmntent(f)))
+		is_found = !strcmp(m->mnt_dir, path) && !strncmp(m->mnt_type, "fuse", 4);
+	if (f)
+		endmntent(f);
+	return is_found;
+}
+
+/* ---- who holds it ---- */
+
+static bool leads_into(const char *link, const char *path)
+{
+	const size_t n = strlen(path);
+	char to[PATH_MAX];
+	ssize_t len = readlink(link, to, sizeof(to) - 1);
+
+	if (len < 0)
+		return false;
+	to[len] = '\0';
+	return !strncmp(to, path, n) && (to[n] == '\0' || to[n] == '/' || !strncmp(to + n, " (deleted)", 10));
+}
+
+static bool has_mapped(const char *pid, const char *path)
+{
+	char name[PATH_MAX], line[PATH_MAX + 256];
+	bool is_found = false;
+	FILE *f;
+
+	snprintf(name, sizeof(name), "/proc/%s/maps", pid);
+	f = fopen(name, "re");
+	while (f && !is_found && fgets(line, sizeof(line), f)) {
+		const char *at = strchr(line, '/');
+
+		is_found = at && !strncmp(at, path, strlen(path)) && at[strlen(path)] == '/';
+	}
+	if (f)
+		fclose(f);
+	return is_found;
+}
+
+static const char *how_held(const char *pid, const char *path)
+{
+	static const char *const links[] = { "cwd", "root", "exe" };
+	static const char *const words[] = { "works in it", "has it as its root", "is a program from it" };
+	char name[PATH_MAX];
+	bool is_open = false;
+	DIR *d;
+
+	for (size_t i = 0; i < sizeof(links) / sizeof(*links); i++) {
+		snprintf(name, sizeof(name), "/proc/%s/%s", pid, links[i]);
+		if (leads_into(name, path))
+			return words[i];
+	}
+	snprintf(name, sizeof(name), "/proc/%s/fd", pid);
+	d = opendir(name);
+	for (struct dirent *e = d ? readdir(d) : NULL; e && !is_open; e = readdir(d)) {
+		snprintf(name, sizeof(name), "/proc/%s/fd/%s", pid, e->d_name);
+		is_open = leads_into(name, path);
+	}
+	if (d)
+		closedir(d);
+	return is_open ? "has a file open in it" : has_mapped(pid, path) ? "has a file of it mapped" : NULL;
+}
+
+static void print_holder(const char *pid, const char *how)
+{
+	char name[PATH_MAX], comm[64] = "?";
+	_cleanup_(freep) char *text = NULL;
+	FILE *f;
+
+	snprintf(name, sizeof(name), "/proc/%s/comm", pid);
+	f = fopen(name, "re");
+	if (f && fgets(comm, sizeof(comm), f))
+		comm[strcspn(comm, "\n")] = '\0';
+	if (f)
+		fclose(f);
+	text = report_path(comm);
+	fprintf(stderr, "  process %s (%s) %s\n", pid, text ? text : "?", how);
+}
+
+static void print_mounts_inside(const char *path, size_t *n)
+{
+	FILE *f = setmntent("/proc/self/mounts", "re");
+	struct mntent *m;
+
+	while (f && *n < HOLDERS_MAX && (m = getmntent(f)))
+		if (!strncmp(m->mnt_dir, path, strlen(path)) && m->mnt_dir[strlen(path)] == '/') {
+			fprintf(stderr, "  something is mounted in it: %s\n", m->mnt_dir);
+			++*n;
+		}
+	if (f)
+		endmntent(f);
+}
+
+static void say_who_holds(const char *path)
+{
+	DIR *d = opendir("/proc");
+	size_t n = 0;
+
+	log_error("%s is in use", path);
+	print_mounts_inside(path, &n);
+	for (struct dirent *e = d ? readdir(d) : NULL; e && n < HOLDERS_MAX; e = readdir(d)) {
+		const char *how = isdigit((unsigned char)e->d_name[0]) ? how_held(e->d_name, path) : NULL;
+
+		if (!how)
+			continue;
+		print_holder(e->d_name, how);
+		n++;
+	}
+	if (d)
+		closedir(d);
+	if (!n)
+		fprintf(stderr, "  no process that may be looked at holds it: one in another mount namespace, or the kernel\n");
+	fprintf(stderr, "  end them, or unmount with -l: it goes when they do\n");
+}
+
+/* ---- unmounting ---- */
+
+static int by_fusermount(char *path, bool is_lazy)
+{
+	char self[] = "fusermount3", unmount[] = "-uz", end[] = "--";
+	char *argv[] = { self, unmount, end, path, NULL };
+	int status = -1, r;
+	pid_t pid;
+
+	if (!is_lazy)
+		unmount[2] = '\0';
+	r = posix_spawnp(&pid, self, NULL, NULL, argv, environ);
+	if (r) {
+		log_error("cannot run fusermount3, which unmounts for those without privileges: %s", strerror(r));
+		return -r;
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status == 0 ? 0 : -EBUSY;
+}
+
+static int unmount(const char *given, bool is_lazy)
+{
+	_cleanup_(freep) char *path = mount_path(given);
+	int r;
+
+	if (!path || !is_mounted(path)) {
+		log_error("%s is not mounted by veneer; `veneer stats` lists what the server has mounted", given);
+		return 1;
+	}
+	r = umount2(path, UMOUNT_NOFOLLOW | (is_lazy ? MNT_DETACH : 0)) < 0 ? -errno : 0;
+	if (r == -EPERM)
+		r = by_fusermount(path, is_lazy);
+	if (r == -EBUSY)
+		say_who_holds(path);
+	else if (r < 0)
+		log_error("cannot unmount %s: %s", path, strerror(-r));
+	return r < 0;
+}
+
+int cmd_umount(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "lazy", no_argument, NULL, 'l' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+	};
+	bool is_lazy = false;
+	int c, code = 0;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "hl", options, NULL)) != -1) {
+		if (c == 'h')
+			return print_usage(stdout);
+		if (c == '?')
+			return print_usage(stderr);
+		is_lazy = true;
+	}
+	if (optind == argc)
+		return print_usage(stderr);
+	for (; optind < argc; optind++)
+		code |= unmount(argv[optind], is_lazy);
+	return code;
+}

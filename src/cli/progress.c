@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "progress.h"
+
+#include "veneer/quantity.h"
+
+#include "veneer/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define REDRAW_MS 100
+#define LINE_MS 10000	/* where it is no terminal */
+
+static uint64_t now_ms(void)
+{
+	return (uint64_t)clock_ms();
+}
+
+void progress_start(struct progress *p, bool is_quiet)
+{
+	*p = (struct progress){ .is_shown = !is_quiet, .is_terminal = isatty(STDERR_FILENO), .start_ms = now_ms() };
+}
+
+bool progress_is_due(struct progress *p)
+{
+	uint64_t now = now_ms(), last = p->drawn_ms ? p->drawn_ms : p->is_terminal ? 0 : p->start_ms;
+
+	if (!p->is_shown || now - last < (p->is_terminal ? REDRAW_MS : LINE_MS))
+		return false;
+	p->drawn_ms = now;
+	return true;
+}
+
+void progress_show(struct progress *p, const char *what, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
+		   const char *more)
+{
+	const uint64_t rate = bytes * 1000 / (now_ms() - p->start_ms + 1);
+
+	fprintf(stderr, "%s%zu of %zu %s, %s", p->is_terminal ? "\r" : "", done, all, what, quantity_bytes(bytes).text);
+	if (nbytes)
+		fprintf(stderr, " of %s", quantity_bytes(nbytes).text);
+	fprintf(stderr, ", %s/s", quantity_bytes(rate).text);
+	if (rate && nbytes > bytes)
+		fprintf(stderr, ", %" PRIu64 " s left", (nbytes - bytes) / rate + 1);
+	fprintf(stderr, "%s%s", more, p->is_terminal ? "\033[K" : "\n");
+	fflush(stderr);
+}
+
+void progress_end(const struct progress *p)
+{
+	if (p->is_terminal && p->drawn_ms) {
+		fprintf(stderr, "\r\033[K");
+		fflush(stderr);
+	}
+}

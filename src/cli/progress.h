@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far long work is: one line that is drawn anew on a terminal, a line now and then elsewhere, on standard error. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct progress {
+	bool is_shown, is_terminal;
+	uint64_t start_ms, drawn_ms;
+};
+
+void progress_start(struct progress *p, bool is_quiet);
+/* Is it time for a line? Then it counts as drawn. */
+bool progress_is_due(struct progress *p);
+/* "N of M files, X of Y, Z/s, T s left", and what `more` says behind it ("" for nothing). nbytes 0: not known. */
+void progress_show(struct progress *p, const char *what, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
+		   const char *more);
+/* Nothing of it stays on a terminal. */
+void progress_end(const struct progress *p);

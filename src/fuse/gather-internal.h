@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a gathering: gather.c takes requests and sees to who is in it, gatherreply.c changes what is answered. */
+#pragma once
+
+#include "veneer/gather.h"
+
+#include "veneer/htab.h"
+#include "veneer/list.h"
+#include "veneer/recall.h"
+
+#include <fuse_lowlevel.h>
+#include <linux/fuse.h>
+
+#define GATHER_INTERRUPTS 256u	/* noted of requests that are not known, or not yet */
+
+/* In a handle: */
+#define GATHER_UNFLUSHED 1u		/* closes of it are not told of, so it has no record locks */
+#define GATHER_OF_IMAGE (1ull << 63)	/* the open file is one of the image, and not of a mount; with any server */
+
+/* Who waits for a lock, or is about to. */
+struct gather_waiter {
+	struct list_link link;
+	uint64_t unique;
+	uint32_t number;	/* of the mount; 0: that is being found out */
+	bool is_interrupted;
+};
+
+struct gather {
+	struct mount *common;		/* number 0 */
+	unsigned dev_major, dev_minor;	/* of its file system */
+	struct session *session;	/* its; reads for all */
+	void (*unused)(void *owner);
+	struct recall *recall;		/* by gather_recall_of */
+	pthread_mutex_t lock;
+	pthread_cond_t unpinned;	/* or joined, or lost */
+	/* guarded by lock */
+	struct htab members;		/* by number */
+	uint32_t last_number;
+	uint32_t *expected;		/* numbers that will join, or be lost; 0 where one has or was */
+	size_t n_expected;
+	struct list_link waiters;
+	_Atomic size_t n_waiters;	/* written under lock */
+	uint64_t interrupts[GATHER_INTERRUPTS]; /* the last ones; 0: none */
+	size_t n_interrupts;
+	struct htab ties, ties_by_node;	/* gatherlock.c */
+	_Atomic size_t n_ties;		/* written under lock */
+	struct htab dirs;		/* the common mount's inodes by struct ient; each referenced */
+};
+
+struct gathered {
+	struct hlink link;
+	struct gather *gather;
+	struct mount *m;
+	struct session *session;	/* reads nothing itself */
+	void *owner;
+	uint32_t number;
+	uint32_t secret;		/* changes its generations: nobody guesses a file handle of another mount */
+	bool is_resumed;		/* the kernel may hold less of it than its counts say */
+	/* guarded by the gathering's lock */
+	struct node_slot *root;		/* its nlookup: of its root, that the kernel owes */
+	unsigned pins;			/* requests that are being answered */
+	struct list_link ties;
+};
+
+/* What the thread is answering on behalf of whom. */
+struct gather_route {
+	struct gathered *c;
+	uint32_t opcode, caller;
+};
+extern _Thread_local struct gather_route gather_route;
+
+/* What a gathered mount's session says is sent by way of this. */
+extern const struct fuse_custom_io gather_io;
+
+/* A file of the image is noted by a number that means the same to the next server. (Files of one number would be each
+ * mount's own without need.) */
+static inline uint64_t gather_recall_of(const struct gather *g, struct ient *e)
+{
+	return image_ino(g->common->tree.image, e);
+}
+
+static inline uint64_t gather_base(const struct gathered *c) { return (uint64_t)c->number << 32; }
+
+/* Is this inode of a gathered mount shown as the image's own, unless it is private? */
+bool gather_is_common(const struct mount *m, struct inode *i);
+int64_t gather_now_ms(void);
+/* The mount's own inode of a file of the image, referenced: what stands at the path that it has there, if that is it and
+ * unchanged. -ESTALE: it is not. */
+int gather_find_own(struct gathered *c, struct ient *e, struct inode **ret);
+/* The inode at a path of a mount, referenced; path is taken apart. */
+int gather_look_up(struct tree *t, char *path, struct inode **ret);
+/* The common mount's inode of a node id, also one that another server gave; NULL: it is none, or is nothing any more. */
+struct inode *gather_common_inode(struct gather *g, uint64_t node);
+/* A node id of the image's file, one look-up of it counted. 0 or -errno. */
+int gather_grant_common(struct gather *g, struct ient *e, uint32_t *ret_id, uint32_t *ret_generation);
+/* A mount that is in it, and stays until it is unpinned; NULL: no such. */
+struct gathered *gather_pin(struct gather *g, uint64_t number);
+void gather_unpin(struct gathered *c);
+
+/* A request that may wait for a lock has come, of a mount that is told later. 0 or -ENOMEM. */
+int gather_wait_begin(struct gather *g, uint64_t unique);
+/* Now it is given to that mount. Was it interrupted meanwhile? */
+bool gather_wait_at(struct gather *g, uint64_t unique, uint32_t number);
+/* It is about to be answered; also of what never waited. */
+void gather_wait_end(struct gather *g, uint64_t unique);
+/* It is interrupted, perhaps before it has come: the mount that is to be told so; 0: none. */
+uint32_t gather_wait_interrupt(struct gather *g, uint64_t unique);
+
+/* A lock of a file of the image is asked for: by which mount, pinned, and what node id the file has there. 1; 0: there is
+ * nothing to be done; -ENOLCK: that cannot be known. May wait for a disk. */
+int gather_lock_find(struct gather *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
+		     struct gathered **ret, uint32_t *ret_own);
+/* A descriptor of a file of the image was closed by a process, or the last one of an open file. */
+void gather_lock_flush(struct gather *g, uint64_t node, uint64_t owner, uint64_t handle);
+void gather_lock_release(struct gather *g, uint64_t handle);
+/* Of a mount that nobody can pin yet: what its locks that another server left are held by. 0 or -ENOMEM. */
+int gather_lock_resume(struct gathered *c);
+/* Nobody has it pinned, or will. */
+void gather_lock_leave(struct gathered *c);
+/* Give back the directories. */
+void gather_release_dirs(struct gather *g);

@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Locks of the image's own files. A request for one says the open file and the caller, and not the mount. That is asked
+ * of /proc once for each open file (an open file stays with the mount that it was opened by), and kept as a *tie*: from then on
+ * requests by that open file are the mount's own, for the node id that the file has there, and so meet those of who has
+ * it open by that.
+ *
+ * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds them, whoever is gone.
+ * 2. A tie has a look-up of its mount's inode: that, and its node id, stay.
+ * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when nobody has.
+ * 4. A next server makes the ties again of those that hold a lock.
+ * 5. Who waits is known here before anything is asked for it: an interrupt finds it, or is found by it. */
+#include "gather-internal.h"
+
+#include "ops.h"
+#include "veneer/cleanup.h"
+#include "veneer/hash.h"
+#include "veneer/locks.h"
+#include "veneer/lookup.h"
+#include "veneer/opened.h"
+
+#include <dirent.h>
+#include <linux/fuse.h>
+#include <stdio.h>
+
+struct tie {
+	struct hlink by_handle, by_node;
+	struct list_link link;	/* of its mount's */
+	uint64_t handle;	/* of the open file */
+	uint64_t node;		/* the common mount's */
+	uint32_t number, own;	/* of the mount, and its node id */
+};
+
+static uint64_t hash_of(uint64_t number)
+{
+	return hash_key(&number, sizeof(number), 0);
+}
+
+/* ---- who waits ---- */
+
+int gather_wait_begin(struct gather *g, uint64_t unique)
+{
+	struct gather_waiter *w = malloc(sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	*w = (struct gather_waiter){ .unique = unique };
+	LOCK_SCOPE(&g->lock);
+	for (size_t k = 0; k < GATHER_INTERRUPTS; k++)
+		w->is_interrupted |= g->interrupts[k] == unique;
+	list_add_tail(&g->waiters, &w->link);
+	g->n_waiters++;
+	return 0;
+}
+
+static struct gather_waiter *waiter_locked(struct gather *g, uint64_t unique)
+{
+	for (struct list_link *l = g->waiters.next; l != &g->waiters; l = l->next)
+		if (container_of(l, struct gather_waiter, link)->unique == unique)
+			return container_of(l, struct gather_waiter, link);
+	return NULL;
+}
+
+bool gather_wait_at(struct gather *g, uint64_t unique, uint32_t number)
+{
+	struct gather_waiter *w;
+
+	LOCK_SCOPE(&g->lock);
+	w = waiter_locked(g, unique);
+	if (w)
+		w->number = number;
+	return w && w->is_interrupted;
+}
+
+void gather_wait_end(struct gather *g, uint64_t unique)
+{
+	struct gather_waiter *w;
+
+	if (!g->n_waiters)
+		return;
+	LOCK_SCOPE(&g->lock);
+	w = waiter_locked(g, unique);
+	if (!w)
+		return;
+	list_del(&w->link);
+	g->n_waiters--;
+	free(w);
+}
+
+uint32_t gather_wait_interrupt(struct gather *g, uint64_t unique)
+{
+	struct gather_waiter *w;
+
+	LOCK_SCOPE(&g->lock);
+	w = waiter_locked(g, unique);
+	if (w)
+		w->is_interrupted = true;
+	else
+		g->interrupts[g->n_interrupts++ % GATHER_INTERRUPTS] = unique;
+	return w ? w->number : 0;
+}
+
+/* ---- whose it is ---- */
+
+struct found_root {
+	uint32_t number;	/* 0: none yet */
+	bool is_doubtful;
+};
+
+static void note_root(const char *root, void *arg)
+{
+	struct found_root *f = arg;
+	unsigned number;
+	int end = 0;
+
+	if (sscanf(root, "/%9u%n", &number, &end) != 1 || !number || (root[end] && root[end] != '/'))
+		f->is_doubtful = true;
+	else if (f->number && f->number != number)
+		f->is_doubtful = true;
+	else
+		f->number = number;
+}
+
+/* The mount by which a caller has a file of the image open, pinned; NULL: none, several, or that is not to be known. */
+static struct gathered *mount_of_caller(struct gather *g, const struct inode *common, uint32_t caller)
+{
+	struct found_root f = { .number = 0 };
+
+	if (opened_roots((pid_t)caller, g->dev_major, g->dev_minor, common->ino, note_root, &f) < 0 || f.is_doubtful)
+		return NULL;
+	return f.number ? gather_pin(g, f.number) : NULL;
+}
+
+static bool is_same(const struct inode *i, const struct inode *common)
+{
+	return i->type == DT_REG && i->ino == common->ino;
+}
+
+/* What stands where the file stands in the image, if it still is that. Referenced. */
+static struct inode *find_by_path(struct tree *t, const struct inode *common)
+{
+	_cleanup_(freep) char *path = image_path(common->lower);
+	struct inode *i;
+
+	if (!path || gather_look_up(t, path, &i) < 0)
+		return NULL;
+	if (is_same(i, common))
+		return i;
+	inode_unref(t, i);
+	return NULL;
+}
+
+static bool is_merged_with(struct inode *dir, const struct ient *e)
+{
+	bool r;
+
+	pthread_rwlock_rdlock(&dir->lock);
+	r = dir->lower == e;
+	pthread_rwlock_unlock(&dir->lock);
+	return r;
+}
+
+/* The file, or the directory that it is in, was moved: that one is in use, or nobody could have come to the open file.
+ * Takes over the reference on i. */
+static struct inode *same_or_in(struct tree *t, struct inode *i, const struct inode *common)
+{
+	struct inode *child = NULL;
+	struct stat st;
+
+	if (is_same(i, common))
+		return i;
+	if (i->type == DT_DIR && lookup_revive(t, i) == 0 && is_merged_with(i, common->lower->parent) &&
+	    lookup_name(t, i, common->lower->name, &child, &st) == 0 && !is_same(child, common)) {
+		inode_unref(t, child);
+		child = NULL;
+	}
+	inode_unref(t, i);
+	return child;
+}
+
+static uint32_t end_of(struct tree *t)
+{
+	LOCK_SCOPE(&t->lock);
+	return nodetab_end(t->nodes);
+}
+
+static struct inode *find_moved(struct tree *t, const struct inode *common)
+{
+	const uint32_t end = end_of(t);
+	struct inode *found = NULL;
+
+	for (uint32_t id = NODETAB_ROOT; id < end && !found; id++) {
+		const struct node_slot *s = inode_slot(t, id);
+		struct inode *i = s && (s->type == DT_DIR || s->ino == common->ino) ? inode_hold(t, id) : NULL;
+
+		found = i ? same_or_in(t, i, common) : NULL;
+	}
+	return found;
+}
+
+/* The mount's inode of that file, with a look-up that is ours. 0 or -ENOLCK. */
+static int grant_own(struct gathered *c, const struct inode *common, uint32_t *ret)
+{
+	struct tree *t = &c->m->tree;
+	struct inode *i = common->lower && common->lower->parent ? find_by_path(t, common) : NULL;
+	uint32_t generation;
+
+	if (!i && common->lower && common->lower->parent)
+		i = find_moved(t, common);
+	if (!i)
+		return -ENOLCK;
+	inode_grant(t, i, ret, &generation);
+	return 0;
+}
+
+/* ---- ties ---- */
+
+static struct tie *tie_locked(struct gather *g, uint64_t handle)
+{
+	for (struct hlink *l = htab_first(&g->ties, hash_of(handle)); l; l = htab_next(l)) {
+		struct tie *t = container_of(l, struct tie, by_handle);
+
+		if (t->handle == handle)
+			return t;
+	}
+	return NULL;
+}
+
+static bool find_tie(struct gather *g, uint64_t handle, struct tie *ret)
+{
+	const struct tie *t;
+
+	if (!g->n_ties)
+		return false;
+	LOCK_SCOPE(&g->lock);
+	t = tie_locked(g, handle);
+	if (t)
+		*ret = *t;
+	return t != NULL;
+}
+
+/* Threads that share a descriptor may ask at once. */
+static int insert_locked(struct gather *g, struct gathered *c, struct tie *t)
+{
+	if (tie_locked(g, t->handle))
+		return -EEXIST;
+	if (htab_insert(&g->ties, &t->by_handle, hash_of(t->handle)) < 0)
+		return -ENOMEM;
+	if (htab_insert(&g->ties_by_node, &t->by_node, hash_of(t->node)) < 0) {
+		htab_remove(&g->ties, &t->by_handle);
+		return -ENOMEM;
+	}
+	list_add_tail(&c->ties, &t->link);
+	g->n_ties++;
+	return 0;
+}
+
+static void remove_locked(struct gather *g, struct tie *t)
+{
+	htab_remove(&g->ties, &t->by_handle);
+	htab_remove(&g->ties_by_node, &t->by_node);
+	list_del(&t->link);
+	g->n_ties--;
+}
+
+static int insert(struct gathered *c, struct tie *t)
+{
+	LOCK_SCOPE(&c->gather->lock);
+	return insert_locked(c->gather, c, t);
+}
+
+/* c is pinned. 0 or -ENOLCK; c is another one if another thread was faster. */
+static int make_tie(struct gather *g, struct gathered **c, uint64_t node, uint64_t handle, const struct inode *common,
+		    struct tie *ret)
+{
+	struct tie *t = malloc(sizeof(*t));
+	int r;
+
+	if (!t)
+		return -ENOLCK;
+	*t = (struct tie){ .handle = handle, .node = node, .number = (*c)->number };
+	r = grant_own(*c, common, &t->own);
+	if (r < 0) {
+		free(t);
+		return r;
+	}
+	*ret = *t;
+	r = insert(*c, t);
+	if (r == 0)
+		return 0;
+	inode_forget(&(*c)->m->tree, t->own, 1);
+	free(t);
+	if (r != -EEXIST || !find_tie(g, handle, ret))
+		return -ENOLCK;
+	gather_unpin(*c);
+	*c = gather_pin(g, ret->number);
+	return *c ? 0 : -ENOLCK;
+}
+
+static bool gives_up_flock(const struct fuse_lk_in *in)
+{
+	return in->lk_flags & FUSE_LK_FLOCK && in->lk.type == F_UNLCK;
+}
+
+int gather_lock_find(struct gather *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
+		     struct gathered **ret, uint32_t *ret_own)
+{
+	const struct inode *common;
+	struct gathered *c;
+	struct tie t;
+	int r;
+
+	if (lock->fh & GATHER_UNFLUSHED && !(lock->lk_flags & FUSE_LK_FLOCK))
+		return lock->lk.type == F_UNLCK ? 0 : -ENOLCK;
+	if (find_tie(g, lock->fh, &t)) {
+		c = gather_pin(g, t.number);
+		r = c ? 0 : -ENOLCK;
+	} else if (gives_up_flock(lock)) {
+		return 0;
+	} else {
+		common = gather_common_inode(g, in->nodeid);
+		c = common ? mount_of_caller(g, common, in->pid) : NULL;
+		r = c && c->m->tree.locks ? make_tie(g, &c, in->nodeid, lock->fh, common, &t) : -ENOLCK;
+	}
+	if (r < 0) {
+		if (c)
+			gather_unpin(c);
+		return r;
+	}
+	*ret = c;
+	*ret_own = t.own;
+	return 1;
+}
+
+/* The tie of that node whose mount has the next higher number. */
+static bool next_tie(struct gather *g, uint64_t node, uint32_t above, struct tie *ret)
+{
+	bool is_found = false;
+
+	LOCK_SCOPE(&g->lock);
+	for (struct hlink *l = htab_first(&g->ties_by_node, hash_of(node)); l; l = htab_next(l)) {
+		const struct tie *t = container_of(l, struct tie, by_node);
+
+		if (t->node != node || t->number <= above || (is_found && t->number >= ret->number))
+			continue;
+		*ret = *t;
+		is_found = true;
+	}
+	return is_found;
+}
+
+static void flush(struct gather *g, const struct tie *t, uint64_t owner, uint64_t handle)
+{
+	struct gathered *c = gather_pin(g, t->number);
+
+	if (!c)
+		return;
+	op_lock_flush(c->m, t->own, owner, handle);
+	gather_unpin(c);
+}
+
+void gather_lock_flush(struct gather *g, uint64_t node, uint64_t owner, uint64_t handle)
+{
+	struct tie t = { .number = 0 };
+
+	if (!g->n_ties)
+		return;
+	if (find_tie(g, handle, &t)) {
+		flush(g, &t, owner, handle);
+		return;
+	}
+	while (next_tie(g, node, t.number, &t))
+		flush(g, &t, owner, handle);
+}
+
+static struct tie *take_tie(struct gather *g, uint64_t handle)
+{
+	struct tie *t;
+
+	if (!g->n_ties)
+		return NULL;
+	LOCK_SCOPE(&g->lock);
+	t = tie_locked(g, handle);
+	if (t)
+		remove_locked(g, t);
+	return t;
+}
+
+void gather_lock_release(struct gather *g, uint64_t handle)
+{
+	_cleanup_(freep) struct tie *t = take_tie(g, handle);
+	struct gathered *c = t ? gather_pin(g, t->number) : NULL;
+
+	if (!c)
+		return;
+	op_lock_release(c->m, t->own, handle);
+	inode_forget(&c->m->tree, t->own, 1);
+	gather_unpin(c);
+}
+
+struct left {
+	struct tie *ties;	/* with handle, number and own alone */
+	size_t n, room;
+	uint32_t number;
+};
+
+static void note_left(const struct lock_record *r, void *arg)
+{
+	struct left *v = arg;
+
+	if (r->handle & GATHER_OF_IMAGE && v->n < v->room)
+		v->ties[v->n++] = (struct tie){ .handle = r->handle, .number = v->number, .own = (uint32_t)r->node };
+}
+
+/* The common mount's node id of what has that node id in one of them; 0: it cannot be found. The kernel has it, as it is open. */
+static uint64_t common_node(struct gathered *c, uint32_t own)
+{
+	struct inode *i = inode_get(&c->m->tree, own);
+	uint32_t id, generation;
+
+	if (!i || lookup_revive(&c->m->tree, i) < 0 || !i->lower || gather_grant_common(c->gather, i->lower, &id, &generation) < 0)
+		return 0;
+	inode_forget(&c->gather->common->tree, id, 1);
+	return id;
+}
+
+/* Several locks may be held by one open file. */
+static int tie_again(struct gathered *c, const struct tie *left)
+{
+	struct tie *t;
+	int r;
+
+	if (find_tie(c->gather, left->handle, &(struct tie){ 0 }))
+		return 0;
+	t = malloc(sizeof(*t));
+	if (!t)
+		return -ENOMEM;
+	*t = *left;
+	t->node = common_node(c, t->own);
+	r = insert(c, t);
+	if (r < 0)
+		free(t);
+	return r;
+}
+
+/* The look-up of a tie was counted in the node table, and is still. One that held nothing when the server died is lost with
+ * it, and its look-up stays until the mount goes. */
+int gather_lock_resume(struct gathered *c)
+{
+	struct locks *locks = c->m->tree.locks;
+	struct left v = { .number = c->number, .room = locks ? locks_count(locks) : 0 };
+	int r = 0;
+
+	if (!v.room)
+		return 0;
+	v.ties = calloc(v.room, sizeof(*v.ties));
+	if (!v.ties)
+		return -ENOMEM;
+	locks_each(locks, note_left, &v);
+	for (size_t k = 0; k < v.n && r == 0; k++)
+		r = tie_again(c, &v.ties[k]);
+	free(v.ties);
+	return r;
+}
+
+void gather_lock_leave(struct gathered *c)
+{
+	struct gather *g = c->gather;
+
+	LOCK_SCOPE(&g->lock);
+	while (!list_is_empty(&c->ties)) {
+		struct tie *t = container_of(c->ties.next, struct tie, link);
+
+		remove_locked(g, t);
+		free(t);
+	}
+}

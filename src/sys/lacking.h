@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a libc other than glibc lacks of what the sources call: Meson looks for each, names those that are missing, and then has
+ * this included before every source. With glibc nobody reads it. */
+#pragma once
+
+#include <dirent.h>
+#include <linux/mount.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What is as wide everywhere else has no name that says so. */
+#undef dirent64
+#undef getdents64
+#define dirent64 dirent
+#define getdents64(fd, buf, size) getdents(fd, (struct dirent *)(void *)(buf), size)
+
+#ifdef LACKS_CLOSE_RANGE
+static inline int close_range(unsigned first, unsigned last, int flags)
+{
+	return (int)syscall(SYS_close_range, first, last, flags);
+}
+#endif
+
+#ifdef LACKS_RENAMEAT2
+#define RENAME_NOREPLACE 1
+#define RENAME_EXCHANGE 2
+#define RENAME_WHITEOUT 4
+
+static inline int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+	return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
+}
+#endif
+
+#ifdef LACKS_STATX
+#include <linux/stat.h>
+
+static inline int statx(int fd, const char *path, int flags, unsigned mask, struct statx *ret)
+{
+	return (int)syscall(SYS_statx, fd, path, flags, mask, ret);
+}
+#endif
+
+#ifdef LACKS_OPEN_TREE
+static inline int open_tree(int fd, const char *path, unsigned flags)
+{
+	return (int)syscall(SYS_open_tree, fd, path, flags);
+}
+
+static inline int move_mount(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+	return (int)syscall(SYS_move_mount, from_fd, from, to_fd, to, flags);
+}
+
+static inline int mount_setattr(int fd, const char *path, unsigned flags, struct mount_attr *attr, size_t size)
+{
+	return (int)syscall(SYS_mount_setattr, fd, path, flags, attr, size);
+}
+#endif
+
+#ifdef LACKS_PREADV2
+#define RWF_NOWAIT 8
+
+/* The kernel takes an offset in two halves, of which a machine with 64 bits looks at the first alone. */
+static inline ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
+{
+	return syscall(SYS_preadv2, fd, iov, n, (long)off, (long)((unsigned long long)off >> 32), flags);
+}
+#endif
+
+#ifdef LACKS_PTHREAD_COND_CLOCKWAIT
+/* By the day's clock, which can be set: who waits looks at its own clock when it wakes. */
+static inline int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *lock, clockid_t clock, const struct timespec *at)
+{
+	struct timespec now, day;
+
+	clock_gettime(clock, &now);
+	clock_gettime(CLOCK_REALTIME, &day);
+	day.tv_sec += at->tv_sec - now.tv_sec;
+	day.tv_nsec += at->tv_nsec - now.tv_nsec;
+	if (day.tv_nsec < 0) {
+		day.tv_nsec += 1000000000;
+		day.tv_sec--;
+	} else if (day.tv_nsec >= 1000000000) {
+		day.tv_nsec -= 1000000000;
+		day.tv_sec++;
+	}
+	return pthread_cond_timedwait(cond, lock, &day);
+}
+#endif
+
+#ifdef LACKS_PTHREAD_RWLOCKATTR_SETKIND_NP
+#define PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP 2
+
+/* There is one kind: a writer waits for all who read before it. */
+static inline int pthread_rwlockattr_setkind_np(pthread_rwlockattr_t *attr, int kind)
+{
+	(void)attr;
+	(void)kind;
+	return 0;
+}
+#endif
+
+#ifdef LACKS_MALLOC_TRIM
+#define M_TRIM_THRESHOLD (-1)
+#define M_MMAP_THRESHOLD (-3)
+
+/* Its allocator gives back by itself what is free. */
+static inline int malloc_trim(size_t pad)
+{
+	(void)pad;
+	return 0;
+}
+
+static inline int mallopt(int what, int value)
+{
+	(void)what;
+	(void)value;
+	return 1;
+}
+#endif

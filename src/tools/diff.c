@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Goes through the directories of the layer, as they stand there, and asks the stack below for each name. A directory
+ * that was renamed shows what is merged into it at a new place: that is gone through as the stack shows it. */
+#include "veneer/diff.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/listing.h"
+#include "veneer/log.h"
+#include "veneer/mark.h"
+#include "veneer/origin.h"
+#include "veneer/path.h"
+#include "veneer/quantity.h"
+#include "veneer/report.h"
+#include "veneer/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+
+#define NOWHERE SIZE_MAX
+
+/* A directory that is still to be gone through. */
+struct pending {
+	char *path;
+	struct ient *ient, *below;	/* below: the same path without the layer, if that is a directory */
+	bool is_covered;		/* nothing of what is below shows through it, or one above it */
+	bool is_merged_anew;		/* all that is seen in it counts, not only what is in the layer */
+	size_t at;			/* its entry; NOWHERE for the root */
+};
+
+struct reading {
+	struct diff *d;
+	bool lists_all;
+	struct pending *dirs;
+	size_t n, cap;
+};
+
+/* ---- lists ---- */
+
+static int push(struct reading *r, const struct pending *p)
+{
+	if (r->n == r->cap) {
+		size_t cap = r->cap ? r->cap * 2 : 16;
+		struct pending *dirs = reallocarray(r->dirs, cap, sizeof(*dirs));
+
+		if (!dirs)
+			return -ENOMEM;
+		r->dirs = dirs;
+		r->cap = cap;
+	}
+	r->dirs[r->n] = *p;
+	r->dirs[r->n].path = strdup(p->path);
+	return r->dirs[r->n].path ? (r->n++, 0) : -ENOMEM;
+}
+
+/* path is taken over, also on failure. */
+static int put(struct diff *d, char kind, uint8_t type, char *path)
+{
+	if (path && d->n == d->cap) {
+		size_t cap = d->cap ? d->cap * 2 : 64;
+		struct diff_entry *entries = reallocarray(d->entries, cap, sizeof(*entries));
+
+		if (!entries) {
+			free(path);
+			return -ENOMEM;
+		}
+		d->entries = entries;
+		d->cap = cap;
+	}
+	if (!path)
+		return -ENOMEM;
+	d->entries[d->n++] = (struct diff_entry){ .kind = kind, .type = type, .path = path };
+	return 0;
+}
+
+static char *join(const char *dir, const char *name)
+{
+	char *path;
+
+	return asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", name) < 0 ? NULL : path;
+}
+
+/* 1, 0 or -errno. dir NULL: in nothing is nothing. */
+static int find(struct image *img, struct ient *dir, const char *name, struct ient **ret)
+{
+	int r;
+
+	*ret = NULL;
+	if (!img || !dir || dir->type != DT_DIR)
+		return 0;
+	r = image_lookup(img, dir, name, ret);
+	return r == 0 ? 1 : r == -ENOENT ? 0 : r;
+}
+
+/* ---- one entry ---- */
+
+/* How much of a partial file is its own. What cannot be known is 0, and veneer check says why. */
+static void measure(struct diff *d, int fd, struct diff_entry *e)
+{
+	struct mapfile *map;
+	struct mark m;
+	uint64_t clip;
+	blk_t n;
+
+	if (source_read_mark(fd, "", &m, NULL) != 1)
+		return;
+	e->is_partial = true;
+	e->blks = (e->size + BLK_BYTES - 1) >> BLK_SHIFT;
+	if (layer_map(d->upper, &map) < 0 || mapfile_clip(map, m.file_id, &clip) < 0)
+		return;
+	for (blk_t at = 0; at < e->blks; at += n) {
+		bool is_own;
+
+		if (mapfile_run(map, m.file_id, at, e->blks - at, &is_own, &n) < 0)
+			break;
+		e->own_blks += is_own ? n : 0;
+	}
+}
+
+/* Without lower layers: does it say that it stands for something there? */
+static bool says_it_is_copied(int fd, const struct diff_entry *e)
+{
+	char path[PATH_MAX];
+
+	return e->is_partial || e->type == DT_DIR || origin_read(fd, "", path) == 1 ||
+	       xattr_get(fd, "", "trusted.overlay.origin", NULL, 0) >= 0 ||
+	       xattr_get(fd, "", "user.overlay.origin", NULL, 0) >= 0;
+}
+
+static bool is_same_dir(struct diff *d, struct ient *a, struct ient *b)
+{
+	struct stat x, y;
+
+	return image_stat(d->full, a, &x) == 0 && image_stat(d->below, b, &y) == 0 && x.st_mode == y.st_mode &&
+	       x.st_uid == y.st_uid && x.st_gid == y.st_gid && x.st_mtim.tv_sec == y.st_mtim.tv_sec &&
+	       x.st_mtim.tv_nsec == y.st_mtim.tv_nsec;
+}
+
+/* Something in the directory came or went. */
+static void note_changed(struct reading *r, const struct pending *in)
+{
+	if (in->at != NOWHERE && !r->d->entries[in->at].kind)
+		r->d->entries[in->at].kind = 'C';
+}
+
+/* fd: in the layer, O_PATH; -1: it is seen there, and is in a layer below. */
+static int add(struct reading *r, const struct pending *in, const char *name, int fd, struct ient *e, struct ient *below)
+{
+	struct pending p = { .ient = e, .is_merged_anew = in->is_merged_anew, .is_covered = in->is_covered };
+	struct diff *d = r->d;
+	struct diff_entry *to;
+	struct stat st;
+	int k = put(d, 'A', DT_UNKNOWN, join(in->path, name));
+
+	if (k < 0)
+		return k;
+	to = &d->entries[d->n - 1];
+	to->ient = e;
+	k = e ? image_stat(d->full, e, &st) : fstat(fd, &st) < 0 ? -errno : 0;
+	if (k < 0)
+		return k;
+	to->type = IFTODT(st.st_mode);
+	to->size = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+	if (fd >= 0 && S_ISREG(st.st_mode))
+		measure(d, fd, to);
+	if (d->full ? below != NULL : says_it_is_copied(fd, to))
+		to->kind = 'C';
+	/* Until it is known whether anything in it came or went. In one that is covered it is another directory. */
+	if (d->full && !in->is_covered && below && below->type == DT_DIR && to->type == DT_DIR && is_same_dir(d, e, below))
+		to->kind = 0;
+	if (d->full && !below)
+		note_changed(r, in);
+	if (to->type != DT_DIR)
+		return 0;
+	p.path = to->path;
+	p.at = d->n - 1;
+	p.below = below && below->type == DT_DIR ? below : NULL;
+	return push(r, &p);
+}
+
+static int add_deleted(struct reading *r, const struct pending *in, const char *dir, const char *name, struct ient *below,
+		       bool is_implied)
+{
+	struct diff *d = r->d;
+	size_t at = d->n;
+	int k = put(d, 'D', below ? below->type : DT_UNKNOWN, join(dir, name));
+	ssize_t n;
+
+	if (k < 0)
+		return k;
+	d->entries[at].is_implied = is_implied;
+	note_changed(r, in);
+	if (!r->lists_all || !below || below->type != DT_DIR)
+		return 0;
+	/* In a loop: an image decides how deep it is. Children of what was put are put behind it. */
+	for (size_t i = at; i < d->n; i++) {
+		struct ient *e;
+
+		k = image_lookup_path(d->below, d->entries[i].path, &e);
+		if (k < 0 || e->type != DT_DIR)
+			continue;
+		n = image_count(d->below, e);
+		for (ssize_t c = 0; c < n; c++) {
+			struct ient *child = image_child(e, (size_t)c);
+
+			k = put(d, 'D', child->type, join(d->entries[i].path, child->name));
+			if (k < 0)
+				return k;
+			d->entries[d->n - 1].is_implied = true;
+		}
+	}
+	return 0;
+}
+
+/* What is below the directory, which shows nothing of it, and is not in it. */
+static int add_covered(struct reading *r, const struct pending *in)
+{
+	ssize_t n = image_count(r->d->below, in->below);
+	int k = 0;
+
+	if (in->at != NOWHERE)
+		r->d->entries[in->at].is_opaque = true;
+	/* Also if it has the names and times of the one below. */
+	note_changed(r, in);
+	for (ssize_t c = 0; k == 0 && c < n; c++) {
+		struct ient *child = image_child(in->below, (size_t)c), *e;
+
+		k = find(r->d->full, in->ient, child->name, &e);
+		/* The root has no entry that could say so for all. */
+		k = k == 0 ? add_deleted(r, in, in->path, child->name, child, in->at != NOWHERE) : k < 0 ? k : 0;
+	}
+	return n < 0 ? (int)n : k;
+}
+
+/* ---- directories ---- */
+
+static int read_entry(struct reading *r, const struct pending *in, int dirfd, const char *name, bool is_whiteout)
+{
+	struct diff *d = r->d;
+	struct ient *e, *below;
+	int k = find(d->below, in->below, name, &below);
+
+	if (k < 0)
+		return k;
+	if (is_whiteout)
+		return (below && !in->is_covered) || !d->full ? add_deleted(r, in, in->path, name, below, false) : 0;
+	k = find(d->full, in->ient, name, &e);
+	/* Hidden by a ".wh.NAME" beside it. */
+	if (k <= 0 && d->full)
+		return k;
+
+	_cleanup_(closep) int fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return add(r, in, name, fd, e, below);
+}
+
+static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_redirected)
+{
+	_cleanup_(closep) int fd = path_open(r->d->upper->rootfd, in->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	_cleanup_(listing_release) struct listing l = { 0 };
+	char redirect[PATH_MAX];
+	int k = fd < 0 ? fd : listing_read(fd, &l), kind;
+
+	if (k < 0)
+		return k == -ENOENT ? 0 : k;
+	kind = in->at == NOWHERE ? WHITEOUT_DIR_MERGED : whiteout_dir_kind(fd, redirect);
+	if (kind < 0)
+		return kind;
+	*ret_is_redirected = kind == WHITEOUT_DIR_REDIRECTED && r->d->full;
+	if (*ret_is_redirected)
+		return 0;
+	in->is_covered |= kind == WHITEOUT_DIR_OPAQUE || l.is_opaque;
+	for (size_t i = 0; k == 0 && i < l.n; i++)
+		k = read_entry(r, in, fd, listing_name(&l, &l.entries[i]),
+			       l.entries[i].is_whiteout || l.entries[i].is_hiding);
+	return k == 0 && in->is_covered && in->below ? add_covered(r, in) : k;
+}
+
+static int read_merged_dir(struct reading *r, struct pending *in)
+{
+	struct diff *d = r->d;
+	ssize_t n = image_count(d->full, in->ient);
+	int k = in->below ? add_covered(r, in) : 0;
+
+	in->is_covered = true;
+	for (ssize_t c = 0; k == 0 && c < n; c++) {
+		struct ient *e = image_child(in->ient, (size_t)c), *below;
+		_cleanup_(freep) char *path = e->layer == 0 ? image_layer_path(e) : NULL;
+		_cleanup_(closep) int fd = path ? path_open(d->upper->rootfd, path, O_PATH | O_NOFOLLOW, 0) : -1;
+
+		k = find(d->below, in->below, e->name, &below);
+		k = k < 0 ? k : add(r, in, e->name, fd, e, below);
+	}
+	return n < 0 ? (int)n : k;
+}
+
+static int read_dir(struct reading *r, struct pending *in)
+{
+	bool is_redirected = false;
+	int k = in->is_merged_anew ? 0 : read_layer_dir(r, in, &is_redirected);
+
+	if (is_redirected)
+		in->is_merged_anew = true;
+	if (k == 0 && in->is_merged_anew)
+		k = read_merged_dir(r, in);
+	if (k < 0)
+		log_error("%s/%s: %s", r->d->upper->path, in->path, strerror(-k));
+	return k;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct diff_entry *)a)->path, ((const struct diff_entry *)b)->path);
+}
+
+static int read_all(struct reading *r)
+{
+	struct diff *d = r->d;
+	char none[] = "";
+	int k = push(r, &(struct pending){ .path = none, .ient = d->full ? image_root(d->full) : NULL,
+					   .below = d->below ? image_root(d->below) : NULL, .at = NOWHERE });
+	size_t n = 0;
+
+	while (k == 0 && r->n) {
+		struct pending in = r->dirs[--r->n];
+
+		k = read_dir(r, &in);
+		free(in.path);
+	}
+	while (r->n)
+		free(r->dirs[--r->n].path);
+	free(r->dirs);
+	/* Directories that only stand there because of what is in them. */
+	for (size_t i = 0; i < d->n; i++)
+		if (d->entries[i].kind)
+			d->entries[n++] = d->entries[i];
+		else
+			free(d->entries[i].path);
+	d->n = n;
+	if (n)
+		qsort(d->entries, n, sizeof(*d->entries), by_path);
+	return k;
+}
+
+/* ---- the stack ---- */
+
+static int open_images(struct diff *d, char *const *lower, size_t n_lower)
+{
+	struct layer **layers = calloc(n_lower + 1, sizeof(*layers));
+	size_t n = 1;
+	int k = layers ? 0 : -ENOMEM;
+
+	if (k == 0)
+		layers[0] = layer_ref(d->upper);
+	for (; k == 0 && n <= n_lower; n++) {
+		k = layer_open(lower[n - 1], &layers[n]);
+		if (k < 0) {
+			log_error("cannot open lowerdir %s: %s", lower[n - 1], strerror(-k));
+			break;
+		}
+	}
+	if (k == 0)
+		k = image_new(layers, n, &d->full) ?: image_new(layers + 1, n - 1, &d->below);
+	while (layers && n > 0)
+		layer_unref(layers[--n]);
+	free(layers);
+	return k;
+}
+
+int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all, struct diff *ret)
+{
+	struct reading r = { .d = ret, .lists_all = lists_all };
+	int k;
+
+	*ret = (struct diff){ 0 };
+	k = layer_open(upper, &ret->upper);
+	if (k < 0) {
+		log_error("cannot open %s: %s", upper, strerror(-k));
+		return k;
+	}
+	if (n_lower)
+		k = open_images(ret, lower, n_lower);
+	return k ?: read_all(&r);
+}
+
+void diff_release(struct diff *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		free(d->entries[i].path);
+	free(d->entries);
+	image_unref(d->full);
+	image_unref(d->below);
+	layer_unref(d->upper);
+	*d = (struct diff){ 0 };
+}
+
+/* ---- the list ---- */
+
+static const char *colour_of(char kind)
+{
+	return kind == 'A' ? "\033[32m" : kind == 'D' ? "\033[31m" : "\033[33m";
+}
+
+int diff_print(const struct diff *d, bool has_colours, FILE *out)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		const struct diff_entry *e = &d->entries[i];
+		_cleanup_(freep) char *path = report_path(e->path);
+
+		if (!path)
+			return -ENOMEM;
+		fprintf(out, "%s%c%s /%s", has_colours ? colour_of(e->kind) : "", e->kind, has_colours ? "\033[0m" : "", path);
+		if (e->is_partial)
+			fprintf(out, " (%s of %s blocks of 4 KiB, %s of %s)", quantity_count(e->own_blks).text,
+				quantity_count(e->blks).text, quantity_bytes(e->own_blks << BLK_SHIFT).text,
+				quantity_bytes(e->size).text);
+		fputc('\n', out);
+	}
+	return ferror(out) ? -EIO : 0;
+}
+
+static const char *type_name(uint8_t type)
+{
+	switch (type) {
+	case DT_REG:
+		return "file";
+	case DT_DIR:
+		return "directory";
+	case DT_LNK:
+		return "symlink";
+	case DT_UNKNOWN:
+		return "unknown";
+	default:
+		return "special";
+	}
+}
+
+static json_t *entry_json(const struct diff_entry *e)
+{
+	_cleanup_(freep) char *path = report_path(e->path), *full = NULL;
+	char kind[2] = { e->kind, '\0' };
+	json_t *j;
+
+	if (!path || asprintf(&full, "/%s", path) < 0)
+		return NULL;
+	j = json_pack("{ss, ss, ss}", "kind", kind, "path", full, "type", type_name(e->type));
+	if (j && e->type == DT_REG && e->kind != 'D')
+		json_object_set_new(j, "size", json_integer((json_int_t)e->size));
+	if (j && e->is_partial)
+		json_object_set_new(j, "partial", json_pack("{sI, sI, si}", "own_blocks", (json_int_t)e->own_blks, "blocks",
+							    (json_int_t)e->blks, "block_bytes", BLK_BYTES));
+	return j;
+}
+
+int diff_print_json(const struct diff *d, FILE *out)
+{
+	json_t *list = json_array(), *j;
+	int r = list ? 0 : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < d->n; i++)
+		if (json_array_append_new(list, entry_json(&d->entries[i])) < 0)
+			r = -ENOMEM;
+	j = json_pack("{sb, so}", "exact", d->full != NULL, "changes", list);
+	if (r == 0)
+		r = j && json_dumpf(j, out, JSON_INDENT(2)) == 0 ? 0 : -EIO;
+	fputc('\n', out);
+	json_decref(j);
+	return r;
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/du.h"
+
+#include "layerwalk.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/htab.h"
+#include "veneer/layer.h"
+#include "veneer/log.h"
+#include "veneer/mapfile.h"
+#include "veneer/source.h"
+#include "veneer/whiteout.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define BLOCK_BYTES 512 /* of st_blocks */
+
+/* A file of several names that was counted. */
+struct seen {
+	struct hlink link;
+	dev_t dev;
+	ino_t ino;
+};
+
+struct counting {
+	struct du *du;
+	struct htab seen;
+};
+
+static int is_new(struct counting *c, const struct stat *st)
+{
+	struct seen *s;
+
+	if (S_ISDIR(st->st_mode) || st->st_nlink < 2)
+		return 1;
+	for (struct hlink *l = htab_first(&c->seen, st->st_ino); l; l = htab_next(l)) {
+		s = container_of(l, struct seen, link);
+		if (s->ino == st->st_ino && s->dev == st->st_dev)
+			return 0;
+	}
+	s = malloc(sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	*s = (struct seen){ .dev = st->st_dev, .ino = st->st_ino };
+	if (htab_insert(&c->seen, &s->link, st->st_ino) == 0)
+		return 1;
+	free(s);
+	return -ENOMEM;
+}
+
+static void free_seen(struct hlink *l, void *arg)
+{
+	(void)arg;
+	free(container_of(l, struct seen, link));
+}
+
+static uint64_t blocks_of(uint64_t size)
+{
+	return (size + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1);
+}
+
+static int count_regular(struct counting *c, const struct layerwalk_entry *e, uint64_t bytes)
+{
+	struct mark m;
+	uint64_t whole = bytes;
+	int r = source_read_mark(e->dirfd, e->name, &m, NULL);
+
+	if (r == 1) {
+		c->du->partial_files++;
+		c->du->partial_bytes += bytes;
+		/* All of the lower file, and whatever the file has grown by since. */
+		whole = blocks_of(m.lower_size);
+		if (blocks_of((uint64_t)e->st.st_size) > whole)
+			whole = blocks_of((uint64_t)e->st.st_size);
+		whole = whole > bytes ? whole : bytes;
+	}
+	c->du->data_bytes += bytes;
+	c->du->whole_bytes += whole;
+	/* What is wrong with a mark is not asked here. */
+	return r == -ENOMEM ? r : 0;
+}
+
+static int count_entry(void *arg, const struct layerwalk_entry *e, void **ret_dir)
+{
+	const uint64_t bytes = (uint64_t)e->st.st_blocks * BLOCK_BYTES;
+	struct counting *c = arg;
+	int r;
+
+	(void)ret_dir;
+	if (!strcmp(e->path, MAPFILE_NAME)) {
+		c->du->map_bytes += bytes;
+		return 0;
+	}
+	if (whiteout_is_device(e->st.st_mode, e->st.st_rdev) || whiteout_name_kind(e->name) == WHITEOUT_HIDES) {
+		c->du->whiteouts++;
+		return 0;
+	}
+	r = is_new(c, &e->st);
+	if (r <= 0)
+		return r;
+	if (whiteout_name_kind(e->name) == WHITEOUT_PLAIN)
+		c->du->inodes++;
+	if (S_ISREG(e->st.st_mode))
+		return count_regular(c, e, bytes);
+	c->du->other_bytes += bytes;
+	return 0;
+}
+
+static int miss_dir(void *arg, const char *path, int error)
+{
+	(void)arg;
+	log_error("%s: %s", path, strerror(-error));
+	return error;
+}
+
+int du_layer(const char *path, struct du *ret)
+{
+	struct counting c = { .du = ret };
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
+
+	*ret = (struct du){ 0 };
+	if (r == 0) {
+		ret->inodes = 1;
+		ret->other_bytes = (uint64_t)st.st_blocks * BLOCK_BYTES;
+		r = layerwalk(fd, NULL, count_entry, miss_dir, &c);
+	}
+	if (r < 0)
+		log_error("%s: %s", path, strerror(-r));
+	htab_drain(&c.seen, free_seen, NULL);
+	htab_release(&c.seen);
+	closep(&fd);
+	return r;
+}

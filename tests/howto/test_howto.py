@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages in doc/howto tell their reader to paste does what they say, on this machine."""
+import re
+import shutil
+
+import pytest
+
+import pages
+from machine import REPOSITORY
+
+
+def need(*programs):
+    for name in programs:
+        if not shutil.which(name):
+            pytest.skip(f"{name} is not installed")
+
+
+INSTALLS = ("What it takes",)
+
+
+def test_rootless_podman(machine):
+    need("podman", "newuidmap", "busybox")
+    user = machine.add_reader()
+    text = machine.follow("doc/howto/rootless-podman.md", user=user, leave_out=INSTALLS)
+    assert " fuse.fuse-overlayfs " in text
+    taken = re.search(r"^([\d.]+)K\t/home/.*$", text, re.M)
+    assert taken and float(taken.group(1)) < 1024, text
+    assert re.search(r"1 mount of 1 image", text), text
+
+
+def test_ci_in_pods(machine):
+    need("buildah", "newuidmap", "busybox")
+    user = machine.add_reader()
+    text = machine.follow("doc/howto/ci-in-pods.md", user=user, leave_out=INSTALLS)
+    assert re.search(r"^changed$", text, re.M), text
+
+
+def test_databases(machine):
+    need("sqlite3")
+    text = machine.follow("doc/howto/databases.md", leave_out=INSTALLS)
+    lines = text.splitlines()
+    assert lines[1:3] == ["0", "7"], text
+    seen, taken = lines[3].split()[0], lines[4].split()[0]
+    assert seen.endswith("M") and 50 <= float(seen[:-1]) <= 80 and taken.endswith("K"), text
+    assert lines[5:] == ["ok", "0"], text
+
+
+def test_leaving(machine):
+    text = machine.follow("doc/howto/leaving.md")
+    assert re.search(r"^the same$", text, re.M) and re.search(r"^the same again$", text, re.M), text
+
+
+def test_remote_layers(machine):
+    text = machine.follow("doc/howto/remote-layers.md")
+    assert "2 mounts of 1 image" in text
+
+
+def test_readme(machine):
+    """But for the building, which test_fresh.py does."""
+    _, mount, *_ = pages.section(REPOSITORY / "README.md", "Mount something")
+    text = machine.sh(pages.script(mount))
+    assert re.search(r"^\d+K\t/root/try/upper$", text, re.M) and re.search(r"100M .* large$", text, re.M), text

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all subcommands have in common (help, exit codes, JSON, terminals), and mount and umount."""
+import contextlib
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+
+import pytest
+
+from support.content import MIB, blob
+from support.expect import opened
+from support.places import Place
+from support.server import wait_until
+
+_MANUAL = pathlib.Path(__file__).resolve().parents[2] / "man" / "veneer.1.md"
+_COLUMNS, _LINES = 100, 40
+_COMMANDS = ["mount", "umount", "stats", "diff", "du", "check", "inspect", "flatten", "profile", "server"]
+_WRONG = {"umount": [], "stats": ["--what"], "top": ["--what"], "diff": [], "du": [], "check": [], "inspect": [],
+          "flatten": [], "profile": ["what"], "server": ["--what"]}
+
+
+def run(stack, *arguments, **keywords):
+    return subprocess.run([stack.program, *map(str, arguments)], capture_output=True, text=True, timeout=60, **keywords)
+
+
+def on_a_terminal(*argv, env=None):
+    """What it prints there; both outputs are the terminal."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen([str(word) for word in argv], stdout=child, stderr=child, stdin=subprocess.DEVNULL,
+                               env={**os.environ, "TERM": "xterm", **(env or {})})
+    os.close(child)
+    text = b""
+    with contextlib.suppress(OSError):
+        while select.select([parent], [], [], 60)[0]:
+            part = os.read(parent, 65536)
+            if not part:
+                break
+            text += part
+    os.close(parent)
+    return process.wait(10), text.decode()
+
+
+# ---- help ----
+
+@pytest.mark.parametrize("command", [None, *_COMMANDS])
+def test_help_fits_a_screen(stack, command):
+    result = run(stack, *([command] if command else []), "--help")
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0 and result.stderr == ""
+    assert lines[0].startswith("usage: veneer")
+    assert len(lines) <= _LINES and max(map(len, lines)) <= _COLUMNS
+
+
+def test_main_help_names_all_subcommands(stack):
+    text = run(stack, "--help").stdout
+    for command in [*_COMMANDS, "top"]:
+        assert re.search(rf"\b{command}\b", text), command
+
+
+# ---- exit codes ----
+
+@pytest.mark.parametrize("command", _WRONG)
+def test_wrong_usage_is_2(stack, command):
+    result = run(stack, command, *_WRONG[command])
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "usage: veneer" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["mount", "-o", "lowerdir=/nowhere", "/mnt"], ["umount", "/nowhere"], ["du", "/nowhere"],
+                                       ["diff", "/nowhere"], ["check", "/nowhere"], ["inspect", "/nowhere"],
+                                       ["flatten", "-o", "lowerdir=/,upperdir=/nowhere"], ["stats"]],
+                         ids=lambda arguments: arguments[0])
+def test_what_cannot_be_done_is_1(stack, arguments):
+    env = {**os.environ, "VENEER_RUNTIME_DIR": str(stack.base / "none")}
+    result = run(stack, *arguments, env=env)
+    assert result.returncode == 1 and result.stderr
+
+
+def test_manual_has_all_exit_codes_in_a_table(stack):
+    section = _MANUAL.read_text().partition("## EXIT STATUS")[2].partition("\n## ")[0]
+    for command in [*_COMMANDS, "top"]:
+        assert re.search(rf"^\|.*`{command}`", section, re.MULTILINE), command
+
+
+# ---- JSON ----
+
+def _damaged(stack):
+    (stack.lower() / "f").write_bytes(blob(MIB))
+    with open(stack.mount() / "f", "r+b") as f:
+        f.write(b"x" * 5000)
+    stack.umount()
+    return f"lowerdir={stack.lower()},upperdir={stack.upper},workdir={stack.work}"
+
+
+def test_json_of_what_works_on_layers(stack):
+    options = _damaged(stack)
+    result = run(stack, "check", "--json", "-o", options)
+    got = json.loads(result.stdout)
+    assert result.returncode == 0
+    assert got == {"path": str(stack.upper), "partial_files": 1, "found": 0, "repaired": 0, "findings": []}
+    got = json.loads(run(stack, "inspect", "--json", stack.upper).stdout)
+    assert got[0]["path"] == str(stack.upper) and got[0]["damaged"] is False
+    assert any("own 2 of 256 blocks" in line for line in got[0]["lines"])
+    os.setxattr(stack.upper / "f", "user.veneer.partial", b"nonsense")
+    result = run(stack, "check", "--json", "-o", options)
+    got = json.loads(result.stdout)
+    assert result.returncode == 1 and got["found"] == len(got["findings"]) > 0
+    assert json.loads(run(stack, "inspect", "--json", stack.upper).stdout)[0]["damaged"] is True
+
+
+def test_json_of_flatten(stack):
+    result = run(stack, "flatten", "--json", "-o", _damaged(stack))
+    got = json.loads(result.stdout)
+    assert got == {"path": str(stack.upper), "files": 1, "bytes": MIB - 8192, "cloned_bytes": got["cloned_bytes"],
+                   "directories": 0, "entries": 0, "left": 0}
+    assert result.stderr == ""
+
+
+# ---- terminals ----
+
+def test_progress_is_drawn_on_a_terminal_and_not_elsewhere(stack):
+    for k in range(20):
+        (stack.lower() / f"f{k}").write_bytes(blob(MIB, k))
+    m = stack.mount()
+    for k in range(20):
+        with open(m / f"f{k}", "r+b") as f:
+            f.write(b"x")
+    arguments = [stack.program, "diff", "--tar", "-o", stack.base / "x.tar", "-o", f"lowerdir={stack.lower()}", stack.upper]
+    code, text = on_a_terminal(*arguments)
+    assert code == 0
+    assert re.search(r"\r\d+ of 20 entries, [\d.]+ \w+ of 20 MiB, [\d.]+ \w+/s.*\x1b\[K", text), text
+    assert text.rstrip().endswith("20 entries, 20 MiB of data")
+    os.unlink(stack.base / "x.tar")
+    quiet = run(stack, *arguments[1:])
+    assert "\r" not in quiet.stderr and "\x1b" not in quiet.stderr and len(quiet.stderr.splitlines()) == 1
+
+
+def test_colours_are_for_terminals_and_obey_no_color(stack):
+    m = stack.mount()
+    (m / "new").write_text("x")
+    arguments = [stack.program, "diff", "-o", f"lowerdir={stack.lower()}", stack.upper]
+    assert on_a_terminal(*arguments)[1].strip() == "\x1b[32mA\x1b[0m /new"
+    assert on_a_terminal(*arguments, env={"NO_COLOR": "1"})[1].strip() == "A /new"
+    assert on_a_terminal(*arguments, env={"TERM": "dumb"})[1].strip() == "A /new"
+    assert run(stack, *arguments[1:]).stdout == "A /new\n"
+
+
+def test_archive_is_not_written_to_a_terminal(stack):
+    code, text = on_a_terminal(stack.program, "diff", "--tar", "-o", f"lowerdir={stack.lower()}", stack.upper)
+    assert code == 1 and "not for a terminal" in text
+
+
+# ---- mount and umount ----
+
+@pytest.fixture
+def place(stack, shared):
+    (stack.lower() / "f").write_text("lower")
+    stack.remember_lowers()
+    made = Place(stack, "p")
+    result = run(stack, "mount", "-o", made.options(), made.mnt, env={**os.environ, **shared.environment})
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    return made
+
+
+def test_mount_and_umount(stack, place):
+    assert (place.mnt / "f").read_text() == "lower"
+    result = run(stack, "umount", f"{place.mnt}/")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not os.path.ismount(place.mnt)
+    result = run(stack, "umount", place.mnt)
+    assert result.returncode == 1 and "is not mounted by veneer" in result.stderr
+
+
+def test_who_holds_a_busy_mount_is_said(stack, place):
+    with subprocess.Popen(["sleep", "60"], cwd=place.mnt) as sleeper:
+        try:
+            with opened(place.mnt / "f"):
+                result = run(stack, "umount", place.mnt)
+                assert result.returncode == 1 and "is in use" in result.stderr
+                assert f"process {sleeper.pid} (sleep) works in it" in result.stderr
+                assert f"process {os.getpid()} (" in result.stderr and "has a file open in it" in result.stderr
+                assert os.path.ismount(place.mnt)
+            result = run(stack, "umount", "-l", place.mnt)
+            assert (result.returncode, result.stderr) == (0, "")
+            assert not os.path.ismount(place.mnt)
+        finally:
+            sleeper.kill()
+
+
+@pytest.mark.standalone("its server serves others, too")
+def test_dead_mount_is_unmounted(stack):
+    stack.lower()
+    mount = stack.second_mount(stack.lowers, upper=stack.upper, work=stack.work)
+    stack._extra.remove(mount)
+    other = mount.mnt
+    with opened(other) as fd:
+        os.kill(mount.process.pid, signal.SIGKILL)
+        mount.process.wait()
+        with contextlib.suppress(OSError):
+            os.listdir(fd)
+        result = run(stack, "umount", other)
+        assert result.returncode == 1 and f"process {os.getpid()} (" in result.stderr
+    result = run(stack, "umount", other)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert wait_until(lambda: not os.path.ismount(other))
+
+
+def test_check_shows_damage_in_red_on_a_terminal(stack):
+    """And what was put right in green; as plain text where that is wanted, or nobody looks."""
+    (stack.upper / ".wh.f").touch()
+    (stack.upper / "f").touch()
+    os.setxattr(stack.upper / "f", "user.overlay.opaque", b"y")
+    command = [stack.program, "check", stack.upper]
+    plain = run(stack, "check", stack.upper)
+    assert plain.returncode == 1 and "\033" not in plain.stdout and len(plain.stdout.splitlines()) == 2
+    lines = plain.stdout.splitlines()
+    # a terminal ends lines in its own way
+    assert on_a_terminal(*command) == (1, "".join(f"\033[31m{line}\033[0m\r\n" for line in lines))
+    for env in [{"NO_COLOR": "1"}, {"TERM": "dumb"}]:
+        assert on_a_terminal(*command, env=env) == (1, "".join(f"{line}\r\n" for line in lines))
+    repaired = on_a_terminal(*command, "--repair")[1].splitlines()
+    assert [line[:5] for line in repaired] == ["\033[31m"] * 2 + ["\033[32m"], repaired

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The order in which a request that waits and its interruption are read is the kernel's threads' to decide. */
+#include "support/tree.h"
+
+#include "fuse/gather-internal.h"
+
+static int setup(void **state)
+{
+	struct gather *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return -1;
+	list_init(&g->waiters);
+	pthread_mutex_init(&g->lock, NULL);
+	*state = g;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct gather *g = *state;
+
+	pthread_mutex_destroy(&g->lock);
+	free(g);
+	return 0;
+}
+
+static void test_gatherlock__interrupt_goes_to_the_mount_that_waits(void **state)
+{
+	struct gather *g = *state;
+
+	assert_int_equal(gather_wait_begin(g, 10), 0);
+	assert_int_equal(gather_wait_begin(g, 12), 0);
+	assert_false(gather_wait_at(g, 10, 3));
+	assert_false(gather_wait_at(g, 12, 4));
+	assert_int_equal(gather_wait_interrupt(g, 12), 4);
+	assert_int_equal(gather_wait_interrupt(g, 10), 3);
+	gather_wait_end(g, 10);
+	gather_wait_end(g, 12);
+	assert_int_equal(g->n_waiters, 0);
+	assert_int_equal(gather_wait_interrupt(g, 12), 0);
+}
+
+static void test_gatherlock__interrupt_while_it_is_found_out_whose_it_is(void **state)
+{
+	struct gather *g = *state;
+
+	assert_int_equal(gather_wait_begin(g, 10), 0);
+	assert_int_equal(gather_wait_interrupt(g, 10), 0);
+	assert_true(gather_wait_at(g, 10, 3));
+	gather_wait_end(g, 10);
+}
+
+static void test_gatherlock__interrupt_before_its_request(void **state)
+{
+	struct gather *g = *state;
+
+	for (uint64_t unique = 1000; unique < 1000 + GATHER_INTERRUPTS; unique++)
+		assert_int_equal(gather_wait_interrupt(g, unique), 0);
+	for (uint64_t unique = 1000; unique < 1000 + GATHER_INTERRUPTS; unique += 100) {
+		assert_int_equal(gather_wait_begin(g, unique), 0);
+		assert_int_equal(gather_wait_begin(g, 1 + unique + GATHER_INTERRUPTS), 0);
+		assert_true(gather_wait_at(g, unique, 3));
+		assert_false(gather_wait_at(g, 1 + unique + GATHER_INTERRUPTS, 3));
+		gather_wait_end(g, unique);
+		gather_wait_end(g, 1 + unique + GATHER_INTERRUPTS);
+	}
+	assert_int_equal(g->n_waiters, 0);
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_gatherlock__interrupt_goes_to_the_mount_that_waits),
+		row(test_gatherlock__interrupt_while_it_is_found_out_whose_it_is),
+		row(test_gatherlock__interrupt_before_its_request),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

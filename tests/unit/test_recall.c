@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/recall.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int set_up(void **state)
+{
+	return recall_new((struct recall **)state);
+}
+
+static int tear_down(void **state)
+{
+	recall_free(*state);
+	return 0;
+}
+
+static void test_recall__knows_whom_and_what(void **state)
+{
+	struct recall *r = *state;
+
+	assert_false(recall_has(r, 7, 100, 0));
+	recall_note(r, 7, 100, 0);
+	assert_true(recall_has(r, 7, 100, 0));
+	assert_false(recall_has(r, 8, 100, 0));
+	assert_false(recall_has(r, 7, 101, 0));
+}
+
+static void test_recall__a_note_is_there_until_its_time_is_over(void **state)
+{
+	struct recall *r = *state;
+
+	recall_note(r, 7, 100, 1000);
+	assert_true(recall_has(r, 7, 100, 1000 + RECALL_MS));
+	assert_false(recall_has(r, 7, 100, 1001 + RECALL_MS));
+	recall_note(r, 7, 100, 1001 + RECALL_MS);
+	assert_true(recall_has(r, 7, 100, 1001 + RECALL_MS));
+}
+
+/* A caller that was just answered finds his note, whoever came before him. */
+static void test_recall__the_newest_notes_stay(void **state)
+{
+	struct recall *r = *state;
+
+	for (uint32_t i = 0; i < 100000; i++) {
+		recall_note(r, i % 50, i, i / 100);
+		assert_true(recall_has(r, i % 50, i, i / 100));
+		if (i)
+			assert_true(recall_has(r, (i - 1) % 50, i - 1, i / 100));
+	}
+	assert_false(recall_has(r, 0, 0, 0));
+}
+
+static void test_recall__the_next_server_knows_as_long_as_if_it_were_just_said(void **state)
+{
+	struct recall *r = *state, *next;
+
+	recall_note(r, 7, 100, 1000);
+	recall_note(r, 8, 101, 2000);
+	assert_int_equal(recall_attach(fcntl(recall_fd(r), F_DUPFD_CLOEXEC, 3), 60000, &next), 0);
+	assert_true(recall_has(next, 7, 100, 60000 + RECALL_MS));
+	assert_true(recall_has(next, 8, 101, 60000 + RECALL_MS));
+	assert_false(recall_has(next, 7, 101, 60000));
+	assert_false(recall_has(next, 7, 100, 60001 + RECALL_MS));
+	recall_free(next);
+}
+
+static void test_recall__another_file_is_refused(void **state)
+{
+	int fd = memfd_create("other", MFD_CLOEXEC);
+	struct recall *next;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 100), 0);
+	assert_int_equal(recall_attach(fd, 0, &next), -EPROTO);
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+	assert_int_equal(recall_attach(-1, 0, &next), -EBADF);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_recall__knows_whom_and_what, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__a_note_is_there_until_its_time_is_over, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__the_newest_notes_stay, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__the_next_server_knows_as_long_as_if_it_were_just_said, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__another_file_is_refused, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
