@@ -27,6 +27,8 @@ class Player:
         for operation, how in sequence:
             box.deeds.append(f"{operation}+{how}")
             getattr(self, "_" + operation)()
+            if self._is_volatile:
+                box.forget_syncs_of_cut_files()
             getattr(self, "_sync_" + how)()
             at_point()
 
