@@ -239,9 +239,17 @@ static void note_new(struct tree *t, int dirfd, const char *name)
 		quota_note_at(t->quota, dirfd, name);
 }
 
+/* A directory has a block of its own, and so has a long target. The name of anything else takes none, as a rule, but where there
+ * is no room at all nothing may make the directory grow. */
+static uint64_t room_of(const struct create_args *args)
+{
+	return S_ISDIR(args->mode) || S_ISLNK(args->mode) ? BLK_BYTES : 1;
+}
+
 int create_node(struct tree *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
 		struct stat *ret_st)
 {
+	const uint64_t room = room_of(args);
 	struct making m = { .args = args, .fd = -1 };
 	struct lookup_state state;
 	bool is_new = false;
@@ -265,7 +273,7 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	dirfd = upper_pin(t, parent);
 	if (dirfd < 0)
 		return dirfd;
-	r = quota_claim(t->quota, 0, 1);
+	r = quota_claim(t->quota, room, 1);
 	if (r < 0) {
 		fdcache_unpin(&parent->src.fd);
 		return r;
@@ -287,7 +295,7 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	if (r == 0)
 		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
 	note_new(t, dirfd, r == 0 ? name : NULL);
-	quota_settle(t->quota, -1, 0, 1);
+	quota_settle(t->quota, -1, room, 1);
 	if (r == 0)
 		ret_st->st_ino = (*ret)->ino;
 	closep(&m.fd);

@@ -6,6 +6,7 @@ import errno
 import json
 import mmap
 import os
+import pathlib
 import random
 import shutil
 import subprocess
@@ -310,6 +311,20 @@ def test_attributes_and_copies_of_ranges_count(stack):
             (m / f"x{k}").write_text("")
             os.setxattr(m / f"x{k}", "user.a", b"x" * 3000)
     assert used(m)[0] <= 11 * MIB
+
+
+def test_directories_and_names_beyond_the_limit_are_refused(stack):
+    m = stack.mount("size=2M")
+    fill(m / "f")
+    kinds = {"d": os.mkdir, "s": lambda path: os.symlink("t" * 1000, path), "f": pathlib.Path.touch}
+    for kind, make in kinds.items():
+        with fails_with(errno.ENOSPC):
+            for k in range(20_000):
+                make(m / (f"{kind}{k:06}" + "n" * 240))
+    assert used(m)[0] <= 2 * MIB + 65536
+    os.unlink(m / "f")
+    assert wait_until(lambda: used(m)[0] < 2 * MIB)
+    os.mkdir(m / "d")
 
 
 def test_inode_of_an_unlinked_file_can_be_had_at_once(stack):
