@@ -182,9 +182,10 @@ void inode_remove_name_locked(struct tree *t, struct name *n, struct hlink **gra
 
 static void free_inode(struct tree *t, struct inode *i)
 {
+	/* In this order: who waits for room (op_waits_for_room) waits for what this gives back. */
+	fdcache_drop(&i->src.fd);
 	if (i->is_held)
 		fdcache_unhold(&t->held);
-	fdcache_drop(&i->src.fd);
 	updir_free(i->dir);
 	pthread_rwlock_destroy(&i->lock);
 	stats_memory_gives(STATS_MEM_INODES, i);
