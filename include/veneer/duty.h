@@ -20,11 +20,12 @@ enum duty_crash {
 	DUTY_NOBODY,		/* the thread was at nothing, or the signal came from outside */
 };
 
-#define DUTY_WAITERS 4
+#define DUTY_WAITERS 1024	/* as many containers of one file system may end at once (commons.c) */
 
 /* Zeroes are a good one. */
 struct duty_board {
 	_Atomic uint32_t crash;		/* enum duty_crash */
+	_Atomic int32_t crashed;	/* the id of the thread; 0: not known */
 	_Atomic int32_t supervisor;	/* a process that is sent SIGCHLD when somebody begins to wait; 0: none */
 	_Atomic int32_t waiting[DUTY_WAITERS];	/* ids of threads; 0: nobody */
 };
@@ -44,6 +45,8 @@ int duty_wait_begin(void);
 void duty_wait_end(int waiter);
 /* Somebody waits. */
 bool duty_has_waiters(const struct duty_board *b);
-/* The process is dead, but for threads that wait so, or in calls that change nothing (for a layer on a file system that
- * does not answer). One that is dying may look so for a moment. */
+/* The process, a child, takes no signals any more: its first thread is dead, or its core is about to be written. */
+bool duty_is_dead(pid_t pid);
+/* The process is dead, or has crashed and is waiting to write its core, but for threads that wait so, or in calls that change
+ * nothing (for a layer on a file system that does not answer). One that is dying may look so for a moment. */
 bool duty_is_stuck(const struct duty_board *b, pid_t pid);

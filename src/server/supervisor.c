@@ -105,7 +105,7 @@ static int next_signal(const sigset_t *taken, int ms)
 /* The wait status of the server, and what comes meanwhile is handed on. A server whose last threads wait for what only
  * the next one can answer does not end before that has come, and one whose last threads wait for a layer ends when that
  * answers, if ever: STUCK. Twice in a row: one that is dying may look so. */
-static int await(struct ledger *l, pid_t pid, const sigset_t *taken)
+static int await_by(struct ledger *l, pid_t pid, const sigset_t *taken, sigset_t *ret_missed)
 {
 	bool was_stuck = false;
 	int status;
@@ -115,7 +115,9 @@ static int await(struct ledger *l, pid_t pid, const sigset_t *taken)
 		int sig = next_signal(taken, is_near ? WAITERS_MS : LOOK_MS);
 		bool is_stuck;
 
-		if (sig > 0 && sig != SIGCHLD)
+		if (sig > 0 && sig != SIGCHLD && duty_is_dead(pid))
+			sigaddset(ret_missed, sig);
+		else if (sig > 0 && sig != SIGCHLD)
 			kill(pid, sig);
 		if (has_ended(pid, &status))
 			return status;
@@ -124,6 +126,20 @@ static int await(struct ledger *l, pid_t pid, const sigset_t *taken)
 			return STUCK;
 		was_stuck = is_stuck;
 	}
+}
+
+/* What came while it was dying is the next one's. */
+static int await(struct ledger *l, pid_t pid, const sigset_t *taken)
+{
+	sigset_t missed;
+	int status;
+
+	sigemptyset(&missed);
+	status = await_by(l, pid, taken, &missed);
+	for (size_t i = 0; i < sizeof(handed_on) / sizeof(*handed_on); i++)
+		if (sigismember(&missed, handed_on[i]))
+			kill(getpid(), handed_on[i]);
+	return status;
 }
 
 static void describe(int status, char *text, size_t size)
@@ -136,14 +152,17 @@ static void describe(int status, char *text, size_t size)
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
 }
 
-static bool is_crash(int status)
+/* How one has ended that is stuck nobody knows yet, but who crashed has noted it. Before ledger_judge. */
+static bool is_crash(struct ledger *l, int status)
 {
-	return status != STUCK && WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
+	if (status == STUCK)
+		return ledger_board(l)->crash != DUTY_NOTHING_KNOWN;
+	return WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
 }
 
-static unsigned count_quick(unsigned quick, int status, int64_t ms)
+static unsigned count_quick(unsigned quick, int status, bool has_crashed, int64_t ms)
 {
-	if (status == STUCK || (WIFSIGNALED(status) && !is_crash(status)))
+	if (!has_crashed && (status == STUCK || WIFSIGNALED(status)))
 		return quick;
 	return ms < QUICK_MS ? quick + 1 : 0;
 }
@@ -179,6 +198,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 
 	for (;;) {
 		int64_t since = clock_ms();
+		bool has_crashed;
 		int status;
 
 		pid = start(r);
@@ -199,9 +219,10 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 			refuse_hand_over(l);
 		else if (is_handed_over(l, r))
 			return 0;
+		has_crashed = is_crash(l, status);
 		/* What one mount brings about ends that mount. */
-		if (!ledger_judge(l, is_crash(status)))
-			quick = count_quick(quick, status, clock_ms() - since);
+		if (!ledger_judge(l, has_crashed))
+			quick = count_quick(quick, status, has_crashed, clock_ms() - since);
 		tell(how, quick);
 		if (quick == QUICK_DEATHS)
 			return 1;

@@ -50,6 +50,7 @@ static void on_crash(int sig, siginfo_t *info, void *context)
 	if (board && board->crash == DUTY_NOTHING_KNOWN) {
 		if (is_own && current)
 			current->is_blamed = true;
+		board->crashed = (int32_t)syscall(SYS_gettid);
 		board->crash = is_own && current ? DUTY_BLAMED : DUTY_NOBODY;
 	}
 	pass_on(sig, info, context);
@@ -164,13 +165,23 @@ static ssize_t read_of(pid_t pid, int thread, const char *name, char *text, size
 }
 
 /* What stands after the name, which may have anything in it; 0: there is no such thread. */
-static char state_of(pid_t pid, int thread)
+static char state_and_flags(pid_t pid, int thread, unsigned *ret_flags)
 {
-	char text[256], *end;
+	char text[256], state = 0, *end;
 
+	*ret_flags = 0;
 	read_of(pid, thread, "stat", text, sizeof(text));
 	end = strrchr(text, ')');
-	return end && end[1] == ' ' ? end[2] : 0;
+	if (end)
+		sscanf(end + 1, " %c %*d %*d %*d %*d %*d %u", &state, ret_flags);
+	return state;
+}
+
+static char state_of(pid_t pid, int thread)
+{
+	unsigned flags;
+
+	return state_and_flags(pid, thread, &flags);
 }
 
 static bool is_dead(char state)
@@ -178,12 +189,34 @@ static bool is_dead(char state)
 	return state == 0 || state == 'Z' || state == 'X';
 }
 
+/* It crashed, and its threads are waited for in the kernel, uninterruptibly, to write a core that may well go nowhere: not one
+ * of them runs on. */
+static bool is_dumping(pid_t pid)
+{
+	char text[4096];
+
+	return read_of(pid, pid, "status", text, sizeof(text)) > 0 && strstr(text, "\nCoreDumping:\t1");
+}
+
+/* PF_POSTCOREDUMP of the kernel, since Linux 5.17: it got out of its call, and what it waits for is the end of the dump. */
+#define STOPPED_FOR_DUMP 8u
+
+static bool is_stopped_for_dump(pid_t pid, int thread)
+{
+	unsigned flags;
+
+	return state_and_flags(pid, thread, &flags) && flags & STOPPED_FOR_DUMP;
+}
+
 /* Calls of a server that change nothing, whenever they end; some machines lack some. */
 static const long harmless[] = {
 	SYS_read, SYS_pread64, SYS_readv, SYS_preadv, SYS_lseek, SYS_close,
 	SYS_getdents64, SYS_readlinkat, SYS_faccessat, SYS_statx,
 	SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr,
-	SYS_munmap, SYS_madvise, SYS_readahead,
+	SYS_munmap, SYS_madvise, SYS_readahead, SYS_inotify_add_watch,
+#ifdef SYS_faccessat2	/* which faccessat(3) makes */
+	SYS_faccessat2,
+#endif
 #ifdef SYS_preadv2
 	SYS_preadv2,
 #endif
@@ -218,15 +251,33 @@ static bool reads_how(pid_t pid, int thread, unsigned long long at)
 	return fd >= 0 && pread(fd, &flags, sizeof(flags), (off_t)at) == sizeof(flags) && opens_only((int)flags);
 }
 
+/* Rings only read (ring.h). */
+static bool is_worker_of_ring(pid_t pid, int thread)
+{
+	char name[32];
+
+	return read_of(pid, thread, "comm", name, sizeof(name)) > 0 && !strncmp(name, "iou-wrk-", 8);
+}
+
 /* It is in the kernel, where nothing wakes it but what it waits for, and that makes no difference to anybody. */
 static bool is_harmless(pid_t pid, int thread)
 {
+	const char state = state_of(pid, thread);
 	char text[256];
 	long call;
 	unsigned long long arg[3] = { 0 };
 
-	if (state_of(pid, thread) != 'D' || read_of(pid, thread, "syscall", text, sizeof(text)) <= 0 ||
+	if (state == 'D' && is_worker_of_ring(pid, thread))
+		return true;
+	if ((state != 'D' && state != 'S') || read_of(pid, thread, "syscall", text, sizeof(text)) <= 0 ||
 	    sscanf(text, "%ld %llx %llx %llx", &call, &arg[0], &arg[1], &arg[2]) < 1)
+		return false;
+#ifdef SYS_io_uring_enter
+	/* Who dies waits for the workers of its ring, and sleeps over it as if a signal could wake it. */
+	if (call == SYS_io_uring_enter)
+		return true;
+#endif
+	if (state != 'D')
 		return false;
 	/* A page of a file, and the thread dies before it stores anything there. */
 	if (call == -1)
@@ -243,14 +294,28 @@ static bool is_harmless(pid_t pid, int thread)
 	return false;
 }
 
+bool duty_is_dead(pid_t pid)
+{
+	return is_dead(state_of(pid, pid)) || is_dumping(pid);
+}
+
+/* Only its end is missing, and that makes no difference. */
+static bool is_as_good_as_dead(const struct duty_board *b, pid_t pid, int thread, bool is_dump)
+{
+	if (is_dump && (is_stopped_for_dump(pid, thread) || (thread == b->crashed && state_of(pid, thread) == 'D')))
+		return true;
+	return is_waiting(b, thread) || is_harmless(pid, thread);
+}
+
 bool duty_is_stuck(const struct duty_board *b, pid_t pid)
 {
+	const bool is_dump = is_dumping(pid);
 	char path[32];
 	struct dirent *de;
 	bool is_any = false, is_other = false;
 	DIR *dir;
 
-	if (state_of(pid, pid) != 'Z')
+	if (!is_dump && state_of(pid, pid) != 'Z')
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
 	dir = opendir(path);
@@ -260,7 +325,7 @@ bool duty_is_stuck(const struct duty_board *b, pid_t pid)
 		if (thread <= 0 || is_dead(state_of(pid, thread)))
 			continue;
 		is_any = true;
-		is_other = is_other || !(is_waiting(b, thread) || is_harmless(pid, thread));
+		is_other = is_other || !is_as_good_as_dead(b, pid, thread, is_dump);
 	}
 	if (dir)
 		closedir(dir);

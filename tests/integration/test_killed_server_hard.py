@@ -10,10 +10,12 @@ import threading
 import pytest
 
 from support import linux
+from support.command import mount_points
 from support.content import BLOCK, MIB, blob
 from support.expect import fails_with, opened, write_at
 from support.killer import Killer
 from support.places import Place
+from support.remote import Remote
 from support.server import wait_until
 
 LIMIT_S = 90
@@ -321,6 +323,37 @@ class Careful(threading.Thread):
                 self.steps += 1
         except BaseException as e:
             self.error = e
+
+
+@pytest.fixture
+def far(stack, shared):
+    """The stack's lower directory is a file system that can hang."""
+    source = stack.base / "far"
+    (source / "d").mkdir(parents=True)
+    remote = Remote(source, stack.lower())
+    remote.knobs.entry_valid_s = remote.knobs.attr_valid_s = 0
+    yield remote
+    remote.knobs.is_hanging = 0
+    for point in reversed(mount_points(stack.base)):
+        if point != str(stack.lower()):
+            linux.umount(point, linux.MNT_DETACH)
+    remote.close()
+
+
+def test_a_crash_is_counted_though_another_layer_hangs(stack, crasher, shared, far):
+    """The crashed server does not end before that layer answers: nobody learns how it has ended."""
+    (stack.base / "near").mkdir()
+    (stack.base / "near" / "file").write_text("near")
+    near = Place(stack, "near-by", lowers=[stack.base / "near"]).mount(stack, shared)
+    mnt = Place(stack, "far-off").mount(stack, shared)
+    with far.trouble("d", is_hanging=1):
+        asking = subprocess.Popen(["ls", str(mnt / "d")], stdout=subprocess.DEVNULL)
+        assert wait_until(far.is_holding)
+        with fails_with(errno.ENOTCONN, errno.ECONNABORTED):
+            os.setxattr(near / "file", "user.fault", b"x")
+        assert asking.poll() is None
+    assert asking.wait(LIMIT_S) == 0
+    assert f"{near}: 3 servers crashed" in shared.log and shared.log.count("the server died") == 3
 
 
 @pytest.mark.parametrize("how", ["fault", "abort", "stack"])

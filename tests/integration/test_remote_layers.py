@@ -4,6 +4,8 @@ import concurrent.futures
 import errno
 import hashlib
 import os
+import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -60,6 +62,10 @@ def contents(root):
 def believe(far):
     """For as long as any test takes. After a second the kernel asks for attributes again, and the machine may be busy."""
     far.knobs.entry_valid_s = far.knobs.attr_valid_s = 3600
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def names(root):
@@ -290,6 +296,44 @@ def test_a_server_that_dies_while_a_layer_hangs_is_followed(stack, shared, far, 
     assert contents(mnt) == contents(far.root)
     linux.umount(near)
     linux.umount(mnt)
+    assert wait_until(lambda: shared.count() == 0)
+
+
+def test_what_a_dying_server_is_told_the_next_one_hears(stack, shared, far):
+    far.knobs.entry_valid_s = far.knobs.attr_valid_s = 0
+    mnt, = mounts(stack, shared, 1, "io=cached")
+    with far.trouble("d3", is_hanging=1):
+        asking = subprocess.Popen(["ls", str(mnt / "d3")], stdout=subprocess.DEVNULL)
+        assert wait_until(far.is_holding)
+        dying = shared.pid
+        os.kill(dying, signal.SIGKILL)
+        assert wait_until(lambda: state_of(dying) == "Z")
+        shared.signal(signal.SIGTERM)
+        assert wait_until(lambda: "told to end" in shared.log)
+    assert asking.wait(30) == 0
+    assert contents(mnt) == contents(far.root)
+    linux.umount(mnt)
+    assert shared.process.wait(30) == 0
+
+
+def test_a_server_that_dies_while_a_layer_of_a_new_mount_hangs_is_followed(stack, shared, far):
+    """The first question of a mount that no cache answers: does the layer have a map?"""
+    far.knobs.entry_valid_s = far.knobs.attr_valid_s = 0
+    (stack.base / "near").mkdir()
+    (stack.base / "near" / "file").write_text("near")
+    near = Place(stack, "beside", lowers=[stack.base / "near"]).mount(stack, shared)
+    place = Place(stack, "new")
+    with far.trouble(".wh..wh.veneer", is_hanging=1):
+        asking = subprocess.Popen([stack.program, "-o", place.options(), str(place.mnt)],
+                                  env={**os.environ, **shared.environment})
+        assert wait_until(far.is_holding)
+        shared.kill_server()
+        assert (near / "file").read_text() == "near"
+        assert asking.poll() is None
+    assert asking.wait(30) == 0
+    assert contents(place.mnt) == contents(far.root)
+    for mnt in (near, place.mnt):
+        linux.umount(mnt)
     assert wait_until(lambda: shared.count() == 0)
 
 
