@@ -82,12 +82,12 @@ char *image_path(const struct ient *e);
 const char *image_top_name(const struct ient *e);
 /* Its path in e->layer: another one, where a directory was renamed further up. */
 char *image_layer_path(const struct ient *e);
-/* st_ino as presented: the layer's number with the layer's device folded in when there are several; for a
- * partial file of a layer that of the file at the bottom, which it had before it was copied up. */
+/* st_ino as presented: the layer's number with the layer's device folded in when there are several, and the mount that
+ * it is in, when that is one inside the layer; for a partial file of a layer that of the file at the bottom, which it had before it was copied up. */
 uint64_t image_ino(struct image *img, struct ient *e);
-/* The same for any number found in a layer. */
-uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino);
-/* Devices that were met inside layers, in the order of their numbers. */
-struct devnum *image_inner_devs(struct image *img);
-/* Names of one file: the same number on the same device in the same layer. 1, 0 or -errno. */
+/* The same for any number found in a layer; mount as layer_inner_mount has it. */
+uint64_t image_fold_ino(struct image *img, const struct layer *l, uint64_t mount, ino_t ino);
+/* Mounts that were met inside layers, in the order of their numbers. */
+struct devnum *image_inner_mounts(struct image *img);
+/* Names of one file: the same number on the same device, in the same mount and layer. 1, 0 or -errno. */
 int image_is_same_file(struct image *img, struct ient *a, struct ient *b);

@@ -16,6 +16,7 @@ struct layer {
 	dev_t dev;
 	ino_t ino;
 	uint64_t mount_id;		/* of the mount by which it was opened, never given to another; 0: not known (before Linux 6.8) */
+	uint64_t root_mount;		/* of the mount by which rootfd was opened, while that is open; 0: not known (before Linux 5.8) */
 	struct timespec btime;		/* zero where the file system keeps none */
 	bool is_private;		/* of one image, whatever its numbers say (share.h); constant by then */
 	bool is_mappable;		/* its root's file system has windows (window.h) */
@@ -43,6 +44,11 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret);
  * files are not opened anew for each who opens them. Without effect on local file systems. Before share_image. */
 void layer_trust_remote(struct layer *l);
 struct layer *layer_ref(struct layer *l);
+
+/* What tells a file of a mount inside the layer from those of the layer itself: the mount by which fd was opened, or its
+ * device where the kernel does not say which mount that is; 0: it is no such file. ret_ino: its inode number. fd was
+ * opened beneath rootfd; no lock. 0 or -errno. */
+int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t *ret_ino);
 void layer_unref(struct layer *l);
 
 /* The layer's map, opened at the first call: READONLY. 0, -ENOENT when the layer has none, -EUCLEAN

@@ -42,7 +42,7 @@ struct node_slot {
 	uint8_t reserved[2];
 };
 
-/* Devices in the order in which inode numbers have them (devnum.h), so that a later server numbers them alike. */
+/* Devices, and mounts inside layers, in the order in which inode numbers have them (devnum.h), so that a later server numbers them alike. */
 struct nodetab_devs {
 	uint32_t n;
 	uint32_t reserved;

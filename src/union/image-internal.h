@@ -9,7 +9,6 @@
 
 struct idir {
 	size_t n, nsubdirs;
-	bool has_mounts;	/* one of the layers' directories is on another device than its layer */
 	struct ient *ents;
 	uint32_t *hash;		/* open addressing, index + 1; NULL for small directories */
 	size_t hash_mask;
@@ -20,6 +19,7 @@ struct idir {
 	size_t nmerged;
 	struct walk_list redirected; /* with a redirect: these, and where they are */
 	struct fdslot *fds;	/* nmerged */
+	uint64_t *mounts;	/* nmerged: which mount inside its layer each is in, 0 none (layer_inner_mount); NULL: all none */
 };
 
 struct image {
@@ -30,7 +30,7 @@ struct image {
 	struct watch *watch;	/* what was read, if anybody wants to know whether it still holds; or NULL */
 	_Atomic size_t bytes;
 	struct devnum devs;	/* the layers', in their order */
-	struct devnum inner_devs; /* of what is mounted inside layers; numbered from the end */
+	struct devnum inner_mounts; /* inside layers, of whatever device; numbered from the end */
 	uint16_t *root_layers;
 	struct ient root;
 };

@@ -54,7 +54,7 @@ static int make_image(struct layer *const *layers, size_t n, struct watch *watch
 	img->watch = watch;
 	img->bytes = sizeof(*img) + n * (sizeof(*img->layers) + sizeof(*img->has_map) + sizeof(*img->root_layers));
 	devnum_init(&img->devs);
-	devnum_init(&img->inner_devs);
+	devnum_init(&img->inner_mounts);
 	img->layers = calloc(n, sizeof(*img->layers));
 	img->has_map = calloc(n, sizeof(*img->has_map));
 	img->root_layers = calloc(n, sizeof(*img->root_layers));
@@ -146,7 +146,7 @@ void image_unref(struct image *img)
 	free(img->root_layers);
 	watch_free(img->watch);
 	devnum_release(&img->devs);
-	devnum_release(&img->inner_devs);
+	devnum_release(&img->inner_mounts);
 	free(img);
 }
 
@@ -266,27 +266,44 @@ char *image_layer_path(const struct ient *e)
 	return image_path_in_layer(e, e->layer);
 }
 
-uint64_t image_fold_ino(struct image *img, dev_t dev, ino_t ino)
+uint64_t image_fold_ino(struct image *img, const struct layer *l, uint64_t mount, ino_t ino)
 {
-	int i = devnum_find(&img->devs, dev);
-
 	/* From the end, as each mount goes on behind the layers' with its own. */
-	if (i < 0)
-		i = DEVNUM_MAX - 1 - (int)devnum_index(&img->inner_devs, dev);
+	int i = mount ? DEVNUM_MAX - 1 - (int)devnum_index(&img->inner_mounts, mount) : devnum_find(&img->devs, l->dev);
+
 	return devnum_fold(i < 0 ? DEVNUM_MAX : (unsigned)i, ino);
 }
 
-struct devnum *image_inner_devs(struct image *img)
+struct devnum *image_inner_mounts(struct image *img)
 {
-	return &img->inner_devs;
+	return &img->inner_mounts;
+}
+
+/* Which of the directories that are merged into the parent of e has it. */
+static size_t place_in_parent(const struct ient *e, const struct idir *d)
+{
+	size_t i = 0;
+
+	while (image_merged_layer(e->parent, d, i) != e->layer)
+		i++;
+	return i;
+}
+
+/* That e stands in; 0: none but its layer's. */
+static uint64_t inner_mount(const struct ient *e)
+{
+	const struct idir *d = e->parent ? e->parent->dir : NULL;
+
+	return d && d->mounts ? d->mounts[place_in_parent(e, d)] : 0;
 }
 
 /* The number a partial file of a layer had before it became one. */
 static uint64_t bottom_ino(struct image *img, struct ient *e)
 {
 	struct source *src;
-	struct stat st;
+	uint64_t mount;
 	int fd, r;
+	ino_t ino;
 
 	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 || source_is_plain(src))
 		return 0;
@@ -295,22 +312,9 @@ static uint64_t bottom_ino(struct image *img, struct ient *e)
 	fd = source_pin(src);
 	if (fd < 0)
 		return 0;
-	r = fstat(fd, &st);
+	r = layer_inner_mount(src->layer, fd, &mount, &ino);
 	fdcache_unpin(&src->fd);
-	return r < 0 ? 0 : image_fold_ino(img, st.st_dev, st.st_ino);
-}
-
-/* Below a mount point inside a layer numbers are another device's. The mount point itself keeps the number that
- * listings give: that of the directory it covers. */
-static uint64_t own_ino(struct image *img, struct ient *e)
-{
-	struct idir *d = e->parent ? e->parent->dir : NULL;
-	struct stat st;
-
-	if (d && d->has_mounts && image_stat(img, e, &st) == 0 && st.st_dev != img->layers[e->layer]->dev &&
-	    st.st_ino == e->d_ino)
-		return image_fold_ino(img, st.st_dev, st.st_ino);
-	return image_fold_ino(img, img->layers[e->layer]->dev, e->d_ino);
+	return r < 0 ? 0 : image_fold_ino(img, src->layer, mount, ino);
 }
 
 int image_is_same_file(struct image *img, struct ient *a, struct ient *b)
@@ -322,6 +326,8 @@ int image_is_same_file(struct image *img, struct ient *a, struct ient *b)
 		return 1;
 	if (a->layer != b->layer || a->d_ino != b->d_ino || a->type != b->type)
 		return 0;
+	if (inner_mount(a) != inner_mount(b))
+		return 0;
 	r = image_stat(img, a, &x) ?: image_stat(img, b, &y);
 	return r < 0 ? r : x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
@@ -332,8 +338,9 @@ uint64_t image_ino(struct image *img, struct ient *e)
 
 	if (!ino) {
 		ino = bottom_ino(img, e);
+		/* A mount point has the number that listings give: that of what it covers. */
 		if (!ino)
-			ino = own_ino(img, e);
+			ino = image_fold_ino(img, img->layers[e->layer], inner_mount(e), e->d_ino);
 		atomic_store_explicit(&e->ino, ino, memory_order_relaxed);
 	}
 	return ino;
@@ -396,11 +403,9 @@ int image_lookup_path(struct image *img, const char *path, struct ient **ret)
 static int pin_parent(struct image *img, struct ient *e, struct fdslot **ret_slot)
 {
 	struct idir *d = e->parent->dir;
-	size_t i = 0;
+	size_t i = place_in_parent(e, d);
 	int fd;
 
-	while (image_merged_layer(e->parent, d, i) != e->layer)
-		i++;
 	*ret_slot = &d->fds[i];
 	fd = fdcache_pin(*ret_slot);
 	if (fd >= 0)

@@ -26,6 +26,7 @@ void image_free_dir(struct idir *d)
 		return;
 	image_close_dir(d);
 	free(d->fds);
+	free(d->mounts);
 	walk_list_release(&d->redirected);
 	free(d->ents);
 	free(d->hash);
@@ -129,23 +130,38 @@ int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size
 	return fd;
 }
 
+/* A bind mount shows files with the device and the numbers of its source, but has copies of its own above. */
+static int note_mount(struct image *img, struct ient *e, struct idir *d, size_t i, int fd)
+{
+	uint64_t mount;
+	ino_t ino;
+	int r = layer_inner_mount(img->layers[image_merged_layer(e, d, i)], fd, &mount, &ino);
+
+	if (r < 0 || !mount)
+		return r;
+	watch_spoil(img->watch);
+	if (!d->mounts)
+		d->mounts = calloc(d->nmerged, sizeof(*d->mounts));
+	if (!d->mounts)
+		return -ENOMEM;
+	d->mounts[i] = mount;
+	return 0;
+}
+
 /* Enum whiteout_dir of the i-th layer's directory, or -errno. */
 static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, size_t i, struct merge *m)
 {
 	char redirect[PATH_MAX];
-	struct listing l;
-	struct stat st;
+	struct listing l = { 0 };
 	int fd = image_open_dir(img, e, d, i), r, kind = WHITEOUT_DIR_MERGED;
 
 	if (fd < 0)
 		return fd;
 	if (i > 0 || !atomic_load(&e->is_watched))
 		watch_dir(image_watch(img, image_merged_layer(e, d, i)), fd);
-	if (fstat(fd, &st) == 0 && st.st_dev != img->layers[image_merged_layer(e, d, i)]->dev) {
-		d->has_mounts = true;
-		watch_spoil(img->watch);
-	}
-	r = listing_read(fd, &l);
+	r = note_mount(img, e, d, i, fd);
+	if (r == 0)
+		r = listing_read(fd, &l);
 	if (r == 0)
 		r = merge_add(m, &l, image_merged_layer(e, d, i));
 	/* The root cannot be opaque. The last layer is asked too: it may be another union's, redirected. */
@@ -168,6 +184,7 @@ static int follow_redirect(struct image *img, struct ient *e, struct idir *d, si
 {
 	_cleanup_(walk_list_release) struct walk_list all = { 0 }, below = { 0 };
 	_cleanup_(freep) char *path = image_path_in_layer(e, e->layers[i]);
+	uint64_t *mounts = NULL;
 	size_t n = i;
 	int r;
 
@@ -193,8 +210,16 @@ static int follow_redirect(struct image *img, struct ient *e, struct idir *d, si
 		all.layers[all.n] = below.layers[all.n - i];
 		all.paths[all.n] = steal_ptr(&below.paths[all.n - i]);
 	}
+	if (d->mounts) {
+		mounts = calloc(n, sizeof(*mounts));
+		if (!mounts)
+			return -ENOMEM;
+		memcpy(mounts, d->mounts, i * sizeof(*mounts));
+	}
 	image_close_dir(d);
 	free(d->fds);
+	free(d->mounts);
+	d->mounts = mounts;
 	d->nmerged = n;
 	d->fds = calloc(n, sizeof(*d->fds));
 	d->redirected = all;
@@ -229,7 +254,7 @@ static int merge_layers(struct image *img, struct ient *e, struct idir *d, struc
 static size_t dir_bytes(const struct idir *d)
 {
 	const struct ient *last = d->n ? &d->ents[d->n - 1] : NULL;
-	size_t bytes = sizeof(*d) + d->n * sizeof(*d->ents) + d->nmerged * sizeof(*d->fds);
+	size_t bytes = sizeof(*d) + d->n * sizeof(*d->ents) + d->nmerged * (sizeof(*d->fds) + (d->mounts ? sizeof(*d->mounts) : 0));
 
 	/* Names and layers lie one behind the other. */
 	if (last)

@@ -246,7 +246,7 @@ uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino)
 /* So that a later server numbers alike what it meets in another order. */
 static void note_devices_locked(struct tree *t)
 {
-	struct devnum *const from[] = { [NODETAB_OF_TREE] = &t->devs, [NODETAB_OF_IMAGE] = image_inner_devs(t->image) };
+	struct devnum *const from[] = { [NODETAB_OF_TREE] = &t->devs, [NODETAB_OF_IMAGE] = image_inner_mounts(t->image) };
 
 	for (unsigned place = 0; place < NODETAB_PLACES; place++) {
 		const unsigned n = atomic_load_explicit(&from[place]->n, memory_order_acquire);

@@ -208,14 +208,14 @@ static void drop_unheld(struct tree *t)
 
 static void number_alike(struct tree *t)
 {
-	struct devnum *const to[] = { [NODETAB_OF_TREE] = &t->devs, [NODETAB_OF_IMAGE] = image_inner_devs(t->image) };
+	struct devnum *const to[] = { [NODETAB_OF_TREE] = &t->devs, [NODETAB_OF_IMAGE] = image_inner_mounts(t->image) };
 
 	for (unsigned place = 0; place < NODETAB_PLACES; place++) {
 		const struct nodetab_devs *d = nodetab_devs(t->nodes, place);
 
 		for (unsigned k = 0; k < d->n; k++)
 			if (devnum_index(to[place], (dev_t)d->dev[k]) != k)
-				log_warn("inode numbers of another file system inside a layer are not what they were");
+				log_warn("inode numbers of what is mounted inside a layer are not what they were");
 	}
 }
 

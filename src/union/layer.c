@@ -21,6 +21,9 @@
 #define STATX_MNT_ID_UNIQUE 0x4000u
 #endif
 
+/* Numbers of mounts that are never given to another, where the kernel has them. */
+#define MOUNT_MASK (STATX_MNT_ID | STATX_MNT_ID_UNIQUE)
+
 int layer_open(const char *path, struct layer **ret)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -34,7 +37,7 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	struct layer *l;
 	struct statx st;
 
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME | STATX_MNT_ID_UNIQUE, &st) < 0)
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME | MOUNT_MASK, &st) < 0)
 		return -errno;
 	if (!S_ISDIR(st.stx_mode))
 		return -ENOTDIR;
@@ -53,6 +56,8 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 		l->btime = (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
 	if (st.stx_mask & STATX_MNT_ID_UNIQUE)
 		l->mount_id = st.stx_mnt_id;
+	if (st.stx_mask & MOUNT_MASK)
+		l->root_mount = st.stx_mnt_id;
 	l->rootfd = steal_fd(&fd);
 	l->readonly_root = -1;
 	l->is_mappable = window_serves(l->rootfd);
@@ -60,6 +65,22 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	list_init(&l->live);
 	pthread_mutex_init(&l->map_lock, NULL);
 	*ret = l;
+	return 0;
+}
+
+int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t *ret_ino)
+{
+	struct statx st;
+	dev_t dev;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | MOUNT_MASK, &st) < 0)
+		return -errno;
+	dev = makedev(st.stx_dev_major, st.stx_dev_minor);
+	if (l->root_mount && st.stx_mask & MOUNT_MASK)
+		*ret_mount = st.stx_mnt_id == l->root_mount ? 0 : st.stx_mnt_id;
+	else
+		*ret_mount = dev == l->dev ? 0 : dev;
+	*ret_ino = st.stx_ino;
 	return 0;
 }
 

@@ -615,7 +615,7 @@ int links_find(struct tree *t, struct ient *e, struct link_set *ret)
 	*ret = (struct link_set){ 0 };
 	for (size_t k = 0; r == 0 && k < siblings.n; k++) {
 		r = image_is_same_file(t->image, siblings.v[k], e);
-		if (r > 0) /* and not of another device, below a mount point */
+		if (r > 0) /* and not of another mount, below a mount point */
 			r = add_all_seen(t, siblings.v[k], ret);
 	}
 	free(siblings.v);

@@ -227,8 +227,10 @@ static void resume_locked(struct record *r, struct layer *const *fresh)
 	size_t n = image_layers(r->img, &layers);
 
 	for (size_t i = 0; i < n; i++)
-		if (layers[i]->rootfd < 0)
+		if (layers[i]->rootfd < 0) {
 			layers[i]->rootfd = steal_fd(&fresh[i]->rootfd);
+			layers[i]->root_mount = fresh[i]->root_mount;
+		}
 	enter_layers(layers, n);
 	r->state = RECORD_IN_USE;
 }

@@ -40,8 +40,9 @@ def devices(stack):
     """Three lowers on three file systems that give the same numbers, one of them within another."""
     mounts = []
 
-    def mount(path):
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=True)
+    def mount(path, source=None):
+        subprocess.run(["mount", "--bind", source, path] if source else ["mount", "-t", "tmpfs", "tmpfs", path],
+                       check=True)
         mounts.append(path)
         return path
 
@@ -105,6 +106,42 @@ def test_mount_inside_a_lower_is_seen_with_numbers_of_its_own(stack, devices):
     assert (m / "also/twin").read_bytes()[:4] == b"also"
     assert (m / "in/twin").stat().st_nlink == 2
     assert _everything(m) == before
+
+
+def _fill_for_bind(low):
+    for name in ("in", "also", "also/sub"):
+        (low / name).mkdir()
+    (low / "also" / "f").write_bytes(blob(20_000))
+    (low / "also" / "sub" / "linked").write_bytes(blob(30_000))
+    os.link(low / "also" / "sub" / "linked", low / "also" / "twin")
+
+
+def test_bind_mount_inside_a_lower_is_seen_with_numbers_of_its_own(stack, devices):
+    """Its files are others than those of its source as soon as they are written, and so they are from the start."""
+    low = stack.lower()
+    _fill_for_bind(low)
+    devices(low / "in", low / "also")
+    m = stack.mount()
+    before = _everything(m)
+    _assert_unique(before, {f"{place}/twin" for place in ("in", "also")})
+    for place in ("in", "also"):
+        assert before[f"{place}/twin"] == before[f"{place}/sub/linked"]
+        assert (m / place / "twin").stat().st_nlink == 2
+    write_at(m / "in/f", b"other", 0)
+    write_at(m / "also/twin", b"linked", 0)
+    for _ in range(2):
+        assert _everything(m) == before
+        assert (m / "in/f").read_bytes()[:5] == b"other"
+        assert (m / "also/f").read_bytes() == blob(20_000)
+        for name in ("twin", "sub/linked"):
+            assert (m / "in" / name).read_bytes() == blob(30_000)
+            assert (m / "also" / name).read_bytes() == b"linked" + blob(30_000)[6:]
+            assert (m / "in" / name).stat().st_nlink == (m / "also" / name).stat().st_nlink == 2
+        m = stack.remount()
+    stack.freeze()
+    found = _everything(stack.mount())
+    for name in ("in/f", "in/twin", "also/f", "also/twin"):
+        assert found[name] == before[name], name
 
 
 @pytest.mark.needs_root("symlinks cannot have an attribute without privileges")

@@ -512,6 +512,7 @@ static void test_share__uppers_do_not_shift_each_others_numbers(void **state)
 	struct tree_dirs *d = *state;
 	struct tree a = { 0 }, b = { 0 };
 	struct layer upper[2] = { { .dev = 4001 }, { .dev = 4002 } };
+	struct layer *const *layers;
 	uint64_t first;
 
 	fill(d);
@@ -527,7 +528,8 @@ static void test_share__uppers_do_not_shift_each_others_numbers(void **state)
 	assert_int_equal(inode_fold_ino(&b, 4002, 77), first);
 	assert_true(inode_fold_ino(&b, 4001, 77) != first);
 	/* A mount inside a layer, found in between. */
-	assert_true(image_fold_ino(a.image, 4003, 77) != first);
+	image_layers(a.image, &layers);
+	assert_true(image_fold_ino(a.image, layers[0], 4003, 77) != first);
 	assert_int_equal(inode_fold_ino(&b, 4002, 77), first);
 	inode_table_release(&a);
 	inode_table_release(&b);
