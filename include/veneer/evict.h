@@ -18,3 +18,10 @@ struct evict_range {
  * done before an error; -errno: no child can be had. *ret_cpu_ns: what it took. Every signal is blocked in this thread.
  * */
 int evict_ranges(int fuse_fd, const struct evict_range *ranges, size_t n, uint64_t *ret_cpu_ns);
+
+#define EVICT_NODES_MAX 4096u
+
+/* Have the kernel forget nodes of the mount of fuse_fd that nobody uses, with their pages, changed ones written first; it
+ * gives their look-ups back. n: at most EVICT_NODES_MAX. How many it was told of; -EINVAL: it does not know how to
+ * (before Linux 6.18); -errno. Every signal is blocked in this thread. */
+int evict_nodes(int fuse_fd, const uint64_t *nodes, size_t n);

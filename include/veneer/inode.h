@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 #define TREE_SETID_LOCKS 16
+#define TREE_GROWN_STEP 2048u
 
 /* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile. */
 #define TREE_SPARE_NAMES 2 /* what an exchange of two names takes */
@@ -49,6 +50,10 @@ struct tree {
 	void (*on_own)(void *arg);
 	void *on_own_arg;
 	_Atomic bool is_armed;
+
+	/* Who wants to know that the kernel knows TREE_GROWN_STEP inodes more: NULL, or called from any thread and with locks
+	 * held, so that it waits for nothing. Constant while requests are answered. */
+	void (*on_grown)(void);
 
 	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by
 	 * node id, so that none loses what another is about to put back (attr.h). */
@@ -141,6 +146,11 @@ void inode_unref(struct tree *t, struct inode *i);
 void inode_grant(struct tree *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation);
 /* The kernel gives n lookups back. */
 void inode_forget(struct tree *t, uint64_t id, uint64_t n);
+/* How many there are, the root included. */
+size_t inode_count(struct tree *t);
+/* Node ids that the kernel holds of what has a name, by their order, at most max of those from *from on; it knows which
+ * of them are in use. *from is where to go on; 0: that were all. May be fewer than max before that, or none. */
+size_t inode_list_idle(struct tree *t, uint32_t *from, uint64_t *ret_ids, size_t max);
 /* Give a regular file another node id, if `id` is still its own; what the kernel holds goes on leading to it. Look-ups
  * give the new one from now on. 0, -ENOMEM or -ENFILE. */
 int inode_renumber(struct tree *t, struct inode *i, uint32_t id);

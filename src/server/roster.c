@@ -12,6 +12,7 @@
 #include "veneer/mountinfo.h"
 #include "veneer/pool.h"
 #include "veneer/takeover.h"
+#include "veneer/thin.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -31,6 +32,7 @@ struct served {
 	uint64_t number;	/* in the pool */
 	uint64_t id;		/* of ours, never used twice */
 	uint32_t kept_as;	/* keeper.h's number of it; 0: none */
+	uint32_t thinned_as;	/* thin.h's, likewise */
 	int takeover_fd;
 	struct commoner *commoner;	/* NULL: it has a file system of its own */
 	struct kept kept;
@@ -215,6 +217,7 @@ static void leave_keeper(struct served *s)
 {
 	atomic_store(&s->mount.sent_as, 0);
 	keeper_leave(s->kept_as);
+	thin_leave(s->thinned_as);
 }
 
 static void withdraw(struct served *s)
@@ -299,6 +302,8 @@ static void enter_keeper(struct served *s)
 {
 	int e;
 
+	if (s->kept.is_kept && (e = thin_enter(&s->mount.tree, s->kept.dossier.fuse_fd, &s->thinned_as)) < 0)
+		log_warn("%s: its inodes are not limited: %s", s->mount.opts.mountpoint, strerror(-e));
 	if (!s->kept.is_kept || s->mount.io != IO_CACHED || s->mount.opts.copies == OPTIONS_COPIES_ALL)
 		return;
 	/* The dossier's: the next server has the same under this number. */
@@ -489,7 +494,7 @@ void roster_resumed(struct roster *r)
 struct ending {
 	struct roster *roster;
 	uint64_t number;
-	uint32_t kept_as;	/* by the keeper */
+	uint32_t kept_as, thinned_as; /* as in struct served */
 	char *mountpoint;
 };
 
@@ -499,6 +504,7 @@ static void *end_one(void *arg)
 
 	/* While requests are answered. */
 	keeper_leave(e->kept_as);
+	thin_leave(e->thinned_as);
 	if (pool_end(e->roster->pool, e->number, END_WAIT_MS) < 0)
 		log_error("%s: a request does not end", e->mountpoint);
 	note_ending(e->roster, -1);
@@ -539,6 +545,7 @@ static void start_ending(struct served *s)
 	e->number = s->number;
 	atomic_store(&s->mount.sent_as, 0);
 	e->kept_as = s->kept_as;
+	e->thinned_as = s->thinned_as;
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_SIZE);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);

@@ -103,6 +103,8 @@ static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
 	i = inode_for_slot(t, id);
 	if (!i)
 		nodetab_release(t->nodes, id);
+	else if (t->on_grown && nodetab_count(t->nodes) % TREE_GROWN_STEP == 0)
+		t->on_grown();
 	return i;
 }
 

@@ -66,6 +66,29 @@ static void test_evict__a_mount_that_is_gone_ends_it(void **state)
 	close(fds[0]);
 }
 
+static void test_evict__nodes_go_in_one_notification(void **state)
+{
+	const uint64_t nodes[] = { 7, 300, 8 };
+	struct {
+		struct fuse_out_header head;
+		uint32_t count, padding;
+		uint64_t spare, nodes[3];
+	} m;
+	int fds[2];
+
+	(void)state;
+	make_pair(fds);
+	assert_int_equal(evict_nodes(fds[0], nodes, 3), 3);
+	assert_int_equal(recv(fds[1], &m, sizeof(m), MSG_DONTWAIT), sizeof(m));
+	assert_int_equal(m.head.len, sizeof(m));
+	assert_int_equal(m.head.error, 9);
+	assert_int_equal(m.count, 3);
+	assert_memory_equal(m.nodes, nodes, sizeof(nodes));
+	close(fds[1]);
+	assert_int_equal(evict_nodes(fds[0], nodes, 3), -EPIPE);
+	close(fds[0]);
+}
+
 /* Who is killed while the kernel holds up the child is dead at once, all of it, and the child follows when it can. */
 static void test_evict__a_killed_server_does_not_wait_for_the_kernel(void **state)
 {
@@ -104,6 +127,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_evict__one_notification_for_each_range),
 		cmocka_unit_test(test_evict__a_mount_that_is_gone_ends_it),
+		cmocka_unit_test(test_evict__nodes_go_in_one_notification),
 		cmocka_unit_test(test_evict__a_killed_server_does_not_wait_for_the_kernel),
 	};
 

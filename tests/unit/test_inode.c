@@ -430,6 +430,28 @@ static void test_inode__lives_while_any_of_its_numbers_is_held(void **state)
 	assert_int_equal(nodetab_count(d->t->nodes), 1);
 }
 
+static void test_inode__what_the_kernel_holds_by_name_is_listed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *held;
+	uint64_t ids[4];
+	uint32_t dir, f, g, from = 0;
+
+	start(d);
+	dir = grant(d, tree_get(d, "dir"));
+	f = grant(d, tree_get(d, "dir/f"));
+	held = tree_get(d, "dir/sub");
+	g = grant(d, tree_get(d, "dir/sub/g"));
+	assert_int_equal(inode_count(d->t), 5);
+	assert_int_equal(inode_list_idle(d->t, &from, ids, 2), 2);
+	assert_true(ids[0] == dir && ids[1] == f && from > f);
+	assert_int_equal(inode_list_idle(d->t, &from, ids, 4), 1);
+	assert_true(ids[0] == g && from == 0);
+	inode_forget(d->t, f, 1);
+	assert_int_equal(inode_list_idle(d->t, &from, ids, 4), 2);
+	inode_unref(d->t, held);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -454,6 +476,7 @@ int main(void)
 		row(test_inode__new_number_is_given_and_the_old_one_still_leads_there),
 		row(test_inode__lives_while_any_of_its_numbers_is_held),
 		row(test_inode__numbers_held_to_the_end_go_with_the_table),
+		row(test_inode__what_the_kernel_holds_by_name_is_listed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
