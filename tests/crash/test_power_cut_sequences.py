@@ -15,6 +15,7 @@ from sequences import ALPHABET, Player
 SEED = int(os.environ.get("VENEER_CRASH_SEED") or random.randrange(1 << 32))
 _BATCH = 22
 _SHOWN = 3
+_points = []
 
 
 def make_boxes(machine, count):
@@ -48,7 +49,8 @@ def examine(machine, boxes, taken):
             view.problems += [f"seed {SEED}: {line}" for line in lines]
     machine.examine([picture for picture, _ in taken], look,
                     prepare=machine.forget_volatile)
-    print(f"{len(taken)} pictures, {sum(begun.values())} crash points")
+    _points.append(sum(begun.values()))
+    print(f"{len(taken)} pictures, {_points[-1]} crash points")
 
 
 def cut_power(machine, sequences, batch, share, *options):
@@ -104,3 +106,13 @@ def test_volatile_loses_what_was_new_alone(machine, batch, share):
     """For who removes the mark: each block is old or new."""
     dice = random.Random(f"{SEED} {machine.kind} volatile {batch}")
     cut_power(machine, ALPHABET.some(dice, _BATCH), f"volatile {batch}", share, "volatile")
+
+
+@pytest.mark.slow
+def test_there_were_ten_thousand_crash_points(capsys):
+    """In the slow suite as a whole; this one comes last."""
+    with capsys.disabled():
+        print(f"{sum(_points)} crash points in {len(_points)} batches")
+    if len(_points) < 2 * (16 + 8 + 4):
+        pytest.skip(f"only {len(_points)} batches were run")
+    assert sum(_points) >= 10_000
