@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
-#include "colour.h"
 #include "offline.h"
+#include "terminal.h"
+#include "usage.h"
 
 #include "veneer/check.h"
 #include "veneer/cleanup.h"
@@ -112,7 +113,7 @@ static FILE *open_lines(void)
 {
 	FILE *out;
 
-	if (!colour_is_wanted(stdout))
+	if (!terminal_has_colours(stdout))
 		return stdout;
 	out = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = write_coloured });
 	if (out)
@@ -167,12 +168,17 @@ int cmd_check(int argc, char **argv)
 	struct offline_args args;
 	int code = 0;
 
-	if (argc < 2 || offline_arguments(argc, argv, "--repair --json", true, &args) < 0)
+	if (offline_arguments(argc, argv, "--repair --json", true, &args) < 0)
 		return print_usage(stderr);
 	if (args.wants_help)
 		return print_usage(stdout);
-	if (!args.path == !args.nlists)
+	if (!args.path == !args.nlists) {
+		if (args.path)
+			usage_unexpected(args.path);
+		else
+			usage_missing("LAYER, or -o lowerdir=...,upperdir=...");
 		return print_usage(stderr);
+	}
 	if (args.nlists && offline_options(&args, &opts) < 0)
 		return 2;
 	fdcache_init();

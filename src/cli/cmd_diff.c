@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
-#include "colour.h"
 #include "progress.h"
+#include "terminal.h"
+#include "usage.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/diff.h"
@@ -50,7 +51,7 @@ static int list(const struct arguments *args, const struct mount_opts *opts)
 	int r = diff_read(args->upper, opts->lower, opts->n_lower, args->lists_all, &d);
 
 	if (r == 0) {
-		r = args->is_json ? diff_print_json(&d, stdout) : diff_print(&d, colour_is_wanted(stdout), stdout);
+		r = args->is_json ? diff_print_json(&d, stdout) : diff_print(&d, terminal_has_colours(stdout), stdout);
 		if (fflush(stdout) != 0)
 			r = -EIO;
 		if (r < 0)
@@ -119,6 +120,7 @@ static int parse_lower(char *list, struct mount_opts *ret)
 	return -EINVAL;
 }
 
+/* 0; 1: help was asked for; -EINVAL after a sentence on standard error. */
 static int parse(int argc, char **argv, struct arguments *ret)
 {
 	static const struct option options[] = {
@@ -128,11 +130,13 @@ static int parse(int argc, char **argv, struct arguments *ret)
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "ho:qr", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":ho:qr", options, NULL)) != -1) {
 		if (c == 'h')
 			return 1;
-		if (c == '?')
+		if (c == '?' || c == ':') {
+			usage_wrong_option(argv, c);
 			return -EINVAL;
+		}
 		ret->is_json |= c == 'j';
 		ret->is_tar |= c == 't';
 		ret->is_quiet |= c == 'q';
@@ -143,7 +147,17 @@ static int parse(int argc, char **argv, struct arguments *ret)
 			ret->output = optarg;
 	}
 	ret->upper = argv[optind];
-	return argc - optind == 1 && !(ret->is_json && ret->is_tar) && (ret->is_tar || !ret->output) ? 0 : -EINVAL;
+	if (argc == optind)
+		usage_missing("UPPER");
+	else if (argc - optind > 1)
+		usage_unexpected(argv[optind + 1]);
+	else if (ret->is_json && ret->is_tar)
+		log_error("--json and --tar exclude each other");
+	else if (!ret->is_tar && ret->output)
+		log_error("-o %s: neither lowerdir=..., nor is there a file to write without --tar", ret->output);
+	else
+		return 0;
+	return -EINVAL;
 }
 
 int cmd_diff(int argc, char **argv)

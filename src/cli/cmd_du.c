@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "usage.h"
+
 #include "veneer/cleanup.h"
 #include "veneer/du.h"
 #include "veneer/log.h"
@@ -91,12 +93,17 @@ int cmd_du(int argc, char **argv)
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage(stdout);
-		if (c == '?')
+		if (c == '?') {
+			usage_wrong_option(argv, c);
 			return print_usage(stderr);
+		}
 		is_json = true;
 	}
-	return optind == argc ? print_usage(stderr) : print_all(argv + optind, is_json);
+	if (optind < argc)
+		return print_all(argv + optind, is_json);
+	usage_missing("UPPER");
+	return print_usage(stderr);
 }

@@ -3,6 +3,7 @@
 
 #include "offline.h"
 #include "progress.h"
+#include "usage.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/client.h"
@@ -258,15 +259,20 @@ int cmd_flatten(int argc, char **argv)
 	enum form form;
 	int r = -ENOENT;
 
-	if (argc < 2 || offline_arguments(argc, argv, "--quiet --in-place --json", true, &args) < 0)
+	if (offline_arguments(argc, argv, "--quiet --in-place --json", true, &args) < 0)
 		return print_usage(stderr);
 	if (args.wants_help)
 		return print_usage(stdout);
 	form = args.is_quiet ? FORM_QUIET : args.is_json ? FORM_JSON : FORM_TEXT;
 	if (args.path && args.is_in_place && !args.nlists)
 		return in_place(args.path, form);
-	if (args.path)
+	if (args.path || !args.nlists) {
+		if (args.path)
+			log_error("%s: a mount point goes with --in-place, a layer with -o lowerdir=...,upperdir=...", args.path);
+		else
+			usage_missing("-o lowerdir=...,upperdir=...");
 		return print_usage(stderr);
+	}
 	if (offline_options(&args, &opts) < 0)
 		return 2;
 	if (args.is_in_place)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "usage.h"
+
 #include "veneer/cleanup.h"
 #include "veneer/format.h"
 #include "veneer/inspect.h"
@@ -9,6 +11,7 @@
 #include "veneer/xattr.h"
 
 #include <fcntl.h>
+#include <getopt.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -115,22 +118,41 @@ static int inspect_json(char **paths)
 	return code;
 }
 
+static int print_usage(FILE *out)
+{
+	fprintf(out, "usage: veneer inspect [--json] PATH...\n\n"
+		     "Print the block map and the partial files of a layer (a directory), the line of one\n"
+		     "partial file, or a map file.\n\n"
+		     "  --json  one JSON array: of each PATH its lines\n\n"
+		     "Exit code: 0; 1 when something is damaged or cannot be read; 2 for wrong usage.\n");
+	return out == stderr ? 2 : 0;
+}
+
 int cmd_inspect(int argc, char **argv)
 {
-	int code = 0;
+	static const struct option options[] = {
+		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+	};
+	bool is_json = false;
+	int code = 0, c;
 
-	if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		fprintf(argc < 2 ? stderr : stdout,
-			"usage: veneer inspect [--json] PATH...\n\n"
-			"Print the block map and the partial files of a layer (a directory), the line of one\n"
-			"partial file, or a map file.\n\n"
-			"  --json  one JSON array: of each PATH its lines\n\n"
-			"Exit code: 0; 1 when something is damaged or cannot be read; 2 for wrong usage.\n");
-		return argc < 2 ? 2 : 0;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (c == 'h')
+			return print_usage(stdout);
+		if (c == '?') {
+			usage_wrong_option(argv, c);
+			return print_usage(stderr);
+		}
+		is_json = true;
 	}
-	if (!strcmp(argv[1], "--json"))
-		return argc > 2 ? inspect_json(argv + 2) : 2;
-	for (int i = 1; i < argc; i++)
+	if (optind == argc) {
+		usage_missing("PATH");
+		return print_usage(stderr);
+	}
+	if (is_json)
+		return inspect_json(argv + optind);
+	for (int i = optind; i < argc; i++)
 		code |= inspect_path(argv[i], stdout);
 	return code;
 }

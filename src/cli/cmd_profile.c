@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "usage.h"
+
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/path.h"
@@ -379,19 +381,29 @@ static int run(const struct args *a, uint64_t key)
 	return r < 0 ? 1 : 0;
 }
 
-/* 0 or -EINVAL. */
+/* 0, or -EINVAL after a sentence on standard error. */
 static int parse_arguments(int argc, char **argv, struct args *a)
 {
-	const char *what, *arg;
+	const char *what = a->what = optind < argc ? argv[optind] : "";
+	const char *arg = a->arg = optind + 1 < argc ? argv[optind + 1] : NULL;
+	const bool lists = !strcmp(what, "list"), shows = !strcmp(what, "show"), forgets = !strcmp(what, "forget");
 
-	what = a->what = optind < argc ? argv[optind] : "";
-	arg = a->arg = optind + 1 < argc ? argv[optind + 1] : NULL;
-	a->takes_image = !strcmp(what, "show") || !strcmp(what, "export") || !strcmp(what, "forget");
-	if ((!a->takes_image && strcmp(what, "list") != 0 && strcmp(what, "import") != 0) || optind + 2 < argc ||
-	    (!strcmp(what, "list") && arg) || (!strcmp(what, "show") && !arg) || (!strcmp(what, "forget") && !arg == !a->is_all) ||
-	    (a->is_json && strcmp(what, "list") != 0 && strcmp(what, "show") != 0))
-		return -EINVAL;
-	return 0;
+	a->takes_image = shows || !strcmp(what, "export") || forgets;
+	if (!*what)
+		usage_missing("list, show, export, import or forget");
+	else if (!a->takes_image && !lists && strcmp(what, "import") != 0)
+		usage_unexpected(what);
+	else if (optind + 2 < argc || (lists && arg))
+		usage_unexpected(lists ? arg : argv[optind + 2]);
+	else if (shows && !arg)
+		usage_missing("IMAGE");
+	else if (forgets && !arg == !a->is_all)
+		usage_missing("IMAGE or --all, one of the two");
+	else if (a->is_json && !lists && !shows)
+		log_error("--json is for list and show");
+	else
+		return 0;
+	return -EINVAL;
 }
 
 int cmd_profile(int argc, char **argv)
@@ -404,17 +416,22 @@ int cmd_profile(int argc, char **argv)
 	uint64_t key = 0;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
 		if (c == 's')
 			a.state = optarg;
 		else if (c == 'a')
 			a.is_all = true;
 		else if (c == 'j')
 			a.is_json = true;
+		else if (c == 'h')
+			return print_usage(stdout);
 		else
-			return print_usage(c == 'h' ? stdout : stderr);
+			break;
 	}
-	if (parse_arguments(argc, argv, &a) < 0)
+	if (c != -1)
+		usage_wrong_option(argv, c);
+	if (c != -1 || parse_arguments(argc, argv, &a) < 0)
 		return print_usage(stderr);
 	if (a.takes_image && a.arg && !parse_key(a.arg, &key)) {
 		log_error("%s: no such image is known", a.arg);

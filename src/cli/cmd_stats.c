@@ -2,6 +2,7 @@
 #include "veneer/commands.h"
 
 #include "fetch.h"
+#include "usage.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
@@ -162,14 +163,22 @@ int cmd_stats(int argc, char **argv)
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		const enum form asked = c == 'j' ? FORM_JSON : FORM_PROMETHEUS;
+
 		if (c == 'h')
 			return print_usage(stdout);
-		if (c == '?' || form != FORM_TABLES)
+		if (c == '?')
+			usage_wrong_option(argv, c);
+		else if (form != FORM_TABLES && form != asked)
+			log_error("--json and --prometheus exclude each other");
+		if (c == '?' || (form != FORM_TABLES && form != asked))
 			return print_usage(stderr);
-		form = c == 'j' ? FORM_JSON : FORM_PROMETHEUS;
+		form = asked;
 	}
-	if (argc - optind > 1)
+	if (argc - optind > 1) {
+		usage_unexpected(argv[optind + 1]);
 		return print_usage(stderr);
+	}
 	return print_report(form, argv[optind]);
 }

@@ -4,6 +4,8 @@
 #include "veneer/commands.h"
 
 #include "fetch.h"
+#include "terminal.h"
+#include "usage.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
@@ -28,7 +30,7 @@ static volatile sig_atomic_t is_stopped;
 struct top {
 	double interval_s;
 	long count;		/* frames; 0: until stopped */
-	bool has_terminal, has_keys;
+	bool has_terminal, has_keys; /* one that can draw */
 	struct screen screen;	/* if has_terminal */
 	struct termios keys;	/* as they were */
 	sigset_t blocked, waiting; /* signals come only while we wait */
@@ -50,7 +52,7 @@ static int print_usage(FILE *out)
 		     "m mount point.\n"
 		     "NO_COLOR in the environment: plain text.\n\n"
 		     "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
-		     "  -n, --count COUNT       as many frames (default: 1 where the output is no terminal)\n\n"
+		     "  -n, --count COUNT       as many frames (default: 1 where nothing can be drawn)\n\n"
 		     "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
@@ -96,10 +98,8 @@ static void take_terminal(struct top *t)
 {
 	struct termios raw;
 
-	const char *plain = getenv("NO_COLOR"), *kind = getenv("TERM");
-
-	t->has_terminal = isatty(STDOUT_FILENO);
-	t->screen.has_style = !(plain && *plain) && kind && strcmp(kind, "dumb");
+	t->has_terminal = terminal_can_draw(stdout);
+	t->screen.has_style = terminal_has_colours(stdout);
 	t->has_keys = t->has_terminal && tcgetattr(STDIN_FILENO, &t->keys) == 0;
 	if (t->has_keys) {
 		raw = t->keys;
@@ -326,21 +326,24 @@ int cmd_top(int argc, char **argv)
 		{ NULL, 0, NULL, 0 },
 	};
 	struct top t = { .interval_s = 2 };
-	bool is_right = true;
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "hi:n:", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":hi:n:", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage(stdout);
-		if (c == 'i')
-			is_right = is_right && parse_interval(optarg, &t.interval_s);
-		else if (c == 'n')
-			is_right = is_right && parse_count(optarg, &t.count);
+		if (c == ':' || c == '?')
+			usage_wrong_option(argv, c);
+		else if (c == 'i' && !parse_interval(optarg, &t.interval_s))
+			log_error("not an interval of 0.1 to 3600 seconds: %s", optarg);
+		else if (c == 'n' && !parse_count(optarg, &t.count))
+			log_error("not a number of frames: %s", optarg);
 		else
-			is_right = false;
-	}
-	if (!is_right || optind < argc)
+			continue;
 		return print_usage(stderr);
-	return run(&t);
+	}
+	if (optind == argc)
+		return run(&t);
+	usage_unexpected(argv[optind]);
+	return print_usage(stderr);
 }

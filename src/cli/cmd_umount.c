@@ -3,6 +3,8 @@
  * processes is compared as text. */
 #include "veneer/commands.h"
 
+#include "usage.h"
+
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/report.h"
@@ -225,15 +227,19 @@ int cmd_umount(int argc, char **argv)
 	int c, code = 0;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, "hl", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":hl", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage(stdout);
-		if (c == '?')
+		if (c == '?') {
+			usage_wrong_option(argv, c);
 			return print_usage(stderr);
+		}
 		is_lazy = true;
 	}
-	if (optind == argc)
+	if (optind == argc) {
+		usage_missing("MOUNTPOINT");
 		return print_usage(stderr);
+	}
 	for (; optind < argc; optind++)
 		code |= unmount(argv[optind], is_lazy);
 	return code;

@@ -48,7 +48,7 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 		} else if (arg[0] != '-' && wants_path && !a.path) {
 			a.path = arg;
 		} else {
-			log_error("unknown argument: %s", arg);
+			log_error("%s: %s", arg[0] == '-' ? "unknown option" : "unexpected argument", arg);
 			return -EINVAL;
 		}
 	}

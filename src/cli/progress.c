@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress.h"
 
+#include "terminal.h"
+
 #include "veneer/quantity.h"
 
 #include "veneer/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #define REDRAW_MS 100
 #define LINE_MS 10000	/* where it is no terminal */
@@ -19,7 +20,7 @@ static uint64_t now_ms(void)
 
 void progress_start(struct progress *p, bool is_quiet)
 {
-	*p = (struct progress){ .is_shown = !is_quiet, .is_terminal = isatty(STDERR_FILENO), .start_ms = now_ms() };
+	*p = (struct progress){ .is_shown = !is_quiet, .is_terminal = terminal_can_draw(stderr), .start_ms = now_ms() };
 }
 
 bool progress_is_due(struct progress *p)

@@ -409,19 +409,6 @@ def test_without_a_server_there_is_one_sentence(server, command):
     assert re.fullmatch(r"veneer: no server is running: .*\n", done.stderr)
 
 
-@pytest.mark.parametrize("arguments", [["--jason"], ["--json", "--prometheus"], ["a", "b"], ["-x"]])
-def test_stats_wrong_usage(server, arguments):
-    done = server.ask(*arguments)
-    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("usage: veneer stats")
-
-
-@pytest.mark.parametrize("arguments", [["--interval"], ["-i", "0.01"], ["-i", "nan"], ["-i", "1x"], ["-n", "0"],
-                                       ["-n", "-1"], ["x"], ["--interval", "1e9"]])
-def test_top_wrong_usage(server, arguments):
-    done = server.ask(*arguments, command="top")
-    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("usage: veneer top")
-
-
 @pytest.mark.parametrize("command", ["stats", "top"])
 def test_help(server, command):
     done = server.ask("--help", command=command)
@@ -533,13 +520,22 @@ def test_top_sorts_by_a_key_and_follows_the_size_without_a_new_picture(one):
     assert terminal.end() == 0
 
 
-@pytest.mark.parametrize("environment,is_plain", [({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True), ({"NO_COLOR": ""}, False)])
+@pytest.mark.parametrize("environment,is_plain", [({"NO_COLOR": "1"}, True), ({"NO_COLOR": ""}, False)])
 def test_top_obeys_no_color(one, environment, is_plain):
     terminal = Terminal(one[0], "-i", "3600", **environment)
     terminal.read_until(b"q quit")
     assert (b"\033[1m" not in terminal.out and b"\033[7m" not in terminal.out) == is_plain
     os.write(terminal.master, b"q")
     assert terminal.end() == 0
+
+
+def test_top_draws_nothing_where_nothing_can_be_drawn(one):
+    terminal = Terminal(one[0], "-i", "0.1", TERM="dumb")
+    terminal.read_until(one[1].encode())
+    assert terminal.process.wait(10) == 0
+    assert b"\033" not in terminal.out
+    os.close(terminal.master)
+    os.close(terminal.slave)
 
 
 def test_top_ends_with_its_server(one):

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "usage.h"
+
+#include "veneer/log.h"
+
+#include <getopt.h>
+#include <string.h>
+
+void usage_wrong_option(char *const *argv, int c)
+{
+	const char *word = argv[optind - 1];
+
+	if (c == ':')
+		log_error("missing argument after %s", word);
+	else if (optopt && !strchr(word, '='))
+		log_error("unknown option: -%c", optopt); /* the word may hold more of them, and be still to come */
+	else
+		log_error("unknown option: %s", word);
+}
+
+void usage_missing(const char *what)
+{
+	log_error("missing argument: %s", what);
+}
+
+void usage_unexpected(const char *word)
+{
+	log_error("unexpected argument: %s", word);
+}
