@@ -75,6 +75,9 @@ def test_readme(fresh):
     assert re.search(r"^\d+K\t/root/try/upper$", fresh.text, re.M), fresh.text
     assert re.search(r"100M .* large$", fresh.text, re.M), fresh.text
     fresh.sh("veneer --version | grep '^fuse-overlayfs: version'; ! grep fuse-overlayfs /proc/mounts")
+    fresh.sh("rm -r /usr/local/bin/veneer /usr/local/share/man")
+    fresh.follow("README.md", "Install it")
+    fresh.sh("veneer --version; test -s /usr/local/share/man/man1/veneer.1")
 
 
 def test_demo(fresh):

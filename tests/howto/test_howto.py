@@ -60,3 +60,9 @@ def test_readme(machine):
     _, mount, *_ = pages.section(REPOSITORY / "README.md", "Mount something")
     text = machine.sh(pages.script(mount))
     assert re.search(r"^\d+K\t/root/try/upper$", text, re.M) and re.search(r"100M .* large$", text, re.M), text
+
+
+def test_readme_installs_what_it_has_built():
+    """test_fresh.py pastes both; this is its least, and costs nothing."""
+    built, install = (pages.section(REPOSITORY / "README.md", name)[0].text for name in ("Mount something", "Install it"))
+    assert install.strip() in built.splitlines()

@@ -96,6 +96,20 @@ def test_the_first_mount_starts_the_service_and_its_end_starts_nothing(managed):
     managed(scenario)
 
 
+def test_others_are_taken_first_when_memory_ends(managed):
+    """systemd goes on where it may not give that score, as in a container; it gives its own then."""
+    def scenario(m, place, other, stack):
+        wanted = -900 if m.runtime_dir == "/run/veneer" else 0
+        m.run("start", "veneer.socket")
+        place.mount(stack, m)
+        assert m.show("OOMScoreAdjust") == str(wanted)
+        own, *scores = (int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text())
+                        for pid in (m.process.pid, main_pid(m), server_of(m)))
+        assert set(scores) in ({wanted}, {max(own, wanted)})
+        linux.umount(place.mnt)
+    managed(scenario)
+
+
 def test_a_dead_server_is_followed_and_a_dead_supervisor_leaves_its_server(managed):
     def scenario(m, place, other, stack):
         m.run("start", "veneer.socket")
