@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tomllib
 
 import pytest
 
@@ -13,6 +14,7 @@ from guest import REPOSITORY
 
 PODMAN = "contrib/podman/README.md"
 DOCKER = "contrib/docker/README.md"
+CONTAINERD = "contrib/containerd/README.md"
 KUBERNETES = "contrib/kubernetes/README.md"
 
 
@@ -32,6 +34,29 @@ def test_podman_page_as_an_ordinary_user(guest, fuse_device):
     text = guest.follow(PODMAN, "As an ordinary user", "See that it is used", "Buildah", user=user)
     assert " fuse.fuse-overlayfs " in text
     assert text.endswith("built\n")
+
+
+def test_podman_page_without_systemd(guest, fuse_device):
+    """Its containers.conf stands in the place of what this machine says of the same."""
+    guest.sh("sed -i '/^cgroup_manager/d; /^events_logger/d' /etc/containers/containers.conf.d/00-this-machine.conf")
+    user = guest.add_reader()
+    text = guest.follow(PODMAN, "As an ordinary user", "In a container, in a pod, without systemd", "See that it is used", user=user)
+    assert " fuse.fuse-overlayfs " in text
+    said = guest.sh("podman info --format '{{.Host.CgroupManager}} {{.Host.EventLogger}}'\n"
+                    "podman create --name one localhost/tiny true >/dev/null\n"
+                    "podman inspect -f '{{.HostConfig.Cgroups}}' one", user)
+    assert said.split() == ["cgroupfs", "file", "disabled"]
+
+
+def test_containerd_page_has_what_kubernetes_reads(guest):
+    """containerd prints what its plugins made of a file; what they do not know is not in that any more."""
+    need("containerd")
+    old, new = (block.text for block in pages.section(os.path.join(REPOSITORY, CONTAINERD), "The snapshotter") if block.lang == "text")
+    is_old = re.search(r" v?1\.\d", guest.sh("containerd --version"))
+    guest.write("/run/cri.toml", "version = 2\n" + old if is_old else "version = 3\n" + new)
+    plugins = tomllib.loads(guest.sh("containerd -c /run/cri.toml config dump"))["plugins"]
+    images = plugins["io.containerd.grpc.v1.cri"]["containerd"] if is_old else plugins["io.containerd.cri.v1.images"]
+    assert images["snapshotter"] == "fuse-overlayfs"
 
 
 def test_docker_page(guest):

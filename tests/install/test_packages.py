@@ -310,4 +310,7 @@ def test_built_and_used_where_libfuse_is_new_enough(root):
         use
         as_user
         try fuse-overlayfs -o $OPTIONS /disk/merged
+        dpkg -P veneer-fuse-overlayfs veneer
+        ! command -v veneer
+        for left in /usr/bin/fuse-overlayfs /sbin/mount.veneer /etc/veneer /var/lib/veneer /run/veneer; do [ ! -e $left ]; done
         """)
