@@ -3,17 +3,31 @@
 #pragma once
 
 #include "veneer/image.h"
-
-#include <stdio.h>
+#include "veneer/step.h"
 
 struct check_result {
 	size_t files;		/* partial files of the layer */
 	size_t found, repaired;
 };
 
-/* Write one line to out for everything that is wrong with l: layer, file, reason. below is what its files are compared
- * with; NULL: not known, then they are not. repairs: the layer is locked, and what can be put right is.
+/* Something that is wrong, or was put right. All of it is valid during the call only. */
+struct check_finding {
+	bool is_repair;
+	const char *code;	/* a word for programs; veneer(1) has them all */
+	const char *layer;	/* the layer, or the work directory */
+	const char *path;	/* in there */
+	const char *text;	/* what, for people */
+};
+
+struct check_hooks {
+	void (*found)(void *arg, const struct check_finding *f);
+	void *arg;
+	const struct step *step; /* NULL: nobody asks */
+};
+
+/* Call hooks->found for everything that is wrong with l. below is what its files are compared with; NULL: not known, then
+ * they are not. repairs: the layer is locked, and what can be put right is, each with a call of its own.
  * 0, also with damage; -errno when the layer could not be looked at. */
-int check_layer(struct layer *l, struct image *below, bool repairs, FILE *out, struct check_result *ret);
+int check_layer(struct layer *l, struct image *below, bool repairs, const struct check_hooks *hooks, struct check_result *ret);
 /* The same for the work directory at path, of an upper that is locked: adds to *ret. */
-int check_work(const char *path, bool repairs, FILE *out, struct check_result *ret);
+int check_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret);

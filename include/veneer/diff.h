@@ -3,6 +3,7 @@
 #pragma once
 
 #include "veneer/image.h"
+#include "veneer/step.h"
 
 #include <stdio.h>
 
@@ -27,8 +28,10 @@ struct diff {
 
 /* Read what is different in the layer at `upper`, which may be in use, to lower[0..n_lower), top first; none: what the
  * layer alone tells, in which directories and files of which it does not say that they are new count as changed. lists_all:
- * what is in a deleted directory is listed too. release in both cases. 0 or -errno, after a line in the log. */
-int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all, struct diff *ret);
+ * what is in a deleted directory is listed too. step may be NULL. release in both cases. 0 or -errno, after a line in the
+ * log. */
+int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all, const struct step *step,
+	      struct diff *ret);
 void diff_release(struct diff *d);
 /* "C /path", as container engines print it. 0 or -errno. */
 int diff_print(const struct diff *d, bool has_colours, FILE *out);

@@ -2,6 +2,8 @@
 /* What one layer takes on its file system, and what it would take if whole files had been copied up. */
 #pragma once
 
+#include "veneer/step.h"
+
 #include <stdint.h>
 
 struct du {
@@ -15,5 +17,5 @@ struct du {
 	uint64_t whole_bytes;	/* what data_bytes would be with each partial file a whole copy */
 };
 
-/* The layer at path, which may be in use. 0 or -errno, after a line in the log. */
-int du_layer(const char *path, struct du *ret);
+/* The layer at path, which may be in use; step may be NULL. 0 or -errno, after a line in the log. */
+int du_layer(const char *path, const struct step *step, struct du *ret);

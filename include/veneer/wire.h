@@ -68,7 +68,8 @@ enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE, WIRE_STATE };
 #define WIRE_MOUNT_CAN_SHARE 4u			/* the client may bind a root */
 #define WIRE_READY_READONLY 1u			/* nothing can be written: mount it so */
 
-#define WIRE_PROGRESS_FORMAT "%zu %zu %zu %" PRIu64 " %" PRIu64 /* the fields of struct promote_progress, in order */
+/* The fields of struct promote_progress, in order. Older servers do not say the last one. */
+#define WIRE_PROGRESS_FORMAT "%zu %zu %zu %" PRIu64 " %" PRIu64 " %" PRIu64
 #define WIRE_EXIT_ELSEWHERE 3u		/* ERROR's code for what is none of this server's */
 
 struct wire_message {

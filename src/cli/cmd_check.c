@@ -2,6 +2,7 @@
 #include "veneer/commands.h"
 
 #include "offline.h"
+#include "progress.h"
 #include "terminal.h"
 #include "usage.h"
 
@@ -16,19 +17,22 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 static int print_usage(FILE *out)
 {
 	fprintf(out,
-		"usage: veneer check [--repair] [--json] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
-		"       veneer check [--repair] [--json] LAYER\n\n"
+		"usage: veneer check [--repair] [--json] [--quiet] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
+		"       veneer check [--repair] [--json] [--quiet] LAYER\n\n"
 		"Find what is damaged in the upper U, or in a layer by itself: in its block map, its partial files\n"
 		"and its renamed directories, and whether the lower files they need are what they were; and what\n"
 		"mounts and tools that were killed left in it and in the work directory W.\n\n"
-		"  --repair  put right what can be, if that provably loses nothing; without it nothing is changed\n"
-		"  --json    one JSON object\n\n"
+		"  --repair     put right what can be, if that provably loses nothing; without it nothing\n"
+		"               is changed\n"
+		"  --json       one JSON object\n"
+		"  -q, --quiet  no progress\n\n"
 		"Exit code: 0 when all is well (now); 1 for damage, or what could not be looked at; 2 for wrong\n"
 		"usage.\n");
 	return out == stderr ? 2 : 0;
@@ -71,93 +75,116 @@ static int lock_layer(const struct layer *l, bool repairs)
 	return 0;
 }
 
-/* The lines that say what was found, as one object. */
-static int print_json(const char *path, const struct check_result *s, char *lines)
+/* ---- what is said of it ---- */
+
+struct output {
+	bool is_json, has_colours, has_failed;
+	struct progress shown;
+	json_t *findings, *repairs;	/* if is_json */
+};
+
+static json_t *finding_json(const struct check_finding *f)
+{
+	_cleanup_(freep) char *layer = report_path(f->layer), *path = report_path(f->path), *text = report_path(f->text);
+
+	return layer && path && text ? json_pack("{ss, ss, ss, ss}", "code", f->code, "layer", layer, "path", path, "text", text) :
+				       NULL;
+}
+
+/* A line each: red, or green for what was put right. */
+static void print_finding(void *arg, const struct check_finding *f)
+{
+	struct output *o = arg;
+
+	if (o->is_json) {
+		if (json_array_append_new(f->is_repair ? o->repairs : o->findings, finding_json(f)) < 0)
+			o->has_failed = true;
+		return;
+	}
+	progress_clear(&o->shown);
+	if (o->has_colours)
+		fputs(f->is_repair ? "\033[32m" : "\033[31m", stdout);
+	printf("%s/%s: %s%s%s\n", f->layer, f->path, f->is_repair ? "repaired: " : "", f->text, o->has_colours ? "\033[0m" : "");
+	/* Repairs are seen when they are made. */
+	fflush(stdout);
+}
+
+static void output_release(struct output *o)
+{
+	json_decref(o->findings);
+	json_decref(o->repairs);
+}
+
+static int output_init(struct output *o, bool is_json, bool is_quiet)
+{
+	*o = (struct output){ .is_json = is_json, .has_colours = terminal_has_colours(stdout) };
+	if (is_json) {
+		o->findings = json_array();
+		o->repairs = json_array();
+	}
+	progress_start(&o->shown, is_quiet);
+	return is_json && !(o->findings && o->repairs) ? -ENOMEM : 0;
+}
+
+static int print_json(const char *path, const struct check_result *s, const struct output *o)
 {
 	_cleanup_(freep) char *text = report_path(path);
-	json_t *list = json_array(), *j;
-	int r = list ? 0 : -ENOMEM;
+	json_t *j = json_pack("{ss?, sI, sI, sI, sO, sO}", "path", text, "partial_files", (json_int_t)s->files, "found",
+			      (json_int_t)s->found, "repaired", (json_int_t)s->repaired, "findings", o->findings, "repairs",
+			      o->repairs);
+	int r = j && !o->has_failed && json_dumpf(j, stdout, JSON_INDENT(2)) == 0 ? 0 : -ENOMEM;
 
-	for (char *line = strtok(lines, "\n"); line && r == 0; line = strtok(NULL, "\n")) {
-		_cleanup_(freep) char *plain = report_path(line);
-
-		r = plain && json_array_append_new(list, json_string(plain)) == 0 ? 0 : -ENOMEM;
-	}
-	j = json_pack("{ss?, sI, sI, sI, so}", "path", text, "partial_files", (json_int_t)s->files, "found", (json_int_t)s->found,
-		      "repaired", (json_int_t)s->repaired, "findings", list);
-	if (r == 0)
-		r = j && json_dumpf(j, stdout, JSON_INDENT(2)) == 0 ? 0 : -EIO;
 	putchar('\n');
 	json_decref(j);
 	return r;
 }
 
-/* ---- colours ---- */
+/* ---- one layer ---- */
 
-/* Of one finding a line: red, or green for what was put right. */
-static ssize_t write_coloured(void *cookie, const char *text, size_t len)
+struct job {
+	const char *path, *work;	/* work: NULL, or the work directory */
+	struct image *below;
+	bool repairs;
+};
+
+static int check_locked(struct layer *l, const struct job *job, struct output *o, struct check_result *s)
 {
-	(void)cookie;
-	for (const char *line = text, *end; line < text + len; line = end) {
-		const char *newline = memchr(line, '\n', len - (size_t)(line - text));
-		const int n = (int)((newline ? newline : text + len) - line);
+	const struct step step = progress_walk(&o->shown);
+	const struct check_hooks hooks = { .found = print_finding, .arg = o, .step = &step };
+	struct stat before;
+	int r = fstat(l->rootfd, &before) < 0 ? -errno : check_layer(l, job->below, job->repairs, &hooks, s);
 
-		end = newline ? newline + 1 : text + len;
-		printf("\033[%sm%.*s\033[0m%s", memmem(line, (size_t)n, ": repaired: ", 12) ? "32" : "31", n, line, newline ? "\n" : "");
-	}
-	return fflush(stdout) == 0 ? (ssize_t)len : 0;
+	if (r == 0 && job->work)
+		r = check_work(job->work, job->repairs, &hooks, s);
+	progress_clear(&o->shown);
+	if (job->repairs)
+		futimens(l->rootfd, (struct timespec[]){ before.st_atim, before.st_mtim });
+	if (r < 0)
+		log_error("%s: cannot be checked: %s", job->path, strerror(-r));
+	else if (s->found == 0 && !o->is_json)
+		printf("%s: %zu partial files, no damage\n", job->path, s->files);
+	return r;
 }
 
-/* Where findings go: standard output itself, unless that can show colours. NULL on no memory. */
-static FILE *open_lines(void)
+/* Exit code. */
+static int check(const struct job *job, struct output *o)
 {
-	FILE *out;
-
-	if (!terminal_has_colours(stdout))
-		return stdout;
-	out = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = write_coloured });
-	if (out)
-		setvbuf(out, NULL, _IOLBF, BUFSIZ);
-	return out;
-}
-
-static void close_lines(FILE *out)
-{
-	if (out && out != stdout)
-		fclose(out);
-}
-
-static int check(const char *path, const char *work, struct image *below, bool repairs, bool is_json)
-{
-	_cleanup_(freep) char *lines = NULL;
-	size_t len = 0;
-	FILE *out = is_json ? open_memstream(&lines, &len) : open_lines();
 	struct check_result s = { 0 };
 	struct layer *l;
-	struct stat before;
-	int r = out ? layer_open(path, &l) : -ENOMEM;
+	int r = layer_open(job->path, &l);
 
 	if (r < 0) {
-		log_error("cannot open %s: %s", path, strerror(-r));
-		close_lines(out);
+		log_error("cannot open %s: %s", job->path, strerror(-r));
 		return 1;
 	}
-	r = lock_layer(l, repairs);
-	if (r == 0) {
-		r = fstat(l->rootfd, &before) < 0 ? -errno : check_layer(l, below, repairs, out, &s);
-		if (r == 0 && work)
-			r = check_work(work, repairs, out, &s);
-		if (r < 0)
-			log_error("%s: cannot be checked: %s", path, strerror(-r));
-		else if (s.found == 0 && !is_json)
-			printf("%s: %zu partial files, no damage\n", path, s.files);
-		if (repairs)
-			futimens(l->rootfd, (struct timespec[]){ before.st_atim, before.st_mtim });
-	}
+	r = lock_layer(l, job->repairs);
+	if (r == 0)
+		r = check_locked(l, job, o, &s);
 	layer_unref(l);
-	close_lines(out);
-	if (is_json)
-		r = r < 0 ? r : print_json(path, &s, lines);
+	if (r == 0 && o->is_json)
+		r = print_json(job->path, &s, o);
+	if (fflush(stdout) != 0 || ferror(stdout))
+		r = -EIO;
 	return r < 0 || s.found > s.repaired;
 }
 
@@ -166,9 +193,10 @@ int cmd_check(int argc, char **argv)
 	struct mount_opts opts = { 0 };
 	struct image *below = NULL;
 	struct offline_args args;
-	int code = 0;
+	struct output output;
+	int code = 1;
 
-	if (offline_arguments(argc, argv, "--repair --json", true, &args) < 0)
+	if (offline_arguments(argc, argv, "--quiet --repair --json", true, &args) < 0)
 		return print_usage(stderr);
 	if (args.wants_help)
 		return print_usage(stdout);
@@ -183,10 +211,11 @@ int cmd_check(int argc, char **argv)
 		return 2;
 	fdcache_init();
 	file_guard_init();
-	if (args.nlists && open_below(&opts, &below) < 0)
-		code = 1;
-	else
-		code = check(args.path ? args.path : opts.upper, opts.work, below, args.repairs, args.is_json);
+	if (output_init(&output, args.is_json, args.is_quiet) < 0)
+		log_error("out of memory");
+	else if (!args.nlists || open_below(&opts, &below) == 0)
+		code = check(&(struct job){ args.path ? args.path : opts.upper, opts.work, below, args.repairs }, &output);
+	output_release(&output);
 	image_unref(below);
 	options_release(&opts);
 	return code;

@@ -47,9 +47,14 @@ static int print_usage(FILE *out)
 
 static int list(const struct arguments *args, const struct mount_opts *opts)
 {
+	struct progress shown;
+	const struct step step = progress_walk(&shown);
 	struct diff d;
-	int r = diff_read(args->upper, opts->lower, opts->n_lower, args->lists_all, &d);
+	int r;
 
+	progress_start(&shown, args->is_quiet);
+	r = diff_read(args->upper, opts->lower, opts->n_lower, args->lists_all, &step, &d);
+	progress_clear(&shown);
 	if (r == 0) {
 		r = args->is_json ? diff_print_json(&d, stdout) : diff_print(&d, terminal_has_colours(stdout), stdout);
 		if (fflush(stdout) != 0)
@@ -86,16 +91,20 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 	struct diff_progress done = { 0 };
 	_cleanup_(closep) int fd = -1;
 	struct progress shown;
+	const struct step step = progress_walk(&shown);
 	struct diff d;
 	int r;
 
 	progress_start(&shown, args->is_quiet);
-	r = diff_read(args->upper, opts->lower, opts->n_lower, false, &d);
+	r = diff_read(args->upper, opts->lower, opts->n_lower, false, &step, &d);
+	/* How fast it is written has nothing to do with how fast it was read. */
+	progress_clear(&shown);
+	progress_start(&shown, args->is_quiet);
 	if (r == 0)
 		r = fd = open_output(args->output);
 	if (r >= 0) {
 		r = difftar_write(&d, fd, draw, &shown, &done);
-		progress_end(&shown);
+		progress_clear(&shown);
 		if (args->output && r < 0)
 			unlink(args->output);
 		if (r == 0 && !args->is_quiet)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "progress.h"
 #include "usage.h"
 
 #include "veneer/cleanup.h"
@@ -16,11 +17,12 @@
 
 static int print_usage(FILE *out)
 {
-	fprintf(out, "usage: veneer du [--json] UPPER...\n\n"
+	fprintf(out, "usage: veneer du [--json] [--quiet] UPPER...\n\n"
 		     "Say what each layer takes on its file system: data of files, the block map, directories\n"
 		     "and links, inodes; and what its data would take if whole files had been copied up, as\n"
 		     "overlayfs does. Files with several names count once. UPPER may be in use.\n\n"
-		     "  --json  one JSON array, sizes in bytes\n\n"
+		     "  --json       one JSON array, sizes in bytes\n"
+		     "  -q, --quiet  no progress\n\n"
 		     "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
@@ -57,15 +59,21 @@ static json_t *one_json(const char *path, const struct du *u)
 				(json_int_t)u->whole_bytes) : NULL;
 }
 
-static int print_all(char **paths, bool is_json)
+static int print_all(char **paths, bool is_json, bool is_quiet)
 {
+	struct progress shown;
+	const struct step step = progress_walk(&shown);
 	json_t *list = json_array();
 	int code = 0, r = list ? 0 : -ENOMEM;
 
 	for (; r == 0 && *paths; paths++) {
 		struct du u;
+		int failed;
 
-		if (du_layer(*paths, &u) < 0)
+		progress_start(&shown, is_quiet);
+		failed = du_layer(*paths, &step, &u);
+		progress_clear(&shown);
+		if (failed < 0)
 			code = 1;
 		else if (is_json)
 			r = json_array_append_new(list, one_json(*paths, &u)) < 0 ? -ENOMEM : 0;
@@ -87,23 +95,24 @@ static int print_all(char **paths, bool is_json)
 int cmd_du(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+		{ "json", no_argument, NULL, 'j' }, { "quiet", no_argument, NULL, 'q' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
 	};
-	bool is_json = false;
+	bool is_json = false, is_quiet = false;
 	int c;
 
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, ":hq", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage(stdout);
 		if (c == '?') {
 			usage_wrong_option(argv, c);
 			return print_usage(stderr);
 		}
-		is_json = true;
+		is_json |= c == 'j';
+		is_quiet |= c == 'q';
 	}
 	if (optind < argc)
-		return print_all(argv + optind, is_json);
+		return print_all(argv + optind, is_json, is_quiet);
 	usage_missing("UPPER");
 	return print_usage(stderr);
 }

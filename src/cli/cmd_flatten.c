@@ -62,7 +62,7 @@ static void draw_live(void *arg, const struct promote_progress *s)
 
 	l->last = *s;
 	if (progress_is_due(&l->shown))
-		progress_show(&l->shown, "files", s->files, s->nfiles, s->bytes, 0, "");
+		progress_show(&l->shown, "files", s->files, s->nfiles, s->bytes, s->nbytes, "");
 }
 
 static void draw(void *arg, const struct flatten_stats *s)
@@ -158,7 +158,7 @@ static int flatten(struct mount_opts *opts, enum form form)
 		log_error("%s", err);
 	} else {
 		r = flatten_tree(&m.tree, draw, &p, &s);
-		progress_end(&p);
+		progress_clear(&p);
 		if (r < 0)
 			say_why(upper, r);
 		else if (form == FORM_JSON)
@@ -228,7 +228,7 @@ static int flatten_live(const char *path, enum form form, char *err, size_t err_
 	if (r == -ENOENT)
 		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
 	r = r ?: client_flatten(fd, st.st_dev, st.st_ino, draw_live, &live, err, err_size);
-	progress_end(&live.shown);
+	progress_clear(&live.shown);
 	if (r == -ENOENT)
 		return r;
 	if (r < 0)

@@ -18,20 +18,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int inspect_dir(const char *path, FILE *out)
+static int inspect_dir(const char *path, const struct inspect_out *to)
 {
 	struct layer *l;
 	int r = layer_open(path, &l);
 
 	if (r < 0)
 		return r;
-	r = inspect_layer(l, out);
+	r = inspect_layer(l, to);
 	layer_unref(l);
 	return r;
 }
 
 /* A partial file's layer is the nearest directory above it that has a map. */
-static int inspect_partial(const char *path, FILE *out)
+static int inspect_partial(const char *path, const struct inspect_out *to)
 {
 	_cleanup_(freep) char *full = realpath(path, NULL);
 	_cleanup_(freep) char *dir = full ? strdup(full) : NULL;
@@ -50,15 +50,15 @@ static int inspect_partial(const char *path, FILE *out)
 		r = layer_open(*dir ? dir : "/", &l);
 		if (r < 0)
 			return r;
-		r = inspect_file(l, full + strlen(dir) + 1, out);
+		r = inspect_file(l, full + strlen(dir) + 1, to);
 		layer_unref(l);
 		return r;
 	}
-	fprintf(out, "%s: DAMAGED: a partial file, and no directory above it has a map\n", path);
+	inspect_say(to, "damaged", NULL, path, "DAMAGED: a partial file, and no directory above it has a map");
 	return -EUCLEAN;
 }
 
-static int inspect_path(const char *path, FILE *out)
+static int inspect_path(const char *path, const struct inspect_out *to)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
@@ -67,30 +67,63 @@ static int inspect_path(const char *path, FILE *out)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		r = -errno;
 	else if (S_ISDIR(st.st_mode))
-		r = inspect_dir(path, out);
+		r = inspect_dir(path, to);
 	else if (xattr_get(fd, "", FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
-		r = inspect_partial(path, out);
+		r = inspect_partial(path, to);
 	else
-		r = inspect_map(fd, path, out);
+		r = inspect_map(fd, NULL, path, to);
 	if (r < 0 && r != -EUCLEAN)
 		log_error("%s: %s", path, strerror(-r));
 	return r < 0 ? 1 : 0;
 }
 
-static json_t *lines_json(const char *path, bool is_damaged, char *text)
+/* ---- JSON ---- */
+
+/* Lines as they come: each is in the stream alone. */
+struct lines {
+	json_t *list;
+	FILE *out;
+	char *text;	/* of out */
+	size_t len;
+	bool has_failed;
+};
+
+static void add_line(void *arg, const char *code, const char *layer, const char *path)
+{
+	struct lines *l = arg;
+	_cleanup_(freep) char *layer_text = layer ? report_path(layer) : NULL, *path_text = report_path(path), *text = NULL;
+	const char *begin;
+
+	if (fflush(l->out) == 0 && l->text) {
+		begin = l->text + strspn(l->text, " ");
+		l->text[l->len ? l->len - 1 : 0] = '\0';
+		text = report_path(begin);
+	}
+	if (!text || !path_text || (layer && !layer_text) ||
+	    json_array_append_new(l->list, json_pack("{ss, ss?, ss, ss}", "code", code, "layer", layer_text, "path", path_text,
+						     "text", text)) < 0)
+		l->has_failed = true;
+	rewind(l->out);
+}
+
+/* NULL on no memory. *ret_code: its exit code. */
+static json_t *path_json(const char *path, int *ret_code)
 {
 	_cleanup_(freep) char *name = report_path(path);
-	json_t *lines = json_array();
+	struct lines l = { .list = json_array() };
+	const struct inspect_out to = { .out = open_memstream(&l.text, &l.len), .line = add_line, .arg = &l };
+	json_t *j = NULL;
 
-	for (char *line = strtok(text, "\n"); lines && line; line = strtok(NULL, "\n")) {
-		_cleanup_(freep) char *plain = report_path(line);
-
-		if (!plain || json_array_append_new(lines, json_string(plain)) < 0) {
-			json_decref(lines);
-			lines = NULL;
-		}
-	}
-	return name && lines ? json_pack("{ss, sb, so}", "path", name, "damaged", is_damaged, "lines", lines) : NULL;
+	l.out = to.out;
+	if (l.list && to.out)
+		*ret_code = inspect_path(path, &to);
+	if (to.out)
+		fclose(to.out);
+	free(l.text);
+	if (name && l.list && to.out && !l.has_failed)
+		j = json_pack("{ss, sb, sO}", "path", name, "damaged", *ret_code != 0, "lines", l.list);
+	json_decref(l.list);
+	return j;
 }
 
 /* Exit code. */
@@ -100,16 +133,11 @@ static int inspect_json(char **paths)
 	int code = 0;
 
 	for (; all && *paths; paths++) {
-		_cleanup_(freep) char *text = NULL;
-		size_t len = 0;
-		FILE *out = open_memstream(&text, &len);
-		int r = out ? inspect_path(*paths, out) : 1;
+		int r = 1;
 
-		code |= r;
-		if (out)
-			fclose(out);
-		if (!out || json_array_append_new(all, lines_json(*paths, r != 0, text)) < 0)
+		if (json_array_append_new(all, path_json(*paths, &r)) < 0)
 			code = 1;
+		code |= r;
 	}
 	if (!all || json_dumpf(all, stdout, JSON_INDENT(2)) < 0)
 		code = 1;
@@ -133,6 +161,7 @@ int cmd_inspect(int argc, char **argv)
 	static const struct option options[] = {
 		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
 	};
+	const struct inspect_out to = { .out = stdout };
 	bool is_json = false;
 	int code = 0, c;
 
@@ -153,6 +182,6 @@ int cmd_inspect(int argc, char **argv)
 	if (is_json)
 		return inspect_json(argv + optind);
 	for (int i = optind; i < argc; i++)
-		code |= inspect_path(argv[i], stdout);
+		code |= inspect_path(argv[i], &to);
 	return code;
 }

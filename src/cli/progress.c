@@ -12,6 +12,7 @@
 
 #define REDRAW_MS 100
 #define LINE_MS 10000	/* where it is no terminal */
+#define SHORT_MS 500	/* of a walk nothing is to be seen before */
 
 static uint64_t now_ms(void)
 {
@@ -33,6 +34,29 @@ bool progress_is_due(struct progress *p)
 	return true;
 }
 
+static void show_walk(void *arg, size_t entries, size_t dirs)
+{
+	struct progress *p = arg;
+	uint64_t taken;
+
+	if (!p->is_shown)
+		return;
+	taken = now_ms() - p->start_ms;
+	if (taken < SHORT_MS || !progress_is_due(p))
+		return;
+	fprintf(stderr, "%s%s entries, %s/s", p->is_terminal ? "\r" : "", quantity_count(entries).text,
+		quantity_count(entries * 1000 / (taken + 1)).text);
+	if (dirs)
+		fprintf(stderr, ", %s directories left", quantity_count(dirs).text);
+	fputs(p->is_terminal ? "\033[K" : "\n", stderr);
+	fflush(stderr);
+}
+
+struct step progress_walk(struct progress *p)
+{
+	return (struct step){ .fn = show_walk, .arg = p };
+}
+
 void progress_show(struct progress *p, const char *what, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
 		   const char *more)
 {
@@ -48,7 +72,7 @@ void progress_show(struct progress *p, const char *what, size_t done, size_t all
 	fflush(stderr);
 }
 
-void progress_end(const struct progress *p)
+void progress_clear(const struct progress *p)
 {
 	if (p->is_terminal && p->drawn_ms) {
 		fprintf(stderr, "\r\033[K");

@@ -2,6 +2,8 @@
 /* How far long work is: one line that is drawn anew on a terminal, a line now and then elsewhere, on standard error. */
 #pragma once
 
+#include "veneer/step.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,5 +19,9 @@ bool progress_is_due(struct progress *p);
 /* "N of M files, X of Y, Z/s, T s left", and what `more` says behind it ("" for nothing). nbytes 0: not known. */
 void progress_show(struct progress *p, const char *what, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
 		   const char *more);
-/* Nothing of it stays on a terminal. */
-void progress_end(const struct progress *p);
+/* Nothing of it stays on a terminal, so that something else can be printed; it may go on. */
+void progress_clear(const struct progress *p);
+
+/* Of a walk through a layer, of which nobody knows how long it takes: "N entries, R/s, N directories left". Nothing is said of
+ * one that ends at once. The step holds p. */
+struct step progress_walk(struct progress *p);

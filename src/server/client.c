@@ -232,8 +232,9 @@ static bool read_progress(const struct wire_message *m, struct promote_progress 
 		return false;
 	memcpy(text, m->text, m->text_len);
 	text[m->text_len] = '\0';
-	return sscanf(text, "%zu %zu %zu %" SCNu64 " %" SCNu64, &ret->files, &ret->nfiles, &ret->left, &ret->bytes,
-		      &ret->cloned) == 5;
+	ret->nbytes = 0;
+	return sscanf(text, "%zu %zu %zu %" SCNu64 " %" SCNu64 " %" SCNu64, &ret->files, &ret->nfiles, &ret->left, &ret->bytes,
+		      &ret->cloned, &ret->nbytes) >= 5;
 }
 
 int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_progress *s), void *arg,

@@ -452,7 +452,7 @@ static int say_progress(struct conn *c, const struct promote_progress *s)
 {
 	char text[128];
 
-	snprintf(text, sizeof(text), WIRE_PROGRESS_FORMAT, s->files, s->nfiles, s->left, s->bytes, s->cloned);
+	snprintf(text, sizeof(text), WIRE_PROGRESS_FORMAT, s->files, s->nfiles, s->left, s->bytes, s->cloned, s->nbytes);
 	return say_text(c, WIRE_TEXT, text, strlen(text));
 }
 

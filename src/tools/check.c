@@ -4,6 +4,7 @@
 #include "veneer/check.h"
 
 #include "checkmap.h"
+#include "finding.h"
 #include "layerwalk.h"
 #include "leftover.h"
 
@@ -24,7 +25,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -43,7 +43,7 @@ struct seen {
 struct check {
 	struct layer *layer;
 	struct image *below;
-	FILE *out;
+	struct finding_place at;
 	struct mapfile *map;	/* NULL: none, or damaged */
 	bool has_damaged_map;
 	bool repairs;
@@ -54,18 +54,6 @@ struct check {
 	size_t nlost;
 	struct check_result s;
 };
-
-__attribute__((format(printf, 3, 4))) static void say(struct check *c, const char *path, const char *fmt, ...)
-{
-	va_list ap;
-
-	fprintf(c->out, "%s/%s: ", c->layer->path, path);
-	va_start(ap, fmt);
-	vfprintf(c->out, fmt, ap);
-	va_end(ap);
-	fputc('\n', c->out);
-	c->s.found++;
-}
 
 /* ---- partial files ---- */
 
@@ -93,7 +81,8 @@ static bool knows_file(struct check *c, const struct layerwalk_entry *e, const s
 	_cleanup_(closep) int fd = -1;
 
 	if ((uint32_t)mapfile_uuid(c->map) != m->uuid_low) {
-		say(c, e->path, "its mark was made in another layer (uuid ...%08" PRIx32 ")", m->uuid_low);
+		finding_say(&c->at, "mark-foreign", e->path,
+			    "its mark was made in another layer (uuid ...%08" PRIx32 ")", m->uuid_low);
 		return false;
 	}
 	if (mapfile_clip(c->map, m->file_id, ret_clip) == 0)
@@ -101,7 +90,7 @@ static bool knows_file(struct check *c, const struct layerwalk_entry *e, const s
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (recover_adopt(c->layer, c->map, m, fd) == 0 && mapfile_clip(c->map, m->file_id, ret_clip) == 0)
 		return true;
-	say(c, e->path, "a partial file, but the map has no file %" PRIu64, m->file_id);
+	finding_say(&c->at, "no-entry", e->path, "a partial file, but the map has no file %" PRIu64, m->file_id);
 	return false;
 }
 
@@ -116,8 +105,9 @@ static void check_blocks(struct check *c, const struct layerwalk_entry *e, const
 			return;
 		if (!is_own)
 			continue;
-		say(c, e->path, "the map has block %" PRIu64 " as its own, behind its end (%jd bytes)", at,
-		    (intmax_t)e->st.st_size);
+		finding_say(&c->at, "behind-end", e->path,
+			    "the map has block %" PRIu64 " as its own, behind its end (%jd bytes)",
+			    at, (intmax_t)e->st.st_size);
 		c->seen[c->nseen - 1].is_long = true;
 		return;
 	}
@@ -135,19 +125,24 @@ static void check_lower(struct check *c, const struct layerwalk_entry *e, const 
 	if (r == 0 && base->type == DT_REG)
 		r = image_stat(c->below, base, &st);
 	if (r == -ENOENT)
-		say(c, e->path, "no lower layer has %s, which its blocks come from", path);
+		finding_say(&c->at, "lower-missing", e->path,
+			    "no lower layer has %s, which its blocks come from", path);
 	else if (r < 0)
-		say(c, e->path, "its lower file %s cannot be looked at: %s", path, strerror(-r));
+		finding_say(&c->at, "unreadable", e->path,
+			    "its lower file %s cannot be looked at: %s", path, strerror(-r));
 	else if (base->type != DT_REG)
-		say(c, e->path, "its lower file %s is no regular file", path);
+		finding_say(&c->at, "lower-changed", e->path, "its lower file %s is no regular file", path);
 	else if ((uint64_t)st.st_size != m->lower_size)
-		say(c, e->path, "its lower file %s has %jd bytes and not %" PRIu64 ": it was changed", path,
-		    (intmax_t)st.st_size, m->lower_size);
+		finding_say(&c->at, "lower-changed", e->path,
+			    "its lower file %s has %jd bytes and not %" PRIu64 ": it was changed",
+			    path, (intmax_t)st.st_size, m->lower_size);
 	else if (st.st_mtim.tv_sec != m->lower_mtime_s || (uint32_t)st.st_mtim.tv_nsec != m->lower_mtime_ns)
-		say(c, e->path, "its lower file %s was modified at %jd.%09ld and not at %jd.%09" PRIu32 ": it was changed",
-		    path, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (intmax_t)m->lower_mtime_s, m->lower_mtime_ns);
+		finding_say(&c->at, "lower-changed", e->path,
+			    "its lower file %s was modified at %jd.%09ld and not at %jd.%09" PRIu32 ": it was changed",
+			    path, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (intmax_t)m->lower_mtime_s, m->lower_mtime_ns);
 	else if (image_source(c->below, base, &src) < 0)
-		say(c, e->path, "its lower file %s is a damaged partial file itself", path);
+		finding_say(&c->at, "lower-damaged", e->path,
+			    "its lower file %s is a damaged partial file itself", path);
 }
 
 static int check_partial(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
@@ -157,8 +152,9 @@ static int check_partial(struct check *c, const struct layerwalk_entry *e, const
 
 	c->s.files++;
 	if (!c->map) {
-		say(c, e->path, c->has_damaged_map ? "a partial file, and the map is damaged" :
-						     "a partial file, but the layer has no map");
+		finding_say(&c->at, "no-map", e->path,
+			    "a partial file, %s",
+			    c->has_damaged_map ? "and the map is damaged" : "but the layer has no map");
 		return 0;
 	}
 	if (knows_file(c, e, m, &clip)) {
@@ -181,7 +177,7 @@ static void check_metacopy(struct check *c, const struct layerwalk_entry *e)
 	int r = adopt_metacopy_origin(e->dirfd, e->name, origin);
 
 	if (r < 0)
-		say(c, e->path, "a metacopy file, of which nobody knows where its data is");
+		finding_say(&c->at, "metacopy", e->path, "a metacopy file, of which nobody knows where its data is");
 	if (r <= 0 || !c->below)
 		return;
 	if (*origin == '/')
@@ -190,7 +186,8 @@ static void check_metacopy(struct check *c, const struct layerwalk_entry *e)
 		r = dir ? image_lookup(c->below, dir, *origin ? origin : e->name, &base) : -ENOENT;
 	r = r ?: image_stat(c->below, base, &st);
 	if (r < 0 || !S_ISREG(st.st_mode) || st.st_size != e->st.st_size)
-		say(c, e->path, "a metacopy file without its lower file %s", *origin ? origin : e->path);
+		finding_say(&c->at, "metacopy", e->path,
+			    "a metacopy file without its lower file %s", *origin ? origin : e->path);
 }
 
 static int check_file(struct check *c, const struct layerwalk_entry *e)
@@ -203,7 +200,7 @@ static int check_file(struct check *c, const struct layerwalk_entry *e)
 	if (r != -EUCLEAN)
 		return r == -ENOENT ? 0 : r;
 	if (xattr_get(e->dirfd, e->name, FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
-		say(c, e->path, "its mark is damaged");
+		finding_say(&c->at, "mark-damaged", e->path, "its mark is damaged");
 	else
 		check_metacopy(c, e);
 	return 0;
@@ -230,11 +227,10 @@ static bool is_known_attr(const char *attr)
 /* It says nothing there, to nobody. */
 static void drop_opaque(struct check *c, const struct layerwalk_entry *e, const char *attr)
 {
-	say(c, e->path, "an opaque mark on what is no directory (%s)", attr);
+	finding_say(&c->at, "opaque", e->path, "an opaque mark on what is no directory (%s)", attr);
 	if (!c->repairs || xattr_remove(e->dirfd, e->name, attr) < 0)
 		return;
-	fprintf(c->out, "%s/%s: repaired: the mark was removed\n", c->layer->path, e->path);
-	c->s.repaired++;
+	finding_repaired(&c->at, "opaque", e->path, "the mark was removed");
 }
 
 static void check_attrs(struct check *c, const struct layerwalk_entry *e)
@@ -244,9 +240,9 @@ static void check_attrs(struct check *c, const struct layerwalk_entry *e)
 
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1)
 		if (is_ours(a) && !is_known_attr(a))
-			say(c, e->path, "unknown reserved attribute %s", a);
+			finding_say(&c->at, "unknown-attribute", e->path, "unknown reserved attribute %s", a);
 		else if (!strcmp(a, FORMAT_PARTIAL_ATTR) && !S_ISREG(e->st.st_mode))
-			say(c, e->path, "marked as a partial file, and is none");
+			finding_say(&c->at, "mark-misplaced", e->path, "marked as a partial file, and is none");
 		else if (!S_ISDIR(e->st.st_mode) && strstr(a, ".opaque") && whiteout_is_reserved_attr(a))
 			drop_opaque(c, e, a);
 }
@@ -258,7 +254,8 @@ static void check_hidden(struct check *c, const struct layerwalk_entry *e)
 
 	if (whiteout_name_kind(e->name) == WHITEOUT_HIDES &&
 	    fstatat(e->dirfd, e->name + WHITEOUT_PREFIX_LEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		say(c, e->path, "a whiteout that hides %s beside it, in the same layer", e->name + WHITEOUT_PREFIX_LEN);
+		finding_say(&c->at, "whiteout-beside", e->path,
+			    "a whiteout that hides %s beside it, in the same layer", e->name + WHITEOUT_PREFIX_LEN);
 }
 
 static bool is_known_name(const struct layerwalk_entry *e)
@@ -291,7 +288,7 @@ static int check_dir(struct check *c, const struct layerwalk_entry *e, void **re
 	if (fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		kind = WHITEOUT_DIR_OPAQUE;
 	if (kind == -EUCLEAN)
-		say(c, e->path, "its redirect is no path");
+		finding_say(&c->at, "redirect-damaged", e->path, "its redirect is no path");
 	else if (kind < 0)
 		return kind;
 	if (!c->below || kind < 0 || kind == WHITEOUT_DIR_OPAQUE)
@@ -303,11 +300,13 @@ static int check_dir(struct check *c, const struct layerwalk_entry *e, void **re
 	else
 		r = dir ? image_lookup(c->below, dir, redirect, &merged) : -ENOENT;
 	if (r < 0 && r != -ENOENT)
-		say(c, e->path, "what is merged into it cannot be looked at: %s", strerror(-r));
+		finding_say(&c->at, "unreadable", e->path,
+			    "what is merged into it cannot be looked at: %s", strerror(-r));
 	if (r < 0 || merged->type != DT_DIR)
 		merged = NULL;
 	if (!merged && kind == WHITEOUT_DIR_REDIRECTED)
-		say(c, e->path, "no lower layer has the directory %s, which it was before it was renamed", redirect);
+		finding_say(&c->at, "redirect-missing", e->path,
+			    "no lower layer has the directory %s, which it was before it was renamed", redirect);
 	*ret_dir = merged;
 	return 0;
 }
@@ -318,7 +317,7 @@ static int check_entry(void *arg, const struct layerwalk_entry *e, void **ret_di
 
 	if (whiteout_name_kind(e->name) == WHITEOUT_META) {
 		if (!is_known_name(e))
-			say(c, e->path, "unknown reserved name");
+			finding_say(&c->at, "unknown-name", e->path, "unknown reserved name");
 		return strcmp(e->path, PLACE_PENDING_NAME) != 0;
 	}
 	check_hidden(c, e);
@@ -333,7 +332,7 @@ static int miss_dir(void *arg, const char *path, int error)
 	struct check *c = arg;
 
 	c->has_missed = true;
-	say(c, path, "cannot be looked at: %s", strerror(-error));
+	finding_say(&c->at, "unreadable", path, "cannot be looked at: %s", strerror(-error));
 	return 0;
 }
 
@@ -382,15 +381,18 @@ static int check_entries(struct check *c)
 		qsort(c->seen, c->nseen, sizeof(*c->seen), by_id);
 	for (size_t k = 1; k < c->nseen; k++)
 		if (c->seen[k].id == c->seen[k - 1].id && c->seen[k].ino != c->seen[k - 1].ino)
-			say(c, c->seen[k].path, "has the number %" PRIu64 " of another file, %s", c->seen[k].id,
-			    c->seen[k - 1].path);
+			finding_say(&c->at, "number-twice", c->seen[k].path,
+				    "has the number %" PRIu64 " of another file, %s",
+				    c->seen[k].id, c->seen[k - 1].path);
 	if (c->has_missed || !c->map)
 		return 0;
 	mapfile_each(c->map, note_lost, &lost);
 	c->lost = lost.ids;
 	c->nlost = lost.n;
 	for (size_t k = 0; k < c->nlost; k++)
-		say(c, MAPFILE_NAME, "no file carries the number %" PRIu64 "; its entry is of no use, and harmless", c->lost[k]);
+		finding_say(&c->at, "entry-unused", MAPFILE_NAME,
+			    "no file carries the number %" PRIu64 "; its entry is of no use, and harmless",
+			    c->lost[k]);
 	return lost.is_short ? -ENOMEM : 0;
 }
 
@@ -401,9 +403,7 @@ static int repair_entries(struct check *c, struct mapfile *map)
 
 		if (r < 0 && r != -ENOENT)
 			return r;
-		fprintf(c->out, "%s/" MAPFILE_NAME ": repaired: the entry %" PRIu64 " was dropped\n", c->layer->path,
-			c->lost[k]);
-		c->s.repaired++;
+		finding_repaired(&c->at, "entry-unused", MAPFILE_NAME, "the entry %" PRIu64 " was dropped", c->lost[k]);
 	}
 	for (size_t k = 0; k < c->nseen; k++) {
 		const struct seen *s = &c->seen[k];
@@ -413,8 +413,7 @@ static int repair_entries(struct check *c, struct mapfile *map)
 			return r;
 		if (!s->is_long)
 			continue;
-		fprintf(c->out, "%s/%s: repaired: the map goes to its end now\n", c->layer->path, s->path);
-		c->s.repaired++;
+		finding_repaired(&c->at, "behind-end", s->path, "the map goes to its end now");
 	}
 	/* All that is on the disk now, so that the repair cannot be undone by a power cut. */
 	if (syncfs(c->layer->rootfd) < 0)
@@ -451,7 +450,7 @@ static int open_map(struct check *c)
 	int r = layer_map(c->layer, &c->map);
 
 	if (r == -EUCLEAN)
-		say(c, MAPFILE_NAME, "the map is damaged");
+		finding_say(&c->at, "map-damaged", MAPFILE_NAME, "the map is damaged");
 	c->has_damaged_map = r == -EUCLEAN;
 	return r == -EUCLEAN || r == -ENOENT ? 0 : r;
 }
@@ -462,31 +461,31 @@ static void check_map_links(struct check *c)
 
 	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
 	    st.st_nlink > 1)
-		say(c, MAPFILE_NAME, "the map has %ju names: what is written by another one destroys it",
-		    (uintmax_t)st.st_nlink);
+		finding_say(&c->at, "map-links", MAPFILE_NAME,
+			    "the map has %ju names: what is written by another one destroys it",
+			    (uintmax_t)st.st_nlink);
 }
 
-int check_layer(struct layer *l, struct image *below, bool repairs, FILE *out, struct check_result *ret)
+int check_layer(struct layer *l, struct image *below, bool repairs, const struct check_hooks *hooks, struct check_result *ret)
 {
-	struct check c = { .layer = l, .below = below, .out = out, .repairs = repairs };
+	struct check c = { .layer = l, .below = below, .at = { hooks, l->path, &c.s }, .repairs = repairs };
+	const struct layerwalk_hooks walk = { .fn = check_entry, .miss = miss_dir, .arg = &c, .step = hooks->step };
 	struct checkmap m;
 	int r = checkmap_read(l->rootfd, repairs, &m);
 
 	if (r < 0)
 		return r;
 	if (m.rule)
-		say(&c, MAPFILE_NAME, "offset %" PRIu64 ": %s", m.off, m.rule);
-	if (m.is_repaired) {
-		fprintf(out, "%s/" MAPFILE_NAME ": repaired: cut to its %" PRIu64 " bytes of records\n", l->path, m.off);
-		c.s.repaired++;
-	}
+		finding_say(&c.at, "map-record", MAPFILE_NAME, "offset %" PRIu64 ": %s", m.off, m.rule);
+	if (m.is_repaired)
+		finding_repaired(&c.at, "map-record", MAPFILE_NAME, "cut to its %" PRIu64 " bytes of records", m.off);
 	check_map_links(&c);
 	c.has_damaged_map = m.is_damaged;
 	if (!m.is_damaged)
 		r = open_map(&c);
-	r = r ?: layerwalk(l->rootfd, below ? image_root(below) : NULL, check_entry, miss_dir, &c);
+	r = r ?: layerwalk(l->rootfd, below ? image_root(below) : NULL, &walk);
 	r = r ?: check_entries(&c);
-	r = r ?: leftover_in_layer(l->rootfd, l->path, repairs, out, &c.s);
+	r = r ?: leftover_in_layer(l->rootfd, repairs, &c.at);
 	if (r == 0 && repairs && c.map)
 		r = repair(&c);
 	for (size_t k = 0; k < c.nseen; k++)

@@ -32,6 +32,7 @@ struct pending {
 struct reading {
 	struct diff *d;
 	bool lists_all;
+	const struct step *step;
 	struct pending *dirs;
 	size_t n, cap;
 };
@@ -155,6 +156,7 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 
 	if (k < 0)
 		return k;
+	step_take(r->step, d->n, r->n);
 	to = &d->entries[d->n - 1];
 	to->ient = e;
 	k = e ? image_stat(d->full, e, &st) : fstat(fd, &st) < 0 ? -errno : 0;
@@ -370,9 +372,10 @@ static int open_images(struct diff *d, char *const *lower, size_t n_lower)
 	return k;
 }
 
-int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all, struct diff *ret)
+int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all, const struct step *step,
+	      struct diff *ret)
 {
-	struct reading r = { .d = ret, .lists_all = lists_all };
+	struct reading r = { .d = ret, .lists_all = lists_all, .step = step };
 	int k;
 
 	*ret = (struct diff){ 0 };

@@ -114,9 +114,10 @@ static int miss_dir(void *arg, const char *path, int error)
 	return error;
 }
 
-int du_layer(const char *path, struct du *ret)
+int du_layer(const char *path, const struct step *step, struct du *ret)
 {
 	struct counting c = { .du = ret };
+	const struct layerwalk_hooks hooks = { .fn = count_entry, .miss = miss_dir, .arg = &c, .step = step };
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
@@ -125,7 +126,7 @@ int du_layer(const char *path, struct du *ret)
 	if (r == 0) {
 		ret->inodes = 1;
 		ret->other_bytes = (uint64_t)st.st_blocks * BLOCK_BYTES;
-		r = layerwalk(fd, NULL, count_entry, miss_dir, &c);
+		r = layerwalk(fd, NULL, &hooks);
 	}
 	if (r < 0)
 		log_error("%s: %s", path, strerror(-r));

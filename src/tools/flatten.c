@@ -356,7 +356,7 @@ static int drop_redirect(struct flatten *f, struct inode *dir)
 
 	if (fd < 0)
 		return fd;
-	r = layerwalk(fd, NULL, drop_whiteout, NULL, NULL);
+	r = layerwalk(fd, NULL, &(struct layerwalk_hooks){ .fn = drop_whiteout });
 	r = r ?: whiteout_remove_redirect(fd);
 	fdcache_unpin(&dir->src.fd);
 	if (r == 0)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -20,19 +21,36 @@
 
 #define TRIES 3
 
-static void print_header(FILE *out, const struct format_map_header *h)
+/* What a line is about. */
+struct place {
+	const struct inspect_out *to;
+	FILE *out;		/* of to */
+	const char *layer;	/* NULL: not known */
+	const char *path;
+};
+
+static void end_line(const struct place *p, const char *code)
 {
-	fprintf(out, "  version %u, uuid %016" PRIx64 ", generation %" PRIu64 "\n", h->version,
-		h->uuid, h->generation);
-	fprintf(out, "  features compatible %#" PRIx64 ", incompatible %#" PRIx64 "\n", h->compat,
-		h->incompat);
-	fprintf(out, "  next id %" PRIu64, h->next_id);
+	fputc('\n', p->out);
+	if (p->to->line)
+		p->to->line(p->to->arg, code, p->layer, p->path);
+}
+
+static void print_header(const struct place *p, const struct format_map_header *h)
+{
+	fprintf(p->out, "  version %u, uuid %016" PRIx64 ", generation %" PRIu64, h->version, h->uuid, h->generation);
+	end_line(p, "header");
+	fprintf(p->out, "  features compatible %#" PRIx64 ", incompatible %#" PRIx64, h->compat, h->incompat);
+	end_line(p, "header");
+	fprintf(p->out, "  next id %" PRIu64, h->next_id);
 	if (h->lost_end)
-		fprintf(out, ", lost ids %" PRIu64 " to %" PRIu64, h->lost_first, h->lost_end - 1);
-	fprintf(out, "\n  written as inode %" PRIu64 ", born %" PRIu64 " ns\n", h->self_ino,
-		h->self_btime_ns);
-	fprintf(out, "  snapshot %" PRIu64 " bytes, %" PRIu64 " files, checksum %016" PRIx64 "\n",
-		h->snapshot_len, h->snapshot_files, h->snapshot_sum);
+		fprintf(p->out, ", lost ids %" PRIu64 " to %" PRIu64, h->lost_first, h->lost_end - 1);
+	end_line(p, "header");
+	fprintf(p->out, "  written as inode %" PRIu64 ", born %" PRIu64 " ns", h->self_ino, h->self_btime_ns);
+	end_line(p, "header");
+	fprintf(p->out, "  snapshot %" PRIu64 " bytes, %" PRIu64 " files, checksum %016" PRIx64, h->snapshot_len,
+		h->snapshot_files, h->snapshot_sum);
+	end_line(p, "header");
 }
 
 static void print_bits(FILE *out, uint64_t chunk, const uint64_t bits[2])
@@ -53,8 +71,10 @@ static void print_bits(FILE *out, uint64_t chunk, const uint64_t bits[2])
 	}
 }
 
-static void print_record(FILE *out, uint64_t off, const struct record *rec)
+static void print_record(const struct place *p, uint64_t off, const struct record *rec)
 {
+	FILE *out = p->out;
+
 	fprintf(out, "  %8" PRIu64 "  %-8s", off, record_name(rec->type));
 	if (rec->id)
 		fprintf(out, " file %" PRIu64, rec->id);
@@ -80,18 +100,19 @@ static void print_record(FILE *out, uint64_t off, const struct record *rec)
 	default:
 		break;
 	}
-	fputc('\n', out);
+	end_line(p, "record");
 }
 
-static int print_damage(FILE *out, uint64_t off, const char *rule)
+static int print_damage(const struct place *p, uint64_t off, const char *rule)
 {
-	fprintf(out, "  %8" PRIu64 "  DAMAGED: %s\n", off, rule);
+	fprintf(p->out, "  %8" PRIu64 "  DAMAGED: %s", off, rule);
+	end_line(p, "damaged");
 	return -EUCLEAN;
 }
 
 /* Print records until there is none; each is also done to t, which finds what breaks the rules.
  * h is NULL in the log. */
-static int print_records(FILE *out, struct journal_reader *rd, struct table *t,
+static int print_records(const struct place *p, struct journal_reader *rd, struct table *t,
 			 const struct format_map_header *h)
 {
 	for (;;) {
@@ -101,19 +122,19 @@ static int print_records(FILE *out, struct journal_reader *rd, struct table *t,
 		int r = rd->off < rd->end ? journal_reader_next(rd, &rec) : 0;
 
 		if (r == -EUCLEAN)
-			return print_damage(out, off, rd->why);
+			return print_damage(p, off, rd->why);
 		if (r <= 0)
 			return r;
-		print_record(out, off, &rec);
+		print_record(p, off, &rec);
 		if (!h && rec.type != FORMAT_REC_OPEN && !t->in_session)
-			return print_damage(out, off, "change outside a session");
+			return print_damage(p, off, "change outside a session");
 		r = h ? snapshot_apply(t, &rec, h, &why) : table_apply(t, &rec, &why);
 		if (r < 0)
-			return r == -EUCLEAN ? print_damage(out, off, why) : r;
+			return r == -EUCLEAN ? print_damage(p, off, why) : r;
 	}
 }
 
-static int print_snapshot(FILE *out, int fd, const struct format_map_header *h, struct table *t)
+static int print_snapshot(const struct place *p, int fd, const struct format_map_header *h, struct table *t)
 {
 	struct journal_reader rd;
 	uint64_t end = sizeof(*h) + h->snapshot_len;
@@ -121,14 +142,15 @@ static int print_snapshot(FILE *out, int fd, const struct format_map_header *h, 
 
 	if (r < 0)
 		return r;
-	fprintf(out, " snapshot\n");
+	fputs(" snapshot", p->out);
+	end_line(p, "snapshot");
 	t->is_loading = true;
-	r = print_records(out, &rd, t, h);
+	r = print_records(p, &rd, t, h);
 	t->is_loading = false;
 	if (r == 0 && rd.off != end)
-		r = print_damage(out, rd.off, rd.why);
+		r = print_damage(p, rd.off, rd.why);
 	if (r == 0 && (rd.sum != h->snapshot_sum || t->count != h->snapshot_files))
-		r = print_damage(out, rd.off,
+		r = print_damage(p, rd.off,
 				 "last checksum or number of files is not the header's");
 	journal_reader_release(&rd);
 	return r;
@@ -136,12 +158,12 @@ static int print_snapshot(FILE *out, int fd, const struct format_map_header *h, 
 
 /* The log's records, and, where no power cut can have torn it, that only so much stands behind its end. A live writer
  * may be adding to it. */
-static int print_to_end(FILE *out, struct journal_reader *rd, struct table *t)
+static int print_to_end(const struct place *p, struct journal_reader *rd, struct table *t)
 {
 	uint64_t epoch = mapload_epoch();
 
 	for (int attempt = 0;; attempt++) {
-		int r = print_records(out, rd, t, NULL);
+		int r = print_records(p, rd, t, NULL);
 		const char *why;
 
 		if (r < 0 || (t->in_session && !(epoch && t->epoch == epoch)))
@@ -150,7 +172,7 @@ static int print_to_end(FILE *out, struct journal_reader *rd, struct table *t)
 		if (r <= 0)
 			return r;
 		if (attempt == TRIES)
-			return print_damage(out, rd->off, why);
+			return print_damage(p, rd->off, why);
 	}
 }
 
@@ -164,7 +186,7 @@ static const char *session_text(const struct table *t)
 					    "session of an earlier boot open: only what was committed counts";
 }
 
-static int print_log(FILE *out, int fd, const struct format_map_header *h, struct table *t)
+static int print_log(const struct place *p, int fd, const struct format_map_header *h, struct table *t)
 {
 	struct journal_reader rd;
 	struct stat st;
@@ -172,50 +194,63 @@ static int print_log(FILE *out, int fd, const struct format_map_header *h, struc
 
 	if (r < 0)
 		return r;
-	fprintf(out, " log\n");
-	r = print_to_end(out, &rd, t);
+	fputs(" log", p->out);
+	end_line(p, "log");
+	r = print_to_end(p, &rd, t);
 	if (r == 0) {
-		fprintf(out, "  %8" PRIu64 "  end of log: %s", rd.off, rd.why);
+		fprintf(p->out, "  %8" PRIu64 "  end of log: %s", rd.off, rd.why);
 		if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > rd.off)
-			fprintf(out, "; %" PRIu64 " bytes behind it",
-				(uint64_t)st.st_size - rd.off);
-		fprintf(out, "\n %zu files, %s\n", t->count, session_text(t));
+			fprintf(p->out, "; %" PRIu64 " bytes behind it", (uint64_t)st.st_size - rd.off);
+		end_line(p, "log-end");
+		fprintf(p->out, " %zu files, %s", t->count, session_text(t));
+		end_line(p, "session");
 	}
 	journal_reader_release(&rd);
 	return r;
 }
 
-int inspect_map(int fd, const char *name, FILE *out)
+int inspect_map(int fd, const char *layer, const char *path, const struct inspect_out *to)
 {
+	const struct place p = { to, to->out, layer, path };
 	uint8_t bytes[sizeof(struct format_map_header)];
 	struct format_map_header h;
 	const char *why;
 	ssize_t n = file_pread(fd, bytes, sizeof(bytes), 0);
+	struct table t;
+	int r;
 
-	fprintf(out, "%s: map\n", name);
+	fprintf(p.out, "%s%s%s: map", layer ? layer : "", layer ? "/" : "", path);
+	end_line(&p, "map");
 	if (n < 0)
 		return (int)n;
-
-	int r = snapshot_header_decode(bytes, (size_t)n, &h, &why);
-
+	r = snapshot_header_decode(bytes, (size_t)n, &h, &why);
 	if (r < 0)
-		return print_damage(out, 0, why);
-	print_header(out, &h);
-
-	struct table t;
-
+		return print_damage(&p, 0, why);
+	print_header(&p, &h);
 	table_init(&t);
-	r = print_snapshot(out, fd, &h, &t);
-	r = r ?: print_log(out, fd, &h, &t);
+	r = print_snapshot(&p, fd, &h, &t);
+	r = r ?: print_log(&p, fd, &h, &t);
 	table_release(&t);
 	return r;
+}
+
+void inspect_say(const struct inspect_out *to, const char *code, const char *layer, const char *path, const char *fmt, ...)
+{
+	const struct place p = { to, to->out, layer, path };
+	va_list ap;
+
+	fprintf(p.out, "%s%s%s: ", layer ? layer : "", layer && *path ? "/" : "", path);
+	va_start(ap, fmt);
+	vfprintf(p.out, fmt, ap);
+	va_end(ap);
+	end_line(&p, code);
 }
 
 /* ---- partial files ---- */
 
 struct listing_walk {
 	struct layer *layer;
-	FILE *out;
+	struct place at; /* the file */
 	struct mapfile *map; /* NULL: none, or damaged */
 	size_t nfiles;
 	int result;
@@ -223,7 +258,8 @@ struct listing_walk {
 
 static int damaged(struct listing_walk *w, const char *why)
 {
-	fprintf(w->out, ", DAMAGED: %s\n", why);
+	fprintf(w->at.out, ", DAMAGED: %s", why);
+	end_line(&w->at, "damaged");
 	w->result = -EUCLEAN;
 	return 0;
 }
@@ -243,9 +279,10 @@ static int print_ownership(struct listing_walk *w, const struct mark *m, uint64_
 			break;
 		nown += is_own ? n : 0;
 	}
-	fprintf(w->out, ", own %" PRIu64 " of %" PRIu64 " blocks, clip %" PRIu64, nown, end, clip);
+	fprintf(w->at.out, ", own %" PRIu64 " of %" PRIu64 " blocks, clip %" PRIu64, nown, end, clip);
 	/* Only its size counts until it is recorded. */
-	fprintf(w->out, "%s\n", clip > size ? " (behind its end)" : "");
+	fputs(clip > size ? " (behind its end)" : "", w->at.out);
+	end_line(&w->at, "partial");
 	return 0;
 }
 
@@ -259,10 +296,11 @@ static int print_partial(struct listing_walk *w, int dirfd, const char *name, co
 	if (n < 0)
 		return n == -ENODATA || n == -EOPNOTSUPP || n == -ENOENT ? 0 : (int)n;
 	w->nfiles++;
-	fprintf(w->out, "%s/%s: %jd bytes", w->layer->path, path, (intmax_t)st->st_size);
+	w->at.path = path;
+	fprintf(w->at.out, "%s/%s: %jd bytes", w->layer->path, path, (intmax_t)st->st_size);
 	if (mark_decode(value, (size_t)n, &m) < 0)
 		return damaged(w, "partial mark");
-	fprintf(w->out, ", file %" PRIu64 ", lower %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")", m.file_id,
+	fprintf(w->at.out, ", file %" PRIu64 ", lower %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")", m.file_id,
 		m.path[0] ? m.path : "at the same path", m.lower_size, (intmax_t)m.lower_mtime_s, m.lower_mtime_ns);
 	if (!w->map)
 		return damaged(w, "no map to be read");
@@ -286,25 +324,24 @@ static int miss_dir(void *arg, const char *path, int error)
 {
 	struct listing_walk *w = arg;
 
-	fprintf(w->out, "%s/%s: cannot be looked at: %s\n", w->layer->path, path, strerror(-error));
+	inspect_say(w->at.to, "unreadable", w->layer->path, path, "cannot be looked at: %s", strerror(-error));
 	w->result = -EUCLEAN;
 	return 0;
 }
 
 /* The map's own lines; 0 when the layer has none. */
-static int print_layer_map(struct layer *l, FILE *out)
+static int print_layer_map(struct layer *l, const struct inspect_out *to)
 {
 	struct stat st;
-	char map_name[MARK_PATH_MAX];
 
 	if (fstatat(l->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (errno != ENOENT)
 			return -errno;
-		fprintf(out, "%s: no map\n", l->path);
+		inspect_say(to, "no-map", l->path, "", "no map");
 		return 0;
 	}
 	if (!S_ISREG(st.st_mode)) {
-		fprintf(out, "%s: DAMAGED: %s is not a regular file\n", l->path, MAPFILE_NAME);
+		inspect_say(to, "damaged", l->path, "", "DAMAGED: %s is not a regular file", MAPFILE_NAME);
 		return -EUCLEAN;
 	}
 	_cleanup_(closep) int fd =
@@ -312,16 +349,16 @@ static int print_layer_map(struct layer *l, FILE *out)
 
 	if (fd < 0)
 		return fd;
-	snprintf(map_name, sizeof(map_name), "%s/%s", l->path, MAPFILE_NAME);
-	return inspect_map(fd, map_name, out);
+	return inspect_map(fd, l->path, MAPFILE_NAME, to);
 }
 
-int inspect_layer(struct layer *l, FILE *out)
+int inspect_layer(struct layer *l, const struct inspect_out *to)
 {
-	struct listing_walk w = { .layer = l, .out = out };
+	struct listing_walk w = { .layer = l, .at = { to, to->out, l->path, "" } };
+	const struct layerwalk_hooks hooks = { .fn = list_entry, .miss = miss_dir, .arg = &w };
 	int r;
 
-	w.result = print_layer_map(l, out);
+	w.result = print_layer_map(l, to);
 	if (w.result < 0 && w.result != -EUCLEAN)
 		return w.result;
 	if (w.result == 0) {
@@ -331,13 +368,13 @@ int inspect_layer(struct layer *l, FILE *out)
 		else if (r < 0 && r != -ENOENT)
 			return r;
 	}
-	r = layerwalk(l->rootfd, NULL, list_entry, miss_dir, &w);
+	r = layerwalk(l->rootfd, NULL, &hooks);
 	return r ?: w.result;
 }
 
-int inspect_file(struct layer *l, const char *path, FILE *out)
+int inspect_file(struct layer *l, const char *path, const struct inspect_out *to)
 {
-	struct listing_walk w = { .layer = l, .out = out };
+	struct listing_walk w = { .layer = l, .at = { to, to->out, l->path, "" } };
 	_cleanup_(freep) char *dir = strdup(path);
 	_cleanup_(closep) int dirfd = -1;
 	const char *name = strrchr(path, '/');
@@ -358,6 +395,6 @@ int inspect_file(struct layer *l, const char *path, FILE *out)
 		return r;
 	r = print_partial(&w, dirfd, name, path, &st);
 	if (r == 0 && !w.nfiles)
-		fprintf(out, "%s/%s: no partial file\n", l->path, path);
+		inspect_say(to, "plain", l->path, path, "no partial file");
 	return r ?: w.result;
 }

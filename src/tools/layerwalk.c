@@ -18,11 +18,9 @@ struct pending {
 
 struct walk {
 	int rootfd;
-	layerwalk_fn *fn;
-	layerwalk_miss_fn *miss;
-	void *arg;
+	const struct layerwalk_hooks *hooks;
 	struct pending *dirs;
-	size_t n, cap;
+	size_t n, cap, nentries;
 };
 
 static int push(struct walk *w, const char *path, void *dir)
@@ -43,6 +41,11 @@ static int push(struct walk *w, const char *path, void *dir)
 	return 0;
 }
 
+static int miss(struct walk *w, const char *path, int error)
+{
+	return w->hooks->miss ? w->hooks->miss(w->hooks->arg, path, error) : error;
+}
+
 static int visit(struct walk *w, int dirfd, const struct pending *in, const char *name)
 {
 	char path[MARK_PATH_MAX];
@@ -53,10 +56,11 @@ static int visit(struct walk *w, int dirfd, const struct pending *in, const char
 	if (!strcmp(name, ".") || !strcmp(name, ".."))
 		return 0;
 	if (snprintf(path, sizeof(path), "%s%s%s", in->path, *in->path ? "/" : "", name) >= (int)sizeof(path))
-		return w->miss ? w->miss(w->arg, in->path, -ENAMETOOLONG) : -ENAMETOOLONG;
+		return miss(w, in->path, -ENAMETOOLONG);
 	if (fstatat(dirfd, name, &e.st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	r = w->fn(w->arg, &e, &dir);
+	step_take(w->hooks->step, ++w->nentries, w->n);
+	r = w->hooks->fn(w->hooks->arg, &e, &dir);
 	return r == 0 && S_ISDIR(e.st.st_mode) ? push(w, path, dir) : r < 0 ? r : 0;
 }
 
@@ -69,7 +73,7 @@ static int read_dir(struct walk *w, const struct pending *in)
 	if (fd == -EPERM)
 		fd = path_open(w->rootfd, in->path, flags, 0);
 	if (fd < 0)
-		return fd == -ENOENT ? 0 : w->miss ? w->miss(w->arg, in->path, fd) : fd;
+		return fd == -ENOENT ? 0 : miss(w, in->path, fd);
 	d = fdopendir(fd);
 	if (!d) {
 		close(fd);
@@ -90,9 +94,9 @@ static int read_dir(struct walk *w, const struct pending *in)
 	return r;
 }
 
-int layerwalk(int rootfd, void *root_dir, layerwalk_fn *fn, layerwalk_miss_fn *miss, void *arg)
+int layerwalk(int rootfd, void *root_dir, const struct layerwalk_hooks *hooks)
 {
-	struct walk w = { .rootfd = rootfd, .fn = fn, .miss = miss, .arg = arg };
+	struct walk w = { .rootfd = rootfd, .hooks = hooks };
 	int r = push(&w, "", root_dir);
 
 	while (r == 0 && w.n > 0) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "veneer/mark.h"
+#include "veneer/step.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -22,6 +23,13 @@ typedef int layerwalk_fn(void *arg, const struct layerwalk_entry *e, void **ret_
 /* A directory that cannot be entered. 0: go on; -errno ends the walk. */
 typedef int layerwalk_miss_fn(void *arg, const char *path, int error);
 
-/* Call fn for every entry below rootfd but "." and "..", a directory's entries after itself; miss may be NULL, then
- * what cannot be entered ends the walk. Entries may be removed by fn. 0 or -errno. */
-int layerwalk(int rootfd, void *root_dir, layerwalk_fn *fn, layerwalk_miss_fn *miss, void *arg);
+struct layerwalk_hooks {
+	layerwalk_fn *fn;
+	layerwalk_miss_fn *miss;	/* NULL: what cannot be entered ends the walk */
+	void *arg;
+	const struct step *step;	/* NULL: nobody asks */
+};
+
+/* Call fn for every entry below rootfd but "." and "..", a directory's entries after itself. Entries may be removed by
+ * fn. 0 or -errno. */
+int layerwalk(int rootfd, void *root_dir, const struct layerwalk_hooks *hooks);

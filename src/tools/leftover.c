@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "leftover.h"
 
+#include "finding.h"
+
 #include "veneer/cleanup.h"
 #include "veneer/mark.h"
 #include "veneer/origin.h"
@@ -11,32 +13,38 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 struct places {
-	FILE *out;
-	const char *top;	/* for the lines */
+	const struct finding_place *at;
 	bool repairs;
-	struct check_result *s;
 };
 
-static void say(struct places *p, const char *dir, const char *name, const char *what)
+/* name "": dir itself. */
+static char *join(char ret[PATH_MAX], const char *dir, const char *name)
 {
-	fprintf(p->out, "%s/%s%s%s: %s\n", p->top, dir, *name ? "/" : "", name, what);
-	p->s->found++;
+	snprintf(ret, PATH_MAX, "%s%s%s", dir, *name ? "/" : "", name);
+	return ret;
+}
+
+static void say(struct places *p, const char *code, const char *dir, const char *name, const char *what)
+{
+	char path[PATH_MAX];
+
+	finding_say(p->at, code, join(path, dir, name), "%s", what);
 }
 
 /* Has it gone? */
-static void note_repair(struct places *p, int dirfd, const char *entry, const char *dir, const char *name)
+static void note_repair(struct places *p, const char *code, int dirfd, const char *entry, const char *dir, const char *name)
 {
+	char path[PATH_MAX];
 	struct stat st;
 
-	if (fstatat(dirfd, entry, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
-		return;
-	fprintf(p->out, "%s/%s%s%s: repaired: removed\n", p->top, dir, *name ? "/" : "", name);
-	p->s->repaired++;
+	if (fstatat(dirfd, entry, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		finding_repaired(p->at, code, join(path, dir, name), "removed");
 }
 
 /* Call fn for each entry of the directory. 0 also when there is none. */
@@ -81,11 +89,11 @@ static void check_pending(struct places *p, int fd, const char *name)
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1 && says_origin(fd, name, &st)) {
-		say(p, PLACE_PENDING_NAME, name,
+		say(p, "copy-unfinished", PLACE_PENDING_NAME, name,
 		    "a copy that has not got all of its names; the next mount gives them to it");
 		return;
 	}
-	say(p, PLACE_PENDING_NAME, name,
+	say(p, "copy-left", PLACE_PENDING_NAME, name,
 	    st.st_nlink > 1 ? "does not say what it is a copy of" : "a copy that got no name before its mount ended");
 	if (!p->repairs)
 		return;
@@ -93,13 +101,13 @@ static void check_pending(struct places *p, int fd, const char *name)
 		rmtree(fd, name);
 	else
 		unlinkat(fd, name, 0);
-	note_repair(p, fd, name, PLACE_PENDING_NAME, name);
+	note_repair(p, "copy-left", fd, name, PLACE_PENDING_NAME, name);
 }
 
 /* Gone where nothing is left in it; a mount that ends removes it. */
 static void remove_empty(struct places *p, int rootfd)
 {
-	if (p->repairs && p->s->found == p->s->repaired)
+	if (p->repairs && p->at->s->found == p->at->s->repaired)
 		unlinkat(rootfd, PLACE_PENDING_NAME, AT_REMOVEDIR);
 }
 
@@ -111,27 +119,28 @@ static void check_tool(struct places *p, int rootfd, const char *name)
 
 	if (fstatat(rootfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
-	say(p, name, "", "left by a tool that was stopped");
+	say(p, "tool-left", name, "", "left by a tool that was stopped");
 	if (!p->repairs)
 		return;
 	if (S_ISDIR(st.st_mode))
 		rmtree(rootfd, name);
 	else
 		unlinkat(rootfd, name, 0);
-	note_repair(p, rootfd, name, name, "");
+	note_repair(p, "tool-left", rootfd, name, name, "");
 }
 
-int leftover_in_layer(int rootfd, const char *path, bool repairs, FILE *out, struct check_result *ret)
+int leftover_in_layer(int rootfd, bool repairs, const struct finding_place *at)
 {
 	struct check_result s = { .files = 0 };
-	struct places p = { .out = out, .top = path, .repairs = repairs, .s = &s };
+	struct finding_place own = { .hooks = at->hooks, .layer = at->layer, .s = &s };
+	struct places p = { .at = &own, .repairs = repairs };
 	int r = each_entry(rootfd, PLACE_PENDING_NAME, check_pending, &p);
 
 	remove_empty(&p, rootfd);
 	check_tool(&p, rootfd, ".wh..wh.check");
 	check_tool(&p, rootfd, ".wh..wh.flatten");
-	ret->found += s.found;
-	ret->repaired += s.repaired;
+	at->s->found += s.found;
+	at->s->repaired += s.repaired;
 	return r;
 }
 
@@ -147,20 +156,21 @@ static void check_work_entry(struct places *p, int fd, const char *name)
 	/* That of a mount that lives. */
 	if (own >= 0 && flock(own, LOCK_EX | LOCK_NB) < 0)
 		return;
-	say(p, "work", name, "left by a mount that was killed");
+	say(p, "mount-left", "work", name, "left by a mount that was killed");
 	if (!p->repairs)
 		return;
 	if (own >= 0)
 		rmtree(fd, name);
 	else
 		unlinkat(fd, name, 0);
-	note_repair(p, fd, name, "work", name);
+	note_repair(p, "mount-left", fd, name, "work", name);
 }
 
-int check_work(const char *path, bool repairs, FILE *out, struct check_result *ret)
+int check_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret)
 {
 	_cleanup_(closep) int top = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	struct places p = { .out = out, .top = path, .repairs = repairs, .s = ret };
+	const struct finding_place at = { .hooks = hooks, .layer = path, .s = ret };
+	struct places p = { .at = &at, .repairs = repairs };
 	_cleanup_(closep) int work = -1;
 	char err[PATH_MAX * 2];
 	int r;
@@ -170,6 +180,6 @@ int check_work(const char *path, bool repairs, FILE *out, struct check_result *r
 	r = each_entry(top, "work", check_work_entry, &p);
 	work = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (work >= 0 && workdir_check_volatile(work, path, false, err, sizeof(err)) < 0)
-		say(&p, "work", "", err);
+		say(&p, "volatile", "work", "", err);
 	return r;
 }

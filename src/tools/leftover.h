@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What mounts and tools that were stopped in the middle left behind, in a layer and in a work directory. Each thing is
- * one line and one in ret->found; with repairs what is of no use to anybody is removed, and counted. */
+ * a finding; with repairs what is of no use to anybody is removed. */
 #pragma once
 
-#include "veneer/check.h"
+#include "finding.h"
 
-#include <stdio.h>
-
-/* In the layer itself, rootfd at path. 0 or -errno. */
-int leftover_in_layer(int rootfd, const char *path, bool repairs, FILE *out, struct check_result *ret);
+/* In the layer itself, at rootfd. 0 or -errno. */
+int leftover_in_layer(int rootfd, bool repairs, const struct finding_place *at);

@@ -512,14 +512,25 @@ static int job_miss(void *arg, struct inode *parent, const char *name, int error
 	return leave_file(arg, parent, name, error);
 }
 
+static void count_file(void *arg, file_id_t id, const struct blkmap *map)
+{
+	struct promote_progress *s = arg;
+	const uint64_t own = blkmap_count(map) << BLK_SHIFT, clip = blkmap_clip(map);
+
+	(void)id;
+	s->nfiles++;
+	s->nbytes += clip > own ? clip - own : 0;
+}
+
 static int do_job(struct promote *p, struct promote_job *job)
 {
 	static const struct upperwalk_hooks hooks = { .entry = job_entry, .miss = job_miss };
-	struct job_run j = { .p = p, .job = job, .s.nfiles = mapfile_count(p->tree->map) };
+	struct job_run j = { .p = p, .job = job };
 	int r = whole_init(&j.w, p->tree, false);
 
 	if (r < 0)
 		return r;
+	mapfile_each(p->tree->map, count_file, &j.s);
 	r = upperwalk(p->tree, &hooks, &j);
 	if (p->n_unsettled && r != -ECANCELED)
 		settle(p);

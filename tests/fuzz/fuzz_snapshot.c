@@ -57,7 +57,7 @@ static int load(const uint8_t *data, size_t size, struct table *t)
 	}
 
 	FILE *out = fopen("/dev/null", "w");
-	int printed = inspect_map(fd, "map", out);
+	int printed = inspect_map(fd, NULL, "map", &(struct inspect_out){ .out = out });
 
 	fclose(out);
 	/* The two readers must judge alike. */

@@ -93,15 +93,47 @@ def test_json_of_what_works_on_layers(stack):
     result = run(stack, "check", "--json", "-o", options)
     got = json.loads(result.stdout)
     assert result.returncode == 0
-    assert got == {"path": str(stack.upper), "partial_files": 1, "found": 0, "repaired": 0, "findings": []}
+    assert got == {"path": str(stack.upper), "partial_files": 1, "found": 0, "repaired": 0, "findings": [],
+                   "repairs": []}
     got = json.loads(run(stack, "inspect", "--json", stack.upper).stdout)
     assert got[0]["path"] == str(stack.upper) and got[0]["damaged"] is False
-    assert any("own 2 of 256 blocks" in line for line in got[0]["lines"])
+    lines = got[0]["lines"]
+    assert {"map", "header", "snapshot", "log", "record", "log-end", "session"} <= {line["code"] for line in lines}
+    partial, = (line for line in lines if line["code"] == "partial")
+    assert (partial["layer"], partial["path"]) == (str(stack.upper), "f") and "own 2 of 256 blocks" in partial["text"]
+    assert all(line["path"] == ".wh..wh.veneer" for line in lines if line != partial)
+    # the same as is printed, and no line has the end of a longer one before it
+    printed = run(stack, "inspect", stack.upper).stdout.splitlines()
+    assert [line["text"] for line in lines] == [line.lstrip() for line in printed]
     os.setxattr(stack.upper / "f", "user.veneer.partial", b"nonsense")
     result = run(stack, "check", "--json", "-o", options)
     got = json.loads(result.stdout)
     assert result.returncode == 1 and got["found"] == len(got["findings"]) > 0
-    assert json.loads(run(stack, "inspect", "--json", stack.upper).stdout)[0]["damaged"] is True
+    assert {"code": "mark-damaged", "layer": str(stack.upper), "path": "f", "text": "its mark is damaged"} in got["findings"]
+    got, = json.loads(run(stack, "inspect", "--json", stack.upper).stdout)
+    assert got["damaged"] is True and [line["path"] for line in got["lines"] if line["code"] == "damaged"] == ["f"]
+
+
+def test_json_of_a_repair(stack):
+    (stack.upper / "f").touch()
+    os.setxattr(stack.upper / "f", "user.overlay.opaque", b"y")
+    (stack.upper / ".wh..wh.flatten").mkdir()
+    result = run(stack, "check", "--json", "--repair", stack.upper)
+    got = json.loads(result.stdout)
+    assert (result.returncode, got["found"], got["repaired"]) == (0, 2, 2)
+    assert {(one["code"], one["layer"], one["path"]) for one in got["findings"]} == \
+        {(one["code"], one["layer"], one["path"]) for one in got["repairs"]} == \
+        {("opaque", str(stack.upper), "f"), ("tool-left", str(stack.upper), ".wh..wh.flatten")}
+
+
+def test_manual_has_all_codes(stack):
+    """What the sources say, and what a reader can look up."""
+    said = set()
+    for name in ("check", "leftover", "inspect"):
+        source = (_MANUAL.parents[1] / "src" / "tools" / f"{name}.c").read_text()
+        said |= set(re.findall(r'(?:finding_say|say|end_line|inspect_say)\([^"]*?"([a-z]+(?:-[a-z]+)*)"[,)]', source))
+    section = _MANUAL.read_text().partition("## OUTPUT")[2].partition("\n## ")[0]
+    assert len(said) > 35 and {code for code in said if f"`{code}`" not in section} == set()
 
 
 def test_json_of_flatten(stack):

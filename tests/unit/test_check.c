@@ -33,6 +33,23 @@ static void make_layer(struct tree_dirs *d)
 	tree_unmount(d);
 }
 
+/* As `check` prints it, and the code in front. */
+static void print(void *arg, const struct check_finding *f)
+{
+	assert_true(strlen(f->code) > 3 && !strpbrk(f->code, " \n"));
+	assert_null(strchr(f->text, '\n'));
+	fprintf(arg, "[%s] %s/%s: %s%s\n", f->code, f->layer, f->path, f->is_repair ? "repaired: " : "", f->text);
+}
+
+static void count_step(void *arg, size_t entries, size_t dirs)
+{
+	size_t *seen = arg;
+
+	assert_int_equal(entries, *seen + 1);
+	assert_true(dirs < 1000);
+	*seen = entries;
+}
+
 /* What is found in the upper, against the lower or by itself; the lines are freed by the caller. */
 static struct check_result check(struct tree_dirs *d, bool has_below, bool repairs, char **ret_text)
 {
@@ -42,6 +59,9 @@ static struct check_result check(struct tree_dirs *d, bool has_below, bool repai
 	struct check_result s;
 	size_t len;
 	FILE *out = open_memstream(ret_text, &len);
+	size_t entries = 0;
+	const struct step step = { count_step, &entries };
+	const struct check_hooks hooks = { .found = print, .arg = out, .step = &step };
 
 	log_set_level(LOG_LVL_ERROR);
 	snprintf(path, sizeof(path), "%s/upper", d->s.path);
@@ -50,7 +70,8 @@ static struct check_result check(struct tree_dirs *d, bool has_below, bool repai
 	assert_int_equal(layer_open(path, &lower), 0);
 	if (has_below)
 		assert_int_equal(image_new(&lower, 1, &below), 0);
-	assert_int_equal(check_layer(upper, below, repairs, out, &s), 0);
+	assert_int_equal(check_layer(upper, below, repairs, &hooks, &s), 0);
+	assert_true(entries >= s.files);
 	image_unref(below);
 	layer_unref(lower);
 	layer_unref(upper);

@@ -21,7 +21,7 @@
 
 #define MIB (1u << 20)
 
-static int inspect_root(int fd, const char *name, FILE *out)
+static int inspect_root(int fd, const char *name, const struct inspect_out *to)
 {
 	char path[32];
 	struct layer *l;
@@ -31,20 +31,34 @@ static int inspect_root(int fd, const char *name, FILE *out)
 	assert_int_equal(layer_open(path, &l), 0);
 	free(l->path);
 	l->path = strdup(name);
-	r = inspect_layer(l, out);
+	r = inspect_layer(l, to);
 	layer_unref(l);
 	return r;
 }
 
-/* What inspect_root or inspect_map printed, in a string of the caller's. */
-static char *print(int (*fn)(int fd, const char *name, FILE *out), int fd, int want)
+static int inspect_one_map(int fd, const char *name, const struct inspect_out *to)
+{
+	return inspect_map(fd, NULL, name, to);
+}
+
+static void count_line(void *arg, const char *code, const char *layer, const char *path)
+{
+	assert_true(*code && path && (!layer || *layer));
+	++*(size_t *)arg;
+}
+
+/* What inspect_root or inspect_one_map printed, in a string of the caller's. */
+static char *print(int (*fn)(int fd, const char *name, const struct inspect_out *to), int fd, int want)
 {
 	char *text = NULL;
-	size_t len;
+	size_t len, said = 0, lines = 0;
 	FILE *out = open_memstream(&text, &len);
-	int r = fn(fd, "layer", out);
+	int r = fn(fd, "layer", &(struct inspect_out){ .out = out, .line = count_line, .arg = &said });
 
 	fclose(out);
+	for (const char *c = text; *c; c++)
+		lines += *c == '\n';
+	assert_int_equal(said, lines);
 	if (r != want)
 		print_message("%s", text);
 	assert_int_equal(r, want);
@@ -119,16 +133,16 @@ static void test_inspect__tells_records_and_files_of_a_layer(void **state)
 
 	assert_int_equal(fstat(fd, &st), 0);
 	assert_int_equal(pwrite(fd, "x", 1, st.st_size - 1), 1);
-	text = print(inspect_map, fd, -EUCLEAN);
+	text = print(inspect_one_map, fd, -EUCLEAN);
 	check_has(text, "DAMAGED: a bad record before good ones");
 	free(text);
 	assert_int_equal(pwrite(fd, "", 1, st.st_size - 1), 1);
 	assert_int_equal(ftruncate(fd, 3 << 20), 0);
-	text = print(inspect_map, fd, -EUCLEAN);
+	text = print(inspect_one_map, fd, -EUCLEAN);
 	check_has(text, "DAMAGED: longer than its records account for");
 	free(text);
 	assert_int_equal(pwrite(fd, "x", 1, 140), 1);
-	text = print(inspect_map, fd, -EUCLEAN);
+	text = print(inspect_one_map, fd, -EUCLEAN);
 	check_has(text, "generation 2");
 	check_has(text, "128  DAMAGED: checksum");
 	free(text);

@@ -157,7 +157,7 @@ static void test_mount__map_is_closed_clean_also_with_an_unlinked_file_in_use(vo
 	tree_unmount(d);
 	fd = openat(d->s.fd, "upper/.wh..wh.veneer", O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0 && out);
-	assert_int_equal(inspect_map(fd, "map", out), 0);
+	assert_int_equal(inspect_map(fd, NULL, "map", &(struct inspect_out){ .out = out }), 0);
 	close(fd);
 	assert_int_equal(fclose(out), 0);
 	assert_non_null(strstr(text, "closed cleanly"));

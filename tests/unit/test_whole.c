@@ -59,21 +59,25 @@ static void expect_raw(struct tree_dirs *d, const char *rel, const void *want, s
 	free(got);
 }
 
+static void ignore(void *arg, const struct check_finding *f)
+{
+	(void)arg;
+	(void)f;
+}
+
 /* But perhaps, after a death, an entry of the map that stands for nothing. */
 static void expect_no_damage(struct tree_dirs *d, bool repairs)
 {
 	struct check_result s = { 0 };
 	char path[PATH_MAX + 16];
 	struct layer *l;
-	FILE *out = fopen("/dev/null", "w");
 
 	snprintf(path, sizeof(path), "%s/upper", d->s.path);
 	assert_int_equal(layer_open(path, &l), 0);
-	assert_int_equal(check_layer(l, NULL, repairs, out, &s), 0);
+	assert_int_equal(check_layer(l, NULL, repairs, &(struct check_hooks){ .found = ignore }, &s), 0);
 	assert_int_equal(s.found, s.repaired);
 	assert_true(s.found <= 1);
 	layer_unref(l);
-	fclose(out);
 }
 
 static void test_whole__file_in_use_becomes_an_ordinary_one(void **state)

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "finding.h"
+
+#include "veneer/cleanup.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void tell(const struct finding_place *p, struct check_finding *f, const char *fmt, va_list ap)
+{
+	_cleanup_(freep) char *text = NULL;
+
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	f->layer = p->layer;
+	f->text = text ? text : f->code;
+	p->hooks->found(p->hooks->arg, f);
+}
+
+void finding_say(const struct finding_place *p, const char *code, const char *path, const char *fmt, ...)
+{
+	struct check_finding f = { .code = code, .path = path };
+	va_list ap;
+
+	va_start(ap, fmt);
+	tell(p, &f, fmt, ap);
+	va_end(ap);
+	p->s->found++;
+}
+
+void finding_repaired(const struct finding_place *p, const char *code, const char *path, const char *fmt, ...)
+{
+	struct check_finding f = { .is_repair = true, .code = code, .path = path };
+	va_list ap;
+
+	va_start(ap, fmt);
+	tell(p, &f, fmt, ap);
+	va_end(ap);
+	p->s->repaired++;
+}
