@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fills a completion's template with what the program says of itself: generate.py SHELL PROGRAM MAIN.c TEMPLATE OUTPUT
 
-Subcommands are those of the table in main.c; their options, and the mount options, those that their --help names.
+Subcommands are those of the table in main.c; their options, and the mount options, those that their --help names. Without a
+subcommand it is mount.
 """
 import re
 import subprocess
@@ -94,9 +95,9 @@ class Program:
     def __init__(self, path, main_c):
         with open(main_c, encoding="utf-8") as source:
             names = re.findall(r'^\t\{ "([a-z]+)", cmd_', source.read(), re.M)
-        lines = help_of(path)
+        lines = help_of(path, "mount")
         self.commands = [Command(name, help_of(path, name)) for name in names]
-        self.options = options_of(line for line in lines if not re.search(r"veneer \S+\|", line))
+        self.options = options_of(lines)
         self.words = words_of(lines, names)
 
 

@@ -24,17 +24,18 @@
 static int print_usage(FILE *out)
 {
 	fprintf(out,
-		"usage: veneer check [--repair] [--json] [--quiet] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
-		"       veneer check [--repair] [--json] [--quiet] LAYER\n\n"
-		"Find what is damaged in the upper U, or in a layer by itself: in its block map, its partial files\n"
-		"and its renamed directories, and whether the lower files they need are what they were; and what\n"
-		"mounts and tools that were killed left in it and in the work directory W.\n\n"
-		"  --repair     put right what can be, if that provably loses nothing; without it nothing\n"
-		"               is changed\n"
+		"usage: veneer check [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
+		"       veneer check [OPTION...] LAYER\n\n"
+		"Find what is damaged in the upper U, or in a layer by itself: in its block map,\n"
+		"its partial files and its renamed directories, and whether the lower files they\n"
+		"need are what they were; and what mounts and tools that were killed left in it\n"
+		"and in the work directory W.\n\n"
+		"  --repair     put right what can be, if that provably loses nothing; without\n"
+		"               it nothing is changed\n"
 		"  --json       one JSON object\n"
 		"  -q, --quiet  no progress\n\n"
-		"Exit code: 0 when all is well (now); 1 for damage, or what could not be looked at; 2 for wrong\n"
-		"usage.\n");
+		"Exit code: 0 when all is well (now); 1 for damage, or what could not be looked\n"
+		"at; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
 

@@ -28,18 +28,18 @@ struct arguments {
 static int print_usage(FILE *out)
 {
 	fprintf(out,
-		"usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] UPPER\n"
+		"usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] [--quiet] UPPER\n"
 		"       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n\n"
-		"List what the layer UPPER changes: A added, C changed, D deleted, and of files that\n"
-		"were changed in part how many of their blocks are their own. Reads UPPER alone, which\n"
-		"may be in use, and of the lower layers only what it asks for by name.\n\n"
-		"  -o lowerdir=A[:B...]  what UPPER lies on, the top one first. Without it the layer\n"
-		"                        alone decides: a directory counts as changed, a file as added\n"
-		"                        unless it says that it was copied up\n"
+		"List what the layer UPPER changes: A added, C changed, D deleted, and of files\n"
+		"that were changed in part how many of their blocks are their own. Reads UPPER,\n"
+		"which may be in use, and of the lower layers only what it asks for by name.\n\n"
+		"  -o lowerdir=A[:B...]  what UPPER lies on, the top one first. Without it the\n"
+		"                        layer alone decides: a directory counts as changed, a\n"
+		"                        file as added unless it says that it was copied up\n"
 		"  -r                    list what was in deleted directories, too\n"
 		"  --json                one JSON object\n"
-		"  --tar                 write the layer of an OCI image: tar (PAX) with whiteouts\n"
-		"  -o FILE               write it there, not to standard output; FILE must not exist\n"
+		"  --tar                 write the layer of an OCI image: tar with whiteouts\n"
+		"  -o FILE               write it there and not to standard output\n"
 		"  -q, --quiet           no progress\n\n"
 		"Exit code: 0; 1 when something cannot be read or written; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;

@@ -18,9 +18,10 @@
 static int print_usage(FILE *out)
 {
 	fprintf(out, "usage: veneer du [--json] [--quiet] UPPER...\n\n"
-		     "Say what each layer takes on its file system: data of files, the block map, directories\n"
-		     "and links, inodes; and what its data would take if whole files had been copied up, as\n"
-		     "overlayfs does. Files with several names count once. UPPER may be in use.\n\n"
+		     "Say what each layer takes on its file system: data of files, the block map,\n"
+		     "directories and links, inodes; and what its data would take if whole files had\n"
+		     "been copied up, as overlayfs does. Files with several names count once. UPPER\n"
+		     "may be in use.\n\n"
 		     "  --json       one JSON array, sizes in bytes\n"
 		     "  -q, --quiet  no progress\n\n"
 		     "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");

@@ -32,19 +32,21 @@ enum form { FORM_TEXT, FORM_JSON, FORM_QUIET };
 static int print_usage(FILE *out)
 {
 	fprintf(out,
-		"usage: veneer flatten [--quiet|--json] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
-		"       veneer flatten [--quiet|--json] --in-place MOUNTPOINT|U\n"
-		"       veneer flatten [--quiet|--json] --in-place -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n\n"
-		"Make the upper U, which is not mounted, a layer of plain files that overlayfs and fuse-overlayfs\n"
-		"read: blocks that partial files have in lower layers are copied into them, directories that were\n"
-		"renamed get copies of what is merged into them, and the block map goes. It can be stopped at any\n"
-		"moment and run again.\n\n"
-		"  --in-place   the same of a mount that is in use, by the server that serves it: all partial files\n"
-		"               become plain ones, whoever has them open; renamed directories stay as they are, and\n"
-		"               so does an empty map. With -o: if U is mounted, and otherwise as without it\n"
+		"usage: veneer flatten [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
+		"       veneer flatten [OPTION...] --in-place MOUNTPOINT|U\n\n"
+		"Make the upper U, which is not mounted, a layer of plain files that overlayfs\n"
+		"and fuse-overlayfs read: blocks that partial files have in lower layers are\n"
+		"copied into them, directories that were renamed get copies of what is merged\n"
+		"into them, and the block map goes. It can be stopped at any moment and run\n"
+		"again.\n\n"
+		"  --in-place   the same of a mount that is in use, by the server that serves\n"
+		"               it: all partial files become plain ones, whoever has them open;\n"
+		"               renamed directories stay as they are, and so does an empty map.\n"
+		"               With -o: if U is mounted, and otherwise as without it\n"
 		"  --json       what was done as one JSON object\n"
 		"  -q, --quiet  neither progress nor what was done\n\n"
-		"Exit code: 0; 1 when something was left as it is, or it had to stop; 2 for wrong usage.\n");
+		"Exit code: 0; 1 when something was left as it is, or it had to stop; 2 for\n"
+		"wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
 

@@ -22,10 +22,15 @@ static int complain(int code, const char *what)
 static int usage(int code)
 {
 	fprintf(code ? stderr : stdout,
-		"usage: mount -t veneer SPEC DIR -o lowerdir=A[:B...][,upperdir=U,workdir=W][,OPTION...]\n"
+		"usage: mount -t veneer SPEC DIR -o lowerdir=A[:B...][,upperdir=U,workdir=W]\n"
 		"       mount.veneer SPEC DIR [-fnsv] [-o OPTIONS]\n\n"
-		"mount(8) runs it. SPEC is any word; the options are in veneer(1).\n"
-		"Exit code: 0; 1 for wrong usage; 32 when it cannot be mounted.\n");
+		"mount(8) runs it. SPEC is any word; the options are in veneer(1).\n\n"
+		"  -f              mount nothing\n"
+		"  -n, -s, -v      have no effect, nor has -t TYPE\n"
+		"  -N NAMESPACE    is refused\n"
+		"  -o OPTIONS      as for veneer mount\n"
+		"  -h, --help      this text\n\n"
+		"Exit code: 0; 1 for wrong usage; 2 no memory; 32 when it cannot be mounted.\n");
 	return code;
 }
 

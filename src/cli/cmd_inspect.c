@@ -149,8 +149,8 @@ static int inspect_json(char **paths)
 static int print_usage(FILE *out)
 {
 	fprintf(out, "usage: veneer inspect [--json] PATH...\n\n"
-		     "Print the block map and the partial files of a layer (a directory), the line of one\n"
-		     "partial file, or a map file.\n\n"
+		     "Print the block map and the partial files of a layer (a directory), the line of\n"
+		     "one partial file, or a map file.\n\n"
 		     "  --json  one JSON array: of each PATH its lines\n\n"
 		     "Exit code: 0; 1 when something is damaged or cannot be read; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;

@@ -29,9 +29,10 @@ static int print_usage(FILE *out)
 		     "       veneer profile [--state DIR] export [IMAGE]\n"
 		     "       veneer profile [--state DIR] import [FILE]\n"
 		     "       veneer profile [--state DIR] forget IMAGE|--all\n\n"
-		     "What starts of images read first, as far as it was learned. IMAGE is a number of the list.\n"
-		     "export prints JSON, and import reads it, in place of what is known of these images; they\n"
-		     "are known by their layers' device, inode and birth time, and so on this machine alone.\n\n"
+		     "What starts of images read first, as far as it was learned. IMAGE is a number\n"
+		     "of the list. export prints JSON, and import reads it, in place of what is known\n"
+		     "of these images; they are known by their layers' device, inode and birth time,\n"
+		     "and so on this machine alone.\n\n"
 		     "  --state DIR  where it lies (default: where the server keeps it)\n"
 		     "  --json       list and show: one JSON array of what the table has\n\n"
 		     "Exit code: 0; 1 when it cannot be done; 2 for wrong usage.\n");

@@ -38,17 +38,20 @@ struct choice {
 
 static int print_usage(FILE *out)
 {
-	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone|--upgrade] [--metrics WHERE]\n"
-		     "                     [--log HOW] [--debug]\n"
-		     "\n"
+	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone|--upgrade]\n"
+		     "                     [--metrics WHERE] [--log HOW] [--debug]\n\n"
+		     "Serve all mounts of this user, in the foreground. The first mount starts such a\n"
+		     "server by itself; see veneer-server(8).\n\n"
 		     "  --socket PATH   where mount programs find it (default: where they look)\n"
-		     "  --idle SECONDS  leave when nothing has been mounted for so long (default: %u; 0: at once)\n"
+		     "  --idle SECONDS  leave so long after the last mount (default: %u; 0: at once)\n"
 		     "  --alone         in one process: nobody starts another server if this one dies\n"
-		     "  --upgrade       have this program take over the mounts of the server that is there\n"
-		     "  --metrics WHERE answer Prometheus at unix:PATH, or at ADDRESS:PORT (default: nowhere)\n"
-		     "  --log HOW       stderr, json (to standard error), journal or syslog (default: journal\n"
-		     "                  where standard error is the journal, else stderr)\n"
-		     "  --debug         say what happens\n",
+		     "  --upgrade       take over the mounts of the server that is there\n"
+		     "  --metrics WHERE answer Prometheus at unix:PATH or ADDRESS:PORT (nowhere)\n"
+		     "  --log HOW       stderr, json (to standard error), journal or syslog (default:\n"
+		     "                  journal where standard error is the journal, else stderr)\n"
+		     "  --debug         say what happens\n\n"
+		     "Exit code: 0 when it left as it was told to, or had nothing to do, or has taken\n"
+		     "over what is there; 1 when it cannot; 2 for wrong usage.\n",
 		IDLE_S);
 	return out == stdout ? 0 : 2;
 }

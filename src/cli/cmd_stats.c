@@ -20,9 +20,10 @@ enum form { FORM_TABLES, FORM_JSON, FORM_PROMETHEUS };
 static int print_usage(FILE *out)
 {
 	fprintf(out, "usage: veneer stats [--json|--prometheus] [MOUNTPOINT]\n\n"
-		     "Print what the server has counted: for all of its mounts, or for the one at MOUNTPOINT in\n"
-		     "full. As tables, as JSON, or in the text format of Prometheus. What the figures mean is in\n"
-		     "veneer(1).\n\n"
+		     "Print what the server has counted: for all of its mounts, or in full for the\n"
+		     "one at MOUNTPOINT. What the figures mean is in veneer(1).\n\n"
+		     "  --json        one JSON object, in place of tables\n"
+		     "  --prometheus  the text format of Prometheus\n\n"
 		     "Exit code: 0; 1 when there is no server, or no such mount; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }

@@ -46,13 +46,13 @@ struct picture {
 static int print_usage(FILE *out)
 {
 	fprintf(out, "usage: veneer top [--interval SECONDS] [-n COUNT]\n\n"
-		     "Show what the mounts of the server are asked for, per second, the busiest first: on a terminal\n"
-		     "until q or Ctrl-C, elsewhere one frame after the other. On a terminal these keys sort:\n"
-		     "r requests, e errors, b bytes read, w bytes written, c bytes copied on write, t time (99 %%),\n"
-		     "m mount point.\n"
-		     "NO_COLOR in the environment: plain text.\n\n"
+		     "Show what the mounts of the server are asked for, per second, the busiest\n"
+		     "first: on a terminal until q or Ctrl-C, elsewhere one frame after the other. On\n"
+		     "a terminal these keys sort: r requests, e errors, b bytes read, w bytes\n"
+		     "written, c bytes copied on write, t time (99 %%), m mount point. NO_COLOR in the\n"
+		     "environment: plain text.\n\n"
 		     "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
-		     "  -n, --count COUNT       as many frames (default: 1 where nothing can be drawn)\n\n"
+		     "  -n, --count COUNT       as many frames (default where nothing is drawn: 1)\n\n"
 		     "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }

@@ -27,10 +27,11 @@ extern char **environ;
 static int print_usage(FILE *out)
 {
 	fprintf(out, "usage: veneer umount [-l] MOUNTPOINT...\n\n"
-		     "Unmount. Of a mount that is busy it says which processes hold it; one whose server is dead\n"
-		     "is unmounted like any other. Without privileges fusermount3 does it.\n\n"
-		     "  -l, --lazy  also if it is busy: it is gone from the tree at once, and ends when\n"
-		     "              nobody uses it any more\n\n"
+		     "Unmount. Of a mount that is busy it says which processes hold it; one whose\n"
+		     "server is dead is unmounted like any other. Without privileges fusermount3 does\n"
+		     "it.\n\n"
+		     "  -l, --lazy  also if it is busy: it is gone from the tree at once, and ends\n"
+		     "              when nobody uses it any more\n\n"
 		     "Exit code: 0; 1 when something stays mounted, or was not; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }

@@ -76,7 +76,8 @@ def test_the_page_names_each_option_of_a_mount_and_no_other():
 
 
 def test_help_names_nothing_that_the_page_does_not():
-    text = help_of()
+    text = help_of("mount")
+    assert switches(help_of()) <= switches(text) | EVERYWHERE
     assert switches(text) - EVERYWHERE <= switches(bare(PAGE))
     columns = [line.strip().partition("  ")[0] for line in text.splitlines() if re.match(r"  [a-z]", line)]
     options = {word.partition("=")[0] for column in columns for word in column.split(", ")}
@@ -100,6 +101,17 @@ def test_a_command_has_the_same_switches_on_its_page(command):
     assert shown <= called | switches(bare(about or PAGE)), "what --help has and the page has not"
     defined = switches(bare("\n".join(re.findall(r"^\*\*-.*$", about, re.M)))) - EVERYWHERE
     assert defined <= shown, "what the page defines and --help has not"
+
+
+def test_the_mount_helper_and_its_page_say_the_same(tmp_path):
+    helper = tmp_path / "mount.veneer"
+    helper.symlink_to(PROGRAM)
+    text = subprocess.run([helper, "--help"], capture_output=True, text=True, check=True).stdout
+    page = (REPOSITORY / "man" / "mount.veneer.8.md").read_text()
+    defined = switches(bare("\n".join(re.findall(r"^\*\*-.*$", page, re.M))))
+    assert len(defined) > 6 and switches(text) - {"-fnsv"} == defined | {"-o"}
+    codes = re.findall(r"^(\d+)$", page.partition("## EXIT STATUS")[2], re.M)
+    assert codes == re.findall(r"(?<![\w(])(\d+)(?= |;)", text.partition("Exit code:")[2])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
