@@ -11,13 +11,13 @@ MUSL_PREFIX=${VENEER_MUSL_PREFIX:-/usr/local/lib/veneer/musl}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
-BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev fuse3)
+BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev lowdown fuse3)
 TEST_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-matplotlib python3-yaml
 	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static
 	python3-prometheus-client curl tmux systemd
 	podman crun buildah docker.io containerd runc uidmap slirp4netns fuse-overlayfs clang
-	lowdown man-db groff-base binutils fish zsh rpm debootstrap
+	man-db groff-base binutils fish zsh rpm debootstrap
 )
 # A hundred and thirty with those that they need.
 SLOW_PACKAGES=(debhelper lintian rpmlint)
