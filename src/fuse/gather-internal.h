@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a gathering: gather.c takes requests and sees to who is in it, gatherreply.c changes what is answered. */
+/* The inside of a gathering: gather.c takes requests, gathermember.c sees to who is in it, gatherlock.c to locks of
+ * the image's files, and gatherreply.c changes what is answered. */
 #pragma once
 
 #include "veneer/gather.h"
