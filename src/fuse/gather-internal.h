@@ -39,6 +39,9 @@ struct gather {
 	uint32_t last_number;
 	uint32_t *expected;		/* numbers that will join, or be lost; 0 where one has or was */
 	size_t n_expected;
+	_Atomic size_t n_awaited;	/* of those not 0; written under lock */
+	struct list_link late;		/* what ended locks while some were (gatherlock.c) */
+	size_t n_late;
 	struct list_link waiters;
 	_Atomic size_t n_waiters;	/* written under lock */
 	uint64_t interrupts[GATHER_INTERRUPTS]; /* the last ones; 0: none */
@@ -114,9 +117,12 @@ int gather_lock_find(struct gather *g, const struct fuse_in_header *in, const st
 /* A descriptor of a file of the image was closed by a process, or the last one of an open file. */
 void gather_lock_flush(struct gather *g, uint64_t node, uint64_t owner, uint64_t handle);
 void gather_lock_release(struct gather *g, uint64_t handle);
-/* Of a mount that nobody can pin yet: what its locks that another server left are held by. 0 or -ENOMEM. */
+/* Of a mount that nobody can pin yet: what its locks that another server left are held by, and what has ended them since.
+ * 0 or -ENOMEM. */
 int gather_lock_resume(struct gathered *c);
 /* Nobody has it pinned, or will. */
 void gather_lock_leave(struct gathered *c);
+/* No mount is awaited any more, or nobody asks; with the gathering's lock. */
+void gather_lock_forget_late(struct gather *g);
 /* Give back the directories. */
 void gather_release_dirs(struct gather *g);

@@ -7,7 +7,8 @@
  * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds them, whoever is gone.
  * 2. A tie has a look-up of its mount's inode: that, and its node id, stay.
  * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when nobody has.
- * 4. A next server makes the ties again of those that hold a lock.
+ * 4. A next server makes the ties again of those that hold a lock. What ends locks by an open file without one is kept as
+ *    long as some mount is awaited: it is not sent again, and that mount may have such a lock.
  * 5. Who waits is known here before anything is asked for it: an interrupt finds it, or is found by it. */
 #include "gather-internal.h"
 
@@ -28,6 +29,15 @@ struct tie {
 	uint64_t handle;	/* of the open file */
 	uint64_t node;		/* the common mount's */
 	uint32_t number, own;	/* of the mount, and its node id */
+};
+
+#define LATE_MAX (1u << 18)	/* while a mount is opened for long; beyond them a lock of its may stay */
+
+/* What ended locks before all mounts were open again that may have them. */
+struct late {
+	struct list_link link;
+	enum { LATE_FLUSH, LATE_UNFLOCK, LATE_RELEASE } kind;
+	uint64_t node, owner, handle;	/* node: of a flush alone */
 };
 
 static uint64_t hash_of(uint64_t number)
@@ -268,6 +278,36 @@ static int insert(struct gathered *c, struct tie *t)
 	return insert_locked(c->gather, c, t);
 }
 
+/* It is kept for those that are awaited, if there are any; without memory they are waited for. True: there is a tie by now. */
+static bool keep_late(struct gather *g, const struct late *what)
+{
+	struct late *l;
+
+	LOCK_SCOPE(&g->lock);
+	while (!tie_locked(g, what->handle) && g->n_awaited && g->n_late < LATE_MAX) {
+		l = malloc(sizeof(*l));
+		if (l) {
+			*l = *what;
+			list_add_tail(&g->late, &l->link);
+			g->n_late++;
+			return false;
+		}
+		pthread_cond_wait(&g->unpinned, &g->lock);
+	}
+	return tie_locked(g, what->handle);
+}
+
+void gather_lock_forget_late(struct gather *g)
+{
+	while (!list_is_empty(&g->late)) {
+		struct late *l = container_of(g->late.next, struct late, link);
+
+		list_del(&l->link);
+		free(l);
+	}
+	g->n_late = 0;
+}
+
 /* c is pinned. 0 or -ENOLCK; c is another one if another thread was faster. */
 static int make_tie(struct gather *g, struct gathered **c, uint64_t node, uint64_t handle, const struct inode *common,
 		    struct tie *ret)
@@ -307,15 +347,18 @@ int gather_lock_find(struct gather *g, const struct fuse_in_header *in, const st
 	const struct inode *common;
 	struct gathered *c;
 	struct tie t;
+	bool is_tied;
 	int r;
 
 	if (lock->fh & GATHER_UNFLUSHED && !(lock->lk_flags & FUSE_LK_FLOCK))
 		return lock->lk.type == F_UNLCK ? 0 : -ENOLCK;
-	if (find_tie(g, lock->fh, &t)) {
+	if (gives_up_flock(lock) &&
+	    !keep_late(g, &(struct late){ .kind = LATE_UNFLOCK, .owner = lock->owner, .handle = lock->fh }))
+		return 0;
+	is_tied = find_tie(g, lock->fh, &t);
+	if (is_tied) {
 		c = gather_pin(g, t.number);
 		r = c ? 0 : -ENOLCK;
-	} else if (gives_up_flock(lock)) {
-		return 0;
 	} else {
 		common = gather_common_inode(g, in->nodeid);
 		c = common ? mount_of_caller(g, common, in->pid) : NULL;
@@ -362,9 +405,11 @@ void gather_lock_flush(struct gather *g, uint64_t node, uint64_t owner, uint64_t
 {
 	struct tie t = { .number = 0 };
 
-	if (!g->n_ties)
+	/* In this order: who is awaited no more has its ties. */
+	if (!g->n_awaited && !g->n_ties)
 		return;
-	if (find_tie(g, handle, &t)) {
+	if (keep_late(g, &(struct late){ .kind = LATE_FLUSH, .node = node, .owner = owner, .handle = handle }) &&
+	    find_tie(g, handle, &t)) {
 		flush(g, &t, owner, handle);
 		return;
 	}
@@ -376,7 +421,9 @@ static struct tie *take_tie(struct gather *g, uint64_t handle)
 {
 	struct tie *t;
 
-	if (!g->n_ties)
+	if (!g->n_awaited && !g->n_ties)
+		return NULL;
+	if (!keep_late(g, &(struct late){ .kind = LATE_RELEASE, .handle = handle }))
 		return NULL;
 	LOCK_SCOPE(&g->lock);
 	t = tie_locked(g, handle);
@@ -442,6 +489,63 @@ static int tie_again(struct gathered *c, const struct tie *left)
 	return r;
 }
 
+/* The tie of that mount by which something has ended; NULL: none. */
+static struct tie *tie_of_late_locked(struct gathered *c, const struct late *what)
+{
+	struct tie *t = tie_locked(c->gather, what->handle);
+
+	if (t || what->kind != LATE_FLUSH)
+		return t && t->number == c->number ? t : NULL;
+	for (struct hlink *l = htab_first(&c->gather->ties_by_node, hash_of(what->node)); l; l = htab_next(l)) {
+		t = container_of(l, struct tie, by_node);
+		if (t->node == what->node && t->number == c->number)
+			return t;
+	}
+	return NULL;
+}
+
+static void end_late(struct gathered *c, const struct late *what, uint32_t own)
+{
+	if (what->kind == LATE_FLUSH) {
+		op_lock_flush(c->m, own, what->owner, what->handle);
+	} else if (what->kind == LATE_UNFLOCK) {
+		op_lock_unflock(c->m, own, what->owner);
+	} else {
+		op_lock_release(c->m, own, what->handle);
+		inode_forget(&c->m->tree, own, 1);
+	}
+}
+
+/* Its ties are there, so whatever ends something of it from here on finds them, and waits until it can be pinned. */
+static int catch_up(struct gathered *c)
+{
+	struct gather *g = c->gather;
+	_cleanup_(freep) struct late *ended = NULL;
+	_cleanup_(freep) uint32_t *own = NULL;
+	size_t n = 0;
+
+	pthread_mutex_lock(&g->lock);
+	ended = calloc(g->n_late + 1, sizeof(*ended));
+	own = calloc(g->n_late + 1, sizeof(*own));
+	for (struct list_link *l = g->late.next; ended && own && l != &g->late; l = l->next) {
+		const struct late *what = container_of(l, struct late, link);
+		struct tie *t = tie_of_late_locked(c, what);
+
+		if (!t)
+			continue;
+		ended[n] = *what;
+		own[n++] = t->own;
+		if (what->kind == LATE_RELEASE) {
+			remove_locked(g, t);
+			free(t);
+		}
+	}
+	pthread_mutex_unlock(&g->lock);
+	for (size_t k = 0; k < n; k++)
+		end_late(c, &ended[k], own[k]);
+	return ended && own ? 0 : -ENOMEM;
+}
+
 /* The look-up of a tie was counted in the node table, and is still. One that held nothing when the server died is lost with
  * it, and its look-up stays until the mount goes. */
 int gather_lock_resume(struct gathered *c)
@@ -459,7 +563,7 @@ int gather_lock_resume(struct gathered *c)
 	for (size_t k = 0; k < v.n && r == 0; k++)
 		r = tie_again(c, &v.ties[k]);
 	free(v.ties);
-	return r;
+	return r ?: catch_up(c);
 }
 
 void gather_lock_leave(struct gathered *c)

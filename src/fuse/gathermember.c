@@ -34,6 +34,7 @@ int gather_new(struct mount *common, int recall_fd, void (*unused)(void *owner),
 	common->is_gathered = true;
 	g->unused = unused;
 	list_init(&g->waiters);
+	list_init(&g->late);
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_cond_init(&g->unpinned, NULL);
 	*ret = g;
@@ -47,6 +48,7 @@ void gather_free(struct gather *g)
 	gather_release_dirs(g);
 	htab_release(&g->members);
 	free(g->expected);
+	gather_lock_forget_late(g);
 	htab_release(&g->ties);
 	htab_release(&g->ties_by_node);
 	recall_free(g->recall);
@@ -86,6 +88,7 @@ int gather_expect(struct gather *g, uint32_t number)
 		return -ENOMEM;
 	g->expected = more;
 	g->expected[g->n_expected++] = number;
+	g->n_awaited += number != 0;
 	return 0;
 }
 
@@ -95,8 +98,12 @@ void gather_lose(struct gather *g, uint32_t number)
 
 	LOCK_SCOPE(&g->lock);
 	expected = find_expected_locked(g, number);
-	if (expected)
+	if (expected) {
 		*expected = 0;
+		g->n_awaited--;
+	}
+	if (!g->n_awaited)
+		gather_lock_forget_late(g);
 	pthread_cond_broadcast(&g->unpinned);
 }
 
@@ -104,6 +111,8 @@ void gather_lose_rest(struct gather *g)
 {
 	LOCK_SCOPE(&g->lock);
 	g->n_expected = 0;
+	g->n_awaited = 0;
+	gather_lock_forget_late(g);
 	pthread_cond_broadcast(&g->unpinned);
 }
 

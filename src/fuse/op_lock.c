@@ -163,6 +163,17 @@ void op_lock_release(struct mount *m, fuse_ino_t ino, uint64_t handle)
 		locks_release_handle(m->tree.locks, key_of(i), handle);
 }
 
+void op_lock_unflock(struct mount *m, fuse_ino_t ino, uint64_t owner)
+{
+	const struct inode *i = m->tree.locks ? inode_get(&m->tree, ino) : NULL;
+	bool is_closing;
+
+	if (i)
+		locks_set(m->tree.locks, &(struct lock_request){ .kind = LOCKS_FLOCK, .type = LOCKS_NONE, .inode = key_of(i),
+								 .node = ino, .owner = owner, .end = LOCKS_END },
+			  &is_closing);
+}
+
 void op_lock_install(struct fuse_lowlevel_ops *ops)
 {
 	ops->setlk = op_setlk;

@@ -52,6 +52,8 @@ static inline uint64_t op_handle_way(uint64_t handle) { return handle & ((1u << 
 void op_lock_flush(struct mount *m, fuse_ino_t ino, uint64_t owner, uint64_t handle);
 /* The last descriptor of a handle was closed; nothing without locks of our own. */
 void op_lock_release(struct mount *m, fuse_ino_t ino, uint64_t handle);
+/* And what flock(2) does that gives up what the open file holds. */
+void op_lock_unflock(struct mount *m, fuse_ino_t ino, uint64_t owner);
 /* An inode was changed by way of this node id: if it has another one by now, what the kernel knows of that is old. */
 void op_changed(struct inode *i, fuse_ino_t ino);
 /* How long the kernel may rely on attributes sent for this node id. */

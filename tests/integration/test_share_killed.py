@@ -16,6 +16,7 @@ from support.content import MIB, blob
 from support.expect import fails_with, names_in, opened, read_at, write_at
 from support.killer import Killer
 from support.server import wait_until
+from support.shared import kill, wait_for_death
 from support.siblings import Siblings
 from test_killed_server import Worker, data_changes, name_changes, programs
 from test_share_locks import flock_is_free, holding, record, record_is_free
@@ -109,6 +110,36 @@ def test_locks_by_descriptors_of_the_images_files_stay_and_end(siblings):
         os.kill(second, signal.SIGKILL)
         assert wait_until(lambda: flock_is_free(a / "f"))
         assert wait_until(lambda: record_is_free(a / "g"))
+
+
+def test_what_is_closed_while_nobody_serves_is_unlocked(siblings):
+    """The common files are served before the mounts are open again that the locks are of."""
+    names = [f"f{k}" for k in range(10)]
+    lowers(siblings, **{name: b"lower" for name in names})
+    for name in names:
+        (siblings.lower / name).chmod(0o755)  # programs: their close is no FLUSH, and so the RELEASE is there first
+    points = [siblings.shared() for _ in range(4)]
+    with contextlib.ExitStack() as stack:
+        fds = [os.open(point / name, os.O_RDONLY) for point in points for name in names]
+        still_open = [stack.enter_context(opened(point / name)) for point in points for name in names]
+        for k, fd in enumerate(fds):
+            fcntl.flock(fd if k % 2 else still_open[k], fcntl.LOCK_EX)
+        server, supervisor = siblings.server.pid, siblings.server.process.pid
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            kill(server)
+            wait_for_death(server)
+            ending = [threading.Thread(target=fcntl.flock, args=(fd, fcntl.LOCK_UN)) for fd in still_open[::2]]
+            ending += [threading.Thread(target=os.close, args=(fd,)) for fd in fds]
+            for thread in ending:
+                thread.start()
+            time.sleep(0.1)
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        for thread in ending:
+            thread.join(20)
+            assert not thread.is_alive()
+        assert wait_until(lambda: all(flock_is_free(point / name) for point in points for name in names), 10)
 
 
 def test_a_lock_goes_with_any_descriptor_closed_after_a_death(siblings):
