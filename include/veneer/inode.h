@@ -207,6 +207,11 @@ void inode_lose(struct tree *t, struct inode *i);
  * finds it by that. -1: no longer so. */
 void inode_note_held(struct tree *t, struct inode *i, int fd);
 void inode_note_mapped(struct tree *t, struct inode *i);
+/* So many more (or less) of the look-ups of a node id are ours and not the kernel's; these are noted after they were granted, and
+ * no more before they are given back. -ENOLCK: there are too many. */
+int inode_note_tied(struct tree *t, uint32_t id, int change);
+/* And so many are: of what a dead server left, perhaps those of nobody. */
+unsigned inode_count_tied(struct tree *t, uint32_t id);
 
 /* The inode is about to get this upper file: who looks up another of its names meanwhile, and finds that file, is
  * led to this inode. Taken back by 0. */

@@ -39,7 +39,7 @@ struct node_slot {
 	uint8_t is_left;	/* its inode has another node id, or is about to get one */
 	uint8_t is_successor;	/* came after another node id of its inode, whose file is being written */
 	uint8_t is_mapped_past_us; /* as in struct inode */
-	uint8_t reserved[2];
+	uint16_t n_tied;	/* of its look-ups: those that are not the kernel's (inode_note_tied) */
 };
 
 /* Devices, and mounts inside layers, in the order in which inode numbers have them (devnum.h), so that a later server numbers them alike. */

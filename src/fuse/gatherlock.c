@@ -5,7 +5,7 @@
  * it open by that.
  *
  * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds them, whoever is gone.
- * 2. A tie has a look-up of its mount's inode: that, and its node id, stay.
+ * 2. A tie has a look-up of its mount's inode, noted as one that is not the kernel's: that, and its node id, stay.
  * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when nobody has.
  * 4. A next server makes the ties again of those that hold a lock. What ends locks by an open file without one is kept as
  *    long as some mount is awaited: it is not sent again, and that mount may have such a lock.
@@ -207,6 +207,12 @@ static struct inode *find_moved(struct tree *t, const struct inode *common)
 	return found;
 }
 
+static void ungrant(struct gathered *c, uint32_t own)
+{
+	inode_note_tied(&c->m->tree, own, -1);
+	inode_forget(&c->m->tree, own, 1);
+}
+
 /* The mount's inode of that file, with a look-up that is ours. 0 or -ENOLCK. */
 static int grant_own(struct gathered *c, const struct inode *common, uint32_t *ret)
 {
@@ -219,7 +225,10 @@ static int grant_own(struct gathered *c, const struct inode *common, uint32_t *r
 	if (!i)
 		return -ENOLCK;
 	inode_grant(t, i, ret, &generation);
-	return 0;
+	if (inode_note_tied(t, *ret, 1) == 0)
+		return 0;
+	inode_forget(t, *ret, 1);
+	return -ENOLCK;
 }
 
 /* ---- ties ---- */
@@ -327,7 +336,7 @@ static int make_tie(struct gather *g, struct gathered **c, uint64_t node, uint64
 	r = insert(*c, t);
 	if (r == 0)
 		return 0;
-	inode_forget(&(*c)->m->tree, t->own, 1);
+	ungrant(*c, t->own);
 	free(t);
 	if (r != -EEXIST || !find_tie(g, handle, ret))
 		return -ENOLCK;
@@ -440,7 +449,7 @@ void gather_lock_release(struct gather *g, uint64_t handle)
 	if (!c)
 		return;
 	op_lock_release(c->m, t->own, handle);
-	inode_forget(&c->m->tree, t->own, 1);
+	ungrant(c, t->own);
 	gather_unpin(c);
 }
 
@@ -470,14 +479,16 @@ static uint64_t common_node(struct gathered *c, uint32_t own)
 	return id;
 }
 
-/* Several locks may be held by one open file. */
-static int tie_again(struct gathered *c, const struct tie *left)
+/* Several locks may be held by one open file: of all but one own becomes 0. */
+static int tie_again(struct gathered *c, struct tie *left)
 {
 	struct tie *t;
 	int r;
 
-	if (find_tie(c->gather, left->handle, &(struct tie){ 0 }))
+	if (find_tie(c->gather, left->handle, &(struct tie){ 0 })) {
+		left->own = 0;
 		return 0;
+	}
 	t = malloc(sizeof(*t));
 	if (!t)
 		return -ENOMEM;
@@ -512,7 +523,7 @@ static void end_late(struct gathered *c, const struct late *what, uint32_t own)
 		op_lock_unflock(c->m, own, what->owner);
 	} else {
 		op_lock_release(c->m, own, what->handle);
-		inode_forget(&c->m->tree, own, 1);
+		ungrant(c, own);
 	}
 }
 
@@ -546,22 +557,43 @@ static int catch_up(struct gathered *c)
 	return ended && own ? 0 : -ENOMEM;
 }
 
-/* The look-up of a tie was counted in the node table, and is still. One that held nothing when the server died is lost with
- * it, and its look-up stays until the mount goes. */
+/* What held nothing when the server died is tied no more: its look-ups are given back. The others are told from them by not
+ * being noted meanwhile. (One that has no tie is taken for the kernel's if we die here, and costs pages.) */
+static void give_back_rest(struct gathered *c, const struct left *v)
+{
+	struct tree *t = &c->m->tree;
+	const uint32_t end = end_of(t);
+
+	for (size_t k = 0; k < v->n; k++)
+		inode_note_tied(t, v->ties[k].own, -1);
+	for (uint32_t id = NODETAB_ROOT + 1; id < end; id++) {
+		const unsigned n = inode_count_tied(t, id);
+
+		if (!n)
+			continue;
+		inode_note_tied(t, id, -(int)n);
+		inode_forget(t, id, n);
+	}
+	for (size_t k = 0; k < v->n; k++)
+		inode_note_tied(t, v->ties[k].own, 1);
+}
+
+/* The look-up of a tie was counted in the node table, and is still. */
 int gather_lock_resume(struct gathered *c)
 {
 	struct locks *locks = c->m->tree.locks;
 	struct left v = { .number = c->number, .room = locks ? locks_count(locks) : 0 };
 	int r = 0;
 
-	if (!v.room)
-		return 0;
-	v.ties = calloc(v.room, sizeof(*v.ties));
+	v.ties = calloc(v.room + 1, sizeof(*v.ties));
 	if (!v.ties)
 		return -ENOMEM;
-	locks_each(locks, note_left, &v);
+	if (v.room)
+		locks_each(locks, note_left, &v);
 	for (size_t k = 0; k < v.n && r == 0; k++)
 		r = tie_again(c, &v.ties[k]);
+	if (r == 0)
+		give_back_rest(c, &v);
 	free(v.ties);
 	return r ?: catch_up(c);
 }

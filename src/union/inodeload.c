@@ -26,6 +26,31 @@ void inode_note_mapped(struct tree *t, struct inode *i)
 	i->is_mapped_past_us = true;
 }
 
+int inode_note_tied(struct tree *t, uint32_t id, int change)
+{
+	struct node_slot *s;
+	int n;
+
+	LOCK_SCOPE(&t->lock);
+	s = nodetab_slot(t->nodes, id);
+	n = s ? s->n_tied + change : 0;
+	if (n > UINT16_MAX)
+		return -ENOLCK;
+	/* A server that died in between may have noted less. */
+	if (s)
+		s->n_tied = n < 0 ? 0 : (uint16_t)n;
+	return 0;
+}
+
+unsigned inode_count_tied(struct tree *t, uint32_t id)
+{
+	const struct node_slot *s;
+
+	LOCK_SCOPE(&t->lock);
+	s = nodetab_slot(t->nodes, id);
+	return s ? s->n_tied : 0;
+}
+
 /* ---- what the dead server held ---- */
 
 /* Descriptors that an inode has been given, so that none is given to two, a bit each. */
@@ -104,8 +129,8 @@ static int make_bare(struct tree *t, uint32_t id)
 	if (!i)
 		return -ENOMEM;
 	i->is_mapped_past_us = s->is_mapped_past_us;
-	/* It was told of by this id, or would have been (gatherreply.c). */
-	i->is_private = s->nlookup > 0;
+	/* It was told of by this id, or would have been (gatherreply.c). Who locked it has look-ups beside (gatherlock.c). */
+	i->is_private = s->nlookup > s->n_tied;
 	/* Whatever was listed of it, somebody may look it up now. */
 	i->is_listed_bare = s->type == DT_DIR;
 	nodetab_set_object(t->nodes, id, i);
