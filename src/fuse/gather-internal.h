@@ -70,6 +70,7 @@ struct gathered {
 struct gather_route {
 	struct gathered *c;
 	uint32_t opcode, caller;
+	int64_t since_ms;	/* when it came: the answer may take longer than RECALL_MS */
 };
 extern _Thread_local struct gather_route gather_route;
 

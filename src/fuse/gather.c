@@ -11,6 +11,7 @@
 
 #include "ops.h"
 #include "veneer/cleanup.h"
+#include "veneer/duty.h"
 #include "veneer/lookup.h"
 
 #include <linux/fuse.h>
@@ -30,6 +31,7 @@ struct request {
 	char *arg;		/* what follows */
 	size_t len;
 	const struct fuse_buf *buf;
+	int64_t since_ms;	/* of one of a mount */
 };
 
 static int reply(const struct request *q, int error, const void *data, size_t len)
@@ -79,6 +81,7 @@ static bool switch_common(const struct request *q, uint64_t node)
 
 static void forget(struct gather *g, uint64_t node, uint64_t n)
 {
+	struct duty *before;
 	struct gathered *c;
 
 	if (node <= LOWER_HALF) {
@@ -90,7 +93,9 @@ static void forget(struct gather *g, uint64_t node, uint64_t n)
 	if (!c)
 		return;
 	if ((node & LOWER_HALF) != FUSE_ROOT_ID) {
+		before = duty_begin(c->m->duty);
 		inode_forget(&c->m->tree, node & LOWER_HALF, n);
+		duty_end(before);
 	} else {
 		LOCK_SCOPE(&g->lock);
 		c->root->nlookup -= n < c->root->nlookup ? n : c->root->nlookup;
@@ -429,15 +434,18 @@ static void repeat_interrupt(const struct request *q, struct gathered *c)
 static void answer_for(const struct request *q, struct gathered *c)
 {
 	struct stats *before = stats_enter(c->m->tree.stats);
+	struct duty *before_it = duty_begin(c->m->duty);
 
 	q->in->nodeid &= LOWER_HALF;
-	gather_route = (struct gather_route){ .c = c, .opcode = q->in->opcode, .caller = q->in->pid };
+	gather_route = (struct gather_route){ .c = c, .opcode = q->in->opcode, .caller = q->in->pid,
+					       .since_ms = q->since_ms };
 	if (!prepare(q, c)) {
 		if (q->in->opcode == FUSE_SETLKW && gather_wait_at(q->g, q->in->unique, c->number))
 			repeat_interrupt(q, c);
 		session_answer(c->session, q->buf);
 	}
 	gather_route.c = NULL;
+	duty_end(before_it);
 	stats_enter(before);
 }
 
@@ -457,9 +465,9 @@ static bool interrupt(const struct request *q)
 	return true;
 }
 
-static bool take(void *arg, const struct fuse_buf *buf)
+static bool route(struct gather *g, const struct fuse_buf *buf)
 {
-	struct request q = { .g = arg, .in = buf->mem, .buf = buf };
+	struct request q = { .g = g, .in = buf->mem, .buf = buf };
 	struct gathered *c;
 
 	if (buf->size < sizeof(*q.in))
@@ -480,12 +488,24 @@ static bool take(void *arg, const struct fuse_buf *buf)
 		return done(&q, -ENOLCK);
 	if (q.in->nodeid <= LOWER_HALF)
 		return q.in->nodeid == FUSE_ROOT_ID ? take_top(&q) : take_common(&q);
+	q.since_ms = gather_now_ms();
 	c = gather_pin(q.g, q.in->nodeid >> 32);
 	if (!c)
 		return done(&q, q.in->opcode == FUSE_FLUSH || q.in->opcode == FUSE_RELEASE ? 0 : -ESTALE);
 	answer_for(&q, c);
 	gather_unpin(c);
 	return true;
+}
+
+/* What crashes is the common mount's fault, unless it is done for another one. */
+static bool take(void *arg, const struct fuse_buf *buf)
+{
+	struct gather *g = arg;
+	struct duty *before = duty_begin(g->common->duty);
+	bool is_taken = route(g, buf);
+
+	duty_end(before);
+	return is_taken;
 }
 
 void gather_note_device(struct gather *g, unsigned dev_major, unsigned dev_minor)

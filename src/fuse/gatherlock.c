@@ -14,6 +14,7 @@
 
 #include "ops.h"
 #include "veneer/cleanup.h"
+#include "veneer/duty.h"
 #include "veneer/hash.h"
 #include "veneer/locks.h"
 #include "veneer/lookup.h"
@@ -217,11 +218,13 @@ static void ungrant(struct gathered *c, uint32_t own)
 static int grant_own(struct gathered *c, const struct inode *common, uint32_t *ret)
 {
 	struct tree *t = &c->m->tree;
+	struct duty *before = duty_begin(c->m->duty);
 	struct inode *i = common->lower && common->lower->parent ? find_by_path(t, common) : NULL;
 	uint32_t generation;
 
 	if (!i && common->lower && common->lower->parent)
 		i = find_moved(t, common);
+	duty_end(before);
 	if (!i)
 		return -ENOLCK;
 	inode_grant(t, i, ret, &generation);
@@ -403,10 +406,13 @@ static bool next_tie(struct gather *g, uint64_t node, uint32_t above, struct tie
 static void flush(struct gather *g, const struct tie *t, uint64_t owner, uint64_t handle)
 {
 	struct gathered *c = gather_pin(g, t->number);
+	struct duty *before;
 
 	if (!c)
 		return;
+	before = duty_begin(c->m->duty);
 	op_lock_flush(c->m, t->own, owner, handle);
+	duty_end(before);
 	gather_unpin(c);
 }
 
@@ -445,11 +451,14 @@ void gather_lock_release(struct gather *g, uint64_t handle)
 {
 	_cleanup_(freep) struct tie *t = take_tie(g, handle);
 	struct gathered *c = t ? gather_pin(g, t->number) : NULL;
+	struct duty *before;
 
 	if (!c)
 		return;
+	before = duty_begin(c->m->duty);
 	op_lock_release(c->m, t->own, handle);
 	ungrant(c, t->own);
+	duty_end(before);
 	gather_unpin(c);
 }
 

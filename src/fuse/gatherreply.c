@@ -174,6 +174,20 @@ struct exchange {
 	uint32_t own, common;	/* 0: nothing was */
 };
 
+/* Was the caller told to look this one up again? By when it asked: the answer may have taken long. The kernel may ask once more, when
+ * it has seen that it is another node, and give the first one back before that. */
+static bool was_switched(struct gather *g, struct ient *e)
+{
+	const uint64_t object = gather_recall_of(g, e);
+	const int64_t now_ms = gather_now_ms();
+
+	if (!recall_has(g->recall, gather_route.caller, object, gather_route.since_ms))
+		return false;
+	if (now_ms - gather_route.since_ms > RECALL_MS / 10)
+		recall_note(g->recall, gather_route.caller, object, now_ms);
+	return true;
+}
+
 static void translate(struct gathered *c, struct fuse_entry_out *e, struct exchange *x)
 {
 	struct gather *g = c->gather;
@@ -183,7 +197,7 @@ static void translate(struct gathered *c, struct fuse_entry_out *e, struct excha
 	if (!i)
 		return;
 	if (x && !i->is_private && gather_is_common(c->m, i)) {
-		if (recall_has(g->recall, gather_route.caller, gather_recall_of(g, i->lower), gather_now_ms())) {
+		if (was_switched(g, i->lower)) {
 			i->is_private = true;
 		} else if (gather_grant_common(g, i->lower, &id, &generation) == 0) {
 			*x = (struct exchange){ .own = (uint32_t)e->nodeid, .common = id };

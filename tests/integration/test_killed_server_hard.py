@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server dies, and what comes after it does not have it easy."""
 import collections
+import concurrent.futures
+import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -383,6 +387,81 @@ def test_a_mount_that_crashes_its_server_is_given_up_and_no_other(stack, crasher
     places[0].mount(stack, shared)
     os.setxattr(mounts[0] / "f", "user.other", b"x")
     assert (mounts[0] / "f").read_bytes() == b"f"
+
+
+_LOCK_CRASHER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Of whoever asks for a lock: what it asks for. */
+#define OPENER(call) \
+	int call(const char *path, int flags, ...) \
+	{ \
+		int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, #call); \
+		va_list more; \
+		int mode; \
+		char l; \
+	\
+		va_start(more, flags); \
+		mode = va_arg(more, int); \
+		va_end(more); \
+		if (sscanf(path, "/proc/%*d/syscal%c", &l) == 1) \
+			*(volatile int *)8 = 1; \
+		return next(path, flags, mode); \
+	}
+
+OPENER(open)
+OPENER(open64)
+"""
+
+
+@pytest.fixture
+def lock_crasher(preload):
+    """In servers started from now on, to find out who asks for a lock is a crash."""
+    preload("crasher", _LOCK_CRASHER)
+
+
+def test_what_crashes_whoever_sorts_requests_takes_no_mount_of_its_own(stack, lock_crasher, shared):
+    """A lock of a file that several mounts have in common: it is not known whose it is yet."""
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    a, b = (Place(stack, f"p{k}").mount(stack, shared, "share=pages") for k in range(2))
+    separate = Place(stack, "separate").mount(stack, shared)
+    assert a.stat().st_dev == b.stat().st_dev
+    fd = os.open(a / "f", os.O_RDONLY)
+    with fails_with(errno.ENOTCONN, errno.ECONNABORTED):
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    with contextlib.suppress(OSError):
+        os.close(fd)
+    (separate / "own").write_bytes(b"own")
+    assert (separate / "own").read_bytes() == b"own"
+    with fails_with(errno.ENOTCONN):
+        os.listdir(b)
+    assert shared.log.count("the server died") == 3
+    assert wait_until(lambda: shared.count() == 1, LIMIT_S)
+
+
+@pytest.mark.slow
+def test_who_was_told_to_look_again_may_do_so_much_later(stack, hang, shared):
+    """The mount that the file is then looked up in takes longer to open again than such a note is good for."""
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    a, b = (Place(stack, f"p{k}") for k in range(2))
+    point, other = (place.mount(stack, shared, "share=pages") for place in (a, b))
+    (point / "HANG").touch()
+    assert (point / "f").read_bytes() == (other / "f").read_bytes() == b"f"
+    write_at(hang, b"3", 0)
+    shared.kill_server()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        writing = pool.submit((point / "f").write_bytes, b"written")
+        time.sleep(7)
+        assert not writing.done()
+        write_at(hang, b"0", 0)
+        assert writing.result(LIMIT_S) == 7
+    assert (point / "f").read_bytes() == b"written" and (other / "f").read_bytes() == b"f"
 
 
 # ---- a message to the kernel that waits for the server ----
