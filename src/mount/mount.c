@@ -369,6 +369,12 @@ void mount_learn(struct mount *m)
 
 	if (c.state_fd < 0)
 		return;
+	/* Reads of common files come to no member, so a start would be noted as one that reads nothing; and what is read
+	 * ahead of a file lies in its own pages, which nobody looks at any more. */
+	if (m->is_gathered) {
+		close(c.state_fd);
+		return;
+	}
 	if (m->opts.prefetch == PREFETCH_FULL)
 		log_warn("%s: prefetch=full is the same as read: copies that are made before they are wanted do not pay",
 			 m->opts.mountpoint);
