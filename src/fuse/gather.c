@@ -115,13 +115,23 @@ static bool forget_many(const struct request *q)
 	return true;
 }
 
+/* libx.so, libx.so.6, and not app.source. */
+static bool has_library_name(const char *name)
+{
+	const char *s = strstr(name, ".so");
+
+	while (s && s[3] && s[3] != '.')
+		s = strstr(s + 1, ".so");
+	return s;
+}
+
 /* Executable, or called like a library: nobody locks ranges of those, and they are most of what a start opens. */
 static bool is_program(struct gather *g, uint64_t node)
 {
 	const struct inode *i = gather_common_inode(g, node);
 	struct stat st;
 
-	return i && i->lower && (strstr(i->lower->name, ".so") ||
+	return i && i->lower && (has_library_name(i->lower->name) ||
 				 (image_stat(g->common->tree.image, i->lower, &st) == 0 && st.st_mode & 0111));
 }
 

@@ -22,6 +22,7 @@ from support.server import wait_until
 from test_share_pages import siblings  # noqa: F401, a fixture
 
 _FLOCK = "hhqqi4x"
+FLOCK_CALL = "32" if os.uname().machine == "aarch64" else "73"
 EXCLUSIVE, SHARED, NOW, FREE = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN
 
 
@@ -229,6 +230,14 @@ def test_programs_have_flock_alone(siblings, name, mode):  # noqa: F811
     assert flock_is_free(a / name) and flock_is_free(b / name)
 
 
+@pytest.mark.parametrize("name", ["app.source", "x.sock.db", ".sop"])
+def test_not_every_name_with_so_in_it_is_a_librarys(siblings, name):  # noqa: F811
+    (siblings.lower / name).write_bytes(b"lower")
+    a, b = siblings.shared(), siblings.shared()
+    with holding(a / name, lambda fd: record(fd, fcntl.F_RDLCK)):
+        assert not record_is_free(a / name) and record_is_free(b / name)
+
+
 # ---- who waits ----
 
 def test_who_waits_is_served_or_interrupted(points):
@@ -242,6 +251,31 @@ def test_who_waits_is_served_or_interrupted(points):
         assert waiting[0].wait(10) == -signal.SIGTERM
         fcntl.flock(fd, FREE)
         assert waiting[1].wait(10) == 0
+
+
+def test_many_who_wait_in_one_mount_hold_up_nobody_in_another(points):
+    """More than the server has threads."""
+    a, b = points
+
+    def wait():
+        with opened(a / "f") as fd:
+            fcntl.flock(fd, SHARED)
+
+    with opened(a / "f") as held:
+        fcntl.flock(held, EXCLUSIVE)
+        waiting = [Child(wait) for _ in range(80)]
+        assert wait_until(lambda: all(_is_in_flock(child.pid) for child in waiting), 20)
+        for _ in range(50):
+            assert flock_is_free(b / "f")
+        assert all(_is_in_flock(child.pid) for child in waiting)
+        fcntl.flock(held, FREE)
+        for child in waiting:
+            child.join()
+
+
+def _is_in_flock(pid):
+    with open(f"/proc/{pid}/syscall", encoding="ascii") as f:
+        return f.read().split()[0] == FLOCK_CALL
 
 
 def test_signals_that_come_with_the_request(points):
