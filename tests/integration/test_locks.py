@@ -121,7 +121,6 @@ def end(child):
 
 # ---- who excludes whom ----
 
-@pytest.mark.unshared("an unchanged lower file cannot be locked")
 def test_flock_excludes_other_opens(f):
     with opened(f) as a, opened(f, RW) as b, opened(f) as c:
         flock(a, fcntl.LOCK_SH)
@@ -134,7 +133,6 @@ def test_flock_excludes_other_opens(f):
         flock(a, fcntl.LOCK_SH)
 
 
-@pytest.mark.unshared("an unchanged lower file cannot be locked")
 def test_flock_that_cannot_be_made_exclusive_is_lost(f):
     with opened(f) as a, opened(f) as b:
         flock(a, fcntl.LOCK_SH)
@@ -223,7 +221,6 @@ def test_flock_and_record_locks_know_nothing_of_each_other(f):
         exclusive(b, command=F_OFD_SETLK)
 
 
-@pytest.mark.unshared("an unchanged lower file cannot be locked")
 def test_what_may_not_be_asked_for(f):
     with opened(f, os.O_RDONLY) as reads, opened(f, os.O_WRONLY) as writes:
         with fails_with(errno.EBADF):
@@ -463,7 +460,6 @@ def test_directories_have_locks(f):
         assert is_busy(flock, b, fcntl.LOCK_SH)
 
 
-@pytest.mark.unshared("an unchanged lower file cannot be locked")
 def test_who_locked_before_the_first_write_is_seen_after_it(f):
     with opened(f) as early:
         flock(early, fcntl.LOCK_SH)
