@@ -22,10 +22,10 @@ class Accuracy(scenario.Scenario):
     The paper has one synthetic trace. Here three root directories are made of this machine's
     packages of Python, Perl and git, and each is started five times with five commands. Before the
     third to the fifth start the caches are dropped and the image is mounted and left alone: what
-    is in the page cache then was read ahead. The same start without prefetching, into an empty
-    profile, tells what it reads, in extents of 32 KiB. Recall is the part of that that was read
-    ahead, precision the part of what was read ahead that was read, both in bytes; wasted is the
-    rest. No constant of the predictor was chosen by these commands. veneer runs with
+    is in the page cache then was read ahead. The same start into an empty profile, with nothing
+    to read ahead, tells what it reads, in extents of 32 KiB. Recall is the part of that that was
+    read ahead, precision the part of what was read ahead that was read, both in bytes; wasted is
+    the rest. No constant of the predictor was chosen by these commands. veneer runs with
     io=cached, where it sees each read; files that the kernel reads itself are noted by what is
     cached of them."""
 
@@ -56,7 +56,8 @@ class Accuracy(scenario.Scenario):
     @staticmethod
     def start(run, lower, binary, state, command, *options):
         host.drop_caches()
-        with learned.Start(run.work, binary, lower, state, "io=cached", *options) as view:
+        with learned.Start(run.work, binary, lower, state, "io=cached", "prefetch=read",
+                           *options) as view:
             view.run_program(command)
 
     def compare(self, run, cell, driver, lower, places, command):
@@ -65,7 +66,7 @@ class Accuracy(scenario.Scenario):
         read = learned.profile(binary, alone)
         shutil.rmtree(alone)
         host.drop_caches()
-        with learned.Start(run.work, binary, lower, state, "io=cached",
+        with learned.Start(run.work, binary, lower, state, "io=cached", "prefetch=read",
                            f"predictor={driver.name}"):
             ahead = learned.fetched(lower)
         hits = learned.amount(lower, learned.common(read, ahead))

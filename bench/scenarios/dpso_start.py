@@ -52,7 +52,7 @@ class Start(scenario.Scenario):
         os.chmod(state, 0o700)
         for command in commands[:2]:
             host.drop_caches()
-            with learned.Start(slow.work, binary, lower, state, io) as view:
+            with learned.Start(slow.work, binary, lower, state, io, "prefetch=read") as view:
                 view.run_program(command)
         for how, option in ((OFF, "prefetch=off"), (LEARNED, "prefetch=read")):
             host.drop_caches()

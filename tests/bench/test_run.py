@@ -85,6 +85,16 @@ def test_an_interrupted_run_goes_on_and_leaves_nothing(needs_root, tmp_path, wor
     check_report(out)
 
 
+def test_what_is_learned_is_measured(needs_root, tmp_path, work):
+    out = tmp_path / "out"
+    done = call("--quick", "--drivers", "default", "--rounds", "1", "--out", str(out), "--work",
+                str(work), "dpso/accuracy")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((out / "report.json").read_text())["rows"]
+    seen = {row["metric"]: row["value"] for row in rows}
+    assert seen["recall"] > 0.3 and seen["precision"] > 0.3, rows
+
+
 def measured_so_far(out):
     try:
         return measured(out)
