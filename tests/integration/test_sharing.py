@@ -121,6 +121,43 @@ def test_sharing_goes_on_after_the_last_mount_went(siblings):
     assert siblings.counters()["IMAGES RESUMED"] == 1
 
 
+def ask(mount, count=1000):
+    """Requests that no cache answers, one after the other."""
+    for n in range(count):
+        assert not os.path.lexists(mount.mnt / f"none{n}")
+
+
+def test_sharing_what_waits_for_a_mount_that_is_left_goes_to_the_next(siblings):
+    """Each mount in use leaves some readers waiting, of which all mounts have two a processor: without one a request
+    goes through the set, which takes two calls more, and often another thread."""
+    fill(layer := siblings.layer("layer"), "t")
+    mounts = [siblings.mount(layer) for _ in range((os.cpu_count() + 1) // 2 + 2)]
+    for mount in mounts[1:]:
+        ask(mount)
+    counts = syscount.counted(siblings.server.pid, lambda: ask(mounts[0]), siblings.base / "table")
+    assert counts["read"] >= 1000
+    assert counts.get("epoll_ctl", 0) < 200 and counts.get("clone3", 0) + counts.get("clone", 0) < 20, counts
+
+
+def waiting(pid):
+    """How many threads wait for requests, as readers of a mount or for any."""
+    def where(path):
+        try:
+            return (path / "wchan").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+    found = [where(path) for path in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+    return sum("fuse" in place or "epoll" in place for place in found)
+
+
+def test_sharing_threads_for_requests_do_not_grow_with_the_mounts(siblings):
+    layer, bound = siblings.layer("layer"), 2 * os.cpu_count() + 12
+    for _ in range(bound // 4 + 8):
+        ask(siblings.mount(layer), 40)
+        # Who was called back may still be on the way.
+        assert wait_until(lambda: 0 < waiting(siblings.server.pid) <= bound, 0.5)
+
+
 def state_of(root):
     """All that a program can see of a tree, but for the root's own attributes."""
     seen = {}
