@@ -18,3 +18,5 @@ int memuse_read(struct memuse *ret);
 int memuse_read_at(const char *proc, const char *groups, struct memuse *ret);
 /* How much of a hundred is used if of the cache that much counts, and the rest of it as free. */
 unsigned memuse_percent(const struct memuse *m, uint64_t counted_cache);
+/* Too little is left to read what nobody has asked for yet. */
+bool memuse_is_short(const struct memuse *m);

@@ -55,10 +55,9 @@ void window_forget(const void *owner);
 /* Bytes that may be mapped; never exceeded, but by what is pinned when the budget sinks. 0: none. The default is an
  * eighth of memory, at most 1 GiB: mapped pages count in what the kernel weighs when it looks for a process to kill. */
 void window_set_budget(size_t bytes);
-/* Unmap at least this share of what is mapped, the coldest first, pinned windows excepted. */
+/* Unmap at least this share of what is mapped, the coldest first, pinned windows excepted. Half of it goes by itself
+ * where programs wait for memory. */
 void window_shrink(unsigned percent);
-/* Does this text of /proc/pressure/memory say that programs wait for memory? Then half is unmapped. */
-bool window_is_pressed(const char *psi);
 
 struct window_usage {
 	size_t bytes, count, budget;

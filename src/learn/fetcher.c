@@ -2,14 +2,13 @@
 #include "veneer/fetcher.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
+#include "veneer/memuse.h"
 #include "veneer/path.h"
 #include "veneer/ring.h"
-#include "veneer/window.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -18,8 +17,7 @@
 #define RUNS 4u				/* at once, by each thread */
 #define GRAB_PIECES 32u			/* that one thread takes from a file */
 #define THREADS 8u			/* of one fetcher: finding and opening small files is mostly waiting, too */
-#define MEMORY_FREE 10			/* a tenth of all memory must be available */
-#define MEMORY_PLENTY 3			/* with a third pressure is not of the whole machine */
+#define MEMORY_LOOK_MS 50
 #define NICE 19
 #define IOPRIO_IDLE (3 << 13)
 #define IOPRIO_WHO_THREAD 1
@@ -42,37 +40,16 @@ static bool is_stopping(struct fetcher *f)
 
 /* ---- memory ---- */
 
-static bool read_text(const char *path, char *buf, size_t size)
+/* Of the control group with the least room, or of the host. Looked at now and then, as it is a dozen files. */
+static bool is_memory_short(int64_t *looked_ms)
 {
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+	const int64_t now = clock_ms();
+	struct memuse m;
 
-	buf[n > 0 ? n : 0] = '\0';
-	return n > 0;
-}
-
-static unsigned long long meminfo(const char *text, const char *name)
-{
-	const char *p = strstr(text, name);
-	unsigned long long kib = 0;
-
-	return p && sscanf(p + strlen(name), ": %llu", &kib) == 1 ? kib << 10 : 0;
-}
-
-static bool is_memory_short(void)
-{
-	unsigned long long total, available;
-	char text[512];
-
-	if (!read_text("/proc/meminfo", text, sizeof(text)))
+	if (now - *looked_ms < MEMORY_LOOK_MS)
 		return false;
-	total = meminfo(text, "MemTotal");
-	available = meminfo(text, "MemAvailable");
-	if (available < total / MEMORY_FREE)
-		return true;
-	/* Who is pressed while so much is free has a limit of its own, and it is not this one's doing. */
-	return available < total / MEMORY_PLENTY && read_text("/proc/pressure/memory", text, sizeof(text)) &&
-	       window_is_pressed(text);
+	*looked_ms = now;
+	return memuse_read(&m) == 0 && memuse_is_short(&m);
 }
 
 /* ---- files ---- */
@@ -197,12 +174,13 @@ static void *run(void *arg)
 {
 	struct fetcher *f = arg;
 	struct batch b = { .buffer = malloc(RUNS * RUN_BYTES) };
+	int64_t looked_ms = -MEMORY_LOOK_MS;
 	size_t i, end;
 
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	syscall(SYS_ioprio_set, IOPRIO_WHO_THREAD, 0, IOPRIO_IDLE);
 	stats_enter(f->stats);
-	while (b.buffer && !is_stopping(f) && grab(f, &i, &end) && !is_memory_short()) {
+	while (b.buffer && !is_stopping(f) && grab(f, &i, &end) && !is_memory_short(&looked_ms)) {
 		const struct plan_piece *p = &f->plan->pieces[i];
 
 		if (p->kind == PROFILE_READ)

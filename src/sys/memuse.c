@@ -2,7 +2,7 @@
 #include "veneer/memuse.h"
 
 #include "veneer/cleanup.h"
-#include "veneer/window.h"
+#include "veneer/pressure.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define TEXT_MAX 8192
+#define SHORT_PERCENT 90u		/* used, but for the page cache: the rest is for what is asked for */
+#define SHORT_PRESSED_PERCENT 66u	/* ... where programs wait: with less, they wait for the room of a smaller group */
 #define NO_LIMIT ((uint64_t)1 << 60)	/* v1 says a number near 2^63 where there is none */
 
 /* Names of the same thing in the two kinds. */
@@ -64,9 +66,9 @@ static bool read_number(const char *dir, const char *name, uint64_t *ret)
 
 static bool is_pressed(const char *dir, const char *name)
 {
-	char text[TEXT_MAX];
+	char path[PATH_MAX];
 
-	return read_text(dir, name, text) && window_is_pressed(text);
+	return snprintf(path, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path) && pressure_read(path) >= PRESSURE_HIGH;
 }
 
 /* False: no such group, or no limit. */
@@ -181,4 +183,11 @@ unsigned memuse_percent(const struct memuse *m, uint64_t counted_cache)
 	const uint64_t used = m->used - free_cache;
 
 	return used >= m->limit ? 100 : (unsigned)(used * 100 / m->limit);
+}
+
+bool memuse_is_short(const struct memuse *m)
+{
+	const unsigned used = memuse_percent(m, 0);
+
+	return used > SHORT_PERCENT || (used > SHORT_PRESSED_PERCENT && m->is_pressed);
 }

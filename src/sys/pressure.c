@@ -17,17 +17,22 @@ int pressure_parse(const char *text)
 	return (int)(whole * 100 + hundredths);
 }
 
-int pressure_some(const char *resource)
+int pressure_read(const char *path)
 {
-	_cleanup_(closep) int fd = -1;
-	char path[64], text[256];
-	ssize_t n;
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[256];
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	snprintf(path, sizeof(path), "/proc/pressure/%s", resource);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	if (n < 0)
 		return -1;
 	text[n] = '\0';
 	return pressure_parse(text);
+}
+
+int pressure_some(const char *resource)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/pressure/%s", resource);
+	return pressure_read(path);
 }

@@ -15,6 +15,7 @@
 #include "veneer/hash.h"
 #include "veneer/heat.h"
 #include "veneer/htab.h"
+#include "veneer/pressure.h"
 #include "veneer/ring.h"
 #include "veneer/stats.h"
 
@@ -32,7 +33,6 @@
 #define MAPS_SHARE	4
 #define RESERVE_TRIES	64
 #define PRESSURE_CHECK_S 1
-#define PRESSURE_PERCENT 10	/* of the last ten seconds some program waited for memory */
 #define FILL_AREAS	64
 #define PAGES		CHUNK_BLKS
 #define WORDS		(PAGES / 64)
@@ -204,22 +204,12 @@ static void shrink_to(size_t bytes)
 	}
 }
 
-bool window_is_pressed(const char *psi)
-{
-	unsigned percent;
-
-	return sscanf(psi, "some avg10=%u.", &percent) == 1 && percent >= PRESSURE_PERCENT;
-}
-
 /* Asked for when windows are made, and not by a thread of its own: where none are made, those that are there are
  * clean pages of the page cache, which the kernel takes back by itself. */
 static void heed_pressure(void)
 {
 	struct timespec now;
-	char text[128];
 	bool is_due;
-	ssize_t n;
-	int fd;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	pthread_mutex_lock(&cache.lock);
@@ -227,13 +217,7 @@ static void heed_pressure(void)
 	if (is_due)
 		cache.next_check = now.tv_sec + PRESSURE_CHECK_S;
 	pthread_mutex_unlock(&cache.lock);
-	fd = is_due ? open("/proc/pressure/memory", O_RDONLY | O_CLOEXEC) : -1;
-	if (fd < 0)
-		return;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	if (window_is_pressed(text))
+	if (is_due && pressure_some("memory") >= PRESSURE_HIGH)
 		window_shrink(50);
 }
 

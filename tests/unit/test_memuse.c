@@ -158,6 +158,31 @@ static void test_memuse__nonsense_is_no_group(void **state)
 	assert_int_equal(memuse_read_at(proc, groups, &m), -ENOENT);
 }
 
+/* The page cache is room; a group that is full is so on a host that has plenty. */
+static void test_memuse__short_is_what_programs_themselves_take(void **state)
+{
+	struct memuse m;
+
+	(void)state;
+	m = look();
+	assert_false(memuse_is_short(&m));
+	put("groups/user/app/memory.max", "104857600\n");
+	put("groups/user/app/memory.current", "103809024\n");
+	put("groups/user/app/memory.stat", "inactive_file 20971520\nactive_file 10485760\n");
+	m = look();
+	assert_false(memuse_is_short(&m));
+	put("groups/user/app/memory.pressure", "some avg10=50.00 avg60=0.00 avg300=0.00 total=1\n");
+	m = look();
+	assert_true(memuse_is_short(&m));
+	put("groups/user/app/memory.current", "98566144\n");
+	m = look();
+	assert_false(memuse_is_short(&m));
+	put("groups/user/app/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
+	put("groups/user/app/memory.stat", "inactive_file 1048576\nactive_file 0\n");
+	m = look();
+	assert_true(memuse_is_short(&m));
+}
+
 static void test_memuse__of_this_machine(void **state)
 {
 	struct memuse m;
@@ -177,6 +202,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_memuse__a_path_that_is_not_there_is_the_root, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memuse__pressure_on_the_host, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memuse__nonsense_is_no_group, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_memuse__short_is_what_programs_themselves_take, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memuse__of_this_machine, setup, teardown),
 	};
 

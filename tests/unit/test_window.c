@@ -330,12 +330,6 @@ static void test_window__shrink_gives_back_its_share(void **state)
 	assert_true(mapped() >= 9 * WINDOW_BYTES);
 	window_shrink(100);
 	assert_int_equal(mapped(), 0);
-	assert_false(window_is_pressed(""));
-	assert_false(window_is_pressed("some avg10=0.31 avg60=90.00 avg300=0.00 total=1\n"));
-	assert_false(window_is_pressed("some avg10=9.99 avg60=0.00 avg300=0.00 total=1\n"));
-	assert_true(window_is_pressed("some avg10=10.00 avg60=0.00 avg300=0.00 total=1\n"));
-	assert_true(window_is_pressed("some avg10=100.00 avg60=0.00 avg300=0.00 total=1\n"));
-	assert_false(window_is_pressed("full avg10=50.00"));
 }
 
 static void test_window__owner_that_goes_takes_its_windows_along(void **state)
