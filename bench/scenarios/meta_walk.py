@@ -45,9 +45,6 @@ class Walk(Scenario):
                 for c in ("ls -lR", "tar c") for m, k in (("new mount", "first"), ("again", "warm"))]
     seconds = 2.2, 0.9
 
-    def has(self, cell, driver):
-        return cell != "git status" or driver in ("native", "overlayfs", "veneer")
-
     def cells(self, quick):
         return QUICK_WALKS if quick else list(WALKS)
 

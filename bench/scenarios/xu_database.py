@@ -108,7 +108,7 @@ class Database(scenario.Scenario):
     def has(self, cell, driver):
         # The second version stands for both under a limit; several whole copies would test cp.
         if cell.limit:
-            return driver in ("overlayfs", "veneer")
+            return driver in ("overlayfs", "veneer", "fuse-overlayfs-2")
         return driver != "native" or cell.count == 1
 
     def act(self, run, cell, driver):

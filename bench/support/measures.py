@@ -10,12 +10,22 @@ NOISE = 1.05
 # The driver that the promises are about.
 SUBJECT = "veneer"
 
-# A row of the verdict: text, what was seen, and one of PASS, NOISE, FAIL, NONE, INFO.
+# A row of the verdict: text, what was seen, and one of PASS, CLOSE, FAIL, NONE, INFO, LEFT_OUT.
 Verdict = namedtuple("Verdict", "text seen mark")
 PASS, CLOSE, FAIL, NONE, INFO = "pass", "pass (within noise)", "FAIL", "no data", "reported"
+LEFT_OUT = "not in a quick run"
 
 
-class AtMost:
+class Measure:
+    """scenarios()      the rows it looks at, all of one metric
+    drivers(subject)    those whose results it takes, by name
+    check(results, subject)  its Verdict"""
+
+    def drivers(self, subject):
+        return [subject]
+
+
+class AtMost(Measure):
     """Time of the subject is at most limit x the reference's. close: accept NOISE above it."""
 
     def __init__(self, scenario, metric, reference, limit, close=False, must=True):
@@ -24,6 +34,9 @@ class AtMost:
 
     def scenarios(self):
         return [self.scenario]
+
+    def drivers(self, subject):
+        return [subject, self.reference]
 
     def check(self, results, subject):
         ratio = results.ratio(self.scenario, self.metric, subject, self.reference)
@@ -53,6 +66,9 @@ class AtMostBest(AtMost):
         super().__init__(scenario, metric, " and ".join(references), limit, must=must)
         self.references = references
 
+    def drivers(self, subject):
+        return [subject, *self.references]
+
     def check(self, results, subject):
         best = results.best(self.scenario, self.metric, self.references)
         ratio = best and results.ratio(self.scenario, self.metric, subject, best)
@@ -76,7 +92,7 @@ class Faster(AtMost):
         return f"{1 / ratio:.3g}x as fast"
 
 
-class FlatIn:
+class FlatIn(Measure):
     """The subject takes at most limit x as long in one scenario as in another."""
 
     def __init__(self, large, small, metric, limit):
@@ -95,7 +111,7 @@ class FlatIn:
         return Verdict(text, f"{ratio:.3g}x", PASS if ratio <= self.limit else FAIL)
 
 
-class Below:
+class Below(Measure):
     """The subject's own value is at most limit."""
 
     def __init__(self, scenario, metric, limit):
@@ -127,7 +143,7 @@ class TailBelow(Below):
         return Verdict(text, f"{value:.4g} {self.unit}", PASS if value <= self.limit else FAIL)
 
 
-class Less:
+class Less(Measure):
     """The subject has at least so large a share less of something than the reference."""
 
     def __init__(self, scenario, metric, reference, share):
@@ -136,6 +152,9 @@ class Less:
 
     def scenarios(self):
         return [self.scenario]
+
+    def drivers(self, subject):
+        return [subject, self.reference]
 
     def check(self, results, subject):
         text = (f"{self.scenario}, {self.metric}: " +
@@ -149,7 +168,7 @@ class Less:
         return Verdict(text, seen, PASS if 1 - ratio >= self.share else FAIL)
 
 
-class Growth:
+class Growth(Measure):
     """From one scenario to another the subject's value grows at most limit x, and at most by that
     share of what the reference's grows."""
 
@@ -159,6 +178,9 @@ class Growth:
 
     def scenarios(self):
         return [self.large, self.small]
+
+    def drivers(self, subject):
+        return [subject, self.reference]
 
     def _growth(self, results, driver):
         pair = [results.rounds(s, self.metric, driver) for s in (self.large, self.small)]
@@ -176,7 +198,7 @@ class Growth:
                        PASS if is_met else FAIL)
 
 
-class ByDriver:
+class ByDriver(Measure):
     """The same of another driver than the subject."""
 
     def __init__(self, driver, measure):
@@ -185,12 +207,19 @@ class ByDriver:
     def scenarios(self):
         return self.measure.scenarios()
 
+    def drivers(self, _):
+        return self.measure.drivers(self.driver)
+
+    @property
+    def metric(self):
+        return self.measure.metric
+
     def check(self, results, _):
         v = self.measure.check(results, self.driver)
         return v._replace(text=f"{self.driver}: {v.text}")
 
 
-class AtLeast:
+class AtLeast(Measure):
     """A driver's own value is at least limit."""
 
     def __init__(self, scenario, metric, driver, limit):
@@ -198,6 +227,9 @@ class AtLeast:
 
     def scenarios(self):
         return [self.scenario]
+
+    def drivers(self, _):
+        return [self.driver]
 
     def check(self, results, subject):
         del subject

@@ -2,8 +2,8 @@
 """What a run has seen, on disk line by line, so that an interrupted one goes on where it was.
 
 DIR/raw.jsonl: the first line is {"identity", "environment"}; each other is one of
-{"note": text}, {"done": [scenario, cell, driver, round], "seconds": s, "samples": [...]} where a
-sample is [scenario, metric, unit, tail, [values]].
+{"note": text}, {"asked": [scenario]}, {"versions": {driver: text}}, {"done": [scenario, cell,
+driver, round], "seconds": s, "samples": [...]} where a sample is [scenario, metric, unit, tail, [values]].
 """
 
 import json
@@ -62,6 +62,10 @@ class Record:
     def versions(self, found):
         self._write({"versions": found})
 
+    def asked(self, names):
+        """These scenarios are to be run."""
+        self._write({"asked": names})
+
     def add(self, key, seconds, samples):
         """key: (scenario, cell, driver, round)"""
         self.done.add(key)
@@ -84,20 +88,24 @@ def _lines(path):
 
 
 class Found:
-    """What a log holds: environment, versions, notes, and Results by scenario."""
+    """What a log holds: environment, versions, notes, what was asked for, and by scenario the
+    Results and the cells that were done."""
 
     def __init__(self, lines):
         self.identity, self.environment = lines[0]["identity"], lines[0]["environment"]
         self.versions, self.notes, self.by_scenario = {}, [], {}
+        self.asked, self.cells = set(), {}
         for line in lines[1:]:
             self.versions.update(line.get("versions", {}))
+            self.asked.update(line.get("asked", []))
             if "note" in line and line["note"] not in self.notes:
                 self.notes.append(line["note"])
             if "done" in line:
                 self._take(line)
 
     def _take(self, line):
-        scenario, _, driver, i = line["done"]
+        scenario, cell, driver, i = line["done"]
+        self.cells.setdefault(scenario, set()).add(cell)
         seen = self.by_scenario.setdefault(scenario, results.Results())
         for name, metric, unit, tail, values in line["samples"]:
             seen.add(name, metric, driver, i, values, unit, tail)

@@ -5,6 +5,7 @@ import json
 import os
 
 from . import measures, tables
+from .results import Results
 
 HEAD = """# veneer and its peers
 
@@ -64,17 +65,35 @@ def _write_json(path, found, verdicts):
         f.write("\n")
 
 
+def _is_left_out(scenario, measure, seen, cells):
+    """Whether a quick run, of which these cells were done, leaves out by intention what the measure
+    looks at. What it lacks because a step failed is not left out."""
+    few = scenario.quick_drivers or scenario.drivers
+    if few and any(d not in few for d in measure.drivers(measures.SUBJECT)):
+        return True
+    is_whole = {str(cell) for cell in scenario.cells(True)} <= cells
+    return is_whole and any((row, measure.metric) not in seen.units for row in measure.scenarios())
+
+
+def _verdicts(scenario, seen, found):
+    promised = scenario.measures()
+    verdicts = measures.check_all(promised, seen)
+    if not found.identity["quick"]:
+        return verdicts
+    cells = found.cells.get(scenario.name, set())
+    return [v._replace(mark=measures.LEFT_OUT) if v.mark == measures.NONE and
+            _is_left_out(scenario, m, seen, cells) else v for m, v in zip(promised, verdicts)]
+
+
 def write(out, found, scenarios):
     """report.md, report.json and SVGs in the folder out. Returns the verdicts."""
     text, every = _head(found), []
     for scenario in scenarios:
-        seen = found.by_scenario.get(scenario.name)
-        if not seen:
+        if scenario.name not in found.by_scenario and scenario.name not in found.asked:
             continue
-        verdicts = measures.check_all(scenario.measures(), seen)
-        if found.identity["quick"]:
-            # A quick run leaves out cells by intention.
-            verdicts = [v for v in verdicts if v.mark != measures.NONE]
+        # One that failed from the first step on has promises too.
+        seen = found.by_scenario.get(scenario.name, Results())
+        verdicts = _verdicts(scenario, seen, found)
         every += verdicts
         text += "\n" + _section(scenario, seen, verdicts, _draw(out, scenario, seen))
     with open(os.path.join(out, "report.md"), "w", encoding="utf-8") as f:

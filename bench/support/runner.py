@@ -86,6 +86,7 @@ class Runner:
         self.args, self.log, self.progress, self.stop = args, log, Progress(), Stop()
         self.drivers = self._there(drivers)
         self.plan = [(s, self._steps(s)) for s in scenarios]
+        log.asked([s.name for s, steps in self.plan if steps])
 
     def _there(self, drivers):
         there = []

@@ -7,8 +7,8 @@ import os
 import pytest
 
 import scenarios
-from support import (host, measures, podman, publish, record, runner, stats, tables, workspace,
-                     world)
+from support import (drivers, host, measures, podman, publish, record, report, runner, scenario,
+                     stats, tables, workspace, world)
 from support.results import Results
 
 
@@ -75,6 +75,60 @@ def test_a_promise_without_data_is_not_met():
     assert measures.failed(found)
 
 
+class Promising(scenario.Scenario):
+    """One that promises something
+
+    Of two sizes, beside two peers."""
+
+    name, quick_drivers = "a/b", ("veneer", "peer")
+
+    def cells(self, quick):
+        return ["small"] if quick else ["small", "large"]
+
+    def measures(self):
+        return [measures.AtMost(f"a/b/{cell}", "m", peer, 1)
+                for cell in ("small", "large") for peer in ("peer", "other")]
+
+
+def marks(tmp_path, quick, seen, asked=("a/b",)):
+    """Of the verdicts that stand in the report of a run; seen: (cell, driver) that were done."""
+    log = record.Record(str(tmp_path), {"quick": quick})
+    log.asked(list(asked))
+    for cell, name in seen:
+        log.add(("a/b", cell, name, 0), 1.0, [[f"a/b/{cell}", "m", "us", False, [1]]])
+    log.close()
+    verdicts = report.write(str(tmp_path), record.load(str(tmp_path)), [Promising()])
+    text = (tmp_path / "report.md").read_text()
+    assert all(v.text in text for v in verdicts)
+    return [v.mark for v in verdicts]
+
+
+def test_a_quick_run_says_what_it_left_out(tmp_path):
+    left = measures.LEFT_OUT
+    assert marks(tmp_path, True, [("small", "veneer"), ("small", "peer")]) == [
+        measures.PASS, left, left, left]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_failed_is_no_data_however_short_the_run(tmp_path, quick):
+    found = marks(tmp_path, quick, [("small", "peer")])
+    assert found[0] == measures.NONE and (found.count(measures.NONE) == 4) != quick
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_never_ran_has_its_promises_in_the_report(tmp_path, quick):
+    found = marks(tmp_path, quick, [])
+    assert found[0] == found[2] == measures.NONE
+    assert marks(tmp_path / "other", quick, [], asked=()) == []
+
+
+def test_every_scenario_can_be_reported_without_results(tmp_path):
+    log = record.Record(str(tmp_path), {"quick": True})
+    log.asked([s.name for s in scenarios.EVERY])
+    log.close()
+    assert report.failed(report.write(str(tmp_path), record.load(str(tmp_path)), scenarios.EVERY))
+
+
 @pytest.mark.parametrize("mine,is_met", [(9, True), (11, False)])
 def test_a_promise_is_about_the_best_of_its_references(mine, is_met):
     seen = results({"veneer": [mine], "a": [10], "b": [20]})
@@ -129,6 +183,30 @@ def test_a_scenario_says_what_it_is(s):
     for m in s.measures():
         assert all(row.startswith(s.name) for row in m.scenarios())
     assert all(row.startswith(s.name) for _, row, _ in s.headline)
+
+
+def run_for(s, row, metric):
+    """The cells of a full run that can make this row, by its name; all when none is named so."""
+    cells = s.cells(False)
+    named = [c for c in cells if row in (getattr(c, "row", None), getattr(c, "scenario", None)) and
+             metric.startswith(getattr(c, "metric", ""))]
+    return named or [c for c in cells if row.endswith(f"/{c}")] or cells
+
+
+@pytest.mark.parametrize("s", scenarios.EVERY, ids=lambda s: s.name)
+def test_what_is_promised_can_be_had_from_a_full_run(s):
+    """Or it is "no data" each time, which counts as a promise that is not met."""
+    takes = {d.name for d in drivers.every_driver() if s.takes(d, False)}
+    takes.update(d for d in s.drivers if d not in s.without)
+    for m in s.measures():
+        for name in m.drivers(measures.SUBJECT):
+            assert name in takes, f"{m.scenarios()}: {name}"
+            for row in m.scenarios():
+                assert any(s.has(c, name) for c in run_for(s, row, m.metric)), f"{row}: {name}"
+    changes = next(s for s in scenarios.EVERY if s.name == "hpmapper/cow")
+    seen = {(c.scenario, c.metric) for c in changes.cells(False)}
+    for m in changes.measures():
+        assert all((row, m.metric.removesuffix(" upper bytes")) in seen for row in m.scenarios())
 
 
 def _who():
