@@ -179,7 +179,12 @@ class Siblings(scenario.Scenario):
                 AtMost(changed, "warm read", "overlayfs", 1 / 0.3),
                 AtMost(changed, "writer's 4K", "overlayfs", 1 / 0.95),
                 Below(more, "mount + umount", 5),
-                Faster(more, "mount + umount", "fuse-overlayfs", 2)]
+                Faster(more, "mount + umount", "fuse-overlayfs", 2),
+                Faster(more, "mount + umount", "fuse-overlayfs-2", 1),
+                AtMost(changed, "first read", "overlayfs", 1.15, must=False),
+                *[AtMost(changed, metric, peer, 1, close=True)
+                  for metric in ("first read", "warm read", "writer's 4K")
+                  for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]]
 
     def tables(self, seen):
         def columns(cell, *metrics):

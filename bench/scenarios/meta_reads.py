@@ -153,6 +153,8 @@ class Reads(Scenario):
     def measures(self):
         out = [AtMost(f"meta/reads/{cell}", "warm", ref, 1, close=True)
                for cell in (SEQUENTIAL, RANDOM, OPENS) for ref in REFERENCES]
+        out += [AtMost(f"meta/reads/{cell}", state, ref, 1, close=True)
+                for cell, state in ((OPENS, "cold"), (EXEC, "warm")) for ref in REFERENCES]
         out += [AtMost(f"meta/reads/{c}", "warm", "overlayfs", 1.15) for c in (SEQUENTIAL, RANDOM)]
         # Passed through, a read costs what the file below costs.
         out += [AtMost(f"meta/reads/{c}", "warm", "native", 1 / part)

@@ -117,8 +117,9 @@ class Build(scenario.Scenario):
             raise host.HostError(found)
 
     def measures(self):
-        return [AtMost(SCENARIO, "time", peer, 1, close=True)
-                for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]
+        # Over overlayfs Podman reads the upper, over a mount program it walks both trees.
+        return [AtMost(SCENARIO, "time", peer, 1, close=True, must=peer != "overlayfs")
+                for peer in ("overlayfs", "fuse-overlayfs", "fuse-overlayfs-2")]
 
     def tables(self, seen):
         columns = [(m, SCENARIO, m) for m in ("time", "layer bytes")]

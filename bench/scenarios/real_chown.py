@@ -94,8 +94,10 @@ class Chown(scenario.Scenario):
         for kind in KINDS:
             out += [AtMost(scenario_name(kind), "time", "overlayfs-metacopy", 1.2),
                     Below(scenario_name(kind), "data bytes", 0),
-                    Below(scenario_name(kind), "upper bytes a file", 1024)]
-        return out
+                    Below(scenario_name(kind), "upper bytes a file", 1024),
+                    AtMost(scenario_name(kind), "time", "fuse-overlayfs-2", 1)]
+        return out + [AtMost(scenario_name("large"), "time", peer, 1)
+                      for peer in ("overlayfs", "fuse-overlayfs")]
 
     def tables(self, seen):
         text = ""

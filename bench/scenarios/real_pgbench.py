@@ -160,9 +160,12 @@ class Pgbench(scenario.Scenario):
         return sum(n for n, _ in counts)
 
     def measures(self):
-        return [AtMost(SCENARIO, EVERY, "overlayfs", 1),
-                AtMost(SCENARIO, LATER, "overlayfs", 1, must=False),
-                Below(SCENARIO, "upper bytes", MOST_UPPER)]
+        out = [AtMost(SCENARIO, EVERY, "overlayfs", 1), AtMost(SCENARIO, FIRST, "overlayfs", 1),
+               AtMost(SCENARIO, LATER, "overlayfs", 1, must=False),
+               Below(SCENARIO, "upper bytes", MOST_UPPER)]
+        return out + [AtMost(SCENARIO, metric, peer, 1, close=True)
+                      for metric in (EVERY, FIRST, LATER)
+                      for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]
 
     def tables(self, seen):
         columns = [(m, SCENARIO, m) for m in (EVERY, FIRST, LATER, "upper bytes")]

@@ -106,7 +106,9 @@ class Sqlite(scenario.Scenario):
 
     def measures(self):
         return [Faster(SCENARIO, FIRST, "overlayfs", 10),
-                Faster(SCENARIO, RATE, "overlayfs", 1, must=False)]
+                Faster(SCENARIO, RATE, "overlayfs", 1),
+                *[Faster(SCENARIO, metric, peer, 1) for metric in (FIRST, LATER, RATE)
+                  for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]]
 
     def tables(self, seen):
         columns = [(m, SCENARIO, m) for m in (RATE, FIRST, LATER, "upper bytes")]

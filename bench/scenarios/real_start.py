@@ -79,7 +79,8 @@ class Start(scenario.Scenario):
 
     def measures(self):
         return [AtMost(scenario_name(engine), "time", peer, 1, close=True)
-                for engine in ENGINES for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]
+                for engine in ENGINES
+                for peer in ("overlayfs", "fuse-overlayfs", "fuse-overlayfs-2")]
 
     def tables(self, seen):
         columns = [(engine, scenario_name(engine), "time") for engine in ENGINES]

@@ -5,7 +5,7 @@ import os
 import random
 
 from support import host, plots, scenario, slowdev, tables, trees
-from support.measures import AtMost, Faster
+from support.measures import AtMost
 from support.together import together
 
 LATENCIES, QUICK_LATENCIES = (0, 2, 4, 6), (0, 4)
@@ -105,10 +105,14 @@ class Device(scenario.Scenario):
             run.add(scenario_name(cell), metric, [seconds], "s")
 
     def measures(self):
-        last = scenario_name(LATENCIES[-1])
-        return [AtMost(last, READS, "overlayfs", 1.15), AtMost(last, MANY, "overlayfs", 1.15,
-                                                               must=False),
-                Faster(last, WRITES, "overlayfs", 1)]
+        out = []
+        for name in map(scenario_name, LATENCIES):
+            out += [AtMost(name, READS, "overlayfs", 1.15),
+                    AtMost(name, MANY, "overlayfs", 1.15, must=False),
+                    AtMost(name, WRITES, "overlayfs", 1)]
+            out += [AtMost(name, metric, peer, 1, close=True) for metric in METRICS
+                    for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]
+        return out
 
     def tables(self, seen):
         text = ""

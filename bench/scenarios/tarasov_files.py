@@ -6,7 +6,7 @@ import random
 import time
 
 from support import diskstat, host, plots, scenario, tables, trees
-from support.measures import Faster
+from support.measures import AtMost, Faster
 from support.together import together
 
 BLOCK, WHOLE = 4 * trees.KIB, 64 * trees.KIB
@@ -174,7 +174,17 @@ class Files(scenario.Scenario):
         run.add(SCENARIO + part, "latency", every, "us", tail=True)
 
     def measures(self):
-        return [Faster(SCENARIO + "sf-writes", "completion", "overlayfs", 10)]
+        out = [Faster(SCENARIO + "sf-writes", "completion", "overlayfs", 10),
+               AtMost(SCENARIO + "mf-writes", "completion", "overlayfs", 1),
+               AtMost(SCENARIO + "sf-writes-paced", "completion", "overlayfs", 1)]
+        out += [AtMost(SCENARIO + part, "completion", "overlayfs", 1.15)
+                for part in ("sf-reads", "mf-reads")]
+        for peer in ("fuse-overlayfs", "fuse-overlayfs-2"):
+            out += [AtMost(SCENARIO + part, "completion", peer, 1, close=True)
+                    for part in PARTS[:4]]
+            # Paced, all end when the last I/O is due.
+            out.append(AtMost(SCENARIO + PARTS[4], "latency", peer, 1, close=True))
+        return out
 
     def tables(self, seen):
         text = ""

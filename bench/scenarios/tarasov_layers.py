@@ -6,14 +6,14 @@ import random
 import time
 
 from support import host, plots, scenario, tables, trees
-from support.measures import FlatIn
+from support.measures import AtMost, FlatIn
 from support.views import Snapshot, Union
 
 BLOCK = 4 * trees.KIB
 SHARE = 100
 # (bytes of the file, small files)
 FULL, QUICK = (64 * trees.MIB, 1000), (8 * trees.MIB, 200)
-COUNTS, QUICK_COUNTS = (1, 5, 15, 30), (1, 10)
+COUNTS, QUICK_COUNTS = (1, 5, 15, 30), (1, 5)
 READS = 1000
 OPEN, RANDOM, WHOLE = ("open+read4K+close", "random 4K", "whole")
 DISK = "bytes of all layers"
@@ -218,8 +218,15 @@ class Layers(scenario.Scenario):
                 seen[WHOLE].append(view.call(time_whole, view.path))
 
     def measures(self):
-        return [FlatIn(scenario_name(COUNTS[-1]), scenario_name(1), metric, 1.05)
-                for metric in (OPEN, RANDOM, WHOLE)]
+        # The names and bytes of what is read are in memory, or each layer is a file more to fetch.
+        out = [FlatIn(scenario_name(count), scenario_name(1), metric, 1.05)
+               for count in COUNTS[1:] for metric in (OPEN, RANDOM, WHOLE)]
+        for count in COUNTS:
+            out += [AtMost(scenario_name(count), metric, peer, 1, close=True) for metric in METRICS
+                    for peer in ("fuse-overlayfs", "fuse-overlayfs-2")]
+            out += [AtMost(scenario_name(count), metric, "overlayfs", 1.15,
+                           must=not metric.startswith(OPEN)) for metric in METRICS]
+        return out
 
     def tables(self, seen):
         text = ""

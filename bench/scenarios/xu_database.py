@@ -156,8 +156,8 @@ class Database(scenario.Scenario):
         run.add(cell.row, f"{mix} {TAIL}", [stats.percentile(taken, 0.99)], "us")
 
     def measures(self):
-        return [AtMost(cell.row, f"{mix} {TPS}", ref, 1, close=True)
-                for cell in cells(False) for mix in cell.mixes
+        return [AtMost(cell.row, f"{mix} {what}", ref, 1, close=True)
+                for cell in cells(False) for mix in cell.mixes for what in (TPS, TAIL)
                 for ref in ("overlayfs", "fuse-overlayfs", "fuse-overlayfs-2")
                 if not (cell.limit and ref == "fuse-overlayfs")]
 

@@ -3,7 +3,7 @@
 
 from support.measures import AtMost
 
-from .xu_fio import READS, Matrix
+from .xu_fio import LIMIT, READS, Matrix
 
 VOLUME_LIMIT = 1.05
 
@@ -32,5 +32,12 @@ class Volume(Matrix):
         return ["upper"] if quick else list(self.places)
 
     def measures(self):
-        return [AtMost(self.row(place, way, load), p, "volume", VOLUME_LIMIT, close=True)
-                for place, way, load, p in self.rows()]
+        out = []
+        for place, way, load, p in self.rows():
+            row = self.row(place, way, load)
+            out += [AtMost(row, p, "volume", VOLUME_LIMIT, close=True),
+                    AtMost(row, p, "overlayfs", LIMIT, close=True)]
+            # A peer that reads with its own page cache beats the device, and so any passthrough.
+            out += [AtMost(row, p, ref, 1, close=True, must=way == "buffered")
+                    for ref in ("fuse-overlayfs", "fuse-overlayfs-2")]
+        return out
