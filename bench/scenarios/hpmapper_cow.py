@@ -23,13 +23,13 @@ COUNTS = {
 }
 
 QUICK = (4 * trees.KIB, trees.MIB, 256 * trees.MIB)
-# The sizes at which the other changes are timed.
+# The sizes at which the other changes are timed, and the drivers of those that are synced.
 SOME = (4 * trees.KIB, 256 * trees.MIB)
-# Those at which the change is synced.
-SYNCED = (4 * trees.KIB, trees.MIB, 256 * trees.MIB)
+SYNCERS = ("native", "overlayfs", "overlayfs-metacopy", "veneer", "fuse-overlayfs-2")
 
 WRITE, AFTER_STAT = "open+pwrite+close", "open+pwrite+close after stat"
-METRICS = (WRITE, AFTER_STAT, "append", "chmod", "touch", "rename")
+OTHERS = ("append", "chmod", "touch", "rename")
+METRICS = (WRITE, AFTER_STAT, *OTHERS)
 BYTES = " upper bytes"
 
 
@@ -150,8 +150,12 @@ class CowLatency(scenario.Scenario):
             return [Cell(WRITE, size, False) for size in QUICK]
         some = [size for size in COUNTS if size in SOME]
         return ([Cell(WRITE, size, False) for size in COUNTS] +
-                [Cell(WRITE, size, True) for size in SYNCED] +
-                [Cell(m, size, False) for m in METRICS if m != WRITE for size in some])
+                [Cell(WRITE, size, True) for size in COUNTS] +
+                [Cell(m, size, False) for m in METRICS if m != WRITE for size in some] +
+                [Cell(m, size, True) for m in OTHERS for size in some])
+
+    def has(self, cell, driver):
+        return not cell.fsync or cell.metric == WRITE or driver in SYNCERS
 
     def act(self, run, cell, driver):
         count = COUNTS[cell.size][run.quick]
@@ -188,21 +192,27 @@ class CowLatency(scenario.Scenario):
 
     def measures(self):
         small, small_sync = scenario_name(BLOCK, False), scenario_name(BLOCK, True)
+        peers = ("overlayfs", "fuse-overlayfs", "fuse-overlayfs-2")
         out = [
             Faster("hpmapper/cow/16M", WRITE, "overlayfs", 50),
             Faster("hpmapper/cow/256M", WRITE, "overlayfs", 250),
             FlatIn("hpmapper/cow/1G", small, WRITE, 1.5),
+            FlatIn("hpmapper/cow/1G/fsync", small_sync, WRITE, 1.5),
+            Below(small, WRITE, 100, must=False),
         ]
         out += [Below(scenario_name(size, False), WRITE + BYTES, 8192) for size in COUNTS]
-        out += [AtMost(small, WRITE, ref, 1)
-                for ref in ("overlayfs", "fuse-overlayfs", "fuse-overlayfs-2")]
-        out += [AtMost(small_sync, WRITE, "overlayfs", 1, close=True)]
+        out += [AtMost(scenario_name(size, fsync), WRITE, ref, 1, close=fsync)
+                for fsync in (False, True) for size in COUNTS for ref in peers]
+        out += [AtMost(scenario_name(size, False), metric, ref, 1)
+                for metric in (AFTER_STAT, *OTHERS) for size in SOME for ref in peers]
+        out += [AtMost(scenario_name(size, True), metric, ref, 1, close=True)
+                for metric in OTHERS for size in SOME for ref in peers if ref in SYNCERS]
         out += [AtMost("hpmapper/cow/256M", metric, "overlayfs-metacopy", 1, close=True)
                 for metric in ("chmod", "touch", "rename")]
         return out
 
     def tables(self, seen):
-        kinds = [(WRITE, False), (WRITE, True)] + [(m, False) for m in METRICS if m != WRITE]
+        kinds = [(m, fsync) for m in METRICS for fsync in (False, True)]
         text = ""
         for metric, fsync in kinds:
             title = metric + (", fsync" if fsync else "")

@@ -112,10 +112,10 @@ class FlatIn(Measure):
 
 
 class Below(Measure):
-    """The subject's own value is at most limit."""
+    """The subject's own value is at most limit. must: or it is only reported."""
 
-    def __init__(self, scenario, metric, limit):
-        self.scenario, self.metric, self.limit = scenario, metric, limit
+    def __init__(self, scenario, metric, limit, must=True):
+        self.scenario, self.metric, self.limit, self.must = scenario, metric, limit, must
 
     def scenarios(self):
         return [self.scenario]
@@ -125,7 +125,8 @@ class Below(Measure):
         value = results.value(self.scenario, self.metric, subject)
         if value is None:
             return Verdict(text, "-", NONE)
-        return Verdict(text, f"{value:.4g}", PASS if value <= self.limit else FAIL)
+        mark = INFO if not self.must else PASS if value <= self.limit else FAIL
+        return Verdict(text, f"{value:.4g}", mark)
 
 
 class TailBelow(Below):

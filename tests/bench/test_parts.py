@@ -75,6 +75,26 @@ def test_a_promise_without_data_is_not_met():
     assert measures.failed(found)
 
 
+def test_an_aim_is_reported_however_far_it_is():
+    seen = results({"veneer": [11]})
+    for limit in (10, 12):
+        found = measures.check_all([measures.Below("s", "m", limit, must=False)], seen)
+        assert [v.mark for v in found] == [measures.INFO]
+    assert measures.failed(measures.check_all([measures.Below("s", "m", 10)], seen))
+
+
+# What veneer is not the one to be compared in, or in nothing that takes time.
+NOT_COMPARED = {"hpmapper/lookup", "hpmapper/keeper", "own/share"}
+
+
+@pytest.mark.parametrize("s", [s for s in scenarios.EVERY if s.name not in NOT_COMPARED],
+                         ids=lambda s: s.name)
+def test_a_peer_that_is_run_is_judged(s):
+    run = [d.name for d in drivers.every_driver() if s.takes(d, False)]
+    judged = {name for m in s.measures() for name in m.drivers(measures.SUBJECT)}
+    assert {"overlayfs", "fuse-overlayfs", "fuse-overlayfs-2"}.intersection(run) <= judged
+
+
 class Promising(scenario.Scenario):
     """One that promises something
 
