@@ -204,6 +204,29 @@ def used_bytes(path):
     return last
 
 
+def is_attached(device, image):
+    """Whether that loop device is still of that file: a device that was let go of may be
+    somebody else's by now."""
+    name = os.path.basename(device)
+    try:
+        with open(f"/sys/block/{name}/loop/backing_file", encoding="utf-8") as f:
+            return f.read().strip() == os.path.realpath(image)
+    except OSError:
+        return False
+
+
+def detach(device, image):
+    """Does nothing where the device was detached meanwhile, as whatever is told of a device's last
+    unmount may do."""
+    if not is_attached(device, image):
+        return
+    try:
+        run("losetup", "-d", device)
+    except HostError:
+        if is_attached(device, image):
+            raise
+
+
 class LoopFs:
     """A file system in a sparse file on a loop device."""
 
@@ -231,7 +254,7 @@ class LoopFs:
         if os.path.ismount(self.mountpoint):
             unmount(self.mountpoint)
         if self.device:
-            run("losetup", "-d", self.device)
+            detach(self.device, self.image)
             self.device = None
         if os.path.exists(self.image):
             os.unlink(self.image)

@@ -111,7 +111,7 @@ class Runner:
             for s, steps in self.plan:
                 left = [t for t in steps if self._key(s, t) not in self.log.done]
                 if left and not self.stop.wanted:
-                    self._scenario(s, left)
+                    self._try(s, left)
             if self.stop.wanted:
                 raise KeyboardInterrupt
         finally:
@@ -121,6 +121,13 @@ class Runner:
     def _key(s, step):
         i, cell, driver = step
         return (s.name, str(cell), driver.name, i)
+
+    def _try(self, s, steps):
+        try:
+            self._scenario(s, steps)
+        except (OSError, host.HostError) as e:
+            # Its steps are in the record by now, and the next one has volumes of its own.
+            self.log.note(f"{s.name}: not all could be made or taken down: {e}")
 
     def _scenario(self, s, steps):
         broken = set()

@@ -116,7 +116,8 @@ class SlowVolume:
         try:
             host.run("mount", "-t", "ext4", loop, volume)
         finally:
-            host.run("losetup", "-d", loop)
+            # From then on it goes with its last mount.
+            host.detach(loop, point)
         self.work = workspace.Workspace(os.path.join(volume, "w"), on_loop=False)
 
     def _serve(self, image, point):

@@ -12,7 +12,8 @@ SIZES = {"ext4": 28 << 30, "xfs": 12 << 30, "btrfs": 12 << 30}
 
 class Workspace:
     """The volume "host" is an ext4 with a journal on a loop device, like those of the other file
-    systems, or the file system the directory is on. Use as a context: all is undone at the end."""
+    systems, or the file system the directory is on. Use as a context: all is undone at the end, as
+    much as can be; what could not is one HostError."""
 
     def __init__(self, root, on_loop=True):
         self.root, self.host_kind = root, "ext4" if on_loop else "host"
@@ -78,16 +79,20 @@ class Workspace:
     def close(self):
         # What was broken off has left files, servers, namespaces and mounts.
         self._close_files()
-        world.close_all()
-        host.end_processes(self.root)
         volumes = [loop.mountpoint for loop in self.loops.values()]
-        for root in (self.root, *self.shorts):
-            for point in reversed(host.mounts_below(root)):
-                if point not in volumes:
-                    host.unmount(point)
-        for loop in self.loops.values():
-            loop.close()
-        host.run("rm", "-rf", "--one-file-system", self.root, *self.shorts)
+        points = [point for root in (self.root, *self.shorts)
+                  for point in reversed(host.mounts_below(root)) if point not in volumes]
+        failed = []
+        for act, *args in [(world.close_all,), (host.end_processes, self.root),
+                           *[(host.unmount, point) for point in points],
+                           *[(loop.close,) for loop in self.loops.values()],
+                           (host.run, "rm", "-rf", "--one-file-system", self.root, *self.shorts)]:
+            try:
+                act(*args)
+            except (OSError, host.HostError) as e:
+                failed.append(str(e))
+        if failed:
+            raise host.HostError("; ".join(failed))
 
     def __enter__(self):
         return self

@@ -6,7 +6,8 @@ import os
 import pytest
 
 import scenarios
-from support import cgroup, driver, drivers, fio, host, postgres, record, runner, scenario
+from support import (cgroup, driver, drivers, fio, host, postgres, record, runner, scenario,
+                     workspace)
 
 
 def report(name, way="read", rate=1000.0):
@@ -156,6 +157,62 @@ def test_an_estimate_counts_what_is_run():
 def test_a_run_of_all_fits_its_time(quick, minutes):
     there = [d for d in drivers.every_driver() if d.name != "dm-thin"]
     assert runner.estimate(scenarios.EVERY, there, quick) < minutes * 60
+
+
+class Done(scenario.Scenario):
+    """One of which each step is done."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def act(self, run, cell, driver):
+        run.add(self.name, "m", [1], "us")
+
+
+def test_a_clean_up_that_fails_is_noted_and_the_run_goes_on(tmp_path, monkeypatch):
+    def fail(self):
+        close(self)
+        raise host.HostError("detach failed")
+
+    close = workspace.Workspace.close
+    monkeypatch.setattr(workspace.Workspace, "close", fail)
+    run = runner.Runner.__new__(runner.Runner)
+    run.args = type("Args", (), {"quick": True, "on_host": True, "work": str(tmp_path)})
+    run.log, run.progress = record.Record(str(tmp_path / "out"), {}), runner.Progress()
+    run.stop = type("Stop", (), {"wanted": False})
+    run.plan = [(Done(name), [(0, "c", driver.Driver("d", ""))]) for name in ("a/one", "a/two")]
+    run.run()
+    run.log.close()
+    assert {key[0] for key in run.log.done} == {"a/one", "a/two"}
+    assert all(any(f"{name}: " in note and "detach failed" in note for note in run.log.notes)
+               for name in ("a/one", "a/two"))
+
+
+def test_one_part_of_a_clean_up_that_fails_keeps_no_other_from_being_done(tmp_path, monkeypatch):
+    def fail(*_):
+        raise host.HostError("busy")
+
+    closed = []
+    work = workspace.Workspace(str(tmp_path / "w"), on_loop=False)
+    for kind in ("a", "b"):
+        loop = type("Loop", (), {"mountpoint": "/none", "close": lambda: closed.append(1) or fail()})
+        work.loops[kind] = loop
+    monkeypatch.setattr(host, "end_processes", fail)
+    with pytest.raises(host.HostError, match="busy; busy; busy"):
+        work.close()
+    assert len(closed) == 2 and not (tmp_path / "w").exists()
+
+
+def test_a_volume_goes_though_its_device_was_detached(needs_root, tmp_path):
+    image = str(tmp_path / "image")
+    volume = host.LoopFs("ext4", image, str(tmp_path / "mnt"), 16 << 20)
+    device = volume.device
+    assert host.is_attached(device, image)
+    host.unmount(volume.mountpoint)
+    host.run("losetup", "-d", device)
+    assert host.wait_for(lambda: not host.is_attached(device, image))
+    volume.close()
+    assert not os.path.exists(image)
 
 
 @pytest.mark.parametrize("error,words", [(KeyError("none"), "KeyError"), (OSError("gone"), "gone")])
