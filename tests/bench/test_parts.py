@@ -83,6 +83,12 @@ def test_an_aim_is_reported_however_far_it_is():
     assert measures.failed(measures.check_all([measures.Below("s", "m", 10)], seen))
 
 
+@pytest.mark.parametrize("d", drivers.every_driver(), ids=lambda d: d.name)
+def test_every_driver_is_run_by_some_scenario(d):
+    assert any(s.takes(d, False) and any(s.has(cell, d.name) for cell in s.cells(False))
+               for s in scenarios.EVERY)
+
+
 # What veneer is not the one to be compared in, or in nothing that takes time.
 NOT_COMPARED = {"hpmapper/lookup", "hpmapper/keeper", "own/share"}
 
