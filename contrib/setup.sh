@@ -24,6 +24,9 @@ SLOW_PACKAGES=(debhelper lintian rpmlint)
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
 	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static)
 
+# Of the cargo that builds fuse-overlayfs 2, which has no package.
+CARGO_MIN=1.85
+
 usage()
 {
 	cat <<-END
@@ -334,6 +337,32 @@ provide_musl()
 	as_root cp -r --no-preserve=ownership "$stage/." "$MUSL_PREFIX"
 }
 
+has_second_fuse_overlayfs()
+{
+	[ -x "${XDG_CACHE_HOME:-$HOME/.cache}/veneer-bench/fuse-overlayfs-2/bin/fuse-overlayfs" ]
+}
+
+# Where it cannot be had, one peer is missing from the comparison, and that is all.
+provide_cargo()
+{
+	local p version
+
+	if has_second_fuse_overlayfs || command -v cargo >/dev/null || [ -x "$HOME/.cargo/bin/cargo" ]; then
+		return 0
+	fi
+	update_lists
+	# Debian keeps a second one, new enough for browsers.
+	for p in cargo cargo-web; do
+		version=$(candidate_of $p)
+		# To dpkg "(none)" is more than any.
+		if [[ $version == [0-9]* ]] && dpkg --compare-versions "$version" ge $CARGO_MIN; then
+			(install_missing $p) || say "without cargo, fuse-overlayfs 2 is left out"
+			return 0
+		fi
+	done
+	say "Debian's cargo is $(candidate_of cargo) and fuse-overlayfs 2 takes $CARGO_MIN: it is left out"
+}
+
 provide_fuse()
 {
 	if system_fuse_serves || own_fuse_serves; then
@@ -374,6 +403,7 @@ main()
 	fi
 	if [ -n "$with_bench" ]; then
 		install_missing "${BENCH_PACKAGES[@]}"
+		provide_cargo
 	fi
 	[ -z "$with_musl" ] || provide_musl
 	say "all there"

@@ -124,6 +124,13 @@ def second_binary():
     return os.path.join(cache_dir(), "fuse-overlayfs-2", "bin", "fuse-overlayfs")
 
 
+# Where the package registry can not be reached, a run must not wait for it: seconds without a byte,
+# how often it is asked again, and seconds for asking and building together.
+ASK = {"CARGO_HTTP_TIMEOUT": "15", "CARGO_NET_RETRY": "1"}
+BUILD_S = 1200
+TIMED_OUT = 124
+
+
 class CargoFuse(Fuse):
     """fuse-overlayfs 2 from its own package, built once into a cache directory."""
 
@@ -138,9 +145,13 @@ class CargoFuse(Fuse):
             return "cargo is not installed, so it can not be built"
         root = os.path.dirname(os.path.dirname(self.binary))
         host.note(f"building {self.name} into {root} (once, some minutes)")
-        done = subprocess.run([cargo, "install", "--quiet", "fuse-overlayfs", "--root", root],
+        # timeout(1) ends the compilers too.
+        done = subprocess.run(["timeout", "-k", "10", str(BUILD_S), cargo, "install", "--quiet",
+                               "fuse-overlayfs", "--root", root], env={**os.environ, **ASK},
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                               check=False)
+        if done.returncode == TIMED_OUT:
+            return f"cargo install took more than {BUILD_S} s"
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]
             return f"cargo install failed: {last}"
