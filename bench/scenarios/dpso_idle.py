@@ -62,8 +62,7 @@ class Idle(scenario.Scenario):
     dpso/recording."""
 
     name = "dpso/idle"
-    drivers = ("native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2",
-               "btrfs")
+    drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     headline = (("first 4 KiB into 1 GiB, no idle time before it", row(0, trees.GIB), METRIC),)
     seconds = 1.8, 0.25
 

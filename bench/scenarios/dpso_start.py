@@ -103,7 +103,7 @@ class Recording(scenario.Scenario):
     name = "dpso/recording"
     drivers = ("veneer", "veneer-cached")
     quick_drivers = ("veneer-cached",)
-    seconds = 3.3, 4.0
+    seconds = 1.7, 4.0
 
     def cells(self, quick):
         return ["python"] if quick else ["python", *FILES]

@@ -14,7 +14,7 @@ READ, WRITE, PODMAN = "programs", "programs that write", "podman"
 BY_PODMAN = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
 READERS = ("overlayfs", "veneer", "veneer-direct", "veneer-rootless", "fuse-overlayfs",
            "fuse-overlayfs-2", "btrfs", "dm-thin")
-WRITERS = (*BY_PODMAN, "btrfs", "dm-thin")
+WRITERS = (*BY_PODMAN, "dm-thin")
 METRICS = ("time", "data read", "data written", "page cache", "servers")
 
 

@@ -69,6 +69,7 @@ class Filebench(scenario.Scenario):
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "what is opened for writing is copied, as by overlayfs",
                "veneer-cached": "what is written is served as by veneer",
+               "veneer-rootless": "what is written is served as by veneer",
                "veneer-direct": "for programs that share one file, not for these",
                "fuse-overlayfs-rootless": "serves as fuse-overlayfs does",
                "overlayfs-xfs": "what it copies it shares, xu/backing",

@@ -57,8 +57,10 @@ class Lookup(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "it has no metadata of its own",
                "overlayfs-metacopy": "as overlayfs", "overlayfs-xfs": "as overlayfs",
+               "btrfs": "one file system and no union",
                "veneer-cached": "names are the same in all modes",
                "veneer-direct": "names are the same in all modes",
+               "veneer-rootless": "names are the same in all modes",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "overlayfs", "veneer"
     seconds = 2.8, 0.5

@@ -46,7 +46,9 @@ class Memory(scenario.Scenario):
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "nothing is written, as overlayfs",
                "overlayfs-xfs": "nothing is written, as overlayfs",
+               "btrfs": "keeps a copy for each, as in hpmapper/containers",
                "veneer-cached": "keeps what veneer-rootless keeps",
+               "veneer-direct": "keeps none, as in hpmapper/containers",
                "fuse-overlayfs-rootless": "keeps what fuse-overlayfs keeps"}
     quick_drivers = ("overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2")
     seconds = 2.2, 0.7

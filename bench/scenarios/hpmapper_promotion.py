@@ -21,7 +21,7 @@ Size = namedtuple("Size", "bytes writes seconds")
 SIZES = Size(256 * trees.MIB, 100_000, 2.0), Size(16 * trees.MIB, 5_000, 1.0)
 
 BEFORE, AFTER = f"{NAME}/before", f"{NAME}/after"
-MODES = "off", "auto", "eager"
+MODES = "off", "auto"
 FILE, FOREGROUND = "file", "foreground"
 
 
@@ -128,14 +128,13 @@ class Promotion(scenario.Scenario):
     100,000 random writes of 4 KiB go into a file of 256 MiB; the map's file and reads of 4 KiB
     and of the whole file are looked at before and after it was completed (promote=eager), each by a
     new mount. Then somebody writes, reads and asks for attributes of another file beside such a
-    file that is not to be completed, that is completed when nobody works (auto, the promise), and
-    that is completed at once (eager, which promises nothing)."""
+    file that is not to be completed, and that is completed when nobody works (auto)."""
 
     name = NAME
     drivers = ("veneer",)
     headline = (("4 KiB read from a file after 100,000 random writes", BEFORE, "read of 4 KiB"),
                 ("the same after it was completed", AFTER, "read of 4 KiB"))
-    seconds = 22.0, 4.0
+    seconds = 18.5, 3.4
 
     def cells(self, quick):
         return [FILE, FOREGROUND]

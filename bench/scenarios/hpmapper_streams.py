@@ -53,6 +53,8 @@ class Streams(scenario.Scenario):
     without = {"vfs": "by then its file is native's",
                "overlayfs-metacopy": "what is opened for writing is copied, as by overlayfs",
                "overlayfs-xfs": "what it copies it shares, xu/backing",
+               "btrfs": "one file system and no union",
+               "veneer-direct": "for programs that share one file, meta/reads",
                "veneer-rootless": "serves as veneer-cached does",
                "fuse-overlayfs-rootless": "serves as fuse-overlayfs does"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"

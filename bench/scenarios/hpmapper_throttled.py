@@ -26,6 +26,7 @@ class Throttled(scenario.Scenario):
     without = {"native": "one directory is not many views",
                "vfs": "it copies the image for each view",
                "overlayfs-metacopy": "copies what is opened for writing, as overlayfs",
+               "overlayfs-xfs": "what it copies it shares, xu/backing",
                "veneer-rootless": "differs in what it keeps, not in what it reads first",
                "fuse-overlayfs-rootless": "reads what fuse-overlayfs reads",
                "veneer-cached": "differs in what it keeps, not in what it reads first",

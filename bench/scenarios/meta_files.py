@@ -56,7 +56,7 @@ class Files(Scenario):
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     headline = [("20,000 files unpacked by tar", "meta/files/tar x", "time"),
                 ("17,000 lower files removed", "meta/files/rm -rf", "time")]
-    seconds = 3.6, 1.2
+    seconds = 7.2, 1.2
 
     def cells(self, quick):
         return [EXTRACT, REMOVE]

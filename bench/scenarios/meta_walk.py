@@ -43,7 +43,7 @@ class Walk(Scenario):
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     headline = [(f"`{c}` of 30,000 files, {m}", f"meta/walk/{c}", k)
                 for c in ("ls -lR", "tar c") for m, k in (("new mount", "first"), ("again", "warm"))]
-    seconds = 2.2, 0.9
+    seconds = 4.2, 0.8
 
     def cells(self, quick):
         return QUICK_WALKS if quick else list(WALKS)

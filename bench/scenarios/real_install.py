@@ -42,7 +42,9 @@ class Install(scenario.Scenario):
     without = {"overlayfs-metacopy": "as overlayfs where data is written",
                "vfs": "as native once its copy is made", "veneer-direct": "as veneer",
                "overlayfs-xfs": "as overlayfs where files are small",
+               "btrfs": "as native once its snapshot is made",
                "veneer-cached": "as veneer where all is new",
+               "veneer-rootless": "as veneer where all is new",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     seconds = 1.2, 0.8

@@ -66,7 +66,9 @@ class Sqlite(scenario.Scenario):
     name = SCENARIO
     without = {"vfs": "it copies all before the first transaction",
                "overlayfs-metacopy": "as overlayfs where data is written",
+               "overlayfs-xfs": "what it copies it shares, xu/backing",
                "veneer-cached": "a file that is written is served as by veneer",
+               "veneer-rootless": "a file that is written is served as by veneer",
                "veneer-direct": "for programs that share one file, not for this",
                "fuse-overlayfs-rootless": "as fuse-overlayfs"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"

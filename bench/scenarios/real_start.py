@@ -8,7 +8,7 @@ from support.measures import AtMost
 
 PODMAN, DOCKER = "podman", "docker"
 ENGINES = (PODMAN, DOCKER)
-COUNT = (4, 2)
+COUNT = (3, 2)
 WROTE = "echo changed >/etc/there; cat /etc/there"
 
 
@@ -43,7 +43,7 @@ class Start(scenario.Scenario):
 
     name = "real/start"
     drivers = podman.DRIVERS
-    seconds = 3.0, 0.8
+    seconds = 2.6, 0.8
     headline = [(f"a container by {e}, run to removed", scenario_name(e), "time") for e in ENGINES]
 
     def cells(self, quick):

@@ -109,7 +109,9 @@ class Files(scenario.Scenario):
     without = {"vfs": "it copies all before the first container runs",
                "overlayfs-metacopy": "as overlayfs where data is written",
                "overlayfs-xfs": "what it copies it shares, tarasov/layers",
+               "btrfs": "one file system and no union, as in tarasov/layers",
                "veneer-direct": "what is written is served as by veneer",
+               "veneer-rootless": "what is written is served as by veneer",
                "veneer-cached": "what is written is served as by veneer",
                "fuse-overlayfs-rootless": "as fuse-overlayfs, and each copy takes as long"}
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"

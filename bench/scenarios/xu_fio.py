@@ -131,8 +131,7 @@ class FioMatrix(Matrix):
     such a row is no comparison of devices."""
 
     name = "xu/fio"
-    drivers = ("native", "overlayfs", "veneer", "veneer-direct", "fuse-overlayfs",
-               "fuse-overlayfs-2")
+    drivers = "native", "overlayfs", "veneer", "fuse-overlayfs", "fuse-overlayfs-2"
     quick_drivers = "native", "overlayfs", "veneer", "fuse-overlayfs-2"
     ways = (("direct", "low"), ("direct", "high"), ("buffered", "low"))
     quick_ways = (("direct", "low"),)
