@@ -155,20 +155,63 @@ def test_exchange_with_nothing_is_enoent(stack):
         linux.renameat2(m / "f", m / "nothing", linux.RENAME_EXCHANGE)
 
 
-def test_rename_of_lower_directory_is_exdev_and_mv_copes(stack):
-    (stack.lower() / "d" / "sub").mkdir(parents=True)
-    (stack.lower() / "d" / "sub" / "f").write_text("deep")
-    m = stack.mount()
-    try:
-        os.rename(m / "d", m / "e")
-    except OSError as e:
-        assert e.errno == errno.EXDEV
-        assert (m / "d" / "sub" / "f").read_text() == "deep"
-        shutil.move(m / "d", m / "e")
-    for _ in range(2):
-        assert names_in(m) == ["e"]
-        assert (m / "e" / "sub" / "f").read_text() == "deep"
-        m = stack.remount()
+@pytest.mark.parametrize("env", [{}, {"FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT": "1"}], ids=["devices", "files"])
+@pytest.mark.parametrize("origin", ["lower", "partial", "upper", "lower dir", "upper dir"])
+def test_rename_that_leaves_a_whiteout_shows_none(stack, origin, env):
+    is_dir, data = origin.endswith("dir"), blob(200_000)
+    if origin != "upper" and origin != "upper dir":
+        where = stack.lower()
+        (where / "old" / "in").mkdir(parents=True) if is_dir else (where / "old").write_bytes(data)
+    m = stack.mount(env=env)
+    if origin == "upper dir":
+        (m / "old" / "in").mkdir(parents=True)
+    elif origin == "upper":
+        (m / "old").write_bytes(data)
+    elif origin == "partial":
+        write_at(m / "old", b"P", 5)
+        data = data[:5] + b"P" + data[6:]
+    with fails_with(errno.EINVAL):
+        linux.renameat2(m / "old", m / "new", linux.RENAME_WHITEOUT | linux.RENAME_EXCHANGE)
+    linux.renameat2(m / "old", m / "new", linux.RENAME_WHITEOUT)
+    for step in ("at once", "remounted", "frozen"):
+        assert names_in(m) == ["new"], step
+        assert not exists(m / "old")
+        assert names_in(m / "new") == ["in"] if is_dir else (m / "new").read_bytes() == data
+        if step == "at once":
+            m = stack.remount(env=env)
+        elif step == "remounted":
+            stack.freeze()
+            m = stack.mount(env=env)
+    (m / "other").touch()
+    with fails_with(errno.EEXIST):
+        linux.renameat2(m / "other", m / "new", linux.RENAME_WHITEOUT | linux.RENAME_NOREPLACE)
+    (m / "old").write_text("again")
+    assert (stack.remount(env=env) / "old").read_text() == "again"
+
+
+def _raw_below(directory):
+    return sorted(name for _, dirs, names in os.walk(directory) for name in dirs + names)
+
+
+def test_rename_of_a_lower_directory_takes_one_entry_whatever_is_in_it(stack):
+    """And so in each layer, when it moves on in the next."""
+    for name, count in (("small", 1), ("large", 500)):
+        (stack.lower() / name / "sub").mkdir(parents=True)
+        for k in range(count):
+            (stack.lower() / name / "sub" / f"f{k}").write_bytes(b"deep")
+    for turn in range(4):
+        m = stack.mount()
+        for name in ("small", "large"):
+            os.listdir(m / f"{name}{turn or ''}" / "sub")
+            os.rename(m / f"{name}{turn or ''}", m / f"{name}{turn + 1}")
+        for _ in range(2):
+            assert names_in(m) == [f"large{turn + 1}", f"small{turn + 1}"]
+            assert len(os.listdir(m / f"large{turn + 1}" / "sub")) == 500
+            assert (m / f"large{turn + 1}" / "sub" / "f499").read_text() == "deep"
+            m = stack.remount()
+        layer = stack.freeze()
+        assert _raw_below(layer / f"large{turn + 1}") == _raw_below(layer / f"small{turn + 1}")
+        assert not [name for name in _raw_below(layer / f"large{turn + 1}") if not name.startswith(".wh.")]
 
 
 def test_rename_of_new_directory_takes_its_tree_along(stack):
