@@ -108,6 +108,11 @@ def run(stack, plain, seed, ops, options=(), strict=True):
         raise Mismatch(f"seed {seed}, operation {done}: {e}\nlast operations:\n  {last}") from e
     finally:
         operations.close_handles()
+    # without redirects it is all of them, and mv copies
+    given = {*options, *os.environ.get("VENEER_TEST_OPTIONS", "").split(",")}
+    if strict and operations.refused_directories and not {"cow=copy", "private", "redirect_dir=off"} & given:
+        raise Mismatch(f"seed {seed}: {operations.refused_directories} directories could not be renamed, "
+                       f"{operations.moved_directories} could")
     return operations.counts
 
 

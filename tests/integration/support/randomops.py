@@ -2,14 +2,16 @@
 """Random file operations on twins. Everything is drawn from one generator, so that a seed repeats
 a run."""
 import errno
+import itertools
 import mmap
 import os
 import shutil
+import stat
 
 from . import acl, linux, server
 from .handleops import (FALLOCATE_MODES, MAX_SIZE, MODES, HandleOperations, copy_range,
                         direct_read, direct_write, fallocate)
-from .twins import attributes
+from .twins import Mismatch, attributes
 
 
 class RandomOperations(HandleOperations):
@@ -18,6 +20,7 @@ class RandomOperations(HandleOperations):
         has. With share=pages that is otherwise (doc/SHARING.md), and nobody does."""
         self.twins, self.rng, self.keeps_readers = twins, rng, keeps_readers and not server.shares_pages()
         self.trace, self.handles, self.mappings, self.counts = [], [], [], {}
+        self.moved_directories = self.refused_directories = 0
         self._dirs, self._others = twins.walk_plain()
         self._weighted = [name for name, weight in _WEIGHTS.items() for _ in range(weight)
                           if has_acl or name != "acl"]
@@ -198,7 +201,10 @@ class RandomOperations(HandleOperations):
             linux.renameat2(os.path.join(root, old), os.path.join(root, new), flags)
         moved = [old] + ([new] if flags == linux.RENAME_EXCHANGE else [])
         if any(path in self._dirs for path in moved):
-            self.twins.both_unless(errno.errorcode[errno.EXDEV], rename, what)
+            refused = errno.errorcode[errno.EXDEV]
+            outcome = self.twins.both_unless(refused, rename, what)
+            self.moved_directories += outcome[0] == "ok"
+            self.refused_directories += outcome == ("error", refused)
         else:
             self.twins.both(rename, what)
 
@@ -206,6 +212,19 @@ class RandomOperations(HandleOperations):
         old, new = self._file(), self._new_path()
         self._do(f"link {old} to {new}",
                  lambda root: os.link(os.path.join(root, old), os.path.join(root, new)))
+
+    def op_mknod(self):
+        """Sockets, which nobody waits for who opens one, and plain files."""
+        path, mode = self._new_path(), self.rng.choice((stat.S_IFSOCK, stat.S_IFSOCK, stat.S_IFREG)) | self.rng.choice(MODES)
+        mask = self.rng.choice((0, 0o022, 0o077))
+
+        def make(root):
+            old = os.umask(mask)
+            try:
+                os.mknod(os.path.join(root, path), mode)
+            finally:
+                os.umask(old)
+        self._do(f"mknod {mode:o} {path} with umask {mask:o}", make)
 
     def op_symlink(self):
         path, target = self._new_path(), self._name()
@@ -266,16 +285,31 @@ class RandomOperations(HandleOperations):
         path = self.rng.choice(self._dirs)
         self._do(f"readdir {path}", lambda root: sorted(os.listdir(os.path.join(root, path))))
 
+    def op_seekdir(self):
+        path, skipped = self.rng.choice(self._dirs), self.rng.randrange(20)
+
+        def read_twice(root):
+            with linux.DirStream(os.path.join(root, path)) as stream:
+                first = [name for name, _, _ in itertools.islice(stream, skipped)]
+                position = stream.tell()
+                rest = [name for name, _, _ in stream]
+                stream.seek(position)
+                again = [name for name, _, _ in stream]
+            if again != rest:
+                raise Mismatch(f"{path} from a told position: {again}, before {rest}")
+            return sorted(first + rest)
+        self._do(f"seekdir {path}", read_twice)
+
 
 _WEIGHTS = {
     "create": 8, "write": 16, "append": 5, "truncate": 6, "fallocate": 5, "mmap_write": 4,
     "direct": 5, "read": 8, "copy_range": 7, "mkdir": 5, "rmdir": 3, "remove_tree": 1, "unlink": 6,
     "rename": 9, "link": 4, "symlink": 2, "chmod": 4, "chown": 3, "utimens": 3, "setxattr": 4,
-    "removexattr": 2, "acl": 3, "stat": 5, "readdir": 4, "open": 9, "close": 3, "tmpfile": 4,
+    "removexattr": 2, "acl": 3, "stat": 5, "readdir": 4, "seekdir": 2, "mknod": 2, "open": 9, "close": 3, "tmpfile": 4,
     "handle_write": 7, "handle_append": 3, "handle_read": 6, "handle_truncate": 3,
     "handle_fallocate": 4, "handle_seek": 3, "handle_stat": 4, "handle_chmod": 2,
     "handle_chown": 2, "handle_setxattr": 3, "handle_link": 3, "handle_copy_range": 4,
     "handle_sync": 3, "map": 3, "unmap": 2, "map_store": 6, "map_read": 4,
 }
-_STRUCTURAL = {"create", "mkdir", "rmdir", "remove_tree", "unlink", "rename", "link", "symlink",
+_STRUCTURAL = {"create", "mknod", "mkdir", "rmdir", "remove_tree", "unlink", "rename", "link", "symlink",
                "copy_range", "tmpfile", "handle_link"}
