@@ -18,6 +18,12 @@ from support.server import Mount, MountFailed
 _MAP = ".wh..wh.veneer"
 
 
+def assert_one_sentence(ran, *words):
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("fuse-overlayfs: ") and ran.stderr.count("\n") == 1, ran.stderr
+    assert all(str(word) in ran.stderr for word in words), ran.stderr
+
+
 class Partials:
     """Three partial files of an unmounted upper, with what each block was and is."""
 
@@ -297,9 +303,20 @@ def test_no_fuse_device_is_one_sentence_and_exit_1(stack):
     ran = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", stack.program, "-o", options,
                           str(stack.mnt)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                          timeout=30)
-    assert ran.returncode == 1
-    assert ran.stdout == ""
-    assert ran.stderr.strip()
+    assert_one_sentence(ran, stack.mnt)
+
+
+@pytest.mark.needs_root("becomes another user")
+def test_no_privileges_is_one_sentence_and_exit_1(stack):
+    (stack.lower() / "f").write_text("f")
+    os.chown(stack.mnt, 65534, 65534)
+    script = ('mount -t tmpfs -o mode=0755 none /dev && : >/dev/null && chmod 666 /dev/null && : >/dev/fuse && '
+              'chmod 600 /dev/fuse && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"')
+    ran = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", stack.program, "-o",
+                          f"lowerdir={stack.lower()},standalone", str(stack.mnt)], stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, timeout=30)
+    assert_one_sentence(ran, stack.mnt, "Permission denied")
+    assert not os.path.ismount(stack.mnt)
 
 
 def test_odd_objects_with_our_names_in_a_layer(stack):
