@@ -23,6 +23,21 @@ def help_of(*command):
     return done.stdout
 
 
+def dumped(text):
+    """The bytes of each hexadecimal dump in a page."""
+    dumps = re.findall(r"^```\n((?:[0-9a-f]{4}  .*\n)+)```$", text, re.M)
+    return [bytes.fromhex("".join(line[6:54] for line in dump.splitlines())) for dump in dumps]
+
+
+def test_worked_examples_of_the_format_are_the_bytes_that_the_unit_test_holds():
+    source = (REPOSITORY / "tests/unit/test_format.c").read_text()
+    held = [bytes.fromhex("".join(re.findall(r"\\x([0-9a-f]{2})", body)))
+            for body in re.findall(r"golden_\w+\[\] =\n(.*?);", source, re.S)]
+    shown = dumped((REPOSITORY / "doc/SPEC.md").read_text())
+    assert len(shown) == 3 and shown == held
+    assert shown[0] == (REPOSITORY / "tests/assets/map-v1.map").read_bytes()
+
+
 def section(name, pages=PAGES):
     """Under a heading of this name, in all pages that have it."""
     found = [part.partition("\n")[2] for page in pages for part in re.split(r"^## ", page.read_text(), flags=re.M)
