@@ -33,7 +33,8 @@ static void note_layer(struct image *img, size_t i)
 	struct layer *l = img->layers[i];
 
 	watch_dir(image_watch(img, i), l->rootfd);
-	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	/* Where that cannot be told it may have one. */
+	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 	/* A map changes by stores into a mapping, which nobody is told of. */
 	if (img->has_map[i])
 		watch_spoil(img->watch);

@@ -126,7 +126,7 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 
 		layers[i]->is_private = !is_plain[i] || fstatfs(fds[i], &fs) < 0 ||
 					!(layers[i]->is_static || watch_sees_type(fs.f_type)) ||
-					faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+					faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 	}
 	return 0;
 }

@@ -18,9 +18,11 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/random.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -83,6 +85,10 @@ ssize_t copy_file_range(int in, off64_t *in_off, int out, off64_t *out_off, size
 						     FAULT_REAL(copy_file_range)(in, in_off, out, out_off, len, flags);
 }
 
+FAULT_WRAP(FAULT_READ, ssize_t, preadv64v2, (int fd, const struct iovec *iov, int n, off64_t off, int flags),
+	   (fd, iov, n, off, flags))
+FAULT_WRAP(FAULT_READ, ssize_t, getrandom, (void *p, size_t len, unsigned flags), (p, len, flags))
+
 static size_t bytes_of(const struct iovec *iov, int n)
 {
 	size_t sum = 0;
@@ -134,6 +140,17 @@ FAULT_WRAP(FAULT_STAT, int, fstatat64, (int dirfd, const char *path, struct stat
 FAULT_WRAP(FAULT_STAT, int, statx, (int dirfd, const char *path, int flags, unsigned mask, struct statx *st),
 	   (dirfd, path, flags, mask, st))
 FAULT_WRAP(FAULT_STAT, int, fstatfs64, (int fd, struct statfs64 *st), (fd, st))
+FAULT_WRAP(FAULT_STAT, int, fstatvfs64, (int fd, struct statvfs64 *st), (fd, st))
+FAULT_WRAP(FAULT_STAT, int, lstat64, (const char *path, struct stat64 *st), (path, st))
+FAULT_WRAP(FAULT_STAT, int, access, (const char *path, int mode), (path, mode))
+FAULT_WRAP(FAULT_STAT, int, faccessat, (int dirfd, const char *path, int mode, int flags), (dirfd, path, mode, flags))
+FAULT_WRAP(FAULT_STAT, ssize_t, readlink, (const char *path, char *p, size_t size), (path, p, size))
+/* glibc's fortified one knows how much room there is. */
+char *__realpath_chk(const char *path, char *resolved, size_t room);
+FAULT_WRAP_AS(FAULT_STAT, NULL, char *, __realpath_chk, (const char *path, char *resolved, size_t room),
+	      (path, resolved, room))
+FAULT_WRAP_AS(FAULT_STAT, NULL, char *, getcwd, (char *p, size_t size), (p, size))
+FAULT_WRAP_AS(FAULT_STAT, NULL, char *, realpath, (const char *path, char *resolved), (path, resolved))
 FAULT_WRAP(FAULT_STAT, ssize_t, readlinkat, (int dirfd, const char *path, char *p, size_t size),
 	   (dirfd, path, p, size))
 FAULT_WRAP(FAULT_STAT, off64_t, lseek64, (int fd, off64_t off, int whence), (fd, off, whence))
@@ -163,6 +180,7 @@ FAULT_WRAP(FAULT_NAME, int, renameat2, (int from, const char *old, int to, const
 FAULT_WRAP(FAULT_NAME, int, linkat, (int from, const char *old, int to, const char *new, int flags),
 	   (from, old, to, new, flags))
 FAULT_WRAP(FAULT_NAME, int, unlinkat, (int dirfd, const char *name, int flags), (dirfd, name, flags))
+FAULT_WRAP(FAULT_NAME, int, unlink, (const char *path), (path))
 FAULT_WRAP(FAULT_NAME, int, mkdirat, (int dirfd, const char *name, mode_t mode), (dirfd, name, mode))
 FAULT_WRAP(FAULT_NAME, int, mkdir, (const char *name, mode_t mode), (name, mode))
 FAULT_WRAP(FAULT_NAME, int, mkfifoat, (int dirfd, const char *name, mode_t mode), (dirfd, name, mode))
@@ -187,6 +205,10 @@ FAULT_WRAP(FAULT_ATTR, int, flock, (int fd, int how), (fd, how))
 FAULT_WRAP(FAULT_SYNC, int, fsync, (int fd), (fd))
 FAULT_WRAP(FAULT_SYNC, int, fdatasync, (int fd), (fd))
 FAULT_WRAP(FAULT_SYNC, int, syncfs, (int fd), (fd))
+FAULT_WRAP(FAULT_SYNC, int, sync_file_range, (int fd, off64_t off, off64_t len, unsigned flags), (fd, off, len, flags))
+
+FAULT_WRAP_AS(FAULT_SYNC, errno, int, posix_fadvise64, (int fd, off64_t off, off64_t len, int advice),
+	      (fd, off, len, advice))
 
 FAULT_WRAP_AS(FAULT_MAP, MAP_FAILED, void *, mmap64,
 	      (void *at, size_t len, int prot, int flags, int fd, off64_t off), (at, len, prot, flags, fd, off))
@@ -209,6 +231,24 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 
 FAULT_WRAP(FAULT_FD, int, inotify_init1, (int flags), (flags))
 FAULT_WRAP(FAULT_FD, int, inotify_add_watch, (int fd, const char *path, uint32_t mask), (fd, path, mask))
+
+/* Over one that is open there is nothing to make room for. */
+int dup2(int from, int to)
+{
+	const bool is_open = FAULT_REAL(fcntl64)(to, F_GETFD) >= 0;
+
+	return !is_open && fault_hits(FAULT_FD) ? -1 : FAULT_REAL(dup2)(from, to);
+}
+
+FAULT_WRAP(FAULT_FD, int, signalfd, (int fd, const sigset_t *set, int flags), (fd, set, flags))
+FAULT_WRAP(FAULT_FD, int, mount,
+	   (const char *what, const char *where, const char *type, unsigned long flags, const void *options),
+	   (what, where, type, flags, options))
+FAULT_WRAP(FAULT_FD, int, mount_setattr,
+	   (int dirfd, const char *path, unsigned flags, struct mount_attr *attr, size_t size),
+	   (dirfd, path, flags, attr, size))
+FAULT_WRAP(FAULT_FD, int, move_mount, (int from, const char *old, int to, const char *new, unsigned flags),
+	   (from, old, to, new, flags))
 FAULT_WRAP(FAULT_FD, int, open_tree, (int dirfd, const char *path, unsigned flags), (dirfd, path, flags))
 
 int fcntl64(int fd, int what, ...)
@@ -244,6 +284,10 @@ FAULT_WRAP_AS(FAULT_RING, -errno, int, io_uring_submit_and_wait, (struct io_urin
 FAULT_WRAP_AS(FAULT_THREAD, errno, int, pthread_create,
 	      (pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *), void *arg), (ret, attr, fn, arg))
 
+FAULT_WRAP(FAULT_THREAD, pid_t, fork, (void), ())
+
+FAULT_WRAP(FAULT_SOCKET, int, setsockopt, (int fd, int level, int name, const void *p, socklen_t len),
+	   (fd, level, name, p, len))
 FAULT_WRAP(FAULT_SOCKET, int, socket, (int domain, int type, int protocol), (domain, type, protocol))
 FAULT_WRAP(FAULT_SOCKET, int, socketpair, (int domain, int type, int protocol, int ends[2]),
 	   (domain, type, protocol, ends))
@@ -255,6 +299,9 @@ FAULT_WRAP(FAULT_SOCKET, int, listen, (int fd, int n), (fd, n))
 FAULT_WRAP(FAULT_SOCKET, int, getsockopt, (int fd, int level, int name, void *p, socklen_t *len),
 	   (fd, level, name, p, len))
 FAULT_WRAP(FAULT_SOCKET, ssize_t, send, (int fd, const void *p, size_t len, int flags), (fd, p, len, flags))
+FAULT_WRAP(FAULT_SOCKET, ssize_t, sendto,
+	   (int fd, const void *p, size_t len, int flags, __CONST_SOCKADDR_ARG addr, socklen_t addr_len),
+	   (fd, p, len, flags, addr, addr_len))
 FAULT_WRAP(FAULT_SOCKET, ssize_t, sendmsg, (int fd, const struct msghdr *msg, int flags), (fd, msg, flags))
 FAULT_WRAP(FAULT_SOCKET, ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags), (fd, msg, flags))
 
