@@ -154,6 +154,35 @@ def test_a_lower_file_that_changed_or_went(stack, layer, check):
     assert any(line.startswith(f"{layer}/e/h: no lower layer has") for line in lines)
 
 
+def test_a_lower_file_that_is_none_any_more_or_damaged_itself(stack, layer, check):
+    stack.forget_lower(stack.lower())
+    os.unlink(stack.lower() / "f")
+    (stack.lower() / "f").mkdir()
+    os.setxattr(stack.lower() / "g", _MARK, b"nonsense")
+    code, lines = check()
+    assert code == 1 and len(lines) == 2, lines
+    assert f"{layer}/f: its lower file f is no regular file" in lines
+    assert f"{layer}/g: its lower file g is a damaged partial file itself" in lines
+
+
+def test_a_mark_on_what_is_no_file(layer, check):
+    os.setxattr(layer / "e", _MARK, b"nonsense")
+    for argv in ([], ["--repair"]):
+        code, lines = check(*argv)
+        assert (code, lines) == (1, [f"{layer}/e: marked as a partial file, and is none"])
+
+
+@pytest.mark.needs_root("writes attributes of overlayfs")
+def test_a_metacopy_without_its_file(layer, check):
+    (layer / "alone").touch()
+    os.truncate(layer / "alone", 5000)
+    os.setxattr(layer / "alone", "trusted.overlay.metacopy", b"")
+    os.setxattr(layer / "alone", "trusted.overlay.redirect", b"/gone")
+    for argv in ([], ["--repair"]):
+        code, lines = check(*argv)
+        assert (code, lines) == (1, [f"{layer}/alone: a metacopy file without its lower file /gone"])
+
+
 def test_a_layer_by_itself_is_not_compared_with_others(stack, layer, veneer_bin):
     stack.forget_lower(stack.lower())
     os.unlink(stack.lower() / "f")
