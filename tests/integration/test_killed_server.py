@@ -267,6 +267,11 @@ def data_changes(path, seed):
                     length = max(min(length, len(model) - off), 0)
                     linux.fallocate(fd, linux.FALLOC_PUNCH_HOLE | linux.FALLOC_KEEP_SIZE, off, max(length, 1))
                     model[off:off + length] = bytes(length)
+                elif what == 2:
+                    data = dice.randbytes(length)
+                    with opened(path, os.O_WRONLY | os.O_APPEND) as end:
+                        assert os.write(end, data) == length
+                    model.extend(data)
                 else:
                     data = dice.randbytes(length)
                     assert os.pwrite(fd, data, off) == length
