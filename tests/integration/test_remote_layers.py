@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support import linux
+from support import linux, pagecache
 from support.places import Place
 from support.remote import Remote, questions
 from support.server import wait_until
@@ -106,6 +106,33 @@ def test_large_reads_ask_the_far_side_for_data_alone(stack, shared, far):
     with far.asked() as asked, open(mnt / "d0" / "big", "rb") as f:
         assert hashlib.sha256(f.read()).digest() == hashlib.sha256(open(big, "rb").read()).digest()
     assert asked.get("STATFS", 0) == 0 and asked.get("GETATTR", 0) <= 4 + asked["READ"] // 4, asked
+
+
+def test_what_a_start_reads_is_here_before_the_next_one_asks(stack, shared, far):
+    """prefetch=read, and a far side that takes its time."""
+    believe(far)
+    far.knobs.delay_s = 0.01
+    # else each open, that of who looks here too, drops what is there
+    far.knobs.keeps_cache = 1
+    options = "layers=static", "io=cached", "prefetch=read", "prefetch_window=10"
+    name = os.path.join("d1", "f4")
+    first = Place(stack, "first").mount(stack, shared, *options)
+    (first / name).read_bytes()
+    linux.umount(first)
+
+    def is_known():
+        said = subprocess.run([stack.program, "profile", "--state", os.environ["VENEER_STATE_DIR"], "list"],
+                              capture_output=True, text=True)
+        return str(stack.lower()) in said.stdout
+    assert wait_until(is_known, 30)
+    pagecache.drop(far.point / name)
+    assert pagecache.resident_pages(far.point / name) == 0
+    second = Place(stack, "second").mount(stack, shared, *options)
+    size = os.path.getsize(os.path.join(far.root, name))
+    assert wait_until(lambda: pagecache.resident_pages(far.point / name) >= size // 4096, 30)
+    with far.asked() as asked:
+        assert len((second / name).read_bytes()) == size
+    assert asked.get("READ", 0) == 0, asked
 
 
 def test_names_are_kept_for_the_next_container(stack, shared, far):
