@@ -88,7 +88,7 @@ def test_mounts_that_come_at_once_belong_together(siblings):
     assert all((p / "f").read_bytes() == b"x" for p in points)
 
 
-@pytest.mark.parametrize("options", [("squash_to_root",), ("static_nlink",), ("noacl",), ("timeout=10",), ("nodev",)])
+@pytest.mark.parametrize("options", [("squash_to_root",), ("static_nlink",), ("noacl",), ("timeout=10",), ("nodev",), ("noxattrs=1",)])
 def test_options_that_differ_part_the_superblocks(siblings, options):
     a, b, c = siblings.shared(), siblings.shared(*options), siblings.shared(*options)
     assert a.stat().st_dev != b.stat().st_dev
