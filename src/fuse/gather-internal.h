@@ -20,7 +20,7 @@
 
 /* Who waits for a lock, or is about to. */
 struct gather_waiter {
-	struct list_link link;
+	struct hlink link;
 	uint64_t unique;
 	uint32_t number;	/* of the mount; 0: that is being found out */
 	bool is_interrupted;
@@ -42,7 +42,7 @@ struct gather {
 	_Atomic size_t n_awaited;	/* of those not 0; written under lock */
 	struct list_link late;		/* what ended locks while some were (gatherlock.c) */
 	size_t n_late;
-	struct list_link waiters;
+	struct htab waiters;		/* by unique: each answer is looked for there */
 	_Atomic size_t n_waiters;	/* written under lock */
 	uint64_t interrupts[GATHER_INTERRUPTS]; /* the last ones; 0: none */
 	size_t n_interrupts;

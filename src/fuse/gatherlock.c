@@ -58,14 +58,17 @@ int gather_wait_begin(struct gather *g, uint64_t unique)
 	LOCK_SCOPE(&g->lock);
 	for (size_t k = 0; k < GATHER_INTERRUPTS; k++)
 		w->is_interrupted |= g->interrupts[k] == unique;
-	list_add_tail(&g->waiters, &w->link);
+	if (htab_insert(&g->waiters, &w->link, hash_of(unique)) < 0) {
+		free(w);
+		return -ENOMEM;
+	}
 	g->n_waiters++;
 	return 0;
 }
 
 static struct gather_waiter *waiter_locked(struct gather *g, uint64_t unique)
 {
-	for (struct list_link *l = g->waiters.next; l != &g->waiters; l = l->next)
+	for (struct hlink *l = htab_first(&g->waiters, hash_of(unique)); l; l = htab_next(l))
 		if (container_of(l, struct gather_waiter, link)->unique == unique)
 			return container_of(l, struct gather_waiter, link);
 	return NULL;
@@ -92,7 +95,7 @@ void gather_wait_end(struct gather *g, uint64_t unique)
 	w = waiter_locked(g, unique);
 	if (!w)
 		return;
-	list_del(&w->link);
+	htab_remove(&g->waiters, &w->link);
 	g->n_waiters--;
 	free(w);
 }

@@ -33,7 +33,6 @@ int gather_new(struct mount *common, int recall_fd, void (*unused)(void *owner),
 	g->common = common;
 	common->is_gathered = true;
 	g->unused = unused;
-	list_init(&g->waiters);
 	list_init(&g->late);
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_cond_init(&g->unpinned, NULL);
@@ -49,6 +48,7 @@ void gather_free(struct gather *g)
 	htab_release(&g->members);
 	free(g->expected);
 	gather_lock_forget_late(g);
+	htab_release(&g->waiters);
 	htab_release(&g->ties);
 	htab_release(&g->ties_by_node);
 	recall_free(g->recall);

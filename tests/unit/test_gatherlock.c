@@ -10,7 +10,6 @@ static int setup(void **state)
 
 	if (!g)
 		return -1;
-	list_init(&g->waiters);
 	pthread_mutex_init(&g->lock, NULL);
 	*state = g;
 	return 0;
@@ -20,6 +19,7 @@ static int teardown(void **state)
 {
 	struct gather *g = *state;
 
+	htab_release(&g->waiters);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
 	return 0;
