@@ -2,7 +2,7 @@
 """What walking, listing, packing and reading many small files costs."""
 
 from support import host, plots, shell, tables, trees
-from support.measures import AtMost, Faster
+from support.measures import AtMost, Faster, FlatIn
 from support.scenario import Scenario
 
 # tar skips all file data when its archive is /dev/null itself, so its output goes through a pipe.
@@ -73,6 +73,9 @@ class Walk(Scenario):
                 for r in REFERENCES]
         out += [Faster(f"meta/walk/{c}", m, "fuse-overlayfs", 3) for c in WALKS
                 if not c.startswith("git") for m in ("cold", "warm")]
+        # What the sibling before has walked is known.
+        out += [FlatIn(f"meta/walk/{c}", f"meta/walk/{c}", "sibling", 1, than="first", must=False)
+                for c in WALKS]
         return out + [AtMost(f"meta/walk/{c}", m, "overlayfs", 1.5, must=False)
                       for c in WALKS for m in METRICS if m != "warm"]
 
