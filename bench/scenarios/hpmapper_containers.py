@@ -48,8 +48,8 @@ class Containers(scenario.Scenario):
     cache it fills and how long it takes. Here the image is a Python with its modules and an 8 MiB
     database, made of this machine's files, as none may be fetched. A program is started at once in
     64 views, with all caches empty: one that reads a hundred modules, and one that also
-    changes eight blocks of the database and goes on with a log. The second of two starts before
-    tells how much of what the first read is read again. At last 16 containers are started one
+    changes eight blocks of the database and goes on with a log. One start and then 63 at once,
+    before that, tell how much of what the first read is read again by all others together. At last 16 containers are started one
     after the other by Podman and stay alive. Read and written is what the loop device below the
     views says, after a sync."""
 
@@ -88,14 +88,14 @@ class Containers(scenario.Scenario):
     def twice(run, driver, lower):
         device, seen = run.work.device(driver.kind), []
         with driver.group(run.work) as group:
-            views = [group.add(run.work, lower) for _ in range(2)]
+            views = [group.add(run.work, lower) for _ in range(count(READ, run.quick))]
             host.drop_caches()
             seen.append(diskstat.traffic(device)[0])
-            for view in views:
-                starting.start_in([view], starting.PROGRAM)
+            for some in (views[:1], views[1:]):
+                starting.start_in(some, starting.PROGRAM)
                 seen.append(diskstat.traffic(device)[0])
-        first, second = seen[1] - seen[0], seen[2] - seen[1]
-        run.add(f"{NAME}/{READ}", "second reads of first", [100 * second / max(first, 1)], "%")
+        first, others = seen[1] - seen[0], seen[2] - seen[1]
+        run.add(f"{NAME}/{READ}", "others read of first", [100 * others / max(first, 1)], "%")
 
     @staticmethod
     def all_at_once(run, cell, group, box):
@@ -129,8 +129,9 @@ class Containers(scenario.Scenario):
 
     def measures(self):
         read, write, by_podman = (f"{NAME}/{cell}" for cell in (READ, WRITE, PODMAN))
-        out = [Below(read, "second reads of first", 2), Below(read, "servers", 128 * trees.MIB),
+        out = [Below(read, "others read of first", 2), Below(read, "servers", 128 * trees.MIB),
                AtMost(read, "time", "overlayfs", 1.5),
+               AtMost(read, "time", "overlayfs", 1.15, must=False),
                AtMost(by_podman, "time", "overlayfs", 1.25),
                AtMost(by_podman, "page cache", "overlayfs", 1.2)]
         for peer in ("fuse-overlayfs", "fuse-overlayfs-2"):
@@ -142,7 +143,7 @@ class Containers(scenario.Scenario):
         def columns(cell, *more):
             return [(m, f"{NAME}/{cell}", m) for m in (*METRICS, *more)]
         text = tables.table(seen, "A Python program started in 64 views at once",
-                            columns(READ, "second reads of first"))
+                            columns(READ, "others read of first"))
         text += tables.table(seen, "One that also changes eight blocks of 8 MiB", columns(WRITE))
         return text + tables.table(seen, "16 containers by Podman, all alive", columns(PODMAN))
 
