@@ -80,7 +80,7 @@ class Keeper(scenario.Scenario):
                  "page cache + servers"),)
 
     def has(self, cell, driver):
-        return cell == START or driver in {CHANGED: (AUTO, TWO, PEER), THIRD: (AUTO, PEER)}[cell]
+        return cell != THIRD or driver in (AUTO, ALL, PEER)
 
     def cells(self, quick):
         return [CHANGED] if quick else [START, CHANGED, THIRD]
@@ -118,7 +118,8 @@ class Keeper(scenario.Scenario):
         out.append(ByDriver(AUTO, Below(f"{NAME}/{THIRD}", "manager", 2)))
         grown = Growth(f"{NAME}/{THIRD}", f"{NAME}/{START}", "time", 1.15, PEER, 0.5)
         out.append(ByDriver(AUTO, grown))
-        out.append(ByDriver(AUTO, Less(f"{NAME}/{START}", "time", ALL, -0.03)))
+        for cell in (START, CHANGED, THIRD):
+            out.append(ByDriver(AUTO, Less(f"{NAME}/{cell}", "time", ALL, -0.03)))
         return out
 
     def tables(self, seen):
