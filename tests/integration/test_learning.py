@@ -183,6 +183,28 @@ def test_what_changes_with_every_start_is_not_read_ahead(image):
     assert not image.cached("only0")
 
 
+@pytest.mark.slow
+def test_what_was_wrong_too_often_is_not_acted_on(image):
+    """The predictor goes on predicting, all that there ever was; the bound is what stops it."""
+    for i in range(5):
+        (image.stack.lower() / f"only{i}").write_bytes(blob(200 * KIB, i))
+    for i in range(4):
+        before = image.starts()
+        root = image.start("predictor=latest", WINDOW)
+        image.run(root, {f"only{i}": [(0, 200 * KIB)], "lib/two": [(0, 5)]})
+        # At the end of the window: a mount that ends before its profile is there is not judged.
+        assert wait_until(lambda: image.starts() == before + 1, LIMIT_S)
+        image.stack.umount()
+    listed, = json.loads(image.profile("--json", "list").stdout)
+    assert listed["is_trusted"] is False and listed["precision"] < 0.5
+    image.cool()
+    root = image.start("predictor=latest", WINDOW)
+    image.run(root, {"only4": [(0, 5)], "lib/two": [(0, 5)]})
+    assert wait_until(lambda: image.counters()["PREDICTED BYTES"] > 0, LIMIT_S)
+    assert wait_until(lambda: image.starts() == 5, LIMIT_S)
+    assert not image.cached("only0") and not image.cached("only3")
+
+
 def test_prefetch_off_touches_no_file(image):
     image.run(image.start("prefetch=off"))
     image.stack.umount()

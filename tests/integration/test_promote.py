@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -173,6 +174,36 @@ def test_nothing_is_promoted_unless_asked_for(stack):
     change_most(m / "other", other)
     wait_for_plain(stack.upper / "f", stack.upper / "other")
     assert (m / "f").read_bytes() == data
+
+
+def is_pressed():
+    """Would promote=auto wait for the machine (promotion.h)?"""
+    for resource, limit in (("memory", 1), ("io", 10)):
+        try:
+            with open(f"/proc/pressure/{resource}", encoding="ascii") as f:
+                if float(f.read().split("avg10=")[1].split()[0]) > limit:
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+@pytest.mark.slow
+def test_auto_waits_until_nobody_asks_for_anything(stack, clean):
+    data = lower_file(stack)
+    m = stack.mount("promote=auto")
+    change_most(m / "f", data)
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        os.mkdir(m / "d")
+        os.rmdir(m / "d")
+    assert is_partial(stack.upper / "f")
+    assert (m / "f").read_bytes() == data
+    if not wait_until(lambda: not is_partial(stack.upper / "f"), _LIMIT_S, 0.1):
+        assert is_pressed(), "idle, and nothing is done"
+        pytest.skip("the machine is under pressure all the time")
+    assert (stack.upper / "f").read_bytes() == data
+    clean()
 
 
 def test_hard_links_stay_one_file(stack, clean):
