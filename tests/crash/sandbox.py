@@ -157,12 +157,12 @@ class Sandbox:
                 thing.recording.synced_below(start, end)
         self._floors.append((end, len(self._events) - 1))
 
-    def forget_syncs_of_cut_files(self):
-        """In a volatile mount the map, which alone tells of a cut, never is on disk for certain: of a file
-        that was cut each block is old or new, whatever sync(2) had on disk before."""
+    def forget_syncs_of_cut_blocks(self):
+        """In a volatile mount the map, which alone tells of a cut, never is on disk for certain: each block that was cut is
+        old or new, whatever sync(2) had on disk before."""
         for thing in set(self.names.values()):
-            if thing.recording and thing.recording.is_cut:
-                thing.recording.forget_syncs()
+            if thing.recording:
+                thing.recording.forget_syncs_of_cut_units()
 
     def problems(self, view, picture):
         """What is not as it may be; of all moments that it may be at, the best one."""

@@ -28,7 +28,7 @@ class Player:
             box.deeds.append(f"{operation}+{how}")
             getattr(self, "_" + operation)()
             if self._is_volatile:
-                box.forget_syncs_of_cut_files()
+                box.forget_syncs_of_cut_blocks()
             getattr(self, "_sync_" + how)()
             at_point()
 
