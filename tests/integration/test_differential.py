@@ -13,7 +13,7 @@ _FIRST = int(os.environ.get("VENEER_TEST_SEED", 57401013))
 _DRAWN = int(os.environ.get("VENEER_TEST_SEED", random.SystemRandom().randrange(10**9)))
 
 
-@pytest.mark.parametrize("round_", range(14))
+@pytest.mark.parametrize("round_", range(20))
 def test_mount_stays_like_an_ordinary_directory(stack, plain, round_):
     seed = _FIRST + round_ if round_ >= 2 else round_
     print(f"seed {seed}")
