@@ -56,6 +56,9 @@ class Jobs(scenario.Scenario):
     def cells(self, quick):
         return [f"{job}/{n}" for job in JOBS for n in (QUICK_VIEWS if quick else VIEWS)]
 
+    def has(self, cell, driver):
+        return driver != "native" or cell.endswith("/3")
+
     def debs(self, run, sizes):
         folder = run.work.lower("host", "jobs-debs",
                                 lambda root: packages.debs(root, *sizes[2:], 2))
