@@ -104,6 +104,11 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 		r = fd = open_output(args->output);
 	if (r >= 0) {
 		r = difftar_write(&d, fd, draw, &shown, &done);
+		/* What a file system across the network, or one that is full, says of it only now. */
+		if (close(steal_fd(&fd)) < 0 && r == 0) {
+			r = -errno;
+			log_error("%s: %s", args->output ? args->output : "standard output", strerror(-r));
+		}
 		progress_clear(&shown);
 		if (args->output && r < 0)
 			unlink(args->output);
