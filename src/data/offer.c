@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 static bool is_called_library(struct tree *t, struct inode *i)
 {
@@ -125,6 +126,25 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 	o.is_remote = o.kind == BACKING_LOWER && o.lower->layer->is_static;
 	*ret = o;
 	return 0;
+}
+
+bool offer_is_database(const struct offer *o)
+{
+	static const char database[16] = "SQLite format 3";
+	static const unsigned char logs[][4] = { { 0x37, 0x7f, 0x06, 0x82 }, { 0x37, 0x7f, 0x06, 0x83 } };
+	char head[sizeof(database)];
+	ssize_t n;
+	int fd;
+
+	if (o->kind != BACKING_LOWER || o->size < (off_t)sizeof(head))
+		return false;
+	fd = source_pin(o->lower);
+	if (fd < 0)
+		return false;
+	n = pread(fd, head, sizeof(head), 0);
+	fdcache_unpin(&o->lower->fd);
+	return n == sizeof(head) &&
+	       (!memcmp(head, database, sizeof(head)) || !memcmp(head, logs[0], 4) || !memcmp(head, logs[1], 4));
 }
 
 static bool is_same_file(int a, int b)

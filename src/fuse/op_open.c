@@ -140,9 +140,11 @@ static bool is_for_pages(const struct opening *o)
 {
 	if (o->offer.is_remote && o->m->opts.io != IO_PASSTHROUGH)
 		return true;
-	if (!is_small(o) || o->m->opts.coherence == COHERENCE_FAST)
+	if (o->m->opts.coherence == COHERENCE_FAST)
 		return false;
-	return !o->offer.is_static || o->m->opts.coherence == COHERENCE_STRICT;
+	if (is_small(o) && (!o->offer.is_static || o->m->opts.coherence == COHERENCE_STRICT))
+		return true;
+	return offer_is_database(&o->offer);
 }
 
 static enum backing_way wish_of(const struct opening *o)

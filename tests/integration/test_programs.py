@@ -152,6 +152,49 @@ def test_sqlite_on_a_lower_database(stack, plain, journal):
     db.close()
 
 
+# By a program of its own: SQLite locks by process. It answers each line with what the query sees then.
+_SQLITE_READER = """
+import sqlite3, sys
+db = sqlite3.connect("file:db?mode=ro", uri=True, isolation_level=None)
+for line in sys.stdin:
+    try:
+        print(db.execute(line).fetchone(), flush=True)
+    except sqlite3.Error as e:
+        print(e, flush=True)
+"""
+
+
+def test_who_only_reads_a_lower_sqlite_database_sees_what_others_write(stack):
+    """And holds them up while it reads: both would go wrong if its descriptor stayed with the lower file."""
+    db = sqlite3.connect(stack.lower() / "db")
+    db.execute("create table t (k integer primary key, v blob, n integer)")
+    db.executemany("insert into t values (?, ?, 0)", [(k, blob(200, k)) for k in range(5000)])
+    db.commit()
+    db.close()
+    m = stack.mount()
+    with subprocess.Popen([sys.executable, "-c", _SQLITE_READER], cwd=m, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as reader:
+        def ask(query):
+            reader.stdin.write(query + "\n")
+            reader.stdin.flush()
+            return reader.stdout.readline().strip()
+        assert ask("select sum(n) from t") == "(0,)"
+        writer = sqlite3.connect(m / "db", isolation_level=None, timeout=0)
+        for n in range(1, 4):
+            writer.execute("update t set n = ? where k % 7 = 0", (n,))
+            assert ask("select sum(n) from t") == f"({715 * n},)"
+        assert ask("begin") == "None"
+        assert ask("select sum(n) from t") == f"({715 * 3},)"
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            writer.execute("update t set n = 9")
+        assert ask("commit") == "None"
+        writer.execute("update t set n = 9")
+        assert ask("select sum(n) from t") == "(45000,)"
+        assert ask("pragma integrity_check") == "('ok',)"
+        writer.close()
+        reader.stdin.close()
+
+
 def test_dpkg_deb_unpacks_over_a_lower_tree(stack, plain):
     _needs("dpkg-deb")
     package = plain / "package"

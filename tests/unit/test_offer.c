@@ -141,6 +141,43 @@ static void test_offer__libraries_are_known_by_name(void **state)
 		assert_int_equal(look(d, rows[k].name, false).is_program, rows[k].is_library);
 }
 
+static void test_offer__databases_are_known_by_their_first_bytes(void **state)
+{
+	static const struct {
+		const char *name, *bytes;
+		size_t len;
+		bool is_database;
+	} rows[] = {
+		{ "db", "SQLite format 3\0.............", 30, true },
+		{ "header", "SQLite format 3", 16, true },
+		{ "short", "SQLite format 3", 15, false },
+		{ "text", "SQLite format 3 is described", 28, false },
+		{ "log", "\x37\x7f\x06\x82............", 16, true },
+		{ "log-be", "\x37\x7f\x06\x83............", 16, true },
+		{ "other", "\x37\x7f\x06\x84............", 16, false },
+		{ "none", "", 0, false },
+	};
+	struct tree_dirs *d = *state;
+
+	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+		char rel[64];
+
+		snprintf(rel, sizeof(rel), "lower/%s", rows[k].name);
+		tree_put(d, rel, rows[k].bytes, rows[k].len);
+	}
+	tree_mount(d, "volatile");
+	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+		struct inode *i = tree_get(d, rows[k].name);
+		struct offer o;
+
+		assert_int_equal(offer_look(d->t, i, false, &o), 0);
+		assert_int_equal(offer_is_database(&o), rows[k].is_database);
+		assert_int_equal(offer_look(d->t, i, true, &o), 0);
+		assert_false(offer_is_database(&o));
+		tree_forget(d, i);
+	}
+}
+
 static void test_offer__what_is_registered_of_a_lower_file_cannot_be_written(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -181,6 +218,7 @@ int main(void)
 		row(test_offer__emptied_small_and_new_files_are_complete),
 		row(test_offer__partial_file_of_a_lower_layer_is_partial),
 		row(test_offer__libraries_are_known_by_name),
+		row(test_offer__databases_are_known_by_their_first_bytes),
 		row(test_offer__what_is_registered_of_a_lower_file_cannot_be_written),
 	};
 
