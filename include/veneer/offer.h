@@ -21,7 +21,8 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret);
 
 /* Whether the lower file that is offered is a database of SQLite or its write-ahead log, by its first bytes (SQLite
  * file format, 1.3.1 and 4.1). Such a file is written in place while others have it open only to read, who would go on
- * seeing the lower file's bytes, and its users lock it, which is done by node. One read; an error counts as no. */
+ * seeing the lower file's bytes, and its users lock it, which is done by node. One read of each lower file, when it is first
+ * asked for; an error counts as no. */
 bool offer_is_database(const struct offer *o);
 
 /* A descriptor of what is offered. */

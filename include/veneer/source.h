@@ -22,6 +22,7 @@ struct source {
 	bool owns_below;
 	bool is_hollow;			/* every byte is the one below */
 	bool is_bare;			/* the file has no extended attribute at all */
+	_Atomic enum source_head { HEAD_UNSEEN, HEAD_OTHER, HEAD_DATABASE } head; /* its first bytes: offer_is_database */
 };
 
 /* Its bytes are just those of its file. */

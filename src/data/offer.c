@@ -128,23 +128,33 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 	return 0;
 }
 
-bool offer_is_database(const struct offer *o)
+static enum source_head look_at_head(struct source *s)
 {
 	static const char database[16] = "SQLite format 3";
 	static const unsigned char logs[][4] = { { 0x37, 0x7f, 0x06, 0x82 }, { 0x37, 0x7f, 0x06, 0x83 } };
 	char head[sizeof(database)];
+	int fd = source_pin(s);
 	ssize_t n;
-	int fd;
 
-	if (o->kind != BACKING_LOWER || o->size < (off_t)sizeof(head))
-		return false;
-	fd = source_pin(o->lower);
 	if (fd < 0)
-		return false;
+		return HEAD_UNSEEN;
 	n = pread(fd, head, sizeof(head), 0);
-	fdcache_unpin(&o->lower->fd);
-	return n == sizeof(head) &&
-	       (!memcmp(head, database, sizeof(head)) || !memcmp(head, logs[0], 4) || !memcmp(head, logs[1], 4));
+	fdcache_unpin(&s->fd);
+	if (n != sizeof(head))
+		return HEAD_UNSEEN;
+	return !memcmp(head, database, sizeof(head)) || !memcmp(head, logs[0], 4) || !memcmp(head, logs[1], 4) ?
+		       HEAD_DATABASE :
+		       HEAD_OTHER;
+}
+
+bool offer_is_database(const struct offer *o)
+{
+	if (o->kind != BACKING_LOWER)
+		return false;
+	/* Two at once see the same. */
+	if (o->lower->head == HEAD_UNSEEN)
+		o->lower->head = look_at_head(o->lower);
+	return o->lower->head == HEAD_DATABASE;
 }
 
 static bool is_same_file(int a, int b)
