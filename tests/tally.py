@@ -15,6 +15,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 PYTEST_NO_TESTS = 5
+# What the leak checker remarks on a thread that is gone by the time it looks: the process was killed during that.
+REMARK = re.compile(r"==\d+==Unable to get registers from thread \d+\.\n?")
 
 
 def cases_of(path):
@@ -98,7 +100,7 @@ def main():
         total = tuple(map(sum, zip(total, count)))
     for report in sorted(directory.glob("sanitizer.*")):
         text = report.read_text(errors="replace")
-        if not text:
+        if not REMARK.sub("", text):
             # Tests kill servers, also while they look for leaks at their end.
             print(f"{report.name}: a process was killed before it had reported anything")
             continue

@@ -225,7 +225,9 @@ class Player:
             self._box.synced(thing, start, end)
 
     def _sync_file(self):
-        self._sync_path(self._subject if self._subject in self._box.names else "")
+        """The root's where the name has gone, or is a symlink's by now, which leads nowhere."""
+        thing = self._box.names.get(self._subject)
+        self._sync_path(self._subject if thing and thing.kind != "symlink" else "")
 
     def _sync_dir(self):
         directory = os.path.dirname(self._subject)

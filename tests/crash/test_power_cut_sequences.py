@@ -19,6 +19,7 @@ _points = []
 
 
 def make_boxes(machine, count):
+    print(f"seed {SEED}")
     boxes = [Sandbox(machine.lower, f"s{i}", machine.unit) for i in range(count)]
     (machine.lower / "noise").write_bytes(b"n" * (64 * BLOCK))
     return boxes

@@ -147,6 +147,7 @@ static void test_mountinfo__roots_of_a_file_system_are_found_where_they_are(void
 	pid_t pid = 0;
 	struct stat st;
 	ino_t ns;
+	int fd;
 
 	need_mounts(s);
 	snprintf(whole, sizeof(whole), "%s/a", s->path);
@@ -156,6 +157,9 @@ static void test_mountinfo__roots_of_a_file_system_are_found_where_they_are(void
 	assert_int_equal(mkdir(part, 0755), 0);
 	assert_int_equal(mount(part, sub, NULL, MS_BIND, NULL), 0);
 	assert_int_equal(stat(whole, &st), 0);
+	/* Keeps the device's number from the next file system that somebody mounts. */
+	fd = open(whole, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
 	ns = mountinfo_namespace(getpid());
 
 	assert_int_equal(mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &own), 0);
@@ -168,6 +172,7 @@ static void test_mountinfo__roots_of_a_file_system_are_found_where_they_are(void
 	assert_int_equal(mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
 	assert_int_equal(mountinfo_roots(0, NULL, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
 	assert_true(none.whole + none.part + none.other == 0);
+	close(fd);
 	assert_int_equal(mountinfo_roots(1, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none), -ESRCH);
 }
 
