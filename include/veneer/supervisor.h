@@ -7,6 +7,10 @@
 
 #include "veneer/ledger.h"
 
+/* What serve gives, or the first thread's process ends with, where threads or memory were not to be had: nothing is
+ * wrong with that server, and another one is tried until it gets them, however long that takes. */
+#define SUPERVISE_AGAIN 75
+
 /* Run serve(arg) in a process of its own, as often as it dies, after begin (NULL: nothing) in that process's first
  * thread, which does nothing else; its exit code when it leaves (ledger_leave). SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2
  * are handed on to it, and blocked when serve begins, as is SIGCHLD. Where it dies having named somebody who is to go

@@ -30,6 +30,7 @@
 #define LOCK_WAIT_MS 5000
 #define LOCK_STEP_MS 5
 #define LOCK_ASK_MS 1000	/* then who has it is asked to let it go */
+#define CARE_PAUSE_MS 20
 
 static int fail(char *err, size_t err_size, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
@@ -232,15 +233,29 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_
 	return set_quota(m, err, err_size);
 }
 
-static int start_care(struct mount *m, char *err, size_t err_size)
+/* What is there already is left as it is. */
+static int start_each(struct mount *m)
 {
-	int r = m->tree.upper ? checkpoint_start(&m->tree, &m->checkpoint) : 0;
+	struct tree *t = &m->tree;
+	int r = 0;
 
-	if (r == 0)
-		r = walkahead_start(m->tree.image, &m->walkahead);
-	if (r == 0 && m->tree.upper)
-		r = promote_start(&m->tree, m->opts.promote, m->opts.promote_rate, &m->promote);
+	if (t->upper && !m->checkpoint)
+		r = checkpoint_start(t, &m->checkpoint);
+	if (r == 0 && !m->walkahead)
+		r = walkahead_start(t->image, &m->walkahead);
+	if (r == 0 && t->upper && !m->promote)
+		r = promote_start(t, m->opts.promote, m->opts.promote_rate, &m->promote);
+	return r;
+}
 
+/* waits: programs are in the middle of using the mount, and would lose it for want of a thread, which comes sooner or
+ * later. */
+static int start_care(struct mount *m, bool waits, char *err, size_t err_size)
+{
+	int r;
+
+	while ((r = start_each(m)) == -EAGAIN && waits)
+		usleep(CARE_PAUSE_MS * 1000);
 	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
@@ -302,6 +317,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, struct mount_left *left, char *err,
 		   size_t err_size)
 {
+	const bool is_left = left->slots_fd >= 0;
 	struct stats *before;
 	uint32_t start;
 	int r;
@@ -332,7 +348,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	if (r == 0)
 		r = open_locks(m, left, err, err_size);
 	if (r == 0 && !m->opts.is_offline)
-		r = start_care(m, err, err_size);
+		r = start_care(m, is_left, err, err_size);
 	stats_enter(before);
 	return r;
 }

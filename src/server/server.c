@@ -527,10 +527,10 @@ static int serve(struct server *s)
 		log_error("cannot start the server: %s", strerror(-r));
 		/* Who has mounts of the one before is better served by another attempt. */
 		if (s->ledger && ledger_deaths(s->ledger))
-			return 1;
+			return r == -EAGAIN || r == -ENOMEM ? SUPERVISE_AGAIN : 1;
 	} else if (s->ledger && ledger_deaths(s->ledger) && heir_resume(s->ledger, s->roster) < 0) {
 		log_error("no memory to go on with the mounts of the server before");
-		return 1;
+		return SUPERVISE_AGAIN;
 	} else {
 		start_metrics(s);
 		notify_send(s->notify_fd, "READY=1");

@@ -64,7 +64,7 @@ static void be_server(struct run *r)
 	signal(SIGCHLD, SIG_IGN);
 	if (r->begin)
 		r->begin();
-	r->code = 1;
+	r->code = SUPERVISE_AGAIN;
 	if (pthread_create(&thread, NULL, run_server, r) == 0)
 		pthread_join(thread, NULL);
 	exit(r->code);
@@ -167,6 +167,20 @@ static unsigned count_quick(unsigned quick, int status, bool has_crashed, int64_
 	return ms < QUICK_MS ? quick + 1 : 0;
 }
 
+/* What else there is on the machine had taken all threads, or all memory; it is as if no process could be had. */
+static bool could_not_start(int status)
+{
+	return status != STUCK && WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_AGAIN;
+}
+
+static void tell_of_want(unsigned n)
+{
+	if (n > 1)
+		return;
+	log_warn("a server cannot be started for want of threads or memory: its mounts wait");
+	log_release();
+}
+
 static void rest(unsigned quick)
 {
 	unsigned ms = quick < 2 ? 0 : 5u << (quick < 8 ? quick : 8);
@@ -192,7 +206,7 @@ static void refuse_hand_over(struct ledger *l)
 
 static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 {
-	unsigned quick = 0;
+	unsigned quick = 0, wants = 0;
 	char how[48];
 	pid_t pid;
 
@@ -219,6 +233,12 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 			refuse_hand_over(l);
 		else if (is_handed_over(l, r))
 			return 0;
+		if (could_not_start(status)) {
+			tell_of_want(++wants);
+			rest(wants);
+			continue;
+		}
+		wants = 0;
 		has_crashed = is_crash(l, status);
 		/* What one mount brings about ends that mount. */
 		if (!ledger_judge(l, has_crashed))

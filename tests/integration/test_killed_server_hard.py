@@ -21,6 +21,7 @@ from support.killer import Killer
 from support.places import Place
 from support.remote import Remote
 from support.server import wait_until
+from support.shared import kill
 
 LIMIT_S = 90
 
@@ -152,6 +153,86 @@ def test_a_lower_that_hangs_holds_up_only_its_own_mount(stack, hang, shared, dea
     assert waiting.communicate(timeout=LIMIT_S)[0] == blob(MIB)
     assert wait_until(lambda: "going on with 6 mounts" in shared.log[before:], LIMIT_S)
     assert (mounts[3] / "f").read_bytes() == blob(MIB)
+
+
+# ---- others have taken all threads ----
+
+_STARVER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static volatile unsigned char *flag;
+
+/* Before the server has a root of its own. */
+__attribute__((constructor)) static void find(void)
+{
+	int fd = open(getenv("VENEER_TEST_STARVE"), O_RDWR | O_CLOEXEC);
+	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 2, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p != MAP_FAILED)
+		flag = p;
+	if (fd >= 0)
+		close(fd);
+}
+
+int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+	int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = dlsym(RTLD_NEXT, "pthread_create");
+	const int is_first = syscall(SYS_gettid) == getpid();
+
+	/* 1: nobody gets one; 2: what takes care of a mount gets none, which asks for nothing special */
+	if (flag && (*flag == '1' || (*flag == '2' && !attr && !is_first))) {
+		__sync_fetch_and_add(&flag[1], 1);
+		return EAGAIN;
+	}
+	return next(t, attr, run, arg);
+}
+"""
+
+
+@pytest.fixture
+def starve(stack, preload, monkeypatch):
+    """A file: with a 1 in it nobody gets a thread, with a 2 what takes care of a mount gets none. The second byte
+    counts who asked in vain."""
+    path = stack.base / "starve"
+    path.write_bytes(b"0\0")
+    monkeypatch.setenv("VENEER_TEST_STARVE", str(path))
+    preload("starver", _STARVER)
+    return path
+
+
+@pytest.mark.parametrize("how", [b"1", b"2"])
+def test_where_no_threads_are_to_be_had_mounts_wait_for_them(stack, starve, shared, how):
+    """However often a server finds none: more often than one that dies of itself is started again."""
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    mounts = [Place(stack, f"p{k}").mount(stack, shared) for k in range(3)]
+    for k, m in enumerate(mounts):
+        (m / "own").write_bytes(b"%d" % k)
+    write_at(starve, how, 0)
+    kill(shared.pid)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        writing = pool.submit((mounts[0] / "new").write_bytes, b"new")
+        try:
+            assert wait_until(lambda: starve.read_bytes()[1] >= 14, LIMIT_S)
+            assert not writing.done()
+        finally:
+            write_at(starve, b"0", 0)
+        assert writing.result(LIMIT_S) == 3
+    for k, m in enumerate(mounts):
+        (m / "new").write_bytes(b"new")
+        assert (m / "own").read_bytes() == b"%d" % k and (m / "f").read_bytes() == b"f"
+    assert wait_until(lambda: shared.count() == 3, LIMIT_S)
+    shared.watch()
+    assert "is lost" not in shared.log
+    assert shared.log.count("for want of threads") == (how == b"1")
 
 
 # ---- a kernel that does not send again what was under way ----

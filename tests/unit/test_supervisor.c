@@ -108,6 +108,25 @@ static void test_supervisor__gives_up_what_crashes_at_once_every_time(void **sta
 	assert_in_range(s->runs, 5, 31);
 }
 
+static int lack_threads(void *arg)
+{
+	struct shared *s = arg;
+
+	if (s->runs++ < 13)
+		return SUPERVISE_AGAIN;
+	ledger_leave(s->l);
+	return 5;
+}
+
+static void test_supervisor__does_not_give_up_what_gets_no_threads(void **state)
+{
+	struct shared *s = share();
+
+	(void)state;
+	assert_int_equal(supervised(s, lack_threads), 5);
+	assert_int_equal(s->runs, 14);
+}
+
 static void test_supervisor__does_not_give_up_what_somebody_kills(void **state)
 {
 	struct shared *s = share();
@@ -255,6 +274,7 @@ int main(void)
 		cmocka_unit_test(test_supervisor__starts_another_until_one_leaves),
 		cmocka_unit_test(test_supervisor__an_exit_that_was_not_said_is_a_death),
 		cmocka_unit_test(test_supervisor__gives_up_what_crashes_at_once_every_time),
+		cmocka_unit_test(test_supervisor__does_not_give_up_what_gets_no_threads),
 		cmocka_unit_test(test_supervisor__does_not_give_up_what_somebody_kills),
 		cmocka_unit_test(test_supervisor__descriptors_of_the_dead_stay_open),
 		cmocka_unit_test(test_supervisor__hands_signals_on),
