@@ -486,10 +486,16 @@ static void answer_flatten(struct conn *c, const struct conn_host *host)
 		say_type(c, WIRE_OK);
 }
 
+/* One that was killed hands nothing over, nor does anybody follow us. */
+static bool has_supervisor(struct ledger *l)
+{
+	return l && ledger_board(l)->supervisor == getppid();
+}
+
 /* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. */
 static void answer_upgrade(struct conn *c, struct ledger *l, struct roster *roster)
 {
-	if (!l)
+	if (!has_supervisor(l))
 		refuse(c, "this server runs alone, and cannot be upgraded while it serves");
 	else if (!c->fits)
 		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,

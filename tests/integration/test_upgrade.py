@@ -380,6 +380,22 @@ def test_a_server_that_runs_alone_refuses(stack, veneer_bin, watchdog):
     assert alone.count() == 0 and alone.stop() == 0
 
 
+def test_a_server_that_has_lost_its_supervisor_refuses(shared, place):
+    """It would kill itself, and nobody would be there to hand anything over."""
+    server = child_of(shared.process.pid)
+    shared.process.kill()
+    shared.process.wait()
+    with opened(place.mnt / "f", os.O_RDONLY) as fd:
+        result = upgrade(shared)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr.count("\n") == 1 and "runs alone" in result.stderr
+        assert os.pread(fd, 10, 0) == b"lower"
+        (place.mnt / "own").write_bytes(b"own")
+        assert (place.mnt / "own").read_bytes() == b"own"
+    linux.umount(place.mnt)
+    kill(server)
+
+
 def test_without_a_server_there_is_nothing_to_upgrade(stack, veneer_bin):
     run = stack.base / "run"
     run.mkdir(mode=0o700)
