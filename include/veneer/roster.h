@@ -42,7 +42,7 @@ int roster_enter(struct roster *r, struct served *s, struct common *c, ino_t mou
 void roster_bound(struct served *s, bool is_bound);
 /* Some unmounted ones may not have been found yet: look. */
 void roster_check(struct roster *r);
-/* How many are parts of such file systems and end with this server. */
+/* How many end with this server. */
 size_t roster_count_unkept(struct roster *r);
 /* So many mounts of a server that died are about to be gone on with, or, below zero, will not be: from now on they
  * count. */

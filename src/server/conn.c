@@ -501,7 +501,8 @@ static void answer_upgrade(struct conn *c, struct ledger *l, struct roster *rost
 		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,
 		       bequest_versions());
 	else if (roster_count_unkept(roster))
-		refuse(c, "this server has mounts with share=pages, which cannot be handed over here");
+		refuse(c, "this server has mounts that cannot be handed over: with share=pages before Linux 6.9, or as "
+			  "its log has it");
 	else if (ledger_is_left(l) || ledger_going(l) != LEDGER_STAYS || ledger_hand_over(l, c->fd) < 0)
 		refuse(c, "this server is about to leave, or being upgraded");
 	else

@@ -37,6 +37,7 @@ struct served {
 	struct commoner *commoner;	/* NULL: it has a file system of its own */
 	struct kept kept;
 	bool has_mount;		/* to be closed */
+	bool is_unkept;		/* the next server will not have it */
 	/* guarded by the roster's lock */
 	unsigned pins;
 	bool is_ending;
@@ -294,6 +295,7 @@ static void keep(struct served *s, int fuse_fd, const void *init, size_t len)
 	d->dev_minor = s->at.dev_minor;
 	d->mount_ns = s->at.mount_ns;
 	e = kept_write(&s->kept, &s->mount, fuse_fd, init, len);
+	s->is_unkept = e < 0;
 	if (e < 0)
 		log_warn("%s: should the server die, this mount will be gone: %s", s->mount.opts.mountpoint, strerror(-e));
 }
@@ -377,6 +379,8 @@ int roster_enter(struct roster *r, struct served *s, struct common *c, ino_t mou
 	/* Before its client knows where to find it: it may be bound, and we not hear of it any more. */
 	if (commons_describe(s->commoner, &s->kept.dossier))
 		keep(s, -1, NULL, 0);
+	else
+		s->is_unkept = true;
 	mount_learn(&s->mount);
 	listen_for_others(r, s);
 	enlist(r, s);
@@ -403,7 +407,7 @@ size_t roster_count_unkept(struct roster *r)
 
 	LOCK_SCOPE(&r->lock);
 	for (struct list_link *l = r->started.next; l != &r->started; l = l->next)
-		n += served_of(l)->commoner && !served_of(l)->kept.is_kept;
+		n += served_of(l)->is_unkept;
 	return n;
 }
 

@@ -22,6 +22,7 @@ from support.places import Place
 from support.remote import Remote
 from support.server import wait_until
 from support.shared import kill
+from test_upgrade import upgrade
 
 LIMIT_S = 90
 
@@ -233,6 +234,47 @@ def test_where_no_threads_are_to_be_had_mounts_wait_for_them(stack, starve, shar
     shared.watch()
     assert "is lost" not in shared.log
     assert shared.log.count("for want of threads") == (how == b"1")
+
+
+# ---- a mount of which nothing could be kept ----
+
+_FORGETTER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+int memfd_create(const char *name, unsigned flags)
+{
+	int (*next)(const char *, unsigned) = dlsym(RTLD_NEXT, "memfd_create");
+
+	if (strcmp(name, "veneer-mount") == 0) {
+		errno = ENOMEM;
+		return -1;
+	}
+	return next(name, flags);
+}
+"""
+
+
+@pytest.fixture
+def forgetter(preload):
+    """Servers started from now on keep no mount for the next one."""
+    preload("forgetter", _FORGETTER)
+
+
+def test_what_the_next_server_would_not_have_stands_in_the_way_of_an_upgrade(stack, forgetter, shared):
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    m = Place(stack, "p").mount(stack, shared)
+    assert "this mount will be gone" in shared.log
+    pid = shared.pid
+    result = upgrade(shared)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1 and "cannot be handed over" in result.stderr
+    assert shared.pid == pid and (m / "f").read_bytes() == b"f"
+    (m / "own").write_bytes(b"own")
+    assert (m / "own").read_bytes() == b"own"
 
 
 # ---- a kernel that does not send again what was under way ----
