@@ -34,9 +34,12 @@ uint32_t ledger_cost(const struct ledger *l, uint32_t place);
 
 /* To be at while a request of it is answered, or it is opened. */
 struct duty *ledger_duty(struct ledger *l, uint32_t place);
+/* To be at while a client is answered, as long as it is no mount that is worked for. Who asked for what crashes a
+ * server asks a few times more at most, so that this alone brings no end. */
+struct duty *ledger_asked(struct ledger *l);
 struct duty_board *ledger_board(struct ledger *l);
 /* A server died: is_crash, and not because somebody killed it. A mount that it crashed over LEDGER_STRIKES times, no
- * minute between any two of them, is given up. True: a mount was found that it crashed over. */
+ * minute between any two of them, is given up. True: it is known what it crashed over, a mount or what was asked for. */
 #define LEDGER_STRIKES 3u
 bool ledger_judge(struct ledger *l, bool is_crash);
 bool ledger_is_given_up(const struct ledger *l, uint32_t place);

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOST_MAX 3	/* requests that a server hung up on */
+#define LOST_MAX 8	/* requests that a server hung up on: who dies that often dies of them, or of too much else */
+#define LOST_PAUSE_MS 10	/* before the third, and twice as long before each one after it */
 #define GONE_MAX 64	/* file systems that ended before this mount was a part of them: others come and go meanwhile */
 #define ARGS_PIECE (WIRE_PAYLOAD_MAX / 2)
 #define LAST_WORD_MS 1000	/* of a server that hung up: it is there already, if at all */
@@ -202,13 +203,22 @@ static int attempt(const struct rundir *at, const struct client_mount *m, enum l
 		       mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, ret, err, err_size);
 }
 
+/* The next server has the mounts of the dead one to see to. */
+static void rest(unsigned n_lost)
+{
+	if (n_lost > 1)
+		usleep((LOST_PAUSE_MS << (n_lost - 2)) * 1000);
+}
+
 int client_mount(const struct rundir *at, const struct client_mount *m, char *err, size_t err_size)
 {
 	unsigned n_lost = 0, n_gone = 0;
-	enum loss loss;
+	enum loss loss = LOST_NOTHING;
 	int r;
 
 	do {
+		if (loss == LOST_SERVER)
+			rest(n_lost);
 		r = attempt(at, m, &loss, err, err_size);
 		n_lost += loss == LOST_SERVER;
 		n_gone += loss == LOST_SHARED;

@@ -21,6 +21,7 @@ struct ledger {
 	_Atomic uint32_t going;		/* enum ledger_going */
 	_Atomic unsigned deaths;
 	struct duty_board board;
+	struct duty asked;
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
 	_Atomic int32_t heir, word;	/* descriptors, and one; 0: none */
@@ -148,20 +149,31 @@ static void strike(struct place *p)
 	p->struck_s = t.tv_sec;
 }
 
+struct duty *ledger_asked(struct ledger *l)
+{
+	return &l->asked;
+}
+
+/* Where it is not known which one it was, it was one of those that somebody was at. */
+static bool take_blame(struct duty *d, uint32_t crash)
+{
+	const bool was_at_it = atomic_exchange(&d->nthreads, 0) && crash == DUTY_NOTHING_KNOWN;
+	const bool is_blamed = atomic_exchange(&d->is_blamed, 0) && crash == DUTY_BLAMED;
+
+	return was_at_it || is_blamed;
+}
+
 bool ledger_judge(struct ledger *l, bool is_crash)
 {
 	const uint32_t crash = atomic_exchange(&l->board.crash, DUTY_NOTHING_KNOWN);
-	bool is_any = false;
+	bool is_any = take_blame(&l->asked, crash) && is_crash;
 
 	for (int k = 0; k < DUTY_WAITERS; k++)
 		l->board.waiting[k] = 0;
 	for (uint32_t k = 0; k < end_of(l); k++) {
 		struct place *p = &l->places[k];
-		/* Where it is not known which one it was, it was one of those. */
-		const bool was_at_it = atomic_exchange(&p->duty.nthreads, 0) && crash == DUTY_NOTHING_KNOWN;
-		const bool is_blamed = atomic_exchange(&p->duty.is_blamed, 0) && crash == DUTY_BLAMED;
 
-		if (!is_crash || !p->fd || !(was_at_it || is_blamed))
+		if (!take_blame(&p->duty, crash) || !is_crash || !p->fd)
 			continue;
 		strike(p);
 		is_any = true;

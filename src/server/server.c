@@ -122,8 +122,10 @@ static void *work(void *arg)
 {
 	struct guest *g = arg;
 	struct server *s = g->server;
+	struct duty *before = duty_begin(s->ledger ? ledger_asked(s->ledger) : NULL);
 
 	conn_answer(g->conn, &s->host);
+	duty_end(before);
 	conn_free(g->conn);
 	free(g);
 	/* More layers are open than before. */

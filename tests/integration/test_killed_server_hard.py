@@ -587,6 +587,94 @@ def test_who_was_told_to_look_again_may_do_so_much_later(stack, hang, shared):
     assert (point / "f").read_bytes() == b"written" and (other / "f").read_bytes() == b"f"
 
 
+# ---- a mount that is asked for, and whose opening ends the server ----
+
+_OPENING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static volatile unsigned char *flag;
+
+/* Before the server has a root of its own. */
+__attribute__((constructor)) static void find(void)
+{
+	int fd = open(getenv("VENEER_TEST_OPENING"), O_RDWR | O_CLOEXEC);
+	void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 2, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p != MAP_FAILED)
+		flag = p;
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Of a work directory with a file DIE in it, whoever makes its own place there. */
+int mkdirat(int dir, const char *name, mode_t mode)
+{
+	int (*next)(int, const char *, mode_t) = dlsym(RTLD_NEXT, "mkdirat");
+
+	if (flag && flag[1] && syscall(SYS_faccessat, dir, "../DIE", F_OK) == 0) {
+		if (flag[1] < 255)
+			flag[1]--;
+		if (flag[0] == 'k')
+			raise(SIGKILL);
+		*(volatile int *)8 = 1;
+	}
+	return next(dir, name, mode);
+}
+"""
+
+
+@pytest.fixture
+def opening(stack, preload, monkeypatch):
+    """A file: how whoever opens a mount dies of it, k for SIGKILL, and a byte: how often, 255 for always."""
+    path = stack.base / "opening"
+    path.write_bytes(b"-\0")
+    monkeypatch.setenv("VENEER_TEST_OPENING", str(path))
+    preload("opening", _OPENING)
+    return path
+
+
+def test_a_mount_is_asked_for_again_as_often_as_its_server_is_killed(stack, opening, shared):
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    first = Place(stack, "p").mount(stack, shared)
+    unlucky = Place(stack, "q")
+    (unlucky.work / "DIE").touch()
+    write_at(opening, b"k\6", 0)
+    m = unlucky.mount(stack, shared)
+    assert opening.read_bytes() == b"k\0" and shared.log.count("the server died of signal 9") == 6
+    assert wait_until(lambda: shared.count() == 2, LIMIT_S)
+    shared.watch()
+    shared.kill_server()
+    for point in (first, m):
+        (point / "own").write_bytes(b"own")
+        assert (point / "own").read_bytes() == b"own" and (point / "f").read_bytes() == b"f"
+
+
+def test_what_crashes_whoever_opens_it_ends_no_other_mount(stack, opening, shared):
+    """However often it is asked for: more often than a server that crashes of itself is started again."""
+    (stack.lower() / "f").write_bytes(b"f")
+    stack.remember_lowers()
+    m = Place(stack, "p").mount(stack, shared)
+    bad = Place(stack, "q")
+    (bad.work / "DIE").touch()
+    write_at(opening, b"f\xff", 0)
+    for _ in range(5):
+        assert bad.run(stack, shared).returncode == 1
+    assert shared.log.count("the server died") > 12 and "giving up" not in shared.log
+    (m / "own").write_bytes(b"own")
+    assert (m / "own").read_bytes() == b"own" and (m / "f").read_bytes() == b"f"
+    assert wait_until(lambda: shared.count() == 1, LIMIT_S)
+    shared.watch()
+
+
 # ---- a message to the kernel that waits for the server ----
 
 def test_a_server_dies_while_it_waits_for_what_only_it_can_answer(stack, hang, shared):

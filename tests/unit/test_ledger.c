@@ -168,6 +168,30 @@ static void test_ledger__kills_and_crashes_over_nothing_are_nobodys(void **state
 	assert_true(ledger_is_given_up(l, place));
 }
 
+static void test_ledger__what_was_asked_for_is_to_blame_and_no_mount(void **state)
+{
+	struct ledger *l;
+	uint32_t place;
+
+	(void)state;
+	assert_int_equal(ledger_new(0, &l), 0);
+	assert_int_equal(ledger_put(l, 3, &place), 0);
+	for (unsigned k = 0; k < 2 * LEDGER_STRIKES; k++) {
+		ledger_duty(l, place)->nthreads = ledger_asked(l)->nthreads = 1;
+		ledger_asked(l)->is_blamed = true;
+		ledger_board(l)->crash = DUTY_BLAMED;
+		assert_true(ledger_judge(l, true));
+		/* nothing is known but that somebody was at it */
+		ledger_asked(l)->nthreads = 1;
+		assert_true(ledger_judge(l, true));
+		ledger_asked(l)->nthreads = 1;
+		assert_false(ledger_judge(l, false));
+		assert_int_equal(ledger_asked(l)->nthreads, 0);
+		assert_false(ledger_judge(l, true));
+	}
+	assert_false(ledger_is_given_up(l, place));
+}
+
 static void test_ledger__remembers_what_going_on_took(void **state)
 {
 	struct ledger *l;
@@ -193,6 +217,7 @@ int main(void)
 		cmocka_unit_test(test_ledger__mounts_are_handed_to_one_only),
 		cmocka_unit_test(test_ledger__gives_up_what_servers_crash_over_again_and_again),
 		cmocka_unit_test(test_ledger__kills_and_crashes_over_nothing_are_nobodys),
+		cmocka_unit_test(test_ledger__what_was_asked_for_is_to_blame_and_no_mount),
 		cmocka_unit_test(test_ledger__remembers_what_going_on_took),
 	};
 
