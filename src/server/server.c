@@ -652,9 +652,9 @@ int server_run(const struct server_config *c)
 	duty_watch();
 	shelter_prepare();
 	shelter_enter();
+	bound_heap();
 	if (c->takes_over)
 		return take_over(c);
-	bound_heap();
 	/* Its secret is drawn here: where names stand in listings depends on it, and the next server must agree. */
 	hash_key(c, 0, 0);
 	if (!c->is_alone && ledger_new(intent_area_bytes(), &v.ledger) == 0)
