@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define RECALL_MS 5000
+#define RECALL_VERSION 1	/* of the memory file */
 
 struct recall;
 

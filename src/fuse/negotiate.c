@@ -21,6 +21,8 @@ static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
 /* The kernel says more of setxattr; of the one session of this process. */
 static _Atomic bool has_setxattr_ext; /* of the kernel, so of all mounts */
 
+/* Another answer than that of builds before is another SESSION_INIT_VERSION: under a mount that is taken over, the kernel
+ * has theirs. */
 void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct mount *m = userdata;

@@ -5,13 +5,16 @@
 #include "veneer/dossier.h"
 #include "veneer/locktab.h"
 #include "veneer/nodetab.h"
+#include "veneer/recall.h"
+#include "veneer/session.h"
 
 #include <string.h>
 
 #define TEXT_OF(x) #x
 #define VALUE_OF(x) TEXT_OF(x)
 #define VERSIONS "bequest " VALUE_OF(BEQUEST_VERSION) ", dossier " VALUE_OF(DOSSIER_VERSION) \
-		 ", nodes " VALUE_OF(NODETAB_VERSION) ", locks " VALUE_OF(LOCKTAB_VERSION)
+		 ", nodes " VALUE_OF(NODETAB_VERSION) ", locks " VALUE_OF(LOCKTAB_VERSION) \
+		 ", recall " VALUE_OF(RECALL_VERSION) ", init " VALUE_OF(SESSION_INIT_VERSION)
 
 const char *bequest_versions(void)
 {

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -244,6 +245,63 @@ def test_a_copy_elsewhere_is_what_serves_then(stack, shared, place):
     assert os.readlink(f"/proc/{pid}/exe") == str(copy)
     assert os.readlink(f"/proc/{shared.process.pid}/exe") == str(copy)
     assert (place.mnt / "f").read_bytes() == b"lower"
+
+
+# ---- another build ----
+
+def _altered(stack, shared, pattern, new):
+    """A copy of the program that has another text where the pattern is, of the same length: as another build would."""
+    content, count = re.subn(pattern, new, pathlib.Path(shared.program).read_bytes())
+    assert count > 0, f"nothing like {pattern} in the program"
+    copy = stack.base / "altered"
+    # what still ends with the last one cannot be written to
+    copy.unlink(missing_ok=True)
+    copy.write_bytes(content)
+    copy.chmod(0o755)
+    return str(copy)
+
+
+def _version(shared):
+    with shared.client(greet=False) as client:
+        client.send(wire.message(wire.HELLO, b"test"))
+        kind, text = client.receive()
+    assert kind == wire.HELLO
+    return text
+
+
+def test_a_build_of_another_version_takes_over_and_gives_back(stack, shared, place):
+    mine = _version(shared)
+    other = b"9" + mine[1:]
+    assert other != mine
+    program = _altered(stack, shared, rb"(?<![\w.])" + re.escape(mine) + rb"\0", other + b"\0")
+    with opened(place.mnt / "own", os.O_RDWR | os.O_CREAT) as own, opened(place.mnt / "f", os.O_RDONLY) as lower:
+        os.unlink(place.mnt / "own")
+        for step in range(2):
+            for version, build in ((other, program), (mine, shared.program)):
+                upgraded(shared, 1, build)
+                assert _version(shared) == version
+                os.pwrite(own, b"%d" % step, step)
+                assert os.pread(own, 10, 0) == b"01"[:step + 1] and os.pread(lower, 10, 0) == b"lower"
+                shared.kill_server()
+                assert _version(shared) == version and os.pread(own, 10, 0) == b"01"[:step + 1]
+                assert os.readlink(f"/proc/{shared.pid}/exe") == os.path.realpath(build)
+
+
+def test_a_build_with_another_form_of_anything_that_goes_over_is_refused(stack, shared, place):
+    versions = _versions(shared)
+    parts = versions.split(b", ")
+    assert [part.split()[0] for part in parts] == [b"bequest", b"dossier", b"nodes", b"locks", b"recall", b"init"]
+    pid = shared.pid
+    with opened(place.mnt / "f", os.O_RDONLY) as fd:
+        for part in parts:
+            other = part[:-1] + (b"1" if part.endswith(b"9") else b"9")
+            program = _altered(stack, shared, re.escape(versions), versions.replace(part, other))
+            result = upgrade(shared, program)
+            assert (result.returncode, result.stdout) == (1, ""), part
+            assert "cannot hand its mounts to that version: it knows " + versions.decode() in result.stderr
+            assert shared.pid == pid and os.pread(fd, 10, 0) == b"lower"
+    assert (place.mnt / "f").read_bytes() == b"lower" and shared.count() == 1
+    upgraded(shared, 1)
 
 
 def test_nothing_of_the_old_stays_open(stack, shared, place):
