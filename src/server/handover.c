@@ -9,6 +9,7 @@
 
 #include "client-internal.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,15 @@ static int send_args(int fd, const struct client_mount *m)
 	return r < 0 ? r : client_say(fd, &last, NULL, 0);
 }
 
+/* Opened anew each time, for a lock is of what was opened: a mount that was asked for before, and that the server or the
+ * one after it has yet to close, keeps this one out until it has. */
+static int send_upper(int fd, int upper)
+{
+	_cleanup_(closep) int own = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return own < 0 ? -errno : send_dirs(fd, WIRE_UPPER, &own, 1);
+}
+
 static int send_request(int fd, const struct client_mount *m)
 {
 	int r = send_dirs(fd, WIRE_LOWER, m->dirs->lower, m->dirs->n_lower);
@@ -62,7 +72,7 @@ static int send_request(int fd, const struct client_mount *m)
 	if (r == 0)
 		r = send_dirs(fd, WIRE_CLONE, m->dirs->clones, m->dirs->n_clones);
 	if (r == 0 && m->dirs->upper >= 0)
-		r = send_dirs(fd, WIRE_UPPER, &m->dirs->upper, 1);
+		r = send_upper(fd, m->dirs->upper);
 	if (r == 0 && m->dirs->work >= 0)
 		r = send_dirs(fd, WIRE_WORK, &m->dirs->work, 1);
 	if (r == 0 && m->dirs->state >= 0)
