@@ -24,8 +24,9 @@ struct probe_dir {
 	bool wants_name_sync;
 };
 
-/* Try everything on files of its own in dirfd (a work directory) and remove them again.
- * 0, or -errno when not even a file can be created and the reason is not EROFS. */
+/* Try everything on files of its own in dirfd (a work directory) and remove them again; what there is
+ * no room for counts as what can be done. 0, or -errno when not even a file can be created and the reason is neither
+ * EROFS nor want of room. */
 int probe_work_dir(int dirfd, struct probe_dir *ret);
 
 /* The has_true_extents of the file system that fd is on, without writing; false when in doubt. */

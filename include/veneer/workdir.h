@@ -9,8 +9,8 @@
 #define WORKDIR_PREFIX "veneer-"	/* of the directories in workdir/work, one a mount */
 
 /* Make work in the directory top and in it a directory of this mount's own, locked as long as it lives; remove those
- * of mounts that died. path is for messages. ret_parent: descriptor of top/work; ret_name: malloc'd. 0, or -errno with
- * a sentence. */
+ * of mounts that died, or take one of them over, emptied, where there is no room for another. path is for messages.
+ * ret_parent: descriptor of top/work; ret_name: malloc'd. 0, or -errno with a sentence. */
 int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size);
 /* Remove it, with what is left in it. Bad descriptors and NULL are ignored. */
 void workdir_close(int parent, char *name, int fd);

@@ -22,26 +22,111 @@
 #define BOOT_FILE VOLATILE_MARK "/boot_id"
 #define BOOT_ID_LEN 37
 
-static void remove_dead(int parent)
+static void each_name(int dirfd, bool (*fn)(int dirfd, const char *name, void *arg), void *arg)
 {
-	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct dirent *de;
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *de;
+	bool goes_on = true;
 
 	if (!d) {
 		closep(&fd);
 		return;
 	}
-	while ((de = readdir(d))) {
-		_cleanup_(closep) int own = -1;
-
-		if (strncmp(de->d_name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
-			continue;
-		own = openat(fd, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (own >= 0 && flock(own, LOCK_EX | LOCK_NB) == 0)
-			rmtree(fd, de->d_name);
-	}
+	while (goes_on && (de = readdir(d)))
+		if (strcmp(de->d_name, ".") && strcmp(de->d_name, ".."))
+			goes_on = fn(fd, de->d_name, arg);
 	closedir(d);
+}
+
+/* Locked; -1: it is no mount's, or its mount is alive. */
+static int open_dead(int parent, const char *name)
+{
+	_cleanup_(closep) int fd = -1;
+
+	if (strncmp(name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
+		return -1;
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? steal_fd(&fd) : -1;
+}
+
+static bool remove_dead(int parent, const char *name, void *arg)
+{
+	_cleanup_(closep) int fd = open_dead(parent, name);
+
+	(void)arg;
+	if (fd >= 0)
+		rmtree(parent, name);
+	return true;
+}
+
+static bool remove_any(int dirfd, const char *name, void *arg)
+{
+	(void)arg;
+	if (unlinkat(dirfd, name, 0) < 0 && errno == EISDIR)
+		rmtree(dirfd, name);
+	return true;
+}
+
+/* A directory of this mount's own. */
+struct own {
+	char *name;
+	int fd;
+};
+
+/* As make_own would have made it, and not just removed by somebody who had it locked. */
+static bool is_as_made(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_nlink > 0 && st.st_uid == geteuid() && (st.st_mode & 07777) == 0700;
+}
+
+static bool adopt_dead(int parent, const char *name, void *arg)
+{
+	_cleanup_(closep) int fd = open_dead(parent, name);
+	struct own *o = arg;
+
+	if (fd < 0 || !is_as_made(fd) || !(o->name = strdup(name)))
+		return true;
+	each_name(fd, remove_any, NULL);
+	o->fd = steal_fd(&fd);
+	return false;
+}
+
+static int make_own(int parent, struct own *ret)
+{
+	_cleanup_(freep) char *name = NULL;
+	_cleanup_(closep) int fd = -1;
+	uint64_t random = 0;
+
+	if (getrandom(&random, sizeof(random), 0) < 0 ||
+	    asprintf(&name, WORKDIR_PREFIX "%016llx", (unsigned long long)random) < 0) {
+		name = NULL;
+		return -ENOMEM;
+	}
+	if (mkdirat(parent, name, 0700) < 0)
+		return -errno;
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return -errno;
+	*ret = (struct own){ steal_ptr(&name), steal_fd(&fd) };
+	return 0;
+}
+
+/* Where there is no room for another one, as on a full disk on which a server has died: one of the dead, emptied. */
+static int find_own(int parent, struct own *ret)
+{
+	int r = make_own(parent, ret);
+	const bool wants_room = r == -ENOSPC || r == -EDQUOT;
+
+	if (wants_room)
+		each_name(parent, adopt_dead, ret);
+	each_name(parent, remove_dead, NULL);
+	if (ret->fd >= 0)
+		return 0;
+	/* What those had taken is free now. */
+	return wants_room ? make_own(parent, ret) : r;
 }
 
 static int complain(char *err, size_t err_size, int r, const char *what, const char *path)
@@ -52,27 +137,21 @@ static int complain(char *err, size_t err_size, int r, const char *what, const c
 
 int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size)
 {
-	_cleanup_(closep) int parent = -1, fd = -1;
-	_cleanup_(freep) char *name = NULL;
-	uint64_t random = 0;
+	_cleanup_(closep) int parent = -1;
+	struct own own = { .fd = -1 };
+	int r;
 
 	if (mkdirat(top, "work", 0700) < 0 && errno != EEXIST)
 		return complain(err, err_size, -errno, "write to", path);
 	parent = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (parent < 0)
 		return complain(err, err_size, -errno, "open work in", path);
-	remove_dead(parent);
-	if (getrandom(&random, sizeof(random), 0) < 0 ||
-	    asprintf(&name, WORKDIR_PREFIX "%016llx", (unsigned long long)random) < 0)
-		return complain(err, err_size, -ENOMEM, "use", path);
-	if (mkdirat(parent, name, 0700) < 0)
-		return complain(err, err_size, -errno, "write to", path);
-	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return complain(err, err_size, -errno, "lock", path);
+	r = find_own(parent, &own);
+	if (r < 0)
+		return complain(err, err_size, r, "write to", path);
 	*ret_parent = steal_fd(&parent);
-	*ret_name = steal_ptr(&name);
-	*ret_fd = steal_fd(&fd);
+	*ret_name = own.name;
+	*ret_fd = own.fd;
 	return 0;
 }
 

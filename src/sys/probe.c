@@ -32,9 +32,20 @@ static void scratch_name(char name[static NAME_SIZE], char kind, uint64_t salt)
 	snprintf(name, NAME_SIZE, ".veneer-probe-%016" PRIx64 "-%c", salt, kind);
 }
 
+/* What was tried could be done if there were room: who is not allowed to, or may not here, is told so first. */
+static bool wants_room(void)
+{
+	return errno == ENOSPC || errno == EDQUOT;
+}
+
 static bool has_xattr(int fd, const char *attr, const void *value, size_t size)
 {
-	return !fsetxattr(fd, attr, value, size, 0);
+	return !fsetxattr(fd, attr, value, size, 0) || wants_room();
+}
+
+static bool knows_xattr(int fd, const char *attr)
+{
+	return fgetxattr(fd, attr, NULL, 0) >= 0 || errno == ENODATA;
 }
 
 static bool has_acl(int fd)
@@ -73,7 +84,7 @@ static bool has_whiteout(int dirfd, uint64_t salt)
 
 	scratch_name(name, 'w', salt);
 	if (mknodat(dirfd, name, S_IFCHR, makedev(0, 0)) < 0)
-		return false;
+		return wants_room();
 
 	bool is_real = is_whiteout(dirfd, name);
 
@@ -87,11 +98,11 @@ static bool has_tmpfile(int dirfd, uint64_t salt)
 	char name[NAME_SIZE], link[NAME_SIZE];
 
 	if (fd < 0)
-		return false;
+		return wants_room();
 	scratch_name(name, 't', salt);
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	if (linkat(AT_FDCWD, link, dirfd, name, AT_SYMLINK_FOLLOW) < 0)
-		return false;
+		return wants_room();
 	unlinkat(dirfd, name, 0);
 	return true;
 }
@@ -99,7 +110,9 @@ static bool has_tmpfile(int dirfd, uint64_t salt)
 /* Renames the scratch file: both names are to be removed afterwards. */
 static bool has_rename_whiteout(int dirfd, const char *from, const char *to)
 {
-	return !renameat2(dirfd, from, dirfd, to, RENAME_WHITEOUT) && is_whiteout(dirfd, from);
+	if (renameat2(dirfd, from, dirfd, to, RENAME_WHITEOUT) < 0)
+		return wants_room();
+	return is_whiteout(dirfd, from);
 }
 
 /* Whether the line `wanted` stands in a small text file. */
@@ -232,6 +245,22 @@ static bool wants_whole_sync(int fd)
 	return fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
+static void probe_file(int fd, struct probe_dir *p)
+{
+	p->has_user_xattr = has_xattr(fd, "user.veneer-probe", "y", 1);
+	p->has_trusted_xattr = has_xattr(fd, "trusted.veneer-probe", "y", 1);
+	p->has_acl = has_acl(fd);
+}
+
+/* There is no room for a file: what is to be had without one. */
+static void probe_directory(int fd, struct probe_dir *p)
+{
+	p->has_user_xattr = knows_xattr(fd, "user.veneer-probe");
+	p->has_trusted_xattr = has_xattr(fd, "trusted.veneer-probe", "y", 1);
+	fremovexattr(fd, "trusted.veneer-probe");
+	p->has_acl = knows_xattr(fd, "system.posix_acl_access");
+}
+
 int probe_work_dir(int dirfd, struct probe_dir *ret)
 {
 	_cleanup_(closep) int own = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -248,21 +277,22 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 
 	_cleanup_(closep) int fd = openat(own, name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 
-	if (fd < 0) {
-		if (errno != EROFS)
-			return -errno;
+	if (fd < 0 && errno == EROFS) {
 		p.is_readonly = true;
 		p.has_true_extents = probe_true_extents(own);
 		*ret = p;
 		return 0;
 	}
-	p.has_user_xattr = has_xattr(fd, "user.veneer-probe", "y", 1);
-	p.has_trusted_xattr = has_xattr(fd, "trusted.veneer-probe", "y", 1);
-	p.has_acl = has_acl(fd);
-	p.has_true_extents = probe_true_extents(fd);
-	p.wants_whole_sync = wants_whole_sync(fd);
+	if (fd < 0 && !wants_room())
+		return -errno;
+	if (fd < 0)
+		probe_directory(own, &p);
+	else
+		probe_file(fd, &p);
+	p.has_true_extents = probe_true_extents(fd < 0 ? own : fd);
+	p.wants_whole_sync = wants_whole_sync(own);
 	/* Extents are true where a journal is, or on XFS. */
-	p.wants_name_sync = !p.has_true_extents && wants_name_sync(fd);
+	p.wants_name_sync = !p.has_true_extents && wants_name_sync(own);
 	p.has_tmpfile = has_tmpfile(own, salt);
 	p.has_whiteout = has_whiteout(own, salt);
 	p.has_rename_whiteout = has_rename_whiteout(own, name, renamed);

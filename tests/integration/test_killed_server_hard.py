@@ -156,6 +156,50 @@ def test_a_lower_that_hangs_holds_up_only_its_own_mount(stack, hang, shared, dea
     assert (mounts[3] / "f").read_bytes() == blob(MIB)
 
 
+# ---- a file system below without room ----
+
+def _is_unlinked(path):
+    try:
+        os.unlink(path)
+    except OSError as e:
+        assert e.errno == errno.ENOSPC
+        return False
+    return True
+
+
+def test_a_full_disk_takes_no_mount_and_changes_no_form(stack, shared):
+    """The next server has to find a place for what is not ready, and what can be done there, without a single inode."""
+    for name in "fg":
+        (stack.lower() / name).write_bytes(b"old")
+    stack.remember_lowers()
+    small, place = stack.base / "small", Place(stack, "p")
+    small.mkdir()
+    linux.mount("tmpfs", small, "tmpfs", 0, "size=4m,nr_inodes=64,mode=0755")
+    place.upper, place.work = small / "upper", small / "work"
+    for path in (place.upper, place.work):
+        path.mkdir()
+    try:
+        m = place.mount(stack, shared)
+        os.unlink(m / "g")
+        with fails_with(errno.ENOSPC):
+            for k in range(1000):
+                (m / f"n{k}").touch()
+        shared.kill_server()
+        assert (m / "f").read_bytes() == b"old" and (m / "n0").read_bytes() == b"" and not (m / "g").exists()
+        for k in range(3):
+            os.unlink(m / f"n{k}")
+        # what was unlinked gives its room back a moment later
+        assert wait_until(lambda: _is_unlinked(m / "f"), LIMIT_S)
+        assert os.path.lexists(place.upper / "f") == os.path.lexists(place.upper / "g")
+        assert os.path.lexists(place.upper / ".wh.f") == os.path.lexists(place.upper / ".wh.g")
+        linux.umount(m)
+        assert wait_until(lambda: shared.count() == 0, LIMIT_S)
+    finally:
+        with contextlib.suppress(OSError):
+            linux.umount(place.mnt, linux.MNT_DETACH)
+        linux.umount(small, linux.MNT_DETACH)
+
+
 # ---- others have taken all threads ----
 
 _STARVER = r"""

@@ -151,6 +151,54 @@ static void test_probe__readonly_file_system_is_an_answer(void **state)
 	assert_int_equal(status, 0);
 }
 
+static bool can_the_same(const struct probe_dir *a, const struct probe_dir *b)
+{
+	return a->has_user_xattr == b->has_user_xattr && a->has_trusted_xattr == b->has_trusted_xattr &&
+	       a->has_acl == b->has_acl && a->has_tmpfile == b->has_tmpfile && a->has_whiteout == b->has_whiteout;
+}
+
+/* As probe_readonly. */
+static int probe_full(void)
+{
+	struct probe_dir empty, p;
+	char name[32];
+	int fd;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("scratch", dir.path, "tmpfs", 0, "nr_inodes=20") < 0)
+		return 1;
+	fd = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (probe_work_dir(fd, &empty) != 0)
+		return 2;
+	for (int k = 0; snprintf(name, sizeof(name), "file%d", k) && mknodat(fd, name, S_IFREG | 0600, 0) == 0; k++)
+		;
+	/* No room for a file, and then room for one alone. */
+	for (int k = 0; k < 2; k++) {
+		if (probe_work_dir(fd, &p) != 0 || p.is_readonly)
+			return 3;
+		if (!can_the_same(&p, &empty))
+			return 4;
+		unlinkat(fd, "file0", 0);
+	}
+	return p.has_rename_whiteout == empty.has_rename_whiteout ? 0 : 5;
+}
+
+static void test_probe__want_of_room_is_no_want_of_abilities(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0)
+		_exit(probe_full());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 1) {
+		print_message("no mount namespaces here\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -160,6 +208,7 @@ int main(void)
 		cmocka_unit_test(test_probe__tmpfs_has_no_true_extents),
 		cmocka_unit_test(test_probe__failure_other_than_readonly_is_an_error),
 		cmocka_unit_test(test_probe__readonly_file_system_is_an_answer),
+		cmocka_unit_test(test_probe__want_of_room_is_no_want_of_abilities),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -5,6 +5,9 @@
 #include "veneer/workdir.h"
 
 #include <dirent.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 
 struct work {
 	int parent, fd;
@@ -51,6 +54,47 @@ static void test_workdir__what_dead_mounts_left_is_removed(void **state)
 	assert_false(tree_is_there(d, "work/work/veneer-dead"));
 	assert_true(tree_is_there(d, "work/work/others/file"));
 	workdir_close(w.parent, w.name, w.fd);
+}
+
+/* In a mount namespace of a child's own. 0, 1 where that is not allowed, or what failed. */
+static int open_on_full_disk(const char *path)
+{
+	struct work w = { .parent = -1, .fd = -1 };
+	char file[32];
+	int top;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("scratch", path, "tmpfs", 0, "nr_inodes=20") < 0)
+		return 1;
+	top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (mkdirat(top, "work", 0700) < 0 || mkdirat(top, "work/veneer-dead", 0700) < 0 ||
+	    mkdirat(top, "work/veneer-dead/deep", 0700) < 0)
+		return 2;
+	for (int k = 0; snprintf(file, sizeof(file), "file%d", k) && mknodat(top, file, S_IFREG | 0600, 0) == 0; k++)
+		;
+	if (errno != ENOSPC)
+		return 3;
+	if (workdir_open(top, path, &w.parent, &w.name, &w.fd, w.err, sizeof(w.err)) < 0)
+		return 4;
+	if (strcmp(w.name, "veneer-dead") || faccessat(w.fd, "deep", F_OK, 0) == 0)
+		return 5;
+	return mkdirat(w.fd, "own", 0700) < 0 ? 6 : 0;
+}
+
+static void test_workdir__where_there_is_no_room_a_dead_mounts_is_taken_over(void **state)
+{
+	struct tree_dirs *d = *state;
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(open_on_full_disk(d->s.path));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 1) {
+		print_message("no mount namespaces here\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
 }
 
 static void test_workdir__what_cannot_be_used_is_told_in_a_sentence(void **state)
@@ -173,6 +217,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_workdir__each_mount_has_its_own_and_takes_it_along),
 		row(test_workdir__what_dead_mounts_left_is_removed),
+		row(test_workdir__where_there_is_no_room_a_dead_mounts_is_taken_over),
 		row(test_workdir__what_cannot_be_used_is_told_in_a_sentence),
 		row(test_workdir__link_in_its_place_is_not_followed),
 		row(test_workdir__close_ignores_what_was_never_opened),
