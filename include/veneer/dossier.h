@@ -6,6 +6,8 @@
 #include "veneer/buf.h"
 #include "veneer/dirs.h"
 
+/* Of its bytes, and of what the arguments come to: who takes a mount over parses them anew, so another default of an
+ * option that shows while it is mounted is another version, too. */
 #define DOSSIER_VERSION 3
 
 struct dossier {
