@@ -151,10 +151,10 @@ int syncfs(int fd)
 {
 	int (*next)(int) = dlsym(RTLD_NEXT, "syncfs");
 
-	while (flag && (flag[1] == 'h' || flag[1] == 'H')) {
+	if (flag && flag[1] == 'h')
 		flag[1] = 'H';
+	while (flag && flag[1] == 'H')
 		usleep(10000);
-	}
 	return next(fd);
 }
 """
