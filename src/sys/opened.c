@@ -7,14 +7,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define CALL_TRIES 4
 #define CALL_WAIT_US 100	/* until a thread that has just asked sleeps */
-#define FDINFO_SIZE 1024	/* what is of interest comes first */
 
 struct asked {
 	pid_t tid;
@@ -43,32 +42,26 @@ static ssize_t read_proc(pid_t tid, const char *name, char *buf, size_t size)
 	return n;
 }
 
-/* A number in a line that begins so. False: there is none. */
-static bool find_number(const char *text, const char *key, int base, uint64_t *ret)
-{
-	const char *p = strstr(text, key);
-
-	if (!p)
-		return false;
-	*ret = strtoull(p + strlen(key), NULL, base);
-	return true;
-}
-
-/* The mount by which a descriptor has the file. 1; 0: it is another file, or that is not told (before Linux 5.14);
- * -errno. */
+/* The mount by which a descriptor has the file. 1; 0: it is another file, or that is not told (before Linux 5.8); -errno.
+ * Asked of what the descriptor leads to, and not of its fdinfo: what epoll says there waits for a lock that its process holds
+ * for as long as a fault takes, which may be one of a file that we are to read, and cannot be killed meanwhile. */
 static int mount_of(const struct asked *a, const char *number, uint64_t *ret)
 {
-	char text[FDINFO_SIZE], name[32];
-	uint64_t flags, ino;
-	ssize_t n;
+	const unsigned wanted = STATX_INO | STATX_MNT_ID;
+	struct statx link, file;
+	char path[64];
 
-	snprintf(name, sizeof(name), "fdinfo/%.16s", number);
-	n = read_proc(a->tid, name, text, sizeof(text));
-	if (n < 0)
-		return (int)n;
-	if (!find_number(text, "flags:\t", 8, &flags) || flags & O_PATH || !find_number(text, "\nmnt_id:\t", 10, ret))
+	snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", (int)a->tid, number);
+	/* A file system that does not answer is not asked. */
+	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &link) < 0 ||
+	    statx(AT_FDCWD, path, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, wanted, &file) < 0)
+		return -errno;
+	/* One of a path alone can be neither read nor written. */
+	if (!(link.stx_mode & (S_IRUSR | S_IWUSR)) || (file.stx_mask & wanted) != wanted ||
+	    file.stx_dev_major != a->dev_major || file.stx_dev_minor != a->dev_minor || file.stx_ino != a->ino)
 		return 0;
-	return find_number(text, "\nino:\t", 10, &ino) && ino == a->ino;
+	*ret = file.stx_mnt_id;
+	return 1;
 }
 
 static int tell(struct asked *a, uint64_t mount)
@@ -119,7 +112,7 @@ static int ask_call(struct asked *a)
 	return r < 0 ? r : 1;
 }
 
-/* A file of another file system may have that number, and then nothing is said; a mount that is shown nowhere may be any. */
+/* A mount that is shown nowhere may be any. */
 static int ask_all(struct asked *a)
 {
 	struct dirent *de;

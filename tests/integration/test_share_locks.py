@@ -3,15 +3,20 @@
 such a one was opened nor has it an inode of that mount's."""
 import array
 import contextlib
+import ctypes
 import errno
 import fcntl
+import mmap
 import os
+import select
 import signal
 import socket
 import sqlite3
 import struct
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -467,7 +472,6 @@ def test_a_file_that_was_moved_is_still_that_file(siblings):  # noqa: F811
 def test_threads_that_lock_by_one_descriptor(points):
     """It is asked for whom they do so at the same time."""
     def work():
-        import threading
         a, b = points
         with opened(a / "f") as one, opened(b / "f") as two:
             failures = []
@@ -490,3 +494,57 @@ def test_threads_that_lock_by_one_descriptor(points):
 
     in_child(work)
     assert all(flock_is_free(p / "f") and record_is_free(p / "f") for p in points)
+
+
+def _exchange_while_nobody_serves(point, server):
+    """Forty threads ask for a lock by descriptors that are an epoll's when they are looked at; and that is held by a thread whose
+    answer goes to a page of the same file system, so that it waits for the server in its turn."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    epoll, (_, writable) = select.epoll(), os.pipe()
+    epoll.register(writable, select.EPOLLOUT)
+    with open(point / "room", "w+b") as file:
+        file.truncate(mmap.PAGESIZE)
+        room = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+    address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(room)))
+    fds = [os.open(point / "program", os.O_RDONLY) for _ in range(40)]
+    failures, events = [], []
+
+    def lock(fd):
+        try:
+            fcntl.flock(fd, SHARED)
+        except OSError as e:
+            failures.append(e.errno)
+
+    threads = [threading.Thread(target=lock, args=(fd,)) for fd in fds]
+    waiter = threading.Thread(target=lambda: events.append(libc.epoll_wait(epoll.fileno(), address, 1, -1)))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        for thread in threads:
+            thread.start()
+        assert wait_until(lambda: all(_is_in_flock(thread.native_id) for thread in threads), 10)
+        for fd in fds:
+            os.dup2(epoll.fileno(), fd)
+        waiter.start()
+        time.sleep(0.3)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    for thread in [*threads, waiter]:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert failures == [errno.ENOLCK] * 40 and events == [1]
+
+
+def test_descriptors_that_are_exchanged_meanwhile_hold_up_nobody(siblings):  # noqa: F811
+    (siblings.lower / "program").write_bytes(b"lower")
+    (siblings.lower / "program").chmod(0o755)  # its close is no request
+    (siblings.lower / "f").write_bytes(b"lower")
+    a, b = siblings.shared(), siblings.shared()
+    server = siblings.server.pid
+    child = Child(_exchange_while_nobody_serves, a, server)
+    try:
+        assert wait_until(lambda: os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT), 40)
+    finally:
+        os.kill(server, signal.SIGCONT)
+        os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert (b / "f").read_bytes() == b"lower"

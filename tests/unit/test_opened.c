@@ -5,11 +5,16 @@
 #include "veneer/opened.h"
 
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
@@ -155,7 +160,7 @@ static void test_opened__mount_that_is_nowhere_is_doubt(void **state)
 	leave(f);
 }
 
-static bool is_waiting(pid_t pid)
+static bool is_waiting(pid_t pid, const char *where)
 {
 	char path[48], text[64] = "";
 	int fd;
@@ -165,7 +170,7 @@ static bool is_waiting(pid_t pid)
 	if (fd >= 0 && read(fd, text, sizeof(text) - 1) < 0)
 		*text = '\0';
 	close(fd);
-	return strstr(text, "lock") != NULL;
+	return strstr(text, where) != NULL;
 }
 
 /* Both mounts have it open there, and one of them is what it waits with. */
@@ -187,9 +192,9 @@ static void test_opened__who_waits_for_a_lock_is_asked_what_for(void **state)
 		close(one);
 		_exit(0);
 	}
-	for (int i = 0; i < 5000 && !is_waiting(pid); i++)
+	for (int i = 0; i < 5000 && !is_waiting(pid, "lock"); i++)
 		usleep(1000);
-	if (!is_waiting(pid)) {
+	if (!is_waiting(pid, "lock")) {
 		print_message("what a process waits for is not shown\n");
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
@@ -200,6 +205,84 @@ static void test_opened__who_waits_for_a_lock_is_asked_what_for(void **state)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	close(held);
+	leave(f);
+}
+
+/* Holds the lock of its epoll until it dies: that is to write to a page which nobody brings. */
+static void hold_epoll(struct fixture *f)
+{
+	const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct uffdio_register what = { .range = { (uintptr_t)page, size }, .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_api api = { .api = UFFD_API };
+	struct epoll_event event = { .events = EPOLLOUT };
+	int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC), epoll = epoll_create1(0), ends[2];
+
+	alarm(20);
+	open_at(f, "a/f", O_RDONLY);
+	if (page != MAP_FAILED && faults >= 0 && ioctl(faults, UFFDIO_API, &api) == 0 &&
+	    ioctl(faults, UFFDIO_REGISTER, &what) == 0 && pipe(ends) == 0 &&
+	    epoll_ctl(epoll, EPOLL_CTL_ADD, ends[1], &event) == 0)
+		epoll_wait(epoll, page, 1, -1);
+	_exit(0);
+}
+
+/* Who asks would wait for it and could not be killed; and what is held up may be the answer of who asks. */
+static void test_opened__a_lock_that_the_process_holds_is_not_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	struct roots r;
+	pid_t pid;
+
+	need_mounts(f);
+	pid = fork();
+	if (pid == 0)
+		hold_epoll(f);
+	for (int i = 0; i < 5000 && !is_waiting(pid, "userfault") && waitpid(pid, NULL, WNOHANG) == 0; i++)
+		usleep(1000);
+	if (!is_waiting(pid, "userfault")) {
+		print_message("not allowed to hold up a fault, or what a process waits for is not shown\n");
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		skip();
+	}
+	assert_int_equal(ask(f, pid, &r), 0);
+	assert_true(r.a == 1 && r.whole == 0 && r.other == 0);
+	assert_true(is_waiting(pid, "userfault"));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	leave(f);
+}
+
+/* Two file systems number their files alike. */
+static void test_opened__a_file_of_another_file_system_is_not_meant(void **state)
+{
+	struct fixture *f = *state;
+	char path[PATH_MAX + 32];
+	struct roots r;
+	struct stat st;
+	int fd;
+
+	need_mounts(f);
+	path_of(f, path, "b");
+	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
+	/* As many before it as in the other one. */
+	for (int i = 0; i < 100; i++) {
+		snprintf(path + strlen(f->s.path), sizeof(path) - strlen(f->s.path), "/b/%d", i);
+		assert_int_equal(mknod(path, S_IFREG | 0644, 0), 0);
+		assert_int_equal(stat(path, &st), 0);
+		if (st.st_ino == f->st.st_ino)
+			break;
+	}
+	if (st.st_ino == f->st.st_ino) {
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		assert_true(fd >= 0);
+		assert_int_equal(ask(f, getpid(), &r), 0);
+		assert_int_equal(r.whole + r.a + r.other, 0);
+		close(fd);
+	}
+	path_of(f, path, "b");
+	umount2(path, MNT_DETACH);
 	leave(f);
 }
 
@@ -221,6 +304,8 @@ int main(void)
 		row(test_opened__what_is_open_says_by_which_mount),
 		row(test_opened__mount_that_is_nowhere_is_doubt),
 		row(test_opened__who_waits_for_a_lock_is_asked_what_for),
+		row(test_opened__a_lock_that_the_process_holds_is_not_waited_for),
+		row(test_opened__a_file_of_another_file_system_is_not_meant),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
