@@ -22,10 +22,11 @@ struct dossier {
 	int fuse_fd;		/* a duplicate */
 	struct buf init;	/* the kernel's first request */
 	uint32_t io;		/* enum io_mode, as it was settled */
-	/* The node table's, and the locks' (-1: the kernel keeps them); these own them. */
+	/* The node table's, and the locks' (-1: the kernel keeps them). Of one that was read they are the dossier's until those
+	 * have been opened by them again; of one that is written they are theirs, and named for that alone. */
 	int slots_fd, names_fd, locks_fd;
 	/* Of one of several mounts of a file system (gather.h): the key of what they have in common, which has a dossier of
-	 * its own, and alone the file system's descriptor and notes (recall.h, which owns them; -1). 0: it is not one. */
+	 * its own, and alone the file system's descriptor and notes (recall.h, likewise; -1). 0: it is not one. */
 	uint64_t group;
 	uint32_t secret;
 	int recall_fd;
@@ -51,7 +52,7 @@ int dossier_write(struct dossier *d);
 int dossier_read(int fd, struct dossier *ret);
 /* Call fn for each descriptor that a memfd names, the memfd among them. */
 void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), void *arg);
-/* Closes what it holds; not the node table's. */
+/* Closes what it holds: of one that was read also what nobody has taken. */
 void dossier_release(struct dossier *d);
 /* What it names stays open. */
 void dossier_forget(struct dossier *d);

@@ -421,10 +421,11 @@ static int keep_common(struct common *c, int fuse_fd, const struct session *sess
 
 	d->dev_major = c->dev_major;
 	d->dev_minor = c->dev_minor;
-	d->recall_fd = gather_recall_fd(c->gather);
 	init = session_init(session, &len);
-	if (c->cs->ledger && session_is_sent_again(session))
+	if (c->cs->ledger && session_is_sent_again(session)) {
+		d->recall_fd = gather_recall_fd(c->gather);
 		return kept_write(&c->kept, &c->mount, fuse_fd, init, len);
+	}
 	d->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
 	return d->fuse_fd < 0 ? -EMFILE : -EOPNOTSUPP;
 }

@@ -104,7 +104,7 @@ static int open_again(struct common *c, struct session **ret, char *err, size_t 
 	r = kept_reopen(&c->kept, NULL, &c->mount, &c->has_mount, err, err_size);
 	if (r < 0)
 		return r;
-	r = gather_new(&c->mount, d->recall_fd, common_note_unused, &c->gather);
+	r = gather_new(&c->mount, steal_fd(&d->recall_fd), common_note_unused, &c->gather);
 	if (r == 0) {
 		gather_note_device(c->gather, c->dev_major, c->dev_minor);
 		ledger_each(c->cs->ledger, expect_one, &members);

@@ -217,6 +217,12 @@ static int decode(struct cursor *c, struct dossier *d)
 	return r < 0 ? r : c->bad || cursor_left(c) ? -EBADMSG : 0;
 }
 
+static void disown(struct dossier *d)
+{
+	d->fd = d->fuse_fd = d->dirs.upper = d->dirs.work = -1;
+	d->slots_fd = d->names_fd = d->locks_fd = d->recall_fd = -1;
+}
+
 int dossier_read(int fd, struct dossier *ret)
 {
 	_cleanup_(freep) uint8_t *bytes = NULL;
@@ -236,7 +242,7 @@ int dossier_read(int fd, struct dossier *ret)
 	r = n < 0 ? (int)n : decode(&c, ret);
 	/* Of one that cannot be read nobody knows which descriptors are its. */
 	if (r < 0) {
-		ret->dirs.upper = ret->dirs.work = ret->fuse_fd = -1;
+		disown(ret);
 		ret->dirs.n_lower = ret->dirs.n_clones = 0;
 		dossier_release(ret);
 		return r;
@@ -260,16 +266,18 @@ void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), voi
 
 void dossier_release(struct dossier *d)
 {
+	int *const fds[] = { &d->fuse_fd, &d->slots_fd, &d->names_fd, &d->locks_fd, &d->recall_fd, &d->fd };
+
 	dirs_release(&d->dirs);
-	closep(&d->fuse_fd);
-	closep(&d->fd);
+	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
+		closep(fds[i]);
 	buf_release(&d->args);
 	buf_release(&d->init);
 }
 
 void dossier_forget(struct dossier *d)
 {
-	d->fd = d->fuse_fd = d->dirs.upper = d->dirs.work = -1;
+	disown(d);
 	for (size_t i = 0; i < d->dirs.n_lower; i++)
 		d->dirs.lower[i] = -1;
 	for (size_t i = 0; i < d->dirs.n_clones; i++)

@@ -32,14 +32,17 @@ int kept_write(struct kept *k, struct mount *m, int fuse_fd, const void *init, s
 	if (r == 0)
 		r = ledger_put(k->ledger, d->fd, &k->place);
 	k->is_kept = r == 0;
+	/* They have their owners. */
+	d->slots_fd = d->names_fd = d->locks_fd = d->recall_fd = -1;
 	if (r == 0)
 		m->duty = ledger_duty(k->ledger, k->place);
 	return r;
 }
 
-int kept_reopen(const struct kept *k, struct image *image, struct mount *m, bool *ret_has_mount, char *err, size_t err_size)
+int kept_reopen(struct kept *k, struct image *image, struct mount *m, bool *ret_has_mount, char *err, size_t err_size)
 {
-	const struct dossier *d = &k->dossier;
+	struct dossier *d = &k->dossier;
+	struct mount_left left = { .image = image };
 	struct mount_opts opts;
 	struct mount_dirs dirs;
 	int r = dossier_copy_dirs(d, &dirs);
@@ -55,7 +58,10 @@ int kept_reopen(const struct kept *k, struct image *image, struct mount *m, bool
 		return r;
 	}
 	*ret_has_mount = true;
-	r = mount_reopen_at(m, &opts, &dirs, &(struct mount_left){ d->slots_fd, d->names_fd, d->locks_fd, image }, err, err_size);
+	left.slots_fd = steal_fd(&d->slots_fd);
+	left.names_fd = steal_fd(&d->names_fd);
+	left.locks_fd = steal_fd(&d->locks_fd);
+	r = mount_reopen_at(m, &opts, &dirs, &left, err, err_size);
 	m->key = d->key;
 	m->duty = ledger_duty(k->ledger, k->place);
 	return r;

@@ -63,16 +63,6 @@ static void count(int fd, void *arg)
 	++*(int *)arg;
 }
 
-/* Also what is others' where a server has it. */
-static void release(struct dossier *d)
-{
-	close(d->slots_fd);
-	close(d->names_fd);
-	close(d->locks_fd);
-	close(d->recall_fd);
-	dossier_release(d);
-}
-
 static void test_dossier__is_read_as_it_was_written(void **state)
 {
 	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w", "/mnt" };
@@ -103,18 +93,29 @@ static void test_dossier__is_read_as_it_was_written(void **state)
 	dossier_each_fd(&e, count, &n);
 	assert_int_equal(e.locks_fd, d.locks_fd);
 	assert_int_equal(n, 8 + 6);
-	close(d.slots_fd);
-	close(d.names_fd);
-	close(d.locks_fd);
-	close(d.recall_fd);
-	n = e.fuse_fd;
 	dossier_release(&e);
-	assert_false(is_open(n));
+	assert_false(is_open(d.fuse_fd) || is_open(d.dirs.upper) || is_open(d.dirs.lower[0]) || is_open(d.fd));
 	/* The descriptors were e's, too. */
-	d.fd = d.fuse_fd = d.dirs.upper = d.dirs.work = -1;
-	for (size_t i = 0; i < 3; i++)
-		d.dirs.lower[i] = d.dirs.clones[i] = -1;
-	dossier_release(&d);
+	dossier_forget(&d);
+}
+
+/* Of a mount that is not opened again. */
+static void test_dossier__what_nobody_took_is_closed_with_it(void **state)
+{
+	struct dossier d, e;
+	int taken;
+
+	(void)state;
+	make(&d, NULL, 0);
+	fill(&d);
+	assert_int_equal(dossier_write(&d), 0);
+	assert_int_equal(dossier_read(d.fd, &e), 0);
+	taken = steal_fd(&e.names_fd);
+	dossier_release(&e);
+	assert_false(is_open(d.slots_fd) || is_open(d.locks_fd) || is_open(d.recall_fd));
+	assert_true(is_open(taken));
+	close(taken);
+	dossier_forget(&d);
 }
 
 static void test_dossier__duplicates_are_its_own(void **state)
@@ -133,7 +134,7 @@ static void test_dossier__duplicates_are_its_own(void **state)
 	dirs_release(&dirs);
 	assert_true(is_open(d.dirs.upper));
 	assert_true(is_open(d.dirs.lower[2]));
-	release(&d);
+	dossier_release(&d);
 }
 
 static void test_dossier__damage_is_told_and_nothing_is_closed(void **state)
@@ -158,8 +159,9 @@ static void test_dossier__damage_is_told_and_nothing_is_closed(void **state)
 	assert_true(is_open(d.fuse_fd));
 	assert_true(is_open(d.dirs.lower[0]));
 	assert_true(is_open(d.dirs.upper));
+	assert_true(is_open(d.slots_fd) && is_open(d.names_fd) && is_open(d.locks_fd) && is_open(d.recall_fd));
 	close(fd);
-	release(&d);
+	dossier_release(&d);
 }
 
 static void test_dossier__options_are_those_that_were_asked_for(void **state)
@@ -180,7 +182,7 @@ static void test_dossier__options_are_those_that_were_asked_for(void **state)
 	}
 	closep(&d.dirs.upper);
 	assert_true(dossier_options(&d, &d.dirs, &opts, err, sizeof(err)) < 0);
-	release(&d);
+	dossier_release(&d);
 }
 
 /* One of several mounts was asked for with them: what they have in common has no upper. */
@@ -205,7 +207,7 @@ static void test_dossier__what_is_common_is_asked_for_without_an_upper(void **st
 	assert_null(opts.upper);
 	assert_null(opts.work);
 	options_release(&opts);
-	release(&d);
+	dossier_release(&d);
 }
 
 static void test_dossier__one_that_is_forgotten_closes_nothing(void **state)
@@ -219,7 +221,8 @@ static void test_dossier__one_that_is_forgotten_closes_nothing(void **state)
 	assert_int_equal(dossier_read(d.fd, &e), 0);
 	dossier_forget(&e);
 	assert_true(is_open(d.fd) && is_open(d.fuse_fd) && is_open(d.dirs.upper) && is_open(d.dirs.lower[0]));
-	release(&d);
+	assert_true(is_open(d.slots_fd) && is_open(d.names_fd) && is_open(d.locks_fd) && is_open(d.recall_fd));
+	dossier_release(&d);
 }
 
 /* Else it would fuzz the version alone. */
@@ -247,6 +250,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_dossier__is_read_as_it_was_written),
+		cmocka_unit_test(test_dossier__what_nobody_took_is_closed_with_it),
 		cmocka_unit_test(test_dossier__duplicates_are_its_own),
 		cmocka_unit_test(test_dossier__damage_is_told_and_nothing_is_closed),
 		cmocka_unit_test(test_dossier__options_are_those_that_were_asked_for),
