@@ -19,6 +19,7 @@ import time
 import pytest
 
 from support import linux, pagecache, treestate
+from support.child import Child
 from support.expect import fails_with, opened, read_at, write_at
 from support.server import MountFailed, unmount, wait_until
 from support.siblings import Siblings
@@ -378,6 +379,33 @@ def test_a_program_that_runs_next_door_can_be_replaced_but_not_written(siblings)
             process.kill()
     assert (a / "sleep").read_bytes() == (siblings.lower / "sleep").read_bytes()
     assert (b / "sleep").read_bytes()[:13] == b"not a program"
+
+
+def test_who_tries_to_write_a_program_next_door_holds_it_up_no_longer_than_he_tries(siblings):
+    """The kernel notes a writer before it asks us whether he may be one: a leak that is left (doc/SHARING.md)."""
+    shutil.copy("/bin/true", siblings.lower / "true")
+    a, b = siblings.shared(), siblings.shared()
+
+    def try_to_write():
+        with opened(a / "true") as fd:
+            while True:
+                with fails_with(errno.ESTALE, errno.ETXTBSY):
+                    os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+
+    writers = [Child(try_to_write) for _ in range(2)]
+    try:
+        for _ in range(100):
+            try:
+                assert subprocess.run([b / "true"], timeout=20).returncode == 0
+            except OSError as e:
+                assert e.errno == errno.ETXTBSY
+    finally:
+        for writer in writers:
+            os.kill(writer.pid, signal.SIGKILL)
+            os.waitpid(writer.pid, 0)
+    assert subprocess.run([b / "true"], timeout=20).returncode == 0
+    write_at(b / "true", b"#", 0)
+    assert (a / "true").read_bytes() == (siblings.lower / "true").read_bytes()
 
 
 _IN_ACCESS_MODIFY_CLOSE_OPEN = 0x1 | 0x2 | 0x8 | 0x10 | 0x20
