@@ -17,6 +17,7 @@
 #include "veneer/promote.h"
 #include "veneer/share.h"
 #include "veneer/walkahead.h"
+#include "veneer/whiteout.h"
 #include "veneer/workdir.h"
 
 #include <fcntl.h>
@@ -262,6 +263,7 @@ static int start_care(struct mount *m, bool waits, char *err, size_t err_size)
 static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
+	struct stat st;
 	int r = nodes->slots_fd < 0 ? inode_table_init(t) :
 				      inode_table_attach(t, steal_fd(&nodes->slots_fd), steal_fd(&nodes->names_fd));
 
@@ -275,6 +277,9 @@ static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_
 	if (t->upper) {
 		t->root->upper_ino = t->upper->ino;
 		t->root->has_upper = true;
+		/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say nothing. */
+		if (fstatat(t->upper->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			t->root->lower = NULL;
 		r = linkup_recover(t);
 	}
 	return r < 0 ? fail(err, err_size, r, "cannot finish what was left of a copy in %s: %s", t->upper->path,

@@ -89,9 +89,12 @@ int walk_visit(struct layer *l, const char *path, struct walk_step *ret)
 {
 	_cleanup_(closep) int dirfd = -1;
 	const char *rest = path;
+	struct stat st;
 	int r = 0;
 
-	*ret = (struct walk_step){ .kind = WALK_DIRECTORY, .has_below = true };
+	*ret = (struct walk_step){ .kind = WALK_DIRECTORY };
+	/* A root's attributes say nothing of what is below, but the file does. */
+	ret->has_below = fstatat(l->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0;
 	while (*rest && r == 0) {
 		size_t len = strcspn(rest, "/");
 		char name[NAME_MAX + 1];

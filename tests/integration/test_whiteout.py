@@ -129,6 +129,28 @@ def test_opaque_directory_in_the_middle_still_shows_itself_and_above(stack, dial
     assert names_in(stack.mount() / "d") == ["f0", "f1"]
 
 
+@every_layer
+def test_root_with_an_opaque_file_hides_all_that_is_below(stack, layer):
+    top = _layer(stack, layer)
+    (top / "d").mkdir()
+    (top / "d" / "own").write_text("")
+    for i in (1, 2):
+        (stack.lower(i) / "d").mkdir()
+        (stack.lower(i) / "d" / "ghost").write_text("below")
+        (stack.lower(i) / "ghost").write_text("below")
+    _OPAQUES["file"](top)
+    m = stack.mount()
+    for step in ("at once", "remounted", "frozen"):
+        assert names_in(m) == ["d"], step
+        assert names_in(m / "d") == ["own"], step
+        (m / "ghost").write_text("new")
+        assert (m / "ghost").read_text() == "new", step
+        (m / "ghost").unlink()
+        if step == "remounted":
+            stack.freeze()
+        m = stack.remount()
+
+
 def test_opaque_value_other_than_y_is_ignored(stack):
     for i in (0, 1):
         (stack.lower(i) / "d").mkdir()

@@ -114,6 +114,28 @@ static void test_walk__starts_below_the_layer_given(void **state)
 	close_layers(layers, 3);
 }
 
+static void test_walk__opaque_root_ends_it(void **state)
+{
+	static const char *const names[] = { "a", "b", "c", "e" };
+	struct tree_dirs *d = *state;
+	struct layer *layers[4];
+
+	tree_put_dir(d, "a/d");
+	tree_put_text(d, "b/.wh..wh..opq", "");
+	tree_put_dir(d, "b/d");
+	tree_put_text(d, "b/own", "");
+	tree_put_text(d, "c/d/f", "");
+	tree_put_text(d, "c/own", "");
+	tree_put_opaque(d, "c");
+	tree_put_text(d, "e/d/g", "");
+	open_layers(d, names, 4, layers);
+	expect_file(layers, 4, 0, "d/f", -ENOENT, NULL);
+	expect_file(layers, 4, 0, "own", 1, "own");
+	expect_directories(layers, 4, "d", "0:d 1:d");
+	expect_file(layers, 4, 2, "d/g", 3, "d/g"); /* by an attribute a root cannot be opaque */
+	close_layers(layers, 4);
+}
+
 static void test_walk__follows_no_symbolic_link(void **state)
 {
 	static const char *const names[] = { "a", "b" };
@@ -321,6 +343,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_walk__file_is_found_in_the_layer_that_the_rule_says),
 		row(test_walk__starts_below_the_layer_given),
+		row(test_walk__opaque_root_ends_it),
 		row(test_walk__follows_no_symbolic_link),
 		row(test_walk__redirects_on_the_way_are_followed),
 		row(test_walk__redirect_to_no_directory_is_damage),
