@@ -2,5 +2,5 @@
 /* Removing a directory and what is in it, beneath one directory, following no link. */
 #pragma once
 
-/* What resists stays, silently: this is for leftovers in a work directory. */
+/* However deep. What resists stays, silently: this is for leftovers in a work directory. */
 void rmtree(int parent_fd, const char *name);

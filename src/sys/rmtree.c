@@ -5,11 +5,33 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #define RMTREE_DEPTH_MAX 64	/* descriptors held at once */
+#define RMTREE_PASSES_MAX 65536 /* somebody may go on making directories meanwhile */
 
-static void remove_at(int parent_fd, const char *name, unsigned depth)
+struct removal {
+	int top;	/* the directory that is to go */
+	unsigned seq;	/* for names in it */
+	bool has_moved; /* something was too deep, and is right in it now */
+};
+
+/* What is too deep is for the next pass, which begins at the top again. */
+static void move_up(struct removal *m, int parent_fd, const char *name)
+{
+	char up[16];
+	int r;
+
+	do {
+		snprintf(up, sizeof(up), "#%x", m->seq++);
+		r = renameat2(parent_fd, name, m->top, up, RENAME_NOREPLACE);
+	} while (r < 0 && errno == EEXIST && m->seq);
+	m->has_moved = m->has_moved || r == 0;
+}
+
+static void remove_at(struct removal *m, int parent_fd, const char *name, unsigned depth)
 {
 	int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct dirent *de;
@@ -17,16 +39,22 @@ static void remove_at(int parent_fd, const char *name, unsigned depth)
 
 	if (fd < 0)
 		return;
-	d = depth < RMTREE_DEPTH_MAX ? fdopendir(fd) : NULL;
+	d = fdopendir(fd);
 	if (!d) {
 		close(fd);
 		return;
 	}
+	if (depth == 0)
+		m->top = fd;
 	while ((de = readdir(d))) {
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
-		if (unlinkat(fd, de->d_name, 0) < 0 && errno == EISDIR)
-			remove_at(fd, de->d_name, depth + 1);
+		if (unlinkat(fd, de->d_name, 0) == 0 || errno != EISDIR)
+			continue;
+		if (depth + 1 < RMTREE_DEPTH_MAX)
+			remove_at(m, fd, de->d_name, depth + 1);
+		else if (unlinkat(fd, de->d_name, AT_REMOVEDIR) < 0)
+			move_up(m, fd, de->d_name);
 	}
 	closedir(d);
 	unlinkat(parent_fd, name, AT_REMOVEDIR);
@@ -34,5 +62,11 @@ static void remove_at(int parent_fd, const char *name, unsigned depth)
 
 void rmtree(int parent_fd, const char *name)
 {
-	remove_at(parent_fd, name, 0);
+	struct removal m = { .top = -1 };
+	unsigned npasses = 0;
+
+	do {
+		m.has_moved = false;
+		remove_at(&m, parent_fd, name, 0);
+	} while (m.has_moved && ++npasses < RMTREE_PASSES_MAX);
 }
