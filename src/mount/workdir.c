@@ -79,7 +79,7 @@ static bool is_as_made(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && st.st_nlink > 0 && st.st_uid == geteuid() && (st.st_mode & 07777) == 0700;
+	return fstat(fd, &st) == 0 && st.st_nlink > 0 && st.st_uid == geteuid() && (st.st_mode & 0777) == 0700;
 }
 
 static bool adopt_dead(int parent, const char *name, void *arg)
