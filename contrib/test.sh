@@ -16,7 +16,8 @@ usage()
 	  unit         the modules by themselves, and every fuzzer's corpus
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
-	  integration  mounts, as root and as an ordinary user; and by a shared server
+	  integration  mounts, as root and as an ordinary user
+	  server       mounts by a shared server, and mounts that share one superblock
 	  howto        what README, doc/howto and the manual say; their commands pasted (root only)
 	  callers      Podman, Buildah and Docker on top (root only)
 	  crash        what power cuts leave of the upper (root only)
@@ -242,13 +243,17 @@ test_tsan()
 
 test_integration()
 {
+	build_plain && integration_parts integration -m "not slow"
+}
+
+test_server()
+{
 	local server_files=("${SERVER_FILES[@]/#/tests/integration/test_}")
 	local share_files=("${SHARE_FILES[@]/#/tests/integration/test_}")
 
 	server_files=("${server_files[@]/%/.py}")
 	share_files=("${share_files[@]/%/.py}")
 	build_plain || return 0
-	integration_parts integration -m "not slow"
 	server_part server "${server_files[@]}" -m "not slow and not large"
 	if [ "$(id -u)" = 0 ]; then
 		server_part share-rootless "${share_files[@]}" -m "not slow and not large" --share --rootless
@@ -366,9 +371,9 @@ test_slow()
 }
 
 # One of a person's runs sees a part after the other. In CI two processors have half an hour: what needs builds of its own
-# (the sanitizers, the fuzzers) and the engines, which wait more than they work, run beside the rest; what they print comes
-# at the end.
-BESIDE=("asan tsan fuzz" callers)
+# (the sanitizers, the fuzzers), and the engines, which wait more than they work, with what fills their lane, run beside the
+# rest; what they print comes at the end.
+BESIDE=("asan tsan fuzz" "callers server howto crash fault")
 
 # is_in WORD WORD...
 is_in()
@@ -439,13 +444,13 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		unit | asan | tsan | integration | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
-		all) parts=(unit asan tsan integration howto callers crash fault soak fuzz bench install slow) ;;
+		unit | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
+		all) parts=(unit asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan integration howto callers crash fault soak fuzz bench install)
+	[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan integration server howto callers crash fault soak fuzz bench install)
 
 	case " ${parts[*]} " in
 	*" slow "*) contrib/setup.sh --tests --slow ;;
