@@ -44,6 +44,15 @@ static void test_recall__a_note_is_there_until_its_time_is_over(void **state)
 	assert_true(recall_has(r, 7, 100, 1001 + RECALL_MS));
 }
 
+/* Nobody reads his look-up as long as all threads wait for a disk; he looks no second time. */
+static void test_recall__a_note_outlives_a_disk_that_hangs_for_a_while(void **state)
+{
+	struct recall *r = *state;
+
+	recall_note(r, 7, 100, 1000);
+	assert_true(recall_has(r, 7, 100, 31000));
+}
+
 /* A caller that was just answered finds his note, whoever came before him. */
 static void test_recall__the_newest_notes_stay(void **state)
 {
@@ -90,6 +99,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_recall__knows_whom_and_what, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_recall__a_note_is_there_until_its_time_is_over, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__a_note_outlives_a_disk_that_hangs_for_a_while, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_recall__the_newest_notes_stay, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_recall__the_next_server_knows_as_long_as_if_it_were_just_said, set_up,
 						tear_down),
