@@ -9,7 +9,7 @@
 /* He asks again at once, but may be heard only when all threads are free again that wait for a disk. What is kept too
  * long costs a private copy of pages at most. */
 #define RECALL_MS 60000
-#define RECALL_VERSION 1	/* of the memory file */
+#define RECALL_VERSION 2	/* of the memory file; another one is not attached */
 
 struct recall;
 

@@ -179,12 +179,10 @@ struct exchange {
 static bool was_switched(struct gather *g, struct ient *e)
 {
 	const uint64_t object = gather_recall_of(g, e);
-	const int64_t now_ms = gather_now_ms();
 
 	if (!recall_has(g->recall, gather_route.caller, object, gather_route.since_ms))
 		return false;
-	if (now_ms - gather_route.since_ms > RECALL_MS / 10)
-		recall_note(g->recall, gather_route.caller, object, now_ms);
+	recall_note(g->recall, gather_route.caller, object, gather_now_ms());
 	return true;
 }
 
