@@ -309,6 +309,24 @@ def test_what_has_only_a_descriptor_of_an_unchanged_file_changes_nothing(sibling
         assert os.listdir(point) == ["f"]
 
 
+def test_a_bind_mount_of_an_unchanged_file_changes_nothing(siblings):
+    """The kernel has no name there to look up once more."""
+    (siblings.lower / "f").write_bytes(b"lower")
+    a, b = siblings.shared(), siblings.shared()
+    elsewhere = siblings.base / "elsewhere"
+    elsewhere.write_bytes(b"")
+    linux.mount(a / "f", elsewhere, flags=linux.MS_BIND)
+    try:
+        for change in (lambda: os.open(elsewhere, os.O_RDWR), lambda: os.truncate(elsewhere, 0), lambda: elsewhere.chmod(0o600)):
+            with fails_with(errno.ESTALE):
+                change()
+        write_at(a / "f", b"L", 0)
+        assert (a / "f").read_bytes() == b"Lower"
+        assert elsewhere.read_bytes() == (b / "f").read_bytes() == b"lower"
+    finally:
+        linux.umount(elsewhere)
+
+
 def test_nothing_is_moved_or_linked_from_one_mount_to_another(siblings):
     for name in ("f", "g"):
         (siblings.lower / name).write_bytes(b"x")
