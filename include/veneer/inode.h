@@ -65,7 +65,7 @@ struct tree {
 	/* guarded by lock */
 	struct nodetab *nodes;
 	struct htab names;		/* struct name by (parent, name) */
-	struct htab by_upper;		/* struct inode by upper inode number; non-directories */
+	struct htab by_upper;		/* struct inode by inode number in the upper; non-directories */
 	struct htab by_lower;		/* struct inode by layer and inode number of a hard-linked lower file */
 	void *spare_names[TREE_SPARE_NAMES], *spare_inode; /* where memory is short (inode_reserve) */
 	struct htab bare;		/* struct inode, bare and no directory: inode_find_bare */
@@ -106,6 +106,7 @@ struct inode {
 	pthread_rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
 	ino_t upper_ino;
+	dev_t upper_dev;		/* of a mount, or a subvolume, inside the upper; 0: the upper's own */
 	struct ient *lower;		/* directories: what is merged beneath; others: what is shown, or
 					 * what a partial file was copied from. NULL: none */
 	struct source src;		/* of the upper file; src.fd is O_PATH unless a regular file or directory */
@@ -134,6 +135,8 @@ static inline void tree_note_own(struct tree *t)
 int inode_reserve(struct tree *t);
 /* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever shares the image. */
 uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino);
+/* What tells apart files of one number: 0 for the upper's own device. There is an upper. */
+static inline dev_t inode_upper_dev(const struct tree *t, dev_t dev) { return dev == t->upper->dev ? 0 : dev; }
 
 /* The inode of a node id that the kernel holds; NULL for one it made up. Needs no lock. */
 static inline struct inode *inode_get(struct tree *t, uint64_t id) { return nodetab_object(t->nodes, id); }
@@ -165,6 +168,7 @@ struct inode_found {
 	bool has_upper, is_damaged;
 	uint64_t ino;			/* presented */
 	ino_t upper_ino;
+	dev_t upper_dev;		/* inode_upper_dev */
 	bool is_linked_below;		/* seen in the image, as a file with several names */
 	uint64_t dir_version;		/* inode_dir_version() before it was looked up; 0: it was just made */
 	uint64_t covered_ino;		/* as presented, of a lower entry of this type that the upper one stands

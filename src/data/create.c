@@ -212,6 +212,7 @@ static int enter_new(struct tree *t, struct inode *parent, const char *name, str
 		     const struct lookup_state *state, const struct stat *st, struct inode **ret)
 {
 	struct inode_found f = { .type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
+				 .upper_dev = inode_upper_dev(t, st->st_dev),
 				 .ino = inode_fold_ino(t, st->st_dev, st->st_ino) };
 	struct upent up = { .ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL };
 	int r = updir_set(d, name, &up);

@@ -87,6 +87,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 		return r;
 	}
 	struct inode_found f = { .type = DT_REG, .has_upper = true, .upper_ino = ret_st->st_ino,
+				 .upper_dev = inode_upper_dev(t, ret_st->st_dev),
 				 .ino = inode_fold_ino(t, ret_st->st_dev, ret_st->st_ino) };
 
 	/* The table knows inodes by name: one that nobody can ask for, for a moment. */

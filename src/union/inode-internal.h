@@ -25,7 +25,7 @@ uint64_t inode_bare_key(const struct node_slot *s);
 void inode_drop_unheld(struct tree *t, struct inode *i);
 
 /* For inodebare.c; all under tree->lock. */
-struct inode *inode_by_upper_locked(struct tree *t, ino_t upper_ino);
+struct inode *inode_by_upper_locked(struct tree *t, const struct inode_found *f);
 struct inode *inode_by_lower_locked(struct tree *t, struct ient *e);
 uint64_t inode_lower_hash(const struct ient *e);
 void inode_enter_by_upper_locked(struct tree *t, struct inode *i);

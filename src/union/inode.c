@@ -489,12 +489,12 @@ void inode_enter_by_upper_locked(struct tree *t, struct inode *i)
 }
 
 /* Another name of this upper file may be known already. */
-struct inode *inode_by_upper_locked(struct tree *t, ino_t upper_ino)
+struct inode *inode_by_upper_locked(struct tree *t, const struct inode_found *f)
 {
-	for (struct hlink *l = htab_first(&t->by_upper, upper_ino); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&t->by_upper, f->upper_ino); l; l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_upper);
 
-		if (i->upper_ino == upper_ino)
+		if (i->upper_ino == f->upper_ino && i->upper_dev == f->upper_dev)
 			return i;
 	}
 	return NULL;
@@ -520,6 +520,7 @@ struct inode *inode_by_lower_locked(struct tree *t, struct ient *e)
 void inode_take_found(struct inode *i, const struct inode_found *f)
 {
 	i->upper_ino = f->upper_ino;
+	i->upper_dev = f->upper_dev;
 	i->lower = f->lower;
 	i->is_damaged = f->is_damaged;
 	i->src.map = f->map;
@@ -590,7 +591,7 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 	} else {
 		/* By whatever link count: of two names the known one may just have been unlinked. */
 		if (found->has_upper && found->type != DT_DIR)
-			i = inode_by_upper_locked(t, found->upper_ino);
+			i = inode_by_upper_locked(t, found);
 		if (found->is_linked_below)
 			i = inode_by_lower_locked(t, found->lower);
 		if (!i)

@@ -38,7 +38,7 @@ static void unlist_bare_locked(struct tree *t, struct inode *i)
 /* Another inode may stand for that object: then this one must not. */
 static bool is_taken_locked(struct tree *t, const struct inode_found *f)
 {
-	return f->type != DT_DIR && ((f->has_upper && inode_by_upper_locked(t, f->upper_ino)) ||
+	return f->type != DT_DIR && ((f->has_upper && inode_by_upper_locked(t, f)) ||
 				     (f->is_linked_below && inode_by_lower_locked(t, f->lower)));
 }
 

@@ -247,7 +247,7 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 	}
 	*f = (struct inode_found){
 		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
-		.ino = inode_fold_ino(t, st->st_dev, st->st_ino),
+		.upper_dev = inode_upper_dev(t, st->st_dev), .ino = inode_fold_ino(t, st->st_dev, st->st_ino),
 	};
 	if (f->type == DT_DIR) {
 		r = find_merged(t, dir, fd, name, below, &f->lower);

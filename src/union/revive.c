@@ -77,7 +77,8 @@ static int find_held(struct tree *t, struct inode *i, const struct remains *m, s
 
 	if (fstat(m->fd, &st) < 0)
 		return -errno;
-	*f = (struct inode_found){ .type = i->type, .has_upper = true, .upper_ino = st.st_ino, .ino = i->ino };
+	*f = (struct inode_found){ .type = i->type, .has_upper = true, .upper_ino = st.st_ino,
+				  .upper_dev = inode_upper_dev(t, st.st_dev), .ino = i->ino };
 	*ret_is_gone = st.st_nlink == 0;
 	if (i->type != DT_REG)
 		return 0;

@@ -108,6 +108,33 @@ def test_mount_inside_a_lower_is_seen_with_numbers_of_its_own(stack, devices):
     assert _everything(m) == before
 
 
+def test_mount_inside_the_upper_is_not_taken_for_the_upper_itself(stack, devices):
+    base = stack.base / "small"
+    base.mkdir()
+    devices(base)
+    stack.upper, stack.work = base / "upper", base / "work"
+    for path in (stack.upper, stack.work, stack.upper / "in"):
+        path.mkdir()
+    inner = devices(stack.upper / "in")
+    for k in range(20):
+        (stack.upper / f"f{k}").write_text(f"own {k}")
+        (inner / f"f{k}").write_text(f"inner {k}")
+    assert {path.stat().st_ino for path in stack.upper.glob("f*")} & {path.stat().st_ino for path in inner.glob("f*")}
+    m = stack.mount()
+    for k in range(20):
+        assert (m / f"f{k}").read_text() == f"own {k}"
+        assert (m / "in" / f"f{k}").read_text() == f"inner {k}"
+    for k in range(20):
+        (m / f"new{k}").write_text(f"own new {k}")
+    for k in range(20):
+        (m / "in" / f"new{k}").write_text(f"inner new {k}")
+    for k in range(20):
+        assert (m / f"f{k}").read_text() == f"own {k}"
+        assert (m / f"new{k}").read_text() == f"own new {k}"
+        assert (m / f"new{k}").stat().st_nlink == 1
+    _assert_unique(_everything(m))
+
+
 def _fill_for_bind(low):
     for name in ("in", "also", "also/sub"):
         (low / name).mkdir()

@@ -150,6 +150,30 @@ static void test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode(voi
 	inode_unref(d->t, f);
 }
 
+static void test_inode__same_number_on_another_device_is_another_file(void **state)
+{
+	struct inode_found found = { .type = DT_REG, .has_upper = true, .upper_ino = 4711, .ino = 77 };
+	struct tree_dirs *d = *state;
+	struct inode *own, *inner, *twin;
+
+	start(d);
+	assert_int_equal(inode_enter(d->t, d->t->root, "own", &found, &own), 0);
+	found.upper_dev = inode_upper_dev(d->t, d->t->upper->dev + 1);
+	found.ino = 78;
+	assert_int_equal(inode_enter(d->t, d->t->root, "inner", &found, &inner), 0);
+	assert_ptr_not_equal(own, inner);
+	assert_int_equal(inner->ino, 78);
+	assert_int_equal(inode_enter(d->t, d->t->root, "twin", &found, &twin), 0);
+	assert_ptr_equal(twin, inner);
+	found.upper_dev = inode_upper_dev(d->t, d->t->upper->dev);
+	assert_int_equal(inode_enter(d->t, d->t->root, "other", &found, &twin), 0);
+	assert_ptr_equal(twin, own);
+	inode_unref(d->t, twin);
+	inode_unref(d->t, inner);
+	inode_unref(d->t, inner);
+	inode_unref(d->t, own);
+}
+
 static void test_inode__id_used_again_has_another_generation(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -464,6 +488,7 @@ int main(void)
 		row(test_inode__nothing_is_left_when_all_is_forgotten),
 		row(test_inode__what_was_found_before_a_change_is_not_entered),
 		row(test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode),
+		row(test_inode__same_number_on_another_device_is_another_file),
 		row(test_inode__id_used_again_has_another_generation),
 		row(test_inode__peek_finds_only_what_is_known),
 		row(test_inode__unlinked_file_is_an_orphan_that_stays_usable),
