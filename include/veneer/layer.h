@@ -46,8 +46,8 @@ void layer_trust_remote(struct layer *l);
 struct layer *layer_ref(struct layer *l);
 
 /* What tells a file of a mount inside the layer from those of the layer itself: the mount by which fd was opened, or its
- * device where the kernel does not say which mount that is; 0: it is no such file. ret_ino: its inode number. fd was
- * opened beneath rootfd; no lock. 0 or -errno. */
+ * device where the kernel does not say which mount that is, or where it is in a subvolume of btrfs; 0: it is no such
+ * file. ret_ino: its inode number. fd was opened beneath rootfd; no lock. 0 or -errno. */
 int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t *ret_ino);
 void layer_unref(struct layer *l);
 

@@ -11,6 +11,7 @@
 #include "veneer/window.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,6 +69,15 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	return 0;
 }
 
+/* A subvolume in a layer has numbers of its own without being a mount. Of other file systems the device may say less:
+ * overlayfs gives files that of the layer they are in. */
+static bool is_subvolume(const struct layer *l, int fd, dev_t dev)
+{
+	struct statfs fs;
+
+	return dev != l->dev && fstatfs(fd, &fs) == 0 && (unsigned long)fs.f_type == BTRFS_SUPER_MAGIC;
+}
+
 int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t *ret_ino)
 {
 	struct statx st;
@@ -76,8 +86,10 @@ int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t 
 	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | MOUNT_MASK, &st) < 0)
 		return -errno;
 	dev = makedev(st.stx_dev_major, st.stx_dev_minor);
-	if (l->root_mount && st.stx_mask & MOUNT_MASK)
-		*ret_mount = st.stx_mnt_id == l->root_mount ? 0 : st.stx_mnt_id;
+	if (l->root_mount && st.stx_mask & MOUNT_MASK && st.stx_mnt_id != l->root_mount)
+		*ret_mount = st.stx_mnt_id;
+	else if (l->root_mount && st.stx_mask & MOUNT_MASK)
+		*ret_mount = is_subvolume(l, fd, dev) ? dev : 0;
 	else
 		*ret_mount = dev == l->dev ? 0 : dev;
 	*ret_ino = st.stx_ino;

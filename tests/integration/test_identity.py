@@ -2,13 +2,15 @@
 """st_ino: what d_ino says, the same before and after copy-up, rename and remount, and unique over
 layers on several devices and mounts inside them."""
 import os
+import shutil
 import subprocess
 
 import pytest
 
-from support import treestate
-from support.content import blob
+from support import rootless, treestate
+from support.content import MIB, blob
 from support.expect import write_at
+from support.stack import Stack
 
 
 def _everything(m):
@@ -133,6 +135,49 @@ def test_mount_inside_the_upper_is_not_taken_for_the_upper_itself(stack, devices
         assert (m / f"new{k}").read_text() == f"own new {k}"
         assert (m / f"new{k}").stat().st_nlink == 1
     _assert_unique(_everything(m))
+
+
+@pytest.fixture
+def btrfs_stack(session_dir, veneer_bin, watchdog, serving):
+    if rootless.is_inside() or os.geteuid() != 0 or not shutil.which("mkfs.btrfs") or not os.path.exists("/dev/loop-control"):
+        pytest.skip("takes root, loop devices and mkfs.btrfs")
+    image, mnt = session_dir / "subvolumes.img", session_dir / "subvolumes"
+    mnt.mkdir()
+    with open(image, "wb") as f:
+        f.truncate(600 * MIB)
+    subprocess.run(["mkfs.btrfs", "-q", "-f", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, mnt]).returncode:
+        mnt.rmdir()
+        image.unlink()
+        pytest.skip("no loop devices, or no btrfs")
+    made = Stack(mnt / "s", veneer_bin, watchdog)
+    yield made
+    problems = made.close()
+    subprocess.run(["umount", mnt], check=True)
+    mnt.rmdir()
+    image.unlink()
+    assert not problems, "\n".join(problems) + made.log
+
+
+def test_subvolume_inside_a_lower_is_seen_with_numbers_of_its_own(btrfs_stack):
+    stack = btrfs_stack
+    low = stack.lower()
+    subprocess.run(["btrfs", "subvolume", "create", low / "in"], stdout=subprocess.DEVNULL, check=True)
+    _fill(low, "a")
+    _fill(low / "in", "x")
+    os.link(low / "in/xfile1", low / "in/twin")
+    assert {path.stat().st_ino for path in low.glob("afile*")} & {path.stat().st_ino for path in (low / "in").glob("x*")}
+    m = stack.mount()
+    before = _everything(m)
+    _assert_unique(before, ("in/twin",))
+    assert before["in/twin"] == before["in/xfile1"]
+    write_at(m / "in/twin", b"in", 0)
+    write_at(m / "in/xfile2", b"in", 0)
+    write_at(m / "afile2", b"own", 0)
+    assert (m / "in/xfile1").read_bytes()[:4] == b"in" + blob(20_001)[2:4]
+    assert (m / "in/twin").stat().st_nlink == 2
+    assert _everything(m) == before
+    assert _everything(stack.remount()) == before
 
 
 def _fill_for_bind(low):
