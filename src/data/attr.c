@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #define CAPABILITY "security.capability"
+#define ACCESS_ACL "system.posix_acl_access"
 
 /* The upper object of i, copied up if need be, pinned. */
 static int pin_upper(struct tree *t, struct inode *i)
@@ -68,6 +69,30 @@ static int change_override(struct tree *t, struct inode *i, int fd, uid_t uid, g
 	return override_store(fd, t->upper->override, &st);
 }
 
+/* What an access ACL grants is limited by the mode, which the file system sees to with its own two: who changes the mode
+ * that is in an attribute changes the real one too, if there is such an ACL, and the other way round. The owner's bits
+ * are not the ACL's business, and may be ours to get in by. */
+static int chmod_override(struct tree *t, struct inode *i, int fd, mode_t mode)
+{
+	int r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
+	bool is_held;
+
+	if (r < 0 || xattr_get(fd, "", ACCESS_ACL, NULL, 0) <= 0)
+		return r;
+	is_held = hold_attributes(i);
+	r = fchmod(fd, 0700 | (mode & 0077)) < 0 ? -errno : 0;
+	let_attributes_go(i, is_held);
+	return r;
+}
+
+static int take_mode_of_acl(struct tree *t, struct inode *i, int fd)
+{
+	struct stat real, st;
+	int r = fstat(fd, &real) < 0 ? -errno : lookup_stat(t, i, &st);
+
+	return r < 0 ? r : change_override(t, i, fd, (uid_t)-1, (gid_t)-1, (st.st_mode & 07000) | (real.st_mode & 0777));
+}
+
 int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 {
 	int fd = pin_upper(t, i), r;
@@ -76,7 +101,7 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 	if (fd < 0)
 		return fd;
 	if (is_overridden(t, i)) {
-		r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
+		r = chmod_override(t, i, fd, mode);
 		fdcache_unpin(&i->src.fd);
 		return r;
 	}
@@ -273,7 +298,7 @@ static bool is_protected(const struct tree *t, const struct inode *i, const char
 
 static bool is_acl(const char *name)
 {
-	return !strcmp(name, "system.posix_acl_access") || !strcmp(name, "system.posix_acl_default");
+	return !strcmp(name, ACCESS_ACL) || !strcmp(name, "system.posix_acl_default");
 }
 
 int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
@@ -294,6 +319,8 @@ int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void 
 	is_held = hold_attributes(i);
 	r = xattr_set(fd, "", name, value, size, flags);
 	let_attributes_go(i, is_held);
+	if (r == 0 && is_overridden(t, i) && !strcmp(name, ACCESS_ACL))
+		r = take_mode_of_acl(t, i, fd);
 	quota_settle(t->quota, fd, size, 0);
 	if (i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
 		i->has_default_acl = xattr_get(fd, "", name, NULL, 0) > 0;

@@ -300,6 +300,34 @@ def test_override_of_the_upper_holds_all_owners_and_modes(stack, way):
         assert os.getxattr(stack.upper / name, _OVERRIDES[way]).startswith(b"31:32:")
 
 
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_acl_and_mode_go_together_with_modes_in_attributes_too(stack, kind):
+    path = stack.lower() / "x"
+    path.mkdir() if kind == "directory" else path.write_text("x")
+    path.chmod(0o700)
+    m = stack.mount("xattr_permissions=2")
+
+    def mode():
+        return os.stat(m / "x").st_mode & 0o7777
+
+    def set_acl(user, group, mask):
+        os.setxattr(m / "x", acl.ACCESS, acl.encode((acl.USER_OBJ, 6), (acl.USER, user, 1234), (acl.GROUP_OBJ, group),
+                                                    (acl.MASK, mask), (acl.OTHER, 1)))
+
+    set_acl(7, 4, 6)
+    assert mode() == 0o661
+    os.chmod(m / "x", 0o640)
+    assert mode() == 0o640
+    found = acl.decode(os.getxattr(m / "x", acl.ACCESS))
+    assert (found[acl.MASK], found[acl.OTHER], found[(acl.USER, 1234)], found[acl.GROUP_OBJ]) == (4, 0, 7, 4)
+    set_acl(4, 0, 5)
+    m = stack.remount("xattr_permissions=2")
+    assert mode() == 0o651
+    os.removexattr(m / "x", acl.ACCESS)
+    os.chmod(m / "x", 0o600)
+    assert mode() == 0o600
+
+
 def test_override_attribute_cannot_be_changed_from_inside(stack):
     _file(stack.lower(), "f", 1000, 1000)
     m = stack.mount("xattr_permissions=2")
