@@ -9,6 +9,7 @@
 #include "veneer/mark.h"
 #include "veneer/origin.h"
 #include "veneer/place.h"
+#include "veneer/rmtree.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@ static int read_origin(struct tree *t, int dirfd, const char *name, struct ient 
 
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	if (st.st_nlink < 2)
+	if (S_ISDIR(st.st_mode) || st.st_nlink < 2)
 		return 0;
 	if (S_ISREG(st.st_mode))
 		r = source_read_mark(dirfd, name, &m, NULL);
@@ -84,7 +85,11 @@ int linkup_recover(struct tree *t)
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
 		r = finish(t, fd, de->d_name);
-		if (r == 0 && unlinkat(fd, de->d_name, 0) < 0)
+		if (r < 0 || unlinkat(fd, de->d_name, 0) == 0)
+			continue;
+		if (errno == EISDIR)
+			rmtree(fd, de->d_name);
+		else
 			r = -errno;
 	}
 	closedir(d);

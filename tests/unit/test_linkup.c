@@ -7,8 +7,10 @@
 #include "veneer/place.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define BIG 50000
@@ -78,15 +80,21 @@ static void test_linkup__half_made_links_are_finished(void **state)
 static void test_linkup__strange_things_in_the_directory_are_taken_away(void **state)
 {
 	struct tree_dirs *d = *state;
+	char path[PATH_MAX + 64];
 
 	tree_put_text(d, "lower/a", "text");
+	tree_put_dir(d, "lower/d");
 	assert_int_equal(mkdirat(d->s.fd, PENDING, 0700), 0);
+	/* A directory has several links without being a copy, even if it says that it is one. */
+	tree_put_text(d, PENDING "/directory/sub/file", "x");
+	snprintf(path, sizeof(path), "%s/" PENDING "/directory", d->s.path);
+	assert_int_equal(setxattr(path, "user.veneer.origin", "d", 1, 0), 0);
 	tree_put_text(d, PENDING "/plain", "x");
 	assert_int_equal(linkat(d->s.fd, PENDING "/plain", d->s.fd, PENDING "/twin", 0), 0);
 	assert_int_equal(symlinkat("/etc/passwd", d->s.fd, PENDING "/link"), 0);
 	assert_int_equal(mkfifoat(d->s.fd, PENDING "/fifo", 0600), 0);
 	tree_mount(d, "volatile");
-	tree_expect_names(d, "", "a");
+	tree_expect_names(d, "", "a d");
 	tree_unmount(d);
 	assert_false(tree_is_there(d, PENDING));
 }
