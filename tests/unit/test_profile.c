@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -194,6 +195,150 @@ static void test_profile__is_used_by_several_at_once(void **state)
 	profile_image_release(&img);
 }
 
+static void test_profile__is_used_by_several_processes_at_once(void **state)
+{
+	const struct profile_stack s = stack_of(0, 3);
+	size_t sum = 0, stored;
+	struct profile_image img;
+	pid_t pids[STARTERS];
+	int status;
+
+	(void)state;
+	for (int i = 0; i < STARTERS; i++) {
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			stored = 0;
+			start_often(&stored);
+			_exit((int)stored);
+		}
+		assert_true(pids[i] > 0);
+	}
+	for (int i = 0; i < STARTERS; i++) {
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		assert_true(WIFEXITED(status));
+		sum += (size_t)WEXITSTATUS(status);
+	}
+	assert_true(sum > 0);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, sum);
+	profile_image_release(&img);
+}
+
+/* ---- bounds ---- */
+
+static void see_extents(const struct profile_stack *s, uint32_t first, size_t n)
+{
+	char path[] = "large";
+	const struct profile_file file = { path, 11 };
+	struct profile_item *items = calloc(n, sizeof(*items));
+	const struct profile_start start = { .files = &file, .nfiles = 1, .items = items, .nitems = n, .at = 1000 };
+	struct profile *p;
+
+	assert_non_null(items);
+	for (size_t i = 0; i < n; i++)
+		items[i].extent = first + (uint32_t)i;
+	assert_int_equal(profile_open(dirfd_, false, &p, err, sizeof(err)), 0);
+	assert_int_equal(profile_store(p, s, &start, err, sizeof(err)), 0);
+	profile_close(p);
+	free(items);
+}
+
+static void test_profile__of_an_image_the_latest_items_are_kept(void **state)
+{
+	const struct profile_stack s = stack_of(0, 1);
+	struct profile_image img;
+	size_t latest = 0;
+
+	(void)state;
+	see_extents(&s, 0, PROFILE_ITEMS_MAX);
+	see_extents(&s, PROFILE_ITEMS_MAX, 100);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, 2);
+	assert_int_equal(img.nitems, PROFILE_ITEMS_MAX);
+	for (size_t i = 0; i < img.nitems; i++)
+		latest += img.items[i].extent >= PROFILE_ITEMS_MAX;
+	assert_int_equal(latest, 100);
+	profile_image_release(&img);
+}
+
+static int count_image(const struct profile_image *img, void *arg)
+{
+	size_t *n = arg;
+
+	(void)img;
+	++*n;
+	return 0;
+}
+
+static void test_profile__the_latest_images_are_kept(void **state)
+{
+	uint64_t key = 1000;
+	const struct profile_stack s = { .layers = &key, .n = 1, .label = "/a/layer" };
+	struct profile_image img;
+	struct profile *p;
+	size_t n = 0;
+
+	(void)state;
+	for (size_t i = 0; i < PROFILE_IMAGES_MAX + 3; i++, key++)
+		assert_int_equal(see(&s, "a", key, 0), 0);
+	assert_int_equal(profile_open(dirfd_, true, &p, err, sizeof(err)), 0);
+	assert_int_equal(profile_each(p, false, count_image, &n, err, sizeof(err)), 0);
+	profile_close(p);
+	assert_int_equal(n, PROFILE_IMAGES_MAX);
+	/* The first three are gone, and nothing of theirs is left. */
+	key = 1002;
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, 0);
+	profile_image_release(&img);
+	key = 1003;
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, 1);
+	assert_int_equal(img.nitems, 1);
+	profile_image_release(&img);
+}
+
+static void test_profile__long_paths_do_not_make_the_file_larger_than_its_bound(void **state)
+{
+	enum { PATHS = 1500, PATH_BYTES = 4000, IMAGES = 12 };
+	char *paths = calloc(PATHS, PATH_BYTES + 1);
+	struct profile_file *files = calloc(PATHS, sizeof(*files));
+	struct profile_item *items = calloc(PATHS, sizeof(*items));
+	uint64_t key = 1;
+	const struct profile_stack s = { .layers = &key, .n = 1, .label = "/a/layer" };
+	const struct profile_start start = { .files = files, .nfiles = PATHS, .items = items, .nitems = PATHS, .at = 1000 };
+	struct profile_image img;
+	struct profile *p;
+	struct stat st;
+
+	(void)state;
+	assert_true(paths && files && items);
+	for (size_t i = 0; i < PATHS; i++) {
+		char *path = paths + i * (PATH_BYTES + 1), number[32];
+
+		for (size_t k = 0; k < PATH_BYTES; k++)
+			path[k] = k % 100 == 99 ? '/' : 'n';
+		path[PATH_BYTES - 1] = 'n';
+		snprintf(number, sizeof(number), "%07zu", i);
+		memcpy(path, number, 7);
+		files[i] = (struct profile_file){ path, 1 };
+		items[i].file = (uint32_t)i;
+	}
+	for (; key <= IMAGES; key++) {
+		assert_int_equal(profile_open(dirfd_, false, &p, err, sizeof(err)), 0);
+		assert_int_equal(profile_store(p, &s, &start, err, sizeof(err)), 0);
+		profile_close(p);
+		assert_int_equal(fstatat(dirfd_, "profile.db", &st, 0), 0);
+		assert_true(st.st_size <= (off_t)PROFILE_BYTES_MAX);
+	}
+	key = IMAGES;
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.nitems, PATHS);
+	profile_image_release(&img);
+	free(paths);
+	free(files);
+	free(items);
+}
+
 static void spoil(size_t at, const void *p, size_t len)
 {
 	int fd = openat(dirfd_, "profile.db", O_RDWR | O_CREAT, 0600);
@@ -301,6 +446,10 @@ int main(void)
 		TEST(paths_that_lead_elsewhere_are_not_given),
 		TEST(what_was_seen_once_is_forgotten),
 		TEST(is_used_by_several_at_once),
+		TEST(is_used_by_several_processes_at_once),
+		TEST(of_an_image_the_latest_items_are_kept),
+		TEST(the_latest_images_are_kept),
+		TEST(long_paths_do_not_make_the_file_larger_than_its_bound),
 		TEST(damage_anywhere_is_an_error_or_harmless),
 		TEST(says_what_is_wrong),
 		TEST(gives_and_takes_whole_images),
