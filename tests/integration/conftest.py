@@ -13,6 +13,7 @@ import itertools
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -22,6 +23,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from support import linux, rootless, server as mounts  # noqa: E402
 from support.command import mount_points  # noqa: E402
+from support.content import MIB  # noqa: E402
 from support.killer import Killer  # noqa: E402
 from support.shared import SharedServer  # noqa: E402
 from support.stack import Stack  # noqa: E402
@@ -163,6 +165,29 @@ def stack(request, veneer_bin, session_dir, watchdog, serving):
         made.discard()
     if problems:
         pytest.fail("\n".join(problems) + "\n" + made.log[-4000:], pytrace=False)
+
+
+@pytest.fixture
+def reflink_stack(session_dir, veneer_bin, watchdog):
+    """A stack on XFS, where extents can be shared."""
+    if os.geteuid() != 0 or not shutil.which("mkfs.xfs"):
+        pytest.skip("takes root and mkfs.xfs")
+    image, mnt = session_dir / "xfs.img", session_dir / "xfs"
+    mnt.mkdir()
+    with open(image, "wb") as f:
+        f.truncate(400 * MIB)
+    subprocess.run(["mkfs.xfs", "-q", "-f", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, mnt]).returncode:
+        mnt.rmdir()
+        image.unlink()
+        pytest.skip("no loop devices, or no XFS")
+    made = Stack(mnt / "s", veneer_bin, watchdog)
+    yield made
+    problems = made.close()
+    subprocess.run(["umount", mnt], check=True)
+    mnt.rmdir()
+    image.unlink()
+    assert not problems, "\n".join(problems) + made.log
 
 
 @pytest.fixture

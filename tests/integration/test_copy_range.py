@@ -2,7 +2,6 @@
 """copy_file_range between the files of a mount, and the clone ioctls, which FUSE has none of."""
 import errno
 import os
-import shutil
 import stat
 import subprocess
 
@@ -12,7 +11,6 @@ from support import linux
 from support.child import in_child
 from support.content import BLOCK, KIB, MIB, blob
 from support.expect import fails_with, opened, write_at
-from support.stack import Stack
 from support.syscount import counted
 
 _ORIGINS = ["lower", "partial", "upper", "stacked"]
@@ -225,29 +223,6 @@ def test_cloning_is_not_offered_and_cp_copies_all_the_same(stack):
                               stderr=subprocess.DEVNULL).returncode != 0
         subprocess.run(["cp", "--reflink=auto", m / name, m / "r"], check=True)
         assert (m / "r").read_bytes() == want[name]
-
-
-@pytest.fixture
-def reflink_stack(session_dir, veneer_bin, watchdog):
-    """A stack on XFS, where extents can be shared."""
-    if os.geteuid() != 0 or not shutil.which("mkfs.xfs"):
-        pytest.skip("takes root and mkfs.xfs")
-    image, mnt = session_dir / "xfs.img", session_dir / "xfs"
-    mnt.mkdir()
-    with open(image, "wb") as f:
-        f.truncate(400 * MIB)
-    subprocess.run(["mkfs.xfs", "-q", "-f", image], check=True)
-    if subprocess.run(["mount", "-o", "loop", image, mnt]).returncode:
-        mnt.rmdir()
-        image.unlink()
-        pytest.skip("no loop devices, or no XFS")
-    made = Stack(mnt / "s", veneer_bin, watchdog)
-    yield made
-    problems = made.close()
-    subprocess.run(["umount", mnt], check=True)
-    mnt.rmdir()
-    image.unlink()
-    assert not problems, "\n".join(problems) + made.log
 
 
 @pytest.mark.needs_root("makes a file system")

@@ -3,6 +3,7 @@
 whoever uses them; and `veneer flatten --in-place`, which does that to all of a mount."""
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -124,6 +125,36 @@ def test_one_chunk_is_completed_where_the_others_are_not(stack):
                       _LIMIT_S, 0.02)
     assert is_partial(stack.upper / "f")
     assert (m / "f").read_bytes() == data
+
+
+def cloned_bytes(stack):
+    """Of the process that serves, since it began."""
+    name = "# PROMOTED CLONED:"
+
+    def tell():
+        os.kill(stack.pid, signal.SIGUSR1)
+        return wait_until(lambda: name in stack.log[at:], 1)
+    at = len(stack.log)
+    assert wait_until(tell, _LIMIT_S)
+    said = stack.log[at:]
+    assert wait_until(lambda: "\n" in stack.log[at:].partition(name)[2], _LIMIT_S), said
+    return int(stack.log[at:].partition(name)[2].partition("\n")[0])
+
+
+@pytest.mark.needs_root("makes a file system")
+def test_what_is_missing_is_cloned_where_the_file_system_can(reflink_stack):
+    stack = reflink_stack
+    data = lower_file(stack)
+    m = stack.mount("promote=eager")
+    before = cloned_bytes(stack)
+    change_most(m / "f", data)
+    wait_for_plain(stack.upper / "f")
+    # Every fourth block but of the last, short chunk; more, where a chunk was completed before all of its blocks
+    # were written. Who copied would have cloned none.
+    assert cloned_bytes(stack) - before >= 4 * CHUNK // 4
+    assert (m / "f").read_bytes() == data
+    stack.umount()
+    assert (stack.upper / "f").read_bytes() == data
 
 
 def test_small_files_and_emptied_ones_leave_the_map(stack, clean):
