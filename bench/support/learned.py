@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -99,6 +100,18 @@ class Start(Served):
             raise host.HostError(f"{argv}: {done.returncode} {done.stderr[-300:]}")
         return time.perf_counter() - start
 
+    def counter(self, name):
+        """What the server has counted by now."""
+        head, end = f"# {name}: ", time.monotonic() + LIMIT_S
+        os.kill(self.server.pid, signal.SIGUSR1)
+        while time.monotonic() < end:
+            with open(os.path.join(self.base, "log"), encoding="utf-8") as f:
+                said = [line for line in f if line.startswith(head) and line.endswith("\n")]
+            if said:
+                return int(said[-1].removeprefix(head))
+            time.sleep(0.01)
+        raise host.HostError(f"the server does not tell {name}")
+
 
 def profile(binary, state):
     """What veneer knows: file to its extents that were read, of all images."""
@@ -129,14 +142,14 @@ def _cached(path, size):
 
 
 def fetched(lower):
-    """What comes into the page cache by itself, until nothing more does."""
+    """(What comes into the page cache by itself until nothing more does, seconds until then)."""
     seen, since, begin = None, time.monotonic(), time.monotonic()
     while time.monotonic() - since < STILL_S and time.monotonic() - begin < LIMIT_S:
         now = cached(lower)
         if now != seen:
             seen, since = now, time.monotonic()
         time.sleep(0.05)
-    return seen
+    return seen, since - begin
 
 
 def amount(lower, extents):
@@ -146,4 +159,11 @@ def amount(lower, extents):
 
 
 def common(a, b):
+    """What is in both."""
     return {name: a[name] & b[name] for name in a.keys() & b.keys()}
+
+
+def without(a, b):
+    """What is in a alone."""
+    left = {name: some - b.get(name, set()) for name, some in a.items()}
+    return {name: some for name, some in left.items() if some}
