@@ -122,13 +122,16 @@ static int forget_image(struct profile *p, int64_t id)
 	return r ?: run_with(p, "DELETE FROM image WHERE ?2 = 0 AND id = ?1", id, 0);
 }
 
-/* What cannot matter to a prediction any more, and beyond that the longest unseen. */
+/* What cannot matter to a prediction any more, what says that it is of a start to come, and beyond that the longest
+ * unseen. */
 static int prune_image(struct profile *p, int64_t id, int64_t starts)
 {
 	int64_t n = 0;
 	int r = run_with(p, "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start < ?2", id,
 			 starts - (int64_t)PREDICTOR_STARTS + 1);
 
+	r = r ?: run_with(p, "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start > ?2", id,
+			  starts);
 	r = r ?: run_with(p, "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND count = 1 AND"
 			  " last_start < ?2", id, starts - ONCE_KEPT);
 	r = r ?: one_number(p, "SELECT count(*) FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1)", id, &n);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -261,6 +262,39 @@ static void test_profile__of_an_image_the_latest_items_are_kept(void **state)
 	profile_image_release(&img);
 }
 
+/* An imported or damaged file may say that there were so many starts that counting begins anew. */
+static void test_profile__what_is_of_starts_to_come_makes_room(void **state)
+{
+	const struct profile_stack s = stack_of(0, 1);
+	char path[] = "stale", label[] = "/a/layer";
+	uint64_t layer = layers[0];
+	struct profile_file file = { path, layer };
+	struct profile_item *items = calloc(PROFILE_ITEMS_MAX, sizeof(*items));
+	const struct profile_image stale = {
+		.files = &file, .nfiles = 1, .items = items, .nitems = PROFILE_ITEMS_MAX, .starts = INT_MAX, .label = label,
+		.key = profile_image_key(&s), .layers = &layer, .nlayers = 1,
+	};
+	struct profile_image img;
+	struct profile *p;
+
+	(void)state;
+	assert_non_null(items);
+	for (uint32_t i = 0; i < PROFILE_ITEMS_MAX; i++) {
+		items[i].extent = i;
+		items[i].history = (struct predictor_item){ .seen = 1, .count = 2 };
+	}
+	assert_int_equal(profile_open(dirfd_, false, &p, err, sizeof(err)), 0);
+	assert_int_equal(profile_put(p, &stale, err, sizeof(err)), 0);
+	profile_close(p);
+	free(items);
+	see_extents(&s, 0, 10);
+	assert_int_equal(load(&s, &img), 0);
+	assert_int_equal(img.starts, 1);
+	assert_int_equal(img.nitems, 10);
+	assert_string_equal(img.files[0].path, "large");
+	profile_image_release(&img);
+}
+
 static int count_image(const struct profile_image *img, void *arg)
 {
 	size_t *n = arg;
@@ -448,6 +482,7 @@ int main(void)
 		TEST(is_used_by_several_at_once),
 		TEST(is_used_by_several_processes_at_once),
 		TEST(of_an_image_the_latest_items_are_kept),
+		TEST(what_is_of_starts_to_come_makes_room),
 		TEST(the_latest_images_are_kept),
 		TEST(long_paths_do_not_make_the_file_larger_than_its_bound),
 		TEST(damage_anywhere_is_an_error_or_harmless),
