@@ -16,3 +16,5 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size);
 int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t len);
 /* Make what was written durable: the data, then what the map needs. data_only: fdatasync. */
 int cow_fsync(struct tree *t, struct inode *i, bool data_only);
+/* The same for who was not asked by a program: what fails is kept for the next cow_fsync. */
+int cow_sync_unasked(struct tree *t, struct inode *i);

@@ -116,6 +116,7 @@ struct inode {
 	bool is_damaged;		/* its partial mark fits nothing: data is EIO */
 	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
 	_Atomic bool is_synced;		/* partial files: fsync since a block became own; a hint, needs no lock */
+	_Atomic int sync_error;		/* of a sync, until a program is told (cow_fsync); 0: none */
 };
 
 /* The image and the upper are known. */

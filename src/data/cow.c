@@ -15,6 +15,7 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define FSYNC_TRIES 4
@@ -69,7 +70,7 @@ static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_on
 	int r;
 
 	if ((t->can.wants_whole_sync ? syncfs(fd) : data_only ? fdatasync(fd) : fsync(fd)) < 0)
-		return -errno;
+		return i->sync_error = -errno;
 	if (!id)
 		return 0;
 	pending = mapfile_pending(t->map, id);
@@ -447,7 +448,7 @@ static int commit_before_zeroing(struct tree *t, struct inode *i, int fd)
 	if (t->is_volatile || !t->can.has_true_extents || mapfile_is_durable(t->map, i->src.id))
 		return 0;
 	if (fdatasync(fd) < 0)
-		return -errno;
+		return i->sync_error = -errno;
 	return mapfile_commit(t->map, i->src.id, true);
 }
 
@@ -600,7 +601,7 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 	return r;
 }
 
-int cow_fsync(struct tree *t, struct inode *i, bool data_only)
+static int sync_inode(struct tree *t, struct inode *i, bool data_only)
 {
 	int fd, r = -EAGAIN;
 
@@ -621,4 +622,18 @@ int cow_fsync(struct tree *t, struct inode *i, bool data_only)
 	quota_note(t->quota, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
+}
+
+int cow_fsync(struct tree *t, struct inode *i, bool data_only)
+{
+	int r = sync_inode(t, i, data_only), error = atomic_exchange(&i->sync_error, 0);
+
+	return r ?: error;
+}
+
+/* The kernel tells of bytes that it could not write back once for each open file, and all who write share ours: then
+ * the next fsync of a program would find nothing wrong. Until one was told, this commits nothing of the file. */
+int cow_sync_unasked(struct tree *t, struct inode *i)
+{
+	return i->sync_error ?: sync_inode(t, i, true);
 }

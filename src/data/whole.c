@@ -418,7 +418,7 @@ static int drop_mark(struct filling *f)
  * the mark's removal can be: after a power cut each block is old or new. */
 static int sync_data(struct whole *w, struct inode *i, int fd)
 {
-	return w->is_alone ? 0 : w->tree->is_volatile ? file_write_out(fd) : cow_fsync(w->tree, i, true);
+	return w->is_alone ? 0 : w->tree->is_volatile ? file_write_out(fd) : cow_sync_unasked(w->tree, i);
 }
 
 static int finish_locked(struct filling *f)

@@ -289,6 +289,26 @@ static void test_cow__synced_file_has_nothing_pending(void **state)
 	free(data);
 }
 
+/* The kernel tells of it once, and whoever syncs first hears it. */
+static void test_cow__what_an_unasked_sync_lost_the_next_fsync_tells(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", BYTES, 1);
+	struct inode *i;
+
+	tree_mount(d, NULL);
+	i = tree_get(d, "f");
+	assert_int_equal(cow_write(d->t, i, "x", 1, 100), 0);
+	i->sync_error = -EIO; /* as a failed sync leaves it */
+	assert_int_equal(cow_sync_unasked(d->t, i), -EIO);
+	assert_int_not_equal(mapfile_pending(d->t->map, i->src.id), MAPFILE_CLEAN);
+	assert_int_equal(cow_sync_unasked(d->t, i), -EIO);
+	assert_int_equal(cow_fsync(d->t, i, true), -EIO);
+	assert_int_equal(cow_fsync(d->t, i, true), 0);
+	assert_int_equal(cow_sync_unasked(d->t, i), 0);
+	free(data);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -313,6 +333,7 @@ int main(void)
 		row(test_cow__truncation_to_nothing_copies_nothing),
 		row(test_cow__siblings_over_one_lower_file_do_not_see_each_other),
 		row(test_cow__synced_file_has_nothing_pending),
+		row(test_cow__what_an_unasked_sync_lost_the_next_fsync_tells),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
