@@ -8,6 +8,7 @@ over before a completed fsync began, or what any later one made of it, but nothi
 import os
 import struct
 import time
+import types
 
 from support import linux
 
@@ -63,6 +64,14 @@ class Recording:
         if from_size % self.unit and filled < len(self.now):
             self._sizes.append((start, end, filled))
         self.resized(start, end)
+
+    def holed(self, start, end, upto):
+        """Where the size on disk may still be less, a hole may have it grow as far as itself: since Linux 6.18 ext4 does so
+        (ext4_update_disksize_before_punch)."""
+        moment = types.SimpleNamespace(start=start, end=start)
+        if min(self._allowed(self._sizes, moment)) < upto < len(self.now):
+            self._sizes.append((start, end, upto))
+            self.resized(start, end)
 
     def synced(self, start, end):
         self._syncs.append((start, end))
@@ -177,6 +186,7 @@ class RecordedFile:
         self.recording.cut(off, length)
         self.recording.now[off:off + length] = bytes(length)
         self.recording.changed(start, end, off, length)
+        self.recording.holed(start, end, off + length)
 
     def fsync(self):
         self.recording.synced(*self._timed(os.fsync, self._fd))
