@@ -137,7 +137,8 @@ static int successor_build(const struct mapfile *mf, struct successor *s)
 	return r == 0 && !table_fits(&mf->now.table, s->bytes.len) ? -EFBIG : r;
 }
 
-static int successor_write(const struct mapfile *mf, struct successor *s)
+/* waits: for the journal, too. */
+static int successor_write(struct successor *s, bool waits)
 {
 	static const uint8_t zeros[LOG_STEP_BYTES];
 	uint64_t tail = s->bytes.len;
@@ -145,7 +146,7 @@ static int successor_write(const struct mapfile *mf, struct successor *s)
 	int r = buf_put(&s->bytes, zeros, pad);
 
 	r = r ?: file_pwrite(s->fd, s->bytes.data, s->bytes.len, 0);
-	r = r ?: is_volatile(mf) ? file_write_out(s->fd) : fsync(s->fd) < 0 ? -errno : 0;
+	r = r ?: !waits ? file_write_out(s->fd) : fsync(s->fd) < 0 ? -errno : 0;
 	r = r
 		    ?: journal_attach(&s->journal, s->fd, sizeof(s->head) + s->head.snapshot_len,
 				      tail, s->sum);
@@ -172,28 +173,32 @@ static int successor_publish(struct mapfile *mf, struct successor *s)
 	return 0;
 }
 
-/* The layer's first partial file: a map with an opened log. */
+/* The layer's first partial file: a map with an opened log. Marks will name its uuid, and a crash that keeps a mark must
+ * keep the map, bytes and name. Where a journal has things on disk in the order they were done in (those file systems
+ * whose extents are true), it is enough that the bytes have left memory before the name is made: the commit that has the
+ * name waits for them, and the mark's is no earlier. */
 static int map_create(struct mapfile *mf, uint64_t epoch)
 {
+	const bool waits = !is_volatile(mf) && !(mf->flags & MAPFILE_TRUE_EXTENTS);
 	struct successor s;
 	int r = successor_open(mf, &s);
 
 	mf->now.table.epoch = epoch;
 	mf->now.table.in_session = true;
 	r = r ?: successor_build(mf, &s);
-	r = r ?: successor_write(mf, &s);
+	r = r ?: successor_write(&s, waits);
 	r = r ?: successor_publish(mf, &s);
 	successor_release(mf, &s);
 	if (r < 0) {
 		mf->now.table.in_session = false;
 		return r;
 	}
-	/* Marks will name this uuid: a crash that keeps a mark must keep the map. */
-	r = sync_dir(mf);
+	r = waits ? sync_dir(mf) : 0;
 	if (r < 0)
 		return poison(mf, "sync of the layer", r);
-	mf->is_dir_dirty = false;
-	mf->durable_lsn = mf->lsn;
+	mf->is_dir_dirty = !waits && !is_volatile(mf);
+	if (!mf->is_dir_dirty)
+		mf->durable_lsn = mf->lsn;
 	return 0;
 }
 
@@ -387,7 +392,7 @@ int mapfile_checkpoint(struct mapfile *mf, bool force)
 
 	int r = checkpoint_prepare(mf, &s, &rd);
 
-	r = r ?: successor_write(mf, &s);
+	r = r ?: successor_write(&s, !is_volatile(mf));
 	r = r ?: catch_up_and_switch(mf, &s, &rd);
 	successor_release(mf, &s);
 	closep(&rd.fd);

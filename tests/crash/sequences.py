@@ -48,7 +48,7 @@ class Player:
 
     def _free_name(self):
         """Sometimes one that was somebody's, which the lower still has."""
-        names = ["fresh", "fresh2", "fresh3", "d/fresh", "d2/fresh", "big", "other", "d/in", "e"]
+        names = ["fresh", "fresh2", "fresh3", "fresh4", "fresh5", "fresh6", "d/fresh", "d2/fresh", "big", "other", "d/in", "e"]
         box = self._box
         free = [n for n in names if n not in box.names and (os.path.dirname(n) in box.names)]
         return self._dice.choice(free)
