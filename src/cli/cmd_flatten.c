@@ -117,8 +117,8 @@ static void say_why(const char *upper, int r)
 		log_error("%s: stopped: %s", upper, strerror(-r));
 }
 
-/* Under the lock, which mount_open takes once more. */
-static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool *ret_is_own_work)
+/* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times, also on failure. */
+static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool *ret_is_kept, bool *ret_is_own_work)
 {
 	int r = mount_lock_upper(rootfd), is_old;
 
@@ -128,6 +128,7 @@ static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool
 	}
 	is_old = keep_load(rootfd, times);
 	r = is_old == 0 ? keep_take(rootfd, times) : is_old < 0 ? is_old : 0;
+	*ret_is_kept = r == 0;
 	*ret_is_own_work = !opts->work;
 	if (r == 0 && !opts->work) {
 		if (mkdirat(rootfd, OWN_WORK_DIR, 0700) < 0 && errno != EEXIST)
@@ -176,7 +177,7 @@ static int flatten_offline(struct mount_opts *opts, enum form form)
 {
 	_cleanup_(closep) int rootfd = -1;
 	struct keep times;
-	bool is_own_work = false;
+	bool is_own_work = false, is_kept = false;
 	int r;
 
 	umask(0);
@@ -188,13 +189,14 @@ static int flatten_offline(struct mount_opts *opts, enum form form)
 		log_error("cannot open upperdir %s: %s", opts->upper, strerror(errno));
 		return 1;
 	}
-	r = prepare(rootfd, opts, &times, &is_own_work);
+	r = prepare(rootfd, opts, &times, &is_kept, &is_own_work);
 	if (r == 0)
 		r = flatten(opts, form);
 	if (r != -EBUSY) {
 		if (is_own_work)
 			rmtree(rootfd, OWN_WORK_DIR);
-		keep_put_back(rootfd, &times);
+		if (is_kept)
+			keep_put_back(rootfd, &times);
 	}
 	return r != 0;
 }

@@ -66,7 +66,7 @@ int keep_take(int fd, struct keep *ret)
 	k.capability_len = n > 0 ? (size_t)n : 0;
 	r = store(fd, &k);
 	/* No room for one more attribute: then only a kill may cost it its times. */
-	if (r < 0 && r != -ENOSPC && r != -E2BIG && r != -EOPNOTSUPP)
+	if (r < 0 && r != -ENOSPC && r != -EDQUOT && r != -E2BIG && r != -EOPNOTSUPP)
 		return r;
 	*ret = k;
 	return 0;

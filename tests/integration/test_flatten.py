@@ -270,6 +270,37 @@ def test_the_work_directory_may_be_named(stack, flatten):
     assert not _is_partial(stack.upper / "f")
 
 
+def _flatten_with_first_attribute_refused(stack, veneer_bin, error):
+    """What flatten wants to keep of the layer's root, in case it is killed, cannot be written there."""
+    if not shutil.which("strace"):
+        pytest.skip("no strace to make a system call fail")
+    (stack.lower() / "f").write_bytes(blob(MIB))
+    write_at(stack.mount() / "f", b"new", 0)
+    stack.umount()
+    os.chmod(stack.upper, 0o751)
+    os.utime(stack.upper, ns=(1_000_000_001, 1_000_000_002))
+    before = os.stat(stack.upper)
+    # Leaks cannot be looked for in a program that is traced.
+    leaks = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+    result = subprocess.run(["strace", "-o", os.devnull, "-e", f"inject=fsetxattr:error={error}:when=1", veneer_bin, "flatten",
+                             "-o", layers.options(stack.upper, stack.lowers)], capture_output=True, text=True, timeout=100, env=leaks)
+    after = os.stat(stack.upper)
+    assert (oct(after.st_mode), after.st_mtime_ns) == (oct(before.st_mode), before.st_mtime_ns)
+    return result
+
+
+def test_root_stays_as_it_is_when_its_times_cannot_be_read_or_kept(stack, veneer_bin):
+    result = _flatten_with_first_attribute_refused(stack, veneer_bin, "EIO")
+    assert result.returncode == 1 and "stopped: Input/output error" in result.stderr
+    assert _is_partial(stack.upper / "f")
+
+
+def test_no_room_to_keep_times_by_quota_is_like_no_room_on_the_disk(stack, veneer_bin):
+    result = _flatten_with_first_attribute_refused(stack, veneer_bin, "EDQUOT")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not _is_partial(stack.upper / "f")
+
+
 def test_quiet_says_nothing(stack, veneer_bin):
     (stack.lower() / "f").write_bytes(blob(MIB))
     write_at(stack.mount() / "f", b"new", 0)
