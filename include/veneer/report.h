@@ -57,6 +57,9 @@ int report_make_room(struct report *r);
 bool report_op_name(uint32_t opcode, char ret[32]);
 /* A path as the text has it: bytes that are not UTF-8 are \xNN. Malloc'd; NULL on no memory. */
 char *report_path(const char *path);
+/* The same for a line that is printed: control characters are \xNN, too, so that no name of a file, which comes from a layer, makes
+ * a line of its own or steers a terminal. */
+char *report_line(const char *text);
 
 /* ---- reportread.c ---- */
 

@@ -86,7 +86,7 @@ struct output {
 
 static json_t *finding_json(const struct check_finding *f)
 {
-	_cleanup_(freep) char *layer = report_path(f->layer), *path = report_path(f->path), *text = report_path(f->text);
+	_cleanup_(freep) char *layer = report_path(f->layer), *path = report_path(f->path), *text = report_line(f->text);
 
 	return layer && path && text ? json_pack("{ss, ss, ss, ss}", "code", f->code, "layer", layer, "path", path, "text", text) :
 				       NULL;
@@ -95,6 +95,7 @@ static json_t *finding_json(const struct check_finding *f)
 /* A line each: red, or green for what was put right. */
 static void print_finding(void *arg, const struct check_finding *f)
 {
+	_cleanup_(freep) char *layer = report_line(f->layer), *path = report_line(f->path), *text = report_line(f->text);
 	struct output *o = arg;
 
 	if (o->is_json) {
@@ -105,7 +106,8 @@ static void print_finding(void *arg, const struct check_finding *f)
 	progress_clear(&o->shown);
 	if (o->has_colours)
 		fputs(f->is_repair ? "\033[32m" : "\033[31m", stdout);
-	printf("%s/%s: %s%s%s\n", f->layer, f->path, f->is_repair ? "repaired: " : "", f->text, o->has_colours ? "\033[0m" : "");
+	printf("%s/%s: %s%s%s\n", layer ? layer : "?", path ? path : "?", f->is_repair ? "repaired: " : "", text ? text : f->code,
+	       o->has_colours ? "\033[0m" : "");
 	/* Repairs are seen when they are made. */
 	fflush(stdout);
 }

@@ -77,33 +77,69 @@ static int inspect_path(const char *path, const struct inspect_out *to)
 	return r < 0 ? 1 : 0;
 }
 
-/* ---- JSON ---- */
+/* ---- what it says ---- */
 
 /* Lines as they come: each is in the stream alone. */
 struct lines {
-	json_t *list;
+	json_t *list;	/* if they go there, and not to standard output */
 	FILE *out;
 	char *text;	/* of out */
 	size_t len;
 	bool has_failed;
 };
 
+/* The one that has come, malloc'd; NULL on no memory. */
+static char *take_line(struct lines *l)
+{
+	char *text = NULL;
+
+	if (fflush(l->out) == 0 && l->text) {
+		l->text[l->len ? l->len - 1 : 0] = '\0';
+		text = report_line(l->text);
+	}
+	rewind(l->out);
+	return text;
+}
+
 static void add_line(void *arg, const char *code, const char *layer, const char *path)
 {
 	struct lines *l = arg;
-	_cleanup_(freep) char *layer_text = layer ? report_path(layer) : NULL, *path_text = report_path(path), *text = NULL;
-	const char *begin;
+	_cleanup_(freep) char *layer_text = layer ? report_path(layer) : NULL, *path_text = report_path(path), *text = take_line(l);
 
-	if (fflush(l->out) == 0 && l->text) {
-		begin = l->text + strspn(l->text, " ");
-		l->text[l->len ? l->len - 1 : 0] = '\0';
-		text = report_path(begin);
-	}
 	if (!text || !path_text || (layer && !layer_text) ||
 	    json_array_append_new(l->list, json_pack("{ss, ss?, ss, ss}", "code", code, "layer", layer_text, "path", path_text,
-						     "text", text)) < 0)
+						     "text", text + strspn(text, " "))) < 0)
 		l->has_failed = true;
-	rewind(l->out);
+}
+
+static void print_line(void *arg, const char *code, const char *layer, const char *path)
+{
+	struct lines *l = arg;
+	_cleanup_(freep) char *text = take_line(l);
+
+	(void)code;
+	(void)layer;
+	(void)path;
+	if (!text || puts(text) < 0)
+		l->has_failed = true;
+}
+
+/* Exit code. */
+static int inspect_text(const char *path)
+{
+	struct lines l = { .list = NULL };
+	const struct inspect_out to = { .out = open_memstream(&l.text, &l.len), .line = print_line, .arg = &l };
+	int code = 1;
+
+	l.out = to.out;
+	if (to.out) {
+		code = inspect_path(path, &to);
+		fclose(to.out);
+	}
+	if (!to.out || l.has_failed)
+		log_error("%s: cannot be printed", path);
+	free(l.text);
+	return l.has_failed ? 1 : code;
 }
 
 /* NULL on no memory. *ret_code: its exit code. */
@@ -161,7 +197,6 @@ int cmd_inspect(int argc, char **argv)
 	static const struct option options[] = {
 		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
 	};
-	const struct inspect_out to = { .out = stdout };
 	bool is_json = false;
 	int code = 0, c;
 
@@ -182,6 +217,6 @@ int cmd_inspect(int argc, char **argv)
 	if (is_json)
 		return inspect_json(argv + optind);
 	for (int i = optind; i < argc; i++)
-		code |= inspect_path(argv[i], &to);
+		code |= inspect_text(argv[i]);
 	return code;
 }

@@ -71,7 +71,7 @@ static json_t *key_json(uint64_t key)
 static int list_one(const struct profile_image *img, void *arg)
 {
 	struct walk *w = arg;
-	_cleanup_(freep) char *label = report_path(img->label);
+	_cleanup_(freep) char *label = report_line(img->label);
 	char when[32] = "?", precision[16] = "-";
 	struct tm tm;
 
@@ -129,7 +129,7 @@ static int show_one(const struct profile_image *img, void *arg)
 	printf("%6s  %6s  %8s  %-7s  %s\n", "chance", "starts", "after ms", "what", "extent of 32 KiB, file");
 	for (size_t i = 0; i < img->nitems; i++) {
 		const struct profile_item *item = &img->items[i];
-		_cleanup_(freep) char *path = report_path(img->files[item->file].path);
+		_cleanup_(freep) char *path = report_line(img->files[item->file].path);
 
 		printf("%4.0f %%  %6u  %8u  %-7s  %" PRIu32 " %s\n", predictor_chance(&item->history, img->starts) * 100,
 		       item->history.count, item->history.first_ms, item->kind == PROFILE_READ ? "read" : "written", item->extent,

@@ -139,7 +139,7 @@ static void print_holder(const char *pid, const char *how)
 		comm[strcspn(comm, "\n")] = '\0';
 	if (f)
 		fclose(f);
-	text = report_path(comm);
+	text = report_line(comm);
 	fprintf(stderr, "  process %s (%s) %s\n", pid, text ? text : "?", how);
 }
 
@@ -150,7 +150,9 @@ static void print_mounts_inside(const char *path, size_t *n)
 
 	while (f && *n < HOLDERS_MAX && (m = getmntent(f)))
 		if (!strncmp(m->mnt_dir, path, strlen(path)) && m->mnt_dir[strlen(path)] == '/') {
-			fprintf(stderr, "  something is mounted in it: %s\n", m->mnt_dir);
+			_cleanup_(freep) char *text = report_line(m->mnt_dir);
+
+			fprintf(stderr, "  something is mounted in it: %s\n", text ? text : "?");
 			++*n;
 		}
 	if (f)

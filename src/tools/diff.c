@@ -411,7 +411,7 @@ int diff_print(const struct diff *d, bool has_colours, FILE *out)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		const struct diff_entry *e = &d->entries[i];
-		_cleanup_(freep) char *path = report_path(e->path);
+		_cleanup_(freep) char *path = report_line(e->path);
 
 		if (!path)
 			return -ENOMEM;

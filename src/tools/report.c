@@ -147,17 +147,23 @@ static void decrefp(json_t **j)
 	json_decref(*j);
 }
 
-char *report_path(const char *path)
+/* Those of ASCII, and the others, which some terminals know: U+0080 to U+009F. */
+static bool is_control(const unsigned char *p, size_t n)
 {
-	const unsigned char *p = (const unsigned char *)path;
-	char *text = malloc(strlen(path) * 4 + 1), *to = text;
+	return n == 1 ? *p < ' ' || *p == 0x7f : n == 2 && p[0] == 0xc2 && p[1] < 0xa0;
+}
+
+static char *spell(const char *s, bool spells_controls)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	char *text = malloc(strlen(s) * 4 + 1), *to = text;
 
 	if (!text)
 		return NULL;
 	while (*p) {
 		size_t n = utf8_len(p);
 
-		if (n) {
+		if (n && !(spells_controls && is_control(p, n))) {
 			memcpy(to, p, n);
 			to += n;
 			p += n;
@@ -167,6 +173,16 @@ char *report_path(const char *path)
 	}
 	*to = '\0';
 	return text;
+}
+
+char *report_path(const char *path)
+{
+	return spell(path, false);
+}
+
+char *report_line(const char *text)
+{
+	return spell(text, true);
 }
 
 static json_t *path_or_null(const char *path)

@@ -155,6 +155,28 @@ def test_json_of_flatten(stack):
     assert result.stderr == ""
 
 
+# ---- odd names ----
+
+def test_no_name_makes_a_line_of_its_own_or_steers_a_terminal(stack):
+    """Names come from layers. In JSON they are what they are."""
+    name, spelt = "f\nA /forged\x1b[2J\x85", "f\\x0aA /forged\\x1b[2J\\xc2\\x85"
+    (stack.lower() / name).write_bytes(blob(MIB))
+    with open(stack.mount() / name, "r+b") as f:
+        f.write(b"x")
+    stack.umount()
+    line, rest = run(stack, "diff", stack.upper).stdout.split("\n", 1)
+    assert line.startswith(f"C /{spelt} (1 of 256 blocks") and not rest
+    assert [one["path"] for one in json.loads(run(stack, "diff", "--json", stack.upper).stdout)["changes"]] == [f"/{name}"]
+    lines = run(stack, "inspect", stack.upper).stdout.split("\n")
+    assert [line for line in lines if "/forged" in line and line.startswith(f"{stack.upper}/{spelt}: {MIB} bytes, file 1, ")]
+    assert {line["path"] for line in json.loads(run(stack, "inspect", "--json", stack.upper).stdout)[0]["lines"]} >= {name}
+    os.setxattr(stack.upper / name, "user.veneer.partial", b"nonsense")
+    lines += run(stack, "check", stack.upper).stdout.split("\n")
+    assert f"{stack.upper}/{spelt}: its mark is damaged" in lines
+    assert not [line for line in lines if re.search(r"[\x00-\x1f\x7f-\x9f]", line) or line.startswith("A ")]
+    assert name in {one["path"] for one in json.loads(run(stack, "check", "--json", stack.upper).stdout)["findings"]}
+
+
 # ---- terminals ----
 
 def test_progress_is_drawn_on_a_terminal_and_not_elsewhere(stack):
@@ -225,6 +247,18 @@ def test_who_holds_a_busy_mount_is_said(stack, place):
             result = run(stack, "umount", "-l", place.mnt)
             assert (result.returncode, result.stderr) == (0, "")
             assert not os.path.ismount(place.mnt)
+        finally:
+            sleeper.kill()
+
+
+def test_name_of_a_process_does_not_steer_the_terminal(stack, place):
+    program = stack.base / "s\x1b[2Jleep"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "60"], cwd=place.mnt) as sleeper:
+        try:
+            result = run(stack, "umount", place.mnt)
+            assert result.returncode == 1
+            assert f"process {sleeper.pid} (s\\x1b[2Jleep) works in it" in result.stderr and "\x1b" not in result.stderr
         finally:
             sleeper.kill()
 

@@ -92,6 +92,23 @@ static void test_report__bytes_that_are_no_characters_are_spelt(void **state)
 	}
 }
 
+static void test_report__control_characters_are_spelt_in_a_line(void **state)
+{
+	static const char *const texts[][2] = {
+		{ "/plain gr\xc3\xbc\xc3\x9f \xc2\xa0", "/plain gr\xc3\xbc\xc3\x9f \xc2\xa0" },
+		{ "/a\nD /b\t\x1b[2J\x7f", "/a\\x0aD /b\\x09\\x1b[2J\\x7f" },
+		{ "/\xc2\x80\xc2\x9f\xff", "/\\xc2\\x80\\xc2\\x9f\\xff" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+		char *text = report_line(texts[i][0]);
+
+		assert_string_equal(text, texts[i][1]);
+		free(text);
+	}
+}
+
 static void test_report__other_versions_are_read_and_nonsense_is_not(void **state)
 {
 	static const char *const bad[] = { "", "null", "[]", "{}", "{\"version\":\"1\"}", "{\"version\":1,\"server\":{}}", "{\"version\":\"1\",\"server\":{}",
@@ -306,6 +323,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_report__its_text_says_all_of_it),
 		cmocka_unit_test(test_report__bytes_that_are_no_characters_are_spelt),
+		cmocka_unit_test(test_report__control_characters_are_spelt_in_a_line),
 		cmocka_unit_test(test_report__other_versions_are_read_and_nonsense_is_not),
 		cmocka_unit_test(test_report__one_mount_can_be_picked_and_the_server_stays),
 		cmocka_unit_test(test_report__what_was_gained_is_never_negative),
