@@ -58,7 +58,8 @@ static int load(void)
 struct written {
 	struct hlink link;
 	uint16_t layer;
-	uint64_t ino;
+	dev_t dev;	/* what is mounted inside a layer, or a subvolume there, gives the same numbers again */
+	ino_t ino;
 	const char *path;
 };
 
@@ -82,20 +83,20 @@ static int check(struct writing *w, int r)
 	return r > 0 ? -r : -EIO;
 }
 
-static const char *first_name(struct writing *w, const struct diff_entry *e, uint64_t ino)
+static const char *first_name(struct writing *w, const struct diff_entry *e, const struct stat *st)
 {
 	struct written *n;
 
-	for (struct hlink *l = htab_first(&w->links, ino); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&w->links, st->st_ino); l; l = htab_next(l)) {
 		n = container_of(l, struct written, link);
-		if (n->ino == ino && n->layer == e->ient->layer)
+		if (n->ino == st->st_ino && n->dev == st->st_dev && n->layer == e->ient->layer)
 			return n->path;
 	}
 	n = malloc(sizeof(*n));
 	if (n) {
-		*n = (struct written){ .layer = e->ient->layer, .ino = ino, .path = e->path };
+		*n = (struct written){ .layer = e->ient->layer, .dev = st->st_dev, .ino = st->st_ino, .path = e->path };
 		/* Without memory it is one copy more. */
-		if (htab_insert(&w->links, &n->link, ino) < 0)
+		if (htab_insert(&w->links, &n->link, st->st_ino) < 0)
 			free(n);
 	}
 	return NULL;
@@ -218,7 +219,7 @@ static int write_object(struct writing *w, const struct diff_entry *e)
 	lib.archive_entry_set_mtime(w->entry, st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 	lib.archive_entry_set_rdev(w->entry, S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode) ? st.st_rdev : 0);
 	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1)
-		first = first_name(w, e, st.st_ino);
+		first = first_name(w, e, &st);
 	if (first)
 		lib.archive_entry_set_hardlink(w->entry, first);
 	else
