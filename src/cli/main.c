@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "veneer/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
 	const char *name;
@@ -47,6 +52,32 @@ static bool asks_for_commands(const char *name, int argc, char **argv)
 	return argc == 2 && strcmp(name, "fuse-overlayfs") != 0 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
 }
 
+/* What a tool opens in the place of an output that is closed would get what is printed: a file of a layer, in the worst case. Writing
+ * there goes on failing. (Servers and mounts have an open one, shelter.h.) */
+static void hold_standard_fds(void)
+{
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0)
+			return;
+}
+
+/* Exit code. What could not be printed has not been done, unless more is wrong, and said. */
+static int run(const struct command *c, int argc, char **argv)
+{
+	const bool is_tool = c->run != cmd_mount && c->run != cmd_server;
+	int code, e;
+
+	if (is_tool)
+		hold_standard_fds();
+	code = c->run(argc, argv);
+	if (!is_tool || code)
+		return code;
+	e = fflush(stdout) != 0 ? errno : ferror(stdout) ? EIO : 0;
+	if (e)
+		log_error("cannot print: %s", strerror(e));
+	return e ? 1 : 0;
+}
+
 /* A bare call behaves as fuse-overlayfs, whatever name it goes by, but for the one that mount(8) looks for. */
 int main(int argc, char **argv)
 {
@@ -59,6 +90,6 @@ int main(int argc, char **argv)
 		return print_help();
 	for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i].name))
-			return commands[i].run(argc - 1, argv + 1);
+			return run(&commands[i], argc - 1, argv + 1);
 	return cmd_mount(argc, argv);
 }

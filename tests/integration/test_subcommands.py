@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 
+from support import layers
 from support.content import MIB, blob
 from support.expect import opened
 from support.places import Place
@@ -153,6 +154,32 @@ def test_json_of_flatten(stack):
     assert got == {"path": str(stack.upper), "files": 1, "bytes": MIB - 8192, "cloned_bytes": got["cloned_bytes"],
                    "directories": 0, "entries": 0, "left": 0}
     assert result.stderr == ""
+
+
+# ---- outputs ----
+
+def _with_outputs(stack, where, *arguments):
+    return subprocess.run(["/bin/sh", "-c", f'exec "$0" "$@" {where}', stack.program, *map(str, arguments)], capture_output=True,
+                          text=True, timeout=60)
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-", "<&- >&-"])
+@pytest.mark.parametrize("command", ["check", "diff", "du", "flatten", "inspect"])
+def test_what_cannot_be_printed_is_1(stack, command, where):
+    options = _damaged(stack)
+    result = _with_outputs(stack, where, command, *(["-o", options] if command == "flatten" else [stack.upper]))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("veneer: cannot print: ") and result.stderr.count("\n") == 1
+
+
+def test_what_is_printed_to_a_closed_output_is_not_written_into_a_layer(stack):
+    """Where a file of the layer could be what was opened in its place."""
+    options = _damaged(stack)
+    before = layers.view(stack.upper)
+    for arguments in (["du", stack.upper], ["diff", "-o", f"lowerdir={stack.lower()}", stack.upper], ["inspect", stack.upper],
+                      ["check", "--repair", "-o", options]):
+        assert _with_outputs(stack, "<&- >&- 2>&-", *arguments).returncode == 1
+        assert layers.view(stack.upper) == before, arguments
 
 
 # ---- odd names ----
