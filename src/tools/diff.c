@@ -75,6 +75,12 @@ static int put(struct diff *d, char kind, uint8_t type, char *path)
 	return 0;
 }
 
+/* The last one. */
+static void take_back(struct diff *d)
+{
+	free(d->entries[--d->n].path);
+}
+
 static char *join(const char *dir, const char *name)
 {
 	char *path;
@@ -160,6 +166,11 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 	to = &d->entries[d->n - 1];
 	to->ient = e;
 	k = e ? image_stat(d->full, e, &st) : fstat(fd, &st) < 0 ? -errno : 0;
+	/* Of a layer in use: gone since it was listed, or something else by now. */
+	if (k == -ENOENT || k == -ESTALE) {
+		take_back(d);
+		return 0;
+	}
 	if (k < 0)
 		return k;
 	to->type = IFTODT(st.st_mode);

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import tarfile
+import threading
 
 import pytest
 
@@ -258,6 +259,27 @@ def test_files_of_what_is_mounted_inside_are_not_taken_for_one(stack):
             for name in ("f", "g"):
                 assert tar.extractfile(f"{place.name}/{name}").read() == f"of {place.name}".encode()
             assert tar.getmember(f"{place.name}/g").linkname == f"{place.name}/f"
+
+
+def test_what_comes_and_goes_meanwhile_is_listed_or_not(stack):
+    stack.lower()
+    stopped = threading.Event()
+
+    def come_and_go():
+        while not stopped.is_set():
+            for k in range(300):
+                (stack.upper / f"f{k}").touch()
+            for k in range(300):
+                (stack.upper / f"f{k}").unlink()
+
+    worker = threading.Thread(target=come_and_go)
+    worker.start()
+    try:
+        for _ in range(50):
+            assert {line[:4] for line in listed(stack)} <= {"A /f"}
+    finally:
+        stopped.set()
+        worker.join()
 
 
 def test_socket_is_left_out_of_an_archive_and_said(stack):
