@@ -72,24 +72,84 @@ static void draw(void *arg, const struct diff_progress *p)
 		progress_show(arg, "entries", p->entries, p->nentries, p->bytes, p->nbytes, "");
 }
 
-static int open_output(const char *path)
+/* Where an archive goes. */
+struct output {
+	const char *path;	/* NULL: standard output */
+	int fd;
+	bool is_nameless;	/* until it is whole, so that who is killed leaves nothing */
+};
+
+/* -errno: not on this file system, or there is no way to give it the name. */
+static int open_nameless(const char *path)
 {
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	_cleanup_(freep) char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
 	int fd;
 
-	if (!path && isatty(STDOUT_FILENO)) {
+	if (!dir || !*name || strlen(name) > NAME_MAX || access("/proc/self/fd", F_OK) < 0)
+		return -EINVAL;
+	fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_file(struct output *to)
+{
+	struct stat st;
+
+	if (lstat(to->path, &st) == 0)
+		return -EEXIST;
+	to->fd = open_nameless(to->path);
+	to->is_nameless = to->fd >= 0;
+	if (to->fd < 0)
+		to->fd = open(to->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	return to->fd < 0 ? -errno : 0;
+}
+
+static const char *output_name(const struct output *to)
+{
+	return to->path ? to->path : "standard output";
+}
+
+static int open_output(struct output *to)
+{
+	int r;
+
+	if (!to->path && isatty(STDOUT_FILENO)) {
 		log_error("an archive is not for a terminal: say where to with -o FILE, or redirect the output");
 		return -EINVAL;
 	}
-	fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : dup(STDOUT_FILENO);
-	if (fd < 0)
-		log_error("%s: %s", path ? path : "standard output", strerror(errno));
-	return fd < 0 ? -errno : fd;
+	if (to->path)
+		r = open_file(to);
+	else
+		r = (to->fd = dup(STDOUT_FILENO)) < 0 ? -errno : 0;
+	if (r < 0)
+		log_error("%s: %s", output_name(to), strerror(-r));
+	return r;
+}
+
+/* r: how the writing went. What is not whole does not stay. */
+static int close_output(struct output *to, int r)
+{
+	char proc[64];
+	int e = 0;
+
+	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", to->fd);
+	if (r == 0 && to->is_nameless && linkat(AT_FDCWD, proc, AT_FDCWD, to->path, AT_SYMLINK_FOLLOW) < 0)
+		e = -errno;
+	/* What a file system across the network, or one that is full, says of it only now. */
+	if (close(to->fd) < 0 && r == 0 && e == 0)
+		e = -errno;
+	if (e < 0)
+		log_error("%s: %s", output_name(to), strerror(-e));
+	if (to->path && !to->is_nameless && (r < 0 || e < 0))
+		unlink(to->path);
+	return r ?: e;
 }
 
 static int write_tar(const struct arguments *args, const struct mount_opts *opts)
 {
+	struct output to = { .path = args->output, .fd = -1 };
 	struct diff_progress done = { 0 };
-	_cleanup_(closep) int fd = -1;
 	struct progress shown;
 	const struct step step = progress_walk(&shown);
 	struct diff d;
@@ -101,17 +161,11 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 	progress_clear(&shown);
 	progress_start(&shown, args->is_quiet);
 	if (r == 0)
-		r = fd = open_output(args->output);
-	if (r >= 0) {
-		r = difftar_write(&d, fd, draw, &shown, &done);
-		/* What a file system across the network, or one that is full, says of it only now. */
-		if (close(steal_fd(&fd)) < 0 && r == 0) {
-			r = -errno;
-			log_error("%s: %s", args->output ? args->output : "standard output", strerror(-r));
-		}
+		r = open_output(&to);
+	if (r == 0) {
+		r = difftar_write(&d, to.fd, draw, &shown, &done);
 		progress_clear(&shown);
-		if (args->output && r < 0)
-			unlink(args->output);
+		r = close_output(&to, r);
 		if (r == 0 && !args->is_quiet)
 			fprintf(stderr, "%s: %s entries, %s of data\n", args->upper, quantity_count(done.entries).text,
 				quantity_bytes(done.bytes).text);

@@ -23,6 +23,12 @@ def diff(stack, *arguments, **keywords):
     return subprocess.run([stack.program, "diff", *map(str, arguments)], capture_output=True, **keywords)
 
 
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def lowerdir(stack):
     return "lowerdir=" + ":".join(str(path) for path in stack.lowers)
 
@@ -259,6 +265,27 @@ def test_files_of_what_is_mounted_inside_are_not_taken_for_one(stack):
             for name in ("f", "g"):
                 assert tar.extractfile(f"{place.name}/{name}").read() == f"of {place.name}".encode()
             assert tar.getmember(f"{place.name}/g").linkname == f"{place.name}/f"
+
+
+def test_archive_of_a_run_that_was_killed_is_not_there(stack):
+    if not shutil.which("strace"):
+        pytest.skip("no strace to stop a program at a system call")
+    try:
+        os.close(os.open(stack.base, os.O_TMPFILE | os.O_WRONLY))
+    except OSError:
+        pytest.skip("this file system has no files without a name")
+    stack.lower()
+    (stack.upper / "f").write_bytes(blob(MIB))
+    archive = stack.base / "x.tar"
+    arguments = ["diff", "--tar", "-q", "-o", archive, "-o", lowerdir(stack), stack.upper]
+    killed = subprocess.run(["strace", "-o", os.devnull, "-e", "inject=write:signal=KILL:when=20", stack.program, *arguments],
+                            capture_output=True, timeout=60)
+    assert killed.returncode != 0 and not archive.exists()
+    result = diff(stack, *arguments[1:])
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    with tarfile.open(archive) as tar:
+        assert tar.extractfile("f").read() == blob(MIB)
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o666 & ~_umask()
 
 
 def test_what_comes_and_goes_meanwhile_is_listed_or_not(stack):
