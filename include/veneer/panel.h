@@ -12,3 +12,5 @@ int panel_print(const struct report *r, FILE *out);
 int panel_print_mount(const struct report_mount *m, FILE *out);
 /* What happened in the seconds between two pictures of one server, per second; the busiest first. */
 int panel_print_rates(const struct report *begun, const struct report *ended, double seconds, FILE *out);
+/* The same as one line of JSON: a report of what was counted meanwhile, and how long that was. */
+int panel_print_json(const struct report *begun, const struct report *ended, double seconds, FILE *out);

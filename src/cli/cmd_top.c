@@ -30,7 +30,8 @@ static volatile sig_atomic_t is_stopped;
 struct top {
 	double interval_s;
 	long count;		/* frames; 0: until stopped */
-	bool has_terminal, has_keys; /* one that can draw */
+	bool is_json;
+	bool has_terminal, has_keys; /* one that can draw, and is to */
 	struct screen screen;	/* if has_terminal */
 	struct termios keys;	/* as they were */
 	sigset_t blocked, waiting; /* signals come only while we wait */
@@ -45,14 +46,15 @@ struct picture {
 
 static int print_usage(FILE *out)
 {
-	fprintf(out, "usage: veneer top [--interval SECONDS] [-n COUNT]\n\n"
+	fprintf(out, "usage: veneer top [--interval SECONDS] [-n COUNT] [--json]\n\n"
 		     "Show what the mounts of the server are asked for, per second, the busiest\n"
 		     "first: on a terminal until q or Ctrl-C, elsewhere one frame after the other. On\n"
 		     "a terminal these keys sort: r requests, e errors, b bytes read, w bytes\n"
 		     "written, c bytes copied on write, t time (99 %%), m mount point. NO_COLOR in the\n"
 		     "environment: plain text.\n\n"
 		     "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
-		     "  -n, --count COUNT       as many frames (default where nothing is drawn: 1)\n\n"
+		     "  -n, --count COUNT       as many frames (default where nothing is drawn: 1)\n"
+		     "  --json                  each frame as a line of JSON, until Ctrl-C or -n\n\n"
 		     "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
 	return out == stderr ? 2 : 0;
 }
@@ -88,9 +90,6 @@ static void catch_signals(struct top *t)
 	}
 	sigaddset(&t->blocked, SIGWINCH);
 	sigaction(SIGWINCH, &redraws, NULL);
-	/* Stopped, we could not give the terminal back. */
-	signal(SIGTSTP, SIG_IGN);
-	signal(SIGPIPE, SIG_IGN);
 	sigprocmask(SIG_BLOCK, &t->blocked, &t->waiting);
 }
 
@@ -98,7 +97,12 @@ static void take_terminal(struct top *t)
 {
 	struct termios raw;
 
-	t->has_terminal = terminal_can_draw(stdout);
+	t->has_terminal = !t->is_json && terminal_can_draw(stdout);
+	/* Ended or stopped by them, we could not give the terminal back. */
+	if (t->has_terminal) {
+		signal(SIGTSTP, SIG_IGN);
+		signal(SIGPIPE, SIG_IGN);
+	}
 	t->screen.has_style = terminal_has_colours(stdout);
 	t->has_keys = t->has_terminal && tcgetattr(STDIN_FILENO, &t->keys) == 0;
 	if (t->has_keys) {
@@ -162,7 +166,8 @@ static int draw(struct top *t, const struct picture *begun, const struct picture
 	if (t->has_terminal)
 		measure_terminal(&t->screen);
 	if (r == 0)
-		r = t->has_terminal ? screen_print(&t->screen, &begun->report, &ended->report, seconds, f) :
+		r = t->is_json ? panel_print_json(&begun->report, &ended->report, seconds, f) :
+		    t->has_terminal ? screen_print(&t->screen, &begun->report, &ended->report, seconds, f) :
 				      panel_print_rates(&begun->report, &ended->report, seconds, f);
 	if (f && fclose(f) != 0)
 		r = -ENOMEM;
@@ -266,7 +271,7 @@ static int show_frames(struct top *t, struct pair *p, char err[FETCH_ERR_SIZE])
 		if (what == WAIT_STOPPED)
 			break;
 		if (what == WAIT_OVER) {
-			if (n++ && !t->has_terminal)
+			if (n++ && !t->has_terminal && !t->is_json)
 				putchar('\n');
 			r = take_next(p, err);
 			interval_s = t->interval_s;
@@ -288,7 +293,7 @@ static int run(struct top *t)
 	}
 	catch_signals(t);
 	take_terminal(t);
-	if (!t->has_terminal && !t->count)
+	if (!t->has_terminal && !t->is_json && !t->count)
 		t->count = 1;
 	r = show_frames(t, &pair, err);
 	give_terminal(t);
@@ -322,6 +327,7 @@ int cmd_top(int argc, char **argv)
 	static const struct option options[] = {
 		{ "interval", required_argument, NULL, 'i' },
 		{ "count", required_argument, NULL, 'n' },
+		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
@@ -332,6 +338,7 @@ int cmd_top(int argc, char **argv)
 	while ((c = getopt_long(argc, argv, ":hi:n:", options, NULL)) != -1) {
 		if (c == 'h')
 			return print_usage(stdout);
+		t.is_json |= c == 'j';
 		if (c == ':' || c == '?')
 			usage_wrong_option(argv, c);
 		else if (c == 'i' && !parse_interval(optarg, &t.interval_s))

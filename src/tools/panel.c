@@ -357,3 +357,26 @@ int panel_print_rates(const struct report *begun, const struct report *ended, do
 		fputs("no mounts\n", out);
 	return r ?: panel_print_op_rates(all, s, SIZE_MAX, out);
 }
+
+int panel_print_json(const struct report *begun, const struct report *ended, double seconds, FILE *out)
+{
+	_cleanup_(freep) struct busy *list = panel_gained(begun, ended);
+	_cleanup_(freep) struct stats_values *all = panel_gained_in_all(begun, ended);
+	_cleanup_(freep) struct report_mount *mounts = calloc(ended->nmounts + 1, sizeof(*mounts));
+	_cleanup_(freep) char *text = NULL;
+	struct report r = *ended;
+
+	if (!list || !all || !mounts)
+		return -ENOMEM;
+	for (size_t i = 0; i < ended->nmounts; i++) {
+		mounts[i] = *list[i].m;
+		mounts[i].values = list[i].gained;
+	}
+	r.mounts = mounts;
+	r.totals = *all;
+	if (report_json(&r, &text) < 0)
+		return -ENOMEM;
+	/* It is an object, and never an empty one. */
+	fprintf(out, "{\"seconds\":%.6f,%s\n", seconds, text + 1);
+	return 0;
+}

@@ -25,6 +25,7 @@ static void print_all(const struct report *r, FILE *out)
 	for (size_t i = 0; i < r->nmounts; i++)
 		panel_print_mount(&r->mounts[i], out);
 	panel_print_rates(r, r, 0.5, out);
+	panel_print_json(r, r, 0.5, out);
 	prometheus_print(r, out);
 }
 

@@ -448,6 +448,44 @@ def test_top_prints_plain_frames_and_the_busiest_mount_first(one, stack):
         assert any(re.match(r"write +[\d.,]+ ", line) for line in lines)
 
 
+def test_top_prints_what_was_counted_as_lines_of_json(one, stack):
+    server, mnt = one
+    other = server.mount("other", stack.lower())
+    process = subprocess.Popen([server.program, "top", "--json", "-n", "3", "-i", "0.3"], env=server.env, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    written = 0
+    while process.poll() is None:
+        write_at(f"{other}/large", b"x", written % 20 * MIB)
+        written += 1
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    frames = [json.loads(line) for line in out.decode().splitlines()]
+    assert len(frames) == 3 and all(frame["seconds"] >= 0.29 for frame in frames)
+    for frame in frames:
+        assert [mount["mountpoint"] for mount in frame["mounts"]] == [other, mnt]
+        assert 0 < frame["mounts"][0]["requests"]["write"] <= frame["totals"]["requests"]["write"]
+        assert not frame["mounts"][1]["requests"].get("write")
+    assert sum(frame["totals"]["requests"]["write"] for frame in frames) <= written
+    whole = json.loads(server.ask("--json").stdout)
+    assert frames[-1].keys() == whole.keys() | {"seconds"}
+
+
+def test_top_goes_on_in_json_until_it_is_told_to_end_or_nobody_reads(one):
+    server, _ = one
+    for is_read in (True, False):
+        process = subprocess.Popen([server.program, "top", "--json", "-i", "0.1"], env=server.env, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        for _ in range(3):
+            assert json.loads(process.stdout.readline())["server"]["mounts"] == 1
+        if is_read:
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+        process.stdout.close()
+        assert process.wait(10) == (0 if is_read else -signal.SIGPIPE)
+        assert process.stderr.read() == b""
+        process.stderr.close()
+
+
 class Terminal:
     """`veneer top` on a terminal of its own."""
 

@@ -10,7 +10,7 @@ import pytest
 _NOTHING = {"check": "LAYER", "diff": "UPPER", "du": "UPPER", "flatten": "-o lowerdir=", "inspect": "PATH", "profile": "list, show",
             "umount": "MOUNTPOINT"}
 _ALL = [*_NOTHING, "server", "stats", "top"]
-_TAKES_JSON = ["check", "diff", "du", "flatten", "inspect", "profile", "stats"]
+_TAKES_JSON = ["check", "diff", "du", "flatten", "inspect", "profile", "stats", "top"]
 _WRONG = {
     "stats --json --prometheus": "exclude each other", "stats a b": "unexpected argument: b",
     "diff --json --tar .": "exclude each other", "diff . b": "unexpected argument: b", "diff -o": "after -o", "diff -o x .": "without --tar",
@@ -18,7 +18,7 @@ _WRONG = {
     "flatten .": "--in-place", "flatten -o": "after -o",
     "profile what": "unexpected argument: what", "profile show": "IMAGE", "profile forget": "--all", "profile forget 1 --all": "--all",
     "profile list 1": "unexpected argument: 1", "profile --json export": "for list and show", "profile list --state": "after --state",
-    "top --json": "unknown option: --json", "top -n": "after -n", "top -n 0": "frames: 0", "top -n -1": "frames: -1", "top -i 0": "seconds: 0",
+    "top -n": "after -n", "top -n 0": "frames: 0", "top -n -1": "frames: -1", "top -i 0": "seconds: 0",
     "top -i 1x": "1x", "top -i nan": "nan", "top -i 0.01": "0.01", "top --interval 1e9": "1e9", "top --interval": "after --interval",
     "top a": "unexpected argument: a", "server a": "argument: a", "du --json=yes .": "--json=yes", "umount -lZ .": "-Z",
 }

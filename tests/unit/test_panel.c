@@ -104,6 +104,34 @@ static void test_panel__rates_are_of_the_time_between_and_the_busiest_is_first(v
 	report_release(&a);
 }
 
+static void test_panel__rates_as_json_are_a_report_of_what_was_gained(void **state)
+{
+	struct report a = reports_make("/c2"), b = reports_make("/c2"), back;
+	FILE *f = begin();
+
+	(void)state;
+	b.mounts[1].values.ops[16].requests = 500;
+	b.totals.ops[16].requests += 500;
+	b.mounts[0].values.counters[STATS_READ_BYTES] += 4096;
+	assert_int_equal(panel_print_json(&a, &b, 2.5, f), 0);
+	fclose(f);
+	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+	assert_int_equal(strncmp(text, "{\"seconds\":2.500000,", 20), 0);
+	assert_int_equal(report_parse(text, &back), 0);
+	assert_int_equal(back.nmounts, 2);
+	assert_string_equal(back.mounts[0].mountpoint, "/c2");
+	assert_int_equal(back.mounts[0].values.ops[16].requests, 500);
+	assert_int_equal(back.mounts[1].values.ops[15].requests, 0);
+	assert_int_equal(back.mounts[1].values.counters[STATS_READ_BYTES], 4096);
+	assert_int_equal(back.mounts[1].values.counters[STATS_WRITE_BYTES], 0);
+	assert_int_equal(back.totals.ops[16].requests, 500);
+	assert_int_equal(back.inodes_served, b.inodes_served);
+	free(text);
+	report_release(&back);
+	report_release(&a);
+	report_release(&b);
+}
+
 /* A mount that came in place of another one has counted less. */
 static void test_panel__a_mount_that_is_new_counts_from_nothing(void **state)
 {
@@ -128,6 +156,7 @@ int main(void)
 		cmocka_unit_test(test_panel__all_mounts_have_a_line_and_requests_are_sorted),
 		cmocka_unit_test(test_panel__one_mount_in_full),
 		cmocka_unit_test(test_panel__rates_are_of_the_time_between_and_the_busiest_is_first),
+		cmocka_unit_test(test_panel__rates_as_json_are_a_report_of_what_was_gained),
 		cmocka_unit_test(test_panel__a_mount_that_is_new_counts_from_nothing),
 	};
 
