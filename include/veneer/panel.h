@@ -6,8 +6,11 @@
 
 #include <stdio.h>
 
-/* The server, all mounts, and what was asked of them by kind of request. Errors stay in out (ferror). 0 or -ENOMEM. */
-int panel_print(const struct report *r, FILE *out);
+/* Somebody should look at this mount: its upper has nine tenths of what it may take. */
+bool panel_is_urgent(const struct report_mount *m);
+/* The server, all mounts, and what was asked of them by kind of request; has_colours: what is urgent in red. Errors stay in out (ferror).
+ * 0 or -ENOMEM. */
+int panel_print(const struct report *r, bool has_colours, FILE *out);
 /* One mount in full. */
 int panel_print_mount(const struct report_mount *m, FILE *out);
 /* What happened in the seconds between two pictures of one server, per second; the busiest first. */

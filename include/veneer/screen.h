@@ -13,7 +13,7 @@ enum screen_order { SCREEN_REQUESTS, SCREEN_ERRORS, SCREEN_READ, SCREEN_WRITTEN,
 struct screen {
 	size_t columns, rows;
 	enum screen_order order;
-	bool has_style;		/* bold and inverse text */
+	bool has_style;		/* bold and inverse text, and red */
 };
 
 /* True: this key chooses an order. */

@@ -2,6 +2,7 @@
 #include "veneer/commands.h"
 
 #include "fetch.h"
+#include "terminal.h"
 #include "usage.h"
 
 #include "veneer/cleanup.h"
@@ -100,15 +101,18 @@ static int print_json(const char *json)
 	return r < 0 ? -ENOMEM : 0;
 }
 
-static void print_quota(const struct quota_usage *q)
+static void print_quota(const struct report_mount *m)
 {
-	printf("\nThe upper takes %s", quantity_bytes(q->bytes).text);
+	const struct quota_usage *q = &m->quota;
+	const bool is_red = terminal_has_colours(stdout) && panel_is_urgent(m);
+
+	printf("\n%sThe upper takes %s", is_red ? "\033[31m" : "", quantity_bytes(q->bytes).text);
 	if (q->max_bytes)
 		printf(" of %s that it may (size=)", quantity_bytes(q->max_bytes).text);
 	printf(", %s", quantity_count(q->inodes).text);
 	if (q->max_inodes)
 		printf(" of %s", quantity_count(q->max_inodes).text);
-	printf(" inodes%s.\n", q->max_inodes ? " (inodes=)" : "");
+	printf(" inodes%s.%s\n", q->max_inodes ? " (inodes=)" : "", is_red ? "\033[0m" : "");
 }
 
 static int print_tables(const struct report *r, bool is_one)
@@ -116,11 +120,11 @@ static int print_tables(const struct report *r, bool is_one)
 	int result = 0;
 
 	if (!is_one)
-		return panel_print(r, stdout);
+		return panel_print(r, terminal_has_colours(stdout), stdout);
 	for (size_t i = 0; result == 0 && i < r->nmounts; i++) {
 		result = panel_print_mount(&r->mounts[i], stdout);
 		if (result == 0 && r->mounts[i].has_quota)
-			print_quota(&r->mounts[i].quota);
+			print_quota(&r->mounts[i]);
 	}
 	return result;
 }

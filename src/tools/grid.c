@@ -8,6 +8,8 @@
 #define GAP 2
 #define LEAST 10		/* of a cell that is cut */
 #define CUT ".."
+#define RED "\033[31m"
+#define PLAIN "\033[0m"
 
 void grid_init(struct grid *g, const char *left, const char *const *heads)
 {
@@ -104,6 +106,11 @@ void grid_fit(struct grid *g, size_t columns)
 		cut_left(g->cells[i], columns > used + LEAST ? columns - used : LEAST);
 }
 
+static bool is_red(const struct grid *g, size_t row)
+{
+	return g->is_red && row && g->is_red[row - 1];
+}
+
 int grid_print(const struct grid *g, FILE *out)
 {
 	size_t widths[GRID_COLUMNS_MAX] = { 0 };
@@ -114,14 +121,16 @@ int grid_print(const struct grid *g, FILE *out)
 	for (size_t i = 0; i < g->n; i++) {
 		size_t c = i % g->ncolumns;
 		int pad = (int)(widths[c] - width_of(g->cells[i])), gap = c ? GAP : 0;
-		bool is_last = c + 1 == g->ncolumns;
+		bool is_last = c + 1 == g->ncolumns, is_marked = is_red(g, i / g->ncolumns);
 
+		if (is_marked && !c)
+			fputs(RED, out);
 		if (g->left[c] == 'l')
 			fprintf(out, "%*s%s%*s", gap, "", g->cells[i], is_last ? 0 : pad, "");
 		else
 			fprintf(out, "%*s%s", gap + pad, "", g->cells[i]);
 		if (is_last)
-			fputc('\n', out);
+			fputs(is_marked ? PLAIN "\n" : "\n", out);
 	}
 	return 0;
 }

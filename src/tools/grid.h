@@ -13,6 +13,7 @@ struct grid {
 	const char *left;	/* a letter a column: 'l' for those that begin at the left, others end at the right */
 	char **cells;		/* row by row */
 	size_t n, cap;
+	const bool *is_red;	/* NULL, or a row each, without the head; borrowed */
 	bool has_failed;	/* a cell is missing */
 };
 

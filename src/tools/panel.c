@@ -46,6 +46,16 @@ struct stats_op panel_sum_ops(const struct stats_values *v)
 	return all;
 }
 
+static bool is_nearly(uint64_t n, uint64_t max)
+{
+	return max && n >= max - max / 10;
+}
+
+bool panel_is_urgent(const struct report_mount *m)
+{
+	return m->has_quota && (is_nearly(m->quota.bytes, m->quota.max_bytes) || is_nearly(m->quota.inodes, m->quota.max_inodes));
+}
+
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- what is printed once ---- */
@@ -78,18 +88,23 @@ void panel_print_server(const struct report *r, FILE *out)
 	print_copies(r, out);
 }
 
-static int print_mounts(const struct report *r, FILE *out)
+static int print_mounts(const struct report *r, bool has_colours, FILE *out)
 {
 	static const char *const heads[] = { "MODE", "LAYERS", "INODES", "REQUESTS", "ERRORS", "READ", "WRITTEN",
 					     "COW WRITES", "COPIED", "NOT COPIED", "MOUNTPOINT" };
+	_cleanup_(freep) bool *is_red = calloc(r->nmounts + 1, sizeof(*is_red));
 	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
 
+	if (!is_red)
+		return -ENOMEM;
 	grid_init(&g, "lrrrrrrrrrl", heads);
+	g.is_red = is_red;
 	for (size_t i = 0; i < r->nmounts; i++) {
 		const struct report_mount *m = &r->mounts[i];
 		const uint64_t *c = m->values.counters;
 		char layers[48];
 
+		is_red[i] = has_colours && panel_is_urgent(m);
 		snprintf(layers, sizeof(layers), m->upper ? "%zu+1" : "%zu", m->nlower);
 		grid_put(&g, m->mode);
 		grid_put(&g, layers);
@@ -161,14 +176,14 @@ static int print_ops(const struct stats_values *v, FILE *out)
 	return grid_print(&g, out);
 }
 
-int panel_print(const struct report *r, FILE *out)
+int panel_print(const struct report *r, bool has_colours, FILE *out)
 {
 	int result = 0;
 
 	panel_print_server(r, out);
 	if (r->nmounts) {
 		fputc('\n', out);
-		result = print_mounts(r, out);
+		result = print_mounts(r, has_colours, out);
 	}
 	fputs("\nAll mounts since the server started:\n", out);
 	return result ?: print_ops(&r->totals, out);

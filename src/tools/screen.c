@@ -150,12 +150,15 @@ static int print_mounts(const struct screen *s, const struct line *lines, size_t
 {
 	/* The last row says what is left out. */
 	const size_t shown = n + 1 <= room ? n : room > 2 ? room - 2 : 1;
+	_cleanup_(freep) bool *is_red = calloc(shown + 1, sizeof(*is_red));
 	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
 	char left[SCREEN_ORDERS + 1] = "", heads[SCREEN_ORDERS][16];
 	const char *head_of[SCREEN_ORDERS];
 	size_t busy = 0, ncolumns = 0;
 	int r;
 
+	if (!is_red)
+		return -ENOMEM;
 	for (int c = 0; c < SCREEN_ORDERS; c++) {
 		if (!is_shown(s, c))
 			continue;
@@ -164,6 +167,9 @@ static int print_mounts(const struct screen *s, const struct line *lines, size_t
 		left[ncolumns++] = c == SCREEN_NAME ? 'l' : 'r';
 	}
 	grid_init(&g, left, head_of);
+	for (size_t i = 0; i < shown; i++)
+		is_red[i] = s->has_style && panel_is_urgent(lines[i].busy->m);
+	g.is_red = is_red;
 	for (size_t i = 0; i < shown; i++)
 		for (int c = 0; c < SCREEN_ORDERS; c++)
 			if (is_shown(s, c))

@@ -21,7 +21,7 @@ static bool fits(void *arg, const char *mountpoint)
 
 static void print_all(const struct report *r, FILE *out)
 {
-	panel_print(r, out);
+	panel_print(r, true, out);
 	for (size_t i = 0; i < r->nmounts; i++)
 		panel_print_mount(&r->mounts[i], out);
 	panel_print_rates(r, r, 0.5, out);

@@ -236,6 +236,22 @@ def test_colours_are_for_terminals_and_obey_no_color(stack):
     assert run(stack, *arguments[1:]).stdout == "A /new\n"
 
 
+def test_mount_that_may_hardly_take_more_is_red_on_a_terminal(stack, shared):
+    stack.lower()
+    full, roomy = Place(stack, "full"), Place(stack, "roomy")
+    for place, option in ((full, "size=1M"), (roomy, "size=100M")):
+        place.mount(stack, shared, option)
+        (place.mnt / "f").write_bytes(blob(960 << 10))
+    lines = on_a_terminal(stack.program, "stats", env=shared.environment)[1].splitlines()
+    assert [line.endswith(f" {full.mnt}\x1b[0m") for line in lines if "\x1b[31m" in line] == [True]
+    for place in (full, roomy):
+        text = on_a_terminal(stack.program, "stats", place.mnt, env=shared.environment)[1]
+        assert ("\x1b[31mThe upper takes" in text) == (place is full)
+    for command in (["stats"], ["stats", full.mnt]):
+        assert "\x1b" not in on_a_terminal(stack.program, *command, env={**shared.environment, "NO_COLOR": "1"})[1]
+        assert "\x1b" not in run(stack, *command, env={**os.environ, **shared.environment}).stdout
+
+
 def test_archive_is_not_written_to_a_terminal(stack):
     code, text = on_a_terminal(stack.program, "diff", "--tar", "-o", f"lowerdir={stack.lower()}", stack.upper)
     assert code == 1 and "not for a terminal" in text

@@ -33,7 +33,7 @@ static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **st
 	FILE *f = begin();
 
 	(void)state;
-	assert_int_equal(panel_print(&r, f), 0);
+	assert_int_equal(panel_print(&r, true, f), 0);
 	fclose(f);
 	assert_has("veneer 1.2.3, server 4242, up 3 h 12 min: 2 mounts of 1 image, 2 kept, 57 open files of layers\n");
 	assert_has("memory 12 MiB: images 1.0 MiB, inodes 2.0 MiB,");
@@ -44,6 +44,34 @@ static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **st
 	assert_true(strstr(text, "\nread ") < strstr(text, "\nlookup "));
 	assert_true(strstr(text, "\nlookup ") < strstr(text, "\nforget "));
 	assert_has("20 s\n");
+	free(text);
+	report_release(&r);
+}
+
+static void test_panel__a_mount_that_may_hardly_take_more_is_red(void **state)
+{
+	static const struct quota_usage full[] = { { .bytes = 90, .max_bytes = 100 }, { .bytes = 1, .inodes = 10, .max_inodes = 10 } };
+	static const struct quota_usage roomy[] = { { .bytes = 89, .max_bytes = 100 }, { .bytes = 1000, .inodes = 1000 } };
+	struct report r = reports_make("/c2");
+
+	(void)state;
+	r.mounts[0].has_quota = true;
+	for (size_t i = 0; i < 4; i++) {
+		FILE *f = begin();
+
+		r.mounts[0].quota = i < 2 ? full[i] : roomy[i - 2];
+		assert_int_equal(panel_print(&r, true, f), 0);
+		fclose(f);
+		assert_int_equal(strstr(text, "\n\033[31mpassthrough ") != NULL, i < 2);
+		assert_int_equal(strstr(text, "/c1/merged\033[0m\ncached ") != NULL, i < 2);
+		free(text);
+	}
+	r.mounts[0].quota = full[0];
+	FILE *f = begin();
+
+	assert_int_equal(panel_print(&r, false, f), 0);
+	fclose(f);
+	assert_null(strchr(text, '\033'));
 	free(text);
 	report_release(&r);
 }
@@ -154,6 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_panel__all_mounts_have_a_line_and_requests_are_sorted),
+		cmocka_unit_test(test_panel__a_mount_that_may_hardly_take_more_is_red),
 		cmocka_unit_test(test_panel__one_mount_in_full),
 		cmocka_unit_test(test_panel__rates_are_of_the_time_between_and_the_busiest_is_first),
 		cmocka_unit_test(test_panel__rates_as_json_are_a_report_of_what_was_gained),

@@ -129,6 +129,12 @@ static void test_screen__plain_where_no_style_is_wanted(void **state)
 	(void)state;
 	print(&s, &a, &a);
 	assert_has("\033[", true);
+	assert_has("\033[31m", false);
+	a.mounts[1].has_quota = true;
+	a.mounts[1].quota = (struct quota_usage){ .bytes = 95, .max_bytes = 100 };
+	print(&s, &a, &a);
+	assert_has("/c2\033[0m\n", true);
+	assert_has("/c1/merged\n", true);
 	s.has_style = false;
 	print(&s, &a, &a);
 	assert_has("\033", false);
