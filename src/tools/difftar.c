@@ -110,7 +110,16 @@ static void free_written(struct hlink *l, void *arg)
 
 /* ---- one entry ---- */
 
-static int add_attributes(struct writing *w, int fd)
+/* A keyword of PAX is ASCII without "="; the library spells the rest, and "%", with %XX, which hardly any program reads. */
+static bool is_keyword(const char *attr)
+{
+	for (; *attr; attr++)
+		if (*attr <= ' ' || *attr >= 0x7f || *attr == '%' || *attr == '=')
+			return false;
+	return true;
+}
+
+static int add_attributes(struct writing *w, const struct diff_entry *e, int fd)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(fd, "", &list);
@@ -129,6 +138,9 @@ static int add_attributes(struct writing *w, int fd)
 			continue;
 		if (n < 0)
 			return (int)n;
+		if (!is_keyword(a))
+			log_warn("%s/%s: the attribute %s gets another name in the archive, which cannot have this one",
+				 w->d->upper->path, e->path, a);
 		lib.archive_entry_xattr_add_entry(w->entry, a, value ? value : "", (size_t)n);
 	}
 	return len < 0 ? (int)len : 0;
@@ -199,6 +211,12 @@ static int write_whiteout(struct writing *w, const struct diff_entry *e)
 	return write_marker(w, dir, name);
 }
 
+/* Before 1970 without the fraction: the library would write -0.5 s as "-1.5". */
+static void set_time(struct writing *w, const struct timespec *t)
+{
+	lib.archive_entry_set_mtime(w->entry, t->tv_sec, t->tv_sec < 0 ? 0 : t->tv_nsec);
+}
+
 static int write_object(struct writing *w, const struct diff_entry *e)
 {
 	_cleanup_(closep) int fd = image_open_path(w->d->full, e->ient);
@@ -216,14 +234,14 @@ static int write_object(struct writing *w, const struct diff_entry *e)
 	lib.archive_entry_set_mode(w->entry, st.st_mode);
 	lib.archive_entry_set_uid(w->entry, st.st_uid);
 	lib.archive_entry_set_gid(w->entry, st.st_gid);
-	lib.archive_entry_set_mtime(w->entry, st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+	set_time(w, &st.st_mtim);
 	lib.archive_entry_set_rdev(w->entry, S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode) ? st.st_rdev : 0);
 	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1)
 		first = first_name(w, e, &st);
 	if (first)
 		lib.archive_entry_set_hardlink(w->entry, first);
 	else
-		r = add_attributes(w, fd);
+		r = add_attributes(w, e, fd);
 	lib.archive_entry_set_size(w->entry, S_ISREG(st.st_mode) && !first ? st.st_size : 0);
 	if (r == 0 && S_ISLNK(st.st_mode))
 		r = write_link_target(w, e);
@@ -255,12 +273,13 @@ static int write_all(struct writing *w)
 	return r;
 }
 
-/* Names are bytes, and only our own attributes' header: the other one that libarchive knows says the same. */
+/* Only one header for attributes: the other one that libarchive knows says the same. Names are bytes: those that are not ASCII it marks as such
+ * by itself, and with hdrcharset=BINARY all, of each of which GNU tar would say that it does not know that word. */
 static int open_archive(struct writing *w, int fd)
 {
 	int r = check(w, lib.archive_write_set_format_pax(w->a));
 
-	r = r ?: check(w, lib.archive_write_set_options(w->a, "xattrheader=SCHILY,hdrcharset=BINARY"));
+	r = r ?: check(w, lib.archive_write_set_options(w->a, "xattrheader=SCHILY"));
 	r = r ?: check(w, lib.archive_write_add_filter_none(w->a));
 	r = r ?: check(w, lib.archive_write_set_bytes_in_last_block(w->a, 1));
 	return r ?: check(w, lib.archive_write_open_fd(w->a, fd));

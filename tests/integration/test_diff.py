@@ -303,6 +303,26 @@ def test_what_goes_while_it_is_looked_at_is_not_listed(stack):
     assert (result.returncode, result.stdout, result.stderr) == (0, "A /a\nA /z\n", "")
 
 
+def test_archive_of_times_before_1970_and_of_odd_names(stack):
+    stack.lower()
+    times = {"half": -500_000_000, "three": -3_000_000_000, "more": -1_500_000_001, "later": 1_500_000_001}
+    for name, ns in times.items():
+        (stack.upper / name).touch()
+        os.utime(stack.upper / name, ns=(ns, ns))
+    (stack.upper / os.fsdecode(b"not-\xff")).touch()
+    os.setxattr(stack.upper / "half", "user.plain", b"1")
+    os.setxattr(stack.upper / "half", "user.a=b", b"2")
+    archive = diff(stack, "--tar", "-q", "-o", lowerdir(stack), stack.upper)
+    assert archive.returncode == 0
+    assert archive.stderr.count(b"\n") == 1 and b"half: the attribute user.a=b gets another name" in archive.stderr
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        got = {member.name: member for member in tar}
+    assert [got[name].mtime for name in times] == [-1, -3, -2, 1.500000001]
+    assert got["half"].pax_headers["SCHILY.xattr.user.plain"] == "1"
+    # What GNU tar would complain of is there where it says something.
+    assert archive.stdout.count(b"hdrcharset=BINARY") == 1
+
+
 def test_socket_is_left_out_of_an_archive_and_said(stack):
     m = stack.mount()
     with socket.socket(socket.AF_UNIX) as s:
