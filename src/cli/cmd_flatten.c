@@ -117,6 +117,19 @@ static void say_why(const char *upper, int r)
 		log_error("%s: stopped: %s", upper, strerror(-r));
 }
 
+/* A new one: under this name may be what a run that was killed has left, which nobody needs, or what came with the layer and leads out
+ * of it, as a symlink does. */
+static int make_own_work(int rootfd)
+{
+	if (mkdirat(rootfd, OWN_WORK_DIR, 0700) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return -errno;
+	if (unlinkat(rootfd, OWN_WORK_DIR, 0) < 0)
+		rmtree(rootfd, OWN_WORK_DIR);
+	return mkdirat(rootfd, OWN_WORK_DIR, 0700) < 0 ? -errno : 0;
+}
+
 /* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times, also on failure. */
 static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool *ret_is_kept, bool *ret_is_own_work)
 {
@@ -131,8 +144,7 @@ static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool
 	*ret_is_kept = r == 0;
 	*ret_is_own_work = !opts->work;
 	if (r == 0 && !opts->work) {
-		if (mkdirat(rootfd, OWN_WORK_DIR, 0700) < 0 && errno != EEXIST)
-			r = -errno;
+		r = make_own_work(rootfd);
 		if (r == 0 && asprintf(&opts->work, "%s/" OWN_WORK_DIR, opts->upper) < 0) {
 			opts->work = NULL;
 			r = -ENOMEM;

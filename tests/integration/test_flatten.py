@@ -270,6 +270,28 @@ def test_the_work_directory_may_be_named(stack, flatten):
     assert not _is_partial(stack.upper / "f")
 
 
+@pytest.mark.parametrize("way", ["itself", "inside", "file"])
+def test_a_work_directory_that_came_with_the_layer_leads_nowhere(stack, flatten, way):
+    """Its name is one that no container can make, but an archive can have it."""
+    (stack.lower() / "f").write_bytes(blob(MIB))
+    write_at(stack.mount() / "f", b"new", 0)
+    stack.umount()
+    elsewhere, own = stack.base / "elsewhere", stack.upper / ".wh..wh.flatten"
+    (elsewhere / "work" / "veneer-1").mkdir(parents=True)
+    (elsewhere / "work" / "veneer-1" / "mine").write_text("mine")
+    before = layers.view(elsewhere)
+    if way == "itself":
+        own.symlink_to(elsewhere)
+    elif way == "inside":
+        own.mkdir()
+        (own / "work").symlink_to(elsewhere / "work")
+    else:
+        own.write_text("")
+    flatten()
+    assert layers.view(elsewhere) == before
+    assert not _is_partial(stack.upper / "f") and os.listdir(stack.upper) == ["f"]
+
+
 def _flatten_with_first_attribute_refused(stack, veneer_bin, error):
     """What flatten wants to keep of the layer's root, in case it is killed, cannot be written there."""
     if not shutil.which("strace"):
