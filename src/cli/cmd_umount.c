@@ -58,14 +58,16 @@ static char *mount_path(const char *given)
 	return full;
 }
 
+/* On top there: that is what an unmount takes away. */
 static bool is_mounted(const char *path)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
 	bool is_found = false;
 	struct mntent *m;
 
-	while (f && !is_found && (m = getmntent(f)))
-		is_found = !strcmp(m->mnt_dir, path) && !strncmp(m->mnt_type, "fuse", 4);
+	while (f && (m = getmntent(f)))
+		if (!strcmp(m->mnt_dir, path))
+			is_found = !strcmp(m->mnt_type, "fuse.fuse-overlayfs");
 	if (f)
 		endmntent(f);
 	return is_found;

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from support import layers
+from support import layers, linux
 from support.content import MIB, blob
 from support.expect import opened
 from support.places import Place
@@ -276,6 +276,15 @@ def test_mount_and_umount(stack, place):
     assert not os.path.ismount(place.mnt)
     result = run(stack, "umount", place.mnt)
     assert result.returncode == 1 and "is not mounted by veneer" in result.stderr
+
+
+def test_what_is_mounted_over_a_mount_is_not_unmounted_in_its_place(stack, place):
+    linux.mount("tmpfs", place.mnt, "tmpfs")
+    result = run(stack, "umount", place.mnt)
+    assert result.returncode == 1 and "is not mounted by veneer" in result.stderr
+    linux.umount(place.mnt)
+    assert (place.mnt / "f").read_text() == "lower"
+    assert run(stack, "umount", place.mnt).returncode == 0
 
 
 def test_who_holds_a_busy_mount_is_said(stack, place):
