@@ -61,6 +61,13 @@ static int settle_clip(struct inode *i, uint64_t size)
 	return r == -ENOENT ? -EIO : r;
 }
 
+/* Until a program is told. */
+static int keep_sync_error(struct inode *i, int error)
+{
+	i->sync_error = error;
+	return error;
+}
+
 /* Sync the data, then commit what was own before that. Other writers go on meanwhile. */
 static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_only)
 {
@@ -70,7 +77,7 @@ static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_on
 	int r;
 
 	if ((t->can.wants_whole_sync ? syncfs(fd) : data_only ? fdatasync(fd) : fsync(fd)) < 0)
-		return i->sync_error = -errno;
+		return keep_sync_error(i, -errno);
 	if (!id)
 		return 0;
 	pending = mapfile_pending(t->map, id);
@@ -448,7 +455,7 @@ static int commit_before_zeroing(struct tree *t, struct inode *i, int fd)
 	if (t->is_volatile || !t->can.has_true_extents || mapfile_is_durable(t->map, i->src.id))
 		return 0;
 	if (fdatasync(fd) < 0)
-		return i->sync_error = -errno;
+		return keep_sync_error(i, -errno);
 	return mapfile_commit(t->map, i->src.id, true);
 }
 
