@@ -65,6 +65,9 @@ class Store:
     def close(self):
         """Containers and image are gone after it."""
         self.podman_apart("rm", "-fa", "-t", "0")
+        # The program that ends a container is started for each, finds it removed, and still writes
+        # into the store when podman rm has returned.
+        host.wait_for(lambda: not list(host.processes_of(self.runroot)))
         for root in (self.base, self.runroot):
             for point in reversed(host.mounts_below(root)):
                 host.unmount(point)
