@@ -202,7 +202,9 @@ class Engine:
         self.program.assert_serves(minor)
 
     def diff(self, name):
-        return set(self("diff", name).split("\n")) - {""}
+        """Asked of a container: a mere `podman diff` looks for an image first, also by how its ID
+        begins, and one ID in sixteen begins with "b"."""
+        return set(self("container", "diff", name).split("\n")) - {""}
 
     def tree(self, image, *args):
         return image_tree.parse_list(self.run_sh(image_tree.list_script(), *args, image=image))

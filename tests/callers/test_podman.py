@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from life import big_after, sum_big, zero_block
+from life import big_after, lines_of_image, sum_big, zero_block
 from mount_program import mount_of
 
 
@@ -27,6 +27,16 @@ def test_containers_of_one_image_are_apart(podman):
     for i, name in enumerate(names):
         assert sum_big(podman, name) == big_after(100 + i)
         assert podman.sh(name, "cat /data/who") == "%d\n" % i
+
+
+def test_diff_is_of_the_container_where_the_id_of_the_image_begins_so_too(podman):
+    """Of the image it lists everything as added: an image of one layer has no parent."""
+    name = podman("image", "inspect", "-f", "{{.Id}}", podman.IMAGE).strip()[:12]
+    podman.start(name)
+    assert lines_of_image(podman.diff(name)) == {}
+    podman.sh(name, "echo new > /data/new; rm /data/empty")
+    assert lines_of_image(podman.diff(name)) == dict.fromkeys(
+        ("C /data", "A /data/new", "D /data/empty"), "listed")
 
 
 def test_overlay_volume_is_served_and_leaves_its_source_alone(podman):
