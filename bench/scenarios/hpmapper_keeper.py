@@ -77,8 +77,6 @@ class Keeper(scenario.Scenario):
     name = NAME
     drivers = quick_drivers = (AUTO, TWO, ALL, PEER)
     seconds = 9, 6
-    headline = (("64 starts without passthrough: page cache and servers", f"{NAME}/{START}",
-                 "page cache + servers"),)
 
     def has(self, cell, driver):
         return cell != THIRD or driver in (AUTO, ALL, PEER)
