@@ -28,6 +28,8 @@ void fdcache_bound(void);
 
 /* The slot's descriptor, pinned, or -1 when it has none: open it and call fdcache_fill. */
 int fdcache_pin(struct fdslot *s);
+/* The same after it had none a moment ago, which is counted already. */
+int fdcache_pin_again(struct fdslot *s);
 /* Give the slot a descriptor just opened, pinned; when another thread was first, fd is closed and the
  * other one is the answer. May close the least recently used ones of other slots. */
 int fdcache_fill(struct fdslot *s, int fd);

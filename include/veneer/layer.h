@@ -19,7 +19,7 @@ struct layer {
 	uint64_t root_mount;		/* of the mount by which rootfd was opened, while that is open; 0: not known (before Linux 5.8) */
 	struct timespec btime;		/* zero where the file system keeps none */
 	bool is_private;		/* of one image, whatever its numbers say (share.h); constant by then */
-	bool is_mappable;		/* its root's file system has windows (window.h) */
+	bool is_mappable;		/* its root's file system has windows (window.h), and is local */
 	bool is_static;			/* layer_trust_remote; constant by then */
 	bool is_upper;		/* opened for writing by the mount that owns it */
 	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */

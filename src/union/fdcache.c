@@ -67,15 +67,26 @@ void fdcache_bound(void)
 	set_bound(fd < 0 || (size_t)fd < own ? 0 : (size_t)fd - own);
 }
 
-int fdcache_pin(struct fdslot *s)
+static int pin_locked(struct fdslot *s)
 {
-	LOCK_SCOPE(&cache.lock);
-	stats_add(s->fd_plus_one ? STATS_FD_HITS : STATS_FD_MISSES, 1);
 	if (!s->fd_plus_one)
 		return -1;
 	if (s->pins++ == 0)
 		list_del(&s->lru);
 	return s->fd_plus_one - 1;
+}
+
+int fdcache_pin(struct fdslot *s)
+{
+	LOCK_SCOPE(&cache.lock);
+	stats_add(s->fd_plus_one ? STATS_FD_HITS : STATS_FD_MISSES, 1);
+	return pin_locked(s);
+}
+
+int fdcache_pin_again(struct fdslot *s)
+{
+	LOCK_SCOPE(&cache.lock);
+	return pin_locked(s);
 }
 
 /* Takes up to n unpinned descriptors out of the cache; the caller closes them. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Everything here is made by the first thread that asks and published with one compare-and-swap; a
- * thread that comes second throws its own copy away. Invariants:
+ * thread that comes second throws its own copy away. (The source of a file that may be remote is made by one thread at a
+ * time, as it opens the file: source.c.) Invariants:
  * 1. what is published never changes and is freed only with the image;
  * 2. an entry's layers[] are those that have a directory, or a regular file, of that name where the parent is,
  *    ascending, nothing between them hiding it; the first of them is `layer`. What is really merged in a
@@ -16,6 +17,7 @@
 #include "veneer/hash.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
+#include "veneer/turn.h"
 #include "veneer/whiteout.h"
 #include "veneer/xattr.h"
 
@@ -568,17 +570,12 @@ static bool is_below_redirect(const struct ient *e)
 	return false;
 }
 
-int image_source(struct image *img, struct ient *e, struct source **ret)
+static int make_source(struct image *img, struct ient *e, struct source **ret)
 {
-	struct source *s = atomic_load_explicit(&e->src, memory_order_acquire), *other = NULL;
-	_cleanup_(freep) char *path = NULL;
+	struct source *s, *other = NULL;
+	_cleanup_(freep) char *path = image_layer_path(e);
 	int r;
 
-	if (s) {
-		*ret = s;
-		return 0;
-	}
-	path = image_layer_path(e);
 	if (!path)
 		return -ENOMEM;
 	/* Without a redirect the file has that path in all its layers. */
@@ -596,6 +593,35 @@ int image_source(struct image *img, struct ient *e, struct source **ret)
 	}
 	*ret = s;
 	return 0;
+}
+
+static bool may_be_remote(const struct image *img, const struct ient *e)
+{
+	bool is_any = false;
+
+	for (size_t i = 0; i < e->nlayers; i++)
+		is_any = is_any || !img->layers[e->layers[i]]->is_mappable;
+	return is_any;
+}
+
+int image_source(struct image *img, struct ient *e, struct source **ret)
+{
+	struct source *s = atomic_load_explicit(&e->src, memory_order_acquire);
+	struct turn turn;
+	bool is_ours = false;
+	int r = 0;
+
+	if (!s && may_be_remote(img, e)) {
+		is_ours = turn_begin(&turn, e);
+		s = atomic_load_explicit(&e->src, memory_order_acquire);
+	}
+	if (!s)
+		r = make_source(img, e, &s);
+	if (is_ours)
+		turn_end(&turn);
+	if (r == 0)
+		*ret = s;
+	return r;
 }
 
 int image_open_path(struct image *img, struct ient *e)

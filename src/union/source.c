@@ -7,6 +7,7 @@
 #include "veneer/mark.h"
 #include "veneer/path.h"
 #include "veneer/recover.h"
+#include "veneer/turn.h"
 #include "veneer/walk.h"
 #include "veneer/whiteout.h"
 #include "veneer/xattr.h"
@@ -42,14 +43,35 @@ static int open_in_layer(struct source *s)
 	return open_quiet(s->layer->rootfd, s->path);
 }
 
+static int open_and_pin(struct source *s)
+{
+	int fd = s->open(s);
+
+	return fd < 0 ? fd : fdcache_fill(&s->fd, fd);
+}
+
+/* Where the file system may be remote: with each open most FUSE file systems forget the file's pages, so that a second one takes
+ * away those that the first has just brought. */
+static int open_alone_and_pin(struct source *s)
+{
+	struct turn turn;
+	const bool is_ours = turn_begin(&turn, s);
+	int fd = fdcache_pin_again(&s->fd);
+
+	if (fd < 0)
+		fd = open_and_pin(s);
+	if (is_ours)
+		turn_end(&turn);
+	return fd;
+}
+
 int source_pin(struct source *s)
 {
 	int fd = fdcache_pin(&s->fd);
 
 	if (fd >= 0)
 		return fd;
-	fd = s->open(s);
-	return fd < 0 ? fd : fdcache_fill(&s->fd, fd);
+	return s->layer && !s->layer->is_mappable ? open_alone_and_pin(s) : open_and_pin(s);
 }
 
 /* What a file's attributes say of its bytes. */

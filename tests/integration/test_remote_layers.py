@@ -84,6 +84,8 @@ def test_a_sibling_asks_the_far_side_for_nothing(stack, shared, far, io):
     with far.asked() as cold:
         seen = contents(first)
     assert seen == contents(far.root) and questions(cold) > _DIRS * _FILES
+    # Once each, whatever names a file has: another open would take the pages away that were read before.
+    assert cold["OPEN"] == _DIRS * _FILES, cold
     with far.asked() as warm:
         assert contents(second) == seen
         with open(second / "d1" / "f0", "rb") as f:
@@ -92,6 +94,20 @@ def test_a_sibling_asks_the_far_side_for_nothing(stack, shared, far, io):
     with far.asked() as third:
         seen_later = contents(Place(stack, "later").mount(stack, shared, "layers=static", f"io={io}"))
     assert seen_later == seen and questions(third) <= _OF_A_MOUNT, third
+
+
+@pytest.mark.parametrize("io", ["auto", "cached", "direct"])
+def test_a_file_is_opened_once_by_all_who_read_it_at_the_same_time(stack, shared, far, io):
+    """The far side takes its time, so that all are there before the first one has it open."""
+    believe(far)
+    where = [mnt / "d1" / "f4" for mnt in mounts(stack, shared, 4, "layers=static", f"io={io}")]
+    for path in where:
+        os.lstat(path)
+    far.knobs.delay_s = 0.05
+    with far.asked() as asked, concurrent.futures.ThreadPoolExecutor(len(where)) as pool:
+        seen = list(pool.map(lambda path: path.read_bytes(), where))
+    assert seen == [open(os.path.join(far.root, "d1", "f4"), "rb").read()] * len(where)
+    assert asked["OPEN"] == 1, asked
 
 
 def test_large_reads_ask_the_far_side_for_data_alone(stack, shared, far):

@@ -42,6 +42,22 @@ static void test_fdcache__filled_slot_is_pinned_and_kept(void **state)
 	assert_false(is_open(fd));
 }
 
+static void test_fdcache__second_look_pins_what_another_thread_has_filled(void **state)
+{
+	struct fdslot s = { 0 };
+	int fd = new_fd();
+
+	(void)state;
+	assert_int_equal(fdcache_pin_again(&s), -1);
+	fdcache_fill(&s, fd);
+	fdcache_unpin(&s);
+	assert_int_equal(fdcache_pin_again(&s), fd);
+	fdcache_shrink();
+	assert_true(is_open(fd));
+	fdcache_unpin(&s);
+	fdcache_drop(&s);
+}
+
 static void test_fdcache__second_filler_gets_the_first_ones_descriptor(void **state)
 {
 	struct fdslot s = { 0 };
@@ -279,6 +295,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fdcache__empty_slot_has_nothing_to_pin),
 		cmocka_unit_test(test_fdcache__filled_slot_is_pinned_and_kept),
+		cmocka_unit_test(test_fdcache__second_look_pins_what_another_thread_has_filled),
 		cmocka_unit_test(test_fdcache__second_filler_gets_the_first_ones_descriptor),
 		cmocka_unit_test(test_fdcache__shrink_closes_what_is_not_pinned),
 		cmocka_unit_test(test_fdcache__replace_closes_the_old_one),

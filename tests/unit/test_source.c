@@ -408,6 +408,63 @@ static void test_source__file_that_carries_attributes_is_not_bare(void **state)
 	assert_false(is_bare);
 }
 
+#define SECOND_MS 200	/* for who would open it too to come that far */
+
+static _Atomic unsigned n_pinning, n_opened;
+static int (*open_really)(struct source *s);
+
+/* Takes until the other thread has come, and opens it too, or does not. */
+static int open_slowly(struct source *s)
+{
+	n_opened++;
+	while (n_pinning < 2)
+		usleep(1000);
+	for (unsigned ms = 0; n_opened < 2 && ms < SECOND_MS; ms++)
+		usleep(1000);
+	return open_really(s);
+}
+
+static void *pin(void *arg)
+{
+	struct source *s = arg;
+	int fd;
+
+	n_pinning++;
+	fd = source_pin(s);
+	if (fd >= 0)
+		fdcache_unpin(&s->fd);
+	return (void *)(intptr_t)fd;
+}
+
+static void test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads(void **state)
+{
+	static const char *const names[] = { "lower" };
+	struct tree_dirs *d = *state;
+	struct layer *layers[1];
+	struct source *src;
+	pthread_t threads[2];
+	void *fds[2];
+
+	tree_put_text(d, "lower/f", "text");
+	open_layers(d, names, 1, layers);
+	layers[0]->is_mappable = false;
+	assert_int_equal(source_new(layers, 1, 0, "f", &src, NULL), 0);
+	fdcache_drop(&src->fd);
+	open_really = src->open;
+	src->open = open_slowly;
+	n_pinning = 0;
+	n_opened = 0;
+	for (unsigned k = 0; k < 2; k++)
+		assert_int_equal(pthread_create(&threads[k], NULL, pin, src), 0);
+	for (unsigned k = 0; k < 2; k++)
+		pthread_join(threads[k], &fds[k]);
+	assert_int_equal(n_opened, 1);
+	assert_true((intptr_t)fds[0] >= 0);
+	assert_ptr_equal(fds[0], fds[1]);
+	source_free(src);
+	close_layers(layers, 1);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -431,6 +488,7 @@ int main(void)
 		row(test_source__mark_that_names_its_own_path_below_itself_ends),
 		row(test_source__mark_that_names_a_directory_is_damage),
 		row(test_source__file_that_carries_attributes_is_not_bare),
+		row(test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
