@@ -64,6 +64,14 @@ def believe(far):
     far.knobs.entry_valid_s = far.knobs.attr_valid_s = 3600
 
 
+def unexcused(asked, dropped):
+    """Questions that were asked. Not reads, where somebody had the machine drop all pages since `dropped` was counted, which
+    is told when it is done."""
+    if asked.get("READ") and wait_until(lambda: pagecache.drops() != dropped, 5):
+        asked = {name: n for name, n in asked.items() if name != "READ"}
+    return questions(asked)
+
+
 def state_of(pid):
     return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -80,6 +88,7 @@ def mounts(stack, shared, n, *options):
 @pytest.mark.parametrize("io", ["auto", "cached", "direct"])
 def test_a_sibling_asks_the_far_side_for_nothing(stack, shared, far, io):
     believe(far)
+    dropped = pagecache.drops()
     first, second = mounts(stack, shared, 2, "layers=static", f"io={io}")
     with far.asked() as cold:
         seen = contents(first)
@@ -90,10 +99,10 @@ def test_a_sibling_asks_the_far_side_for_nothing(stack, shared, far, io):
         assert contents(second) == seen
         with open(second / "d1" / "f0", "rb") as f:
             f.read()
-    assert questions(warm) == 0, warm
+    assert unexcused(warm, dropped) == 0, (warm, cold)
     with far.asked() as third:
         seen_later = contents(Place(stack, "later").mount(stack, shared, "layers=static", f"io={io}"))
-    assert seen_later == seen and questions(third) <= _OF_A_MOUNT, third
+    assert seen_later == seen and unexcused(third, dropped) <= _OF_A_MOUNT, (third, cold)
 
 
 @pytest.mark.parametrize("io", ["auto", "cached", "direct"])

@@ -48,6 +48,12 @@ def resident_pages(path):
     return sum(byte & 1 for byte in vector.raw[:-(-size // _PAGE)])
 
 
+def drops():
+    """How often somebody had the kernel drop the pages of all files (drop_caches), whose ever they were."""
+    with open("/proc/vmstat", encoding="ascii") as f:
+        return next((int(line.split()[1]) for line in f if line.startswith("drop_pagecache ")), 0)
+
+
 def drop(path):
     """Out of the page cache with it."""
     fd = os.open(path, os.O_RDONLY)
