@@ -21,6 +21,7 @@
 #include "ops.h"
 #include "veneer/cleanup.h"
 #include "veneer/clock.h"
+#include "veneer/cpushare.h"
 #include "veneer/list.h"
 #include "veneer/log.h"
 
@@ -35,6 +36,7 @@
 #define POOL_READERS 4u		/* of one mount, that wait; fewer when many mounts are in use */
 #define POOL_QUIET_MS 1000	/* after one to two of them a mount has no readers */
 #define POOL_LEFT_MS 20		/* after that long without a request others may have a mount's readers */
+#define POOL_WEIGH_MS 100	/* so often it is looked how many mounts are in use at once */
 #define POOL_STEP_MS 10
 #define SIGWAKE (SIGRTMIN + 2)	/* makes a reader's read(2) return */
 #define POOL_STACK (1u << 20)
@@ -75,6 +77,8 @@ struct pool {
 	unsigned nspare;
 	bool is_stopping;
 	bool is_short;		/* a member has requests that nobody waits for, for want of threads */
+	int64_t weighed_ms;
+	_Atomic int nice;	/* the session's, by that */
 	uint64_t count;
 	size_t n, nslots;
 	struct member **slots;	/* NULL where free */
@@ -402,18 +406,45 @@ static struct member *enter(struct pool *p, struct thread *self, uint64_t number
 	return m;
 }
 
-/* This thread has a request: the next one is for another. */
-static void begin_work(struct pool *p, struct thread *self, struct member *m)
+static bool is_used(const struct member *m, int64_t now)
 {
-	LOCK_SCOPE(&p->lock);
-	stop_reading_locked(p, self, m);
-	m->served_ms = clock_ms();
+	return m->nthreads > m->nreading || now - m->served_ms <= POOL_WEIGH_MS;
+}
+
+/* The session weighs as much as the mounts that are in use at once, and no more: who has many requests in one of them has no
+ * more of the processors than before. True: its nice value is to be another. */
+static bool weigh_locked(struct pool *p, int64_t now)
+{
+	const int before = p->nice;
+	size_t used = 0;
+
+	if (now - p->weighed_ms < POOL_WEIGH_MS)
+		return false;
+	p->weighed_ms = now;
+	for (size_t k = 0; k < p->nslots; k++)
+		used += p->slots[k] && is_used(p->slots[k], now);
+	p->nice = cpushare_nice(used);
+	return p->nice != before;
+}
+
+static void call_next_locked(struct pool *p, struct member *m)
+{
 	if ((m->nreading && m->nthreads >= share_locked(p)) || m->is_over || m->is_armed)
 		return;
 	if (has_room_locked(p, m))
 		arm_locked(p, m);
 	else
 		p->is_short |= !m->nreading;
+}
+
+/* This thread has a request: the next one is for another. True: as weigh_locked. */
+static bool begin_work(struct pool *p, struct thread *self, struct member *m)
+{
+	LOCK_SCOPE(&p->lock);
+	stop_reading_locked(p, self, m);
+	m->served_ms = clock_ms();
+	call_next_locked(p, m);
+	return weigh_locked(p, m->served_ms);
 }
 
 /* A reader of the mount that has had no request for longest. NULL: all are in use. */
@@ -524,7 +555,8 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 		r = session_receive(m->session, &buf);
 		if (r <= 0)
 			break;
-		begin_work(p, self, m);
+		if (begin_work(p, self, m))
+			cpushare_apply(p->nice);
 		session_answer(m->session, &buf);
 		r = 0;
 	} while (end_work(p, self, m));

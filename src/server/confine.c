@@ -21,11 +21,11 @@
 
 /* Files of any owner are read, made, owned, labelled and linked (the first two rows and MAC). SYS_ADMIN: trusted.*,
  * backing files, mounts. SYS_RESOURCE: the blocks kept for root, as for overlayfs. SYS_PTRACE: whose privileges and
- * namespaces a caller has stands in its /proc. */
+ * namespaces a caller has stands in its /proc. SYS_NICE: cpushare.h. */
 static const uint64_t kept =
 	CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_DAC_READ_SEARCH) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) |
 	CAP(CAP_SETFCAP) | CAP(CAP_MKNOD) | CAP(CAP_MAC_ADMIN) | CAP(CAP_MAC_OVERRIDE) |
-	CAP(CAP_SYS_ADMIN) | CAP(CAP_SYS_RESOURCE) | CAP(CAP_SYS_PTRACE);
+	CAP(CAP_SYS_ADMIN) | CAP(CAP_SYS_RESOURCE) | CAP(CAP_SYS_PTRACE) | CAP(CAP_SYS_NICE);
 
 static const int denied[] = {
 	SYS_execve, SYS_execveat,

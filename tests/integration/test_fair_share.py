@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import resource
 import shlex
@@ -179,3 +180,50 @@ def test_open_files_directories_and_locks_of_one_mount_do_not_starve_another(sta
         assert len(os.listdir(f"/proc/{poor.pid}/fd")) < _LIMIT - 8
         _use(other.mnt)
     _use(greedy.mnt)
+
+
+@pytest.fixture
+def server(stack, veneer_bin, watchdog):
+    one = SharedServer(veneer_bin, stack.base / "run", watchdog)
+    one.ensure()
+    yield one
+    for path in sorted(stack.base.glob("*/mnt")):
+        with contextlib.suppress(OSError):
+            linux.umount(path, linux.MNT_DETACH)
+    assert wait_until(lambda: one.count() == 0)
+    assert one.stop() == 0
+
+
+def _may_be_heavier():
+    """As root of the machine, and not of a user namespace."""
+    with open("/proc/self/uid_map", encoding="ascii") as f:
+        return f.read().split()[0::2] == ["0", "4294967295"]
+
+
+def _weight(pid):
+    """The nice value of a process's session."""
+    with open(f"/proc/{pid}/autogroup", encoding="ascii") as f:
+        return int(f.read().split()[-1])
+
+
+def test_a_server_has_as_much_of_the_processors_as_one_for_each_mount_in_use(stack, server):
+    """Of sessions, where those are what the scheduler shares out among: else one server for all has no more than each
+    that it works for. Who has many mounts and uses one of them has no more than that."""
+    if not os.path.exists("/proc/self/autogroup"):
+        pytest.skip("this kernel does not group by session")
+    if os.geteuid() or not _may_be_heavier():
+        pytest.skip("without privileges no session can be made heavier")
+    places = [Place(stack, f"m{k}") for k in range(8)]
+    for place in places:
+        place.mount(stack, server)
+    own, numbers = _weight(os.getpid()), itertools.count()
+
+    def use(some):
+        for place in some:
+            assert not os.path.exists(place.mnt / f"no-{next(numbers)}")
+        return _weight(server.pid)
+
+    assert wait_until(lambda: use(places) == -9)
+    assert wait_until(lambda: use(places[:2]) == -3)
+    assert wait_until(lambda: use(places[:1]) == 0)
+    assert _weight(os.getpid()) == own

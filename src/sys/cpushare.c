@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/cpushare.h"
+
+#include "veneer/cleanup.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define STEP 1.25
+#define HALF_STEP 1.118		/* its square root: from there on the next one is nearer */
+#define LOWEST (-20)
+
+int cpushare_nice(size_t n)
+{
+	double left = (double)n;
+	int nice = 0;
+
+	for (; left >= HALF_STEP && nice > LOWEST; left /= STEP)
+		nice--;
+	return nice;
+}
+
+void cpushare_apply(int nice)
+{
+	_cleanup_(closep) int fd = -1;
+
+	/* Of a shell that it was started from it is not. */
+	if (getsid(0) != getpid())
+		return;
+	fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		(void)!dprintf(fd, "%d", nice);
+}
