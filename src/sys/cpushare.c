@@ -24,11 +24,14 @@ int cpushare_nice(size_t n)
 void cpushare_apply(int nice)
 {
 	_cleanup_(closep) int fd = -1;
+	char text[16];
+	int len;
 
 	/* Of a shell that it was started from it is not. */
 	if (getsid(0) != getpid())
 		return;
+	len = snprintf(text, sizeof(text), "%d", nice);
 	fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
 	if (fd >= 0)
-		(void)!dprintf(fd, "%d", nice);
+		(void)!write(fd, text, (size_t)len);
 }

@@ -201,9 +201,10 @@ def _may_be_heavier():
 
 
 def _weight(pid):
-    """The nice value of a process's session."""
+    """The nice value of a process's session. None: it is in that of the machine's first process, which has none."""
     with open(f"/proc/{pid}/autogroup", encoding="ascii") as f:
-        return int(f.read().split()[-1])
+        text = f.read()
+    return int(text.split()[-1]) if text else None
 
 
 def test_a_server_has_as_much_of_the_processors_as_one_for_each_mount_in_use(stack, server):
