@@ -20,6 +20,7 @@ enum intent_kind {
 	INTENT_RELEASE,
 	INTENT_SETID,		/* a write, of a file whose set-id bits and capabilities are put back after it */
 	INTENT_DOUBT,		/* any change, of names or of from.node: noted where it would not come again */
+	INTENT_CREATE,		/* from: a name that is made */
 };
 
 struct intent_end {
@@ -74,10 +75,16 @@ void intent_about(const struct inode *from, const struct inode *to);
 void intent_mark(struct intent *n);
 /* fn for each request of a mount that a dead server had begun, in no order. */
 void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
+/* A request that comes again has been read. Before it is begun; what was noted of it, if anything, is of this server now. */
+void intent_came_again(uint64_t key, uint64_t unique);
+/* A dead server's, and it has not come again. */
+bool intent_is_left(const struct intent *n);
 /* The mount is no more. */
 void intent_drop(uint64_t key);
 /* What dead servers had begun for it is over. */
 void intent_drop_old(uint64_t key);
+/* Of that, the names that were to be made. Others may be asked for again meanwhile. */
+void intent_drop_left(uint64_t key);
 
 struct mount;
 

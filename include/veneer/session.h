@@ -27,7 +27,8 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
  * ends with the server. */
 bool session_is_sent_again(const struct session *s);
 /* Then, when a pool has it: have the kernel forget what it believes wrongly since requests of that server were ended; by
- * its fuse_fd. Once. It goes on when this has returned. */
+ * its fuse_fd. Once. It goes on when this has returned. So it is with those that might have come again and do not, once
+ * that is certain: by session_resume's fuse_fd, which stays open for that. */
 void session_clear_doubts(struct session *s, int fuse_fd);
 /* From now on requests go to divert first, which answers one and says so, or leaves it to the session, perhaps changed in
  * place. Before anything is served. */

@@ -10,11 +10,23 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 
+#define FUSE_MAJOR 10
+#define FUSE_MINOR 229
 #define ALL_PAGES 0
 #define NO_PAGES (-1)
+
+/* Newer than the headers of the systems we build on: the name is only looked up again (Linux 6.2), and what is mounted on
+ * it stays. */
+#define EXPIRE_ONLY 1u
+struct inval_entry {
+	uint64_t parent;
+	uint32_t namelen, flags;
+};
 
 /* Where in a request the first name stands, after its header; 0: it changes no names. */
 static size_t name_at(const struct fuse_in_header *in)
@@ -95,6 +107,7 @@ struct doubt {
 
 struct doubts {
 	uint64_t key;
+	bool is_left;		/* of requests that might have come again, and did not */
 	size_t n, room;
 	struct doubt *v;
 };
@@ -131,18 +144,56 @@ static void collect(struct intent *n, void *arg)
 	}
 }
 
-struct doubts *doubt_take(uint64_t key)
+/* NULL: no memory. */
+static struct doubts *take(uint64_t key, void (*each)(struct intent *n, void *arg))
 {
 	struct doubts *d = calloc(1, sizeof(*d));
 
-	if (!d)
-		return NULL;
-	d->key = key;
-	intent_each(key, collect, d);
-	if (d->n)
+	if (d) {
+		d->key = key;
+		intent_each(key, each, d);
+	}
+	return d;
+}
+
+struct doubts *doubt_take(uint64_t key)
+{
+	struct doubts *d = take(key, collect);
+
+	if (!d || d->n)
 		return d;
 	doubt_free(d);
 	intent_drop_old(key);
+	return NULL;
+}
+
+/* A name that went the kernel forgets itself when it gives the request up, but not that there was none where one was
+ * made. */
+static void collect_left(struct intent *n, void *arg)
+{
+	const struct intent_end *ends[] = { &n->from, &n->to };
+	const struct intent_end *made = n->kind == INTENT_CREATE ? &n->from : n->kind == INTENT_RENAME ? &n->to : NULL;
+	struct doubts *d = arg;
+
+	if (!intent_is_left(n))
+		return;
+	if (made && *made->name)
+		put(d, made->parent, 0, made->name);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		put(d, ends[i]->parent, NO_PAGES, "");
+		put(d, ends[i]->node, NO_PAGES, "");
+	}
+}
+
+struct doubts *doubt_take_left(uint64_t key)
+{
+	struct doubts *d = take(key, collect_left);
+
+	if (d && d->n) {
+		d->is_left = true;
+		return d;
+	}
+	doubt_free(d);
 	return NULL;
 }
 
@@ -157,12 +208,20 @@ static void tell(int fd, int code, const void *head, size_t head_len, const char
 	(void)!writev(fd, v, n);
 }
 
+/* The mount may have ended while this waited, and the number be a file's. */
+static bool is_connection(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
+}
+
 static void tell_all(const struct doubts *d, int fuse_fd)
 {
-	for (size_t i = 0; i < d->n; i++) {
+	for (size_t i = 0; i < d->n && is_connection(fuse_fd); i++) {
 		const struct doubt *x = &d->v[i];
 		const uint32_t len = (uint32_t)strlen(x->name);
-		const struct fuse_notify_inval_entry_out entry = { .parent = x->node, .namelen = len };
+		const struct inval_entry entry = { x->node, len, d->is_left ? EXPIRE_ONLY : 0 };
 		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
 
 		if (*x->name)
@@ -189,7 +248,10 @@ void doubt_tell(struct doubts *d, int fuse_fd)
 	if (pid < 0)
 		log_warn("%zu changes that were cut off may not be seen: %s", d->n, strerror(errno));
 	/* Not before: if we die over it, the next one tells. */
-	intent_drop_old(d->key);
+	if (d->is_left)
+		intent_drop_left(d->key);
+	else
+		intent_drop_old(d->key);
 	doubt_free(d);
 }
 

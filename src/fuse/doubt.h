@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the kernel ends the requests of a dead server (session.c, read_by_clone), they may have been carried out all
  * the same, and the kernel, which saw them fail, believes that nothing has changed. What that may be wrong about is
- * noted in the journal while a request is under way, and the next server tells the kernel to forget it. */
+ * noted in the journal while a request is under way, and the next server tells the kernel to forget it. Where requests
+ * come again, the same is so of those whose caller was killed before they did. */
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -15,6 +16,9 @@ struct intent *doubt_note(uint64_t key, const struct fuse_buf *buf);
 /* What is in doubt of the requests that were under way when the server before died, which are over. They stay in the
  * journal until it is told. NULL: nothing, or no memory. */
 struct doubts *doubt_take(uint64_t key);
+/* Likewise of those that will not come again, once no others can: names that were made, and attributes of their
+ * directories. */
+struct doubts *doubt_take_left(uint64_t key);
 /* Have the kernel forget it: fuse_fd is the connection's, and not what requests are read by. In a process beside, which
  * waits for whoever holds a directory or a page, and so perhaps for an answer to their request. Its end is nobody's
  * affair (SIGCHLD is ignored). d, which may be NULL, is freed. */

@@ -6,8 +6,6 @@
 
 #include <linux/fuse.h>
 
-#define UNIQUE_RESENT ((uint64_t)1 << 63)
-
 _Thread_local struct request_extra request_extra;
 
 static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
@@ -75,8 +73,8 @@ void op_note_extra(struct fuse_session *se, const struct fuse_buf *buf)
 	request_extra = (struct request_extra){ .session = se };
 	if (buf->size < sizeof(*in))
 		return;
-	request_extra.unique = in->unique & ~UNIQUE_RESENT;
-	request_extra.is_resent = in->unique & UNIQUE_RESENT;
+	request_extra.unique = in->unique & ~OP_UNIQUE_RESENT;
+	request_extra.is_resent = in->unique & OP_UNIQUE_RESENT;
 	stats_count_request(in->opcode);
 	if (in->opcode == FUSE_WRITE && buf->size >= sizeof(*in) + sizeof(struct fuse_write_in))
 		request_extra.kills_setid = ((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;

@@ -37,19 +37,31 @@ static int make_node(fuse_req_t req, struct inode *dir, const char *name, const 
 	return r;
 }
 
+/* Should this server die, and then who asks for it, the kernel would go on believing that there is no such name. */
+static struct intent *begin_name(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct intent *n = op_begin_names(req, INTENT_CREATE, parent, name, 0, NULL);
+
+	intent_mark(n);
+	return n;
+}
+
 static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const struct create_args *args)
 {
 	struct inode *dir = op_inode(req, parent), *i;
+	struct intent *n;
 	struct stat st;
 	int r;
 
 	if (!dir)
 		return;
+	n = begin_name(req, parent, name);
 	r = make_node(req, dir, name, args, &i, &st);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
 		op_reply_entry(req, i, &st);
+	intent_end(n);
 }
 
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -101,17 +113,23 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 	struct create_args args = args_of(req, S_IFREG | (mode & 07777));
 	struct mount *m = op_mount(req);
 	struct inode *dir = op_inode(req, parent), *i;
+	struct intent *n;
 	struct stat st;
 	int r;
 
 	if (!dir)
 		return;
-	r = op_open_settle(m, request_extra.session) == IO_PASSTHROUGH ?
-		    make_node(req, dir, name, &args, &i, &st) : -ENOSYS;
+	if (op_open_settle(m, request_extra.session) != IO_PASSTHROUGH) {
+		op_reply_err(req, -ENOSYS);
+		return;
+	}
+	n = begin_name(req, parent, name);
+	r = make_node(req, dir, name, &args, &i, &st);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
 		op_reply_create(req, i, &st, fi);
+	intent_end(n);
 }
 
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
@@ -120,6 +138,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	struct inode *i = op_inode(req, ino), *dir, *again;
 	unsigned attempts = 0;
 	bool was_nameless;
+	struct intent *n;
 	struct stat st;
 	int r;
 
@@ -129,6 +148,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	if (!dir)
 		return;
 	was_nameless = i->is_orphan;
+	n = begin_name(req, parent, name);
 	do {
 		r = (request_extra.is_resent ? redo_link : create_link)(&m->tree, i, dir, name, &st);
 	} while (op_waits_for_room(req, r, &attempts));
@@ -140,6 +160,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 		op_reply_err(req, r);
 	else
 		op_reply_entry(req, i, &st);
+	intent_end(n);
 }
 
 static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool is_dir)

@@ -10,9 +10,10 @@
 #include <errno.h>
 #include <fuse_lowlevel.h>
 
-/* What the kernel said in a request and libfuse does not pass on; of the request this thread is serving. */
 #define SESSION_MAX_WRITE (1u << 20)	/* bytes of one request's data */
+#define OP_UNIQUE_RESENT ((uint64_t)1 << 63)	/* in the number of a request that comes again */
 
+/* What the kernel said in a request and libfuse does not pass on; of the request this thread is serving. */
 struct request_extra {
 	struct fuse_session *session;	/* that it came by */
 	int tell_fd;		/* its, for messages to the kernel: not what requests are read by if that ends them */

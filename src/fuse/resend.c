@@ -8,7 +8,8 @@
  * OPEN                       nothing. Its file may count one open too many: it goes with the node
  * RELEASE                    at most once: one open too few would let a file be passed through that somebody writes
  * CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME
- *                            redo.c; the open of CREATE as OPEN
+ *                            redo.c; the open of CREATE as OPEN. It does not come again when its caller was killed before:
+ *                            the kernel is told of the name (doubt.h)
  * TMPFILE                    nothing: the first one has no name, and goes when the next server closes it
  * WRITE                      nothing: the offset is in it, also of O_APPEND. Set-id bits that the writer keeps, and
  *                            capabilities, are put back after it: they are in the intent (INTENT_SETID)

@@ -13,9 +13,12 @@
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 
 struct session {
 	struct mount *m;
@@ -25,6 +28,11 @@ struct session {
 	bool ends_requests;	/* it ends it */
 	int tell_fd;		/* then: what keeps the mount alive; -1 */
 	struct doubts *doubts;	/* what the kernel believes wrongly since; NULL: nothing */
+	/* While requests may come again: where the kernel is told of those that do not, and how many threads are taking
+	 * one that may. */
+	_Atomic bool awaits_others;
+	int kept_fd;
+	_Atomic unsigned n_taking;
 	bool (*divert)(void *arg, const struct fuse_buf *buf);	/* NULL: none */
 	void *divert_arg;
 	bool is_inside;		/* another one reads and sends for it */
@@ -262,6 +270,8 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
 		s->doubts = doubt_take(m->key);
 		end_by_clone(s);
 	}
+	s->kept_fd = fuse_fd;
+	atomic_store(&s->awaits_others, s->is_sent_again && !m->is_gathered);
 	*ret = s;
 	return 0;
 }
@@ -271,9 +281,51 @@ bool session_is_sent_again(const struct session *s)
 	return s->is_sent_again;
 }
 
+/* Does something wait to be read? All that comes again waits from session_resume on. */
+static bool has_request(const struct session *s)
+{
+	struct pollfd p = { .fd = session_fd(s), .events = POLLIN };
+
+	return poll(&p, 1, 0) != 0;
+}
+
+/* Once nothing does, and what was read has been noted, the others are those whose callers were killed before they came
+ * again: the kernel gives such a request up. */
+static void look_for_others(struct session *s)
+{
+	if (atomic_load(&s->awaits_others) && !has_request(s) && atomic_load(&s->n_taking) == 0 &&
+	    atomic_exchange(&s->awaits_others, false))
+		doubt_tell(doubt_take_left(s->m->key), s->kept_fd);
+}
+
+/* Before a request is read. True: it may come again, end_taking must follow. */
+static bool begin_taking(struct session *s)
+{
+	if (!atomic_load(&s->awaits_others))
+		return false;
+	atomic_fetch_add(&s->n_taking, 1);
+	if (has_request(s))
+		return true;
+	atomic_fetch_sub(&s->n_taking, 1);
+	look_for_others(s);
+	return false;
+}
+
+/* buf: NULL, nothing was read. */
+static void end_taking(struct session *s, const struct fuse_buf *buf)
+{
+	const struct fuse_in_header *in = buf ? buf->mem : NULL;
+
+	if (in && buf->size >= sizeof(*in) && in->unique & OP_UNIQUE_RESENT)
+		intent_came_again(s->m->key, in->unique & ~OP_UNIQUE_RESENT);
+	atomic_fetch_sub(&s->n_taking, 1);
+	look_for_others(s);
+}
+
 void session_clear_doubts(struct session *s, int fuse_fd)
 {
 	doubt_tell(steal_ptr(&s->doubts), fuse_fd);
+	look_for_others(s);
 }
 
 const void *session_init(const struct session *s, size_t *ret_len)
@@ -321,16 +373,21 @@ int session_fd(const struct session *s)
 }
 
 /* Room for the largest request, and all of it there: where a server is killed while the kernel copies a request to a
- * page that is not, the request is over, with EIO, and does not come again. libfuse reads no more than max_write and
- * a page. */
+ * page that is not, the request is over, with EIO, and does not come again. So it would be with pages that a process beside
+ * (doubt_tell) has as well, until they are written to: it does not get them. libfuse reads no more than max_write and a
+ * page. */
 _Static_assert(SESSION_BUFFER_BYTES >= SESSION_MAX_WRITE + 4096, "room for the largest request");
 
 static void prepare(struct fuse_buf *buf)
 {
-	buf->mem = malloc(SESSION_BUFFER_BYTES);
-	if (buf->mem)
-		memset(buf->mem, 1, SESSION_BUFFER_BYTES);
-	buf->mem_size = SESSION_BUFFER_BYTES;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (SESSION_BUFFER_BYTES + page - 1) / page * page;
+
+	buf->mem = aligned_alloc(page, size);
+	if (buf->mem) {
+		madvise(buf->mem, size, MADV_DONTFORK);
+		memset(buf->mem, 1, size);
+	}
+	buf->mem_size = size;
 }
 
 int session_receive(struct session *s, struct fuse_buf *buf)
@@ -338,8 +395,11 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 	if (!buf->mem && s->m->key)
 		prepare(buf);
 	for (;;) {
+		const bool may_come_again = begin_taking(s);
 		int n = fuse_session_receive_buf(s->se, buf);
 
+		if (may_come_again)
+			end_taking(s, n > 0 ? buf : NULL);
 		if (n > 0)
 			return 1;
 		if (n == 0)

@@ -137,12 +137,16 @@ static struct intent *claim_any(struct area *a)
 	return claim_oldest(a);
 }
 
-static struct intent *find(struct area *a, uint64_t key, uint64_t unique)
+/* Of this generation from then on: it is under way, and not to be given to anybody else. */
+static struct intent *take_up(struct area *a, uint64_t key, uint64_t unique)
 {
 	for (uint32_t k = 0; k < a->end; k++) {
 		struct intent *n = &a->slots[k];
+		uint64_t state = n->state;
 
-		if (CODE(n->state) == STANDS && n->key == key && n->unique == unique)
+		/* Meanwhile it may be dropped, or be another's. */
+		if (CODE(state) == STANDS && n->key == key && n->unique == unique &&
+		    atomic_compare_exchange_strong(&n->state, &state, state_of(a, STANDS)))
 			return n;
 	}
 	return NULL;
@@ -179,15 +183,14 @@ struct intent *intent_begin(const struct intent_request *request)
 		return current; /* another attempt of this thread */
 	current = NULL;
 	if (request->is_resent)
-		n = find(a, request->key, request->unique);
+		n = take_up(a, request->key, request->unique);
 	if (!n) {
 		n = claim_any(a);
 		if (!n)
 			return NULL;
 		fill(n, request);
+		atomic_store(&n->state, state_of(a, STANDS));
 	}
-	/* Of this generation, also what was found: it is under way, and not to be given to anybody else. */
-	atomic_store(&n->state, state_of(a, STANDS));
 	current = n;
 	return n;
 }
@@ -258,7 +261,23 @@ void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *ar
 			fn(&a->slots[k], arg);
 }
 
-static void drop(uint64_t key, bool only_old)
+void intent_came_again(uint64_t key, uint64_t unique)
+{
+	struct area *a = key ? get_area() : NULL;
+
+	if (a)
+		take_up(a, key, unique);
+}
+
+bool intent_is_left(const struct intent *n)
+{
+	const struct area *a = get_area();
+
+	return a && GENERATION(n->state) != a->generation;
+}
+
+/* kind: 0, any. */
+static void drop(uint64_t key, bool only_old, uint32_t kind)
 {
 	struct area *a = key ? get_area() : NULL;
 
@@ -266,17 +285,23 @@ static void drop(uint64_t key, bool only_old)
 		struct intent *n = &a->slots[k];
 		uint64_t state = n->state;
 
-		if (CODE(state) == STANDS && n->key == key && !(only_old && GENERATION(state) == a->generation))
+		if (CODE(state) == STANDS && n->key == key && !(only_old && GENERATION(state) == a->generation) &&
+		    (!kind || n->kind == kind))
 			atomic_compare_exchange_strong(&n->state, &state, FREE);
 	}
 }
 
 void intent_drop(uint64_t key)
 {
-	drop(key, false);
+	drop(key, false, 0);
 }
 
 void intent_drop_old(uint64_t key)
 {
-	drop(key, true);
+	drop(key, true, 0);
+}
+
+void intent_drop_left(uint64_t key)
+{
+	drop(key, true, INTENT_CREATE);
 }

@@ -9,12 +9,13 @@
 
 #define KEY 7
 
-static void fresh_area(void)
+static void *fresh_area(void)
 {
 	void *mem = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(mem, MAP_FAILED);
 	intent_use_area(mem);
+	return mem;
 }
 
 struct request {
@@ -100,12 +101,72 @@ static void test_doubt__stays_in_the_journal_until_it_is_told(void **state)
 	assert_null(doubt_take(KEY + 1));
 }
 
+static bool is_left(void)
+{
+	struct doubts *d = doubt_take_left(KEY);
+
+	doubt_free(d);
+	return d != NULL;
+}
+
+static void begin_name(enum intent_kind kind, uint64_t unique)
+{
+	struct intent *n = intent_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = kind, .from_parent = 5,
+								  .from_name = "name", .to_parent = kind == INTENT_RENAME ? 6 : 0,
+								  .to_name = kind == INTENT_RENAME ? "new" : NULL });
+
+	assert_non_null(n);
+	intent_mark(n);
+}
+
+static void test_doubt__what_comes_again_is_none(void **state)
+{
+	void *mem = fresh_area();
+
+	(void)state;
+	begin_name(INTENT_CREATE, 11);
+	begin_name(INTENT_RENAME, 12);
+	assert_false(is_left());
+	intent_use_area(mem);
+	assert_true(is_left());
+	intent_came_again(KEY, 12);
+	assert_true(is_left());
+	intent_came_again(KEY, 11);
+	assert_false(is_left());
+	/* and is again what it was when this server dies, too */
+	intent_use_area(mem);
+	assert_true(is_left());
+}
+
+static void test_doubt__of_what_is_left_only_names_that_were_made_go(void **state)
+{
+	void *mem = fresh_area();
+	struct intent *n;
+
+	(void)state;
+	begin_name(INTENT_CREATE, 11);
+	begin_name(INTENT_CREATE, 12);
+	begin_name(INTENT_RENAME, 13);
+	intent_use_area(mem);
+	intent_came_again(KEY, 12);
+	intent_drop_left(KEY);
+	/* Who is asked for again finds what a dead server had begun. */
+	for (uint64_t unique = 11; unique <= 13; unique++) {
+		n = intent_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = INTENT_RENAME,
+							   .is_resent = true });
+		assert_non_null(n);
+		assert_int_equal(n->is_begun, unique != 11);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_doubt__names_and_nodes_of_a_request_are_noted),
 		cmocka_unit_test(test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short),
 		cmocka_unit_test(test_doubt__stays_in_the_journal_until_it_is_told),
+		cmocka_unit_test(test_doubt__what_comes_again_is_none),
+		cmocka_unit_test(test_doubt__of_what_is_left_only_names_that_were_made_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
