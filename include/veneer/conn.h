@@ -27,5 +27,9 @@ void conn_free(struct conn *c);
 int conn_fd(const struct conn *c);
 /* Take what has come; never waits. */
 enum conn_state conn_receive(struct conn *c);
+/* Once something is asked: may the answer take as long as a disk, or as work on one? */
+bool conn_takes_long(const struct conn *c);
+/* Tell it that n of those that may are at it, and none comes to its end, in place of an answer. */
+void conn_refuse_stalled(struct conn *c, unsigned n);
 /* Do what was asked and answer. Waits for the client, for a bounded time, and for disks. */
 void conn_answer(struct conn *c, const struct conn_host *host);

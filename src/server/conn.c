@@ -260,6 +260,17 @@ enum conn_state conn_receive(struct conn *c)
 	return state;
 }
 
+bool conn_takes_long(const struct conn *c)
+{
+	return c->asked == WIRE_MOUNT || c->asked == WIRE_FLATTEN;
+}
+
+void conn_refuse_stalled(struct conn *c, unsigned n)
+{
+	refuse(c, "this server is busy: %u requests to mount or to flatten do not come to an end, as where a layer does not answer",
+	       n);
+}
+
 static void say_error(struct conn *c, const char *text)
 {
 	size_t len = strlen(text);

@@ -46,6 +46,8 @@
 #define GUESTS_MAX 1024u	/* connections that have not said all; the oldest is dropped for the next */
 #define GUEST_LIMIT_MS 10000	/* ... or when it has said nothing for so long */
 #define WORKERS_MAX 128u
+#define LONG_WORKERS_MAX 112u	/* for what may take long; pings, counters and an upgrade have the rest */
+#define STALLED_MS 30000	/* where none of those came to its end for so long, who waits for one waits in vain */
 #define WORKER_STACK (1u << 20)
 #define TICK_MS 100
 #define ECHO_MS 1000
@@ -58,7 +60,8 @@ struct guest {
 	struct list_link link;
 	struct server *server;
 	struct conn *conn;
-	int64_t deadline_ms;
+	int64_t deadline_ms;	/* for the next it says; once it has asked, for a worker, if those are stalled */
+	bool takes_long;
 };
 
 struct server {
@@ -79,7 +82,9 @@ struct server {
 	size_t n_guests;
 	struct list_link asking;	/* for a worker */
 	pthread_mutex_t lock;
-	unsigned n_workers;		/* guarded by lock */
+	/* guarded by lock */
+	unsigned n_workers, n_long;	/* n_long: those of them at what may take long */
+	int64_t long_ended_ms;		/* when the last one of these came to its end */
 };
 
 static struct guest *guest_of(struct list_link *l)
@@ -102,12 +107,28 @@ static unsigned workers(struct server *s)
 }
 
 /* One that goes says so under the lock: the server may be gone right after it. */
-static void note_worker(struct server *s, int change)
+static void note_worker(struct server *s, int change, bool takes_long)
 {
 	LOCK_SCOPE(&s->lock);
 	s->n_workers += (unsigned)change;
+	if (takes_long)
+		s->n_long += (unsigned)change;
+	if (takes_long && change < 0)
+		s->long_ended_ms = clock_ms();
 	if (change < 0)
 		wake(s);
+}
+
+static bool has_worker_for(struct server *s, const struct guest *g)
+{
+	LOCK_SCOPE(&s->lock);
+	return s->n_workers < WORKERS_MAX && (!g->takes_long || s->n_long < LONG_WORKERS_MAX);
+}
+
+static bool is_stalled(struct server *s)
+{
+	LOCK_SCOPE(&s->lock);
+	return s->n_long >= LONG_WORKERS_MAX && clock_ms() - s->long_ended_ms >= STALLED_MS;
 }
 
 static void forget_guest(struct server *s, struct guest *g)
@@ -122,6 +143,7 @@ static void *work(void *arg)
 {
 	struct guest *g = arg;
 	struct server *s = g->server;
+	const bool takes_long = g->takes_long;
 	struct duty *before = duty_begin(s->ledger ? ledger_asked(s->ledger) : NULL);
 
 	conn_answer(g->conn, &s->host);
@@ -130,40 +152,63 @@ static void *work(void *arg)
 	free(g);
 	/* More layers are open than before. */
 	fdcache_bound();
-	note_worker(s, -1);
+	note_worker(s, -1, takes_long);
 	return NULL;
 }
 
 static bool start_worker(struct server *s, struct guest *g)
 {
+	const bool takes_long = g->takes_long;
 	pthread_attr_t attr;
 	pthread_t thread;
 	bool is_started;
 
-	if (workers(s) >= WORKERS_MAX)
-		return false;
-	note_worker(s, 1);
+	note_worker(s, 1, takes_long);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, WORKER_STACK);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	is_started = pthread_create(&thread, &attr, work, g) == 0;
 	pthread_attr_destroy(&attr);
 	if (!is_started)
-		note_worker(s, -1);
+		note_worker(s, -1, takes_long);
 	return is_started;
 }
 
-/* Without a thread they wait for the next tick. */
+/* Without a thread they wait for the next tick. What is quick does not wait behind what may take long. */
 static void start_workers(struct server *s)
 {
-	while (!list_is_empty(&s->asking)) {
-		struct guest *g = guest_of(s->asking.next);
+	for (struct list_link *l = s->asking.next, *next; l != &s->asking; l = next) {
+		struct guest *g = guest_of(l);
 
+		next = l->next;
+		if (!has_worker_for(s, g))
+			continue;
 		list_del(&g->link);
 		if (start_worker(s, g))
 			continue;
-		list_add_head(&s->asking, &g->link);
+		/* At its place. */
+		list_add_tail(next, &g->link);
 		return;
+	}
+}
+
+/* Those that have waited in vain. */
+static void refuse_stalled(struct server *s)
+{
+	const int64_t now = clock_ms();
+
+	if (list_is_empty(&s->asking) || !is_stalled(s))
+		return;
+	for (struct list_link *l = s->asking.next, *next; l != &s->asking; l = next) {
+		struct guest *g = guest_of(l);
+
+		next = l->next;
+		if (!g->takes_long || g->deadline_ms > now)
+			continue;
+		list_del(&g->link);
+		conn_refuse_stalled(g->conn, LONG_WORKERS_MAX);
+		conn_free(g->conn);
+		free(g);
 	}
 }
 
@@ -180,6 +225,8 @@ static void hear_guest(struct server *s, struct guest *g)
 		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, conn_fd(g->conn), NULL);
 		list_del(&g->link);
 		s->n_guests--;
+		g->takes_long = conn_takes_long(g->conn);
+		g->deadline_ms = clock_ms() + STALLED_MS;
 		list_add_tail(&s->asking, &g->link);
 		start_workers(s);
 		break;
@@ -407,6 +454,7 @@ static bool tick(struct server *s)
 
 	drop_silent(s);
 	start_workers(s);
+	refuse_stalled(s);
 	if (s->state == SERVING) {
 		if (is_busy(s) || s->was_busy)
 			s->since_ms = now;
