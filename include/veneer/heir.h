@@ -13,5 +13,5 @@ void heir_each_fd(struct ledger *l, void (*fn)(int fd, void *arg), void *arg);
 /* Go on with its mounts, several at once and those first that were quick the last time. One that cannot be gone on with
  * is said and let go of: its users get ENOTCONN. Returns when all are served, or when only those are left that wait for
  * a file system that does not answer, which hold up no other; they go on, counted by the roster, on threads of their
- * own. After the last who waits for that is told (ledger_word). 0 or -ENOMEM: nothing was done. */
+ * own. After the last who waits for that is told (ledger_word), or after half a minute. 0 or -ENOMEM: nothing was done. */
 int heir_resume(struct ledger *l, struct roster *r);

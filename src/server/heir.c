@@ -19,6 +19,7 @@
 #define STEP_MS 50		/* without anything done: somebody hangs */
 #define PATIENCE_MS 1000	/* with those that were begun */
 #define LIMIT_MS 10000
+#define WORD_MS 30000		/* then who waits for the word is told how far it has come */
 
 /* Descriptors, a bit each. */
 struct fd_set_of {
@@ -215,25 +216,26 @@ struct resuming {
 };
 
 /* A death in between is no harm: it is said twice, or the descriptor is nobody's then. */
-static void send_word(const struct resuming *v)
+static void send_word_locked(const struct resuming *v)
 {
-	char text[64];
+	char text[80];
 	int fd = ledger_word(v->ledger);
 
 	if (fd < 0)
 		return;
-	snprintf(text, sizeof(text), "moved %zu %zu", v->n_resumed, v->n_lost);
+	snprintf(text, sizeof(text), "moved %zu %zu %zu", v->n_resumed, v->n_lost, v->n - v->n_done);
 	(void)!write(fd, text, strlen(text));
 	ledger_set_word(v->ledger, -1);
 	close(fd);
 }
 
-static void say_done(const struct resuming *v)
+static void say_done(struct resuming *v)
 {
 	roster_resumed(v->roster);
 	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v->n_resumed,
 		 v->n_lost, (long long)(clock_ms() - v->since_ms));
-	send_word(v);
+	LOCK_SCOPE(&v->lock);
+	send_word_locked(v);
 }
 
 /* As roster_resume; -errno: it is lost, and that has been said. */
@@ -372,6 +374,31 @@ static void watch_over(struct resuming *v)
 	}
 }
 
+/* Those that hang may do so for ever. */
+static void *say_so_far(void *arg)
+{
+	struct resuming *v = arg;
+
+	pthread_mutex_lock(&v->lock);
+	while (v->n_done < v->n && clock_ms() - v->since_ms < WORD_MS)
+		await_change(v, PATIENCE_MS);
+	if (v->n_done < v->n)
+		send_word_locked(v);
+	pthread_mutex_unlock(&v->lock);
+	disown(v);
+	return NULL;
+}
+
+/* Without a thread to be had it is said when all are done. */
+static void promise_word(struct resuming *v)
+{
+	pthread_mutex_lock(&v->lock);
+	v->owners++;
+	pthread_mutex_unlock(&v->lock);
+	if (start_thread(say_so_far, v) < 0)
+		disown(v);
+}
+
 static void note_job(int fd, uint32_t place, void *arg)
 {
 	struct resuming *v = arg;
@@ -424,6 +451,8 @@ int heir_resume(struct ledger *l, struct roster *r)
 	if (v->n) {
 		add_threads(v, threads_wanted(v->n));
 		watch_over(v);
+		if (ledger_word(l) >= 0)
+			promise_word(v);
 	} else {
 		say_done(v);
 	}

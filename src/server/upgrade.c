@@ -81,13 +81,17 @@ static void hear_word(int fd, char *text, size_t size)
 
 static int tell(const char *word)
 {
-	size_t n_moved, n_lost;
+	size_t n_moved, n_lost, n_waiting = 0;
 
-	if (sscanf(word, "moved %zu %zu", &n_moved, &n_lost) != 2) {
+	/* Another version may not say the last. */
+	if (sscanf(word, "moved %zu %zu %zu", &n_moved, &n_lost, &n_waiting) < 2) {
 		log_error("%s", *word ? word : "the new server died");
 		return -EREMOTEIO;
 	}
 	printf("moved %zu mount%s to version %s\n", n_moved, n_moved == 1 ? "" : "s", VENEER_VERSION);
+	if (n_waiting)
+		log_warn("%zu mount%s the new server's, but not open again yet: a layer may not answer", n_waiting,
+			 n_waiting == 1 ? " is" : "s are");
 	if (n_lost)
 		log_error("%zu mounts are lost: the system log says why", n_lost);
 	return n_lost ? -EIO : 0;

@@ -8,7 +8,8 @@ import pytest
 from support.expect import write_at
 from support.places import Place
 from support.server import wait_until
-from test_killed_server_hard import LIMIT_S, hang, preload  # noqa: F401, fixtures
+from test_killed_server_hard import LIMIT_S, far, hang, preload  # noqa: F401, fixtures
+from test_upgrade import Adopted, shared, upgrade, _parent_of  # noqa: F401, a fixture
 
 _LONG_WORKERS = 112
 
@@ -70,3 +71,45 @@ def test_who_would_wait_in_vain_is_told(stack, hang, shared):  # noqa: F811
     _let_go(hang, places, asking)
     again = _mount(stack, shared, Place(stack, "again"))
     assert again.communicate(timeout=LIMIT_S)[1] == "" and again.returncode == 0
+
+
+def _near(stack, shared):  # noqa: F811
+    (stack.base / "near").mkdir()
+    (stack.base / "near" / "file").write_text("near")
+    return Place(stack, "beside", lowers=[stack.base / "near"]).mount(stack, shared)
+
+
+def test_a_server_that_waits_for_a_layer_hands_nothing_over_and_says_so(stack, shared, far):  # noqa: F811
+    near, mnt = _near(stack, shared), Place(stack, "far-off").mount(stack, shared)
+    supervisor = shared.process.pid
+    with far.trouble("d", is_hanging=1):
+        asking = subprocess.Popen(["ls", str(mnt / "d")], stdout=subprocess.DEVNULL)
+        assert wait_until(far.is_holding)
+        result = upgrade(shared)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr.count("\n") == 1 and "a layer that does not answer" in result.stderr
+        (near / "own").write_text("own")
+        assert (near / "file").read_text() == "near" and asking.poll() is None
+        assert shared.process.pid == supervisor and shared.process.poll() is None
+    assert asking.wait(LIMIT_S) == 0
+    assert wait_until(lambda: shared.count() == 2, LIMIT_S)
+
+
+@pytest.mark.slow
+def test_an_upgrade_does_not_wait_for_a_layer(stack, shared, far):  # noqa: F811
+    """The mount goes over, and is open again when its layer answers."""
+    near, mnt = _near(stack, shared), Place(stack, "far-off").mount(stack, shared)
+    old = shared.process
+    with far.trouble(".wh..wh.veneer", is_hanging=1):
+        result = upgrade(shared)
+        assert wait_until(far.is_holding)
+        assert result.returncode == 0 and result.stdout.startswith("moved 1 mount to version ")
+        assert result.stderr.count("\n") == 1 and "1 mount is the new server's, but not open again yet" in result.stderr
+        assert old.wait(20) == 0
+        with shared.client() as client:
+            shared.process = Adopted(_parent_of(client.ping()[0]))
+        shared.watch()
+        (near / "own").write_text("own")
+        assert (near / "own").read_text() == "own" and (near / "file").read_text() == "near"
+    assert os.listdir(mnt) == ["d"]
+    assert shared.count() == 2
