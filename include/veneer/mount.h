@@ -16,13 +16,14 @@ struct mount {
 	struct tree tree;
 	char *work_name;		/* our directory below workdir/work */
 	int work_parent;
-	struct checkpoint *checkpoint;	/* NULL without an upper */
+	struct checkpoint *checkpoint;	/* NULL without an upper, or frozen */
 	struct walkahead *walkahead;
-	struct promote *promote;	/* NULL without an upper */
+	struct promote *promote;	/* likewise */
 	struct learning *learning;	/* NULL: nothing is learned */
 	struct trace *trace;		/* the learning's; NULL without */
 	int state_fd;			/* statedir_ask, until mount_learn; -1 */
 	struct habits habits;
+	bool is_frozen;			/* the upper's file system became read-only before a server died: nothing is changed */
 	bool has_begun;			/* the kernel's INIT has come */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
@@ -42,7 +43,8 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size);
 /* A mount of a server that is dead, with the memory files of its node table (nodetab_fds): node ids, generations and
  * inode numbers are what they were; and its locks (locks_fd; -1: the kernel keeps them). The descriptors are taken over,
- * also on failure. image: of another mount, which it had in common with that; NULL: that of its layers. */
+ * also on failure. image: of another mount, which it had in common with that; NULL: that of its layers. Where the upper's
+ * file system is read-only by now, the mount is frozen: it can be read, and requests that change anything are not for it. */
 struct mount_left {
 	int slots_fd, names_fd, locks_fd;
 	struct image *image;

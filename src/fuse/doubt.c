@@ -221,7 +221,7 @@ static void tell_all(const struct doubts *d, int fuse_fd)
 	for (size_t i = 0; i < d->n && is_connection(fuse_fd); i++) {
 		const struct doubt *x = &d->v[i];
 		const uint32_t len = (uint32_t)strlen(x->name);
-		const struct inval_entry entry = { x->node, len, d->is_left ? EXPIRE_ONLY : 0 };
+		const struct inval_entry entry = { x->node, len, d->is_left ? EXPIRE_ONLY : 0u };
 		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
 
 		if (*x->name)

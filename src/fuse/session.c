@@ -104,6 +104,7 @@ static int answer_init(struct session *s)
 
 /* Newer than the headers of the systems we build on. */
 #define KERNEL_NOTIFY_RESEND 7
+#define KERNEL_STATX 52
 #define INTERRUPTS_KEPT 64	/* at most, of those that libfuse has at the end; more are lost memory */
 
 /* What was read and not answered comes again, with a mark (ops.h, is_resent). False: the kernel, older than 6.9, knows
@@ -418,6 +419,64 @@ static bool is_idle_interrupt(const struct session *s, const struct fuse_buf *bu
 	return ((const struct fuse_in_header *)buf->mem)->opcode == FUSE_INTERRUPT && !s->m->tree.locks;
 }
 
+/* A request; what is not known may. */
+static bool may_change(const struct fuse_in_header *in, size_t size)
+{
+	const struct fuse_open_in *open_in = (const void *)(in + 1);
+
+	switch (in->opcode) {
+	case FUSE_INIT:
+	case FUSE_DESTROY:
+	case FUSE_INTERRUPT:
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+	case FUSE_LOOKUP:
+	case FUSE_GETATTR:
+	case KERNEL_STATX:
+	case FUSE_READLINK:
+	case FUSE_ACCESS:
+	case FUSE_READ:
+	case FUSE_LSEEK:
+	case FUSE_BMAP:
+	case FUSE_POLL:
+	case FUSE_IOCTL:
+	case FUSE_FLUSH:
+	case FUSE_RELEASE:
+	case FUSE_FSYNC:
+	case FUSE_OPENDIR:
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
+	case FUSE_RELEASEDIR:
+	case FUSE_FSYNCDIR:
+	case FUSE_STATFS:
+	case FUSE_GETXATTR:
+	case FUSE_LISTXATTR:
+	case FUSE_GETLK:
+	case FUSE_SETLK:
+	case FUSE_SETLKW:
+		return false;
+	case FUSE_OPEN:
+		return size < sizeof(*in) + sizeof(*open_in) || open_in->flags & (O_ACCMODE | O_TRUNC);
+	default:
+		return true;
+	}
+}
+
+/* True: it has been answered. */
+static bool refuse_change(struct session *s, const struct fuse_buf *buf)
+{
+	const struct fuse_in_header *in = buf->mem;
+	struct fuse_out_header out = { .len = sizeof(out), .error = -EROFS };
+
+	if (!s->m->is_frozen || buf->size < sizeof(*in) || !may_change(in, buf->size))
+		return false;
+	out.unique = in->unique;
+	stats_request_failed();
+	/* Who was interrupted will never know of it. */
+	(void)!write(session_fd(s), &out, sizeof(out));
+	return true;
+}
+
 static void answer(struct session *s, const struct fuse_buf *buf)
 {
 	struct intent *note = s->ends_requests ? doubt_note(s->m->key, buf) : NULL;
@@ -427,7 +486,8 @@ static void answer(struct session *s, const struct fuse_buf *buf)
 	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
 	request_extra.tell_fd = s->tell_fd >= 0 ? s->tell_fd : session_fd(s);
-	fuse_session_process_buf(s->se, buf);
+	if (!refuse_change(s, buf))
+		fuse_session_process_buf(s->se, buf);
 	stats_request_end();
 	log_about(about);
 	duty_end(before);

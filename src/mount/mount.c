@@ -190,7 +190,41 @@ static int set_quota(struct mount *m, char *err, size_t err_size)
 	return r < 0 ? fail(err, err_size, r, "cannot count what is in upperdir %s: %s", o->upper, strerror(-r)) : 0;
 }
 
-static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_t err_size)
+/* flags: enum mapfile_flags, more of them. */
+static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
+{
+	struct tree *t = &m->tree;
+	int r;
+
+	if (m->opts.is_volatile)
+		flags |= MAPFILE_VOLATILE;
+	if (t->can.has_true_extents)
+		flags |= MAPFILE_TRUE_EXTENTS;
+	r = layer_open_upper_map(t->upper, t->workfd, flags, t->can.has_true_extents);
+	if (r < 0)
+		return fail(err, err_size, r, "cannot use the block map in upperdir %s: %s", m->opts.upper,
+			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)" : strerror(-r));
+	t->map = t->upper->map;
+	return set_quota(m, err, err_size);
+}
+
+/* As ext4 makes it after an error of its disk. Who is in the mount can go on reading. Nothing is tried, and there is no
+ * work directory: no request comes that would change anything. */
+static int open_frozen(struct mount *m, char *err, size_t err_size)
+{
+	struct tree *t = &m->tree;
+
+	log_error("%s: the file system of upperdir %s has become read-only: nothing can be changed until it is mounted anew",
+		  m->opts.mountpoint, m->opts.upper);
+	m->is_frozen = true;
+	t->can = (struct probe_dir){ .is_readonly = true, .has_user_xattr = true, .has_trusted_xattr = true, .has_acl = true,
+				     .has_true_extents = probe_true_extents(t->upper->rootfd) };
+	choose_style(m);
+	return open_map(m, MAPFILE_READONLY, err, err_size);
+}
+
+/* is_left: by a server that is dead; its programs are in the middle of using it. */
+static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, char *err, size_t err_size)
 {
 	struct tree *t = &m->tree;
 	struct stat st;
@@ -206,6 +240,8 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_
 	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
 	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
+	if (r == -EROFS && is_left)
+		return open_frozen(m, err, err_size);
 	if (r < 0)
 		return r;
 	if (fstat(t->workfd, &st) < 0 || st.st_dev != t->upper->dev)
@@ -221,30 +257,21 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, char *err, size_
 	if (r < 0)
 		return r;
 	r = workdir_check_volatile(m->work_parent, m->opts.work, m->opts.is_volatile, err, err_size);
-	if (r < 0)
-		return r;
-	r = layer_open_upper_map(t->upper, t->workfd,
-				 (m->opts.is_volatile ? MAPFILE_VOLATILE : 0) |
-					 (t->can.has_true_extents ? MAPFILE_TRUE_EXTENTS : 0),
-				 t->can.has_true_extents);
-	if (r < 0)
-		return fail(err, err_size, r, "cannot use the block map in upperdir %s: %s", m->opts.upper,
-			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)" : strerror(-r));
-	t->map = t->upper->map;
-	return set_quota(m, err, err_size);
+	return r < 0 ? r : open_map(m, 0, err, err_size);
 }
 
 /* What is there already is left as it is. */
 static int start_each(struct mount *m)
 {
 	struct tree *t = &m->tree;
+	const bool is_writable = t->upper && !m->is_frozen;
 	int r = 0;
 
-	if (t->upper && !m->checkpoint)
+	if (is_writable && !m->checkpoint)
 		r = checkpoint_start(t, &m->checkpoint);
 	if (r == 0 && !m->walkahead)
 		r = walkahead_start(t->image, &m->walkahead);
-	if (r == 0 && t->upper && !m->promote)
+	if (r == 0 && is_writable && !m->promote)
 		r = promote_start(t, m->opts.promote, m->opts.promote_rate, &m->promote);
 	return r;
 }
@@ -280,7 +307,7 @@ static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_
 		/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say nothing. */
 		if (fstatat(t->upper->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			t->root->lower = NULL;
-		r = linkup_recover(t);
+		r = m->is_frozen ? 0 : linkup_recover(t);
 	}
 	return r < 0 ? fail(err, err_size, r, "cannot finish what was left of a copy in %s: %s", t->upper->path,
 			    strerror(-r)) : 0;
@@ -345,7 +372,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	else
 		r = r ?: open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
-		r = open_upper(m, dirs, err, err_size);
+		r = open_upper(m, dirs, is_left, err, err_size);
 	m->state_fd = steal_fd(&dirs->state);
 	dirs_release(dirs);
 	if (r == 0)
@@ -428,7 +455,7 @@ void mount_close(struct mount *m)
 	habit_release(&m->habits);
 	/* All that still writes into the upper, while it is locked: what was unlinked leaves the map with its inode,
 	 * and where two servers append to one map, records are lost. */
-	if (t->upper && t->map)
+	if (t->upper && t->map && !m->is_frozen)
 		place_close(t);
 	links_release(t);
 	inode_table_release(t);
@@ -436,7 +463,7 @@ void mount_close(struct mount *m)
 	t->locks = NULL;
 	backing_free(t->backing);
 	t->backing = NULL;
-	if (t->map && !t->is_volatile && mapfile_count(t->map) > 0)
+	if (t->map && !m->is_frozen && !t->is_volatile && mapfile_count(t->map) > 0)
 		close_clean(t);
 	share_release(t->image);
 	quota_free(t->quota);
