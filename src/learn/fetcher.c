@@ -54,7 +54,23 @@ static bool is_memory_short(int64_t *looked_ms)
 
 /* ---- files ---- */
 
-/* A descriptor of its own: how it is read ahead must not change for those that answer requests. -1: nothing to fetch. */
+/* How it is read ahead must not change for those that answer requests: by an open of its own, but for what may be remote,
+ * where another open takes the pages away that were read before (source.c). */
+static int own_descriptor(const struct source *s, int fd)
+{
+	int own;
+
+	if (!s->layer->is_mappable)
+		return fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	own = path_reopen(fd, O_RDONLY | O_NOATIME);
+	if (own == -EPERM)
+		own = path_reopen(fd, O_RDONLY);
+	if (own >= 0)
+		posix_fadvise(own, 0, 0, POSIX_FADV_RANDOM);
+	return own;
+}
+
+/* -1: nothing to fetch. */
 static int open_file(struct fetcher *f, const char *path, off_t *ret_size)
 {
 	struct source *s;
@@ -68,9 +84,7 @@ static int open_file(struct fetcher *f, const char *path, off_t *ret_size)
 	fd = source_pin(s);
 	if (fd < 0)
 		return -1;
-	own = path_reopen(fd, O_RDONLY | O_NOATIME);
-	if (own == -EPERM)
-		own = path_reopen(fd, O_RDONLY);
+	own = own_descriptor(s, fd);
 	fdcache_unpin(&s->fd);
 	if (own < 0)
 		return -1;
@@ -78,7 +92,6 @@ static int open_file(struct fetcher *f, const char *path, off_t *ret_size)
 		close(own);
 		return -1;
 	}
-	posix_fadvise(own, 0, 0, POSIX_FADV_RANDOM);
 	*ret_size = st.st_size;
 	return own;
 }

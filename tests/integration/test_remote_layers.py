@@ -3,6 +3,7 @@
 import concurrent.futures
 import errno
 import hashlib
+import mmap
 import os
 import pathlib
 import signal
@@ -133,6 +134,12 @@ def test_large_reads_ask_the_far_side_for_data_alone(stack, shared, far):
     assert asked.get("STATFS", 0) == 0 and asked.get("GETATTR", 0) <= 4 + asked["READ"] // 4, asked
 
 
+def is_learned(stack):
+    said = subprocess.run([stack.program, "profile", "--state", os.environ["VENEER_STATE_DIR"], "list"],
+                          capture_output=True, text=True)
+    return str(stack.lower()) in said.stdout
+
+
 def test_what_a_start_reads_is_here_before_the_next_one_asks(stack, shared, far):
     """prefetch=read, and a far side that takes its time."""
     believe(far)
@@ -145,11 +152,7 @@ def test_what_a_start_reads_is_here_before_the_next_one_asks(stack, shared, far)
     (first / name).read_bytes()
     linux.umount(first)
 
-    def is_known():
-        said = subprocess.run([stack.program, "profile", "--state", os.environ["VENEER_STATE_DIR"], "list"],
-                              capture_output=True, text=True)
-        return str(stack.lower()) in said.stdout
-    assert wait_until(is_known, 30)
+    assert wait_until(lambda: is_learned(stack), 30)
     pagecache.drop(far.point / name)
     assert pagecache.resident_pages(far.point / name) == 0
     second = Place(stack, "second").mount(stack, shared, *options)
@@ -158,6 +161,31 @@ def test_what_a_start_reads_is_here_before_the_next_one_asks(stack, shared, far)
     with far.asked() as asked:
         assert len((second / name).read_bytes()) == size
     assert asked.get("READ", 0) == 0, asked
+
+
+def test_what_is_read_ahead_of_a_large_file_is_not_taken_away_again(stack, shared, far, monkeypatch):
+    """Several threads read it ahead, and the far side's pages go with each open."""
+    # of its own: what was seen of an earlier file system with this device number is no history of this one
+    monkeypatch.setenv("VENEER_STATE_DIR", str(stack.base / "state"))
+    big, size = os.path.join("d0", "big"), 8 << 20
+    pathlib.Path(far.root, big).write_bytes(os.urandom(size))
+    far.expected = contents(far.root)
+    believe(far)
+    options = "layers=static", "io=cached", "prefetch=read", "prefetch_window=10"
+    first = Place(stack, "first").mount(stack, shared, *options)
+    content = (first / big).read_bytes()
+    linux.umount(first)
+    assert wait_until(lambda: is_learned(stack), 30)
+    far.knobs.delay_s = 0.01
+    with open(far.point / big, "rb") as there:
+        os.posix_fadvise(there.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        assert pagecache.own_pages(there.fileno()) == 0
+        before = far.knobs.counts()["OPEN"]
+        second = Place(stack, "second").mount(stack, shared, *options)
+        assert wait_until(lambda: pagecache.own_pages(there.fileno()) == size // mmap.PAGESIZE, 30)
+    with far.asked() as asked:
+        assert (second / big).read_bytes() == content
+    assert asked.get("READ", 0) == 0 and far.knobs.counts()["OPEN"] <= before + 1, asked
 
 
 def test_names_are_kept_for_the_next_container(stack, shared, far):
