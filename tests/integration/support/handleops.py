@@ -20,9 +20,11 @@ _MAX_MAPPINGS = 2
 
 def copy_range(source, target, length, off_from, off_to):
     """As programs do it, which ask for the size first; the bytes copied. (A descriptor from before the
-    first write has the size of then, until somebody asks: the kernel copies no further.)"""
-    done = 0
-    os.fstat(source)
+    first write has the size of then, until somebody asks: the kernel copies no further.) Of a file to
+    itself no more than it has at first: what is copied behind its end is more to copy, some bytes a call."""
+    done, size = 0, os.fstat(source).st_size
+    if os.path.sameopenfile(source, target):
+        length = min(length, max(1, size - off_from))
     while done < length:
         count = os.copy_file_range(source, target, length - done, off_from + done, off_to + done)
         if count == 0:
