@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <linux/capability.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +19,9 @@
 #define READAHEAD_KIB 512u
 
 struct attach {
-	struct fuse_session *se; /* answers nothing: it knows how to mount */
+	struct fuse_session *se; /* answers nothing: it knows how to mount; NULL of what is to be narrowed */
+	int fuse_fd;		/* of what is to be narrowed; -1: it joined */
+	int whole_fd;		/* that, mounted nowhere; -1 */
 	char *mountpoint;
 	uint64_t mount_id;	/* 0: could not be told */
 	unsigned dev_major, dev_minor;
@@ -34,18 +38,19 @@ static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
 	log_debug("libfuse: %s", fuse_message);
 }
 
-/* The mount that is seen at path, without asking whoever serves it. False when it cannot be told. */
-static bool mount_at(const char *path, struct statx *ret)
+/* The mount that is seen at path, or that fd is of, without asking whoever serves it. False when it cannot be told. */
+static bool mount_at(int fd, const char *path, struct statx *ret)
 {
-	return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, ret) == 0 &&
+	return statx(fd, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID,
+		     ret) == 0 &&
 	       (ret->stx_mask & STATX_MNT_ID);
 }
 
-static void note_mount(struct attach *a)
+static void note_mount(struct attach *a, int fd, const char *path)
 {
 	struct statx stx;
 
-	if (!mount_at(a->mountpoint, &stx))
+	if (!mount_at(fd, path, &stx))
 		return;
 	a->mount_id = stx.stx_mnt_id;
 	a->dev_major = stx.stx_dev_major;
@@ -56,6 +61,21 @@ static int fail_mount(const char *mountpoint, int r, char *err, size_t err_size)
 {
 	snprintf(err, err_size, "cannot mount at %s: %s", mountpoint, strerror(-r));
 	return r;
+}
+
+static struct attach *new_attach(const struct mount_opts *o)
+{
+	struct attach *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	a->fuse_fd = a->whole_fd = -1;
+	a->mountpoint = strdup(o->mountpoint);
+	if (!a->mountpoint) {
+		free(a);
+		return NULL;
+	}
+	return a;
 }
 
 static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse_session **ret)
@@ -74,11 +94,11 @@ static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse
 
 int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
 {
-	struct attach *a = calloc(1, sizeof(*a));
+	struct attach *a = new_attach(o);
 
 	fuse_set_log_func(keep_message);
 	*fuse_message = '\0';
-	if (!a || !(a->mountpoint = strdup(o->mountpoint)) || new_session(o, is_readonly, &a->se) < 0) {
+	if (!a || new_session(o, is_readonly, &a->se) < 0) {
 		snprintf(err, err_size, "cannot mount at %s: %s", o->mountpoint, *fuse_message ? fuse_message : "out of memory");
 		attach_free(a);
 		return -ENOMEM;
@@ -88,53 +108,148 @@ int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret
 		attach_free(a);
 		return -EIO;
 	}
-	note_mount(a);
+	note_mount(a, AT_FDCWD, a->mountpoint);
 	*ret = a;
 	return 0;
 }
 
-/* As libfuse reads the same words. */
-static unsigned long mount_flags(const char *kernel_opts)
+/* ---- what is narrowed before it is seen ---- */
+
+/* Of words between commas; a backslash stands before what is meant as it is. */
+static char *next_word(char **at)
+{
+	char *word = *at, *from = word, *to = word;
+
+	if (!*word)
+		return NULL;
+	while (*from && *from != ',') {
+		if (*from == '\\' && from[1])
+			from++;
+		*to++ = *from++;
+	}
+	*at = *from ? from + 1 : from;
+	*to = '\0';
+	return word;
+}
+
+static unsigned with_word(unsigned attrs, const char *word)
 {
 	static const struct {
 		const char *word;
-		unsigned long flag;
+		unsigned attr;
 		bool is_set;
 	} words[] = {
-		{ "suid", MS_NOSUID, false }, { "nosuid", MS_NOSUID, true }, { "dev", MS_NODEV, false },
-		{ "nodev", MS_NODEV, true },  { "exec", MS_NOEXEC, false },  { "noexec", MS_NOEXEC, true },
-		{ "noatime", MS_NOATIME, true },
+		{ "suid", MOUNT_ATTR_NOSUID, false }, { "nosuid", MOUNT_ATTR_NOSUID, true },
+		{ "dev", MOUNT_ATTR_NODEV, false },   { "nodev", MOUNT_ATTR_NODEV, true },
+		{ "exec", MOUNT_ATTR_NOEXEC, false }, { "noexec", MOUNT_ATTR_NOEXEC, true },
+		{ "noatime", MOUNT_ATTR_NOATIME, true },
 	};
-	unsigned long flags = MS_NOSUID | MS_NODEV;
 
-	for (const char *p = kernel_opts; *p; p += strcspn(p, ","), p += *p == ',')
-		for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-			if (strcspn(p, ",") == strlen(words[i].word) && !strncmp(p, words[i].word, strlen(words[i].word)))
-				flags = words[i].is_set ? flags | words[i].flag : flags & ~words[i].flag;
-	return flags;
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (!strcmp(word, words[i].word))
+			return words[i].is_set ? attrs | words[i].attr : attrs & ~words[i].attr;
+	return attrs;
 }
 
-/* The kernel makes no new file system of a descriptor that has one. */
-int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size)
+/* value: NULL of a mere word. */
+static int set(int fs, const char *key, const char *value)
 {
-	struct attach *a = calloc(1, sizeof(*a));
-	char data[128];
+	return fsconfig(fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0) < 0 ? -errno : 0;
+}
 
-	if (!a || !(a->mountpoint = strdup(o->mountpoint))) {
-		attach_free(a);
-		return fail_mount(o->mountpoint, -ENOMEM, err, err_size);
+static int set_number(int fs, const char *key, unsigned number)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", number);
+	return set(fs, key, text);
+}
+
+/* What libfuse gives the kernel for the same words, so that nobody who reads the mount table can tell them apart. */
+static int set_words(int fs, char *words, unsigned *ret_attrs)
+{
+	const char *source = "fuse-overlayfs", *word;
+	int r = 0;
+
+	*ret_attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+	while (r == 0 && (word = next_word(&words))) {
+		if (!strncmp(word, "fsname=", 7))
+			source = word + 7;
+		else if (!strcmp(word, "default_permissions"))
+			r = set(fs, word, NULL);
+		else if (!strcmp(word, "allow_other") || !strcmp(word, "allow_root"))
+			r = set(fs, "allow_other", NULL);
+		else
+			*ret_attrs = with_word(*ret_attrs, word);
 	}
-	snprintf(data, sizeof(data), "fd=%d,rootmode=40000,user_id=%u,group_id=%u", fuse_fd, (unsigned)getuid(),
-		 (unsigned)getgid());
-	if (mount("fuse-overlayfs", a->mountpoint, "fuse.fuse-overlayfs", mount_flags(o->kernel_opts), data) < 0) {
-		int r = -errno;
+	if (r == 0)
+		r = set(fs, "source", source);
+	return r < 0 ? r : set(fs, "subtype", "fuse-overlayfs");
+}
 
+/* Mounted nowhere. The kernel makes no new file system of a descriptor that has one. */
+static int mount_whole(const struct mount_opts *o, int fuse_fd, int *ret)
+{
+	_cleanup_(freep) char *words = strdup(o->kernel_opts);
+	_cleanup_(closep) int fs = fsopen("fuse", FSOPEN_CLOEXEC);
+	unsigned attrs = 0;
+	int r = !words ? -ENOMEM : fs < 0 ? -errno : set_words(fs, words, &attrs);
+
+	if (r == 0)
+		r = set_number(fs, "fd", (unsigned)fuse_fd);
+	if (r == 0)
+		r = set(fs, "rootmode", "40000");
+	if (r == 0)
+		r = set_number(fs, "user_id", getuid());
+	if (r == 0)
+		r = set_number(fs, "group_id", getgid());
+	if (r == 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		r = -errno;
+	if (r < 0)
+		return r;
+	*ret = fsmount(fs, FSMOUNT_CLOEXEC, attrs);
+	return *ret < 0 ? -errno : 0;
+}
+
+/* fuse_fd: -1, or that of the file system, borrowed. */
+static int attach_whole(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size)
+{
+	_cleanup_(closep) int place = open(o->mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct attach *a;
+	int r = 0;
+
+	/* Said now, and not as what is said of a file system that has gone. */
+	if (place < 0) {
+		fail_mount(o->mountpoint, -errno, err, err_size);
+		return -EIO;
+	}
+	a = new_attach(o);
+	if (!a)
+		return fail_mount(o->mountpoint, -ENOMEM, err, err_size);
+	if (fuse_fd < 0 && (a->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC)) < 0) {
+		r = -errno;
+		snprintf(err, err_size, "cannot open /dev/fuse: %s", strerror(-r));
+		attach_free(a);
+		return -EIO;
+	}
+	r = mount_whole(o, fuse_fd < 0 ? a->fuse_fd : fuse_fd, &a->whole_fd);
+	if (r < 0) {
 		attach_free(a);
 		return fail_mount(o->mountpoint, r, err, err_size);
 	}
-	note_mount(a);
+	note_mount(a, a->whole_fd, "");
 	*ret = a;
 	return 0;
+}
+
+int attach_found(const struct mount_opts *o, struct attach **ret, char *err, size_t err_size)
+{
+	return attach_whole(o, -1, ret, err, err_size);
+}
+
+int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size)
+{
+	return attach_whole(o, fuse_fd, ret, err, err_size);
 }
 
 bool attach_may_bind(void)
@@ -145,29 +260,65 @@ bool attach_may_bind(void)
 	return syscall(SYS_capget, &head, data) == 0 && data[0].effective & 1u << CAP_SYS_ADMIN;
 }
 
-/* By way of the mount point: what is mounted nowhere cannot be bound before Linux 6.15. */
+struct aside {
+	const struct attach *attach;
+	const char *name;
+	int result;
+};
+
+/* A thread that has a mount namespace of its own, which goes with it. Nothing comes from there into the one it was copied
+ * from; what is unmounted there goes here as well. Who has changed its root is never asked to share (mountinfo_plain), so "/" is a
+ * mount. */
+static void *clone_aside(void *arg)
+{
+	struct aside *s = arg;
+	const char *mountpoint = s->attach->mountpoint;
+	_cleanup_(freep) char *path = NULL;
+
+	if (asprintf(&path, "%s/%s", mountpoint, s->name) < 0) {
+		s->result = -ENOMEM;
+		return NULL;
+	}
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
+	    move_mount(s->attach->whole_fd, "", AT_FDCWD, mountpoint, MOVE_MOUNT_F_EMPTY_PATH) < 0 ||
+	    (s->result = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)) < 0)
+		s->result = -errno;
+	return NULL;
+}
+
+/* The directory, mounted nowhere. Before Linux 6.15 the kernel clones nothing of what is itself mounted nowhere: there the
+ * whole is mounted where nobody sees it. */
+static int clone_part(const struct attach *a, const char *name)
+{
+	struct aside s = { .attach = a, .name = name };
+	pthread_t thread;
+	int r, fd = open_tree(a->whole_fd, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+	if (fd >= 0 || errno != EINVAL)
+		return fd < 0 ? -errno : fd;
+	r = pthread_create(&thread, NULL, clone_aside, &s);
+	if (r != 0)
+		return -r;
+	pthread_join(thread, NULL);
+	return s.result;
+}
+
 int attach_narrow(struct attach *a, const char *name, char *err, size_t err_size)
 {
-	_cleanup_(freep) char *path = NULL;
-	_cleanup_(closep) int fd = -1;
-	int r = 0;
+	_cleanup_(closep) int fd = clone_part(a, name);
+	int r = fd < 0 ? fd : 0;
 
-	if (asprintf(&path, "%s/%s", a->mountpoint, name) < 0)
-		return fail_mount(a->mountpoint, -ENOMEM, err, err_size);
-	fd = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-	if (fd < 0 || umount2(a->mountpoint, MNT_DETACH) < 0)
-		r = -errno;
-	else if (move_mount(fd, "", AT_FDCWD, a->mountpoint, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+	if (r == 0 && move_mount(fd, "", AT_FDCWD, a->mountpoint, MOVE_MOUNT_F_EMPTY_PATH) < 0)
 		r = -errno;
 	if (r < 0)
 		return fail_mount(a->mountpoint, r, err, err_size);
-	note_mount(a);
+	note_mount(a, fd, "");
 	return 0;
 }
 
 int attach_fd(const struct attach *a)
 {
-	return a->se ? fuse_session_fd(a->se) : -1;
+	return a->se ? fuse_session_fd(a->se) : a->fuse_fd;
 }
 
 void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_minor)
@@ -195,7 +346,7 @@ int attach_detach(struct attach *a)
 	struct statx stx;
 
 	/* Our mount may have been detached, and another be in its place. */
-	if (!mount_at(a->mountpoint, &stx) || stx.stx_mnt_id != a->mount_id)
+	if (!mount_at(AT_FDCWD, a->mountpoint, &stx) || stx.stx_mnt_id != a->mount_id)
 		return -ENOENT;
 	if (umount2(a->mountpoint, MNT_DETACH) == 0)
 		return 0;
@@ -247,6 +398,7 @@ void attach_disown(struct attach *a)
 {
 	if (a->se)
 		put_pipe_in_its_place(a);
+	closep(&a->fuse_fd);
 }
 
 static void let_go(struct attach *a)
@@ -263,6 +415,8 @@ void attach_free(struct attach *a)
 		let_go(a);
 		fuse_session_destroy(a->se);
 	}
+	closep(&a->fuse_fd);
+	closep(&a->whole_fd);
 	free(a->mountpoint);
 	free(a);
 }

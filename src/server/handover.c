@@ -109,7 +109,7 @@ static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_rea
 	return r == -EPIPE ? CLIENT_NO_SERVER : r;
 }
 
-/* The file system that the mount is to be a part of: made and handed over, or, by a descriptor, another mount of it.
+/* The file system that the mount is to be a part of, seen by nobody yet: made and handed over, or taken by a descriptor.
  * *ret_number: of the mount's root in there. */
 static int enter_shared(int fd, const struct client_mount *m, const struct wire_message *told, int fuse_fd,
 			struct attach **ret, uint32_t *ret_number, char *err, size_t err_size)
@@ -121,7 +121,7 @@ static int enter_shared(int fd, const struct client_mount *m, const struct wire_
 	*ret_number = told->count;
 	if (told->count)
 		return attach_join(m->opts, fuse_fd, ret, err, err_size);
-	r = attach_new(m->opts, false, ret, err, err_size);
+	r = attach_found(m->opts, ret, err, err_size);
 	if (r < 0)
 		return r;
 	attach_device(*ret, &fuse.dev_major, &fuse.dev_minor);
@@ -136,7 +136,6 @@ static int enter_shared(int fd, const struct client_mount *m, const struct wire_
 		*ret_number = p.m.count;
 		return 0;
 	}
-	attach_detach(*ret);
 	attach_free(steal_ptr(ret));
 	return r;
 }

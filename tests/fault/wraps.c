@@ -249,6 +249,10 @@ FAULT_WRAP(FAULT_FD, int, mount_setattr,
 	   (dirfd, path, flags, attr, size))
 FAULT_WRAP(FAULT_FD, int, move_mount, (int from, const char *old, int to, const char *new, unsigned flags),
 	   (from, old, to, new, flags))
+FAULT_WRAP(FAULT_FD, int, fsopen, (const char *type, unsigned flags), (type, flags))
+FAULT_WRAP(FAULT_FD, int, fsconfig, (int fd, unsigned what, const char *key, const void *value, int aux),
+	   (fd, what, key, value, aux))
+FAULT_WRAP(FAULT_FD, int, fsmount, (int fd, unsigned flags, unsigned attrs), (fd, flags, attrs))
 FAULT_WRAP(FAULT_FD, int, open_tree, (int dirfd, const char *path, unsigned flags), (dirfd, path, flags))
 
 int fcntl64(int fd, int what, ...)

@@ -678,27 +678,6 @@ def test_many_mounts_that_come_and_go_at_once(siblings, n_mounts):
     _come_and_go(siblings, n_mounts, 50)
 
 
-def test_a_founder_that_is_stopped_is_not_waited_for(siblings):
-    if not shutil.which("strace"):
-        pytest.skip("no strace to stop a program at a system call")
-    (siblings.lower / "f").write_bytes(b"lower")
-    mnt, upper, work = (siblings.directory(name) for name in ("mnt-s", "upper-s", "work-s"))
-    trace = siblings.base / "trace"
-    founder = subprocess.Popen(
-        ["strace", "-f", "-o", trace, "-e", "inject=mount:signal=STOP:when=1", siblings.program, "-o",
-         f"share=pages,lowerdir={siblings.lower},upperdir={upper},workdir={work}", mnt],
-        env={**os.environ, **siblings.server.environment}, start_new_session=True)
-    try:
-        assert wait_until(lambda: trace.exists() and "stopped by SIGSTOP" in trace.read_text()), "it was not stopped"
-        a, b = siblings.shared(), siblings.shared()
-        assert a.stat().st_dev == b.stat().st_dev and (a / "f").read_bytes() == (b / "f").read_bytes() == b"lower"
-    finally:
-        os.killpg(founder.pid, signal.SIGKILL)
-        founder.wait()
-        while os.path.ismount(mnt):
-            linux.umount(mnt, linux.MNT_DETACH)
-
-
 # ---- at random ----
 
 class _Model:
