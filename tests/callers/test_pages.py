@@ -51,7 +51,7 @@ def test_podman_page_without_systemd(guest, fuse_device):
 def test_containerd_page_has_what_kubernetes_reads(guest):
     """containerd prints what its plugins made of a file; what they do not know is not in that any more."""
     need("containerd")
-    old, new = (block.text for block in pages.section(os.path.join(REPOSITORY, CONTAINERD), "The snapshotter") if block.lang == "text")
+    old, new = (block.text for block in pages.section(os.path.join(REPOSITORY, CONTAINERD), "For Kubernetes") if block.lang == "text")
     is_old = re.search(r" v?1\.\d", guest.sh("containerd --version"))
     guest.write("/run/cri.toml", "version = 2\n" + old if is_old else "version = 3\n" + new)
     plugins = tomllib.loads(guest.sh("containerd -c /run/cri.toml config dump"))["plugins"]
