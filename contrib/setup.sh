@@ -20,7 +20,7 @@ TEST_PACKAGES=(
 	man-db groff-base binutils fish zsh rpm debootstrap
 )
 # A hundred and thirty with those that they need.
-SLOW_PACKAGES=(debhelper lintian rpmlint)
+SLOW_PACKAGES=(debhelper lintian rpmlint containernetworking-plugins iproute2)
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
 	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static)
 

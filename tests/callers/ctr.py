@@ -24,10 +24,11 @@ def _add(tar, name, data):
     tar.addfile(info, io.BytesIO(data))
 
 
-def write_archive(path, name, layers):
+def write_archive(path, name, layers, entrypoint=None):
     """An image of these layers, which are archives themselves, as docker save writes it."""
     sums = ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers]
-    config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": sums}}
+    config = {"architecture": "amd64", "os": "linux", "config": {"Entrypoint": entrypoint} if entrypoint else {},
+              "rootfs": {"type": "layers", "diff_ids": sums}}
     files = ["layer%d.tar" % i for i in range(len(layers))]
     with tarfile.open(path, "w") as tar:
         _add(tar, "manifest.json", json.dumps([{"Config": "c.json", "RepoTags": [name], "Layers": files}]).encode())

@@ -13,7 +13,7 @@ SOURCE = "/usr/local/src/veneer"
 OVERLAID = ("/etc", "/usr/local", "/root", "/opt", "/var/lib")
 # Engines' stores take a real file system.
 STORES = ("/home", "/var/lib/containers", "/var/lib/docker", "/var/lib/containerd",
-          "/var/lib/containerd-fuse-overlayfs")
+          "/var/lib/containerd-fuse-overlayfs", "/var/lib/kubelet")
 PYTHON = "/usr/bin/python3"
 READER = "reader"
 # What Go has fetched and built serves the next session, too.
