@@ -35,6 +35,10 @@ enum whiteout_dir {
  * root of the layers below, or one plain name, which stands where the directory's own would (overlayfs writes
  * both). -EUCLEAN: a redirect that is neither. */
 int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX]);
+/* Likewise, and does it say that whiteouts of the third form, which are files, may be in it? */
+int whiteout_dir_marks(int dirfd, char redirect[PATH_MAX], bool *ret_has_files);
+/* Of a directory that says so: is this entry one, an empty file with an attribute (overlayfs, since Linux 6.7)? In doubt no. */
+bool whiteout_is_file(int dirfd, const char *name);
 /* Is there a redirect, be it one that an opaque mark overrules? 1, 0 or -errno. */
 int whiteout_has_redirect(int dirfd);
 /* Take away what whiteout_set_redirect made. 0 or -errno. */

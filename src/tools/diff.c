@@ -276,12 +276,17 @@ static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_re
 	_cleanup_(listing_release) struct listing l = { 0 };
 	char redirect[PATH_MAX];
 	int k = fd < 0 ? fd : listing_read(fd, &l), kind;
+	bool has_files = false;
 
 	if (k < 0)
 		return k == -ENOENT ? 0 : k;
-	kind = in->at == NOWHERE ? WHITEOUT_DIR_MERGED : whiteout_dir_kind(fd, redirect);
+	kind = whiteout_dir_marks(fd, redirect, &has_files);
+	if (in->at == NOWHERE)
+		kind = WHITEOUT_DIR_MERGED;
 	if (kind < 0)
 		return kind;
+	if (has_files)
+		listing_note_files(&l, fd);
 	*ret_is_redirected = kind == WHITEOUT_DIR_REDIRECTED && r->d->full;
 	if (*ret_is_redirected)
 		return 0;

@@ -154,6 +154,7 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 	char redirect[PATH_MAX];
 	struct listing l = { 0 };
 	int fd = image_open_dir(img, e, d, i), r, kind = WHITEOUT_DIR_MERGED;
+	bool has_files = false;
 
 	if (fd < 0)
 		return fd;
@@ -162,11 +163,16 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 	r = note_mount(img, e, d, i, fd);
 	if (r == 0)
 		r = listing_read(fd, &l);
+	/* The last layer is asked too: it may be another union's, redirected. */
+	if (r == 0)
+		kind = whiteout_dir_marks(fd, redirect, &has_files);
+	/* The root cannot be opaque. */
+	if (!e->parent)
+		kind = WHITEOUT_DIR_MERGED;
+	if (r == 0 && has_files)
+		listing_note_files(&l, fd);
 	if (r == 0)
 		r = merge_add(m, &l, image_merged_layer(e, d, i));
-	/* The root cannot be opaque. The last layer is asked too: it may be another union's, redirected. */
-	if (r == 0 && e->parent)
-		kind = whiteout_dir_kind(fd, redirect);
 	if (kind >= 0 && l.is_opaque)
 		kind = WHITEOUT_DIR_OPAQUE;
 	listing_release(&l);

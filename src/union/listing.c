@@ -110,6 +110,16 @@ int listing_read(int dirfd, struct listing *ret)
 	}
 }
 
+void listing_note_files(struct listing *l, int dirfd)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		struct listing_entry *e = &l->entries[i];
+
+		if (e->type == DT_REG && !e->is_hiding)
+			e->is_whiteout = whiteout_is_file(dirfd, listing_name(l, e));
+	}
+}
+
 void listing_release(struct listing *l)
 {
 	free(l->entries);

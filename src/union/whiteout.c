@@ -41,6 +41,8 @@ static const char *const opaque_attrs[] = {
 	"trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque",
 };
 
+static const char *const whiteout_attrs[] = { "trusted.overlay.whiteout", "user.overlay.whiteout" };
+
 static const char *const redirect_attrs[] = { "trusted.overlay.redirect", "user.overlay.redirect" };
 
 #define METACOPY_ATTR "trusted.overlay.metacopy"
@@ -73,26 +75,47 @@ static int read_redirect(int dirfd, const char *attr, char redirect[PATH_MAX])
 
 int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX])
 {
+	bool has_files;
+
+	return whiteout_dir_marks(dirfd, redirect, &has_files);
+}
+
+int whiteout_dir_marks(int dirfd, char redirect[PATH_MAX], bool *ret_has_files)
+{
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, "", &list);
 	const char *redirected = NULL;
 
+	*ret_has_files = false;
 	if (len == -EOPNOTSUPP || len == -ENOSYS)
 		return WHITEOUT_DIR_MERGED;
 	if (len < 0)
 		return (int)len;
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
-		char value[4];
+		char value[4] = "";
 
 		if (is_one_of(a, opaque_attrs, LENGTH(opaque_attrs)) &&
 		    xattr_get(dirfd, "", a, value, sizeof(value)) >= 1 && value[0] == 'y')
 			return WHITEOUT_DIR_OPAQUE;
+		*ret_has_files |= value[0] == 'x';
 		/* The privileged one wins: a container may have been allowed to write the other. */
 		if (is_one_of(a, redirect_attrs, LENGTH(redirect_attrs)) &&
 		    (!redirected || !strcmp(a, redirect_attrs[0])))
 			redirected = a;
 	}
 	return redirected ? read_redirect(dirfd, redirected, redirect) : WHITEOUT_DIR_MERGED;
+}
+
+bool whiteout_is_file(int dirfd, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_size)
+		return false;
+	for (size_t i = 0; i < LENGTH(whiteout_attrs); i++)
+		if (xattr_get(dirfd, name, whiteout_attrs[i], NULL, 0) >= 0)
+			return true;
+	return false;
 }
 
 bool whiteout_may_be_redirected(int dirfd, const char *name)

@@ -149,6 +149,21 @@ def test_directory_is_changed_by_what_comes_and_goes_in_it(stack):
     assert listed(stack) == ["C /a", "A /a/new", "C /b", "C /c/f (1 of 1 blocks of 4 KiB, 4.0 KiB of 1 B)"]
 
 
+def test_whiteouts_that_are_files_are_deletions(stack):
+    """Of a layer that somebody else wrote: empty files with an attribute (Linux 6.7)."""
+    for place in ("", "d"):
+        for layer in (stack.lower(), stack.upper):
+            (layer / place).mkdir(exist_ok=True)
+        (stack.lower() / place / "gone").write_text("x")
+        os.setxattr(stack.upper / place, "user.overlay.opaque", b"x")
+        (stack.upper / place / "gone").write_text("")
+        os.setxattr(stack.upper / place / "gone", "user.overlay.whiteout", b"")
+    shutil.copystat(stack.lower() / "d", stack.upper / "d")
+    os.setxattr(stack.upper / "d", "user.overlay.opaque", b"x")
+    assert [line for line in listed(stack) if "gone" in line] == ["D /d/gone", "D /gone"]
+    assert {"D /d/gone", "D /gone"} <= set(diff(stack, stack.upper, text=True).stdout.splitlines())
+
+
 def test_layer_alone_tells_what_it_can(stack):
     fill_lower(stack)
     m = stack.mount()

@@ -6,6 +6,7 @@ import stat
 
 import pytest
 
+from support import linux
 from support.expect import exists, fails_with, names_in
 
 _NO_DEVICES = {"FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT": "1"}
@@ -157,6 +158,54 @@ def test_opaque_value_other_than_y_is_ignored(stack):
         (stack.lower(i) / "d" / f"f{i}").write_text("")
     os.setxattr(stack.lower(0) / "d", "user.overlay.opaque", b"n")
     assert names_in(stack.mount() / "d") == ["f0", "f1"]
+
+
+def _as_overlayfs_shows(lowers, mnt, options):
+    linux.mount("overlay", str(mnt), "overlay", 1, "lowerdir=" + ":".join(map(str, lowers)) + options)
+    try:
+        return _tree(mnt)
+    finally:
+        linux.umount(mnt)
+
+
+def _tree(root):
+    return sorted(os.path.relpath(os.path.join(at, name), root) for at, dirs, names in os.walk(root) for name in dirs + names)
+
+
+@pytest.mark.parametrize("space", ["trusted", "user"])
+def test_whiteout_that_is_a_file_hides_what_overlayfs_hides(stack, space):
+    """Linux 6.7 and later: an empty file with an attribute, in a directory that is marked for it."""
+    top, bottom = stack.lower(0), stack.lower(1)
+    for place in ("", "d", "d/e", "unmarked"):
+        for layer in (top, bottom):
+            (layer / place).mkdir(exist_ok=True)
+        for name in ("gone", "gone-dir/inner/file", "full", "kept"):
+            (bottom / place / name).parent.mkdir(parents=True, exist_ok=True)
+            (bottom / place / name).write_text(name)
+        (top / place / "empty").write_text("")
+        if place == "unmarked":
+            continue
+        try:
+            os.setxattr(top / place, f"{space}.overlay.opaque", b"x")
+        except PermissionError:
+            pytest.skip("trusted attributes are root's")
+        for name in ("gone", "gone-dir", "full"):
+            (top / place / name).write_text("full" if name == "full" else "")
+            os.setxattr(top / place / name, f"{space}.overlay.whiteout", b"")
+    m = stack.mount()
+    seen = _tree(m)
+    assert [name for name in seen if name.startswith("d/e/")] == ["d/e/empty", "d/e/full", "d/e/kept"]
+    assert [name for name in seen if "gone" in name and not name.startswith("unmarked/")] == []
+    for place in ("", "d", "d/e"):
+        for name in ("gone", "gone-dir", "gone-dir/inner"):
+            with fails_with(errno.ENOENT):
+                os.lstat(m / place / name)
+    if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 8):
+        (stack.base / "overlay").mkdir()
+        assert seen == _as_overlayfs_shows([top, bottom], stack.base / "overlay", ",userxattr" if space == "user" else "")
+    (m / "d" / "gone").write_text("again")
+    (m / "d" / "gone-dir").mkdir()
+    assert names_in(m / "d" / "gone-dir") == [] and (m / "d" / "gone").read_text() == "again"
 
 
 @devices_or_not

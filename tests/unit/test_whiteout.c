@@ -141,6 +141,41 @@ static void test_whiteout__opaque_mark_is_recognised_in_each_form(void **state)
 	}
 }
 
+static void test_whiteout__file_form_is_an_empty_file_with_an_attribute(void **state)
+{
+	static const char *const attrs[] = { "trusted.overlay.whiteout", "user.overlay.whiteout" };
+	struct tree_dirs *d = *state;
+	char redirect[PATH_MAX];
+	bool has_files;
+	int fd = open_dir(d, "w");
+
+	tree_put_text(d, "w/full", "full");
+	tree_put_text(d, "w/plain", "");
+	for (size_t k = 0; k < 2; k++) {
+		char rel[8];
+		int f;
+
+		snprintf(rel, sizeof(rel), "w/f%zu", k);
+		tree_put_text(d, rel, "");
+		f = openat(fd, rel + 2, O_RDONLY | O_CLOEXEC);
+		assert_int_equal(fsetxattr(f, attrs[k], "", 0, 0), 0);
+		close(f);
+		assert_true(whiteout_is_file(fd, rel + 2));
+		f = openat(fd, "full", O_RDONLY | O_CLOEXEC);
+		assert_int_equal(fsetxattr(f, attrs[k], "", 0, 0), 0);
+		close(f);
+	}
+	assert_false(whiteout_is_file(fd, "full"));
+	assert_false(whiteout_is_file(fd, "plain"));
+	assert_false(whiteout_is_file(fd, "none"));
+	assert_int_equal(whiteout_dir_marks(fd, redirect, &has_files), WHITEOUT_DIR_MERGED);
+	assert_false(has_files);
+	assert_int_equal(fsetxattr(fd, "user.overlay.opaque", "x", 1, 0), 0);
+	assert_int_equal(whiteout_dir_marks(fd, redirect, &has_files), WHITEOUT_DIR_MERGED);
+	assert_true(has_files);
+	close(fd);
+}
+
 static void test_whiteout__opaque_mark_that_is_set_is_found_again(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -221,6 +256,7 @@ int main(void)
 		row(test_whiteout__named_form_of_a_long_name_is_enametoolong),
 		row(test_whiteout__remove_leaves_ordinary_files_and_absence_alone),
 		row(test_whiteout__opaque_mark_is_recognised_in_each_form),
+		row(test_whiteout__file_form_is_an_empty_file_with_an_attribute),
 		row(test_whiteout__opaque_mark_that_is_set_is_found_again),
 		row(test_whiteout__redirect_is_read_in_both_forms),
 		row(test_whiteout__redirect_that_is_set_is_found_again),
