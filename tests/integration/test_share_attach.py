@@ -30,10 +30,12 @@ class _Traced:
             pytest.skip("no strace to stop a program at a system call")
         self.mnt, upper, work = (siblings.directory(name) for name in ("mnt-s", "upper-s", "work-s"))
         self._trace = siblings.base / "trace"
+        # Leaks cannot be looked for in a program that is traced.
+        leaks = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         self.process = subprocess.Popen(
             ["strace", "-o", self._trace, "-e", f"inject={inject}", siblings.program, "-o",
              f"share=pages,lowerdir={siblings.lower},upperdir={upper},workdir={work}", self.mnt],
-            env={**os.environ, **siblings.server.environment}, start_new_session=True)
+            env={**os.environ, **siblings.server.environment, "ASAN_OPTIONS": leaks}, start_new_session=True)
 
     @property
     def trace(self):
