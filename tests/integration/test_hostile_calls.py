@@ -14,7 +14,7 @@ import struct
 
 import pytest
 
-from support import forge, linux, syscount
+from support import forge, linux, procfs, syscount
 from support.child import in_child
 from support.content import MIB, blob
 from support.expect import exists, fails_with, names_in, opened, read_at, write_at
@@ -344,8 +344,7 @@ def test_devices_of_a_layer_are_not_opened_by_the_server(stack, layer):
         os.link(m / f"{name}2", m / f"{name}3")
         st = (m / f"{name}3").lstat()
         assert (stat.S_IFMT(st.st_mode), st.st_rdev) == (kind, os.makedev(major, minor))
-    opened_here = [os.readlink(f"/proc/{stack.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{stack.pid}/fd")]
-    assert not [path for path in opened_here if path.startswith("/dev/loop")]
+    assert not [path for path in procfs.opened(stack.pid).values() if path.startswith("/dev/loop")]
 
 
 @pytest.mark.needs_root("ids of its own")
@@ -404,13 +403,8 @@ _GIVEN_UP = {"KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8, "NET_ADMIN": 12,
 
 def test_server_has_given_up_what_it_never_needs(stack):
     stack.mount()
-    for task in os.listdir(f"/proc/{stack.pid}/task"):
-        try:
-            with open(f"/proc/{stack.pid}/task/{task}/status", encoding="ascii") as f:
-                status = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
-        except (FileNotFoundError, ProcessLookupError):
-            assert task != str(stack.pid) # another that was idle may have gone home
-            continue
+    for text in procfs.of_threads(stack.pid, "status").values():
+        status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         for kind in ("CapEff", "CapPrm", "CapInh"):
             held = int(status[kind], 16)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -14,7 +13,7 @@ import threading
 
 import pytest
 
-from support import linux
+from support import linux, procfs
 from support.command import mount_points
 from support.content import blob
 from support.expect import read_at, write_at
@@ -106,17 +105,18 @@ def test_an_address_that_was_given(serve):
     assert values(scrape(where)[2])["veneer_mounts", ()] == 0
 
 
-def test_nobody_is_answered_who_did_not_ask_for_it(stack, shared):
+def _answers_http(pid):
+    return any("MHD" in name for name in procfs.of_threads(pid, "comm").values())
+
+
+def test_nobody_is_answered_who_did_not_ask_for_it(stack, shared, watched):
     place = Place(stack, "p")
     (stack.lower() / "f").write_text("f")
     place.mount(stack, shared)
-    pids = {shared.process.pid, shared.pid}
-    kinds = {os.readlink(f"/proc/{pid}/fd/{fd}") for pid in pids for fd in os.listdir(f"/proc/{pid}/fd")
-             if os.path.lexists(f"/proc/{pid}/fd/{fd}")}
+    kinds = {target for pid in (shared.process.pid, shared.pid) for target in procfs.opened(pid).values()}
     listening = {f"socket:[{line.split()[6]}]" for line in open("/proc/net/unix") if line.split()[3] == "00010000"}
     assert len(kinds & listening) == 1
-    assert not any("thread" in name.lower() and "MHD" in name for name in
-                   (pathlib.Path(f"/proc/{shared.pid}/task/{t}/comm").read_text() for t in os.listdir(f"/proc/{shared.pid}/task")))
+    assert not _answers_http(shared.pid) and _answers_http(watched[0].pid)
 
 
 @pytest.mark.parametrize("method,path,status", [("GET", "/", 200), ("HEAD", "/metrics", 200), ("GET", "/other", 404),

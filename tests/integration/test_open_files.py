@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that lost their name while open keep every operation, and files that never had one."""
-import contextlib
 import errno
 import mmap
 import os
@@ -8,7 +7,7 @@ import stat
 
 import pytest
 
-from support import acl, linux
+from support import acl, linux, procfs
 from support.child import in_child
 from support.content import BLOCK, blob
 from support.expect import exists, fails_with, names_in, opened
@@ -129,11 +128,7 @@ def test_first_change_after_the_name_is_gone_leaves_nothing_behind(stack):
 
 def _descriptors(stack):
     """Of this upper: the server may have other mounts, and go on closing theirs."""
-    links = []
-    for fd in os.listdir(f"/proc/{stack.pid}/fd"):
-        with contextlib.suppress(OSError):
-            links.append(os.readlink(f"/proc/{stack.pid}/fd/{fd}"))
-    return sum(link.startswith(str(stack.upper)) for link in links)
+    return sum(link.startswith(str(stack.upper)) for link in procfs.opened(stack.pid).values())
 
 
 def _temporary(directory, mode=0o600, flags=0):

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from support import linux
+from support import linux, procfs
 from support.content import blob
 from support.counters import Gained
 from support.expect import fails_with, opened, read_at, write_at
@@ -247,7 +247,7 @@ def test_no_open_is_sent_on_twice(stack, m, tmp_path):
 def test_registered_lower_file_cannot_be_written_even_by_mistake(stack, m):
     """The server registers it from a read-only clone of the layer's mount."""
     with opened(m / "large"):
-        mounts = [os.readlink(f"/proc/{stack.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{stack.pid}/fd")]
+        mounts = list(procfs.opened(stack.pid).values())
     assert mounts.count("/") >= 1, mounts
 
 

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from support import linux, wire
+from support import linux, procfs, wire
 from support.child import Child, in_children
 from support.command import mount_points
 from support.content import MIB, blob
@@ -295,12 +295,8 @@ def test_server_holds_nothing_of_its_starter(stack, shared):
     assert is_settled(shared, 0)
     linux.umount(file_system)
     assert os.readlink(f"/proc/{shared.pid}/cwd") == "/"
-    for fd in os.listdir(f"/proc/{shared.pid}/fd"):
-        try:
-            target = os.readlink(f"/proc/{shared.pid}/fd/{fd}")
-        except FileNotFoundError:
-            continue  # closed meanwhile
-        assert int(fd) <= 2 or not target.startswith(str(stack.base)) or target == str(shared.directory), target
+    for fd, target in procfs.opened(shared.pid).items():
+        assert fd <= 2 or not target.startswith(str(stack.base)) or target == str(shared.directory), target
     with open(f"/proc/{shared.pid}/mountinfo", encoding="ascii") as f:
         points = [line.split()[4] for line in f]
     kept = ("/proc", "/dev", "/sys", "/run/systemd/journal")
