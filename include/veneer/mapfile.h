@@ -96,8 +96,8 @@ enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id);
 /* A power cut now would leave the map of this file as it is. What fsync found MAPFILE_OWN_ONLY is committed, but its
  * records may be in memory only. */
 bool mapfile_is_durable(struct mapfile *mf, file_id_t id);
-/* Have what was committed of this file on disk, before its extents go that fsync has relied on. 0 or -errno. */
-int mapfile_sync_commits(struct mapfile *mf, file_id_t id);
+/* Was the file cut, and is that not on disk yet as far as the map knows? 1, 0 or -ENOENT. */
+int mapfile_is_cut(struct mapfile *mf, file_id_t id);
 /* The file's last change is one that extents cannot tell after an unclean boot (an own hole): only a sync of
  * the map makes it durable. -ENOENT. */
 int mapfile_must_sync(struct mapfile *mf, file_id_t id);

@@ -90,17 +90,20 @@ static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_on
 	return r == -ENOENT && !i->src.id ? 0 : r;
 }
 
-/* Likewise before the file grows, from size on. That it is so short may be on disk since a crash, and longer again it
- * may get there before the record does: then a second crash would show what the first had cut off. */
+/* Likewise before the file grows, from size on. That it is so short may be on disk, since a crash or by a sync of somebody
+ * who does not ask us (sync(2)), and longer again it may get there before the record does: then a crash would show the
+ * lower's where something else was on disk. */
 static int settle_growth(struct tree *t, struct inode *i, int fd, uint64_t size)
 {
 	uint64_t clip;
-	int r = mapfile_clip(i->src.map, i->src.id, &clip);
+	int is_cut, r = mapfile_clip(i->src.map, i->src.id, &clip);
 
-	if (r < 0 || clip <= size)
-		return r == -ENOENT ? -EIO : r;
-	r = mapfile_truncate(i->src.map, i->src.id, size);
-	return r < 0 || t->is_volatile ? r : sync_and_commit(t, i, fd, true);
+	if (r == 0 && clip > size)
+		r = mapfile_truncate(i->src.map, i->src.id, size);
+	is_cut = r < 0 ? r : mapfile_is_cut(i->src.map, i->src.id);
+	if (is_cut < 0)
+		return is_cut == -ENOENT ? -EIO : is_cut;
+	return is_cut && !t->is_volatile ? sync_and_commit(t, i, fd, true) : 0;
 }
 
 /* Copy the blocks of [first, end) that are not own from below, byte range clipped to size, by chunks at most: that
@@ -406,14 +409,10 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	r = settle_growth(t, i, fd, (uint64_t)st.st_size);
+	r = size > (uint64_t)st.st_size ? settle_growth(t, i, fd, (uint64_t)st.st_size) : 0;
 	if (r < 0)
 		return r;
 	r = mapfile_reserve(i->src.map, 1);
-	/* The extents of what is cut off may be all that tells of it: longer again, the file would show the lower
-	 * there. */
-	if (r == 0 && size < (uint64_t)st.st_size && !t->is_volatile)
-		r = mapfile_sync_commits(i->src.map, i->src.id);
 	if (r < 0)
 		return r;
 	if (ftruncate(fd, (off_t)size) < 0)

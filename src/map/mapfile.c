@@ -409,18 +409,14 @@ bool mapfile_is_durable(struct mapfile *mf, file_id_t id)
 		      f->commit_lsn <= mf->durable_lsn);
 }
 
-static bool has_commit_in_memory(struct mapfile *mf, file_id_t id)
+int mapfile_is_cut(struct mapfile *mf, file_id_t id)
 {
 	LOCK_SCOPE(&mf->lock);
 
 	const struct table_file *f = table_find(&mf->now.table, id);
 
-	return f && f->commit_lsn > mf->durable_lsn;
-}
-
-int mapfile_sync_commits(struct mapfile *mf, file_id_t id)
-{
-	return has_commit_in_memory(mf, id) ? mapsync_flush(mf) : 0;
+	/* A commit that had to go with a sync may be of a cut, and wait for that sync. */
+	return !f ? -ENOENT : f->cut || (f->commit_lsn > mf->durable_lsn && f->must_lsn == f->commit_lsn);
 }
 
 int mapfile_must_sync(struct mapfile *mf, file_id_t id)

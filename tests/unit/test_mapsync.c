@@ -135,11 +135,31 @@ static void test_mapsync__a_commit_is_durable_once_the_map_was_synced(void **sta
 	assert_int_equal(mapfile_commit(mf, id, false), 0);
 	assert_int_equal(mapfile_pending(mf, id), MAPFILE_CLEAN);
 	assert_false(mapfile_is_durable(mf, id));
-	assert_int_equal(mapfile_sync_commits(mf, id), 0);
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
 	assert_true(mapfile_is_durable(mf, id));
 	assert_int_equal(mapfile_own(mf, id, 7, 2), 0);
-	assert_int_equal(mapfile_sync_commits(mf, id), 0);
 	assert_false(mapfile_is_durable(mf, id));
+	mapfile_close(mf);
+}
+
+static void test_mapsync__a_cut_is_one_until_its_commit_is_on_disk(void **state)
+{
+	struct mapfile *mf = maps_open_rw(*state);
+	file_id_t id = maps_new_file(mf, MIB);
+
+	assert_int_equal(mapfile_is_cut(mf, id + 1), -ENOENT);
+	assert_int_equal(mapfile_own(mf, id, 1, 2), 0);
+	assert_int_equal(mapfile_is_cut(mf, id), 0);
+	assert_int_equal(mapfile_truncate(mf, id, 2 * BLK_BYTES), 0);
+	assert_int_equal(mapfile_is_cut(mf, id), 1);
+	assert_int_equal(mapfile_commit(mf, id, false), 0);
+	assert_int_equal(mapfile_is_cut(mf, id), 1);
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_int_equal(mapfile_is_cut(mf, id), 0);
+	/* What only became own asks for no sync. */
+	assert_int_equal(mapfile_own(mf, id, 4, 1), 0);
+	assert_int_equal(mapfile_commit(mf, id, false), 0);
+	assert_int_equal(mapfile_is_cut(mf, id), 0);
 	mapfile_close(mf);
 }
 
@@ -367,7 +387,7 @@ static void test_mapsync__an_adopted_file_is_not_durable_by_itself(void **state)
 
 	assert_int_equal(mapfile_file_adopt(mf, lost, MIB, &rebuild), 0);
 	assert_false(mapfile_is_durable(mf, lost));
-	assert_int_equal(mapfile_sync_commits(mf, lost), 0);
+	assert_int_equal(mapfile_commit(mf, lost, true), 0);
 	assert_true(mapfile_is_durable(mf, lost));
 	mapfile_close(mf);
 }
@@ -494,6 +514,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(unclean_boot_keeps_what_was_committed),
 		T(a_commit_is_durable_once_the_map_was_synced),
+		T(a_cut_is_one_until_its_commit_is_on_disk),
 		T(unclean_boot_takes_blocks_from_extents),
 		T(extents_of_a_copied_layer_are_not_asked),
 		T(failing_extents_fail_the_open_and_change_nothing),
