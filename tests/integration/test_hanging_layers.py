@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is asked of a server while layers of its mounts do not answer."""
+import concurrent.futures
+import contextlib
 import os
+import pathlib
 import subprocess
 
 import pytest
 
+from support import linux
+from support.command import mount_points
 from support.expect import write_at
 from support.places import Place
 from support.server import wait_until
+from support.shared import SharedServer, child_of, kill
 from test_killed_server_hard import LIMIT_S, far, hang, preload  # noqa: F401, fixtures
-from test_upgrade import Adopted, shared, upgrade, _parent_of  # noqa: F401, a fixture
+from test_upgrade import Adopted, shared, upgrade, _parent_of, _stat_of  # noqa: F401, a fixture
 
 _LONG_WORKERS = 112
 
@@ -113,3 +119,73 @@ def test_an_upgrade_does_not_wait_for_a_layer(stack, shared, far):  # noqa: F811
         assert (near / "own").read_text() == "own" and (near / "file").read_text() == "near"
     assert os.listdir(mnt) == ["d"]
     assert shared.count() == 2
+
+
+# ---- a change that hangs ----
+
+@pytest.fixture
+def ground(stack, shared, request, monkeypatch):  # noqa: F811
+    """A directory of a file system whose own server can hang over what is written; that of the mounts cannot."""
+    before = os.environ.get("LD_PRELOAD")
+    flag = request.getfixturevalue("hang")
+    under = SharedServer(stack.program, stack.base / "under", shared.watchdog)
+    under.ensure()
+    monkeypatch.delenv("LD_PRELOAD") if before is None else monkeypatch.setenv("LD_PRELOAD", before)
+    stack.lower()
+    yield Place(stack, "ground").mount(stack, under, "io=cached")
+    write_at(flag, b"0", 0)
+    for point in reversed(mount_points(stack.base)):
+        linux.umount(point, linux.MNT_DETACH)
+    under.kill()
+
+
+@contextlib.contextmanager
+def _hanging_write(hang, path):  # noqa: F811
+    """Of HANG, into a new file: a thread of the server waits for the file system of its upper, which has begun. How it ends
+    is looked at afterwards."""
+    write_at(hang, b"1", 0)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(path.write_bytes, b"HANG")
+        try:
+            assert wait_until(lambda: hang.read_bytes() == b"2", LIMIT_S)
+            yield
+            assert not writing.done()
+        finally:
+            write_at(hang, b"0", 0)
+        assert writing.result(LIMIT_S) == 4
+
+
+def _on(ground, stack, shared):  # noqa: F811
+    place = Place(stack, "far-off")
+    place.upper, place.work = ground / "upper", ground / "work"
+    for path in (place.upper, place.work):
+        path.mkdir()
+    place.mount(stack, shared, "io=cached")
+    return place
+
+
+def _sleeps_of(pid):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def _is_waited_for(supervisor, server):
+    """It is killed, and its supervisor has looked at what is left of it some times."""
+    kill(server)
+    before = _sleeps_of(supervisor)
+    assert wait_until(lambda: _sleeps_of(supervisor) >= before + 5, LIMIT_S)
+    assert child_of(supervisor) is None
+    assert _stat_of(server)[0] == "Z" and len(os.listdir(f"/proc/{server}/task")) > 1
+
+
+def test_nobody_follows_a_server_of_which_a_change_hangs(stack, shared, ground, hang):  # noqa: F811
+    """What it changes comes before all that the next one does."""
+    far_off = _on(ground, stack, shared)
+    with _hanging_write(hang, far_off.mnt / "file"):
+        _is_waited_for(shared.process.pid, shared.pid)
+    assert (far_off.mnt / "file").read_bytes() == b"HANG"
+    (far_off.mnt / "file").write_bytes(b"newer")
+    shared.watch()
+    shared.kill_server()
+    assert (far_off.mnt / "file").read_bytes() == (far_off.upper / "file").read_bytes() == b"newer"
+    assert shared.log.count("starting it again") == 2

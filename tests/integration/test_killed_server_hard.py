@@ -68,13 +68,13 @@ __attribute__((constructor)) static void find(void)
 		close(fd);
 }
 
-/* Where what is written begins so, and the flag says so: for ever, once. */
+/* Where what is written begins so, and the flag says so: once, until it says something else. */
 static void hang(const struct iovec *v, int n)
 {
 	for (int i = 0; flag && *flag == '1' && i < n; i++)
 		if (v[i].iov_len >= 4 && !memcmp(v[i].iov_base, "HANG", 4))
-			for (*flag = '2';;)
-				pause();
+			for (*flag = '2'; *flag == '2';)
+				usleep(10000);
 }
 
 #define WRITER(call) \
@@ -120,8 +120,8 @@ VECTOR_WRITER(pwritev64)
 
 @pytest.fixture
 def hang(stack, preload, monkeypatch):
-    """A file: while it has a 1 in it, whoever writes what begins with HANG makes that a 2, and hangs for ever; while it has
-    a 3, whoever opens a layer with a file HANG in it does."""
+    """A file: while it has a 1 in it, whoever writes what begins with HANG makes that a 2, and hangs for as long as it is; while
+    it has a 3, whoever opens a layer with a file HANG in it does."""
     path = stack.base / "hang"
     path.write_bytes(b"0")
     monkeypatch.setenv("VENEER_TEST_HANG", str(path))
