@@ -50,3 +50,6 @@ bool duty_is_dead(pid_t pid);
 /* The process is dead, or has crashed and is waiting to write its core, but for threads that wait so, or in calls that change
  * nothing (for a layer on a file system that does not answer). One that is dying may look so for a moment. */
 bool duty_is_stuck(const struct duty_board *b, pid_t pid);
+/* Wait until each change of a layer that a thread of this process is making now, in one call of the kernel, has got on. -EBUSY:
+ * one has not for so long, as where its file system does not answer, and a death of this process would last as long as it. */
+int duty_await_changes(int limit_ms);

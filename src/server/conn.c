@@ -8,6 +8,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/confine.h"
 #include "veneer/dossier.h"
+#include "veneer/duty.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
 #include "veneer/promote.h"
@@ -24,6 +25,7 @@
 
 #define ERR_SIZE (PATH_MAX * 2)
 #define SEND_WAIT_MS 5000
+#define CHANGE_WAIT_MS 5000	/* until a change that is being made counts as one that hangs */
 #define MOUNT_WAIT_MS 60000	/* from READY until the client has mounted */
 #define TEXT_PIECE (WIRE_PAYLOAD_MAX / 2)
 #define PROGRESS_MS 200		/* how often who waits for a long work is told of it */
@@ -503,14 +505,22 @@ static bool has_supervisor(struct ledger *l)
 	return l && ledger_board(l)->supervisor == getppid();
 }
 
-/* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. */
+/* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. Not while a
+ * change hangs: nobody would serve until that has come to its end. */
 static void answer_upgrade(struct conn *c, struct ledger *l, struct roster *roster)
 {
+	int r;
+
 	if (!has_supervisor(l))
 		refuse(c, "this server runs alone, and cannot be upgraded while it serves");
 	else if (!c->fits)
 		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,
 		       bequest_versions());
+	else if ((r = duty_await_changes(CHANGE_WAIT_MS)) == -EBUSY)
+		refuse(c, "this server is changing a file in a layer that has not answered for %d seconds, and goes on",
+		       CHANGE_WAIT_MS / 1000);
+	else if (r < 0)
+		refuse(c, "cannot look whether a change hangs: %s", strerror(-r));
 	else if (roster_count_unkept(roster))
 		refuse(c, "this server has mounts that cannot be handed over: with share=pages before Linux 6.9, or as "
 			  "its log has it");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/duty.h"
 
+#include "veneer/buf.h"
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +19,7 @@
 static const int crashes[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGSYS };
 
 #define STACK_BYTES (32u << 10)
+#define PAUSE_MS 20
 #define N_CRASHES (sizeof(crashes) / sizeof(*crashes))
 
 static struct sigaction before[N_CRASHES];
@@ -259,39 +262,58 @@ static bool is_worker_of_ring(pid_t pid, int thread)
 	return read_of(pid, thread, "comm", name, sizeof(name)) > 0 && !strncmp(name, "iou-wrk-", 8);
 }
 
+/* What a thread waits in. */
+struct call {
+	char state;
+	long number;
+	unsigned long long arg[3];
+};
+
+/* False: it runs, or is dead, or nobody says. */
+static bool call_of(pid_t pid, int thread, struct call *ret)
+{
+	char text[256];
+
+	*ret = (struct call){ .state = state_of(pid, thread) };
+	return (ret->state == 'D' || ret->state == 'S') && read_of(pid, thread, "syscall", text, sizeof(text)) > 0 &&
+	       sscanf(text, "%ld %llx %llx %llx", &ret->number, &ret->arg[0], &ret->arg[1], &ret->arg[2]) >= 1;
+}
+
+static bool is_among(long call, const long *calls, size_t n)
+{
+	for (size_t k = 0; k < n; k++)
+		if (call == calls[k])
+			return true;
+	return false;
+}
+
 /* It is in the kernel, where nothing wakes it but what it waits for, and that makes no difference to anybody. */
 static bool is_harmless(pid_t pid, int thread)
 {
-	const char state = state_of(pid, thread);
-	char text[256];
-	long call;
-	unsigned long long arg[3] = { 0 };
+	struct call c;
+	const bool is_known = call_of(pid, thread, &c);
 
-	if (state == 'D' && is_worker_of_ring(pid, thread))
+	if (c.state == 'D' && is_worker_of_ring(pid, thread))
 		return true;
-	if ((state != 'D' && state != 'S') || read_of(pid, thread, "syscall", text, sizeof(text)) <= 0 ||
-	    sscanf(text, "%ld %llx %llx %llx", &call, &arg[0], &arg[1], &arg[2]) < 1)
+	if (!is_known)
 		return false;
 #ifdef SYS_io_uring_enter
 	/* Who dies waits for the workers of its ring, and sleeps over it as if a signal could wake it. */
-	if (call == SYS_io_uring_enter)
+	if (c.number == SYS_io_uring_enter)
 		return true;
 #endif
-	if (state != 'D')
+	if (c.state != 'D')
 		return false;
 	/* A page of a file, and the thread dies before it stores anything there. */
-	if (call == -1)
+	if (c.number == -1)
 		return true;
-	if (call == SYS_openat)
-		return opens_only((int)arg[2]);
+	if (c.number == SYS_openat)
+		return opens_only((int)c.arg[2]);
 #ifdef SYS_openat2
-	if (call == SYS_openat2)
-		return reads_how(pid, thread, arg[2]);
+	if (c.number == SYS_openat2)
+		return reads_how(pid, thread, c.arg[2]);
 #endif
-	for (size_t k = 0; k < sizeof(harmless) / sizeof(*harmless); k++)
-		if (call == harmless[k])
-			return true;
-	return false;
+	return is_among(c.number, harmless, sizeof(harmless) / sizeof(*harmless));
 }
 
 bool duty_is_dead(pid_t pid)
@@ -330,4 +352,123 @@ bool duty_is_stuck(const struct duty_board *b, pid_t pid)
 	if (dir)
 		closedir(dir);
 	return is_any && !is_other;
+}
+
+/* ---- changes that may not come to an end ---- */
+
+/* Calls of a server that change a layer, and in which it is until that answers; some machines lack some. Not write and its
+ * like, which what is no file is written by: the log, and the answers to the kernel. */
+static const long changing[] = {
+	SYS_pwrite64, SYS_pwritev, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_syncfs, SYS_ioctl,
+	SYS_mkdirat, SYS_mknodat, SYS_symlinkat, SYS_linkat, SYS_unlinkat, SYS_renameat2, SYS_utimensat,
+	SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat,
+	SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
+#ifdef SYS_pwritev2
+	SYS_pwritev2,
+#endif
+#ifdef SYS_copy_file_range
+	SYS_copy_file_range,
+#endif
+#ifdef SYS_sync_file_range
+	SYS_sync_file_range,
+#endif
+#ifdef SYS_fchmodat2
+	SYS_fchmodat2,
+#endif
+#ifdef SYS_renameat
+	SYS_renameat,
+#endif
+#ifdef SYS_mkdir	/* and its like, which the C library makes where there are such */
+	SYS_mkdir, SYS_rmdir, SYS_unlink, SYS_rename, SYS_chmod,
+#endif
+};
+
+/* Whether it sleeps as if a signal could wake it says nothing: on FUSE that is so until there is one. */
+static bool is_in_change(pid_t pid, int thread)
+{
+	struct call c;
+
+	if (!call_of(pid, thread, &c))
+		return false;
+	if (c.number == SYS_openat)
+		return !opens_only((int)c.arg[2]);
+#ifdef SYS_openat2
+	if (c.number == SYS_openat2)
+		return !reads_how(pid, thread, c.arg[2]);
+#endif
+	/* An answer that is sent from the pages of a file; who waits for a request sleeps otherwise. */
+	if (c.number == SYS_splice)
+		return c.state == 'D';
+	return is_among(c.number, changing, sizeof(changing) / sizeof(*changing));
+}
+
+/* How often it has gone to sleep. */
+static unsigned long sleeps_of(pid_t pid, int thread)
+{
+	int fd = open_of(pid, thread, "status");
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	unsigned long n = 0;
+	char line[256];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "voluntary_ctxt_switches: %lu", &n) == 1)
+			break;
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	return n;
+}
+
+struct change {
+	int thread;		/* 0: it has got on */
+	unsigned long sleeps;
+};
+
+static int note_changes(struct buf *seen)
+{
+	const pid_t self = getpid();
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *de;
+	int r = 0;
+
+	while (dir && r == 0 && (de = readdir(dir))) {
+		struct change c = { .thread = atoi(de->d_name) };
+
+		if (c.thread <= 0 || !is_in_change(self, c.thread))
+			continue;
+		c.sleeps = sleeps_of(self, c.thread);
+		r = buf_put(seen, &c, sizeof(c));
+	}
+	if (dir)
+		closedir(dir);
+	return r;
+}
+
+static bool is_any_left(struct buf *seen)
+{
+	const pid_t self = getpid();
+	struct change *c = (void *)seen->data;
+	bool is_any = false;
+
+	for (size_t k = 0; k < seen->len / sizeof(*c); k++) {
+		if (c[k].thread && (!is_in_change(self, c[k].thread) || sleeps_of(self, c[k].thread) != c[k].sleeps))
+			c[k].thread = 0;
+		is_any = is_any || c[k].thread;
+	}
+	return is_any;
+}
+
+int duty_await_changes(int limit_ms)
+{
+	_cleanup_(buf_release) struct buf seen = { 0 };
+	const int64_t end = clock_ms() + limit_ms;
+	int r = note_changes(&seen);
+
+	while (r == 0 && is_any_left(&seen)) {
+		if (clock_ms() >= end)
+			return -EBUSY;
+		usleep(PAUSE_MS * 1000);
+	}
+	return r;
 }

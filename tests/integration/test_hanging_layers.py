@@ -2,20 +2,23 @@
 """What is asked of a server while layers of its mounts do not answer."""
 import concurrent.futures
 import contextlib
+import fcntl
 import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
 
 from support import linux
 from support.command import mount_points
-from support.expect import write_at
+from support.content import MIB
+from support.expect import opened, write_at
 from support.places import Place
 from support.server import wait_until
 from support.shared import SharedServer, child_of, kill
 from test_killed_server_hard import LIMIT_S, far, hang, preload  # noqa: F401, fixtures
-from test_upgrade import Adopted, shared, upgrade, _parent_of, _stat_of  # noqa: F401, a fixture
+from test_upgrade import Adopted, shared, upgrade, upgraded, _parent_of, _stat_of  # noqa: F401, a fixture
 
 _LONG_WORKERS = 112
 
@@ -164,6 +167,22 @@ def _on(ground, stack, shared):  # noqa: F811
     return place
 
 
+def test_an_upgrade_is_refused_while_a_change_hangs(stack, shared, ground, hang):  # noqa: F811
+    """Nobody would serve until that has come to its end."""
+    near, far_off = _near(stack, shared), _on(ground, stack, shared)
+    supervisor, server = shared.process.pid, shared.pid
+    with _hanging_write(hang, far_off.mnt / "file"):
+        result = upgrade(shared)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr.count("\n") == 1 and "a layer that has not answered" in result.stderr
+        assert (shared.process.pid, shared.pid) == (supervisor, server)
+        (near / "own").write_text("own")
+        assert (near / "own").read_text() == "own" and shared.count() == 2
+    assert (far_off.mnt / "file").read_bytes() == b"HANG"
+    upgraded(shared, 2)
+    assert (far_off.mnt / "file").read_bytes() == b"HANG"
+
+
 def _sleeps_of(pid):
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
@@ -189,3 +208,66 @@ def test_nobody_follows_a_server_of_which_a_change_hangs(stack, shared, ground, 
     shared.kill_server()
     assert (far_off.mnt / "file").read_bytes() == (far_off.upper / "file").read_bytes() == b"newer"
     assert shared.log.count("starting it again") == 2
+
+
+# ---- the same where nothing at all interrupts it ----
+
+_FREEZE, _THAW = 0xC0045877, 0xC0045878
+
+
+@pytest.fixture
+def ice(stack):
+    """(An ext4 of its own, what stops all changes of it, what lets them go on)."""
+    if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
+        pytest.skip("takes root and mkfs.ext4")
+    image, top = stack.base / "image", stack.base / "ice"
+    top.mkdir()
+    with open(image, "wb") as f:
+        f.truncate(64 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, top]).returncode:
+        pytest.skip("no loop devices")
+    stack.lower()
+    with opened(top, os.O_RDONLY) as fd:
+        def thaw():
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(fd, _THAW, 0)
+        yield top, lambda: fcntl.ioctl(fd, _FREEZE, 0), thaw
+        thaw()
+    linux.umount(top, linux.MNT_DETACH)
+
+
+def _is_waiting_for_good(pid):
+    with contextlib.suppress(OSError):
+        return any(pathlib.Path(f"/proc/{pid}/task/{t}/stat").read_text().rpartition(")")[2].split()[0] == "D"
+                   for t in os.listdir(f"/proc/{pid}/task"))
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [os.unlink, lambda path: os.truncate(path, 1)], ids=["unlink", "truncate"])
+def test_a_change_that_nothing_interrupts_comes_before_what_is_changed_later(stack, shared, ice, change):  # noqa: F811
+    """It is made as soon as the file system goes on, by who was killed over it: if the next server were there by then, what
+    came later would be lost now and then."""
+    top, freeze, thaw = ice
+    place = _on(top, stack, shared)
+    path = place.mnt / "file"
+    path.write_bytes(b"0123456789")
+    supervisor, server = shared.process.pid, shared.pid
+    freeze()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        try:
+            changing = pool.submit(change, path)
+            assert wait_until(lambda: _is_waiting_for_good(server), LIMIT_S)
+            result = upgrade(shared)
+            assert result.returncode == 1 and "a layer that has not answered" in result.stderr
+            assert (shared.process.pid, shared.pid) == (supervisor, server)
+            _is_waited_for(supervisor, server)
+            assert not changing.done()
+        finally:
+            thaw()
+        changing.result(LIMIT_S)
+    path.write_bytes(b"newer bytes")
+    shared.watch()
+    upgraded(shared, 1)
+    assert path.read_bytes() == (place.upper / "file").read_bytes() == b"newer bytes"

@@ -4,9 +4,11 @@
 #include "veneer/duty.h"
 #include "veneer/file.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 struct shared {
@@ -127,12 +129,91 @@ static void test_duty__nothing_is_blamed_that_is_over_or_for_a_signal_from_outsi
 	assert_int_equal(s->a.nthreads, 1);
 }
 
+/* ---- changes that may not come to an end ---- */
+
+struct opener {
+	const char *path;
+	int flags;
+	_Atomic int thread;
+	int fd;
+};
+
+/* Of a pipe with a name, which waits for who reads it. */
+static void *open_it(void *arg)
+{
+	struct opener *o = arg;
+
+	o->thread = (int)syscall(SYS_gettid);
+	o->fd = open(o->path, o->flags | O_CLOEXEC, 0600);
+	return NULL;
+}
+
+/* In the call. */
+static void await_call(struct opener *o, long call)
+{
+	char path[64], text[64];
+	long now = -1;
+
+	while (now != call) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)o->thread);
+		fd = o->thread ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+		if (fd >= 0) {
+			ssize_t n = read(fd, text, sizeof(text) - 1);
+
+			text[n > 0 ? n : 0] = '\0';
+			if (sscanf(text, "%ld", &now) != 1)
+				now = -1;
+			close(fd);
+		}
+		usleep(1000);
+	}
+}
+
+static void *read_soon(void *arg)
+{
+	usleep(50000);
+	return (void *)(intptr_t)open(arg, O_RDONLY | O_CLOEXEC);
+}
+
+static void test_duty__what_is_changed_is_waited_for_and_nothing_else(void **state)
+{
+	struct tree_dirs *d = *state;
+	char path[PATH_MAX + sizeof("/pipe")];
+	struct opener change = { .path = path, .flags = O_WRONLY | O_CREAT, .fd = -1 };
+	struct opener look = { .path = path, .flags = O_WRONLY, .fd = -1 };
+	pthread_t threads[3];
+	void *reader;
+
+	snprintf(path, sizeof(path), "%s/pipe", d->s.path);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(duty_await_changes(0), 0);
+	assert_int_equal(pthread_create(&threads[0], NULL, open_it, &look), 0);
+	await_call(&look, SYS_openat);
+	assert_int_equal(duty_await_changes(0), 0);
+	assert_int_equal(pthread_create(&threads[1], NULL, open_it, &change), 0);
+	await_call(&change, SYS_openat);
+	assert_int_equal(duty_await_changes(0), -EBUSY);
+	assert_int_equal(duty_await_changes(50), -EBUSY);
+	assert_int_equal(pthread_create(&threads[2], NULL, read_soon, path), 0);
+	assert_int_equal(duty_await_changes(60000), 0);
+	assert_int_equal(pthread_join(threads[2], &reader), 0);
+	assert_int_equal(pthread_join(threads[1], NULL), 0);
+	assert_int_equal(pthread_join(threads[0], NULL), 0);
+	assert_true(change.fd >= 0 && look.fd >= 0 && (intptr_t)reader >= 0);
+	close(change.fd);
+	close(look.fd);
+	close((int)(intptr_t)reader);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_duty__what_a_thread_was_at_is_blamed),
 		cmocka_unit_test(test_duty__the_innermost_is_blamed),
 		cmocka_unit_test(test_duty__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside),
+		cmocka_unit_test_setup_teardown(test_duty__what_is_changed_is_waited_for_and_nothing_else, tree_setup, tree_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
