@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several mounts of the same layers in a server of their own, with share=pages or without."""
-import os
 import pathlib
 import shutil
 
 from . import linux
+from .command import mount_points
 from .server import SharedMount
 from .shared import SharedServer
 
@@ -42,9 +42,9 @@ class Siblings:
         return self.server.count()
 
     def close(self):
-        for mount in reversed(self.mounts):
-            while os.path.ismount(mount.mnt):
-                linux.umount(mount.mnt, linux.MNT_DETACH)
+        # also those whose server is dead
+        for point in reversed(mount_points(self.base)):
+            linux.umount(point, linux.MNT_DETACH)
         problems = [line for mount in self.mounts for line in mount.bad_signs()]
         problems += [line for line in self.server.log.splitlines() if "Sanitizer" in line or "runtime error" in line]
         if self.server.process and (code := self.server.stop()):
