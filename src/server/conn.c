@@ -332,17 +332,14 @@ static int say_shared(struct conn *c, uint32_t number, int fuse_fd)
 	return r < 0 ? r : sock_send(c->fd, b.data, b.len, &fuse_fd, fuse_fd >= 0, SEND_WAIT_MS);
 }
 
-static bool hears_bound(struct conn *c)
+/* Or that who was to say so is gone. */
+static void await_bound(struct conn *c)
 {
 	struct wire_message m;
 	struct packet p;
-	bool is_bound;
 
-	if (sock_wait(c->fd, MOUNT_WAIT_MS) < 0 || receive(c, &m, &p) <= 0)
-		return false;
-	is_bound = m.type == WIRE_BOUND && p.n_fds == 0;
-	sock_close_fds(p.fds, p.n_fds);
-	return is_bound;
+	if (sock_wait(c->fd, MOUNT_WAIT_MS) == 0 && receive(c, &m, &p) > 0)
+		sock_close_fds(p.fds, p.n_fds);
 }
 
 /* The client makes the file system. */
@@ -377,7 +374,10 @@ static int share_once(struct conn *c, struct roster *roster, struct served *s, c
 	if (r < 0)
 		return r == -EOPNOTSUPP ? -EIO : r;
 	r = say_shared(c, number, fuse_fd);
-	roster_bound(s, r == 0 && hears_bound(c));
+	if (r == 0)
+		await_bound(c);
+	/* Who knows the number may have bound it and been killed before he could say so. */
+	roster_bound(s, r == 0);
 	return 0;
 }
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -95,6 +96,9 @@ def test_what_is_mounted_by_a_program_that_is_killed_then_is_a_mount_like_others
         # what looks where mounts are has looked
         unmount(siblings.shared())
         assert wait_until(lambda: siblings.count() == len(points) + 1)
+        # a directory of which the kernel has been told that it is gone has no name
+        where = [sys.executable, "-c", "import os; print(os.getcwd())"]
+        assert subprocess.run(where, cwd=program.mnt, capture_output=True, text=True, check=True).stdout == f"{program.mnt}\n"
         write_at(program.mnt / "f", b"other", 0)
         assert (program.mnt / "f").read_bytes() == b"other"
         unmount(program.mnt)
