@@ -55,7 +55,7 @@ def settled(box):
 def managed(group):
     """What the server says of copies."""
     if not group.driver.is_ours:
-        return {"cpu_us": 0, "evictions": 0, "refaults": 0}
+        return {"cpu_us": 0, "dropping_us": 0, "evictions": 0, "refaults": 0}
     said = group.views[0].run("env", f"VENEER_RUNTIME_DIR={group.runtime}", group.driver.binary,
                               "stats", "--json")
     return json.loads(said)["copies"]
@@ -72,7 +72,9 @@ class Keeper(scenario.Scenario):
     (veneer-copies-2) limits always, `copies=all` (veneer-copies-all) never, and the default
     (veneer-rootless) by memory: so it is also run with a third of the memory that is plenty for
     every driver. The rows about 65 % are of copies=2, an option, and not of the default, which keeps
-    what there is memory for. Processor time is that of the manager, of the whole time since the first mount."""
+    what there is memory for. Processor time is of the whole time since the first mount: all that
+    the manager takes (the paper's 4.1 %), and what of that is not the kernel's freeing of pages,
+    which is its keeping of accounts and its scanning (at most 2 %)."""
 
     name = NAME
     drivers = quick_drivers = (AUTO, TWO, ALL, PEER)
@@ -106,6 +108,8 @@ class Keeper(scenario.Scenario):
             said = managed(group)
             taken = (time.perf_counter() - begun) * 1e6
             run.add(name, "manager", [100 * said["cpu_us"] / taken], "% CPU")
+            scanning = said["cpu_us"] - said["dropping_us"]
+            run.add(name, "scanning", [100 * scanning / taken], "% CPU")
             run.add(name, "dropped", [said["evictions"]], "x")
             run.add(name, "dropped too soon", [said["refaults"]], "x")
 
@@ -113,8 +117,8 @@ class Keeper(scenario.Scenario):
         out = []
         for cell in (START, CHANGED):
             out.append(ByDriver(TWO, Less(f"{NAME}/{cell}", "page cache + servers", PEER, 0.65)))
-            out.append(ByDriver(TWO, Below(f"{NAME}/{cell}", "manager", 2)))
-        out.append(ByDriver(AUTO, Below(f"{NAME}/{THIRD}", "manager", 2)))
+            out.append(ByDriver(TWO, Below(f"{NAME}/{cell}", "scanning", 2)))
+        out.append(ByDriver(AUTO, Below(f"{NAME}/{THIRD}", "scanning", 2)))
         grown = Growth(f"{NAME}/{THIRD}", f"{NAME}/{START}", "time", 1.15, PEER, 0.5)
         out.append(ByDriver(AUTO, grown))
         for cell in (START, CHANGED, THIRD):
@@ -125,7 +129,7 @@ class Keeper(scenario.Scenario):
         titles = ((START, "A Python program started in 64 views at once"),
                   (CHANGED, "4 KiB changed in each of three 8 MiB files, then read whole"),
                   (THIRD, "The start with a third of the memory"))
-        metrics = ("time", "page cache + servers", "servers", "manager", "dropped",
+        metrics = ("time", "page cache + servers", "servers", "manager", "scanning", "dropped",
                    "dropped too soon")
         return "".join(tables.table(seen, title, [(m, f"{NAME}/{cell}", m) for m in metrics])
                        for cell, title in titles)

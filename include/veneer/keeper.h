@@ -15,7 +15,8 @@
 struct keeper_usage {
 	struct copies_usage copies;
 	uint64_t bytes;		/* of memory for the account */
-	uint64_t cpu_ns, lost;	/* lost: answers that are not in the account */
+	uint64_t cpu_ns, drop_ns; /* of a processor: all that it took; of that, the kernel's dropping of pages */
+	uint64_t lost;		/* answers that are not in the account */
 	bool is_running;	/* two mounts take part */
 };
 

@@ -365,6 +365,7 @@ static json_t *copies_json(struct writer *w, const struct report *r)
 	add_number(w, j, "refaults", r->totals.counters[STATS_COPIES_REFAULTS]);
 	add_number(w, j, "forgotten", k->copies.forgotten + k->lost);
 	add_number(w, j, "cpu_us", k->cpu_ns / 1000);
+	add_number(w, j, "dropping_us", k->drop_ns / 1000);
 	return j;
 }
 

@@ -113,6 +113,7 @@ static int parse_server(const json_t *j, struct report *ret)
 	ret->keeper = (struct keeper_usage){
 		.is_running = number(copies, "running"),
 		.cpu_ns = number(copies, "cpu_us") * 1000,
+		.drop_ns = number(copies, "dropping_us") * 1000,
 		.copies = {
 			.limit = (uint32_t)number(copies, "limit"),
 			.mounts = number(copies, "mounts"),

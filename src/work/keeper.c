@@ -346,7 +346,7 @@ static void heed_memory(struct state *st)
 static void publish(struct state *st, bool is_running)
 {
 	struct keeper_usage u = { .bytes = copies_bytes(st->copies), .cpu_ns = own_cpu_ns() + st->child_ns,
-				  .lost = sent_lost(), .is_running = is_running };
+				  .drop_ns = st->child_ns, .lost = sent_lost(), .is_running = is_running };
 
 	copies_usage(st->copies, &u.copies);
 	LOCK_SCOPE(&keeper.lock);

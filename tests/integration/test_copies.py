@@ -99,6 +99,8 @@ def test_copies_beyond_the_limit_go(stack, group):
     group.wait_for(2 * _CHUNKS)
     assert wait_until(few(mounts, 2), _LIMIT_S), [held(m / "f") for m in mounts]
     assert group.comes_to(evictions=2 * _CHUNKS, copies=2 * _CHUNKS, extents=_CHUNKS), group.counted()
+    said = group.counted()
+    assert 0 < said["dropping_us"] < said["cpu_us"]
     for m in mounts:
         assert group.read(m / "f") == blob(_SIZE, 0)
 
