@@ -131,7 +131,8 @@ static int successor_build(const struct mapfile *mf, struct successor *s)
 	if (uuid == 0)
 		r = r ?: random_u64(&uuid);
 	s->head.uuid = uuid;
-	s->head.generation = mf->now.head.generation + 1;
+	/* It has to differ, and 0 is none. */
+	s->head.generation = mf->now.head.generation + 1 ?: 1;
 	r = r ?: snapshot_build(&mf->now.table, &s->head, nonce, &s->bytes, &s->sum);
 	/* A log is long-winded, a snapshot may be too terse for what it says. */
 	return r == 0 && !table_fits(&mf->now.table, s->bytes.len) ? -EFBIG : r;
