@@ -168,6 +168,8 @@ bool ledger_judge(struct ledger *l, bool is_crash)
 	const uint32_t crash = atomic_exchange(&l->board.crash, DUTY_NOTHING_KNOWN);
 	bool is_any = take_blame(&l->asked, crash) && is_crash;
 
+	/* The next server's threads may have the same ids. */
+	l->board.crashed = 0;
 	for (int k = 0; k < DUTY_WAITERS; k++)
 		l->board.waiting[k] = 0;
 	for (uint32_t k = 0; k < end_of(l); k++) {

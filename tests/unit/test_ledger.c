@@ -157,7 +157,10 @@ static void test_ledger__kills_and_crashes_over_nothing_are_nobodys(void **state
 		assert_false(ledger_judge(l, false));
 		ledger_duty(l, place)->nthreads = 1;
 		ledger_board(l)->crash = DUTY_NOBODY;
+		ledger_board(l)->crashed = ledger_board(l)->waiting[k] = 7;
 		assert_false(ledger_judge(l, true));
+		assert_int_equal(ledger_board(l)->crashed, 0);
+		assert_int_equal(ledger_board(l)->waiting[k], 0);
 	}
 	assert_false(ledger_is_given_up(l, place));
 	/* nothing is known but who was being served */
