@@ -23,7 +23,7 @@ usage()
 	  crash        what power cuts leave of the upper (root only)
 	  fault        system calls and allocations that fail (root only)
 	  soak         64 mounts under load and deaths; mounts whose ground is taken away (root only)
-	  fuzz         libFuzzer on every decoder, some seconds each (VENEER_FUZZ_S says how many)
+	  fuzz         libFuzzer on every decoder, five for a minute, the others some seconds (VENEER_FUZZ_S: for each)
 	  bench        the benchmark's own parts, and a short run of it (root only)
 	  install      what is installed: archive, packages, completions, manual pages, mount(8) (root only)
 	  slow         what the parts above leave out because it takes minutes
@@ -305,19 +305,33 @@ test_soak()
 	fi
 }
 
-# fuzz_part NAME SECONDS
+# Decoders of what others may have written: a file of a layer, a mark on one, a command line, a profile, a message.
+FUZZ_LONGER=(mapfile mark options profile wire)
+
+# fuzz_part NAME SECONDS [TARGET...]
 fuzz_part()
 {
+	local name=$1
+
+	shift
 	if ! command -v clang >/dev/null; then
-		say "$1: left out, there is no clang; the unit part has run every corpus"
+		say "$name: left out, there is no clang; the unit part has run every corpus"
 	else
-		part "$1" env VENEER_FUZZ_XML="$results/$1.xml" contrib/fuzz.sh "$2" || :
+		part "$name" env VENEER_FUZZ_XML="$results/$name.xml" contrib/fuzz.sh "$@" || :
 	fi
 }
 
 test_fuzz()
 {
-	fuzz_part fuzz "${VENEER_FUZZ_S:-4}"
+	local file target others=()
+
+	for file in tests/fuzz/fuzz_*.c; do
+		target=${file##*/fuzz_}
+		target=${target%.c}
+		is_in "$target" "${FUZZ_LONGER[@]}" || others+=("$target")
+	done
+	fuzz_part fuzz-longer "${VENEER_FUZZ_S:-60}" "${FUZZ_LONGER[@]}"
+	fuzz_part fuzz "${VENEER_FUZZ_S:-4}" "${others[@]}"
 }
 
 test_bench()
