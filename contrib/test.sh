@@ -387,7 +387,7 @@ test_slow()
 # One of a person's runs sees a part after the other. In CI two processors have half an hour: what needs builds of its own
 # (the sanitizers, the fuzzers), and the engines, which wait more than they work, with what fills their lane, run beside the
 # rest; what they print comes at the end.
-BESIDE=("asan tsan fuzz" "callers server howto crash fault")
+BESIDE=("asan tsan fuzz" "callers server howto crash fault soak install")
 
 # is_in WORD WORD...
 is_in()
