@@ -54,7 +54,11 @@ struct mapfile {
 
 /* For tests: not 0 stands for this boot's epoch. */
 extern uint64_t mapload_test_epoch;
-uint64_t mapload_epoch(void);
+/* This boot's, from bootid.h; 0 where the kernel names none: such a boot is never the same as another. -errno: not known
+ * now, and nothing may be concluded. */
+int mapload_epoch(uint64_t *ret);
+/* 1 if the table's session was opened in this boot, 0 or -errno. */
+int mapload_is_of_this_boot(const struct table *t);
 
 /* Read the map of the layer; 0 with fd -1 if there is none. Nothing is written. The caller's own
  * struct; mapload_release in any case but failure. */

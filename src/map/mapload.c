@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "mapfile-internal.h"
+#include "veneer/bootid.h"
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
 #include "veneer/hash.h"
@@ -27,20 +28,24 @@ static void mapload_releasep(struct mapload **l)
 		mapload_release(*l);
 }
 
-/* 0 when the kernel does not tell: such a boot is never the same as another. */
-uint64_t mapload_epoch(void)
+int mapload_epoch(uint64_t *ret)
 {
-	char text[64];
+	char text[BOOTID_SIZE];
+	int r = mapload_test_epoch ? 0 : bootid_read(text);
 
-	if (mapload_test_epoch)
-		return mapload_test_epoch;
+	if (r == 0)
+		*ret = mapload_test_epoch ?: hash_checksum(text, strlen(text));
+	else if (r == -ENOENT)
+		*ret = 0;
+	return r == -ENOENT ? 0 : r;
+}
 
-	_cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+int mapload_is_of_this_boot(const struct table *t)
+{
+	uint64_t epoch;
+	int r = mapload_epoch(&epoch);
 
-	while (n > 0 && text[n - 1] == '\n')
-		n--;
-	return n > 0 ? hash_checksum(text, (size_t)n) : 0;
+	return r < 0 ? r : epoch && t->epoch == epoch;
 }
 
 void mapload_release(struct mapload *l)
@@ -115,8 +120,6 @@ static long replay(struct mapload *l, const char *name)
  * again before believing it. */
 static int replay_all(struct mapload *l, const char *name)
 {
-	uint64_t epoch = mapload_epoch();
-
 	for (int attempt = 0;; attempt++) {
 		long nrec = replay(l, name);
 		const char *why;
@@ -124,8 +127,9 @@ static int replay_all(struct mapload *l, const char *name)
 
 		if (nrec < 0)
 			return (int)nrec;
-		if (l->table.in_session && !(epoch && l->table.epoch == epoch))
-			return 0;
+		r = l->table.in_session ? mapload_is_of_this_boot(&l->table) : 1;
+		if (r <= 0)
+			return r;
 		r = journal_reader_rest(&l->rd, &why);
 		if (r <= 0)
 			return r;
@@ -198,13 +202,11 @@ static int rebuild_all(struct mapload *l, const struct mapfile_rebuild *rebuild)
 /* After an unclean earlier boot only what was committed counts, and what extents add to it. */
 static int recover(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
 {
-	uint64_t epoch = mapload_epoch();
+	int r = l->table.in_session ? mapload_is_of_this_boot(&l->table) : 1;
 
-	if (!l->table.in_session || (epoch && l->table.epoch == epoch))
-		return 0;
-
-	int r = table_revert(&l->table);
-
+	if (r)
+		return r < 0 ? r : 0;
+	r = table_revert(&l->table);
 	r = r ?: rebuild_all(l, rebuild);
 	if (r < 0)
 		return r;

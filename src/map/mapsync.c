@@ -212,13 +212,15 @@ int mapsync_session(struct mapfile *mf)
 	if (mf->now.table.in_session)
 		return 0;
 
-	struct record rec = { .type = FORMAT_REC_OPEN, .open.epoch = mapload_epoch() };
+	struct record rec = { .type = FORMAT_REC_OPEN };
+	int r = mapload_epoch(&rec.open.epoch);
 
+	if (r < 0)
+		return r;
 	if (mf->journal.fd < 0)
 		return map_create(mf, rec.open.epoch);
 
-	int r = random_u64(&rec.open.nonce);
-
+	r = random_u64(&rec.open.nonce);
 	r = r ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 	r = r ?: mapsync_record(mf, &rec);
 	if (r < 0)

@@ -4,6 +4,7 @@
  * mark; the boot it was left in stands in a file in it, so that the same boot may go on. */
 #include "veneer/workdir.h"
 
+#include "veneer/bootid.h"
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
 #include "veneer/path.h"
@@ -20,7 +21,6 @@
 
 #define VOLATILE_MARK "incompat/volatile"
 #define BOOT_FILE VOLATILE_MARK "/boot_id"
-#define BOOT_ID_LEN 37
 
 static void each_name(int dirfd, bool (*fn)(int dirfd, const char *name, void *arg), void *arg)
 {
@@ -167,8 +167,7 @@ void workdir_close(int parent, char *name, int fd)
 static bool read_line(int dirfd, const char *path, char *line, size_t size)
 {
 	/* Whoever owns the directory may have put a link or a fifo there. */
-	_cleanup_(closep) int fd = dirfd == AT_FDCWD ? open(path, O_RDONLY | O_CLOEXEC) :
-						       path_open(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	_cleanup_(closep) int fd = path_open(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	ssize_t n = fd < 0 ? -1 : read(fd, line, size - 1);
 
 	if (n <= 0)
@@ -206,11 +205,14 @@ static int leave_mark(int parent, const char *boot)
 
 int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size)
 {
-	char boot[BOOT_ID_LEN] = "", then[BOOT_ID_LEN] = "";
+	char boot[BOOTID_SIZE] = "", then[BOOTID_SIZE] = "";
 	struct stat st;
-	int r;
+	int r = bootid_read(boot);
 
-	read_line(AT_FDCWD, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	if (r < 0 && r != -ENOENT) {
+		snprintf(err, err_size, "cannot ask the kernel which boot this is: %s", strerror(-r));
+		return r;
+	}
 	if (fstatat(parent, VOLATILE_MARK, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    (!read_line(parent, BOOT_FILE, then, sizeof(then)) || !*boot || strcmp(boot, then) != 0)) {
 		snprintf(err, err_size,

@@ -62,14 +62,13 @@ static int cut(struct checkmap *c, int fd)
 static int check_end(struct checkmap *c, const struct journal_reader *rd, const struct table *t, bool repairs,
 		     bool is_last)
 {
-	uint64_t epoch = mapload_epoch();
 	const char *why;
 	struct stat st;
-	int r;
+	int r = t->in_session ? mapload_is_of_this_boot(t) : 1;
 
 	/* After a power cut anything may stand there. */
-	if (t->in_session && !(epoch && t->epoch == epoch))
-		return 0;
+	if (r <= 0)
+		return r;
 	if (fstat(rd->fd, &st) < 0)
 		return -errno;
 	r = journal_reader_rest(rd, &why);

@@ -160,13 +160,13 @@ static int print_snapshot(const struct place *p, int fd, const struct format_map
  * may be adding to it. */
 static int print_to_end(const struct place *p, struct journal_reader *rd, struct table *t)
 {
-	uint64_t epoch = mapload_epoch();
-
 	for (int attempt = 0;; attempt++) {
 		int r = print_records(p, rd, t, NULL);
 		const char *why;
 
-		if (r < 0 || (t->in_session && !(epoch && t->epoch == epoch)))
+		if (r == 0)
+			r = t->in_session ? mapload_is_of_this_boot(t) : 1;
+		if (r <= 0)
 			return r;
 		r = journal_reader_rest(rd, &why);
 		if (r <= 0)
@@ -178,11 +178,9 @@ static int print_to_end(const struct place *p, struct journal_reader *rd, struct
 
 static const char *session_text(const struct table *t)
 {
-	uint64_t epoch = mapload_epoch();
-
 	if (!t->in_session)
 		return "closed cleanly";
-	return epoch && t->epoch == epoch ? "session open: trusted in this boot only, else what was committed" :
+	return mapload_is_of_this_boot(t) > 0 ? "session open: trusted in this boot only, else what was committed" :
 					    "session of an earlier boot open: only what was committed counts";
 }
 

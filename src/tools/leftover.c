@@ -179,7 +179,10 @@ int check_work(const char *path, bool repairs, const struct check_hooks *hooks, 
 		return -errno;
 	r = each_entry(top, "work", check_work_entry, &p);
 	work = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (work >= 0 && workdir_check_volatile(work, path, false, err, sizeof(err)) < 0)
+	if (work < 0)
+		return r;
+	r = r ?: workdir_check_volatile(work, path, false, err, sizeof(err));
+	if (r == -EINVAL)
 		say(&p, "volatile", "work", "", err);
-	return r;
+	return r == -EINVAL ? 0 : r;
 }

@@ -193,6 +193,17 @@ def test_the_names_of_one_file_stay_together(runner):
     one.end()
 
 
+@pytest.mark.parametrize("options", ["auto", "volatile"])
+def test_changes_are_not_those_of_another_boot(runner, options):
+    """Which one it is, is asked for the first of them; what was not synced counts in the same one alone."""
+    one, step = runner(_OPTIONS[options]), steps.every()["write_first"]
+    for which, error in (("open", EIO), ("read", EIO), ("read", SHORT)):
+        nth = 1
+        while one.run(step, [step], which, nth, error):
+            nth += 1
+    one.end()
+
+
 @pytest.fixture
 def starting(base, veneer_bin, watchdog, control):
     made = []
