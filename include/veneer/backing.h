@@ -65,6 +65,8 @@ enum backing_way backing_choose(const struct node_slot *s, const struct backing_
  * sent on, and has what there is when he comes back. */
 enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
 			      uint32_t *ret_id);
+/* It is open on a lower file's registration, and was not left. */
+bool backing_is_lower(struct backing *b, const struct node_slot *s);
 /* Leave the node id, as after a SWITCH, if a lower file is open by it: true. */
 bool backing_leave(struct backing *b, struct node_slot *s);
 /* A node id of the same file (by its inode number) was left in the last half minute: whoever was sent on from there is

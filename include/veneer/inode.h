@@ -71,7 +71,9 @@ struct tree {
 	struct htab bare;		/* struct inode, bare and no directory: inode_find_bare */
 	_Atomic size_t n_bare;		/* written under lock */
 
-	struct backing *backing;	/* who has what open how (backing.h); NULL unless files are passed through */
+	/* Who has what open how (backing.h); NULL unless files are passed through, which the kernel is asked when the mount's
+	 * own threads run already. */
+	struct backing *_Atomic backing;
 	struct locks *locks;		/* locks.h, by struct inode; NULL: the kernel keeps them */
 };
 

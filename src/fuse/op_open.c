@@ -200,7 +200,7 @@ static bool is_outdated(struct opening *o)
 {
 	struct offer now;
 
-	return o->ask.offer == BACKING_LOWER && !o->slot->is_left && o->slot->backing_kind == BACKING_LOWER &&
+	return o->ask.offer == BACKING_LOWER && backing_is_lower(o->m->tree.backing, o->slot) &&
 	       (offer_look(&o->m->tree, o->i, false, &now) < 0 || now.kind != BACKING_LOWER);
 }
 

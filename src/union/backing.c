@@ -292,6 +292,12 @@ enum backing_way backing_take(struct backing *b, struct node_slot *s, const stru
 	return way;
 }
 
+bool backing_is_lower(struct backing *b, const struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	return !s->is_left && s->n_backed && s->backing_kind == BACKING_LOWER;
+}
+
 bool backing_leave(struct backing *b, struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);

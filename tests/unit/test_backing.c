@@ -182,8 +182,11 @@ static void test_backing__id_is_left_if_a_lower_file_is_open_by_it(void **state)
 
 	(void)state;
 	assert_false(backing_leave(b, &s));
+	assert_false(backing_is_lower(b, &s));
 	assert_int_equal(take(b, &s, &reads_lower, &id), BACKING_WAY_BACKED);
+	assert_true(backing_is_lower(b, &s));
 	assert_true(backing_leave(b, &s));
+	assert_false(backing_is_lower(b, &s));
 	assert_true(s.is_left);
 	assert_int_equal(take(b, &s, &reads_lower, &id), BACKING_WAY_STALE);
 	backing_free(b);
