@@ -228,7 +228,7 @@ static int attach_whole(const struct mount_opts *o, int fuse_fd, struct attach *
 		return fail_mount(o->mountpoint, -ENOMEM, err, err_size);
 	if (fuse_fd < 0 && (a->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC)) < 0) {
 		r = -errno;
-		snprintf(err, err_size, "cannot open /dev/fuse: %s", strerror(-r));
+		snprintf(err, err_size, "cannot mount at %s: cannot open /dev/fuse: %s", o->mountpoint, strerror(-r));
 		attach_free(a);
 		return -EIO;
 	}
