@@ -12,6 +12,7 @@
 #include "ops.h"
 #include "veneer/cleanup.h"
 #include "veneer/duty.h"
+#include "veneer/kernelorder.h"
 #include "veneer/lookup.h"
 
 #include <linux/fuse.h>
@@ -512,8 +513,10 @@ static bool take(void *arg, const struct fuse_buf *buf)
 {
 	struct gather *g = arg;
 	struct duty *before = duty_begin(g->common->duty);
-	bool is_taken = route(g, buf);
+	bool is_taken;
 
+	kernelorder_request();
+	is_taken = route(g, buf);
 	duty_end(before);
 	return is_taken;
 }

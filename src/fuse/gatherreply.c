@@ -7,6 +7,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
+#include "veneer/kernelorder.h"
 #include "veneer/lookup.h"
 
 #include <dirent.h>
@@ -291,6 +292,7 @@ static ssize_t send_answer(int fd, struct iovec *iov, int count, void *userdata)
 	translate_answer(c, iov[0].iov_base, iov, count, &x);
 	if (x.own)
 		inode_forget(&c->m->tree, x.own, 1);
+	kernelorder_answer();
 	n = writev(fd, iov, count);
 	if (!x.own || n >= 0)
 		return n;

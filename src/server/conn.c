@@ -9,6 +9,7 @@
 #include "veneer/confine.h"
 #include "veneer/dossier.h"
 #include "veneer/duty.h"
+#include "veneer/kernelorder.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
 #include "veneer/promote.h"
@@ -373,6 +374,7 @@ static int share_once(struct conn *c, struct roster *roster, struct served *s, c
 	commons_leave(common);
 	if (r < 0)
 		return r == -EOPNOTSUPP ? -EIO : r;
+	kernelorder_answer();
 	r = say_shared(c, number, fuse_fd);
 	if (r == 0)
 		await_bound(c);

@@ -31,8 +31,9 @@ LIMIT_S = 90
 def preload(stack, monkeypatch):
     """preload(name, source in C): into all that is started from now on."""
     with open(stack.program, "rb") as f:
-        if b"__asan_init" in f.read():
-            pytest.skip("the sanitizer must be loaded before all others, and takes crashes itself")
+        program = f.read()
+    if b"__asan_init" in program or b"__tsan_init" in program:
+        pytest.skip("the sanitizer must be loaded before all others, and takes crashes itself")
 
     def load(name, text):
         source, library = stack.base / f"{name}.c", stack.base / f"{name}.so"

@@ -331,7 +331,8 @@ def test_started_server_has_none_of_its_starters_limits(stack, veneer_bin, watch
     wanted = {"CPU": 1, "FSIZE": 1 << 20, "NOFILE": 256}
     # a sanitizer takes terabytes of addresses
     with open(veneer_bin, "rb") as f:
-        is_sanitized = b"__asan_init" in f.read()
+        program = f.read()
+    is_sanitized = b"__asan_init" in program or b"__tsan_init" in program
     if not is_sanitized:
         wanted |= {"AS": 4 << 30, "DATA": 4 << 30}
     numbers = {name: getattr(resource, "RLIMIT_" + name) for name in wanted}
