@@ -33,9 +33,10 @@ struct intent_end {
 
 struct intent {
 	_Atomic uint64_t state;		/* written last; intent.c's own */
-	uint64_t key;			/* of the mount */
-	uint64_t unique;		/* of the request, without the bit that says it comes again */
-	uint32_t kind;			/* enum intent_kind */
+	/* Read of slots that somebody else may be filling, too: what they say counts where the state has stayed the same. */
+	_Atomic uint64_t key;		/* of the mount */
+	_Atomic uint64_t unique;	/* of the request, without the bit that says it comes again */
+	_Atomic uint32_t kind;		/* enum intent_kind */
 	_Atomic uint32_t is_begun;	/* what follows is valid, and the disk may have been changed */
 	struct intent_end from, to;
 	uint32_t mode;			/* INTENT_SETID: of the file before; 0: it has no such bits */

@@ -163,10 +163,10 @@ static void set_end(struct intent_end *e, uint64_t parent, const char *name)
 
 static void fill(struct intent *n, const struct intent_request *request)
 {
-	n->key = request->key;
-	n->unique = request->unique;
-	n->kind = request->kind;
-	n->is_begun = 0;
+	atomic_store_explicit(&n->key, request->key, memory_order_relaxed);
+	atomic_store_explicit(&n->unique, request->unique, memory_order_relaxed);
+	atomic_store_explicit(&n->kind, request->kind, memory_order_relaxed);
+	atomic_store_explicit(&n->is_begun, 0, memory_order_relaxed);
 	n->mode = n->capability_len = n->had_value = 0;
 	set_end(&n->from, request->from_parent, request->from_name);
 	set_end(&n->to, request->to_parent, request->to_name);
