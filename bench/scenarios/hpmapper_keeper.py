@@ -80,9 +80,6 @@ class Keeper(scenario.Scenario):
     drivers = quick_drivers = (AUTO, TWO, ALL, PEER)
     seconds = 9, 6
 
-    def has(self, cell, driver):
-        return cell != THIRD or driver in (AUTO, ALL, PEER)
-
     def cells(self, quick):
         return [CHANGED] if quick else [START, CHANGED, THIRD]
 
@@ -119,8 +116,9 @@ class Keeper(scenario.Scenario):
             out.append(ByDriver(TWO, Less(f"{NAME}/{cell}", "page cache + servers", PEER, 0.65)))
             out.append(ByDriver(TWO, Below(f"{NAME}/{cell}", "scanning", 2)))
         out.append(ByDriver(AUTO, Below(f"{NAME}/{THIRD}", "scanning", 2)))
-        grown = Growth(f"{NAME}/{THIRD}", f"{NAME}/{START}", "time", 1.15, PEER, 0.5)
-        out.append(ByDriver(AUTO, grown))
+        for driver in (AUTO, TWO):
+            grown = Growth(f"{NAME}/{THIRD}", f"{NAME}/{START}", "time", 1.15, PEER, 0.5)
+            out.append(ByDriver(driver, grown))
         for cell in (START, CHANGED, THIRD):
             out.append(ByDriver(AUTO, Less(f"{NAME}/{cell}", "time", ALL, -0.03)))
         return out

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 
 #define READAHEAD_KIB 512u
+#define FIRST_USER_NAMESPACE 0xeffffffdu /* its inode: PROC_USER_INIT_INO of linux/proc_ns.h */
 
 struct attach {
 	struct fuse_session *se; /* answers nothing: it knows how to mount; NULL of what is to be narrowed */
@@ -327,13 +328,24 @@ void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_mi
 	*ret_minor = a->dev_minor;
 }
 
+static bool is_of_the_machine(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/user", &st) == 0 && st.st_ino == FIRST_USER_NAMESPACE;
+}
+
 /* 128 KiB ahead, the kernel's default, make eight requests of a MiB; FUSE can only ask for less. Takes root of the
- * machine; without it reading from end to end takes more requests, and nothing else is lost. */
+ * machine; without it reading from end to end takes more requests. In a user namespace, where each mount has pages of its
+ * own, the kernel's default it is for root, too: of small programs a wider window brings more that nobody reads, into
+ * memory that is short when there are many mounts (doc/DESIGN.md section 14). */
 void attach_tune(const struct attach *a)
 {
 	_cleanup_(closep) int fd = -1;
 	char path[64], now[16] = "";
 
+	if (!is_of_the_machine())
+		return;
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", a->dev_major, a->dev_minor);
 	fd = a->mount_id ? open(path, O_RDWR | O_CLOEXEC) : -1;
 	if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && strtoul(now, NULL, 10) < READAHEAD_KIB &&

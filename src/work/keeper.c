@@ -23,11 +23,12 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define INTERVAL_MS 20		/* the paper's scan_interval */
+#define INTERVAL_MS 20		/* the paper's scan_interval: how often it is noted what was sent */
+#define EVICT_MS 160		/* between two slices: each mount's share of one is one child, which costs a fork */
 #define ADJUST_MS 200		/* between two looks at memory while there is work */
 #define WATCH_MS 1000		/* ... and while there is none */
 #define PRESSED_PERCENT 100u
-#define VICTIMS_MAX 128		/* of one round */
+#define VICTIMS_MAX 1024	/* of one slice */
 #define RANGES_MAX 256		/* of one child */
 #define MAPPED_MS 2000		/* until it is asked again whether a program is in use */
 #define STACK_SIZE (256u << 10)
@@ -55,8 +56,8 @@ struct state {
 	struct copies *copies;
 	uint32_t now_ms;
 	uint64_t child_ns;
-	uint32_t adjusted_ms;
-	bool has_adjusted, has_noted;
+	uint32_t adjusted_ms, evicted_ms;
+	bool has_adjusted, has_evicted, has_noted;
 	struct copies_victim victims[VICTIMS_MAX];
 	struct evict_range ranges[RANGES_MAX];
 };
@@ -343,6 +344,15 @@ static void heed_memory(struct state *st)
 		window_shrink(50);
 }
 
+static void heed_slice(struct state *st)
+{
+	if (st->has_evicted && st->now_ms - st->evicted_ms < EVICT_MS)
+		return;
+	st->has_evicted = true;
+	st->evicted_ms = st->now_ms;
+	evict(st, copies_scan(st->copies, st->now_ms, st->victims, VICTIMS_MAX));
+}
+
 static void publish(struct state *st, bool is_running)
 {
 	struct keeper_usage u = { .bytes = copies_bytes(st->copies), .cpu_ns = own_cpu_ns() + st->child_ns,
@@ -365,7 +375,7 @@ static int one_round(struct state *st, bool *ret_wants_any)
 	sent_drain(take_note, st);
 	if (is_running) {
 		heed_memory(st);
-		evict(st, copies_scan(st->copies, st->now_ms, st->victims, VICTIMS_MAX));
+		heed_slice(st);
 	}
 	publish(st, is_running);
 	*ret_wants_any = false;

@@ -6,10 +6,13 @@ import errno
 import mmap
 import os
 import random
+import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
+from support import rootless
 from support.content import BLOCK, KIB, MIB, blob
 from support.counters import Gained
 from support.expect import opened, write_at
@@ -287,3 +290,27 @@ def test_lower_file_that_goes_stays_readable(stack):
     with opened(mnt / "f", os.O_RDONLY | os.O_DIRECT) as fd:
         (lower / "f").unlink()
         assert _read(fd, MIB, 0) == data
+
+
+# ---- reading ahead ----
+
+_READ_AHEAD = "/sys/class/bdi/{}/read_ahead_kb"
+_KERNELS_OWN = "128"
+
+
+def test_kernel_reads_further_ahead_where_root_of_the_machine_mounts(stack):
+    (stack.lower() / "f").write_text("f")
+    dev = stack.mount().stat().st_dev
+    seen = Path(_READ_AHEAD.format(f"{os.major(dev)}:{os.minor(dev)}")).read_text().strip()
+    assert seen == (_KERNELS_OWN if rootless.is_inside() else "512")
+
+
+@pytest.mark.needs_root("root of the machine, in a user namespace, may change what another user may not")
+def test_kernel_reads_no_further_ahead_in_a_user_namespace(stack):
+    """Each mount has pages of its own there, and what nobody reads is read once for each."""
+    (stack.lower() / "f").write_text("f")
+    script = '"$@" && cat ' + _READ_AHEAD.format('$(mountpoint -d "$0")') + ' && umount "$0"'
+    ran = subprocess.run(["unshare", "-rm", "sh", "-c", script, stack.mnt, stack.program, "-o",
+                          f"lowerdir={stack.lower()},standalone", str(stack.mnt)], stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, timeout=30)
+    assert (ran.returncode, ran.stdout.strip()) == (0, _KERNELS_OWN), ran.stderr
