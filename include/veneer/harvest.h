@@ -11,6 +11,7 @@ struct harvest {
 	struct profile_start start;
 	struct profile_file *files;
 	struct profile_item *items;
+	bool has_unseen;		/* some files were read where nobody sees it */
 };
 
 /* The keys of the image's layers, top first, malloc'd; NULL on no memory. */

@@ -8,6 +8,8 @@
 #define PLANNER_EXTENT_BYTES 32768u	/* of a file; as TRACE_EXTENT_SIZE */
 #define PLANNER_TRUST_BOUND 0.5		/* predictions that were right less often are not acted on */
 #define PLANNER_TRIALS 2u		/* the first are, in any case */
+#define PLANNER_CHECK_FIRST 3u		/* starts before one is left alone, to be judged by what it reads itself, */
+#define PLANNER_CHECK_EVERY 8u		/* ... and starts for which each verdict is good */
 
 struct planner_limits {
 	enum predictor_kind kind;
@@ -32,6 +34,7 @@ struct plan {
 	struct plan_piece *pieces;	/* owned */
 	size_t n;
 	bool is_trusted;		/* else it is judged like any other, and not acted on */
+	bool is_check;			/* not acted on this time: there were too few verdicts lately */
 };
 
 /* Takes the files out of img, on success only. 0 or -ENOMEM. */
@@ -48,3 +51,6 @@ void planner_judge(const struct plan *p, const struct profile_start *start, stru
 /* What is known after one more verdict. */
 void planner_score(struct profile_score *s, double precision);
 bool planner_trusts(const struct profile_score *s);
+/* Where what is read cannot be told from what was fetched no start that was read ahead is judged. So now and then one is
+ * left alone: when verdicts have not kept up with starts, which they do where reads are seen. */
+bool planner_checks(const struct profile_score *s, unsigned starts);

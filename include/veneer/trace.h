@@ -30,8 +30,8 @@ struct trace_touch {
 
 struct trace;
 
-/* 0 or -ENOMEM. Time begins. */
-int trace_new(struct trace **ret);
+/* Time begins, and ends after window_ms, whether or not anybody calls trace_end: nothing new is noted then. 0 or -ENOMEM. */
+int trace_new(unsigned window_ms, struct trace **ret);
 /* No thread notes anything any more. */
 void trace_free(struct trace *t);
 /* From any thread. len 0 is nothing. */

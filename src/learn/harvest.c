@@ -237,6 +237,8 @@ int harvest_take(struct image *img, struct trace *t, struct harvest *ret)
 	*ret = (struct harvest){ .start.at = time(NULL) };
 	if (n < 0)
 		return (int)n;
+	for (ssize_t i = 0; i < n; i++)
+		ret->has_unseen |= touches[i].kind == TRACE_OPENED;
 	all = complete(img, touches, (size_t)n, &nall);
 	if (!all)
 		return -ENOMEM;

@@ -57,8 +57,10 @@ struct learning {
 	bool is_stopped, is_harvesting;
 	struct fetcher *fetcher;
 
-	/* The plan: the scribe's until LOADED, constant then. The harvest: who has is_harvesting; then the scribe's. */
+	/* The plan, and whether this or a sibling has it fetched: the scribe's until LOADED, constant then. The harvest: who
+	 * has is_harvesting; then the scribe's. */
 	struct plan plan;
+	bool is_fetched;
 	struct harvest harvest;
 };
 
@@ -190,9 +192,12 @@ static void judge(struct learning *l)
 	planner_judge(&l->plan, start, &v);
 	if (!v.predicted)
 		return;
+	count(l, STATS_PREFETCH_HITS, v.hits);
+	/* What was fetched is cached, and would count as read. */
+	if (l->is_fetched && l->harvest.has_unseen)
+		return;
 	start->is_judged = true;
 	start->precision = (double)v.hits / (double)v.predicted;
-	count(l, STATS_PREFETCH_HITS, v.hits);
 }
 
 static void harvest(struct learning *l, struct fetcher *f, bool has_plan)
@@ -224,7 +229,10 @@ static void become_loaded(struct learning *l)
 	l->step = LOADED;
 	if (!l->is_stopped)
 		count(l, STATS_PREDICTED_BYTES, planner_extents(&l->plan));
-	if (!l->is_stopped && l->plan.n && l->plan.is_trusted && !is_fetched_by_another(l))
+	if (l->is_stopped || !l->plan.n || !l->plan.is_trusted || l->plan.is_check)
+		return;
+	l->is_fetched = true;
+	if (!is_fetched_by_another(l))
 		fetcher_start(l->config.image, &l->plan, l->config.stats, &l->fetcher);
 }
 
@@ -341,7 +349,7 @@ static int make(const struct learning_config *c, struct learning **ret)
 	if (!l)
 		return -ENOMEM;
 	l->layers = harvest_layers(c->image, &l->stack.n);
-	if (!l->layers || trace_new(&l->trace) < 0) {
+	if (!l->layers || trace_new(c->window_ms, &l->trace) < 0) {
 		free(l->layers);
 		free(l);
 		return -ENOMEM;

@@ -88,6 +88,8 @@ int planner_make(const struct planner_limits *l, struct profile_image *img, stru
 		.files = steal_ptr(&img->files),
 		.nfiles = img->nfiles,
 		.is_trusted = planner_trusts(&img->score),
+		/* A relative's verdicts are not this image's. */
+		.is_check = !img->is_borrowed && planner_checks(&img->score, img->starts),
 	};
 	img->nfiles = 0;
 	sort(ret, first);
@@ -182,6 +184,11 @@ void planner_score(struct profile_score *s, double precision)
 {
 	s->precision = s->judged ? s->precision + SCORE_WEIGHT * (precision - s->precision) : precision;
 	s->judged++;
+}
+
+bool planner_checks(const struct profile_score *s, unsigned starts)
+{
+	return starts >= PLANNER_CHECK_FIRST + PLANNER_CHECK_EVERY * s->judged;
 }
 
 bool planner_trusts(const struct profile_score *s)

@@ -28,13 +28,14 @@ struct trace {
 	struct slot *slots;
 	_Atomic uint32_t n;
 	_Atomic bool has_ended;
+	unsigned window_ms;
 	struct timespec begin;
 };
 
 _Static_assert(POINTER_BITS - POINTER_SHIFT + KEY_EXTENT_BITS <= 64, "a key holds both");
 _Static_assert(TRACE_EXTENTS < KEY_WRITTEN, "extents are not confused with what is no extent");
 
-int trace_new(struct trace **ret)
+int trace_new(unsigned window_ms, struct trace **ret)
 {
 	struct trace *t = calloc(1, sizeof(*t));
 
@@ -45,6 +46,7 @@ int trace_new(struct trace **ret)
 		free(t);
 		return -ENOMEM;
 	}
+	t->window_ms = window_ms;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t->begin);
 	*ret = t;
 	return 0;
@@ -71,9 +73,19 @@ static size_t first_slot(uint64_t key)
 	return (size_t)((key * 0x9e3779b97f4a7c15ull) >> 40) & (TRACE_SLOTS - 1);
 }
 
+/* Who calls trace_end may be held up by the disk that keeps the profile. */
+static bool is_over(struct trace *t, uint32_t ms)
+{
+	if (ms < t->window_ms)
+		return false;
+	trace_end(t);
+	return true;
+}
+
 static bool note(struct trace *t, uint64_t key)
 {
 	size_t i = first_slot(key);
+	uint32_t ms;
 
 	for (;; i = (i + 1) & (TRACE_SLOTS - 1)) {
 		struct slot *s = &t->slots[i];
@@ -83,12 +95,15 @@ static bool note(struct trace *t, uint64_t key)
 			return true;
 		if (seen)
 			continue;
+		ms = elapsed_ms(t);
+		if (is_over(t, ms))
+			return false;
 		if (atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed) >= TRACE_TOUCHES_MAX) {
 			atomic_fetch_sub_explicit(&t->n, 1, memory_order_relaxed);
 			return false;
 		}
 		if (atomic_compare_exchange_strong_explicit(&s->key, &seen, key, memory_order_relaxed, memory_order_relaxed)) {
-			atomic_store_explicit(&s->ms_and_one, elapsed_ms(t) + 1, memory_order_release);
+			atomic_store_explicit(&s->ms_and_one, ms + 1, memory_order_release);
 			return true;
 		}
 		atomic_fetch_sub_explicit(&t->n, 1, memory_order_relaxed);

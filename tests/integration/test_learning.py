@@ -13,9 +13,10 @@ import pytest
 
 from support import linux
 from support.content import KIB, MIB, blob
+from support.expect import read_at
 from support.server import OwnMount, is_shared, wait_until
 
-EXTENT = 32 * KIB
+EXTENT, PART = 32 * KIB, 512 * KIB
 LIMIT_S = 90
 WINDOW = "prefetch_window=1"
 PARTS = {"program": [(0, 200 * KIB), (2 * MIB, 64 * KIB)], "lib/one": [(0, 100 * KIB)], "lib/two": [(0, 5)]}
@@ -203,6 +204,38 @@ def test_what_was_wrong_too_often_is_not_acted_on(image):
     assert wait_until(lambda: image.counters()["PREDICTED BYTES"] > 0, LIMIT_S)
     assert wait_until(lambda: image.starts() == 5, LIMIT_S)
     assert not image.cached("only0") and not image.cached("only3")
+
+
+@pytest.mark.needs_root("nothing is passed through to others")
+@pytest.mark.standalone("what is counted is the process')")
+def test_what_was_read_ahead_is_no_proof_where_the_kernel_reads_itself(image):
+    """Each start reads another part of one file, and all parts are predicted: right is one of all. That is seen when a
+    start is left alone, the fourth and the twelfth; after two such verdicts nothing is read ahead any more."""
+    content = blob(16 * PART)
+    (image.stack.lower() / "parts").write_bytes(content)
+    # The lower layers are read, to be compared in the end, before the first mount.
+    image.stack.mount("prefetch=off")
+    image.stack.umount()
+    precision, judged = None, []
+    for i in range(13):
+        image.cool()
+        root = image.stack.mount("io=passthrough", "prefetch=read", "predictor=latest", env=image.env)
+        assert i == 0 or wait_until(lambda: image.counters()["PREDICTED BYTES"] > 0, LIMIT_S)
+        off = (i + 1) * PART
+        assert read_at(root / "parts", EXTENT, off) == content[off:off + EXTENT]
+        fetched = image.counters()["PREFETCHED BYTES"]
+        image.stack.umount()
+        assert wait_until(lambda: image.starts() == i + 1, LIMIT_S)
+        listed, = json.loads(image.profile("--json", "list").stdout)
+        if listed["precision"] != precision:
+            judged.append(i)
+        precision = listed["precision"]
+        if i in (3, 11, 12):
+            assert fetched == 0
+            # The front is looked at when a file is opened for the first time.
+            assert image.cached("parts") - {0} == {off // EXTENT}
+    assert judged == [3, 11, 12]
+    assert precision < 0.25 and listed["is_trusted"] is False
 
 
 def test_prefetch_off_touches_no_file(image):

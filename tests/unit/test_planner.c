@@ -135,6 +135,40 @@ static void test_planner__judges_by_path_and_extent(void **state)
 	assert_int_equal(v.hits, 2);
 }
 
+static void test_planner__checks_when_verdicts_stay_behind_starts(void **state)
+{
+	struct profile_score s = { 0 };
+	unsigned checks = 0;
+
+	(void)state;
+	for (unsigned starts = 0; starts < PLANNER_CHECK_FIRST + 2 * PLANNER_CHECK_EVERY; starts++) {
+		if (!planner_checks(&s, starts))
+			continue;
+		assert_int_equal(starts, PLANNER_CHECK_FIRST + checks * PLANNER_CHECK_EVERY);
+		planner_score(&s, 1);
+		checks++;
+	}
+	assert_int_equal(checks, 2);
+	/* Where each start but the first is judged, none is left alone. */
+	s = (struct profile_score){ 0 };
+	for (unsigned starts = 1; starts < 3 * PLANNER_CHECK_EVERY; starts++) {
+		assert_false(planner_checks(&s, starts));
+		planner_score(&s, 1);
+	}
+}
+
+static void test_planner__does_not_check_by_what_is_borrowed(void **state)
+{
+	(void)state;
+	image.starts = PLANNER_CHECK_FIRST;
+	assert_int_equal(planner_make(&limits, &image, &plan), 0);
+	assert_true(plan.is_check);
+	planner_release(&plan);
+	image.is_borrowed = true;
+	assert_int_equal(planner_make(&limits, &image, &plan), 0);
+	assert_false(plan.is_check);
+}
+
 static void test_planner__trust_is_lost_and_won_again(void **state)
 {
 	struct profile_score s = { 0 };
@@ -159,6 +193,8 @@ int main(void)
 		TEST(minds_the_number_of_files),
 		TEST(of_nothing_is_nothing),
 		TEST(judges_by_path_and_extent),
+		TEST(checks_when_verdicts_stay_behind_starts),
+		TEST(does_not_check_by_what_is_borrowed),
 		TEST(trust_is_lost_and_won_again),
 	};
 

@@ -10,6 +10,7 @@
 
 #define FILES 64
 #define THREADS 4
+#define WINDOW_MS 60000u
 
 static uint64_t files[FILES] __attribute__((aligned(8)));
 static struct trace *trace;
@@ -19,7 +20,7 @@ static int setup(void **state)
 {
 	(void)state;
 	touches = NULL;
-	return trace_new(&trace);
+	return trace_new(WINDOW_MS, &trace);
 }
 
 static int teardown(void **state)
@@ -54,7 +55,7 @@ static void test_trace__notes_each_extent_once(void **state)
 	assert_ptr_equal(touches[2].file, &files[1]);
 	assert_int_equal(touches[2].extent, 10);
 	assert_int_equal(touches[2].kind, TRACE_READ);
-	assert_true(touches[2].ms < 60000);
+	assert_true(touches[2].ms < WINDOW_MS);
 }
 
 static void test_trace__kinds_are_told_apart(void **state)
@@ -80,6 +81,16 @@ static void test_trace__notes_nothing_after_its_end(void **state)
 	trace_read(trace, &files[0], 0, 1);
 	trace_write(trace, &files[0]);
 	trace_open(trace, &files[0]);
+	assert_int_equal(take(), 0);
+}
+
+static void test_trace__ends_with_its_window(void **state)
+{
+	(void)state;
+	trace_free(trace);
+	assert_int_equal(trace_new(0, &trace), 0);
+	trace_read(trace, &files[0], 0, 1);
+	assert_true(trace_has_ended(trace));
 	assert_int_equal(take(), 0);
 }
 
@@ -136,6 +147,7 @@ int main(void)
 		TEST(notes_each_extent_once),
 		TEST(kinds_are_told_apart),
 		TEST(notes_nothing_after_its_end),
+		TEST(ends_with_its_window),
 		TEST(is_bounded),
 		TEST(strange_ranges_are_left_out),
 		TEST(threads_note_each_touch_once),
