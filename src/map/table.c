@@ -375,7 +375,8 @@ int table_revert(struct table *t)
 	/* Files may carry ids whose records never reached the disk: do not give them out again. */
 	if (t->lost_end == 0)
 		t->lost_first = t->next_id;
-	t->next_id += FORMAT_LOST_IDS;
+	/* A map that begins near the end of all numbers is forged, and ends there. */
+	t->next_id += t->next_id < FORMAT_ID_END - FORMAT_LOST_IDS ? FORMAT_LOST_IDS : FORMAT_ID_END - t->next_id;
 	t->lost_end = t->next_id;
 	t->in_session = false;
 	return 0;

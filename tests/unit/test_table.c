@@ -110,6 +110,23 @@ static void test_table__clean_close_commits_everything(void **state)
 	table_release(&t);
 }
 
+static void test_table__lost_ids_end_where_all_ids_end(void **state)
+{
+	(void)state;
+	struct table t;
+
+	table_init(&t);
+	t.next_id = FORMAT_ID_END - FORMAT_LOST_IDS;
+	for (uint64_t n = 1; n < 4; n++) {
+		assert_int_equal(apply(&t, boot(n)), 0);
+		assert_int_equal(table_revert(&t), 0);
+		assert_int_equal(t.next_id, FORMAT_ID_END);
+		assert_int_equal(t.lost_first, FORMAT_ID_END - FORMAT_LOST_IDS);
+		assert_int_equal(t.lost_end, FORMAT_ID_END);
+	}
+	table_release(&t);
+}
+
 static void test_table__unknown_files_are_damage(void **state)
 {
 	(void)state;
@@ -367,6 +384,7 @@ int main(void)
 		cmocka_unit_test(test_table__revert_goes_back_to_the_last_commit),
 		cmocka_unit_test(test_table__gone_file_comes_back_only_by_revert),
 		cmocka_unit_test(test_table__clean_close_commits_everything),
+		cmocka_unit_test(test_table__lost_ids_end_where_all_ids_end),
 		cmocka_unit_test(test_table__unknown_files_are_damage),
 		cmocka_unit_test(test_table__agrees_with_byte_arrays),
 		cmocka_unit_test(
