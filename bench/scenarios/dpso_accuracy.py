@@ -39,7 +39,7 @@ class Accuracy(scenario.Scenario):
 
     name = "dpso/accuracy"
     drivers = tuple(predictors.NAMES)
-    seconds = 8.2, 9.0
+    seconds = 4.0, 9.0
     quick_drivers = ("default",)
 
     def has(self, cell, driver):

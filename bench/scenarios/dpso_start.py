@@ -37,7 +37,7 @@ class Start(scenario.Scenario):
     name = "dpso/start"
     drivers = ("veneer", "veneer-cached")
     quick_drivers = ("veneer-cached",)
-    seconds = 3.5, 4.0
+    seconds = 1.7, 4.0
 
     def __init__(self):
         self.work, self.slow = None, None
