@@ -48,8 +48,9 @@ struct plan_verdict {
 	uint64_t predicted, hits;
 };
 void planner_judge(const struct plan *p, const struct profile_start *start, struct plan_verdict *ret);
-/* What is known after one more verdict. */
-void planner_score(struct profile_score *s, double precision);
+/* What is known after one more verdict, in the start that `starts` others came before. However many of these had none, the
+ * next check is at most PLANNER_CHECK_EVERY starts away, not one after the other. */
+void planner_score(struct profile_score *s, double precision, unsigned starts);
 bool planner_trusts(const struct profile_score *s);
 /* Where what is read cannot be told from what was fetched no start that was read ahead is judged. So now and then one is
  * left alone: when verdicts have not kept up with starts, which they do where reads are seen. */

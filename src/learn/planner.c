@@ -180,10 +180,12 @@ void planner_judge(const struct plan *p, const struct profile_start *start, stru
 	}
 }
 
-void planner_score(struct profile_score *s, double precision)
+void planner_score(struct profile_score *s, double precision, unsigned starts)
 {
+	const uint64_t due = starts < PLANNER_CHECK_FIRST ? 0 : (starts - PLANNER_CHECK_FIRST) / PLANNER_CHECK_EVERY + 1;
+
 	s->precision = s->judged ? s->precision + SCORE_WEIGHT * (precision - s->precision) : precision;
-	s->judged++;
+	s->judged = s->judged < due ? due : s->judged + 1;
 }
 
 bool planner_checks(const struct profile_score *s, unsigned starts)

@@ -227,7 +227,7 @@ int profile_store(struct profile *p, const struct profile_stack *s, const struct
 		return profile_fail(r, err, err_size);
 	r = known(p, key, &starts, &score);
 	if (start->is_judged)
-		planner_score(&score, start->precision);
+		planner_score(&score, start->precision, starts);
 	r = r ?: put_image(p, key, starts + 1, start->at, &score, s->label, &id);
 	r = r ?: put_layers(p, id, s->layers, s->n);
 	r = r ?: see(p, start, id, starts + 1);

@@ -24,7 +24,7 @@
 #include <time.h>
 
 #define INTERVAL_MS 20		/* the paper's scan_interval: how often it is noted what was sent */
-#define EVICT_MS 160		/* between two slices: each mount's share of one is one child, which costs a fork */
+#define EVICT_MS 160		/* between two slices: each mount's share of one is a child of its own, or some */
 #define ADJUST_MS 200		/* between two looks at memory while there is work */
 #define WATCH_MS 1000		/* ... and while there is none */
 #define PRESSED_PERCENT 100u

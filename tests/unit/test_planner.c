@@ -145,7 +145,7 @@ static void test_planner__checks_when_verdicts_stay_behind_starts(void **state)
 		if (!planner_checks(&s, starts))
 			continue;
 		assert_int_equal(starts, PLANNER_CHECK_FIRST + checks * PLANNER_CHECK_EVERY);
-		planner_score(&s, 1);
+		planner_score(&s, 1, starts);
 		checks++;
 	}
 	assert_int_equal(checks, 2);
@@ -153,8 +153,25 @@ static void test_planner__checks_when_verdicts_stay_behind_starts(void **state)
 	s = (struct profile_score){ 0 };
 	for (unsigned starts = 1; starts < 3 * PLANNER_CHECK_EVERY; starts++) {
 		assert_false(planner_checks(&s, starts));
-		planner_score(&s, 1);
+		planner_score(&s, 1, starts);
 	}
+}
+
+static void test_planner__one_verdict_makes_up_for_many_starts_without(void **state)
+{
+	struct profile_score s = { 0 };
+	unsigned starts = 1000, checks = 0;
+
+	(void)state;
+	assert_true(planner_checks(&s, starts));
+	planner_score(&s, 1, starts);
+	for (unsigned k = 1; k <= 4 * PLANNER_CHECK_EVERY; k++) {
+		if (!planner_checks(&s, starts + k))
+			continue;
+		planner_score(&s, 1, starts + k);
+		checks++;
+	}
+	assert_int_equal(checks, 4);
 }
 
 static void test_planner__does_not_check_by_what_is_borrowed(void **state)
@@ -175,11 +192,11 @@ static void test_planner__trust_is_lost_and_won_again(void **state)
 
 	(void)state;
 	assert_true(planner_trusts(&s));
-	planner_score(&s, 0);
-	planner_score(&s, 0.1);
+	planner_score(&s, 0, 1);
+	planner_score(&s, 0.1, 2);
 	assert_false(planner_trusts(&s));
 	for (int i = 0; i < 2; i++)
-		planner_score(&s, 1);
+		planner_score(&s, 1, 3);
 	assert_true(planner_trusts(&s));
 }
 
@@ -194,6 +211,7 @@ int main(void)
 		TEST(of_nothing_is_nothing),
 		TEST(judges_by_path_and_extent),
 		TEST(checks_when_verdicts_stay_behind_starts),
+		TEST(one_verdict_makes_up_for_many_starts_without),
 		TEST(does_not_check_by_what_is_borrowed),
 		TEST(trust_is_lost_and_won_again),
 	};
