@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the integration suite.
 
-The mode is that of the process: `pytest tests/integration` as root is mode "root", the same with
---rootless runs itself again as an ordinary user in a user namespace, mode "userns". With --mode=server mounts are
-made by the mount program and served by one server for the whole session; without it each mount is served by a
+The mode is that of the process: `pytest tests/integration` as root is mode "root"; the same with --rootless runs itself
+again as an ordinary user in a user namespace, mode "userns", and with --plain as one without any, mode "plain", in which
+fusermount3 mounts. With --mode=server mounts are made by the mount program and served by one server for the whole session; without it each mount is served by a
 process of its own in the foreground.
 VENEER_BIN names the program (default build/veneer), VENEER_TEST_DIR a directory on the file system
 to test on, VENEER_TEST_OPTIONS mount options to add everywhere, VENEER_TEST_KEEP=1 keeps the
@@ -40,6 +40,8 @@ def _program():
 def pytest_addoption(parser):
     parser.addoption("--rootless", action="store_true",
                      help="run as an ordinary user in a user namespace")
+    parser.addoption("--plain", action="store_true",
+                     help="run as an ordinary user without any privileges, mounting by fusermount3")
     parser.addoption("--mode", choices=["standalone", "server"], default="standalone",
                      help="who serves the mounts")
     parser.addoption("--share", action="store_true",
@@ -49,15 +51,20 @@ def pytest_addoption(parser):
 
 
 def pytest_cmdline_main(config):
-    if not config.getoption("--rootless") or rootless.is_inside():
+    is_plain = config.getoption("--plain")
+    if is_plain and config.getoption("--rootless"):
+        raise pytest.UsageError("--plain and --rootless are two modes")
+    if rootless.is_inside() or not (is_plain or config.getoption("--rootless")):
         return None
-    if os.geteuid() != 0:
+    if rootless.is_plain():
+        if is_plain:
+            return None
         raise pytest.UsageError("--rootless prepares the namespaces as root")
     # The cache in the source tree is not this user's to write; one that the caller names is.
     is_named = any(setting.startswith("cache_dir=") for setting in config.getoption("override_ini") or [])
     cache = [] if is_named else ["-p", "no:cacheprovider"]
     arguments = ["-m", "pytest", *cache, *config.invocation_params.args]
-    return rootless.run(arguments, _program())
+    return rootless.run(arguments, _program(), is_plain)
 
 
 def pytest_configure(config):
@@ -69,8 +76,9 @@ def pytest_configure(config):
     # A server of a test is where the test is, and is counted and ended with it.
     os.environ.setdefault("VENEER_CGROUP", "")
     config.addinivalue_line("markers", "needs_root: cannot work in a user namespace")
+    config.addinivalue_line("markers", "needs_privileges: cannot work without the capabilities of a user namespace")
     config.addinivalue_line("markers", "standalone: about a process that serves one mount alone")
-    if os.geteuid() == 0 and not config.getoption("--rootless"):
+    if os.geteuid() == 0 and not config.getoption("--rootless") and not config.getoption("--plain"):
         linux.private_mounts()
 
 
@@ -81,8 +89,9 @@ def pytest_unconfigure(config):
 def pytest_runtest_setup(item):
     if rootless.is_inside() and (marker := item.get_closest_marker("needs_root")):
         pytest.skip("in a user namespace: " + (marker.args[0] if marker.args else "needs root"))
-
-
+    for name in ("needs_root", "needs_privileges"):
+        if rootless.is_plain() and (marker := item.get_closest_marker(name)):
+            pytest.skip("as a plain user: " + marker.args[0])
     if item.config.getoption("--mode") == "server" and (marker := item.get_closest_marker("standalone")):
         pytest.skip("with a shared server: " + marker.args[0])
     if item.config.getoption("--share") and (marker := item.get_closest_marker("unshared")):
@@ -90,7 +99,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_report_header(config):
-    return (f"veneer: {_program()}, mode {'userns' if rootless.is_inside() else 'root'}, "
+    return (f"veneer: {_program()}, mode {rootless.mode()}, "
             f"{config.getoption('--mode')}{', share=pages' if config.getoption('--share') else ''}")
 
 
@@ -106,7 +115,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(scope="session")
 def mode():
-    return "userns" if rootless.is_inside() else "root"
+    return rootless.mode()
 
 
 @pytest.fixture(scope="session")

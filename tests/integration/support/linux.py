@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few system calls Python's os module does not offer."""
 import ctypes
+import errno
 import fcntl
 import os
 import struct
+import subprocess
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,8 +36,8 @@ SYNC_FILE_RANGE_WAIT_AFTER = 4
 
 def _check(result, path=None):
     if result == -1:
-        errno = ctypes.get_errno()
-        raise OSError(errno, os.strerror(errno), path)
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
     return result
 
 
@@ -53,7 +55,21 @@ def mount(source, target, fstype=None, flags=0, data=None):
 
 
 def umount(target, flags=0):
-    _check(_libc.umount2(_bytes(target), flags), target)
+    """A plain user's mounts are fusermount3's to take away."""
+    try:
+        _check(_libc.umount2(_bytes(target), flags), target)
+    except PermissionError:
+        if os.geteuid() == 0:
+            raise
+        _fusermount_away(target, ["-z"] if flags & MNT_DETACH else [])
+
+
+def _fusermount_away(target, options):
+    done = subprocess.run(["fusermount3", "-u", *options, "--", os.fspath(target)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        is_absent = "not found in" in done.stdout
+        raise OSError(errno.EINVAL if is_absent else errno.EBUSY, done.stdout.strip(), os.fspath(target))
 
 
 def private_mounts():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs this program again as an ordinary user inside user and mount namespaces of its own, with a
-range of subordinate ids mapped, as a rootless container engine does."""
+"""Runs this program again as an ordinary user: inside user and mount namespaces of its own, with a range of subordinate
+ids mapped, as a rootless container engine does; or plain, without any capability, with fusermount3 to mount."""
 import os
 import shutil
 import sys
@@ -15,6 +15,15 @@ _MAP = f"0 {_USER} 1\n1 200000 65536\n"
 
 def is_inside():
     return INSIDE in os.environ
+
+
+def is_plain():
+    """No privileges, not even those of a user namespace."""
+    return os.geteuid() != 0 and not is_inside()
+
+
+def mode():
+    return "userns" if is_inside() else "plain" if is_plain() else "root"
 
 
 def _everybody_reaches(path):
@@ -39,6 +48,14 @@ def _reachable_python(staging):
     return binary, path.replace(sys.base_prefix, prefix)
 
 
+def _give_name(staging, home):
+    """fusermount3 mounts for users that have a name."""
+    passwd = shutil.copy("/etc/passwd", os.path.join(staging, "passwd"))
+    with open(passwd, "a", encoding="utf-8") as f:
+        f.write(f"veneer-test:x:{_USER}:{_USER}::{home}:/bin/sh\n")
+    linux.mount(passwd, "/etc/passwd", None, linux.MS_BIND)
+
+
 def _stage(program):
     """Private mounts: /dev/fuse for everybody, and copies of what the user could not reach."""
     linux.private_mounts()
@@ -52,15 +69,20 @@ def _stage(program):
     home = os.path.join(staging, "home")
     os.mkdir(home)
     os.chown(home, _USER, _USER)
+    _give_name(staging, home)
     if program and not _everybody_reaches(program):
         program = shutil.copy(program, os.path.join(staging, os.path.basename(program)))
     return staging, home, program
 
 
-def _enter(ready, go, command, env):
+def _become_user():
     os.setgroups([])
     os.setresgid(_USER, _USER, _USER)
     os.setresuid(_USER, _USER, _USER)
+
+
+def _enter(ready, go, command, env):
+    _become_user()
     linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
     os.write(ready, b"u")
     os.read(go, 1)
@@ -70,19 +92,25 @@ def _enter(ready, go, command, env):
     os.execve(command[0], command, env)
 
 
-def _supervise(arguments, program):
-    staging, home, program = _stage(program)
-    python, module_path = _reachable_python(staging)
-    env = dict(os.environ, HOME=home, PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=module_path)
+def _run_plain(command, env):
+    child = os.fork()
+    if child == 0:
+        try:
+            _become_user()
+            os.execve(command[0], command, env)
+        finally:
+            os._exit(127)
+    return child
+
+
+def _run_inside(command, env):
     env[INSIDE] = "1"
-    if program:
-        env["VENEER_BIN"] = program
     ready_r, ready_w = os.pipe()
     go_r, go_w = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            _enter(ready_w, go_r, [python, *arguments], env)
+            _enter(ready_w, go_r, command, env)
         finally:
             os._exit(127)
     os.close(ready_w)
@@ -91,19 +119,30 @@ def _supervise(arguments, program):
             with open(f"/proc/{child}/{kind}_map", "w") as f:
                 f.write(_MAP)
         os.write(go_w, b"g")
+    return child
+
+
+def _supervise(arguments, program, start):
+    staging, home, program = _stage(program)
+    python, module_path = _reachable_python(staging)
+    env = dict(os.environ, HOME=home, PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=module_path)
+    env.pop("XDG_RUNTIME_DIR", None)
+    if program:
+        env["VENEER_BIN"] = program
+    child = start([python, *arguments], env)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     linux.umount(staging, linux.MNT_DETACH)
     os.rmdir(staging)
     return code
 
 
-def run(arguments, program=None):
-    """Run the interpreter with these arguments inside; returns its exit code. Needs real root."""
+def run(arguments, program=None, is_plain=False):
+    """Run the interpreter with these arguments inside, or as a plain user; returns its exit code. Needs real root."""
     outer = os.fork()
     if outer == 0:
         code = 127
         try:
-            code = _supervise(arguments, program)
+            code = _supervise(arguments, program, _run_plain if is_plain else _run_inside)
         finally:
             os._exit(code if code >= 0 else 128 - code)
     return os.waitstatus_to_exitcode(os.waitpid(outer, 0)[1])
