@@ -133,14 +133,13 @@ static int make_own_work(int rootfd)
 /* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times, also on failure. */
 static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool *ret_is_kept, bool *ret_is_own_work)
 {
-	int r = mount_lock_upper(rootfd), is_old;
+	int r = mount_lock_upper(rootfd);
 
 	if (r == -EBUSY) {
 		log_error("upperdir %s is in use by a mount", opts->upper);
 		return r;
 	}
-	is_old = keep_load(rootfd, times);
-	r = is_old == 0 ? keep_take(rootfd, times) : is_old < 0 ? is_old : 0;
+	r = keep_take(rootfd, times);
 	*ret_is_kept = r == 0;
 	*ret_is_own_work = !opts->work;
 	if (r == 0 && !opts->work) {

@@ -241,22 +241,19 @@ static int is_wanting(const struct filling *f, blk_t first, blk_t end)
 static int fill_and_keep(const struct filling *f, blk_t first, blk_t end)
 {
 	struct keep k;
-	int r = is_wanting(f, first, end), is_old, e = 0;
+	int r = is_wanting(f, first, end), e;
 
 	if (r < 0)
 		return r;
-	is_old = keep_load(f->fd, &k);
-	if (is_old < 0)
-		return is_old;
-	if (r && !is_old) {
-		e = keep_take(f->fd, &k);
-		if (e < 0)
-			return e;
+	if (r == 0) {
+		r = keep_recover(f->fd);
+		return r < 0 ? r : 0;
 	}
-	if (r || is_old) {
-		r = r ? fill_claimed(f, first, end) : 0;
-		e = keep_put_back(f->fd, &k);
-	}
+	r = keep_take(f->fd, &k);
+	if (r < 0)
+		return r;
+	r = fill_claimed(f, first, end);
+	e = keep_put_back(f->fd, &k);
 	return r ?: e;
 }
 

@@ -216,7 +216,9 @@ static bool is_ours(const char *attr)
 
 static bool is_known_attr(const char *attr)
 {
-	static const char *const known[] = { FORMAT_PARTIAL_ATTR, KEEP_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR };
+	static const char *const known[] = {
+		FORMAT_PARTIAL_ATTR, KEEP_ATTR, KEEP_USER_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR,
+	};
 
 	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)
 		if (!strcmp(attr, known[k]))

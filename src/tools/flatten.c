@@ -149,15 +149,6 @@ static int copy_missing(struct flatten *f, struct inode *dir)
 	return 0;
 }
 
-/* What a run that was killed in the middle of this directory kept of it. */
-static int put_back_old(int fd)
-{
-	struct keep k;
-	int r = keep_load(fd, &k);
-
-	return r == 1 ? keep_put_back(fd, &k) : r;
-}
-
 static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 {
 	int fd = upper_pin(f->t, dir), r;
@@ -165,19 +156,16 @@ static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 
 	if (fd < 0)
 		return fd;
-	r = put_back_old(fd);
+	r = is_filled ? keep_take(fd, &k) : keep_recover(fd);
 	if (r == 0 && is_filled) {
-		r = keep_take(fd, &k);
-		if (r == 0) {
-			int e;
+		int e;
 
-			r = copy_missing(f, dir);
-			e = keep_put_back(fd, &k);
-			r = r ?: e;
-		}
+		r = copy_missing(f, dir);
+		e = keep_put_back(fd, &k);
+		r = r ?: e;
 	}
 	fdcache_unpin(&dir->src.fd);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 static int push(struct flatten *f, bool is_filled, bool is_redirected)

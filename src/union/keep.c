@@ -10,6 +10,12 @@
 
 #define KEEP_VERSION 1u
 #define KEEP_BYTES 32u
+#define CAPABILITY_ATTR "security.capability"
+
+static bool is_absent(ssize_t r)
+{
+	return r == -ENODATA || r == -EOPNOTSUPP;
+}
 
 static int store(int fd, const struct keep *s)
 {
@@ -22,19 +28,22 @@ static int store(int fd, const struct keep *s)
 	for (unsigned k = 0; k < 2; k++)
 		r = r ?: buf_put_u32(&b, (uint32_t)s->times[k].tv_nsec);
 	r = r ?: buf_put(&b, s->capability, s->capability_len);
-	return r ?: xattr_set(fd, "", KEEP_ATTR, b.data, b.len, 0);
+	if (r < 0)
+		return r;
+	r = xattr_set(fd, "", KEEP_ATTR, b.data, b.len, 0);
+	return r == -EPERM || r == -EOPNOTSUPP ? xattr_set(fd, "", KEEP_USER_ATTR, b.data, KEEP_BYTES, 0) : r;
 }
 
-int keep_load(int fd, struct keep *ret)
+static int load(int fd, const char *attr, struct keep *ret)
 {
 	_cleanup_(freep) char *value = NULL;
-	ssize_t len = xattr_get_alloc(fd, "", KEEP_ATTR, &value);
-	struct keep s = { .capability_len = 0 };
+	ssize_t len = xattr_get_alloc(fd, "", attr, &value);
+	struct keep s = { .is_loaded = true };
 	struct cursor c;
 	uint32_t version;
 
 	if (len < 0)
-		return len == -ENODATA || len == -EOPNOTSUPP ? 0 : (int)len;
+		return is_absent(len) ? 0 : (int)len;
 	c = cursor_over(value, (size_t)len);
 	version = cursor_u32(&c);
 	s.mode = (mode_t)cursor_u32(&c);
@@ -51,17 +60,34 @@ int keep_load(int fd, struct keep *ret)
 	return 1;
 }
 
+static int load_any(int fd, struct keep *ret)
+{
+	int r = load(fd, KEEP_ATTR, ret);
+
+	if (r != 0)
+		return r;
+	r = load(fd, KEEP_USER_ATTR, ret);
+	if (r == 1)
+		ret->capability_len = 0;
+	return r;
+}
+
+bool keep_is_there(int dirfd, const char *name)
+{
+	return xattr_get(dirfd, name, KEEP_ATTR, NULL, 0) >= 0 || xattr_get(dirfd, name, KEEP_USER_ATTR, NULL, 0) >= 0;
+}
+
 int keep_take(int fd, struct keep *ret)
 {
-	struct keep k;
+	struct keep k = { .is_loaded = false }, old = { .is_loaded = false };
 	struct stat st;
-	ssize_t n = xattr_get(fd, "", "security.capability", k.capability, sizeof(k.capability));
-	int r;
+	ssize_t n = xattr_get(fd, "", CAPABILITY_ATTR, k.capability, sizeof(k.capability));
+	int r = load_any(fd, &old);
 
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	k.times[0] = st.st_atim;
-	k.times[1] = st.st_mtim;
+	if (r < 0 || fstat(fd, &st) < 0)
+		return r < 0 ? r : -errno;
+	k.times[0] = r == 1 ? old.times[0] : st.st_atim;
+	k.times[1] = r == 1 ? old.times[1] : st.st_mtim;
 	k.mode = st.st_mode & 07777;
 	k.capability_len = n > 0 ? (size_t)n : 0;
 	r = store(fd, &k);
@@ -72,6 +98,22 @@ int keep_take(int fd, struct keep *ret)
 	return 0;
 }
 
+/* Since the record was left, a write by anybody else would have taken the capability away for good. */
+static bool may_restore_capability(const struct keep *s, const struct stat *st)
+{
+	return !s->is_loaded || (st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH)));
+}
+
+static int forget(int fd)
+{
+	int r = xattr_remove(fd, "", KEEP_ATTR), e = xattr_remove(fd, "", KEEP_USER_ATTR);
+
+	/* Without privileges the first one is not there to see. */
+	if (is_absent(r) || r == -EPERM)
+		r = 0;
+	return r ?: is_absent(e) ? 0 : e;
+}
+
 int keep_put_back(int fd, const struct keep *s)
 {
 	struct stat st;
@@ -79,13 +121,24 @@ int keep_put_back(int fd, const struct keep *s)
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if ((st.st_mode & 07777) != s->mode && fchmod(fd, s->mode) < 0)
+	if (!s->is_loaded && (st.st_mode & 07777) != s->mode && fchmod(fd, s->mode) < 0)
 		return -errno;
-	if (s->capability_len)
-		r = xattr_set(fd, "", "security.capability", s->capability, s->capability_len, 0);
+	if (s->capability_len && may_restore_capability(s, &st))
+		r = xattr_set(fd, "", CAPABILITY_ATTR, s->capability, s->capability_len, 0);
 	if (r == 0 && futimens(fd, s->times) < 0)
 		r = -errno;
 	if (r == 0)
-		r = xattr_remove(fd, "", KEEP_ATTR);
-	return r == -ENODATA || r == -EOPNOTSUPP ? 0 : r;
+		r = forget(fd);
+	return r;
+}
+
+int keep_recover(int fd)
+{
+	struct keep k;
+	int r = load_any(fd, &k), e;
+
+	if (r != 1)
+		return r;
+	e = keep_put_back(fd, &k);
+	return e < 0 ? e : 1;
 }

@@ -203,12 +203,11 @@ static int take_over(struct tree *t, struct inode *dir, int dirfd, const char *n
 static void put_back_kept(int dirfd, const char *name, struct stat *st)
 {
 	_cleanup_(closep) int fd = -1;
-	struct keep k;
 
-	if (xattr_get(dirfd, name, KEEP_ATTR, NULL, 0) < 0)
+	if (!keep_is_there(dirfd, name))
 		return;
 	fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-	if (fd >= 0 && keep_load(fd, &k) == 1 && keep_put_back(fd, &k) == 0)
+	if (fd >= 0 && keep_recover(fd) == 1)
 		fstat(fd, st);
 }
 

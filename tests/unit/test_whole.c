@@ -20,6 +20,8 @@
 #define SIZE ((size_t)2 * CHUNK_BYTES + 5000)
 #define CALLS_MAX 2000
 
+static const uint8_t capability[20] = { 1, 0, 0, 2, 0x80 };
+
 /* With the sanitizers some of the deaths: a fork costs ten times as much. */
 #ifdef __SANITIZE_ADDRESS__
 #define STEP 7
@@ -291,6 +293,8 @@ static void child(struct tree_dirs *d)
 	if (!i || cow_write(d->t, i, "new", 3, 700000) < 0 ||
 	    utimensat(d->s.fd, "upper/f", (struct timespec[]){ { 1000, 5 }, { 2000, 7 } }, 0) < 0)
 		_exit(3);
+	if (geteuid() == 0 && xattr_set(d->s.fd, "upper/f", "security.capability", capability, sizeof(capability), 0) < 0)
+		_exit(3);
 	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
 	raise(SIGSTOP);
 	_exit(make_whole(d->t, i) == 1 ? 0 : 4);
@@ -334,6 +338,16 @@ static void expect_same(struct tree_dirs *d, const char *data, uint64_t ino)
 	tree_expect(d, "f", data, SIZE);
 }
 
+static void expect_capability(struct tree_dirs *d)
+{
+	uint8_t got[64];
+
+	if (geteuid() != 0)
+		return;
+	assert_int_equal(xattr_get(d->s.fd, "upper/f", "security.capability", got, sizeof(got)), sizeof(capability));
+	assert_memory_equal(got, capability, sizeof(capability));
+}
+
 static bool trial(struct tree_dirs *d, unsigned n)
 {
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -348,10 +362,12 @@ static bool trial(struct tree_dirs *d, unsigned n)
 	memcpy(data + 700000, "new", 3);
 	tree_mount(d, "volatile");
 	expect_same(d, data, ino);
+	expect_capability(d);
 	i = tree_get(d, "f");
 	assert_int_equal(make_whole(d->t, i), 1);
 	tree_forget(d, i);
 	expect_same(d, data, ino);
+	expect_capability(d);
 	tree_unmount(d);
 	assert_int_equal(xattr_get(d->s.fd, "upper/f", KEEP_ATTR, NULL, 0), -ENODATA);
 	assert_false(tree_is_partial(d, "upper/f"));
