@@ -75,6 +75,7 @@ struct mount_opts {
 	bool has_no_redirects;		/* directories with something below are not renamed: EXDEV */
 	bool has_no_device_whiteouts;	/* the caller's environment says so; not an option */
 	bool is_standalone;		/* a process of its own serves it */
+	bool is_strict;			/* an unknown argument is an error */
 	bool is_offline;		/* nobody will see this mount: no threads, and the work directory may be in the upper */
 	bool wants_help, wants_version;
 	char **unknown;			/* arguments to report as "unknown argument ignored: X" */

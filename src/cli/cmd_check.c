@@ -21,22 +21,21 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out,
-		"usage: veneer check [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
-		"       veneer check [OPTION...] LAYER\n\n"
-		"Find what is damaged in the upper U, or in a layer by itself: in its block map,\n"
-		"its partial files and its renamed directories, and whether the lower files they\n"
-		"need are what they were; and what mounts and tools that were killed left in it\n"
-		"and in the work directory W.\n\n"
-		"  --repair     put right what can be, if that provably loses nothing; without\n"
-		"               it nothing is changed\n"
-		"  --json       one JSON object\n"
-		"  -q, --quiet  no progress\n\n"
-		"Exit code: 0 when all is well (now); 1 for damage, or what could not be looked\n"
-		"at; 2 for wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer check [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
+	       "       veneer check [OPTION...] LAYER\n\n"
+	       "Find what is damaged in the upper U, or in a layer by itself: in its block map,\n"
+	       "its partial files and its renamed directories, and whether the lower files they\n"
+	       "need are what they were; and what mounts and tools that were killed left in it\n"
+	       "and in the work directory W.\n\n"
+	       "  --repair     put right what can be, if that provably loses nothing; without\n"
+	       "               it nothing is changed\n"
+	       "  --json       one JSON object\n"
+	       "  -q, --quiet  no progress\n\n"
+	       "Exit code: 0 when all is well (now); 1 for damage, or what could not be looked\n"
+	       "at; 2 for wrong usage.\n");
+	return 0;
 }
 
 static int open_below(const struct mount_opts *opts, struct image **ret)
@@ -198,15 +197,15 @@ int cmd_check(int argc, char **argv)
 	int code = 1;
 
 	if (offline_arguments(argc, argv, "--quiet --repair --json", true, &args) < 0)
-		return print_usage(stderr);
+		return usage_hint("check");
 	if (args.wants_help)
-		return print_usage(stdout);
+		return print_usage();
 	if (!args.path == !args.nlists) {
 		if (args.path)
 			usage_unexpected(args.path);
 		else
 			usage_missing("LAYER, or -o lowerdir=...,upperdir=...");
-		return print_usage(stderr);
+		return usage_hint("check");
 	}
 	if (args.nlists && offline_options(&args, &opts) < 0)
 		return 2;

@@ -25,24 +25,23 @@ struct arguments {
 	bool is_json, is_tar, is_quiet, lists_all;
 };
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out,
-		"usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] [--quiet] UPPER\n"
-		"       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n\n"
-		"List what the layer UPPER changes: A added, C changed, D deleted, and of files\n"
-		"that were changed in part how many of their blocks are their own. Reads UPPER,\n"
-		"which may be in use, and of the lower layers only what it asks for by name.\n\n"
-		"  -o lowerdir=A[:B...]  what UPPER lies on, the top one first. Without it the\n"
-		"                        layer alone decides: a directory counts as changed, a\n"
-		"                        file as added unless it says that it was copied up\n"
-		"  -r                    list what was in deleted directories, too\n"
-		"  --json                one JSON object\n"
-		"  --tar                 write the layer of an OCI image: tar with whiteouts\n"
-		"  -o FILE               write it there and not to standard output\n"
-		"  -q, --quiet           no progress\n\n"
-		"Exit code: 0; 1 when something cannot be read or written; 2 for wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] [--quiet] UPPER\n"
+	       "       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n\n"
+	       "List what the layer UPPER changes: A added, C changed, D deleted, and of files\n"
+	       "that were changed in part how many of their blocks are their own. Reads UPPER,\n"
+	       "which may be in use, and of the lower layers only what it asks for by name.\n\n"
+	       "  -o lowerdir=A[:B...]  what UPPER lies on, the top one first. Without it the\n"
+	       "                        layer alone decides: a directory counts as changed, a\n"
+	       "                        file as added unless it says that it was copied up\n"
+	       "  -r                    list what was in deleted directories, too\n"
+	       "  --json                one JSON object\n"
+	       "  --tar                 write the layer of an OCI image: tar with whiteouts\n"
+	       "  -o FILE               write it there and not to standard output\n"
+	       "  -q, --quiet           no progress\n\n"
+	       "Exit code: 0; 1 when something cannot be read or written; 2 for wrong usage.\n");
+	return 0;
 }
 
 static int list(const struct arguments *args, const struct mount_opts *opts)
@@ -235,7 +234,7 @@ int cmd_diff(int argc, char **argv)
 	int r = parse(argc, argv, &args);
 
 	if (r)
-		return print_usage(r < 0 ? stderr : stdout);
+		return r < 0 ? usage_hint("diff") : print_usage();
 	if (args.is_tar && !args.list) {
 		log_error("an archive needs to know what the layer lies on: -o lowerdir=A[:B...]");
 		return 2;

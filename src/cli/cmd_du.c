@@ -15,17 +15,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out, "usage: veneer du [--json] [--quiet] UPPER...\n\n"
-		     "Say what each layer takes on its file system: data of files, the block map,\n"
-		     "directories and links, inodes; and what its data would take if whole files had\n"
-		     "been copied up, as overlayfs does. Files with several names count once. UPPER\n"
-		     "may be in use.\n\n"
-		     "  --json       one JSON array, sizes in bytes\n"
-		     "  -q, --quiet  no progress\n\n"
-		     "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer du [--json] [--quiet] UPPER...\n\n"
+	       "Say what each layer takes on its file system: data of files, the block map,\n"
+	       "directories and links, inodes; and what its data would take if whole files had\n"
+	       "been copied up, as overlayfs does. Files with several names count once. UPPER\n"
+	       "may be in use.\n\n"
+	       "  --json       one JSON array, sizes in bytes\n"
+	       "  -q, --quiet  no progress\n\n"
+	       "Exit code: 0; 1 when something cannot be read; 2 for wrong usage.\n");
+	return 0;
 }
 
 static void print_row(const char *what, struct quantity q, const char *more)
@@ -104,10 +104,10 @@ int cmd_du(int argc, char **argv)
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, ":hq", options, NULL)) != -1) {
 		if (c == 'h')
-			return print_usage(stdout);
+			return print_usage();
 		if (c == '?') {
 			usage_wrong_option(argv, c);
-			return print_usage(stderr);
+			return usage_hint("du");
 		}
 		is_json |= c == 'j';
 		is_quiet |= c == 'q';
@@ -115,5 +115,5 @@ int cmd_du(int argc, char **argv)
 	if (optind < argc)
 		return print_all(argv + optind, is_json, is_quiet);
 	usage_missing("UPPER");
-	return print_usage(stderr);
+	return usage_hint("du");
 }

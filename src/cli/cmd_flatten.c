@@ -29,25 +29,24 @@
 
 enum form { FORM_TEXT, FORM_JSON, FORM_QUIET };
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out,
-		"usage: veneer flatten [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
-		"       veneer flatten [OPTION...] --in-place MOUNTPOINT|U\n\n"
-		"Make the upper U, which is not mounted, a layer of plain files that overlayfs\n"
-		"and fuse-overlayfs read: blocks that partial files have in lower layers are\n"
-		"copied into them, directories that were renamed get copies of what is merged\n"
-		"into them, and the block map goes. It can be stopped at any moment and run\n"
-		"again.\n\n"
-		"  --in-place   the same of a mount that is in use, by the server that serves\n"
-		"               it: all partial files become plain ones, whoever has them open;\n"
-		"               renamed directories stay as they are, and so does an empty map.\n"
-		"               With -o: if U is mounted, and otherwise as without it\n"
-		"  --json       what was done as one JSON object\n"
-		"  -q, --quiet  neither progress nor what was done\n\n"
-		"Exit code: 0; 1 when something was left as it is, or it had to stop; 2 for\n"
-		"wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer flatten [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
+	       "       veneer flatten [OPTION...] --in-place MOUNTPOINT|U\n\n"
+	       "Make the upper U, which is not mounted, a layer of plain files that overlayfs\n"
+	       "and fuse-overlayfs read: blocks that partial files have in lower layers are\n"
+	       "copied into them, directories that were renamed get copies of what is merged\n"
+	       "into them, and the block map goes. It can be stopped at any moment and run\n"
+	       "again.\n\n"
+	       "  --in-place   the same of a mount that is in use, by the server that serves\n"
+	       "               it: all partial files become plain ones, whoever has them open;\n"
+	       "               renamed directories stay as they are, and so does an empty map.\n"
+	       "               With -o: if U is mounted, and otherwise as without it\n"
+	       "  --json       what was done as one JSON object\n"
+	       "  -q, --quiet  neither progress nor what was done\n\n"
+	       "Exit code: 0; 1 when something was left as it is, or it had to stop; 2 for\n"
+	       "wrong usage.\n");
+	return 0;
 }
 
 /* ---- progress ---- */
@@ -275,9 +274,9 @@ int cmd_flatten(int argc, char **argv)
 	int r = -ENOENT;
 
 	if (offline_arguments(argc, argv, "--quiet --in-place --json", true, &args) < 0)
-		return print_usage(stderr);
+		return usage_hint("flatten");
 	if (args.wants_help)
-		return print_usage(stdout);
+		return print_usage();
 	form = args.is_quiet ? FORM_QUIET : args.is_json ? FORM_JSON : FORM_TEXT;
 	if (args.path && args.is_in_place && !args.nlists)
 		return in_place(args.path, form);
@@ -286,7 +285,7 @@ int cmd_flatten(int argc, char **argv)
 			log_error("%s: a mount point goes with --in-place, a layer with -o lowerdir=...,upperdir=...", args.path);
 		else
 			usage_missing("-o lowerdir=...,upperdir=...");
-		return print_usage(stderr);
+		return usage_hint("flatten");
 	}
 	if (offline_options(&args, &opts) < 0)
 		return 2;

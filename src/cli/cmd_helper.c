@@ -19,19 +19,25 @@ static int complain(int code, const char *what)
 	return code;
 }
 
-static int usage(int code)
+static int print_usage(void)
 {
-	fprintf(code ? stderr : stdout,
-		"usage: mount -t veneer SPEC DIR -o lowerdir=A[:B...][,upperdir=U,workdir=W]\n"
-		"       mount.veneer SPEC DIR [-fnsv] [-o OPTIONS]\n\n"
-		"mount(8) runs it. SPEC is any word; the options are in veneer(1).\n\n"
-		"  -f              mount nothing\n"
-		"  -n, -s, -v      have no effect, nor has -t TYPE\n"
-		"  -N NAMESPACE    is refused\n"
-		"  -o OPTIONS      as for veneer mount\n"
-		"  -h, --help      this text\n\n"
-		"Exit code: 0; 1 for wrong usage; 2 no memory; 32 when it cannot be mounted.\n");
-	return code;
+	printf("usage: mount -t veneer SPEC DIR -o lowerdir=A[:B...][,upperdir=U,workdir=W]\n"
+	       "       mount.veneer SPEC DIR [-fnsv] [-o OPTIONS]\n\n"
+	       "mount(8) runs it. SPEC is any word; the options are in veneer(1).\n\n"
+	       "  -f              mount nothing\n"
+	       "  -n, -s, -v      have no effect, nor has -t TYPE\n"
+	       "  -N NAMESPACE    is refused\n"
+	       "  -o OPTIONS      as for veneer mount\n"
+	       "  -h, --help      this text\n\n"
+	       "Exit code: 0; 1 for wrong usage; 2 no memory; 32 when it cannot be mounted.\n");
+	return 0;
+}
+
+static int wrong_usage(const char *what)
+{
+	complain(EXIT_USAGE, what);
+	fprintf(stderr, "usage: mount -t veneer SPEC DIR -o OPTIONS; mount.veneer --help\n");
+	return EXIT_USAGE;
 }
 
 /* The word stands between commas. One within quotes counts too, which no name that somebody would use notices. */
@@ -57,9 +63,9 @@ static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_d
 	opterr = 0;
 	while ((c = getopt(argc, argv, "fhnsvo:t:N:")) != -1) {
 		if (c == 'h')
-			return usage(0);
+			return print_usage();
 		if (c == '?')
-			return usage(EXIT_USAGE);
+			return wrong_usage("an option is unknown, or lacks its value");
 		if (c == 'N')
 			return complain(EXIT_USAGE, "-N, another mount namespace, is not supported");
 		if (c == 'o' && has_word(optarg, "remount"))
@@ -71,7 +77,7 @@ static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_d
 		}
 	}
 	if (argc - optind != 2)
-		return usage(EXIT_USAGE);
+		return wrong_usage("SPEC and DIR are needed, and nothing besides");
 	args[n++] = argv[optind];
 	args[n++] = argv[optind + 1];
 	args[n] = NULL;
@@ -87,7 +93,7 @@ int cmd_helper(int argc, char **argv)
 	int code, n;
 
 	if (argc == 2 && !strcmp(argv[1], "--help"))
-		return usage(0);
+		return print_usage();
 	args = calloc(2 * (size_t)argc + 1, sizeof(*args));
 	if (!args)
 		return complain(EXIT_SYSTEM, "out of memory");

@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ERR_SIZE (PATH_MAX * 2)
 
@@ -57,6 +58,7 @@ static int print_help(void)
 	       "  noacl                   no POSIX ACLs\n"
 	       "  static_nlink            link count 1 for directories\n"
 	       "  standalone              a process for this mount alone\n"
+	       "  strict                  an unknown option is an error, and not ignored\n"
 	       "  timeout=SECONDS         how long the kernel keeps names (default: for ever)\n"
 	       "\n"
 	       "Other options of fuse-overlayfs and overlayfs are accepted; see veneer(1).\n"
@@ -87,6 +89,19 @@ static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int
 	return r < 0 ? 1 : 0;
 }
 
+/* Said before a server is asked, or started. The kernel would mount on a file, too, and nobody could use that. */
+static int check_place(const char *path)
+{
+	struct stat st;
+	int r = stat(path, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+
+	if (r == ENOTCONN)
+		log_error("cannot mount at %s: the server of a mount there is dead; `veneer umount` takes it away", path);
+	else if (r)
+		log_error("cannot mount at %s: %s", path, strerror(r));
+	return -r;
+}
+
 static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 {
 	const bool is_foreground = opts->is_foreground || opts->is_debug;
@@ -101,6 +116,8 @@ static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 		log_error("%s", err);
 		return 1;
 	}
+	if (check_place(opts->mountpoint) < 0)
+		return 1;
 	if (opts->prefetch != PREFETCH_OFF && statedir_is_wanted())
 		dirs.state = statedir_ask();
 	if (is_foreground)
@@ -113,8 +130,6 @@ int cmd_mount(int argc, char **argv)
 	_cleanup_(options_release) struct mount_opts opts;
 	char cwd[PATH_MAX], err[ERR_SIZE] = "out of memory";
 
-	/* Callers show our lines to their users, who know this name. */
-	log_set_name(argc > 0 && !strcmp(argv[0], "mount.veneer") ? "mount.veneer" : "fuse-overlayfs");
 	shelter_hold_standard_fds();
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");

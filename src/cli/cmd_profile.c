@@ -22,21 +22,21 @@
 #define FORMAT_NAME "veneer-profile"
 #define ERR_SIZE 512
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out, "usage: veneer profile [--state DIR] [--json] list\n"
-		     "       veneer profile [--state DIR] [--json] show IMAGE\n"
-		     "       veneer profile [--state DIR] export [IMAGE]\n"
-		     "       veneer profile [--state DIR] import [FILE]\n"
-		     "       veneer profile [--state DIR] forget IMAGE|--all\n\n"
-		     "What starts of images read first, as far as it was learned. IMAGE is a number\n"
-		     "of the list. export prints JSON, and import reads it, in place of what is known\n"
-		     "of these images; they are known by their layers' device, inode and birth time,\n"
-		     "and so on this machine alone.\n\n"
-		     "  --state DIR  where it lies (default: where the server keeps it)\n"
-		     "  --json       list and show: one JSON array of what the table has\n\n"
-		     "Exit code: 0; 1 when it cannot be done; 2 for wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer profile [--state DIR] [--json] list\n"
+	       "       veneer profile [--state DIR] [--json] show IMAGE\n"
+	       "       veneer profile [--state DIR] export [IMAGE]\n"
+	       "       veneer profile [--state DIR] import [FILE]\n"
+	       "       veneer profile [--state DIR] forget IMAGE|--all\n\n"
+	       "What starts of images read first, as far as it was learned. IMAGE is a number\n"
+	       "of the list. export prints JSON, and import reads it, in place of what is known\n"
+	       "of these images; they are known by their layers' device, inode and birth time,\n"
+	       "and so on this machine alone.\n\n"
+	       "  --state DIR  where it lies (default: where the server keeps it)\n"
+	       "  --json       list and show: one JSON array of what the table has\n\n"
+	       "Exit code: 0; 1 when it cannot be done; 2 for wrong usage.\n");
+	return 0;
 }
 
 static void decrefp(json_t **j)
@@ -426,14 +426,14 @@ int cmd_profile(int argc, char **argv)
 		else if (c == 'j')
 			a.is_json = true;
 		else if (c == 'h')
-			return print_usage(stdout);
+			return print_usage();
 		else
 			break;
 	}
 	if (c != -1)
 		usage_wrong_option(argv, c);
 	if (c != -1 || parse_arguments(argc, argv, &a) < 0)
-		return print_usage(stderr);
+		return usage_hint("profile");
 	if (a.takes_image && a.arg && !parse_key(a.arg, &key)) {
 		log_error("%s: no such image is known", a.arg);
 		return 1;

@@ -4,6 +4,7 @@
 #include "veneer/commands.h"
 
 #include "fetch.h"
+#include "usage.h"
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
@@ -36,24 +37,24 @@ struct choice {
 	int from_fd;	/* of whoever started this to take over, or -1: the word goes to the next one */
 };
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out, "usage: veneer server [--socket PATH] [--idle SECONDS] [--alone|--upgrade]\n"
-		     "                     [--metrics WHERE] [--log HOW] [--debug]\n\n"
-		     "Serve all mounts of this user, in the foreground. The first mount starts such a\n"
-		     "server by itself; see veneer-server(8).\n\n"
-		     "  --socket PATH   where mount programs find it (default: where they look)\n"
-		     "  --idle SECONDS  leave so long after the last mount (default: %u; 0: at once)\n"
-		     "  --alone         in one process: nobody starts another server if this one dies\n"
-		     "  --upgrade       take over the mounts of the server that is there\n"
-		     "  --metrics WHERE answer Prometheus at unix:PATH or ADDRESS:PORT (nowhere)\n"
-		     "  --log HOW       stderr, json (to standard error), journal or syslog (default:\n"
-		     "                  journal where standard error is the journal, else stderr)\n"
-		     "  --debug         say what happens\n\n"
-		     "Exit code: 0 when it left as it was told to, or had nothing to do, or has taken\n"
-		     "over what is there; 1 when it cannot; 2 for wrong usage.\n",
+	printf("usage: veneer server [--socket PATH] [--idle SECONDS] [--alone|--upgrade]\n"
+	       "                     [--metrics WHERE] [--log HOW] [--debug]\n\n"
+	       "Serve all mounts of this user, in the foreground. The first mount starts such a\n"
+	       "server by itself; see veneer-server(8).\n\n"
+	       "  --socket PATH   where mount programs find it (default: where they look)\n"
+	       "  --idle SECONDS  leave so long after the last mount (default: %u; 0: at once)\n"
+	       "  --alone         in one process: nobody starts another server if this one dies\n"
+	       "  --upgrade       take over the mounts of the server that is there\n"
+	       "  --metrics WHERE answer Prometheus at unix:PATH or ADDRESS:PORT (nowhere)\n"
+	       "  --log HOW       stderr, json (to standard error), journal or syslog (default:\n"
+	       "                  journal where standard error is the journal, else stderr)\n"
+	       "  --debug         say what happens\n\n"
+	       "Exit code: 0 when it left as it was told to, or had nothing to do, or has taken\n"
+	       "over what is there; 1 when it cannot; 2 for wrong usage.\n",
 		IDLE_S);
-	return out == stdout ? 0 : 2;
+	return 0;
 }
 
 static bool parse_number(const char *s, unsigned max, unsigned *ret)
@@ -237,7 +238,7 @@ int cmd_server(int argc, char **argv)
 	c.word_fd = UPGRADE_WORD_FD;
 	shelter_hold_standard_fds();
 	if (r != 0)
-		return print_usage(r < 0 ? stdout : stderr);
+		return r < 0 ? print_usage() : usage_hint("server");
 	read_environment(&choice);
 	if (choice.is_debug)
 		log_set_level(LOG_LVL_DEBUG);

@@ -18,15 +18,15 @@
 
 enum form { FORM_TABLES, FORM_JSON, FORM_PROMETHEUS };
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out, "usage: veneer stats [--json|--prometheus] [MOUNTPOINT]\n\n"
-		     "Print what the server has counted: for all of its mounts, or in full for the\n"
-		     "one at MOUNTPOINT. What the figures mean is in veneer(1).\n\n"
-		     "  --json        one JSON object, in place of tables\n"
-		     "  --prometheus  the text format of Prometheus\n\n"
-		     "Exit code: 0; 1 when there is no server, or no such mount; 2 for wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer stats [--json|--prometheus] [MOUNTPOINT]\n\n"
+	       "Print what the server has counted: for all of its mounts, or in full for the\n"
+	       "one at MOUNTPOINT. What the figures mean is in veneer(1).\n\n"
+	       "  --json        one JSON object, in place of tables\n"
+	       "  --prometheus  the text format of Prometheus\n\n"
+	       "Exit code: 0; 1 when there is no server, or no such mount; 2 for wrong usage.\n");
+	return 0;
 }
 
 /* What the user calls a mount, in all the ways that the server may. */
@@ -172,18 +172,18 @@ int cmd_stats(int argc, char **argv)
 		const enum form asked = c == 'j' ? FORM_JSON : FORM_PROMETHEUS;
 
 		if (c == 'h')
-			return print_usage(stdout);
+			return print_usage();
 		if (c == '?')
 			usage_wrong_option(argv, c);
 		else if (form != FORM_TABLES && form != asked)
 			log_error("--json and --prometheus exclude each other");
 		if (c == '?' || (form != FORM_TABLES && form != asked))
-			return print_usage(stderr);
+			return usage_hint("stats");
 		form = asked;
 	}
 	if (argc - optind > 1) {
 		usage_unexpected(argv[optind + 1]);
-		return print_usage(stderr);
+		return usage_hint("stats");
 	}
 	return print_report(form, argv[optind]);
 }

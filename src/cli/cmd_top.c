@@ -44,19 +44,19 @@ struct picture {
 	double at_s;
 };
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out, "usage: veneer top [--interval SECONDS] [-n COUNT] [--json]\n\n"
-		     "Show what the mounts of the server are asked for, per second, the busiest\n"
-		     "first: on a terminal until q or Ctrl-C, elsewhere one frame after the other. On\n"
-		     "a terminal these keys sort: r requests, e errors, b bytes read, w bytes\n"
-		     "written, c bytes copied on write, t time (99 %%), m mount point. NO_COLOR in the\n"
-		     "environment: plain text.\n\n"
-		     "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
-		     "  -n, --count COUNT       as many frames (default where nothing is drawn: 1)\n"
-		     "  --json                  each frame as a line of JSON, until Ctrl-C or -n\n\n"
-		     "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer top [--interval SECONDS] [-n COUNT] [--json]\n\n"
+	       "Show what the mounts of the server are asked for, per second, the busiest\n"
+	       "first: on a terminal until q or Ctrl-C, elsewhere one frame after the other. On\n"
+	       "a terminal these keys sort: r requests, e errors, b bytes read, w bytes\n"
+	       "written, c bytes copied on write, t time (99 %%), m mount point. NO_COLOR in the\n"
+	       "environment: plain text.\n\n"
+	       "  -i, --interval SECONDS  between frames, 0.1 to 3600 (default: 2)\n"
+	       "  -n, --count COUNT       as many frames (default where nothing is drawn: 1)\n"
+	       "  --json                  each frame as a line of JSON, until Ctrl-C or -n\n\n"
+	       "Exit code: 0; 1 when there is no server, or no longer; 2 for wrong usage.\n");
+	return 0;
 }
 
 static double now_s(void)
@@ -337,7 +337,7 @@ int cmd_top(int argc, char **argv)
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, ":hi:n:", options, NULL)) != -1) {
 		if (c == 'h')
-			return print_usage(stdout);
+			return print_usage();
 		t.is_json |= c == 'j';
 		if (c == ':' || c == '?')
 			usage_wrong_option(argv, c);
@@ -347,10 +347,10 @@ int cmd_top(int argc, char **argv)
 			log_error("not a number of frames: %s", optarg);
 		else
 			continue;
-		return print_usage(stderr);
+		return usage_hint("top");
 	}
 	if (optind == argc)
 		return run(&t);
 	usage_unexpected(argv[optind]);
-	return print_usage(stderr);
+	return usage_hint("top");
 }

@@ -24,16 +24,16 @@
 
 extern char **environ;
 
-static int print_usage(FILE *out)
+static int print_usage(void)
 {
-	fprintf(out, "usage: veneer umount [-l] MOUNTPOINT...\n\n"
-		     "Unmount. Of a mount that is busy it says which processes hold it; one whose\n"
-		     "server is dead is unmounted like any other. Without privileges fusermount3 does\n"
-		     "it.\n\n"
-		     "  -l, --lazy  also if it is busy: it is gone from the tree at once, and ends\n"
-		     "              when nobody uses it any more\n\n"
-		     "Exit code: 0; 1 when something stays mounted, or was not; 2 for wrong usage.\n");
-	return out == stderr ? 2 : 0;
+	printf("usage: veneer umount [-l] MOUNTPOINT...\n\n"
+	       "Unmount. Of a mount that is busy it says which processes hold it; one whose\n"
+	       "server is dead is unmounted like any other. Without privileges fusermount3 does\n"
+	       "it.\n\n"
+	       "  -l, --lazy  also if it is busy: it is gone from the tree at once, and ends\n"
+	       "              when nobody uses it any more\n\n"
+	       "Exit code: 0; 1 when something stays mounted, or was not; 2 for wrong usage.\n");
+	return 0;
 }
 
 /* As the kernel has it, without asking the mount itself. */
@@ -234,16 +234,16 @@ int cmd_umount(int argc, char **argv)
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, ":hl", options, NULL)) != -1) {
 		if (c == 'h')
-			return print_usage(stdout);
+			return print_usage();
 		if (c == '?') {
 			usage_wrong_option(argv, c);
-			return print_usage(stderr);
+			return usage_hint("umount");
 		}
 		is_lazy = true;
 	}
 	if (optind == argc) {
 		usage_missing("MOUNTPOINT");
-		return print_usage(stderr);
+		return usage_hint("umount");
 	}
 	for (; optind < argc; optind++)
 		code |= unmount(argv[optind], is_lazy);

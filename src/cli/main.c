@@ -2,6 +2,7 @@
 #include "veneer/commands.h"
 
 #include "veneer/log.h"
+#include "veneer/nearest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,8 +41,8 @@ static int print_help(void)
 	for (size_t i = 0; i < COMMANDS; i++)
 		printf("  %-8s %s\n", commands[i].name, commands[i].does);
 	printf("\n"
-	       "  -h, --help     this text; COMMAND --help: its options\n"
-	       "  -V, --version  version, in fuse-overlayfs's form\n\n"
+	       "  -h, --help     this text, as is \"help\"; COMMAND --help: its options\n"
+	       "  -V, --version  version, in fuse-overlayfs's form, as is \"version\"\n\n"
 	       "All of it is in veneer(1).\n");
 	return 0;
 }
@@ -78,18 +79,119 @@ static int run(const struct command *c, int argc, char **argv)
 	return e ? 1 : 0;
 }
 
+static const struct command *find_command(const char *word)
+{
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (!strcmp(word, commands[i].name))
+			return &commands[i];
+	return NULL;
+}
+
+/* ---- a first word that is no command ---- */
+
+static const struct command *nearest_command(const char *word)
+{
+	const struct command *nearest = NULL;
+
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (nearest_is_meant(word, commands[i].name) &&
+		    (!nearest || nearest_distance(word, commands[i].name) < nearest_distance(word, nearest->name)))
+			nearest = &commands[i];
+	return nearest;
+}
+
+static bool has_word(int argc, char **argv, const char *part)
+{
+	for (int i = 1; i < argc; i++)
+		if (strstr(argv[i], part))
+			return true;
+	return false;
+}
+
+/* Is the first word the mount point? The last argument that is no option is. */
+static bool is_mount_point(int argc, char **argv)
+{
+	for (int i = 2; i < argc; i++) {
+		if (!strcmp(argv[i], "-o"))
+			i++;
+		else if (argv[i][0] != '-')
+			return false;
+	}
+	return true;
+}
+
+/* A mount needs lower directories and a place that is there. mount(8) puts any word in front of the latter. */
+static bool is_no_mount(int argc, char **argv)
+{
+	if (argv[1][0] == '-' || strchr(argv[1], '/'))
+		return false;
+	return !has_word(argc, argv, "lowerdir=") || (is_mount_point(argc, argv) && access(argv[1], F_OK) < 0);
+}
+
+static int run_help(const char *of)
+{
+	const struct command *c = find_command(of);
+	char name[16], help[] = "--help";
+	char *argv[] = { name, help, NULL };
+
+	if (!c) {
+		log_error("%s is not a command: `veneer --help` lists them", of);
+		return 2;
+	}
+	snprintf(name, sizeof(name), "%s", c->name);
+	return run(c, 2, argv);
+}
+
+/* True and an exit code: the line is neither a command nor a mount. */
+static bool is_answered(int argc, char **argv, int *ret_code)
+{
+	const struct command *nearest;
+	char version[] = "--version";
+	char *argv_version[] = { argv[0], version, NULL };
+
+	*ret_code = 2;
+	if (argc < 2) {
+		log_error("nothing to do: `veneer --help` shows how to mount, and lists the commands");
+		return true;
+	}
+	if (!is_no_mount(argc, argv))
+		return false;
+	if (!strcmp(argv[1], "help") && argc <= 3) {
+		*ret_code = argc == 2 ? print_help() : run_help(argv[2]);
+		return true;
+	}
+	if (!strcmp(argv[1], "version") && argc == 2) {
+		*ret_code = cmd_mount(2, argv_version);
+		return true;
+	}
+	nearest = nearest_command(argv[1]);
+	if (nearest)
+		log_error("%s is not a command: did you mean %s?", argv[1], nearest->name);
+	else if (!has_word(argc, argv, "-o") && access(argv[1], F_OK) < 0)
+		log_error("%s is not a command: `veneer --help` lists them, and shows how to mount", argv[1]);
+	else
+		return false;
+	return true;
+}
+
 /* A bare call behaves as fuse-overlayfs, whatever name it goes by, but for the one that mount(8) looks for. */
 int main(int argc, char **argv)
 {
 	const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
 	const char *name = slash ? slash + 1 : argc > 0 ? argv[0] : "";
+	const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
+	int code;
 
+	/* Callers show our lines to their users, who know this name. */
+	if (*name)
+		log_set_name(name);
 	if (!strcmp(name, "mount.veneer"))
 		return cmd_helper(argc, argv);
 	if (asks_for_commands(name, argc, argv))
 		return print_help();
-	for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
-		if (!strcmp(argv[1], commands[i].name))
-			return run(&commands[i], argc - 1, argv + 1);
+	if (command)
+		return run(command, argc - 1, argv + 1);
+	if (strcmp(name, "fuse-overlayfs") != 0 && is_answered(argc, argv, &code))
+		return code;
 	return cmd_mount(argc, argv);
 }

@@ -4,6 +4,7 @@
 #include "veneer/log.h"
 
 #include <getopt.h>
+#include <stdio.h>
 #include <string.h>
 
 void usage_wrong_option(char *const *argv, int c)
@@ -26,4 +27,10 @@ void usage_missing(const char *what)
 void usage_unexpected(const char *word)
 {
 	log_error("unexpected argument: %s", word);
+}
+
+int usage_hint(const char *command)
+{
+	fprintf(stderr, "usage: veneer %s --help\n", command);
+	return 2;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with a command line, in one sentence on standard error; the caller prints its usage below and returns 2. */
+/* What is wrong with a command line, in one sentence on standard error, and where the usage is. */
 #pragma once
 
 /* What getopt_long answered with c, ':' or '?'. argv as it is at that moment. */
@@ -8,3 +8,5 @@ void usage_wrong_option(char *const *argv, int c);
 void usage_missing(const char *what);
 /* A word too many. */
 void usage_unexpected(const char *word);
+/* The line below that names the help of the command; the exit code of wrong usage, 2. */
+int usage_hint(const char *command);

@@ -23,6 +23,7 @@ struct parse {
 	bool wants_atime;
 	bool is_helper; /* for mount(8), as mount.veneer */
 	const char *source;
+	const char *stray; /* an argument that looks as if it belonged to -o */
 	const char *cwd;
 	char *err;
 	size_t err_size;
@@ -30,14 +31,16 @@ struct parse {
 
 _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
 		       sizeof(enum partial_mode) == sizeof(int) && sizeof(enum prefetch_mode) == sizeof(int) &&
-		       sizeof(enum locking) == sizeof(int), "set_word stores an int");
+		       sizeof(enum locking) == sizeof(int) && sizeof(enum cow_mode) == sizeof(int) &&
+		       sizeof(enum share_mode) == sizeof(int) && sizeof(enum promotion_mode) == sizeof(int),
+	       "set_word stores an int");
 
 struct opt_row {
 	/* "word" is matched whole; "key=" takes what follows as its value. */
 	const char *name;
 	int (*set)(struct parse *p, const struct opt_row *row, char *value);
 	size_t field; /* offset in struct mount_opts */
-	bool is_inverted;
+	const char *form; /* of its value, for messages; set_word chooses among the words between the bars */
 };
 
 static void parse_release(struct parse *p)
@@ -82,14 +85,21 @@ static int strv_push(char ***v, size_t *n, char *s)
 	return 0;
 }
 
+static int name_len(const struct opt_row *row)
+{
+	return (int)strcspn(row->name, "=");
+}
+
 static int set_path(struct parse *p, const struct opt_row *row, char *value)
 {
 	char **field = (char **)((char *)&p->o + row->field);
 	char *path = NULL;
-	int r = 0;
+	int r;
 
-	if (*value)
-		r = optpath_parse(p->cwd, value, value + strlen(value), &path);
+	if (!*value)
+		return fail(p, "no directory is given for %.*s: a mount that changes nothing leaves the option out",
+			    name_len(row), row->name);
+	r = optpath_parse(p->cwd, value, value + strlen(value), &path);
 	if (r < 0)
 		return r;
 	free(*field);
@@ -154,7 +164,7 @@ static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
 	int r = id_maps_parse(value, &maps);
 
 	if (r == -EINVAL)
-		return fail(p, "invalid mapping specified: %s", value);
+		return fail(p, "invalid mapping specified: %s; the form is %s%s", value, row->name, row->form);
 	if (r < 0)
 		return r;
 	free(field->rows);
@@ -164,8 +174,7 @@ static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
 
 static int bad_value(struct parse *p, const struct opt_row *row, const char *value)
 {
-	return fail(p, "invalid value for %.*s: %s", (int)strcspn(row->name, "="), row->name,
-		    value);
+	return fail(p, "invalid value for %.*s: %s; it takes %s", name_len(row), row->name, value, row->form);
 }
 
 static int set_squash_id(struct parse *p, const struct opt_row *row, char *value)
@@ -198,8 +207,19 @@ static int set_bool(struct parse *p, const struct opt_row *row, char *value)
 
 	if (!parse_integer(value, &v))
 		return bad_value(p, row, value);
-	*((bool *)((char *)&p->o + row->field)) = (v != 0) != row->is_inverted;
+	*((bool *)((char *)&p->o + row->field)) = v != 0;
 	return 0;
+}
+
+/* The field says the contrary of the option. */
+static int set_not_bool(struct parse *p, const struct opt_row *row, char *value)
+{
+	bool *field = (bool *)((char *)&p->o + row->field);
+	int r = set_bool(p, row, value);
+
+	if (r == 0)
+		*field = !*field;
+	return r;
 }
 
 static int set_timeout(struct parse *p, const struct opt_row *row, char *value)
@@ -232,69 +252,50 @@ static int set_redirect_dir(struct parse *p, const struct opt_row *row, char *va
 	return 0;
 }
 
-static int set_xino(struct parse *p, const struct opt_row *row, char *value)
+/* Its place among the words between the bars of the form; -1: it is none of them. */
+static int word_number(const struct opt_row *row, const char *value)
 {
-	if (strcmp(value, "off") != 0 && strcmp(value, "auto") != 0 && strcmp(value, "on") != 0)
+	const size_t len = strcspn(value, "|,");
+	int k = 0;
+
+	for (const char *word = len && !value[len] ? row->form : NULL; word; k++) {
+		const char *bar = strchr(word, '|');
+
+		if (strncmp(word, value, len) == 0 && strchr("|,", word[len]))
+			return k;
+		word = bar ? bar + 1 : NULL;
+	}
+	return -1;
+}
+
+/* A field that is an enumeration in the order of the words. */
+static int set_word(struct parse *p, const struct opt_row *row, char *value)
+{
+	const int k = word_number(row, value);
+
+	if (k < 0)
 		return bad_value(p, row, value);
+	*(int *)((char *)&p->o + row->field) = k;
 	return 0;
+}
+
+static int set_layers(struct parse *p, const struct opt_row *row, char *value)
+{
+	const int k = word_number(row, value);
+
+	p->o.has_static_layers = k == 1;
+	return k < 0 ? bad_value(p, row, value) : 0;
+}
+
+static int ignore_word(struct parse *p, const struct opt_row *row, char *value)
+{
+	return word_number(row, value) < 0 ? bad_value(p, row, value) : 0;
 }
 
 static int set_cow(struct parse *p, const struct opt_row *row, char *value)
 {
-	if (strcmp(value, "map") == 0)
-		p->o.cow = COW_MAP;
-	else if (strcmp(value, "copy") == 0)
-		p->o.cow = COW_COPY;
-	else
-		return bad_value(p, row, value);
 	p->o.is_cow_given = true;
-	return 0;
-}
-
-/* A field that is an enumeration in the order of words. */
-static int set_word(struct parse *p, const struct opt_row *row, const char *value, const char *const *words)
-{
-	for (int k = 0; words[k]; k++)
-		if (strcmp(value, words[k]) == 0) {
-			*(int *)((char *)&p->o + row->field) = k;
-			return 0;
-		}
-	return bad_value(p, row, value);
-}
-
-static int set_io(struct parse *p, const struct opt_row *row, char *value)
-{
-	static const char *const words[] = { "auto", "passthrough", "cached", "direct", NULL };
-
-	return set_word(p, row, value, words);
-}
-
-static int set_share(struct parse *p, const struct opt_row *row, char *value)
-{
-	static const char *const words[] = { "off", "pages", NULL };
-
-	return set_word(p, row, value, words);
-}
-
-static int set_coherence(struct parse *p, const struct opt_row *row, char *value)
-{
-	static const char *const words[] = { "auto", "strict", "fast", NULL };
-
-	return set_word(p, row, value, words);
-}
-
-static int set_locks(struct parse *p, const struct opt_row *row, char *value)
-{
-	static const char *const words[] = { "local", "server", NULL };
-
-	return set_word(p, row, value, words);
-}
-
-static int set_partial(struct parse *p, const struct opt_row *row, char *value)
-{
-	static const char *const words[] = { "auto", "cached", "direct", NULL };
-
-	return set_word(p, row, value, words);
+	return set_word(p, row, value);
 }
 
 /* Above 0, with one of units behind it, each so many times the one before. */
@@ -322,14 +323,12 @@ static bool parse_scaled(const char *value, const char *units, uint64_t scale, u
 
 static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 {
-	static const char *const words[] = { "off", "auto", "eager", NULL };
-
 	p->o.promote_rate = PROMOTION_RATE_DEFAULT;
 	if (parse_scaled(value, "KMG", 1024, &p->o.promote_rate)) {
 		p->o.promote = PROMOTION_AUTO;
 		return 0;
 	}
-	return set_word(p, row, value, words);
+	return set_word(p, row, value);
 }
 
 static int set_size(struct parse *p, const struct opt_row *row, char *value)
@@ -357,19 +356,6 @@ static int set_copies(struct parse *p, const struct opt_row *row, char *value)
 	else
 		return bad_value(p, row, value);
 	return 0;
-}
-
-static int set_layers(struct parse *p, const struct opt_row *row, char *value)
-{
-	p->o.has_static_layers = strcmp(value, "static") == 0;
-	return p->o.has_static_layers || strcmp(value, "auto") == 0 ? 0 : bad_value(p, row, value);
-}
-
-static int set_prefetch(struct parse *p, const struct opt_row *row, char *value)
-{
-	static const char *const words[] = { "off", "read", "full", NULL };
-
-	return set_word(p, row, value, words);
 }
 
 static int set_predictor(struct parse *p, const struct opt_row *row, char *value)
@@ -434,72 +420,74 @@ static int set_atime(struct parse *p, const struct opt_row *row, char *value)
 }
 
 #define FIELD(f) offsetof(struct mount_opts, f)
+#define FLAG "0 or 1"
 
 static const struct opt_row rows[] = {
-	{ "lowerdir=", set_lower, 0, false },
-	{ "upperdir=", set_path, FIELD(upper), false },
-	{ "workdir=", set_path, FIELD(work), false },
-	{ "uidmapping=", set_id_maps, FIELD(uids), false },
-	{ "gidmapping=", set_id_maps, FIELD(gids), false },
-	{ "squash_to_root", set_flag, FIELD(squash_to_root), false },
-	{ "squash_to_uid=", set_squash_id, FIELD(squash_uid), false },
-	{ "squash_to_gid=", set_squash_id, FIELD(squash_gid), false },
-	{ "static_nlink", set_flag, FIELD(has_static_nlink), false },
-	{ "noacl", set_flag, FIELD(has_no_acl), false },
-	{ "xattr_permissions=", set_xattr_permissions, 0, false },
-	{ "volatile", set_flag, FIELD(is_volatile), false },
-	{ "fsync=", set_bool, FIELD(is_volatile), true },
-	{ "sync=", set_bool, FIELD(is_volatile), true },
-	{ "noxattrs=", set_bool, FIELD(has_no_xattrs), false },
-	{ "timeout=", set_timeout, 0, false },
-	{ "writeback=", set_bool, FIELD(is_writeback), false },
-	{ "cow=", set_cow, 0, false },
-	{ "io=", set_io, FIELD(io), false },
-	{ "coherence=", set_coherence, FIELD(coherence), false },
-	{ "share=", set_share, FIELD(share), false },
-	{ "partial=", set_partial, FIELD(partial), false },
-	{ "locks=", set_locks, FIELD(locks), false },
-	{ "promote=", set_promote, FIELD(promote), false },
-	{ "copies=", set_copies, 0, false },
-	{ "layers=", set_layers, 0, false },
-	{ "size=", set_size, 0, false },
-	{ "inodes=", set_inodes, 0, false },
-	{ "prefetch=", set_prefetch, FIELD(prefetch), false },
-	{ "prefetch_window=", set_window, 0, false },
-	{ "predictor=", set_predictor, 0, false },
-	{ "private", set_flag, FIELD(is_private), false },
-	{ "standalone", set_flag, FIELD(is_standalone), false },
-	{ "redirect_dir=", set_redirect_dir, 0, false },
-	{ "xino=", set_xino, 0, false },
-	{ "debug", set_debug, FIELD(is_debug), false },
-	{ "threaded=", ignore_integer, 0, false },
-	{ "fast_ino=", ignore_integer, 0, false },
-	{ "fast_ino_check=", ignore_integer, 0, false },
-	{ "plugins=", ignore, 0, false },
-	{ "context=", ignore, 0, false },
-	{ "ino32_t", ignore, 0, false },
-	{ "splice_write", ignore, 0, false },
-	{ "splice_read", ignore, 0, false },
-	{ "splice_move", ignore, 0, false },
-	{ "kernel_cache", ignore, 0, false },
-	{ "max_write", ignore, 0, false },
-	{ "max_write=", ignore, 0, false },
+	{ "lowerdir=", set_lower, 0, NULL },
+	{ "upperdir=", set_path, FIELD(upper), NULL },
+	{ "workdir=", set_path, FIELD(work), NULL },
+	{ "uidmapping=", set_id_maps, FIELD(uids), "ON_DISK:SHOWN:COUNT[:...]" },
+	{ "gidmapping=", set_id_maps, FIELD(gids), "ON_DISK:SHOWN:COUNT[:...]" },
+	{ "squash_to_root", set_flag, FIELD(squash_to_root), NULL },
+	{ "squash_to_uid=", set_squash_id, FIELD(squash_uid), "a user id" },
+	{ "squash_to_gid=", set_squash_id, FIELD(squash_gid), "a group id" },
+	{ "static_nlink", set_flag, FIELD(has_static_nlink), NULL },
+	{ "noacl", set_flag, FIELD(has_no_acl), NULL },
+	{ "xattr_permissions=", set_xattr_permissions, 0, "0, 1 or 2" },
+	{ "volatile", set_flag, FIELD(is_volatile), NULL },
+	{ "fsync=", set_not_bool, FIELD(is_volatile), FLAG },
+	{ "sync=", set_not_bool, FIELD(is_volatile), FLAG },
+	{ "noxattrs=", set_bool, FIELD(has_no_xattrs), FLAG },
+	{ "timeout=", set_timeout, 0, "seconds, 0 or more" },
+	{ "writeback=", set_bool, FIELD(is_writeback), FLAG },
+	{ "cow=", set_cow, FIELD(cow), "map|copy" },
+	{ "io=", set_word, FIELD(io), "auto|passthrough|cached|direct" },
+	{ "coherence=", set_word, FIELD(coherence), "auto|strict|fast" },
+	{ "share=", set_word, FIELD(share), "off|pages" },
+	{ "partial=", set_word, FIELD(partial), "auto|cached|direct" },
+	{ "locks=", set_word, FIELD(locks), "local|server" },
+	{ "promote=", set_promote, FIELD(promote), "off|auto|eager, or bytes a second, with K, M or G behind them" },
+	{ "copies=", set_copies, 0, "auto, all or a number of mounts" },
+	{ "layers=", set_layers, 0, "auto|static" },
+	{ "size=", set_size, 0, "bytes, with K, M, G or T behind them" },
+	{ "inodes=", set_inodes, 0, "a number, with k or m behind it" },
+	{ "prefetch=", set_word, FIELD(prefetch), "off|read|full" },
+	{ "prefetch_window=", set_window, 0, "seconds, above 0 and at most 60" },
+	{ "predictor=", set_predictor, 0, "default, latest or draw" },
+	{ "private", set_flag, FIELD(is_private), NULL },
+	{ "standalone", set_flag, FIELD(is_standalone), NULL },
+	{ "strict", set_flag, FIELD(is_strict), NULL },
+	{ "redirect_dir=", set_redirect_dir, 0, NULL },
+	{ "xino=", ignore_word, 0, "off|auto|on" },
+	{ "debug", set_debug, FIELD(is_debug), NULL },
+	{ "threaded=", ignore_integer, 0, "a number" },
+	{ "fast_ino=", ignore_integer, 0, "a number" },
+	{ "fast_ino_check=", ignore_integer, 0, "a number" },
+	{ "plugins=", ignore, 0, NULL },
+	{ "context=", ignore, 0, NULL },
+	{ "ino32_t", ignore, 0, NULL },
+	{ "splice_write", ignore, 0, NULL },
+	{ "splice_read", ignore, 0, NULL },
+	{ "splice_move", ignore, 0, NULL },
+	{ "kernel_cache", ignore, 0, NULL },
+	{ "max_write", ignore, 0, NULL },
+	{ "max_write=", ignore, 0, NULL },
 	/* Some versions of libfuse refuse a session that is given one of these two. */
-	{ "diratime", ignore, 0, false },
-	{ "nodiratime", ignore, 0, false },
-	{ "ro", pass_on_access, 0, false },
-	{ "rw", pass_on_access, 0, false },
-	{ "suid", pass_on, 0, false },
-	{ "nosuid", pass_on, 0, false },
-	{ "dev", pass_on, 0, false },
-	{ "nodev", pass_on, 0, false },
-	{ "exec", pass_on, 0, false },
-	{ "noexec", pass_on, 0, false },
-	{ "atime", set_atime, 0, false },
-	{ "noatime", set_atime, 0, false },
-	{ "allow_root", pass_on, 0, false },
-	{ "allow_other", pass_on, 0, false },
-	{ "default_permissions", pass_on, 0, false },
+	{ "diratime", ignore, 0, NULL },
+	{ "nodiratime", ignore, 0, NULL },
+	{ "ro", pass_on_access, 0, NULL },
+	{ "rw", pass_on_access, 0, NULL },
+	{ "suid", pass_on, 0, NULL },
+	{ "nosuid", pass_on, 0, NULL },
+	{ "dev", pass_on, 0, NULL },
+	{ "nodev", pass_on, 0, NULL },
+	{ "exec", pass_on, 0, NULL },
+	{ "noexec", pass_on, 0, NULL },
+	{ "atime", set_atime, 0, NULL },
+	{ "noatime", set_atime, 0, NULL },
+	{ "allow_root", pass_on, 0, NULL },
+	{ "allow_other", pass_on, 0, NULL },
+	{ "default_permissions", pass_on, 0, NULL },
 };
 
 /* What mount(8) and systemd read in fstab(5), and pass on all the same. */
@@ -617,6 +605,12 @@ static int set_source(struct parse *p)
 	return r;
 }
 
+/* As a blank behind a comma makes them, or a forgotten -o: ignored, they would mount something else. */
+static bool is_stray(const char *arg)
+{
+	return !strncmp(arg, "lowerdir=", 9) || !strncmp(arg, "upperdir=", 9) || !strncmp(arg, "workdir=", 8);
+}
+
 static int parse_argv(struct parse *p, int argc, char *const *argv)
 {
 	const char *last = NULL;
@@ -628,6 +622,8 @@ static int parse_argv(struct parse *p, int argc, char *const *argv)
 		if (argv[i][0] != '-') {
 			p->source = last;
 			last = argv[i];
+			if (!p->is_helper && !p->stray && is_stray(last))
+				p->stray = last;
 			free(p->o.mountpoint);
 			p->o.mountpoint = argv[i][0] ? optpath_absolute(p->cwd, argv[i])
 						     : strdup("");
@@ -653,13 +649,17 @@ static int check_complete(struct parse *p)
 
 	if (o->wants_help || o->wants_version)
 		return 0;
+	if (p->stray)
+		return fail(p, "%s is not a part of -o: put -o before the options, and no blank between them", p->stray);
 	if (!o->mountpoint || !o->mountpoint[0])
-		return fail(p, "no mountpoint specified");
+		return fail(p, "no mountpoint specified: the last argument is the directory to mount at");
 	if (o->n_lower == 0)
-		return fail(p, "lowerdir not specified");
+		return fail(p, "lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
+	if (o->is_strict && o->n_unknown)
+		return fail(p, "unknown option: %s; with strict that is an error", o->unknown[0]);
 	/* A read-only mount never touches its work directory. */
 	if (o->upper && !o->work && !o->is_readonly)
-		return fail(p, "workdir not specified");
+		return fail(p, "workdir not specified: an upperdir needs one, a directory on the same file system");
 	if (o->share == SHARE_PAGES && (o->io == IO_PASSTHROUGH || o->io == IO_DIRECT))
 		return fail(p, "share=pages shares the pages of cached files: not with io=passthrough or io=direct");
 	if (o->share == SHARE_PAGES && o->timeout_s <= 0)

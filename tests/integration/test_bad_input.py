@@ -20,7 +20,7 @@ _MAP = ".wh..wh.veneer"
 
 def assert_one_sentence(ran, *words):
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("fuse-overlayfs: ") and ran.stderr.count("\n") == 1, ran.stderr
+    assert ran.stderr.startswith("veneer: ") and ran.stderr.count("\n") == 1, ran.stderr
     assert all(str(word) in ran.stderr for word in words), ran.stderr
 
 

@@ -37,7 +37,7 @@ def assert_one_sentence(result, *words):
     assert result.stdout == ""
     lines = result.stderr.splitlines()
     assert len(lines) == 1, lines
-    assert lines[0].startswith("fuse-overlayfs: ")
+    assert lines[0].startswith("veneer: ")
     for word in words:
         assert str(word) in lines[0]
 

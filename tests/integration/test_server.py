@@ -244,7 +244,7 @@ def test_failure_says_what_a_process_of_its_own_says(stack, shared):
                                   capture_output=True, env={**os.environ, **shared.environment})
                    for more in (",standalone", "")]
         assert [r.returncode for r in results] == [1, 1]
-        assert results[0].stderr == results[1].stderr and results[0].stderr.startswith("fuse-overlayfs: ")
+        assert results[0].stderr == results[1].stderr and results[0].stderr.startswith("veneer: ")
         assert len(results[0].stderr.splitlines()) == 1
     missing = subprocess.run([stack.program, "-o", Place(stack, "p").options(), str(stack.base / "none")], text=True,
                              timeout=30, capture_output=True, env={**os.environ, **shared.environment})

@@ -126,37 +126,69 @@ static void test_options__unknown_ones_are_collected_and_never_fail(void **state
 	options_release(&o);
 }
 
+#define NO_PLACE "no mountpoint specified: the last argument is the directory to mount at"
+#define NO_LOWER "lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers"
+
 static void test_options__missing_parts_are_named(void **state)
 {
 	struct mount_opts o;
 
 	(void)state;
 	assert_int_equal(PARSE(&o, "-o", "lowerdir=/l"), -EINVAL);
-	assert_string_equal(parse_error, "no mountpoint specified");
+	assert_string_equal(parse_error, NO_PLACE);
 	assert_int_equal(PARSE(&o, "-o", "lowerdir=/l", ""), -EINVAL);
-	assert_string_equal(parse_error, "no mountpoint specified");
+	assert_string_equal(parse_error, NO_PLACE);
 	assert_int_equal(PARSE(&o, "/m"), -EINVAL);
-	assert_string_equal(parse_error, "lowerdir not specified");
+	assert_string_equal(parse_error, NO_LOWER);
 	assert_int_equal(PARSE(&o, "/m", "-o"), -EINVAL);
 	assert_string_equal(parse_error, "missing argument after -o");
-	assert_bad("lowerdir=", "lowerdir not specified");
-	assert_bad("lowerdir=:::", "lowerdir not specified");
-	assert_bad("upperdir=/u,workdir=/w", "lowerdir not specified");
-	assert_bad("lowerdir=/l,upperdir=/u", "workdir not specified");
+	assert_bad("lowerdir=", NO_LOWER);
+	assert_bad("lowerdir=:::", NO_LOWER);
+	assert_bad("upperdir=/u,workdir=/w", NO_LOWER);
+	assert_bad("lowerdir=/l,upperdir=/u", "workdir not specified: an upperdir needs one, a directory on the same file system");
 }
 
 static void test_options__no_workdir_is_wanted_where_none_is_used(void **state)
 {
 	static const char *const lists[] = { "lowerdir=/l", "lowerdir=/l,workdir=/w",
-					     "lowerdir=/l,upperdir=",
 					     "lowerdir=/l,upperdir=/u,ro" };
 
 	(void)state;
-	for (size_t i = 0; i < 4; i++) {
+	for (size_t i = 0; i < 3; i++) {
 		struct mount_opts o = good(lists[i]);
 
 		options_release(&o);
 	}
+}
+
+static void test_options__what_belongs_to_o_is_not_ignored(void **state)
+{
+	static const char *const lines[][6] = {
+		{ "-o", "lowerdir=/l,", "upperdir=/u,workdir=/w", "/m" }, { "-o", "lowerdir=/l", "workdir=/w", "/m" },
+		{ "lowerdir=/l,upperdir=/u", "/m" }, { "-o", "lowerdir=/l", "/m", "upperdir=/u" },
+	};
+	static const char *const strays[] = { "upperdir=/u,workdir=/w", "workdir=/w", "lowerdir=/l,upperdir=/u", "upperdir=/u" };
+	struct mount_opts o;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) {
+		assert_int_equal(parse_words("/", true, &o, lines[i]), -EINVAL);
+		assert_memory_equal(parse_error, strays[i], strlen(strays[i]));
+		assert_non_null(strstr(parse_error, " is not a part of -o"));
+	}
+}
+
+static void test_options__strict_makes_unknown_ones_an_error(void **state)
+{
+	struct mount_opts o;
+
+	(void)state;
+	assert_bad_with_lower("strict,sizze=5M", "unknown option: sizze=5M; with strict that is an error");
+	assert_bad_with_lower("sizze=5M,strict", "unknown option: sizze=5M; with strict that is an error");
+	assert_int_equal(PARSE(&o, "--foo", "-o", "lowerdir=/l,strict", "/m"), -EINVAL);
+	assert_string_equal(parse_error, "unknown option: --foo; with strict that is an error");
+	o = good_with_lower("strict,size=5M,private,xino=auto,context=x,,");
+	options_release(&o);
 }
 
 static void test_options__relative_paths_are_the_callers(void **state)
@@ -499,40 +531,47 @@ static void test_options__bad_values_are_one_sentence(void **state)
 	static const struct {
 		const char *text, *sentence;
 	} table[] = {
-		{ "uidmapping=1:2", "invalid mapping specified: 1:2" },
-		{ "gidmapping=a:2:3", "invalid mapping specified: a:2:3" },
+		{ "uidmapping=1:2", "invalid mapping specified: 1:2; the form is uidmapping=ON_DISK:SHOWN:COUNT[:...]" },
+		{ "gidmapping=a:2:3", "invalid mapping specified: a:2:3; the form is gidmapping=ON_DISK:SHOWN:COUNT[:...]" },
 		{ "redirect_dir=on", "fuse-overlayfs only supports redirect_dir=off" },
-		{ "xattr_permissions=3", "invalid value for xattr_permissions: 3" },
-		{ "xattr_permissions=x", "invalid value for xattr_permissions: x" },
-		{ "squash_to_uid=x", "invalid value for squash_to_uid: x" },
-		{ "squash_to_gid=4294967295", "invalid value for squash_to_gid: 4294967295" },
-		{ "fsync=x", "invalid value for fsync: x" },
-		{ "sync=", "invalid value for sync: " },
-		{ "noxattrs=yes", "invalid value for noxattrs: yes" },
-		{ "timeout=x", "invalid value for timeout: x" },
-		{ "timeout=-1", "invalid value for timeout: -1" },
-		{ "timeout=nan", "invalid value for timeout: nan" },
-		{ "threaded=x", "invalid value for threaded: x" },
-		{ "xino=maybe", "invalid value for xino: maybe" },
-		{ "cow=clone", "invalid value for cow: clone" },
-		{ "io=", "invalid value for io: " },
-		{ "io=fast", "invalid value for io: fast" },
-		{ "coherence=Strict", "invalid value for coherence: Strict" },
-		{ "layers=", "invalid value for layers: " },
-		{ "layers=dynamic", "invalid value for layers: dynamic" },
-		{ "share=", "invalid value for share: " },
-		{ "share=all", "invalid value for share: all" },
-		{ "locks=off", "invalid value for locks: off" },
-		{ "copies=0", "invalid value for copies: 0" },
-		{ "copies=-1", "invalid value for copies: -1" },
-		{ "copies=4294967295", "invalid value for copies: 4294967295" },
-		{ "copies=2x", "invalid value for copies: 2x" },
-		{ "copies=", "invalid value for copies: " },
-		{ "size=0", "invalid value for size: 0" },
-		{ "size=1Q", "invalid value for size: 1Q" },
-		{ "size=20000000T", "invalid value for size: 20000000T" },
-		{ "inodes=1G", "invalid value for inodes: 1G" },
-		{ "partial=on", "invalid value for partial: on" },
+		{ "xattr_permissions=3", "invalid value for xattr_permissions: 3; it takes 0, 1 or 2" },
+		{ "xattr_permissions=x", "invalid value for xattr_permissions: x; it takes 0, 1 or 2" },
+		{ "squash_to_uid=x", "invalid value for squash_to_uid: x; it takes a user id" },
+		{ "squash_to_gid=4294967295", "invalid value for squash_to_gid: 4294967295; it takes a group id" },
+		{ "fsync=x", "invalid value for fsync: x; it takes 0 or 1" },
+		{ "sync=", "invalid value for sync: ; it takes 0 or 1" },
+		{ "noxattrs=yes", "invalid value for noxattrs: yes; it takes 0 or 1" },
+		{ "timeout=x", "invalid value for timeout: x; it takes seconds, 0 or more" },
+		{ "timeout=-1", "invalid value for timeout: -1; it takes seconds, 0 or more" },
+		{ "timeout=nan", "invalid value for timeout: nan; it takes seconds, 0 or more" },
+		{ "threaded=x", "invalid value for threaded: x; it takes a number" },
+		{ "xino=maybe", "invalid value for xino: maybe; it takes off|auto|on" },
+		{ "cow=clone", "invalid value for cow: clone; it takes map|copy" },
+		{ "io=", "invalid value for io: ; it takes auto|passthrough|cached|direct" },
+		{ "io=fast", "invalid value for io: fast; it takes auto|passthrough|cached|direct" },
+		{ "coherence=Strict", "invalid value for coherence: Strict; it takes auto|strict|fast" },
+		{ "layers=", "invalid value for layers: ; it takes auto|static" },
+		{ "layers=dynamic", "invalid value for layers: dynamic; it takes auto|static" },
+		{ "share=", "invalid value for share: ; it takes off|pages" },
+		{ "share=all", "invalid value for share: all; it takes off|pages" },
+		{ "locks=off", "invalid value for locks: off; it takes local|server" },
+		{ "copies=0", "invalid value for copies: 0; it takes auto, all or a number of mounts" },
+		{ "copies=-1", "invalid value for copies: -1; it takes auto, all or a number of mounts" },
+		{ "copies=4294967295", "invalid value for copies: 4294967295; it takes auto, all or a number of mounts" },
+		{ "copies=2x", "invalid value for copies: 2x; it takes auto, all or a number of mounts" },
+		{ "copies=", "invalid value for copies: ; it takes auto, all or a number of mounts" },
+		{ "size=0", "invalid value for size: 0; it takes bytes, with K, M, G or T behind them" },
+		{ "size=1Q", "invalid value for size: 1Q; it takes bytes, with K, M, G or T behind them" },
+		{ "size=20000000T", "invalid value for size: 20000000T; it takes bytes, with K, M, G or T behind them" },
+		{ "inodes=1G", "invalid value for inodes: 1G; it takes a number, with k or m behind it" },
+		{ "io=auto|cached", "invalid value for io: auto|cached; it takes auto|passthrough|cached|direct" },
+		{ "cow=map\\,", "invalid value for cow: map\\,; it takes map|copy" },
+		{ "promote=eage",
+		  "invalid value for promote: eage; it takes off|auto|eager, or bytes a second, with K, M or G behind them" },
+		{ "upperdir=", "no directory is given for upperdir: a mount that changes nothing leaves the option out" },
+		{ "upperdir=/u,workdir=",
+		  "no directory is given for workdir: a mount that changes nothing leaves the option out" },
+		{ "partial=on", "invalid value for partial: on; it takes auto|cached|direct" },
 		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
 		{ "lowerdir=/a://p/x/y:/b", "plugin layers are not supported: //p/x/y" },
 	};
@@ -671,6 +710,8 @@ int main(void)
 		cmocka_unit_test(test_options__unknown_ones_are_collected_and_never_fail),
 		cmocka_unit_test(test_options__missing_parts_are_named),
 		cmocka_unit_test(test_options__no_workdir_is_wanted_where_none_is_used),
+		cmocka_unit_test(test_options__what_belongs_to_o_is_not_ignored),
+		cmocka_unit_test(test_options__strict_makes_unknown_ones_an_error),
 		cmocka_unit_test(test_options__relative_paths_are_the_callers),
 		cmocka_unit_test(test_options__failure_leaves_the_result_alone),
 		cmocka_unit_test(test_options__long_sentence_is_cut_not_overrun),
