@@ -24,6 +24,7 @@ struct mount {
 	int state_fd;			/* statedir_ask, until mount_learn; -1 */
 	struct habits habits;
 	bool is_frozen;			/* the upper's file system became read-only before a server died: nothing is changed */
+	bool has_doubted_override;	/* and said so */
 	bool has_begun;			/* the kernel's INIT has come */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */

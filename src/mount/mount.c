@@ -10,6 +10,7 @@
 #include "veneer/log.h"
 #include "veneer/override.h"
 #include "veneer/path.h"
+#include "veneer/privilege.h"
 #include "veneer/stats.h"
 #include "veneer/takeover.h"
 #include "veneer/place.h"
@@ -45,6 +46,19 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	return r;
 }
 
+/* Whoever owns a file could make it a program of root's. Nobody is served by tools, which show a layer as it is. */
+static void doubt_override(struct mount *m, struct layer *l)
+{
+	if (!l->override || strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.xattr_permissions ||
+	    m->opts.is_offline || !privilege_is_trusted())
+		return;
+	if (!m->has_doubted_override)
+		log_warn("%s: owners and modes in %s are ignored, since the owner of a file may write them: "
+			 "mount with xattr_permissions=2 to have them", l->path, l->override);
+	m->has_doubted_override = true;
+	l->override = NULL;
+}
+
 static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **layers, size_t *n, char *err,
 		       size_t err_size)
 {
@@ -54,6 +68,7 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
+		doubt_override(m, layers[*n]);
 		(*n)++;
 	}
 	for (size_t i = 0; i < m->opts.n_lower; i++) {
@@ -61,6 +76,7 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
+		doubt_override(m, layers[*n]);
 		if (m->opts.has_static_layers)
 			layer_trust_remote(layers[*n]);
 		if (dirs->n_clones)
@@ -233,6 +249,7 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	if (r < 0)
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 	t->upper->is_upper = true;
+	doubt_override(m, t->upper);
 	r = lock_upper(t->upper->rootfd, m->opts.is_offline ? -1 : dirs->work);
 	if (r < 0)
 		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);

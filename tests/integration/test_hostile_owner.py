@@ -119,3 +119,39 @@ def test_record_of_root_restores_what_only_root_could_have_changed_since(stack):
         assert (st.st_mode & 0o7777, _capability(m / name)) == (mode, capability), name
         assert (st.st_atime_ns, st.st_mtime_ns) == _TIMES
         assert _RECORD not in os.listxattr(stack.upper / name)
+
+
+# ---- owners and modes in attributes ----
+
+_OVERRIDES = ["user.containers.override_stat", "user.fuseoverlayfs.override_stat"]
+
+
+def _make_overridden(layer):
+    (layer / "program").write_bytes(b"mine")
+    (layer / "program").chmod(0o755)
+    for attribute in _OVERRIDES:
+        os.setxattr(layer, attribute, b"0:0:0755")
+        os.setxattr(layer / "program", attribute, b"0:0:4755:file")
+
+
+@pytest.mark.parametrize("place", ["upper", "lower", "read-only upper"])
+def test_owner_and_mode_in_attributes_of_an_owner_are_not_believed(stack, theirs, place):
+    layer = stack.lower() if place == "lower" else theirs
+    os.chown(layer, _USER, _USER)
+    _as_user(_make_overridden, layer)
+    m = stack.mount(*["ro"] * (place == "read-only upper"))
+    _expect_no_privilege(m / "program", 0o755)
+    assert os.stat(m).st_uid == _USER
+    lines = [line for line in stack.log.splitlines() if "override_stat" in line]
+    assert len(lines) == 1 and str(layer) in lines[0] and "xattr_permissions=2" in lines[0], lines
+    if place == "upper":
+        (m / "new").write_text("")
+        (m / "new").chmod(0o600)
+        stack.umount()
+        assert os.stat(theirs / "new").st_mode & 0o7777 == 0o600
+
+
+def test_owner_and_mode_in_attributes_are_believed_when_root_says_so(stack, theirs):
+    _as_user(_make_overridden, theirs)
+    st = os.stat(stack.mount("xattr_permissions=2") / "program")
+    assert (st.st_uid, st.st_mode & 0o7777) == (0, 0o4755)
