@@ -5,12 +5,17 @@
 #include "veneer/backing.h"
 #include "veneer/inode.h"
 
+/* Pages of a file of this size cost little in each mount. */
+#define OFFER_SMALL_BYTES (64 * 1024)
+
 struct offer {
 	enum backing_kind kind;	/* NONE: the bytes are in several places, or the file is damaged */
 	struct source *lower;	/* kind LOWER; borrowed from image or inode */
 	bool is_partial;	/* NONE because its bytes are in several places */
 	bool is_program;	/* executable, or called like a library */
 	bool is_static;		/* a lower file below /usr or the like */
+	bool is_log;		/* called like a log, or in a directory of logs */
+	bool is_writable;	/* some bit of its mode says so */
 	bool is_remote;		/* LOWER: to open it once more would be asked of somebody elsewhere (layer_trust_remote) */
 	off_t size;
 };
@@ -19,11 +24,11 @@ struct offer {
  * until the file is changed, so look again when changes would be noticed. No lock is needed. 0 or -errno. */
 int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret);
 
-/* Whether the lower file that is offered is a database of SQLite or its write-ahead log, by its first bytes (SQLite
- * file format, 1.3.1 and 4.1). Such a file is written in place while others have it open only to read, who would go on
- * seeing the lower file's bytes, and its users lock it, which is done by node. One read of each lower file, when it is first
- * asked for; an error counts as no. */
-bool offer_is_database(const struct offer *o);
+/* Whether programs may read the lower file that is offered while another one writes it: a descriptor that was opened for
+ * reading before the first write would go on showing the lower file's bytes. That holds for logs, by name; for databases in
+ * one file, by their first bytes; and for text that is not small, a program, part of an installation, or closed to
+ * writers, as a log of any name is text. The file is read once, when this is first asked; an error counts as no. */
+bool offer_is_followed(const struct offer *o);
 
 /* A descriptor of what is offered. */
 struct offer_file {

@@ -22,7 +22,7 @@ struct source {
 	bool owns_below;
 	bool is_hollow;			/* every byte is the one below */
 	bool is_bare;			/* the file has no extended attribute at all */
-	_Atomic enum source_head { HEAD_UNSEEN, HEAD_OTHER, HEAD_DATABASE } head; /* its first bytes: offer_is_database */
+	_Atomic enum source_head { HEAD_UNSEEN, HEAD_OTHER, HEAD_DATABASE, HEAD_TEXT } head; /* its first bytes: offer_is_followed */
 };
 
 /* Its bytes are just those of its file. */

@@ -12,17 +12,36 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static bool is_called_library(struct tree *t, struct inode *i)
+/* The word ends the name, or a dot or dash follows: libx.so.6, app.log-20261124, and not app.source. */
+static bool has_extension(const char *name, const char *word)
+{
+	const size_t len = strlen(word);
+	const char *at = strstr(name, word);
+
+	while (at && at[len] && at[len] != '.' && at[len] != '-')
+		at = strstr(at + 1, word);
+	return at;
+}
+
+static bool is_log(const char *name, const struct ient *e)
+{
+	bool r = has_extension(name, ".log") || has_extension(name, ".out") || has_extension(name, ".err");
+
+	for (e = e ? e->parent : NULL; e && !r; e = e->parent)
+		r = !strcmp(e->name, "log") || !strcmp(e->name, "logs");
+	return r;
+}
+
+static void look_at_name(struct tree *t, struct inode *i, struct offer *o)
 {
 	char name[NAME_MAX + 1];
 	struct inode *parent;
-	const char *dot;
 
 	if (inode_any_name(t, i, &parent, name) < 0)
-		return false;
+		return;
 	inode_unref(t, parent);
-	dot = strstr(name, ".so");
-	return dot && (dot[3] == '\0' || dot[3] == '.');
+	o->is_program |= has_extension(name, ".so");
+	o->is_log = is_log(name, i->lower);
 }
 
 /* Below directories of "shareable, read-only data" (Filesystem Hierarchy Standard 3.0, chapter 4) and their kin. */
@@ -109,8 +128,10 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 	if (r < 0)
 		return r;
 	o.size = st.st_size;
-	o.is_program = st.st_mode & 0111 || is_called_library(t, i);
+	o.is_program = st.st_mode & 0111;
+	o.is_writable = st.st_mode & 0222;
 	o.is_static = is_static(i->lower);
+	look_at_name(t, i, &o);
 	if (is_up) {
 		r = look_upper(t, i, writes, &o);
 	} else {
@@ -128,11 +149,37 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 	return 0;
 }
 
+/* SQLite file format 1.3.1 and 4.1; systemd, JOURNAL_FILE_FORMAT; LMDB's mdb.c, MDB_MAGIC; file(1) for the others. In the
+ * byte order of the machines that write them here. */
+static bool is_database(const unsigned char *head, size_t len)
+{
+	static const struct {
+		size_t at, len;
+		const char *bytes;
+	} kinds[] = {
+		{ 0, 16, "SQLite format 3" },	{ 0, 4, "\x37\x7f\x06\x82" },  { 0, 4, "\x37\x7f\x06\x83" },
+		{ 0, 8, "LPKSHHRH" },		{ 16, 4, "\xde\xc0\xef\xbe" }, { 12, 4, "\x62\x31\x05\x00" },
+		{ 12, 4, "\x61\x15\x06\x00" }, { 0, 8, "TDB file" },	    { 0, 4, "\xcf\x9a\x57\x13" },
+	};
+
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+		if (kinds[k].at + kinds[k].len <= len && !memcmp(head + kinds[k].at, kinds[k].bytes, kinds[k].len))
+			return true;
+	return false;
+}
+
+/* No control character but those that terminals and editors take, in any encoding that extends ASCII. */
+static bool is_text(const unsigned char *head, size_t len)
+{
+	for (size_t k = 0; k < len; k++)
+		if ((head[k] < ' ' && !strchr("\b\t\n\f\r\033", head[k])) || !head[k])
+			return false;
+	return len > 0;
+}
+
 static enum source_head look_at_head(struct source *s)
 {
-	static const char database[16] = "SQLite format 3";
-	static const unsigned char logs[][4] = { { 0x37, 0x7f, 0x06, 0x82 }, { 0x37, 0x7f, 0x06, 0x83 } };
-	char head[sizeof(database)];
+	unsigned char head[512];
 	int fd = source_pin(s);
 	ssize_t n;
 
@@ -140,21 +187,25 @@ static enum source_head look_at_head(struct source *s)
 		return HEAD_UNSEEN;
 	n = pread(fd, head, sizeof(head), 0);
 	fdcache_unpin(&s->fd);
-	if (n != sizeof(head))
+	if (n < 0)
 		return HEAD_UNSEEN;
-	return !memcmp(head, database, sizeof(head)) || !memcmp(head, logs[0], 4) || !memcmp(head, logs[1], 4) ?
-		       HEAD_DATABASE :
-		       HEAD_OTHER;
+	return is_database(head, (size_t)n) ? HEAD_DATABASE : is_text(head, (size_t)n) ? HEAD_TEXT : HEAD_OTHER;
 }
 
-bool offer_is_database(const struct offer *o)
+bool offer_is_followed(const struct offer *o)
 {
+	enum source_head head;
+
 	if (o->kind != BACKING_LOWER)
 		return false;
+	if (o->is_log)
+		return true;
 	/* Two at once see the same. */
 	if (o->lower->head == HEAD_UNSEEN)
 		o->lower->head = look_at_head(o->lower);
-	return o->lower->head == HEAD_DATABASE;
+	head = o->lower->head;
+	return head == HEAD_DATABASE || (head == HEAD_TEXT && o->size > OFFER_SMALL_BYTES && o->is_writable &&
+					 !o->is_program && !o->is_static);
 }
 
 static bool is_same_file(int a, int b)

@@ -14,6 +14,7 @@
 #include "veneer/duty.h"
 #include "veneer/kernelorder.h"
 #include "veneer/lookup.h"
+#include "veneer/offer.h"
 
 #include <linux/fuse.h>
 #include <poll.h>
@@ -136,6 +137,15 @@ static bool is_program(struct gather *g, uint64_t node)
 				 (image_stat(g->common->tree.image, i->lower, &st) == 0 && st.st_mode & 0111));
 }
 
+/* What such a descriptor reads must be what the mount writes, so the file gets a node of that mount. */
+static bool is_followed(struct gather *g, uint64_t node)
+{
+	struct inode *i = gather_common_inode(g, node);
+	struct offer o;
+
+	return i && i->lower && offer_look(&g->common->tree, i, false, &o) == 0 && offer_is_followed(&o);
+}
+
 /* Each has a handle of its own, and each close is told of, which costs a request: by that locks end (locks.h). */
 static bool open_file(const struct request *q)
 {
@@ -237,7 +247,9 @@ static bool open_common(const struct request *q)
 
 	if (q->len < sizeof(*in))
 		return done(q, -EINVAL);
-	return (in->flags & O_ACCMODE) != O_RDONLY || in->flags & O_TRUNC ? switch_common(q, q->in->nodeid) : open_file(q);
+	if ((in->flags & O_ACCMODE) != O_RDONLY || in->flags & O_TRUNC || is_followed(q->g, q->in->nodeid))
+		return switch_common(q, q->in->nodeid);
+	return open_file(q);
 }
 
 /* From a file of the image to one of a mount, which has that of the image too. Else the kernel copies, by its pages. */

@@ -20,7 +20,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PASSTHROUGH_MIN (64 * 1024)
 #define TAKE_TRIES 16
 #define SWITCH_WAIT_US 300		/* a close is under way more often than not */
 #define SWITCH_WAITS 4
@@ -131,7 +130,7 @@ struct opening {
 
 static bool is_small(const struct opening *o)
 {
-	return o->offer.size <= PASSTHROUGH_MIN && !o->offer.is_program;
+	return o->offer.size <= OFFER_SMALL_BYTES && !o->offer.is_program;
 }
 
 /* Pages of the mount agree with every writer, and small files cost little in them. Opening a remote file once more
@@ -144,7 +143,7 @@ static bool is_for_pages(const struct opening *o)
 		return false;
 	if (is_small(o) && (!o->offer.is_static || o->m->opts.coherence == COHERENCE_STRICT))
 		return true;
-	return offer_is_database(&o->offer);
+	return o->m->tree.upper && offer_is_followed(&o->offer);
 }
 
 static enum backing_way wish_of(const struct opening *o)

@@ -164,7 +164,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.unshared("who opened an unchanged file goes on reading that")
 def test_who_only_reads_a_lower_sqlite_database_sees_what_others_write(stack):
     """And holds them up while it reads: both would go wrong if its descriptor stayed with the lower file."""
     db = sqlite3.connect(stack.lower() / "db")

@@ -35,7 +35,7 @@ def siblings(veneer_bin, session_dir, watchdog, request):
     made.close()
 
 
-def pattern(size, tag=b"lower"):
+def pattern(size, tag=b"lower\0"):
     return (tag * (size // len(tag) + 1))[:size]
 
 

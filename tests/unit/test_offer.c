@@ -141,21 +141,29 @@ static void test_offer__libraries_are_known_by_name(void **state)
 		assert_int_equal(look(d, rows[k].name, false).is_program, rows[k].is_library);
 }
 
-static void test_offer__databases_are_known_by_their_first_bytes(void **state)
+static void test_offer__logs_and_databases_are_followed(void **state)
 {
 	static const struct {
 		const char *name, *bytes;
 		size_t len;
-		bool is_database;
+		bool is_followed;
 	} rows[] = {
 		{ "db", "SQLite format 3\0.............", 30, true },
 		{ "header", "SQLite format 3", 16, true },
 		{ "short", "SQLite format 3", 15, false },
 		{ "text", "SQLite format 3 is described", 28, false },
-		{ "log", "\x37\x7f\x06\x82............", 16, true },
-		{ "log-be", "\x37\x7f\x06\x83............", 16, true },
+		{ "wal", "\x37\x7f\x06\x82............", 16, true },
+		{ "wal-be", "\x37\x7f\x06\x83............", 16, true },
 		{ "other", "\x37\x7f\x06\x84............", 16, false },
+		{ "journal", "LPKSHHRH........", 16, true },
+		{ "lmdb", "................\xde\xc0\xef\xbe", 20, true },
+		{ "rpmdb", "............\x62\x31\x05\0", 16, true },
 		{ "none", "", 0, false },
+		{ "a.log", "", 0, true },
+		{ "a.log.1", "", 0, true },
+		{ "a.log-2", "", 0, true },
+		{ "a.logic", "", 0, false },
+		{ "nohup.out", "", 0, true },
 	};
 	struct tree_dirs *d = *state;
 
@@ -171,10 +179,55 @@ static void test_offer__databases_are_known_by_their_first_bytes(void **state)
 		struct offer o;
 
 		assert_int_equal(offer_look(d->t, i, false, &o), 0);
-		assert_int_equal(offer_is_database(&o), rows[k].is_database);
+		assert_int_equal(offer_is_followed(&o), rows[k].is_followed);
 		assert_int_equal(offer_look(d->t, i, true, &o), 0);
-		assert_false(offer_is_database(&o));
+		assert_false(offer_is_followed(&o));
 		tree_forget(d, i);
+	}
+}
+
+static void put_large(struct tree_dirs *d, const char *rel, const char *text, mode_t mode)
+{
+	char *data = malloc(BIG);
+
+	for (size_t k = 0; k < BIG; k++)
+		data[k] = text[k % strlen(text)];
+	tree_put(d, rel, data, BIG);
+	free(data);
+	assert_int_equal(fchmodat(d->s.fd, rel, mode, 0), 0);
+}
+
+static void test_offer__large_text_is_followed_where_it_can_be_written(void **state)
+{
+	static const struct {
+		const char *path, *text;
+		mode_t mode;
+		bool is_followed;
+	} rows[] = {
+		{ "ascii", "one line\tof a log\r\n", 0644, true },
+		{ "utf-8", "Zeile f\xc3\xbcr Zeile\n", 0600, true },
+		{ "colours", "\033[31mred\033[0m\n", 0644, true },
+		{ "binary", "line\n\001", 0644, false },
+		{ "closed", "one line of a log\n", 0444, false },
+		{ "script", "#!/bin/sh\n", 0755, false },
+		{ "usr/share/words", "word\n", 0644, false },
+		{ "usr/share/logs/words", "\001word\n", 0644, true },
+		{ "var/log/messages", "\001word\n", 0444, true },
+	};
+	struct tree_dirs *d = *state;
+
+	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+		char rel[64];
+
+		snprintf(rel, sizeof(rel), "lower/%s", rows[k].path);
+		put_large(d, rel, rows[k].text, rows[k].mode);
+	}
+	tree_mount(d, "volatile");
+	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+		const struct offer o = look(d, rows[k].path, false);
+
+		if (offer_is_followed(&o) != rows[k].is_followed)
+			fail_msg("%s: %d", rows[k].path, !rows[k].is_followed);
 	}
 }
 
@@ -218,7 +271,8 @@ int main(void)
 		row(test_offer__emptied_small_and_new_files_are_complete),
 		row(test_offer__partial_file_of_a_lower_layer_is_partial),
 		row(test_offer__libraries_are_known_by_name),
-		row(test_offer__databases_are_known_by_their_first_bytes),
+		row(test_offer__logs_and_databases_are_followed),
+		row(test_offer__large_text_is_followed_where_it_can_be_written),
 		row(test_offer__what_is_registered_of_a_lower_file_cannot_be_written),
 	};
 
