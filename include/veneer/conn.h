@@ -20,8 +20,11 @@ struct conn_host {
 	void *arg;
 };
 
-/* fd, which does not block, is taken over, also on failure. A peer that is not the same user with the same privileges
- * is told so and refused: -EPERM. 0, -ENOMEM. */
+/* Once in a process that is to serve, before it gives anything up: clients have to be what it is now. Without it all are
+ * refused. */
+void conn_note_starter(void);
+/* fd, which does not block, is taken over, also on failure. A peer that is not the same user with the same privileges,
+ * namespaces and root is told so and refused: -EPERM. 0, -ENOMEM. */
 int conn_new(int fd, struct conn **ret);
 void conn_free(struct conn *c);
 int conn_fd(const struct conn *c);

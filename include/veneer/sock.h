@@ -23,7 +23,8 @@ int sock_listen_stream(int dirfd, const char *name, int backlog, int *ret_fd);
 bool sock_is_listening(int fd);
 /* One connection of a socket that listens; *ret_fd does not block. -EAGAIN: there is none. */
 int sock_accept(int fd, int *ret_fd);
-/* Who made the connection: user and process as they are in our namespaces. 0 or -errno. */
+/* Who made the connection: user and process as they were then, in our namespaces. The number may be another process's by
+ * now: peer.h. 0 or -errno. */
 int sock_peer(int fd, struct ucred *ret);
 /* Wait at most timeout_ms (-1: for ever) until a message is there, or the end. 0 or -ETIMEDOUT. */
 int sock_wait(int fd, int timeout_ms);
@@ -34,4 +35,8 @@ int sock_send(int fd, const void *p, size_t len, const int *fds, size_t n_fds, i
  * -EAGAIN where fd does not block; -EMSGSIZE: more bytes or descriptors than fit, or than this process may have
  * open. */
 int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n);
+/* From now on sock_recv_from names the process that has sent a message. 0 or -errno. */
+int sock_name_senders(int fd);
+/* sock_recv; *ret_sender: the process's number, or 0 where that is not told. */
+int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n, pid_t *ret_sender);
 void sock_close_fds(int *fds, size_t n);

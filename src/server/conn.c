@@ -12,6 +12,7 @@
 #include "veneer/kernelorder.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
+#include "veneer/peer.h"
 #include "veneer/promote.h"
 #include "veneer/sock.h"
 #include "veneer/wire.h"
@@ -31,7 +32,6 @@
 #define TEXT_PIECE (WIRE_PAYLOAD_MAX / 2)
 #define PROGRESS_MS 200		/* how often who waits for a long work is told of it */
 #define SHARE_TRIES 3
-#define CAPS_UNKNOWN UINT64_MAX
 #define FUSE_MAJOR 10
 #define FUSE_MINOR 229
 
@@ -43,7 +43,8 @@ struct target {
 
 struct conn {
 	int fd;
-	struct ucred peer;
+	struct peer peer;
+	const char *bars_upgrade;	/* why this client may not have all that is open; NULL: it may */
 	bool is_greeted;
 	bool fits;		/* WIRE_UPGRADE: we understand each other */
 	enum wire_type asked;
@@ -91,40 +92,106 @@ static void refuse(struct conn *c, const char *fmt, ...)
 	say_text(c, WIRE_ERROR, text, strlen(text));
 }
 
-static uint64_t capabilities(pid_t pid)
-{
-	char path[48], line[256];
-	unsigned long long caps;
-	uint64_t found = CAPS_UNKNOWN;
-	FILE *f;
+static struct {
+	bool is_known;
+	struct peer_standing standing;
+	struct peer_id first_mount_ns;	/* of process 1; zeros: not to be seen */
+} starter;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "CapEff: %llx", &caps) == 1)
-			found = caps;
-	if (f)
-		fclose(f);
-	return found;
+void conn_note_starter(void)
+{
+	int r = peer_standing_self(&starter.standing);
+
+	if (r < 0)
+		log_warn("/proc does not show this process: clients are refused: %s", strerror(-r));
+	if (peer_first_mount_ns(&starter.first_mount_ns) < 0)
+		starter.first_mount_ns = (struct peer_id){ 0 };
+	starter.is_known = r == 0;
 }
 
-/* A mount is served with our privileges: they must be those of whoever asks for it, but for what we gave up. */
-static bool is_welcome(struct conn *c)
+/* NULL: the same user in the same namespaces, with the same capabilities. Those are the process's in its own user namespace,
+ * where anybody may have all. */
+static const char *judge_privileges(const struct peer_standing *theirs)
 {
-	uint64_t theirs;
+	const struct peer_standing *ours = &starter.standing;
 
-	if (sock_peer(c->fd, &c->peer) < 0)
-		return false;
-	if (c->peer.uid != geteuid()) {
-		refuse(c, "this server is another user's");
-		return false;
+	if (theirs->uids[1] != geteuid())
+		return "this server is another user's";
+	if (!peer_id_is(&theirs->user_ns, &ours->user_ns))
+		return "this server is of another user namespace";
+	if (!peer_id_is(&theirs->pid_ns, &ours->pid_ns))
+		return "this server is of another process namespace";
+	if (theirs->effective != confine_started_with())
+		return "this server has other privileges";
+	return NULL;
+}
+
+/* Mount namespaces differ, as engines mount from their own. */
+static const char *judge_place(const struct peer_standing *theirs)
+{
+	return peer_id_is(&theirs->root, &starter.standing.root) ? NULL : "this server was started below another root directory";
+}
+
+/* An upgrade is given all that the server has open. Mounts alone may keep its client from files. */
+static const char *judge_successor(const struct peer_standing *theirs)
+{
+	const struct peer_standing *ours = &starter.standing;
+
+	if (memcmp(theirs->uids, ours->uids, sizeof(ours->uids)) || theirs->permitted != ours->permitted ||
+	    (theirs->bounding & ours->bounding) != ours->bounding)
+		return "this server has other privileges";
+	if (!peer_id_is(&theirs->mount_ns, &ours->mount_ns) && !peer_id_is(&theirs->mount_ns, &starter.first_mount_ns))
+		return "an upgrade is taken from the mount namespace of the host, or of the program that started this server: "
+		       "nsenter --mount --target PID veneer server --upgrade";
+	return NULL;
+}
+
+/* What cannot be seen is refused. */
+static const char *look_at_peer(struct conn *c, struct peer_standing *ret)
+{
+	int r = starter.is_known ? peer_standing(&c->peer, ret) : -ENODATA;
+
+	if (r == -ESRCH)
+		return "the process that connected has ended";
+	return r < 0 ? "this server cannot see the privileges of its client in /proc" : judge_privileges(ret);
+}
+
+/* Where the kernel does not hand out the process that connected, each message has to be sent by the one that is held: so
+ * nothing counts that may have been sent before that was found. */
+static int take_peer(struct conn *c)
+{
+	struct peer_standing theirs;
+	int r = peer_hold(c->fd, &c->peer);
+	const char *why = NULL;
+
+	if (r == 0 && !c->peer.is_connector)
+		r = sock_name_senders(c->fd);
+	if (r == 0 && c->peer.uid != geteuid())
+		why = "this server is another user's";
+	else
+		why = r == 0 ? look_at_peer(c, &theirs) : "this server cannot see its client";
+	if (!why)
+		why = judge_place(&theirs);
+	if (why) {
+		refuse(c, "%s", why);
+		return -EPERM;
 	}
-	theirs = capabilities(c->peer.pid);
-	if (theirs != confine_started_with() && theirs != CAPS_UNKNOWN) {
-		refuse(c, "this server has other privileges");
-		return false;
-	}
-	return true;
+	c->bars_upgrade = judge_successor(&theirs);
+	return 0;
+}
+
+/* Asked again with each message that has an effect: a mount is served with our privileges, so its client must have them now.
+ * A successor has gone to a root of its own by then, as servers do: the place where it connected counts. */
+static bool is_welcome(struct conn *c, enum wire_type type)
+{
+	struct peer_standing theirs;
+	const char *why = look_at_peer(c, &theirs);
+
+	if (!why)
+		why = type == WIRE_UPGRADE ? c->bars_upgrade : judge_place(&theirs);
+	if (why)
+		refuse(c, "%s", why);
+	return !why;
 }
 
 int conn_new(int fd, struct conn **ret)
@@ -136,9 +203,10 @@ int conn_new(int fd, struct conn **ret)
 		return -ENOMEM;
 	}
 	c->fd = fd;
+	c->peer.pidfd = -1;
 	dirs_init(&c->dirs);
 	dossier_init(&c->dossier);
-	if (!is_welcome(c)) {
+	if (take_peer(c) < 0) {
 		conn_free(c);
 		return -EPERM;
 	}
@@ -152,6 +220,7 @@ void conn_free(struct conn *c)
 	if (!c)
 		return;
 	closep(&c->fd);
+	peer_release(&c->peer);
 	dirs_release(&c->dirs);
 	dossier_release(&c->dossier);
 	free(c);
@@ -184,6 +253,8 @@ static bool take_dirs(struct conn *c, const struct wire_message *m, int *fds, si
 
 static enum conn_state ask(struct conn *c, const struct wire_message *m)
 {
+	if (!is_welcome(c, m->type))
+		return CONN_OVER;
 	c->asked = m->type;
 	c->dossier.argc = m->count;
 	c->dossier.flags = m->flags;
@@ -196,6 +267,11 @@ static enum conn_state ask(struct conn *c, const struct wire_message *m)
 static enum conn_state greet(struct conn *c)
 {
 	c->is_greeted = true;
+	/* What lies there already may have been sent by a process that is gone, and whose number another one has. */
+	if (!c->peer.is_connector && sock_wait(c->fd, 0) == 0) {
+		refuse(c, "a message came before its turn");
+		return CONN_OVER;
+	}
 	return say_text(c, WIRE_HELLO, VENEER_VERSION, strlen(VENEER_VERSION)) < 0 ? CONN_OVER : CONN_LISTENING;
 }
 
@@ -225,8 +301,9 @@ static enum conn_state take(struct conn *c, const struct wire_message *m, struct
 /* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told why. */
 static int receive(struct conn *c, struct wire_message *m, struct packet *p)
 {
+	pid_t sender;
 	size_t len;
-	int r = sock_recv(c->fd, p->bytes, sizeof(p->bytes), &len, p->fds, &p->n_fds);
+	int r = sock_recv_from(c->fd, p->bytes, sizeof(p->bytes), &len, p->fds, &p->n_fds, &sender);
 
 	if (r == -EAGAIN)
 		return 0;
@@ -236,6 +313,11 @@ static int receive(struct conn *c, struct wire_message *m, struct packet *p)
 	}
 	if (r < 0 || len == 0)
 		return -EPIPE;
+	if (c->is_greeted && !c->peer.is_connector && sender != c->peer.pid) {
+		sock_close_fds(p->fds, p->n_fds);
+		refuse(c, "a message is of process %d: this kernel does not tell whether that may speak for its client", (int)sender);
+		return -EPIPE;
+	}
 	r = wire_decode(p->bytes, len, m);
 	if (r == 0)
 		return 1;
@@ -301,6 +383,10 @@ static int await_fuse(struct conn *c, int *ret_fd, struct served_place *ret)
 		r = receive(c, &m, &p);
 	if (r <= 0)
 		return r < 0 ? r : -EPIPE;
+	if (!is_welcome(c, WIRE_FUSE)) {
+		sock_close_fds(p.fds, p.n_fds);
+		return -EPIPE;
+	}
 	if (m.type != WIRE_FUSE || p.n_fds != 1 || !is_fuse(p.fds[0])) {
 		sock_close_fds(p.fds, p.n_fds);
 		refuse(c, "message %d is out of place", (int)m.type);
@@ -526,6 +612,8 @@ static void answer_upgrade(struct conn *c, struct ledger *l, struct roster *rost
 	else if (roster_count_unkept(roster))
 		refuse(c, "this server has mounts that cannot be handed over: with share=pages before Linux 6.9, or as "
 			  "its log has it");
+	else if (!is_welcome(c, WIRE_UPGRADE))
+		return;
 	else if (ledger_is_left(l) || ledger_going(l) != LEDGER_STAYS || ledger_hand_over(l, c->fd) < 0)
 		refuse(c, "this server is about to leave, or being upgraded");
 	else

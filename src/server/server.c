@@ -699,6 +699,7 @@ int server_run(const struct server_config *c)
 		let_go_of_output();
 	duty_watch();
 	shelter_prepare();
+	conn_note_starter();
 	shelter_enter();
 	bound_heap();
 	if (c->takes_over)

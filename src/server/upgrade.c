@@ -14,15 +14,24 @@
 
 #define ERR_SIZE (PATH_MAX * 2)
 
-/* Beside what it is given it has nothing: numbers below are wanted by what it is sent. */
-static void become_heir(int from_fd, int word_fd, const char *path, unsigned idle_s)
+/* The process that is to serve connects itself, as the server looks at the one that did. Beside that connection it has
+ * nothing: numbers below are wanted by what it is sent. */
+static void become_heir(const struct rundir *at, int word_fd, unsigned idle_s)
 {
 	char from[16], idle[16];
-	const char *const argv[] = { "veneer", "server", "--from-fd", from, "--idle", idle, "--socket", path, NULL };
+	const char *const argv[] = { "veneer", "server", "--from-fd", from, "--idle", idle, "--socket", at->path, NULL };
 	const char *const *env = shelter_environment();
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), from_fd = -1;
+	char err[ERR_SIZE] = "";
 	sigset_t none;
+	int r = client_connect(at, false, &from_fd, err, sizeof(err));
 
+	if (r == -ENOENT)
+		snprintf(err, sizeof(err), "there is no server at %s", at->path);
+	if (r < 0) {
+		(void)!write(word_fd, err, strlen(err));
+		_exit(1);
+	}
 	snprintf(from, sizeof(from), "%d", UPGRADE_FROM_FD);
 	snprintf(idle, sizeof(idle), "%u", idle_s);
 	sigemptyset(&none);
@@ -43,8 +52,7 @@ static void become_heir(int from_fd, int word_fd, const char *path, unsigned idl
 	_exit(1);
 }
 
-/* One of the two is the only process that has from_fd afterwards. */
-static int start(int *from_fd, int *ret_word, const struct rundir *at, unsigned idle_s)
+static int start(int *ret_word, const struct rundir *at, unsigned idle_s)
 {
 	int ends[2];
 	pid_t pid;
@@ -53,7 +61,7 @@ static int start(int *from_fd, int *ret_word, const struct rundir *at, unsigned 
 		return -errno;
 	pid = fork();
 	if (pid == 0)
-		become_heir(*from_fd, ends[1], at->path, idle_s);
+		become_heir(at, ends[1], idle_s);
 	closep(&ends[1]);
 	if (pid < 0) {
 		int r = -errno;
@@ -61,7 +69,6 @@ static int start(int *from_fd, int *ret_word, const struct rundir *at, unsigned 
 		close(ends[0]);
 		return r;
 	}
-	closep(from_fd);
 	*ret_word = ends[0];
 	return 0;
 }
@@ -99,21 +106,14 @@ static int tell(const char *word)
 
 int upgrade_run(const struct rundir *at, unsigned idle_s)
 {
-	_cleanup_(closep) int fd = -1, word = -1;
-	char err[ERR_SIZE] = "";
-	int r = client_connect(at, false, &fd, err, sizeof(err));
+	_cleanup_(closep) int word = -1;
+	char text[ERR_SIZE];
+	int r = start(&word, at, idle_s);
 
-	if (r == -ENOENT)
-		snprintf(err, sizeof(err), "there is no server at %s", at->path);
-	if (r == 0) {
-		r = start(&fd, &word, at, idle_s);
-		if (r < 0)
-			snprintf(err, sizeof(err), "cannot start a server: %s", strerror(-r));
-	}
 	if (r < 0) {
-		log_error("%s", err);
+		log_error("cannot start a server: %s", strerror(-r));
 		return r;
 	}
-	hear_word(word, err, sizeof(err));
-	return tell(err);
+	hear_word(word, text, sizeof(text));
+	return tell(text);
 }

@@ -186,10 +186,12 @@ void sock_close_fds(int *fds, size_t n)
 		closep(&fds[i]);
 }
 
-static size_t take_fds(struct msghdr *msg, int *fds)
+/* Those that do not fit are closed, and their number is in *ret_more. */
+static size_t take_fds(struct msghdr *msg, int *fds, size_t *ret_more)
 {
 	size_t n = 0;
 
+	*ret_more = 0;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
 		size_t here = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
@@ -199,23 +201,43 @@ static size_t take_fds(struct msghdr *msg, int *fds)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (n < SOCK_FDS_MAX)
+			if (n < SOCK_FDS_MAX) {
 				fds[n++] = fd;
-			else
+			} else {
 				close(fd);
+				++*ret_more;
+			}
 		}
 	}
 	return n;
 }
 
-int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n)
+int sock_name_senders(int fd)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int))];
+	const int on = 1;
+
+	return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
+}
+
+static pid_t find_sender(struct msghdr *msg)
+{
+	struct ucred sender = { .pid = 0 };
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len >= CMSG_LEN(sizeof(sender)))
+			memcpy(&sender, CMSG_DATA(c), sizeof(sender));
+	return sender.pid;
+}
+
+int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n, pid_t *ret_sender)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 	struct iovec iov = { p, size };
 	struct msghdr msg = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
 	};
 	bool was_reset = false, is_again;
+	size_t more;
 	ssize_t n;
 
 	/* A peer that hung up without reading all is told of once, before what it has said. */
@@ -225,14 +247,23 @@ int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *r
 		was_reset = was_reset || (n < 0 && errno == ECONNRESET);
 	} while (is_again);
 	*ret_len = *ret_n = 0;
+	*ret_sender = 0;
 	if (n < 0)
 		return errno == ECONNRESET ? 0 : errno == EWOULDBLOCK ? -EAGAIN : -errno;
-	*ret_n = take_fds(&msg, fds);
+	*ret_n = take_fds(&msg, fds, &more);
+	*ret_sender = find_sender(&msg);
 	*ret_len = (size_t)n;
 	/* An empty message is taken for the end, whatever it carries. */
-	if (n > 0 && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+	if (n > 0 && !more && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return 0;
 	sock_close_fds(fds, *ret_n);
 	*ret_n = 0;
 	return n > 0 ? -EMSGSIZE : 0;
+}
+
+int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n)
+{
+	pid_t sender;
+
+	return sock_recv_from(fd, p, size, ret_len, fds, ret_n, &sender);
 }

@@ -24,13 +24,14 @@ def socket_name():
 
 
 class Client:
-    def __init__(self, runtime_dir, greet=True, timeout=20):
+    def __init__(self, runtime_dir, greet=True, timeout=20, name=None):
+        """name: of the socket, where this process is in other namespaces than the server."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(timeout)
         # an address holds 107 bytes
         directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            self._connect(f"/proc/self/fd/{directory}/{socket_name()}", timeout)
+            self._connect(f"/proc/self/fd/{directory}/{name or socket_name()}", timeout)
         except BaseException:
             self.sock.close()
             raise

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/* SO_PEERCRED names the process that connected, by a number that may be another process's once that one has ended. So
+ * the process itself is had by a pidfd, and what /proc says under its number counts only if the process lives after that was
+ * read: until its end nobody else has the number.
+ *
+ * Capabilities are those in the process's own user namespace, where anybody may have all: they say something beside that
+ * namespace alone. */
+#include "veneer/peer.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/sock.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#define STATUS_SIZE 8192
+
+/* Newer than the headers of the systems we build on. */
+#define KERNEL_SO_PEERPIDFD 77
+
+/* A process that is gone is an error, which one depends on the kernel. -ENOPROTOOPT: this kernel knows no such thing. */
+static int pidfd_of_connector(int fd)
+{
+	socklen_t size = sizeof(int);
+	int got = -1;
+
+	if (getenv("VENEER_NO_PEERPIDFD"))
+		return -ENOPROTOOPT;
+	if (getsockopt(fd, SOL_SOCKET, KERNEL_SO_PEERPIDFD, &got, &size) == 0)
+		return got;
+	return errno == EINVAL ? -ESRCH : -errno;
+}
+
+int peer_hold(int fd, struct peer *ret)
+{
+	_cleanup_(closep) int pidfd = -1;
+	struct ucred cred;
+	int r = sock_peer(fd, &cred);
+
+	if (r < 0)
+		return r;
+	/* One outside of our process namespace has no number. */
+	if (cred.pid <= 0)
+		return -ESRCH;
+	pidfd = pidfd_of_connector(fd);
+	if (pidfd < 0 && pidfd != -ENOPROTOOPT)
+		return pidfd;
+	*ret = (struct peer){ .fd = fd, .pid = cred.pid, .uid = cred.uid, .pidfd = -1, .is_connector = pidfd >= 0 };
+	if (ret->is_connector)
+		return 0;
+	ret->pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
+	return ret->pidfd < 0 ? -errno : 0;
+}
+
+void peer_release(struct peer *p)
+{
+	closep(&p->pidfd);
+}
+
+bool peer_id_is(const struct peer_id *a, const struct peer_id *b)
+{
+	return a->dev == b->dev && a->ino == b->ino;
+}
+
+/* A file system that does not answer is not asked. */
+static int identify(const char *process, const char *name, struct peer_id *ret)
+{
+	struct statx st;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%s/%s", process, name);
+	if (statx(AT_FDCWD, path, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_INO, &st) < 0)
+		return -errno;
+	if (!(st.stx_mask & STATX_INO))
+		return -ENODATA;
+	*ret = (struct peer_id){ makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino };
+	return 0;
+}
+
+static bool find_caps(const char *status, const char *key, uint64_t *ret)
+{
+	const char *line = strstr(status, key);
+	unsigned long long caps;
+
+	if (!line || sscanf(line + strlen(key), "%llx", &caps) != 1)
+		return false;
+	*ret = caps;
+	return true;
+}
+
+static int read_status(const char *process, struct peer_standing *ret)
+{
+	_cleanup_(closep) int fd = -1;
+	char path[64], status[STATUS_SIZE];
+	const char *ids;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%s/status", process);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, status, sizeof(status) - 1);
+	if (n < 0)
+		return -errno;
+	status[n] = '\0';
+	/* The name, which the process chooses, has its newlines escaped. */
+	ids = strstr(status, "\nUid:\t");
+	if (!ids || sscanf(ids, "\nUid: %u %u %u %u", &ret->uids[0], &ret->uids[1], &ret->uids[2], &ret->uids[3]) != 4 ||
+	    !find_caps(status, "\nCapEff:\t", &ret->effective) || !find_caps(status, "\nCapPrm:\t", &ret->permitted) ||
+	    !find_caps(status, "\nCapBnd:\t", &ret->bounding))
+		return -ENODATA;
+	return 0;
+}
+
+static int read_standing(const char *process, struct peer_standing *ret)
+{
+	int r = identify(process, "ns/user", &ret->user_ns);
+
+	if (r == 0)
+		r = identify(process, "ns/pid", &ret->pid_ns);
+	if (r == 0)
+		r = identify(process, "ns/mnt", &ret->mount_ns);
+	if (r == 0)
+		r = identify(process, "root", &ret->root);
+	return r < 0 ? r : read_status(process, ret);
+}
+
+int peer_standing(const struct peer *p, struct peer_standing *ret)
+{
+	_cleanup_(closep) int own = p->is_connector ? pidfd_of_connector(p->fd) : -1;
+	struct pollfd end = { .fd = p->is_connector ? own : p->pidfd, .events = POLLIN };
+	struct peer_standing found;
+	char process[16];
+	int r;
+
+	if (end.fd < 0)
+		return p->is_connector ? end.fd : -ESRCH;
+	snprintf(process, sizeof(process), "%d", (int)p->pid);
+	r = read_standing(process, &found);
+	/* Last: what was read is its own if it lives now. */
+	if (poll(&end, 1, 0) != 0)
+		return -ESRCH;
+	if (r == 0)
+		*ret = found;
+	return r;
+}
+
+int peer_standing_self(struct peer_standing *ret)
+{
+	struct peer_standing found;
+	int r = read_standing("self", &found);
+
+	if (r == 0)
+		*ret = found;
+	return r;
+}
+
+int peer_first_mount_ns(struct peer_id *ret)
+{
+	return identify("1", "ns/mnt", ret);
+}
