@@ -14,6 +14,8 @@ PAGES = sorted((REPOSITORY / "man").glob("*.md"))
 COMMANDS = sorted(re.findall(r'^\t\{ "(\w+)", cmd_', (REPOSITORY / "src/cli/main.c").read_text(), re.M))
 # What helps everywhere and is described once.
 EVERYWHERE = {"--help", "-h"}
+# What one process of ours says to another.
+BETWEEN_PROCESSES = {"--listen-fd", "--from-fd"}
 
 
 def help_of(*command):
@@ -61,6 +63,13 @@ def synopsis(command):
     return "\n".join(line for line in lines if line.startswith(f"veneer {command} ") or line == f"veneer {command}")
 
 
+def taken_by(command):
+    """The long options in the source of a command: rows for getopt_long, or comparisons."""
+    source = (REPOSITORY / f"src/cli/cmd_{command}.c").read_text()
+    rows = re.findall(r'\{ "([a-z-]+)", (?:no|required)_argument', source)
+    return {f"--{name}" for name in rows} | set(re.findall(r'strcmp\(\w+, "(--[a-z-]+)"\)', source))
+
+
 def about_command(command):
     """Its section, and its page if it has one."""
     pages = [page.read_text() for page in PAGES if page.name.startswith(f"veneer-{command}.")]
@@ -100,6 +109,18 @@ def test_help_names_nothing_that_the_page_does_not():
     assert options <= table_options()
 
 
+def test_help_names_each_option_of_a_mount():
+    named = set(re.findall(r"(?:^|[ ,;])(\w+)(?=[=, ]|$)", help_of("mount"), re.M))
+    assert not table_options() - named
+
+
+def test_help_has_the_values_that_the_table_has():
+    rows = re.findall(r'^\t\{ "(\w+)=", \w+, [^"]*"([a-z|]+\|[a-z|]+)[",]', (REPOSITORY / "src/mount/options.c").read_text(), re.M)
+    assert len(rows) > 8
+    for name, values in rows:
+        assert re.search(rf"  {name}={re.escape(values)}\b", help_of("mount")), name
+
+
 def test_help_and_page_know_every_command():
     assert {"check", "flatten", "stats"} <= set(COMMANDS)
     for command in COMMANDS:
@@ -113,6 +134,8 @@ def test_a_command_has_the_same_switches_on_its_page(command):
     about = about_command(command)
     called = switches(synopsis(command)) - EVERYWHERE
     assert called <= shown, "what the synopsis has and --help has not"
+    assert shown <= called | EVERYWHERE, "what --help has and the synopsis has not"
+    assert taken_by(command) <= shown | EVERYWHERE | BETWEEN_PROCESSES, "what the program takes and --help has not"
     assert shown <= called | switches(bare(about or PAGE)), "what --help has and the page has not"
     defined = switches(bare("\n".join(re.findall(r"^\*\*-.*$", about, re.M)))) - EVERYWHERE
     assert defined <= shown, "what the page defines and --help has not"

@@ -119,15 +119,16 @@ def long_options(program, *command):
 
 
 def mount_words(program):
-    help_text = run(program, "mount", "--help")
-    return set(re.findall(r"^  ([a-z_0-9]+)(?==|  |,)", help_text, re.M)) - set(commands_of(program))
+    """Each option of a mount that the program takes."""
+    from conftest import REPOSITORY
+    return set(re.findall(r'^\t\{ "(\w+)=?", ', (REPOSITORY / "src/mount/options.c").read_text(), re.M))
 
 
 def test_there_are_commands_options_and_words(program):
     """What the others go through is not nothing."""
     assert {"check", "flatten", "stats"} <= set(commands_of(program))
     assert "--in-place" in long_options(program, "flatten")
-    assert {"lowerdir", "volatile", "cow"} <= mount_words(program)
+    assert {"lowerdir", "volatile", "cow", "ro", "xino"} <= mount_words(program)
 
 
 def test_bash_knows_commands_and_their_options(completions, program):
