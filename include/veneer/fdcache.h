@@ -6,6 +6,7 @@
 
 #include "veneer/list.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +14,8 @@
 struct fdslot {
 	struct list_link lru;	/* in the LRU while unpinned and open */
 	int fd_plus_one;
-	uint32_t pins;
+	uint32_t pins : 31;
+	uint32_t is_writable : 1;
 };
 
 /* What one mount holds: descriptors that stay open whatever happens, as nothing leads to their files any more. */
@@ -34,6 +36,9 @@ int fdcache_pin_again(struct fdslot *s);
  * other one is the answer. May close the least recently used ones of other slots. */
 int fdcache_fill(struct fdslot *s, int fd);
 void fdcache_unpin(struct fdslot *s);
+/* The descriptor, which the caller has pinned, is known to be open for reading and writing; until the slot has another. */
+void fdcache_note_writable(struct fdslot *s);
+bool fdcache_is_writable(struct fdslot *s);
 /* Replace the descriptor (the file was copied up). Nobody has it pinned; the old one is closed. */
 void fdcache_replace(struct fdslot *s, int fd);
 /* Close and empty. Nobody has it pinned. */

@@ -42,6 +42,7 @@ struct tree {
 	struct devnum devs;		/* the layers', in their order, the upper's, and what is mounted in that */
 	struct fdshare held;		/* of its files without a name; see upper_hold */
 	_Atomic bool has_held_all;	/* that was refused, and has been said */
+	_Atomic bool has_said_unguarded; /* no room for a guard (guard.h) */
 	struct quota *quota;		/* what the upper may take (quota.h); NULL: all there is */
 	struct stats *stats;		/* NULL: what happens counts for the process alone */
 
@@ -115,7 +116,7 @@ struct inode {
 	struct updir *dir;		/* directories in the upper, once loaded */
 	bool is_gone;			/* the last link of the upper file was removed */
 	bool is_held;			/* upper_hold pinned its descriptor */
-	_Atomic bool is_damaged;	/* its partial mark fits nothing: data is EIO, until it is cut to 0 */
+	bool is_damaged;		/* its partial mark fits nothing: data is EIO */
 	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
 	_Atomic bool is_synced;		/* partial files: fsync since a block became own; a hint, needs no lock */
 	_Atomic int sync_error;		/* of a sync, until a program is told (cow_fsync); 0: none */

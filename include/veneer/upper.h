@@ -11,7 +11,7 @@ int upper_pin(struct tree *t, struct inode *i);
 /* As upper_pin, for a regular file that is to be written. *ret_own is -1, or a descriptor that the caller closes
  * besides unpinning. */
 int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own);
-/* Enter a descriptor that was just opened (create, copy-up) so that nobody need open it again. */
+/* Enter a descriptor that was just opened (create, copy-up), of a regular file O_RDWR, so that nobody need open it again. */
 void upper_install(struct inode *i, int fd);
 /* Keep the descriptor open for the rest of the inode's life: it is about to lose a name, perhaps its last. 0 or
  * -errno, and then the name must stay. Under its lock, as is: */

@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+/* What makes a regular file a metacopy of overlayfs's, and leads it and directories elsewhere. */
+#define WHITEOUT_METACOPY_ATTR "trusted.overlay.metacopy"
+#define WHITEOUT_REDIRECT_ATTR "trusted.overlay.redirect"
+
 enum whiteout_name {
 	WHITEOUT_PLAIN,		/* an ordinary name */
 	WHITEOUT_HIDES,		/* ".wh.NAME": NAME does not exist here or below */
@@ -49,8 +53,6 @@ bool whiteout_may_be_redirected(int dirfd, const char *name);
 /* Is it a file whose bytes are all those of a file below (overlayfs, metacopy=on)? 1 with where that is: as of a
  * directory, or "" for its own path. 0: no. -EUCLEAN: it is, but its data cannot be known, or has a digest. */
 int whiteout_metacopy(int fd, char redirect[PATH_MAX]);
-/* It says elsewhere where its bytes are: take that attribute away, and its redirect. 0 or -errno. */
-int whiteout_remove_metacopy(int fd);
 
 /* How whiteouts are written on one upper. */
 struct whiteout_style {

@@ -7,6 +7,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
 #include "veneer/format.h"
+#include "veneer/guard.h"
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/mark.h"
@@ -199,8 +200,21 @@ static int set_path(struct mark *m, const struct ient *e)
 	return 0;
 }
 
+/* Where only the guard has no room the file is changed all the same, as on a full disk; `veneer check` tells. */
+static int put_guard(struct tree *t, int fd)
+{
+	int r = guard_set(fd, guard_for(t->style.has_trusted));
+
+	if (r != -ENOSPC && r != -EDQUOT && r != -E2BIG)
+		return r;
+	if (!atomic_exchange(&t->has_said_unguarded, true))
+		log_warn("%s: no room for the attribute by which overlayfs refuses a partial file: run veneer check --repair "
+			 "when there is", t->upper->path);
+	return 0;
+}
+
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
- * mark, the mark before the name. */
+ * mark, the mark before the guard and the name. */
 static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, const struct stat *st)
 {
 	struct mark m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
@@ -224,6 +238,7 @@ static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, 
 	r = mark_encode(&m, &value);
 	if (r == 0)
 		r = xattr_set(f->fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
+	r = r ?: put_guard(t, f->fd);
 	if (r < 0) {
 		mapfile_file_gone(t->map, id);
 		return r;
@@ -660,7 +675,7 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 	struct mark m;
 	int fd, r;
 
-	if (i->type != DT_REG || !i->has_upper || !i->lower)
+	if (i->type != DT_REG || !i->has_upper)
 		return 0;
 	/* A mark that was just taken away must not come back. */
 	WRLOCK_SCOPE(&i->lock);

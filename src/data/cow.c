@@ -8,12 +8,10 @@
 #include "veneer/copyup.h"
 #include "veneer/extent.h"
 #include "veneer/file.h"
-#include "veneer/format.h"
 #include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
-#include "veneer/xattr.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -425,28 +423,6 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
 	return r;
 }
 
-/* Cut to 0, a file whose mark fits nothing needs neither mark nor lower file: it becomes an ordinary one. The cut is on
- * the disk first, as without the mark holes are zeros. The map's entry stays, and does no harm: the mark may be a copy,
- * and the entry another file's. */
-static int cut_damaged(struct tree *t, struct inode *i, int fd)
-{
-	static const char *const attrs[] = { FORMAT_PARTIAL_ATTR, "user.overlay.metacopy", "trusted.overlay.metacopy" };
-
-	if (ftruncate(fd, 0) < 0 || (!t->is_volatile && fdatasync(fd) < 0))
-		return -errno;
-	for (size_t k = 0; k < sizeof(attrs) / sizeof(*attrs); k++) {
-		int r = xattr_remove(fd, "", attrs[k]);
-
-		/* trusted.* is none where this server may not see it. */
-		if (r < 0 && r != -ENODATA && r != -EOPNOTSUPP && r != -EPERM)
-			return r;
-	}
-	if (xattr_get(fd, "", FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
-		return -EIO;
-	i->is_damaged = false;
-	return 0;
-}
-
 int cow_truncate(struct tree *t, struct inode *i, off_t size)
 {
 	struct copyup_change change = { .is_emptied = size == 0 };
@@ -461,9 +437,7 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 	if (fd < 0)
 		return fd;
 	pthread_rwlock_wrlock(&i->lock);
-	if (i->is_damaged)
-		r = cut_damaged(t, i, fd);
-	else if (i->src.id)
+	if (i->src.id)
 		r = truncate_partial(t, i, fd, (uint64_t)size);
 	else
 		r = ftruncate(fd, size) < 0 ? -errno : 0;
@@ -578,15 +552,6 @@ static int allocate_partial(struct tree *t, struct inode *i, int fd, int mode, u
 	return r;
 }
 
-/* fallocate(2) sets the times of a file, also where it finds nothing to do. That a file's times cannot be set is no
- * reason to refuse what has been done. */
-static void touch(int fd)
-{
-	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
-
-	utimensat(fd, "", times, AT_EMPTY_PATH);
-}
-
 static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
 {
 	const int zeroing = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
@@ -599,17 +564,13 @@ static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, 
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	size = (uint64_t)st.st_size;
-	if (!(mode & zeroing)) {
-		r = allocate_partial(t, i, fd, mode, off, off + len, size);
-	} else {
-		r = settle_growth(t, i, fd, size);
-		if (r == 0)
-			r = zero_partial(t, i, fd, mode, off, off + len, size);
-		if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
-			r = allocate_partial(t, i, fd, 0, size, off + len, size);
-	}
+	if (!(mode & zeroing))
+		return allocate_partial(t, i, fd, mode, off, off + len, size);
+	r = settle_growth(t, i, fd, size);
 	if (r == 0)
-		touch(fd);
+		r = zero_partial(t, i, fd, mode, off, off + len, size);
+	if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
+		r = allocate_partial(t, i, fd, 0, size, off + len, size);
 	return r;
 }
 

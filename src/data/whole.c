@@ -5,9 +5,9 @@
  * are own. An own hole over a hole below is the same as none, so its record need not be had on the disk.
  *
  * The end of a partial file: 1. its data and a commit record; 2. the origin attribute, which gives it its inode number
- * from then on; 3. the mark goes; 4. the map's entry goes. Killed after 1 or 2, it is a partial file all of whose
- * blocks are own; after 3, a plain one, with an entry that stands for nothing. A crash that undoes 3 brings the entry
- * back too (doc/SPEC.md, 3.6). */
+ * from then on; 3. the guard goes; 4. the mark goes; 5. the map's entry goes. Killed before 4, it is a partial file all
+ * of whose blocks are own; after 4, a plain one, with an entry that stands for nothing. A crash that undoes 4 brings the
+ * entry back too (doc/SPEC.md, 3.6). A guard without a mark would be damage: hence 3 before 4. */
 #include "veneer/whole.h"
 
 #include "veneer/cleanup.h"
@@ -15,6 +15,7 @@
 #include "veneer/extent.h"
 #include "veneer/file.h"
 #include "veneer/format.h"
+#include "veneer/guard.h"
 #include "veneer/keep.h"
 #include "veneer/origin.h"
 #include "veneer/quota.h"
@@ -400,6 +401,7 @@ static int drop_mark(struct filling *f)
 
 	if (r == 0 && !f->w->is_alone)
 		r = note_origin(t, i, f->fd);
+	r = r ?: guard_remove(f->fd);
 	if (r == 0)
 		r = xattr_remove(f->fd, "", FORMAT_PARTIAL_ATTR);
 	if (r < 0 && r != -ENODATA)

@@ -11,6 +11,7 @@
 #include "veneer/adopt.h"
 #include "veneer/cleanup.h"
 #include "veneer/format.h"
+#include "veneer/guard.h"
 #include "veneer/keep.h"
 #include "veneer/mark.h"
 #include "veneer/origin.h"
@@ -145,12 +146,29 @@ static void check_lower(struct check *c, const struct layerwalk_entry *e, const 
 			    "its lower file %s is a damaged partial file itself", path);
 }
 
+/* Of a version of veneer that made none, or lost by a copy of the layer, as by a tar without trusted.*. */
+static void check_guard(struct check *c, const struct layerwalk_entry *e)
+{
+	_cleanup_(closep) int fd = -1;
+
+	if (guard_is_set(e->dirfd, e->name))
+		return;
+	finding_say(&c->at, "unguarded", e->path,
+		    "a partial file without the attribute by which overlayfs refuses it: overlayfs would show zeros");
+	if (!c->repairs)
+		return;
+	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd >= 0 && (guard_set(fd, guard_for(true)) == 0 || guard_set(fd, guard_for(false)) == 0))
+		finding_repaired(&c->at, "unguarded", e->path, "the attribute was set");
+}
+
 static int check_partial(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
 {
 	uint64_t clip;
 	int r;
 
 	c->s.files++;
+	check_guard(c, e);
 	if (!c->map) {
 		finding_say(&c->at, "no-map", e->path,
 			    "a partial file, %s",
@@ -163,12 +181,12 @@ static int check_partial(struct check *c, const struct layerwalk_entry *e, const
 			return r;
 		check_blocks(c, e, m, clip);
 	}
-	if (c->below && source_needs_lower(c->map, m, (uint64_t)e->st.st_size) != 0)
+	if (c->below)
 		check_lower(c, e, m);
 	return 0;
 }
 
-/* A file of overlayfs's, all bytes of which are a lower file's. */
+/* A file of overlayfs's, all bytes of which are a lower file's; or a guard without a mark. */
 static void check_metacopy(struct check *c, const struct layerwalk_entry *e)
 {
 	struct ient *dir = e->dir, *base = NULL;
@@ -176,7 +194,9 @@ static void check_metacopy(struct check *c, const struct layerwalk_entry *e)
 	struct stat st;
 	int r = adopt_metacopy_origin(e->dirfd, e->name, origin);
 
-	if (r < 0)
+	if (guard_is_set(e->dirfd, e->name))
+		finding_say(&c->at, "mark-missing", e->path, "guarded as a partial file, but its mark is gone");
+	else if (r < 0)
 		finding_say(&c->at, "metacopy", e->path, "a metacopy file, of which nobody knows where its data is");
 	if (r <= 0 || !c->below)
 		return;

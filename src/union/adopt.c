@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/format.h"
+#include "veneer/guard.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/path.h"
@@ -63,8 +64,8 @@ int adopt_metacopy(struct tree *t, int dirfd, const char *name, struct ient *bas
 		log_error("%s: %s: a metacopy of a file that has another size now", t->upper->path, name);
 		return -EUCLEAN;
 	}
-	/* Both marks for a moment: the older one still says where every byte is. */
+	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the guard. */
 	if (r == 0)
 		r = write_mark(t, fd, base, &lower);
-	return r < 0 ? r : whiteout_remove_metacopy(fd);
+	return r < 0 ? r : guard_set(fd, guard_for(t->style.has_trusted));
 }

@@ -119,6 +119,7 @@ int fdcache_fill(struct fdslot *s, int fd)
 	} else {
 		s->fd_plus_one = fd + 1;
 		s->pins = 1;
+		s->is_writable = false;
 		list_init(&s->lru);
 		cache.nopen++;
 		n = evict_locked(cache.limit + cache.nheld, evicted, FDCACHE_EVICT_BATCH);
@@ -139,6 +140,18 @@ void fdcache_unpin(struct fdslot *s)
 		list_add_tail(&cache.lru, &s->lru);
 }
 
+void fdcache_note_writable(struct fdslot *s)
+{
+	LOCK_SCOPE(&cache.lock);
+	s->is_writable = true;
+}
+
+bool fdcache_is_writable(struct fdslot *s)
+{
+	LOCK_SCOPE(&cache.lock);
+	return s->is_writable;
+}
+
 static int take_locked(struct fdslot *s)
 {
 	int fd = s->fd_plus_one - 1;
@@ -150,6 +163,7 @@ static int take_locked(struct fdslot *s)
 	}
 	s->fd_plus_one = 0;
 	s->pins = 0;
+	s->is_writable = false;
 	return fd;
 }
 

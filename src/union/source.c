@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/format.h"
+#include "veneer/guard.h"
 #include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/path.h"
@@ -81,7 +82,7 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, name, &list);
-	bool has_mark = false, has_metacopy = false;
+	bool has_mark = false, has_metacopy = false, has_user_metacopy = false;
 
 	if (ret_is_bare)
 		*ret_is_bare = len == 0;
@@ -90,14 +91,11 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 	if (len < 0)
 		return (int)len;
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
-		/* No kernel writes it, and whoever owns the file may: it is not followed. */
-		if (!strcmp(a, "user.overlay.metacopy"))
-			return -EUCLEAN;
-		has_metacopy = has_metacopy || !strcmp(a, "trusted.overlay.metacopy");
+		has_user_metacopy = has_user_metacopy || !strcmp(a, GUARD_USER_ATTR);
+		has_metacopy = has_metacopy || !strcmp(a, WHITEOUT_METACOPY_ATTR);
 		has_mark = has_mark || !strcmp(a, FORMAT_PARTIAL_ATTR);
 	}
-	if (has_mark && has_metacopy)
-		return -EUCLEAN;
+	/* Beside a mark a metacopy is its guard, or what the mark was made from. */
 	if (has_mark) {
 		_cleanup_(freep) char *value = NULL;
 		ssize_t n = xattr_get_alloc(dirfd, name, FORMAT_PARTIAL_ATTR, &value);
@@ -108,6 +106,9 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 		r = mark_decode(value, (size_t)n, ret);
 		return r < 0 ? r : BYTES_PARTIAL;
 	}
+	/* No kernel writes it, and the owner of a file may: it is not followed. */
+	if (has_user_metacopy)
+		return -EUCLEAN;
 	return has_metacopy ? BYTES_BELOW : BYTES_OWN;
 }
 
@@ -138,32 +139,12 @@ int source_settle(struct source *s)
 
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer)
 {
-	if (mark_fits(m, base))
+	if (S_ISREG(base->st_mode) && (uint64_t)base->st_size == m->lower_size &&
+	    base->st_mtim.tv_sec == m->lower_mtime_s && (uint32_t)base->st_mtim.tv_nsec == m->lower_mtime_ns)
 		return true;
 	log_error("%s: %s: the lower file it was copied from is not what it was (%" PRIu64 " bytes then, %jd now)", layer,
 		  path, m->lower_size, (intmax_t)base->st_size);
 	return false;
-}
-
-int source_needs_lower(struct mapfile *map, const struct mark *m, uint64_t size)
-{
-	uint64_t clip;
-	blk_t end, n;
-	int r = (uint32_t)mapfile_uuid(map) == m->uuid_low ? mapfile_clip(map, m->file_id, &clip) : -ENOENT;
-
-	if (r < 0)
-		return r;
-	/* Of a clip above the size the size counts. */
-	clip = clip < size ? clip : size;
-	end = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
-	for (blk_t blk = 0; blk < end; blk += n) {
-		bool is_own;
-
-		r = mapfile_run(map, m->file_id, blk, end - blk, &is_own, &n);
-		if (r < 0 || !is_own)
-			return r < 0 ? r : 1;
-	}
-	return 0;
 }
 
 static struct source *source_alloc(struct layer *layer, const char *path)
@@ -257,7 +238,6 @@ struct chain {
 	size_t n, idx;
 	const uint16_t *at;
 	size_t nat;
-	struct source *enough;	/* the first that needs no lower file: what lies below it is asked for the number alone */
 };
 
 /* The layer of what is at the path that s stands over, and its path there. */
@@ -283,9 +263,8 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 	ssize_t found = find_below(c, s, name, &there);
 
 	if (found == -ENOENT || found == -EUCLEAN || found == -ENAMETOOLONG) {
-		if (!c->enough)
-			log_error("%s: %s: no lower layer has the file that its bytes come from%s%s", s->layer->path,
-				  s->path, *name ? ", " : "", name);
+		log_error("%s: %s: no lower layer has the file that its bytes come from%s%s", s->layer->path, s->path,
+			  *name ? ", " : "", name);
 		return -EUCLEAN;
 	}
 	if (found < 0)
@@ -329,14 +308,16 @@ static int examine(struct source *s, struct stat *st, struct mark *mark, char na
 	return r;
 }
 
-/* Follow s down to a file that has all of its bytes. */
-static int follow(struct chain *c, struct source *s, struct stat *ret_st)
+static int new_chain(struct chain *c, const char *path, struct source **ret, struct stat *ret_st)
 {
-	struct source *top = s;
+	_cleanup_(source_freep) struct source *top = source_alloc(c->layers[c->idx], path);
+	struct source *s = top;
 	uint64_t hollow_size = 0;
 	int above = BYTES_OWN;
 	struct mark mark;
 
+	if (!top)
+		return -ENOMEM;
 	for (unsigned depth = 0; depth < SOURCE_DEPTH_MAX; depth++) {
 		char name[NAME_BELOW_MAX];
 		struct mark next;
@@ -345,8 +326,7 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 
 		if (r < 0)
 			return r;
-		if (above == BYTES_PARTIAL && !(c->enough ? mark_fits(&mark, &st) :
-						source_fits_mark(&mark, &st, s->path, s->layer->path)))
+		if (above == BYTES_PARTIAL && !source_fits_mark(&mark, &st, s->path, s->layer->path))
 			return -EUCLEAN;
 		if (above == BYTES_BELOW && (uint64_t)st.st_size != hollow_size) {
 			log_error("%s: %s: not of the size of the file that stands for it above", s->layer->path, s->path);
@@ -354,10 +334,10 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 		}
 		if (s == top && ret_st)
 			*ret_st = st;
-		if (r == BYTES_OWN)
+		if (r == BYTES_OWN) {
+			*ret = steal_ptr(&top);
 			return 0;
-		if (r == BYTES_PARTIAL && !c->enough && source_needs_lower(s->map, &next, (uint64_t)st.st_size) == 0)
-			c->enough = s;
+		}
 		above = r;
 		mark = next;
 		hollow_size = (uint64_t)st.st_size;
@@ -366,25 +346,6 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 			return r;
 	}
 	return -EUCLEAN;
-}
-
-static int new_chain(struct chain *c, const char *path, struct source **ret, struct stat *ret_st)
-{
-	_cleanup_(source_freep) struct source *top = source_alloc(c->layers[c->idx], path);
-	int r = top ? follow(c, top, ret_st) : -ENOMEM;
-
-	/* All that is seen of it is its own. */
-	if (r == -EUCLEAN && c->enough) {
-		if (c->enough->owns_below)
-			source_free(c->enough->below);
-		c->enough->below = NULL;
-		c->enough->owns_below = false;
-		c->enough->id = 0;
-		r = 0;
-	}
-	if (r == 0)
-		*ret = steal_ptr(&top);
-	return r;
 }
 
 int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,

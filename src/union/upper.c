@@ -169,9 +169,13 @@ int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own)
 	*ret_own = -1;
 	if (fd < 0)
 		return fd;
-	flags = fcntl(fd, F_GETFL);
-	if (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) == O_RDWR)
+	if (fdcache_is_writable(&i->src.fd))
 		return fd;
+	flags = fcntl(fd, F_GETFL);
+	if (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) == O_RDWR) {
+		fdcache_note_writable(&i->src.fd);
+		return fd;
+	}
 	/* It was opened when its mode, or a running program, did not allow more: perhaps now. */
 	*ret_own = path_reopen(fd, O_RDWR);
 	if (*ret_own < 0) {
@@ -186,7 +190,8 @@ int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own)
 
 void upper_install(struct inode *i, int fd)
 {
-	fdcache_fill(&i->src.fd, fd);
+	if (fdcache_fill(&i->src.fd, fd) == fd && i->type == DT_REG)
+		fdcache_note_writable(&i->src.fd);
 	fdcache_unpin(&i->src.fd);
 }
 

@@ -43,9 +43,8 @@ static const char *const opaque_attrs[] = {
 
 static const char *const whiteout_attrs[] = { "trusted.overlay.whiteout", "user.overlay.whiteout" };
 
-static const char *const redirect_attrs[] = { "trusted.overlay.redirect", "user.overlay.redirect" };
+static const char *const redirect_attrs[] = { WHITEOUT_REDIRECT_ATTR, "user.overlay.redirect" };
 
-#define METACOPY_ATTR "trusted.overlay.metacopy"
 #define METACOPY_HEAD 4
 
 #define LENGTH(a) (sizeof(a) / sizeof(*(a)))
@@ -134,7 +133,7 @@ bool whiteout_may_be_redirected(int dirfd, const char *name)
 int whiteout_metacopy(int fd, char redirect[PATH_MAX])
 {
 	uint8_t value[METACOPY_HEAD];
-	ssize_t len = xattr_get(fd, "", METACOPY_ATTR, value, sizeof(value));
+	ssize_t len = xattr_get(fd, "", WHITEOUT_METACOPY_ATTR, value, sizeof(value));
 	int r;
 
 	if (len == -ENODATA || len == -EOPNOTSUPP)
@@ -148,15 +147,6 @@ int whiteout_metacopy(int fd, char redirect[PATH_MAX])
 	if (r == -ENODATA)
 		redirect[0] = '\0';
 	return r < 0 && r != -ENODATA ? r : 1;
-}
-
-int whiteout_remove_metacopy(int fd)
-{
-	int r = xattr_remove(fd, "", METACOPY_ATTR);
-
-	if (r == 0)
-		r = xattr_remove(fd, "", redirect_attrs[0]);
-	return r == -ENODATA ? 0 : r;
 }
 
 static int hidden_name(const char *name, char out[NAME_MAX + 1])

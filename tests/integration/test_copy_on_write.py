@@ -200,11 +200,11 @@ def _calls_of_first_write(stack, name, size, table):
 
 
 @pytest.mark.parametrize("change, call, times", [
-    (lambda path: path.rename(path.with_name("g")), "fsetxattr", 1),
+    (lambda path: path.rename(path.with_name("g")), "fsetxattr", 2),
     (lambda path: os.utime(path, ns=(10**18, 10**18)), "utimensat", 2),
 ], ids=["rename", "touch"])
 def test_what_a_lower_file_gets_when_it_is_copied_up_it_gets_once(stack, change, call, times):
-    """Its mark, with its place if it moves; its times, and those of its directory."""
+    """Its mark, with its place if it moves, and guard; its times, and those of its directory."""
     if is_shared():
         pytest.skip("counts the calls of a process that serves one mount")
     for name in ("warm", "f"):

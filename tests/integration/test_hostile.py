@@ -11,6 +11,8 @@ import pytest
 from support import forge, linux
 from support.content import blob
 from support.expect import exists, fails_with, names_in, write_at
+from support.layers import options, tool
+from support.rootless import is_inside
 from support.server import MountFailed
 
 _SECRET = b"the secret of the host " * 500
@@ -101,6 +103,66 @@ def test_forged_marks_lead_nowhere_but_to_files_of_the_stack(stack, outside, lay
         (m / f"f{number}").unlink()
     assert not [name for name in names_in(stack.remount()) if name.startswith("f") and name != "fifo"]
     assert names_in(outside) == ["secret"]
+
+_GUARD_VALUES = [b"vnr", b"", b"v", b"vnr\0", b"veneer", b"\0\4\0\0", b"\0\xff" * 100, b"/etc/passwd", b"x" * 1000]
+
+
+def _forge_guards(layer, value, attribute, file_id):
+    """Attributes that guard a partial file, where there is none; and a partial file with them."""
+    (layer / "gdir" / "inside").mkdir(parents=True)
+    (layer / "gdir" / "f").write_bytes(b"f" * _SIZE)
+    (layer / "plain").write_bytes(b"p" * _SIZE)
+    (layer / "hollow").write_bytes(b"")
+    os.truncate(layer / "hollow", _SIZE)
+    (layer / "empty").write_bytes(b"")
+    (layer / "link").symlink_to("plain")
+    _forge_partial(layer, "partial", "target", file_id=file_id)
+    for name in ("gdir", "plain", "hollow", "empty", "partial", "link"):
+        if name == "link" and attribute.startswith("user."):
+            continue
+        os.setxattr(layer / name, attribute, value, follow_symlinks=False)
+
+
+@pytest.mark.parametrize("attribute", ["user.overlay.metacopy", "trusted.overlay.metacopy"])
+@pytest.mark.parametrize("layer", ["upper", "lower"])
+@pytest.mark.parametrize("redirect", [None, b"/", b"/secret", b"../outside/secret", b"target"])
+def test_forged_guards_show_no_zeros_and_nothing_of_others(stack, outside, layer, attribute, redirect, veneer_bin):
+    if attribute.startswith("trusted.") and is_inside():
+        pytest.skip("trusted.* attributes take privileges")
+    top = stack.lower(0) if layer == "lower" else stack.upper
+    low = stack.lower(1 if layer == "lower" else 0)
+    for name in ("target", "secret", "plain", "hollow"):
+        _put_secret(low / name, name[:1].encode() * _SIZE)
+    entries = [forge.record(forge.NEW, number + 1, _SIZE) for number in range(len(_GUARD_VALUES))]
+    (top / forge.MAP_NAME).write_bytes(forge.map_file(entries))
+    for number, value in enumerate(_GUARD_VALUES):
+        (top / f"v{number}").mkdir()
+        _forge_guards(top / f"v{number}", value, attribute, number + 1)
+        if redirect is not None:
+            for name in ("plain", "hollow", "partial"):
+                os.setxattr(top / f"v{number}" / name, attribute.replace("metacopy", "redirect"), redirect)
+    m = stack.mount()
+    for number, value in enumerate(_GUARD_VALUES):
+        d = m / f"v{number}"
+        # a mark is believed whatever is beside it
+        assert _read(d / "partial") == b"t" * _SIZE, value
+        # what the kernel's overlayfs writes with privileges is followed, within the stack, as anywhere
+        followed = {b"/secret": b"s" * _SIZE}.get(redirect) if attribute.startswith("trusted.") and value in (
+            b"", b"\0\4\0\0") else None
+        assert _read(d / "plain") == followed, value
+        assert _read(d / "hollow") == followed, value
+        assert (d / "gdir" / "f").read_bytes() == b"f" * _SIZE
+        assert names_in(d / "gdir") == ["f", "inside"]
+        assert os.readlink(d / "link") == "plain"
+        assert os.listxattr(d / "gdir") == os.listxattr(d / "partial") == os.listxattr(d / "plain") == []
+        write_at(d / "partial", b"new", 7)
+        assert _read(d / "partial")[5:12] == b"ttnewtt"
+        os.rename(d / "partial", d / "moved")
+        assert _read(d / "moved")[5:12] == b"ttnewtt"
+        (d / "plain").unlink()
+        (d / "gdir").rename(d / "gone") if not is_inside() else None
+    stack.umount()
+    assert tool(veneer_bin, "check", "-o", options(stack.upper, stack.lowers)).returncode in (0, 1)
 
 
 @pytest.mark.parametrize("kind", ["dir", "fifo", "link", "huge", "empty", "device"])
