@@ -22,6 +22,9 @@ int rundir_open(struct rundir *ret, char *err, size_t err_size);
 int rundir_open_path(struct rundir *ret, const char *path, char *err, size_t err_size);
 void rundir_release(struct rundir *d);
 
+/* The directory holds the socket of another pair of namespaces, in use or left behind. An error counts as no. */
+bool rundir_has_other(const struct rundir *d);
+
 /* Whoever makes or removes the socket holds this lock, which is released by closing *ret_fd. With no_wait -EAGAIN if
  * somebody has it. */
 int rundir_lock(const struct rundir *d, bool no_wait, int *ret_fd);

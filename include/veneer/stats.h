@@ -59,7 +59,7 @@ enum stats_memory {
 /* One kind of request. */
 struct stats_op {
 	uint64_t requests;	/* that came */
-	uint64_t errors;	/* answered with an error, negative look-ups aside */
+	uint64_t errors;	/* answered with an error, negative look-ups and absent attributes aside */
 	uint64_t sum_ns, max_ns;
 	uint64_t buckets[STATS_BUCKETS]; /* answered, by how long it took */
 };

@@ -20,6 +20,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #define ERR_SIZE (PATH_MAX * 2)
 #define IDLE_S 30u
@@ -230,6 +231,8 @@ int cmd_server(int argc, char **argv)
 	int r = parse(argc, argv, &choice);
 	struct server_config c = { .place = &place, .stats = fetch_own, .metrics = fetch_metrics };
 
+	/* The kernel calls a process that was executed by way of /proc/self/exe "exe". */
+	prctl(PR_SET_NAME, "veneer");
 	c.keeps_output = choice.listen_fd < 0 && choice.from_fd < 0;
 	c.idle_s = choice.idle_s;
 	c.is_alone = choice.is_alone;

@@ -129,6 +129,26 @@ static const char *how_held(const char *pid, const char *path)
 	return is_open ? "has a file open in it" : has_mapped(pid, path) ? "has a file of it mapped" : NULL;
 }
 
+/* A server of FUSE file systems holds layers of mounts, which end with them. */
+static bool is_server(const char *pid)
+{
+	char name[PATH_MAX], to[PATH_MAX];
+	bool is_found = false;
+	DIR *d;
+
+	snprintf(name, sizeof(name), "/proc/%s/fd", pid);
+	d = opendir(name);
+	for (struct dirent *e = d ? readdir(d) : NULL; e && !is_found; e = readdir(d)) {
+		ssize_t n = readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1);
+
+		to[n > 0 ? n : 0] = '\0';
+		is_found = !strcmp(to, "/dev/fuse");
+	}
+	if (d)
+		closedir(d);
+	return is_found;
+}
+
 static void print_holder(const char *pid, const char *how)
 {
 	char name[PATH_MAX], comm[64] = "?";
@@ -161,26 +181,50 @@ static void print_mounts_inside(const char *path, size_t *n)
 		endmntent(f);
 }
 
-static void say_who_holds(const char *path)
+/* Returns how many it named; *ret_is_layer: layers of another mount lie in it. */
+static size_t print_holders(const char *path, bool *ret_is_layer)
 {
 	DIR *d = opendir("/proc");
 	size_t n = 0;
 
-	log_error("%s is in use", path);
-	print_mounts_inside(path, &n);
+	*ret_is_layer = false;
 	for (struct dirent *e = d ? readdir(d) : NULL; e && n < HOLDERS_MAX; e = readdir(d)) {
 		const char *how = isdigit((unsigned char)e->d_name[0]) ? how_held(e->d_name, path) : NULL;
 
 		if (!how)
 			continue;
+		if (is_server(e->d_name)) {
+			*ret_is_layer = true;
+			continue;
+		}
 		print_holder(e->d_name, how);
 		n++;
 	}
 	if (d)
 		closedir(d);
-	if (!n)
+	return n;
+}
+
+static void say_who_holds(const char *path)
+{
+	bool is_layer = false;
+	size_t inside = 0, n;
+
+	log_error("%s is in use", path);
+	print_mounts_inside(path, &inside);
+	if (inside) {
+		fprintf(stderr, "  unmount %s first, or all with -l\n", inside == 1 ? "that" : "those");
+		return;
+	}
+	n = print_holders(path, &is_layer);
+	if (is_layer)
+		fprintf(stderr, "  layers of another mount lie in it: unmount that first (`veneer stats` lists mounts)\n");
+	if (!n && !is_layer)
 		fprintf(stderr, "  no process that may be looked at holds it: one in another mount namespace, or the kernel\n");
-	fprintf(stderr, "  end them, or unmount with -l: it goes when they do\n");
+	if (n)
+		fprintf(stderr, "  end %s, or unmount with -l: it goes when %s\n", n == 1 ? "it" : "them", n == 1 ? "it does" : "they do");
+	else
+		fprintf(stderr, "  or unmount with -l: it goes when nothing uses it any more\n");
 }
 
 /* ---- unmounting ---- */

@@ -71,8 +71,8 @@ void op_setid_begin(fuse_req_t req, struct inode *i, bool keeps_capability, stru
 /* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside. */
 static inline void op_reply_err(fuse_req_t req, int r)
 {
-	/* ENOSYS is no failure: it asks the kernel not to ask again. */
-	if (r < 0 && r != -ENOSYS)
+	/* No failures: ENOSYS asks the kernel not to ask again, and ENODATA says that an attribute is absent. */
+	if (r < 0 && r != -ENOSYS && r != -ENODATA)
 		stats_request_failed();
 	fuse_reply_err(req, r == -EUCLEAN ? EIO : -r);
 }

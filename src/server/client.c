@@ -8,6 +8,8 @@
 
 #include "client-internal.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +18,8 @@
 #include <sys/sysmacros.h>
 
 #define CONNECT_WAIT_MS 10000
+#define TOOL_WAIT_MS 5000
+#define STATS_WAIT_MS 10000
 #define ATTEMPTS 20		/* a server that leaves, or is overrun, hangs up */
 #define RETRY_MS 10
 #define LISTEN_FD 3
@@ -30,6 +34,45 @@ int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fd
 	return r < 0 ? r : sock_send(fd, b.data, b.len, fds, n_fds, CLIENT_WAIT_MS);
 }
 
+/* A process of ours that a signal has stopped, or 0. */
+static bool is_stopped_server(const char *pid)
+{
+	char path[64], text[64] = "", state = '?';
+	struct stat st;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	f = fopen(path, "re");
+	if (!f || fstat(fileno(f), &st) < 0 || st.st_uid != geteuid() || fscanf(f, "%*d (%63[^)]) %c", text, &state) != 2)
+		state = '?';
+	if (f)
+		fclose(f);
+	return !strcmp(text, "veneer") && (state == 'T' || state == 't');
+}
+
+static long find_stopped_server(void)
+{
+	DIR *d = opendir("/proc");
+	long found = 0;
+
+	for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d))
+		if (isdigit((unsigned char)e->d_name[0]) && is_stopped_server(e->d_name))
+			found = atol(e->d_name);
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static void say_silence(int r, char *err, size_t err_size)
+{
+	const long pid = r == -ETIMEDOUT ? find_stopped_server() : 0;
+
+	if (pid)
+		snprintf(err, err_size, "the server does not answer: process %ld is stopped, `kill -CONT %ld` lets it go on", pid, pid);
+	else
+		snprintf(err, err_size, "the server does not answer: %s", strerror(-r));
+}
+
 int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, int *ret_fd, char *err,
 		     size_t err_size)
 {
@@ -40,7 +83,7 @@ int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_
 	if (r == 0)
 		r = sock_recv(fd, p->bytes, sizeof(p->bytes), &len, fds, &n);
 	if (r < 0) {
-		snprintf(err, err_size, "the server does not answer: %s", strerror(-r));
+		say_silence(r, err, err_size);
 		return r;
 	}
 	if (n == 1)
@@ -124,13 +167,13 @@ static int start_server(const struct rundir *at, char *err, size_t err_size)
 }
 
 /* One attempt; -ECONNREFUSED and -ENOENT: nobody listens. */
-static int greet(const struct rundir *at, int *ret_fd, char *err, size_t err_size)
+static int greet(const struct rundir *at, int wait_ms, int *ret_fd, char *err, size_t err_size)
 {
 	const struct wire_message hello = { .type = WIRE_HELLO, .text = VENEER_VERSION, .text_len = strlen(VENEER_VERSION) };
 	struct client_packet p;
 	_cleanup_(closep) int fd = -1;
 	struct ucred peer;
-	int r = sock_connect(at->fd, at->name, CONNECT_WAIT_MS, &fd);
+	int r = sock_connect(at->fd, at->name, wait_ms, &fd);
 
 	if (r < 0) {
 		snprintf(err, err_size, "cannot reach the server at %s: %s", at->path, strerror(-r));
@@ -144,7 +187,7 @@ static int greet(const struct rundir *at, int *ret_fd, char *err, size_t err_siz
 	r = client_say(fd, &hello, NULL, 0);
 	/* Where it hung up it has said why. */
 	if (r == 0 || r == -EPIPE)
-		r = client_hear(fd, CONNECT_WAIT_MS, WIRE_HELLO, &p, err, err_size);
+		r = client_hear(fd, wait_ms, WIRE_HELLO, &p, err, err_size);
 	if (r == 0)
 		*ret_fd = steal_fd(&fd);
 	return r;
@@ -153,7 +196,7 @@ static int greet(const struct rundir *at, int *ret_fd, char *err, size_t err_siz
 static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, char *err, size_t err_size)
 {
 	_cleanup_(closep) int lock = -1;
-	int r = greet(at, ret_fd, err, err_size);
+	int r = greet(at, may_start ? CONNECT_WAIT_MS : TOOL_WAIT_MS, ret_fd, err, err_size);
 
 	if (!may_start || (r != -ENOENT && r != -ECONNREFUSED))
 		return r;
@@ -163,12 +206,12 @@ static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, 
 		return r;
 	}
 	/* Somebody may have been faster. */
-	r = greet(at, ret_fd, err, err_size);
+	r = greet(at, CONNECT_WAIT_MS, ret_fd, err, err_size);
 	if (r != -ENOENT && r != -ECONNREFUSED)
 		return r;
 	r = start_server(at, err, err_size);
 	closep(&lock);
-	return r < 0 ? r : greet(at, ret_fd, err, err_size);
+	return r < 0 ? r : greet(at, CONNECT_WAIT_MS, ret_fd, err, err_size);
 }
 
 int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *err, size_t err_size)
@@ -192,7 +235,7 @@ int client_stats(int fd, char **ret_json, char *err, size_t err_size)
 	int r = client_say(fd, &(struct wire_message){ .type = WIRE_STATS }, NULL, 0);
 
 	while (r == 0 && p.m.type != WIRE_OK) {
-		r = client_hear(fd, CLIENT_WAIT_MS, CLIENT_ANY, &p, err, err_size);
+		r = client_hear(fd, STATS_WAIT_MS, CLIENT_ANY, &p, err, err_size);
 		if (r == 0 && p.m.type == WIRE_TEXT)
 			r = text.len + p.m.text_len > TEXT_MAX ? -EMSGSIZE : buf_put(&text, p.m.text, p.m.text_len);
 		else if (r == 0 && p.m.type != WIRE_OK)

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/sock.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -124,6 +125,24 @@ void rundir_release(struct rundir *d)
 	closep(&d->fd);
 	free(d->path);
 	*d = (struct rundir){ .fd = -1 };
+}
+
+bool rundir_has_other(const struct rundir *d)
+{
+	int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	bool is_found = false;
+
+	for (struct dirent *e = dir ? readdir(dir) : NULL; e && !is_found; e = readdir(dir)) {
+		const char *end = strrchr(e->d_name, '.');
+
+		is_found = end && !strcmp(end, ".sock") && strcmp(e->d_name, d->name) != 0;
+	}
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+	return is_found;
 }
 
 int rundir_lock(const struct rundir *d, bool no_wait, int *ret_fd)

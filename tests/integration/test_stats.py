@@ -205,9 +205,14 @@ def test_mounts_count_apart_and_what_ended_stays_in_the_totals(one, stack):
 
 def test_times_and_errors_are_kept_by_kind_of_request(one):
     server, mnt = one
+    for name in ("user.nothing", "trusted.veneer.nothing"):
+        with pytest.raises(OSError):
+            os.getxattr(f"{mnt}/large", name)
+    # a reserved name is hidden, and one that is not there is no failure either
+    assert server.of(mnt)["errors"] == {}
     with pytest.raises(OSError):
-        os.getxattr(f"{mnt}/large", "user.nothing")
-    assert server.of(mnt)["errors"] == {"getxattr": 1}
+        os.setxattr(f"{mnt}/large", "user.veneer.x", b"")
+    assert server.of(mnt)["errors"] == {"setxattr": 1}
     for n in range(20):
         write_at(f"{mnt}/large", b"x", n * MIB)
     assert wait_until(lambda: server.timed(mnt, "write") == 20)
@@ -400,6 +405,38 @@ def test_what_is_no_mount_is_one_sentence(one, stack):
         done = server.ask(name)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == f"veneer: {name} is not a mount of the server\n"
+
+
+def test_a_server_that_was_stopped_is_named(one):
+    server, _ = one
+    stopped = child_of(server.process.pid)
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        done = server.ask()
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"process {stopped} is stopped, `kill -CONT {stopped}` lets it go on" in done.stderr
+    assert wait_until(lambda: server.ask().returncode == 0)
+
+
+def test_the_server_of_another_user_namespace_is_pointed_to(server):
+    (server.base / "run" / "1-2.sock").touch()
+    done = server.ask()
+    assert done.returncode == 1 and "`podman unshare veneer stats`" in done.stderr
+
+
+def test_servers_processes_are_called_veneer(stack, server):
+    """The first mount executes them by way of /proc/self/exe."""
+    mnt = server.mount("m", stack.lower())
+    serving = server.report()["server"]["pid"]
+    with open(f"/proc/{serving}/status", encoding="ascii") as f:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+    with open(f"/proc/{status['PPid']}/comm", encoding="ascii") as f:
+        supervisor = f.read()
+    server.umount(mnt)
+    os.kill(serving, signal.SIGTERM)
+    assert (status["Name"], supervisor) == ("veneer", "veneer\n")
 
 
 @pytest.mark.parametrize("command", ["stats", "top"])

@@ -303,6 +303,30 @@ def test_who_holds_a_busy_mount_is_said(stack, place):
             sleeper.kill()
 
 
+def test_mounts_inside_a_busy_mount_are_all_that_is_said(stack, place):
+    (place.mnt / "inside").mkdir()
+    linux.mount("tmpfs", place.mnt / "inside", "tmpfs")
+    with opened(place.mnt / "f"):
+        result = run(stack, "umount", place.mnt)
+    linux.umount(place.mnt / "inside")
+    assert result.returncode == 1 and result.stderr.splitlines()[1:] == [
+        f"  something is mounted in it: {place.mnt}/inside", "  unmount that first, or all with -l"]
+
+
+def test_a_server_that_holds_layers_in_a_mount_is_not_to_be_ended(stack, place, shared):
+    (place.mnt / "layer").mkdir()
+    (place.mnt / "layer" / "g").write_text("in it")
+    other = stack._make("other")
+    env = {**os.environ, **shared.environment}
+    result = run(stack, "mount", "-o", f"lowerdir={place.mnt}/layer", other, env=env)
+    assert result.returncode == 0, result.stderr
+    assert (other / "g").read_text() == "in it"
+    result = run(stack, "umount", place.mnt)
+    assert result.returncode == 1 and "layers of another mount lie in it" in result.stderr
+    assert "process" not in result.stderr and " end " not in result.stderr
+    assert run(stack, "umount", other).returncode == 0
+
+
 def test_name_of_a_process_does_not_steer_the_terminal(stack, place):
     program = stack.base / "s\x1b[2Jleep"
     program.symlink_to("/bin/sleep")

@@ -51,6 +51,25 @@ static void test_rundir__place_that_others_may_write_in_is_refused(void **state)
 	rundir_release(&r);
 }
 
+static void test_rundir__socket_of_other_namespaces_is_seen(void **state)
+{
+	struct tree_dirs *d = *state;
+	char err[ERR_SIZE];
+	struct rundir r;
+	int fd;
+
+	give(d, "run");
+	assert_int_equal(rundir_open(&r, err, ERR_SIZE), 0);
+	assert_int_equal(rundir_listen(&r, &fd), 0);
+	close(fd);
+	assert_false(rundir_has_other(&r));
+	tree_put_text(d, "run/1-2.sock.lock", "");
+	assert_false(rundir_has_other(&r));
+	tree_put_text(d, "run/1-2.sock", "");
+	assert_true(rundir_has_other(&r));
+	rundir_release(&r);
+}
+
 static void test_rundir__lock_keeps_the_second_out(void **state)
 {
 	char err[ERR_SIZE];
@@ -114,6 +133,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_rundir__is_made_for_its_owner_only),
 		row(test_rundir__place_that_others_may_write_in_is_refused),
+		row(test_rundir__socket_of_other_namespaces_is_seen),
 		row(test_rundir__lock_keeps_the_second_out),
 		row(test_rundir__stale_socket_is_replaced_and_a_live_one_is_not),
 		row(test_rundir__given_path_is_split),
