@@ -38,6 +38,8 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
 	/* A handle would outlive the node id it names. */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
+	/* The kernel would open what it knows of other mounts' files for one who has the right handle. */
+	want(conn, FUSE_CAP_NO_EXPORT_SUPPORT, m->is_gathered);
 	want(conn, FUSE_CAP_DONT_MASK, true);
 	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
 	want(conn, FUSE_CAP_SETXATTR_EXT, true);

@@ -383,6 +383,22 @@ def test_handles_of_another_mount_lead_nowhere(siblings):
         linux.open_by_handle(mount, kind, bytes(forged))
 
 
+@pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 9), reason="this kernel opens by handle what it knows, with privileges of the machine")
+def test_nothing_is_opened_by_a_handle_however_right(siblings):
+    """Since Linux 6.11 it takes no more than CAP_SYS_ADMIN of the file system's user namespace, which this test has; what is kept
+    from one who has it cannot hang on 32 bits that are hard to guess."""
+    a, b = siblings.shared(), siblings.shared()
+    (a / "secret").mkdir()
+    (a / "secret" / "f").write_bytes(b"secret")
+    with opened(a / "secret"), opened(a / "secret" / "f"), opened(a), opened(b) as mount:
+        for path, flags in ((a / "secret", os.O_DIRECTORY), (a, os.O_DIRECTORY), (a / "secret" / "f", os.O_RDONLY)):
+            kind, raw = linux.handle_of(path, linux.AT_HANDLE_FID)
+            # to files only root of the machine has this way
+            with fails_with(errno.ESTALE, errno.EOPNOTSUPP, *([errno.EPERM] if flags == os.O_RDONLY else [])):
+                linux.open_by_handle(mount, kind, raw, flags)
+            assert linux.handle_of(path) is None
+
+
 def test_a_program_that_runs_next_door_can_be_replaced_but_not_written(siblings):
     """The kernel asks nobody before it says so: a leak that is left (doc/SHARING.md)."""
     shutil.copy("/bin/sleep", siblings.lower / "sleep")

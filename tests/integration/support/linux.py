@@ -178,16 +178,20 @@ class _Handle(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint), ("type", ctypes.c_int), ("bytes", ctypes.c_char * 128)]
 
 
-def handle_of(path):
-    """Type and bytes of a file's handle; None where there are none."""
+AT_HANDLE_FID = 0x200
+
+
+def handle_of(path, flags=0):
+    """Type and bytes of a file's handle; None where there are none. AT_HANDLE_FID: as events have it, which may not be good for
+    more."""
     handle, mount_id = _Handle(size=128), ctypes.c_int()
-    if _libc.name_to_handle_at(-100, _bytes(path), ctypes.byref(handle), ctypes.byref(mount_id), 0) == -1:
+    if _libc.name_to_handle_at(-100, _bytes(path), ctypes.byref(handle), ctypes.byref(mount_id), flags) == -1:
         return None
     raw = ctypes.string_at(ctypes.addressof(handle) + _Handle.bytes.offset, handle.size)
     return handle.type, raw
 
 
-def open_by_handle(mount_fd, kind, raw):
+def open_by_handle(mount_fd, kind, raw, flags=os.O_RDONLY):
     handle = _Handle(size=len(raw), type=kind)
     ctypes.memmove(ctypes.addressof(handle) + _Handle.bytes.offset, raw, len(raw))
-    return _check(_libc.open_by_handle_at(mount_fd, ctypes.byref(handle), os.O_RDONLY))
+    return _check(_libc.open_by_handle_at(mount_fd, ctypes.byref(handle), flags))
