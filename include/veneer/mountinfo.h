@@ -13,6 +13,15 @@
  * false). */
 int mountinfo_plain(pid_t pid, const int *fds, size_t n, bool *ret);
 
+/* A mount of the mount namespace of this process. */
+struct mountinfo_mount {
+	uint64_t id;
+	unsigned dev_major, dev_minor;
+	char *root, *point;	/* in its file system, and where it is mounted; "" for "/"; owned; NULL: not found */
+};
+/* Fill in the others of n mounts, of which the id is set. 0 or -errno; what was found is the caller's in any case. */
+int mountinfo_find(struct mountinfo_mount *mounts, size_t n);
+
 /* The mount namespace that a process is in, or 0. */
 ino_t mountinfo_namespace(pid_t pid);
 /* Some process is in that mount namespace, and the file system with this device is mounted nowhere in it. In doubt

@@ -28,9 +28,12 @@ struct image *share_again(struct image *img);
 /* The mount has gone, and no thread looks at the image for it. */
 void share_release(struct image *img);
 
+/* Some mount writes into the layer that is the same directory. */
+bool share_is_written(const struct layer *l);
 /* A mount writes into this layer until share_upper_close: before its first change, and after the last. Images that
  * have the same directory among their layers are outdated by both, and none is shared meanwhile. */
-void share_upper_open(struct layer *upper);
+/* True: the directory is a lower layer of an image in use. */
+bool share_upper_open(struct layer *upper);
 void share_upper_close(struct layer *upper);
 
 /* Free what was kept long enough or has changed. Seconds until there is more to free, -1: nothing is kept. */

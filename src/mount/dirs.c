@@ -2,6 +2,7 @@
 #include "veneer/dirs.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/overlap.h"
 #include "veneer/path.h"
 
 #include <fcntl.h>
@@ -108,7 +109,7 @@ int dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, siz
 	}
 	if (r == 0 && uses_work(o))
 		r = open_one("workdir", o->work, &ret->work, err, err_size);
-	return r;
+	return r ?: overlap_check(o, ret, err, err_size);
 }
 
 bool dirs_fit(const struct mount_opts *o, const struct mount_dirs *d)

@@ -77,6 +77,9 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
 		doubt_override(m, layers[*n]);
+		if (share_is_written(layers[*n]))
+			log_warn("%s: lowerdir %s is the upperdir of another mount in use: what that changes is seen or not",
+				 m->opts.mountpoint, m->opts.lower[i]);
 		if (m->opts.has_static_layers)
 			layer_trust_remote(layers[*n]);
 		if (dirs->n_clones)
@@ -253,7 +256,9 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	r = lock_upper(t->upper->rootfd, m->opts.is_offline ? -1 : dirs->work);
 	if (r < 0)
 		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);
-	share_upper_open(t->upper);
+	if (share_upper_open(t->upper))
+		log_warn("%s: upperdir %s is a lowerdir of another mount in use: what is changed is seen there or not",
+			 m->opts.mountpoint, m->opts.upper);
 	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
 	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);

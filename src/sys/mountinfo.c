@@ -84,6 +84,53 @@ bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n)
 	return true;
 }
 
+/* ret_*: within the line. False: it is none. */
+static bool split_line(char *line, uint64_t *ret_id, char **ret_dev, char **ret_root, char **ret_point)
+{
+	char *id = strsep(&line, " ");
+
+	strsep(&line, " ");
+	*ret_dev = strsep(&line, " ");
+	*ret_root = strsep(&line, " ");
+	*ret_point = strsep(&line, " ");
+	if (!*ret_point)
+		return false;
+	*ret_id = strtoull(id, NULL, 10);
+	unescape(*ret_root);
+	unescape(*ret_point);
+	return true;
+}
+
+int mountinfo_find(struct mountinfo_mount *mounts, size_t n)
+{
+	_cleanup_(freep) char *line = NULL;
+	char *dev, *root, *point;
+	uint64_t id;
+	size_t size = 0;
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	int r = 0;
+
+	if (!f)
+		return -errno;
+	while (r == 0 && getline(&line, &size, f) > 0) {
+		if (!split_line(line, &id, &dev, &root, &point))
+			continue;
+		for (size_t i = 0; r == 0 && i < n; i++) {
+			struct mountinfo_mount *m = &mounts[i];
+
+			if (m->id != id || m->root || sscanf(dev, "%u:%u", &m->dev_major, &m->dev_minor) != 2)
+				continue;
+			m->root = strdup(strcmp(root, "/") ? root : "");
+			m->point = strdup(strcmp(point, "/") ? point : "");
+			r = m->root && m->point ? 0 : -ENOMEM;
+		}
+	}
+	if (ferror(f))
+		r = -EIO;
+	fclose(f);
+	return r;
+}
+
 /* One that has changed its root calls things by other names than we do. */
 static bool has_whole_view(pid_t pid)
 {

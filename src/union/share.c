@@ -518,8 +518,10 @@ void share_stop(void)
 
 /* ---- uppers ---- */
 
-static void outdate_locked(const struct layer *upper)
+static bool outdate_locked(const struct layer *upper)
 {
+	bool is_in_use = false;
+
 	for each_record(r) {
 		struct layer *const *layers;
 		size_t n = image_layers(r->img, &layers);
@@ -527,16 +529,24 @@ static void outdate_locked(const struct layer *upper)
 		for (size_t i = 0; i < n; i++)
 			if (layers[i]->dev == upper->dev && layers[i]->ino == upper->ino) {
 				image_spoil(r->img);
+				is_in_use |= r->state == RECORD_IN_USE;
 				break;
 			}
 	}
+	return is_in_use;
 }
 
-void share_upper_open(struct layer *upper)
+bool share_is_written(const struct layer *l)
+{
+	LOCK_SCOPE(&reg.lock);
+	return is_being_written_locked(l);
+}
+
+bool share_upper_open(struct layer *upper)
 {
 	LOCK_SCOPE(&reg.lock);
 	list_add_tail(&reg.uppers, &upper->live);
-	outdate_locked(upper);
+	return outdate_locked(upper);
 }
 
 void share_upper_close(struct layer *upper)

@@ -78,6 +78,28 @@ static void test_mountinfo__mount_inside_a_directory_is_seen(void **state)
 	assert_true(is_plain(s, "a b"));
 }
 
+static void test_mountinfo__mount_has_a_root_and_a_point(void **state)
+{
+	struct scratch *s = *state;
+	struct mountinfo_mount m[2] = { { .id = 0 }, { .id = UINT64_MAX } };
+	char path[PATH_MAX + 16];
+	struct statx st;
+
+	need_mounts(s);
+	snprintf(path, sizeof(path), "%s/a b/sub", s->path);
+	if (statx(AT_FDCWD, path, 0, STATX_MNT_ID | STATX_INO, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+		skip();
+	m[0].id = st.stx_mnt_id;
+	assert_int_equal(mountinfo_find(m, 2), 0);
+	assert_string_equal(m[0].point, path);
+	/* A bind mount of the scratch directory: its name ends what the root is called. */
+	assert_non_null(strstr(m[0].root, strrchr(s->path, '/')));
+	assert_null(m[1].root);
+	free(m[0].root);
+	free(m[0].point);
+	assert_int_equal(umount2(path, MNT_DETACH), 0);
+}
+
 static void test_mountinfo__what_another_namespace_has_is_not_plain(void **state)
 {
 	struct scratch *s = *state;
@@ -184,6 +206,7 @@ int main(void)
 		row(test_mountinfo__ordinary_directory_is_plain),
 		row(test_mountinfo__process_with_another_root_tells_nothing),
 		row(test_mountinfo__mount_inside_a_directory_is_seen),
+		row(test_mountinfo__mount_has_a_root_and_a_point),
 		row(test_mountinfo__what_another_namespace_has_is_not_plain),
 		row(test_mountinfo__roots_of_a_file_system_are_found_where_they_are),
 	};
