@@ -178,8 +178,8 @@ static int set_words(int fs, char *words, unsigned *ret_attrs)
 			source = word + 7;
 		else if (!strcmp(word, "default_permissions"))
 			r = set(fs, word, NULL);
-		else if (!strcmp(word, "allow_other") || !strcmp(word, "allow_root"))
-			r = set(fs, "allow_other", NULL);
+		else if (!strcmp(word, "allow_other"))
+			r = set(fs, word, NULL);
 		else
 			*ret_attrs = with_word(*ret_attrs, word);
 	}

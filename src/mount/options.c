@@ -21,6 +21,7 @@ struct parse {
 	struct mount_opts o;
 	struct buf kernel;
 	bool wants_atime;
+	bool allows_root, allows_other;
 	bool is_helper; /* for mount(8), as mount.veneer */
 	const char *source;
 	const char *stray; /* an argument that looks as if it belonged to -o */
@@ -405,6 +406,21 @@ static int pass_on(struct parse *p, const struct opt_row *row, char *value)
 	return kernel_word(p, row->name);
 }
 
+/* The kernel knows no such thing: libfuse has it let everybody in, and would refuse others itself, which opens and names
+ * that the kernel keeps pass by. Of a mount by root, owner and root are one, and the kernel lets in the owner alone. */
+static int allow_root(struct parse *p, const struct opt_row *row, char *value)
+{
+	(void)row, (void)value;
+	p->allows_root = true;
+	return 0;
+}
+
+static int allow_other(struct parse *p, const struct opt_row *row, char *value)
+{
+	p->allows_other = true;
+	return pass_on(p, row, value);
+}
+
 static int pass_on_access(struct parse *p, const struct opt_row *row, char *value)
 {
 	p->o.is_readonly = strcmp(row->name, "ro") == 0;
@@ -485,8 +501,8 @@ static const struct opt_row rows[] = {
 	{ "noexec", pass_on, 0, NULL },
 	{ "atime", set_atime, 0, NULL },
 	{ "noatime", set_atime, 0, NULL },
-	{ "allow_root", pass_on, 0, NULL },
-	{ "allow_other", pass_on, 0, NULL },
+	{ "allow_root", allow_root, 0, NULL },
+	{ "allow_other", allow_other, 0, NULL },
 	{ "default_permissions", pass_on, 0, NULL },
 };
 
@@ -643,7 +659,7 @@ static int parse_argv(struct parse *p, int argc, char *const *argv)
 	return 0;
 }
 
-static int check_complete(struct parse *p)
+static int check_complete(struct parse *p, bool is_root)
 {
 	const struct mount_opts *o = &p->o;
 
@@ -655,6 +671,11 @@ static int check_complete(struct parse *p)
 		return fail(p, "no mountpoint specified: the last argument is the directory to mount at");
 	if (o->n_lower == 0)
 		return fail(p, "lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
+	if (p->allows_root && p->allows_other)
+		return fail(p, "allow_root and allow_other exclude each other: give one of them");
+	if (p->allows_root && !is_root)
+		return fail(p, "allow_root takes a mount by root: this kernel lets in the user who mounts, without an option, "
+			       "or everybody, with allow_other");
 	if (o->is_strict && o->n_unknown)
 		return fail(p, "unknown option: %s; with strict that is an error", o->unknown[0]);
 	/* A read-only mount never touches its work directory. */
@@ -665,6 +686,21 @@ static int check_complete(struct parse *p)
 	if (o->share == SHARE_PAGES && o->timeout_s <= 0)
 		return fail(p, "share=pages shares what the kernel keeps: not with timeout=0");
 	return 0;
+}
+
+/* Those that are given come after, and prevail. */
+static int begin_kernel_words(struct parse *p, bool is_root)
+{
+	_cleanup_(buf_release) struct buf given = p->kernel;
+	int r;
+
+	p->kernel = (struct buf){ 0 };
+	r = kernel_word(p, "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions");
+	if (r == 0 && is_root)
+		r = kernel_word(p, p->allows_root ? "suid" : "allow_other,suid");
+	if (r == 0 && given.len)
+		r = buf_put(&p->kernel, ",", 1) ?: buf_put(&p->kernel, given.data, given.len);
+	return r;
 }
 
 int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
@@ -684,13 +720,11 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 	};
 	int r;
 
-	r = kernel_word(&p, "fsname=fuse-overlayfs,subtype=fuse-overlayfs,default_permissions");
-	if (r == 0 && is_root)
-		r = kernel_word(&p, "allow_other,suid");
+	r = parse_argv(&p, argc, argv);
 	if (r == 0)
-		r = parse_argv(&p, argc, argv);
+		r = check_complete(&p, is_root);
 	if (r == 0)
-		r = check_complete(&p);
+		r = begin_kernel_words(&p, is_root);
 	if (r == 0 && p.is_helper && p.source && *p.source)
 		r = set_source(&p);
 	if (r == 0 && !p.wants_atime)

@@ -13,6 +13,7 @@ import subprocess
 import pytest
 
 from support import linux
+from support.child import in_child
 from support.command import Command, mount_entry
 from support.expect import fails_with, names_in
 from support.server import wait_until
@@ -143,6 +144,33 @@ def test_flags_reach_the_mount_table(command, stack, options, has, has_not):
 def test_every_user_may_use_the_mount(command, stack):
     command.mount_stack()
     assert {"default_permissions", "allow_other"} <= mount_entry(stack.mnt)[3]
+
+
+@pytest.mark.needs_privileges("is root, and becomes another user")
+def test_allow_root_lets_nobody_else_in(command, stack):
+    """Names, opens and pages that the kernel has are as closed as what it asks for."""
+    stack.lower().chmod(0o755)
+    command.mount_stack("allow_root")
+    assert "allow_other" not in mount_entry(stack.mnt)[3]
+    assert_serves(stack)
+
+    def knock():
+        for look in (lambda: os.listdir(stack.mnt), lambda: (stack.mnt / "from-lower").read_text(), lambda: os.stat(stack.mnt / "new")):
+            with fails_with(errno.EACCES):
+                look()
+    with open(stack.mnt / "from-lower", encoding="ascii"):
+        in_child(knock, uid=1000, gid=1000)
+        in_child(knock, uid=1000, gid=0)
+    assert_serves(stack)
+
+
+def test_allow_root_is_not_for_everybody(command, stack):
+    def refused(*options):
+        return command.run("-o", command.options(*options), stack.mnt)
+
+    assert_one_sentence(refused("allow_root", "allow_other"), "allow_root", "exclude")
+    if os.geteuid():
+        assert_one_sentence(refused("allow_root"), "allow_root", "by root")
 
 
 # ---- options that are not there ----

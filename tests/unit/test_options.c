@@ -335,7 +335,6 @@ static void test_options__kernel_words_follow_the_injected_ones(void **state)
 		"noexec",
 		"ro",
 		"rw",
-		"allow_root",
 		"allow_other",
 		"default_permissions",
 	};
@@ -355,6 +354,20 @@ static void test_options__kernel_words_follow_the_injected_ones(void **state)
 	assert_int_equal(parse_words("/", false, &o, user), 0);
 	assert_string_equal(o.kernel_opts, KERNEL_USER ",nosuid,ro" NOATIME);
 	options_release(&o);
+}
+
+static void test_options__allow_root_leaves_allow_other_out_or_is_an_error(void **state)
+{
+	const char *user[] = { "-olowerdir=/l,allow_root", "/m", NULL };
+	struct mount_opts o = good_with_lower("allow_root,nodev");
+
+	(void)state;
+	assert_string_equal(o.kernel_opts, KERNEL_USER ",suid,nodev" NOATIME);
+	assert_int_equal(o.n_unknown, 0);
+	options_release(&o);
+	assert_bad_with_lower("allow_root,allow_other", "allow_root and allow_other exclude each other: give one of them");
+	assert_bad_with_lower("allow_other,allow_root", "allow_root and allow_other exclude each other: give one of them");
+	assert_true(parse_words("/", false, &o, user) < 0);
 }
 
 static void test_options__atime_is_the_absence_of_noatime(void **state)
@@ -720,6 +733,7 @@ int main(void)
 		cmocka_unit_test(test_options__flags),
 		cmocka_unit_test(test_options__accepted_ones_change_nothing),
 		cmocka_unit_test(test_options__kernel_words_follow_the_injected_ones),
+		cmocka_unit_test(test_options__allow_root_leaves_allow_other_out_or_is_an_error),
 		cmocka_unit_test(test_options__atime_is_the_absence_of_noatime),
 		cmocka_unit_test(test_options__ids_and_numbers),
 		cmocka_unit_test(test_options__cow_is_copied_for_private_volumes),
