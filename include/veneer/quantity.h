@@ -5,11 +5,13 @@
 #include <stdint.h>
 
 struct quantity {
-	char text[32];
+	char text[64];
 };
 
 /* 1234567: "1,234,567". */
 struct quantity quantity_count(uint64_t n);
+/* 1 and "file": "1 file"; 1234 and "renamed directory": "1,234 renamed directories". The noun is cut where there is no room. */
+struct quantity quantity_of(uint64_t n, const char *noun);
 /* 1536: "1.5 KiB". */
 struct quantity quantity_bytes(uint64_t n);
 /* 1536 microseconds: "1.5 ms". */

@@ -2,8 +2,11 @@
 #include "veneer/quantity.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#define NOUN_MAX 32u	/* bytes, behind 26 for the number */
 
 struct quantity quantity_count(uint64_t n)
 {
@@ -18,6 +21,20 @@ struct quantity quantity_count(uint64_t n)
 		*to++ = digits[i];
 	}
 	*to = '\0';
+	return q;
+}
+
+struct quantity quantity_of(uint64_t n, const char *noun)
+{
+	const size_t len = strnlen(noun, NOUN_MAX);
+	const bool ends_in_y = len > 1 && noun[len - 1] == 'y' && !strchr("aeiou", noun[len - 2]);
+	const bool ends_in_ch = len > 1 && noun[len - 1] == 'h' && strchr("cs", noun[len - 2]);
+	struct quantity q = quantity_count(n);
+	char *to = q.text + strlen(q.text);
+
+	*to++ = ' ';
+	to = mempcpy(to, noun, len);
+	strcpy(n == 1 ? to : ends_in_y ? to - 1 : to, n == 1 ? "" : ends_in_y ? "ies" : ends_in_ch ? "es" : "s");
 	return q;
 }
 

@@ -12,6 +12,7 @@
 #include "veneer/file.h"
 #include "veneer/log.h"
 #include "veneer/mount.h"
+#include "veneer/quantity.h"
 #include "veneer/report.h"
 
 #include <fcntl.h>
@@ -164,7 +165,7 @@ static int check_locked(struct layer *l, const struct job *job, struct output *o
 	if (r < 0)
 		log_error("%s: cannot be checked: %s", job->path, strerror(-r));
 	else if (s->found == 0 && !o->is_json)
-		printf("%s: %zu partial files, no damage\n", job->path, s->files);
+		printf("%s: %s, no damage\n", job->path, quantity_of(s->files, "partial file").text);
 	return r;
 }
 

@@ -68,7 +68,7 @@ static int list(const struct arguments *args, const struct mount_opts *opts)
 static void draw(void *arg, const struct diff_progress *p)
 {
 	if (progress_is_due(arg))
-		progress_show(arg, "entries", p->entries, p->nentries, p->bytes, p->nbytes, "");
+		progress_show(arg, "entry", p->entries, p->nentries, p->bytes, p->nbytes, "");
 }
 
 /* Where an archive goes. */
@@ -166,7 +166,7 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 		progress_clear(&shown);
 		r = close_output(&to, r);
 		if (r == 0 && !args->is_quiet)
-			fprintf(stderr, "%s: %s entries, %s of data\n", args->upper, quantity_count(done.entries).text,
+			fprintf(stderr, "%s: %s, %s of data\n", args->upper, quantity_of(done.entries, "entry").text,
 				quantity_bytes(done.bytes).text);
 	}
 	diff_release(&d);

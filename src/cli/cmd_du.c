@@ -35,15 +35,15 @@ static void print_row(const char *what, struct quantity q, const char *more)
 
 static void print_one(const char *path, const struct du *u)
 {
-	char more[128];
+	char more[192];
 
 	printf("%s\n", path);
-	snprintf(more, sizeof(more), "  %s of it in %s files that are own in part", quantity_bytes(u->partial_bytes).text,
-		 quantity_count(u->partial_files).text);
+	snprintf(more, sizeof(more), "  %s of it in %s", quantity_bytes(u->partial_bytes).text,
+		 quantity_of(u->partial_files, "partial file").text);
 	print_row("data", quantity_bytes(u->data_bytes), u->partial_files ? more : "");
 	print_row("block map", quantity_bytes(u->map_bytes), "");
 	print_row("directories, links", quantity_bytes(u->other_bytes), "");
-	snprintf(more, sizeof(more), "  and %s whiteouts", quantity_count(u->whiteouts).text);
+	snprintf(more, sizeof(more), "  and %s", quantity_of(u->whiteouts, "whiteout").text);
 	print_row("inodes", quantity_count(u->inodes), u->whiteouts ? more : "");
 	snprintf(more, sizeof(more), "  %s more", quantity_bytes(u->whole_bytes - u->data_bytes).text);
 	print_row("data, copied whole", quantity_bytes(u->whole_bytes), u->whole_bytes > u->data_bytes ? more : "");

@@ -63,18 +63,18 @@ static void draw_live(void *arg, const struct promote_progress *s)
 
 	l->last = *s;
 	if (progress_is_due(&l->shown))
-		progress_show(&l->shown, "files", s->files, s->nfiles, s->bytes, s->nbytes, "");
+		progress_show(&l->shown, "file", s->files, s->nfiles, s->bytes, s->nbytes, "");
 }
 
 static void draw(void *arg, const struct flatten_stats *s)
 {
-	char more[64] = "";
+	char more[96] = "";
 
 	if (!progress_is_due(arg))
 		return;
 	if (s->copied)
-		snprintf(more, sizeof(more), ", %zu entries copied", s->copied);
-	progress_show(arg, "files", s->files, s->nfiles, s->bytes, s->nbytes, more);
+		snprintf(more, sizeof(more), ", %s copied", quantity_of(s->copied, "entry").text);
+	progress_show(arg, "file", s->files, s->nfiles, s->bytes, s->nbytes, more);
 }
 
 static int print_json(const char *path, uint64_t files, uint64_t bytes, uint64_t cloned, uint64_t dirs, uint64_t entries,
@@ -97,12 +97,12 @@ static void print_end(const char *upper, const struct flatten_stats *s)
 		printf("%s: %s\n", upper, s->has_removed_map ? "its map was empty and is gone" : "is flat");
 		return;
 	}
-	printf("%s: %zu files made whole, %s copied into them", upper, s->files > s->left ? s->files - s->left : 0,
+	printf("%s: %s made whole, %s copied", upper, quantity_of(s->files > s->left ? s->files - s->left : 0, "file").text,
 	       quantity_bytes(s->bytes).text);
 	if (s->dirs || s->copied)
-		printf(", %zu renamed directories expanded by %zu entries", s->dirs, s->copied);
+		printf(", %s expanded by %s", quantity_of(s->dirs, "renamed directory").text, quantity_of(s->copied, "entry").text);
 	if (s->left)
-		printf("; %zu left as they are", s->left);
+		printf("; left as before: %s", quantity_of(s->left, "file").text);
 	printf("\n");
 }
 
@@ -215,11 +215,11 @@ static int flatten_offline(struct mount_opts *opts, enum form form)
 
 static void print_live_end(const char *path, const struct promote_progress *s)
 {
-	printf("%s: %zu files made whole, %s brought into them", path, s->files, quantity_bytes(s->bytes).text);
+	printf("%s: %s made whole, %s brought in", path, quantity_of(s->files, "file").text, quantity_bytes(s->bytes).text);
 	if (s->cloned)
 		printf(", %s of it cloned", quantity_bytes(s->cloned).text);
 	if (s->left)
-		printf("; %zu left as they are (the server's log says why)", s->left);
+		printf("; left as before: %s (the server's log says why)", quantity_of(s->left, "file").text);
 	printf("\n");
 }
 

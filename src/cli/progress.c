@@ -44,10 +44,10 @@ static void show_walk(void *arg, size_t entries, size_t dirs)
 	taken = now_ms() - p->start_ms;
 	if (taken < SHORT_MS || !progress_is_due(p))
 		return;
-	fprintf(stderr, "%s%s entries, %s/s", p->is_terminal ? "\r" : "", quantity_count(entries).text,
+	fprintf(stderr, "%s%s, %s/s", p->is_terminal ? "\r" : "", quantity_of(entries, "entry").text,
 		quantity_count(entries * 1000 / (taken + 1)).text);
 	if (dirs)
-		fprintf(stderr, ", %s directories left", quantity_count(dirs).text);
+		fprintf(stderr, ", %s left", quantity_of(dirs, "directory").text);
 	fputs(p->is_terminal ? "\033[K" : "\n", stderr);
 	fflush(stderr);
 }
@@ -57,12 +57,13 @@ struct step progress_walk(struct progress *p)
 	return (struct step){ .fn = show_walk, .arg = p };
 }
 
-void progress_show(struct progress *p, const char *what, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
+void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
 		   const char *more)
 {
 	const uint64_t rate = bytes * 1000 / (now_ms() - p->start_ms + 1);
 
-	fprintf(stderr, "%s%zu of %zu %s, %s", p->is_terminal ? "\r" : "", done, all, what, quantity_bytes(bytes).text);
+	fprintf(stderr, "%s%s of %s, %s", p->is_terminal ? "\r" : "", quantity_count(done).text,
+		quantity_of(all, noun).text, quantity_bytes(bytes).text);
 	if (nbytes)
 		fprintf(stderr, " of %s", quantity_bytes(nbytes).text);
 	fprintf(stderr, ", %s/s", quantity_bytes(rate).text);

@@ -16,8 +16,8 @@ struct progress {
 void progress_start(struct progress *p, bool is_quiet);
 /* Is it time for a line? Then it counts as drawn. */
 bool progress_is_due(struct progress *p);
-/* "N of M files, X of Y, Z/s, T s left", and what `more` says behind it ("" for nothing). nbytes 0: not known. */
-void progress_show(struct progress *p, const char *what, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
+/* "N of M files, X of Y, Z/s, T s left", of the noun "file", and what `more` says behind it ("" for nothing). nbytes 0: not known. */
+void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
 		   const char *more);
 /* Nothing of it stays on a terminal, so that something else can be printed; it may go on. */
 void progress_clear(const struct progress *p);

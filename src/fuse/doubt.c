@@ -5,6 +5,7 @@
 #include "veneer/duty.h"
 #include "veneer/intent.h"
 #include "veneer/log.h"
+#include "veneer/quantity.h"
 
 #include <linux/fuse.h>
 #include <sched.h>
@@ -246,7 +247,7 @@ void doubt_tell(struct doubts *d, int fuse_fd)
 		syscall(SYS_exit_group, 0);
 	}
 	if (pid < 0)
-		log_warn("%zu changes that were cut off may not be seen: %s", d->n, strerror(errno));
+		log_warn("cut off, and maybe not seen: %s: %s", quantity_of(d->n, "change").text, strerror(errno));
 	/* Not before: if we die over it, the next one tells. */
 	if (d->is_left)
 		intent_drop_left(d->key);

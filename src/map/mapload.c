@@ -12,6 +12,7 @@
 #include "veneer/hash.h"
 #include "veneer/log.h"
 #include "veneer/path.h"
+#include "veneer/quantity.h"
 
 #define REPLAY_TRIES 3
 
@@ -211,8 +212,8 @@ static int recover(struct mapload *l, const char *name, const struct mapfile_reb
 	if (r < 0)
 		return r;
 	l->was_unclean = true;
-	log_info("%s: not closed cleanly in an earlier boot: %zu partial files are as last synced",
-		 name, l->table.count);
+	log_info("%s: not closed cleanly in an earlier boot: as last synced are %s", name,
+		 quantity_of(l->table.count, "partial file").text);
 	return 0;
 }
 

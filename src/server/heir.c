@@ -5,6 +5,7 @@
 #include "veneer/clock.h"
 #include "veneer/intent.h"
 #include "veneer/log.h"
+#include "veneer/quantity.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -232,7 +233,7 @@ static void send_word_locked(const struct resuming *v)
 static void say_done(struct resuming *v)
 {
 	roster_resumed(v->roster);
-	log_info("going on with %zu mounts of the server before, %zu are lost; it took %lld ms", v->n_resumed,
+	log_info("going on with %s of the server before, lost: %zu; it took %lld ms", quantity_of(v->n_resumed, "mount").text,
 		 v->n_lost, (long long)(clock_ms() - v->since_ms));
 	LOCK_SCOPE(&v->lock);
 	send_word_locked(v);

@@ -24,6 +24,7 @@
 #include "veneer/log.h"
 #include "veneer/metrics.h"
 #include "veneer/notify.h"
+#include "veneer/quantity.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
 #include "veneer/session.h"
@@ -376,7 +377,7 @@ static void be_told_to_go(struct server *s)
 
 	s->since_ms = clock_ms();
 	if (s->state != SERVING) {
-		log_warn("told again to end: %zu mounts lose their server", n);
+		log_warn("told again to end: the server is taken from %s", quantity_of(n, "mount").text);
 		s->state = ENDING;
 		return;
 	}
@@ -385,7 +386,7 @@ static void be_told_to_go(struct server *s)
 		ledger_note_going(s->ledger, LEDGER_GOES);
 	notify_send(s->notify_fd, "STOPPING=1");
 	if (n)
-		log_info("told to end: no more mounts are taken; waiting for the last of %zu to be unmounted", n);
+		log_info("told to end: no more mounts are taken; the server ends with the last of %s", quantity_of(n, "mount").text);
 	while (!list_is_empty(&s->guests))
 		forget_guest(s, guest_of(s->guests.next));
 }

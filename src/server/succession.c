@@ -12,6 +12,7 @@
 #include "veneer/intent.h"
 #include "veneer/log.h"
 #include "veneer/notify.h"
+#include "veneer/quantity.h"
 #include "veneer/seat.h"
 #include "veneer/sock.h"
 #include "veneer/wire.h"
@@ -177,7 +178,7 @@ int succession_offer(int fd, const struct estate *e)
 		log_warn("the mounts could not be handed to another server: %s", strerror(-r));
 		return r;
 	}
-	log_info("%zu mounts are another server's now", b.n_mounts);
+	log_info("handed over to another server: %s", quantity_of(b.n_mounts, "mount").text);
 	log_release();
 	close_all_but(fd);
 	close(fd);

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/client.h"
 #include "veneer/log.h"
+#include "veneer/quantity.h"
 #include "veneer/shelter.h"
 
 #include <fcntl.h>
@@ -95,12 +96,12 @@ static int tell(const char *word)
 		log_error("%s", *word ? word : "the new server died");
 		return -EREMOTEIO;
 	}
-	printf("moved %zu mount%s to version %s\n", n_moved, n_moved == 1 ? "" : "s", VENEER_VERSION);
+	printf("moved %s to version %s\n", quantity_of(n_moved, "mount").text, VENEER_VERSION);
 	if (n_waiting)
-		log_warn("%zu mount%s the new server's, but not open again yet: a layer may not answer", n_waiting,
-			 n_waiting == 1 ? " is" : "s are");
+		log_warn("%s %s the new server's, but not open again yet: a layer may not answer",
+			 quantity_of(n_waiting, "mount").text, n_waiting == 1 ? "is" : "are");
 	if (n_lost)
-		log_error("%zu mounts are lost: the system log says why", n_lost);
+		log_error("lost %s: the system log says why", quantity_of(n_lost, "mount").text);
 	return n_lost ? -EIO : 0;
 }
 

@@ -433,8 +433,8 @@ int diff_print(const struct diff *d, bool has_colours, FILE *out)
 			return -ENOMEM;
 		fprintf(out, "%s%c%s /%s", has_colours ? colour_of(e->kind) : "", e->kind, has_colours ? "\033[0m" : "", path);
 		if (e->is_partial)
-			fprintf(out, " (%s of %s blocks of 4 KiB, %s of %s)", quantity_count(e->own_blks).text,
-				quantity_count(e->blks).text, quantity_bytes(e->own_blks << BLK_SHIFT).text,
+			fprintf(out, " (%s of %s of 4 KiB, %s of %s)", quantity_count(e->own_blks).text,
+				quantity_of(e->blks, "block").text, quantity_bytes(e->own_blks << BLK_SHIFT).text,
 				quantity_bytes(e->size).text);
 		fputc('\n', out);
 	}

@@ -16,6 +16,7 @@
 #include "veneer/file.h"
 #include "veneer/mark.h"
 #include "veneer/path.h"
+#include "veneer/quantity.h"
 #include "veneer/recover.h"
 #include "veneer/xattr.h"
 
@@ -200,7 +201,7 @@ static int print_log(const struct place *p, int fd, const struct format_map_head
 		if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > rd.off)
 			fprintf(p->out, "; %" PRIu64 " bytes behind it", (uint64_t)st.st_size - rd.off);
 		end_line(p, "log-end");
-		fprintf(p->out, " %zu files, %s", t->count, session_text(t));
+		fprintf(p->out, " %s, %s", quantity_of(t->count, "file").text, session_text(t));
 		end_line(p, "session");
 	}
 	journal_reader_release(&rd);

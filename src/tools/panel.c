@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define COUNT(n) quantity_count(n).text
+#define OF(n, noun) quantity_of(n, noun).text
 #define BYTES(n) quantity_bytes(n).text
 #define TIME(us) quantity_time(us).text
 #define RATE(n) quantity_rate(n).text
@@ -67,8 +68,8 @@ static void print_copies(const struct report *r, FILE *out)
 
 	if (!r->keeper.is_running)
 		return;
-	fprintf(out, "copies in %s mounts: %s of %s extents, limit %s, %s beyond the first; ", COUNT(c->mounts), COUNT(c->copies),
-		COUNT(c->extents), COUNT(c->limit), BYTES(c->extra_bytes));
+	fprintf(out, "copies in %s: %s of %s, limit %s, %s beyond the first; ", OF(c->mounts, "mount"), COUNT(c->copies),
+		OF(c->extents, "extent"), COUNT(c->limit), BYTES(c->extra_bytes));
 	fprintf(out, "%s evicted, %s refaulted, %s of CPU\n", COUNT(r->totals.counters[STATS_COPIES_EVICTED]),
 		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->keeper.cpu_ns / 1000));
 }
@@ -226,18 +227,17 @@ int panel_print_mount(const struct report_mount *m, FILE *out)
 		plural(c[STATS_COW_WRITES]), BYTES(c[STATS_COW_BYTES]), COUNT(c[STATS_COPYUPS]), plural(c[STATS_COPYUPS]), BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]),
 		BYTES(stats_not_copied(v)));
 	topic(out, "block map");
-	fprintf(out, "%s partial file%s, %s records, log of %s\n", COUNT(m->map_files), plural(m->map_files),
-		COUNT(c[STATS_MAP_RECORDS]), BYTES(m->map_log_bytes));
+	fprintf(out, "%s, %s, log of %s\n", OF(m->map_files, "partial file"), OF(c[STATS_MAP_RECORDS], "record"), BYTES(m->map_log_bytes));
 	topic(out, "promotion");
 	fprintf(out, "%s chunk%s and %s file%s completed with %s from lower files, %s of it cloned\n", COUNT(c[STATS_PROMOTED_CHUNKS]),
 		plural(c[STATS_PROMOTED_CHUNKS]), COUNT(c[STATS_PROMOTED_FILES]), plural(c[STATS_PROMOTED_FILES]),
 		BYTES(c[STATS_PROMOTED_BYTES]), BYTES(c[STATS_PROMOTED_CLONED]));
 	topic(out, "intercepted");
-	fprintf(out, "%s reads of %s, %s writes of %s\n", COUNT(v->ops[OP_READ].requests), BYTES(c[STATS_READ_BYTES]),
-		COUNT(v->ops[OP_WRITE].requests), BYTES(c[STATS_WRITE_BYTES]));
+	fprintf(out, "%s of %s, %s of %s\n", OF(v->ops[OP_READ].requests, "read"), BYTES(c[STATS_READ_BYTES]),
+		OF(v->ops[OP_WRITE].requests, "write"), BYTES(c[STATS_WRITE_BYTES]));
 	topic(out, "opens");
-	fprintf(out, "%s passthrough, %s cached, %s direct; %s node switches\n", COUNT(c[STATS_OPENS_PASSTHROUGH]),
-		COUNT(c[STATS_OPENS_CACHED]), COUNT(c[STATS_OPENS_DIRECT]), COUNT(c[STATS_NODE_SWITCHES]));
+	fprintf(out, "%s passthrough, %s cached, %s direct; %s\n", COUNT(c[STATS_OPENS_PASSTHROUGH]),
+		COUNT(c[STATS_OPENS_CACHED]), COUNT(c[STATS_OPENS_DIRECT]), OF(c[STATS_NODE_SWITCHES], "node switch"));
 	print_hits(out, "cached blocks", c[STATS_WINDOW_HITS], c[STATS_WINDOW_MISSES]);
 	print_hits(out, "descriptors", c[STATS_FD_HITS], c[STATS_FD_MISSES]);
 	fputc('\n', out);

@@ -5,6 +5,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
+#include "veneer/quantity.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -268,7 +269,7 @@ static int load(struct nodetab *t)
 	/* Last: pieces of the names that were lost just now are free only for the next server. */
 	free_gaps(&l);
 	if (l.nlost)
-		log_error("the table of nodes is damaged: %zu entries are lost", l.nlost);
+		log_error("the table of nodes is damaged: lost %s", quantity_of(l.nlost, "entry").text);
 	return 0;
 }
 

@@ -32,7 +32,7 @@ def test_figures(stack):
     assert got["whole_bytes"] == got["data_bytes"] - got["partial_bytes"] + 8 * MIB
     assert got["inodes"] == 4 and got["whiteouts"] == 1
     text = du(stack, stack.upper).stdout
-    assert str(stack.upper) in text and "1 files that are own in part" in text and "9.0 MiB" in text
+    assert str(stack.upper) in text and "1 partial file\n" in text and "9.0 MiB" in text
 
 
 def test_several_and_one_that_is_not_there(stack):

@@ -70,7 +70,7 @@ def test_a_partial_file_becomes_a_plain_one_in_place(stack, flatten):
         (inode, before.st_mtime_ns, before.st_atime_ns, before.st_mode)
     assert os.listxattr(stack.upper / "f") == []
     assert os.listdir(stack.upper) == ["f"]
-    assert "1 files made whole" in result.stdout
+    assert "1 file made whole" in result.stdout
 
 
 def test_what_is_seen_below_stays_as_sparse_as_it_is(stack, flatten):

@@ -35,7 +35,7 @@ def test_lines_of_json(stack, serve):
     place.mount(stack, shared)
     shared.kill_server()
     # it answers before it says that it goes on
-    assert wait_until(lambda: "going on with 1 mounts" in shared.log and shared.log.endswith("\n")), shared.log
+    assert wait_until(lambda: "going on with 1 mount of" in shared.log and shared.log.endswith("\n")), shared.log
     lines = [json.loads(line) for line in shared.log.splitlines()]
     assert {line["level"] for line in lines} == {"warning", "info"}
     assert all({"time", "priority", "pid", "name", "message"} <= line.keys() for line in lines)
@@ -106,7 +106,7 @@ def test_the_journal_gets_fields(stack, veneer_bin, start):
     died = [e for e in found if e["MESSAGE"].startswith("the server died of signal 9")]
     assert len(died) == 1, found
     assert (died[0]["PRIORITY"], died[0]["_TRANSPORT"], died[0]["SYSLOG_IDENTIFIER"]) == ("4", "journal", "veneer")
-    went_on = [e for e in found if e["MESSAGE"].startswith("going on with 1 mounts")]
+    went_on = [e for e in found if e["MESSAGE"].startswith("going on with 1 mount of")]
     assert len(went_on) == 1 and went_on[0]["PRIORITY"] == "6" and went_on[0]["VENEER_VERSION"]
 
 

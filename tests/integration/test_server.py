@@ -435,7 +435,7 @@ def test_first_signal_waits_for_the_mounts(stack, shared):
     place, later = Place(stack, "p"), Place(stack, "later")
     place.mount(stack, shared)
     shared.signal()
-    assert wait_until(lambda: "waiting for the last of 1" in shared.log)
+    assert wait_until(lambda: "the server ends with the last of 1 mount" in shared.log)
     assert wait_until(lambda: wire.socket_name() not in names_in(shared.directory))
     assert (place.mnt / "f").read_text() == "f"
     (place.mnt / "new").write_text("x")

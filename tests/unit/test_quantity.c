@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -16,6 +17,23 @@ static void test_quantity__counts_have_their_thousands_apart(void **state)
 	assert_string_equal(quantity_count(1000).text, "1,000");
 	assert_string_equal(quantity_count(1234567).text, "1,234,567");
 	assert_string_equal(quantity_count(UINT64_MAX).text, "18,446,744,073,709,551,615");
+}
+
+static void test_quantity__nouns_follow_their_number(void **state)
+{
+	char noun[100];
+
+	(void)state;
+	assert_string_equal(quantity_of(0, "mount").text, "0 mounts");
+	assert_string_equal(quantity_of(1, "mount").text, "1 mount");
+	assert_string_equal(quantity_of(1234, "mount").text, "1,234 mounts");
+	assert_string_equal(quantity_of(1, "renamed directory").text, "1 renamed directory");
+	assert_string_equal(quantity_of(2, "renamed directory").text, "2 renamed directories");
+	assert_string_equal(quantity_of(2, "key").text, "2 keys");
+	assert_string_equal(quantity_of(2, "node switch").text, "2 node switches");
+	memset(noun, 'n', sizeof(noun) - 1);
+	noun[sizeof(noun) - 1] = '\0';
+	assert_int_equal(strlen(quantity_of(UINT64_MAX, noun).text), 26 + 1 + 32 + 1);
 }
 
 static void test_quantity__bytes_and_times_have_at_most_four_digits(void **state)
@@ -61,6 +79,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_quantity__counts_have_their_thousands_apart),
+		cmocka_unit_test(test_quantity__nouns_follow_their_number),
 		cmocka_unit_test(test_quantity__bytes_and_times_have_at_most_four_digits),
 		cmocka_unit_test(test_quantity__ages_have_two_units),
 		cmocka_unit_test(test_quantity__rates_and_shares),
