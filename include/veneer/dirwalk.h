@@ -3,6 +3,7 @@
  * kept on the heap, a few descriptors are open at a time, and no path is ever put together. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/stat.h>
 
 struct dirwalk_hooks {
@@ -12,6 +13,8 @@ struct dirwalk_hooks {
 	/* What cannot be looked at, entered or read ("." is the root); -ESTALE of "..": a directory was moved meanwhile, and
 	 * what is left beside it is not found. 0: go on without it. */
 	int (*miss)(void *arg, const char *name, int error);
+	/* May be written: what a mode keeps its owner out of is gone into (relax.h). */
+	bool is_ours;
 };
 
 /* -errno of a hook ends the walk. rootfd, which may be O_PATH, is borrowed. No symlink is followed; access times stay where

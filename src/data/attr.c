@@ -6,6 +6,7 @@
 #include "veneer/lookup.h"
 #include "veneer/override.h"
 #include "veneer/quota.h"
+#include "veneer/relax.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
 
@@ -107,14 +108,13 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 	}
 	if (i->type == DT_REG || i->type == DT_DIR) {
 		is_held = hold_attributes(i);
-		r = fchmod(fd, mode & 07777);
+		r = relax_chmod(fd, mode & 07777);
 	} else {
 		char proc[32];
 
 		snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
-		r = chmod(proc, mode & 07777);
+		r = chmod(proc, mode & 07777) < 0 ? -errno : 0;
 	}
-	r = r < 0 ? -errno : 0;
 	let_attributes_go(i, is_held);
 	fdcache_unpin(&i->src.fd);
 	return r;

@@ -17,6 +17,7 @@
 #include "veneer/place.h"
 #include "veneer/quota.h"
 #include "veneer/read.h"
+#include "veneer/relax.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
@@ -37,51 +38,69 @@ struct fresh {
 	uint64_t whole_bytes;	/* of a partial file: what copying it whole would copy */
 };
 
+static int copy_xattr(int from, int to, const char *attr)
+{
+	_cleanup_(freep) char *value = NULL;
+	ssize_t n = xattr_get_alloc(from, "", attr, &value);
+	int r;
+
+	if (n == -ENODATA)
+		return 0;
+	r = n < 0 ? (int)n : xattr_set(to, "", attr, value, (size_t)n, 0);
+	/* A label or capability that this user may not set, or that the upper cannot hold, must not make the file
+	 * unwritable: overlayfs goes on too. */
+	return r == -EOPNOTSUPP || (r == -EPERM && strncmp(attr, "user.", 5) != 0) ? 0 : r;
+}
+
+/* ACLs last: one of them may take from the owner what setting the others takes. */
 static int copy_xattrs(int from, int to, bool is_written)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(from, "", &list);
+	int r = 0;
 
 	if (len == -EOPNOTSUPP || len == -ENOSYS)
 		return 0;
 	if (len < 0)
 		return (int)len;
-	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
-		_cleanup_(freep) char *value = NULL;
-		ssize_t n;
-		int r;
+	for (int takes_acls = 0; takes_acls < 2; takes_acls++) {
+		for (char *a = list; r == 0 && a && a < list + len; a += strlen(a) + 1) {
+			const bool is_acl = !strncmp(a, "system.", 7);
 
-		/* A write takes capabilities away, also one that is done before the file is seen. */
-		if (whiteout_is_reserved_attr(a) || override_is_attr(a) || (is_written && !strcmp(a, "security.capability")))
-			continue;
-		n = xattr_get_alloc(from, "", a, &value);
-		if (n == -ENODATA)
-			continue;
-		r = n < 0 ? (int)n : xattr_set(to, "", a, value, (size_t)n, 0);
-		/* A label or capability that this user may not set, or that the upper cannot hold, must not
-		 * make the file unwritable: overlayfs goes on too. */
-		if (r == -EOPNOTSUPP || (r == -EPERM && strncmp(a, "user.", 5) != 0))
-			continue;
-		if (r < 0)
-			return r;
+			/* A write takes capabilities away, also one that is done before the file is seen. */
+			if (is_acl == takes_acls && !whiteout_is_reserved_attr(a) && !override_is_attr(a) &&
+			    !(is_written && !strcmp(a, "security.capability")))
+				r = copy_xattr(from, to, a);
+		}
 	}
-	return 0;
+	return r;
 }
 
-static int copy_owner_and_mode(struct tree *t, struct fresh *f, const struct stat *st)
+static bool is_overridden(const struct tree *t, const struct stat *st)
 {
-	const bool is_overridden = t->upper->override && (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode));
-	const mode_t mode = is_overridden ? override_real_mode(st->st_mode) & 07777 : st->st_mode & 07777;
-	bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
+	return t->upper->override && (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode));
+}
 
-	if (is_overridden) {
+static int copy_owner(struct tree *t, const struct fresh *f, const struct stat *st)
+{
+	if (is_overridden(t, st) || (f->st.st_uid == st->st_uid && f->st.st_gid == st->st_gid))
+		return 0;
+	return fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+/* After the owner, as chown clears set-id bits, and after all attributes: without privileges those of a file that its owner may
+ * not write cannot be set. */
+static int copy_mode(struct tree *t, const struct fresh *f, const struct stat *st)
+{
+	const bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
+	const mode_t mode = (is_overridden(t, st) ? override_real_mode(st->st_mode) : st->st_mode) & 07777;
+
+	if (is_overridden(t, st)) {
 		if (fchmod(f->fd, mode) < 0)
 			return -errno;
 		return override_store(f->fd, t->upper->override, st);
 	}
-	if (is_chowned && fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0)
-		return -errno;
-	/* chown clears set-id bits; otherwise it was made with the right mode. */
+	/* Otherwise it was made with the right one. */
 	if (S_ISLNK(st->st_mode) || (!is_chowned && (f->st.st_mode & 07777) == mode))
 		return 0;
 	if (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode))
@@ -119,10 +138,11 @@ static bool drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
 
 /* ---- regular files ---- */
 
-/* Without set-id bits, which come last: filling it would take them away. */
+/* Without set-id bits, which come last: filling it would take them away. And ours to fill: a mode that is not comes last,
+ * too. */
 static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 {
-	mode &= 0777;
+	mode = (mode & 0777) | 0600;
 	*f->temp = '\0';
 	if (t->can.has_tmpfile && !t->can.wants_name_sync) {
 		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
@@ -334,12 +354,14 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 	r = fill_data(t, i, st, src, change, f);
 	/* After the data: writing and truncating take set-id bits and capabilities away. */
 	if (r == 0)
-		r = copy_owner_and_mode(t, f, st);
+		r = copy_owner(t, f, st);
+	if (r == 0 && !i->src.id)
+		note_origin(t, i, f->fd);
 	if (r == 0 && !src->is_bare)
 		r = copy_xattrs(fd, f->fd, change && change->is_done);
 	fdcache_unpin(&src->fd);
-	if (r == 0 && !i->src.id)
-		note_origin(t, i, f->fd);
+	if (r == 0)
+		r = copy_mode(t, f, st);
 	/* A change that has been made has set the times. */
 	if (r == 0 && !(change && change->is_done))
 		r = copy_times(f->fd, st, change);
@@ -351,7 +373,7 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 static int make_directory(struct tree *t, const struct stat *st, struct fresh *f)
 {
 	upper_temp_name(t, f->temp);
-	if (mkdirat(t->workfd, f->temp, st->st_mode & 07777) < 0) {
+	if (mkdirat(t->workfd, f->temp, (st->st_mode & 07777) | 0700) < 0) {
 		*f->temp = '\0';
 		return -errno;
 	}
@@ -405,11 +427,13 @@ static int make_other(struct tree *t, struct inode *i, const struct stat *st, st
 		r = make_special(t, st, f);
 	}
 	if (r == 0)
-		r = fstat(f->fd, &f->st) < 0 ? -errno : copy_owner_and_mode(t, f, st);
-	if (r == 0)
-		r = copy_xattrs(from, f->fd, false);
+		r = fstat(f->fd, &f->st) < 0 ? -errno : copy_owner(t, f, st);
 	if (r == 0 && i->type != DT_DIR)
 		note_origin(t, i, f->fd);
+	if (r == 0)
+		r = copy_xattrs(from, f->fd, false);
+	if (r == 0)
+		r = copy_mode(t, f, st);
 	if (r == 0)
 		r = copy_times(f->fd, st, change);
 	return r;
@@ -671,6 +695,7 @@ int copyup_settle_links(struct tree *t, struct inode *i)
 
 int copyup_fix_origin(struct tree *t, struct inode *i)
 {
+	_cleanup_(relax_endp) struct relax *x = NULL;
 	_cleanup_(buf_release) struct buf value = { 0 };
 	struct mark m;
 	int fd, r;
@@ -685,12 +710,14 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 	if (fd < 0)
 		return fd;
 	r = source_read_mark(fd, "", &m, NULL);
+	if (r == -EACCES && (x = relax_begin(fd, "")))
+		r = source_read_mark(fd, "", &m, NULL);
 	if (r == 1 && !*m.path) {
 		r = set_path(&m, i->lower);
 		if (r == 0)
 			r = mark_encode(&m, &value);
 		if (r == 0)
-			r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
+			r = relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
 	}
 	fdcache_unpin(&i->src.fd);
 	return r < 0 ? r : 0;

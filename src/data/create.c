@@ -19,6 +19,7 @@
 #include "veneer/override.h"
 #include "veneer/place.h"
 #include "veneer/quota.h"
+#include "veneer/relax.h"
 #include "veneer/remove.h"
 #include "veneer/upper.h"
 
@@ -148,13 +149,14 @@ static int replace_whiteout(struct tree *t, int tempfd, const char *temp, int di
 {
 	char hidden[NAME_MAX + 1];
 
-	if (renameat2(tempfd, temp, dirfd, name, 0) < 0) {
-		int e = errno;
+	int r = relax_rename(tempfd, temp, dirfd, name, 0);
 
-		if (!(is_dir && e == ENOTDIR) && !whiteout_is_by_name(dirfd, name))
-			return -e;
-		if (renameat2(tempfd, temp, dirfd, name, RENAME_EXCHANGE) < 0)
-			return -errno;
+	if (r < 0) {
+		if (!(is_dir && r == -ENOTDIR) && !whiteout_is_by_name(dirfd, name))
+			return r;
+		r = relax_rename(tempfd, temp, dirfd, name, RENAME_EXCHANGE);
+		if (r < 0)
+			return r;
 		remove_unseen(t, tempfd, temp);
 	}
 	/* The other dialect's whiteout goes last: as long as it is there, the name stays hidden. */
@@ -185,6 +187,7 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 	if (r < 0)
 		return r;
 	if (is_opaque) {
+		_cleanup_(relax_endp) struct relax *x = relax_begin(at, temp);
 		_cleanup_(closep) int fd = openat(at, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 		r = fd < 0 ? -errno : whiteout_set_opaque(&t->style, fd);
@@ -193,7 +196,7 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 		char moved[32];
 
 		upper_temp_name(t, moved);
-		r = renameat2(at, temp, t->workfd, moved, 0) < 0 ? -errno : 0;
+		r = relax_rename(at, temp, t->workfd, moved, 0);
 		if (r == 0) {
 			strcpy(temp, moved);
 			at = t->workfd;

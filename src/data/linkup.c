@@ -9,6 +9,7 @@
 #include "veneer/mark.h"
 #include "veneer/origin.h"
 #include "veneer/place.h"
+#include "veneer/relax.h"
 #include "veneer/rmtree.h"
 
 #include <dirent.h>
@@ -19,6 +20,7 @@
 /* The lower file that a pending copy stands for. 1; 0: it has no name yet, or does not say. */
 static int read_origin(struct tree *t, int dirfd, const char *name, struct ient **ret)
 {
+	_cleanup_(relax_endp) struct relax *x = NULL;
 	char origin[PATH_MAX];
 	struct mark m = { .path = "" };
 	struct stat st;
@@ -28,6 +30,7 @@ static int read_origin(struct tree *t, int dirfd, const char *name, struct ient 
 		return -errno;
 	if (S_ISDIR(st.st_mode) || st.st_nlink < 2)
 		return 0;
+	x = relax_begin(dirfd, name);
 	if (S_ISREG(st.st_mode))
 		r = source_read_mark(dirfd, name, &m, NULL);
 	/* A whole copy says it otherwise. */

@@ -14,6 +14,7 @@
 #include "veneer/copyup.h"
 #include "veneer/intent.h"
 #include "veneer/quota.h"
+#include "veneer/relax.h"
 #include "veneer/rmtree.h"
 #include "veneer/upper.h"
 
@@ -59,9 +60,12 @@ int remove_unseen(struct tree *t, int dirfd, const char *name)
 {
 	char temp[32];
 
+	int r;
+
 	upper_temp_name(t, temp);
-	if (renameat2(dirfd, name, t->workfd, temp, 0) < 0)
-		return errno == ENOENT ? 0 : -errno;
+	r = relax_rename(dirfd, name, t->workfd, temp, 0);
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
 	if (unlinkat(t->workfd, temp, 0) < 0)
 		remove_temp_dir(t, temp);
 	return 0;
@@ -126,21 +130,22 @@ static int swap_for_whiteout(struct tree *t, int dirfd, const char *name, char t
 
 	upper_temp_name(t, temp);
 	if (t->style.has_device && t->style.has_rename)
-		return renameat2(dirfd, name, t->workfd, temp, RENAME_WHITEOUT) < 0 ? -errno : 0;
+		return relax_rename(dirfd, name, t->workfd, temp, RENAME_WHITEOUT);
 	r = remove_prepare_whiteout(t, white);
 	if (r < 0)
 		return r;
 	if (t->style.has_device) {
-		if (renameat2(dirfd, name, t->workfd, white, RENAME_EXCHANGE) < 0)
-			return -errno;
-		strcpy(temp, white);
-		return 0;
+		r = relax_rename(dirfd, name, t->workfd, white, RENAME_EXCHANGE);
+		if (r == 0)
+			strcpy(temp, white);
+		return r;
 	}
 	/* The whiteout first: from then on the name is gone, whatever becomes of what it hides. */
 	r = remove_place_whiteout(t, white, dirfd, name);
-	if (r == 0 && renameat2(dirfd, name, t->workfd, temp, 0) < 0) {
-		r = -errno;
-		whiteout_remove(dirfd, name);
+	if (r == 0) {
+		r = relax_rename(dirfd, name, t->workfd, temp, 0);
+		if (r < 0)
+			whiteout_remove(dirfd, name);
 	}
 	return r;
 }
@@ -172,7 +177,7 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 		/* Empty to the eye: whiteouts, or an opaque mark, are left in it. */
 		if (is_dir && (r == -ENOTEMPTY || r == -EEXIST)) {
 			upper_temp_name(t, temp);
-			r = renameat2(dirfd, name, t->workfd, temp, 0) < 0 ? -errno : 0;
+			r = relax_rename(dirfd, name, t->workfd, temp, 0);
 		}
 	}
 	if (r == 0 && state->below)

@@ -24,6 +24,7 @@
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/quota.h"
+#include "veneer/relax.h"
 #include "veneer/remove.h"
 #include "veneer/upper.h"
 
@@ -93,6 +94,7 @@ static int set_redirect(struct tree *t, struct inode *i, int fd)
 
 static int prepare_directory(struct tree *t, struct inode *i, const struct end *to)
 {
+	_cleanup_(relax_endp) struct relax *x = NULL;
 	bool lies_over_dir = to->state.below && to->state.below->type == DT_DIR;
 	int fd, r = 0;
 
@@ -107,6 +109,7 @@ static int prepare_directory(struct tree *t, struct inode *i, const struct end *
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
+	x = relax_begin(fd, "");
 	r = i->lower ? set_redirect(t, i, fd) : whiteout_set_opaque(&t->style, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
@@ -204,6 +207,7 @@ static int dispose_exchanged(struct tree *t, const struct end *from, const struc
 {
 	char temp[32];
 	struct stat st;
+	int r;
 
 	if (fstatat(from->dirfd, from->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
@@ -213,10 +217,10 @@ static int dispose_exchanged(struct tree *t, const struct end *from, const struc
 		return 0;
 	}
 	upper_temp_name(t, temp);
-	if (renameat2(from->dirfd, from->name, t->workfd, temp, h->flags) < 0)
-		return -errno;
-	remove_temp_dir(t, temp);
-	return 0;
+	r = relax_rename(from->dirfd, from->name, t->workfd, temp, h->flags);
+	if (r == 0)
+		remove_temp_dir(t, temp);
+	return r;
 }
 
 /* A directory cannot be at two places at once: first put an empty one where ".wh.NAME" hides it, take that away,
@@ -251,14 +255,14 @@ static int move_directory(struct tree *t, const struct end *from, const struct e
 
 	if (r < 0)
 		return r;
-	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, h->flags) == 0)
-		return 0;
-	if (errno != ENOTDIR && errno != ENOTEMPTY && errno != EEXIST)
-		return -errno;
-	if (renameat2(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) < 0)
-		return -errno;
+	r = relax_rename(from->dirfd, from->name, to->dirfd, to->name, h->flags);
+	if (r != -ENOTDIR && r != -ENOTEMPTY && r != -EEXIST)
+		return r;
+	r = relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE);
+	if (r < 0)
+		return r;
 	r = dispose_exchanged(t, from, h);
-	if (r < 0 && renameat2(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) == 0)
+	if (r < 0 && relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) == 0)
 		return r;
 	return 0;
 }
@@ -418,8 +422,9 @@ static int exchange(struct tree *t, struct end *a, struct end *b)
 	at_a = upent_of(b->inode, a);
 	at_b = upent_of(a->inode, b);
 	intent_about(a->inode, b->inode);
-	if (renameat2(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE) < 0)
-		return -errno;
+	r = relax_rename(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE);
+	if (r < 0)
+		return r;
 	if (updir_set(a->listing, a->name, &at_a) < 0)
 		r = -ENOMEM;
 	if (updir_set(b->listing, b->name, &at_b) < 0)

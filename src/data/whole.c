@@ -20,6 +20,7 @@
 #include "veneer/origin.h"
 #include "veneer/quota.h"
 #include "veneer/read.h"
+#include "veneer/relax.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
@@ -393,6 +394,7 @@ static int is_complete(struct filling *f)
 
 static int drop_mark(struct filling *f)
 {
+	_cleanup_(relax_endp) struct relax *x = relax_begin(f->fd, "");
 	struct tree *t = f->w->tree;
 	struct inode *i = f->i;
 	const file_id_t id = i->src.id;

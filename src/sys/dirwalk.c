@@ -3,6 +3,7 @@
 #include "veneer/dirwalk.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/relax.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 /* A directory that the walk is in, and the names of those in it that are still to be entered. */
 struct level {
 	int fd; /* -1: given up while the walk is far below */
+	struct relax *relax;
 	dev_t dev;
 	ino_t ino;
 	char *names; /* one after the other, each with its NUL */
@@ -98,6 +100,7 @@ static int read_names(struct walk *w, struct level *l, bool *ret_misses)
 static void level_release(struct level *l)
 {
 	closep(&l->fd);
+	relax_end(l->relax);
 	free(l->names);
 }
 
@@ -127,8 +130,13 @@ static int push(struct walk *w, int fd)
 static int enter(struct walk *w, int dirfd, const char *name)
 {
 	bool misses = true;
+	struct relax *x = w->hooks->is_ours ? relax_begin(dirfd, name) : NULL;
 	int fd = open_dir(dirfd, name), r = fd < 0 ? fd : push(w, fd);
 
+	if (r == 0)
+		w->levels[w->depth - 1].relax = x;
+	else
+		relax_end(x);
 	if (r < 0 && fd >= 0)
 		close(fd);
 	if (fd >= 0 && r == 0)

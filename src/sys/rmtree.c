@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define RMTREE_DEPTH_MAX 64	/* descriptors held at once */
 #define RMTREE_PASSES_MAX 65536 /* somebody may go on making directories meanwhile */
@@ -35,10 +36,16 @@ static void remove_at(struct removal *m, int parent_fd, const char *name, unsign
 {
 	int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct dirent *de;
+	struct stat st;
 	DIR *d;
 
+	/* What goes needs no mode: one of its own may refuse us. */
+	if (fd < 0 && errno == EACCES && fchmodat(parent_fd, name, 0700, AT_SYMLINK_NOFOLLOW) == 0)
+		fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return;
+	if (fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700)
+		fchmod(fd, 0700);
 	d = fdopendir(fd);
 	if (!d) {
 		close(fd);

@@ -19,6 +19,7 @@
 #include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/origin.h"
+#include "veneer/relax.h"
 #include "veneer/upper.h"
 #include "veneer/upperwalk.h"
 #include "veneer/whiteout.h"
@@ -152,10 +153,12 @@ static int copy_missing(struct flatten *f, struct inode *dir)
 static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 {
 	int fd = upper_pin(f->t, dir), r;
+	struct relax *x;
 	struct keep k;
 
 	if (fd < 0)
 		return fd;
+	x = relax_begin(fd, "");
 	r = is_filled ? keep_take(fd, &k) : keep_recover(fd);
 	if (r == 0 && is_filled) {
 		int e;
@@ -164,6 +167,7 @@ static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 		e = keep_put_back(fd, &k);
 		r = r ?: e;
 	}
+	relax_end(x);
 	fdcache_unpin(&dir->src.fd);
 	return r < 0 ? r : 0;
 }
@@ -206,12 +210,15 @@ static void count_copied(void *arg, uint64_t n)
 static int drop_origin(struct flatten *f, struct inode *dir, const char *name)
 {
 	static const char *const attrs[] = { ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR };
+	_cleanup_(relax_endp) struct relax *x = NULL;
 	int fd = upper_pin(f->t, dir), r = 0;
 
 	if (fd < 0)
 		return fd;
 	for (size_t k = 0; r == 0 && k < sizeof(attrs) / sizeof(*attrs); k++) {
 		r = xattr_remove(fd, name, attrs[k]);
+		if (r == -EACCES && !x && (x = relax_begin(fd, name)))
+			r = xattr_remove(fd, name, attrs[k]);
 		if (r == -ENODATA || r == -EOPNOTSUPP || r == -EPERM)
 			r = 0;
 	}
@@ -301,10 +308,12 @@ static int finish_files(struct flatten *f)
 static int make_opaque(struct flatten *f, struct inode *dir)
 {
 	int fd = upper_pin(f->t, dir), r;
+	struct relax *x;
 	struct keep k;
 
 	if (fd < 0)
 		return fd;
+	x = relax_begin(fd, "");
 	r = keep_take(fd, &k);
 	if (r == 0) {
 		int e;
@@ -313,6 +322,7 @@ static int make_opaque(struct flatten *f, struct inode *dir)
 		e = keep_put_back(fd, &k);
 		r = r ?: e;
 	}
+	relax_end(x);
 	fdcache_unpin(&dir->src.fd);
 	return r;
 }
@@ -341,11 +351,14 @@ static int drop_whiteout(void *arg, const struct layerwalk_entry *e, void **ret_
 static int drop_redirect(struct flatten *f, struct inode *dir)
 {
 	int fd = upper_pin(f->t, dir), r;
+	struct relax *x;
 
 	if (fd < 0)
 		return fd;
+	x = relax_begin(fd, "");
 	r = layerwalk(fd, NULL, &(struct layerwalk_hooks){ .fn = drop_whiteout });
 	r = r ?: whiteout_remove_redirect(fd);
+	relax_end(x);
 	fdcache_unpin(&dir->src.fd);
 	if (r == 0)
 		f->s.dirs++;

@@ -3,8 +3,10 @@
 
 #include "veneer/buf.h"
 #include "veneer/cleanup.h"
+#include "veneer/relax.h"
 #include "veneer/xattr.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -79,13 +81,14 @@ bool keep_is_there(int dirfd, const char *name)
 
 int keep_take(int fd, struct keep *ret)
 {
+	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
 	struct keep k = { .is_loaded = false }, old = { .is_loaded = false };
 	struct stat st;
 	ssize_t n = xattr_get(fd, "", CAPABILITY_ATTR, k.capability, sizeof(k.capability));
-	int r = load_any(fd, &old);
+	int r = load_any(fd, &old), e = relax_stat(fd, "", AT_EMPTY_PATH, &st);
 
-	if (r < 0 || fstat(fd, &st) < 0)
-		return r < 0 ? r : -errno;
+	if (r < 0 || e < 0)
+		return r < 0 ? r : e;
 	k.times[0] = r == 1 ? old.times[0] : st.st_atim;
 	k.times[1] = r == 1 ? old.times[1] : st.st_mtim;
 	k.mode = st.st_mode & 07777;
@@ -116,13 +119,14 @@ static int forget(int fd)
 
 int keep_put_back(int fd, const struct keep *s)
 {
+	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
 	struct stat st;
-	int r = 0;
+	int r = relax_stat(fd, "", AT_EMPTY_PATH, &st);
 
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (!s->is_loaded && (st.st_mode & 07777) != s->mode && fchmod(fd, s->mode) < 0)
-		return -errno;
+	if (r == 0 && !s->is_loaded && (st.st_mode & 07777) != s->mode)
+		r = relax_chmod(fd, s->mode);
+	if (r < 0)
+		return r;
 	if (s->capability_len && may_restore_capability(s, &st))
 		r = xattr_set(fd, "", CAPABILITY_ATTR, s->capability, s->capability_len, 0);
 	if (r == 0 && futimens(fd, s->times) < 0)
@@ -134,6 +138,7 @@ int keep_put_back(int fd, const struct keep *s)
 
 int keep_recover(int fd)
 {
+	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
 	struct keep k;
 	int r = load_any(fd, &k), e;
 

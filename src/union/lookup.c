@@ -10,6 +10,7 @@
 #include "veneer/override.h"
 #include "veneer/path.h"
 #include "veneer/recover.h"
+#include "veneer/relax.h"
 #include "veneer/revive.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
@@ -171,13 +172,15 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 }
 
 /* A whole copy shows the number of what it was copied from. */
-static void find_origin(struct tree *t, int dirfd, const char *name, struct inode_found *f)
+static int find_origin(struct tree *t, int dirfd, const char *name, struct inode_found *f)
 {
 	char path[PATH_MAX];
 	struct ient *e;
+	int r = origin_read(dirfd, name, path);
 
-	if (origin_read(dirfd, name, path) == 1 && image_lookup_path(t->image, path, &e) == 0 && e->type == f->type)
+	if (r == 1 && image_lookup_path(t->image, path, &e) == 0 && e->type == f->type)
 		f->ino = image_ino(t->image, e);
+	return r == -EACCES ? r : 0;
 }
 
 /* A file that kernel overlayfs wrote without its bytes becomes a partial one. 1 if it has, 0 if it is no such file. */
@@ -223,7 +226,7 @@ static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const c
 	if (r == -EUCLEAN && take_over(t, dir, dirfd, name) == 1)
 		r = source_read_mark(dirfd, name, &mark, &is_bare);
 	if (r == 0 && !is_bare)
-		find_origin(t, dirfd, name, f);
+		r = find_origin(t, dirfd, name, f);
 	else if (r == 1)
 		r = resolve_partial(t, dir, dirfd, name, &mark, f);
 	else if (r == -EUCLEAN)
@@ -233,35 +236,48 @@ static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const c
 	return r < 0 && r != -EUCLEAN ? r : 0;
 }
 
-static int resolve_upper(struct tree *t, struct inode *dir, const char *name, struct ient *below, struct inode_found *f,
-			 struct stat *st)
+/* dirfd is dir's upper half. */
+static int resolve_in(struct tree *t, struct inode *dir, int dirfd, const char *name, struct ient *below, struct inode_found *f,
+		      struct stat *st)
 {
-	int fd = upper_pin(t, dir), r = 0;
+	int r = 0;
 
-	if (fd < 0)
-		return fd;
-	if (fstatat(fd, name, st, AT_SYMLINK_NOFOLLOW) < 0) {
-		r = -errno;
-		goto out;
-	}
+	if (fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
 	*f = (struct inode_found){
 		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
 		.upper_dev = inode_upper_dev(t, st->st_dev), .ino = inode_fold_ino(t, st->st_dev, st->st_ino),
 	};
 	if (f->type == DT_DIR) {
-		r = find_merged(t, dir, fd, name, below, &f->lower);
+		r = find_merged(t, dir, dirfd, name, below, &f->lower);
 		if (r == 0 && f->lower)
 			f->ino = image_ino(t->image, f->lower);
 		else if (r == -EUCLEAN)
 			log_name(t, dir, name, "its redirect is no path");
 	} else if (f->type == DT_REG) {
-		r = resolve_regular(t, dir, fd, name, f, st);
+		r = resolve_regular(t, dir, dirfd, name, f, st);
 	} else {
-		find_origin(t, fd, name, f);
+		find_origin(t, dirfd, name, f);
 	}
-out:
-	fdcache_unpin(&dir->src.fd);
 	return r < 0 ? r : 0;
+}
+
+static int resolve_upper(struct tree *t, struct inode *dir, const char *name, struct ient *below, struct inode_found *f,
+			 struct stat *st)
+{
+	int fd = upper_pin(t, dir), r;
+
+	if (fd < 0)
+		return fd;
+	r = resolve_in(t, dir, fd, name, below, f, st);
+	if (r == -EACCES) {
+		/* A mode that keeps what the entry says of itself from us, too. */
+		_cleanup_(relax_endp) struct relax *x = relax_begin(fd, name);
+
+		r = x ? resolve_in(t, dir, fd, name, below, f, st) : r;
+	}
+	fdcache_unpin(&dir->src.fd);
+	return r;
 }
 
 static int resolve_lower(struct tree *t, struct ient *below, struct inode_found *f)

@@ -326,7 +326,7 @@ static int miss(void *arg, const char *name, int error)
 
 int quota_count(struct quota *q)
 {
-	const struct dirwalk_hooks hooks = { .entry = count_entry, .miss = miss };
+	const struct dirwalk_hooks hooks = { .entry = count_entry, .miss = miss, .is_ours = true };
 	struct stat st;
 	int r = fstat(q->rootfd, &st) < 0 ? -errno : 0;
 

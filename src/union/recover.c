@@ -9,6 +9,7 @@
 #include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/probe.h"
+#include "veneer/relax.h"
 #include "veneer/source.h"
 
 #include <fcntl.h>
@@ -100,11 +101,14 @@ static int remember_run(void *arg, blk_t blk, blk_t n)
 static int visit_file(struct recover *r, int dirfd, const char *name)
 {
 	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+	_cleanup_(relax_endp) struct relax *x = NULL;
 	_cleanup_(closep) int fd = -1;
 	size_t run = r->nruns;
 	struct mark mark;
 	int e = source_read_mark(dirfd, name, &mark, NULL);
 
+	if (e == -EACCES && (x = relax_begin(dirfd, name)))
+		e = source_read_mark(dirfd, name, &mark, NULL);
 	if (e <= 0)
 		return e;
 	fd = openat(dirfd, name, flags | O_NOATIME);
@@ -143,7 +147,7 @@ static int miss(void *arg, const char *name, int error)
 
 static int scan(struct recover *r)
 {
-	const struct dirwalk_hooks hooks = { .entry = visit_name, .miss = miss };
+	const struct dirwalk_hooks hooks = { .entry = visit_name, .miss = miss, .is_ours = true };
 
 	return dirwalk(r->rootfd, &hooks, r);
 }

@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/log.h"
 #include "veneer/path.h"
+#include "veneer/relax.h"
 #include "veneer/xattr.h"
 
 #include <dirent.h>
@@ -41,8 +42,10 @@ static int open_at(int dirfd, const char *name, int flags)
 	if (fd < 0 && (errno == ETXTBSY || errno == EACCES || errno == EROFS) && (flags & O_ACCMODE) == O_RDWR)
 		fd = openat(dirfd, name, (flags & ~O_ACCMODE) | O_RDONLY);
 	if (fd < 0 && errno == EACCES)
-		fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+		fd = relax_openat(dirfd, name, flags);
+	else if (fd < 0)
+		fd = -errno;
+	return fd == -EACCES ? relax_openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : fd;
 }
 
 /* The way down to an object from the nearest directory above it that is open, deepest first. A container
@@ -178,6 +181,11 @@ int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own)
 	}
 	/* It was opened when its mode, or a running program, did not allow more: perhaps now. */
 	*ret_own = path_reopen(fd, O_RDWR);
+	if (*ret_own == -EACCES) {
+		_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
+
+		*ret_own = path_reopen(fd, O_RDWR);
+	}
 	if (*ret_own < 0) {
 		int r = *ret_own;
 
@@ -245,7 +253,7 @@ int upper_stat(struct tree *t, struct inode *i, struct stat *ret)
 	if (fd < 0 && i != t->root && inode_any_name(t, i, &parent, name) == 0) {
 		/* Cheaper than opening it, and right nearly always; opening settles the rest. */
 		fd = upper_pin(t, parent);
-		r = fd < 0 ? fd : fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW);
+		r = fd < 0 ? fd : relax_stat(fd, name, AT_SYMLINK_NOFOLLOW, ret);
 		if (fd >= 0)
 			fdcache_unpin(&parent->src.fd);
 		inode_unref(t, parent);
@@ -257,7 +265,7 @@ int upper_stat(struct tree *t, struct inode *i, struct stat *ret)
 		fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = fstat(fd, ret) < 0 ? -errno : 0;
+	r = relax_stat(fd, "", AT_EMPTY_PATH, ret);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }

@@ -26,7 +26,7 @@ from support.command import mount_points  # noqa: E402
 from support.content import MIB  # noqa: E402
 from support.killer import Killer  # noqa: E402
 from support.shared import SharedServer  # noqa: E402
-from support.stack import Stack  # noqa: E402
+from support.stack import Stack, remove_tree  # noqa: E402
 from support.watchdog import Watchdog  # noqa: E402
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -216,4 +216,4 @@ def plain(session_dir):
     path = session_dir / f"plain{next(_numbers)}"
     path.mkdir(mode=0o755)
     yield path
-    shutil.rmtree(path)
+    remove_tree(path)

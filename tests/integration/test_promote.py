@@ -30,14 +30,16 @@ def wait_for_plain(*paths):
         assert wait_until(lambda p=path: not is_partial(p), _LIMIT_S, 0.02), f"{path} is partial"
 
 
-def change_most(path, data, seed=1):
-    """Write three of four blocks of every chunk, and all of one that is cut short, in any order;
-    data is changed alike."""
+def change_most(path, data, seed=1, mode=None):
+    """Write three of four blocks of every chunk, and all of one that is cut short, in any order, when the file has been
+    opened and has got the mode; data is changed alike."""
     rng = random.Random(seed)
     tail = len(data) // CHUNK * CHUNK // BLOCK
     blocks = [k for k in range((len(data) + BLOCK - 1) // BLOCK) if k % 4 or k >= tail]
     rng.shuffle(blocks)
     with opened(path, os.O_RDWR) as fd:
+        if mode is not None:
+            os.chmod(path, mode)
         for k in blocks:
             piece = rng.randbytes(min(BLOCK, len(data) - k * BLOCK))
             os.pwrite(fd, piece, k * BLOCK)
@@ -84,6 +86,21 @@ def test_a_mostly_own_file_becomes_an_ordinary_one(stack, clean):
     clean()
     assert identity(stack.mount() / "f") == before
     assert (m / "f").read_bytes() == data
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o000, 0o200])
+def test_mode_that_refuses_the_owner_is_kept(stack, clean, mode):
+    data = lower_file(stack)
+    m = stack.mount("promote=eager")
+    change_most(m / "f", data, mode=mode)
+    before = os.stat(m / "f")
+    wait_for_plain(stack.upper / "f")
+    after = os.stat(m / "f")
+    assert (after.st_mode, after.st_mtime_ns, after.st_ino) == (before.st_mode, before.st_mtime_ns, before.st_ino)
+    os.chmod(m / "f", 0o600)
+    assert (m / "f").read_bytes() == data
+    assert (stack.upper / "f").read_bytes() == data
+    clean()
 
 
 def test_the_map_shrinks(stack):

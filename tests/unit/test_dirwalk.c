@@ -51,7 +51,7 @@ static int missed(void *arg, const char *name, int error)
 	return 0;
 }
 
-static const struct dirwalk_hooks hooks = { note, missed };
+static const struct dirwalk_hooks hooks = { .entry = note, .miss = missed };
 
 static void make_file(const char *path)
 {

@@ -14,6 +14,16 @@ def _unless_gone(_, path, error):
         raise error[1]
 
 
+def remove_tree(path):
+    """Without privileges a directory's mode may be in the way."""
+    for root, dirs, _ in os.walk(path):
+        for name in dirs:
+            full = os.path.join(root, name)
+            if not os.path.islink(full) and os.lstat(full).st_mode & 0o700 != 0o700:
+                os.chmod(full, 0o700)
+    shutil.rmtree(path, onerror=_unless_gone)
+
+
 class Stack:
     def __init__(self, base, program, watchdog=None):
         self.base, self.program, self.watchdog = base, program, watchdog
@@ -123,4 +133,4 @@ class Stack:
     def discard(self):
         mounts = [self.mnt] + [mount.mnt for mount in self._extra]
         assert not any(os.path.ismount(path) for path in mounts)
-        shutil.rmtree(self.base, onerror=_unless_gone)
+        remove_tree(self.base)
