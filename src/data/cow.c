@@ -552,6 +552,15 @@ static int allocate_partial(struct tree *t, struct inode *i, int fd, int mode, u
 	return r;
 }
 
+/* fallocate(2) sets the times of a file, also where it finds nothing to do. That a file's times cannot be set is no
+ * reason to refuse what has been done. */
+static void touch(int fd)
+{
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
+
+	utimensat(fd, "", times, AT_EMPTY_PATH);
+}
+
 static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
 {
 	const int zeroing = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
@@ -564,13 +573,17 @@ static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, 
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	size = (uint64_t)st.st_size;
-	if (!(mode & zeroing))
-		return allocate_partial(t, i, fd, mode, off, off + len, size);
-	r = settle_growth(t, i, fd, size);
+	if (!(mode & zeroing)) {
+		r = allocate_partial(t, i, fd, mode, off, off + len, size);
+	} else {
+		r = settle_growth(t, i, fd, size);
+		if (r == 0)
+			r = zero_partial(t, i, fd, mode, off, off + len, size);
+		if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
+			r = allocate_partial(t, i, fd, 0, size, off + len, size);
+	}
 	if (r == 0)
-		r = zero_partial(t, i, fd, mode, off, off + len, size);
-	if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
-		r = allocate_partial(t, i, fd, 0, size, off + len, size);
+		touch(fd);
 	return r;
 }
 

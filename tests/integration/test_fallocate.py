@@ -72,6 +72,22 @@ def test_punched_range_reads_zeros(stack, origin, range_):
     _check(stack, path, data)
 
 
+@pytest.mark.parametrize("origin", _ORIGINS)
+@pytest.mark.parametrize("mode", [0, linux.FALLOC_KEEP_SIZE, _PUNCH, linux.FALLOC_ZERO_RANGE,
+                                  linux.FALLOC_ZERO_RANGE | linux.FALLOC_KEEP_SIZE])
+@pytest.mark.parametrize("range_", [(8 * BLOCK, 4 * BLOCK), (100, 50), (MIB - 10, 20), (2 * MIB, BLOCK)])
+def test_every_mode_sets_the_times(stack, origin, mode, range_):
+    """Also where there is nothing to do, as on ext4 and XFS."""
+    path, _ = _prepare(stack, origin)
+    os.utime(path, ns=(10**18, 10**18))
+    before = path.stat()
+    _allocate(path, mode, *range_)
+    after = path.stat()
+    assert after.st_ctime_ns >= after.st_mtime_ns > before.st_mtime_ns
+    assert after.st_atime_ns == before.st_atime_ns
+    assert (stack.upper / "f").stat().st_mtime_ns == after.st_mtime_ns
+
+
 def test_punching_a_lower_file_takes_no_room(stack):
     path, data = _prepare(stack, "lower", 16 * MIB)
     _allocate(path, _PUNCH, 0, 16 * MIB)
