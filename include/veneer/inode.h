@@ -116,7 +116,7 @@ struct inode {
 	struct updir *dir;		/* directories in the upper, once loaded */
 	bool is_gone;			/* the last link of the upper file was removed */
 	bool is_held;			/* upper_hold pinned its descriptor */
-	bool is_damaged;		/* its partial mark fits nothing: data is EIO */
+	_Atomic bool is_damaged;	/* its partial mark fits nothing: data is EIO, until it is cut to 0 */
 	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
 	_Atomic bool is_synced;		/* partial files: fsync since a block became own; a hint, needs no lock */
 	_Atomic int sync_error;		/* of a sync, until a program is told (cow_fsync); 0: none */

@@ -6,6 +6,8 @@
 #include "veneer/buf.h"
 #include "veneer/types.h"
 
+#include <sys/stat.h>
+
 #define MARK_PATH_MAX 4096 /* with its NUL */
 
 struct mark {
@@ -19,5 +21,7 @@ struct mark {
 
 /* Append the mark's bytes to out. 0; -EINVAL when it says something no mark may say; -ENOMEM. */
 int mark_encode(const struct mark *m, struct buf *out);
+/* Does the lower file still look as the mark says? */
+bool mark_fits(const struct mark *m, const struct stat *lower);
 /* 0, or -EUCLEAN when anything at all is off (then *ret is untouched). */
 int mark_decode(const void *p, size_t len, struct mark *ret);

@@ -10,6 +10,8 @@
 
 #include <sys/stat.h>
 
+struct mark;
+
 struct source {
 	struct fdslot fd;
 	int (*open)(struct source *s);	/* a new descriptor or -errno */
@@ -18,7 +20,7 @@ struct source {
 	struct mapfile *map;		/* borrowed from the layer; NULL when plain */
 	_Atomic file_id_t id;		/* 0 when plain or hollow; a partial file may become plain, never the reverse
 					 * (whole.h, source_settle) */
-	struct source *below;		/* under the holes; NULL when plain */
+	struct source *below;		/* under the holes; NULL when plain, and where none is needed */
 	bool owns_below;
 	bool is_hollow;			/* every byte is the one below */
 	bool is_bare;			/* the file has no extended attribute at all */
@@ -49,8 +51,11 @@ int source_settle(struct source *s);
 /* Read the partial mark of fd (or of dirfd's name). 1 with *ret filled, 0 when there is none,
  * -EUCLEAN when it is damaged or another union's (metacopy), other -errno. ret_is_bare (may be NULL): there
  * is no attribute at all. */
-struct mark;
 int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare);
+
+/* Are bytes of its lower file seen in a partial file of that size? While none are, it needs no lower file (doc/SPEC.md,
+ * section 2), and will never need one again. 1, 0; -ENOENT: the map has no such file; other -errno. */
+int source_needs_lower(struct mapfile *map, const struct mark *m, uint64_t size);
 
 /* Does the base file still look as the mark says? Logged when not. */
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer);

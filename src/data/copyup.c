@@ -700,7 +700,7 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 	struct mark m;
 	int fd, r;
 
-	if (i->type != DT_REG || !i->has_upper)
+	if (i->type != DT_REG || !i->has_upper || !i->lower)
 		return 0;
 	/* A mark that was just taken away must not come back. */
 	WRLOCK_SCOPE(&i->lock);

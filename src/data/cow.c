@@ -8,10 +8,12 @@
 #include "veneer/copyup.h"
 #include "veneer/extent.h"
 #include "veneer/file.h"
+#include "veneer/format.h"
 #include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
 #include "veneer/upper.h"
+#include "veneer/xattr.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -423,6 +425,28 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
 	return r;
 }
 
+/* Cut to 0, a file whose mark fits nothing needs neither mark nor lower file: it becomes an ordinary one. The cut is on
+ * the disk first, as without the mark holes are zeros. The map's entry stays, and does no harm: the mark may be a copy,
+ * and the entry another file's. */
+static int cut_damaged(struct tree *t, struct inode *i, int fd)
+{
+	static const char *const attrs[] = { FORMAT_PARTIAL_ATTR, "user.overlay.metacopy", "trusted.overlay.metacopy" };
+
+	if (ftruncate(fd, 0) < 0 || (!t->is_volatile && fdatasync(fd) < 0))
+		return -errno;
+	for (size_t k = 0; k < sizeof(attrs) / sizeof(*attrs); k++) {
+		int r = xattr_remove(fd, "", attrs[k]);
+
+		/* trusted.* is none where this server may not see it. */
+		if (r < 0 && r != -ENODATA && r != -EOPNOTSUPP && r != -EPERM)
+			return r;
+	}
+	if (xattr_get(fd, "", FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
+		return -EIO;
+	i->is_damaged = false;
+	return 0;
+}
+
 int cow_truncate(struct tree *t, struct inode *i, off_t size)
 {
 	struct copyup_change change = { .is_emptied = size == 0 };
@@ -437,7 +461,9 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 	if (fd < 0)
 		return fd;
 	pthread_rwlock_wrlock(&i->lock);
-	if (i->src.id)
+	if (i->is_damaged)
+		r = cut_damaged(t, i, fd);
+	else if (i->src.id)
 		r = truncate_partial(t, i, fd, (uint64_t)size);
 	else
 		r = ftruncate(fd, size) < 0 ? -errno : 0;

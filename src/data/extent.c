@@ -7,7 +7,7 @@ int extent_run(struct source *top, uint64_t off, uint64_t len, struct run *ret)
 {
 	struct source *s = top;
 
-	while (!source_is_plain(s)) {
+	while (s && !source_is_plain(s)) {
 		blk_t blk = off >> BLK_SHIFT;
 		blk_t max = ((off + len - 1) >> BLK_SHIFT) - blk + 1, n;
 		uint64_t clip, end;
@@ -36,13 +36,16 @@ int extent_run(struct source *top, uint64_t off, uint64_t len, struct run *ret)
 			break;
 		if (off >= clip) {
 			/* The tail of the block that clip cuts. */
-			s = NULL;
-			break;
+			*ret = (struct run){ .src = NULL, .off = off, .len = len };
+			return 0;
 		}
 		if (len > clip - off)
 			len = clip - off;
 		s = s->below;
 	}
+	/* Nothing is to be seen from below where there is no lower file. */
+	if (!s)
+		return -EUCLEAN;
 	*ret = (struct run){ .src = s, .off = off, .len = len };
 	return 0;
 }

@@ -181,7 +181,7 @@ static int check_partial(struct check *c, const struct layerwalk_entry *e, const
 			return r;
 		check_blocks(c, e, m, clip);
 	}
-	if (c->below)
+	if (c->below && source_needs_lower(c->map, m, (uint64_t)e->st.st_size) != 0)
 		check_lower(c, e, m);
 	return 0;
 }

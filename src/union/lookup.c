@@ -132,9 +132,22 @@ static bool fits(struct tree *t, struct inode *dir, const char *name, const stru
 	return source_fits_mark(m, st, path ? path : name, t->upper->path);
 }
 
-/* dirfd is dir's upper half. */
+/* No byte of a lower file is seen. base, if it is the one of the mark, still gives the number. */
+static void resolve_complete(struct tree *t, const struct mark *m, struct ient *base, struct inode_found *f)
+{
+	f->map = t->map;
+	f->id = m->file_id;
+	if (!base)
+		return;
+	f->lower = base;
+	f->ino = image_ino(t->image, base);
+	if (image_source(t->image, base, &f->below) < 0)
+		f->below = NULL;
+}
+
+/* dirfd is dir's upper half; size is the file's. */
 static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const char *name, const struct mark *m,
-			   struct inode_found *f)
+			   uint64_t size, struct inode_found *f)
 {
 	struct ient *base = NULL;
 	struct stat st;
@@ -147,6 +160,10 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	}
 	if (r == 0)
 		r = image_stat(t->image, base, &st);
+	if (source_needs_lower(t->map, m, size) == 0) {
+		resolve_complete(t, m, r == 0 && mark_fits(m, &st) ? base : NULL, f);
+		return 0;
+	}
 	if (r == 0 && !fits(t, dir, name, m, &st))
 		return -EUCLEAN;
 	if (r == 0)
@@ -228,7 +245,7 @@ static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const c
 	if (r == 0 && !is_bare)
 		r = find_origin(t, dirfd, name, f);
 	else if (r == 1)
-		r = resolve_partial(t, dir, dirfd, name, &mark, f);
+		r = resolve_partial(t, dir, dirfd, name, &mark, (uint64_t)st->st_size, f);
 	else if (r == -EUCLEAN)
 		log_name(t, dir, name, "damaged or foreign mark of a partial file");
 	/* The name and its attributes stay visible; its bytes are EIO. */
@@ -457,7 +474,7 @@ int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
 		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink && !i->is_orphan)
 			r = merged_nlink(t, i, &ret->st_nlink);
 		/* A partial file occupies what the bytes it shows occupy. */
-		if (r == 0 && i->type == DT_REG && i->src.id && image_stat(t->image, i->lower, &lower) == 0 &&
+		if (r == 0 && i->type == DT_REG && i->src.id && i->lower && image_stat(t->image, i->lower, &lower) == 0 &&
 		    ret->st_blocks < lower.st_blocks && ret->st_size >= lower.st_size)
 			ret->st_blocks = lower.st_blocks;
 	} else {

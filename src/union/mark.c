@@ -33,6 +33,12 @@ static bool mark_is_valid(const struct mark *m, size_t path_len)
 	return path_len == 0 || path_is_plain(m->path, path_len);
 }
 
+bool mark_fits(const struct mark *m, const struct stat *lower)
+{
+	return S_ISREG(lower->st_mode) && (uint64_t)lower->st_size == m->lower_size &&
+	       lower->st_mtim.tv_sec == m->lower_mtime_s && (uint32_t)lower->st_mtim.tv_nsec == m->lower_mtime_ns;
+}
+
 int mark_encode(const struct mark *m, struct buf *out)
 {
 	size_t path_len = strnlen(m->path, sizeof(m->path));

@@ -83,6 +83,11 @@ static int find_held(struct tree *t, struct inode *i, const struct remains *m, s
 	if (i->type != DT_REG)
 		return 0;
 	r = source_read_mark(m->fd, "", &mark, NULL);
+	if (r == 1 && source_needs_lower(t->map, &mark, (uint64_t)st.st_size) == 0) {
+		f->map = t->map;
+		f->id = mark.file_id;
+		r = 0;
+	}
 	if (r == 1) {
 		r = find_base(t, m, &mark, &base);
 		if (r == 0)

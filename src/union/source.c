@@ -139,12 +139,32 @@ int source_settle(struct source *s)
 
 bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer)
 {
-	if (S_ISREG(base->st_mode) && (uint64_t)base->st_size == m->lower_size &&
-	    base->st_mtim.tv_sec == m->lower_mtime_s && (uint32_t)base->st_mtim.tv_nsec == m->lower_mtime_ns)
+	if (mark_fits(m, base))
 		return true;
 	log_error("%s: %s: the lower file it was copied from is not what it was (%" PRIu64 " bytes then, %jd now)", layer,
 		  path, m->lower_size, (intmax_t)base->st_size);
 	return false;
+}
+
+int source_needs_lower(struct mapfile *map, const struct mark *m, uint64_t size)
+{
+	uint64_t clip;
+	blk_t end, n;
+	int r = (uint32_t)mapfile_uuid(map) == m->uuid_low ? mapfile_clip(map, m->file_id, &clip) : -ENOENT;
+
+	if (r < 0)
+		return r;
+	/* Of a clip above the size the size counts. */
+	clip = clip < size ? clip : size;
+	end = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
+	for (blk_t blk = 0; blk < end; blk += n) {
+		bool is_own;
+
+		r = mapfile_run(map, m->file_id, blk, end - blk, &is_own, &n);
+		if (r < 0 || !is_own)
+			return r < 0 ? r : 1;
+	}
+	return 0;
 }
 
 static struct source *source_alloc(struct layer *layer, const char *path)
@@ -238,6 +258,7 @@ struct chain {
 	size_t n, idx;
 	const uint16_t *at;
 	size_t nat;
+	struct source *enough;	/* the first that needs no lower file: what lies below it is asked for the number alone */
 };
 
 /* The layer of what is at the path that s stands over, and its path there. */
@@ -263,8 +284,9 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 	ssize_t found = find_below(c, s, name, &there);
 
 	if (found == -ENOENT || found == -EUCLEAN || found == -ENAMETOOLONG) {
-		log_error("%s: %s: no lower layer has the file that its bytes come from%s%s", s->layer->path, s->path,
-			  *name ? ", " : "", name);
+		if (!c->enough)
+			log_error("%s: %s: no lower layer has the file that its bytes come from%s%s", s->layer->path,
+				  s->path, *name ? ", " : "", name);
 		return -EUCLEAN;
 	}
 	if (found < 0)
@@ -308,16 +330,14 @@ static int examine(struct source *s, struct stat *st, struct mark *mark, char na
 	return r;
 }
 
-static int new_chain(struct chain *c, const char *path, struct source **ret, struct stat *ret_st)
+/* Follow s down to a file that has all of its bytes. */
+static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 {
-	_cleanup_(source_freep) struct source *top = source_alloc(c->layers[c->idx], path);
-	struct source *s = top;
+	struct source *top = s;
 	uint64_t hollow_size = 0;
 	int above = BYTES_OWN;
 	struct mark mark;
 
-	if (!top)
-		return -ENOMEM;
 	for (unsigned depth = 0; depth < SOURCE_DEPTH_MAX; depth++) {
 		char name[NAME_BELOW_MAX];
 		struct mark next;
@@ -326,7 +346,8 @@ static int new_chain(struct chain *c, const char *path, struct source **ret, str
 
 		if (r < 0)
 			return r;
-		if (above == BYTES_PARTIAL && !source_fits_mark(&mark, &st, s->path, s->layer->path))
+		if (above == BYTES_PARTIAL && !(c->enough ? mark_fits(&mark, &st) :
+						source_fits_mark(&mark, &st, s->path, s->layer->path)))
 			return -EUCLEAN;
 		if (above == BYTES_BELOW && (uint64_t)st.st_size != hollow_size) {
 			log_error("%s: %s: not of the size of the file that stands for it above", s->layer->path, s->path);
@@ -334,10 +355,10 @@ static int new_chain(struct chain *c, const char *path, struct source **ret, str
 		}
 		if (s == top && ret_st)
 			*ret_st = st;
-		if (r == BYTES_OWN) {
-			*ret = steal_ptr(&top);
+		if (r == BYTES_OWN)
 			return 0;
-		}
+		if (r == BYTES_PARTIAL && !c->enough && source_needs_lower(s->map, &next, (uint64_t)st.st_size) == 0)
+			c->enough = s;
 		above = r;
 		mark = next;
 		hollow_size = (uint64_t)st.st_size;
@@ -346,6 +367,25 @@ static int new_chain(struct chain *c, const char *path, struct source **ret, str
 			return r;
 	}
 	return -EUCLEAN;
+}
+
+static int new_chain(struct chain *c, const char *path, struct source **ret, struct stat *ret_st)
+{
+	_cleanup_(source_freep) struct source *top = source_alloc(c->layers[c->idx], path);
+	int r = top ? follow(c, top, ret_st) : -ENOMEM;
+
+	/* All that is seen of it is its own. */
+	if (r == -EUCLEAN && c->enough) {
+		if (c->enough->owns_below)
+			source_free(c->enough->below);
+		c->enough->below = NULL;
+		c->enough->owns_below = false;
+		c->enough->id = 0;
+		r = 0;
+	}
+	if (r == 0)
+		*ret = steal_ptr(&top);
+	return r;
 }
 
 int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,

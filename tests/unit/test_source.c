@@ -184,6 +184,78 @@ static void test_source__mark_of_another_layer_is_damage(void **state)
 	expect_damage(d, layers);
 }
 
+static void change_lower(struct tree_dirs *d)
+{
+	char more[BIG + 1] = { 0 };
+
+	tree_put(d, "lower/f", more, sizeof(more));
+}
+
+static void test_source__a_file_that_shows_nothing_of_its_lower_needs_none(void **state)
+{
+	static const char *const names[] = { "frozen1", "lower" };
+	struct tree_dirs *d = *state;
+	char want[BIG + 5], got[BIG + 5];
+	struct layer *layers[2];
+	struct source *src;
+	struct inode *i;
+
+	free(tree_put_pattern(d, "lower/f", BIG, 1));
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	tree_pattern(want, sizeof(want), 2);
+	assert_int_equal(cow_truncate(d->t, i, 0), 0);
+	assert_int_equal(cow_write(d->t, i, want, sizeof(want), 0), 0);
+	tree_unmount(d);
+	tree_freeze(d);
+	open_layers(d, names, 2, layers);
+	/* With its lower file as it was, that is followed: it gives the number. */
+	assert_int_equal(source_new(layers, 2, 0, "f", &src, NULL), 0);
+	assert_non_null(src->below);
+	source_free(src);
+	close_layers(layers, 2);
+	change_lower(d);
+	open_layers(d, names, 2, layers);
+	assert_int_equal(source_new(layers, 2, 0, "f", &src, NULL), 0);
+	assert_null(src->below);
+	assert_true(source_is_plain(src));
+	assert_int_equal(read_source(src, got, sizeof(got), 0), 0);
+	assert_memory_equal(got, want, sizeof(want));
+	source_free(src);
+	close_layers(layers, 2);
+}
+
+static void test_source__one_block_of_the_lower_that_is_seen_needs_it(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct layer *layers[2];
+	struct source *src;
+	struct mark mark;
+	struct mapfile *map;
+	int fd;
+
+	make_partial(d, layers);
+	fd = openat(d->s.fd, "frozen1/f", O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(source_read_mark(fd, "", &mark, NULL), 1);
+	close(fd);
+	assert_int_equal(layer_map(layers[0], &map), 0);
+	assert_int_equal(source_needs_lower(map, &mark, BIG), 1);
+	assert_int_equal(source_needs_lower(map, &mark, 1), 1);
+	/* Cut, and the server killed before the map heard of it. */
+	assert_int_equal(source_needs_lower(map, &mark, 0), 0);
+	mark.uuid_low++;
+	assert_int_equal(source_needs_lower(map, &mark, 0), -ENOENT);
+	mark.uuid_low--;
+	mark.file_id += 7;
+	assert_int_equal(source_needs_lower(map, &mark, 0), -ENOENT);
+	close_layers(layers, 2);
+	change_lower(d);
+	open_layers(d, (const char *const[]){ "frozen1", "lower" }, 2, layers);
+	assert_int_equal(source_new(layers, 2, 0, "f", &src, NULL), -EUCLEAN);
+	close_layers(layers, 2);
+}
+
 static void test_source__damaged_mark_is_damage(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -486,6 +558,8 @@ int main(void)
 		row(test_source__lower_file_that_is_gone_is_damage),
 		row(test_source__layer_without_its_map_is_damage),
 		row(test_source__mark_of_another_layer_is_damage),
+		row(test_source__a_file_that_shows_nothing_of_its_lower_needs_none),
+		row(test_source__one_block_of_the_lower_that_is_seen_needs_it),
 		row(test_source__damaged_mark_is_damage),
 		row(test_source__user_attribute_cannot_make_a_metacopy),
 		row(test_source__mark_overrules_a_metacopy),
