@@ -9,8 +9,12 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode);
 int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid);
 /* As utimensat(2): UTIME_NOW, UTIME_OMIT. */
 int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]);
-/* Clear set-id bits as a write or truncation by an unprivileged process does. Cheap when there are none. is_in_group
- * says whether the caller is in a group (on disk), and is asked only where that matters: NULL, in none. */
+/* The mode that is left after a write or truncation by an unprivileged process. Cheap when there are no set-id bits.
+ * is_in_group says whether the caller is in a group (on disk), and is asked only where that matters: NULL, in none. 1:
+ * *ret_mode is to be set; 0: nothing is to be cleared; -errno. */
+int attr_without_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg,
+		       mode_t *ret_mode);
+/* Set that mode. */
 int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg);
 /* Clear the set-group-id bit alone, of a directory too. */
 int attr_kill_setgid(struct tree *t, struct inode *i);

@@ -156,7 +156,8 @@ int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]
 	return r;
 }
 
-int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg)
+int attr_without_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg,
+		       mode_t *ret_mode)
 {
 	mode_t keep = 07777;
 	struct stat st;
@@ -169,7 +170,18 @@ int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *a
 	/* Without group execution the bit once meant mandatory locking, and those of the group may keep it. */
 	if (st.st_mode & S_ISGID && (st.st_mode & S_IXGRP || !is_in_group || !is_in_group(arg, st.st_gid)))
 		keep &= ~(mode_t)S_ISGID;
-	return keep == 07777 ? 0 : attr_chmod(t, i, st.st_mode & keep);
+	if (keep == 07777)
+		return 0;
+	*ret_mode = st.st_mode & keep;
+	return 1;
+}
+
+int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg)
+{
+	mode_t mode;
+	int r = attr_without_setid(t, i, is_in_group, arg, &mode);
+
+	return r > 0 ? attr_chmod(t, i, mode) : r;
 }
 
 int attr_kill_setgid(struct tree *t, struct inode *i)

@@ -19,7 +19,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/capability.h>
 
 #define ROOM_TRIES 5
 #define ROOM_WAIT_US 100u		/* the first time; then four times as long each time */
@@ -154,13 +153,14 @@ static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t 
 	struct attr_setid setid;
 	int r;
 
+	/* The bits go first, as in a local file system: a program that is half written must not run with them. */
 	if (request_extra.kills_setid) {
-		r = cow_write(t, i, data, size, off);
-		return r == 0 ? attr_kill_setid(t, i, op_caller_may_setgid, req) : r;
+		r = op_kill_setid(req, i);
+		return r < 0 ? r : cow_write(t, i, data, size, off);
 	}
 	op_setid_begin(req, i, is_mapped, &setid);
 	r = cow_write(t, i, data, size, off);
-	return attr_setid_end(t, i, &setid, r);
+	return op_setid_end(op_mount(req), i, &setid, r);
 }
 
 bool op_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
@@ -212,18 +212,6 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 		op_reply_err(req, cow_fsync(&m->tree, i, datasync));
 }
 
-int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
-{
-	struct tree *t = &op_mount(req)->tree;
-	struct stat st;
-	int r = lookup_stat(t, i, &st);
-
-	if (r < 0 || !(st.st_mode & (S_ISUID | S_ISGID)) ||
-	    (t->can.has_trusted_xattr && op_caller_has_cap(req, CAP_FSETID)))
-		return r;
-	return attr_kill_setid(t, i, op_caller_may_setgid, req);
-}
-
 /* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the
  * same to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must
  * answer. */
@@ -252,13 +240,14 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	if (!i)
 		return;
 	do {
-		r = cow_fallocate(&m->tree, i, mode, off, len);
-	} while (op_waits_for_room(req, r, &attempts));
-	if (r == 0)
 		r = op_kill_setid_unless_privileged(req, i);
+		if (r == 0)
+			r = cow_fallocate(&m->tree, i, mode, off, len);
+	} while (op_waits_for_room(req, r, &attempts));
 	if (r < 0)
 		forget_pages(m, ino, off, (size_t)len);
 	op_reply_err(req, r);
+	intent_end(intent_current());
 }
 
 static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_from, struct fuse_file_info *fi_from,
@@ -267,7 +256,6 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	struct inode *from = op_inode(req, ino_from), *to;
 	unsigned attempts = 0;
 	ssize_t n;
-	int r = 0;
 
 	(void)fi_from;
 	(void)fi_to;
@@ -277,16 +265,17 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	if (!to)
 		return;
 	do {
-		n = flags ? -EINVAL : copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
+		n = flags ? -EINVAL : op_kill_setid_unless_privileged(req, to);
+		if (n == 0)
+			n = copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
 	} while (op_waits_for_room(req, n, &attempts));
-	if (n > 0)
-		r = op_kill_setid_unless_privileged(req, to);
-	if (n < 0 || r < 0) {
+	if (n < 0) {
 		forget_pages(op_mount(req), ino_to, off_to, len);
-		op_reply_err(req, n < 0 ? (int)n : r);
+		op_reply_err(req, (int)n);
 	} else {
 		fuse_reply_write(req, (size_t)n);
 	}
+	intent_end(intent_current());
 }
 
 /* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a hole: have it write

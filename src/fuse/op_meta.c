@@ -181,25 +181,23 @@ static int set_size(fuse_req_t req, struct inode *i, off_t size)
 	int r;
 
 	if (request_extra.kills_setid) {
-		r = cow_truncate(&m->tree, i, size);
-		return r == 0 ? attr_kill_setid(&m->tree, i, op_caller_may_setgid, req) : r;
+		r = op_kill_setid(req, i);
+		return r < 0 ? r : cow_truncate(&m->tree, i, size);
 	}
 	op_setid_begin(req, i, false, &setid);
 	r = cow_truncate(&m->tree, i, size);
-	return attr_setid_end(&m->tree, i, &setid, r);
+	return op_setid_end(m, i, &setid, r);
 }
 
-/* Before a write that goes past us the kernel asks for nothing in particular if the writer must not keep the set-id
- * bits; and also if the file has capabilities, which nobody keeps. */
-static int lose_setid(fuse_req_t req, struct inode *i)
+void op_forget_attributes(struct inode *i)
 {
-	return i->type == DT_REG && op_mount(req)->io == IO_PASSTHROUGH ? op_kill_setid_unless_privileged(req, i) : 0;
+	fuse_lowlevel_notify_inval_inode(request_extra.session, i->id, -1, 0);
 }
 
 void op_changed(struct inode *i, fuse_ino_t ino)
 {
 	if (!inode_is_current(i, ino))
-		fuse_lowlevel_notify_inval_inode(request_extra.session, i->id, -1, 0);
+		op_forget_attributes(i);
 }
 
 /* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name up again. */
@@ -248,7 +246,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	if (r == 0)
 		r = leave_lower(m, i, ino, to_set, fi);
 	if (r == 0 && !to_set)
-		r = lose_setid(req, i);
+		r = op_lose_setid(req, i, ino);
 	if (r == 0)
 		do {
 			r = set_all(req, i, attr, to_set);
@@ -257,10 +255,13 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
 	op_changed(i, ino);
-	if (r < 0)
+	if (r < 0) {
+		/* A part of it may be done. */
+		op_forget_attributes(i);
 		op_reply_err(req, r);
-	else
+	} else {
 		reply_attr(req, i, ino);
+	}
 	intent_end(intent_current());
 }
 

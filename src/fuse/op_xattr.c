@@ -117,6 +117,9 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 		else
 			r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
 	} while (op_waits_for_room(req, r, &attempts));
+	/* An ACL changes the mode; with noacl the kernel takes it for any other attribute. */
+	if (is_acl(name))
+		op_forget_attributes(i);
 	op_changed(i, ino);
 	op_reply_err(req, r);
 	intent_end(intent_current());

@@ -57,6 +57,9 @@ void op_lock_release(struct mount *m, fuse_ino_t ino, uint64_t handle);
 void op_lock_unflock(struct mount *m, fuse_ino_t ino, uint64_t owner);
 /* An inode was changed by way of this node id: if it has another one by now, what the kernel knows of that is old. */
 void op_changed(struct inode *i, fuse_ino_t ino);
+/* The kernel asks for the attributes of an inode when it needs them next: a request changed some that it does not expect
+ * to change. Waits for nothing, so that any handler may call it. Before the reply. */
+void op_forget_attributes(struct inode *i);
 /* How long the kernel may rely on attributes sent for this node id. */
 double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 
@@ -67,6 +70,8 @@ struct intent *op_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t 
 
 /* attr_setid_begin, with what is taken away for a moment in the journal. */
 void op_setid_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s);
+/* attr_setid_end; the kernel may have seen the mode of that moment. */
+int op_setid_end(struct mount *m, struct inode *i, struct attr_setid *s, int r);
 
 /* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside. */
 static inline void op_reply_err(fuse_req_t req, int r)
@@ -90,9 +95,14 @@ void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fus
 bool op_caller_may_setgid(void *req, gid_t gid);
 bool op_caller_has_cap(void *req, int cap);
 
+/* The set-id bits of a file go before its bytes change, and the kernel is told: it expects no other mode (killpriv.c).
+ * intent_end after the reply. 0 or -errno. */
+int op_kill_setid(fuse_req_t req, struct inode *i);
 /* For what the kernel leaves to us without saying what the caller may: only the privileged keep the set-id bits, and
- * only those of the first user namespace. 0 or -errno. */
+ * only those of the first user namespace. */
 int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i);
+/* For a SETATTR that sets nothing. The reply tells of it. */
+int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino);
 
 /* What was just unlinked gives its room, and its inode, back when the kernel forgets it, a moment later. True: r says that
  * there is no room, something unlinked is still known, a moment has passed, and the whole may be tried once more.

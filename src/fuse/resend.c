@@ -49,17 +49,6 @@ struct intent *op_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t 
 	});
 }
 
-/* Nearly no file has such bits: then there is nothing to note, nor was there. */
-void op_setid_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
-{
-	struct tree *t = &op_mount(req)->tree;
-
-	attr_setid_begin(t, i, keeps_capability, s);
-	if (!s->mode && !s->capability_len && !request_extra.is_resent)
-		return;
-	redo_setid(t, i, op_begin(req, INTENT_SETID), keeps_capability, s);
-}
-
 void intent_settle(struct mount *m)
 {
 	if (m->key && m->tree.upper)

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from support import linux
 from support.expect import write_at
 from support.places import Place
 from support.server import wait_until
@@ -20,6 +21,7 @@ _STEPPER = r"""
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -63,6 +65,18 @@ static int is_awaited(const struct iovec *v, int n)
 	return node != 0;
 }
 
+/* Set-id bits are gone, and nobody knows. */
+int fchmod(int fd, mode_t mode)
+{
+	int (*next)(int, mode_t) = dlsym(RTLD_NEXT, "fchmod");
+	int r = next(fd, mode);
+
+	if (flag && *flag == 's' && r == 0 && !(mode & 06000))
+		for (*flag = 'd';;)
+			pause();
+	return r;
+}
+
 /* All is done but the answer. */
 ssize_t writev(int fd, const struct iovec *v, int n)
 {
@@ -91,7 +105,7 @@ ssize_t write(int fd, const void *data, size_t len)
 @pytest.fixture
 def steps(stack, preload, monkeypatch):  # noqa: F811
     """A file of one byte: with n, or r, whoever answers a request that makes a name, or renames something to "name", makes that
-    a d and answers no more; with w, the next server makes that an a when it has asked again for what was not answered, and goes
+    a d and answers no more; with s likewise whoever has taken set-id bits away; with w, the next server makes that an a when it has asked again for what was not answered, and goes
     on when that is taken away."""
     path = stack.base / "steps"
     path.write_bytes(b"-")
@@ -110,10 +124,15 @@ _NAMES = {
 }
 
 
-def _make_and_be_killed(steps, shared, m, step, command):  # noqa: F811
+def _make(steps, m, step, command, **who):
     write_at(steps, step, 0)
-    making = subprocess.Popen(command, cwd=m, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
+    making = subprocess.Popen(command, cwd=m, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}, **who)
     assert wait_until(lambda: steps.read_bytes() == b"d", LIMIT_S) and making.poll() is None
+    return making
+
+
+def _make_and_be_killed(steps, shared, m, step, command, **who):
+    making = _make(steps, m, step, command, **who)
     write_at(steps, b"w", 0)
     shared.kill_server()
     assert wait_until(lambda: steps.read_bytes() == b"a" or making.poll() is not None, LIMIT_S)
@@ -147,6 +166,41 @@ def test_it_is_seen_after_each_death(stack, steps, shared):
         os.rmdir(m / "name")
     (m / "name").mkdir()
     assert os.listdir(m) == ["name"]
+
+
+_CHANGES = {
+    "write": "printf x 1<> f",
+    "append": "printf x >> f",
+    "direct": "dd if=/dev/zero of=f bs=4k count=1 oflag=direct conv=notrunc status=none",
+    "truncate": "truncate -s 10 f",
+    "allocate": "fallocate -l 8192 f",
+    "punch": "fallocate -p -l 4096 f",
+}
+
+
+@pytest.mark.parametrize("io", ["", "io=cached", "io=direct"], ids=lambda io: io or "auto")
+@pytest.mark.parametrize("is_killed", [False, True], ids=["resent", "left"])
+def test_set_id_bits_that_went_before_a_death_are_gone_for_the_kernel(stack, steps, shared, io, is_killed):
+    for name in _CHANGES:
+        (stack.lower() / name).mkdir()
+        (stack.lower() / name / "f").write_bytes(b"f" * 200_000)
+        (stack.lower() / name / "f").chmod(0o6777)
+    m = Place(stack, "p").mount(stack, shared, *([io] if io else []))
+    writer = {"user": 2000, "group": 2000, "extra_groups": []}
+    for name, command in _CHANGES.items():
+        f = m / name / "f"
+        os.utime(f, (1, 1))
+        assert linux.cached_mode(f) == 0o6777
+        # nothing ends the waiting of direct I/O on a file with pages
+        if is_killed and name != "direct":
+            _make_and_be_killed(steps, shared, m / name, b"s", ["sh", "-c", f"exec {command}"], **writer)
+        else:
+            making = _make(steps, m / name, b"s", ["sh", "-c", f"exec {command}"], **writer)
+            write_at(steps, b"-", 0)
+            shared.kill_server()
+            assert making.wait(LIMIT_S) == 0
+        assert wait_until(lambda: linux.cached_mode(f) == 0o777, LIMIT_S), name
+        assert f.stat().st_mode & 0o7777 == 0o777
 
 
 def test_no_process_beside_gets_what_requests_are_read_into(stack, shared):

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Set-id bits at changes of a file's bytes (FUSE_HANDLE_KILLPRIV_V2). The kernel leaves them to the server, goes by the
+ * mode that it has when it executes the file, and expects no other mode after any request but SETATTR:
+ *
+ * WRITE                    a flag says that the bits go
+ * SETATTR of the size      likewise; the reply has the new mode
+ * FALLOCATE, COPY_FILE_RANGE
+ *                          nothing says so: the caller's capabilities are looked up
+ * SETATTR of nothing       comes before a write through the page cache or past the server, and from chown(2) with
+ *                          neither id, which any user may call for any file
+ *
+ * The bits go before the bytes change, then the kernel is told that it has an old mode (FUSE_NOTIFY_INVAL_INODE
+ * without pages, which waits for nothing). A death between the two leaves an intent: the request comes again, or its
+ * node is invalidated. */
+#include "ops.h"
+
+#include "veneer/attr.h"
+#include "veneer/backing.h"
+#include "veneer/lookup.h"
+#include "veneer/redo.h"
+
+#include <dirent.h>
+#include <linux/capability.h>
+
+int op_kill_setid(fuse_req_t req, struct inode *i)
+{
+	struct tree *t = &op_mount(req)->tree;
+	struct attr_setid setid;
+	mode_t mode;
+	int r;
+
+	/* Another write may have them back in a moment. */
+	attr_setid_begin(t, i, false, &setid);
+	r = setid.lock && !setid.mode ? 0 : attr_without_setid(t, i, op_caller_may_setgid, req, &mode);
+	setid.mode = 0;
+	if (r > 0) {
+		op_begin(req, INTENT_SETID);
+		intent_about(i, NULL);
+		r = attr_chmod(t, i, mode);
+		op_forget_attributes(i);
+	} else if (request_extra.is_resent) {
+		op_forget_attributes(i);
+	}
+	return attr_setid_end(t, i, &setid, r);
+}
+
+static bool has_setid(struct tree *t, struct inode *i, struct stat *ret)
+{
+	return lookup_stat(t, i, ret) == 0 && ret->st_mode & (S_ISUID | S_ISGID);
+}
+
+int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
+{
+	struct tree *t = &op_mount(req)->tree;
+	struct stat st;
+	int r = lookup_stat(t, i, &st);
+
+	if (r < 0 || (!(st.st_mode & (S_ISUID | S_ISGID)) && !request_extra.is_resent) ||
+	    (t->can.has_trusted_xattr && op_caller_has_cap(req, CAP_FSETID)))
+		return r;
+	return op_kill_setid(req, i);
+}
+
+/* The owner, or one who may act for it. */
+static bool is_owner(fuse_req_t req, struct stat *st)
+{
+	mount_present_ids(op_mount(req), st);
+	return fuse_req_ctx(req)->uid == st->st_uid || op_caller_has_cap(req, CAP_FOWNER);
+}
+
+/* Is the file open by this node id so that the server sees no write? */
+static bool is_written_past_us(struct mount *m, fuse_ino_t ino)
+{
+	const struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
+
+	return s && s->n_backed && s->backing_kind == BACKING_UPPER;
+}
+
+/* A caller that is not the owner writes (a request that comes to us clears the bits), or calls chown(2), which gets it
+ * nothing. */
+int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino)
+{
+	struct mount *m = op_mount(req);
+	struct stat st;
+
+	if (i->type == DT_DIR || !has_setid(&m->tree, i, &st))
+		return 0;
+	return is_written_past_us(m, ino) || is_owner(req, &st) ? op_kill_setid(req, i) : 0;
+}
+
+/* Nearly no file has such bits: then there is nothing to note, nor was there. */
+void op_setid_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
+{
+	struct tree *t = &op_mount(req)->tree;
+
+	attr_setid_begin(t, i, keeps_capability, s);
+	if (!s->mode && !s->capability_len && !request_extra.is_resent)
+		return;
+	redo_setid(t, i, op_begin(req, INTENT_SETID), keeps_capability, s);
+}
+
+int op_setid_end(struct mount *m, struct inode *i, struct attr_setid *s, int r)
+{
+	const bool was_changed = s->lock && s->mode;
+
+	r = attr_setid_end(&m->tree, i, s, r);
+	if (was_changed)
+		op_forget_attributes(i);
+	return r;
+}
