@@ -4,6 +4,7 @@
 #include "veneer/cleanup.h"
 #include "veneer/hash.h"
 #include "veneer/logline.h"
+#include "veneer/utf8.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -141,9 +142,12 @@ static size_t put_name(char *line, size_t size)
 /* File names come from layers, and must neither forge a second line nor steer a terminal. */
 static void defuse(char *text)
 {
-	for (char *p = text; *p; p++) {
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	for (char *p = text; *p;) {
+		const size_t n = utf8_len((unsigned char *)p), len = n ? n : 1;
+
+		if (utf8_is_control((unsigned char *)p, n))
+			memset(p, '?', len);
+		p += len;
 	}
 }
 

@@ -28,16 +28,20 @@ static int put(struct page *p, const char *s, size_t n)
 /* One character of s, and how many bytes that were; 0: there is no room. */
 static size_t put_character(struct page *p, const char *s)
 {
-	const unsigned char c = (unsigned char)*s;
-	size_t n = utf8_len((const unsigned char *)s);
+	const unsigned char *p8 = (const unsigned char *)s;
+	const size_t n = utf8_len(p8);
 	char text[16];
 
-	if (n == 1 && (c < ' ' || c == 0x7f || c == '"' || c == '\\'))
-		snprintf(text, sizeof(text), c < ' ' || c == 0x7f ? "\\u%04x" : "\\%c", c);
+	if (n && utf8_is_control(p8, n))
+		snprintf(text, sizeof(text), "\\u%04x",
+			 n == 1 ? p8[0] : n == 2 ? (p8[0] & 0x1fu) << 6 | (p8[1] & 0x3fu) :
+						   (p8[0] & 0xfu) << 12 | (p8[1] & 0x3fu) << 6 | (p8[2] & 0x3fu));
+	else if (n == 1 && (*s == '"' || *s == '\\'))
+		snprintf(text, sizeof(text), "\\%c", *s);
 	else if (n)
 		snprintf(text, sizeof(text), "%.*s", (int)n, s);
 	else
-		snprintf(text, sizeof(text), "\\\\x%02x", c);
+		snprintf(text, sizeof(text), "\\\\x%02x", *p8);
 	return put(p, text, strlen(text)) < 0 ? 0 : n ?: 1;
 }
 

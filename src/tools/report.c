@@ -147,12 +147,6 @@ static void decrefp(json_t **j)
 	json_decref(*j);
 }
 
-/* Those of ASCII, and the others, which some terminals know: U+0080 to U+009F. */
-static bool is_control(const unsigned char *p, size_t n)
-{
-	return n == 1 ? *p < ' ' || *p == 0x7f : n == 2 && p[0] == 0xc2 && p[1] < 0xa0;
-}
-
 static char *spell(const char *s, bool spells_controls)
 {
 	const unsigned char *p = (const unsigned char *)s;
@@ -163,7 +157,7 @@ static char *spell(const char *s, bool spells_controls)
 	while (*p) {
 		size_t n = utf8_len(p);
 
-		if (n && !(spells_controls && is_control(p, n))) {
+		if (n && !(spells_controls && utf8_is_control(p, n))) {
 			memcpy(to, p, n);
 			to += n;
 			p += n;

@@ -38,6 +38,7 @@ static void test_logline__json_says_all(void **state)
 {
 	struct logline l = plain;
 	json_t *j = parsed(&l);
+	char text[LOGLINE_MAX];
 
 	(void)state;
 	assert_string_equal(value(j, "time"), "2023-11-14T22:13:20.001500Z");
@@ -51,6 +52,12 @@ static void test_logline__json_says_all(void **state)
 	j = parsed(&l);
 	assert_string_equal(value(j, "mount"), "/a\\b\n\\xff\xc3\xa4");
 	json_decref(j);
+	l.mount = "\xc2\x9b" "2J\xe2\x80\xae";
+	j = parsed(&l);
+	assert_string_equal(value(j, "mount"), l.mount);
+	json_decref(j);
+	logline_json(&l, text);
+	assert_non_null(strstr(text, "\\u009b2J\\u202e"));
 }
 
 static void test_logline__json_of_any_length_is_json(void **state)
