@@ -42,8 +42,13 @@ say()
 export VENEER_CGROUP=${VENEER_CGROUP-}
 
 results=$(mktemp -d)
-# The rootless runs write their results as another user.
-chmod 1777 "$results"
+# The runs of another user (_USER in tests/integration/support/rootless.py) write in a directory of his: in one for everybody
+# names that we write, as root, could be links by then.
+TEST_USER=12345
+if [ "$(id -u)" = 0 ]; then
+	chmod 0711 "$results"
+	install -d -m 0700 -o "$TEST_USER" -g "$TEST_USER" "$results/user"
+fi
 lanes=()
 trap 'stop_lanes; rm -rf "$results"' EXIT
 
@@ -118,6 +123,23 @@ meson_part()
 	cat "$dir"/meson-logs/testlog*.json >"$results/$name.json" 2>/dev/null || :
 }
 
+# place_of PYTEST-ARGUMENT...: where such a run writes.
+place_of()
+{
+	if [ "$(id -u)" = 0 ] && { is_in --rootless "$@" || is_in --plain "$@"; }; then
+		echo "$results/user"
+	else
+		echo "$results"
+	fi
+}
+
+# bring FILE: from that user's directory, read as he may, to ours.
+bring()
+{
+	setpriv --reuid "$TEST_USER" --regid "$TEST_USER" --clear-groups cat "$1" >"$results/${1##*/}" 2>/dev/null ||
+		rm -f "$results/${1##*/}"
+}
+
 # pytest_part NAME DIRECTORY [PYTEST-ARGUMENT...]
 pytest_part()
 {
@@ -134,12 +156,18 @@ pytest_part()
 # run_pytest NAME PYTEST-ARGUMENT...
 run_pytest()
 {
-	local name=$1 status=0
+	local name=$1 status=0 place file
 
 	shift
-	part "$name" "$PYTHON" -m pytest -q -rs -o cache_dir="$results/$name.cache" --junitxml="$results/$name.xml" "$@" || status=$?
+	place=$(place_of "$@")
+	part "$name" "$PYTHON" -m pytest -q -rs -o cache_dir="$place/$name.cache" --junitxml="$place/$name.xml" "$@" || status=$?
 	if [ "$status" = 1 ]; then
-		once_more "$name" "$@"
+		once_more "$name" "$place" "$@"
+	fi
+	if [ "$place" != "$results" ]; then
+		for file in "$place/$name".{xml,again} "$place"/sanitizer.*; do
+			[ ! -e "$file" ] || bring "$file"
+		done
 	fi
 }
 
@@ -147,18 +175,18 @@ run_pytest()
 # What cuts power or fails calls is the same each time, and is not asked twice.
 once_more()
 {
-	local name=$1 failed
+	local name=$1 place=$2 failed
 
-	shift
-	failed=$("$PYTHON" -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' "$results/$name.cache/v/cache/lastfailed") ||
+	shift 2
+	failed=$("$PYTHON" -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' "$place/$name.cache/v/cache/lastfailed") ||
 		return 0
 	case "$name" in
 	crash* | fault*) return 0 ;;
 	esac
 	if [ "$failed" -le "$UNSTEADY_MAX" ]; then
 		timeout --foreground -s INT -k 60 "$PART_LIMIT_S" "$PYTHON" -m pytest -q -rs \
-			-o cache_dir="$results/$name.cache" --last-failed --last-failed-no-failures=none \
-			--junitxml="$results/$name.again" "$@" </dev/null || :
+			-o cache_dir="$place/$name.cache" --last-failed --last-failed-no-failures=none \
+			--junitxml="$place/$name.again" "$@" </dev/null || :
 	fi
 }
 
@@ -199,13 +227,14 @@ test_unit()
 # asan_part NAME PYTEST-ARGUMENT...
 asan_part()
 {
-	local name=$1
+	local name=$1 place
 
 	shift
+	place=$(place_of "$@")
 	VENEER_BIN=$PWD/build-asan/veneer \
-	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$results/sanitizer \
+	ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:log_path=$place/sanitizer \
 	LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
-	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$results/sanitizer \
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$place/sanitizer \
 		pytest_part "$name" tests/integration -m "not slow and not large" "$@"
 }
 

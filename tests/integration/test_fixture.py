@@ -2,8 +2,11 @@
 """The safety nets of the suite itself."""
 import faulthandler
 import os
+import pathlib
+import re
 import resource
 import signal
+import subprocess
 import time
 
 import pytest
@@ -56,3 +59,18 @@ def test_a_failure_in_a_child_is_a_failure(stack):
         os.kill(os.getpid(), signal.SIGSEGV)
     with pytest.raises(AssertionError, match="SIGSEGV"):
         in_child(die)
+
+
+@pytest.mark.needs_root("runs tests as another user")
+def test_results_of_another_user_are_written_where_nobody_else_writes():
+    """contrib/test.sh is root, and its files have fixed names."""
+    script = pathlib.Path(__file__).parents[2] / "contrib" / "test.sh"
+    text = script.read_text().replace('\nmain "$@"\n', """
+run_pytest some-rootless tests/integration/test_usage.py -k version --rootless
+find "$results" -perm /022 ! -type l
+stat -c '%u %a %n' "$results" "$results/user"
+"$PYTHON" tests/tally.py "$results"
+""")
+    made = subprocess.run(["bash", "-c", text, script], cwd=script.parents[1], capture_output=True, text=True, timeout=100)
+    assert re.search(r"^[1-9]\d* passed, 0 failed, \d+ skipped$", made.stdout, re.M), made
+    assert re.search(r"^0 711 \S+\n12345 700 \S+/user$", made.stdout, re.M) and not re.search(r"^/", made.stdout, re.M), made
