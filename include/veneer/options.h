@@ -90,6 +90,8 @@ struct mount_opts {
 int options_parse(int argc, char *const *argv, const char *cwd, bool is_root, struct mount_opts *ret, char *err,
 		  size_t err_size);
 void options_release(struct mount_opts *o);
+/* The unknown arguments, with commas between them; malloc'd. NULL where there are none, or no memory. */
+char *options_unknown(const struct mount_opts *o);
 
 /* May two mounts of the same lower layers be parts of one file system? */
 bool options_agree(const struct mount_opts *a, const struct mount_opts *b);

@@ -12,6 +12,7 @@
 
 struct report_mount {
 	char *mountpoint, *mode, *upper; /* owned; upper may be NULL */
+	char *unknown;			/* arguments that were ignored (options_unknown), owned; NULL: none */
 	size_t nlower, image;		/* image: index in report.images */
 	uint64_t inodes, map_files, map_log_bytes;
 	bool has_quota;

@@ -746,6 +746,18 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 	return 0;
 }
 
+char *options_unknown(const struct mount_opts *o)
+{
+	_cleanup_(buf_release) struct buf text = { 0 };
+	int r = o->n_unknown ? 0 : -ENOENT;
+
+	for (size_t i = 0; r == 0 && i < o->n_unknown; i++) {
+		r = i ? buf_put(&text, ", ", 2) : 0;
+		r = r ?: buf_put(&text, o->unknown[i], strlen(o->unknown[i]));
+	}
+	return r == 0 && buf_put_u8(&text, 0) == 0 ? (char *)steal_ptr(&text.data) : NULL;
+}
+
 void options_release(struct mount_opts *o)
 {
 	strv_freep(&o->lower);

@@ -479,6 +479,17 @@ static int share(struct conn *c, struct roster *roster, struct served *s, char *
 	return r;
 }
 
+/* Engines drop what the mount program says on standard error when it succeeds. */
+static void log_unknown(const struct mount_opts *o)
+{
+	_cleanup_(freep) char *unknown = options_unknown(o);
+	const char *about = log_about(o->mountpoint);
+
+	if (unknown)
+		log_warn("%s: unknown argument ignored: %s", o->mountpoint, unknown);
+	log_about(about);
+}
+
 static void answer_mount(struct conn *c, struct roster *roster)
 {
 	char err[ERR_SIZE];
@@ -495,6 +506,7 @@ static void answer_mount(struct conn *c, struct roster *roster)
 		say_error(c, err);
 		return;
 	}
+	log_unknown(&served_mount(s)->opts);
 	r = can_share ? share(c, roster, s, err, sizeof(err)) : -EOPNOTSUPP;
 	if (r == 0)
 		return;

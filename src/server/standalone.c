@@ -95,6 +95,15 @@ static void serve_until_done(struct serving *v, const sigset_t *set, bool is_bac
 	}
 }
 
+/* Once more, where the log is from now on: engines drop what the mount program says on standard error when it succeeds. */
+static void log_unknown(const struct mount_opts *o)
+{
+	_cleanup_(freep) char *unknown = options_unknown(o);
+
+	if (unknown)
+		log_warn("%s: unknown argument ignored: %s", o->mountpoint, unknown);
+}
+
 /* The mount answers: let the caller go, and let go of the caller. */
 static void detach(int ready_fd, int null)
 {
@@ -172,8 +181,10 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 		if (chdir("/") < 0)
 			log_warn("cannot change to /: %s", strerror(errno));
 		fdcache_bound();
-		if (ready_fd >= 0)
+		if (ready_fd >= 0) {
 			detach(ready_fd, null);
+			log_unknown(&v.mount.opts);
+		}
 		serve_until_done(&v, &set, ready_fd >= 0);
 	}
 	pool_free(v.pool);

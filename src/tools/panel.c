@@ -206,11 +206,16 @@ static int print_head(const struct report_mount *m, FILE *out)
 {
 	_cleanup_(freep) char *mountpoint = grid_text(m->mountpoint);
 	_cleanup_(freep) char *upper = m->upper ? grid_text(m->upper) : NULL;
+	_cleanup_(freep) char *unknown = m->unknown ? grid_text(m->unknown) : NULL;
 
-	if (!mountpoint || (m->upper && !upper))
+	if (!mountpoint || (m->upper && !upper) || (m->unknown && !unknown))
 		return -ENOMEM;
 	fprintf(out, "%s: %s, %zu lower layer%s (image %zu)%s%s, %s inode%s\n", mountpoint, m->mode, m->nlower, plural(m->nlower),
 		m->image, upper ? ", upper " : "", upper ? upper : "", COUNT(m->inodes), plural(m->inodes));
+	if (unknown) {
+		topic(out, "ignored");
+		fprintf(out, "%s\n", unknown);
+	}
 	return 0;
 }
 

@@ -93,7 +93,8 @@ int report_add(struct report *r, struct mount *m)
 	to->mountpoint = strdup(m->opts.mountpoint);
 	to->mode = strdup(mount_mode(m));
 	to->upper = t->upper ? strdup(m->opts.upper) : NULL;
-	if (!to->mountpoint || !to->mode || (t->upper && !to->upper))
+	to->unknown = options_unknown(&m->opts);
+	if (!to->mountpoint || !to->mode || (t->upper && !to->upper) || (m->opts.n_unknown && !to->unknown))
 		return -ENOMEM;
 	to->nlower = m->opts.n_lower;
 	to->image = add_image(r, t->image);
@@ -133,6 +134,7 @@ void report_release(struct report *r)
 		free(r->mounts[i].mountpoint);
 		free(r->mounts[i].mode);
 		free(r->mounts[i].upper);
+		free(r->mounts[i].unknown);
 	}
 	free(r->mounts);
 	free(r->images);
@@ -283,6 +285,7 @@ static json_t *mount_json(struct writer *w, const struct report_mount *m)
 	add(w, j, "mode", json_string(m->mode));
 	add_number(w, j, "lower", m->nlower);
 	add(w, j, "upper", path_or_null(m->upper));
+	add(w, j, "unknown_options", path_or_null(m->unknown));
 	add_number(w, j, "image", m->image);
 	add_number(w, j, "inodes", m->inodes);
 	add_values(w, j, &m->values);

@@ -65,6 +65,7 @@ static int parse_mount(const json_t *j, struct report_mount *ret)
 
 	r = r ?: string(j, "mode", &ret->mode);
 	r = r ?: string(j, "upper", &ret->upper);
+	r = r ?: string(j, "unknown_options", &ret->unknown);
 	if (r == 0 && (!ret->mountpoint || !ret->mode))
 		r = -EBADMSG;
 	ret->nlower = number(j, "lower");

@@ -47,7 +47,7 @@ class Server:
         return subprocess.run([self.program, command, *map(os.fsencode, arguments)], env=self.env, text=text,
                               capture_output=True, timeout=30, check=False)
 
-    def mount(self, name, lower, *options, is_writable=True):
+    def mount(self, name, lower, *options, is_writable=True, warning=b""):
         """Directories of this name, made for it; returns the mount point."""
         top = os.fsencode(self.base) + b"/" + os.fsencode(name)
         parts = [b"lowerdir=" + escape(lower).encode()]
@@ -57,7 +57,7 @@ class Server:
         os.makedirs(top)
         done = subprocess.run([self.program, "-o", b",".join(parts + [o.encode() for o in options]), top],
                               env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.returncode == 0 and (done.stderr.endswith(warning) if warning else not done.stderr), done.stderr
         self.mounts.append(top)
         return os.fsdecode(top)
 
@@ -109,6 +109,16 @@ def one(server, stack):
 
 
 # ---- the figures ----
+
+def test_an_unknown_option_is_found_where_engines_leave_its_warning_out(server, stack):
+    server.start()
+    mnt, other = server.mount("m", stack.lower(), "sizze=5M", warning=b"unknown argument ignored: sizze=5M\n"), server.mount("o", stack.lower())
+    assert server.of(mnt)["unknown_options"] == "sizze=5M"
+    assert server.of(other)["unknown_options"] is None
+    assert re.search(r"ignored +sizze=5M$", server.ask(mnt).stdout, re.M) and "ignored" not in server.ask(other).stdout
+    server.log.seek(0)
+    assert f"{mnt}: unknown argument ignored: sizze=5M\n" in server.log.read()
+
 
 def test_report_names_the_server_and_its_mounts(one, stack):
     server, mnt = one

@@ -181,13 +181,20 @@ static void test_options__what_belongs_to_o_is_not_ignored(void **state)
 static void test_options__strict_makes_unknown_ones_an_error(void **state)
 {
 	struct mount_opts o;
+	char *text;
 
 	(void)state;
 	assert_bad_with_lower("strict,sizze=5M", "unknown option: sizze=5M; with strict that is an error");
 	assert_bad_with_lower("sizze=5M,strict", "unknown option: sizze=5M; with strict that is an error");
 	assert_int_equal(PARSE(&o, "--foo", "-o", "lowerdir=/l,strict", "/m"), -EINVAL);
 	assert_string_equal(parse_error, "unknown option: --foo; with strict that is an error");
+	assert_int_equal(PARSE(&o, "--foo", "-o", "lowerdir=/l,sizze=5M,a=b\\,c", "/m"), 0);
+	text = options_unknown(&o);
+	assert_string_equal(text, "--foo, sizze=5M, a=b\\,c");
+	free(text);
+	options_release(&o);
 	o = good_with_lower("strict,size=5M,private,xino=auto,context=x,,");
+	assert_null(options_unknown(&o));
 	options_release(&o);
 }
 

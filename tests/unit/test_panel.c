@@ -85,7 +85,8 @@ static void test_panel__one_mount_in_full(void **state)
 	assert_int_equal(panel_print_mount(&r.mounts[0], f), 0);
 	assert_int_equal(panel_print_mount(&r.mounts[1], f), 0);
 	fclose(f);
-	assert_has("/c1/merged: passthrough, 3 lower layers (image 0), upper /c1/upper, 617 inodes\n");
+	assert_has("/c1/merged: passthrough, 3 lower layers (image 0), upper /c1/upper, 617 inodes\n"
+		   "  ignored        sizze=5M, --foo\n");
 	assert_has("/c?[2J: cached, 3 lower layers (image 0), 617 inodes\n");
 	assert_has("64 MiB not copied\n");
 	assert_has("no requests yet\n");

@@ -52,6 +52,8 @@ static void test_report__its_text_says_all_of_it(void **state)
 	}
 	assert_string_equal(back.mounts[0].upper, "/c1/upper");
 	assert_null(back.mounts[1].upper);
+	assert_string_equal(back.mounts[0].unknown, "sizze=5M, --foo");
+	assert_null(back.mounts[1].unknown);
 	assert_int_equal(back.mounts[0].map_files, 1);
 	assert_int_equal(back.mounts[0].map_log_bytes, 4096);
 	assert_int_equal(back.nimages, 1);
@@ -281,7 +283,7 @@ static void test_report__a_mount_is_shown_as_it_is(void **state)
 
 	tree_layers(d, "b:a");
 	tree_put_text(d, "a/dir/f", "text");
-	tree_mount(d, "volatile");
+	tree_mount(d, "volatile,sizze=5M");
 	tree_forget(d, tree_get(d, "dir"));
 	assert_int_equal(report_one(&d->m, &json), 0);
 	assert_int_equal(report_parse(json, &r), 0);
@@ -293,6 +295,7 @@ static void test_report__a_mount_is_shown_as_it_is(void **state)
 	assert_int_equal(r.images[0].nlayers, 2);
 	assert_string_equal(r.mounts[0].mountpoint, d->m.opts.mountpoint);
 	assert_string_equal(r.mounts[0].upper, d->m.opts.upper);
+	assert_string_equal(r.mounts[0].unknown, "sizze=5M");
 	assert_int_equal(r.mounts[0].nlower, 2);
 	assert_true(r.memory[STATS_MEM_INODES] > sizeof(struct inode));
 	free(json);

@@ -25,6 +25,7 @@ struct report reports_make(const char *second_place)
 		r.mounts[i].mountpoint = strdup(i ? second_place : "/c1/merged");
 		r.mounts[i].mode = strdup(i ? "cached" : "passthrough");
 		r.mounts[i].upper = i ? NULL : strdup("/c1/upper");
+		r.mounts[i].unknown = i ? NULL : strdup("sizze=5M, --foo");
 		r.mounts[i].nlower = 3;
 		r.mounts[i].inodes = 617;
 		r.nmounts++;
