@@ -21,6 +21,7 @@
 
 #include <dirent.h>
 #include <linux/capability.h>
+#include <stdatomic.h>
 
 int op_kill_setid(fuse_req_t req, struct inode *i)
 {
@@ -76,6 +77,28 @@ static bool is_written_past_us(struct mount *m, fuse_ino_t ino)
 	return s && s->n_backed && s->backing_kind == BACKING_UPPER;
 }
 
+/* Node and thread of the last such removal that succeeded. It comes before the SETATTR of nothing, by the same thread. */
+static _Atomic uint64_t last_capability_lost;
+
+static uint64_t capability_loss(fuse_req_t req, const struct inode *i)
+{
+	return (uint64_t)i->id << 32 | (uint32_t)fuse_req_ctx(req)->pid;
+}
+
+void op_note_capability_lost(fuse_req_t req, const struct inode *i)
+{
+	atomic_store(&last_capability_lost, capability_loss(req, i));
+}
+
+/* A privileged caller keeps the bits of a file that it writes: the kernel asks because of the capability. */
+static bool is_privileged_write(fuse_req_t req, const struct inode *i)
+{
+	uint64_t loss = capability_loss(req, i);
+
+	return atomic_compare_exchange_strong(&last_capability_lost, &loss, 0) &&
+	       op_mount(req)->tree.can.has_trusted_xattr && op_caller_has_cap(req, CAP_FSETID);
+}
+
 /* A caller that is not the owner writes (a request that comes to us clears the bits), or calls chown(2), which gets it
  * nothing. */
 int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino)
@@ -83,7 +106,7 @@ int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 	struct mount *m = op_mount(req);
 	struct stat st;
 
-	if (i->type == DT_DIR || !has_setid(&m->tree, i, &st))
+	if (i->type == DT_DIR || !has_setid(&m->tree, i, &st) || is_privileged_write(req, i))
 		return 0;
 	return is_written_past_us(m, ino) || is_owner(req, &st) ? op_kill_setid(req, i) : 0;
 }

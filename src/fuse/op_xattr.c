@@ -136,6 +136,8 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	if (!i)
 		return;
 	r = redo_removexattr(&op_mount(req)->tree, i, op_begin(req, INTENT_REMOVEXATTR), name);
+	if (r == 0 && !strcmp(name, "security.capability"))
+		op_note_capability_lost(req, i);
 	op_changed(i, ino);
 	op_reply_err(req, r);
 	intent_end(intent_current());

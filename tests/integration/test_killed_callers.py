@@ -178,6 +178,7 @@ _CHANGES = {
 }
 
 
+@pytest.mark.needs_privileges("other users")
 @pytest.mark.parametrize("io", ["", "io=cached", "io=direct"], ids=lambda io: io or "auto")
 @pytest.mark.parametrize("is_killed", [False, True], ids=["resent", "left"])
 def test_set_id_bits_that_went_before_a_death_are_gone_for_the_kernel(stack, steps, shared, io, is_killed):

@@ -16,6 +16,8 @@ from support.content import blob
 from support.expect import fails_with, opened
 from support.places import Place
 
+pytestmark = pytest.mark.needs_privileges("other users, and capabilities of files")
+
 _CAPABILITY = "security.capability"
 _SETUID = bytes.fromhex("0100000280000000000000000000000000000000")  # cap_setuid+ep
 _IO = ["", "io=cached", "io=direct", "timeout=0"]
@@ -197,6 +199,18 @@ def test_chown_with_neither_id_clears_them_for_those_who_may(stack, plain, io):
         in_child(lambda: chown(directory, "other"), uid=_WRITER, gid=_WRITER)
     assert _differences(_seen(m), _seen(plain)) == {}
     assert linux.cached_mode(m / "root-6711") == 0o711 and linux.cached_mode(m / "other-6711") == 0o6711
+
+
+@pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
+def test_writes_of_root_clear_what_they_clear_elsewhere(stack, plain, io):
+    """The real root keeps set-id bits, and the capability goes."""
+    _make(stack.lower())
+    _make(plain)
+    m = stack.mount(*([io] if io else []))
+    for directory in (plain, m):
+        _seen(directory)
+        _change(directory)
+    assert _differences(_seen(m), _seen(plain)) == {}
 
 
 @pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
