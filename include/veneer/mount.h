@@ -67,6 +67,8 @@ int mount_lock_upper(int rootfd);
 uid_t mount_uid_to_disk(const struct mount *m, uid_t uid);
 gid_t mount_gid_to_disk(const struct mount *m, gid_t gid);
 void mount_present_ids(const struct mount *m, struct stat *st);
+/* Of the mount's root: an owner without a row is 65534, or nobody could make anything there. */
+void mount_present_root_ids(const struct mount *m, struct stat *st);
 /* Is a presented id one that can be stored? */
 bool mount_has_uid(const struct mount *m, uid_t uid);
 bool mount_has_gid(const struct mount *m, gid_t gid);

@@ -98,8 +98,11 @@ bool options_agree(const struct mount_opts *a, const struct mount_opts *b);
 /* Those of a mount of the lower layers of o alone, as a mount of o shows them; the caller's. 0 or -ENOMEM. */
 int options_common(const struct mount_opts *o, struct mount_opts *ret);
 
-/* On-disk id for a presented one and back; ids outside every row become the overflow id 65534.
- * Empty maps are the identity. */
+#define ID_OVERFLOW 65534u
+#define ID_INVALID UINT32_MAX	/* no id: the kernel shows 65534, takes no user for the owner, and refuses changes */
+
+/* On-disk id for a presented one, and back. Outside every row: ID_OVERFLOW on disk, where callers without a place make
+ * files; from disk ID_INVALID, but for ID_OVERFLOW, which is itself. Empty maps are the identity. */
 uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id);
 uint32_t id_map_from_disk(const struct id_maps *m, uint32_t id);
 /* A presented id that a row covers. */

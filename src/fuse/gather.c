@@ -191,7 +191,7 @@ static void answer_root(const struct request *q, struct gathered *c)
 		done(q, r == -EUCLEAN ? -EIO : r);
 		return;
 	}
-	mount_present_ids(c->m, &st);
+	mount_present_root_ids(c->m, &st);
 	fill_attr(&st, &e.attr);
 	count_root(c, 1);
 	if (reply(q, 0, &e, sizeof(e)) < 0)

@@ -104,7 +104,10 @@ static void reply_attr(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 		op_reply_err(req, r);
 		return;
 	}
-	mount_present_ids(m, &st);
+	if (i == m->tree.root)
+		mount_present_root_ids(m, &st);
+	else
+		mount_present_ids(m, &st);
 	fuse_reply_attr(req, &st, op_attr_timeout(m, i, ino));
 }
 

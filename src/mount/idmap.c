@@ -10,8 +10,6 @@
 
 #include "veneer/cleanup.h"
 
-#define OVERFLOW_ID 65534
-
 /* One of the numbers between colons. Callers start their maps with a colon, so empty ones are
  * passed over. 1: *ret is set, 0: no more, -EINVAL: not an id. */
 static int next_id(const char **s, uint32_t *ret)
@@ -92,7 +90,15 @@ static uint32_t map_id(const struct id_maps *m, uint32_t id, bool to_disk)
 		if (id >= from && id - from < row->len)
 			return to + (id - from);
 	}
-	return OVERFLOW_ID;
+	return ID_OVERFLOW;
+}
+
+static bool has_outside(const struct id_maps *m, uint32_t id)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (id >= m->rows[i].outside && id - m->rows[i].outside < m->rows[i].len)
+			return true;
+	return false;
 }
 
 bool id_map_has(const struct id_maps *m, uint32_t id)
@@ -133,5 +139,7 @@ uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id)
 
 uint32_t id_map_from_disk(const struct id_maps *m, uint32_t id)
 {
-	return map_id(m, id, false);
+	uint32_t shown = map_id(m, id, false);
+
+	return m->n && shown == ID_OVERFLOW && id != ID_OVERFLOW && !has_outside(m, id) ? ID_INVALID : shown;
 }

@@ -551,3 +551,12 @@ void mount_present_ids(const struct mount *m, struct stat *st)
 	if (m->opts.squash_gid >= 0)
 		st->st_gid = (gid_t)m->opts.squash_gid;
 }
+
+void mount_present_root_ids(const struct mount *m, struct stat *st)
+{
+	mount_present_ids(m, st);
+	if (st->st_uid == ID_INVALID)
+		st->st_uid = ID_OVERFLOW;
+	if (st->st_gid == ID_INVALID)
+		st->st_gid = ID_OVERFLOW;
+}

@@ -136,6 +136,7 @@ _MAPS = ("uidmapping=0:100000:1000:5000:7:1", "gidmapping=0:100000:1000:5000:7:1
 def test_gaps_and_single_ids_before_and_after_copy_up(stack):
     """Ids on disk that no row covers are shown as the overflow id, and stay what they are on disk."""
     want = {0: 100_000, 999: 100_999, 1000: _OVERFLOW, 4999: _OVERFLOW, 5000: 7, 5001: _OVERFLOW, 100_000: _OVERFLOW}
+    shown_as = want.get
     for uid in want:
         path = _file(stack.lower(), f"f{uid}", uid, uid)
         path.write_bytes(blob(100_000, uid))
@@ -147,6 +148,9 @@ def test_gaps_and_single_ids_before_and_after_copy_up(stack):
             assert _owner(m / f"f{uid}") == _owner(m / f"d{uid}") == (shown, shown), (step, uid)
         if step in ("lower", "frozen"):
             for uid in want:
+                if shown_as(uid) == _OVERFLOW:
+                    _is_refused(m / f"f{uid}", m / f"d{uid}")
+                    continue
                 write_at(m / f"f{uid}", b"x", 50_000)
                 os.utime(m / f"d{uid}", (1, 1))
         elif step == "copied up":
@@ -156,7 +160,71 @@ def test_gaps_and_single_ids_before_and_after_copy_up(stack):
             m = stack.mount(*_MAPS)
     stack.umount()
     for directory in (stack.upper, stack.lowers[0]):
-        assert {uid: _owner(directory / f"f{uid}")[0] for uid in want} == {uid: uid for uid in want}
+        changed = {uid for uid in want if shown_as(uid) != _OVERFLOW}
+        assert {uid: _owner(directory / f"f{uid}")[0] for uid in changed} == {uid: uid for uid in changed}
+
+
+def _is_refused(file, directory):
+    """All that changes them; reading is a matter of their mode."""
+    for change in (lambda p: os.chmod(p, 0o6755), lambda p: os.chown(p, -1, -1), lambda p: os.utime(p, (1, 1)), os.utime, lambda p: os.setxattr(p, "user.x", b"x"),
+                   lambda p: os.setxattr(p, acl.ACCESS, acl.encode((acl.USER_OBJ, 7), (acl.USER, 7, 7), (acl.GROUP_OBJ, 7),
+                                                                   (acl.MASK, 7), (acl.OTHER, 7))),
+                   lambda p: os.rename(p, f"{p}-")):
+        for path in (file, directory):
+            with fails_with(errno.EOVERFLOW, errno.EACCES, errno.EPERM):
+                change(path)
+    for change in (lambda: os.open(file, os.O_WRONLY), lambda: os.truncate(file, 5), lambda: os.unlink(file),
+                   lambda: os.link(file, f"{file}-"), lambda: (directory / "new").mkdir(), lambda: os.rmdir(directory),
+                   lambda: os.rename(directory / "inner", directory / "moved"), lambda: os.unlink(directory / "inner")):
+        with fails_with(errno.EOVERFLOW, errno.EACCES, errno.EPERM, errno.ENOENT):
+            change()
+
+
+@pytest.mark.parametrize("ids", [(0, 0), (3000, 1000), (1000, 3000)], ids=["root", "owner", "group"])
+def test_what_belongs_to_nobody_is_changed_by_nobody(stack, ids):
+    """Neither by a user who has the id that such an owner is shown as, nor by root."""
+    low = stack.lower()
+    _file(low, "f", *ids).chmod(0o666)
+    (low / "d").mkdir()
+    _file(low / "d", "inner", *ids)
+    (low / "d").chmod(0o777)
+    os.chown(low / "d", *ids)
+    (low / "sticky").mkdir()
+    _file(low / "sticky", "f", *ids)
+    (low / "sticky").chmod(0o1777)
+    os.chown(low / "sticky", 1000, 1000)
+    os.chown(stack.upper, 1000, 1000)
+    m = stack.mount("uidmapping=1000:0:1000", "gidmapping=1000:0:1000")
+
+    def attack():
+        _is_refused(m / "f", m / "d")
+        with fails_with(errno.EOVERFLOW, errno.EACCES, errno.EPERM):
+            os.unlink(m / "sticky" / "f")
+        assert (m / "f").read_bytes() == blob(10)
+    in_child(attack, uid=_OVERFLOW, gid=_OVERFLOW)
+    in_child(attack)
+    assert _owner(m / "f") == tuple(0 if one == 1000 else _OVERFLOW for one in ids)
+    if ids == (0, 0):
+        for half in ((0, -1), (-1, 0)):
+            with fails_with(errno.EOVERFLOW):
+                os.chown(m / "f", *half)
+        os.chown(m / "f", 3, 4)
+        os.chmod(m / "f", 0o600)
+        assert _owner(m / "f") == (3, 4)
+
+
+def test_a_caller_of_that_id_owns_what_it_made(stack):
+    (stack.lower() / "d").mkdir()
+    (stack.lower() / "d").chmod(0o777)
+    os.chown(stack.lower() / "d", 1000, 1000)
+    m = stack.mount("uidmapping=1000:0:1000", "gidmapping=1000:0:1000")
+
+    def make_and_change():
+        (m / "d" / "f").write_text("x")
+        os.chmod(m / "d" / "f", 0o640)
+        (m / "d" / "f").write_text("y")
+        os.unlink(m / "d" / "f")
+    in_child(make_and_change, uid=_OVERFLOW, gid=_OVERFLOW)
 
 
 @pytest.mark.needs_root("ids above 65536")

@@ -45,7 +45,8 @@ static void test_idmap__ids_outside_every_row_overflow(void **state)
 	(void)state;
 	assert_int_equal(id_map_from_disk(&m, 0), 1000);
 	assert_int_equal(id_map_from_disk(&m, 10), 100009);
-	assert_int_equal(id_map_from_disk(&m, 11), 65534);
+	assert_int_equal(id_map_from_disk(&m, 11), ID_INVALID);
+	assert_int_equal(id_map_from_disk(&m, 65534), 65534);
 	assert_int_equal(id_map_to_disk(&m, 999), 65534);
 	assert_int_equal(id_map_to_disk(&m, 1001), 65534);
 	assert_int_equal(id_map_to_disk(&m, 100010), 65534);
