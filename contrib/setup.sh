@@ -106,6 +106,12 @@ install_missing()
 		die "could not install ${missing[*]}"
 }
 
+# Debian 13 has the client of docker.io in a package of its own.
+install_docker_client()
+{
+	command -v docker >/dev/null || install_missing docker-cli
+}
+
 # The sanitizer and fuzzer runtimes live in a package named after clang's major version.
 install_clang_runtime()
 {
@@ -396,6 +402,7 @@ main()
 	provide_fuse
 	if [ -n "$with_tests" ]; then
 		install_missing "${TEST_PACKAGES[@]}"
+		install_docker_client
 		install_clang_runtime
 	fi
 	if [ -n "$with_slow" ]; then
@@ -403,6 +410,7 @@ main()
 	fi
 	if [ -n "$with_bench" ]; then
 		install_missing "${BENCH_PACKAGES[@]}"
+		install_docker_client
 		provide_cargo
 	fi
 	[ -z "$with_musl" ] || provide_musl
