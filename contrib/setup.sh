@@ -14,13 +14,13 @@ FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_a
 BUILD_PACKAGES=(gcc libc6-dev meson ninja-build pkgconf liburing-dev libxxhash-dev libjansson-dev libsqlite3-dev libmicrohttpd-dev libarchive-dev lowdown fuse3)
 TEST_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-matplotlib python3-yaml
-	attr acl strace procps util-linux mount e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static
+	attr acl strace procps util-linux mount passwd make e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static
 	python3-prometheus-client curl tmux systemd
 	podman crun buildah docker.io containerd runc uidmap slirp4netns fuse-overlayfs clang
 	man-db groff-base binutils fish zsh rpm debootstrap
 )
 # A hundred and thirty with those that they need.
-SLOW_PACKAGES=(debhelper lintian rpmlint containernetworking-plugins iproute2)
+SLOW_PACKAGES=(debhelper dpkg-dev lintian rpmlint containernetworking-plugins iproute2)
 BENCH_PACKAGES=(python3 python3-matplotlib e2fsprogs xfsprogs btrfs-progs dmsetup fio sqlite3 git podman crun docker.io
 	fuse-overlayfs postgresql make dpkg-dev python3-pip busybox-static)
 

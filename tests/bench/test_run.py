@@ -49,6 +49,18 @@ def test_the_list_names_scenarios_and_drivers():
     assert re.search(r"all together\s+some \d+ minutes and \d+", done.stdout)
 
 
+def test_the_list_needs_no_more_than_is_installed(tmp_path):
+    """No container has kmod, and Debian's image has none."""
+    for folder in ("/usr/bin", "/usr/sbin", "/sbin"):
+        for name in os.listdir(folder):
+            if name not in ("modprobe", "kmod") and not os.path.lexists(tmp_path / name):
+                os.symlink(os.path.join(folder, name), tmp_path / name)
+    done = subprocess.run([*RUN, "--list"], env={**ENV, "PATH": str(tmp_path)}, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "dm-thin" in done.stdout
+
+
 @pytest.mark.parametrize("args,words", [(["none"], "no scenario none"),
                                         (["--drivers", "none"], "no driver none"),
                                         (["--report"], "--out")])
