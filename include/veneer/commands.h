@@ -7,6 +7,7 @@ int cmd_diff(int argc, char **argv);
 int cmd_du(int argc, char **argv);
 int cmd_flatten(int argc, char **argv);
 int cmd_helper(int argc, char **argv);
+int cmd_info(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_mount(int argc, char **argv);
 int cmd_profile(int argc, char **argv);

@@ -59,6 +59,8 @@ void mount_learn(struct mount *m);
 void mount_close(struct mount *m);
 /* How files are opened: "passthrough", "cached", "direct"; "auto" as long as the mount does not answer. */
 const char *mount_mode(const struct mount *m);
+/* Why that one: a clause, constant. */
+const char *mount_mode_reason(const struct mount *m);
 /* Be the only one who writes the upper at rootfd, for as long as the descriptor is open; a server on its way out is
  * waited for. 0 or -EBUSY. */
 int mount_lock_upper(int rootfd);

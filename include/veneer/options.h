@@ -98,6 +98,10 @@ bool options_agree(const struct mount_opts *a, const struct mount_opts *b);
 /* Those of a mount of the lower layers of o alone, as a mount of o shows them; the caller's. 0 or -ENOMEM. */
 int options_common(const struct mount_opts *o, struct mount_opts *ret);
 
+/* The options that choose between ways to do things, as -o would have them: those that hold, defaults too, malloc'd. Directories and
+ * id maps are left out. 0 or -ENOMEM. */
+int options_in_effect(const struct mount_opts *o, char **ret);
+
 #define ID_OVERFLOW 65534u
 #define ID_INVALID UINT32_MAX	/* no id: the kernel shows 65534, takes no user for the owner, and refuses changes */
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "mounted.h"
 #include "offline.h"
 #include "progress.h"
 #include "terminal.h"
@@ -25,7 +26,7 @@
 static int print_usage(void)
 {
 	printf("usage: veneer check [OPTION...] -o lowerdir=A[:B...],upperdir=U[,workdir=W]\n"
-	       "       veneer check [OPTION...] LAYER\n\n"
+	       "       veneer check [OPTION...] LAYER|MOUNTPOINT\n\n"
 	       "Find what is damaged in the upper U, or in a layer by itself: in its block map,\n"
 	       "its partial files and its renamed directories, and whether the lower files they\n"
 	       "need are what they were; and what mounts and tools that were killed left in it\n"
@@ -189,8 +190,27 @@ static int check(const struct job *job, struct output *o)
 	return r < 0 || s.found > s.repaired;
 }
 
+/* Of a mount its upper, on the layers that it lies on. */
+static int look_behind(struct offline_args *args, char **ret_list)
+{
+	_cleanup_(report_release) struct report one = { .pid = 0 };
+	int r = args->path ? mounted_look(args->path, "veneer check", &one) : 0;
+
+	if (r <= 0)
+		return r;
+	if (!one.mounts[0].upper || !one.mounts[0].lowers) {
+		log_error("%s is mounted read-only and has no upper directory: give veneer check a layer", args->path);
+		return -EROFS;
+	}
+	*ret_list = mounted_options(&one.mounts[0], true);
+	args->lists[args->nlists++] = *ret_list;
+	args->path = NULL;
+	return *ret_list ? 0 : -ENOMEM;
+}
+
 int cmd_check(int argc, char **argv)
 {
+	_cleanup_(freep) char *list = NULL;
 	struct mount_opts opts = { 0 };
 	struct image *below = NULL;
 	struct offline_args args;
@@ -208,6 +228,8 @@ int cmd_check(int argc, char **argv)
 			usage_missing("LAYER, or -o lowerdir=...,upperdir=...");
 		return usage_hint("check");
 	}
+	if (look_behind(&args, &list) < 0)
+		return 1;
 	if (args.nlists && offline_options(&args, &opts) < 0)
 		return 2;
 	fdcache_init();

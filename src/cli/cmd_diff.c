@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "mounted.h"
 #include "progress.h"
 #include "terminal.h"
 #include "usage.h"
@@ -28,10 +29,11 @@ struct arguments {
 static int print_usage(void)
 {
 	printf("usage: veneer diff [--json] [-r] [-o lowerdir=A[:B...]] [--quiet] UPPER\n"
-	       "       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n\n"
-	       "List what the layer UPPER changes: A added, C changed, D deleted, and of files\n"
-	       "that were changed in part how many of their blocks are their own. Reads UPPER,\n"
-	       "which may be in use, and of the lower layers only what it asks for by name.\n\n"
+	       "       veneer diff --tar [-o FILE] [--quiet] -o lowerdir=A[:B...] UPPER\n"
+	       "       veneer diff [OPTION...] MOUNTPOINT\n\n"
+	       "List what the layer UPPER, or that of a mount, changes: A added, C changed, D\n"
+	       "deleted, and of files that were changed in part how many of their blocks are\n"
+	       "their own. It may be in use. Of the lower layers only names are looked up.\n\n"
 	       "  -o lowerdir=A[:B...]  what UPPER lies on, the top one first. Without it the\n"
 	       "                        layer alone decides: a directory counts as changed, a\n"
 	       "                        file as added unless it says that it was copied up\n"
@@ -227,14 +229,36 @@ static int parse(int argc, char **argv, struct arguments *ret)
 	return -EINVAL;
 }
 
+/* Of a mount its upper, on the layers that it lies on. */
+static int look_behind(struct arguments *args, char **ret_upper, char **ret_list)
+{
+	_cleanup_(report_release) struct report one = { .pid = 0 };
+	int r = mounted_look(args->upper, "veneer diff", &one);
+
+	if (r <= 0)
+		return r;
+	if (!one.mounts[0].upper) {
+		log_error("%s is mounted read-only: nothing is changed in it", args->upper);
+		return -EROFS;
+	}
+	*ret_upper = strdup(one.mounts[0].upper);
+	if (!args->list && one.mounts[0].lowers)
+		args->list = *ret_list = mounted_options(&one.mounts[0], false);
+	args->upper = *ret_upper;
+	return args->upper ? 0 : -ENOMEM;
+}
+
 int cmd_diff(int argc, char **argv)
 {
 	_cleanup_(options_release) struct mount_opts opts = { 0 };
+	_cleanup_(freep) char *upper = NULL, *lowers = NULL;
 	struct arguments args = { 0 };
 	int r = parse(argc, argv, &args);
 
 	if (r)
 		return r < 0 ? usage_hint("diff") : print_usage();
+	if (look_behind(&args, &upper, &lowers) < 0)
+		return 1;
 	if (args.is_tar && !args.list) {
 		log_error("an archive needs to know what the layer lies on: -o lowerdir=A[:B...]");
 		return 2;

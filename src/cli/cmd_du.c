@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "mounted.h"
 #include "progress.h"
 #include "usage.h"
 
@@ -17,7 +18,7 @@
 
 static int print_usage(void)
 {
-	printf("usage: veneer du [--json] [--quiet] UPPER...\n\n"
+	printf("usage: veneer du [--json] [--quiet] UPPER|MOUNTPOINT...\n\n"
 	       "Say what each layer takes on its file system: data of files, the block map,\n"
 	       "directories and links, inodes; and what its data would take if whole files had\n"
 	       "been copied up, as overlayfs does. Files with several names count once. UPPER\n"
@@ -68,11 +69,14 @@ static int print_all(char **paths, bool is_json, bool is_quiet)
 	int code = 0, r = list ? 0 : -ENOMEM;
 
 	for (; r == 0 && *paths; paths++) {
+		_cleanup_(freep) char *upper = NULL;
 		struct du u;
 		int failed;
 
 		progress_start(&shown, is_quiet);
-		failed = du_layer(*paths, &step, &u);
+		failed = mounted_upper(*paths, "veneer du", &upper);
+		if (failed >= 0)
+			failed = du_layer(upper ? upper : *paths, &step, &u);
 		progress_clear(&shown);
 		if (failed < 0)
 			code = 1;

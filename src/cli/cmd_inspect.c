@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/commands.h"
 
+#include "mounted.h"
 #include "usage.h"
 
 #include "veneer/cleanup.h"
@@ -58,12 +59,18 @@ static int inspect_partial(const char *path, const struct inspect_out *to)
 	return -EUCLEAN;
 }
 
-static int inspect_path(const char *path, const struct inspect_out *to)
+static int inspect_path(const char *given, const struct inspect_out *to)
 {
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_(freep) char *upper = NULL;
+	_cleanup_(closep) int fd = -1;
+	const char *path;
 	struct stat st;
-	int r;
+	int r = mounted_upper(given, "veneer inspect", &upper);
 
+	if (r < 0)
+		return 1;
+	path = upper ? upper : given;
+	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		r = -errno;
 	else if (S_ISDIR(st.st_mode))
@@ -185,8 +192,8 @@ static int inspect_json(char **paths)
 static int print_usage(void)
 {
 	printf("usage: veneer inspect [--json] PATH...\n\n"
-	       "Print the block map and the partial files of a layer (a directory), the line of\n"
-	       "one partial file, or a map file.\n\n"
+	       "Print the block map and the partial files of a layer (a directory, or a mount\n"
+	       "point for its upper), the line of one partial file, or a map file.\n\n"
 	       "  --json  one JSON array: of each PATH its lines\n\n"
 	       "Exit code: 0; 1 when something is damaged or cannot be read; 2 for wrong usage.\n");
 	return 0;

@@ -13,7 +13,6 @@
 
 #include <getopt.h>
 #include <jansson.h>
-#include <limits.h>
 #include <string.h>
 
 enum form { FORM_TABLES, FORM_JSON, FORM_PROMETHEUS };
@@ -26,68 +25,6 @@ static int print_usage(void)
 	       "  --json        one JSON object, in place of tables\n"
 	       "  --prometheus  the text format of Prometheus\n\n"
 	       "Exit code: 0; 1 when there is no server, or no such mount; 2 for wrong usage.\n");
-	return 0;
-}
-
-/* What the user calls a mount, in all the ways that the server may. */
-struct wanted {
-	char *given, *real;
-};
-
-/* Also of a mount that does not answer: its own name is not looked up then. */
-static char *real_path(const char *path)
-{
-	_cleanup_(freep) char *copy = NULL;
-	_cleanup_(freep) char *dir = NULL;
-	char *real = realpath(path, NULL), *slash;
-
-	if (real)
-		return real;
-	copy = strdup(path);
-	slash = copy ? strrchr(copy, '/') : NULL;
-	if (slash)
-		*slash = '\0';
-	dir = realpath(!slash ? "." : *copy ? copy : "/", NULL);
-	if (!dir || asprintf(&real, "%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) < 0)
-		return NULL;
-	return real;
-}
-
-static bool is_wanted(void *arg, const char *mountpoint)
-{
-	const struct wanted *w = arg;
-	_cleanup_(freep) char *real = NULL, *text = NULL;
-
-	if ((w->given && !strcmp(w->given, mountpoint)) || (w->real && !strcmp(w->real, mountpoint)))
-		return true;
-	real = real_path(mountpoint);
-	text = real ? report_path(real) : NULL;
-	return w->real && text && !strcmp(text, w->real);
-}
-
-/* The text with the mount at path alone. */
-static int pick(const char *path, char **json)
-{
-	_cleanup_(freep) char *given = strdup(path), *real = real_path(path);
-	_cleanup_(freep) char *given_text = NULL, *real_text = NULL;
-	struct wanted w;
-	char *picked;
-	int r;
-
-	for (size_t n = given ? strlen(given) : 0; n > 1 && given[n - 1] == '/'; n--)
-		given[n - 1] = '\0';
-	given_text = given ? report_path(given) : NULL;
-	real_text = real ? report_path(real) : NULL;
-	w = (struct wanted){ given_text, real_text };
-	r = report_only(*json, is_wanted, &w, &picked);
-	if (r == -ENOENT)
-		log_error("%s is not a mount of the server", path);
-	else if (r < 0)
-		log_error("cannot use the server's answer: %s", strerror(-r));
-	if (r < 0)
-		return r;
-	free(*json);
-	*json = picked;
 	return 0;
 }
 
@@ -139,7 +76,7 @@ static int print_report(enum form form, const char *mountpoint)
 	if (r < 0)
 		log_error("%s", err);
 	if (r == 0 && mountpoint)
-		r = pick(mountpoint, &json);
+		r = fetch_pick(mountpoint, &json);
 	if (r < 0)
 		return 1;
 	if (mountpoint) {

@@ -3,6 +3,7 @@
  * processes is compared as text. */
 #include "veneer/commands.h"
 
+#include "mounted.h"
 #include "usage.h"
 
 #include "veneer/cleanup.h"
@@ -34,43 +35,6 @@ static int print_usage(void)
 	       "              when nobody uses it any more\n\n"
 	       "Exit code: 0; 1 when something stays mounted, or was not; 2 for wrong usage.\n");
 	return 0;
-}
-
-/* As the kernel has it, without asking the mount itself. */
-static char *mount_path(const char *given)
-{
-	_cleanup_(freep) char *copy = strdup(given), *dir = NULL;
-	size_t n = copy ? strlen(copy) : 0;
-	char *slash, *full;
-
-	while (n > 1 && copy[n - 1] == '/')
-		copy[--n] = '\0';
-	slash = copy ? strrchr(copy, '/') : NULL;
-	if (!copy || !strcmp(copy, "/"))
-		return copy ? strdup(copy) : NULL;
-	if (!strcmp(slash ? slash + 1 : copy, ".") || !strcmp(slash ? slash + 1 : copy, ".."))
-		return realpath(copy, NULL);
-	if (slash)
-		*slash = '\0';
-	dir = realpath(!slash ? "." : *copy ? copy : "/", NULL);
-	if (!dir || asprintf(&full, "%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : copy) < 0)
-		return NULL;
-	return full;
-}
-
-/* On top there: that is what an unmount takes away. */
-static bool is_mounted(const char *path)
-{
-	FILE *f = setmntent("/proc/self/mounts", "re");
-	bool is_found = false;
-	struct mntent *m;
-
-	while (f && (m = getmntent(f)))
-		if (!strcmp(m->mnt_dir, path))
-			is_found = !strcmp(m->mnt_type, "fuse.fuse-overlayfs");
-	if (f)
-		endmntent(f);
-	return is_found;
 }
 
 /* ---- who holds it ---- */
@@ -250,10 +214,10 @@ static int by_fusermount(char *path, bool is_lazy)
 
 static int unmount(const char *given, bool is_lazy)
 {
-	_cleanup_(freep) char *path = mount_path(given);
+	_cleanup_(freep) char *path = mounted_path(given);
 	int r;
 
-	if (!path || !is_mounted(path)) {
+	if (!path || !mounted_is_ours(path)) {
 		log_error("%s is not mounted by veneer; `veneer stats` lists what the server has mounted", given);
 		return 1;
 	}

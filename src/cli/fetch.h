@@ -9,6 +9,8 @@
 
 /* Ask the server. The text, malloc'd, and what it says; release. -errno, and a sentence in err. */
 int fetch_report(char **ret_json, struct report *ret, char err[FETCH_ERR_SIZE]);
+/* Leave of the text only the mount at this path, however it is called. 0, or -errno after a sentence on standard error. */
+int fetch_pick(const char *path, char **json);
 /* What a server says of itself and its mounts, malloc'd. 0 or -ENOMEM. */
 int fetch_own(struct roster *mounts, char **ret_json);
 /* The same for Prometheus. */

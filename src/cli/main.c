@@ -22,6 +22,7 @@ static const struct command commands[] = {
 	{ "diff", cmd_diff, "list what a layer changes, or write it as the layer of an image" },
 	{ "du", cmd_du, "say what a layer takes" },
 	{ "flatten", cmd_flatten, "make a layer one of plain files, which overlayfs reads" },
+	{ "info", cmd_info, "which features work here, and what a mount is made of" },
 	{ "inspect", cmd_inspect, "print the block map and the partial files of a layer" },
 	{ "mount", cmd_mount, "mount; so does a call without a command" },
 	{ "profile", cmd_profile, "what starts of images read first" },

@@ -505,6 +505,20 @@ const char *mount_mode(const struct mount *m)
 	return names[m->io];
 }
 
+const char *mount_mode_reason(const struct mount *m)
+{
+	if (m->is_gathered)
+		return "share=pages keeps unchanged files once for all mounts of the image";
+	if (m->io == IO_AUTO)
+		return "the mount has had no request yet";
+	if (m->io == IO_PASSTHROUGH)
+		return "the kernel reads unchanged files by itself";
+	if (m->opts.io == m->io)
+		return "the option io= says so";
+	return m->has_passthrough ? "the kernel lets only root of the machine pass files through" :
+				    "the kernel passes no files through: that takes Linux 6.9";
+}
+
 bool mount_squashes(const struct mount *m)
 {
 	return m->opts.squash_to_root || m->opts.squash_uid >= 0 || m->opts.squash_gid >= 0;

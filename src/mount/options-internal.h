@@ -11,3 +11,8 @@ int optpath_parse(const char *cwd, const char *s, const char *end, char **ret);
 
 /* A:B:N triplets; the rows go to the caller, who frees them. -EINVAL, -ENOMEM. */
 int id_maps_parse(const char *text, struct id_maps *ret);
+
+/* A decimal number, and nothing behind it. */
+bool optnumber_integer(const char *s, int64_t *ret);
+/* Above 0, with one of units behind it, each so many times the one before. */
+bool optnumber_scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret);

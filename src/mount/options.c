@@ -2,6 +2,7 @@
 #include "veneer/options.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "veneer/buf.h"
 #include "veneer/cleanup.h"
+#include "veneer/container_path.h"
 
 #include "options-internal.h"
 
@@ -145,19 +147,6 @@ static int set_lower(struct parse *p, const struct opt_row *row, char *value)
 	return 0;
 }
 
-static bool parse_integer(const char *s, int64_t *ret)
-{
-	char *end;
-	long long v;
-
-	errno = 0;
-	v = strtoll(s, &end, 10);
-	if (end == s || *end || errno)
-		return false;
-	*ret = v;
-	return true;
-}
-
 static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
 {
 	struct id_maps *field = (struct id_maps *)((char *)&p->o + row->field);
@@ -183,7 +172,7 @@ static int set_squash_id(struct parse *p, const struct opt_row *row, char *value
 	int64_t v;
 
 	/* -1 is how 1.x spells "do not", and (uid_t)-1 is nobody's id. */
-	if (!parse_integer(value, &v) || v < -1 || v >= UINT32_MAX)
+	if (!optnumber_integer(value, &v) || v < -1 || v >= UINT32_MAX)
 		return bad_value(p, row, value);
 	*(int64_t *)((char *)&p->o + row->field) = v;
 	return 0;
@@ -206,7 +195,7 @@ static int set_bool(struct parse *p, const struct opt_row *row, char *value)
 {
 	int64_t v;
 
-	if (!parse_integer(value, &v))
+	if (!optnumber_integer(value, &v))
 		return bad_value(p, row, value);
 	*((bool *)((char *)&p->o + row->field)) = v != 0;
 	return 0;
@@ -238,7 +227,7 @@ static int set_xattr_permissions(struct parse *p, const struct opt_row *row, cha
 {
 	int64_t v;
 
-	if (!parse_integer(value, &v) || v < 0 || v > 2)
+	if (!optnumber_integer(value, &v) || v < 0 || v > 2)
 		return bad_value(p, row, value);
 	p->o.xattr_permissions = (int)v;
 	return 0;
@@ -299,33 +288,10 @@ static int set_cow(struct parse *p, const struct opt_row *row, char *value)
 	return set_word(p, row, value);
 }
 
-/* Above 0, with one of units behind it, each so many times the one before. */
-static bool parse_scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret)
-{
-	const char *unit;
-	uint64_t n;
-	char *end;
-
-	if (*value < '0' || *value > '9')
-		return false;
-	errno = 0;
-	n = strtoull(value, &end, 10);
-	if (errno || !n)
-		return false;
-	unit = *end ? strchr(units, *end) : NULL;
-	if (*end && (!unit || end[1]))
-		return false;
-	for (const char *u = units; unit && u <= unit; u++)
-		if (__builtin_mul_overflow(n, scale, &n))
-			return false;
-	*ret = n;
-	return true;
-}
-
 static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 {
 	p->o.promote_rate = PROMOTION_RATE_DEFAULT;
-	if (parse_scaled(value, "KMG", 1024, &p->o.promote_rate)) {
+	if (optnumber_scaled(value, "KMG", 1024, &p->o.promote_rate)) {
 		p->o.promote = PROMOTION_AUTO;
 		return 0;
 	}
@@ -334,14 +300,14 @@ static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 
 static int set_size(struct parse *p, const struct opt_row *row, char *value)
 {
-	return parse_scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
-	       parse_scaled(value, "kmgt", 1024, &p->o.max_bytes) ? 0 : bad_value(p, row, value);
+	return optnumber_scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
+	       optnumber_scaled(value, "kmgt", 1024, &p->o.max_bytes) ? 0 : bad_value(p, row, value);
 }
 
 static int set_inodes(struct parse *p, const struct opt_row *row, char *value)
 {
-	return parse_scaled(value, "km", 1000, &p->o.max_inodes) ||
-	       parse_scaled(value, "KM", 1000, &p->o.max_inodes) ? 0 : bad_value(p, row, value);
+	return optnumber_scaled(value, "km", 1000, &p->o.max_inodes) ||
+	       optnumber_scaled(value, "KM", 1000, &p->o.max_inodes) ? 0 : bad_value(p, row, value);
 }
 
 static int set_copies(struct parse *p, const struct opt_row *row, char *value)
@@ -352,7 +318,7 @@ static int set_copies(struct parse *p, const struct opt_row *row, char *value)
 		p->o.copies = OPTIONS_COPIES_AUTO;
 	else if (strcmp(value, "all") == 0)
 		p->o.copies = OPTIONS_COPIES_ALL;
-	else if (parse_integer(value, &v) && v >= 1 && v < OPTIONS_COPIES_ALL)
+	else if (optnumber_integer(value, &v) && v >= 1 && v < OPTIONS_COPIES_ALL)
 		p->o.copies = (uint32_t)v;
 	else
 		return bad_value(p, row, value);
@@ -384,7 +350,7 @@ static int ignore_integer(struct parse *p, const struct opt_row *row, char *valu
 {
 	int64_t v;
 
-	return parse_integer(value, &v) ? 0 : bad_value(p, row, value);
+	return optnumber_integer(value, &v) ? 0 : bad_value(p, row, value);
 }
 
 static int ignore(struct parse *p, const struct opt_row *row, char *value)
@@ -607,18 +573,31 @@ static bool is_helper_name(const char *program)
 	return !strcmp(slash ? slash + 1 : program, "mount.veneer");
 }
 
-/* mount -a takes for mounted what has the source and the place of the line in fstab(5). */
-static int set_source(struct parse *p)
+static int put_source(struct parse *p, const char *s)
 {
 	int r = kernel_word(p, "fsname=");
 
-	for (const char *s = p->source; *s && r == 0; s++) {
+	for (; *s && r == 0; s++) {
 		if (*s == ',' || *s == '\\')
 			r = buf_put(&p->kernel, "\\", 1);
 		if (r == 0)
 			r = buf_put(&p->kernel, s, 1);
 	}
 	return r;
+}
+
+/* mount -a takes for mounted what has the source and the place of the line in fstab(5). Where an engine's path tells which container it
+ * is, /proc/mounts names that. */
+static int set_source(struct parse *p)
+{
+	char id[NAME_MAX + 1], source[sizeof("fuse-overlayfs:") + NAME_MAX];
+
+	if (p->is_helper)
+		return p->source && *p->source ? put_source(p, p->source) : 0;
+	if (!p->o.mountpoint || !container_path_short_id(p->o.mountpoint, id))
+		return 0;
+	snprintf(source, sizeof(source), "fuse-overlayfs:%s", id);
+	return put_source(p, source);
 }
 
 /* As a blank behind a comma makes them, or a forgotten -o: ignored, they would mount something else. */
@@ -725,7 +704,7 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 		r = check_complete(&p, is_root);
 	if (r == 0)
 		r = begin_kernel_words(&p, is_root);
-	if (r == 0 && p.is_helper && p.source && *p.source)
+	if (r == 0)
 		r = set_source(&p);
 	if (r == 0 && !p.wants_atime)
 		r = kernel_word(&p, "noatime");
@@ -746,18 +725,6 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 	return 0;
 }
 
-char *options_unknown(const struct mount_opts *o)
-{
-	_cleanup_(buf_release) struct buf text = { 0 };
-	int r = o->n_unknown ? 0 : -ENOENT;
-
-	for (size_t i = 0; r == 0 && i < o->n_unknown; i++) {
-		r = i ? buf_put(&text, ", ", 2) : 0;
-		r = r ?: buf_put(&text, o->unknown[i], strlen(o->unknown[i]));
-	}
-	return r == 0 && buf_put_u8(&text, 0) == 0 ? (char *)steal_ptr(&text.data) : NULL;
-}
-
 void options_release(struct mount_opts *o)
 {
 	strv_freep(&o->lower);
@@ -769,4 +736,65 @@ void options_release(struct mount_opts *o)
 	free(o->gids.rows);
 	free(o->kernel_opts);
 	*o = (struct mount_opts){ 0 };
+}
+
+/* ---- what holds ---- */
+
+__attribute__((format(printf, 2, 3))) static int put(struct buf *b, const char *format, ...)
+{
+	char text[128];
+	va_list ap;
+	int n;
+
+	va_start(ap, format);
+	n = vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	return buf_put(b, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1) ?: buf_put(b, ",", 1);
+}
+
+/* The word of the form that the field stands for. */
+static int put_choice(struct buf *b, const struct opt_row *row, int k)
+{
+	const char *word = row->form;
+
+	for (; k > 0 && strchr(word, '|'); k--)
+		word = strchr(word, '|') + 1;
+	return put(b, "%s%.*s", row->name, (int)strcspn(word, "|,"), word);
+}
+
+static int put_row(struct buf *b, const struct opt_row *row, const struct mount_opts *o)
+{
+	const char *field = (const char *)o + row->field;
+
+	if (row->set == set_word || row->set == set_cow)
+		return put_choice(b, row, *(const int *)field);
+	if (row->set == set_promote)
+		return put_choice(b, row, (int)o->promote);
+	if (row->set == set_layers)
+		return put_choice(b, row, o->has_static_layers);
+	return (row->set == set_flag || row->set == set_debug) && *(const bool *)field ? put(b, "%s", row->name) : 0;
+}
+
+static int put_numbers(struct buf *b, const struct mount_opts *o)
+{
+	int r = o->has_no_xattrs ? put(b, "noxattrs=1") : 0;
+
+	r = r ?: o->timeout_s != DEFAULT_TIMEOUT_S ? put(b, "timeout=%g", o->timeout_s) : 0;
+	r = r ?: o->xattr_permissions ? put(b, "xattr_permissions=%d", o->xattr_permissions) : 0;
+	r = r ?: o->max_bytes ? put(b, "size=%" PRIu64, o->max_bytes) : 0;
+	return r ?: o->max_inodes ? put(b, "inodes=%" PRIu64, o->max_inodes) : 0;
+}
+
+int options_in_effect(const struct mount_opts *o, char **ret)
+{
+	_cleanup_(buf_release) struct buf b = { 0 };
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < sizeof(rows) / sizeof(*rows); i++)
+		r = put_row(&b, &rows[i], o);
+	r = r ?: put_numbers(&b, o);
+	r = r ?: buf_put(&b, o->kernel_opts, strlen(o->kernel_opts) + 1);
+	if (r == 0)
+		*ret = (char *)steal_ptr(&b.data);
+	return r;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/options.h"
 
+#include "veneer/buf.h"
 #include "veneer/cleanup.h"
 
+#include <errno.h>
 #include <string.h>
 
 static bool same_ids(const struct id_maps *a, const struct id_maps *b)
@@ -68,4 +70,16 @@ int options_common(const struct mount_opts *o, struct mount_opts *ret)
 	else
 		*ret = c;
 	return r;
+}
+
+char *options_unknown(const struct mount_opts *o)
+{
+	_cleanup_(buf_release) struct buf text = { 0 };
+	int r = o->n_unknown ? 0 : -ENOENT;
+
+	for (size_t i = 0; r == 0 && i < o->n_unknown; i++) {
+		r = i ? buf_put(&text, ", ", 2) : 0;
+		r = r ?: buf_put(&text, o->unknown[i], strlen(o->unknown[i]));
+	}
+	return r == 0 && buf_put_u8(&text, 0) == 0 ? (char *)steal_ptr(&text.data) : NULL;
 }

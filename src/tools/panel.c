@@ -14,6 +14,7 @@
 #define BYTES(n) quantity_bytes(n).text
 #define TIME(us) quantity_time(us).text
 #define RATE(n) quantity_rate(n).text
+#define UNSEEN_SENTENCE "What the kernel reads by itself of files that are passed through is not seen here.\n"
 #define OP_READ 15u
 #define OP_WRITE 16u
 
@@ -57,6 +58,16 @@ bool panel_is_urgent(const struct report_mount *m)
 	return m->has_quota && (is_nearly(m->quota.bytes, m->quota.max_bytes) || is_nearly(m->quota.inodes, m->quota.max_inodes));
 }
 
+/* Of the limit that is nearer. */
+static struct quantity quota_share(const struct report_mount *m)
+{
+	const struct quota_usage *q = &m->quota;
+	const double bytes = q->max_bytes ? (double)q->bytes / (double)q->max_bytes : 0;
+	const double inodes = q->max_inodes ? (double)q->inodes / (double)q->max_inodes : 0;
+
+	return bytes >= inodes ? quantity_share(q->bytes, q->max_bytes) : quantity_share(q->inodes, q->max_inodes);
+}
+
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- what is printed once ---- */
@@ -91,14 +102,16 @@ void panel_print_server(const struct report *r, FILE *out)
 
 static int print_mounts(const struct report *r, bool has_colours, FILE *out)
 {
-	static const char *const heads[] = { "MODE", "LAYERS", "INODES", "REQUESTS", "ERRORS", "READ", "WRITTEN",
-					     "COW WRITES", "COPIED", "NOT COPIED", "MOUNTPOINT" };
+	static const char *const heads[] = { "MODE", "LAYERS", "INODES", "REQUESTS", "ERRORS", "READ", "WRITTEN", "COW WRITES",
+					     "COPIED", "NOT COPIED", "QUOTA", "CONTAINER", "MOUNTPOINT" };
 	_cleanup_(freep) bool *is_red = calloc(r->nmounts + 1, sizeof(*is_red));
 	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+	bool has_unseen = false;
+	int result;
 
 	if (!is_red)
 		return -ENOMEM;
-	grid_init(&g, "lrrrrrrrrrl", heads);
+	grid_init(&g, "lrrrrrrrrrrll", heads);
 	g.is_red = is_red;
 	for (size_t i = 0; i < r->nmounts; i++) {
 		const struct report_mount *m = &r->mounts[i];
@@ -117,9 +130,15 @@ static int print_mounts(const struct report *r, bool has_colours, FILE *out)
 		grid_put(&g, COUNT(c[STATS_COW_WRITES]));
 		grid_put(&g, BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]));
 		grid_put(&g, BYTES(stats_not_copied(&m->values)));
+		grid_put(&g, quota_share(m).text);
+		grid_put(&g, m->container ? m->container : "-");
 		grid_put(&g, m->mountpoint);
+		has_unseen |= c[STATS_OPENS_PASSTHROUGH] != 0;
 	}
-	return grid_print(&g, out);
+	result = grid_print(&g, out);
+	if (has_unseen)
+		fputs(UNSEEN_SENTENCE, out);
+	return result;
 }
 
 /* Kinds of request, the most frequent first; returns how many there are. */
@@ -216,6 +235,14 @@ static int print_head(const struct report_mount *m, FILE *out)
 		topic(out, "ignored");
 		fprintf(out, "%s\n", unknown);
 	}
+	if (m->container) {
+		topic(out, "container");
+		fprintf(out, "%s\n", m->container);
+	}
+	if (m->mode_reason) {
+		topic(out, "mode");
+		fprintf(out, "%s: %s\n", m->mode, m->mode_reason);
+	}
 	return 0;
 }
 
@@ -238,8 +265,9 @@ int panel_print_mount(const struct report_mount *m, FILE *out)
 		plural(c[STATS_PROMOTED_CHUNKS]), COUNT(c[STATS_PROMOTED_FILES]), plural(c[STATS_PROMOTED_FILES]),
 		BYTES(c[STATS_PROMOTED_BYTES]), BYTES(c[STATS_PROMOTED_CLONED]));
 	topic(out, "intercepted");
-	fprintf(out, "%s of %s, %s of %s\n", OF(v->ops[OP_READ].requests, "read"), BYTES(c[STATS_READ_BYTES]),
-		OF(v->ops[OP_WRITE].requests, "write"), BYTES(c[STATS_WRITE_BYTES]));
+	fprintf(out, "%s of %s, %s of %s%s\n", OF(v->ops[OP_READ].requests, "read"), BYTES(c[STATS_READ_BYTES]),
+		OF(v->ops[OP_WRITE].requests, "write"), BYTES(c[STATS_WRITE_BYTES]),
+		c[STATS_OPENS_PASSTHROUGH] ? "; those that were passed through are not seen" : "");
 	topic(out, "opens");
 	fprintf(out, "%s passthrough, %s cached, %s direct; %s\n", COUNT(c[STATS_OPENS_PASSTHROUGH]),
 		COUNT(c[STATS_OPENS_CACHED]), COUNT(c[STATS_OPENS_DIRECT]), OF(c[STATS_NODE_SWITCHES], "node switch"));
@@ -315,7 +343,7 @@ static int print_busy(const struct busy *list, size_t n, double s, FILE *out)
 		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_COW_BYTES] / s)));
 		grid_put(&g, has_any ? TIME(stats_percentile_us(&all, 50)) : "-");
 		grid_put(&g, has_any ? TIME(stats_percentile_us(&all, 99)) : "-");
-		grid_put(&g, list[i].m->mountpoint);
+		grid_put(&g, list[i].m->container ? list[i].m->container : list[i].m->mountpoint);
 	}
 	return grid_print(&g, out);
 }

@@ -102,14 +102,45 @@ static void of_mount(const struct page *p, const char *name, size_t i, uint64_t 
 	fprintf(p->out, "veneer_%s{mountpoint=\"%s\"} %" PRIu64 "\n", name, p->labels[i], value);
 }
 
+static void print_info(const struct page *p, size_t i)
+{
+	const struct report_mount *m = &p->r->mounts[i];
+	_cleanup_(freep) char *container = m->container ? escape(m->container) : NULL;
+
+	fprintf(p->out, "veneer_mount_info{mountpoint=\"%s\",mode=\"%s\",image=\"%zu\",container=\"%s\"} 1\n", p->labels[i], m->mode,
+		m->image, container ? container : "");
+}
+
+/* A row for each mount that has such a limit. */
+static void print_quota(const struct page *p, const char *name, const char *help, uint64_t (*limit)(const struct quota_usage *q),
+			uint64_t (*value)(const struct quota_usage *q))
+{
+	family(p, name, "gauge", help);
+	for (size_t i = 0; i < p->r->nmounts; i++)
+		if (p->r->mounts[i].has_quota && limit(&p->r->mounts[i].quota))
+			of_mount(p, name, i, value(&p->r->mounts[i].quota));
+}
+
+static uint64_t quota_bytes(const struct quota_usage *q) { return q->bytes; }
+static uint64_t quota_max_bytes(const struct quota_usage *q) { return q->max_bytes; }
+static uint64_t quota_inodes(const struct quota_usage *q) { return q->inodes; }
+static uint64_t quota_max_inodes(const struct quota_usage *q) { return q->max_inodes; }
+
+static void print_quotas(const struct page *p)
+{
+	print_quota(p, "quota_bytes", "What the upper takes of its size=", quota_max_bytes, quota_bytes);
+	print_quota(p, "quota_max_bytes", "What the upper may take, size=", quota_max_bytes, quota_max_bytes);
+	print_quota(p, "quota_inodes", "Inodes that the upper takes of its inodes=", quota_max_inodes, quota_inodes);
+	print_quota(p, "quota_max_inodes", "Inodes that the upper may take, inodes=", quota_max_inodes, quota_max_inodes);
+}
+
 static void print_mount_gauges(const struct page *p)
 {
 	const struct report *r = p->r;
 
 	family(p, "mount_info", "gauge", "How a mount is served");
 	for (size_t i = 0; i < r->nmounts; i++)
-		fprintf(p->out, "veneer_mount_info{mountpoint=\"%s\",mode=\"%s\",image=\"%zu\"} 1\n", p->labels[i],
-			r->mounts[i].mode, r->mounts[i].image);
+		print_info(p, i);
 	family(p, "mount_inodes", "gauge", "Files that the kernel knows of");
 	for (size_t i = 0; i < r->nmounts; i++)
 		of_mount(p, "mount_inodes", i, r->mounts[i].inodes);
@@ -215,6 +246,7 @@ int prometheus_print(const struct report *r, FILE *out)
 		print_server(&p);
 		print_images(&p);
 		print_mount_gauges(&p);
+		print_quotas(&p);
 		print_counters(&p);
 		print_ops(&p, "requests_total", "Requests of the kernel", requests);
 		print_ops(&p, "request_errors_total", "Requests answered with an error", errors);

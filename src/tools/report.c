@@ -2,6 +2,7 @@
 #include "veneer/report.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/container_path.h"
 #include "veneer/fdcache.h"
 #include "veneer/utf8.h"
 
@@ -82,6 +83,28 @@ static size_t add_image(struct report *r, const struct image *img)
 	return k;
 }
 
+static int add_paths(struct report_mount *to, const struct mount *m)
+{
+	const struct mount_opts *o = &m->opts;
+	char id[NAME_MAX + 1];
+
+	to->mountpoint = strdup(o->mountpoint);
+	to->mode = strdup(mount_mode(m));
+	to->mode_reason = strdup(mount_mode_reason(m));
+	to->upper = m->tree.upper ? strdup(o->upper) : NULL;
+	to->unknown = options_unknown(o);
+	to->lowers = calloc(o->n_lower + 1, sizeof(*to->lowers));
+	if (!to->mountpoint || !to->mode || !to->mode_reason || (m->tree.upper && !to->upper) || (o->n_unknown && !to->unknown) ||
+	    !to->lowers)
+		return -ENOMEM;
+	for (; to->nlower < o->n_lower; to->nlower++)
+		if (!(to->lowers[to->nlower] = strdup(o->lower[to->nlower])))
+			return -ENOMEM;
+	if (container_path_short_id(o->mountpoint, id) && !(to->container = strdup(id)))
+		return -ENOMEM;
+	return options_in_effect(o, &to->options);
+}
+
 int report_add(struct report *r, struct mount *m)
 {
 	struct tree *t = &m->tree;
@@ -90,13 +113,8 @@ int report_add(struct report *r, struct mount *m)
 	if (report_make_room(r) < 0)
 		return -ENOMEM;
 	to = &r->mounts[r->nmounts++];
-	to->mountpoint = strdup(m->opts.mountpoint);
-	to->mode = strdup(mount_mode(m));
-	to->upper = t->upper ? strdup(m->opts.upper) : NULL;
-	to->unknown = options_unknown(&m->opts);
-	if (!to->mountpoint || !to->mode || (t->upper && !to->upper) || (m->opts.n_unknown && !to->unknown))
+	if (add_paths(to, m) < 0)
 		return -ENOMEM;
-	to->nlower = m->opts.n_lower;
 	to->image = add_image(r, t->image);
 	pthread_mutex_lock(&t->lock);
 	to->inodes = nodetab_count(t->nodes);
@@ -128,13 +146,24 @@ int report_begin(struct report *ret)
 	return 0;
 }
 
+static void release_mount(struct report_mount *m)
+{
+	for (size_t k = 0; m->lowers && k < m->nlower; k++)
+		free(m->lowers[k]);
+	free(m->lowers);
+	free(m->mountpoint);
+	free(m->mode);
+	free(m->mode_reason);
+	free(m->options);
+	free(m->container);
+	free(m->unknown);
+	free(m->upper);
+}
+
 void report_release(struct report *r)
 {
 	for (size_t i = 0; i < r->nmounts; i++) {
-		free(r->mounts[i].mountpoint);
-		free(r->mounts[i].mode);
-		free(r->mounts[i].upper);
-		free(r->mounts[i].unknown);
+		release_mount(&r->mounts[i]);
 	}
 	free(r->mounts);
 	free(r->images);
@@ -277,13 +306,27 @@ static void add_values(struct writer *w, json_t *to, const struct stats_values *
 	add(w, group(w, to, "learning"), "precision", predicted ? json_real((double)hits / (double)predicted) : json_null());
 }
 
+static json_t *lowers_json(struct writer *w, const struct report_mount *m)
+{
+	json_t *j = json_array();
+
+	for (size_t k = 0; m->lowers && k < m->nlower; k++)
+		if (json_array_append_new(j, path_or_null(m->lowers[k])) < 0)
+			w->has_failed = true;
+	return j;
+}
+
 static json_t *mount_json(struct writer *w, const struct report_mount *m)
 {
 	json_t *j = json_object();
 
 	add(w, j, "mountpoint", path_or_null(m->mountpoint));
+	add(w, j, "container", path_or_null(m->container));
 	add(w, j, "mode", json_string(m->mode));
+	add(w, j, "mode_reason", path_or_null(m->mode_reason));
+	add(w, j, "options", path_or_null(m->options));
 	add_number(w, j, "lower", m->nlower);
+	add(w, j, "lowers", lowers_json(w, m));
 	add(w, j, "upper", path_or_null(m->upper));
 	add(w, j, "unknown_options", path_or_null(m->unknown));
 	add_number(w, j, "image", m->image);

@@ -58,6 +58,25 @@ static void parse_values(const json_t *j, struct stats_values *ret)
 			parse_op(j, name, &ret->ops[i]);
 }
 
+/* An older server does not say which, only how many. */
+static int parse_lowers(const json_t *j, struct report_mount *ret)
+{
+	const size_t n = json_array_size(j);
+
+	if (!n)
+		return 0;
+	ret->lowers = calloc(n + 1, sizeof(*ret->lowers));
+	if (!ret->lowers)
+		return -ENOMEM;
+	for (; ret->nlower < n; ret->nlower++) {
+		const char *s = json_string_value(json_array_get(j, ret->nlower));
+
+		if (!(ret->lowers[ret->nlower] = strdup(s ? s : "")))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int parse_mount(const json_t *j, struct report_mount *ret)
 {
 	const json_t *map = json_object_get(j, "map"), *quota = json_object_get(j, "quota");
@@ -66,9 +85,14 @@ static int parse_mount(const json_t *j, struct report_mount *ret)
 	r = r ?: string(j, "mode", &ret->mode);
 	r = r ?: string(j, "upper", &ret->upper);
 	r = r ?: string(j, "unknown_options", &ret->unknown);
+	r = r ?: string(j, "mode_reason", &ret->mode_reason);
+	r = r ?: string(j, "options", &ret->options);
+	r = r ?: string(j, "container", &ret->container);
+	r = r ?: parse_lowers(json_object_get(j, "lowers"), ret);
 	if (r == 0 && (!ret->mountpoint || !ret->mode))
 		r = -EBADMSG;
-	ret->nlower = number(j, "lower");
+	if (!ret->lowers)
+		ret->nlower = number(j, "lower");
 	ret->image = number(j, "image");
 	ret->inodes = number(j, "inodes");
 	ret->map_files = number(map, "files");

@@ -119,7 +119,7 @@ static void put_cell(struct grid *g, const struct line *l, int column, double se
 		grid_put(g, l->has_any ? quantity_time(l->p99_us).text : "-");
 		break;
 	case SCREEN_NAME:
-		grid_put(g, l->busy->m->mountpoint);
+		grid_put(g, l->busy->m->container ? l->busy->m->container : l->busy->m->mountpoint);
 		break;
 	default:
 		grid_put(g, quantity_bytes((uint64_t)((double)value_of(l, (enum screen_order)column) / seconds)).text);

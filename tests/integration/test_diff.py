@@ -146,7 +146,7 @@ def test_directory_is_changed_by_what_comes_and_goes_in_it(stack):
     os.utime(m / "a", ns=(times, times))
     os.chmod(m / "b", 0o700)
     (m / "c" / "f").write_text("y")
-    assert listed(stack) == ["C /a", "A /a/new", "C /b", "C /c/f (1 of 1 blocks of 4 KiB, 4.0 KiB of 1 B)"]
+    assert listed(stack) == ["C /a", "A /a/new", "C /b", "C /c/f (1 of 1 block of 4 KiB, 4.0 KiB of 1 B)"]
 
 
 def test_whiteouts_that_are_files_are_deletions(stack):

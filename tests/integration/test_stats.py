@@ -322,7 +322,7 @@ def test_prometheus_says_what_json_says(one):
     here = ("mountpoint", mnt)
     (mount,) = report["mounts"]
     assert found["veneer_mounts", ()] == 1
-    assert found["veneer_mount_info", (here, ("mode", mount["mode"]), ("image", str(mount["image"])))] == 1
+    assert found["veneer_mount_info", (here, ("mode", mount["mode"]), ("image", str(mount["image"])), ("container", ""))] == 1
     assert found["veneer_cow_writes_total", (here,)] == mount["cow"]["writes"] == 3
     assert found["veneer_cow_not_copied_bytes", (here,)] == mount["cow"]["not_copied_bytes"]
     assert found["veneer_requests_total", (here, ("op", "write"))] == 3

@@ -21,8 +21,8 @@ from support.server import wait_until
 _MANUAL = pathlib.Path(__file__).resolve().parents[2] / "man" / "veneer.1.md"
 _COLUMNS, _LINES = 80, 24
 # Its options are too many.
-_LONGER = {"mount": 40}
-_COMMANDS = ["mount", "umount", "stats", "top", "diff", "du", "check", "inspect", "flatten", "profile", "server"]
+_LONGER = {"mount": 64}
+_COMMANDS = ["mount", "umount", "stats", "top", "diff", "du", "check", "info", "inspect", "flatten", "profile", "server"]
 
 
 def run(stack, *arguments, **keywords):

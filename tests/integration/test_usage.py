@@ -12,8 +12,8 @@ from support import linux
 
 _NOTHING = {"check": "LAYER", "diff": "UPPER", "du": "UPPER", "flatten": "-o lowerdir=", "inspect": "PATH", "profile": "list, show",
             "umount": "MOUNTPOINT"}
-_ALL = [*_NOTHING, "server", "stats", "top"]
-_TAKES_JSON = ["check", "diff", "du", "flatten", "inspect", "profile", "stats", "top"]
+_ALL = [*_NOTHING, "info", "server", "stats", "top"]
+_TAKES_JSON = ["check", "diff", "du", "flatten", "info", "inspect", "profile", "stats", "top"]
 _WRONG = {
     "stats --json --prometheus": "exclude each other", "stats a b": "unexpected argument: b",
     "diff --json --tar .": "exclude each other", "diff . b": "unexpected argument: b", "diff -o": "after -o", "diff -o x .": "without --tar",

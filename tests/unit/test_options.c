@@ -677,6 +677,33 @@ static void test_options__fstab(void **state)
 }
 
 /* mount(8) runs "mount.veneer SPEC DIR -o ...", and knows a mount again by SPEC. */
+static void test_options__source_names_the_container(void **state)
+{
+	char program[] = "fuse-overlayfs", flag[] = "-o", lower[] = "lowerdir=/l";
+	char point[] = "/s/overlay/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/merged";
+	char *argv[] = { program, flag, lower, point };
+	struct mount_opts o;
+	char err[256];
+
+	(void)state;
+	assert_int_equal(options_parse(4, argv, "/", false, &o, err, sizeof(err)), 0);
+	assert_non_null(strstr(o.kernel_opts, ",fsname=fuse-overlayfs:0123456789ab,"));
+	options_release(&o);
+}
+
+static void test_options__what_holds_is_said_with_the_defaults(void **state)
+{
+	struct mount_opts o = good("lowerdir=/l,upperdir=/u,workdir=/w,size=1K,share=pages,promote=8M,noacl,timeout=1,private");
+	char *text;
+
+	(void)state;
+	assert_int_equal(options_in_effect(&o, &text), 0);
+	assert_string_equal(text, "noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks=server,promote=auto,"
+				  "layers=auto,prefetch=off,private,timeout=1,size=1024," KERNEL_ROOT NOATIME);
+	free(text);
+	options_release(&o);
+}
+
 static void test_options__helper_of_mount(void **state)
 {
 	const char *argv[] = { "/sbin/mount.veneer", "a,b\\c", "/mnt", "-o",
@@ -755,6 +782,8 @@ int main(void)
 		cmocka_unit_test(test_options__docker),
 		cmocka_unit_test(test_options__snapshotter),
 		cmocka_unit_test(test_options__fstab),
+		cmocka_unit_test(test_options__source_names_the_container),
+		cmocka_unit_test(test_options__what_holds_is_said_with_the_defaults),
 		cmocka_unit_test(test_options__helper_of_mount),
 		cmocka_unit_test(test_options__five_hundred_lowers_in_128_kib),
 	};

@@ -42,7 +42,7 @@ static void test_prometheus__figures_have_their_labels(void **state)
 	assert_line(text, "veneer_build_info{version=\"1.2.3\"} 1");
 	assert_line(text, "veneer_mounts 2");
 	assert_line(text, "veneer_memory_bytes{purpose=\"inodes\"} 2097152");
-	assert_line(text, "veneer_mount_info{mountpoint=\"/c1/merged\",mode=\"passthrough\",image=\"0\"} 1");
+	assert_line(text, "veneer_mount_info{mountpoint=\"/c1/merged\",mode=\"passthrough\",image=\"0\",container=\"\"} 1");
 	assert_line(text, "veneer_cow_writes_total{mountpoint=\"/c1/merged\"} 1006");
 	assert_line(text, "veneer_cow_writes_total{mountpoint=\"/c2\"} 0");
 	assert_line(text, "veneer_server_cow_writes_total 1006");

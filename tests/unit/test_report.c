@@ -26,6 +26,7 @@ static void test_report__its_text_says_all_of_it(void **state)
 	char *json;
 
 	(void)state;
+	r.mounts[0].container = strdup("web");
 	assert_int_equal(report_json(&r, &json), 0);
 	assert_null(strchr(json, '\n'));
 	assert_int_equal(report_parse(json, &back), 0);
@@ -51,9 +52,16 @@ static void test_report__its_text_says_all_of_it(void **state)
 		assert_same_values(&back.mounts[i].values, &r.mounts[i].values);
 	}
 	assert_string_equal(back.mounts[0].upper, "/c1/upper");
+	assert_string_equal(back.mounts[0].mode_reason, "the kernel reads");
+	assert_string_equal(back.mounts[0].options, "cow=map,io=auto");
+	assert_string_equal(back.mounts[0].container, "web");
+	assert_string_equal(back.mounts[0].lowers[0], "/top");
+	assert_string_equal(back.mounts[0].lowers[2], "/l");
 	assert_null(back.mounts[1].upper);
 	assert_string_equal(back.mounts[0].unknown, "sizze=5M, --foo");
 	assert_null(back.mounts[1].unknown);
+	assert_null(back.mounts[1].container);
+	assert_null(back.mounts[1].lowers);
 	assert_int_equal(back.mounts[0].map_files, 1);
 	assert_int_equal(back.mounts[0].map_log_bytes, 4096);
 	assert_int_equal(back.nimages, 1);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 
 struct report reports_make(const char *second_place)
 {
@@ -26,6 +27,13 @@ struct report reports_make(const char *second_place)
 		r.mounts[i].mode = strdup(i ? "cached" : "passthrough");
 		r.mounts[i].upper = i ? NULL : strdup("/c1/upper");
 		r.mounts[i].unknown = i ? NULL : strdup("sizze=5M, --foo");
+		r.mounts[i].mode_reason = i ? NULL : strdup("the kernel reads");
+		r.mounts[i].options = i ? NULL : strdup("cow=map,io=auto");
+		if (i == 0) {
+			r.mounts[i].lowers = calloc(3, sizeof(char *));
+			for (int k = 0; k < 3; k++)
+				r.mounts[i].lowers[k] = strdup(k ? "/l" : "/top");
+		}
 		r.mounts[i].nlower = 3;
 		r.mounts[i].inodes = 617;
 		r.nmounts++;
