@@ -13,6 +13,7 @@ struct buf {
 };
 
 void buf_release(struct buf *b);
+bool buf_is_zero(const void *p, size_t len);
 /* Append; 0 or -ENOMEM, and then nothing was appended. */
 int buf_put(struct buf *b, const void *p, size_t len);
 int buf_put_u8(struct buf *b, uint8_t v);

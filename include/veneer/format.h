@@ -30,8 +30,15 @@ _Static_assert(sizeof(struct format_partial) == 48, "partial mark");
 /* The map file (doc/SPEC.md, section 3): header, snapshot of snapshot_len bytes, log. */
 #define FORMAT_MAP_MAGIC "\x89VNRMAP\n"
 #define FORMAT_MAP_VERSION 1u
-#define FORMAT_MAP_COMPAT_KNOWN 0ull	/* bits a reader that does not know them may ignore */
-#define FORMAT_MAP_INCOMPAT_KNOWN 0ull	/* bits a reader that does not know them must refuse */
+/* Compatible: the file system is one on which a block that reads as anything but zeros after a power cut was written
+ * whole. */
+#define FORMAT_MAP_ORDERED 1ull
+/* Compatible: files may be from a copy of a layer, in which a hole may have become written zeros. */
+#define FORMAT_MAP_COPIED 2ull
+/* Incompatible: every own block that may read as zeros is recorded as such. */
+#define FORMAT_MAP_ZEROS 1ull
+#define FORMAT_MAP_COMPAT_KNOWN (FORMAT_MAP_ORDERED | FORMAT_MAP_COPIED) /* bits a reader that does not know them may ignore */
+#define FORMAT_MAP_INCOMPAT_KNOWN FORMAT_MAP_ZEROS /* bits a reader that does not know them must refuse */
 
 #define FORMAT_SIZE_MAX ((uint64_t)INT64_MAX)	/* of a file, bytes */
 #define FORMAT_BLK_END (1ull << 51)		/* first block index no file can have */
@@ -73,6 +80,8 @@ enum format_record_type {
 	FORMAT_REC_GONE = 6,	/* file id */
 	FORMAT_REC_COMMIT = 7,	/* file id */
 	FORMAT_REC_CLEAN = 8,	/* nothing */
+	FORMAT_REC_ZERO_RUN = 9, /* as OWN_RUN, and the blocks are zeros */
+	FORMAT_REC_ZERO_BITS = 10, /* as OWN_BITS, likewise */
 };
 
 struct format_record_head {

@@ -22,6 +22,7 @@ enum mapfile_flags {
 	MAPFILE_VOLATILE = 2,	/* never sync anything */
 	MAPFILE_TRUE_EXTENTS = 4, /* a lost file is adopted again by its mark and extents: entering one
 				 * needs no sync of the map */
+	MAPFILE_ORDERED = 8,	/* after a power cut a block that reads as anything but zeros was written whole */
 };
 
 /* How a boot that ended badly is repaired for one file, asked while opening the map of a layer
@@ -32,6 +33,10 @@ struct mapfile_rebuild {
 	 * more; -EOPNOTSUPP when extents cannot be trusted here: only committed records count then. */
 	int (*extents)(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg);
 	void *arg;
+	/* For the copy of a layer: likewise each run of blocks that do not read as zeros. *ret_size: of the file. NULL: as
+	 * -EOPNOTSUPP always. */
+	int (*contents)(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
+			uint64_t *ret_size);
 };
 
 /* Open the map of the layer at rootfd. work_fd is a directory on the same file system for the
@@ -72,6 +77,12 @@ uint64_t mapfile_now_ms(void);
 int mapfile_reserve(struct mapfile *mf, uint64_t nblk);
 /* Blocks [blk, blk + n) are own now; their data has been written. 0 or -errno. */
 int mapfile_own(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n);
+/* Likewise, and they are zeros. Of each block that is zeros it has to be told, also where it was own before: in a copy of
+ * the layer an own block that is nothing but zeros would else be one whose data is lost. */
+int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n);
+/* Own blocks of [blk, blk + n) are about to become zeros. Where one is committed that is on the disk before, unless the map
+ * is volatile: without its record it would be one whose data is lost. As mapfile_own. */
+int mapfile_expect_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n);
 /* The file was (or is about to be) cut to size bytes. */
 int mapfile_truncate(struct mapfile *mf, file_id_t id, uint64_t size);
 
@@ -93,6 +104,8 @@ enum mapfile_pending {
 	MAPFILE_MUST_SYNC = 2,	/* creation, truncation or the like: the map itself must reach the disk */
 };
 enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id);
+/* Blocks became own, or were cut off, since the last commit. */
+bool mapfile_has_uncommitted(struct mapfile *mf, file_id_t id);
 /* A power cut now would leave the map of this file as it is. What fsync found MAPFILE_OWN_ONLY is committed, but its
  * records may be in memory only. */
 bool mapfile_is_durable(struct mapfile *mf, file_id_t id);

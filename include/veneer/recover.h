@@ -12,6 +12,7 @@ struct recover {
 	int rootfd;			/* borrowed */
 	const char *name;		/* borrowed; for messages */
 	bool has_true_extents, is_scanned;
+	bool by_content;		/* runs are of blocks that do not read as zeros, not of extents */
 	bool is_partial;		/* not all could be looked at: absence proves nothing */
 	struct recover_file *files;	/* ascending by id once scanned */
 	struct recover_run *runs;

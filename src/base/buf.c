@@ -8,6 +8,13 @@
 
 enum { FIRST_CAP = 64 };
 
+bool buf_is_zero(const void *p, size_t len)
+{
+	const uint8_t *bytes = p;
+
+	return !len || (!bytes[0] && !memcmp(bytes, bytes + 1, len - 1));
+}
+
 void buf_release(struct buf *b)
 {
 	free(b->data);

@@ -21,6 +21,7 @@
 #include "veneer/stats.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
+#include "veneer/zeros.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -289,6 +290,8 @@ static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, stru
 		memcpy(buf + change->off, change->data, change->len);
 	}
 	r = file_pwrite(fd, buf, end > size ? end : size, 0);
+	if (r == 0)
+		r = zeros_note(i, fd, buf, size, 0);
 	if (r == 0)
 		r = mapfile_own(t->map, i->src.id, 0, (size + BLK_BYTES - 1) >> BLK_SHIFT);
 	tree_note_own(t);

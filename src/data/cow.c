@@ -14,6 +14,7 @@
 #include "veneer/stats.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
+#include "veneer/zeros.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -129,6 +130,8 @@ static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t
 		r = read_source(&i->src, buf, len, off);
 		if (r == 0)
 			r = file_pwrite(fd, buf, len, (off_t)off);
+		if (r == 0)
+			r = zeros_note(i, fd, buf, len, off);
 		if (r < 0)
 			return r;
 	}
@@ -307,6 +310,8 @@ static int write_chosen(struct tree *t, struct inode *i, int fd, const char *p, 
 	int r = mapfile_reserve(i->src.map, end - first);
 
 	if (r == 0)
+		r = zeros_expect(i, fd, p, len, off);
+	if (r == 0)
 		r = read_edges(i, off, off + len, size, &e);
 	if (r < 0)
 		return r;
@@ -316,13 +321,15 @@ static int write_chosen(struct tree *t, struct inode *i, int fd, const char *p, 
 	r = file_pwritev(fd, iov, 3, (off_t)(off - e.head_len));
 	if (r < 0)
 		return r;
+	count_taken(i, first, end, off, len, size);
 	if (fill_around(i, fd, first, data_first, data_end, end, size) < 0) {
 		first = data_first;
 		end = data_end;
 	}
-	count_taken(i, first, end, off, len, size);
 	i->is_synced = false;
-	r = mapfile_own(i->src.map, i->src.id, first, end - first);
+	r = zeros_note(i, fd, p, len, off);
+	if (r == 0)
+		r = mapfile_own(i->src.map, i->src.id, first, end - first);
 	tree_note_own(t);
 	return r;
 }
@@ -354,6 +361,19 @@ static int write_partial(struct tree *t, struct inode *i, int fd, const char *p,
 	return write_blocks(t, i, fd, p, len, off, (uint64_t)st.st_size);
 }
 
+/* All of it is own, and stays so. Where there is no room left to note that a block is zeros, what has its place is written
+ * all the same. */
+static int write_in_place(struct inode *i, int fd, const char *p, size_t len, off_t off)
+{
+	int r = i->src.id ? zeros_expect(i, fd, p, len, (uint64_t)off) : 0;
+
+	if (r == 0 || r == -ENOSPC || r == -EDQUOT)
+		r = file_pwrite(fd, p, len, off);
+	if (r == 0 && i->src.id)
+		r = zeros_note(i, fd, p, len, (uint64_t)off);
+	return r == -ENOSPC || r == -EDQUOT ? 0 : r;
+}
+
 /* There is room for it. */
 static int write_claimed(struct tree *t, struct inode *i, int fd, const char *p, size_t len, off_t off)
 {
@@ -370,7 +390,7 @@ static int write_claimed(struct tree *t, struct inode *i, int fd, const char *p,
 		if (i->src.id && (fstat(fd, &st) < 0 || off + (off_t)len > st.st_size))
 			in_place = false;
 		else
-			r = file_pwrite(fd, p, len, off);
+			r = write_in_place(i, fd, p, len, off);
 	}
 	pthread_rwlock_unlock(&i->lock);
 	if (!in_place && r == 0) {
@@ -404,6 +424,15 @@ int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t 
 	return r;
 }
 
+/* The block that a cut goes through will be shorter, and what is left of it may be zeros. */
+static int expect_cut_block(struct inode *i, int fd, uint64_t size)
+{
+	char zeros[BLK_BYTES] = { 0 };
+	const size_t len = BLK_BYTES - (size & (BLK_BYTES - 1));
+
+	return len < BLK_BYTES ? zeros_expect(i, fd, zeros, len, size) : 0;
+}
+
 static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t size)
 {
 	struct stat st;
@@ -414,7 +443,9 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
 	r = size > (uint64_t)st.st_size ? settle_growth(t, i, fd, (uint64_t)st.st_size) : 0;
 	if (r < 0)
 		return r;
-	r = mapfile_reserve(i->src.map, 1);
+	r = mapfile_reserve(i->src.map, 2);
+	if (r == 0 && size < (uint64_t)st.st_size)
+		r = expect_cut_block(i, fd, size);
 	if (r < 0)
 		return r;
 	if (ftruncate(fd, (off_t)size) < 0)
@@ -509,6 +540,8 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 
 	if (r == 0)
 		r = commit_before_zeroing(t, i, fd);
+	if (r == 0)
+		r = mapfile_expect_zeros(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
 	if (r < 0)
 		return r;
 	if (fallocate(fd, (is_punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) | FALLOC_FL_KEEP_SIZE, (off_t)off,
@@ -519,7 +552,7 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 			return r;
 	}
 	count_taken(i, off >> BLK_SHIFT, (off + len) >> BLK_SHIFT, off, len, size);
-	r = mapfile_own(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
+	r = mapfile_own_zeros(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
 	tree_note_own(t);
 	return r == 0 ? mapfile_must_sync(i->src.map, i->src.id) : r;
 }

@@ -99,6 +99,10 @@ static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer
 	r = mapfile_is_complete(i->src.map, i->src.id);
 	if (r == 1)
 		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;
+	/* Of what is written past us the map hears of no zeros. Where all own blocks are on the disk, it need not. */
+	if (r == 1 && clip)
+		r = !mapfile_has_uncommitted(i->src.map, i->src.id) &&
+		    (!writes || mapfile_expect_zeros(i->src.map, i->src.id, 0, (clip + BLK_BYTES - 1) >> BLK_SHIFT) == 0);
 	/* It may have become an ordinary file just now. */
 	if (r == 1 || !i->src.id) {
 		o->kind = t->quota ? BACKING_NONE : BACKING_UPPER;

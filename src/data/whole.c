@@ -24,6 +24,7 @@
 #include "veneer/stats.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
+#include "veneer/zeros.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -185,12 +186,13 @@ static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64
 		if (hole < 0)
 			return (int)hole;
 		stop = whole_block((uint64_t)hole, end);
-		r = bring_data(f, off, stop);
+		r = bring_data(f, off, stop) ?: zeros_note_range(f->i, f->fd, off, stop);
 	} else {
 		if (data >= 0)
 			stop = (uint64_t)data & ~(uint64_t)(BLK_BYTES - 1);
 		r = check_hole(f, off, stop);
 		r = r ?: make_hole(f, off, stop);
+		r = r ?: mapfile_own_zeros(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT, blks_of(stop) - (off >> BLK_SHIFT));
 	}
 	*ret_end = stop;
 	return r ?: mapfile_own(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT, blks_of(stop) - (off >> BLK_SHIFT));

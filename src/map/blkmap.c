@@ -374,7 +374,7 @@ int blkmap_set(struct blkmap *m, blk_t blk, blk_t n)
 {
 	int r = blkmap_reserve(m, blk, n);
 
-	if (r == 0 && blk < m->nclip)
+	if (r == 0 && n && blk < m->nclip)
 		m->count += slot_fill(m, &m->root, m->height, 0, blk, range_end(m, blk, n));
 	return r;
 }

@@ -33,7 +33,8 @@ struct mapload {
 	struct table table;
 	struct journal_reader rd; /* stands at the end of the log */
 	bool was_unclean; /* reverted, the file itself says otherwise */
-	bool is_foreign; /* copied from elsewhere: its holes prove nothing */
+	bool is_copy; /* the file is that of a layer elsewhere */
+	size_t nlost; /* files of a copy that lack what had been synced */
 };
 
 struct mapfile {

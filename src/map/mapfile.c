@@ -9,6 +9,7 @@
 #include "mapfile-internal.h"
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
+#include "veneer/log.h"
 #include "veneer/path.h"
 
 /* A write makes blocks own in a few runs, each one record; more is not worth reserving. */
@@ -34,7 +35,34 @@ static int mark_unsynced(void *arg, struct table_file *f)
 	return 0;
 }
 
-/* Go on with the log that was read, or write a new one after a bad boot. */
+static int doubt_zeros(void *arg, struct table_file *f)
+{
+	return table_doubt_zeros(arg, f);
+}
+
+/* The first mount of a copy, or of a map that an older version wrote, writes it anew: what its header says has to be so of
+ * all that is recorded from now on. What the new file takes for committed is on the disk before. */
+static int mapfile_adopt(struct mapfile *mf)
+{
+	struct mapload *l = &mf->now;
+	const bool is_old = !(l->head.incompat & FORMAT_MAP_ZEROS);
+	const bool is_other = l->is_copy || is_old || !(l->head.compat & FORMAT_MAP_ORDERED) != !(mf->flags & MAPFILE_ORDERED);
+	int r = 0;
+
+	if (!is_other && !l->was_unclean)
+		return 0;
+	if ((l->is_copy || l->table.in_session) && !(mf->flags & MAPFILE_VOLATILE) && syncfs(mf->rootfd) < 0)
+		r = -errno;
+	if (r == 0 && is_old)
+		r = table_each(&l->table, doubt_zeros, &l->table);
+	r = r ?: mapfile_checkpoint(mf, true);
+	if (r == 0 || l->was_unclean)
+		return r;
+	log_warn("%s: map: not written anew, it stays as it is: %s", mf->name, strerror(-r));
+	return 0;
+}
+
+/* Go on with the log that was read. */
 static int mapfile_take_over(struct mapfile *mf)
 {
 	struct mapload *l = &mf->now;
@@ -56,7 +84,7 @@ static int mapfile_take_over(struct mapfile *mf)
 	mf->lsn = 1;
 	if (l->table.in_session)
 		table_each(&l->table, mark_unsynced, &mf->lsn);
-	return l->was_unclean ? mapfile_checkpoint(mf, true) : 0;
+	return mapfile_adopt(mf);
 }
 
 int mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
@@ -174,9 +202,10 @@ static int mapfile_record_commit(struct mapfile *mf, struct table_file *f)
 	return 0;
 }
 
-/* Under the lock: record every own run of a rebuilt map. */
+/* Under the lock: record every own run of a rebuilt map. Nobody knows which of them are zeros. */
 static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap *m)
 {
+	const bool has_zeros = mf->now.head.incompat & FORMAT_MAP_ZEROS;
 	uint64_t clip = blkmap_clip(m);
 	blk_t end = clip / BLK_BYTES + (clip % BLK_BYTES != 0);
 	blk_t n;
@@ -188,7 +217,8 @@ static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap
 		if (!is_own)
 			continue;
 
-		struct record rec = { .type = FORMAT_REC_OWN_RUN, .id = id, .run = { at, n } };
+		struct record rec = { .type = has_zeros ? FORMAT_REC_ZERO_RUN : FORMAT_REC_OWN_RUN,
+				      .id = id, .run = { at, n } };
 		int r = journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 
 		r = r ?: mapsync_record(mf, &rec);
@@ -296,6 +326,93 @@ int mapfile_own(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 	return r;
 }
 
+/* Under the lock. */
+static bool knows_zeros(const struct table_file *f, blk_t blk, blk_t n)
+{
+	bool is_zero;
+
+	return f->zero && blkmap_run(f->zero, blk, n, &is_zero) == n && is_zero;
+}
+
+int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
+{
+	struct record rec = { .type = FORMAT_REC_ZERO_RUN, .id = id, .run = { blk, n } };
+
+	if (n == 0)
+		return 0;
+	if (n > FORMAT_BLK_END || blk > FORMAT_BLK_END - n)
+		return -EFBIG;
+	{
+		LOCK_SCOPE(&mf->lock);
+
+		struct table_file *f = table_find(&mf->now.table, id);
+		bool is_own;
+
+		if (!f)
+			return -ENOENT;
+		if (blk >= blkmap_clip(f->map) / BLK_BYTES + (blkmap_clip(f->map) % BLK_BYTES != 0))
+			return 0;
+		if (blkmap_run(f->map, blk, n, &is_own) == n && is_own && knows_zeros(f, blk, n))
+			return 0;
+		if (mf->now.head.incompat & FORMAT_MAP_ZEROS) {
+			int r = mapfile_ready(mf);
+
+			r = r ?: mapsync_record(mf, &rec);
+			/* Where it is zeros that were synced, only the map can tell. */
+			if (r == 0)
+				f->change_lsn = f->must_lsn = mf->lsn;
+			return r;
+		}
+	}
+	return mapfile_own(mf, id, blk, n);
+}
+
+/* Under the lock: record it of the own blocks. *ret_syncs: some of them are committed. */
+static int expect_own(struct mapfile *mf, struct table_file *f, blk_t blk, blk_t end, bool *ret_syncs)
+{
+	blk_t n;
+	int r = 0;
+
+	for (; r == 0 && blk < end; blk += n) {
+		struct record rec = { .type = FORMAT_REC_ZERO_RUN, .id = f->id };
+		bool is_own, is_pending = false;
+
+		n = blkmap_run(f->map, blk, end - blk, &is_own);
+		if (!is_own || knows_zeros(f, blk, n))
+			continue;
+		if (f->pend)
+			n = blkmap_run(f->pend, blk, n, &is_pending);
+		*ret_syncs = *ret_syncs || !is_pending;
+		rec.run.blk = blk;
+		rec.run.n = n;
+		r = mapfile_ready(mf);
+		r = r ?: mapsync_record(mf, &rec);
+		if (r == 0)
+			f->must_lsn = mf->lsn;
+	}
+	return r;
+}
+
+int mapfile_expect_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
+{
+	bool syncs = false;
+	int r;
+	{
+		LOCK_SCOPE(&mf->lock);
+
+		struct table_file *f = table_find(&mf->now.table, id);
+		blk_t end;
+
+		if (!f)
+			return -ENOENT;
+		end = blkmap_clip(f->map) / BLK_BYTES + (blkmap_clip(f->map) % BLK_BYTES != 0);
+		if (!(mf->now.head.incompat & FORMAT_MAP_ZEROS) || blk >= end)
+			return 0;
+		r = expect_own(mf, f, blk, n < end - blk ? blk + n : end, &syncs);
+	}
+	return r == 0 && syncs && !(mf->flags & MAPFILE_VOLATILE) ? mapsync_flush(mf) : r;
+}
+
 int mapfile_truncate(struct mapfile *mf, file_id_t id, uint64_t size)
 {
 	struct record rec = { .type = FORMAT_REC_TRUNCATE, .id = id, .truncate.size = size };
@@ -399,6 +516,15 @@ enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id)
 	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;
 }
 
+bool mapfile_has_uncommitted(struct mapfile *mf, file_id_t id)
+{
+	LOCK_SCOPE(&mf->lock);
+
+	const struct table_file *f = table_find(&mf->now.table, id);
+
+	return f && (f->pend || f->cut);
+}
+
 bool mapfile_is_durable(struct mapfile *mf, file_id_t id)
 {
 	LOCK_SCOPE(&mf->lock);
@@ -416,7 +542,7 @@ int mapfile_is_cut(struct mapfile *mf, file_id_t id)
 	const struct table_file *f = table_find(&mf->now.table, id);
 
 	/* A commit that had to go with a sync may be of a cut, and wait for that sync. */
-	return !f ? -ENOENT : f->cut || (f->commit_lsn > mf->durable_lsn && f->must_lsn == f->commit_lsn);
+	return !f ? -ENOENT : f->cut || (f->commit_lsn > mf->durable_lsn && f->must_lsn >= f->commit_lsn);
 }
 
 int mapfile_must_sync(struct mapfile *mf, file_id_t id)

@@ -144,16 +144,39 @@ static int own_extent(void *arg, blk_t blk, blk_t n)
 	return blkmap_set(arg, blk, n);
 }
 
+/* In a copy of a layer a hole may have become zeros, and zeros a hole: extents prove nothing. Without a birth time the
+ * number of the map may be that of another file, elsewhere. */
+static bool may_be_copied(const struct mapload *l)
+{
+	return l->is_copy || !l->head.self_btime_ns || l->head.compat & FORMAT_MAP_COPIED;
+}
+
+/* The map says which own blocks are zeros: others that are have lost their data. */
+static bool has_contents(const struct mapload *l, const struct mapfile_rebuild *rebuild)
+{
+	return rebuild && rebuild->contents && l->head.incompat & FORMAT_MAP_ZEROS;
+}
+
+/* What is no zeros was written whole. */
+static bool is_ordered(const struct mapload *l)
+{
+	return l->head.compat & FORMAT_MAP_ORDERED;
+}
+
 int mapload_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,
 			 file_id_t id, uint64_t clip, struct blkmap **ret)
 {
+	const bool is_copied = may_be_copied(l);
+	uint64_t size;
+
 	*ret = NULL;
-	/* In a copy of the layer a hole may have become zeros, and zeros a hole. */
-	if (!rebuild || l->is_foreign)
+	if (!rebuild || (is_copied && !(has_contents(l, rebuild) && is_ordered(l))))
 		return 0;
 
 	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(clip);
-	int r = m ? rebuild->extents(rebuild->arg, id, own_extent, m) : -ENOMEM;
+	int r = !m ? -ENOMEM :
+		is_copied ? rebuild->contents(rebuild->arg, id, own_extent, m, &size) :
+			    rebuild->extents(rebuild->arg, id, own_extent, m);
 
 	if (r == -EOPNOTSUPP)
 		return 0;
@@ -176,27 +199,75 @@ static int list_id(void *arg, struct table_file *f)
 	return 0;
 }
 
-static int rebuild_all(struct mapload *l, const struct mapfile_rebuild *rebuild)
+static int rebuild_one(struct mapload *l, struct table_file *f, const struct mapfile_rebuild *rebuild)
 {
-	_cleanup_(freep) file_id_t *ids = calloc(l->table.count + 1, sizeof(*ids));
+	_cleanup_(blkmap_freep) struct blkmap *m = NULL;
+	int r = mapload_rebuild_file(l, rebuild, f->id, blkmap_clip(f->map), &m);
+
+	if (r == -ENOENT) {
+		table_remove(&l->table, f);
+		return 0;
+	}
+	r = r ?: (m ? table_own_committed(&l->table, f, m) : 0);
+	return r ?: table_trim_zeros(&l->table, f);
+}
+
+/* A file of a copy that lacks what had been synced loses its entry: with its mark alone it is damaged. */
+static int settle_one(struct mapload *l, struct table_file *f, const struct mapfile_rebuild *rebuild)
+{
+	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(table_committed_clip(f));
+	uint64_t size;
+	int r = m ? rebuild->contents(rebuild->arg, f->id, own_extent, m, &size) : -ENOMEM;
+
+	if (r == -EOPNOTSUPP)
+		return table_revert_file(&l->table, f);
+	if (r == 0)
+		r = table_settle_copy(&l->table, f, m, size, is_ordered(l));
+	if (r == 1 || (r < 0 && r != -ENOENT))
+		return r < 0 ? r : 0;
+	l->nlost += r == 0;
+	table_remove(&l->table, f);
+	return 0;
+}
+
+static int each_file(struct mapload *l, const struct mapfile_rebuild *rebuild,
+		     int (*fn)(struct mapload *l, struct table_file *f, const struct mapfile_rebuild *rebuild))
+{
+	_cleanup_(freep) file_id_t *ids = calloc(l->table.files.count + 1, sizeof(*ids));
 	struct id_list list = { .ids = ids };
+	int r = 0;
 
 	if (!ids)
 		return -ENOMEM;
 	table_each(&l->table, list_id, &list);
-	for (size_t i = 0; i < list.n; i++) {
-		_cleanup_(blkmap_freep) struct blkmap *m = NULL;
-		struct table_file *f = table_find(&l->table, ids[i]);
-		int r = mapload_rebuild_file(l, rebuild, f->id, blkmap_clip(f->map), &m);
+	for (size_t i = 0; i < list.n && r == 0; i++)
+		r = fn(l, table_find_any(&l->table, ids[i]), rebuild);
+	return r;
+}
 
-		if (r == -ENOENT) {
-			table_remove(&l->table, f);
-			continue;
-		}
-		r = r ?: (m ? table_own_committed(&l->table, f, m) : 0);
-		if (r < 0)
-			return r;
-	}
+static int recover_survivor(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
+{
+	int r = table_revert(&l->table, false);
+
+	r = r ?: each_file(l, rebuild, rebuild_one);
+	if (r == 0)
+		log_info("%s: not closed cleanly in an earlier boot: as last synced are %s", name,
+			 quantity_of(l->table.count, "partial file").text);
+	return r;
+}
+
+static int recover_copy(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
+{
+	int r = each_file(l, rebuild, settle_one);
+
+	if (r < 0)
+		return r;
+	table_lose_ids(&l->table);
+	log_info("%s: a copy of a layer that was in use: as %s are %s", name,
+		 is_ordered(l) ? "they were copied" : "last synced", quantity_of(l->table.count, "partial file").text);
+	if (l->nlost)
+		log_error("%s: this copy lacks data that had been synced, and has %s that cannot be read: copy the layer "
+			  "again (`veneer check` names them)", name, quantity_of(l->nlost, "partial file").text);
 	return 0;
 }
 
@@ -207,14 +278,9 @@ static int recover(struct mapload *l, const char *name, const struct mapfile_reb
 
 	if (r)
 		return r < 0 ? r : 0;
-	r = table_revert(&l->table);
-	r = r ?: rebuild_all(l, rebuild);
-	if (r < 0)
-		return r;
-	l->was_unclean = true;
-	log_info("%s: not closed cleanly in an earlier boot: as last synced are %s", name,
-		 quantity_of(l->table.count, "partial file").text);
-	return 0;
+	r = l->is_copy && has_contents(l, rebuild) ? recover_copy(l, name, rebuild) : recover_survivor(l, name, rebuild);
+	l->was_unclean = r == 0;
+	return r;
 }
 
 static int read_open_file(struct mapload *l, const char *name,
@@ -229,8 +295,7 @@ static int read_open_file(struct mapload *l, const char *name,
 	r = snapshot_identify(l->fd, &self);
 	if (r < 0)
 		return r;
-	l->is_foreign = self.self_ino != l->head.self_ino ||
-			self.self_btime_ns != l->head.self_btime_ns;
+	l->is_copy = self.self_ino != l->head.self_ino || self.self_btime_ns != l->head.self_btime_ns;
 	r = journal_reader_init(&l->rd, l->fd, sizeof(l->head) + l->head.snapshot_len, UINT64_MAX,
 				l->head.checksum);
 	if (r < 0)

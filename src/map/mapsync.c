@@ -131,6 +131,12 @@ static int successor_build(const struct mapfile *mf, struct successor *s)
 	if (uuid == 0)
 		r = r ?: random_u64(&uuid);
 	s->head.uuid = uuid;
+	s->head.compat = mf->flags & MAPFILE_ORDERED ? FORMAT_MAP_ORDERED : 0;
+	/* Of what an older version had nobody knows. */
+	if (mf->now.head.uuid && (mf->now.is_copy || mf->now.head.compat & FORMAT_MAP_COPIED ||
+				  !(mf->now.head.incompat & FORMAT_MAP_ZEROS)))
+		s->head.compat |= FORMAT_MAP_COPIED;
+	s->head.incompat = FORMAT_MAP_ZEROS;
 	/* It has to differ, and 0 is none. */
 	s->head.generation = mf->now.head.generation + 1 ?: 1;
 	r = r ?: snapshot_build(&mf->now.table, &s->head, nonce, &s->bytes, &s->sum);
@@ -169,7 +175,7 @@ static int successor_publish(struct mapfile *mf, struct successor *s)
 	mf->now.table.record_bytes = mf->journal.tail;
 	s->journal = (struct journal){ .fd = -1 };
 	mf->now.head = s->head;
-	mf->now.is_foreign = false;
+	mf->now.is_copy = false;
 	mf->is_dir_dirty = true;
 	return 0;
 }

@@ -19,7 +19,8 @@ static const struct {
 	[FORMAT_REC_NEW] = { "NEW", 2 },	   [FORMAT_REC_OWN_RUN] = { "OWN_RUN", 3 },
 	[FORMAT_REC_OWN_BITS] = { "OWN_BITS", 4 }, [FORMAT_REC_TRUNCATE] = { "TRUNCATE", 2 },
 	[FORMAT_REC_GONE] = { "GONE", 1 },	   [FORMAT_REC_COMMIT] = { "COMMIT", 1 },
-	[FORMAT_REC_CLEAN] = { "CLEAN", 0 },
+	[FORMAT_REC_CLEAN] = { "CLEAN", 0 },	   [FORMAT_REC_ZERO_RUN] = { "ZERO_RUN", 3 },
+	[FORMAT_REC_ZERO_BITS] = { "ZERO_BITS", 4 },
 };
 #define NTYPES (sizeof(record_types) / sizeof(record_types[0]))
 
@@ -55,10 +56,12 @@ static unsigned record_payload(const struct record *rec, uint64_t w[4])
 		w[1] = rec->fresh.clip;
 		break;
 	case FORMAT_REC_OWN_RUN:
+	case FORMAT_REC_ZERO_RUN:
 		w[1] = rec->run.blk;
 		w[2] = rec->run.n;
 		break;
 	case FORMAT_REC_OWN_BITS:
+	case FORMAT_REC_ZERO_BITS:
 		w[1] = rec->bits.chunk;
 		w[2] = rec->bits.bits[0];
 		w[3] = rec->bits.bits[1];
@@ -108,12 +111,14 @@ static const char *record_broken_rule(const struct record *rec)
 			return "clip above the largest file";
 		break;
 	case FORMAT_REC_OWN_RUN:
+	case FORMAT_REC_ZERO_RUN:
 		if (rec->run.n == 0)
 			return "empty run";
 		if (rec->run.n > FORMAT_BLK_END || rec->run.blk > FORMAT_BLK_END - rec->run.n)
 			return "block above the largest file";
 		break;
 	case FORMAT_REC_OWN_BITS:
+	case FORMAT_REC_ZERO_BITS:
 		if (rec->bits.chunk >= FORMAT_BLK_END / CHUNK_BLKS)
 			return "chunk above the largest file";
 		if (!rec->bits.bits[0] && !rec->bits.bits[1])
@@ -143,10 +148,10 @@ static void record_fields(struct cursor *c, struct record *rec)
 	rec->id = cursor_u64(c);
 	if (rec->type == FORMAT_REC_NEW) {
 		rec->fresh.clip = cursor_u64(c);
-	} else if (rec->type == FORMAT_REC_OWN_RUN) {
+	} else if (rec->type == FORMAT_REC_OWN_RUN || rec->type == FORMAT_REC_ZERO_RUN) {
 		rec->run.blk = cursor_u64(c);
 		rec->run.n = cursor_u64(c);
-	} else if (rec->type == FORMAT_REC_OWN_BITS) {
+	} else if (rec->type == FORMAT_REC_OWN_BITS || rec->type == FORMAT_REC_ZERO_BITS) {
 		rec->bits.chunk = cursor_u64(c);
 		rec->bits.bits[0] = cursor_u64(c);
 		rec->bits.bits[1] = cursor_u64(c);

@@ -19,6 +19,11 @@
 #define HEADER_BYTES sizeof(struct format_map_header)
 #define TEMP_TRIES   16
 
+static void blkmap_freep(struct blkmap **m)
+{
+	blkmap_free(*m);
+}
+
 void snapshot_header_encode(struct format_map_header *h,
 			    uint8_t out[sizeof(struct format_map_header)])
 {
@@ -121,8 +126,8 @@ int snapshot_header_decode(const void *p, size_t len, struct format_map_header *
 int snapshot_apply(struct table *t, const struct record *rec, const struct format_map_header *h,
 		   const char **ret_why)
 {
-	if (rec->type != FORMAT_REC_NEW && rec->type != FORMAT_REC_OWN_RUN &&
-	    rec->type != FORMAT_REC_OWN_BITS) {
+	if (rec->type != FORMAT_REC_NEW && rec->type != FORMAT_REC_OWN_RUN && rec->type != FORMAT_REC_OWN_BITS &&
+	    rec->type != FORMAT_REC_ZERO_RUN && rec->type != FORMAT_REC_ZERO_BITS) {
 		*ret_why = "record type not allowed in a snapshot";
 		return -EUCLEAN;
 	}
@@ -211,7 +216,7 @@ static int sink_put(struct sink *s, const struct record *rec)
 }
 
 /* Whole chunks in a row are one run, and so are the blocks of one chunk that are in a row. */
-static int sink_put_map(struct sink *s, file_id_t id, const struct blkmap *m)
+static int sink_put_map(struct sink *s, file_id_t id, const struct blkmap *m, bool is_zero)
 {
 	uint64_t chunk = 0, bits[2];
 	int r = 0;
@@ -225,7 +230,7 @@ static int sink_put_map(struct sink *s, file_id_t id, const struct blkmap *m)
 		blk_t clip_end = (blkmap_clip(m) + BLK_BYTES - 1) / BLK_BYTES;
 		bool is_own;
 		blk_t n = blkmap_run(m, blk, clip_end - blk, &is_own);
-		struct record rec = { .type = FORMAT_REC_OWN_RUN, .id = id };
+		struct record rec = { .type = is_zero ? FORMAT_REC_ZERO_RUN : FORMAT_REC_OWN_RUN, .id = id };
 
 		if (n >= nset) {
 			blk_t whole_end = (blk + n) / CHUNK_BLKS * CHUNK_BLKS;
@@ -236,13 +241,23 @@ static int sink_put_map(struct sink *s, file_id_t id, const struct blkmap *m)
 			rec.run.n = n;
 			chunk = (blk + n + CHUNK_BLKS - 1) / CHUNK_BLKS;
 		} else {
-			rec.type = FORMAT_REC_OWN_BITS;
+			rec.type = is_zero ? FORMAT_REC_ZERO_BITS : FORMAT_REC_OWN_BITS;
 			rec.bits.chunk = chunk++;
 			memcpy(rec.bits.bits, bits, sizeof(bits));
 		}
 		r = sink_put(s, &rec);
 	}
 	return r;
+}
+
+/* All of m, and then which of it may read as zeros. */
+static int sink_put_own(struct sink *s, const struct table_file *f, const struct blkmap *m)
+{
+	_cleanup_(blkmap_freep) struct blkmap *zeros = NULL;
+	int r = sink_put_map(s, f->id, m, false);
+
+	r = r ?: table_zeros_in(f, m, &zeros);
+	return r == 0 && zeros ? sink_put_map(s, f->id, zeros, true) : r;
 }
 
 static int put_committed(void *arg, struct table_file *f)
@@ -261,7 +276,7 @@ static int put_committed(void *arg, struct table_file *f)
 	struct record rec = { .type = FORMAT_REC_NEW, .id = f->id, .fresh.clip = blkmap_clip(m) };
 	int r = sink_put(s, &rec);
 
-	r = r ?: sink_put_map(s, f->id, m);
+	r = r ?: sink_put_own(s, f, m);
 	blkmap_free(made);
 	s->nfiles++;
 	return r;
@@ -279,7 +294,7 @@ static int put_pending(void *arg, struct table_file *f)
 			      .truncate.size = blkmap_clip(f->map) };
 	int r = f->cut ? sink_put(s, &rec) : 0;
 
-	return r == 0 && f->pend ? sink_put_map(s, f->id, f->pend) : r;
+	return r == 0 && f->pend ? sink_put_own(s, f, f->pend) : r;
 }
 
 int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t nonce,
@@ -292,7 +307,8 @@ int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t 
 
 	h->version = FORMAT_MAP_VERSION;
 	h->header_len = HEADER_BYTES;
-	h->compat = h->incompat = h->reserved = 0;
+	h->compat &= FORMAT_MAP_COMPAT_KNOWN;
+	h->reserved = 0;
 	h->next_id = t->next_id;
 	h->lost_first = t->lost_first;
 	h->lost_end = t->lost_end;

@@ -21,6 +21,7 @@ static void file_free(struct table_file *f)
 	blkmap_free(f->map);
 	blkmap_free(f->pend);
 	blkmap_free(f->cut);
+	blkmap_free(f->zero);
 	free(f);
 }
 
@@ -33,7 +34,7 @@ static void file_drain(struct hlink *e, void *arg)
 static size_t file_bytes(const struct table_file *f)
 {
 	return sizeof(*f) + blkmap_bytes(f->map) + (f->pend ? blkmap_bytes(f->pend) : 0) +
-	       (f->cut ? blkmap_bytes(f->cut) : 0);
+	       (f->cut ? blkmap_bytes(f->cut) : 0) + (f->zero ? blkmap_bytes(f->zero) : 0);
 }
 
 static void dirty_add(struct table *t, struct table_file *f)
@@ -73,7 +74,7 @@ void table_release(struct table *t)
 	table_init(t);
 }
 
-static struct table_file *table_find_any(const struct table *t, file_id_t id)
+struct table_file *table_find_any(const struct table *t, file_id_t id)
 {
 	for (struct hlink *e = htab_first(&t->files, hash_key(&id, sizeof(id), 0)); e;
 	     e = htab_next(e))
@@ -132,18 +133,14 @@ static blk_t blk_end(const struct blkmap *m)
 	return clip / BLK_BYTES + (clip % BLK_BYTES != 0);
 }
 
-int table_own_committed(struct table *t, struct table_file *f, const struct blkmap *m)
+uint64_t table_committed_clip(const struct table_file *f)
 {
-	size_t before = file_bytes(f);
-	int r = blkmap_add(f->map, 0, blk_end(m), m, NULL);
-
-	t->bytes += file_bytes(f) - before;
-	return r;
+	return blkmap_clip(f->cut ?: f->map);
 }
 
 struct blkmap *table_committed(const struct table_file *f)
 {
-	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(blkmap_clip(f->cut ?: f->map));
+	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(table_committed_clip(f));
 	blk_t cut_at = blk_end(f->map);
 
 	if (!m || blkmap_add(m, 0, cut_at, f->map, f->pend) < 0)
@@ -179,6 +176,66 @@ static int want_map(struct blkmap **m, uint64_t clip)
 	return *m ? 0 : -ENOMEM;
 }
 
+int table_own_committed(struct table *t, struct table_file *f, const struct blkmap *m)
+{
+	size_t before = file_bytes(f);
+	int r = want_map(&f->zero, table_committed_clip(f));
+
+	r = r ?: blkmap_add(f->zero, 0, blk_end(m), m, f->map);
+	r = r ?: blkmap_add(f->map, 0, blk_end(m), m, NULL);
+	t->bytes += file_bytes(f) - before;
+	return r;
+}
+
+int table_doubt_zeros(struct table *t, struct table_file *f)
+{
+	size_t before = file_bytes(f);
+	int r = want_map(&f->zero, table_committed_clip(f));
+
+	r = r ?: blkmap_add(f->zero, 0, blk_end(f->map), f->map, NULL);
+	t->bytes += file_bytes(f) - before;
+	return r;
+}
+
+/* Add to dst what is own in both. */
+static int add_common(struct blkmap *dst, const struct blkmap *a, const struct blkmap *b)
+{
+	_cleanup_(blkmap_freep) struct blkmap *others = blkmap_new(blkmap_clip(a));
+	blk_t end = blk_end(b);
+
+	if (!others)
+		return -ENOMEM;
+	return blkmap_add(others, 0, end, a, b) ?: blkmap_add(dst, 0, end, a, others);
+}
+
+int table_zeros_in(const struct table_file *f, const struct blkmap *m, struct blkmap **ret)
+{
+	*ret = NULL;
+	if (!f->zero)
+		return 0;
+
+	_cleanup_(blkmap_freep) struct blkmap *both = blkmap_new(blkmap_clip(f->zero));
+	int r = both ? add_common(both, f->zero, m) : -ENOMEM;
+
+	if (r == 0 && blkmap_count(both))
+		*ret = steal_ptr(&both);
+	return r;
+}
+
+int table_trim_zeros(struct table *t, struct table_file *f)
+{
+	size_t before = file_bytes(f);
+	struct blkmap *kept;
+	int r = table_zeros_in(f, f->map, &kept);
+
+	if (r < 0)
+		return r;
+	blkmap_free(f->zero);
+	f->zero = kept;
+	t->bytes += file_bytes(f) - before;
+	return 0;
+}
+
 /* Only what was not own yet becomes pending: the rest may be committed. */
 static int apply_own_run(struct table_file *f, blk_t blk, blk_t n, bool is_committed)
 {
@@ -203,6 +260,28 @@ static int apply_own_bits(struct table_file *f, uint64_t chunk, const uint64_t b
 		r = want_map(&f->pend, blkmap_clip(f->map))
 			    ?: blkmap_set_bits(f->pend, chunk, fresh);
 	return r ?: blkmap_set_bits(f->map, chunk, bits);
+}
+
+/* Past the clip nothing is own; what was, before a cut, is not what is zeros now. */
+static int apply_zero_run(struct table_file *f, blk_t blk, blk_t n, bool is_committed)
+{
+	blk_t end = blk_end(f->map), nzero = blk >= end ? 0 : n > end - blk ? end - blk : n;
+	int r = want_map(&f->zero, table_committed_clip(f)) ?: blkmap_reserve(f->zero, blk, nzero);
+
+	r = r ?: apply_own_run(f, blk, n, is_committed);
+	return r ?: blkmap_set(f->zero, blk, nzero);
+}
+
+static int apply_zero_bits(struct table_file *f, uint64_t chunk, const uint64_t bits[2], bool is_committed)
+{
+	blk_t base = chunk * CHUNK_BLKS, end = blk_end(f->map);
+	uint64_t zeros[2] = { bits[0], bits[1] };
+	int r = want_map(&f->zero, table_committed_clip(f)) ?: blkmap_reserve(f->zero, base, 1);
+
+	for (unsigned i = end > base ? (unsigned)(end - base) : 0; end < base + CHUNK_BLKS && i < CHUNK_BLKS; i++)
+		zeros[i / 64] &= ~(1ull << (i % 64));
+	r = r ?: apply_own_bits(f, chunk, bits, is_committed);
+	return r ?: blkmap_set_bits(f->zero, chunk, zeros);
 }
 
 /* What is taken from map is freed there, so a log of truncations costs no more than what it made
@@ -230,6 +309,8 @@ static void apply_commit(struct table_file *f)
 	blkmap_free(f->pend);
 	blkmap_free(f->cut);
 	f->pend = f->cut = NULL;
+	if (f->zero)
+		blkmap_truncate(f->zero, blkmap_clip(f->map));
 }
 
 /* CLEAN: all is committed, what is gone is gone for good. */
@@ -254,7 +335,7 @@ static int apply_session(struct table *t, const struct record *rec)
 		return 0;
 	}
 
-	int r = t->in_session && t->epoch != rec->open.epoch ? table_revert(t) : 0;
+	int r = t->in_session && t->epoch != rec->open.epoch ? table_revert(t, true) : 0;
 
 	if (r < 0)
 		return r;
@@ -271,6 +352,10 @@ static int apply_to_file(struct table *t, struct table_file *f, const struct rec
 		return apply_own_run(f, rec->run.blk, rec->run.n, t->is_loading);
 	case FORMAT_REC_OWN_BITS:
 		return apply_own_bits(f, rec->bits.chunk, rec->bits.bits, t->is_loading);
+	case FORMAT_REC_ZERO_RUN:
+		return apply_zero_run(f, rec->run.blk, rec->run.n, t->is_loading);
+	case FORMAT_REC_ZERO_BITS:
+		return apply_zero_bits(f, rec->bits.chunk, rec->bits.bits, t->is_loading);
 	case FORMAT_REC_TRUNCATE:
 		return apply_truncate(f, rec->truncate.size);
 	case FORMAT_REC_COMMIT:
@@ -343,7 +428,7 @@ int table_apply(struct table *t, const struct record *rec, const char **ret_why)
 	return r ?: check_limits(t, rec, ret_why);
 }
 
-static int revert_file(struct table *t, struct table_file *f)
+int table_revert_file(struct table *t, struct table_file *f)
 {
 	size_t before = file_bytes(f);
 
@@ -364,14 +449,22 @@ static int revert_file(struct table *t, struct table_file *f)
 	return 0;
 }
 
-int table_revert(struct table *t)
+int table_revert(struct table *t, bool trims)
 {
 	while (t->dirty) {
-		int r = revert_file(t, t->dirty);
+		struct table_file *f = t->dirty;
+		int r = table_revert_file(t, f);
 
+		r = r ?: trims ? table_trim_zeros(t, f) : 0;
 		if (r < 0)
 			return r;
 	}
+	table_lose_ids(t);
+	return 0;
+}
+
+void table_lose_ids(struct table *t)
+{
 	/* Files may carry ids whose records never reached the disk: do not give them out again. */
 	if (t->lost_end == 0)
 		t->lost_first = t->next_id;
@@ -379,7 +472,55 @@ int table_revert(struct table *t)
 	t->next_id += t->next_id < FORMAT_ID_END - FORMAT_LOST_IDS ? FORMAT_LOST_IDS : FORMAT_ID_END - t->next_id;
 	t->lost_end = t->next_id;
 	t->in_session = false;
-	return 0;
+}
+
+/* Committed blocks before end that neither have data nor may be zeros are lost. 1, 0 or -ENOMEM. */
+static int lacks_committed(const struct table_file *f, const struct blkmap *committed, const struct blkmap *m, blk_t end)
+{
+	_cleanup_(blkmap_freep) struct blkmap *known = blkmap_new(blkmap_clip(m));
+	_cleanup_(blkmap_freep) struct blkmap *lost = blkmap_new(blkmap_clip(m));
+	int r = known && lost ? 0 : -ENOMEM;
+
+	r = r ?: blkmap_add(known, 0, end, m, NULL);
+	r = r ?: f->zero ? blkmap_add(known, 0, end, f->zero, NULL) : 0;
+	r = r ?: blkmap_add(lost, 0, end, committed, known);
+	return r ?: blkmap_count(lost) > 0;
+}
+
+/* Blocks with data, and zeros that a record tells of. */
+static int add_proven(struct blkmap *own, const struct table_file *f, const struct blkmap *m)
+{
+	int r = blkmap_add(own, 0, blk_end(own), m, NULL);
+
+	return r ?: f->zero ? add_common(own, f->zero, f->map) : 0;
+}
+
+int table_settle_copy(struct table *t, struct table_file *f, const struct blkmap *m, uint64_t size, bool is_ordered)
+{
+	/* Before a file that was cut grows the cut is committed: one that is longer is of before the cut. */
+	const bool is_uncut = f->cut && (!is_ordered || size > blkmap_clip(f->map));
+	_cleanup_(blkmap_freep) struct blkmap *committed = table_committed(f);
+	_cleanup_(blkmap_freep) struct blkmap *own = blkmap_new(blkmap_clip(is_uncut ? f->cut : f->map));
+	blk_t seen = size / BLK_BYTES + (size % BLK_BYTES != 0);
+	size_t before = file_bytes(f);
+	int r = committed && own ? 0 : -ENOMEM;
+
+	r = r ?: lacks_committed(f, committed, m, seen < blk_end(own) ? seen : blk_end(own));
+	if (r)
+		return r < 0 ? r : 0;
+	r = blkmap_add(own, 0, blk_end(own), committed, NULL);
+	r = r ?: is_ordered ? add_proven(own, f, m) : 0;
+	if (r < 0)
+		return r;
+	blkmap_free(f->map);
+	f->map = steal_ptr(&own);
+	apply_commit(f);
+	t->bytes += file_bytes(f) - before;
+	t->count += f->is_gone ? 1 : 0;
+	f->is_gone = false;
+	dirty_del(t, f);
+	r = table_trim_zeros(t, f);
+	return r < 0 ? r : 1;
 }
 
 int table_each(const struct table *t, int (*fn)(void *arg, struct table_file *f), void *arg)

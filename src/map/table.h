@@ -17,6 +17,7 @@ struct table_file {
 	struct blkmap *map; /* as it is now */
 	struct blkmap *pend; /* own since the last commit, a part of map; NULL: none */
 	struct blkmap *cut; /* committed blocks that truncations took from map; NULL: none was */
+	struct blkmap *zero; /* own blocks that may read as zeros; of the committed clip. NULL: none */
 	uint64_t must_lsn; /* a sync must have covered this record; owner's */
 	uint64_t change_lsn; /* the last change that a commit would cover; owner's */
 	uint64_t commit_lsn; /* the last commit record; owner's */
@@ -54,6 +55,8 @@ void table_release(struct table *t);
 
 /* NULL if there is none; a gone one is none. */
 struct table_file *table_find(const struct table *t, file_id_t id);
+/* Gone ones too. */
+struct table_file *table_find_any(const struct table *t, file_id_t id);
 /* Whether the id is taken, be it by a gone file. */
 bool table_knows(const struct table *t, file_id_t id);
 /* Do what rec says. 0; -ENOMEM (nothing changed); -EUCLEAN with the rule broken in *ret_why:
@@ -61,16 +64,32 @@ bool table_knows(const struct table *t, file_id_t id);
 int table_apply(struct table *t, const struct record *rec, const char **ret_why);
 /* A reader of so many bytes of records would take the table as it is. */
 bool table_fits(const struct table *t, uint64_t record_bytes);
-/* The machine went down: back to what was committed. -ENOMEM leaves it half done. */
-int table_revert(struct table *t);
+/* The machine went down: back to what was committed. trims: also what is said of zeros, unless blocks become own yet.
+ * -ENOMEM leaves it half done. */
+int table_revert(struct table *t, bool trims);
+int table_revert_file(struct table *t, struct table_file *f);
+/* Close such a session: ids may have been lost. */
+void table_lose_ids(struct table *t);
 /* Forget gone files for which fn says so (NULL: all). */
 void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file *f), void *arg);
 /* A new file with this map, which is taken over. 0 or -ENOMEM. */
 int table_insert(struct table *t, file_id_t id, struct blkmap *map);
 /* Drop a file at once. */
 void table_remove(struct table *t, struct table_file *f);
-/* What m says is own (of the same clip) is committed. 0/-ENOMEM. */
+/* What m says is own (of the same clip) is committed; nobody knows which of it are zeros. 0/-ENOMEM. */
 int table_own_committed(struct table *t, struct table_file *f, const struct blkmap *m);
+/* Nobody knows which own blocks are zeros. 0/-ENOMEM. */
+int table_doubt_zeros(struct table *t, struct table_file *f);
+/* Blocks of m that may read as zeros, in a new map of the caller's; NULL in it: none. 0/-ENOMEM. */
+int table_zeros_in(const struct table_file *f, const struct blkmap *m, struct blkmap **ret);
+/* Forget what is said of blocks that are not own. 0/-ENOMEM. */
+int table_trim_zeros(struct table *t, struct table_file *f);
+/* The file is a copy, of size bytes, and m (of the committed clip) has the blocks that do not read as zeros: make its
+ * state what these prove, and commit that; unless is_ordered, what was committed. 1; 0 if blocks that were committed are not
+ * there: nothing was done; -ENOMEM. */
+int table_settle_copy(struct table *t, struct table_file *f, const struct blkmap *m, uint64_t size, bool is_ordered);
+/* Clip of the committed state. */
+uint64_t table_committed_clip(const struct table_file *f);
 /* Committed state in a new map of the caller's, or NULL on no memory. */
 struct blkmap *table_committed(const struct table_file *f);
 

@@ -238,6 +238,19 @@ bool probe_true_extents(int fd)
 	return (uint32_t)fs.f_type == SUPER_MAGIC_XFS && !may_have_option(fd, "nobarrier");
 }
 
+bool probe_is_ordered(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	if ((uint32_t)fs.f_type == TMPFS_MAGIC || (uint32_t)fs.f_type == RAMFS_MAGIC)
+		return true;
+	if ((uint32_t)fs.f_type == BTRFS_SUPER_MAGIC)
+		return !may_have_option(fd, "nobarrier");
+	return probe_true_extents(fd);
+}
+
 static bool wants_whole_sync(int fd)
 {
 	struct statfs fs;

@@ -88,11 +88,13 @@ static void print_record(const struct place *p, uint64_t off, const struct recor
 		fprintf(out, " clip %" PRIu64, rec->fresh.clip);
 		break;
 	case FORMAT_REC_OWN_RUN:
+	case FORMAT_REC_ZERO_RUN:
 		fprintf(out, " blocks %" PRIu64, rec->run.blk);
 		if (rec->run.n > 1)
 			fprintf(out, "-%" PRIu64, rec->run.blk + rec->run.n - 1);
 		break;
 	case FORMAT_REC_OWN_BITS:
+	case FORMAT_REC_ZERO_BITS:
 		print_bits(out, rec->bits.chunk, rec->bits.bits);
 		break;
 	case FORMAT_REC_TRUNCATE:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/recover.h"
 
+#include "veneer/buf.h"
 #include "veneer/cleanup.h"
 #include "veneer/dirwalk.h"
 #include "veneer/file.h"
@@ -23,6 +24,7 @@ struct recover_run {
 
 struct recover_file {
 	file_id_t id;
+	uint64_t size;
 	size_t order; /* of names with one id the first found counts */
 	size_t run, nruns;
 };
@@ -87,6 +89,60 @@ static int fd_extents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), voi
 	return file_extents(fd, nblk << BLK_SHIFT, own_extent, &call);
 }
 
+/* [from, end) is in one run of what the file system calls data. */
+static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end, const struct own_call *call)
+{
+	blk_t first = 0, nown = 0;
+	int e = 0;
+
+	for (uint64_t off = from & ~(uint64_t)(BLK_BYTES - 1); e == 0 && off < end; off += CHUNK_BYTES) {
+		ssize_t n = file_pread(fd, buf, CHUNK_BYTES, (off_t)off);
+
+		if (n <= 0)
+			return n < 0 ? (int)n : e;
+		for (ssize_t at = 0; e == 0 && at < n && off + (uint64_t)at < end; at += BLK_BYTES) {
+			const blk_t blk = (off + (uint64_t)at) >> BLK_SHIFT;
+			const size_t len = n - at < (ssize_t)BLK_BYTES ? (size_t)(n - at) : BLK_BYTES;
+
+			if (buf_is_zero(buf + at, len))
+				continue;
+			if (nown && first + nown != blk) {
+				e = call->own(call->own_arg, first, nown);
+				nown = 0;
+			}
+			first = nown ? first : blk;
+			nown++;
+		}
+	}
+	return e == 0 && nown ? call->own(call->own_arg, first, nown) : e;
+}
+
+/* Blocks that do not read as zeros. */
+static int fd_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg, uint64_t *ret_size)
+{
+	const struct own_call call = { own, own_arg };
+	_cleanup_(freep) uint8_t *buf = malloc(CHUNK_BYTES);
+	off_t data = 0, hole = 0;
+	struct stat st;
+	int e = 0;
+
+	if (!buf)
+		return -ENOMEM;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -ENOENT;
+	*ret_size = (uint64_t)st.st_size;
+	while (e == 0 && hole < st.st_size && (data = lseek(fd, hole, SEEK_DATA)) >= 0) {
+		hole = lseek(fd, data, SEEK_HOLE);
+		/* It is being cut. */
+		if (hole <= data)
+			break;
+		e = data_contents(fd, buf, (uint64_t)data, (uint64_t)hole, &call);
+	}
+	return e < 0 || data >= 0 || errno == ENXIO ? e : -errno;
+}
+
 static int remember_run(void *arg, blk_t blk, blk_t n)
 {
 	struct recover *r = arg;
@@ -104,6 +160,7 @@ static int visit_file(struct recover *r, int dirfd, const char *name)
 	_cleanup_(relax_endp) struct relax *x = NULL;
 	_cleanup_(closep) int fd = -1;
 	size_t run = r->nruns;
+	uint64_t size = 0;
 	struct mark mark;
 	int e = source_read_mark(dirfd, name, &mark, NULL);
 
@@ -120,14 +177,14 @@ static int visit_file(struct recover *r, int dirfd, const char *name)
 	e = source_read_mark(fd, "", &mark, NULL);
 	if (e <= 0)
 		return e;
-	e = fd_extents(fd, remember_run, r);
+	e = r->by_content ? fd_contents(fd, remember_run, r, &size) : fd_extents(fd, remember_run, r);
 	if (e == 0)
 		e = grow(&r->files, r->nfiles, sizeof(*r->files));
 	if (e < 0) {
 		r->nruns = run;
 		return e;
 	}
-	r->files[r->nfiles] = (struct recover_file){ mark.file_id, r->nfiles, run, r->nruns - run };
+	r->files[r->nfiles] = (struct recover_file){ mark.file_id, size, r->nfiles, run, r->nruns - run };
 	r->nfiles++;
 	return 0;
 }
@@ -176,37 +233,59 @@ static const struct recover_file *find_file(const struct recover *r, file_id_t i
 	return first < r->nfiles && r->files[first].id == id ? &r->files[first] : NULL;
 }
 
+static int scan_once(struct recover *r, bool by_content)
+{
+	int e;
+
+	if (r->is_scanned)
+		return r->by_content == by_content ? 0 : -EOPNOTSUPP;
+	log_info("%s was not unmounted before %s: rebuilding its map", r->name,
+		 by_content ? "it was copied" : "the machine went down");
+	r->by_content = by_content;
+	e = scan(r);
+	if (e < 0)
+		return e;
+	if (r->nfiles)
+		qsort(r->files, r->nfiles, sizeof(*r->files), by_id);
+	r->is_scanned = true;
+	return 0;
+}
+
+static int runs_of(struct recover *r, file_id_t id, const struct own_call *call, uint64_t *ret_size)
+{
+	const struct recover_file *f = find_file(r, id);
+	int e = 0;
+
+	if (!f)
+		return r->is_partial ? -EOPNOTSUPP : -ENOENT;
+	*ret_size = f->size;
+	for (size_t i = 0; i < f->nruns && e == 0; i++)
+		e = call->own(call->own_arg, r->runs[f->run + i].blk, r->runs[f->run + i].n);
+	return e;
+}
+
 static int extents_of(void *arg, file_id_t id,
 		      int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg)
 {
+	const struct own_call call = { own, own_arg };
 	struct recover *r = arg;
-	const struct recover_file *f;
-	int e = 0;
+	uint64_t size;
 
-	if (!r->has_true_extents)
-		return -EOPNOTSUPP;
-	if (!r->is_scanned) {
-		log_info("%s was not unmounted before the machine went down: rebuilding its map",
-			 r->name);
-		e = scan(r);
-		if (e < 0)
-			return e;
-		if (r->nfiles)
-			qsort(r->files, r->nfiles, sizeof(*r->files), by_id);
-		r->is_scanned = true;
-	}
-	f = find_file(r, id);
-	if (!f)
-		return r->is_partial ? -EOPNOTSUPP : -ENOENT;
-	for (size_t i = 0; i < f->nruns && e == 0; i++)
-		e = own(own_arg, r->runs[f->run + i].blk, r->runs[f->run + i].n);
-	return e;
+	return !r->has_true_extents ? -EOPNOTSUPP : scan_once(r, false) ?: runs_of(r, id, &call, &size);
+}
+
+static int contents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
+		       uint64_t *ret_size)
+{
+	const struct own_call call = { own, own_arg };
+
+	return scan_once(arg, true) ?: runs_of(arg, id, &call, ret_size);
 }
 
 void recover_init(struct recover *r, int rootfd, const char *name, bool has_true_extents)
 {
 	*r = (struct recover){
-		.hook = { .extents = extents_of, .arg = r },
+		.hook = { .extents = extents_of, .contents = contents_of, .arg = r },
 		.rootfd = rootfd,
 		.name = name,
 		.has_true_extents = has_true_extents,
@@ -236,10 +315,19 @@ static int extents_of_lost(void *arg, file_id_t id,
 	return lost->has_true_extents ? fd_extents(lost->fd, own, own_arg) : -EOPNOTSUPP;
 }
 
+static int contents_of_lost(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
+			    uint64_t *ret_size)
+{
+	const struct lost_file *lost = arg;
+
+	(void)id;
+	return fd_contents(lost->fd, own, own_arg, ret_size);
+}
+
 int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m, int fd)
 {
 	struct lost_file lost = { fd, fd >= 0 && probe_true_extents(l->rootfd) };
-	struct mapfile_rebuild hook = { extents_of_lost, &lost };
+	struct mapfile_rebuild hook = { extents_of_lost, &lost, contents_of_lost };
 	int r;
 
 	if ((uint32_t)mapfile_uuid(map) != m->uuid_low)

@@ -41,6 +41,13 @@ static int no_extents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t b
 	return id % 3 == 0 ? -EOPNOTSUPP : id % 3 == 1 ? -ENOENT : own(own_arg, id % 1000, 7);
 }
 
+static int some_contents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
+			 uint64_t *ret_size)
+{
+	*ret_size = id % 5 ? id % 9 * BLK_BYTES + 1 : 1ull << 40;
+	return no_extents(arg, id, own, own_arg);
+}
+
 static void ask(struct mapfile *mf, struct sum *ret)
 {
 	uint64_t clip;
@@ -61,7 +68,7 @@ static void ask(struct mapfile *mf, struct sum *ret)
 /* 0 when it could be opened. */
 static int open_map(int rootfd, unsigned flags, struct mapfile **ret)
 {
-	const struct mapfile_rebuild rebuild = { .extents = no_extents };
+	const struct mapfile_rebuild rebuild = { .extents = no_extents, .contents = some_contents };
 
 	return mapfile_open(rootfd, flags & MAPFILE_READONLY ? -1 : rootfd, flags, "layer", &rebuild, ret);
 }
@@ -75,6 +82,7 @@ static void change(struct mapfile *mf, const struct sum *s)
 		blk_t n;
 
 		fuzz_require(mapfile_reserve(mf, 2) == 0 && mapfile_own(mf, id, 1, 2) == 0);
+		fuzz_require(mapfile_own_zeros(mf, id, 2, 1) == 0);
 		fuzz_require(mapfile_run(mf, id, 1, 10, &is_own, &n) == 0 && is_own && n == 2);
 		fuzz_require(mapfile_commit(mf, id, false) == 0);
 		fuzz_require(mapfile_file_gone(mf, id) == 0);

@@ -80,7 +80,7 @@ static void check(const uint8_t *data, size_t size)
 			abort();
 		if (a.count != b.count || a.next_id != b.next_id || a.in_session != b.in_session)
 			abort();
-		if (table_revert(&a) < 0 || table_revert(&b) < 0 || a.count != b.count)
+		if (table_revert(&a, true) < 0 || table_revert(&b, true) < 0 || a.count != b.count)
 			abort();
 		table_release(&b);
 	}

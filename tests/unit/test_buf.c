@@ -116,6 +116,19 @@ static void test_buf__cursor_over_nothing(void **state)
 	assert_int_equal(cursor_u64(&c), 0);
 }
 
+static void test_buf__zeros_are_told_to_the_last_byte(void **state)
+{
+	char bytes[100] = { 0 };
+
+	(void)state;
+	assert_true(buf_is_zero(bytes, 0) && buf_is_zero(bytes, 1) && buf_is_zero(bytes, sizeof(bytes)));
+	bytes[99] = 1;
+	assert_true(buf_is_zero(bytes, 99));
+	assert_false(buf_is_zero(bytes, 100));
+	bytes[0] = 1;
+	assert_false(buf_is_zero(bytes, 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -125,6 +138,7 @@ int main(void)
 		cmocka_unit_test(test_buf__empty_put_needs_no_pointer),
 		cmocka_unit_test(test_buf__reading_past_the_end_is_bad_and_zero),
 		cmocka_unit_test(test_buf__cursor_over_nothing),
+		cmocka_unit_test(test_buf__zeros_are_told_to_the_last_byte),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

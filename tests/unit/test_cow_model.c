@@ -4,10 +4,13 @@
 #include "support/model.h"
 
 #include "map/mapfile-internal.h"
+#include "veneer/buf.h"
 #include "veneer/cow.h"
+#include "veneer/fdcache.h"
 #include "veneer/lookup.h"
 #include "veneer/read.h"
 #include "veneer/rename.h"
+#include "veneer/upper.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -60,12 +63,33 @@ static int change(struct tree *t, struct inode *i, struct model *m, uint64_t *st
 	return r < 0 ? r : 0;
 }
 
+/* Each own block that reads as zeros is known to: in a copy it would else be one that was lost. */
+static void check_zeros(struct tree *t, struct inode *i)
+{
+	const struct table_file *f = i->src.id ? table_find(&t->map->now.table, i->src.id) : NULL;
+	char block[BLK_BYTES];
+	int fd = f ? upper_pin(t, i) : -1;
+	bool is_zero;
+	ssize_t n = 1;
+
+	for (blk_t blk = 0; f && blk * BLK_BYTES < blkmap_clip(f->map) && n > 0; blk++) {
+		n = pread(fd, block, sizeof(block), (off_t)(blk * BLK_BYTES));
+		if (n <= 0 || !blkmap_is_own(f->map, blk) || !buf_is_zero(block, (size_t)n))
+			continue;
+		if (!f->zero || blkmap_run(f->zero, blk, 1, &is_zero) != 1 || !is_zero)
+			fail_msg("block %ju is zeros, and the map does not know", (uintmax_t)blk);
+	}
+	if (f)
+		fdcache_unpin(&i->src.fd);
+}
+
 static void change_some(struct tree_dirs *d, const char *path, struct model *m, uint64_t *state,
 			unsigned n)
 {
 	struct inode *i = tree_get(d, path);
 
 	assert_int_equal(change(d->t, i, m, state, n), 0);
+	check_zeros(d->t, i);
 	tree_forget(d, i);
 	tree_expect(d, path, m->data, m->size);
 }

@@ -89,7 +89,7 @@ static void test_mapsync__unclean_boot_keeps_what_was_committed(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct fake_disk none = { .result = -EOPNOTSUPP, .blk = 40, .n = 5 };
-	struct mapfile_rebuild rebuild = { fake_extents, &none };
+	struct mapfile_rebuild rebuild = { fake_extents, &none, NULL };
 
 	for (int checkpointed = 0; checkpointed < 2; checkpointed++) {
 		struct crash c = make_crash(l, checkpointed);
@@ -168,7 +168,7 @@ static void test_mapsync__unclean_boot_takes_blocks_from_extents(void **state)
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, true);
 	struct fake_disk disk = { .blk = 40, .n = 5, .gone = c.gone };
-	struct mapfile_rebuild rebuild = { fake_extents, &disk };
+	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 
 	mapload_test_epoch = BOOT_B;
 	for (int i = 0; i < 3; i++) {
@@ -192,7 +192,7 @@ static void test_mapsync__extents_of_a_copied_layer_are_not_asked(void **state)
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, false);
 	struct fake_disk disk = { .blk = 0, .n = 256 };
-	struct mapfile_rebuild rebuild = { fake_extents, &disk };
+	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 	uint8_t bytes[8192];
 	int fd = openat(l->root, MAPFILE_NAME, O_RDONLY);
 	ssize_t len = file_pread(fd, bytes, sizeof(bytes), 0);
@@ -215,7 +215,7 @@ static void test_mapsync__failing_extents_fail_the_open_and_change_nothing(void 
 {
 	const struct maps_layer *l = *state;
 	struct fake_disk disk = { .result = -EIO };
-	struct mapfile_rebuild rebuild = { fake_extents, &disk };
+	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 	struct mapfile *mf;
 	struct crash c = make_crash(l, false);
 
@@ -255,7 +255,7 @@ static void test_mapsync__lost_ids_can_be_entered_again_and_no_others(void **sta
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, false);
 	struct fake_disk disk = { .blk = 40, .n = 5 };
-	struct mapfile_rebuild rebuild = { fake_extents, &disk };
+	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 	file_id_t lost = c.gone + 1;
 
 	mapload_test_epoch = BOOT_B;
@@ -378,7 +378,7 @@ static void test_mapsync__an_adopted_file_is_not_durable_by_itself(void **state)
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, false);
 	struct fake_disk disk = { .blk = 40, .n = 5 };
-	struct mapfile_rebuild rebuild = { fake_extents, &disk };
+	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 	file_id_t lost = c.gone + 1;
 
 	mapload_test_epoch = BOOT_B;

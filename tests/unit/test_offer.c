@@ -50,6 +50,11 @@ static void test_offer__lower_file_is_for_readers_alone(void **state)
 	assert_false(look(d, "big", true).is_partial);
 }
 
+static void commit(struct tree_dirs *d, const char *name)
+{
+	assert_int_equal(mapfile_commit(d->t->map, tree_get(d, name)->src.id, false), 0);
+}
+
 static void test_offer__changed_file_is_nobodys_until_it_is_complete(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -61,6 +66,10 @@ static void test_offer__changed_file_is_nobodys_until_it_is_complete(void **stat
 		assert_true(look(d, "big", writes).is_partial);
 	}
 	write_at(d, "big", BIG - 1, 0);
+	/* The map has to hear of zeros as long as their block may not be on the disk. */
+	for (int writes = 0; writes < 2; writes++)
+		assert_int_equal(look(d, "big", writes).kind, BACKING_NONE);
+	commit(d, "big");
 	assert_int_equal(look(d, "big", false).kind, BACKING_UPPER);
 	assert_int_equal(look(d, "big", true).kind, BACKING_UPPER);
 }
@@ -102,6 +111,8 @@ static void test_offer__emptied_small_and_new_files_are_complete(void **state)
 	assert_int_equal(cow_truncate(d->t, tree_get(d, "big"), 0), 0);
 	assert_int_equal(look(d, "big", true).kind, BACKING_UPPER);
 	write_at(d, "small", 1, 0);
+	assert_int_equal(look(d, "small", true).kind, BACKING_NONE);
+	commit(d, "small");
 	assert_int_equal(look(d, "small", true).kind, BACKING_UPPER);
 	tree_forget(d, tree_make(d, "", "new", S_IFREG | 0644));
 	assert_int_equal(look(d, "new", true).kind, BACKING_UPPER);

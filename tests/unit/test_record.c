@@ -21,6 +21,8 @@ static const struct record examples[] = {
 	{ .type = FORMAT_REC_GONE, .id = FORMAT_ID_END - 1 },
 	{ .type = FORMAT_REC_COMMIT, .id = 6 },
 	{ .type = FORMAT_REC_CLEAN },
+	{ .type = FORMAT_REC_ZERO_RUN, .id = 7, .run = { 3, FORMAT_BLK_END - 3 } },
+	{ .type = FORMAT_REC_ZERO_BITS, .id = 8, .bits = { 5, { 0, 2 } } },
 };
 #define NEXAMPLES (sizeof(examples) / sizeof(examples[0]))
 

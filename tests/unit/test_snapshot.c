@@ -120,8 +120,8 @@ static void test_snapshot__keeps_present_and_committed_state_apart(void **state)
 		for (int reverted = 0; reverted < 2; reverted++) {
 			for (file_id_t id = 1; id <= NFILES; id++)
 				check_same(table_find(&a, id)->map, table_find(&b, id)->map);
-			assert_int_equal(table_revert(&a), 0);
-			assert_int_equal(table_revert(&b), 0);
+			assert_int_equal(table_revert(&a, true), 0);
+			assert_int_equal(table_revert(&b, true), 0);
 		}
 		buf_release(&out);
 		table_release(&a);

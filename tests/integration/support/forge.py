@@ -63,13 +63,14 @@ def record(kind, *words):
     return struct.pack("<BBHI", kind, 2 + len(words), 0, 0) + struct.pack(f"<{len(words)}Q", *words)
 
 
-OPEN, NEW, OWN_RUN, OWN_BITS, TRUNCATE, GONE, COMMIT, CLEAN = range(1, 9)
+OPEN, NEW, OWN_RUN, OWN_BITS, TRUNCATE, GONE, COMMIT, CLEAN, ZERO_RUN, ZERO_BITS = range(1, 11)
 
 
-def map_file(snapshot=(), log=(), *, uuid=0x1122334455667788, next_id=None, count=None, padding=4096):
+def map_file(snapshot=(), log=(), *, uuid=0x1122334455667788, next_id=None, count=None, padding=4096,
+             features=(0, 0)):
     """A map of these records, every checksum as it should be."""
     body, ids = b"", [struct.unpack_from("<Q", r, 8)[0] for r in snapshot]
-    start = struct.pack("<8sIIQQQ", b"\x89VNRMAP\n", 1, 128, 0, 0, uuid) + struct.pack("<Q", 1)
+    start = struct.pack("<8sIIQQQ", b"\x89VNRMAP\n", 1, 128, *features, uuid) + struct.pack("<Q", 1)
     start48 = start[:48]
     last = xxh64(start48)
     for r in snapshot:

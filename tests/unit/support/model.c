@@ -106,11 +106,19 @@ static void allocate(struct model *m, const struct model_op *op)
 		memset(m->data + op->off, 0, op->len);
 }
 
+static void bytes_of(const struct model_op *op, void *p)
+{
+	if (op->seed % 4)
+		tree_pattern(p, op->len, op->seed);
+	else
+		memset(p, 0, op->len);
+}
+
 void model_apply(struct model *m, const struct model_op *op)
 {
 	switch (op->kind) {
 	case MODEL_WRITE:
-		tree_pattern(m->data + op->off, op->len, op->seed);
+		bytes_of(op, m->data + op->off);
 		grow(m, op->off + op->len);
 		break;
 	case MODEL_TRUNCATE:
@@ -180,7 +188,7 @@ static int do_write(struct tree *t, struct inode *i, const struct model_op *op)
 	int r = -ENOMEM;
 
 	if (p) {
-		tree_pattern(p, op->len, op->seed);
+		bytes_of(op, p);
 		r = cow_write(t, i, p, op->len, (off_t)op->off);
 	}
 	free(p);
