@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes an archive for any Linux of this architecture: the program with all that it needs linked in, its pages, completions
-# and units. From the same sources and compiler come the same bytes.
+# Makes two archives: the sources, and for any Linux of this architecture the program with all that it needs linked in, its
+# pages, completions and units. From the same sources and compiler come the same bytes.
 set -euo pipefail
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -12,7 +12,8 @@ usage()
 {
 	cat <<-END
 	usage: contrib/release.sh [DIRECTORY]
-	  writes veneer-VERSION-ARCHITECTURE-linux.tar.gz and SHA256SUMS into DIRECTORY (default: dist)
+	  writes veneer-VERSION.tar.gz (the sources), veneer-VERSION-ARCHITECTURE-linux.tar.gz and SHA256SUMS
+	  into DIRECTORY (default: dist)
 	environment: SOURCE_DATE_EPOCH, the time of all files in it (default: the day in CHANGELOG.md)
 	             VENEER_FUSE_PREFIX, where contrib/setup.sh installed libfuse
 	END
@@ -77,10 +78,30 @@ pack()
 	write_readme >"$scratch/README"
 	mv "$scratch/README" "$doc/README"
 	chmod -R u=rwX,go=rX "$tree"
-	tar -C "$scratch" --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-		-cf - "$name" | gzip -9n >"$out/$name.tar.gz"
-	(cd "$out" && sha256sum "$name.tar.gz" >SHA256SUMS)
-	echo "$out/$name.tar.gz"
+	archive "$scratch" "$name"
+}
+
+# archive DIRECTORY NAME: NAME in it as NAME.tar.gz, the same bytes each time.
+archive()
+{
+	tar -C "$1" --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+		-cf - "$2" | gzip -9n >"$out/$2.tar.gz"
+	echo "$out/$2.tar.gz"
+}
+
+# What git knows; of a tree without git all but what was built.
+source_files()
+{
+	git ls-files -z 2>/dev/null || find . \( -name '.git' -o -path './build*' -o -path './dist' -o -name __pycache__ \) -prune -o \
+		-type f -printf '%P\0'
+}
+
+pack_sources()
+{
+	mkdir "$scratch/veneer-$version"
+	source_files | xargs -0 cp --parents --no-dereference --preserve=mode -t "$scratch/veneer-$version"
+	chmod -R u=rwX,go=rX "$scratch/veneer-$version"
+	archive "$scratch" "veneer-$version"
 }
 
 case "${1:-}" in
@@ -99,5 +120,7 @@ out=$(readlink -f "${1:-dist}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 tree=$scratch/$name
+pack_sources
 build
 pack
+(cd "$out" && sha256sum "veneer-$version.tar.gz" "$name.tar.gz" >SHA256SUMS)

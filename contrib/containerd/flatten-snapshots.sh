@@ -11,8 +11,9 @@ VIEW=veneer-flatten-$$
 usage()
 {
 	cat <<-END
-	usage: flatten-snapshots.sh [NAMESPACE...]
+	usage: veneer-flatten-snapshots [--dry-run] [NAMESPACE...]
 	  NAMESPACE   of containerd; all of them if none is named
+	  --dry-run   say which snapshots have partial files and what completing them takes; change nothing
 	environment: VENEER, the program (now $VENEER); SNAPSHOTTER (now $SNAPSHOTTER)
 	Can be stopped at any moment and run again. Exit status: 0; 1 when a snapshot was left as it is.
 	END
@@ -39,6 +40,38 @@ committed_options()
 	snapshots "$1" rm "$VIEW" 2>/dev/null || :
 }
 
+# number KEY: of what veneer du --json printed.
+number()
+{
+	sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"
+}
+
+# describe NAME UPPER
+describe()
+{
+	local json partial data whole
+
+	json=$("$VENEER" du --quiet --json "$2") || return
+	partial=$(number partial_files <<<"$json")
+	data=$(number data_bytes <<<"$json")
+	whole=$(number whole_bytes <<<"$json")
+	if [ "$partial" -gt 0 ]; then
+		echo "$1: partial files: $partial, bytes to bring in: $((whole - data))"
+	fi
+}
+
+# flatten_one NAME OPTIONS
+flatten_one()
+{
+	local upper=${2##*upperdir=}
+
+	if [ -n "$dry_run" ]; then
+		describe "$1" "${upper%%,*}"
+	else
+		"$VENEER" flatten --quiet -o "$2"
+	fi
+}
+
 # flatten_kind NAMESPACE KIND FUNCTION
 flatten_kind()
 {
@@ -48,7 +81,7 @@ flatten_kind()
 		options=$("$3" "$1" "$name")
 		if [ -z "$options" ]; then
 			continue
-		elif "$VENEER" flatten --quiet -o "$options"; then
+		elif flatten_one "$name" "$options"; then
 			done=$((done + 1))
 		else
 			echo "flatten-snapshots: $name of $1 is left as it is" >&2
@@ -59,9 +92,14 @@ flatten_kind()
 
 main()
 {
-	local namespace done=0 failed=0
+	local namespace done=0 failed=0 dry_run=''
 
+	if [ "${1:-}" = --dry-run ]; then
+		dry_run=1
+		shift
+	fi
 	case ${1:-} in
+	-h | --help) usage; exit 0 ;;
 	-*) usage >&2; exit 2 ;;
 	'') set -- $(ctr namespaces ls -q) ;;
 	esac
@@ -69,7 +107,11 @@ main()
 		flatten_kind "$namespace" Committed committed_options
 		flatten_kind "$namespace" Active active_options
 	done
-	echo "flatten-snapshots: $done snapshots are plain files$([ $failed = 0 ] || echo ", $failed are not")"
+	if [ -n "$dry_run" ]; then
+		echo "flatten-snapshots: $done snapshots were looked at, nothing is changed"
+	else
+		echo "flatten-snapshots: $done snapshots are plain files$([ $failed = 0 ] || echo ", $failed are not")"
+	fi
 	[ $failed = 0 ]
 }
 

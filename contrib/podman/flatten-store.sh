@@ -9,9 +9,12 @@ VENEER=${VENEER:-veneer}
 usage()
 {
 	cat <<-END
-	usage: flatten-store.sh STORE
-	  STORE   /var/lib/containers/storage/overlay, /var/lib/docker/fuse-overlayfs,
-	          or without root: podman unshare flatten-store.sh ~/.local/share/containers/storage/overlay
+	usage: veneer-flatten-store [--dry-run] [--native] STORE
+	  STORE      /var/lib/containers/storage/overlay, /var/lib/docker/fuse-overlayfs,
+	             or without root: podman unshare veneer-flatten-store ~/.local/share/containers/storage/overlay
+	  --dry-run  say which layers have partial files and what completing them takes; change nothing
+	  --native   when all layers are plain, remove .has-mount-program, which keeps Podman
+	             from the kernel's overlayfs
 	environment: VENEER, the program (now $VENEER)
 	Can be stopped at any moment and run again. Exit status: 0; 1 when a layer was left as it is.
 	END
@@ -58,10 +61,35 @@ stack_of()
 	fi
 }
 
+# number KEY: of what veneer du --json printed.
+number()
+{
+	sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"
+}
+
+# describe_directory DIRECTORY
+describe_directory()
+{
+	local json partial data whole
+
+	json=$("$VENEER" du --quiet --json "$1") || return
+	partial=$(number partial_files <<<"$json")
+	data=$(number data_bytes <<<"$json")
+	whole=$(number whole_bytes <<<"$json")
+	if [ "$partial" -gt 0 ]; then
+		echo "$1: partial files: $partial, bytes to bring in: $((whole - data))"
+	fi
+}
+
 # flatten_directory I: of the stack, with those below it.
 flatten_directory()
 {
 	local lowers='' lower
+
+	if [ -n "$dry_run" ]; then
+		describe_directory "${stack[$1]}"
+		return
+	fi
 
 	for lower in "${stack[@]:$1 + 1}"; do
 		lowers+=${lowers:+:}$(escaped "$lower")
@@ -79,11 +107,33 @@ flatten_layer()
 	done
 }
 
+# Podman writes it when a mount program is configured, and asks it before storage.conf.
+settle_mark()
+{
+	local mark=$store/.has-mount-program
+
+	[ -e "$mark" ] || return 0
+	if [ -n "$native" ]; then
+		rm "$mark"
+	else
+		echo "flatten-store: Podman takes the kernel's overlayfs only without $mark: --native removes it"
+	fi
+}
+
 main()
 {
-	local layer done=0 failed=0
+	local layer done=0 failed=0 native='' dry_run=''
 
-	if [ $# != 1 ] || [ "$1" = --help ]; then
+	while :; do
+		case ${1:-} in
+		--native) native=1 ;;
+		--dry-run) dry_run=1 ;;
+		--help | -h) usage; exit 0 ;;
+		*) break ;;
+		esac
+		shift
+	done
+	if [ $# != 1 ] || [[ $1 = -* ]]; then
 		usage >&2
 		exit 2
 	fi
@@ -98,7 +148,12 @@ main()
 			failed=$((failed + 1))
 		fi
 	done
-	echo "flatten-store: $done layers are plain files$([ $failed = 0 ] || echo ", $failed are not")"
+	if [ -n "$dry_run" ]; then
+		echo "flatten-store: $done layers were looked at, nothing is changed"
+	else
+		echo "flatten-store: $done layers are plain files$([ $failed = 0 ] || echo ", $failed are not")"
+		[ $failed != 0 ] || settle_mark
+	fi
 	[ $failed = 0 ]
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """contrib/podman/flatten-store.sh on a store made by hand: what engines rarely make, and what must stop it."""
 import os
+import re
 import subprocess
 
 import pytest
@@ -43,8 +44,8 @@ class Store:
     def unmount(self, layer):
         subprocess.run(["umount", self.at(layer, "merged")], check=True)
 
-    def flatten(self):
-        return subprocess.run([SCRIPT, self.path], env=dict(os.environ, VENEER=self.program), capture_output=True,
+    def flatten(self, *options):
+        return subprocess.run([SCRIPT, *options, self.path], env=dict(os.environ, VENEER=self.program), capture_output=True,
                               text=True)
 
 
@@ -93,6 +94,28 @@ def test_every_layer_of_a_stack(make):
     assert content(store.at("middle/diff/file")) == changed(3)
     assert content(store.at("top/diff/file")) == changed(3, 5)
     assert not os.path.exists(store.at("top/diff", MAP))
+
+
+def test_a_dry_run_says_what_there_is_to_do_and_changes_nothing(make):
+    store = make("dry", ["base", "top"])
+    change(store.mount("top", [store.at("base/diff")]) + "/file", 3)
+    store.unmount("top")
+    result = store.flatten("--dry-run")
+    assert result.returncode == 0, result.stderr
+    told, end = result.stdout.splitlines()
+    assert re.fullmatch(re.escape(store.at("top/diff")) + r": partial files: 1, bytes to bring in: [1-9]\d*", told)
+    assert end == "flatten-store: 2 layers were looked at, nothing is changed"
+    assert os.path.exists(store.at("top/diff", MAP))
+
+
+def test_podmans_note_goes_if_asked_when_all_is_plain(make):
+    store = make("native", ["base", "top"])
+    with open(store.at(".has-mount-program"), "w", encoding="ascii") as f:
+        f.write("true")
+    assert "--native removes it" in store.flatten().stdout
+    assert os.path.exists(store.at(".has-mount-program"))
+    assert store.flatten("--native").returncode == 0
+    assert not os.path.exists(store.at(".has-mount-program"))
 
 
 def test_layer_whose_owners_were_shifted(make):

@@ -60,7 +60,7 @@ def archive(scratch):
     if os.environ.get("VENEER_ARCHIVE"):
         return pathlib.Path(os.environ["VENEER_ARCHIVE"])
     run(REPOSITORY / "contrib" / "release.sh", scratch / "dist")
-    return next((scratch / "dist").glob("veneer-*.tar.gz"))
+    return next((scratch / "dist").glob("veneer-*-linux.tar.gz"))
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,17 @@ def test_sums(archive, unpacked):
     assert listed == files - {"share/doc/veneer/README"}
 
 
+def test_the_sources_are_beside_it(archive, scratch):
+    (sources,) = [path for path in archive.parent.glob("veneer-*.tar.gz") if not path.name.endswith("-linux.tar.gz")]
+    assert sources.name in (archive.parent / "SHA256SUMS").read_text()
+    names = run("tar", "-tzf", sources).splitlines()
+    top = sources.name.removesuffix(".tar.gz")
+    assert {f"{top}/{name}" for name in ("meson.build", "LICENSE", "src/cli/main.c", "contrib/setup.sh")} <= set(names)
+    assert not [name for name in names if "/build" in name or "/.git/" in name or not name.startswith(f"{top}/")]
+
+
 def test_what_is_in_it(unpacked):
-    for name in ["bin/veneer", "share/man/man1/veneer.1", "share/man/man8/mount.veneer.8",
+    for name in ["bin/veneer", "bin/veneer-flatten-store", "bin/veneer-flatten-snapshots", "share/man/man1/veneer.1", "share/man/man8/mount.veneer.8",
                  "share/bash-completion/completions/veneer", "share/zsh/site-functions/_veneer",
                  "share/fish/vendor_completions.d/veneer.fish", "share/doc/veneer/LICENSE", "share/doc/veneer/CHANGELOG.md"]:
         assert (unpacked / name).is_file() and (unpacked / name).stat().st_size > 0, name

@@ -44,7 +44,7 @@ def printed(stack, shared, veneer_bin):
     """{metric: labels} of a server with a mount that was used."""
     (stack.lower() / "f").write_bytes(blob(300_000))
     place = Place(stack, "p")
-    place.mount(stack, shared)
+    place.mount(stack, shared, "size=10M", "inodes=100")
     write_at(place.mnt / "f", b"x", 5)
     text = subprocess.run([veneer_bin, "stats", "--prometheus"], capture_output=True, text=True, check=True,
                           env={**os.environ, **shared.environment}).stdout
