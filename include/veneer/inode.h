@@ -36,6 +36,7 @@ struct tree {
 	bool has_no_redirects;		/* directories that have something below cannot be renamed */
 	bool is_volatile;
 	bool has_static_nlink;
+	bool keeps_atime;		/* -o atime: what reads of the upper do to its access times is its file system's business */
 	_Atomic uint64_t work_seq;	/* next temporary name in workfd */
 	struct inode *root;
 	struct links *links;		/* links.h */
@@ -51,6 +52,11 @@ struct tree {
 	void (*on_own)(void *arg);
 	void *on_own_arg;
 	_Atomic bool is_armed;
+
+	/* By a copy-up the change time of a directory is another now: it was copied up, or got what was. NULL, or called
+	 * from any thread and with the lock held of what was copied up: it waits for no request. Constant while requests
+	 * are answered. */
+	void (*on_touched)(struct tree *t, struct inode *dir);
 
 	/* Who wants to know that the kernel knows TREE_GROWN_STEP inodes more: NULL, or called from any thread and with locks
 	 * held, so that it waits for nothing. Constant while requests are answered. */

@@ -12,7 +12,7 @@ int upper_pin(struct tree *t, struct inode *i);
  * besides unpinning. */
 int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own);
 /* Enter a descriptor that was just opened (create, copy-up), of a regular file O_RDWR, so that nobody need open it again. */
-void upper_install(struct inode *i, int fd);
+void upper_install(struct tree *t, struct inode *i, int fd);
 /* Keep the descriptor open for the rest of the inode's life: it is about to lose a name, perhaps its last. 0 or
  * -errno, and then the name must stay. Under its lock, as is: */
 int upper_hold(struct tree *t, struct inode *i);

@@ -517,7 +517,7 @@ static int copy_claimed(struct tree *t, struct inode *i, struct copyup_change *c
 	}
 	quota_note(t->quota, f.fd);
 	if (!is_nameless) {
-		upper_install(i, steal_fd(&f.fd));
+		upper_install(t, i, steal_fd(&f.fd));
 	} else {
 		upper_hold_fresh(t, i, steal_fd(&f.fd)); /* there is no way back to it */
 		i->is_gone = true;
@@ -548,6 +548,18 @@ static int claim_room(struct tree *t, struct inode *i, const struct copyup_chang
 	return r < 0 ? r : quota_claim(t->quota, *ret, *ret_n);
 }
 
+static void note_touched(struct tree *t, struct inode *i, const struct target *to)
+{
+	if (!t->on_touched)
+		return;
+	if (i->type == DT_DIR)
+		t->on_touched(t, i);
+	if (to->parent)
+		t->on_touched(t, to->parent);
+	for (size_t k = 0; to->names && k < to->names->n; k++)
+		t->on_touched(t, to->names->v[k].dir);
+}
+
 /* Under i->lock. */
 static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
 {
@@ -557,6 +569,8 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 	if (r < 0)
 		return r;
 	r = copy_claimed(t, i, change, to);
+	if (r == 0)
+		note_touched(t, i, to);
 	quota_settle(t->quota, -1, room, n);
 	return r;
 }

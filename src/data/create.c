@@ -228,7 +228,7 @@ static int enter_new(struct tree *t, struct inode *parent, const char *name, str
 		return r;
 	}
 	if (m->fd >= 0)
-		upper_install(*ret, steal_fd(&m->fd));
+		upper_install(t, *ret, steal_fd(&m->fd));
 	if (f.type == DT_DIR && !parent->has_default_acl)
 		r = upper_listing_empty(*ret);
 	/* Without it the listing is read when it is asked for. */

@@ -92,6 +92,22 @@ static int set_redirect(struct tree *t, struct inode *i, int fd)
 	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
 }
 
+/* A file in it may say so, which must not change its times. */
+static int set_opaque(struct tree *t, int fd)
+{
+	struct timespec times[2];
+	struct stat st;
+	int r = fstat(fd, &st) < 0 ? -errno : whiteout_set_opaque(&t->style, fd);
+
+	if (r < 0)
+		return r;
+	times[0] = st.st_atim;
+	times[1] = st.st_mtim;
+	/* That they cannot be set back is no reason not to rename it. */
+	utimensat(fd, "", times, AT_EMPTY_PATH);
+	return 0;
+}
+
 static int prepare_directory(struct tree *t, struct inode *i, const struct end *to)
 {
 	_cleanup_(relax_endp) struct relax *x = NULL;
@@ -110,7 +126,7 @@ static int prepare_directory(struct tree *t, struct inode *i, const struct end *
 	if (fd < 0)
 		return fd;
 	x = relax_begin(fd, "");
-	r = i->lower ? set_redirect(t, i, fd) : whiteout_set_opaque(&t->style, fd);
+	r = i->lower ? set_redirect(t, i, fd) : set_opaque(t, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }

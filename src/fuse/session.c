@@ -52,6 +52,7 @@ static struct fuse_session *new_fuse_session(struct mount *m)
 	op_xattr_install(&ops);
 	if (m->tree.locks)
 		op_lock_install(&ops);
+	m->tree.on_touched = op_touched;
 	/* Options are a matter of mounting (attach.c). */
 	if (fuse_opt_add_arg(&args, "veneer") == 0)
 		se = fuse_session_new(&args, &ops, sizeof(ops), m);
@@ -482,6 +483,7 @@ static void answer(struct session *s, const struct fuse_buf *buf)
 	struct intent *note = s->ends_requests ? doubt_note(s->m->key, buf) : NULL;
 	struct duty *before = duty_begin(s->m->duty);
 	const char *about = log_about(s->m->opts.mountpoint);
+	const struct request_extra extra = request_extra;
 
 	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
@@ -489,6 +491,8 @@ static void answer(struct session *s, const struct fuse_buf *buf)
 	if (!refuse_change(s, buf))
 		fuse_session_process_buf(s->se, buf);
 	stats_request_end();
+	/* What this thread does outside of requests has no session to tell. */
+	request_extra = extra;
 	log_about(about);
 	duty_end(before);
 	intent_drop_note(note);

@@ -384,6 +384,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	if (getrandom(&start, sizeof(start), GRND_NONBLOCK) == sizeof(start))
 		m->tree.work_seq = (uint64_t)start << 16;
 	m->tree.has_static_nlink = m->opts.has_static_nlink;
+	m->tree.keeps_atime = m->opts.keeps_atime;
 	m->tree.has_no_redirects = m->opts.has_no_redirects;
 	r = stats_new(&m->tree.stats);
 	if (r < 0)

@@ -22,7 +22,6 @@
 struct parse {
 	struct mount_opts o;
 	struct buf kernel;
-	bool wants_atime;
 	bool allows_root, allows_other;
 	bool is_helper; /* for mount(8), as mount.veneer */
 	const char *source;
@@ -397,7 +396,7 @@ static int pass_on_access(struct parse *p, const struct opt_row *row, char *valu
 static int set_atime(struct parse *p, const struct opt_row *row, char *value)
 {
 	(void)value;
-	p->wants_atime = strcmp(row->name, "atime") == 0;
+	p->o.keeps_atime = strcmp(row->name, "atime") == 0;
 	return 0;
 }
 
@@ -706,7 +705,7 @@ int options_parse(int argc, char *const *argv, const char *cwd, bool is_root,
 		r = begin_kernel_words(&p, is_root);
 	if (r == 0)
 		r = set_source(&p);
-	if (r == 0 && !p.wants_atime)
+	if (r == 0 && !p.o.keeps_atime)
 		r = kernel_word(&p, "noatime");
 	if (r == 0)
 		r = buf_put(&p.kernel, "", 1);

@@ -16,16 +16,30 @@
 #define UPPER_OPEN_TRIES 64
 #define UPPER_DEPTH_MAX 65536
 
-static int open_flags(const struct inode *i)
+/* Reads leave access times alone, but of files with -o atime. Directories are read when we like, and for nobody. */
+static int noatime(const struct tree *t)
+{
+	return t->keeps_atime ? 0 : O_NOATIME;
+}
+
+static int open_flags(const struct tree *t, const struct inode *i)
 {
 	switch (i->type) {
 	case DT_REG:
-		return O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+		return O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | noatime(t);
 	case DT_DIR:
-		return O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+		return O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NOATIME;
 	default:
 		return O_PATH | O_NOFOLLOW | O_CLOEXEC;
 	}
+}
+
+/* O_NOATIME takes the owner; another one's file is read as it may be. */
+static int open_quiet(int dirfd, const char *name, int flags)
+{
+	int fd = openat(dirfd, name, flags);
+
+	return fd < 0 && errno == EPERM && flags & O_NOATIME ? openat(dirfd, name, flags & ~O_NOATIME) : fd;
 }
 
 static int open_at(int dirfd, const char *name, int flags)
@@ -33,14 +47,14 @@ static int open_at(int dirfd, const char *name, int flags)
 	int fd;
 
 	for (int attempt = 0; attempt < 2; attempt++) {
-		fd = openat(dirfd, name, flags);
+		fd = open_quiet(dirfd, name, flags);
 		if (fd >= 0 || (errno != EMFILE && errno != ENFILE))
 			break;
 		fdcache_shrink();
 	}
 	/* A program that is running from the upper, or a mode that binds even us. */
 	if (fd < 0 && (errno == ETXTBSY || errno == EACCES || errno == EROFS) && (flags & O_ACCMODE) == O_RDWR)
-		fd = openat(dirfd, name, (flags & ~O_ACCMODE) | O_RDONLY);
+		fd = open_quiet(dirfd, name, (flags & ~O_ACCMODE) | O_RDONLY);
 	if (fd < 0 && errno == EACCES)
 		fd = relax_openat(dirfd, name, flags);
 	else if (fd < 0)
@@ -90,7 +104,7 @@ static int pin_root(struct tree *t)
 
 	if (fd >= 0)
 		return fd;
-	fd = open_at(t->upper->rootfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = open_at(t->upper->rootfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOATIME);
 	return fd < 0 ? fd : fdcache_fill(&t->root->src.fd, fd);
 }
 
@@ -119,10 +133,10 @@ static int way_find(struct tree *t, struct inode *i, struct way *w)
 }
 
 /* Open one step down. -ESTALE: the name leads to something else. */
-static int open_step(struct step *s, int dirfd)
+static int open_step(const struct tree *t, struct step *s, int dirfd)
 {
 	struct stat st;
-	int fd = open_at(dirfd, s->name, open_flags(s->i));
+	int fd = open_at(dirfd, s->name, open_flags(t, s->i));
 
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -ENXIO ? -ESTALE : fd;
@@ -140,7 +154,7 @@ static int pin_by_names(struct tree *t, struct inode *i)
 
 	for (size_t k = w.n; fd >= 0 && k-- > 0;) {
 		struct inode *above = k + 1 < w.n ? w.steps[k + 1].i : w.top;
-		int next = open_step(&w.steps[k], fd);
+		int next = open_step(t, &w.steps[k], fd);
 
 		fdcache_unpin(&above->src.fd);
 		fd = next;
@@ -196,8 +210,16 @@ int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own)
 	return *ret_own;
 }
 
-void upper_install(struct inode *i, int fd)
+/* What was just made, and may be read by this descriptor for long. */
+static void quieten(const struct tree *t, int fd)
 {
+	if (!t->keeps_atime)
+		fcntl(fd, F_SETFL, O_NOATIME);
+}
+
+void upper_install(struct tree *t, struct inode *i, int fd)
+{
+	quieten(t, fd);
 	if (fdcache_fill(&i->src.fd, fd) == fd && i->type == DT_REG)
 		fdcache_note_writable(&i->src.fd);
 	fdcache_unpin(&i->src.fd);
@@ -230,6 +252,7 @@ int upper_hold(struct tree *t, struct inode *i)
 
 void upper_hold_fresh(struct tree *t, struct inode *i, int fd)
 {
+	quieten(t, fd);
 	inode_note_held(t, i, fdcache_fill(&i->src.fd, fd));
 	i->is_held = true;
 }

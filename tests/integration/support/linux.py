@@ -26,8 +26,10 @@ FALLOC_INSERT_RANGE = 32
 FALLOC_UNSHARE_RANGE = 64
 AT_FDCWD = -100
 AT_SYMLINK_FOLLOW = 0x400
+AT_SYMLINK_NOFOLLOW = 0x100
 AT_EMPTY_PATH = 0x1000
 STATX_MODE = 2
+AT_STATX_FORCE_SYNC = 0x2000
 FICLONE = 0x40049409
 FICLONERANGE = 0x4020940d
 SYNC_FILE_RANGE_WAIT_BEFORE = 1
@@ -127,6 +129,36 @@ def syncfs(path):
         _check(_libc.syncfs(fd))
     finally:
         os.close(fd)
+
+
+_STATX_BASIC = 0x7ff
+
+
+class Attributes:
+    """What statx(2) says, comparable: of the file itself, by path, or of a descriptor."""
+
+    def __init__(self, raw):
+        (_, _, _, self.nlink, self.uid, self.gid, self.mode, _, self.ino, self.size, self.blocks, _) = \
+            struct.unpack_from("IIQIIIHHQQQQ", raw)
+        self.atime_ns, _, self.ctime_ns, self.mtime_ns = (
+            seconds * 10**9 + nanoseconds for seconds, nanoseconds, _ in struct.iter_unpack("qIi", raw[64:128]))
+
+    def __eq__(self, other):
+        return vars(self) == vars(other)
+
+    def differences(self, other):
+        return {name: (value, getattr(other, name)) for name, value in vars(self).items()
+                if value != getattr(other, name)}
+
+
+def attributes(of, is_asked=False):
+    """is_asked: of the server, whatever the kernel remembers."""
+    raw = ctypes.create_string_buffer(256)
+    flags = AT_STATX_FORCE_SYNC if is_asked else 0
+    fd, path = (of, b"") if isinstance(of, int) else (AT_FDCWD, _bytes(of))
+    flags |= AT_EMPTY_PATH if path == b"" else AT_SYMLINK_NOFOLLOW
+    _check(_libc.statx(fd, path, flags, _STATX_BASIC, raw), str(of))
+    return Attributes(raw.raw)
 
 
 class _Dirent(ctypes.Structure):

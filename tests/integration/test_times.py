@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times: what changes them, what must not, and that the kernel never remembers another one than the server says."""
+import mmap
+import os
+import subprocess
+
+import pytest
+
+from support import linux
+from support.content import MIB, blob
+from support.expect import opened, write_at
+
+_OLD = 10**18
+
+
+def _read_in_every_way(path):
+    with opened(path) as fd:
+        os.pread(fd, 10_000, 0)
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as view:
+            bytes(view[:])
+        with opened(path.with_name("copy"), os.O_RDWR | os.O_CREAT) as copy:
+            os.copy_file_range(fd, copy, 10**6)
+    with opened(path, os.O_RDONLY | os.O_DIRECT) as fd, mmap.mmap(-1, 4096) as page:
+        os.preadv(fd, [page], 0)
+    subprocess.run(["cat", path], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("origin", ["fresh", "small copy", "partial copy", "without content"])
+@pytest.mark.parametrize("io", ["io=cached", "io=direct"])
+def test_reads_leave_access_times_alone(stack, origin, io):
+    """A mount is noatime. What the kernel reads by itself is its backing file system's business (io=passthrough)."""
+    (stack.lower() / "d").mkdir()
+    path = stack.lower() / "d" / "f"
+    if origin != "fresh":
+        path.write_bytes(blob(5000 if origin == "small copy" else MIB))
+    path = stack.mount(io) / "d" / "f"
+    if origin == "without content":
+        path.chmod(0o755)
+    else:
+        with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+            os.pwrite(fd, blob(3000), 0)
+    for _ in range(2):
+        os.utime(path, ns=(_OLD, _OLD + 1))
+        os.utime(path.parent, ns=(_OLD, _OLD + 1))
+        _read_in_every_way(path)
+        os.listdir(path.parent)
+        for name in ("d", "d/f"):
+            assert linux.attributes(stack.mnt / name, is_asked=True).atime_ns == _OLD
+            assert os.stat(stack.upper / name, follow_symlinks=False).st_atime_ns == _OLD
+        stack.remount(io)
+
+
+def test_access_times_are_the_file_systems_business_where_they_are_asked_for(stack):
+    path = stack.mount("io=cached", "atime") / "f"
+    path.write_bytes(b"x")
+    os.utime(path, ns=(_OLD, _OLD + 1))
+    path = stack.remount("io=cached", "atime") / "f"
+    path.read_bytes()
+    raw = (stack.upper / "f").stat().st_atime_ns
+    assert linux.attributes(path, is_asked=True).atime_ns == raw > _OLD
+
+
+_DEEP = "a/b/c/d"
+
+
+@pytest.mark.parametrize("change", ["write", "create", "chmod", "rename", "link", "unlink"])
+def test_copied_up_directories_show_their_change_time_at_once(stack, change):
+    """As on overlayfs: it is now that of the copy, and does not jump to it when the kernel forgets the directory."""
+    (stack.lower() / _DEEP).mkdir(parents=True)
+    for name in ("f", "g"):
+        (stack.lower() / _DEEP / name).write_bytes(blob(20_000))
+    m = stack.mount()
+    path = m / _DEEP / "f"
+    directories = [m, *list(path.relative_to(m).parents)[:-1]]
+    directories = [m / directory for directory in directories]
+    before = [linux.attributes(directory) for directory in directories]
+    for directory, attributes in zip(directories, before):
+        assert attributes == linux.attributes(directory, is_asked=True)
+    if change == "write":
+        write_at(path, b"x", 0)
+    elif change == "create":
+        (m / _DEEP / "new").touch()
+    elif change == "chmod":
+        path.chmod(0o600)
+    elif change == "rename":
+        path.rename(m / _DEEP / "h")
+    elif change == "link":
+        os.link(path, m / _DEEP / "h")
+    else:
+        path.unlink()
+    for directory in directories:
+        remembered = linux.attributes(directory)
+        differences = remembered.differences(linux.attributes(directory, is_asked=True))
+        if directory == m:
+            differences.pop("ctime_ns", None)  # the map is made, and made anew, in the root
+        assert differences == {}, directory
+    changed = [new.ctime_ns > old.ctime_ns for new, old in
+               zip((linux.attributes(directory) for directory in directories[1:]), before[1:])]
+    assert all(changed)
+
+
+@pytest.mark.parametrize("target", ["nothing", "empty directory", "removed directory"])
+def test_a_moved_directory_keeps_its_time(stack, target):
+    """Over a name that has a directory below it becomes opaque, which makes a file in it where there are no trusted
+    attributes."""
+    (stack.lower() / "there").mkdir()
+    if target == "removed directory":
+        (stack.lower() / "there" / "f").write_bytes(b"f")
+    m = stack.mount()
+    (m / "mine").mkdir()
+    (m / "mine" / "f").write_bytes(b"mine")
+    if target == "removed directory":
+        (m / "there" / "f").unlink()
+    if target == "nothing":
+        (m / "there").rmdir()
+    os.utime(m / "mine", ns=(_OLD, _OLD + 1))
+    (m / "mine").rename(m / "there")
+    for asked in (False, True):
+        seen = linux.attributes(m / "there", asked)
+        assert (seen.atime_ns, seen.mtime_ns) == (_OLD, _OLD + 1)
+    m = stack.remount()
+    assert (m / "there").stat().st_mtime_ns == _OLD + 1
+    assert os.listdir(m / "there") == ["f"]
+
+
+def test_exchanged_directories_keep_their_times(stack):
+    for name in ("x", "y"):
+        (stack.lower() / name).mkdir()
+    m = stack.mount()
+    (m / "x").rmdir()
+    (m / "x").mkdir()
+    os.utime(m / "x", ns=(_OLD, _OLD + 1))
+    os.utime(m / "y", ns=(_OLD, _OLD + 2))
+    try:
+        linux.renameat2(m / "x", m / "y", linux.RENAME_EXCHANGE)
+    except OSError:
+        pytest.skip("directories are not renamed here")
+    assert [(m / name).stat().st_mtime_ns - _OLD for name in ("x", "y")] == [2, 1]
+
+
+def test_the_first_change_leaves_the_roots_times_alone(stack):
+    """The map, and the whiteouts of hidden names, are made in it."""
+    (stack.lower() / "d").mkdir()
+    (stack.lower() / "d" / "f").write_bytes(blob(MIB))
+    os.utime(stack.upper, ns=(_OLD, _OLD + 1))
+    m = stack.mount()
+    before = linux.attributes(m, is_asked=True)
+    write_at(m / "d" / "f", b"x", 5)
+    after = linux.attributes(m, is_asked=True)
+    assert (before.mtime_ns, after.mtime_ns) == (_OLD + 1, _OLD + 1)
+    m = stack.remount()
+    assert linux.attributes(m, is_asked=True).mtime_ns == _OLD + 1
