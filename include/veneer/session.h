@@ -9,7 +9,7 @@ struct session;
 
 /* Of what is agreed on with the kernel at INIT, and of what requests look like after it: a server that takes over finds
  * it agreed. */
-#define SESSION_INIT_VERSION 2
+#define SESSION_INIT_VERSION 3
 #define SESSION_BUFFER_BYTES ((1u << 20) + (64u << 10))	/* a request with its data, at most */
 struct fuse_buf;
 struct fuse_custom_io;

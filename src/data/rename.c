@@ -459,9 +459,9 @@ int rename_entry(struct tree *t, struct inode *old_parent, const char *old_name,
 	struct end to = { .dir = parent, .name = name, .dirfd = -1 };
 	int r = create_check_name(name) ?: inode_reserve(t);
 
-	/* RENAME_WHITEOUT needs nothing more: what is below the old name is hidden by a whiteout anyway, and a
-	 * whiteout is not seen in the mount. */
-	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
+	/* RENAME_WHITEOUT asks for a whiteout that can be seen, which there is none of in a mount. A union on top would take
+	 * success for one. */
+	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
 		return -EINVAL;
 	if (r == 0)
 		r = end_look(t, &from);

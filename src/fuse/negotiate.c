@@ -36,10 +36,10 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_READDIRPLUS, true);
 	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
 	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
-	/* A handle would outlive the node id it names. */
+	/* A handle would outlive the node id it names: it could be opened until the kernel forgets the file, and ESTALE then.
+	 * Of other mounts' files in the same superblock the kernel would open what it knows for one who guesses the handle. */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
-	/* The kernel would open what it knows of other mounts' files for one who has the right handle. */
-	want(conn, FUSE_CAP_NO_EXPORT_SUPPORT, m->is_gathered);
+	want(conn, FUSE_CAP_NO_EXPORT_SUPPORT, true);
 	want(conn, FUSE_CAP_DONT_MASK, true);
 	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
 	want(conn, FUSE_CAP_SETXATTR_EXT, true);

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import rootless, treestate
+from support import linux, rootless, treestate
 from support.content import MIB, blob
 from support.expect import write_at
 from support.stack import Stack
@@ -247,3 +247,17 @@ def test_first_stat_has_the_right_link_count(stack, options):
     m = stack.remount(*options)
     assert os.lstat(m / "d").st_nlink == 5
     assert os.lstat(m / "b").st_nlink == 3
+
+
+@pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 9), reason="before Linux 6.9 every FUSE file has a handle")
+@pytest.mark.parametrize("kind", ["root", "lower", "directory", "upper", "partial"])
+def test_files_have_no_handles_that_would_not_last(stack, kind):
+    """As on overlayfs. One that the kernel gives out here is ESTALE once it has forgotten the file."""
+    (stack.lower() / "d").mkdir()
+    for name in ("lower", "partial"):
+        (stack.lower() / name).write_bytes(bytes(100_000))
+    m = stack.mount()
+    (m / "upper").write_bytes(b"")
+    with open(m / "partial", "r+b") as f:
+        f.write(b"x")
+    assert linux.handle_of({"root": m, "directory": m / "d"}.get(kind, m / kind)) is None
