@@ -9,6 +9,7 @@
 #include "veneer/extent.h"
 #include "veneer/file.h"
 #include "veneer/format.h"
+#include "veneer/guard.h"
 #include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
@@ -461,19 +462,16 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
  * and the entry another file's. */
 static int cut_damaged(struct tree *t, struct inode *i, int fd)
 {
-	static const char *const attrs[] = { FORMAT_PARTIAL_ATTR, "user.overlay.metacopy", "trusted.overlay.metacopy" };
+	int r;
 
 	if (ftruncate(fd, 0) < 0 || (!t->is_volatile && fdatasync(fd) < 0))
 		return -errno;
-	for (size_t k = 0; k < sizeof(attrs) / sizeof(*attrs); k++) {
-		int r = xattr_remove(fd, "", attrs[k]);
-
-		/* trusted.* is none where this server may not see it. */
-		if (r < 0 && r != -ENODATA && r != -EOPNOTSUPP && r != -EPERM)
-			return r;
-	}
-	if (xattr_get(fd, "", FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
-		return -EIO;
+	/* That of overlayfs too, where it stands for a file that is not there. */
+	r = guard_remove(fd);
+	if (r == 0)
+		r = xattr_remove(fd, "", FORMAT_PARTIAL_ATTR);
+	if (r < 0 && r != -ENODATA)
+		return r;
 	i->is_damaged = false;
 	return 0;
 }
@@ -580,8 +578,62 @@ static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint6
 	return r;
 }
 
-/* Plain allocation: only where the upper file alone speaks; blocks seen from below have their space already,
- * in another layer, and an extent over them would make them own. */
+/* At most a chunk. 1: there is nothing of the lower file from first on. */
+static int take_chunk(struct tree *t, struct inode *i, int fd, blk_t first, blk_t end, char *buf)
+{
+	uint64_t clip, size;
+	struct stat st;
+	int r;
+
+	WRLOCK_SCOPE(&i->lock);
+	if (!i->src.id)
+		return 1;
+	r = mapfile_clip(i->src.map, i->src.id, &clip);
+	if (r < 0 || fstat(fd, &st) < 0)
+		return r == -ENOENT ? -EIO : r < 0 ? r : -errno;
+	size = (uint64_t)st.st_size;
+	clip = BLK_END(clip < size ? clip : size) >> BLK_SHIFT;
+	end = end < clip ? end : clip;
+	if (first >= end)
+		return 1;
+	r = mapfile_reserve(i->src.map, end - first);
+	if (r == 0)
+		r = fill_blocks(i, fd, first, end, size, buf);
+	if (r < 0)
+		return r;
+	count_taken(i, first, end, 0, 0, size);
+	i->is_synced = false;
+	r = mapfile_own(i->src.map, i->src.id, first, end - first);
+	tree_note_own(t);
+	return r;
+}
+
+/* Plain allocation promises that no later write there is short of room: what is seen from below is copied. Unwritten
+ * extents over it would be no second copy of the map any more: where the file system has no room to split one, it writes
+ * zeros into what is left of it (ext4), and after a power cut they would pass for own. */
+static int take_range(struct tree *t, struct inode *i, int fd, uint64_t off, uint64_t end)
+{
+	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
+	_cleanup_(freep) char *buf = NULL;
+	int r = 0;
+
+	if (!i->src.id)
+		return 0;
+	buf = malloc(CHUNK_BYTES);
+	if (!buf)
+		return -ENOMEM;
+	while (r == 0 && blk < last) {
+		blk_t stop = (blk / CHUNK_BLKS + 1) * CHUNK_BLKS;
+
+		stop = stop < last ? stop : last;
+		r = take_chunk(t, i, fd, blk, stop, buf);
+		blk = stop;
+	}
+	return r < 0 ? r : 0;
+}
+
+/* Plain allocation, after take_range. What is seen from below all the same is left alone: an extent over it would make it
+ * own. */
 static int allocate_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end,
 			    uint64_t size)
 {
@@ -666,12 +718,16 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 		fdcache_unpin(&i->src.fd);
 		return r;
 	}
-	pthread_rwlock_wrlock(&i->lock);
-	if (i->src.id)
-		r = fallocate_partial(t, i, fd, mode, (uint64_t)off, (uint64_t)len);
-	else
-		r = fallocate(fd, mode, off, len) < 0 ? -errno : 0;
-	pthread_rwlock_unlock(&i->lock);
+	if (!(mode & ~FALLOC_FL_KEEP_SIZE))
+		r = take_range(t, i, fd, (uint64_t)off, (uint64_t)off + (uint64_t)len);
+	if (r == 0) {
+		pthread_rwlock_wrlock(&i->lock);
+		if (i->src.id)
+			r = fallocate_partial(t, i, fd, mode, (uint64_t)off, (uint64_t)len);
+		else
+			r = fallocate(fd, mode, off, len) < 0 ? -errno : 0;
+		pthread_rwlock_unlock(&i->lock);
+	}
 	if (mode & FALLOC_FL_KEEP_SIZE && !(mode & FALLOC_FL_PUNCH_HOLE))
 		quota_note_ahead(t->quota, fd);
 	quota_settle(t->quota, fd, room, 0);

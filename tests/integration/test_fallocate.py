@@ -88,6 +88,71 @@ def test_every_mode_sets_the_times(stack, origin, mode, range_):
     assert (stack.upper / "f").stat().st_mtime_ns == after.st_mtime_ns
 
 
+@pytest.fixture
+def small_disk(stack):
+    """Upper and work on a file system of 8 MiB."""
+    disk = stack.base / "small"
+    disk.mkdir()
+    linux.mount("tmpfs", disk, "tmpfs", 0, "size=8m,mode=0755")
+    stack.upper, stack.work = disk / "upper", disk / "work"
+    stack.upper.mkdir()
+    stack.work.mkdir()
+    yield disk
+    if stack.is_mounted:
+        stack.umount()
+    linux.umount(disk, linux.MNT_DETACH)
+
+
+def _fill(disk):
+    with open(disk / "filler", "wb", buffering=0) as f, fails_with(errno.ENOSPC):
+        while True:
+            f.write(bytes(BLOCK))
+
+
+@pytest.mark.needs_root("mounts a file system of its own")
+@pytest.mark.parametrize("mode", [0, linux.FALLOC_KEEP_SIZE])
+@pytest.mark.parametrize("range_", [(0, 3 * MIB), (100_001, 2 * MIB), (2 * MIB + 7, MIB)])
+@pytest.mark.parametrize("is_nameless", [False, True], ids=["named", "unlinked"])
+def test_preallocation_of_what_is_seen_from_below_keeps_its_promise(stack, small_disk, mode, range_, is_nameless):
+    """What was preallocated can be written when the disk is full."""
+    off, length = range_
+    data = bytearray(blob(3 * MIB))
+    (stack.lower() / "f").write_bytes(data)
+    path = stack.mount() / "f"
+    write_at(path, b"own" * 3000, 300_000)
+    data[300_000:309_000] = b"own" * 3000
+    with opened(path, os.O_RDWR) as fd:
+        if is_nameless:
+            path.unlink()
+        linux.fallocate(fd, mode, off, length)
+        data += bytes(0 if mode else max(0, off + length - len(data)))
+        _fill(small_disk)
+        end = min(off + length, len(data))
+        for at in range(off, end, 1000):
+            data[at:min(at + 1000, end)] = b"n" * (min(at + 1000, end) - at)
+            os.pwrite(fd, data[at:min(at + 1000, end)], at)
+        os.fsync(fd)
+        assert os.pread(fd, len(data) + 1, 0) == data
+    (small_disk / "filler").unlink()
+    if not is_nameless:
+        assert path.read_bytes() == data
+        assert (stack.remount() / "f").read_bytes() == data
+
+
+@pytest.mark.needs_root("mounts a file system of its own")
+def test_preallocation_without_room_is_refused_and_changes_nothing(stack, small_disk):
+    (stack.lower() / "f").write_bytes(blob(3 * MIB))
+    path = stack.mount() / "f"
+    write_at(path, b"x", 5)
+    want = path.read_bytes()
+    _fill(small_disk)
+    with fails_with(errno.ENOSPC):
+        _allocate(path, 0, 0, 3 * MIB)
+    assert path.read_bytes() == want
+    (small_disk / "filler").unlink()
+    assert (stack.remount() / "f").read_bytes() == want
+
+
 def test_punching_a_lower_file_takes_no_room(stack):
     path, data = _prepare(stack, "lower", 16 * MIB)
     _allocate(path, _PUNCH, 0, 16 * MIB)
