@@ -31,7 +31,7 @@ static int print_help(void)
 	printf("usage: veneer [mount] [-f] [-d] -o OPTION[,OPTION...] MOUNTPOINT\n"
 	       "\n"
 	       "  -f                      stay in the foreground\n"
-	       "  -d, --debug             foreground, and say what happens\n"
+	       "  -d, --debug             foreground, and print each request\n"
 	       "  -h, --help              this text\n"
 	       "  -V, --version           version, in fuse-overlayfs's form\n"
 	       "\n"

@@ -67,6 +67,11 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_SPLICE_MOVE, false);
 }
 
+bool op_has_setxattr_ext(void)
+{
+	return has_setxattr_ext;
+}
+
 void op_note_extra(struct fuse_session *se, const struct fuse_buf *buf)
 {
 	const struct fuse_in_header *in = buf->mem;

@@ -68,6 +68,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		/* A negative entry: the kernel remembers that there is nothing. */
 		struct fuse_entry_param none = { .entry_timeout = m->opts.timeout_s };
 
+		request_extra.result = -ENOENT;
 		if (m->opts.timeout_s > 0)
 			fuse_reply_entry(req, &none);
 		else

@@ -20,11 +20,14 @@ struct request_extra {
 	uint64_t unique;	/* the kernel's number of it */
 	bool is_resent;		/* a server that died may have carried it out already, as a whole or in part */
 	bool kills_setid;	/* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks CAP_FSETID */
+	int result;		/* of an answer that says no more than that */
 	bool kills_acl_setgid;	/* FUSE_SETXATTR_ACL_KILL_SGID: nor is it in the file's group */
 };
 extern _Thread_local struct request_extra request_extra;
 /* Fill it from a request as it came. */
 void op_note_extra(struct fuse_session *se, const struct fuse_buf *buf);
+/* A SETXATTR has the longer head. */
+bool op_has_setxattr_ext(void);
 
 /* The INIT handler: userdata is the mount. */
 void op_init(void *userdata, struct fuse_conn_info *conn);
@@ -81,6 +84,7 @@ static inline void op_reply_err(fuse_req_t req, int r)
 	/* No failures: ENOSYS asks the kernel not to ask again, and ENODATA says that an attribute is absent. */
 	if (r < 0 && r != -ENOSYS && r != -ENODATA)
 		stats_request_failed();
+	request_extra.result = r;
 	fuse_reply_err(req, r == -EUCLEAN ? EIO : -r);
 }
 

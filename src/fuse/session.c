@@ -3,6 +3,7 @@
 
 #include "doubt.h"
 #include "ops.h"
+#include "reqtext.h"
 #include "veneer/buf.h"
 #include "veneer/cleanup.h"
 #include "veneer/duty.h"
@@ -107,6 +108,7 @@ static int answer_init(struct session *s)
 #define KERNEL_NOTIFY_RESEND 7
 #define KERNEL_STATX 52
 #define INTERRUPTS_KEPT 64	/* at most, of those that libfuse has at the end; more are lost memory */
+#define DESCRIPTION_BYTES 1024u /* of a request, for -d */
 
 /* What was read and not answered comes again, with a mark (ops.h, is_resent). False: the kernel, older than 6.9, knows
  * of no such thing. Right after INIT there is nothing to come again, and that is the question. */
@@ -473,9 +475,21 @@ static bool refuse_change(struct session *s, const struct fuse_buf *buf)
 		return false;
 	out.unique = in->unique;
 	stats_request_failed();
+	request_extra.result = out.error;
 	/* Who was interrupted will never know of it. */
 	(void)!write(session_fd(s), &out, sizeof(out));
 	return true;
+}
+
+/* For -d. Described before it is answered, by which libfuse changes it. */
+static void answer_loudly(struct session *s, const struct fuse_buf *buf)
+{
+	char text[DESCRIPTION_BYTES];
+
+	reqtext_describe(buf->mem, buf->size, op_has_setxattr_ext(), text, sizeof(text));
+	if (!refuse_change(s, buf))
+		fuse_session_process_buf(s->se, buf);
+	log_debug("%s: %s", text, request_extra.result < 0 ? strerror(-request_extra.result) : "ok");
 }
 
 static void answer(struct session *s, const struct fuse_buf *buf)
@@ -488,7 +502,9 @@ static void answer(struct session *s, const struct fuse_buf *buf)
 	stats_request_begin(s->m->tree.stats);
 	op_note_extra(s->se, buf);
 	request_extra.tell_fd = s->tell_fd >= 0 ? s->tell_fd : session_fd(s);
-	if (!refuse_change(s, buf))
+	if (s->m->opts.is_debug)
+		answer_loudly(s, buf);
+	else if (!refuse_change(s, buf))
 		fuse_session_process_buf(s->se, buf);
 	stats_request_end();
 	/* What this thread does outside of requests has no session to tell. */

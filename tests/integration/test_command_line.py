@@ -331,6 +331,22 @@ def test_foreground_forms_do_not_return(command, stack, flag):
     assert process.wait(10) == 0
 
 
+def test_debugging_prints_each_request(command, stack):
+    process = command.start("-d", "-o", command.options("io=cached"), stack.mnt, stderr=subprocess.PIPE)
+    assert wait_until(command.is_mounted)
+    assert_serves(stack)
+    assert not (stack.mnt / "absent").exists()
+    (stack.mnt / "new").rename(stack.mnt / "no\x1bw")
+    with fails_with(errno.ENOTEMPTY):
+        (stack.mnt / "d" / "e").mkdir(parents=True)
+        (stack.mnt / "d").rmdir()
+    linux.umount(stack.mnt)
+    said = process.communicate(timeout=20)[1].decode()
+    for line in ['LOOKUP node 1 "from-lower": ok', 'LOOKUP node 1 "absent": No such file or directory', 'MKDIR node 1 "d": ok',
+                 'RENAME2? node 1 "new" to node 1 "no\\?w": ok', r"WRITE node \d+, 3 bytes at 0: ok", 'RMDIR node 1 "d": Directory not empty']:
+        assert re.search(f"^veneer: {line}$", said, re.M), said
+
+
 # ---- escapes and long option strings ----
 
 @pytest.mark.parametrize("name, text", [

@@ -73,10 +73,10 @@ class Command:
     def mount_stack(self, *more, **keywords):
         return self.mount("-o", self.options(*more), self.stack.mnt, **keywords)
 
-    def start(self, *argv):
+    def start(self, *argv, stderr=subprocess.DEVNULL):
         """Run in the foreground; the caller ends it."""
         process = subprocess.Popen([self.program, *map(str, argv)], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment())
+                                   stdout=subprocess.DEVNULL, stderr=stderr, env=self._environment())
         self.watchdog.watch(process.pid, _LIMIT_S)
         return process
 
