@@ -12,6 +12,9 @@ struct mount_dirs {
 	int *clones;		/* n_clones: each lower once more, in a read-only clone of its mount; none, or all */
 	size_t n_clones;
 	int state;		/* statedir_ask; -1: nothing is learned */
+	/* Called once when the mount has to wait for its upper, which is open in fd; NULL: the log is told. */
+	void (*waits)(void *arg, const char *path, int fd);
+	void *waits_arg;
 	pid_t opener;		/* the process that opened them; 0: this one; or as share.h says */
 };
 

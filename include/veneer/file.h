@@ -45,3 +45,7 @@ int file_map_store(void *dst, const void *src, size_t len);
  * meanwhile. */
 int file_map_store_last(void *dst, const void *src);
 int file_map_load(void *dst, const void *src, size_t len);
+
+/* The process that took the lock (flock, exclusive) that is held of the file of fd, or 0: nobody, or one that cannot be seen
+ * from here. A file system with device numbers of its own (btrfs) hides it. */
+pid_t file_flock_holder(int fd);

@@ -63,7 +63,7 @@ const char *mount_mode(const struct mount *m);
 const char *mount_mode_reason(const struct mount *m);
 /* Be the only one who writes the upper at rootfd, for as long as the descriptor is open; a server on its way out is
  * waited for. 0 or -EBUSY. */
-int mount_lock_upper(int rootfd);
+int mount_lock_upper(const char *path, int rootfd);
 
 /* Ids between disk and what is presented, squashing included. */
 uid_t mount_uid_to_disk(const struct mount *m, uid_t uid);

@@ -2,8 +2,8 @@
 /* What the mount program and the server say to each other: one message a packet, a header of 12 bytes and what its
  * type calls for, little-endian. Pure: no descriptor is touched here.
  *
- *   client   HELLO   DIRS...   ARGS...   MOUNT            FUSE        |  PING  | STATS
- *   server   HELLO                               READY            OK  |  PONG  | TEXT... OK
+ *   client   HELLO   DIRS...   ARGS...   MOUNT                    FUSE        |  PING  | STATS
+ *   server   HELLO                               TEXT... READY            OK  |  PONG  | TEXT... OK
  *
  *   client   HELLO   FLATTEN
  *   server   HELLO             TEXT... OK
@@ -22,7 +22,8 @@
  * the first where that file system is not there yet; the other SHARED carries its descriptor.
  *
  * and ERROR instead of any answer, after which the server hangs up. DIRS, FUSE and BEQUEST carry descriptors. FLATTEN
- * came after the others, within version 1: a server that does not know it answers ERROR. */
+ * came after the others, within version 1: a server that does not know it answers ERROR. So did TEXT before READY or SHARED, which
+ * says what the mount waits for: a client that does not know it does without this server. */
 #pragma once
 
 #include "veneer/buf.h"

@@ -64,7 +64,7 @@ static int open_below(const struct mount_opts *opts, struct image **ret)
 static int lock_layer(const struct layer *l, bool repairs)
 {
 	if (repairs) {
-		int r = mount_lock_upper(l->rootfd);
+		int r = mount_lock_upper(l->path, l->rootfd);
 
 		if (r < 0)
 			log_error("%s is in use by a mount", l->path);

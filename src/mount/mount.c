@@ -4,6 +4,7 @@
 #include "veneer/backing.h"
 #include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
+#include "veneer/file.h"
 #include "veneer/learning.h"
 #include "veneer/linkup.h"
 #include "veneer/locks.h"
@@ -31,6 +32,7 @@
 
 #define LOCK_WAIT_MS 5000
 #define LOCK_STEP_MS 5
+#define LOCK_WORD_MS 200	/* then it is said; a mount that is just being closed has gone by then */
 #define LOCK_ASK_MS 1000	/* then who has it is asked to let it go */
 #define CARE_PAUSE_MS 20
 
@@ -151,10 +153,25 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 	return 0;
 }
 
+static void say_waits(const char *path, int rootfd, const struct mount_dirs *dirs)
+{
+	const pid_t holder = file_flock_holder(rootfd);
+	char of[32] = "";
+
+	if (dirs && dirs->waits) {
+		dirs->waits(dirs->waits_arg, path, rootfd);
+		return;
+	}
+	if (holder)
+		snprintf(of, sizeof(of), ", of process %d", (int)holder);
+	log_warn("upperdir %s is in use by another mount%s: waiting up to %d seconds for its end", path, of, LOCK_WAIT_MS / 1000);
+}
+
 /* Two servers that append to one map would ruin it. The last one may still be on its way out: callers mount again
  * within milliseconds. A file system without locks is used without. */
-static int lock_upper(int rootfd, int work)
+static int lock_upper(const char *path, int rootfd, const struct mount_dirs *dirs)
 {
+	const int work = dirs ? dirs->work : -1;
 	struct stat st;
 
 	for (int waited = 0;; waited += LOCK_STEP_MS) {
@@ -162,15 +179,27 @@ static int lock_upper(int rootfd, int work)
 			return 0;
 		if (waited >= LOCK_WAIT_MS)
 			return -EBUSY;
+		if (waited == LOCK_WORD_MS)
+			say_waits(path, rootfd, dirs);
 		if (work >= 0 && waited == LOCK_ASK_MS && fstat(rootfd, &st) == 0)
 			takeover_ask(work, st.st_dev, st.st_ino);
 		usleep(LOCK_STEP_MS * 1000);
 	}
 }
 
-int mount_lock_upper(int rootfd)
+int mount_lock_upper(const char *path, int rootfd)
 {
-	return lock_upper(rootfd, -1);
+	return lock_upper(path, rootfd, NULL);
+}
+
+static int fail_busy(const char *path, int rootfd, char *err, size_t err_size)
+{
+	const pid_t holder = file_flock_holder(rootfd);
+
+	if (holder)
+		return fail(err, err_size, -EBUSY, "upperdir %s is in use by another mount, of process %d: unmount that first", path,
+			    (int)holder);
+	return fail(err, err_size, -EBUSY, "upperdir %s is in use by another mount: unmount that first", path);
 }
 
 /* Is the directory the layer's root or below it? A container could reach into such a work directory: through no other
@@ -253,9 +282,9 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 	t->upper->is_upper = true;
 	doubt_override(m, t->upper);
-	r = lock_upper(t->upper->rootfd, m->opts.is_offline ? -1 : dirs->work);
+	r = lock_upper(m->opts.upper, t->upper->rootfd, m->opts.is_offline ? NULL : dirs);
 	if (r < 0)
-		return fail(err, err_size, r, "upperdir %s is in use by another mount", m->opts.upper);
+		return fail_busy(m->opts.upper, t->upper->rootfd, err, err_size);
 	if (share_upper_open(t->upper))
 		log_warn("%s: upperdir %s is a lowerdir of another mount in use: what is changed is seen there or not",
 			 m->opts.mountpoint, m->opts.upper);

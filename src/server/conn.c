@@ -9,6 +9,7 @@
 #include "veneer/confine.h"
 #include "veneer/dossier.h"
 #include "veneer/duty.h"
+#include "veneer/file.h"
 #include "veneer/kernelorder.h"
 #include "veneer/log.h"
 #include "veneer/mountinfo.h"
@@ -490,6 +491,74 @@ static void log_unknown(const struct mount_opts *o)
 	log_about(about);
 }
 
+/* Of a request that waits for an upper: what it waits for. */
+struct waiting {
+	struct conn *conn;
+	struct roster *roster;
+	dev_t dev;		/* of the upper, and its inode number */
+	ino_t ino;
+	char *path, *place;	/* of the upper; of the mount that has it, NULL: none of ours */
+};
+
+static void waiting_release(struct waiting *w)
+{
+	free(w->path);
+	free(w->place);
+}
+
+static void note_holder(struct mount *m, const struct served_place *at, void *arg)
+{
+	const struct layer *upper = m->tree.upper;
+	struct waiting *w = arg;
+
+	(void)at;
+	if (!w->place && upper && upper->dev == w->dev && upper->ino == w->ino)
+		w->place = strdup(m->opts.mountpoint);
+}
+
+/* The client prints it, and goes on waiting. */
+static void say_waits(void *arg, const char *path, int fd)
+{
+	struct waiting *w = arg;
+	_cleanup_(freep) char *text = NULL;
+	const pid_t holder = file_flock_holder(fd);
+	char of[32] = "";
+	struct stat st;
+	int n;
+
+	if (fstat(fd, &st) < 0)
+		return;
+	w->dev = st.st_dev;
+	w->ino = st.st_ino;
+	w->path = strdup(path);
+	if (holder)
+		snprintf(of, sizeof(of), ", of process %d", (int)holder);
+	roster_each(w->roster, note_holder, w);
+	if (w->place)
+		n = asprintf(&text, "upperdir %s is in use by the mount at %s, of this server (%d): waiting for its end", path, w->place,
+			     (int)getpid());
+	else
+		n = asprintf(&text, "upperdir %s is in use by another mount%s: waiting for its end", path, of);
+	if (n > 0)
+		say_text(w->conn, WIRE_TEXT, text, (size_t)n < TEXT_PIECE ? (size_t)n : TEXT_PIECE);
+}
+
+static int open_mount(struct conn *c, struct roster *roster, struct mount_opts *opts, struct served **ret, char *err,
+		      size_t err_size)
+{
+	_cleanup_(waiting_release) struct waiting w = { .conn = c, .roster = roster };
+	int r;
+
+	c->dirs.waits = say_waits;
+	c->dirs.waits_arg = &w;
+	r = roster_open(roster, opts, &c->dirs, &c->dossier, ret, err, err_size);
+	c->dirs.waits = NULL;
+	if (r == -EBUSY && w.path && w.place)
+		snprintf(err, err_size, "upperdir %s is in use by the mount at %s, of this server (%d): unmount that first", w.path,
+			 w.place, (int)getpid());
+	return r;
+}
+
 static void answer_mount(struct conn *c, struct roster *roster)
 {
 	char err[ERR_SIZE];
@@ -501,7 +570,7 @@ static void answer_mount(struct conn *c, struct roster *roster)
 	roster_check(roster);
 
 	if (r == 0)
-		r = roster_open(roster, &opts, &c->dirs, &c->dossier, &s, err, sizeof(err));
+		r = open_mount(c, roster, &opts, &s, err, sizeof(err));
 	if (r < 0) {
 		say_error(c, err);
 		return;

@@ -5,6 +5,7 @@
 
 #include "veneer/attach.h"
 #include "veneer/cleanup.h"
+#include "veneer/log.h"
 #include "veneer/sock.h"
 
 #include "client-internal.h"
@@ -175,11 +176,15 @@ static int bind_shared(int fd, const struct client_mount *m, const struct wire_m
 	return *ret == LOST_NOTHING ? r : CLIENT_NO_SERVER;
 }
 
-/* READY, or SHARED, which may come with a descriptor, the caller's. */
+/* READY, or SHARED, after words about what is waited for. SHARED may come with a descriptor, the caller's. */
 static int hear_ready(int fd, int timeout_ms, struct client_packet *p, int *ret_fd, char *err, size_t err_size)
 {
-	int r = client_hear_with(fd, timeout_ms, CLIENT_ANY, p, ret_fd, err, err_size);
+	int r;
 
+	while ((r = client_hear_with(fd, timeout_ms, CLIENT_ANY, p, ret_fd, err, err_size)) == 0 && p->m.type == WIRE_TEXT) {
+		closep(ret_fd);
+		log_warn("%.*s", (int)p->m.text_len, p->m.text);
+	}
 	if (r == 0 && p->m.type != WIRE_READY && (p->m.type != WIRE_SHARED || !p->m.count == (*ret_fd >= 0))) {
 		snprintf(err, err_size, "the server's answer cannot be understood");
 		r = -EBADMSG;

@@ -10,9 +10,11 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <ucontext.h>
 
 enum {
@@ -336,4 +338,24 @@ int file_map_store_last(void *dst, const void *src)
 int file_map_load(void *dst, const void *src, size_t len)
 {
 	return guarded_copy(dst, src, len);
+}
+
+pid_t file_flock_holder(int fd)
+{
+	FILE *f = fopen("/proc/locks", "re");
+	unsigned dev_major, dev_minor;
+	unsigned long long ino;
+	pid_t found = 0;
+	char line[256];
+	struct stat st;
+	int pid;
+
+	if (f && fstat(fd, &st) == 0)
+		while (!found && fgets(line, sizeof(line), f))
+			if (sscanf(line, "%*u: FLOCK %*s WRITE %d %x:%x:%llu", &pid, &dev_major, &dev_minor, &ino) == 4 && pid > 0 &&
+			    makedev(dev_major, dev_minor) == st.st_dev && ino == st.st_ino)
+				found = pid;
+	if (f)
+		fclose(f);
+	return found;
 }

@@ -234,6 +234,19 @@ def test_missing_directories_are_named(command, stack):
     assert not command.is_mounted()
 
 
+@pytest.mark.standalone("test_server.py has this of a shared one")
+def test_an_upper_in_use_names_the_process_that_serves_it(command, stack):
+    command.mount_stack()
+    (server,) = command.servers()
+    (stack.base / "again").mkdir()
+    result = command.run("-o", command.options(), stack.base / "again")
+    whose = f"veneer: upperdir {stack.upper} is in use by another mount, of process {server}"
+    assert result.returncode == 1
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()] == ["veneer"] * 2
+    assert all(line.startswith(whose) for line in result.stderr.splitlines()), result.stderr
+    assert "waiting" in result.stderr.splitlines()[0] and "unmount that first" in result.stderr.splitlines()[1]
+
+
 def test_workdir_is_needed_with_an_upper(command, stack):
     lowers_and_upper = f"lowerdir={stack.lower()},upperdir={stack.upper}"
     assert_one_sentence(command.run("-o", lowers_and_upper, stack.mnt), "workdir not specified")

@@ -260,9 +260,29 @@ def test_upper_of_another_mount_of_the_same_server_is_in_use(stack, shared):
     again.mkdir()
     result = subprocess.run([stack.program, "-o", place.options(), str(again)], text=True, timeout=30,
                             capture_output=True, env={**os.environ, **shared.environment})
-    assert result.returncode == 1 and "in use" in result.stderr
+    with shared.client() as client:
+        whose = f"upperdir {place.upper} is in use by the mount at {place.mnt}, of this server ({client.ping()[0]})"
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [f"veneer: {whose}: waiting for its end", f"veneer: {whose}: unmount that first"]
     assert not os.path.ismount(again)
     (place.mnt / "still").write_text("x")
+
+
+def test_a_mount_says_at_once_what_it_waits_for_and_mounts_when_that_ends(stack, shared):
+    place = Place(stack, "p")
+    place.mount(stack, shared)
+    again = stack.base / "again"
+    again.mkdir()
+    with subprocess.Popen([stack.program, "-o", place.options(), str(again)], text=True, stderr=subprocess.PIPE,
+                          env={**os.environ, **shared.environment}) as waiting:
+        said = waiting.stderr.readline()
+        assert f"is in use by the mount at {place.mnt}" in said and "waiting" in said
+        assert waiting.poll() is None
+        linux.umount(place.mnt)
+        assert waiting.wait(30) == 0 and waiting.stderr.read() == ""
+    (again / "new").write_text("x")
+    assert (place.upper / "new").exists()
+    linux.umount(again)
 
 
 def test_environment_of_the_mount_program_counts_and_not_the_servers(stack, shared):
