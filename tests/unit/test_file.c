@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -416,6 +417,21 @@ static void test_file__other_faults_keep_their_old_disposition(void **state)
 	assert_int_equal(scratch_run_self("ignore-kill"), 0);
 }
 
+static void test_file__flock_names_its_holder(void **state)
+{
+	int fd = make("locked"), other = make("other");
+
+	(void)state;
+	assert_int_equal(file_flock_holder(fd), 0);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	assert_int_equal(file_flock_holder(fd), getpid());
+	assert_int_equal(file_flock_holder(other), 0);
+	assert_int_equal(flock(fd, LOCK_UN), 0);
+	assert_int_equal(file_flock_holder(fd), 0);
+	close(fd);
+	close(other);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -430,6 +446,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_file__extents_tell_written_from_unwritten_and_holes),
 		cmocka_unit_test(test_file__extents_where_there_are_none),
 		cmocka_unit_test(test_file__store_beyond_the_file_is_eio),
+		cmocka_unit_test(test_file__flock_names_its_holder),
 		cmocka_unit_test(test_file__threads_fault_each_for_itself),
 		cmocka_unit_test(test_file__other_faults_keep_their_old_disposition),
 	};
