@@ -12,3 +12,5 @@
 void confine_enter(bool mounts);
 /* The effective capabilities that this process was started with, or has, if it gave up none. */
 uint64_t confine_started_with(void);
+/* Those that serving needs, and confine_enter leaves. */
+uint64_t confine_kept(void);

@@ -23,6 +23,7 @@ struct peer_standing {
 	struct peer_id user_ns, pid_ns, mount_ns, root;
 	uint64_t effective, permitted, bounding;	/* capabilities, in its own user namespace */
 	uid_t uids[4];					/* real, effective, saved, of the file system; in ours */
+	char cgroup[256];				/* as /proc has it; empty: not known, too long, or that of all */
 };
 
 /* Hold the process that made the connection fd, which stays open for as long. -ESRCH: it is gone. Before Linux 6.5 the

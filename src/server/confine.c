@@ -103,6 +103,11 @@ uint64_t confine_started_with(void)
 	return get_caps(data) < 0 ? 0 : effective(data);
 }
 
+uint64_t confine_kept(void)
+{
+	return kept;
+}
+
 static int drop_caps(struct __user_cap_data_struct data[2])
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };

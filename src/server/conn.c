@@ -94,7 +94,7 @@ static void refuse(struct conn *c, const char *fmt, ...)
 }
 
 static struct {
-	bool is_known;
+	bool is_known, is_unit;
 	struct peer_standing standing;
 	struct peer_id first_mount_ns;	/* of process 1; zeros: not to be seen */
 } starter;
@@ -110,6 +110,16 @@ void conn_note_starter(void)
 	starter.is_known = r == 0;
 }
 
+void conn_note_unit(void)
+{
+	starter.is_unit = true;
+}
+
+static bool has_all(uint64_t caps, uint64_t wanted)
+{
+	return (caps & wanted) == wanted;
+}
+
 /* NULL: the same user in the same namespaces, with the same capabilities. Those are the process's in its own user namespace,
  * where anybody may have all. */
 static const char *judge_privileges(const struct peer_standing *theirs)
@@ -122,7 +132,9 @@ static const char *judge_privileges(const struct peer_standing *theirs)
 		return "this server is of another user namespace";
 	if (!peer_id_is(&theirs->pid_ns, &ours->pid_ns))
 		return "this server is of another process namespace";
-	if (theirs->effective != confine_started_with())
+	/* A unit may have given the server no more than it keeps; its clients may have more. */
+	if (!has_all(theirs->effective, confine_started_with()) ||
+	    !has_all(confine_started_with(), theirs->effective & confine_kept()))
 		return "this server has other privileges";
 	return NULL;
 }
@@ -138,9 +150,12 @@ static const char *judge_successor(const struct peer_standing *theirs)
 {
 	const struct peer_standing *ours = &starter.standing;
 
-	if (memcmp(theirs->uids, ours->uids, sizeof(ours->uids)) || theirs->permitted != ours->permitted ||
-	    (theirs->bounding & ours->bounding) != ours->bounding)
+	if (memcmp(theirs->uids, ours->uids, sizeof(ours->uids)) || !has_all(theirs->permitted, ours->permitted) ||
+	    !has_all(theirs->bounding, ours->bounding))
 		return "this server has other privileges";
+	/* systemd gives each command of a unit a mount namespace of its own, and one control group to all. */
+	if (starter.is_unit && *ours->cgroup && !strcmp(theirs->cgroup, ours->cgroup))
+		return NULL;
 	if (!peer_id_is(&theirs->mount_ns, &ours->mount_ns) && !peer_id_is(&theirs->mount_ns, &starter.first_mount_ns))
 		return "an upgrade is taken from the mount namespace of the host, or of the program that started this server: "
 		       "nsenter --mount --target PID veneer server --upgrade";

@@ -682,6 +682,8 @@ static int take_over(const struct server_config *c)
 	own.listen_fd = e.listen_fd;
 	own.owns_socket = e.owns_socket;
 	v.notify_fd = e.notify_fd;
+	if (v.notify_fd >= 0)
+		conn_note_unit();
 	v.ledger = e.ledger;
 	ledger_set_word(v.ledger, own.word_fd);
 	r = own.endpoint.at_len || own.endpoint.dir_fd >= 0 ? endpoint_listen(&own.endpoint) : 0;
@@ -701,6 +703,8 @@ int server_run(const struct server_config *c)
 	duty_watch();
 	shelter_prepare();
 	conn_note_starter();
+	if (v.notify_fd >= 0)
+		conn_note_unit();
 	shelter_enter();
 	bound_heap();
 	if (c->takes_over)

@@ -115,6 +115,21 @@ static int read_status(const char *process, struct peer_standing *ret)
 	return 0;
 }
 
+/* Nothing depends on it alone. */
+static void read_cgroup(const char *process, struct peer_standing *ret)
+{
+	_cleanup_(closep) int fd = -1;
+	char path[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%s/cgroup", process);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	memset(ret->cgroup, 0, sizeof(ret->cgroup));
+	n = fd < 0 ? -1 : read(fd, ret->cgroup, sizeof(ret->cgroup));
+	if (n <= 0 || n == sizeof(ret->cgroup) || !strcmp(ret->cgroup, "0::/\n"))
+		memset(ret->cgroup, 0, sizeof(ret->cgroup));
+}
+
 static int read_standing(const char *process, struct peer_standing *ret)
 {
 	int r = identify(process, "ns/user", &ret->user_ns);
@@ -125,6 +140,7 @@ static int read_standing(const char *process, struct peer_standing *ret)
 		r = identify(process, "ns/mnt", &ret->mount_ns);
 	if (r == 0)
 		r = identify(process, "root", &ret->root);
+	read_cgroup(process, ret);
 	return r < 0 ? r : read_status(process, ret);
 }
 

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from support import wire
+from support import linux, wire
 from support.child import Child
 from support.places import Place
 from support.server import wait_until
@@ -262,6 +262,30 @@ def test_engines_mount_from_their_own_mount_namespace(stack, server):
     assert '"mounts": 1' in result.stdout and "moved" not in result.stdout, result
     assert result.returncode == 1 and "mount namespace" in result.stderr, result
     assert wait_until(lambda: server.count() == 0)
+
+
+@pytest.mark.needs_root("starts a server with some privileges")
+def test_a_server_with_what_it_keeps_serves_one_with_all(stack, veneer_bin, watchdog):
+    """As the unit's does. One that has fewer than that is none for root."""
+    kept = ("-all,+chown,+dac_override,+dac_read_search,+fowner,+fsetid,+setfcap,+mknod,+mac_admin,+mac_override,+sys_admin,"
+            "+sys_resource,+sys_ptrace,+sys_nice")
+    for number, (caps, is_served) in enumerate(((kept, True), (kept.replace("+mknod,", ""), False))):
+        program = stack.base / f"less{number}"
+        program.write_text(f'#!/bin/sh\nexec setpriv --bounding-set {caps} {veneer_bin} "$@"\n')
+        program.chmod(0o755)
+        made = SharedServer(program, stack.base / f"run{number}", watchdog)
+        process = subprocess.Popen([program, "server", "--idle", "60"], env={**os.environ, **made.environment})
+        try:
+            assert wait_until(lambda: (made.directory / wire.socket_name()).exists())
+            place = Place(stack, f"p{number}")
+            mounted = subprocess.run([veneer_bin, "-o", place.options(), place.mnt], text=True, capture_output=True, timeout=60,
+                                     env={**os.environ, **made.environment})
+            assert mounted.returncode == 0 and ("other privileges" in mounted.stderr) != is_served, mounted
+            (place.mnt / "f").write_text("f")
+            linux.umount(place.mnt)
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def test_another_process_does_not_speak_by_an_old_kernel(server):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import time
 
@@ -33,6 +34,13 @@ def missing():
     return None
 
 
+def _make_inaccessible(directory):
+    """What the first process of a machine makes, for units that must not see a path."""
+    os.makedirs(f"{directory}/dir", mode=0)
+    for name, kind in (("reg", stat.S_IFREG), ("fifo", stat.S_IFIFO), ("sock", stat.S_IFSOCK), ("chr", stat.S_IFCHR), ("blk", stat.S_IFBLK)):
+        os.mknod(f"{directory}/{name}", kind)
+
+
 class Manager:
     """Inside: talks to it."""
 
@@ -50,6 +58,7 @@ class Manager:
         os.makedirs(f"{run}/systemd", mode=0o700)
         # what programs take for a sign that it runs
         os.makedirs("/run/systemd/system")
+        _make_inaccessible("/run/systemd/inaccessible")
         with open(base / "log", "wb") as log:
             self.process = subprocess.Popen([SYSTEMD, "--user", "--unit=basic.target"], env=self.env, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log)
@@ -92,6 +101,8 @@ def run_with_manager(function, base, program, kind):
         (group / "cgroup.procs").write_text("0")
         linux.unshare(CLONE_NEWCGROUP | linux.CLONE_NEWNS)
         linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+        # as the first process does: what is unmounted leaves the namespaces of units too
+        linux.mount("none", "/", None, linux.MS_REC | linux.MS_SHARED)
         linux.umount("/sys/fs/cgroup", linux.MNT_DETACH)
         linux.mount("none", "/sys/fs/cgroup", "cgroup2")
         linux.mount("none", "/run", "tmpfs")
