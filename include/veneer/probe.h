@@ -12,6 +12,7 @@ struct probe_dir {
 	bool has_tmpfile;	/* O_TMPFILE and linkat of it */
 	bool has_whiteout;	/* mknod of character device 0:0 */
 	bool has_rename_whiteout; /* renameat2(RENAME_WHITEOUT) */
+	bool has_reserved_names; /* names that start with .wh., which other union file systems refuse */
 	bool has_acl;		/* system.posix_acl_* */
 	/* ext4 (with a journal that orders data) or XFS: an allocated extent survives a
 	 * power cut only with its data (measured; see the design's power-cut section). */

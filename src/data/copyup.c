@@ -221,16 +221,19 @@ static int set_path(struct mark *m, const struct ient *e)
 	return 0;
 }
 
-/* Where only the guard has no room the file is changed all the same, as on a full disk; `veneer check` tells. */
+/* Where only the guard has no place the file is changed all the same, as on a full disk; `veneer check` tells. */
 static int put_guard(struct tree *t, int fd)
 {
 	int r = guard_set(fd, guard_for(t->style.has_trusted));
 
-	if (r != -ENOSPC && r != -EDQUOT && r != -E2BIG)
+	/* An upper on overlayfs itself, before Linux 6.7. */
+	if ((r == -EOPNOTSUPP || r == -EPERM) && t->style.has_trusted)
+		r = guard_set(fd, GUARD_USER);
+	if (r != -ENOSPC && r != -EDQUOT && r != -E2BIG && r != -EOPNOTSUPP && r != -EPERM)
 		return r;
 	if (!atomic_exchange(&t->has_said_unguarded, true))
-		log_warn("%s: no room for the attribute by which overlayfs refuses a partial file: run veneer check --repair "
-			 "when there is", t->upper->path);
+		log_warn("%s: no room for the attribute by which overlayfs refuses a partial file (%s): later veneer check "
+			 "--repair sets it", t->upper->path, strerror(-r));
 	return 0;
 }
 

@@ -303,6 +303,10 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 		r = -EROFS;
 	if (r < 0)
 		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work, strerror(-r));
+	if (!t->can.has_reserved_names && !is_left)
+		return fail(err, err_size, -EOPNOTSUPP,
+			    "upperdir %s is on a file system that refuses the names of whiteouts, as fuse-overlayfs and veneer do: "
+			    "put it and workdir on another one, such as a volume or a tmpfs", m->opts.upper);
 	choose_style(m);
 	r = choose_override(m, err, err_size);
 	if (r < 0)

@@ -107,6 +107,19 @@ static bool has_tmpfile(int dirfd, uint64_t salt)
 	return true;
 }
 
+static bool has_reserved_names(int dirfd, uint64_t salt)
+{
+	char name[NAME_SIZE];
+	int fd;
+
+	snprintf(name, sizeof(name), ".wh..wh.probe-%016" PRIx64, salt);
+	fd = openat(dirfd, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return wants_room() || errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+	close(fd);
+	return unlinkat(dirfd, name, 0) == 0;
+}
+
 /* Renames the scratch file: both names are to be removed afterwards. */
 static bool has_rename_whiteout(int dirfd, const char *from, const char *to)
 {
@@ -308,6 +321,7 @@ int probe_work_dir(int dirfd, struct probe_dir *ret)
 	p.wants_name_sync = !p.has_true_extents && wants_name_sync(own);
 	p.has_tmpfile = has_tmpfile(own, salt);
 	p.has_whiteout = has_whiteout(own, salt);
+	p.has_reserved_names = has_reserved_names(own, salt);
 	p.has_rename_whiteout = has_rename_whiteout(own, name, renamed);
 	unlinkat(own, name, 0);
 	unlinkat(own, renamed, 0);

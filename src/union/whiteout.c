@@ -199,8 +199,12 @@ int whiteout_set_opaque(const struct whiteout_style *st, int dirfd)
 {
 	int r = -EOPNOTSUPP, fd;
 
-	if (st->has_trusted)
-		return xattr_set(dirfd, "", "trusted.overlay.opaque", "y", 1, 0);
+	if (st->has_trusted) {
+		r = xattr_set(dirfd, "", "trusted.overlay.opaque", "y", 1, 0);
+		/* An upper on overlayfs itself, before Linux 6.7. */
+		if (r != -EOPNOTSUPP && r != -EPERM)
+			return r;
+	}
 	if (st->has_user_attr)
 		r = xattr_set(dirfd, "", "user.overlay.opaque", "y", 1, 0);
 	/* Readers of the other implementations do not all look at user.* : leave the file form too. */
