@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #define FDCACHE_MIN 64
+#define FDCACHE_LEAST 4	/* where not even those are free */
 #define FDCACHE_MAX 16384
 #define FDCACHE_EVICT_BATCH 16
 #define FDCACHE_SPARE 32	/* for the moment: workers, connections */
@@ -40,8 +41,10 @@ static void set_bound(size_t taken)
 	limit = free / 2; /* the rest: maps, unlinked files, workers */
 	if (limit > FDCACHE_MAX)
 		limit = FDCACHE_MAX;
-	if (limit < FDCACHE_MIN)
+	if (limit < FDCACHE_MIN && free > FDCACHE_MIN + FDCACHE_SPARE)
 		limit = FDCACHE_MIN;
+	else if (limit < FDCACHE_MIN)
+		limit = limit / 2 > FDCACHE_LEAST ? limit / 2 : FDCACHE_LEAST;
 	LOCK_SCOPE(&cache.lock);
 	cache.limit = limit;
 	cache.room = free > limit + FDCACHE_SPARE ? free - limit - FDCACHE_SPARE : 0;

@@ -2,12 +2,14 @@
 import os
 import random
 import resource
+import subprocess
 
 import pytest
 
 from support import linux
-from support.content import blob
+from support.content import MIB, blob
 from support.expect import names_in, opened, write_at
+from support.server import wait_until
 
 
 @pytest.mark.parametrize("count", [200, 500])
@@ -323,3 +325,48 @@ def test_private_mount_of_an_upper_with_partial_files_goes_on(stack):
         m = stack.remount()
     stack.umount()
     assert (stack.lowers[0] / "g").read_bytes() == want["g"]
+
+
+def test_hard_limit_of_forty_descriptors(stack):
+    """Of a process that serves one mount; what is open at once is bounded, and files take turns."""
+    for number in range(60):
+        (stack.lower() / f"f{number}").write_bytes(blob(200_000, number))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    command = ["sh", "-c", 'ulimit -n 40 && exec "$0" "$@"', stack.program, "-f", "-o",
+               f"lowerdir={stack.lower()},upperdir={stack.upper},workdir={stack.work}", str(stack.mnt)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        assert wait_until(lambda: os.path.ismount(stack.mnt) or process.poll() is not None)
+        for number in range(60):
+            write_at(stack.mnt / f"f{number}", b"new", 100_000)
+        for number in range(60):
+            data = blob(200_000, number)
+            assert (stack.mnt / f"f{number}").read_bytes() == data[:100_000] + b"new" + data[100_003:]
+    finally:
+        linux.umount(str(stack.mnt), linux.MNT_DETACH)
+        assert process.wait(timeout=20) == 0
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+
+
+def test_upper_on_a_tmpfs(stack):
+    place = stack.base / "memory"
+    place.mkdir()
+    linux.mount("tmpfs", str(place), "tmpfs", 0, "mode=0755")
+    try:
+        stack.upper, stack.work = place / "upper", place / "work"
+        stack.upper.mkdir()
+        stack.work.mkdir()
+        (stack.lower() / "f").write_bytes(blob(MIB))
+        (stack.lower() / "g").write_bytes(blob(MIB))
+        data = bytearray(blob(MIB))
+        data[500_000:500_003] = b"new"
+        m = stack.mount()
+        write_at(m / "f", b"new", 500_000)
+        (m / "g").unlink()
+        assert (m / "f").read_bytes() == data
+        m = stack.remount()
+        assert (m / "f").read_bytes() == data
+        assert names_in(m) == ["f"]
+        stack.umount()
+    finally:
+        linux.umount(str(place), linux.MNT_DETACH)
