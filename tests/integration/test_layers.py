@@ -348,6 +348,7 @@ def test_hard_limit_of_forty_descriptors(stack):
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
 
 
+@pytest.mark.needs_privileges("mounts a tmpfs")
 def test_upper_on_a_tmpfs(stack):
     place = stack.base / "memory"
     place.mkdir()

@@ -12,7 +12,7 @@ import pytest
 from support import layers, linux
 from support.content import KIB, MIB, blob
 from support.expect import write_at
-from support.rootless import is_inside
+from support.rootless import is_inside, mode
 from support.server import wait_until
 
 _MARK = "user.veneer.partial"
@@ -67,7 +67,7 @@ def _change(m):
     os.truncate(m / "cut", 100_000)
     os.truncate(m / "grown", 3 * MIB)
     os.chmod(m / "small", 0o600)
-    if not is_inside():
+    if mode() == "root":
         os.chown(m / "chown", 7, 7)
     else:
         os.chmod(m / "chown", 0o604)
@@ -92,7 +92,7 @@ def _attributes(root):
 
 
 def _is_guarded(attributes):
-    return (_GUARDS[2] if is_inside() else _GUARDS[0]) in attributes
+    return (_GUARDS[0] if mode() == "root" else _GUARDS[2]) in attributes
 
 
 def _assert_refused(mnt, want, partial):

@@ -85,6 +85,7 @@ def test_what_would_write_a_lower_is_refused(dirs, name):
         assert treestate.differences(before, treestate.take(dirs.base)) == []
 
 
+@pytest.mark.needs_privileges("bind mounts")
 def test_bind_mounts_do_not_hide_it(dirs):
     dirs.bind("low/sub", "via")
     before = treestate.take(dirs.base / "low")
@@ -95,6 +96,7 @@ def test_bind_mounts_do_not_hide_it(dirs):
     assert treestate.differences(before, treestate.take(dirs.base / "low")) == []
 
 
+@pytest.mark.needs_privileges("bind mounts")
 def test_same_directory_by_two_bind_mounts(dirs):
     dirs.bind("low", "via")
     assert dirs.mount("low:via").returncode == 1
@@ -102,6 +104,7 @@ def test_same_directory_by_two_bind_mounts(dirs):
     assert dirs.mount("via", "up", "low/sub").returncode == 1
 
 
+@pytest.mark.needs_privileges("bind mounts")
 def test_bind_mounts_beside_one_another_are_apart(dirs):
     """Neither in the other, though one file system holds both."""
     dirs.bind("low2", "via")
