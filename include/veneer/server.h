@@ -12,6 +12,7 @@ struct server_config {
 	int listen_fd;			/* taken over */
 	bool owns_socket;		/* its name goes when the server does */
 	bool keeps_output;		/* of its starter: messages go to standard error */
+	bool has_log_file;		/* standard error is one, and no starter's */
 	bool takes_over;		/* the mounts of the server at the other end of from_fd; listen_fd and owns_socket
 					 * are its, and whoever is at the end of word_fd hears how it went (upgrade.h) */
 	int from_fd, word_fd;		/* taken over */

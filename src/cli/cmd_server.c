@@ -33,6 +33,7 @@ struct choice {
 	bool is_activated;	/* by a service manager, whose socket it stays */
 	bool is_debug, has_log;
 	enum log_sink log;	/* if has_log */
+	char *log_file;		/* then: standard error, which log says how to write to, becomes this file; or NULL */
 	bool is_alone;
 	bool is_upgrade;
 	int from_fd;	/* of whoever started this to take over, or -1: the word goes to the next one */
@@ -49,8 +50,9 @@ static int print_usage(void)
 	       "  --alone         in one process: nobody starts another server if this one dies\n"
 	       "  --upgrade       take over the mounts of the server that is there\n"
 	       "  --metrics WHERE answer Prometheus at unix:PATH or ADDRESS:PORT (nowhere)\n"
-	       "  --log HOW       stderr, json (to standard error), journal or syslog (default:\n"
-	       "                  journal where standard error is the journal, else stderr)\n"
+	       "  --log HOW       stderr, json (to standard error), journal, syslog or file:/PATH\n"
+	       "                  (as json; default: journal where standard error is it, else\n"
+	       "                  stderr)\n"
 	       "  --debug         say what happens\n\n"
 	       "Exit code: 0 when it left as it was told to, or had nothing to do, or has taken\n"
 	       "over what is there; 1 when it cannot; 2 for wrong usage.\n",
@@ -69,6 +71,27 @@ static bool parse_number(const char *s, unsigned max, unsigned *ret)
 		return false;
 	*ret = (unsigned)v;
 	return true;
+}
+
+static void choice_release(struct choice *c)
+{
+	free(c->log_file);
+}
+
+/* "stderr" and so on, or "file:" and a path from the root. */
+static bool choose_log_by(const char *text, size_t len, struct choice *c)
+{
+	_cleanup_(freep) char *word = strndup(text, len);
+	enum log_sink log = LOG_JSON;
+	const bool is_file = word && !strncmp(word, "file:/", 6);
+
+	if (!word || (!is_file && !log_choose(word, &log)))
+		return false;
+	free(c->log_file);
+	c->log_file = is_file ? strdup(word + 5) : NULL;
+	c->log = log;
+	c->has_log = !is_file || c->log_file;
+	return c->has_log;
 }
 
 /* 0; -1: help was asked for; 1: wrong usage, and it has been said. */
@@ -102,8 +125,12 @@ static int parse(int argc, char **argv, struct choice *c)
 			c->is_upgrade = true;
 		else if (o == 'm' && *optarg)
 			c->metrics = optarg;
-		else if (o == 'L' && log_choose(optarg, &c->log))
-			c->has_log = true;
+		else if (o == 'L' && choose_log_by(optarg, strlen(optarg), c))
+			continue;
+		else if (o == 'L') {
+			log_error("wrong argument of --log: %s; it takes stderr, json, journal, syslog or file:/PATH", optarg);
+			return 1;
+		}
 		else if (o == 's' && *optarg)
 			c->socket = optarg;
 		else if (o == 'l' && parse_number(optarg, INT_MAX, &fd))
@@ -165,38 +192,59 @@ static void close_foreign_fds(struct choice *c)
 /* "journal" or "journal,debug" */
 static bool choose_log_of(const char *text, struct choice *c)
 {
-	const char *comma = strchr(text, ',');
-	_cleanup_(freep) char *word = comma ? strndup(text, (size_t)(comma - text)) : strdup(text);
+	const char *comma = strrchr(text, ',');
+	const bool is_debug = comma && !strcmp(comma, ",debug");
 
-	if (!word || (comma && strcmp(comma, ",debug")))
-		return false;
-	c->is_debug |= comma != NULL;
-	c->has_log = log_choose(word, &c->log);
-	return c->has_log;
+	c->is_debug |= is_debug;
+	return choose_log_by(text, is_debug ? (size_t)(comma - text) : strlen(text), c);
 }
 
 /* What a mount that starts a server says in its environment; who calls --upgrade hands that on as well. */
 static void read_environment(struct choice *c)
 {
 	const char *log = getenv("VENEER_LOG"), *metrics = getenv("VENEER_METRICS");
+	_cleanup_(freep) char *said = NULL;
 
 	if (!c->has_log && log && *log && !choose_log_of(log, c))
-		log_warn("VENEER_LOG is none of stderr, json, journal and syslog: %s", log);
+		log_warn("VENEER_LOG is none of stderr, json, journal, syslog and file:/PATH: %s", log);
 	if (c->is_upgrade && c->metrics)
 		setenv("VENEER_METRICS", c->metrics, 1);
-	if (c->is_upgrade && c->has_log)
-		setenv("VENEER_LOG", log_sink_name(c->log), 1);
+	if (c->is_upgrade && c->has_log && asprintf(&said, "%s%s", c->log_file ? "file:" : "", c->log_file ?: log_sink_name(c->log)) > 0)
+		setenv("VENEER_LOG", said, 1);
 	if (!c->metrics && metrics && *metrics)
 		c->metrics = metrics;
 }
 
-/* Of its starter's output a server keeps nothing, so that there only logs of the system are left. */
-static void choose_log(const struct choice *c, bool keeps_output)
+/* As standard error it outlives a server that dies, and is there where the path is not. */
+static int open_log_file(const char *path)
 {
-	if (c->has_log && (keeps_output || c->log == LOG_JOURNAL || c->log == LOG_SYSLOG))
+	_cleanup_(closep) int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0600);
+
+	return fd < 0 || dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
+}
+
+/* Of its starter's output a server keeps nothing, so that there only a file and logs of the system are left. */
+static int choose_log(const struct choice *c, bool keeps_output, char *err, size_t err_size)
+{
+	int r = c->log_file ? open_log_file(c->log_file) : 0;
+
+	if (r < 0)
+		snprintf(err, err_size, "cannot open the log %s: %s", c->log_file, strerror(-r));
+	else if (c->log_file)
+		log_to(LOG_JSON);
+	else if (c->has_log && (keeps_output || c->log == LOG_JOURNAL || c->log == LOG_SYSLOG))
 		log_to(c->log);
 	else if (keeps_output ? log_is_journal(STDERR_FILENO) : log_has_journal())
 		log_to(LOG_JOURNAL);
+	if (r == 0 || keeps_output)
+		return r;
+	/* A mount must not fail for it. */
+	if (log_has_journal())
+		log_to(LOG_JOURNAL);
+	else
+		log_to_syslog();
+	log_warn("%s", err);
+	return 0;
 }
 
 /* Where Prometheus is answered. Somebody who chose to be watched hears why not; a mount must not fail for it. */
@@ -225,7 +273,7 @@ static int watch_there(const struct choice *choice, struct server_config *c, cha
 
 int cmd_server(int argc, char **argv)
 {
-	struct choice choice = { .idle_s = IDLE_S, .listen_fd = -1, .from_fd = -1 };
+	_cleanup_(choice_release) struct choice choice = { .idle_s = IDLE_S, .listen_fd = -1, .from_fd = -1 };
 	_cleanup_(rundir_release) struct rundir place = { .fd = -1 };
 	char err[ERR_SIZE] = "";
 	int r = parse(argc, argv, &choice);
@@ -245,7 +293,11 @@ int cmd_server(int argc, char **argv)
 	read_environment(&choice);
 	if (choice.is_debug)
 		log_set_level(LOG_LVL_DEBUG);
-	choose_log(&choice, c.keeps_output);
+	if (choose_log(&choice, c.keeps_output, err, sizeof(err)) < 0) {
+		log_error("%s", err);
+		return 1;
+	}
+	c.has_log_file = choice.log_file && !log_is_of_system();
 	/* Started by a mount or an upgrade, and not by somebody who chose where it is. */
 	if (!c.keeps_output)
 		shelter_leave_groups();

@@ -555,15 +555,15 @@ static int set_up(struct server *s)
 	return r;
 }
 
-static void let_go_of_output(void)
+static void let_go_of_output(bool has_log_file)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	for (int fd = 0; null >= 0 && fd <= 2; fd++)
+	for (int fd = 0; null >= 0 && fd <= (has_log_file ? 1 : 2); fd++)
 		dup2(null, fd);
 	closep(&null);
 	/* Chosen already: */
-	if (!log_is_of_system())
+	if (!has_log_file && !log_is_of_system())
 		log_to_syslog();
 }
 
@@ -699,7 +699,7 @@ int server_run(const struct server_config *c)
 	int r = -ECANCELED;
 
 	if (!c->keeps_output)
-		let_go_of_output();
+		let_go_of_output(c->has_log_file);
 	duty_watch();
 	shelter_prepare();
 	conn_note_starter();

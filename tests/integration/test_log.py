@@ -7,10 +7,17 @@ import subprocess
 import pytest
 
 from support import journal, linux
-from support.command import mount_points
+from support.command import Command, mount_points
 from support.places import Place
 from support.server import wait_until
 from support.shared import SharedServer
+
+
+@pytest.fixture
+def command(stack, veneer_bin, watchdog):
+    made = Command(stack, veneer_bin, watchdog)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -61,10 +68,39 @@ def test_a_line_about_a_mount_names_it(stack, serve):
     assert len(about) == 1 and about[0]["level"] == "error" and about[0]["message"]
 
 
-@pytest.mark.parametrize("how", ["text", "--log=json", ""])
+@pytest.mark.parametrize("how", ["text", "--log=json", "", "file:", "file:relative"])
 def test_wrong_way_to_log(veneer_bin, how):
     said = subprocess.run([veneer_bin, "server", f"--log={how}"], capture_output=True, text=True)
-    assert said.returncode == 2 and "wrong argument" in said.stderr
+    assert said.returncode == 2 and "wrong argument" in said.stderr and "file:/PATH" in said.stderr
+
+
+def assert_lines(path, *messages):
+    assert wait_until(lambda: path.exists() and all(message in path.read_text() for message in messages)), path.read_text()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all({"time", "priority", "pid", "name", "message"} <= line.keys() for line in lines)
+
+
+def test_a_file_takes_the_log_of_a_server_and_of_the_next_one(stack, serve):
+    path = stack.base / "a log"
+    shared, place = serve("--log", f"file:{path}"), Place(stack, "p")
+    place.mount(stack, shared)
+    shared.kill_server()
+    assert_lines(path, "the server died of signal 9", "going on with 1 mount of")
+    assert path.stat().st_mode & 0o7777 == 0o600 and shared.log == ""
+
+
+def test_a_file_takes_the_log_of_a_server_that_a_mount_starts(command, stack):
+    path = stack.base / "a,log"
+    command.mount("-o", f"lowerdir={stack.lower()},sizze=5M", stack.mnt, env={"VENEER_LOG": f"file:{path},debug"})
+    assert_lines(path, f"{stack.mnt}: unknown argument ignored: sizze=5M")
+
+
+@pytest.mark.parametrize("path", ["/nowhere/log", "/"])
+def test_a_file_that_cannot_be_opened_is_named(veneer_bin, stack, path):
+    said = subprocess.run([veneer_bin, "server", f"--log=file:{path}"], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "VENEER_RUNTIME_DIR": str(stack.base / "run")})
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr.startswith(f"veneer: cannot open the log {path}: ") and said.stderr.count("\n") == 1
 
 
 _USE = """
