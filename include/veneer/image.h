@@ -31,6 +31,7 @@ struct ient {
 	_Atomic bool is_damaged;	/* what it is merged with is not there: found and said once */
 	_Atomic bool is_watched;	/* directories, in `layer`: image.c, invariant 5 */
 	_Atomic uint8_t bareness;	/* enum in image.c; not of regular files */
+	_Atomic uint8_t protection;	/* of directories, IMAGE_*; 0: not asked yet */
 	_Atomic bool is_listed, is_queued; /* walkahead.c's notes on directories */
 };
 
@@ -72,6 +73,11 @@ size_t image_subdirs(struct ient *dir);
 int image_source(struct image *img, struct ient *e, struct source **ret);
 /* The entry has no extended attribute at all; in doubt false. Kept. */
 bool image_is_bare(struct image *img, struct ient *e);
+/* The flags of chattr(1) that refuse changes, as the entry's layer has them: 0, IMAGE_IMMUTABLE and IMAGE_APPEND_ONLY, or
+ * -errno. A system call, but for directories, of which it is kept. */
+#define IMAGE_IMMUTABLE 1
+#define IMAGE_APPEND_ONLY 2
+int image_protection(struct image *img, struct ient *e);
 /* Where a symlink leads, not terminated, at most size bytes of it: how many, or -errno. Kept. */
 ssize_t image_readlink(struct image *img, struct ient *e, char *buf, size_t size);
 /* A new O_PATH|O_NOFOLLOW descriptor of any entry. */

@@ -174,17 +174,43 @@ bool op_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
 	return true;
 }
 
+/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the
+ * same to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must
+ * answer. */
+static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_t len)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	for (int i = 0; i < FORGET_TRIES; i++) {
+		if (pthread_mutex_trylock(&lock) == 0) {
+			doubt_forget_pages(request_extra.tell_fd, m->node_base | ino, off, (off_t)len);
+			pthread_mutex_unlock(&lock);
+			return;
+		}
+		usleep(1000);
+	}
+}
+
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
 		     struct fuse_file_info *fi)
 {
+	struct mount *m = op_mount(req);
 	struct inode *i = op_inode(req, ino);
 	unsigned attempts = 0;
 	int r;
 
 	if (!i)
 		return;
-	if (op_mount(req)->trace && !i->has_upper)
-		trace_write(op_mount(req)->trace, i->lower);
+	r = op_may_change(m, i);
+	if (r < 0) {
+		op_reply_err(req, r);
+		/* After the reply, which they wait for: nobody shall read on what was stored through a mapping. */
+		if (fi->writepage)
+			forget_pages(m, ino, off, size);
+		return;
+	}
+	if (m->trace && !i->has_upper)
+		trace_write(m->trace, i->lower);
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
 	} while (op_waits_for_room(req, r, &attempts));
@@ -212,23 +238,6 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 		op_reply_err(req, cow_fsync(&m->tree, i, datasync));
 }
 
-/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the
- * same to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must
- * answer. */
-static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_t len)
-{
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-	for (int i = 0; i < FORGET_TRIES; i++) {
-		if (pthread_mutex_trylock(&lock) == 0) {
-			doubt_forget_pages(request_extra.tell_fd, m->node_base | ino, off, (off_t)len);
-			pthread_mutex_unlock(&lock);
-			return;
-		}
-		usleep(1000);
-	}
-}
-
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
@@ -240,7 +249,9 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	if (!i)
 		return;
 	do {
-		r = op_kill_setid_unless_privileged(req, i);
+		r = op_may_change(m, i);
+		if (r == 0)
+			r = op_kill_setid_unless_privileged(req, i);
 		if (r == 0)
 			r = cow_fallocate(&m->tree, i, mode, off, len);
 	} while (op_waits_for_room(req, r, &attempts));
@@ -265,7 +276,9 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	if (!to)
 		return;
 	do {
-		n = flags ? -EINVAL : op_kill_setid_unless_privileged(req, to);
+		n = flags ? -EINVAL : op_may_change(op_mount(req), to);
+		if (n == 0)
+			n = op_kill_setid_unless_privileged(req, to);
 		if (n == 0)
 			n = copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
 	} while (op_waits_for_room(req, n, &attempts));

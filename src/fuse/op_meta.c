@@ -255,6 +255,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		return;
 	if (!m->tree.upper)
 		r = -EROFS;
+	/* Before a write, which may be another's, nothing is set. */
+	if (r == 0 && to_set)
+		r = op_may_change(m, i);
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
 	if (r == 0)

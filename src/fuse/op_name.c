@@ -56,7 +56,9 @@ static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const stru
 	if (!dir)
 		return;
 	n = begin_name(req, parent, name);
-	r = make_node(req, dir, name, args, &i, &st);
+	r = op_may_add(op_mount(req), dir);
+	if (r == 0)
+		r = make_node(req, dir, name, args, &i, &st);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
@@ -99,7 +101,9 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 	if (!dir)
 		return;
 	do {
-		r = tmpfile_create(&m->tree, dir, &args, &i, &st);
+		r = op_may_add(m, dir);
+		if (r == 0)
+			r = tmpfile_create(&m->tree, dir, &args, &i, &st);
 	} while (op_waits_for_room(req, r, &attempts));
 	if (r < 0)
 		op_reply_err(req, r);
@@ -124,7 +128,9 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 		return;
 	}
 	n = begin_name(req, parent, name);
-	r = make_node(req, dir, name, &args, &i, &st);
+	r = op_may_add(m, dir);
+	if (r == 0)
+		r = make_node(req, dir, name, &args, &i, &st);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
@@ -150,7 +156,9 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	was_nameless = i->is_orphan;
 	n = begin_name(req, parent, name);
 	do {
-		r = (request_extra.is_resent ? redo_link : create_link)(&m->tree, i, dir, name, &st);
+		r = op_may_change(m, i) ?: op_may_add(m, dir);
+		if (r == 0)
+			r = (request_extra.is_resent ? redo_link : create_link)(&m->tree, i, dir, name, &st);
 	} while (op_waits_for_room(req, r, &attempts));
 	if (r == 0 && was_nameless)
 		tmpfile_named(&m->tree, i);
@@ -173,7 +181,10 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, boo
 	if (!dir)
 		return;
 	n = op_begin_names(req, INTENT_REMOVE, parent, name, 0, NULL);
-	if (request_extra.is_resent)
+	r = op_may_remove(op_mount(req), dir, name);
+	if (r < 0)
+		;
+	else if (request_extra.is_resent)
 		r = redo_remove(t, dir, name, is_dir);
 	else
 		r = is_dir ? remove_dir(t, dir, name) : remove_file(t, dir, name);
@@ -194,7 +205,7 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
 		      unsigned int flags)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct mount *m = op_mount(req);
 	struct inode *from = op_inode(req, parent), *to;
 	unsigned attempts = 0;
 	struct intent *n;
@@ -207,10 +218,13 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 		return;
 	n = op_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME, parent, name, newparent, newname);
 	do {
-		if (request_extra.is_resent)
-			r = redo_rename(t, n, from, name, to, newname, flags);
+		r = op_may_remove(m, from, name) ?: op_may_replace(m, to, newname);
+		if (r < 0)
+			;
+		else if (request_extra.is_resent)
+			r = redo_rename(&m->tree, n, from, name, to, newname, flags);
 		else
-			r = rename_entry(t, from, name, to, newname, flags);
+			r = rename_entry(&m->tree, from, name, to, newname, flags);
 	} while (op_waits_for_room(req, r, &attempts));
 	op_reply_err(req, r);
 	intent_end(n);

@@ -325,7 +325,11 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (!i)
 		return;
 	fi->fh = op_handle(m, 0);
-	if (mode == IO_CACHED && m->opts.timeout_s > 0 && !m->tree.locks)
+	if ((fi->flags & O_ACCMODE) != O_RDONLY)
+		r = op_may_change(m, i);
+	if (r < 0)
+		;
+	else if (mode == IO_CACHED && m->opts.timeout_s > 0 && !m->tree.locks)
 		r = -ENOSYS;
 	else if (mode == IO_CACHED)
 		fi->keep_cache = m->opts.timeout_s > 0;

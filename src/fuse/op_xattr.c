@@ -107,6 +107,11 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	i = op_inode(req, ino);
 	if (!i)
 		return;
+	r = op_may_change(op_mount(req), i);
+	if (r < 0) {
+		op_reply_err(req, r);
+		return;
+	}
 	if (flags == XATTR_CREATE && !is_acl(name))
 		n = op_begin(req, INTENT_SETXATTR);
 	do {
@@ -135,7 +140,9 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	i = op_inode(req, ino);
 	if (!i)
 		return;
-	r = redo_removexattr(&op_mount(req)->tree, i, op_begin(req, INTENT_REMOVEXATTR), name);
+	r = op_may_change(op_mount(req), i);
+	if (r == 0)
+		r = redo_removexattr(&op_mount(req)->tree, i, op_begin(req, INTENT_REMOVEXATTR), name);
 	if (r == 0 && !strcmp(name, "security.capability"))
 		op_note_capability_lost(req, i);
 	op_changed(i, ino);

@@ -112,6 +112,14 @@ void op_note_capability_lost(fuse_req_t req, const struct inode *i);
 /* For a SETATTR that sets nothing. The reply tells of it. */
 int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino);
 
+/* May a lower file or directory be changed, or a name be added to or removed from a directory, by the flags that its
+ * layer has for it (protect.c)? 0, -EPERM or -errno. */
+int op_may_change(struct mount *m, struct inode *i);
+int op_may_add(struct mount *m, struct inode *dir);
+int op_may_remove(struct mount *m, struct inode *dir, const char *name);
+/* A name may be there. */
+int op_may_replace(struct mount *m, struct inode *dir, const char *name);
+
 /* What was just unlinked gives its room, and its inode, back when the kernel forgets it, a moment later. True: r says that
  * there is no room, something unlinked is still known, a moment has passed, and the whole may be tried once more.
  * *attempts is 0 at first. No lock may be held. */

@@ -28,6 +28,8 @@
 
 enum { BARENESS_UNKNOWN, BARENESS_BARE, BARENESS_HAS_SOME };
 
+#define PROTECTION_KNOWN 0x80
+
 #define METACOPY_BLOCKS_MAX 16	/* what attributes may take */
 
 static void note_layer(struct image *img, size_t i)
@@ -659,6 +661,30 @@ bool image_is_bare(struct image *img, struct ient *e)
 		atomic_store_explicit(&e->bareness, known, memory_order_relaxed);
 	}
 	return known == BARENESS_BARE;
+}
+
+int image_protection(struct image *img, struct ient *e)
+{
+	int known = atomic_load_explicit(&e->protection, memory_order_relaxed), fd, r;
+	struct fdslot *slot = NULL;
+	struct statx st;
+
+	if (known)
+		return known & ~PROTECTION_KNOWN;
+	fd = e->parent ? pin_parent(img, e, &slot) : img->layers[0]->rootfd;
+	if (fd < 0)
+		return fd;
+	r = statx(fd, e->parent ? e->name : "", AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 ?
+		    -errno : 0;
+	if (slot)
+		fdcache_unpin(slot);
+	if (r < 0)
+		return r;
+	r = (st.stx_attributes & STATX_ATTR_IMMUTABLE ? IMAGE_IMMUTABLE : 0) |
+	    (st.stx_attributes & STATX_ATTR_APPEND ? IMAGE_APPEND_ONLY : 0);
+	if (e->type == DT_DIR)
+		atomic_store_explicit(&e->protection, (uint8_t)(r | PROTECTION_KNOWN), memory_order_relaxed);
+	return r;
 }
 
 static char *read_target(struct image *img, struct ient *e, ssize_t *ret_len)
