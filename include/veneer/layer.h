@@ -23,6 +23,7 @@ struct layer {
 	bool is_static;			/* layer_trust_remote; constant by then */
 	bool is_upper;		/* opened for writing by the mount that owns it */
 	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */
+	bool is_doubted;	/* what the owner of a file may write is not believed as such (trust.h); constant by then */
 	_Atomic bool has_windows;	/* parts of its files are mapped (window.h) */
 	char *path;		/* as given; for messages only: layers are reached by other paths too */
 	/* share.c's, guarded by its lock */

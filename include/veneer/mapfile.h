@@ -55,6 +55,9 @@ int mapfile_refresh(struct mapfile *mf);
 
 /* Random number of this layer, drawn when its map file is first written; 0 before. */
 uint64_t mapfile_uuid(struct mapfile *mf);
+/* Who alone could have written what the map was opened with; one that there was not is this user's. 0; -EACCES: others
+ * could as well. */
+int mapfile_owner(struct mapfile *mf, uid_t *ret);
 /* Files with an entry. */
 size_t mapfile_count(struct mapfile *mf);
 

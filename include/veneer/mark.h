@@ -16,6 +16,7 @@ struct mark {
 	uint64_t lower_size; /* of the lower file when the mark was made, bytes */
 	int64_t lower_mtime_s;
 	uint32_t lower_mtime_ns;
+	bool is_sealed; /* not of the bytes: see trust.h */
 	char path[MARK_PATH_MAX]; /* plain relative path in the stack below; "" is the own path */
 };
 

@@ -12,5 +12,5 @@
 
 /* Note it at fd, which may be O_PATH. Where it cannot be noted the number will change: no error. */
 void origin_write(const struct whiteout_style *st, int fd, const char *path);
-/* 1 with a plain path, 0 when there is none that makes sense. */
-int origin_read(int dirfd, const char *name, char path[PATH_MAX]);
+/* 1 with a plain path, 0 when there is none that makes sense. is_doubted: the first attribute alone counts. */
+int origin_read(int dirfd, const char *name, bool is_doubted, char path[PATH_MAX]);

@@ -15,6 +15,9 @@ int place_one(struct tree *t, struct inode *i, int fd, char temp[32], struct ino
 /* Under all names of a hard-linked file at once. All directories have an upper entry. As place_one. Where fsync of
  * the file would not (wants_name_sync), this makes the names durable. */
 int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const struct link_set *names);
+/* The directory of pending copies that a mount left which died, if it is as that made it: this user's alone. What others
+ * made of that name goes. Descriptor, -ENOENT, -errno. */
+int place_open_left(struct tree *t);
 /* The mount ends: take the directory of pending copies away, if one was made. */
 void place_close(struct tree *t);
 /* Hard link of any kind of file by its descriptor. 0 or -errno. */

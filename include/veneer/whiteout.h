@@ -35,12 +35,13 @@ enum whiteout_dir {
 	WHITEOUT_DIR_REDIRECTED, /* with what they have at another path */
 };
 
-/* What the attributes of dirfd say: one of enum whiteout_dir, or -errno. redirect: "/" and a plain path from the
+/* What the attributes of dirfd say: one of enum whiteout_dir, or -errno. is_doubted: a redirect in user.* counts on a
+ * directory of which nobody but this user could have written it, and is -EUCLEAN on others. redirect: "/" and a plain path from the
  * root of the layers below, or one plain name, which stands where the directory's own would (overlayfs writes
  * both). -EUCLEAN: a redirect that is neither. */
-int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX]);
+int whiteout_dir_kind(int dirfd, bool is_doubted, char redirect[PATH_MAX]);
 /* Likewise, and does it say that whiteouts of the third form, which are files, may be in it? */
-int whiteout_dir_marks(int dirfd, char redirect[PATH_MAX], bool *ret_has_files);
+int whiteout_dir_marks(int dirfd, bool is_doubted, char redirect[PATH_MAX], bool *ret_has_files);
 /* Of a directory that says so: is this entry one, an empty file with an attribute (overlayfs, since Linux 6.7)? In doubt no. */
 bool whiteout_is_file(int dirfd, const char *name);
 /* Is there a redirect, be it one that an opaque mark overrules? 1, 0 or -errno. */

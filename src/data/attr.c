@@ -5,6 +5,7 @@
 #include "veneer/copyup.h"
 #include "veneer/lookup.h"
 #include "veneer/override.h"
+#include "veneer/trust.h"
 #include "veneer/quota.h"
 #include "veneer/relax.h"
 #include "veneer/upper.h"
@@ -94,6 +95,26 @@ static int take_mode_of_acl(struct tree *t, struct inode *i, int fd)
 	return r < 0 ? r : change_override(t, i, fd, (uid_t)-1, (gid_t)-1, (st.st_mode & 07000) | (real.st_mode & 0777));
 }
 
+/* Before a partial file gets another owner or mode: one who may write it from then on, and could not have read what it
+ * stands over, could have forged its mark, so that it needs the seal that comes with a path. (uid_t)-1 and so on as above. */
+static int seal_before(struct tree *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
+{
+	struct stat up, low;
+	int r;
+
+	if (i->type != DT_REG || !i->src.id || !i->lower || !t->style.has_trusted)
+		return 0;
+	r = fstat(fd, &up) < 0 ? -errno : image_stat(t->image, i->lower, &low);
+	if (r < 0)
+		return r;
+	up.st_uid = uid != (uid_t)-1 ? uid : up.st_uid;
+	up.st_gid = gid != (gid_t)-1 ? gid : up.st_gid;
+	up.st_mode = mode != (mode_t)-1 ? mode : up.st_mode;
+	if (trust_covers(&up, xattr_get(fd, "", ACCESS_ACL, NULL, 0) > 0, true, &low))
+		return 0;
+	return copyup_fix_origin(t, i);
+}
+
 int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 {
 	int fd = pin_upper(t, i), r;
@@ -101,6 +122,11 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 
 	if (fd < 0)
 		return fd;
+	r = seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
+	if (r < 0) {
+		fdcache_unpin(&i->src.fd);
+		return r;
+	}
 	if (is_overridden(t, i)) {
 		r = chmod_override(t, i, fd, mode);
 		fdcache_unpin(&i->src.fd);
@@ -126,9 +152,10 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
 
 	if (fd < 0)
 		return fd;
-	if (is_overridden(t, i)) {
+	r = seal_before(t, i, fd, uid, gid, (mode_t)-1);
+	if (r == 0 && is_overridden(t, i)) {
 		r = change_override(t, i, fd, uid, gid, (mode_t)-1);
-	} else {
+	} else if (r == 0) {
 		const bool is_held = hold_attributes(i);
 
 		r = fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
@@ -323,7 +350,9 @@ int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void 
 	fd = pin_upper(t, i);
 	if (fd < 0)
 		return fd;
-	r = quota_claim(t->quota, size, 0);
+	/* Whomever it names may write the file. */
+	r = strcmp(name, ACCESS_ACL) != 0 ? 0 : seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, S_IRWXU | S_IRWXG | S_IRWXO);
+	r = r ?: quota_claim(t->quota, size, 0);
 	if (r < 0) {
 		fdcache_unpin(&i->src.fd);
 		return r;

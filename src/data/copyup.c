@@ -19,6 +19,7 @@
 #include "veneer/read.h"
 #include "veneer/relax.h"
 #include "veneer/stats.h"
+#include "veneer/trust.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
 #include "veneer/zeros.h"
@@ -237,17 +238,27 @@ static int put_guard(struct tree *t, int fd)
 	return 0;
 }
 
+/* Writes the mark, and before it its seal if it has a path: at its own place what it leads to is read by the same users. */
+static int write_mark(struct tree *t, int fd, const struct mark *m)
+{
+	_cleanup_(buf_release) struct buf value = { 0 };
+	int r = mark_encode(m, &value);
+
+	if (r == 0 && *m->path && t->style.has_trusted)
+		r = trust_seal(fd, &value);
+	return r ?: relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
+}
+
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
  * mark, the mark before the guard and the name. */
 static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, const struct stat *st)
 {
 	struct mark m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
 			  .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
-	_cleanup_(buf_release) struct buf value = { 0 };
 	file_id_t id;
 	int r;
 
-	if (f->has_path) {
+	if (f->has_path || (t->style.has_trusted && !trust_covers(st, !i->src.below->is_bare, true, st))) {
 		r = set_path(&m, i->lower);
 		if (r < 0)
 			return r;
@@ -259,9 +270,7 @@ static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, 
 		return r;
 	m.file_id = id;
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
-	r = mark_encode(&m, &value);
-	if (r == 0)
-		r = xattr_set(f->fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
+	r = write_mark(t, f->fd, &m);
 	r = r ?: put_guard(t, f->fd);
 	if (r < 0) {
 		mapfile_file_gone(t->map, id);
@@ -716,8 +725,8 @@ int copyup_settle_links(struct tree *t, struct inode *i)
 int copyup_fix_origin(struct tree *t, struct inode *i)
 {
 	_cleanup_(relax_endp) struct relax *x = NULL;
-	_cleanup_(buf_release) struct buf value = { 0 };
-	struct mark m;
+	struct mark on_disk, m;
+	struct stat low;
 	int fd, r;
 
 	if (i->type != DT_REG || !i->has_upper || !i->lower)
@@ -729,15 +738,17 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = source_read_mark(fd, "", &m, NULL);
+	r = source_read_mark(fd, "", &on_disk, NULL);
 	if (r == -EACCES && (x = relax_begin(fd, "")))
-		r = source_read_mark(fd, "", &m, NULL);
-	if (r == 1 && !*m.path) {
-		r = set_path(&m, i->lower);
-		if (r == 0)
-			r = mark_encode(&m, &value);
-		if (r == 0)
-			r = relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
+		r = source_read_mark(fd, "", &on_disk, NULL);
+	if (r == 1 && !*on_disk.path) {
+		r = image_stat(t->image, i->lower, &low);
+		/* Of what this mount knows: the owner of the file may have written another since. */
+		m = (struct mark){ .file_id = i->src.id, .uuid_low = (uint32_t)mapfile_uuid(t->map),
+				   .lower_size = (uint64_t)low.st_size, .lower_mtime_s = low.st_mtim.tv_sec,
+				   .lower_mtime_ns = (uint32_t)low.st_mtim.tv_nsec };
+		r = r ?: set_path(&m, i->lower);
+		r = r ?: write_mark(t, fd, &m);
 	}
 	fdcache_unpin(&i->src.fd);
 	return r < 0 ? r : 0;

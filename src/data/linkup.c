@@ -35,9 +35,9 @@ static int read_origin(struct tree *t, int dirfd, const char *name, struct ient 
 		r = source_read_mark(dirfd, name, &m, NULL);
 	/* A whole copy says it otherwise. */
 	if (r == 0)
-		r = origin_read(dirfd, name, origin);
+		r = origin_read(dirfd, name, t->upper->is_doubted, origin);
 	else if (r == 1)
-		strcpy(origin, m.path);
+		strcpy(origin, m.is_sealed || !t->upper->is_doubted ? m.path : "");
 	if (r != 1 || !*origin)
 		return r == -EUCLEAN || r >= 0 ? 0 : r;
 	r = image_lookup_path(t->image, origin, ret);
@@ -75,12 +75,12 @@ static int finish(struct tree *t, int dirfd, const char *pending)
 
 int linkup_recover(struct tree *t)
 {
-	int fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+	int fd = place_open_left(t), r = 0;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *de;
 
 	if (!d) {
-		r = fd < 0 && errno == ENOENT ? 0 : -errno;
+		r = fd == -ENOENT ? 0 : fd < 0 ? fd : -errno;
 		closep(&fd);
 		return r;
 	}

@@ -5,6 +5,7 @@
 #include "veneer/log.h"
 #include "veneer/quota.h"
 #include "veneer/relax.h"
+#include "veneer/rmtree.h"
 #include "veneer/upper.h"
 
 #include <fcntl.h>
@@ -111,21 +112,36 @@ int place_link(struct tree *t, struct inode *i, int fromfd, const char *from, st
 	return place(t, i, &o, parent, name);
 }
 
+int place_open_left(struct tree *t)
+{
+	_cleanup_(closep) int fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+		return steal_fd(&fd);
+	if (fd < 0 && errno != ENOTDIR && errno != ELOOP)
+		return -errno;
+	/* Others could put their files there for us to link. */
+	if (unlinkat(t->upper->rootfd, PLACE_PENDING_NAME, 0) < 0)
+		rmtree(t->upper->rootfd, PLACE_PENDING_NAME);
+	return -ENOENT;
+}
+
 static int open_pending(struct tree *t)
 {
 	_cleanup_(relax_endp) struct relax *x = NULL;
-	int fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = place_open_left(t);
 	struct stat before;
 
-	if (fd >= 0 || errno != ENOENT)
-		return fd >= 0 ? fd : -errno;
+	if (fd != -ENOENT)
+		return fd;
 	x = relax_begin(t->upper->rootfd, "");
 	if (fstat(t->upper->rootfd, &before) < 0 ||
 	    (mkdirat(t->upper->rootfd, PLACE_PENDING_NAME, 0700) < 0 && errno != EEXIST))
 		return -errno;
 	restore_times(t->upper->rootfd, &before);
-	fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	fd = place_open_left(t);
+	return fd == -ENOENT ? -EPERM : fd;
 }
 
 void place_close(struct tree *t)

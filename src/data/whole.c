@@ -22,6 +22,7 @@
 #include "veneer/read.h"
 #include "veneer/relax.h"
 #include "veneer/stats.h"
+#include "veneer/trust.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
 #include "veneer/zeros.h"
@@ -376,7 +377,7 @@ static int note_origin(struct tree *t, struct inode *i, int fd)
 		return i->lower ? -ENOMEM : 0;
 	origin_write(&t->style, fd, path);
 	/* Without it the next mount would show another number: better a partial file than that. */
-	return origin_read(fd, "", there) == 1 && !strcmp(there, path) ? 0 : -ENOSPC;
+	return origin_read(fd, "", t->upper->is_doubted, there) == 1 && !strcmp(there, path) ? 0 : -ENOSPC;
 }
 
 /* Under the lock. 1: nothing of the lower file can be seen. A clip past the end has yet to be settled: what was cut off
@@ -410,6 +411,8 @@ static int drop_mark(struct filling *f)
 		r = xattr_remove(f->fd, "", FORMAT_PARTIAL_ATTR);
 	if (r < 0 && r != -ENODATA)
 		return r;
+	if (t->style.has_trusted)
+		trust_remove_seal(f->fd);
 	/* In this order: who has the number already, without the lock, finds that the map does not know it any more,
 	 * and looks again. What is below stays known: it is the image's. */
 	i->src.id = 0;

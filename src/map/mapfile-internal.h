@@ -35,6 +35,8 @@ struct mapload {
 	bool was_unclean; /* reverted, the file itself says otherwise */
 	bool is_copy; /* the file is that of a layer elsewhere */
 	size_t nlost; /* files of a copy that lack what had been synced */
+	uid_t owner;
+	bool is_others; /* others than its owner may write it */
 };
 
 struct mapfile {

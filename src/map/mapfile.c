@@ -136,6 +136,13 @@ void mapfile_close(struct mapfile *mf)
 	free(mf);
 }
 
+int mapfile_owner(struct mapfile *mf, uid_t *ret)
+{
+	LOCK_SCOPE(&mf->lock);
+	*ret = mf->now.owner;
+	return mf->now.is_others ? -EACCES : 0;
+}
+
 uint64_t mapfile_uuid(struct mapfile *mf)
 {
 	LOCK_SCOPE(&mf->lock);

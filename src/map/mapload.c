@@ -86,6 +86,8 @@ static int map_open(int rootfd, bool is_readonly, const char *name, struct maplo
 		return damage(name, MAPFILE_BYTES_MAX, "longer than a map may be");
 	l->dev = st.st_dev;
 	l->ino = st.st_ino;
+	l->owner = st.st_uid;
+	l->is_others = st.st_mode & (S_IWGRP | S_IWOTH);
 	return 1;
 }
 
@@ -308,7 +310,7 @@ static int read_open_file(struct mapload *l, const char *name,
 int mapload_read(int rootfd, bool is_readonly, const char *name,
 		 const struct mapfile_rebuild *rebuild, struct mapload *ret)
 {
-	struct mapload l = { .fd = -1 };
+	struct mapload l = { .fd = -1, .owner = geteuid() };
 	_cleanup_(mapload_releasep) struct mapload *undo = &l;
 
 	table_init(&l.table);

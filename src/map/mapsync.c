@@ -111,6 +111,16 @@ static void successor_release(const struct mapfile *mf, struct successor *s)
 	buf_release(&s->bytes);
 }
 
+/* What somebody else could have written stays his word, whoever writes it anew. A server that may not give files away is
+ * not the one that has to tell. */
+static void keep_owner(const struct mapfile *mf, int fd)
+{
+	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0)
+		log_debug("%s: the map changes its owner: %s", mf->name, strerror(errno));
+	if (mf->now.is_others)
+		fchmod(fd, 0666);
+}
+
 static int successor_open(const struct mapfile *mf, struct successor *s)
 {
 	*s = (struct successor){ .fd = -1, .journal.fd = -1 };
@@ -119,6 +129,7 @@ static int successor_open(const struct mapfile *mf, struct successor *s)
 		s->temp[0] = '\0';
 		return s->fd;
 	}
+	keep_owner(mf, s->fd);
 	return snapshot_identify(s->fd, &s->head);
 }
 

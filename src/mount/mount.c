@@ -21,6 +21,7 @@
 #include "veneer/walkahead.h"
 #include "veneer/whiteout.h"
 #include "veneer/workdir.h"
+#include "veneer/xattr.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -48,11 +49,21 @@ static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 	return r;
 }
 
-/* Whoever owns a file could make it a program of root's. Nobody is served by tools, which show a layer as it is. */
-static void doubt_override(struct mount *m, struct layer *l)
+static bool knows_trusted(const struct layer *l)
 {
-	if (!l->override || strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.xattr_permissions ||
-	    m->opts.is_offline || !privilege_is_trusted())
+	ssize_t n = xattr_get(l->rootfd, "", "trusted.veneer", NULL, 0);
+
+	return n >= 0 || n == -ENODATA;
+}
+
+/* The owner of a file could make it a program of root's, or read by it what is root's. Where the file system has no
+ * trusted.*, root has left the same as its users. Nobody is served by tools, which show owners and modes as they are. */
+static void doubt_layer(struct mount *m, struct layer *l)
+{
+	const bool doubts = privilege_is_trusted() && !m->opts.is_userxattr;
+
+	l->is_doubted = doubts && knows_trusted(l);
+	if (!doubts || m->opts.xattr_permissions || !l->override || strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.is_offline)
 		return;
 	if (!m->has_doubted_override)
 		log_warn("%s: owners and modes in %s are ignored, since the owner of a file may write them: "
@@ -70,7 +81,7 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
-		doubt_override(m, layers[*n]);
+		doubt_layer(m, layers[*n]);
 		(*n)++;
 	}
 	for (size_t i = 0; i < m->opts.n_lower; i++) {
@@ -78,7 +89,7 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
-		doubt_override(m, layers[*n]);
+		doubt_layer(m, layers[*n]);
 		if (share_is_written(layers[*n]))
 			log_warn("%s: lowerdir %s is the upperdir of another mount in use: what that changes is seen or not",
 				 m->opts.mountpoint, m->opts.lower[i]);
@@ -281,7 +292,7 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	if (r < 0)
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 	t->upper->is_upper = true;
-	doubt_override(m, t->upper);
+	doubt_layer(m, t->upper);
 	r = lock_upper(m->opts.upper, t->upper->rootfd, m->opts.is_offline ? NULL : dirs);
 	if (r < 0)
 		return fail_busy(m->opts.upper, t->upper->rootfd, err, err_size);

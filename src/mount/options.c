@@ -415,6 +415,7 @@ static const struct opt_row rows[] = {
 	{ "static_nlink", set_flag, FIELD(has_static_nlink), NULL },
 	{ "noacl", set_flag, FIELD(has_no_acl), NULL },
 	{ "xattr_permissions=", set_xattr_permissions, 0, "0, 1 or 2" },
+	{ "userxattr", set_flag, FIELD(is_userxattr), NULL },
 	{ "volatile", set_flag, FIELD(is_volatile), NULL },
 	{ "fsync=", set_not_bool, FIELD(is_volatile), FLAG },
 	{ "sync=", set_not_bool, FIELD(is_volatile), FLAG },

@@ -17,6 +17,7 @@
 #include "veneer/origin.h"
 #include "veneer/path.h"
 #include "veneer/place.h"
+#include "veneer/trust.h"
 #include "veneer/probe.h"
 #include "veneer/recover.h"
 #include "veneer/rmtree.h"
@@ -237,7 +238,7 @@ static bool is_ours(const char *attr)
 static bool is_known_attr(const char *attr)
 {
 	static const char *const known[] = {
-		FORMAT_PARTIAL_ATTR, KEEP_ATTR, KEEP_USER_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR,
+		FORMAT_PARTIAL_ATTR, TRUST_SEAL_ATTR, KEEP_ATTR, KEEP_USER_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR,
 	};
 
 	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)
@@ -306,7 +307,7 @@ static int check_dir(struct check *c, const struct layerwalk_entry *e, void **re
 
 	if (fd < 0)
 		return errno == ENOENT ? 1 : -errno;
-	kind = whiteout_dir_kind(fd, redirect);
+	kind = whiteout_dir_kind(fd, false, redirect);
 	if (fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		kind = WHITEOUT_DIR_OPAQUE;
 	if (kind == -EUCLEAN)

@@ -130,7 +130,7 @@ static bool says_it_is_copied(int fd, const struct diff_entry *e)
 {
 	char path[PATH_MAX];
 
-	return e->is_partial || e->type == DT_DIR || origin_read(fd, "", path) == 1 ||
+	return e->is_partial || e->type == DT_DIR || origin_read(fd, "", false, path) == 1 ||
 	       xattr_get(fd, "", "trusted.overlay.origin", NULL, 0) >= 0 ||
 	       xattr_get(fd, "", "user.overlay.origin", NULL, 0) >= 0;
 }
@@ -280,7 +280,7 @@ static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_re
 
 	if (k < 0)
 		return k == -ENOENT ? 0 : k;
-	kind = whiteout_dir_marks(fd, redirect, &has_files);
+	kind = whiteout_dir_marks(fd, false, redirect, &has_files);
 	if (in->at == NOWHERE)
 		kind = WHITEOUT_DIR_MERGED;
 	if (kind < 0)

@@ -79,7 +79,7 @@ static bool says_origin(int fd, const char *name, const struct stat *st)
 
 	if (r == 1)
 		return *m.path != '\0';
-	return r == 0 && origin_read(fd, name, origin) == 1;
+	return r == 0 && origin_read(fd, name, false, origin) == 1;
 }
 
 static void check_pending(struct places *p, int fd, const char *name)

@@ -7,6 +7,7 @@
 #include "veneer/log.h"
 #include "veneer/mark.h"
 #include "veneer/path.h"
+#include "veneer/trust.h"
 #include "veneer/xattr.h"
 
 #include <fcntl.h>
@@ -39,6 +40,8 @@ static int write_mark(struct tree *t, int fd, struct ient *base, const struct st
 	/* Only now: the first entry of a map gives it its number. */
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
 	r = mark_encode(&m, &value);
+	if (r == 0 && t->style.has_trusted)
+		r = trust_seal(fd, &value);
 	if (r == 0)
 		r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
 	if (r < 0)

@@ -165,7 +165,7 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 		r = listing_read(fd, &l);
 	/* The last layer is asked too: it may be another union's, redirected. */
 	if (r == 0)
-		kind = whiteout_dir_marks(fd, redirect, &has_files);
+		kind = whiteout_dir_marks(fd, img->layers[image_merged_layer(e, d, i)]->is_doubted, redirect, &has_files);
 	/* The root cannot be opaque. */
 	if (!e->parent)
 		kind = WHITEOUT_DIR_MERGED;
@@ -250,7 +250,7 @@ static int merge_layers(struct image *img, struct ient *e, struct idir *d, struc
 		} else if (r < 0) {
 			log_error("%s: cannot read directory %s/%s: %s", img->layers[image_merged_layer(e, d, i)]->path,
 				  e->parent ? e->parent->name : "", e->name,
-				  r == -EUCLEAN ? "its redirect is no path" : strerror(-r));
+				  r == -EUCLEAN ? "its redirect is no path, or its owner could have forged it" : strerror(-r));
 			return r;
 		}
 	}

@@ -368,7 +368,7 @@ static int note_if_moved(struct tree *t, const char *path, int fd)
 {
 	char redirect[PATH_MAX];
 	struct inode *i;
-	int r = whiteout_dir_kind(fd, redirect);
+	int r = whiteout_dir_kind(fd, t->upper->is_doubted, redirect);
 
 	if (r != WHITEOUT_DIR_REDIRECTED)
 		return 0; /* what is wrong with it is told to who looks it up */

@@ -8,6 +8,6 @@ struct mark;
 
 /* What is at a name, whatever inode is known by it. -ENOENT; -EAGAIN: it changed meanwhile; -errno. */
 int lookup_find(struct tree *t, struct inode *dir, const char *name, struct inode_found *ret);
-/* A partial file of the upper, what it shows being copied from base: its bytes into *f. path is for messages. -ENOENT
- * or -EUCLEAN: it is damaged. */
-int lookup_base(struct tree *t, const struct mark *m, struct ient *base, const char *path, struct inode_found *f);
+/* A partial file of the upper, open at fd, what it shows being copied from base: its bytes into *f. path is for messages.
+ * -ENOENT or -EUCLEAN: it is damaged. */
+int lookup_base(struct tree *t, int fd, const struct mark *m, struct ient *base, const char *path, struct inode_found *f);

@@ -12,6 +12,7 @@
 #include "veneer/recover.h"
 #include "veneer/relax.h"
 #include "veneer/revive.h"
+#include "veneer/trust.h"
 #include "veneer/upper.h"
 #include "veneer/xattr.h"
 
@@ -83,7 +84,7 @@ static int find_merged(struct tree *t, struct inode *dir, int dirfd, const char 
 		return -errno;
 	if (below && fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
-	r = whiteout_dir_kind(fd, redirect);
+	r = whiteout_dir_kind(fd, t->upper->is_doubted, redirect);
 	if (r == WHITEOUT_DIR_MERGED)
 		*ret = below && below->type == DT_DIR ? below : NULL;
 	if (r != WHITEOUT_DIR_REDIRECTED || fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -106,7 +107,7 @@ static int find_base(struct tree *t, struct inode *dir, const char *name, const 
 	return dir->lower ? image_lookup(t->image, dir->lower, name, ret) : -ENOENT;
 }
 
-int lookup_base(struct tree *t, const struct mark *m, struct ient *base, const char *path, struct inode_found *f)
+int lookup_base(struct tree *t, int fd, const struct mark *m, struct ient *base, const char *path, struct inode_found *f)
 {
 	struct stat st;
 	int r = image_stat(t->image, base, &st);
@@ -115,6 +116,8 @@ int lookup_base(struct tree *t, const struct mark *m, struct ient *base, const c
 		r = -ENOENT;
 	if (r == 0 && !source_fits_mark(m, &st, path, t->upper->path))
 		r = -EUCLEAN;
+	if (r == 0)
+		r = trust_check(t->upper, t->map, fd, m, &st);
 	if (r == 0)
 		r = image_source(t->image, base, &f->below);
 	if (r < 0)
@@ -130,6 +133,25 @@ static bool fits(struct tree *t, struct inode *dir, const char *name, const stru
 	_cleanup_(freep) char *path = inode_name_path(t, dir, name);
 
 	return source_fits_mark(m, st, path ? path : name, t->upper->path);
+}
+
+/* By a descriptor, and what its mark says now: behind the name there may be another file by each call. */
+static int doubt_partial(struct tree *t, int dirfd, const char *name, const struct mark *m, const struct stat *low,
+			 uint64_t ino)
+{
+	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	struct mark now;
+	struct stat st;
+	int r;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fd == -ENOENT ? -ESTALE : fd < 0 ? fd : -errno;
+	r = source_read_mark(fd, "", &now, NULL);
+	if (r < 0)
+		return r;
+	if (r == 0 || st.st_ino != ino || now.file_id != m->file_id || strcmp(now.path, m->path) != 0)
+		return -ESTALE;
+	return trust_check(t->upper, t->map, fd, &now, low);
 }
 
 /* No byte of a lower file is seen. base, if it is the one of the mark, still gives the number. */
@@ -152,7 +174,7 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	struct ient *base = NULL;
 	struct stat st;
 	uint64_t clip;
-	int r = find_base(t, dir, name, m, &base);
+	int r = find_base(t, dir, name, m, &base), doubt = 0;
 
 	if (r == 0 && base->type != DT_REG) {
 		base = NULL;
@@ -160,11 +182,17 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	}
 	if (r == 0)
 		r = image_stat(t->image, base, &st);
+	if (r == 0 && t->upper->is_doubted)
+		doubt = doubt_partial(t, dirfd, name, m, &st, f->upper_ino);
+	if (doubt < 0 && doubt != -EUCLEAN)
+		return doubt;
 	if (source_needs_lower(t->map, m, size) == 0) {
-		resolve_complete(t, m, r == 0 && mark_fits(m, &st) ? base : NULL, f);
+		resolve_complete(t, m, r == 0 && doubt == 0 && mark_fits(m, &st) ? base : NULL, f);
 		return 0;
 	}
-	if (r == 0 && !fits(t, dir, name, m, &st))
+	if (doubt < 0)
+		log_name(t, dir, name, TRUST_SAID);
+	if (doubt < 0 || (r == 0 && !fits(t, dir, name, m, &st)))
 		return -EUCLEAN;
 	if (r == 0)
 		r = mapfile_clip(t->map, m->file_id, &clip);
@@ -193,7 +221,7 @@ static int find_origin(struct tree *t, int dirfd, const char *name, struct inode
 {
 	char path[PATH_MAX];
 	struct ient *e;
-	int r = origin_read(dirfd, name, path);
+	int r = origin_read(dirfd, name, t->upper->is_doubted, path);
 
 	if (r == 1 && image_lookup_path(t->image, path, &e) == 0 && e->type == f->type)
 		f->ino = image_ino(t->image, e);
@@ -270,7 +298,7 @@ static int resolve_in(struct tree *t, struct inode *dir, int dirfd, const char *
 		if (r == 0 && f->lower)
 			f->ino = image_ino(t->image, f->lower);
 		else if (r == -EUCLEAN)
-			log_name(t, dir, name, "its redirect is no path");
+			log_name(t, dir, name, "its redirect is no path, or its owner could have forged it");
 	} else if (f->type == DT_REG) {
 		r = resolve_regular(t, dir, dirfd, name, f, st);
 	} else {

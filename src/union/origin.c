@@ -14,11 +14,11 @@ void origin_write(const struct whiteout_style *st, int fd, const char *path)
 		xattr_set(fd, "", ORIGIN_USER_ATTR, path, strlen(path), 0);
 }
 
-int origin_read(int dirfd, const char *name, char path[PATH_MAX])
+int origin_read(int dirfd, const char *name, bool is_doubted, char path[PATH_MAX])
 {
 	ssize_t len = xattr_get(dirfd, name, ORIGIN_TRUSTED_ATTR, path, PATH_MAX - 1);
 
-	if (len < 0)
+	if (len < 0 && !is_doubted)
 		len = xattr_get(dirfd, name, ORIGIN_USER_ATTR, path, PATH_MAX - 1);
 	if (len <= 0 || memchr(path, '\0', (size_t)len) || !path_is_plain(path, (size_t)len))
 		return 0;

@@ -91,7 +91,7 @@ static int find_held(struct tree *t, struct inode *i, const struct remains *m, s
 	if (r == 1) {
 		r = find_base(t, m, &mark, &base);
 		if (r == 0)
-			r = lookup_base(t, &mark, base, "(a removed file)", f);
+			r = lookup_base(t, m->fd, &mark, base, "(a removed file)", f);
 		if (r == -ENOENT || r == -ENOTDIR)
 			r = -EUCLEAN;
 	}

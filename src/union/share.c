@@ -93,7 +93,7 @@ static bool is_surely_there(const struct layer *a, const struct layer *b)
 static bool is_same_layer(const struct layer *a, const struct layer *b)
 {
 	return a->ino == b->ino && a->dev == b->dev && a->btime.tv_sec == b->btime.tv_sec &&
-	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override && is_surely_there(a, b);
+	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override && a->is_doubted == b->is_doubted && is_surely_there(a, b);
 }
 
 static bool is_being_written_locked(const struct layer *l)

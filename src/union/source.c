@@ -8,6 +8,7 @@
 #include "veneer/mark.h"
 #include "veneer/path.h"
 #include "veneer/recover.h"
+#include "veneer/trust.h"
 #include "veneer/turn.h"
 #include "veneer/walk.h"
 #include "veneer/whiteout.h"
@@ -82,7 +83,7 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, name, &list);
-	bool has_mark = false, has_metacopy = false, has_user_metacopy = false;
+	bool has_mark = false, has_metacopy = false, has_user_metacopy = false, has_seal = false;
 
 	if (ret_is_bare)
 		*ret_is_bare = len == 0;
@@ -94,6 +95,7 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 		has_user_metacopy = has_user_metacopy || !strcmp(a, GUARD_USER_ATTR);
 		has_metacopy = has_metacopy || !strcmp(a, WHITEOUT_METACOPY_ATTR);
 		has_mark = has_mark || !strcmp(a, FORMAT_PARTIAL_ATTR);
+		has_seal = has_seal || !strcmp(a, TRUST_SEAL_ATTR);
 	}
 	/* Beside a mark a metacopy is its guard, or what the mark was made from. */
 	if (has_mark) {
@@ -104,7 +106,10 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 		if (n < 0)
 			return (int)n;
 		r = mark_decode(value, (size_t)n, ret);
-		return r < 0 ? r : BYTES_PARTIAL;
+		if (r < 0)
+			return r;
+		ret->is_sealed = has_seal && trust_is_sealed(dirfd, name, value, (size_t)n);
+		return BYTES_PARTIAL;
 	}
 	/* No kernel writes it, and the owner of a file may: it is not followed. */
 	if (has_user_metacopy)
@@ -330,10 +335,24 @@ static int examine(struct source *s, struct stat *st, struct mark *mark, char na
 	return r;
 }
 
+/* s, partial, whose mark leads to a file with this stat. */
+static int check_trust(const struct chain *c, struct source *s, const struct mark *m, const struct stat *low)
+{
+	int fd = s->layer->is_doubted ? source_pin(s) : -1, r;
+
+	if (fd < 0)
+		return s->layer->is_doubted ? fd : 0;
+	r = trust_check(s->layer, s->map, fd, m, low);
+	fdcache_unpin(&s->fd);
+	if (r == -EUCLEAN && !c->enough)
+		log_error("%s: %s: " TRUST_SAID, s->layer->path, s->path);
+	return r;
+}
+
 /* Follow s down to a file that has all of its bytes. */
 static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 {
-	struct source *top = s;
+	struct source *top = s, *over = NULL;
 	uint64_t hollow_size = 0;
 	int above = BYTES_OWN;
 	struct mark mark;
@@ -349,6 +368,9 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 		if (above == BYTES_PARTIAL && !(c->enough ? mark_fits(&mark, &st) :
 						source_fits_mark(&mark, &st, s->path, s->layer->path)))
 			return -EUCLEAN;
+		r = above == BYTES_PARTIAL ? check_trust(c, over, &mark, &st) ?: r : r;
+		if (r < 0)
+			return r;
 		if (above == BYTES_BELOW && (uint64_t)st.st_size != hollow_size) {
 			log_error("%s: %s: not of the size of the file that stands for it above", s->layer->path, s->path);
 			return -EUCLEAN;
@@ -360,6 +382,7 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 		if (r == BYTES_PARTIAL && !c->enough && source_needs_lower(s->map, &next, (uint64_t)st.st_size) == 0)
 			c->enough = s;
 		above = r;
+		over = s;
 		mark = next;
 		hollow_size = (uint64_t)st.st_size;
 		r = attach_below(c, s, name, &s);

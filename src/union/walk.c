@@ -59,12 +59,12 @@ static int open_entry(int dirfd, const char *name, int *ret_fd)
 }
 
 /* Into a directory of the layer, whose parent stands over s->path. */
-static int enter_directory(int fd, const char *name, struct walk_step *s)
+static int enter_directory(int fd, bool is_doubted, const char *name, struct walk_step *s)
 {
 	char redirect[PATH_MAX];
 	struct stat st;
 	int kind = fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ? WHITEOUT_DIR_OPAQUE :
-										     whiteout_dir_kind(fd, redirect);
+										     whiteout_dir_kind(fd, is_doubted, redirect);
 
 	if (kind < 0)
 		return kind;
@@ -118,10 +118,10 @@ int walk_visit(struct layer *l, const char *path, struct walk_step *ret)
 			ret->path[0] = '\0';
 			return 0;
 		}
-		r = kind == WALK_DIRECTORY ? enter_directory(fd, name, ret) : append(ret, name);
+		r = kind == WALK_DIRECTORY ? enter_directory(fd, l->is_doubted, name, ret) : append(ret, name);
 	}
 	if (r == -EUCLEAN)
-		log_error("%s: %.*s: its redirect is no path", l->path, (int)(rest - path), path);
+		log_error("%s: %.*s: its redirect is no path, or its owner could have forged it", l->path, (int)(rest - path), path);
 	return r;
 }
 

@@ -72,14 +72,21 @@ static int read_redirect(int dirfd, const char *attr, char redirect[PATH_MAX])
 	return WHITEOUT_DIR_REDIRECTED;
 }
 
-int whiteout_dir_kind(int dirfd, char redirect[PATH_MAX])
+static bool is_ours_alone(int dirfd)
+{
+	struct stat st;
+
+	return fstat(dirfd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+int whiteout_dir_kind(int dirfd, bool is_doubted, char redirect[PATH_MAX])
 {
 	bool has_files;
 
-	return whiteout_dir_marks(dirfd, redirect, &has_files);
+	return whiteout_dir_marks(dirfd, is_doubted, redirect, &has_files);
 }
 
-int whiteout_dir_marks(int dirfd, char redirect[PATH_MAX], bool *ret_has_files)
+int whiteout_dir_marks(int dirfd, bool is_doubted, char redirect[PATH_MAX], bool *ret_has_files)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, "", &list);
@@ -102,7 +109,11 @@ int whiteout_dir_marks(int dirfd, char redirect[PATH_MAX], bool *ret_has_files)
 		    (!redirected || !strcmp(a, redirect_attrs[0])))
 			redirected = a;
 	}
-	return redirected ? read_redirect(dirfd, redirected, redirect) : WHITEOUT_DIR_MERGED;
+	if (!redirected)
+		return WHITEOUT_DIR_MERGED;
+	if (is_doubted && strcmp(redirected, redirect_attrs[0]) != 0 && !is_ours_alone(dirfd))
+		return -EUCLEAN;
+	return read_redirect(dirfd, redirected, redirect);
 }
 
 bool whiteout_is_file(int dirfd, const char *name)

@@ -60,7 +60,7 @@ static void check_directory(int fd)
 {
 	char path[PATH_MAX];
 	struct stat st = { .st_mode = S_IFDIR | 0755, .st_uid = 1 };
-	int kind = whiteout_dir_kind(fd, path);
+	int kind = whiteout_dir_kind(fd, false, path);
 
 	if (kind == WHITEOUT_DIR_REDIRECTED)
 		require_path(path, true);
@@ -74,7 +74,7 @@ static void check_file(int dirfd, int fd, const char *name)
 	char path[PATH_MAX];
 	struct stat st = { .st_mode = S_IFREG | 0644 };
 
-	if (origin_read(dirfd, name, path)) {
+	if (origin_read(dirfd, name, false, path)) {
 		fuzz_require(path[0] != '/');
 		fuzz_require(path_is_plain(path, strlen(path)));
 	}

@@ -176,7 +176,7 @@ def test_allow_root_is_not_for_everybody(command, stack):
 # ---- options that are not there ----
 
 def test_unknown_arguments_are_reported_and_ignored(command, stack):
-    unknown = ["metacopy=on", "userxattr", "index=off", "lazytime", "fsname=x"]
+    unknown = ["metacopy=on", "verity=off", "index=off", "lazytime", "fsname=x"]
     result = command.mount("--foo", "-s", "-o", command.options(*unknown), stack.mnt)
     lines = result.stderr.splitlines()
     for argument in ["--foo", "-s", *unknown]:

@@ -109,13 +109,13 @@ static void test_options__help_and_version_need_nothing_else(void **state)
 static void test_options__unknown_ones_are_collected_and_never_fail(void **state)
 {
 	static const char *const expected[] = { "-s",	       "--foo",	    "--",	 "-",
-						"metacopy=on", "userxattr", "index=off", "fsname=x",
+						"metacopy=on", "verity=off", "index=off", "fsname=x",
 						"lazytime",    "noxattrs",  "noacl=1" };
 	struct mount_opts o;
 
 	(void)state;
 	assert_int_equal(PARSE(&o, "-s", "--foo", "--", "-", "-o",
-			       "lowerdir=/l,metacopy=on,userxattr,index=off,fsname=x,lazytime,"
+			       "lowerdir=/l,metacopy=on,verity=off,index=off,fsname=x,lazytime,"
 			       "noxattrs,noacl=1",
 			       "/m"),
 			 0);
@@ -279,6 +279,7 @@ static void test_options__flags(void **state)
 		ROW("squash_to_root", squash_to_root, true),
 		ROW("static_nlink", has_static_nlink, true),
 		ROW("noacl", has_no_acl, true),
+		ROW("userxattr", is_userxattr, true),
 		ROW("volatile", is_volatile, true),
 		ROW("fsync=0", is_volatile, true),
 		ROW("fsync=1", is_volatile, false),

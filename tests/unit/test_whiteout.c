@@ -117,7 +117,7 @@ static int kind(int fd)
 {
 	char redirect[PATH_MAX];
 
-	return whiteout_dir_kind(fd, redirect);
+	return whiteout_dir_kind(fd, false, redirect);
 }
 
 static void test_whiteout__opaque_mark_is_recognised_in_each_form(void **state)
@@ -168,10 +168,10 @@ static void test_whiteout__file_form_is_an_empty_file_with_an_attribute(void **s
 	assert_false(whiteout_is_file(fd, "full"));
 	assert_false(whiteout_is_file(fd, "plain"));
 	assert_false(whiteout_is_file(fd, "none"));
-	assert_int_equal(whiteout_dir_marks(fd, redirect, &has_files), WHITEOUT_DIR_MERGED);
+	assert_int_equal(whiteout_dir_marks(fd, false, redirect, &has_files), WHITEOUT_DIR_MERGED);
 	assert_false(has_files);
 	assert_int_equal(fsetxattr(fd, "user.overlay.opaque", "x", 1, 0), 0);
-	assert_int_equal(whiteout_dir_marks(fd, redirect, &has_files), WHITEOUT_DIR_MERGED);
+	assert_int_equal(whiteout_dir_marks(fd, false, redirect, &has_files), WHITEOUT_DIR_MERGED);
 	assert_true(has_files);
 	close(fd);
 }
@@ -198,13 +198,13 @@ static void test_whiteout__redirect_is_read_in_both_forms(void **state)
 	int fd = open_dir(d, "w");
 
 	assert_int_equal(fsetxattr(fd, "user.overlay.redirect", "sibling", 7, 0), 0);
-	assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_REDIRECTED);
+	assert_int_equal(whiteout_dir_kind(fd, false, redirect), WHITEOUT_DIR_REDIRECTED);
 	assert_string_equal(redirect, "sibling");
 	assert_int_equal(fsetxattr(fd, "trusted.overlay.redirect", "/x/y", 4, 0), 0);
-	assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_REDIRECTED);
+	assert_int_equal(whiteout_dir_kind(fd, false, redirect), WHITEOUT_DIR_REDIRECTED);
 	assert_string_equal(redirect, "/x/y");
 	assert_int_equal(fsetxattr(fd, "trusted.overlay.opaque", "y", 1, 0), 0);
-	assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_OPAQUE);
+	assert_int_equal(whiteout_dir_kind(fd, false, redirect), WHITEOUT_DIR_OPAQUE);
 	close(fd);
 }
 
@@ -220,7 +220,7 @@ static void test_whiteout__redirect_that_is_set_is_found_again(void **state)
 		snprintf(rel, sizeof(rel), "w%zu", k);
 		fd = open_dir(d, rel);
 		assert_int_equal(whiteout_set_redirect(styles[k], fd, "old/place"), 0);
-		assert_int_equal(whiteout_dir_kind(fd, redirect), WHITEOUT_DIR_REDIRECTED);
+		assert_int_equal(whiteout_dir_kind(fd, false, redirect), WHITEOUT_DIR_REDIRECTED);
 		assert_string_equal(redirect, "/old/place");
 		close(fd);
 	}
@@ -235,12 +235,12 @@ static void test_whiteout__redirect_to_anything_but_a_plain_path_is_refused(void
 
 	for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++) {
 		assert_int_equal(fsetxattr(fd, "user.overlay.redirect", bad[k], strlen(bad[k]), 0), 0);
-		assert_int_equal(whiteout_dir_kind(fd, redirect), -EUCLEAN);
+		assert_int_equal(whiteout_dir_kind(fd, false, redirect), -EUCLEAN);
 	}
 	assert_int_equal(fsetxattr(fd, "user.overlay.redirect", "a\0b", 3, 0), 0);
-	assert_int_equal(whiteout_dir_kind(fd, redirect), -EUCLEAN);
+	assert_int_equal(whiteout_dir_kind(fd, false, redirect), -EUCLEAN);
 	assert_int_equal(fsetxattr(fd, "user.overlay.redirect", "", 0, 0), 0);
-	assert_int_equal(whiteout_dir_kind(fd, redirect), -EUCLEAN);
+	assert_int_equal(whiteout_dir_kind(fd, false, redirect), -EUCLEAN);
 	close(fd);
 }
 

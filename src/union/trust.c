@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/trust.h"
+
+#include "veneer/format.h"
+#include "veneer/xattr.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEAL_AT offsetof(struct format_partial, checksum)
+#define SEAL_BYTES sizeof(uint64_t)
+
+int trust_seal(int fd, const struct buf *mark)
+{
+	return xattr_set(fd, "", TRUST_SEAL_ATTR, mark->data + SEAL_AT, SEAL_BYTES, 0);
+}
+
+void trust_remove_seal(int fd)
+{
+	xattr_remove(fd, "", TRUST_SEAL_ATTR);
+}
+
+bool trust_is_sealed(int dirfd, const char *name, const void *mark, size_t len)
+{
+	char seal[SEAL_BYTES];
+
+	return len >= SEAL_AT + SEAL_BYTES &&
+	       xattr_get(dirfd, name, TRUST_SEAL_ATTR, seal, sizeof(seal)) == (ssize_t)sizeof(seal) &&
+	       !memcmp(seal, (const char *)mark + SEAL_AT, sizeof(seal));
+}
+
+bool trust_covers(const struct stat *up, bool has_acl, bool is_at_own_place, const struct stat *low)
+{
+	if (is_at_own_place && low->st_mode & S_IROTH)
+		return true;
+	if (up->st_mode & S_IWOTH)
+		return false;
+	/* With an ACL the group's bits are those of everybody whom it names. */
+	if (up->st_mode & S_IWGRP && (has_acl || up->st_gid != low->st_gid || !(low->st_mode & S_IRGRP)))
+		return false;
+	return up->st_uid == geteuid() || up->st_uid == low->st_uid;
+}
+
+/* Who may write the map decides which of a file's blocks are seen and which of the lower file's. */
+static bool map_covers(struct mapfile *map, const struct stat *low)
+{
+	uid_t owner;
+
+	return mapfile_owner(map, &owner) == 0 &&
+	       (owner == geteuid() || owner == low->st_uid || low->st_mode & S_IROTH);
+}
+
+int trust_check(const struct layer *l, struct mapfile *map, int fd, const struct mark *m, const struct stat *low)
+{
+	struct stat up;
+	bool has_acl;
+
+	if (!l->is_doubted)
+		return 0;
+	if (fstat(fd, &up) < 0)
+		return -errno;
+	if (!map_covers(map, low))
+		return -EUCLEAN;
+	if (m->is_sealed)
+		return 0;
+	has_acl = up.st_mode & S_IWGRP && xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0;
+	return trust_covers(&up, has_acl, !*m->path, low) ? 0 : -EUCLEAN;
+}
