@@ -53,10 +53,10 @@ struct tree {
 	void *on_own_arg;
 	_Atomic bool is_armed;
 
-	/* By a copy-up the change time of a directory is another now: it was copied up, or got what was. NULL, or called
-	 * from any thread and with the lock held of what was copied up: it waits for no request. Constant while requests
-	 * are answered. */
-	void (*on_touched)(struct tree *t, struct inode *dir);
+	/* By a copy-up the change time of an inode is another now: it was copied up, also where the change that it was for
+	 * failed, or is the directory that got the copy. NULL, or called from any thread and with the lock held of what was
+	 * copied up: it waits for no request. Constant while requests are answered. */
+	void (*on_touched)(struct tree *t, struct inode *i);
 
 	/* Who wants to know that the kernel knows TREE_GROWN_STEP inodes more: NULL, or called from any thread and with locks
 	 * held, so that it waits for nothing. Constant while requests are answered. */

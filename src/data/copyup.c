@@ -564,8 +564,7 @@ static void note_touched(struct tree *t, struct inode *i, const struct target *t
 {
 	if (!t->on_touched)
 		return;
-	if (i->type == DT_DIR)
-		t->on_touched(t, i);
+	t->on_touched(t, i);
 	if (to->parent)
 		t->on_touched(t, to->parent);
 	for (size_t k = 0; to->names && k < to->names->n; k++)

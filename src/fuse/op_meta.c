@@ -205,13 +205,13 @@ void op_changed(struct inode *i, fuse_ino_t ino)
 		op_forget_attributes(i);
 }
 
-void op_touched(struct tree *t, struct inode *dir)
+void op_touched(struct tree *t, struct inode *i)
 {
 	struct mount *m = container_of(t, struct mount, tree);
 
 	/* What works in the background answers no request. Attributes alone: the kernel waits for nothing. */
 	if (request_extra.session)
-		doubt_forget_pages(request_extra.tell_fd, m->node_base | dir->id, -1, 0);
+		doubt_forget_pages(request_extra.tell_fd, m->node_base | i->id, -1, 0);
 }
 
 /* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name up again. */

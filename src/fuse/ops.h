@@ -64,7 +64,7 @@ void op_changed(struct inode *i, fuse_ino_t ino);
  * to change. Waits for nothing, so that any handler may call it. Before the reply. */
 void op_forget_attributes(struct inode *i);
 /* tree->on_touched: what the kernel knows of the attributes is old. */
-void op_touched(struct tree *t, struct inode *dir);
+void op_touched(struct tree *t, struct inode *i);
 /* How long the kernel may rely on attributes sent for this node id. */
 double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times: what changes them, what must not, and that the kernel never remembers another one than the server says."""
+import errno
 import mmap
 import os
 import subprocess
@@ -8,7 +9,7 @@ import pytest
 
 from support import linux
 from support.content import MIB, blob
-from support.expect import opened, write_at
+from support.expect import fails_with, opened, write_at
 
 _OLD = 10**18
 
@@ -150,3 +151,12 @@ def test_the_first_change_leaves_the_roots_times_alone(stack):
     assert (before.mtime_ns, after.mtime_ns) == (_OLD + 1, _OLD + 1)
     m = stack.remount()
     assert linux.attributes(m, is_asked=True).mtime_ns == _OLD + 1
+
+
+def test_a_copy_up_for_a_change_that_fails_shows_its_change_time_at_once(stack):
+    (stack.lower() / "f").write_bytes(blob(100_000))
+    path = stack.mount() / "f"
+    linux.attributes(path)
+    with fails_with(errno.ENODATA):
+        os.setxattr(path, "user.absent", b"", os.XATTR_REPLACE)
+    assert linux.attributes(path).differences(linux.attributes(path, is_asked=True)) == {}
