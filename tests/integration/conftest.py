@@ -21,7 +21,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from support import linux, rootless, server as mounts  # noqa: E402
+from support import linux, rootless, server as mounts, unprivileged  # noqa: E402
 from support.command import mount_points  # noqa: E402
 from support.content import MIB  # noqa: E402
 from support.killer import Killer  # noqa: E402
@@ -80,6 +80,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "standalone: about a process that serves one mount alone")
     if os.geteuid() == 0 and not config.getoption("--rootless") and not config.getoption("--plain"):
         linux.private_mounts()
+    elif rootless.is_plain():
+        unprivileged.install()
 
 
 def pytest_unconfigure(config):

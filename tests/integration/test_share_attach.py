@@ -14,6 +14,8 @@ from support.expect import write_at
 from support.server import unmount, wait_until
 from support.siblings import Siblings
 
+pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
+
 
 @pytest.fixture
 def siblings(veneer_bin, session_dir, watchdog, request):

@@ -16,6 +16,8 @@ from support.server import unmount
 from support.siblings import Siblings
 from support.twins import Mismatch, Twins
 
+pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
+
 _CONTAINERS = 4
 _PHASES = 3
 

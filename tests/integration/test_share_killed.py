@@ -23,6 +23,8 @@ from test_killed_server import Worker, data_changes, name_changes, programs
 from test_share_locks import flock_is_free, holding, record, record_is_free
 from test_upgrade import kill_whoever_serves, upgrade, upgraded
 
+pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
+
 
 @pytest.fixture
 def siblings(veneer_bin, session_dir, watchdog, request):

@@ -26,6 +26,8 @@ from support.expect import fails_with, opened
 from support.server import wait_until
 from test_share_pages import siblings  # noqa: F401, a fixture
 
+pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
+
 _FLOCK = "hhqqi4x"
 FLOCK_CALL = "32" if os.uname().machine == "aarch64" else "73"
 EXCLUSIVE, SHARED, NOW, FREE = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN

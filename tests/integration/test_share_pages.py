@@ -24,6 +24,8 @@ from support.expect import fails_with, opened, read_at, write_at
 from support.server import MountFailed, unmount, wait_until
 from support.siblings import Siblings
 
+pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
+
 KIB, MIB = 1 << 10, 1 << 20
 
 

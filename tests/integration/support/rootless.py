@@ -56,6 +56,15 @@ def _give_name(staging, home):
     linux.mount(passwd, "/etc/passwd", None, linux.MS_BIND)
 
 
+def _let_others_in(staging):
+    """What an administrator sets where users may mount with allow_other."""
+    settings = os.path.join(staging, "fuse.conf")
+    with open(settings, "w", encoding="utf-8") as f:
+        f.write("user_allow_other\n")
+    if os.path.exists("/etc/fuse.conf"):
+        linux.mount(settings, "/etc/fuse.conf", None, linux.MS_BIND)
+
+
 def _stage(program):
     """Private mounts: /dev/fuse for everybody, and copies of what the user could not reach."""
     linux.private_mounts()
@@ -70,6 +79,7 @@ def _stage(program):
     os.mkdir(home)
     os.chown(home, _USER, _USER)
     _give_name(staging, home)
+    _let_others_in(staging)
     if program and not _everybody_reaches(program):
         program = shutil.copy(program, os.path.join(staging, os.path.basename(program)))
     return staging, home, program
