@@ -587,14 +587,14 @@ static int put_source(struct parse *p, const char *s)
 }
 
 /* mount -a takes for mounted what has the source and the place of the line in fstab(5). Where an engine's path tells which container it
- * is, /proc/mounts names that. */
+ * is, /proc/mounts names that; not with share=pages, where one file system is that of several. */
 static int set_source(struct parse *p)
 {
 	char id[NAME_MAX + 1], source[sizeof("fuse-overlayfs:") + NAME_MAX];
 
 	if (p->is_helper)
 		return p->source && *p->source ? put_source(p, p->source) : 0;
-	if (!p->o.mountpoint || !container_path_short_id(p->o.mountpoint, id))
+	if (!p->o.mountpoint || p->o.share == SHARE_PAGES || !container_path_short_id(p->o.mountpoint, id))
 		return 0;
 	snprintf(source, sizeof(source), "fuse-overlayfs:%s", id);
 	return put_source(p, source);

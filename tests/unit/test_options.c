@@ -680,7 +680,7 @@ static void test_options__fstab(void **state)
 /* mount(8) runs "mount.veneer SPEC DIR -o ...", and knows a mount again by SPEC. */
 static void test_options__source_names_the_container(void **state)
 {
-	char program[] = "fuse-overlayfs", flag[] = "-o", lower[] = "lowerdir=/l";
+	char program[] = "fuse-overlayfs", flag[] = "-o", lower[] = "lowerdir=/l", shared[] = "lowerdir=/l,share=pages";
 	char point[] = "/s/overlay/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/merged";
 	char *argv[] = { program, flag, lower, point };
 	struct mount_opts o;
@@ -689,6 +689,10 @@ static void test_options__source_names_the_container(void **state)
 	(void)state;
 	assert_int_equal(options_parse(4, argv, "/", false, &o, err, sizeof(err)), 0);
 	assert_non_null(strstr(o.kernel_opts, ",fsname=fuse-overlayfs:0123456789ab,"));
+	options_release(&o);
+	argv[2] = shared;
+	assert_int_equal(options_parse(4, argv, "/", false, &o, err, sizeof(err)), 0);
+	assert_null(strstr(o.kernel_opts, "0123456789ab"));
 	options_release(&o);
 }
 
