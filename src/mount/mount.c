@@ -53,7 +53,8 @@ static bool knows_trusted(const struct layer *l)
 {
 	ssize_t n = xattr_get(l->rootfd, "", "trusted.veneer", NULL, 0);
 
-	return n >= 0 || n == -ENODATA;
+	/* In doubt it does, and then what users may write is not believed. */
+	return n != -EOPNOTSUPP && n != -ENOSYS;
 }
 
 /* The owner of a file could make it a program of root's, or read by it what is root's. Where the file system has no

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/trust.h"
 
-#include "veneer/format.h"
+#include "veneer/cleanup.h"
 #include "veneer/xattr.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-#define SEAL_AT offsetof(struct format_partial, checksum)
-#define SEAL_BYTES sizeof(uint64_t)
-
 int trust_seal(int fd, const struct buf *mark)
 {
-	return xattr_set(fd, "", TRUST_SEAL_ATTR, mark->data + SEAL_AT, SEAL_BYTES, 0);
+	return xattr_set(fd, "", TRUST_SEAL_ATTR, mark->data, mark->len, 0);
 }
 
 void trust_remove_seal(int fd)
@@ -24,11 +20,10 @@ void trust_remove_seal(int fd)
 
 bool trust_is_sealed(int dirfd, const char *name, const void *mark, size_t len)
 {
-	char seal[SEAL_BYTES];
+	_cleanup_(freep) char *seal = NULL;
+	ssize_t n = xattr_get_alloc(dirfd, name, TRUST_SEAL_ATTR, &seal);
 
-	return len >= SEAL_AT + SEAL_BYTES &&
-	       xattr_get(dirfd, name, TRUST_SEAL_ATTR, seal, sizeof(seal)) == (ssize_t)sizeof(seal) &&
-	       !memcmp(seal, (const char *)mark + SEAL_AT, sizeof(seal));
+	return n > 0 && (size_t)n == len && !memcmp(seal, mark, len);
 }
 
 bool trust_covers(const struct stat *up, bool has_acl, bool is_at_own_place, const struct stat *low)

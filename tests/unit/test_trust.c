@@ -81,7 +81,7 @@ static void test_trust__seal_is_of_one_mark(void **state)
 	assert_true(trust_is_sealed(d->s.fd, "lower/f", first.data, first.len));
 	assert_false(trust_is_sealed(fd, "", second.data, second.len));
 	assert_false(trust_is_sealed(fd, "", first.data, 47));
-	assert_int_equal(xattr_set(fd, "", TRUST_SEAL_ATTR, first.data + 40, 7, 0), 0);
+	assert_int_equal(xattr_set(fd, "", TRUST_SEAL_ATTR, first.data + 40, 8, 0), 0);
 	assert_false(trust_is_sealed(fd, "", first.data, first.len));
 	assert_int_equal(trust_seal(fd, &first), 0);
 	trust_remove_seal(fd);
