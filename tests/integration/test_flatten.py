@@ -178,7 +178,7 @@ def test_renamed_directories_are_expanded(stack, flatten, mode):
     stack.umount()
     assert layers.marks(stack.upper), "nothing to do"
     result = flatten()
-    assert "1 renamed directories" in result.stdout
+    assert "1 renamed directory " in result.stdout
     assert layers.marks(stack.upper) == []
     _assert_all_show(stack, mode, want)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a container may try with calls, and an image with what it holds: an error of the usual kind, no more."""
 import ctypes
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -266,7 +267,8 @@ def test_forged_origins_are_numbers_at_most(stack, layer):
 @pytest.mark.parametrize("size, clip", [(0, (1 << 63) - 1), ((1 << 63) - 1, 0), ((1 << 63) - 1, (1 << 63) - 1),
                                         (1, 1 << 50)])
 def test_forged_sizes_of_lower_files(stack, size, clip):
-    """The mark says how large the lower file was; it is not, and so nothing of it is shown."""
+    """The mark says how large the lower file was; it is not, and so nothing of it is shown. Where the clip is 0 nothing of it could
+    be seen anyway, and the file is its own."""
     low = stack.lower(1)
     (low / "f").write_bytes(b"t" * 5000)
     top = stack.lower(0)
@@ -275,11 +277,11 @@ def test_forged_sizes_of_lower_files(stack, size, clip):
     os.setxattr(top / "f", forge.MARK_NAME, forge.mark(b"f", size=size, mtime_ns=(low / "f").stat().st_mtime_ns))
     (top / forge.MAP_NAME).write_bytes(forge.map_file([forge.record(forge.NEW, 1, clip)]))
     m = stack.mount()
-    with fails_with(errno.EIO):
-        read_at(m / "f", 10, 0)
-    with fails_with(errno.EIO):
+    with contextlib.nullcontext() if clip == 0 else fails_with(errno.EIO):
+        assert read_at(m / "f", 10, 0) == bytes(10)
+    with contextlib.nullcontext() if clip == 0 else fails_with(errno.EIO):
         write_at(m / "f", b"x", 1 << 39)
-    with fails_with(errno.EIO):
+    with contextlib.nullcontext() if clip == 0 else fails_with(errno.EIO):
         os.truncate(m / "f", 10)
     os.unlink(m / "f")
     assert not exists(stack.remount() / "f")
