@@ -12,6 +12,7 @@ struct recover {
 	int rootfd;			/* borrowed */
 	const char *name;		/* borrowed; for messages */
 	bool has_true_extents, is_scanned;
+	bool is_ours;			/* nobody else sees the layer as it is: modes may be relaxed for a moment (relax.h) */
 	bool by_content;		/* runs are of blocks that do not read as zeros, not of extents */
 	bool is_partial;		/* not all could be looked at: absence proves nothing */
 	struct recover_file *files;	/* ascending by id once scanned */

@@ -366,8 +366,10 @@ int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 
 			r = r ?: mapsync_record(mf, &rec);
 			/* Where it is zeros that were synced, only the map can tell. */
-			if (r == 0)
+			if (r == 0) {
 				f->change_lsn = f->must_lsn = mf->lsn;
+				f->must_commit = f->must_commit || f->pend;
+			}
 			return r;
 		}
 	}
@@ -394,8 +396,10 @@ static int expect_own(struct mapfile *mf, struct table_file *f, blk_t blk, blk_t
 		rec.run.n = n;
 		r = mapfile_ready(mf);
 		r = r ?: mapsync_record(mf, &rec);
-		if (r == 0)
+		if (r == 0) {
 			f->must_lsn = mf->lsn;
+			f->must_commit = f->must_commit || is_pending;
+		}
 	}
 	return r;
 }

@@ -118,7 +118,7 @@ static void keep_owner(const struct mapfile *mf, int fd)
 	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0)
 		log_debug("%s: the map changes its owner: %s", mf->name, strerror(errno));
 	if (mf->now.is_others)
-		fchmod(fd, 0666);
+		fchmod(fd, 0664);
 }
 
 static int successor_open(const struct mapfile *mf, struct successor *s)

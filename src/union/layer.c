@@ -190,6 +190,7 @@ int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_
 
 	LOCK_SCOPE(&l->map_lock);
 	recover_init(&rec, l->rootfd, l->path, has_true_extents);
+	rec.is_ours = !(flags & MAPFILE_READONLY);
 	if (has_true_extents || probe_is_ordered(l->rootfd))
 		flags |= MAPFILE_ORDERED;
 	r = mapfile_open(l->rootfd, work_fd, flags, l->path, &rec.hook, &l->map);

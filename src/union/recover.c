@@ -98,8 +98,10 @@ static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end, cons
 	for (uint64_t off = from & ~(uint64_t)(BLK_BYTES - 1); e == 0 && off < end; off += CHUNK_BYTES) {
 		ssize_t n = file_pread(fd, buf, CHUNK_BYTES, (off_t)off);
 
-		if (n <= 0)
-			return n < 0 ? (int)n : e;
+		if (n < 0)
+			return (int)n;
+		if (n == 0)
+			break;
 		for (ssize_t at = 0; e == 0 && at < n && off + (uint64_t)at < end; at += BLK_BYTES) {
 			const blk_t blk = (off + (uint64_t)at) >> BLK_SHIFT;
 			const size_t len = n - at < (ssize_t)BLK_BYTES ? (size_t)(n - at) : BLK_BYTES;
@@ -135,6 +137,8 @@ static int fd_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), vo
 	*ret_size = (uint64_t)st.st_size;
 	while (e == 0 && hole < st.st_size && (data = lseek(fd, hole, SEEK_DATA)) >= 0) {
 		hole = lseek(fd, data, SEEK_HOLE);
+		if (hole < 0 && errno != ENXIO)
+			return -errno;
 		/* It is being cut. */
 		if (hole <= data)
 			break;
@@ -164,7 +168,7 @@ static int visit_file(struct recover *r, int dirfd, const char *name)
 	struct mark mark;
 	int e = source_read_mark(dirfd, name, &mark, NULL);
 
-	if (e == -EACCES && (x = relax_begin(dirfd, name)))
+	if (e == -EACCES && r->is_ours && (x = relax_begin(dirfd, name)))
 		e = source_read_mark(dirfd, name, &mark, NULL);
 	if (e <= 0)
 		return e;
@@ -204,7 +208,7 @@ static int miss(void *arg, const char *name, int error)
 
 static int scan(struct recover *r)
 {
-	const struct dirwalk_hooks hooks = { .entry = visit_name, .miss = miss, .is_ours = true };
+	const struct dirwalk_hooks hooks = { .entry = visit_name, .miss = miss, .is_ours = r->is_ours };
 
 	return dirwalk(r->rootfd, &hooks, r);
 }
