@@ -11,12 +11,11 @@ import subprocess
 import pytest
 
 from support import linux
-from support.command import mount_points
 from support.content import MIB
 from support.expect import opened, write_at
 from support.places import Place
 from support.server import wait_until
-from support.shared import SharedServer, child_of, kill
+from support.shared import child_of, kill
 from test_killed_server_hard import LIMIT_S, far, hang, preload  # noqa: F401, fixtures
 from test_upgrade import Adopted, shared, upgrade, upgraded, _parent_of, _stat_of  # noqa: F401, a fixture
 

@@ -312,7 +312,7 @@ def test_background_server_sends_counters_to_the_system_log(command, stack):
             lines = [log.recv(4096).decode() for _ in range(8)]
         finally:
             os.unlink("/dev/log")
-    assert re.search(r"fuse-overlayfs.*# INODES: \d+$", lines[0])
+    assert re.search(r"veneer.*# INODES: \d+$", lines[0])
     assert any(re.search(r"# MAP FILES: 0$", line) for line in lines)
 
 
