@@ -327,7 +327,7 @@ def test_sharing_inode_numbers_do_not_depend_on_the_siblings(siblings):
 @pytest.mark.parametrize("is_same_stack", [True, False])
 def test_sharing_with_a_mount_that_passes_nothing_through_does_not_stop_others_from_it(siblings, is_same_stack):
     lower, other = siblings.layer("lower"), siblings.layer("other")
-    (lower / "big").write_bytes(b"x" * 300000)
+    (lower / "big").write_bytes(b"\0" * 300000)
     first = siblings.mount(lower, options=["io=cached"])
     os.listdir(first.mnt)
     second = siblings.mount(*([lower] if is_same_stack else [lower, other]), options=["io=passthrough"])
