@@ -362,17 +362,24 @@ static int write_partial(struct tree *t, struct inode *i, int fd, const char *p,
 	return write_blocks(t, i, fd, p, len, off, (uint64_t)st.st_size);
 }
 
+static bool is_want_of_room(int r)
+{
+	return r == -ENOSPC || r == -EDQUOT;
+}
+
 /* All of it is own, and stays so. Where there is no room left to note that a block is zeros, what has its place is written
  * all the same. */
 static int write_in_place(struct inode *i, int fd, const char *p, size_t len, off_t off)
 {
 	int r = i->src.id ? zeros_expect(i, fd, p, len, (uint64_t)off) : 0;
 
-	if (r == 0 || r == -ENOSPC || r == -EDQUOT)
-		r = file_pwrite(fd, p, len, off);
-	if (r == 0 && i->src.id)
-		r = zeros_note(i, fd, p, len, (uint64_t)off);
-	return r == -ENOSPC || r == -EDQUOT ? 0 : r;
+	if (r < 0 && !is_want_of_room(r))
+		return r;
+	r = file_pwrite(fd, p, len, off);
+	if (r < 0 || !i->src.id)
+		return r;
+	r = zeros_note(i, fd, p, len, (uint64_t)off);
+	return is_want_of_room(r) ? 0 : r;
 }
 
 /* There is room for it. */
