@@ -16,10 +16,10 @@ def _unless_gone(_, path, error):
 
 def remove_tree(path):
     """Without privileges a directory's mode may be in the way."""
-    for root, dirs, _ in os.walk(path):
+    for root, dirs, _ in os.walk(path) if os.geteuid() else ():
         for name in dirs:
             full = os.path.join(root, name)
-            if not os.path.islink(full) and os.lstat(full).st_mode & 0o700 != 0o700:
+            if len(full) < 4096 and not os.path.islink(full) and os.lstat(full).st_mode & 0o700 != 0o700:
                 os.chmod(full, 0o700)
     shutil.rmtree(path, onerror=_unless_gone)
 
