@@ -65,7 +65,7 @@ static int print_help(void)
 	       "                          volatile and fsync=0 never sync\n"
 	       "  xattr_permissions=0|1|2\n"
 	       "                          owners and modes: in inodes (0) or in attributes of U\n"
-	       "  userxattr               believe user.* attributes of layers, with privileges too\n"
+	       "  userxattr               believe user.* attributes with privileges, too\n"
 	       "  noxattrs=0|1            1: no extended attributes\n"
 	       "  noacl                   no POSIX ACLs\n"
 	       "  static_nlink            link count 1 for directories\n"

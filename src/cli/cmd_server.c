@@ -50,7 +50,7 @@ static int print_usage(void)
 	       "  --alone         in one process: nobody starts another server if this one dies\n"
 	       "  --upgrade       take over the mounts of the server that is there\n"
 	       "  --metrics WHERE answer Prometheus at unix:PATH or ADDRESS:PORT (nowhere)\n"
-	       "  --log HOW       stderr, json (to standard error), journal, syslog or file:/PATH\n"
+	       "  --log HOW       stderr, json (to standard error), journal, syslog, file:PATH\n"
 	       "                  (as json; default: journal where standard error is it, else\n"
 	       "                  stderr)\n"
 	       "  --debug         say what happens\n\n"

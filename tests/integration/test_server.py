@@ -483,7 +483,7 @@ def test_second_signal_ends_the_mounts(stack, shared, veneer_bin):
         fds.append(os.open(place.mnt / "f", os.O_RDWR))
         os.pwrite(fds[-1], b"kept", 8192)
     shared.signal()
-    assert wait_until(lambda: "waiting" in shared.log)
+    assert wait_until(lambda: "told to end" in shared.log)
     shared.signal()
     assert shared.process.wait(30) == 0
     for fd in fds:

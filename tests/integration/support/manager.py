@@ -45,7 +45,9 @@ class Manager:
     """Inside: talks to it."""
 
     def __init__(self, base, program, kind):
-        self.base, self.program = base, str(program)
+        # The unit sees neither /home nor /tmp and /var/tmp, where a checkout may be.
+        os.mkdir("/run/program", mode=0o755)
+        self.base, self.program = base, shutil.copy(program, "/run/program/veneer")
         units, run = base / "units", "/run/user/0"
         self.runtime_dir = "/run/veneer" if kind == "system" else f"{run}/veneer"
         units.mkdir()
