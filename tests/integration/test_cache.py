@@ -16,6 +16,7 @@ from support import rootless
 from support.content import BLOCK, KIB, MIB, blob
 from support.counters import Gained
 from support.expect import opened, write_at
+from support.server import wait_until
 from support.syscount import counted
 
 _SIZE = 3 * MIB + 12_345
@@ -301,8 +302,9 @@ _KERNELS_OWN = "128"
 def test_kernel_reads_further_ahead_where_root_of_the_machine_mounts(stack):
     (stack.lower() / "f").write_text("f")
     dev = stack.mount().stat().st_dev
-    seen = Path(_READ_AHEAD.format(f"{os.major(dev)}:{os.minor(dev)}")).read_text().strip()
-    assert seen == ("512" if rootless.mode() == "root" else _KERNELS_OWN)
+    setting = Path(_READ_AHEAD.format(f"{os.major(dev)}:{os.minor(dev)}"))
+    # It is set once the mount answers, which a test may see first.
+    assert wait_until(lambda: setting.read_text().strip() == ("512" if rootless.mode() == "root" else _KERNELS_OWN))
 
 
 @pytest.mark.needs_root("root of the machine, in a user namespace, may change what another user may not")
