@@ -4,6 +4,10 @@ import os
 import signal
 import traceback
 
+import pytest
+
+_SKIPPED = 77
+
 
 class Child:
     def __init__(self, function, *args, uid=0, gid=0, groups=(), umask=None):
@@ -23,6 +27,9 @@ class Child:
                 os.setresuid(uid, uid, uid)
             function(*args)
             code = 0
+        except pytest.skip.Exception as e:
+            os.write(write, str(e).encode())
+            code = _SKIPPED
         except BaseException:
             os.write(write, traceback.format_exc().encode()[-8000:])
         finally:
@@ -34,6 +41,8 @@ class Child:
             text += piece
         os.close(self._read)
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if code == _SKIPPED:
+            pytest.skip(text.decode())
         if code:
             why = signal.Signals(-code).name if code < 0 else text.decode(errors="replace")
             raise AssertionError(f"in a child process: {why}")

@@ -6,7 +6,7 @@ import mmap
 import os
 import stat
 
-from . import linux
+from . import linux, unprivileged
 from .twins import Mismatch, attributes
 
 MODES = (0o644, 0o600, 0o755, 0o400, 0o4755, 0o2770)
@@ -192,7 +192,7 @@ class HandleOperations:
 
     def op_handle_chown(self):
         uid, gid = self.rng.randrange(100), self.rng.randrange(100)
-        self._handle(f"chown {uid}:{gid}", lambda fd: os.fchown(fd, uid, gid))
+        self._handle(f"chown {uid}:{gid}", lambda fd: unprivileged.attempt(os.fchown)(fd, uid, gid))
 
     def op_handle_sync(self):
         call = self.rng.choice((os.fsync, os.fdatasync, _sync_range))

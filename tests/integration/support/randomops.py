@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 
-from . import acl, linux, server
+from . import acl, linux, rootless, server, unprivileged
 from .handleops import (FALLOCATE_MODES, MAX_SIZE, MODES, HandleOperations, copy_range,
                         direct_read, direct_write, fallocate)
 from .twins import Mismatch, attributes
@@ -235,14 +235,18 @@ class RandomOperations(HandleOperations):
 
     def op_chmod(self):
         path, mode = self._any(), self.rng.choice(MODES)
-        if path not in self._dirs or mode & 0o100:
+        is_dir = path in self._dirs
+        if rootless.is_plain():
+            # Or by way of a symbolic link: the comparison would be kept out of the directory, too.
+            is_dir = os.path.isdir(os.path.join(self.twins.plain, path))
+        if not is_dir or mode & 0o100:
             self._do(f"chmod {mode:o} {path}",
                      lambda root: os.chmod(os.path.join(root, path), mode))
 
     def op_chown(self):
         path, uid, gid = self._any(), self.rng.randrange(100), self.rng.randrange(100)
         self._do(f"chown {uid}:{gid} {path}",
-                 lambda root: os.lchown(os.path.join(root, path), uid, gid))
+                 lambda root: unprivileged.attempt(os.lchown)(os.path.join(root, path), uid, gid))
 
     def op_utimens(self):
         path, when = self._any(), self.rng.randrange(10**9, 1_200_000_000) * 10**9 \
