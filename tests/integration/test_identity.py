@@ -49,7 +49,8 @@ def devices(stack):
         return path
 
     yield mount
-    stack.umount()
+    if stack.is_mounted:
+        stack.umount()
     for path in mounts:
         if path in stack.lowers:
             assert treestate.differences(stack._states[path], treestate.take(path)) == []

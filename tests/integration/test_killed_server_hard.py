@@ -592,6 +592,7 @@ def lock_crasher(preload):
     preload("crasher", _LOCK_CRASHER)
 
 
+@pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
 def test_what_crashes_whoever_sorts_requests_takes_no_mount_of_its_own(stack, lock_crasher, shared):
     """A lock of a file that several mounts have in common: it is not known whose it is yet."""
     (stack.lower() / "f").write_bytes(b"f")

@@ -48,21 +48,16 @@ def _reachable_python(staging):
     return binary, path.replace(sys.base_prefix, prefix)
 
 
-def _give_name(staging, home):
-    """fusermount3 mounts for users that have a name."""
-    passwd = shutil.copy("/etc/passwd", os.path.join(staging, "passwd"))
-    with open(passwd, "a", encoding="utf-8") as f:
+def _own_etc(staging, home):
+    """fusermount3 mounts for users that have a name, and with allow_other where an administrator said so. The whole directory: a
+    file that is mounted over loses that mount when somebody outside puts another in its place, as useradd does."""
+    etc = os.path.join(staging, "etc")
+    shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True)
+    with open(os.path.join(etc, "passwd"), "a", encoding="utf-8") as f:
         f.write(f"veneer-test:x:{_USER}:{_USER}::{home}:/bin/sh\n")
-    linux.mount(passwd, "/etc/passwd", None, linux.MS_BIND)
-
-
-def _let_others_in(staging):
-    """What an administrator sets where users may mount with allow_other."""
-    settings = os.path.join(staging, "fuse.conf")
-    with open(settings, "w", encoding="utf-8") as f:
+    with open(os.path.join(etc, "fuse.conf"), "w", encoding="utf-8") as f:
         f.write("user_allow_other\n")
-    if os.path.exists("/etc/fuse.conf"):
-        linux.mount(settings, "/etc/fuse.conf", None, linux.MS_BIND)
+    linux.mount(etc, "/etc", None, linux.MS_BIND)
 
 
 def _stage(program):
@@ -78,8 +73,6 @@ def _stage(program):
     home = os.path.join(staging, "home")
     os.mkdir(home)
     os.chown(home, _USER, _USER)
-    _give_name(staging, home)
-    _let_others_in(staging)
     if program and not _everybody_reaches(program):
         program = shutil.copy(program, os.path.join(staging, os.path.basename(program)))
     return staging, home, program
@@ -134,6 +127,8 @@ def _run_inside(command, env):
 
 def _supervise(arguments, program, start):
     staging, home, program = _stage(program)
+    if start is _run_plain:
+        _own_etc(staging, home)
     python, module_path = _reachable_python(staging)
     env = dict(os.environ, HOME=home, PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=module_path)
     env.pop("XDG_RUNTIME_DIR", None)

@@ -3,8 +3,9 @@
 that no lower was touched."""
 import os
 import shutil
+import subprocess
 
-from . import treestate
+from . import rootless, treestate
 from .server import Mount
 
 
@@ -15,12 +16,9 @@ def _unless_gone(_, path, error):
 
 
 def remove_tree(path):
-    """Without privileges a directory's mode may be in the way."""
-    for root, dirs, _ in os.walk(path) if os.geteuid() else ():
-        for name in dirs:
-            full = os.path.join(root, name)
-            if len(full) < 4096 and not os.path.islink(full) and os.lstat(full).st_mode & 0o700 != 0o700:
-                os.chmod(full, 0o700)
+    """However deep; without privileges a directory's mode may be in the way."""
+    if rootless.is_plain():
+        subprocess.run(["chmod", "-R", "u+rwX", str(path)], check=False, stderr=subprocess.DEVNULL)
     shutil.rmtree(path, onerror=_unless_gone)
 
 
