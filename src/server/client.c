@@ -34,7 +34,7 @@ int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fd
 	return r < 0 ? r : sock_send(fd, b.data, b.len, fds, n_fds, CLIENT_WAIT_MS);
 }
 
-/* A process of ours that a signal has stopped, or 0. */
+/* A server of this user that a signal has stopped. */
 static bool is_stopped_server(const char *pid)
 {
 	char path[64], text[64] = "", state = '?';
@@ -50,6 +50,7 @@ static bool is_stopped_server(const char *pid)
 	return !strcmp(text, "veneer") && (state == 'T' || state == 't');
 }
 
+/* Its process id, or 0. */
 static long find_stopped_server(void)
 {
 	DIR *d = opendir("/proc");
