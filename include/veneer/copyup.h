@@ -30,6 +30,8 @@ int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change);
 /* A name of i is about to go: if it is a hard-linked lower file of which other names are seen, it is copied up under
  * all of them, so that their link count stays right. What lookup_state said of the name may be old afterwards. */
 int copyup_settle_links(struct tree *t, struct inode *i);
-/* The partial file is about to be seen under another name: write into its mark where the file under its holes
- * is. Does nothing for files that are not partial or say so already. Takes i->lock. 0 or -errno. */
-int copyup_fix_origin(struct tree *t, struct inode *i);
+/* The partial file is about to be seen under another name (attributes: NULL), or to get these attributes: write into its
+ * mark where the file under its holes is, with a seal, unless its mark is believed as it is. Does nothing for files that
+ * are not partial. Takes i->lock. 0; -ENOSPC, -E2BIG where the path has no room and the mark is not believed without
+ * its seal; -errno. */
+int copyup_fix_origin(struct tree *t, struct inode *i, const struct stat *attributes);

@@ -110,9 +110,9 @@ static int seal_before(struct tree *t, struct inode *i, int fd, uid_t uid, gid_t
 	up.st_uid = uid != (uid_t)-1 ? uid : up.st_uid;
 	up.st_gid = gid != (gid_t)-1 ? gid : up.st_gid;
 	up.st_mode = mode != (mode_t)-1 ? mode : up.st_mode;
-	if (trust_covers(&up, xattr_get(fd, "", ACCESS_ACL, NULL, 0) > 0, true, &low))
+	if (trust_covers(&up, xattr_get(fd, "", ACCESS_ACL, NULL, 0) > 0, false, &low))
 		return 0;
-	return copyup_fix_origin(t, i);
+	return copyup_fix_origin(t, i, &up);
 }
 
 int attr_chmod(struct tree *t, struct inode *i, mode_t mode)

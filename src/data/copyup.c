@@ -238,15 +238,25 @@ static int put_guard(struct tree *t, int fd)
 	return 0;
 }
 
-/* Writes the mark, and before it its seal if it has a path: at its own place what it leads to is read by the same users. */
-static int write_mark(struct tree *t, int fd, const struct mark *m)
+/* Writes the mark, and before it its seal if it has a path: at its own place what it leads to is read by the same users.
+ * A path twice may be more than a file system has room for, 4 KiB for all attributes on ext4: a mark that is followed
+ * without a seal (`is_covered`) then goes without. */
+static int write_mark(struct tree *t, int fd, const struct mark *m, bool is_covered)
 {
 	_cleanup_(buf_release) struct buf value = { 0 };
+	const bool has_seal = *m->path && t->style.has_trusted;
 	int r = mark_encode(m, &value);
 
-	if (r == 0 && *m->path && t->style.has_trusted)
-		r = trust_seal(fd, &value);
-	return r ?: relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
+	if (r < 0)
+		return r;
+	r = has_seal ? trust_seal(fd, &value) : 0;
+	r = r ?: relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
+	if (r == 0 || !has_seal)
+		return r;
+	trust_remove_seal(fd);
+	if (!is_covered || (r != -ENOSPC && r != -E2BIG && r != -ERANGE))
+		return r;
+	return relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
 }
 
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
@@ -255,10 +265,11 @@ static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, 
 {
 	struct mark m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
 			  .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
+	const bool has_acl = !i->src.below->is_bare;
 	file_id_t id;
 	int r;
 
-	if (f->has_path || (t->style.has_trusted && !trust_covers(st, !i->src.below->is_bare, true, st))) {
+	if (f->has_path || (t->style.has_trusted && !trust_covers(st, has_acl, true, st))) {
 		r = set_path(&m, i->lower);
 		if (r < 0)
 			return r;
@@ -270,7 +281,7 @@ static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, 
 		return r;
 	m.file_id = id;
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
-	r = write_mark(t, f->fd, &m);
+	r = write_mark(t, f->fd, &m, trust_covers(st, has_acl, false, st));
 	r = r ?: put_guard(t, f->fd);
 	if (r < 0) {
 		mapfile_file_gone(t->map, id);
@@ -721,11 +732,40 @@ int copyup_settle_links(struct tree *t, struct inode *i)
 	return r;
 }
 
-int copyup_fix_origin(struct tree *t, struct inode *i)
+/* Of what this mount knows: the owner of the file may have written another since. */
+static int write_origin(struct tree *t, struct inode *i, int fd, bool is_covered, const struct stat *low)
+{
+	struct mark m = { .file_id = i->src.id, .uuid_low = (uint32_t)mapfile_uuid(t->map),
+			  .lower_size = (uint64_t)low->st_size, .lower_mtime_s = low->st_mtim.tv_sec,
+			  .lower_mtime_ns = (uint32_t)low->st_mtim.tv_nsec };
+	int r = set_path(&m, i->lower);
+
+	return r ?: write_mark(t, fd, &m, is_covered);
+}
+
+static int fix_origin(struct tree *t, struct inode *i, int fd, const struct stat *attributes, bool has_acl)
 {
 	_cleanup_(relax_endp) struct relax *x = NULL;
-	struct mark on_disk, m;
-	struct stat low;
+	struct mark m;
+	struct stat up, low;
+	bool is_lasting;
+	int r = source_read_mark(fd, "", &m, NULL);
+
+	if (r == -EACCES && (x = relax_begin(fd, "")))
+		r = source_read_mark(fd, "", &m, NULL);
+	if (r != 1)
+		return r;
+	r = fstat(fd, &up) < 0 ? -errno : image_stat(t->image, i->lower, &low);
+	if (r < 0)
+		return r;
+	is_lasting = *m.path && (m.is_sealed || !t->style.has_trusted);
+	if (is_lasting || (attributes && trust_covers(attributes, has_acl, !*m.path, &low)))
+		return 0;
+	return write_origin(t, i, fd, trust_covers(attributes ?: &up, has_acl, false, &low), &low);
+}
+
+int copyup_fix_origin(struct tree *t, struct inode *i, const struct stat *attributes)
+{
 	int fd, r;
 
 	if (i->type != DT_REG || !i->has_upper || !i->lower)
@@ -737,18 +777,7 @@ int copyup_fix_origin(struct tree *t, struct inode *i)
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = source_read_mark(fd, "", &on_disk, NULL);
-	if (r == -EACCES && (x = relax_begin(fd, "")))
-		r = source_read_mark(fd, "", &on_disk, NULL);
-	if (r == 1 && !*on_disk.path) {
-		r = image_stat(t->image, i->lower, &low);
-		/* Of what this mount knows: the owner of the file may have written another since. */
-		m = (struct mark){ .file_id = i->src.id, .uuid_low = (uint32_t)mapfile_uuid(t->map),
-				   .lower_size = (uint64_t)low.st_size, .lower_mtime_s = low.st_mtim.tv_sec,
-				   .lower_mtime_ns = (uint32_t)low.st_mtim.tv_nsec };
-		r = r ?: set_path(&m, i->lower);
-		r = r ?: write_mark(t, fd, &m);
-	}
+	r = fix_origin(t, i, fd, attributes, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0);
 	fdcache_unpin(&i->src.fd);
 	return r < 0 ? r : 0;
 }

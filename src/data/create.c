@@ -408,7 +408,7 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	if (r == 0 && state.where != LOOKUP_NOWHERE)
 		r = -EEXIST;
 	if (r == 0)
-		r = copyup_fix_origin(t, i);
+		r = copyup_fix_origin(t, i, NULL);
 	if (r < 0)
 		return r;
 	fd = upper_pin(t, i);

@@ -33,7 +33,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REDIRECT_SAFE_MAX 255 /* bytes */
+#define ATTR_SAFE_MAX 255 /* bytes */
 
 /* One end of a rename: a name and what is known of it. */
 struct end {
@@ -76,20 +76,25 @@ static void end_release(struct tree *t, struct end *e)
 		inode_unref(t, e->inode);
 }
 
-/* What is merged into a directory from below does not move with it: have the directory say where that is. EXDEV,
- * upon which mv(1) copies, where that cannot be said. */
+/* What is to say where something came from cannot be written: EXDEV, upon which mv(1) copies. */
+static int refuse_move(struct inode *i, int r)
+{
+	_cleanup_(freep) char *path = r == -ENOSPC ? image_path(i->lower) : NULL;
+
+	/* ext4 says ENOSPC of what does not fit beside an inode's other attributes. */
+	if (path && strlen(path) > ATTR_SAFE_MAX)
+		r = -E2BIG;
+	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
+}
+
+/* What is merged into a directory from below does not move with it: have the directory say where that is. */
 static int set_redirect(struct tree *t, struct inode *i, int fd)
 {
 	_cleanup_(freep) char *path = image_path(i->lower);
-	int r;
 
 	if (!path)
 		return -ENOMEM;
-	r = whiteout_set_redirect(&t->style, fd, path);
-	/* ext4 says ENOSPC of what does not fit beside an inode's other attributes. */
-	if (r == -ENOSPC && strlen(path) > REDIRECT_SAFE_MAX)
-		r = -E2BIG;
-	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
+	return whiteout_set_redirect(&t->style, fd, path);
 }
 
 /* A file in it may say so, which must not change its times. */
@@ -126,7 +131,7 @@ static int prepare_directory(struct tree *t, struct inode *i, const struct end *
 	if (fd < 0)
 		return fd;
 	x = relax_begin(fd, "");
-	r = i->lower ? set_redirect(t, i, fd) : set_opaque(t, fd);
+	r = i->lower ? refuse_move(i, set_redirect(t, i, fd)) : set_opaque(t, fd);
 	fdcache_unpin(&i->src.fd);
 	return r;
 }
@@ -140,7 +145,9 @@ static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
 	if (i->type == DT_DIR)
 		return prepare_directory(t, i, to);
 	r = copyup_inode(t, i, &change);
-	return r < 0 || change.is_marked ? r : copyup_fix_origin(t, i);
+	if (r == 0 && !change.is_marked)
+		r = copyup_fix_origin(t, i, NULL);
+	return i->lower ? refuse_move(i, r) : r;
 }
 
 static struct upent upent_of(const struct inode *i, const struct end *at)

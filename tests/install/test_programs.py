@@ -18,7 +18,7 @@ _PACKAGES = {
     "dmsetup": "dmsetup", "dockerd": "docker.io", "dpkg": "dpkg", "dpkg-deb": "dpkg", "dpkg-query": "dpkg", "dpkg-buildpackage": "dpkg-dev",
     "e2fsck": "e2fsprogs", "find": "findutils", "fio": "fio", "fish": "fish", "fuse-overlayfs": "fuse-overlayfs", "fusermount3": "fuse3",
     "git": "git", "grep": "grep", "gzip": "gzip", "ip": "iproute2", "ldconfig": "libc-bin", "ldd": "libc-bin", "lintian": "lintian",
-    "make": "make", "man": "man-db", "meson": "meson", "mkfs.btrfs": "btrfs-progs", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
+    "chattr": "e2fsprogs", "make": "make", "man": "man-db", "meson": "meson", "mkfs.btrfs": "btrfs-progs", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
     "mount.fuse3": "fuse3", "ninja": "ninja-build", "pg_ctl": "postgresql", "pgbench": "postgresql", "initdb": "postgresql",
     "psql": "postgresql", "podman": "podman", "rpm": "rpm", "rpmbuild": "rpm", "rpmspec": "rpm", "rpmlint": "rpmlint", "sed": "sed",
     "sh": "dash", "strace": "strace", "stress-ng": "stress-ng", "tar": "tar", "xargs": "findutils", "zsh": "zsh", "cmp": "diffutils",
@@ -29,14 +29,14 @@ _PACKAGES = {
     **dict.fromkeys(["journalctl", "systemctl", "systemd-analyze"], "systemd"),
     **dict.fromkeys(["useradd", "userdel", "usermod"], "passwd"),
     **dict.fromkeys(["flock", "nsenter", "pivot_root", "setpriv", "unshare"], "util-linux"),
-    **dict.fromkeys(["basename", "cat", "chmod", "chroot", "cp", "date", "du", "env", "id", "ln", "ls", "mkdir", "mknod", "mktemp", "mv",
+    **dict.fromkeys(["basename", "cat", "chmod", "chroot", "cp", "date", "du", "env", "id", "install", "ln", "ls", "mkdir", "mknod", "mktemp", "mv",
                      "readlink", "rm", "seq", "sha256sum", "sleep", "sort", "stat", "sync", "tail", "tee", "timeout", "touch", "true",
                      "uname"], "coreutils"),
 }
 # What is looked for before it is called, or is installed by the script that calls it.
 _LOOKED_FOR = {"modprobe", "go", "cargo", "docker", "autoreconf"}
 # Subcommands, and what is ours.
-_WORDS = set("a b box build c check commit complete create d daemon-reload exec export fuse-devices fuse_overlayfs heir images import inspect is-active "
+_WORDS = set("a b box build c check commit complete create d daemon-reload exec export f fuse-devices fuse_overlayfs heir images import inspect is-active "
              "manifest-check mapped once package reload run show start stop veneer".split())
 
 
