@@ -48,7 +48,7 @@ write_readme()
 	fusermount3, of the package fuse3 of any distribution. To install it for everybody, as root:
 
 	    tar -C /usr/local --strip-components=1 --no-same-owner -xzf $name.tar.gz
-	    ln -s /usr/local/sbin/mount.veneer /sbin/mount.veneer      # for mount -t veneer
+	    ln -s /usr/local/sbin/*mount.* /sbin/      # for mount -t veneer, and for umount
 
 	To use it from here:
 
@@ -72,7 +72,9 @@ pack()
 	local doc=$tree/share/doc/veneer
 
 	mv "$scratch/root/usr/local" "$tree"
-	ln -sfn ../bin/veneer "$tree/sbin/mount.veneer"
+	for helper in "$tree"/sbin/*; do
+		ln -sfn ../bin/veneer "$helper"
+	done
 	mkdir -p "$doc"
 	cp LICENSE CHANGELOG.md "$doc"
 	write_readme >"$scratch/README"

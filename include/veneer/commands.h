@@ -15,3 +15,5 @@ int cmd_stats(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_server(int argc, char **argv);
 int cmd_umount(int argc, char **argv);
+/* umount.veneer, umount.fuse.fuse-overlayfs and umount.fuse, which umount(8) runs. */
+int cmd_umount_helper(int argc, char **argv);

@@ -3,6 +3,7 @@
  * overlayfs's mark of a volatile mount. Nothing here is needed after the mount. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,6 +15,14 @@
 int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size);
 /* Remove it, with what is left in it. Bad descriptors and NULL are ignored. */
 void workdir_close(int parent, char *name, int fd);
+/* The root of a mount answers with where its own directory is, to those who may unmount it: they see there when the
+ * upper has been closed, as the directory goes last. */
+#define WORKDIR_ATTR "system.veneer.work"
+#define WORKDIR_HANDLE_SIZE (PATH_MAX + 128)
+/* path: of the work directory, absolute. The length without a NUL, or -errno. */
+int workdir_handle(const char *path, const char *name, int fd, char ret[WORKDIR_HANDLE_SIZE]);
+/* A descriptor of that directory; -errno; -ESTALE: another one is there, or it does not look like one of ours. */
+int workdir_open_handle(const char *handle);
 /* Refuse an upper that was mounted volatile before the machine went down (-EINVAL and a sentence); leave the
  * mark if this mount is volatile. */
 int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size);

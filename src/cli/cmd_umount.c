@@ -3,6 +3,7 @@
  * processes is compared as text. */
 #include "veneer/commands.h"
 
+#include "closing.h"
 #include "mounted.h"
 #include "usage.h"
 
@@ -12,9 +13,11 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <mntent.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,9 +31,9 @@ extern char **environ;
 static int print_usage(void)
 {
 	printf("usage: veneer umount [-l] MOUNTPOINT...\n\n"
-	       "Unmount. Of a mount that is busy it says which processes hold it; one whose\n"
-	       "server is dead is unmounted like any other. Without privileges fusermount3 does\n"
-	       "it.\n\n"
+	       "Unmount, and wait until the upper is closed: nothing in it changes after that.\n"
+	       "Of a mount that is busy it says which processes hold it; one whose server is\n"
+	       "dead is unmounted like any other. Without privileges fusermount3 does it.\n\n"
 	       "  -l, --lazy  also if it is busy: it is gone from the tree at once, and ends\n"
 	       "              when nobody uses it any more\n\n"
 	       "Exit code: 0; 1 when something stays mounted, or was not; 2 for wrong usage.\n");
@@ -193,16 +196,13 @@ static void say_who_holds(const char *path)
 
 /* ---- unmounting ---- */
 
-static int by_fusermount(char *path, bool is_lazy)
+static int by_fusermount(const char *path, bool is_lazy)
 {
-	char self[] = "fusermount3", unmount[] = "-uz", end[] = "--";
-	char *argv[] = { self, unmount, end, path, NULL };
+	const char *const argv[] = { "fusermount3", is_lazy ? "-uz" : "-u", "--", path, NULL };
 	int status = -1, r;
 	pid_t pid;
 
-	if (!is_lazy)
-		unmount[2] = '\0';
-	r = posix_spawnp(&pid, self, NULL, NULL, argv, environ);
+	r = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
 	if (r) {
 		log_error("cannot run fusermount3, which unmounts for those without privileges: %s", strerror(r));
 		return -r;
@@ -212,7 +212,23 @@ static int by_fusermount(char *path, bool is_lazy)
 	return status == 0 ? 0 : -EBUSY;
 }
 
-static int unmount(const char *given, bool is_lazy)
+/* flags: of umount2. 0 or -errno. */
+static int unmount(const char *path, int flags)
+{
+	struct closing closing;
+	int r;
+
+	closing_prepare(&closing, path);
+	r = umount2(path, UMOUNT_NOFOLLOW | flags) < 0 ? -errno : 0;
+	if (r == -EPERM)
+		r = by_fusermount(path, flags & MNT_DETACH);
+	if (r == 0)
+		closing_wait(&closing, flags & MNT_DETACH);
+	closing_release(&closing);
+	return r;
+}
+
+static int unmount_given(const char *given, int flags)
 {
 	_cleanup_(freep) char *path = mounted_path(given);
 	int r;
@@ -221,9 +237,7 @@ static int unmount(const char *given, bool is_lazy)
 		log_error("%s is not mounted by veneer; `veneer stats` lists what the server has mounted", given);
 		return 1;
 	}
-	r = umount2(path, UMOUNT_NOFOLLOW | (is_lazy ? MNT_DETACH : 0)) < 0 ? -errno : 0;
-	if (r == -EPERM)
-		r = by_fusermount(path, is_lazy);
+	r = unmount(path, flags);
 	if (r == -EBUSY)
 		say_who_holds(path);
 	else if (r < 0)
@@ -254,6 +268,103 @@ int cmd_umount(int argc, char **argv)
 		return usage_hint("umount");
 	}
 	for (; optind < argc; optind++)
-		code |= unmount(argv[optind], is_lazy);
+		code |= unmount_given(argv[optind], is_lazy ? MNT_DETACH : 0);
 	return code;
+}
+
+/* ---- for umount(8) ---- */
+
+/* Exit codes of umount(8). */
+enum { EXIT_USAGE = 1, EXIT_UMOUNT = 32 };
+
+static int print_helper_usage(void)
+{
+	printf("usage: umount MOUNTPOINT\n"
+	       "       umount.veneer MOUNTPOINT [-flnrv] [-N NAMESPACE]\n\n"
+	       "umount(8) runs it. It unmounts as `veneer umount` does.\n\n"
+	       "  -f            also a mount whose server does not answer\n"
+	       "  -l            also a busy one: it ends when nobody uses it any more\n"
+	       "  -r            make one that is busy read-only\n"
+	       "  -N NAMESPACE  in this mount namespace\n"
+	       "  -n, -v        have no effect, nor has -t TYPE\n"
+	       "  -h, --help    this text\n\n"
+	       "Exit code: 0; 1 for wrong usage; 32 when it cannot be unmounted.\n");
+	return 0;
+}
+
+static int wrong_helper_usage(const char *what)
+{
+	log_error("%s; umount.veneer --help", what);
+	return EXIT_USAGE;
+}
+
+static int enter_namespace(const char *path)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0 && setns(fd, CLONE_NEWNS) == 0)
+		return 0;
+	log_error("cannot enter the mount namespace %s: %s", path, strerror(errno));
+	return -errno;
+}
+
+/* umount(8) may ask for the file system alone, and takes all of FUSE for one type: what is not ours it does itself. */
+static int by_umount(int argc, char **argv, const char *path)
+{
+	_cleanup_(freep) const char **args = calloc((size_t)argc + 4, sizeof(*args));
+	int n = 0;
+
+	if (!args)
+		return EXIT_UMOUNT;
+	args[n++] = "umount";
+	args[n++] = "-i";
+	for (int i = 1; i < argc && argv[i][0] == '-' && argv[i][1] != 't'; i++)
+		args[n++] = argv[i];
+	args[n++] = "--";
+	args[n++] = path;
+	execvp(args[0], (char *const *)args);
+	log_error("cannot run umount: %s", strerror(errno));
+	return EXIT_UMOUNT;
+}
+
+static int unmount_for_helper(const char *path, int flags, bool or_readonly)
+{
+	int r = unmount(path, flags);
+
+	if (r == -EBUSY && or_readonly && mount(NULL, path, NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0)
+		return 0;
+	if (r == -EBUSY)
+		say_who_holds(path);
+	else if (r < 0)
+		log_error("cannot unmount %s: %s", path, strerror(-r));
+	return r < 0 ? EXIT_UMOUNT : 0;
+}
+
+int cmd_umount_helper(int argc, char **argv)
+{
+	_cleanup_(freep) char *path = NULL;
+	const char *namespace = NULL;
+	bool or_readonly = false;
+	int c, flags = 0;
+
+	if (argc == 2 && !strcmp(argv[1], "--help"))
+		return print_helper_usage();
+	opterr = 0;
+	while ((c = getopt(argc, argv, "fhlnrvt:N:")) != -1) {
+		if (c == 'h')
+			return print_helper_usage();
+		if (c == '?')
+			return wrong_helper_usage("an option is unknown, or lacks its value");
+		flags |= c == 'l' ? MNT_DETACH : c == 'f' ? MNT_FORCE : 0;
+		or_readonly |= c == 'r';
+		namespace = c == 'N' ? optarg : namespace;
+	}
+	if (argc - optind != 1)
+		return wrong_helper_usage("MOUNTPOINT is needed, and nothing besides");
+	if (namespace && enter_namespace(namespace) < 0)
+		return EXIT_UMOUNT;
+	path = mounted_path(argv[optind]);
+	if (path && !namespace && !mounted_is_ours(path))
+		return by_umount(optind, argv, path);
+	return path ? unmount_for_helper(path, flags, or_readonly) : wrong_helper_usage("the directory is not there");
 }

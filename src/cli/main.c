@@ -175,7 +175,7 @@ static bool is_answered(int argc, char **argv, int *ret_code)
 	return true;
 }
 
-/* A bare call behaves as fuse-overlayfs, whatever name it goes by, but for the one that mount(8) looks for. */
+/* A bare call behaves as fuse-overlayfs, whatever name it goes by, but for those that mount(8) and umount(8) look for. */
 int main(int argc, char **argv)
 {
 	const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -188,6 +188,8 @@ int main(int argc, char **argv)
 		log_set_name(name);
 	if (!strcmp(name, "mount.veneer"))
 		return cmd_helper(argc, argv);
+	if (!strncmp(name, "umount.", strlen("umount.")))
+		return cmd_umount_helper(argc, argv);
 	if (asks_for_commands(name, argc, argv))
 		return print_help();
 	if (command)

@@ -3,6 +3,7 @@
  * another process namespace or gone, has no groups and no privileges. */
 #include "ops.h"
 
+#include "veneer/attach.h"
 #include "veneer/cleanup.h"
 
 #include <fcntl.h>
@@ -70,4 +71,14 @@ bool op_caller_has_cap(void *request, int cap)
 	status[n] = '\0';
 	line = strstr(status, key);
 	return line && strtoull(line + strlen(key), NULL, 16) >> cap & 1;
+}
+
+bool op_caller_may_unmount(void *request)
+{
+	const struct fuse_ctx *who = fuse_req_ctx(request);
+
+	/* Without it fusermount3 unmounts. */
+	if (attach_may_bind())
+		return who->uid == geteuid() && op_caller_has_cap(request, CAP_SYS_ADMIN);
+	return who->uid == geteuid() && who->pid > 0 && is_in_our_user_namespace(who->pid);
 }

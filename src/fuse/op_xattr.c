@@ -4,6 +4,7 @@
 #include "veneer/attr.h"
 #include "veneer/cleanup.h"
 #include "veneer/redo.h"
+#include "veneer/workdir.h"
 
 #include <linux/capability.h>
 #include <string.h>
@@ -40,6 +41,24 @@ static void answer(fuse_req_t req, ssize_t n, const char *value, size_t size)
 		fuse_reply_buf(req, value, (size_t)n);
 }
 
+/* Where the mount's own directory is. It says where things are on the host: those who may unmount it know that. */
+static ssize_t work_handle(fuse_req_t req, const struct inode *i, char *value, size_t size)
+{
+	const struct mount *m = op_mount(req);
+	char text[WORKDIR_HANDLE_SIZE];
+	int n;
+
+	if (i != m->tree.root || m->tree.workfd < 0 || m->is_frozen || !op_caller_may_unmount(req))
+		return -ENODATA;
+	n = workdir_handle(m->opts.work, m->work_name, m->tree.workfd, text);
+	if (n < 0 || !size)
+		return n;
+	if ((size_t)n > size)
+		return -ERANGE;
+	memcpy(value, text, (size_t)n);
+	return n;
+}
+
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	_cleanup_(freep) char *value = size ? malloc(size) : NULL;
@@ -55,7 +74,10 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 		op_reply_err(req, -ENOMEM);
 		return;
 	}
-	n = attr_getxattr(&op_mount(req)->tree, i, name, value, size);
+	if (!strcmp(name, WORKDIR_ATTR))
+		n = work_handle(req, i, value, size);
+	else
+		n = attr_getxattr(&op_mount(req)->tree, i, name, value, size);
 	if (n > 0 && size && is_acl(name))
 		mount_present_acl(op_mount(req), value, (size_t)n);
 	answer(req, n, value, size);

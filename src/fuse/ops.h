@@ -100,6 +100,8 @@ void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fus
  * has it the capability in our user namespace? In doubt no. Tens of microseconds: ask where it matters. */
 bool op_caller_may_setgid(void *req, gid_t gid);
 bool op_caller_has_cap(void *req, int cap);
+/* Is it a process of our user, in our user namespace, that has the privilege if we have it? */
+bool op_caller_may_unmount(void *req);
 
 /* The set-id bits of a file go before its bytes change, and the kernel is told: it expects no other mode (killpriv.c).
  * intent_end after the reply. 0 or -errno. */

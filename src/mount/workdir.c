@@ -18,6 +18,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #define VOLATILE_MARK "incompat/volatile"
 #define BOOT_FILE VOLATILE_MARK "/boot_id"
@@ -162,6 +163,40 @@ void workdir_close(int parent, char *name, int fd)
 	closep(&fd);
 	closep(&parent);
 	free(name);
+}
+
+int workdir_handle(const char *path, const char *name, int fd, char ret[WORKDIR_HANDLE_SIZE])
+{
+	struct stat st;
+	int n;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	n = snprintf(ret, WORKDIR_HANDLE_SIZE, "%u:%u:%ju %s/work/%s", major(st.st_dev), minor(st.st_dev), (uintmax_t)st.st_ino,
+		     path, name);
+	return n < WORKDIR_HANDLE_SIZE ? n : -ENAMETOOLONG;
+}
+
+int workdir_open_handle(const char *handle)
+{
+	_cleanup_(closep) int fd = -1;
+	unsigned dev_major, dev_minor;
+	const char *name;
+	struct stat st;
+	uintmax_t ino;
+	int at = 0;
+
+	if (sscanf(handle, "%u:%u:%ju %n", &dev_major, &dev_minor, &ino, &at) != 3 || handle[at] != '/')
+		return -ESTALE;
+	name = strrchr(handle, '/') + 1;
+	if (strncmp(name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
+		return -ESTALE;
+	fd = open(handle + at, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_dev != makedev(dev_major, dev_minor) || st.st_ino != ino)
+		return -ESTALE;
+	return steal_fd(&fd);
 }
 
 static bool read_line(int dirfd, const char *path, char *line, size_t size)

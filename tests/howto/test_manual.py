@@ -152,6 +152,17 @@ def test_the_mount_helper_and_its_page_say_the_same(tmp_path):
     assert codes == re.findall(r"(?<![\w(])(\d+)(?= |;)", text.partition("Exit code:")[2])
 
 
+def test_the_umount_helper_and_its_page_say_the_same(tmp_path):
+    helper = tmp_path / "umount.veneer"
+    helper.symlink_to(PROGRAM)
+    text = subprocess.run([helper, "--help"], capture_output=True, text=True, check=True).stdout
+    page = (REPOSITORY / "man" / "umount.veneer.8.md").read_text()
+    defined = switches(bare("\n".join(re.findall(r"^\*\*-.*$", page, re.M))))
+    assert len(defined) > 6 and switches(text) - {"-flnrv"} == defined
+    codes = re.findall(r"^(\d+)$", page.partition("## EXIT STATUS")[2], re.M)
+    assert codes == re.findall(r"(?<![\w(])(\d+)(?= |;)", text.partition("Exit code:")[2])
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_is_one_and_what_it_refers_to_is_there(page):
     text = page.read_text()

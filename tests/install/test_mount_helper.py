@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mount -t veneer and fstab(5): mount(8) runs /sbin/mount.veneer."""
+"""mount -t veneer and fstab(5): mount(8) runs /sbin/mount.veneer, and umount(8) /sbin/umount.fuse."""
 import os
 import shutil
 import subprocess
@@ -23,7 +23,8 @@ def place(scratch, program):
     for name in ["sbin", "lower", "upper", "work", "merged"]:
         (d / name).mkdir(parents=True)
     (d / "lower" / "file").write_text("lower\n")
-    (d / "sbin" / "mount.veneer").symlink_to(program)
+    for name in ("mount.veneer", "umount.veneer", "umount.fuse.fuse-overlayfs", "umount.fuse"):
+        (d / "sbin" / name).symlink_to(program)
     yield d
     shutil.rmtree(d)
 
@@ -103,6 +104,44 @@ def test_a_source_with_commas(place):
         findmnt -rn -o SOURCE "$D/merged"
         umount "$D/merged" """)
     assert said.splitlines()[-1].replace("\\x5c", "\\") == "a,b\\c"
+
+
+_UMOUNTS = {"": 'umount "$D/merged"', "verbose": 'umount -v -n "$D/merged"', "lazy": 'umount -l "$D/merged"', "recursive": 'umount -R "$D/merged"', "systemd": 'umount "$D/merged" -c', "relative": 'cd "$D"; umount merged', "force": 'umount -f "$D/merged"',
+            "namespace": 'umount -N /proc/$$/ns/mnt "$D/merged"'}
+
+
+@pytest.mark.parametrize("way", _UMOUNTS)
+def test_umount_returns_when_the_upper_is_closed(place, program, way):
+    said = good(place, f"""
+        truncate -s 64M "$D/lower/big"
+        mount -t veneer veneer "$D/merged" {OPTIONS}
+        dd if=/dev/urandom of="$D/merged/big" bs=1M count=32 conv=notrunc status=none
+        {_UMOUNTS[way]}
+        test -z "$(entry)"; ls "$D/work/work"; "$P" inspect "$D/upper" | grep -o 'closed cleanly'""" , P=str(program))
+    assert said.splitlines()[-1] == "closed cleanly" and "veneer-" not in said.replace(str(place), ""), said
+
+
+def test_umount_without_the_helper_unmounts_too(place):
+    good(place, f"""mount -t veneer veneer "$D/merged" {OPTIONS}; umount -i "$D/merged"; test -z "$(entry)" """)
+
+
+def test_umount_of_another_file_system_is_left_to_umount(place):
+    """Called for it by hand: there is no other FUSE file system here."""
+    said = good(place, """
+        mount -t tmpfs tmpfs "$D/merged"
+        umount.fuse "$D/merged" -n -v
+        test -z "$(entry)" """)
+    assert said == f"umount: {place}/merged unmounted\n"
+
+
+def test_umount_of_a_busy_mount_says_why_and_ends_with_32(place):
+    code, said = shell(place, f"""
+        mount -t veneer veneer "$D/merged" {OPTIONS}
+        sleep 60 <"$D/merged/file" & sleeper=$!
+        r=0; umount "$D/merged" || r=$?
+        kill $sleeper; wait $sleeper || :
+        umount "$D/merged"; exit $r""")
+    assert code == 32 and "is in use" in said and "(sleep) has a file open in it" in said
 
 
 def test_fake_mounts_nothing(place):

@@ -76,7 +76,7 @@ def test_an_apk_is_built_as_the_apkbuild_says(scratch):
         cd "$pkgdir"; find . ! -type d | sort; "$pkgdir/usr/bin/veneer" --version""", "sh", scratch / "apk-packed", cwd=sources,
         env={**os.environ, "PKG_CONFIG_PATH": own_fuse})
     names = set(re.findall(r"^\./(.*)$", said, re.M))
-    assert {"usr/bin/veneer", "sbin/mount.veneer", "usr/share/man/man1/veneer.1"} <= names
+    assert {"usr/bin/veneer", "sbin/mount.veneer", "sbin/umount.fuse.fuse-overlayfs", "usr/share/man/man1/veneer.1"} <= names
     assert not [name for name in names if "systemd" in name or name.startswith(("usr/local", "etc"))], names
     assert not [name for name in names if name.endswith(("bin/fuse-overlayfs", "completions/fuse-overlayfs"))], names
     assert said.count("(veneer)") == 2

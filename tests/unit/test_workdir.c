@@ -43,6 +43,35 @@ static void test_workdir__each_mount_has_its_own_and_takes_it_along(void **state
 	free(a.name);
 }
 
+static void test_workdir__handle_leads_to_the_directory_and_to_no_other(void **state)
+{
+	struct tree_dirs *d = *state;
+	char handle[WORKDIR_HANDLE_SIZE], path[PATH_MAX + 64], other[WORKDIR_HANDLE_SIZE + 8];
+	struct stat st, found;
+	struct work w;
+	int fd, n;
+
+	assert_int_equal(open_work(d, &w), 0);
+	snprintf(path, sizeof(path), "%s/work", d->s.path);
+	n = workdir_handle(path, w.name, w.fd, handle);
+	assert_int_equal(n, strlen(handle));
+	fd = workdir_open_handle(handle);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &found), 0);
+	assert_int_equal(fstat(w.fd, &st), 0);
+	assert_int_equal(found.st_ino, st.st_ino);
+	close(fd);
+	/* Another number, another name, no path. */
+	snprintf(other, sizeof(other), "1:%s", handle);
+	assert_int_equal(workdir_open_handle(other), -ESTALE);
+	assert_int_equal(workdir_open_handle("1:2:3 /etc/passwd"), -ESTALE);
+	assert_int_equal(workdir_open_handle("1:2:3 veneer-1"), -ESTALE);
+	assert_int_equal(workdir_open_handle("1:2:3 "), -ESTALE);
+	assert_int_equal(workdir_open_handle(""), -ESTALE);
+	workdir_close(w.parent, w.name, w.fd);
+	assert_int_equal(workdir_open_handle(handle), -ENOENT);
+}
+
 static void test_workdir__what_dead_mounts_left_is_removed(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -217,6 +246,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		row(test_workdir__each_mount_has_its_own_and_takes_it_along),
+		row(test_workdir__handle_leads_to_the_directory_and_to_no_other),
 		row(test_workdir__what_dead_mounts_left_is_removed),
 		row(test_workdir__where_there_is_no_room_a_dead_mounts_is_taken_over),
 		row(test_workdir__what_cannot_be_used_is_told_in_a_sentence),
