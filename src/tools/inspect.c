@@ -267,12 +267,12 @@ static int damaged(struct listing_walk *w, const char *why)
 
 static int print_ownership(struct listing_walk *w, const struct mark *m, uint64_t size)
 {
+	const blk_t end = (size + BLK_BYTES - 1) / BLK_BYTES;
 	uint64_t clip, nown = 0;
-	blk_t end, n;
+	blk_t n;
 
 	if (mapfile_clip(w->map, m->file_id, &clip) < 0)
 		return damaged(w, "the map has no such file");
-	end = (clip + BLK_BYTES - 1) / BLK_BYTES;
 	for (blk_t at = 0; at < end; at += n) {
 		bool is_own;
 

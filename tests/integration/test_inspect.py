@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`veneer inspect`: what a map and the partial files of a layer say, byte for byte as they are."""
+import json
 import os
 import re
 
@@ -41,6 +42,16 @@ def test_a_layer_lists_its_partial_files(layer, inspect):
                                   "(1048576 bytes, modified ")
                         + r"\d+\.\d{9}\), own 3 of 256 blocks, clip 1048576", lines[0])
     assert "OWN_RUN  file 1 blocks 10-12" in text
+
+
+def test_a_file_that_grew_has_as_many_blocks_as_diff_says(stack, layer, inspect, veneer_bin):
+    """Behind what it has of the lower file all is its own."""
+    with open(stack.mount() / "d" / "f", "ab") as f:
+        f.write(b"x" * (BLOCK + 1))
+    stack.umount()
+    told = json.loads(layers.tool(veneer_bin, "diff", "--json", stack.upper).stdout)
+    assert "own 5 of 258 blocks, clip 1048576" in inspect(layer / "d" / "f")[1]
+    assert [(e["partial"]["own_blocks"], e["partial"]["blocks"]) for e in told["changes"] if e.get("partial")] == [(5, 258)]
 
 
 def test_a_moved_file_says_where_its_lower_file_is(stack, layer, inspect):
