@@ -2,6 +2,8 @@
 /* The process at the other end of a connection, held so that its number stays its own, and what it may do. */
 #pragma once
 
+#include "veneer/sock.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -11,6 +13,7 @@ struct peer {
 	pid_t pid;		/* in our process namespace */
 	uid_t uid;		/* when it connected */
 	bool is_connector;	/* the kernel hands out the process that connected */
+	bool is_sender;		/* pidfd is that of the sender of a message */
 	int pidfd;		/* else the process that had its number when it was held; -1: none */
 };
 
@@ -29,6 +32,12 @@ struct peer_standing {
 /* Hold the process that made the connection fd, which stays open for as long. -ESRCH: it is gone. Before Linux 6.5 the
  * number may be another process's by now: is_connector. 0 or -errno. */
 int peer_hold(int fd, struct peer *ret);
+/* From now on messages that come by fd name their sender, held where the kernel can. */
+int peer_name_senders(int fd);
+/* Hold the process that has sent a message; takes the sender's descriptor over. Where it has none the process is held by
+ * its number, which may be another process's by now: is_sender. -ESRCH: it is gone; -ENODATA: it has no number here. 0
+ * or -errno. */
+int peer_hold_sender(struct sock_sender *s, struct peer *ret);
 void peer_release(struct peer *p);
 /* What it may do now, as long as it lives: -ESRCH. What cannot be seen is an error: 0 or -errno. */
 int peer_standing(const struct peer *p, struct peer_standing *ret);

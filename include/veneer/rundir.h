@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #define RUNDIR_NAME_SIZE 64
+#define RUNDIR_LOCK_MS 10000
 
 struct rundir {
 	int fd;				/* the directory, O_PATH; -1 */
@@ -25,9 +26,11 @@ void rundir_release(struct rundir *d);
 /* The directory holds the socket of another pair of namespaces, in use or left behind. An error counts as no. */
 bool rundir_has_other(const struct rundir *d);
 
-/* Whoever makes or removes the socket holds this lock, which is released by closing *ret_fd. With no_wait -EAGAIN if
- * somebody has it. */
-int rundir_lock(const struct rundir *d, bool no_wait, int *ret_fd);
+/* A process that makes or removes the socket holds this lock, which is released by closing *ret_fd. -EAGAIN: another one has
+ * held it for wait_ms (0: has it). */
+int rundir_lock(const struct rundir *d, int wait_ms, int *ret_fd);
+/* The same, for RUNDIR_LOCK_MS, with a sentence that names the lock and its holder. -EBUSY: held for so long. */
+int rundir_lock_or_say(const struct rundir *d, int *ret_fd, char *err, size_t err_size);
 /* Under the lock: listen at the socket, in place of one that nobody listens at. -EADDRINUSE: somebody does, or what
  * is there is not a socket. */
 int rundir_listen(const struct rundir *d, int *ret_fd);

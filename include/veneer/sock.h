@@ -35,8 +35,19 @@ int sock_send(int fd, const void *p, size_t len, const int *fds, size_t n_fds, i
  * -EAGAIN where fd does not block; -EMSGSIZE: more bytes or descriptors than fit, or than this process may have
  * open. */
 int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n);
-/* From now on sock_recv_from names the process that has sent a message. 0 or -errno. */
+
+/* The process that has sent a message. */
+struct sock_sender {
+	pid_t pid;	/* 0: not told */
+	int pidfd;	/* -1: not told; -ESRCH: the process is gone; else its descriptor */
+};
+
+/* From now on sock_recv_from names the process that sends a message. 0 or -errno. */
 int sock_name_senders(int fd);
-/* sock_recv; *ret_sender: the process's number, or 0 where that is not told. */
-int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n, pid_t *ret_sender);
+/* The same with its descriptor: 0; -ENOPROTOOPT before Linux 6.5; other -errno. */
+int sock_hold_senders(int fd);
+/* The end of both. */
+void sock_forget_senders(int fd);
+/* sock_recv. A descriptor of the sender is the caller's, or closed where ret_sender is NULL. */
+int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n, struct sock_sender *ret_sender);
 void sock_close_fds(int *fds, size_t n);

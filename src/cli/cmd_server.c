@@ -162,9 +162,10 @@ static int listen_there(const struct choice *choice, struct server_config *c, ch
 		snprintf(err, err_size, "descriptor %d is not a listening socket of the kind SOCK_SEQPACKET", c->listen_fd);
 		return -EINVAL;
 	}
-	r = rundir_lock(c->place, false, &lock);
-	if (r == 0)
-		r = rundir_listen(c->place, &c->listen_fd);
+	r = rundir_lock_or_say(c->place, &lock, err, err_size);
+	if (r < 0)
+		return r;
+	r = rundir_listen(c->place, &c->listen_fd);
 	if (r == -EADDRINUSE)
 		snprintf(err, err_size, "a server is there already: %s", c->place->path);
 	else if (r < 0)

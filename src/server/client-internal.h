@@ -2,6 +2,7 @@
 /* Messages as a client exchanges them. */
 #pragma once
 
+#include "veneer/sock.h"
 #include "veneer/wire.h"
 
 #define CLIENT_WAIT_MS 30000
@@ -9,6 +10,7 @@
 
 struct client_packet {
 	struct wire_message m;	/* points into bytes */
+	struct sock_sender sender;	/* where it was asked for; its descriptor is the caller's */
 	uint8_t bytes[WIRE_MESSAGE_MAX];
 };
 

@@ -2,6 +2,8 @@
 #include "veneer/client.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/confine.h"
+#include "veneer/peer.h"
 #include "veneer/shelter.h"
 #include "veneer/sock.h"
 #include "veneer/wire.h"
@@ -11,6 +13,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,8 +84,9 @@ int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_
 	size_t len, n;
 
 	*ret_fd = -1;
+	p->sender = (struct sock_sender){ .pidfd = -1 };
 	if (r == 0)
-		r = sock_recv(fd, p->bytes, sizeof(p->bytes), &len, fds, &n);
+		r = sock_recv_from(fd, p->bytes, sizeof(p->bytes), &len, fds, &n, &p->sender);
 	if (r < 0) {
 		say_silence(r, err, err_size);
 		return r;
@@ -167,8 +171,66 @@ static int start_server(const struct rundir *at, char *err, size_t err_size)
 	return 0;
 }
 
-/* One attempt; -ECONNREFUSED and -ENOENT: nobody listens. */
-static int greet(const struct rundir *at, int wait_ms, int *ret_fd, char *err, size_t err_size)
+static int say_gone(char *err, size_t err_size)
+{
+	snprintf(err, err_size, "the server is gone");
+	return -EPIPE;
+}
+
+/* It is given nothing. */
+static int say_unseen(const struct rundir *at, int r, char *err, size_t err_size)
+{
+	if (r == -ENODATA)
+		snprintf(err, err_size, "the process that answers at %s is of another process namespace, and is given nothing: remove "
+					"that socket", at->path);
+	else
+		snprintf(err, err_size, "cannot see the process that answers at %s, which is given nothing: %s", at->path,
+			 strerror(-r));
+	return -EPERM;
+}
+
+/* NULL: nothing that it is given is more than it has. A server has dropped the capabilities that serving does not need, and
+ * one that may mount has a root directory of its own; without that right it has ours. */
+static const char *judge_host(const struct peer_standing *theirs, const struct peer_standing *ours)
+{
+	if (theirs->uids[1] != geteuid())
+		return "is another user's";
+	if (!peer_id_is(&theirs->user_ns, &ours->user_ns))
+		return "is of another user namespace";
+	if (!peer_id_is(&theirs->pid_ns, &ours->pid_ns))
+		return "is of another process namespace";
+	if (~theirs->effective & ours->effective & confine_kept())
+		return "has not the privileges of this one";
+	if (!(theirs->effective & (uint64_t)1 << CAP_SYS_ADMIN) && !peer_id_is(&theirs->root, &ours->root))
+		return "has another root directory";
+	return NULL;
+}
+
+static int trust_host(const struct rundir *at, const struct peer *host, char *err, size_t err_size)
+{
+	struct peer_standing theirs, ours;
+	const char *why;
+	int r = peer_standing(host, &theirs);
+
+	if (r == -ESRCH)
+		return say_gone(err, err_size);
+	if (r == 0)
+		r = peer_standing_self(&ours);
+	if (r < 0) {
+		snprintf(err, err_size, "/proc does not show the privileges of process %d, which answers at %s and is given nothing: %s",
+			 (int)host->pid, at->path, strerror(-r));
+		return -EPERM;
+	}
+	why = judge_host(&theirs, &ours);
+	if (!why)
+		return 0;
+	snprintf(err, err_size, "process %d, which answers at %s, %s, and is given nothing: end it, and remove that socket",
+		 (int)host->pid, at->path, why);
+	return -EPERM;
+}
+
+/* -ECONNREFUSED and -ENOENT: nobody listens. */
+static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct peer *ret, char *err, size_t err_size)
 {
 	const struct wire_message hello = { .type = WIRE_HELLO, .text = VENEER_VERSION, .text_len = strlen(VENEER_VERSION) };
 	struct client_packet p;
@@ -180,15 +242,49 @@ static int greet(const struct rundir *at, int wait_ms, int *ret_fd, char *err, s
 		snprintf(err, err_size, "cannot reach the server at %s: %s", at->path, strerror(-r));
 		return r;
 	}
-	/* It would be given our directories. */
 	if (sock_peer(fd, &peer) < 0 || peer.uid != geteuid()) {
 		snprintf(err, err_size, "the server at %s is another user's", at->path);
 		return -EPERM;
 	}
+	r = peer_name_senders(fd);
+	if (r < 0)
+		return say_unseen(at, r, err, err_size);
+	p.sender.pidfd = -1;
 	r = client_say(fd, &hello, NULL, 0);
 	/* Where it hung up it has said why. */
 	if (r == 0 || r == -EPIPE)
 		r = client_hear(fd, wait_ms, WIRE_HELLO, &p, err, err_size);
+	if (r == 0) {
+		r = peer_hold_sender(&p.sender, ret);
+		if (r < 0)
+			r = r == -ESRCH ? say_gone(err, err_size) : say_unseen(at, r, err, err_size);
+	}
+	closep(&p.sender.pidfd);
+	sock_forget_senders(fd);
+	if (r == 0)
+		*ret_fd = steal_fd(&fd);
+	return r;
+}
+
+/* The process that answers would be given our directories. The one that listens is no help: it started the server, and is
+ * gone. Where the kernel tells the number of the sender alone, that may be another process's by the time it is held; so a
+ * second connection, made after that, has to be answered by the one that is held. */
+static int greet(const struct rundir *at, int wait_ms, int *ret_fd, char *err, size_t err_size)
+{
+	_cleanup_(peer_release) struct peer host = { .pidfd = -1 };
+	_cleanup_(closep) int fd = -1;
+	int r = greet_once(at, wait_ms, &fd, &host, err, err_size);
+
+	if (r == 0 && !host.is_sender) {
+		_cleanup_(peer_release) struct peer again = { .pidfd = -1 };
+
+		closep(&fd);
+		r = greet_once(at, wait_ms, &fd, &again, err, err_size);
+		if (r == 0 && again.pid != host.pid)
+			r = say_gone(err, err_size);
+	}
+	if (r == 0)
+		r = trust_host(at, &host, err, err_size);
 	if (r == 0)
 		*ret_fd = steal_fd(&fd);
 	return r;
@@ -201,11 +297,9 @@ static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, 
 
 	if (!may_start || (r != -ENOENT && r != -ECONNREFUSED))
 		return r;
-	r = rundir_lock(at, false, &lock);
-	if (r < 0) {
-		snprintf(err, err_size, "cannot lock %s: %s", at->path, strerror(-r));
+	r = rundir_lock_or_say(at, &lock, err, err_size);
+	if (r < 0)
 		return r;
-	}
 	/* Somebody may have been faster. */
 	r = greet(at, CONNECT_WAIT_MS, ret_fd, err, err_size);
 	if (r != -ENOENT && r != -ECONNREFUSED)

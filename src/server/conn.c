@@ -317,7 +317,7 @@ static enum conn_state take(struct conn *c, const struct wire_message *m, struct
 /* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told why. */
 static int receive(struct conn *c, struct wire_message *m, struct packet *p)
 {
-	pid_t sender;
+	struct sock_sender sender;
 	size_t len;
 	int r = sock_recv_from(c->fd, p->bytes, sizeof(p->bytes), &len, p->fds, &p->n_fds, &sender);
 
@@ -329,9 +329,9 @@ static int receive(struct conn *c, struct wire_message *m, struct packet *p)
 	}
 	if (r < 0 || len == 0)
 		return -EPIPE;
-	if (c->is_greeted && !c->peer.is_connector && sender != c->peer.pid) {
+	if (c->is_greeted && !c->peer.is_connector && sender.pid != c->peer.pid) {
 		sock_close_fds(p->fds, p->n_fds);
-		refuse(c, "a message is of process %d: this kernel does not tell whether that may speak for its client", (int)sender);
+		refuse(c, "a message is of process %d: this kernel does not tell whether that may speak for its client", (int)sender.pid);
 		return -EPIPE;
 	}
 	r = wire_decode(p->bytes, len, m);

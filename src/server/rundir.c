@@ -2,6 +2,8 @@
 #include "veneer/rundir.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
+#include "veneer/file.h"
 #include "veneer/sock.h"
 
 #include <dirent.h>
@@ -13,6 +15,7 @@
 #include <sys/stat.h>
 
 #define PROBE_MS 1000
+#define PAUSE_MAX_MS 16
 
 /* The user as it is outside of our user namespace: every user is 0 in some namespace, and /tmp is everybody's. */
 static unsigned outer_uid(void)
@@ -145,24 +148,63 @@ bool rundir_has_other(const struct rundir *d)
 	return is_found;
 }
 
-int rundir_lock(const struct rundir *d, bool no_wait, int *ret_fd)
+/* Never removed: two who hold the lock on two files of one name would both be alone. */
+static int open_lock(const struct rundir *d)
 {
-	_cleanup_(closep) int fd = -1;
 	char name[RUNDIR_NAME_SIZE + 8];
-	int r;
+	int fd;
 
 	snprintf(name, sizeof(name), "%s.lock", d->name);
-	/* Never removed: two who hold the lock on two files of one name would both be alone. */
 	fd = openat(d->fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	do {
-		r = flock(fd, LOCK_EX | (no_wait ? LOCK_NB : 0)) < 0 ? -errno : 0;
-	} while (r == -EINTR);
-	if (r < 0)
-		return r == -EWOULDBLOCK ? -EAGAIN : r;
-	*ret_fd = steal_fd(&fd);
-	return 0;
+	return fd < 0 ? -errno : fd;
+}
+
+/* A holder that is stopped, or is somebody else's program, does not let go; flock has no time limit. */
+static int lock_within(int fd, int wait_ms)
+{
+	const int64_t end = clock_ms() + wait_ms;
+
+	for (unsigned pause_ms = 1;; pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS) {
+		int r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+
+		if (r != -EWOULDBLOCK && r != -EINTR)
+			return r;
+		if (clock_ms() >= end)
+			return -EAGAIN;
+		usleep(pause_ms * 1000);
+	}
+}
+
+int rundir_lock(const struct rundir *d, int wait_ms, int *ret_fd)
+{
+	_cleanup_(closep) int fd = open_lock(d);
+	int r = fd < 0 ? fd : lock_within(fd, wait_ms);
+
+	if (r == 0)
+		*ret_fd = steal_fd(&fd);
+	return r;
+}
+
+int rundir_lock_or_say(const struct rundir *d, int *ret_fd, char *err, size_t err_size)
+{
+	_cleanup_(closep) int fd = open_lock(d);
+	int r = fd < 0 ? fd : lock_within(fd, RUNDIR_LOCK_MS);
+	char by[64] = "another process";
+
+	if (r == 0) {
+		*ret_fd = steal_fd(&fd);
+		return 0;
+	}
+	if (r == -EAGAIN) {
+		const pid_t holder = file_flock_holder(fd);
+
+		if (holder)
+			snprintf(by, sizeof(by), "process %d", (int)holder);
+		snprintf(err, err_size, "%s.lock has been held by %s for %d seconds: end it", d->path, by, RUNDIR_LOCK_MS / 1000);
+		return -EBUSY;
+	}
+	snprintf(err, err_size, "cannot lock %s.lock: %s", d->path, strerror(-r));
+	return r;
 }
 
 int rundir_listen(const struct rundir *d, int *ret_fd)

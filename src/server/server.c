@@ -361,7 +361,7 @@ static bool withdraw(struct server *s, bool is_forced)
 
 	if (s->listen_fd < 0)
 		return true;
-	r = rundir_lock(s->config->place, true, &lock);
+	r = rundir_lock(s->config->place, 0, &lock);
 	if (r == -EAGAIN)
 		return false;
 	if (!is_forced && take_guest(s))

@@ -57,6 +57,31 @@ int peer_hold(int fd, struct peer *ret)
 	return ret->pidfd < 0 ? -errno : 0;
 }
 
+int peer_name_senders(int fd)
+{
+	int r = getenv("VENEER_NO_PEERPIDFD") ? -ENOPROTOOPT : sock_hold_senders(fd);
+
+	return r == -ENOPROTOOPT ? sock_name_senders(fd) : r;
+}
+
+int peer_hold_sender(struct sock_sender *s, struct peer *ret)
+{
+	_cleanup_(closep) int pidfd = steal_fd(&s->pidfd);
+
+	const bool is_sender = pidfd >= 0;
+
+	if (s->pid <= 0)
+		return -ENODATA;
+	if (pidfd < -1)
+		return -ESRCH;
+	if (!is_sender)
+		pidfd = (int)syscall(SYS_pidfd_open, s->pid, 0);
+	if (pidfd < 0)
+		return -errno;
+	*ret = (struct peer){ .fd = -1, .pid = s->pid, .uid = (uid_t)-1, .is_sender = is_sender, .pidfd = steal_fd(&pidfd) };
+	return 0;
+}
+
 void peer_release(struct peer *p)
 {
 	closep(&p->pidfd);

@@ -13,6 +13,10 @@
 #define BACKLOG 4096
 #define RETRY_MS 5
 
+/* Newer than the headers of the systems we build on. */
+#define KERNEL_SO_PASSPIDFD 76
+#define KERNEL_SCM_PIDFD 0x04
+
 /* By way of the directory's descriptor: an address holds 107 bytes. */
 static int address(int dirfd, const char *name, struct sockaddr_un *ret)
 {
@@ -212,31 +216,60 @@ static size_t take_fds(struct msghdr *msg, int *fds, size_t *ret_more)
 	return n;
 }
 
+static int set_option(int fd, int name, int value)
+{
+	return setsockopt(fd, SOL_SOCKET, name, &value, sizeof(value)) < 0 ? -errno : 0;
+}
+
 int sock_name_senders(int fd)
 {
-	const int on = 1;
-
-	return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0 ? -errno : 0;
+	return set_option(fd, SO_PASSCRED, 1);
 }
 
-static pid_t find_sender(struct msghdr *msg)
+int sock_hold_senders(int fd)
 {
-	struct ucred sender = { .pid = 0 };
+	int r = set_option(fd, KERNEL_SO_PASSPIDFD, 1);
 
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c))
-		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len >= CMSG_LEN(sizeof(sender)))
-			memcpy(&sender, CMSG_DATA(c), sizeof(sender));
-	return sender.pid;
+	return r < 0 ? r : sock_name_senders(fd);
 }
 
-int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n, pid_t *ret_sender)
+void sock_forget_senders(int fd)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+	set_option(fd, KERNEL_SO_PASSPIDFD, 0);
+	set_option(fd, SO_PASSCRED, 0);
+}
+
+static struct sock_sender find_sender(struct msghdr *msg)
+{
+	struct sock_sender found = { .pidfd = -1 };
+	struct ucred cred;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET)
+			continue;
+		if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len >= CMSG_LEN(sizeof(cred))) {
+			memcpy(&cred, CMSG_DATA(c), sizeof(cred));
+			found.pid = cred.pid;
+		} else if (c->cmsg_type == KERNEL_SCM_PIDFD && c->cmsg_len >= CMSG_LEN(sizeof(int))) {
+			memcpy(&found.pidfd, CMSG_DATA(c), sizeof(int));
+			/* The kernel puts its error there. */
+			if (found.pidfd < 0)
+				found.pidfd = -ESRCH;
+		}
+	}
+	return found;
+}
+
+int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n, struct sock_sender *ret_sender)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred)) +
+					      CMSG_SPACE(sizeof(int))];
 	struct iovec iov = { p, size };
 	struct msghdr msg = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
 	};
 	bool was_reset = false, is_again;
+	struct sock_sender sender;
 	size_t more;
 	ssize_t n;
 
@@ -247,15 +280,22 @@ int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size
 		was_reset = was_reset || (n < 0 && errno == ECONNRESET);
 	} while (is_again);
 	*ret_len = *ret_n = 0;
-	*ret_sender = 0;
+	if (ret_sender)
+		*ret_sender = (struct sock_sender){ .pidfd = -1 };
 	if (n < 0)
 		return errno == ECONNRESET ? 0 : errno == EWOULDBLOCK ? -EAGAIN : -errno;
 	*ret_n = take_fds(&msg, fds, &more);
-	*ret_sender = find_sender(&msg);
+	sender = find_sender(&msg);
 	*ret_len = (size_t)n;
 	/* An empty message is taken for the end, whatever it carries. */
-	if (n > 0 && !more && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+	if (n > 0 && !more && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+		if (ret_sender)
+			*ret_sender = sender;
+		else
+			closep(&sender.pidfd);
 		return 0;
+	}
+	closep(&sender.pidfd);
 	sock_close_fds(fds, *ret_n);
 	*ret_n = 0;
 	return n > 0 ? -EMSGSIZE : 0;
@@ -263,7 +303,5 @@ int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size
 
 int sock_recv(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n)
 {
-	pid_t sender;
-
-	return sock_recv_from(fd, p, size, ret_len, fds, ret_n, &sender);
+	return sock_recv_from(fd, p, size, ret_len, fds, ret_n, NULL);
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server answers the process that has connected, as long as that lives and may do all that the server may."""
 import array
+import fcntl
 import os
 import pathlib
 import signal
@@ -303,3 +304,145 @@ def test_a_thread_of_the_client_may_speak(server):
         thread.start()
         thread.join()
         assert client.receive()[0] == wire.PONG
+
+
+_FALSE_SERVER = """
+    import os, signal, sys
+    sys.path.insert(0, sys.argv[1])
+    from support import wire
+    os.chdir(sys.argv[2])
+    root, how = sys.argv[4:]
+    if root != "/":
+        os.chroot(root)
+    listener = wire.socket.socket(wire.socket.AF_UNIX, wire.socket.SOCK_SEQPACKET)
+    listener.bind(sys.argv[3])
+    listener.listen(64)
+    print("there", flush=True)
+
+    def speak(sock):
+        sock.send(wire.message(wire.HELLO, b"test"))
+
+    while True:
+        sock = listener.accept()[0]
+        try:
+            sock.recv(1 << 17)
+            if how == "dying":
+                client = int.from_bytes(sock.getsockopt(wire.socket.SOL_SOCKET, wire.socket.SO_PEERCRED, 12)[:4], "little")
+                os.kill(client, signal.SIGSTOP)
+                if not (pid := os.fork()):
+                    speak(sock)
+                    os._exit(0)
+                os.waitpid(pid, 0)
+                os.kill(client, signal.SIGCONT)
+            else:
+                speak(sock)
+            data, control, _, _ = sock.recvmsg(1 << 17, 1 << 12)
+        except OSError:
+            continue
+        if control:
+            print("given", flush=True)
+        sock.close()
+"""
+
+
+class FalseServer:
+    """Of the same user, at the place of the one that clients look for."""
+
+    def __init__(self, directory, *command, root="/", how="itself"):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self.directory = directory
+        self.process = subprocess.Popen([*command, sys.executable, "-c", textwrap.dedent(_FALSE_SERVER), _SUPPORT.parent, directory,
+                                         wire.socket_name(), root, how], text=True, stdout=subprocess.PIPE, cwd="/")
+        assert self.process.stdout.readline() == "there\n"
+
+    def end(self):
+        """What it was given."""
+        pids = [int(child) for child in
+                pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()]
+        for pid in [*pids, self.process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        return self.process.stdout.read()
+
+
+def _mount_beside(stack, false_server):
+    """What the mount program says; the mount it makes is there, by whatever server."""
+    place = Place(stack, "p")
+    env = {**os.environ, "VENEER_RUNTIME_DIR": str(false_server.directory)}
+    result = subprocess.run([stack.program, "-o", place.options(), place.mnt], text=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, timeout=60)
+    assert result.returncode == 0, result
+    (place.mnt / "f").write_text("f")
+    linux.umount(place.mnt)
+    return result.stderr
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request, monkeypatch):
+    if request.param == "old":
+        monkeypatch.setenv("VENEER_NO_PEERPIDFD", "1")
+
+
+def test_a_server_with_the_privileges_of_its_client_is_given_the_directories(stack, kernel):
+    """The others would prove nothing if it were not."""
+    made = FalseServer(stack.base / "run")
+    _mount_beside(stack, made)
+    assert "given" in made.end()
+
+
+_SOME = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+sys_chroot,+setfcap"
+
+
+@pytest.mark.parametrize("command, why", [
+    (["unshare", "-U", "--map-root-user", "--"], "user namespace"),
+    pytest.param(["unshare", "-p", "-f", "--"], "process namespace", marks=pytest.mark.needs_privileges("makes a process namespace")),
+    pytest.param(["setpriv", "--bounding-set", _SOME], "privileges", marks=pytest.mark.needs_root("gives up privileges")),
+])
+def test_a_server_of_the_same_user_that_is_less_is_given_nothing(stack, kernel, command, why):
+    """As in a container that may write in the run directory."""
+    made = FalseServer(stack.base / "run", *command)
+    said = _mount_beside(stack, made)
+    assert why in said and "own" in said, said
+    assert made.end() == ""
+
+
+def test_a_server_whose_greeting_is_of_a_process_that_is_gone_is_given_nothing(stack, kernel):
+    made = FalseServer(stack.base / "run", how="dying")
+    assert "own" in _mount_beside(stack, made)
+    assert made.end() == ""
+
+
+def test_tools_tell_a_false_server_nothing(stack, kernel, veneer_bin):
+    made = FalseServer(stack.base / "run", "unshare", "-U", "--map-root-user", "--")
+    result = subprocess.run([veneer_bin, "stats"], text=True, capture_output=True, timeout=60,
+                            env={**os.environ, "VENEER_RUNTIME_DIR": str(made.directory)})
+    assert result.returncode != 0 and "user namespace" in result.stderr, result
+    made.end()
+
+
+def test_a_lock_that_is_held_for_good_keeps_no_mount_out(stack):
+    """By a process that is stopped, or by somebody who may write in the run directory."""
+    directory = stack.base / "run"
+    directory.mkdir(mode=0o700)
+    with open(directory / f"{wire.socket_name()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        place = Place(stack, "p")
+        env = {**os.environ, "VENEER_RUNTIME_DIR": str(directory)}
+        mounted = subprocess.run([stack.program, "-o", place.options(), place.mnt], text=True, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, timeout=60)
+        assert mounted.returncode == 0, mounted
+        assert f"{lock.name} has been held by" in mounted.stderr, mounted
+        (place.mnt / "f").write_text("f")
+        linux.umount(place.mnt)
+        started = subprocess.run([stack.program, "server"], text=True, capture_output=True, env=env, timeout=60)
+        assert started.returncode != 0 and "has been held by" in started.stderr, started
+
+
+@pytest.mark.needs_root("changes its root")
+def test_a_server_below_another_root_that_may_not_mount_is_told_nothing(stack, kernel, veneer_bin):
+    """Without that privilege it cannot have gone to a root of its own, as servers do."""
+    made = FalseServer(stack.base / "run", "setpriv", "--bounding-set", "-all,+sys_chroot", root=stack.base)
+    result = subprocess.run(["setpriv", "--bounding-set", "-all,+sys_chroot", veneer_bin, "stats"], text=True, capture_output=True, timeout=60,
+                            env={**os.environ, "VENEER_RUNTIME_DIR": str(made.directory)})
+    assert result.returncode != 0 and "another root directory" in result.stderr, result
+    made.end()

@@ -79,10 +79,11 @@ static void test_rundir__lock_keeps_the_second_out(void **state)
 	give(*state, "run");
 	assert_int_equal(rundir_open(&a, err, ERR_SIZE), 0);
 	assert_int_equal(rundir_open(&b, err, ERR_SIZE), 0);
-	assert_int_equal(rundir_lock(&a, false, &one), 0);
-	assert_int_equal(rundir_lock(&b, true, &two), -EAGAIN);
+	assert_int_equal(rundir_lock(&a, 0, &one), 0);
+	assert_int_equal(rundir_lock(&b, 0, &two), -EAGAIN);
+	assert_int_equal(rundir_lock(&b, 20, &two), -EAGAIN);
 	close(one);
-	assert_int_equal(rundir_lock(&b, true, &two), 0);
+	assert_int_equal(rundir_lock(&b, 0, &two), 0);
 	close(two);
 	rundir_release(&a);
 	rundir_release(&b);
