@@ -18,7 +18,7 @@ int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const stru
 /* The directory of pending copies that a mount left which died, if it is as that made it: this user's alone. What others
  * made of that name goes. Descriptor, -ENOENT, -errno. */
 int place_open_left(struct tree *t);
-/* The mount ends: take the directory of pending copies away, if one was made. */
+/* The mount ends: take the directory of pending copies away, if one was left. */
 void place_close(struct tree *t);
 /* Hard link of any kind of file by its descriptor. 0 or -errno. */
 int place_link_fd(int fd, int dirfd, const char *name);

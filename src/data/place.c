@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define PENDING_TRIES 64
+
 int place_link_fd(int fd, int dirfd, const char *name)
 {
 	char proc[32];
@@ -154,6 +156,43 @@ void place_close(struct tree *t)
 		restore_times(t->upper->rootfd, &before);
 }
 
+/* While others change the root and look at its times. The last of several that are at it removes the directory. */
+static void leave_pending(struct tree *t)
+{
+	_cleanup_(relax_endp) struct relax *x = NULL;
+	struct stat before;
+	struct updir *d;
+	uint64_t version;
+
+	if (upper_listing(t, t->root, &d) < 0)
+		return;
+	x = relax_begin(t->upper->rootfd, "");
+	version = updir_version(d);
+	if (fstat(t->upper->rootfd, &before) == 0 &&
+	    unlinkat(t->upper->rootfd, PLACE_PENDING_NAME, AT_REMOVEDIR) == 0 && updir_version(d) == version)
+		restore_times(t->upper->rootfd, &before);
+}
+
+/* The copy gets its name there. Another one that was placed may have removed the directory meanwhile. */
+static int enter_pending(struct tree *t, int fd, const char *temp, const char *pending, int *ret)
+{
+	int r = -ENOENT;
+
+	for (int k = 0; k < PENDING_TRIES && r == -ENOENT; k++) {
+		_cleanup_(closep) int dirfd = open_pending(t);
+
+		if (dirfd < 0)
+			return dirfd;
+		if (*temp)
+			r = renameat2(t->workfd, temp, dirfd, pending, RENAME_NOREPLACE) < 0 ? -errno : 0;
+		else
+			r = place_link_fd(fd, dirfd, pending);
+		if (r == 0)
+			*ret = steal_fd(&dirfd);
+	}
+	return r;
+}
+
 static void take_back(struct tree *t, const struct link_place *p)
 {
 	_cleanup_(relax_endp) struct relax *x = NULL;
@@ -189,18 +228,13 @@ static int sync_directories(struct tree *t, const struct link_set *names)
 
 int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const struct link_set *names)
 {
-	_cleanup_(closep) int dirfd = open_pending(t);
+	_cleanup_(closep) int dirfd = -1;
 	char pending[32];
 	size_t k;
 	int r;
 
-	if (dirfd < 0)
-		return dirfd;
 	upper_temp_name(t, pending);
-	if (*temp)
-		r = renameat2(t->workfd, temp, dirfd, pending, RENAME_NOREPLACE) < 0 ? -errno : 0;
-	else
-		r = place_link_fd(fd, dirfd, pending);
+	r = enter_pending(t, fd, temp, pending, &dirfd);
 	if (r < 0)
 		return r;
 	*temp = '\0';
@@ -214,5 +248,7 @@ int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const stru
 		take_back(t, &names->v[k - 1]);
 	if (unlinkat(dirfd, pending, 0) < 0)
 		log_warn("%s: cannot remove " PLACE_PENDING_NAME "/%s: %s", t->upper->path, pending, strerror(errno));
+	else
+		leave_pending(t);
 	return r;
 }

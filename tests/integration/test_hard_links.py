@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from support.child import in_children
 from support.content import blob
 from support.expect import write_at
 
@@ -240,6 +241,18 @@ def test_upper_is_one_file_for_other_readers(stack):
     assert len({st.st_ino for st in stats}) == 1
     assert {st.st_nlink for st in stats} == {4}
     assert [name for name in os.listdir(stack.upper) if name == ".wh..wh.links"] == []
+
+
+def test_nothing_of_the_placing_stays_in_the_upper(stack):
+    """While it is mounted, too, and where several are placed at once, and others change the root."""
+    for number in range(40):
+        _make_links(stack.lower(), [f"{number}a", f"{number}b", f"{number}c"], blob(3000, seed=number))
+    m = stack.mount()
+    in_children([lambda k=k: [write_at(m / f"{number}a", b"new", 0) for number in range(k, 40, 4)] for k in range(4)]
+                + [lambda: [(m / f"own{k}").touch() for k in range(40)]])
+    assert not (stack.upper / ".wh..wh.links").exists()
+    for number in range(40):
+        _assert_one_file(m, [f"{number}a", f"{number}b", f"{number}c"], b"new" + blob(3000, seed=number)[3:])
 
 
 def test_parents_times_stay(stack):

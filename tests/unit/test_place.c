@@ -77,6 +77,7 @@ static void test_place__all_names_or_none(void **state)
 	fd = nameless(d);
 	assert_int_equal(place_all(d->t, i, fd, temp, &names), 0);
 	assert_true(tree_is_there(d, "upper/a") && tree_is_there(d, "upper/b") && tree_is_there(d, "upper/c"));
+	assert_false(tree_is_there(d, "upper/" PLACE_PENDING_NAME));
 	close(fd);
 	link_set_release(d->t, &names);
 	tree_forget(d, i);
