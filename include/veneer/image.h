@@ -73,6 +73,8 @@ size_t image_subdirs(struct ient *dir);
 int image_source(struct image *img, struct ient *e, struct source **ret);
 /* The entry has no extended attribute at all; in doubt false. Kept. */
 bool image_is_bare(struct image *img, struct ient *e);
+/* The attribute that owner and mode of the entry are in (override.h), or NULL. */
+const char *image_override(const struct image *img, const struct ient *e);
 /* The flags of chattr(1) that refuse changes, as the entry's layer has them: 0, IMAGE_IMMUTABLE and IMAGE_APPEND_ONLY, or
  * -errno. A system call, but for directories, of which it is kept. */
 #define IMAGE_IMMUTABLE 1

@@ -24,3 +24,10 @@ void override_apply(int dirfd, const char *name, const char *attr, struct stat *
 int override_store(int fd, const char *attr, const struct stat *st);
 /* The mode a file really gets where its own is in the attribute: we must be able to use it. */
 static inline mode_t override_real_mode(mode_t mode) { return (mode & (S_IFMT | 0777)) | 0755; }
+/* The same with an access ACL, or a default ACL to inherit: the file system keeps the group's and the others' bits in the ACL, and
+ * the kernel goes by them. */
+static inline mode_t override_acl_mode(mode_t mode) { return (mode & (S_IFMT | 0777)) | 0700; }
+/* An ACL may have taken bits of the owner from fd's real mode: they are what we get in by, and come back. 0 or -errno. */
+int override_keep_access(int fd, mode_t real_mode);
+/* Put mode into an access ACL, as chmod does. The file system keeps the real mode there. What is no ACL stays. */
+void override_limit_acl(void *value, size_t size, mode_t mode);

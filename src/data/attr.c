@@ -82,7 +82,7 @@ static int chmod_override(struct tree *t, struct inode *i, int fd, mode_t mode)
 	if (r < 0 || xattr_get(fd, "", ACCESS_ACL, NULL, 0) <= 0)
 		return r;
 	is_held = hold_attributes(i);
-	r = fchmod(fd, 0700 | (mode & 0077)) < 0 ? -errno : 0;
+	r = fchmod(fd, override_acl_mode(mode) & 07777) < 0 ? -errno : 0;
 	let_attributes_go(i, is_held);
 	return r;
 }
@@ -92,7 +92,8 @@ static int take_mode_of_acl(struct tree *t, struct inode *i, int fd)
 	struct stat real, st;
 	int r = fstat(fd, &real) < 0 ? -errno : lookup_stat(t, i, &st);
 
-	return r < 0 ? r : change_override(t, i, fd, (uid_t)-1, (gid_t)-1, (st.st_mode & 07000) | (real.st_mode & 0777));
+	return r ?: override_keep_access(fd, real.st_mode) ?:
+		change_override(t, i, fd, (uid_t)-1, (gid_t)-1, (st.st_mode & 07000) | (real.st_mode & 0777));
 }
 
 /* Before a partial file gets another owner or mode: one who may write it from then on, and could not have read what it
@@ -304,6 +305,18 @@ static bool has_selinux(void)
 	return k == 2;
 }
 
+/* Where the mode is in an attribute, the ACL that the file system keeps has the real one. */
+static void limit_acl(struct tree *t, const struct inode *i, int fd, void *value, size_t size)
+{
+	const char *override = i->has_upper ? t->upper->override : image_override(t->image, i->lower);
+	struct stat st;
+
+	if (!override || fstat(fd, &st) < 0)
+		return;
+	override_apply(fd, "", override, &st);
+	override_limit_acl(value, size, st.st_mode);
+}
+
 ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size)
 {
 	struct reader reader;
@@ -317,6 +330,8 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 		return n;
 	is_held = hold_attributes(i);
 	n = reader.is_bare ? -ENODATA : xattr_get(reader.fd, "", name, value, size);
+	if (n > 0 && size && !strcmp(name, ACCESS_ACL))
+		limit_acl(t, i, reader.fd, value, (size_t)n);
 	let_attributes_go(i, is_held);
 	reader_close(&reader);
 	/* Without SELinux, "not supported" instead of "none here": ls -l then stops asking file by file. A label

@@ -95,10 +95,12 @@ static int copy_owner(struct tree *t, const struct fresh *f, const struct stat *
 static int copy_mode(struct tree *t, const struct fresh *f, const struct stat *st)
 {
 	const bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
-	const mode_t mode = (is_overridden(t, st) ? override_real_mode(st->st_mode) : st->st_mode) & 07777;
+	const mode_t mode = st->st_mode & 07777;
 
 	if (is_overridden(t, st)) {
-		if (fchmod(f->fd, mode) < 0)
+		const bool has_acl = xattr_get(f->fd, "", "system.posix_acl_access", NULL, 0) > 0;
+
+		if (fchmod(f->fd, (has_acl ? override_acl_mode(mode) : override_real_mode(mode)) & 07777) < 0)
 			return -errno;
 		return override_store(f->fd, t->upper->override, st);
 	}

@@ -46,12 +46,14 @@ struct making {
 	gid_t gid;
 	int fd;			/* of the new object, -1 if it needs none */
 	const char *override;	/* attribute that owner and mode go into, or NULL */
+	bool has_acl;		/* of the directory's default ACL */
 };
 
 static void inherit(struct tree *t, struct making *m, struct inode *parent)
 {
 	if (S_ISREG(m->args->mode) || S_ISDIR(m->args->mode))
 		m->override = t->upper->override;
+	m->has_acl = parent->has_default_acl;
 	m->mode = m->args->mode;
 	m->uid = m->args->uid;
 	m->gid = m->args->gid;
@@ -65,9 +67,16 @@ static void inherit(struct tree *t, struct making *m, struct inode *parent)
 	}
 }
 
+static mode_t real_mode(const struct making *m)
+{
+	if (!m->override)
+		return m->mode;
+	return m->has_acl ? override_acl_mode(m->mode) : override_real_mode(m->mode);
+}
+
 static int make_at(struct making *m, int dirfd, const char *name)
 {
-	const mode_t mode = m->override ? override_real_mode(m->mode) : m->mode;
+	const mode_t mode = real_mode(m);
 	int r = 0;
 
 	switch (m->mode & S_IFMT) {
@@ -97,14 +106,16 @@ static int settle_owner(struct making *m, int dirfd, const char *name, struct st
 	if (m->fd >= 0 ? fstat(m->fd, st) : fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	if (m->override) {
-		fd = m->fd >= 0 ? m->fd : openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		fd = m->fd >= 0 ? m->fd : relax_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
-			return -errno;
+			return fd;
+		int r = override_keep_access(fd, st->st_mode);
+
 		st->st_uid = m->uid;
 		st->st_gid = m->gid;
 		/* A default ACL has limited the real mode. */
 		st->st_mode = m->mode & (st->st_mode | ~(mode_t)0777);
-		int r = override_store(fd, m->override, st);
+		r = r ?: override_store(fd, m->override, st);
 
 		if (fd != m->fd)
 			close(fd);

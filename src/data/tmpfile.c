@@ -20,11 +20,13 @@ static int settle(struct tree *t, struct inode *parent, int fd, const struct cre
 	if (fstat(fd, st) < 0)
 		return -errno;
 	if (t->upper->override) {
+		int r = override_keep_access(fd, st->st_mode);
+
 		st->st_uid = args->uid;
 		st->st_gid = gid;
 		/* A default ACL has limited the real mode. */
 		st->st_mode = args->mode & (parent->has_default_acl ? st->st_mode | ~(mode_t)0777 : ~args->umask);
-		return override_store(fd, t->upper->override, st);
+		return r ?: override_store(fd, t->upper->override, st);
 	}
 	if ((st->st_uid != args->uid || st->st_gid != gid) && fchown(fd, args->uid, gid) < 0 && !args->ignores_chown)
 		return -errno;
@@ -49,7 +51,7 @@ static int make(struct tree *t, struct inode *parent, const struct create_args *
 	if (!parent->has_default_acl)
 		mode &= ~args->umask;
 	if (t->upper->override)
-		mode = override_real_mode(mode);
+		mode = parent->has_default_acl ? override_acl_mode(mode) : override_real_mode(mode);
 	r = fstat(dirfd, st) < 0 ? -errno : 0;
 	if (r == 0) {
 		override_apply(dirfd, "", t->upper->override, st);

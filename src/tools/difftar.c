@@ -119,7 +119,7 @@ static bool is_keyword(const char *attr)
 	return true;
 }
 
-static int add_attributes(struct writing *w, const struct diff_entry *e, int fd)
+static int add_attributes(struct writing *w, const struct diff_entry *e, int fd, mode_t mode)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(fd, "", &list);
@@ -138,6 +138,8 @@ static int add_attributes(struct writing *w, const struct diff_entry *e, int fd)
 			continue;
 		if (n < 0)
 			return (int)n;
+		if (image_override(w->d->full, e->ient) && !strcmp(a, "system.posix_acl_access"))
+			override_limit_acl(value, (size_t)n, mode);
 		if (!is_keyword(a))
 			log_warn("%s/%s: the attribute %s gets another name in the archive, which cannot have this one",
 				 w->d->upper->path, e->path, a);
@@ -241,7 +243,7 @@ static int write_object(struct writing *w, const struct diff_entry *e)
 	if (first)
 		lib.archive_entry_set_hardlink(w->entry, first);
 	else
-		r = add_attributes(w, e, fd);
+		r = add_attributes(w, e, fd, st.st_mode);
 	lib.archive_entry_set_size(w->entry, S_ISREG(st.st_mode) && !first ? st.st_size : 0);
 	if (r == 0 && S_ISLNK(st.st_mode))
 		r = write_link_target(w, e);

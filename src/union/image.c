@@ -663,6 +663,11 @@ bool image_is_bare(struct image *img, struct ient *e)
 	return known == BARENESS_BARE;
 }
 
+const char *image_override(const struct image *img, const struct ient *e)
+{
+	return img->layers[e->layer]->override;
+}
+
 int image_protection(struct image *img, struct ient *e)
 {
 	int known = atomic_load_explicit(&e->protection, memory_order_relaxed), fd, r;

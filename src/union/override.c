@@ -3,7 +3,10 @@
 
 #include "veneer/xattr.h"
 
+#include <endian.h>
 #include <errno.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,4 +96,39 @@ int override_store(int fd, const char *attr, const struct stat *st)
 			 (unsigned)st->st_mode & 07777, S_ISDIR(st->st_mode) ? "dir" : "file");
 
 	return xattr_set(fd, "", attr, value, (size_t)n, 0);
+}
+
+int override_keep_access(int fd, mode_t real_mode)
+{
+	if ((real_mode & 0700) == 0700)
+		return 0;
+	return fchmod(fd, override_acl_mode(real_mode) & 07777) < 0 ? -errno : 0;
+}
+
+void override_limit_acl(void *value, size_t size, mode_t mode)
+{
+	const struct posix_acl_xattr_header *header = value;
+	struct posix_acl_xattr_entry *e = (struct posix_acl_xattr_entry *)(header + 1), *group = NULL, *mask = NULL;
+
+	if (size < sizeof(*header) || le32toh(header->a_version) != POSIX_ACL_XATTR_VERSION ||
+	    (size - sizeof(*header)) % sizeof(*e) != 0)
+		return;
+	for (size_t n = (size - sizeof(*header)) / sizeof(*e); n > 0; n--, e++) {
+		switch (le16toh(e->e_tag)) {
+		case ACL_USER_OBJ:
+			e->e_perm = htole16(mode >> 6 & 7);
+			break;
+		case ACL_GROUP_OBJ:
+			group = e;
+			break;
+		case ACL_MASK:
+			mask = e;
+			break;
+		case ACL_OTHER:
+			e->e_perm = htole16(mode & 7);
+			break;
+		}
+	}
+	if (mask || group)
+		(mask ?: group)->e_perm = htole16(mode >> 3 & 7);
 }

@@ -396,6 +396,43 @@ def test_acl_and_mode_go_together_with_modes_in_attributes_too(stack, kind):
     assert mode() == 0o600
 
 
+_LIMITED = acl.encode((acl.USER_OBJ, 6), (acl.USER, 7, 1234), (acl.GROUP_OBJ, 7), (acl.MASK, 4), (acl.OTHER, 0))
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_an_acl_is_as_before_after_a_copy_up_with_modes_in_attributes(stack, kind):
+    """Also on disk it gives nobody more: the kernel goes by it for all but the owner."""
+    path = stack.lower() / "x"
+    path.mkdir() if kind == "directory" else path.write_text("x")
+    os.setxattr(path, acl.ACCESS, _LIMITED)
+    m = stack.mount("xattr_permissions=2")
+    for _ in range(2):
+        os.utime(m / "x")
+        assert os.stat(m / "x").st_mode & 0o7777 == 0o640
+        assert os.getxattr(m / "x", acl.ACCESS) == _LIMITED
+        on_disk = acl.decode(os.getxattr(stack.upper / "x", acl.ACCESS))
+        assert {**on_disk, acl.USER_OBJ: 6} == acl.decode(_LIMITED)
+        m = stack.remount("xattr_permissions=2")
+
+
+def test_the_owner_gets_bits_back_that_an_acl_took(stack):
+    """Without privileges the server itself needs them."""
+    (stack.lower() / "p").mkdir()
+    m = stack.mount("xattr_permissions=2") / "p"
+    os.setxattr(m, acl.DEFAULT, acl.encode((acl.USER_OBJ, 0), (acl.GROUP_OBJ, 4), (acl.OTHER, 0)))
+    (m / "f").touch()
+    (m / "d").mkdir()
+    (m / "g").touch()
+    os.setxattr(m / "g", acl.ACCESS, acl.encode((acl.USER_OBJ, 0), (acl.GROUP_OBJ, 4), (acl.OTHER, 0)))
+    for name in ("f", "d", "g"):
+        assert os.stat(m / name).st_mode & 0o777 == 0o040
+        os.chmod(m / name, 0o700)
+    m = stack.remount("xattr_permissions=2") / "p"
+    (m / "f").write_text("x")
+    (m / "g").write_text("x")
+    (m / "d" / "f").touch()
+
+
 def test_override_attribute_cannot_be_changed_from_inside(stack):
     _file(stack.lower(), "f", 1000, 1000)
     m = stack.mount("xattr_permissions=2")

@@ -227,8 +227,13 @@ _PARENTS = {
     "sticky": (0o1777, 0, None), "acl": (0o777, 0, _DEFAULT), "minimal-acl": (0o777, 0, _MINIMAL),
     "sgid-acl": (0o2777, 3000, _DEFAULT),
 }
-_MODES = (0o777, 0o666, 0o2775, 0o4711, 0o1770, 0o6777)
+_MODES = (0o777, 0o666, 0o640, 0o2775, 0o4711, 0o1770, 0o6777)
 _UMASKS = (0, 0o022, 0o077, 0o777)
+
+
+def _make_nameless(path, mode):
+    with opened(os.path.dirname(path), os.O_TMPFILE | os.O_RDWR, mode) as fd:
+        os.link(f"/proc/self/fd/{fd}", path, follow_symlinks=True)
 
 
 def _make_all(directory):
@@ -246,15 +251,13 @@ def _make_all(directory):
             done[name[-12:] + "p"] = _outcome(lambda p: os.mkfifo(p, mode), name + "-fifo")
             done[name[-12:] + "s"] = _outcome(lambda p: os.mknod(p, 0o140000 | mode), name + "-sock")
             done[name[-12:] + "r"] = _outcome(lambda p: os.mknod(p, 0o100000 | mode), name + "-reg")
+        done[f"{mode:o}t"] = _outcome(lambda p: _make_nameless(p, mode), f"{directory}/nameless-{mode:o}")
     done["l"] = _outcome(lambda p: os.symlink("x", p), f"{directory}/link")
     done["b"] = _outcome(lambda p: os.mkdir(p), f"{directory}/new-777-dir/below")
     return done
 
 
-@pytest.mark.parametrize("is_in_upper", [False, True], ids=["lower", "upper"])
-@pytest.mark.parametrize("umask", _UMASKS, ids=oct)
-@pytest.mark.parametrize("caller", ["root", "root-without-fsetid", "owner", "owner-in-two"])
-def test_new_objects_are_made_as_in_a_directory(arena, caller, umask, is_in_upper):
+def _make_in_both(arena, caller, umask, is_in_upper, *options):
     kinds = ("file", "dir", "fifo", "sock", "reg")
 
     def build(root):
@@ -280,16 +283,33 @@ def test_new_objects_are_made_as_in_a_directory(arena, caller, umask, is_in_uppe
 
     if is_in_upper:
         arena.make(lambda root: None)
-        m = arena.mount("lower")
+        m = arena.mount("lower", *options)
         build(m)
         build(arena.plain)
     else:
         arena.make(build)
-        m = arena.mount("lower")
+        m = arena.mount("lower", *options)
     clear(m)
     clear(arena.plain)
     arena.run(work, umask=umask, **_CALLERS[caller])
     arena.compare()
+
+
+@pytest.mark.parametrize("is_in_upper", [False, True], ids=["lower", "upper"])
+@pytest.mark.parametrize("umask", _UMASKS, ids=oct)
+@pytest.mark.parametrize("caller", ["root", "root-without-fsetid", "owner", "owner-in-two"])
+def test_new_objects_are_made_as_in_a_directory(arena, caller, umask, is_in_upper):
+    _make_in_both(arena, caller, umask, is_in_upper)
+
+
+@pytest.mark.parametrize("caller, umask, is_in_upper", [("root", 0o027, False), ("owner", 0, True), ("owner", 0o027, False)])
+def test_new_objects_with_modes_in_attributes_are_made_as_in_a_directory(arena, caller, umask, is_in_upper):
+    _make_in_both(arena, caller, umask, is_in_upper, "xattr_permissions=2")
+
+
+@pytest.mark.needs_root("security.* attributes of the host")
+def test_new_objects_with_modes_in_attributes_of_root_are_made_as_in_a_directory(arena):
+    _make_in_both(arena, "owner", 0o027, True, "xattr_permissions=1")
 
 
 @pytest.mark.parametrize("state", ["lower", "copied up"])

@@ -115,6 +115,39 @@ static void test_override__real_mode_is_one_that_we_can_use(void **state)
 	(void)state;
 	assert_int_equal(override_real_mode(S_IFREG | 06000), S_IFREG | 0755);
 	assert_int_equal(override_real_mode(S_IFDIR | 0777), S_IFDIR | 0777);
+	assert_int_equal(override_acl_mode(S_IFREG | 06000), S_IFREG | 0700);
+	assert_int_equal(override_acl_mode(S_IFREG | 0247), S_IFREG | 0747);
+}
+
+/* Tag, permissions, id; the first entry is the version. */
+static void test_override__a_mode_limits_an_access_acl(void **state)
+{
+	static const uint8_t with_mask[] = { 2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 232, 3, 0, 0, 4, 0, 5, 0,
+					     255, 255, 255, 255, 16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255 };
+	static const uint8_t other_version[] = { 3, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255 };
+	uint8_t acl[sizeof(with_mask)];
+
+	(void)state;
+	memcpy(acl, with_mask, sizeof(acl));
+	override_limit_acl(acl, sizeof(acl), S_IFREG | 0642);
+	assert_int_equal(acl[6], 6);
+	assert_int_equal(acl[14], 7);
+	assert_int_equal(acl[22], 5);
+	assert_int_equal(acl[30], 4);
+	assert_int_equal(acl[38], 2);
+	/* without the mask */
+	memcpy(acl, with_mask, sizeof(acl));
+	override_limit_acl(acl, 28, S_IFREG | 0642);
+	assert_int_equal(acl[22], 4);
+	/* what is no ACL */
+	memcpy(acl, with_mask, sizeof(acl));
+	for (size_t n = 0; n < 4; n++)
+		override_limit_acl(acl, n, 0);
+	override_limit_acl(acl, 27, 0);
+	assert_memory_equal(acl, with_mask, sizeof(acl));
+	memcpy(acl, other_version, sizeof(other_version));
+	override_limit_acl(acl, sizeof(other_version), 0);
+	assert_memory_equal(acl, other_version, sizeof(other_version));
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
@@ -128,6 +161,7 @@ int main(void)
 		row(test_override__types_other_than_files_and_directories_keep_their_own),
 		row(test_override__root_tells_which_attribute_the_first_in_order_wins),
 		row(test_override__real_mode_is_one_that_we_can_use),
+		row(test_override__a_mode_limits_an_access_acl),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
