@@ -2,6 +2,7 @@
 #include "veneer/offer.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/cow.h"
 #include "veneer/lookup.h"
 #include "veneer/path.h"
 #include "veneer/upper.h"
@@ -83,6 +84,15 @@ static int is_untouched(struct inode *i, off_t size)
 	return r;
 }
 
+/* An emptied file needs nothing of the lower, but its cut must be on the disk before the kernel lets it grow past us: else
+ * a power cut may leave the new size and uncover the lower's bytes in its holes. Its first write here would wait for that too. */
+static bool is_settled(struct tree *t, struct inode *i, bool writes, uint64_t clip)
+{
+	if (t->backing && writes && !clip && !t->quota && mapfile_has_uncommitted(i->src.map, i->src.id))
+		return cow_sync_unasked(t, i) == 0 && (t->is_volatile || !mapfile_has_uncommitted(i->src.map, i->src.id));
+	return !mapfile_has_uncommitted(i->src.map, i->src.id);
+}
+
 static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer *o)
 {
 	uint64_t clip;
@@ -100,8 +110,8 @@ static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer
 	if (r == 1)
 		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;
 	/* Of what is written past us the map hears of no zeros. Where all own blocks are on the disk, it need not. */
-	if (r == 1 && clip)
-		r = !mapfile_has_uncommitted(i->src.map, i->src.id) &&
+	if (r == 1)
+		r = is_settled(t, i, writes, clip) &&
 		    (!writes || mapfile_expect_zeros(i->src.map, i->src.id, 0, (clip + BLK_BYTES - 1) >> BLK_SHIFT) == 0);
 	/* It may have become an ordinary file just now. */
 	if (r == 1 || !i->src.id) {

@@ -326,6 +326,34 @@ def test_a_hole_nobody_synced_does_not_uncover_the_lower(machine, pictures):
                     lambda view, picture: view.must_fit(recordings, picture))
 
 
+@on("ext4", "xfs", "btrfs", "ext4_1k")
+def test_nor_does_an_emptied_file_that_the_kernel_writes_itself(machine, pictures):
+    """It needs nothing of the lower, so it may be passed through: but not before the map's record of that is safe."""
+    recordings = {name: make_lower(machine, name, MIDDLE) for name in ("by-name", "by-open")}
+    union = machine.start()
+    with contextlib.ExitStack() as files:
+        for name, recording in recordings.items():
+            with RecordedFile(union / name, recording) as f:
+                f.write(0, pattern(0, 20 * BLOCK, 1))
+                f.fsync()
+                if name == "by-name":
+                    f.truncate(0)
+            if name == "by-open":
+                start = time.monotonic()
+                os.close(os.open(union / name, os.O_WRONLY | os.O_TRUNC))
+                recording.now[:] = b""
+                recording.cut(0, MIDDLE)
+                recording.changed(start, time.monotonic(), 0, MIDDLE)
+                recording.resized(start, time.monotonic())
+            f = files.enter_context(RecordedFile(union / name, recording))
+            f.write(20 * BLOCK, pattern(20 * BLOCK, BLOCK, 2))
+            with open(machine.upper / name, "rb") as raw:
+                linux.sync_file_range(raw.fileno(), 0, 0)
+        commit_journal(machine)
+        taken = machine.cut()
+    machine.examine([taken], lambda view, picture: view.must_fit(recordings, picture))
+
+
 @on("ext4", "xfs", many=("ext4", "xfs"))
 def test_nor_if_it_was_sync_that_had_the_write_on_disk(machine, pictures):
     """Of which a mount hears nothing (btrfs, and blocks of 1 KiB: doc/DESIGN.md, section 7)."""
