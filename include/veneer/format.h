@@ -65,6 +65,16 @@ struct format_map_header {
 	uint64_t checksum;	/* XXH64 of the 120 bytes before; seed of the log's first record */
 } __attribute__((packed));
 _Static_assert(sizeof(struct format_map_header) == 128, "map header");
+/* A second copy of the header: extended attribute of the map file, which tools that copy layers copy with it. */
+#define FORMAT_MAP_COPY_ATTR "user.veneer.map"
+
+struct format_map_copy {
+	struct format_map_header head;	/* as in the file */
+	uint64_t end;		/* of the log when the layer was last closed, bytes; 0: never since this file was made */
+	uint64_t end_sum;	/* checksum of the record before; 0 likewise */
+	uint64_t checksum;	/* XXH64 of the 144 bytes before */
+} __attribute__((packed));
+_Static_assert(sizeof(struct format_map_copy) == 152, "copy of a map header");
 /* The seed of the snapshot's first record: XXH64 of this many first bytes of the header. */
 #define FORMAT_MAP_SEED_BYTES 48u
 

@@ -14,6 +14,8 @@
 #include "veneer/types.h"
 
 #define MAPFILE_NAME ".wh..wh.veneer"
+/* The first map of the layer that was found damaged and had to be written anew. */
+#define MAPFILE_DAMAGED_NAME ".wh..wh.veneer.damaged"
 
 struct mapfile;
 
@@ -42,8 +44,11 @@ struct mapfile_rebuild {
 /* Open the map of the layer at rootfd. work_fd is a directory on the same file system for the
  * temporary half of a checkpoint (-1 when READONLY). A layer without a map file gives an empty map;
  * the file is created by the first mapfile_file_new. rebuild may be NULL (as -EOPNOTSUPP).
- * 0; -EUCLEAN when the file is damaged (the rule broken and its offset are logged, name is how the
- * layer is called in that line); other -errno. The last record being torn is not damage but an end. */
+ * A damaged map, of which the log has the rule broken and its offset, with name for the layer, is as good as what can be
+ * believed of it: files without an entry are damaged. For writing it is written anew, and linked to
+ * MAPFILE_DAMAGED_NAME before if something is lost; if nothing can be believed the layer has no map from then on.
+ * 0; -EUCLEAN where that is not for writing, and for what a newer version wrote or is no regular file; other -errno. The last
+ * record being torn is not damage but an end. */
 int mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name, const struct mapfile_rebuild *rebuild,
 		 struct mapfile **ret);
 /* Release. Writes nothing: what is needed later was written when it happened. */

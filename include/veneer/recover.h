@@ -23,6 +23,9 @@ struct recover {
 void recover_init(struct recover *r, int rootfd, const char *name, bool has_true_extents);
 void recover_release(struct recover *r);
 
+/* No block of the first lower_size bytes of fd reads as zeros. 1, 0 or -errno. */
+int recover_is_whole(int fd, uint64_t lower_size);
+
 /* The file fd (borrowed, readable; or the -errno of opening it) carries a mark that its layer's
  * map does not know: enter it again if its record was lost in a bad boot. 0; -ENOENT when it
  * cannot have been: the mark or the map is damaged; -errno. */

@@ -18,6 +18,9 @@
 int trust_seal(int fd, const struct buf *mark);
 /* Without error: a seal without its mark says nothing. */
 void trust_remove_seal(int fd);
+/* The partial file fd becomes an ordinary one: guard, mark and seal go, in this order. None of them is no error. 0 or
+ * -errno. */
+int trust_unmark(int fd);
 /* Has (dirfd, name) the seal of these bytes? In doubt no. */
 bool trust_is_sealed(int dirfd, const char *name, const void *mark, size_t len);
 

@@ -23,6 +23,29 @@ uint64_t hash_checksum(const void *p, size_t len)
 	return XXH64(p, len, 0);
 }
 
+bool hash_mend(void *p, size_t from, size_t len, uint64_t *sum)
+{
+	const uint64_t is = hash_checksum(p, len);
+	uint8_t *c = p;
+
+	for (unsigned shift = 0; shift < 64; shift += 8)
+		if (((*sum ^ is) & ~((uint64_t)0xff << shift)) == 0) {
+			*sum = is;
+			return true;
+		}
+	for (size_t i = from; i < len; i++) {
+		const uint8_t was = c[i];
+
+		for (unsigned v = 0; v < 256; v++) {
+			c[i] = (uint8_t)v;
+			if (hash_checksum(p, len) == *sum)
+				return true;
+		}
+		c[i] = was;
+	}
+	return false;
+}
+
 uint64_t hash_key(const void *p, size_t len, uint64_t seed)
 {
 	pthread_once(&secret_once, secret_draw);

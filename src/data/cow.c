@@ -8,13 +8,11 @@
 #include "veneer/copyup.h"
 #include "veneer/extent.h"
 #include "veneer/file.h"
-#include "veneer/format.h"
-#include "veneer/guard.h"
 #include "veneer/quota.h"
 #include "veneer/read.h"
 #include "veneer/stats.h"
+#include "veneer/trust.h"
 #include "veneer/upper.h"
-#include "veneer/xattr.h"
 #include "veneer/zeros.h"
 
 #include <fcntl.h>
@@ -473,14 +471,10 @@ static int cut_damaged(struct tree *t, struct inode *i, int fd)
 
 	if (ftruncate(fd, 0) < 0 || (!t->is_volatile && fdatasync(fd) < 0))
 		return -errno;
-	/* That of overlayfs too, where it stands for a file that is not there. */
-	r = guard_remove(fd);
+	r = trust_unmark(fd);
 	if (r == 0)
-		r = xattr_remove(fd, "", FORMAT_PARTIAL_ATTR);
-	if (r < 0 && r != -ENODATA)
-		return r;
-	i->is_damaged = false;
-	return 0;
+		i->is_damaged = false;
+	return r;
 }
 
 int cow_truncate(struct tree *t, struct inode *i, off_t size)

@@ -14,8 +14,6 @@
 #include "veneer/cow.h"
 #include "veneer/extent.h"
 #include "veneer/file.h"
-#include "veneer/format.h"
-#include "veneer/guard.h"
 #include "veneer/keep.h"
 #include "veneer/origin.h"
 #include "veneer/quota.h"
@@ -24,7 +22,6 @@
 #include "veneer/stats.h"
 #include "veneer/trust.h"
 #include "veneer/upper.h"
-#include "veneer/xattr.h"
 #include "veneer/zeros.h"
 
 #include <dirent.h>
@@ -406,13 +403,9 @@ static int drop_mark(struct filling *f)
 
 	if (r == 0 && !f->w->is_alone)
 		r = note_origin(t, i, f->fd);
-	r = r ?: guard_remove(f->fd);
-	if (r == 0)
-		r = xattr_remove(f->fd, "", FORMAT_PARTIAL_ATTR);
-	if (r < 0 && r != -ENODATA)
+	r = r ?: trust_unmark(f->fd);
+	if (r < 0)
 		return r;
-	if (t->style.has_trusted)
-		trust_remove_seal(f->fd);
 	/* In this order: who has the number already, without the lock, finds that the map does not know it any more,
 	 * and looks again. What is below stays known: it is the image's. */
 	i->src.id = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "journal.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,6 +13,8 @@
 
 #define GROW_MIN_BYTES 4096u
 #define GROW_MAX_BYTES (1u << 20)
+/* Of more nobody asks whether it is zeros: 256 MiB. */
+#define STRAY_WINDOWS_MAX 4096u
 _Static_assert(JOURNAL_SLACK_BYTES > 2 * GROW_MAX_BYTES + GROW_MIN_BYTES, "slack of our own logs");
 
 int journal_reader_init(struct journal_reader *r, int fd, uint64_t off, uint64_t end, uint64_t sum)
@@ -79,32 +82,99 @@ int journal_reader_next(struct journal_reader *r, struct record *ret_rec)
 	return 1;
 }
 
-int journal_reader_rest(const struct journal_reader *r, const char **ret_why)
+int journal_reader_mend(struct journal_reader *r, struct record *ret_rec)
+{
+	static const uint8_t nothing[2 * sizeof(uint64_t)];
+	int n = reader_fill(r);
+
+	if (n < 0)
+		return n;
+
+	const size_t at = (size_t)(r->off - r->win_off), len = r->win_len - at;
+
+	/* The usual end of a log. */
+	n = 0;
+	if (len >= sizeof(nothing) && memcmp(r->win + at, nothing, sizeof(nothing)) != 0)
+		n = record_mend(r->win + at, len, r->sum, ret_rec, &r->sum);
+	if (n == 0)
+		r->win_len = 0;
+	r->off += (uint64_t)n;
+	return n > 0;
+}
+
+int journal_reader_resync(struct journal_reader *r)
+{
+	for (;;) {
+		uint64_t sum, ignored;
+		struct record rec;
+		const char *why;
+		int n = reader_fill(r);
+		size_t at = (size_t)(r->off - r->win_off);
+
+		if (n < 0 || r->win_len < at + sizeof(sum))
+			return n < 0 ? n : 0;
+		memcpy(&sum, r->win + at, sizeof(sum));
+		r->off += sizeof(sum);
+		n = reader_fill(r);
+		if (n < 0)
+			return n;
+		at = (size_t)(r->off - r->win_off);
+		r->sum = le64toh(sum);
+		if (record_decode(r->win + at, r->win_len - at, r->sum, &rec, &ignored, &why) > 0)
+			return 1;
+	}
+}
+
+int journal_stray_bytes(int fd, uint64_t off)
 {
 	_cleanup_(freep) uint8_t *bytes = malloc(JOURNAL_WINDOW_BYTES);
-	uint64_t off = r->off + JOURNAL_TORN_BYTES;
-	struct stat st;
+	unsigned nread = 0;
+	int nbad = 0;
+	off_t data;
 
 	if (!bytes)
 		return -ENOMEM;
-	if (fstat(r->fd, &st) < 0)
-		return -errno;
-	/* A file may claim any length. */
-	*ret_why = "longer than its records account for";
-	if ((uint64_t)st.st_size > r->off + JOURNAL_SLACK_BYTES)
-		return 1;
-	*ret_why = "a bad record before good ones";
-	while (off < (uint64_t)st.st_size) {
-		ssize_t n = file_pread(r->fd, bytes, JOURNAL_WINDOW_BYTES, (off_t)off);
+	/* A file may claim any length: holes cost nothing. */
+	while (off <= INT64_MAX && (data = lseek(fd, (off_t)off, SEEK_DATA)) >= 0) {
+		ssize_t n = file_pread(fd, bytes, JOURNAL_WINDOW_BYTES, data);
 
 		if (n <= 0)
-			return (int)n;
+			return n < 0 ? (int)n : nbad;
 		for (ssize_t i = 0; i < n; i++)
-			if (bytes[i])
-				return 1;
-		off += (uint64_t)n;
+			if (bytes[i] && ++nbad > 1)
+				return nbad;
+		if (++nread > STRAY_WINDOWS_MAX)
+			return 2;
+		off = (uint64_t)(data + n);
 	}
-	return 0;
+	return off > INT64_MAX || errno == ENXIO ? nbad : -errno;
+}
+
+/* Records follow one that is none: no killed writer leaves that, however short they are. 1, 0 or -errno. */
+static int resumes(int fd, uint64_t off)
+{
+	struct journal_reader at;
+	int r = journal_reader_init(&at, fd, off, off + JOURNAL_TORN_BYTES + FORMAT_REC_BYTES_MAX, 0);
+
+	r = r ?: journal_reader_resync(&at);
+	journal_reader_release(&at);
+	return r;
+}
+
+int journal_reader_rest(const struct journal_reader *r, const char **ret_why)
+{
+	struct stat st;
+
+	if (fstat(r->fd, &st) < 0)
+		return -errno;
+	*ret_why = "longer than its records account for";
+	if ((uint64_t)st.st_size > r->off + JOURNAL_SLACK_BYTES)
+		return JOURNAL_TOO_LONG;
+	*ret_why = "a bad record before good ones";
+
+	int n = resumes(r->fd, r->off);
+
+	return n < 0 ? n : n ? 2 : journal_stray_bytes(r->fd, r->off + JOURNAL_TORN_BYTES);
 }
 
 static int journal_map(struct journal *j, uint64_t cap)

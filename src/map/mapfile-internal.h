@@ -35,6 +35,9 @@ struct mapload {
 	bool was_unclean; /* reverted, the file itself says otherwise */
 	bool is_copy; /* the file is that of a layer elsewhere */
 	size_t nlost; /* files of a copy that lack what had been synced */
+	unsigned n_mended; /* bytes of it, or the whole header, were damaged and are known */
+	unsigned n_gaps; /* what they said is not: files next to them have no entry */
+	bool is_lost; /* nothing in it can be believed: fd is -1 */
 	uid_t owner;
 	bool is_others; /* others than its owner may write it */
 };
@@ -68,6 +71,12 @@ int mapload_is_of_this_boot(const struct table *t);
 int mapload_read(int rootfd, bool is_readonly, const char *name,
 		 const struct mapfile_rebuild *rebuild, struct mapload *ret);
 void mapload_release(struct mapload *l);
+/* Is the file with this header that of a layer elsewhere? 1, 0 or -errno. */
+int mapload_is_copy(int fd, const struct format_map_header *h);
+/* rd stands where the log of a map with this header seems to end. 0: it does; else, with the rule broken, as
+ * journal_reader_rest: with 1 it does, and one byte behind it is damaged. -errno. */
+int mapload_check_end(struct journal_reader *rd, const struct table *t, const struct format_map_header *h,
+		      const char **ret_why);
 /* Ask the backing file for one file's blocks: 0, with a new map of the caller's, or NULL in it
  * where extents prove nothing; -ENOENT; other -errno. */
 int mapload_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,

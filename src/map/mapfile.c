@@ -40,6 +40,14 @@ static int doubt_zeros(void *arg, struct table_file *f)
 	return table_doubt_zeros(arg, f);
 }
 
+/* What was lost may be found by somebody else, later. */
+static int mapfile_set_aside(const struct mapfile *mf)
+{
+	if (linkat(mf->rootfd, MAPFILE_NAME, mf->rootfd, MAPFILE_DAMAGED_NAME, 0) < 0 && errno != EEXIST)
+		return -errno;
+	return !mf->now.is_lost || unlinkat(mf->rootfd, MAPFILE_NAME, 0) == 0 ? 0 : -errno;
+}
+
 /* The first mount of a copy, or of a map that an older version wrote, writes it anew: what its header says has to be so of
  * all that is recorded from now on. What the new file takes for committed is on the disk before. */
 static int mapfile_adopt(struct mapfile *mf)
@@ -49,7 +57,7 @@ static int mapfile_adopt(struct mapfile *mf)
 	const bool is_other = l->is_copy || is_old || !(l->head.compat & FORMAT_MAP_ORDERED) != !(mf->flags & MAPFILE_ORDERED);
 	int r = 0;
 
-	if (!is_other && !l->was_unclean)
+	if (!is_other && !l->was_unclean && !l->n_mended && !l->n_gaps)
 		return 0;
 	if ((l->is_copy || l->table.in_session) && !(mf->flags & MAPFILE_VOLATILE) && syncfs(mf->rootfd) < 0)
 		r = -errno;
@@ -70,10 +78,12 @@ static int mapfile_take_over(struct mapfile *mf)
 	if (mf->flags & MAPFILE_READONLY)
 		return 0;
 	l->table.is_trusted = true;
-	if (l->fd < 0)
-		return 0;
 
-	int r = journal_attach(&mf->journal, l->fd, sizeof(l->head) + l->head.snapshot_len,
+	int r = l->is_lost || l->n_gaps ? mapfile_set_aside(mf) : 0;
+
+	if (l->fd < 0 || r < 0)
+		return r;
+	r = journal_attach(&mf->journal, l->fd, sizeof(l->head) + l->head.snapshot_len,
 			       l->rd.off, l->rd.sum);
 
 	if (r < 0)

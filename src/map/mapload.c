@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "mapfile-internal.h"
+#include "salvage.h"
 #include "veneer/bootid.h"
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
@@ -14,7 +15,7 @@
 #include "veneer/path.h"
 #include "veneer/quantity.h"
 
-#define REPLAY_TRIES 3
+#define REPLAY_TRIES 8
 
 uint64_t mapload_test_epoch;
 
@@ -117,6 +118,49 @@ static long replay(struct mapload *l, const char *name)
 	}
 }
 
+int mapload_is_copy(int fd, const struct format_map_header *h)
+{
+	struct format_map_header self;
+	int r = snapshot_identify(fd, &self);
+
+	return r < 0 ? r : self.self_ino != h->self_ino || self.self_btime_ns != h->self_btime_ns;
+}
+
+/* When the layer was closed its log was longer. A copy that was made of a live layer may have less. */
+static int is_cut(const struct journal_reader *rd, const struct format_map_header *h)
+{
+	struct format_map_header copy;
+	uint64_t end, end_sum;
+	int r = mapload_is_copy(rd->fd, h);
+
+	if (r)
+		return r < 0 ? r : 0;
+	return snapshot_copy_get(rd->fd, &copy, &end, &end_sum) == 0 && copy.checksum == h->checksum &&
+	       (rd->off < end || (rd->off == end && rd->sum != end_sum));
+}
+
+int mapload_check_end(struct journal_reader *rd, const struct table *t, const struct format_map_header *h,
+		      const char **ret_why)
+{
+	const uint64_t off = rd->off, sum = rd->sum;
+	struct record rec;
+	int r = journal_reader_mend(rd, &rec);
+
+	if (r == 1) {
+		rd->off = off;
+		rd->sum = sum;
+		rd->win_len = 0;
+		*ret_why = "a record with one damaged byte";
+		return 2;
+	}
+	r = r ?: is_cut(rd, h);
+	*ret_why = "shorter than when the layer was closed";
+	if (r)
+		return r < 0 ? r : 2;
+	r = t->in_session ? mapload_is_of_this_boot(t) : 1;
+	return r <= 0 ? r : journal_reader_rest(rd, ret_why);
+}
+
 /* Replay to the end. A server that was killed leaves at most its last record torn, so records
  * behind a bad one mean damage; but for a power cut, which may keep later pages and lose earlier
  * ones. A live writer may be adding records behind the one that was not there a moment ago: look
@@ -130,10 +174,7 @@ static int replay_all(struct mapload *l, const char *name)
 
 		if (nrec < 0)
 			return (int)nrec;
-		r = l->table.in_session ? mapload_is_of_this_boot(&l->table) : 1;
-		if (r <= 0)
-			return r;
-		r = journal_reader_rest(&l->rd, &why);
+		r = mapload_check_end(&l->rd, &l->table, &l->head, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == REPLAY_TRIES)
@@ -285,25 +326,39 @@ static int recover(struct mapload *l, const char *name, const struct mapfile_reb
 	return r;
 }
 
-static int read_open_file(struct mapload *l, const char *name,
-			  const struct mapfile_rebuild *rebuild)
+static int read_by_rules(struct mapload *l, const char *name)
 {
 	struct snapshot_damage bad;
-	struct format_map_header self;
 	int r = snapshot_load(l->fd, &l->table, &l->head, &bad);
 
 	if (r < 0)
 		return r == -EUCLEAN ? damage(name, bad.off, bad.rule) : r;
-	r = snapshot_identify(l->fd, &self);
+	r = mapload_is_copy(l->fd, &l->head);
+	l->is_copy = r == 1;
 	if (r < 0)
 		return r;
-	l->is_copy = self.self_ino != l->head.self_ino || self.self_btime_ns != l->head.self_btime_ns;
 	r = journal_reader_init(&l->rd, l->fd, sizeof(l->head) + l->head.snapshot_len, UINT64_MAX,
 				l->head.checksum);
-	if (r < 0)
-		return r;
+	return r ?: replay_all(l, name);
+}
 
-	r = replay_all(l, name);
+static int read_open_file(struct mapload *l, bool is_readonly, const char *name, const struct mapfile_rebuild *rebuild)
+{
+	int r = read_by_rules(l, name);
+
+	if (r == -EUCLEAN)
+		r = salvage_load(l, name);
+	if (r == -EUCLEAN && !is_readonly) {
+		log_error("%s: map: nothing in it can be believed: partial files cannot be read, but new ones can be made; "
+			  "`veneer check --repair` names them", name);
+		mapload_release(l);
+		l->is_lost = true;
+		l->owner = geteuid();
+		l->is_others = false;
+		return 0;
+	}
+	if (r == -EPROTONOSUPPORT)
+		r = -EUCLEAN;
 	return r ?: recover(l, name, rebuild);
 }
 
@@ -317,7 +372,7 @@ int mapload_read(int rootfd, bool is_readonly, const char *name,
 
 	int r = map_open(rootfd, is_readonly, name, &l);
 
-	r = r > 0 ? read_open_file(&l, name, rebuild) : r;
+	r = r > 0 ? read_open_file(&l, is_readonly, name, rebuild) : r;
 	if (r < 0)
 		return r;
 	undo = NULL;

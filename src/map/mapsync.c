@@ -164,6 +164,8 @@ static int successor_write(struct successor *s, bool waits)
 	int r = buf_put(&s->bytes, zeros, pad);
 
 	r = r ?: file_pwrite(s->fd, s->bytes.data, s->bytes.len, 0);
+	if (r == 0)
+		snapshot_copy_put(s->fd, &s->head, 0, 0);
 	r = r ?: !waits ? file_write_out(s->fd) : fsync(s->fd) < 0 ? -errno : 0;
 	r = r
 		    ?: journal_attach(&s->journal, s->fd, sizeof(s->head) + s->head.snapshot_len,
@@ -475,5 +477,9 @@ int mapfile_mark_clean(struct mapfile *mf)
 		r = journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 		r = r ?: mapsync_record(mf, &rec);
 	}
-	return r ?: mapsync_flush(mf);
+	r = r ?: mapsync_flush(mf);
+	LOCK_SCOPE(&mf->lock);
+	if (r == 0 && !mf->now.table.in_session)
+		snapshot_copy_put(mf->journal.fd, &mf->now.head, mf->journal.tail, mf->journal.sum);
+	return r;
 }

@@ -209,3 +209,27 @@ int record_decode(const void *p, size_t len, uint64_t prev, struct record *ret_r
 	*ret_sum = sum;
 	return (int)rec_len;
 }
+
+int record_mend(const void *p, size_t len, uint64_t prev, struct record *ret_rec, uint64_t *ret_sum)
+{
+	for (size_t n = 8 * (HEAD_WORDS + SUM_WORDS); n <= len && n <= FORMAT_REC_BYTES_MAX; n += 8) {
+		uint8_t c[8 + FORMAT_REC_BYTES_MAX];
+		uint64_t seed = htole64(prev), sum;
+		const char *why;
+
+		memcpy(c, &seed, 8);
+		memcpy(c + 8, p, n);
+		memcpy(&sum, c + n, 8);
+		sum = le64toh(sum);
+		/* If the byte is that of the length, it is no other. */
+		if (c[8 + 1] != n / 8)
+			c[8 + 1] = (uint8_t)(n / 8);
+		else if (!hash_mend(c, 8, n, &sum))
+			continue;
+		sum = htole64(sum);
+		memcpy(c + n, &sum, 8);
+		if (record_decode(c + 8, n, prev, ret_rec, ret_sum, &why) == (int)n)
+			return (int)n;
+	}
+	return 0;
+}

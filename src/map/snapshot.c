@@ -14,7 +14,9 @@
 #include "veneer/cleanup.h"
 #include "veneer/file.h"
 #include "veneer/hash.h"
+#include "veneer/log.h"
 #include "veneer/mapfile.h"
+#include "veneer/xattr.h"
 
 #define HEADER_BYTES sizeof(struct format_map_header)
 #define TEMP_TRIES   16
@@ -368,6 +370,32 @@ int snapshot_identify(int fd, struct format_map_header *h)
 		h->self_btime_ns =
 			(uint64_t)sx.stx_btime.tv_sec * 1000000000u + sx.stx_btime.tv_nsec;
 	return 0;
+}
+
+void snapshot_copy_put(int fd, const struct format_map_header *h, uint64_t end, uint64_t end_sum)
+{
+	struct format_map_copy c = { .end = htole64(end), .end_sum = htole64(end_sum) };
+	struct format_map_header head = *h;
+	int r;
+
+	snapshot_header_encode(&head, (uint8_t *)&c.head);
+	c.checksum = htole64(hash_checksum(&c, offsetof(struct format_map_copy, checksum)));
+	r = xattr_set(fd, "", FORMAT_MAP_COPY_ATTR, &c, sizeof(c), 0);
+	if (r < 0)
+		log_debug("a map has no second copy of its header: %s", strerror(-r));
+}
+
+int snapshot_copy_get(int fd, struct format_map_header *ret, uint64_t *ret_end, uint64_t *ret_end_sum)
+{
+	struct format_map_copy c;
+	const char *why;
+
+	if (xattr_get(fd, "", FORMAT_MAP_COPY_ATTR, &c, sizeof(c)) != sizeof(c) ||
+	    le64toh(c.checksum) != hash_checksum(&c, offsetof(struct format_map_copy, checksum)))
+		return -EUCLEAN;
+	*ret_end = le64toh(c.end);
+	*ret_end_sum = le64toh(c.end_sum);
+	return snapshot_header_decode(&c.head, sizeof(c.head), ret, &why);
 }
 
 int snapshot_publish(int work_fd, const char *name, int rootfd)

@@ -40,5 +40,10 @@ int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t 
 int snapshot_temp_open(int work_fd, char name[SNAPSHOT_TEMP_BYTES]);
 /* Who the file is: fills h->self_ino and h->self_btime_ns. 0 or -errno. */
 int snapshot_identify(int fd, struct format_map_header *h);
+/* Keep a second copy of the header beside fd, with the end of the log and the sum there, 0 before it was closed. Where that
+ * cannot be there is none: no error. */
+void snapshot_copy_put(int fd, const struct format_map_header *h, uint64_t end, uint64_t end_sum);
+/* Read it, whatever it says. 0; -EUCLEAN: there is none, or it is damaged. */
+int snapshot_copy_get(int fd, struct format_map_header *ret, uint64_t *ret_end, uint64_t *ret_end_sum);
 /* Put it in the layer's place. 0 or -errno. */
 int snapshot_publish(int work_fd, const char *name, int rootfd);

@@ -47,7 +47,8 @@ struct check {
 	struct image *below;
 	struct finding_place at;
 	struct mapfile *map;	/* NULL: none, or damaged */
-	bool has_damaged_map;
+	bool has_damaged_map;	/* nothing in it can be believed */
+	bool is_map_damaged;	/* it has to be written anew */
 	bool repairs;
 	bool has_missed;	/* not all could be looked at */
 	struct seen *seen;
@@ -163,6 +164,25 @@ static void check_guard(struct check *c, const struct layerwalk_entry *e)
 		finding_repaired(&c->at, "unguarded", e->path, "the attribute was set");
 }
 
+/* All blocks of the lower file have bytes in the file that lost its entry: they are its own. */
+static bool rescue(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
+{
+	_cleanup_(closep) int fd = -1;
+	struct mark now;
+
+	if (!c->repairs)
+		return false;
+	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	/* The name may be another file's by now. */
+	if (fd < 0 || source_read_mark(fd, "", &now, NULL) != 1 || now.file_id != m->file_id || now.uuid_low != m->uuid_low ||
+	    now.lower_size != m->lower_size)
+		return false;
+	if (recover_is_whole(fd, m->lower_size) != 1 || fdatasync(fd) < 0 || trust_unmark(fd) < 0)
+		return false;
+	finding_repaired(&c->at, "no-entry", e->path, "an ordinary file now: it has all of its bytes");
+	return true;
+}
+
 static int check_partial(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
 {
 	uint64_t clip;
@@ -174,6 +194,7 @@ static int check_partial(struct check *c, const struct layerwalk_entry *e, const
 		finding_say(&c->at, "no-map", e->path,
 			    "a partial file, %s",
 			    c->has_damaged_map ? "and the map is damaged" : "but the layer has no map");
+		rescue(c, e, m);
 		return 0;
 	}
 	if (knows_file(c, e, m, &clip)) {
@@ -181,6 +202,8 @@ static int check_partial(struct check *c, const struct layerwalk_entry *e, const
 		if (r < 0)
 			return r;
 		check_blocks(c, e, m, clip);
+	} else if (rescue(c, e, m)) {
+		return 0;
 	}
 	if (c->below && source_needs_lower(c->map, m, (uint64_t)e->st.st_size) != 0)
 		check_lower(c, e, m);
@@ -239,6 +262,7 @@ static bool is_known_attr(const char *attr)
 {
 	static const char *const known[] = {
 		FORMAT_PARTIAL_ATTR, TRUST_SEAL_ATTR, KEEP_ATTR, KEEP_USER_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR,
+		FORMAT_MAP_COPY_ATTR,
 	};
 
 	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)
@@ -284,7 +308,7 @@ static void check_hidden(struct check *c, const struct layerwalk_entry *e)
 static bool is_known_name(const struct layerwalk_entry *e)
 {
 	static const char *const prefixes[] = {
-		PLACE_PENDING_NAME, REPAIR_DIR, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
+		PLACE_PENDING_NAME, REPAIR_DIR, MAPFILE_DAMAGED_NAME, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
 		".wh..wh.aufs", ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
 	};
 
@@ -448,7 +472,7 @@ static int repair(struct check *c)
 {
 	_cleanup_(closep) int work_fd = -1;
 	struct layer *l;
-	bool has_work = c->nlost > 0;
+	bool has_work = c->nlost > 0 || c->is_map_damaged;
 	int r;
 
 	for (size_t k = 0; k < c->nseen; k++)
@@ -465,6 +489,12 @@ static int repair(struct check *c)
 		layer_unref(l);
 	}
 	rmtree(c->layer->rootfd, REPAIR_DIR);
+	/* One that a newer version wrote. */
+	if (r == -EUCLEAN)
+		return 0;
+	if (r == 0 && c->is_map_damaged)
+		finding_repaired(&c->at, "map-record", MAPFILE_NAME, c->has_damaged_map ? "set aside as " MAPFILE_DAMAGED_NAME :
+				 "written anew");
 	return r;
 }
 
@@ -472,7 +502,7 @@ static int open_map(struct check *c)
 {
 	int r = layer_map(c->layer, &c->map);
 
-	if (r == -EUCLEAN)
+	if (r == -EUCLEAN && !c->is_map_damaged)
 		finding_say(&c->at, "map-damaged", MAPFILE_NAME, "the map is damaged");
 	c->has_damaged_map = r == -EUCLEAN;
 	return r == -EUCLEAN || r == -ENOENT ? 0 : r;
@@ -503,13 +533,12 @@ int check_layer(struct layer *l, struct image *below, bool repairs, const struct
 	if (m.is_repaired)
 		finding_repaired(&c.at, "map-record", MAPFILE_NAME, "cut to its %" PRIu64 " bytes of records", m.off);
 	check_map_links(&c);
-	c.has_damaged_map = m.is_damaged;
-	if (!m.is_damaged)
-		r = open_map(&c);
+	c.is_map_damaged = m.is_damaged;
+	r = open_map(&c);
 	r = r ?: layerwalk(l->rootfd, below ? image_root(below) : NULL, &walk);
 	r = r ?: check_entries(&c);
 	r = r ?: leftover_in_layer(l->rootfd, repairs, &c.at);
-	if (r == 0 && repairs && c.map)
+	if (r == 0 && repairs && (c.map || m.is_damaged))
 		r = repair(&c);
 	for (size_t k = 0; k < c.nseen; k++)
 		free(c.seen[k].path);

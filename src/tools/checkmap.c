@@ -13,39 +13,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define TRIES 3
+#define TRIES 8
 
 static int damaged(struct checkmap *c, uint64_t off, const char *rule)
 {
 	*c = (struct checkmap){ .rule = rule, .off = off, .is_damaged = true };
 	return -EUCLEAN;
-}
-
-/* 1: some byte of [off, end) is not zero; holes cost nothing. */
-static int has_bytes(int fd, uint64_t off, uint64_t end)
-{
-	_cleanup_(freep) uint8_t *bytes = malloc(JOURNAL_WINDOW_BYTES);
-
-	if (!bytes)
-		return -ENOMEM;
-	while (off < end) {
-		off_t data = lseek(fd, (off_t)off, SEEK_DATA);
-		ssize_t n;
-
-		if (data < 0)
-			return errno == ENXIO ? 0 : -errno;
-		off = (uint64_t)data;
-		if (off >= end)
-			return 0;
-		n = file_pread(fd, bytes, end - off < JOURNAL_WINDOW_BYTES ? end - off : JOURNAL_WINDOW_BYTES, data);
-		if (n <= 0)
-			return (int)n;
-		for (ssize_t k = 0; k < n; k++)
-			if (bytes[k])
-				return 1;
-		off += (uint64_t)n;
-	}
-	return 0;
 }
 
 /* The log ends at rd->off. Nobody was ever told that what is behind it is there. */
@@ -59,37 +32,29 @@ static int cut(struct checkmap *c, int fd)
 }
 
 /* The log has been read to its end, at rd->off. 1: look again. */
-static int check_end(struct checkmap *c, const struct journal_reader *rd, const struct table *t, bool repairs,
-		     bool is_last)
+static int check_end(struct checkmap *c, struct journal_reader *rd, const struct table *t,
+		     const struct format_map_header *h, bool repairs, bool is_last)
 {
 	const char *why;
-	struct stat st;
-	int r = t->in_session ? mapload_is_of_this_boot(t) : 1;
+	int end = mapload_check_end(rd, t, h, &why), r;
 
 	/* After a power cut anything may stand there. */
-	if (r <= 0)
+	r = end < 0 ? end : t->in_session ? mapload_is_of_this_boot(t) : 1;
+	if (r < 0 || (r == 0 && end == 0))
 		return r;
-	if (fstat(rd->fd, &st) < 0)
-		return -errno;
-	r = journal_reader_rest(rd, &why);
-	if (r > 0) {
-		r = has_bytes(rd->fd, rd->off + JOURNAL_TORN_BYTES, (uint64_t)st.st_size);
+	r = journal_stray_bytes(rd->fd, end == JOURNAL_TOO_LONG ? rd->off + JOURNAL_TORN_BYTES : rd->off);
+	if (r < 0 || (r == 0 && end == 0))
+		return r;
+	if (end > 0)
 		damaged(c, rd->off, why);
-	} else if (r == 0) {
-		r = has_bytes(rd->fd, rd->off, (uint64_t)st.st_size);
-		if (r <= 0)
-			return r;
+	else
 		*c = (struct checkmap){ .off = rd->off, .rule = "a torn record at the end of the log, which readers pass over" };
-		r = 0;
-	}
-	if (r < 0)
-		return r;
 	/* A live writer may be adding records. */
 	if (!is_last) {
 		*c = (struct checkmap){ .rule = NULL };
 		return 1;
 	}
-	return r == 0 && repairs ? cut(c, rd->fd) : 0;
+	return repairs && (end == 0 || (end == JOURNAL_TOO_LONG && r == 0)) ? cut(c, rd->fd) : 0;
 }
 
 static int read_records(struct checkmap *c, struct journal_reader *rd, struct table *t)
@@ -119,7 +84,7 @@ static int check_log(struct checkmap *c, int fd, const struct format_map_header 
 
 	for (int attempt = 0; r == 0; attempt++) {
 		r = read_records(c, &rd, t);
-		r = r ?: check_end(c, &rd, t, repairs, attempt == TRIES);
+		r = r ?: check_end(c, &rd, t, h, repairs, attempt == TRIES);
 		if (r <= 0)
 			break;
 		r = 0;

@@ -8,7 +8,7 @@
 struct checkmap {
 	const char *rule;	/* the rule broken, at off; NULL: none */
 	uint64_t off;
-	bool is_damaged;	/* so that nothing in the map counts; else a torn end, which readers pass over */
+	bool is_damaged;	/* so that it has to be written anew; else a torn end, which readers pass over */
 	bool is_repaired;	/* the file ends at off now */
 };
 

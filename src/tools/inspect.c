@@ -161,17 +161,14 @@ static int print_snapshot(const struct place *p, int fd, const struct format_map
 
 /* The log's records, and, where no power cut can have torn it, that only so much stands behind its end. A live writer
  * may be adding to it. */
-static int print_to_end(const struct place *p, struct journal_reader *rd, struct table *t)
+static int print_to_end(const struct place *p, struct journal_reader *rd, struct table *t,
+			const struct format_map_header *h)
 {
 	for (int attempt = 0;; attempt++) {
 		int r = print_records(p, rd, t, NULL);
 		const char *why;
 
-		if (r == 0)
-			r = t->in_session ? mapload_is_of_this_boot(t) : 1;
-		if (r <= 0)
-			return r;
-		r = journal_reader_rest(rd, &why);
+		r = r ?: mapload_check_end(rd, t, h, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == TRIES)
@@ -197,7 +194,7 @@ static int print_log(const struct place *p, int fd, const struct format_map_head
 		return r;
 	fputs(" log", p->out);
 	end_line(p, "log");
-	r = print_to_end(p, &rd, t);
+	r = print_to_end(p, &rd, t, h);
 	if (r == 0) {
 		fprintf(p->out, "  %8" PRIu64 "  end of log: %s", rd.off, rd.why);
 		if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > rd.off)

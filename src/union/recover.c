@@ -341,3 +341,25 @@ int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m, in
 	r = mapfile_file_adopt(map, m->file_id, m->lower_size, &hook);
 	return r == -EEXIST ? 0 : r;
 }
+
+/* The blocks come in ascending order. */
+static int count_on(void *arg, blk_t blk, blk_t n)
+{
+	blk_t *end = arg;
+
+	if (blk == *end)
+		*end += n;
+	return 0;
+}
+
+int recover_is_whole(int fd, uint64_t lower_size)
+{
+	blk_t end = 0;
+	uint64_t size;
+	int r = fd_contents(fd, count_on, &end, &size);
+
+	if (r < 0)
+		return r;
+	size = size < lower_size ? size : lower_size;
+	return end >= (size + BLK_BYTES - 1) >> BLK_SHIFT;
+}

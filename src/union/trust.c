@@ -2,6 +2,8 @@
 #include "veneer/trust.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/format.h"
+#include "veneer/guard.h"
 #include "veneer/xattr.h"
 
 #include <errno.h>
@@ -16,6 +18,17 @@ int trust_seal(int fd, const struct buf *mark)
 void trust_remove_seal(int fd)
 {
 	xattr_remove(fd, "", TRUST_SEAL_ATTR);
+}
+
+int trust_unmark(int fd)
+{
+	int r = guard_remove(fd);
+
+	r = r ?: xattr_remove(fd, "", FORMAT_PARTIAL_ATTR);
+	if (r < 0 && r != -ENODATA)
+		return r;
+	trust_remove_seal(fd);
+	return 0;
 }
 
 bool trust_is_sealed(int dirfd, const char *name, const void *mark, size_t len)

@@ -127,6 +127,7 @@ static void check(int rootfd, const uint8_t *data, size_t size)
 	}
 	check_upper(rootfd);
 	unlinkat(rootfd, MAPFILE_NAME, 0);
+	unlinkat(rootfd, MAPFILE_DAMAGED_NAME, 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

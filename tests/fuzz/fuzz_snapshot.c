@@ -24,7 +24,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static int replay(struct journal_reader *rd, struct table *t)
+static int replay(struct journal_reader *rd, struct table *t, const struct format_map_header *h)
 {
 	struct record rec;
 	const char *why;
@@ -36,7 +36,7 @@ static int replay(struct journal_reader *rd, struct table *t)
 		if (table_apply(t, &rec, &why) < 0)
 			return -1;
 	}
-	return r == 0 && (!t->in_session || t->epoch == THIS_BOOT) ? -journal_reader_rest(rd, &why) : r;
+	return r == 0 ? -mapload_check_end(rd, t, h, &why) : r;
 }
 
 static int load(const uint8_t *data, size_t size, struct table *t)
@@ -54,7 +54,7 @@ static int load(const uint8_t *data, size_t size, struct table *t)
 
 	if (r == 0 && journal_reader_init(&rd, fd, HEADER_BYTES + h.snapshot_len, UINT64_MAX,
 					  h.checksum) == 0) {
-		r = replay(&rd, t);
+		r = replay(&rd, t, &h);
 		journal_reader_release(&rd);
 	}
 

@@ -99,6 +99,12 @@ def test_records_behind_a_bad_one_are_damage(layer, inspect):
         f.seek(128 + 8)
         f.write(b"\xff")
     code, text = inspect(layer / _MAP)
+    assert code == 1 and "DAMAGED: a record with one damaged byte" in text
+    with open(layer / _MAP, "r+b") as f:
+        f.seek(128 + 8)
+        f.write(b"\xff\xff\xff")
+    os.removexattr(layer / _MAP, "user.veneer.map")
+    code, text = inspect(layer / _MAP)
     assert code == 1 and "DAMAGED: a bad record before good ones" in text
 
 

@@ -212,7 +212,13 @@ static void test_check__map_must_keep_the_rules(void **state)
 	make_layer(d);
 	fd = open_map(d, &st);
 	assert_int_equal(pwrite(fd, "x", 1, 20), 1);
+	expect(d, "offset 0: ", 1);
+	expect_repair(d, "repaired: written anew");
+	close(fd);
 	/* Each file that needs it is told, too. */
+	fd = open_map(d, &st);
+	assert_int_equal(pwrite(fd, "nothing", 7, 20), 7);
+	xattr_remove(fd, "", FORMAT_MAP_COPY_ATTR);
 	expect(d, "offset 0: ", 3);
 	expect(d, "upper/f: a partial file, and the map is damaged", 3);
 	close(fd);
@@ -245,13 +251,21 @@ static void test_check__end_of_the_log_is_repaired_where_nothing_is_lost(void **
 	expect(d, "a torn record at the end of the log", 1);
 	expect_repair(d, "repaired: cut to its");
 	assert_int_equal(ftruncate(fd, 5 << 20), 0);
-	expect(d, "longer than its records account for", 3);
+	expect(d, "longer than its records account for", 1);
 	expect_repair(d, "repaired: cut to its");
-	/* What follows a bad record may have been acknowledged. */
+	/* A single byte was no record. */
 	assert_int_equal(pwrite(fd, "x", 1, end + 200), 1);
+	expect(d, "a bad record before good ones", 1);
+	expect_repair(d, "repaired: written anew");
+	close(fd);
+	/* What follows a bad record may have been acknowledged. */
+	fd = open_map(d, &st);
+	assert_int_equal(pwrite(fd, "xyz", 3, 2048), 3);
 	expect(d, "a bad record before good ones", 3);
-	assert_int_equal(check(d, true, true, &text).repaired, 0);
+	assert_int_equal(check(d, true, true, &text).repaired, 1);
+	assert_non_null(strstr(text, "repaired: set aside as " MAPFILE_DAMAGED_NAME));
 	free(text);
+	expect(d, "upper/f: a partial file, but the layer has no map", 2);
 	close(fd);
 }
 
