@@ -62,7 +62,7 @@ static int print_help(void)
 	       "                          how a start is foretold, to compare\n"
 	       "  size=BYTES, inodes=N    what U may take (K, M, G, T; k, m); default: all\n"
 	       "  volatile, fsync=0|1, sync=0|1\n"
-	       "                          volatile and fsync=0 never sync\n"
+	       "                          volatile and fsync=0: no sync before the end\n"
 	       "  xattr_permissions=0|1|2\n"
 	       "                          owners and modes: in inodes (0) or in attributes of U\n"
 	       "  userxattr               believe user.* attributes with privileges, too\n"

@@ -36,6 +36,7 @@
 #define LOCK_WORD_MS 200	/* then it is said; a mount that is just being closed has gone by then */
 #define LOCK_ASK_MS 1000	/* then who has it is asked to let it go */
 #define CARE_PAUSE_MS 20
+#define THROWN_AWAY_MS 250
 
 static int fail(char *err, size_t err_size, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
@@ -501,14 +502,41 @@ void mount_learn(struct mount *m)
 		m->trace = learning_trace(m->learning);
 }
 
-/* Leave a map that any later boot, and any other machine, may trust to its last record. The sync may take long and
- * the next mount of this upper must not wait for it: it gets the lock, and then the mark is not ours to make. */
-static void close_clean(struct tree *t)
+/* Engines mount volatile what they throw away: right after the unmount they remove it, and then its bytes need not go to
+ * the disk first. */
+static bool is_thrown_away(const struct tree *t)
 {
+	struct stat st;
+
+	for (int waited = 0; waited < THROWN_AWAY_MS; waited += LOCK_STEP_MS) {
+		if (fstat(t->upper->rootfd, &st) < 0 || st.st_nlink == 0)
+			return true;
+		usleep(LOCK_STEP_MS * 1000);
+	}
+	return false;
+}
+
+/* Leave a map that any later boot, and any other machine, may trust to its last record, and no mark of a volatile mount. The
+ * sync may take long and the next mount of this upper must not wait for it: it gets the lock, and then neither is ours. */
+static void close_clean(struct mount *m)
+{
+	struct tree *t = &m->tree;
+	const bool has_map = mapfile_count(t->map) > 0;
+	const bool is_marked = m->has_begun && workdir_is_volatile(m->work_parent);
+	int r = 0;
+
+	if (t->is_volatile ? !is_marked : !has_map && !is_marked)
+		return;
 	flock(t->upper->rootfd, LOCK_UN);
-	if (syncfs(t->upper->rootfd) == 0 && flock(t->upper->rootfd, LOCK_EX | LOCK_NB) == 0 &&
-	    mapfile_is_current(t->map))
-		mapfile_mark_clean(t->map);
+	if (t->is_volatile && is_thrown_away(t))
+		return;
+	if (syncfs(t->upper->rootfd) < 0 || flock(t->upper->rootfd, LOCK_EX | LOCK_NB) < 0)
+		return;
+	if (has_map)
+		r = mapfile_is_current(t->map) ? mapfile_mark_clean(t->map) : -ESTALE;
+	/* A volatile map is not synced by itself. */
+	if (r == 0 && is_marked && syncfs(t->upper->rootfd) == 0)
+		workdir_end_volatile(m->work_parent, m->work_name, t->workfd);
 }
 
 void mount_close(struct mount *m)
@@ -531,8 +559,8 @@ void mount_close(struct mount *m)
 	t->locks = NULL;
 	backing_free(t->backing);
 	t->backing = NULL;
-	if (t->map && !m->is_frozen && !t->is_volatile && mapfile_count(t->map) > 0)
-		close_clean(t);
+	if (t->map && !m->is_frozen)
+		close_clean(m);
 	share_release(t->image);
 	quota_free(t->quota);
 	if (t->upper)

@@ -260,3 +260,49 @@ int workdir_check_volatile(int parent, const char *path, bool is_volatile, char 
 	r = leave_mark(parent, boot);
 	return r < 0 ? complain(err, err_size, r, "write to", path) : 0;
 }
+
+bool workdir_is_volatile(int parent)
+{
+	char boot[BOOTID_SIZE] = "", then[BOOTID_SIZE] = "";
+
+	return read_line(parent, BOOT_FILE, then, sizeof(then)) && bootid_read(boot) == 0 && !strcmp(boot, then);
+}
+
+struct others {
+	const char *own;
+	bool is_found;
+};
+
+static bool look_for_another(int parent, const char *name, void *arg)
+{
+	struct others *o = arg;
+	_cleanup_(closep) int fd = -1;
+
+	if (strncmp(name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0 || !strcmp(name, o->own))
+		return true;
+	fd = open_dead(parent, name);
+	o->is_found = fd < 0;
+	return !o->is_found;
+}
+
+static bool has_another(int parent, const char *own)
+{
+	struct others o = { .own = own };
+
+	each_name(parent, look_for_another, &o);
+	return o.is_found;
+}
+
+/* Out of the way in one step: a mark without its boot is one of overlayfs's. A mount that begins makes its directory first and
+ * looks at the mark then, so that it is seen here, or sees none. */
+void workdir_end_volatile(int parent, const char *name, int fd)
+{
+	static const char moved[] = "volatile";
+
+	if (has_another(parent, name) || renameat2(parent, VOLATILE_MARK, fd, moved, RENAME_NOREPLACE) < 0)
+		return;
+	if (has_another(parent, name))
+		renameat2(fd, moved, parent, VOLATILE_MARK, RENAME_NOREPLACE);
+	else
+		unlinkat(parent, "incompat", AT_REMOVEDIR);
+}

@@ -223,6 +223,28 @@ static void test_workdir__volatile_mark_that_overlayfs_left_is_refused(void **st
 	workdir_close(w.parent, w.name, w.fd);
 }
 
+static void test_workdir__volatile_mark_goes_at_the_end_of_the_last_mount(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct work a, b;
+
+	assert_int_equal(open_work(d, &a), 0);
+	assert_false(workdir_is_volatile(a.parent));
+	assert_int_equal(check(d, &a, true), 0);
+	assert_true(workdir_is_volatile(a.parent));
+	assert_int_equal(open_work(d, &b), 0);
+	workdir_end_volatile(a.parent, a.name, a.fd);
+	assert_true(workdir_is_volatile(a.parent));
+	workdir_close(a.parent, a.name, a.fd);
+	workdir_end_volatile(b.parent, b.name, b.fd);
+	assert_false(workdir_is_volatile(b.parent));
+	assert_false(tree_is_there(d, "work/work/incompat"));
+	/* Another boot's is none of ours. */
+	put_boot(d, "another");
+	assert_false(workdir_is_volatile(b.parent));
+	workdir_close(b.parent, b.name, b.fd);
+}
+
 static void test_workdir__mount_takes_what_is_unfinished_along(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -256,6 +278,7 @@ int main(void)
 		row(test_workdir__volatile_mark_is_made_whole_and_once),
 		row(test_workdir__volatile_mark_of_another_boot_is_refused),
 		row(test_workdir__volatile_mark_that_overlayfs_left_is_refused),
+		row(test_workdir__volatile_mark_goes_at_the_end_of_the_last_mount),
 		row(test_workdir__mount_takes_what_is_unfinished_along),
 	};
 
