@@ -32,6 +32,10 @@ void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, st
 /* r is how the change ended; the answer is r, or what putting the bits back failed with. */
 int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r);
 
+/* The flags of chattr(1), IMAGE_IMMUTABLE and so on (image.h): of what a change would meet. A copied directory keeps those of its
+ * lower ones that refuse changes. -errno. */
+int attr_protection(struct tree *t, struct inode *i);
+
 /* Names of union file systems are hidden (-ENODATA) and cannot be set or removed (-EPERM). */
 ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size);
 int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags);

@@ -75,10 +75,13 @@ int image_source(struct image *img, struct ient *e, struct source **ret);
 bool image_is_bare(struct image *img, struct ient *e);
 /* The attribute that owner and mode of the entry are in (override.h), or NULL. */
 const char *image_override(const struct image *img, const struct ient *e);
-/* The flags of chattr(1) that refuse changes, as the entry's layer has them: 0, IMAGE_IMMUTABLE and IMAGE_APPEND_ONLY, or
- * -errno. A system call, but for directories, of which it is kept. */
+/* The flags of chattr(1) that programs are shown, of which two refuse changes, as the entry's layer has them: 0, IMAGE_IMMUTABLE,
+ * IMAGE_APPEND_ONLY and IMAGE_NODUMP, or -errno. A system call, but for directories, of which it is kept. */
 #define IMAGE_IMMUTABLE 1
 #define IMAGE_APPEND_ONLY 2
+#define IMAGE_NODUMP 4
+/* Of (dirfd, name), or of dirfd itself if the name is empty. */
+int image_protection_at(int dirfd, const char *name);
 int image_protection(struct image *img, struct ient *e);
 /* Where a symlink leads, not terminated, at most size bytes of it: how many, or -errno. Kept. */
 ssize_t image_readlink(struct image *img, struct ient *e, char *buf, size_t size);

@@ -444,3 +444,20 @@ ssize_t attr_listxattr(struct tree *t, struct inode *i, bool (*sees_trusted)(voi
 	}
 	return (ssize_t)need;
 }
+
+int attr_protection(struct tree *t, struct inode *i)
+{
+	int fd, upper = 0, lower = 0;
+
+	if (i->has_upper) {
+		fd = upper_pin(t, i);
+		upper = fd < 0 ? fd : image_protection_at(fd, "");
+		if (fd >= 0)
+			fdcache_unpin(&i->src.fd);
+	}
+	if (upper >= 0 && i->lower && (i->type == DT_DIR || !i->has_upper))
+		lower = image_protection(t->image, i->lower);
+	if (i->has_upper)
+		lower = lower < 0 ? lower : lower & (IMAGE_IMMUTABLE | IMAGE_APPEND_ONLY);
+	return upper < 0 ? upper : lower < 0 ? lower : upper | lower;
+}

@@ -319,6 +319,7 @@ static bool take_common(const struct request *q)
 	case FUSE_GETXATTR:
 	case FUSE_LISTXATTR:
 	case FUSE_LSEEK:
+	case FUSE_IOCTL:
 	case FUSE_STATFS:
 		return false;
 	case FUSE_OPEN:
@@ -339,7 +340,6 @@ static bool take_common(const struct request *q)
 	case FUSE_SETLK:
 	case FUSE_SETLKW:
 		return lock_common(q);
-	case FUSE_IOCTL:
 	case FUSE_POLL:
 	case FUSE_ACCESS:
 	case FUSE_BMAP:

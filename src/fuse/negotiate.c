@@ -40,6 +40,7 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	 * Of other mounts' files in the same superblock the kernel would open what it knows for one who guesses the handle. */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
 	want(conn, FUSE_CAP_NO_EXPORT_SUPPORT, true);
+	want(conn, FUSE_CAP_IOCTL_DIR, true);
 	want(conn, FUSE_CAP_DONT_MASK, true);
 	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
 	want(conn, FUSE_CAP_SETXATTR_EXT, true);

@@ -136,5 +136,6 @@ void op_name_install(struct fuse_lowlevel_ops *ops);
 void op_data_install(struct fuse_lowlevel_ops *ops);
 void op_dir_install(struct fuse_lowlevel_ops *ops);
 void op_xattr_install(struct fuse_lowlevel_ops *ops);
+void op_ioctl_install(struct fuse_lowlevel_ops *ops);
 /* Of a mount that keeps locks (tree->locks): opens must be asked about, and closes told of. */
 void op_lock_install(struct fuse_lowlevel_ops *ops);

@@ -51,6 +51,7 @@ static struct fuse_session *new_fuse_session(struct mount *m)
 	op_data_install(&ops);
 	op_dir_install(&ops);
 	op_xattr_install(&ops);
+	op_ioctl_install(&ops);
 	if (m->tree.locks)
 		op_lock_install(&ops);
 	m->tree.on_touched = op_touched;

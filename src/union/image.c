@@ -668,26 +668,31 @@ const char *image_override(const struct image *img, const struct ient *e)
 	return img->layers[e->layer]->override;
 }
 
+int image_protection_at(int dirfd, const char *name)
+{
+	struct statx st;
+
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0)
+		return -errno;
+	return (st.stx_attributes & STATX_ATTR_IMMUTABLE ? IMAGE_IMMUTABLE : 0) |
+	       (st.stx_attributes & STATX_ATTR_APPEND ? IMAGE_APPEND_ONLY : 0) |
+	       (st.stx_attributes & STATX_ATTR_NODUMP ? IMAGE_NODUMP : 0);
+}
+
 int image_protection(struct image *img, struct ient *e)
 {
 	int known = atomic_load_explicit(&e->protection, memory_order_relaxed), fd, r;
 	struct fdslot *slot = NULL;
-	struct statx st;
 
 	if (known)
 		return known & ~PROTECTION_KNOWN;
 	fd = e->parent ? pin_parent(img, e, &slot) : img->layers[0]->rootfd;
 	if (fd < 0)
 		return fd;
-	r = statx(fd, e->parent ? e->name : "", AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 ?
-		    -errno : 0;
+	r = image_protection_at(fd, e->parent ? e->name : "");
 	if (slot)
 		fdcache_unpin(slot);
-	if (r < 0)
-		return r;
-	r = (st.stx_attributes & STATX_ATTR_IMMUTABLE ? IMAGE_IMMUTABLE : 0) |
-	    (st.stx_attributes & STATX_ATTR_APPEND ? IMAGE_APPEND_ONLY : 0);
-	if (e->type == DT_DIR)
+	if (r >= 0 && e->type == DT_DIR)
 		atomic_store_explicit(&e->protection, (uint8_t)(r | PROTECTION_KNOWN), memory_order_relaxed);
 	return r;
 }

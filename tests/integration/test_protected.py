@@ -2,9 +2,11 @@
 """Immutable and append-only files and directories of lower layers (chattr(1)), as a local file system has them and the
 kernel's overlayfs has them too (compared on 6.18)."""
 import errno
+import fcntl
 import mmap
 import os
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -190,3 +192,63 @@ def test_what_is_stored_through_a_mapping_does_not_stay(stack, protect, io):
                 view.flush()
     in_child(store, uid=2000, gid=2000)
     assert wait_until(lambda: (m / "f").read_bytes() == blob(100_000))
+
+
+def _flags(*paths):
+    """What lsattr(1) shows: {path: letters}."""
+    said = subprocess.run(["lsattr", "-d", *paths], capture_output=True, text=True)
+    assert said.returncode == 0 and not said.stderr, said.stderr
+    return {path: set(letters) - {"-"} for letters, path in (line.split(None, 1) for line in said.stdout.splitlines())}
+
+
+def _extended_flags(path):
+    """fsx_xflags of FS_IOC_FSGETXATTR."""
+    with opened(path, os.O_RDONLY) as fd:
+        return struct.unpack_from("=I", fcntl.ioctl(fd, _FSGETXATTR, bytes(28)))[0]
+
+
+_GETFLAGS, _SETFLAGS, _FSGETXATTR, _GETVERSION = 0x80086601, 0x40086602, 0x801C581F, 0x80087601
+_XFLAGS = {"i": 8, "a": 0x10, "d": 0x80}
+
+
+@pytest.mark.parametrize("io", _IO)
+def test_lsattr_shows_flags_of_lower_files_and_of_the_upper(stack, protect, io):
+    lower = stack.lower()
+    _make(lower)
+    for name in ("d-large", "a-moved"):
+        (lower / name).write_bytes(blob(200_000))
+    (lower / "d-dir").mkdir()
+    protect("d", lower / "d-large", lower / "d-dir")
+    _protect(protect, lower)
+    m = stack.mount(*([io] if io else []))
+    names = [*(f"{flag}-{what}" for flag in "ia" for what in ("small", "large", "dir")), "d-large", "d-dir"]
+    assert _flags(m) == {str(m): set()}
+    paths = {str(m / name): set(name[0]) for name in names} | {str(m / "source"): set()}
+    assert _flags(*paths) == paths
+    for name in names:
+        assert _extended_flags(m / name) == _XFLAGS[name[0]], name
+    # a copy loses nodump, as it does everywhere; a directory keeps what refuses changes
+    (m / "i-dir" / "sub" / "new").touch()
+    write_at(m / "d-large", b"x", 5)
+    os.utime(m / "d-dir")
+    (m / "new").touch()
+    want = {str(m / "i-dir"): {"i"}, str(m / "i-dir" / "sub"): set(), str(m / "d-large"): set(), str(m / "d-dir"): set(), str(m / "new"): set()}
+    assert _flags(*want) == want
+    stack.remount(*([io] if io else []))
+    assert _flags(*want) == want
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_flags_cannot_be_set_and_other_questions_end_nothing(stack, kind):
+    path = stack.lower() / "x"
+    path.mkdir() if kind == "directory" else path.write_text("x")
+    m = stack.mount()
+    for _ in range(2):
+        with opened(m / "x", os.O_RDONLY) as fd:
+            with pytest.raises(OSError) as e:
+                fcntl.ioctl(fd, _SETFLAGS, struct.pack("=I", 0x40))
+            assert e.value.errno == errno.EOPNOTSUPP
+            with pytest.raises(OSError) as e:
+                fcntl.ioctl(fd, _GETVERSION, bytes(8))
+            assert e.value.errno == errno.ENOTTY
+            assert fcntl.ioctl(fd, _GETFLAGS, bytes(8)) == bytes(8)
