@@ -24,7 +24,10 @@ const char *log_sink_name(enum log_sink where);
 bool log_is_of_system(void);
 /* There is a journal; this descriptor is connected with it, says the manager that started this process. */
 bool log_has_journal(void);
+bool log_has_syslog(void);
 bool log_is_journal(int fd);
+/* For who starts a server from a terminal: where neither is there, a line that its messages are lost, and what to do instead. */
+void log_say_if_lost(const char *instead);
 /* What this thread says from now on is about the mount there (NULL: about none), a field of structured lines; borrowed
  * until the next call. Gives what it was before. */
 const char *log_about(const char *mountpoint);

@@ -91,6 +91,19 @@ bool log_has_journal(void)
 	return access(JOURNAL, W_OK) == 0;
 }
 
+bool log_has_syslog(void)
+{
+	struct stat st;
+
+	return stat("/dev/log", &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
+void log_say_if_lost(const char *instead)
+{
+	if (isatty(STDERR_FILENO) && !log_has_journal() && !log_has_syslog())
+		log_warn("there is neither a journal nor syslog: what the server says is lost; %s", instead);
+}
+
 /* "DEVICE:INODE" of what the manager connected to the journal, which a shell may have taken elsewhere since. */
 bool log_is_journal(int fd)
 {

@@ -117,6 +117,9 @@ static void look_at_machine(struct features *f)
 				   "inodes are given back since Linux 6.18");
 	feature(f, "trusted.*", is_root, is_root ? "marks are kept where users cannot write them" :
 						  "marks are user.* attributes, which takes root of the machine to avoid");
+	feature(f, "log", log_has_journal() || log_has_syslog(),
+		log_has_journal() ? "what servers say is in the journal" : log_has_syslog() ? "what servers say is in syslog" :
+		"neither journal nor syslog: messages of servers are lost; VENEER_LOG=file:PATH keeps them");
 #ifdef HAVE_MICROHTTPD
 	feature(f, "metrics", true, "veneer server --metrics answers Prometheus");
 #else

@@ -127,6 +127,22 @@ static int check_place(const char *path)
 	return -r;
 }
 
+/* libfuse advises to load the module, which is of no use in a container. */
+static int check_device(const char *mountpoint)
+{
+	_cleanup_(closep) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	const int r = fd < 0 ? errno : 0;
+
+	if (r == ENOENT || r == ENODEV || r == ENXIO)
+		log_error("cannot mount at %s: /dev/fuse is not there: in a container it takes `--device /dev/fuse`, on a machine `modprobe fuse`",
+			  mountpoint);
+	else if (r == EPERM || r == EACCES)
+		log_error("cannot mount at %s: cannot open /dev/fuse: %s; in a container it takes `--device /dev/fuse`", mountpoint, strerror(r));
+	else
+		return 0;
+	return -r;
+}
+
 static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 {
 	const bool is_foreground = opts->is_foreground || opts->is_debug;
@@ -141,7 +157,7 @@ static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 		log_error("%s", err);
 		return 1;
 	}
-	if (check_place(opts->mountpoint) < 0)
+	if (check_place(opts->mountpoint) < 0 || check_device(opts->mountpoint) < 0)
 		return 1;
 	if (opts->prefetch != PREFETCH_OFF && statedir_is_wanted())
 		dirs.state = statedir_ask();

@@ -2,6 +2,7 @@
 #include "veneer/client.h"
 
 #include "veneer/cleanup.h"
+#include "veneer/log.h"
 #include "veneer/confine.h"
 #include "veneer/peer.h"
 #include "veneer/shelter.h"
@@ -152,6 +153,7 @@ static void become_server(int listen_fd, const char *path)
 static int start_server(const struct rundir *at, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fd = -1;
+	const char *log = getenv("VENEER_LOG");
 	int r = rundir_listen(at, &fd);
 	pid_t pid;
 
@@ -168,6 +170,8 @@ static int start_server(const struct rundir *at, char *err, size_t err_size)
 		snprintf(err, err_size, "cannot start a server: %s", strerror(-r));
 		return r;
 	}
+	if (!log || strncmp(log, "file:", strlen("file:")) != 0)
+		log_say_if_lost("VENEER_LOG=file:PATH keeps it");
 	return 0;
 }
 

@@ -215,8 +215,10 @@ int standalone_start(struct mount_opts *opts, struct mount_dirs *dirs)
 		n = read(ready[0], &byte, 1);
 	} while (n < 0 && errno == EINTR);
 	close(ready[0]);
-	if (n == 1)
+	if (n == 1) {
+		log_say_if_lost("with -f it stays in the foreground and says it there");
 		return 0;
+	}
 	/* It has said why on our standard error. */
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
