@@ -6,7 +6,7 @@
 
 struct attach;
 
-/* mount(2) at o->mountpoint, or by fusermount3 without privileges. The kernel's first request waits in attach_fd.
+/* At o->mountpoint, or by fusermount3 without privileges. The kernel's first request waits in attach_fd.
  * is_readonly: there is no upper. -errno and a sentence otherwise. */
 int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size);
 /* A file system that is mounted nowhere, and is seen by nobody, until attach_narrow; it goes with the last descriptor of it,

@@ -93,28 +93,7 @@ static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse
 	return *ret ? 0 : -ENOMEM;
 }
 
-int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
-{
-	struct attach *a = new_attach(o);
-
-	fuse_set_log_func(keep_message);
-	*fuse_message = '\0';
-	if (!a || new_session(o, is_readonly, &a->se) < 0) {
-		snprintf(err, err_size, "cannot mount at %s: %s", o->mountpoint, *fuse_message ? fuse_message : "out of memory");
-		attach_free(a);
-		return -ENOMEM;
-	}
-	if (fuse_session_mount(a->se, a->mountpoint) != 0) {
-		snprintf(err, err_size, "cannot mount at %s: %s", a->mountpoint, *fuse_message ? fuse_message : strerror(errno));
-		attach_free(a);
-		return -EIO;
-	}
-	note_mount(a, AT_FDCWD, a->mountpoint);
-	*ret = a;
-	return 0;
-}
-
-/* ---- what is narrowed before it is seen ---- */
+/* ---- mounted nowhere yet ---- */
 
 /* Of words between commas; a backslash stands before what is meant as it is. */
 static char *next_word(char **at)
@@ -143,7 +122,8 @@ static unsigned with_word(unsigned attrs, const char *word)
 		{ "suid", MOUNT_ATTR_NOSUID, false }, { "nosuid", MOUNT_ATTR_NOSUID, true },
 		{ "dev", MOUNT_ATTR_NODEV, false },   { "nodev", MOUNT_ATTR_NODEV, true },
 		{ "exec", MOUNT_ATTR_NOEXEC, false }, { "noexec", MOUNT_ATTR_NOEXEC, true },
-		{ "noatime", MOUNT_ATTR_NOATIME, true },
+		{ "noatime", MOUNT_ATTR_NOATIME, true }, { "ro", MOUNT_ATTR_RDONLY, true },
+		{ "rw", MOUNT_ATTR_RDONLY, false },
 	};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
@@ -189,13 +169,17 @@ static int set_words(int fs, char *words, unsigned *ret_attrs)
 }
 
 /* Mounted nowhere. The kernel makes no new file system of a descriptor that has one. */
-static int mount_whole(const struct mount_opts *o, int fuse_fd, int *ret)
+static int mount_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd, int *ret)
 {
 	_cleanup_(freep) char *words = strdup(o->kernel_opts);
 	_cleanup_(closep) int fs = fsopen("fuse", FSOPEN_CLOEXEC);
 	unsigned attrs = 0;
 	int r = !words ? -ENOMEM : fs < 0 ? -errno : set_words(fs, words, &attrs);
 
+	if (is_readonly)
+		attrs |= MOUNT_ATTR_RDONLY;
+	if (r == 0 && attrs & MOUNT_ATTR_RDONLY)
+		r = set(fs, "ro", NULL);
 	if (r == 0)
 		r = set_number(fs, "fd", (unsigned)fuse_fd);
 	if (r == 0)
@@ -213,7 +197,7 @@ static int mount_whole(const struct mount_opts *o, int fuse_fd, int *ret)
 }
 
 /* fuse_fd: -1, or that of the file system, borrowed. */
-static int attach_whole(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size)
+static int attach_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd, struct attach **ret, char *err, size_t err_size)
 {
 	_cleanup_(closep) int place = open(o->mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct attach *a;
@@ -233,7 +217,7 @@ static int attach_whole(const struct mount_opts *o, int fuse_fd, struct attach *
 		attach_free(a);
 		return -EIO;
 	}
-	r = mount_whole(o, fuse_fd < 0 ? a->fuse_fd : fuse_fd, &a->whole_fd);
+	r = mount_whole(o, is_readonly, fuse_fd < 0 ? a->fuse_fd : fuse_fd, &a->whole_fd);
 	if (r < 0) {
 		attach_free(a);
 		return fail_mount(o->mountpoint, r, err, err_size);
@@ -245,12 +229,12 @@ static int attach_whole(const struct mount_opts *o, int fuse_fd, struct attach *
 
 int attach_found(const struct mount_opts *o, struct attach **ret, char *err, size_t err_size)
 {
-	return attach_whole(o, -1, ret, err, err_size);
+	return attach_whole(o, false, -1, ret, err, err_size);
 }
 
 int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size)
 {
-	return attach_whole(o, fuse_fd, ret, err, err_size);
+	return attach_whole(o, false, fuse_fd, ret, err, err_size);
 }
 
 bool attach_may_bind(void)
@@ -259,6 +243,63 @@ bool attach_may_bind(void)
 	struct __user_cap_data_struct data[2];
 
 	return syscall(SYS_capget, &head, data) == 0 && data[0].effective & 1u << CAP_SYS_ADMIN;
+}
+
+/* ---- at its place ---- */
+
+static int attach_by_libfuse(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err,
+			     size_t err_size)
+{
+	struct attach *a = new_attach(o);
+
+	fuse_set_log_func(keep_message);
+	*fuse_message = '\0';
+	if (!a || new_session(o, is_readonly, &a->se) < 0) {
+		snprintf(err, err_size, "cannot mount at %s: %s", o->mountpoint, *fuse_message ? fuse_message : "out of memory");
+		attach_free(a);
+		return -ENOMEM;
+	}
+	if (fuse_session_mount(a->se, a->mountpoint) != 0) {
+		snprintf(err, err_size, "cannot mount at %s: %s", a->mountpoint, *fuse_message ? fuse_message : strerror(errno));
+		attach_free(a);
+		return -EIO;
+	}
+	note_mount(a, AT_FDCWD, a->mountpoint);
+	*ret = a;
+	return 0;
+}
+
+/* As mount(2) would. libfuse after it runs mount(8) for /etc/mtab, also where that is a link into /proc (3.17.2): what
+ * is confined cannot, and it takes milliseconds. */
+static int attach_by_kernel(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
+{
+	int r = attach_whole(o, is_readonly, -1, ret, err, err_size);
+
+	if (r < 0)
+		return r;
+	r = move_mount((*ret)->whole_fd, "", AT_FDCWD, o->mountpoint, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS) < 0 ? -errno : 0;
+	if (r < 0) {
+		attach_free(*ret);
+		*ret = NULL;
+		return fail_mount(o->mountpoint, r, err, err_size);
+	}
+	/* It would keep the file system when it is unmounted. */
+	closep(&(*ret)->whole_fd);
+	return 0;
+}
+
+/* Before Linux 5.2 there is none, and filters of system calls may not know it. */
+static bool has_fsopen(void)
+{
+	_cleanup_(closep) int fd = fsopen("fuse", FSOPEN_CLOEXEC);
+
+	return fd >= 0;
+}
+
+int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
+{
+	return attach_may_bind() && has_fsopen() ? attach_by_kernel(o, is_readonly, ret, err, err_size) :
+						   attach_by_libfuse(o, is_readonly, ret, err, err_size);
 }
 
 struct aside {

@@ -80,6 +80,12 @@ def test_readme(fresh):
     fresh.sh("veneer --version; test -s /usr/local/share/man/man1/veneer.1")
 
 
+def test_mount_in_a_process_of_its_own(fresh):
+    """Where libfuse would run mount(8) after each mount (trixie) the process may not."""
+    fresh.sh("""mkdir -p /root/own/lower /root/own/merged && cd /root/own && echo hello >lower/f
+        veneer -o standalone,lowerdir=lower merged && cat merged/f && umount merged""")
+
+
 def test_demo(fresh):
     text = fresh.sh("VENEER_DEMO_MIB=64 contrib/demo.sh")
     assert "veneer" in text and "overlayfs" in text
