@@ -3,6 +3,7 @@
  * hands that to the server, and returns when the mount answers. */
 #include "veneer/commands.h"
 
+#include "veneer/attach.h"
 #include "veneer/cleanup.h"
 #include "veneer/client.h"
 #include "veneer/log.h"
@@ -114,6 +115,12 @@ static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int
 	return r < 0 ? 1 : 0;
 }
 
+/* As fusermount3 has it, which says it less well and after everything is open. */
+static bool is_place_for_users(const char *path, const struct stat *st)
+{
+	return getuid() == 0 || (access(path, W_OK) == 0 && (!(st->st_mode & S_ISVTX) || st->st_uid == getuid()));
+}
+
 /* Said before a server is asked, or started. The kernel would mount on a file, too, and nobody could use that. */
 static int check_place(const char *path)
 {
@@ -124,6 +131,10 @@ static int check_place(const char *path)
 		log_error("cannot mount at %s: the server of a mount there is dead; `veneer umount` takes it away", path);
 	else if (r)
 		log_error("cannot mount at %s: %s", path, strerror(r));
+	else if (!attach_may_bind() && !is_place_for_users(path, &st)) {
+		log_error("cannot mount at %s: without privileges it takes a directory that the user may write, and owns if it is sticky", path);
+		return -EACCES;
+	}
 	return -r;
 }
 

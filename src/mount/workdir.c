@@ -132,7 +132,8 @@ static int find_own(int parent, struct own *ret)
 
 static int complain(char *err, size_t err_size, int r, const char *what, const char *path)
 {
-	snprintf(err, err_size, "cannot %s workdir %s: %s", what, path, strerror(-r));
+	snprintf(err, err_size, "cannot %s workdir %s: %s%s", what, path, strerror(-r),
+		 r == -ENOSPC || r == -EDQUOT ? "; free some room for it, or mount with ro" : "");
 	return r;
 }
 
