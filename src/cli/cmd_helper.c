@@ -55,13 +55,19 @@ static bool has_word(const char *options, const char *word)
 static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_done)
 {
 	static char name[] = "mount.veneer", dash_o[] = "-o";
+	char *words[2];
 	bool is_fake = false;
-	int n = 0, c;
+	int n = 0, n_words = 0, c;
 
 	*ret_done = true;
 	args[n++] = name;
 	opterr = 0;
-	while ((c = getopt(argc, argv, "fhnsvo:t:N:")) != -1) {
+	/* SPEC and DIR come first, behind which not every getopt looks for options. */
+	while ((c = getopt(argc, argv, "-fhnsvo:t:N:")) != -1) {
+		if (c == 1 && n_words < 2)
+			words[n_words++] = optarg;
+		else if (c == 1)
+			return wrong_usage("SPEC and DIR are needed, and nothing besides");
 		if (c == 'h')
 			return print_usage();
 		if (c == '?')
@@ -76,10 +82,13 @@ static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_d
 			args[n++] = optarg;
 		}
 	}
-	if (argc - optind != 2)
+	/* Behind "--". */
+	for (; optind < argc && n_words < 2; optind++)
+		words[n_words++] = argv[optind];
+	if (n_words != 2 || optind != argc)
 		return wrong_usage("SPEC and DIR are needed, and nothing besides");
-	args[n++] = argv[optind];
-	args[n++] = argv[optind + 1];
+	args[n++] = words[0];
+	args[n++] = words[1];
 	args[n] = NULL;
 	*ret_n = n;
 	*ret_done = is_fake;

@@ -308,30 +308,40 @@ static int enter_namespace(const char *path)
 	return -errno;
 }
 
+struct helper_call {
+	const char *mountpoint, *namespace;	/* NULL: not given */
+	int flags;		/* of umount2 */
+	bool or_readonly, is_verbose;
+};
+
 /* umount(8) may ask for the file system alone, and takes all of FUSE for one type: what is not ours it does itself. */
-static int by_umount(int argc, char **argv, const char *path)
+static int by_umount(const struct helper_call *h)
 {
-	_cleanup_(freep) const char **args = calloc((size_t)argc + 4, sizeof(*args));
+	const char *args[8];
 	int n = 0;
 
-	if (!args)
-		return EXIT_UMOUNT;
 	args[n++] = "umount";
 	args[n++] = "-i";
-	for (int i = 1; i < argc && argv[i][0] == '-' && argv[i][1] != 't'; i++)
-		args[n++] = argv[i];
-	args[n++] = "--";
-	args[n++] = path;
+	if (h->flags & MNT_DETACH)
+		args[n++] = "-l";
+	if (h->flags & MNT_FORCE)
+		args[n++] = "-f";
+	if (h->or_readonly)
+		args[n++] = "-r";
+	if (h->is_verbose)
+		args[n++] = "-v";
+	args[n++] = h->mountpoint;
+	args[n] = NULL;
 	execvp(args[0], (char *const *)args);
 	log_error("cannot run umount: %s", strerror(errno));
 	return EXIT_UMOUNT;
 }
 
-static int unmount_for_helper(const char *path, int flags, bool or_readonly)
+static int unmount_for_helper(const struct helper_call *h, const char *path)
 {
-	int r = unmount(path, flags);
+	int r = unmount(path, h->flags);
 
-	if (r == -EBUSY && or_readonly && mount(NULL, path, NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0)
+	if (r == -EBUSY && h->or_readonly && mount(NULL, path, NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0)
 		return 0;
 	if (r == -EBUSY)
 		say_who_holds(path);
@@ -340,31 +350,49 @@ static int unmount_for_helper(const char *path, int flags, bool or_readonly)
 	return r < 0 ? EXIT_UMOUNT : 0;
 }
 
+/* 0; -1: help was asked for; or an exit code. */
+static int parse_helper_call(int argc, char **argv, struct helper_call *h)
+{
+	int c;
+
+	opterr = 0;
+	/* The mount point comes first, behind which not every getopt looks for options. */
+	while ((c = getopt(argc, argv, "-fhlnrvt:N:")) != -1) {
+		if (c == 'h')
+			return -1;
+		if (c == '?')
+			return wrong_helper_usage("an option is unknown, or lacks its value");
+		if (c == 1 && h->mountpoint)
+			return wrong_helper_usage("one MOUNTPOINT is needed, and nothing besides");
+		if (c == 1)
+			h->mountpoint = optarg;
+		if (c == 'N')
+			h->namespace = optarg;
+		h->flags |= c == 'l' ? MNT_DETACH : c == 'f' ? MNT_FORCE : 0;
+		h->or_readonly |= c == 'r';
+		h->is_verbose |= c == 'v';
+	}
+	/* Behind "--". */
+	if (!h->mountpoint && optind < argc)
+		h->mountpoint = argv[optind++];
+	return h->mountpoint && optind == argc ? 0 : wrong_helper_usage("one MOUNTPOINT is needed, and nothing besides");
+}
+
 int cmd_umount_helper(int argc, char **argv)
 {
+	struct helper_call h = { .mountpoint = NULL };
 	_cleanup_(freep) char *path = NULL;
-	const char *namespace = NULL;
-	bool or_readonly = false;
-	int c, flags = 0;
+	int code;
 
 	if (argc == 2 && !strcmp(argv[1], "--help"))
 		return print_helper_usage();
-	opterr = 0;
-	while ((c = getopt(argc, argv, "fhlnrvt:N:")) != -1) {
-		if (c == 'h')
-			return print_helper_usage();
-		if (c == '?')
-			return wrong_helper_usage("an option is unknown, or lacks its value");
-		flags |= c == 'l' ? MNT_DETACH : c == 'f' ? MNT_FORCE : 0;
-		or_readonly |= c == 'r';
-		namespace = c == 'N' ? optarg : namespace;
-	}
-	if (argc - optind != 1)
-		return wrong_helper_usage("MOUNTPOINT is needed, and nothing besides");
-	if (namespace && enter_namespace(namespace) < 0)
+	code = parse_helper_call(argc, argv, &h);
+	if (code)
+		return code < 0 ? print_helper_usage() : code;
+	if (h.namespace && enter_namespace(h.namespace) < 0)
 		return EXIT_UMOUNT;
-	path = mounted_path(argv[optind]);
-	if (path && !namespace && !mounted_is_ours(path))
-		return by_umount(optind, argv, path);
-	return path ? unmount_for_helper(path, flags, or_readonly) : wrong_helper_usage("the directory is not there");
+	path = mounted_path(h.mountpoint);
+	if (!path)
+		return wrong_helper_usage("the directory is not there");
+	return !h.namespace && !mounted_is_ours(path) ? by_umount(&h) : unmount_for_helper(&h, path);
 }

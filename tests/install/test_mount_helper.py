@@ -121,6 +121,13 @@ def test_umount_returns_when_the_upper_is_closed(place, program, way):
     assert said.splitlines()[-1] == "closed cleanly" and "veneer-" not in said.replace(str(place), ""), said
 
 
+def test_options_behind_the_words_are_seen_by_every_getopt(place, program):
+    """musl's, and glibc's with this variable, stop at the first word."""
+    good(place, f"""
+        mount -t veneer {OPTIONS} veneer "$D/merged"
+        umount -l -v "$D/merged"; test -z "$(entry)" """, POSIXLY_CORRECT="1")
+
+
 def test_umount_without_the_helper_unmounts_too(place):
     good(place, f"""mount -t veneer veneer "$D/merged" {OPTIONS}; umount -i "$D/merged"; test -z "$(entry)" """)
 

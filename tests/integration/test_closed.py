@@ -172,7 +172,7 @@ def test_where_the_work_directory_is_is_said_to_those_who_may_unmount_alone(stac
     assert "system.veneer.work" not in os.listxattr(m)
 
 
-@pytest.mark.parametrize("arguments, code", [(["--help"], 0), (["-h"], 0), ([], 1), (["a", "b"], 1), (["-z", "a"], 1),
+@pytest.mark.parametrize("arguments, code", [(["--help"], 0), (["-h"], 0), ([], 1), (["a", "b"], 1), (["--", "a", "b"], 1), (["-z", "a"], 1),
                                              (["a", "-N"], 1), (["a", "-N", "/proc/self/none"], 32), (["/proc/none/a"], 1)])
 def test_usage_of_the_helper(stack, veneer_bin, arguments, code):
     (stack.base / "umount.veneer").symlink_to(veneer_bin)
