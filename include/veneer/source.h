@@ -12,8 +12,20 @@
 
 struct mark;
 
+/* The file itself, as it was when the source was made: permission to read it was decided by that. */
+struct source_seen {
+	bool is_known, has_acl;
+	uid_t uid;
+	gid_t gid;
+	mode_t mode;
+	dev_t dev;
+	ino_t ino;
+};
+
 struct source {
 	struct fdslot fd;
+	struct source_seen seen;
+	_Atomic bool is_replaced;	/* by a file that others may read: never shown */
 	int (*open)(struct source *s);	/* a new descriptor or -errno */
 	struct layer *layer;		/* borrowed from the stack */
 	char *path;			/* owned; relative to the layer, NULL if `open` needs none */
@@ -30,8 +42,12 @@ struct source {
 /* Its bytes are just those of its file. */
 static inline bool source_is_plain(const struct source *s) { return !s->id && !s->is_hollow; }
 
-/* The descriptor of a source, opened if need be, pinned: fdcache_unpin(&s->fd). Or -errno. */
+/* The descriptor of a source, opened if need be, pinned: fdcache_unpin(&s->fd). -ESTALE: its path leads to another
+ * file by now, with other owners, mode or access list. Or -errno. */
 int source_pin(struct source *s);
+
+/* The kernel lets callers in by st: 0, or -ESTALE where that is of another file, with other owners or another mode. */
+int source_fits_stat(struct source *s, const struct stat *st);
 
 /* The file at path of layers[idx], path being the one in that layer, following its partial marks and metacopies down
  * the stack. Checks that every lower file is what its mark says. *ret_st (may be NULL) is the top file's stat. 0;

@@ -606,6 +606,14 @@ static bool may_be_remote(const struct image *img, const struct ient *e)
 	return is_any;
 }
 
+/* Permission was decided by the attributes that are known of the entry; those of an override are no file's. */
+static int check_source(struct image *img, struct ient *e, struct source *s)
+{
+	const struct stat *st = atomic_load_explicit(&e->st, memory_order_acquire);
+
+	return st && !img->layers[e->layer]->override ? source_fits_stat(s, st) : s->is_replaced ? -ESTALE : 0;
+}
+
 int image_source(struct image *img, struct ient *e, struct source **ret)
 {
 	struct source *s = atomic_load_explicit(&e->src, memory_order_acquire);
@@ -621,6 +629,8 @@ int image_source(struct image *img, struct ient *e, struct source **ret)
 		r = make_source(img, e, &s);
 	if (is_ours)
 		turn_end(&turn);
+	if (r == 0)
+		r = check_source(img, e, s);
 	if (r == 0)
 		*ret = s;
 	return r;

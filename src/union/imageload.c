@@ -111,6 +111,22 @@ static int open_dir(struct image *img, int rootfd, const char *path, int flags)
 	return path_open(rootfd, path, flags, 0);
 }
 
+/* Permission to search the directory was decided by the attributes that are known of it. Another one with other attributes is
+ * not searched. */
+static int check_dir(struct image *img, struct ient *e, uint16_t layer, int fd)
+{
+	const struct stat *known = atomic_load_explicit(&e->st, memory_order_acquire);
+	struct stat st;
+
+	if (fd < 0 || !known || layer != e->layer || img->layers[layer]->override)
+		return fd;
+	if (fstat(fd, &st) == 0 && ((st.st_dev == known->st_dev && st.st_ino == known->st_ino) ||
+				    (st.st_uid == known->st_uid && st.st_gid == known->st_gid && st.st_mode == known->st_mode)))
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
 int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size_t i)
 {
 	uint16_t layer = image_merged_layer(e, d, i);
@@ -127,7 +143,7 @@ int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size
 			break;
 		fdcache_shrink();
 	}
-	return fd;
+	return check_dir(img, e, layer, fd);
 }
 
 /* A bind mount shows files with the device and the numbers of its source, but has copies of its own above. */

@@ -17,10 +17,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/xattr.h>
 
 #define SOURCE_DEPTH_MAX 512
+#define ACL_ATTR "system.posix_acl_access"
 #define NAME_BELOW_MAX (PATH_MAX + 1) /* a slash and a mark's path */
 
 /* Read-only and without touching the access time: a lower layer is never written, not even that. */
@@ -40,9 +43,56 @@ static int open_quiet(int dirfd, const char *path)
 	return fd;
 }
 
+static int note_replaced(struct source *s)
+{
+	if (!atomic_exchange(&s->is_replaced, true))
+		log_warn("%s: %s: another file has taken its place, with other owners, mode or access list: it is not shown until the "
+			 "mount is made anew", s->layer->path, s->path);
+	return -ESTALE;
+}
+
+static bool is_same_file(const struct source_seen *seen, const struct stat *st)
+{
+	return st->st_dev == seen->dev && st->st_ino == seen->ino;
+}
+
+static bool has_same_access(const struct source_seen *seen, const struct stat *st)
+{
+	return st->st_uid == seen->uid && st->st_gid == seen->gid && st->st_mode == seen->mode;
+}
+
+int source_fits_stat(struct source *s, const struct stat *st)
+{
+	if (s->is_replaced)
+		return -ESTALE;
+	return is_same_file(&s->seen, st) || has_same_access(&s->seen, st) ? 0 : note_replaced(s);
+}
+
+/* The kernel has let callers in by the attributes of the file that was there. Another one is shown if those who may read it are
+ * the same; of access lists that is not asked. File systems that may be remote number files anew. */
+static int check_opened(struct source *s, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (is_same_file(&s->seen, &st))
+		return 0;
+	if (!has_same_access(&s->seen, &st))
+		return note_replaced(s);
+	if (s->layer->is_mappable && (s->seen.has_acl || fgetxattr(fd, ACL_ATTR, NULL, 0) >= 0))
+		return note_replaced(s);
+	return 0;
+}
+
 static int open_in_layer(struct source *s)
 {
-	return open_quiet(s->layer->rootfd, s->path);
+	int fd = open_quiet(s->layer->rootfd, s->path);
+	int r = fd >= 0 && s->seen.is_known ? check_opened(s, fd) : 0;
+
+	if (r < 0)
+		close(fd);
+	return r < 0 ? r : fd;
 }
 
 static int open_and_pin(struct source *s)
@@ -79,7 +129,7 @@ int source_pin(struct source *s)
 /* What a file's attributes say of its bytes. */
 enum { BYTES_OWN, BYTES_PARTIAL, BYTES_BELOW };
 
-static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare)
+static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare, bool *ret_has_acl)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, name, &list);
@@ -87,6 +137,8 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 
 	if (ret_is_bare)
 		*ret_is_bare = len == 0;
+	if (ret_has_acl)
+		*ret_has_acl = false;
 	if (len == -EOPNOTSUPP || len == -ENOSYS)
 		return BYTES_OWN;
 	if (len < 0)
@@ -96,6 +148,8 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 		has_metacopy = has_metacopy || !strcmp(a, WHITEOUT_METACOPY_ATTR);
 		has_mark = has_mark || !strcmp(a, FORMAT_PARTIAL_ATTR);
 		has_seal = has_seal || !strcmp(a, TRUST_SEAL_ATTR);
+		if (ret_has_acl && !strcmp(a, ACL_ATTR))
+			*ret_has_acl = true;
 	}
 	/* Beside a mark a metacopy is its guard, or what the mark was made from. */
 	if (has_mark) {
@@ -119,7 +173,7 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 
 int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare)
 {
-	int r = read_kind(dirfd, name, ret, ret_is_bare);
+	int r = read_kind(dirfd, name, ret, ret_is_bare, NULL);
 
 	/* Reading one as it is would give zeros. */
 	return r == BYTES_BELOW ? -EUCLEAN : r;
@@ -135,7 +189,7 @@ int source_settle(struct source *s)
 	fd = source_pin(s);
 	if (fd < 0)
 		return fd;
-	r = read_kind(fd, "", &mark, NULL);
+	r = read_kind(fd, "", &mark, NULL, NULL);
 	fdcache_unpin(&s->fd);
 	if (r == BYTES_OWN)
 		s->id = 0;
@@ -220,7 +274,7 @@ static int find_entry(struct layer *l, const struct mark *m, const char *path, s
 			_cleanup_(closep) int fd = open_quiet(l->rootfd, path);
 			struct mark again;
 
-			if (fd >= 0 && read_kind(fd, "", &again, NULL) == BYTES_OWN)
+			if (fd >= 0 && read_kind(fd, "", &again, NULL, NULL) == BYTES_OWN)
 				return 1;
 			r = recover_adopt(l, *ret, m, fd);
 		}
@@ -308,12 +362,15 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 /* What one file is: a partial one gets its map and id. name: what it stands over, as whiteout_metacopy says it. */
 static int examine(struct source *s, struct stat *st, struct mark *mark, char name[NAME_BELOW_MAX])
 {
+	bool has_acl = false;
 	int fd = source_pin(s), r;
 
 	name[0] = '\0';
 	if (fd < 0)
 		return fd;
-	r = fstat(fd, st) < 0 ? -errno : read_kind(fd, "", mark, &s->is_bare);
+	r = fstat(fd, st) < 0 ? -errno : read_kind(fd, "", mark, &s->is_bare, &has_acl);
+	if (r >= 0)
+		s->seen = (struct source_seen){ true, has_acl, st->st_uid, st->st_gid, st->st_mode, st->st_dev, st->st_ino };
 	if (r == BYTES_BELOW)
 		r = whiteout_metacopy(fd, name) < 0 ? -EUCLEAN : BYTES_BELOW;
 	fdcache_unpin(&s->fd);

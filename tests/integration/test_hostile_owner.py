@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ordinary user owns an upper, or files in it, that root mounts, and writes into it whatever the owner of a file may
 write: our attributes, our files. The user gains no byte, bit or owner by it (doc/SPEC.md, section 1)."""
+import contextlib
 import errno
 import os
 import struct
@@ -460,3 +461,55 @@ def test_pending_copy_of_an_owner_takes_no_name(stack, theirs, whose):
     assert os.stat(m / "etc" / "two").st_mode & 0o777 == 0o600
     stack.umount()
     assert not (theirs / ".wh..wh.links").exists()
+
+
+# ---- a file of another one's, moved into a lower layer ----
+
+@pytest.fixture
+def their_lower(stack):
+    """A lower layer of the user's, and a file of root's in another directory of the user's, who may move it."""
+    for path in (stack.lower(), stack.base / "theirs"):
+        path.mkdir(exist_ok=True)
+        os.chown(path, _USER, _USER)
+    secret = stack.base / "theirs" / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    (stack.lower() / "f").write_text("theirs")
+    (stack.lower() / "f").chmod(0o644)
+    return stack.lower()
+
+
+def _expect_no_secret(path):
+    def read():
+        try:
+            assert "secret" not in path.read_text()
+        except OSError as e:
+            assert e.errno in (errno.EACCES, errno.ESTALE), e
+    for _ in range(3):
+        _as_user(read)
+
+
+@pytest.mark.parametrize("known", ["mode", "bytes"])
+def test_file_that_is_moved_into_a_lower_is_not_shown_by_the_mode_of_the_one_before(stack, their_lower, known):
+    """Nor copied: the copy would have that mode for good."""
+    stack.mount()
+    os.stat(stack.mnt / "f")
+    if known == "bytes":
+        assert (stack.mnt / "f").read_text() == "theirs"
+    _as_user(os.rename, stack.base / "theirs" / "secret", their_lower / "f")
+    stack.forget_lower(their_lower)
+    _expect_no_secret(stack.mnt / "f")
+    with contextlib.suppress(OSError):
+        os.truncate(stack.mnt / "f", 7)
+    _expect_no_secret(stack.mnt / "f")
+
+
+def test_file_of_the_same_owner_and_mode_that_takes_a_place_in_a_lower_is_shown(stack, their_lower):
+    stack.mount()
+    os.stat(stack.mnt / "f")
+    new = stack.base / "theirs" / "new"
+    new.write_text("edited")
+    new.chmod(0o644)
+    os.rename(new, their_lower / "f")
+    stack.forget_lower(their_lower)
+    assert (stack.mnt / "f").read_text() == "edited"
