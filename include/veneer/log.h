@@ -2,7 +2,9 @@
 /* One line per event, to standard error or a log of the system. Decides no policy. */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum log_level { LOG_LVL_ERROR, LOG_LVL_WARN, LOG_LVL_INFO, LOG_LVL_DEBUG };
 
@@ -33,6 +35,18 @@ void log_say_if_lost(const char *instead);
 const char *log_about(const char *mountpoint);
 /* Let go of what syslog has open; the next line opens it again. */
 void log_release(void);
+
+/* A kind of line that others may cause at will: at most LOG_LIMIT_LINES in LOG_LIMIT_MS. All zeros at first. */
+#define LOG_LIMIT_LINES 20u
+#define LOG_LIMIT_MS 10000
+struct log_limit {
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	int64_t since_ms;
+	unsigned n, n_left_out;
+};
+/* False: the line is to be left out. Else *ret_left_out is how many were since the last one. Thread-safe. */
+bool log_allows(struct log_limit *l, int64_t now_ms, unsigned *ret_left_out);
 
 /* Thread-safe; the line is written with one write(2). Keeps errno. No newline in fmt. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -235,3 +235,21 @@ void log_line(enum log_level level, const char *fmt, ...)
 	}
 	errno = saved;
 }
+
+bool log_allows(struct log_limit *l, int64_t now_ms, unsigned *ret_left_out)
+{
+	LOCK_SCOPE(&l->lock);
+
+	if (!l->since_ms || now_ms - l->since_ms >= LOG_LIMIT_MS) {
+		l->since_ms = now_ms;
+		l->n = 0;
+	}
+	if (l->n == LOG_LIMIT_LINES) {
+		l->n_left_out++;
+		return false;
+	}
+	l->n++;
+	*ret_left_out = l->n_left_out;
+	l->n_left_out = 0;
+	return true;
+}

@@ -6,6 +6,7 @@
 
 #include "veneer/bequest.h"
 #include "veneer/cleanup.h"
+#include "veneer/clock.h"
 #include "veneer/confine.h"
 #include "veneer/dossier.h"
 #include "veneer/duty.h"
@@ -15,6 +16,7 @@
 #include "veneer/mountinfo.h"
 #include "veneer/peer.h"
 #include "veneer/promote.h"
+#include "veneer/quantity.h"
 #include "veneer/sock.h"
 #include "veneer/wire.h"
 
@@ -83,13 +85,19 @@ static void refuse(struct conn *c, const char *fmt, ...) __attribute__((format(p
 
 static void refuse(struct conn *c, const char *fmt, ...)
 {
+	static struct log_limit limit = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	unsigned n_left_out;
 	char text[512];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	log_warn("process %d of user %u: %s", (int)c->peer.pid, (unsigned)c->peer.uid, text);
+	if (log_allows(&limit, clock_ms(), &n_left_out)) {
+		if (n_left_out)
+			log_warn("%s more of clients that were refused: left out", quantity_of(n_left_out, "line").text);
+		log_warn("process %d of user %u: %s", (int)c->peer.pid, (unsigned)c->peer.uid, text);
+	}
 	say_text(c, WIRE_ERROR, text, strlen(text));
 }
 

@@ -446,3 +446,12 @@ def test_a_server_below_another_root_that_may_not_mount_is_told_nothing(stack, k
                             env={**os.environ, "VENEER_RUNTIME_DIR": str(made.directory)})
     assert result.returncode != 0 and "another root directory" in result.stderr, result
     made.end()
+
+
+def test_refused_clients_do_not_fill_the_log(server):
+    """Each is told why; the log has some of them."""
+    for _ in range(200):
+        with server.client() as client:
+            client.send(b"nothing")
+            assert "cannot be understood" in client.error()
+    assert 0 < server.log.count("cannot be understood") < 50

@@ -166,6 +166,24 @@ static void test_log__closed_standard_error_is_harmless(void **state)
 	close(saved);
 }
 
+static void test_log__a_line_that_others_repeat_is_left_out_and_counted(void **state)
+{
+	struct log_limit l = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	unsigned n_left_out;
+
+	(void)state;
+	for (unsigned k = 0; k < LOG_LIMIT_LINES; k++) {
+		assert_true(log_allows(&l, 1000 + k, &n_left_out));
+		assert_int_equal(n_left_out, 0);
+	}
+	for (unsigned k = 0; k < 5; k++)
+		assert_false(log_allows(&l, 1000 + LOG_LIMIT_MS - 1, &n_left_out));
+	assert_true(log_allows(&l, 1000 + LOG_LIMIT_MS, &n_left_out));
+	assert_int_equal(n_left_out, 5);
+	assert_true(log_allows(&l, 1000 + LOG_LIMIT_MS, &n_left_out));
+	assert_int_equal(n_left_out, 0);
+}
+
 /* Last: there is no way back. */
 static void test_log__syslog_leaves_standard_error_alone(void **state)
 {
@@ -193,6 +211,7 @@ int main(void)
 		cmocka_unit_test(test_log__long_lines_are_cut_but_ended),
 		cmocka_unit_test(test_log__threads_write_whole_lines),
 		cmocka_unit_test(test_log__closed_standard_error_is_harmless),
+		cmocka_unit_test(test_log__a_line_that_others_repeat_is_left_out_and_counted),
 		cmocka_unit_test(test_log__syslog_leaves_standard_error_alone),
 	};
 
