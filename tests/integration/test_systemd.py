@@ -86,6 +86,13 @@ def test_the_unit_of_the_system_gives_up_what_it_can(stack):
     assert said.returncode == 0, said.stdout
 
 
+def test_the_unit_of_the_system_can_write_a_log_where_the_manual_says():
+    unit = (manager.UNITS / "system" / "veneer.service").read_text()
+    page = " ".join((manager.UNITS.parents[1] / "man" / "veneer.1.md").read_text().split())
+    assert "LogsDirectory=veneer\n" in unit and "ReadWritePaths=/run/veneer\n" in unit
+    assert "can write below `/run/veneer` and `/var/log/veneer` alone" in page
+
+
 def test_the_first_mount_starts_the_service_and_its_end_starts_nothing(managed):
     def scenario(m, place, other, stack):
         m.run("start", "veneer.socket")
