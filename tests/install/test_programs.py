@@ -30,7 +30,7 @@ _PACKAGES = {
     **dict.fromkeys(["journalctl", "systemctl", "systemd-analyze"], "systemd"),
     **dict.fromkeys(["useradd", "userdel", "usermod"], "passwd"),
     **dict.fromkeys(["flock", "nsenter", "pivot_root", "setpriv", "unshare"], "util-linux"),
-    **dict.fromkeys(["basename", "cat", "chmod", "chroot", "cp", "date", "du", "env", "id", "install", "ln", "ls", "mkdir", "mknod", "mktemp", "mv",
+    **dict.fromkeys(["basename", "cat", "chmod", "chroot", "cp", "date", "dd", "du", "env", "id", "install", "ln", "ls", "mkdir", "mknod", "mktemp", "mv",
                      "readlink", "rm", "seq", "sha256sum", "sleep", "sort", "stat", "sync", "tail", "tee", "timeout", "touch", "true",
                      "uname"], "coreutils"),
 }
@@ -113,3 +113,24 @@ def test_collector_sees_what_it_is_for():
     assert calls.in_shell("cat <<-END\n\trm this\n\tEND\nfn()\n{\n\tdu\n}\nfn 'ls; rm'\n") == {"cat", "du"}
     assert calls.in_python('run(["e2fsck", x])\nshutil.which("fio")\nm.sh("cp a b; mv c d")\nrun(("sh", "-c", "ps"))\n') == \
         {"e2fsck", "fio", "cp", "mv", "sh", "ps"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_what_runs_of_another_user_leave_is_read_as_that_user(repository, tmp_path):
+    """contrib/test.sh, as root, where any name may be a link of that user's."""
+    script = (repository / "contrib" / "test.sh").read_text()
+    function = re.search(r"^read_there\(\)\n\{.*?^\}$", script, flags=re.S | re.M).group(0)
+    assert "open(sys.argv[1])" not in script
+    tmp_path.chmod(0o711)
+    (tmp_path / "user").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "user" / "plain").write_text("plain")
+    (tmp_path / "user" / "link").symlink_to(tmp_path / "secret")
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == os.geteuid() and str(parent).startswith("/tmp/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    for name, expected in (("plain", "plain"), ("link", "")):
+        script = f"results={tmp_path} TEST_USER=12345\n{function}\nread_there {tmp_path}/user/{name}"
+        assert subprocess.run(["bash", "-c", script], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL).stdout == expected
