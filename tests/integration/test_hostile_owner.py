@@ -479,7 +479,7 @@ def their_lower(stack):
     return stack.lower()
 
 
-def _expect_no_secret(path):
+def _expect_not_shown(path):
     def read():
         try:
             assert "secret" not in path.read_text()
@@ -498,10 +498,10 @@ def test_file_that_is_moved_into_a_lower_is_not_shown_by_the_mode_of_the_one_bef
         assert (stack.mnt / "f").read_text() == "theirs"
     _as_user(os.rename, stack.base / "theirs" / "secret", their_lower / "f")
     stack.forget_lower(their_lower)
-    _expect_no_secret(stack.mnt / "f")
+    _expect_not_shown(stack.mnt / "f")
     with contextlib.suppress(OSError):
         os.truncate(stack.mnt / "f", 7)
-    _expect_no_secret(stack.mnt / "f")
+    _expect_not_shown(stack.mnt / "f")
 
 
 def test_file_of_the_same_owner_and_mode_that_takes_a_place_in_a_lower_is_shown(stack, their_lower):
