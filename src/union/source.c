@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/source.h"
 
+#include "veneer/adopt.h"
 #include "veneer/cleanup.h"
 #include "veneer/format.h"
 #include "veneer/guard.h"
@@ -406,10 +407,31 @@ static int check_trust(const struct chain *c, struct source *s, const struct mar
 	return r;
 }
 
+/* s stands over below, a file at its own place. */
+static int check_metacopy(struct source *s, struct source *below, const struct stat *low)
+{
+	int fd, low_fd, r;
+
+	if (!s->layer->is_doubted)
+		return 0;
+	fd = source_pin(s);
+	if (fd < 0)
+		return fd;
+	low_fd = source_pin(below);
+	r = low_fd < 0 ? low_fd : adopt_check(fd, low_fd, low);
+	if (low_fd >= 0)
+		fdcache_unpin(&below->fd);
+	fdcache_unpin(&s->fd);
+	if (r == -EUCLEAN)
+		log_error("%s: %s: " ADOPT_SAID, s->layer->path, s->path);
+	return r;
+}
+
 /* Follow s down to a file that has all of its bytes. */
 static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 {
 	struct source *top = s, *over = NULL;
+	bool is_at_own_place = false;
 	uint64_t hollow_size = 0;
 	int above = BYTES_OWN;
 	struct mark mark;
@@ -432,6 +454,10 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 			log_error("%s: %s: not of the size of the file that stands for it above", s->layer->path, s->path);
 			return -EUCLEAN;
 		}
+		if (above == BYTES_BELOW && is_at_own_place)
+			r = check_metacopy(over, s, &st) ?: r;
+		if (r < 0)
+			return r;
 		if (s == top && ret_st)
 			*ret_st = st;
 		if (r == BYTES_OWN)
@@ -440,6 +466,7 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 			c->enough = s;
 		above = r;
 		over = s;
+		is_at_own_place = name[0] != '/';
 		mark = next;
 		hollow_size = (uint64_t)st.st_size;
 		r = attach_below(c, s, name, &s);

@@ -201,6 +201,8 @@ FAULT_WRAP(FAULT_ATTR, int, futimens, (int fd, const struct timespec t[2]), (fd,
 FAULT_WRAP(FAULT_ATTR, int, utimensat, (int dirfd, const char *path, const struct timespec t[2], int flags),
 	   (dirfd, path, t, flags))
 FAULT_WRAP(FAULT_ATTR, int, flock, (int fd, int how), (fd, how))
+FAULT_WRAP(FAULT_ATTR, int, name_to_handle_at, (int fd, const char *name, struct file_handle *handle, int *mount, int flags),
+	   (fd, name, handle, mount, flags))
 
 FAULT_WRAP(FAULT_SYNC, int, fsync, (int fd), (fd))
 FAULT_WRAP(FAULT_SYNC, int, fdatasync, (int fd), (fd))

@@ -10,6 +10,7 @@ import stat
 import pytest
 
 from support import linux, treestate
+from support.child import in_child
 from support.content import BLOCK, KIB, blob
 from support.expect import exists, fails_with, names_in, opened, write_at
 
@@ -534,3 +535,32 @@ def test_holes_below_a_metacopy_are_found(stack):
         assert os.lseek(fd, 0, os.SEEK_DATA) == 512 << 10
         assert os.lseek(fd, 512 << 10, os.SEEK_HOLE) == (512 << 10) + 65536
     assert os.stat(m / "f").st_blocks == os.stat(bottom / "f").st_blocks
+
+
+@pytest.mark.needs_root("trusted.* attributes take privileges")
+@pytest.mark.parametrize("place", ["upper", "lower"])
+def test_metacopy_that_its_owner_moves_shows_no_file_of_another_one(stack, place):
+    """It says nothing of its lower file but by its place; overlayfs notes the handle of that file, which veneer compares."""
+    low = stack.lower(1) if place == "lower" else stack.lower()
+    upper = stack.lower() if place == "lower" else stack.upper
+    secret = blob(50_000, 1)
+    for number, name in enumerate(("given", "mine", "private", "public"), 2):
+        (low / name).write_bytes(secret if name == "private" else blob(50_000, number))
+        (low / name).chmod(0o644 if name == "public" else 0o600)
+    made = stack.base / "made"
+    with kernel_overlay(stack, [low], made) as mnt:
+        for name in ("given", "mine", "public"):
+            os.chown(mnt / name, 1000, 1000)
+    for name in ("given", "mine", "public"):
+        assert os.getxattr(made / name, "trusted.overlay.metacopy") is not None
+        os.rename(made / name, upper / name)
+    os.chown(upper, 1000, 1000)
+    in_child(os.rename, upper / "mine", upper / "private", uid=1000, gid=1000)
+    m = stack.mount()
+    assert (m / "given").read_bytes() == blob(50_000, 2)
+    assert (m / "public").read_bytes() == blob(50_000, 5)
+    with fails_with(errno.EIO):
+        assert (m / "private").read_bytes() != secret
+    assert "metacopy" in stack.log
+    stack.umount()
+    assert (stack.mount("userxattr") / "private").read_bytes() == secret
