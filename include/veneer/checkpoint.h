@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Background care of one upper's map: keeps its log short, and where a power cut would otherwise undo
+/* Background care of one upper's map: makes the first one ahead, keeps its log short, and where a power cut would otherwise undo
  * unsynced writes for good, commits changed files every few seconds, as a file system's own writeback does. */
 #pragma once
 

@@ -66,6 +66,9 @@ int mapfile_owner(struct mapfile *mf, uid_t *ret);
 /* Files with an entry. */
 size_t mapfile_count(struct mapfile *mf);
 
+/* Of a layer without a map: make one ahead in the work directory, so that the first mapfile_file_new has only to rename it.
+ * Off the request path. 0, also when there is nothing to do, or -errno: it is made then as late as ever. */
+int mapfile_prepare(struct mapfile *mf);
 /* Enter a new partial file of which clip bytes can be seen from below, no block own. 0/-errno. */
 int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id);
 /* Enter again a file that carries this id although the map does not know it, which happens when its

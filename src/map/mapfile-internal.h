@@ -52,6 +52,7 @@ struct mapfile {
 	/* guarded by lock */
 	struct mapload now; /* its fd and reader live on only in a read-only map */
 	struct journal journal; /* fd -1: no file yet, or read-only */
+	struct successor *prepared; /* the first map, made ahead; NULL: none */
 	uint64_t lsn; /* changes recorded so far, counted since the open */
 	uint64_t durable_lsn;
 	bool is_dir_dirty; /* the rename of the last checkpoint may not be on disk */
@@ -91,4 +92,6 @@ int mapsync_flush(struct mapfile *mf);
 int mapsync_record(struct mapfile *mf, const struct record *rec);
 /* Under the lock: may the map grow? 0, or -ENOSPC when a reader would not take it any more. */
 int mapsync_room(const struct mapfile *mf);
+/* Remove what mapfile_prepare made and nobody needed. */
+void mapsync_drop_prepared(struct mapfile *mf);
 uint64_t mapsync_now_ms(void);

@@ -136,6 +136,7 @@ void mapfile_close(struct mapfile *mf)
 {
 	if (!mf)
 		return;
+	mapsync_drop_prepared(mf);
 	journal_release(&mf->journal);
 	mapload_release(&mf->now);
 	closep(&mf->rootfd);

@@ -193,30 +193,92 @@ static int successor_publish(struct mapfile *mf, struct successor *s)
 	return 0;
 }
 
-/* The layer's first partial file: a map with an opened log. Marks will name its uuid, and a crash that keeps a mark must
- * keep the map, bytes and name. Where a journal has things on disk in the order they were done in (those file systems
- * whose extents are true), it is enough that the bytes have left memory before the name is made: the commit that has the
- * name waits for them, and the mark's is no earlier. */
-static int map_create(struct mapfile *mf, uint64_t epoch)
+/* Under the lock: the bytes of a layer's first map, in a session of this boot. */
+static int first_build(struct mapfile *mf, uint64_t epoch, struct successor *s)
 {
-	const bool waits = !is_volatile(mf) && !(mf->flags & MAPFILE_TRUE_EXTENTS);
-	struct successor s;
-	int r = successor_open(mf, &s);
+	int r;
 
 	mf->now.table.epoch = epoch;
 	mf->now.table.in_session = true;
-	r = r ?: successor_build(mf, &s);
-	r = r ?: successor_write(&s, waits);
-	r = r ?: successor_publish(mf, &s);
-	successor_release(mf, &s);
-	if (r < 0) {
-		mf->now.table.in_session = false;
-		return r;
+	r = successor_build(mf, s);
+	mf->now.table.in_session = false;
+	return r;
+}
+
+/* Marks will name the map's uuid, and a crash that keeps a mark must keep the map, bytes and name. Where a journal has
+ * things on disk in the order they were done in (those file systems whose extents are true), it is enough that the bytes
+ * have left memory before the name is made: the commit that has the name waits for them, and the mark's is no earlier. */
+static bool first_waits(const struct mapfile *mf)
+{
+	return !is_volatile(mf) && !(mf->flags & MAPFILE_TRUE_EXTENTS);
+}
+
+/* Under the lock: the file, and nothing in it yet. 1; 0: the layer has a map; -errno. */
+static int prepare_begin(struct mapfile *mf, struct successor *s)
+{
+	uint64_t epoch;
+	int r;
+
+	if (mf->flags & MAPFILE_READONLY || mf->journal.fd >= 0 || mf->prepared)
+		return 0;
+	r = mapload_epoch(&epoch);
+	r = r ?: successor_open(mf, s);
+	r = r ?: first_build(mf, epoch, s);
+	return r ?: 1;
+}
+
+int mapfile_prepare(struct mapfile *mf)
+{
+	struct successor s = { .fd = -1, .journal.fd = -1 };
+	int r;
+
+	{
+		LOCK_SCOPE(&mf->lock);
+		r = prepare_begin(mf, &s);
 	}
-	r = waits ? sync_dir(mf) : 0;
+	r = r <= 0 ? r : successor_write(&s, first_waits(mf)) ?: 1;
+	if (r == 1) {
+		LOCK_SCOPE(&mf->lock);
+		/* Meanwhile somebody may have needed one at once. */
+		if (mf->journal.fd < 0 && (mf->prepared = malloc(sizeof(s)))) {
+			*mf->prepared = s;
+			return 0;
+		}
+	}
+	successor_release(mf, &s);
+	return r < 0 ? r : 0;
+}
+
+void mapsync_drop_prepared(struct mapfile *mf)
+{
+	if (mf->prepared)
+		successor_release(mf, mf->prepared);
+	free(mf->prepared);
+	mf->prepared = NULL;
+}
+
+/* The layer's first partial file: a map with an opened log, made ahead or now. */
+static int map_create(struct mapfile *mf, uint64_t epoch)
+{
+	struct successor s = { .fd = -1, .journal.fd = -1 };
+	int r = mf->prepared ? successor_publish(mf, mf->prepared) : -ENOENT;
+
+	mapsync_drop_prepared(mf);
+	if (r < 0) {
+		r = successor_open(mf, &s);
+		r = r ?: first_build(mf, epoch, &s);
+		r = r ?: successor_write(&s, first_waits(mf));
+		r = r ?: successor_publish(mf, &s);
+	}
+	successor_release(mf, &s);
+	if (r < 0)
+		return r;
+	mf->now.table.epoch = epoch;
+	mf->now.table.in_session = true;
+	r = first_waits(mf) ? sync_dir(mf) : 0;
 	if (r < 0)
 		return poison(mf, "sync of the layer", r);
-	mf->is_dir_dirty = !waits && !is_volatile(mf);
+	mf->is_dir_dirty = !first_waits(mf) && !is_volatile(mf);
 	if (!mf->is_dir_dirty)
 		mf->durable_lsn = mf->lsn;
 	return 0;

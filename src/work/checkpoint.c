@@ -4,10 +4,12 @@
 #include "veneer/cleanup.h"
 #include "veneer/clock.h"
 #include "veneer/cow.h"
+#include "veneer/log.h"
 #include "veneer/lookup.h"
 #include "veneer/stats.h"
 
 #include <dirent.h>
+#include <string.h>
 
 #define CHECKPOINT_INTERVAL_S 5
 
@@ -71,8 +73,12 @@ static void *run(void *arg)
 {
 	struct checkpoint *c = arg;
 	struct tree *t = c->tree;
+	int r;
 
 	stats_enter(t->stats);
+	r = mapfile_prepare(t->map);
+	if (r < 0)
+		log_debug("no map was made ahead: %s", strerror(-r));
 	while (wait_interval(c)) {
 		if (!t->is_volatile && !t->can.has_true_extents)
 			commit_all(c);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What of a map outlives the machine: sessions, commits, extents, and checkpoints under way. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -509,6 +510,63 @@ static void test_mapsync__long_log_asks_for_a_checkpoint(void **state)
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(test_mapsync__##name, maps_setup, maps_teardown)
+static ino_t only_name_in(int dirfd)
+{
+	DIR *d = fdopendir(openat(dirfd, ".", O_RDONLY | O_DIRECTORY));
+	struct dirent *de;
+	ino_t ino = 0;
+
+	assert_non_null(d);
+	while ((de = readdir(d))) {
+		if (de->d_name[0] == '.')
+			continue;
+		assert_int_equal(ino, 0);
+		ino = de->d_ino;
+	}
+	closedir(d);
+	return ino;
+}
+
+/* What is made ahead is renamed, and nobody sees it before; what is not needed goes. */
+static void test_mapsync__map_made_ahead_is_the_first_one(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l);
+	ino_t made;
+	struct stat st;
+
+	assert_int_equal(mapfile_prepare(mf), 0);
+	assert_int_equal(mapfile_prepare(mf), 0);
+	assert_int_equal(maps_size(l), -1);
+	assert_int_equal(mapfile_uuid(mf), 0);
+	made = only_name_in(l->work);
+	maps_new_file(mf, MIB);
+	assert_int_equal(fstatat(l->root, MAPFILE_NAME, &st, 0), 0);
+	assert_true(st.st_ino == made);
+	assert_int_equal(only_name_in(l->work), 0);
+	assert_int_equal(mapfile_prepare(mf), 0);
+	assert_int_equal(only_name_in(l->work), 0);
+	mapfile_close(mf);
+	mf = maps_open_rw(l);
+	assert_int_equal(mapfile_count(mf), 1);
+	assert_int_equal(mapfile_prepare(mf), 0);
+	assert_int_equal(only_name_in(l->work), 0);
+	mapfile_close(mf);
+}
+
+static void test_mapsync__map_made_ahead_that_nobody_needs_goes(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l);
+
+	assert_int_equal(mapfile_prepare(mf), 0);
+	assert_int_not_equal(only_name_in(l->work), 0);
+	assert_int_equal(mapfile_mark_clean(mf), 0);
+	mapfile_close(mf);
+	assert_int_equal(only_name_in(l->work), 0);
+	assert_int_equal(maps_size(l), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -529,6 +587,8 @@ int main(void)
 		T(reader_follows_appends_and_checkpoints),
 		T(checkpoints_lose_no_concurrent_append),
 		T(long_log_asks_for_a_checkpoint),
+		T(map_made_ahead_is_the_first_one),
+		T(map_made_ahead_that_nobody_needs_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
