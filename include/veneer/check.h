@@ -10,6 +10,12 @@ struct check_result {
 	size_t found, repaired;
 };
 
+enum check_mode {
+	CHECK_LOOKS,
+	CHECK_REPAIRS,	/* the layer is locked, and what can be put right without loss is */
+	CHECK_SALVAGES,	/* besides, files without an entry get what they lack from their lower files */
+};
+
 /* Something that is wrong, or was put right. All of it is valid during the call only. */
 struct check_finding {
 	bool is_repair;
@@ -26,8 +32,8 @@ struct check_hooks {
 };
 
 /* Call hooks->found for everything that is wrong with l. below is what its files are compared with; NULL: not known, then
- * they are not. repairs: the layer is locked, and what can be put right is, each with a call of its own.
+ * they are not. What is put right has a call of its own.
  * 0, also with damage; -errno when the layer could not be looked at. */
-int check_layer(struct layer *l, struct image *below, bool repairs, const struct check_hooks *hooks, struct check_result *ret);
+int check_layer(struct layer *l, struct image *below, enum check_mode mode, const struct check_hooks *hooks, struct check_result *ret);
 /* The same for the work directory at path, of an upper that is locked: adds to *ret. */
 int check_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret);

@@ -23,6 +23,9 @@ struct recover {
 void recover_init(struct recover *r, int rootfd, const char *name, bool has_true_extents);
 void recover_release(struct recover *r);
 
+/* Call own for each run of blocks of fd that do not read as zeros, in ascending order, until it fails. *ret_size: of the
+ * file. 0, what own returned, or -errno; -ENOENT: no regular file. */
+int recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg, uint64_t *ret_size);
 /* No block of the first lower_size bytes of fd reads as zeros. 1, 0 or -errno. */
 int recover_is_whole(int fd, uint64_t lower_size);
 

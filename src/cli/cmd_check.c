@@ -33,6 +33,9 @@ static int print_usage(void)
 	       "and in the work directory W.\n\n"
 	       "  --repair     put right what can be, if that provably loses nothing; without\n"
 	       "               it nothing is changed\n"
+	       "  --salvage    besides, where the map was lost, give files the lower file's\n"
+	       "               bytes for each block that has none: zeros that were written\n"
+	       "               are lost\n"
 	       "  --json       one JSON object\n"
 	       "  -q, --quiet  no progress\n\n"
 	       "Exit code: 0 when all is well (now); 1 for damage, or what could not be looked\n"
@@ -148,7 +151,7 @@ static int print_json(const char *path, const struct check_result *s, const stru
 struct job {
 	const char *path, *work;	/* work: NULL, or the work directory */
 	struct image *below;
-	bool repairs;
+	enum check_mode mode;
 };
 
 static int check_locked(struct layer *l, const struct job *job, struct output *o, struct check_result *s)
@@ -156,12 +159,12 @@ static int check_locked(struct layer *l, const struct job *job, struct output *o
 	const struct step step = progress_walk(&o->shown);
 	const struct check_hooks hooks = { .found = print_finding, .arg = o, .step = &step };
 	struct stat before;
-	int r = fstat(l->rootfd, &before) < 0 ? -errno : check_layer(l, job->below, job->repairs, &hooks, s);
+	int r = fstat(l->rootfd, &before) < 0 ? -errno : check_layer(l, job->below, job->mode, &hooks, s);
 
 	if (r == 0 && job->work)
-		r = check_work(job->work, job->repairs, &hooks, s);
+		r = check_work(job->work, job->mode != CHECK_LOOKS, &hooks, s);
 	progress_clear(&o->shown);
-	if (job->repairs)
+	if (job->mode != CHECK_LOOKS)
 		futimens(l->rootfd, (struct timespec[]){ before.st_atim, before.st_mtim });
 	if (r < 0)
 		log_error("%s: cannot be checked: %s", job->path, strerror(-r));
@@ -181,7 +184,7 @@ static int check(const struct job *job, struct output *o)
 		log_error("cannot open %s: %s", job->path, strerror(-r));
 		return 1;
 	}
-	r = lock_layer(l, job->repairs);
+	r = lock_layer(l, job->mode != CHECK_LOOKS);
 	if (r == 0)
 		r = check_locked(l, job, o, &s);
 	layer_unref(l);
@@ -217,7 +220,7 @@ int cmd_check(int argc, char **argv)
 	struct output output;
 	int code = 1;
 
-	if (offline_arguments(argc, argv, "--quiet --repair --json", true, &args) < 0)
+	if (offline_arguments(argc, argv, "--quiet --repair --salvage --json", true, &args) < 0)
 		return usage_hint("check");
 	if (args.wants_help)
 		return print_usage();
@@ -226,6 +229,10 @@ int cmd_check(int argc, char **argv)
 			usage_unexpected(args.path);
 		else
 			usage_missing("LAYER, or -o lowerdir=...,upperdir=...");
+		return usage_hint("check");
+	}
+	if (args.salvages && args.path) {
+		log_error("--salvage takes the lower layers: -o lowerdir=...,upperdir=...");
 		return usage_hint("check");
 	}
 	if (look_behind(&args, &list) < 0)
@@ -237,7 +244,8 @@ int cmd_check(int argc, char **argv)
 	if (output_init(&output, args.is_json, args.is_quiet) < 0)
 		log_error("out of memory");
 	else if (!args.nlists || open_below(&opts, &below) == 0)
-		code = check(&(struct job){ args.path ? args.path : opts.upper, opts.work, below, args.repairs }, &output);
+		code = check(&(struct job){ args.path ? args.path : opts.upper, opts.work, below,
+					    args.salvages ? CHECK_SALVAGES : args.repairs ? CHECK_REPAIRS : CHECK_LOOKS }, &output);
 	output_release(&output);
 	image_unref(below);
 	options_release(&opts);

@@ -41,6 +41,8 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 			a.is_quiet = true;
 		} else if (is_known(known, "--repair") && !strcmp(arg, "--repair")) {
 			a.repairs = true;
+		} else if (is_known(known, "--salvage") && !strcmp(arg, "--salvage")) {
+			a.salvages = true;
 		} else if (is_known(known, "--json") && !strcmp(arg, "--json")) {
 			a.is_json = true;
 		} else if (is_known(known, "--in-place") && !strcmp(arg, "--in-place")) {

@@ -13,7 +13,7 @@ struct offline_args {
 	char *lists[OFFLINE_LISTS_MAX];	/* -o */
 	size_t nlists;
 	const char *path;		/* what is no option */
-	bool is_quiet, repairs, is_in_place, is_json, wants_help;
+	bool is_quiet, repairs, salvages, is_in_place, is_json, wants_help;
 };
 
 /* Accepts -o LIST, --help and of --quiet, --repair, --in-place and --json what `known` names, and one path if wants_path. 0, or -EINVAL

@@ -7,6 +7,7 @@
 #include "finding.h"
 #include "layerwalk.h"
 #include "leftover.h"
+#include "refill.h"
 
 #include "veneer/adopt.h"
 #include "veneer/cleanup.h"
@@ -49,7 +50,7 @@ struct check {
 	struct mapfile *map;	/* NULL: none, or damaged */
 	bool has_damaged_map;	/* nothing in it can be believed */
 	bool is_map_damaged;	/* it has to be written anew */
-	bool repairs;
+	bool repairs, salvages;
 	bool has_missed;	/* not all could be looked at */
 	struct seen *seen;
 	size_t nseen, cap;
@@ -116,14 +117,20 @@ static void check_blocks(struct check *c, const struct layerwalk_entry *e, const
 	}
 }
 
+static int find_lower(struct check *c, const struct layerwalk_entry *e, const struct mark *m, struct ient **ret)
+{
+	if (*m->path)
+		return image_lookup_path(c->below, m->path, ret);
+	return e->dir ? image_lookup(c->below, e->dir, e->name, ret) : -ENOENT;
+}
+
 static void check_lower(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
 {
-	struct ient *dir = e->dir, *base = NULL;
+	struct ient *base = NULL;
 	const char *path = *m->path ? m->path : e->path;
 	struct source *src;
 	struct stat st;
-	int r = *m->path ? image_lookup_path(c->below, m->path, &base) :
-		dir ? image_lookup(c->below, dir, e->name, &base) : -ENOENT;
+	int r = find_lower(c, e, m, &base);
 
 	if (r == 0 && base->type == DT_REG)
 		r = image_stat(c->below, base, &st);
@@ -164,7 +171,34 @@ static void check_guard(struct check *c, const struct layerwalk_entry *e)
 		finding_repaired(&c->at, "unguarded", e->path, "the attribute was set");
 }
 
-/* All blocks of the lower file have bytes in the file that lost its entry: they are its own. */
+/* The file gets bytes of the lower one for good: whoever may write it could have read them. A seal says nothing of where its
+ * holes come from. */
+static bool may_have(const struct check *c, const struct mark *m, int fd, const struct stat *low)
+{
+	struct stat up;
+
+	return !c->layer->is_doubted ||
+	       (fstat(fd, &up) == 0 &&
+		trust_covers(&up, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0, !*m->path, low));
+}
+
+static bool salvage(struct check *c, const struct layerwalk_entry *e, const struct mark *m, int fd)
+{
+	struct ient *base;
+	struct source *low;
+	struct stat st;
+	uint64_t bytes;
+
+	if (!c->salvages || !c->below || find_lower(c, e, m, &base) < 0 || image_stat(c->below, base, &st) < 0 ||
+	    !mark_fits(m, &st) || !may_have(c, m, fd, &st) || image_source(c->below, base, &low) < 0 ||
+	    refill_from_lower(fd, low, m->lower_size, &bytes) < 0)
+		return false;
+	finding_repaired(&c->at, "no-entry", e->path, "an ordinary file now: %" PRIu64 " bytes that it did not have are those of "
+			 "its lower file, also where zeros had been written over them", bytes);
+	return true;
+}
+
+/* All blocks of the lower file have bytes in the file that lost its entry: they are its own. Or that is guessed. */
 static bool rescue(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
 {
 	_cleanup_(closep) int fd = -1;
@@ -172,12 +206,14 @@ static bool rescue(struct check *c, const struct layerwalk_entry *e, const struc
 
 	if (!c->repairs)
 		return false;
-	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	fd = openat(e->dirfd, e->name, (c->salvages ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	/* The name may be another file's by now. */
 	if (fd < 0 || source_read_mark(fd, "", &now, NULL) != 1 || now.file_id != m->file_id || now.uuid_low != m->uuid_low ||
 	    now.lower_size != m->lower_size)
 		return false;
-	if (recover_is_whole(fd, m->lower_size) != 1 || fdatasync(fd) < 0 || trust_unmark(fd) < 0)
+	if (recover_is_whole(fd, m->lower_size) != 1)
+		return salvage(c, e, m, fd);
+	if (fdatasync(fd) < 0 || trust_unmark(fd) < 0)
 		return false;
 	finding_repaired(&c->at, "no-entry", e->path, "an ordinary file now: it has all of its bytes");
 	return true;
@@ -519,9 +555,11 @@ static void check_map_links(struct check *c)
 			    (uintmax_t)st.st_nlink);
 }
 
-int check_layer(struct layer *l, struct image *below, bool repairs, const struct check_hooks *hooks, struct check_result *ret)
+int check_layer(struct layer *l, struct image *below, enum check_mode mode, const struct check_hooks *hooks, struct check_result *ret)
 {
-	struct check c = { .layer = l, .below = below, .at = { hooks, l->path, &c.s }, .repairs = repairs };
+	const bool repairs = mode != CHECK_LOOKS;
+	struct check c = { .layer = l, .below = below, .at = { hooks, l->path, &c.s }, .repairs = repairs,
+			   .salvages = mode == CHECK_SALVAGES };
 	const struct layerwalk_hooks walk = { .fn = check_entry, .miss = miss_dir, .arg = &c, .step = hooks->step };
 	struct checkmap m;
 	int r = checkmap_read(l->rootfd, repairs, &m);

@@ -119,8 +119,7 @@ static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end, cons
 	return e == 0 && nown ? call->own(call->own_arg, first, nown) : e;
 }
 
-/* Blocks that do not read as zeros. */
-static int fd_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg, uint64_t *ret_size)
+int recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg, uint64_t *ret_size)
 {
 	const struct own_call call = { own, own_arg };
 	_cleanup_(freep) uint8_t *buf = malloc(CHUNK_BYTES);
@@ -181,7 +180,7 @@ static int visit_file(struct recover *r, int dirfd, const char *name)
 	e = source_read_mark(fd, "", &mark, NULL);
 	if (e <= 0)
 		return e;
-	e = r->by_content ? fd_contents(fd, remember_run, r, &size) : fd_extents(fd, remember_run, r);
+	e = r->by_content ? recover_contents(fd, remember_run, r, &size) : fd_extents(fd, remember_run, r);
 	if (e == 0)
 		e = grow(&r->files, r->nfiles, sizeof(*r->files));
 	if (e < 0) {
@@ -325,7 +324,7 @@ static int contents_of_lost(void *arg, file_id_t id, int (*own)(void *own_arg, b
 	const struct lost_file *lost = arg;
 
 	(void)id;
-	return fd_contents(lost->fd, own, own_arg, ret_size);
+	return recover_contents(lost->fd, own, own_arg, ret_size);
 }
 
 int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m, int fd)
@@ -356,7 +355,7 @@ int recover_is_whole(int fd, uint64_t lower_size)
 {
 	blk_t end = 0;
 	uint64_t size;
-	int r = fd_contents(fd, count_on, &end, &size);
+	int r = recover_contents(fd, count_on, &end, &size);
 
 	if (r < 0)
 		return r;

@@ -2,6 +2,7 @@
 """A map of which more than a byte is damaged: each file is right or EIO, and `check` names those that are not."""
 import errno
 import os
+import shutil
 
 import pytest
 
@@ -135,3 +136,48 @@ def test_a_file_that_has_all_of_its_bytes_needs_no_map(layer):
     code, lines = layer.check("--repair")
     assert code == 1 and any("/f00: repaired: an ordinary file now" in line for line in lines)
     assert layer.read() == set(_NAMES) - {"f00"}
+
+
+@pytest.mark.parametrize("is_mounted_before", [False, True])
+def test_what_has_bytes_can_be_salvaged(layer, is_mounted_before):
+    """Where nothing tells which zeros were written, they are what is lost, and no byte else."""
+    layer.map.unlink()
+    if is_mounted_before:
+        assert layer.read() == set(_NAMES)
+    code, lines = layer.check("--salvage")
+    assert code == 0 and len([line for line in lines if "repaired: an ordinary file" in line]) == len(_NAMES)
+    for number, name in enumerate(_NAMES):
+        right = bytearray(layer.right[name])
+        right[30 * BLOCK:32 * BLOCK] = blob(400_000, number)[30 * BLOCK:32 * BLOCK]
+        layer.right[name] = bytes(right)
+        assert (layer.stack.upper / name).read_bytes() == right
+    assert layer.read() == set()
+
+
+def test_nothing_is_salvaged_from_a_lower_file_that_changed(layer):
+    layer.map.unlink()
+    other = layer.stack.lower().parent / "changed"
+    shutil.copytree(layer.stack.lower(), other)
+    (other / "f03").write_bytes(b"changed")
+    done = layers.check(layer.bin, layer.stack.upper, [other], "--salvage")
+    assert done.returncode == 1 and "/f04: repaired" in done.stdout and "/f03: repaired" not in done.stdout
+    assert "user.veneer.partial" in os.listxattr(layer.stack.upper / "f03")
+
+
+def test_salvage_wants_the_lower_layers(layer, veneer_bin):
+    done = layers.tool(veneer_bin, "check", "--salvage", layer.stack.upper)
+    assert done.returncode == 2 and "lowerdir" in done.stderr
+
+
+@pytest.mark.needs_root("a lower file that the owner of the upper cannot read")
+def test_nothing_is_salvaged_for_one_who_could_not_have_read_it(stack, veneer_bin):
+    (stack.lower() / "secret").write_bytes(blob(100_000))
+    (stack.lower() / "secret").chmod(0o600)
+    m = stack.mount()
+    write_at(m / "secret", b"x", 50_000)
+    os.chown(m / "secret", 1000, 1000)
+    stack.umount()
+    (stack.upper / _MAP).unlink()
+    done = layers.check(veneer_bin, stack.upper, stack.lowers, "--salvage")
+    assert done.returncode == 1 and "repaired" not in done.stdout
+    assert blob(100_000)[:100] not in (stack.upper / "secret").read_bytes()
