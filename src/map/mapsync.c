@@ -111,14 +111,13 @@ static void successor_release(const struct mapfile *mf, struct successor *s)
 	buf_release(&s->bytes);
 }
 
-/* What somebody else could have written stays his word, whoever writes it anew. A server that may not give files away is
- * not the one that has to tell. */
-static void keep_owner(const struct mapfile *mf, int fd)
+/* What another user could have written stays that user's word. A server that may give no files away believes all anyway;
+ * for others a failure, as for want of that user's quota, must not make the map theirs. */
+static int keep_owner(const struct mapfile *mf, int fd)
 {
-	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0)
-		log_debug("%s: the map changes its owner: %s", mf->name, strerror(errno));
-	if (mf->now.is_others)
-		fchmod(fd, 0664);
+	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0 && errno != EPERM && errno != EINVAL)
+		return -errno;
+	return mf->now.is_others && fchmod(fd, 0664) < 0 ? -errno : 0;
 }
 
 static int successor_open(const struct mapfile *mf, struct successor *s)
@@ -129,8 +128,10 @@ static int successor_open(const struct mapfile *mf, struct successor *s)
 		s->temp[0] = '\0';
 		return s->fd;
 	}
-	keep_owner(mf, s->fd);
-	return snapshot_identify(s->fd, &s->head);
+
+	int r = keep_owner(mf, s->fd);
+
+	return r ?: snapshot_identify(s->fd, &s->head);
 }
 
 /* Under the lock: the bytes of a file that says what the table says now. */
