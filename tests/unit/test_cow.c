@@ -6,6 +6,7 @@
 #include "veneer/read.h"
 
 #include <linux/falloc.h>
+#include <sys/syscall.h>
 
 #define BYTES ((size_t)2 * CHUNK_BYTES + 5000)
 #define PUNCH (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)
@@ -309,6 +310,36 @@ static void test_cow__what_an_unasked_sync_lost_the_next_fsync_tells(void **stat
 	free(data);
 }
 
+static bool is_full;
+
+/* In place of the C library's. */
+ssize_t pwrite(int fd, const void *p, size_t len, off_t off)
+{
+	if (!is_full)
+		return syscall(SYS_pwrite64, fd, p, len, off);
+	errno = ENOSPC;
+	return -1;
+}
+
+static void test_cow__write_in_place_that_finds_no_room_is_an_error(void **state)
+{
+	struct file f = open_file(*state, BYTES);
+	struct inode *plain;
+
+	write_at(&f, 5, 1);
+	is_full = true;
+	assert_int_equal(cow_write(f.d->t, f.i, "x", 1, 5), -ENOSPC);
+	is_full = false;
+	plain = tree_make(f.d, "", "plain", S_IFREG | 0644);
+	assert_int_equal(cow_write(f.d->t, plain, "old", 3, 0), 0);
+	is_full = true;
+	assert_int_equal(cow_write(f.d->t, plain, "new", 3, 0), -ENOSPC);
+	is_full = false;
+	tree_expect_inode(f.d, plain, "old", 3);
+	tree_forget(f.d, plain);
+	close_file(&f);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -334,6 +365,7 @@ int main(void)
 		row(test_cow__siblings_over_one_lower_file_do_not_see_each_other),
 		row(test_cow__synced_file_has_nothing_pending),
 		row(test_cow__what_an_unasked_sync_lost_the_next_fsync_tells),
+		row(test_cow__write_in_place_that_finds_no_room_is_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

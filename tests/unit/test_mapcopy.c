@@ -213,6 +213,40 @@ static void test_mapcopy__zeros_are_recorded_once_and_outlive_a_checkpoint(void 
 	mapfile_close(mf);
 }
 
+/* The record of the zeros may be on the disk by then; that they were synced is said by the commit. */
+static void test_mapcopy__zeros_in_place_of_what_was_not_synced_wait_for_the_commit(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open(l, MAPFILE_ORDERED, NULL);
+	file_id_t id = maps_new_file(mf, MIB), other = maps_new_file(mf, MIB);
+
+	assert_int_equal(mapfile_own(mf, id, 20, 1), 0);
+	assert_int_equal(mapfile_own_zeros(mf, id, 20, 1), 0);
+	assert_int_equal(mapfile_own(mf, other, 0, 1), 0);
+	assert_int_equal(mapfile_commit(mf, other, true), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_MUST_SYNC);
+	assert_int_equal(mapfile_commit(mf, id, true), 0);
+	assert_int_equal(mapfile_pending(mf, id), MAPFILE_CLEAN);
+	mapfile_close(mf);
+}
+
+static void test_mapcopy__map_that_its_group_may_write_does_not_become_everybodys(void **state)
+{
+	const struct maps_layer *l = *state;
+	struct mapfile *mf = maps_open_rw(l);
+	struct stat st;
+
+	maps_new_file(mf, MIB);
+	mapfile_close(mf);
+	assert_int_equal(fchmodat(l->root, MAPFILE_NAME, 0660, 0), 0);
+	mf = maps_open_rw(l);
+	maps_new_file(mf, MIB);
+	assert_int_equal(mapfile_checkpoint(mf, true), 0);
+	mapfile_close(mf);
+	assert_int_equal(fstatat(l->root, MAPFILE_NAME, &st, 0), 0);
+	assert_int_equal(st.st_mode & (S_IWGRP | S_IWOTH), S_IWGRP);
+}
+
 /* The worked example of doc/SPEC.md, as of another boot. */
 static void test_mapcopy__map_of_an_older_version_is_written_anew(void **state)
 {
@@ -254,6 +288,8 @@ int main(void)
 		T(map_of_a_copy_says_so_for_good),
 		T(file_that_lacks_synced_blocks_is_damaged),
 		T(zeros_are_recorded_once_and_outlive_a_checkpoint),
+		T(zeros_in_place_of_what_was_not_synced_wait_for_the_commit),
+		T(map_that_its_group_may_write_does_not_become_everybodys),
 		T(map_of_an_older_version_is_written_anew),
 	};
 

@@ -11,7 +11,11 @@
 #include "veneer/recover.h"
 #include "veneer/source.h"
 
+#include <grp.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 
 #define BIG (20 * BLK_BYTES)
@@ -309,6 +313,83 @@ static void test_recover__unreadable_file_proves_no_other_absent(void **state)
 	log_set_level(LOG_LVL_INFO);
 }
 
+static bool has_bad_holes;
+
+/* In place of the C library's. */
+off_t lseek(int fd, off_t off, int whence)
+{
+	if (!has_bad_holes || whence != SEEK_HOLE)
+		return syscall(SYS_lseek, fd, off, whence);
+	errno = EIO;
+	return -1;
+}
+
+static void test_recover__error_is_not_the_end_of_a_file(void **state)
+{
+	struct tree_dirs *d = *state;
+	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
+	struct blocks b = { 0 };
+	struct recover r;
+	uint64_t size;
+
+	put_marked(fd, "f", 5, 2);
+	recover_init(&r, fd, "upper", false);
+	assert_int_equal(r.hook.contents(r.hook.arg, 5, note, &b, &size), 0);
+	assert_int_equal(b.bits, 3u << 2);
+	recover_release(&r);
+	has_bad_holes = true;
+	log_set_level(-1);
+	recover_init(&r, fd, "upper", false);
+	assert_true(r.hook.contents(r.hook.arg, 5, note, &b, &size) < 0);
+	recover_release(&r);
+	log_set_level(LOG_LVL_INFO);
+	has_bad_holes = false;
+}
+
+/* In a process without privileges; 0: the file was not touched. */
+static int recover_unreadable(int dirfd, bool is_ours)
+{
+	struct stat before, after;
+	struct blocks b = { 0 };
+	struct recover r;
+
+	if (fstatat(dirfd, "f", &before, 0) < 0)
+		return 1;
+	log_set_level(-1);
+	recover_init(&r, dirfd, "upper", true);
+	r.is_ours = is_ours;
+	r.hook.extents(r.hook.arg, 5, note, &b);
+	recover_release(&r);
+	if (fstatat(dirfd, "f", &after, 0) < 0 || after.st_mode != before.st_mode)
+		return 1;
+	return memcmp(&before.st_ctim, &after.st_ctim, sizeof(before.st_ctim)) ? 2 : 0;
+}
+
+static void test_recover__mode_in_a_lower_layer_is_not_touched(void **state)
+{
+	struct tree_dirs *d = *state;
+	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
+
+	put_marked(fd, "f", 5, 2);
+	assert_int_equal(fchmodat(fd, "f", 0, 0), 0);
+	if (geteuid() == 0)
+		assert_true(fchown(fd, 12345, 12345) == 0 && fchownat(fd, "f", 12345, 12345, 0) == 0);
+	for (int is_ours = 0; is_ours < 2; is_ours++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0) {
+			if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(12345, 12345, 12345) < 0 ||
+					       setresuid(12345, 12345, 12345) < 0))
+				_exit(3);
+			_exit(recover_unreadable(fd, is_ours));
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		/* Where it is ours the test would see it. */
+		assert_int_equal(WEXITSTATUS(status), is_ours ? 2 : 0);
+	}
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -323,6 +404,8 @@ int main(void)
 		row(test_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors),
 		row(test_recover__each_of_many_files_has_its_own_blocks),
 		row(test_recover__unreadable_file_proves_no_other_absent),
+		row(test_recover__error_is_not_the_end_of_a_file),
+		row(test_recover__mode_in_a_lower_layer_is_not_touched),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
