@@ -173,13 +173,12 @@ static void check_guard(struct check *c, const struct layerwalk_entry *e)
 
 /* The file gets bytes of the lower one for good: whoever may write it could have read them. A seal says nothing of where its
  * holes come from. */
-static bool may_have(const struct check *c, const struct mark *m, int fd, const struct stat *low)
+static bool may_have(const struct mark *m, int fd, const struct stat *low)
 {
 	struct stat up;
 
-	return !c->layer->is_doubted ||
-	       (fstat(fd, &up) == 0 &&
-		trust_covers(&up, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0, !*m->path, low));
+	return fstat(fd, &up) == 0 &&
+	       trust_covers(&up, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0, !*m->path, low);
 }
 
 static bool salvage(struct check *c, const struct layerwalk_entry *e, const struct mark *m, int fd)
@@ -190,7 +189,7 @@ static bool salvage(struct check *c, const struct layerwalk_entry *e, const stru
 	uint64_t bytes;
 
 	if (!c->salvages || !c->below || find_lower(c, e, m, &base) < 0 || image_stat(c->below, base, &st) < 0 ||
-	    !mark_fits(m, &st) || !may_have(c, m, fd, &st) || image_source(c->below, base, &low) < 0 ||
+	    !mark_fits(m, &st) || !may_have(m, fd, &st) || image_source(c->below, base, &low) < 0 ||
 	    refill_from_lower(fd, low, m->lower_size, &bytes) < 0)
 		return false;
 	finding_repaired(&c->at, "no-entry", e->path, "an ordinary file now: %" PRIu64 " bytes that it did not have are those of "
