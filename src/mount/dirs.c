@@ -44,7 +44,8 @@ static void drop_clones(struct mount_dirs *d)
 {
 	for (size_t i = 0; i < d->n_clones; i++)
 		closep(&d->clones[i]);
-	freep(&d->clones);
+	free(d->clones);
+	d->clones = NULL;
 	d->n_clones = 0;
 }
 

@@ -112,6 +112,23 @@ static void test_dirs__many_are_kept_in_order(void **state)
 	assert_int_equal(fcntl(fds[99], F_GETFD), -1);
 }
 
+static void test_dirs__clones_are_of_all_lower_directories_or_of_none(void **state)
+{
+	struct mount_dirs dirs;
+	int ends[2];
+
+	(void)state;
+	dirs_init(&dirs);
+	assert_int_equal(dirs_add_lower(&dirs, open("/", O_PATH | O_CLOEXEC)), 0);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(dirs_add_lower(&dirs, ends[0]), 0);
+	dirs_clone(&dirs);
+	assert_int_equal(dirs.n_clones, 0);
+	assert_null(dirs.clones);
+	close(ends[1]);
+	dirs_release(&dirs);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -121,6 +138,7 @@ int main(void)
 		row(test_dirs__work_directory_of_a_read_only_mount_need_not_exist),
 		row(test_dirs__missing_one_is_told_in_a_sentence),
 		row(test_dirs__many_are_kept_in_order),
+		row(test_dirs__clones_are_of_all_lower_directories_or_of_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
