@@ -119,7 +119,9 @@ int place_open_left(struct tree *t)
 	_cleanup_(closep) int fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
-	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
+	if (fd >= 0 && fstat(fd, &st) < 0)
+		return -errno;
+	if (fd >= 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH)))
 		return steal_fd(&fd);
 	if (fd < 0 && errno != ENOTDIR && errno != ELOOP)
 		return -errno;

@@ -252,7 +252,6 @@ static int attach_by_libfuse(const struct mount_opts *o, bool is_readonly, struc
 {
 	struct attach *a = new_attach(o);
 
-	fuse_set_log_func(keep_message);
 	*fuse_message = '\0';
 	if (!a || new_session(o, is_readonly, &a->se) < 0) {
 		snprintf(err, err_size, "cannot mount at %s: %s", o->mountpoint, *fuse_message ? fuse_message : "out of memory");
@@ -298,6 +297,7 @@ static bool has_fsopen(void)
 
 int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
 {
+	fuse_set_log_func(keep_message);
 	return attach_may_bind() && has_fsopen() ? attach_by_kernel(o, is_readonly, ret, err, err_size) :
 						   attach_by_libfuse(o, is_readonly, ret, err, err_size);
 }

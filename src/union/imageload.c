@@ -118,13 +118,18 @@ static int check_dir(struct image *img, struct ient *e, uint16_t layer, int fd)
 	const struct stat *known = atomic_load_explicit(&e->st, memory_order_acquire);
 	struct stat st;
 
+	int r = 0;
+
 	if (fd < 0 || !known || layer != e->layer || img->layers[layer]->override)
 		return fd;
-	if (fstat(fd, &st) == 0 && ((st.st_dev == known->st_dev && st.st_ino == known->st_ino) ||
-				    (st.st_uid == known->st_uid && st.st_gid == known->st_gid && st.st_mode == known->st_mode)))
-		return fd;
-	close(fd);
-	return -ESTALE;
+	if (fstat(fd, &st) < 0)
+		r = -errno;
+	else if ((st.st_dev != known->st_dev || st.st_ino != known->st_ino) &&
+		 (st.st_uid != known->st_uid || st.st_gid != known->st_gid || st.st_mode != known->st_mode))
+		r = -ESTALE;
+	if (r < 0)
+		close(fd);
+	return r < 0 ? r : fd;
 }
 
 int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size_t i)
