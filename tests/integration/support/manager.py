@@ -64,12 +64,12 @@ class Manager:
         # what programs take for a sign that it runs
         os.makedirs("/run/systemd/system")
         _make_inaccessible("/run/systemd/inaccessible")
-        with open(base / "log", "wb") as log:
+        with open(base / "messages", "wb") as log:
             self.process = subprocess.Popen([SYSTEMD, "--user", "--unit=basic.target"], env=self.env, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log)
         end = time.monotonic() + 20
         while self.run("is-active", "basic.target", check=False).stdout.strip() != "active":
-            assert time.monotonic() < end and self.process.poll() is None, (base / "log").read_text()
+            assert time.monotonic() < end and self.process.poll() is None, (base / "messages").read_text()
             time.sleep(0.05)
 
     def run(self, *arguments, check=True):
