@@ -240,8 +240,8 @@ int mapfile_prepare(struct mapfile *mf)
 	r = r <= 0 ? r : successor_write(&s, first_waits(mf)) ?: 1;
 	if (r == 1) {
 		LOCK_SCOPE(&mf->lock);
-		/* Meanwhile somebody may have needed one at once. */
-		if (mf->journal.fd < 0 && (mf->prepared = malloc(sizeof(s)))) {
+		/* Meanwhile another may have been needed at once, or made ahead. */
+		if (mf->journal.fd < 0 && !mf->prepared && (mf->prepared = malloc(sizeof(s)))) {
 			*mf->prepared = s;
 			return 0;
 		}
