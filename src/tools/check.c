@@ -171,8 +171,8 @@ static void check_guard(struct check *c, const struct layerwalk_entry *e)
 		finding_repaired(&c->at, "unguarded", e->path, "the attribute was set");
 }
 
-/* The file gets bytes of the lower one for good: whoever may write it could have read them. A seal says nothing of where its
- * holes come from. */
+/* The file gets bytes of the lower one for good, so each of its writers could have read them. A seal does not help: it
+ * does not tell a hole that a writer made. */
 static bool may_have(const struct mark *m, int fd, const struct stat *low)
 {
 	struct stat up;
@@ -197,7 +197,7 @@ static bool salvage(struct check *c, const struct layerwalk_entry *e, const stru
 	return true;
 }
 
-/* All blocks of the lower file have bytes in the file that lost its entry: they are its own. Or that is guessed. */
+/* A file without an entry becomes ordinary if it has bytes in each block of the lower file; with --salvage, others too. */
 static bool rescue(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
 {
 	_cleanup_(closep) int fd = -1;

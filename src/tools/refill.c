@@ -49,12 +49,15 @@ static int fill_before(void *arg, blk_t blk, blk_t n)
 	return r;
 }
 
-/* Writing takes the capability of a file, whoever writes. */
+/* Writing takes the capability of a file and may take its set-id bits. Another writer may have written meanwhile, and lost
+ * them rightly: they come back only where there can be none. */
 static int put_back(int fd, const struct stat *st, const char *capability, ssize_t len)
 {
-	if (len > 0 && fsetxattr(fd, CAPABILITY, capability, (size_t)len, 0) < 0)
+	const bool has_one_writer = st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
+
+	if (has_one_writer && len > 0 && fsetxattr(fd, CAPABILITY, capability, (size_t)len, 0) < 0)
 		return -errno;
-	if (fchmod(fd, st->st_mode & 07777) < 0)
+	if (has_one_writer && fchmod(fd, st->st_mode & 07777) < 0)
 		return -errno;
 	return futimens(fd, (struct timespec[]){ st->st_atim, st->st_mtim }) < 0 || fdatasync(fd) < 0 ? -errno : 0;
 }

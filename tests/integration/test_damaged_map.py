@@ -181,3 +181,24 @@ def test_nothing_is_salvaged_for_one_who_could_not_have_read_it(stack, veneer_bi
     done = layers.check(veneer_bin, stack.upper, stack.lowers, "--salvage")
     assert done.returncode == 1 and "repaired" not in done.stdout
     assert blob(100_000)[:100] not in (stack.upper / "secret").read_bytes()
+
+
+@pytest.mark.needs_root("capabilities of files")
+@pytest.mark.parametrize("owner, mode, keeps", [(0, 0o4755, True), (0, 0o4757, False), (1000, 0o4755, False)])
+def test_salvage_gives_privileges_back_to_files_that_nobody_else_writes(stack, veneer_bin, owner, mode, keeps):
+    """Another writer may have changed the file meanwhile, and lost them by that."""
+    capability = bytes.fromhex("0100000280000000000000000000000000000000")  # cap_setuid
+    (stack.lower() / "program").write_bytes(blob(100_000))
+    (stack.lower() / "program").chmod(0o755)
+    m = stack.mount()
+    write_at(m / "program", b"x", 50_000)
+    os.chown(m / "program", owner, 0)
+    os.chmod(m / "program", mode)
+    os.setxattr(m / "program", "security.capability", capability)
+    stack.umount()
+    (stack.upper / _MAP).unlink()
+    assert layers.check(veneer_bin, stack.upper, stack.lowers, "--salvage").returncode == 0
+    assert (stack.upper / "program").read_bytes() == blob(50_000) + b"x" + blob(100_000)[50_001:]
+    assert ("security.capability" in os.listxattr(stack.upper / "program")) == keeps
+    # root's own writes leave them
+    assert (stack.upper / "program").stat().st_mode & 0o7777 == mode
