@@ -141,24 +141,14 @@ def test_a_command_has_the_same_switches_on_its_page(command):
     assert defined <= shown, "what the page defines and --help has not"
 
 
-def test_the_mount_helper_and_its_page_say_the_same(tmp_path):
-    helper = tmp_path / "mount.veneer"
+@pytest.mark.parametrize("name, together, apart", [("mount", "-fnsv", {"-o"}), ("umount", "-flnrv", set())])
+def test_the_helpers_and_their_pages_say_the_same(tmp_path, name, together, apart):
+    helper = tmp_path / f"{name}.veneer"
     helper.symlink_to(PROGRAM)
     text = subprocess.run([helper, "--help"], capture_output=True, text=True, check=True).stdout
-    page = (REPOSITORY / "man" / "mount.veneer.8.md").read_text()
+    page = (REPOSITORY / "man" / f"{name}.veneer.8.md").read_text()
     defined = switches(bare("\n".join(re.findall(r"^\*\*-.*$", page, re.M))))
-    assert len(defined) > 6 and switches(text) - {"-fnsv"} == defined | {"-o"}
-    codes = re.findall(r"^(\d+)$", page.partition("## EXIT STATUS")[2], re.M)
-    assert codes == re.findall(r"(?<![\w(])(\d+)(?= |;)", text.partition("Exit code:")[2])
-
-
-def test_the_umount_helper_and_its_page_say_the_same(tmp_path):
-    helper = tmp_path / "umount.veneer"
-    helper.symlink_to(PROGRAM)
-    text = subprocess.run([helper, "--help"], capture_output=True, text=True, check=True).stdout
-    page = (REPOSITORY / "man" / "umount.veneer.8.md").read_text()
-    defined = switches(bare("\n".join(re.findall(r"^\*\*-.*$", page, re.M))))
-    assert len(defined) > 6 and switches(text) - {"-flnrv"} == defined
+    assert len(defined) > 6 and switches(text) - {together} == defined | apart
     codes = re.findall(r"^(\d+)$", page.partition("## EXIT STATUS")[2], re.M)
     assert codes == re.findall(r"(?<![\w(])(\d+)(?= |;)", text.partition("Exit code:")[2])
 
