@@ -9,8 +9,8 @@
  * -EUCLEAN for one whose data cannot be known. */
 int adopt_metacopy_origin(int dirfd, const char *name, char origin[PATH_MAX]);
 /* A metacopy without a path from the root is of the file at its own place, and writers of its directory may move it.
- * May the file fd be one of `low` (low_fd, O_PATH will do)? If overlayfs noted the handle of that file, or all who may
- * read the metacopy may read that file. 0, -EUCLEAN (not logged), other -errno. */
+ * The file fd is one of `low` (low_fd, O_PATH will do) if overlayfs noted the handle of that file, or if every reader of
+ * the metacopy may read that file. 0, -EUCLEAN (not logged), other -errno. */
 int adopt_check(int fd, int low_fd, const struct stat *low);
 #define ADOPT_SAID "a metacopy that may have been moved to a file it was not made of: mount with userxattr if it was not"
 /* Make it a partial file of base, which it must have the size of (else -EUCLEAN). Done by one thread once; killed in

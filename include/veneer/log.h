@@ -28,7 +28,8 @@ bool log_is_of_system(void);
 bool log_has_journal(void);
 bool log_has_syslog(void);
 bool log_is_journal(int fd);
-/* For who starts a server from a terminal: where neither is there, a line that its messages are lost, and what to do instead. */
+/* On a terminal, where there is neither journal nor syslog: a line that the server's messages are lost, and how to keep
+ * them. */
 void log_say_if_lost(const char *instead);
 /* What this thread says from now on is about the mount there (NULL: about none), a field of structured lines; borrowed
  * until the next call. Gives what it was before. */

@@ -15,8 +15,8 @@
 int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size);
 /* Remove it, with what is left in it. Bad descriptors and NULL are ignored. */
 void workdir_close(int parent, char *name, int fd);
-/* The root of a mount answers with where its own directory is, to those who may unmount it: they see there when the
- * upper has been closed, as the directory goes last. */
+/* Attribute of a mount's root: the place of the mount's own directory, for processes that may unmount it. The directory goes
+ * last, so that its end is the end of closing the upper. */
 #define WORKDIR_ATTR "system.veneer.work"
 #define WORKDIR_HANDLE_SIZE (PATH_MAX + 128)
 /* path: of the work directory, absolute. The length without a NUL, or -errno. */

@@ -314,7 +314,7 @@ struct helper_call {
 	bool or_readonly, is_verbose;
 };
 
-/* umount(8) may ask for the file system alone, and takes all of FUSE for one type: what is not ours it does itself. */
+/* umount(8) knows one type for all of FUSE, and runs this for all of it: mounts of other programs are its own work. */
 static int by_umount(const struct helper_call *h)
 {
 	const char *args[8];

@@ -41,7 +41,7 @@ static void answer(fuse_req_t req, ssize_t n, const char *value, size_t size)
 		fuse_reply_buf(req, value, (size_t)n);
 }
 
-/* Where the mount's own directory is. It says where things are on the host: those who may unmount it know that. */
+/* The value is a path of the host: only processes that may unmount, and so see the host, get it. */
 static ssize_t work_handle(fuse_req_t req, const struct inode *i, char *value, size_t size)
 {
 	const struct mount *m = op_mount(req);

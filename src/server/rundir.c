@@ -148,7 +148,7 @@ bool rundir_has_other(const struct rundir *d)
 	return is_found;
 }
 
-/* Never removed: two who hold the lock on two files of one name would both be alone. */
+/* The file is never removed: else two processes could hold locks on two files of this name. */
 static int open_lock(const struct rundir *d)
 {
 	char name[RUNDIR_NAME_SIZE + 8];
