@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times, mode and capability of a file or directory that is being rewritten, saved so that the next run can restore them
- * after a crash. Every writer of a file may give it user.* attributes: from those only times are restored, and set-id
- * bits from no attribute at all. */
+/* Times, mode and capability of a file or directory that is being rewritten. The times are saved on it too, so that the
+ * next run can restore them after a crash. Nothing on a file tells whether somebody else wrote it after the crash, which
+ * takes set-id bits and the capability away for good: no record restores those. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,8 +13,8 @@
 
 struct keep {
 	struct timespec times[2];
-	mode_t mode;		/* as it was taken; a loaded one is not restored */
-	bool is_loaded;
+	bool is_loaded;		/* by a later run: neither of the following is restored */
+	mode_t mode;
 	_Alignas(8) char capability[256];
 	size_t capability_len;
 };
@@ -25,5 +25,5 @@ bool keep_is_there(int dirfd, const char *name);
 int keep_take(int fd, struct keep *ret);
 /* Restore it, and remove what was saved. 0 or -errno. */
 int keep_put_back(int fd, const struct keep *k);
-/* Restore what an earlier run saved: 1, 0 if there is nothing (or no value of ours), -errno. */
+/* Restore the times that an earlier run saved: 1, 0 if there is nothing (or no value of ours), -errno. */
 int keep_recover(int fd);

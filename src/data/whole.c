@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A chunk: what lies below is read once without a lock, so that it is in memory; then, with the file to ourselves, its
- * times, mode and capabilities, which writing changes, are noted on it (keep.h), the missing blocks are written and
- * recorded, and the former are put back. Blocks are written whole: after a power cut an extent says that its blocks
+ * times, mode and capability, which writing changes, are taken (keep.h), the missing blocks are written and recorded,
+ * and the former are put back. Blocks are written whole: after a power cut an extent says that its blocks
  * are own. An own hole over a hole below is the same as none, so its record need not be had on the disk.
  *
  * The end of a partial file: 1. its data and a commit record; 2. the origin attribute, which gives it its inode number

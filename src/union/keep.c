@@ -7,11 +7,9 @@
 #include "veneer/xattr.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define KEEP_VERSION 1u
-#define KEEP_BYTES 32u
 #define CAPABILITY_ATTR "security.capability"
 
 static bool is_absent(ssize_t r)
@@ -29,11 +27,10 @@ static int store(int fd, const struct keep *s)
 		r = r ?: buf_put_u64(&b, (uint64_t)s->times[k].tv_sec);
 	for (unsigned k = 0; k < 2; k++)
 		r = r ?: buf_put_u32(&b, (uint32_t)s->times[k].tv_nsec);
-	r = r ?: buf_put(&b, s->capability, s->capability_len);
 	if (r < 0)
 		return r;
 	r = xattr_set(fd, "", KEEP_ATTR, b.data, b.len, 0);
-	return r == -EPERM || r == -EOPNOTSUPP ? xattr_set(fd, "", KEEP_USER_ATTR, b.data, KEEP_BYTES, 0) : r;
+	return r == -EPERM || r == -EOPNOTSUPP ? xattr_set(fd, "", KEEP_USER_ATTR, b.data, b.len, 0) : r;
 }
 
 static int load(int fd, const char *attr, struct keep *ret)
@@ -53,25 +50,16 @@ static int load(int fd, const char *attr, struct keep *ret)
 		s.times[k].tv_sec = (time_t)cursor_u64(&c);
 	for (unsigned k = 0; k < 2; k++)
 		s.times[k].tv_nsec = cursor_u32(&c);
-	s.capability_len = cursor_left(&c);
 	if (c.bad || version != KEEP_VERSION || s.mode & ~07777u || s.times[0].tv_nsec > 999999999 ||
-	    s.times[1].tv_nsec > 999999999 || s.capability_len > sizeof(s.capability))
+	    s.times[1].tv_nsec > 999999999)
 		return 0;
-	memcpy(s.capability, value + KEEP_BYTES, s.capability_len);
 	*ret = s;
 	return 1;
 }
 
 static int load_any(int fd, struct keep *ret)
 {
-	int r = load(fd, KEEP_ATTR, ret);
-
-	if (r != 0)
-		return r;
-	r = load(fd, KEEP_USER_ATTR, ret);
-	if (r == 1)
-		ret->capability_len = 0;
-	return r;
+	return load(fd, KEEP_ATTR, ret) ?: load(fd, KEEP_USER_ATTR, ret);
 }
 
 bool keep_is_there(int dirfd, const char *name)
@@ -101,12 +89,6 @@ int keep_take(int fd, struct keep *ret)
 	return 0;
 }
 
-/* Since the record was left, a write by anybody else would have taken the capability away for good. */
-static bool may_restore_capability(const struct keep *s, const struct stat *st)
-{
-	return !s->is_loaded || (st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH)));
-}
-
 static int forget(int fd)
 {
 	int r = xattr_remove(fd, "", KEEP_ATTR), e = xattr_remove(fd, "", KEEP_USER_ATTR);
@@ -127,7 +109,7 @@ int keep_put_back(int fd, const struct keep *s)
 		r = relax_chmod(fd, s->mode);
 	if (r < 0)
 		return r;
-	if (s->capability_len && may_restore_capability(s, &st))
+	if (s->capability_len)
 		r = xattr_set(fd, "", CAPABILITY_ATTR, s->capability, s->capability_len, 0);
 	if (r == 0 && futimens(fd, s->times) < 0)
 		r = -errno;
