@@ -110,6 +110,7 @@ def run(stack, plain, seed, ops, options=(), strict=True):
         raise Mismatch(f"seed {seed}, operation {done}: {e}\nlast operations:\n  {last}") from e
     finally:
         operations.close_handles()
+    twins.report_not_compared()
     # without redirects it is all of them, and mv copies
     given = {*options, *os.environ.get("VENEER_TEST_OPTIONS", "").split(",")}
     if strict and operations.refused_directories and not {"cow=copy", "private", "redirect_dir=off"} & given:

@@ -46,8 +46,6 @@ def direct_read(fd, length, off):
 
 def fallocate(fd, mode, off, length):
     linux.fallocate(fd, mode, off, length)
-    # file systems do not agree on whether this changes mtime
-    os.utime(fd)
 
 
 def _sync_range(fd):
@@ -66,8 +64,8 @@ class HandleOperations:
             self.op_unmap()
 
     def flush_mappings(self):
-        """Stores change the time of a file when its pages are written, which must not happen after
-        it has been set."""
+        """Stores change the time of a file when its pages are written (of FUSE) or at the first store (of others). POSIX has it
+        between the two. It must not happen after a time has been set, and has happened before one is asked for."""
         for _, views, _ in self.mappings:
             for view in views.values():
                 view.flush()
@@ -184,6 +182,7 @@ class HandleOperations:
             raise Mismatch(f"seek in {path}: data between {off} and {data} is told to be a hole")
 
     def op_handle_stat(self):
+        self.flush_mappings()
         self._handle("stat", lambda fd: attributes(os.fstat(fd), False))
 
     def op_handle_chmod(self):

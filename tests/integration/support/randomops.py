@@ -283,6 +283,7 @@ class RandomOperations(HandleOperations):
 
     def op_stat(self):
         path = self._any() if self.rng.random() < 0.8 else self._new_path()
+        self.flush_mappings()
         self._do(f"stat {path}", lambda root: attributes(os.lstat(os.path.join(root, path)), False))
 
     def op_readdir(self):
@@ -308,7 +309,7 @@ class RandomOperations(HandleOperations):
 _WEIGHTS = {
     "create": 8, "write": 16, "append": 5, "truncate": 6, "fallocate": 5, "mmap_write": 4,
     "direct": 5, "read": 8, "copy_range": 7, "mkdir": 5, "rmdir": 3, "remove_tree": 1, "unlink": 6,
-    "rename": 9, "link": 4, "symlink": 2, "chmod": 4, "chown": 3, "utimens": 3, "setxattr": 4,
+    "rename": 9, "link": 4, "symlink": 2, "chmod": 4, "chown": 3, "utimens": 12, "setxattr": 4,
     "removexattr": 2, "acl": 3, "stat": 5, "readdir": 4, "seekdir": 2, "mknod": 2, "open": 9, "close": 3, "tmpfile": 4,
     "handle_write": 7, "handle_append": 3, "handle_read": 6, "handle_truncate": 3,
     "handle_fallocate": 4, "handle_seek": 3, "handle_stat": 4, "handle_chmod": 2,

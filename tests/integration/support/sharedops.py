@@ -112,6 +112,7 @@ class SharedOperations:
                 return None
             with mmap.mmap(fd, size) as view:
                 view[off:off + len(data)] = data
+                view.flush()  # or the time is the old one, see flush_mappings
                 return view[max(0, off - 5000):off + len(data) + 5000]
         self._do(f"map and store {len(data)} at {off} of", self._pick(), store)
 

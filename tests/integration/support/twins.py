@@ -1,12 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two directories that must stay alike: a mount under test and an ordinary one. Every operation is
 made in both, its outcome compared."""
+import collections
 import errno
 import os
 import stat
 
+from . import linux
+
 _LONG_AGO_NS = 1_262_304_000 * 10**9  # before 2010: set by utimens, so exactly equal in both
 _NOW_SLACK_NS = 60 * 10**9
+# What is not compared of an object, and why.
+NOT_COMPARED = {
+    "atime": "a mount keeps no access times (noatime), a directory does",
+    "ctime": "a copy-up changes it; not before mtime, and the kernel's is the server's",
+    "blocks": "what a file system allocates, and when, is its own affair",
+    "ino, dev": "there are two file systems; d_ino is compared with st_ino",
+    "remembered atime of a directory or symlink": "the server reads directories, also ahead; no flag keeps readlink(2) from setting it",
+    "remembered ctime of the root": "the map is made there, also long after the first change",
+    "size of a directory": "it is the file system's own",
+    "btime": "FUSE has none",
+}
 _SAME = {errno.EEXIST: errno.ENOTEMPTY}
 
 
@@ -38,6 +52,7 @@ def _brief(outcome):
 class Twins:
     def __init__(self, mount, plain):
         self.mount, self.plain = str(mount), str(plain)
+        self.not_compared = collections.Counter()
 
     def compare(self, got, want, what):
         if got == want:
@@ -91,6 +106,24 @@ class Twins:
                               for e in entries)
         self.both(types, f"entry types of {directory}")
 
+    def _compare_with_server(self, path):
+        """What the kernel remembers of an object must be what the server says of it."""
+        where = os.path.join(self.mount, path)
+        differences = linux.attributes(where).differences(linux.attributes(where, is_asked=True))
+        if not path:
+            differences.pop("ctime_ns", None)  # the map is made, and made anew, in the root
+        # the kernel keeps what it was told; delayed allocation and the file system's own blocks come after
+        differences.pop("blocks", None)
+        # servers list directories ahead, too
+        if not stat.S_ISREG(os.lstat(where).st_mode):
+            differences.pop("atime_ns", None)
+        if differences:
+            raise Mismatch(f"{path}: remembered and true: {differences} {stat.filemode(os.lstat(where).st_mode)}")
+
+    def report_not_compared(self):
+        for what, count in sorted(self.not_compared.items()):
+            print(f"not compared: {what}, {count} times: {NOT_COMPARED[what]}", flush=True)
+
     def _compare_object(self, path, strict):
         stats = [os.lstat(os.path.join(root, path)) for root in (self.mount, self.plain)]
         views = [attributes(st, strict) for st in stats]
@@ -99,6 +132,12 @@ class Twins:
         slack = 0 if want < _LONG_AGO_NS else _NOW_SLACK_NS
         if path and abs(got - want) > slack:
             raise Mismatch(f"mtime of {path}: {got}, not {want}")
+        if stats[0].st_ctime_ns < got and want >= _LONG_AGO_NS:
+            raise Mismatch(f"ctime of {path} is before its mtime")
+        self._compare_with_server(path)
+        kinds = {"size of a directory": stat.S_ISDIR(stats[1].st_mode), "remembered atime of a directory or symlink": not stat.S_ISREG(stats[1].st_mode),
+                 "remembered ctime of the root": not path}
+        self.not_compared.update(what for what in NOT_COMPARED if kinds.get(what, True))
         if stat.S_ISREG(stats[1].st_mode):
             self.both(lambda root: read_all(os.path.join(root, path)), f"content of {path}")
         elif stat.S_ISLNK(stats[1].st_mode):
@@ -118,6 +157,7 @@ def xattrs(path):
 
 def attributes(st, dir_nlink=True):
     is_dir = stat.S_ISDIR(st.st_mode)
-    return {"mode": oct(st.st_mode), "owner": (st.st_uid, st.st_gid),
+    return {"mtime": st.st_mtime_ns if st.st_mtime_ns < _LONG_AGO_NS else "of now",
+            "mode": oct(st.st_mode), "owner": (st.st_uid, st.st_gid),
             "size": None if is_dir else st.st_size,
             "nlink": st.st_nlink if dir_nlink or not is_dir else None}
