@@ -12,6 +12,8 @@
  * is -ELOOP otherwise. Falls back to a walk of single openat(O_NOFOLLOW) steps where openat2 is
  * missing (-ENOSYS, or -EPERM from an old seccomp filter). Descriptor or -errno. */
 int path_open(int rootfd, const char *path, int flags, mode_t mode);
+/* To read what is there: as path_open, and leaves its access time alone where that is allowed (its owner, CAP_FOWNER). */
+int path_open_quiet(int rootfd, const char *path, int flags);
 /* As path_open, for directories and files that exist: -EXDEV if a mount point is on the way, that of a bind mount
  * too; -ENOSYS where openat2 is missing. */
 int path_open_unmounted(int rootfd, const char *path, int flags);

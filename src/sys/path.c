@@ -165,6 +165,13 @@ int path_open(int rootfd, const char *path, int flags, mode_t mode)
 	return walk_open(rootfd, path, flags, mode);
 }
 
+int path_open_quiet(int rootfd, const char *path, int flags)
+{
+	int fd = path_open(rootfd, path, flags | O_NOATIME, 0);
+
+	return fd == -EPERM ? path_open(rootfd, path, flags, 0) : fd;
+}
+
 int path_open_unmounted(int rootfd, const char *path, int flags)
 {
 	int fd;

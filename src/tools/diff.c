@@ -272,7 +272,7 @@ static int read_entry(struct reading *r, const struct pending *in, int dirfd, co
 
 static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_redirected)
 {
-	_cleanup_(closep) int fd = path_open(r->d->upper->rootfd, in->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	_cleanup_(closep) int fd = path_open_quiet(r->d->upper->rootfd, in->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 	_cleanup_(listing_release) struct listing l = { 0 };
 	char redirect[PATH_MAX];
 	int k = fd < 0 ? fd : listing_read(fd, &l), kind;

@@ -66,12 +66,9 @@ static int visit(struct walk *w, int dirfd, const struct pending *in, const char
 
 static int read_dir(struct walk *w, const struct pending *in)
 {
-	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
-	int fd = path_open(w->rootfd, in->path, flags | O_NOATIME, 0), r = 0;
+	int fd = path_open_quiet(w->rootfd, in->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), r = 0;
 	DIR *d;
 
-	if (fd == -EPERM)
-		fd = path_open(w->rootfd, in->path, flags, 0);
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : miss(w, in->path, fd);
 	d = fdopendir(fd);

@@ -426,7 +426,7 @@ static int open_deep(int rootfd, const char *path)
 		at = fd;
 		path += len + 1;
 	}
-	return path_open(at < 0 ? rootfd : at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	return path_open_quiet(at < 0 ? rootfd : at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 }
 
 static int scan_dir(struct tree *t, const char *path, struct paths *todo)

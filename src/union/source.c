@@ -30,13 +30,10 @@
 /* Read-only and without touching the access time: a lower layer is never written, not even that. */
 static int open_quiet(int dirfd, const char *path)
 {
-	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 	int fd;
 
 	for (int attempt = 0; attempt < 2; attempt++) {
-		fd = path_open(dirfd, path, flags | O_NOATIME, 0);
-		if (fd == -EPERM)
-			fd = path_open(dirfd, path, flags, 0);
+		fd = path_open_quiet(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 		if (fd != -EMFILE && fd != -ENFILE)
 			break;
 		fdcache_shrink();

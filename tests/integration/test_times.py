@@ -51,6 +51,51 @@ def test_reads_leave_access_times_alone(stack, origin, io):
         stack.remount(io)
 
 
+def _find_hard_links(stack):
+    write_at(stack.mnt / "link", b"x", 0)
+
+
+def _run(*words):
+    def run(stack):
+        lower = ["-o", f"lowerdir={stack.lower()}"] if "--tar" in words else []
+        subprocess.run([stack.program, *words, *lower, stack.upper], check=True, stdout=subprocess.DEVNULL)
+    return run
+
+
+_WALKS = {
+    "names of a hard link": _find_hard_links,
+    "a quota": lambda stack: stack.remount("size=1g"),
+    "recovery": lambda stack: (write_at(stack.mnt / "moved" / "f", b"y", 9), stack.server.kill(), stack.remount()),
+    "diff": _run("diff"),
+    "archive": _run("diff", "--tar"),
+    "check": _run("check"),
+    "du": _run("du"),
+    "inspect": _run("inspect"),
+}
+
+
+@pytest.mark.parametrize("walk", _WALKS)
+def test_walks_of_the_upper_leave_access_times_alone(stack, walk):
+    """The kernel goes on with the times that it was told."""
+    (stack.lower() / "p" / "q").mkdir(parents=True)
+    (stack.lower() / "p" / "f").write_bytes(blob(MIB))
+    (stack.lower() / "link").write_bytes(blob(5000))
+    os.link(stack.lower() / "link", stack.lower() / "p" / "link")
+    m = stack.mount()
+    os.rename(m / "p", m / "moved")
+    (m / "moved" / "q" / "new").mkdir()
+    (m / "moved" / "own").write_bytes(blob(5000))
+    m = stack.remount()
+    write_at(m / "moved" / "f", b"x", 5)
+    names = ("moved/q/new", "moved/q", "moved/f", "moved/own", "moved")
+    for name in names:
+        os.utime(m / name, ns=(_OLD, _OLD + 1))
+    _WALKS[walk](stack)
+    for name in names:
+        assert os.stat(stack.upper / name).st_atime_ns == _OLD, name
+        assert linux.attributes(m / name, is_asked=False).atime_ns == linux.attributes(m / name, is_asked=True).atime_ns == _OLD, name
+
+
 def test_access_times_are_the_file_systems_business_where_they_are_asked_for(stack):
     path = stack.mount("io=cached", "atime") / "f"
     path.write_bytes(b"x")
