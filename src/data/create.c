@@ -97,6 +97,17 @@ static int make_at(struct making *m, int dirfd, const char *name)
 	return r < 0 ? -errno : 0;
 }
 
+/* Times go on with each step (an opaque directory's whiteout is in it, too); the reply tells those of the last. */
+static void note_times(const struct making *m, int dirfd, const char *name, struct stat *st)
+{
+	struct stat now;
+
+	if ((m->fd >= 0 ? relax_stat(m->fd, "", AT_EMPTY_PATH, &now) : relax_stat(dirfd, name, AT_SYMLINK_NOFOLLOW, &now)) < 0)
+		return;
+	st->st_mtim = now.st_mtim;
+	st->st_ctim = now.st_ctim;
+}
+
 /* Owner, and the mode bits that chown or mkdir take away. */
 static int settle_owner(struct making *m, int dirfd, const char *name, struct stat *st)
 {
@@ -119,6 +130,7 @@ static int settle_owner(struct making *m, int dirfd, const char *name, struct st
 
 		if (fd != m->fd)
 			close(fd);
+		note_times(m, dirfd, name, st);
 		return r;
 	}
 	if (st->st_uid != m->uid || st->st_gid != m->gid) {
@@ -132,6 +144,7 @@ static int settle_owner(struct making *m, int dirfd, const char *name, struct st
 		if (fchmodat(dirfd, name, st->st_mode | (m->mode & (S_ISUID | S_ISGID | S_ISVTX)), 0) < 0)
 			return -errno;
 		st->st_mode |= m->mode & (S_ISUID | S_ISGID | S_ISVTX);
+		note_times(m, dirfd, name, st);
 	}
 	return 0;
 }
@@ -219,6 +232,8 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 		remove_temp_dir(t, temp);
 	else if (r < 0)
 		unmake(m, at, temp);
+	else
+		note_times(m, dirfd, name, st);
 	return r;
 }
 

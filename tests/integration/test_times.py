@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import linux
+from support import acl, linux
 from support.content import MIB, blob
 from support.expect import fails_with, opened, write_at
 
@@ -104,6 +104,54 @@ def test_access_times_are_the_file_systems_business_where_they_are_asked_for(sta
     path.read_bytes()
     raw = (stack.upper / "f").stat().st_atime_ns
     assert linux.attributes(path, is_asked=True).atime_ns == raw > _OLD
+
+
+def _create(path):
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _create_nameless(path):
+    with opened(path.parent, os.O_TMPFILE | os.O_RDWR) as fd:
+        linux.link_descriptor(fd, path)
+
+
+_WAYS_TO_MAKE = {
+    "create": _create,
+    "set-id": lambda path: os.mknod(path, 0o106755),
+    "mkdir": os.mkdir,
+    "sticky": lambda path: os.mkdir(path, 0o1777),
+    "symlink": lambda path: os.symlink("nowhere", path),
+    "mkfifo": os.mkfifo,
+    "link": lambda path: os.link(path.parent / "other", path),
+    "nameless": _create_nameless,
+    "rename": lambda path: os.rename(path.parent / "other", path),
+    "exchange": lambda path: (_create(path), linux.renameat2(path.parent / "other", path, linux.RENAME_EXCHANGE)),
+}
+
+
+@pytest.mark.parametrize("place", ["new", "over a file", "over a directory", "set-gid directory", "default ACL"])
+@pytest.mark.parametrize("way", _WAYS_TO_MAKE)
+def test_what_is_made_shows_the_times_that_it_has(stack, way, place):
+    """What it takes is done in steps, also after its attributes were read."""
+    d = stack.lower() / "d"
+    d.mkdir()
+    (d / "other").write_bytes(b"x")
+    if place == "over a directory":
+        (d / "x").mkdir()
+    elif place != "new":
+        (d / "x").write_bytes(b"x")
+    d = stack.mount() / "d"
+    if place == "set-gid directory":
+        d.chmod(0o2777)
+    if place == "default ACL":
+        os.setxattr(d, acl.DEFAULT, acl.encode((acl.USER_OBJ, 7), (acl.GROUP_OBJ, 7), (acl.OTHER, 5)))
+    if place == "over a directory":
+        (d / "x").rmdir()
+    elif place != "new":
+        (d / "x").unlink()
+    _WAYS_TO_MAKE[way](d / "x")
+    for name in ("x", "."):
+        assert linux.attributes(d / name).differences(linux.attributes(d / name, is_asked=True)) == {}, name
 
 
 _DEEP = "a/b/c/d"
