@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 
+from . import rootless
 from .handleops import (FALLOCATE_MODES, MAX_SIZE, MODES, copy_range, direct_read, direct_write,
                         fallocate)
 from .twins import Mismatch, attributes
@@ -130,6 +131,8 @@ class SharedOperations:
 
     def op_chmod(self):
         mode = self.rng.choice(MODES)
+        if rootless.is_plain():
+            mode |= 0o600  # others open it, too
         self._do(f"chmod {mode:o}", self._pick(), lambda fd: os.fchmod(fd, mode))
 
     def op_sync(self):
