@@ -326,7 +326,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	fi->fh = op_handle(m, 0);
 	if ((fi->flags & O_ACCMODE) != O_RDONLY)
-		r = op_may_change(m, i);
+		r = op_may_change(m, i) ?: mode == IO_PASSTHROUGH ? op_may_write_past(m, i) : 0;
 	if (r < 0)
 		;
 	else if (mode == IO_CACHED && m->opts.timeout_s > 0 && !m->tree.locks)

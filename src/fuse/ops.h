@@ -118,6 +118,8 @@ int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino);
  * layer has for it (protect.c)? 0, -EPERM or -errno. */
 int op_may_change(struct mount *m, struct inode *i);
 int op_may_add(struct mount *m, struct inode *dir);
+/* May the kernel write to the file of the upper by itself (io=passthrough)? 0, -EPERM or -errno. */
+int op_may_write_past(struct mount *m, struct inode *i);
 int op_may_remove(struct mount *m, struct inode *dir, const char *name);
 /* A name may be there. */
 int op_may_replace(struct mount *m, struct inode *dir, const char *name);

@@ -2,11 +2,13 @@
 /* Immutable and append-only files and directories of lower layers (chattr(1)). A kernel file system has the flags in its
  * inodes and refuses changes in the VFS; FUSE cannot tell the kernel of them, so the handlers refuse. A regular file is
  * asked for when it would be copied up, and its copy has no flags; a directory keeps those of its lower one, as it is
- * copied up for what is changed further down. */
+ * copied up for what is changed further down. What has them in the upper is refused by the upper's file system, but
+ * where the kernel writes to it by itself. */
 #include "ops.h"
 
 #include "veneer/image.h"
 #include "veneer/lookup.h"
+#include "veneer/upper.h"
 
 #include <dirent.h>
 
@@ -28,6 +30,21 @@ int op_may_change(struct mount *m, struct inode *i)
 int op_may_add(struct mount *m, struct inode *dir)
 {
 	return check(&m->tree, dir, IMAGE_IMMUTABLE);
+}
+
+/* The upper's file system asks at the open, and the kernel's of what it passes through is none. */
+int op_may_write_past(struct mount *m, struct inode *i)
+{
+	int fd, r;
+
+	if (!i->has_upper || i->type != DT_REG)
+		return 0;
+	fd = upper_pin(&m->tree, i);
+	if (fd < 0)
+		return fd;
+	r = image_protection_at(fd, "");
+	fdcache_unpin(&i->src.fd);
+	return r > 0 ? (r & (IMAGE_IMMUTABLE | IMAGE_APPEND_ONLY) ? -EPERM : 0) : r;
 }
 
 /* What was moved elsewhere is copied up, or is a directory without flags. */

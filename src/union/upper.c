@@ -42,6 +42,12 @@ static int open_quiet(int dirfd, const char *name, int flags)
 	return fd < 0 && errno == EPERM && flags & O_NOATIME ? openat(dirfd, name, flags & ~O_NOATIME) : fd;
 }
 
+/* A program that is running from the upper, an immutable or append-only file, or a mode that binds even us. */
+static bool may_be_readable(int error)
+{
+	return error == ETXTBSY || error == EPERM || error == EACCES || error == EROFS;
+}
+
 static int open_at(int dirfd, const char *name, int flags)
 {
 	int fd;
@@ -52,8 +58,7 @@ static int open_at(int dirfd, const char *name, int flags)
 			break;
 		fdcache_shrink();
 	}
-	/* A program that is running from the upper, or a mode that binds even us. */
-	if (fd < 0 && (errno == ETXTBSY || errno == EACCES || errno == EROFS) && (flags & O_ACCMODE) == O_RDWR)
+	if (fd < 0 && may_be_readable(errno) && (flags & O_ACCMODE) == O_RDWR)
 		fd = open_quiet(dirfd, name, (flags & ~O_ACCMODE) | O_RDONLY);
 	if (fd < 0 && errno == EACCES)
 		fd = relax_openat(dirfd, name, flags);

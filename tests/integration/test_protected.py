@@ -161,6 +161,36 @@ def test_every_change_is_refused_that_is_refused_elsewhere(stack, plain, protect
         assert (m / name).read_bytes() == (stack.lower() / name).read_bytes()
 
 
+@pytest.mark.parametrize("made", ["whole", "partial copies"])
+@pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
+def test_protected_files_of_the_upper_are_read_and_not_changed(stack, plain, protect, io, made):
+    """Such a file cannot be opened for writing, and is read all the same."""
+    options = [io] if io else []
+    _make(stack.lower() if made == "partial copies" else stack.upper)
+    _make(plain)
+    m = stack.mount(*options)
+    files = [f"{flag}-{size}" for flag in "ia" for size in _SIZES]
+    for name in files:
+        write_at(m / name, b"written", 4000)
+        write_at(plain / name, b"written", 4000)
+    contents = {name: (plain / name).read_bytes() for name in files}
+    for flag in "ia":
+        os.utime(m / f"{flag}-dir")
+    stack.umount()
+    _protect(protect, stack.upper)
+    _protect(protect, plain)
+    m = stack.mount(*options)
+    assert _flags(*(m / name for name in files)) == {str(m / name): {name[0]} for name in files}
+    assert {name: (m / name).read_bytes() for name in files} == contents
+    want, got = _outcomes(plain), _outcomes(m)
+    # what is in a directory of the upper is copied up into it
+    assert {name: (got[name], want[name]) for name in want if "-dir" not in name and got[name] != want[name]} == {}
+    assert want["i-large: write"] == want["a-small: chmod"] == "EPERM"
+    assert not [name for name in got if got[name] == "done" and want[name] != "done"]
+    m = stack.remount(*options)
+    assert {name: (m / name).read_bytes() for name in files} == contents
+
+
 @pytest.mark.parametrize("io", _IO, ids=lambda io: io or "auto")
 def test_what_lies_beside_is_changed_as_ever(stack, protect, io):
     _make(stack.lower())
