@@ -16,7 +16,7 @@ usage()
 	  unit         the modules by themselves, and every fuzzer's corpus
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
-	  integration  mounts, as root and as an ordinary user
+	  integration  mounts, as root, as an ordinary user in a user namespace, and as one without
 	  server       mounts by a shared server, and mounts that share one superblock
 	  howto        what README, doc/howto and the manual say; their commands pasted (root only)
 	  callers      Podman, Buildah and Docker on top (root only)
@@ -212,6 +212,17 @@ integration_parts()
 	fi
 }
 
+# plain_part NAME PYTEST-ARGUMENT...: as root also as an ordinary user without privileges, by fusermount3.
+plain_part()
+{
+	local name=$1
+
+	shift
+	if [ "$(id -u)" = 0 ]; then
+		pytest_part "$name" tests/integration --plain "$@"
+	fi
+}
+
 # What tells most of a shared server; test_server.py runs with the others, and the rest is slow.
 SERVER_FILES=(command_line concurrency copy_on_write differential fsync hard_links layers moves open_files rename
 	takeover whiteout write)
@@ -283,7 +294,9 @@ test_tsan()
 
 test_integration()
 {
-	build_plain && integration_parts integration -m "not slow"
+	build_plain || return 0
+	integration_parts integration -m "not slow"
+	plain_part integration-plain -m "not slow and not large"
 }
 
 test_server()
@@ -397,6 +410,8 @@ test_slow()
 	build_plain || return 0
 	meson_part slow slow build
 	integration_parts integration-slow -m slow
+	plain_part integration-slow-plain -m "slow or large"
+	plain_part server-all-plain --mode=server --ignore tests/integration/test_server.py -m "not slow"
 	server_part server-all tests/integration --ignore tests/integration/test_server.py -m "not slow"
 	if [ "$(id -u)" = 0 ]; then
 		server_part server-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" --rootless

@@ -579,6 +579,7 @@ def test_who_waits_can_be_interrupted_after_the_death_of_the_server(stack, share
             take(another)
 
 
+@pytest.mark.needs_privileges("umount -f takes CAP_SYS_ADMIN")
 def test_an_aborted_mount_ends_the_waiting(stack, way):
     take, wait, _ = way
     (stack.lower() / "f").write_bytes(b"f" * 100_000)

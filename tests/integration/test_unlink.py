@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from support import linux
+from support import linux, rootless
 from support.child import in_child
 from support.content import blob
 from support.expect import exists, fails_with, names_in, opened
@@ -58,7 +58,7 @@ def test_open_file_keeps_everything_after_unlink(stack, origin):
         linux.fallocate(fd, 0, 0, 20_000)
         assert os.fstat(fd).st_size == 20_000
         os.fchmod(fd, 0o640)
-        os.fchown(fd, 7, 8)
+        os.fchown(fd, *rootless.owner(7, 8))
         os.utime(fd, ns=(5, 10**18))
         os.setxattr(fd, "user.late", b"value")
         assert os.getxattr(fd, "user.late") == b"value"
@@ -67,7 +67,7 @@ def test_open_file_keeps_everything_after_unlink(stack, origin):
         os.fsync(fd)
         st = os.fstat(fd)
         assert stat.S_IMODE(st.st_mode) == 0o640
-        assert (st.st_uid, st.st_gid, st.st_mtime_ns) == (7, 8, 10**18)
+        assert (st.st_uid, st.st_gid, st.st_mtime_ns) == (*rootless.owner(7, 8), 10**18)
     assert names_in(path.parent) == []
 
 

@@ -22,6 +22,11 @@ def is_plain():
     return os.geteuid() != 0 and not is_inside()
 
 
+def owner(uid, gid):
+    """Whom to give a file to: a plain user can to nobody else."""
+    return (os.geteuid(), os.getegid()) if is_plain() else (uid, gid)
+
+
 def mode():
     return "userns" if is_inside() else "plain" if is_plain() else "root"
 
