@@ -302,6 +302,7 @@ def test_new_objects_are_made_as_in_a_directory(arena, caller, umask, is_in_uppe
     _make_in_both(arena, caller, umask, is_in_upper)
 
 
+@pytest.mark.needs_privileges("gives files to others")
 @pytest.mark.parametrize("caller, umask, is_in_upper", [("root", 0o027, False), ("owner", 0, True), ("owner", 0o027, False)])
 def test_new_objects_with_modes_in_attributes_are_made_as_in_a_directory(arena, caller, umask, is_in_upper):
     _make_in_both(arena, caller, umask, is_in_upper, "xattr_permissions=2")

@@ -35,9 +35,13 @@ def used(m):
 
 def taken(upper):
     """The same, by a walk of the upper. Whiteouts and what is reserved are not counted as inodes."""
-    seen, total = {}, 0
-    for directory, subdirs, names in os.walk(upper):
-        for path in [directory, *(os.path.join(directory, name) for name in names + subdirs)]:
+    seen, total, directories = {}, 0, [os.fspath(upper)]
+    for directory in directories:
+        # whose access time the mount has told already
+        with opened(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME) as fd:
+            paths = [os.path.join(directory, name) for name in os.listdir(fd)]
+        directories += [path for path in paths if os.path.isdir(path) and not os.path.islink(path)]
+        for path in [directory, *paths]:
             st = os.lstat(path)
             if st.st_ino in seen:
                 continue

@@ -233,11 +233,13 @@ class Remote:
         self.knobs.entry_valid_s = self.knobs.attr_valid_s = 1.0
         self.knobs.has_xattrs = 1
         device = os.open("/dev/fuse", os.O_RDWR)
-        linux.mount("remote", str(point), "fuse", 0,
-                    f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read={_MOST}")
-        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), str(device), str(self._fd), str(root)],
-                                        pass_fds=(device, self._fd))
-        os.close(device)
+        try:
+            linux.mount("remote", str(point), "fuse", 0,
+                        f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read={_MOST}")
+            self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), str(device), str(self._fd), str(root)],
+                                            pass_fds=(device, self._fd))
+        finally:
+            os.close(device)
 
     @contextlib.contextmanager
     def asked(self):
