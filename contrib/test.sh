@@ -212,14 +212,20 @@ integration_parts()
 	fi
 }
 
-# plain_part NAME PYTEST-ARGUMENT...: as root also as an ordinary user without privileges, by fusermount3.
+# Where it matters that the server has no privileges at all: a mode binds it (owner_mode, create, link, rename, unlink,
+# open_files, truncate, setattr, times, lower_changed, promote, check), whiteouts are files (whiteout, layers, lookup), few
+# attributes can be set (xattr), fusermount3 mounts (command_line, mount_refused, subcommands). The rest is slow.
+PLAIN_FILES=(owner_mode create link rename unlink open_files truncate setattr times lower_changed promote check whiteout layers
+	lookup xattr command_line mount_refused subcommands)
+
+# plain_part NAME PYTEST-ARGUMENT...: as an ordinary user without privileges, by fusermount3.
 plain_part()
 {
 	local name=$1
 
 	shift
 	if [ "$(id -u)" = 0 ]; then
-		pytest_part "$name" tests/integration --plain "$@"
+		run_pytest "$name" --plain "$@"
 	fi
 }
 
@@ -294,9 +300,11 @@ test_tsan()
 
 test_integration()
 {
+	local plain_files=("${PLAIN_FILES[@]/#/tests/integration/test_}")
+
 	build_plain || return 0
 	integration_parts integration -m "not slow"
-	plain_part integration-plain -m "not slow and not large"
+	plain_part integration-plain "${plain_files[@]/%/.py}" -m "not slow and not large"
 }
 
 test_server()
@@ -410,8 +418,8 @@ test_slow()
 	build_plain || return 0
 	meson_part slow slow build
 	integration_parts integration-slow -m slow
-	plain_part integration-slow-plain -m "slow or large"
-	plain_part server-all-plain --mode=server --ignore tests/integration/test_server.py -m "not slow"
+	plain_part integration-all-plain tests/integration
+	plain_part server-all-plain tests/integration --mode=server --ignore tests/integration/test_server.py -m "not slow"
 	server_part server-all tests/integration --ignore tests/integration/test_server.py -m "not slow"
 	if [ "$(id -u)" = 0 ]; then
 		server_part server-all-rootless tests/integration --ignore tests/integration/test_server.py -m "not slow" --rootless
