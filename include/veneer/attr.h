@@ -4,6 +4,8 @@
 
 #include "veneer/inode.h"
 
+struct intent;
+
 int attr_chmod(struct tree *t, struct inode *i, mode_t mode);
 /* (uid_t)-1 and (gid_t)-1 leave that one alone. */
 int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid);
@@ -26,11 +28,21 @@ struct attr_setid {
 	mode_t mode;		/* 0: it has no such bits */
 	ssize_t capability_len;	/* 0: to be lost as by any write, or not there */
 	char capability[24];
+	struct intent *noted;	/* what is put back is in it (redo_setid), or NULL */
+	bool is_keeping;	/* counted in tree->keeping */
+	bool is_disturbed;	/* with keeps_capability: another change is under way, so that no capability comes back */
 };
-/* keeps_capability: what is written is a mapping's pages, to which stores cost the file nothing. */
-void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, struct attr_setid *s);
-/* r is how the change ended; the answer is r, or what putting the bits back failed with. */
+/* keeps_capability: what is written is a mapping's pages, to which stores cost the file nothing. With that, or with
+ * is_again (the request comes again), the lock is taken with privileges too where there may be something to put back. */
+void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, bool is_again, struct attr_setid *s);
+/* r is how the change ended; the answer is r, or what putting the bits back failed with. They are put back after a change
+ * that failed, too. */
 int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r);
+/* Around every change of a file's bytes, owner, mode or attributes by a request but what is written back of a mapping:
+ * nothing that such a write took away for a moment, in this server or in one that died of it, comes back onto what the
+ * change makes. key and unique are the request's own (intent.h), whose slot stays. */
+void attr_change_begin(struct tree *t, struct inode *i, uint64_t key, uint64_t unique);
+void attr_change_end(struct inode *i);
 
 /* The flags of chattr(1), IMAGE_IMMUTABLE and so on (image.h): of what a change would meet. A copied directory keeps those of its
  * lower ones that refuse changes. -errno. */

@@ -62,9 +62,10 @@ struct tree {
 	 * held, so that it waits for nothing. Constant while requests are answered. */
 	void (*on_grown)(void);
 
-	/* Without privileges a write loses set-id bits that it must put back: one write to a file at a time, by
-	 * node id, so that none loses what another is about to put back (attr.h). */
+	/* Without privileges a write loses set-id bits that it must put back, and with them what is written back of a mapping
+	 * a capability: one write to a file at a time, by node id, so that none loses what another is about to put back (attr.h). */
 	pthread_mutex_t setid_locks[TREE_SETID_LOCKS];
+	_Atomic uint32_t keeping;	/* writes that are to put a capability back */
 
 	pthread_mutex_t adopt_lock;	/* one metacopy at a time is taken over (adopt.h); held over that */
 
@@ -91,6 +92,7 @@ struct inode {
 	uint32_t generation;
 	uint8_t type;			/* DT_*; constant */
 	_Atomic bool has_upper;		/* false to true once, under lock */
+	_Atomic uint16_t changing;	/* changes under way that cost it set-id bits or capabilities (attr_change_begin) */
 	uint64_t ino;			/* st_ino as presented; constant */
 	_Atomic bool is_orphan;		/* it has no name; written under tree->lock */
 	_Atomic uint32_t n_former;	/* node ids that it had and the kernel still holds; likewise */

@@ -39,7 +39,7 @@ struct intent {
 	_Atomic uint32_t kind;		/* enum intent_kind */
 	_Atomic uint32_t is_begun;	/* what follows is valid, and the disk may have been changed */
 	struct intent_end from, to;
-	uint32_t mode;			/* INTENT_SETID: of the file before; 0: it has no such bits */
+	uint32_t mode;			/* INTENT_SETID: of from before; 0: it has no such bits */
 	uint32_t capability_len;
 	char capability[24];
 	uint32_t had_value;		/* INTENT_SETXATTR, INTENT_REMOVEXATTR: the attribute was there before */
@@ -74,6 +74,12 @@ void intent_end(struct intent *n);
 void intent_about(const struct inode *from, const struct inode *to);
 /* The same of a request that changes no names. */
 void intent_mark(struct intent *n);
+/* What was noted is undone or done: the request begins anew if it comes again. NULL is fine. */
+void intent_unmark(struct intent *n);
+/* Does a slot of kind INTENT_SETID stand? In doubt yes. Cheap. */
+bool intent_has_setid(void);
+/* Another request than `unique` gives the file nothing back that its slot has. Under the file's one of tree->setid_locks. */
+void intent_forget_setid(uint64_t key, uint64_t unique, const struct inode *i);
 /* fn for each request of a mount that a dead server had begun, in no order. */
 void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
 /* A request that comes again has been read. Before it is begun; what was noted of it, if anything, is of this server now. */

@@ -3,6 +3,7 @@
 
 #include "veneer/cleanup.h"
 #include "veneer/copyup.h"
+#include "veneer/intent.h"
 #include "veneer/lookup.h"
 #include "veneer/override.h"
 #include "veneer/trust.h"
@@ -220,32 +221,88 @@ int attr_kill_setgid(struct tree *t, struct inode *i)
 	return r == 0 && st.st_mode & S_ISGID ? attr_chmod(t, i, st.st_mode & 07777 & ~(mode_t)S_ISGID) : r;
 }
 
-void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, struct attr_setid *s)
+static pthread_mutex_t *setid_lock(struct tree *t, const struct inode *i)
+{
+	return &t->setid_locks[i->id % TREE_SETID_LOCKS];
+}
+
+static ssize_t read_capability(struct tree *t, struct inode *i, struct attr_setid *s)
+{
+	ssize_t n = attr_getxattr(t, i, CAPABILITY, s->capability, sizeof(s->capability));
+
+	return n > 0 ? n : 0;
+}
+
+/* A change that begins from here on waits for the lock; one that has begun may have passed by it. */
+static void keep_capability(struct tree *t, struct inode *i, struct attr_setid *s)
+{
+	t->keeping++;
+	s->is_keeping = true;
+	s->is_disturbed = i->changing > 0;
+	s->capability_len = s->is_disturbed ? 0 : read_capability(t, i, s);
+}
+
+void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, bool is_again, struct attr_setid *s)
+{
+	const bool may_keep = keeps_capability && (is_again || t->keeping || read_capability(t, i, s));
+	struct stat st;
+
+	*s = (struct attr_setid){ .lock = NULL };
+	if (t->can.has_trusted_xattr && !may_keep && !is_again)
+		return;
+	s->lock = setid_lock(t, i);
+	pthread_mutex_lock(s->lock);
+	if (may_keep)
+		keep_capability(t, i, s);
+	if (!t->can.has_trusted_xattr && lookup_stat(t, i, &st) == 0 && st.st_mode & (S_ISUID | S_ISGID))
+		s->mode = st.st_mode & 07777;
+}
+
+static int put_back_capability(struct tree *t, struct inode *i, const struct attr_setid *s)
+{
+	struct attr_setid now;
+
+	if (read_capability(t, i, &now) == s->capability_len &&
+	    !memcmp(now.capability, s->capability, (size_t)s->capability_len))
+		return 0;
+	return attr_setxattr(t, i, CAPABILITY, s->capability, (size_t)s->capability_len, 0);
+}
+
+static int put_back_mode(struct tree *t, struct inode *i, mode_t mode)
 {
 	struct stat st;
-	ssize_t n = keeps_capability ? attr_getxattr(t, i, CAPABILITY, s->capability, sizeof(s->capability)) : 0;
+	int r = lookup_stat(t, i, &st);
 
-	s->lock = NULL;
-	s->mode = 0;
-	s->capability_len = n > 0 ? n : 0;
-	if (t->can.has_trusted_xattr)
-		return;
-	s->lock = &t->setid_locks[i->id % TREE_SETID_LOCKS];
-	pthread_mutex_lock(s->lock);
-	if (lookup_stat(t, i, &st) == 0 && st.st_mode & (S_ISUID | S_ISGID))
-		s->mode = st.st_mode & 07777;
+	return r < 0 || (st.st_mode & 07777) == mode ? r : attr_chmod(t, i, mode);
 }
 
 int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r)
 {
-	if (r == 0 && s->capability_len)
-		r = attr_setxattr(t, i, CAPABILITY, s->capability, (size_t)s->capability_len, 0);
-	if (!s->lock)
-		return r;
-	if (r == 0 && s->mode)
-		r = attr_chmod(t, i, s->mode);
-	pthread_mutex_unlock(s->lock);
-	return r;
+	int e = s->capability_len ? put_back_capability(t, i, s) : 0;
+
+	if (s->lock && s->mode)
+		e = put_back_mode(t, i, s->mode) ?: e;
+	/* Before the lock is given back: whoever has it next may take them away for good. */
+	intent_unmark(s->noted);
+	if (s->is_keeping)
+		t->keeping--;
+	if (s->lock)
+		pthread_mutex_unlock(s->lock);
+	return r ?: e;
+}
+
+void attr_change_begin(struct tree *t, struct inode *i, uint64_t key, uint64_t unique)
+{
+	i->changing++;
+	if (!t->keeping && !intent_has_setid())
+		return;
+	LOCK_SCOPE(setid_lock(t, i));
+	intent_forget_setid(key, unique, i);
+}
+
+void attr_change_end(struct inode *i)
+{
+	i->changing--;
 }
 
 /* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never opened. */

@@ -255,14 +255,19 @@ void redo_setid(struct tree *t, struct inode *i, struct intent *n, bool keeps_ca
 
 	if (!n)
 		return;
+	s->noted = n;
 	if (!n->is_begun) {
+		n->from.node = i->id;
+		n->from.upper_ino = i->has_upper ? i->upper_ino : 0;
 		n->mode = s->mode;
 		n->capability_len = (uint32_t)s->capability_len;
 		memcpy(n->capability, s->capability, (size_t)s->capability_len);
 		intent_mark(n);
 		return;
 	}
-	/* Unless somebody gave it another mode, or other capabilities, since. */
+	/* Unless it got another mode, or other capabilities, or another change is under way. */
+	if (s->is_disturbed)
+		n->mode = n->capability_len = 0;
 	if (n->mode && lookup_stat(t, i, &st) == 0 && ((st.st_mode ^ n->mode) & 07777 & ~setid) == 0)
 		s->mode = n->mode;
 	if (keeps_capability && !s->capability_len && n->capability_len <= sizeof(s->capability)) {

@@ -31,7 +31,7 @@ int op_kill_setid(fuse_req_t req, struct inode *i)
 	int r;
 
 	/* Another write may have them back in a moment. */
-	attr_setid_begin(t, i, false, &setid);
+	attr_setid_begin(t, i, false, false, &setid);
 	r = setid.lock && !setid.mode ? 0 : attr_without_setid(t, i, op_caller_may_setgid, req, &mode);
 	setid.mode = 0;
 	if (r > 0) {
@@ -56,8 +56,9 @@ int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
 
-	if (r < 0 || (!(st.st_mode & (S_ISUID | S_ISGID)) && !request_extra.is_resent) ||
-	    (t->can.has_trusted_xattr && op_caller_has_cap(req, CAP_FSETID)))
+	/* Without privileges another write may have them back in a moment. */
+	if (r < 0 || (t->can.has_trusted_xattr && ((!(st.st_mode & (S_ISUID | S_ISGID)) && !request_extra.is_resent) ||
+						    op_caller_has_cap(req, CAP_FSETID))))
 		return r;
 	return op_kill_setid(req, i);
 }
@@ -111,12 +112,17 @@ int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 	return is_written_past_us(m, ino) || is_owner(req, &st) ? op_kill_setid(req, i) : 0;
 }
 
+void op_change_begin(fuse_req_t req, struct inode *i)
+{
+	attr_change_begin(&op_mount(req)->tree, i, op_mount(req)->key, request_extra.unique);
+}
+
 /* Nearly no file has such bits: then there is nothing to note, nor was there. */
 void op_setid_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
 {
 	struct tree *t = &op_mount(req)->tree;
 
-	attr_setid_begin(t, i, keeps_capability, s);
+	attr_setid_begin(t, i, keeps_capability, request_extra.is_resent, s);
 	if (!s->mode && !s->capability_len && !request_extra.is_resent)
 		return;
 	redo_setid(t, i, op_begin(req, INTENT_SETID), keeps_capability, s);

@@ -211,9 +211,13 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 	}
 	if (m->trace && !i->has_upper)
 		trace_write(m->trace, i->lower);
+	if (!fi->writepage)
+		op_change_begin(req, i);
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
 	} while (op_waits_for_room(req, r, &attempts));
+	if (!fi->writepage)
+		attr_change_end(i);
 	if (r < 0) {
 		op_reply_err(req, r);
 	} else {
@@ -248,6 +252,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	(void)fi;
 	if (!i)
 		return;
+	op_change_begin(req, i);
 	do {
 		r = op_may_change(m, i);
 		if (r == 0)
@@ -255,6 +260,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 		if (r == 0)
 			r = cow_fallocate(&m->tree, i, mode, off, len);
 	} while (op_waits_for_room(req, r, &attempts));
+	attr_change_end(i);
 	if (r < 0)
 		forget_pages(m, ino, off, (size_t)len);
 	op_reply_err(req, r);
@@ -275,6 +281,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	to = op_inode(req, ino_to);
 	if (!to)
 		return;
+	op_change_begin(req, to);
 	do {
 		n = flags ? -EINVAL : op_may_change(op_mount(req), to);
 		if (n == 0)
@@ -282,6 +289,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 		if (n == 0)
 			n = copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
 	} while (op_waits_for_room(req, n, &attempts));
+	attr_change_end(to);
 	if (n < 0) {
 		forget_pages(op_mount(req), ino_to, off_to, len);
 		op_reply_err(req, (int)n);

@@ -137,8 +137,11 @@ static int set_owner(fuse_req_t req, struct inode *i, const struct stat *attr, i
 	uid_t uid = to_set & FUSE_SET_ATTR_UID ? mount_uid_to_disk(m, attr->st_uid) : (uid_t)-1;
 	gid_t gid = to_set & FUSE_SET_ATTR_GID ? mount_gid_to_disk(m, attr->st_gid) : (gid_t)-1;
 	bool has_lost = loses_setgid(req, i);
+	struct attr_setid setid;
 	int r;
 
+	attr_setid_begin(&m->tree, i, false, false, &setid);
+	setid.mode = 0; /* what chown takes away stays away */
 	/* As without a mapping in a user namespace; the overflow id would be another owner than was asked for. But
 	 * Podman gives the root of a mount that it finds to an id of the host before it compares what is in there. */
 	if ((to_set & FUSE_SET_ATTR_UID && !mount_has_uid(m, attr->st_uid)) ||
@@ -148,6 +151,7 @@ static int set_owner(fuse_req_t req, struct inode *i, const struct stat *attr, i
 		r = attr_chown(&m->tree, i, uid, gid);
 	if (r == 0 && has_lost)
 		r = attr_kill_setid(&m->tree, i, NULL, NULL);
+	r = attr_setid_end(&m->tree, i, &setid, r);
 	return r < 0 && mount_squashes(m) ? 0 : r;
 }
 
@@ -173,7 +177,7 @@ static int set_mode(struct mount *m, struct inode *i, mode_t mode)
 	struct attr_setid setid;
 	int r;
 
-	attr_setid_begin(&m->tree, i, false, &setid);
+	attr_setid_begin(&m->tree, i, false, false, &setid);
 	r = attr_chmod(&m->tree, i, mode);
 	setid.mode = 0; /* this is what it has from now on */
 	return attr_setid_end(&m->tree, i, &setid, r);
@@ -262,12 +266,14 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		r = check_resizable(i, ino, to_set);
 	if (r == 0)
 		r = leave_lower(m, i, ino, to_set, fi);
+	op_change_begin(req, i);
 	if (r == 0 && !to_set)
 		r = op_lose_setid(req, i, ino);
 	if (r == 0)
 		do {
 			r = set_all(req, i, attr, to_set);
 		} while (op_waits_for_room(req, r, &attempts));
+	attr_change_end(i);
 	/* It got another id meanwhile: the same once more, by way of that. */
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);

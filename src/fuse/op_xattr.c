@@ -136,6 +136,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	}
 	if (flags == XATTR_CREATE && !is_acl(name))
 		n = op_begin(req, INTENT_SETXATTR);
+	op_change_begin(req, i);
 	do {
 		if (is_acl(name))
 			r = set_acl(req, i, name, value, size, flags);
@@ -144,6 +145,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 		else
 			r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
 	} while (op_waits_for_room(req, r, &attempts));
+	attr_change_end(i);
 	/* An ACL changes the mode; with noacl the kernel takes it for any other attribute. */
 	if (is_acl(name))
 		op_forget_attributes(i);
@@ -163,8 +165,10 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	if (!i)
 		return;
 	r = op_may_change(op_mount(req), i);
+	op_change_begin(req, i);
 	if (r == 0)
 		r = redo_removexattr(&op_mount(req)->tree, i, op_begin(req, INTENT_REMOVEXATTR), name);
+	attr_change_end(i);
 	if (r == 0 && !strcmp(name, "security.capability"))
 		op_note_capability_lost(req, i);
 	op_changed(i, ino);

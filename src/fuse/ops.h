@@ -109,6 +109,8 @@ int op_kill_setid(fuse_req_t req, struct inode *i);
 /* For what the kernel leaves to us without saying what the caller may: only the privileged keep the set-id bits, and
  * only those of the first user namespace. */
 int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i);
+/* attr_change_begin, which see; attr_change_end before the reply. */
+void op_change_begin(fuse_req_t req, struct inode *i);
 /* security.capability was removed, which the kernel does itself before a write and in chown(2). */
 void op_note_capability_lost(fuse_req_t req, const struct inode *i);
 /* For a SETATTR that sets nothing. The reply tells of it. */

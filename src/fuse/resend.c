@@ -12,7 +12,8 @@
  *                            the kernel is told of the name (doubt.h)
  * TMPFILE                    nothing: the first one has no name, and goes when the next server closes it
  * WRITE                      nothing: the offset is in it, also of O_APPEND. Set-id bits that the writer keeps, and
- *                            capabilities, are put back after it: they are in the intent (INTENT_SETID)
+ *                            capabilities, are put back after it: they are in the intent (INTENT_SETID), until another
+ *                            request changes the file
  * SETATTR                    nothing: all of it is absolute, and "now" is a later now. Of a truncation as of WRITE
  * FALLOCATE                  nothing: ranges that are emptied, zeroed or filled stay so. The kernel sends no others
  * COPY_FILE_RANGE            nothing: offsets are in it, and the kernel lets no range overlap itself
@@ -23,7 +24,8 @@
  * FORGET                     is not sent again: what it gave back stays counted. Harmless
  *
  * The kernel holds the inode during a change of it, and the directories during one of their names, from before it sends
- * the request until it has the reply: nobody else changes the same in between. */
+ * the request until it has the reply: nobody else changes the same in between. Not so while it writes pages of a mapping
+ * back, or for a write of O_DIRECT that its caller does not wait for. */
 #include "ops.h"
 
 #include "veneer/intent.h"

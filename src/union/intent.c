@@ -33,6 +33,9 @@ struct area {
 static struct area *area;
 static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* How many slots stand that are INTENT_SETID. Deaths leave more than have anything to be put back. */
+static _Atomic uint32_t standing_setids;
+
 static _Thread_local struct intent *current;
 static _Thread_local uint32_t last_slot;
 
@@ -62,6 +65,9 @@ static void use_locked(struct area *a)
 		a->layout = LAYOUT;
 	}
 	mend(a);
+	standing_setids = 0;
+	for (uint32_t k = 0; k < a->end; k++)
+		standing_setids += CODE(a->slots[k].state) == STANDS && a->slots[k].kind == INTENT_SETID;
 	a->generation++;
 	__atomic_store_n(&area, a, __ATOMIC_RELEASE);
 }
@@ -93,6 +99,17 @@ static uint64_t state_of(const struct area *a, enum code code)
 	return a->generation << CODE_BITS | code;
 }
 
+static bool change_state(struct intent *n, uint64_t from, uint64_t to)
+{
+	const bool is_setid = CODE(from) == STANDS && n->kind == INTENT_SETID;
+
+	if (!atomic_compare_exchange_strong(&n->state, &from, to))
+		return false;
+	if (is_setid)
+		standing_setids--;
+	return true;
+}
+
 static bool claim(struct area *a, struct intent *n, bool takes_old)
 {
 	uint64_t state = n->state;
@@ -100,7 +117,7 @@ static bool claim(struct area *a, struct intent *n, bool takes_old)
 
 	if (CODE(state) != FREE && !(is_old && (takes_old || CODE(state) == CLAIMED)))
 		return false;
-	return atomic_compare_exchange_strong(&n->state, &state, state_of(a, CLAIMED));
+	return change_state(n, state, state_of(a, CLAIMED));
 }
 
 /* Of those that stand from another generation. */
@@ -189,6 +206,8 @@ struct intent *intent_begin(const struct intent_request *request)
 		if (!n)
 			return NULL;
 		fill(n, request);
+		/* Before what it is to keep is read: see attr_change_begin. */
+		standing_setids += request->kind == INTENT_SETID;
 		atomic_store(&n->state, state_of(a, STANDS));
 	}
 	current = n;
@@ -225,7 +244,7 @@ void intent_end(struct intent *n)
 	if (!n)
 		return;
 	current = NULL;
-	atomic_store(&n->state, FREE);
+	change_state(n, n->state, FREE);
 }
 
 static void describe(struct intent_end *e, const struct inode *i)
@@ -250,6 +269,36 @@ void intent_mark(struct intent *n)
 {
 	if (n)
 		atomic_store(&n->is_begun, 1);
+}
+
+void intent_unmark(struct intent *n)
+{
+	if (n)
+		atomic_store(&n->is_begun, 0);
+}
+
+bool intent_has_setid(void)
+{
+	return standing_setids != 0;
+}
+
+/* Before its copy-up a file had no number in the upper, and since it may have another node. */
+static bool is_about(const struct intent *n, const struct inode *i)
+{
+	return n->from.node == i->id || !n->from.upper_ino || (i->has_upper && n->from.upper_ino == i->upper_ino);
+}
+
+void intent_forget_setid(uint64_t key, uint64_t unique, const struct inode *i)
+{
+	struct area *a = key ? get_area() : NULL;
+
+	for (uint32_t k = 0; a && k < a->end; k++) {
+		struct intent *n = &a->slots[k];
+
+		if (CODE(n->state) == STANDS && n->kind == INTENT_SETID && n->key == key && n->unique != unique &&
+		    n->is_begun && is_about(n, i))
+			n->mode = n->capability_len = 0;
+	}
 }
 
 void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg)
@@ -287,7 +336,7 @@ static void drop(uint64_t key, bool only_old, uint32_t kind)
 
 		if (CODE(state) == STANDS && n->key == key && !(only_old && GENERATION(state) == a->generation) &&
 		    (!kind || n->kind == kind))
-			atomic_compare_exchange_strong(&n->state, &state, FREE);
+			change_state(n, state, FREE);
 	}
 }
 

@@ -4,9 +4,11 @@
 #include "veneer/attr.h"
 #include "veneer/cow.h"
 #include "veneer/lookup.h"
+#include "veneer/redo.h"
 #include "veneer/remove.h"
 
 #include <dirent.h>
+#include <sys/mman.h>
 
 #define BIG 50000
 
@@ -182,6 +184,157 @@ static void test_attr__of_an_unlinked_lower_file_can_be_changed(void **state)
 	assert_null(tree_look(d, "f"));
 }
 
+/* ---- what a write takes away for a moment ---- */
+
+#define KEY 7
+#define CAPABILITY "security.capability"
+
+static const char some_capability[20] = { 1, 0, 0, 2, 0, 4 };
+
+enum between { NOTHING, OTHER_FILE, WRITE, CHMOD, CHOWN, REMOVAL, BETWEENS };
+
+static void put_privileged(struct tree_dirs *d, struct inode *i, bool has_capability)
+{
+	d->t->can.has_trusted_xattr = has_capability;
+	assert_int_equal(attr_chmod(d->t, i, has_capability ? 0755 : 04755), 0);
+	if (has_capability)
+		assert_int_equal(attr_setxattr(d->t, i, CAPABILITY, some_capability, sizeof(some_capability), 0), 0);
+}
+
+static bool is_privileged(struct tree_dirs *d, const char *name)
+{
+	return tree_stat(d, name).st_mode & S_ISUID || attr_getxattr(d->t, tree_get(d, name), CAPABILITY, NULL, 0) > 0;
+}
+
+static void begin_keeping(struct tree_dirs *d, struct inode *i, bool has_capability, bool again, struct attr_setid *s)
+{
+	struct intent_request request = { .key = KEY, .unique = 1, .kind = INTENT_SETID, .is_resent = again };
+
+	attr_setid_begin(d->t, i, has_capability, again, s);
+	redo_setid(d->t, i, intent_begin(&request), has_capability, s);
+	assert_int_equal(cow_write(d->t, i, "one", 3, 0), 0);
+	/* That of a privileged server leaves them. */
+	assert_int_equal(attr_chmod(d->t, i, tree_stat(d, "f").st_mode & 01777), 0);
+}
+
+/* As by a server that died. */
+static void die(struct tree_dirs *d, void *area, struct attr_setid *s)
+{
+	pthread_mutex_unlock(s->lock);
+	d->t->keeping = 0;
+	intent_use_area(area);
+}
+
+static void change_between(struct tree_dirs *d, enum between what)
+{
+	struct inode *i = tree_get(d, what == OTHER_FILE ? "g" : "f");
+
+	if (what == NOTHING)
+		return;
+	attr_change_begin(d->t, i, KEY, 2);
+	if (what == WRITE || what == OTHER_FILE)
+		assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL) ?: cow_write(d->t, i, "two", 3, 10), 0);
+	else if (what == CHMOD)
+		assert_int_equal(attr_chmod(d->t, i, 0755), 0);
+	else if (what == CHOWN)
+		assert_int_equal(attr_chown(d->t, i, 5, 5), 0);
+	else
+		attr_removexattr(d->t, i, CAPABILITY);
+	attr_change_end(i);
+}
+
+static void *use_new_area(void)
+{
+	void *area = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(area != MAP_FAILED);
+	intent_use_area(area);
+	return area;
+}
+
+static void test_attr__nothing_comes_back_onto_what_another_changed(void **state)
+{
+	struct tree_dirs *d = *state;
+	void *area = use_new_area();
+
+	tree_mount(d, "volatile");
+	tree_make(d, "", "g", S_IFREG | 0644);
+	for (unsigned k = 0; k < 2 * BETWEENS; k++) {
+		const bool has_capability = k % 2;
+		struct inode *i = tree_make(d, "", "f", S_IFREG | 0644);
+		struct attr_setid s;
+
+		put_privileged(d, i, has_capability);
+		begin_keeping(d, i, has_capability, false, &s);
+		assert_false(is_privileged(d, "f"));
+		die(d, area, &s);
+		change_between(d, k / 2);
+		assert_false(is_privileged(d, "f"));
+		begin_keeping(d, i, has_capability, true, &s);
+		assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+		assert_int_equal(is_privileged(d, "f"), k / 2 < WRITE);
+		intent_end(intent_current());
+		assert_false(intent_has_setid());
+		assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
+	}
+}
+
+/* The reply is not out, and the server dies. */
+static void test_attr__what_was_put_back_is_not_put_back_again(void **state)
+{
+	struct tree_dirs *d = *state;
+	void *area = use_new_area();
+	struct attr_setid s;
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	put_privileged(d, i, false);
+	begin_keeping(d, i, false, false, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+	assert_true(is_privileged(d, "f"));
+	assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL), 0);
+	intent_use_area(area);
+	begin_keeping(d, i, false, true, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+	assert_false(is_privileged(d, "f"));
+	intent_end(intent_current());
+}
+
+static void test_attr__no_capability_comes_back_beside_another_change(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct attr_setid s;
+	struct inode *i;
+
+	use_new_area();
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	put_privileged(d, i, true);
+	attr_change_begin(d->t, i, KEY, 2);
+	begin_keeping(d, i, true, false, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+	attr_change_end(i);
+	assert_false(is_privileged(d, "f"));
+	intent_end(intent_current());
+}
+
+static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct attr_setid s;
+	struct inode *i;
+
+	use_new_area();
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	put_privileged(d, i, false);
+	begin_keeping(d, i, false, false, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, -ENOSPC), -ENOSPC);
+	assert_true(is_privileged(d, "f"));
+	intent_end(intent_current());
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -196,6 +349,10 @@ int main(void)
 		row(test_attr__removing_what_is_not_there_copies_nothing_up),
 		row(test_attr__read_only_mount_refuses_changes),
 		row(test_attr__of_an_unlinked_lower_file_can_be_changed),
+		row(test_attr__nothing_comes_back_onto_what_another_changed),
+		row(test_attr__what_was_put_back_is_not_put_back_again),
+		row(test_attr__no_capability_comes_back_beside_another_change),
+		row(test_attr__a_failed_write_costs_no_set_id_bits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -249,7 +249,7 @@ static int do_setid(struct tree *t, struct inode *i, bool again)
 	int r;
 
 	t->can.has_trusted_xattr = false;
-	attr_setid_begin(t, i, false, &setid);
+	attr_setid_begin(t, i, false, again, &setid);
 	redo_setid(t, i, begin_on(INTENT_SETID, again), false, &setid);
 	r = cow_write(t, i, "new", 3, 20000);
 	/* The write of a privileged server leaves them. */
