@@ -112,11 +112,14 @@ static int copy_mode(struct tree *t, const struct fresh *f, const struct stat *s
 	return fchmodat(t->workfd, f->temp, mode, 0) < 0 ? -errno : 0;
 }
 
-/* Those of the lower file, or those that it is to have. */
+/* Those of the lower file, or those that it is to have. A change of the content that has been made has set the time of the
+ * last change, and is no access. */
 static int copy_times(int fd, const struct stat *st, struct copyup_change *change)
 {
 	struct timespec times[2] = { st->st_atim, st->st_mtim };
 
+	if (change && change->is_done)
+		times[1].tv_nsec = UTIME_OMIT;
 	for (int k = 0; change && change->times && k < 2; k++)
 		if (change->times[k].tv_nsec != UTIME_OMIT)
 			times[k] = change->times[k];
@@ -390,8 +393,7 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 	fdcache_unpin(&src->fd);
 	if (r == 0)
 		r = copy_mode(t, f, st);
-	/* A change that has been made has set the times. */
-	if (r == 0 && !(change && change->is_done))
+	if (r == 0)
 		r = copy_times(f->fd, st, change);
 	return r;
 }

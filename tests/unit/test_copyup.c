@@ -114,6 +114,20 @@ static void test_copyup__whole_copies_when_that_is_asked_for(void **state)
 	free(data);
 }
 
+#define LONG_AGO ((const struct timespec[2]){ { 1000, 1 }, { 2000, 2 } })
+
+/* A write is no access, but it is the last change. */
+static void expect_accessed_long_ago(struct tree_dirs *d, const char *rel)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "upper/%s", rel);
+	assert_int_equal(fstatat(d->s.fd, path, &st, 0), 0);
+	assert_int_equal(st.st_atim.tv_sec, 1000);
+	assert_true(st.st_mtim.tv_sec > 2000);
+}
+
 static void test_copyup__small_file_goes_up_with_its_first_write(void **state)
 {
 	static const struct {
@@ -134,6 +148,7 @@ static void test_copyup__small_file_goes_up_with_its_first_write(void **state)
 		data = tree_put_pattern(d, rel, size, k);
 		memcpy(all, data, size);
 		free(data);
+		assert_int_equal(utimensat(d->s.fd, rel, LONG_AGO, 0), 0);
 		tree_mount(d, "volatile");
 		tree_pattern(all + rows[k].off, rows[k].len, 77);
 		if (rows[k].len && rows[k].off + rows[k].len > size)
@@ -141,6 +156,8 @@ static void test_copyup__small_file_goes_up_with_its_first_write(void **state)
 		assert_int_equal(cow_write(d->t, tree_get(d, rel + 6), all + rows[k].off,
 					   rows[k].len, (off_t)rows[k].off),
 				 0);
+		if (rows[k].len)
+			expect_accessed_long_ago(d, rel + 6);
 		tree_expect(d, rel + 6, all, size);
 		tree_unmount(d);
 		free(all);
