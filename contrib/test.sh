@@ -214,9 +214,10 @@ integration_parts()
 
 # Where it matters that the server has no privileges at all: a mode binds it (owner_mode, create, link, rename, unlink,
 # open_files, truncate, setattr, times, lower_changed, promote, check), whiteouts are files (whiteout, layers, lookup), few
-# attributes can be set (xattr), fusermount3 mounts (command_line, mount_refused, subcommands). The rest is slow.
+# attributes can be set (xattr), fusermount3 mounts (command_line, mount_refused, subcommands); and every call by type and mode
+# (posix_table). The rest is slow.
 PLAIN_FILES=(owner_mode create link rename unlink open_files truncate setattr times lower_changed promote check whiteout layers
-	lookup xattr command_line mount_refused subcommands)
+	lookup xattr command_line mount_refused subcommands posix_table)
 
 # plain_part NAME PYTEST-ARGUMENT...: as an ordinary user without privileges, by fusermount3.
 plain_part()
@@ -234,8 +235,8 @@ SERVER_FILES=(command_line concurrency copy_on_write differential fsync hard_lin
 	takeover whiteout write)
 
 # What tells most of mounts that share one superblock, beside what is about just that.
-SHARE_FILES=(concurrency differential hard_links identity layers open_files rename setattr truncate unlink whiteout write
-	xattr)
+SHARE_FILES=(concurrency differential hard_links identity layers open_files posix_table rename setattr truncate unlink whiteout
+	write xattr)
 
 # server_part NAME PYTEST-ARGUMENT...: mounts by one shared server.
 server_part()
