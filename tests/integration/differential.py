@@ -164,6 +164,7 @@ def run_processes(stack, plain, seed, ops, processes, shared=False, options=(), 
             stack.freeze()
     stack.remount(*options)
     twins.compare_trees(strict)
+    twins.report_not_compared()
 
 
 def _arguments():
