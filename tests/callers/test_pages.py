@@ -66,8 +66,23 @@ def test_docker_page(guest):
     assert " fuse.fuse-overlayfs " in text
 
 
+def debian():
+    """Which version of Debian the Dockerfiles start from, and this machine is."""
+    with open(os.path.join(REPOSITORY, "contrib/docker/build.Dockerfile")) as f:
+        wanted = re.search(r"^FROM debian:(\d+)", f.read(), re.M)[1]
+    with open("/etc/os-release") as f:
+        return wanted, (re.search(r'^VERSION_ID="?(\d+)', f.read(), re.M) or [None, "none"])[1]
+
+
+def need_their_debian():
+    wanted, here = debian()
+    if wanted != here:
+        pytest.skip(f"the Dockerfiles are of Debian {wanted}, and this is {here}: its program wants other libraries")
+
+
 def test_docker_page_runs_containers_in_a_container(guest, mount_program, fuse_device):
     """The images that the Dockerfiles start from are made of this machine's files."""
+    need_their_debian()
     need("dockerd", "docker", "containerd", "runc")
     guest.follow(DOCKER, "The daemon")
     veneer = os.path.join(mount_program.bin, "veneer")
@@ -105,6 +120,7 @@ def test_kubernetes_page_has_what_its_pods_ask_for():
 @pytest.mark.parametrize("name", ["build.Dockerfile", "podman.Dockerfile"])
 def test_dockerfile_installs_the_libraries_of_the_program(mount_program, name):
     need("dpkg-query", "readelf")
+    need_their_debian()
     program = os.path.join(mount_program.bin, "veneer")
     if not mount_program.is_veneer or subprocess.run(["ldd", program], capture_output=True).returncode:
         pytest.skip("no program that is linked with libraries")

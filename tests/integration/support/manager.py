@@ -96,6 +96,12 @@ class Manager:
         self.run("daemon-reload")
         self.run("start", name)
 
+    def has_own_user_namespaces(self):
+        """Newer ones give them to units that want a mount namespace, where they are no system's manager."""
+        self.start_transient("probe.service", "[Service]\nType=oneshot\nPrivateTmp=yes\n"
+                             "ExecStart=/bin/sh -c 'readlink /proc/self/ns/user >/run/probe'\n")
+        return pathlib.Path("/run/probe").read_text().strip() != os.readlink("/proc/self/ns/user")
+
 
 def run_with_manager(function, base, program, kind):
     """function(manager) in a process there; what it raises is raised here."""

@@ -26,5 +26,5 @@ class Place:
 
     def mount(self, stack, shared, *more, **keywords):
         result = self.run(stack, shared, *more, **keywords)
-        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), result
         return self.mnt

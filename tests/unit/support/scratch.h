@@ -49,12 +49,12 @@ static inline void scratch_leave(struct scratch *s)
 	close(s->fd);
 }
 
-/* Below $TMPDIR or /tmp, or below the current directory where that keeps no user.* attributes. */
+/* Below $TMPDIR or /var/tmp (/tmp is a tmpfs in Debian 13, without extents), or below the current directory where that keeps no user.* attributes. */
 static inline int scratch_enter(struct scratch *s)
 {
 	const char *tmp = getenv("TMPDIR");
 
-	if (scratch_make(s, tmp ? tmp : "/tmp") == 0) {
+	if (scratch_make(s, tmp ? tmp : "/var/tmp") == 0) {
 		if (fsetxattr(s->fd, "user.veneer-test", "y", 1, 0) == 0 &&
 		    fremovexattr(s->fd, "user.veneer-test") == 0)
 			return 0;
