@@ -9,6 +9,7 @@ struct mount_dirs {
 	int *lower;		/* n_lower, top first */
 	size_t n_lower;
 	int upper, work;	/* -1: none */
+	int lock;		/* upperlock.h, of a server that is dead; -1: none */
 	int *clones;		/* n_clones: each lower once more, in a read-only clone of its mount; none, or all */
 	size_t n_clones;
 	int state;		/* statedir_ask; -1: nothing is learned */

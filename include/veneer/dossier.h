@@ -8,7 +8,7 @@
 
 /* Of its bytes, and of what the arguments come to: who takes a mount over parses them anew, so another default of an
  * option that shows while it is mounted is another version, too. */
-#define DOSSIER_VERSION 3
+#define DOSSIER_VERSION 4
 
 struct dossier {
 	uint64_t key;		/* of the mount, as long as it lives */

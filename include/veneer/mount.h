@@ -7,6 +7,7 @@
 #include "veneer/inode.h"
 #include "veneer/learning.h"
 #include "veneer/options.h"
+#include "veneer/upperlock.h"
 
 struct duty;
 struct gathered;
@@ -14,6 +15,7 @@ struct gathered;
 struct mount {
 	struct mount_opts opts;		/* owned, frozen */
 	struct tree tree;
+	struct upperlock lock;
 	char *work_name;		/* our directory below workdir/work */
 	int work_parent;
 	struct checkpoint *checkpoint;	/* NULL without an upper, or frozen */
@@ -61,9 +63,6 @@ void mount_close(struct mount *m);
 const char *mount_mode(const struct mount *m);
 /* Why that one: a clause, constant. */
 const char *mount_mode_reason(const struct mount *m);
-/* Be the only one who writes the upper at rootfd, for as long as the descriptor is open; a server on its way out is
- * waited for. 0 or -EBUSY. */
-int mount_lock_upper(const char *path, int rootfd);
 
 /* Ids between disk and what is presented, squashing included. */
 uid_t mount_uid_to_disk(const struct mount *m, uid_t uid);

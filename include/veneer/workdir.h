@@ -26,6 +26,8 @@ int workdir_open_handle(const char *handle);
 /* Refuse an upper that was mounted volatile before the machine went down (-EINVAL and a sentence); leave the
  * mark if this mount is volatile. */
 int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size);
+/* Is any other mount alive that has a directory in here? own: the name of ours, or empty. */
+bool workdir_has_another(int parent, const char *own);
 /* Is the mark there, of this boot? */
 bool workdir_is_volatile(int parent);
 /* All that mounts of this boot wrote is on disk: remove it, unless another mount has a directory beside ours (name, fd), which

@@ -15,6 +15,7 @@
 #include "veneer/mount.h"
 #include "veneer/quantity.h"
 #include "veneer/report.h"
+#include "veneer/upperlock.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -67,7 +68,7 @@ static int open_below(const struct mount_opts *opts, struct image **ret)
 static int lock_layer(const struct layer *l, bool repairs)
 {
 	if (repairs) {
-		int r = mount_lock_upper(l->path, l->rootfd);
+		int r = upperlock_alone(l->path, l->rootfd);
 
 		if (r < 0)
 			log_error("%s is in use by a mount", l->path);

@@ -16,6 +16,7 @@
 #include "veneer/quantity.h"
 #include "veneer/report.h"
 #include "veneer/rmtree.h"
+#include "veneer/upperlock.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -132,7 +133,7 @@ static int make_own_work(int rootfd)
 /* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times, also on failure. */
 static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool *ret_is_kept, bool *ret_is_own_work)
 {
-	int r = mount_lock_upper(opts->upper, rootfd);
+	int r = upperlock_alone(opts->upper, rootfd);
 
 	if (r == -EBUSY) {
 		log_error("upperdir %s is in use by a mount", opts->upper);

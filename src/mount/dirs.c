@@ -11,7 +11,7 @@
 
 void dirs_init(struct mount_dirs *d)
 {
-	*d = (struct mount_dirs){ .upper = -1, .work = -1, .state = -1 };
+	*d = (struct mount_dirs){ .upper = -1, .work = -1, .lock = -1, .state = -1 };
 }
 
 /* A list that grows at powers of two. */
@@ -70,6 +70,7 @@ void dirs_release(struct mount_dirs *d)
 	closep(&d->upper);
 	closep(&d->work);
 	closep(&d->state);
+	closep(&d->lock);
 	dirs_init(d);
 }
 

@@ -4,7 +4,6 @@
 #include "veneer/backing.h"
 #include "veneer/checkpoint.h"
 #include "veneer/cleanup.h"
-#include "veneer/file.h"
 #include "veneer/learning.h"
 #include "veneer/linkup.h"
 #include "veneer/locks.h"
@@ -13,7 +12,6 @@
 #include "veneer/path.h"
 #include "veneer/privilege.h"
 #include "veneer/stats.h"
-#include "veneer/takeover.h"
 #include "veneer/place.h"
 #include "veneer/quota.h"
 #include "veneer/promote.h"
@@ -27,16 +25,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#define LOCK_WAIT_MS 5000
-#define LOCK_STEP_MS 5
-#define LOCK_WORD_MS 200	/* then it is said; a mount that is just being closed has gone by then */
-#define LOCK_ASK_MS 1000	/* then who has it is asked to let it go */
 #define CARE_PAUSE_MS 20
 #define THROWN_AWAY_MS 250
+#define THROWN_AWAY_STEP_MS 5
 
 static int fail(char *err, size_t err_size, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
@@ -166,55 +160,6 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 	return 0;
 }
 
-static void say_waits(const char *path, int rootfd, const struct mount_dirs *dirs)
-{
-	const pid_t holder = file_flock_holder(rootfd);
-	char of[32] = "";
-
-	if (dirs && dirs->waits) {
-		dirs->waits(dirs->waits_arg, path, rootfd);
-		return;
-	}
-	if (holder)
-		snprintf(of, sizeof(of), ", of process %d", (int)holder);
-	log_warn("upperdir %s is in use by another mount%s: waiting up to %d seconds for its end", path, of, LOCK_WAIT_MS / 1000);
-}
-
-/* Two servers that append to one map would ruin it. The last one may still be on its way out: callers mount again
- * within milliseconds. A file system without locks is used without. */
-static int lock_upper(const char *path, int rootfd, const struct mount_dirs *dirs)
-{
-	const int work = dirs ? dirs->work : -1;
-	struct stat st;
-
-	for (int waited = 0;; waited += LOCK_STEP_MS) {
-		if (flock(rootfd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-			return 0;
-		if (waited >= LOCK_WAIT_MS)
-			return -EBUSY;
-		if (waited == LOCK_WORD_MS)
-			say_waits(path, rootfd, dirs);
-		if (work >= 0 && waited == LOCK_ASK_MS && fstat(rootfd, &st) == 0)
-			takeover_ask(work, st.st_dev, st.st_ino);
-		usleep(LOCK_STEP_MS * 1000);
-	}
-}
-
-int mount_lock_upper(const char *path, int rootfd)
-{
-	return lock_upper(path, rootfd, NULL);
-}
-
-static int fail_busy(const char *path, int rootfd, char *err, size_t err_size)
-{
-	const pid_t holder = file_flock_holder(rootfd);
-
-	if (holder)
-		return fail(err, err_size, -EBUSY, "upperdir %s is in use by another mount, of process %d: unmount that first", path,
-			    (int)holder);
-	return fail(err, err_size, -EBUSY, "upperdir %s is in use by another mount: unmount that first", path);
-}
-
 /* Is the directory the layer's root or below it? A container could reach into such a work directory: through no other
  * mount. */
 static bool is_beneath(int dirfd, const struct layer *l)
@@ -295,14 +240,14 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
 	t->upper->is_upper = true;
 	doubt_layer(m, t->upper);
-	r = lock_upper(m->opts.upper, t->upper->rootfd, m->opts.is_offline ? NULL : dirs);
+	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
+		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
+	r = upperlock_take(&m->lock, m->opts.upper, t->upper->rootfd, m->opts.is_offline ? NULL : dirs, err, err_size);
 	if (r < 0)
-		return fail_busy(m->opts.upper, t->upper->rootfd, err, err_size);
+		return r;
 	if (share_upper_open(t->upper))
 		log_warn("%s: upperdir %s is a lowerdir of another mount in use: what is changed is seen there or not",
 			 m->opts.mountpoint, m->opts.upper);
-	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
-		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
 	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
 	if (r == -EROFS && is_left)
 		return open_frozen(m, err, err_size);
@@ -407,7 +352,7 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	if (r == 0)
 		return mount_open_at(m, opts, &dirs, err, err_size);
 	dirs_release(&dirs);
-	*m = (struct mount){ .opts = *opts, .work_parent = -1, .state_fd = -1 };
+	*m = (struct mount){ .opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
 	habit_init(&m->habits);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
@@ -422,7 +367,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	uint32_t start;
 	int r;
 
-	*m = (struct mount){ .opts = *opts, .work_parent = -1, .state_fd = -1 };
+	*m = (struct mount){ .opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
 	habit_init(&m->habits);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
@@ -508,10 +453,10 @@ static bool is_thrown_away(const struct tree *t)
 {
 	struct stat st;
 
-	for (int waited = 0; waited < THROWN_AWAY_MS; waited += LOCK_STEP_MS) {
+	for (int waited = 0; waited < THROWN_AWAY_MS; waited += THROWN_AWAY_STEP_MS) {
 		if (fstat(t->upper->rootfd, &st) < 0 || st.st_nlink == 0)
 			return true;
-		usleep(LOCK_STEP_MS * 1000);
+		usleep(THROWN_AWAY_STEP_MS * 1000);
 	}
 	return false;
 }
@@ -527,10 +472,10 @@ static void close_clean(struct mount *m)
 
 	if (t->is_volatile ? !is_marked : !has_map && !is_marked)
 		return;
-	flock(t->upper->rootfd, LOCK_UN);
+	upperlock_let_go(&m->lock, t->upper->rootfd);
 	if (t->is_volatile && is_thrown_away(t))
 		return;
-	if (syncfs(t->upper->rootfd) < 0 || flock(t->upper->rootfd, LOCK_EX | LOCK_NB) < 0)
+	if (syncfs(t->upper->rootfd) < 0 || !upperlock_retake(&m->lock, t->upper->rootfd))
 		return;
 	if (has_map)
 		r = mapfile_is_current(t->map) ? mapfile_mark_clean(t->map) : -ESTALE;
@@ -561,6 +506,7 @@ void mount_close(struct mount *m)
 	t->backing = NULL;
 	if (t->map && !m->is_frozen)
 		close_clean(m);
+	upperlock_release(&m->lock, t->upper ? t->upper->rootfd : -1);
 	share_release(t->image);
 	quota_free(t->quota);
 	if (t->upper)
@@ -569,7 +515,7 @@ void mount_close(struct mount *m)
 	workdir_close(m->work_parent, m->work_name, t->workfd);
 	options_release(&m->opts);
 	stats_free(t->stats);
-	*m = (struct mount){ .work_parent = -1, .state_fd = -1 };
+	*m = (struct mount){ .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
 }
 
 const char *mount_mode(const struct mount *m)

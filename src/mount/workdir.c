@@ -286,7 +286,7 @@ static bool look_for_another(int parent, const char *name, void *arg)
 	return !o->is_found;
 }
 
-static bool has_another(int parent, const char *own)
+bool workdir_has_another(int parent, const char *own)
 {
 	struct others o = { .own = own };
 
@@ -300,9 +300,9 @@ void workdir_end_volatile(int parent, const char *name, int fd)
 {
 	static const char moved[] = "volatile";
 
-	if (has_another(parent, name) || renameat2(parent, VOLATILE_MARK, fd, moved, RENAME_NOREPLACE) < 0)
+	if (workdir_has_another(parent, name) || renameat2(parent, VOLATILE_MARK, fd, moved, RENAME_NOREPLACE) < 0)
 		return;
-	if (has_another(parent, name))
+	if (workdir_has_another(parent, name))
 		renameat2(fd, moved, parent, VOLATILE_MARK, RENAME_NOREPLACE);
 	else
 		unlinkat(parent, "incompat", AT_REMOVEDIR);

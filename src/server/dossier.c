@@ -101,9 +101,12 @@ static int copy_dirs(const struct mount_dirs *from, struct mount_dirs *to)
 		r = copy_one(&to->upper, from->upper);
 	if (r == 0)
 		r = copy_one(&to->work, from->work);
+	if (r == 0)
+		r = copy_one(&to->lock, from->lock);
 	if (r < 0) {
 		to->upper = to->upper < 0 ? -1 : to->upper;
 		to->work = to->work < 0 ? -1 : to->work;
+		to->lock = to->lock < 0 ? -1 : to->lock;
 		dirs_release(to);
 	}
 	return r;
@@ -138,7 +141,7 @@ static int put_bytes(struct buf *b, const struct buf *bytes)
 static int encode(const struct dossier *d, struct buf *b)
 {
 	const uint32_t words[] = { d->argc, d->flags, d->dev_major, d->dev_minor, d->io, d->secret, (uint32_t)d->dirs.opener };
-	const int fds[] = { d->dirs.upper, d->dirs.work, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
+	const int fds[] = { d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
 	int r = buf_put_u32(b, DOSSIER_VERSION);
 
 	r = r ?: buf_put_u64(b, d->key);
@@ -205,6 +208,7 @@ static int decode(struct cursor *c, struct dossier *d)
 	d->dirs.opener = (pid_t)cursor_u32(c);
 	d->dirs.upper = (int)cursor_u32(c);
 	d->dirs.work = (int)cursor_u32(c);
+	d->dirs.lock = (int)cursor_u32(c);
 	d->fuse_fd = (int)cursor_u32(c);
 	d->slots_fd = (int)cursor_u32(c);
 	d->names_fd = (int)cursor_u32(c);
@@ -219,7 +223,7 @@ static int decode(struct cursor *c, struct dossier *d)
 
 static void disown(struct dossier *d)
 {
-	d->fd = d->fuse_fd = d->dirs.upper = d->dirs.work = -1;
+	d->fd = d->fuse_fd = d->dirs.upper = d->dirs.work = d->dirs.lock = -1;
 	d->slots_fd = d->names_fd = d->locks_fd = d->recall_fd = -1;
 }
 
@@ -253,7 +257,7 @@ int dossier_read(int fd, struct dossier *ret)
 
 void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), void *arg)
 {
-	const int fds[] = { d->fd, d->dirs.upper, d->dirs.work, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
+	const int fds[] = { d->fd, d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		if (fds[i] >= 0)

@@ -23,7 +23,11 @@ int kept_write(struct kept *k, struct mount *m, int fuse_fd, const void *init, s
 	d->dirs.opener = share_has_private(layers, n) ? SHARE_NOT_SEEN : SHARE_SEEN_PLAIN;
 	nodetab_fds(m->tree.nodes, &d->slots_fd, &d->names_fd);
 	d->locks_fd = m->tree.locks ? locks_fd(m->tree.locks) : -1;
-	if (fuse_fd >= 0) {
+	if (m->lock.fd >= 0) {
+		d->dirs.lock = fcntl(m->lock.fd, F_DUPFD_CLOEXEC, 3);
+		r = d->dirs.lock < 0 ? -errno : 0;
+	}
+	if (r == 0 && fuse_fd >= 0) {
 		d->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
 		r = d->fuse_fd < 0 ? -errno : buf_put(&d->init, init, len);
 	}

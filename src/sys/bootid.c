@@ -13,7 +13,7 @@ static char known[BOOTID_SIZE];
 
 static int ask(char ret[BOOTID_SIZE])
 {
-	_cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	_cleanup_(closep) int fd = open(BOOTID_PATH, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
 
 	if (fd < 0)

@@ -23,6 +23,7 @@
 #include "veneer/recover.h"
 #include "veneer/rmtree.h"
 #include "veneer/whiteout.h"
+#include "veneer/upperlock.h"
 #include "veneer/xattr.h"
 
 #include <dirent.h>
@@ -297,7 +298,7 @@ static bool is_known_attr(const char *attr)
 {
 	static const char *const known[] = {
 		FORMAT_PARTIAL_ATTR, TRUST_SEAL_ATTR, KEEP_ATTR, KEEP_USER_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR,
-		FORMAT_MAP_COPY_ATTR,
+		FORMAT_MAP_COPY_ATTR, UPPERLOCK_WORK_ATTR, UPPERLOCK_CONTESTED_ATTR,
 	};
 
 	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)

@@ -26,7 +26,7 @@ static void see(int fd, void *arg)
 /* Its descriptors are numbers, of which this process has none. */
 static void disown(struct dossier *d)
 {
-	d->dirs.upper = d->dirs.work = d->fuse_fd = -1;
+	d->dirs.upper = d->dirs.work = d->dirs.lock = d->fuse_fd = -1;
 	d->slots_fd = d->names_fd = d->locks_fd = d->recall_fd = -1;
 	d->dirs.n_lower = d->dirs.n_clones = 0;
 }

@@ -106,7 +106,7 @@ static void test_bequest__only_the_same_versions_fit(void **state)
 		other[i]++;
 		assert_false(bequest_fits(other, strlen(other)));
 	}
-	assert_non_null(strstr(own, "dossier 3"));
+	assert_non_null(strstr(own, "dossier 4"));
 }
 
 int main(void)

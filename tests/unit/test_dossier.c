@@ -36,6 +36,7 @@ static void fill(struct dossier *d)
 	dirs_init(&dirs);
 	dirs.upper = null_fd();
 	dirs.work = null_fd();
+	dirs.lock = null_fd();
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(dirs_add_lower(&dirs, null_fd()), 0);
 		assert_int_equal(dirs_add_clone(&dirs, null_fd()), 0);
@@ -92,7 +93,8 @@ static void test_dossier__is_read_as_it_was_written(void **state)
 	assert_memory_equal(e.args.data, d.args.data, d.args.len);
 	dossier_each_fd(&e, count, &n);
 	assert_int_equal(e.locks_fd, d.locks_fd);
-	assert_int_equal(n, 8 + 6);
+	assert_int_equal(e.dirs.lock, d.dirs.lock);
+	assert_int_equal(n, 9 + 6);
 	dossier_release(&e);
 	assert_false(is_open(d.fuse_fd) || is_open(d.dirs.upper) || is_open(d.dirs.lower[0]) || is_open(d.fd));
 	/* The descriptors were e's, too. */

@@ -33,6 +33,9 @@ def check(program, upper, lowers, *argv, **keywords):
     return tool(program, "check", *argv, "-o", options(upper, lowers), **keywords)
 
 
+WORK_ATTR = "user.veneer.work"  # stays on the root of an upper, where other unions show it
+
+
 def _content(path):
     digest = hashlib.sha1()
     with open(path, "rb") as f:
@@ -47,7 +50,7 @@ def _describe(path):
     what = {"mode": oct(st.st_mode), "owner": (st.st_uid, st.st_gid), "rdev": st.st_rdev,
             "mtime": st.st_mtime_ns,
             "xattrs": {name: os.getxattr(path, name, follow_symlinks=False)
-                       for name in sorted(os.listxattr(path, follow_symlinks=False))}}
+                       for name in sorted(os.listxattr(path, follow_symlinks=False)) if name != WORK_ATTR}}
     if not is_dir:
         what |= {"size": st.st_size, "nlink": st.st_nlink}
     if stat.S_ISREG(st.st_mode):

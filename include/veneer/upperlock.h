@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One writer at a time for an upper. The upper's root is locked by flock, which every user can do who may read it, and
+ * `work` in the work directory, which only the server's user can open. doc/SPEC.md, 1.2, has the rules. */
+#pragma once
+
+#include "veneer/dirs.h"
+
+/* Attributes of the root. */
+#define UPPERLOCK_WORK_ATTR "user.veneer.work"
+#define UPPERLOCK_CONTESTED_ATTR "user.veneer.contested"
+
+struct upperlock {
+	int fd;			/* `work`, locked; -1: none, the lock of the root alone decides */
+	bool is_contested;	/* another process has the lock of the root, and fd alone decides */
+};
+
+/* Take the locks for the upper at rootfd, or wait for them as long as a server on its way out may need. dirs: the work
+ * directory, the lock that a dead server left (taken over), and the hook for a word about the wait; NULL: of a tool,
+ * which has no work directory. 0; -EBUSY; -errno; with a sentence. upperlock_release in every case. */
+int upperlock_take(struct upperlock *l, const char *path, int rootfd, struct mount_dirs *dirs, char *err, size_t err_size);
+/* Let the next mount have the upper while this one syncs. Without effect on a contested lock: nothing else keeps others out. */
+void upperlock_let_go(const struct upperlock *l, int rootfd);
+/* Have it back after that: true, if no other mount has it and none had it with another work directory. */
+bool upperlock_retake(const struct upperlock *l, int rootfd);
+/* Nothing of this mount is written any more. rootfd stays open and keeps its lock until it is closed; -1 if there is none. */
+void upperlock_release(struct upperlock *l, int rootfd);
+/* For a tool: be the only one who writes the upper, for as long as rootfd is open. 0, -EBUSY or -errno. */
+int upperlock_alone(const char *path, int rootfd);

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/cleanup.h"
+#include "veneer/upperlock.h"
+#include "veneer/xattr.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+
+/* Who waits here waits in vain. */
+int __wrap_usleep(useconds_t us);
+int __wrap_usleep(useconds_t us)
+{
+	(void)us;
+	return 0;
+}
+
+/* What happens right before an attribute is set, once. */
+static void (*meanwhile)(struct tree_dirs *d);
+static struct tree_dirs *meanwhile_dirs;
+int __real_relax_set_xattr(int fd, const char *attr, const void *value, size_t size);
+int __wrap_relax_set_xattr(int fd, const char *attr, const void *value, size_t size);
+int __wrap_relax_set_xattr(int fd, const char *attr, const void *value, size_t size)
+{
+	void (*run)(struct tree_dirs *d) = meanwhile;
+
+	meanwhile = NULL;
+	if (run)
+		run(meanwhile_dirs);
+	return __real_relax_set_xattr(fd, attr, value, size);
+}
+
+struct writer {
+	struct mount_dirs dirs;
+	struct upperlock l;
+	int r;
+	char err[512];
+};
+
+static int open_dir(struct tree_dirs *d, const char *name)
+{
+	char path[PATH_MAX + 64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", d->s.path, name);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static struct writer begin(struct tree_dirs *d, const char *work)
+{
+	struct writer w;
+
+	dirs_init(&w.dirs);
+	w.dirs.upper = open_dir(d, "upper");
+	w.dirs.work = open_dir(d, work);
+	w.r = upperlock_take(&w.l, "upper", w.dirs.upper, &w.dirs, w.err, sizeof(w.err));
+	return w;
+}
+
+static void end(struct writer *w)
+{
+	upperlock_release(&w->l, w->dirs.upper);
+	dirs_release(&w->dirs);
+}
+
+/* As a server that is killed, and leaves nothing to another. */
+static void die(struct writer *w)
+{
+	closep(&w->l.fd);
+	dirs_release(&w->dirs);
+}
+
+static int seize(struct tree_dirs *d, int how)
+{
+	int fd = open_dir(d, "upper");
+
+	assert_int_equal(flock(fd, how | LOCK_NB), 0);
+	return fd;
+}
+
+static bool has_attr(struct tree_dirs *d, const char *attr)
+{
+	_cleanup_(closep) int fd = open_dir(d, "upper");
+
+	return xattr_get(fd, "", attr, NULL, 0) >= 0;
+}
+
+static bool is_contested(struct tree_dirs *d)
+{
+	return has_attr(d, UPPERLOCK_CONTESTED_ATTR);
+}
+
+static bool is_named(struct tree_dirs *d)
+{
+	return has_attr(d, UPPERLOCK_WORK_ATTR);
+}
+
+static void once(struct tree_dirs *d, const char *work)
+{
+	struct writer w = begin(d, work);
+
+	assert_int_equal(w.r, 0);
+	end(&w);
+}
+
+static void refuse(struct tree_dirs *d, const char *work)
+{
+	struct writer w = begin(d, work);
+
+	assert_int_equal(w.r, -EBUSY);
+	assert_non_null(strstr(w.err, "in use"));
+	end(&w);
+}
+
+static void test_upperlock__a_reader_keeps_the_next_mount_not_out(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	for (int k = 0; k < 2; k++) {
+		_cleanup_(closep) int seized = -1;
+		struct writer w;
+
+		once(d, "work");
+		assert_true(is_named(d) && !is_contested(d));
+		seized = seize(d, k ? LOCK_SH : LOCK_EX);
+		w = begin(d, "work");
+		assert_int_equal(w.r, 0);
+		assert_true(w.l.is_contested && is_contested(d));
+		/* Nobody else gets in, also when the reader has gone. */
+		refuse(d, "work");
+		refuse(d, "work2");
+		closep(&seized);
+		refuse(d, "work");
+		refuse(d, "work2");
+		assert_int_equal(upperlock_alone("upper", w.dirs.upper), -EBUSY);
+		end(&w);
+		assert_true(is_named(d) && !is_contested(d));
+		once(d, "work2");
+	}
+}
+
+static void test_upperlock__without_the_mark_of_a_mount_a_reader_keeps_all_out(void **state)
+{
+	struct tree_dirs *d = *state;
+	int seized = seize(d, LOCK_EX);
+
+	refuse(d, "work");
+	close(seized);
+	once(d, "work");
+	seized = seize(d, LOCK_EX);
+	refuse(d, "work2");
+	close(seized);
+}
+
+static void test_upperlock__two_work_directories_are_one_upper(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w;
+
+	once(d, "work2");
+	w = begin(d, "work");
+	assert_int_equal(w.r, 0);
+	refuse(d, "work2");
+	refuse(d, "work");
+	end(&w);
+	once(d, "work2");
+}
+
+static void test_upperlock__of_a_killed_contested_mount_its_work_directory_is_needed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w;
+	int seized;
+
+	once(d, "work");
+	seized = seize(d, LOCK_EX);
+	w = begin(d, "work");
+	assert_true(w.l.is_contested);
+	die(&w);
+	close(seized);
+	refuse(d, "work2");
+	assert_true(is_contested(d));
+	once(d, "work");
+	assert_false(is_contested(d));
+	once(d, "work2");
+}
+
+static void test_upperlock__heir_has_it_where_it_was(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w, heir;
+	int seized;
+
+	once(d, "work");
+	seized = seize(d, LOCK_EX);
+	w = begin(d, "work");
+	dirs_init(&heir.dirs);
+	heir.dirs.upper = dup(w.dirs.upper);
+	heir.dirs.work = dup(w.dirs.work);
+	heir.dirs.lock = dup(w.l.fd);
+	die(&w);
+	refuse(d, "work");
+	heir.r = upperlock_take(&heir.l, "upper", heir.dirs.upper, &heir.dirs, heir.err, sizeof(heir.err));
+	assert_int_equal(heir.r, 0);
+	assert_true(heir.l.is_contested && heir.dirs.lock < 0);
+	refuse(d, "work");
+	close(seized);
+	refuse(d, "work2");
+	end(&heir);
+	assert_false(is_contested(d));
+}
+
+/* Whose lock went to another meanwhile. */
+static void test_upperlock__heir_without_its_lock_is_refused(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w, heir;
+	int seized;
+
+	once(d, "work");
+	seized = seize(d, LOCK_EX);
+	dirs_init(&heir.dirs);
+	heir.dirs.upper = open_dir(d, "upper");
+	heir.dirs.work = open_dir(d, "work");
+	heir.dirs.lock = open_dir(d, "work/work");
+	w = begin(d, "work");
+	assert_true(w.l.is_contested);
+	heir.r = upperlock_take(&heir.l, "upper", heir.dirs.upper, &heir.dirs, heir.err, sizeof(heir.err));
+	assert_int_equal(heir.r, -EBUSY);
+	end(&heir);
+	end(&w);
+	close(seized);
+}
+
+static void test_upperlock__mount_of_an_older_version_is_no_reader(void **state)
+{
+	struct tree_dirs *d = *state;
+	int seized, old;
+
+	once(d, "work");
+	tree_put_dir(d, "work/work/veneer-0123456789abcdef");
+	seized = seize(d, LOCK_EX);
+	old = open_dir(d, "work/work/veneer-0123456789abcdef");
+	assert_int_equal(flock(old, LOCK_EX), 0);
+	refuse(d, "work");
+	close(old);
+	once(d, "work");
+	close(seized);
+}
+
+static void test_upperlock__work_that_others_can_open_is_no_lock(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w;
+	char path[PATH_MAX + 64];
+	int seized;
+
+	once(d, "work");
+	snprintf(path, sizeof(path), "%s/work/work", d->s.path);
+	assert_int_equal(chmod(path, 0755), 0);
+	w = begin(d, "work");
+	assert_int_equal(w.r, 0);
+	assert_true(w.l.fd < 0 && !is_named(d));
+	refuse(d, "work");
+	refuse(d, "work2");
+	end(&w);
+	seized = seize(d, LOCK_EX);
+	refuse(d, "work");
+	close(seized);
+	assert_int_equal(chmod(path, 0700), 0);
+}
+
+/* One of them has the lock; the other takes back what an earlier mount has said, as it cannot keep it. */
+static void test_upperlock__two_uppers_may_have_one_work_directory(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct mount_dirs dirs;
+	struct upperlock other;
+	struct writer w;
+	char err[512];
+
+	once(d, "work");
+	dirs_init(&dirs);
+	dirs.upper = open_dir(d, "upper2");
+	dirs.work = open_dir(d, "work");
+	assert_int_equal(upperlock_take(&other, "upper2", dirs.upper, &dirs, err, sizeof(err)), 0);
+	assert_true(other.fd >= 0);
+	w = begin(d, "work");
+	assert_int_equal(w.r, 0);
+	assert_true(w.l.fd < 0 && !is_named(d));
+	/* The other is gone: its lock can be had, and is not that of the mount that lives. */
+	upperlock_release(&other, dirs.upper);
+	dirs_release(&dirs);
+	refuse(d, "work");
+	end(&w);
+	once(d, "work");
+	assert_true(is_named(d));
+}
+
+static void test_upperlock__tool_takes_the_mark_away(void **state)
+{
+	struct tree_dirs *d = *state;
+	int fd;
+
+	once(d, "work");
+	fd = open_dir(d, "upper");
+	assert_int_equal(upperlock_alone("upper", fd), 0);
+	assert_false(is_named(d));
+	refuse(d, "work");
+	close(fd);
+	once(d, "work");
+}
+
+static void test_upperlock__is_had_back_unless_there_was_another(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w = begin(d, "work"), next;
+
+	upperlock_let_go(&w.l, w.dirs.upper);
+	assert_true(upperlock_retake(&w.l, w.dirs.upper));
+	refuse(d, "work");
+	upperlock_let_go(&w.l, w.dirs.upper);
+	next = begin(d, "work");
+	assert_int_equal(next.r, 0);
+	assert_false(upperlock_retake(&w.l, w.dirs.upper));
+	end(&next);
+	assert_true(upperlock_retake(&w.l, w.dirs.upper));
+	upperlock_let_go(&w.l, w.dirs.upper);
+	once(d, "work2");
+	assert_false(upperlock_retake(&w.l, w.dirs.upper));
+	end(&w);
+}
+
+/* Before that, and while a reader has the root. */
+static void test_upperlock__contested_one_is_not_let_go(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w;
+	int seized;
+
+	once(d, "work");
+	seized = seize(d, LOCK_SH);
+	w = begin(d, "work");
+	upperlock_let_go(&w.l, w.dirs.upper);
+	refuse(d, "work");
+	assert_true(upperlock_retake(&w.l, w.dirs.upper));
+	end(&w);
+	close(seized);
+}
+
+/* A copy with all attributes, and a mark of another boot. */
+static void test_upperlock__mark_of_elsewhere_is_void(void **state)
+{
+	struct tree_dirs *d = *state;
+	_cleanup_(closep) int fd = open_dir(d, "upper"), other = open_dir(d, "upper2");
+	char mark[256];
+	struct writer w;
+	int seized;
+	ssize_t n;
+
+	once(d, "work");
+	seized = seize(d, LOCK_SH);
+	w = begin(d, "work");
+	n = xattr_get(fd, "", UPPERLOCK_CONTESTED_ATTR, mark, sizeof(mark));
+	assert_true(n > 0);
+	end(&w);
+	close(seized);
+	assert_int_equal(xattr_set(other, "", UPPERLOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
+	assert_int_equal(upperlock_alone("upper2", other), 0);
+	assert_int_equal(xattr_get(other, "", UPPERLOCK_CONTESTED_ATTR, NULL, 0), -ENODATA);
+	assert_int_equal(xattr_set(fd, "", UPPERLOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
+	refuse(d, "work2");
+	*strchr(mark, '-') = '+';
+	assert_int_equal(xattr_set(fd, "", UPPERLOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
+	once(d, "work2");
+	assert_false(is_contested(d));
+}
+
+static struct writer other;
+static int reader;
+
+static void begin_against_the_lock(struct tree_dirs *d)
+{
+	other = begin(d, "work");
+	assert_int_equal(other.r, 0);
+	assert_true(other.l.is_contested);
+}
+
+/* Between the look at one attribute and the change of the other. */
+static void test_upperlock__mount_that_begins_sees_one_that_goes_on_against_it(void **state)
+{
+	struct tree_dirs *d = *state;
+	_cleanup_(closep) int fd = open_dir(d, "upper");
+	char before[256] = "", after[256] = "";
+	struct writer w;
+
+	once(d, "work");
+	assert_true(xattr_get(fd, "", UPPERLOCK_WORK_ATTR, before, sizeof(before) - 1) > 0);
+	meanwhile_dirs = d;
+	meanwhile = begin_against_the_lock;
+	w = begin(d, "work2");
+	assert_int_equal(w.r, -EBUSY);
+	end(&w);
+	assert_true(xattr_get(fd, "", UPPERLOCK_WORK_ATTR, after, sizeof(after) - 1) > 0);
+	assert_string_equal(before, after);
+	refuse(d, "work2");
+	end(&other);
+	once(d, "work2");
+}
+
+static void begin_by_the_lock(struct tree_dirs *d)
+{
+	closep(&reader);
+	other = begin(d, "work2");
+	assert_int_equal(other.r, 0);
+	assert_false(other.l.is_contested);
+}
+
+static void test_upperlock__mount_against_the_lock_sees_one_that_begins(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w;
+
+	once(d, "work");
+	reader = seize(d, LOCK_EX);
+	meanwhile_dirs = d;
+	meanwhile = begin_by_the_lock;
+	w = begin(d, "work");
+	assert_int_equal(w.r, -EBUSY);
+	end(&w);
+	assert_false(is_contested(d));
+	end(&other);
+	once(d, "work2");
+}
+
+static int setup(void **state)
+{
+	int r = tree_setup(state);
+
+	if (r == 0) {
+		tree_put_dir(*state, "work2");
+		tree_put_dir(*state, "upper2");
+	}
+	return r;
+}
+
+#define test(f) cmocka_unit_test_setup_teardown(f, setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(test_upperlock__a_reader_keeps_the_next_mount_not_out),
+		test(test_upperlock__without_the_mark_of_a_mount_a_reader_keeps_all_out),
+		test(test_upperlock__two_work_directories_are_one_upper),
+		test(test_upperlock__of_a_killed_contested_mount_its_work_directory_is_needed),
+		test(test_upperlock__heir_has_it_where_it_was),
+		test(test_upperlock__heir_without_its_lock_is_refused),
+		test(test_upperlock__mount_of_an_older_version_is_no_reader),
+		test(test_upperlock__work_that_others_can_open_is_no_lock),
+		test(test_upperlock__two_uppers_may_have_one_work_directory),
+		test(test_upperlock__tool_takes_the_mark_away),
+		test(test_upperlock__is_had_back_unless_there_was_another),
+		test(test_upperlock__contested_one_is_not_let_go),
+		test(test_upperlock__mark_of_elsewhere_is_void),
+		test(test_upperlock__mount_that_begins_sees_one_that_goes_on_against_it),
+		test(test_upperlock__mount_against_the_lock_sees_one_that_begins),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
