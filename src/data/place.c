@@ -131,6 +131,7 @@ int place_open_left(struct tree *t)
 	return -ENOENT;
 }
 
+/* Descriptor; -ENOENT where another one that was placed removed the directory meanwhile. */
 static int open_pending(struct tree *t)
 {
 	_cleanup_(relax_endp) struct relax *x = NULL;
@@ -144,8 +145,7 @@ static int open_pending(struct tree *t)
 	    (mkdirat(t->upper->rootfd, PLACE_PENDING_NAME, 0700) < 0 && errno != EEXIST))
 		return -errno;
 	restore_times(t->upper->rootfd, &before);
-	fd = place_open_left(t);
-	return fd == -ENOENT ? -EPERM : fd;
+	return place_open_left(t);
 }
 
 void place_close(struct tree *t)
@@ -175,7 +175,7 @@ static void leave_pending(struct tree *t)
 		restore_times(t->upper->rootfd, &before);
 }
 
-/* The copy gets its name there. Another one that was placed may have removed the directory meanwhile. */
+/* The copy gets its name there. -EPERM where another's directory comes back as often as it is removed. */
 static int enter_pending(struct tree *t, int fd, const char *temp, const char *pending, int *ret)
 {
 	int r = -ENOENT;
@@ -184,15 +184,15 @@ static int enter_pending(struct tree *t, int fd, const char *temp, const char *p
 		_cleanup_(closep) int dirfd = open_pending(t);
 
 		if (dirfd < 0)
-			return dirfd;
-		if (*temp)
+			r = dirfd;
+		else if (*temp)
 			r = renameat2(t->workfd, temp, dirfd, pending, RENAME_NOREPLACE) < 0 ? -errno : 0;
 		else
 			r = place_link_fd(fd, dirfd, pending);
 		if (r == 0)
 			*ret = steal_fd(&dirfd);
 	}
-	return r;
+	return r == -ENOENT ? -EPERM : r;
 }
 
 static void take_back(struct tree *t, const struct link_place *p)

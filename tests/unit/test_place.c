@@ -6,6 +6,8 @@
 #include "veneer/upper.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -85,6 +87,64 @@ static void test_place__all_names_or_none(void **state)
 	assert_false(tree_is_there(d, "upper/" PLACE_PENDING_NAME));
 }
 
+struct remover {
+	struct tree_dirs *d;
+	/* How often it may, for one file: place_all gives up in the end. */
+	atomic_int left;
+	atomic_bool is_stopped;
+};
+
+/* As another file does that was placed meanwhile. */
+static void *remove_pending(void *arg)
+{
+	struct remover *r = arg;
+
+	while (!r->is_stopped)
+		if (r->left > 0 && unlinkat(r->d->s.fd, "upper/" PLACE_PENDING_NAME, AT_REMOVEDIR) == 0)
+			r->left--;
+	return NULL;
+}
+
+static void place_pair(struct tree_dirs *d, const char *first)
+{
+	struct inode *i = tree_get(d, first);
+	struct link_set names;
+	char temp[32] = "";
+	int fd = nameless(d);
+
+	assert_int_equal(links_find(d->t, i->lower, &names), 0);
+	assert_int_equal(names.n, 2);
+	assert_int_equal(place_all(d->t, i, fd, temp, &names), 0);
+	link_set_release(d->t, &names);
+	close(fd);
+	tree_forget(d, i);
+}
+
+static void test_place__the_pending_directory_goes_meanwhile(void **state)
+{
+	enum { PAIRS = 300 };
+	struct remover r = { .d = *state };
+	struct tree_dirs *d = r.d;
+	char first[32], second[32];
+	pthread_t thread;
+
+	for (int k = 0; k < PAIRS; k++) {
+		snprintf(first, sizeof(first), "lower/%da", k);
+		snprintf(second, sizeof(second), "lower/%db", k);
+		tree_put_text(d, first, "text");
+		assert_int_equal(linkat(d->s.fd, first, d->s.fd, second, 0), 0);
+	}
+	tree_mount(d, "volatile");
+	assert_int_equal(pthread_create(&thread, NULL, remove_pending, &r), 0);
+	for (int k = 0; k < PAIRS; k++) {
+		snprintf(first, sizeof(first), "%da", k);
+		r.left = 16;
+		place_pair(d, first);
+	}
+	r.is_stopped = true;
+	pthread_join(thread, NULL);
+}
+
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
 
 int main(void)
@@ -92,6 +152,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		row(test_place__one_name_leaves_the_directory_times),
 		row(test_place__all_names_or_none),
+		row(test_place__the_pending_directory_goes_meanwhile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
