@@ -20,6 +20,9 @@ struct probe_dir {
 	/* btrfs: fsync of one file or directory may keep it and lose what it depends on, a whiteout or the
 	 * directory it was just copied up into (tests/crash); syncfs keeps all. */
 	bool wants_whole_sync;
+	/* btrfs: a new file that nobody synced may have its name and attributes after a power cut, and size 0, when its
+	 * directory or one above was synced (tests/crash). */
+	bool wants_size_sync;
 	/* ext4 without a journal: fsync of a file reaches one of its names, that which the kernel's cache has
 	 * first, and for a file that had none when it was opened it may be none (tests/crash). */
 	bool wants_name_sync;

@@ -37,6 +37,7 @@ struct fresh {
 	char temp[32];
 	struct stat st;		/* as it was made, for what need not be set again */
 	bool has_path;		/* its mark is to say where the lower file is */
+	bool is_nameless;	/* and stays so */
 	uint64_t whole_bytes;	/* of a partial file: what copying it whole would copy */
 };
 
@@ -151,7 +152,7 @@ static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
 {
 	mode = (mode & 0777) | 0600;
 	*f->temp = '\0';
-	if (t->can.has_tmpfile && !t->can.wants_name_sync) {
+	if (t->can.has_tmpfile && !t->can.wants_name_sync && !t->can.wants_size_sync) {
 		f->fd = openat(t->workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
 		if (f->fd >= 0)
 			return 0;
@@ -264,6 +265,14 @@ static int write_mark(struct tree *t, int fd, const struct mark *m, bool is_cove
 	return relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
 }
 
+/* btrfs may log of a new file that it is there, and no more, when its directory or one above is synced, also by another
+ * program: after a power cut it has its attributes, and the size that it was last logged with, or 0. So it is logged before it
+ * has its place, under a name in the work directory (doc/decisions/0008). */
+static int sync_size(struct tree *t, int fd)
+{
+	return t->can.wants_size_sync && !t->is_volatile && fsync(fd) < 0 ? -errno : 0;
+}
+
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
  * mark, the mark before the guard and the name. */
 static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, const struct stat *st)
@@ -358,6 +367,9 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 	i->src.below = src;
 	f->whole_bytes = (uint64_t)st->st_size;
 	r = make_partial(t, i, f, st);
+	/* Before there is data, which the sync would have to wait for. */
+	if (r == 0 && st->st_size > 0)
+		r = f->is_nameless ? 0 : sync_size(t, f->fd);
 	if (r == 0 && change && !change->keeps_content && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
 		r = copy_small(t, i, f->fd, (size_t)st->st_size, change);
 	return r;
@@ -492,6 +504,7 @@ static int make_copy(struct tree *t, struct inode *i, const struct target *to, s
 		return r;
 	/* Under several names the file's own path says too little, and a server that dies must be able to tell. */
 	f->has_path = to->names || (change && change->moves);
+	f->is_nameless = !to->parent && !to->names;
 	return fstat(f->fd, &f->st) < 0 ? -errno : fill_regular(t, i, &st, change, f);
 }
 

@@ -4,9 +4,12 @@ import os
 import random
 import time
 
+import pytest
+
 from load import ThreadWorker, pictures_under
 from recording import RecordedFile, pattern
-from scenario import BLOCK, MIDDLE, make_lower, on, sync_directory
+from scenario import BLOCK, MIDDLE, make_lower, on, settled, sync_directory
+from support import linux
 
 
 @on("ext4", "xfs", "btrfs")
@@ -45,6 +48,46 @@ def test_renamed_partial_file_is_not_lost(machine, pictures):
             if not at_new or view.read(name) != pattern(0, MIDDLE, 0):
                 view.must_fit({name: recording}, picture, at_new)
     machine.examine(pictures_under(machine, [ThreadWorker(work)], pictures), look)
+
+
+def _change(union, way, recording):
+    if way == "chmod":
+        return (union / "f").chmod(0o600)
+    with RecordedFile(union / "f", recording) as f:
+        if way == "cut":
+            f.truncate(2 * BLOCK)
+        else:
+            f.write(1000, pattern(1000, 500, 1))
+    if way == "moved":
+        (union / "f").rename(union / "g")
+    return None
+
+
+@pytest.mark.parametrize("option", [None, "cow=copy"])
+@pytest.mark.parametrize("way", ["written", "small", "chmod", "cut", "moved", "linked"])
+@on("ext4", "xfs", "btrfs")
+def test_directory_that_a_stranger_syncs(machine, pictures, way, option):
+    """btrfs then logs of each new file in it that it is there, with size 0 unless it was logged before,
+    and an empty file hides all that the lower has."""
+    recording = make_lower(machine, "f", 3000 if way == "small" else MIDDLE)
+    if way == "linked":
+        os.link(machine.lower / "f", machine.lower / "f-too")
+    make_lower(machine, "first", MIDDLE)
+    options = [option] if option else []
+    union = machine.start(*options)
+    # A map that is new makes btrfs commit all.
+    (union / "first").chmod(0o600)
+    linux.syncfs(machine.disk.path)
+    _change(union, way, recording)
+    sync_directory(machine.upper)
+    taken = settled(machine)
+    names = {"moved": ["f", "g"], "linked": ["f", "f-too"]}.get(way, ["f"])
+
+    def look(view, picture):
+        view.must(any(view.read(name) is not None for name in names), "at no name")
+        for name in names:
+            view.must_fit({name: recording}, picture, way == "moved")
+    machine.examine(taken, look, *options)
 
 
 @on("ext4", "xfs", "btrfs")
