@@ -16,7 +16,7 @@ TEST_PACKAGES=(
 	libcmocka-dev python3 python3-pytest python3-matplotlib python3-yaml
 	attr acl strace procps util-linux mount passwd make e2fsprogs xfsprogs btrfs-progs fio stress-ng sqlite3 git busybox-static
 	python3-prometheus-client curl tmux systemd
-	podman crun buildah docker.io containerd runc uidmap slirp4netns fuse-overlayfs clang
+	podman conmon crun buildah docker.io containerd runc uidmap libcap2-bin slirp4netns fuse-overlayfs clang
 	man-db groff-base binutils fish zsh rpm debootstrap
 )
 # A hundred and thirty with those that they need.

@@ -86,6 +86,8 @@ def in_python(text):
                 found |= in_shell(shell)
         elif isinstance(node, ast.Assign) and _literal(node.value) and "\n" in _literal(node.value) and "set -e" in _literal(node.value):
             found |= in_shell(_literal(node.value))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple) and getattr(node.targets[0], "id", "") == "PROGRAMS":
+            found |= {word for word in map(_literal, node.value.elts) if word}
     return found
 
 

@@ -18,7 +18,8 @@ _PACKAGES = {
     "dmsetup": "dmsetup", "dockerd": "docker.io", "dpkg": "dpkg", "dpkg-deb": "dpkg", "dpkg-query": "dpkg", "dpkg-buildpackage": "dpkg-dev",
     "e2fsck": "e2fsprogs", "find": "findutils", "fio": "fio", "fish": "fish", "fuse-overlayfs": "fuse-overlayfs", "fusermount3": "fuse3",
     "git": "git", "grep": "grep", "gzip": "gzip", "ip": "iproute2", "ldconfig": "libc-bin", "ldd": "libc-bin", "lintian": "lintian",
-    "chattr": "e2fsprogs", "lsattr": "e2fsprogs", "make": "make", "man": "man-db", "meson": "meson",
+    "chattr": "e2fsprogs", "conmon": "conmon", "crun": "crun", "newgidmap": "uidmap", "newuidmap": "uidmap",
+    "setcap": "libcap2-bin", "slirp4netns": "slirp4netns", "lsattr": "e2fsprogs", "make": "make", "man": "man-db", "meson": "meson",
     "mkfs.btrfs": "btrfs-progs", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
     "mount.fuse3": "fuse3", "ninja": "ninja-build", "pg_ctl": "postgresql", "pgbench": "postgresql", "initdb": "postgresql",
     "psql": "postgresql", "podman": "podman", "rpm": "rpm", "rpmbuild": "rpm", "rpmspec": "rpm", "rpmlint": "rpmlint", "sed": "sed",
@@ -110,6 +111,7 @@ def test_packages_are_those_that_have_the_programs():
 def test_collector_sees_what_it_is_for():
     assert calls.in_shell('x=$(readlink -f "$1") && { tar -c . | gzip; }\nif ! grep -q "a;b" f; then\n\tfoo=1 env A=b strace ls\nfi\n') == \
         {"readlink", "tar", "gzip", "grep", "strace"}
+    assert calls.in_python('PROGRAMS = ("setcap", "crun")\n') == {"setcap", "crun"}
     assert calls.in_shell("cat <<-END\n\trm this\n\tEND\nfn()\n{\n\tdu\n}\nfn 'ls; rm'\n") == {"cat", "du"}
     assert calls.in_python('run(["e2fsck", x])\nshutil.which("fio")\nm.sh("cp a b; mv c d")\nrun(("sh", "-c", "ps"))\n') == \
         {"e2fsck", "fio", "cp", "mv", "sh", "ps"}
