@@ -65,23 +65,30 @@ static bool find_mount(struct closing *c)
 /* In a process of its own: the server may be stopped. */
 static void ask(const char *path, int watch_fd, int answer_fd)
 {
+	const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	char text[WORKDIR_HANDLE_SIZE];
 	ssize_t n;
 
+	/* It may outlive the command, and a reader of the command's output waits for the last who could write to it. */
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (null_fd < 0 || dup2(null_fd, fd) < 0)
+			close(fd);
 	if (watch_fd >= 0)
 		inotify_add_watch(watch_fd, path, IN_DELETE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW);
 	n = lgetxattr(path, WORKDIR_ATTR, text, sizeof(text));
 	_exit(n > 0 && write(answer_fd, text, (size_t)n) == n ? 0 : 1);
 }
 
-/* It holds the mount for as long as it lives, unless it was only about to ask. */
-static void end_asking(pid_t pid)
+/* False: it cannot end before the server has answered. */
+static bool end_asking(pid_t pid)
 {
 	const int64_t end = clock_ms() + ANSWER_MS;
+	pid_t r;
 
 	kill(pid, SIGKILL);
-	while (waitpid(pid, NULL, WNOHANG) == 0 && clock_ms() < end)
+	while ((r = waitpid(pid, NULL, WNOHANG)) == 0 && clock_ms() < end)
 		usleep(STEP_MS * 1000);
+	return r != 0;
 }
 
 /* What the server says, terminated. */
@@ -108,8 +115,7 @@ static bool ask_server(struct closing *c, char text[WORKDIR_HANDLE_SIZE])
 	close(ends[1]);
 	r = pid > 0 && hear(ends[0], text);
 	close(ends[0]);
-	if (pid > 0)
-		end_asking(pid);
+	c->is_held = pid > 0 && !end_asking(pid);
 	return r;
 }
 

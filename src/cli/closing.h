@@ -11,10 +11,12 @@ struct closing {
 	int watch_fd;		/* inotify: the kernel tells of the end of the file system; -1 */
 	unsigned dev_major, dev_minor;
 	char *root;		/* of the mount in its file system */
+	bool is_held;		/* by a process that asked: the server took the request, and has not answered */
 };
 
 /* Before the mount at path is unmounted. Its server is asked for its work directory by another process, for a
- * moment: one that does not answer is not waited for, nor one of another user. */
+ * moment: one that does not answer is not waited for, nor one of another user. One that took the request and hangs holds
+ * that process, and with it the mount: is_held. */
 void closing_prepare(struct closing *c, const char *path);
 /* After it was unmounted, is_lazy: by MNT_DETACH. Returns when the server has closed the upper; at once where the
  * file system goes on: it is mounted elsewhere, or in use. */

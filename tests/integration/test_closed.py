@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """After an unmount that waits nothing in the upper changes any more, and its block map is closed."""
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -124,17 +125,65 @@ def test_an_unmount_does_not_wait_where_it_is_mounted_elsewhere(stack, unmount):
     assert stack.server.wait_for_end() == 0
 
 
+def _is_stopped(pid):
+    """All of its threads: one that runs on for a moment answers, and then the server is waited for."""
+    return all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
 @pytest.mark.standalone("a server of others is not stopped")
 def test_a_server_that_is_stopped_is_not_waited_for(stack, unmount):
     _fill(stack)
     stack.mount()
     stack.server.signal(signal.SIGSTOP)
     try:
+        assert wait_until(lambda: _is_stopped(stack.server.pid))
         done = unmount()
         assert done.returncode == 0 and not os.path.ismount(stack.mnt)
     finally:
         stack.server.signal(signal.SIGCONT)
     assert stack.server.wait_for_end() == 0
+
+
+class _Slow:
+    """Each reply of the server takes so long: it has taken the request, and no signal takes that back."""
+
+    def __init__(self, stack, seconds):
+        command = ["strace", "-f", "-e", "trace=writev", "-e", f"inject=writev:delay_enter={seconds}s", "-p", str(stack.server.pid), "-o", os.devnull]
+        self._tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert "attached" in self._tracer.stderr.readline()
+
+    def end(self):
+        self._tracer.send_signal(signal.SIGINT)
+        self._tracer.communicate(timeout=60)
+
+
+@pytest.mark.standalone("a server of others is not slowed down")
+def test_a_server_that_hangs_in_a_request_is_not_waited_for(stack, unmount):
+    _fill(stack)
+    stack.mount()
+    slow = _Slow(stack, 10)
+    try:
+        done = unmount()
+        assert done.returncode == 0 and "its server does not answer" in done.stdout, done.stdout
+        assert not os.path.ismount(stack.mnt)
+    finally:
+        slow.end()
+    assert stack.server.wait_for_end() == 0
+
+
+@pytest.mark.standalone("a server of others is not slowed down")
+def test_what_is_used_stays_mounted_though_its_server_hangs(stack, unmount):
+    _fill(stack)
+    user = subprocess.Popen(["sleep", "60"], cwd=stack.mount())
+    slow = _Slow(stack, 10)
+    try:
+        done = unmount()
+        assert done.returncode != 0 and "is in use" in done.stdout and str(user.pid) in done.stdout, done.stdout
+        assert os.path.ismount(stack.mnt)
+    finally:
+        slow.end()
+        user.kill()
+        user.wait()
 
 
 @pytest.mark.standalone("its end is that of others")
