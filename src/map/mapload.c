@@ -352,6 +352,10 @@ static int read_open_file(struct mapload *l, bool is_readonly, const char *name,
 		log_error("%s: map: nothing in it can be believed: partial files cannot be read, but new ones can be made; "
 			  "`veneer check --repair` names them", name);
 		mapload_release(l);
+		/* The next map is another one: under this uuid old marks would name its files. */
+		l->head = (struct format_map_header){ 0 };
+		l->is_copy = false;
+		l->n_mended = l->n_gaps = 0;
 		l->is_lost = true;
 		l->owner = geteuid();
 		l->is_others = false;

@@ -24,6 +24,7 @@ class Layer:
         for number, name in enumerate(_NAMES):
             (stack.lower() / name).write_bytes(blob(400_000, number))
         (stack.lower() / "later").write_bytes(blob(100_000, 7))
+        (stack.lower() / "last").write_bytes(blob(100_000, 8))
         m = stack.mount()
         for number, name in enumerate(_NAMES):
             for at in (0, 20, 50 + number):
@@ -49,9 +50,7 @@ class Layer:
             f.seek(off)
             f.write(data)
 
-    def read(self):
-        """Those that are EIO; the others are right."""
-        m = self.stack.mount()
+    def _read_names(self, m):
         lost = set()
         for name, right in self.right.items():
             try:
@@ -59,13 +58,24 @@ class Layer:
             except OSError as e:
                 assert e.errno == errno.EIO
                 lost.add(name)
-        # and there is room for more
-        (m / "new").write_text("new")
-        self.stack.umount()
+        return lost
+
+    def read(self):
+        """Those that are EIO; the others are right."""
         m = self.stack.mount()
+        lost = self._read_names(m)
+        # and there is room for more, which is none of those
+        (m / "new").write_text("new")
         write_at(m / "later", b"new", 50_000)
         self.stack.umount()
-        assert (self.stack.mount() / "later").read_bytes()[50_000:50_003] == b"new"
+        m = self.stack.mount()
+        write_at(m / "last", b"new", 50_000)
+        assert self._read_names(m) == lost
+        self.stack.umount()
+        m = self.stack.mount()
+        for number, name in enumerate(("later", "last")):
+            expected = blob(100_000, 7 + number)
+            assert (m / name).read_bytes() == expected[:50_000] + b"new" + expected[50_003:]
         self.stack.umount()
         return lost
 
