@@ -10,6 +10,7 @@
 #include "veneer/file.h"
 #include "veneer/quota.h"
 #include "veneer/read.h"
+#include "veneer/relax.h"
 #include "veneer/stats.h"
 #include "veneer/trust.h"
 #include "veneer/upper.h"
@@ -401,7 +402,8 @@ static int write_claimed(struct tree *t, struct inode *i, int fd, const char *p,
 	pthread_rwlock_unlock(&i->lock);
 	if (!in_place && r == 0) {
 		pthread_rwlock_wrlock(&i->lock);
-		r = write_partial(t, i, fd, p, len, (uint64_t)off);
+		/* It may have become an ordinary file meanwhile. */
+		r = i->src.id ? write_partial(t, i, fd, p, len, (uint64_t)off) : write_in_place(i, fd, p, len, off);
 		pthread_rwlock_unlock(&i->lock);
 	}
 	return r;
@@ -467,8 +469,10 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
  * and the entry another file's. */
 static int cut_damaged(struct tree *t, struct inode *i, int fd)
 {
+	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
 	int r;
 
+	(void)x;
 	if (ftruncate(fd, 0) < 0 || (!t->is_volatile && fdatasync(fd) < 0))
 		return -errno;
 	r = trust_unmark(fd);
