@@ -103,18 +103,22 @@ static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void
 {
 	_cleanup_(freep) char *copy = malloc(size + !size);
 	struct mount *m = op_mount(req);
+	struct attr_setid setid;
 	int r;
 
 	if (!copy)
 		return -ENOMEM;
 	memcpy(copy, value, size);
 	r = mount_acl_to_disk(m, copy, size);
+	/* No write that keeps set-id bits puts back what is lost here. */
+	attr_setid_begin(&m->tree, i, false, false, &setid);
+	setid.mode = 0;
 	if (r == 0)
 		r = attr_setxattr(&m->tree, i, name, copy, size, flags);
 	/* The kernel tells when the caller may not keep it; as chmod would have lost it. */
 	if (r == 0 && request_extra.kills_acl_setgid)
 		r = attr_kill_setgid(&m->tree, i);
-	return r;
+	return attr_setid_end(&m->tree, i, &setid, r);
 }
 
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
