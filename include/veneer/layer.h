@@ -34,6 +34,8 @@ struct layer {
 	/* guarded by map_lock */
 	struct mapfile *map;
 	int map_error;		/* of the first attempt to open the map: not tried again */
+	pthread_mutex_t clone_lock;
+	/* guarded by clone_lock */
 	int readonly_root;	/* rootfd in a read-only clone of its mount; -1 none yet, or -errno - 1 */
 };
 

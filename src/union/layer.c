@@ -65,6 +65,7 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	l->override = override_detect(l->rootfd);
 	list_init(&l->live);
 	pthread_mutex_init(&l->map_lock, NULL);
+	pthread_mutex_init(&l->clone_lock, NULL);
 	*ret = l;
 	return 0;
 }
@@ -118,6 +119,7 @@ void layer_unref(struct layer *l)
 	if (l->map)
 		mapfile_close(l->map);
 	pthread_mutex_destroy(&l->map_lock);
+	pthread_mutex_destroy(&l->clone_lock);
 	closep(&l->readonly_root);
 	closep(&l->rootfd);
 	free(l->path);
@@ -155,7 +157,7 @@ int layer_map(struct layer *l, struct mapfile **ret)
 
 int layer_readonly_root(struct layer *l)
 {
-	LOCK_SCOPE(&l->map_lock);
+	LOCK_SCOPE(&l->clone_lock);
 	if (l->readonly_root == -1) {
 		int fd = path_clone_readonly(l->rootfd);
 
@@ -168,7 +170,7 @@ int layer_readonly_root(struct layer *l)
 
 void layer_take_readonly_root(struct layer *l, struct layer *from)
 {
-	LOCK_SCOPE(&l->map_lock);
+	LOCK_SCOPE(&l->clone_lock);
 	if (l->readonly_root < 0 && from->readonly_root >= 0)
 		l->readonly_root = steal_fd(&from->readonly_root);
 }
@@ -177,7 +179,7 @@ int layer_steal_readonly_root(struct layer *l)
 {
 	int fd;
 
-	LOCK_SCOPE(&l->map_lock);
+	LOCK_SCOPE(&l->clone_lock);
 	fd = l->readonly_root;
 	l->readonly_root = -1;
 	return fd < 0 ? -1 : fd;
