@@ -20,8 +20,9 @@ struct upperlock {
 int upperlock_take(struct upperlock *l, const char *path, int rootfd, struct mount_dirs *dirs, char *err, size_t err_size);
 /* Let the next mount have the upper while this one syncs. Without effect on a contested lock: nothing else keeps others out. */
 void upperlock_let_go(const struct upperlock *l, int rootfd);
-/* Have it back after that: true, if no other mount has it and none had it with another work directory. */
-bool upperlock_retake(const struct upperlock *l, int rootfd);
+/* Have it back after that: true, if no other mount has it and none had it with another work directory. own: the name of this
+ * mount's directory in `work`. A process that only locked the root keeps it from nobody: then the lock is contested. */
+bool upperlock_retake(struct upperlock *l, int rootfd, const char *own);
 /* Nothing of this mount is written any more. rootfd stays open and keeps its lock until it is closed; -1 if there is none. */
 void upperlock_release(struct upperlock *l, int rootfd);
 /* For a tool: be the only one who writes the upper, for as long as rootfd is open. 0, -EBUSY or -errno. */

@@ -475,7 +475,7 @@ static void close_clean(struct mount *m)
 	upperlock_let_go(&m->lock, t->upper->rootfd);
 	if (t->is_volatile && is_thrown_away(t))
 		return;
-	if (syncfs(t->upper->rootfd) < 0 || !upperlock_retake(&m->lock, t->upper->rootfd))
+	if (syncfs(t->upper->rootfd) < 0 || !upperlock_retake(&m->lock, t->upper->rootfd, m->work_name))
 		return;
 	if (has_map)
 		r = mapfile_is_current(t->map) ? mapfile_mark_clean(t->map) : -ESTALE;

@@ -87,8 +87,11 @@ static void find_names(const struct upperlock *l, int rootfd, struct names *ret)
 /* What no mount of ours would write is of somebody else. */
 static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
 {
+	_cleanup_(relax_endp) struct relax *x = NULL;
 	ssize_t n = xattr_get(rootfd, "", attr, ret, TEXT_SIZE - 1);
 
+	if (n == -EACCES && (x = relax_begin(rootfd, "")))
+		n = xattr_get(rootfd, "", attr, ret, TEXT_SIZE - 1);
 	if (n == -ENODATA || n == -EOPNOTSUPP)
 		n = 0;
 	else if (n == -ERANGE || n == 0)
@@ -155,8 +158,8 @@ static bool is_named(int rootfd, const struct names *n)
 	return read_attr(rootfd, WORK_ATTR, work) == 0 && !strcmp(work, n->work);
 }
 
-/* Another process has the lock of the root. -EAGAIN: it may be a mount. */
-static int contest(struct upperlock *l, int rootfd, bool is_left)
+/* Another process has the lock of the root. own: this mount's directory in `work`, or "". -EAGAIN: it may be a mount. */
+static int contest(struct upperlock *l, int rootfd, bool is_left, const char *own)
 {
 	struct names n;
 	int c;
@@ -166,7 +169,7 @@ static int contest(struct upperlock *l, int rootfd, bool is_left)
 		return -EAGAIN;
 	c = read_contest(rootfd, &n);
 	/* Versions that lock no `work` have a directory of theirs in it locked. */
-	if (c < 0 || c == CONTEST_OTHER || (!is_left && workdir_has_another(l->fd, "")))
+	if (c < 0 || c == CONTEST_OTHER || (!is_left && workdir_has_another(l->fd, own)))
 		return -EAGAIN;
 	if (c != CONTEST_OURS && relax_set_xattr(rootfd, CONTESTED_ATTR, n.contested, strlen(n.contested)) < 0)
 		return -EAGAIN;
@@ -205,8 +208,11 @@ static int try_to_take(struct upperlock *l, int rootfd, int top, bool is_left, i
 	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return 0;
-		return l->fd >= 0 && (is_left || waited >= WORD_MS) ? contest(l, rootfd, is_left) : -EAGAIN;
+		return l->fd >= 0 && (is_left || waited >= WORD_MS) ? contest(l, rootfd, is_left, "") : -EAGAIN;
 	}
+	/* The mount before gives `work` back first. */
+	if (l->fd < 0 && top >= 0)
+		take_work(l, top, rootfd);
 	r = settle(l, rootfd);
 	if (r < 0)
 		flock(rootfd, LOCK_UN);
@@ -298,15 +304,17 @@ void upperlock_let_go(const struct upperlock *l, int rootfd)
 	flock(rootfd, LOCK_UN);
 }
 
-bool upperlock_retake(const struct upperlock *l, int rootfd)
+bool upperlock_retake(struct upperlock *l, int rootfd, const char *own)
 {
 	char work[TEXT_SIZE];
 	struct names n;
 
 	if (l->is_contested)
 		return true;
-	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0 || (l->fd >= 0 && flock(l->fd, LOCK_EX | LOCK_NB) < 0))
+	if (l->fd >= 0 && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
 		return false;
+	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK && l->fd >= 0 && contest(l, rootfd, false, own) == 0;
 	find_names(l, rootfd, &n);
 	return read_contest(rootfd, &n) == CONTEST_NONE && read_attr(rootfd, WORK_ATTR, work) == 0 &&
 	       (!*work || !strcmp(work, n.work));

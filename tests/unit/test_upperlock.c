@@ -321,17 +321,42 @@ static void test_upperlock__is_had_back_unless_there_was_another(void **state)
 	struct writer w = begin(d, "work"), next;
 
 	upperlock_let_go(&w.l, w.dirs.upper);
-	assert_true(upperlock_retake(&w.l, w.dirs.upper));
+	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
 	refuse(d, "work");
 	upperlock_let_go(&w.l, w.dirs.upper);
 	next = begin(d, "work");
 	assert_int_equal(next.r, 0);
-	assert_false(upperlock_retake(&w.l, w.dirs.upper));
+	assert_false(upperlock_retake(&w.l, w.dirs.upper, ""));
 	end(&next);
-	assert_true(upperlock_retake(&w.l, w.dirs.upper));
+	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
 	upperlock_let_go(&w.l, w.dirs.upper);
 	once(d, "work2");
-	assert_false(upperlock_retake(&w.l, w.dirs.upper));
+	assert_false(upperlock_retake(&w.l, w.dirs.upper, ""));
+	end(&w);
+}
+
+/* It locks the root as soon as it can be had. */
+static void test_upperlock__is_had_back_from_a_reader(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct writer w = begin(d, "work"), next;
+	int seized;
+
+	upperlock_let_go(&w.l, w.dirs.upper);
+	seized = seize(d, LOCK_SH);
+	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
+	assert_true(w.l.is_contested);
+	refuse(d, "work");
+	close(seized);
+	refuse(d, "work2");
+	end(&w);
+	once(d, "work2");
+	w = begin(d, "work");
+	upperlock_let_go(&w.l, w.dirs.upper);
+	next = begin(d, "work2");
+	assert_int_equal(next.r, 0);
+	assert_false(upperlock_retake(&w.l, w.dirs.upper, ""));
+	end(&next);
 	end(&w);
 }
 
@@ -347,7 +372,7 @@ static void test_upperlock__contested_one_is_not_let_go(void **state)
 	w = begin(d, "work");
 	upperlock_let_go(&w.l, w.dirs.upper);
 	refuse(d, "work");
-	assert_true(upperlock_retake(&w.l, w.dirs.upper));
+	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
 	end(&w);
 	close(seized);
 }
@@ -464,6 +489,7 @@ int main(void)
 		test(test_upperlock__two_uppers_may_have_one_work_directory),
 		test(test_upperlock__tool_takes_the_mark_away),
 		test(test_upperlock__is_had_back_unless_there_was_another),
+		test(test_upperlock__is_had_back_from_a_reader),
 		test(test_upperlock__contested_one_is_not_let_go),
 		test(test_upperlock__mark_of_elsewhere_is_void),
 		test(test_upperlock__mount_that_begins_sees_one_that_goes_on_against_it),
