@@ -62,17 +62,27 @@ static bool find_mount(struct closing *c)
 	return c->root != NULL;
 }
 
+/* It may outlive the command: a reader of the command's output waits for the last that could write to it, and a lock
+ * (flock(1)) for the last that has its descriptor. */
+static void let_go(int watch_fd, int answer_fd)
+{
+	const int low = watch_fd < answer_fd ? watch_fd : answer_fd, high = watch_fd < answer_fd ? answer_fd : watch_fd;
+
+	if (chdir("/") < 0)
+		log_debug("cannot leave the working directory: %s", strerror(errno));
+	for (int fd = 0; fd < high; fd++)
+		if (fd != low)
+			close(fd);
+	close_range((unsigned)high + 1, ~0u, 0);
+}
+
 /* In a process of its own: the server may be stopped. */
 static void ask(const char *path, int watch_fd, int answer_fd)
 {
-	const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	char text[WORKDIR_HANDLE_SIZE];
 	ssize_t n;
 
-	/* It may outlive the command, and a reader of the command's output waits for the last who could write to it. */
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (null_fd < 0 || dup2(null_fd, fd) < 0)
-			close(fd);
+	let_go(watch_fd, answer_fd);
 	if (watch_fd >= 0)
 		inotify_add_watch(watch_fd, path, IN_DELETE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW);
 	n = lgetxattr(path, WORKDIR_ATTR, text, sizeof(text));

@@ -71,7 +71,7 @@ static int lock_layer(const struct layer *l, bool repairs)
 		int r = upperlock_alone(l->path, l->rootfd);
 
 		if (r < 0)
-			log_error("%s is in use by a mount", l->path);
+			log_error("%s %s", l->path, r == -EBUSY ? "is in use by a mount" : "cannot be locked");
 		return r;
 	}
 	if (flock(l->rootfd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)

@@ -135,8 +135,8 @@ static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool
 {
 	int r = upperlock_alone(opts->upper, rootfd);
 
-	if (r == -EBUSY) {
-		log_error("upperdir %s is in use by a mount", opts->upper);
+	if (r < 0) {
+		log_error("upperdir %s %s", opts->upper, r == -EBUSY ? "is in use by a mount" : "cannot be locked");
 		return r;
 	}
 	r = keep_take(rootfd, times);

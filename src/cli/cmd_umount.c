@@ -132,29 +132,24 @@ static void print_holder(const char *pid, const char *how)
 	fprintf(stderr, "  process %s (%s) %s\n", pid, text ? text : "?", how);
 }
 
-/* Returns how many there are, as far as they are looked for. */
-static size_t find_mounts_inside(const char *path, bool is_printed)
+static void print_mounts_inside(const char *path, size_t *n)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
 	struct mntent *m;
-	size_t n = 0;
 
-	while (f && n < HOLDERS_MAX && (m = getmntent(f))) {
-		_cleanup_(freep) char *text = NULL;
+	while (f && *n < HOLDERS_MAX && (m = getmntent(f)))
+		if (!strncmp(m->mnt_dir, path, strlen(path)) && m->mnt_dir[strlen(path)] == '/') {
+			_cleanup_(freep) char *text = report_line(m->mnt_dir);
 
-		if (strncmp(m->mnt_dir, path, strlen(path)) || m->mnt_dir[strlen(path)] != '/')
-			continue;
-		n++;
-		if (is_printed && (text = report_line(m->mnt_dir)))
-			fprintf(stderr, "  something is mounted in it: %s\n", text);
-	}
+			fprintf(stderr, "  something is mounted in it: %s\n", text ? text : "?");
+			++*n;
+		}
 	if (f)
 		endmntent(f);
-	return n;
 }
 
-/* Returns how many there are, as far as they are looked for; *ret_is_layer: layers of another mount lie in it. */
-static size_t find_holders(const char *path, bool is_printed, bool *ret_is_layer)
+/* Returns how many it named; *ret_is_layer: layers of another mount lie in it. */
+static size_t print_holders(const char *path, bool *ret_is_layer)
 {
 	DIR *d = opendir("/proc");
 	size_t n = 0;
@@ -169,8 +164,7 @@ static size_t find_holders(const char *path, bool is_printed, bool *ret_is_layer
 			*ret_is_layer = true;
 			continue;
 		}
-		if (is_printed)
-			print_holder(e->d_name, how);
+		print_holder(e->d_name, how);
 		n++;
 	}
 	if (d)
@@ -180,16 +174,16 @@ static size_t find_holders(const char *path, bool is_printed, bool *ret_is_layer
 
 static void say_who_holds(const char *path)
 {
-	bool is_layer;
-	size_t inside, n;
+	bool is_layer = false;
+	size_t inside = 0, n;
 
 	log_error("%s is in use", path);
-	inside = find_mounts_inside(path, true);
+	print_mounts_inside(path, &inside);
 	if (inside) {
 		fprintf(stderr, "  unmount %s first, or all with -l\n", inside == 1 ? "that" : "those");
 		return;
 	}
-	n = find_holders(path, true, &is_layer);
+	n = print_holders(path, &is_layer);
 	if (is_layer)
 		fprintf(stderr, "  layers of another mount lie in it: unmount that first (`veneer stats` lists mounts)\n");
 	if (!n && !is_layer)
@@ -218,21 +212,6 @@ static int by_fusermount(const char *path, bool is_lazy)
 	return status == 0 ? 0 : -EBUSY;
 }
 
-static int try_to_unmount(const char *path, int flags)
-{
-	int r = umount2(path, UMOUNT_NOFOLLOW | flags) < 0 ? -errno : 0;
-
-	return r == -EPERM ? by_fusermount(path, flags & MNT_DETACH) : r;
-}
-
-/* As far as can be seen. */
-static bool is_used(const char *path)
-{
-	bool is_layer;
-
-	return find_mounts_inside(path, false) || find_holders(path, false, &is_layer) || is_layer;
-}
-
 /* flags: of umount2. 0 or -errno. */
 static int unmount(const char *path, int flags)
 {
@@ -240,15 +219,14 @@ static int unmount(const char *path, int flags)
 	int r;
 
 	closing_prepare(&closing, path);
-	r = try_to_unmount(path, flags);
-	/* It is our question alone that keeps it: no reason not to unmount. */
-	if (r == -EBUSY && closing.is_held && !is_used(path)) {
-		r = try_to_unmount(path, flags | MNT_DETACH);
-		if (r == 0)
-			log_warn("%s is unmounted; its server does not answer, so its upper may not be closed", path);
-	}
+	r = umount2(path, UMOUNT_NOFOLLOW | flags) < 0 ? -errno : 0;
+	if (r == -EPERM)
+		r = by_fusermount(path, flags & MNT_DETACH);
 	if (r == 0)
 		closing_wait(&closing, flags & MNT_DETACH);
+	/* Whether anything else uses it cannot be seen for certain: loop devices, exports, other users. */
+	else if (r == -EBUSY && closing.is_held)
+		log_error("%s: its server took a request and does not answer; -l unmounts it nevertheless", path);
 	closing_release(&closing);
 	return r;
 }

@@ -188,8 +188,10 @@ int main(int argc, char **argv)
 		log_set_name(name);
 	if (!strcmp(name, "mount.veneer"))
 		return cmd_helper(argc, argv);
-	if (!strncmp(name, "umount.", strlen("umount.")))
+	if (!strncmp(name, "umount.", strlen("umount."))) {
+		hold_standard_fds();
 		return cmd_umount_helper(argc, argv);
+	}
 	if (asks_for_commands(name, argc, argv))
 		return print_help();
 	if (command)
