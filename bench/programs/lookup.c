@@ -73,10 +73,10 @@ out:
 /* A block that is in the cache: found in the index, and known to be in memory. */
 static int look_in_cache(const char *path)
 {
-	struct window_file file = { .fd = open(path, O_RDONLY | O_CLOEXEC), .owner = &file };
+	struct mmap_cache_file file = { .fd = open(path, O_RDONLY | O_CLOEXEC), .owner = &file };
 	uint64_t *places = malloc(PLACES * sizeof(*places)), size;
-	struct window_usage usage;
-	struct window_part part;
+	struct mmap_cache_usage usage;
+	struct mmap_cache_part part;
 	int r = -1;
 	double begin = 0;
 
@@ -88,15 +88,15 @@ static int look_in_cache(const char *path)
 	for (unsigned i = 0; i < LOOKUPS + PLACES; i++) {
 		if (i == PLACES)
 			begin = now_ns();
-		if (window_pin(&file, places[i % PLACES], BLK_BYTES, &part) < 0)
+		if (mmap_cache_pin(&file, places[i % PLACES], BLK_BYTES, &part) < 0)
 			goto out;
-		window_fill(&part, 1);
-		window_unpin(part.w);
+		mmap_cache_fill(&part, 1);
+		mmap_cache_unpin(part.w);
 		if (part.result < 0)
 			goto out;
 	}
 	begin = now_ns() - begin;
-	window_usage(&usage);
+	mmap_cache_usage(&usage);
 	print("block cache", begin / LOOKUPS, usage.bytes);
 	r = 0;
 out:

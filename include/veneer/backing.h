@@ -10,77 +10,77 @@
 
 #include "veneer/nodetab.h"
 
-#define BACKING_MAX 4096	/* registrations of one mount */
+#define PASSTHROUGH_TABLE_MAX 4096	/* registrations of one mount */
 
-enum backing_kind {
-	BACKING_NONE = 0,
-	BACKING_LOWER = 1,	/* a lower file: for reading, and only while nothing of it has changed */
-	BACKING_UPPER = 2,	/* an upper file that says all of its bytes itself: for reading and writing */
+enum passthrough_table_kind {
+	PASSTHROUGH_TABLE_NONE = 0,
+	PASSTHROUGH_TABLE_LOWER = 1,	/* a lower file: for reading, and only while nothing of it has changed */
+	PASSTHROUGH_TABLE_UPPER = 2,	/* an upper file that says all of its bytes itself: for reading and writing */
 };
 
-enum backing_way {
+enum passthrough_table_way {
 	/* How a file is open; what a handle says, so the numbers stay. */
-	BACKING_WAY_CACHED = 1,	/* on pages of the mount */
-	BACKING_WAY_BACKED = 2,	/* on the backing file */
-	BACKING_WAY_DIRECT = 3,	/* on nothing: each read is asked for */
+	PASSTHROUGH_TABLE_WAY_CACHED = 1,	/* on pages of the mount */
+	PASSTHROUGH_TABLE_WAY_BACKED = 2,	/* on the backing file */
+	PASSTHROUGH_TABLE_WAY_DIRECT = 3,	/* on nothing: each read is asked for */
 	/* How it cannot be. */
-	BACKING_WAY_REGISTER,	/* on a backing file that must be registered first: ask again with its id */
-	BACKING_WAY_SWITCH,	/* not by this node id: its inode needs another one */
-	BACKING_WAY_STALE,	/* not by this node id: its inode has another one */
+	PASSTHROUGH_TABLE_WAY_REGISTER,	/* on a backing file that must be registered first: ask again with its id */
+	PASSTHROUGH_TABLE_WAY_SWITCH,	/* not by this node id: its inode needs another one */
+	PASSTHROUGH_TABLE_WAY_STALE,	/* not by this node id: its inode has another one */
 };
 
-struct backing_ask {
+struct passthrough_table_ask {
 	bool writes;
-	bool is_back;		/* refused this very node id last time: set by backing_take */
+	bool is_back;		/* refused this very node id last time: set by passthrough_table_take */
 	bool waits;		/* if the answer is SWITCH, it will ask once more */
-	enum backing_kind offer; /* what could be registered now */
+	enum passthrough_table_kind offer; /* what could be registered now */
 	uint32_t caller;	/* the thread */
-	enum backing_way wish;	/* CACHED, BACKED or DIRECT, if nothing speaks against it */
+	enum passthrough_table_way wish;	/* CACHED, BACKED or DIRECT, if nothing speaks against it */
 };
 
 /* The two calls to the kernel; replaced in unit tests. */
-struct backing_device {
+struct passthrough_table_device {
 	int (*open)(int devfd, int fd);		/* a registration's id, or -errno */
 	int (*close)(int devfd, uint32_t id);
 };
 
-struct backing;
+struct passthrough_table;
 
 /* devfd, the session's, is borrowed; device NULL: the kernel. 0 or -ENOMEM. */
-int backing_new(int devfd, const struct backing_device *device, unsigned max, struct backing **ret);
+int passthrough_table_new(int devfd, const struct passthrough_table_device *device, unsigned max, struct passthrough_table **ret);
 /* The connection is gone, and its registrations with it. */
-void backing_free(struct backing *b);
+void passthrough_table_free(struct passthrough_table *b);
 
 /* Register a regular file. 0; -EPERM where the kernel does not let us; -ELOOP on a stacked file system; -errno. */
-int backing_register(struct backing *b, int fd, uint32_t *ret_id);
+int passthrough_table_register(struct passthrough_table *b, int fd, uint32_t *ret_id);
 /* Give back a registration that no slot has. */
-void backing_unregister(struct backing *b, uint32_t id);
+void passthrough_table_unregister(struct passthrough_table *b, uint32_t id);
 
 /* What is right for one more open, given what is outstanding. Pure. */
-enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask);
+enum passthrough_table_way passthrough_table_choose(const struct node_slot *s, const struct passthrough_table_ask *ask);
 /* Choose, and count the open if it is one of the first three. After a SWITCH the node id is left: no open by it gets
  * pages from then on, so that those of two ids never disagree. fresh: an id just registered for this node, or 0; the
  * slot has taken it over if *ret_id, the registration to use (BACKED only), is that. To an id that was left a name may
  * lead even after it was looked up again, as a listing that was under way then is entered later: whoever comes to it is
  * sent on, and has what there is when he comes back. */
-enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *ask, uint32_t fresh,
+enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *ask, uint32_t fresh,
 			      uint32_t *ret_id);
 /* It is open on a lower file's registration, and was not left. */
-bool backing_is_lower(struct backing *b, const struct node_slot *s);
+bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s);
 /* Leave the node id, as after a SWITCH, if a lower file is open by it: true. */
-bool backing_leave(struct backing *b, struct node_slot *s);
+bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s);
 /* A node id of the same file (by its inode number) was left in the last half minute: whoever was sent on from there is
  * under way. The kernel lets him look once more and not twice, so the id that he finds must not be one that he would be
  * sent on from again, be it the successor or a fresh one, as the kernel may have forgotten both meanwhile. */
-bool backing_was_left(struct backing *b, const struct node_slot *s);
+bool passthrough_table_was_left(struct passthrough_table *b, const struct node_slot *s);
 /* An open ended. The registration stays for the next one, until the node id goes or others need the room. */
-void backing_drop(struct backing *b, struct node_slot *s, enum backing_way way);
-/* The node id goes: its registration is given back by the next backing_reap. May be called under tree->lock. */
-void backing_detach(struct backing *b, struct node_slot *s);
+void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s, enum passthrough_table_way way);
+/* The node id goes: its registration is given back by the next passthrough_table_reap. May be called under tree->lock. */
+void passthrough_table_detach(struct passthrough_table *b, struct node_slot *s);
 /* Give back what is not needed any more. System calls: no lock may be held. */
-void backing_reap(struct backing *b);
+void passthrough_table_reap(struct passthrough_table *b);
 /* The registration that a slot has from a server that is dead: it is the connection's, and stays. Idle, unless the
  * file is open on it. 0 or -ENOMEM. */
-int backing_restore(struct backing *b, struct node_slot *s);
+int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s);
 /* Registrations held. */
-size_t backing_count(struct backing *b);
+size_t passthrough_table_count(struct passthrough_table *b);

@@ -2,9 +2,9 @@
 /* Which boot of this machine it is, as the kernel names it: what was not synced is there in the same boot only. */
 #pragma once
 
-#define BOOTID_PATH "/proc/sys/kernel/random/boot_id"
-#define BOOTID_SIZE 37	/* of the text, its end included */
+#define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
+#define BOOT_ID_SIZE 37	/* of the text, its end included */
 
 /* Any thread; asks the kernel until it has answered once. 0; -ENOENT: it names none (no /proc); -errno: it is not known
  * now, and whoever goes by it must not go on as if it were another boot. */
-int bootid_read(char ret[BOOTID_SIZE]);
+int boot_id_read(char ret[BOOT_ID_SIZE]);

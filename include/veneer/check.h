@@ -36,4 +36,4 @@ struct check_hooks {
  * 0, also with damage; -errno when the layer could not be looked at. */
 int check_layer(struct layer *l, struct image *below, enum check_mode mode, const struct check_hooks *hooks, struct check_result *ret);
 /* The same for the work directory at path, of an upper that is locked: adds to *ret. */
-int check_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret);
+int check_orphans_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret);

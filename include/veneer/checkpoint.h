@@ -8,6 +8,6 @@
 struct checkpoint;
 
 /* Start the thread; after the last fork. 0 or -errno. t outlives it. */
-int checkpoint_start(struct tree *t, struct checkpoint **ret);
+int checkpoint_start(struct union_fs *t, struct checkpoint **ret);
 /* Stop and join it. NULL is ignored. */
 void checkpoint_stop(struct checkpoint *c);

@@ -18,7 +18,7 @@ int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t 
 
 /* Have the mount whose root, or whose upper, has this device and inode number make its partial files ordinary ones.
  * step is told how far it is, until the end. 0; -ENOENT: the server has no such mount; other -errno and a sentence. */
-int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_progress *s), void *arg,
+int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size);
 
 /* What a mount program was started with. */

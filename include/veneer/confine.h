@@ -9,8 +9,8 @@
 /* Once, when nothing more is to be executed, and before the first thread: threads do not follow. Where the kernel knows
  * no part of it, the rest is done. `mounts`: this process attaches and detaches its mount itself, for which it may
  * need the help of another program if it has no privileges; then it keeps the right to run it. */
-void confine_enter(bool mounts);
+void sandbox_enter(bool mounts);
 /* The effective capabilities that this process was started with, or has, if it gave up none. */
-uint64_t confine_started_with(void);
-/* Those that serving needs, and confine_enter leaves. */
-uint64_t confine_kept(void);
+uint64_t sandbox_started_with(void);
+/* Those that serving needs, and sandbox_enter leaves. */
+uint64_t sandbox_kept(void);

@@ -17,18 +17,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define COPIES_AUTO 0u		/* wish of a mount: the limit that memory sets */
-#define COPIES_FOREVER UINT32_MAX
+#define PAGE_DUPS_AUTO 0u		/* wish of a mount: the limit that memory sets */
+#define PAGE_DUPS_FOREVER UINT32_MAX
 
 /* Part of a file as the layers have it: CHUNK_BYTES from index * CHUNK_BYTES on. */
-struct copies_key {
+struct page_dups_key {
 	uint64_t dev, ino;
 	uint32_t index;
 };
 
 /* One answer to a READ, or the part of it that is in one extent. */
-struct copies_sent {
-	struct copies_key key;
+struct page_dups_sent {
+	struct page_dups_key key;
 	uint32_t mount;		/* number of the mount */
 	uint32_t node;		/* its node id there */
 	uint32_t reader;	/* process that asked; 0: not known */
@@ -36,12 +36,12 @@ struct copies_sent {
 };
 
 /* A copy that has to go. */
-struct copies_victim {
-	struct copies_key key;
+struct page_dups_victim {
+	struct page_dups_key key;
 	uint32_t mount, node, reader;
 };
 
-struct copies_rules {
+struct page_dups_rules {
 	uint32_t scan;		/* extents in one slice */
 	uint32_t max;		/* copies that are remembered; beyond that extents are forgotten */
 	uint32_t rest_ms;	/* a copy is left alone for so long after it was sent: it may not have been used yet */
@@ -51,42 +51,42 @@ struct copies_rules {
 };
 
 /* The paper's figures where it has some. */
-extern const struct copies_rules copies_rules_default;
+extern const struct page_dups_rules page_dups_rules_default;
 
-struct copies_usage {
-	uint32_t limit;		/* copies of an extent, for mounts that wish COPIES_AUTO */
+struct page_dups_usage {
+	uint32_t limit;		/* copies of an extent, for mounts that wish PAGE_DUPS_AUTO */
 	uint64_t mounts, extents, copies; /* copies: believed to be held */
 	uint64_t extra_bytes;	/* of copies beyond the first of each extent */
 	uint64_t evictions, refaults, forgotten;
 };
 
-struct copies;
+struct page_dups;
 
 /* rules are copied. 0 or -ENOMEM. */
-int copies_new(const struct copies_rules *rules, struct copies **ret);
-void copies_free(struct copies *c);
+int page_dups_new(const struct page_dups_rules *rules, struct page_dups **ret);
+void page_dups_free(struct page_dups *c);
 
 /* A mount takes part: numbers ascend and are never used twice. wish: how many copies there may be of what it holds, or
- * COPIES_AUTO. 0 or -ENOMEM. leave: it is gone, and its copies with it. */
-int copies_join(struct copies *c, uint32_t mount, uint32_t wish);
-void copies_leave(struct copies *c, uint32_t mount);
+ * PAGE_DUPS_AUTO. 0 or -ENOMEM. leave: it is gone, and its copies with it. */
+int page_dups_join(struct page_dups *c, uint32_t mount, uint32_t wish);
+void page_dups_leave(struct page_dups *c, uint32_t mount);
 /* Numbers of those that take part, ascending; valid until the next join or leave. */
-size_t copies_mounts(const struct copies *c, const uint32_t **ret);
+size_t page_dups_mounts(const struct page_dups *c, const uint32_t **ret);
 
 /* now_ms: of a clock that never goes back; may wrap around. A mount that does not take part is no news. 1: it was read
  * again soon after it was dropped; 0; -ENOMEM: it is not remembered. */
-int copies_note(struct copies *c, const struct copies_sent *s, uint32_t now_ms);
+int page_dups_note(struct page_dups *c, const struct page_dups_sent *s, uint32_t now_ms);
 /* The rule of the limit, once. True: it is lower than before. */
-bool copies_adjust(struct copies *c, unsigned used_percent);
+bool page_dups_adjust(struct page_dups *c, unsigned used_percent);
 /* The next slice: at most n victims, which count as dropped. Room for fewer than a mount each may leave some to the
  * next round. */
-size_t copies_scan(struct copies *c, uint32_t now_ms, struct copies_victim *ret, size_t n);
+size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret, size_t n);
 /* One of them could not be dropped: it is held, and not to be chosen again for for_ms. */
-void copies_kept(struct copies *c, const struct copies_victim *v, uint32_t now_ms, uint32_t for_ms);
-/* How long scanning would find nothing: 0: it may find something now; COPIES_FOREVER: until there is news. */
-uint32_t copies_pause_ms(const struct copies *c, uint32_t now_ms);
-/* Some mount wishes COPIES_AUTO, and there are copies that a lower limit would drop. */
-bool copies_heeds_memory(const struct copies *c);
-void copies_usage(const struct copies *c, struct copies_usage *ret);
+void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms, uint32_t for_ms);
+/* How long scanning would find nothing: 0: it may find something now; PAGE_DUPS_FOREVER: until there is news. */
+uint32_t page_dups_pause_ms(const struct page_dups *c, uint32_t now_ms);
+/* Some mount wishes PAGE_DUPS_AUTO, and there are copies that a lower limit would drop. */
+bool page_dups_heeds_memory(const struct page_dups *c);
+void page_dups_usage(const struct page_dups *c, struct page_dups_usage *ret);
 /* Memory that the table takes. */
-size_t copies_bytes(const struct copies *c);
+size_t page_dups_bytes(const struct page_dups *c);

@@ -26,12 +26,12 @@ struct copyup_change {
 /* Make sure that i has an upper entry, its directories first. Does nothing when it has. change may be NULL.
  * Takes i->lock for writing. An unlinked file gets a nameless one. 0; -EROFS without an upper; -EIO if
  * damaged; -errno. */
-int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change);
+int copyup_inode(struct union_fs *t, struct inode *i, struct copyup_change *change);
 /* A name of i is about to go: if it is a hard-linked lower file of which other names are seen, it is copied up under
  * all of them, so that their link count stays right. What lookup_state said of the name may be old afterwards. */
-int copyup_settle_links(struct tree *t, struct inode *i);
+int copyup_settle_links(struct union_fs *t, struct inode *i);
 /* The partial file is about to be seen under another name (attributes: NULL), or to get these attributes: write into its
  * mark where the file under its holes is, with a seal, unless its mark is believed as it is. Does nothing for files that
  * are not partial. Takes i->lock. 0; -ENOSPC, -E2BIG where the path has no room and the mark is not believed without
  * its seal; -errno. */
-int copyup_fix_origin(struct tree *t, struct inode *i, const struct stat *attributes);
+int copyup_fix_origin(struct union_fs *t, struct inode *i, const struct stat *attributes);

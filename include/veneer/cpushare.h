@@ -8,8 +8,8 @@
 
 /* The nice value of a session that weighs as much as n of them, as near as it comes: a step is a quarter, and the lowest
  * value that of 86 (sched(7)). Pure. */
-int cpushare_nice(size_t n);
+int autogroup_weight_nice(size_t n);
 
 /* From now on the caller's session has that value. Does nothing where it is another's (a shell's), where sessions are not
  * scheduled so, and where the caller may not: without CAP_SYS_NICE one can only be made lighter. Any thread. */
-void cpushare_apply(int nice);
+void autogroup_weight_apply(int nice);

@@ -16,13 +16,13 @@ struct create_args {
 
 /* Make (parent, name). One kernel lookup is counted on *ret. 0; -EEXIST; -EINVAL for names of our own
  * (".wh."); -EPERM for a whiteout device; -EROFS; -errno, and then there is nothing. */
-int create_node(struct tree *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
+int create_node(struct union_fs *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
 		struct stat *ret_st);
 /* The same for a request that a server may have carried out before it died: the kernel knew that the name was free, and
  * has kept it so, so what has it now was made for this request. */
-int create_again(struct tree *t, struct inode *parent, const char *name, const struct create_args *args,
+int create_again(struct union_fs *t, struct inode *parent, const char *name, const struct create_args *args,
 		 struct inode **ret, struct stat *ret_st);
 /* One more name for i. As create_node. */
-int create_link(struct tree *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st);
+int create_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st);
 /* May a container make this name? 0, -EINVAL, -ENAMETOOLONG. */
 int create_check_name(const char *name);

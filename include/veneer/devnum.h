@@ -7,19 +7,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define DEVNUM_MAX 255	/* more share the last index */
+#define XINO_MAX 255	/* more share the last index */
 
-struct devnum {
-	dev_t devs[DEVNUM_MAX];	/* never changed below n */
+struct xino {
+	dev_t devs[XINO_MAX];	/* never changed below n */
 	_Atomic unsigned n;
 	pthread_mutex_t lock;	/* taken to add one; innermost */
 };
 
-void devnum_init(struct devnum *d);
-void devnum_release(struct devnum *d);
-/* The device's index, given now if it has none; DEVNUM_MAX when there are too many. */
-unsigned devnum_index(struct devnum *d, dev_t dev);
+void xino_init(struct xino *d);
+void xino_release(struct xino *d);
+/* The device's index, given now if it has none; XINO_MAX when there are too many. */
+unsigned xino_index(struct xino *d, dev_t dev);
 /* ... only if it has one already, else -1. */
-int devnum_find(const struct devnum *d, dev_t dev);
+int xino_find(const struct xino *d, dev_t dev);
 /* Index 0 leaves the number as it is. */
-static inline uint64_t devnum_fold(unsigned index, ino_t ino) { return ino ^ (uint64_t)index << 56; }
+static inline uint64_t xino_fold(unsigned index, ino_t ino) { return ino ^ (uint64_t)index << 56; }

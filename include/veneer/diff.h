@@ -16,7 +16,7 @@ struct diff_entry {
 	uint64_t size;		/* of regular files, bytes */
 	uint64_t own_blks, blks; /* of partial files, 4 KiB each */
 	char *path;		/* relative to the root of the layer */
-	struct ient *ient;	/* as the stack with the layer on top shows it; NULL without lower layers */
+	struct image_entry *image_entry;	/* as the stack with the layer on top shows it; NULL without lower layers */
 };
 
 struct diff {
@@ -44,5 +44,5 @@ struct diff_progress {
 
 /* Write the layer as a tar in PAX format with whiteouts as OCI images have them; lower layers are known. step may be
  * NULL. 0 or -errno, after a line in the log. */
-int difftar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
+int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
 		  struct diff_progress *ret);

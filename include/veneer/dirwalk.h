@@ -6,17 +6,17 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-struct dirwalk_hooks {
+struct dir_walk_hooks {
 	/* A name, with what it is: not the root, and never "." or "..". All of a directory come before anything in one of
 	 * them. 1: go into it, which must be a directory; 0: do not. */
 	int (*entry)(void *arg, int dirfd, const char *name, const struct stat *st);
 	/* What cannot be looked at, entered or read ("." is the root); -ESTALE of "..": a directory was moved meanwhile, and
 	 * what is left beside it is not found. 0: go on without it. */
 	int (*miss)(void *arg, const char *name, int error);
-	/* May be written: what a mode keeps its owner out of is gone into (relax.h). */
+	/* May be written: what a mode keeps its owner out of is gone into (mode_relax.h). */
 	bool is_ours;
 };
 
 /* -errno of a hook ends the walk. rootfd, which may be O_PATH, is borrowed. No symlink is followed; access times stay where
  * that is allowed. 0, -ENOMEM or what a hook said. */
-int dirwalk(int rootfd, const struct dirwalk_hooks *hooks, void *arg);
+int dir_walk(int rootfd, const struct dir_walk_hooks *hooks, void *arg);

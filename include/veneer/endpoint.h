@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-struct endpoint {
+struct listen_socket {
 	int fd;			/* listening, or -1 */
 	int dir_fd;		/* of a socket in the file system, or -1 */
 	ino_t ino;		/* its inode */
@@ -18,12 +18,12 @@ struct endpoint {
 };
 
 /* The endpoint that is none. */
-#define ENDPOINT_NONE ((struct endpoint){ .fd = -1, .dir_fd = -1 })
+#define LISTEN_SOCKET_NONE ((struct listen_socket){ .fd = -1, .dir_fd = -1 })
 
 /* "unix:PATH", "ADDRESS:PORT" or "[ADDRESS]:PORT", all numbers. Nothing is made yet. 0, or -errno and a sentence. */
-int endpoint_find(const char *where, struct endpoint *ret, char *err, size_t err_size);
+int listen_socket_find(const char *where, struct listen_socket *ret, char *err, size_t err_size);
 /* Listen there: at a socket for its owner only (mode 0600), in place of one that nobody listens at. 0, or -errno:
  * -EADDRINUSE where somebody does. */
-int endpoint_listen(struct endpoint *e);
+int listen_socket_listen(struct listen_socket *e);
 /* Nobody finds it any more: the socket in the file system goes if it is still ours. */
-void endpoint_close(struct endpoint *e);
+void listen_socket_close(struct listen_socket *e);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct evict_range {
+struct kernel_evict_range {
 	uint64_t node;		/* node id */
 	uint64_t off, len;	/* bytes */
 };
@@ -17,11 +17,11 @@ struct evict_range {
  * pages are unmapped, changed ones written first. What the kernel does not know (any more) is no error. How many were
  * done before an error; -errno: no child can be had. *ret_cpu_ns: what it took. Every signal is blocked in this thread.
  * */
-int evict_ranges(int fuse_fd, const struct evict_range *ranges, size_t n, uint64_t *ret_cpu_ns);
+int kernel_evict_ranges(int fuse_fd, const struct kernel_evict_range *ranges, size_t n, uint64_t *ret_cpu_ns);
 
-#define EVICT_NODES_MAX 4096u
+#define KERNEL_EVICT_NODES_MAX 4096u
 
 /* Have the kernel forget nodes of the mount of fuse_fd that nobody uses, with their pages, changed ones written first; it
- * gives their look-ups back. n: at most EVICT_NODES_MAX. How many it was told of; -EINVAL: it does not know how to
+ * gives their look-ups back. n: at most KERNEL_EVICT_NODES_MAX. How many it was told of; -EINVAL: it does not know how to
  * (before Linux 6.18); -errno. Every signal is blocked in this thread. */
-int evict_nodes(int fuse_fd, const uint64_t *nodes, size_t n);
+int kernel_evict_nodes(int fuse_fd, const uint64_t *nodes, size_t n);

@@ -11,4 +11,4 @@ struct run {
 
 /* The run that starts at off, at most len (> 0) bytes: walks down the chain of partial files until one owns
  * the block. Nothing is opened, but a file that its map has lost, to see whether it is whole now; if not, -EUCLEAN. 0. */
-int extent_run(struct source *top, uint64_t off, uint64_t len, struct run *ret);
+int run_find(struct source *top, uint64_t off, uint64_t len, struct run *ret);

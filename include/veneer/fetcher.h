@@ -8,9 +8,9 @@
 #include "veneer/planner.h"
 #include "veneer/stats.h"
 
-struct fetcher;
+struct prefetch_io;
 
 /* The image, the plan and the stats, which it counts for, outlive it. 0 or -errno. */
-int fetcher_start(struct image *img, const struct plan *plan, struct stats *stats, struct fetcher **ret);
+int prefetch_io_start(struct image *img, const struct plan *plan, struct stats *stats, struct prefetch_io **ret);
 /* Wait until it looks at none of them: for the read at hand at most. NULL is ignored. */
-void fetcher_stop(struct fetcher *f);
+void prefetch_io_stop(struct prefetch_io *f);

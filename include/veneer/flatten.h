@@ -16,5 +16,5 @@ struct flatten_stats {
 /* Flatten the upper of t, which is locked and used by nobody else. step (may be NULL) is called now and then.
  * 0, also when something was left; -ENOSPC, -EDQUOT, -ENOMEM and the like when it had to stop. *ret is filled in
  * both cases. Changes the times of the upper's root. */
-int flatten_tree(struct tree *t, void (*step)(void *arg, const struct flatten_stats *s), void *arg,
+int flatten_tree(struct union_fs *t, void (*step)(void *arg, const struct flatten_stats *s), void *arg,
 		 struct flatten_stats *ret);

@@ -10,33 +10,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HABIT_CALLERS 64u	/* remembered; who is forgotten starts anew */
-#define HABIT_SLACK 64u		/* look-ups that prove nothing yet */
+#define READDIRPLUS_POLICY_CALLERS 64u	/* remembered; who is forgotten starts anew */
+#define READDIRPLUS_POLICY_SLACK 64u		/* look-ups that prove nothing yet */
 
-enum habit_listing {
-	HABIT_LIST_ALL,		/* with all attributes */
-	HABIT_LIST_PROBE,	/* but for one name */
-	HABIT_LIST_NAMES,	/* those of directories only, which a walk needs in any case */
+enum readdirplus_policy_listing {
+	READDIRPLUS_POLICY_LIST_ALL,		/* with all attributes */
+	READDIRPLUS_POLICY_LIST_PROBE,	/* but for one name */
+	READDIRPLUS_POLICY_LIST_NAMES,	/* those of directories only, which a walk needs in any case */
 };
 
-struct habits {
+struct readdirplus_policy {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct {
 		uint32_t caller;
 		uint8_t state;
-	} callers[HABIT_CALLERS];
-	uint64_t nbare;		/* names that were listed without attributes */
+	} callers[READDIRPLUS_POLICY_CALLERS];
+	uint64_t n_names_only;		/* names that were listed without attributes */
 	uint64_t nwanted;	/* look-ups of such */
 };
 
-void habit_init(struct habits *h);
-void habit_release(struct habits *h);
+void readdirplus_policy_init(struct readdirplus_policy *h);
+void readdirplus_policy_release(struct readdirplus_policy *h);
 /* A caller begins to list a directory. */
-enum habit_listing habit_begins(struct habits *h, uint32_t caller);
+enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_policy *h, uint32_t caller);
 /* It goes on with one. */
-enum habit_listing habit_goes_on(struct habits *h, uint32_t caller);
+enum readdirplus_policy_listing readdirplus_policy_goes_on(struct readdirplus_policy *h, uint32_t caller);
 /* So many names went out bare; of a listing that was to have a probe, too. */
-void habit_listed(struct habits *h, uint32_t caller, enum habit_listing listing, size_t nbare);
+void readdirplus_policy_listed(struct readdirplus_policy *h, uint32_t caller, enum readdirplus_policy_listing listing, size_t n_names_only);
 /* It looks a file up in a directory that was listed without all attributes. */
-void habit_wants(struct habits *h, uint32_t caller);
+void readdirplus_policy_wants(struct readdirplus_policy *h, uint32_t caller);

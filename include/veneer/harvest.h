@@ -7,7 +7,7 @@
 #include "veneer/trace.h"
 
 /* Owns what it points to. */
-struct harvest {
+struct trace_collect {
 	struct profile_start start;
 	struct profile_file *files;
 	struct profile_item *items;
@@ -15,8 +15,8 @@ struct harvest {
 };
 
 /* The keys of the image's layers, top first, malloc'd; NULL on no memory. */
-uint64_t *harvest_layers(struct image *img, size_t *ret_n);
+uint64_t *trace_collect_layers(struct image *img, size_t *ret_n);
 /* Of a trace that has ended; its files are entries of the image. What was opened and is read where nobody sees it counts
  * as read as far as it is cached now. 0 or -ENOMEM. */
-int harvest_take(struct image *img, struct trace *t, struct harvest *ret);
-void harvest_release(struct harvest *h);
+int trace_collect_take(struct image *img, struct trace *t, struct trace_collect *ret);
+void trace_collect_release(struct trace_collect *h);

@@ -16,35 +16,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HEAT_GHOSTS 4096u
+#define CACHE_POLICY_GHOSTS 4096u
 
-enum heat_queue { HEAT_PROBATION, HEAT_PROTECTED, HEAT_QUEUES };
+enum cache_policy_queue { CACHE_POLICY_PROBATION, CACHE_POLICY_PROTECTED, CACHE_POLICY_QUEUES };
 
-/* Sits in the object it belongs to. All fields are heat.c's. */
-struct heat_entry {
+/* Sits in the object it belongs to. All fields are cache_policy.c's. */
+struct cache_policy_entry {
 	struct list_link order;
 	uint64_t key;
 	size_t bytes;
-	enum heat_queue queue;
+	enum cache_policy_queue queue;
 };
 
-struct heat {
-	struct list_link order[HEAT_QUEUES]; /* who goes first is first */
-	size_t bytes[HEAT_QUEUES], count, budget;
+struct cache_policy {
+	struct list_link order[CACHE_POLICY_QUEUES]; /* who goes first is first */
+	size_t bytes[CACHE_POLICY_QUEUES], count, budget;
 	uint64_t clock; /* evictions from probation so far */
 	struct {
 		uint64_t key, clock;
-	} ghosts[HEAT_GHOSTS];
+	} ghosts[CACHE_POLICY_GHOSTS];
 };
 
-void heat_init(struct heat *h, size_t budget);
+void cache_policy_init(struct cache_policy *h, size_t budget);
 /* The budget is what queues are weighed against; nothing is enforced here. */
-void heat_set_budget(struct heat *h, size_t budget);
+void cache_policy_set_budget(struct cache_policy *h, size_t budget);
 /* key: a hash of what the entry stands for. */
-void heat_add(struct heat *h, struct heat_entry *e, uint64_t key, size_t bytes);
+void cache_policy_add(struct cache_policy *h, struct cache_policy_entry *e, uint64_t key, size_t bytes);
 /* It was used; is_again: and not for the first time, the same part of it. */
-void heat_touch(struct heat *h, struct heat_entry *e, bool is_again);
+void cache_policy_touch(struct cache_policy *h, struct cache_policy_entry *e, bool is_again);
 /* Take it out. is_evicted: for want of room, so that it may come back. */
-void heat_remove(struct heat *h, struct heat_entry *e, bool is_evicted);
+void cache_policy_remove(struct cache_policy *h, struct cache_policy_entry *e, bool is_evicted);
 /* Whose turn it is among those that may go, still in its queue; NULL: none. Takes time for each that may not. */
-struct heat_entry *heat_victim(const struct heat *h, bool (*may_go)(const struct heat_entry *e));
+struct cache_policy_entry *cache_policy_victim(const struct cache_policy *h, bool (*may_go)(const struct cache_policy_entry *e));

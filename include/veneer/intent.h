@@ -32,7 +32,7 @@ struct intent_end {
 };
 
 struct intent {
-	_Atomic uint64_t state;		/* written last; intent.c's own */
+	_Atomic uint64_t state;		/* written last; intent_log.c's own */
 	/* Read of slots that somebody else may be filling, too: what they say counts where the state has stayed the same. */
 	_Atomic uint64_t key;		/* of the mount */
 	_Atomic uint64_t unique;	/* of the request, without the bit that says it comes again */
@@ -56,45 +56,45 @@ struct intent_request {
 
 /* Shared memory of this many bytes, zeroes when fresh, is handed in before the first request and stays; what the last
  * user of it left is kept. Without that a private one is used. */
-size_t intent_area_bytes(void);
-void intent_use_area(void *mem);
+size_t intent_log_area_bytes(void);
+void intent_log_use_area(void *mem);
 
 /* The calling thread's request. NULL if there is no journal, or no slot in it: then the request goes on without, and is
  * the less safe only if the server dies during it. */
-struct intent *intent_begin(const struct intent_request *request);
+struct intent *intent_log_begin(const struct intent_request *request);
 /* A second slot for the same request, whole at once; INTENT_DOUBT. NULL as above. */
-struct intent *intent_note(const struct intent_request *request);
+struct intent *intent_log_note(const struct intent_request *request);
 /* Its reply is out. NULL is fine. */
-void intent_drop_note(struct intent *n);
+void intent_log_drop_note(struct intent *n);
 /* What the last one gave, until it ends. */
-struct intent *intent_current(void);
+struct intent *intent_log_current(void);
 /* Its reply is out. NULL is fine. */
 void intent_end(struct intent *n);
 /* Just before the first change on disk by the calling thread's request: what has the names now. to: NULL, nothing. */
-void intent_about(const struct inode *from, const struct inode *to);
+void intent_log_about(const struct inode *from, const struct inode *to);
 /* The same of a request that changes no names. */
-void intent_mark(struct intent *n);
+void intent_log_mark(struct intent *n);
 /* What was noted is undone or done: the request begins anew if it comes again. NULL is fine. */
-void intent_unmark(struct intent *n);
+void intent_log_unmark(struct intent *n);
 /* Does a slot of kind INTENT_SETID stand? In doubt yes. Cheap. */
-bool intent_has_setid(void);
+bool intent_log_has_setid(void);
 /* Another request than `unique` gives the file nothing back that its slot has. Under the file's one of tree->setid_locks. */
-void intent_forget_setid(uint64_t key, uint64_t unique, const struct inode *i);
+void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *i);
 /* fn for each request of a mount that a dead server had begun, in no order. */
-void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
+void intent_log_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
 /* A request that comes again has been read. Before it is begun; what was noted of it, if anything, is of this server now. */
-void intent_came_again(uint64_t key, uint64_t unique);
+void intent_log_came_again(uint64_t key, uint64_t unique);
 /* A dead server's, and it has not come again. */
-bool intent_is_left(const struct intent *n);
+bool intent_log_is_left(const struct intent *n);
 /* The mount is no more. */
-void intent_drop(uint64_t key);
+void intent_log_drop(uint64_t key);
 /* What dead servers had begun for it is over. */
-void intent_drop_old(uint64_t key);
+void intent_log_drop_old(uint64_t key);
 /* Of that, the names that were to be made. Others may be asked for again meanwhile. */
-void intent_drop_left(uint64_t key);
+void intent_log_drop_left(uint64_t key);
 
 struct mount;
 
 /* After a dead server's mount was opened again, and before any request: the names in the node table become those on
- * disk, so that whoever uses what was being renamed or removed finds it (fuse/resend.c). */
-void intent_settle(struct mount *m);
+ * disk, so that whoever uses what was being renamed or removed finds it (fuse/resend_state.c). */
+void resend_state_settle(struct mount *m);

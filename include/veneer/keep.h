@@ -8,10 +8,10 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define KEEP_ATTR "trusted.veneer.flatten"
-#define KEEP_USER_ATTR "user.veneer.flatten"	/* where the first is not permitted */
+#define SAVED_ATTRS_ATTR "trusted.veneer.flatten"
+#define SAVED_ATTRS_USER_ATTR "user.veneer.flatten"	/* where the first is not permitted */
 
-struct keep {
+struct saved_attrs {
 	struct timespec times[2];
 	bool is_loaded;		/* by a later run: neither of the following is restored */
 	mode_t mode;
@@ -20,10 +20,10 @@ struct keep {
 };
 
 /* Does the file have a record? In doubt no. */
-bool keep_is_there(int dirfd, const char *name);
+bool saved_attrs_is_there(int dirfd, const char *name);
 /* Save what there is now; times that an earlier run saved stand. 0 or -errno. */
-int keep_take(int fd, struct keep *ret);
+int saved_attrs_take(int fd, struct saved_attrs *ret);
 /* Restore it, and remove what was saved. 0 or -errno. */
-int keep_put_back(int fd, const struct keep *k);
+int saved_attrs_put_back(int fd, const struct saved_attrs *k);
 /* Restore the times that an earlier run saved: 1, 0 if there is nothing (or no value of ours), -errno. */
-int keep_recover(int fd);
+int saved_attrs_recover(int fd);

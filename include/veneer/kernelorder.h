@@ -10,9 +10,9 @@
 
 /* Before an answer is written, or somebody is told what he may ask for; and after a request was read. (stderr is but an address
  * that stands for the kernel.) */
-static inline void kernelorder_answer(void) { __tsan_release(stderr); }
-static inline void kernelorder_request(void) { __tsan_acquire(stderr); }
+static inline void tsan_order_answer(void) { __tsan_release(stderr); }
+static inline void tsan_order_request(void) { __tsan_acquire(stderr); }
 #else
-static inline void kernelorder_answer(void) {}
-static inline void kernelorder_request(void) {}
+static inline void tsan_order_answer(void) {}
+static inline void tsan_order_request(void) {}
 #endif

@@ -12,21 +12,21 @@
 
 struct layer {
 	_Atomic unsigned refs;
-	int rootfd;		/* O_RDONLY|O_DIRECTORY; -1 while no image in use has the layer (share.h) */
+	int rootfd;		/* O_RDONLY|O_DIRECTORY; -1 while no image in use has the layer (layer_registry.h) */
 	dev_t dev;
 	ino_t ino;
 	uint64_t mount_id;		/* of the mount by which it was opened, never given to another; 0: not known (before Linux 6.8) */
 	uint64_t root_mount;		/* of the mount by which rootfd was opened, while that is open; 0: not known (before Linux 5.8) */
 	struct timespec btime;		/* zero where the file system keeps none */
-	bool is_private;		/* of one image, whatever its numbers say (share.h); constant by then */
-	bool is_mappable;		/* its root's file system has windows (window.h), and is local */
+	bool is_private;		/* of one image, whatever its numbers say (layer_registry.h); constant by then */
+	bool is_mappable;		/* its root's file system has windows (mmap_cache.h), and is local */
 	bool is_static;			/* layer_trust_remote; constant by then */
 	bool is_upper;		/* opened for writing by the mount that owns it */
-	const char *override;		/* attribute that holds owners and modes, or NULL (override.h) */
-	bool is_doubted;	/* what the owner of a file may write is not believed as such (trust.h); constant by then */
-	_Atomic bool has_windows;	/* parts of its files are mapped (window.h) */
+	const char *override;		/* attribute that holds owners and modes, or NULL (mode_xattr.h) */
+	bool is_doubted;	/* what the owner of a file may write is not believed as such (xattr_trust.h); constant by then */
+	_Atomic bool has_windows;	/* parts of its files are mapped (mmap_cache.h) */
 	char *path;		/* as given; for messages only: layers are reached by other paths too */
-	/* share.c's, guarded by its lock */
+	/* layer_registry.c's, guarded by its lock */
 	unsigned users;			/* images in use that have it */
 	struct list_link live;		/* among the uppers that are written */
 	bool is_counted;
@@ -44,7 +44,7 @@ int layer_open(const char *path, struct layer **ret);
 /* The same of a directory that is open for reading; rootfd is taken over, also on failure. */
 int layer_open_fd(int rootfd, const char *path, struct layer **ret);
 /* Nobody changes the layer elsewhere: where changes from elsewhere would not be seen it is shared all the same, and its
- * files are not opened anew for each who opens them. Without effect on local file systems. Before share_image. */
+ * files are not opened anew for each who opens them. Without effect on local file systems. Before layer_registry_image. */
 void layer_trust_remote(struct layer *l);
 struct layer *layer_ref(struct layer *l);
 

@@ -9,22 +9,22 @@
 #include "veneer/stats.h"
 #include "veneer/trace.h"
 
-struct learning;
+struct prefetch_session;
 
-struct learning_config {
+struct prefetch_session_config {
 	struct image *image;
 	struct stats *stats;
-	int state_fd;			/* statedir_ask; taken over, also on failure */
+	int state_fd;			/* state_dir_ask; taken over, also on failure */
 	unsigned window_ms;		/* how long it is noted what is asked for */
 	enum predictor_kind predictor;
 };
 
 /* For a mount that is served; after the last fork of the process. 0 or -errno. */
-int learning_start(const struct learning_config *c, struct learning **ret);
+int prefetch_session_start(const struct prefetch_session_config *c, struct prefetch_session **ret);
 /* What the mount is asked for is noted here. */
-struct trace *learning_trace(struct learning *l);
+struct trace *prefetch_session_trace(struct prefetch_session *l);
 /* The image and the stats are the caller's again: waits for a read at hand, never for the profile. Nobody notes anything
  * any more. NULL is ignored. */
-void learning_stop(struct learning *l);
+void prefetch_session_stop(struct prefetch_session *l);
 /* Wait until all that was learned is stored, at most so long. */
-void learning_drain(unsigned timeout_ms);
+void prefetch_session_drain(unsigned timeout_ms);

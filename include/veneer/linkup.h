@@ -6,4 +6,4 @@
 
 /* Give every pending copy the names it still lacks, so that its links are one file again; a copy that has no name yet
  * is dropped, nothing was seen of it. Before the mount answers. 0 or -errno. */
-int linkup_recover(struct tree *t);
+int publish_recover(struct union_fs *t);

@@ -29,7 +29,7 @@
  * something of it is given up, and whoever can have what it wants gets it; who comes later and can be served at once is not
  * held up by those who wait, as in the kernel.
  *
- * Held locks outlive the server (locktab.h); who waited asks again (its request is sent again). Any thread. Nothing is
+ * Held locks outlive the server (lock_table.h); who waited asks again (its request is sent again). Any thread. Nothing is
  * called back with a lock of ours held. */
 #pragma once
 

@@ -6,12 +6,12 @@
 
 #include "veneer/types.h"
 
-#define LOCKTAB_VERSION 1
-#define LOCKTAB_MAX 16384u	/* records; what a change brings besides is at most LOCKTAB_CHANGE */
-#define LOCKTAB_CHANGE 3u
+#define LOCK_TABLE_VERSION 1
+#define LOCK_TABLE_MAX 16384u	/* records; what a change brings besides is at most LOCK_TABLE_CHANGE */
+#define LOCK_TABLE_CHANGE 3u
 
 struct lock_record {
-	uint64_t birth, death;	/* the change that brought it, that took it away; 0: none. locktab.c's own */
+	uint64_t birth, death;	/* the change that brought it, that took it away; 0: none. lock_table.c's own */
 	uint64_t node;		/* by what its file is found again: a node id that the lock keeps in use */
 	uint64_t owner, handle;
 	uint64_t start, end;	/* both in it */
@@ -20,27 +20,27 @@ struct lock_record {
 	uint8_t reserved[2];
 };
 
-struct locktab;
+struct lock_table;
 
-int locktab_new(struct locktab **ret);
+int lock_table_new(struct lock_table **ret);
 /* What another server left; fd is taken over, also on failure. What cannot be right is left out. -EPROTO: no such
  * table, or of another version; -ENOMEM; -errno. */
-int locktab_attach(int fd, struct locktab **ret);
-void locktab_free(struct locktab *t);
+int lock_table_attach(int fd, struct lock_table **ret);
+void lock_table_free(struct lock_table *t);
 /* Its memory file; borrowed. */
-int locktab_fd(const struct locktab *t);
+int lock_table_fd(const struct lock_table *t);
 
 /* May a change take n_dead away and bring n_new? What makes the table no larger always may. */
-bool locktab_has_room(const struct locktab *t, unsigned n_dead, unsigned n_new);
-/* Part of the next change. bring: at most LOCKTAB_CHANGE of them, after locktab_has_room; its index, which holds until
+bool lock_table_has_room(const struct lock_table *t, unsigned n_dead, unsigned n_new);
+/* Part of the next change. bring: at most LOCK_TABLE_CHANGE of them, after lock_table_has_room; its index, which holds until
  * the record is taken away. */
-uint32_t locktab_bring(struct locktab *t, const struct lock_record *r);
-void locktab_take_away(struct locktab *t, uint32_t index);
+uint32_t lock_table_bring(struct lock_table *t, const struct lock_record *r);
+void lock_table_take_away(struct lock_table *t, uint32_t index);
 /* Now it has happened. */
-void locktab_commit(struct locktab *t);
+void lock_table_commit(struct lock_table *t);
 
-const struct lock_record *locktab_at(const struct locktab *t, uint32_t index);
+const struct lock_record *lock_table_at(const struct lock_table *t, uint32_t index);
 /* How many there are; any thread may ask. */
-uint32_t locktab_count(const struct locktab *t);
+uint32_t lock_table_count(const struct lock_table *t);
 /* Call fn for each. */
-void locktab_each(const struct locktab *t, void (*fn)(uint32_t index, const struct lock_record *r, void *arg), void *arg);
+void lock_table_each(const struct lock_table *t, void (*fn)(uint32_t index, const struct lock_record *r, void *arg), void *arg);

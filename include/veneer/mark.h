@@ -8,21 +8,21 @@
 
 #include <sys/stat.h>
 
-#define MARK_PATH_MAX 4096 /* with its NUL */
+#define PARTIAL_XATTR_PATH_MAX 4096 /* with its NUL */
 
-struct mark {
+struct partial_xattr {
 	file_id_t file_id; /* in the map of the file's layer; never 0 */
 	uint32_t uuid_low; /* low half of that map's uuid */
 	uint64_t lower_size; /* of the lower file when the mark was made, bytes */
 	int64_t lower_mtime_s;
 	uint32_t lower_mtime_ns;
-	bool is_sealed; /* not of the bytes: see trust.h */
-	char path[MARK_PATH_MAX]; /* plain relative path in the stack below; "" is the own path */
+	bool is_sealed; /* not of the bytes: see xattr_trust.h */
+	char path[PARTIAL_XATTR_PATH_MAX]; /* plain relative path in the stack below; "" is the own path */
 };
 
 /* Append the mark's bytes to out. 0; -EINVAL when it says something no mark may say; -ENOMEM. */
-int mark_encode(const struct mark *m, struct buf *out);
+int partial_xattr_encode(const struct partial_xattr *m, struct buf *out);
 /* Does the lower file still look as the mark says? */
-bool mark_fits(const struct mark *m, const struct stat *lower);
+bool partial_xattr_fits(const struct partial_xattr *m, const struct stat *lower);
 /* 0, or -EUCLEAN when anything at all is off (then *ret is untouched). */
-int mark_decode(const void *p, size_t len, struct mark *ret);
+int partial_xattr_decode(const void *p, size_t len, struct partial_xattr *ret);

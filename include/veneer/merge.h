@@ -17,15 +17,15 @@ struct draft {			/* one name, while the directory is being merged */
 	struct draft *next;	/* in order of appearance */
 };
 
-struct merge {
+struct dir_merge {
 	struct htab drafts;
 	struct draft *first, **tail;
 };
 
-static inline void merge_init(struct merge *m)
+static inline void dir_merge_init(struct dir_merge *m)
 {
-	*m = (struct merge){ .tail = &m->first };
+	*m = (struct dir_merge){ .tail = &m->first };
 }
 /* The next layer down. 0 or -ENOMEM. */
-int merge_add(struct merge *m, const struct listing *l, uint16_t layer);
-void merge_release(struct merge *m);
+int dir_merge_add(struct dir_merge *m, const struct dir_listing *l, uint16_t layer);
+void dir_merge_release(struct dir_merge *m);

@@ -9,42 +9,42 @@
 #include "veneer/options.h"
 #include "veneer/upperlock.h"
 
-struct duty;
-struct gathered;
+struct activity;
+struct sb_member;
 
 struct mount {
 	struct mount_opts opts;		/* owned, frozen */
-	struct tree tree;
-	struct upperlock lock;
+	struct union_fs tree;
+	struct upper_lock lock;
 	char *work_name;		/* our directory below workdir/work */
 	int work_parent;
 	struct checkpoint *checkpoint;	/* NULL without an upper, or frozen */
-	struct walkahead *walkahead;
-	struct promote *promote;	/* likewise */
-	struct learning *learning;	/* NULL: nothing is learned */
+	struct readdir_ahead *readdir_ahead;
+	struct promote_worker *promote;	/* likewise */
+	struct prefetch_session *learning;	/* NULL: nothing is learned */
 	struct trace *trace;		/* the learning's; NULL without */
-	int state_fd;			/* statedir_ask, until mount_learn; -1 */
-	struct habits habits;
+	int state_fd;			/* state_dir_ask, until mount_learn; -1 */
+	struct readdirplus_policy readdirplus_policy;
 	bool is_frozen;			/* the upper's file system became read-only before a server died: nothing is changed */
 	bool has_doubted_override;	/* and said so */
 	bool has_begun;			/* the kernel's INIT has come */
 	bool has_passthrough;		/* the kernel agreed to it; files may be refused all the same */
 	_Atomic enum io_mode io;	/* how files are opened; AUTO until that is settled */
-	struct duty *duty;		/* of threads that answer its requests; NULL: not noted */
-	_Atomic uint32_t sent_as;	/* number of the account of what it is sent (keeper.h); 0: none is kept */
-	bool is_gathered;		/* it is one of several of one file system (gather.h), */
-	struct gathered *gathered;	/* namely this one; NULL: the one that they have in common */
-	uint64_t node_base;		/* what the kernel's node ids have above ours (gather.h); 0: nothing */
-	uint64_t key;			/* whose intents are its own (intent.h); 0: no journal is kept */
+	struct activity *activity;		/* of threads that answer its requests; NULL: not noted */
+	_Atomic uint32_t sent_as;	/* number of the account of what it is sent (page_dup_limiter.h); 0: none is kept */
+	bool is_sb_member;		/* it is one of several of one file system (shared_sb.h), */
+	struct sb_member *sb_member;	/* namely this one; NULL: the one that they have in common */
+	uint64_t node_base;		/* what the kernel's node ids have above ours (shared_sb.h); 0: nothing */
+	uint64_t key;			/* whose intents are its own (intent_log.h); 0: no journal is kept */
 };
 
 /* Open everything that the options, and the environment, name. opts is taken over, also on failure. On failure -errno
  * and one sentence in err. Call mount_close in both cases. */
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size);
-/* The same of directories that are open: the paths in opts are for messages only. dirs fit opts (dirs_fit) and are
+/* The same of directories that are open: the paths in opts are for messages only. dirs fit opts (mount_dirs_fit) and are
  * taken over, also on failure. */
 int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size);
-/* A mount of a server that is dead, with the memory files of its node table (nodetab_fds): node ids, generations and
+/* A mount of a server that is dead, with the memory files of its node table (node_table_fds): node ids, generations and
  * inode numbers are what they were; and its locks (locks_fd; -1: the kernel keeps them). The descriptors are taken over,
  * also on failure. image: of another mount, which it had in common with that; NULL: that of its layers. Where the upper's
  * file system is read-only by now, the mount is frozen: it can be read, and requests that change anything are not for it. */

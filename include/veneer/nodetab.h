@@ -8,9 +8,9 @@
 
 #include "veneer/types.h"
 
-#define NODETAB_ROOT 1	/* FUSE_ROOT_ID */
-#define NODETAB_VERSION 1 /* of slots, records and what stands before them; another one is not attached */
-#define NODETAB_DEVS_MAX 255
+#define NODE_TABLE_ROOT 1	/* FUSE_ROOT_ID */
+#define NODE_TABLE_VERSION 1 /* of slots, records and what stands before them; another one is not attached */
+#define NODE_TABLE_DEVS_MAX 255
 
 enum node_state {
 	NODE_FREE = 0,
@@ -29,59 +29,59 @@ struct node_slot {
 	uint32_t name_off;	/* a record in the arena: one name, or a path; 0 is none */
 	uint32_t successor;	/* NODE_FORMER: node id of the same inode. NODE_FREE: the next one */
 	uint32_t backing_id;	/* passthrough registration, 0 is none */
-	uint32_t n_backed;	/* opens outstanding, guarded as backing.h says: on the backing file, */
+	uint32_t n_backed;	/* opens outstanding, guarded as passthrough_table.h says: on the backing file, */
 	uint32_t n_cached;	/* on the mount's page cache, */
 	uint32_t n_direct;	/* and on neither */
 	int32_t held_fd;	/* one more than the descriptor without which the object would not be found; 0: none */
 	uint8_t state;		/* enum node_state */
 	uint8_t type;		/* DT_* */
-	uint8_t backing_kind;	/* enum backing_kind of backing_id */
+	uint8_t passthrough_table_kind;	/* enum passthrough_table_kind of backing_id */
 	uint8_t is_left;	/* its inode has another node id, or is about to get one */
 	uint8_t is_successor;	/* came after another node id of its inode, whose file is being written */
 	uint8_t is_mapped_past_us; /* as in struct inode */
 	uint16_t n_tied;	/* of its look-ups: those that are not the kernel's (inode_note_tied) */
 };
 
-/* Devices, and mounts inside layers, in the order in which inode numbers have them (devnum.h), so that a later server numbers them alike. */
-struct nodetab_devs {
+/* Devices, and mounts inside layers, in the order in which inode numbers have them (xino.h), so that a later server numbers them alike. */
+struct node_table_devs {
 	uint32_t n;
 	uint32_t reserved;
-	uint64_t dev[NODETAB_DEVS_MAX];
+	uint64_t dev[NODE_TABLE_DEVS_MAX];
 };
 
-enum nodetab_place { NODETAB_OF_TREE, NODETAB_OF_IMAGE, NODETAB_PLACES };
+enum node_table_place { NODE_TABLE_OF_TREE, NODE_TABLE_OF_IMAGE, NODE_TABLE_PLACES };
 
-struct nodetab;
+struct node_table;
 
-int nodetab_new(struct nodetab **ret);
+int node_table_new(struct node_table **ret);
 /* The table that another server left. The descriptors are taken over, also on failure. What cannot be right is left
  * out, with one line. -EPROTO: no such table, or of another version; -ENOMEM; -errno. */
-int nodetab_attach(int slots_fd, int names_fd, struct nodetab **ret);
-void nodetab_free(struct nodetab *t);
+int node_table_attach(int slots_fd, int names_fd, struct node_table **ret);
+void node_table_free(struct node_table *t);
 /* Its memory files; borrowed. */
-void nodetab_fds(const struct nodetab *t, int *ret_slots, int *ret_names);
+void node_table_fds(const struct node_table *t, int *ret_slots, int *ret_names);
 /* Call fn for each descriptor that a slot of such a memory file holds, without attaching it; borrowed. */
-void nodetab_held_fds(int slots_fd, void (*fn)(int fd, void *arg), void *arg);
+void node_table_held_fds(int slots_fd, void (*fn)(int fd, void *arg), void *arg);
 
 /* A fresh slot (state NODE_LOWER, nlookup 0, generation set). -ENOMEM or -ENFILE. */
-int nodetab_alloc(struct nodetab *t, uint32_t *ret_id);
-void nodetab_release(struct nodetab *t, uint32_t id);
+int node_table_alloc(struct node_table *t, uint32_t *ret_id);
+void node_table_release(struct node_table *t, uint32_t id);
 /* Never moves. NULL for an id that is not in use. */
-struct node_slot *nodetab_slot(struct nodetab *t, uint64_t id);
-void nodetab_set_state(struct node_slot *s, enum node_state state);
+struct node_slot *node_table_slot(struct node_table *t, uint64_t id);
+void node_table_set_state(struct node_slot *s, enum node_state state);
 /* The name by which the slot can be found again; replaces the old one. With parent 0 it is a path in the image. 0,
  * -EINVAL (empty, or too long), -ENOMEM or -ENFILE. */
-int nodetab_set_name(struct nodetab *t, uint32_t id, uint32_t parent, const char *name);
-void nodetab_clear_name(struct nodetab *t, uint32_t id);
-/* Its length; 0 is none. The name is borrowed until the next nodetab_set_name of that slot, and not terminated. */
-size_t nodetab_name(struct nodetab *t, uint32_t id, uint32_t *ret_parent, const char **ret);
+int node_table_set_name(struct node_table *t, uint32_t id, uint32_t parent, const char *name);
+void node_table_clear_name(struct node_table *t, uint32_t id);
+/* Its length; 0 is none. The name is borrowed until the next node_table_set_name of that slot, and not terminated. */
+size_t node_table_name(struct node_table *t, uint32_t id, uint32_t *ret_parent, const char **ret);
 /* Which devices were numbered. */
-void nodetab_note_dev(struct nodetab *t, enum nodetab_place place, uint64_t dev);
-const struct nodetab_devs *nodetab_devs(const struct nodetab *t, enum nodetab_place place);
+void node_table_note_dev(struct node_table *t, enum node_table_place place, uint64_t dev);
+const struct node_table_devs *node_table_devs(const struct node_table *t, enum node_table_place place);
 
 /* The in-process companion of a slot. Reading needs no lock for a node the kernel holds. */
-void nodetab_set_object(struct nodetab *t, uint32_t id, void *obj);
-void *nodetab_object(struct nodetab *t, uint64_t id);
+void node_table_set_object(struct node_table *t, uint32_t id, void *obj);
+void *node_table_object(struct node_table *t, uint64_t id);
 /* One past the highest id ever used, and slots in use. */
-uint32_t nodetab_end(const struct nodetab *t);
-size_t nodetab_count(const struct nodetab *t);
+uint32_t node_table_end(const struct node_table *t);
+size_t node_table_count(const struct node_table *t);

@@ -3,7 +3,7 @@
 #pragma once
 
 /* A way to the manager that the environment names, which leads there wherever this process goes, or -1. */
-int notify_open(void);
-void notify_send(int fd, const char *state);
+int service_notify_open(void);
+void service_notify_send(int fd, const char *state);
 /* The one socket that the manager made for this process, close-on-exec, or -1. */
-int notify_listen_fd(void);
+int service_notify_listen_fd(void);

@@ -64,7 +64,7 @@ struct mount_opts {
 	enum share_mode share;
 	enum partial_mode partial;
 	enum locking locks;
-	enum promotion_mode promote;	/* -o promote=off|auto|eager|RATE */
+	enum promote_policy_mode promote;	/* -o promote=off|auto|eager|RATE */
 	uint64_t promote_rate;		/* bytes a second */
 	uint32_t copies;		/* of lower data, in pages of mounts: OPTIONS_COPIES_AUTO, N, OPTIONS_COPIES_ALL */
 	enum prefetch_mode prefetch;
@@ -108,10 +108,10 @@ int options_in_effect(const struct mount_opts *o, char **ret);
 
 /* On-disk id for a presented one, and back. Outside every row: ID_OVERFLOW on disk, where callers without a place make
  * files; from disk ID_INVALID, but for ID_OVERFLOW, which is itself. Empty maps are the identity. */
-uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id);
-uint32_t id_map_from_disk(const struct id_maps *m, uint32_t id);
+uint32_t idmap_to_disk(const struct id_maps *m, uint32_t id);
+uint32_t idmap_from_disk(const struct id_maps *m, uint32_t id);
 /* A presented id that a row covers. */
-bool id_map_has(const struct id_maps *m, uint32_t id);
+bool idmap_has(const struct id_maps *m, uint32_t id);
 /* Translate the ids in a POSIX ACL attribute's value in place. to_disk: -EINVAL, and value half done, for an id that
  * no row covers. A value of another form is left alone. */
-int id_map_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size, bool to_disk);
+int idmap_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size, bool to_disk);

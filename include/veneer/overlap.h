@@ -8,4 +8,4 @@
 
 /* d is what o names, opened by this process. 0, maybe with a warning in the log; -EINVAL and one sentence in err;
  * other -errno. */
-int overlap_check(const struct mount_opts *o, const struct mount_dirs *d, char *err, size_t err_size);
+int dir_overlap_check(const struct mount_opts *o, const struct mount_dirs *d, char *err, size_t err_size);

@@ -9,25 +9,25 @@
 #include <sys/stat.h>
 
 /* The attribute that the layer at rootfd uses: a constant, or NULL for none. */
-const char *override_detect(int rootfd);
+const char *mode_xattr_detect(int rootfd);
 /* The attribute of xattr_permissions=1 or 2; NULL for 0. */
-const char *override_for_option(int xattr_permissions);
+const char *mode_xattr_for_option(int xattr_permissions);
 /* One of the attributes this module knows. */
-bool override_is_attr(const char *attr);
+bool mode_xattr_is_attr(const char *attr);
 
 /* "uid:gid:mode[:type]" into st, which keeps its file type. False, and st untouched, for anything else. */
-bool override_parse(const char *text, size_t len, struct stat *st);
+bool mode_xattr_parse(const char *text, size_t len, struct stat *st);
 /* Put what attr of (dirfd, name) says into st, as xattr_get names objects. What cannot be read or parsed counts
  * as not there. */
-void override_apply(int dirfd, const char *name, const char *attr, struct stat *st);
+void mode_xattr_apply(int dirfd, const char *name, const char *attr, struct stat *st);
 /* Store the owner and mode of st in fd's attribute. 0 or -errno. */
-int override_store(int fd, const char *attr, const struct stat *st);
+int mode_xattr_store(int fd, const char *attr, const struct stat *st);
 /* The mode a file really gets where its own is in the attribute: we must be able to use it. */
-static inline mode_t override_real_mode(mode_t mode) { return (mode & (S_IFMT | 0777)) | 0755; }
+static inline mode_t mode_xattr_real_mode(mode_t mode) { return (mode & (S_IFMT | 0777)) | 0755; }
 /* The same with an access ACL, or a default ACL to inherit: the file system keeps the group's and the others' bits in the ACL, and
  * the kernel goes by them. */
-static inline mode_t override_acl_mode(mode_t mode) { return (mode & (S_IFMT | 0777)) | 0700; }
+static inline mode_t mode_xattr_acl_mode(mode_t mode) { return (mode & (S_IFMT | 0777)) | 0700; }
 /* An ACL may have taken bits of the owner from fd's real mode: they are what we get in by, and come back. 0 or -errno. */
-int override_keep_access(int fd, mode_t real_mode);
+int mode_xattr_keep_access(int fd, mode_t real_mode);
 /* Put mode into an access ACL, as chmod does. The file system keeps the real mode there. What is no ACL stays. */
-void override_limit_acl(void *value, size_t size, mode_t mode);
+void mode_xattr_limit_acl(void *value, size_t size, mode_t mode);

@@ -4,21 +4,21 @@
 
 #include <stdint.h>
 
-struct quantity {
+struct human_units {
 	char text[64];
 };
 
 /* 1234567: "1,234,567". */
-struct quantity quantity_count(uint64_t n);
+struct human_units human_units_count(uint64_t n);
 /* 1 and "file": "1 file"; 1234 and "renamed directory": "1,234 renamed directories". The noun is cut where there is no room. */
-struct quantity quantity_of(uint64_t n, const char *noun);
+struct human_units human_units_of(uint64_t n, const char *noun);
 /* 1536: "1.5 KiB". */
-struct quantity quantity_bytes(uint64_t n);
+struct human_units human_units_bytes(uint64_t n);
 /* 1536 microseconds: "1.5 ms". */
-struct quantity quantity_time(uint64_t us);
+struct human_units human_units_time(uint64_t us);
 /* How long something has been there: "3 h 12 min". */
-struct quantity quantity_age(uint64_t s);
+struct human_units human_units_age(uint64_t s);
 /* Per second: "0.3", "12", "1,234". */
-struct quantity quantity_rate(double per_s);
+struct human_units human_units_rate(double per_s);
 /* part of whole: "97 %"; "-" of nothing. */
-struct quantity quantity_share(uint64_t part, uint64_t whole);
+struct human_units human_units_share(uint64_t part, uint64_t whole);

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 struct quota;
-struct tree;
+struct union_fs;
 struct inode;
 
 struct quota_usage {
@@ -41,7 +41,7 @@ void quota_note_ahead(struct quota *q, int fd);
 /* The object is no more; its number is not yet another one's. */
 void quota_gone(struct quota *q, ino_t ino);
 /* An inode of the mount that nobody can have any more is about to be freed. */
-void quota_drop(struct tree *t, struct inode *i);
+void quota_drop(struct union_fs *t, struct inode *i);
 
 /* False without a quota. */
 bool quota_usage(struct quota *q, struct quota_usage *ret);

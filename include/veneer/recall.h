@@ -8,20 +8,20 @@
 
 /* He asks again at once, but may be heard only when all threads are free again that wait for a disk. What is kept too
  * long costs a private copy of pages at most. */
-#define RECALL_MS 60000
-#define RECALL_VERSION 2	/* of the memory file; another one is not attached */
+#define ESTALE_TABLE_MS 60000
+#define ESTALE_TABLE_VERSION 2	/* of the memory file; another one is not attached */
 
-struct recall;
+struct estale_table;
 
 /* 0 or -errno. */
-int recall_new(struct recall **ret);
+int estale_table_new(struct estale_table **ret);
 /* What another server noted, which is dead: all of it counts from now_ms on. The descriptor, a memory file, is taken over,
  * also on failure. 0 or -errno. */
-int recall_attach(int fd, int64_t now_ms, struct recall **ret);
-void recall_free(struct recall *r);
+int estale_table_attach(int fd, int64_t now_ms, struct estale_table **ret);
+void estale_table_free(struct estale_table *r);
 /* Its memory file; borrowed. */
-int recall_fd(const struct recall *r);
+int estale_table_fd(const struct estale_table *r);
 /* The caller (a thread, as the kernel numbers it) was told so of the object, by a clock in milliseconds. */
-void recall_note(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms);
-/* Was he, not longer ago than RECALL_MS? The note stays. */
-bool recall_has(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms);
+void estale_table_note(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms);
+/* Was he, not longer ago than ESTALE_TABLE_MS? The note stays. */
+bool estale_table_has(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms);

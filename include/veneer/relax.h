@@ -8,26 +8,26 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-struct relax;
+struct mode_relax;
 
 /* (dirfd, name), or dirfd itself where name is empty; a symlink is not followed. NULL: nothing to give, which is always so with
- * privileges, or not ours to give. relax_end takes NULL; the mode is back when the last one has ended. */
-struct relax *relax_begin(int dirfd, const char *name);
-void relax_end(struct relax *r);
+ * privileges, or not ours to give. mode_relax_end takes NULL; the mode is back when the last one has ended. */
+struct mode_relax *mode_relax_begin(int dirfd, const char *name);
+void mode_relax_end(struct mode_relax *r);
 
-static inline void relax_endp(struct relax **r)
+static inline void mode_relax_endp(struct mode_relax **r)
 {
-	relax_end(*r);
+	mode_relax_end(*r);
 }
 
 /* fstatat(2) with the mode that is meant. 0 or -errno. */
-int relax_stat(int dirfd, const char *name, int flags, struct stat *ret);
+int mode_relax_stat(int dirfd, const char *name, int flags, struct stat *ret);
 /* fchmod(2), which is not lost to who puts a mode back. 0 or -errno. */
-int relax_chmod(int fd, mode_t mode);
+int mode_relax_chmod(int fd, mode_t mode);
 
 /* openat(2), renameat2(2) and setting attributes of a descriptor, with what is in the way relaxed: dirfds, the object, and of a
  * rename what it replaces. Result or -errno. */
-int relax_openat(int dirfd, const char *name, int flags);
-int relax_rename(int fromfd, const char *from, int tofd, const char *to, unsigned flags);
-int relax_set_xattr(int fd, const char *attr, const void *value, size_t size);
-int relax_remove_xattr(int fd, const char *attr);
+int mode_relax_openat(int dirfd, const char *name, int flags);
+int mode_relax_rename(int fromfd, const char *from, int tofd, const char *to, unsigned flags);
+int mode_relax_set_xattr(int fd, const char *attr, const void *value, size_t size);
+int mode_relax_remove_xattr(int fd, const char *attr);

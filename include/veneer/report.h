@@ -34,9 +34,9 @@ struct report {
 	pid_t pid;
 	uint64_t uptime_s, rss_bytes, descriptors;
 	uint64_t mounts_served, inodes_served; /* also those that the list leaves out */
-	struct share_stats share;
-	struct window_usage windows;
-	struct keeper_usage keeper;
+	struct layer_registry_stats share;
+	struct mmap_cache_usage windows;
+	struct page_dup_limiter_usage keeper;
 	uint64_t memory[STATS_MEMORIES];
 	struct stats_values totals;
 	struct report_mount *mounts;
@@ -65,7 +65,7 @@ char *report_path(const char *path);
  * a line of its own or steers a terminal. */
 char *report_line(const char *text);
 
-/* ---- reportread.c ---- */
+/* ---- report_read.c ---- */
 
 /* A picture from its text, which may be that of another version: what is not known is left out, what is missing is 0.
  * -EBADMSG: it is no such text at all; -ENOMEM. */

@@ -6,6 +6,6 @@
 #include "veneer/inode.h"
 
 /* Fill a bare inode, and the directories above it. As lookup_revive. */
-int revive_inode(struct tree *t, struct inode *i);
+int restore_inode(struct union_fs *t, struct inode *i);
 /* Fill the bare inodes that may be what was found by another name: there must not be two of one file. 0 or -errno. */
-int revive_others(struct tree *t, const struct inode_found *found);
+int restore_others(struct union_fs *t, const struct inode_found *found);

@@ -8,15 +8,15 @@
 #include <stdio.h>
 
 /* What mounts are sorted by, the most first; a key each. */
-enum screen_order { SCREEN_REQUESTS, SCREEN_ERRORS, SCREEN_READ, SCREEN_WRITTEN, SCREEN_OWN, SCREEN_TIME, SCREEN_NAME, SCREEN_ORDERS };
+enum top_screen_order { TOP_SCREEN_REQUESTS, TOP_SCREEN_ERRORS, TOP_SCREEN_READ, TOP_SCREEN_WRITTEN, TOP_SCREEN_OWN, TOP_SCREEN_TIME, TOP_SCREEN_NAME, TOP_SCREEN_ORDERS };
 
-struct screen {
+struct top_screen {
 	size_t columns, rows;
-	enum screen_order order;
+	enum top_screen_order order;
 	bool has_style;		/* bold and inverse text, and red */
 };
 
 /* True: this key chooses an order. */
-bool screen_key(char key, enum screen_order *ret);
+bool top_screen_key(char key, enum top_screen_order *ret);
 /* At most rows lines. Errors stay in out (ferror). 0 or -ENOMEM. */
-int screen_print(const struct screen *s, const struct report *begun, const struct report *ended, double seconds, FILE *out);
+int top_screen_print(const struct top_screen *s, const struct report *begun, const struct report *ended, double seconds, FILE *out);

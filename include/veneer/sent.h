@@ -6,15 +6,15 @@
 #include "veneer/copies.h"
 
 /* Any thread. Wakes the reader at most once each time it sleeps. */
-void sent_note(const struct copies_sent *s);
+void page_events_note(const struct page_dups_sent *s);
 /* The thread notes nothing more for now: its ring is another one's. */
-void sent_thread_release(void);
+void page_events_thread_release(void);
 
 /* The reader, one thread at a time: call take for all that was noted, in order for each thread. */
-void sent_drain(void (*take)(void *arg, const struct copies_sent *s), void *arg);
-/* Sleep until sent_wake, until a ring is half full, with wants_any until anything is noted, or until timeout_ms are
+void page_events_drain(void (*take)(void *arg, const struct page_dups_sent *s), void *arg);
+/* Sleep until page_events_wake, until a ring is half full, with wants_any until anything is noted, or until timeout_ms are
  * over (-1: never). */
-void sent_wait(int timeout_ms, bool wants_any);
-void sent_wake(void);
+void page_events_wait(int timeout_ms, bool wants_any);
+void page_events_wake(void);
 /* How many notes were lost. */
-uint64_t sent_lost(void);
+uint64_t page_events_lost(void);

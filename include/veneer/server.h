@@ -18,9 +18,9 @@ struct server_config {
 	int from_fd, word_fd;		/* taken over */
 	bool is_alone;			/* nobody starts another server if this one dies */
 	unsigned idle_s;		/* leave after so long without a mount */
-	int (*stats)(struct roster *mounts, char **ret_json);	/* NULL: none */
-	int (*metrics)(struct roster *mounts, char **ret_text);	/* for who asks at: */
-	struct endpoint endpoint;	/* found, and listening unless takes_over; ENDPOINT_NONE: nowhere */
+	int (*stats)(struct mount_table *mounts, char **ret_json);	/* NULL: none */
+	int (*metrics)(struct mount_table *mounts, char **ret_text);	/* for who asks at: */
+	struct listen_socket endpoint;	/* found, and listening unless takes_over; LISTEN_SOCKET_NONE: nowhere */
 };
 
 /* Serve until there is no reason to. SIGTERM, SIGINT, SIGHUP: take no mounts any more, and leave when the last is gone;

@@ -10,7 +10,7 @@
 
 #include <sys/stat.h>
 
-struct mark;
+struct partial_xattr;
 
 /* The file itself, as it was when the source was made: permission to read it was decided by that. */
 struct source_seen {
@@ -23,7 +23,7 @@ struct source_seen {
 };
 
 struct source {
-	struct fdslot fd;
+	struct fd_cache_slot fd;
 	struct source_seen seen;
 	_Atomic bool is_replaced;	/* by a file that others may read: never shown */
 	int (*open)(struct source *s);	/* a new descriptor or -errno */
@@ -31,18 +31,18 @@ struct source {
 	char *path;			/* owned; relative to the layer, NULL if `open` needs none */
 	struct mapfile *map;		/* borrowed from the layer; NULL when plain */
 	_Atomic file_id_t id;		/* 0 when plain or hollow; a partial file may become plain, never the reverse
-					 * (whole.h, source_settle) */
+					 * (materialize.h, source_settle) */
 	struct source *below;		/* under the holes; NULL when plain, and where none is needed */
 	bool owns_below;
 	bool is_hollow;			/* every byte is the one below */
-	bool is_bare;			/* the file has no extended attribute at all */
-	_Atomic enum source_head { HEAD_UNSEEN, HEAD_OTHER, HEAD_DATABASE, HEAD_TEXT } head; /* its first bytes: offer_is_followed */
+	bool is_unresolved;			/* the file has no extended attribute at all */
+	_Atomic enum source_head { HEAD_UNSEEN, HEAD_OTHER, HEAD_DATABASE, HEAD_TEXT } head; /* its first bytes: passthrough_select_is_followed */
 };
 
 /* Its bytes are just those of its file. */
 static inline bool source_is_plain(const struct source *s) { return !s->id && !s->is_hollow; }
 
-/* The descriptor of a source, opened if need be, pinned: fdcache_unpin(&s->fd). -ESTALE: its path leads to another
+/* The descriptor of a source, opened if need be, pinned: fd_cache_unpin(&s->fd). -ESTALE: its path leads to another
  * file by now, with other owners, mode or access list. Or -errno. */
 int source_pin(struct source *s);
 
@@ -67,11 +67,11 @@ int source_settle(struct source *s);
 /* Read the partial mark of fd (or of dirfd's name). 1 with *ret filled, 0 when there is none,
  * -EUCLEAN when it is damaged or another union's (metacopy), other -errno. ret_is_bare (may be NULL): there
  * is no attribute at all. */
-int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare);
+int source_read_mark(int dirfd, const char *name, struct partial_xattr *ret, bool *ret_is_unresolved);
 
 /* Are bytes of its lower file seen in a partial file of that size? While none are, it needs no lower file (doc/SPEC.md,
  * section 2), and will never need one again. 1, 0; -ENOENT: the map has no such file; other -errno. */
-int source_needs_lower(struct mapfile *map, const struct mark *m, uint64_t size);
+int source_needs_lower(struct mapfile *map, const struct partial_xattr *m, uint64_t size);
 
 /* Does the base file still look as the mark says? Logged when not. */
-bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer);
+bool source_fits_mark(const struct partial_xattr *m, const struct stat *base, const char *path, const char *layer);

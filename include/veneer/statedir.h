@@ -9,15 +9,15 @@
 
 /* Its path, malloc'd: $VENEER_STATE_DIR, $XDG_STATE_HOME/veneer, /var/lib/veneer (root), ~/.local/state/veneer. NULL:
  * there is none, or no memory. */
-char *statedir_path(void);
+char *state_dir_path(void);
 /* False: VENEER_STATE_DIR is there and empty, so nothing is to be kept. */
-bool statedir_is_wanted(void);
+bool state_dir_is_wanted(void);
 /* Open it, and make it unless is_readonly. -EPERM where somebody else could write in it. Descriptor or -errno. */
-int statedir_open(const char *path, int is_readonly);
+int state_dir_open(const char *path, int is_readonly);
 
 /* Have another process open it, which is left behind if it never comes back: a socket on which the answer comes, for
  * whoever has it. Waits for nothing. -1: nobody was asked. */
-int statedir_ask(void);
+int state_dir_ask(void);
 /* What has come of it on such a socket, which stays the caller's. The directory's descriptor; -EAGAIN: not yet; other
  * -errno: it cannot be had. */
-int statedir_answer(int fd);
+int state_dir_answer(int fd);

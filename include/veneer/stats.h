@@ -42,7 +42,7 @@ enum stats_counter {
 	STATS_COUNTERS
 };
 
-/* Memory of the process by what it is for. Images and windows are not counted here: share.h and report.c know them. */
+/* Memory of the process by what it is for. Images and windows are not counted here: layer_registry.h and report.c know them. */
 enum stats_memory {
 	STATS_MEM_IMAGES,	/* merged trees of lower layers */
 	STATS_MEM_INODES,	/* inode tables, and mirrors of upper directories */

@@ -13,16 +13,16 @@
 #include <sys/types.h>
 
 /* What a supervisor works with. */
-struct estate {
-	struct ledger *ledger;
+struct handoff {
+	struct supervisor_state *supervisor_state;
 	int listen_fd, notify_fd;	/* the latter may be -1 */
 	bool owns_socket;
 };
 
 /* By a process of one thread that no server shares its memory with. 0: the other has it all, and of this process's
  * descriptors none but the standard ones is open. -errno: nothing has happened; the connection stays the caller's. */
-int succession_offer(int fd, const struct estate *e);
+int handoff_offer(int fd, const struct handoff *e);
 /* Ask at *fd, and take. own: descriptors of the caller, which get other numbers, as *fd does; no others but the
  * standard ones may be open. ret's ledger has one death. Then the old one is gone, and *fd closed. -errno and a
  * sentence: the old one goes on, and this process should end. */
-int succession_take(int *fd, int *const *own, size_t n_own, struct estate *ret, char *err, size_t err_size);
+int handoff_take(int *fd, int *const *own, size_t n_own, struct handoff *ret, char *err, size_t err_size);

@@ -12,9 +12,9 @@
 #define SUPERVISE_AGAIN 75
 
 /* Run serve(arg) in a process of its own, as often as it dies, after begin (NULL: nothing) in that process's first
- * thread, which does nothing else; its exit code when it leaves (ledger_leave). SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2
+ * thread, which does nothing else; its exit code when it leaves (supervisor_state_leave). SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2
  * are handed on to it, and blocked when serve begins, as is SIGCHLD. Where it dies having named somebody who is to go
- * on (ledger_hand_over), bequeath is called (NULL: never); 0 from it: somebody else does, and 0 is returned. The caller
+ * on (supervisor_state_hand_over), bequeath is called (NULL: never); 0 from it: somebody else does, and 0 is returned. The caller
  * has one thread. -errno where no process can be made: nothing ran. */
-int supervise(struct ledger *l, void (*begin)(void), int (*serve)(void *arg), int (*bequeath)(int fd, void *arg),
+int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg), int (*bequeath)(int fd, void *arg),
 	      void *arg);

@@ -12,8 +12,8 @@
 /* Be reachable: from now on sig, which every thread blocks, is sent to this process when somebody asks; with 0 the
  * caller polls *ret_fd for reading. workfd is the private work directory. *ret_fd is closed by the caller. 0 or
  * -errno. */
-int takeover_listen(int workfd, int sig, int *ret_fd);
+int upper_takeover_listen(int workfd, int sig, int *ret_fd);
 /* After sig: has somebody asked for the upper with this device and inode number? */
-bool takeover_is_asked(int fd, dev_t dev, ino_t ino);
+bool upper_takeover_is_asked(int fd, dev_t dev, ino_t ino);
 /* Ask every server that has a directory in workdir, a descriptor of what the option names, for that upper. */
-void takeover_ask(int workdir, dev_t dev, ino_t ino);
+void upper_takeover_ask(int workdir, dev_t dev, ino_t ino);

@@ -11,9 +11,9 @@
 #include "veneer/inode.h"
 
 /* A mount takes part from now on; its node ids are those of t. fuse_fd: its /dev/fuse, whose number stays what it is,
- * also if the server dies. Both are borrowed until thin_leave. To be called before requests are answered. 0 or -errno:
+ * also if the server dies. Both are borrowed until inode_shrinker_leave. To be called before requests are answered. 0 or -errno:
  * its inodes live as long as the kernel likes. */
-int thin_enter(struct tree *t, int fuse_fd, uint32_t *ret_number);
+int inode_shrinker_enter(struct union_fs *t, int fuse_fd, uint32_t *ret_number);
 /* No more, and nothing of it is looked at when this returns; 0 does nothing. May wait for requests of that mount: to be
  * called while they are answered, or when the mount is gone. */
-void thin_leave(uint32_t number);
+void inode_shrinker_leave(uint32_t number);

@@ -8,15 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* On the stack of the thread whose turn it is. All fields belong to turn.c. */
-struct turn {
+/* On the stack of the thread whose turn it is. All fields belong to singleflight.c. */
+struct singleflight {
 	struct list_link link;
 	const void *what;
 	uint64_t number;
 };
 
-/* `what` is any address that stands for the thing. True: the caller's turn has begun, until turn_end. False: another had
+/* `what` is any address that stands for the thing. True: the caller's turn has begun, until singleflight_end. False: another had
  * it, and has ended it. In both cases it may have been done since the caller looked. Nobody who has a turn waits for
  * another one that could want his. */
-bool turn_begin(struct turn *t, const void *what);
-void turn_end(struct turn *t);
+bool singleflight_begin(struct singleflight *t, const void *what);
+void singleflight_end(struct singleflight *t);

@@ -5,7 +5,7 @@
 
 #include "veneer/inode.h"
 
-struct upperwalk_hooks {
+struct upper_walk_hooks {
 	/* A directory of the upper, before its names are listed; parent and name are NULL for the root. 1: go into it;
 	 * 0: leave it out. */
 	int (*enter)(void *arg, struct inode *parent, const char *name, struct inode *dir);
@@ -19,4 +19,4 @@ struct upperwalk_hooks {
 
 /* Inodes and names are borrowed for the call. -errno of a hook ends the walk at once. No lock is held at any of the
  * calls; enter and leave may be NULL. 0, -ENOMEM or that. */
-int upperwalk(struct tree *t, const struct upperwalk_hooks *hooks, void *arg);
+int upper_walk(struct union_fs *t, const struct upper_walk_hooks *hooks, void *arg);

@@ -8,16 +8,16 @@
 
 #include <limits.h>
 
-enum walk_kind {
-	WALK_ABSENT,		/* the layer says nothing of it */
-	WALK_HIDDEN,		/* a whiteout, or something on the way that is no directory */
-	WALK_DIRECTORY,
-	WALK_REGULAR,
-	WALK_OTHER,
+enum path_resolve_kind {
+	PATH_RESOLVE_ABSENT,		/* the layer says nothing of it */
+	PATH_RESOLVE_HIDDEN,		/* a whiteout, or something on the way that is no directory */
+	PATH_RESOLVE_DIRECTORY,
+	PATH_RESOLVE_REGULAR,
+	PATH_RESOLVE_OTHER,
 };
 
-struct walk_step {
-	enum walk_kind kind;
+struct path_resolve_step {
+	enum path_resolve_kind kind;
 	bool is_redirected;	/* it is a directory that says itself what it is merged with */
 	bool has_below;
 	char path[PATH_MAX];	/* what it stands over, in the layers below; "" without one */
@@ -25,13 +25,13 @@ struct walk_step {
 
 /* One layer's word on a plain path in it. 0 or -errno: -EUCLEAN for a redirect that is no path (logged),
  * -ENAMETOOLONG for one that leads to no possible path. */
-int walk_visit(struct layer *l, const char *path, struct walk_step *ret);
+int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_step *ret);
 
 /* The regular file at a plain path of the tree that layers[from..n) show: its layer, and its path in that
  * (malloc'd). -ENOENT: nothing, or no regular file; -errno. */
-ssize_t walk_file(struct layer *const *layers, size_t n, size_t from, const char *path, char **ret_path);
+ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, const char *path, char **ret_path);
 
-struct walk_list {
+struct path_resolve_list {
 	size_t n;
 	uint16_t *layers;	/* ascending */
 	char **paths;		/* in each of them */
@@ -39,5 +39,5 @@ struct walk_list {
 
 /* The directories merged at a plain path of the tree that layers[from..n) show; release. None: n is 0. -EUCLEAN,
  * logged: one of them has a redirect that leads to no directory. */
-int walk_directories(struct layer *const *layers, size_t n, size_t from, const char *path, struct walk_list *ret);
-void walk_list_release(struct walk_list *l);
+int path_resolve_directories(struct layer *const *layers, size_t n, size_t from, const char *path, struct path_resolve_list *ret);
+void path_resolve_list_release(struct path_resolve_list *l);

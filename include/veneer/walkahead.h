@@ -7,11 +7,11 @@
 
 #include "veneer/image.h"
 
-struct walkahead;
+struct readdir_ahead;
 
 /* For one mount; the first one starts the thread: after the last fork. 0 or -errno. The image outlives it. */
-int walkahead_start(struct image *img, struct walkahead **ret);
+int readdir_ahead_start(struct image *img, struct readdir_ahead **ret);
 /* Leave what this mount queued, and wait until the thread does not look at it. NULL is ignored. */
-void walkahead_stop(struct walkahead *w);
+void readdir_ahead_stop(struct readdir_ahead *w);
 /* A program begins to list dir, and wants attributes or only names. Waits for no I/O. NULL is ignored. */
-void walkahead_listed(struct walkahead *w, struct ient *dir, bool wants_attributes);
+void readdir_ahead_listed(struct readdir_ahead *w, struct image_entry *dir, bool wants_attributes);

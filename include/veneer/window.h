@@ -8,58 +8,58 @@
  * kernel, in writev(2), which answers EFAULT.
  *
  * What of a window is known to be in memory is a hint: the kernel takes pages back as it pleases, and whoever sends
- * them then waits for them. Order of eviction: heat.h. */
+ * them then waits for them. Order of eviction: cache_policy.h. */
 #pragma once
 
 #include "veneer/types.h"
 
 #include <sys/stat.h>
 
-#define WINDOW_BYTES CHUNK_BYTES
+#define MMAP_CACHE_BYTES CHUNK_BYTES
 
-struct window;
+struct mmap_cache;
 
 /* A file as it is now; nothing of it is kept but the mapping. */
-struct window_file {
+struct mmap_cache_file {
 	int fd;			/* open for reading, during the call */
 	struct stat st;		/* of fd, just asked for: nothing past st_size may be pinned */
-	const void *owner;	/* for window_forget */
+	const void *owner;	/* for mmap_cache_forget */
 };
 
 /* A pinned piece of a window. */
-struct window_part {
-	struct window *w;
+struct mmap_cache_part {
+	struct mmap_cache *w;
 	void *p;		/* never to be loaded from */
 	size_t len;
-	int result;		/* out of window_fill */
+	int result;		/* out of mmap_cache_fill */
 };
 
 /* Pin the window that off is in, mapped if need be: *ret is [off, off + ret->len), at most len bytes, all of them
  * below st_size. May unmap others, reads nothing. 0, or -errno for "read it by other means": -EOPNOTSUPP (this file
- * system, kernel or budget has no windows), -EBUSY (the budget is pinned), -ENOMEM. Undo by window_unpin(ret->w). */
-int window_pin(const struct window_file *f, uint64_t off, size_t len, struct window_part *ret);
-void window_unpin(struct window *w);
+ * system, kernel or budget has no windows), -EBUSY (the budget is pinned), -ENOMEM. Undo by mmap_cache_unpin(ret->w). */
+int mmap_cache_pin(const struct mmap_cache_file *f, uint64_t off, size_t len, struct mmap_cache_part *ret);
+void mmap_cache_unpin(struct mmap_cache *w);
 
 /* May files of the file system that fd is on be mapped? Asks it, which takes time where it is a remote one. */
-bool window_serves(int fd);
+bool mmap_cache_serves(int fd);
 
 /* Have the pages of n pinned parts read in, each by one thread only: who comes second waits for the first. What is
  * missing is submitted together. Sets result of each part: 0, or -errno (read it by other means, which tells why). */
-void window_fill(struct window_part *parts, size_t n);
+void mmap_cache_fill(struct mmap_cache_part *parts, size_t n);
 
 /* A pinned window turned out to be bad: it is not given to anybody again. */
-void window_drop(struct window *w);
+void mmap_cache_drop(struct mmap_cache *w);
 /* Unmap what was mapped for this owner, as soon as it is unpinned, so that the file system can go. */
-void window_forget(const void *owner);
+void mmap_cache_forget(const void *owner);
 
 /* Bytes that may be mapped; never exceeded, but by what is pinned when the budget sinks. 0: none. The default is an
  * eighth of memory, at most 1 GiB: mapped pages count in what the kernel weighs when it looks for a process to kill. */
-void window_set_budget(size_t bytes);
+void mmap_cache_set_budget(size_t bytes);
 /* Unmap at least this share of what is mapped, the coldest first, pinned windows excepted. Half of it goes by itself
  * where programs wait for memory. */
-void window_shrink(unsigned percent);
+void mmap_cache_shrink(unsigned percent);
 
-struct window_usage {
+struct mmap_cache_usage {
 	size_t bytes, count, budget;
 };
-void window_usage(struct window_usage *ret);
+void mmap_cache_usage(struct mmap_cache_usage *ret);

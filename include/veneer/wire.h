@@ -11,7 +11,7 @@
  *   client   HELLO   UPGRADE               PONG
  *   server   HELLO             BEQUEST...         OK
  *
- * A mount that is to be a part of a file system that others are part of too (gather.h):
+ * A mount that is to be a part of a file system that others are part of too (shared_sb.h):
  *
  *   client   HELLO ... MOUNT                   FUSE                   BOUND
  *   server   HELLO             SHARED (0)             SHARED (number)
@@ -53,8 +53,8 @@ enum wire_type {
 	WIRE_TEXT,		/* text: a piece of the answer */
 	WIRE_PING,
 	WIRE_PONG,		/* size: process id; count: mounts, with those that are being closed */
-	WIRE_UPGRADE,		/* text: bequest_versions of the new server, which takes the mounts */
-	WIRE_BEQUEST,		/* count: the descriptors that come with it (succession.h) */
+	WIRE_UPGRADE,		/* text: handoff_message_versions of the new server, which takes the mounts */
+	WIRE_HANDOFF_MESSAGE,		/* count: the descriptors that come with it (handoff.h) */
 	WIRE_FLATTEN,		/* dev_major, dev_minor, size: device and inode number of a mount, or of an upper. The
 				 * TEXTs of its answer say how far it is: WIRE_PROGRESS_FORMAT */
 	WIRE_SHARED,		/* count: the number of the root that is to be bound; 0: the file system must be made */
@@ -69,7 +69,7 @@ enum wire_role { WIRE_LOWER, WIRE_UPPER, WIRE_WORK, WIRE_CLONE, WIRE_STATE };
 #define WIRE_MOUNT_CAN_SHARE 4u			/* the client may bind a root */
 #define WIRE_READY_READONLY 1u			/* nothing can be written: mount it so */
 
-/* The fields of struct promote_progress, in order. Older servers do not say the last one. */
+/* The fields of struct promote_worker_progress, in order. Older servers do not say the last one. */
 #define WIRE_PROGRESS_FORMAT "%zu %zu %zu %" PRIu64 " %" PRIu64 " %" PRIu64
 #define WIRE_EXIT_ELSEWHERE 3u		/* ERROR's code for what is none of this server's */
 

@@ -6,8 +6,8 @@
 #include "veneer/inode.h"
 
 /* Before len bytes of p are written at off: blocks that are own already and will be zeros then. */
-int zeros_expect(struct inode *i, int fd, const void *p, size_t len, uint64_t off);
+int zero_blocks_expect(struct inode *i, int fd, const void *p, size_t len, uint64_t off);
 /* After it: a block that is zeros now is noted, and own. */
-int zeros_note(struct inode *i, int fd, const void *p, size_t len, uint64_t off);
+int zero_blocks_note(struct inode *i, int fd, const void *p, size_t len, uint64_t off);
 /* Likewise what stands in [off, end), whoever put it there; off is the start of a block. */
-int zeros_note_range(struct inode *i, int fd, uint64_t off, uint64_t end);
+int zero_blocks_note_range(struct inode *i, int fd, uint64_t off, uint64_t end);

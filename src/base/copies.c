@@ -22,7 +22,7 @@
 #define DOUBLINGS_MAX 16u
 #define ROOM_LOOKS 64u	/* extents that are looked at for one that can be forgotten at no loss */
 
-const struct copies_rules copies_rules_default = {
+const struct page_dups_rules page_dups_rules_default = {
 	/* Eight of the paper's slices at once, an eighth as often: what costs is the dropping, least in large batches. */
 	.scan = 8 * (1u << 14) / CHUNK_BLKS,
 	.max = 1u << 18,
@@ -44,7 +44,7 @@ struct copy {
 };
 
 struct extent {
-	struct copies_key key;
+	struct page_dups_key key;
 	uint32_t next;		/* in its bucket, or of the free ones */
 	uint32_t first;		/* the head: latest sent; NONE: a free place */
 	uint32_t nheld, nblk;
@@ -60,8 +60,8 @@ struct slots {
 	uint32_t n, end, freed;
 };
 
-struct copies {
-	struct copies_rules rules;
+struct page_dups {
+	struct page_dups_rules rules;
 	struct extent *extents;
 	struct slots extent_slots;
 	struct copy *copies;
@@ -102,7 +102,7 @@ static int grow(void **array, size_t item, struct slots *s, uint32_t max)
 	return 0;
 }
 
-static uint32_t bucket_of(const struct copies *c, const struct copies_key *k)
+static uint32_t bucket_of(const struct page_dups *c, const struct page_dups_key *k)
 {
 	const uint64_t words[] = { k->dev, k->ino, k->index };
 
@@ -110,7 +110,7 @@ static uint32_t bucket_of(const struct copies *c, const struct copies_key *k)
 }
 
 /* As many as there are places for extents. Without memory the chains get longer. */
-static void rehash(struct copies *c)
+static void rehash(struct page_dups *c)
 {
 	uint32_t n = FIRST_SLOTS, *buckets;
 
@@ -135,12 +135,12 @@ static void rehash(struct copies *c)
 	}
 }
 
-static bool is_key(const struct copies_key *a, const struct copies_key *b)
+static bool is_key(const struct page_dups_key *a, const struct page_dups_key *b)
 {
 	return a->dev == b->dev && a->ino == b->ino && a->index == b->index;
 }
 
-static uint32_t find(const struct copies *c, const struct copies_key *k)
+static uint32_t find(const struct page_dups *c, const struct page_dups_key *k)
 {
 	uint32_t i = c->nbuckets ? c->buckets[bucket_of(c, k)] : NONE;
 
@@ -154,7 +154,7 @@ static uint64_t extra_of(const struct extent *e)
 	return e->nheld > 1 ? (uint64_t)(e->nheld - 1) * e->nblk : 0;
 }
 
-static void set_held(struct copies *c, struct extent *e, struct copy *p, bool is_held)
+static void set_held(struct page_dups *c, struct extent *e, struct copy *p, bool is_held)
 {
 	if (p->is_held == is_held)
 		return;
@@ -165,7 +165,7 @@ static void set_held(struct copies *c, struct extent *e, struct copy *p, bool is
 	c->extra_blk += extra_of(e);
 }
 
-static struct member *member_of(const struct copies *c, uint32_t number)
+static struct member *member_of(const struct page_dups *c, uint32_t number)
 {
 	size_t lo = 0, hi = c->nmembers;
 
@@ -182,7 +182,7 @@ static struct member *member_of(const struct copies *c, uint32_t number)
 	return NULL;
 }
 
-static void free_copy(struct copies *c, uint32_t i)
+static void free_copy(struct page_dups *c, uint32_t i)
 {
 	struct member *m = member_of(c, c->copies[i].mount);
 
@@ -194,7 +194,7 @@ static void free_copy(struct copies *c, uint32_t i)
 }
 
 /* Its copies are gone. */
-static void free_extent(struct copies *c, uint32_t i)
+static void free_extent(struct page_dups *c, uint32_t i)
 {
 	uint32_t *link = &c->buckets[bucket_of(c, &c->extents[i].key)];
 
@@ -207,7 +207,7 @@ static void free_extent(struct copies *c, uint32_t i)
 	c->nextents--;
 }
 
-static void forget_extent(struct copies *c, uint32_t i)
+static void forget_extent(struct page_dups *c, uint32_t i)
 {
 	struct extent *e = &c->extents[i];
 
@@ -221,7 +221,7 @@ static void forget_extent(struct copies *c, uint32_t i)
 }
 
 /* The table is full: an extent goes, best one with no copy too many. */
-static void make_room(struct copies *c)
+static void make_room(struct page_dups *c)
 {
 	uint32_t candidate = NONE;
 
@@ -242,7 +242,7 @@ static void make_room(struct copies *c)
 }
 
 /* A place, or NONE: no memory. next: where in a free item the next free one stands. */
-static uint32_t take_place(struct copies *c, void **array, size_t item, struct slots *s, size_t next)
+static uint32_t take_place(struct page_dups *c, void **array, size_t item, struct slots *s, size_t next)
 {
 	uint32_t i;
 
@@ -256,7 +256,7 @@ static uint32_t take_place(struct copies *c, void **array, size_t item, struct s
 	return s->end++;
 }
 
-static uint32_t new_extent(struct copies *c, const struct copies_key *k)
+static uint32_t new_extent(struct page_dups *c, const struct page_dups_key *k)
 {
 	uint32_t i = take_place(c, (void **)&c->extents, sizeof(*c->extents), &c->extent_slots,
 				offsetof(struct extent, next));
@@ -278,9 +278,9 @@ static uint32_t new_extent(struct copies *c, const struct copies_key *k)
 
 /* ---- who takes part ---- */
 
-int copies_new(const struct copies_rules *rules, struct copies **ret)
+int page_dups_new(const struct page_dups_rules *rules, struct page_dups **ret)
 {
-	struct copies *c = calloc(1, sizeof(*c));
+	struct page_dups *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return -ENOMEM;
@@ -291,7 +291,7 @@ int copies_new(const struct copies_rules *rules, struct copies **ret)
 	return 0;
 }
 
-void copies_free(struct copies *c)
+void page_dups_free(struct page_dups *c)
 {
 	if (!c)
 		return;
@@ -305,7 +305,7 @@ void copies_free(struct copies *c)
 }
 
 /* Before memory has had its say: half the mounts. A limit that lets all of them have a copy goes on doing so. */
-static void follow_members(struct copies *c, size_t before)
+static void follow_members(struct page_dups *c, size_t before)
 {
 	const uint32_t n = (uint32_t)c->nmembers;
 
@@ -318,7 +318,7 @@ static void follow_members(struct copies *c, size_t before)
 	c->quiet = 0;
 }
 
-int copies_join(struct copies *c, uint32_t mount, uint32_t wish)
+int page_dups_join(struct page_dups *c, uint32_t mount, uint32_t wish)
 {
 	if (c->nmembers == c->members_max) {
 		const size_t max = c->members_max ? c->members_max * 2 : 16;
@@ -337,7 +337,7 @@ int copies_join(struct copies *c, uint32_t mount, uint32_t wish)
 	return 0;
 }
 
-static void drop_copies_of(struct copies *c, uint32_t at, uint32_t mount)
+static void drop_copies_of(struct page_dups *c, uint32_t at, uint32_t mount)
 {
 	struct extent *e = &c->extents[at];
 
@@ -356,7 +356,7 @@ static void drop_copies_of(struct copies *c, uint32_t at, uint32_t mount)
 		free_extent(c, at);
 }
 
-void copies_leave(struct copies *c, uint32_t mount)
+void page_dups_leave(struct page_dups *c, uint32_t mount)
 {
 	struct member *m = member_of(c, mount);
 	size_t at;
@@ -373,7 +373,7 @@ void copies_leave(struct copies *c, uint32_t mount)
 	follow_members(c, c->nmembers + 1);
 }
 
-size_t copies_mounts(const struct copies *c, const uint32_t **ret)
+size_t page_dups_mounts(const struct page_dups *c, const uint32_t **ret)
 {
 	*ret = c->numbers;
 	return c->nmembers;
@@ -382,7 +382,7 @@ size_t copies_mounts(const struct copies *c, const uint32_t **ret)
 /* ---- what was sent ---- */
 
 /* The copy of this mount, taken out of its extent's list; NONE. */
-static uint32_t unlink_copy(struct copies *c, struct extent *e, uint32_t mount)
+static uint32_t unlink_copy(struct page_dups *c, struct extent *e, uint32_t mount)
 {
 	for (uint32_t *link = &e->first; *link != NONE; link = &c->copies[*link].next)
 		if (c->copies[*link].mount == mount) {
@@ -394,7 +394,7 @@ static uint32_t unlink_copy(struct copies *c, struct extent *e, uint32_t mount)
 	return NONE;
 }
 
-static uint32_t new_copy(struct copies *c, struct member *m, uint32_t mount)
+static uint32_t new_copy(struct page_dups *c, struct member *m, uint32_t mount)
 {
 	uint32_t i = take_place(c, (void **)&c->copies, sizeof(*c->copies), &c->copy_slots,
 				offsetof(struct copy, next));
@@ -407,7 +407,7 @@ static uint32_t new_copy(struct copies *c, struct member *m, uint32_t mount)
 	return i;
 }
 
-static uint32_t spare_ms(const struct copies *c, unsigned refaults)
+static uint32_t spare_ms(const struct page_dups *c, unsigned refaults)
 {
 	uint64_t ms;
 
@@ -418,7 +418,7 @@ static uint32_t spare_ms(const struct copies *c, unsigned refaults)
 }
 
 /* A ghost is sent again: too soon? */
-static bool is_refault(struct copies *c, struct copy *p, uint32_t now_ms)
+static bool is_refault(struct page_dups *c, struct copy *p, uint32_t now_ms)
 {
 	if (now_ms - p->at_ms > c->rules.refault_ms) {
 		p->refaults /= 2;
@@ -429,7 +429,7 @@ static bool is_refault(struct copies *c, struct copy *p, uint32_t now_ms)
 	return true;
 }
 
-int copies_note(struct copies *c, const struct copies_sent *s, uint32_t now_ms)
+int page_dups_note(struct page_dups *c, const struct page_dups_sent *s, uint32_t now_ms)
 {
 	struct member *m = member_of(c, s->mount);
 	bool is_again = false;
@@ -474,7 +474,7 @@ int copies_note(struct copies *c, const struct copies_sent *s, uint32_t now_ms)
 
 /* ---- which have to go ---- */
 
-bool copies_adjust(struct copies *c, unsigned used_percent)
+bool page_dups_adjust(struct page_dups *c, unsigned used_percent)
 {
 	const uint32_t n = c->nmembers ? (uint32_t)c->nmembers : 1, before = c->limit;
 
@@ -488,11 +488,11 @@ bool copies_adjust(struct copies *c, unsigned used_percent)
 	return c->limit < before;
 }
 
-static uint32_t limit_of(const struct copies *c, const struct copy *p)
+static uint32_t limit_of(const struct page_dups *c, const struct copy *p)
 {
 	const struct member *m = member_of(c, p->mount);
 
-	return !m || m->wish == COPIES_AUTO ? c->limit : m->wish;
+	return !m || m->wish == PAGE_DUPS_AUTO ? c->limit : m->wish;
 }
 
 /* The cold before the hot, then the oldest. */
@@ -508,7 +508,7 @@ static int compare(const void *a, const void *b, void *copies)
 }
 
 /* How many copies of e are held, in the order in which they have to go; 0 without memory. */
-static size_t sort_copies(struct copies *c, const struct extent *e)
+static size_t sort_copies(struct page_dups *c, const struct extent *e)
 {
 	size_t n = 0;
 
@@ -527,7 +527,7 @@ static size_t sort_copies(struct copies *c, const struct extent *e)
 	return n;
 }
 
-static void wait_until(struct copies *c, uint32_t ms)
+static void wait_until(struct page_dups *c, uint32_t ms)
 {
 	if (!c->has_next || is_before(ms, c->next_ms))
 		c->next_ms = ms;
@@ -535,7 +535,7 @@ static void wait_until(struct copies *c, uint32_t ms)
 }
 
 /* False: there is no room for what would have to go. */
-static bool scan_extent(struct copies *c, struct extent *e, uint32_t now_ms, struct copies_victim *ret,
+static bool scan_extent(struct page_dups *c, struct extent *e, uint32_t now_ms, struct page_dups_victim *ret,
 			size_t max, size_t *n)
 {
 	const size_t held = e->nheld > 1 ? sort_copies(c, e) : 0;
@@ -551,7 +551,7 @@ static bool scan_extent(struct copies *c, struct extent *e, uint32_t now_ms, str
 		}
 		if (*n == max)
 			return false;
-		ret[(*n)++] = (struct copies_victim){ e->key, p->mount, p->node, p->reader };
+		ret[(*n)++] = (struct page_dups_victim){ e->key, p->mount, p->node, p->reader };
 		set_held(c, e, p, false);
 		p->at_ms = now_ms;
 		c->evictions++;
@@ -559,7 +559,7 @@ static bool scan_extent(struct copies *c, struct extent *e, uint32_t now_ms, str
 	return true;
 }
 
-size_t copies_scan(struct copies *c, uint32_t now_ms, struct copies_victim *ret, size_t max)
+size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret, size_t max)
 {
 	size_t n = 0;
 
@@ -584,7 +584,7 @@ size_t copies_scan(struct copies *c, uint32_t now_ms, struct copies_victim *ret,
 	return n;
 }
 
-void copies_kept(struct copies *c, const struct copies_victim *v, uint32_t now_ms, uint32_t for_ms)
+void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms, uint32_t for_ms)
 {
 	const uint32_t at = find(c, &v->key);
 
@@ -601,34 +601,34 @@ void copies_kept(struct copies *c, const struct copies_victim *v, uint32_t now_m
 	}
 }
 
-uint32_t copies_pause_ms(const struct copies *c, uint32_t now_ms)
+uint32_t page_dups_pause_ms(const struct page_dups *c, uint32_t now_ms)
 {
 	if (c->quiet < c->extent_slots.end)
 		return 0;
 	if (!c->has_next)
-		return COPIES_FOREVER;
+		return PAGE_DUPS_FOREVER;
 	return is_before(now_ms, c->next_ms) ? c->next_ms - now_ms : 0;
 }
 
-bool copies_heeds_memory(const struct copies *c)
+bool page_dups_heeds_memory(const struct page_dups *c)
 {
 	bool is_any = false;
 
 	for (size_t i = 0; i < c->nmembers && !is_any; i++)
-		is_any = c->members[i].wish == COPIES_AUTO;
+		is_any = c->members[i].wish == PAGE_DUPS_AUTO;
 	return is_any && c->extra_blk;
 }
 
-void copies_usage(const struct copies *c, struct copies_usage *ret)
+void page_dups_usage(const struct page_dups *c, struct page_dups_usage *ret)
 {
-	*ret = (struct copies_usage){
+	*ret = (struct page_dups_usage){
 		.limit = c->limit, .mounts = c->nmembers, .extents = c->nextents, .copies = c->nheld,
 		.extra_bytes = c->extra_blk * BLK_BYTES, .evictions = c->evictions, .refaults = c->refaults,
 		.forgotten = c->forgotten,
 	};
 }
 
-size_t copies_bytes(const struct copies *c)
+size_t page_dups_bytes(const struct page_dups *c)
 {
 	return sizeof(*c) + c->extent_slots.n * sizeof(*c->extents) + c->copy_slots.n * sizeof(*c->copies) +
 	       c->nbuckets * sizeof(*c->buckets) + c->members_max * (sizeof(*c->members) + sizeof(*c->numbers)) +

@@ -13,20 +13,20 @@ enum state {
 	ALL,
 };
 
-void habit_init(struct habits *h)
+void readdirplus_policy_init(struct readdirplus_policy *h)
 {
 	memset(h, 0, sizeof(*h));
 	pthread_mutex_init(&h->lock, NULL);
 }
 
-void habit_release(struct habits *h)
+void readdirplus_policy_release(struct readdirplus_policy *h)
 {
 	pthread_mutex_destroy(&h->lock);
 }
 
-static uint8_t *state_locked(struct habits *h, uint32_t caller)
+static uint8_t *state_locked(struct readdirplus_policy *h, uint32_t caller)
 {
-	unsigned k = caller % HABIT_CALLERS;
+	unsigned k = caller % READDIRPLUS_POLICY_CALLERS;
 
 	if (h->callers[k].caller != caller) {
 		h->callers[k].caller = caller;
@@ -36,46 +36,46 @@ static uint8_t *state_locked(struct habits *h, uint32_t caller)
 }
 
 /* Names are looked up after all. */
-static bool is_useless_locked(const struct habits *h)
+static bool is_useless_locked(const struct readdirplus_policy *h)
 {
-	return h->nwanted > h->nbare / 4 + HABIT_SLACK;
+	return h->nwanted > h->n_names_only / 4 + READDIRPLUS_POLICY_SLACK;
 }
 
-enum habit_listing habit_begins(struct habits *h, uint32_t caller)
+enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_policy *h, uint32_t caller)
 {
 	uint8_t *state;
 
 	LOCK_SCOPE(&h->lock);
 	if (is_useless_locked(h))
-		return HABIT_LIST_ALL;
+		return READDIRPLUS_POLICY_LIST_ALL;
 	state = state_locked(h, caller);
 	if (*state == UNKNOWN)
-		return HABIT_LIST_PROBE;
+		return READDIRPLUS_POLICY_LIST_PROBE;
 	if (*state == PROBED)
 		*state = NAMES;
-	return *state == NAMES ? HABIT_LIST_NAMES : HABIT_LIST_ALL;
+	return *state == NAMES ? READDIRPLUS_POLICY_LIST_NAMES : READDIRPLUS_POLICY_LIST_ALL;
 }
 
-enum habit_listing habit_goes_on(struct habits *h, uint32_t caller)
+enum readdirplus_policy_listing readdirplus_policy_goes_on(struct readdirplus_policy *h, uint32_t caller)
 {
 	LOCK_SCOPE(&h->lock);
-	return !is_useless_locked(h) && *state_locked(h, caller) == NAMES ? HABIT_LIST_NAMES : HABIT_LIST_ALL;
+	return !is_useless_locked(h) && *state_locked(h, caller) == NAMES ? READDIRPLUS_POLICY_LIST_NAMES : READDIRPLUS_POLICY_LIST_ALL;
 }
 
-void habit_listed(struct habits *h, uint32_t caller, enum habit_listing listing, size_t nbare)
+void readdirplus_policy_listed(struct readdirplus_policy *h, uint32_t caller, enum readdirplus_policy_listing listing, size_t n_names_only)
 {
 	uint8_t *state;
 
-	if (!nbare)
+	if (!n_names_only)
 		return;
 	LOCK_SCOPE(&h->lock);
-	h->nbare += nbare;
+	h->n_names_only += n_names_only;
 	state = state_locked(h, caller);
-	if (listing == HABIT_LIST_PROBE && *state == UNKNOWN)
+	if (listing == READDIRPLUS_POLICY_LIST_PROBE && *state == UNKNOWN)
 		*state = PROBED;
 }
 
-void habit_wants(struct habits *h, uint32_t caller)
+void readdirplus_policy_wants(struct readdirplus_policy *h, uint32_t caller)
 {
 	LOCK_SCOPE(&h->lock);
 	h->nwanted++;

@@ -173,7 +173,7 @@ static void write_line(const char *line, size_t len)
 	} while (n < 0 && errno == EINTR);
 }
 
-/* Nothing stays open, since the descriptors of a server outlive it and are closed by the next (heir.c); systemd's library
+/* Nothing stays open, since the descriptors of a server outlive it and are closed by the next (recovery.c); systemd's library
  * keeps one for good. */
 static bool send_to_journal(const char *text, size_t len)
 {

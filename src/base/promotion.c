@@ -6,14 +6,14 @@
 #define MS_PER_S 1000u
 #define LONG_MS 1000000000000u	/* thirty years */
 
-bool promotion_takes_chunk(unsigned own, unsigned all)
+bool promote_policy_takes_chunk(unsigned own, unsigned all)
 {
 	return own < all && 2 * own > all;
 }
 
 static int by_cost(const void *a, const void *b)
 {
-	const struct promotion_file *f = a, *g = b;
+	const struct promote_policy_file *f = a, *g = b;
 
 	if (f->ends != g->ends)
 		return f->ends ? -1 : 1;
@@ -22,13 +22,13 @@ static int by_cost(const void *a, const void *b)
 	return f->id < g->id ? -1 : f->id > g->id;
 }
 
-void promotion_order(struct promotion_file *files, size_t n)
+void promote_policy_order(struct promote_policy_file *files, size_t n)
 {
 	if (n)
 		qsort(files, n, sizeof(*files), by_cost);
 }
 
-static void save_up(struct promotion_rate *r, uint64_t now_ms)
+static void save_up(struct promote_policy_rate *r, uint64_t now_ms)
 {
 	const uint64_t most = r->rate < INT64_MAX ? r->rate : INT64_MAX;
 	uint64_t earned;
@@ -48,7 +48,7 @@ static void save_up(struct promotion_rate *r, uint64_t now_ms)
 		r->tokens = (int64_t)most;
 }
 
-uint64_t promotion_delay_ms(struct promotion_rate *r, uint64_t now_ms)
+uint64_t promote_policy_delay_ms(struct promote_policy_rate *r, uint64_t now_ms)
 {
 	double wait_ms;
 
@@ -59,7 +59,7 @@ uint64_t promotion_delay_ms(struct promotion_rate *r, uint64_t now_ms)
 	return r->tokens >= 0 ? 0 : wait_ms < LONG_MS ? (uint64_t)wait_ms + 1 : LONG_MS;
 }
 
-void promotion_spend(struct promotion_rate *r, uint64_t bytes)
+void promote_policy_spend(struct promote_policy_rate *r, uint64_t bytes)
 {
 	if (!r->rate)
 		return;
@@ -67,17 +67,17 @@ void promotion_spend(struct promotion_rate *r, uint64_t bytes)
 		r->tokens = INT64_MIN;
 }
 
-bool promotion_is_quiet(struct promotion_quiet *q, uint64_t requests, uint64_t now_ms)
+bool promote_policy_is_quiet(struct promote_policy_quiet *q, uint64_t requests, uint64_t now_ms)
 {
 	if (!q->has_begun || requests != q->requests) {
 		q->requests = requests;
 		q->since_ms = now_ms;
 		q->has_begun = true;
 	}
-	return now_ms - q->since_ms >= PROMOTION_QUIET_MS;
+	return now_ms - q->since_ms >= PROMOTE_POLICY_QUIET_MS;
 }
 
-bool promotion_is_pressed(int memory_stall, int io_stall)
+bool promote_policy_is_pressed(int memory_stall, int io_stall)
 {
-	return memory_stall > PROMOTION_MEMORY_STALL_MAX || io_stall > PROMOTION_IO_STALL_MAX;
+	return memory_stall > PROMOTE_POLICY_MEMORY_STALL_MAX || io_stall > PROMOTE_POLICY_IO_STALL_MAX;
 }

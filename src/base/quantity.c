@@ -8,9 +8,9 @@
 
 #define NOUN_MAX 32u	/* bytes, behind 26 for the number */
 
-struct quantity quantity_count(uint64_t n)
+struct human_units human_units_count(uint64_t n)
 {
-	struct quantity q;
+	struct human_units q;
 	char digits[24];
 	int len = snprintf(digits, sizeof(digits), "%" PRIu64, n);
 	char *to = q.text;
@@ -24,12 +24,12 @@ struct quantity quantity_count(uint64_t n)
 	return q;
 }
 
-struct quantity quantity_of(uint64_t n, const char *noun)
+struct human_units human_units_of(uint64_t n, const char *noun)
 {
 	const size_t len = strnlen(noun, NOUN_MAX);
 	const bool ends_in_y = len > 1 && noun[len - 1] == 'y' && !strchr("aeiou", noun[len - 2]);
 	const bool ends_in_ch = len > 1 && noun[len - 1] == 'h' && strchr("cs", noun[len - 2]);
-	struct quantity q = quantity_count(n);
+	struct human_units q = human_units_count(n);
 	char *to = q.text + strlen(q.text);
 
 	*to++ = ' ';
@@ -39,9 +39,9 @@ struct quantity quantity_of(uint64_t n, const char *noun)
 }
 
 /* Three digits are enough; below ten of a unit one of them is behind the point. */
-static struct quantity scaled(double v, const char *const *units, size_t n, double step)
+static struct human_units scaled(double v, const char *const *units, size_t n, double step)
 {
-	struct quantity q;
+	struct human_units q;
 	size_t u = 0;
 
 	for (; v >= step && u + 1 < n; u++)
@@ -50,23 +50,23 @@ static struct quantity scaled(double v, const char *const *units, size_t n, doub
 	return q;
 }
 
-struct quantity quantity_bytes(uint64_t n)
+struct human_units human_units_bytes(uint64_t n)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
 
 	return scaled((double)n, units, sizeof(units) / sizeof(*units), 1024);
 }
 
-struct quantity quantity_time(uint64_t us)
+struct human_units human_units_time(uint64_t us)
 {
 	static const char *const units[] = { "us", "ms", "s" };
 
 	return scaled((double)us, units, sizeof(units) / sizeof(*units), 1000);
 }
 
-struct quantity quantity_age(uint64_t s)
+struct human_units human_units_age(uint64_t s)
 {
-	struct quantity q;
+	struct human_units q;
 
 	if (s < 60)
 		snprintf(q.text, sizeof(q.text), "%" PRIu64 " s", s);
@@ -79,20 +79,20 @@ struct quantity quantity_age(uint64_t s)
 	return q;
 }
 
-struct quantity quantity_rate(double per_s)
+struct human_units human_units_rate(double per_s)
 {
-	struct quantity q = { "0" };
+	struct human_units q = { "0" };
 
 	if (per_s >= 9.95)
-		return quantity_count((uint64_t)(per_s + 0.5));
+		return human_units_count((uint64_t)(per_s + 0.5));
 	if (per_s > 0)
 		snprintf(q.text, sizeof(q.text), "%.1f", per_s);
 	return q;
 }
 
-struct quantity quantity_share(uint64_t part, uint64_t whole)
+struct human_units human_units_share(uint64_t part, uint64_t whole)
 {
-	struct quantity q = { "-" };
+	struct human_units q = { "-" };
 
 	if (whole)
 		snprintf(q.text, sizeof(q.text), "%.0f %%", 100.0 * (double)part / (double)whole);

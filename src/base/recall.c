@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 /* A container may have 2000 threads that are answered so between the two look-ups of another one's: that pushes out
- * one in 100,000 (RECALL_VERSION goes with these). */
+ * one in 100,000 (ESTALE_TABLE_VERSION goes with these). */
 #define SETS 4096u
 #define WAYS 8u
 
@@ -21,7 +21,7 @@ struct note {
 	bool is_used;
 };
 
-struct recall {
+struct estale_table {
 	int fd;
 	int64_t since_ms;	/* another server's notes count from then on; 0 */
 	pthread_mutex_t lock;
@@ -32,9 +32,9 @@ struct recall {
 #define BYTES (SETS * sizeof(struct note[WAYS]))
 
 /* fd is taken over. */
-static int open_notes(int fd, struct recall **ret)
+static int open_notes(int fd, struct estale_table **ret)
 {
-	struct recall *r = calloc(1, sizeof(*r));
+	struct estale_table *r = calloc(1, sizeof(*r));
 	void *mem = r ? mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
 	int e = mem == MAP_FAILED ? -ENOMEM : 0;
 
@@ -50,7 +50,7 @@ static int open_notes(int fd, struct recall **ret)
 	return 0;
 }
 
-int recall_new(struct recall **ret)
+int estale_table_new(struct estale_table **ret)
 {
 	_cleanup_(closep) int fd = memfd_create("veneer-recall", MFD_CLOEXEC);
 
@@ -59,7 +59,7 @@ int recall_new(struct recall **ret)
 	return open_notes(steal_fd(&fd), ret);
 }
 
-int recall_attach(int fd, int64_t now_ms, struct recall **ret)
+int estale_table_attach(int fd, int64_t now_ms, struct estale_table **ret)
 {
 	struct stat st;
 	int e = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size == BYTES ? 0 : -EPROTO;
@@ -74,7 +74,7 @@ int recall_attach(int fd, int64_t now_ms, struct recall **ret)
 	return e;
 }
 
-void recall_free(struct recall *r)
+void estale_table_free(struct estale_table *r)
 {
 	if (!r)
 		return;
@@ -84,12 +84,12 @@ void recall_free(struct recall *r)
 	free(r);
 }
 
-int recall_fd(const struct recall *r)
+int estale_table_fd(const struct estale_table *r)
 {
 	return r->fd;
 }
 
-static struct note *set_of(struct recall *r, uint32_t caller, uint64_t object)
+static struct note *set_of(struct estale_table *r, uint32_t caller, uint64_t object)
 {
 	return r->notes[hash_key(&object, sizeof(object), caller) % SETS];
 }
@@ -99,7 +99,7 @@ static bool is_of(const struct note *n, uint32_t caller, uint64_t object)
 	return n->is_used && n->caller == caller && n->object == object;
 }
 
-void recall_note(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms)
+void estale_table_note(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms)
 {
 	struct note *set = set_of(r, caller, object), *to = set;
 
@@ -115,13 +115,13 @@ void recall_note(struct recall *r, uint32_t caller, uint64_t object, int64_t now
 	*to = (struct note){ object, now_ms, caller, true };
 }
 
-bool recall_has(struct recall *r, uint32_t caller, uint64_t object, int64_t now_ms)
+bool estale_table_has(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms)
 {
 	struct note *set = set_of(r, caller, object);
 
 	LOCK_SCOPE(&r->lock);
 	for (unsigned i = 0; i < WAYS; i++)
 		if (is_of(&set[i], caller, object))
-			return now_ms - (set[i].when_ms > r->since_ms ? set[i].when_ms : r->since_ms) <= RECALL_MS;
+			return now_ms - (set[i].when_ms > r->since_ms ? set[i].when_ms : r->since_ms) <= ESTALE_TABLE_MS;
 	return false;
 }

@@ -19,7 +19,7 @@ struct ring {
 	_Atomic bool is_owned;
 	_Atomic uint32_t head, tail;
 	_Atomic uint64_t lost;
-	struct copies_sent notes[RING_NOTES];
+	struct page_dups_sent notes[RING_NOTES];
 };
 
 enum sleep { AWAKE, SLEEPS, SLEEPS_LIGHTLY };
@@ -57,7 +57,7 @@ static struct ring *take_ring(void)
 	return r;
 }
 
-void sent_wake(void)
+void page_events_wake(void)
 {
 	LOCK_SCOPE(&bell.lock);
 	bell.is_woken = true;
@@ -70,10 +70,10 @@ static void wake_reader(uint32_t filled)
 
 	if ((how == SLEEPS_LIGHTLY || (how == SLEEPS && filled >= RING_NOTES / 2)) &&
 	    atomic_exchange_explicit(&reader, AWAKE, memory_order_relaxed) != AWAKE)
-		sent_wake();
+		page_events_wake();
 }
 
-void sent_note(const struct copies_sent *s)
+void page_events_note(const struct page_dups_sent *s)
 {
 	uint32_t head, filled;
 
@@ -91,14 +91,14 @@ void sent_note(const struct copies_sent *s)
 	wake_reader(filled + 1);
 }
 
-void sent_thread_release(void)
+void page_events_thread_release(void)
 {
 	if (own)
 		atomic_store_explicit(&own->is_owned, false, memory_order_release);
 	own = NULL;
 }
 
-void sent_drain(void (*take)(void *arg, const struct copies_sent *s), void *arg)
+void page_events_drain(void (*take)(void *arg, const struct page_dups_sent *s), void *arg)
 {
 	for (struct ring *r = atomic_load_explicit(&rings, memory_order_acquire); r; r = r->next) {
 		const uint32_t head = atomic_load_explicit(&r->head, memory_order_acquire);
@@ -134,7 +134,7 @@ static void sleep_locked(int timeout_ms)
 	bell.is_woken = false;
 }
 
-void sent_wait(int timeout_ms, bool wants_any)
+void page_events_wait(int timeout_ms, bool wants_any)
 {
 	atomic_store_explicit(&reader, wants_any ? SLEEPS_LIGHTLY : SLEEPS, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
@@ -145,7 +145,7 @@ void sent_wait(int timeout_ms, bool wants_any)
 	atomic_store_explicit(&reader, AWAKE, memory_order_relaxed);
 }
 
-uint64_t sent_lost(void)
+uint64_t page_events_lost(void)
 {
 	uint64_t n = 0;
 

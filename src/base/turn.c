@@ -9,16 +9,16 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
 	/* guarded by lock */
-	struct list_link list;	/* struct turn: as many as threads that are at something just now */
+	struct list_link list;	/* struct singleflight: as many as threads that are at something just now */
 	uint64_t last;
 } turns = {
 	.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER, .list = { &turns.list, &turns.list },
 };
 
-static const struct turn *find_locked(const void *what)
+static const struct singleflight *find_locked(const void *what)
 {
 	for (struct list_link *l = turns.list.next; l != &turns.list; l = l->next) {
-		const struct turn *t = (const struct turn *)((const char *)l - offsetof(struct turn, link));
+		const struct singleflight *t = (const struct singleflight *)((const char *)l - offsetof(struct singleflight, link));
 
 		if (t->what == what)
 			return t;
@@ -26,15 +26,15 @@ static const struct turn *find_locked(const void *what)
 	return NULL;
 }
 
-bool turn_begin(struct turn *t, const void *what)
+bool singleflight_begin(struct singleflight *t, const void *what)
 {
-	const struct turn *other;
+	const struct singleflight *other;
 	uint64_t number;
 
 	LOCK_SCOPE(&turns.lock);
 	other = find_locked(what);
 	if (!other) {
-		*t = (struct turn){ .what = what, .number = ++turns.last };
+		*t = (struct singleflight){ .what = what, .number = ++turns.last };
 		list_add_tail(&turns.list, &t->link);
 		return true;
 	}
@@ -45,7 +45,7 @@ bool turn_begin(struct turn *t, const void *what)
 	return false;
 }
 
-void turn_end(struct turn *t)
+void singleflight_end(struct singleflight *t)
 {
 	LOCK_SCOPE(&turns.lock);
 	list_del(&t->link);

@@ -44,7 +44,7 @@ static bool is_of_this_user(const char *path)
 	return is_ours;
 }
 
-static bool find_mount(struct closing *c)
+static bool find_mount(struct umount_wait *c)
 {
 	struct mountinfo_mount m = { .id = 0 };
 	struct statx stx;
@@ -111,7 +111,7 @@ static bool hear(int fd, char text[WORKDIR_HANDLE_SIZE])
 	return n > 0;
 }
 
-static bool ask_server(struct closing *c, char text[WORKDIR_HANDLE_SIZE])
+static bool ask_server(struct umount_wait *c, char text[WORKDIR_HANDLE_SIZE])
 {
 	int ends[2];
 	bool r;
@@ -129,12 +129,12 @@ static bool ask_server(struct closing *c, char text[WORKDIR_HANDLE_SIZE])
 	return r;
 }
 
-void closing_prepare(struct closing *c, const char *path)
+void umount_wait_prepare(struct umount_wait *c, const char *path)
 {
 	char text[WORKDIR_HANDLE_SIZE];
 
-	*c = (struct closing){ .path = strdup(path), .work_fd = -1, .watch_fd = -1 };
-	if (!c->path || !mounted_is_ours(path) || !is_of_this_user(path) || !find_mount(c))
+	*c = (struct umount_wait){ .path = strdup(path), .work_fd = -1, .watch_fd = -1 };
+	if (!c->path || !mount_find_is_ours(path) || !is_of_this_user(path) || !find_mount(c))
 		return;
 	c->watch_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	if (ask_server(c, text))
@@ -143,7 +143,7 @@ void closing_prepare(struct closing *c, const char *path)
 
 /* ---- afterwards ---- */
 
-static bool is_over(const struct closing *c)
+static bool is_over(const struct umount_wait *c)
 {
 	char buf[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
 	ssize_t n = c->watch_fd < 0 ? -1 : read(c->watch_fd, buf, sizeof(buf));
@@ -172,14 +172,14 @@ static void compare_root(const char *root, void *arg)
 }
 
 /* In any mount namespace that can be seen. */
-static bool is_mounted_elsewhere(const struct closing *c)
+static bool is_mounted_elsewhere(const struct umount_wait *c)
 {
 	struct search s = { .root = *c->root ? c->root : "/" };
 
 	return mountinfo_roots(0, NULL, c->dev_major, c->dev_minor, compare_root, &s) < 0 || s.is_found;
 }
 
-static void say_outcome(const struct closing *c)
+static void say_outcome(const struct umount_wait *c)
 {
 	struct stat st;
 
@@ -188,7 +188,7 @@ static void say_outcome(const struct closing *c)
 }
 
 /* Of several mounts that share a file system, the kernel says nothing of each. */
-void closing_wait(struct closing *c, bool is_lazy)
+void umount_wait_until_closed(struct umount_wait *c, bool is_lazy)
 {
 	const int64_t start = clock_ms();
 	bool is_certain = c->work_fd >= 0 && is_over(c), is_said = false;
@@ -212,11 +212,11 @@ void closing_wait(struct closing *c, bool is_lazy)
 	say_outcome(c);
 }
 
-void closing_release(struct closing *c)
+void umount_wait_release(struct umount_wait *c)
 {
 	closep(&c->work_fd);
 	closep(&c->watch_fd);
 	free(c->path);
 	free(c->root);
-	*c = (struct closing){ .work_fd = -1, .watch_fd = -1 };
+	*c = (struct umount_wait){ .work_fd = -1, .watch_fd = -1 };
 }

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-struct closing {
+struct umount_wait {
 	char *path;		/* of the mount */
 	int work_fd;		/* its directory in the work directory, which the server has locked and removes last; -1 */
 	int watch_fd;		/* inotify: the kernel tells of the end of the file system; -1 */
@@ -17,8 +17,8 @@ struct closing {
 /* Before the mount at path is unmounted. Its server is asked for its work directory by another process, for a
  * moment: one that does not answer is not waited for, nor one of another user. One that took the request and hangs holds
  * that process, and with it the mount: is_held. */
-void closing_prepare(struct closing *c, const char *path);
+void umount_wait_prepare(struct umount_wait *c, const char *path);
 /* After it was unmounted, is_lazy: by MNT_DETACH. Returns when the server has closed the upper; at once where the
  * file system goes on: it is mounted elsewhere, or in use. */
-void closing_wait(struct closing *c, bool is_lazy);
-void closing_release(struct closing *c);
+void umount_wait_until_closed(struct umount_wait *c, bool is_lazy);
+void umount_wait_release(struct umount_wait *c);

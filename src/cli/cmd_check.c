@@ -68,7 +68,7 @@ static int open_below(const struct mount_opts *opts, struct image **ret)
 static int lock_layer(const struct layer *l, bool repairs)
 {
 	if (repairs) {
-		int r = upperlock_alone(l->path, l->rootfd);
+		int r = upper_lock_alone(l->path, l->rootfd);
 
 		if (r < 0)
 			log_error("%s %s", l->path, r == -EBUSY ? "is in use by a mount" : "cannot be locked");
@@ -163,14 +163,14 @@ static int check_locked(struct layer *l, const struct job *job, struct output *o
 	int r = fstat(l->rootfd, &before) < 0 ? -errno : check_layer(l, job->below, job->mode, &hooks, s);
 
 	if (r == 0 && job->work)
-		r = check_work(job->work, job->mode != CHECK_LOOKS, &hooks, s);
+		r = check_orphans_work(job->work, job->mode != CHECK_LOOKS, &hooks, s);
 	progress_clear(&o->shown);
 	if (job->mode != CHECK_LOOKS)
 		futimens(l->rootfd, (struct timespec[]){ before.st_atim, before.st_mtim });
 	if (r < 0)
 		log_error("%s: cannot be checked: %s", job->path, strerror(-r));
 	else if (s->found == 0 && !o->is_json)
-		printf("%s: %s, no damage\n", job->path, quantity_of(s->files, "partial file").text);
+		printf("%s: %s, no damage\n", job->path, human_units_of(s->files, "partial file").text);
 	return r;
 }
 
@@ -198,7 +198,7 @@ static int check(const struct job *job, struct output *o)
 static int look_behind(struct offline_args *args, char **ret_list)
 {
 	_cleanup_(report_release) struct report one = { .pid = 0 };
-	int r = args->path ? mounted_look(args->path, "veneer check", &one) : 0;
+	int r = args->path ? mount_find_look(args->path, "veneer check", &one) : 0;
 
 	if (r <= 0)
 		return r;
@@ -206,7 +206,7 @@ static int look_behind(struct offline_args *args, char **ret_list)
 		log_error("%s is mounted read-only and has no upper directory: give veneer check a layer", args->path);
 		return -EROFS;
 	}
-	*ret_list = mounted_options(&one.mounts[0], true);
+	*ret_list = mount_find_options(&one.mounts[0], true);
 	args->lists[args->nlists++] = *ret_list;
 	args->path = NULL;
 	return *ret_list ? 0 : -ENOMEM;
@@ -240,7 +240,7 @@ int cmd_check(int argc, char **argv)
 		return 1;
 	if (args.nlists && offline_options(&args, &opts) < 0)
 		return 2;
-	fdcache_init();
+	fd_cache_init();
 	file_guard_init();
 	if (output_init(&output, args.is_json, args.is_quiet) < 0)
 		log_error("out of memory");

@@ -164,12 +164,12 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 	if (r == 0)
 		r = open_output(&to);
 	if (r == 0) {
-		r = difftar_write(&d, to.fd, draw, &shown, &done);
+		r = diff_tar_write(&d, to.fd, draw, &shown, &done);
 		progress_clear(&shown);
 		r = close_output(&to, r);
 		if (r == 0 && !args->is_quiet)
-			fprintf(stderr, "%s: %s, %s of data\n", args->upper, quantity_of(done.entries, "entry").text,
-				quantity_bytes(done.bytes).text);
+			fprintf(stderr, "%s: %s, %s of data\n", args->upper, human_units_of(done.entries, "entry").text,
+				human_units_bytes(done.bytes).text);
 	}
 	diff_release(&d);
 	return r < 0;
@@ -233,7 +233,7 @@ static int parse(int argc, char **argv, struct arguments *ret)
 static int look_behind(struct arguments *args, char **ret_upper, char **ret_list)
 {
 	_cleanup_(report_release) struct report one = { .pid = 0 };
-	int r = mounted_look(args->upper, "veneer diff", &one);
+	int r = mount_find_look(args->upper, "veneer diff", &one);
 
 	if (r <= 0)
 		return r;
@@ -243,7 +243,7 @@ static int look_behind(struct arguments *args, char **ret_upper, char **ret_list
 	}
 	*ret_upper = strdup(one.mounts[0].upper);
 	if (!args->list && one.mounts[0].lowers)
-		args->list = *ret_list = mounted_options(&one.mounts[0], false);
+		args->list = *ret_list = mount_find_options(&one.mounts[0], false);
 	args->upper = *ret_upper;
 	return args->upper ? 0 : -ENOMEM;
 }
@@ -265,7 +265,7 @@ int cmd_diff(int argc, char **argv)
 	}
 	if (args.list && parse_lower(args.list, &opts) < 0)
 		return 2;
-	fdcache_init();
+	fd_cache_init();
 	file_guard_init();
 	return args.is_tar ? write_tar(&args, &opts) : list(&args, &opts);
 }

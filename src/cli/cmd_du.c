@@ -29,7 +29,7 @@ static int print_usage(void)
 	return 0;
 }
 
-static void print_row(const char *what, struct quantity q, const char *more)
+static void print_row(const char *what, struct human_units q, const char *more)
 {
 	printf("  %-20s %12s%s\n", what, q.text, more);
 }
@@ -39,15 +39,15 @@ static void print_one(const char *path, const struct du *u)
 	char more[192];
 
 	printf("%s\n", path);
-	snprintf(more, sizeof(more), "  %s of it in %s", quantity_bytes(u->partial_bytes).text,
-		 quantity_of(u->partial_files, "partial file").text);
-	print_row("data", quantity_bytes(u->data_bytes), u->partial_files ? more : "");
-	print_row("block map", quantity_bytes(u->map_bytes), "");
-	print_row("directories, links", quantity_bytes(u->other_bytes), "");
-	snprintf(more, sizeof(more), "  and %s", quantity_of(u->whiteouts, "whiteout").text);
-	print_row("inodes", quantity_count(u->inodes), u->whiteouts ? more : "");
-	snprintf(more, sizeof(more), "  %s more", quantity_bytes(u->whole_bytes - u->data_bytes).text);
-	print_row("data, copied whole", quantity_bytes(u->whole_bytes), u->whole_bytes > u->data_bytes ? more : "");
+	snprintf(more, sizeof(more), "  %s of it in %s", human_units_bytes(u->partial_bytes).text,
+		 human_units_of(u->partial_files, "partial file").text);
+	print_row("data", human_units_bytes(u->data_bytes), u->partial_files ? more : "");
+	print_row("block map", human_units_bytes(u->map_bytes), "");
+	print_row("directories, links", human_units_bytes(u->other_bytes), "");
+	snprintf(more, sizeof(more), "  and %s", human_units_of(u->whiteouts, "whiteout").text);
+	print_row("inodes", human_units_count(u->inodes), u->whiteouts ? more : "");
+	snprintf(more, sizeof(more), "  %s more", human_units_bytes(u->whole_bytes - u->data_bytes).text);
+	print_row("data, copied whole", human_units_bytes(u->whole_bytes), u->whole_bytes > u->data_bytes ? more : "");
 }
 
 static json_t *one_json(const char *path, const struct du *u)
@@ -74,7 +74,7 @@ static int print_all(char **paths, bool is_json, bool is_quiet)
 		int failed;
 
 		progress_start(&shown, is_quiet);
-		failed = mounted_upper(*paths, "veneer du", &upper);
+		failed = mount_find_upper(*paths, "veneer du", &upper);
 		if (failed >= 0)
 			failed = du_layer(upper ? upper : *paths, &step, &u);
 		progress_clear(&shown);

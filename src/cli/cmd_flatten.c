@@ -55,10 +55,10 @@ static int print_usage(void)
 /* What a server says of its work. */
 struct live {
 	struct progress shown;
-	struct promote_progress last;
+	struct promote_worker_progress last;
 };
 
-static void draw_live(void *arg, const struct promote_progress *s)
+static void draw_live(void *arg, const struct promote_worker_progress *s)
 {
 	struct live *l = arg;
 
@@ -74,7 +74,7 @@ static void draw(void *arg, const struct flatten_stats *s)
 	if (!progress_is_due(arg))
 		return;
 	if (s->copied)
-		snprintf(more, sizeof(more), ", %s copied", quantity_of(s->copied, "entry").text);
+		snprintf(more, sizeof(more), ", %s copied", human_units_of(s->copied, "entry").text);
 	progress_show(arg, "file", s->files, s->nfiles, s->bytes, s->nbytes, more);
 }
 
@@ -98,12 +98,12 @@ static void print_end(const char *upper, const struct flatten_stats *s)
 		printf("%s: %s\n", upper, s->has_removed_map ? "its map was empty and is gone" : "is flat");
 		return;
 	}
-	printf("%s: %s made whole, %s copied", upper, quantity_of(s->files > s->left ? s->files - s->left : 0, "file").text,
-	       quantity_bytes(s->bytes).text);
+	printf("%s: %s made whole, %s copied", upper, human_units_of(s->files > s->left ? s->files - s->left : 0, "file").text,
+	       human_units_bytes(s->bytes).text);
 	if (s->dirs || s->copied)
-		printf(", %s expanded by %s", quantity_of(s->dirs, "renamed directory").text, quantity_of(s->copied, "entry").text);
+		printf(", %s expanded by %s", human_units_of(s->dirs, "renamed directory").text, human_units_of(s->copied, "entry").text);
 	if (s->left)
-		printf("; left as before: %s", quantity_of(s->left, "file").text);
+		printf("; left as before: %s", human_units_of(s->left, "file").text);
 	printf("\n");
 }
 
@@ -131,15 +131,15 @@ static int make_own_work(int rootfd)
 }
 
 /* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times, also on failure. */
-static int prepare(int rootfd, struct mount_opts *opts, struct keep *times, bool *ret_is_kept, bool *ret_is_own_work)
+static int prepare(int rootfd, struct mount_opts *opts, struct saved_attrs *times, bool *ret_is_kept, bool *ret_is_own_work)
 {
-	int r = upperlock_alone(opts->upper, rootfd);
+	int r = upper_lock_alone(opts->upper, rootfd);
 
 	if (r < 0) {
 		log_error("upperdir %s %s", opts->upper, r == -EBUSY ? "is in use by a mount" : "cannot be locked");
 		return r;
 	}
-	r = keep_take(rootfd, times);
+	r = saved_attrs_take(rootfd, times);
 	*ret_is_kept = r == 0;
 	*ret_is_own_work = !opts->work;
 	if (r == 0 && !opts->work) {
@@ -187,13 +187,13 @@ static int flatten(struct mount_opts *opts, enum form form)
 static int flatten_offline(struct mount_opts *opts, enum form form)
 {
 	_cleanup_(closep) int rootfd = -1;
-	struct keep times;
+	struct saved_attrs times;
 	bool is_own_work = false, is_kept = false;
 	int r;
 
 	umask(0);
 	signal(SIGXFSZ, SIG_IGN);
-	fdcache_init();
+	fd_cache_init();
 	file_guard_init();
 	rootfd = open(opts->upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (rootfd < 0) {
@@ -207,20 +207,20 @@ static int flatten_offline(struct mount_opts *opts, enum form form)
 		if (is_own_work)
 			rmtree(rootfd, OWN_WORK_DIR);
 		if (is_kept)
-			keep_put_back(rootfd, &times);
+			saved_attrs_put_back(rootfd, &times);
 	}
 	return r != 0;
 }
 
 /* ---- the mount that is in use ---- */
 
-static void print_live_end(const char *path, const struct promote_progress *s)
+static void print_live_end(const char *path, const struct promote_worker_progress *s)
 {
-	printf("%s: %s made whole, %s brought in", path, quantity_of(s->files, "file").text, quantity_bytes(s->bytes).text);
+	printf("%s: %s made whole, %s brought in", path, human_units_of(s->files, "file").text, human_units_bytes(s->bytes).text);
 	if (s->cloned)
-		printf(", %s of it cloned", quantity_bytes(s->cloned).text);
+		printf(", %s of it cloned", human_units_bytes(s->cloned).text);
 	if (s->left)
-		printf("; left as before: %s (the server's log says why)", quantity_of(s->left, "file").text);
+		printf("; left as before: %s (the server's log says why)", human_units_of(s->left, "file").text);
 	printf("\n");
 }
 

@@ -172,9 +172,9 @@ static void print_quota(const struct report_mount *m)
 	const struct quota_usage *q = &m->quota;
 
 	if (q->max_bytes)
-		line("size=", "%s of %s taken", quantity_bytes(q->bytes).text, quantity_bytes(q->max_bytes).text);
+		line("size=", "%s of %s taken", human_units_bytes(q->bytes).text, human_units_bytes(q->max_bytes).text);
 	if (q->max_inodes)
-		line("inodes=", "%s of %s taken", quantity_count(q->inodes).text, quantity_count(q->max_inodes).text);
+		line("inodes=", "%s of %s taken", human_units_count(q->inodes).text, human_units_count(q->max_inodes).text);
 }
 
 static void print_mount(const struct report *r)
@@ -247,7 +247,7 @@ static int print_features(const char *path, bool is_json)
 static int info(const char *path, bool is_json)
 {
 	_cleanup_(report_release) struct report one = { .pid = 0 };
-	int r = path ? mounted_look(path, "veneer info", &one) : 0;
+	int r = path ? mount_find_look(path, "veneer info", &one) : 0;
 
 	if (r == 0)
 		r = print_features(path, is_json);

@@ -65,7 +65,7 @@ static int inspect_path(const char *given, const struct inspect_out *to)
 	_cleanup_(closep) int fd = -1;
 	const char *path;
 	struct stat st;
-	int r = mounted_upper(given, "veneer inspect", &upper);
+	int r = mount_find_upper(given, "veneer inspect", &upper);
 
 	if (r < 0)
 		return 1;

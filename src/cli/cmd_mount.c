@@ -103,7 +103,7 @@ static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int
 	int r;
 
 	if (opts->io == IO_AUTO || opts->io == IO_PASSTHROUGH)
-		dirs_clone(dirs);
+		mount_dirs_clone(dirs);
 	r = rundir_open(&at, err, sizeof(err)) < 0 ? CLIENT_NO_SERVER : client_mount(&at, &m, err, sizeof(err));
 	if (r == CLIENT_NO_SERVER) {
 		log_warn("%s: this mount gets a server of its own", err);
@@ -157,21 +157,21 @@ static int check_device(const char *mountpoint)
 static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 {
 	const bool is_foreground = opts->is_foreground || opts->is_debug;
-	_cleanup_(dirs_release) struct mount_dirs dirs;
+	_cleanup_(mount_dirs_release) struct mount_dirs dirs;
 	char err[ERR_SIZE] = "";
 
-	shelter_prepare();
+	sandbox_setup_prepare();
 	/* Nothing that the caller left open may stay open as long as the mount lives. */
 	if (!is_foreground)
 		close_range(3, ~0u, 0);
-	if (dirs_open(opts, &dirs, err, sizeof(err)) < 0) {
+	if (mount_dirs_open(opts, &dirs, err, sizeof(err)) < 0) {
 		log_error("%s", err);
 		return 1;
 	}
 	if (check_place(opts->mountpoint) < 0 || check_device(opts->mountpoint) < 0)
 		return 1;
-	if (opts->prefetch != PREFETCH_OFF && statedir_is_wanted())
-		dirs.state = statedir_ask();
+	if (opts->prefetch != PREFETCH_OFF && state_dir_is_wanted())
+		dirs.state = state_dir_ask();
 	if (is_foreground)
 		return standalone_run(opts, &dirs, -1);
 	return opts->is_standalone ? standalone_start(opts, &dirs) : mount_by_server(opts, &dirs, argc, argv, cwd);
@@ -182,7 +182,7 @@ int cmd_mount(int argc, char **argv)
 	_cleanup_(options_release) struct mount_opts opts;
 	char cwd[PATH_MAX], err[ERR_SIZE] = "out of memory";
 
-	shelter_hold_standard_fds();
+	sandbox_setup_hold_standard_fds();
 	if (!getcwd(cwd, sizeof(cwd)))
 		strcpy(cwd, "/");
 	if (options_parse(argc, argv, cwd, geteuid() == 0, &opts, err, sizeof(err)) < 0) {

@@ -361,8 +361,8 @@ static int run(const struct args *a, uint64_t key)
 {
 	const char *what = a->what;
 	const bool is_readonly = strcmp(what, "import") != 0 && strcmp(what, "forget") != 0;
-	_cleanup_(freep) char *path = a->state ? strdup(a->state) : statedir_path();
-	_cleanup_(closep) int dir = path ? statedir_open(path, is_readonly) : -ENOENT;
+	_cleanup_(freep) char *path = a->state ? strdup(a->state) : state_dir_path();
+	_cleanup_(closep) int dir = path ? state_dir_open(path, is_readonly) : -ENOENT;
 	struct profile *p = NULL;
 	char err[ERR_SIZE] = "";
 	int r = dir;

@@ -178,7 +178,7 @@ static void close_foreign_fds(struct choice *c)
 {
 	unsigned keep;
 
-	if (c->listen_fd < 0 && (c->listen_fd = notify_listen_fd()) >= 0)
+	if (c->listen_fd < 0 && (c->listen_fd = service_notify_listen_fd()) >= 0)
 		c->is_activated = true;
 	if (c->from_fd == UPGRADE_FROM_FD) {
 		close_range(UPGRADE_WORD_FD + 1, ~0u, 0);
@@ -253,20 +253,20 @@ static int watch_there(const struct choice *choice, struct server_config *c, cha
 {
 	int r;
 
-	c->endpoint = ENDPOINT_NONE;
+	c->endpoint = LISTEN_SOCKET_NONE;
 	if (!choice->metrics)
 		return 0;
 	r = metrics_load(err, err_size);
 	if (r == 0)
-		r = endpoint_find(choice->metrics, &c->endpoint, err, err_size);
+		r = listen_socket_find(choice->metrics, &c->endpoint, err, err_size);
 	if (r == 0 && !c->takes_over) {
-		r = endpoint_listen(&c->endpoint);
+		r = listen_socket_listen(&c->endpoint);
 		if (r < 0)
 			snprintf(err, err_size, "cannot listen at %s: %s", choice->metrics, strerror(-r));
 	}
 	if (r < 0 && !c->keeps_output) {
 		log_warn("metrics are not answered: %s", err);
-		endpoint_close(&c->endpoint);
+		listen_socket_close(&c->endpoint);
 		return 0;
 	}
 	return r;
@@ -278,7 +278,7 @@ int cmd_server(int argc, char **argv)
 	_cleanup_(rundir_release) struct rundir place = { .fd = -1 };
 	char err[ERR_SIZE] = "";
 	int r = parse(argc, argv, &choice);
-	struct server_config c = { .place = &place, .stats = fetch_own, .metrics = fetch_metrics };
+	struct server_config c = { .place = &place, .stats = stats_fetch_own, .metrics = stats_fetch_metrics };
 
 	/* The kernel calls a process that was executed by way of /proc/self/exe "exe". */
 	prctl(PR_SET_NAME, "veneer");
@@ -288,7 +288,7 @@ int cmd_server(int argc, char **argv)
 	c.takes_over = choice.from_fd >= 0;
 	c.from_fd = choice.from_fd;
 	c.word_fd = UPGRADE_WORD_FD;
-	shelter_hold_standard_fds();
+	sandbox_setup_hold_standard_fds();
 	if (r != 0)
 		return r < 0 ? print_usage() : usage_hint("server");
 	read_environment(&choice);
@@ -301,7 +301,7 @@ int cmd_server(int argc, char **argv)
 	c.has_log_file = choice.log_file && !log_is_of_system();
 	/* Started by a mount or an upgrade, and not by somebody who chose where it is. */
 	if (!c.keeps_output)
-		shelter_leave_groups();
+		sandbox_setup_leave_groups();
 	close_foreign_fds(&choice);
 	r = choice.socket ? rundir_open_path(&place, choice.socket, err, sizeof(err)) :
 			    rundir_open(&place, err, sizeof(err));

@@ -41,14 +41,14 @@ static int print_json(const char *json)
 static void print_quota(const struct report_mount *m)
 {
 	const struct quota_usage *q = &m->quota;
-	const bool is_red = terminal_has_colours(stdout) && panel_is_urgent(m);
+	const bool is_red = terminal_has_colours(stdout) && stats_text_is_urgent(m);
 
-	printf("\n%sThe upper takes %s", is_red ? "\033[31m" : "", quantity_bytes(q->bytes).text);
+	printf("\n%sThe upper takes %s", is_red ? "\033[31m" : "", human_units_bytes(q->bytes).text);
 	if (q->max_bytes)
-		printf(" of %s that it may (size=)", quantity_bytes(q->max_bytes).text);
-	printf(", %s", quantity_count(q->inodes).text);
+		printf(" of %s that it may (size=)", human_units_bytes(q->max_bytes).text);
+	printf(", %s", human_units_count(q->inodes).text);
 	if (q->max_inodes)
-		printf(" of %s", quantity_count(q->max_inodes).text);
+		printf(" of %s", human_units_count(q->max_inodes).text);
 	printf(" inodes%s.%s\n", q->max_inodes ? " (inodes=)" : "", is_red ? "\033[0m" : "");
 }
 
@@ -57,9 +57,9 @@ static int print_tables(const struct report *r, bool is_one)
 	int result = 0;
 
 	if (!is_one)
-		return panel_print(r, terminal_has_colours(stdout), stdout);
+		return stats_text_print(r, terminal_has_colours(stdout), stdout);
 	for (size_t i = 0; result == 0 && i < r->nmounts; i++) {
-		result = panel_print_mount(&r->mounts[i], stdout);
+		result = stats_text_print_mount(&r->mounts[i], stdout);
 		if (result == 0 && r->mounts[i].has_quota)
 			print_quota(&r->mounts[i]);
 	}
@@ -70,13 +70,13 @@ static int print_report(enum form form, const char *mountpoint)
 {
 	_cleanup_(report_release) struct report report = { .pid = 0 };
 	_cleanup_(freep) char *json = NULL;
-	char err[FETCH_ERR_SIZE] = "";
-	int r = fetch_report(&json, &report, err);
+	char err[STATS_FETCH_ERR_SIZE] = "";
+	int r = stats_fetch_report(&json, &report, err);
 
 	if (r < 0)
 		log_error("%s", err);
 	if (r == 0 && mountpoint)
-		r = fetch_pick(mountpoint, &json);
+		r = stats_fetch_pick(mountpoint, &json);
 	if (r < 0)
 		return 1;
 	if (mountpoint) {

@@ -32,7 +32,7 @@ struct top {
 	long count;		/* frames; 0: until stopped */
 	bool is_json;
 	bool has_terminal, has_keys; /* one that can draw, and is to */
-	struct screen screen;	/* if has_terminal */
+	struct top_screen screen;	/* if has_terminal */
 	struct termios keys;	/* as they were */
 	sigset_t blocked, waiting; /* signals come only while we wait */
 };
@@ -146,7 +146,7 @@ static void draw_lines(const char *text, size_t nlines)
 	fputs("\033[J", stdout);
 }
 
-static void measure_terminal(struct screen *s)
+static void measure_terminal(struct top_screen *s)
 {
 	struct winsize size = { .ws_row = 0 };
 
@@ -166,9 +166,9 @@ static int draw(struct top *t, const struct picture *begun, const struct picture
 	if (t->has_terminal)
 		measure_terminal(&t->screen);
 	if (r == 0)
-		r = t->is_json ? panel_print_json(&begun->report, &ended->report, seconds, f) :
-		    t->has_terminal ? screen_print(&t->screen, &begun->report, &ended->report, seconds, f) :
-				      panel_print_rates(&begun->report, &ended->report, seconds, f);
+		r = t->is_json ? stats_text_print_json(&begun->report, &ended->report, seconds, f) :
+		    t->has_terminal ? top_screen_print(&t->screen, &begun->report, &ended->report, seconds, f) :
+				      stats_text_print_rates(&begun->report, &ended->report, seconds, f);
 	if (f && fclose(f) != 0)
 		r = -ENOMEM;
 	if (r < 0)
@@ -194,7 +194,7 @@ static enum wait take_key(struct top *t, struct pollfd *keys)
 	}
 	if (c == 'q' || c == 'Q')
 		return WAIT_STOPPED;
-	return screen_key(c, &t->screen.order) ? WAIT_REDRAW : WAIT_OVER;
+	return top_screen_key(c, &t->screen.order) ? WAIT_REDRAW : WAIT_OVER;
 }
 
 /* WAIT_REDRAW: before that time; something else is to be seen, for instance because the size of the terminal changed. */
@@ -216,10 +216,10 @@ static enum wait wait_until(struct top *t, struct pollfd *keys, double end_s)
 	return is_stopped ? WAIT_STOPPED : WAIT_OVER;
 }
 
-static int take_picture(struct picture *ret, char err[FETCH_ERR_SIZE])
+static int take_picture(struct picture *ret, char err[STATS_FETCH_ERR_SIZE])
 {
 	_cleanup_(freep) char *json = NULL;
-	int r = fetch_report(&json, &ret->report, err);
+	int r = stats_fetch_report(&json, &ret->report, err);
 
 	ret->at_s = now_s();
 	return r;
@@ -231,17 +231,17 @@ struct pair {
 	bool has_frame;		/* ended is there */
 };
 
-static int show(struct top *t, struct pair *p, char err[FETCH_ERR_SIZE])
+static int show(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 {
 	int r = p->has_frame ? draw(t, &p->begun, &p->ended) : 0;
 
 	if (r < 0)
-		snprintf(err, FETCH_ERR_SIZE, "cannot print: %s", strerror(-r));
+		snprintf(err, STATS_FETCH_ERR_SIZE, "cannot print: %s", strerror(-r));
 	return r;
 }
 
 /* What was the end is the beginning. */
-static int take_next(struct pair *p, char err[FETCH_ERR_SIZE])
+static int take_next(struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 {
 	struct picture next;
 	int r = take_picture(&next, err);
@@ -258,7 +258,7 @@ static int take_next(struct pair *p, char err[FETCH_ERR_SIZE])
 }
 
 /* 0, also when stopped; -errno and a sentence in err. */
-static int show_frames(struct top *t, struct pair *p, char err[FETCH_ERR_SIZE])
+static int show_frames(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 {
 	struct pollfd keys = { .fd = t->has_keys ? STDIN_FILENO : -1, .events = POLLIN };
 	double interval_s = t->has_terminal && t->interval_s > FIRST_INTERVAL_S ? FIRST_INTERVAL_S : t->interval_s;
@@ -284,7 +284,7 @@ static int show_frames(struct top *t, struct pair *p, char err[FETCH_ERR_SIZE])
 static int run(struct top *t)
 {
 	struct pair pair = { .has_frame = false };
-	char err[FETCH_ERR_SIZE] = "";
+	char err[STATS_FETCH_ERR_SIZE] = "";
 	int r;
 
 	if (take_picture(&pair.begun, err) < 0) {

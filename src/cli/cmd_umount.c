@@ -215,28 +215,28 @@ static int by_fusermount(const char *path, bool is_lazy)
 /* flags: of umount2. 0 or -errno. */
 static int unmount(const char *path, int flags)
 {
-	struct closing closing;
+	struct umount_wait closing;
 	int r;
 
-	closing_prepare(&closing, path);
+	umount_wait_prepare(&closing, path);
 	r = umount2(path, UMOUNT_NOFOLLOW | flags) < 0 ? -errno : 0;
 	if (r == -EPERM)
 		r = by_fusermount(path, flags & MNT_DETACH);
 	if (r == 0)
-		closing_wait(&closing, flags & MNT_DETACH);
+		umount_wait_until_closed(&closing, flags & MNT_DETACH);
 	/* Whether anything else uses it cannot be seen for certain: loop devices, exports, other users. */
 	else if (r == -EBUSY && closing.is_held)
 		log_error("%s: its server took a request and does not answer; -l unmounts it nevertheless", path);
-	closing_release(&closing);
+	umount_wait_release(&closing);
 	return r;
 }
 
 static int unmount_given(const char *given, int flags)
 {
-	_cleanup_(freep) char *path = mounted_path(given);
+	_cleanup_(freep) char *path = mount_find_path(given);
 	int r;
 
-	if (!path || !mounted_is_ours(path)) {
+	if (!path || !mount_find_is_ours(path)) {
 		log_error("%s is not mounted by veneer; `veneer stats` lists what the server has mounted", given);
 		return 1;
 	}
@@ -394,8 +394,8 @@ int cmd_umount_helper(int argc, char **argv)
 		return code < 0 ? print_helper_usage() : code;
 	if (h.namespace && enter_namespace(h.namespace) < 0)
 		return EXIT_UMOUNT;
-	path = mounted_path(h.mountpoint);
+	path = mount_find_path(h.mountpoint);
 	if (!path)
 		return wrong_helper_usage("the directory is not there");
-	return !h.namespace && !mounted_is_ours(path) ? by_umount(&h) : unmount_for_helper(&h, path);
+	return !h.namespace && !mount_find_is_ours(path) ? by_umount(&h) : unmount_for_helper(&h, path);
 }

@@ -55,10 +55,10 @@ static int name_containers(char **json)
 	return r;
 }
 
-int fetch_report(char **ret_json, struct report *ret, char err[FETCH_ERR_SIZE])
+int stats_fetch_report(char **ret_json, struct report *ret, char err[STATS_FETCH_ERR_SIZE])
 {
 	_cleanup_(freep) char *json = NULL;
-	int r = ask(&json, err, FETCH_ERR_SIZE);
+	int r = ask(&json, err, STATS_FETCH_ERR_SIZE);
 
 	if (r < 0)
 		return r;
@@ -66,7 +66,7 @@ int fetch_report(char **ret_json, struct report *ret, char err[FETCH_ERR_SIZE])
 	if (r == 0)
 		r = report_parse(json, ret);
 	if (r < 0) {
-		snprintf(err, FETCH_ERR_SIZE, "cannot use the server's answer: %s", strerror(-r));
+		snprintf(err, STATS_FETCH_ERR_SIZE, "cannot use the server's answer: %s", strerror(-r));
 		return r;
 	}
 	*ret_json = steal_ptr(&json);
@@ -111,7 +111,7 @@ static bool is_wanted(void *arg, const char *mountpoint)
 	return w->real && text && !strcmp(text, w->real);
 }
 
-int fetch_pick(const char *path, char **json)
+int stats_fetch_pick(const char *path, char **json)
 {
 	_cleanup_(freep) char *given = strdup(path), *real = real_path(path);
 	_cleanup_(freep) char *given_text = NULL, *real_text = NULL;
@@ -152,22 +152,22 @@ static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 		a->result = report_add(a->report, m);
 }
 
-static int take_report(struct roster *mounts, struct report *ret)
+static int take_report(struct mount_table *mounts, struct report *ret)
 {
 	struct adding a = { ret, report_begin(ret) };
 
-	roster_each(mounts, add_mount, &a);
+	mount_table_each(mounts, add_mount, &a);
 	return a.result;
 }
 
-int fetch_own(struct roster *mounts, char **ret_json)
+int stats_fetch_own(struct mount_table *mounts, char **ret_json)
 {
 	_cleanup_(report_release) struct report report = { .pid = 0 };
 
 	return take_report(mounts, &report) ?: report_json(&report, ret_json);
 }
 
-int fetch_metrics(struct roster *mounts, char **ret_text)
+int stats_fetch_metrics(struct mount_table *mounts, char **ret_text)
 {
 	_cleanup_(report_release) struct report report = { .pid = 0 };
 	_cleanup_(freep) char *text = NULL;

@@ -5,13 +5,13 @@
 #include "veneer/report.h"
 #include "veneer/roster.h"
 
-#define FETCH_ERR_SIZE 8192
+#define STATS_FETCH_ERR_SIZE 8192
 
 /* Ask the server. The text, malloc'd, and what it says; release. -errno, and a sentence in err. */
-int fetch_report(char **ret_json, struct report *ret, char err[FETCH_ERR_SIZE]);
+int stats_fetch_report(char **ret_json, struct report *ret, char err[STATS_FETCH_ERR_SIZE]);
 /* Leave of the text only the mount at this path, however it is called. 0, or -errno after a sentence on standard error. */
-int fetch_pick(const char *path, char **json);
+int stats_fetch_pick(const char *path, char **json);
 /* What a server says of itself and its mounts, malloc'd. 0 or -ENOMEM. */
-int fetch_own(struct roster *mounts, char **ret_json);
+int stats_fetch_own(struct mount_table *mounts, char **ret_json);
 /* The same for Prometheus. */
-int fetch_metrics(struct roster *mounts, char **ret_text);
+int stats_fetch_metrics(struct mount_table *mounts, char **ret_text);

@@ -55,7 +55,7 @@ static bool asks_for_commands(const char *name, int argc, char **argv)
 }
 
 /* What a tool opens in the place of an output that is closed would get what is printed: a file of a layer, in the worst case. Writing
- * there goes on failing. (Servers and mounts have an open one, shelter.h.) */
+ * there goes on failing. (Servers and mounts have an open one, sandbox_setup.h.) */
 static void hold_standard_fds(void)
 {
 	for (int fd = 0; fd <= 2; fd++)

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-char *mounted_path(const char *given)
+char *mount_find_path(const char *given)
 {
 	_cleanup_(freep) char *copy = strdup(given), *dir = NULL;
 	size_t n = copy ? strlen(copy) : 0;
@@ -33,7 +33,7 @@ char *mounted_path(const char *given)
 	return full;
 }
 
-bool mounted_is_ours(const char *path)
+bool mount_find_is_ours(const char *path)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
 	bool is_found = false;
@@ -52,19 +52,19 @@ static int look(const char *path, struct report *ret, char *err)
 {
 	_cleanup_(report_release) struct report all = { .pid = 0 };
 	_cleanup_(freep) char *json = NULL;
-	int r = fetch_report(&json, &all, err);
+	int r = stats_fetch_report(&json, &all, err);
 
-	r = r ?: fetch_pick(path, &json);
+	r = r ?: stats_fetch_pick(path, &json);
 	return r ?: report_parse(json, ret);
 }
 
-int mounted_look(const char *given, const char *command, struct report *ret)
+int mount_find_look(const char *given, const char *command, struct report *ret)
 {
-	_cleanup_(freep) char *path = mounted_path(given);
-	char err[FETCH_ERR_SIZE] = "";
+	_cleanup_(freep) char *path = mount_find_path(given);
+	char err[STATS_FETCH_ERR_SIZE] = "";
 	int r;
 
-	if (!path || !mounted_is_ours(path))
+	if (!path || !mount_find_is_ours(path))
 		return 0;
 	r = look(path, ret, err);
 	if (r < 0)
@@ -73,10 +73,10 @@ int mounted_look(const char *given, const char *command, struct report *ret)
 	return r < 0 ? r : 1;
 }
 
-int mounted_upper(const char *given, const char *command, char **ret)
+int mount_find_upper(const char *given, const char *command, char **ret)
 {
 	_cleanup_(report_release) struct report one = { .pid = 0 };
-	int r = mounted_look(given, command, &one);
+	int r = mount_find_look(given, command, &one);
 
 	if (r <= 0)
 		return r;
@@ -101,7 +101,7 @@ static int put_path(struct buf *b, const char *path)
 	return r;
 }
 
-char *mounted_options(const struct report_mount *m, bool with_upper)
+char *mount_find_options(const struct report_mount *m, bool with_upper)
 {
 	_cleanup_(buf_release) struct buf b = { 0 };
 	int r = buf_put(&b, "lowerdir=", 9);

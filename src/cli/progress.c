@@ -44,10 +44,10 @@ static void show_walk(void *arg, size_t entries, size_t dirs)
 	taken = now_ms() - p->start_ms;
 	if (taken < SHORT_MS || !progress_is_due(p))
 		return;
-	fprintf(stderr, "%s%s, %s/s", p->is_terminal ? "\r" : "", quantity_of(entries, "entry").text,
-		quantity_count(entries * 1000 / (taken + 1)).text);
+	fprintf(stderr, "%s%s, %s/s", p->is_terminal ? "\r" : "", human_units_of(entries, "entry").text,
+		human_units_count(entries * 1000 / (taken + 1)).text);
 	if (dirs)
-		fprintf(stderr, ", %s left", quantity_of(dirs, "directory").text);
+		fprintf(stderr, ", %s left", human_units_of(dirs, "directory").text);
 	fputs(p->is_terminal ? "\033[K" : "\n", stderr);
 	fflush(stderr);
 }
@@ -62,11 +62,11 @@ void progress_show(struct progress *p, const char *noun, size_t done, size_t all
 {
 	const uint64_t rate = bytes * 1000 / (now_ms() - p->start_ms + 1);
 
-	fprintf(stderr, "%s%s of %s, %s", p->is_terminal ? "\r" : "", quantity_count(done).text,
-		quantity_of(all, noun).text, quantity_bytes(bytes).text);
+	fprintf(stderr, "%s%s of %s, %s", p->is_terminal ? "\r" : "", human_units_count(done).text,
+		human_units_of(all, noun).text, human_units_bytes(bytes).text);
 	if (nbytes)
-		fprintf(stderr, " of %s", quantity_bytes(nbytes).text);
-	fprintf(stderr, ", %s/s", quantity_bytes(rate).text);
+		fprintf(stderr, " of %s", human_units_bytes(nbytes).text);
+	fprintf(stderr, ", %s/s", human_units_bytes(rate).text);
 	if (rate && nbytes > bytes)
 		fprintf(stderr, ", %" PRIu64 " s left", (nbytes - bytes) / rate + 1);
 	fprintf(stderr, "%s%s", more, p->is_terminal ? "\033[K" : "\n");

@@ -22,7 +22,7 @@
 #define ACCESS_ACL "system.posix_acl_access"
 
 /* The upper object of i, copied up if need be, pinned. */
-static int pin_upper(struct tree *t, struct inode *i)
+static int pin_upper(struct union_fs *t, struct inode *i)
 {
 	int r = copyup_inode(t, i, NULL);
 
@@ -30,7 +30,7 @@ static int pin_upper(struct tree *t, struct inode *i)
 }
 
 /* Who completes a partial file changes some of its attributes for a moment, and puts them back: with the file locked
- * (whole.h), so that nobody sees that, and nothing that is set meanwhile is lost. */
+ * (materialize.h), so that nobody sees that, and nothing that is set meanwhile is lost. */
 static bool hold_attributes(struct inode *i)
 {
 	const bool is_partial = i->type == DT_REG && i->has_upper && i->src.id;
@@ -46,13 +46,13 @@ static void let_attributes_go(struct inode *i, bool is_held)
 		pthread_rwlock_unlock(&i->lock);
 }
 
-static bool is_overridden(const struct tree *t, const struct inode *i)
+static bool is_overridden(const struct union_fs *t, const struct inode *i)
 {
 	return t->upper && t->upper->override && (i->type == DT_REG || i->type == DT_DIR);
 }
 
 /* Owner and mode are in an attribute: change what it says. (uid_t)-1 and so on leave that one alone. */
-static int change_override(struct tree *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
+static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
 {
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
@@ -69,13 +69,13 @@ static int change_override(struct tree *t, struct inode *i, int fd, uid_t uid, g
 		st.st_mode &= ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0));
 		xattr_remove(fd, "", CAPABILITY);
 	}
-	return override_store(fd, t->upper->override, &st);
+	return mode_xattr_store(fd, t->upper->override, &st);
 }
 
 /* What an access ACL grants is limited by the mode, which the file system sees to with its own two: who changes the mode
  * that is in an attribute changes the real one too, if there is such an ACL, and the other way round. The owner's bits
  * are not the ACL's business, and may be ours to get in by. */
-static int chmod_override(struct tree *t, struct inode *i, int fd, mode_t mode)
+static int chmod_override(struct union_fs *t, struct inode *i, int fd, mode_t mode)
 {
 	int r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
 	bool is_held;
@@ -83,23 +83,23 @@ static int chmod_override(struct tree *t, struct inode *i, int fd, mode_t mode)
 	if (r < 0 || xattr_get(fd, "", ACCESS_ACL, NULL, 0) <= 0)
 		return r;
 	is_held = hold_attributes(i);
-	r = fchmod(fd, override_acl_mode(mode) & 07777) < 0 ? -errno : 0;
+	r = fchmod(fd, mode_xattr_acl_mode(mode) & 07777) < 0 ? -errno : 0;
 	let_attributes_go(i, is_held);
 	return r;
 }
 
-static int take_mode_of_acl(struct tree *t, struct inode *i, int fd)
+static int take_mode_of_acl(struct union_fs *t, struct inode *i, int fd)
 {
 	struct stat real, st;
 	int r = fstat(fd, &real) < 0 ? -errno : lookup_stat(t, i, &st);
 
-	return r ?: override_keep_access(fd, real.st_mode) ?:
+	return r ?: mode_xattr_keep_access(fd, real.st_mode) ?:
 		change_override(t, i, fd, (uid_t)-1, (gid_t)-1, (st.st_mode & 07000) | (real.st_mode & 0777));
 }
 
 /* Before a partial file gets another owner or mode: one who may write it from then on, and could not have read what it
  * stands over, could have forged its mark, so that it needs the seal that comes with a path. (uid_t)-1 and so on as above. */
-static int seal_before(struct tree *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
+static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
 {
 	struct stat up, low;
 	int r;
@@ -112,12 +112,12 @@ static int seal_before(struct tree *t, struct inode *i, int fd, uid_t uid, gid_t
 	up.st_uid = uid != (uid_t)-1 ? uid : up.st_uid;
 	up.st_gid = gid != (gid_t)-1 ? gid : up.st_gid;
 	up.st_mode = mode != (mode_t)-1 ? mode : up.st_mode;
-	if (trust_covers(&up, xattr_get(fd, "", ACCESS_ACL, NULL, 0) > 0, false, &low))
+	if (xattr_trust_covers(&up, xattr_get(fd, "", ACCESS_ACL, NULL, 0) > 0, false, &low))
 		return 0;
 	return copyup_fix_origin(t, i, &up);
 }
 
-int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
+int attr_chmod(struct union_fs *t, struct inode *i, mode_t mode)
 {
 	int fd = pin_upper(t, i), r;
 	bool is_held = false;
@@ -126,17 +126,17 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 		return fd;
 	r = seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
 	if (r < 0) {
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 		return r;
 	}
 	if (is_overridden(t, i)) {
 		r = chmod_override(t, i, fd, mode);
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 		return r;
 	}
 	if (i->type == DT_REG || i->type == DT_DIR) {
 		is_held = hold_attributes(i);
-		r = relax_chmod(fd, mode & 07777);
+		r = mode_relax_chmod(fd, mode & 07777);
 	} else {
 		char proc[32];
 
@@ -144,11 +144,11 @@ int attr_chmod(struct tree *t, struct inode *i, mode_t mode)
 		r = chmod(proc, mode & 07777) < 0 ? -errno : 0;
 	}
 	let_attributes_go(i, is_held);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
+int attr_chown(struct union_fs *t, struct inode *i, uid_t uid, gid_t gid)
 {
 	int fd = pin_upper(t, i), r;
 
@@ -163,11 +163,11 @@ int attr_chown(struct tree *t, struct inode *i, uid_t uid, gid_t gid)
 		r = fchownat(fd, "", uid, gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
 		let_attributes_go(i, is_held);
 	}
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2])
+int attr_utimens(struct union_fs *t, struct inode *i, const struct timespec times[2])
 {
 	struct copyup_change change = { .keeps_content = true, .times = times };
 	bool is_held;
@@ -181,11 +181,11 @@ int attr_utimens(struct tree *t, struct inode *i, const struct timespec times[2]
 	is_held = hold_attributes(i);
 	r = utimensat(fd, "", times, AT_EMPTY_PATH) < 0 ? -errno : 0;
 	let_attributes_go(i, is_held);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-int attr_without_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg,
+int attr_without_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg,
 		       mode_t *ret_mode)
 {
 	mode_t keep = 07777;
@@ -205,7 +205,7 @@ int attr_without_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void
 	return 1;
 }
 
-int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg)
+int attr_kill_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg)
 {
 	mode_t mode;
 	int r = attr_without_setid(t, i, is_in_group, arg, &mode);
@@ -213,7 +213,7 @@ int attr_kill_setid(struct tree *t, struct inode *i, bool (*is_in_group)(void *a
 	return r > 0 ? attr_chmod(t, i, mode) : r;
 }
 
-int attr_kill_setgid(struct tree *t, struct inode *i)
+int attr_kill_setgid(struct union_fs *t, struct inode *i)
 {
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
@@ -221,12 +221,12 @@ int attr_kill_setgid(struct tree *t, struct inode *i)
 	return r == 0 && st.st_mode & S_ISGID ? attr_chmod(t, i, st.st_mode & 07777 & ~(mode_t)S_ISGID) : r;
 }
 
-static pthread_mutex_t *setid_lock(struct tree *t, const struct inode *i)
+static pthread_mutex_t *setid_lock(struct union_fs *t, const struct inode *i)
 {
-	return &t->setid_locks[i->id % TREE_SETID_LOCKS];
+	return &t->setid_locks[i->id % UNION_FS_SETID_LOCKS];
 }
 
-static ssize_t read_capability(struct tree *t, struct inode *i, struct attr_setid *s)
+static ssize_t read_capability(struct union_fs *t, struct inode *i, struct attr_setid *s)
 {
 	ssize_t n = attr_getxattr(t, i, CAPABILITY, s->capability, sizeof(s->capability));
 
@@ -234,7 +234,7 @@ static ssize_t read_capability(struct tree *t, struct inode *i, struct attr_seti
 }
 
 /* A change that begins from here on waits for the lock; one that has begun may have passed by it. */
-static void keep_capability(struct tree *t, struct inode *i, struct attr_setid *s)
+static void keep_capability(struct union_fs *t, struct inode *i, struct attr_setid *s)
 {
 	t->keeping++;
 	s->is_keeping = true;
@@ -242,7 +242,7 @@ static void keep_capability(struct tree *t, struct inode *i, struct attr_setid *
 	s->capability_len = s->is_disturbed ? 0 : read_capability(t, i, s);
 }
 
-void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, bool is_again, struct attr_setid *s)
+void attr_setid_begin(struct union_fs *t, struct inode *i, bool keeps_capability, bool is_again, struct attr_setid *s)
 {
 	const bool may_keep = keeps_capability && (is_again || t->keeping || read_capability(t, i, s));
 	struct stat st;
@@ -258,7 +258,7 @@ void attr_setid_begin(struct tree *t, struct inode *i, bool keeps_capability, bo
 		s->mode = st.st_mode & 07777;
 }
 
-static int put_back_capability(struct tree *t, struct inode *i, const struct attr_setid *s)
+static int put_back_capability(struct union_fs *t, struct inode *i, const struct attr_setid *s)
 {
 	struct attr_setid now;
 
@@ -268,7 +268,7 @@ static int put_back_capability(struct tree *t, struct inode *i, const struct att
 	return attr_setxattr(t, i, CAPABILITY, s->capability, (size_t)s->capability_len, 0);
 }
 
-static int put_back_mode(struct tree *t, struct inode *i, mode_t mode)
+static int put_back_mode(struct union_fs *t, struct inode *i, mode_t mode)
 {
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
@@ -276,14 +276,14 @@ static int put_back_mode(struct tree *t, struct inode *i, mode_t mode)
 	return r < 0 || (st.st_mode & 07777) == mode ? r : attr_chmod(t, i, mode);
 }
 
-int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r)
+int attr_setid_end(struct union_fs *t, struct inode *i, struct attr_setid *s, int r)
 {
 	int e = s->capability_len ? put_back_capability(t, i, s) : 0;
 
 	if (s->lock && s->mode)
 		e = put_back_mode(t, i, s->mode) ?: e;
 	/* Before the lock is given back: whoever has it next may take them away for good. */
-	intent_unmark(s->noted);
+	intent_log_unmark(s->noted);
 	if (s->is_keeping)
 		t->keeping--;
 	if (s->lock)
@@ -291,13 +291,13 @@ int attr_setid_end(struct tree *t, struct inode *i, struct attr_setid *s, int r)
 	return r ?: e;
 }
 
-void attr_change_begin(struct tree *t, struct inode *i, uint64_t key, uint64_t unique)
+void attr_change_begin(struct union_fs *t, struct inode *i, uint64_t key, uint64_t unique)
 {
 	i->changing++;
-	if (!t->keeping && !intent_has_setid())
+	if (!t->keeping && !intent_log_has_setid())
 		return;
 	LOCK_SCOPE(setid_lock(t, i));
-	intent_forget_setid(key, unique, i);
+	intent_log_forget_setid(key, unique, i);
 }
 
 void attr_change_end(struct inode *i)
@@ -307,17 +307,17 @@ void attr_change_end(struct inode *i)
 
 /* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never opened. */
 struct reader {
-	struct fdslot *pinned;
+	struct fd_cache_slot *pinned;
 	int fd;
-	bool is_bare;		/* no need to ask: it has none */
+	bool is_unresolved;		/* no need to ask: it has none */
 };
 
-static int reader_open_lower(struct tree *t, struct inode *i, struct reader *r)
+static int reader_open_lower(struct union_fs *t, struct inode *i, struct reader *r)
 {
 	struct source *src;
 
-	r->is_bare = image_is_bare(t->image, i->lower);
-	if (r->is_bare)
+	r->is_unresolved = image_is_plain(t->image, i->lower);
+	if (r->is_unresolved)
 		return 0;
 	/* A file's data descriptor is likely to be needed next: a first write asks for capabilities. */
 	if (i->type == DT_REG && image_source(t->image, i->lower, &src) == 0) {
@@ -331,7 +331,7 @@ static int reader_open_lower(struct tree *t, struct inode *i, struct reader *r)
 	return r->fd < 0 ? r->fd : 0;
 }
 
-static int reader_open(struct tree *t, struct inode *i, struct reader *r)
+static int reader_open(struct union_fs *t, struct inode *i, struct reader *r)
 {
 	*r = (struct reader){ .fd = -1 };
 	if (!i->has_upper)
@@ -346,7 +346,7 @@ static void reader_close(struct reader *r)
 	if (r->fd < 0)
 		return;
 	if (r->pinned)
-		fdcache_unpin(r->pinned);
+		fd_cache_unpin(r->pinned);
 	else
 		close(r->fd);
 }
@@ -363,18 +363,18 @@ static bool has_selinux(void)
 }
 
 /* Where the mode is in an attribute, the ACL that the file system keeps has the real one. */
-static void limit_acl(struct tree *t, const struct inode *i, int fd, void *value, size_t size)
+static void limit_acl(struct union_fs *t, const struct inode *i, int fd, void *value, size_t size)
 {
 	const char *override = i->has_upper ? t->upper->override : image_override(t->image, i->lower);
 	struct stat st;
 
 	if (!override || fstat(fd, &st) < 0)
 		return;
-	override_apply(fd, "", override, &st);
-	override_limit_acl(value, size, st.st_mode);
+	mode_xattr_apply(fd, "", override, &st);
+	mode_xattr_limit_acl(value, size, st.st_mode);
 }
 
-ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *value, size_t size)
+ssize_t attr_getxattr(struct union_fs *t, struct inode *i, const char *name, void *value, size_t size)
 {
 	struct reader reader;
 	bool is_held;
@@ -386,7 +386,7 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 	if (n < 0)
 		return n;
 	is_held = hold_attributes(i);
-	n = reader.is_bare ? -ENODATA : xattr_get(reader.fd, "", name, value, size);
+	n = reader.is_unresolved ? -ENODATA : xattr_get(reader.fd, "", name, value, size);
 	if (n > 0 && size && !strcmp(name, ACCESS_ACL))
 		limit_acl(t, i, reader.fd, value, (size_t)n);
 	let_attributes_go(i, is_held);
@@ -399,12 +399,12 @@ ssize_t attr_getxattr(struct tree *t, struct inode *i, const char *name, void *v
 }
 
 /* Not to be changed from inside: whoever owns a file could make it root's otherwise. */
-static bool is_protected(const struct tree *t, const struct inode *i, const char *name)
+static bool is_protected(const struct union_fs *t, const struct inode *i, const char *name)
 {
 	if (whiteout_is_reserved_attr(name))
 		return true;
 	/* On the root it would say so of every other file, from the next mount on. */
-	return t->upper && (t->upper->override || i == t->root) && override_is_attr(name);
+	return t->upper && (t->upper->override || i == t->root) && mode_xattr_is_attr(name);
 }
 
 static bool is_acl(const char *name)
@@ -412,7 +412,7 @@ static bool is_acl(const char *name)
 	return !strcmp(name, ACCESS_ACL) || !strcmp(name, "system.posix_acl_default");
 }
 
-int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
+int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
 {
 	bool is_held;
 	int fd, r;
@@ -426,7 +426,7 @@ int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void 
 	r = strcmp(name, ACCESS_ACL) != 0 ? 0 : seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, S_IRWXU | S_IRWXG | S_IRWXO);
 	r = r ?: quota_claim(t->quota, size, 0);
 	if (r < 0) {
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 		return r;
 	}
 	is_held = hold_attributes(i);
@@ -437,11 +437,11 @@ int attr_setxattr(struct tree *t, struct inode *i, const char *name, const void 
 	quota_settle(t->quota, fd, size, 0);
 	if (i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
 		i->has_default_acl = xattr_get(fd, "", name, NULL, 0) > 0;
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-int attr_removexattr(struct tree *t, struct inode *i, const char *name)
+int attr_removexattr(struct union_fs *t, struct inode *i, const char *name)
 {
 	bool is_held;
 	ssize_t n;
@@ -462,11 +462,11 @@ int attr_removexattr(struct tree *t, struct inode *i, const char *name)
 	if (r == 0 && i->type == DT_DIR && !strcmp(name, "system.posix_acl_default"))
 		i->has_default_acl = false;
 	quota_note(t->quota, fd);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-ssize_t attr_listxattr(struct tree *t, struct inode *i, bool (*sees_trusted)(void *arg), void *arg, char *list,
+ssize_t attr_listxattr(struct union_fs *t, struct inode *i, bool (*sees_trusted)(void *arg), void *arg, char *list,
 		       size_t size)
 {
 	bool is_asked = sees_trusted == NULL, is_trusted_shown = true;
@@ -477,7 +477,7 @@ ssize_t attr_listxattr(struct tree *t, struct inode *i, bool (*sees_trusted)(voi
 
 	if (len < 0)
 		return len;
-	len = reader.is_bare ? 0 : xattr_list_alloc(reader.fd, "", &all);
+	len = reader.is_unresolved ? 0 : xattr_list_alloc(reader.fd, "", &all);
 	reader_close(&reader);
 	if (len < 0)
 		return len;
@@ -502,7 +502,7 @@ ssize_t attr_listxattr(struct tree *t, struct inode *i, bool (*sees_trusted)(voi
 	return (ssize_t)need;
 }
 
-int attr_protection(struct tree *t, struct inode *i)
+int attr_protection(struct union_fs *t, struct inode *i)
 {
 	int fd, upper = 0, lower = 0;
 
@@ -510,7 +510,7 @@ int attr_protection(struct tree *t, struct inode *i)
 		fd = upper_pin(t, i);
 		upper = fd < 0 ? fd : image_protection_at(fd, "");
 		if (fd >= 0)
-			fdcache_unpin(&i->src.fd);
+			fd_cache_unpin(&i->src.fd);
 	}
 	if (upper >= 0 && i->lower && (i->type == DT_DIR || !i->has_upper))
 		lower = image_protection(t->image, i->lower);

@@ -55,7 +55,7 @@ static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, 
 {
 	struct run run;
 	ssize_t n;
-	int fd, r = extent_run(top, off, len, &run);
+	int fd, r = run_find(top, off, len, &run);
 
 	if (r < 0)
 		return r == -EUCLEAN ? -EIO : r;
@@ -71,12 +71,12 @@ static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, 
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		n = errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG ? -errno : 0;
-	fdcache_unpin(&run.src->fd);
+	fd_cache_unpin(&run.src->fd);
 	return n;
 }
 
 /* Under both locks. As much as the system call does of it; 0: nothing. */
-static ssize_t copy_below(struct tree *t, struct inode *from, off_t off, struct inode *to, int fd, off_t off_to,
+static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, struct inode *to, int fd, off_t off_to,
 			  size_t len)
 {
 	struct source *top;
@@ -111,13 +111,13 @@ static ssize_t copy_below(struct tree *t, struct inode *from, off_t off, struct 
 			done += (size_t)n;
 	} while (n > 0 && done < len);
 	if (from->has_upper)
-		fdcache_unpin(&from->src.fd);
+		fd_cache_unpin(&from->src.fd);
 	quota_settle(t->quota, fd, room, 0);
 	return done ? (ssize_t)done : n;
 }
 
 /* Through memory, which is right for every pair of files. */
-static ssize_t copy_step(struct tree *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
+static ssize_t copy_step(struct union_fs *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
 {
 	const size_t step = len < COPY_STEP ? len : COPY_STEP;
 	_cleanup_(freep) char *buf = malloc(step);
@@ -133,7 +133,7 @@ static ssize_t copy_step(struct tree *t, struct inode *from, off_t off, struct i
 	return r < 0 ? r : n;
 }
 
-static ssize_t copy_some(struct tree *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
+static ssize_t copy_some(struct union_fs *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
 {
 	_cleanup_(closep) int own = -1;
 	int fd = upper_pin_writable(t, to, &own);
@@ -144,13 +144,13 @@ static ssize_t copy_some(struct tree *t, struct inode *from, off_t off, struct i
 	lock_both(from, to);
 	n = copy_below(t, from, off, to, fd, off_to, len);
 	unlock_both(from, to);
-	fdcache_unpin(&to->src.fd);
+	fd_cache_unpin(&to->src.fd);
 	return n ? n : copy_step(t, from, off, to, off_to, len);
 }
 
 /* Within one file: what is behind its end now is not copied, however far the copy makes it grow, and parts that overlap
  * are -EINVAL. The kernel sees to both itself, unless it knows the file by two node ids. */
-static int within_one(struct tree *t, struct inode *i, off_t off_from, off_t off_to, size_t *len)
+static int within_one(struct union_fs *t, struct inode *i, off_t off_from, off_t off_to, size_t *len)
 {
 	off_t size;
 	int r = read_size(t, i, &size);
@@ -164,7 +164,7 @@ static int within_one(struct tree *t, struct inode *i, off_t off_from, off_t off
 	return *len && off_to < off_from + (off_t)*len && off_from < off_to + (off_t)*len ? -EINVAL : 0;
 }
 
-ssize_t copyrange_copy(struct tree *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
+ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
 {
 	size_t done = 0;
 	ssize_t n;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Every copy is made without a name, or under a name in the work directory, and then put in its place in one
  * step: a server that dies half-way leaves nothing that could be taken for the file (doc/DESIGN.md, section 5, has the
- * steps). The next one makes it again; linkup.c gives a copy with several names those that it lacks. */
+ * steps). The next one makes it again; publish_recover.c gives a copy with several names those that it lacks. */
 #include "veneer/copyup.h"
 
 #include "veneer/cleanup.h"
@@ -71,7 +71,7 @@ static int copy_xattrs(int from, int to, bool is_written)
 			const bool is_acl = !strncmp(a, "system.", 7);
 
 			/* A write takes capabilities away, also one that is done before the file is seen. */
-			if (is_acl == takes_acls && !whiteout_is_reserved_attr(a) && !override_is_attr(a) &&
+			if (is_acl == takes_acls && !whiteout_is_reserved_attr(a) && !mode_xattr_is_attr(a) &&
 			    !(is_written && !strcmp(a, "security.capability")))
 				r = copy_xattr(from, to, a);
 		}
@@ -79,12 +79,12 @@ static int copy_xattrs(int from, int to, bool is_written)
 	return r;
 }
 
-static bool is_overridden(const struct tree *t, const struct stat *st)
+static bool is_overridden(const struct union_fs *t, const struct stat *st)
 {
 	return t->upper->override && (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode));
 }
 
-static int copy_owner(struct tree *t, const struct fresh *f, const struct stat *st)
+static int copy_owner(struct union_fs *t, const struct fresh *f, const struct stat *st)
 {
 	if (is_overridden(t, st) || (f->st.st_uid == st->st_uid && f->st.st_gid == st->st_gid))
 		return 0;
@@ -93,7 +93,7 @@ static int copy_owner(struct tree *t, const struct fresh *f, const struct stat *
 
 /* After the owner, as chown clears set-id bits, and after all attributes: without privileges those of a file that its owner may
  * not write cannot be set. */
-static int copy_mode(struct tree *t, const struct fresh *f, const struct stat *st)
+static int copy_mode(struct union_fs *t, const struct fresh *f, const struct stat *st)
 {
 	const bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
 	const mode_t mode = st->st_mode & 07777;
@@ -101,9 +101,9 @@ static int copy_mode(struct tree *t, const struct fresh *f, const struct stat *s
 	if (is_overridden(t, st)) {
 		const bool has_acl = xattr_get(f->fd, "", "system.posix_acl_access", NULL, 0) > 0;
 
-		if (fchmod(f->fd, (has_acl ? override_acl_mode(mode) : override_real_mode(mode)) & 07777) < 0)
+		if (fchmod(f->fd, (has_acl ? mode_xattr_acl_mode(mode) : mode_xattr_real_mode(mode)) & 07777) < 0)
 			return -errno;
-		return override_store(f->fd, t->upper->override, st);
+		return mode_xattr_store(f->fd, t->upper->override, st);
 	}
 	/* Otherwise it was made with the right one. */
 	if (S_ISLNK(st->st_mode) || (!is_chowned && (f->st.st_mode & 07777) == mode))
@@ -132,7 +132,7 @@ static int copy_times(int fd, const struct stat *st, struct copyup_change *chang
 }
 
 /* False: something could not be removed. The next mount finds it, and it needs its entry in the map. */
-static bool drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
+static bool drop_fresh(struct union_fs *t, struct fresh *f, bool is_dir)
 {
 	struct stat st;
 	bool is_left;
@@ -148,7 +148,7 @@ static bool drop_fresh(struct tree *t, struct fresh *f, bool is_dir)
 
 /* Without set-id bits, which come last: filling it would take them away. And ours to fill: a mode that is not comes last,
  * too. */
-static int make_regular(struct tree *t, mode_t mode, struct fresh *f)
+static int make_regular(struct union_fs *t, mode_t mode, struct fresh *f)
 {
 	mode = (mode & 0777) | 0600;
 	*f->temp = '\0';
@@ -174,12 +174,12 @@ static int check_size(struct source *src, uint64_t size)
 	if (fd < 0)
 		return fd;
 	r = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size == size ? 0 : -EIO;
-	fdcache_unpin(&src->fd);
+	fd_cache_unpin(&src->fd);
 	return r;
 }
 
 /* No map will say what is below, so the copy must be on the disk before its name is. Holes stay holes. */
-static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t size)
+static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_t size)
 {
 	const size_t step = 1u << 20;
 	_cleanup_(freep) char *buf = malloc(step);
@@ -216,7 +216,7 @@ static int copy_for_good(struct tree *t, struct source *src, int fd, uint64_t si
 	return t->is_volatile || fdatasync(fd) == 0 ? 0 : -errno;
 }
 
-static int set_path(struct mark *m, const struct ient *e)
+static int set_path(struct partial_xattr *m, const struct image_entry *e)
 {
 	_cleanup_(freep) char *path = image_path(e);
 
@@ -229,13 +229,13 @@ static int set_path(struct mark *m, const struct ient *e)
 }
 
 /* Where only the guard has no place the file is changed all the same, as on a full disk; `veneer check` tells. */
-static int put_guard(struct tree *t, int fd)
+static int put_guard(struct union_fs *t, int fd)
 {
-	int r = guard_set(fd, guard_for(t->style.has_trusted));
+	int r = metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));
 
 	/* An upper on overlayfs itself, before Linux 6.7. */
 	if ((r == -EOPNOTSUPP || r == -EPERM) && t->style.has_trusted)
-		r = guard_set(fd, GUARD_USER);
+		r = metacopy_guard_set(fd, METACOPY_GUARD_USER);
 	if (r != -ENOSPC && r != -EDQUOT && r != -E2BIG && r != -EOPNOTSUPP && r != -EPERM)
 		return r;
 	if (!atomic_exchange(&t->has_said_unguarded, true))
@@ -247,43 +247,43 @@ static int put_guard(struct tree *t, int fd)
 /* Writes the mark, and before it its seal if it has a path: at its own place what it leads to is read by the same users.
  * A path twice may be more than a file system has room for, 4 KiB for all attributes on ext4: a mark that is followed
  * without a seal (`is_covered`) then goes without. */
-static int write_mark(struct tree *t, int fd, const struct mark *m, bool is_covered)
+static int write_mark(struct union_fs *t, int fd, const struct partial_xattr *m, bool is_covered)
 {
 	_cleanup_(buf_release) struct buf value = { 0 };
 	const bool has_seal = *m->path && t->style.has_trusted;
-	int r = mark_encode(m, &value);
+	int r = partial_xattr_encode(m, &value);
 
 	if (r < 0)
 		return r;
-	r = has_seal ? trust_seal(fd, &value) : 0;
-	r = r ?: relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
+	r = has_seal ? xattr_trust_seal(fd, &value) : 0;
+	r = r ?: mode_relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
 	if (r == 0 || !has_seal)
 		return r;
-	trust_remove_seal(fd);
+	xattr_trust_remove_seal(fd);
 	if (!is_covered || (r != -ENOSPC && r != -E2BIG && r != -ERANGE))
 		return r;
-	return relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
+	return mode_relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
 }
 
 /* btrfs may log of a new file that it is there, and no more, when its directory or one above is synced, also by another
  * program: after a power cut it has its attributes, and the size that it was last logged with, or 0. So it is logged before it
  * has its place, under a name in the work directory (doc/decisions/0008). */
-static int sync_size(struct tree *t, int fd)
+static int sync_size(struct union_fs *t, int fd)
 {
 	return t->can.wants_size_sync && !t->is_volatile && fsync(fd) < 0 ? -errno : 0;
 }
 
 /* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
  * mark, the mark before the guard and the name. */
-static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, const struct stat *st)
+static int make_partial(struct union_fs *t, struct inode *i, const struct fresh *f, const struct stat *st)
 {
-	struct mark m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
+	struct partial_xattr m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
 			  .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
-	const bool has_acl = !i->src.below->is_bare;
+	const bool has_acl = !i->src.below->is_unresolved;
 	file_id_t id;
 	int r;
 
-	if (f->has_path || (t->style.has_trusted && !trust_covers(st, has_acl, true, st))) {
+	if (f->has_path || (t->style.has_trusted && !xattr_trust_covers(st, has_acl, true, st))) {
 		r = set_path(&m, i->lower);
 		if (r < 0)
 			return r;
@@ -295,7 +295,7 @@ static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, 
 		return r;
 	m.file_id = id;
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
-	r = write_mark(t, f->fd, &m, trust_covers(st, has_acl, false, st));
+	r = write_mark(t, f->fd, &m, xattr_trust_covers(st, has_acl, false, st));
 	r = r ?: put_guard(t, f->fd);
 	if (r < 0) {
 		mapfile_file_gone(t->map, id);
@@ -309,7 +309,7 @@ static int make_partial(struct tree *t, struct inode *i, const struct fresh *f, 
 /* A small file has all of its content at once, the first write in it: whoever reads the raw upper sees it as it
  * is. To us it is a partial file all of whose blocks are own, so that a power cut before its data is on the
  * disk leaves the old content and not an empty file. */
-static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, struct copyup_change *change)
+static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size, struct copyup_change *change)
 {
 	char buf[COPYUP_WHOLE_MAX];
 	bool has_write = change && change->data && change->off <= (off_t)sizeof(buf) &&
@@ -328,10 +328,10 @@ static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, stru
 	}
 	r = file_pwrite(fd, buf, end > size ? end : size, 0);
 	if (r == 0)
-		r = zeros_note(i, fd, buf, size, 0);
+		r = zero_blocks_note(i, fd, buf, size, 0);
 	if (r == 0)
 		r = mapfile_own(t->map, i->src.id, 0, (size + BLK_BYTES - 1) >> BLK_SHIFT);
-	tree_note_own(t);
+	union_fs_note_own(t);
 	if (r == 0)
 		stats_add(STATS_COPYUP_BYTES, size);
 	if (r == 0 && has_write)
@@ -340,7 +340,7 @@ static int copy_small(struct tree *t, struct inode *i, int fd, size_t size, stru
 }
 
 /* Nothing of the lower file can be seen; the mark is there for its inode number. */
-static int make_emptied(struct tree *t, struct inode *i, struct source *src, const struct fresh *f, const struct stat *st)
+static int make_emptied(struct union_fs *t, struct inode *i, struct source *src, const struct fresh *f, const struct stat *st)
 {
 	int r;
 
@@ -353,7 +353,7 @@ static int make_emptied(struct tree *t, struct inode *i, struct source *src, con
 	return r;
 }
 
-static int fill_data(struct tree *t, struct inode *i, const struct stat *st, struct source *src,
+static int fill_data(struct union_fs *t, struct inode *i, const struct stat *st, struct source *src,
 		     struct copyup_change *change, struct fresh *f)
 {
 	int r;
@@ -376,15 +376,15 @@ static int fill_data(struct tree *t, struct inode *i, const struct stat *st, str
 }
 
 /* A copy that is not partial shows the number of what it was copied from by this alone. */
-static void note_origin(struct tree *t, struct inode *i, int fd)
+static void note_origin(struct union_fs *t, struct inode *i, int fd)
 {
 	_cleanup_(freep) char *path = image_path(i->lower);
 
 	if (path)
-		origin_write(&t->style, fd, path);
+		origin_xattr_write(&t->style, fd, path);
 }
 
-static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
+static int fill_regular(struct union_fs *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
 {
 	struct source *src;
 	int fd, r = image_source(t->image, i->lower, &src);
@@ -400,9 +400,9 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 		r = copy_owner(t, f, st);
 	if (r == 0 && !i->src.id)
 		note_origin(t, i, f->fd);
-	if (r == 0 && !src->is_bare)
+	if (r == 0 && !src->is_unresolved)
 		r = copy_xattrs(fd, f->fd, change && change->is_done);
-	fdcache_unpin(&src->fd);
+	fd_cache_unpin(&src->fd);
 	if (r == 0)
 		r = copy_mode(t, f, st);
 	if (r == 0)
@@ -412,7 +412,7 @@ static int fill_regular(struct tree *t, struct inode *i, const struct stat *st, 
 
 /* ---- everything else ---- */
 
-static int make_directory(struct tree *t, const struct stat *st, struct fresh *f)
+static int make_directory(struct union_fs *t, const struct stat *st, struct fresh *f)
 {
 	upper_temp_name(t, f->temp);
 	if (mkdirat(t->workfd, f->temp, (st->st_mode & 07777) | 0700) < 0) {
@@ -423,7 +423,7 @@ static int make_directory(struct tree *t, const struct stat *st, struct fresh *f
 	return f->fd < 0 ? -errno : 0;
 }
 
-static int make_symlink(struct tree *t, int from, struct fresh *f)
+static int make_symlink(struct union_fs *t, int from, struct fresh *f)
 {
 	char target[PATH_MAX + 1];
 	ssize_t n = readlinkat(from, "", target, sizeof(target) - 1);
@@ -440,7 +440,7 @@ static int make_symlink(struct tree *t, int from, struct fresh *f)
 	return f->fd < 0 ? -errno : 0;
 }
 
-static int make_special(struct tree *t, const struct stat *st, struct fresh *f)
+static int make_special(struct union_fs *t, const struct stat *st, struct fresh *f)
 {
 	upper_temp_name(t, f->temp);
 	if (mknodat(t->workfd, f->temp, st->st_mode, st->st_rdev) < 0) {
@@ -451,7 +451,7 @@ static int make_special(struct tree *t, const struct stat *st, struct fresh *f)
 	return f->fd < 0 ? -errno : 0;
 }
 
-static int make_other(struct tree *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
+static int make_other(struct union_fs *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
 {
 	_cleanup_(closep) int from = image_open_path(t->image, i->lower);
 	int r;
@@ -487,10 +487,10 @@ static int make_other(struct tree *t, struct inode *i, const struct stat *st, st
 struct target {
 	struct inode *parent;
 	const char *name;
-	const struct link_set *names;
+	const struct hardlink_set *names;
 };
 
-static int make_copy(struct tree *t, struct inode *i, const struct target *to, struct copyup_change *change, struct fresh *f)
+static int make_copy(struct union_fs *t, struct inode *i, const struct target *to, struct copyup_change *change, struct fresh *f)
 {
 	struct stat st;
 	int r = image_stat(t->image, i->lower, &st);
@@ -508,23 +508,23 @@ static int make_copy(struct tree *t, struct inode *i, const struct target *to, s
 	return fstat(f->fd, &f->st) < 0 ? -errno : fill_regular(t, i, &st, change, f);
 }
 
-static int show_copy(struct tree *t, struct inode *i, const struct target *to, struct fresh *f)
+static int show_copy(struct union_fs *t, struct inode *i, const struct target *to, struct fresh *f)
 {
 	if (to->names) {
-		int r = place_all(t, i, f->fd, f->temp, to->names);
+		int r = publish_all(t, i, f->fd, f->temp, to->names);
 
 		/* Ours, of a copy that failed and could not be taken back: the next mount gives it its other names. */
 		return r == -EEXIST ? -EIO : r;
 	}
 	if (to->parent)
-		return place_one(t, i, f->fd, f->temp, to->parent, to->name);
+		return publish_one(t, i, f->fd, f->temp, to->parent, to->name);
 	if (*f->temp && unlinkat(t->workfd, f->temp, i->type == DT_DIR ? AT_REMOVEDIR : 0) < 0)
 		return -errno;
 	return 0;
 }
 
 /* Under i->lock. */
-static int copy_claimed(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
+static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_change *change, const struct target *to)
 {
 	const bool is_nameless = !to->parent && !to->names;
 	struct fresh f = { .fd = -1 };
@@ -552,7 +552,7 @@ static int copy_claimed(struct tree *t, struct inode *i, struct copyup_change *c
 		if (change)
 			change->is_done = false;
 		if (is_nameless)
-			fdcache_unhold(&t->held);
+			fd_cache_unhold(&t->held);
 		return r;
 	}
 	quota_note(t->quota, f.fd);
@@ -572,7 +572,7 @@ static int copy_claimed(struct tree *t, struct inode *i, struct copyup_change *c
 
 /* Directories are let through: what is in them could not be removed otherwise, and there are only so many below. *ret_n:
  * inodes. */
-static int claim_room(struct tree *t, struct inode *i, const struct copyup_change *change, uint64_t *ret, uint64_t *ret_n)
+static int claim_room(struct union_fs *t, struct inode *i, const struct copyup_change *change, uint64_t *ret, uint64_t *ret_n)
 {
 	struct stat st;
 	int r;
@@ -588,7 +588,7 @@ static int claim_room(struct tree *t, struct inode *i, const struct copyup_chang
 	return r < 0 ? r : quota_claim(t->quota, *ret, *ret_n);
 }
 
-static void note_touched(struct tree *t, struct inode *i, const struct target *to)
+static void note_touched(struct union_fs *t, struct inode *i, const struct target *to)
 {
 	if (!t->on_touched)
 		return;
@@ -600,7 +600,7 @@ static void note_touched(struct tree *t, struct inode *i, const struct target *t
 }
 
 /* Under i->lock. */
-static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *change, const struct target *to)
+static int copy_locked(struct union_fs *t, struct inode *i, struct copyup_change *change, const struct target *to)
 {
 	uint64_t room, n;
 	int r = claim_room(t, i, change, &room, &n);
@@ -615,7 +615,7 @@ static int copy_locked(struct tree *t, struct inode *i, struct copyup_change *ch
 }
 
 /* Its directory has an upper entry, or it has none. -EAGAIN: that is no longer so. */
-static int copyup_one(struct tree *t, struct inode *i, struct copyup_change *change)
+static int copyup_one(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	char name[NAME_MAX + 1];
 	struct target to = { .name = name };
@@ -638,7 +638,7 @@ static int copyup_one(struct tree *t, struct inode *i, struct copyup_change *cha
 
 /* The topmost directory above i that has no upper entry, or i itself; referenced. In a loop, and not by
  * recursion, since an image decides how deep it is. */
-static struct inode *topmost_lower(struct tree *t, struct inode *i)
+static struct inode *topmost_lower(struct union_fs *t, struct inode *i)
 {
 	char name[NAME_MAX + 1];
 	struct inode *parent;
@@ -655,7 +655,7 @@ static struct inode *topmost_lower(struct tree *t, struct inode *i)
 	return i;
 }
 
-static int copyup_single(struct tree *t, struct inode *i, struct copyup_change *change)
+static int copyup_single(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	for (;;) {
 		struct inode *top = topmost_lower(t, i);
@@ -668,7 +668,7 @@ static int copyup_single(struct tree *t, struct inode *i, struct copyup_change *
 	}
 }
 
-static int copyup_dirs(struct tree *t, const struct link_set *names)
+static int copyup_dirs(struct union_fs *t, const struct hardlink_set *names)
 {
 	int r = 0;
 
@@ -679,16 +679,16 @@ static int copyup_dirs(struct tree *t, const struct link_set *names)
 }
 
 /* The directories of all names have an upper entry. -EAGAIN: that is not so for a name that is new since. */
-static int copyup_names(struct tree *t, struct inode *i, struct copyup_change *change)
+static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
-	struct link_set names;
+	struct hardlink_set names;
 	int r;
 
 	/* No name can go while this is held, and none can come: what makes or removes one copies up first. */
 	WRLOCK_SCOPE(&i->lock);
 	if (i->has_upper)
 		return 0;
-	r = links_find(t, i->lower, &names);
+	r = hardlink_index_find(t, i->lower, &names);
 	/* A copy without a name is for who has none. */
 	if (r == 0 && names.n == 0 && !i->is_orphan)
 		r = -EAGAIN;
@@ -697,21 +697,21 @@ static int copyup_names(struct tree *t, struct inode *i, struct copyup_change *c
 			r = -EAGAIN;
 	if (r == 0)
 		r = copy_locked(t, i, change, &(struct target){ .names = names.n ? &names : NULL });
-	link_set_release(t, &names);
+	hardlink_index_set_release(t, &names);
 	return r;
 }
 
 /* All names of a hard-linked lower file get their entry together: it stays one file, for whoever reads the upper. */
-static int copyup_linked(struct tree *t, struct inode *i, struct copyup_change *change)
+static int copyup_linked(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	for (;;) {
-		struct link_set names;
-		int r = links_find(t, i->lower, &names);
+		struct hardlink_set names;
+		int r = hardlink_index_find(t, i->lower, &names);
 		bool has_none = names.n == 0;
 
 		if (r == 0)
 			r = copyup_dirs(t, &names);
-		link_set_release(t, &names);
+		hardlink_index_set_release(t, &names);
 		if (r == 0)
 			r = has_none ? copyup_single(t, i, change) : copyup_names(t, i, change);
 		if (r != -EAGAIN)
@@ -719,7 +719,7 @@ static int copyup_linked(struct tree *t, struct inode *i, struct copyup_change *
 	}
 }
 
-int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change)
+int copyup_inode(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	if (i->has_upper)
 		return 0;
@@ -728,17 +728,17 @@ int copyup_inode(struct tree *t, struct inode *i, struct copyup_change *change)
 	return i->is_in_by_lower ? copyup_linked(t, i, change) : copyup_single(t, i, change);
 }
 
-int copyup_settle_links(struct tree *t, struct inode *i)
+int copyup_settle_links(struct union_fs *t, struct inode *i)
 {
-	struct link_set names;
+	struct hardlink_set names;
 	bool has_others;
 	int r;
 
 	if (!i->is_in_by_lower || i->has_upper)
 		return 0;
-	r = links_find(t, i->lower, &names);
+	r = hardlink_index_find(t, i->lower, &names);
 	has_others = names.n > 1;
-	link_set_release(t, &names);
+	hardlink_index_set_release(t, &names);
 	if (r < 0 || !has_others)
 		return r;
 	r = copyup_inode(t, i, NULL);
@@ -750,9 +750,9 @@ int copyup_settle_links(struct tree *t, struct inode *i)
 }
 
 /* Of what this mount knows: the owner of the file may have written another since. */
-static int write_origin(struct tree *t, struct inode *i, int fd, bool is_covered, const struct stat *low)
+static int write_origin(struct union_fs *t, struct inode *i, int fd, bool is_covered, const struct stat *low)
 {
-	struct mark m = { .file_id = i->src.id, .uuid_low = (uint32_t)mapfile_uuid(t->map),
+	struct partial_xattr m = { .file_id = i->src.id, .uuid_low = (uint32_t)mapfile_uuid(t->map),
 			  .lower_size = (uint64_t)low->st_size, .lower_mtime_s = low->st_mtim.tv_sec,
 			  .lower_mtime_ns = (uint32_t)low->st_mtim.tv_nsec };
 	int r = set_path(&m, i->lower);
@@ -760,15 +760,15 @@ static int write_origin(struct tree *t, struct inode *i, int fd, bool is_covered
 	return r ?: write_mark(t, fd, &m, is_covered);
 }
 
-static int fix_origin(struct tree *t, struct inode *i, int fd, const struct stat *attributes, bool has_acl)
+static int fix_origin(struct union_fs *t, struct inode *i, int fd, const struct stat *attributes, bool has_acl)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
-	struct mark m;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
+	struct partial_xattr m;
 	struct stat up, low;
 	bool is_lasting;
 	int r = source_read_mark(fd, "", &m, NULL);
 
-	if (r == -EACCES && (x = relax_begin(fd, "")))
+	if (r == -EACCES && (x = mode_relax_begin(fd, "")))
 		r = source_read_mark(fd, "", &m, NULL);
 	if (r != 1)
 		return r;
@@ -776,12 +776,12 @@ static int fix_origin(struct tree *t, struct inode *i, int fd, const struct stat
 	if (r < 0)
 		return r;
 	is_lasting = *m.path && (m.is_sealed || !t->style.has_trusted);
-	if (is_lasting || (attributes && trust_covers(attributes, has_acl, !*m.path, &low)))
+	if (is_lasting || (attributes && xattr_trust_covers(attributes, has_acl, !*m.path, &low)))
 		return 0;
-	return write_origin(t, i, fd, trust_covers(attributes ?: &up, has_acl, false, &low), &low);
+	return write_origin(t, i, fd, xattr_trust_covers(attributes ?: &up, has_acl, false, &low), &low);
 }
 
-int copyup_fix_origin(struct tree *t, struct inode *i, const struct stat *attributes)
+int copyup_fix_origin(struct union_fs *t, struct inode *i, const struct stat *attributes)
 {
 	int fd, r;
 
@@ -795,6 +795,6 @@ int copyup_fix_origin(struct tree *t, struct inode *i, const struct stat *attrib
 	if (fd < 0)
 		return fd;
 	r = fix_origin(t, i, fd, attributes, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r < 0 ? r : 0;
 }

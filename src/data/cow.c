@@ -72,7 +72,7 @@ static int keep_sync_error(struct inode *i, int error)
 }
 
 /* Sync the data, then commit what was own before that. Other writers go on meanwhile. */
-static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_only)
+static int sync_and_commit(struct union_fs *t, struct inode *i, int fd, bool data_only)
 {
 	const file_id_t id = i->src.id;
 	uint64_t change = id ? mapfile_change(t->map, id) : 0;
@@ -96,7 +96,7 @@ static int sync_and_commit(struct tree *t, struct inode *i, int fd, bool data_on
 /* Likewise before the file grows, from size on. That it is so short may be on disk, since a crash or by a sync of somebody
  * who does not ask us (sync(2)), and longer again it may get there before the record does: then a crash would show the
  * lower's where something else was on disk. */
-static int settle_growth(struct tree *t, struct inode *i, int fd, uint64_t size)
+static int settle_growth(struct union_fs *t, struct inode *i, int fd, uint64_t size)
 {
 	uint64_t clip;
 	int is_cut, r = mapfile_clip(i->src.map, i->src.id, &clip);
@@ -131,7 +131,7 @@ static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t
 		if (r == 0)
 			r = file_pwrite(fd, buf, len, (off_t)off);
 		if (r == 0)
-			r = zeros_note(i, fd, buf, len, off);
+			r = zero_blocks_note(i, fd, buf, len, off);
 		if (r < 0)
 			return r;
 	}
@@ -281,7 +281,7 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 }
 
 /* What is taken along with a write is not worth the last room that the upper may take: *ret_room is claimed for it. */
-static void choose_blocks(struct tree *t, struct inode *i, uint64_t off, uint64_t len, uint64_t size, blk_t *first,
+static void choose_blocks(struct union_fs *t, struct inode *i, uint64_t off, uint64_t len, uint64_t size, blk_t *first,
 			  blk_t *end, uint64_t *ret_room)
 {
 	const blk_t data_first = *first, data_end = *end;
@@ -301,7 +301,7 @@ static void choose_blocks(struct tree *t, struct inode *i, uint64_t off, uint64_
 }
 
 /* Under i->lock for writing, i->src.fd pinned as fd. size is that of the file before. */
-static int write_chosen(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size,
+static int write_chosen(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size,
 			blk_t first, blk_t end)
 {
 	const blk_t data_first = off >> BLK_SHIFT, data_end = BLK_END(off + len) >> BLK_SHIFT;
@@ -310,7 +310,7 @@ static int write_chosen(struct tree *t, struct inode *i, int fd, const char *p, 
 	int r = mapfile_reserve(i->src.map, end - first);
 
 	if (r == 0)
-		r = zeros_expect(i, fd, p, len, off);
+		r = zero_blocks_expect(i, fd, p, len, off);
 	if (r == 0)
 		r = read_edges(i, off, off + len, size, &e);
 	if (r < 0)
@@ -327,14 +327,14 @@ static int write_chosen(struct tree *t, struct inode *i, int fd, const char *p, 
 		end = data_end;
 	}
 	i->is_synced = false;
-	r = zeros_note(i, fd, p, len, off);
+	r = zero_blocks_note(i, fd, p, len, off);
 	if (r == 0)
 		r = mapfile_own(i->src.map, i->src.id, first, end - first);
-	tree_note_own(t);
+	union_fs_note_own(t);
 	return r;
 }
 
-static int write_blocks(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
+static int write_blocks(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
 {
 	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
 	uint64_t room;
@@ -346,7 +346,7 @@ static int write_blocks(struct tree *t, struct inode *i, int fd, const char *p, 
 	return r;
 }
 
-static int write_partial(struct tree *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off)
+static int write_partial(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off)
 {
 	struct stat st;
 	int r;
@@ -370,19 +370,19 @@ static bool is_want_of_room(int r)
  * all the same. */
 static int write_in_place(struct inode *i, int fd, const char *p, size_t len, off_t off)
 {
-	int r = i->src.id ? zeros_expect(i, fd, p, len, (uint64_t)off) : 0;
+	int r = i->src.id ? zero_blocks_expect(i, fd, p, len, (uint64_t)off) : 0;
 
 	if (r < 0 && !is_want_of_room(r))
 		return r;
 	r = file_pwrite(fd, p, len, off);
 	if (r < 0 || !i->src.id)
 		return r;
-	r = zeros_note(i, fd, p, len, (uint64_t)off);
+	r = zero_blocks_note(i, fd, p, len, (uint64_t)off);
 	return is_want_of_room(r) ? 0 : r;
 }
 
 /* There is room for it. */
-static int write_claimed(struct tree *t, struct inode *i, int fd, const char *p, size_t len, off_t off)
+static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, off_t off)
 {
 	bool in_place;
 	int r = 0;
@@ -409,7 +409,7 @@ static int write_claimed(struct tree *t, struct inode *i, int fd, const char *p,
 	return r;
 }
 
-int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t off)
+int cow_write(struct union_fs *t, struct inode *i, const void *p, size_t len, off_t off)
 {
 	struct copyup_change change = { .data = p, .len = len, .off = off };
 	_cleanup_(closep) int own = -1;
@@ -428,7 +428,7 @@ int cow_write(struct tree *t, struct inode *i, const void *p, size_t len, off_t 
 		r = write_claimed(t, i, fd, p, len, off);
 		quota_settle(t->quota, fd, room, 0);
 	}
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
@@ -438,10 +438,10 @@ static int expect_cut_block(struct inode *i, int fd, uint64_t size)
 	char zeros[BLK_BYTES] = { 0 };
 	const size_t len = BLK_BYTES - (size & (BLK_BYTES - 1));
 
-	return len < BLK_BYTES ? zeros_expect(i, fd, zeros, len, size) : 0;
+	return len < BLK_BYTES ? zero_blocks_expect(i, fd, zeros, len, size) : 0;
 }
 
-static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t size)
+static int truncate_partial(struct union_fs *t, struct inode *i, int fd, uint64_t size)
 {
 	struct stat st;
 	int r;
@@ -460,28 +460,28 @@ static int truncate_partial(struct tree *t, struct inode *i, int fd, uint64_t si
 		return -errno;
 	/* The file first: the record alone would hide bytes of a file that still has its length. */
 	r = size < (uint64_t)st.st_size ? settle_clip(i, size) : 0;
-	tree_note_own(t);
+	union_fs_note_own(t);
 	return r;
 }
 
 /* Cut to 0, a file whose mark fits nothing needs neither mark nor lower file: it becomes an ordinary one. The cut is on
  * the disk first, as without the mark holes are zeros. The map's entry stays, and does no harm: the mark may be a copy,
  * and the entry another file's. */
-static int cut_damaged(struct tree *t, struct inode *i, int fd)
+static int cut_damaged(struct union_fs *t, struct inode *i, int fd)
 {
-	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
+	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
 	int r;
 
 	(void)x;
 	if (ftruncate(fd, 0) < 0 || (!t->is_volatile && fdatasync(fd) < 0))
 		return -errno;
-	r = trust_unmark(fd);
+	r = xattr_trust_unmark(fd);
 	if (r == 0)
 		i->is_damaged = false;
 	return r;
 }
 
-int cow_truncate(struct tree *t, struct inode *i, off_t size)
+int cow_truncate(struct union_fs *t, struct inode *i, off_t size)
 {
 	struct copyup_change change = { .is_emptied = size == 0 };
 	_cleanup_(closep) int own = -1;
@@ -503,13 +503,13 @@ int cow_truncate(struct tree *t, struct inode *i, off_t size)
 		r = ftruncate(fd, size) < 0 ? -errno : 0;
 	pthread_rwlock_unlock(&i->lock);
 	quota_note(t->quota, fd);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
 /* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them, also where fsync has relied on
  * them: have the map on disk first. */
-static int commit_before_zeroing(struct tree *t, struct inode *i, int fd)
+static int commit_before_zeroing(struct union_fs *t, struct inode *i, int fd)
 {
 	if (t->is_volatile || !t->can.has_true_extents || mapfile_is_durable(t->map, i->src.id))
 		return 0;
@@ -536,7 +536,7 @@ static int write_zeros(int fd, uint64_t off, uint64_t len)
 
 /* Make whole blocks of a partial file own and zero: holes or unwritten extents, which only the map can tell
  * from blocks that are seen from below. */
-static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len, uint64_t size)
+static int zero_blocks(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len, uint64_t size)
 {
 	const bool is_punch = mode & FALLOC_FL_PUNCH_HOLE;
 	int r = mapfile_reserve(i->src.map, len >> BLK_SHIFT);
@@ -556,11 +556,11 @@ static int zero_blocks(struct tree *t, struct inode *i, int fd, int mode, uint64
 	}
 	count_taken(i, off >> BLK_SHIFT, (off + len) >> BLK_SHIFT, off, len, size);
 	r = mapfile_own_zeros(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
-	tree_note_own(t);
+	union_fs_note_own(t);
 	return r == 0 ? mapfile_must_sync(i->src.map, i->src.id) : r;
 }
 
-static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)
+static int zero_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)
 {
 	static const char zeros[2 * BLK_BYTES]; /* parts of two blocks at most */
 	uint64_t first = BLK_END(off), last;
@@ -584,7 +584,7 @@ static int zero_partial(struct tree *t, struct inode *i, int fd, int mode, uint6
 }
 
 /* At most a chunk. 1: there is nothing of the lower file from first on. */
-static int take_chunk(struct tree *t, struct inode *i, int fd, blk_t first, blk_t end, char *buf)
+static int take_chunk(struct union_fs *t, struct inode *i, int fd, blk_t first, blk_t end, char *buf)
 {
 	uint64_t clip, size;
 	struct stat st;
@@ -609,14 +609,14 @@ static int take_chunk(struct tree *t, struct inode *i, int fd, blk_t first, blk_
 	count_taken(i, first, end, 0, 0, size);
 	i->is_synced = false;
 	r = mapfile_own(i->src.map, i->src.id, first, end - first);
-	tree_note_own(t);
+	union_fs_note_own(t);
 	return r;
 }
 
 /* Plain allocation promises that no later write there is short of room: what is seen from below is copied. Unwritten
  * extents over it would be no second copy of the map any more: where the file system has no room to split one, it writes
  * zeros into what is left of it (ext4), and after a power cut they would pass for own. */
-static int take_range(struct tree *t, struct inode *i, int fd, uint64_t off, uint64_t end)
+static int take_range(struct union_fs *t, struct inode *i, int fd, uint64_t off, uint64_t end)
 {
 	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
 	_cleanup_(freep) char *buf = NULL;
@@ -639,7 +639,7 @@ static int take_range(struct tree *t, struct inode *i, int fd, uint64_t off, uin
 
 /* Plain allocation, after take_range. What is seen from below all the same is left alone: an extent over it would make it
  * own. */
-static int allocate_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end,
+static int allocate_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end,
 			    uint64_t size)
 {
 	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
@@ -677,7 +677,7 @@ static void touch(int fd)
 	utimensat(fd, "", times, AT_EMPTY_PATH);
 }
 
-static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
+static int fallocate_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
 {
 	const int zeroing = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
 	struct stat st;
@@ -703,7 +703,7 @@ static int fallocate_partial(struct tree *t, struct inode *i, int fd, int mode, 
 	return r;
 }
 
-int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t len)
+int cow_fallocate(struct union_fs *t, struct inode *i, int mode, off_t off, off_t len)
 {
 	_cleanup_(closep) int own = -1;
 	uint64_t room = 0;
@@ -720,7 +720,7 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 		return fd;
 	r = mode & FALLOC_FL_PUNCH_HOLE ? 0 : quota_claim_range(t->quota, fd, (uint64_t)off, (uint64_t)len, &room);
 	if (r < 0) {
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 		return r;
 	}
 	if (!(mode & ~FALLOC_FL_KEEP_SIZE))
@@ -736,11 +736,11 @@ int cow_fallocate(struct tree *t, struct inode *i, int mode, off_t off, off_t le
 	if (mode & FALLOC_FL_KEEP_SIZE && !(mode & FALLOC_FL_PUNCH_HOLE))
 		quota_note_ahead(t->quota, fd);
 	quota_settle(t->quota, fd, room, 0);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-static int sync_inode(struct tree *t, struct inode *i, bool data_only)
+static int sync_inode(struct union_fs *t, struct inode *i, bool data_only)
 {
 	int fd, r = -EAGAIN;
 
@@ -759,11 +759,11 @@ static int sync_inode(struct tree *t, struct inode *i, bool data_only)
 	i->is_synced = r == 0;
 	/* Now it has its place, and what it takes to find it. */
 	quota_note(t->quota, fd);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-int cow_fsync(struct tree *t, struct inode *i, bool data_only)
+int cow_fsync(struct union_fs *t, struct inode *i, bool data_only)
 {
 	int r = sync_inode(t, i, data_only), error = atomic_exchange(&i->sync_error, 0);
 
@@ -772,7 +772,7 @@ int cow_fsync(struct tree *t, struct inode *i, bool data_only)
 
 /* The kernel tells of bytes that it could not write back once for each open file, and all who write share ours: then
  * the next fsync of a program would find nothing wrong. Until one was told, this commits nothing of the file. */
-int cow_sync_unasked(struct tree *t, struct inode *i)
+int cow_sync_unasked(struct union_fs *t, struct inode *i)
 {
 	return i->sync_error ?: sync_inode(t, i, true);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a server leaves that is killed after each step. The request comes again to the next one (create_again,
- * redo_link), which completes it; if nobody waits for it any more, it stays so.
+ * replay_link), which completes it; if nobody waits for it any more, it stays so.
  *
  * at a free name     1. made            the object, without its owner, and without set-id bits: completed
  *                    2. owner, then mode, or the attribute that has them: done
@@ -49,7 +49,7 @@ struct making {
 	bool has_acl;		/* of the directory's default ACL */
 };
 
-static void inherit(struct tree *t, struct making *m, struct inode *parent)
+static void inherit(struct union_fs *t, struct making *m, struct inode *parent)
 {
 	if (S_ISREG(m->args->mode) || S_ISDIR(m->args->mode))
 		m->override = t->upper->override;
@@ -71,7 +71,7 @@ static mode_t real_mode(const struct making *m)
 {
 	if (!m->override)
 		return m->mode;
-	return m->has_acl ? override_acl_mode(m->mode) : override_real_mode(m->mode);
+	return m->has_acl ? mode_xattr_acl_mode(m->mode) : mode_xattr_real_mode(m->mode);
 }
 
 static int make_at(struct making *m, int dirfd, const char *name)
@@ -102,7 +102,7 @@ static void note_times(const struct making *m, int dirfd, const char *name, stru
 {
 	struct stat now;
 
-	if ((m->fd >= 0 ? relax_stat(m->fd, "", AT_EMPTY_PATH, &now) : relax_stat(dirfd, name, AT_SYMLINK_NOFOLLOW, &now)) < 0)
+	if ((m->fd >= 0 ? mode_relax_stat(m->fd, "", AT_EMPTY_PATH, &now) : mode_relax_stat(dirfd, name, AT_SYMLINK_NOFOLLOW, &now)) < 0)
 		return;
 	st->st_mtim = now.st_mtim;
 	st->st_ctim = now.st_ctim;
@@ -117,16 +117,16 @@ static int settle_owner(struct making *m, int dirfd, const char *name, struct st
 	if (m->fd >= 0 ? fstat(m->fd, st) : fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	if (m->override) {
-		fd = m->fd >= 0 ? m->fd : relax_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		fd = m->fd >= 0 ? m->fd : mode_relax_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
 			return fd;
-		int r = override_keep_access(fd, st->st_mode);
+		int r = mode_xattr_keep_access(fd, st->st_mode);
 
 		st->st_uid = m->uid;
 		st->st_gid = m->gid;
 		/* A default ACL has limited the real mode. */
 		st->st_mode = m->mode & (st->st_mode | ~(mode_t)0777);
-		r = r ?: override_store(fd, m->override, st);
+		r = r ?: mode_xattr_store(fd, m->override, st);
 
 		if (fd != m->fd)
 			close(fd);
@@ -169,16 +169,16 @@ static int make_direct(struct making *m, int dirfd, const char *name, struct sta
 
 /* Put (tempfd, temp) over the whiteout at (dirfd, name), and over what a ".wh.NAME" hides there. A
  * directory cannot be renamed over a device, nor over what is not empty: they change places. */
-static int replace_whiteout(struct tree *t, int tempfd, const char *temp, int dirfd, const char *name, bool is_dir)
+static int replace_whiteout(struct union_fs *t, int tempfd, const char *temp, int dirfd, const char *name, bool is_dir)
 {
 	char hidden[NAME_MAX + 1];
 
-	int r = relax_rename(tempfd, temp, dirfd, name, 0);
+	int r = mode_relax_rename(tempfd, temp, dirfd, name, 0);
 
 	if (r < 0) {
 		if (!(is_dir && r == -ENOTDIR) && !whiteout_is_by_name(dirfd, name))
 			return r;
-		r = relax_rename(tempfd, temp, dirfd, name, RENAME_EXCHANGE);
+		r = mode_relax_rename(tempfd, temp, dirfd, name, RENAME_EXCHANGE);
 		if (r < 0)
 			return r;
 		remove_unseen(t, tempfd, temp);
@@ -194,7 +194,7 @@ static int replace_whiteout(struct tree *t, int tempfd, const char *temp, int di
 }
 
 /* The place to make something that inherits a default ACL is the directory that has it. */
-static int make_over_whiteout(struct tree *t, struct making *m, struct inode *parent, int dirfd, const char *name,
+static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode *parent, int dirfd, const char *name,
 			      bool is_opaque, struct stat *st)
 {
 	char temp[NAME_MAX + 1];
@@ -211,7 +211,7 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 	if (r < 0)
 		return r;
 	if (is_opaque) {
-		_cleanup_(relax_endp) struct relax *x = relax_begin(at, temp);
+		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(at, temp);
 		_cleanup_(closep) int fd = openat(at, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 		r = fd < 0 ? -errno : whiteout_set_opaque(&t->style, fd);
@@ -220,7 +220,7 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 		char moved[32];
 
 		upper_temp_name(t, moved);
-		r = relax_rename(at, temp, t->workfd, moved, 0);
+		r = mode_relax_rename(at, temp, t->workfd, moved, 0);
 		if (r == 0) {
 			strcpy(temp, moved);
 			at = t->workfd;
@@ -237,14 +237,14 @@ static int make_over_whiteout(struct tree *t, struct making *m, struct inode *pa
 	return r;
 }
 
-static int enter_new(struct tree *t, struct inode *parent, const char *name, struct making *m, struct updir *d,
+static int enter_new(struct union_fs *t, struct inode *parent, const char *name, struct making *m, struct upper_dir *d,
 		     const struct lookup_state *state, const struct stat *st, struct inode **ret)
 {
 	struct inode_found f = { .type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
 				 .upper_dev = inode_upper_dev(t, st->st_dev),
 				 .ino = inode_fold_ino(t, st->st_dev, st->st_ino) };
-	struct upent up = { .ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL };
-	int r = updir_set(d, name, &up);
+	struct upper_dir_entry up = { .ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL };
+	int r = upper_dir_set(d, name, &up);
 
 	if (r == 0)
 		r = inode_enter(t, parent, name, &f, ret);
@@ -262,7 +262,7 @@ static int enter_new(struct tree *t, struct inode *parent, const char *name, str
 }
 
 /* The kernel has the directory to itself for this request, so the name is still that of what was made. */
-static void note_new(struct tree *t, int dirfd, const char *name)
+static void note_new(struct union_fs *t, int dirfd, const char *name)
 {
 	quota_note(t->quota, dirfd);
 	if (name)
@@ -276,14 +276,14 @@ static uint64_t room_of(const struct create_args *args)
 	return S_ISDIR(args->mode) || S_ISLNK(args->mode) ? BLK_BYTES : 1;
 }
 
-int create_node(struct tree *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
+int create_node(struct union_fs *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
 		struct stat *ret_st)
 {
 	const uint64_t room = room_of(args);
 	struct making m = { .args = args, .fd = -1 };
 	struct lookup_state state;
 	bool is_new = false;
-	struct updir *d;
+	struct upper_dir *d;
 	int dirfd, r = create_check_name(name);
 
 	if (r == 0 && S_ISCHR(args->mode) && args->rdev == 0)
@@ -305,14 +305,14 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 		return dirfd;
 	r = quota_claim(t->quota, room, 1);
 	if (r < 0) {
-		fdcache_unpin(&parent->src.fd);
+		fd_cache_unpin(&parent->src.fd);
 		return r;
 	}
 	r = fstat(dirfd, &m.dir) < 0 ? -errno : inode_reserve(t);
 	if (r == 0)
-		r = updir_reserve(d, name, state.below != NULL, &is_new);
+		r = upper_dir_reserve(d, name, state.below != NULL, &is_new);
 	if (r == 0) {
-		override_apply(dirfd, "", t->upper->override, &m.dir);
+		mode_xattr_apply(dirfd, "", t->upper->override, &m.dir);
 		inherit(t, &m, parent);
 		if (state.is_whiteout)
 			r = make_over_whiteout(t, &m, parent, dirfd, name,
@@ -321,7 +321,7 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 			r = make_direct(&m, dirfd, name, ret_st);
 	}
 	if (r < 0 && is_new)
-		updir_remove(d, name);
+		upper_dir_remove(d, name);
 	if (r == 0)
 		r = enter_new(t, parent, name, &m, d, &state, ret_st, ret);
 	note_new(t, dirfd, r == 0 ? name : NULL);
@@ -329,13 +329,13 @@ int create_node(struct tree *t, struct inode *parent, const char *name, const st
 	if (r == 0)
 		ret_st->st_ino = (*ret)->ino;
 	closep(&m.fd);
-	fdcache_unpin(&parent->src.fd);
+	fd_cache_unpin(&parent->src.fd);
 	return r;
 }
 
 /* It is there since a server made it and died before it could say so; nobody knows of it. Owner and mode may be
  * missing yet. */
-static int adopt_made(struct tree *t, struct inode *parent, const char *name, struct making *m, struct stat *st)
+static int adopt_made(struct union_fs *t, struct inode *parent, const char *name, struct making *m, struct stat *st)
 {
 	int dirfd = upper_pin(t, parent), r;
 
@@ -343,23 +343,23 @@ static int adopt_made(struct tree *t, struct inode *parent, const char *name, st
 		return dirfd;
 	r = fstat(dirfd, &m->dir) < 0 ? -errno : 0;
 	if (r == 0) {
-		override_apply(dirfd, "", t->upper->override, &m->dir);
+		mode_xattr_apply(dirfd, "", t->upper->override, &m->dir);
 		inherit(t, m, parent);
 		/* A mode may bind even us: then it is opened when it must be. */
 		if (S_ISREG(m->mode))
 			m->fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 		r = settle_owner(m, dirfd, name, st);
 	}
-	fdcache_unpin(&parent->src.fd);
+	fd_cache_unpin(&parent->src.fd);
 	return r;
 }
 
-int create_again(struct tree *t, struct inode *parent, const char *name, const struct create_args *args,
+int create_again(struct union_fs *t, struct inode *parent, const char *name, const struct create_args *args,
 		 struct inode **ret, struct stat *ret_st)
 {
 	struct making m = { .args = args, .fd = -1 };
 	struct lookup_state state = { .where = LOOKUP_NOWHERE };
-	struct updir *d;
+	struct upper_dir *d;
 	int r = create_check_name(name);
 
 	if (r == 0 && parent->has_upper)
@@ -383,14 +383,14 @@ int create_again(struct tree *t, struct inode *parent, const char *name, const s
 
 /* is_only_here: it has no name in the mount. Such a file can be given one once: were that in the work directory, the
  * next server would take it away, and the file could have no other. */
-static int link_locked(struct tree *t, int fd, int dirfd, const char *name, bool is_whiteout, bool is_only_here)
+static int link_locked(struct union_fs *t, int fd, int dirfd, const char *name, bool is_whiteout, bool is_only_here)
 {
 	int at = t->workfd, r;
 	char temp[NAME_MAX + 1];
 	struct stat st, there;
 
 	if (!is_whiteout)
-		return place_link_fd(fd, dirfd, name);
+		return publish_link_fd(fd, dirfd, name);
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	upper_temp_name(t, temp);
@@ -404,7 +404,7 @@ static int link_locked(struct tree *t, int fd, int dirfd, const char *name, bool
 		if (r < 0)
 			return r;
 	}
-	r = place_link_fd(fd, at, temp);
+	r = publish_link_fd(fd, at, temp);
 	if (r < 0 && !(r == -EEXIST && at == dirfd))
 		return r;
 	r = replace_whiteout(t, at, temp, dirfd, name, false);
@@ -413,12 +413,12 @@ static int link_locked(struct tree *t, int fd, int dirfd, const char *name, bool
 	return r;
 }
 
-int create_link(struct tree *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
+int create_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
 {
-	struct upent up = { .type = i->type, .is_ino_known = true };
+	struct upper_dir_entry up = { .type = i->type, .is_ino_known = true };
 	struct lookup_state state;
 	bool is_new = false;
-	struct updir *d;
+	struct upper_dir *d;
 	int fd, dirfd, r = create_check_name(name);
 
 	if (r == 0)
@@ -443,16 +443,16 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	dirfd = upper_pin(t, parent);
 	r = dirfd < 0 ? dirfd : inode_reserve(t);
 	if (r == 0)
-		r = updir_reserve(d, name, state.below != NULL, &is_new);
+		r = upper_dir_reserve(d, name, state.below != NULL, &is_new);
 	if (r == 0) {
 		r = link_locked(t, fd, dirfd, name, state.is_whiteout, i->is_orphan);
 		if (r < 0 && is_new)
-			updir_remove(d, name);
+			upper_dir_remove(d, name);
 	}
 	if (r == 0) {
 		up.ino = i->ino;
 		up.is_below = state.below != NULL;
-		r = updir_set(d, name, &up);
+		r = upper_dir_set(d, name, &up);
 		if (r == 0)
 			r = inode_add_name(t, i, parent, name);
 		if (r < 0)
@@ -461,8 +461,8 @@ int create_link(struct tree *t, struct inode *i, struct inode *parent, const cha
 	if (dirfd >= 0)
 		quota_note(t->quota, dirfd);
 	if (dirfd >= 0)
-		fdcache_unpin(&parent->src.fd);
-	fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&parent->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	if (r < 0)
 		return r;
 	return lookup_stat(t, i, ret_st);

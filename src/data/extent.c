@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-int extent_run(struct source *top, uint64_t off, uint64_t len, struct run *ret)
+int run_find(struct source *top, uint64_t off, uint64_t len, struct run *ret)
 {
 	struct source *s = top;
 

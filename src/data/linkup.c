@@ -18,11 +18,11 @@
 #include <sys/stat.h>
 
 /* The lower file that a pending copy stands for. 1; 0: it has no name yet, or does not say. */
-static int read_origin(struct tree *t, int dirfd, const char *name, struct ient **ret)
+static int read_origin(struct union_fs *t, int dirfd, const char *name, struct image_entry **ret)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	char origin[PATH_MAX];
-	struct mark m = { .path = "" };
+	struct partial_xattr m = { .path = "" };
 	struct stat st;
 	int r = 0;
 
@@ -30,12 +30,12 @@ static int read_origin(struct tree *t, int dirfd, const char *name, struct ient 
 		return -errno;
 	if (S_ISDIR(st.st_mode) || st.st_nlink < 2)
 		return 0;
-	x = relax_begin(dirfd, name);
+	x = mode_relax_begin(dirfd, name);
 	if (S_ISREG(st.st_mode))
 		r = source_read_mark(dirfd, name, &m, NULL);
 	/* A whole copy says it otherwise. */
 	if (r == 0)
-		r = origin_read(dirfd, name, t->upper->is_doubted, origin);
+		r = origin_xattr_read(dirfd, name, t->upper->is_doubted, origin);
 	else if (r == 1)
 		strcpy(origin, m.is_sealed || !t->upper->is_doubted ? m.path : "");
 	if (r != 1 || !*origin)
@@ -47,35 +47,35 @@ static int read_origin(struct tree *t, int dirfd, const char *name, struct ient 
 }
 
 /* A node that only stands for the object while it gets its names: what the mirror needs to know of it. */
-static int finish(struct tree *t, int dirfd, const char *pending)
+static int finish(struct union_fs *t, int dirfd, const char *pending)
 {
 	struct inode stand_in = { 0 };
-	struct link_set names;
-	struct ient *e;
+	struct hardlink_set names;
+	struct image_entry *e;
 	int r = read_origin(t, dirfd, pending, &e);
 
 	if (r <= 0)
 		return r;
 	stand_in.type = e->type;
 	stand_in.ino = image_ino(t->image, e);
-	r = links_find(t, e, &names);
+	r = hardlink_index_find(t, e, &names);
 	for (size_t k = 0; k < names.n && r == 0; k++) {
 		r = copyup_inode(t, names.v[k].dir, NULL);
 		if (r == 0)
-			r = place_link(t, &stand_in, dirfd, pending, names.v[k].dir, names.v[k].name);
+			r = publish_link(t, &stand_in, dirfd, pending, names.v[k].dir, names.v[k].name);
 	}
 	if (r == 0)
 		log_info("%s: %s has all of its %zu missing names again", t->upper->path, e->name, names.n);
-	link_set_release(t, &names);
+	hardlink_index_set_release(t, &names);
 	/* Those that were made before the server died, too. */
 	if (r == 0 && t->can.wants_name_sync && !t->is_volatile && syncfs(dirfd) < 0)
 		r = -errno;
 	return r;
 }
 
-int linkup_recover(struct tree *t)
+int publish_recover(struct union_fs *t)
 {
-	int fd = place_open_left(t), r = 0;
+	int fd = publish_open_left(t), r = 0;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *de;
 

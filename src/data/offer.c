@@ -24,7 +24,7 @@ static bool has_extension(const char *name, const char *word)
 	return at;
 }
 
-static bool is_log(const char *name, const struct ient *e)
+static bool is_log(const char *name, const struct image_entry *e)
 {
 	bool r = has_extension(name, ".log") || has_extension(name, ".out") || has_extension(name, ".err");
 
@@ -33,7 +33,7 @@ static bool is_log(const char *name, const struct ient *e)
 	return r;
 }
 
-static void look_at_name(struct tree *t, struct inode *i, struct offer *o)
+static void look_at_name(struct union_fs *t, struct inode *i, struct passthrough_select *o)
 {
 	char name[NAME_MAX + 1];
 	struct inode *parent;
@@ -46,7 +46,7 @@ static void look_at_name(struct tree *t, struct inode *i, struct offer *o)
 }
 
 /* Below directories of "shareable, read-only data" (Filesystem Hierarchy Standard 3.0, chapter 4) and their kin. */
-static bool is_static(const struct ient *e)
+static bool is_static(const struct image_entry *e)
 {
 	static const char *const tops[] = { "usr", "lib", "lib32", "lib64", "libx32", "bin", "sbin" };
 	const char *top = e ? image_top_name(e) : "";
@@ -80,20 +80,20 @@ static int is_untouched(struct inode *i, off_t size)
 	if (fd < 0)
 		return fd;
 	r = fstat(fd, &st) < 0 ? -errno : st.st_size == size;
-	fdcache_unpin(&below->fd);
+	fd_cache_unpin(&below->fd);
 	return r;
 }
 
 /* An emptied file needs nothing of the lower, but its cut must be on the disk before the kernel lets it grow past us: else
  * a power cut may leave the new size and uncover the lower's bytes in its holes. Its first write here would wait for that too. */
-static bool is_settled(struct tree *t, struct inode *i, bool writes, uint64_t clip)
+static bool is_settled(struct union_fs *t, struct inode *i, bool writes, uint64_t clip)
 {
 	if (t->backing && writes && !clip && !t->quota && mapfile_has_uncommitted(i->src.map, i->src.id))
 		return cow_sync_unasked(t, i) == 0 && (t->is_volatile || !mapfile_has_uncommitted(i->src.map, i->src.id));
 	return !mapfile_has_uncommitted(i->src.map, i->src.id);
 }
 
-static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer *o)
+static int look_upper(struct union_fs *t, struct inode *i, bool writes, struct passthrough_select *o)
 {
 	uint64_t clip;
 	int r;
@@ -102,7 +102,7 @@ static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer
 		return 0;
 	/* What the kernel writes past us nobody counts. */
 	if (!i->src.id) {
-		o->kind = t->quota ? BACKING_NONE : BACKING_UPPER;
+		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
 		return 0;
 	}
 	/* Blocks past the clip are own by definition, so what is complete stays so whoever writes where. */
@@ -115,7 +115,7 @@ static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer
 		    (!writes || mapfile_expect_zeros(i->src.map, i->src.id, 0, (clip + BLK_BYTES - 1) >> BLK_SHIFT) == 0);
 	/* It may have become an ordinary file just now. */
 	if (r == 1 || !i->src.id) {
-		o->kind = t->quota ? BACKING_NONE : BACKING_UPPER;
+		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
 		return 0;
 	}
 	o->is_partial = true;
@@ -123,18 +123,18 @@ static int look_upper(struct tree *t, struct inode *i, bool writes, struct offer
 		return r;
 	r = is_untouched(i, o->size);
 	if (r == 1) {
-		o->kind = BACKING_LOWER;
+		o->kind = PASSTHROUGH_TABLE_LOWER;
 		o->lower = i->src.below;
 		r = 0;
 	}
 	return r;
 }
 
-int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
+int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes, struct passthrough_select *ret)
 {
 	/* Once: it may be copied up meanwhile, and then what is found here is outdated but not wrong. */
 	const bool is_up = i->has_upper;
-	struct offer o = { .kind = BACKING_NONE };
+	struct passthrough_select o = { .kind = PASSTHROUGH_TABLE_NONE };
 	struct source *src;
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
@@ -152,13 +152,13 @@ int offer_look(struct tree *t, struct inode *i, bool writes, struct offer *ret)
 		r = image_source(t->image, i->lower, &src);
 		o.is_partial = r == 0 && !source_is_plain(src);
 		if (r == 0 && !writes && !o.is_partial) {
-			o.kind = BACKING_LOWER;
+			o.kind = PASSTHROUGH_TABLE_LOWER;
 			o.lower = src;
 		}
 	}
 	if (r < 0)
 		return r;
-	o.is_remote = o.kind == BACKING_LOWER && o.lower->layer->is_static;
+	o.is_remote = o.kind == PASSTHROUGH_TABLE_LOWER && o.lower->layer->is_static;
 	*ret = o;
 	return 0;
 }
@@ -200,17 +200,17 @@ static enum source_head look_at_head(struct source *s)
 	if (fd < 0)
 		return HEAD_UNSEEN;
 	n = pread(fd, head, sizeof(head), 0);
-	fdcache_unpin(&s->fd);
+	fd_cache_unpin(&s->fd);
 	if (n < 0)
 		return HEAD_UNSEEN;
 	return is_database(head, (size_t)n) ? HEAD_DATABASE : is_text(head, (size_t)n) ? HEAD_TEXT : HEAD_OTHER;
 }
 
-bool offer_is_followed(const struct offer *o)
+bool passthrough_select_is_followed(const struct passthrough_select *o)
 {
 	enum source_head head;
 
-	if (o->kind != BACKING_LOWER)
+	if (o->kind != PASSTHROUGH_TABLE_LOWER)
 		return false;
 	if (o->is_log)
 		return true;
@@ -218,7 +218,7 @@ bool offer_is_followed(const struct offer *o)
 	if (o->lower->head == HEAD_UNSEEN)
 		o->lower->head = look_at_head(o->lower);
 	head = o->lower->head;
-	return head == HEAD_DATABASE || (head == HEAD_TEXT && o->size > OFFER_SMALL_BYTES && o->is_writable &&
+	return head == HEAD_DATABASE || (head == HEAD_TEXT && o->size > PASSTHROUGH_SELECT_SMALL_BYTES && o->is_writable &&
 					 !o->is_program && !o->is_static);
 }
 
@@ -258,23 +258,23 @@ static int open_lower(struct source *s, int data, int *ret_own)
 	return 0;
 }
 
-int offer_open(struct tree *t, struct inode *i, const struct offer *o, struct offer_file *ret)
+int passthrough_select_open(struct union_fs *t, struct inode *i, const struct passthrough_select *o, struct passthrough_select_file *ret)
 {
-	struct offer_file f = { .own = -1 };
+	struct passthrough_select_file f = { .own = -1 };
 	int r = 0;
 
-	if (o->kind == BACKING_NONE)
+	if (o->kind == PASSTHROUGH_TABLE_NONE)
 		return -EOPNOTSUPP;
-	f.fd = o->kind == BACKING_UPPER ? upper_pin(t, i) : source_pin(o->lower);
+	f.fd = o->kind == PASSTHROUGH_TABLE_UPPER ? upper_pin(t, i) : source_pin(o->lower);
 	if (f.fd < 0)
 		return f.fd;
-	f.pinned = o->kind == BACKING_UPPER ? &i->src.fd : &o->lower->fd;
-	if (o->kind == BACKING_LOWER)
+	f.pinned = o->kind == PASSTHROUGH_TABLE_UPPER ? &i->src.fd : &o->lower->fd;
+	if (o->kind == PASSTHROUGH_TABLE_LOWER)
 		r = open_lower(o->lower, f.fd, &f.own);
 	else if (fcntl(f.fd, F_GETFL) & O_PATH)
 		r = -EACCES; /* we may not read it ourselves */
 	if (r < 0) {
-		offer_close(&f);
+		passthrough_select_close(&f);
 		return r;
 	}
 	if (f.own >= 0)
@@ -283,10 +283,10 @@ int offer_open(struct tree *t, struct inode *i, const struct offer *o, struct of
 	return 0;
 }
 
-void offer_close(struct offer_file *f)
+void passthrough_select_close(struct passthrough_select_file *f)
 {
 	closep(&f->own);
 	if (f->pinned)
-		fdcache_unpin(f->pinned);
+		fd_cache_unpin(f->pinned);
 	f->pinned = NULL;
 }

@@ -19,19 +19,19 @@
 struct segment {
 	struct run run;
 	bool is_rest;			/* run.src is not one file but all there is below */
-	struct window_part *part;	/* NULL: to be read */
+	struct mmap_cache_part *part;	/* NULL: to be read */
 };
 
 /* A file of a lower layer, as it is during this request. */
 struct lower {
 	struct source *src;	/* pinned, unless file.fd is -1 */
-	struct window_file file;
+	struct mmap_cache_file file;
 };
 
 struct layout {
 	struct source *upper;	/* not to be mapped: its blocks change; NULL: none */
-	struct pieces *pieces;
-	struct segment segments[PIECES_MAX];
+	struct read_plan *pieces;
+	struct segment segments[READ_PLAN_MAX];
 	size_t n;
 	struct lower lowers[FILES_MAX];
 	size_t nlowers;
@@ -64,11 +64,11 @@ static void let_go(struct layout *l)
 {
 	for (size_t k = 0; k < l->nlowers; k++)
 		if (l->lowers[k].file.fd >= 0)
-			fdcache_unpin(&l->lowers[k].src->fd);
+			fd_cache_unpin(&l->lowers[k].src->fd);
 	l->nlowers = 0;
 }
 
-static void append(struct layout *l, const struct run *run, struct window_part *part)
+static void append(struct layout *l, const struct run *run, struct mmap_cache_part *part)
 {
 	l->segments[l->n++] = (struct segment){ .run = *run, .part = part };
 }
@@ -78,14 +78,14 @@ static void lay_run(struct layout *l, struct run run)
 {
 	const bool is_for_windows = run.src && run.src != l->upper && run.src->layer->is_mappable && run.len >= PIECES_MIN;
 	struct lower *w = is_for_windows ? lower_of(l, run.src) : NULL;
-	struct pieces *p = l->pieces;
+	struct read_plan *p = l->pieces;
 
 	/* One place is kept for this run's end, one for the rest of the request. */
-	while (w && run.len && l->n < PIECES_MAX - 2 && run.off + run.len <= (uint64_t)w->file.st.st_size) {
-		struct window_part *part = &p->windows[p->nwindows];
+	while (w && run.len && l->n < READ_PLAN_MAX - 2 && run.off + run.len <= (uint64_t)w->file.st.st_size) {
+		struct mmap_cache_part *part = &p->windows[p->nwindows];
 		struct run piece = run;
 
-		if (window_pin(&w->file, run.off, run.len, part) < 0)
+		if (mmap_cache_pin(&w->file, run.off, run.len, part) < 0)
 			break;
 		p->nwindows++;
 		piece.len = part->len;
@@ -103,12 +103,12 @@ static int lay_out(struct layout *l, struct source *top, size_t len, uint64_t of
 		struct run run = { .src = top, .off = off, .len = len };
 		int r = 0;
 
-		if (l->n == PIECES_MAX - 1) {
+		if (l->n == READ_PLAN_MAX - 1) {
 			append(l, &run, NULL);
 			l->segments[l->n - 1].is_rest = true;
 			return 0;
 		}
-		r = extent_run(top, off, len, &run);
+		r = run_find(top, off, len, &run);
 		if (r < 0)
 			return r;
 		lay_run(l, run);
@@ -141,7 +141,7 @@ static int read_left(struct layout *l, char *buf, uint64_t off)
 
 static void describe(const struct layout *l, char *buf, uint64_t off)
 {
-	struct pieces *p = l->pieces;
+	struct read_plan *p = l->pieces;
 
 	for (size_t k = 0; k < l->n; k++) {
 		const struct segment *s = &l->segments[k];
@@ -155,7 +155,7 @@ static void describe(const struct layout *l, char *buf, uint64_t off)
 	}
 }
 
-static int gather(struct source *top, struct source *upper, char *buf, size_t len, uint64_t off, struct pieces *ret)
+static int shared_sb(struct source *top, struct source *upper, char *buf, size_t len, uint64_t off, struct read_plan *ret)
 {
 	struct layout l; /* large: not cleared for every read */
 	int r;
@@ -165,7 +165,7 @@ static int gather(struct source *top, struct source *upper, char *buf, size_t le
 	l.n = l.nlowers = 0;
 	r = lay_out(&l, top, len, off);
 	if (r == 0) {
-		window_fill(ret->windows, ret->nwindows);
+		mmap_cache_fill(ret->windows, ret->nwindows);
 		for (size_t k = 0; k < l.n; k++)
 			if (l.segments[k].part && l.segments[k].part->result < 0)
 				l.segments[k].part = NULL;
@@ -187,7 +187,7 @@ static ssize_t clip_plain(struct source *src, size_t len, off_t off)
 	if (fd < 0)
 		return fd;
 	r = fstat(fd, &st) < 0 ? -errno : 0;
-	fdcache_unpin(&src->fd);
+	fd_cache_unpin(&src->fd);
 	if (r < 0)
 		return r;
 	if (off >= st.st_size)
@@ -195,7 +195,7 @@ static ssize_t clip_plain(struct source *src, size_t len, off_t off)
 	return len < (size_t)(st.st_size - off) ? (ssize_t)len : (ssize_t)(st.st_size - off);
 }
 
-static ssize_t clip_partial(struct tree *t, struct inode *i, size_t len, off_t off)
+static ssize_t clip_partial(struct union_fs *t, struct inode *i, size_t len, off_t off)
 {
 	off_t size;
 	int r = read_size(t, i, &size);
@@ -208,7 +208,7 @@ static ssize_t clip_partial(struct tree *t, struct inode *i, size_t len, off_t o
 }
 
 /* -EAGAIN: nothing here for windows. */
-static ssize_t read_locked(struct tree *t, struct inode *i, void *buf, size_t len, off_t off, struct pieces *ret)
+static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_t len, off_t off, struct read_plan *ret)
 {
 	struct source *top;
 	ssize_t n = read_top(t, i, &top);
@@ -228,14 +228,14 @@ static ssize_t read_locked(struct tree *t, struct inode *i, void *buf, size_t le
 		if (fd < 0)
 			return fd;
 	}
-	int r = gather(top, i->has_upper ? &i->src : NULL, buf, (size_t)n, (uint64_t)off, ret);
+	int r = shared_sb(top, i->has_upper ? &i->src : NULL, buf, (size_t)n, (uint64_t)off, ret);
 
 	if (i->has_upper)
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 	return r < 0 ? r : n;
 }
 
-ssize_t pieces_read(struct tree *t, struct inode *i, void *buf, size_t len, off_t off, struct pieces *ret)
+ssize_t read_plan_read(struct union_fs *t, struct inode *i, void *buf, size_t len, off_t off, struct read_plan *ret)
 {
 	ssize_t n = -EAGAIN;
 
@@ -251,16 +251,16 @@ ssize_t pieces_read(struct tree *t, struct inode *i, void *buf, size_t len, off_
 	return n;
 }
 
-void pieces_release(struct pieces *p)
+void read_plan_release(struct read_plan *p)
 {
 	for (size_t k = 0; k < p->nwindows; k++)
-		window_unpin(p->windows[k].w);
+		mmap_cache_unpin(p->windows[k].w);
 	p->nwindows = 0;
 	p->niov = 0;
 }
 
-void pieces_doubt(struct pieces *p)
+void read_plan_doubt(struct read_plan *p)
 {
 	for (size_t k = 0; k < p->nwindows; k++)
-		window_drop(p->windows[k].w);
+		mmap_cache_drop(p->windows[k].w);
 }

@@ -15,7 +15,7 @@
 
 #define PENDING_TRIES 64
 
-int place_link_fd(int fd, int dirfd, const char *name)
+int publish_link_fd(int fd, int dirfd, const char *name)
 {
 	char proc[32];
 
@@ -39,19 +39,19 @@ struct origin {
 static int try_entry(const struct origin *o, int dirfd, const char *name)
 {
 	if (!o->name)
-		return place_link_fd(o->fd, dirfd, name);
+		return publish_link_fd(o->fd, dirfd, name);
 	if (o->stays)
 		return linkat(o->dirfd, o->name, dirfd, name, 0) < 0 ? -errno : 0;
-	return relax_rename(o->dirfd, o->name, dirfd, name, RENAME_NOREPLACE);
+	return mode_relax_rename(o->dirfd, o->name, dirfd, name, RENAME_NOREPLACE);
 }
 
 /* Copying up needs no permission to write the directory. */
 static int make_entry(const struct origin *o, int dirfd, const char *name)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	int r = try_entry(o, dirfd, name);
 
-	if (r == -EACCES && (x = relax_begin(dirfd, "")))
+	if (r == -EACCES && (x = mode_relax_begin(dirfd, "")))
 		r = try_entry(o, dirfd, name);
 	return r;
 }
@@ -63,11 +63,11 @@ static void restore_times(int dirfd, const struct stat *st)
 	futimens(dirfd, times);
 }
 
-static int place(struct tree *t, struct inode *i, const struct origin *o, struct inode *parent, const char *name)
+static int place(struct union_fs *t, struct inode *i, const struct origin *o, struct inode *parent, const char *name)
 {
-	struct upent up = { .type = i->type, .ino = i->ino, .is_ino_known = true, .is_below = true };
+	struct upper_dir_entry up = { .type = i->type, .ino = i->ino, .is_ino_known = true, .is_below = true };
 	struct stat before;
-	struct updir *d;
+	struct upper_dir *d;
 	uint64_t version;
 	int dirfd, r = upper_listing(t, parent, &d);
 
@@ -76,28 +76,28 @@ static int place(struct tree *t, struct inode *i, const struct origin *o, struct
 	dirfd = upper_pin(t, parent);
 	if (dirfd < 0)
 		return dirfd;
-	version = updir_version(d);
+	version = upper_dir_version(d);
 	r = fstat(dirfd, &before) < 0 ? -errno : 0;
 	/* A name that nobody looked up yet must not be in the mirror before it is there. */
 	if (r == 0)
-		r = o->stays ? make_entry(o, dirfd, name) : updir_set(d, name, &up);
+		r = o->stays ? make_entry(o, dirfd, name) : upper_dir_set(d, name, &up);
 	if (r == 0) {
-		r = o->stays ? updir_set(d, name, &up) : make_entry(o, dirfd, name);
+		r = o->stays ? upper_dir_set(d, name, &up) : make_entry(o, dirfd, name);
 		if (r < 0 && o->stays)
 			unlinkat(dirfd, name, 0);
 		else if (r < 0)
-			updir_remove(d, name);
+			upper_dir_remove(d, name);
 		/* Copying up is invisible: it does not change the directory's times, unless something else did
 		 * meanwhile. */
-		if (r == 0 && updir_version(d) == version + 1)
+		if (r == 0 && upper_dir_version(d) == version + 1)
 			restore_times(dirfd, &before);
 	}
 	quota_note(t->quota, dirfd);
-	fdcache_unpin(&parent->src.fd);
+	fd_cache_unpin(&parent->src.fd);
 	return r;
 }
 
-int place_one(struct tree *t, struct inode *i, int fd, char temp[32], struct inode *parent, const char *name)
+int publish_one(struct union_fs *t, struct inode *i, int fd, char temp[32], struct inode *parent, const char *name)
 {
 	const struct origin o = { .fd = fd, .dirfd = t->workfd, .name = *temp ? temp : NULL };
 	int r = place(t, i, &o, parent, name);
@@ -107,16 +107,16 @@ int place_one(struct tree *t, struct inode *i, int fd, char temp[32], struct ino
 	return r;
 }
 
-int place_link(struct tree *t, struct inode *i, int fromfd, const char *from, struct inode *parent, const char *name)
+int publish_link(struct union_fs *t, struct inode *i, int fromfd, const char *from, struct inode *parent, const char *name)
 {
 	const struct origin o = { .fd = -1, .dirfd = fromfd, .name = from, .stays = true };
 
 	return place(t, i, &o, parent, name);
 }
 
-int place_open_left(struct tree *t)
+int publish_open_left(struct union_fs *t)
 {
-	_cleanup_(closep) int fd = openat(t->upper->rootfd, PLACE_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_(closep) int fd = openat(t->upper->rootfd, PUBLISH_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
 	if (fd >= 0 && fstat(fd, &st) < 0)
@@ -126,57 +126,57 @@ int place_open_left(struct tree *t)
 	if (fd < 0 && errno != ENOTDIR && errno != ELOOP)
 		return -errno;
 	/* Others could put their files there for us to link. */
-	if (unlinkat(t->upper->rootfd, PLACE_PENDING_NAME, 0) < 0)
-		rmtree(t->upper->rootfd, PLACE_PENDING_NAME);
+	if (unlinkat(t->upper->rootfd, PUBLISH_PENDING_NAME, 0) < 0)
+		rmtree(t->upper->rootfd, PUBLISH_PENDING_NAME);
 	return -ENOENT;
 }
 
 /* Descriptor; -ENOENT where another one that was placed removed the directory meanwhile. */
-static int open_pending(struct tree *t)
+static int open_pending(struct union_fs *t)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
-	int fd = place_open_left(t);
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
+	int fd = publish_open_left(t);
 	struct stat before;
 
 	if (fd != -ENOENT)
 		return fd;
-	x = relax_begin(t->upper->rootfd, "");
+	x = mode_relax_begin(t->upper->rootfd, "");
 	if (fstat(t->upper->rootfd, &before) < 0 ||
-	    (mkdirat(t->upper->rootfd, PLACE_PENDING_NAME, 0700) < 0 && errno != EEXIST))
+	    (mkdirat(t->upper->rootfd, PUBLISH_PENDING_NAME, 0700) < 0 && errno != EEXIST))
 		return -errno;
 	restore_times(t->upper->rootfd, &before);
-	return place_open_left(t);
+	return publish_open_left(t);
 }
 
-void place_close(struct tree *t)
+void publish_close(struct union_fs *t)
 {
-	_cleanup_(relax_endp) struct relax *x = relax_begin(t->upper->rootfd, "");
+	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(t->upper->rootfd, "");
 	struct stat before;
 
 	if (fstat(t->upper->rootfd, &before) == 0 &&
-	    unlinkat(t->upper->rootfd, PLACE_PENDING_NAME, AT_REMOVEDIR) == 0)
+	    unlinkat(t->upper->rootfd, PUBLISH_PENDING_NAME, AT_REMOVEDIR) == 0)
 		restore_times(t->upper->rootfd, &before);
 }
 
 /* While others change the root and look at its times. The last of several that are at it removes the directory. */
-static void leave_pending(struct tree *t)
+static void leave_pending(struct union_fs *t)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	struct stat before;
-	struct updir *d;
+	struct upper_dir *d;
 	uint64_t version;
 
 	if (upper_listing(t, t->root, &d) < 0)
 		return;
-	x = relax_begin(t->upper->rootfd, "");
-	version = updir_version(d);
+	x = mode_relax_begin(t->upper->rootfd, "");
+	version = upper_dir_version(d);
 	if (fstat(t->upper->rootfd, &before) == 0 &&
-	    unlinkat(t->upper->rootfd, PLACE_PENDING_NAME, AT_REMOVEDIR) == 0 && updir_version(d) == version)
+	    unlinkat(t->upper->rootfd, PUBLISH_PENDING_NAME, AT_REMOVEDIR) == 0 && upper_dir_version(d) == version)
 		restore_times(t->upper->rootfd, &before);
 }
 
 /* The copy gets its name there. -EPERM where another's directory comes back as often as it is removed. */
-static int enter_pending(struct tree *t, int fd, const char *temp, const char *pending, int *ret)
+static int enter_pending(struct union_fs *t, int fd, const char *temp, const char *pending, int *ret)
 {
 	int r = -ENOENT;
 
@@ -188,30 +188,30 @@ static int enter_pending(struct tree *t, int fd, const char *temp, const char *p
 		else if (*temp)
 			r = renameat2(t->workfd, temp, dirfd, pending, RENAME_NOREPLACE) < 0 ? -errno : 0;
 		else
-			r = place_link_fd(fd, dirfd, pending);
+			r = publish_link_fd(fd, dirfd, pending);
 		if (r == 0)
 			*ret = steal_fd(&dirfd);
 	}
 	return r == -ENOENT ? -EPERM : r;
 }
 
-static void take_back(struct tree *t, const struct link_place *p)
+static void take_back(struct union_fs *t, const struct hardlink_place *p)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
-	struct updir *d;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
+	struct upper_dir *d;
 	int fd = upper_pin(t, p->dir);
 
 	if (fd < 0)
 		return;
-	x = relax_begin(fd, "");
+	x = mode_relax_begin(fd, "");
 	/* In this order: who misses the entry and looks again sees the lower one. */
 	if (upper_listing(t, p->dir, &d) == 0)
-		updir_remove(d, p->name);
+		upper_dir_remove(d, p->name);
 	unlinkat(fd, p->name, 0);
-	fdcache_unpin(&p->dir->src.fd);
+	fd_cache_unpin(&p->dir->src.fd);
 }
 
-static int sync_directories(struct tree *t, const struct link_set *names)
+static int sync_directories(struct union_fs *t, const struct hardlink_set *names)
 {
 	int r = 0;
 
@@ -223,12 +223,12 @@ static int sync_directories(struct tree *t, const struct link_set *names)
 		if (fd < 0)
 			return fd;
 		r = fsync(fd) < 0 ? -errno : 0;
-		fdcache_unpin(&names->v[k].dir->src.fd);
+		fd_cache_unpin(&names->v[k].dir->src.fd);
 	}
 	return r;
 }
 
-int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const struct link_set *names)
+int publish_all(struct union_fs *t, struct inode *i, int fd, char temp[32], const struct hardlink_set *names)
 {
 	_cleanup_(closep) int dirfd = -1;
 	char pending[32];
@@ -241,7 +241,7 @@ int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const stru
 		return r;
 	*temp = '\0';
 	for (k = 0; k < names->n && r == 0; k++)
-		r = place_link(t, i, dirfd, pending, names->v[k].dir, names->v[k].name);
+		r = publish_link(t, i, dirfd, pending, names->v[k].dir, names->v[k].name);
 	if (r == 0) {
 		r = sync_directories(t, names);
 		k++;
@@ -249,7 +249,7 @@ int place_all(struct tree *t, struct inode *i, int fd, char temp[32], const stru
 	while (r < 0 && --k > 0)
 		take_back(t, &names->v[k - 1]);
 	if (unlinkat(dirfd, pending, 0) < 0)
-		log_warn("%s: cannot remove " PLACE_PENDING_NAME "/%s: %s", t->upper->path, pending, strerror(errno));
+		log_warn("%s: cannot remove " PUBLISH_PENDING_NAME "/%s: %s", t->upper->path, pending, strerror(errno));
 	else
 		leave_pending(t);
 	return r;

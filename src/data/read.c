@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-int read_top(struct tree *t, struct inode *i, struct source **ret)
+int read_top(struct union_fs *t, struct inode *i, struct source **ret)
 {
 	if (i->has_upper) {
 		*ret = &i->src;
@@ -43,7 +43,7 @@ int read_batch_finish(struct read_batch *b)
 	for (size_t i = 0; i < b->n; i++) {
 		struct ring_read *rd = &b->reads[i];
 
-		fdcache_unpin(&b->srcs[i]->fd);
+		fd_cache_unpin(&b->srcs[i]->fd);
 		if (rd->result < 0)
 			r = rd->result;
 		else if ((uint32_t)rd->result < rd->len)
@@ -56,7 +56,7 @@ int read_batch_finish(struct read_batch *b)
 void read_batch_abandon(struct read_batch *b)
 {
 	for (size_t i = 0; i < b->n; i++)
-		fdcache_unpin(&b->srcs[i]->fd);
+		fd_cache_unpin(&b->srcs[i]->fd);
 	b->n = 0;
 }
 
@@ -69,7 +69,7 @@ int read_source(struct source *src, void *p, size_t len, uint64_t off)
 	while (len && r == 0) {
 		struct run run;
 
-		r = extent_run(src, off, len, &run);
+		r = run_find(src, off, len, &run);
 		if (r < 0)
 			break;
 		r = read_batch_add(&b, &run, dst);
@@ -83,7 +83,7 @@ int read_source(struct source *src, void *p, size_t len, uint64_t off)
 	return r == -EUCLEAN ? -EIO : r;
 }
 
-int read_size(struct tree *t, struct inode *i, off_t *ret)
+int read_size(struct union_fs *t, struct inode *i, off_t *ret)
 {
 	struct stat st;
 	int r = i->has_upper ? upper_stat(t, i, &st) : image_stat(t->image, i->lower, &st);
@@ -93,7 +93,7 @@ int read_size(struct tree *t, struct inode *i, off_t *ret)
 	return r;
 }
 
-ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t off)
+ssize_t read_file(struct union_fs *t, struct inode *i, void *p, size_t len, off_t off)
 {
 	struct source *top;
 	off_t size;
@@ -110,7 +110,7 @@ ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t of
 		if (fd < 0)
 			return fd;
 		n = file_pread(fd, p, len, off);
-		fdcache_unpin(&top->fd);
+		fd_cache_unpin(&top->fd);
 		return n;
 	}
 	r = read_size(t, i, &size);
@@ -128,7 +128,7 @@ ssize_t read_file(struct tree *t, struct inode *i, void *p, size_t len, off_t of
 	}
 	r = read_source(top, p, len, (uint64_t)off);
 	if (i->has_upper)
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 	return r < 0 ? r : (ssize_t)len;
 }
 
@@ -146,7 +146,7 @@ static off_t seek_in_run(const struct run *run, int whence)
 	pos = lseek(fd, (off_t)run->off, whence);
 	if (pos < 0)
 		pos = errno == ENXIO ? (whence == SEEK_HOLE ? (off_t)run->off : end) : -errno;
-	fdcache_unpin(&run->src->fd);
+	fd_cache_unpin(&run->src->fd);
 	return pos > end ? end : pos;
 }
 
@@ -158,7 +158,7 @@ off_t read_source_seek(struct source *src, off_t off, off_t size, int whence)
 		return -ENXIO;
 	while (pos < (uint64_t)size) {
 		struct run run;
-		off_t found = extent_run(src, pos, (uint64_t)size - pos, &run);
+		off_t found = run_find(src, pos, (uint64_t)size - pos, &run);
 
 		if (found == 0)
 			found = seek_in_run(&run, whence);
@@ -171,7 +171,7 @@ off_t read_source_seek(struct source *src, off_t off, off_t size, int whence)
 	return whence == SEEK_HOLE ? size : -ENXIO;
 }
 
-off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence)
+off_t read_seek(struct union_fs *t, struct inode *i, off_t off, int whence)
 {
 	struct source *top;
 	off_t size, pos;
@@ -187,6 +187,6 @@ off_t read_seek(struct tree *t, struct inode *i, off_t off, int whence)
 		return r == -EUCLEAN ? -EIO : r;
 	pos = read_source_seek(top, off, size, whence);
 	if (i->has_upper)
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 	return pos;
 }

@@ -28,7 +28,7 @@
 #include <sys/xattr.h>
 
 /* What the upper has at a name, whether it is seen or not. st_ino 0: nothing. */
-static int stat_upper(struct tree *t, struct inode *dir, const char *name, struct stat *ret)
+static int stat_upper(struct union_fs *t, struct inode *dir, const char *name, struct stat *ret)
 {
 	int fd, r = 0;
 
@@ -42,11 +42,11 @@ static int stat_upper(struct tree *t, struct inode *dir, const char *name, struc
 		r = errno == ENOENT ? 0 : -errno;
 		*ret = (struct stat){ .st_ino = 0 };
 	}
-	fdcache_unpin(&dir->src.fd);
+	fd_cache_unpin(&dir->src.fd);
 	return r;
 }
 
-int redo_remove(struct tree *t, struct inode *parent, const char *name, bool is_dir)
+int replay_remove(struct union_fs *t, struct inode *parent, const char *name, bool is_dir)
 {
 	struct lookup_state state = { .where = LOOKUP_LOWER };
 	int r = parent->has_upper ? lookup_state(t, parent, name, &state) : 0;
@@ -59,7 +59,7 @@ int redo_remove(struct tree *t, struct inode *parent, const char *name, bool is_
 	return remove_leftover(t, parent, name);
 }
 
-int redo_link(struct tree *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
+int replay_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
 {
 	struct inode *there;
 	struct stat st;
@@ -87,7 +87,7 @@ struct move {
 	struct stat at_from, at_to;	/* in the upper */
 };
 
-static int look_at_move(struct tree *t, struct move *m)
+static int look_at_move(struct union_fs *t, struct move *m)
 {
 	int r = stat_upper(t, m->from, m->from_name, &m->at_from);
 
@@ -95,7 +95,7 @@ static int look_at_move(struct tree *t, struct move *m)
 }
 
 /* The table still has the inode at its old name. */
-static void move_name(struct tree *t, const struct intent *n, const struct move *m)
+static void move_name(struct union_fs *t, const struct intent *n, const struct move *m)
 {
 	struct inode *i;
 
@@ -107,11 +107,11 @@ static void move_name(struct tree *t, const struct intent *n, const struct move 
 }
 
 /* It is at its new name in the mirror, too. */
-static int show_moved(struct tree *t, const struct move *m)
+static int show_moved(struct union_fs *t, const struct move *m)
 {
-	struct upent up = { .ino = m->at_to.st_ino, .type = IFTODT(m->at_to.st_mode) };
+	struct upper_dir_entry up = { .ino = m->at_to.st_ino, .type = IFTODT(m->at_to.st_mode) };
 	struct lookup_state state;
-	struct updir *d;
+	struct upper_dir *d;
 	int r = upper_listing(t, m->to, &d);
 
 	if (r == 0)
@@ -119,22 +119,22 @@ static int show_moved(struct tree *t, const struct move *m)
 	if (r < 0)
 		return r;
 	up.is_below = state.below != NULL;
-	return updir_set(d, m->to_name, &up);
+	return upper_dir_set(d, m->to_name, &up);
 }
 
-static int unhide_moved(struct tree *t, const struct move *m)
+static int unhide_moved(struct union_fs *t, const struct move *m)
 {
 	int fd = upper_pin(t, m->to), r;
 
 	if (fd < 0)
 		return fd;
 	r = whiteout_remove(fd, m->to_name);
-	fdcache_unpin(&m->to->src.fd);
+	fd_cache_unpin(&m->to->src.fd);
 	return r;
 }
 
 /* The whiteout that was made for the old name and not put there. */
-static void drop_beside(struct tree *t, const struct move *m)
+static void drop_beside(struct union_fs *t, const struct move *m)
 {
 	char beside[NAME_MAX + 1];
 	int fd = upper_pin(t, m->from);
@@ -143,10 +143,10 @@ static void drop_beside(struct tree *t, const struct move *m)
 		return;
 	remove_beside_name(m->from_name, beside);
 	unlinkat(fd, beside, 0);
-	fdcache_unpin(&m->from->src.fd);
+	fd_cache_unpin(&m->from->src.fd);
 }
 
-static int finish_move(struct tree *t, const struct intent *n, const struct move *m)
+static int finish_move(struct union_fs *t, const struct intent *n, const struct move *m)
 {
 	struct inode *i;
 	struct stat st;
@@ -166,9 +166,9 @@ static int finish_move(struct tree *t, const struct intent *n, const struct move
 		drop_beside(t, m);
 	}
 	if (r == 0 && i->type == DT_DIR && i->lower)
-		r = links_note_moved(t, i);
+		r = hardlink_index_note_moved(t, i);
 	if (r == 0 && i->type == DT_DIR)
-		r = links_scan_again(t, i);
+		r = hardlink_index_scan_again(t, i);
 	inode_unref(t, i);
 	return r;
 }
@@ -179,7 +179,7 @@ static bool is_exchanged(const struct intent *n, const struct move *m)
 	       m->at_from.st_ino == n->to.upper_ino;
 }
 
-static void swap_names(struct tree *t, const struct intent *n, const struct move *m)
+static void swap_names(struct union_fs *t, const struct intent *n, const struct move *m)
 {
 	struct inode *a = NULL, *b = NULL;
 
@@ -192,7 +192,7 @@ static void swap_names(struct tree *t, const struct intent *n, const struct move
 		inode_unref(t, b);
 }
 
-int redo_rename(struct tree *t, const struct intent *n, struct inode *old_parent, const char *old_name,
+int replay_rename(struct union_fs *t, const struct intent *n, struct inode *old_parent, const char *old_name,
 		struct inode *parent, const char *name, unsigned flags)
 {
 	struct move m = { .from = old_parent, .to = parent, .from_name = old_name, .to_name = name };
@@ -215,16 +215,16 @@ int redo_rename(struct tree *t, const struct intent *n, struct inode *old_parent
 /* ---- attributes ---- */
 
 /* True: a server came so far before. */
-static bool note_attr(struct tree *t, struct inode *i, struct intent *n, const char *name)
+static bool note_attr(struct union_fs *t, struct inode *i, struct intent *n, const char *name)
 {
 	if (!n || n->is_begun)
 		return n != NULL;
 	n->had_value = attr_getxattr(t, i, name, NULL, 0) >= 0;
-	intent_mark(n);
+	intent_log_mark(n);
 	return false;
 }
 
-static bool has_value(struct tree *t, struct inode *i, const char *name, const void *value, size_t size)
+static bool has_value(struct union_fs *t, struct inode *i, const char *name, const void *value, size_t size)
 {
 	_cleanup_(freep) char *there = malloc(size + 1);
 	ssize_t n = there ? attr_getxattr(t, i, name, there, size + 1) : -ENOMEM;
@@ -232,7 +232,7 @@ static bool has_value(struct tree *t, struct inode *i, const char *name, const v
 	return n == (ssize_t)size && !memcmp(there, value, size);
 }
 
-int redo_setxattr(struct tree *t, struct inode *i, struct intent *n, const char *name, const void *value, size_t size)
+int replay_setxattr(struct union_fs *t, struct inode *i, struct intent *n, const char *name, const void *value, size_t size)
 {
 	bool is_again = note_attr(t, i, n, name);
 	int r = attr_setxattr(t, i, name, value, size, XATTR_CREATE);
@@ -240,7 +240,7 @@ int redo_setxattr(struct tree *t, struct inode *i, struct intent *n, const char 
 	return r == -EEXIST && is_again && !n->had_value && has_value(t, i, name, value, size) ? 0 : r;
 }
 
-int redo_removexattr(struct tree *t, struct inode *i, struct intent *n, const char *name)
+int replay_removexattr(struct union_fs *t, struct inode *i, struct intent *n, const char *name)
 {
 	bool is_again = note_attr(t, i, n, name);
 	int r = attr_removexattr(t, i, name);
@@ -248,7 +248,7 @@ int redo_removexattr(struct tree *t, struct inode *i, struct intent *n, const ch
 	return r == -ENODATA && is_again && n->had_value ? 0 : r;
 }
 
-void redo_setid(struct tree *t, struct inode *i, struct intent *n, bool keeps_capability, struct attr_setid *s)
+void replay_setid(struct union_fs *t, struct inode *i, struct intent *n, bool keeps_capability, struct attr_setid *s)
 {
 	const mode_t setid = S_ISUID | S_ISGID;
 	struct stat st;
@@ -262,7 +262,7 @@ void redo_setid(struct tree *t, struct inode *i, struct intent *n, bool keeps_ca
 		n->mode = s->mode;
 		n->capability_len = (uint32_t)s->capability_len;
 		memcpy(n->capability, s->capability, (size_t)s->capability_len);
-		intent_mark(n);
+		intent_log_mark(n);
 		return;
 	}
 	/* Unless it got another mode, or other capabilities, or another change is under way. */
@@ -281,7 +281,7 @@ void redo_setid(struct tree *t, struct inode *i, struct intent *n, bool keeps_ca
 #define PENDING_MAX 1024
 
 struct pending {
-	struct tree *t;
+	struct union_fs *t;
 	struct intent *v[PENDING_MAX];
 	size_t n;
 };
@@ -295,7 +295,7 @@ static void collect(struct intent *n, void *arg)
 }
 
 /* The directory of one end; NULL: the kernel has forgotten it, so the request was answered. */
-static struct inode *directory_of(struct tree *t, const struct intent_end *e)
+static struct inode *directory_of(struct union_fs *t, const struct intent_end *e)
 {
 	struct inode *i = inode_get(t, e->parent);
 
@@ -303,7 +303,7 @@ static struct inode *directory_of(struct tree *t, const struct intent_end *e)
 }
 
 /* Those that were moved above it have their new names by now. */
-static struct inode *revived_directory(struct tree *t, const struct intent_end *e)
+static struct inode *revived_directory(struct union_fs *t, const struct intent_end *e)
 {
 	struct inode *i = directory_of(t, e);
 
@@ -311,7 +311,7 @@ static struct inode *revived_directory(struct tree *t, const struct intent_end *
 }
 
 /* Is the node the directory of that end, or above it, as far as the table knows? */
-static bool is_above(struct tree *t, uint64_t node, const struct intent_end *e)
+static bool is_above(struct union_fs *t, uint64_t node, const struct intent_end *e)
 {
 	struct inode *i = node ? directory_of(t, e) : NULL, *parent;
 	char name[NAME_MAX + 1];
@@ -329,7 +329,7 @@ static bool is_above(struct tree *t, uint64_t node, const struct intent_end *e)
 }
 
 /* A directory is found by its name: one that was moved first, then what was done beneath it. */
-static bool waits_for(struct tree *t, const struct intent *n, const struct intent *other)
+static bool waits_for(struct union_fs *t, const struct intent *n, const struct intent *other)
 {
 	if (other == n || other->kind == INTENT_REMOVE)
 		return false;
@@ -356,7 +356,7 @@ static struct intent *take_next(struct pending *p)
 	return n;
 }
 
-static void settle_remove(struct tree *t, const struct intent *n)
+static void settle_remove(struct union_fs *t, const struct intent *n)
 {
 	struct inode *dir = revived_directory(t, &n->from);
 	struct lookup_state state;
@@ -367,7 +367,7 @@ static void settle_remove(struct tree *t, const struct intent *n)
 }
 
 /* Whose names these were is not filled before: by what has them now it could be taken for that. */
-static void settle_move(struct tree *t, const struct intent *n)
+static void settle_move(struct union_fs *t, const struct intent *n)
 {
 	struct move m = { .from = revived_directory(t, &n->from), .to = revived_directory(t, &n->to),
 			  .from_name = n->from.name, .to_name = n->to.name };
@@ -382,7 +382,7 @@ static void settle_move(struct tree *t, const struct intent *n)
 	}
 }
 
-void redo_settle(struct tree *t, uint64_t key)
+void replay_settle(struct union_fs *t, uint64_t key)
 {
 	struct pending *p = calloc(1, sizeof(*p));
 
@@ -390,7 +390,7 @@ void redo_settle(struct tree *t, uint64_t key)
 	if (!p)
 		return;
 	p->t = t;
-	intent_each(key, collect, p);
+	intent_log_each(key, collect, p);
 	while (p->n) {
 		const struct intent *n = take_next(p);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server leaves that is killed after each step; redo_remove completes it.
+/* What a server leaves that is killed after each step; replay_remove completes it.
  *
  * in lower layers    1. other names of the file copied up (copyup.c)
  *                    2. a whiteout made: done
@@ -28,7 +28,7 @@
 
 #define SHARED_WHITEOUT "#whiteout"
 
-int remove_make_whiteout(struct tree *t, int dirfd, const char *name)
+int remove_make_whiteout(struct union_fs *t, int dirfd, const char *name)
 {
 	int r;
 
@@ -44,7 +44,7 @@ int remove_make_whiteout(struct tree *t, int dirfd, const char *name)
 	return r;
 }
 
-void remove_temp_dir(struct tree *t, const char *temp)
+void remove_temp_dir(struct union_fs *t, const char *temp)
 {
 	rmtree(t->workfd, temp);
 }
@@ -56,14 +56,14 @@ void remove_beside_name(const char *name, char beside[NAME_MAX + 1])
 	snprintf(beside, NAME_MAX + 1, WHITEOUT_PREFIX WHITEOUT_PREFIX "#%.*s", (int)max, name);
 }
 
-int remove_unseen(struct tree *t, int dirfd, const char *name)
+int remove_unseen(struct union_fs *t, int dirfd, const char *name)
 {
 	char temp[32];
 
 	int r;
 
 	upper_temp_name(t, temp);
-	r = relax_rename(dirfd, name, t->workfd, temp, 0);
+	r = mode_relax_rename(dirfd, name, t->workfd, temp, 0);
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
 	if (unlinkat(t->workfd, temp, 0) < 0)
@@ -71,7 +71,7 @@ int remove_unseen(struct tree *t, int dirfd, const char *name)
 	return 0;
 }
 
-int remove_prepare_whiteout(struct tree *t, char temp[32])
+int remove_prepare_whiteout(struct union_fs *t, char temp[32])
 {
 	int fd;
 
@@ -85,7 +85,7 @@ int remove_prepare_whiteout(struct tree *t, char temp[32])
 	return 0;
 }
 
-int remove_place_whiteout(struct tree *t, const char *temp, int dirfd, const char *name)
+int remove_place_whiteout(struct union_fs *t, const char *temp, int dirfd, const char *name)
 {
 	char hidden[NAME_MAX + 1];
 
@@ -97,7 +97,7 @@ int remove_place_whiteout(struct tree *t, const char *temp, int dirfd, const cha
 	return renameat2(t->workfd, temp, dirfd, name, 0) < 0 ? -errno : 0;
 }
 
-int remove_prepare(struct tree *t, struct inode *i, struct removal *ret)
+int remove_prepare(struct union_fs *t, struct inode *i, struct removal *ret)
 {
 	struct stat st;
 	int r;
@@ -112,7 +112,7 @@ int remove_prepare(struct tree *t, struct inode *i, struct removal *ret)
 	return 0;
 }
 
-void remove_done(struct tree *t, struct inode *i, const struct removal *r, bool has_gone)
+void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, bool has_gone)
 {
 	if (has_gone && r->is_last)
 		i->is_gone = true;
@@ -123,19 +123,19 @@ void remove_done(struct tree *t, struct inode *i, const struct removal *r, bool 
 }
 
 /* Take the upper entry away and leave a whiteout in its place, in one step where the file system can. */
-static int swap_for_whiteout(struct tree *t, int dirfd, const char *name, char temp[32])
+static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, char temp[32])
 {
 	char white[32];
 	int r;
 
 	upper_temp_name(t, temp);
 	if (t->style.has_device && t->style.has_rename)
-		return relax_rename(dirfd, name, t->workfd, temp, RENAME_WHITEOUT);
+		return mode_relax_rename(dirfd, name, t->workfd, temp, RENAME_WHITEOUT);
 	r = remove_prepare_whiteout(t, white);
 	if (r < 0)
 		return r;
 	if (t->style.has_device) {
-		r = relax_rename(dirfd, name, t->workfd, white, RENAME_EXCHANGE);
+		r = mode_relax_rename(dirfd, name, t->workfd, white, RENAME_EXCHANGE);
 		if (r == 0)
 			strcpy(temp, white);
 		return r;
@@ -143,7 +143,7 @@ static int swap_for_whiteout(struct tree *t, int dirfd, const char *name, char t
 	/* The whiteout first: from then on the name is gone, whatever becomes of what it hides. */
 	r = remove_place_whiteout(t, white, dirfd, name);
 	if (r == 0) {
-		r = relax_rename(dirfd, name, t->workfd, temp, 0);
+		r = mode_relax_rename(dirfd, name, t->workfd, temp, 0);
 		if (r < 0)
 			whiteout_remove(dirfd, name);
 	}
@@ -151,12 +151,12 @@ static int swap_for_whiteout(struct tree *t, int dirfd, const char *name, char t
 }
 
 /* Remove what is seen at name: what state says of it was read with the directory held. */
-static int remove_entry(struct tree *t, struct inode *parent, const char *name, const struct lookup_state *state, bool is_dir)
+static int remove_entry(struct union_fs *t, struct inode *parent, const char *name, const struct lookup_state *state, bool is_dir)
 {
-	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
+	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
 	char temp[32] = "";
 	bool is_new = false;
-	struct updir *d;
+	struct upper_dir *d;
 	int dirfd, r = upper_listing(t, parent, &d);
 
 	if (r < 0)
@@ -165,7 +165,7 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 	if (dirfd < 0)
 		return dirfd;
 	if (state->below)
-		r = updir_reserve(d, name, true, &is_new);
+		r = upper_dir_reserve(d, name, true, &is_new);
 	if (r < 0)
 		goto out;
 	if (state->where == LOOKUP_LOWER) {
@@ -177,18 +177,18 @@ static int remove_entry(struct tree *t, struct inode *parent, const char *name, 
 		/* Empty to the eye: whiteouts, or an opaque mark, are left in it. */
 		if (is_dir && (r == -ENOTEMPTY || r == -EEXIST)) {
 			upper_temp_name(t, temp);
-			r = relax_rename(dirfd, name, t->workfd, temp, 0);
+			r = mode_relax_rename(dirfd, name, t->workfd, temp, 0);
 		}
 	}
 	if (r == 0 && state->below)
-		r = updir_set(d, name, &whiteout);
+		r = upper_dir_set(d, name, &whiteout);
 	else if (r == 0)
-		updir_remove(d, name);
+		upper_dir_remove(d, name);
 	if (r < 0 && is_new)
-		updir_remove(d, name);
+		upper_dir_remove(d, name);
 	quota_note(t->quota, dirfd);
 out:
-	fdcache_unpin(&parent->src.fd);
+	fd_cache_unpin(&parent->src.fd);
 	if (r == 0 && *temp && is_dir)
 		remove_temp_dir(t, temp);
 	else if (r == 0 && *temp)
@@ -196,7 +196,7 @@ out:
 	return r;
 }
 
-int remove_made(struct tree *t, struct inode *parent, const char *name, const struct lookup_state *before, bool is_dir)
+int remove_made(struct union_fs *t, struct inode *parent, const char *name, const struct lookup_state *before, bool is_dir)
 {
 	struct lookup_state now = *before;
 
@@ -204,7 +204,7 @@ int remove_made(struct tree *t, struct inode *parent, const char *name, const st
 	return remove_entry(t, parent, name, &now, is_dir);
 }
 
-int remove_leftover(struct tree *t, struct inode *parent, const char *name)
+int remove_leftover(struct union_fs *t, struct inode *parent, const char *name)
 {
 	struct lookup_state state;
 	int dirfd, r = lookup_state(t, parent, name, &state);
@@ -222,17 +222,17 @@ int remove_leftover(struct tree *t, struct inode *parent, const char *name)
 	if (whiteout_is_by_name(dirfd, name))
 		r = remove_unseen(t, dirfd, name);
 	if (r == 0 && !state.below) {
-		struct updir *d;
+		struct upper_dir *d;
 
 		r = whiteout_remove(dirfd, name);
 		if (r == 0 && upper_listing(t, parent, &d) == 0)
-			updir_remove(d, name);
+			upper_dir_remove(d, name);
 	}
-	fdcache_unpin(&parent->src.fd);
+	fd_cache_unpin(&parent->src.fd);
 	return r;
 }
 
-static int remove_any(struct tree *t, struct inode *parent, const char *name, bool is_dir)
+static int remove_any(struct union_fs *t, struct inode *parent, const char *name, bool is_dir)
 {
 	struct lookup_state state;
 	struct removal removal;
@@ -251,9 +251,9 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 	/* The kernel looked the name up, so the inode is known; but one of several names may have been told to it by
 	 * a server that is dead. What cannot be looked at nobody has open. */
 	if (!inode_peek(t, parent, name, &i) && lookup_name(t, parent, name, &i, &st) < 0) {
-		intent_about(NULL, NULL);
+		intent_log_about(NULL, NULL);
 		r = remove_entry(t, parent, name, &state, is_dir);
-		/* links_find may just have looked it up. */
+		/* hardlink_index_find may just have looked it up. */
 		if (r == 0)
 			inode_drop_name(t, parent, name);
 		return r;
@@ -272,7 +272,7 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 		if (r == 0)
 			r = remove_prepare(t, i, &removal);
 		if (r == 0) {
-			intent_about(i, NULL);
+			intent_log_about(i, NULL);
 			r = remove_entry(t, parent, name, &state, is_dir);
 			if (r == 0)
 				inode_drop_name(t, parent, name);
@@ -284,12 +284,12 @@ static int remove_any(struct tree *t, struct inode *parent, const char *name, bo
 	return r;
 }
 
-int remove_file(struct tree *t, struct inode *parent, const char *name)
+int remove_file(struct union_fs *t, struct inode *parent, const char *name)
 {
 	return remove_any(t, parent, name, false);
 }
 
-int remove_dir(struct tree *t, struct inode *parent, const char *name)
+int remove_dir(struct union_fs *t, struct inode *parent, const char *name)
 {
 	return remove_any(t, parent, name, true);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server leaves that is killed after each step. redo_rename finishes from step 5 on; before it begins again.
+/* What a server leaves that is killed after each step. replay_rename finishes from step 5 on; before it begins again.
  *
  * 1. both directories and the source copied up (copyup.c)
  * 2. path in the source's mark; redirect, which says where the directory is merged from already; opaque mark, on what
@@ -40,12 +40,12 @@ struct end {
 	struct inode *dir;
 	const char *name;
 	struct lookup_state state;
-	struct updir *listing;
+	struct upper_dir *listing;
 	struct inode *inode;	/* referenced; NULL: nothing there, or not known */
 	int dirfd;		/* pinned while >= 0 */
 };
 
-static int end_look(struct tree *t, struct end *e)
+static int end_look(struct union_fs *t, struct end *e)
 {
 	int r = copyup_inode(t, e->dir, NULL);
 
@@ -68,10 +68,10 @@ static int end_look(struct tree *t, struct end *e)
 	return e->dirfd < 0 ? e->dirfd : 0;
 }
 
-static void end_release(struct tree *t, struct end *e)
+static void end_release(struct union_fs *t, struct end *e)
 {
 	if (e->dirfd >= 0)
-		fdcache_unpin(&e->dir->src.fd);
+		fd_cache_unpin(&e->dir->src.fd);
 	if (e->inode)
 		inode_unref(t, e->inode);
 }
@@ -88,7 +88,7 @@ static int refuse_move(struct inode *i, int r)
 }
 
 /* What is merged into a directory from below does not move with it: have the directory say where that is. */
-static int set_redirect(struct tree *t, struct inode *i, int fd)
+static int set_redirect(struct union_fs *t, struct inode *i, int fd)
 {
 	_cleanup_(freep) char *path = image_path(i->lower);
 
@@ -98,7 +98,7 @@ static int set_redirect(struct tree *t, struct inode *i, int fd)
 }
 
 /* A file in it may say so, which must not change its times. */
-static int set_opaque(struct tree *t, int fd)
+static int set_opaque(struct union_fs *t, int fd)
 {
 	struct timespec times[2];
 	struct stat st;
@@ -113,9 +113,9 @@ static int set_opaque(struct tree *t, int fd)
 	return 0;
 }
 
-static int prepare_directory(struct tree *t, struct inode *i, const struct end *to)
+static int prepare_directory(struct union_fs *t, struct inode *i, const struct end *to)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	bool lies_over_dir = to->state.below && to->state.below->type == DT_DIR;
 	int fd, r = 0;
 
@@ -130,14 +130,14 @@ static int prepare_directory(struct tree *t, struct inode *i, const struct end *
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	x = relax_begin(fd, "");
+	x = mode_relax_begin(fd, "");
 	r = i->lower ? refuse_move(i, set_redirect(t, i, fd)) : set_opaque(t, fd);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
 /* Make the inode of one end ready to stand at the other. */
-static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
+static int prepare_move(struct union_fs *t, struct inode *i, const struct end *to)
 {
 	struct copyup_change change = { .keeps_content = true, .moves = true };
 	int r;
@@ -150,9 +150,9 @@ static int prepare_move(struct tree *t, struct inode *i, const struct end *to)
 	return i->lower ? refuse_move(i, r) : r;
 }
 
-static struct upent upent_of(const struct inode *i, const struct end *at)
+static struct upper_dir_entry upent_of(const struct inode *i, const struct end *at)
 {
-	return (struct upent){ .ino = i->ino, .type = i->type, .is_ino_known = true, .is_below = at->state.below != NULL };
+	return (struct upper_dir_entry){ .ino = i->ino, .type = i->type, .is_ino_known = true, .is_below = at->state.below != NULL };
 }
 
 /* Remove ".wh.NAME": the name is taken again. */
@@ -174,7 +174,7 @@ struct hiding {
 	char temp[NAME_MAX + 1];	/* "" if none is needed */
 };
 
-static int hiding_prepare(struct tree *t, const struct end *from, struct hiding *h)
+static int hiding_prepare(struct union_fs *t, const struct end *from, struct hiding *h)
 {
 	int fd;
 
@@ -204,7 +204,7 @@ static void hiding_abandon(const struct end *from, const struct hiding *h)
 		unlinkat(from->dirfd, h->temp, 0);
 }
 
-static int hiding_finish(struct tree *t, const struct end *from, const struct hiding *h)
+static int hiding_finish(struct union_fs *t, const struct end *from, const struct hiding *h)
 {
 	char hidden[NAME_MAX + 1];
 	const char *name = from->name;
@@ -226,7 +226,7 @@ static bool is_hidden_by_file(const struct end *e)
 
 /* The old directory (or whiteout) of the target's place was exchanged into the source's place: take it away,
  * and hide what is below the source's name if there is anything. */
-static int dispose_exchanged(struct tree *t, const struct end *from, const struct hiding *h)
+static int dispose_exchanged(struct union_fs *t, const struct end *from, const struct hiding *h)
 {
 	char temp[32];
 	struct stat st;
@@ -240,7 +240,7 @@ static int dispose_exchanged(struct tree *t, const struct end *from, const struc
 		return 0;
 	}
 	upper_temp_name(t, temp);
-	r = relax_rename(from->dirfd, from->name, t->workfd, temp, h->flags);
+	r = mode_relax_rename(from->dirfd, from->name, t->workfd, temp, h->flags);
 	if (r == 0)
 		remove_temp_dir(t, temp);
 	return r;
@@ -249,7 +249,7 @@ static int dispose_exchanged(struct tree *t, const struct end *from, const struc
 /* A directory cannot be at two places at once: first put an empty one where ".wh.NAME" hides it, take that away,
  * and then rename over it. A server that is killed leaves an empty directory at the most. What ".wh.NAME" hides there
  * so far goes first. */
-static int unhide_for_directory(struct tree *t, const struct end *to)
+static int unhide_for_directory(struct union_fs *t, const struct end *to)
 {
 	_cleanup_(closep) int fd = -1;
 	char temp[32];
@@ -272,20 +272,20 @@ static int unhide_for_directory(struct tree *t, const struct end *to)
 	return r < 0 ? r : unhide(to);
 }
 
-static int move_directory(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
+static int move_directory(struct union_fs *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
 	int r = unhide_for_directory(t, to);
 
 	if (r < 0)
 		return r;
-	r = relax_rename(from->dirfd, from->name, to->dirfd, to->name, h->flags);
+	r = mode_relax_rename(from->dirfd, from->name, to->dirfd, to->name, h->flags);
 	if (r != -ENOTDIR && r != -ENOTEMPTY && r != -EEXIST)
 		return r;
-	r = relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE);
+	r = mode_relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE);
 	if (r < 0)
 		return r;
 	r = dispose_exchanged(t, from, h);
-	if (r < 0 && relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) == 0)
+	if (r < 0 && mode_relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) == 0)
 		return r;
 	return 0;
 }
@@ -293,7 +293,7 @@ static int move_directory(struct tree *t, const struct end *from, const struct e
 /* As long as ".wh.NAME" is there, a file moved to NAME is not seen, and at its old name it is gone: have it at
  * both until the whiteout is away. What the whiteout hides so far, perhaps our own of an attempt that was cut off,
  * goes first. */
-static int move_file_unhidden(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
+static int move_file_unhidden(struct union_fs *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
 	char temp[32];
 	int r = remove_unseen(t, to->dirfd, to->name);
@@ -316,7 +316,7 @@ static int move_file_unhidden(struct tree *t, const struct end *from, const stru
 	return 0;
 }
 
-static int move_file(struct tree *t, const struct end *from, const struct end *to, const struct hiding *h)
+static int move_file(struct union_fs *t, const struct end *from, const struct end *to, const struct hiding *h)
 {
 	if (is_hidden_by_file(to))
 		return move_file_unhidden(t, from, to, h);
@@ -325,23 +325,23 @@ static int move_file(struct tree *t, const struct end *from, const struct end *t
 	return 0;
 }
 
-/* Before it moves, as links_find must find it at every moment. */
-static int note_moving(struct tree *t, struct inode *i)
+/* Before it moves, as hardlink_index_find must find it at every moment. */
+static int note_moving(struct union_fs *t, struct inode *i)
 {
-	return i->type == DT_DIR && i->lower ? links_note_moved(t, i) : 0;
+	return i->type == DT_DIR && i->lower ? hardlink_index_note_moved(t, i) : 0;
 }
 
-static int note_moved(struct tree *t, struct inode *i)
+static int note_moved(struct union_fs *t, struct inode *i)
 {
-	return i->type == DT_DIR ? links_scan_again(t, i) : 0;
+	return i->type == DT_DIR ? hardlink_index_scan_again(t, i) : 0;
 }
 
 /* It has moved: nothing may undo that any more, and what is in memory follows. A name that could not be hidden
  * shows what is below it again: one file too many is no loss, but it is worth a line. */
-static int follow_move(struct tree *t, struct end *from, struct end *to, const struct hiding *h)
+static int follow_move(struct union_fs *t, struct end *from, struct end *to, const struct hiding *h)
 {
-	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
-	struct upent up = upent_of(from->inode, to);
+	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
+	struct upper_dir_entry up = upent_of(from->inode, to);
 	int r = unhide(to), hidden = hiding_finish(t, from, h);
 
 	if (hidden < 0)
@@ -350,21 +350,21 @@ static int follow_move(struct tree *t, struct end *from, struct end *to, const s
 	/* After a move by way of a link the old name is still there; a whiteout device went over it. */
 	if (hidden == 0 && !t->style.has_device && from->state.below && *h->temp)
 		unlinkat(from->dirfd, from->name, 0);
-	/* The new name last: links_find, which does not wait for us, must find this inode there and make no other. */
+	/* The new name last: hardlink_index_find, which does not wait for us, must find this inode there and make no other. */
 	if (!from->state.below || hidden < 0)
-		updir_remove(from->listing, from->name);
-	else if (updir_set(from->listing, from->name, &whiteout) < 0)
+		upper_dir_remove(from->listing, from->name);
+	else if (upper_dir_set(from->listing, from->name, &whiteout) < 0)
 		r = -ENOMEM;
 	if (inode_move_name(t, from->dir, from->name, to->dir, to->name) < 0)
 		r = -ENOMEM;
-	if (updir_set(to->listing, to->name, &up) < 0)
+	if (upper_dir_set(to->listing, to->name, &up) < 0)
 		r = -ENOMEM;
 	if (note_moved(t, from->inode) < 0)
 		r = -ENOMEM;
 	return r;
 }
 
-static int replace_locked(struct tree *t, struct end *from, struct end *to)
+static int replace_locked(struct union_fs *t, struct end *from, struct end *to)
 {
 	struct removal removal = { .is_last = false };
 	bool is_new = false;
@@ -377,7 +377,7 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 	if (r < 0)
 		return r;
 	/* Nothing may fail any more once it has moved. */
-	r = updir_reserve(to->listing, to->name, to->state.below != NULL, &is_new);
+	r = upper_dir_reserve(to->listing, to->name, to->state.below != NULL, &is_new);
 	if (r < 0) {
 		hiding_abandon(from, &h);
 		return r;
@@ -385,11 +385,11 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 	if (to->inode)
 		r = remove_prepare(t, to->inode, &removal);
 	if (r == 0)
-		intent_about(from->inode, to->inode);
+		intent_log_about(from->inode, to->inode);
 	if (r == 0)
 		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
 	if (r < 0 && is_new)
-		updir_remove(to->listing, to->name);
+		upper_dir_remove(to->listing, to->name);
 	if (r < 0)
 		hiding_abandon(from, &h);
 	has_gone = r == 0;
@@ -400,7 +400,7 @@ static int replace_locked(struct tree *t, struct end *from, struct end *to)
 	return r;
 }
 
-static int replace(struct tree *t, struct end *from, struct end *to)
+static int replace(struct union_fs *t, struct end *from, struct end *to)
 {
 	int r = 0;
 
@@ -424,13 +424,13 @@ static int replace(struct tree *t, struct end *from, struct end *to)
 	r = replace_locked(t, from, to);
 	if (to->inode)
 		pthread_rwlock_unlock(&to->inode->lock);
-	fdcache_unpin(&from->inode->src.fd);
+	fd_cache_unpin(&from->inode->src.fd);
 	return r;
 }
 
-static int exchange(struct tree *t, struct end *a, struct end *b)
+static int exchange(struct union_fs *t, struct end *a, struct end *b)
 {
-	struct upent at_a, at_b;
+	struct upper_dir_entry at_a, at_b;
 	int r = prepare_move(t, a->inode, b);
 
 	if (r == 0)
@@ -444,13 +444,13 @@ static int exchange(struct tree *t, struct end *a, struct end *b)
 	/* After the copy-up, which may have given them other numbers. */
 	at_a = upent_of(b->inode, a);
 	at_b = upent_of(a->inode, b);
-	intent_about(a->inode, b->inode);
-	r = relax_rename(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE);
+	intent_log_about(a->inode, b->inode);
+	r = mode_relax_rename(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE);
 	if (r < 0)
 		return r;
-	if (updir_set(a->listing, a->name, &at_a) < 0)
+	if (upper_dir_set(a->listing, a->name, &at_a) < 0)
 		r = -ENOMEM;
-	if (updir_set(b->listing, b->name, &at_b) < 0)
+	if (upper_dir_set(b->listing, b->name, &at_b) < 0)
 		r = -ENOMEM;
 	if (inode_swap_names(t, a->dir, a->name, b->dir, b->name) < 0)
 		r = -ENOMEM;
@@ -459,7 +459,7 @@ static int exchange(struct tree *t, struct end *a, struct end *b)
 	return r;
 }
 
-int rename_entry(struct tree *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name,
+int rename_entry(struct union_fs *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name,
 		 unsigned flags)
 {
 	struct end from = { .dir = old_parent, .name = old_name, .dirfd = -1 };

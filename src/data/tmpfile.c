@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 /* Owner and mode, as a file that is made with a name gets them. st: in, the directory; out, the file. */
-static int settle(struct tree *t, struct inode *parent, int fd, const struct create_args *args, struct stat *st)
+static int settle(struct union_fs *t, struct inode *parent, int fd, const struct create_args *args, struct stat *st)
 {
 	const mode_t setid = args->mode & (S_ISUID | S_ISGID | S_ISVTX);
 	const gid_t gid = st->st_mode & S_ISGID ? st->st_gid : args->gid;
@@ -20,13 +20,13 @@ static int settle(struct tree *t, struct inode *parent, int fd, const struct cre
 	if (fstat(fd, st) < 0)
 		return -errno;
 	if (t->upper->override) {
-		int r = override_keep_access(fd, st->st_mode);
+		int r = mode_xattr_keep_access(fd, st->st_mode);
 
 		st->st_uid = args->uid;
 		st->st_gid = gid;
 		/* A default ACL has limited the real mode. */
 		st->st_mode = args->mode & (parent->has_default_acl ? st->st_mode | ~(mode_t)0777 : ~args->umask);
-		return r ?: override_store(fd, t->upper->override, st);
+		return r ?: mode_xattr_store(fd, t->upper->override, st);
 	}
 	if ((st->st_uid != args->uid || st->st_gid != gid) && fchown(fd, args->uid, gid) < 0 && !args->ignores_chown)
 		return -errno;
@@ -36,11 +36,11 @@ static int settle(struct tree *t, struct inode *parent, int fd, const struct cre
 }
 
 /* In the directory itself, whose default ACL it inherits. */
-static int make(struct tree *t, struct inode *parent, const struct create_args *args, int *ret_fd, struct stat *st)
+static int make(struct union_fs *t, struct inode *parent, const struct create_args *args, int *ret_fd, struct stat *st)
 {
 	_cleanup_(closep) int fd = -1;
 	mode_t mode = args->mode;
-	struct updir *d;
+	struct upper_dir *d;
 	int dirfd, r = upper_listing(t, parent, &d); /* tells whether there is a default ACL */
 
 	if (r < 0)
@@ -51,16 +51,16 @@ static int make(struct tree *t, struct inode *parent, const struct create_args *
 	if (!parent->has_default_acl)
 		mode &= ~args->umask;
 	if (t->upper->override)
-		mode = parent->has_default_acl ? override_acl_mode(mode) : override_real_mode(mode);
+		mode = parent->has_default_acl ? mode_xattr_acl_mode(mode) : mode_xattr_real_mode(mode);
 	r = fstat(dirfd, st) < 0 ? -errno : 0;
 	if (r == 0) {
-		override_apply(dirfd, "", t->upper->override, st);
+		mode_xattr_apply(dirfd, "", t->upper->override, st);
 		fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode & 0777);
 		/* A file system that does not know the flag sees a directory opened for writing. */
 		if (fd < 0)
 			r = errno == EISDIR ? -EOPNOTSUPP : -errno;
 	}
-	fdcache_unpin(&parent->src.fd);
+	fd_cache_unpin(&parent->src.fd);
 	if (r == 0)
 		r = settle(t, parent, fd, args, st);
 	if (r == 0)
@@ -68,7 +68,7 @@ static int make(struct tree *t, struct inode *parent, const struct create_args *
 	return r;
 }
 
-int tmpfile_create(struct tree *t, struct inode *parent, const struct create_args *args, struct inode **ret,
+int tmpfile_create(struct union_fs *t, struct inode *parent, const struct create_args *args, struct inode **ret,
 		   struct stat *ret_st)
 {
 	_cleanup_(closep) int fd = -1;
@@ -85,7 +85,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 		quota_settle(t->quota, r == 0 ? fd : -1, 0, 1);
 	}
 	if (r < 0) {
-		fdcache_unhold(&t->held);
+		fd_cache_unhold(&t->held);
 		return r;
 	}
 	struct inode_found f = { .type = DT_REG, .has_upper = true, .upper_ino = ret_st->st_ino,
@@ -97,7 +97,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 	r = inode_enter(t, parent, name, &f, ret);
 	if (r < 0) {
 		quota_gone(t->quota, f.upper_ino);
-		fdcache_unhold(&t->held);
+		fd_cache_unhold(&t->held);
 		return r;
 	}
 	/* The pin is kept: without a name it could not be opened again. */
@@ -107,7 +107,7 @@ int tmpfile_create(struct tree *t, struct inode *parent, const struct create_arg
 	return 0;
 }
 
-void tmpfile_named(struct tree *t, struct inode *i)
+void tmpfile_named(struct union_fs *t, struct inode *i)
 {
 	WRLOCK_SCOPE(&i->lock);
 	upper_let_go(t, i);

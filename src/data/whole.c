@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A chunk: what lies below is read once without a lock, so that it is in memory; then, with the file to ourselves, its
- * times, mode and capability, which writing changes, are taken (keep.h), the missing blocks are written and recorded,
+ * times, mode and capability, which writing changes, are taken (saved_attrs.h), the missing blocks are written and recorded,
  * and the former are put back. Blocks are written whole: after a power cut an extent says that its blocks
  * are own. An own hole over a hole below is the same as none, so its record need not be had on the disk.
  *
@@ -31,20 +31,20 @@
 
 /* One file while it is locked. */
 struct filling {
-	struct whole *w;
+	struct materialize *w;
 	struct inode *i;
 	int fd;
 	uint64_t seen;		/* bytes of the lower file that can be seen */
 	uint64_t size;
 };
 
-int whole_init(struct whole *w, struct tree *t, bool is_alone)
+int materialize_init(struct materialize *w, struct union_fs *t, bool is_alone)
 {
-	*w = (struct whole){ .tree = t, .is_alone = is_alone, .buf = malloc(CHUNK_BYTES) };
+	*w = (struct materialize){ .tree = t, .is_alone = is_alone, .buf = malloc(CHUNK_BYTES) };
 	return w->buf ? 0 : -ENOMEM;
 }
 
-void whole_release(struct whole *w)
+void materialize_release(struct materialize *w)
 {
 	free(w->buf);
 	w->buf = NULL;
@@ -91,14 +91,14 @@ static bool clone_data(const struct filling *f, uint64_t off, uint64_t end)
 	struct run run;
 	int fd, r;
 
-	if (f->w->cannot_clone || end > f->seen || extent_run(f->i->src.below, off, end - off, &run) < 0 || !run.src ||
+	if (f->w->cannot_clone || end > f->seen || run_find(f->i->src.below, off, end - off, &run) < 0 || !run.src ||
 	    run.len < end - off)
 		return false;
 	fd = source_pin(run.src);
 	if (fd < 0)
 		return false;
 	r = file_clone_range(fd, f->fd, (off_t)off, (size_t)run.len);
-	fdcache_unpin(&run.src->fd);
+	fd_cache_unpin(&run.src->fd);
 	if (r == -EOPNOTSUPP)
 		f->w->cannot_clone = true;
 	return r == 0;
@@ -121,7 +121,7 @@ static int copy_data(const struct filling *f, uint64_t off, uint64_t end)
 
 static int bring_data(const struct filling *f, uint64_t off, uint64_t end)
 {
-	struct whole *w = f->w;
+	struct materialize *w = f->w;
 	const bool is_cloned = clone_data(f, off, end);
 	int r = is_cloned ? 0 : copy_data(f, off, end);
 
@@ -151,7 +151,7 @@ static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 		struct stat st;
 		int fd;
 
-		r = extent_run(f->i->src.below, off, end - off, &run);
+		r = run_find(f->i->src.below, off, end - off, &run);
 		if (r < 0)
 			return r == -EUCLEAN ? -EIO : r;
 		off += run.len;
@@ -161,7 +161,7 @@ static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 		if (fd < 0)
 			return fd;
 		r = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size < run.off + run.len ? -EIO : 0;
-		fdcache_unpin(&run.src->fd);
+		fd_cache_unpin(&run.src->fd);
 	}
 	return r;
 }
@@ -184,7 +184,7 @@ static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64
 		if (hole < 0)
 			return (int)hole;
 		stop = whole_block((uint64_t)hole, end);
-		r = bring_data(f, off, stop) ?: zeros_note_range(f->i, f->fd, off, stop);
+		r = bring_data(f, off, stop) ?: zero_blocks_note_range(f->i, f->fd, off, stop);
 	} else {
 		if (data >= 0)
 			stop = (uint64_t)data & ~(uint64_t)(BLK_BYTES - 1);
@@ -242,20 +242,20 @@ static int is_wanting(const struct filling *f, blk_t first, blk_t end)
 
 static int fill_and_keep(const struct filling *f, blk_t first, blk_t end)
 {
-	struct keep k;
+	struct saved_attrs k;
 	int r = is_wanting(f, first, end), e;
 
 	if (r < 0)
 		return r;
 	if (r == 0) {
-		r = keep_recover(f->fd);
+		r = saved_attrs_recover(f->fd);
 		return r < 0 ? r : 0;
 	}
-	r = keep_take(f->fd, &k);
+	r = saved_attrs_take(f->fd, &k);
 	if (r < 0)
 		return r;
 	r = fill_claimed(f, first, end);
-	e = keep_put_back(f->fd, &k);
+	e = saved_attrs_put_back(f->fd, &k);
 	return r ?: e;
 }
 
@@ -336,7 +336,7 @@ static int fill_range(struct filling *f, blk_t first, blk_t end)
 	return r;
 }
 
-int whole_fill(struct whole *w, struct inode *i, blk_t first, blk_t end)
+int materialize_fill(struct materialize *w, struct inode *i, blk_t first, blk_t end)
 {
 	struct filling f = { .w = w, .i = i };
 	_cleanup_(closep) int own = -1;
@@ -348,11 +348,11 @@ int whole_fill(struct whole *w, struct inode *i, blk_t first, blk_t end)
 	if (f.fd < 0)
 		return f.fd;
 	r = fill_range(&f, first, end);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-int whole_fill_file(struct whole *w, struct inode *i)
+int materialize_fill_file(struct materialize *w, struct inode *i)
 {
 	file_id_t id = i->src.id;
 	uint64_t clip;
@@ -360,21 +360,21 @@ int whole_fill_file(struct whole *w, struct inode *i)
 
 	if (r < 0)
 		return r == -ENOENT && !i->src.id ? 0 : r;
-	return whole_fill(w, i, 0, blks_of(clip));
+	return materialize_fill(w, i, 0, blks_of(clip));
 }
 
 /* ---- the end of it ---- */
 
-static int note_origin(struct tree *t, struct inode *i, int fd)
+static int note_origin(struct union_fs *t, struct inode *i, int fd)
 {
 	_cleanup_(freep) char *path = i->lower ? image_path(i->lower) : NULL;
 	char there[PATH_MAX];
 
 	if (!path)
 		return i->lower ? -ENOMEM : 0;
-	origin_write(&t->style, fd, path);
+	origin_xattr_write(&t->style, fd, path);
 	/* Without it the next mount would show another number: better a partial file than that. */
-	return origin_read(fd, "", t->upper->is_doubted, there) == 1 && !strcmp(there, path) ? 0 : -ENOSPC;
+	return origin_xattr_read(fd, "", t->upper->is_doubted, there) == 1 && !strcmp(there, path) ? 0 : -ENOSPC;
 }
 
 /* Under the lock. 1: nothing of the lower file can be seen. A clip past the end has yet to be settled: what was cut off
@@ -394,8 +394,8 @@ static int is_complete(struct filling *f)
 
 static int drop_mark(struct filling *f)
 {
-	_cleanup_(relax_endp) struct relax *x = relax_begin(f->fd, "");
-	struct tree *t = f->w->tree;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(f->fd, "");
+	struct union_fs *t = f->w->tree;
 	struct inode *i = f->i;
 	const file_id_t id = i->src.id;
 	/* First the room: a mark that is gone while its entry stays is harmless, but the entry would stay for long. */
@@ -403,7 +403,7 @@ static int drop_mark(struct filling *f)
 
 	if (r == 0 && !f->w->is_alone)
 		r = note_origin(t, i, f->fd);
-	r = r ?: trust_unmark(f->fd);
+	r = r ?: xattr_trust_unmark(f->fd);
 	if (r < 0)
 		return r;
 	/* In this order: who has the number already, without the lock, finds that the map does not know it any more,
@@ -415,7 +415,7 @@ static int drop_mark(struct filling *f)
 
 /* What is own now is on the disk, and the map says so. A mount that waits for no disk has it on its way there before
  * the mark's removal can be: after a power cut each block is old or new. */
-static int sync_data(struct whole *w, struct inode *i, int fd)
+static int sync_data(struct materialize *w, struct inode *i, int fd)
 {
 	return w->is_alone ? 0 : w->tree->is_volatile ? file_write_out(fd) : cow_sync_unasked(w->tree, i);
 }
@@ -431,7 +431,7 @@ static int finish_locked(struct filling *f)
 	return r <= 0 ? r : drop_mark(f);
 }
 
-int whole_finish(struct whole *w, struct inode *i)
+int materialize_finish(struct materialize *w, struct inode *i)
 {
 	const bool was_synced = i->is_synced;
 	struct filling f = { .w = w, .i = i };
@@ -455,6 +455,6 @@ int whole_finish(struct whole *w, struct inode *i)
 		i->is_synced = was_synced; /* no program asked for it */
 		r = r ?: finish_locked(&f);
 	}
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r == -ENOENT && !i->src.id ? 1 : r;
 }

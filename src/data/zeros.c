@@ -85,21 +85,21 @@ static int each_zero_block(struct zero_run *run, int fd, const char *p, size_t l
 	return r < 0 ? r : end_run(run);
 }
 
-int zeros_expect(struct inode *i, int fd, const void *p, size_t len, uint64_t off)
+int zero_blocks_expect(struct inode *i, int fd, const void *p, size_t len, uint64_t off)
 {
 	struct zero_run run = { .inode = i, .fn = mapfile_expect_zeros };
 
 	return each_zero_block(&run, fd, p, len, off);
 }
 
-int zeros_note(struct inode *i, int fd, const void *p, size_t len, uint64_t off)
+int zero_blocks_note(struct inode *i, int fd, const void *p, size_t len, uint64_t off)
 {
 	struct zero_run run = { .inode = i, .fn = mapfile_own_zeros };
 
 	return each_zero_block(&run, fd, p, len, off);
 }
 
-int zeros_note_range(struct inode *i, int fd, uint64_t off, uint64_t end)
+int zero_blocks_note_range(struct inode *i, int fd, uint64_t off, uint64_t end)
 {
 	_cleanup_(freep) char *buf = malloc(CHUNK_BYTES);
 	int r = buf ? 0 : -ENOMEM;
@@ -110,7 +110,7 @@ int zeros_note_range(struct inode *i, int fd, uint64_t off, uint64_t end)
 
 		if (n <= 0)
 			return (int)n;
-		r = zeros_note(i, fd, buf, (size_t)n, off);
+		r = zero_blocks_note(i, fd, buf, (size_t)n, off);
 		off += (uint64_t)n;
 	}
 	return r;

@@ -23,7 +23,7 @@ static bool is_member(const gid_t *groups, int n, gid_t gid)
 	return false;
 }
 
-bool op_caller_may_setgid(void *request, gid_t gid)
+bool caller_may_setgid(void *request, gid_t gid)
 {
 	fuse_req_t req = request;
 	struct stat st = { .st_gid = gid };
@@ -32,7 +32,7 @@ bool op_caller_may_setgid(void *request, gid_t gid)
 	int n, more;
 
 	mount_present_ids(op_mount(req), &st);
-	if (fuse_req_ctx(req)->gid == st.st_gid || op_caller_has_cap(req, CAP_FSETID))
+	if (fuse_req_ctx(req)->gid == st.st_gid || caller_has_cap(req, CAP_FSETID))
 		return true;
 	n = fuse_req_getgroups(req, GROUPS_MAX, some);
 	if (n <= GROUPS_MAX)
@@ -52,7 +52,7 @@ static bool is_in_our_user_namespace(pid_t pid)
 	       theirs.st_dev == ours.st_dev;
 }
 
-bool op_caller_has_cap(void *request, int cap)
+bool caller_has_cap(void *request, int cap)
 {
 	static const char key[] = "\nCapEff:\t";
 	const pid_t pid = fuse_req_ctx(request)->pid;
@@ -73,12 +73,12 @@ bool op_caller_has_cap(void *request, int cap)
 	return line && strtoull(line + strlen(key), NULL, 16) >> cap & 1;
 }
 
-bool op_caller_may_unmount(void *request)
+bool caller_may_unmount(void *request)
 {
 	const struct fuse_ctx *who = fuse_req_ctx(request);
 
 	/* Without it fusermount3 unmounts. */
 	if (attach_may_bind())
-		return who->uid == geteuid() && op_caller_has_cap(request, CAP_SYS_ADMIN);
+		return who->uid == geteuid() && caller_has_cap(request, CAP_SYS_ADMIN);
 	return who->uid == geteuid() && who->pid > 0 && is_in_our_user_namespace(who->pid);
 }

@@ -71,7 +71,7 @@ static const char *next_name(const char *at, const char *end)
 	return nul && nul + 1 < end && memchr(nul + 1, '\0', (size_t)(end - nul - 1)) ? nul + 1 : NULL;
 }
 
-struct intent *doubt_note(uint64_t key, const struct fuse_buf *buf)
+struct intent *kernel_invalidate_note(uint64_t key, const struct fuse_buf *buf)
 {
 	const struct fuse_in_header *in = buf->mem;
 	const char *bytes = buf->mem, *end = bytes + buf->size, *name = NULL;
@@ -94,46 +94,46 @@ struct intent *doubt_note(uint64_t key, const struct fuse_buf *buf)
 		q.to_parent = ((const struct fuse_rename_in *)(in + 1))->newdir;
 		q.to_name = next_name(name, end);
 	}
-	return intent_note(&q);
+	return intent_log_note(&q);
 }
 
 /* ---- after a death ---- */
 
 /* A name of a directory, or the attributes of a node and perhaps its pages. */
-struct doubt {
+struct invalidation {
 	uint64_t node;		/* a directory's, if there is a name */
 	int64_t off;		/* ALL_PAGES, NO_PAGES */
 	char name[NAME_MAX + 1];
 };
 
-struct doubts {
+struct kernel_invalidate {
 	uint64_t key;
 	bool is_left;		/* of requests that might have come again, and did not */
 	size_t n, room;
-	struct doubt *v;
+	struct invalidation *v;
 };
 
-static void put(struct doubts *d, uint64_t node, int64_t off, const char *name)
+static void put(struct kernel_invalidate *d, uint64_t node, int64_t off, const char *name)
 {
 	if (!node)
 		return;
 	if (d->n == d->room) {
 		size_t room = d->room ? d->room * 2 : 16;
-		struct doubt *more = reallocarray(d->v, room, sizeof(*more));
+		struct invalidation *more = reallocarray(d->v, room, sizeof(*more));
 
 		if (!more)
 			return;
 		d->v = more;
 		d->room = room;
 	}
-	d->v[d->n] = (struct doubt){ .node = node, .off = off };
+	d->v[d->n] = (struct invalidation){ .node = node, .off = off };
 	strcpy(d->v[d->n++].name, name);
 }
 
 /* Names first: who looks one up again then gets what is new of its node. */
 static void collect(struct intent *n, void *arg)
 {
-	struct doubts *d = arg;
+	struct kernel_invalidate *d = arg;
 	const struct intent_end *ends[] = { &n->from, &n->to };
 
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
@@ -146,25 +146,25 @@ static void collect(struct intent *n, void *arg)
 }
 
 /* NULL: no memory. */
-static struct doubts *take(uint64_t key, void (*each)(struct intent *n, void *arg))
+static struct kernel_invalidate *take(uint64_t key, void (*each)(struct intent *n, void *arg))
 {
-	struct doubts *d = calloc(1, sizeof(*d));
+	struct kernel_invalidate *d = calloc(1, sizeof(*d));
 
 	if (d) {
 		d->key = key;
-		intent_each(key, each, d);
+		intent_log_each(key, each, d);
 	}
 	return d;
 }
 
-struct doubts *doubt_take(uint64_t key)
+struct kernel_invalidate *kernel_invalidate_take(uint64_t key)
 {
-	struct doubts *d = take(key, collect);
+	struct kernel_invalidate *d = take(key, collect);
 
 	if (!d || d->n)
 		return d;
-	doubt_free(d);
-	intent_drop_old(key);
+	kernel_invalidate_free(d);
+	intent_log_drop_old(key);
 	return NULL;
 }
 
@@ -174,9 +174,9 @@ static void collect_left(struct intent *n, void *arg)
 {
 	const struct intent_end *ends[] = { &n->from, &n->to };
 	const struct intent_end *made = n->kind == INTENT_CREATE ? &n->from : n->kind == INTENT_RENAME ? &n->to : NULL;
-	struct doubts *d = arg;
+	struct kernel_invalidate *d = arg;
 
-	if (!intent_is_left(n))
+	if (!intent_log_is_left(n))
 		return;
 	if (made && *made->name)
 		put(d, made->parent, 0, made->name);
@@ -186,15 +186,15 @@ static void collect_left(struct intent *n, void *arg)
 	}
 }
 
-struct doubts *doubt_take_left(uint64_t key)
+struct kernel_invalidate *kernel_invalidate_take_left(uint64_t key)
 {
-	struct doubts *d = take(key, collect_left);
+	struct kernel_invalidate *d = take(key, collect_left);
 
 	if (d && d->n) {
 		d->is_left = true;
 		return d;
 	}
-	doubt_free(d);
+	kernel_invalidate_free(d);
 	return NULL;
 }
 
@@ -217,10 +217,10 @@ static bool is_connection(int fd)
 	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
 }
 
-static void tell_all(const struct doubts *d, int fuse_fd)
+static void tell_all(const struct kernel_invalidate *d, int fuse_fd)
 {
 	for (size_t i = 0; i < d->n && is_connection(fuse_fd); i++) {
-		const struct doubt *x = &d->v[i];
+		const struct invalidation *x = &d->v[i];
 		const uint32_t len = (uint32_t)strlen(x->name);
 		const struct inval_entry entry = { x->node, len, d->is_left ? EXPIRE_ONLY : 0u };
 		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
@@ -235,7 +235,7 @@ static void tell_all(const struct doubts *d, int fuse_fd)
 /* The kernel waits for the lock of a directory, whose owner may wait for us, and not even SIGKILL ends that. A server
  * that died over it would not be gone before the next one had answered, which comes when it is gone. Hence a process
  * that nobody waits for; descriptors are shared, else it would keep open what is to be closed. */
-void doubt_tell(struct doubts *d, int fuse_fd)
+void kernel_invalidate_tell(struct kernel_invalidate *d, int fuse_fd)
 {
 	pid_t pid;
 
@@ -247,25 +247,25 @@ void doubt_tell(struct doubts *d, int fuse_fd)
 		syscall(SYS_exit_group, 0);
 	}
 	if (pid < 0)
-		log_warn("cut off, and maybe not seen: %s: %s", quantity_of(d->n, "change").text, strerror(errno));
+		log_warn("cut off, and maybe not seen: %s: %s", human_units_of(d->n, "change").text, strerror(errno));
 	/* Not before: if we die over it, the next one tells. */
 	if (d->is_left)
-		intent_drop_left(d->key);
+		intent_log_drop_left(d->key);
 	else
-		intent_drop_old(d->key);
-	doubt_free(d);
+		intent_log_drop_old(d->key);
+	kernel_invalidate_free(d);
 }
 
-void doubt_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len)
+void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len)
 {
 	const struct fuse_notify_inval_inode_out inode = { .ino = node, .off = off, .len = len };
-	int waiter = duty_wait_begin();
+	int waiter = activity_wait_begin();
 
 	tell(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
-	duty_wait_end(waiter);
+	activity_wait_end(waiter);
 }
 
-void doubt_free(struct doubts *d)
+void kernel_invalidate_free(struct kernel_invalidate *d)
 {
 	if (d)
 		free(d->v);

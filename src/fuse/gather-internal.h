@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a gathering: gather.c takes requests, gathermember.c sees to who is in it, gatherlock.c to locks of
- * the image's files, and gatherreply.c changes what is answered. */
+/* The inside of a gathering: shared_sb.c takes requests, sb_member.c sees to who is in it, sb_locks.c to locks of
+ * the image's files, and sb_reply.c changes what is answered. */
 #pragma once
 
 #include "veneer/gather.h"
@@ -12,26 +12,26 @@
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
 
-#define GATHER_INTERRUPTS 256u	/* noted of requests that are not known, or not yet */
+#define SHARED_SB_INTERRUPTS 256u	/* noted of requests that are not known, or not yet */
 
 /* In a handle: */
-#define GATHER_UNFLUSHED 1u		/* closes of it are not told of, so it has no record locks */
-#define GATHER_OF_IMAGE (1ull << 63)	/* the open file is one of the image, and not of a mount; with any server */
+#define SHARED_SB_UNFLUSHED 1u		/* closes of it are not told of, so it has no record locks */
+#define SHARED_SB_OF_IMAGE (1ull << 63)	/* the open file is one of the image, and not of a mount; with any server */
 
 /* Who waits for a lock, or is about to. */
-struct gather_waiter {
+struct shared_sb_waiter {
 	struct hlink link;
 	uint64_t unique;
 	uint32_t number;	/* of the mount; 0: that is being found out */
 	bool is_interrupted;
 };
 
-struct gather {
+struct shared_sb {
 	struct mount *common;		/* number 0 */
 	unsigned dev_major, dev_minor;	/* of its file system */
 	struct session *session;	/* its; reads for all */
 	void (*unused)(void *owner);
-	struct recall *recall;		/* by gather_recall_of */
+	struct estale_table *recall;		/* by shared_sb_recall_of */
 	pthread_mutex_t lock;
 	pthread_cond_t unpinned;	/* or joined, or lost */
 	/* guarded by lock */
@@ -40,20 +40,20 @@ struct gather {
 	uint32_t *expected;		/* numbers that will join, or be lost; 0 where one has or was */
 	size_t n_expected;
 	_Atomic size_t n_awaited;	/* of those not 0; written under lock */
-	struct list_link late;		/* what ended locks while some were (gatherlock.c) */
+	struct list_link late;		/* what ended locks while some were (sb_locks.c) */
 	size_t n_late;
 	struct htab waiters;		/* by unique: each answer is looked for there */
 	_Atomic size_t n_waiters;	/* written under lock */
-	uint64_t interrupts[GATHER_INTERRUPTS]; /* the last ones; 0: none */
+	uint64_t interrupts[SHARED_SB_INTERRUPTS]; /* the last ones; 0: none */
 	size_t n_interrupts;
-	struct htab ties, ties_by_node;	/* gatherlock.c */
+	struct htab ties, ties_by_node;	/* sb_locks.c */
 	_Atomic size_t n_ties;		/* written under lock */
-	struct htab dirs;		/* the common mount's inodes by struct ient; each referenced */
+	struct htab dirs;		/* the common mount's inodes by struct image_entry; each referenced */
 };
 
-struct gathered {
+struct sb_member {
 	struct hlink link;
-	struct gather *gather;
+	struct shared_sb *shared_sb;
 	struct mount *m;
 	struct session *session;	/* reads nothing itself */
 	void *owner;
@@ -67,63 +67,63 @@ struct gathered {
 };
 
 /* What the thread is answering on behalf of whom. */
-struct gather_route {
-	struct gathered *c;
+struct shared_sb_route {
+	struct sb_member *c;
 	uint32_t opcode, caller;
-	int64_t since_ms;	/* when it came: the answer may take longer than RECALL_MS */
+	int64_t since_ms;	/* when it came: the answer may take longer than ESTALE_TABLE_MS */
 };
-extern _Thread_local struct gather_route gather_route;
+extern _Thread_local struct shared_sb_route sb_reply_route;
 
 /* What a gathered mount's session says is sent by way of this. */
-extern const struct fuse_custom_io gather_io;
+extern const struct fuse_custom_io sb_reply_io;
 
 /* A file of the image is noted by a number that means the same to the next server. (Files of one number would be each
  * mount's own without need.) */
-static inline uint64_t gather_recall_of(const struct gather *g, struct ient *e)
+static inline uint64_t shared_sb_recall_of(const struct shared_sb *g, struct image_entry *e)
 {
 	return image_ino(g->common->tree.image, e);
 }
 
-static inline uint64_t gather_base(const struct gathered *c) { return (uint64_t)c->number << 32; }
+static inline uint64_t shared_sb_base(const struct sb_member *c) { return (uint64_t)c->number << 32; }
 
 /* Is this inode of a gathered mount shown as the image's own, unless it is private? */
-bool gather_is_common(const struct mount *m, struct inode *i);
-int64_t gather_now_ms(void);
+bool sb_reply_is_common(const struct mount *m, struct inode *i);
+int64_t sb_reply_now_ms(void);
 /* The mount's own inode of a file of the image, referenced: what stands at the path that it has there, if that is it and
  * unchanged. -ESTALE: it is not. */
-int gather_find_own(struct gathered *c, struct ient *e, struct inode **ret);
+int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode **ret);
 /* The inode at a path of a mount, referenced; path is taken apart. */
-int gather_look_up(struct tree *t, char *path, struct inode **ret);
+int sb_reply_look_up(struct union_fs *t, char *path, struct inode **ret);
 /* The common mount's inode of a node id, also one that another server gave; NULL: it is none, or is nothing any more. */
-struct inode *gather_common_inode(struct gather *g, uint64_t node);
+struct inode *shared_sb_common_inode(struct shared_sb *g, uint64_t node);
 /* A node id of the image's file, one look-up of it counted. 0 or -errno. */
-int gather_grant_common(struct gather *g, struct ient *e, uint32_t *ret_id, uint32_t *ret_generation);
+int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *ret_id, uint32_t *ret_generation);
 /* A mount that is in it, and stays until it is unpinned; NULL: no such. */
-struct gathered *gather_pin(struct gather *g, uint64_t number);
-void gather_unpin(struct gathered *c);
+struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number);
+void sb_member_unpin(struct sb_member *c);
 
 /* A request that may wait for a lock has come, of a mount that is told later. 0 or -ENOMEM. */
-int gather_wait_begin(struct gather *g, uint64_t unique);
+int sb_locks_wait_begin(struct shared_sb *g, uint64_t unique);
 /* Now it is given to that mount. Was it interrupted meanwhile? */
-bool gather_wait_at(struct gather *g, uint64_t unique, uint32_t number);
+bool sb_locks_wait_at(struct shared_sb *g, uint64_t unique, uint32_t number);
 /* It is about to be answered; also of what never waited. */
-void gather_wait_end(struct gather *g, uint64_t unique);
+void sb_locks_wait_end(struct shared_sb *g, uint64_t unique);
 /* It is interrupted, perhaps before it has come: the mount that is to be told so; 0: none. */
-uint32_t gather_wait_interrupt(struct gather *g, uint64_t unique);
+uint32_t sb_locks_wait_interrupt(struct shared_sb *g, uint64_t unique);
 
 /* A lock of a file of the image is asked for: by which mount, pinned, and what node id the file has there. 1; 0: there is
  * nothing to be done; -ENOLCK: that cannot be known. May wait for a disk. */
-int gather_lock_find(struct gather *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
-		     struct gathered **ret, uint32_t *ret_own);
+int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
+		     struct sb_member **ret, uint32_t *ret_own);
 /* A descriptor of a file of the image was closed by a process, or the last one of an open file. */
-void gather_lock_flush(struct gather *g, uint64_t node, uint64_t owner, uint64_t handle);
-void gather_lock_release(struct gather *g, uint64_t handle);
+void sb_locks_flush(struct shared_sb *g, uint64_t node, uint64_t owner, uint64_t handle);
+void sb_locks_release(struct shared_sb *g, uint64_t handle);
 /* Of a mount that nobody can pin yet: what its locks that another server left are held by, and what has ended them since.
  * 0 or -ENOMEM. */
-int gather_lock_resume(struct gathered *c);
+int sb_locks_resume(struct sb_member *c);
 /* Nobody has it pinned, or will. */
-void gather_lock_leave(struct gathered *c);
+void sb_locks_leave(struct sb_member *c);
 /* No mount is awaited any more, or nobody asks; with the gathering's lock. */
-void gather_lock_forget_late(struct gather *g);
+void sb_locks_forget_late(struct shared_sb *g);
 /* Give back the directories. */
-void gather_release_dirs(struct gather *g);
+void sb_reply_release_dirs(struct shared_sb *g);

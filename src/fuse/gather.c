@@ -28,7 +28,7 @@
 
 /* One request, as it came. */
 struct request {
-	struct gather *g;
+	struct shared_sb *g;
 	struct fuse_in_header *in;
 	char *arg;		/* what follows */
 	size_t len;
@@ -41,7 +41,7 @@ static int reply(const struct request *q, int error, const void *data, size_t le
 	struct fuse_out_header head = { .unique = q->in->unique, .error = error };
 	struct iovec iov[] = { { &head, sizeof(head) }, { (void *)data, len } };
 
-	gather_wait_end(q->g, q->in->unique);
+	sb_locks_wait_end(q->g, q->in->unique);
 	head.len = (uint32_t)(sizeof(head) + len);
 	return writev(session_fd(q->g->session), iov, len ? 2 : 1) < 0 ? -errno : 0;
 }
@@ -59,16 +59,16 @@ static const char *name_at(const struct request *q, size_t off)
 }
 
 /* The kernel is told to look the name up again, and what it finds then is the mount's own. */
-static bool switch_node(const struct request *q, struct ient *e)
+static bool switch_node(const struct request *q, struct image_entry *e)
 {
-	recall_note(q->g->recall, q->in->pid, gather_recall_of(q->g, e), gather_now_ms());
+	estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, e), sb_reply_now_ms());
 	stats_add(STATS_NODE_SWITCHES, 1);
 	return done(q, -ESTALE);
 }
 
-struct inode *gather_common_inode(struct gather *g, uint64_t node)
+struct inode *shared_sb_common_inode(struct shared_sb *g, uint64_t node)
 {
-	struct tree *t = &g->common->tree;
+	struct union_fs *t = &g->common->tree;
 	struct inode *i = inode_get(t, node);
 
 	return i && lookup_revive(t, i) == 0 ? i : NULL;
@@ -76,35 +76,35 @@ struct inode *gather_common_inode(struct gather *g, uint64_t node)
 
 static bool switch_common(const struct request *q, uint64_t node)
 {
-	struct inode *i = gather_common_inode(q->g, node);
+	struct inode *i = shared_sb_common_inode(q->g, node);
 
 	return i && i->lower ? switch_node(q, i->lower) : done(q, -ESTALE);
 }
 
-static void forget(struct gather *g, uint64_t node, uint64_t n)
+static void forget(struct shared_sb *g, uint64_t node, uint64_t n)
 {
-	struct duty *before;
-	struct gathered *c;
+	struct activity *before;
+	struct sb_member *c;
 
 	if (node <= LOWER_HALF) {
 		if (node != FUSE_ROOT_ID)
 			inode_forget(&g->common->tree, node, n);
 		return;
 	}
-	c = gather_pin(g, node >> 32);
+	c = sb_member_pin(g, node >> 32);
 	if (!c)
 		return;
 	if ((node & LOWER_HALF) != FUSE_ROOT_ID) {
-		before = duty_begin(c->m->duty);
+		before = activity_begin(c->m->activity);
 		inode_forget(&c->m->tree, node & LOWER_HALF, n);
-		duty_end(before);
+		activity_end(before);
 	} else {
 		LOCK_SCOPE(&g->lock);
 		c->root->nlookup -= n < c->root->nlookup ? n : c->root->nlookup;
 		if (!c->root->nlookup)
 			g->unused(c->owner);
 	}
-	gather_unpin(c);
+	sb_member_unpin(c);
 }
 
 static bool forget_many(const struct request *q)
@@ -128,9 +128,9 @@ static bool has_library_name(const char *name)
 }
 
 /* Executable, or called like a library: nobody locks ranges of those, and they are most of what a start opens. */
-static bool is_program(struct gather *g, uint64_t node)
+static bool is_program(struct shared_sb *g, uint64_t node)
 {
-	const struct inode *i = gather_common_inode(g, node);
+	const struct inode *i = shared_sb_common_inode(g, node);
 	struct stat st;
 
 	return i && i->lower && (has_library_name(i->lower->name) ||
@@ -138,21 +138,21 @@ static bool is_program(struct gather *g, uint64_t node)
 }
 
 /* What such a descriptor reads must be what the mount writes, so the file gets a node of that mount. */
-static bool is_followed(struct gather *g, uint64_t node)
+static bool is_followed(struct shared_sb *g, uint64_t node)
 {
-	struct inode *i = gather_common_inode(g, node);
-	struct offer o;
+	struct inode *i = shared_sb_common_inode(g, node);
+	struct passthrough_select o;
 
-	return i && i->lower && offer_look(&g->common->tree, i, false, &o) == 0 && offer_is_followed(&o);
+	return i && i->lower && passthrough_select_look(&g->common->tree, i, false, &o) == 0 && passthrough_select_is_followed(&o);
 }
 
 /* Each has a handle of its own, and each close is told of, which costs a request: by that locks end (locks.h). */
 static bool open_file(const struct request *q)
 {
-	struct fuse_open_out out = { .fh = q->in->unique << OP_HANDLE_WAY_BITS | GATHER_OF_IMAGE, .open_flags = FOPEN_KEEP_CACHE };
+	struct fuse_open_out out = { .fh = q->in->unique << OP_HANDLE_WAY_BITS | SHARED_SB_OF_IMAGE, .open_flags = FOPEN_KEEP_CACHE };
 
 	if (is_program(q->g, q->in->nodeid)) {
-		out.fh |= GATHER_UNFLUSHED;
+		out.fh |= SHARED_SB_UNFLUSHED;
 		out.open_flags |= FOPEN_NOFLUSH;
 	}
 	stats_add(STATS_OPENS_CACHED, 1);
@@ -174,15 +174,15 @@ static void fill_attr(const struct stat *st, struct fuse_attr *ret)
 	};
 }
 
-static void count_root(struct gathered *c, int change)
+static void count_root(struct sb_member *c, int change)
 {
-	LOCK_SCOPE(&c->gather->lock);
+	LOCK_SCOPE(&c->shared_sb->lock);
 	c->root->nlookup += (uint64_t)change;
 }
 
-static void answer_root(const struct request *q, struct gathered *c)
+static void answer_root(const struct request *q, struct sb_member *c)
 {
-	struct fuse_entry_out e = { .nodeid = gather_base(c) | FUSE_ROOT_ID, .generation = c->secret,
+	struct fuse_entry_out e = { .nodeid = shared_sb_base(c) | FUSE_ROOT_ID, .generation = c->secret,
 				    .entry_valid = (uint64_t)c->m->opts.timeout_s };
 	struct stat st;
 	int r = lookup_stat(&c->m->tree, c->m->tree.root, &st);
@@ -201,18 +201,18 @@ static void answer_root(const struct request *q, struct gathered *c)
 static bool look_up_root(const struct request *q)
 {
 	const char *name = name_at(q, 0);
-	struct gathered *c;
+	struct sb_member *c;
 	unsigned number;
 	char same[16];
 
 	if (!name || sscanf(name, "%9u", &number) != 1)
 		return done(q, -ENOENT);
 	snprintf(same, sizeof(same), "%u", number);
-	c = strcmp(name, same) ? NULL : gather_pin(q->g, number);
+	c = strcmp(name, same) ? NULL : sb_member_pin(q->g, number);
 	if (!c)
 		return done(q, -ENOENT);
 	answer_root(q, c);
-	gather_unpin(c);
+	sb_member_unpin(c);
 	return true;
 }
 
@@ -256,40 +256,40 @@ static bool open_common(const struct request *q)
 static bool copy_common(const struct request *q)
 {
 	struct fuse_copy_file_range_in *in = (void *)q->arg;
-	struct inode *from = gather_common_inode(q->g, q->in->nodeid), *own;
-	struct gathered *c = q->len < sizeof(*in) ? NULL : gather_pin(q->g, in->nodeid_out >> 32);
+	struct inode *from = shared_sb_common_inode(q->g, q->in->nodeid), *own;
+	struct sb_member *c = q->len < sizeof(*in) ? NULL : sb_member_pin(q->g, in->nodeid_out >> 32);
 
 	if (!c)
 		return done(q, -EXDEV);
-	if (from && from->lower && gather_find_own(c, from->lower, &own) == 0) {
+	if (from && from->lower && sb_reply_find_own(c, from->lower, &own) == 0) {
 		in->nodeid_out &= LOWER_HALF;
 		q->in->nodeid = own->id;
-		gather_route = (struct gather_route){ .c = c, .opcode = q->in->opcode };
+		sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = q->in->opcode };
 		session_answer(c->session, q->buf);
-		gather_route.c = NULL;
+		sb_reply_route.c = NULL;
 		inode_unref(&c->m->tree, own);
 	} else {
 		done(q, -EXDEV);
 	}
-	gather_unpin(c);
+	sb_member_unpin(c);
 	return true;
 }
 
-static void answer_for(const struct request *q, struct gathered *c);
+static void answer_for(const struct request *q, struct sb_member *c);
 
 static bool lock_common(const struct request *q)
 {
-	struct gathered *c = NULL;
+	struct sb_member *c = NULL;
 	uint32_t own = 0;
 	int r = -EINVAL;
 
 	if (q->len >= sizeof(struct fuse_lk_in))
-		r = gather_lock_find(q->g, q->in, (void *)q->arg, &c, &own);
+		r = sb_locks_find(q->g, q->in, (void *)q->arg, &c, &own);
 	if (r <= 0)
 		return done(q, r);
 	q->in->nodeid = own;
 	answer_for(q, c);
-	gather_unpin(c);
+	sb_member_unpin(c);
 	return true;
 }
 
@@ -298,7 +298,7 @@ static bool flush_common(const struct request *q)
 	const struct fuse_flush_in *in = (void *)q->arg;
 
 	if (q->len >= sizeof(*in))
-		gather_lock_flush(q->g, q->in->nodeid, in->lock_owner, in->fh);
+		sb_locks_flush(q->g, q->in->nodeid, in->lock_owner, in->fh);
 	return done(q, 0);
 }
 
@@ -307,7 +307,7 @@ static bool release_common(const struct request *q)
 	const struct fuse_release_in *in = (void *)q->arg;
 
 	if (q->len >= sizeof(*in))
-		gather_lock_release(q->g, in->fh);
+		sb_locks_release(q->g, in->fh);
 	return done(q, 0);
 }
 
@@ -355,30 +355,30 @@ static bool take_common(const struct request *q)
 /* ---- files of one mount ---- */
 
 /* The name is about to be taken from what it leads to: is that known to the kernel as the image's? */
-static struct ient *common_of(struct gathered *c, uint64_t parent, const char *name)
+static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const char *name)
 {
-	struct tree *t = &c->m->tree;
+	struct union_fs *t = &c->m->tree;
 	struct inode *dir = inode_get(t, parent), *i;
-	struct ient *e = NULL;
+	struct image_entry *e = NULL;
 	struct stat st;
 
 	if (!dir || !name || strlen(name) > NAME_MAX || lookup_name(t, dir, name, &i, &st) < 0)
 		return NULL;
-	if (!i->is_private && gather_is_common(c->m, i))
+	if (!i->is_private && sb_reply_is_common(c->m, i))
 		e = i->lower;
 	inode_unref(t, i);
 	return e;
 }
 
-static bool switch_names(const struct request *q, struct ient *a, struct ient *b)
+static bool switch_names(const struct request *q, struct image_entry *a, struct image_entry *b)
 {
 	if (a && b)
-		recall_note(q->g->recall, q->in->pid, gather_recall_of(q->g, b), gather_now_ms());
+		estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, b), sb_reply_now_ms());
 	return a || b ? switch_node(q, a ? a : b) : false;
 }
 
 /* True: answered. Otherwise the node id in *node, of the mount, is made one of its own. */
-static bool is_elsewhere(struct gathered *c, uint64_t *node)
+static bool is_elsewhere(struct sb_member *c, uint64_t *node)
 {
 	if (*node >> 32 != c->number)
 		return true;
@@ -386,7 +386,7 @@ static bool is_elsewhere(struct gathered *c, uint64_t *node)
 	return false;
 }
 
-static bool prepare_rename(const struct request *q, struct gathered *c, size_t head)
+static bool prepare_rename(const struct request *q, struct sb_member *c, size_t head)
 {
 	struct fuse_rename_in *in = (void *)q->arg;
 	const char *from, *to;
@@ -402,7 +402,7 @@ static bool prepare_rename(const struct request *q, struct gathered *c, size_t h
 	return switch_names(q, common_of(c, q->in->nodeid, from), common_of(c, in->newdir, to));
 }
 
-static bool prepare_link(const struct request *q, struct gathered *c)
+static bool prepare_link(const struct request *q, struct sb_member *c)
 {
 	struct fuse_link_in *in = (void *)q->arg;
 
@@ -413,7 +413,7 @@ static bool prepare_link(const struct request *q, struct gathered *c)
 	return is_elsewhere(c, &in->oldnodeid) ? done(q, -EXDEV) : false;
 }
 
-static bool prepare_copy(const struct request *q, struct gathered *c)
+static bool prepare_copy(const struct request *q, struct sb_member *c)
 {
 	struct fuse_copy_file_range_in *in = (void *)q->arg;
 
@@ -423,7 +423,7 @@ static bool prepare_copy(const struct request *q, struct gathered *c)
 }
 
 /* Its node id is the mount's own by now. True: answered. */
-static bool prepare(const struct request *q, struct gathered *c)
+static bool prepare(const struct request *q, struct sb_member *c)
 {
 	switch (q->in->opcode) {
 	case FUSE_UNLINK:
@@ -442,7 +442,7 @@ static bool prepare(const struct request *q, struct gathered *c)
 }
 
 /* Of who waits for a lock. libfuse keeps it until what it is for comes. */
-static void repeat_interrupt(const struct request *q, struct gathered *c)
+static void repeat_interrupt(const struct request *q, struct sb_member *c)
 {
 	struct {
 		struct fuse_in_header head;
@@ -454,21 +454,21 @@ static void repeat_interrupt(const struct request *q, struct gathered *c)
 	session_answer(c->session, &buf);
 }
 
-static void answer_for(const struct request *q, struct gathered *c)
+static void answer_for(const struct request *q, struct sb_member *c)
 {
 	struct stats *before = stats_enter(c->m->tree.stats);
-	struct duty *before_it = duty_begin(c->m->duty);
+	struct activity *before_it = activity_begin(c->m->activity);
 
 	q->in->nodeid &= LOWER_HALF;
-	gather_route = (struct gather_route){ .c = c, .opcode = q->in->opcode, .caller = q->in->pid,
+	sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = q->in->opcode, .caller = q->in->pid,
 					       .since_ms = q->since_ms };
 	if (!prepare(q, c)) {
-		if (q->in->opcode == FUSE_SETLKW && gather_wait_at(q->g, q->in->unique, c->number))
+		if (q->in->opcode == FUSE_SETLKW && sb_locks_wait_at(q->g, q->in->unique, c->number))
 			repeat_interrupt(q, c);
 		session_answer(c->session, q->buf);
 	}
-	gather_route.c = NULL;
-	duty_end(before_it);
+	sb_reply_route.c = NULL;
+	activity_end(before_it);
 	stats_enter(before);
 }
 
@@ -476,22 +476,22 @@ static void answer_for(const struct request *q, struct gathered *c)
 static bool interrupt(const struct request *q)
 {
 	const struct fuse_interrupt_in *in = (void *)q->arg;
-	const uint32_t number = q->len < sizeof(*in) ? 0 : gather_wait_interrupt(q->g, in->unique);
-	struct gathered *c = number ? gather_pin(q->g, number) : NULL;
+	const uint32_t number = q->len < sizeof(*in) ? 0 : sb_locks_wait_interrupt(q->g, in->unique);
+	struct sb_member *c = number ? sb_member_pin(q->g, number) : NULL;
 
 	if (c) {
-		gather_route = (struct gather_route){ .c = c, .opcode = FUSE_INTERRUPT };
+		sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = FUSE_INTERRUPT };
 		session_answer(c->session, q->buf);
-		gather_route.c = NULL;
-		gather_unpin(c);
+		sb_reply_route.c = NULL;
+		sb_member_unpin(c);
 	}
 	return true;
 }
 
-static bool route(struct gather *g, const struct fuse_buf *buf)
+static bool route(struct shared_sb *g, const struct fuse_buf *buf)
 {
 	struct request q = { .g = g, .in = buf->mem, .buf = buf };
-	struct gathered *c;
+	struct sb_member *c;
 
 	if (buf->size < sizeof(*q.in))
 		return false;
@@ -507,39 +507,39 @@ static bool route(struct gather *g, const struct fuse_buf *buf)
 		return forget_many(&q);
 	if (q.in->opcode == FUSE_INIT || q.in->opcode == FUSE_DESTROY)
 		return false;
-	if (q.in->opcode == FUSE_SETLKW && gather_wait_begin(q.g, q.in->unique) < 0)
+	if (q.in->opcode == FUSE_SETLKW && sb_locks_wait_begin(q.g, q.in->unique) < 0)
 		return done(&q, -ENOLCK);
 	if (q.in->nodeid <= LOWER_HALF)
 		return q.in->nodeid == FUSE_ROOT_ID ? take_top(&q) : take_common(&q);
-	q.since_ms = gather_now_ms();
-	c = gather_pin(q.g, q.in->nodeid >> 32);
+	q.since_ms = sb_reply_now_ms();
+	c = sb_member_pin(q.g, q.in->nodeid >> 32);
 	if (!c)
 		return done(&q, q.in->opcode == FUSE_FLUSH || q.in->opcode == FUSE_RELEASE ? 0 : -ESTALE);
 	answer_for(&q, c);
-	gather_unpin(c);
+	sb_member_unpin(c);
 	return true;
 }
 
 /* What crashes is the common mount's fault, unless it is done for another one. */
 static bool take(void *arg, const struct fuse_buf *buf)
 {
-	struct gather *g = arg;
-	struct duty *before = duty_begin(g->common->duty);
+	struct shared_sb *g = arg;
+	struct activity *before = activity_begin(g->common->activity);
 	bool is_taken;
 
-	kernelorder_request();
+	tsan_order_request();
 	is_taken = route(g, buf);
-	duty_end(before);
+	activity_end(before);
 	return is_taken;
 }
 
-void gather_note_device(struct gather *g, unsigned dev_major, unsigned dev_minor)
+void shared_sb_note_device(struct shared_sb *g, unsigned dev_major, unsigned dev_minor)
 {
 	g->dev_major = dev_major;
 	g->dev_minor = dev_minor;
 }
 
-int gather_start(struct gather *g, int fuse_fd, struct session **ret, char *err, size_t err_size)
+int shared_sb_start(struct shared_sb *g, int fuse_fd, struct session **ret, char *err, size_t err_size)
 {
 	int r = session_start(g->common, fuse_fd, ret, err, err_size);
 
@@ -550,7 +550,7 @@ int gather_start(struct gather *g, int fuse_fd, struct session **ret, char *err,
 	return r;
 }
 
-int gather_resume(struct gather *g, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret, char *err,
+int shared_sb_resume(struct shared_sb *g, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret, char *err,
 		  size_t err_size)
 {
 	int r = session_resume(g->common, fuse_fd, init, len, io, ret, err, err_size);
@@ -562,7 +562,7 @@ int gather_resume(struct gather *g, int fuse_fd, const void *init, size_t len, e
 	return r;
 }
 
-bool gather_has_ended(const struct gather *g)
+bool shared_sb_has_ended(const struct shared_sb *g)
 {
 	struct pollfd p = { .fd = session_fd(g->session) };
 

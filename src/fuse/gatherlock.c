@@ -48,15 +48,15 @@ static uint64_t hash_of(uint64_t number)
 
 /* ---- who waits ---- */
 
-int gather_wait_begin(struct gather *g, uint64_t unique)
+int sb_locks_wait_begin(struct shared_sb *g, uint64_t unique)
 {
-	struct gather_waiter *w = malloc(sizeof(*w));
+	struct shared_sb_waiter *w = malloc(sizeof(*w));
 
 	if (!w)
 		return -ENOMEM;
-	*w = (struct gather_waiter){ .unique = unique };
+	*w = (struct shared_sb_waiter){ .unique = unique };
 	LOCK_SCOPE(&g->lock);
-	for (size_t k = 0; k < GATHER_INTERRUPTS; k++)
+	for (size_t k = 0; k < SHARED_SB_INTERRUPTS; k++)
 		w->is_interrupted |= g->interrupts[k] == unique;
 	if (htab_insert(&g->waiters, &w->link, hash_of(unique)) < 0) {
 		free(w);
@@ -66,17 +66,17 @@ int gather_wait_begin(struct gather *g, uint64_t unique)
 	return 0;
 }
 
-static struct gather_waiter *waiter_locked(struct gather *g, uint64_t unique)
+static struct shared_sb_waiter *waiter_locked(struct shared_sb *g, uint64_t unique)
 {
 	for (struct hlink *l = htab_first(&g->waiters, hash_of(unique)); l; l = htab_next(l))
-		if (container_of(l, struct gather_waiter, link)->unique == unique)
-			return container_of(l, struct gather_waiter, link);
+		if (container_of(l, struct shared_sb_waiter, link)->unique == unique)
+			return container_of(l, struct shared_sb_waiter, link);
 	return NULL;
 }
 
-bool gather_wait_at(struct gather *g, uint64_t unique, uint32_t number)
+bool sb_locks_wait_at(struct shared_sb *g, uint64_t unique, uint32_t number)
 {
-	struct gather_waiter *w;
+	struct shared_sb_waiter *w;
 
 	LOCK_SCOPE(&g->lock);
 	w = waiter_locked(g, unique);
@@ -85,9 +85,9 @@ bool gather_wait_at(struct gather *g, uint64_t unique, uint32_t number)
 	return w && w->is_interrupted;
 }
 
-void gather_wait_end(struct gather *g, uint64_t unique)
+void sb_locks_wait_end(struct shared_sb *g, uint64_t unique)
 {
-	struct gather_waiter *w;
+	struct shared_sb_waiter *w;
 
 	if (!g->n_waiters)
 		return;
@@ -100,16 +100,16 @@ void gather_wait_end(struct gather *g, uint64_t unique)
 	free(w);
 }
 
-uint32_t gather_wait_interrupt(struct gather *g, uint64_t unique)
+uint32_t sb_locks_wait_interrupt(struct shared_sb *g, uint64_t unique)
 {
-	struct gather_waiter *w;
+	struct shared_sb_waiter *w;
 
 	LOCK_SCOPE(&g->lock);
 	w = waiter_locked(g, unique);
 	if (w)
 		w->is_interrupted = true;
 	else
-		g->interrupts[g->n_interrupts++ % GATHER_INTERRUPTS] = unique;
+		g->interrupts[g->n_interrupts++ % SHARED_SB_INTERRUPTS] = unique;
 	return w ? w->number : 0;
 }
 
@@ -135,13 +135,13 @@ static void note_root(const char *root, void *arg)
 }
 
 /* The mount by which a caller has a file of the image open, pinned; NULL: none, several, or that is not to be known. */
-static struct gathered *mount_of_caller(struct gather *g, const struct inode *common, uint32_t caller)
+static struct sb_member *mount_of_caller(struct shared_sb *g, const struct inode *common, uint32_t caller)
 {
 	struct found_root f = { .number = 0 };
 
-	if (opened_roots((pid_t)caller, g->dev_major, g->dev_minor, common->ino, note_root, &f) < 0 || f.is_doubtful)
+	if (proc_fds_roots((pid_t)caller, g->dev_major, g->dev_minor, common->ino, note_root, &f) < 0 || f.is_doubtful)
 		return NULL;
-	return f.number ? gather_pin(g, f.number) : NULL;
+	return f.number ? sb_member_pin(g, f.number) : NULL;
 }
 
 static bool is_same(const struct inode *i, const struct inode *common)
@@ -150,12 +150,12 @@ static bool is_same(const struct inode *i, const struct inode *common)
 }
 
 /* What stands where the file stands in the image, if it still is that. Referenced. */
-static struct inode *find_by_path(struct tree *t, const struct inode *common)
+static struct inode *find_by_path(struct union_fs *t, const struct inode *common)
 {
 	_cleanup_(freep) char *path = image_path(common->lower);
 	struct inode *i;
 
-	if (!path || gather_look_up(t, path, &i) < 0)
+	if (!path || sb_reply_look_up(t, path, &i) < 0)
 		return NULL;
 	if (is_same(i, common))
 		return i;
@@ -163,7 +163,7 @@ static struct inode *find_by_path(struct tree *t, const struct inode *common)
 	return NULL;
 }
 
-static bool is_merged_with(struct inode *dir, const struct ient *e)
+static bool is_merged_with(struct inode *dir, const struct image_entry *e)
 {
 	bool r;
 
@@ -175,7 +175,7 @@ static bool is_merged_with(struct inode *dir, const struct ient *e)
 
 /* The file, or the directory that it is in, was moved: that one is in use, or nobody could have come to the open file.
  * Takes over the reference on i. */
-static struct inode *same_or_in(struct tree *t, struct inode *i, const struct inode *common)
+static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struct inode *common)
 {
 	struct inode *child = NULL;
 	struct stat st;
@@ -191,18 +191,18 @@ static struct inode *same_or_in(struct tree *t, struct inode *i, const struct in
 	return child;
 }
 
-static uint32_t end_of(struct tree *t)
+static uint32_t end_of(struct union_fs *t)
 {
 	LOCK_SCOPE(&t->lock);
-	return nodetab_end(t->nodes);
+	return node_table_end(t->nodes);
 }
 
-static struct inode *find_moved(struct tree *t, const struct inode *common)
+static struct inode *find_moved(struct union_fs *t, const struct inode *common)
 {
 	const uint32_t end = end_of(t);
 	struct inode *found = NULL;
 
-	for (uint32_t id = NODETAB_ROOT; id < end && !found; id++) {
+	for (uint32_t id = NODE_TABLE_ROOT; id < end && !found; id++) {
 		const struct node_slot *s = inode_slot(t, id);
 		struct inode *i = s && (s->type == DT_DIR || s->ino == common->ino) ? inode_hold(t, id) : NULL;
 
@@ -211,23 +211,23 @@ static struct inode *find_moved(struct tree *t, const struct inode *common)
 	return found;
 }
 
-static void ungrant(struct gathered *c, uint32_t own)
+static void ungrant(struct sb_member *c, uint32_t own)
 {
 	inode_note_tied(&c->m->tree, own, -1);
 	inode_forget(&c->m->tree, own, 1);
 }
 
 /* The mount's inode of that file, with a look-up that is ours. 0 or -ENOLCK. */
-static int grant_own(struct gathered *c, const struct inode *common, uint32_t *ret)
+static int grant_own(struct sb_member *c, const struct inode *common, uint32_t *ret)
 {
-	struct tree *t = &c->m->tree;
-	struct duty *before = duty_begin(c->m->duty);
+	struct union_fs *t = &c->m->tree;
+	struct activity *before = activity_begin(c->m->activity);
 	struct inode *i = common->lower && common->lower->parent ? find_by_path(t, common) : NULL;
 	uint32_t generation;
 
 	if (!i && common->lower && common->lower->parent)
 		i = find_moved(t, common);
-	duty_end(before);
+	activity_end(before);
 	if (!i)
 		return -ENOLCK;
 	inode_grant(t, i, ret, &generation);
@@ -239,7 +239,7 @@ static int grant_own(struct gathered *c, const struct inode *common, uint32_t *r
 
 /* ---- ties ---- */
 
-static struct tie *tie_locked(struct gather *g, uint64_t handle)
+static struct tie *tie_locked(struct shared_sb *g, uint64_t handle)
 {
 	for (struct hlink *l = htab_first(&g->ties, hash_of(handle)); l; l = htab_next(l)) {
 		struct tie *t = container_of(l, struct tie, by_handle);
@@ -250,7 +250,7 @@ static struct tie *tie_locked(struct gather *g, uint64_t handle)
 	return NULL;
 }
 
-static bool find_tie(struct gather *g, uint64_t handle, struct tie *ret)
+static bool find_tie(struct shared_sb *g, uint64_t handle, struct tie *ret)
 {
 	const struct tie *t;
 
@@ -264,7 +264,7 @@ static bool find_tie(struct gather *g, uint64_t handle, struct tie *ret)
 }
 
 /* Threads that share a descriptor may ask at once. */
-static int insert_locked(struct gather *g, struct gathered *c, struct tie *t)
+static int insert_locked(struct shared_sb *g, struct sb_member *c, struct tie *t)
 {
 	if (tie_locked(g, t->handle))
 		return -EEXIST;
@@ -279,7 +279,7 @@ static int insert_locked(struct gather *g, struct gathered *c, struct tie *t)
 	return 0;
 }
 
-static void remove_locked(struct gather *g, struct tie *t)
+static void remove_locked(struct shared_sb *g, struct tie *t)
 {
 	htab_remove(&g->ties, &t->by_handle);
 	htab_remove(&g->ties_by_node, &t->by_node);
@@ -287,14 +287,14 @@ static void remove_locked(struct gather *g, struct tie *t)
 	g->n_ties--;
 }
 
-static int insert(struct gathered *c, struct tie *t)
+static int insert(struct sb_member *c, struct tie *t)
 {
-	LOCK_SCOPE(&c->gather->lock);
-	return insert_locked(c->gather, c, t);
+	LOCK_SCOPE(&c->shared_sb->lock);
+	return insert_locked(c->shared_sb, c, t);
 }
 
 /* It is kept for those that are awaited, if there are any; without memory they are waited for. True: there is a tie by now. */
-static bool keep_late(struct gather *g, const struct late *what)
+static bool keep_late(struct shared_sb *g, const struct late *what)
 {
 	struct late *l;
 
@@ -312,7 +312,7 @@ static bool keep_late(struct gather *g, const struct late *what)
 	return tie_locked(g, what->handle);
 }
 
-void gather_lock_forget_late(struct gather *g)
+void sb_locks_forget_late(struct shared_sb *g)
 {
 	while (!list_is_empty(&g->late)) {
 		struct late *l = container_of(g->late.next, struct late, link);
@@ -324,7 +324,7 @@ void gather_lock_forget_late(struct gather *g)
 }
 
 /* c is pinned. 0 or -ENOLCK; c is another one if another thread was faster. */
-static int make_tie(struct gather *g, struct gathered **c, uint64_t node, uint64_t handle, const struct inode *common,
+static int make_tie(struct shared_sb *g, struct sb_member **c, uint64_t node, uint64_t handle, const struct inode *common,
 		    struct tie *ret)
 {
 	struct tie *t = malloc(sizeof(*t));
@@ -346,8 +346,8 @@ static int make_tie(struct gather *g, struct gathered **c, uint64_t node, uint64
 	free(t);
 	if (r != -EEXIST || !find_tie(g, handle, ret))
 		return -ENOLCK;
-	gather_unpin(*c);
-	*c = gather_pin(g, ret->number);
+	sb_member_unpin(*c);
+	*c = sb_member_pin(g, ret->number);
 	return *c ? 0 : -ENOLCK;
 }
 
@@ -356,32 +356,32 @@ static bool gives_up_flock(const struct fuse_lk_in *in)
 	return in->lk_flags & FUSE_LK_FLOCK && in->lk.type == F_UNLCK;
 }
 
-int gather_lock_find(struct gather *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
-		     struct gathered **ret, uint32_t *ret_own)
+int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
+		     struct sb_member **ret, uint32_t *ret_own)
 {
 	const struct inode *common;
-	struct gathered *c;
+	struct sb_member *c;
 	struct tie t;
 	bool is_tied;
 	int r;
 
-	if (lock->fh & GATHER_UNFLUSHED && !(lock->lk_flags & FUSE_LK_FLOCK))
+	if (lock->fh & SHARED_SB_UNFLUSHED && !(lock->lk_flags & FUSE_LK_FLOCK))
 		return lock->lk.type == F_UNLCK ? 0 : -ENOLCK;
 	if (gives_up_flock(lock) &&
 	    !keep_late(g, &(struct late){ .kind = LATE_UNFLOCK, .owner = lock->owner, .handle = lock->fh }))
 		return 0;
 	is_tied = find_tie(g, lock->fh, &t);
 	if (is_tied) {
-		c = gather_pin(g, t.number);
+		c = sb_member_pin(g, t.number);
 		r = c ? 0 : -ENOLCK;
 	} else {
-		common = gather_common_inode(g, in->nodeid);
+		common = shared_sb_common_inode(g, in->nodeid);
 		c = common ? mount_of_caller(g, common, in->pid) : NULL;
 		r = c && c->m->tree.locks ? make_tie(g, &c, in->nodeid, lock->fh, common, &t) : -ENOLCK;
 	}
 	if (r < 0) {
 		if (c)
-			gather_unpin(c);
+			sb_member_unpin(c);
 		return r;
 	}
 	*ret = c;
@@ -390,7 +390,7 @@ int gather_lock_find(struct gather *g, const struct fuse_in_header *in, const st
 }
 
 /* The tie of that node whose mount has the next higher number. */
-static bool next_tie(struct gather *g, uint64_t node, uint32_t above, struct tie *ret)
+static bool next_tie(struct shared_sb *g, uint64_t node, uint32_t above, struct tie *ret)
 {
 	bool is_found = false;
 
@@ -406,20 +406,20 @@ static bool next_tie(struct gather *g, uint64_t node, uint32_t above, struct tie
 	return is_found;
 }
 
-static void flush(struct gather *g, const struct tie *t, uint64_t owner, uint64_t handle)
+static void flush(struct shared_sb *g, const struct tie *t, uint64_t owner, uint64_t handle)
 {
-	struct gathered *c = gather_pin(g, t->number);
-	struct duty *before;
+	struct sb_member *c = sb_member_pin(g, t->number);
+	struct activity *before;
 
 	if (!c)
 		return;
-	before = duty_begin(c->m->duty);
+	before = activity_begin(c->m->activity);
 	op_lock_flush(c->m, t->own, owner, handle);
-	duty_end(before);
-	gather_unpin(c);
+	activity_end(before);
+	sb_member_unpin(c);
 }
 
-void gather_lock_flush(struct gather *g, uint64_t node, uint64_t owner, uint64_t handle)
+void sb_locks_flush(struct shared_sb *g, uint64_t node, uint64_t owner, uint64_t handle)
 {
 	struct tie t = { .number = 0 };
 
@@ -435,7 +435,7 @@ void gather_lock_flush(struct gather *g, uint64_t node, uint64_t owner, uint64_t
 		flush(g, &t, owner, handle);
 }
 
-static struct tie *take_tie(struct gather *g, uint64_t handle)
+static struct tie *take_tie(struct shared_sb *g, uint64_t handle)
 {
 	struct tie *t;
 
@@ -450,19 +450,19 @@ static struct tie *take_tie(struct gather *g, uint64_t handle)
 	return t;
 }
 
-void gather_lock_release(struct gather *g, uint64_t handle)
+void sb_locks_release(struct shared_sb *g, uint64_t handle)
 {
 	_cleanup_(freep) struct tie *t = take_tie(g, handle);
-	struct gathered *c = t ? gather_pin(g, t->number) : NULL;
-	struct duty *before;
+	struct sb_member *c = t ? sb_member_pin(g, t->number) : NULL;
+	struct activity *before;
 
 	if (!c)
 		return;
-	before = duty_begin(c->m->duty);
+	before = activity_begin(c->m->activity);
 	op_lock_release(c->m, t->own, handle);
 	ungrant(c, t->own);
-	duty_end(before);
-	gather_unpin(c);
+	activity_end(before);
+	sb_member_unpin(c);
 }
 
 struct left {
@@ -475,29 +475,29 @@ static void note_left(const struct lock_record *r, void *arg)
 {
 	struct left *v = arg;
 
-	if (r->handle & GATHER_OF_IMAGE && v->n < v->room)
+	if (r->handle & SHARED_SB_OF_IMAGE && v->n < v->room)
 		v->ties[v->n++] = (struct tie){ .handle = r->handle, .number = v->number, .own = (uint32_t)r->node };
 }
 
 /* The common mount's node id of what has that node id in one of them; 0: it cannot be found. The kernel has it, as it is open. */
-static uint64_t common_node(struct gathered *c, uint32_t own)
+static uint64_t common_node(struct sb_member *c, uint32_t own)
 {
 	struct inode *i = inode_get(&c->m->tree, own);
 	uint32_t id, generation;
 
-	if (!i || lookup_revive(&c->m->tree, i) < 0 || !i->lower || gather_grant_common(c->gather, i->lower, &id, &generation) < 0)
+	if (!i || lookup_revive(&c->m->tree, i) < 0 || !i->lower || sb_reply_grant_common(c->shared_sb, i->lower, &id, &generation) < 0)
 		return 0;
-	inode_forget(&c->gather->common->tree, id, 1);
+	inode_forget(&c->shared_sb->common->tree, id, 1);
 	return id;
 }
 
 /* Several locks may be held by one open file: of all but one own becomes 0. */
-static int tie_again(struct gathered *c, struct tie *left)
+static int tie_again(struct sb_member *c, struct tie *left)
 {
 	struct tie *t;
 	int r;
 
-	if (find_tie(c->gather, left->handle, &(struct tie){ 0 })) {
+	if (find_tie(c->shared_sb, left->handle, &(struct tie){ 0 })) {
 		left->own = 0;
 		return 0;
 	}
@@ -513,13 +513,13 @@ static int tie_again(struct gathered *c, struct tie *left)
 }
 
 /* The tie of that mount by which something has ended; NULL: none. */
-static struct tie *tie_of_late_locked(struct gathered *c, const struct late *what)
+static struct tie *tie_of_late_locked(struct sb_member *c, const struct late *what)
 {
-	struct tie *t = tie_locked(c->gather, what->handle);
+	struct tie *t = tie_locked(c->shared_sb, what->handle);
 
 	if (t || what->kind != LATE_FLUSH)
 		return t && t->number == c->number ? t : NULL;
-	for (struct hlink *l = htab_first(&c->gather->ties_by_node, hash_of(what->node)); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&c->shared_sb->ties_by_node, hash_of(what->node)); l; l = htab_next(l)) {
 		t = container_of(l, struct tie, by_node);
 		if (t->node == what->node && t->number == c->number)
 			return t;
@@ -527,7 +527,7 @@ static struct tie *tie_of_late_locked(struct gathered *c, const struct late *wha
 	return NULL;
 }
 
-static void end_late(struct gathered *c, const struct late *what, uint32_t own)
+static void end_late(struct sb_member *c, const struct late *what, uint32_t own)
 {
 	if (what->kind == LATE_FLUSH) {
 		op_lock_flush(c->m, own, what->owner, what->handle);
@@ -540,9 +540,9 @@ static void end_late(struct gathered *c, const struct late *what, uint32_t own)
 }
 
 /* Its ties are there, so whatever ends something of it from here on finds them, and waits until it can be pinned. */
-static int catch_up(struct gathered *c)
+static int catch_up(struct sb_member *c)
 {
-	struct gather *g = c->gather;
+	struct shared_sb *g = c->shared_sb;
 	_cleanup_(freep) struct late *ended = NULL;
 	_cleanup_(freep) uint32_t *own = NULL;
 	size_t n = 0;
@@ -571,14 +571,14 @@ static int catch_up(struct gathered *c)
 
 /* What held nothing when the server died is tied no more: its look-ups are given back. The others are told from them by not
  * being noted meanwhile. (One that has no tie is taken for the kernel's if we die here, and costs pages.) */
-static void give_back_rest(struct gathered *c, const struct left *v)
+static void give_back_rest(struct sb_member *c, const struct left *v)
 {
-	struct tree *t = &c->m->tree;
+	struct union_fs *t = &c->m->tree;
 	const uint32_t end = end_of(t);
 
 	for (size_t k = 0; k < v->n; k++)
 		inode_note_tied(t, v->ties[k].own, -1);
-	for (uint32_t id = NODETAB_ROOT + 1; id < end; id++) {
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < end; id++) {
 		const unsigned n = inode_count_tied(t, id);
 
 		if (!n)
@@ -591,7 +591,7 @@ static void give_back_rest(struct gathered *c, const struct left *v)
 }
 
 /* The look-up of a tie was counted in the node table, and is still. */
-int gather_lock_resume(struct gathered *c)
+int sb_locks_resume(struct sb_member *c)
 {
 	struct locks *locks = c->m->tree.locks;
 	struct left v = { .number = c->number, .room = locks ? locks_count(locks) : 0 };
@@ -610,9 +610,9 @@ int gather_lock_resume(struct gathered *c)
 	return r ?: catch_up(c);
 }
 
-void gather_lock_leave(struct gathered *c)
+void sb_locks_leave(struct sb_member *c)
 {
-	struct gather *g = c->gather;
+	struct shared_sb *g = c->shared_sb;
 
 	LOCK_SCOPE(&g->lock);
 	while (!list_is_empty(&c->ties)) {

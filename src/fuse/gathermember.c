@@ -17,21 +17,21 @@
 
 /* ---- as a whole ---- */
 
-int gather_new(struct mount *common, int recall_fd, void (*unused)(void *owner), struct gather **ret)
+int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void *owner), struct shared_sb **ret)
 {
-	struct gather *g = calloc(1, sizeof(*g));
+	struct shared_sb *g = calloc(1, sizeof(*g));
 	int r = g ? 0 : -ENOMEM;
 
 	if (r < 0)
-		closep(&recall_fd);
+		closep(&estale_table_fd);
 	else
-		r = recall_fd < 0 ? recall_new(&g->recall) : recall_attach(recall_fd, gather_now_ms(), &g->recall);
+		r = estale_table_fd < 0 ? estale_table_new(&g->recall) : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->recall);
 	if (r < 0) {
 		free(g);
 		return r;
 	}
 	g->common = common;
-	common->is_gathered = true;
+	common->is_sb_member = true;
 	g->unused = unused;
 	list_init(&g->late);
 	pthread_mutex_init(&g->lock, NULL);
@@ -40,18 +40,18 @@ int gather_new(struct mount *common, int recall_fd, void (*unused)(void *owner),
 	return 0;
 }
 
-void gather_free(struct gather *g)
+void shared_sb_free(struct shared_sb *g)
 {
 	if (!g)
 		return;
-	gather_release_dirs(g);
+	sb_reply_release_dirs(g);
 	htab_release(&g->members);
 	free(g->expected);
-	gather_lock_forget_late(g);
+	sb_locks_forget_late(g);
 	htab_release(&g->waiters);
 	htab_release(&g->ties);
 	htab_release(&g->ties_by_node);
-	recall_free(g->recall);
+	estale_table_free(g->recall);
 	pthread_cond_destroy(&g->unpinned);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
@@ -59,10 +59,10 @@ void gather_free(struct gather *g)
 
 /* ---- by number ---- */
 
-static struct gathered *find_locked(struct gather *g, uint64_t number)
+static struct sb_member *find_locked(struct shared_sb *g, uint64_t number)
 {
 	for (struct hlink *l = htab_first(&g->members, number); l; l = htab_next(l)) {
-		struct gathered *c = container_of(l, struct gathered, link);
+		struct sb_member *c = container_of(l, struct sb_member, link);
 
 		if (c->number == number)
 			return c;
@@ -70,7 +70,7 @@ static struct gathered *find_locked(struct gather *g, uint64_t number)
 	return NULL;
 }
 
-static uint32_t *find_expected_locked(struct gather *g, uint64_t number)
+static uint32_t *find_expected_locked(struct shared_sb *g, uint64_t number)
 {
 	for (size_t i = 0; i < g->n_expected; i++)
 		if (number && g->expected[i] == number)
@@ -78,7 +78,7 @@ static uint32_t *find_expected_locked(struct gather *g, uint64_t number)
 	return NULL;
 }
 
-int gather_expect(struct gather *g, uint32_t number)
+int sb_member_expect(struct shared_sb *g, uint32_t number)
 {
 	uint32_t *more;
 
@@ -92,7 +92,7 @@ int gather_expect(struct gather *g, uint32_t number)
 	return 0;
 }
 
-void gather_lose(struct gather *g, uint32_t number)
+void sb_member_lose(struct shared_sb *g, uint32_t number)
 {
 	uint32_t *expected;
 
@@ -103,23 +103,23 @@ void gather_lose(struct gather *g, uint32_t number)
 		g->n_awaited--;
 	}
 	if (!g->n_awaited)
-		gather_lock_forget_late(g);
+		sb_locks_forget_late(g);
 	pthread_cond_broadcast(&g->unpinned);
 }
 
-void gather_lose_rest(struct gather *g)
+void sb_member_lose_rest(struct shared_sb *g)
 {
 	LOCK_SCOPE(&g->lock);
 	g->n_expected = 0;
 	g->n_awaited = 0;
-	gather_lock_forget_late(g);
+	sb_locks_forget_late(g);
 	pthread_cond_broadcast(&g->unpinned);
 }
 
 /* NULL: there is none. One that is just being opened again is waited for, as a file system that does not answer is. */
-struct gathered *gather_pin(struct gather *g, uint64_t number)
+struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number)
 {
-	struct gathered *c;
+	struct sb_member *c;
 
 	LOCK_SCOPE(&g->lock);
 	while (!(c = find_locked(g, number)) && find_expected_locked(g, number))
@@ -129,32 +129,32 @@ struct gathered *gather_pin(struct gather *g, uint64_t number)
 	return c;
 }
 
-void gather_unpin(struct gathered *c)
+void sb_member_unpin(struct sb_member *c)
 {
-	LOCK_SCOPE(&c->gather->lock);
+	LOCK_SCOPE(&c->shared_sb->lock);
 	if (--c->pins == 0)
-		pthread_cond_broadcast(&c->gather->unpinned);
+		pthread_cond_broadcast(&c->shared_sb->unpinned);
 }
 
 /* ---- it comes and goes ---- */
 
-static int enter(struct gather *g, struct gathered *c)
+static int enter(struct shared_sb *g, struct sb_member *c)
 {
 	LOCK_SCOPE(&g->lock);
 	return htab_insert(&g->members, &c->link, c->number);
 }
 
-static void leave_mount(struct gathered *c)
+static void leave_mount(struct sb_member *c)
 {
 	c->m->node_base = 0;
-	c->m->is_gathered = false;
-	c->m->gathered = NULL;
+	c->m->is_sb_member = false;
+	c->m->sb_member = NULL;
 	free(c);
 }
 
-static struct gathered *gathered_new(struct gather *g, struct mount *m, void *owner, const uint32_t *secret)
+static struct sb_member *sb_member_new(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret)
 {
-	struct gathered *c = m->key > NUMBER_MAX ? NULL : calloc(1, sizeof(*c));
+	struct sb_member *c = m->key > NUMBER_MAX ? NULL : calloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
@@ -162,10 +162,10 @@ static struct gathered *gathered_new(struct gather *g, struct mount *m, void *ow
 	c->number = m->key ? (uint32_t)m->key : ++g->last_number;
 	pthread_mutex_unlock(&g->lock);
 	list_init(&c->ties);
-	c->gather = g;
+	c->shared_sb = g;
 	c->m = m;
 	c->owner = owner;
-	c->root = inode_slot(&m->tree, NODETAB_ROOT);
+	c->root = inode_slot(&m->tree, NODE_TABLE_ROOT);
 	c->is_resumed = secret;
 	if (secret)
 		c->secret = *secret;
@@ -174,58 +174,58 @@ static struct gathered *gathered_new(struct gather *g, struct mount *m, void *ow
 	return c;
 }
 
-int gather_join(struct gather *g, struct mount *m, void *owner, const uint32_t *secret, struct gathered **ret)
+int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret, struct sb_member **ret)
 {
-	struct gathered *c = gathered_new(g, m, owner, secret);
+	struct sb_member *c = sb_member_new(g, m, owner, secret);
 	int r;
 
 	if (!c)
 		return -ENOMEM;
-	m->is_gathered = true;
-	m->gathered = c;
-	gather_route = (struct gather_route){ .c = c, .opcode = FUSE_INIT };
-	r = session_inside(g->session, m, &gather_io, &c->session);
-	gather_route.c = NULL;
-	m->node_base = gather_base(c);
+	m->is_sb_member = true;
+	m->sb_member = c;
+	sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = FUSE_INIT };
+	r = session_inside(g->session, m, &sb_reply_io, &c->session);
+	sb_reply_route.c = NULL;
+	m->node_base = shared_sb_base(c);
 	if (r == 0) {
-		r = (secret ? gather_lock_resume(c) : 0) ?: enter(g, c);
+		r = (secret ? sb_locks_resume(c) : 0) ?: enter(g, c);
 		if (r < 0)
 			session_free(c->session);
 	}
 	if (r < 0) {
-		gather_lock_leave(c);
+		sb_locks_leave(c);
 		leave_mount(c);
 		return r;
 	}
-	gather_lose(g, c->number);	/* it is not waited for any more */
+	sb_member_lose(g, c->number);	/* it is not waited for any more */
 	*ret = c;
 	return 0;
 }
 
-uint32_t gather_number(const struct gathered *c)
+uint32_t sb_member_number(const struct sb_member *c)
 {
 	return c->number;
 }
 
-uint32_t gather_secret(const struct gathered *c)
+uint32_t shared_sb_secret(const struct sb_member *c)
 {
 	return c->secret;
 }
 
-int gather_recall_fd(const struct gather *g)
+int shared_sb_estale_fd(const struct shared_sb *g)
 {
-	return recall_fd(g->recall);
+	return estale_table_fd(g->recall);
 }
 
-bool gather_is_used(struct gathered *c)
+bool shared_sb_is_used(struct sb_member *c)
 {
-	LOCK_SCOPE(&c->gather->lock);
+	LOCK_SCOPE(&c->shared_sb->lock);
 	return c->root->nlookup > 0;
 }
 
 /* Waits for whoever looks something up in that directory, and so for an answer of ours: a server that is killed over it must not
  * be waited for by the next. */
-static int forget_name(struct gathered *c, uint64_t parent, const char *name)
+static int forget_name(struct sb_member *c, uint64_t parent, const char *name)
 {
 	struct fuse_notify_inval_entry_out what = { .parent = parent, .namelen = (uint32_t)strlen(name) };
 	struct fuse_out_header head = { .error = FUSE_NOTIFY_INVAL_ENTRY };
@@ -233,39 +233,39 @@ static int forget_name(struct gathered *c, uint64_t parent, const char *name)
 	int waiter, r;
 
 	head.len = (uint32_t)(sizeof(head) + sizeof(what) + iov[2].iov_len);
-	waiter = duty_wait_begin();
-	r = writev(session_fd(c->gather->session), iov, 3) < 0 ? -errno : 0;
-	duty_wait_end(waiter);
+	waiter = activity_wait_begin();
+	r = writev(session_fd(c->shared_sb->session), iov, 3) < 0 ? -errno : 0;
+	activity_wait_end(waiter);
 	return r;
 }
 
 /* A server that died may have counted a look-up and not answered it, or read a FORGET and not counted it; its root then
  * would be held for ever. Where the kernel knows nothing of the root it knows nothing below it either. */
-static void ask_root(struct gathered *c)
+static void ask_root(struct sb_member *c)
 {
-	struct fuse_notify_inval_inode_out what = { .ino = gather_base(c) | FUSE_ROOT_ID, .off = -1 };
+	struct fuse_notify_inval_inode_out what = { .ino = shared_sb_base(c) | FUSE_ROOT_ID, .off = -1 };
 	struct fuse_out_header head = { .len = sizeof(head) + sizeof(what), .error = FUSE_NOTIFY_INVAL_INODE };
 	struct iovec iov[] = { { &head, sizeof(head) }, { &what, sizeof(what) } };
 
-	if (writev(session_fd(c->gather->session), iov, 2) >= 0 || errno != ENOENT)
+	if (writev(session_fd(c->shared_sb->session), iov, 2) >= 0 || errno != ENOENT)
 		return;
-	LOCK_SCOPE(&c->gather->lock);
+	LOCK_SCOPE(&c->shared_sb->lock);
 	c->root->nlookup = 0;
 }
 
-static void forget_below(struct gathered *c)
+static void forget_below(struct sb_member *c)
 {
 	struct lookup_entry entry;
 	uint64_t pos = 0;
 	int r = 0;
 
 	while (lookup_next(&c->m->tree, c->m->tree.root, &pos, &entry) == 1 && r != -ENODEV)
-		r = forget_name(c, gather_base(c) | FUSE_ROOT_ID, entry.name);
+		r = forget_name(c, shared_sb_base(c) | FUSE_ROOT_ID, entry.name);
 }
 
 /* What was in use the first time keeps its parents in the kernel's memory when it is no more: so what the root has is
  * named too. */
-void gather_forget(struct gathered *c)
+void sb_member_forget(struct sb_member *c)
 {
 	char name[16];
 
@@ -276,16 +276,16 @@ void gather_forget(struct gathered *c)
 		ask_root(c);
 }
 
-void gather_leave(struct gathered *c)
+void sb_member_leave(struct sb_member *c)
 {
-	struct gather *g = c->gather;
+	struct shared_sb *g = c->shared_sb;
 
 	pthread_mutex_lock(&g->lock);
 	htab_remove(&g->members, &c->link);
 	while (c->pins)
 		pthread_cond_wait(&g->unpinned, &g->lock);
 	pthread_mutex_unlock(&g->lock);
-	gather_lock_leave(c);
+	sb_locks_leave(c);
 	session_free(c->session);
 	leave_mount(c);
 }

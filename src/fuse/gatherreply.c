@@ -18,9 +18,9 @@
 
 #define DEPTH_MAX 1000u		/* what lies deeper is not shared */
 
-_Thread_local struct gather_route gather_route;
+_Thread_local struct shared_sb_route sb_reply_route;
 
-int64_t gather_now_ms(void)
+int64_t sb_reply_now_ms(void)
 {
 	struct timespec t;
 
@@ -32,16 +32,16 @@ int64_t gather_now_ms(void)
 
 struct common_dir {
 	struct hlink link;
-	const struct ient *e;
+	const struct image_entry *e;
 	struct inode *i;
 };
 
-static uint64_t dir_hash(const struct ient *e)
+static uint64_t dir_hash(const struct image_entry *e)
 {
 	return hash_key(&e, sizeof(e), 0);
 }
 
-static struct inode *known_dir(struct gather *g, const struct ient *e)
+static struct inode *known_dir(struct shared_sb *g, const struct image_entry *e)
 {
 	LOCK_SCOPE(&g->lock);
 	for (struct hlink *l = htab_first(&g->dirs, dir_hash(e)); l; l = htab_next(l)) {
@@ -54,7 +54,7 @@ static struct inode *known_dir(struct gather *g, const struct ient *e)
 }
 
 /* i is referenced, which goes to the table, or is given back. */
-static int keep_dir(struct gather *g, const struct ient *e, struct inode *i)
+static int keep_dir(struct shared_sb *g, const struct image_entry *e, struct inode *i)
 {
 	struct common_dir *d = known_dir(g, e) ? NULL : malloc(sizeof(*d));
 	int r = d ? 0 : -ENOMEM;
@@ -72,7 +72,7 @@ static int keep_dir(struct gather *g, const struct ient *e, struct inode *i)
 }
 
 /* The common mount's directory; borrowed, stays. */
-static int find_dir(struct gather *g, const struct ient *e, unsigned depth, struct inode **ret)
+static int find_dir(struct shared_sb *g, const struct image_entry *e, unsigned depth, struct inode **ret)
 {
 	struct inode *parent, *i = e->parent ? known_dir(g, e) : g->common->tree.root;
 	struct stat st;
@@ -93,21 +93,21 @@ static int find_dir(struct gather *g, const struct ient *e, unsigned depth, stru
 static void drop_dir(struct hlink *l, void *arg)
 {
 	struct common_dir *d = container_of(l, struct common_dir, link);
-	struct gather *g = arg;
+	struct shared_sb *g = arg;
 
 	inode_unref(&g->common->tree, d->i);
 	free(d);
 }
 
-void gather_release_dirs(struct gather *g)
+void sb_reply_release_dirs(struct shared_sb *g)
 {
 	htab_drain(&g->dirs, drop_dir, g);
 	htab_release(&g->dirs);
 }
 
-int gather_grant_common(struct gather *g, struct ient *e, uint32_t *ret_id, uint32_t *ret_generation)
+int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *ret_id, uint32_t *ret_generation)
 {
-	struct tree *t = &g->common->tree;
+	struct union_fs *t = &g->common->tree;
 	struct inode *dir, *i;
 	struct stat st;
 	int r = e->parent ? find_dir(g, e->parent, 0, &dir) : -ENOENT;
@@ -124,7 +124,7 @@ int gather_grant_common(struct gather *g, struct ient *e, uint32_t *ret_id, uint
 	return 0;
 }
 
-int gather_look_up(struct tree *t, char *path, struct inode **ret)
+int sb_reply_look_up(struct union_fs *t, char *path, struct inode **ret)
 {
 	struct inode *i = t->root, *next;
 	struct stat st;
@@ -142,15 +142,15 @@ int gather_look_up(struct tree *t, char *path, struct inode **ret)
 	return r;
 }
 
-int gather_find_own(struct gathered *c, struct ient *e, struct inode **ret)
+int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode **ret)
 {
 	_cleanup_(freep) char *path = image_path(e);
 	struct inode *i = NULL;
-	int r = path ? gather_look_up(&c->m->tree, path, &i) : -ENOMEM;
+	int r = path ? sb_reply_look_up(&c->m->tree, path, &i) : -ENOMEM;
 
 	if (r < 0)
 		return r;
-	if (i->lower != e || !gather_is_common(c->m, i)) {
+	if (i->lower != e || !sb_reply_is_common(c->m, i)) {
 		inode_unref(&c->m->tree, i);
 		return -ESTALE;
 	}
@@ -160,11 +160,11 @@ int gather_find_own(struct gathered *c, struct ient *e, struct inode **ret)
 
 /* One with several names is one inode for all of them: when it changes, what the kernel knows by the others would go on
  * leading to the image's. */
-bool gather_is_common(const struct mount *m, struct inode *i)
+bool sb_reply_is_common(const struct mount *m, struct inode *i)
 {
 	struct stat st;
 
-	return i->type == DT_REG && !i->has_upper && !i->is_bare && !i->is_orphan && i->lower &&
+	return i->type == DT_REG && !i->has_upper && !i->is_unresolved && !i->is_orphan && i->lower &&
 	       image_stat(m->tree.image, i->lower, &st) == 0 && st.st_nlink == 1;
 }
 
@@ -177,28 +177,28 @@ struct exchange {
 
 /* Was the caller told to look this one up again? By when it asked: the answer may have taken long. The kernel may ask once more, when
  * it has seen that it is another node, and give the first one back before that. */
-static bool was_switched(struct gather *g, struct ient *e)
+static bool was_switched(struct shared_sb *g, struct image_entry *e)
 {
-	const uint64_t object = gather_recall_of(g, e);
+	const uint64_t object = shared_sb_recall_of(g, e);
 
-	if (!recall_has(g->recall, gather_route.caller, object, gather_route.since_ms))
+	if (!estale_table_has(g->recall, sb_reply_route.caller, object, sb_reply_route.since_ms))
 		return false;
-	recall_note(g->recall, gather_route.caller, object, gather_now_ms());
+	estale_table_note(g->recall, sb_reply_route.caller, object, sb_reply_now_ms());
 	return true;
 }
 
-static void translate(struct gathered *c, struct fuse_entry_out *e, struct exchange *x)
+static void translate(struct sb_member *c, struct fuse_entry_out *e, struct exchange *x)
 {
-	struct gather *g = c->gather;
+	struct shared_sb *g = c->shared_sb;
 	struct inode *i = e->nodeid ? inode_get(&c->m->tree, e->nodeid) : NULL;
 	uint32_t id, generation;
 
 	if (!i)
 		return;
-	if (x && !i->is_private && gather_is_common(c->m, i)) {
+	if (x && !i->is_private && sb_reply_is_common(c->m, i)) {
 		if (was_switched(g, i->lower)) {
 			i->is_private = true;
-		} else if (gather_grant_common(g, i->lower, &id, &generation) == 0) {
+		} else if (sb_reply_grant_common(g, i->lower, &id, &generation) == 0) {
 			*x = (struct exchange){ .own = (uint32_t)e->nodeid, .common = id };
 			e->nodeid = id;
 			e->generation = generation;
@@ -207,11 +207,11 @@ static void translate(struct gathered *c, struct fuse_entry_out *e, struct excha
 		/* Without memory it is this mount's own, which costs nothing but pages. */
 		i->is_private = true;
 	}
-	e->nodeid |= gather_base(c);
+	e->nodeid |= shared_sb_base(c);
 	e->generation ^= c->secret;
 }
 
-static void translate_list(struct gathered *c, char *p, size_t len)
+static void translate_list(struct sb_member *c, char *p, size_t len)
 {
 	while (len >= FUSE_NAME_OFFSET_DIRENTPLUS) {
 		struct fuse_direntplus *d = (struct fuse_direntplus *)p;
@@ -225,12 +225,12 @@ static void translate_list(struct gathered *c, char *p, size_t len)
 	}
 }
 
-static void translate_message(struct gathered *c, int code, void *p)
+static void translate_message(struct sb_member *c, int code, void *p)
 {
 	if (code == FUSE_NOTIFY_INVAL_INODE)
-		((struct fuse_notify_inval_inode_out *)p)->ino |= gather_base(c);
+		((struct fuse_notify_inval_inode_out *)p)->ino |= shared_sb_base(c);
 	else if (code == FUSE_NOTIFY_INVAL_ENTRY)
-		((struct fuse_notify_inval_entry_out *)p)->parent |= gather_base(c);
+		((struct fuse_notify_inval_entry_out *)p)->parent |= shared_sb_base(c);
 }
 
 static bool has_entry(uint32_t opcode)
@@ -250,11 +250,11 @@ static bool has_entry(uint32_t opcode)
 }
 
 /* The answer is about to be sent; iov[0] is its head. */
-static void translate_answer(struct gathered *c, struct fuse_out_header *head, struct iovec *iov, int count,
+static void translate_answer(struct sb_member *c, struct fuse_out_header *head, struct iovec *iov, int count,
 			     struct exchange *x)
 {
 	/* Who waited for a lock may be told by any thread. */
-	const uint32_t opcode = gather_route.c == c ? gather_route.opcode : 0;
+	const uint32_t opcode = sb_reply_route.c == c ? sb_reply_route.opcode : 0;
 
 	/* "Do not ask again" would be heard for all mounts. */
 	if (head->error == -ENOSYS && (opcode == FUSE_FSYNC || opcode == FUSE_FSYNCDIR))
@@ -281,23 +281,23 @@ static ssize_t total(const struct iovec *iov, int count)
 static ssize_t send_answer(int fd, struct iovec *iov, int count, void *userdata)
 {
 	const struct mount *m = userdata;
-	struct gathered *c = m->gathered;
+	struct sb_member *c = m->sb_member;
 	struct exchange x = { .own = 0 };
 	ssize_t n;
 
 	/* What it says to INIT was said by the common mount. */
 	if (!m->node_base)
 		return total(iov, count);
-	gather_wait_end(c->gather, ((struct fuse_out_header *)iov[0].iov_base)->unique);
+	sb_locks_wait_end(c->shared_sb, ((struct fuse_out_header *)iov[0].iov_base)->unique);
 	translate_answer(c, iov[0].iov_base, iov, count, &x);
 	if (x.own)
 		inode_forget(&c->m->tree, x.own, 1);
-	kernelorder_answer();
+	tsan_order_answer();
 	n = writev(fd, iov, count);
 	if (!x.own || n >= 0)
 		return n;
 	/* To who asked it is answered: he has nothing to give back. */
-	inode_forget(&c->gather->common->tree, x.common, 1);
+	inode_forget(&c->shared_sb->common->tree, x.common, 1);
 	return total(iov, count);
 }
 
@@ -311,4 +311,4 @@ static ssize_t receive_nothing(int fd, void *buf, size_t len, void *userdata)
 	return -1;
 }
 
-const struct fuse_custom_io gather_io = { .writev = send_answer, .read = receive_nothing };
+const struct fuse_custom_io sb_reply_io = { .writev = send_answer, .read = receive_nothing };

@@ -23,51 +23,51 @@
 #include <linux/capability.h>
 #include <stdatomic.h>
 
-int op_kill_setid(fuse_req_t req, struct inode *i)
+int killpriv_clear(fuse_req_t req, struct inode *i)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct union_fs *t = &op_mount(req)->tree;
 	struct attr_setid setid;
 	mode_t mode;
 	int r;
 
 	/* Another write may have them back in a moment. */
 	attr_setid_begin(t, i, false, false, &setid);
-	r = setid.lock && !setid.mode ? 0 : attr_without_setid(t, i, op_caller_may_setgid, req, &mode);
+	r = setid.lock && !setid.mode ? 0 : attr_without_setid(t, i, caller_may_setgid, req, &mode);
 	setid.mode = 0;
 	if (r > 0) {
-		op_begin(req, INTENT_SETID);
-		intent_about(i, NULL);
+		resend_state_begin(req, INTENT_SETID);
+		intent_log_about(i, NULL);
 		r = attr_chmod(t, i, mode);
-		op_forget_attributes(i);
-	} else if (request_extra.is_resent) {
-		op_forget_attributes(i);
+		op_meta_forget_attributes(i);
+	} else if (negotiate_request_extra.is_resent) {
+		op_meta_forget_attributes(i);
 	}
 	return attr_setid_end(t, i, &setid, r);
 }
 
-static bool has_setid(struct tree *t, struct inode *i, struct stat *ret)
+static bool has_setid(struct union_fs *t, struct inode *i, struct stat *ret)
 {
 	return lookup_stat(t, i, ret) == 0 && ret->st_mode & (S_ISUID | S_ISGID);
 }
 
-int op_kill_setid_unless_privileged(fuse_req_t req, struct inode *i)
+int killpriv_clear_unless_privileged(fuse_req_t req, struct inode *i)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct union_fs *t = &op_mount(req)->tree;
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
 
 	/* Without privileges another write may have them back in a moment. */
-	if (r < 0 || (t->can.has_trusted_xattr && ((!(st.st_mode & (S_ISUID | S_ISGID)) && !request_extra.is_resent) ||
-						    op_caller_has_cap(req, CAP_FSETID))))
+	if (r < 0 || (t->can.has_trusted_xattr && ((!(st.st_mode & (S_ISUID | S_ISGID)) && !negotiate_request_extra.is_resent) ||
+						    caller_has_cap(req, CAP_FSETID))))
 		return r;
-	return op_kill_setid(req, i);
+	return killpriv_clear(req, i);
 }
 
 /* The owner, or one who may act for it. */
 static bool is_owner(fuse_req_t req, struct stat *st)
 {
 	mount_present_ids(op_mount(req), st);
-	return fuse_req_ctx(req)->uid == st->st_uid || op_caller_has_cap(req, CAP_FOWNER);
+	return fuse_req_ctx(req)->uid == st->st_uid || caller_has_cap(req, CAP_FOWNER);
 }
 
 /* Is the file open by this node id so that the server sees no write? */
@@ -75,7 +75,7 @@ static bool is_written_past_us(struct mount *m, fuse_ino_t ino)
 {
 	const struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
 
-	return s && s->n_backed && s->backing_kind == BACKING_UPPER;
+	return s && s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER;
 }
 
 /* Node and thread of the last such removal that succeeded. It comes before the SETATTR of nothing, by the same thread. */
@@ -86,7 +86,7 @@ static uint64_t capability_loss(fuse_req_t req, const struct inode *i)
 	return (uint64_t)i->id << 32 | (uint32_t)fuse_req_ctx(req)->pid;
 }
 
-void op_note_capability_lost(fuse_req_t req, const struct inode *i)
+void killpriv_note_capability_lost(fuse_req_t req, const struct inode *i)
 {
 	atomic_store(&last_capability_lost, capability_loss(req, i));
 }
@@ -97,43 +97,43 @@ static bool is_privileged_write(fuse_req_t req, const struct inode *i)
 	uint64_t loss = capability_loss(req, i);
 
 	return atomic_compare_exchange_strong(&last_capability_lost, &loss, 0) &&
-	       op_mount(req)->tree.can.has_trusted_xattr && op_caller_has_cap(req, CAP_FSETID);
+	       op_mount(req)->tree.can.has_trusted_xattr && caller_has_cap(req, CAP_FSETID);
 }
 
 /* A caller that is not the owner writes (a request that comes to us clears the bits), or calls chown(2), which gets it
  * nothing. */
-int op_lose_setid(fuse_req_t req, struct inode *i, fuse_ino_t ino)
+int killpriv_lose(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 {
 	struct mount *m = op_mount(req);
 	struct stat st;
 
 	if (i->type == DT_DIR || !has_setid(&m->tree, i, &st) || is_privileged_write(req, i))
 		return 0;
-	return is_written_past_us(m, ino) || is_owner(req, &st) ? op_kill_setid(req, i) : 0;
+	return is_written_past_us(m, ino) || is_owner(req, &st) ? killpriv_clear(req, i) : 0;
 }
 
 void op_change_begin(fuse_req_t req, struct inode *i)
 {
-	attr_change_begin(&op_mount(req)->tree, i, op_mount(req)->key, request_extra.unique);
+	attr_change_begin(&op_mount(req)->tree, i, op_mount(req)->key, negotiate_request_extra.unique);
 }
 
 /* Nearly no file has such bits: then there is nothing to note, nor was there. */
-void op_setid_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
+void killpriv_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct union_fs *t = &op_mount(req)->tree;
 
-	attr_setid_begin(t, i, keeps_capability, request_extra.is_resent, s);
-	if (!s->mode && !s->capability_len && !request_extra.is_resent)
+	attr_setid_begin(t, i, keeps_capability, negotiate_request_extra.is_resent, s);
+	if (!s->mode && !s->capability_len && !negotiate_request_extra.is_resent)
 		return;
-	redo_setid(t, i, op_begin(req, INTENT_SETID), keeps_capability, s);
+	replay_setid(t, i, resend_state_begin(req, INTENT_SETID), keeps_capability, s);
 }
 
-int op_setid_end(struct mount *m, struct inode *i, struct attr_setid *s, int r)
+int killpriv_end(struct mount *m, struct inode *i, struct attr_setid *s, int r)
 {
 	const bool was_changed = s->lock && s->mode;
 
 	r = attr_setid_end(&m->tree, i, s, r);
 	if (was_changed)
-		op_forget_attributes(i);
+		op_meta_forget_attributes(i);
 	return r;
 }

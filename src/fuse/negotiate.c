@@ -6,7 +6,7 @@
 
 #include <linux/fuse.h>
 
-_Thread_local struct request_extra request_extra;
+_Thread_local struct negotiate_request_extra negotiate_request_extra;
 
 static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
 {
@@ -21,7 +21,7 @@ static _Atomic bool has_setxattr_ext; /* of the kernel, so of all mounts */
 
 /* Another answer than that of builds before is another SESSION_INIT_VERSION: under a mount that is taken over, the kernel
  * has theirs. */
-void op_init(void *userdata, struct fuse_conn_info *conn)
+void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct mount *m = userdata;
 	bool caches = m->opts.timeout_s > 0;
@@ -68,27 +68,27 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_SPLICE_MOVE, false);
 }
 
-bool op_has_setxattr_ext(void)
+bool negotiate_has_setxattr_ext(void)
 {
 	return has_setxattr_ext;
 }
 
-void op_note_extra(struct fuse_session *se, const struct fuse_buf *buf)
+void negotiate_note_extra(struct fuse_session *se, const struct fuse_buf *buf)
 {
 	const struct fuse_in_header *in = buf->mem;
 	const void *arg = in + 1;
 
-	request_extra = (struct request_extra){ .session = se };
+	negotiate_request_extra = (struct negotiate_request_extra){ .session = se };
 	if (buf->size < sizeof(*in))
 		return;
-	request_extra.unique = in->unique & ~OP_UNIQUE_RESENT;
-	request_extra.is_resent = in->unique & OP_UNIQUE_RESENT;
+	negotiate_request_extra.unique = in->unique & ~OP_UNIQUE_RESENT;
+	negotiate_request_extra.is_resent = in->unique & OP_UNIQUE_RESENT;
 	stats_count_request(in->opcode);
 	if (in->opcode == FUSE_WRITE && buf->size >= sizeof(*in) + sizeof(struct fuse_write_in))
-		request_extra.kills_setid = ((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;
+		negotiate_request_extra.kills_setid = ((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;
 	else if (in->opcode == FUSE_SETATTR && buf->size >= sizeof(*in) + sizeof(struct fuse_setattr_in))
-		request_extra.kills_setid = ((const struct fuse_setattr_in *)arg)->valid & FATTR_KILL_SUIDGID;
+		negotiate_request_extra.kills_setid = ((const struct fuse_setattr_in *)arg)->valid & FATTR_KILL_SUIDGID;
 	else if (in->opcode == FUSE_SETXATTR && has_setxattr_ext && buf->size >= sizeof(*in) + sizeof(struct fuse_setxattr_in))
-		request_extra.kills_acl_setgid =
+		negotiate_request_extra.kills_acl_setgid =
 			((const struct fuse_setxattr_in *)arg)->setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID;
 }

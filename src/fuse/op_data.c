@@ -32,37 +32,37 @@ static _Thread_local struct {
 	size_t size;
 } read_buf;
 
-void op_thread_release(void)
+void op_data_thread_release(void)
 {
 	stats_memory_gives(STATS_MEM_BUFFERS, read_buf.data);
 	free(read_buf.data);
 	read_buf.data = NULL;
 	read_buf.size = 0;
-	sent_thread_release();
+	page_events_thread_release();
 }
 
 /* One reply, whatever comes of it: the kernel ends a request whose answer it cannot take (a file that was cut), and
  * libfuse frees it in any case. */
-static void reply_pieces(fuse_req_t req, struct inode *i, struct pieces *p)
+static void reply_pieces(fuse_req_t req, struct inode *i, struct read_plan *p)
 {
 	struct mount *m = op_mount(req);
 	_cleanup_(freep) char *path = NULL;
 
 	if (fuse_reply_iov(req, p->iov, p->niov) != -EFAULT || !p->nwindows)
 		return;
-	pieces_doubt(p);
+	read_plan_doubt(p);
 	path = inode_path(&m->tree, i);
 	log_error("%s: %s: a lower file was cut, or cannot be read any more", m->opts.mountpoint, path ? path : "a file");
 }
 
 /* Will this answer to READ be pages that an account is kept of? */
 static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t len, const struct fuse_file_info *fi,
-			   struct keeper_note *ret)
+			   struct page_dup_limiter_note *ret)
 {
 	struct mount *m = op_mount(req);
 
 	ret->first.mount = atomic_load_explicit(&m->sent_as, memory_order_relaxed);
-	if (!ret->first.mount || fi->flags & O_DIRECT || !keeper_describe(i, &m->tree, (uint64_t)off, len, ret))
+	if (!ret->first.mount || fi->flags & O_DIRECT || !page_dup_limiter_describe(i, &m->tree, (uint64_t)off, len, ret))
 		return false;
 	ret->first.reader = (uint32_t)fuse_req_ctx(req)->pid;
 	return true;
@@ -82,16 +82,16 @@ static void drop_lower_pages(struct mount *m, struct inode *i, off_t off, size_t
 	if (fd < 0)
 		return;
 	posix_fadvise(fd, from, off + (off_t)len - from, POSIX_FADV_DONTNEED);
-	fdcache_unpin(&top->fd);
+	fd_cache_unpin(&top->fd);
 }
 
-/* Is this what mounts have in common (gather.h)? */
+/* Is this what mounts have in common (shared_sb.h)? */
 static bool is_common(const struct mount *m)
 {
-	return m->is_gathered && !m->node_base;
+	return m->is_sb_member && !m->node_base;
 }
 
-static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t off, struct pieces *ret)
+static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t off, struct read_plan *ret)
 {
 	ssize_t n = read_file(&m->tree, i, read_buf.data, size, off);
 
@@ -105,8 +105,8 @@ static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t 
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	struct inode *i = op_inode(req, ino);
-	struct pieces pieces;
+	struct inode *i = op_meta_inode(req, ino);
+	struct read_plan pieces;
 	ssize_t n;
 
 	if (!i)
@@ -129,11 +129,11 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 	if (is_common(op_mount(req)) && !(fi->flags & O_DIRECT))
 		n = read_common(op_mount(req), i, size, off, &pieces);
 	else
-		n = pieces_read(&op_mount(req)->tree, i, read_buf.data, size, off, &pieces);
+		n = read_plan_read(&op_mount(req)->tree, i, read_buf.data, size, off, &pieces);
 	if (n < 0) {
 		op_reply_err(req, (int)n);
 	} else {
-		struct keeper_note note;
+		struct page_dup_limiter_note note;
 		bool stays = describe_pages(req, i, off, (size_t)n, fi, &note);
 
 		if (op_mount(req)->trace && n > 0 && !i->has_upper)
@@ -142,33 +142,33 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		reply_pieces(req, i, &pieces);
 		/* Not before: what is told of is there, and may be dropped without waiting for it. */
 		if (stays)
-			keeper_sent(&note);
+			page_dup_limiter_sent(&note);
 	}
-	pieces_release(&pieces);
+	read_plan_release(&pieces);
 }
 
 static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t size, off_t off, bool is_mapped)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct union_fs *t = &op_mount(req)->tree;
 	struct attr_setid setid;
 	int r;
 
 	/* The bits go first, as in a local file system: a program that is half written must not run with them. */
-	if (request_extra.kills_setid) {
-		r = op_kill_setid(req, i);
+	if (negotiate_request_extra.kills_setid) {
+		r = killpriv_clear(req, i);
 		return r < 0 ? r : cow_write(t, i, data, size, off);
 	}
-	op_setid_begin(req, i, is_mapped, &setid);
+	killpriv_begin(req, i, is_mapped, &setid);
 	r = cow_write(t, i, data, size, off);
-	return op_setid_end(op_mount(req), i, &setid, r);
+	return killpriv_end(op_mount(req), i, &setid, r);
 }
 
-bool op_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
+bool op_data_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
 {
 	if ((r != -ENOSPC && r != -EDQUOT) || *attempts == ROOM_TRIES)
 		return false;
 	/* The first time it may just have been given back. */
-	if (*attempts > 0 && fdcache_held(&op_mount(req)->tree.held) == 0)
+	if (*attempts > 0 && fd_cache_held(&op_mount(req)->tree.held) == 0)
 		return false;
 	usleep(ROOM_WAIT_US << 2 * (*attempts)++);
 	return true;
@@ -183,7 +183,7 @@ static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_
 
 	for (int i = 0; i < FORGET_TRIES; i++) {
 		if (pthread_mutex_trylock(&lock) == 0) {
-			doubt_forget_pages(request_extra.tell_fd, m->node_base | ino, off, (off_t)len);
+			kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | ino, off, (off_t)len);
 			pthread_mutex_unlock(&lock);
 			return;
 		}
@@ -195,13 +195,13 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		     struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	unsigned attempts = 0;
 	int r;
 
 	if (!i)
 		return;
-	r = op_may_change(m, i);
+	r = protect_may_change(m, i);
 	if (r < 0) {
 		op_reply_err(req, r);
 		/* After the reply, which they wait for: nobody shall read on what was stored through a mapping. */
@@ -215,7 +215,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		op_change_begin(req, i);
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
-	} while (op_waits_for_room(req, r, &attempts));
+	} while (op_data_waits_for_room(req, r, &attempts));
 	if (!fi->writepage)
 		attr_change_end(i);
 	if (r < 0) {
@@ -224,13 +224,13 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		stats_add(STATS_WRITE_BYTES, size);
 		fuse_reply_write(req, size);
 	}
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 
 	(void)fi;
 	if (!i)
@@ -245,7 +245,7 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	unsigned attempts = 0;
 	int r;
 
@@ -254,23 +254,23 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 		return;
 	op_change_begin(req, i);
 	do {
-		r = op_may_change(m, i);
+		r = protect_may_change(m, i);
 		if (r == 0)
-			r = op_kill_setid_unless_privileged(req, i);
+			r = killpriv_clear_unless_privileged(req, i);
 		if (r == 0)
 			r = cow_fallocate(&m->tree, i, mode, off, len);
-	} while (op_waits_for_room(req, r, &attempts));
+	} while (op_data_waits_for_room(req, r, &attempts));
 	attr_change_end(i);
 	if (r < 0)
 		forget_pages(m, ino, off, (size_t)len);
 	op_reply_err(req, r);
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_from, struct fuse_file_info *fi_from,
 			       fuse_ino_t ino_to, off_t off_to, struct fuse_file_info *fi_to, size_t len, int flags)
 {
-	struct inode *from = op_inode(req, ino_from), *to;
+	struct inode *from = op_meta_inode(req, ino_from), *to;
 	unsigned attempts = 0;
 	ssize_t n;
 
@@ -278,17 +278,17 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	(void)fi_to;
 	if (!from)
 		return;
-	to = op_inode(req, ino_to);
+	to = op_meta_inode(req, ino_to);
 	if (!to)
 		return;
 	op_change_begin(req, to);
 	do {
-		n = flags ? -EINVAL : op_may_change(op_mount(req), to);
+		n = flags ? -EINVAL : protect_may_change(op_mount(req), to);
 		if (n == 0)
-			n = op_kill_setid_unless_privileged(req, to);
+			n = killpriv_clear_unless_privileged(req, to);
 		if (n == 0)
-			n = copyrange_copy(&op_mount(req)->tree, from, off_from, to, off_to, len);
-	} while (op_waits_for_room(req, n, &attempts));
+			n = copy_range(&op_mount(req)->tree, from, off_from, to, off_to, len);
+	} while (op_data_waits_for_room(req, n, &attempts));
 	attr_change_end(to);
 	if (n < 0) {
 		forget_pages(op_mount(req), ino_to, off_to, len);
@@ -296,7 +296,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	} else {
 		fuse_reply_write(req, (size_t)n);
 	}
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 /* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a hole: have it write
@@ -308,7 +308,7 @@ static bool flush_mapped(const struct mount *m, struct inode *i, off_t from, off
 
 	if (pthread_mutex_trylock(&lock) != 0)
 		return false;
-	doubt_forget_pages(request_extra.tell_fd, m->node_base | i->id, from, end - from);
+	kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | i->id, from, end - from);
 	pthread_mutex_unlock(&lock);
 	return true;
 }
@@ -316,7 +316,7 @@ static bool flush_mapped(const struct mount *m, struct inode *i, off_t from, off
 /* SEEK_DATA: all that is skipped must be a hole in truth. No data at all is what -ENXIO says. */
 static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	off_t pos = read_seek(t, i, off, SEEK_DATA), size;
 	int r;
 
@@ -331,7 +331,7 @@ static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 
 static off_t seek_hole(struct mount *m, struct inode *i, off_t off)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	off_t pos = read_seek(t, i, off, SEEK_HOLE), size, end;
 	int r = read_size(t, i, &size);
 
@@ -354,7 +354,7 @@ static off_t seek_hole(struct mount *m, struct inode *i, off_t off)
 static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	off_t pos;
 
 	(void)fi;
@@ -375,7 +375,7 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, stru
 		fuse_reply_lseek(req, pos);
 }
 
-static ssize_t read_upper_link(struct tree *t, struct inode *i, char *target, size_t size)
+static ssize_t read_upper_link(struct union_fs *t, struct inode *i, char *target, size_t size)
 {
 	int fd = upper_pin(t, i);
 	ssize_t n;
@@ -384,14 +384,14 @@ static ssize_t read_upper_link(struct tree *t, struct inode *i, char *target, si
 		return fd;
 	n = readlinkat(fd, "", target, size);
 	n = n < 0 ? -errno : n;
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return n;
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	char target[PATH_MAX + 1];
 	ssize_t n;
 

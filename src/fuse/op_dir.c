@@ -17,8 +17,8 @@ struct answer {
 	char *buf;
 	size_t len, size;
 	bool is_plus;
-	enum habit_listing listing;	/* what comes with attributes, if anything does */
-	size_t nbare;			/* names that came without, although they might have had them */
+	enum readdirplus_policy_listing listing;	/* what comes with attributes, if anything does */
+	size_t n_names_only;			/* names that came without, although they might have had them */
 };
 
 static uint64_t parent_ino(struct mount *m, struct inode *dir)
@@ -49,11 +49,11 @@ static bool add_dot(struct answer *a, const char *name, uint64_t ino, off_t next
 }
 
 /* Directories are told of in any case: who walks a tree needs them. */
-static bool is_bare(const struct answer *a, const struct lookup_entry *entry)
+static bool is_unresolved(const struct answer *a, const struct lookup_entry *entry)
 {
-	if (a->listing == HABIT_LIST_PROBE)
-		return entry->type == DT_REG && !a->nbare;
-	return a->listing == HABIT_LIST_NAMES && entry->type != DT_DIR && entry->type != DT_UNKNOWN;
+	if (a->listing == READDIRPLUS_POLICY_LIST_PROBE)
+		return entry->type == DT_REG && !a->n_names_only;
+	return a->listing == READDIRPLUS_POLICY_LIST_NAMES && entry->type != DT_DIR && entry->type != DT_UNKNOWN;
 }
 
 /* 1 added, 0 no room, -errno. An entry that vanished meanwhile counts as added. */
@@ -75,10 +75,10 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 	n = fuse_add_direntry_plus(a->req, NULL, 0, entry->name, NULL, 0);
 	if (n > left)
 		return 0;
-	if (is_bare(a, entry)) {
+	if (is_unresolved(a, entry)) {
 		e = (struct fuse_entry_param){ .attr = st };
 		a->len += fuse_add_direntry_plus(a->req, a->buf + a->len, left, entry->name, &e, next);
-		a->nbare++;
+		a->n_names_only++;
 		return 1;
 	}
 	r = lookup_name(&a->m->tree, dir, entry->name, &i, &st);
@@ -89,7 +89,7 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 		st = (struct stat){ .st_ino = entry->ino, .st_mode = DTTOIF(entry->type) };
 		e = (struct fuse_entry_param){ .attr = st };
 	} else {
-		op_fill_entry(a->m, i, &st, &e);
+		op_meta_fill_entry(a->m, i, &st, &e);
 	}
 	a->len += fuse_add_direntry_plus(a->req, a->buf + a->len, left, entry->name, &e, next);
 	return 1;
@@ -121,23 +121,23 @@ static void choose_listing(struct answer *a, struct inode *dir, off_t off)
 {
 	const uint32_t caller = (uint32_t)fuse_req_ctx(a->req)->pid;
 
-	a->listing = HABIT_LIST_ALL;
-	/* Files go out by look-ups alone (gather.c, invariant 2). */
-	if (a->m->is_gathered) {
-		a->listing = HABIT_LIST_NAMES;
+	a->listing = READDIRPLUS_POLICY_LIST_ALL;
+	/* Files go out by look-ups alone (shared_sb.c, invariant 2). */
+	if (a->m->is_sb_member) {
+		a->listing = READDIRPLUS_POLICY_LIST_NAMES;
 		return;
 	}
 	if (a->is_plus && caller && a->m->opts.timeout_s > 0)
-		a->listing = off == 0 ? habit_begins(&a->m->habits, caller) : habit_goes_on(&a->m->habits, caller);
-	if (a->listing != HABIT_LIST_ALL)
-		dir->is_listed_bare = true;
+		a->listing = off == 0 ? readdirplus_policy_begins(&a->m->readdirplus_policy, caller) : readdirplus_policy_goes_on(&a->m->readdirplus_policy, caller);
+	if (a->listing != READDIRPLUS_POLICY_LIST_ALL)
+		dir->is_listed_names_only = true;
 }
 
 static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool is_plus)
 {
 	_cleanup_(freep) char *buf = malloc(size);
 	struct answer a = { .req = req, .m = op_mount(req), .buf = buf, .size = size, .is_plus = is_plus };
-	struct inode *dir = op_inode(req, ino);
+	struct inode *dir = op_meta_inode(req, ino);
 	int r;
 
 	if (!dir)
@@ -148,10 +148,10 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 	}
 	choose_listing(&a, dir, off);
 	if (off == 0 && dir->lower)
-		walkahead_listed(a.m->walkahead, dir->lower, a.listing != HABIT_LIST_NAMES);
+		readdir_ahead_listed(a.m->readdir_ahead, dir->lower, a.listing != READDIRPLUS_POLICY_LIST_NAMES);
 	r = dir->is_orphan ? 0 : list(&a, dir, off);
-	if (!a.m->is_gathered)
-		habit_listed(&a.m->habits, (uint32_t)fuse_req_ctx(req)->pid, a.listing, a.nbare);
+	if (!a.m->is_sb_member)
+		readdirplus_policy_listed(&a.m->readdirplus_policy, (uint32_t)fuse_req_ctx(req)->pid, a.listing, a.n_names_only);
 	/* What is in the buffer has been counted as looked up: it goes out, the error comes next time. */
 	if (r < 0 && a.len == 0)
 		op_reply_err(req, r);
@@ -174,7 +174,7 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_inode(req, ino);
+	struct inode *dir = op_meta_inode(req, ino);
 	int fd, r = 0;
 
 	(void)fi;
@@ -191,7 +191,7 @@ static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 			r = fd;
 		} else {
 			r = (m->tree.can.wants_whole_sync ? syncfs(fd) : fsync(fd)) < 0 ? -errno : 0;
-			fdcache_unpin(&dir->src.fd);
+			fd_cache_unpin(&dir->src.fd);
 		}
 	}
 	op_reply_err(req, r);

@@ -43,7 +43,7 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, st
 		op_reply_err(req, cmd == FS_IOC_SETFLAGS || cmd == FS_IOC_FSSETXATTR ? -EOPNOTSUPP : -ENOTTY);
 		return;
 	}
-	i = op_inode(req, ino);
+	i = op_meta_inode(req, ino);
 	if (!i)
 		return;
 	r = attr_protection(&op_mount(req)->tree, i);

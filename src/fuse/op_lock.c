@@ -98,7 +98,7 @@ static void answer(fuse_req_t req, const struct lock_request *q, bool waits)
 
 static void op_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep)
 {
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	struct lock_request q;
 
 	if (!i)
@@ -109,7 +109,7 @@ static void op_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, 
 
 static void op_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int op)
 {
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	struct lock_request q;
 
 	if (!i)
@@ -122,7 +122,7 @@ static void op_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, 
 
 static void op_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock)
 {
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	struct lock_record found;
 	struct lock_request q;
 

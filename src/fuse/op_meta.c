@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-struct inode *op_inode(fuse_req_t req, fuse_ino_t ino)
+struct inode *op_meta_inode(fuse_req_t req, fuse_ino_t ino)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct union_fs *t = &op_mount(req)->tree;
 	struct inode *i = inode_get(t, ino);
 	int r = i ? lookup_revive(t, i) : -ESTALE;
 
@@ -22,13 +22,13 @@ struct inode *op_inode(fuse_req_t req, fuse_ino_t ino)
 	return r < 0 ? NULL : i;
 }
 
-double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node)
+double op_meta_attr_timeout(struct mount *m, struct inode *i, uint64_t node)
 {
 	/* With two node ids the kernel does not know that a change by way of one is one of the other. */
 	return i->n_former || i->is_mapped_past_us || !inode_is_current(i, node) ? 0 : m->opts.timeout_s;
 }
 
-void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e)
+void op_meta_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e)
 {
 	uint32_t id, generation;
 
@@ -38,17 +38,17 @@ void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fus
 		.ino = id,
 		.generation = generation,
 		.attr = *st,
-		.attr_timeout = op_attr_timeout(m, i, id),
+		.attr_timeout = op_meta_attr_timeout(m, i, id),
 		.entry_timeout = m->opts.timeout_s,
 	};
 }
 
-void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st)
+void op_meta_reply_entry(fuse_req_t req, struct inode *i, struct stat *st)
 {
 	struct mount *m = op_mount(req);
 	struct fuse_entry_param e;
 
-	op_fill_entry(m, i, st, &e);
+	op_meta_fill_entry(m, i, st, &e);
 	/* The caller was interrupted and will never know of it. */
 	if (fuse_reply_entry(req, &e) == -ENOENT)
 		inode_forget(&m->tree, e.ino, 1);
@@ -57,7 +57,7 @@ void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st)
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_inode(req, parent), *i;
+	struct inode *dir = op_meta_inode(req, parent), *i;
 	struct stat st;
 	int r;
 
@@ -68,19 +68,19 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		/* A negative entry: the kernel remembers that there is nothing. */
 		struct fuse_entry_param none = { .entry_timeout = m->opts.timeout_s };
 
-		request_extra.result = -ENOENT;
+		negotiate_request_extra.result = -ENOENT;
 		if (m->opts.timeout_s > 0)
 			fuse_reply_entry(req, &none);
 		else
 			op_reply_err(req, -ENOENT);
 		return;
 	}
-	if (r == 0 && dir->is_listed_bare && i->type != DT_DIR)
-		habit_wants(&m->habits, (uint32_t)fuse_req_ctx(req)->pid);
+	if (r == 0 && dir->is_listed_names_only && i->type != DT_DIR)
+		readdirplus_policy_wants(&m->readdirplus_policy, (uint32_t)fuse_req_ctx(req)->pid);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_reply_entry(req, i, &st);
+		op_meta_reply_entry(req, i, &st);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -110,12 +110,12 @@ static void reply_attr(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 		mount_present_root_ids(m, &st);
 	else
 		mount_present_ids(m, &st);
-	fuse_reply_attr(req, &st, op_attr_timeout(m, i, ino));
+	fuse_reply_attr(req, &st, op_meta_attr_timeout(m, i, ino));
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 
 	(void)fi;
 	if (i)
@@ -128,7 +128,7 @@ static bool loses_setgid(fuse_req_t req, struct inode *i)
 	struct stat st;
 
 	return i->type != DT_DIR && lookup_stat(&op_mount(req)->tree, i, &st) == 0 &&
-	       (st.st_mode & (S_ISGID | S_IXGRP)) == S_ISGID && !op_caller_may_setgid(req, st.st_gid);
+	       (st.st_mode & (S_ISGID | S_IXGRP)) == S_ISGID && !caller_may_setgid(req, st.st_gid);
 }
 
 static int set_owner(fuse_req_t req, struct inode *i, const struct stat *attr, int to_set)
@@ -189,33 +189,33 @@ static int set_size(fuse_req_t req, struct inode *i, off_t size)
 	struct attr_setid setid;
 	int r;
 
-	if (request_extra.kills_setid) {
-		r = op_kill_setid(req, i);
+	if (negotiate_request_extra.kills_setid) {
+		r = killpriv_clear(req, i);
 		return r < 0 ? r : cow_truncate(&m->tree, i, size);
 	}
-	op_setid_begin(req, i, false, &setid);
+	killpriv_begin(req, i, false, &setid);
 	r = cow_truncate(&m->tree, i, size);
-	return op_setid_end(m, i, &setid, r);
+	return killpriv_end(m, i, &setid, r);
 }
 
-void op_forget_attributes(struct inode *i)
+void op_meta_forget_attributes(struct inode *i)
 {
-	fuse_lowlevel_notify_inval_inode(request_extra.session, i->id, -1, 0);
+	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, i->id, -1, 0);
 }
 
-void op_changed(struct inode *i, fuse_ino_t ino)
+void op_meta_changed(struct inode *i, fuse_ino_t ino)
 {
 	if (!inode_is_current(i, ino))
-		op_forget_attributes(i);
+		op_meta_forget_attributes(i);
 }
 
-void op_touched(struct tree *t, struct inode *i)
+void op_meta_touched(struct union_fs *t, struct inode *i)
 {
 	struct mount *m = container_of(t, struct mount, tree);
 
 	/* What works in the background answers no request. Attributes alone: the kernel waits for nothing. */
-	if (request_extra.session)
-		doubt_forget_pages(request_extra.tell_fd, m->node_base | i->id, -1, 0);
+	if (negotiate_request_extra.session)
+		kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | i->id, -1, 0);
 }
 
 /* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name up again. */
@@ -228,7 +228,7 @@ static int check_resizable(struct inode *i, fuse_ino_t ino, int to_set)
  * has been given the lower file: all of it once more, by way of another id. */
 static int leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino, int to_set, const struct fuse_file_info *fi)
 {
-	return to_set & FUSE_SET_ATTR_SIZE && !fi && i->type == DT_REG ? op_leave_lower(m, i, ino) : 0;
+	return to_set & FUSE_SET_ATTR_SIZE && !fi && i->type == DT_REG ? op_open_leave_lower(m, i, ino) : 0;
 }
 
 static int set_all(fuse_req_t req, struct inode *i, const struct stat *attr, int to_set)
@@ -251,7 +251,7 @@ static int set_all(fuse_req_t req, struct inode *i, const struct stat *attr, int
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino);
+	struct inode *i = op_meta_inode(req, ino);
 	unsigned attempts = 0;
 	int r = 0;
 
@@ -261,31 +261,31 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		r = -EROFS;
 	/* Before a write, which may be another's, nothing is set. */
 	if (r == 0 && to_set)
-		r = op_may_change(m, i);
+		r = protect_may_change(m, i);
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
 	if (r == 0)
 		r = leave_lower(m, i, ino, to_set, fi);
 	op_change_begin(req, i);
 	if (r == 0 && !to_set)
-		r = op_lose_setid(req, i, ino);
+		r = killpriv_lose(req, i, ino);
 	if (r == 0)
 		do {
 			r = set_all(req, i, attr, to_set);
-		} while (op_waits_for_room(req, r, &attempts));
+		} while (op_data_waits_for_room(req, r, &attempts));
 	attr_change_end(i);
 	/* It got another id meanwhile: the same once more, by way of that. */
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
-	op_changed(i, ino);
+	op_meta_changed(i, ino);
 	if (r < 0) {
 		/* A part of it may be done. */
-		op_forget_attributes(i);
+		op_meta_forget_attributes(i);
 		op_reply_err(req, r);
 	} else {
 		reply_attr(req, i, ino);
 	}
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 static void limit(fsblkcnt_t *total, fsblkcnt_t *left, uint64_t max, uint64_t taken)

@@ -26,29 +26,29 @@ static struct create_args args_of(fuse_req_t req, mode_t mode)
 static int make_node(fuse_req_t req, struct inode *dir, const char *name, const struct create_args *args,
 		     struct inode **ret, struct stat *ret_st)
 {
-	struct tree *t = &op_mount(req)->tree;
+	struct union_fs *t = &op_mount(req)->tree;
 	unsigned attempts = 0;
 	int r;
 
 	do {
-		r = request_extra.is_resent ? create_again(t, dir, name, args, ret, ret_st) :
+		r = negotiate_request_extra.is_resent ? create_again(t, dir, name, args, ret, ret_st) :
 					      create_node(t, dir, name, args, ret, ret_st);
-	} while (op_waits_for_room(req, r, &attempts));
+	} while (op_data_waits_for_room(req, r, &attempts));
 	return r;
 }
 
 /* Should this server die, and then who asks for it, the kernel would go on believing that there is no such name. */
 static struct intent *begin_name(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct intent *n = op_begin_names(req, INTENT_CREATE, parent, name, 0, NULL);
+	struct intent *n = resend_state_begin_names(req, INTENT_CREATE, parent, name, 0, NULL);
 
-	intent_mark(n);
+	intent_log_mark(n);
 	return n;
 }
 
 static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const struct create_args *args)
 {
-	struct inode *dir = op_inode(req, parent), *i;
+	struct inode *dir = op_meta_inode(req, parent), *i;
 	struct intent *n;
 	struct stat st;
 	int r;
@@ -56,13 +56,13 @@ static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const stru
 	if (!dir)
 		return;
 	n = begin_name(req, parent, name);
-	r = op_may_add(op_mount(req), dir);
+	r = protect_may_add(op_mount(req), dir);
 	if (r == 0)
 		r = make_node(req, dir, name, args, &i, &st);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_reply_entry(req, i, &st);
+		op_meta_reply_entry(req, i, &st);
 	intent_end(n);
 }
 
@@ -93,7 +93,7 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 {
 	struct create_args args = args_of(req, mode);
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_inode(req, parent), *i;
+	struct inode *dir = op_meta_inode(req, parent), *i;
 	unsigned attempts = 0;
 	struct stat st;
 	int r;
@@ -101,14 +101,14 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 	if (!dir)
 		return;
 	do {
-		r = op_may_add(m, dir);
+		r = protect_may_add(m, dir);
 		if (r == 0)
 			r = tmpfile_create(&m->tree, dir, &args, &i, &st);
-	} while (op_waits_for_room(req, r, &attempts));
+	} while (op_data_waits_for_room(req, r, &attempts));
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_reply_create(req, i, &st, fi);
+		op_open_reply_create(req, i, &st, fi);
 }
 
 /* Where opens are not asked about, a file is made by MKNOD. */
@@ -116,32 +116,32 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 {
 	struct create_args args = args_of(req, S_IFREG | (mode & 07777));
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_inode(req, parent), *i;
+	struct inode *dir = op_meta_inode(req, parent), *i;
 	struct intent *n;
 	struct stat st;
 	int r;
 
 	if (!dir)
 		return;
-	if (op_open_settle(m, request_extra.session) != IO_PASSTHROUGH) {
+	if (op_open_settle(m, negotiate_request_extra.session) != IO_PASSTHROUGH) {
 		op_reply_err(req, -ENOSYS);
 		return;
 	}
 	n = begin_name(req, parent, name);
-	r = op_may_add(m, dir);
+	r = protect_may_add(m, dir);
 	if (r == 0)
 		r = make_node(req, dir, name, &args, &i, &st);
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_reply_create(req, i, &st, fi);
+		op_open_reply_create(req, i, &st, fi);
 	intent_end(n);
 }
 
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino), *dir, *again;
+	struct inode *i = op_meta_inode(req, ino), *dir, *again;
 	unsigned attempts = 0;
 	bool was_nameless;
 	struct intent *n;
@@ -150,16 +150,16 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 
 	if (!i)
 		return;
-	dir = op_inode(req, parent);
+	dir = op_meta_inode(req, parent);
 	if (!dir)
 		return;
 	was_nameless = i->is_orphan;
 	n = begin_name(req, parent, name);
 	do {
-		r = op_may_change(m, i) ?: op_may_add(m, dir);
+		r = protect_may_change(m, i) ?: protect_may_add(m, dir);
 		if (r == 0)
-			r = (request_extra.is_resent ? redo_link : create_link)(&m->tree, i, dir, name, &st);
-	} while (op_waits_for_room(req, r, &attempts));
+			r = (negotiate_request_extra.is_resent ? replay_link : create_link)(&m->tree, i, dir, name, &st);
+	} while (op_data_waits_for_room(req, r, &attempts));
 	if (r == 0 && was_nameless)
 		tmpfile_named(&m->tree, i);
 	if (r == 0 && !inode_peek(&m->tree, dir, name, &again))
@@ -167,25 +167,25 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_reply_entry(req, i, &st);
+		op_meta_reply_entry(req, i, &st);
 	intent_end(n);
 }
 
 static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool is_dir)
 {
-	struct tree *t = &op_mount(req)->tree;
-	struct inode *dir = op_inode(req, parent);
+	struct union_fs *t = &op_mount(req)->tree;
+	struct inode *dir = op_meta_inode(req, parent);
 	struct intent *n;
 	int r;
 
 	if (!dir)
 		return;
-	n = op_begin_names(req, INTENT_REMOVE, parent, name, 0, NULL);
-	r = op_may_remove(op_mount(req), dir, name);
+	n = resend_state_begin_names(req, INTENT_REMOVE, parent, name, 0, NULL);
+	r = protect_may_remove(op_mount(req), dir, name);
 	if (r < 0)
 		;
-	else if (request_extra.is_resent)
-		r = redo_remove(t, dir, name, is_dir);
+	else if (negotiate_request_extra.is_resent)
+		r = replay_remove(t, dir, name, is_dir);
 	else
 		r = is_dir ? remove_dir(t, dir, name) : remove_file(t, dir, name);
 	op_reply_err(req, r);
@@ -206,26 +206,26 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 		      unsigned int flags)
 {
 	struct mount *m = op_mount(req);
-	struct inode *from = op_inode(req, parent), *to;
+	struct inode *from = op_meta_inode(req, parent), *to;
 	unsigned attempts = 0;
 	struct intent *n;
 	int r;
 
 	if (!from)
 		return;
-	to = op_inode(req, newparent);
+	to = op_meta_inode(req, newparent);
 	if (!to)
 		return;
-	n = op_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME, parent, name, newparent, newname);
+	n = resend_state_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME, parent, name, newparent, newname);
 	do {
-		r = op_may_remove(m, from, name) ?: op_may_replace(m, to, newname);
+		r = protect_may_remove(m, from, name) ?: protect_may_replace(m, to, newname);
 		if (r < 0)
 			;
-		else if (request_extra.is_resent)
-			r = redo_rename(&m->tree, n, from, name, to, newname, flags);
+		else if (negotiate_request_extra.is_resent)
+			r = replay_rename(&m->tree, n, from, name, to, newname, flags);
 		else
 			r = rename_entry(&m->tree, from, name, to, newname, flags);
-	} while (op_waits_for_room(req, r, &attempts));
+	} while (op_data_waits_for_room(req, r, &attempts));
 	op_reply_err(req, r);
 	intent_end(n);
 }

@@ -6,7 +6,7 @@
  * passthrough  the kernel reads and writes a backing file where there is one that holds all the bytes, and asks us
  *              for the others.
  *
- * A handle says which of the ways of backing.h its open is (op_handle): it means the same to any server. Where the server
+ * A handle says which of the ways of passthrough_table.h its open is (op_handle): it means the same to any server. Where the server
  * keeps locks, every open is answered, and flushed. */
 #include "ops.h"
 
@@ -38,7 +38,7 @@ static int probe_file(const struct mount *m)
 static int start_passthrough(struct mount *m, struct fuse_session *se)
 {
 	_cleanup_(closep) int fd = probe_file(m);
-	struct backing *b;
+	struct passthrough_table *b;
 	uint32_t id;
 	int r;
 
@@ -46,15 +46,15 @@ static int start_passthrough(struct mount *m, struct fuse_session *se)
 		return -EOPNOTSUPP;
 	if (fd < 0)
 		return -errno;
-	r = backing_new(fuse_session_fd(se), NULL, BACKING_MAX, &b);
+	r = passthrough_table_new(fuse_session_fd(se), NULL, PASSTHROUGH_TABLE_MAX, &b);
 	if (r < 0)
 		return r;
-	r = backing_register(b, fd, &id);
+	r = passthrough_table_register(b, fd, &id);
 	if (r < 0) {
-		backing_free(b);
+		passthrough_table_free(b);
 		return r;
 	}
-	backing_unregister(b, id);
+	passthrough_table_unregister(b, id);
 	m->tree.backing = b;
 	return 0;
 }
@@ -83,32 +83,32 @@ enum io_mode op_open_settle(struct mount *m, struct fuse_session *se)
 	return m->io;
 }
 
-static int restore_backing(struct tree *t, struct backing *b)
+static int restore_backing(struct union_fs *t, struct passthrough_table *b)
 {
 	int r = 0;
 
 	LOCK_SCOPE(&t->lock);
-	for (uint32_t id = NODETAB_ROOT; r == 0 && id < nodetab_end(t->nodes); id++) {
-		struct node_slot *s = nodetab_slot(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT; r == 0 && id < node_table_end(t->nodes); id++) {
+		struct node_slot *s = node_table_slot(t->nodes, id);
 
 		if (s)
-			r = backing_restore(b, s);
+			r = passthrough_table_restore(b, s);
 	}
 	return r;
 }
 
 int op_open_resume(struct mount *m, struct fuse_session *se, enum io_mode io)
 {
-	struct backing *b;
+	struct passthrough_table *b;
 	int r;
 
 	if (io == IO_PASSTHROUGH) {
-		r = backing_new(fuse_session_fd(se), NULL, BACKING_MAX, &b);
+		r = passthrough_table_new(fuse_session_fd(se), NULL, PASSTHROUGH_TABLE_MAX, &b);
 		if (r < 0)
 			return r;
 		r = restore_backing(&m->tree, b);
 		if (r < 0) {
-			backing_free(b);
+			passthrough_table_free(b);
 			return r;
 		}
 		m->tree.backing = b;
@@ -123,14 +123,14 @@ struct opening {
 	struct mount *m;
 	struct inode *i;
 	struct node_slot *slot;
-	struct offer offer;
-	struct backing_ask ask;
+	struct passthrough_select offer;
+	struct passthrough_table_ask ask;
 	bool cannot_back;	/* tried, and refused */
 };
 
 static bool is_small(const struct opening *o)
 {
-	return o->offer.size <= OFFER_SMALL_BYTES && !o->offer.is_program;
+	return o->offer.size <= PASSTHROUGH_SELECT_SMALL_BYTES && !o->offer.is_program;
 }
 
 /* Pages of the mount agree with every writer, and small files cost little in them. Opening a remote file once more
@@ -143,50 +143,50 @@ static bool is_for_pages(const struct opening *o)
 		return false;
 	if (is_small(o) && (!o->offer.is_static || o->m->opts.coherence == COHERENCE_STRICT))
 		return true;
-	return o->m->tree.upper && offer_is_followed(&o->offer);
+	return o->m->tree.upper && passthrough_select_is_followed(&o->offer);
 }
 
-static enum backing_way wish_of(const struct opening *o)
+static enum passthrough_table_way wish_of(const struct opening *o)
 {
 	const struct mount_opts *opts = &o->m->opts;
 
-	if (o->offer.kind == BACKING_UPPER && !o->cannot_back)
-		return BACKING_WAY_BACKED;
-	if (o->offer.kind == BACKING_LOWER && !o->cannot_back)
-		return is_for_pages(o) ? BACKING_WAY_CACHED : BACKING_WAY_BACKED;
+	if (o->offer.kind == PASSTHROUGH_TABLE_UPPER && !o->cannot_back)
+		return PASSTHROUGH_TABLE_WAY_BACKED;
+	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER && !o->cannot_back)
+		return is_for_pages(o) ? PASSTHROUGH_TABLE_WAY_CACHED : PASSTHROUGH_TABLE_WAY_BACKED;
 	if (!o->offer.is_partial || o->ask.writes || opts->partial == PARTIAL_CACHED)
-		return BACKING_WAY_CACHED;
+		return PASSTHROUGH_TABLE_WAY_CACHED;
 	/* What siblings did not change they go on sharing; a program would be mapped, and that takes pages. */
-	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? BACKING_WAY_DIRECT : BACKING_WAY_CACHED;
+	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? PASSTHROUGH_TABLE_WAY_DIRECT : PASSTHROUGH_TABLE_WAY_CACHED;
 }
 
 static int look(struct opening *o)
 {
-	int r = offer_look(&o->m->tree, o->i, o->ask.writes, &o->offer);
+	int r = passthrough_select_look(&o->m->tree, o->i, o->ask.writes, &o->offer);
 
 	if (r < 0)
 		return r;
 	/* The kernel asks once more and not twice: whoever was sent here to write must not be sent on. */
-	if (o->offer.kind == BACKING_LOWER &&
-	    (o->slot->is_successor || backing_was_left(o->m->tree.backing, o->slot)))
+	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER &&
+	    (o->slot->is_successor || passthrough_table_was_left(o->m->tree.backing, o->slot)))
 		o->cannot_back = true;
-	o->ask.offer = o->cannot_back ? BACKING_NONE : o->offer.kind;
+	o->ask.offer = o->cannot_back ? PASSTHROUGH_TABLE_NONE : o->offer.kind;
 	o->ask.wish = wish_of(o);
-	if (o->ask.wish == BACKING_WAY_DIRECT && o->offer.is_program && o->m->opts.partial == PARTIAL_AUTO)
-		o->ask.wish = BACKING_WAY_CACHED;
+	if (o->ask.wish == PASSTHROUGH_TABLE_WAY_DIRECT && o->offer.is_program && o->m->opts.partial == PARTIAL_AUTO)
+		o->ask.wish = PASSTHROUGH_TABLE_WAY_CACHED;
 	return 0;
 }
 
 /* False: the kernel refuses, or there is no descriptor: it will have to do without. */
 static bool register_offer(struct opening *o, uint32_t *ret_id)
 {
-	struct tree *t = &o->m->tree;
-	struct offer_file f;
-	int r = offer_open(t, o->i, &o->offer, &f);
+	struct union_fs *t = &o->m->tree;
+	struct passthrough_select_file f;
+	int r = passthrough_select_open(t, o->i, &o->offer, &f);
 
 	if (r == 0) {
-		r = backing_register(t->backing, f.fd, ret_id);
-		offer_close(&f);
+		r = passthrough_table_register(t->backing, f.fd, ret_id);
+		passthrough_select_close(&f);
 	}
 	if (r < 0)
 		log_debug("cannot register a file: %s", strerror(-r));
@@ -197,16 +197,16 @@ static bool register_offer(struct opening *o, uint32_t *ret_id)
  * opens it for writing from here on finds that count. */
 static bool is_outdated(struct opening *o)
 {
-	struct offer now;
+	struct passthrough_select now;
 
-	return o->ask.offer == BACKING_LOWER && backing_is_lower(o->m->tree.backing, o->slot) &&
-	       (offer_look(&o->m->tree, o->i, false, &now) < 0 || now.kind != BACKING_LOWER);
+	return o->ask.offer == PASSTHROUGH_TABLE_LOWER && passthrough_table_is_lower(o->m->tree.backing, o->slot) &&
+	       (passthrough_select_look(&o->m->tree, o->i, false, &now) < 0 || now.kind != PASSTHROUGH_TABLE_LOWER);
 }
 
 /* One of the first three ways, counted; SWITCH or STALE, or -errno. */
 static int take_way(struct opening *o, uint32_t *ret_id)
 {
-	struct backing *b = o->m->tree.backing;
+	struct passthrough_table *b = o->m->tree.backing;
 	unsigned waits = 0;
 
 	for (unsigned attempt = 0; attempt < TAKE_TRIES; attempt++) {
@@ -216,23 +216,23 @@ static int take_way(struct opening *o, uint32_t *ret_id)
 		if (r < 0)
 			return r;
 		o->ask.waits = waits < SWITCH_WAITS;
-		way = backing_take(b, o->slot, &o->ask, 0, ret_id);
-		if (way == BACKING_WAY_REGISTER) {
+		way = passthrough_table_take(b, o->slot, &o->ask, 0, ret_id);
+		if (way == PASSTHROUGH_TABLE_WAY_REGISTER) {
 			o->cannot_back = !register_offer(o, &fresh);
 			if (o->cannot_back)
 				continue;
-			way = backing_take(b, o->slot, &o->ask, fresh, ret_id);
-			if (way != BACKING_WAY_BACKED || *ret_id != fresh)
-				backing_unregister(b, fresh);
+			way = passthrough_table_take(b, o->slot, &o->ask, fresh, ret_id);
+			if (way != PASSTHROUGH_TABLE_WAY_BACKED || *ret_id != fresh)
+				passthrough_table_unregister(b, fresh);
 		}
-		if (way == BACKING_WAY_SWITCH && o->ask.waits) {
+		if (way == PASSTHROUGH_TABLE_WAY_SWITCH && o->ask.waits) {
 			waits++;
 			usleep(SWITCH_WAIT_US);
 			continue;
 		}
-		if (way != BACKING_WAY_BACKED || !is_outdated(o))
+		if (way != PASSTHROUGH_TABLE_WAY_BACKED || !is_outdated(o))
 			return way;
-		backing_drop(b, o->slot, BACKING_WAY_BACKED);
+		passthrough_table_drop(b, o->slot, PASSTHROUGH_TABLE_WAY_BACKED);
 	}
 	return -EIO;
 }
@@ -248,7 +248,7 @@ static int leave_node(struct mount *m, struct inode *i, uint32_t node)
 	if (r < 0)
 		return r;
 	stats_add(STATS_NODE_SWITCHES, 1);
-	fuse_lowlevel_notify_inval_inode(request_extra.session, node, -1, 0);
+	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, node, -1, 0);
 	return -ESTALE;
 }
 
@@ -258,7 +258,7 @@ static void expect_mappings(struct opening *o, uint32_t node)
 	if (o->i->is_mapped_past_us)
 		return;
 	inode_note_mapped(&o->m->tree, o->i);
-	fuse_lowlevel_notify_inval_inode(request_extra.session, node, -1, 0);
+	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, node, -1, 0);
 }
 
 static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse_file_info *fi)
@@ -273,20 +273,20 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	o.ask.caller = (uint32_t)fuse_req_ctx(req)->pid;
 	o.ask.writes = (fi->flags & O_ACCMODE) != O_RDONLY;
 	way = take_way(&o, &id);
-	backing_reap(m->tree.backing);
-	if (way == BACKING_WAY_SWITCH || way == BACKING_WAY_STALE)
+	passthrough_table_reap(m->tree.backing);
+	if (way == PASSTHROUGH_TABLE_WAY_SWITCH || way == PASSTHROUGH_TABLE_WAY_STALE)
 		return leave_node(m, i, node);
 	if (way < 0)
 		return way;
 	fi->fh = op_handle(m, (uint64_t)way);
 	fi->noflush = !m->tree.locks;
-	fi->keep_cache = way == BACKING_WAY_CACHED && m->opts.timeout_s > 0;
-	fi->direct_io = way == BACKING_WAY_DIRECT;
-	if (way == BACKING_WAY_BACKED && o.offer.kind == BACKING_LOWER && m->trace)
+	fi->keep_cache = way == PASSTHROUGH_TABLE_WAY_CACHED && m->opts.timeout_s > 0;
+	fi->direct_io = way == PASSTHROUGH_TABLE_WAY_DIRECT;
+	if (way == PASSTHROUGH_TABLE_WAY_BACKED && o.offer.kind == PASSTHROUGH_TABLE_LOWER && m->trace)
 		trace_open(m->trace, i->lower);
-	if (way == BACKING_WAY_BACKED) {
+	if (way == PASSTHROUGH_TABLE_WAY_BACKED) {
 		fi->backing_id = (int32_t)id;
-		fi->direct_io = m->opts.coherence == COHERENCE_STRICT && o.slot->backing_kind == BACKING_LOWER;
+		fi->direct_io = m->opts.coherence == COHERENCE_STRICT && o.slot->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
 		if ((fi->flags & O_ACCMODE) == O_RDWR)
 			expect_mappings(&o, node);
 	}
@@ -298,7 +298,7 @@ static void close_node(struct mount *m, uint32_t node, uint64_t handle)
 	struct node_slot *s = inode_slot(&m->tree, node);
 
 	if (s && m->tree.backing)
-		backing_drop(m->tree.backing, s, (enum backing_way)op_handle_way(handle));
+		passthrough_table_drop(m->tree.backing, s, (enum passthrough_table_way)op_handle_way(handle));
 }
 
 static void count_open(const struct fuse_file_info *fi)
@@ -308,25 +308,25 @@ static void count_open(const struct fuse_file_info *fi)
 
 /* ---- requests ---- */
 
-int op_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino)
+int op_open_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino)
 {
 	struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
 
-	return s && backing_leave(m->tree.backing, s) ? leave_node(m, i, (uint32_t)ino) : 0;
+	return s && passthrough_table_leave(m->tree.backing, s) ? leave_node(m, i, (uint32_t)ino) : 0;
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_inode(req, ino);
-	enum io_mode mode = op_open_settle(m, request_extra.session);
+	struct inode *i = op_meta_inode(req, ino);
+	enum io_mode mode = op_open_settle(m, negotiate_request_extra.session);
 	int r = 0;
 
 	if (!i)
 		return;
 	fi->fh = op_handle(m, 0);
 	if ((fi->flags & O_ACCMODE) != O_RDONLY)
-		r = op_may_change(m, i) ?: mode == IO_PASSTHROUGH ? op_may_write_past(m, i) : 0;
+		r = protect_may_change(m, i) ?: mode == IO_PASSTHROUGH ? protect_may_write_past(m, i) : 0;
 	if (r < 0)
 		;
 	else if (mode == IO_CACHED && m->opts.timeout_s > 0 && !m->tree.locks)
@@ -348,29 +348,29 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct intent *n = op_begin(req, INTENT_RELEASE);
+	struct intent *n = resend_state_begin(req, INTENT_RELEASE);
 
 	op_lock_release(op_mount(req), ino, fi->fh);
 	/* A server that came so far may have counted it, and then it must not be counted again. */
-	if (n ? !n->is_begun : !request_extra.is_resent) {
-		intent_mark(n);
+	if (n ? !n->is_begun : !negotiate_request_extra.is_resent) {
+		intent_log_mark(n);
 		close_node(op_mount(req), (uint32_t)ino, fi->fh);
 	}
 	op_reply_err(req, 0);
 	intent_end(n);
 }
 
-void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi)
+void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct fuse_entry_param e;
 	int r = 0;
 
-	op_fill_entry(m, i, st, &e);
+	op_meta_fill_entry(m, i, st, &e);
 	fi->fh = op_handle(m, 0);
 	fi->noflush = !m->tree.locks;
 	fi->keep_cache = m->opts.timeout_s > 0;
-	if (op_open_settle(m, request_extra.session) == IO_DIRECT)
+	if (op_open_settle(m, negotiate_request_extra.session) == IO_DIRECT)
 		fi->direct_io = 1;
 	else if (m->io == IO_PASSTHROUGH)
 		r = open_node(req, i, (uint32_t)e.ino, fi);
@@ -379,7 +379,7 @@ void op_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fu
 		op_reply_err(req, r);
 		return;
 	}
-	e.attr_timeout = op_attr_timeout(m, i, e.ino);
+	e.attr_timeout = op_meta_attr_timeout(m, i, e.ino);
 	count_open(fi);
 	/* The caller was interrupted and will never know of it. */
 	if (fuse_reply_create(req, &e, fi) == -ENOENT) {

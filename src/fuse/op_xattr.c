@@ -28,7 +28,7 @@ static bool is_acl(const char *name)
 /* capable(), as a local file system asks it when it lists. */
 static bool sees_trusted(void *req)
 {
-	return op_caller_has_cap(req, CAP_SYS_ADMIN);
+	return caller_has_cap(req, CAP_SYS_ADMIN);
 }
 
 static void answer(fuse_req_t req, ssize_t n, const char *value, size_t size)
@@ -48,7 +48,7 @@ static ssize_t work_handle(fuse_req_t req, const struct inode *i, char *value, s
 	char text[WORKDIR_HANDLE_SIZE];
 	int n;
 
-	if (i != m->tree.root || m->tree.workfd < 0 || m->is_frozen || !op_caller_may_unmount(req))
+	if (i != m->tree.root || m->tree.workfd < 0 || m->is_frozen || !caller_may_unmount(req))
 		return -ENODATA;
 	n = workdir_handle(m->opts.work, m->work_name, m->tree.workfd, text);
 	if (n < 0 || !size)
@@ -67,7 +67,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 
 	if (refuse(req))
 		return;
-	i = op_inode(req, ino);
+	i = op_meta_inode(req, ino);
 	if (!i)
 		return;
 	if (size && !value) {
@@ -90,7 +90,7 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 
 	if (refuse(req))
 		return;
-	i = op_inode(req, ino);
+	i = op_meta_inode(req, ino);
 	if (!i)
 		return;
 	if (size && !list)
@@ -116,7 +116,7 @@ static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void
 	if (r == 0)
 		r = attr_setxattr(&m->tree, i, name, copy, size, flags);
 	/* The kernel tells when the caller may not keep it; as chmod would have lost it. */
-	if (r == 0 && request_extra.kills_acl_setgid)
+	if (r == 0 && negotiate_request_extra.kills_acl_setgid)
 		r = attr_kill_setgid(&m->tree, i);
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
@@ -130,32 +130,32 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 
 	if (refuse(req))
 		return;
-	i = op_inode(req, ino);
+	i = op_meta_inode(req, ino);
 	if (!i)
 		return;
-	r = op_may_change(op_mount(req), i);
+	r = protect_may_change(op_mount(req), i);
 	if (r < 0) {
 		op_reply_err(req, r);
 		return;
 	}
 	if (flags == XATTR_CREATE && !is_acl(name))
-		n = op_begin(req, INTENT_SETXATTR);
+		n = resend_state_begin(req, INTENT_SETXATTR);
 	op_change_begin(req, i);
 	do {
 		if (is_acl(name))
 			r = set_acl(req, i, name, value, size, flags);
 		else if (flags == XATTR_CREATE)
-			r = redo_setxattr(&op_mount(req)->tree, i, n, name, value, size);
+			r = replay_setxattr(&op_mount(req)->tree, i, n, name, value, size);
 		else
 			r = attr_setxattr(&op_mount(req)->tree, i, name, value, size, flags);
-	} while (op_waits_for_room(req, r, &attempts));
+	} while (op_data_waits_for_room(req, r, &attempts));
 	attr_change_end(i);
 	/* An ACL changes the mode; with noacl the kernel takes it for any other attribute. */
 	if (is_acl(name))
-		op_forget_attributes(i);
-	op_changed(i, ino);
+		op_meta_forget_attributes(i);
+	op_meta_changed(i, ino);
 	op_reply_err(req, r);
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
@@ -165,19 +165,19 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 
 	if (refuse(req))
 		return;
-	i = op_inode(req, ino);
+	i = op_meta_inode(req, ino);
 	if (!i)
 		return;
-	r = op_may_change(op_mount(req), i);
+	r = protect_may_change(op_mount(req), i);
 	op_change_begin(req, i);
 	if (r == 0)
-		r = redo_removexattr(&op_mount(req)->tree, i, op_begin(req, INTENT_REMOVEXATTR), name);
+		r = replay_removexattr(&op_mount(req)->tree, i, resend_state_begin(req, INTENT_REMOVEXATTR), name);
 	attr_change_end(i);
 	if (r == 0 && !strcmp(name, "security.capability"))
-		op_note_capability_lost(req, i);
-	op_changed(i, ino);
+		killpriv_note_capability_lost(req, i);
+	op_meta_changed(i, ino);
 	op_reply_err(req, r);
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 void op_xattr_install(struct fuse_lowlevel_ops *ops)

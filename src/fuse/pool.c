@@ -273,7 +273,7 @@ static void *run_ended(void *arg)
 }
 
 /* Nobody works for it any more. */
-static void bury(struct pool *p, struct member *m)
+static void unlink_dead(struct pool *p, struct member *m)
 {
 	struct ending *e = malloc(sizeof(*e));
 
@@ -334,7 +334,7 @@ int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms)
 	r = find_locked(p, number) ? -ETIMEDOUT : 0;
 	pthread_mutex_unlock(&p->lock);
 	if (buried)
-		bury(p, buried);
+		unlink_dead(p, buried);
 	return r;
 }
 
@@ -423,7 +423,7 @@ static bool weigh_locked(struct pool *p, int64_t now)
 	p->weighed_ms = now;
 	for (size_t k = 0; k < p->nslots; k++)
 		used += p->slots[k] && is_used(p->slots[k], now);
-	p->nice = cpushare_nice(used);
+	p->nice = autogroup_weight_nice(used);
 	return p->nice != before;
 }
 
@@ -521,7 +521,7 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 		arm_short_locked(p);
 	pthread_mutex_unlock(&p->lock);
 	if (is_last)
-		bury(p, m);
+		unlink_dead(p, m);
 }
 
 /* Its mem is NULL where none is left: session_receive makes one. */
@@ -556,7 +556,7 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 		if (r <= 0)
 			break;
 		if (begin_work(p, self, m))
-			cpushare_apply(p->nice);
+			autogroup_weight_apply(p->nice);
 		session_answer(m->session, &buf);
 		r = 0;
 	} while (end_work(p, self, m));
@@ -622,7 +622,7 @@ static void *worker(void *arg)
 		else if (n < 0 && errno != EINTR)
 			usleep(1000);
 	}
-	op_thread_release();
+	op_data_thread_release();
 	LOCK_SCOPE(&p->lock);
 	list_del(&self.link);
 	p->nthreads--;

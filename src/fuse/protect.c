@@ -12,7 +12,7 @@
 
 #include <dirent.h>
 
-static int check(struct tree *t, struct inode *i, int refusing)
+static int check(struct union_fs *t, struct inode *i, int refusing)
 {
 	int r;
 
@@ -22,18 +22,18 @@ static int check(struct tree *t, struct inode *i, int refusing)
 	return r > 0 ? (r & refusing ? -EPERM : 0) : r;
 }
 
-int op_may_change(struct mount *m, struct inode *i)
+int protect_may_change(struct mount *m, struct inode *i)
 {
 	return check(&m->tree, i, IMAGE_IMMUTABLE | IMAGE_APPEND_ONLY);
 }
 
-int op_may_add(struct mount *m, struct inode *dir)
+int protect_may_add(struct mount *m, struct inode *dir)
 {
 	return check(&m->tree, dir, IMAGE_IMMUTABLE);
 }
 
 /* The upper's file system asks at the open, and the kernel's of what it passes through is none. */
-int op_may_write_past(struct mount *m, struct inode *i)
+int protect_may_write_past(struct mount *m, struct inode *i)
 {
 	int fd, r;
 
@@ -43,12 +43,12 @@ int op_may_write_past(struct mount *m, struct inode *i)
 	if (fd < 0)
 		return fd;
 	r = image_protection_at(fd, "");
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 	return r > 0 ? (r & (IMAGE_IMMUTABLE | IMAGE_APPEND_ONLY) ? -EPERM : 0) : r;
 }
 
 /* What was moved elsewhere is copied up, or is a directory without flags. */
-static struct inode *find(struct tree *t, struct inode *dir, const char *name)
+static struct inode *find(struct union_fs *t, struct inode *dir, const char *name)
 {
 	struct inode *i;
 	struct stat st;
@@ -59,26 +59,26 @@ static struct inode *find(struct tree *t, struct inode *dir, const char *name)
 }
 
 /* What is not there, or cannot be looked at, is answered where it is removed. */
-int op_may_remove(struct mount *m, struct inode *dir, const char *name)
+int protect_may_remove(struct mount *m, struct inode *dir, const char *name)
 {
-	int r = op_may_change(m, dir);
+	int r = protect_may_change(m, dir);
 	struct inode *i = r == 0 ? find(&m->tree, dir, name) : NULL;
 
 	if (i) {
-		r = op_may_change(m, i);
+		r = protect_may_change(m, i);
 		inode_unref(&m->tree, i);
 	}
 	return r;
 }
 
-int op_may_replace(struct mount *m, struct inode *dir, const char *name)
+int protect_may_replace(struct mount *m, struct inode *dir, const char *name)
 {
-	int r = op_may_add(m, dir);
+	int r = protect_may_add(m, dir);
 	struct inode *i = r == 0 ? find(&m->tree, dir, name) : NULL;
 
 	if (i) {
 		inode_unref(&m->tree, i);
-		r = op_may_remove(m, dir, name);
+		r = protect_may_remove(m, dir, name);
 	}
 	return r;
 }

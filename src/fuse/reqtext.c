@@ -104,7 +104,7 @@ static int print_range(struct rest *r, uint32_t opcode, char *to, size_t room)
 	return snprintf(to, room, ", %" PRIu32 " bytes at %" PRIu64, w.size, w.offset);
 }
 
-void reqtext_describe(const void *request, size_t size, bool has_setxattr_ext, char *to, size_t room)
+void request_text_describe(const void *request, size_t size, bool has_setxattr_ext, char *to, size_t room)
 {
 	struct rest r = { request, size };
 	const void *head = take(&r, sizeof(struct fuse_in_header));

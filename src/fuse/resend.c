@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Requests that come again: the kernel sends what a dead server had read and not answered once more, whether that
- * server had begun it or not (where it cannot do so, doubt.c). What each of them needs:
+ * server had begun it or not (where it cannot do so, kernel_invalidate.c). What each of them needs:
  *
  * LOOKUP, READDIRPLUS        nothing. A look-up may be counted twice, and is then never given back: harmless
  * GETATTR, READ, READLINK, READDIR, STATFS, LSEEK, GETXATTR, LISTXATTR
@@ -8,8 +8,8 @@
  * OPEN                       nothing. Its file may count one open too many: it goes with the node
  * RELEASE                    at most once: one open too few would let a file be passed through that somebody writes
  * CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME
- *                            redo.c; the open of CREATE as OPEN. It does not come again when its caller was killed before:
- *                            the kernel is told of the name (doubt.h)
+ *                            replay.c; the open of CREATE as OPEN. It does not come again when its caller was killed before:
+ *                            the kernel is told of the name (kernel_invalidate.h)
  * TMPFILE                    nothing: the first one has no name, and goes when the next server closes it
  * WRITE                      nothing: the offset is in it, also of O_APPEND. Set-id bits that the writer keeps, and
  *                            capabilities, are put back after it: they are in the intent (INTENT_SETID), until another
@@ -31,19 +31,19 @@
 #include "veneer/intent.h"
 #include "veneer/redo.h"
 
-struct intent *op_begin(fuse_req_t req, enum intent_kind kind)
+struct intent *resend_state_begin(fuse_req_t req, enum intent_kind kind)
 {
-	return op_begin_names(req, kind, 0, NULL, 0, NULL);
+	return resend_state_begin_names(req, kind, 0, NULL, 0, NULL);
 }
 
-struct intent *op_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent, const char *name,
+struct intent *resend_state_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent, const char *name,
 			      fuse_ino_t newparent, const char *newname)
 {
-	return intent_begin(&(struct intent_request){
+	return intent_log_begin(&(struct intent_request){
 		.key = op_mount(req)->key,
-		.unique = request_extra.unique,
+		.unique = negotiate_request_extra.unique,
 		.kind = kind,
-		.is_resent = request_extra.is_resent,
+		.is_resent = negotiate_request_extra.is_resent,
 		.from_parent = parent,
 		.from_name = name,
 		.to_parent = newparent,
@@ -51,8 +51,8 @@ struct intent *op_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t 
 	});
 }
 
-void intent_settle(struct mount *m)
+void resend_state_settle(struct mount *m)
 {
 	if (m->key && m->tree.upper)
-		redo_settle(&m->tree, m->key);
+		replay_settle(&m->tree, m->key);
 }

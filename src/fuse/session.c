@@ -28,7 +28,7 @@ struct session {
 	bool is_sent_again;	/* the kernel sends what a dead server had read to the next one; else, */
 	bool ends_requests;	/* it ends it */
 	int tell_fd;		/* then: what keeps the mount alive; -1 */
-	struct doubts *doubts;	/* what the kernel believes wrongly since; NULL: nothing */
+	struct kernel_invalidate *doubts;	/* what the kernel believes wrongly since; NULL: nothing */
 	/* While requests may come again: where the kernel is told of those that do not, and how many threads are taking
 	 * one that may. */
 	_Atomic bool awaits_others;
@@ -41,7 +41,7 @@ struct session {
 
 static struct fuse_session *new_fuse_session(struct mount *m)
 {
-	struct fuse_lowlevel_ops ops = { .init = op_init };
+	struct fuse_lowlevel_ops ops = { .init = negotiate_init };
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct fuse_session *se = NULL;
 
@@ -54,7 +54,7 @@ static struct fuse_session *new_fuse_session(struct mount *m)
 	op_ioctl_install(&ops);
 	if (m->tree.locks)
 		op_lock_install(&ops);
-	m->tree.on_touched = op_touched;
+	m->tree.on_touched = op_meta_touched;
 	/* Options are a matter of mounting (attach.c). */
 	if (fuse_opt_add_arg(&args, "veneer") == 0)
 		se = fuse_session_new(&args, &ops, sizeof(ops), m);
@@ -179,7 +179,7 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 		return -EIO;
 	}
 	s->is_sent_again = m->key && ask_again(s);
-	if (m->key && !s->is_sent_again && !m->is_gathered)
+	if (m->key && !s->is_sent_again && !m->is_sb_member)
 		end_by_clone(s);
 	op_open_settle(m, s->se);
 	*ret = s;
@@ -270,13 +270,13 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
 	}
 	s->is_sent_again = ask_again(s);
 	/* It was when the file system was made; if it is no more, that is gone. */
-	if (!s->is_sent_again && !m->is_gathered) {
+	if (!s->is_sent_again && !m->is_sb_member) {
 		/* They were ended when what the dead server read by was closed. */
-		s->doubts = doubt_take(m->key);
+		s->doubts = kernel_invalidate_take(m->key);
 		end_by_clone(s);
 	}
 	s->kept_fd = fuse_fd;
-	atomic_store(&s->awaits_others, s->is_sent_again && !m->is_gathered);
+	atomic_store(&s->awaits_others, s->is_sent_again && !m->is_sb_member);
 	*ret = s;
 	return 0;
 }
@@ -300,7 +300,7 @@ static void look_for_others(struct session *s)
 {
 	if (atomic_load(&s->awaits_others) && !has_request(s) && atomic_load(&s->n_taking) == 0 &&
 	    atomic_exchange(&s->awaits_others, false))
-		doubt_tell(doubt_take_left(s->m->key), s->kept_fd);
+		kernel_invalidate_tell(kernel_invalidate_take_left(s->m->key), s->kept_fd);
 }
 
 /* Before a request is read. True: it may come again, end_taking must follow. */
@@ -322,14 +322,14 @@ static void end_taking(struct session *s, const struct fuse_buf *buf)
 	const struct fuse_in_header *in = buf ? buf->mem : NULL;
 
 	if (in && buf->size >= sizeof(*in) && in->unique & OP_UNIQUE_RESENT)
-		intent_came_again(s->m->key, in->unique & ~OP_UNIQUE_RESENT);
+		intent_log_came_again(s->m->key, in->unique & ~OP_UNIQUE_RESENT);
 	atomic_fetch_sub(&s->n_taking, 1);
 	look_for_others(s);
 }
 
 void session_clear_doubts(struct session *s, int fuse_fd)
 {
-	doubt_tell(steal_ptr(&s->doubts), fuse_fd);
+	kernel_invalidate_tell(steal_ptr(&s->doubts), fuse_fd);
 	look_for_others(s);
 }
 
@@ -360,7 +360,7 @@ void session_free(struct session *s)
 		locks_end(s->m->tree.locks, -ENODEV);
 	if (s->m->tree.locks && !s->is_inside)
 		let_interrupts_go(s);
-	doubt_free(s->doubts);
+	kernel_invalidate_free(s->doubts);
 	closep(&s->tell_fd);
 	buf_release(&s->init);
 	fuse_session_destroy(s->se);
@@ -379,7 +379,7 @@ int session_fd(const struct session *s)
 
 /* Room for the largest request, and all of it there: where a server is killed while the kernel copies a request to a
  * page that is not, the request is over, with EIO, and does not come again. So it would be with pages that a process beside
- * (doubt_tell) has as well, until they are written to: it does not get them. libfuse reads no more than max_write and a
+ * (kernel_invalidate_tell) has as well, until they are written to: it does not get them. libfuse reads no more than max_write and a
  * page. */
 _Static_assert(SESSION_BUFFER_BYTES >= SESSION_MAX_WRITE + 4096, "room for the largest request");
 
@@ -476,7 +476,7 @@ static bool refuse_change(struct session *s, const struct fuse_buf *buf)
 		return false;
 	out.unique = in->unique;
 	stats_request_failed();
-	request_extra.result = out.error;
+	negotiate_request_extra.result = out.error;
 	/* Who was interrupted will never know of it. */
 	(void)!write(session_fd(s), &out, sizeof(out));
 	return true;
@@ -487,32 +487,32 @@ static void answer_loudly(struct session *s, const struct fuse_buf *buf)
 {
 	char text[DESCRIPTION_BYTES];
 
-	reqtext_describe(buf->mem, buf->size, op_has_setxattr_ext(), text, sizeof(text));
+	request_text_describe(buf->mem, buf->size, negotiate_has_setxattr_ext(), text, sizeof(text));
 	if (!refuse_change(s, buf))
 		fuse_session_process_buf(s->se, buf);
-	log_debug("%s: %s", text, request_extra.result < 0 ? strerror(-request_extra.result) : "ok");
+	log_debug("%s: %s", text, negotiate_request_extra.result < 0 ? strerror(-negotiate_request_extra.result) : "ok");
 }
 
 static void answer(struct session *s, const struct fuse_buf *buf)
 {
-	struct intent *note = s->ends_requests ? doubt_note(s->m->key, buf) : NULL;
-	struct duty *before = duty_begin(s->m->duty);
+	struct intent *note = s->ends_requests ? kernel_invalidate_note(s->m->key, buf) : NULL;
+	struct activity *before = activity_begin(s->m->activity);
 	const char *about = log_about(s->m->opts.mountpoint);
-	const struct request_extra extra = request_extra;
+	const struct negotiate_request_extra extra = negotiate_request_extra;
 
 	stats_request_begin(s->m->tree.stats);
-	op_note_extra(s->se, buf);
-	request_extra.tell_fd = s->tell_fd >= 0 ? s->tell_fd : session_fd(s);
+	negotiate_note_extra(s->se, buf);
+	negotiate_request_extra.tell_fd = s->tell_fd >= 0 ? s->tell_fd : session_fd(s);
 	if (s->m->opts.is_debug)
 		answer_loudly(s, buf);
 	else if (!refuse_change(s, buf))
 		fuse_session_process_buf(s->se, buf);
 	stats_request_end();
 	/* What this thread does outside of requests has no session to tell. */
-	request_extra = extra;
+	negotiate_request_extra = extra;
 	log_about(about);
-	duty_end(before);
-	intent_drop_note(note);
+	activity_end(before);
+	intent_log_drop_note(note);
 }
 
 void session_answer(struct session *s, const struct fuse_buf *buf)

@@ -22,7 +22,7 @@
 #define IOPRIO_IDLE (3 << 13)
 #define IOPRIO_WHO_THREAD 1
 
-struct fetcher {
+struct prefetch_io {
 	struct image *image;
 	const struct plan *plan;
 	struct stats *stats;
@@ -33,7 +33,7 @@ struct fetcher {
 	size_t next;		/* guarded by lock: the first piece that nobody has taken */
 };
 
-static bool is_stopping(struct fetcher *f)
+static bool is_stopping(struct prefetch_io *f)
 {
 	return atomic_load_explicit(&f->is_stopping, memory_order_relaxed);
 }
@@ -44,12 +44,12 @@ static bool is_stopping(struct fetcher *f)
 static bool is_memory_short(int64_t *looked_ms)
 {
 	const int64_t now = clock_ms();
-	struct memuse m;
+	struct mem_usage m;
 
 	if (now - *looked_ms < MEMORY_LOOK_MS)
 		return false;
 	*looked_ms = now;
-	return memuse_read(&m) == 0 && memuse_is_short(&m);
+	return mem_usage_read(&m) == 0 && mem_usage_is_short(&m);
 }
 
 /* ---- files ---- */
@@ -71,10 +71,10 @@ static int own_descriptor(const struct source *s, int fd)
 }
 
 /* -1: nothing to fetch. */
-static int open_file(struct fetcher *f, const char *path, off_t *ret_size)
+static int open_file(struct prefetch_io *f, const char *path, off_t *ret_size)
 {
 	struct source *s;
-	struct ient *e;
+	struct image_entry *e;
 	struct stat st;
 	int fd, own;
 
@@ -85,7 +85,7 @@ static int open_file(struct fetcher *f, const char *path, off_t *ret_size)
 	if (fd < 0)
 		return -1;
 	own = own_descriptor(s, fd);
-	fdcache_unpin(&s->fd);
+	fd_cache_unpin(&s->fd);
 	if (own < 0)
 		return -1;
 	if (fstat(own, &st) < 0 || !S_ISREG(st.st_mode)) {
@@ -97,10 +97,10 @@ static int open_file(struct fetcher *f, const char *path, off_t *ret_size)
 }
 
 /* What its first write will want of it, so that it is known by then. */
-static void prepare(struct fetcher *f, const char *path)
+static void prepare(struct prefetch_io *f, const char *path)
 {
 	struct source *s;
-	struct ient *e;
+	struct image_entry *e;
 	struct stat st;
 
 	if (image_lookup_path(f->image, path, &e) == 0 && e->type == DT_REG && image_stat(f->image, e, &st) == 0)
@@ -143,7 +143,7 @@ static void read_batch(struct batch *b)
 }
 
 /* The pieces [i, end) of one file. */
-static void fetch_file(struct fetcher *f, struct batch *b, size_t i, size_t end)
+static void fetch_file(struct prefetch_io *f, struct batch *b, size_t i, size_t end)
 {
 	const struct plan_piece *p = f->plan->pieces;
 	off_t size = 0;
@@ -169,7 +169,7 @@ static void fetch_file(struct fetcher *f, struct batch *b, size_t i, size_t end)
 }
 
 /* Some pieces of one file that nobody else fetches. False: there are none left. */
-static bool grab(struct fetcher *f, size_t *ret_i, size_t *ret_end)
+static bool grab(struct prefetch_io *f, size_t *ret_i, size_t *ret_end)
 {
 	const struct plan_piece *p = f->plan->pieces;
 	size_t i, end;
@@ -185,7 +185,7 @@ static bool grab(struct fetcher *f, size_t *ret_i, size_t *ret_end)
 
 static void *run(void *arg)
 {
-	struct fetcher *f = arg;
+	struct prefetch_io *f = arg;
 	struct batch b = { .buffer = malloc(RUNS * RUN_BYTES) };
 	int64_t looked_ms = -MEMORY_LOOK_MS;
 	size_t i, end;
@@ -206,14 +206,14 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int fetcher_start(struct image *img, const struct plan *plan, struct stats *stats, struct fetcher **ret)
+int prefetch_io_start(struct image *img, const struct plan *plan, struct stats *stats, struct prefetch_io **ret)
 {
-	struct fetcher *f = calloc(1, sizeof(*f));
+	struct prefetch_io *f = calloc(1, sizeof(*f));
 	int r = 0;
 
 	if (!f)
 		return -ENOMEM;
-	*f = (struct fetcher){ .image = img, .plan = plan, .stats = stats, .lock = PTHREAD_MUTEX_INITIALIZER };
+	*f = (struct prefetch_io){ .image = img, .plan = plan, .stats = stats, .lock = PTHREAD_MUTEX_INITIALIZER };
 	while (r == 0 && f->nthreads < THREADS) {
 		r = -pthread_create(&f->threads[f->nthreads], NULL, run, f);
 		f->nthreads += r == 0;
@@ -226,7 +226,7 @@ int fetcher_start(struct image *img, const struct plan *plan, struct stats *stat
 	return 0;
 }
 
-void fetcher_stop(struct fetcher *f)
+void prefetch_io_stop(struct prefetch_io *f)
 {
 	if (!f)
 		return;

@@ -14,7 +14,7 @@
 #define LOOK_FILES 4096u
 #define PAGES_AN_EXTENT (TRACE_EXTENT_SIZE / PAGE)
 
-uint64_t *harvest_layers(struct image *img, size_t *ret_n)
+uint64_t *trace_collect_layers(struct image *img, size_t *ret_n)
 {
 	struct layer *const *layers;
 	uint64_t *keys;
@@ -26,7 +26,7 @@ uint64_t *harvest_layers(struct image *img, size_t *ret_n)
 	return keys;
 }
 
-static uint64_t layer_of(struct image *img, const struct ient *e)
+static uint64_t layer_of(struct image *img, const struct image_entry *e)
 {
 	struct layer *const *layers;
 	size_t n = image_layers(img, &layers);
@@ -40,7 +40,7 @@ static uint64_t layer_of(struct image *img, const struct ient *e)
 /* ---- what is cached ---- */
 
 /* Which pages of the front of a file are; how many were asked for. */
-static size_t cached_pages(struct image *img, struct ient *e, unsigned char *pages)
+static size_t cached_pages(struct image *img, struct image_entry *e, unsigned char *pages)
 {
 	struct source *s;
 	struct stat st;
@@ -54,7 +54,7 @@ static size_t cached_pages(struct image *img, struct ient *e, unsigned char *pag
 		len = st.st_size < (off_t)LOOK_BYTES ? (size_t)st.st_size : LOOK_BYTES;
 	/* Never looked into: a file that gets shorter does no harm. */
 	map = len ? mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
-	fdcache_unpin(&s->fd);
+	fd_cache_unpin(&s->fd);
 	if (map == MAP_FAILED)
 		return 0;
 	if (mincore(map, len, pages) == 0)
@@ -75,7 +75,7 @@ static bool is_any_set(const unsigned char *pages, size_t n)
 static void look_into(struct image *img, const struct trace_touch *opened, unsigned char *pages, struct trace_touch *ret,
 		      size_t *n)
 {
-	size_t npages = cached_pages(img, (struct ient *)opened->file, pages);
+	size_t npages = cached_pages(img, (struct image_entry *)opened->file, pages);
 
 	for (size_t first = 0; first < npages && *n < TRACE_TOUCHES_MAX; first += PAGES_AN_EXTENT) {
 		size_t left = npages - first;
@@ -179,13 +179,13 @@ static struct known *files_of(const struct trace_touch *touches, size_t n, size_
 }
 
 /* Numbered; what has no path that a profile could hold has index UINT32_MAX. */
-static int name_files(struct image *img, struct known *files, size_t n, struct harvest *h)
+static int name_files(struct image *img, struct known *files, size_t n, struct trace_collect *h)
 {
 	h->files = calloc(n + 1, sizeof(*h->files));
 	if (!h->files)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		const struct ient *e = files[i].file;
+		const struct image_entry *e = files[i].file;
 		char *path = image_path(e);
 
 		files[i].index = UINT32_MAX;
@@ -201,7 +201,7 @@ static int name_files(struct image *img, struct known *files, size_t n, struct h
 	return 0;
 }
 
-static int take_items(struct image *img, const struct trace_touch *touches, size_t n, struct harvest *h)
+static int take_items(struct image *img, const struct trace_touch *touches, size_t n, struct trace_collect *h)
 {
 	size_t nfiles;
 	_cleanup_(freep) struct known *files = files_of(touches, n, &nfiles);
@@ -226,7 +226,7 @@ static int take_items(struct image *img, const struct trace_touch *touches, size
 	return 0;
 }
 
-int harvest_take(struct image *img, struct trace *t, struct harvest *ret)
+int trace_collect_take(struct image *img, struct trace *t, struct trace_collect *ret)
 {
 	_cleanup_(freep) struct trace_touch *touches = NULL;
 	_cleanup_(freep) struct trace_touch *all = NULL;
@@ -234,7 +234,7 @@ int harvest_take(struct image *img, struct trace *t, struct harvest *ret)
 	size_t nall;
 	int r;
 
-	*ret = (struct harvest){ .start.at = time(NULL) };
+	*ret = (struct trace_collect){ .start.at = time(NULL) };
 	if (n < 0)
 		return (int)n;
 	for (ssize_t i = 0; i < n; i++)
@@ -247,15 +247,15 @@ int harvest_take(struct image *img, struct trace *t, struct harvest *ret)
 	ret->start.files = ret->files;
 	ret->start.items = ret->items;
 	if (r < 0)
-		harvest_release(ret);
+		trace_collect_release(ret);
 	return r;
 }
 
-void harvest_release(struct harvest *h)
+void trace_collect_release(struct trace_collect *h)
 {
 	for (size_t i = 0; h->files && i < h->start.nfiles; i++)
 		free(h->files[i].path);
 	free(h->files);
 	free(h->items);
-	*h = (struct harvest){ .files = NULL };
+	*h = (struct trace_collect){ .files = NULL };
 }

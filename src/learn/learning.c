@@ -7,8 +7,8 @@
  * STORED     that is in the profile; the struct goes when the mount has gone, too
  *
  * Invariants:
- * 1. The image and the stats are used only by learning_start, by the fetcher, and by harvest() while is_harvesting;
- *    learning_stop ends the one and waits for the other, and neither begins once is_stopped.
+ * 1. The image and the stats are used only by prefetch_session_start, by the fetcher, and by harvest() while is_harvesting;
+ *    prefetch_session_stop ends the one and waits for the other, and neither begins once is_stopped.
  * 2. The profile is used by the scribe alone, without the lock. A directory that does not answer stops the scribe, and
  *    with it all learning of this process, and nothing else.
  * 3. A learning is in the list from its start until it is STORED, and belongs to the list and to its mount (refs). */
@@ -39,9 +39,9 @@
 
 enum step { ASKED, LOADED, HARVESTED, STORED };
 
-struct learning {
+struct prefetch_session {
 	struct list_link link;
-	struct learning_config config;
+	struct prefetch_session_config config;
 	struct trace *trace;
 	char label[LABEL_MAX];
 	uint64_t *layers;
@@ -55,13 +55,13 @@ struct learning {
 	enum step step;
 	unsigned refs;
 	bool is_stopped, is_harvesting;
-	struct fetcher *fetcher;
+	struct prefetch_io *fetcher;
 
 	/* The plan, and whether this or a sibling has it fetched: the scribe's until LOADED, constant then. The harvest: who
 	 * has is_harvesting; then the scribe's. */
 	struct plan plan;
 	bool is_fetched;
-	struct harvest harvest;
+	struct trace_collect harvest;
 };
 
 static struct {
@@ -76,19 +76,19 @@ static struct {
 	.list = { &scribe.list, &scribe.list },
 };
 
-static struct learning *learning_of(struct list_link *l)
+static struct prefetch_session *learning_of(struct list_link *l)
 {
-	return (struct learning *)((char *)l - offsetof(struct learning, link));
+	return (struct prefetch_session *)((char *)l - offsetof(struct prefetch_session, link));
 }
 
-static void unref_locked(struct learning *l)
+static void unref_locked(struct prefetch_session *l)
 {
 	if (--l->refs)
 		return;
 	closep(&l->config.state_fd);
 	closep(&l->dir);
 	planner_release(&l->plan);
-	harvest_release(&l->harvest);
+	trace_collect_release(&l->harvest);
 	trace_free(l->trace);
 	free(l->layers);
 	free(l);
@@ -97,7 +97,7 @@ static void unref_locked(struct learning *l)
 /* ---- the steps, without the lock ---- */
 
 /* One line for each reason, however many mounts it is the reason of. */
-static void turn_off(struct learning *l, int r, const char *why)
+static void turn_off(struct prefetch_session *l, int r, const char *why)
 {
 	static char last[ERR_SIZE];	/* the scribe's */
 	char text[ERR_SIZE];
@@ -112,9 +112,9 @@ static void turn_off(struct learning *l, int r, const char *why)
 }
 
 /* The socket is closed when the directory has come, or will not. */
-static void take_dir(struct learning *l)
+static void take_dir(struct prefetch_session *l)
 {
-	int r = statedir_answer(l->config.state_fd);
+	int r = state_dir_answer(l->config.state_fd);
 
 	if (r == -EAGAIN && clock_ms() - l->begin_ms < DIR_LIMIT_MS)
 		return;
@@ -126,7 +126,7 @@ static void take_dir(struct learning *l)
 	closep(&l->config.state_fd);
 }
 
-static void load_plan(struct learning *l)
+static void load_plan(struct prefetch_session *l)
 {
 	_cleanup_(profile_image_release) struct profile_image known = { 0 };
 	const struct planner_limits limits = {
@@ -149,14 +149,14 @@ static void load_plan(struct learning *l)
 		turn_off(l, r, err);
 }
 
-static void load(struct learning *l)
+static void load(struct prefetch_session *l)
 {
 	take_dir(l);
 	if (l->dir >= 0)
 		load_plan(l);
 }
 
-static void store(struct learning *l)
+static void store(struct prefetch_session *l)
 {
 	char err[ERR_SIZE] = "";
 	struct profile *p;
@@ -174,7 +174,7 @@ static void store(struct learning *l)
 		turn_off(l, r, err);
 }
 
-static void count(struct learning *l, enum stats_counter which, uint64_t extents)
+static void count(struct prefetch_session *l, enum stats_counter which, uint64_t extents)
 {
 	struct stats *before = stats_enter(l->config.stats);
 
@@ -182,7 +182,7 @@ static void count(struct learning *l, enum stats_counter which, uint64_t extents
 	stats_enter(before);
 }
 
-static void judge(struct learning *l)
+static void judge(struct prefetch_session *l)
 {
 	struct profile_start *start = &l->harvest.start;
 	struct plan_verdict v;
@@ -200,11 +200,11 @@ static void judge(struct learning *l)
 	start->precision = (double)v.hits / (double)v.predicted;
 }
 
-static void harvest(struct learning *l, struct fetcher *f, bool has_plan)
+static void harvest(struct prefetch_session *l, struct prefetch_io *f, bool has_plan)
 {
 	trace_end(l->trace);
-	fetcher_stop(f);
-	if (!l->is_off && harvest_take(l->config.image, l->trace, &l->harvest) == 0 && has_plan)
+	prefetch_io_stop(f);
+	if (!l->is_off && trace_collect_take(l->config.image, l->trace, &l->harvest) == 0 && has_plan)
 		judge(l);
 	if (has_plan)
 		planner_release(&l->plan);
@@ -213,10 +213,10 @@ static void harvest(struct learning *l, struct fetcher *f, bool has_plan)
 /* ---- the scribe ---- */
 
 /* Siblings that start at the same time need the same, and one of them gets it. */
-static bool is_fetched_by_another(const struct learning *l)
+static bool is_fetched_by_another(const struct prefetch_session *l)
 {
 	for (struct list_link *i = scribe.list.next; i != &scribe.list; i = i->next) {
-		const struct learning *o = learning_of(i);
+		const struct prefetch_session *o = learning_of(i);
 
 		if (o != l && o->fetcher && o->step == LOADED && o->image_key == l->image_key)
 			return true;
@@ -224,7 +224,7 @@ static bool is_fetched_by_another(const struct learning *l)
 	return false;
 }
 
-static void become_loaded(struct learning *l)
+static void become_loaded(struct prefetch_session *l)
 {
 	l->step = LOADED;
 	if (!l->is_stopped)
@@ -233,18 +233,18 @@ static void become_loaded(struct learning *l)
 		return;
 	l->is_fetched = true;
 	if (!is_fetched_by_another(l))
-		fetcher_start(l->config.image, &l->plan, l->config.stats, &l->fetcher);
+		prefetch_io_start(l->config.image, &l->plan, l->config.stats, &l->fetcher);
 }
 
 /* With the lock, which is let go of meanwhile. */
-static void do_unlocked(struct learning *l, void (*fn)(struct learning *l))
+static void do_unlocked(struct prefetch_session *l, void (*fn)(struct prefetch_session *l))
 {
 	pthread_mutex_unlock(&scribe.lock);
 	fn(l);
 	pthread_mutex_lock(&scribe.lock);
 }
 
-static void harvest_locked(struct learning *l)
+static void harvest_locked(struct prefetch_session *l)
 {
 	const bool has_plan = l->step == LOADED;
 
@@ -260,7 +260,7 @@ static void harvest_locked(struct learning *l)
 }
 
 /* True: something was done, and the list may be another. Else *wait_ms is how long there is nothing to do for l. */
-static bool advance(struct learning *l, int64_t *wait_ms)
+static bool advance(struct prefetch_session *l, int64_t *wait_ms)
 {
 	const int64_t left = l->begin_ms + l->config.window_ms - clock_ms();
 
@@ -278,7 +278,7 @@ static bool advance(struct learning *l, int64_t *wait_ms)
 			*wait_ms = l->is_harvesting ? INT64_MAX : left;
 			return false;
 		}
-		/* A mount that was stopped before it was loaded has been harvested by learning_stop. */
+		/* A mount that was stopped before it was loaded has been harvested by prefetch_session_stop. */
 		if (l->is_stopped)
 			l->step = HARVESTED;
 		else
@@ -286,7 +286,7 @@ static bool advance(struct learning *l, int64_t *wait_ms)
 		return true;
 	case HARVESTED:
 		do_unlocked(l, store);
-		harvest_release(&l->harvest);
+		trace_collect_release(&l->harvest);
 		l->step = STORED;
 		list_del(&l->link);
 		scribe.n--;
@@ -341,14 +341,14 @@ static int start_scribe_locked(void)
 
 /* ---- the mount ---- */
 
-static int make(const struct learning_config *c, struct learning **ret)
+static int make(const struct prefetch_session_config *c, struct prefetch_session **ret)
 {
-	struct learning *l = calloc(1, sizeof(*l));
+	struct prefetch_session *l = calloc(1, sizeof(*l));
 	struct layer *const *layers;
 
 	if (!l)
 		return -ENOMEM;
-	l->layers = harvest_layers(c->image, &l->stack.n);
+	l->layers = trace_collect_layers(c->image, &l->stack.n);
 	if (!l->layers || trace_new(c->window_ms, &l->trace) < 0) {
 		free(l->layers);
 		free(l);
@@ -368,9 +368,9 @@ static int make(const struct learning_config *c, struct learning **ret)
 	return 0;
 }
 
-int learning_start(const struct learning_config *c, struct learning **ret)
+int prefetch_session_start(const struct prefetch_session_config *c, struct prefetch_session **ret)
 {
-	struct learning *l;
+	struct prefetch_session *l;
 	int fd = c->state_fd, r = make(c, &l);
 
 	if (r == 0) {
@@ -393,12 +393,12 @@ int learning_start(const struct learning_config *c, struct learning **ret)
 	return r;
 }
 
-struct trace *learning_trace(struct learning *l)
+struct trace *prefetch_session_trace(struct prefetch_session *l)
 {
 	return l->trace;
 }
 
-void learning_stop(struct learning *l)
+void prefetch_session_stop(struct prefetch_session *l)
 {
 	if (!l)
 		return;
@@ -413,7 +413,7 @@ void learning_stop(struct learning *l)
 	pthread_mutex_unlock(&scribe.lock);
 }
 
-void learning_drain(unsigned timeout_ms)
+void prefetch_session_drain(unsigned timeout_ms)
 {
 	const int64_t until = clock_ms() + timeout_ms;
 

@@ -22,7 +22,7 @@ static char *below(const char *dir, const char *rest)
 	return asprintf(&path, "%s/%s", dir, rest) < 0 ? NULL : path;
 }
 
-char *statedir_path(void)
+char *state_dir_path(void)
 {
 	const char *given = getenv("VENEER_STATE_DIR"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
 
@@ -36,7 +36,7 @@ char *statedir_path(void)
 	return home && home[0] == '/' ? below(home, ".local/state/veneer") : NULL;
 }
 
-bool statedir_is_wanted(void)
+bool state_dir_is_wanted(void)
 {
 	const char *given = getenv("VENEER_STATE_DIR");
 
@@ -59,7 +59,7 @@ static int make(const char *path)
 }
 
 /* What is open is what is checked: only its owner can have put anything in it. */
-int statedir_open(const char *path, int is_readonly)
+int state_dir_open(const char *path, int is_readonly)
 {
 	_cleanup_(closep) int fd = -1;
 	struct stat st;
@@ -76,7 +76,7 @@ int statedir_open(const char *path, int is_readonly)
 /* In a process that nobody waits for. It holds nothing that its caller's caller waits for the end of. */
 static void answer(int fd)
 {
-	_cleanup_(freep) char *path = statedir_path();
+	_cleanup_(freep) char *path = state_dir_path();
 	int32_t word;
 	int dir;
 
@@ -85,13 +85,13 @@ static void answer(int fd)
 	close_range(1, ~0u, 0);
 	if (chdir("/") < 0)
 		_exit(1);
-	dir = path ? statedir_open(path, 0) : -ENOENT;
+	dir = path ? state_dir_open(path, 0) : -ENOENT;
 	word = dir < 0 ? dir : 0;
 	sock_send(0, &word, sizeof(word), dir < 0 ? NULL : &dir, dir < 0 ? 0 : 1, SEND_MS);
 	_exit(0);
 }
 
-int statedir_ask(void)
+int state_dir_ask(void)
 {
 	int pair[2];
 	pid_t pid;
@@ -113,7 +113,7 @@ int statedir_ask(void)
 	return pair[0];
 }
 
-int statedir_answer(int fd)
+int state_dir_answer(int fd)
 {
 	int fds[SOCK_FDS_MAX], r = sock_wait(fd, 0);
 	int32_t word = -EIO;

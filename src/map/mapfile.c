@@ -31,7 +31,7 @@ static int mark_unsynced(void *arg, struct table_file *f)
 	f->must_lsn = f->commit_lsn = *(uint64_t *)arg;
 	f->must_commit = f->pend || f->cut;
 	/* When that was nobody knows; it may not be on disk yet. */
-	f->gone_ms = mapsync_now_ms();
+	f->gone_ms = mapfile_sync_now_ms();
 	return 0;
 }
 
@@ -124,7 +124,7 @@ int mapfile_open(int rootfd, int work_fd, unsigned flags, const char *name,
 
 	int r = file_guard_init();
 
-	r = r ?: mapload_read(mf->rootfd, is_readonly, mf->name, rebuild, &mf->now);
+	r = r ?: mapfile_load_read(mf->rootfd, is_readonly, mf->name, rebuild, &mf->now);
 	r = r ?: mapfile_take_over(mf);
 	if (r < 0)
 		return r;
@@ -136,9 +136,9 @@ void mapfile_close(struct mapfile *mf)
 {
 	if (!mf)
 		return;
-	mapsync_drop_prepared(mf);
+	mapfile_sync_drop_prepared(mf);
 	journal_release(&mf->journal);
-	mapload_release(&mf->now);
+	mapfile_load_release(&mf->now);
 	closep(&mf->rootfd);
 	closep(&mf->work_fd);
 	pthread_mutex_destroy(&mf->lock);
@@ -169,7 +169,7 @@ size_t mapfile_count(struct mapfile *mf)
 /* Under the lock: a session, and room for a record. */
 static int mapfile_ready(struct mapfile *mf)
 {
-	return mapsync_session(mf) ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
+	return mapfile_sync_session(mf) ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 }
 
 /* Under the lock: record a new entry. Only a sync of the map makes it durable, but where the
@@ -177,7 +177,7 @@ static int mapfile_ready(struct mapfile *mf)
 static int mapfile_enter(struct mapfile *mf, file_id_t id, uint64_t clip)
 {
 	struct record rec = { .type = FORMAT_REC_NEW, .id = id, .fresh.clip = clip };
-	int r = mapsync_record(mf, &rec);
+	int r = mapfile_sync_record(mf, &rec);
 
 	if (r < 0)
 		return r;
@@ -192,7 +192,7 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
 		return -EFBIG;
 	LOCK_SCOPE(&mf->lock);
 
-	int r = mapsync_room(mf) ?: mapfile_ready(mf);
+	int r = mapfile_sync_room(mf) ?: mapfile_ready(mf);
 	file_id_t id = mf->now.table.next_id;
 
 	if (r == 0 && id >= FORMAT_ID_END)
@@ -210,7 +210,7 @@ static int mapfile_record_commit(struct mapfile *mf, struct table_file *f)
 	struct record rec = { .type = FORMAT_REC_COMMIT, .id = f->id };
 	int r = mapfile_ready(mf);
 
-	r = r ?: mapsync_record(mf, &rec);
+	r = r ?: mapfile_sync_record(mf, &rec);
 	if (r < 0)
 		return r;
 	f->commit_lsn = mf->lsn;
@@ -239,7 +239,7 @@ static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap
 				      .id = id, .run = { at, n } };
 		int r = journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 
-		r = r ?: mapsync_record(mf, &rec);
+		r = r ?: mapfile_sync_record(mf, &rec);
 		if (r < 0)
 			return r;
 	}
@@ -263,7 +263,7 @@ int mapfile_file_adopt(struct mapfile *mf, file_id_t id, uint64_t clip,
 			return -ENOENT;
 	}
 
-	int r = mapload_rebuild_file(&mf->now, rebuild, id, clip, &m);
+	int r = mapfile_load_rebuild_file(&mf->now, rebuild, id, clip, &m);
 
 	if (r == 0 && !m)
 		m = blkmap_new(clip);
@@ -299,9 +299,9 @@ int mapfile_file_gone(struct mapfile *mf, file_id_t id)
 
 	int r = mapfile_ready(mf);
 
-	r = r ?: mapsync_record(mf, &rec);
+	r = r ?: mapfile_sync_record(mf, &rec);
 	if (r == 0)
-		f->gone_ms = mapsync_now_ms();
+		f->gone_ms = mapfile_sync_now_ms();
 	return r;
 }
 
@@ -311,7 +311,7 @@ int mapfile_reserve(struct mapfile *mf, uint64_t nblk)
 
 	LOCK_SCOPE(&mf->lock);
 
-	int r = mapsync_room(mf) ?: mapsync_session(mf);
+	int r = mapfile_sync_room(mf) ?: mapfile_sync_session(mf);
 
 	return r
 		       ?: journal_reserve(&mf->journal,
@@ -338,7 +338,7 @@ int mapfile_own(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 
 	int r = mapfile_ready(mf);
 
-	r = r ?: mapsync_record(mf, &rec);
+	r = r ?: mapfile_sync_record(mf, &rec);
 	if (r == 0)
 		f->change_lsn = mf->lsn;
 	return r;
@@ -375,7 +375,7 @@ int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 		if (mf->now.head.incompat & FORMAT_MAP_ZEROS) {
 			int r = mapfile_ready(mf);
 
-			r = r ?: mapsync_record(mf, &rec);
+			r = r ?: mapfile_sync_record(mf, &rec);
 			/* Where it is zeros that were synced, only the map can tell. */
 			if (r == 0) {
 				f->change_lsn = f->must_lsn = mf->lsn;
@@ -406,7 +406,7 @@ static int expect_own(struct mapfile *mf, struct table_file *f, blk_t blk, blk_t
 		rec.run.blk = blk;
 		rec.run.n = n;
 		r = mapfile_ready(mf);
-		r = r ?: mapsync_record(mf, &rec);
+		r = r ?: mapfile_sync_record(mf, &rec);
 		if (r == 0) {
 			f->must_lsn = mf->lsn;
 			f->must_commit = f->must_commit || is_pending;
@@ -432,7 +432,7 @@ int mapfile_expect_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 			return 0;
 		r = expect_own(mf, f, blk, n < end - blk ? blk + n : end, &syncs);
 	}
-	return r == 0 && syncs && !(mf->flags & MAPFILE_VOLATILE) ? mapsync_flush(mf) : r;
+	return r == 0 && syncs && !(mf->flags & MAPFILE_VOLATILE) ? mapfile_sync_flush(mf) : r;
 }
 
 int mapfile_truncate(struct mapfile *mf, file_id_t id, uint64_t size)
@@ -450,7 +450,7 @@ int mapfile_truncate(struct mapfile *mf, file_id_t id, uint64_t size)
 
 	int r = mapfile_ready(mf);
 
-	r = r ?: mapsync_record(mf, &rec);
+	r = r ?: mapfile_sync_record(mf, &rec);
 	if (r < 0)
 		return r;
 	f->change_lsn = f->must_lsn = mf->lsn;
@@ -608,7 +608,7 @@ int mapfile_commit_since(struct mapfile *mf, file_id_t id, uint64_t change, bool
 {
 	int r = mapfile_append_commit(mf, id, change);
 
-	return r ?: sync ? mapsync_flush(mf) : 0;
+	return r ?: sync ? mapfile_sync_flush(mf) : 0;
 }
 
 int mapfile_commit(struct mapfile *mf, file_id_t id, bool sync)

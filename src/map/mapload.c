@@ -17,7 +17,7 @@
 
 #define REPLAY_TRIES 8
 
-uint64_t mapload_test_epoch;
+uint64_t mapfile_load_test_epoch;
 
 static void blkmap_freep(struct blkmap **m)
 {
@@ -27,30 +27,30 @@ static void blkmap_freep(struct blkmap **m)
 static void mapload_releasep(struct mapload **l)
 {
 	if (*l)
-		mapload_release(*l);
+		mapfile_load_release(*l);
 }
 
-int mapload_epoch(uint64_t *ret)
+int mapfile_load_epoch(uint64_t *ret)
 {
-	char text[BOOTID_SIZE];
-	int r = mapload_test_epoch ? 0 : bootid_read(text);
+	char text[BOOT_ID_SIZE];
+	int r = mapfile_load_test_epoch ? 0 : boot_id_read(text);
 
 	if (r == 0)
-		*ret = mapload_test_epoch ?: hash_checksum(text, strlen(text));
+		*ret = mapfile_load_test_epoch ?: hash_checksum(text, strlen(text));
 	else if (r == -ENOENT)
 		*ret = 0;
 	return r == -ENOENT ? 0 : r;
 }
 
-int mapload_is_of_this_boot(const struct table *t)
+int mapfile_load_is_of_this_boot(const struct table *t)
 {
 	uint64_t epoch;
-	int r = mapload_epoch(&epoch);
+	int r = mapfile_load_epoch(&epoch);
 
 	return r < 0 ? r : epoch && t->epoch == epoch;
 }
 
-void mapload_release(struct mapload *l)
+void mapfile_load_release(struct mapload *l)
 {
 	journal_reader_release(&l->rd);
 	table_release(&l->table);
@@ -118,7 +118,7 @@ static long replay(struct mapload *l, const char *name)
 	}
 }
 
-int mapload_is_copy(int fd, const struct format_map_header *h)
+int mapfile_load_is_copy(int fd, const struct format_map_header *h)
 {
 	struct format_map_header self;
 	int r = snapshot_identify(fd, &self);
@@ -131,7 +131,7 @@ static int is_cut(const struct journal_reader *rd, const struct format_map_heade
 {
 	struct format_map_header copy;
 	uint64_t end, end_sum;
-	int r = mapload_is_copy(rd->fd, h);
+	int r = mapfile_load_is_copy(rd->fd, h);
 
 	if (r)
 		return r < 0 ? r : 0;
@@ -139,7 +139,7 @@ static int is_cut(const struct journal_reader *rd, const struct format_map_heade
 	       (rd->off < end || (rd->off == end && rd->sum != end_sum));
 }
 
-int mapload_check_end(struct journal_reader *rd, const struct table *t, const struct format_map_header *h,
+int mapfile_load_check_end(struct journal_reader *rd, const struct table *t, const struct format_map_header *h,
 		      const char **ret_why)
 {
 	const uint64_t off = rd->off, sum = rd->sum;
@@ -157,7 +157,7 @@ int mapload_check_end(struct journal_reader *rd, const struct table *t, const st
 	*ret_why = "shorter than when the layer was closed";
 	if (r)
 		return r < 0 ? r : 2;
-	r = t->in_session ? mapload_is_of_this_boot(t) : 1;
+	r = t->in_session ? mapfile_load_is_of_this_boot(t) : 1;
 	return r <= 0 ? r : journal_reader_rest(rd, ret_why);
 }
 
@@ -174,7 +174,7 @@ static int replay_all(struct mapload *l, const char *name)
 
 		if (nrec < 0)
 			return (int)nrec;
-		r = mapload_check_end(&l->rd, &l->table, &l->head, &why);
+		r = mapfile_load_check_end(&l->rd, &l->table, &l->head, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == REPLAY_TRIES)
@@ -206,7 +206,7 @@ static bool is_ordered(const struct mapload *l)
 	return l->head.compat & FORMAT_MAP_ORDERED;
 }
 
-int mapload_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,
+int mapfile_load_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,
 			 file_id_t id, uint64_t clip, struct blkmap **ret)
 {
 	const bool is_copied = may_be_copied(l);
@@ -245,7 +245,7 @@ static int list_id(void *arg, struct table_file *f)
 static int rebuild_one(struct mapload *l, struct table_file *f, const struct mapfile_rebuild *rebuild)
 {
 	_cleanup_(blkmap_freep) struct blkmap *m = NULL;
-	int r = mapload_rebuild_file(l, rebuild, f->id, blkmap_clip(f->map), &m);
+	int r = mapfile_load_rebuild_file(l, rebuild, f->id, blkmap_clip(f->map), &m);
 
 	if (r == -ENOENT) {
 		table_remove(&l->table, f);
@@ -295,7 +295,7 @@ static int recover_survivor(struct mapload *l, const char *name, const struct ma
 	r = r ?: each_file(l, rebuild, rebuild_one);
 	if (r == 0)
 		log_info("%s: not closed cleanly in an earlier boot: as last synced are %s", name,
-			 quantity_of(l->table.count, "partial file").text);
+			 human_units_of(l->table.count, "partial file").text);
 	return r;
 }
 
@@ -307,17 +307,17 @@ static int recover_copy(struct mapload *l, const char *name, const struct mapfil
 		return r;
 	table_lose_ids(&l->table);
 	log_info("%s: a copy of a layer that was in use: as %s are %s", name,
-		 is_ordered(l) ? "they were copied" : "last synced", quantity_of(l->table.count, "partial file").text);
+		 is_ordered(l) ? "they were copied" : "last synced", human_units_of(l->table.count, "partial file").text);
 	if (l->nlost)
 		log_error("%s: this copy lacks data that had been synced, and has %s that cannot be read: copy the layer "
-			  "again (`veneer check` names them)", name, quantity_of(l->nlost, "partial file").text);
+			  "again (`veneer check` names them)", name, human_units_of(l->nlost, "partial file").text);
 	return 0;
 }
 
 /* After an unclean earlier boot only what was committed counts, and what extents add to it. */
 static int recover(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
 {
-	int r = l->table.in_session ? mapload_is_of_this_boot(&l->table) : 1;
+	int r = l->table.in_session ? mapfile_load_is_of_this_boot(&l->table) : 1;
 
 	if (r)
 		return r < 0 ? r : 0;
@@ -333,7 +333,7 @@ static int read_by_rules(struct mapload *l, const char *name)
 
 	if (r < 0)
 		return r == -EUCLEAN ? damage(name, bad.off, bad.rule) : r;
-	r = mapload_is_copy(l->fd, &l->head);
+	r = mapfile_load_is_copy(l->fd, &l->head);
 	l->is_copy = r == 1;
 	if (r < 0)
 		return r;
@@ -351,7 +351,7 @@ static int read_open_file(struct mapload *l, bool is_readonly, const char *name,
 	if (r == -EUCLEAN && !is_readonly) {
 		log_error("%s: map: nothing in it can be believed: partial files cannot be read, but new ones can be made; "
 			  "`veneer check --repair` names them", name);
-		mapload_release(l);
+		mapfile_load_release(l);
 		/* The next map is another one: under this uuid old marks would name its files. */
 		l->head = (struct format_map_header){ 0 };
 		l->is_copy = false;
@@ -366,7 +366,7 @@ static int read_open_file(struct mapload *l, bool is_readonly, const char *name,
 	return r ?: recover(l, name, rebuild);
 }
 
-int mapload_read(int rootfd, bool is_readonly, const char *name,
+int mapfile_load_read(int rootfd, bool is_readonly, const char *name,
 		 const struct mapfile_rebuild *rebuild, struct mapload *ret)
 {
 	struct mapload l = { .fd = -1, .owner = geteuid() };
@@ -402,11 +402,11 @@ int mapfile_refresh(struct mapfile *mf)
 		return nrec < 0 ? (int)nrec : nrec > 0;
 	}
 
-	int r = mapload_read(mf->rootfd, true, mf->name, NULL, &fresh);
+	int r = mapfile_load_read(mf->rootfd, true, mf->name, NULL, &fresh);
 
 	if (r < 0)
 		return r;
-	mapload_release(&mf->now);
+	mapfile_load_release(&mf->now);
 	mf->now = fresh;
 	return 1;
 }

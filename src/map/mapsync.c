@@ -22,7 +22,7 @@
 /* Backing file systems commit an unlink within 30 s; until then a crash may undo it. */
 #define GONE_KEEP_MS 60000u
 
-uint64_t mapsync_now_ms(void)
+uint64_t mapfile_sync_now_ms(void)
 {
 	struct timespec ts;
 
@@ -67,7 +67,7 @@ static int poison(struct mapfile *mf, const char *what, int r)
 	return -EIO;
 }
 
-int mapsync_record(struct mapfile *mf, const struct record *rec)
+int mapfile_sync_record(struct mapfile *mf, const struct record *rec)
 {
 	const char *why;
 	int r = journal_reserve(&mf->journal, record_len(rec->type));
@@ -83,7 +83,7 @@ int mapsync_record(struct mapfile *mf, const struct record *rec)
 	return 0;
 }
 
-int mapsync_room(const struct mapfile *mf)
+int mapfile_sync_room(const struct mapfile *mf)
 {
 	const struct table *t = &mf->now.table;
 
@@ -222,7 +222,7 @@ static int prepare_begin(struct mapfile *mf, struct successor *s)
 
 	if (mf->flags & MAPFILE_READONLY || mf->journal.fd >= 0 || mf->prepared)
 		return 0;
-	r = mapload_epoch(&epoch);
+	r = mapfile_load_epoch(&epoch);
 	r = r ?: successor_open(mf, s);
 	r = r ?: first_build(mf, epoch, s);
 	return r ?: 1;
@@ -250,7 +250,7 @@ int mapfile_prepare(struct mapfile *mf)
 	return r < 0 ? r : 0;
 }
 
-void mapsync_drop_prepared(struct mapfile *mf)
+void mapfile_sync_drop_prepared(struct mapfile *mf)
 {
 	if (mf->prepared)
 		successor_release(mf, mf->prepared);
@@ -264,7 +264,7 @@ static int map_create(struct mapfile *mf, uint64_t epoch)
 	struct successor s = { .fd = -1, .journal.fd = -1 };
 	int r = mf->prepared ? successor_publish(mf, mf->prepared) : -ENOENT;
 
-	mapsync_drop_prepared(mf);
+	mapfile_sync_drop_prepared(mf);
 	if (r < 0) {
 		r = successor_open(mf, &s);
 		r = r ?: first_build(mf, epoch, &s);
@@ -285,7 +285,7 @@ static int map_create(struct mapfile *mf, uint64_t epoch)
 	return 0;
 }
 
-int mapsync_session(struct mapfile *mf)
+int mapfile_sync_session(struct mapfile *mf)
 {
 	if (mf->flags & MAPFILE_READONLY)
 		return -EROFS;
@@ -295,7 +295,7 @@ int mapsync_session(struct mapfile *mf)
 		return 0;
 
 	struct record rec = { .type = FORMAT_REC_OPEN };
-	int r = mapload_epoch(&rec.open.epoch);
+	int r = mapfile_load_epoch(&rec.open.epoch);
 
 	if (r < 0)
 		return r;
@@ -304,7 +304,7 @@ int mapsync_session(struct mapfile *mf)
 
 	r = random_u64(&rec.open.nonce);
 	r = r ?: journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
-	r = r ?: mapsync_record(mf, &rec);
+	r = r ?: mapfile_sync_record(mf, &rec);
 	if (r < 0)
 		return r;
 	r = sync_fd(mf, mf->journal.fd);
@@ -317,7 +317,7 @@ int mapsync_session(struct mapfile *mf)
 	return 0;
 }
 
-int mapsync_flush(struct mapfile *mf)
+int mapfile_sync_flush(struct mapfile *mf)
 {
 	for (;;) {
 		_cleanup_(closep) int fd = -1;
@@ -358,7 +358,7 @@ int mapsync_flush(struct mapfile *mf)
 static bool gone_is_old(void *arg, const struct table_file *f)
 {
 	(void)arg;
-	return f->is_gone_for_good || mapsync_now_ms() - f->gone_ms > GONE_KEEP_MS;
+	return f->is_gone_for_good || mapfile_sync_now_ms() - f->gone_ms > GONE_KEEP_MS;
 }
 
 static int note_for_good(void *arg, struct table_file *f)
@@ -378,7 +378,7 @@ void mapfile_gone_for_good(struct mapfile *mf, uint64_t before)
 
 uint64_t mapfile_now_ms(void)
 {
-	return mapsync_now_ms();
+	return mapfile_sync_now_ms();
 }
 
 static bool log_is_long(const struct mapfile *mf)
@@ -487,7 +487,7 @@ int mapfile_checkpoint(struct mapfile *mf, bool force)
 			 strerror(-r));
 		return r;
 	}
-	return mapsync_flush(mf);
+	return mapfile_sync_flush(mf);
 }
 
 uint64_t mapfile_log_bytes(struct mapfile *mf)
@@ -527,7 +527,7 @@ int mapfile_mark_clean(struct mapfile *mf)
 	struct record rec = { .type = FORMAT_REC_CLEAN };
 
 	/* The mark says that all before it is on disk, so that goes first. */
-	int r = mf->flags & MAPFILE_READONLY ? 0 : mapsync_flush(mf);
+	int r = mf->flags & MAPFILE_READONLY ? 0 : mapfile_sync_flush(mf);
 
 	if (r < 0 || (mf->flags & MAPFILE_READONLY))
 		return r;
@@ -538,9 +538,9 @@ int mapfile_mark_clean(struct mapfile *mf)
 		if (mf->journal.fd < 0 || !mf->now.table.in_session)
 			return 0;
 		r = journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
-		r = r ?: mapsync_record(mf, &rec);
+		r = r ?: mapfile_sync_record(mf, &rec);
 	}
-	r = r ?: mapsync_flush(mf);
+	r = r ?: mapfile_sync_flush(mf);
 	LOCK_SCOPE(&mf->lock);
 	if (r == 0 && !mf->now.table.in_session)
 		snapshot_copy_put(mf->journal.fd, &mf->now.head, mf->journal.tail, mf->journal.sum);

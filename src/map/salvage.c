@@ -174,7 +174,7 @@ static int salvage_log(struct mapload *l)
 		r = apply(l, &rec);
 	if (r < 0)
 		return r;
-	r = mapload_check_end(&l->rd, &l->table, &l->head, &why);
+	r = mapfile_load_check_end(&l->rd, &l->table, &l->head, &why);
 	l->n_mended += r > 0;
 	/* Zeros cannot have been records. */
 	if (r == JOURNAL_TOO_LONG)
@@ -192,7 +192,7 @@ int salvage_load(struct mapload *l, const char *name)
 	r = salvage_header(l);
 	if (r < 0)
 		return r;
-	r = mapload_is_copy(l->fd, &l->head);
+	r = mapfile_load_is_copy(l->fd, &l->head);
 	l->is_copy = r == 1;
 	r = r < 0 ? r : salvage_snapshot(l);
 	r = r ?: salvage_log(l);
@@ -200,7 +200,7 @@ int salvage_load(struct mapload *l, const char *name)
 		return r;
 	if (l->n_gaps)
 		log_error("%s: map: %s can be used; others are damaged, and cannot be read: `veneer check --repair` names them", name,
-			  quantity_of(l->table.count, "partial file").text);
+			  human_units_of(l->table.count, "partial file").text);
 	else
 		log_warn("%s: map: set right by its checksums, nothing is lost", name);
 	return 0;

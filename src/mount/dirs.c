@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void dirs_init(struct mount_dirs *d)
+void mount_dirs_init(struct mount_dirs *d)
 {
 	*d = (struct mount_dirs){ .upper = -1, .work = -1, .lock = -1, .state = -1 };
 }
@@ -30,12 +30,12 @@ static int add(int **list, size_t *n, int fd)
 	return 0;
 }
 
-int dirs_add_lower(struct mount_dirs *d, int fd)
+int mount_dirs_add_lower(struct mount_dirs *d, int fd)
 {
 	return add(&d->lower, &d->n_lower, fd);
 }
 
-int dirs_add_clone(struct mount_dirs *d, int fd)
+int mount_dirs_add_clone(struct mount_dirs *d, int fd)
 {
 	return add(&d->clones, &d->n_clones, fd);
 }
@@ -49,19 +49,19 @@ static void drop_clones(struct mount_dirs *d)
 	d->n_clones = 0;
 }
 
-void dirs_clone(struct mount_dirs *d)
+void mount_dirs_clone(struct mount_dirs *d)
 {
 	for (size_t i = 0; i < d->n_lower; i++) {
 		int fd = path_clone_readonly(d->lower[i]);
 
-		if (fd < 0 || dirs_add_clone(d, fd) < 0) {
+		if (fd < 0 || mount_dirs_add_clone(d, fd) < 0) {
 			drop_clones(d);
 			return;
 		}
 	}
 }
 
-void dirs_release(struct mount_dirs *d)
+void mount_dirs_release(struct mount_dirs *d)
 {
 	for (size_t i = 0; i < d->n_lower; i++)
 		closep(&d->lower[i]);
@@ -71,7 +71,7 @@ void dirs_release(struct mount_dirs *d)
 	closep(&d->work);
 	closep(&d->state);
 	closep(&d->lock);
-	dirs_init(d);
+	mount_dirs_init(d);
 }
 
 static bool uses_work(const struct mount_opts *o)
@@ -93,28 +93,28 @@ static int open_one(const char *what, const char *path, int *ret_fd, char *err, 
 	return 0;
 }
 
-int dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, size_t err_size)
+int mount_dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, size_t err_size)
 {
 	int r = 0;
 
 	/* Before anything else: a lower may be unmounted lazily as soon as our caller returns, and the mount point may
 	 * be one of them. */
-	dirs_init(ret);
+	mount_dirs_init(ret);
 	if (o->upper)
 		r = open_one("upperdir", o->upper, &ret->upper, err, err_size);
 	for (size_t i = 0; r == 0 && i < o->n_lower; i++) {
 		int fd = -1;
 
 		r = open_one("lowerdir", o->lower[i], &fd, err, err_size);
-		if (r == 0 && (r = dirs_add_lower(ret, fd)) < 0)
+		if (r == 0 && (r = mount_dirs_add_lower(ret, fd)) < 0)
 			snprintf(err, err_size, "out of memory");
 	}
 	if (r == 0 && uses_work(o))
 		r = open_one("workdir", o->work, &ret->work, err, err_size);
-	return r ?: overlap_check(o, ret, err, err_size);
+	return r ?: dir_overlap_check(o, ret, err, err_size);
 }
 
-bool dirs_fit(const struct mount_opts *o, const struct mount_dirs *d)
+bool mount_dirs_fit(const struct mount_opts *o, const struct mount_dirs *d)
 {
 	bool has_fit_clones = !d->n_clones || d->n_clones == d->n_lower;
 

@@ -52,7 +52,7 @@ static int next_row(const char **s, struct id_map *ret)
 	return 1;
 }
 
-int id_maps_parse(const char *text, struct id_maps *ret)
+int idmap_parse(const char *text, struct id_maps *ret)
 {
 	_cleanup_(freep) struct id_map *rows = NULL;
 	size_t n = 0, cap = 0;
@@ -101,7 +101,7 @@ static bool has_outside(const struct id_maps *m, uint32_t id)
 	return false;
 }
 
-bool id_map_has(const struct id_maps *m, uint32_t id)
+bool idmap_has(const struct id_maps *m, uint32_t id)
 {
 	if (m->n == 0)
 		return true;
@@ -111,7 +111,7 @@ bool id_map_has(const struct id_maps *m, uint32_t id)
 	return false;
 }
 
-int id_map_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size, bool to_disk)
+int idmap_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size, bool to_disk)
 {
 	struct posix_acl_xattr_header *header = value;
 	struct posix_acl_xattr_entry *e = (struct posix_acl_xattr_entry *)(header + 1);
@@ -125,19 +125,19 @@ int id_map_acl(const struct id_maps *uids, const struct id_maps *gids, void *val
 
 		if (tag != ACL_USER && tag != ACL_GROUP)
 			continue;
-		if (to_disk && !id_map_has(m, le32toh(e->e_id)))
+		if (to_disk && !idmap_has(m, le32toh(e->e_id)))
 			return -EINVAL;
 		e->e_id = htole32(map_id(m, le32toh(e->e_id), to_disk));
 	}
 	return 0;
 }
 
-uint32_t id_map_to_disk(const struct id_maps *m, uint32_t id)
+uint32_t idmap_to_disk(const struct id_maps *m, uint32_t id)
 {
 	return map_id(m, id, true);
 }
 
-uint32_t id_map_from_disk(const struct id_maps *m, uint32_t id)
+uint32_t idmap_from_disk(const struct id_maps *m, uint32_t id)
 {
 	uint32_t shown = map_id(m, id, false);
 

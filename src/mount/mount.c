@@ -86,7 +86,7 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 		if (r < 0)
 			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
 		doubt_layer(m, layers[*n]);
-		if (share_is_written(layers[*n]))
+		if (layer_registry_is_written(layers[*n]))
 			log_warn("%s: lowerdir %s is the upperdir of another mount in use: what that changes is seen or not",
 				 m->opts.mountpoint, m->opts.lower[i]);
 		if (m->opts.has_static_layers)
@@ -108,7 +108,7 @@ static int open_image(struct mount *m, struct mount_dirs *dirs, char *err, size_
 		return fail(err, err_size, -ENOMEM, "out of memory");
 	r = open_layers(m, dirs, layers, &n, err, err_size);
 	if (r == 0) {
-		r = share_image(layers, n, dirs->opener, &m->tree.image);
+		r = layer_registry_image(layers, n, dirs->opener, &m->tree.image);
 		if (r < 0)
 			fail(err, err_size, r, "cannot stack %zu layers: %s", n, strerror(-r));
 	}
@@ -120,7 +120,7 @@ static int open_image(struct mount *m, struct mount_dirs *dirs, char *err, size_
 
 static void choose_style(struct mount *m)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 
 	t->style = (struct whiteout_style){
 		.has_device = t->can.has_whiteout && !m->opts.has_no_device_whiteouts,
@@ -150,13 +150,13 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		if (layers[i]->override) {
-			override_apply(layers[i]->rootfd, "", layers[i]->override, &st);
+			mode_xattr_apply(layers[i]->rootfd, "", layers[i]->override, &st);
 			break;
 		}
-	r = override_store(upper->rootfd, override_for_option(m->opts.xattr_permissions), &st);
+	r = mode_xattr_store(upper->rootfd, mode_xattr_for_option(m->opts.xattr_permissions), &st);
 	if (r < 0)
 		return fail(err, err_size, r, "cannot store permissions in upperdir %s: %s", m->opts.upper, strerror(-r));
-	upper->override = override_for_option(m->opts.xattr_permissions);
+	upper->override = mode_xattr_for_option(m->opts.xattr_permissions);
 	return 0;
 }
 
@@ -186,7 +186,7 @@ static bool is_beneath(int dirfd, const struct layer *l)
 static int set_quota(struct mount *m, char *err, size_t err_size)
 {
 	const struct mount_opts *o = &m->opts;
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	int r;
 
 	if ((!o->max_bytes && !o->max_inodes) || o->is_offline)
@@ -199,7 +199,7 @@ static int set_quota(struct mount *m, char *err, size_t err_size)
 /* flags: enum mapfile_flags, more of them. */
 static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	int r;
 
 	if (m->opts.is_volatile)
@@ -218,7 +218,7 @@ static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
  * work directory: no request comes that would change anything. */
 static int open_frozen(struct mount *m, char *err, size_t err_size)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 
 	log_error("%s: the file system of upperdir %s has become read-only: nothing can be changed until it is mounted anew",
 		  m->opts.mountpoint, m->opts.upper);
@@ -232,7 +232,7 @@ static int open_frozen(struct mount *m, char *err, size_t err_size)
 /* is_left: by a server that is dead; its programs are in the middle of using it. */
 static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, char *err, size_t err_size)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	struct stat st;
 	int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &t->upper);
 
@@ -242,10 +242,10 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	doubt_layer(m, t->upper);
 	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
 		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
-	r = upperlock_take(&m->lock, m->opts.upper, t->upper->rootfd, m->opts.is_offline ? NULL : dirs, err, err_size);
+	r = upper_lock_take(&m->lock, m->opts.upper, t->upper->rootfd, m->opts.is_offline ? NULL : dirs, err, err_size);
 	if (r < 0)
 		return r;
-	if (share_upper_open(t->upper))
+	if (layer_registry_upper_open(t->upper))
 		log_warn("%s: upperdir %s is a lowerdir of another mount in use: what is changed is seen there or not",
 			 m->opts.mountpoint, m->opts.upper);
 	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
@@ -276,16 +276,16 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 /* What is there already is left as it is. */
 static int start_each(struct mount *m)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	const bool is_writable = t->upper && !m->is_frozen;
 	int r = 0;
 
 	if (is_writable && !m->checkpoint)
 		r = checkpoint_start(t, &m->checkpoint);
-	if (r == 0 && !m->walkahead)
-		r = walkahead_start(t->image, &m->walkahead);
+	if (r == 0 && !m->readdir_ahead)
+		r = readdir_ahead_start(t->image, &m->readdir_ahead);
 	if (r == 0 && is_writable && !m->promote)
-		r = promote_start(t, m->opts.promote, m->opts.promote_rate, &m->promote);
+		r = promote_worker_start(t, m->opts.promote, m->opts.promote_rate, &m->promote);
 	return r;
 }
 
@@ -302,7 +302,7 @@ static int start_care(struct mount *m, bool waits, char *err, size_t err_size)
 
 static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_t err_size)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	struct stat st;
 	int r = nodes->slots_fd < 0 ? inode_table_init(t) :
 				      inode_table_attach(t, steal_fd(&nodes->slots_fd), steal_fd(&nodes->names_fd));
@@ -311,7 +311,7 @@ static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
 	t->root->lower = image_root(t->image);
 	t->root->ino = image_ino(t->image, t->root->lower);
-	r = links_init(t);
+	r = hardlink_index_init(t);
 	if (r < 0)
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
 	if (t->upper) {
@@ -320,7 +320,7 @@ static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_
 		/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say nothing. */
 		if (fstatat(t->upper->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			t->root->lower = NULL;
-		r = m->is_frozen ? 0 : linkup_recover(t);
+		r = m->is_frozen ? 0 : publish_recover(t);
 	}
 	return r < 0 ? fail(err, err_size, r, "cannot finish what was left of a copy in %s: %s", t->upper->path,
 			    strerror(-r)) : 0;
@@ -333,7 +333,7 @@ static uint64_t inode_of(uint64_t node, void *arg)
 
 static int open_locks(struct mount *m, struct mount_left *left, char *err, size_t err_size)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	int r = 0;
 
 	if (m->opts.locks == LOCKING_SERVER)
@@ -345,15 +345,15 @@ static int open_locks(struct mount *m, struct mount_left *left, char *err, size_
 int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_size)
 {
 	struct mount_dirs dirs;
-	int r = dirs_open(opts, &dirs, err, err_size);
+	int r = mount_dirs_open(opts, &dirs, err, err_size);
 
 	if (getenv("FUSE_OVERLAYFS_DISABLE_OVL_WHITEOUT"))
 		opts->has_no_device_whiteouts = true;
 	if (r == 0)
 		return mount_open_at(m, opts, &dirs, err, err_size);
-	dirs_release(&dirs);
+	mount_dirs_release(&dirs);
 	*m = (struct mount){ .opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
-	habit_init(&m->habits);
+	readdirplus_policy_init(&m->readdirplus_policy);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
 	return r;
@@ -368,7 +368,7 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	int r;
 
 	*m = (struct mount){ .opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
-	habit_init(&m->habits);
+	readdirplus_policy_init(&m->readdirplus_policy);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
 	/* Reserved names in the upper may be there yet from servers that died. */
@@ -382,13 +382,13 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 		fail(err, err_size, r, "out of memory");
 	before = stats_enter(m->tree.stats);
 	if (r == 0 && left->image)
-		m->tree.image = share_again(left->image);
+		m->tree.image = layer_registry_again(left->image);
 	else
 		r = r ?: open_image(m, dirs, err, err_size);
 	if (r == 0 && m->opts.upper && !m->opts.is_readonly)
 		r = open_upper(m, dirs, is_left, err, err_size);
 	m->state_fd = steal_fd(&dirs->state);
-	dirs_release(dirs);
+	mount_dirs_release(dirs);
 	if (r == 0)
 		r = open_root(m, left, err, err_size);
 	if (r == 0)
@@ -420,7 +420,7 @@ int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs 
 
 void mount_learn(struct mount *m)
 {
-	const struct learning_config c = {
+	const struct prefetch_session_config c = {
 		.image = m->tree.image,
 		.stats = m->tree.stats,
 		.state_fd = steal_fd(&m->state_fd),
@@ -433,23 +433,23 @@ void mount_learn(struct mount *m)
 		return;
 	/* Reads of common files come to no member, so a start would be noted as one that reads nothing; and what is read
 	 * ahead of a file lies in its own pages, which nobody looks at any more. */
-	if (m->is_gathered) {
+	if (m->is_sb_member) {
 		close(c.state_fd);
 		return;
 	}
 	if (m->opts.prefetch == PREFETCH_FULL)
 		log_warn("%s: prefetch=full is the same as read: copies that are made before they are wanted do not pay",
 			 m->opts.mountpoint);
-	r = learning_start(&c, &m->learning);
+	r = prefetch_session_start(&c, &m->learning);
 	if (r < 0)
 		log_debug("%s: nothing is learned: %s", m->opts.mountpoint, strerror(-r));
 	else
-		m->trace = learning_trace(m->learning);
+		m->trace = prefetch_session_trace(m->learning);
 }
 
 /* Engines mount volatile what they throw away: right after the unmount they remove it, and then its bytes need not go to
  * the disk first. */
-static bool is_thrown_away(const struct tree *t)
+static bool is_thrown_away(const struct union_fs *t)
 {
 	struct stat st;
 
@@ -465,17 +465,17 @@ static bool is_thrown_away(const struct tree *t)
  * sync may take long and the next mount of this upper must not wait for it: it gets the lock, and then neither is ours. */
 static void close_clean(struct mount *m)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	const bool has_map = mapfile_count(t->map) > 0;
 	const bool is_marked = m->has_begun && workdir_is_volatile(m->work_parent);
 	int r = 0;
 
 	if (t->is_volatile ? !is_marked : !has_map && !is_marked)
 		return;
-	upperlock_let_go(&m->lock, t->upper->rootfd);
+	upper_lock_let_go(&m->lock, t->upper->rootfd);
 	if (t->is_volatile && is_thrown_away(t))
 		return;
-	if (syncfs(t->upper->rootfd) < 0 || !upperlock_retake(&m->lock, t->upper->rootfd, m->work_name))
+	if (syncfs(t->upper->rootfd) < 0 || !upper_lock_retake(&m->lock, t->upper->rootfd, m->work_name))
 		return;
 	if (has_map)
 		r = mapfile_is_current(t->map) ? mapfile_mark_clean(t->map) : -ESTALE;
@@ -486,31 +486,31 @@ static void close_clean(struct mount *m)
 
 void mount_close(struct mount *m)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 
-	promote_stop(m->promote);
-	learning_stop(m->learning);
+	promote_worker_stop(m->promote);
+	prefetch_session_stop(m->learning);
 	closep(&m->state_fd);
 	checkpoint_stop(m->checkpoint);
-	walkahead_stop(m->walkahead);
-	habit_release(&m->habits);
+	readdir_ahead_stop(m->readdir_ahead);
+	readdirplus_policy_release(&m->readdirplus_policy);
 	/* All that still writes into the upper, while it is locked: what was unlinked leaves the map with its inode,
 	 * and where two servers append to one map, records are lost. */
 	if (t->upper && t->map && !m->is_frozen)
-		place_close(t);
-	links_release(t);
+		publish_close(t);
+	hardlink_index_release(t);
 	inode_table_release(t);
 	locks_free(t->locks);
 	t->locks = NULL;
-	backing_free(t->backing);
+	passthrough_table_free(t->backing);
 	t->backing = NULL;
 	if (t->map && !m->is_frozen)
 		close_clean(m);
-	upperlock_release(&m->lock, t->upper ? t->upper->rootfd : -1);
-	share_release(t->image);
+	upper_lock_release(&m->lock, t->upper ? t->upper->rootfd : -1);
+	layer_registry_release(t->image);
 	quota_free(t->quota);
 	if (t->upper)
-		share_upper_close(t->upper);
+		layer_registry_upper_close(t->upper);
 	layer_unref(t->upper);
 	workdir_close(m->work_parent, m->work_name, t->workfd);
 	options_release(&m->opts);
@@ -527,7 +527,7 @@ const char *mount_mode(const struct mount *m)
 
 const char *mount_mode_reason(const struct mount *m)
 {
-	if (m->is_gathered)
+	if (m->is_sb_member)
 		return "share=pages keeps unchanged files once for all mounts of the image";
 	if (m->io == IO_AUTO)
 		return "the mount has had no request yet";
@@ -546,38 +546,38 @@ bool mount_squashes(const struct mount *m)
 
 uid_t mount_uid_to_disk(const struct mount *m, uid_t uid)
 {
-	return id_map_to_disk(&m->opts.uids, uid);
+	return idmap_to_disk(&m->opts.uids, uid);
 }
 
 gid_t mount_gid_to_disk(const struct mount *m, gid_t gid)
 {
-	return id_map_to_disk(&m->opts.gids, gid);
+	return idmap_to_disk(&m->opts.gids, gid);
 }
 
 bool mount_has_uid(const struct mount *m, uid_t uid)
 {
-	return id_map_has(&m->opts.uids, uid);
+	return idmap_has(&m->opts.uids, uid);
 }
 
 bool mount_has_gid(const struct mount *m, gid_t gid)
 {
-	return id_map_has(&m->opts.gids, gid);
+	return idmap_has(&m->opts.gids, gid);
 }
 
 int mount_acl_to_disk(const struct mount *m, void *value, size_t size)
 {
-	return id_map_acl(&m->opts.uids, &m->opts.gids, value, size, true);
+	return idmap_acl(&m->opts.uids, &m->opts.gids, value, size, true);
 }
 
 void mount_present_acl(const struct mount *m, void *value, size_t size)
 {
-	id_map_acl(&m->opts.uids, &m->opts.gids, value, size, false);
+	idmap_acl(&m->opts.uids, &m->opts.gids, value, size, false);
 }
 
 void mount_present_ids(const struct mount *m, struct stat *st)
 {
-	st->st_uid = id_map_from_disk(&m->opts.uids, st->st_uid);
-	st->st_gid = id_map_from_disk(&m->opts.gids, st->st_gid);
+	st->st_uid = idmap_from_disk(&m->opts.uids, st->st_uid);
+	st->st_gid = idmap_from_disk(&m->opts.gids, st->st_gid);
 	if (m->opts.squash_to_root)
 		st->st_uid = st->st_gid = 0;
 	if (m->opts.squash_uid >= 0)

@@ -5,14 +5,14 @@
 #include "veneer/options.h"
 
 /* A path relative to cwd made absolute; NULL when out of memory. */
-char *optpath_absolute(const char *cwd, const char *path);
+char *options_path_absolute(const char *cwd, const char *path);
 /* One path out of an option, from s up to `end`: absolute, and rid of its escapes. -ENOMEM. */
-int optpath_parse(const char *cwd, const char *s, const char *end, char **ret);
+int options_path_parse(const char *cwd, const char *s, const char *end, char **ret);
 
 /* A:B:N triplets; the rows go to the caller, who frees them. -EINVAL, -ENOMEM. */
-int id_maps_parse(const char *text, struct id_maps *ret);
+int idmap_parse(const char *text, struct id_maps *ret);
 
 /* A decimal number, and nothing behind it. */
-bool optnumber_integer(const char *s, int64_t *ret);
+bool options_number_integer(const char *s, int64_t *ret);
 /* Above 0, with one of units behind it, each so many times the one before. */
-bool optnumber_scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret);
+bool options_number_scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret);

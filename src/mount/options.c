@@ -34,7 +34,7 @@ struct parse {
 _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
 		       sizeof(enum partial_mode) == sizeof(int) && sizeof(enum prefetch_mode) == sizeof(int) &&
 		       sizeof(enum locking) == sizeof(int) && sizeof(enum cow_mode) == sizeof(int) &&
-		       sizeof(enum share_mode) == sizeof(int) && sizeof(enum promotion_mode) == sizeof(int),
+		       sizeof(enum share_mode) == sizeof(int) && sizeof(enum promote_policy_mode) == sizeof(int),
 	       "set_word stores an int");
 
 struct opt_row {
@@ -101,7 +101,7 @@ static int set_path(struct parse *p, const struct opt_row *row, char *value)
 	if (!*value)
 		return fail(p, "no directory is given for %.*s: a mount that changes nothing leaves the option out",
 			    name_len(row), row->name);
-	r = optpath_parse(p->cwd, value, value + strlen(value), &path);
+	r = options_path_parse(p->cwd, value, value + strlen(value), &path);
 	if (r < 0)
 		return r;
 	free(*field);
@@ -134,7 +134,7 @@ static int set_lower(struct parse *p, const struct opt_row *row, char *value)
 			continue;
 		if (s[0] == '/' && s[1] == '/')
 			return fail(p, "plugin layers are not supported: %.*s", (int)(end - s), s);
-		r = optpath_parse(p->cwd, s, end, &path);
+		r = options_path_parse(p->cwd, s, end, &path);
 		if (r == 0)
 			r = strv_push(&lower, &n, path);
 		if (r < 0)
@@ -150,7 +150,7 @@ static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
 {
 	struct id_maps *field = (struct id_maps *)((char *)&p->o + row->field);
 	struct id_maps maps;
-	int r = id_maps_parse(value, &maps);
+	int r = idmap_parse(value, &maps);
 
 	if (r == -EINVAL)
 		return fail(p, "invalid mapping specified: %s; the form is %s%s", value, row->name, row->form);
@@ -171,7 +171,7 @@ static int set_squash_id(struct parse *p, const struct opt_row *row, char *value
 	int64_t v;
 
 	/* -1 is how 1.x spells "do not", and (uid_t)-1 is nobody's id. */
-	if (!optnumber_integer(value, &v) || v < -1 || v >= UINT32_MAX)
+	if (!options_number_integer(value, &v) || v < -1 || v >= UINT32_MAX)
 		return bad_value(p, row, value);
 	*(int64_t *)((char *)&p->o + row->field) = v;
 	return 0;
@@ -194,7 +194,7 @@ static int set_bool(struct parse *p, const struct opt_row *row, char *value)
 {
 	int64_t v;
 
-	if (!optnumber_integer(value, &v))
+	if (!options_number_integer(value, &v))
 		return bad_value(p, row, value);
 	*((bool *)((char *)&p->o + row->field)) = v != 0;
 	return 0;
@@ -226,7 +226,7 @@ static int set_xattr_permissions(struct parse *p, const struct opt_row *row, cha
 {
 	int64_t v;
 
-	if (!optnumber_integer(value, &v) || v < 0 || v > 2)
+	if (!options_number_integer(value, &v) || v < 0 || v > 2)
 		return bad_value(p, row, value);
 	p->o.xattr_permissions = (int)v;
 	return 0;
@@ -289,9 +289,9 @@ static int set_cow(struct parse *p, const struct opt_row *row, char *value)
 
 static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 {
-	p->o.promote_rate = PROMOTION_RATE_DEFAULT;
-	if (optnumber_scaled(value, "KMG", 1024, &p->o.promote_rate)) {
-		p->o.promote = PROMOTION_AUTO;
+	p->o.promote_rate = PROMOTE_POLICY_RATE_DEFAULT;
+	if (options_number_scaled(value, "KMG", 1024, &p->o.promote_rate)) {
+		p->o.promote = PROMOTE_POLICY_AUTO;
 		return 0;
 	}
 	return set_word(p, row, value);
@@ -299,14 +299,14 @@ static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 
 static int set_size(struct parse *p, const struct opt_row *row, char *value)
 {
-	return optnumber_scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
-	       optnumber_scaled(value, "kmgt", 1024, &p->o.max_bytes) ? 0 : bad_value(p, row, value);
+	return options_number_scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
+	       options_number_scaled(value, "kmgt", 1024, &p->o.max_bytes) ? 0 : bad_value(p, row, value);
 }
 
 static int set_inodes(struct parse *p, const struct opt_row *row, char *value)
 {
-	return optnumber_scaled(value, "km", 1000, &p->o.max_inodes) ||
-	       optnumber_scaled(value, "KM", 1000, &p->o.max_inodes) ? 0 : bad_value(p, row, value);
+	return options_number_scaled(value, "km", 1000, &p->o.max_inodes) ||
+	       options_number_scaled(value, "KM", 1000, &p->o.max_inodes) ? 0 : bad_value(p, row, value);
 }
 
 static int set_copies(struct parse *p, const struct opt_row *row, char *value)
@@ -317,7 +317,7 @@ static int set_copies(struct parse *p, const struct opt_row *row, char *value)
 		p->o.copies = OPTIONS_COPIES_AUTO;
 	else if (strcmp(value, "all") == 0)
 		p->o.copies = OPTIONS_COPIES_ALL;
-	else if (optnumber_integer(value, &v) && v >= 1 && v < OPTIONS_COPIES_ALL)
+	else if (options_number_integer(value, &v) && v >= 1 && v < OPTIONS_COPIES_ALL)
 		p->o.copies = (uint32_t)v;
 	else
 		return bad_value(p, row, value);
@@ -349,7 +349,7 @@ static int ignore_integer(struct parse *p, const struct opt_row *row, char *valu
 {
 	int64_t v;
 
-	return optnumber_integer(value, &v) ? 0 : bad_value(p, row, value);
+	return options_number_integer(value, &v) ? 0 : bad_value(p, row, value);
 }
 
 static int ignore(struct parse *p, const struct opt_row *row, char *value)
@@ -620,7 +620,7 @@ static int parse_argv(struct parse *p, int argc, char *const *argv)
 			if (!p->is_helper && !p->stray && is_stray(last))
 				p->stray = last;
 			free(p->o.mountpoint);
-			p->o.mountpoint = argv[i][0] ? optpath_absolute(p->cwd, argv[i])
+			p->o.mountpoint = argv[i][0] ? options_path_absolute(p->cwd, argv[i])
 						     : strdup("");
 			r = p->o.mountpoint ? 0 : -ENOMEM;
 		} else if (argv[i][1] != 'o') {

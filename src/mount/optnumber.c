@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool optnumber_integer(const char *s, int64_t *ret)
+bool options_number_integer(const char *s, int64_t *ret)
 {
 	char *end;
 	long long v;
@@ -18,7 +18,7 @@ bool optnumber_integer(const char *s, int64_t *ret)
 	return true;
 }
 
-bool optnumber_scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret)
+bool options_number_scaled(const char *value, const char *units, uint64_t scale, uint64_t *ret)
 {
 	const char *unit;
 	uint64_t n;

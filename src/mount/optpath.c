@@ -8,7 +8,7 @@
 
 #include "veneer/cleanup.h"
 
-char *optpath_absolute(const char *cwd, const char *path)
+char *options_path_absolute(const char *cwd, const char *path)
 {
 	size_t cwd_len = strlen(cwd);
 	char *r;
@@ -58,7 +58,7 @@ static bool unescape(const char *s, const char *end, bool keeps_lone, char *ret)
 	return has_lone;
 }
 
-int optpath_parse(const char *cwd, const char *s, const char *end, char **ret)
+int options_path_parse(const char *cwd, const char *s, const char *end, char **ret)
 {
 	_cleanup_(freep) char *raw = malloc((size_t)(end - s) + 1);
 	_cleanup_(freep) char *path = NULL;
@@ -67,13 +67,13 @@ int optpath_parse(const char *cwd, const char *s, const char *end, char **ret)
 	if (!raw)
 		return -ENOMEM;
 	is_ambiguous = unescape(s, end, true, raw);
-	path = optpath_absolute(cwd, raw);
+	path = options_path_absolute(cwd, raw);
 	if (!path)
 		return -ENOMEM;
 	if (is_ambiguous && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
 		unescape(s, end, false, raw);
 		free(path);
-		path = optpath_absolute(cwd, raw);
+		path = options_path_absolute(cwd, raw);
 		if (!path)
 			return -ENOMEM;
 	}

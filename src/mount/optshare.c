@@ -57,7 +57,7 @@ int options_common(const struct mount_opts *o, struct mount_opts *ret)
 	c.uids = c.gids = (struct id_maps){ 0 };
 	c.is_volatile = false;
 	c.prefetch = PREFETCH_OFF;
-	c.promote = PROMOTION_OFF;
+	c.promote = PROMOTE_POLICY_OFF;
 	c.mountpoint = strdup(o->mountpoint);
 	c.kernel_opts = strdup(o->kernel_opts);
 	r = c.mountpoint && c.kernel_opts ? copy_lowers(o, &c) : -ENOMEM;

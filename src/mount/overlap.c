@@ -130,7 +130,7 @@ static struct place *add(struct places *p, const char *name, int fd)
 	return &p->v[p->n++];
 }
 
-static int gather(const struct mount_opts *o, const struct mount_dirs *d, struct places *p)
+static int shared_sb(const struct mount_opts *o, const struct mount_dirs *d, struct places *p)
 {
 	int r = 0;
 
@@ -312,11 +312,11 @@ static int check_lowers(const struct places *p, char *err, size_t err_size)
 	return r;
 }
 
-int overlap_check(const struct mount_opts *o, const struct mount_dirs *d, char *err, size_t err_size)
+int dir_overlap_check(const struct mount_opts *o, const struct mount_dirs *d, char *err, size_t err_size)
 {
 	const bool writes = o->upper && !o->is_readonly;
 	struct places p;
-	int r = gather(o, d, &p);
+	int r = shared_sb(o, d, &p);
 
 	r = r ?: find_paths(&p);
 	r = r ?: check_lowers(&p, err, err_size);

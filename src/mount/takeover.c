@@ -17,7 +17,7 @@ struct request {
 	uint64_t dev, ino;
 };
 
-int takeover_listen(int workfd, int sig, int *ret_fd)
+int upper_takeover_listen(int workfd, int sig, int *ret_fd)
 {
 	_cleanup_(closep) int fd = -1;
 
@@ -34,7 +34,7 @@ int takeover_listen(int workfd, int sig, int *ret_fd)
 	return 0;
 }
 
-bool takeover_is_asked(int fd, dev_t dev, ino_t ino)
+bool upper_takeover_is_asked(int fd, dev_t dev, ino_t ino)
 {
 	bool is_asked = false;
 	struct request q;
@@ -55,7 +55,7 @@ static void ask_one(int dirfd, const struct request *q)
 	(void)!write(fd, q, sizeof(*q));
 }
 
-void takeover_ask(int workdir, dev_t dev, ino_t ino)
+void upper_takeover_ask(int workdir, dev_t dev, ino_t ino)
 {
 	const struct request q = { .dev = dev, .ino = ino };
 	int parent = openat(workdir, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

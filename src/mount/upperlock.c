@@ -33,10 +33,10 @@
 #define WORD_MS 200	/* then it is said; a mount that is just being closed has gone by then */
 #define ASK_MS 1000	/* then who has it is asked to let it go */
 
-#define WORK_ATTR UPPERLOCK_WORK_ATTR
-#define CONTESTED_ATTR UPPERLOCK_CONTESTED_ATTR
+#define WORK_ATTR UPPER_LOCK_WORK_ATTR
+#define CONTESTED_ATTR UPPER_LOCK_CONTESTED_ATTR
 #define ID_SIZE 56
-#define TEXT_SIZE (2 * ID_SIZE + BOOTID_SIZE)
+#define TEXT_SIZE (2 * ID_SIZE + BOOT_ID_SIZE)
 
 enum contest { CONTEST_NONE, CONTEST_VOID, CONTEST_OURS, CONTEST_OTHER };
 
@@ -60,16 +60,16 @@ static bool identify(int fd, char ret[ID_SIZE])
 }
 
 /* The kernel's own: containers of systemd-nspawn have a file of theirs on that name. */
-static bool find_boot(char ret[BOOTID_SIZE])
+static bool find_boot(char ret[BOOT_ID_SIZE])
 {
 	struct statfs fs;
 
-	return statfs(BOOTID_PATH, &fs) == 0 && (unsigned long)fs.f_type == PROC_SUPER_MAGIC && bootid_read(ret) == 0;
+	return statfs(BOOT_ID_PATH, &fs) == 0 && (unsigned long)fs.f_type == PROC_SUPER_MAGIC && boot_id_read(ret) == 0;
 }
 
-static void find_names(const struct upperlock *l, int rootfd, struct names *ret)
+static void find_names(const struct upper_lock *l, int rootfd, struct names *ret)
 {
-	char root[ID_SIZE], work[ID_SIZE], boot[BOOTID_SIZE];
+	char root[ID_SIZE], work[ID_SIZE], boot[BOOT_ID_SIZE];
 	const bool has_boot = find_boot(boot);
 
 	*ret = (struct names){ .work = "" };
@@ -87,10 +87,10 @@ static void find_names(const struct upperlock *l, int rootfd, struct names *ret)
 /* What no mount of ours would write is of somebody else. */
 static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	ssize_t n = xattr_get(rootfd, "", attr, ret, TEXT_SIZE - 1);
 
-	if (n == -EACCES && (x = relax_begin(rootfd, "")))
+	if (n == -EACCES && (x = mode_relax_begin(rootfd, "")))
 		n = xattr_get(rootfd, "", attr, ret, TEXT_SIZE - 1);
 	if (n == -ENODATA || n == -EOPNOTSUPP)
 		n = 0;
@@ -118,16 +118,16 @@ static int read_contest(int rootfd, const struct names *n)
 /* Without WORK_ATTR nobody goes on against the lock of the root. */
 static int change_work(int rootfd, const char *before, const char *after)
 {
-	int r = *after ? relax_set_xattr(rootfd, WORK_ATTR, after, strlen(after)) : -ENODATA;
+	int r = *after ? mode_relax_set_xattr(rootfd, WORK_ATTR, after, strlen(after)) : -ENODATA;
 
 	if (r == 0 || !*before)
 		return 0;
-	r = relax_remove_xattr(rootfd, WORK_ATTR);
+	r = mode_relax_remove_xattr(rootfd, WORK_ATTR);
 	return r == -ENODATA ? 0 : r;
 }
 
 /* This mount has the lock of the root. -EAGAIN: another goes on without. */
-static int settle(struct upperlock *l, int rootfd)
+static int settle(struct upper_lock *l, int rootfd)
 {
 	char before[TEXT_SIZE];
 	struct names n;
@@ -147,7 +147,7 @@ static int settle(struct upperlock *l, int rootfd)
 	}
 	if (r < 0)
 		return r;
-	l->is_contested = c != CONTEST_NONE && relax_remove_xattr(rootfd, CONTESTED_ATTR) < 0 && c == CONTEST_OURS;
+	l->is_contested = c != CONTEST_NONE && mode_relax_remove_xattr(rootfd, CONTESTED_ATTR) < 0 && c == CONTEST_OURS;
 	return 0;
 }
 
@@ -159,7 +159,7 @@ static bool is_named(int rootfd, const struct names *n)
 }
 
 /* Another process has the lock of the root. own: this mount's directory in `work`, or "". -EAGAIN: it may be a mount. */
-static int contest(struct upperlock *l, int rootfd, bool is_left, const char *own)
+static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *own)
 {
 	struct names n;
 	int c;
@@ -171,11 +171,11 @@ static int contest(struct upperlock *l, int rootfd, bool is_left, const char *ow
 	/* Versions that lock no `work` have a directory of theirs in it locked. */
 	if (c < 0 || c == CONTEST_OTHER || (!is_left && workdir_has_another(l->fd, own)))
 		return -EAGAIN;
-	if (c != CONTEST_OURS && relax_set_xattr(rootfd, CONTESTED_ATTR, n.contested, strlen(n.contested)) < 0)
+	if (c != CONTEST_OURS && mode_relax_set_xattr(rootfd, CONTESTED_ATTR, n.contested, strlen(n.contested)) < 0)
 		return -EAGAIN;
 	l->is_contested = is_named(rootfd, &n);
 	if (!l->is_contested && c != CONTEST_OURS)
-		relax_remove_xattr(rootfd, CONTESTED_ATTR);
+		mode_relax_remove_xattr(rootfd, CONTESTED_ATTR);
 	return l->is_contested ? 0 : -EAGAIN;
 }
 
@@ -188,7 +188,7 @@ static bool is_private(int fd, int rootfd)
 	       !(st.st_mode & 077);
 }
 
-static void take_work(struct upperlock *l, int top, int rootfd)
+static void take_work(struct upper_lock *l, int top, int rootfd)
 {
 	_cleanup_(closep) int fd = -1;
 
@@ -199,7 +199,7 @@ static void take_work(struct upperlock *l, int top, int rootfd)
 }
 
 /* -EAGAIN: not now. A file system without locks is used without. */
-static int try_to_take(struct upperlock *l, int rootfd, int top, bool is_left, int waited)
+static int try_to_take(struct upper_lock *l, int rootfd, int top, bool is_left, int waited)
 {
 	int r;
 
@@ -244,7 +244,7 @@ static void say_contested(const char *path, int rootfd)
 	log_warn("%s holds a lock of upperdir %s and is no mount of it: going on by the lock of workdir", by, path);
 }
 
-static int fail(const struct upperlock *l, const char *path, int rootfd, int r, char *err, size_t err_size)
+static int fail(const struct upper_lock *l, const char *path, int rootfd, int r, char *err, size_t err_size)
 {
 	const pid_t holder = file_flock_holder(rootfd);
 	struct names n;
@@ -266,14 +266,14 @@ static int fail(const struct upperlock *l, const char *path, int rootfd, int r, 
 }
 
 /* The last mount may still be on its way out: callers mount again within milliseconds. */
-int upperlock_take(struct upperlock *l, const char *path, int rootfd, struct mount_dirs *dirs, char *err, size_t err_size)
+int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct mount_dirs *dirs, char *err, size_t err_size)
 {
 	const int top = dirs ? dirs->work : -1;
 	const bool is_left = dirs && dirs->lock >= 0;
 	struct stat st;
 	int r;
 
-	*l = (struct upperlock){ .fd = is_left ? steal_fd(&dirs->lock) : -1 };
+	*l = (struct upper_lock){ .fd = is_left ? steal_fd(&dirs->lock) : -1 };
 	/* It is the dead server's, which had it all the time. */
 	if (is_left && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
 		closep(&l->fd);
@@ -284,7 +284,7 @@ int upperlock_take(struct upperlock *l, const char *path, int rootfd, struct mou
 		if (waited == WORD_MS)
 			say_waits(path, rootfd, dirs);
 		if (top >= 0 && waited == ASK_MS && fstat(rootfd, &st) == 0)
-			takeover_ask(top, st.st_dev, st.st_ino);
+			upper_takeover_ask(top, st.st_dev, st.st_ino);
 		usleep(STEP_MS * 1000);
 	}
 	if (r < 0)
@@ -294,7 +294,7 @@ int upperlock_take(struct upperlock *l, const char *path, int rootfd, struct mou
 	return 0;
 }
 
-void upperlock_let_go(const struct upperlock *l, int rootfd)
+void upper_lock_let_go(const struct upper_lock *l, int rootfd)
 {
 	if (l->is_contested)
 		return;
@@ -304,7 +304,7 @@ void upperlock_let_go(const struct upperlock *l, int rootfd)
 	flock(rootfd, LOCK_UN);
 }
 
-bool upperlock_retake(struct upperlock *l, int rootfd, const char *own)
+bool upper_lock_retake(struct upper_lock *l, int rootfd, const char *own)
 {
 	char work[TEXT_SIZE];
 	struct names n;
@@ -320,20 +320,20 @@ bool upperlock_retake(struct upperlock *l, int rootfd, const char *own)
 	       (!*work || !strcmp(work, n.work));
 }
 
-void upperlock_release(struct upperlock *l, int rootfd)
+void upper_lock_release(struct upper_lock *l, int rootfd)
 {
 	if (l->is_contested && rootfd >= 0)
-		relax_remove_xattr(rootfd, CONTESTED_ATTR);
+		mode_relax_remove_xattr(rootfd, CONTESTED_ATTR);
 	l->is_contested = false;
 	if (l->fd >= 0)
 		flock(l->fd, LOCK_UN);
 	closep(&l->fd);
 }
 
-int upperlock_alone(const char *path, int rootfd)
+int upper_lock_alone(const char *path, int rootfd)
 {
-	struct upperlock l;
+	struct upper_lock l;
 	char err[PATH_MAX + 256];
 
-	return upperlock_take(&l, path, rootfd, NULL, err, sizeof(err));
+	return upper_lock_take(&l, path, rootfd, NULL, err, sizeof(err));
 }

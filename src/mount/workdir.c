@@ -241,9 +241,9 @@ static int leave_mark(int parent, const char *boot)
 
 int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size)
 {
-	char boot[BOOTID_SIZE] = "", then[BOOTID_SIZE] = "";
+	char boot[BOOT_ID_SIZE] = "", then[BOOT_ID_SIZE] = "";
 	struct stat st;
-	int r = bootid_read(boot);
+	int r = boot_id_read(boot);
 
 	if (r < 0 && r != -ENOENT) {
 		snprintf(err, err_size, "cannot ask the kernel which boot this is: %s", strerror(-r));
@@ -264,9 +264,9 @@ int workdir_check_volatile(int parent, const char *path, bool is_volatile, char 
 
 bool workdir_is_volatile(int parent)
 {
-	char boot[BOOTID_SIZE] = "", then[BOOTID_SIZE] = "";
+	char boot[BOOT_ID_SIZE] = "", then[BOOT_ID_SIZE] = "";
 
-	return read_line(parent, BOOT_FILE, then, sizeof(then)) && bootid_read(boot) == 0 && !strcmp(boot, then);
+	return read_line(parent, BOOT_FILE, then, sizeof(then)) && boot_id_read(boot) == 0 && !strcmp(boot, then);
 }
 
 struct others {

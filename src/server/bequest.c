@@ -12,16 +12,16 @@
 
 #define TEXT_OF(x) #x
 #define VALUE_OF(x) TEXT_OF(x)
-#define VERSIONS "bequest " VALUE_OF(BEQUEST_VERSION) ", dossier " VALUE_OF(DOSSIER_VERSION) \
-		 ", nodes " VALUE_OF(NODETAB_VERSION) ", locks " VALUE_OF(LOCKTAB_VERSION) \
-		 ", recall " VALUE_OF(RECALL_VERSION) ", init " VALUE_OF(SESSION_INIT_VERSION)
+#define VERSIONS "bequest " VALUE_OF(HANDOFF_MESSAGE_VERSION) ", dossier " VALUE_OF(MOUNT_RECORD_VERSION) \
+		 ", nodes " VALUE_OF(NODE_TABLE_VERSION) ", locks " VALUE_OF(LOCK_TABLE_VERSION) \
+		 ", recall " VALUE_OF(ESTALE_TABLE_VERSION) ", init " VALUE_OF(SESSION_INIT_VERSION)
 
-const char *bequest_versions(void)
+const char *handoff_message_versions(void)
 {
 	return VERSIONS;
 }
 
-bool bequest_fits(const char *versions, size_t len)
+bool handoff_message_fits(const char *versions, size_t len)
 {
 	return len == strlen(VERSIONS) && !memcmp(versions, VERSIONS, len);
 }
@@ -40,12 +40,12 @@ static int append(int **fds, size_t *n, int fd)
 	return 0;
 }
 
-int bequest_add_mount(struct bequest *b, int fd)
+int handoff_message_add_mount(struct handoff_message *b, int fd)
 {
 	return append(&b->mounts, &b->n_mounts, fd);
 }
 
-int bequest_add_fd(struct bequest *b, int fd)
+int handoff_message_add_fd(struct handoff_message *b, int fd)
 {
 	return append(&b->fds, &b->n_fds, fd);
 }
@@ -59,9 +59,9 @@ static int put_fds(struct buf *b, const int *fds, size_t n)
 	return r;
 }
 
-int bequest_encode(const struct bequest *b, struct buf *ret)
+int handoff_message_encode(const struct handoff_message *b, struct buf *ret)
 {
-	int r = buf_put_u32(ret, BEQUEST_VERSION);
+	int r = buf_put_u32(ret, HANDOFF_MESSAGE_VERSION);
 
 	r = r ?: buf_put_u32(ret, b->owns_socket);
 	r = r ?: buf_put_u32(ret, (uint32_t)b->listen_fd);
@@ -74,7 +74,7 @@ int bequest_encode(const struct bequest *b, struct buf *ret)
 	return r ?: buf_put(ret, b->journal.data, b->journal.len);
 }
 
-static int get_fds(struct cursor *c, struct bequest *b, int (*add)(struct bequest *b, int fd))
+static int get_fds(struct cursor *c, struct handoff_message *b, int (*add)(struct handoff_message *b, int fd))
 {
 	uint32_t n = cursor_u32(c);
 	int r = 0;
@@ -84,7 +84,7 @@ static int get_fds(struct cursor *c, struct bequest *b, int (*add)(struct beques
 	return r;
 }
 
-static bool has(const struct bequest *b, int fd)
+static bool has(const struct handoff_message *b, int fd)
 {
 	for (size_t i = 0; i < b->n_fds; i++)
 		if (b->fds[i] == fd)
@@ -93,7 +93,7 @@ static bool has(const struct bequest *b, int fd)
 }
 
 /* Numbers that nothing came for would be somebody else's. */
-static bool is_sane(const struct bequest *b)
+static bool is_sane(const struct handoff_message *b)
 {
 	size_t n = 0;
 
@@ -107,21 +107,21 @@ static bool is_sane(const struct bequest *b)
 	return has(b, b->listen_fd) && (b->notify_fd < 0 || has(b, b->notify_fd));
 }
 
-static int decode(struct cursor *c, struct bequest *b)
+static int decode(struct cursor *c, struct handoff_message *b)
 {
 	const uint8_t *journal;
 	uint32_t len;
 	int r;
 
-	if (cursor_u32(c) != BEQUEST_VERSION)
+	if (cursor_u32(c) != HANDOFF_MESSAGE_VERSION)
 		return -EPROTO;
 	b->owns_socket = cursor_u32(c);
 	b->listen_fd = (int)cursor_u32(c);
 	b->notify_fd = (int)cursor_u32(c);
 	b->hash_secret = cursor_u64(c);
 	b->last_key = cursor_u64(c);
-	r = get_fds(c, b, bequest_add_mount);
-	r = r ?: get_fds(c, b, bequest_add_fd);
+	r = get_fds(c, b, handoff_message_add_mount);
+	r = r ?: get_fds(c, b, handoff_message_add_fd);
 	len = cursor_u32(c);
 	journal = cursor_bytes(c, len);
 	if (r == 0 && journal)
@@ -129,22 +129,22 @@ static int decode(struct cursor *c, struct bequest *b)
 	return r < 0 ? r : c->bad || cursor_left(c) || !is_sane(b) ? -EBADMSG : 0;
 }
 
-int bequest_decode(const void *p, size_t len, struct bequest *ret)
+int handoff_message_decode(const void *p, size_t len, struct handoff_message *ret)
 {
 	struct cursor c = cursor_over(p, len);
 	int r;
 
-	*ret = (struct bequest){ .listen_fd = -1, .notify_fd = -1 };
+	*ret = (struct handoff_message){ .listen_fd = -1, .notify_fd = -1 };
 	r = decode(&c, ret);
 	if (r < 0)
-		bequest_release(ret);
+		handoff_message_release(ret);
 	return r;
 }
 
-void bequest_release(struct bequest *b)
+void handoff_message_release(struct handoff_message *b)
 {
 	free(b->mounts);
 	free(b->fds);
 	buf_release(&b->journal);
-	*b = (struct bequest){ .listen_fd = -1, .notify_fd = -1 };
+	*b = (struct handoff_message){ .listen_fd = -1, .notify_fd = -1 };
 }

@@ -127,14 +127,14 @@ static void become_server(int listen_fd, const char *path)
 {
 	char fd_text[16];
 	const char *const argv[] = { "veneer", "server", "--listen-fd", fd_text, "--socket", path, NULL };
-	const char *const *env = shelter_environment();
+	const char *const *env = sandbox_setup_environment();
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	sigset_t none;
 
 	snprintf(fd_text, sizeof(fd_text), "%d", LISTEN_FD);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	shelter_lift_limits();
+	sandbox_setup_lift_limits();
 	setsid();
 	if (null < 0)
 		_exit(1);
@@ -203,7 +203,7 @@ static const char *judge_host(const struct peer_standing *theirs, const struct p
 		return "is of another user namespace";
 	if (!peer_id_is(&theirs->pid_ns, &ours->pid_ns))
 		return "is of another process namespace";
-	if (~theirs->effective & ours->effective & confine_kept())
+	if (~theirs->effective & ours->effective & sandbox_kept())
 		return "has not the privileges of this one";
 	if (!(theirs->effective & (uint64_t)1 << CAP_SYS_ADMIN) && !peer_id_is(&theirs->root, &ours->root))
 		return "has another root directory";
@@ -366,7 +366,7 @@ int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t 
 	return 0;
 }
 
-static bool read_progress(const struct wire_message *m, struct promote_progress *ret)
+static bool read_progress(const struct wire_message *m, struct promote_worker_progress *ret)
 {
 	char text[128];
 
@@ -379,13 +379,13 @@ static bool read_progress(const struct wire_message *m, struct promote_progress 
 		      &ret->cloned, &ret->nbytes) >= 5;
 }
 
-int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_progress *s), void *arg,
+int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size)
 {
 	const struct wire_message ask = { .type = WIRE_FLATTEN, .dev_major = major(dev), .dev_minor = minor(dev),
 					  .size = ino };
 	struct client_packet p = { .m.type = WIRE_TEXT };
-	struct promote_progress s;
+	struct promote_worker_progress s;
 	int r = client_say(fd, &ask, NULL, 0);
 
 	snprintf(err, err_size, "the server is gone");

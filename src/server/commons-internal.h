@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the gatherings of a server: commons.c has their life, commonsload.c takes up those of a server that is
+/* The inside of the gatherings of a server: sb_registry.c has their life, sb_registry_load.c takes up those of a server that is
  * dead. */
 #pragma once
 
@@ -11,19 +11,19 @@
 
 #include <pthread.h>
 
-#define COMMONS_TICK_MS 250
+#define SB_REGISTRY_TICK_MS 250
 
 enum state { FORMING, OPEN, OVER };
 
-struct common {
+struct hosted_sb {
 	struct list_link link;
-	struct commons *cs;
+	struct sb_registry *cs;
 	struct mount mount;
-	struct gather *gather;
+	struct shared_sb *shared_sb;
 	unsigned dev_major, dev_minor;
 	uint64_t key;		/* its mount's */
 	bool has_mount;		/* to be closed */
-	struct kept kept;	/* its fuse_fd: for those who join; -1 */
+	struct saved_mount kept;	/* its fuse_fd: for those who join; -1 */
 	uint64_t number;	/* in the pool */
 	/* guarded by the lock of all */
 	int64_t since_ms;	/* it is FORMING */
@@ -31,13 +31,13 @@ struct common {
 	bool is_left;		/* forming again: found by its key alone */
 	unsigned holds;		/* of those who seek, members, threads, and of the pool */
 	struct list_link members;
-	struct commoner *last;	/* has left, and has not ended: else what the common mount holds would be kept beyond that */
+	struct hosted_member *last;	/* has left, and has not ended: else what the common mount holds would be kept beyond that */
 };
 
-struct commoner {
+struct hosted_member {
 	struct list_link link;
-	struct common *common;
-	struct gathered *gathered;
+	struct hosted_sb *common;
+	struct sb_member *sb_member;
 	void *owner;
 	const char *mountpoint;	/* the owner's */
 	ino_t mount_ns;
@@ -48,9 +48,9 @@ struct commoner {
 	bool is_bound, is_abandoned, is_unused, is_forgotten, is_leaving, is_wanted;
 };
 
-struct commons {
+struct sb_registry {
 	struct pool *pool;
-	struct ledger *ledger;	/* NULL: none */
+	struct supervisor_state *supervisor_state;	/* NULL: none */
 	void (*ended)(void *owner);
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -63,19 +63,19 @@ struct commons {
 	bool is_wanted, is_hurried;	/* look now at all; at those for which it is time */
 };
 
-static inline struct common *common_of(struct list_link *l)
+static inline struct hosted_sb *common_of(struct list_link *l)
 {
-	return (struct common *)((char *)l - offsetof(struct common, link));
+	return (struct hosted_sb *)((char *)l - offsetof(struct hosted_sb, link));
 }
 
 /* Empty, forming, and held by the caller; nobody finds it. NULL: no memory. */
-struct common *common_new(struct commons *cs);
+struct hosted_sb *sb_registry_sb_new(struct sb_registry *cs);
 /* Give up a hold. */
-void common_release(struct common *c);
+void sb_registry_sb_release(struct hosted_sb *c);
 /* The one after it, which is held itself (NULL: the first), held; NULL: there is none. */
-struct common *common_hold_next(struct commons *cs, struct common *last);
+struct hosted_sb *sb_registry_hold_next(struct sb_registry *cs, struct hosted_sb *last);
 /* Told of a member that the kernel does not know any more. */
-void common_note_unused(void *owner);
+void sb_registry_note_unused(void *owner);
 /* Its mount and gathering are there, and the session is: it is served from now on. The session is taken over, also on
  * failure. 0, or -errno and a sentence. */
-int common_serve(struct common *c, struct session *session, char *err, size_t err_size);
+int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err, size_t err_size);

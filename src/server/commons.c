@@ -6,7 +6,7 @@
  * OVER      its file system is gone, or was never there: nobody finds it; it goes when the last has left it
  *
  * and a mount in it is entered, bound (or abandoned), then perhaps forgotten (the kernel was told), and leaves when the
- * kernel has given its root back or the gathering is over. Lock order: gather.c's lock before this one. */
+ * kernel has given its root back or the gathering is over. Lock order: shared_sb.c's lock before this one. */
 #include "commons-internal.h"
 
 #include "veneer/cleanup.h"
@@ -18,30 +18,30 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TICK_MS COMMONS_TICK_MS
+#define TICK_MS SB_REGISTRY_TICK_MS
 #define ELSEWHERE_MS 2000	/* one that is mounted in other namespaces only is looked for less often */
 #define FORMING_MS 2000		/* then the founder is taken for stuck, and is not waited for */
 #define END_WAIT_MS 5000u
 #define STACK_SIZE (256u << 10)
 
-static struct commoner *commoner_of(struct list_link *l)
+static struct hosted_member *hosted_member_of(struct list_link *l)
 {
-	return (struct commoner *)((char *)l - offsetof(struct commoner, link));
+	return (struct hosted_member *)((char *)l - offsetof(struct hosted_member, link));
 }
 
-static void wait_locked(struct commons *cs, unsigned ms)
+static void wait_locked(struct sb_registry *cs, unsigned ms)
 {
 	clock_wait(&cs->changed, &cs->lock, clock_ms() + ms);
 }
 
-int commons_new(struct pool *pool, struct ledger *ledger, void (*ended)(void *owner), struct commons **ret)
+int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state, void (*ended)(void *owner), struct sb_registry **ret)
 {
-	struct commons *cs = calloc(1, sizeof(*cs));
+	struct sb_registry *cs = calloc(1, sizeof(*cs));
 
 	if (!cs)
 		return -ENOMEM;
 	cs->pool = pool;
-	cs->ledger = ledger;
+	cs->supervisor_state = supervisor_state;
 	cs->ended = ended;
 	pthread_mutex_init(&cs->lock, NULL);
 	pthread_cond_init(&cs->changed, NULL);
@@ -50,7 +50,7 @@ int commons_new(struct pool *pool, struct ledger *ledger, void (*ended)(void *ow
 	return 0;
 }
 
-void commons_free(struct commons *cs)
+void sb_registry_free(struct sb_registry *cs)
 {
 	if (!cs)
 		return;
@@ -66,7 +66,7 @@ void commons_free(struct commons *cs)
 }
 
 /* A thread that nobody joins, counted until end_thread. */
-static int start_thread(struct commons *cs, void *(*fn)(void *arg), void *arg)
+static int start_thread(struct sb_registry *cs, void *(*fn)(void *arg), void *arg)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -89,7 +89,7 @@ static int start_thread(struct commons *cs, void *(*fn)(void *arg), void *arg)
 }
 
 /* Where there is none to be had, here. */
-static void run(struct commons *cs, void *(*fn)(void *arg), void *arg)
+static void run(struct sb_registry *cs, void *(*fn)(void *arg), void *arg)
 {
 	if (start_thread(cs, fn, arg) == 0)
 		return;
@@ -101,20 +101,20 @@ static void run(struct commons *cs, void *(*fn)(void *arg), void *arg)
 
 /* ---- one gathering ---- */
 
-static void hold(struct common *c)
+static void hold(struct hosted_sb *c)
 {
 	LOCK_SCOPE(&c->cs->lock);
 	c->holds++;
 }
 
-static void end_thread(struct commons *cs)
+static void end_thread(struct sb_registry *cs)
 {
 	LOCK_SCOPE(&cs->lock);
 	cs->threads--;
 	pthread_cond_broadcast(&cs->changed);
 }
 
-static bool is_last_release(struct common *c)
+static bool is_last_release(struct hosted_sb *c)
 {
 	LOCK_SCOPE(&c->cs->lock);
 	if (--c->holds > 0)
@@ -126,18 +126,18 @@ static bool is_last_release(struct common *c)
 }
 
 /* It is over with the last, or it would be held by the pool. */
-void common_release(struct common *c)
+void sb_registry_sb_release(struct hosted_sb *c)
 {
-	struct commons *cs = c->cs;
-	struct commoner *last;
+	struct sb_registry *cs = c->cs;
+	struct hosted_member *last;
 
 	if (!is_last_release(c))
 		return;
 	last = c->last;
-	gather_free(c->gather);
+	shared_sb_free(c->shared_sb);
 	if (c->has_mount)
 		mount_close(&c->mount);
-	kept_release(&c->kept);
+	saved_mount_release(&c->kept);
 	free(c);
 	if (last)
 		cs->ended(last->owner);
@@ -145,9 +145,9 @@ void common_release(struct common *c)
 	end_thread(cs);
 }
 
-void common_note_unused(void *owner)
+void sb_registry_note_unused(void *owner)
 {
-	struct commoner *o = owner;
+	struct hosted_member *o = owner;
 
 	LOCK_SCOPE(&o->common->cs->lock);
 	o->is_unused = true;
@@ -161,32 +161,32 @@ static int open_dirs(const struct mount *m, pid_t opener, struct mount_dirs *ret
 	size_t n = image_layers(m->tree.image, &layers);
 	int r = n == m->opts.n_lower ? 0 : -EINVAL;
 
-	dirs_init(ret);
+	mount_dirs_init(ret);
 	ret->opener = opener;
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		int fd = fcntl(layers[i]->rootfd, F_DUPFD_CLOEXEC, 3);
 
-		r = fd < 0 ? -errno : dirs_add_lower(ret, fd);
+		r = fd < 0 ? -errno : mount_dirs_add_lower(ret, fd);
 	}
 	return r;
 }
 
 /* For the next server: what one of them was asked for with, without what is its own. */
-static int keep_asked(struct common *c, const struct dossier *asked)
+static int keep_asked(struct hosted_sb *c, const struct mount_record *asked)
 {
 	struct mount_dirs dirs = asked->dirs;
-	struct dossier *d = &c->kept.dossier;
+	struct mount_record *d = &c->kept.mount_record;
 
-	if (!c->cs->ledger)
+	if (!c->cs->supervisor_state)
 		return 0;
 	dirs.upper = dirs.work = -1;
-	c->key = c->mount.key = d->key = d->group = ledger_key(c->cs->ledger);
+	c->key = c->mount.key = d->key = d->group = supervisor_state_key(c->cs->supervisor_state);
 	d->argc = asked->argc;
 	d->flags = asked->flags;
-	return buf_put(&d->args, asked->args.data, asked->args.len) ?: dossier_keep_dirs(d, &dirs);
+	return buf_put(&d->args, asked->args.data, asked->args.len) ?: mount_record_keep_dirs(d, &dirs);
 }
 
-static int open_common_mount(struct common *c, const struct mount *m, const struct dossier *asked, pid_t opener)
+static int open_common_mount(struct hosted_sb *c, const struct mount *m, const struct mount_record *asked, pid_t opener)
 {
 	struct mount_opts opts = { 0 };
 	struct mount_dirs dirs;
@@ -196,7 +196,7 @@ static int open_common_mount(struct common *c, const struct mount *m, const stru
 	if (r == 0)
 		r = options_common(&m->opts, &opts);
 	if (r < 0) {
-		dirs_release(&dirs);
+		mount_dirs_release(&dirs);
 		return r;
 	}
 	c->has_mount = true;
@@ -207,21 +207,21 @@ static int open_common_mount(struct common *c, const struct mount *m, const stru
 	if (r == 0)
 		r = keep_asked(c, asked);
 	if (r == 0)
-		r = gather_new(&c->mount, -1, common_note_unused, &c->gather);
+		r = shared_sb_new(&c->mount, -1, sb_registry_note_unused, &c->shared_sb);
 	if (r < 0)
 		log_debug("%s: no gathering: %s", m->opts.mountpoint, *err ? err : strerror(-r));
 	return r;
 }
 
-struct common *common_new(struct commons *cs)
+struct hosted_sb *sb_registry_sb_new(struct sb_registry *cs)
 {
-	struct common *c = calloc(1, sizeof(*c));
+	struct hosted_sb *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
 	c->cs = cs;
-	c->kept.ledger = cs->ledger;
-	dossier_init(&c->kept.dossier);
+	c->kept.supervisor_state = cs->supervisor_state;
+	mount_record_init(&c->kept.mount_record);
 	c->state = FORMING;
 	c->holds = 1;
 	list_init(&c->link);
@@ -230,35 +230,35 @@ struct common *common_new(struct commons *cs)
 }
 
 /* Others found one among themselves. It may still open, and then is one beside that. */
-static bool is_stuck(const struct common *c)
+static bool is_stuck(const struct hosted_sb *c)
 {
 	return c->state == FORMING && clock_ms() - c->since_ms >= FORMING_MS;
 }
 
-static struct common *find_locked(struct commons *cs, const struct mount *m)
+static struct hosted_sb *find_locked(struct sb_registry *cs, const struct mount *m)
 {
 	for (struct list_link *l = cs->all.next; l != &cs->all; l = l->next) {
-		struct common *c = common_of(l);
+		struct hosted_sb *c = common_of(l);
 
 		if (c->state != OVER && !c->is_left && !is_stuck(c) && c->mount.tree.image == m->tree.image &&
 		    options_agree(&c->mount.opts, &m->opts) &&
-		    !(c->state == OPEN && gather_has_ended(c->gather)))
+		    !(c->state == OPEN && shared_sb_has_ended(c->shared_sb)))
 			return c;
 	}
 	return NULL;
 }
 
 /* One that is open, held; -EAGAIN: there is none. */
-static int seek_open(struct commons *cs, const struct mount *m, struct common **ret, int *ret_fd)
+static int seek_open(struct sb_registry *cs, const struct mount *m, struct hosted_sb **ret, int *ret_fd)
 {
-	struct common *c;
+	struct hosted_sb *c;
 
 	LOCK_SCOPE(&cs->lock);
 	while ((c = find_locked(cs, m)) && c->state == FORMING)
 		wait_locked(cs, TICK_MS);
 	if (!c)
 		return -EAGAIN;
-	*ret_fd = fcntl(c->kept.dossier.fuse_fd, F_DUPFD_CLOEXEC, 3);
+	*ret_fd = fcntl(c->kept.mount_record.fuse_fd, F_DUPFD_CLOEXEC, 3);
 	if (*ret_fd < 0)
 		return -errno;
 	c->holds++;
@@ -267,7 +267,7 @@ static int seek_open(struct commons *cs, const struct mount *m, struct common **
 }
 
 /* False: somebody else was faster. */
-static bool publish(struct commons *cs, struct common *c)
+static bool publish(struct sb_registry *cs, struct hosted_sb *c)
 {
 	LOCK_SCOPE(&cs->lock);
 	c->since_ms = clock_ms();
@@ -277,10 +277,10 @@ static bool publish(struct commons *cs, struct common *c)
 	return c->state == FORMING;
 }
 
-int commons_seek(struct commons *cs, struct mount *m, const struct dossier *asked, pid_t opener, struct common **ret,
+int sb_registry_seek(struct sb_registry *cs, struct mount *m, const struct mount_record *asked, pid_t opener, struct hosted_sb **ret,
 		 int *ret_fd)
 {
-	struct common *c;
+	struct hosted_sb *c;
 	int r;
 
 	if (!m->tree.upper || m->opts.share != SHARE_PAGES || m->opts.io != IO_CACHED)
@@ -289,48 +289,48 @@ int commons_seek(struct commons *cs, struct mount *m, const struct dossier *aske
 		r = seek_open(cs, m, ret, ret_fd);
 		if (r != -EAGAIN)
 			return r;
-		c = common_new(cs);
+		c = sb_registry_sb_new(cs);
 		r = c ? open_common_mount(c, m, asked, opener) : -ENOMEM;
 		if (r < 0 && c)
-			common_release(c);
+			sb_registry_sb_release(c);
 		if (r < 0)
 			return r;
 		if (publish(cs, c))
 			break;
-		common_release(c);
+		sb_registry_sb_release(c);
 	}
 	*ret = c;
 	*ret_fd = -1;
 	return 0;
 }
 
-static void set_state(struct common *c, enum state state)
+static void set_state(struct hosted_sb *c, enum state state)
 {
 	LOCK_SCOPE(&c->cs->lock);
 	c->state = state;
 	pthread_cond_broadcast(&c->cs->changed);
 }
 
-void commons_leave(struct common *c)
+void sb_registry_leave(struct hosted_sb *c)
 {
 	pthread_mutex_lock(&c->cs->lock);
 	if (c->state == FORMING)
 		c->state = OVER;
 	pthread_cond_broadcast(&c->cs->changed);
 	pthread_mutex_unlock(&c->cs->lock);
-	common_release(c);
+	sb_registry_sb_release(c);
 }
 
 /* ---- leaving ---- */
 
 static void *leave_one(void *arg)
 {
-	struct commoner *o = arg;
-	struct common *c = o->common;
-	struct commons *cs = c->cs;
+	struct hosted_member *o = arg;
+	struct hosted_sb *c = o->common;
+	struct sb_registry *cs = c->cs;
 	bool is_last;
 
-	gather_leave(o->gathered);
+	sb_member_leave(o->sb_member);
 	pthread_mutex_lock(&cs->lock);
 	list_del(&o->link);
 	cs->count--;
@@ -343,17 +343,17 @@ static void *leave_one(void *arg)
 		cs->ended(o->owner);
 		free(o);
 	}
-	common_release(c);
+	sb_registry_sb_release(c);
 	end_thread(cs);
 	return NULL;
 }
 
 /* One that is to leave, marked; NULL: none. */
-static struct commoner *take_leaving(struct common *c)
+static struct hosted_member *take_leaving(struct hosted_sb *c)
 {
 	LOCK_SCOPE(&c->cs->lock);
 	for (struct list_link *l = c->members.next; l != &c->members; l = l->next) {
-		struct commoner *o = commoner_of(l);
+		struct hosted_member *o = hosted_member_of(l);
 
 		if (!o->is_leaving && (o->is_bound || o->is_abandoned) && (o->is_unused || c->state == OVER)) {
 			o->is_leaving = true;
@@ -363,9 +363,9 @@ static struct commoner *take_leaving(struct common *c)
 	return NULL;
 }
 
-static void let_leave(struct common *c)
+static void let_leave(struct hosted_sb *c)
 {
-	struct commoner *o;
+	struct hosted_member *o;
 
 	while ((o = take_leaving(c)))
 		run(c->cs, leave_one, o);
@@ -374,11 +374,11 @@ static void let_leave(struct common *c)
 /* Called by the pool, on a thread of its own. Who is about to be bound, or is just being looked for, leaves later. */
 static void common_ended(struct session *session, void *arg)
 {
-	struct common *c = arg;
+	struct hosted_sb *c = arg;
 
 	set_state(c, OVER);
 	/* While it is found: who takes it up from the ledger would have its descriptors, which are closed soon. */
-	kept_drop(&c->kept);
+	saved_mount_drop(&c->kept);
 	pthread_mutex_lock(&c->cs->lock);
 	while (!list_is_empty(&c->members)) {
 		pthread_mutex_unlock(&c->cs->lock);
@@ -389,10 +389,10 @@ static void common_ended(struct session *session, void *arg)
 	}
 	pthread_mutex_unlock(&c->cs->lock);
 	session_free(session);
-	common_release(c);
+	sb_registry_sb_release(c);
 }
 
-int common_serve(struct common *c, struct session *session, char *err, size_t err_size)
+int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err, size_t err_size)
 {
 	int r;
 
@@ -401,7 +401,7 @@ int common_serve(struct common *c, struct session *session, char *err, size_t er
 	if (r < 0) {
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-r));
 		session_free(session);
-		common_release(c);
+		sb_registry_sb_release(c);
 		return r;
 	}
 	LOCK_SCOPE(&c->cs->lock);
@@ -413,63 +413,63 @@ int common_serve(struct common *c, struct session *session, char *err, size_t er
 }
 
 /* Where the kernel does not send again what a dead server had read, they all end with the server. */
-static int keep_common(struct common *c, int fuse_fd, const struct session *session)
+static int keep_common(struct hosted_sb *c, int fuse_fd, const struct session *session)
 {
-	struct dossier *d = &c->kept.dossier;
+	struct mount_record *d = &c->kept.mount_record;
 	const void *init;
 	size_t len;
 
 	d->dev_major = c->dev_major;
 	d->dev_minor = c->dev_minor;
 	init = session_init(session, &len);
-	if (c->cs->ledger && session_is_sent_again(session)) {
-		d->recall_fd = gather_recall_fd(c->gather);
-		return kept_write(&c->kept, &c->mount, fuse_fd, init, len);
+	if (c->cs->supervisor_state && session_is_sent_again(session)) {
+		d->estale_table_fd = shared_sb_estale_fd(c->shared_sb);
+		return saved_mount_write(&c->kept, &c->mount, fuse_fd, init, len);
 	}
 	d->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
 	return d->fuse_fd < 0 ? -EMFILE : -EOPNOTSUPP;
 }
 
-int commons_found(struct common *c, int fuse_fd, unsigned dev_major, unsigned dev_minor, char *err, size_t err_size)
+int sb_registry_found(struct hosted_sb *c, int fuse_fd, unsigned dev_major, unsigned dev_minor, char *err, size_t err_size)
 {
 	struct session *session;
 	int r;
 
 	c->dev_major = dev_major;
 	c->dev_minor = dev_minor;
-	gather_note_device(c->gather, dev_major, dev_minor);
-	r = gather_start(c->gather, fuse_fd, &session, err, err_size);
+	shared_sb_note_device(c->shared_sb, dev_major, dev_minor);
+	r = shared_sb_start(c->shared_sb, fuse_fd, &session, err, err_size);
 	if (r < 0)
 		return r;
 	r = keep_common(c, fuse_fd, session);
-	if (c->kept.dossier.fuse_fd < 0) {
+	if (c->kept.mount_record.fuse_fd < 0) {
 		snprintf(err, err_size, "too many open files");
 		session_free(session);
 		return -EMFILE;
 	}
-	if (r < 0 && c->cs->ledger)
+	if (r < 0 && c->cs->supervisor_state)
 		log_warn("%s: should the server die, the mounts that share pages with it will be gone: %s",
 			 c->mount.opts.mountpoint, strerror(-r));
-	return common_serve(c, session, err, err_size);
+	return sb_registry_sb_serve(c, session, err, err_size);
 }
 
 /* ---- where they are mounted ---- */
 
 static void *forget_one(void *arg)
 {
-	struct commoner *o = arg;
-	struct common *c = o->common;
-	struct commons *cs = c->cs;
+	struct hosted_member *o = arg;
+	struct hosted_sb *c = o->common;
+	struct sb_registry *cs = c->cs;
 
-	gather_forget(o->gathered);
+	sb_member_forget(o->sb_member);
 	/* It was never looked up, or is given back already. */
-	if (!gather_is_used(o->gathered))
-		common_note_unused(o);
+	if (!shared_sb_is_used(o->sb_member))
+		sb_registry_note_unused(o);
 	pthread_mutex_lock(&cs->lock);
 	o->is_leaving = false;
 	pthread_cond_broadcast(&cs->changed);
 	pthread_mutex_unlock(&cs->lock);
-	common_release(c);
+	sb_registry_sb_release(c);
 	end_thread(cs);
 	return NULL;
 }
@@ -489,10 +489,10 @@ static void note_root(const char *root, void *arg)
 		s->is_found = true;
 }
 
-static bool is_mounted(struct commoner *o, bool *ret_is_elsewhere)
+static bool is_mounted(struct hosted_member *o, bool *ret_is_elsewhere)
 {
-	const struct common *c = o->common;
-	struct search s = { .number = gather_number(o->gathered) };
+	const struct hosted_sb *c = o->common;
+	struct search s = { .number = sb_member_number(o->sb_member) };
 
 	*ret_is_elsewhere = false;
 	if (mountinfo_roots(o->mount_ns, &o->seen_by, c->dev_major, c->dev_minor, note_root, &s) < 0 || !s.is_found) {
@@ -504,7 +504,7 @@ static bool is_mounted(struct commoner *o, bool *ret_is_elsewhere)
 	return s.is_found;
 }
 
-static bool is_due(const struct commoner *o, int64_t now)
+static bool is_due(const struct hosted_member *o, int64_t now)
 {
 	if (o->is_leaving || o->is_unused || o->round == o->common->cs->round)
 		return false;
@@ -512,14 +512,14 @@ static bool is_due(const struct commoner *o, int64_t now)
 }
 
 /* One for which it is time, kept from leaving, and its gathering held; NULL: none. */
-static struct commoner *take_due(struct commons *cs, int64_t now)
+static struct hosted_member *take_due(struct sb_registry *cs, int64_t now)
 {
 	LOCK_SCOPE(&cs->lock);
 	for (struct list_link *l = cs->all.next; l != &cs->all; l = l->next) {
-		struct common *c = common_of(l);
+		struct hosted_sb *c = common_of(l);
 
 		for (struct list_link *k = c->members.next; k != &c->members; k = k->next) {
-			struct commoner *o = commoner_of(k);
+			struct hosted_member *o = hosted_member_of(k);
 
 			if (!is_due(o, now))
 				continue;
@@ -532,9 +532,9 @@ static struct commoner *take_due(struct commons *cs, int64_t now)
 	return NULL;
 }
 
-static void look_at(struct commons *cs, struct commoner *o)
+static void look_at(struct sb_registry *cs, struct hosted_member *o)
 {
-	struct common *c = o->common;
+	struct hosted_sb *c = o->common;
 	bool is_elsewhere = false, is_there = !o->is_abandoned && is_mounted(o, &is_elsewhere), ends, is_rare;
 
 	pthread_mutex_lock(&cs->lock);
@@ -551,12 +551,12 @@ static void look_at(struct commons *cs, struct commoner *o)
 	if (ends)
 		log_warn("%s is detached but in use, and another mount wants its upper; ending", o->mountpoint);
 	if (is_there)
-		common_release(c);
+		sb_registry_sb_release(c);
 	else
 		run(cs, forget_one, o);
 }
 
-struct common *common_hold_next(struct commons *cs, struct common *last)
+struct hosted_sb *sb_registry_hold_next(struct sb_registry *cs, struct hosted_sb *last)
 {
 	LOCK_SCOPE(&cs->lock);
 	struct list_link *l = last ? last->link.next : cs->all.next;
@@ -567,22 +567,22 @@ struct common *common_hold_next(struct commons *cs, struct common *last)
 	return common_of(l);
 }
 
-static void let_all_leave(struct commons *cs)
+static void let_all_leave(struct sb_registry *cs)
 {
-	struct common *c = NULL, *next;
+	struct hosted_sb *c = NULL, *next;
 
-	while ((next = common_hold_next(cs, c))) {
+	while ((next = sb_registry_hold_next(cs, c))) {
 		if (c)
-			common_release(c);
+			sb_registry_sb_release(c);
 		c = next;
 		let_leave(c);
 	}
 	if (c)
-		common_release(c);
+		sb_registry_sb_release(c);
 }
 
 /* Until there is something to do. False: the end. */
-static bool await_round(struct commons *cs, int64_t *ret_now)
+static bool await_round(struct sb_registry *cs, int64_t *ret_now)
 {
 	LOCK_SCOPE(&cs->lock);
 	if (!cs->is_stopping && !cs->is_wanted && !cs->is_hurried && cs->count)
@@ -597,11 +597,11 @@ static bool await_round(struct commons *cs, int64_t *ret_now)
 
 static void *watch(void *arg)
 {
-	struct commons *cs = arg;
+	struct sb_registry *cs = arg;
 	int64_t now;
 
 	while (await_round(cs, &now)) {
-		struct commoner *o;
+		struct hosted_member *o;
 
 		let_all_leave(cs);
 		while ((o = take_due(cs, now)))
@@ -612,7 +612,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-void commons_check(struct commons *cs)
+void sb_registry_check(struct sb_registry *cs)
 {
 	LOCK_SCOPE(&cs->lock);
 	cs->is_wanted = true;
@@ -621,9 +621,9 @@ void commons_check(struct commons *cs)
 
 /* ---- entering ---- */
 
-static int enlist(struct common *c, struct commoner *o)
+static int enlist(struct hosted_sb *c, struct hosted_member *o)
 {
-	struct commons *cs = c->cs;
+	struct sb_registry *cs = c->cs;
 	bool starts;
 
 	pthread_mutex_lock(&cs->lock);
@@ -647,9 +647,9 @@ static int enlist(struct common *c, struct commoner *o)
 	return 0;
 }
 
-static void delist(struct commoner *o)
+static void delist(struct hosted_member *o)
 {
-	struct common *c = o->common;
+	struct hosted_sb *c = o->common;
 
 	pthread_mutex_lock(&c->cs->lock);
 	list_del(&o->link);
@@ -657,12 +657,12 @@ static void delist(struct commoner *o)
 	pthread_cond_broadcast(&c->cs->changed);
 	pthread_mutex_unlock(&c->cs->lock);
 	free(o);
-	common_release(c);
+	sb_registry_sb_release(c);
 }
 
-int commons_enter(struct common *c, struct mount *m, void *owner, const uint32_t *secret, struct commoner **ret)
+int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const uint32_t *secret, struct hosted_member **ret)
 {
-	struct commoner *o = calloc(1, sizeof(*o));
+	struct hosted_member *o = calloc(1, sizeof(*o));
 	int r;
 
 	if (!o)
@@ -677,35 +677,35 @@ int commons_enter(struct common *c, struct mount *m, void *owner, const uint32_t
 		free(o);
 		return r;
 	}
-	r = gather_join(c->gather, m, o, secret, &o->gathered);
+	r = sb_member_join(c->shared_sb, m, o, secret, &o->sb_member);
 	if (r < 0) {
 		delist(o);
 		return r;
 	}
 	/* Its client may be just about to bind it; should it be looked for all the same, that asks again. */
-	if (secret && !gather_is_used(o->gathered))
+	if (secret && !shared_sb_is_used(o->sb_member))
 		o->next_ms = clock_ms() + ELSEWHERE_MS;
 	*ret = o;
 	return 0;
 }
 
-uint32_t commons_number(const struct commoner *o)
+uint32_t sb_registry_number(const struct hosted_member *o)
 {
-	return gather_number(o->gathered);
+	return sb_member_number(o->sb_member);
 }
 
-bool commons_describe(const struct commoner *o, struct dossier *ret)
+bool sb_registry_describe(const struct hosted_member *o, struct mount_record *ret)
 {
 	ret->group = o->common->key;
-	ret->secret = gather_secret(o->gathered);
+	ret->secret = shared_sb_secret(o->sb_member);
 	return o->common->kept.is_kept;
 }
 
 /* Its owner may be gone when this returns. */
-static void settle(struct commoner *o)
+static void settle(struct hosted_member *o)
 {
-	struct common *c = o->common;
-	struct commons *cs = c->cs;
+	struct hosted_sb *c = o->common;
+	struct sb_registry *cs = c->cs;
 	bool is_over;
 
 	pthread_mutex_lock(&cs->lock);
@@ -716,12 +716,12 @@ static void settle(struct commoner *o)
 	pthread_mutex_unlock(&cs->lock);
 	if (is_over)
 		let_leave(c);
-	common_release(c);
+	sb_registry_sb_release(c);
 }
 
-void commons_bound(struct commoner *o, ino_t mount_ns)
+void sb_registry_bound(struct hosted_member *o, ino_t mount_ns)
 {
-	const bool is_used = gather_is_used(o->gathered);
+	const bool is_used = shared_sb_is_used(o->sb_member);
 
 	pthread_mutex_lock(&o->common->cs->lock);
 	/* It may have been given back between two looks at it. */
@@ -732,13 +732,13 @@ void commons_bound(struct commoner *o, ino_t mount_ns)
 	settle(o);
 }
 
-void commons_abandon(struct commoner *o)
+void sb_registry_abandon(struct hosted_member *o)
 {
 	o->mount_ns = 0;
 	settle(o);
 }
 
-void commons_evict(struct commoner *o)
+void sb_registry_evict(struct hosted_member *o)
 {
 	LOCK_SCOPE(&o->common->cs->lock);
 	o->is_wanted = o->common->cs->is_wanted = true;
@@ -747,22 +747,22 @@ void commons_evict(struct commoner *o)
 
 static void *end_one(void *arg)
 {
-	struct common *c = arg;
-	struct commons *cs = c->cs;
+	struct hosted_sb *c = arg;
+	struct sb_registry *cs = c->cs;
 
 	if (pool_end(cs->pool, c->number, END_WAIT_MS) < 0)
 		log_error("%s: a request does not end", c->mount.opts.mountpoint);
-	common_release(c);
+	sb_registry_sb_release(c);
 	end_thread(cs);
 	return NULL;
 }
 
 /* One that is served, held; it is over now. */
-static struct common *take_open(struct commons *cs)
+static struct hosted_sb *take_open(struct sb_registry *cs)
 {
 	LOCK_SCOPE(&cs->lock);
 	for (struct list_link *l = cs->all.next; l != &cs->all; l = l->next) {
-		struct common *c = common_of(l);
+		struct hosted_sb *c = common_of(l);
 
 		if (c->state == OPEN) {
 			c->state = OVER;
@@ -773,9 +773,9 @@ static struct common *take_open(struct commons *cs)
 	return NULL;
 }
 
-void commons_end_all(struct commons *cs)
+void sb_registry_end_all(struct sb_registry *cs)
 {
-	struct common *c;
+	struct hosted_sb *c;
 
 	while ((c = take_open(cs)))
 		run(cs, end_one, c);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct common *find_locked(struct commons *cs, uint64_t key)
+static struct hosted_sb *find_locked(struct sb_registry *cs, uint64_t key)
 {
 	for (struct list_link *l = cs->all.next; l != &cs->all; l = l->next)
 		if (common_of(l)->key == key)
@@ -17,9 +17,9 @@ static struct common *find_locked(struct commons *cs, uint64_t key)
 }
 
 /* 0: it is there, held; 1: the caller is to open it. */
-static int claim(struct commons *cs, uint64_t key, struct common **ret)
+static int claim(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret)
 {
-	struct common *c;
+	struct hosted_sb *c;
 
 	LOCK_SCOPE(&cs->lock);
 	while ((c = find_locked(cs, key)) && c->state == FORMING)
@@ -31,7 +31,7 @@ static int claim(struct commons *cs, uint64_t key, struct common **ret)
 		*ret = c;
 		return 0;
 	}
-	c = common_new(cs);
+	c = sb_registry_sb_new(cs);
 	if (!c)
 		return -ENOMEM;
 	c->key = key;
@@ -44,7 +44,7 @@ static int claim(struct commons *cs, uint64_t key, struct common **ret)
 /* ---- from the ledger ---- */
 
 struct finding {
-	struct common *common;
+	struct hosted_sb *common;
 	uint32_t place;
 	int fd;			/* -1: not found */
 	int r;
@@ -53,24 +53,24 @@ struct finding {
 static void look_for(int fd, uint32_t place, void *arg)
 {
 	struct finding *f = arg;
-	struct dossier d;
+	struct mount_record d;
 
-	if (f->fd >= 0 || dossier_read(fd, &d) < 0)
+	if (f->fd >= 0 || mount_record_read(fd, &d) < 0)
 		return;
-	if (dossier_is_common(&d) && d.key == f->common->key) {
+	if (mount_record_is_common(&d) && d.key == f->common->key) {
 		f->fd = fd;
 		f->place = place;
 	}
-	dossier_forget(&d);
+	mount_record_forget(&d);
 }
 
-static int find(struct common *c)
+static int find(struct hosted_sb *c)
 {
 	struct finding f = { .common = c, .fd = -1 };
 	int r;
 
-	ledger_each(c->cs->ledger, look_for, &f);
-	r = f.fd < 0 ? -ENOENT : dossier_read(f.fd, &c->kept.dossier);
+	supervisor_state_each(c->cs->supervisor_state, look_for, &f);
+	r = f.fd < 0 ? -ENOENT : mount_record_read(f.fd, &c->kept.mount_record);
 	if (r == 0) {
 		c->kept.place = f.place;
 		c->kept.is_kept = true;
@@ -81,47 +81,47 @@ static int find(struct common *c)
 static void expect_one(int fd, uint32_t place, void *arg)
 {
 	struct finding *f = arg;
-	struct dossier d;
+	struct mount_record d;
 
 	(void)place;
-	if (f->r < 0 || dossier_read(fd, &d) < 0)
+	if (f->r < 0 || mount_record_read(fd, &d) < 0)
 		return;
-	if (d.group == f->common->key && !dossier_is_common(&d))
-		f->r = gather_expect(f->common->gather, (uint32_t)d.key);
-	dossier_forget(&d);
+	if (d.group == f->common->key && !mount_record_is_common(&d))
+		f->r = sb_member_expect(f->common->shared_sb, (uint32_t)d.key);
+	mount_record_forget(&d);
 }
 
 /* ---- opening ---- */
 
-static int open_again(struct common *c, struct session **ret, char *err, size_t err_size)
+static int open_again(struct hosted_sb *c, struct session **ret, char *err, size_t err_size)
 {
 	struct finding members = { .common = c };
-	struct dossier *d = &c->kept.dossier;
+	struct mount_record *d = &c->kept.mount_record;
 	int r;
 
 	c->dev_major = d->dev_major;
 	c->dev_minor = d->dev_minor;
-	r = kept_reopen(&c->kept, NULL, &c->mount, &c->has_mount, err, err_size);
+	r = saved_mount_reopen(&c->kept, NULL, &c->mount, &c->has_mount, err, err_size);
 	if (r < 0)
 		return r;
-	r = gather_new(&c->mount, steal_fd(&d->recall_fd), common_note_unused, &c->gather);
+	r = shared_sb_new(&c->mount, steal_fd(&d->estale_table_fd), sb_registry_note_unused, &c->shared_sb);
 	if (r == 0) {
-		gather_note_device(c->gather, c->dev_major, c->dev_minor);
-		ledger_each(c->cs->ledger, expect_one, &members);
+		shared_sb_note_device(c->shared_sb, c->dev_major, c->dev_minor);
+		supervisor_state_each(c->cs->supervisor_state, expect_one, &members);
 		r = members.r;
 	}
 	if (r < 0) {
 		snprintf(err, err_size, "%s: cannot have mounts in common: %s", c->mount.opts.mountpoint, strerror(-r));
 		return r;
 	}
-	return gather_resume(c->gather, d->fuse_fd, d->init.data, d->init.len, (enum io_mode)d->io, ret, err, err_size);
+	return shared_sb_resume(c->shared_sb, d->fuse_fd, d->init.data, d->init.len, (enum io_mode)d->io, ret, err, err_size);
 }
 
-int commons_resume(struct commons *cs, uint64_t key, struct common **ret, char *err, size_t err_size)
+int commons_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err, size_t err_size)
 {
 	struct session *session;
-	struct duty *before;
-	struct common *c;
+	struct activity *before;
+	struct hosted_sb *c;
 	int r = claim(cs, key, &c);
 
 	if (r < 0)
@@ -129,16 +129,16 @@ int commons_resume(struct commons *cs, uint64_t key, struct common **ret, char *
 	if (r == 1) {
 		r = find(c);
 		snprintf(err, err_size, "what it had in common with others is gone");
-		before = duty_begin(r < 0 ? NULL : ledger_duty(cs->ledger, c->kept.place));
+		before = activity_begin(r < 0 ? NULL : supervisor_state_duty(cs->supervisor_state, c->kept.place));
 		if (r == 0)
 			r = open_again(c, &session, err, err_size);
-		duty_end(before);
+		activity_end(before);
 		if (r == 0)
-			r = common_serve(c, session, err, err_size);
+			r = sb_registry_sb_serve(c, session, err, err_size);
 		if (r < 0) {
 			/* Nobody else tries it: it would have these descriptors. */
-			kept_drop(&c->kept);
-			commons_leave(c);
+			saved_mount_drop(&c->kept);
+			sb_registry_leave(c);
 		}
 	}
 	if (r == 0)
@@ -146,36 +146,36 @@ int commons_resume(struct commons *cs, uint64_t key, struct common **ret, char *
 	return r;
 }
 
-void commons_lose(struct common *c, uint64_t key)
+void commons_lose(struct hosted_sb *c, uint64_t key)
 {
-	gather_lose(c->gather, (uint32_t)key);
+	sb_member_lose(c->shared_sb, (uint32_t)key);
 }
 
-static bool is_open(struct common *c)
+static bool is_open(struct hosted_sb *c)
 {
 	LOCK_SCOPE(&c->cs->lock);
 	return c->state == OPEN;
 }
 
-void commons_lose_rest(struct commons *cs)
+void commons_lose_rest(struct sb_registry *cs)
 {
-	struct common *c = NULL, *next;
+	struct hosted_sb *c = NULL, *next;
 
-	while ((next = common_hold_next(cs, c))) {
+	while ((next = sb_registry_hold_next(cs, c))) {
 		if (c)
-			common_release(c);
+			sb_registry_sb_release(c);
 		c = next;
 		if (is_open(c))
-			gather_lose_rest(c->gather);
+			sb_member_lose_rest(c->shared_sb);
 	}
 	if (c)
-		common_release(c);
+		sb_registry_sb_release(c);
 	LOCK_SCOPE(&cs->lock);
 	cs->is_hurried = true;
 	pthread_cond_broadcast(&cs->changed);
 }
 
-struct image *commons_image(const struct common *c)
+struct image *sb_registry_image(const struct hosted_sb *c)
 {
 	return c->mount.tree.image;
 }

@@ -21,7 +21,7 @@
 
 /* Files of any owner are read, made, owned, labelled and linked (the first two rows and MAC). SYS_ADMIN: trusted.*,
  * backing files, mounts. SYS_RESOURCE: the blocks kept for root, as for overlayfs. SYS_PTRACE: whose privileges and
- * namespaces a caller has stands in its /proc. SYS_NICE: cpushare.h. */
+ * namespaces a caller has stands in its /proc. SYS_NICE: autogroup_weight.h. */
 static const uint64_t kept =
 	CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_DAC_READ_SEARCH) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) |
 	CAP(CAP_SETFCAP) | CAP(CAP_MKNOD) | CAP(CAP_MAC_ADMIN) | CAP(CAP_MAC_OVERRIDE) |
@@ -94,7 +94,7 @@ static uint64_t effective(const struct __user_cap_data_struct data[2])
 	return (uint64_t)data[1].effective << 32 | data[0].effective;
 }
 
-uint64_t confine_started_with(void)
+uint64_t sandbox_started_with(void)
 {
 	struct __user_cap_data_struct data[2];
 
@@ -103,7 +103,7 @@ uint64_t confine_started_with(void)
 	return get_caps(data) < 0 ? 0 : effective(data);
 }
 
-uint64_t confine_kept(void)
+uint64_t sandbox_kept(void)
 {
 	return kept;
 }
@@ -177,7 +177,7 @@ static bool has_list_of_mounts(void)
 	return lstat("/etc/mtab", &st) == 0 && S_ISREG(st.st_mode);
 }
 
-void confine_enter(bool mounts)
+void sandbox_enter(bool mounts)
 {
 	struct __user_cap_data_struct data[2];
 	int r = is_confined ? -EALREADY : get_caps(data);

@@ -44,7 +44,7 @@ struct target {
 	uint64_t ino;
 };
 
-struct conn {
+struct client_conn {
 	int fd;
 	struct peer peer;
 	const char *bars_upgrade;	/* why this client may not have all that is open; NULL: it may */
@@ -53,7 +53,7 @@ struct conn {
 	enum wire_type asked;
 	struct target target;
 	struct mount_dirs dirs;
-	struct dossier dossier;	/* the rest of what a mount is asked for with */
+	struct mount_record mount_record;	/* the rest of what a mount is asked for with */
 };
 
 /* One message as it came, and what came with it. */
@@ -63,7 +63,7 @@ struct packet {
 	size_t n_fds;
 };
 
-static int say(struct conn *c, const struct wire_message *m)
+static int say(struct client_conn *c, const struct wire_message *m)
 {
 	_cleanup_(buf_release) struct buf b = { 0 };
 	int r = wire_encode(m, &b);
@@ -71,19 +71,19 @@ static int say(struct conn *c, const struct wire_message *m)
 	return r < 0 ? r : sock_send(c->fd, b.data, b.len, NULL, 0, SEND_WAIT_MS);
 }
 
-static int say_type(struct conn *c, enum wire_type type)
+static int say_type(struct client_conn *c, enum wire_type type)
 {
 	return say(c, &(struct wire_message){ .type = type });
 }
 
-static int say_text(struct conn *c, enum wire_type type, const char *text, size_t len)
+static int say_text(struct client_conn *c, enum wire_type type, const char *text, size_t len)
 {
 	return say(c, &(struct wire_message){ .type = type, .count = 1, .text = text, .text_len = len });
 }
 
-static void refuse(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(struct client_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static void refuse(struct conn *c, const char *fmt, ...)
+static void refuse(struct client_conn *c, const char *fmt, ...)
 {
 	static struct log_limit limit = { .lock = PTHREAD_MUTEX_INITIALIZER };
 	unsigned n_left_out;
@@ -95,7 +95,7 @@ static void refuse(struct conn *c, const char *fmt, ...)
 	va_end(ap);
 	if (log_allows(&limit, clock_ms(), &n_left_out)) {
 		if (n_left_out)
-			log_warn("%s more of clients that were refused: left out", quantity_of(n_left_out, "line").text);
+			log_warn("%s more of clients that were refused: left out", human_units_of(n_left_out, "line").text);
 		log_warn("process %d of user %u: %s", (int)c->peer.pid, (unsigned)c->peer.uid, text);
 	}
 	say_text(c, WIRE_ERROR, text, strlen(text));
@@ -107,7 +107,7 @@ static struct {
 	struct peer_id first_mount_ns;	/* of process 1; zeros: not to be seen */
 } starter;
 
-void conn_note_starter(void)
+void client_conn_note_starter(void)
 {
 	int r = peer_standing_self(&starter.standing);
 
@@ -118,7 +118,7 @@ void conn_note_starter(void)
 	starter.is_known = r == 0;
 }
 
-void conn_note_unit(void)
+void client_conn_note_unit(void)
 {
 	starter.is_unit = true;
 }
@@ -141,8 +141,8 @@ static const char *judge_privileges(const struct peer_standing *theirs)
 	if (!peer_id_is(&theirs->pid_ns, &ours->pid_ns))
 		return "this server is of another process namespace";
 	/* A unit may have given the server no more than it keeps; its clients may have more. */
-	if (!has_all(theirs->effective, confine_started_with()) ||
-	    !has_all(confine_started_with(), theirs->effective & confine_kept()))
+	if (!has_all(theirs->effective, sandbox_started_with()) ||
+	    !has_all(sandbox_started_with(), theirs->effective & sandbox_kept()))
 		return "this server has other privileges";
 	return NULL;
 }
@@ -171,7 +171,7 @@ static const char *judge_successor(const struct peer_standing *theirs)
 }
 
 /* What cannot be seen is refused. */
-static const char *look_at_peer(struct conn *c, struct peer_standing *ret)
+static const char *look_at_peer(struct client_conn *c, struct peer_standing *ret)
 {
 	int r = starter.is_known ? peer_standing(&c->peer, ret) : -ENODATA;
 
@@ -182,7 +182,7 @@ static const char *look_at_peer(struct conn *c, struct peer_standing *ret)
 
 /* Where the kernel does not hand out the process that connected, each message has to be sent by the one that is held: so
  * nothing counts that may have been sent before that was found. */
-static int take_peer(struct conn *c)
+static int take_peer(struct client_conn *c)
 {
 	struct peer_standing theirs;
 	int r = peer_hold(c->fd, &c->peer);
@@ -206,7 +206,7 @@ static int take_peer(struct conn *c)
 
 /* Asked again with each message that has an effect: a mount is served with our privileges, so its client must have them now.
  * A successor has gone to a root of its own by then, as servers do: the place where it connected counts. */
-static bool is_welcome(struct conn *c, enum wire_type type)
+static bool is_welcome(struct client_conn *c, enum wire_type type)
 {
 	struct peer_standing theirs;
 	const char *why = look_at_peer(c, &theirs);
@@ -218,9 +218,9 @@ static bool is_welcome(struct conn *c, enum wire_type type)
 	return !why;
 }
 
-int conn_new(int fd, struct conn **ret)
+int client_conn_new(int fd, struct client_conn **ret)
 {
-	struct conn *c = calloc(1, sizeof(*c));
+	struct client_conn *c = calloc(1, sizeof(*c));
 
 	if (!c) {
 		close(fd);
@@ -228,10 +228,10 @@ int conn_new(int fd, struct conn **ret)
 	}
 	c->fd = fd;
 	c->peer.pidfd = -1;
-	dirs_init(&c->dirs);
-	dossier_init(&c->dossier);
+	mount_dirs_init(&c->dirs);
+	mount_record_init(&c->mount_record);
 	if (take_peer(c) < 0) {
-		conn_free(c);
+		client_conn_free(c);
 		return -EPERM;
 	}
 	c->dirs.opener = c->peer.pid;
@@ -239,27 +239,27 @@ int conn_new(int fd, struct conn **ret)
 	return 0;
 }
 
-void conn_free(struct conn *c)
+void client_conn_free(struct client_conn *c)
 {
 	if (!c)
 		return;
 	closep(&c->fd);
 	peer_release(&c->peer);
-	dirs_release(&c->dirs);
-	dossier_release(&c->dossier);
+	mount_dirs_release(&c->dirs);
+	mount_record_release(&c->mount_record);
 	free(c);
 }
 
-int conn_fd(const struct conn *c)
+int client_conn_fd(const struct client_conn *c)
 {
 	return c->fd;
 }
 
 /* The descriptors are gone from fds afterwards, whatever happens. */
-static bool take_dirs(struct conn *c, const struct wire_message *m, int *fds, size_t n)
+static bool take_dirs(struct client_conn *c, const struct wire_message *m, int *fds, size_t n)
 {
 	int *single = m->role == WIRE_UPPER ? &c->dirs.upper : m->role == WIRE_WORK ? &c->dirs.work : &c->dirs.state;
-	int (*add)(struct mount_dirs *d, int fd) = m->role == WIRE_CLONE ? dirs_add_clone : dirs_add_lower;
+	int (*add)(struct mount_dirs *d, int fd) = m->role == WIRE_CLONE ? mount_dirs_add_clone : mount_dirs_add_lower;
 	size_t known = m->role == WIRE_CLONE ? c->dirs.n_clones : c->dirs.n_lower;
 	bool is_taken = n == m->n_fds && known + n <= WIRE_DIRS_MAX;
 
@@ -275,55 +275,55 @@ static bool take_dirs(struct conn *c, const struct wire_message *m, int *fds, si
 	return is_taken;
 }
 
-static enum conn_state ask(struct conn *c, const struct wire_message *m)
+static enum client_conn_state ask(struct client_conn *c, const struct wire_message *m)
 {
 	if (!is_welcome(c, m->type))
-		return CONN_OVER;
+		return CLIENT_CONN_OVER;
 	c->asked = m->type;
-	c->dossier.argc = m->count;
-	c->dossier.flags = m->flags;
+	c->mount_record.argc = m->count;
+	c->mount_record.flags = m->flags;
 	c->target = (struct target){ m->dev_major, m->dev_minor, m->size };
 	if (m->type == WIRE_UPGRADE)
-		c->fits = bequest_fits(m->text, m->text_len);
-	return CONN_ASKED;
+		c->fits = handoff_message_fits(m->text, m->text_len);
+	return CLIENT_CONN_ASKED;
 }
 
-static enum conn_state greet(struct conn *c)
+static enum client_conn_state greet(struct client_conn *c)
 {
 	c->is_greeted = true;
 	/* What lies there already may have been sent by a process that is gone, and whose number another one has. */
 	if (!c->peer.is_connector && sock_wait(c->fd, 0) == 0) {
 		refuse(c, "a message came before its turn");
-		return CONN_OVER;
+		return CLIENT_CONN_OVER;
 	}
-	return say_text(c, WIRE_HELLO, VENEER_VERSION, strlen(VENEER_VERSION)) < 0 ? CONN_OVER : CONN_LISTENING;
+	return say_text(c, WIRE_HELLO, VENEER_VERSION, strlen(VENEER_VERSION)) < 0 ? CLIENT_CONN_OVER : CLIENT_CONN_LISTENING;
 }
 
-static enum conn_state take(struct conn *c, const struct wire_message *m, struct packet *p)
+static enum client_conn_state take(struct client_conn *c, const struct wire_message *m, struct packet *p)
 {
 	bool is_good = c->is_greeted != (m->type == WIRE_HELLO);
 
 	if (is_good && m->type == WIRE_DIRS) {
 		if (take_dirs(c, m, p->fds, p->n_fds))
-			return CONN_LISTENING;
+			return CLIENT_CONN_LISTENING;
 		is_good = false;
 	}
 	is_good = is_good && p->n_fds == 0;
 	sock_close_fds(p->fds, p->n_fds);
 	if (is_good && m->type == WIRE_HELLO)
 		return greet(c);
-	if (is_good && m->type == WIRE_ARGS && c->dossier.args.len + m->text_len <= WIRE_ARGS_MAX &&
-	    buf_put(&c->dossier.args, m->text, m->text_len) == 0)
-		return CONN_LISTENING;
+	if (is_good && m->type == WIRE_ARGS && c->mount_record.args.len + m->text_len <= WIRE_ARGS_MAX &&
+	    buf_put(&c->mount_record.args, m->text, m->text_len) == 0)
+		return CLIENT_CONN_LISTENING;
 	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE || m->type == WIRE_FLATTEN ||
-			(m->type == WIRE_MOUNT && m->size == c->dossier.args.len)))
+			(m->type == WIRE_MOUNT && m->size == c->mount_record.args.len)))
 		return ask(c, m);
 	refuse(c, "message %d is out of place", (int)m->type);
-	return CONN_OVER;
+	return CLIENT_CONN_OVER;
 }
 
 /* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told why. */
-static int receive(struct conn *c, struct wire_message *m, struct packet *p)
+static int receive(struct client_conn *c, struct wire_message *m, struct packet *p)
 {
 	struct sock_sender sender;
 	size_t len;
@@ -353,34 +353,34 @@ static int receive(struct conn *c, struct wire_message *m, struct packet *p)
 	return -EPIPE;
 }
 
-enum conn_state conn_receive(struct conn *c)
+enum client_conn_state client_conn_receive(struct client_conn *c)
 {
-	enum conn_state state = CONN_LISTENING;
+	enum client_conn_state state = CLIENT_CONN_LISTENING;
 
-	while (state == CONN_LISTENING) {
+	while (state == CLIENT_CONN_LISTENING) {
 		struct wire_message m;
 		struct packet p;
 		int r = receive(c, &m, &p);
 
 		if (r == 0)
-			return CONN_LISTENING;
-		state = r < 0 ? CONN_OVER : take(c, &m, &p);
+			return CLIENT_CONN_LISTENING;
+		state = r < 0 ? CLIENT_CONN_OVER : take(c, &m, &p);
 	}
 	return state;
 }
 
-bool conn_takes_long(const struct conn *c)
+bool client_conn_takes_long(const struct client_conn *c)
 {
 	return c->asked == WIRE_MOUNT || c->asked == WIRE_FLATTEN;
 }
 
-void conn_refuse_stalled(struct conn *c, unsigned n)
+void client_conn_refuse_stalled(struct client_conn *c, unsigned n)
 {
 	refuse(c, "this server is busy: %u requests to mount or to flatten do not come to an end, as where a layer does not answer",
 	       n);
 }
 
-static void say_error(struct conn *c, const char *text)
+static void say_error(struct client_conn *c, const char *text)
 {
 	size_t len = strlen(text);
 
@@ -397,7 +397,7 @@ static bool is_fuse(int fd)
 }
 
 /* The client mounts now. *ret_fd is the caller's. */
-static int await_fuse(struct conn *c, int *ret_fd, struct served_place *ret)
+static int await_fuse(struct client_conn *c, int *ret_fd, struct served_place *ret)
 {
 	struct wire_message m;
 	struct packet p;
@@ -421,9 +421,9 @@ static int await_fuse(struct conn *c, int *ret_fd, struct served_place *ret)
 	return 0;
 }
 
-static int start(struct conn *c, struct roster *roster, struct served *s, char *err, size_t err_size)
+static int start(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s, char *err, size_t err_size)
 {
-	const bool is_readonly = !served_mount(s)->tree.upper;
+	const bool is_readonly = !mount_table_mount(s)->tree.upper;
 	const struct wire_message ready = { .type = WIRE_READY, .flags = is_readonly ? WIRE_READY_READONLY : 0 };
 	_cleanup_(closep) int fuse_fd = -1;
 	struct served_place at;
@@ -432,10 +432,10 @@ static int start(struct conn *c, struct roster *roster, struct served *s, char *
 	*err = '\0';
 	if (r == 0)
 		r = await_fuse(c, &fuse_fd, &at);
-	return r < 0 ? r : roster_start(roster, s, fuse_fd, &at, err, err_size);
+	return r < 0 ? r : mount_table_start(mount_table, s, fuse_fd, &at, err, err_size);
 }
 
-static int say_shared(struct conn *c, uint32_t number, int fuse_fd)
+static int say_shared(struct client_conn *c, uint32_t number, int fuse_fd)
 {
 	_cleanup_(buf_release) struct buf b = { 0 };
 	int r = wire_encode(&(struct wire_message){ .type = WIRE_SHARED, .count = number }, &b);
@@ -444,7 +444,7 @@ static int say_shared(struct conn *c, uint32_t number, int fuse_fd)
 }
 
 /* Or that who was to say so is gone. */
-static void await_bound(struct conn *c)
+static void await_bound(struct client_conn *c)
 {
 	struct wire_message m;
 	struct packet p;
@@ -454,7 +454,7 @@ static void await_bound(struct conn *c)
 }
 
 /* The client makes the file system. */
-static int found(struct conn *c, struct common *common, char *err, size_t err_size)
+static int found(struct client_conn *c, struct hosted_sb *common, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fuse_fd = -1;
 	struct served_place at = { 0 };
@@ -462,17 +462,17 @@ static int found(struct conn *c, struct common *common, char *err, size_t err_si
 
 	if (r == 0)
 		r = await_fuse(c, &fuse_fd, &at);
-	return r < 0 ? r : commons_found(common, fuse_fd, at.dev_major, at.dev_minor, err, err_size);
+	return r < 0 ? r : sb_registry_found(common, fuse_fd, at.dev_major, at.dev_minor, err, err_size);
 }
 
 /* 0: it is served, or somebody else's to end. -EOPNOTSUPP: it cannot be shared. -ENOTCONN: what it was to be a part of
  * has just gone. Other -errno, perhaps with a sentence: it comes to nothing. */
-static int share_once(struct conn *c, struct roster *roster, struct served *s, char *err, size_t err_size)
+static int share_once(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fuse_fd = -1;
-	struct common *common;
+	struct hosted_sb *common;
 	uint32_t number;
-	int r = roster_seek(roster, s, c->peer.pid, &common, &fuse_fd);
+	int r = mount_table_seek(mount_table, s, c->peer.pid, &common, &fuse_fd);
 
 	if (r < 0)
 		return r == -ENOMEM || r == -EMFILE ? r : -EOPNOTSUPP;
@@ -480,26 +480,26 @@ static int share_once(struct conn *c, struct roster *roster, struct served *s, c
 		r = found(c, common, err, err_size);
 	if (r == 0)
 		/* The client will be gone as soon as it has bound it. */
-		r = roster_enter(roster, s, common, mountinfo_namespace(c->peer.pid), &number, err, err_size);
-	commons_leave(common);
+		r = mount_table_enter(mount_table, s, common, mountinfo_namespace(c->peer.pid), &number, err, err_size);
+	sb_registry_leave(common);
 	if (r < 0)
 		return r == -EOPNOTSUPP ? -EIO : r;
-	kernelorder_answer();
+	tsan_order_answer();
 	r = say_shared(c, number, fuse_fd);
 	if (r == 0)
 		await_bound(c);
 	/* Who knows the number may have bound it and been killed before he could say so. */
-	roster_bound(s, r == 0);
+	mount_table_bound(s, r == 0);
 	return 0;
 }
 
-static int share(struct conn *c, struct roster *roster, struct served *s, char *err, size_t err_size)
+static int share(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s, char *err, size_t err_size)
 {
 	int r = -ENOTCONN;
 
 	*err = '\0';
 	for (int k = 0; k < SHARE_TRIES && r == -ENOTCONN; k++)
-		r = share_once(c, roster, s, err, err_size);
+		r = share_once(c, mount_table, s, err, err_size);
 	return r;
 }
 
@@ -516,8 +516,8 @@ static void log_unknown(const struct mount_opts *o)
 
 /* Of a request that waits for an upper: what it waits for. */
 struct waiting {
-	struct conn *conn;
-	struct roster *roster;
+	struct client_conn *conn;
+	struct mount_table *mount_table;
 	dev_t dev;		/* of the upper, and its inode number */
 	ino_t ino;
 	char *path, *place;	/* of the upper; of the mount that has it, NULL: none of ours */
@@ -556,7 +556,7 @@ static void say_waits(void *arg, const char *path, int fd)
 	w->path = strdup(path);
 	if (holder)
 		snprintf(of, sizeof(of), ", of process %d", (int)holder);
-	roster_each(w->roster, note_holder, w);
+	mount_table_each(w->mount_table, note_holder, w);
 	if (w->place)
 		n = asprintf(&text, "upperdir %s is in use by the mount at %s, of this server (%d): waiting for its end", path, w->place,
 			     (int)getpid());
@@ -566,15 +566,15 @@ static void say_waits(void *arg, const char *path, int fd)
 		say_text(w->conn, WIRE_TEXT, text, (size_t)n < TEXT_PIECE ? (size_t)n : TEXT_PIECE);
 }
 
-static int open_mount(struct conn *c, struct roster *roster, struct mount_opts *opts, struct served **ret, char *err,
+static int open_mount(struct client_conn *c, struct mount_table *mount_table, struct mount_opts *opts, struct served_mount **ret, char *err,
 		      size_t err_size)
 {
-	_cleanup_(waiting_release) struct waiting w = { .conn = c, .roster = roster };
+	_cleanup_(waiting_release) struct waiting w = { .conn = c, .mount_table = mount_table };
 	int r;
 
 	c->dirs.waits = say_waits;
 	c->dirs.waits_arg = &w;
-	r = roster_open(roster, opts, &c->dirs, &c->dossier, ret, err, err_size);
+	r = mount_table_open(mount_table, opts, &c->dirs, &c->mount_record, ret, err, err_size);
 	c->dirs.waits = NULL;
 	if (r == -EBUSY && w.path && w.place)
 		snprintf(err, err_size, "upperdir %s is in use by the mount at %s, of this server (%d): unmount that first", w.path,
@@ -582,40 +582,40 @@ static int open_mount(struct conn *c, struct roster *roster, struct mount_opts *
 	return r;
 }
 
-static void answer_mount(struct conn *c, struct roster *roster)
+static void answer_mount(struct client_conn *c, struct mount_table *mount_table)
 {
 	char err[ERR_SIZE];
 	struct mount_opts opts;
-	struct served *s;
-	const bool can_share = c->dossier.flags & WIRE_MOUNT_CAN_SHARE;
-	int r = dossier_options(&c->dossier, &c->dirs, &opts, err, sizeof(err));
+	struct served_mount *s;
+	const bool can_share = c->mount_record.flags & WIRE_MOUNT_CAN_SHARE;
+	int r = mount_record_options(&c->mount_record, &c->dirs, &opts, err, sizeof(err));
 
-	roster_check(roster);
+	mount_table_check(mount_table);
 
 	if (r == 0)
-		r = open_mount(c, roster, &opts, &s, err, sizeof(err));
+		r = open_mount(c, mount_table, &opts, &s, err, sizeof(err));
 	if (r < 0) {
 		say_error(c, err);
 		return;
 	}
-	log_unknown(&served_mount(s)->opts);
-	r = can_share ? share(c, roster, s, err, sizeof(err)) : -EOPNOTSUPP;
+	log_unknown(&mount_table_mount(s)->opts);
+	r = can_share ? share(c, mount_table, s, err, sizeof(err)) : -EOPNOTSUPP;
 	if (r == 0)
 		return;
 	if (r == -EOPNOTSUPP)
-		r = start(c, roster, s, err, sizeof(err));
+		r = start(c, mount_table, s, err, sizeof(err));
 	if (r < 0) {
 		if (*err)
 			say_error(c, err);
 		/* Nobody waits for what closing takes. */
 		closep(&c->fd);
-		roster_drop(roster, s);
+		mount_table_drop(mount_table, s);
 		return;
 	}
 	say_type(c, WIRE_OK);
 }
 
-static void answer_stats(struct conn *c, const struct conn_host *host)
+static void answer_stats(struct client_conn *c, const struct client_conn_host *host)
 {
 	_cleanup_(freep) char *text = NULL;
 	int r = host->stats(host->arg, &text);
@@ -630,9 +630,9 @@ static void answer_stats(struct conn *c, const struct conn_host *host)
 		say_type(c, WIRE_OK);
 }
 
-struct asking {
+struct pending_client {
 	const struct target *target;
-	struct promote_job *job;
+	struct promote_worker_job *job;
 	int result;		/* -ENOENT: no mount fits */
 };
 
@@ -647,13 +647,13 @@ static bool is_target(const struct target *t, const struct mount *m, const struc
 
 static void ask_mount(struct mount *m, const struct served_place *at, void *arg)
 {
-	struct asking *a = arg;
+	struct pending_client *a = arg;
 
 	if (a->result == -ENOENT && is_target(a->target, m, at))
-		a->result = m->promote ? promote_ask(m->promote, &a->job) : -EROFS;
+		a->result = m->promote ? promote_worker_ask(m->promote, &a->job) : -EROFS;
 }
 
-static int say_progress(struct conn *c, const struct promote_progress *s)
+static int say_progress(struct client_conn *c, const struct promote_worker_progress *s)
 {
 	char text[128];
 
@@ -662,13 +662,13 @@ static int say_progress(struct conn *c, const struct promote_progress *s)
 }
 
 /* Goes on in the mount's own time: here it is only waited for, and given up when nobody listens any more. */
-static void answer_flatten(struct conn *c, const struct conn_host *host)
+static void answer_flatten(struct client_conn *c, const struct client_conn_host *host)
 {
-	struct asking a = { .target = &c->target, .result = -ENOENT };
-	struct promote_progress s;
+	struct pending_client a = { .target = &c->target, .result = -ENOENT };
+	struct promote_worker_progress s;
 	int r, said;
 
-	roster_each(host->roster, ask_mount, &a);
+	mount_table_each(host->mount_table, ask_mount, &a);
 	if (a.result == -ENOENT) {
 		static const char text[] = "this server has no such mount, and no mount of such an upper";
 
@@ -681,10 +681,10 @@ static void answer_flatten(struct conn *c, const struct conn_host *host)
 		return;
 	}
 	do {
-		r = promote_job_wait(a.job, PROGRESS_MS, &s);
+		r = promote_worker_job_wait(a.job, PROGRESS_MS, &s);
 		said = say_progress(c, &s);
 	} while (r == 1 && said == 0);
-	promote_job_free(a.job);
+	promote_worker_job_free(a.job);
 	if (r < 0)
 		say_error(c, r == -ECANCELED ? "the mount ended meanwhile" : strerror(-r));
 	else if (said == 0)
@@ -692,14 +692,14 @@ static void answer_flatten(struct conn *c, const struct conn_host *host)
 }
 
 /* One that was killed hands nothing over, nor does anybody follow us. */
-static bool has_supervisor(struct ledger *l)
+static bool has_supervisor(struct supervisor_state *l)
 {
-	return l && ledger_board(l)->supervisor == getppid();
+	return l && supervisor_state_board(l)->supervisor == getppid();
 }
 
 /* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. Not while a
  * change hangs: nobody would serve until that has come to its end. */
-static void answer_upgrade(struct conn *c, struct ledger *l, struct roster *roster)
+static void answer_upgrade(struct client_conn *c, struct supervisor_state *l, struct mount_table *mount_table)
 {
 	int r;
 
@@ -707,34 +707,34 @@ static void answer_upgrade(struct conn *c, struct ledger *l, struct roster *rost
 		refuse(c, "this server runs alone, and cannot be upgraded while it serves");
 	else if (!c->fits)
 		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,
-		       bequest_versions());
-	else if ((r = duty_await_changes(CHANGE_WAIT_MS)) == -EBUSY)
+		       handoff_message_versions());
+	else if ((r = activity_await_changes(CHANGE_WAIT_MS)) == -EBUSY)
 		refuse(c, "this server is changing a file in a layer that has not answered for %d seconds, and goes on",
 		       CHANGE_WAIT_MS / 1000);
 	else if (r < 0)
 		refuse(c, "cannot look whether a change hangs: %s", strerror(-r));
-	else if (roster_count_unkept(roster))
+	else if (mount_table_count_unkept(mount_table))
 		refuse(c, "this server has mounts that cannot be handed over: with share=pages before Linux 6.9, or as "
 			  "its log has it");
 	else if (!is_welcome(c, WIRE_UPGRADE))
 		return;
-	else if (ledger_is_left(l) || ledger_going(l) != LEDGER_STAYS || ledger_hand_over(l, c->fd) < 0)
+	else if (supervisor_state_is_left(l) || supervisor_state_going(l) != SUPERVISOR_STATE_STAYS || supervisor_state_hand_over(l, c->fd) < 0)
 		refuse(c, "this server is about to leave, or being upgraded");
 	else
 		kill(getpid(), SIGKILL);
 }
 
-void conn_answer(struct conn *c, const struct conn_host *host)
+void client_conn_answer(struct client_conn *c, const struct client_conn_host *host)
 {
 	if (c->asked == WIRE_MOUNT)
-		answer_mount(c, host->roster);
+		answer_mount(c, host->mount_table);
 	else if (c->asked == WIRE_STATS)
 		answer_stats(c, host);
 	else if (c->asked == WIRE_FLATTEN)
 		answer_flatten(c, host);
 	else if (c->asked == WIRE_UPGRADE)
-		answer_upgrade(c, host->ledger, host->roster);
+		answer_upgrade(c, host->supervisor_state, host->mount_table);
 	else
 		say(c, &(struct wire_message){ .type = WIRE_PONG, .size = (uint64_t)getpid(),
-					       .count = (uint32_t)roster_count(host->roster) });
+					       .count = (uint32_t)mount_table_count(host->mount_table) });
 }

@@ -21,14 +21,14 @@ static void print(void *arg, const char *name, uint64_t value)
 		fprintf(stderr, "# %s: %" PRIu64 "\n", name, value);
 }
 
-void counters_add(struct counters *c, struct mount *m)
+void sigusr1_stats_add(struct sigusr1_stats *c, struct mount *m)
 {
 	pthread_mutex_lock(&m->tree.lock);
-	c->nodes += nodetab_count(m->tree.nodes);
+	c->nodes += node_table_count(m->tree.nodes);
 	pthread_mutex_unlock(&m->tree.lock);
 	if (m->tree.backing) {
 		c->has_backing = true;
-		c->backing_files += backing_count(m->tree.backing);
+		c->backing_files += passthrough_table_count(m->tree.backing);
 	}
 	if (m->tree.map) {
 		c->has_upper = true;
@@ -39,9 +39,9 @@ void counters_add(struct counters *c, struct mount *m)
 
 static void print_images(bool *to_log)
 {
-	struct share_stats s;
+	struct layer_registry_stats s;
 
-	share_stats(&s);
+	layer_registry_stats(&s);
 	print(to_log, "IMAGES", s.images);
 	print(to_log, "IMAGES KEPT", s.kept);
 	print(to_log, "IMAGE BYTES", s.bytes);
@@ -52,16 +52,16 @@ static void print_images(bool *to_log)
 	print(to_log, "WATCHES", s.watches);
 }
 
-void counters_print(const struct counters *c, bool is_shared, bool to_log)
+void sigusr1_stats_print(const struct sigusr1_stats *c, bool is_shared, bool to_log)
 {
-	struct window_usage windows;
+	struct mmap_cache_usage windows;
 
-	window_usage(&windows);
+	mmap_cache_usage(&windows);
 	if (is_shared)
 		print(&to_log, "MOUNTS", c->mounts);
 	print(&to_log, "INODES", c->nodes);
 	print(&to_log, "NODES", c->nodes);
-	print(&to_log, "DESCRIPTORS", fdcache_count());
+	print(&to_log, "DESCRIPTORS", fd_cache_count());
 	print(&to_log, "WINDOWS", windows.count);
 	print(&to_log, "WINDOW BYTES", windows.bytes);
 	if (c->has_backing)

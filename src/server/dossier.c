@@ -13,10 +13,10 @@
 
 #define BYTES_MAX (64u << 20)
 
-void dossier_init(struct dossier *d)
+void mount_record_init(struct mount_record *d)
 {
-	*d = (struct dossier){ .fuse_fd = -1, .slots_fd = -1, .names_fd = -1, .locks_fd = -1, .recall_fd = -1, .fd = -1 };
-	dirs_init(&d->dirs);
+	*d = (struct mount_record){ .fuse_fd = -1, .slots_fd = -1, .names_fd = -1, .locks_fd = -1, .estale_table_fd = -1, .fd = -1 };
+	mount_dirs_init(&d->dirs);
 }
 
 /* Of what was asked for with one of the mounts. */
@@ -32,7 +32,7 @@ static int make_common(struct mount_opts *o)
 	return r;
 }
 
-int dossier_options(const struct dossier *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size)
+int mount_record_options(const struct mount_record *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size)
 {
 	_cleanup_(buf_release) struct buf args = { 0 };
 	_cleanup_(freep) char **argv = NULL;
@@ -48,13 +48,13 @@ int dossier_options(const struct dossier *d, const struct mount_dirs *dirs, stru
 	if (r < 0)
 		return r;
 	ret->has_no_device_whiteouts = d->flags & WIRE_MOUNT_NO_DEVICE_WHITEOUTS;
-	r = dossier_is_common(d) ? make_common(ret) : 0;
+	r = mount_record_is_common(d) ? make_common(ret) : 0;
 	if (r < 0) {
 		options_release(ret);
 		snprintf(err, err_size, "out of memory");
 		return r;
 	}
-	if (ret->wants_help || ret->wants_version || !dirs_fit(ret, dirs)) {
+	if (ret->wants_help || ret->wants_version || !mount_dirs_fit(ret, dirs)) {
 		snprintf(err, err_size, "the arguments and the directories do not fit each other");
 		options_release(ret);
 		return -EINVAL;
@@ -92,11 +92,11 @@ static int copy_dirs(const struct mount_dirs *from, struct mount_dirs *to)
 {
 	int r;
 
-	dirs_init(to);
+	mount_dirs_init(to);
 	to->opener = from->opener;
-	r = copy_all(to, from->lower, from->n_lower, dirs_add_lower);
+	r = copy_all(to, from->lower, from->n_lower, mount_dirs_add_lower);
 	if (r == 0)
-		r = copy_all(to, from->clones, from->n_clones, dirs_add_clone);
+		r = copy_all(to, from->clones, from->n_clones, mount_dirs_add_clone);
 	if (r == 0)
 		r = copy_one(&to->upper, from->upper);
 	if (r == 0)
@@ -107,17 +107,17 @@ static int copy_dirs(const struct mount_dirs *from, struct mount_dirs *to)
 		to->upper = to->upper < 0 ? -1 : to->upper;
 		to->work = to->work < 0 ? -1 : to->work;
 		to->lock = to->lock < 0 ? -1 : to->lock;
-		dirs_release(to);
+		mount_dirs_release(to);
 	}
 	return r;
 }
 
-int dossier_keep_dirs(struct dossier *d, const struct mount_dirs *dirs)
+int mount_record_keep_dirs(struct mount_record *d, const struct mount_dirs *dirs)
 {
 	return copy_dirs(dirs, &d->dirs);
 }
 
-int dossier_copy_dirs(const struct dossier *d, struct mount_dirs *ret)
+int mount_record_copy_dirs(const struct mount_record *d, struct mount_dirs *ret)
 {
 	return copy_dirs(&d->dirs, ret);
 }
@@ -138,11 +138,11 @@ static int put_bytes(struct buf *b, const struct buf *bytes)
 	return r ?: buf_put(b, bytes->data, bytes->len);
 }
 
-static int encode(const struct dossier *d, struct buf *b)
+static int encode(const struct mount_record *d, struct buf *b)
 {
 	const uint32_t words[] = { d->argc, d->flags, d->dev_major, d->dev_minor, d->io, d->secret, (uint32_t)d->dirs.opener };
-	const int fds[] = { d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
-	int r = buf_put_u32(b, DOSSIER_VERSION);
+	const int fds[] = { d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->estale_table_fd };
+	int r = buf_put_u32(b, MOUNT_RECORD_VERSION);
 
 	r = r ?: buf_put_u64(b, d->key);
 	r = r ?: buf_put_u64(b, d->group);
@@ -157,7 +157,7 @@ static int encode(const struct dossier *d, struct buf *b)
 	return r ?: put_bytes(b, &d->init);
 }
 
-int dossier_write(struct dossier *d)
+int mount_record_write(struct mount_record *d)
 {
 	_cleanup_(buf_release) struct buf b = { 0 };
 	_cleanup_(closep) int fd = memfd_create("veneer-mount", MFD_CLOEXEC);
@@ -190,11 +190,11 @@ static int get_bytes(struct cursor *c, struct buf *ret)
 	return p ? buf_put(ret, p, n) : 0;
 }
 
-static int decode(struct cursor *c, struct dossier *d)
+static int decode(struct cursor *c, struct mount_record *d)
 {
 	int r;
 
-	if (cursor_u32(c) != DOSSIER_VERSION)
+	if (cursor_u32(c) != MOUNT_RECORD_VERSION)
 		return -EPROTO;
 	d->key = cursor_u64(c);
 	d->group = cursor_u64(c);
@@ -213,27 +213,27 @@ static int decode(struct cursor *c, struct dossier *d)
 	d->slots_fd = (int)cursor_u32(c);
 	d->names_fd = (int)cursor_u32(c);
 	d->locks_fd = (int)cursor_u32(c);
-	d->recall_fd = (int)cursor_u32(c);
-	r = get_fds(c, &d->dirs, dirs_add_lower);
-	r = r ?: get_fds(c, &d->dirs, dirs_add_clone);
+	d->estale_table_fd = (int)cursor_u32(c);
+	r = get_fds(c, &d->dirs, mount_dirs_add_lower);
+	r = r ?: get_fds(c, &d->dirs, mount_dirs_add_clone);
 	r = r ?: get_bytes(c, &d->args);
 	r = r ?: get_bytes(c, &d->init);
 	return r < 0 ? r : c->bad || cursor_left(c) ? -EBADMSG : 0;
 }
 
-static void disown(struct dossier *d)
+static void disown(struct mount_record *d)
 {
 	d->fd = d->fuse_fd = d->dirs.upper = d->dirs.work = d->dirs.lock = -1;
-	d->slots_fd = d->names_fd = d->locks_fd = d->recall_fd = -1;
+	d->slots_fd = d->names_fd = d->locks_fd = d->estale_table_fd = -1;
 }
 
-int dossier_read(int fd, struct dossier *ret)
+int mount_record_read(int fd, struct mount_record *ret)
 {
 	_cleanup_(freep) uint8_t *bytes = NULL;
 	struct stat st;
 	int r = fstat(fd, &st) < 0 ? -errno : st.st_size > BYTES_MAX ? -EBADMSG : 0;
 
-	dossier_init(ret);
+	mount_record_init(ret);
 	if (r < 0)
 		return r;
 	bytes = malloc((size_t)st.st_size + 1);
@@ -248,16 +248,16 @@ int dossier_read(int fd, struct dossier *ret)
 	if (r < 0) {
 		disown(ret);
 		ret->dirs.n_lower = ret->dirs.n_clones = 0;
-		dossier_release(ret);
+		mount_record_release(ret);
 		return r;
 	}
 	ret->fd = fd;
 	return 0;
 }
 
-void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), void *arg)
+void mount_record_each_fd(const struct mount_record *d, void (*fn)(int fd, void *arg), void *arg)
 {
-	const int fds[] = { d->fd, d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->recall_fd };
+	const int fds[] = { d->fd, d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->estale_table_fd };
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		if (fds[i] >= 0)
@@ -268,23 +268,23 @@ void dossier_each_fd(const struct dossier *d, void (*fn)(int fd, void *arg), voi
 		fn(d->dirs.clones[i], arg);
 }
 
-void dossier_release(struct dossier *d)
+void mount_record_release(struct mount_record *d)
 {
-	int *const fds[] = { &d->fuse_fd, &d->slots_fd, &d->names_fd, &d->locks_fd, &d->recall_fd, &d->fd };
+	int *const fds[] = { &d->fuse_fd, &d->slots_fd, &d->names_fd, &d->locks_fd, &d->estale_table_fd, &d->fd };
 
-	dirs_release(&d->dirs);
+	mount_dirs_release(&d->dirs);
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		closep(fds[i]);
 	buf_release(&d->args);
 	buf_release(&d->init);
 }
 
-void dossier_forget(struct dossier *d)
+void mount_record_forget(struct mount_record *d)
 {
 	disown(d);
 	for (size_t i = 0; i < d->dirs.n_lower; i++)
 		d->dirs.lower[i] = -1;
 	for (size_t i = 0; i < d->dirs.n_clones; i++)
 		d->dirs.clones[i] = -1;
-	dossier_release(d);
+	mount_record_release(d);
 }

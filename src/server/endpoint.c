@@ -14,7 +14,7 @@
 #define BACKLOG 16
 #define PROBE_MS 1000
 
-static int find_file(const char *path, struct endpoint *ret, char *err, size_t err_size)
+static int find_file(const char *path, struct listen_socket *ret, char *err, size_t err_size)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	_cleanup_(freep) char *dir = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
@@ -44,7 +44,7 @@ static bool is_port(const char *s)
 	return *s && strspn(s, "0123456789") == strlen(s) && n <= UINT16_MAX;
 }
 
-static int find_address(const char *where, struct endpoint *ret, char *err, size_t err_size)
+static int find_address(const char *where, struct listen_socket *ret, char *err, size_t err_size)
 {
 	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
 	const char *colon = strrchr(where, ':');
@@ -66,15 +66,15 @@ static int find_address(const char *where, struct endpoint *ret, char *err, size
 	return 0;
 }
 
-int endpoint_find(const char *where, struct endpoint *ret, char *err, size_t err_size)
+int listen_socket_find(const char *where, struct listen_socket *ret, char *err, size_t err_size)
 {
-	*ret = ENDPOINT_NONE;
+	*ret = LISTEN_SOCKET_NONE;
 	if (!strncmp(where, "unix:", 5))
 		return find_file(where + 5, ret, err, err_size);
 	return find_address(where, ret, err, err_size);
 }
 
-static int listen_at_file(struct endpoint *e)
+static int listen_at_file(struct listen_socket *e)
 {
 	_cleanup_(closep) int probe = -1;
 	struct stat st;
@@ -93,7 +93,7 @@ static int listen_at_file(struct endpoint *e)
 	return r;
 }
 
-static int listen_at_address(struct endpoint *e)
+static int listen_at_address(struct listen_socket *e)
 {
 	_cleanup_(closep) int fd = socket(e->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int on = 1;
@@ -106,12 +106,12 @@ static int listen_at_address(struct endpoint *e)
 	return 0;
 }
 
-int endpoint_listen(struct endpoint *e)
+int listen_socket_listen(struct listen_socket *e)
 {
 	return e->dir_fd >= 0 ? listen_at_file(e) : listen_at_address(e);
 }
 
-void endpoint_close(struct endpoint *e)
+void listen_socket_close(struct listen_socket *e)
 {
 	struct stat st;
 

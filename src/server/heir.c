@@ -63,21 +63,21 @@ struct each_fd {
 static void each_of_mount(int fd, uint32_t place, void *arg)
 {
 	const struct each_fd *e = arg;
-	struct dossier d;
+	struct mount_record d;
 
 	(void)place;
-	if (dossier_read(fd, &d) < 0) {
+	if (mount_record_read(fd, &d) < 0) {
 		e->fn(fd, e->arg);
 		return;
 	}
-	dossier_each_fd(&d, e->fn, e->arg);
-	nodetab_held_fds(d.slots_fd, e->fn, e->arg);
-	dossier_forget(&d);
+	mount_record_each_fd(&d, e->fn, e->arg);
+	node_table_held_fds(d.slots_fd, e->fn, e->arg);
+	mount_record_forget(&d);
 }
 
-void heir_each_fd(struct ledger *l, void (*fn)(int fd, void *arg), void *arg)
+void recovery_each_fd(struct supervisor_state *l, void (*fn)(int fd, void *arg), void *arg)
 {
-	ledger_each(l, each_of_mount, &(struct each_fd){ fn, arg });
+	supervisor_state_each(l, each_of_mount, &(struct each_fd){ fn, arg });
 }
 
 /* Closing a file may wait, for a file system that does not answer or for what it frees; closing anything else does not.
@@ -161,34 +161,34 @@ static void close_unknown(const struct fd_set_of *known)
 /* It is out of the ledger before it is looked at, which may be what crashes us. */
 static void give_up(int fd, uint32_t place, void *arg)
 {
-	struct ledger *l = arg;
+	struct supervisor_state *l = arg;
 	struct mount_opts opts;
-	struct dossier d;
+	struct mount_record d;
 	char err[ERR_SIZE];
 
-	if (!ledger_is_given_up(l, place))
+	if (!supervisor_state_is_given_up(l, place))
 		return;
-	ledger_drop(l, place);
-	if (dossier_read(fd, &d) < 0)
+	supervisor_state_drop(l, place);
+	if (mount_record_read(fd, &d) < 0)
 		return;
-	intent_drop(d.key);
-	if (dossier_options(&d, &d.dirs, &opts, err, sizeof(err)) == 0) {
+	intent_log_drop(d.key);
+	if (mount_record_options(&d, &d.dirs, &opts, err, sizeof(err)) == 0) {
 		log_error("%s: %u servers crashed over this mount, one after the other: it is given up",
-			  opts.mountpoint, LEDGER_STRIKES);
+			  opts.mountpoint, SUPERVISOR_STATE_STRIKES);
 		options_release(&opts);
 	}
-	dossier_forget(&d);
+	mount_record_forget(&d);
 }
 
-void heir_close_others(struct ledger *l, const int *fds, size_t n)
+void recovery_close_others(struct supervisor_state *l, const int *fds, size_t n)
 {
 	struct fd_set_of known = { .bits = NULL };
 
-	ledger_each(l, give_up, l);
+	supervisor_state_each(l, give_up, l);
 	for (size_t i = 0; i < n; i++)
 		remember(fds[i], &known);
-	remember(ledger_word(l), &known);
-	heir_each_fd(l, remember, &known);
+	remember(supervisor_state_word(l), &known);
+	recovery_each_fd(l, remember, &known);
 	if (known.is_short)
 		log_warn("no memory to tell what the server before had open: it stays so");
 	else
@@ -202,10 +202,10 @@ struct job {
 	uint32_t place, cost_ms;
 };
 
-/* Owned by its threads, and by heir_resume until it returns. */
+/* Owned by its threads, and by recovery_resume until it returns. */
 struct resuming {
-	struct ledger *ledger;
-	struct roster *roster;
+	struct supervisor_state *supervisor_state;
+	struct mount_table *mount_table;
 	int64_t since_ms;
 	size_t n, room;		/* of jobs, quick ones first */
 	struct job *jobs;
@@ -220,38 +220,38 @@ struct resuming {
 static void send_word_locked(const struct resuming *v)
 {
 	char text[80];
-	int fd = ledger_word(v->ledger);
+	int fd = supervisor_state_word(v->supervisor_state);
 
 	if (fd < 0)
 		return;
 	snprintf(text, sizeof(text), "moved %zu %zu %zu", v->n_resumed, v->n_lost, v->n - v->n_done);
 	(void)!write(fd, text, strlen(text));
-	ledger_set_word(v->ledger, -1);
+	supervisor_state_set_word(v->supervisor_state, -1);
 	close(fd);
 }
 
 static void say_done(struct resuming *v)
 {
-	roster_resumed(v->roster);
-	log_info("going on with %s of the server before, lost: %zu; it took %lld ms", quantity_of(v->n_resumed, "mount").text,
+	mount_table_resumed(v->mount_table);
+	log_info("going on with %s of the server before, lost: %zu; it took %lld ms", human_units_of(v->n_resumed, "mount").text,
 		 v->n_lost, (long long)(clock_ms() - v->since_ms));
 	LOCK_SCOPE(&v->lock);
 	send_word_locked(v);
 }
 
-/* As roster_resume; -errno: it is lost, and that has been said. */
+/* As mount_table_resume; -errno: it is lost, and that has been said. */
 static int resume(struct resuming *v, const struct job *j)
 {
 	char err[ERR_SIZE] = "";
-	struct dossier d;
-	int r = dossier_read(j->fd, &d);
+	struct mount_record d;
+	int r = mount_record_read(j->fd, &d);
 
 	if (r < 0) {
 		snprintf(err, sizeof(err), "what was kept of it cannot be read: %s", strerror(-r));
-		ledger_drop(v->ledger, j->place);
-		roster_expect(v->roster, -1);
+		supervisor_state_drop(v->supervisor_state, j->place);
+		mount_table_expect(v->mount_table, -1);
 	} else {
-		r = roster_resume(v->roster, &d, j->place, err, sizeof(err));
+		r = mount_table_resume(v->mount_table, &d, j->place, err, sizeof(err));
 	}
 	if (r < 0)
 		log_error("a mount is lost with the server that had it: %s", err);
@@ -262,14 +262,14 @@ static int resume(struct resuming *v, const struct job *j)
 static int resume_timed(struct resuming *v, const struct job *j)
 {
 	const int64_t from = clock_ms();
-	struct duty *before;
+	struct activity *before;
 	int r;
 
-	ledger_note_cost(v->ledger, j->place, LEDGER_UNANSWERED);
-	before = duty_begin(ledger_duty(v->ledger, j->place));
+	supervisor_state_note_cost(v->supervisor_state, j->place, SUPERVISOR_STATE_UNANSWERED);
+	before = activity_begin(supervisor_state_duty(v->supervisor_state, j->place));
 	r = resume(v, j);
-	duty_end(before);
-	ledger_note_cost(v->ledger, j->place, (uint32_t)(clock_ms() - from));
+	activity_end(before);
+	supervisor_state_note_cost(v->supervisor_state, j->place, (uint32_t)(clock_ms() - from));
 	return r;
 }
 
@@ -405,7 +405,7 @@ static void note_job(int fd, uint32_t place, void *arg)
 	struct resuming *v = arg;
 
 	if (v->n < v->room)
-		v->jobs[v->n++] = (struct job){ fd, place, ledger_cost(v->ledger, place) };
+		v->jobs[v->n++] = (struct job){ fd, place, supervisor_state_cost(v->supervisor_state, place) };
 }
 
 static void count_one(int fd, uint32_t place, void *arg)
@@ -422,37 +422,37 @@ static int by_cost(const void *a, const void *b)
 	return x->cost_ms < y->cost_ms ? -1 : x->cost_ms > y->cost_ms;
 }
 
-static struct resuming *resuming_new(struct ledger *l, struct roster *r)
+static struct resuming *resuming_new(struct supervisor_state *l, struct mount_table *r)
 {
 	struct resuming *v = calloc(1, sizeof(*v));
 
 	if (!v)
 		return NULL;
-	*v = (struct resuming){ .ledger = l, .roster = r, .since_ms = clock_ms(), .owners = 1 };
-	ledger_each(l, count_one, &v->room);
+	*v = (struct resuming){ .supervisor_state = l, .mount_table = r, .since_ms = clock_ms(), .owners = 1 };
+	supervisor_state_each(l, count_one, &v->room);
 	v->jobs = calloc(v->room + 1, sizeof(*v->jobs));
 	if (!v->jobs) {
 		free(v);
 		return NULL;
 	}
-	ledger_each(l, note_job, v);
+	supervisor_state_each(l, note_job, v);
 	qsort(v->jobs, v->n, sizeof(*v->jobs), by_cost);
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_cond_init(&v->changed, NULL);
 	return v;
 }
 
-int heir_resume(struct ledger *l, struct roster *r)
+int recovery_resume(struct supervisor_state *l, struct mount_table *r)
 {
 	struct resuming *v = resuming_new(l, r);
 
 	if (!v)
 		return -ENOMEM;
-	roster_expect(r, (int)v->n);
+	mount_table_expect(r, (int)v->n);
 	if (v->n) {
 		add_threads(v, threads_wanted(v->n));
 		watch_over(v);
-		if (ledger_word(l) >= 0)
+		if (supervisor_state_word(l) >= 0)
 			promise_word(v);
 	} else {
 		say_done(v);

@@ -13,20 +13,20 @@ struct place {
 	_Atomic uint32_t cost_ms;
 	_Atomic uint32_t strikes;
 	_Atomic int64_t struck_s;	/* the last time */
-	struct duty duty;
+	struct activity activity;
 };
 
-struct ledger {
+struct supervisor_state {
 	_Atomic uint32_t is_left;	/* 0 or 1 */
-	_Atomic uint32_t going;		/* enum ledger_going */
+	_Atomic uint32_t going;		/* enum supervisor_state_going */
 	_Atomic unsigned deaths;
-	struct duty_board board;
-	struct duty asked;
+	struct crash_board board;
+	struct activity asked;
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
-	_Atomic int32_t heir, word;	/* descriptors, and one; 0: none */
+	_Atomic int32_t recovery, word;	/* descriptors, and one; 0: none */
 	_Atomic uint32_t end;		/* places from here on were never used: nobody need look at them */
-	struct place places[LEDGER_MOUNTS_MAX];
+	struct place places[SUPERVISOR_STATE_MOUNTS_MAX];
 	_Alignas(64) unsigned char extra[];
 };
 
@@ -36,16 +36,16 @@ static int descriptor(int32_t stored)
 	return stored > 0 ? stored - 1 : -1;
 }
 
-static uint32_t end_of(const struct ledger *l)
+static uint32_t end_of(const struct supervisor_state *l)
 {
 	uint32_t end = l->end;
 
-	return end < LEDGER_MOUNTS_MAX ? end : LEDGER_MOUNTS_MAX;
+	return end < SUPERVISOR_STATE_MOUNTS_MAX ? end : SUPERVISOR_STATE_MOUNTS_MAX;
 }
 
-int ledger_new(size_t extra_bytes, struct ledger **ret)
+int supervisor_state_new(size_t extra_bytes, struct supervisor_state **ret)
 {
-	struct ledger *l = mmap(NULL, sizeof(*l) + extra_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct supervisor_state *l = mmap(NULL, sizeof(*l) + extra_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (l == MAP_FAILED)
 		return -ENOMEM;
@@ -54,34 +54,34 @@ int ledger_new(size_t extra_bytes, struct ledger **ret)
 	return 0;
 }
 
-void *ledger_extra(struct ledger *l)
+void *supervisor_state_extra(struct supervisor_state *l)
 {
 	return l->extra;
 }
 
-size_t ledger_extra_bytes(const struct ledger *l)
+size_t supervisor_state_extra_bytes(const struct supervisor_state *l)
 {
 	return l->extra_bytes;
 }
 
-uint64_t ledger_key(struct ledger *l)
+uint64_t supervisor_state_key(struct supervisor_state *l)
 {
 	return ++l->last_key;
 }
 
-uint64_t ledger_last_key(const struct ledger *l)
+uint64_t supervisor_state_last_key(const struct supervisor_state *l)
 {
 	return l->last_key;
 }
 
-void ledger_set_last_key(struct ledger *l, uint64_t key)
+void supervisor_state_set_last_key(struct supervisor_state *l, uint64_t key)
 {
 	l->last_key = key;
 }
 
-int ledger_put(struct ledger *l, int fd, uint32_t *ret_place)
+int supervisor_state_put(struct supervisor_state *l, int fd, uint32_t *ret_place)
 {
-	for (uint32_t k = 0; k < LEDGER_MOUNTS_MAX; k++) {
+	for (uint32_t k = 0; k < SUPERVISOR_STATE_MOUNTS_MAX; k++) {
 		struct place *p = &l->places[k];
 		int32_t nothing = 0;
 		uint32_t end = l->end;
@@ -100,13 +100,13 @@ int ledger_put(struct ledger *l, int fd, uint32_t *ret_place)
 	return -ENOSPC;
 }
 
-void ledger_drop(struct ledger *l, uint32_t place)
+void supervisor_state_drop(struct supervisor_state *l, uint32_t place)
 {
-	if (place < LEDGER_MOUNTS_MAX)
+	if (place < SUPERVISOR_STATE_MOUNTS_MAX)
 		l->places[place].fd = 0;
 }
 
-void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg)
+void supervisor_state_each(struct supervisor_state *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg)
 {
 	for (uint32_t k = 0; k < end_of(l); k++) {
 		int fd = descriptor(l->places[k].fd);
@@ -116,23 +116,23 @@ void ledger_each(struct ledger *l, void (*fn)(int fd, uint32_t place, void *arg)
 	}
 }
 
-void ledger_note_cost(struct ledger *l, uint32_t place, uint32_t ms)
+void supervisor_state_note_cost(struct supervisor_state *l, uint32_t place, uint32_t ms)
 {
-	if (place < LEDGER_MOUNTS_MAX)
+	if (place < SUPERVISOR_STATE_MOUNTS_MAX)
 		l->places[place].cost_ms = ms;
 }
 
-uint32_t ledger_cost(const struct ledger *l, uint32_t place)
+uint32_t supervisor_state_cost(const struct supervisor_state *l, uint32_t place)
 {
-	return place < LEDGER_MOUNTS_MAX ? l->places[place].cost_ms : 0;
+	return place < SUPERVISOR_STATE_MOUNTS_MAX ? l->places[place].cost_ms : 0;
 }
 
-struct duty *ledger_duty(struct ledger *l, uint32_t place)
+struct activity *supervisor_state_duty(struct supervisor_state *l, uint32_t place)
 {
-	return place < LEDGER_MOUNTS_MAX ? &l->places[place].duty : NULL;
+	return place < SUPERVISOR_STATE_MOUNTS_MAX ? &l->places[place].activity : NULL;
 }
 
-struct duty_board *ledger_board(struct ledger *l)
+struct crash_board *supervisor_state_board(struct supervisor_state *l)
 {
 	return &l->board;
 }
@@ -149,33 +149,33 @@ static void strike(struct place *p)
 	p->struck_s = t.tv_sec;
 }
 
-struct duty *ledger_asked(struct ledger *l)
+struct activity *supervisor_state_asked(struct supervisor_state *l)
 {
 	return &l->asked;
 }
 
 /* Where it is not known which one it was, it was one of those that somebody was at. */
-static bool take_blame(struct duty *d, uint32_t crash)
+static bool take_blame(struct activity *d, uint32_t crash)
 {
-	const bool was_at_it = atomic_exchange(&d->nthreads, 0) && crash == DUTY_NOTHING_KNOWN;
-	const bool is_blamed = atomic_exchange(&d->is_blamed, 0) && crash == DUTY_BLAMED;
+	const bool was_at_it = atomic_exchange(&d->nthreads, 0) && crash == ACTIVITY_NOTHING_KNOWN;
+	const bool is_suspect = atomic_exchange(&d->is_suspect, 0) && crash == ACTIVITY_SUSPECT;
 
-	return was_at_it || is_blamed;
+	return was_at_it || is_suspect;
 }
 
-bool ledger_judge(struct ledger *l, bool is_crash)
+bool supervisor_state_judge(struct supervisor_state *l, bool is_crash)
 {
-	const uint32_t crash = atomic_exchange(&l->board.crash, DUTY_NOTHING_KNOWN);
+	const uint32_t crash = atomic_exchange(&l->board.crash, ACTIVITY_NOTHING_KNOWN);
 	bool is_any = take_blame(&l->asked, crash) && is_crash;
 
 	/* The next server's threads may have the same ids. */
 	l->board.crashed = 0;
-	for (int k = 0; k < DUTY_WAITERS; k++)
+	for (int k = 0; k < ACTIVITY_WAITERS; k++)
 		l->board.waiting[k] = 0;
 	for (uint32_t k = 0; k < end_of(l); k++) {
 		struct place *p = &l->places[k];
 
-		if (!take_blame(&p->duty, crash) || !is_crash || !p->fd)
+		if (!take_blame(&p->activity, crash) || !is_crash || !p->fd)
 			continue;
 		strike(p);
 		is_any = true;
@@ -183,61 +183,61 @@ bool ledger_judge(struct ledger *l, bool is_crash)
 	return is_any;
 }
 
-bool ledger_is_given_up(const struct ledger *l, uint32_t place)
+bool supervisor_state_is_given_up(const struct supervisor_state *l, uint32_t place)
 {
-	return place < LEDGER_MOUNTS_MAX && l->places[place].strikes >= LEDGER_STRIKES;
+	return place < SUPERVISOR_STATE_MOUNTS_MAX && l->places[place].strikes >= SUPERVISOR_STATE_STRIKES;
 }
 
-void ledger_leave(struct ledger *l)
+void supervisor_state_leave(struct supervisor_state *l)
 {
 	l->is_left = true;
 }
 
-bool ledger_is_left(const struct ledger *l)
+bool supervisor_state_is_left(const struct supervisor_state *l)
 {
 	return l->is_left;
 }
 
-void ledger_note_going(struct ledger *l, enum ledger_going how)
+void supervisor_state_note_going(struct supervisor_state *l, enum supervisor_state_going how)
 {
 	l->going = how;
 }
 
-enum ledger_going ledger_going(const struct ledger *l)
+enum supervisor_state_going supervisor_state_going(const struct supervisor_state *l)
 {
 	uint32_t going = l->going;
 
-	return going <= LEDGER_IS_WITHDRAWN ? (enum ledger_going)going : LEDGER_STAYS;
+	return going <= SUPERVISOR_STATE_IS_WITHDRAWN ? (enum supervisor_state_going)going : SUPERVISOR_STATE_STAYS;
 }
 
-unsigned ledger_deaths(const struct ledger *l)
+unsigned supervisor_state_deaths(const struct supervisor_state *l)
 {
 	return l->deaths;
 }
 
-void ledger_note_death(struct ledger *l)
+void supervisor_state_note_death(struct supervisor_state *l)
 {
 	l->deaths++;
 }
 
-int ledger_hand_over(struct ledger *l, int fd)
+int supervisor_state_hand_over(struct supervisor_state *l, int fd)
 {
 	int32_t nobody = 0;
 
-	return atomic_compare_exchange_strong(&l->heir, &nobody, fd + 1) ? 0 : -EBUSY;
+	return atomic_compare_exchange_strong(&l->recovery, &nobody, fd + 1) ? 0 : -EBUSY;
 }
 
-int ledger_take_hand_over(struct ledger *l)
+int supervisor_state_take_hand_over(struct supervisor_state *l)
 {
-	return descriptor(atomic_exchange(&l->heir, 0));
+	return descriptor(atomic_exchange(&l->recovery, 0));
 }
 
-void ledger_set_word(struct ledger *l, int fd)
+void supervisor_state_set_word(struct supervisor_state *l, int fd)
 {
 	l->word = fd + 1;
 }
 
-int ledger_word(const struct ledger *l)
+int supervisor_state_word(const struct supervisor_state *l)
 {
 	return descriptor(l->word);
 }

@@ -11,7 +11,7 @@
 
 #define FIRST_FD 3
 
-int notify_open(void)
+int service_notify_open(void)
 {
 	_cleanup_(closep) int fd = -1;
 	const char *path = getenv("NOTIFY_SOCKET");
@@ -30,13 +30,13 @@ int notify_open(void)
 	return steal_fd(&fd);
 }
 
-void notify_send(int fd, const char *state)
+void service_notify_send(int fd, const char *state)
 {
 	if (fd >= 0)
 		(void)!send(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-int notify_listen_fd(void)
+int service_notify_listen_fd(void)
 {
 	const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
 

@@ -25,7 +25,7 @@ static int move_up(int *fd, int least)
 	return 0;
 }
 
-int seat_make_room(const int *wanted, size_t n, int *const *own, size_t n_own)
+int fd_renumber_make_room(const int *wanted, size_t n, int *const *own, size_t n_own)
 {
 	const int max = highest(wanted, n);
 	int r = 0;
@@ -37,21 +37,21 @@ int seat_make_room(const int *wanted, size_t n, int *const *own, size_t n_own)
 }
 
 /* sits[number]: which of got has it, and one. */
-struct seats {
+struct fd_renumber {
 	int *got;
 	const int *wanted;
 	size_t *sits;
 	int n_numbers;
 };
 
-static void sit(struct seats *s, size_t i)
+static void sit(struct fd_renumber *s, size_t i)
 {
 	if (s->got[i] < s->n_numbers)
 		s->sits[s->got[i]] = i + 1;
 }
 
 /* Nobody loses what is where this one belongs. */
-static int clear(struct seats *s, int number)
+static int clear(struct fd_renumber *s, int number)
 {
 	size_t other = s->sits[number];
 
@@ -67,7 +67,7 @@ static int clear(struct seats *s, int number)
 	return 0;
 }
 
-static int place_one(struct seats *s, size_t i)
+static int publish_one(struct fd_renumber *s, size_t i)
 {
 	const int to = s->wanted[i], from = s->got[i];
 	size_t there = s->sits[to];
@@ -96,9 +96,9 @@ static int place_one(struct seats *s, size_t i)
 	return 0;
 }
 
-int seat_place(int *got, const int *wanted, size_t n)
+int fd_renumber_place(int *got, const int *wanted, size_t n)
 {
-	struct seats s = { .got = got, .wanted = wanted, .n_numbers = highest(wanted, n) + 1 };
+	struct fd_renumber s = { .got = got, .wanted = wanted, .n_numbers = highest(wanted, n) + 1 };
 	int r = 0;
 
 	s.sits = calloc((size_t)s.n_numbers, sizeof(*s.sits));
@@ -107,7 +107,7 @@ int seat_place(int *got, const int *wanted, size_t n)
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = wanted[i] > 2 ? (sit(&s, i), 0) : -EINVAL;
 	for (size_t i = 0; r == 0 && i < n; i++)
-		r = place_one(&s, i);
+		r = publish_one(&s, i);
 	for (size_t i = 0; i < n; i++) {
 		if (r < 0)
 			closep(&got[i]);

@@ -57,10 +57,10 @@
 
 enum state { SERVING, LEAVING, ENDING };
 
-struct guest {
+struct connected_client {
 	struct list_link link;
 	struct server *server;
-	struct conn *conn;
+	struct client_conn *conn;
 	int64_t deadline_ms;	/* for the next it says; once it has asked, for a worker, if those are stalled */
 	bool takes_long;
 };
@@ -68,10 +68,10 @@ struct guest {
 struct server {
 	const struct server_config *config;
 	int epoll_fd, listen_fd, signal_fd, wake_fd, notify_fd;
-	struct ledger *ledger;		/* NULL: none */
-	struct roster *roster;
-	struct conn_host host;
-	struct endpoint endpoint;	/* ENDPOINT_NONE: nobody is told */
+	struct supervisor_state *supervisor_state;		/* NULL: none */
+	struct mount_table *mount_table;
+	struct client_conn_host host;
+	struct listen_socket endpoint;	/* LISTEN_SOCKET_NONE: nobody is told */
 	struct metrics *metrics;
 	ino_t socket_ino;
 	enum state state;
@@ -88,9 +88,9 @@ struct server {
 	int64_t long_ended_ms;		/* when the last one of these came to its end */
 };
 
-static struct guest *guest_of(struct list_link *l)
+static struct connected_client *guest_of(struct list_link *l)
 {
-	return (struct guest *)((char *)l - offsetof(struct guest, link));
+	return (struct connected_client *)((char *)l - offsetof(struct connected_client, link));
 }
 
 static void wake(void *arg)
@@ -120,7 +120,7 @@ static void note_worker(struct server *s, int change, bool takes_long)
 		wake(s);
 }
 
-static bool has_worker_for(struct server *s, const struct guest *g)
+static bool has_worker_for(struct server *s, const struct connected_client *g)
 {
 	LOCK_SCOPE(&s->lock);
 	return s->n_workers < WORKERS_MAX && (!g->takes_long || s->n_long < LONG_WORKERS_MAX);
@@ -132,32 +132,32 @@ static bool is_stalled(struct server *s)
 	return s->n_long >= LONG_WORKERS_MAX && clock_ms() - s->long_ended_ms >= STALLED_MS;
 }
 
-static void forget_guest(struct server *s, struct guest *g)
+static void forget_guest(struct server *s, struct connected_client *g)
 {
 	list_del(&g->link);
 	s->n_guests--;
-	conn_free(g->conn);
+	client_conn_free(g->conn);
 	free(g);
 }
 
 static void *work(void *arg)
 {
-	struct guest *g = arg;
+	struct connected_client *g = arg;
 	struct server *s = g->server;
 	const bool takes_long = g->takes_long;
-	struct duty *before = duty_begin(s->ledger ? ledger_asked(s->ledger) : NULL);
+	struct activity *before = activity_begin(s->supervisor_state ? supervisor_state_asked(s->supervisor_state) : NULL);
 
-	conn_answer(g->conn, &s->host);
-	duty_end(before);
-	conn_free(g->conn);
+	client_conn_answer(g->conn, &s->host);
+	activity_end(before);
+	client_conn_free(g->conn);
 	free(g);
 	/* More layers are open than before. */
-	fdcache_bound();
+	fd_cache_bound();
 	note_worker(s, -1, takes_long);
 	return NULL;
 }
 
-static bool start_worker(struct server *s, struct guest *g)
+static bool start_worker(struct server *s, struct connected_client *g)
 {
 	const bool takes_long = g->takes_long;
 	pthread_attr_t attr;
@@ -179,7 +179,7 @@ static bool start_worker(struct server *s, struct guest *g)
 static void start_workers(struct server *s)
 {
 	for (struct list_link *l = s->asking.next, *next; l != &s->asking; l = next) {
-		struct guest *g = guest_of(l);
+		struct connected_client *g = guest_of(l);
 
 		next = l->next;
 		if (!has_worker_for(s, g))
@@ -201,32 +201,32 @@ static void refuse_stalled(struct server *s)
 	if (list_is_empty(&s->asking) || !is_stalled(s))
 		return;
 	for (struct list_link *l = s->asking.next, *next; l != &s->asking; l = next) {
-		struct guest *g = guest_of(l);
+		struct connected_client *g = guest_of(l);
 
 		next = l->next;
 		if (!g->takes_long || g->deadline_ms > now)
 			continue;
 		list_del(&g->link);
-		conn_refuse_stalled(g->conn, LONG_WORKERS_MAX);
-		conn_free(g->conn);
+		client_conn_refuse_stalled(g->conn, LONG_WORKERS_MAX);
+		client_conn_free(g->conn);
 		free(g);
 	}
 }
 
-static void hear_guest(struct server *s, struct guest *g)
+static void hear_guest(struct server *s, struct connected_client *g)
 {
 	g->deadline_ms = clock_ms() + GUEST_LIMIT_MS;
-	switch (conn_receive(g->conn)) {
-	case CONN_LISTENING:
+	switch (client_conn_receive(g->conn)) {
+	case CLIENT_CONN_LISTENING:
 		break;
-	case CONN_OVER:
+	case CLIENT_CONN_OVER:
 		forget_guest(s, g);
 		break;
-	case CONN_ASKED:
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, conn_fd(g->conn), NULL);
+	case CLIENT_CONN_ASKED:
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, client_conn_fd(g->conn), NULL);
 		list_del(&g->link);
 		s->n_guests--;
-		g->takes_long = conn_takes_long(g->conn);
+		g->takes_long = client_conn_takes_long(g->conn);
 		g->deadline_ms = clock_ms() + STALLED_MS;
 		list_add_tail(&s->asking, &g->link);
 		start_workers(s);
@@ -238,11 +238,11 @@ static void hear_guest(struct server *s, struct guest *g)
 static bool take_guest(struct server *s)
 {
 	struct epoll_event e = { .events = EPOLLIN };
-	struct guest *g;
+	struct connected_client *g;
 	int fd, r = sock_accept(s->listen_fd, &fd);
 
 	if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -ENOBUFS) {
-		fdcache_shrink();
+		fd_cache_shrink();
 		if (s->n_guests)
 			forget_guest(s, guest_of(s->guests.next));
 	}
@@ -255,13 +255,13 @@ static bool take_guest(struct server *s)
 	}
 	list_init(&g->link);
 	g->server = s;
-	if (conn_new(fd, &g->conn) < 0) {
+	if (client_conn_new(fd, &g->conn) < 0) {
 		free(g);
 		return true;
 	}
 	e.data.ptr = g;
 	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) {
-		conn_free(g->conn);
+		client_conn_free(g->conn);
 		free(g);
 		return true;
 	}
@@ -291,22 +291,22 @@ static void drop_silent(struct server *s)
 static void add_mount(struct mount *m, const struct served_place *at, void *arg)
 {
 	(void)at;
-	counters_add(arg, m);
+	sigusr1_stats_add(arg, m);
 }
 
 static void print_counters(struct server *s)
 {
-	struct counters c = { .mounts = roster_count(s->roster) };
+	struct sigusr1_stats c = { .mounts = mount_table_count(s->mount_table) };
 
-	roster_each(s->roster, add_mount, &c);
-	counters_print(&c, true, !s->config->keeps_output);
+	mount_table_each(s->mount_table, add_mount, &c);
+	sigusr1_stats_print(&c, true, !s->config->keeps_output);
 }
 
 static int tell_metrics(void *arg, char **ret_text)
 {
 	struct server *s = arg;
 
-	return s->config->metrics(s->roster, ret_text);
+	return s->config->metrics(s->mount_table, ret_text);
 }
 
 static void start_metrics(struct server *s)
@@ -321,14 +321,14 @@ static void start_metrics(struct server *s)
 static void withdraw_metrics(struct server *s)
 {
 	metrics_quiesce(s->metrics);
-	endpoint_close(&s->endpoint);
+	listen_socket_close(&s->endpoint);
 }
 
 /* No mount is left. */
 static void stop_metrics(struct server *s)
 {
 	metrics_stop(steal_ptr(&s->metrics));
-	endpoint_close(&s->endpoint);
+	listen_socket_close(&s->endpoint);
 }
 
 static void close_listener(struct server *s)
@@ -336,8 +336,8 @@ static void close_listener(struct server *s)
 	if (s->listen_fd < 0)
 		return;
 	/* Its number may be something else's at once. */
-	if (s->ledger)
-		ledger_note_going(s->ledger, LEDGER_IS_WITHDRAWN);
+	if (s->supervisor_state)
+		supervisor_state_note_going(s->supervisor_state, SUPERVISOR_STATE_IS_WITHDRAWN);
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
 	closep(&s->listen_fd);
 	withdraw_metrics(s);
@@ -373,20 +373,20 @@ static bool withdraw(struct server *s, bool is_forced)
 
 static void be_told_to_go(struct server *s)
 {
-	size_t n = roster_count(s->roster);
+	size_t n = mount_table_count(s->mount_table);
 
 	s->since_ms = clock_ms();
 	if (s->state != SERVING) {
-		log_warn("told again to end: the server is taken from %s", quantity_of(n, "mount").text);
+		log_warn("told again to end: the server is taken from %s", human_units_of(n, "mount").text);
 		s->state = ENDING;
 		return;
 	}
 	s->state = LEAVING;
-	if (s->ledger)
-		ledger_note_going(s->ledger, LEDGER_GOES);
-	notify_send(s->notify_fd, "STOPPING=1");
+	if (s->supervisor_state)
+		supervisor_state_note_going(s->supervisor_state, SUPERVISOR_STATE_GOES);
+	service_notify_send(s->notify_fd, "STOPPING=1");
 	if (n)
-		log_info("told to end: no more mounts are taken; the server ends with the last of %s", quantity_of(n, "mount").text);
+		log_info("told to end: no more mounts are taken; the server ends with the last of %s", human_units_of(n, "mount").text);
 	while (!list_is_empty(&s->guests))
 		forget_guest(s, guest_of(s->guests.next));
 }
@@ -395,7 +395,7 @@ static void be_told_to_go(struct server *s)
  * supervisor, and means it once. */
 static bool is_echo(struct server *s, const struct signalfd_siginfo *info)
 {
-	const bool is_by_supervisor = s->ledger && (pid_t)info->ssi_pid == getppid();
+	const bool is_by_supervisor = s->supervisor_state && (pid_t)info->ssi_pid == getppid();
 	const bool is_soon = s->told_ms && clock_ms() - s->told_ms < ECHO_MS;
 	const bool is_other = is_by_supervisor != s->was_told_by_supervisor;
 
@@ -418,13 +418,13 @@ static void take_signal(struct server *s)
 
 static bool is_busy(struct server *s)
 {
-	return roster_count(s->roster) || workers(s) || s->n_guests || !list_is_empty(&s->asking);
+	return mount_table_count(s->mount_table) || workers(s) || s->n_guests || !list_is_empty(&s->asking);
 }
 
 /* The images that nobody uses go in time. */
 static int64_t images_left_ms(void)
 {
-	int left_s = share_trim();
+	int left_s = layer_registry_trim();
 
 	return left_s < 0 ? INT64_MAX : (int64_t)left_s * 1000;
 }
@@ -464,11 +464,11 @@ static bool tick(struct server *s)
 	}
 	withdraw(s, true);
 	if (s->state == ENDING) {
-		roster_end_all(s->roster);
+		mount_table_end_all(s->mount_table);
 		if (now - s->since_ms > END_LIMIT_MS) {
 			log_error("some requests do not end");
-			if (s->ledger)
-				ledger_leave(s->ledger);
+			if (s->supervisor_state)
+				supervisor_state_leave(s->supervisor_state);
 			_exit(1); /* all that was acknowledged is in the uppers */
 		}
 	}
@@ -491,8 +491,8 @@ static void loop(struct server *s)
 			take_signal(s);
 		else if (e.data.ptr == &s->wake_fd)
 			(void)!read(s->wake_fd, &count, sizeof(count));
-		else if (e.data.ptr == &s->roster)
-			roster_make_room(s->roster);
+		else if (e.data.ptr == &s->mount_table)
+			mount_table_make_room(s->mount_table);
 		else
 			hear_guest(s, e.data.ptr);
 	}
@@ -525,7 +525,7 @@ static int tell_stats(void *arg, char **ret_json)
 {
 	struct server *s = arg;
 
-	return s->config->stats ? s->config->stats(s->roster, ret_json) : -EOPNOTSUPP;
+	return s->config->stats ? s->config->stats(s->mount_table, ret_json) : -EOPNOTSUPP;
 }
 
 static int set_up(struct server *s)
@@ -542,7 +542,7 @@ static int set_up(struct server *s)
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->epoll_fd < 0 || s->wake_fd < 0 || (s->listen_fd >= 0 && fcntl(s->listen_fd, F_SETFL, O_NONBLOCK) < 0))
 		return -errno;
-	r = roster_new(wake, s, s->ledger, &s->roster);
+	r = mount_table_new(wake, s, s->supervisor_state, &s->mount_table);
 	if (r == 0 && s->listen_fd >= 0)
 		r = watch(s, s->listen_fd, &s->listen_fd);
 	if (r == 0)
@@ -550,8 +550,8 @@ static int set_up(struct server *s)
 	if (r == 0)
 		r = watch(s, s->wake_fd, &s->wake_fd);
 	if (r == 0)
-		r = watch(s, roster_fd(s->roster), &s->roster);
-	s->host = (struct conn_host){ .roster = s->roster, .stats = tell_stats, .arg = s, .ledger = s->ledger };
+		r = watch(s, mount_table_fd(s->mount_table), &s->mount_table);
+	s->host = (struct client_conn_host){ .mount_table = s->mount_table, .stats = tell_stats, .arg = s, .supervisor_state = s->supervisor_state };
 	return r;
 }
 
@@ -572,29 +572,29 @@ static int serve(struct server *s)
 {
 	int r;
 
-	share_keep(s->config->idle_s, KEPT_BYTES);
+	layer_registry_keep(s->config->idle_s, KEPT_BYTES);
 	r = set_up(s);
 	if (r < 0) {
 		log_error("cannot start the server: %s", strerror(-r));
 		/* Who has mounts of the one before is better served by another attempt. */
-		if (s->ledger && ledger_deaths(s->ledger))
+		if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state))
 			return r == -EAGAIN || r == -ENOMEM ? SUPERVISE_AGAIN : 1;
-	} else if (s->ledger && ledger_deaths(s->ledger) && heir_resume(s->ledger, s->roster) < 0) {
+	} else if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state) && recovery_resume(s->supervisor_state, s->mount_table) < 0) {
 		log_error("no memory to go on with the mounts of the server before");
 		return SUPERVISE_AGAIN;
 	} else {
 		start_metrics(s);
-		notify_send(s->notify_fd, "READY=1");
+		service_notify_send(s->notify_fd, "READY=1");
 		loop(s);
 		log_info("the server leaves");
 	}
 	/* From here on a death is an end. */
-	if (s->ledger)
-		ledger_leave(s->ledger);
+	if (s->supervisor_state)
+		supervisor_state_leave(s->supervisor_state);
 	stop_metrics(s);
-	roster_free(s->roster);
-	learning_drain(LEARNED_WAIT_MS);
-	share_stop();
+	mount_table_free(s->mount_table);
+	prefetch_session_drain(LEARNED_WAIT_MS);
+	layer_registry_stop();
 	closep(&s->wake_fd);
 	closep(&s->signal_fd);
 	closep(&s->epoll_fd);
@@ -605,7 +605,7 @@ static int serve(struct server *s)
 
 struct serving {
 	const struct server_config *config;
-	struct ledger *ledger;
+	struct supervisor_state *supervisor_state;
 	int notify_fd;
 };
 
@@ -613,25 +613,25 @@ static int serve_from(void *arg)
 {
 	const struct serving *v = arg;
 	struct server s = {
-		.config = v->config, .ledger = v->ledger, .epoll_fd = -1, .listen_fd = v->config->listen_fd,
+		.config = v->config, .supervisor_state = v->supervisor_state, .epoll_fd = -1, .listen_fd = v->config->listen_fd,
 		.signal_fd = -1, .wake_fd = -1, .notify_fd = v->notify_fd, .endpoint = v->config->endpoint,
 	};
 
-	if (v->ledger) {
-		intent_use_area(ledger_extra(v->ledger));
-		duty_note_in(ledger_board(v->ledger));
+	if (v->supervisor_state) {
+		intent_log_use_area(supervisor_state_extra(v->supervisor_state));
+		activity_note_in(supervisor_state_board(v->supervisor_state));
 	}
-	if (v->ledger && ledger_going(v->ledger) != LEDGER_STAYS) {
+	if (v->supervisor_state && supervisor_state_going(v->supervisor_state) != SUPERVISOR_STATE_STAYS) {
 		s.state = LEAVING;
-		if (ledger_going(v->ledger) == LEDGER_IS_WITHDRAWN) {
+		if (supervisor_state_going(v->supervisor_state) == SUPERVISOR_STATE_IS_WITHDRAWN) {
 			s.listen_fd = -1;
-			s.endpoint = ENDPOINT_NONE;
+			s.endpoint = LISTEN_SOCKET_NONE;
 		}
 	}
-	if (v->ledger && ledger_deaths(v->ledger)) {
+	if (v->supervisor_state && supervisor_state_deaths(v->supervisor_state)) {
 		const int ours[] = { s.listen_fd, v->config->place->fd, v->notify_fd, s.endpoint.fd, s.endpoint.dir_fd };
 
-		heir_close_others(v->ledger, ours, sizeof(ours) / sizeof(*ours));
+		recovery_close_others(v->supervisor_state, ours, sizeof(ours) / sizeof(*ours));
 	}
 	list_init(&s.guests);
 	list_init(&s.asking);
@@ -648,7 +648,7 @@ static void bound_heap(void)
 
 static void confine(void)
 {
-	confine_enter(false);
+	sandbox_enter(false);
 }
 
 /* In the supervisor. */
@@ -656,7 +656,7 @@ static int bequeath(int fd, void *arg)
 {
 	const struct serving *v = arg;
 
-	return succession_offer(fd, &(struct estate){ .ledger = v->ledger, .listen_fd = v->config->listen_fd,
+	return handoff_offer(fd, &(struct handoff){ .supervisor_state = v->supervisor_state, .listen_fd = v->config->listen_fd,
 						      .notify_fd = v->notify_fd, .owns_socket = v->config->owns_socket });
 }
 
@@ -667,13 +667,13 @@ static int take_over(const struct server_config *c)
 	struct server_config own = *c;
 	struct serving v = { .config = &own };
 	int *const fds[] = { &place.fd, &own.word_fd, &own.endpoint.dir_fd };
-	struct estate e;
+	struct handoff e;
 	char err[512] = "";
 	int r;
 
 	own.place = &place;
 	log_release();
-	r = succession_take(&own.from_fd, fds, sizeof(fds) / sizeof(*fds), &e, err, sizeof(err));
+	r = handoff_take(&own.from_fd, fds, sizeof(fds) / sizeof(*fds), &e, err, sizeof(err));
 	if (r < 0) {
 		(void)!write(own.word_fd, err, strlen(err));
 		log_error("%s", err);
@@ -683,41 +683,41 @@ static int take_over(const struct server_config *c)
 	own.owns_socket = e.owns_socket;
 	v.notify_fd = e.notify_fd;
 	if (v.notify_fd >= 0)
-		conn_note_unit();
-	v.ledger = e.ledger;
-	ledger_set_word(v.ledger, own.word_fd);
-	r = own.endpoint.at_len || own.endpoint.dir_fd >= 0 ? endpoint_listen(&own.endpoint) : 0;
+		client_conn_note_unit();
+	v.supervisor_state = e.supervisor_state;
+	supervisor_state_set_word(v.supervisor_state, own.word_fd);
+	r = own.endpoint.at_len || own.endpoint.dir_fd >= 0 ? listen_socket_listen(&own.endpoint) : 0;
 	if (r < 0)
 		log_warn("metrics are not answered: %s", strerror(-r));
-	r = supervise(v.ledger, confine, serve_from, bequeath, &v);
+	r = supervisor_run(v.supervisor_state, confine, serve_from, bequeath, &v);
 	return r < 0 ? 1 : r;
 }
 
 int server_run(const struct server_config *c)
 {
-	struct serving v = { .config = c, .notify_fd = notify_open() };
+	struct serving v = { .config = c, .notify_fd = service_notify_open() };
 	int r = -ECANCELED;
 
 	if (!c->keeps_output)
 		let_go_of_output(c->has_log_file);
-	duty_watch();
-	shelter_prepare();
-	conn_note_starter();
+	activity_watch();
+	sandbox_setup_prepare();
+	client_conn_note_starter();
 	if (v.notify_fd >= 0)
-		conn_note_unit();
-	shelter_enter();
+		client_conn_note_unit();
+	sandbox_setup_enter();
 	bound_heap();
 	if (c->takes_over)
 		return take_over(c);
 	/* Its secret is drawn here: where names stand in listings depends on it, and the next server must agree. */
 	hash_key(c, 0, 0);
-	if (!c->is_alone && ledger_new(intent_area_bytes(), &v.ledger) == 0)
-		r = supervise(v.ledger, confine, serve_from, bequeath, &v);
+	if (!c->is_alone && supervisor_state_new(intent_log_area_bytes(), &v.supervisor_state) == 0)
+		r = supervisor_run(v.supervisor_state, confine, serve_from, bequeath, &v);
 	if (r >= 0)
 		return r;
 	if (!c->is_alone)
 		log_warn("nobody starts another server if this one dies: %s", strerror(-r));
-	v.ledger = NULL;
+	v.supervisor_state = NULL;
 	confine();
 	return serve_from(&v);
 }

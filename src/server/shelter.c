@@ -26,7 +26,7 @@
 /* Where the new root is put before it is the root: any directory that is there and does not come along. */
 static const char *const stages[] = { "/tmp", "/run", "/var", "/usr", "/etc" };
 
-void shelter_hold_standard_fds(void)
+void sandbox_setup_hold_standard_fds(void)
 {
 	int fd;
 
@@ -46,7 +46,7 @@ static void raise_file_size_limit(void)
 	}
 }
 
-void shelter_lift_limits(void)
+void sandbox_setup_lift_limits(void)
 {
 	static const struct {
 		int resource;
@@ -68,7 +68,7 @@ void shelter_lift_limits(void)
 	}
 }
 
-const char *const *shelter_environment(void)
+const char *const *sandbox_setup_environment(void)
 {
 	static const char *const handed_on[] = { "VENEER_CGROUP", "VENEER_LOG", "VENEER_METRICS" };
 	static const char *env[sizeof(handed_on) / sizeof(*handed_on) + 2];
@@ -86,7 +86,7 @@ const char *const *shelter_environment(void)
 	return env;
 }
 
-void shelter_leave_groups(void)
+void sandbox_setup_leave_groups(void)
 {
 	const char *wish = getenv("VENEER_CGROUP");
 	char why[512] = "";
@@ -97,14 +97,14 @@ void shelter_leave_groups(void)
 		log_debug("stays in the control group of its starter: %s", why);
 }
 
-void shelter_prepare(void)
+void sandbox_setup_prepare(void)
 {
 	signal(SIGPIPE, SIG_IGN);
 	/* The limit of whoever started us is not that of the containers: EFBIG, if at all. */
 	signal(SIGXFSZ, SIG_IGN);
 	raise_file_size_limit();
 	umask(0);
-	fdcache_init();
+	fd_cache_init();
 	file_guard_init();
 	tzset();
 }
@@ -222,7 +222,7 @@ static int change_root(void)
 	return 0;
 }
 
-bool shelter_enter(void)
+bool sandbox_setup_enter(void)
 {
 	_cleanup_(closep) int before = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	int r;

@@ -44,10 +44,10 @@ static void session_ended(struct session *s, void *arg)
 
 static void print_counters(struct mount *m, bool is_background)
 {
-	struct counters c = { 0 };
+	struct sigusr1_stats c = { 0 };
 
-	counters_add(&c, m);
-	counters_print(&c, false, is_background);
+	sigusr1_stats_add(&c, m);
+	sigusr1_stats_print(&c, false, is_background);
 }
 
 /* Of a mount that is detached but in use: its users lose it. */
@@ -72,7 +72,7 @@ static void make_room(struct serving *v, int fd)
 {
 	const struct layer *upper = v->mount.tree.upper;
 
-	if (takeover_is_asked(fd, upper->dev, upper->ino) && attach_is_detached(v->attach))
+	if (upper_takeover_is_asked(fd, upper->dev, upper->ino) && attach_is_detached(v->attach))
 		end_serving(v, ", and another mount wants its upper");
 }
 
@@ -84,7 +84,7 @@ static void serve_until_done(struct serving *v, const sigset_t *set, bool is_bac
 
 	/* A file system without fifos does without. */
 	if (v->mount.tree.upper)
-		takeover_listen(v->mount.tree.workfd, SIGWANTED, &takeover_fd);
+		upper_takeover_listen(v->mount.tree.workfd, SIGWANTED, &takeover_fd);
 	while (sigwait(set, &sig) == 0 && sig != SIGDONE) {
 		if (sig == SIGUSR1)
 			print_counters(&v->mount, is_background);
@@ -128,7 +128,7 @@ static void prepare_process(sigset_t *set)
 	sigaddset(set, SIGDONE);
 	sigaddset(set, SIGWANTED);
 	pthread_sigmask(SIG_BLOCK, set, NULL);
-	shelter_prepare();
+	sandbox_setup_prepare();
 }
 
 /* Mounted and answering, or -errno and a sentence. */
@@ -166,7 +166,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	int r;
 
 	prepare_process(&set);
-	confine_enter(true);
+	sandbox_enter(true);
 	r = mount_open_at(&v.mount, opts, dirs, err, sizeof(err));
 	/* Callers wait for the end of our output, so without this there is no letting go of them. */
 	if (r == 0 && ready_fd >= 0 && (null = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0) {
@@ -180,7 +180,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	} else {
 		if (chdir("/") < 0)
 			log_warn("cannot change to /: %s", strerror(errno));
-		fdcache_bound();
+		fd_cache_bound();
 		if (ready_fd >= 0) {
 			detach(ready_fd, null);
 			log_unknown(&v.mount.opts);
@@ -190,7 +190,7 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	pool_free(v.pool);
 	attach_free(v.attach);
 	mount_close(&v.mount);
-	learning_drain(LEARNED_WAIT_MS);
+	prefetch_session_drain(LEARNED_WAIT_MS);
 	return r < 0 ? 1 : 0;
 }
 

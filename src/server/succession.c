@@ -43,7 +43,7 @@ static int say(int fd, const struct wire_message *m, const int *fds, size_t n, i
 }
 
 struct collecting {
-	struct bequest *bequest;
+	struct handoff_message *handoff_message;
 	int r;
 };
 
@@ -53,7 +53,7 @@ static void collect_fd(int fd, void *arg)
 	struct collecting *c = arg;
 
 	if (c->r == 0 && fcntl(fd, F_GETFD) >= 0)
-		c->r = bequest_add_fd(c->bequest, fd);
+		c->r = handoff_message_add_fd(c->handoff_message, fd);
 }
 
 static void collect_mount(int fd, uint32_t place, void *arg)
@@ -62,35 +62,35 @@ static void collect_mount(int fd, uint32_t place, void *arg)
 
 	(void)place;
 	if (c->r == 0)
-		c->r = bequest_add_mount(c->bequest, fd);
+		c->r = handoff_message_add_mount(c->handoff_message, fd);
 }
 
-static int collect(const struct estate *e, struct bequest *b)
+static int collect(const struct handoff *e, struct handoff_message *b)
 {
-	struct collecting c = { .bequest = b };
+	struct collecting c = { .handoff_message = b };
 
-	*b = (struct bequest){ .owns_socket = e->owns_socket, .listen_fd = e->listen_fd, .notify_fd = e->notify_fd,
-			       .hash_secret = hash_secret(), .last_key = ledger_last_key(e->ledger) };
+	*b = (struct handoff_message){ .owns_socket = e->owns_socket, .listen_fd = e->listen_fd, .notify_fd = e->notify_fd,
+			       .hash_secret = hash_secret(), .last_key = supervisor_state_last_key(e->supervisor_state) };
 	collect_fd(e->listen_fd, &c);
 	collect_fd(e->notify_fd, &c);
-	ledger_each(e->ledger, collect_mount, &c);
-	heir_each_fd(e->ledger, collect_fd, &c);
-	return c.r ?: buf_put(&b->journal, ledger_extra(e->ledger), ledger_extra_bytes(e->ledger));
+	supervisor_state_each(e->supervisor_state, collect_mount, &c);
+	recovery_each_fd(e->supervisor_state, collect_fd, &c);
+	return c.r ?: buf_put(&b->journal, supervisor_state_extra(e->supervisor_state), supervisor_state_extra_bytes(e->supervisor_state));
 }
 
-static int send_all(int fd, const struct bequest *b, int64_t end)
+static int send_all(int fd, const struct handoff_message *b, int64_t end)
 {
 	_cleanup_(buf_release) struct buf bytes = { 0 };
 	_cleanup_(closep) int memfd = memfd_create("veneer-bequest", MFD_CLOEXEC);
-	int r = memfd < 0 ? -errno : bequest_encode(b, &bytes);
+	int r = memfd < 0 ? -errno : handoff_message_encode(b, &bytes);
 
 	if (r == 0)
 		r = file_pwrite(memfd, bytes.data, bytes.len, 0);
 	if (r >= 0)
-		r = say(fd, &(struct wire_message){ .type = WIRE_BEQUEST, .count = 1 }, &memfd, 1, end);
+		r = say(fd, &(struct wire_message){ .type = WIRE_HANDOFF_MESSAGE, .count = 1 }, &memfd, 1, end);
 	for (size_t i = 0, n; r == 0 && i < b->n_fds; i += n) {
 		n = b->n_fds - i < PIECE ? b->n_fds - i : PIECE;
-		r = say(fd, &(struct wire_message){ .type = WIRE_BEQUEST, .count = (uint32_t)n }, b->fds + i, n, end);
+		r = say(fd, &(struct wire_message){ .type = WIRE_HANDOFF_MESSAGE, .count = (uint32_t)n }, b->fds + i, n, end);
 	}
 	return r;
 }
@@ -114,7 +114,7 @@ static int hear(int fd, enum wire_type type, struct packet *p, int64_t end)
 	if (r < 0)
 		return r;
 	r = len ? wire_decode(p->bytes, len, &p->m) : -EPIPE;
-	if (r == 0 && p->m.type == type && p->n_fds == (type == WIRE_BEQUEST ? p->m.count : 0))
+	if (r == 0 && p->m.type == type && p->n_fds == (type == WIRE_HANDOFF_MESSAGE ? p->m.count : 0))
 		return 0;
 	sock_close_fds(p->fds, p->n_fds);
 	p->n_fds = 0;
@@ -147,10 +147,10 @@ static void tell_manager(int notify_fd, uint64_t pid)
 	char text[48];
 
 	snprintf(text, sizeof(text), "MAINPID=%llu", (unsigned long long)pid);
-	notify_send(notify_fd, text);
+	service_notify_send(notify_fd, text);
 }
 
-static int offer(int fd, const struct estate *e, const struct bequest *b)
+static int offer(int fd, const struct handoff *e, const struct handoff_message *b)
 {
 	const int64_t end = clock_ms() + LIMIT_MS;
 	_cleanup_(freep) struct packet *answer = malloc(sizeof(*answer));
@@ -167,9 +167,9 @@ static int offer(int fd, const struct estate *e, const struct bequest *b)
 	return r;
 }
 
-int succession_offer(int fd, const struct estate *e)
+int handoff_offer(int fd, const struct handoff *e)
 {
-	_cleanup_(bequest_release) struct bequest b = { .listen_fd = -1 };
+	_cleanup_(handoff_message_release) struct handoff_message b = { .listen_fd = -1 };
 	int r = collect(e, &b);
 
 	if (r == 0)
@@ -178,14 +178,14 @@ int succession_offer(int fd, const struct estate *e)
 		log_warn("the mounts could not be handed to another server: %s", strerror(-r));
 		return r;
 	}
-	log_info("handed over to another server: %s", quantity_of(b.n_mounts, "mount").text);
+	log_info("handed over to another server: %s", human_units_of(b.n_mounts, "mount").text);
 	log_release();
 	close_all_but(fd);
 	close(fd);
 	return 0;
 }
 
-static int read_bequest(int fd, struct bequest *ret)
+static int read_handoff_message(int fd, struct handoff_message *ret)
 {
 	_cleanup_(freep) uint8_t *bytes = NULL;
 	off_t size = lseek(fd, 0, SEEK_END);
@@ -197,17 +197,17 @@ static int read_bequest(int fd, struct bequest *ret)
 	if (!bytes)
 		return -ENOMEM;
 	n = file_pread(fd, bytes, (size_t)size, 0);
-	return n < 0 ? (int)n : bequest_decode(bytes, (size_t)n, ret);
+	return n < 0 ? (int)n : handoff_message_decode(bytes, (size_t)n, ret);
 }
 
 /* The first message. */
-static int take_bequest(int fd, struct packet *p, int64_t end, struct bequest *ret)
+static int take_handoff_message(int fd, struct packet *p, int64_t end, struct handoff_message *ret)
 {
-	int r = hear(fd, WIRE_BEQUEST, p, end);
+	int r = hear(fd, WIRE_HANDOFF_MESSAGE, p, end);
 
 	if (r < 0)
 		return r;
-	r = p->n_fds == 1 ? read_bequest(p->fds[0], ret) : -EBADMSG;
+	r = p->n_fds == 1 ? read_handoff_message(p->fds[0], ret) : -EBADMSG;
 	sock_close_fds(p->fds, p->n_fds);
 	return r;
 }
@@ -218,7 +218,7 @@ static int take_fds(int fd, struct packet *p, int64_t end, int *got, size_t n)
 	int r = 0;
 
 	while (r == 0 && have < n) {
-		r = hear(fd, WIRE_BEQUEST, p, end);
+		r = hear(fd, WIRE_HANDOFF_MESSAGE, p, end);
 		if (r == 0 && (p->n_fds == 0 || p->n_fds > n - have)) {
 			sock_close_fds(p->fds, p->n_fds);
 			r = -EBADMSG;
@@ -231,23 +231,23 @@ static int take_fds(int fd, struct packet *p, int64_t end, int *got, size_t n)
 	return r;
 }
 
-static int make_ledger(const struct bequest *b, struct ledger **ret)
+static int make_supervisor_state(const struct handoff_message *b, struct supervisor_state **ret)
 {
-	struct ledger *l;
-	int r = ledger_new(intent_area_bytes(), &l);
+	struct supervisor_state *l;
+	int r = supervisor_state_new(intent_log_area_bytes(), &l);
 
 	if (r < 0)
 		return r;
 	for (size_t i = 0; r == 0 && i < b->n_mounts; i++) {
 		uint32_t place;
 
-		r = ledger_put(l, b->mounts[i], &place);
+		r = supervisor_state_put(l, b->mounts[i], &place);
 	}
 	/* One of another size has another layout. */
-	if (b->journal.len == ledger_extra_bytes(l))
-		memcpy(ledger_extra(l), b->journal.data, b->journal.len);
-	ledger_set_last_key(l, b->last_key);
-	ledger_note_death(l);
+	if (b->journal.len == supervisor_state_extra_bytes(l))
+		memcpy(supervisor_state_extra(l), b->journal.data, b->journal.len);
+	supervisor_state_set_last_key(l, b->last_key);
+	supervisor_state_note_death(l);
 	hash_use_secret(b->hash_secret);
 	*ret = l;
 	return r;
@@ -260,13 +260,13 @@ static void await_end(int fd, struct packet *p)
 		log_warn("the server before does not end");
 }
 
-static int settle(int fd, struct packet *p, int64_t end, const struct bequest *b, struct estate *ret)
+static int settle(int fd, struct packet *p, int64_t end, const struct handoff_message *b, struct handoff *ret)
 {
 	const struct wire_message done = { .type = WIRE_PONG, .size = (uint64_t)getpid(), .count = (uint32_t)b->n_mounts };
 	int r;
 
-	*ret = (struct estate){ .listen_fd = b->listen_fd, .notify_fd = b->notify_fd, .owns_socket = b->owns_socket };
-	r = sock_is_listening(b->listen_fd) ? make_ledger(b, &ret->ledger) : -ENOTSOCK;
+	*ret = (struct handoff){ .listen_fd = b->listen_fd, .notify_fd = b->notify_fd, .owns_socket = b->owns_socket };
+	r = sock_is_listening(b->listen_fd) ? make_supervisor_state(b, &ret->supervisor_state) : -ENOTSOCK;
 	if (r == 0)
 		r = say(fd, &done, NULL, 0, end);
 	/* Its word or its end comes: giving up before would leave the mounts to nobody, had it just been said. */
@@ -277,32 +277,32 @@ static int settle(int fd, struct packet *p, int64_t end, const struct bequest *b
 	return r;
 }
 
-static int take(int *fd, int *const *own, size_t n_own, struct packet *p, struct estate *ret)
+static int take(int *fd, int *const *own, size_t n_own, struct packet *p, struct handoff *ret)
 {
-	const char *versions = bequest_versions();
+	const char *versions = handoff_message_versions();
 	const struct wire_message ask = { .type = WIRE_UPGRADE, .text = versions, .text_len = strlen(versions) };
 	/* Longer than the old one's patience: who gives up first is the old one. */
 	const int64_t end = clock_ms() + 3 * LIMIT_MS;
-	_cleanup_(bequest_release) struct bequest b = { .listen_fd = -1 };
+	_cleanup_(handoff_message_release) struct handoff_message b = { .listen_fd = -1 };
 	_cleanup_(freep) int *got = NULL;
 	int r = say(*fd, &ask, NULL, 0, end);
 
 	if (r == 0)
-		r = take_bequest(*fd, p, end, &b);
+		r = take_handoff_message(*fd, p, end, &b);
 	if (r == 0)
-		r = seat_make_room(b.fds, b.n_fds, own, n_own);
+		r = fd_renumber_make_room(b.fds, b.n_fds, own, n_own);
 	if (r == 0)
-		r = seat_make_room(b.fds, b.n_fds, &fd, 1);
+		r = fd_renumber_make_room(b.fds, b.n_fds, &fd, 1);
 	if (r == 0 && !(got = calloc(b.n_fds, sizeof(*got))))
 		r = -ENOMEM;
 	if (r == 0)
 		r = take_fds(*fd, p, end, got, b.n_fds);
 	if (r == 0)
-		r = seat_place(got, b.fds, b.n_fds);
+		r = fd_renumber_place(got, b.fds, b.n_fds);
 	return r ?: settle(*fd, p, end, &b, ret);
 }
 
-int succession_take(int *fd, int *const *own, size_t n_own, struct estate *ret, char *err, size_t err_size)
+int handoff_take(int *fd, int *const *own, size_t n_own, struct handoff *ret, char *err, size_t err_size)
 {
 	_cleanup_(freep) struct packet *p = calloc(1, sizeof(*p));
 	int r = p ? take(fd, own, n_own, p, ret) : -ENOMEM;

@@ -105,23 +105,23 @@ static int next_signal(const sigset_t *taken, int ms)
 /* The wait status of the server, and what comes meanwhile is handed on. A server whose last threads wait for what only
  * the next one can answer does not end before that has come, and one whose last threads wait for a layer ends when that
  * answers, if ever: STUCK. Twice in a row: one that is dying may look so. */
-static int await_by(struct ledger *l, pid_t pid, const sigset_t *taken, sigset_t *ret_missed)
+static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken, sigset_t *ret_missed)
 {
 	bool was_stuck = false;
 	int status;
 
 	for (;;) {
-		bool is_near = was_stuck || duty_has_waiters(ledger_board(l));
+		bool is_near = was_stuck || activity_has_waiters(supervisor_state_board(l));
 		int sig = next_signal(taken, is_near ? WAITERS_MS : LOOK_MS);
 		bool is_stuck;
 
-		if (sig > 0 && sig != SIGCHLD && duty_is_dead(pid))
+		if (sig > 0 && sig != SIGCHLD && activity_is_dead(pid))
 			sigaddset(ret_missed, sig);
 		else if (sig > 0 && sig != SIGCHLD)
 			kill(pid, sig);
 		if (has_ended(pid, &status))
 			return status;
-		is_stuck = sig == 0 && duty_is_stuck(ledger_board(l), pid);
+		is_stuck = sig == 0 && activity_is_stuck(supervisor_state_board(l), pid);
 		if (is_stuck && was_stuck)
 			return STUCK;
 		was_stuck = is_stuck;
@@ -129,7 +129,7 @@ static int await_by(struct ledger *l, pid_t pid, const sigset_t *taken, sigset_t
 }
 
 /* What came while it was dying is the next one's. */
-static int await(struct ledger *l, pid_t pid, const sigset_t *taken)
+static int await(struct supervisor_state *l, pid_t pid, const sigset_t *taken)
 {
 	sigset_t missed;
 	int status;
@@ -152,11 +152,11 @@ static void describe(int status, char *text, size_t size)
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
 }
 
-/* How one has ended that is stuck nobody knows yet, but who crashed has noted it. Before ledger_judge. */
-static bool is_crash(struct ledger *l, int status)
+/* How one has ended that is stuck nobody knows yet, but who crashed has noted it. Before supervisor_state_judge. */
+static bool is_crash(struct supervisor_state *l, int status)
 {
 	if (status == STUCK)
-		return ledger_board(l)->crash != DUTY_NOTHING_KNOWN;
+		return supervisor_state_board(l)->crash != ACTIVITY_NOTHING_KNOWN;
 	return WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
 }
 
@@ -189,22 +189,22 @@ static void rest(unsigned quick)
 }
 
 /* Nobody serves now, so nothing changes. */
-static bool is_handed_over(struct ledger *l, const struct run *r)
+static bool is_handed_over(struct supervisor_state *l, const struct run *r)
 {
-	int fd = ledger_take_hand_over(l);
+	int fd = supervisor_state_take_hand_over(l);
 
 	return fd >= 0 && r->bequeath && r->bequeath(fd, r->arg) == 0;
 }
 
-static void refuse_hand_over(struct ledger *l)
+static void refuse_hand_over(struct supervisor_state *l)
 {
-	int fd = ledger_take_hand_over(l);
+	int fd = supervisor_state_take_hand_over(l);
 
 	if (fd >= 0)
 		close(fd);
 }
 
-static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
+static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_t *taken)
 {
 	unsigned quick = 0, wants = 0;
 	char how[48];
@@ -216,7 +216,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 		int status;
 
 		pid = start(r);
-		if (pid < 0 && ledger_deaths(l) == 0)
+		if (pid < 0 && supervisor_state_deaths(l) == 0)
 			return pid;
 		if (pid < 0) {
 			/* Nothing is wrong with the server: the mounts wait until a process can be had. */
@@ -224,10 +224,10 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 			continue;
 		}
 		status = await(l, pid, taken);
-		if (ledger_is_left(l))
+		if (supervisor_state_is_left(l))
 			return status != STUCK && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 		describe(status, how, sizeof(how));
-		ledger_note_death(l);
+		supervisor_state_note_death(l);
 		/* What is stuck keeps locks that another program would wait for. */
 		if (status == STUCK)
 			refuse_hand_over(l);
@@ -241,7 +241,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 		wants = 0;
 		has_crashed = is_crash(l, status);
 		/* What one mount brings about ends that mount. */
-		if (!ledger_judge(l, has_crashed))
+		if (!supervisor_state_judge(l, has_crashed))
 			quick = count_quick(quick, status, has_crashed, clock_ms() - since);
 		tell(how, quick);
 		if (quick == QUICK_DEATHS)
@@ -250,7 +250,7 @@ static int supervise_by(struct ledger *l, struct run *r, const sigset_t *taken)
 	}
 }
 
-int supervise(struct ledger *l, void (*begin)(void), int (*serve)(void *arg), int (*bequeath)(int fd, void *arg),
+int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg), int (*bequeath)(int fd, void *arg),
 	      void *arg)
 {
 	struct run run = { .begin = begin, .serve = serve, .bequeath = bequeath, .arg = arg };
@@ -266,7 +266,7 @@ int supervise(struct ledger *l, void (*begin)(void), int (*serve)(void *arg), in
 	}
 	signal(SIGCHLD, SIG_DFL);
 	pthread_sigmask(SIG_BLOCK, &taken, &before);
-	ledger_board(l)->supervisor = getpid();
+	supervisor_state_board(l)->supervisor = getpid();
 	r = supervise_by(l, &run, &taken);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return r;

@@ -17,11 +17,11 @@
 
 /* The process that is to serve connects itself, as the server looks at the one that did. Beside that connection it has
  * nothing: numbers below are wanted by what it is sent. */
-static void become_heir(const struct rundir *at, int word_fd, unsigned idle_s)
+static void become_recovery(const struct rundir *at, int word_fd, unsigned idle_s)
 {
 	char from[16], idle[16];
 	const char *const argv[] = { "veneer", "server", "--from-fd", from, "--idle", idle, "--socket", at->path, NULL };
-	const char *const *env = shelter_environment();
+	const char *const *env = sandbox_setup_environment();
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), from_fd = -1;
 	char err[ERR_SIZE] = "";
 	sigset_t none;
@@ -37,7 +37,7 @@ static void become_heir(const struct rundir *at, int word_fd, unsigned idle_s)
 	snprintf(idle, sizeof(idle), "%u", idle_s);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	shelter_lift_limits();
+	sandbox_setup_lift_limits();
 	setsid();
 	/* Out of the way of each other. */
 	from_fd = fcntl(from_fd, F_DUPFD_CLOEXEC, UPGRADE_WORD_FD + 1);
@@ -62,7 +62,7 @@ static int start(int *ret_word, const struct rundir *at, unsigned idle_s)
 		return -errno;
 	pid = fork();
 	if (pid == 0)
-		become_heir(at, ends[1], idle_s);
+		become_recovery(at, ends[1], idle_s);
 	closep(&ends[1]);
 	if (pid < 0) {
 		int r = -errno;
@@ -96,12 +96,12 @@ static int tell(const char *word)
 		log_error("%s", *word ? word : "the new server died");
 		return -EREMOTEIO;
 	}
-	printf("moved %s to version %s\n", quantity_of(n_moved, "mount").text, VENEER_VERSION);
+	printf("moved %s to version %s\n", human_units_of(n_moved, "mount").text, VENEER_VERSION);
 	if (n_waiting)
 		log_warn("%s %s the new server's, but not open again yet: a layer may not answer",
-			 quantity_of(n_waiting, "mount").text, n_waiting == 1 ? "is" : "are");
+			 human_units_of(n_waiting, "mount").text, n_waiting == 1 ? "is" : "are");
 	if (n_lost)
-		log_error("lost %s: the system log says why", quantity_of(n_lost, "mount").text);
+		log_error("lost %s: the system log says why", human_units_of(n_lost, "mount").text);
 	return n_lost ? -EIO : 0;
 }
 

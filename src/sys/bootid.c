@@ -9,27 +9,27 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char known[BOOTID_SIZE];
+static char known[BOOT_ID_SIZE];
 
-static int ask(char ret[BOOTID_SIZE])
+static int ask(char ret[BOOT_ID_SIZE])
 {
-	_cleanup_(closep) int fd = open(BOOTID_PATH, O_RDONLY | O_CLOEXEC);
+	_cleanup_(closep) int fd = open(BOOT_ID_PATH, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
 
 	if (fd < 0)
 		return -errno;
-	n = file_pread(fd, ret, BOOTID_SIZE - 1, 0);
+	n = file_pread(fd, ret, BOOT_ID_SIZE - 1, 0);
 	if (n < 0)
 		return (int)n;
-	if (n != BOOTID_SIZE - 1)
+	if (n != BOOT_ID_SIZE - 1)
 		return -EIO;
 	ret[n] = '\0';
 	return 0;
 }
 
-int bootid_read(char ret[BOOTID_SIZE])
+int boot_id_read(char ret[BOOT_ID_SIZE])
 {
-	char text[BOOTID_SIZE];
+	char text[BOOT_ID_SIZE];
 	int r = 0;
 
 	LOCK_SCOPE(&lock);

@@ -11,7 +11,7 @@
 #define HALF_STEP 1.118		/* its square root: from there on the next one is nearer */
 #define LOWEST (-20)
 
-int cpushare_nice(size_t n)
+int autogroup_weight_nice(size_t n)
 {
 	double left = (double)n;
 	int nice = 0;
@@ -21,7 +21,7 @@ int cpushare_nice(size_t n)
 	return nice;
 }
 
-void cpushare_apply(int nice)
+void autogroup_weight_apply(int nice)
 {
 	_cleanup_(closep) int fd = -1;
 	char text[16];

@@ -16,7 +16,7 @@
 /* A directory that the walk is in, and the names of those in it that are still to be entered. */
 struct level {
 	int fd; /* -1: given up while the walk is far below */
-	struct relax *relax;
+	struct mode_relax *relax;
 	dev_t dev;
 	ino_t ino;
 	char *names; /* one after the other, each with its NUL */
@@ -24,7 +24,7 @@ struct level {
 };
 
 struct walk {
-	const struct dirwalk_hooks *hooks;
+	const struct dir_walk_hooks *hooks;
 	void *arg;
 	struct level *levels;
 	size_t depth, cap;
@@ -100,7 +100,7 @@ static int read_names(struct walk *w, struct level *l, bool *ret_misses)
 static void level_release(struct level *l)
 {
 	closep(&l->fd);
-	relax_end(l->relax);
+	mode_relax_end(l->relax);
 	free(l->names);
 }
 
@@ -130,13 +130,13 @@ static int push(struct walk *w, int fd)
 static int enter(struct walk *w, int dirfd, const char *name)
 {
 	bool misses = true;
-	struct relax *x = w->hooks->is_ours ? relax_begin(dirfd, name) : NULL;
+	struct mode_relax *x = w->hooks->is_ours ? mode_relax_begin(dirfd, name) : NULL;
 	int fd = open_dir(dirfd, name), r = fd < 0 ? fd : push(w, fd);
 
 	if (r == 0)
 		w->levels[w->depth - 1].relax = x;
 	else
-		relax_end(x);
+		mode_relax_end(x);
 	if (r < 0 && fd >= 0)
 		close(fd);
 	if (fd >= 0 && r == 0)
@@ -172,7 +172,7 @@ static int leave(struct walk *w)
 	return r < 0 ? w->hooks->miss(w->arg, "..", r) : 0;
 }
 
-int dirwalk(int rootfd, const struct dirwalk_hooks *hooks, void *arg)
+int dir_walk(int rootfd, const struct dir_walk_hooks *hooks, void *arg)
 {
 	struct walk w = { .hooks = hooks, .arg = arg };
 	int r = enter(&w, rootfd, ".");

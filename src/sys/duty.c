@@ -23,8 +23,8 @@ static const int crashes[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP
 #define N_CRASHES (sizeof(crashes) / sizeof(*crashes))
 
 static struct sigaction before[N_CRASHES];
-static struct duty_board *board;
-static _Thread_local struct duty *current;
+static struct crash_board *board;
+static _Thread_local struct activity *current;
 
 /* What would have happened without us. The default meets the same fault again on return, so that a core dump shows the
  * place. */
@@ -50,17 +50,17 @@ static void on_crash(int sig, siginfo_t *info, void *context)
 	const bool is_own = info->si_code > 0 || info->si_pid == getpid();
 	const int saved = errno;
 
-	if (board && board->crash == DUTY_NOTHING_KNOWN) {
+	if (board && board->crash == ACTIVITY_NOTHING_KNOWN) {
 		if (is_own && current)
-			current->is_blamed = true;
+			current->is_suspect = true;
 		board->crashed = (int32_t)syscall(SYS_gettid);
-		board->crash = is_own && current ? DUTY_BLAMED : DUTY_NOBODY;
+		board->crash = is_own && current ? ACTIVITY_SUSPECT : ACTIVITY_NOBODY;
 	}
 	pass_on(sig, info, context);
 	errno = saved;
 }
 
-void duty_watch(void)
+void activity_watch(void)
 {
 	struct sigaction sa = { .sa_sigaction = on_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK };
 
@@ -69,7 +69,7 @@ void duty_watch(void)
 		sigaction(crashes[i], &sa, &before[i]);
 }
 
-void duty_note_in(struct duty_board *b)
+void activity_note_in(struct crash_board *b)
 {
 	board = b;
 }
@@ -88,9 +88,9 @@ static void use_other_stack(void)
 	is_done = true;
 }
 
-struct duty *duty_begin(struct duty *d)
+struct activity *activity_begin(struct activity *d)
 {
-	struct duty *before_it = current;
+	struct activity *before_it = current;
 
 	if (d) {
 		use_other_stack();
@@ -100,7 +100,7 @@ struct duty *duty_begin(struct duty *d)
 	return before_it;
 }
 
-void duty_end(struct duty *before_it)
+void activity_end(struct activity *before_it)
 {
 	if (current)
 		current->nthreads--;
@@ -109,11 +109,11 @@ void duty_end(struct duty *before_it)
 
 /* ---- waiting for what only we answer ---- */
 
-int duty_wait_begin(void)
+int activity_wait_begin(void)
 {
 	const int32_t self = (int32_t)syscall(SYS_gettid);
 
-	for (int k = 0; board && k < DUTY_WAITERS; k++) {
+	for (int k = 0; board && k < ACTIVITY_WAITERS; k++) {
 		int32_t nobody = 0;
 
 		if (!atomic_compare_exchange_strong(&board->waiting[k], &nobody, self))
@@ -126,24 +126,24 @@ int duty_wait_begin(void)
 	return -1;
 }
 
-void duty_wait_end(int waiter)
+void activity_wait_end(int waiter)
 {
 	if (waiter >= 0)
 		board->waiting[waiter] = 0;
 }
 
-bool duty_has_waiters(const struct duty_board *b)
+bool activity_has_waiters(const struct crash_board *b)
 {
 	bool is_any = false;
 
-	for (int k = 0; k < DUTY_WAITERS; k++)
+	for (int k = 0; k < ACTIVITY_WAITERS; k++)
 		is_any = is_any || b->waiting[k];
 	return is_any;
 }
 
-static bool is_waiting(const struct duty_board *b, int32_t thread)
+static bool is_waiting(const struct crash_board *b, int32_t thread)
 {
-	for (int k = 0; k < DUTY_WAITERS; k++)
+	for (int k = 0; k < ACTIVITY_WAITERS; k++)
 		if (b->waiting[k] == thread)
 			return true;
 	return false;
@@ -316,20 +316,20 @@ static bool is_harmless(pid_t pid, int thread)
 	return is_among(c.number, harmless, sizeof(harmless) / sizeof(*harmless));
 }
 
-bool duty_is_dead(pid_t pid)
+bool activity_is_dead(pid_t pid)
 {
 	return is_dead(state_of(pid, pid)) || is_dumping(pid);
 }
 
 /* Only its end is missing, and that makes no difference. */
-static bool is_as_good_as_dead(const struct duty_board *b, pid_t pid, int thread, bool is_dump)
+static bool is_as_good_as_dead(const struct crash_board *b, pid_t pid, int thread, bool is_dump)
 {
 	if (is_dump && (is_stopped_for_dump(pid, thread) || (thread == b->crashed && state_of(pid, thread) == 'D')))
 		return true;
 	return is_waiting(b, thread) || is_harmless(pid, thread);
 }
 
-bool duty_is_stuck(const struct duty_board *b, pid_t pid)
+bool activity_is_stuck(const struct crash_board *b, pid_t pid)
 {
 	const bool is_dump = is_dumping(pid);
 	char path[32];
@@ -459,7 +459,7 @@ static bool is_any_left(struct buf *seen)
 	return is_any;
 }
 
-int duty_await_changes(int limit_ms)
+int activity_await_changes(int limit_ms)
 {
 	_cleanup_(buf_release) struct buf seen = { 0 };
 	const int64_t end = clock_ms() + limit_ms;

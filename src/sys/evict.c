@@ -25,13 +25,13 @@ struct notify_prune_out {
 struct job {
 	int fd;
 	pid_t parent;
-	const struct evict_range *ranges;
+	const struct kernel_evict_range *ranges;
 	const uint64_t *nodes;	/* in place of ranges */
 	size_t n;
 	int done;
 };
 
-static int tell(int fd, const struct evict_range *r)
+static int tell(int fd, const struct kernel_evict_range *r)
 {
 	struct fuse_notify_inval_inode_out what = { .ino = r->node, .off = (int64_t)r->off, .len = (int64_t)r->len };
 	struct fuse_out_header head = { .len = sizeof(head) + sizeof(what), .error = FUSE_NOTIFY_INVAL_INODE };
@@ -93,14 +93,14 @@ static int in_child(int (*fn)(void *job), struct job *job, uint64_t *ret_cpu_ns)
 	return r < 0 ? r : job->done;
 }
 
-int evict_ranges(int fuse_fd, const struct evict_range *ranges, size_t n, uint64_t *ret_cpu_ns)
+int kernel_evict_ranges(int fuse_fd, const struct kernel_evict_range *ranges, size_t n, uint64_t *ret_cpu_ns)
 {
 	struct job job = { .fd = fuse_fd, .parent = getpid(), .ranges = ranges, .n = n };
 
 	return in_child(drop_pages, &job, ret_cpu_ns);
 }
 
-int evict_nodes(int fuse_fd, const uint64_t *nodes, size_t n)
+int kernel_evict_nodes(int fuse_fd, const uint64_t *nodes, size_t n)
 {
 	struct job job = { .fd = fuse_fd, .parent = getpid(), .nodes = nodes, .n = n };
 	uint64_t cpu_ns;

@@ -72,9 +72,9 @@ static bool is_pressed(const char *dir, const char *name)
 }
 
 /* False: no such group, or no limit. */
-static bool read_group(const char *dir, const struct kind *k, struct memuse *ret)
+static bool read_group(const char *dir, const struct kind *k, struct mem_usage *ret)
 {
-	struct memuse m = { .limit = 0 };
+	struct mem_usage m = { .limit = 0 };
 	char text[TEXT_MAX];
 
 	if (!read_number(dir, k->limit, &m.limit) || m.limit >= NO_LIMIT || !m.limit ||
@@ -89,7 +89,7 @@ static bool read_group(const char *dir, const struct kind *k, struct memuse *ret
 	return true;
 }
 
-static uint64_t room(const struct memuse *m)
+static uint64_t room(const struct mem_usage *m)
 {
 	const uint64_t taken = m->used - m->cache;
 
@@ -97,7 +97,7 @@ static uint64_t room(const struct memuse *m)
 }
 
 /* The group at path and those above it; of a group of another namespace there is only what is above all. */
-static bool read_groups(const char *root, const char *path, const struct kind *k, struct memuse *best, bool has_best)
+static bool read_groups(const char *root, const char *path, const struct kind *k, struct mem_usage *best, bool has_best)
 {
 	char dir[PATH_MAX];
 	const size_t base = strlen(root) + strlen(k->dir);
@@ -106,7 +106,7 @@ static bool read_groups(const char *root, const char *path, const struct kind *k
 	if (len >= sizeof(dir))
 		return has_best;
 	for (;; len--) {
-		struct memuse m;
+		struct mem_usage m;
 
 		if (len > base && dir[len] != '/' && dir[len] != '\0')
 			continue;
@@ -121,7 +121,7 @@ static bool read_groups(const char *root, const char *path, const struct kind *k
 }
 
 /* "N:controllers:path" */
-static bool read_own_groups(const char *proc, const char *groups, struct memuse *best, bool has_best)
+static bool read_own_groups(const char *proc, const char *groups, struct mem_usage *best, bool has_best)
 {
 	char text[TEXT_MAX], *rest = text, *line;
 
@@ -141,7 +141,7 @@ static bool read_own_groups(const char *proc, const char *groups, struct memuse 
 	return has_best;
 }
 
-static bool read_host(const char *proc, struct memuse *ret)
+static bool read_host(const char *proc, struct mem_usage *ret)
 {
 	char text[TEXT_MAX];
 	uint64_t available, free;
@@ -161,9 +161,9 @@ static bool read_host(const char *proc, struct memuse *ret)
 	return true;
 }
 
-int memuse_read_at(const char *proc, const char *groups, struct memuse *ret)
+int mem_usage_read_at(const char *proc, const char *groups, struct mem_usage *ret)
 {
-	struct memuse best;
+	struct mem_usage best;
 	const bool has_host = read_host(proc, &best);
 
 	if (!read_own_groups(proc, groups, &best, has_host))
@@ -172,12 +172,12 @@ int memuse_read_at(const char *proc, const char *groups, struct memuse *ret)
 	return 0;
 }
 
-int memuse_read(struct memuse *ret)
+int mem_usage_read(struct mem_usage *ret)
 {
-	return memuse_read_at("/proc", "/sys/fs/cgroup", ret);
+	return mem_usage_read_at("/proc", "/sys/fs/cgroup", ret);
 }
 
-unsigned memuse_percent(const struct memuse *m, uint64_t counted_cache)
+unsigned mem_usage_percent(const struct mem_usage *m, uint64_t counted_cache)
 {
 	const uint64_t free_cache = counted_cache < m->cache ? m->cache - counted_cache : 0;
 	const uint64_t used = m->used - free_cache;
@@ -185,9 +185,9 @@ unsigned memuse_percent(const struct memuse *m, uint64_t counted_cache)
 	return used >= m->limit ? 100 : (unsigned)(used * 100 / m->limit);
 }
 
-bool memuse_is_short(const struct memuse *m)
+bool mem_usage_is_short(const struct mem_usage *m)
 {
-	const unsigned used = memuse_percent(m, 0);
+	const unsigned used = mem_usage_percent(m, 0);
 
 	return used > SHORT_PERCENT || (used > SHORT_PRESSED_PERCENT && m->is_pressed);
 }

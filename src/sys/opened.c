@@ -132,7 +132,7 @@ static int ask_all(struct asked *a)
 	return r;
 }
 
-int opened_roots(pid_t tid, unsigned dev_major, unsigned dev_minor, ino_t ino, void (*seen)(const char *root, void *arg),
+int proc_fds_roots(pid_t tid, unsigned dev_major, unsigned dev_minor, ino_t ino, void (*seen)(const char *root, void *arg),
 		 void *arg)
 {
 	struct asked a = { .tid = tid, .dev_major = dev_major, .dev_minor = dev_minor, .ino = ino, .seen = seen, .arg = arg };

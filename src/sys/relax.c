@@ -14,8 +14,8 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-struct relax {
-	struct relax *next;
+struct mode_relax {
+	struct mode_relax *next;
 	dev_t dev;
 	ino_t ino;
 	mode_t mode;	/* that is meant; guarded by the list's lock, as users is */
@@ -28,7 +28,7 @@ struct relax {
 /* By device: a file system that hangs in here is waited for by those who use it. */
 static struct relax_list {
 	pthread_rwlock_t lock;
-	struct relax *first; /* guarded by lock */
+	struct mode_relax *first; /* guarded by lock */
 } lists[NLISTS] = { [0 ... NLISTS - 1] = { .lock = PTHREAD_RWLOCK_INITIALIZER } };
 
 static _Atomic unsigned n_relaxed;
@@ -79,9 +79,9 @@ static struct relax_list *list_of(dev_t dev)
 }
 
 /* Under the lock. */
-static struct relax *find(const struct relax_list *l, const struct stat *st)
+static struct mode_relax *find(const struct relax_list *l, const struct stat *st)
 {
-	struct relax *r = l->first;
+	struct mode_relax *r = l->first;
 
 	while (r && (r->ino != st->st_ino || r->dev != st->st_dev))
 		r = r->next;
@@ -94,11 +94,11 @@ static bool may_relax(const struct stat *st)
 	       (!(st->st_mode & S_ISGID) || is_in_group(st->st_gid));
 }
 
-struct relax *relax_begin(int dirfd, const char *name)
+struct mode_relax *mode_relax_begin(int dirfd, const char *name)
 {
 	_cleanup_(closep) int fd = -1;
 	struct relax_list *l;
-	struct relax *r;
+	struct mode_relax *r;
 	struct stat st;
 
 	if (!is_bound())
@@ -118,7 +118,7 @@ struct relax *relax_begin(int dirfd, const char *name)
 	r = may_relax(&st) ? malloc(sizeof(*r)) : NULL;
 	if (!r)
 		return NULL;
-	*r = (struct relax){ .next = l->first, .dev = st.st_dev, .ino = st.st_ino, .mode = st.st_mode & 07777, .users = 1 };
+	*r = (struct mode_relax){ .next = l->first, .dev = st.st_dev, .ino = st.st_ino, .mode = st.st_mode & 07777, .users = 1 };
 	atomic_fetch_add(&n_relaxed, 1);
 	if (set_mode(fd, r->mode | owner_bits(st.st_mode)) < 0) {
 		atomic_fetch_sub(&n_relaxed, 1);
@@ -130,7 +130,7 @@ struct relax *relax_begin(int dirfd, const char *name)
 	return r;
 }
 
-void relax_end(struct relax *r)
+void mode_relax_end(struct mode_relax *r)
 {
 	struct relax_list *l = r ? list_of(r->dev) : NULL;
 	int saved = errno;
@@ -139,13 +139,13 @@ void relax_end(struct relax *r)
 		return;
 	WRLOCK_SCOPE(&l->lock);
 	if (--r->users == 0) {
-		struct relax **at = &l->first;
+		struct mode_relax **at = &l->first;
 
 		set_mode(r->fd, r->mode);
 		while (*at != r)
 			at = &(*at)->next;
 		*at = r->next;
-		/* In this order: see relax_stat. */
+		/* In this order: see mode_relax_stat. */
 		atomic_fetch_add(&n_ended, 1);
 		atomic_fetch_sub(&n_relaxed, 1);
 		close(r->fd);
@@ -154,10 +154,10 @@ void relax_end(struct relax *r)
 	errno = saved;
 }
 
-int relax_stat(int dirfd, const char *name, int flags, struct stat *ret)
+int mode_relax_stat(int dirfd, const char *name, int flags, struct stat *ret)
 {
 	const uint64_t before = atomic_load(&n_ended);
-	const struct relax *r;
+	const struct mode_relax *r;
 	struct relax_list *l;
 
 	if (fstatat(dirfd, name, ret, flags) < 0)
@@ -174,10 +174,10 @@ int relax_stat(int dirfd, const char *name, int flags, struct stat *ret)
 	return 0;
 }
 
-int relax_chmod(int fd, mode_t mode)
+int mode_relax_chmod(int fd, mode_t mode)
 {
 	struct relax_list *l;
-	struct relax *r;
+	struct mode_relax *r;
 	struct stat st;
 
 	if (!is_bound())
@@ -193,53 +193,53 @@ int relax_chmod(int fd, mode_t mode)
 	return set_mode(fd, mode | owner_bits(st.st_mode));
 }
 
-int relax_openat(int dirfd, const char *name, int flags)
+int mode_relax_openat(int dirfd, const char *name, int flags)
 {
-	_cleanup_(relax_endp) struct relax *dir = NULL, *object = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *dir = NULL, *object = NULL;
 	int fd = openat(dirfd, name, flags);
 
 	if (fd >= 0 || errno != EACCES)
 		return fd < 0 ? -errno : fd;
-	dir = relax_begin(dirfd, "");
-	object = relax_begin(dirfd, name);
+	dir = mode_relax_begin(dirfd, "");
+	object = mode_relax_begin(dirfd, name);
 	if (!dir && !object)
 		return -EACCES;
 	fd = openat(dirfd, name, flags);
 	return fd < 0 ? -errno : fd;
 }
 
-int relax_rename(int fromfd, const char *from, int tofd, const char *to, unsigned flags)
+int mode_relax_rename(int fromfd, const char *from, int tofd, const char *to, unsigned flags)
 {
-	_cleanup_(relax_endp) struct relax *source = NULL, *target = NULL, *object = NULL, *other = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *source = NULL, *target = NULL, *object = NULL, *other = NULL;
 
 	if (renameat2(fromfd, from, tofd, to, flags) == 0)
 		return 0;
 	if (errno != EACCES)
 		return -errno;
-	source = relax_begin(fromfd, "");
-	target = relax_begin(tofd, "");
+	source = mode_relax_begin(fromfd, "");
+	target = mode_relax_begin(tofd, "");
 	/* A directory that gets another one above it is written, too. */
-	object = relax_begin(fromfd, from);
-	other = relax_begin(tofd, to);
+	object = mode_relax_begin(fromfd, from);
+	other = mode_relax_begin(tofd, to);
 	return renameat2(fromfd, from, tofd, to, flags) < 0 ? -errno : 0;
 }
 
-int relax_set_xattr(int fd, const char *attr, const void *value, size_t size)
+int mode_relax_set_xattr(int fd, const char *attr, const void *value, size_t size)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	int r = xattr_set(fd, "", attr, value, size, 0);
 
-	if (r == -EACCES && (x = relax_begin(fd, "")))
+	if (r == -EACCES && (x = mode_relax_begin(fd, "")))
 		r = xattr_set(fd, "", attr, value, size, 0);
 	return r;
 }
 
-int relax_remove_xattr(int fd, const char *attr)
+int mode_relax_remove_xattr(int fd, const char *attr)
 {
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	int r = xattr_remove(fd, "", attr);
 
-	if (r == -EACCES && (x = relax_begin(fd, "")))
+	if (r == -EACCES && (x = mode_relax_begin(fd, "")))
 		r = xattr_remove(fd, "", attr);
 	return r;
 }

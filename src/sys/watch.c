@@ -28,7 +28,7 @@
 #define DIR_EVENTS (FILE_EVENTS | IN_CREATE | IN_DELETE | IN_MOVE | IN_ONLYDIR)
 
 /* One watch of one set; sets may share a watch. */
-struct guard {
+struct watch_guard {
 	struct hlink link;	/* by number */
 	struct list_link of_set;
 	struct watch *set;
@@ -47,7 +47,7 @@ static struct {
 	/* guarded by lock */
 	int fd;			/* -1: not made yet */
 	size_t n, limit;	/* watches, not guards */
-	struct htab by_wd;	/* struct guard */
+	struct htab by_wd;	/* struct metacopy_guard */
 	struct list_link sets, stale;
 } table = {
 	.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1,
@@ -55,7 +55,7 @@ static struct {
 };
 
 #define set_of(l) container_of(l, struct watch, link)
-#define guard_of(l) container_of(l, struct guard, of_set)
+#define guard_of(l) container_of(l, struct watch_guard, of_set)
 
 /* Half of what the user may have: programs of his want some too. */
 static size_t read_limit(void)
@@ -93,12 +93,12 @@ int watch_new(struct watch **ret)
 	return 0;
 }
 
-static struct guard *find_locked(int wd, const struct watch *set)
+static struct watch_guard *find_locked(int wd, const struct watch *set)
 {
 	struct hlink *l = htab_first(&table.by_wd, (uint64_t)wd);
 
 	for (; l; l = htab_next(l)) {
-		struct guard *g = container_of(l, struct guard, link);
+		struct watch_guard *g = container_of(l, struct watch_guard, link);
 
 		if (g->wd == wd && (!set || g->set == set))
 			return g;
@@ -106,7 +106,7 @@ static struct guard *find_locked(int wd, const struct watch *set)
 	return NULL;
 }
 
-static void drop_locked(struct guard *g)
+static void drop_locked(struct watch_guard *g)
 {
 	htab_remove(&table.by_wd, &g->link);
 	list_del(&g->of_set);
@@ -163,7 +163,7 @@ bool watch_is_current(const struct watch *w)
 
 static int enter_locked(struct watch *w, int wd)
 {
-	struct guard *g;
+	struct watch_guard *g;
 	bool is_new;
 
 	if (find_locked(wd, w))
@@ -172,7 +172,7 @@ static int enter_locked(struct watch *w, int wd)
 	table.n += is_new;
 	g = malloc(sizeof(*g));
 	if (g) {
-		*g = (struct guard){ .wd = wd, .set = w };
+		*g = (struct watch_guard){ .wd = wd, .set = w };
 		list_init(&g->of_set);
 		if (htab_insert(&table.by_wd, &g->link, (uint64_t)wd) == 0) {
 			list_add_tail(&w->guards, &g->of_set);
@@ -243,7 +243,7 @@ static void note_locked(const struct inotify_event *e)
 	}
 	/* Any event will do, that the watch has gone (IN_IGNORED, IN_UNMOUNT) too. */
 	for (l = htab_first(&table.by_wd, (uint64_t)e->wd); l; l = htab_next(l)) {
-		struct guard *g = container_of(l, struct guard, link);
+		struct watch_guard *g = container_of(l, struct watch_guard, link);
 
 		if (g->wd == e->wd)
 			spoil_locked(g->set);

@@ -4,9 +4,9 @@
  *
  * Invariants:
  * 1. cache.bytes is the length of all mappings, those about to be made and not yet unmapped ones included; it does
- *    not exceed the budget but after window_set_budget, and then until the last pin goes.
+ *    not exceed the budget but after mmap_cache_set_budget, and then until the last pin goes.
  * 2. A listed window is in the table and in the queues; a retired one in neither; one without pins is listed.
- * 3. A page is filling while exactly one thread in window_fill brings it in; that thread waits for nobody else
+ * 3. A page is filling while exactly one thread in mmap_cache_fill brings it in; that thread waits for nobody else
  *    before it is done, so that waits end.
  * 4. mmap, munmap, madvise and every read happen without the lock. */
 #include "veneer/window.h"
@@ -48,7 +48,7 @@ struct pages {
 	uint64_t word[WORDS];
 };
 
-struct window {
+struct mmap_cache {
 	struct key key;		/* constant, as are the next three */
 	const void *owner;
 	char *addr;
@@ -56,7 +56,7 @@ struct window {
 
 	/* guarded by cache.lock */
 	struct hlink hash;
-	struct heat_entry heat;
+	struct cache_policy_entry heat;
 	unsigned pins;
 	bool is_listed;
 	struct pages resident, filling;
@@ -67,7 +67,7 @@ static struct {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct htab table;
-	struct heat heat;
+	struct cache_policy heat;
 	size_t bytes, count, budget, count_max;
 	time_t next_check;
 } cache = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -75,15 +75,15 @@ static struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic bool is_refused; /* the kernel cannot bring pages in without raising signals */
 
-static void retire_locked(struct window *w, bool is_evicted)
+static void retire_locked(struct mmap_cache *w, bool is_evicted)
 {
 	htab_remove(&cache.table, &w->hash);
-	heat_remove(&cache.heat, &w->heat, is_evicted);
+	cache_policy_remove(&cache.heat, &w->heat, is_evicted);
 	w->is_listed = false;
 }
 
 /* Retired, and nobody has it pinned. */
-static void destroy(struct window *w)
+static void destroy(struct mmap_cache *w)
 {
 	if (!w)
 		return;
@@ -107,10 +107,10 @@ static void after_fork_in_parent(void)
 
 static void abandon(struct hlink *e, void *arg)
 {
-	struct window *w = container_of(e, struct window, hash);
+	struct mmap_cache *w = container_of(e, struct mmap_cache, hash);
 
 	(void)arg;
-	heat_remove(&cache.heat, &w->heat, false);
+	cache_policy_remove(&cache.heat, &w->heat, false);
 	w->is_listed = false;
 	if (w->pins)
 		return;
@@ -150,7 +150,7 @@ static void init_once(void)
 	LOCK_SCOPE(&cache.lock);
 	cache.budget = budget < BUDGET_MAX ? budget : BUDGET_MAX;
 	cache.count_max = count_limit();
-	heat_init(&cache.heat, cache.budget);
+	cache_policy_init(&cache.heat, cache.budget);
 }
 
 static uint64_t key_hash(const struct key *k)
@@ -160,10 +160,10 @@ static uint64_t key_hash(const struct key *k)
 	return hash_key(words, sizeof(words), 0);
 }
 
-static struct window *find_locked(const struct key *k)
+static struct mmap_cache *find_locked(const struct key *k)
 {
 	for (struct hlink *e = htab_first(&cache.table, key_hash(k)); e; e = htab_next(e)) {
-		struct window *w = container_of(e, struct window, hash);
+		struct mmap_cache *w = container_of(e, struct mmap_cache, hash);
 
 		if (w->key.dev == k->dev && w->key.ino == k->ino && w->key.index == k->index)
 			return w;
@@ -171,16 +171,16 @@ static struct window *find_locked(const struct key *k)
 	return NULL;
 }
 
-static bool is_unpinned(const struct heat_entry *e)
+static bool is_unpinned(const struct cache_policy_entry *e)
 {
-	return !container_of(e, struct window, heat)->pins;
+	return !container_of(e, struct mmap_cache, heat)->pins;
 }
 
 /* The coldest unpinned window, retired; NULL: none. */
-static struct window *evict_locked(void)
+static struct mmap_cache *evict_locked(void)
 {
-	struct heat_entry *e = heat_victim(&cache.heat, is_unpinned);
-	struct window *w = e ? container_of(e, struct window, heat) : NULL;
+	struct cache_policy_entry *e = cache_policy_victim(&cache.heat, is_unpinned);
+	struct mmap_cache *w = e ? container_of(e, struct mmap_cache, heat) : NULL;
 
 	if (w) {
 		retire_locked(w, true);
@@ -192,7 +192,7 @@ static struct window *evict_locked(void)
 static void shrink_to(size_t bytes)
 {
 	for (;;) {
-		struct window *w = NULL;
+		struct mmap_cache *w = NULL;
 
 		pthread_mutex_lock(&cache.lock);
 		if (cache.bytes > bytes)
@@ -218,7 +218,7 @@ static void heed_pressure(void)
 		cache.next_check = now.tv_sec + PRESSURE_CHECK_S;
 	pthread_mutex_unlock(&cache.lock);
 	if (is_due && pressure_some("memory") >= PRESSURE_HIGH)
-		window_shrink(50);
+		mmap_cache_shrink(50);
 }
 
 /* Room for one more mapping, counted from now on. */
@@ -226,7 +226,7 @@ static int reserve(size_t len)
 {
 	heed_pressure();
 	for (unsigned attempt = 0; attempt < RESERVE_TRIES; attempt++) {
-		struct window *w;
+		struct mmap_cache *w;
 
 		pthread_mutex_lock(&cache.lock);
 		if (cache.bytes + len <= cache.budget && cache.count < cache.count_max) {
@@ -253,7 +253,7 @@ static void unreserve(size_t len)
 
 /* Where a mapping and read(2) cannot differ and inode numbers are unique. Not so, or not surely: overlayfs, whose
  * mappings stay with the lower file, and what a server elsewhere decides about (FUSE, NFS, ...). */
-bool window_serves(int fd)
+bool mmap_cache_serves(int fd)
 {
 	static const unsigned long known[] = {
 		0xef53,	    /* ext2, ext3, ext4 */
@@ -274,19 +274,19 @@ bool window_serves(int fd)
 	return false;
 }
 
-static int make(const struct window_file *f, const struct key *key, struct window **ret)
+static int make(const struct mmap_cache_file *f, const struct key *key, struct mmap_cache **ret)
 {
-	const uint64_t start = key->index * WINDOW_BYTES, left = (uint64_t)f->st.st_size - start;
-	struct window *w;
+	const uint64_t start = key->index * MMAP_CACHE_BYTES, left = (uint64_t)f->st.st_size - start;
+	struct mmap_cache *w;
 	void *addr;
 	int r;
 
-	if (!window_serves(f->fd))
+	if (!mmap_cache_serves(f->fd))
 		return -EOPNOTSUPP;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
-	w->len = left >= WINDOW_BYTES ? WINDOW_BYTES : (left + BLK_BYTES - 1) / BLK_BYTES * BLK_BYTES;
+	w->len = left >= MMAP_CACHE_BYTES ? MMAP_CACHE_BYTES : (left + BLK_BYTES - 1) / BLK_BYTES * BLK_BYTES;
 	r = reserve(w->len);
 	if (r < 0) {
 		free(w);
@@ -309,9 +309,9 @@ static int make(const struct window_file *f, const struct key *key, struct windo
 
 /* The listed window with room for need bytes, pinned. A shorter one is of a time when the file was shorter: retired,
  * and in *ret_dead if it is to be destroyed. */
-static struct window *take_locked(const struct key *key, size_t need, struct window **ret_dead)
+static struct mmap_cache *take_locked(const struct key *key, size_t need, struct mmap_cache **ret_dead)
 {
-	struct window *w = find_locked(key);
+	struct mmap_cache *w = find_locked(key);
 
 	if (w && w->len < need) {
 		retire_locked(w, false);
@@ -324,9 +324,9 @@ static struct window *take_locked(const struct key *key, size_t need, struct win
 }
 
 /* Enter w, pinned; another thread's, pinned, if that was first. 0 or -ENOMEM. */
-static int list(struct window *w, size_t need, struct window **ret)
+static int list(struct mmap_cache *w, size_t need, struct mmap_cache **ret)
 {
-	struct window *first, *dead = NULL;
+	struct mmap_cache *first, *dead = NULL;
 	int r = 0;
 
 	pthread_mutex_lock(&cache.lock);
@@ -336,7 +336,7 @@ static int list(struct window *w, size_t need, struct window **ret)
 
 		r = htab_insert(&cache.table, &w->hash, hash);
 		if (r == 0) {
-			heat_add(&cache.heat, &w->heat, hash, w->len);
+			cache_policy_add(&cache.heat, &w->heat, hash, w->len);
 			w->is_listed = true;
 			w->pins = 1;
 		}
@@ -349,18 +349,18 @@ static int list(struct window *w, size_t need, struct window **ret)
 	return r;
 }
 
-int window_pin(const struct window_file *f, uint64_t off, size_t len, struct window_part *ret)
+int mmap_cache_pin(const struct mmap_cache_file *f, uint64_t off, size_t len, struct mmap_cache_part *ret)
 {
-	const struct key key = { f->st.st_dev, f->st.st_ino, off / WINDOW_BYTES };
-	const size_t at = off % WINDOW_BYTES;
-	struct window *w, *dead = NULL;
+	const struct key key = { f->st.st_dev, f->st.st_ino, off / MMAP_CACHE_BYTES };
+	const size_t at = off % MMAP_CACHE_BYTES;
+	struct mmap_cache *w, *dead = NULL;
 	int r;
 
 	pthread_once(&once, init_once);
 	if (is_refused || !len || f->st.st_size < 0 || off >= (uint64_t)f->st.st_size)
 		return -EOPNOTSUPP;
-	if (len > WINDOW_BYTES - at)
-		len = WINDOW_BYTES - at;
+	if (len > MMAP_CACHE_BYTES - at)
+		len = MMAP_CACHE_BYTES - at;
 	if (len > (uint64_t)f->st.st_size - off)
 		len = (size_t)((uint64_t)f->st.st_size - off);
 	pthread_mutex_lock(&cache.lock);
@@ -374,11 +374,11 @@ int window_pin(const struct window_file *f, uint64_t off, size_t len, struct win
 		if (r < 0)
 			return r;
 	}
-	*ret = (struct window_part){ .w = w, .p = w->addr + at, .len = len };
+	*ret = (struct mmap_cache_part){ .w = w, .p = w->addr + at, .len = len };
 	return 0;
 }
 
-void window_unpin(struct window *w)
+void mmap_cache_unpin(struct mmap_cache *w)
 {
 	bool is_dead = false;
 
@@ -393,7 +393,7 @@ void window_unpin(struct window *w)
 		destroy(w);
 }
 
-static struct pages pages_of(const struct window_part *part)
+static struct pages pages_of(const struct mmap_cache_part *part)
 {
 	const size_t at = (size_t)((char *)part->p - part->w->addr);
 	const unsigned first = (unsigned)(at / BLK_BYTES), last = (unsigned)((at + part->len - 1) / BLK_BYTES);
@@ -460,14 +460,14 @@ static bool first_run(const struct pages *set, unsigned *ret_first, unsigned *re
 /* Pages that this thread has taken on, and where they are. */
 struct fill {
 	struct ring_area areas[FILL_AREAS];
-	struct window *windows[FILL_AREAS];
+	struct mmap_cache *windows[FILL_AREAS];
 	size_t n;
 };
 
 /* Pages taken on; less than are missing when the list is full. */
-static unsigned claim_locked(struct fill *f, const struct window_part *part)
+static unsigned claim_locked(struct fill *f, const struct mmap_cache_part *part)
 {
-	struct window *w = part->w;
+	struct mmap_cache *w = part->w;
 	struct pages missing = without(without(pages_of(part), &w->resident), &w->filling);
 	unsigned first, n, total = 0;
 
@@ -486,7 +486,7 @@ static void run_fill(struct fill *f)
 	ring_populate_all(f->areas, f->n);
 	LOCK_SCOPE(&cache.lock);
 	for (size_t i = 0; i < f->n; i++) {
-		struct window *w = f->windows[i];
+		struct mmap_cache *w = f->windows[i];
 		const unsigned first = (unsigned)((size_t)((char *)f->areas[i].addr - w->addr) / BLK_BYTES);
 		const unsigned n = (unsigned)(f->areas[i].len / BLK_BYTES);
 
@@ -501,17 +501,17 @@ static void run_fill(struct fill *f)
 }
 
 /* A part most of which somebody had before is what the cache is for. */
-static unsigned note_use_locked(const struct window_part *part)
+static unsigned note_use_locked(const struct mmap_cache_part *part)
 {
 	const struct pages wanted = pages_of(part), missing = without(wanted, &part->w->resident);
 	const unsigned n = count(&wanted);
 
 	if (part->w->is_listed)
-		heat_touch(&cache.heat, &part->w->heat, count(&missing) * 2 < n);
+		cache_policy_touch(&cache.heat, &part->w->heat, count(&missing) * 2 < n);
 	return n;
 }
 
-static void fill_missing(struct window_part *parts, size_t n)
+static void fill_missing(struct mmap_cache_part *parts, size_t n)
 {
 	uint64_t nwanted = 0, nfilled = 0;
 	struct fill f = { .n = 0 };
@@ -535,12 +535,12 @@ static void fill_missing(struct window_part *parts, size_t n)
 	stats_add(STATS_WINDOW_MISSES, nfilled);
 }
 
-void window_fill(struct window_part *parts, size_t n)
+void mmap_cache_fill(struct mmap_cache_part *parts, size_t n)
 {
 	fill_missing(parts, n);
 	LOCK_SCOPE(&cache.lock);
 	for (size_t i = 0; i < n; i++) {
-		struct window *w = parts[i].w;
+		struct mmap_cache *w = parts[i].w;
 		const struct pages wanted = pages_of(&parts[i]);
 		struct pages missing;
 
@@ -551,7 +551,7 @@ void window_fill(struct window_part *parts, size_t n)
 	}
 }
 
-void window_drop(struct window *w)
+void mmap_cache_drop(struct mmap_cache *w)
 {
 	LOCK_SCOPE(&cache.lock);
 	if (w->is_listed)
@@ -560,7 +560,7 @@ void window_drop(struct window *w)
 
 struct forget {
 	const void *owner;
-	struct window *dead[FILL_AREAS];
+	struct mmap_cache *dead[FILL_AREAS];
 	size_t n;
 };
 
@@ -569,11 +569,11 @@ static bool forget_some(struct forget *f)
 {
 	LOCK_SCOPE(&cache.lock);
 	f->n = 0;
-	for (int q = 0; q < HEAT_QUEUES; q++) {
+	for (int q = 0; q < CACHE_POLICY_QUEUES; q++) {
 		struct list_link *head = &cache.heat.order[q], *next;
 
 		for (struct list_link *l = head->next; l != head && f->n < FILL_AREAS; l = next) {
-			struct window *w = container_of(container_of(l, struct heat_entry, order), struct window, heat);
+			struct mmap_cache *w = container_of(container_of(l, struct cache_policy_entry, order), struct mmap_cache, heat);
 
 			next = l->next;
 			if (w->owner != f->owner)
@@ -586,7 +586,7 @@ static bool forget_some(struct forget *f)
 	return f->n == FILL_AREAS;
 }
 
-void window_forget(const void *owner)
+void mmap_cache_forget(const void *owner)
 {
 	struct forget f = { .owner = owner };
 	bool is_more;
@@ -599,17 +599,17 @@ void window_forget(const void *owner)
 	} while (is_more);
 }
 
-void window_set_budget(size_t bytes)
+void mmap_cache_set_budget(size_t bytes)
 {
 	pthread_once(&once, init_once);
 	pthread_mutex_lock(&cache.lock);
 	cache.budget = bytes;
-	heat_set_budget(&cache.heat, bytes);
+	cache_policy_set_budget(&cache.heat, bytes);
 	pthread_mutex_unlock(&cache.lock);
 	shrink_to(bytes);
 }
 
-void window_shrink(unsigned percent)
+void mmap_cache_shrink(unsigned percent)
 {
 	size_t keep;
 
@@ -619,9 +619,9 @@ void window_shrink(unsigned percent)
 	shrink_to(keep);
 }
 
-void window_usage(struct window_usage *ret)
+void mmap_cache_usage(struct mmap_cache_usage *ret)
 {
 	pthread_once(&once, init_once);
 	LOCK_SCOPE(&cache.lock);
-	*ret = (struct window_usage){ .bytes = cache.bytes, .count = cache.count, .budget = cache.budget };
+	*ret = (struct mmap_cache_usage){ .bytes = cache.bytes, .count = cache.count, .budget = cache.budget };
 }

@@ -47,7 +47,7 @@ struct seen {
 struct check {
 	struct layer *layer;
 	struct image *below;
-	struct finding_place at;
+	struct check_report_place at;
 	struct mapfile *map;	/* NULL: none, or damaged */
 	bool has_damaged_map;	/* nothing in it can be believed */
 	bool is_map_damaged;	/* it has to be written anew */
@@ -62,7 +62,7 @@ struct check {
 
 /* ---- partial files ---- */
 
-static int remember(struct check *c, const struct layerwalk_entry *e, file_id_t id)
+static int remember(struct check *c, const struct layer_walk_entry *e, file_id_t id)
 {
 	if (c->nseen == c->cap) {
 		size_t cap = c->cap ? c->cap * 2 : 64;
@@ -81,25 +81,25 @@ static int remember(struct check *c, const struct layerwalk_entry *e, file_id_t 
 	return 0;
 }
 
-static bool knows_file(struct check *c, const struct layerwalk_entry *e, const struct mark *m, uint64_t *ret_clip)
+static bool knows_file(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, uint64_t *ret_clip)
 {
 	_cleanup_(closep) int fd = -1;
 
 	if ((uint32_t)mapfile_uuid(c->map) != m->uuid_low) {
-		finding_say(&c->at, "mark-foreign", e->path,
+		check_report_say(&c->at, "mark-foreign", e->path,
 			    "its mark was made in another layer (uuid ...%08" PRIx32 ")", m->uuid_low);
 		return false;
 	}
 	if (mapfile_clip(c->map, m->file_id, ret_clip) == 0)
 		return true;
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (recover_adopt(c->layer, c->map, m, fd) == 0 && mapfile_clip(c->map, m->file_id, ret_clip) == 0)
+	if (map_recover_adopt(c->layer, c->map, m, fd) == 0 && mapfile_clip(c->map, m->file_id, ret_clip) == 0)
 		return true;
-	finding_say(&c->at, "no-entry", e->path, "a partial file, but the map has no file %" PRIu64, m->file_id);
+	check_report_say(&c->at, "no-entry", e->path, "a partial file, but the map has no file %" PRIu64, m->file_id);
 	return false;
 }
 
-static void check_blocks(struct check *c, const struct layerwalk_entry *e, const struct mark *m, uint64_t clip)
+static void check_blocks(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, uint64_t clip)
 {
 	blk_t end = (clip + BLK_BYTES - 1) >> BLK_SHIFT, n;
 
@@ -110,7 +110,7 @@ static void check_blocks(struct check *c, const struct layerwalk_entry *e, const
 			return;
 		if (!is_own)
 			continue;
-		finding_say(&c->at, "behind-end", e->path,
+		check_report_say(&c->at, "behind-end", e->path,
 			    "the map has block %" PRIu64 " as its own, behind its end (%jd bytes)",
 			    at, (intmax_t)e->st.st_size);
 		c->seen[c->nseen - 1].is_long = true;
@@ -118,16 +118,16 @@ static void check_blocks(struct check *c, const struct layerwalk_entry *e, const
 	}
 }
 
-static int find_lower(struct check *c, const struct layerwalk_entry *e, const struct mark *m, struct ient **ret)
+static int find_lower(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, struct image_entry **ret)
 {
 	if (*m->path)
 		return image_lookup_path(c->below, m->path, ret);
 	return e->dir ? image_lookup(c->below, e->dir, e->name, ret) : -ENOENT;
 }
 
-static void check_lower(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
+static void check_lower(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m)
 {
-	struct ient *base = NULL;
+	struct image_entry *base = NULL;
 	const char *path = *m->path ? m->path : e->path;
 	struct source *src;
 	struct stat st;
@@ -136,73 +136,73 @@ static void check_lower(struct check *c, const struct layerwalk_entry *e, const 
 	if (r == 0 && base->type == DT_REG)
 		r = image_stat(c->below, base, &st);
 	if (r == -ENOENT)
-		finding_say(&c->at, "lower-missing", e->path,
+		check_report_say(&c->at, "lower-missing", e->path,
 			    "no lower layer has %s, which its blocks come from", path);
 	else if (r < 0)
-		finding_say(&c->at, "unreadable", e->path,
+		check_report_say(&c->at, "unreadable", e->path,
 			    "its lower file %s cannot be looked at: %s", path, strerror(-r));
 	else if (base->type != DT_REG)
-		finding_say(&c->at, "lower-changed", e->path, "its lower file %s is no regular file", path);
+		check_report_say(&c->at, "lower-changed", e->path, "its lower file %s is no regular file", path);
 	else if ((uint64_t)st.st_size != m->lower_size)
-		finding_say(&c->at, "lower-changed", e->path,
+		check_report_say(&c->at, "lower-changed", e->path,
 			    "its lower file %s has %jd bytes and not %" PRIu64 ": it was changed",
 			    path, (intmax_t)st.st_size, m->lower_size);
 	else if (st.st_mtim.tv_sec != m->lower_mtime_s || (uint32_t)st.st_mtim.tv_nsec != m->lower_mtime_ns)
-		finding_say(&c->at, "lower-changed", e->path,
+		check_report_say(&c->at, "lower-changed", e->path,
 			    "its lower file %s was modified at %jd.%09ld and not at %jd.%09" PRIu32 ": it was changed",
 			    path, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (intmax_t)m->lower_mtime_s, m->lower_mtime_ns);
 	else if (image_source(c->below, base, &src) < 0)
-		finding_say(&c->at, "lower-damaged", e->path,
+		check_report_say(&c->at, "lower-damaged", e->path,
 			    "its lower file %s is a damaged partial file itself", path);
 }
 
 /* Of a version of veneer that made none, or lost by a copy of the layer, as by a tar without trusted.*. */
-static void check_guard(struct check *c, const struct layerwalk_entry *e)
+static void check_guard(struct check *c, const struct layer_walk_entry *e)
 {
 	_cleanup_(closep) int fd = -1;
 
-	if (guard_is_set(e->dirfd, e->name))
+	if (metacopy_guard_is_set(e->dirfd, e->name))
 		return;
-	finding_say(&c->at, "unguarded", e->path,
+	check_report_say(&c->at, "unguarded", e->path,
 		    "a partial file without the attribute by which overlayfs refuses it: overlayfs would show zeros");
 	if (!c->repairs)
 		return;
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0 && (guard_set(fd, guard_for(true)) == 0 || guard_set(fd, guard_for(false)) == 0))
-		finding_repaired(&c->at, "unguarded", e->path, "the attribute was set");
+	if (fd >= 0 && (metacopy_guard_set(fd, metacopy_guard_for(true)) == 0 || metacopy_guard_set(fd, metacopy_guard_for(false)) == 0))
+		check_report_repaired(&c->at, "unguarded", e->path, "the attribute was set");
 }
 
 /* The file gets bytes of the lower one for good, so each of its writers could have read them. A seal does not help: it
  * does not tell a hole that a writer made. */
-static bool may_have(const struct mark *m, int fd, const struct stat *low)
+static bool may_have(const struct partial_xattr *m, int fd, const struct stat *low)
 {
 	struct stat up;
 
 	return fstat(fd, &up) == 0 &&
-	       trust_covers(&up, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0, !*m->path, low);
+	       xattr_trust_covers(&up, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0, !*m->path, low);
 }
 
-static bool salvage(struct check *c, const struct layerwalk_entry *e, const struct mark *m, int fd)
+static bool salvage(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, int fd)
 {
-	struct ient *base;
+	struct image_entry *base;
 	struct source *low;
 	struct stat st;
 	uint64_t bytes;
 
 	if (!c->salvages || !c->below || find_lower(c, e, m, &base) < 0 || image_stat(c->below, base, &st) < 0 ||
-	    !mark_fits(m, &st) || !may_have(m, fd, &st) || image_source(c->below, base, &low) < 0 ||
-	    refill_from_lower(fd, low, m->lower_size, &bytes) < 0)
+	    !partial_xattr_fits(m, &st) || !may_have(m, fd, &st) || image_source(c->below, base, &low) < 0 ||
+	    check_refill_from_lower(fd, low, m->lower_size, &bytes) < 0)
 		return false;
-	finding_repaired(&c->at, "no-entry", e->path, "an ordinary file now: %" PRIu64 " bytes that it did not have are those of "
+	check_report_repaired(&c->at, "no-entry", e->path, "an ordinary file now: %" PRIu64 " bytes that it did not have are those of "
 			 "its lower file, also where zeros had been written over them", bytes);
 	return true;
 }
 
 /* A file without an entry becomes ordinary if it has bytes in each block of the lower file; with --salvage, others too. */
-static bool rescue(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
+static bool rescue(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m)
 {
 	_cleanup_(closep) int fd = -1;
-	struct mark now;
+	struct partial_xattr now;
 
 	if (!c->repairs)
 		return false;
@@ -211,15 +211,15 @@ static bool rescue(struct check *c, const struct layerwalk_entry *e, const struc
 	if (fd < 0 || source_read_mark(fd, "", &now, NULL) != 1 || now.file_id != m->file_id || now.uuid_low != m->uuid_low ||
 	    now.lower_size != m->lower_size)
 		return false;
-	if (recover_is_whole(fd, m->lower_size) != 1)
+	if (map_recover_is_whole(fd, m->lower_size) != 1)
 		return salvage(c, e, m, fd);
-	if (fdatasync(fd) < 0 || trust_unmark(fd) < 0)
+	if (fdatasync(fd) < 0 || xattr_trust_unmark(fd) < 0)
 		return false;
-	finding_repaired(&c->at, "no-entry", e->path, "an ordinary file now: it has all of its bytes");
+	check_report_repaired(&c->at, "no-entry", e->path, "an ordinary file now: it has all of its bytes");
 	return true;
 }
 
-static int check_partial(struct check *c, const struct layerwalk_entry *e, const struct mark *m)
+static int check_partial(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m)
 {
 	uint64_t clip;
 	int r;
@@ -227,7 +227,7 @@ static int check_partial(struct check *c, const struct layerwalk_entry *e, const
 	c->s.files++;
 	check_guard(c, e);
 	if (!c->map) {
-		finding_say(&c->at, "no-map", e->path,
+		check_report_say(&c->at, "no-map", e->path,
 			    "a partial file, %s",
 			    c->has_damaged_map ? "and the map is damaged" : "but the layer has no map");
 		rescue(c, e, m);
@@ -247,17 +247,17 @@ static int check_partial(struct check *c, const struct layerwalk_entry *e, const
 }
 
 /* A file of overlayfs's, all bytes of which are a lower file's; or a guard without a mark. */
-static void check_metacopy(struct check *c, const struct layerwalk_entry *e)
+static void check_metacopy(struct check *c, const struct layer_walk_entry *e)
 {
-	struct ient *dir = e->dir, *base = NULL;
+	struct image_entry *dir = e->dir, *base = NULL;
 	char origin[PATH_MAX];
 	struct stat st;
-	int r = adopt_metacopy_origin(e->dirfd, e->name, origin);
+	int r = metacopy_import_origin(e->dirfd, e->name, origin);
 
-	if (guard_is_set(e->dirfd, e->name))
-		finding_say(&c->at, "mark-missing", e->path, "guarded as a partial file, but its mark is gone");
+	if (metacopy_guard_is_set(e->dirfd, e->name))
+		check_report_say(&c->at, "mark-missing", e->path, "guarded as a partial file, but its mark is gone");
 	else if (r < 0)
-		finding_say(&c->at, "metacopy", e->path, "a metacopy file, of which nobody knows where its data is");
+		check_report_say(&c->at, "metacopy", e->path, "a metacopy file, of which nobody knows where its data is");
 	if (r <= 0 || !c->below)
 		return;
 	if (*origin == '/')
@@ -266,13 +266,13 @@ static void check_metacopy(struct check *c, const struct layerwalk_entry *e)
 		r = dir ? image_lookup(c->below, dir, *origin ? origin : e->name, &base) : -ENOENT;
 	r = r ?: image_stat(c->below, base, &st);
 	if (r < 0 || !S_ISREG(st.st_mode) || st.st_size != e->st.st_size)
-		finding_say(&c->at, "metacopy", e->path,
+		check_report_say(&c->at, "metacopy", e->path,
 			    "a metacopy file without its lower file %s", *origin ? origin : e->path);
 }
 
-static int check_file(struct check *c, const struct layerwalk_entry *e)
+static int check_file(struct check *c, const struct layer_walk_entry *e)
 {
-	struct mark m;
+	struct partial_xattr m;
 	int r = source_read_mark(e->dirfd, e->name, &m, NULL);
 
 	if (r == 1)
@@ -280,7 +280,7 @@ static int check_file(struct check *c, const struct layerwalk_entry *e)
 	if (r != -EUCLEAN)
 		return r == -ENOENT ? 0 : r;
 	if (xattr_get(e->dirfd, e->name, FORMAT_PARTIAL_ATTR, NULL, 0) >= 0)
-		finding_say(&c->at, "mark-damaged", e->path, "its mark is damaged");
+		check_report_say(&c->at, "mark-damaged", e->path, "its mark is damaged");
 	else
 		check_metacopy(c, e);
 	return 0;
@@ -297,8 +297,8 @@ static bool is_ours(const char *attr)
 static bool is_known_attr(const char *attr)
 {
 	static const char *const known[] = {
-		FORMAT_PARTIAL_ATTR, TRUST_SEAL_ATTR, KEEP_ATTR, KEEP_USER_ATTR, ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR,
-		FORMAT_MAP_COPY_ATTR, UPPERLOCK_WORK_ATTR, UPPERLOCK_CONTESTED_ATTR,
+		FORMAT_PARTIAL_ATTR, XATTR_TRUST_SEAL_ATTR, SAVED_ATTRS_ATTR, SAVED_ATTRS_USER_ATTR, ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR,
+		FORMAT_MAP_COPY_ATTR, UPPER_LOCK_WORK_ATTR, UPPER_LOCK_CONTESTED_ATTR,
 	};
 
 	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)
@@ -308,43 +308,43 @@ static bool is_known_attr(const char *attr)
 }
 
 /* It says nothing there, to nobody. */
-static void drop_opaque(struct check *c, const struct layerwalk_entry *e, const char *attr)
+static void drop_opaque(struct check *c, const struct layer_walk_entry *e, const char *attr)
 {
-	finding_say(&c->at, "opaque", e->path, "an opaque mark on what is no directory (%s)", attr);
+	check_report_say(&c->at, "opaque", e->path, "an opaque mark on what is no directory (%s)", attr);
 	if (!c->repairs || xattr_remove(e->dirfd, e->name, attr) < 0)
 		return;
-	finding_repaired(&c->at, "opaque", e->path, "the mark was removed");
+	check_report_repaired(&c->at, "opaque", e->path, "the mark was removed");
 }
 
-static void check_attrs(struct check *c, const struct layerwalk_entry *e)
+static void check_attrs(struct check *c, const struct layer_walk_entry *e)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(e->dirfd, e->name, &list);
 
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1)
 		if (is_ours(a) && !is_known_attr(a))
-			finding_say(&c->at, "unknown-attribute", e->path, "unknown reserved attribute %s", a);
+			check_report_say(&c->at, "unknown-attribute", e->path, "unknown reserved attribute %s", a);
 		else if (!strcmp(a, FORMAT_PARTIAL_ATTR) && !S_ISREG(e->st.st_mode))
-			finding_say(&c->at, "mark-misplaced", e->path, "marked as a partial file, and is none");
+			check_report_say(&c->at, "mark-misplaced", e->path, "marked as a partial file, and is none");
 		else if (!S_ISDIR(e->st.st_mode) && strstr(a, ".opaque") && whiteout_is_reserved_attr(a))
 			drop_opaque(c, e, a);
 }
 
 /* Other programs may think of it otherwise, so that nothing can be put right. */
-static void check_hidden(struct check *c, const struct layerwalk_entry *e)
+static void check_hidden(struct check *c, const struct layer_walk_entry *e)
 {
 	struct stat st;
 
 	if (whiteout_name_kind(e->name) == WHITEOUT_HIDES &&
 	    fstatat(e->dirfd, e->name + WHITEOUT_PREFIX_LEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		finding_say(&c->at, "whiteout-beside", e->path,
+		check_report_say(&c->at, "whiteout-beside", e->path,
 			    "a whiteout that hides %s beside it, in the same layer", e->name + WHITEOUT_PREFIX_LEN);
 }
 
-static bool is_known_name(const struct layerwalk_entry *e)
+static bool is_known_name(const struct layer_walk_entry *e)
 {
 	static const char *const prefixes[] = {
-		PLACE_PENDING_NAME, REPAIR_DIR, MAPFILE_DAMAGED_NAME, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
+		PUBLISH_PENDING_NAME, REPAIR_DIR, MAPFILE_DAMAGED_NAME, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
 		".wh..wh.aufs", ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
 	};
 
@@ -357,10 +357,10 @@ static bool is_known_name(const struct layerwalk_entry *e)
 }
 
 /* What is merged into a directory is what its entries are compared with. */
-static int check_dir(struct check *c, const struct layerwalk_entry *e, void **ret_dir)
+static int check_dir(struct check *c, const struct layer_walk_entry *e, void **ret_dir)
 {
 	_cleanup_(closep) int fd = openat(e->dirfd, e->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	struct ient *dir = e->dir, *merged = NULL;
+	struct image_entry *dir = e->dir, *merged = NULL;
 	char redirect[PATH_MAX];
 	struct stat st;
 	int kind, r = 0;
@@ -371,7 +371,7 @@ static int check_dir(struct check *c, const struct layerwalk_entry *e, void **re
 	if (fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		kind = WHITEOUT_DIR_OPAQUE;
 	if (kind == -EUCLEAN)
-		finding_say(&c->at, "redirect-damaged", e->path, "its redirect is no path");
+		check_report_say(&c->at, "redirect-damaged", e->path, "its redirect is no path");
 	else if (kind < 0)
 		return kind;
 	if (!c->below || kind < 0 || kind == WHITEOUT_DIR_OPAQUE)
@@ -383,25 +383,25 @@ static int check_dir(struct check *c, const struct layerwalk_entry *e, void **re
 	else
 		r = dir ? image_lookup(c->below, dir, redirect, &merged) : -ENOENT;
 	if (r < 0 && r != -ENOENT)
-		finding_say(&c->at, "unreadable", e->path,
+		check_report_say(&c->at, "unreadable", e->path,
 			    "what is merged into it cannot be looked at: %s", strerror(-r));
 	if (r < 0 || merged->type != DT_DIR)
 		merged = NULL;
 	if (!merged && kind == WHITEOUT_DIR_REDIRECTED)
-		finding_say(&c->at, "redirect-missing", e->path,
+		check_report_say(&c->at, "redirect-missing", e->path,
 			    "no lower layer has the directory %s, which it was before it was renamed", redirect);
 	*ret_dir = merged;
 	return 0;
 }
 
-static int check_entry(void *arg, const struct layerwalk_entry *e, void **ret_dir)
+static int check_entry(void *arg, const struct layer_walk_entry *e, void **ret_dir)
 {
 	struct check *c = arg;
 
 	if (whiteout_name_kind(e->name) == WHITEOUT_META) {
 		if (!is_known_name(e))
-			finding_say(&c->at, "unknown-name", e->path, "unknown reserved name");
-		return strcmp(e->path, PLACE_PENDING_NAME) != 0;
+			check_report_say(&c->at, "unknown-name", e->path, "unknown reserved name");
+		return strcmp(e->path, PUBLISH_PENDING_NAME) != 0;
 	}
 	check_hidden(c, e);
 	check_attrs(c, e);
@@ -415,7 +415,7 @@ static int miss_dir(void *arg, const char *path, int error)
 	struct check *c = arg;
 
 	c->has_missed = true;
-	finding_say(&c->at, "unreadable", path, "cannot be looked at: %s", strerror(-error));
+	check_report_say(&c->at, "unreadable", path, "cannot be looked at: %s", strerror(-error));
 	return 0;
 }
 
@@ -464,7 +464,7 @@ static int check_entries(struct check *c)
 		qsort(c->seen, c->nseen, sizeof(*c->seen), by_id);
 	for (size_t k = 1; k < c->nseen; k++)
 		if (c->seen[k].id == c->seen[k - 1].id && c->seen[k].ino != c->seen[k - 1].ino)
-			finding_say(&c->at, "number-twice", c->seen[k].path,
+			check_report_say(&c->at, "number-twice", c->seen[k].path,
 				    "has the number %" PRIu64 " of another file, %s",
 				    c->seen[k].id, c->seen[k - 1].path);
 	if (c->has_missed || !c->map)
@@ -473,7 +473,7 @@ static int check_entries(struct check *c)
 	c->lost = lost.ids;
 	c->nlost = lost.n;
 	for (size_t k = 0; k < c->nlost; k++)
-		finding_say(&c->at, "entry-unused", MAPFILE_NAME,
+		check_report_say(&c->at, "entry-unused", MAPFILE_NAME,
 			    "no file carries the number %" PRIu64 "; its entry is of no use, and harmless",
 			    c->lost[k]);
 	return lost.is_short ? -ENOMEM : 0;
@@ -486,7 +486,7 @@ static int repair_entries(struct check *c, struct mapfile *map)
 
 		if (r < 0 && r != -ENOENT)
 			return r;
-		finding_repaired(&c->at, "entry-unused", MAPFILE_NAME, "the entry %" PRIu64 " was dropped", c->lost[k]);
+		check_report_repaired(&c->at, "entry-unused", MAPFILE_NAME, "the entry %" PRIu64 " was dropped", c->lost[k]);
 	}
 	for (size_t k = 0; k < c->nseen; k++) {
 		const struct seen *s = &c->seen[k];
@@ -496,7 +496,7 @@ static int repair_entries(struct check *c, struct mapfile *map)
 			return r;
 		if (!s->is_long)
 			continue;
-		finding_repaired(&c->at, "behind-end", s->path, "the map goes to its end now");
+		check_report_repaired(&c->at, "behind-end", s->path, "the map goes to its end now");
 	}
 	/* All that is on the disk now, so that the repair cannot be undone by a power cut. */
 	if (syncfs(c->layer->rootfd) < 0)
@@ -529,7 +529,7 @@ static int repair(struct check *c)
 	if (r == -EUCLEAN)
 		return 0;
 	if (r == 0 && c->is_map_damaged)
-		finding_repaired(&c->at, "map-record", MAPFILE_NAME, c->has_damaged_map ? "set aside as " MAPFILE_DAMAGED_NAME :
+		check_report_repaired(&c->at, "map-record", MAPFILE_NAME, c->has_damaged_map ? "set aside as " MAPFILE_DAMAGED_NAME :
 				 "written anew");
 	return r;
 }
@@ -539,7 +539,7 @@ static int open_map(struct check *c)
 	int r = layer_map(c->layer, &c->map);
 
 	if (r == -EUCLEAN && !c->is_map_damaged)
-		finding_say(&c->at, "map-damaged", MAPFILE_NAME, "the map is damaged");
+		check_report_say(&c->at, "map-damaged", MAPFILE_NAME, "the map is damaged");
 	c->has_damaged_map = r == -EUCLEAN;
 	return r == -EUCLEAN || r == -ENOENT ? 0 : r;
 }
@@ -550,7 +550,7 @@ static void check_map_links(struct check *c)
 
 	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
 	    st.st_nlink > 1)
-		finding_say(&c->at, "map-links", MAPFILE_NAME,
+		check_report_say(&c->at, "map-links", MAPFILE_NAME,
 			    "the map has %ju names: what is written by another one destroys it",
 			    (uintmax_t)st.st_nlink);
 }
@@ -560,22 +560,22 @@ int check_layer(struct layer *l, struct image *below, enum check_mode mode, cons
 	const bool repairs = mode != CHECK_LOOKS;
 	struct check c = { .layer = l, .below = below, .at = { hooks, l->path, &c.s }, .repairs = repairs,
 			   .salvages = mode == CHECK_SALVAGES };
-	const struct layerwalk_hooks walk = { .fn = check_entry, .miss = miss_dir, .arg = &c, .step = hooks->step };
-	struct checkmap m;
-	int r = checkmap_read(l->rootfd, repairs, &m);
+	const struct layer_walk_hooks walk = { .fn = check_entry, .miss = miss_dir, .arg = &c, .step = hooks->step };
+	struct check_map m;
+	int r = check_map_read(l->rootfd, repairs, &m);
 
 	if (r < 0)
 		return r;
 	if (m.rule)
-		finding_say(&c.at, "map-record", MAPFILE_NAME, "offset %" PRIu64 ": %s", m.off, m.rule);
+		check_report_say(&c.at, "map-record", MAPFILE_NAME, "offset %" PRIu64 ": %s", m.off, m.rule);
 	if (m.is_repaired)
-		finding_repaired(&c.at, "map-record", MAPFILE_NAME, "cut to its %" PRIu64 " bytes of records", m.off);
+		check_report_repaired(&c.at, "map-record", MAPFILE_NAME, "cut to its %" PRIu64 " bytes of records", m.off);
 	check_map_links(&c);
 	c.is_map_damaged = m.is_damaged;
 	r = open_map(&c);
-	r = r ?: layerwalk(l->rootfd, below ? image_root(below) : NULL, &walk);
+	r = r ?: layer_walk(l->rootfd, below ? image_root(below) : NULL, &walk);
 	r = r ?: check_entries(&c);
-	r = r ?: leftover_in_layer(l->rootfd, repairs, &c.at);
+	r = r ?: check_orphans_in_layer(l->rootfd, repairs, &c.at);
 	if (r == 0 && repairs && (c.map || m.is_damaged))
 		r = repair(&c);
 	for (size_t k = 0; k < c.nseen; k++)

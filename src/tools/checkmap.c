@@ -15,14 +15,14 @@
 
 #define TRIES 8
 
-static int damaged(struct checkmap *c, uint64_t off, const char *rule)
+static int damaged(struct check_map *c, uint64_t off, const char *rule)
 {
-	*c = (struct checkmap){ .rule = rule, .off = off, .is_damaged = true };
+	*c = (struct check_map){ .rule = rule, .off = off, .is_damaged = true };
 	return -EUCLEAN;
 }
 
 /* The log ends at rd->off. Nobody was ever told that what is behind it is there. */
-static int cut(struct checkmap *c, int fd)
+static int cut(struct check_map *c, int fd)
 {
 	if (ftruncate(fd, (off_t)c->off) < 0 || fdatasync(fd) < 0)
 		return -errno;
@@ -32,14 +32,14 @@ static int cut(struct checkmap *c, int fd)
 }
 
 /* The log has been read to its end, at rd->off. 1: look again. */
-static int check_end(struct checkmap *c, struct journal_reader *rd, const struct table *t,
+static int check_end(struct check_map *c, struct journal_reader *rd, const struct table *t,
 		     const struct format_map_header *h, bool repairs, bool is_last)
 {
 	const char *why;
-	int end = mapload_check_end(rd, t, h, &why), r;
+	int end = mapfile_load_check_end(rd, t, h, &why), r;
 
 	/* After a power cut anything may stand there. */
-	r = end < 0 ? end : t->in_session ? mapload_is_of_this_boot(t) : 1;
+	r = end < 0 ? end : t->in_session ? mapfile_load_is_of_this_boot(t) : 1;
 	if (r < 0 || (r == 0 && end == 0))
 		return r;
 	r = journal_stray_bytes(rd->fd, end == JOURNAL_TOO_LONG ? rd->off + JOURNAL_TORN_BYTES : rd->off);
@@ -48,16 +48,16 @@ static int check_end(struct checkmap *c, struct journal_reader *rd, const struct
 	if (end > 0)
 		damaged(c, rd->off, why);
 	else
-		*c = (struct checkmap){ .off = rd->off, .rule = "a torn record at the end of the log, which readers pass over" };
+		*c = (struct check_map){ .off = rd->off, .rule = "a torn record at the end of the log, which readers pass over" };
 	/* A live writer may be adding records. */
 	if (!is_last) {
-		*c = (struct checkmap){ .rule = NULL };
+		*c = (struct check_map){ .rule = NULL };
 		return 1;
 	}
 	return repairs && (end == 0 || (end == JOURNAL_TOO_LONG && r == 0)) ? cut(c, rd->fd) : 0;
 }
 
-static int read_records(struct checkmap *c, struct journal_reader *rd, struct table *t)
+static int read_records(struct check_map *c, struct journal_reader *rd, struct table *t)
 {
 	for (;;) {
 		struct record rec;
@@ -77,7 +77,7 @@ static int read_records(struct checkmap *c, struct journal_reader *rd, struct ta
 	}
 }
 
-static int check_log(struct checkmap *c, int fd, const struct format_map_header *h, struct table *t, bool repairs)
+static int check_log(struct check_map *c, int fd, const struct format_map_header *h, struct table *t, bool repairs)
 {
 	struct journal_reader rd;
 	int r = journal_reader_init(&rd, fd, sizeof(*h) + h->snapshot_len, UINT64_MAX, h->checksum);
@@ -93,12 +93,12 @@ static int check_log(struct checkmap *c, int fd, const struct format_map_header 
 	return r;
 }
 
-int checkmap_read(int rootfd, bool repairs, struct checkmap *ret)
+int check_map_read(int rootfd, bool repairs, struct check_map *ret)
 {
 	_cleanup_(closep) int fd = -1;
 	struct format_map_header h;
 	struct snapshot_damage bad;
-	struct checkmap c = { .rule = NULL };
+	struct check_map c = { .rule = NULL };
 	struct table t;
 	struct stat st;
 	int r;

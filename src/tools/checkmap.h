@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct checkmap {
+struct check_map {
 	const char *rule;	/* the rule broken, at off; NULL: none */
 	uint64_t off;
 	bool is_damaged;	/* so that it has to be written anew; else a torn end, which readers pass over */
@@ -14,4 +14,4 @@ struct checkmap {
 
 /* repairs: cut off what stands behind the log's end where that is provably nothing. 0, also without a map or with
  * damage; -errno. */
-int checkmap_read(int rootfd, bool repairs, struct checkmap *ret);
+int check_map_read(int rootfd, bool repairs, struct check_map *ret);

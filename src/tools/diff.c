@@ -23,7 +23,7 @@
 /* A directory that is still to be gone through. */
 struct pending {
 	char *path;
-	struct ient *ient, *below;	/* below: the same path without the layer, if that is a directory */
+	struct image_entry *image_entry, *below;	/* below: the same path without the layer, if that is a directory */
 	bool is_covered;		/* nothing of what is below shows through it, or one above it */
 	bool is_merged_anew;		/* all that is seen in it counts, not only what is in the layer */
 	size_t at;			/* its entry; NOWHERE for the root */
@@ -89,7 +89,7 @@ static char *join(const char *dir, const char *name)
 }
 
 /* 1, 0 or -errno. dir NULL: in nothing is nothing. */
-static int find(struct image *img, struct ient *dir, const char *name, struct ient **ret)
+static int find(struct image *img, struct image_entry *dir, const char *name, struct image_entry **ret)
 {
 	int r;
 
@@ -106,7 +106,7 @@ static int find(struct image *img, struct ient *dir, const char *name, struct ie
 static void measure(struct diff *d, int fd, struct diff_entry *e)
 {
 	struct mapfile *map;
-	struct mark m;
+	struct partial_xattr m;
 	uint64_t clip;
 	blk_t n;
 
@@ -130,12 +130,12 @@ static bool says_it_is_copied(int fd, const struct diff_entry *e)
 {
 	char path[PATH_MAX];
 
-	return e->is_partial || e->type == DT_DIR || origin_read(fd, "", false, path) == 1 ||
+	return e->is_partial || e->type == DT_DIR || origin_xattr_read(fd, "", false, path) == 1 ||
 	       xattr_get(fd, "", "trusted.overlay.origin", NULL, 0) >= 0 ||
 	       xattr_get(fd, "", "user.overlay.origin", NULL, 0) >= 0;
 }
 
-static bool is_same_dir(struct diff *d, struct ient *a, struct ient *b)
+static bool is_same_dir(struct diff *d, struct image_entry *a, struct image_entry *b)
 {
 	struct stat x, y;
 
@@ -152,9 +152,9 @@ static void note_changed(struct reading *r, const struct pending *in)
 }
 
 /* fd: in the layer, O_PATH; -1: it is seen there, and is in a layer below. */
-static int add(struct reading *r, const struct pending *in, const char *name, int fd, struct ient *e, struct ient *below)
+static int add(struct reading *r, const struct pending *in, const char *name, int fd, struct image_entry *e, struct image_entry *below)
 {
-	struct pending p = { .ient = e, .is_merged_anew = in->is_merged_anew, .is_covered = in->is_covered };
+	struct pending p = { .image_entry = e, .is_merged_anew = in->is_merged_anew, .is_covered = in->is_covered };
 	struct diff *d = r->d;
 	struct diff_entry *to;
 	struct stat st;
@@ -164,7 +164,7 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 		return k;
 	step_take(r->step, d->n, r->n);
 	to = &d->entries[d->n - 1];
-	to->ient = e;
+	to->image_entry = e;
 	k = e ? image_stat(d->full, e, &st) : fstat(fd, &st) < 0 ? -errno : 0;
 	/* Of a layer in use: gone since it was listed, or something else by now. */
 	if (k == -ENOENT || k == -ESTALE) {
@@ -192,7 +192,7 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 	return push(r, &p);
 }
 
-static int add_deleted(struct reading *r, const struct pending *in, const char *dir, const char *name, struct ient *below,
+static int add_deleted(struct reading *r, const struct pending *in, const char *dir, const char *name, struct image_entry *below,
 		       bool is_implied)
 {
 	struct diff *d = r->d;
@@ -208,14 +208,14 @@ static int add_deleted(struct reading *r, const struct pending *in, const char *
 		return 0;
 	/* In a loop: an image decides how deep it is. Children of what was put are put behind it. */
 	for (size_t i = at; i < d->n; i++) {
-		struct ient *e;
+		struct image_entry *e;
 
 		k = image_lookup_path(d->below, d->entries[i].path, &e);
 		if (k < 0 || e->type != DT_DIR)
 			continue;
 		n = image_count(d->below, e);
 		for (ssize_t c = 0; c < n; c++) {
-			struct ient *child = image_child(e, (size_t)c);
+			struct image_entry *child = image_child(e, (size_t)c);
 
 			k = put(d, 'D', child->type, join(d->entries[i].path, child->name));
 			if (k < 0)
@@ -237,9 +237,9 @@ static int add_covered(struct reading *r, const struct pending *in)
 	/* Also if it has the names and times of the one below. */
 	note_changed(r, in);
 	for (ssize_t c = 0; k == 0 && c < n; c++) {
-		struct ient *child = image_child(in->below, (size_t)c), *e;
+		struct image_entry *child = image_child(in->below, (size_t)c), *e;
 
-		k = find(r->d->full, in->ient, child->name, &e);
+		k = find(r->d->full, in->image_entry, child->name, &e);
 		/* The root has no entry that could say so for all. */
 		k = k == 0 ? add_deleted(r, in, in->path, child->name, child, in->at != NOWHERE) : k < 0 ? k : 0;
 	}
@@ -251,14 +251,14 @@ static int add_covered(struct reading *r, const struct pending *in)
 static int read_entry(struct reading *r, const struct pending *in, int dirfd, const char *name, bool is_whiteout)
 {
 	struct diff *d = r->d;
-	struct ient *e, *below;
+	struct image_entry *e, *below;
 	int k = find(d->below, in->below, name, &below);
 
 	if (k < 0)
 		return k;
 	if (is_whiteout)
 		return (below && !in->is_covered) || !d->full ? add_deleted(r, in, in->path, name, below, false) : 0;
-	k = find(d->full, in->ient, name, &e);
+	k = find(d->full, in->image_entry, name, &e);
 	/* Hidden by a ".wh.NAME" beside it. */
 	if (k <= 0 && d->full)
 		return k;
@@ -273,9 +273,9 @@ static int read_entry(struct reading *r, const struct pending *in, int dirfd, co
 static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_redirected)
 {
 	_cleanup_(closep) int fd = path_open_quiet(r->d->upper->rootfd, in->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-	_cleanup_(listing_release) struct listing l = { 0 };
+	_cleanup_(dir_listing_release) struct dir_listing l = { 0 };
 	char redirect[PATH_MAX];
-	int k = fd < 0 ? fd : listing_read(fd, &l), kind;
+	int k = fd < 0 ? fd : dir_listing_read(fd, &l), kind;
 	bool has_files = false;
 
 	if (k < 0)
@@ -286,13 +286,13 @@ static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_re
 	if (kind < 0)
 		return kind;
 	if (has_files)
-		listing_note_files(&l, fd);
+		dir_listing_note_files(&l, fd);
 	*ret_is_redirected = kind == WHITEOUT_DIR_REDIRECTED && r->d->full;
 	if (*ret_is_redirected)
 		return 0;
 	in->is_covered |= kind == WHITEOUT_DIR_OPAQUE || l.is_opaque;
 	for (size_t i = 0; k == 0 && i < l.n; i++)
-		k = read_entry(r, in, fd, listing_name(&l, &l.entries[i]),
+		k = read_entry(r, in, fd, dir_listing_name(&l, &l.entries[i]),
 			       l.entries[i].is_whiteout || l.entries[i].is_hiding);
 	return k == 0 && in->is_covered && in->below ? add_covered(r, in) : k;
 }
@@ -300,12 +300,12 @@ static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_re
 static int read_merged_dir(struct reading *r, struct pending *in)
 {
 	struct diff *d = r->d;
-	ssize_t n = image_count(d->full, in->ient);
+	ssize_t n = image_count(d->full, in->image_entry);
 	int k = in->below ? add_covered(r, in) : 0;
 
 	in->is_covered = true;
 	for (ssize_t c = 0; k == 0 && c < n; c++) {
-		struct ient *e = image_child(in->ient, (size_t)c), *below;
+		struct image_entry *e = image_child(in->image_entry, (size_t)c), *below;
 		_cleanup_(freep) char *path = e->layer == 0 ? image_layer_path(e) : NULL;
 		_cleanup_(closep) int fd = path ? path_open(d->upper->rootfd, path, O_PATH | O_NOFOLLOW, 0) : -1;
 
@@ -338,7 +338,7 @@ static int read_all(struct reading *r)
 {
 	struct diff *d = r->d;
 	char none[] = "";
-	int k = push(r, &(struct pending){ .path = none, .ient = d->full ? image_root(d->full) : NULL,
+	int k = push(r, &(struct pending){ .path = none, .image_entry = d->full ? image_root(d->full) : NULL,
 					   .below = d->below ? image_root(d->below) : NULL, .at = NOWHERE });
 	size_t n = 0;
 
@@ -433,9 +433,9 @@ int diff_print(const struct diff *d, bool has_colours, FILE *out)
 			return -ENOMEM;
 		fprintf(out, "%s%c%s /%s", has_colours ? colour_of(e->kind) : "", e->kind, has_colours ? "\033[0m" : "", path);
 		if (e->is_partial)
-			fprintf(out, " (%s of %s of 4 KiB, %s of %s)", quantity_count(e->own_blks).text,
-				quantity_of(e->blks, "block").text, quantity_bytes(e->own_blks << BLK_SHIFT).text,
-				quantity_bytes(e->size).text);
+			fprintf(out, " (%s of %s of 4 KiB, %s of %s)", human_units_count(e->own_blks).text,
+				human_units_of(e->blks, "block").text, human_units_bytes(e->own_blks << BLK_SHIFT).text,
+				human_units_bytes(e->size).text);
 		fputc('\n', out);
 	}
 	return ferror(out) ? -EIO : 0;

@@ -89,12 +89,12 @@ static const char *first_name(struct writing *w, const struct diff_entry *e, con
 
 	for (struct hlink *l = htab_first(&w->links, st->st_ino); l; l = htab_next(l)) {
 		n = container_of(l, struct written, link);
-		if (n->ino == st->st_ino && n->dev == st->st_dev && n->layer == e->ient->layer)
+		if (n->ino == st->st_ino && n->dev == st->st_dev && n->layer == e->image_entry->layer)
 			return n->path;
 	}
 	n = malloc(sizeof(*n));
 	if (n) {
-		*n = (struct written){ .layer = e->ient->layer, .dev = st->st_dev, .ino = st->st_ino, .path = e->path };
+		*n = (struct written){ .layer = e->image_entry->layer, .dev = st->st_dev, .ino = st->st_ino, .path = e->path };
 		/* Without memory it is one copy more. */
 		if (htab_insert(&w->links, &n->link, st->st_ino) < 0)
 			free(n);
@@ -131,15 +131,15 @@ static int add_attributes(struct writing *w, const struct diff_entry *e, int fd,
 		ssize_t n;
 
 		/* A label belongs to the host. */
-		if (whiteout_is_reserved_attr(a) || override_is_attr(a) || !strcmp(a, "security.selinux"))
+		if (whiteout_is_reserved_attr(a) || mode_xattr_is_attr(a) || !strcmp(a, "security.selinux"))
 			continue;
 		n = xattr_get_alloc(fd, "", a, &value);
 		if (n == -ENODATA)
 			continue;
 		if (n < 0)
 			return (int)n;
-		if (image_override(w->d->full, e->ient) && !strcmp(a, "system.posix_acl_access"))
-			override_limit_acl(value, (size_t)n, mode);
+		if (image_override(w->d->full, e->image_entry) && !strcmp(a, "system.posix_acl_access"))
+			mode_xattr_limit_acl(value, (size_t)n, mode);
 		if (!is_keyword(a))
 			log_warn("%s/%s: the attribute %s gets another name in the archive, which cannot have this one",
 				 w->d->upper->path, e->path, a);
@@ -151,7 +151,7 @@ static int add_attributes(struct writing *w, const struct diff_entry *e, int fd,
 static int write_data(struct writing *w, const struct diff_entry *e, uint64_t size)
 {
 	struct source *src;
-	int r = image_source(w->d->full, e->ient, &src), fd;
+	int r = image_source(w->d->full, e->image_entry, &src), fd;
 
 	fd = r < 0 ? r : source_pin(src);
 	if (fd < 0)
@@ -167,14 +167,14 @@ static int write_data(struct writing *w, const struct diff_entry *e, uint64_t si
 		if (r == 0 && w->step)
 			w->step(w->arg, &w->p);
 	}
-	fdcache_unpin(&src->fd);
+	fd_cache_unpin(&src->fd);
 	return r;
 }
 
 static int write_link_target(struct writing *w, const struct diff_entry *e)
 {
 	char target[PATH_MAX + 1];
-	ssize_t n = image_readlink(w->d->full, e->ient, target, sizeof(target) - 1);
+	ssize_t n = image_readlink(w->d->full, e->image_entry, target, sizeof(target) - 1);
 
 	if (n < 0)
 		return (int)n;
@@ -221,10 +221,10 @@ static void set_time(struct writing *w, const struct timespec *t)
 
 static int write_object(struct writing *w, const struct diff_entry *e)
 {
-	_cleanup_(closep) int fd = image_open_path(w->d->full, e->ient);
+	_cleanup_(closep) int fd = image_open_path(w->d->full, e->image_entry);
 	const char *first = NULL;
 	struct stat st;
-	int r = fd < 0 ? fd : image_stat(w->d->full, e->ient, &st);
+	int r = fd < 0 ? fd : image_stat(w->d->full, e->image_entry, &st);
 
 	if (r < 0)
 		return r;
@@ -287,7 +287,7 @@ static int open_archive(struct writing *w, int fd)
 	return r ?: check(w, lib.archive_write_open_fd(w->a, fd));
 }
 
-int difftar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
+int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
 		  struct diff_progress *ret)
 {
 	struct writing w = { .d = d, .step = step, .arg = arg, .p.nentries = d->n };
@@ -324,7 +324,7 @@ int difftar_write(const struct diff *d, int fd, void (*step)(void *arg, const st
 
 #include <errno.h>
 
-int difftar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
+int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
 		  struct diff_progress *ret)
 {
 	(void)d;

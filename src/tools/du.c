@@ -60,9 +60,9 @@ static uint64_t blocks_of(uint64_t size)
 	return (size + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1);
 }
 
-static int count_regular(struct counting *c, const struct layerwalk_entry *e, uint64_t bytes)
+static int count_regular(struct counting *c, const struct layer_walk_entry *e, uint64_t bytes)
 {
-	struct mark m;
+	struct partial_xattr m;
 	uint64_t whole = bytes;
 	int r = source_read_mark(e->dirfd, e->name, &m, NULL);
 
@@ -81,7 +81,7 @@ static int count_regular(struct counting *c, const struct layerwalk_entry *e, ui
 	return r == -ENOMEM ? r : 0;
 }
 
-static int count_entry(void *arg, const struct layerwalk_entry *e, void **ret_dir)
+static int count_entry(void *arg, const struct layer_walk_entry *e, void **ret_dir)
 {
 	const uint64_t bytes = (uint64_t)e->st.st_blocks * BLOCK_BYTES;
 	struct counting *c = arg;
@@ -117,7 +117,7 @@ static int miss_dir(void *arg, const char *path, int error)
 int du_layer(const char *path, const struct step *step, struct du *ret)
 {
 	struct counting c = { .du = ret };
-	const struct layerwalk_hooks hooks = { .fn = count_entry, .miss = miss_dir, .arg = &c, .step = step };
+	const struct layer_walk_hooks hooks = { .fn = count_entry, .miss = miss_dir, .arg = &c, .step = step };
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
@@ -126,7 +126,7 @@ int du_layer(const char *path, const struct step *step, struct du *ret)
 	if (r == 0) {
 		ret->inodes = 1;
 		ret->other_bytes = (uint64_t)st.st_blocks * BLOCK_BYTES;
-		r = layerwalk(fd, NULL, &hooks);
+		r = layer_walk(fd, NULL, &hooks);
 	}
 	if (r < 0)
 		log_error("%s: %s", path, strerror(-r));

@@ -44,10 +44,10 @@ struct inode_list {
 };
 
 struct flatten {
-	struct tree *t;
+	struct union_fs *t;
 	struct level *levels;
 	size_t depth, cap;
-	struct whole whole;
+	struct materialize whole;
 	struct inode_list files, dirs; /* done but for their mark or redirect; referenced */
 	void (*step)(void *arg, const struct flatten_stats *s);
 	void *arg;
@@ -153,22 +153,22 @@ static int copy_missing(struct flatten *f, struct inode *dir)
 static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 {
 	int fd = upper_pin(f->t, dir), r;
-	struct relax *x;
-	struct keep k;
+	struct mode_relax *x;
+	struct saved_attrs k;
 
 	if (fd < 0)
 		return fd;
-	x = relax_begin(fd, "");
-	r = is_filled ? keep_take(fd, &k) : keep_recover(fd);
+	x = mode_relax_begin(fd, "");
+	r = is_filled ? saved_attrs_take(fd, &k) : saved_attrs_recover(fd);
 	if (r == 0 && is_filled) {
 		int e;
 
 		r = copy_missing(f, dir);
-		e = keep_put_back(fd, &k);
+		e = saved_attrs_put_back(fd, &k);
 		r = r ?: e;
 	}
-	relax_end(x);
-	fdcache_unpin(&dir->src.fd);
+	mode_relax_end(x);
+	fd_cache_unpin(&dir->src.fd);
 	return r < 0 ? r : 0;
 }
 
@@ -194,7 +194,7 @@ static int has_redirect(struct flatten *f, struct inode *dir)
 	if (fd < 0)
 		return fd;
 	r = whiteout_has_redirect(fd);
-	fdcache_unpin(&dir->src.fd);
+	fd_cache_unpin(&dir->src.fd);
 	return r;
 }
 
@@ -209,20 +209,20 @@ static void count_copied(void *arg, uint64_t n)
 /* Another union file system would show it to its users. */
 static int drop_origin(struct flatten *f, struct inode *dir, const char *name)
 {
-	static const char *const attrs[] = { ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR };
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	static const char *const attrs[] = { ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR };
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	int fd = upper_pin(f->t, dir), r = 0;
 
 	if (fd < 0)
 		return fd;
 	for (size_t k = 0; r == 0 && k < sizeof(attrs) / sizeof(*attrs); k++) {
 		r = xattr_remove(fd, name, attrs[k]);
-		if (r == -EACCES && !x && (x = relax_begin(fd, name)))
+		if (r == -EACCES && !x && (x = mode_relax_begin(fd, name)))
 			r = xattr_remove(fd, name, attrs[k]);
 		if (r == -ENODATA || r == -EOPNOTSUPP || r == -EPERM)
 			r = 0;
 	}
-	fdcache_unpin(&dir->src.fd);
+	fd_cache_unpin(&dir->src.fd);
 	return r;
 }
 
@@ -234,7 +234,7 @@ static int visit_file(struct flatten *f, struct inode *dir, const char *name, st
 		return leave_as_it_is(f, dir, name, "left as it is", -EIO);
 	if (!i->src.id)
 		return 0;
-	r = whole_fill_file(&f->whole, i);
+	r = materialize_fill_file(&f->whole, i);
 	f->s.files++;
 	tell(f);
 	return r < 0 ? leave_as_it_is(f, dir, name, "left as it is", r) : remember(f, &f->files, i);
@@ -282,9 +282,9 @@ static int leave(void *arg, struct inode *dir)
 
 static int go_through(struct flatten *f)
 {
-	static const struct upperwalk_hooks hooks = { .enter = enter, .leave = leave, .entry = visit, .miss = miss };
+	static const struct upper_walk_hooks hooks = { .enter = enter, .leave = leave, .entry = visit, .miss = miss };
 
-	return upperwalk(f->t, &hooks, f);
+	return upper_walk(f->t, &hooks, f);
 }
 
 /* ---- 2 to 5: what said otherwise goes ---- */
@@ -297,7 +297,7 @@ static int sync_all(struct flatten *f)
 static int finish_files(struct flatten *f)
 {
 	for (size_t k = 0; k < f->files.n; k++) {
-		int r = whole_finish(&f->whole, f->files.v[k]);
+		int r = materialize_finish(&f->whole, f->files.v[k]);
 
 		if (r < 0)
 			return r;
@@ -308,29 +308,29 @@ static int finish_files(struct flatten *f)
 static int make_opaque(struct flatten *f, struct inode *dir)
 {
 	int fd = upper_pin(f->t, dir), r;
-	struct relax *x;
-	struct keep k;
+	struct mode_relax *x;
+	struct saved_attrs k;
 
 	if (fd < 0)
 		return fd;
-	x = relax_begin(fd, "");
-	r = keep_take(fd, &k);
+	x = mode_relax_begin(fd, "");
+	r = saved_attrs_take(fd, &k);
 	if (r == 0) {
 		int e;
 
 		r = whiteout_set_opaque(&f->t->style, fd);
-		e = keep_put_back(fd, &k);
+		e = saved_attrs_put_back(fd, &k);
 		r = r ?: e;
 	}
-	relax_end(x);
-	fdcache_unpin(&dir->src.fd);
+	mode_relax_end(x);
+	fd_cache_unpin(&dir->src.fd);
 	return r;
 }
 
-static int drop_whiteout(void *arg, const struct layerwalk_entry *e, void **ret_dir)
+static int drop_whiteout(void *arg, const struct layer_walk_entry *e, void **ret_dir)
 {
 	struct stat other;
-	struct keep k;
+	struct saved_attrs k;
 	int r, back;
 
 	(void)arg;
@@ -340,26 +340,26 @@ static int drop_whiteout(void *arg, const struct layerwalk_entry *e, void **ret_
 	    (whiteout_name_kind(e->name) != WHITEOUT_HIDES || S_ISDIR(e->st.st_mode) ||
 	     fstatat(e->dirfd, e->name + WHITEOUT_PREFIX_LEN, &other, AT_SYMLINK_NOFOLLOW) == 0))
 		return 0;
-	r = keep_take(e->dirfd, &k);
+	r = saved_attrs_take(e->dirfd, &k);
 	if (r < 0)
 		return r;
 	r = unlinkat(e->dirfd, e->name, 0) < 0 ? -errno : 0;
-	back = keep_put_back(e->dirfd, &k);
+	back = saved_attrs_put_back(e->dirfd, &k);
 	return r ?: back;
 }
 
 static int drop_redirect(struct flatten *f, struct inode *dir)
 {
 	int fd = upper_pin(f->t, dir), r;
-	struct relax *x;
+	struct mode_relax *x;
 
 	if (fd < 0)
 		return fd;
-	x = relax_begin(fd, "");
-	r = layerwalk(fd, NULL, &(struct layerwalk_hooks){ .fn = drop_whiteout });
+	x = mode_relax_begin(fd, "");
+	r = layer_walk(fd, NULL, &(struct layer_walk_hooks){ .fn = drop_whiteout });
 	r = r ?: whiteout_remove_redirect(fd);
-	relax_end(x);
-	fdcache_unpin(&dir->src.fd);
+	mode_relax_end(x);
+	fd_cache_unpin(&dir->src.fd);
 	if (r == 0)
 		f->s.dirs++;
 	return r;
@@ -404,11 +404,11 @@ static void count_entry(void *arg, file_id_t id, const struct blkmap *map)
 	s->nbytes += clip > own ? clip - own : 0;
 }
 
-int flatten_tree(struct tree *t, void (*step)(void *arg, const struct flatten_stats *s), void *arg,
+int flatten_tree(struct union_fs *t, void (*step)(void *arg, const struct flatten_stats *s), void *arg,
 		 struct flatten_stats *ret)
 {
 	struct flatten f = { .t = t, .step = step, .arg = arg };
-	int r = whole_init(&f.whole, t, true);
+	int r = materialize_init(&f.whole, t, true);
 
 	f.whole.copied = count_copied;
 	f.whole.arg = &f;
@@ -425,7 +425,7 @@ int flatten_tree(struct tree *t, void (*step)(void *arg, const struct flatten_st
 	list_release(&f, &f.files);
 	list_release(&f, &f.dirs);
 	free(f.levels);
-	whole_release(&f.whole);
+	materialize_release(&f.whole);
 	*ret = f.s;
 	return r;
 }

@@ -11,22 +11,22 @@
 #define RED "\033[31m"
 #define PLAIN "\033[0m"
 
-void grid_init(struct grid *g, const char *left, const char *const *heads)
+void text_table_init(struct text_table *g, const char *left, const char *const *heads)
 {
-	*g = (struct grid){ .ncolumns = strlen(left), .left = left };
+	*g = (struct text_table){ .ncolumns = strlen(left), .left = left };
 	for (size_t i = 0; i < g->ncolumns; i++)
-		grid_put(g, heads[i]);
+		text_table_put(g, heads[i]);
 }
 
-void grid_release(struct grid *g)
+void text_table_release(struct text_table *g)
 {
 	for (size_t i = 0; i < g->n; i++)
 		free(g->cells[i]);
 	free(g->cells);
-	*g = (struct grid){ .ncolumns = 0 };
+	*g = (struct text_table){ .ncolumns = 0 };
 }
 
-char *grid_text(const char *text)
+char *text_table_text(const char *text)
 {
 	char *own = strdup(text);
 
@@ -36,9 +36,9 @@ char *grid_text(const char *text)
 	return own;
 }
 
-void grid_put(struct grid *g, const char *text)
+void text_table_put(struct text_table *g, const char *text)
 {
-	char *own = grid_text(text);
+	char *own = text_table_text(text);
 
 	if (g->n == g->cap) {
 		size_t cap = g->cap ? g->cap * 2 : 64;
@@ -67,7 +67,7 @@ static size_t width_of(const char *s)
 	return n;
 }
 
-static void measure(const struct grid *g, size_t widths[GRID_COLUMNS_MAX])
+static void measure(const struct text_table *g, size_t widths[TEXT_TABLE_COLUMNS_MAX])
 {
 	for (size_t i = 0; i < g->n; i++) {
 		size_t width = width_of(g->cells[i]), c = i % g->ncolumns;
@@ -92,11 +92,11 @@ static void cut_left(char *s, size_t width)
 	memcpy(s, CUT, strlen(CUT));
 }
 
-void grid_fit(struct grid *g, size_t columns)
+void text_table_fit(struct text_table *g, size_t columns)
 {
-	size_t widths[GRID_COLUMNS_MAX] = { 0 }, used = 0;
+	size_t widths[TEXT_TABLE_COLUMNS_MAX] = { 0 }, used = 0;
 
-	if (g->has_failed || g->ncolumns > GRID_COLUMNS_MAX)
+	if (g->has_failed || g->ncolumns > TEXT_TABLE_COLUMNS_MAX)
 		return;
 	measure(g, widths);
 	for (size_t c = 0; c + 1 < g->ncolumns; c++)
@@ -106,16 +106,16 @@ void grid_fit(struct grid *g, size_t columns)
 		cut_left(g->cells[i], columns > used + LEAST ? columns - used : LEAST);
 }
 
-static bool is_red(const struct grid *g, size_t row)
+static bool is_red(const struct text_table *g, size_t row)
 {
 	return g->is_red && row && g->is_red[row - 1];
 }
 
-int grid_print(const struct grid *g, FILE *out)
+int text_table_print(const struct text_table *g, FILE *out)
 {
-	size_t widths[GRID_COLUMNS_MAX] = { 0 };
+	size_t widths[TEXT_TABLE_COLUMNS_MAX] = { 0 };
 
-	if (g->has_failed || g->ncolumns > GRID_COLUMNS_MAX)
+	if (g->has_failed || g->ncolumns > TEXT_TABLE_COLUMNS_MAX)
 		return -ENOMEM;
 	measure(g, widths);
 	for (size_t i = 0; i < g->n; i++) {

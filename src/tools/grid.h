@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define GRID_COLUMNS_MAX 16
+#define TEXT_TABLE_COLUMNS_MAX 16
 
-struct grid {
+struct text_table {
 	size_t ncolumns;
 	const char *left;	/* a letter a column: 'l' for those that begin at the left, others end at the right */
 	char **cells;		/* row by row */
@@ -18,14 +18,14 @@ struct grid {
 };
 
 /* The head: its columns, "l" or "r" each in left, which is borrowed. */
-void grid_init(struct grid *g, const char *left, const char *const *heads);
-void grid_release(struct grid *g);
+void text_table_init(struct text_table *g, const char *left, const char *const *heads);
+void text_table_release(struct text_table *g);
 /* A copy in which bytes that a terminal might obey are question marks; malloc'd, NULL on no memory. */
-char *grid_text(const char *text);
-/* The next cell; rows fill from the left. As grid_text has it. */
-void grid_put(struct grid *g, const char *text);
+char *text_table_text(const char *text);
+/* The next cell; rows fill from the left. As text_table_text has it. */
+void text_table_put(struct text_table *g, const char *text);
 /* Cut the cells of the last column, but for its head, at their left, so that no line is longer than so many characters, as long as some are
  * left of them. */
-void grid_fit(struct grid *g, size_t columns);
+void text_table_fit(struct text_table *g, size_t columns);
 /* -ENOMEM when a cell was lost; nothing is printed then. */
-int grid_print(const struct grid *g, FILE *out);
+int text_table_print(const struct text_table *g, FILE *out);

@@ -168,7 +168,7 @@ static int print_to_end(const struct place *p, struct journal_reader *rd, struct
 		int r = print_records(p, rd, t, NULL);
 		const char *why;
 
-		r = r ?: mapload_check_end(rd, t, h, &why);
+		r = r ?: mapfile_load_check_end(rd, t, h, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == TRIES)
@@ -180,7 +180,7 @@ static const char *session_text(const struct table *t)
 {
 	if (!t->in_session)
 		return "closed cleanly";
-	return mapload_is_of_this_boot(t) > 0 ? "session open: trusted in this boot only, else what was committed" :
+	return mapfile_load_is_of_this_boot(t) > 0 ? "session open: trusted in this boot only, else what was committed" :
 					    "session of an earlier boot open: only what was committed counts";
 }
 
@@ -200,7 +200,7 @@ static int print_log(const struct place *p, int fd, const struct format_map_head
 		if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > rd.off)
 			fprintf(p->out, "; %" PRIu64 " bytes behind it", (uint64_t)st.st_size - rd.off);
 		end_line(p, "log-end");
-		fprintf(p->out, " %s, %s", quantity_of(t->count, "file").text, session_text(t));
+		fprintf(p->out, " %s, %s", human_units_of(t->count, "file").text, session_text(t));
 		end_line(p, "session");
 	}
 	journal_reader_release(&rd);
@@ -262,7 +262,7 @@ static int damaged(struct listing_walk *w, const char *why)
 	return 0;
 }
 
-static int print_ownership(struct listing_walk *w, const struct mark *m, uint64_t size)
+static int print_ownership(struct listing_walk *w, const struct partial_xattr *m, uint64_t size)
 {
 	const blk_t end = (size + BLK_BYTES - 1) / BLK_BYTES;
 	uint64_t clip, nown = 0;
@@ -289,14 +289,14 @@ static int print_partial(struct listing_walk *w, int dirfd, const char *name, co
 	_cleanup_(freep) char *value = NULL;
 	ssize_t n = xattr_get_alloc(dirfd, name, FORMAT_PARTIAL_ATTR, &value);
 	_cleanup_(closep) int fd = -1;
-	struct mark m;
+	struct partial_xattr m;
 
 	if (n < 0)
 		return n == -ENODATA || n == -EOPNOTSUPP || n == -ENOENT ? 0 : (int)n;
 	w->nfiles++;
 	w->at.path = path;
 	fprintf(w->at.out, "%s/%s: %jd bytes", w->layer->path, path, (intmax_t)st->st_size);
-	if (mark_decode(value, (size_t)n, &m) < 0)
+	if (partial_xattr_decode(value, (size_t)n, &m) < 0)
 		return damaged(w, "partial mark");
 	fprintf(w->at.out, ", file %" PRIu64 ", lower %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")", m.file_id,
 		m.path[0] ? m.path : "at the same path", m.lower_size, (intmax_t)m.lower_mtime_s, m.lower_mtime_ns);
@@ -305,12 +305,12 @@ static int print_partial(struct listing_walk *w, int dirfd, const char *name, co
 	if ((uint32_t)mapfile_uuid(w->map) != m.uuid_low)
 		return damaged(w, "made in another layer");
 	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (recover_adopt(w->layer, w->map, &m, fd) == -ENOENT)
+	if (map_recover_adopt(w->layer, w->map, &m, fd) == -ENOENT)
 		return damaged(w, "the map has no such file");
 	return print_ownership(w, &m, (uint64_t)st->st_size);
 }
 
-static int list_entry(void *arg, const struct layerwalk_entry *e, void **ret_dir)
+static int list_entry(void *arg, const struct layer_walk_entry *e, void **ret_dir)
 {
 	struct listing_walk *w = arg;
 
@@ -353,7 +353,7 @@ static int print_layer_map(struct layer *l, const struct inspect_out *to)
 int inspect_layer(struct layer *l, const struct inspect_out *to)
 {
 	struct listing_walk w = { .layer = l, .at = { to, to->out, l->path, "" } };
-	const struct layerwalk_hooks hooks = { .fn = list_entry, .miss = miss_dir, .arg = &w };
+	const struct layer_walk_hooks hooks = { .fn = list_entry, .miss = miss_dir, .arg = &w };
 	int r;
 
 	w.result = print_layer_map(l, to);
@@ -366,7 +366,7 @@ int inspect_layer(struct layer *l, const struct inspect_out *to)
 		else if (r < 0 && r != -ENOENT)
 			return r;
 	}
-	r = layerwalk(l->rootfd, NULL, &hooks);
+	r = layer_walk(l->rootfd, NULL, &hooks);
 	return r ?: w.result;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Directories still to be read wait as paths, so that one is open at a time, however deep the layer is: who asks looks for the
- * same paths in other layers. (dirwalk.h knows none, and upperwalk.h goes by inodes.) */
+ * same paths in other layers. (dir_walk.h knows none, and upper_walk.h goes by inodes.) */
 #include "layerwalk.h"
 
 #include "veneer/cleanup.h"
@@ -18,7 +18,7 @@ struct pending {
 
 struct walk {
 	int rootfd;
-	const struct layerwalk_hooks *hooks;
+	const struct layer_walk_hooks *hooks;
 	struct pending *dirs;
 	size_t n, cap, nentries;
 };
@@ -48,8 +48,8 @@ static int miss(struct walk *w, const char *path, int error)
 
 static int visit(struct walk *w, int dirfd, const struct pending *in, const char *name)
 {
-	char path[MARK_PATH_MAX];
-	struct layerwalk_entry e = { .dirfd = dirfd, .name = name, .path = path, .dir = in->dir };
+	char path[PARTIAL_XATTR_PATH_MAX];
+	struct layer_walk_entry e = { .dirfd = dirfd, .name = name, .path = path, .dir = in->dir };
 	void *dir = NULL;
 	int r;
 
@@ -91,7 +91,7 @@ static int read_dir(struct walk *w, const struct pending *in)
 	return r;
 }
 
-int layerwalk(int rootfd, void *root_dir, const struct layerwalk_hooks *hooks)
+int layer_walk(int rootfd, void *root_dir, const struct layer_walk_hooks *hooks)
 {
 	struct walk w = { .rootfd = rootfd, .hooks = hooks };
 	int r = push(&w, "", root_dir);

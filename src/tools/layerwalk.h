@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 /* One entry. All of it is valid during the call only. */
-struct layerwalk_entry {
+struct layer_walk_entry {
 	int dirfd;
 	const char *name;
 	const char *path;	/* relative to where the walk began */
@@ -19,11 +19,11 @@ struct layerwalk_entry {
 
 /* ret_dir: of a directory, what its entries are told as `dir`. 0, 1 (do not enter this directory), or -errno,
  * which ends the walk. */
-typedef int layerwalk_fn(void *arg, const struct layerwalk_entry *e, void **ret_dir);
+typedef int layerwalk_fn(void *arg, const struct layer_walk_entry *e, void **ret_dir);
 /* A directory that cannot be entered. 0: go on; -errno ends the walk. */
 typedef int layerwalk_miss_fn(void *arg, const char *path, int error);
 
-struct layerwalk_hooks {
+struct layer_walk_hooks {
 	layerwalk_fn *fn;
 	layerwalk_miss_fn *miss;	/* NULL: what cannot be entered ends the walk */
 	void *arg;
@@ -32,4 +32,4 @@ struct layerwalk_hooks {
 
 /* Call fn for every entry below rootfd but "." and "..", a directory's entries after itself. Entries may be removed by
  * fn. 0 or -errno. */
-int layerwalk(int rootfd, void *root_dir, const struct layerwalk_hooks *hooks);
+int layer_walk(int rootfd, void *root_dir, const struct layer_walk_hooks *hooks);

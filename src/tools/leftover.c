@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 
 struct places {
-	const struct finding_place *at;
+	const struct check_report_place *at;
 	bool repairs;
 };
 
@@ -34,7 +34,7 @@ static void say(struct places *p, const char *code, const char *dir, const char 
 {
 	char path[PATH_MAX];
 
-	finding_say(p->at, code, join(path, dir, name), "%s", what);
+	check_report_say(p->at, code, join(path, dir, name), "%s", what);
 }
 
 /* Has it gone? */
@@ -44,7 +44,7 @@ static void note_repair(struct places *p, const char *code, int dirfd, const cha
 	struct stat st;
 
 	if (fstatat(dirfd, entry, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-		finding_repaired(p->at, code, join(path, dir, name), "removed");
+		check_report_repaired(p->at, code, join(path, dir, name), "removed");
 }
 
 /* Call fn for each entry of the directory. 0 also when there is none. */
@@ -74,12 +74,12 @@ static int each_entry(int dirfd, const char *name, void (*fn)(struct places *p, 
 static bool says_origin(int fd, const char *name, const struct stat *st)
 {
 	char origin[PATH_MAX];
-	struct mark m;
+	struct partial_xattr m;
 	int r = S_ISREG(st->st_mode) ? source_read_mark(fd, name, &m, NULL) : 0;
 
 	if (r == 1)
 		return *m.path != '\0';
-	return r == 0 && origin_read(fd, name, false, origin) == 1;
+	return r == 0 && origin_xattr_read(fd, name, false, origin) == 1;
 }
 
 static void check_pending(struct places *p, int fd, const char *name)
@@ -89,11 +89,11 @@ static void check_pending(struct places *p, int fd, const char *name)
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1 && says_origin(fd, name, &st)) {
-		say(p, "copy-unfinished", PLACE_PENDING_NAME, name,
+		say(p, "copy-unfinished", PUBLISH_PENDING_NAME, name,
 		    "a copy that has not got all of its names; the next mount gives them to it");
 		return;
 	}
-	say(p, "copy-left", PLACE_PENDING_NAME, name,
+	say(p, "copy-left", PUBLISH_PENDING_NAME, name,
 	    st.st_nlink > 1 ? "does not say what it is a copy of" : "a copy that got no name before its mount ended");
 	if (!p->repairs)
 		return;
@@ -101,14 +101,14 @@ static void check_pending(struct places *p, int fd, const char *name)
 		rmtree(fd, name);
 	else
 		unlinkat(fd, name, 0);
-	note_repair(p, "copy-left", fd, name, PLACE_PENDING_NAME, name);
+	note_repair(p, "copy-left", fd, name, PUBLISH_PENDING_NAME, name);
 }
 
 /* Gone where nothing is left in it; a mount that ends removes it. */
 static void remove_empty(struct places *p, int rootfd)
 {
 	if (p->repairs && p->at->s->found == p->at->s->repaired)
-		unlinkat(rootfd, PLACE_PENDING_NAME, AT_REMOVEDIR);
+		unlinkat(rootfd, PUBLISH_PENDING_NAME, AT_REMOVEDIR);
 }
 
 /* ---- directories of tools ---- */
@@ -129,12 +129,12 @@ static void check_tool(struct places *p, int rootfd, const char *name)
 	note_repair(p, "tool-left", rootfd, name, name, "");
 }
 
-int leftover_in_layer(int rootfd, bool repairs, const struct finding_place *at)
+int check_orphans_in_layer(int rootfd, bool repairs, const struct check_report_place *at)
 {
 	struct check_result s = { .files = 0 };
-	struct finding_place own = { .hooks = at->hooks, .layer = at->layer, .s = &s };
+	struct check_report_place own = { .hooks = at->hooks, .layer = at->layer, .s = &s };
 	struct places p = { .at = &own, .repairs = repairs };
-	int r = each_entry(rootfd, PLACE_PENDING_NAME, check_pending, &p);
+	int r = each_entry(rootfd, PUBLISH_PENDING_NAME, check_pending, &p);
 
 	remove_empty(&p, rootfd);
 	check_tool(&p, rootfd, ".wh..wh.check");
@@ -166,10 +166,10 @@ static void check_work_entry(struct places *p, int fd, const char *name)
 	note_repair(p, "mount-left", fd, name, "work", name);
 }
 
-int check_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret)
+int check_orphans_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret)
 {
 	_cleanup_(closep) int top = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	const struct finding_place at = { .hooks = hooks, .layer = path, .s = ret };
+	const struct check_report_place at = { .hooks = hooks, .layer = path, .s = ret };
 	struct places p = { .at = &at, .repairs = repairs };
 	_cleanup_(closep) int work = -1;
 	char err[PATH_MAX * 2];

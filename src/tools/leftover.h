@@ -6,4 +6,4 @@
 #include "finding.h"
 
 /* In the layer itself, at rootfd. 0 or -errno. */
-int leftover_in_layer(int rootfd, bool repairs, const struct finding_place *at);
+int check_orphans_in_layer(int rootfd, bool repairs, const struct check_report_place *at);

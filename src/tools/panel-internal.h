@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What panel.c and screen.c both print. */
+/* What stats_text.c and top_screen.c both print. */
 #pragma once
 
 #include "veneer/panel.h"
@@ -11,14 +11,14 @@ struct busy {
 	uint64_t requests;
 };
 
-uint64_t panel_sum_errors(const struct stats_values *v);
+uint64_t stats_text_sum_errors(const struct stats_values *v);
 /* All kinds of request in one. */
-struct stats_op panel_sum_ops(const struct stats_values *v);
+struct stats_op stats_text_sum_ops(const struct stats_values *v);
 /* One for each mount of ended, the busiest first; malloc'd, NULL on no memory. */
-struct busy *panel_gained(const struct report *begun, const struct report *ended);
+struct busy *stats_text_gained(const struct report *begun, const struct report *ended);
 /* What all mounts counted between the two; malloc'd. */
-struct stats_values *panel_gained_in_all(const struct report *begun, const struct report *ended);
-size_t panel_count_ops(const struct stats_values *v);
-void panel_print_server(const struct report *r, FILE *out);
+struct stats_values *stats_text_gained_in_all(const struct report *begun, const struct report *ended);
+size_t stats_text_count_ops(const struct stats_values *v);
+void stats_text_print_server(const struct report *r, FILE *out);
 /* The most frequent kinds of request per second, so many at most. */
-int panel_print_op_rates(const struct stats_values *v, double seconds, size_t limit, FILE *out);
+int stats_text_print_op_rates(const struct stats_values *v, double seconds, size_t limit, FILE *out);

@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(n) quantity_count(n).text
-#define OF(n, noun) quantity_of(n, noun).text
-#define BYTES(n) quantity_bytes(n).text
-#define TIME(us) quantity_time(us).text
-#define RATE(n) quantity_rate(n).text
+#define COUNT(n) human_units_count(n).text
+#define OF(n, noun) human_units_of(n, noun).text
+#define BYTES(n) human_units_bytes(n).text
+#define TIME(us) human_units_time(us).text
+#define RATE(n) human_units_rate(n).text
 #define UNSEEN_SENTENCE "What the kernel reads by itself of files that are passed through is not seen here.\n"
 #define OP_READ 15u
 #define OP_WRITE 16u
@@ -27,7 +27,7 @@ static uint64_t sum_requests(const struct stats_values *v)
 	return sum;
 }
 
-uint64_t panel_sum_errors(const struct stats_values *v)
+uint64_t stats_text_sum_errors(const struct stats_values *v)
 {
 	uint64_t sum = 0;
 
@@ -36,7 +36,7 @@ uint64_t panel_sum_errors(const struct stats_values *v)
 	return sum;
 }
 
-struct stats_op panel_sum_ops(const struct stats_values *v)
+struct stats_op stats_text_sum_ops(const struct stats_values *v)
 {
 	struct stats_op all = { .requests = 0 };
 
@@ -53,19 +53,19 @@ static bool is_nearly(uint64_t n, uint64_t max)
 	return max && n >= max - max / 10;
 }
 
-bool panel_is_urgent(const struct report_mount *m)
+bool stats_text_is_urgent(const struct report_mount *m)
 {
 	return m->has_quota && (is_nearly(m->quota.bytes, m->quota.max_bytes) || is_nearly(m->quota.inodes, m->quota.max_inodes));
 }
 
 /* Of the limit that is nearer. */
-static struct quantity quota_share(const struct report_mount *m)
+static struct human_units quota_share(const struct report_mount *m)
 {
 	const struct quota_usage *q = &m->quota;
 	const double bytes = q->max_bytes ? (double)q->bytes / (double)q->max_bytes : 0;
 	const double inodes = q->max_inodes ? (double)q->inodes / (double)q->max_inodes : 0;
 
-	return bytes >= inodes ? quantity_share(q->bytes, q->max_bytes) : quantity_share(q->inodes, q->max_inodes);
+	return bytes >= inodes ? human_units_share(q->bytes, q->max_bytes) : human_units_share(q->inodes, q->max_inodes);
 }
 
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
@@ -75,7 +75,7 @@ static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 /* Where somebody limits them. */
 static void print_copies(const struct report *r, FILE *out)
 {
-	const struct copies_usage *c = &r->keeper.copies;
+	const struct page_dups_usage *c = &r->keeper.copies;
 
 	if (!r->keeper.is_running)
 		return;
@@ -85,10 +85,10 @@ static void print_copies(const struct report *r, FILE *out)
 		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->keeper.cpu_ns / 1000));
 }
 
-void panel_print_server(const struct report *r, FILE *out)
+void stats_text_print_server(const struct report *r, FILE *out)
 {
 	fprintf(out, "veneer %s, server %ld, up %s: %s mount%s of %s image%s, ", r->version, (long)r->pid,
-		quantity_age(r->uptime_s).text, COUNT(r->mounts_served), plural(r->mounts_served), COUNT(r->share.images),
+		human_units_age(r->uptime_s).text, COUNT(r->mounts_served), plural(r->mounts_served), COUNT(r->share.images),
 		plural(r->share.images));
 	if (r->share.kept)
 		fprintf(out, "%s kept, ", COUNT(r->share.kept));
@@ -105,37 +105,37 @@ static int print_mounts(const struct report *r, bool has_colours, FILE *out)
 	static const char *const heads[] = { "MODE", "LAYERS", "INODES", "REQUESTS", "ERRORS", "READ", "WRITTEN", "COW WRITES",
 					     "COPIED", "NOT COPIED", "QUOTA", "CONTAINER", "MOUNTPOINT" };
 	_cleanup_(freep) bool *is_red = calloc(r->nmounts + 1, sizeof(*is_red));
-	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 	bool has_unseen = false;
 	int result;
 
 	if (!is_red)
 		return -ENOMEM;
-	grid_init(&g, "lrrrrrrrrrrll", heads);
+	text_table_init(&g, "lrrrrrrrrrrll", heads);
 	g.is_red = is_red;
 	for (size_t i = 0; i < r->nmounts; i++) {
 		const struct report_mount *m = &r->mounts[i];
 		const uint64_t *c = m->values.counters;
 		char layers[48];
 
-		is_red[i] = has_colours && panel_is_urgent(m);
+		is_red[i] = has_colours && stats_text_is_urgent(m);
 		snprintf(layers, sizeof(layers), m->upper ? "%zu+1" : "%zu", m->nlower);
-		grid_put(&g, m->mode);
-		grid_put(&g, layers);
-		grid_put(&g, COUNT(m->inodes));
-		grid_put(&g, COUNT(sum_requests(&m->values)));
-		grid_put(&g, COUNT(panel_sum_errors(&m->values)));
-		grid_put(&g, BYTES(c[STATS_READ_BYTES]));
-		grid_put(&g, BYTES(c[STATS_WRITE_BYTES]));
-		grid_put(&g, COUNT(c[STATS_COW_WRITES]));
-		grid_put(&g, BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]));
-		grid_put(&g, BYTES(stats_not_copied(&m->values)));
-		grid_put(&g, quota_share(m).text);
-		grid_put(&g, m->container ? m->container : "-");
-		grid_put(&g, m->mountpoint);
+		text_table_put(&g, m->mode);
+		text_table_put(&g, layers);
+		text_table_put(&g, COUNT(m->inodes));
+		text_table_put(&g, COUNT(sum_requests(&m->values)));
+		text_table_put(&g, COUNT(stats_text_sum_errors(&m->values)));
+		text_table_put(&g, BYTES(c[STATS_READ_BYTES]));
+		text_table_put(&g, BYTES(c[STATS_WRITE_BYTES]));
+		text_table_put(&g, COUNT(c[STATS_COW_WRITES]));
+		text_table_put(&g, BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]));
+		text_table_put(&g, BYTES(stats_not_copied(&m->values)));
+		text_table_put(&g, quota_share(m).text);
+		text_table_put(&g, m->container ? m->container : "-");
+		text_table_put(&g, m->mountpoint);
 		has_unseen |= c[STATS_OPENS_PASSTHROUGH] != 0;
 	}
-	result = grid_print(&g, out);
+	result = text_table_print(&g, out);
 	if (has_unseen)
 		fputs(UNSEEN_SENTENCE, out);
 	return result;
@@ -159,7 +159,7 @@ static size_t sort_ops(const struct stats_values *v, uint32_t order[STATS_OPCODE
 	return n;
 }
 
-size_t panel_count_ops(const struct stats_values *v)
+size_t stats_text_count_ops(const struct stats_values *v)
 {
 	uint32_t order[STATS_OPCODES];
 
@@ -169,38 +169,38 @@ size_t panel_count_ops(const struct stats_values *v)
 static int print_ops(const struct stats_values *v, FILE *out)
 {
 	static const char *const heads[] = { "REQUEST", "COUNT", "SHARE", "ERRORS", "AVERAGE", "50 %", "90 %", "99 %", "LONGEST" };
-	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 	uint32_t order[STATS_OPCODES];
 	size_t n = sort_ops(v, order);
 	uint64_t all = sum_requests(v);
 
 	if (!n)
 		return fputs("no requests yet\n", out) < 0 ? -EIO : 0;
-	grid_init(&g, "lrrrrrrrr", heads);
+	text_table_init(&g, "lrrrrrrrr", heads);
 	for (size_t i = 0; i < n; i++) {
 		const struct stats_op *op = &v->ops[order[i]];
 		uint64_t answered = stats_answered(op);
 		char name[32];
 
 		report_op_name(order[i], name);
-		grid_put(&g, name);
-		grid_put(&g, COUNT(op->requests));
-		grid_put(&g, quantity_share(op->requests, all).text);
-		grid_put(&g, COUNT(op->errors));
-		grid_put(&g, answered ? TIME(op->sum_ns / answered / 1000) : "-");
-		grid_put(&g, answered ? TIME(stats_percentile_us(op, 50)) : "-");
-		grid_put(&g, answered ? TIME(stats_percentile_us(op, 90)) : "-");
-		grid_put(&g, answered ? TIME(stats_percentile_us(op, 99)) : "-");
-		grid_put(&g, answered ? TIME(op->max_ns / 1000) : "-");
+		text_table_put(&g, name);
+		text_table_put(&g, COUNT(op->requests));
+		text_table_put(&g, human_units_share(op->requests, all).text);
+		text_table_put(&g, COUNT(op->errors));
+		text_table_put(&g, answered ? TIME(op->sum_ns / answered / 1000) : "-");
+		text_table_put(&g, answered ? TIME(stats_percentile_us(op, 50)) : "-");
+		text_table_put(&g, answered ? TIME(stats_percentile_us(op, 90)) : "-");
+		text_table_put(&g, answered ? TIME(stats_percentile_us(op, 99)) : "-");
+		text_table_put(&g, answered ? TIME(op->max_ns / 1000) : "-");
 	}
-	return grid_print(&g, out);
+	return text_table_print(&g, out);
 }
 
-int panel_print(const struct report *r, bool has_colours, FILE *out)
+int stats_text_print(const struct report *r, bool has_colours, FILE *out)
 {
 	int result = 0;
 
-	panel_print_server(r, out);
+	stats_text_print_server(r, out);
 	if (r->nmounts) {
 		fputc('\n', out);
 		result = print_mounts(r, has_colours, out);
@@ -218,14 +218,14 @@ static void topic(FILE *out, const char *name)
 static void print_hits(FILE *out, const char *name, uint64_t hits, uint64_t misses)
 {
 	topic(out, name);
-	fprintf(out, "%s of %s were there (%s)\n", COUNT(hits), COUNT(hits + misses), quantity_share(hits, hits + misses).text);
+	fprintf(out, "%s of %s were there (%s)\n", COUNT(hits), COUNT(hits + misses), human_units_share(hits, hits + misses).text);
 }
 
 static int print_head(const struct report_mount *m, FILE *out)
 {
-	_cleanup_(freep) char *mountpoint = grid_text(m->mountpoint);
-	_cleanup_(freep) char *upper = m->upper ? grid_text(m->upper) : NULL;
-	_cleanup_(freep) char *unknown = m->unknown ? grid_text(m->unknown) : NULL;
+	_cleanup_(freep) char *mountpoint = text_table_text(m->mountpoint);
+	_cleanup_(freep) char *upper = m->upper ? text_table_text(m->upper) : NULL;
+	_cleanup_(freep) char *unknown = m->unknown ? text_table_text(m->unknown) : NULL;
 
 	if (!mountpoint || (m->upper && !upper) || (m->unknown && !unknown))
 		return -ENOMEM;
@@ -246,7 +246,7 @@ static int print_head(const struct report_mount *m, FILE *out)
 	return 0;
 }
 
-int panel_print_mount(const struct report_mount *m, FILE *out)
+int stats_text_print_mount(const struct report_mount *m, FILE *out)
 {
 	const struct stats_values *v = &m->values;
 	const uint64_t *c = v->counters;
@@ -302,7 +302,7 @@ static int compare_busy(const void *pa, const void *pb)
 	return strcmp(a->m->mountpoint, b->m->mountpoint);
 }
 
-struct busy *panel_gained(const struct report *begun, const struct report *ended)
+struct busy *stats_text_gained(const struct report *begun, const struct report *ended)
 {
 	struct busy *list = calloc(ended->nmounts + 1, sizeof(*list));
 
@@ -324,58 +324,58 @@ static int print_busy(const struct busy *list, size_t n, double s, FILE *out)
 {
 	static const char *const heads[] = { "MODE", "REQ/S", "ERR/S", "READ/S", "BYTES/S", "WRITE/S", "BYTES/S", "COW/S", "MADE OWN/S",
 					     "50 %", "99 %", "MOUNTPOINT" };
-	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 
-	grid_init(&g, "lrrrrrrrrrrl", heads);
+	text_table_init(&g, "lrrrrrrrrrrl", heads);
 	for (size_t i = 0; i < n; i++) {
 		const struct stats_values *v = &list[i].gained;
-		struct stats_op all = panel_sum_ops(v);
+		struct stats_op all = stats_text_sum_ops(v);
 		bool has_any = stats_answered(&all);
 
-		grid_put(&g, list[i].m->mode);
-		grid_put(&g, RATE((double)list[i].requests / s));
-		grid_put(&g, RATE((double)panel_sum_errors(v) / s));
-		grid_put(&g, RATE((double)v->ops[OP_READ].requests / s));
-		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_READ_BYTES] / s)));
-		grid_put(&g, RATE((double)v->ops[OP_WRITE].requests / s));
-		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_WRITE_BYTES] / s)));
-		grid_put(&g, RATE((double)v->counters[STATS_COW_WRITES] / s));
-		grid_put(&g, BYTES((uint64_t)((double)v->counters[STATS_COW_BYTES] / s)));
-		grid_put(&g, has_any ? TIME(stats_percentile_us(&all, 50)) : "-");
-		grid_put(&g, has_any ? TIME(stats_percentile_us(&all, 99)) : "-");
-		grid_put(&g, list[i].m->container ? list[i].m->container : list[i].m->mountpoint);
+		text_table_put(&g, list[i].m->mode);
+		text_table_put(&g, RATE((double)list[i].requests / s));
+		text_table_put(&g, RATE((double)stats_text_sum_errors(v) / s));
+		text_table_put(&g, RATE((double)v->ops[OP_READ].requests / s));
+		text_table_put(&g, BYTES((uint64_t)((double)v->counters[STATS_READ_BYTES] / s)));
+		text_table_put(&g, RATE((double)v->ops[OP_WRITE].requests / s));
+		text_table_put(&g, BYTES((uint64_t)((double)v->counters[STATS_WRITE_BYTES] / s)));
+		text_table_put(&g, RATE((double)v->counters[STATS_COW_WRITES] / s));
+		text_table_put(&g, BYTES((uint64_t)((double)v->counters[STATS_COW_BYTES] / s)));
+		text_table_put(&g, has_any ? TIME(stats_percentile_us(&all, 50)) : "-");
+		text_table_put(&g, has_any ? TIME(stats_percentile_us(&all, 99)) : "-");
+		text_table_put(&g, list[i].m->container ? list[i].m->container : list[i].m->mountpoint);
 	}
-	return grid_print(&g, out);
+	return text_table_print(&g, out);
 }
 
-int panel_print_op_rates(const struct stats_values *v, double s, size_t limit, FILE *out)
+int stats_text_print_op_rates(const struct stats_values *v, double s, size_t limit, FILE *out)
 {
 	static const char *const heads[] = { "REQUEST", "PER S", "ERR/S", "50 %", "90 %", "99 %" };
-	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
+	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 	uint32_t order[STATS_OPCODES];
 	size_t n = sort_ops(v, order);
 
 	if (!n || !limit)
 		return 0;
 	fputc('\n', out);
-	grid_init(&g, "lrrrrr", heads);
+	text_table_init(&g, "lrrrrr", heads);
 	for (size_t i = 0; i < n && i < limit; i++) {
 		const struct stats_op *op = &v->ops[order[i]];
 		bool has_any = stats_answered(op);
 		char name[32];
 
 		report_op_name(order[i], name);
-		grid_put(&g, name);
-		grid_put(&g, RATE((double)op->requests / s));
-		grid_put(&g, RATE((double)op->errors / s));
-		grid_put(&g, has_any ? TIME(stats_percentile_us(op, 50)) : "-");
-		grid_put(&g, has_any ? TIME(stats_percentile_us(op, 90)) : "-");
-		grid_put(&g, has_any ? TIME(stats_percentile_us(op, 99)) : "-");
+		text_table_put(&g, name);
+		text_table_put(&g, RATE((double)op->requests / s));
+		text_table_put(&g, RATE((double)op->errors / s));
+		text_table_put(&g, has_any ? TIME(stats_percentile_us(op, 50)) : "-");
+		text_table_put(&g, has_any ? TIME(stats_percentile_us(op, 90)) : "-");
+		text_table_put(&g, has_any ? TIME(stats_percentile_us(op, 99)) : "-");
 	}
-	return grid_print(&g, out);
+	return text_table_print(&g, out);
 }
 
-struct stats_values *panel_gained_in_all(const struct report *begun, const struct report *ended)
+struct stats_values *stats_text_gained_in_all(const struct report *begun, const struct report *ended)
 {
 	struct stats_values *all = malloc(sizeof(*all));
 
@@ -388,28 +388,28 @@ struct stats_values *panel_gained_in_all(const struct report *begun, const struc
 	return all;
 }
 
-int panel_print_rates(const struct report *begun, const struct report *ended, double seconds, FILE *out)
+int stats_text_print_rates(const struct report *begun, const struct report *ended, double seconds, FILE *out)
 {
-	_cleanup_(freep) struct busy *list = panel_gained(begun, ended);
-	_cleanup_(freep) struct stats_values *all = panel_gained_in_all(begun, ended);
+	_cleanup_(freep) struct busy *list = stats_text_gained(begun, ended);
+	_cleanup_(freep) struct stats_values *all = stats_text_gained_in_all(begun, ended);
 	double s = seconds > 0.001 ? seconds : 0.001;
 	int r = 0;
 
 	if (!list || !all)
 		return -ENOMEM;
-	panel_print_server(ended, out);
+	stats_text_print_server(ended, out);
 	fputc('\n', out);
 	if (ended->nmounts)
 		r = print_busy(list, ended->nmounts, s, out);
 	else
 		fputs("no mounts\n", out);
-	return r ?: panel_print_op_rates(all, s, SIZE_MAX, out);
+	return r ?: stats_text_print_op_rates(all, s, SIZE_MAX, out);
 }
 
-int panel_print_json(const struct report *begun, const struct report *ended, double seconds, FILE *out)
+int stats_text_print_json(const struct report *begun, const struct report *ended, double seconds, FILE *out)
 {
-	_cleanup_(freep) struct busy *list = panel_gained(begun, ended);
-	_cleanup_(freep) struct stats_values *all = panel_gained_in_all(begun, ended);
+	_cleanup_(freep) struct busy *list = stats_text_gained(begun, ended);
+	_cleanup_(freep) struct stats_values *all = stats_text_gained_in_all(begun, ended);
 	_cleanup_(freep) struct report_mount *mounts = calloc(ended->nmounts + 1, sizeof(*mounts));
 	_cleanup_(freep) char *text = NULL;
 	struct report r = *ended;

@@ -62,7 +62,7 @@ static int put_back(int fd, const struct stat *st, const char *capability, ssize
 	return futimens(fd, (struct timespec[]){ st->st_atim, st->st_mtim }) < 0 || fdatasync(fd) < 0 ? -errno : 0;
 }
 
-int refill_from_lower(int fd, struct source *low, uint64_t lower_size, uint64_t *ret_bytes)
+int check_refill_from_lower(int fd, struct source *low, uint64_t lower_size, uint64_t *ret_bytes)
 {
 	_cleanup_(freep) char *buf = malloc(PIECE_BYTES);
 	struct refill f = { .fd = fd, .low = low, .buf = buf };
@@ -78,9 +78,9 @@ int refill_from_lower(int fd, struct source *low, uint64_t lower_size, uint64_t 
 		return -errno;
 	len = fgetxattr(fd, CAPABILITY, capability, sizeof(capability));
 	f.size = (uint64_t)st.st_size < lower_size ? (uint64_t)st.st_size : lower_size;
-	r = recover_contents(fd, fill_before, &f, &size);
+	r = map_recover_contents(fd, fill_before, &f, &size);
 	r = r ?: fill_to(&f, f.size);
 	r = r ?: put_back(fd, &st, capability, len);
 	*ret_bytes = f.bytes;
-	return r ?: trust_unmark(fd);
+	return r ?: xattr_trust_unmark(fd);
 }

@@ -107,7 +107,7 @@ static int add_paths(struct report_mount *to, const struct mount *m)
 
 int report_add(struct report *r, struct mount *m)
 {
-	struct tree *t = &m->tree;
+	struct union_fs *t = &m->tree;
 	struct report_mount *to;
 
 	if (report_make_room(r) < 0)
@@ -117,7 +117,7 @@ int report_add(struct report *r, struct mount *m)
 		return -ENOMEM;
 	to->image = add_image(r, t->image);
 	pthread_mutex_lock(&t->lock);
-	to->inodes = nodetab_count(t->nodes);
+	to->inodes = node_table_count(t->nodes);
 	pthread_mutex_unlock(&t->lock);
 	r->mounts_served++;
 	r->inodes_served += to->inodes;
@@ -134,13 +134,13 @@ int report_begin(struct report *ret)
 	ret->version = strdup(VENEER_VERSION);
 	if (!ret->version)
 		return -ENOMEM;
-	ret->descriptors = fdcache_count();
+	ret->descriptors = fd_cache_count();
 	for (int i = 0; i < STATS_MEMORIES; i++)
 		ret->memory[i] = stats_memory((enum stats_memory)i);
-	share_stats(&ret->share);
+	layer_registry_stats(&ret->share);
 	ret->memory[STATS_MEM_IMAGES] = ret->share.bytes;
-	window_usage(&ret->windows);
-	keeper_usage(&ret->keeper);
+	mmap_cache_usage(&ret->windows);
+	page_dup_limiter_usage(&ret->keeper);
 	ret->memory[STATS_MEM_WINDOWS] = ret->windows.bytes;
 	stats_read(NULL, &ret->totals);
 	return 0;
@@ -392,7 +392,7 @@ static json_t *cache_json(struct writer *w, const struct report *r)
 
 static json_t *copies_json(struct writer *w, const struct report *r)
 {
-	const struct keeper_usage *k = &r->keeper;
+	const struct page_dup_limiter_usage *k = &r->keeper;
 	json_t *j = json_object();
 
 	add_number(w, j, "running", k->is_running);

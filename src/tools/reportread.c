@@ -116,7 +116,7 @@ static int parse_server(const json_t *j, struct report *ret)
 	ret->pid = (pid_t)number(server, "pid");
 	ret->uptime_s = number(server, "uptime_s");
 	ret->mounts_served = number(server, "mounts");
-	ret->share = (struct share_stats){
+	ret->share = (struct layer_registry_stats){
 		.images = number(server, "images"),
 		.kept = number(sharing, "images_kept"),
 		.layers = number(sharing, "layers"),
@@ -130,12 +130,12 @@ static int parse_server(const json_t *j, struct report *ret)
 	ret->rss_bytes = number(memory, "rss_bytes");
 	for (int i = 0; i < STATS_MEMORIES; i++)
 		ret->memory[i] = number(memory, stats_memory_name((enum stats_memory)i));
-	ret->windows = (struct window_usage){
+	ret->windows = (struct mmap_cache_usage){
 		.bytes = number(cache, "bytes"),
 		.count = number(cache, "windows"),
 		.budget = number(cache, "budget_bytes"),
 	};
-	ret->keeper = (struct keeper_usage){
+	ret->keeper = (struct page_dup_limiter_usage){
 		.is_running = number(copies, "running"),
 		.cpu_ns = number(copies, "cpu_us") * 1000,
 		.drop_ns = number(copies, "dropping_us") * 1000,

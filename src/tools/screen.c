@@ -24,21 +24,21 @@ static const struct {
 	char key;
 	const char *head, *word;
 	bool is_narrow, is_wide; /* also on a narrow terminal, only on a wide one */
-} orders[SCREEN_ORDERS] = {
-	[SCREEN_REQUESTS] = { 'r', "REQ/S", "requests", true, false },
-	[SCREEN_ERRORS] = { 'e', "ERR/S", "errors", false, false },
-	[SCREEN_READ] = { 'b', "READ/S", "bytes read", false, false },
-	[SCREEN_WRITTEN] = { 'w', "WRITE/S", "written", false, false },
-	[SCREEN_OWN] = { 'c', "OWN/S", "copied", false, true },
-	[SCREEN_TIME] = { 't', "99 %", "time", true, false },
-	[SCREEN_NAME] = { 'm', "MOUNTPOINT", "mount", true, false },
+} orders[TOP_SCREEN_ORDERS] = {
+	[TOP_SCREEN_REQUESTS] = { 'r', "REQ/S", "requests", true, false },
+	[TOP_SCREEN_ERRORS] = { 'e', "ERR/S", "errors", false, false },
+	[TOP_SCREEN_READ] = { 'b', "READ/S", "bytes read", false, false },
+	[TOP_SCREEN_WRITTEN] = { 'w', "WRITE/S", "written", false, false },
+	[TOP_SCREEN_OWN] = { 'c', "OWN/S", "copied", false, true },
+	[TOP_SCREEN_TIME] = { 't', "99 %", "time", true, false },
+	[TOP_SCREEN_NAME] = { 'm', "MOUNTPOINT", "mount", true, false },
 };
 
-bool screen_key(char key, enum screen_order *ret)
+bool top_screen_key(char key, enum top_screen_order *ret)
 {
-	for (int i = 0; i < SCREEN_ORDERS; i++)
+	for (int i = 0; i < TOP_SCREEN_ORDERS; i++)
 		if (orders[i].key == key) {
-			*ret = (enum screen_order)i;
+			*ret = (enum top_screen_order)i;
 			return true;
 		}
 	return false;
@@ -51,22 +51,22 @@ struct line {
 	bool has_any;
 };
 
-static uint64_t value_of(const struct line *l, enum screen_order order)
+static uint64_t value_of(const struct line *l, enum top_screen_order order)
 {
 	const struct stats_values *v = &l->busy->gained;
 
 	switch (order) {
-	case SCREEN_ERRORS:
-		return panel_sum_errors(v);
-	case SCREEN_READ:
+	case TOP_SCREEN_ERRORS:
+		return stats_text_sum_errors(v);
+	case TOP_SCREEN_READ:
 		return v->counters[STATS_READ_BYTES];
-	case SCREEN_WRITTEN:
+	case TOP_SCREEN_WRITTEN:
 		return v->counters[STATS_WRITE_BYTES];
-	case SCREEN_OWN:
+	case TOP_SCREEN_OWN:
 		return v->counters[STATS_COW_BYTES];
-	case SCREEN_TIME:
+	case TOP_SCREEN_TIME:
 		return l->p99_us;
-	case SCREEN_NAME:
+	case TOP_SCREEN_NAME:
 		return 0;
 	default:
 		return l->busy->requests;
@@ -82,12 +82,12 @@ static int compare(const void *pa, const void *pb)
 	return strcmp(a->busy->m->mountpoint, b->busy->m->mountpoint);
 }
 
-static struct line *sorted(const struct busy *list, size_t n, enum screen_order order)
+static struct line *sorted(const struct busy *list, size_t n, enum top_screen_order order)
 {
 	struct line *lines = calloc(n + 1, sizeof(*lines));
 
 	for (size_t i = 0; lines && i < n; i++) {
-		const struct stats_op all = panel_sum_ops(&list[i].gained);
+		const struct stats_op all = stats_text_sum_ops(&list[i].gained);
 
 		lines[i].busy = &list[i];
 		lines[i].has_any = stats_answered(&all);
@@ -99,40 +99,40 @@ static struct line *sorted(const struct busy *list, size_t n, enum screen_order 
 	return lines;
 }
 
-static bool is_shown(const struct screen *s, int column)
+static bool is_shown(const struct top_screen *s, int column)
 {
 	return s->columns >= WIDE || (!orders[column].is_wide && (s->columns >= NARROW || orders[column].is_narrow));
 }
 
-static void put_cell(struct grid *g, const struct line *l, int column, double seconds)
+static void put_cell(struct text_table *g, const struct line *l, int column, double seconds)
 {
 	const struct stats_values *v = &l->busy->gained;
 
-	switch ((enum screen_order)column) {
-	case SCREEN_REQUESTS:
-		grid_put(g, quantity_rate((double)l->busy->requests / seconds).text);
+	switch ((enum top_screen_order)column) {
+	case TOP_SCREEN_REQUESTS:
+		text_table_put(g, human_units_rate((double)l->busy->requests / seconds).text);
 		break;
-	case SCREEN_ERRORS:
-		grid_put(g, quantity_rate((double)panel_sum_errors(v) / seconds).text);
+	case TOP_SCREEN_ERRORS:
+		text_table_put(g, human_units_rate((double)stats_text_sum_errors(v) / seconds).text);
 		break;
-	case SCREEN_TIME:
-		grid_put(g, l->has_any ? quantity_time(l->p99_us).text : "-");
+	case TOP_SCREEN_TIME:
+		text_table_put(g, l->has_any ? human_units_time(l->p99_us).text : "-");
 		break;
-	case SCREEN_NAME:
-		grid_put(g, l->busy->m->container ? l->busy->m->container : l->busy->m->mountpoint);
+	case TOP_SCREEN_NAME:
+		text_table_put(g, l->busy->m->container ? l->busy->m->container : l->busy->m->mountpoint);
 		break;
 	default:
-		grid_put(g, quantity_bytes((uint64_t)((double)value_of(l, (enum screen_order)column) / seconds)).text);
+		text_table_put(g, human_units_bytes((uint64_t)((double)value_of(l, (enum top_screen_order)column) / seconds)).text);
 	}
 }
 
 /* A table whose first line stands out. */
-static int print_table(const struct screen *s, struct grid *g, FILE *out)
+static int print_table(const struct top_screen *s, struct text_table *g, FILE *out)
 {
 	_cleanup_(freep) char *text = NULL;
 	size_t len, head;
 	FILE *f = open_memstream(&text, &len);
-	int r = f ? grid_print(g, f) : -ENOMEM;
+	int r = f ? text_table_print(g, f) : -ENOMEM;
 
 	if (f && fclose(f) != 0)
 		r = -ENOMEM;
@@ -146,35 +146,35 @@ static int print_table(const struct screen *s, struct grid *g, FILE *out)
 	return 0;
 }
 
-static int print_mounts(const struct screen *s, const struct line *lines, size_t n, size_t room, double seconds, FILE *out)
+static int print_mounts(const struct top_screen *s, const struct line *lines, size_t n, size_t room, double seconds, FILE *out)
 {
 	/* The last row says what is left out. */
 	const size_t shown = n + 1 <= room ? n : room > 2 ? room - 2 : 1;
 	_cleanup_(freep) bool *is_red = calloc(shown + 1, sizeof(*is_red));
-	_cleanup_(grid_release) struct grid g = { .ncolumns = 0 };
-	char left[SCREEN_ORDERS + 1] = "", heads[SCREEN_ORDERS][16];
-	const char *head_of[SCREEN_ORDERS];
+	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
+	char left[TOP_SCREEN_ORDERS + 1] = "", heads[TOP_SCREEN_ORDERS][16];
+	const char *head_of[TOP_SCREEN_ORDERS];
 	size_t busy = 0, ncolumns = 0;
 	int r;
 
 	if (!is_red)
 		return -ENOMEM;
-	for (int c = 0; c < SCREEN_ORDERS; c++) {
+	for (int c = 0; c < TOP_SCREEN_ORDERS; c++) {
 		if (!is_shown(s, c))
 			continue;
-		snprintf(heads[ncolumns], sizeof(heads[0]), "%s%s", s->order == (enum screen_order)c ? "*" : "", orders[c].head);
+		snprintf(heads[ncolumns], sizeof(heads[0]), "%s%s", s->order == (enum top_screen_order)c ? "*" : "", orders[c].head);
 		head_of[ncolumns] = heads[ncolumns];
-		left[ncolumns++] = c == SCREEN_NAME ? 'l' : 'r';
+		left[ncolumns++] = c == TOP_SCREEN_NAME ? 'l' : 'r';
 	}
-	grid_init(&g, left, head_of);
+	text_table_init(&g, left, head_of);
 	for (size_t i = 0; i < shown; i++)
-		is_red[i] = s->has_style && panel_is_urgent(lines[i].busy->m);
+		is_red[i] = s->has_style && stats_text_is_urgent(lines[i].busy->m);
 	g.is_red = is_red;
 	for (size_t i = 0; i < shown; i++)
-		for (int c = 0; c < SCREEN_ORDERS; c++)
+		for (int c = 0; c < TOP_SCREEN_ORDERS; c++)
 			if (is_shown(s, c))
 				put_cell(&g, &lines[i], c, seconds);
-	grid_fit(&g, s->columns);
+	text_table_fit(&g, s->columns);
 	r = print_table(s, &g, out);
 	for (size_t i = shown; i < n; i++)
 		busy += lines[i].busy->requests > 0;
@@ -184,12 +184,12 @@ static int print_mounts(const struct screen *s, const struct line *lines, size_t
 }
 
 /* The keys, without a line end: the terminal would scroll. */
-static void print_foot(const struct screen *s, FILE *out)
+static void print_foot(const struct top_screen *s, FILE *out)
 {
 	char text[128];
 	size_t len = (size_t)snprintf(text, sizeof(text), "q quit, sort:");
 
-	for (int i = 0; i < SCREEN_ORDERS; i++)
+	for (int i = 0; i < TOP_SCREEN_ORDERS; i++)
 		if (is_shown(s, i))
 			len += (size_t)snprintf(text + len, sizeof(text) - len, " %c %s", orders[i].key, orders[i].word);
 	fprintf(out, s->has_style ? INVERSE "%.*s" PLAIN : "%.*s", s->columns > 1 ? (int)s->columns - 1 : 1, text);
@@ -217,14 +217,14 @@ static size_t print_head(const struct report *r, size_t limit, size_t columns, F
 
 	if (!f)
 		return 0;
-	panel_print_server(r, f);
+	stats_text_print_server(r, f);
 	return fclose(f) == 0 ? print_lines(text, limit, columns, out) : 0;
 }
 
-int screen_print(const struct screen *s, const struct report *begun, const struct report *ended, double seconds, FILE *out)
+int top_screen_print(const struct top_screen *s, const struct report *begun, const struct report *ended, double seconds, FILE *out)
 {
-	_cleanup_(freep) struct busy *list = panel_gained(begun, ended);
-	_cleanup_(freep) struct stats_values *all = panel_gained_in_all(begun, ended);
+	_cleanup_(freep) struct busy *list = stats_text_gained(begun, ended);
+	_cleanup_(freep) struct stats_values *all = stats_text_gained_in_all(begun, ended);
 	_cleanup_(freep) struct line *lines = list ? sorted(list, ended->nmounts, s->order) : NULL;
 	const double by = seconds > 0.001 ? seconds : 0.001;
 	size_t left = s->rows > HEAD_ROWS + 2 ? s->rows - 1 : HEAD_ROWS + 1, wanted, mounts;
@@ -245,7 +245,7 @@ int screen_print(const struct screen *s, const struct report *begun, const struc
 	left -= ended->nmounts ? mounts : 1;
 	/* An empty one, the head, and at least one. */
 	if (r == 0 && left > 2)
-		r = panel_print_op_rates(all, by, left - 2, out);
+		r = stats_text_print_op_rates(all, by, left - 2, out);
 	print_foot(s, out);
 	return r;
 }

@@ -19,7 +19,7 @@
 #define ORIGIN_MAGIC 0xfb
 #define ORIGIN_HEAD 21u
 
-int adopt_metacopy_origin(int dirfd, const char *name, char origin[PATH_MAX])
+int metacopy_import_origin(int dirfd, const char *name, char origin[PATH_MAX])
 {
 	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 
@@ -45,7 +45,7 @@ static bool has_origin(int fd, int low_fd)
 	       !memcmp(low.h.f_handle, origin + ORIGIN_HEAD, low.h.handle_bytes);
 }
 
-int adopt_check(int fd, int low_fd, const struct stat *low)
+int metacopy_import_check(int fd, int low_fd, const struct stat *low)
 {
 	struct stat up;
 
@@ -58,21 +58,21 @@ int adopt_check(int fd, int low_fd, const struct stat *low)
 	return xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0 ? -EUCLEAN : 0;
 }
 
-static int check_base(struct tree *t, int fd, struct ient *base, const struct stat *low)
+static int check_base(struct union_fs *t, int fd, struct image_entry *base, const struct stat *low)
 {
 	_cleanup_(closep) int low_fd = -1;
 
 	if (!t->upper->is_doubted)
 		return 0;
 	low_fd = image_open_path(t->image, base);
-	return low_fd < 0 ? low_fd : adopt_check(fd, low_fd, low);
+	return low_fd < 0 ? low_fd : metacopy_import_check(fd, low_fd, low);
 }
 
-static int write_mark(struct tree *t, int fd, struct ient *base, const struct stat *st)
+static int write_mark(struct union_fs *t, int fd, struct image_entry *base, const struct stat *st)
 {
 	_cleanup_(buf_release) struct buf value = { 0 };
 	_cleanup_(freep) char *path = image_path(base);
-	struct mark m = { .lower_size = (uint64_t)st->st_size,
+	struct partial_xattr m = { .lower_size = (uint64_t)st->st_size,
 			  .lower_mtime_s = st->st_mtim.tv_sec, .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
 	int r;
 
@@ -86,9 +86,9 @@ static int write_mark(struct tree *t, int fd, struct ient *base, const struct st
 		return r;
 	/* Only now: the first entry of a map gives it its number. */
 	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
-	r = mark_encode(&m, &value);
+	r = partial_xattr_encode(&m, &value);
 	if (r == 0 && t->style.has_trusted)
-		r = trust_seal(fd, &value);
+		r = xattr_trust_seal(fd, &value);
 	if (r == 0)
 		r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
 	if (r < 0)
@@ -96,7 +96,7 @@ static int write_mark(struct tree *t, int fd, struct ient *base, const struct st
 	return r;
 }
 
-int adopt_metacopy(struct tree *t, int dirfd, const char *name, struct ient *base)
+int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct image_entry *base)
 {
 	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	char origin[PATH_MAX];
@@ -117,9 +117,9 @@ int adopt_metacopy(struct tree *t, int dirfd, const char *name, struct ient *bas
 	if (r == 0 && *origin != '/')
 		r = check_base(t, fd, base, &lower);
 	if (r == -EUCLEAN)
-		log_error("%s: %s: " ADOPT_SAID, t->upper->path, name);
+		log_error("%s: %s: " METACOPY_IMPORT_SAID, t->upper->path, name);
 	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the guard. */
 	if (r == 0)
 		r = write_mark(t, fd, base, &lower);
-	return r < 0 ? r : guard_set(fd, guard_for(t->style.has_trusted));
+	return r < 0 ? r : metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));
 }

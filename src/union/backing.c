@@ -44,9 +44,9 @@ struct left_file {
 	time_t until;
 };
 
-struct backing {
+struct passthrough_table {
 	int devfd;
-	struct backing_device device;
+	struct passthrough_table_device device;
 	unsigned max;
 	pthread_mutex_t lock;
 	/* guarded by lock */
@@ -69,14 +69,14 @@ static int kernel_close(int devfd, uint32_t id)
 	return ioctl(devfd, KERNEL_BACKING_CLOSE, &id) < 0 ? -errno : 0;
 }
 
-int backing_new(int devfd, const struct backing_device *device, unsigned max, struct backing **ret)
+int passthrough_table_new(int devfd, const struct passthrough_table_device *device, unsigned max, struct passthrough_table **ret)
 {
-	struct backing *b = calloc(1, sizeof(*b));
+	struct passthrough_table *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return -ENOMEM;
 	b->devfd = devfd;
-	b->device = device ? *device : (struct backing_device){ kernel_open, kernel_close };
+	b->device = device ? *device : (struct passthrough_table_device){ kernel_open, kernel_close };
 	b->max = max;
 	pthread_mutex_init(&b->lock, NULL);
 	list_init(&b->idle);
@@ -91,7 +91,7 @@ static void free_registration(struct hlink *l, void *arg)
 	free(container_of(l, struct registration, by_slot));
 }
 
-void backing_free(struct backing *b)
+void passthrough_table_free(struct passthrough_table *b)
 {
 	if (!b)
 		return;
@@ -107,7 +107,7 @@ void backing_free(struct backing *b)
 	free(b);
 }
 
-int backing_register(struct backing *b, int fd, uint32_t *ret_id)
+int passthrough_table_register(struct passthrough_table *b, int fd, uint32_t *ret_id)
 {
 	int id = b->device.open(b->devfd, fd);
 
@@ -117,30 +117,30 @@ int backing_register(struct backing *b, int fd, uint32_t *ret_id)
 	return 0;
 }
 
-void backing_unregister(struct backing *b, uint32_t id)
+void passthrough_table_unregister(struct passthrough_table *b, uint32_t id)
 {
 	b->device.close(b->devfd, id);
 }
 
-enum backing_way backing_choose(const struct node_slot *s, const struct backing_ask *ask)
+enum passthrough_table_way passthrough_table_choose(const struct node_slot *s, const struct passthrough_table_ask *ask)
 {
 	if (s->is_left) {
 		/* A name must be led to the new id. One whom it is not led there has a descriptor, and no name. */
 		if (ask->writes || !ask->is_back)
-			return BACKING_WAY_STALE;
+			return PASSTHROUGH_TABLE_WAY_STALE;
 		/* A descriptor that is opened once more sees what it saw; pages of two node ids would not agree. */
-		return s->n_backed ? BACKING_WAY_BACKED : BACKING_WAY_DIRECT;
+		return s->n_backed ? PASSTHROUGH_TABLE_WAY_BACKED : PASSTHROUGH_TABLE_WAY_DIRECT;
 	}
 	if (s->n_backed) {
-		if (s->backing_kind == BACKING_UPPER || (!ask->writes && ask->offer == BACKING_LOWER))
-			return BACKING_WAY_BACKED;
-		return BACKING_WAY_SWITCH;
+		if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER || (!ask->writes && ask->offer == PASSTHROUGH_TABLE_LOWER))
+			return PASSTHROUGH_TABLE_WAY_BACKED;
+		return PASSTHROUGH_TABLE_WAY_SWITCH;
 	}
 	if (s->n_cached)
-		return BACKING_WAY_CACHED;
+		return PASSTHROUGH_TABLE_WAY_CACHED;
 	/* A direct open that is mapped takes to pages. */
-	if (s->n_direct && ask->wish != BACKING_WAY_DIRECT)
-		return BACKING_WAY_CACHED;
+	if (s->n_direct && ask->wish != PASSTHROUGH_TABLE_WAY_DIRECT)
+		return PASSTHROUGH_TABLE_WAY_CACHED;
 	return ask->wish;
 }
 
@@ -149,7 +149,7 @@ static uint64_t slot_hash(const struct node_slot *s)
 	return (uintptr_t)s / sizeof(*s) * 0x9E3779B97F4A7C15u;
 }
 
-static struct registration *find_locked(struct backing *b, const struct node_slot *s)
+static struct registration *find_locked(struct passthrough_table *b, const struct node_slot *s)
 {
 	for (struct hlink *l = htab_first(&b->by_slot, slot_hash(s)); l; l = htab_next(l)) {
 		struct registration *r = container_of(l, struct registration, by_slot);
@@ -160,32 +160,32 @@ static struct registration *find_locked(struct backing *b, const struct node_slo
 	return NULL;
 }
 
-static void bury_locked(struct backing *b, struct registration *r)
+static void release_later_locked(struct passthrough_table *b, struct registration *r)
 {
 	htab_remove(&b->by_slot, &r->by_slot);
 	__atomic_store_n(&r->slot->backing_id, 0, __ATOMIC_SEQ_CST);
-	r->slot->backing_kind = BACKING_NONE;
+	r->slot->passthrough_table_kind = PASSTHROUGH_TABLE_NONE;
 	list_del(&r->link);
 	list_add_tail(&b->dead, &r->link);
 }
 
-static void detach_locked(struct backing *b, struct node_slot *s)
+static void detach_locked(struct passthrough_table *b, struct node_slot *s)
 {
 	struct registration *r = s->backing_id ? find_locked(b, s) : NULL;
 
 	if (r)
-		bury_locked(b, r);
+		release_later_locked(b, r);
 }
 
 /* False: there is no room, or no memory. */
-static bool enter_locked(struct backing *b, struct node_slot *s, enum backing_kind kind, uint32_t id)
+static bool enter_locked(struct passthrough_table *b, struct node_slot *s, enum passthrough_table_kind kind, uint32_t id)
 {
 	struct registration *r;
 
 	if (b->by_slot.count >= b->max) {
 		if (list_is_empty(&b->idle))
 			return false;
-		bury_locked(b, container_of(b->idle.next, struct registration, link));
+		release_later_locked(b, container_of(b->idle.next, struct registration, link));
 	}
 	r = calloc(1, sizeof(*r));
 	if (!r)
@@ -198,39 +198,39 @@ static bool enter_locked(struct backing *b, struct node_slot *s, enum backing_ki
 		return false;
 	}
 	/* In this order, as a server may die between them. */
-	s->backing_kind = kind;
+	s->passthrough_table_kind = kind;
 	__atomic_store_n(&s->backing_id, id, __ATOMIC_SEQ_CST);
 	return true;
 }
 
 /* One more open on the backing file; CACHED where there is no room for it. */
-static enum backing_way back_locked(struct backing *b, struct node_slot *s, const struct backing_ask *ask,
+static enum passthrough_table_way back_locked(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *ask,
 				    uint32_t fresh, uint32_t *ret_id)
 {
 	/* What is idle may be of the time before the file was copied up. */
-	if (!s->n_backed && s->backing_id && s->backing_kind != ask->offer)
+	if (!s->n_backed && s->backing_id && s->passthrough_table_kind != ask->offer)
 		detach_locked(b, s);
 	if (!s->backing_id) {
 		if (!fresh)
-			return BACKING_WAY_REGISTER;
+			return PASSTHROUGH_TABLE_WAY_REGISTER;
 		if (!enter_locked(b, s, ask->offer, fresh))
-			return BACKING_WAY_CACHED;
+			return PASSTHROUGH_TABLE_WAY_CACHED;
 	} else if (!s->n_backed) {
 		list_del(&find_locked(b, s)->link);
 	}
 	s->n_backed++;
 	*ret_id = s->backing_id;
-	return BACKING_WAY_BACKED;
+	return PASSTHROUGH_TABLE_WAY_BACKED;
 }
 
-static bool is_back_locked(struct backing *b, const struct node_slot *s, uint32_t caller)
+static bool is_back_locked(struct passthrough_table *b, const struct node_slot *s, uint32_t caller)
 {
 	const struct sent_on *e = &b->sent_on[caller % CALLERS];
 
 	return e->slot == s && e->caller == caller;
 }
 
-static void note_answer_locked(struct backing *b, const struct node_slot *s, uint32_t caller, bool is_sent_on)
+static void note_answer_locked(struct passthrough_table *b, const struct node_slot *s, uint32_t caller, bool is_sent_on)
 {
 	struct sent_on *e = &b->sent_on[caller % CALLERS];
 
@@ -248,18 +248,18 @@ static time_t seconds(void)
 	return ts.tv_sec;
 }
 
-static struct left_file *left_file_locked(struct backing *b, const struct node_slot *s)
+static struct left_file *left_file_locked(struct passthrough_table *b, const struct node_slot *s)
 {
 	return &b->left[s->ino * 0x9E3779B97F4A7C15u >> 32 & (LEFT_FILES - 1)];
 }
 
-static void leave_locked(struct backing *b, struct node_slot *s)
+static void leave_locked(struct passthrough_table *b, struct node_slot *s)
 {
 	s->is_left = true;
 	*left_file_locked(b, s) = (struct left_file){ s->ino, seconds() + LEFT_S };
 }
 
-bool backing_was_left(struct backing *b, const struct node_slot *s)
+bool passthrough_table_was_left(struct passthrough_table *b, const struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
 	const struct left_file *f = left_file_locked(b, s);
@@ -267,65 +267,65 @@ bool backing_was_left(struct backing *b, const struct node_slot *s)
 	return f->until && f->ino == s->ino && seconds() <= f->until;
 }
 
-enum backing_way backing_take(struct backing *b, struct node_slot *s, const struct backing_ask *asked, uint32_t fresh,
+enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *asked, uint32_t fresh,
 			      uint32_t *ret_id)
 {
-	struct backing_ask now = *asked;
-	const struct backing_ask *ask = &now;
-	enum backing_way way;
+	struct passthrough_table_ask now = *asked;
+	const struct passthrough_table_ask *ask = &now;
+	enum passthrough_table_way way;
 
 	LOCK_SCOPE(&b->lock);
 	*ret_id = 0;
 	now.is_back = is_back_locked(b, s, ask->caller);
-	way = backing_choose(s, ask);
-	if (way == BACKING_WAY_BACKED)
+	way = passthrough_table_choose(s, ask);
+	if (way == PASSTHROUGH_TABLE_WAY_BACKED)
 		way = back_locked(b, s, ask, fresh, ret_id);
-	if (way == BACKING_WAY_REGISTER || (way == BACKING_WAY_SWITCH && ask->waits))
+	if (way == PASSTHROUGH_TABLE_WAY_REGISTER || (way == PASSTHROUGH_TABLE_WAY_SWITCH && ask->waits))
 		return way;
-	if (way == BACKING_WAY_SWITCH)
+	if (way == PASSTHROUGH_TABLE_WAY_SWITCH)
 		leave_locked(b, s);
-	note_answer_locked(b, s, ask->caller, !ask->writes && way > BACKING_WAY_REGISTER);
-	if (way == BACKING_WAY_CACHED)
+	note_answer_locked(b, s, ask->caller, !ask->writes && way > PASSTHROUGH_TABLE_WAY_REGISTER);
+	if (way == PASSTHROUGH_TABLE_WAY_CACHED)
 		s->n_cached++;
-	else if (way == BACKING_WAY_DIRECT)
+	else if (way == PASSTHROUGH_TABLE_WAY_DIRECT)
 		s->n_direct++;
 	return way;
 }
 
-bool backing_is_lower(struct backing *b, const struct node_slot *s)
+bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
-	return !s->is_left && s->n_backed && s->backing_kind == BACKING_LOWER;
+	return !s->is_left && s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
 }
 
-bool backing_leave(struct backing *b, struct node_slot *s)
+bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
-	if (s->n_backed && s->backing_kind == BACKING_LOWER)
+	if (s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER)
 		leave_locked(b, s);
 	return s->is_left;
 }
 
-void backing_drop(struct backing *b, struct node_slot *s, enum backing_way way)
+void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s, enum passthrough_table_way way)
 {
 	struct registration *r;
 
 	LOCK_SCOPE(&b->lock);
-	if (way == BACKING_WAY_CACHED && s->n_cached)
+	if (way == PASSTHROUGH_TABLE_WAY_CACHED && s->n_cached)
 		s->n_cached--;
-	else if (way == BACKING_WAY_DIRECT && s->n_direct)
+	else if (way == PASSTHROUGH_TABLE_WAY_DIRECT && s->n_direct)
 		s->n_direct--;
-	else if (way == BACKING_WAY_BACKED && s->n_backed && --s->n_backed == 0 && (r = find_locked(b, s)))
+	else if (way == PASSTHROUGH_TABLE_WAY_BACKED && s->n_backed && --s->n_backed == 0 && (r = find_locked(b, s)))
 		list_add_tail(&b->idle, &r->link);
 }
 
-void backing_detach(struct backing *b, struct node_slot *s)
+void passthrough_table_detach(struct passthrough_table *b, struct node_slot *s)
 {
 	LOCK_SCOPE(&b->lock);
 	detach_locked(b, s);
 }
 
-void backing_reap(struct backing *b)
+void passthrough_table_reap(struct passthrough_table *b)
 {
 	pthread_mutex_lock(&b->lock);
 	while (!list_is_empty(&b->dead)) {
@@ -341,7 +341,7 @@ void backing_reap(struct backing *b)
 }
 
 /* More than max only if the mount had been opened with more. */
-int backing_restore(struct backing *b, struct node_slot *s)
+int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s)
 {
 	struct registration *r;
 
@@ -363,7 +363,7 @@ int backing_restore(struct backing *b, struct node_slot *s)
 	return 0;
 }
 
-size_t backing_count(struct backing *b)
+size_t passthrough_table_count(struct passthrough_table *b)
 {
 	LOCK_SCOPE(&b->lock);
 	return b->by_slot.count;

@@ -5,18 +5,18 @@
 
 #include <stdatomic.h>
 
-void devnum_init(struct devnum *d)
+void xino_init(struct xino *d)
 {
 	d->n = 0;
 	pthread_mutex_init(&d->lock, NULL);
 }
 
-void devnum_release(struct devnum *d)
+void xino_release(struct xino *d)
 {
 	pthread_mutex_destroy(&d->lock);
 }
 
-int devnum_find(const struct devnum *d, dev_t dev)
+int xino_find(const struct xino *d, dev_t dev)
 {
 	unsigned n = atomic_load_explicit(&d->n, memory_order_acquire);
 
@@ -26,18 +26,18 @@ int devnum_find(const struct devnum *d, dev_t dev)
 	return -1;
 }
 
-unsigned devnum_index(struct devnum *d, dev_t dev)
+unsigned xino_index(struct xino *d, dev_t dev)
 {
-	int found = devnum_find(d, dev);
+	int found = xino_find(d, dev);
 
 	if (found >= 0)
 		return (unsigned)found;
 	LOCK_SCOPE(&d->lock);
-	found = devnum_find(d, dev);
+	found = xino_find(d, dev);
 	if (found >= 0)
 		return (unsigned)found;
-	if (d->n == DEVNUM_MAX)
-		return DEVNUM_MAX;
+	if (d->n == XINO_MAX)
+		return XINO_MAX;
 	d->devs[d->n] = dev;
 	return atomic_fetch_add_explicit(&d->n, 1, memory_order_release);
 }

@@ -13,11 +13,11 @@
 #include <stddef.h>
 #include <sys/resource.h>
 
-#define FDCACHE_MIN 64
-#define FDCACHE_LEAST 4	/* where not even those are free */
-#define FDCACHE_MAX 16384
-#define FDCACHE_EVICT_BATCH 16
-#define FDCACHE_SPARE 32	/* for the moment: workers, connections */
+#define FD_CACHE_MIN 64
+#define FD_CACHE_LEAST 4	/* where not even those are free */
+#define FD_CACHE_MAX 16384
+#define FD_CACHE_EVICT_BATCH 16
+#define FD_CACHE_SPARE 32	/* for the moment: workers, connections */
 #define SHARE_FACTOR 8
 
 static struct {
@@ -28,7 +28,7 @@ static struct {
 	size_t nheld, room;		/* room: what all shares have together */
 } cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .lru = { &cache.lru, &cache.lru }, .limit = 512, .room = 480 };
 
-#define slot_of(l) ((struct fdslot *)((char *)(l) - offsetof(struct fdslot, lru)))
+#define slot_of(l) ((struct fd_cache_slot *)((char *)(l) - offsetof(struct fd_cache_slot, lru)))
 
 static void set_bound(size_t taken)
 {
@@ -39,18 +39,18 @@ static void set_bound(size_t taken)
 		limit = rl.rlim_cur;
 	free = limit > taken ? limit - taken : 0;
 	limit = free / 2; /* the rest: maps, unlinked files, workers */
-	if (limit > FDCACHE_MAX)
-		limit = FDCACHE_MAX;
-	if (limit < FDCACHE_MIN && free > FDCACHE_MIN + FDCACHE_SPARE)
-		limit = FDCACHE_MIN;
-	else if (limit < FDCACHE_MIN)
-		limit = limit / 2 > FDCACHE_LEAST ? limit / 2 : FDCACHE_LEAST;
+	if (limit > FD_CACHE_MAX)
+		limit = FD_CACHE_MAX;
+	if (limit < FD_CACHE_MIN && free > FD_CACHE_MIN + FD_CACHE_SPARE)
+		limit = FD_CACHE_MIN;
+	else if (limit < FD_CACHE_MIN)
+		limit = limit / 2 > FD_CACHE_LEAST ? limit / 2 : FD_CACHE_LEAST;
 	LOCK_SCOPE(&cache.lock);
 	cache.limit = limit;
-	cache.room = free > limit + FDCACHE_SPARE ? free - limit - FDCACHE_SPARE : 0;
+	cache.room = free > limit + FD_CACHE_SPARE ? free - limit - FD_CACHE_SPARE : 0;
 }
 
-void fdcache_init(void)
+void fd_cache_init(void)
 {
 	struct rlimit rl;
 
@@ -61,16 +61,16 @@ void fdcache_init(void)
 	set_bound(0);
 }
 
-void fdcache_bound(void)
+void fd_cache_bound(void)
 {
 	/* The lowest that is free: all below it are taken. */
 	_cleanup_(closep) int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	size_t own = fdcache_count(); /* of the cache itself, where other mounts have filled it */
+	size_t own = fd_cache_count(); /* of the cache itself, where other mounts have filled it */
 
 	set_bound(fd < 0 || (size_t)fd < own ? 0 : (size_t)fd - own);
 }
 
-static int pin_locked(struct fdslot *s)
+static int pin_locked(struct fd_cache_slot *s)
 {
 	if (!s->fd_plus_one)
 		return -1;
@@ -79,14 +79,14 @@ static int pin_locked(struct fdslot *s)
 	return s->fd_plus_one - 1;
 }
 
-int fdcache_pin(struct fdslot *s)
+int fd_cache_pin(struct fd_cache_slot *s)
 {
 	LOCK_SCOPE(&cache.lock);
 	stats_add(s->fd_plus_one ? STATS_FD_HITS : STATS_FD_MISSES, 1);
 	return pin_locked(s);
 }
 
-int fdcache_pin_again(struct fdslot *s)
+int fd_cache_pin_again(struct fd_cache_slot *s)
 {
 	LOCK_SCOPE(&cache.lock);
 	return pin_locked(s);
@@ -98,7 +98,7 @@ static size_t evict_locked(size_t keep, int *fds, size_t n)
 	size_t got = 0;
 
 	while (got < n && cache.nopen > keep && !list_is_empty(&cache.lru)) {
-		struct fdslot *s = slot_of(cache.lru.next);
+		struct fd_cache_slot *s = slot_of(cache.lru.next);
 
 		list_del(&s->lru);
 		fds[got++] = s->fd_plus_one - 1;
@@ -108,9 +108,9 @@ static size_t evict_locked(size_t keep, int *fds, size_t n)
 	return got;
 }
 
-int fdcache_fill(struct fdslot *s, int fd)
+int fd_cache_fill(struct fd_cache_slot *s, int fd)
 {
-	int evicted[FDCACHE_EVICT_BATCH];
+	int evicted[FD_CACHE_EVICT_BATCH];
 	size_t n = 0;
 	int r = fd;
 
@@ -125,7 +125,7 @@ int fdcache_fill(struct fdslot *s, int fd)
 		s->is_writable = false;
 		list_init(&s->lru);
 		cache.nopen++;
-		n = evict_locked(cache.limit + cache.nheld, evicted, FDCACHE_EVICT_BATCH);
+		n = evict_locked(cache.limit + cache.nheld, evicted, FD_CACHE_EVICT_BATCH);
 	}
 	pthread_mutex_unlock(&cache.lock);
 
@@ -136,26 +136,26 @@ int fdcache_fill(struct fdslot *s, int fd)
 	return r;
 }
 
-void fdcache_unpin(struct fdslot *s)
+void fd_cache_unpin(struct fd_cache_slot *s)
 {
 	LOCK_SCOPE(&cache.lock);
 	if (--s->pins == 0)
 		list_add_tail(&cache.lru, &s->lru);
 }
 
-void fdcache_note_writable(struct fdslot *s)
+void fd_cache_note_writable(struct fd_cache_slot *s)
 {
 	LOCK_SCOPE(&cache.lock);
 	s->is_writable = true;
 }
 
-bool fdcache_is_writable(struct fdslot *s)
+bool fd_cache_is_writable(struct fd_cache_slot *s)
 {
 	LOCK_SCOPE(&cache.lock);
 	return s->is_writable;
 }
 
-static int take_locked(struct fdslot *s)
+static int take_locked(struct fd_cache_slot *s)
 {
 	int fd = s->fd_plus_one - 1;
 
@@ -170,7 +170,7 @@ static int take_locked(struct fdslot *s)
 	return fd;
 }
 
-void fdcache_replace(struct fdslot *s, int fd)
+void fd_cache_replace(struct fd_cache_slot *s, int fd)
 {
 	int old;
 
@@ -184,7 +184,7 @@ void fdcache_replace(struct fdslot *s, int fd)
 		close(old);
 }
 
-void fdcache_drop(struct fdslot *s)
+void fd_cache_drop(struct fd_cache_slot *s)
 {
 	int old;
 
@@ -195,7 +195,7 @@ void fdcache_drop(struct fdslot *s)
 		close(old);
 }
 
-int fdcache_hold(struct fdshare *m)
+int fd_cache_hold(struct fd_cache_share *m)
 {
 	LOCK_SCOPE(&cache.lock);
 	if (cache.nheld >= cache.room || m->n >= SHARE_FACTOR * (cache.room - cache.nheld))
@@ -205,33 +205,33 @@ int fdcache_hold(struct fdshare *m)
 	return 0;
 }
 
-void fdcache_unhold(struct fdshare *m)
+void fd_cache_unhold(struct fd_cache_share *m)
 {
 	LOCK_SCOPE(&cache.lock);
 	m->n--;
 	cache.nheld--;
 }
 
-size_t fdcache_held(const struct fdshare *m)
+size_t fd_cache_held(const struct fd_cache_share *m)
 {
 	LOCK_SCOPE(&cache.lock);
 	return m->n;
 }
 
-size_t fdcache_count(void)
+size_t fd_cache_count(void)
 {
 	LOCK_SCOPE(&cache.lock);
 	return cache.nopen;
 }
 
-void fdcache_shrink(void)
+void fd_cache_shrink(void)
 {
-	int evicted[FDCACHE_EVICT_BATCH];
+	int evicted[FD_CACHE_EVICT_BATCH];
 	size_t n;
 
 	do {
 		pthread_mutex_lock(&cache.lock);
-		n = evict_locked(0, evicted, FDCACHE_EVICT_BATCH);
+		n = evict_locked(0, evicted, FD_CACHE_EVICT_BATCH);
 		pthread_mutex_unlock(&cache.lock);
 		for (size_t i = 0; i < n; i++)
 			close(evicted[i]);

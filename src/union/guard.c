@@ -30,9 +30,9 @@ static bool ignores_values(void)
 	return is_old;
 }
 
-enum guard guard_for(bool has_trusted)
+enum metacopy_guard metacopy_guard_for(bool has_trusted)
 {
-	return !has_trusted ? GUARD_USER : ignores_values() ? GUARD_TRUSTED_REDIRECT : GUARD_TRUSTED;
+	return !has_trusted ? METACOPY_GUARD_USER : ignores_values() ? METACOPY_GUARD_TRUSTED_REDIRECT : METACOPY_GUARD_TRUSTED;
 }
 
 static int remove_one(int fd, const char *attr)
@@ -45,31 +45,31 @@ static int remove_one(int fd, const char *attr)
 
 static bool has_value(int dirfd, const char *name, const char *attr)
 {
-	char value[sizeof(GUARD_VALUE)];
+	char value[sizeof(METACOPY_GUARD_VALUE)];
 
-	return xattr_get(dirfd, name, attr, value, sizeof(value)) == (ssize_t)strlen(GUARD_VALUE) &&
-	       !memcmp(value, GUARD_VALUE, strlen(GUARD_VALUE));
+	return xattr_get(dirfd, name, attr, value, sizeof(value)) == (ssize_t)strlen(METACOPY_GUARD_VALUE) &&
+	       !memcmp(value, METACOPY_GUARD_VALUE, strlen(METACOPY_GUARD_VALUE));
 }
 
-int guard_set(int fd, enum guard guard)
+int metacopy_guard_set(int fd, enum metacopy_guard guard)
 {
-	const char *attr = guard == GUARD_USER ? GUARD_USER_ATTR : WHITEOUT_METACOPY_ATTR;
+	const char *attr = guard == METACOPY_GUARD_USER ? METACOPY_GUARD_USER_ATTR : WHITEOUT_METACOPY_ATTR;
 	int r = 0;
 
-	if (guard == GUARD_TRUSTED_REDIRECT)
-		r = xattr_set(fd, "", WHITEOUT_REDIRECT_ATTR, GUARD_REDIRECT, strlen(GUARD_REDIRECT), 0);
-	return r ?: xattr_set(fd, "", attr, GUARD_VALUE, strlen(GUARD_VALUE), 0);
+	if (guard == METACOPY_GUARD_TRUSTED_REDIRECT)
+		r = xattr_set(fd, "", WHITEOUT_REDIRECT_ATTR, METACOPY_GUARD_REDIRECT, strlen(METACOPY_GUARD_REDIRECT), 0);
+	return r ?: xattr_set(fd, "", attr, METACOPY_GUARD_VALUE, strlen(METACOPY_GUARD_VALUE), 0);
 }
 
-int guard_remove(int fd)
+int metacopy_guard_remove(int fd)
 {
 	int r = remove_one(fd, WHITEOUT_METACOPY_ATTR);
 
 	r = r ?: remove_one(fd, WHITEOUT_REDIRECT_ATTR);
-	return r ?: remove_one(fd, GUARD_USER_ATTR);
+	return r ?: remove_one(fd, METACOPY_GUARD_USER_ATTR);
 }
 
-bool guard_is_set(int dirfd, const char *name)
+bool metacopy_guard_is_set(int dirfd, const char *name)
 {
-	return has_value(dirfd, name, GUARD_USER_ATTR) || has_value(dirfd, name, WHITEOUT_METACOPY_ATTR);
+	return has_value(dirfd, name, METACOPY_GUARD_USER_ATTR) || has_value(dirfd, name, WHITEOUT_METACOPY_ATTR);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an image: image.c asks, imageload.c reads directories. */
+/* The inside of an image: image.c asks, image_load.c reads directories. */
 #pragma once
 
 #include "veneer/devnum.h"
@@ -7,9 +7,9 @@
 #include "veneer/walk.h"
 #include "veneer/watch.h"
 
-struct idir {
+struct image_dir {
 	size_t n, nsubdirs;
-	struct ient *ents;
+	struct image_entry *ents;
 	uint32_t *hash;		/* open addressing, index + 1; NULL for small directories */
 	size_t hash_mask;
 	char *names;
@@ -17,8 +17,8 @@ struct idir {
 
 	/* What is merged into the directory itself. */
 	size_t nmerged;
-	struct walk_list redirected; /* with a redirect: these, and where they are */
-	struct fdslot *fds;	/* nmerged */
+	struct path_resolve_list redirected; /* with a redirect: these, and where they are */
+	struct fd_cache_slot *fds;	/* nmerged */
 	uint64_t *mounts;	/* nmerged: which mount inside its layer each is in, 0 none (layer_inner_mount); NULL: all none */
 };
 
@@ -29,14 +29,14 @@ struct image {
 	bool *has_map;		/* per layer: it was an upper once, and may hold partial files */
 	struct watch *watch;	/* what was read, if anybody wants to know whether it still holds; or NULL */
 	_Atomic size_t bytes;
-	struct devnum devs;	/* the layers', in their order */
-	struct devnum inner_mounts; /* inside layers, of whatever device; numbered from the end */
+	struct xino devs;	/* the layers', in their order */
+	struct xino inner_mounts; /* inside layers, of whatever device; numbered from the end */
 	uint16_t *root_layers;
-	struct ient root;
+	struct image_entry root;
 };
 
 /* Index of the layer whose directory is the i-th that is merged into e. */
-static inline uint16_t image_merged_layer(const struct ient *e, const struct idir *d, size_t i)
+static inline uint16_t image_merged_layer(const struct image_entry *e, const struct image_dir *d, size_t i)
 {
 	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
 }
@@ -54,11 +54,11 @@ static inline void image_count_bytes(struct image *img, size_t n)
 }
 
 /* The children of a directory, read at the first call. 0, -EUCLEAN, -errno. */
-int image_load_dir(struct image *img, struct ient *e, struct idir **ret);
+int image_load_dir(struct image *img, struct image_entry *e, struct image_dir **ret);
 /* NULL is ignored. close: its descriptors only. */
-void image_free_dir(struct idir *d);
-void image_close_dir(struct idir *d);
+void image_free_dir(struct image_dir *d);
+void image_close_dir(struct image_dir *d);
 /* A new descriptor of the directory of entry e in the i-th layer that is merged. */
-int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size_t i);
+int image_open_dir(struct image *img, struct image_entry *e, const struct image_dir *d, size_t i);
 /* Where e is in a layer that has it, malloc'd. */
-char *image_path_in_layer(const struct ient *e, uint16_t layer);
+char *image_path_in_layer(const struct image_entry *e, uint16_t layer);

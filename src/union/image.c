@@ -26,7 +26,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { BARENESS_UNKNOWN, BARENESS_BARE, BARENESS_HAS_SOME };
+enum { PLAINNESS_UNKNOWN, PLAINNESS_PLAIN, PLAINNESS_HAS_ATTRIBUTES };
 
 #define PROTECTION_KNOWN 0x80
 
@@ -42,7 +42,7 @@ static void note_layer(struct image *img, size_t i)
 	/* A map changes by stores into a mapping, which nobody is told of. */
 	if (img->has_map[i])
 		watch_spoil(img->watch);
-	devnum_index(&img->devs, l->dev);
+	xino_index(&img->devs, l->dev);
 }
 
 /* Takes watch over. */
@@ -58,8 +58,8 @@ static int make_image(struct layer *const *layers, size_t n, struct watch *watch
 	img->refs = 1;
 	img->watch = watch;
 	img->bytes = sizeof(*img) + n * (sizeof(*img->layers) + sizeof(*img->has_map) + sizeof(*img->root_layers));
-	devnum_init(&img->devs);
-	devnum_init(&img->inner_mounts);
+	xino_init(&img->devs);
+	xino_init(&img->inner_mounts);
 	img->layers = calloc(n, sizeof(*img->layers));
 	img->has_map = calloc(n, sizeof(*img->has_map));
 	img->root_layers = calloc(n, sizeof(*img->root_layers));
@@ -73,7 +73,7 @@ static int make_image(struct layer *const *layers, size_t n, struct watch *watch
 		note_layer(img, i);
 		img->root_layers[i] = (uint16_t)i;
 	}
-	img->root = (struct ient){
+	img->root = (struct image_entry){
 		.name = "", .layers = img->root_layers, .nlayers = (uint16_t)n, .type = DT_DIR, .d_ino = layers[0]->ino,
 		.is_watched = true,
 	};
@@ -117,15 +117,15 @@ struct image *image_ref(struct image *img)
 
 /* Depth is bounded by PATH_MAX / 2 in practice, but a hostile layer may nest deeper: walk with a
  * pointer to the parent instead of recursing. */
-static void free_tree(struct ient *root)
+static void free_tree(struct image_entry *root)
 {
-	struct ient *e = root;
+	struct image_entry *e = root;
 
 	while (e) {
-		struct idir *d = e->dir;
+		struct image_dir *d = e->dir;
 
 		if (d && d->n) {
-			struct ient *child = &d->ents[--d->n];
+			struct image_entry *child = &d->ents[--d->n];
 
 			e = child;
 			continue;
@@ -150,24 +150,24 @@ void image_unref(struct image *img)
 	free(img->has_map);
 	free(img->root_layers);
 	watch_free(img->watch);
-	devnum_release(&img->devs);
-	devnum_release(&img->inner_mounts);
+	xino_release(&img->devs);
+	xino_release(&img->inner_mounts);
 	free(img);
 }
 
-static void close_entry(struct ient *e)
+static void close_entry(struct image_entry *e)
 {
 	struct source *s = e->src;
 
 	for (; s; s = s->owns_below ? s->below : NULL)
-		fdcache_drop(&s->fd);
+		fd_cache_drop(&s->fd);
 	image_close_dir(e->dir);
 }
 
 /* The entry that comes after e when children come before their siblings. */
-static struct ient *next_entry(struct ient *e)
+static struct image_entry *next_entry(struct image_entry *e)
 {
-	struct idir *d = e->dir;
+	struct image_dir *d = e->dir;
 
 	if (d && d->n)
 		return d->ents;
@@ -181,11 +181,11 @@ static struct ient *next_entry(struct ient *e)
 
 void image_close(struct image *img)
 {
-	for (struct ient *e = &img->root; e; e = next_entry(e))
+	for (struct image_entry *e = &img->root; e; e = next_entry(e))
 		close_entry(e);
 }
 
-struct ient *image_root(struct image *img)
+struct image_entry *image_root(struct image *img)
 {
 	return &img->root;
 }
@@ -197,19 +197,19 @@ size_t image_layers(const struct image *img, struct layer *const **ret)
 }
 
 /* base, and the names from below top (NULL: the root) down to e. */
-static char *join_path(const char *base, const struct ient *top, const struct ient *e)
+static char *join_path(const char *base, const struct image_entry *top, const struct image_entry *e)
 {
 	size_t len = strlen(base);
 	char *path, *p;
 
-	for (const struct ient *i = e; i->parent && i != top; i = i->parent)
+	for (const struct image_entry *i = e; i->parent && i != top; i = i->parent)
 		len += strlen(i->name) + 1;
 	path = malloc(len + 1);
 	if (!path)
 		return NULL;
 	p = path + len;
 	*p = '\0';
-	for (const struct ient *i = e; i->parent && i != top; i = i->parent) {
+	for (const struct image_entry *i = e; i->parent && i != top; i = i->parent) {
 		size_t n = strlen(i->name);
 
 		p -= n;
@@ -222,12 +222,12 @@ static char *join_path(const char *base, const struct ient *top, const struct ie
 	return path;
 }
 
-char *image_path(const struct ient *e)
+char *image_path(const struct image_entry *e)
 {
 	return join_path("", NULL, e);
 }
 
-const char *image_top_name(const struct ient *e)
+const char *image_top_name(const struct image_entry *e)
 {
 	while (e->parent && e->parent->parent)
 		e = e->parent;
@@ -235,7 +235,7 @@ const char *image_top_name(const struct ient *e)
 }
 
 /* Where a directory is in a layer that a redirect brought in; NULL: where it stands. */
-static const char *redirected_path(const struct idir *d, uint16_t layer)
+static const char *redirected_path(const struct image_dir *d, uint16_t layer)
 {
 	size_t low = 0, high = d ? d->redirected.n : 0;
 
@@ -252,9 +252,9 @@ static const char *redirected_path(const struct idir *d, uint16_t layer)
 	return NULL;
 }
 
-char *image_path_in_layer(const struct ient *e, uint16_t layer)
+char *image_path_in_layer(const struct image_entry *e, uint16_t layer)
 {
-	const struct ient *top = e->parent;
+	const struct image_entry *top = e->parent;
 	const char *base = NULL;
 
 	while (top) {
@@ -266,7 +266,7 @@ char *image_path_in_layer(const struct ient *e, uint16_t layer)
 	return join_path(base ? base : "", top, e);
 }
 
-char *image_layer_path(const struct ient *e)
+char *image_layer_path(const struct image_entry *e)
 {
 	return image_path_in_layer(e, e->layer);
 }
@@ -274,18 +274,18 @@ char *image_layer_path(const struct ient *e)
 uint64_t image_fold_ino(struct image *img, const struct layer *l, uint64_t mount, ino_t ino)
 {
 	/* From the end, as each mount goes on behind the layers' with its own. */
-	int i = mount ? DEVNUM_MAX - 1 - (int)devnum_index(&img->inner_mounts, mount) : devnum_find(&img->devs, l->dev);
+	int i = mount ? XINO_MAX - 1 - (int)xino_index(&img->inner_mounts, mount) : xino_find(&img->devs, l->dev);
 
-	return devnum_fold(i < 0 ? DEVNUM_MAX : (unsigned)i, ino);
+	return xino_fold(i < 0 ? XINO_MAX : (unsigned)i, ino);
 }
 
-struct devnum *image_inner_mounts(struct image *img)
+struct xino *image_inner_mounts(struct image *img)
 {
 	return &img->inner_mounts;
 }
 
 /* Which of the directories that are merged into the parent of e has it. */
-static size_t place_in_parent(const struct ient *e, const struct idir *d)
+static size_t place_in_parent(const struct image_entry *e, const struct image_dir *d)
 {
 	size_t i = 0;
 
@@ -295,15 +295,15 @@ static size_t place_in_parent(const struct ient *e, const struct idir *d)
 }
 
 /* That e stands in; 0: none but its layer's. */
-static uint64_t inner_mount(const struct ient *e)
+static uint64_t inner_mount(const struct image_entry *e)
 {
-	const struct idir *d = e->parent ? e->parent->dir : NULL;
+	const struct image_dir *d = e->parent ? e->parent->dir : NULL;
 
 	return d && d->mounts ? d->mounts[place_in_parent(e, d)] : 0;
 }
 
 /* The number a partial file of a layer had before it became one. */
-static uint64_t bottom_ino(struct image *img, struct ient *e)
+static uint64_t bottom_ino(struct image *img, struct image_entry *e)
 {
 	struct source *src;
 	uint64_t mount;
@@ -318,11 +318,11 @@ static uint64_t bottom_ino(struct image *img, struct ient *e)
 	if (fd < 0)
 		return 0;
 	r = layer_inner_mount(src->layer, fd, &mount, &ino);
-	fdcache_unpin(&src->fd);
+	fd_cache_unpin(&src->fd);
 	return r < 0 ? 0 : image_fold_ino(img, src->layer, mount, ino);
 }
 
-int image_is_same_file(struct image *img, struct ient *a, struct ient *b)
+int image_is_same_file(struct image *img, struct image_entry *a, struct image_entry *b)
 {
 	struct stat x, y;
 	int r;
@@ -337,7 +337,7 @@ int image_is_same_file(struct image *img, struct ient *a, struct ient *b)
 	return r < 0 ? r : x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-uint64_t image_ino(struct image *img, struct ient *e)
+uint64_t image_ino(struct image *img, struct image_entry *e)
 {
 	uint64_t ino = atomic_load_explicit(&e->ino, memory_order_relaxed);
 
@@ -351,9 +351,9 @@ uint64_t image_ino(struct image *img, struct ient *e)
 	return ino;
 }
 
-int image_lookup(struct image *img, struct ient *dir, const char *name, struct ient **ret)
+int image_lookup(struct image *img, struct image_entry *dir, const char *name, struct image_entry **ret)
 {
-	struct idir *d;
+	struct image_dir *d;
 	int r;
 
 	if (dir->type != DT_DIR)
@@ -365,7 +365,7 @@ int image_lookup(struct image *img, struct ient *dir, const char *name, struct i
 		size_t b = hash_key(name, strlen(name), 0) & d->hash_mask;
 
 		for (; d->hash[b]; b = (b + 1) & d->hash_mask) {
-			struct ient *e = &d->ents[d->hash[b] - 1];
+			struct image_entry *e = &d->ents[d->hash[b] - 1];
 
 			if (!strcmp(e->name, name)) {
 				*ret = e;
@@ -382,9 +382,9 @@ int image_lookup(struct image *img, struct ient *dir, const char *name, struct i
 	return -ENOENT;
 }
 
-int image_lookup_path(struct image *img, const char *path, struct ient **ret)
+int image_lookup_path(struct image *img, const char *path, struct image_entry **ret)
 {
-	struct ient *e = &img->root;
+	struct image_entry *e = &img->root;
 
 	if (!path_is_plain(path, strlen(path)))
 		return -ENOENT;
@@ -404,23 +404,23 @@ int image_lookup_path(struct image *img, const char *path, struct ient **ret)
 	return 0;
 }
 
-/* A pinned descriptor of the layer's directory that holds e: fdcache_unpin(*ret_slot). */
-static int pin_parent(struct image *img, struct ient *e, struct fdslot **ret_slot)
+/* A pinned descriptor of the layer's directory that holds e: fd_cache_unpin(*ret_slot). */
+static int pin_parent(struct image *img, struct image_entry *e, struct fd_cache_slot **ret_slot)
 {
-	struct idir *d = e->parent->dir;
+	struct image_dir *d = e->parent->dir;
 	size_t i = place_in_parent(e, d);
 	int fd;
 
 	*ret_slot = &d->fds[i];
-	fd = fdcache_pin(*ret_slot);
+	fd = fd_cache_pin(*ret_slot);
 	if (fd >= 0)
 		return fd;
 	fd = image_open_dir(img, e->parent, d, i);
-	return fd < 0 ? fd : fdcache_fill(*ret_slot, fd);
+	return fd < 0 ? fd : fd_cache_fill(*ret_slot, fd);
 }
 
 /* Attributes of what stands in a layer's directory, watched first where the watch on that would not do. */
-static int stat_child(struct image *img, struct ient *e, int fd, struct stat *st)
+static int stat_child(struct image *img, struct image_entry *e, int fd, struct stat *st)
 {
 	struct watch *w = image_watch(img, e->layer);
 
@@ -446,17 +446,17 @@ static int stat_child(struct image *img, struct ient *e, int fd, struct stat *st
 }
 
 /* ret_is_merged: more than one layer may have a part in a directory. */
-static int stat_entry(struct image *img, struct ient *e, struct stat *st, bool *ret_is_merged)
+static int stat_entry(struct image *img, struct image_entry *e, struct stat *st, bool *ret_is_merged)
 {
 	const char *override = img->layers[e->layer]->override;
-	struct fdslot *slot;
+	struct fd_cache_slot *slot;
 	int fd, r;
 
 	*ret_is_merged = e->nlayers > 1;
 	if (!e->parent) {
 		if (fstat(img->layers[0]->rootfd, st) < 0)
 			return -errno;
-		override_apply(img->layers[0]->rootfd, "", override, st);
+		mode_xattr_apply(img->layers[0]->rootfd, "", override, st);
 		return 0;
 	}
 	fd = pin_parent(img, e, &slot);
@@ -464,10 +464,10 @@ static int stat_entry(struct image *img, struct ient *e, struct stat *st, bool *
 		return fd;
 	r = stat_child(img, e, fd, st);
 	if (r == 0)
-		override_apply(fd, e->name, override, st);
+		mode_xattr_apply(fd, e->name, override, st);
 	if (r == 0 && e->type == DT_DIR && !*ret_is_merged && e->layer + 1u < img->n)
 		*ret_is_merged = whiteout_may_be_redirected(fd, e->name);
-	fdcache_unpin(slot);
+	fd_cache_unpin(slot);
 	if (r == 0 && IFTODT(st->st_mode) != e->type)
 		return -ESTALE;
 	return r;
@@ -475,7 +475,7 @@ static int stat_entry(struct image *img, struct ient *e, struct stat *st, bool *
 
 /* A file that shows bytes of those below occupies what they do. What is no hole at all, or hardly one and not
  * where such files can be, is not asked. */
-static void count_blocks_below(struct image *img, struct ient *e, struct stat *st)
+static void count_blocks_below(struct image *img, struct image_entry *e, struct stat *st)
 {
 	struct source *src;
 	struct stat below;
@@ -490,11 +490,11 @@ static void count_blocks_below(struct image *img, struct ient *e, struct stat *s
 			return;
 		if (fstat(fd, &below) == 0 && below.st_blocks > st->st_blocks)
 			st->st_blocks = below.st_blocks;
-		fdcache_unpin(&src->below->fd);
+		fd_cache_unpin(&src->below->fd);
 	}
 }
 
-int image_stat(struct image *img, struct ient *e, struct stat *ret)
+int image_stat(struct image *img, struct image_entry *e, struct stat *ret)
 {
 	struct stat *st = atomic_load_explicit(&e->st, memory_order_acquire), *other = NULL;
 	bool is_merged;
@@ -511,7 +511,7 @@ int image_stat(struct image *img, struct ient *e, struct stat *ret)
 	if (r == 0 && e->type == DT_REG)
 		count_blocks_below(img, e, st);
 	if (r == 0 && e->type == DT_DIR && is_merged) {
-		struct idir *d;
+		struct image_dir *d;
 
 		r = image_load_dir(img, e, &d);
 		if (r == 0)
@@ -532,39 +532,39 @@ int image_stat(struct image *img, struct ient *e, struct stat *ret)
 	return 0;
 }
 
-ssize_t image_count(struct image *img, struct ient *dir)
+ssize_t image_count(struct image *img, struct image_entry *dir)
 {
-	struct idir *d;
+	struct image_dir *d;
 	int r = image_load_dir(img, dir, &d);
 
 	return r < 0 ? r : (ssize_t)d->n;
 }
 
-struct ient *image_child(struct ient *dir, size_t i)
+struct image_entry *image_child(struct image_entry *dir, size_t i)
 {
-	struct idir *d = dir->dir;
+	struct image_dir *d = dir->dir;
 
 	return &d->ents[i];
 }
 
-size_t image_index(const struct ient *e)
+size_t image_index(const struct image_entry *e)
 {
-	struct idir *d = e->parent->dir;
+	struct image_dir *d = e->parent->dir;
 
 	return (size_t)(e - d->ents);
 }
 
-size_t image_subdirs(struct ient *dir)
+size_t image_subdirs(struct image_entry *dir)
 {
-	struct idir *d = dir->dir;
+	struct image_dir *d = dir->dir;
 
 	return d->nsubdirs;
 }
 
-static bool is_below_redirect(const struct ient *e)
+static bool is_below_redirect(const struct image_entry *e)
 {
 	while ((e = e->parent)) {
-		const struct idir *d = e->dir;
+		const struct image_dir *d = e->dir;
 
 		if (d->redirected.n)
 			return true;
@@ -572,7 +572,7 @@ static bool is_below_redirect(const struct ient *e)
 	return false;
 }
 
-static int make_source(struct image *img, struct ient *e, struct source **ret)
+static int make_source(struct image *img, struct image_entry *e, struct source **ret)
 {
 	struct source *s, *other = NULL;
 	_cleanup_(freep) char *path = image_layer_path(e);
@@ -597,7 +597,7 @@ static int make_source(struct image *img, struct ient *e, struct source **ret)
 	return 0;
 }
 
-static bool may_be_remote(const struct image *img, const struct ient *e)
+static bool may_be_remote(const struct image *img, const struct image_entry *e)
 {
 	bool is_any = false;
 
@@ -607,28 +607,28 @@ static bool may_be_remote(const struct image *img, const struct ient *e)
 }
 
 /* Permission was decided by the attributes that are known of the entry; those of an override are no file's. */
-static int check_source(struct image *img, struct ient *e, struct source *s)
+static int check_source(struct image *img, struct image_entry *e, struct source *s)
 {
 	const struct stat *st = atomic_load_explicit(&e->st, memory_order_acquire);
 
 	return st && !img->layers[e->layer]->override ? source_fits_stat(s, st) : s->is_replaced ? -ESTALE : 0;
 }
 
-int image_source(struct image *img, struct ient *e, struct source **ret)
+int image_source(struct image *img, struct image_entry *e, struct source **ret)
 {
 	struct source *s = atomic_load_explicit(&e->src, memory_order_acquire);
-	struct turn turn;
+	struct singleflight turn;
 	bool is_ours = false;
 	int r = 0;
 
 	if (!s && may_be_remote(img, e)) {
-		is_ours = turn_begin(&turn, e);
+		is_ours = singleflight_begin(&turn, e);
 		s = atomic_load_explicit(&e->src, memory_order_acquire);
 	}
 	if (!s)
 		r = make_source(img, e, &s);
 	if (is_ours)
-		turn_end(&turn);
+		singleflight_end(&turn);
 	if (r == 0)
 		r = check_source(img, e, s);
 	if (r == 0)
@@ -636,9 +636,9 @@ int image_source(struct image *img, struct ient *e, struct source **ret)
 	return r;
 }
 
-int image_open_path(struct image *img, struct ient *e)
+int image_open_path(struct image *img, struct image_entry *e)
 {
-	struct fdslot *slot;
+	struct fd_cache_slot *slot;
 	int fd, r;
 
 	if (!e->parent)
@@ -649,11 +649,11 @@ int image_open_path(struct image *img, struct ient *e)
 	r = openat(fd, e->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (r < 0)
 		r = -errno;
-	fdcache_unpin(slot);
+	fd_cache_unpin(slot);
 	return r;
 }
 
-bool image_is_bare(struct image *img, struct ient *e)
+bool image_is_plain(struct image *img, struct image_entry *e)
 {
 	uint8_t known = atomic_load_explicit(&e->bareness, memory_order_relaxed);
 	_cleanup_(closep) int fd = -1;
@@ -661,19 +661,19 @@ bool image_is_bare(struct image *img, struct ient *e)
 	ssize_t len;
 
 	if (e->type == DT_REG)
-		return image_source(img, e, &src) == 0 && src->is_bare;
-	if (known == BARENESS_UNKNOWN) {
+		return image_source(img, e, &src) == 0 && src->is_unresolved;
+	if (known == PLAINNESS_UNKNOWN) {
 		fd = image_open_path(img, e);
 		len = fd < 0 ? fd : xattr_list(fd, "", NULL, 0);
 		if (len < 0)
 			return false;
-		known = len == 0 ? BARENESS_BARE : BARENESS_HAS_SOME;
+		known = len == 0 ? PLAINNESS_PLAIN : PLAINNESS_HAS_ATTRIBUTES;
 		atomic_store_explicit(&e->bareness, known, memory_order_relaxed);
 	}
-	return known == BARENESS_BARE;
+	return known == PLAINNESS_PLAIN;
 }
 
-const char *image_override(const struct image *img, const struct ient *e)
+const char *image_override(const struct image *img, const struct image_entry *e)
 {
 	return img->layers[e->layer]->override;
 }
@@ -689,10 +689,10 @@ int image_protection_at(int dirfd, const char *name)
 	       (st.stx_attributes & STATX_ATTR_NODUMP ? IMAGE_NODUMP : 0);
 }
 
-int image_protection(struct image *img, struct ient *e)
+int image_protection(struct image *img, struct image_entry *e)
 {
 	int known = atomic_load_explicit(&e->protection, memory_order_relaxed), fd, r;
-	struct fdslot *slot = NULL;
+	struct fd_cache_slot *slot = NULL;
 
 	if (known)
 		return known & ~PROTECTION_KNOWN;
@@ -701,13 +701,13 @@ int image_protection(struct image *img, struct ient *e)
 		return fd;
 	r = image_protection_at(fd, e->parent ? e->name : "");
 	if (slot)
-		fdcache_unpin(slot);
+		fd_cache_unpin(slot);
 	if (r >= 0 && e->type == DT_DIR)
 		atomic_store_explicit(&e->protection, (uint8_t)(r | PROTECTION_KNOWN), memory_order_relaxed);
 	return r;
 }
 
-static char *read_target(struct image *img, struct ient *e, ssize_t *ret_len)
+static char *read_target(struct image *img, struct image_entry *e, ssize_t *ret_len)
 {
 	_cleanup_(closep) int fd = image_open_path(img, e);
 	char target[PATH_MAX + 1], *copy;
@@ -723,7 +723,7 @@ static char *read_target(struct image *img, struct ient *e, ssize_t *ret_len)
 	return copy;
 }
 
-ssize_t image_readlink(struct image *img, struct ient *e, char *buf, size_t size)
+ssize_t image_readlink(struct image *img, struct image_entry *e, char *buf, size_t size)
 {
 	char *target = atomic_load_explicit(&e->target, memory_order_acquire), *other = NULL;
 	ssize_t len;

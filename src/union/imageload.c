@@ -14,20 +14,20 @@
 
 #define DIR_SCAN_MAX 8	/* below this many children a scan beats a hash */
 
-void image_close_dir(struct idir *d)
+void image_close_dir(struct image_dir *d)
 {
 	for (size_t i = 0; d && d->fds && i < d->nmerged; i++)
-		fdcache_drop(&d->fds[i]);
+		fd_cache_drop(&d->fds[i]);
 }
 
-void image_free_dir(struct idir *d)
+void image_free_dir(struct image_dir *d)
 {
 	if (!d)
 		return;
 	image_close_dir(d);
 	free(d->fds);
 	free(d->mounts);
-	walk_list_release(&d->redirected);
+	path_resolve_list_release(&d->redirected);
 	free(d->ents);
 	free(d->hash);
 	free(d->names);
@@ -35,7 +35,7 @@ void image_free_dir(struct idir *d)
 	free(d);
 }
 
-static void hash_children(struct idir *d)
+static void hash_children(struct image_dir *d)
 {
 	size_t size = 16;
 
@@ -58,7 +58,7 @@ static void hash_children(struct idir *d)
 }
 
 /* The merged children as they are kept. */
-static int finish_dir(struct ient *dir, struct merge *m, struct idir *d)
+static int finish_dir(struct image_entry *dir, struct dir_merge *m, struct image_dir *d)
 {
 	size_t n = 0, nlayers = 0, names_len = 0;
 	uint16_t *layers;
@@ -77,7 +77,7 @@ static int finish_dir(struct ient *dir, struct merge *m, struct idir *d)
 	if (!d->ents || !layers || !names)
 		return -ENOMEM;
 	for (struct draft *i = m->first; i; i = i->next) {
-		struct ient *e = &d->ents[d->n];
+		struct image_entry *e = &d->ents[d->n];
 		size_t len = strlen(i->name) + 1;
 
 		if (i->is_hidden)
@@ -113,7 +113,7 @@ static int open_dir(struct image *img, int rootfd, const char *path, int flags)
 
 /* Permission to search the directory was decided by the attributes that are known of it. Another one with other attributes is
  * not searched. */
-static int check_dir(struct image *img, struct ient *e, uint16_t layer, int fd)
+static int check_dir(struct image *img, struct image_entry *e, uint16_t layer, int fd)
 {
 	const struct stat *known = atomic_load_explicit(&e->st, memory_order_acquire);
 	struct stat st;
@@ -132,7 +132,7 @@ static int check_dir(struct image *img, struct ient *e, uint16_t layer, int fd)
 	return r < 0 ? r : fd;
 }
 
-int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size_t i)
+int image_open_dir(struct image *img, struct image_entry *e, const struct image_dir *d, size_t i)
 {
 	uint16_t layer = image_merged_layer(e, d, i);
 	_cleanup_(freep) char *own = d->redirected.n ? NULL : image_path_in_layer(e, layer);
@@ -146,13 +146,13 @@ int image_open_dir(struct image *img, struct ient *e, const struct idir *d, size
 			fd = open_dir(img, rootfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 		if (fd != -EMFILE && fd != -ENFILE)
 			break;
-		fdcache_shrink();
+		fd_cache_shrink();
 	}
 	return check_dir(img, e, layer, fd);
 }
 
 /* A bind mount shows files with the device and the numbers of its source, but has copies of its own above. */
-static int note_mount(struct image *img, struct ient *e, struct idir *d, size_t i, int fd)
+static int note_mount(struct image *img, struct image_entry *e, struct image_dir *d, size_t i, int fd)
 {
 	uint64_t mount;
 	ino_t ino;
@@ -170,10 +170,10 @@ static int note_mount(struct image *img, struct ient *e, struct idir *d, size_t 
 }
 
 /* Enum whiteout_dir of the i-th layer's directory, or -errno. */
-static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, size_t i, struct merge *m)
+static int merge_layer_dir(struct image *img, struct image_entry *e, struct image_dir *d, size_t i, struct dir_merge *m)
 {
 	char redirect[PATH_MAX];
-	struct listing l = { 0 };
+	struct dir_listing l = { 0 };
 	int fd = image_open_dir(img, e, d, i), r, kind = WHITEOUT_DIR_MERGED;
 	bool has_files = false;
 
@@ -183,7 +183,7 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 		watch_dir(image_watch(img, image_merged_layer(e, d, i)), fd);
 	r = note_mount(img, e, d, i, fd);
 	if (r == 0)
-		r = listing_read(fd, &l);
+		r = dir_listing_read(fd, &l);
 	/* The last layer is asked too: it may be another union's, redirected. */
 	if (r == 0)
 		kind = whiteout_dir_marks(fd, img->layers[image_merged_layer(e, d, i)]->is_doubted, redirect, &has_files);
@@ -191,15 +191,15 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 	if (!e->parent)
 		kind = WHITEOUT_DIR_MERGED;
 	if (r == 0 && has_files)
-		listing_note_files(&l, fd);
+		dir_listing_note_files(&l, fd);
 	if (r == 0)
-		r = merge_add(m, &l, image_merged_layer(e, d, i));
+		r = dir_merge_add(m, &l, image_merged_layer(e, d, i));
 	if (kind >= 0 && l.is_opaque)
 		kind = WHITEOUT_DIR_OPAQUE;
-	listing_release(&l);
+	dir_listing_release(&l);
 	if (r == 0 && kind >= 0) {
-		fdcache_fill(&d->fds[i], fd);
-		fdcache_unpin(&d->fds[i]);
+		fd_cache_fill(&d->fds[i], fd);
+		fd_cache_unpin(&d->fds[i]);
 		return kind;
 	}
 	close(fd);
@@ -207,9 +207,9 @@ static int merge_layer_dir(struct image *img, struct ient *e, struct idir *d, si
 }
 
 /* From the i-th layer on something else is merged than what stands at the directory's own place. */
-static int follow_redirect(struct image *img, struct ient *e, struct idir *d, size_t i)
+static int follow_redirect(struct image *img, struct image_entry *e, struct image_dir *d, size_t i)
 {
-	_cleanup_(walk_list_release) struct walk_list all = { 0 }, below = { 0 };
+	_cleanup_(path_resolve_list_release) struct path_resolve_list all = { 0 }, below = { 0 };
 	_cleanup_(freep) char *path = image_path_in_layer(e, e->layers[i]);
 	uint64_t *mounts = NULL;
 	size_t n = i;
@@ -219,7 +219,7 @@ static int follow_redirect(struct image *img, struct ient *e, struct idir *d, si
 		return -ENOMEM;
 	/* The walk goes through directories that nobody watches. */
 	watch_spoil(img->watch);
-	r = walk_directories(img->layers, img->n, e->layers[i], path, &below);
+	r = path_resolve_directories(img->layers, img->n, e->layers[i], path, &below);
 	if (r < 0)
 		return r == -ENAMETOOLONG ? -EUCLEAN : r;
 	n += below.n;
@@ -250,11 +250,11 @@ static int follow_redirect(struct image *img, struct ient *e, struct idir *d, si
 	d->nmerged = n;
 	d->fds = calloc(n, sizeof(*d->fds));
 	d->redirected = all;
-	all = (struct walk_list){ 0 };
+	all = (struct path_resolve_list){ 0 };
 	return d->fds ? 0 : -ENOMEM;
 }
 
-static int merge_layers(struct image *img, struct ient *e, struct idir *d, struct merge *m)
+static int merge_layers(struct image *img, struct image_entry *e, struct image_dir *d, struct dir_merge *m)
 {
 	for (size_t i = 0; i < d->nmerged; i++) {
 		int r = merge_layer_dir(img, e, d, i, m);
@@ -266,7 +266,7 @@ static int merge_layers(struct image *img, struct ient *e, struct idir *d, struc
 				return r;
 		} else if (r == WHITEOUT_DIR_OPAQUE) {
 			for (size_t k = i + 1; k < d->nmerged; k++)
-				fdcache_drop(&d->fds[k]);
+				fd_cache_drop(&d->fds[k]);
 			d->nmerged = i + 1;
 		} else if (r < 0) {
 			log_error("%s: cannot read directory %s/%s: %s", img->layers[image_merged_layer(e, d, i)]->path,
@@ -278,9 +278,9 @@ static int merge_layers(struct image *img, struct ient *e, struct idir *d, struc
 	return 0;
 }
 
-static size_t dir_bytes(const struct idir *d)
+static size_t dir_bytes(const struct image_dir *d)
 {
-	const struct ient *last = d->n ? &d->ents[d->n - 1] : NULL;
+	const struct image_entry *last = d->n ? &d->ents[d->n - 1] : NULL;
 	size_t bytes = sizeof(*d) + d->n * sizeof(*d->ents) + d->nmerged * (sizeof(*d->fds) + (d->mounts ? sizeof(*d->mounts) : 0));
 
 	/* Names and layers lie one behind the other. */
@@ -290,26 +290,26 @@ static size_t dir_bytes(const struct idir *d)
 	return bytes + (d->hash ? (d->hash_mask + 1) * sizeof(*d->hash) : 0);
 }
 
-static int read_dir(struct image *img, struct ient *e, struct idir *d)
+static int read_dir(struct image *img, struct image_entry *e, struct image_dir *d)
 {
-	struct merge m;
+	struct dir_merge m;
 	int r;
 
 	d->nmerged = e->nlayers;
 	d->fds = calloc(d->nmerged, sizeof(*d->fds));
 	if (!d->fds)
 		return -ENOMEM;
-	merge_init(&m);
+	dir_merge_init(&m);
 	r = merge_layers(img, e, d, &m);
 	if (r == 0)
 		r = finish_dir(e, &m, d);
-	merge_release(&m);
+	dir_merge_release(&m);
 	return r;
 }
 
-int image_load_dir(struct image *img, struct ient *e, struct idir **ret)
+int image_load_dir(struct image *img, struct image_entry *e, struct image_dir **ret)
 {
-	struct idir *d = atomic_load_explicit(&e->dir, memory_order_acquire), *other = NULL;
+	struct image_dir *d = atomic_load_explicit(&e->dir, memory_order_acquire), *other = NULL;
 	int r;
 
 	if (d) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the inode table: inode.c keeps it, inodeload.c fills it from what a dead server left. */
+/* The inside of the inode table: inode.c keeps it, inode_load.c fills it from what a dead server left. */
 #pragma once
 
 #include "veneer/inode.h"
@@ -12,30 +12,30 @@ struct name {
 };
 
 /* All of it but the node table itself and the root. */
-void inode_table_prepare(struct tree *t);
+void inode_table_prepare(struct union_fs *t);
 /* What prepare made, when the table could not be. */
-void inode_table_abandon(struct tree *t);
+void inode_table_abandon(struct union_fs *t);
 /* An inode for a slot that is in use. NULL: no memory. */
-struct inode *inode_for_slot(struct tree *t, uint32_t id);
+struct inode *inode_for_slot(struct union_fs *t, uint32_t id);
 /* Enter a name in memory alone. 0 or -ENOMEM. */
-int inode_link_name(struct tree *t, struct inode *i, struct inode *parent, const char *name, size_t len);
+int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, size_t len);
 /* Under which a bare inode is in tree->bare. */
-uint64_t inode_bare_key(const struct node_slot *s);
+uint64_t inode_unresolved_key(const struct node_slot *s);
 /* Take down an inode that nobody needs: not referenced, and not held by the kernel. */
-void inode_drop_unheld(struct tree *t, struct inode *i);
+void inode_drop_unheld(struct union_fs *t, struct inode *i);
 
-/* For inodebare.c; all under tree->lock. */
-struct inode *inode_by_upper_locked(struct tree *t, const struct inode_found *f);
-struct inode *inode_by_lower_locked(struct tree *t, struct ient *e);
-uint64_t inode_lower_hash(const struct ient *e);
-void inode_enter_by_upper_locked(struct tree *t, struct inode *i);
-void inode_remove_name_locked(struct tree *t, struct name *n, struct hlink **grave);
+/* For inode_resolve.c; all under tree->lock. */
+struct inode *inode_by_upper_locked(struct union_fs *t, const struct inode_found *f);
+struct inode *inode_by_lower_locked(struct union_fs *t, struct image_entry *e);
+uint64_t inode_lower_hash(const struct image_entry *e);
+void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i);
+void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink **free_list);
 /* What was found becomes what the inode is; it is published by has_upper, last. */
 void inode_take_found(struct inode *i, const struct inode_found *f);
 /* It has no name any more, or is about to lose the last: say in the slot what it is found by; bare_path if it is
  * bare. */
-void inode_note_orphan_locked(struct tree *t, struct inode *i, const char *bare_path);
+void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path);
 /* Without the lock: free what has died. */
-void inode_empty_grave(struct tree *t, struct hlink *grave);
+void inode_free_unlinked(struct union_fs *t, struct hlink *free_list);
 /* Fill a bare inode from what was found at its name. -ESTALE: that is something else. */
-int inode_fill_named_locked(struct tree *t, struct inode *i, const struct inode_found *f);
+int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct inode_found *f);

@@ -27,7 +27,7 @@ static uint64_t name_hash(const struct inode *parent, const char *name)
 	return hash_key(name, strlen(name), parent->id);
 }
 
-static struct name *find_locked(struct tree *t, const struct inode *parent, const char *name)
+static struct name *find_locked(struct union_fs *t, const struct inode *parent, const char *name)
 {
 	for (struct hlink *l = htab_first(&t->names, name_hash(parent, name)); l; l = htab_next(l)) {
 		struct name *n = container_of(l, struct name, link);
@@ -38,7 +38,7 @@ static struct name *find_locked(struct tree *t, const struct inode *parent, cons
 	return NULL;
 }
 
-int inode_reserve(struct tree *t)
+int inode_reserve(struct union_fs *t)
 {
 	bool is_there;
 
@@ -46,7 +46,7 @@ int inode_reserve(struct tree *t)
 	if (!t->spare_inode)
 		t->spare_inode = calloc(1, sizeof(struct inode));
 	is_there = t->spare_inode != NULL;
-	for (size_t k = 0; k < TREE_SPARE_NAMES; k++) {
+	for (size_t k = 0; k < UNION_FS_SPARE_NAMES; k++) {
 		if (!t->spare_names[k])
 			t->spare_names[k] = malloc(sizeof(struct name) + NAME_MAX + 1);
 		is_there = is_there && t->spare_names[k];
@@ -54,25 +54,25 @@ int inode_reserve(struct tree *t)
 	return is_there ? 0 : -ENOMEM;
 }
 
-static void *take_spare_name_locked(struct tree *t)
+static void *take_spare_name_locked(struct union_fs *t)
 {
 	void *n = NULL;
 
-	for (size_t k = 0; k < TREE_SPARE_NAMES && !n; k++)
+	for (size_t k = 0; k < UNION_FS_SPARE_NAMES && !n; k++)
 		n = steal_ptr(&t->spare_names[k]);
 	return n;
 }
 
-static void free_spares(struct tree *t)
+static void free_spares(struct union_fs *t)
 {
 	free(steal_ptr(&t->spare_inode));
-	for (size_t k = 0; k < TREE_SPARE_NAMES; k++)
+	for (size_t k = 0; k < UNION_FS_SPARE_NAMES; k++)
 		free(steal_ptr(&t->spare_names[k]));
 }
 
-struct inode *inode_for_slot(struct tree *t, uint32_t id)
+struct inode *inode_for_slot(struct union_fs *t, uint32_t id)
 {
-	const struct node_slot *s = nodetab_slot(t->nodes, id);
+	const struct node_slot *s = node_table_slot(t->nodes, id);
 	struct inode *i = calloc(1, sizeof(*i)) ?: steal_ptr(&t->spare_inode);
 	pthread_rwlockattr_t attr;
 
@@ -92,52 +92,52 @@ struct inode *inode_for_slot(struct tree *t, uint32_t id)
 	return i;
 }
 
-static struct inode *inode_alloc_locked(struct tree *t, uint8_t type)
+static struct inode *inode_alloc_locked(struct union_fs *t, uint8_t type)
 {
 	struct inode *i;
 	uint32_t id;
 
-	if (nodetab_alloc(t->nodes, &id) < 0)
+	if (node_table_alloc(t->nodes, &id) < 0)
 		return NULL;
-	nodetab_slot(t->nodes, id)->type = type;
+	node_table_slot(t->nodes, id)->type = type;
 	i = inode_for_slot(t, id);
 	if (!i)
-		nodetab_release(t->nodes, id);
-	else if (t->on_grown && nodetab_count(t->nodes) % TREE_GROWN_STEP == 0)
+		node_table_release(t->nodes, id);
+	else if (t->on_grown && node_table_count(t->nodes) % UNION_FS_GROWN_STEP == 0)
 		t->on_grown();
 	return i;
 }
 
-static bool is_dead(struct tree *t, const struct inode *i)
+static bool is_dead(struct union_fs *t, const struct inode *i)
 {
-	return i != t->root && !i->refs && !i->n_former && !nodetab_slot(t->nodes, i->id)->nlookup;
+	return i != t->root && !i->refs && !i->n_former && !node_table_slot(t->nodes, i->id)->nlookup;
 }
 
-static void release_id_locked(struct tree *t, uint32_t id)
+static void release_id_locked(struct union_fs *t, uint32_t id)
 {
 	if (t->backing)
-		backing_detach(t->backing, nodetab_slot(t->nodes, id));
-	nodetab_release(t->nodes, id);
+		passthrough_table_detach(t->backing, node_table_slot(t->nodes, id));
+	node_table_release(t->nodes, id);
 }
 
 /* by_upper.next chains the dying: nobody looks them up any more. */
-static void push_dying(struct tree *t, struct inode *i, struct hlink **list)
+static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 {
 	if (i->is_in_by_upper)
 		htab_remove(&t->by_upper, &i->by_upper);
 	i->is_in_by_upper = false;
 	if (i->is_in_by_lower)
-		htab_remove(i->is_bare ? &t->bare : &t->by_lower, &i->by_lower);
+		htab_remove(i->is_unresolved ? &t->unresolved : &t->by_lower, &i->by_lower);
 	i->is_in_by_lower = false;
-	if (i->is_bare && !i->is_lost)
-		t->n_bare--;
+	if (i->is_unresolved && !i->is_stale)
+		t->n_unresolved--;
 	i->by_upper.next = *list;
 	*list = &i->by_upper;
 }
 
 /* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. An inode that dies
  * may take its directory along, and that its own; in a loop, since a container decides how deep that goes. */
-static void bury(struct tree *t, struct inode *i, struct hlink **grave)
+static void unlink_dead(struct union_fs *t, struct inode *i, struct hlink **free_list)
 {
 	struct hlink *dying = NULL;
 
@@ -160,18 +160,18 @@ static void bury(struct tree *t, struct inode *i, struct hlink **grave)
 				push_dying(t, parent, &dying);
 		}
 		release_id_locked(t, i->id);
-		i->by_upper.next = *grave;
-		*grave = &i->by_upper;
+		i->by_upper.next = *free_list;
+		*free_list = &i->by_upper;
 	}
 }
 
-static void unref_locked(struct tree *t, struct inode *i, struct hlink **grave)
+static void unref_locked(struct union_fs *t, struct inode *i, struct hlink **free_list)
 {
 	i->refs--;
-	bury(t, i, grave);
+	unlink_dead(t, i, free_list);
 }
 
-void inode_remove_name_locked(struct tree *t, struct name *n, struct hlink **grave)
+void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink **free_list)
 {
 	struct inode *parent = n->parent;
 
@@ -179,29 +179,29 @@ void inode_remove_name_locked(struct tree *t, struct name *n, struct hlink **gra
 	list_del(&n->of_inode);
 	stats_memory_gives(STATS_MEM_INODES, n);
 	free(n);
-	unref_locked(t, parent, grave);
+	unref_locked(t, parent, free_list);
 }
 
-static void free_inode(struct tree *t, struct inode *i)
+static void free_inode(struct union_fs *t, struct inode *i)
 {
-	/* In this order: who waits for room (op_waits_for_room) waits for what this gives back. */
-	fdcache_drop(&i->src.fd);
+	/* In this order: who waits for room (op_data_waits_for_room) waits for what this gives back. */
+	fd_cache_drop(&i->src.fd);
 	if (i->is_held)
-		fdcache_unhold(&t->held);
-	updir_free(i->dir);
+		fd_cache_unhold(&t->held);
+	upper_dir_free(i->dir);
 	pthread_rwlock_destroy(&i->lock);
 	stats_memory_gives(STATS_MEM_INODES, i);
 	free(i);
 }
 
 /* An unlinked partial file's map entry goes when nobody can read it any more. */
-static void forget_bytes(struct tree *t, struct inode *i)
+static void forget_bytes(struct union_fs *t, struct inode *i)
 {
-	struct mark mark = { .file_id = i->src.id };
+	struct partial_xattr mark = { .file_id = i->src.id };
 	struct stat st;
 
 	/* One that was never looked at since a server died is known by what it held alone. */
-	if (i->is_bare && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
+	if (i->is_unresolved && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
 		const int fd = i->src.fd.fd_plus_one - 1;
 
 		i->is_gone = fstat(fd, &st) == 0 && st.st_nlink == 0 && source_read_mark(fd, "", &mark, NULL) == 1;
@@ -211,14 +211,14 @@ static void forget_bytes(struct tree *t, struct inode *i)
 	quota_drop(t, i);
 }
 
-void inode_empty_grave(struct tree *t, struct hlink *grave)
+void inode_free_unlinked(struct union_fs *t, struct hlink *free_list)
 {
 	if (t->backing)
-		backing_reap(t->backing);
-	while (grave) {
-		struct inode *i = container_of(grave, struct inode, by_upper);
+		passthrough_table_reap(t->backing);
+	while (free_list) {
+		struct inode *i = container_of(free_list, struct inode, by_upper);
 
-		grave = grave->next;
+		free_list = free_list->next;
 		/* Of what is forgotten nothing is held, unless the kernel did not tell us. */
 		if (t->locks)
 			locks_forget(t->locks, (uint64_t)(uintptr_t)i);
@@ -228,55 +228,55 @@ void inode_empty_grave(struct tree *t, struct hlink *grave)
 }
 
 /* Layers and image number devices alike, as long as none but the layers' own are asked for. */
-static void number_devices(struct tree *t)
+static void number_devices(struct union_fs *t)
 {
 	struct layer *const *layers;
 	size_t n = image_layers(t->image, &layers);
 
-	devnum_init(&t->devs);
+	xino_init(&t->devs);
 	for (size_t k = 0; k < n; k++)
-		devnum_index(&t->devs, layers[k]->dev);
+		xino_index(&t->devs, layers[k]->dev);
 	if (t->upper)
-		devnum_index(&t->devs, t->upper->dev);
+		xino_index(&t->devs, t->upper->dev);
 }
 
-uint64_t inode_fold_ino(struct tree *t, dev_t dev, ino_t ino)
+uint64_t inode_fold_ino(struct union_fs *t, dev_t dev, ino_t ino)
 {
-	return devnum_fold(devnum_index(&t->devs, dev), ino);
+	return xino_fold(xino_index(&t->devs, dev), ino);
 }
 
 /* So that a later server numbers alike what it meets in another order. */
-static void note_devices_locked(struct tree *t)
+static void note_devices_locked(struct union_fs *t)
 {
-	struct devnum *const from[] = { [NODETAB_OF_TREE] = &t->devs, [NODETAB_OF_IMAGE] = image_inner_mounts(t->image) };
+	struct xino *const from[] = { [NODE_TABLE_OF_TREE] = &t->devs, [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
 
-	for (unsigned place = 0; place < NODETAB_PLACES; place++) {
+	for (unsigned place = 0; place < NODE_TABLE_PLACES; place++) {
 		const unsigned n = atomic_load_explicit(&from[place]->n, memory_order_acquire);
 
-		for (unsigned k = nodetab_devs(t->nodes, place)->n; k < n; k++)
-			nodetab_note_dev(t->nodes, place, from[place]->devs[k]);
+		for (unsigned k = node_table_devs(t->nodes, place)->n; k < n; k++)
+			node_table_note_dev(t->nodes, place, from[place]->devs[k]);
 	}
 }
 
-void inode_table_prepare(struct tree *t)
+void inode_table_prepare(struct union_fs *t)
 {
 	number_devices(t);
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_mutex_init(&t->adopt_lock, NULL);
-	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
+	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
 		pthread_mutex_init(&t->setid_locks[k], NULL);
 }
 
-void inode_table_abandon(struct tree *t)
+void inode_table_abandon(struct union_fs *t)
 {
-	devnum_release(&t->devs);
-	nodetab_free(t->nodes);
+	xino_release(&t->devs);
+	node_table_free(t->nodes);
 	t->nodes = NULL;
 }
 
-int inode_table_init(struct tree *t)
+int inode_table_init(struct union_fs *t)
 {
-	int r = nodetab_new(&t->nodes);
+	int r = node_table_new(&t->nodes);
 
 	if (r < 0)
 		return r;
@@ -286,7 +286,7 @@ int inode_table_init(struct tree *t)
 		inode_table_abandon(t);
 		return -ENOMEM;
 	}
-	nodetab_set_object(t->nodes, t->root->id, t->root);
+	node_table_set_object(t->nodes, t->root->id, t->root);
 	return 0;
 }
 
@@ -299,7 +299,7 @@ static void drop_name(struct hlink *l, void *arg)
 	free(n);
 }
 
-void inode_table_release(struct tree *t)
+void inode_table_release(struct union_fs *t)
 {
 	if (!t->nodes)
 		return;
@@ -308,73 +308,73 @@ void inode_table_release(struct tree *t)
 	htab_release(&t->names);
 	htab_release(&t->by_upper);
 	htab_release(&t->by_lower);
-	htab_release(&t->bare);
-	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
-		struct inode *i = nodetab_object(t->nodes, id);
+	htab_release(&t->unresolved);
+	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
 
 		/* Freed by its own id, perhaps already. */
-		if (i && nodetab_slot(t->nodes, id)->state == NODE_FORMER)
+		if (i && node_table_slot(t->nodes, id)->state == NODE_FORMER)
 			continue;
 		if (i) {
 			forget_bytes(t, i);
 			free_inode(t, i);
 		}
 	}
-	nodetab_free(t->nodes);
-	devnum_release(&t->devs);
+	node_table_free(t->nodes);
+	xino_release(&t->devs);
 	t->nodes = NULL;
 	pthread_mutex_destroy(&t->lock);
 	pthread_mutex_destroy(&t->adopt_lock);
-	for (size_t k = 0; k < TREE_SETID_LOCKS; k++)
+	for (size_t k = 0; k < UNION_FS_SETID_LOCKS; k++)
 		pthread_mutex_destroy(&t->setid_locks[k]);
 }
 
-void inode_ref(struct tree *t, struct inode *i)
+void inode_ref(struct union_fs *t, struct inode *i)
 {
 	LOCK_SCOPE(&t->lock);
 	i->refs++;
 }
 
-struct inode *inode_hold(struct tree *t, uint64_t id)
+struct inode *inode_hold(struct union_fs *t, uint64_t id)
 {
 	struct inode *i;
 
 	LOCK_SCOPE(&t->lock);
 	i = inode_get(t, id);
-	if (!i || i->is_bare)
+	if (!i || i->is_unresolved)
 		return NULL;
 	i->refs++;
 	return i;
 }
 
-void inode_unref(struct tree *t, struct inode *i)
+void inode_unref(struct union_fs *t, struct inode *i)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	unref_locked(t, i, &grave);
+	unref_locked(t, i, &free_list);
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 }
 
-void inode_grant(struct tree *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation)
+void inode_grant(struct union_fs *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation)
 {
 	LOCK_SCOPE(&t->lock);
-	nodetab_slot(t->nodes, i->id)->nlookup++;
+	node_table_slot(t->nodes, i->id)->nlookup++;
 	i->refs--;
 	*ret_id = i->id;
 	*ret_generation = i->generation;
 }
 
-void inode_forget(struct tree *t, uint64_t id, uint64_t n)
+void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 	struct node_slot *s;
 
 	pthread_mutex_lock(&t->lock);
-	s = nodetab_slot(t->nodes, id);
+	s = node_table_slot(t->nodes, id);
 	if (s) {
-		struct inode *i = nodetab_object(t->nodes, id);
+		struct inode *i = node_table_object(t->nodes, id);
 
 		s->nlookup -= n < s->nlookup ? n : s->nlookup;
 		if (i && i->id != id && !s->nlookup) {
@@ -382,19 +382,19 @@ void inode_forget(struct tree *t, uint64_t id, uint64_t n)
 			i->n_former--;
 		}
 		if (i)
-			bury(t, i, &grave);
+			unlink_dead(t, i, &free_list);
 	}
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 }
 
-struct node_slot *inode_slot(struct tree *t, uint64_t id)
+struct node_slot *inode_slot(struct union_fs *t, uint64_t id)
 {
 	LOCK_SCOPE(&t->lock);
-	return nodetab_slot(t->nodes, id);
+	return node_table_slot(t->nodes, id);
 }
 
-int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
+int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 {
 	struct node_slot *old, *new;
 	uint32_t fresh;
@@ -403,31 +403,31 @@ int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 	LOCK_SCOPE(&t->lock);
 	if (i->id != id)
 		return 0;
-	r = nodetab_alloc(t->nodes, &fresh);
+	r = node_table_alloc(t->nodes, &fresh);
 	if (r < 0)
 		return r;
-	old = nodetab_slot(t->nodes, id);
-	new = nodetab_slot(t->nodes, fresh);
+	old = node_table_slot(t->nodes, id);
+	new = node_table_slot(t->nodes, fresh);
 	new->ino = old->ino;
 	new->upper_ino = old->upper_ino;
 	new->type = old->type;
 	new->is_successor = true;
 	new->is_mapped_past_us = old->is_mapped_past_us;
-	nodetab_set_state(new, old->state);
+	node_table_set_state(new, old->state);
 	if (!list_is_empty(&i->names)) {
 		struct name *n = name_of_link(i->names.next);
 
-		r = nodetab_set_name(t->nodes, fresh, n->parent->id, n->name);
+		r = node_table_set_name(t->nodes, fresh, n->parent->id, n->name);
 		if (r < 0) {
-			nodetab_release(t->nodes, fresh);
+			node_table_release(t->nodes, fresh);
 			return r;
 		}
 	}
-	nodetab_set_object(t->nodes, fresh, i);
+	node_table_set_object(t->nodes, fresh, i);
 	i->generation = new->generation;
 	i->id = fresh;
 	old->successor = fresh;
-	nodetab_set_state(old, NODE_FORMER);
+	node_table_set_state(old, NODE_FORMER);
 	/* While both hold it they are one. */
 	new->held_fd = old->held_fd;
 	old->held_fd = 0;
@@ -435,12 +435,12 @@ int inode_renumber(struct tree *t, struct inode *i, uint32_t id)
 		release_id_locked(t, id);
 		return 0;
 	}
-	nodetab_clear_name(t->nodes, id);
+	node_table_clear_name(t->nodes, id);
 	i->n_former++;
 	return 0;
 }
 
-int inode_link_name(struct tree *t, struct inode *i, struct inode *parent, const char *name, size_t len)
+int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, size_t len)
 {
 	struct name *n = malloc(sizeof(*n) + len + 1) ?: take_spare_name_locked(t);
 
@@ -460,13 +460,13 @@ int inode_link_name(struct tree *t, struct inode *i, struct inode *parent, const
 	return 0;
 }
 
-static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent, const char *name)
+static int add_name_locked(struct union_fs *t, struct inode *i, struct inode *parent, const char *name)
 {
 	int r = inode_link_name(t, i, parent, name, strlen(name));
 
 	if (r < 0)
 		return r;
-	if (nodetab_set_name(t->nodes, i->id, parent->id, name) < 0) {
+	if (node_table_set_name(t->nodes, i->id, parent->id, name) < 0) {
 		struct name *n = name_of_link(i->names.prev);
 
 		htab_remove(&t->names, &n->link);
@@ -478,18 +478,18 @@ static int add_name_locked(struct tree *t, struct inode *i, struct inode *parent
 	}
 	i->is_orphan = false;
 	i->is_gone = false;
-	nodetab_set_state(nodetab_slot(t->nodes, i->id), i->has_upper ? NODE_UPPER : NODE_LOWER);
+	node_table_set_state(node_table_slot(t->nodes, i->id), i->has_upper ? NODE_UPPER : NODE_LOWER);
 	return 0;
 }
 
-void inode_enter_by_upper_locked(struct tree *t, struct inode *i)
+void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
 {
 	if (i->type != DT_DIR && !i->is_in_by_upper && htab_insert(&t->by_upper, &i->by_upper, i->upper_ino) == 0)
 		i->is_in_by_upper = true;
 }
 
 /* Another name of this upper file may be known already. */
-struct inode *inode_by_upper_locked(struct tree *t, const struct inode_found *f)
+struct inode *inode_by_upper_locked(struct union_fs *t, const struct inode_found *f)
 {
 	for (struct hlink *l = htab_first(&t->by_upper, f->upper_ino); l; l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_upper);
@@ -500,13 +500,13 @@ struct inode *inode_by_upper_locked(struct tree *t, const struct inode_found *f)
 	return NULL;
 }
 
-uint64_t inode_lower_hash(const struct ient *e)
+uint64_t inode_lower_hash(const struct image_entry *e)
 {
 	return hash_key(&e->d_ino, sizeof(e->d_ino), e->layer);
 }
 
 /* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into one. */
-struct inode *inode_by_lower_locked(struct tree *t, struct ient *e)
+struct inode *inode_by_lower_locked(struct union_fs *t, struct image_entry *e)
 {
 	for (struct hlink *l = htab_first(&t->by_lower, inode_lower_hash(e)); l; l = htab_next(l)) {
 		struct inode *i = container_of(l, struct inode, by_lower);
@@ -529,7 +529,7 @@ void inode_take_found(struct inode *i, const struct inode_found *f)
 	i->has_upper = f->has_upper;
 }
 
-static struct inode *make_locked(struct tree *t, const struct inode_found *f)
+static struct inode *make_locked(struct union_fs *t, const struct inode_found *f)
 {
 	struct inode *i = inode_alloc_locked(t, f->type);
 
@@ -537,8 +537,8 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 		return NULL;
 	i->ino = f->ino;
 	inode_take_found(i, f);
-	nodetab_slot(t->nodes, i->id)->ino = f->ino;
-	nodetab_slot(t->nodes, i->id)->upper_ino = f->upper_ino;
+	node_table_slot(t->nodes, i->id)->ino = f->ino;
+	node_table_slot(t->nodes, i->id)->upper_ino = f->upper_ino;
 	note_devices_locked(t);
 	if (f->has_upper)
 		inode_enter_by_upper_locked(t, i);
@@ -553,40 +553,40 @@ static struct inode *make_locked(struct tree *t, const struct inode_found *f)
 	return i;
 }
 
-void inode_drop_unheld(struct tree *t, struct inode *i)
+void inode_drop_unheld(struct union_fs *t, struct inode *i)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	bury(t, i, &grave);
+	unlink_dead(t, i, &free_list);
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 }
 
 uint64_t inode_dir_version(struct inode *dir)
 {
-	struct updir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
+	struct upper_dir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
 
-	return d ? updir_version(d) + 2 : 1;
+	return d ? upper_dir_version(d) + 2 : 1;
 }
 
-int inode_enter(struct tree *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret)
+int inode_enter(struct union_fs *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 	struct inode *i = NULL;
 	struct name *n;
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
 	n = find_locked(t, parent, name);
-	if (n && !n->inode->is_bare) {
+	if (n && !n->inode->is_unresolved) {
 		i = n->inode;
 	} else if (found->dir_version && found->dir_version != inode_dir_version(parent)) {
 		r = -EAGAIN;
 	} else if (n) {
 		i = n->inode;
-		/* What it was is for revive.h to find out. */
-		r = inode_fill_named_locked(t, i, found);
+		/* What it was is for restore.h to find out. */
+		r = inode_resolve_named_locked(t, i, found);
 		r = r == -ESTALE ? -EAGAIN : r;
 	} else {
 		/* By whatever link count: of two names the known one may just have been unlinked. */
@@ -599,18 +599,18 @@ int inode_enter(struct tree *t, struct inode *parent, const char *name, const st
 		r = i ? add_name_locked(t, i, parent, name) : -ENOMEM;
 	}
 	if (r == 0) {
-		nodetab_set_object(t->nodes, i->id, i);
+		node_table_set_object(t->nodes, i->id, i);
 		i->refs++;
 		*ret = i;
 	} else if (i) {
-		bury(t, i, &grave);
+		unlink_dead(t, i, &free_list);
 	}
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 	return r;
 }
 
-bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct inode **ret)
+bool inode_peek(struct union_fs *t, struct inode *parent, const char *name, struct inode **ret)
 {
 	struct name *n;
 
@@ -623,7 +623,7 @@ bool inode_peek(struct tree *t, struct inode *parent, const char *name, struct i
 	return true;
 }
 
-int inode_add_name(struct tree *t, struct inode *i, struct inode *parent, const char *name)
+int inode_add_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name)
 {
 	LOCK_SCOPE(&t->lock);
 	return add_name_locked(t, i, parent, name);
@@ -635,44 +635,44 @@ static char *way_to_orphan(const struct inode *i)
 	return i->lower && (!i->has_upper || i->src.id) ? image_path(i->lower) : NULL;
 }
 
-void inode_note_orphan_locked(struct tree *t, struct inode *i, const char *bare_path)
+void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path)
 {
-	_cleanup_(freep) char *path = i->is_bare ? NULL : way_to_orphan(i);
-	const char *way = path ? path : bare_path;
+	_cleanup_(freep) char *path = i->is_unresolved ? NULL : way_to_orphan(i);
+	const char *way = path ? path : unresolved_path;
 
 	i->is_orphan = true;
-	if (!way || nodetab_set_name(t->nodes, i->id, 0, way) < 0)
-		nodetab_clear_name(t->nodes, i->id);
-	nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_ORPHAN);
+	if (!way || node_table_set_name(t->nodes, i->id, 0, way) < 0)
+		node_table_clear_name(t->nodes, i->id);
+	node_table_set_state(node_table_slot(t->nodes, i->id), NODE_ORPHAN);
 }
 
 /* bare_path: for one that is bare, where the image may have it. */
-static void orphan_check_locked(struct tree *t, struct inode *i, const char *bare_path)
+static void orphan_check_locked(struct union_fs *t, struct inode *i, const char *unresolved_path)
 {
 	if (list_is_empty(&i->names)) {
-		inode_note_orphan_locked(t, i, bare_path);
+		inode_note_orphan_locked(t, i, unresolved_path);
 	} else {
 		struct name *n = name_of_link(i->names.next);
 
-		nodetab_set_name(t->nodes, i->id, n->parent->id, n->name);
+		node_table_set_name(t->nodes, i->id, n->parent->id, n->name);
 	}
 }
 
-static char *bare_path_of(const struct name *n)
+static char *unresolved_path_of(const struct name *n)
 {
 	_cleanup_(freep) char *dir = NULL;
 	char *path;
 
-	if (!n->inode->is_bare || n->parent->is_bare || !n->parent->lower)
+	if (!n->inode->is_unresolved || n->parent->is_unresolved || !n->parent->lower)
 		return NULL;
 	dir = image_path(n->parent->lower);
 	return dir && asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", n->name) >= 0 ? path : NULL;
 }
 
-static void drop_name_locked(struct tree *t, struct inode *parent, const char *name, struct hlink **grave)
+static void drop_name_locked(struct union_fs *t, struct inode *parent, const char *name, struct hlink **free_list)
 {
 	struct name *n = find_locked(t, parent, name);
-	_cleanup_(freep) char *path = n ? bare_path_of(n) : NULL;
+	_cleanup_(freep) char *path = n ? unresolved_path_of(n) : NULL;
 	struct inode *i;
 
 	if (!n)
@@ -681,48 +681,48 @@ static void drop_name_locked(struct tree *t, struct inode *parent, const char *n
 	i->refs++;
 	/* Its slot must not be free while that of the child names it: the server may die in between. */
 	parent->refs++;
-	inode_remove_name_locked(t, n, grave);
+	inode_remove_name_locked(t, n, free_list);
 	orphan_check_locked(t, i, path);
-	unref_locked(t, parent, grave);
-	unref_locked(t, i, grave);
+	unref_locked(t, parent, free_list);
+	unref_locked(t, i, free_list);
 }
 
-void inode_drop_name(struct tree *t, struct inode *parent, const char *name)
+void inode_drop_name(struct union_fs *t, struct inode *parent, const char *name)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	drop_name_locked(t, parent, name, &grave);
+	drop_name_locked(t, parent, name, &free_list);
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 }
 
-int inode_move_name(struct tree *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name)
+int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 	struct inode *i = NULL;
 	struct name *n;
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	drop_name_locked(t, parent, name, &grave);
+	drop_name_locked(t, parent, name, &free_list);
 	n = find_locked(t, old_parent, old_name);
 	if (n) {
 		i = n->inode;
 		i->refs++;
 		r = add_name_locked(t, i, parent, name);
-		inode_remove_name_locked(t, n, &grave);
+		inode_remove_name_locked(t, n, &free_list);
 		orphan_check_locked(t, i, NULL);
-		unref_locked(t, i, &grave);
+		unref_locked(t, i, &free_list);
 	}
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 	return r;
 }
 
-int inode_swap_names(struct tree *t, struct inode *a_parent, const char *a, struct inode *b_parent, const char *b)
+int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a, struct inode *b_parent, const char *b)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 	struct inode *ia = NULL, *ib = NULL;
 	struct name *na, *nb;
 	int r = 0;
@@ -733,12 +733,12 @@ int inode_swap_names(struct tree *t, struct inode *a_parent, const char *a, stru
 	if (na) {
 		ia = na->inode;
 		ia->refs++;
-		inode_remove_name_locked(t, na, &grave);
+		inode_remove_name_locked(t, na, &free_list);
 	}
 	if (nb) {
 		ib = nb->inode;
 		ib->refs++;
-		inode_remove_name_locked(t, nb, &grave);
+		inode_remove_name_locked(t, nb, &free_list);
 	}
 	if (ia)
 		r = add_name_locked(t, ia, b_parent, b);
@@ -749,15 +749,15 @@ int inode_swap_names(struct tree *t, struct inode *a_parent, const char *a, stru
 	if (ib)
 		orphan_check_locked(t, ib, NULL);
 	if (ia)
-		unref_locked(t, ia, &grave);
+		unref_locked(t, ia, &free_list);
 	if (ib)
-		unref_locked(t, ib, &grave);
+		unref_locked(t, ib, &free_list);
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 	return r;
 }
 
-int inode_any_name(struct tree *t, struct inode *i, struct inode **ret_parent, char name[NAME_MAX + 1])
+int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_parent, char name[NAME_MAX + 1])
 {
 	struct name *n;
 
@@ -771,7 +771,7 @@ int inode_any_name(struct tree *t, struct inode *i, struct inode **ret_parent, c
 	return 0;
 }
 
-void inode_expect_upper(struct tree *t, struct inode *i, ino_t upper_ino)
+void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 {
 	LOCK_SCOPE(&t->lock);
 	if (i->is_in_by_upper)
@@ -782,13 +782,13 @@ void inode_expect_upper(struct tree *t, struct inode *i, ino_t upper_ino)
 		inode_enter_by_upper_locked(t, i);
 }
 
-void inode_set_upper(struct tree *t, struct inode *i, ino_t upper_ino)
+void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
 {
 	LOCK_SCOPE(&t->lock);
 	i->upper_ino = upper_ino;
 	i->has_upper = true;
-	nodetab_slot(t->nodes, i->id)->upper_ino = upper_ino;
+	node_table_slot(t->nodes, i->id)->upper_ino = upper_ino;
 	if (!i->is_orphan)
-		nodetab_set_state(nodetab_slot(t->nodes, i->id), NODE_UPPER);
+		node_table_set_state(node_table_slot(t->nodes, i->id), NODE_UPPER);
 	inode_enter_by_upper_locked(t, i);
 }

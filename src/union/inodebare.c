@@ -10,14 +10,14 @@
 
 #define name_of_link(l) container_of(l, struct name, of_inode)
 
-uint64_t inode_bare_key(const struct node_slot *s)
+uint64_t inode_unresolved_key(const struct node_slot *s)
 {
 	return s->upper_ino ? s->upper_ino : s->ino;
 }
 
-static bool is_what_it_was(struct tree *t, const struct inode *i, const struct inode_found *f)
+static bool is_what_it_was(struct union_fs *t, const struct inode *i, const struct inode_found *f)
 {
-	const struct node_slot *s = nodetab_slot(t->nodes, i->id);
+	const struct node_slot *s = node_table_slot(t->nodes, i->id);
 
 	if (f->type != i->type)
 		return false;
@@ -27,32 +27,32 @@ static bool is_what_it_was(struct tree *t, const struct inode *i, const struct i
 	return f->ino == i->ino || (f->has_upper && f->covered_ino && f->covered_ino == i->ino);
 }
 
-static void unlist_bare_locked(struct tree *t, struct inode *i)
+static void unlist_unresolved_locked(struct union_fs *t, struct inode *i)
 {
 	if (i->is_in_by_lower)
-		htab_remove(&t->bare, &i->by_lower);
+		htab_remove(&t->unresolved, &i->by_lower);
 	i->is_in_by_lower = false;
-	t->n_bare--;
+	t->n_unresolved--;
 }
 
 /* Another inode may stand for that object: then this one must not. */
-static bool is_taken_locked(struct tree *t, const struct inode_found *f)
+static bool is_taken_locked(struct union_fs *t, const struct inode_found *f)
 {
 	return f->type != DT_DIR && ((f->has_upper && inode_by_upper_locked(t, f)) ||
 				     (f->is_linked_below && inode_by_lower_locked(t, f->lower)));
 }
 
 /* 0; -ENOMEM, and it is bare as before. */
-static int fill_locked(struct tree *t, struct inode *i, const struct inode_found *f)
+static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
 {
-	struct node_slot *s = nodetab_slot(t->nodes, i->id);
+	struct node_slot *s = node_table_slot(t->nodes, i->id);
 	bool was_listed = i->is_in_by_lower;
 
-	unlist_bare_locked(t, i);
+	unlist_unresolved_locked(t, i);
 	if (f->is_linked_below && htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
 		/* There is room where it was. */
-		i->is_in_by_lower = was_listed && htab_insert(&t->bare, &i->by_lower, inode_bare_key(s)) == 0;
-		t->n_bare++;
+		i->is_in_by_lower = was_listed && htab_insert(&t->unresolved, &i->by_lower, inode_unresolved_key(s)) == 0;
+		t->n_unresolved++;
 		return -ENOMEM;
 	}
 	i->is_in_by_lower = f->is_linked_below;
@@ -62,23 +62,23 @@ static int fill_locked(struct tree *t, struct inode *i, const struct inode_found
 		inode_enter_by_upper_locked(t, i);
 	}
 	if (!i->is_orphan)
-		nodetab_set_state(s, f->has_upper ? NODE_UPPER : NODE_LOWER);
-	i->is_bare = false;
+		node_table_set_state(s, f->has_upper ? NODE_UPPER : NODE_LOWER);
+	i->is_unresolved = false;
 	return 0;
 }
 
-int inode_fill_named_locked(struct tree *t, struct inode *i, const struct inode_found *f)
+int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
 {
-	return i->is_lost || !is_what_it_was(t, i, f) || is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
+	return i->is_stale || !is_what_it_was(t, i, f) || is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 }
 
-struct inode *inode_find_bare(struct tree *t, const struct inode_found *f)
+struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found *f)
 {
 	const uint64_t keys[] = { f->upper_ino, f->ino, f->covered_ino };
 
 	LOCK_SCOPE(&t->lock);
 	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++)
-		for (struct hlink *l = keys[k] ? htab_first(&t->bare, keys[k]) : NULL; l; l = htab_next(l)) {
+		for (struct hlink *l = keys[k] ? htab_first(&t->unresolved, keys[k]) : NULL; l; l = htab_next(l)) {
 			struct inode *i = container_of(l, struct inode, by_lower);
 
 			if (i->type == f->type) {
@@ -89,58 +89,58 @@ struct inode *inode_find_bare(struct tree *t, const struct inode_found *f)
 	return NULL;
 }
 
-static void drop_names_locked(struct tree *t, struct inode *i, struct hlink **grave)
+static void drop_names_locked(struct union_fs *t, struct inode *i, struct hlink **free_list)
 {
 	while (!list_is_empty(&i->names))
-		inode_remove_name_locked(t, name_of_link(i->names.next), grave);
+		inode_remove_name_locked(t, name_of_link(i->names.next), free_list);
 	i->is_orphan = true;
 }
 
-int inode_fill(struct tree *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *f)
+int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *f)
 {
 	struct name *n = NULL;
 
 	LOCK_SCOPE(&t->lock);
-	if (!i->is_bare)
+	if (!i->is_unresolved)
 		return 0;
 	if (!list_is_empty(&i->names))
 		n = name_of_link(i->names.next);
 	if (!n || n->parent != parent || strcmp(n->name, name) != 0 || f->dir_version != inode_dir_version(parent))
 		return -EAGAIN;
-	return inode_fill_named_locked(t, i, f);
+	return inode_resolve_named_locked(t, i, f);
 }
 
-int inode_fill_orphan(struct tree *t, struct inode *i, const struct inode_found *f, bool is_gone)
+int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode_found *f, bool is_gone)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	if (i->is_bare) {
+	if (i->is_unresolved) {
 		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 		if (r == 0) {
 			i->is_gone = is_gone;
 			/* First: a name that goes may take its directory along, whose slot is not free before. */
 			inode_note_orphan_locked(t, i, NULL);
-			drop_names_locked(t, i, &grave);
+			drop_names_locked(t, i, &free_list);
 		}
 	}
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 	return r;
 }
 
-void inode_lose(struct tree *t, struct inode *i)
+void inode_mark_stale(struct union_fs *t, struct inode *i)
 {
-	struct hlink *grave = NULL;
+	struct hlink *free_list = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	if (i->is_bare && !i->is_lost) {
-		unlist_bare_locked(t, i);
-		i->is_lost = true;
+	if (i->is_unresolved && !i->is_stale) {
+		unlist_unresolved_locked(t, i);
+		i->is_stale = true;
 		inode_note_orphan_locked(t, i, NULL);
-		drop_names_locked(t, i, &grave);
+		drop_names_locked(t, i, &free_list);
 	}
 	pthread_mutex_unlock(&t->lock);
-	inode_empty_grave(t, grave);
+	inode_free_unlinked(t, free_list);
 }

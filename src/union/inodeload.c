@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inodes from the node table of a server that is dead: bare ones, made of memory alone, so that many take no time.
- * What any of them is, is found out when it is first asked for (revive.h). */
+ * What any of them is, is found out when it is first asked for (restore.h). */
 #include "inode-internal.h"
 
 #include "veneer/cleanup.h"
@@ -13,26 +13,26 @@
 
 /* ---- what the next server finds there ---- */
 
-void inode_note_held(struct tree *t, struct inode *i, int fd)
+void inode_note_held(struct union_fs *t, struct inode *i, int fd)
 {
 	LOCK_SCOPE(&t->lock);
-	nodetab_slot(t->nodes, i->id)->held_fd = fd + 1;
+	node_table_slot(t->nodes, i->id)->held_fd = fd + 1;
 }
 
-void inode_note_mapped(struct tree *t, struct inode *i)
+void inode_note_mapped(struct union_fs *t, struct inode *i)
 {
 	LOCK_SCOPE(&t->lock);
-	nodetab_slot(t->nodes, i->id)->is_mapped_past_us = true;
+	node_table_slot(t->nodes, i->id)->is_mapped_past_us = true;
 	i->is_mapped_past_us = true;
 }
 
-int inode_note_tied(struct tree *t, uint32_t id, int change)
+int inode_note_tied(struct union_fs *t, uint32_t id, int change)
 {
 	struct node_slot *s;
 	int n;
 
 	LOCK_SCOPE(&t->lock);
-	s = nodetab_slot(t->nodes, id);
+	s = node_table_slot(t->nodes, id);
 	n = s ? s->n_tied + change : 0;
 	if (n > UINT16_MAX)
 		return -ENOLCK;
@@ -42,12 +42,12 @@ int inode_note_tied(struct tree *t, uint32_t id, int change)
 	return 0;
 }
 
-unsigned inode_count_tied(struct tree *t, uint32_t id)
+unsigned inode_count_tied(struct union_fs *t, uint32_t id)
 {
 	const struct node_slot *s;
 
 	LOCK_SCOPE(&t->lock);
-	s = nodetab_slot(t->nodes, id);
+	s = node_table_slot(t->nodes, id);
 	return s ? s->n_tied : 0;
 }
 
@@ -67,7 +67,7 @@ static bool is_its_own(struct node_slot *s, int fd)
 }
 
 /* It is pinned, as it was: nothing else leads there. */
-static void take_held(struct tree *t, struct held *h, struct inode *i, struct node_slot *s)
+static void take_held(struct union_fs *t, struct held *h, struct inode *i, struct node_slot *s)
 {
 	const int fd = s->held_fd - 1;
 	struct stat st;
@@ -79,13 +79,13 @@ static void take_held(struct tree *t, struct held *h, struct inode *i, struct no
 	h->taken[fd / 8] |= (uint8_t)(1u << fd % 8);
 	if (!s->upper_ino && fstat(fd, &st) == 0)
 		s->upper_ino = st.st_ino;
-	fdcache_fill(&i->src.fd, fd);
+	fd_cache_fill(&i->src.fd, fd);
 	quota_note(t->quota, fd);
 	/* If the mount has had its share without it, it is not counted. */
-	i->is_held = fdcache_hold(&t->held) == 0;
+	i->is_held = fd_cache_hold(&t->held) == 0;
 }
 
-static int take_all_held(struct tree *t)
+static int take_all_held(struct union_fs *t)
 {
 	struct rlimit rl = { .rlim_cur = 1 << 20 };
 	_cleanup_(freep) uint8_t *taken = NULL;
@@ -96,22 +96,22 @@ static int take_all_held(struct tree *t)
 	h.taken = taken = calloc(h.max / 8 + 1, 1);
 	if (!taken)
 		return -ENOMEM;
-	for (uint32_t id = NODETAB_ROOT + 1; id < nodetab_end(t->nodes); id++) {
-		struct inode *i = nodetab_object(t->nodes, id);
-		struct node_slot *s = nodetab_slot(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+		struct node_slot *s = node_table_slot(t->nodes, id);
 
 		/* It had just got another number. */
 		if (s && s->state == NODE_FORMER && s->held_fd && i) {
-			struct node_slot *now = nodetab_slot(t->nodes, i->id);
+			struct node_slot *now = node_table_slot(t->nodes, i->id);
 
 			if (!now->held_fd)
 				now->held_fd = s->held_fd;
 			s->held_fd = 0;
 		}
 	}
-	for (uint32_t id = NODETAB_ROOT + 1; id < nodetab_end(t->nodes); id++) {
-		struct inode *i = nodetab_object(t->nodes, id);
-		struct node_slot *s = nodetab_slot(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+		struct node_slot *s = node_table_slot(t->nodes, id);
 
 		if (i && i->id == id && s->held_fd)
 			take_held(t, &h, i, s);
@@ -121,83 +121,83 @@ static int take_all_held(struct tree *t)
 
 /* ---- inodes and names ---- */
 
-static int make_bare(struct tree *t, uint32_t id)
+static int make_unresolved(struct union_fs *t, uint32_t id)
 {
-	struct node_slot *s = nodetab_slot(t->nodes, id);
+	struct node_slot *s = node_table_slot(t->nodes, id);
 	struct inode *i = inode_for_slot(t, id);
 
 	if (!i)
 		return -ENOMEM;
 	i->is_mapped_past_us = s->is_mapped_past_us;
-	/* It was told of by this id, or would have been (gatherreply.c). Who locked it has look-ups beside (gatherlock.c). */
+	/* It was told of by this id, or would have been (sb_reply.c). Who locked it has look-ups beside (sb_locks.c). */
 	i->is_private = s->nlookup > s->n_tied;
 	/* Whatever was listed of it, somebody may look it up now. */
-	i->is_listed_bare = s->type == DT_DIR;
-	nodetab_set_object(t->nodes, id, i);
-	if (id == NODETAB_ROOT) {
+	i->is_listed_names_only = s->type == DT_DIR;
+	node_table_set_object(t->nodes, id, i);
+	if (id == NODE_TABLE_ROOT) {
 		t->root = i;
 		return 0;
 	}
-	i->is_bare = true;
+	i->is_unresolved = true;
 	i->is_orphan = true;
-	t->n_bare++;
+	t->n_unresolved++;
 	return 0;
 }
 
-static int make_all(struct tree *t)
+static int make_all(struct union_fs *t)
 {
 	int r = 0;
 
-	for (uint32_t id = NODETAB_ROOT; r == 0 && id < nodetab_end(t->nodes); id++) {
-		struct node_slot *s = nodetab_slot(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT; r == 0 && id < node_table_end(t->nodes); id++) {
+		struct node_slot *s = node_table_slot(t->nodes, id);
 
 		if (s && s->state != NODE_FORMER)
-			r = make_bare(t, id);
+			r = make_unresolved(t, id);
 	}
 	return r;
 }
 
-static void lead_former(struct tree *t)
+static void lead_former(struct union_fs *t)
 {
-	for (uint32_t id = NODETAB_ROOT + 1; id < nodetab_end(t->nodes); id++) {
-		struct node_slot *s = nodetab_slot(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct node_slot *s = node_table_slot(t->nodes, id);
 		struct inode *i;
 
 		if (!s || s->state != NODE_FORMER)
 			continue;
-		i = nodetab_object(t->nodes, s->successor);
+		i = node_table_object(t->nodes, s->successor);
 		/* A server that died while it gave one up. */
 		if (!s->nlookup || !i || i->type == DT_DIR) {
-			nodetab_release(t->nodes, id);
+			node_table_release(t->nodes, id);
 			continue;
 		}
-		nodetab_set_object(t->nodes, id, i);
-		nodetab_clear_name(t->nodes, id);
+		node_table_set_object(t->nodes, id, i);
+		node_table_clear_name(t->nodes, id);
 		i->n_former++;
 	}
 }
 
-static int name_one(struct tree *t, struct inode *i)
+static int name_one(struct union_fs *t, struct inode *i)
 {
 	const char *name;
 	uint32_t parent;
-	size_t len = nodetab_name(t->nodes, i->id, &parent, &name);
+	size_t len = node_table_name(t->nodes, i->id, &parent, &name);
 	int r;
 
 	if (!len || !parent)
 		return 0;
-	r = inode_link_name(t, i, nodetab_object(t->nodes, parent), name, len);
+	r = inode_link_name(t, i, node_table_object(t->nodes, parent), name, len);
 	if (r == 0)
 		i->is_orphan = false;
 	return r;
 }
 
-static int name_all(struct tree *t)
+static int name_all(struct union_fs *t)
 {
 	int r = 0;
 
-	for (uint32_t id = NODETAB_ROOT + 1; r == 0 && id < nodetab_end(t->nodes); id++) {
-		struct inode *i = nodetab_object(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT + 1; r == 0 && id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
 
 		if (i && i->id == id)
 			r = name_one(t, i);
@@ -206,14 +206,14 @@ static int name_all(struct tree *t)
 }
 
 /* After what was held is known, which may say the number of the upper file. */
-static int list_all(struct tree *t)
+static int list_all(struct union_fs *t)
 {
-	for (uint32_t id = NODETAB_ROOT + 1; id < nodetab_end(t->nodes); id++) {
-		struct inode *i = nodetab_object(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
 
 		if (!i || i->id != id || i->type == DT_DIR)
 			continue;
-		if (htab_insert(&t->bare, &i->by_lower, inode_bare_key(nodetab_slot(t->nodes, id))) < 0)
+		if (htab_insert(&t->unresolved, &i->by_lower, inode_unresolved_key(node_table_slot(t->nodes, id))) < 0)
 			return -ENOMEM;
 		i->is_in_by_lower = true;
 	}
@@ -221,32 +221,32 @@ static int list_all(struct tree *t)
 }
 
 /* What was not granted yet, or given back just now. */
-static void drop_unheld(struct tree *t)
+static void drop_unheld(struct union_fs *t)
 {
-	for (uint32_t id = NODETAB_ROOT + 1; id < nodetab_end(t->nodes); id++) {
-		struct inode *i = nodetab_object(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
 
 		if (i && i->id == id)
 			inode_drop_unheld(t, i);
 	}
 }
 
-static void number_alike(struct tree *t)
+static void number_alike(struct union_fs *t)
 {
-	struct devnum *const to[] = { [NODETAB_OF_TREE] = &t->devs, [NODETAB_OF_IMAGE] = image_inner_mounts(t->image) };
+	struct xino *const to[] = { [NODE_TABLE_OF_TREE] = &t->devs, [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
 
-	for (unsigned place = 0; place < NODETAB_PLACES; place++) {
-		const struct nodetab_devs *d = nodetab_devs(t->nodes, place);
+	for (unsigned place = 0; place < NODE_TABLE_PLACES; place++) {
+		const struct node_table_devs *d = node_table_devs(t->nodes, place);
 
 		for (unsigned k = 0; k < d->n; k++)
-			if (devnum_index(to[place], (dev_t)d->dev[k]) != k)
+			if (xino_index(to[place], (dev_t)d->dev[k]) != k)
 				log_warn("inode numbers of what is mounted inside a layer are not what they were");
 	}
 }
 
-int inode_table_attach(struct tree *t, int slots_fd, int names_fd)
+int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
 {
-	int r = nodetab_attach(slots_fd, names_fd, &t->nodes);
+	int r = node_table_attach(slots_fd, names_fd, &t->nodes);
 
 	if (r < 0)
 		return r;

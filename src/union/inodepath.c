@@ -7,7 +7,7 @@
 
 #define name_of_link(l) container_of(l, struct name, of_inode)
 
-char *inode_name_path(struct tree *t, struct inode *parent, const char *name)
+char *inode_name_path(struct union_fs *t, struct inode *parent, const char *name)
 {
 	size_t len = strlen(name);
 	struct inode *i;
@@ -32,7 +32,7 @@ char *inode_name_path(struct tree *t, struct inode *parent, const char *name)
 	return path;
 }
 
-char *inode_path(struct tree *t, struct inode *i)
+char *inode_path(struct union_fs *t, struct inode *i)
 {
 	char name[NAME_MAX + 1];
 	struct inode *parent;

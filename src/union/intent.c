@@ -39,7 +39,7 @@ static _Atomic uint32_t standing_setids;
 static _Thread_local struct intent *current;
 static _Thread_local uint32_t last_slot;
 
-size_t intent_area_bytes(void)
+size_t intent_log_area_bytes(void)
 {
 	return sizeof(struct area);
 }
@@ -72,7 +72,7 @@ static void use_locked(struct area *a)
 	__atomic_store_n(&area, a, __ATOMIC_RELEASE);
 }
 
-void intent_use_area(void *mem)
+void intent_log_use_area(void *mem)
 {
 	LOCK_SCOPE(&area_lock);
 	current = NULL;
@@ -189,7 +189,7 @@ static void fill(struct intent *n, const struct intent_request *request)
 	set_end(&n->to, request->to_parent, request->to_name);
 }
 
-struct intent *intent_begin(const struct intent_request *request)
+struct intent *intent_log_begin(const struct intent_request *request)
 {
 	struct area *a = request->key ? get_area() : NULL;
 	struct intent *n = NULL;
@@ -214,7 +214,7 @@ struct intent *intent_begin(const struct intent_request *request)
 	return n;
 }
 
-struct intent *intent_note(const struct intent_request *request)
+struct intent *intent_log_note(const struct intent_request *request)
 {
 	struct area *a = request->key ? get_area() : NULL;
 	struct intent *n = a ? claim_any(a) : NULL;
@@ -228,13 +228,13 @@ struct intent *intent_note(const struct intent_request *request)
 	return n;
 }
 
-void intent_drop_note(struct intent *n)
+void intent_log_drop_note(struct intent *n)
 {
 	if (n)
 		atomic_store(&n->state, FREE);
 }
 
-struct intent *intent_current(void)
+struct intent *intent_log_current(void)
 {
 	return current;
 }
@@ -254,7 +254,7 @@ static void describe(struct intent_end *e, const struct inode *i)
 	e->upper_ino = i && i->has_upper ? i->upper_ino : 0;
 }
 
-void intent_about(const struct inode *from, const struct inode *to)
+void intent_log_about(const struct inode *from, const struct inode *to)
 {
 	if (!current)
 		return;
@@ -265,19 +265,19 @@ void intent_about(const struct inode *from, const struct inode *to)
 	atomic_store(&current->is_begun, 1);
 }
 
-void intent_mark(struct intent *n)
+void intent_log_mark(struct intent *n)
 {
 	if (n)
 		atomic_store(&n->is_begun, 1);
 }
 
-void intent_unmark(struct intent *n)
+void intent_log_unmark(struct intent *n)
 {
 	if (n)
 		atomic_store(&n->is_begun, 0);
 }
 
-bool intent_has_setid(void)
+bool intent_log_has_setid(void)
 {
 	return standing_setids != 0;
 }
@@ -288,7 +288,7 @@ static bool is_about(const struct intent *n, const struct inode *i)
 	return n->from.node == i->id || !n->from.upper_ino || (i->has_upper && n->from.upper_ino == i->upper_ino);
 }
 
-void intent_forget_setid(uint64_t key, uint64_t unique, const struct inode *i)
+void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *i)
 {
 	struct area *a = key ? get_area() : NULL;
 
@@ -301,7 +301,7 @@ void intent_forget_setid(uint64_t key, uint64_t unique, const struct inode *i)
 	}
 }
 
-void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg)
+void intent_log_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg)
 {
 	struct area *a = get_area();
 
@@ -310,7 +310,7 @@ void intent_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *ar
 			fn(&a->slots[k], arg);
 }
 
-void intent_came_again(uint64_t key, uint64_t unique)
+void intent_log_came_again(uint64_t key, uint64_t unique)
 {
 	struct area *a = key ? get_area() : NULL;
 
@@ -318,7 +318,7 @@ void intent_came_again(uint64_t key, uint64_t unique)
 		take_up(a, key, unique);
 }
 
-bool intent_is_left(const struct intent *n)
+bool intent_log_is_left(const struct intent *n)
 {
 	const struct area *a = get_area();
 
@@ -340,17 +340,17 @@ static void drop(uint64_t key, bool only_old, uint32_t kind)
 	}
 }
 
-void intent_drop(uint64_t key)
+void intent_log_drop(uint64_t key)
 {
 	drop(key, false, 0);
 }
 
-void intent_drop_old(uint64_t key)
+void intent_log_drop_old(uint64_t key)
 {
 	drop(key, true, 0);
 }
 
-void intent_drop_left(uint64_t key)
+void intent_log_drop_left(uint64_t key)
 {
 	drop(key, true, INTENT_CREATE);
 }

@@ -17,7 +17,7 @@ static bool is_absent(ssize_t r)
 	return r == -ENODATA || r == -EOPNOTSUPP;
 }
 
-static int store(int fd, const struct keep *s)
+static int store(int fd, const struct saved_attrs *s)
 {
 	_cleanup_(buf_release) struct buf b = { 0 };
 	int r = buf_put_u32(&b, KEEP_VERSION);
@@ -29,15 +29,15 @@ static int store(int fd, const struct keep *s)
 		r = r ?: buf_put_u32(&b, (uint32_t)s->times[k].tv_nsec);
 	if (r < 0)
 		return r;
-	r = xattr_set(fd, "", KEEP_ATTR, b.data, b.len, 0);
-	return r == -EPERM || r == -EOPNOTSUPP ? xattr_set(fd, "", KEEP_USER_ATTR, b.data, b.len, 0) : r;
+	r = xattr_set(fd, "", SAVED_ATTRS_ATTR, b.data, b.len, 0);
+	return r == -EPERM || r == -EOPNOTSUPP ? xattr_set(fd, "", SAVED_ATTRS_USER_ATTR, b.data, b.len, 0) : r;
 }
 
-static int load(int fd, const char *attr, struct keep *ret)
+static int load(int fd, const char *attr, struct saved_attrs *ret)
 {
 	_cleanup_(freep) char *value = NULL;
 	ssize_t len = xattr_get_alloc(fd, "", attr, &value);
-	struct keep s = { .is_loaded = true };
+	struct saved_attrs s = { .is_loaded = true };
 	struct cursor c;
 	uint32_t version;
 
@@ -57,23 +57,23 @@ static int load(int fd, const char *attr, struct keep *ret)
 	return 1;
 }
 
-static int load_any(int fd, struct keep *ret)
+static int load_any(int fd, struct saved_attrs *ret)
 {
-	return load(fd, KEEP_ATTR, ret) ?: load(fd, KEEP_USER_ATTR, ret);
+	return load(fd, SAVED_ATTRS_ATTR, ret) ?: load(fd, SAVED_ATTRS_USER_ATTR, ret);
 }
 
-bool keep_is_there(int dirfd, const char *name)
+bool saved_attrs_is_there(int dirfd, const char *name)
 {
-	return xattr_get(dirfd, name, KEEP_ATTR, NULL, 0) >= 0 || xattr_get(dirfd, name, KEEP_USER_ATTR, NULL, 0) >= 0;
+	return xattr_get(dirfd, name, SAVED_ATTRS_ATTR, NULL, 0) >= 0 || xattr_get(dirfd, name, SAVED_ATTRS_USER_ATTR, NULL, 0) >= 0;
 }
 
-int keep_take(int fd, struct keep *ret)
+int saved_attrs_take(int fd, struct saved_attrs *ret)
 {
-	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
-	struct keep k = { .is_loaded = false }, old = { .is_loaded = false };
+	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
+	struct saved_attrs k = { .is_loaded = false }, old = { .is_loaded = false };
 	struct stat st;
 	ssize_t n = xattr_get(fd, "", CAPABILITY_ATTR, k.capability, sizeof(k.capability));
-	int r = load_any(fd, &old), e = relax_stat(fd, "", AT_EMPTY_PATH, &st);
+	int r = load_any(fd, &old), e = mode_relax_stat(fd, "", AT_EMPTY_PATH, &st);
 
 	if (r < 0 || e < 0)
 		return r < 0 ? r : e;
@@ -91,7 +91,7 @@ int keep_take(int fd, struct keep *ret)
 
 static int forget(int fd)
 {
-	int r = xattr_remove(fd, "", KEEP_ATTR), e = xattr_remove(fd, "", KEEP_USER_ATTR);
+	int r = xattr_remove(fd, "", SAVED_ATTRS_ATTR), e = xattr_remove(fd, "", SAVED_ATTRS_USER_ATTR);
 
 	/* Without privileges the first one is not there to see. */
 	if (is_absent(r) || r == -EPERM)
@@ -99,14 +99,14 @@ static int forget(int fd)
 	return r ?: is_absent(e) ? 0 : e;
 }
 
-int keep_put_back(int fd, const struct keep *s)
+int saved_attrs_put_back(int fd, const struct saved_attrs *s)
 {
-	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
+	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
 	struct stat st;
-	int r = relax_stat(fd, "", AT_EMPTY_PATH, &st);
+	int r = mode_relax_stat(fd, "", AT_EMPTY_PATH, &st);
 
 	if (r == 0 && !s->is_loaded && (st.st_mode & 07777) != s->mode)
-		r = relax_chmod(fd, s->mode);
+		r = mode_relax_chmod(fd, s->mode);
 	if (r < 0)
 		return r;
 	if (s->capability_len)
@@ -118,14 +118,14 @@ int keep_put_back(int fd, const struct keep *s)
 	return r;
 }
 
-int keep_recover(int fd)
+int saved_attrs_recover(int fd)
 {
-	_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
-	struct keep k;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
+	struct saved_attrs k;
 	int r = load_any(fd, &k), e;
 
 	if (r != 1)
 		return r;
-	e = keep_put_back(fd, &k);
+	e = saved_attrs_put_back(fd, &k);
 	return e < 0 ? e : 1;
 }

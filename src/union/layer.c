@@ -61,8 +61,8 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 		l->root_mount = st.stx_mnt_id;
 	l->rootfd = steal_fd(&fd);
 	l->readonly_root = -1;
-	l->is_mappable = window_serves(l->rootfd);
-	l->override = override_detect(l->rootfd);
+	l->is_mappable = mmap_cache_serves(l->rootfd);
+	l->override = mode_xattr_detect(l->rootfd);
 	list_init(&l->live);
 	pthread_mutex_init(&l->map_lock, NULL);
 	pthread_mutex_init(&l->clone_lock, NULL);
@@ -115,7 +115,7 @@ void layer_unref(struct layer *l)
 	if (!l || --l->refs)
 		return;
 	if (l->has_windows)
-		window_forget(l);
+		mmap_cache_forget(l);
 	if (l->map)
 		mapfile_close(l->map);
 	pthread_mutex_destroy(&l->map_lock);
@@ -132,16 +132,16 @@ int layer_map(struct layer *l, struct mapfile **ret)
 	 * need this very map. */
 	LOCK_SCOPE(&l->map_lock);
 	if (!l->map && !l->map_error) {
-		struct recover rec;
+		struct map_recover rec;
 		struct stat st;
 
 		if (fstatat(l->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 			/* Not remembered: a live upper of another mount may get its map any time. */
 			return -errno;
 		}
-		recover_init(&rec, l->rootfd, l->path, probe_true_extents(l->rootfd));
+		map_recover_init(&rec, l->rootfd, l->path, probe_true_extents(l->rootfd));
 		l->map_error = mapfile_open(l->rootfd, -1, MAPFILE_READONLY, l->path, &rec.hook, &l->map);
-		recover_release(&rec);
+		map_recover_release(&rec);
 	}
 	if (l->map_error) {
 		int r = l->map_error;
@@ -187,15 +187,15 @@ int layer_steal_readonly_root(struct layer *l)
 
 int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents)
 {
-	struct recover rec;
+	struct map_recover rec;
 	int r;
 
 	LOCK_SCOPE(&l->map_lock);
-	recover_init(&rec, l->rootfd, l->path, has_true_extents);
+	map_recover_init(&rec, l->rootfd, l->path, has_true_extents);
 	rec.is_ours = !(flags & MAPFILE_READONLY);
 	if (has_true_extents || probe_is_ordered(l->rootfd))
 		flags |= MAPFILE_ORDERED;
 	r = mapfile_open(l->rootfd, work_fd, flags, l->path, &rec.hook, &l->map);
-	recover_release(&rec);
+	map_recover_release(&rec);
 	return r;
 }

@@ -28,17 +28,17 @@ struct inodes {
 	size_t n, cap;
 };
 
-struct links {
+struct hardlink_index {
 	pthread_mutex_t scan_lock;	/* one scan at a time; held over it */
 	pthread_mutex_t lock;	/* innermost; held over nothing */
-	struct ient **index;	/* entries that share their file with others, in order of by_file(); never changes */
+	struct image_entry **index;	/* entries that share their file with others, in order of by_file(); never changes */
 	size_t n, nvisited;
 	bool is_indexed, is_scanning, is_scanned;
 	struct htab moved;
 	struct inodes again;	/* renamed while a scan runs, which may have been at neither place at the right time */
 };
 
-int links_init(struct tree *t)
+int hardlink_index_init(struct union_fs *t)
 {
 	t->links = calloc(1, sizeof(*t->links));
 	if (!t->links)
@@ -56,9 +56,9 @@ static void free_moved(struct hlink *l, void *arg)
 	free(m);
 }
 
-void links_release(struct tree *t)
+void hardlink_index_release(struct union_fs *t)
 {
-	struct links *l = t->links;
+	struct hardlink_index *l = t->links;
 
 	if (!l)
 		return;
@@ -78,23 +78,23 @@ void links_release(struct tree *t)
 
 static int by_file(const void *a, const void *b)
 {
-	const struct ient *x = *(struct ient *const *)a, *y = *(struct ient *const *)b;
+	const struct image_entry *x = *(struct image_entry *const *)a, *y = *(struct image_entry *const *)b;
 
 	if (x->layer != y->layer)
 		return x->layer < y->layer ? -1 : 1;
 	return x->d_ino < y->d_ino ? -1 : x->d_ino > y->d_ino;
 }
 
-struct ients {
-	struct ient **v;
+struct image_entries {
+	struct image_entry **v;
 	size_t n, cap;
 };
 
-static int ients_add(struct ients *s, struct ient *e)
+static int image_entries_add(struct image_entries *s, struct image_entry *e)
 {
 	if (s->n == s->cap) {
 		size_t cap = s->cap ? s->cap * 2 : 64;
-		struct ient **p = reallocarray(s->v, cap, sizeof(*p));
+		struct image_entry **p = reallocarray(s->v, cap, sizeof(*p));
 
 		if (!p)
 			return -ENOMEM;
@@ -107,28 +107,28 @@ static int ients_add(struct ients *s, struct ient *e)
 
 /* Every file of the image into ret. In a loop: an image decides how deep it is. A directory that cannot be read
  * has no names to offer. */
-static int collect_files(struct image *img, struct ients *ret)
+static int collect_files(struct image *img, struct image_entries *ret)
 {
-	struct ients dirs = { 0 };
-	int r = ients_add(&dirs, image_root(img));
+	struct image_entries dirs = { 0 };
+	int r = image_entries_add(&dirs, image_root(img));
 
 	while (r == 0 && dirs.n) {
-		struct ient *dir = dirs.v[--dirs.n];
+		struct image_entry *dir = dirs.v[--dirs.n];
 		ssize_t n = image_count(img, dir);
 
 		if (n == -ENOMEM)
 			r = -ENOMEM;
 		for (ssize_t k = 0; r == 0 && k < n; k++) {
-			struct ient *e = image_child(dir, (size_t)k);
+			struct image_entry *e = image_child(dir, (size_t)k);
 
-			r = ients_add(e->type == DT_DIR ? &dirs : ret, e);
+			r = image_entries_add(e->type == DT_DIR ? &dirs : ret, e);
 		}
 	}
 	free(dirs.v);
 	return r;
 }
 
-static void keep_shared(struct ients *s)
+static void keep_shared(struct image_entries *s)
 {
 	size_t n = 0;
 
@@ -140,24 +140,24 @@ static void keep_shared(struct ients *s)
 	s->n = n;
 }
 
-static bool is_indexed(struct links *l)
+static bool is_indexed(struct hardlink_index *l)
 {
 	LOCK_SCOPE(&l->lock);
 	return l->is_indexed;
 }
 
 /* Or looking through directories of n entries has taken so long already that an index is cheaper. */
-static bool wants_index(struct links *l, size_t n)
+static bool wants_index(struct hardlink_index *l, size_t n)
 {
 	LOCK_SCOPE(&l->lock);
 	l->nvisited += n;
 	return l->is_indexed || l->nvisited > VISITS_MAX;
 }
 
-static int index_image(struct tree *t)
+static int index_image(struct union_fs *t)
 {
-	struct ients files = { 0 };
-	struct ient **shrunk;
+	struct image_entries files = { 0 };
+	struct image_entry **shrunk;
 	int r;
 
 	if (is_indexed(t->links))
@@ -182,10 +182,10 @@ static int index_image(struct tree *t)
 	return 0;
 }
 
-static int siblings_from_index(struct tree *t, struct ient *e, struct ients *ret)
+static int siblings_from_index(struct union_fs *t, struct image_entry *e, struct image_entries *ret)
 {
-	struct links *l = t->links;
-	struct ient **first;
+	struct hardlink_index *l = t->links;
+	struct image_entry **first;
 	size_t k;
 	int r = index_image(t);
 
@@ -194,17 +194,17 @@ static int siblings_from_index(struct tree *t, struct ient *e, struct ients *ret
 	/* Published under the lock, never changed afterwards. */
 	first = l->n ? bsearch(&e, l->index, l->n, sizeof(*l->index), by_file) : NULL;
 	if (!first)
-		return ients_add(ret, e);
+		return image_entries_add(ret, e);
 	k = (size_t)(first - l->index);
 	while (k > 0 && by_file(&l->index[k - 1], &e) == 0)
 		k--;
 	for (; r == 0 && k < l->n && by_file(&l->index[k], &e) == 0; k++)
-		r = ients_add(ret, l->index[k]);
+		r = image_entries_add(ret, l->index[k]);
 	return r;
 }
 
 /* All entries of the image that are the file of e. */
-static int find_siblings(struct tree *t, struct ient *e, struct ients *ret)
+static int find_siblings(struct union_fs *t, struct image_entry *e, struct image_entries *ret)
 {
 	ssize_t n = image_count(t->image, e->parent);
 	struct stat st;
@@ -215,11 +215,11 @@ static int find_siblings(struct tree *t, struct ient *e, struct ients *ret)
 	if (wants_index(t->links, (size_t)n))
 		return siblings_from_index(t, e, ret);
 	for (ssize_t k = 0; r == 0 && k < n && ret->n < st.st_nlink; k++) {
-		struct ient *other = image_child(e->parent, (size_t)k);
+		struct image_entry *other = image_child(e->parent, (size_t)k);
 
 		r = other->type != DT_DIR ? image_is_same_file(t->image, other, e) : 0;
 		if (r > 0)
-			r = ients_add(ret, other);
+			r = image_entries_add(ret, other);
 	}
 	if (r < 0 || ret->n >= st.st_nlink)
 		return r;
@@ -229,12 +229,12 @@ static int find_siblings(struct tree *t, struct ient *e, struct ients *ret)
 
 /* ---- where an entry is seen ---- */
 
-static uint64_t moved_hash(const struct ient *e)
+static uint64_t moved_hash(const struct image_entry *e)
 {
 	return hash_key(&e, sizeof(e), 0);
 }
 
-int links_note_moved(struct tree *t, struct inode *dir)
+int hardlink_index_note_moved(struct union_fs *t, struct inode *dir)
 {
 	struct moved *m = malloc(sizeof(*m));
 	uint64_t hash = moved_hash(dir->lower);
@@ -260,7 +260,7 @@ int links_note_moved(struct tree *t, struct inode *dir)
 
 /* The n-th of the directories that were renamed and hold what e, a directory of the image, has; referenced. There
  * are two if a server was killed before it hid the old name. NULL: no more. */
-static struct inode *find_moved(struct tree *t, const struct ient *e, size_t n)
+static struct inode *find_moved(struct union_fs *t, const struct image_entry *e, size_t n)
 {
 	struct inode *found = NULL;
 
@@ -282,7 +282,7 @@ static bool is_directory(const struct lookup_state *s)
 }
 
 /* One step down the mount; referenced. -ENOENT unless it is a directory. */
-static int step_down(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+static int step_down(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	struct inode *i;
 	struct stat st;
@@ -312,7 +312,7 @@ static int step_down(struct tree *t, struct inode *dir, const char *name, struct
 	return 0;
 }
 
-static int walk_to(struct tree *t, const char *path, struct inode **ret)
+static int walk_to(struct union_fs *t, const char *path, struct inode **ret)
 {
 	struct inode *i = t->root, *next;
 
@@ -337,16 +337,16 @@ static int walk_to(struct tree *t, const char *path, struct inode **ret)
 
 /* From start, which shows what the image has at `top`, down to the directory dir of the image. -ENOENT: that is
  * not what is seen there. start's reference is used up. */
-static int descend(struct tree *t, struct inode *start, const struct ient *top, struct ient *dir, struct inode **ret)
+static int descend(struct union_fs *t, struct inode *start, const struct image_entry *top, struct image_entry *dir, struct inode **ret)
 {
-	struct ients chain = { 0 };
+	struct image_entries chain = { 0 };
 	struct inode *i = start, *next;
 	int r = 0;
 
-	for (struct ient *e = dir; r == 0 && e != top; e = e->parent)
-		r = ients_add(&chain, e);
+	for (struct image_entry *e = dir; r == 0 && e != top; e = e->parent)
+		r = image_entries_add(&chain, e);
 	while (r == 0 && chain.n) {
-		struct ient *e = chain.v[--chain.n];
+		struct image_entry *e = chain.v[--chain.n];
 
 		r = step_down(t, i, e->name, &next);
 		if (r < 0)
@@ -364,7 +364,7 @@ static int descend(struct tree *t, struct inode *start, const struct ient *top, 
 	return r;
 }
 
-static int note_if_moved(struct tree *t, const char *path, int fd)
+static int note_if_moved(struct union_fs *t, const char *path, int fd)
 {
 	char redirect[PATH_MAX];
 	struct inode *i;
@@ -376,7 +376,7 @@ static int note_if_moved(struct tree *t, const char *path, int fd)
 	if (r < 0)
 		return r == -ENOMEM ? r : 0;
 	if (i->lower)
-		r = links_note_moved(t, i);
+		r = hardlink_index_note_moved(t, i);
 	inode_unref(t, i);
 	return r;
 }
@@ -429,25 +429,25 @@ static int open_deep(int rootfd, const char *path)
 	return path_open_quiet(at < 0 ? rootfd : at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 }
 
-static int scan_dir(struct tree *t, const char *path, struct paths *todo)
+static int scan_dir(struct union_fs *t, const char *path, struct paths *todo)
 {
 	_cleanup_(closep) int fd = open_deep(t->upper->rootfd, path);
-	struct listing l = { 0 };
+	struct dir_listing l = { 0 };
 	int r;
 
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0 : fd; /* gone meanwhile */
 	r = *path ? note_if_moved(t, path, fd) : 0;
 	if (r == 0)
-		r = listing_read(fd, &l);
+		r = dir_listing_read(fd, &l);
 	for (size_t k = 0; r == 0 && k < l.n; k++)
 		if (l.entries[k].type == DT_DIR && !l.entries[k].is_hiding)
-			r = paths_add(todo, path, listing_name(&l, &l.entries[k]));
-	listing_release(&l);
+			r = paths_add(todo, path, dir_listing_name(&l, &l.entries[k]));
+	dir_listing_release(&l);
 	return r;
 }
 
-static int scan_below(struct tree *t, const char *top)
+static int scan_below(struct union_fs *t, const char *top)
 {
 	struct paths todo = { 0 };
 	int r = paths_add(&todo, "", top);
@@ -462,9 +462,9 @@ static int scan_below(struct tree *t, const char *top)
 	return r;
 }
 
-int links_scan_again(struct tree *t, struct inode *dir)
+int hardlink_index_scan_again(struct union_fs *t, struct inode *dir)
 {
-	struct links *l = t->links;
+	struct hardlink_index *l = t->links;
 
 	LOCK_SCOPE(&l->lock);
 	if (!l->is_scanning)
@@ -484,7 +484,7 @@ int links_scan_again(struct tree *t, struct inode *dir)
 }
 
 /* The next to scan again; NULL, and the scan is over: none. */
-static struct inode *next_again(struct links *l)
+static struct inode *next_again(struct hardlink_index *l)
 {
 	LOCK_SCOPE(&l->lock);
 	if (l->again.n)
@@ -494,7 +494,7 @@ static struct inode *next_again(struct links *l)
 	return NULL;
 }
 
-static int scan_moved(struct tree *t, struct inode *dir)
+static int scan_moved(struct union_fs *t, struct inode *dir)
 {
 	char name[NAME_MAX + 1];
 	struct inode *parent;
@@ -510,7 +510,7 @@ static int scan_moved(struct tree *t, struct inode *dir)
 	return r;
 }
 
-static bool begin_scan(struct links *l)
+static bool begin_scan(struct hardlink_index *l)
 {
 	LOCK_SCOPE(&l->lock);
 	if (!l->is_scanned)
@@ -519,7 +519,7 @@ static bool begin_scan(struct links *l)
 }
 
 /* Renames of earlier mounts. What is renamed while this runs, and what is in it, is looked through again. */
-static int scan_upper(struct tree *t)
+static int scan_upper(struct union_fs *t)
 {
 	struct inode *dir;
 	int r;
@@ -537,22 +537,22 @@ static int scan_upper(struct tree *t)
 
 /* ---- both ---- */
 
-static int set_add(struct link_set *s, struct inode *dir, const char *name)
+static int set_add(struct hardlink_set *s, struct inode *dir, const char *name)
 {
 	if (s->n == s->cap) {
 		size_t cap = s->cap ? s->cap * 2 : 4;
-		struct link_place *v = reallocarray(s->v, cap, sizeof(*v));
+		struct hardlink_place *v = reallocarray(s->v, cap, sizeof(*v));
 
 		if (!v)
 			return -ENOMEM;
 		s->v = v;
 		s->cap = cap;
 	}
-	s->v[s->n++] = (struct link_place){ .dir = dir, .name = name };
+	s->v[s->n++] = (struct hardlink_place){ .dir = dir, .name = name };
 	return 0;
 }
 
-static bool has_place(const struct link_set *s, size_t from, const struct inode *dir)
+static bool has_place(const struct hardlink_set *s, size_t from, const struct inode *dir)
 {
 	while (from < s->n && s->v[from].dir != dir)
 		from++;
@@ -560,7 +560,7 @@ static bool has_place(const struct link_set *s, size_t from, const struct inode 
 }
 
 /* dir shows what e's directory of the image has; its reference is used up. from: e's places in the set. */
-static int add_if_seen(struct tree *t, struct inode *dir, struct ient *e, size_t from, struct link_set *ret)
+static int add_if_seen(struct union_fs *t, struct inode *dir, struct image_entry *e, size_t from, struct hardlink_set *ret)
 {
 	struct lookup_state state;
 	int r = lookup_state(t, dir, e->name, &state);
@@ -575,13 +575,13 @@ static int add_if_seen(struct tree *t, struct inode *dir, struct ient *e, size_t
 }
 
 /* Only a rename that hides the old name later can leave a directory at two places. */
-static bool is_at_one_place(const struct tree *t)
+static bool is_at_one_place(const struct union_fs *t)
 {
 	return t->style.has_device && t->style.has_rename;
 }
 
 /* The names in the directories of the mount that show e's directory of the image. */
-static int add_all_seen(struct tree *t, struct ient *e, struct link_set *ret)
+static int add_all_seen(struct union_fs *t, struct image_entry *e, struct hardlink_set *ret)
 {
 	size_t from = ret->n;
 	struct inode *start, *dir;
@@ -596,7 +596,7 @@ static int add_all_seen(struct tree *t, struct ient *e, struct link_set *ret)
 	}
 	if (r == 0 || r == -ENOENT)
 		r = scan_upper(t);
-	for (struct ient *top = e->parent; r == 0 && top->parent; top = top->parent)
+	for (struct image_entry *top = e->parent; r == 0 && top->parent; top = top->parent)
 		for (size_t n = 0; r == 0 && (start = find_moved(t, top, n)); n++) {
 			r = descend(t, start, top, e->parent, &dir);
 			if (r == 0)
@@ -607,12 +607,12 @@ static int add_all_seen(struct tree *t, struct ient *e, struct link_set *ret)
 	return r;
 }
 
-int links_find(struct tree *t, struct ient *e, struct link_set *ret)
+int hardlink_index_find(struct union_fs *t, struct image_entry *e, struct hardlink_set *ret)
 {
-	struct ients siblings = { 0 };
+	struct image_entries siblings = { 0 };
 	int r = find_siblings(t, e, &siblings);
 
-	*ret = (struct link_set){ 0 };
+	*ret = (struct hardlink_set){ 0 };
 	for (size_t k = 0; r == 0 && k < siblings.n; k++) {
 		r = image_is_same_file(t->image, siblings.v[k], e);
 		if (r > 0) /* and not of another mount, below a mount point */
@@ -622,10 +622,10 @@ int links_find(struct tree *t, struct ient *e, struct link_set *ret)
 	return r;
 }
 
-void link_set_release(struct tree *t, struct link_set *s)
+void hardlink_index_set_release(struct union_fs *t, struct hardlink_set *s)
 {
 	for (size_t k = 0; k < s->n; k++)
 		inode_unref(t, s->v[k].dir);
 	free(s->v);
-	*s = (struct link_set){ 0 };
+	*s = (struct hardlink_set){ 0 };
 }

@@ -10,7 +10,7 @@
 
 #define LISTING_BUF (32 * 1024)
 
-static int add_name(struct listing *l, const char *name, uint32_t *ret_off)
+static int add_name(struct dir_listing *l, const char *name, uint32_t *ret_off)
 {
 	size_t len = strlen(name) + 1;
 
@@ -31,7 +31,7 @@ static int add_name(struct listing *l, const char *name, uint32_t *ret_off)
 	return 0;
 }
 
-static int add_entry(struct listing *l, const char *name, struct listing_entry e)
+static int add_entry(struct dir_listing *l, const char *name, struct dir_listing_entry e)
 {
 	int r = add_name(l, name, &e.name_off);
 
@@ -39,7 +39,7 @@ static int add_entry(struct listing *l, const char *name, struct listing_entry e
 		return r;
 	if (l->n == l->cap) {
 		size_t cap = l->cap ? l->cap * 2 : 32;
-		struct listing_entry *p = realloc(l->entries, cap * sizeof(*p));
+		struct dir_listing_entry *p = realloc(l->entries, cap * sizeof(*p));
 
 		if (!p)
 			return -ENOMEM;
@@ -53,9 +53,9 @@ static int add_entry(struct listing *l, const char *name, struct listing_entry e
 /* What FUSE servers that make no numbers of their own list every entry with, sshfs for one. */
 #define INO_UNKNOWN UINT32_MAX
 
-static int classify(struct listing *l, int dirfd, const struct dirent64 *de)
+static int classify(struct dir_listing *l, int dirfd, const struct dirent64 *de)
 {
-	struct listing_entry e = { .type = de->d_type, .ino = de->d_ino };
+	struct dir_listing_entry e = { .type = de->d_type, .ino = de->d_ino };
 	struct stat st;
 
 	if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
@@ -83,11 +83,11 @@ static int classify(struct listing *l, int dirfd, const struct dirent64 *de)
 	return add_entry(l, de->d_name, e);
 }
 
-int listing_read(int dirfd, struct listing *ret)
+int dir_listing_read(int dirfd, struct dir_listing *ret)
 {
 	_cleanup_(freep) char *buf = malloc(LISTING_BUF);
 
-	*ret = (struct listing){ 0 };
+	*ret = (struct dir_listing){ 0 };
 	if (!buf)
 		return -ENOMEM;
 	if (lseek(dirfd, 0, SEEK_SET) < 0)
@@ -110,19 +110,19 @@ int listing_read(int dirfd, struct listing *ret)
 	}
 }
 
-void listing_note_files(struct listing *l, int dirfd)
+void dir_listing_note_files(struct dir_listing *l, int dirfd)
 {
 	for (size_t i = 0; i < l->n; i++) {
-		struct listing_entry *e = &l->entries[i];
+		struct dir_listing_entry *e = &l->entries[i];
 
 		if (e->type == DT_REG && !e->is_hiding)
-			e->is_whiteout = whiteout_is_file(dirfd, listing_name(l, e));
+			e->is_whiteout = whiteout_is_file(dirfd, dir_listing_name(l, e));
 	}
 }
 
-void listing_release(struct listing *l)
+void dir_listing_release(struct dir_listing *l)
 {
 	free(l->entries);
 	free(l->names);
-	*l = (struct listing){ 0 };
+	*l = (struct dir_listing){ 0 };
 }

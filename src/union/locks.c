@@ -45,7 +45,7 @@ struct waiter {
 struct locks {
 	pthread_mutex_t lock;
 	/* guarded by lock */
-	struct locktab *tab;
+	struct lock_table *tab;
 	uint32_t *next;		/* of the object's records, by index */
 	bool *is_closing;	/* a descriptor of its handle was closed since */
 	struct htab objects, by_owner;
@@ -98,7 +98,7 @@ static void drop_idle_locked(struct locks *l, struct object *o)
 
 static const struct lock_record *at(const struct locks *l, uint32_t link)
 {
-	return locktab_at(l->tab, link - 1);
+	return lock_table_at(l->tab, link - 1);
 }
 
 static uint32_t next_of(const struct locks *l, uint32_t link)
@@ -108,7 +108,7 @@ static uint32_t next_of(const struct locks *l, uint32_t link)
 
 static void insert_locked(struct locks *l, struct object *o, uint32_t index)
 {
-	const struct lock_record *r = locktab_at(l->tab, index);
+	const struct lock_record *r = lock_table_at(l->tab, index);
 	uint32_t *to = &o->first[r->kind];
 
 	while (*to != NO_RECORD && at(l, *to)->start < r->start)
@@ -120,7 +120,7 @@ static void insert_locked(struct locks *l, struct object *o, uint32_t index)
 
 static void bring_locked(struct locks *l, struct object *o, const struct lock_record *r)
 {
-	insert_locked(l, o, locktab_bring(l->tab, r));
+	insert_locked(l, o, lock_table_bring(l->tab, r));
 }
 
 /* Take away what fn says; how many that were. */
@@ -137,7 +137,7 @@ static uint32_t take_away_locked(struct locks *l, struct object *o, unsigned kin
 			continue;
 		}
 		*to = l->next[link - 1];
-		locktab_take_away(l->tab, link - 1);
+		lock_table_take_away(l->tab, link - 1);
 		n++;
 	}
 	return n;
@@ -200,7 +200,7 @@ static bool is_changed_by(const struct lock_record *r, const void *arg)
 
 /* What there will be instead of what the owner has there. */
 struct change {
-	struct lock_record now[LOCKTAB_CHANGE];
+	struct lock_record now[LOCK_TABLE_CHANGE];
 	unsigned n_now, n_before;
 	bool is_there;		/* all of it, already */
 };
@@ -246,12 +246,12 @@ static int change_record_locked(struct locks *l, struct object *o, const struct 
 	plan(l, o, q, &c);
 	if (c.is_there || (c.n_before == 0 && c.n_now == 0))
 		return 0;
-	if (!locktab_has_room(l->tab, c.n_before, c.n_now))
+	if (!lock_table_has_room(l->tab, c.n_before, c.n_now))
 		return -ENOLCK;
 	take_away_locked(l, o, q->kind, is_changed_by, q);
 	for (unsigned k = 0; k < c.n_now; k++)
 		bring_locked(l, o, &c.now[k]);
-	locktab_commit(l->tab);
+	lock_table_commit(l->tab);
 	return c.n_before > 0;
 }
 
@@ -274,12 +274,12 @@ static int change_flock_locked(struct locks *l, struct object *o, const struct l
 	r = n_before > 0;
 	if (obstacle(l, o, q) != NO_RECORD)
 		r = -EAGAIN;
-	else if (q->type != LOCKS_NONE && !locktab_has_room(l->tab, n_before, 1))
+	else if (q->type != LOCKS_NONE && !lock_table_has_room(l->tab, n_before, 1))
 		r = -ENOLCK;
 	else if (q->type != LOCKS_NONE)
 		bring_locked(l, o, &own);
 	if (n_before || r == 0)
-		locktab_commit(l->tab);
+		lock_table_commit(l->tab);
 	return r;
 }
 
@@ -585,7 +585,7 @@ static void release(struct locks *l, uint64_t inode, const struct release *how)
 		if (how->goes[kind])
 			n += take_away_locked(l, o, kind, how->goes[kind], how->of);
 	if (n)
-		locktab_commit(l->tab);
+		lock_table_commit(l->tab);
 	if (o && how->closing)
 		note_closing_locked(l, o, *how->closing);
 	if (n)
@@ -630,7 +630,7 @@ void locks_forget(struct locks *l, uint64_t inode)
 		give_up_waiters(l, o, -ESTALE, &told);
 		for (unsigned kind = 0; kind < KINDS; kind++)
 			take_away_locked(l, o, kind, is_any, NULL);
-		locktab_commit(l->tab);
+		lock_table_commit(l->tab);
 		drop_idle_locked(l, o);
 	}
 	pthread_mutex_unlock(&l->lock);
@@ -658,17 +658,17 @@ void locks_end(struct locks *l, int result)
 /* ---- life ---- */
 
 /* Takes tab over. */
-static int make(struct locktab *tab, struct locks **ret)
+static int make(struct lock_table *tab, struct locks **ret)
 {
 	struct locks *l = calloc(1, sizeof(*l));
 
 	if (!l) {
-		locktab_free(tab);
+		lock_table_free(tab);
 		return -ENOMEM;
 	}
 	l->tab = tab;
-	l->next = calloc(LOCKTAB_MAX + LOCKTAB_CHANGE, sizeof(*l->next));
-	l->is_closing = calloc(LOCKTAB_MAX + LOCKTAB_CHANGE, sizeof(*l->is_closing));
+	l->next = calloc(LOCK_TABLE_MAX + LOCK_TABLE_CHANGE, sizeof(*l->next));
+	l->is_closing = calloc(LOCK_TABLE_MAX + LOCK_TABLE_CHANGE, sizeof(*l->is_closing));
 	list_init(&l->waiters);
 	pthread_mutex_init(&l->lock, NULL);
 	if (!l->next || !l->is_closing) {
@@ -681,8 +681,8 @@ static int make(struct locktab *tab, struct locks **ret)
 
 int locks_new(struct locks **ret)
 {
-	struct locktab *tab;
-	int r = locktab_new(&tab);
+	struct lock_table *tab;
+	int r = lock_table_new(&tab);
 
 	return r < 0 ? r : make(tab, ret);
 }
@@ -706,7 +706,7 @@ static void attach_one(uint32_t index, const struct lock_record *r, void *arg)
 	} else if (inode) {
 		a->result = -ENOMEM;
 	} else {
-		locktab_take_away(a->l->tab, index);
+		lock_table_take_away(a->l->tab, index);
 		a->n_lost++;
 	}
 }
@@ -714,27 +714,27 @@ static void attach_one(uint32_t index, const struct lock_record *r, void *arg)
 int locks_attach(int fd, uint64_t (*inode_of)(uint64_t node, void *arg), void *arg, struct locks **ret)
 {
 	struct attaching a = { .inode_of = inode_of, .arg = arg };
-	struct locktab *tab;
-	int r = locktab_attach(fd, &tab);
+	struct lock_table *tab;
+	int r = lock_table_attach(fd, &tab);
 
 	if (r == 0)
 		r = make(tab, &a.l);
 	if (r < 0)
 		return r;
-	locktab_each(tab, attach_one, &a);
+	lock_table_each(tab, attach_one, &a);
 	if (a.result < 0) {
 		locks_free(a.l);
 		return a.result;
 	}
 	if (a.n_lost)
-		locktab_commit(tab);
+		lock_table_commit(tab);
 	*ret = a.l;
 	return 0;
 }
 
 int locks_fd(const struct locks *l)
 {
-	return locktab_fd(l->tab);
+	return lock_table_fd(l->tab);
 }
 
 void locks_free(struct locks *l)
@@ -746,7 +746,7 @@ void locks_free(struct locks *l)
 	htab_drain(&l->objects, drop_object, NULL);
 	htab_release(&l->objects);
 	htab_release(&l->by_owner);
-	locktab_free(l->tab);
+	lock_table_free(l->tab);
 	free(l->next);
 	free(l->is_closing);
 	pthread_mutex_destroy(&l->lock);
@@ -770,13 +770,13 @@ static void each_record(uint32_t index, const struct lock_record *r, void *arg)
 void locks_each(struct locks *l, void (*fn)(const struct lock_record *r, void *arg), void *arg)
 {
 	LOCK_SCOPE(&l->lock);
-	locktab_each(l->tab, each_record, &(struct each){ fn, arg });
+	lock_table_each(l->tab, each_record, &(struct each){ fn, arg });
 }
 
 uint32_t locks_count(struct locks *l)
 {
 	LOCK_SCOPE(&l->lock);
-	return locktab_count(l->tab);
+	return lock_table_count(l->tab);
 }
 
 uint32_t locks_waiting(struct locks *l)

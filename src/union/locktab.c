@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 #define MAGIC 0x3162744b4c56ull	/* VLKtb1 */
-#define ROOM (LOCKTAB_MAX + LOCKTAB_CHANGE)
+#define ROOM (LOCK_TABLE_MAX + LOCK_TABLE_CHANGE)
 
 struct head {
 	uint64_t magic;
@@ -25,7 +25,7 @@ struct head {
 
 _Static_assert(sizeof(struct lock_record) == 64 && sizeof(struct head) == 64, "as LOCKTAB_VERSION has it");
 
-struct locktab {
+struct lock_table {
 	int fd;
 	struct head *head;
 	struct lock_record *records;
@@ -36,7 +36,7 @@ struct locktab {
 
 #define BYTES (sizeof(struct head) + ROOM * sizeof(struct lock_record))
 
-static int map(struct locktab *t)
+static int map(struct lock_table *t)
 {
 	void *mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, t->fd, 0);
 
@@ -50,9 +50,9 @@ static int map(struct locktab *t)
 }
 
 /* Takes fd over, which may be no descriptor. */
-static int make(int fd, bool is_new, struct locktab **ret)
+static int make(int fd, bool is_new, struct lock_table **ret)
 {
-	struct locktab *t = calloc(1, sizeof(*t));
+	struct lock_table *t = calloc(1, sizeof(*t));
 	struct stat st;
 	int r;
 
@@ -65,13 +65,13 @@ static int make(int fd, bool is_new, struct locktab **ret)
 	if (r == 0)
 		r = (uint64_t)st.st_size < BYTES ? -EPROTO : map(t);
 	if (r == 0 && is_new) {
-		t->head->version = LOCKTAB_VERSION;
+		t->head->version = LOCK_TABLE_VERSION;
 		t->head->magic = MAGIC;
 	}
-	if (r == 0 && (t->head->magic != MAGIC || t->head->version != LOCKTAB_VERSION))
+	if (r == 0 && (t->head->magic != MAGIC || t->head->version != LOCK_TABLE_VERSION))
 		r = -EPROTO;
 	if (r < 0) {
-		locktab_free(t);
+		lock_table_free(t);
 		return r;
 	}
 	*ret = t;
@@ -95,7 +95,7 @@ static void set_death(struct lock_record *r, uint64_t change)
 }
 
 /* The first ones are the first to be given out. */
-static void settle(struct locktab *t)
+static void settle(struct lock_table *t)
 {
 	for (uint32_t i = ROOM; i-- > 0;) {
 		struct lock_record *r = &t->records[i];
@@ -113,7 +113,7 @@ static void settle(struct locktab *t)
 	}
 }
 
-int locktab_new(struct locktab **ret)
+int lock_table_new(struct lock_table **ret)
 {
 	int r = make(memfd_create("veneer-locks", MFD_CLOEXEC), true, ret);
 
@@ -122,7 +122,7 @@ int locktab_new(struct locktab **ret)
 	return r;
 }
 
-int locktab_attach(int fd, struct locktab **ret)
+int lock_table_attach(int fd, struct lock_table **ret)
 {
 	int r = make(fd, false, ret);
 
@@ -131,7 +131,7 @@ int locktab_attach(int fd, struct locktab **ret)
 	return r;
 }
 
-void locktab_free(struct locktab *t)
+void lock_table_free(struct lock_table *t)
 {
 	if (!t)
 		return;
@@ -143,17 +143,17 @@ void locktab_free(struct locktab *t)
 	free(t);
 }
 
-int locktab_fd(const struct locktab *t)
+int lock_table_fd(const struct lock_table *t)
 {
 	return t->fd;
 }
 
-bool locktab_has_room(const struct locktab *t, unsigned n_dead, unsigned n_new)
+bool lock_table_has_room(const struct lock_table *t, unsigned n_dead, unsigned n_new)
 {
-	return n_new <= t->n_free && (n_new <= n_dead || t->n - n_dead + n_new <= LOCKTAB_MAX);
+	return n_new <= t->n_free && (n_new <= n_dead || t->n - n_dead + n_new <= LOCK_TABLE_MAX);
 }
 
-uint32_t locktab_bring(struct locktab *t, const struct lock_record *from)
+uint32_t lock_table_bring(struct lock_table *t, const struct lock_record *from)
 {
 	uint32_t i = t->free[--t->n_free];
 	struct lock_record *r = &t->records[i];
@@ -166,14 +166,14 @@ uint32_t locktab_bring(struct locktab *t, const struct lock_record *from)
 	return i;
 }
 
-void locktab_take_away(struct locktab *t, uint32_t index)
+void lock_table_take_away(struct lock_table *t, uint32_t index)
 {
 	set_death(&t->records[index], t->head->happened + 1);
 	t->dead[t->n_dead++] = index;
 	t->n--;
 }
 
-void locktab_commit(struct locktab *t)
+void lock_table_commit(struct lock_table *t)
 {
 	atomic_fetch_add(&t->head->happened, 1);
 	while (t->n_dead) {
@@ -184,17 +184,17 @@ void locktab_commit(struct locktab *t)
 	}
 }
 
-const struct lock_record *locktab_at(const struct locktab *t, uint32_t index)
+const struct lock_record *lock_table_at(const struct lock_table *t, uint32_t index)
 {
 	return &t->records[index];
 }
 
-uint32_t locktab_count(const struct locktab *t)
+uint32_t lock_table_count(const struct lock_table *t)
 {
 	return t->n;
 }
 
-void locktab_each(const struct locktab *t, void (*fn)(uint32_t index, const struct lock_record *r, void *arg), void *arg)
+void lock_table_each(const struct lock_table *t, void (*fn)(uint32_t index, const struct lock_record *r, void *arg), void *arg)
 {
 	for (uint32_t i = 0; i < ROOM; i++)
 		if (t->records[i].birth)

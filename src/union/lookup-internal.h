@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a look-up that revive.c puts together in another way. */
+/* Parts of a look-up that restore.c puts together in another way. */
 #pragma once
 
 #include "veneer/lookup.h"
 
-struct mark;
+struct partial_xattr;
 
 /* What is at a name, whatever inode is known by it. -ENOENT; -EAGAIN: it changed meanwhile; -errno. */
-int lookup_find(struct tree *t, struct inode *dir, const char *name, struct inode_found *ret);
+int lookup_find(struct union_fs *t, struct inode *dir, const char *name, struct inode_found *ret);
 /* A partial file of the upper, open at fd, what it shows being copied from base: its bytes into *f. path is for messages.
  * -ENOENT or -EUCLEAN: it is damaged. */
-int lookup_base(struct tree *t, int fd, const struct mark *m, struct ient *base, const char *path, struct inode_found *f);
+int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struct image_entry *base, const char *path, struct inode_found *f);

@@ -20,7 +20,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-int lookup_state(struct tree *t, struct inode *dir, const char *name, struct lookup_state *ret)
+int lookup_state(struct union_fs *t, struct inode *dir, const char *name, struct lookup_state *ret)
 {
 	int r;
 
@@ -35,12 +35,12 @@ int lookup_state(struct tree *t, struct inode *dir, const char *name, struct loo
 			ret->where = LOOKUP_LOWER;
 	}
 	if (dir->has_upper) {
-		struct updir *d;
+		struct upper_dir *d;
 
 		r = upper_listing(t, dir, &d);
 		if (r < 0)
 			return r;
-		if (updir_find(d, name, &ret->up)) {
+		if (upper_dir_find(d, name, &ret->up)) {
 			ret->is_whiteout = ret->up.is_whiteout;
 			ret->where = ret->is_whiteout ? LOOKUP_NOWHERE : LOOKUP_UPPER;
 		}
@@ -49,14 +49,14 @@ int lookup_state(struct tree *t, struct inode *dir, const char *name, struct loo
 }
 
 /* A line about an entry of the upper, with its whole path. */
-static void log_name(struct tree *t, struct inode *dir, const char *name, const char *what)
+static void log_name(struct union_fs *t, struct inode *dir, const char *name, const char *what)
 {
 	_cleanup_(freep) char *path = inode_name_path(t, dir, name);
 
 	log_error("%s: %s: %s", t->upper->path, path ? path : name, what);
 }
 
-static int find_by_path(struct tree *t, const char *path, struct ient **ret)
+static int find_by_path(struct union_fs *t, const char *path, struct image_entry **ret)
 {
 	int r = image_lookup_path(t->image, path, ret);
 
@@ -64,7 +64,7 @@ static int find_by_path(struct tree *t, const char *path, struct ient **ret)
 }
 
 /* What a redirect means: a path in the lower layers, or a name in what dir is merged with. */
-static int find_redirected(struct tree *t, struct inode *dir, const char *redirect, struct ient **ret)
+static int find_redirected(struct union_fs *t, struct inode *dir, const char *redirect, struct image_entry **ret)
 {
 	if (redirect[0] == '/')
 		return find_by_path(t, redirect + 1, ret);
@@ -72,7 +72,7 @@ static int find_redirected(struct tree *t, struct inode *dir, const char *redire
 }
 
 /* What is merged into a directory of the upper: what is below its name, nothing, or what its redirect means. */
-static int find_merged(struct tree *t, struct inode *dir, int dirfd, const char *name, struct ient *below, struct ient **ret)
+static int find_merged(struct union_fs *t, struct inode *dir, int dirfd, const char *name, struct image_entry *below, struct image_entry **ret)
 {
 	_cleanup_(closep) int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	char redirect[PATH_MAX];
@@ -100,14 +100,14 @@ static int find_merged(struct tree *t, struct inode *dir, int dirfd, const char 
 }
 
 /* What a partial upper file was copied from. */
-static int find_base(struct tree *t, struct inode *dir, const char *name, const struct mark *m, struct ient **ret)
+static int find_base(struct union_fs *t, struct inode *dir, const char *name, const struct partial_xattr *m, struct image_entry **ret)
 {
 	if (*m->path)
 		return find_by_path(t, m->path, ret);
 	return dir->lower ? image_lookup(t->image, dir->lower, name, ret) : -ENOENT;
 }
 
-int lookup_base(struct tree *t, int fd, const struct mark *m, struct ient *base, const char *path, struct inode_found *f)
+int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struct image_entry *base, const char *path, struct inode_found *f)
 {
 	struct stat st;
 	int r = image_stat(t->image, base, &st);
@@ -117,7 +117,7 @@ int lookup_base(struct tree *t, int fd, const struct mark *m, struct ient *base,
 	if (r == 0 && !source_fits_mark(m, &st, path, t->upper->path))
 		r = -EUCLEAN;
 	if (r == 0)
-		r = trust_check(t->upper, t->map, fd, m, &st);
+		r = xattr_trust_check(t->upper, t->map, fd, m, &st);
 	if (r == 0)
 		r = image_source(t->image, base, &f->below);
 	if (r < 0)
@@ -128,7 +128,7 @@ int lookup_base(struct tree *t, int fd, const struct mark *m, struct ient *base,
 	return 0;
 }
 
-static bool fits(struct tree *t, struct inode *dir, const char *name, const struct mark *m, const struct stat *st)
+static bool fits(struct union_fs *t, struct inode *dir, const char *name, const struct partial_xattr *m, const struct stat *st)
 {
 	_cleanup_(freep) char *path = inode_name_path(t, dir, name);
 
@@ -136,11 +136,11 @@ static bool fits(struct tree *t, struct inode *dir, const char *name, const stru
 }
 
 /* By a descriptor, and what its mark says now: behind the name there may be another file by each call. */
-static int doubt_partial(struct tree *t, int dirfd, const char *name, const struct mark *m, const struct stat *low,
+static int doubt_partial(struct union_fs *t, int dirfd, const char *name, const struct partial_xattr *m, const struct stat *low,
 			 uint64_t ino)
 {
 	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-	struct mark now;
+	struct partial_xattr now;
 	struct stat st;
 	int r;
 
@@ -151,11 +151,11 @@ static int doubt_partial(struct tree *t, int dirfd, const char *name, const stru
 		return r;
 	if (r == 0 || st.st_ino != ino || now.file_id != m->file_id || strcmp(now.path, m->path) != 0)
 		return -ESTALE;
-	return trust_check(t->upper, t->map, fd, &now, low);
+	return xattr_trust_check(t->upper, t->map, fd, &now, low);
 }
 
 /* No byte of a lower file is seen. base, if it is the one of the mark, still gives the number. */
-static void resolve_complete(struct tree *t, const struct mark *m, struct ient *base, struct inode_found *f)
+static void resolve_complete(struct union_fs *t, const struct partial_xattr *m, struct image_entry *base, struct inode_found *f)
 {
 	f->map = t->map;
 	f->id = m->file_id;
@@ -168,10 +168,10 @@ static void resolve_complete(struct tree *t, const struct mark *m, struct ient *
 }
 
 /* dirfd is dir's upper half; size is the file's. */
-static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const char *name, const struct mark *m,
+static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, const char *name, const struct partial_xattr *m,
 			   uint64_t size, struct inode_found *f)
 {
-	struct ient *base = NULL;
+	struct image_entry *base = NULL;
 	struct stat st;
 	uint64_t clip;
 	int r = find_base(t, dir, name, m, &base), doubt = 0;
@@ -187,11 +187,11 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	if (doubt < 0 && doubt != -EUCLEAN)
 		return doubt;
 	if (source_needs_lower(t->map, m, size) == 0) {
-		resolve_complete(t, m, r == 0 && doubt == 0 && mark_fits(m, &st) ? base : NULL, f);
+		resolve_complete(t, m, r == 0 && doubt == 0 && partial_xattr_fits(m, &st) ? base : NULL, f);
 		return 0;
 	}
 	if (doubt < 0)
-		log_name(t, dir, name, TRUST_SAID);
+		log_name(t, dir, name, XATTR_TRUST_SAID);
 	if (doubt < 0 || (r == 0 && !fits(t, dir, name, m, &st)))
 		return -EUCLEAN;
 	if (r == 0)
@@ -199,7 +199,7 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 	if (r == -ENOENT && base) {
 		_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 
-		r = recover_adopt(t->upper, t->map, m, fd);
+		r = map_recover_adopt(t->upper, t->map, m, fd);
 	}
 	if (r == 0 && (uint32_t)mapfile_uuid(t->map) != m->uuid_low)
 		r = -ENOENT;
@@ -217,11 +217,11 @@ static int resolve_partial(struct tree *t, struct inode *dir, int dirfd, const c
 }
 
 /* A whole copy shows the number of what it was copied from. */
-static int find_origin(struct tree *t, int dirfd, const char *name, struct inode_found *f)
+static int find_origin(struct union_fs *t, int dirfd, const char *name, struct inode_found *f)
 {
 	char path[PATH_MAX];
-	struct ient *e;
-	int r = origin_read(dirfd, name, t->upper->is_doubted, path);
+	struct image_entry *e;
+	int r = origin_xattr_read(dirfd, name, t->upper->is_doubted, path);
 
 	if (r == 1 && image_lookup_path(t->image, path, &e) == 0 && e->type == f->type)
 		f->ino = image_ino(t->image, e);
@@ -229,11 +229,11 @@ static int find_origin(struct tree *t, int dirfd, const char *name, struct inode
 }
 
 /* A file that kernel overlayfs wrote without its bytes becomes a partial one. 1 if it has, 0 if it is no such file. */
-static int take_over(struct tree *t, struct inode *dir, int dirfd, const char *name)
+static int take_over(struct union_fs *t, struct inode *dir, int dirfd, const char *name)
 {
 	char origin[PATH_MAX];
-	struct ient *base;
-	int r = adopt_metacopy_origin(dirfd, name, origin);
+	struct image_entry *base;
+	int r = metacopy_import_origin(dirfd, name, origin);
 
 	if (r != 1)
 		return r;
@@ -241,7 +241,7 @@ static int take_over(struct tree *t, struct inode *dir, int dirfd, const char *n
 	if (r == 0 && base->type != DT_REG)
 		r = -ENOENT;
 	if (r == 0)
-		r = adopt_metacopy(t, dirfd, name, base);
+		r = metacopy_import(t, dirfd, name, base);
 	if (r == -ENOENT)
 		log_name(t, dir, name, "a metacopy without its lower file");
 	return r == -ENOENT ? -EUCLEAN : r < 0 ? r : 1;
@@ -252,25 +252,25 @@ static void put_back_kept(int dirfd, const char *name, struct stat *st)
 {
 	_cleanup_(closep) int fd = -1;
 
-	if (!keep_is_there(dirfd, name))
+	if (!saved_attrs_is_there(dirfd, name))
 		return;
 	fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-	if (fd >= 0 && keep_recover(fd) == 1)
+	if (fd >= 0 && saved_attrs_recover(fd) == 1)
 		fstat(fd, st);
 }
 
-static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const char *name, struct inode_found *f,
+static int resolve_regular(struct union_fs *t, struct inode *dir, int dirfd, const char *name, struct inode_found *f,
 			   struct stat *st)
 {
-	struct mark mark;
-	bool is_bare;
-	int r = source_read_mark(dirfd, name, &mark, &is_bare);
+	struct partial_xattr mark;
+	bool is_unresolved;
+	int r = source_read_mark(dirfd, name, &mark, &is_unresolved);
 
-	if (!is_bare && r >= 0)
+	if (!is_unresolved && r >= 0)
 		put_back_kept(dirfd, name, st);
 	if (r == -EUCLEAN && take_over(t, dir, dirfd, name) == 1)
-		r = source_read_mark(dirfd, name, &mark, &is_bare);
-	if (r == 0 && !is_bare)
+		r = source_read_mark(dirfd, name, &mark, &is_unresolved);
+	if (r == 0 && !is_unresolved)
 		r = find_origin(t, dirfd, name, f);
 	else if (r == 1)
 		r = resolve_partial(t, dir, dirfd, name, &mark, (uint64_t)st->st_size, f);
@@ -282,7 +282,7 @@ static int resolve_regular(struct tree *t, struct inode *dir, int dirfd, const c
 }
 
 /* dirfd is dir's upper half. */
-static int resolve_in(struct tree *t, struct inode *dir, int dirfd, const char *name, struct ient *below, struct inode_found *f,
+static int resolve_in(struct union_fs *t, struct inode *dir, int dirfd, const char *name, struct image_entry *below, struct inode_found *f,
 		      struct stat *st)
 {
 	int r = 0;
@@ -307,7 +307,7 @@ static int resolve_in(struct tree *t, struct inode *dir, int dirfd, const char *
 	return r < 0 ? r : 0;
 }
 
-static int resolve_upper(struct tree *t, struct inode *dir, const char *name, struct ient *below, struct inode_found *f,
+static int resolve_upper(struct union_fs *t, struct inode *dir, const char *name, struct image_entry *below, struct inode_found *f,
 			 struct stat *st)
 {
 	int fd = upper_pin(t, dir), r;
@@ -317,15 +317,15 @@ static int resolve_upper(struct tree *t, struct inode *dir, const char *name, st
 	r = resolve_in(t, dir, fd, name, below, f, st);
 	if (r == -EACCES) {
 		/* A mode that keeps what the entry says of itself from us, too. */
-		_cleanup_(relax_endp) struct relax *x = relax_begin(fd, name);
+		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, name);
 
 		r = x ? resolve_in(t, dir, fd, name, below, f, st) : r;
 	}
-	fdcache_unpin(&dir->src.fd);
+	fd_cache_unpin(&dir->src.fd);
 	return r;
 }
 
-static int resolve_lower(struct tree *t, struct ient *below, struct inode_found *f)
+static int resolve_lower(struct union_fs *t, struct image_entry *below, struct inode_found *f)
 {
 	struct stat st;
 	int r = 0;
@@ -338,22 +338,22 @@ static int resolve_lower(struct tree *t, struct ient *below, struct inode_found 
 }
 
 /* In this order: a rename changes the version before it takes the name away. */
-static bool has_changed(struct tree *t, struct inode *dir, const char *name, uint64_t version)
+static bool has_changed(struct union_fs *t, struct inode *dir, const char *name, uint64_t version)
 {
 	bool is_known = false;
 	struct inode *i;
 
 	if (inode_peek(t, dir, name, &i)) {
-		is_known = !i->is_bare;
+		is_known = !i->is_unresolved;
 		inode_unref(t, i);
 	}
 	return is_known || inode_dir_version(dir) != version;
 }
 
-int lookup_find(struct tree *t, struct inode *dir, const char *name, struct inode_found *ret)
+int lookup_find(struct union_fs *t, struct inode *dir, const char *name, struct inode_found *ret)
 {
 	struct lookup_state state;
-	struct updir *d;
+	struct upper_dir *d;
 	struct stat st;
 	uint64_t version;
 	int r = dir->has_upper ? upper_listing(t, dir, &d) : 0;
@@ -372,26 +372,26 @@ int lookup_find(struct tree *t, struct inode *dir, const char *name, struct inod
 	if (r < 0)
 		return has_changed(t, dir, name, version) ? -EAGAIN : r;
 	ret->dir_version = version;
-	if (t->n_bare && ret->has_upper && state.below && state.below->type == ret->type)
+	if (t->n_unresolved && ret->has_upper && state.below && state.below->type == ret->type)
 		ret->covered_ino = image_ino(t->image, state.below);
 	return 0;
 }
 
 /* -EAGAIN: what was found changed meanwhile. The kernel keeps no name from changing while it is looked up: copy-up
  * gives other names of a file their entry, and what looks for these names looks up directories. */
-static int enter_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+static int enter_name(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	struct inode_found found;
 	int r = lookup_find(t, dir, name, &found);
 
 	/* It may be one that was known by another name when the last server died. */
 	if (r == 0)
-		r = revive_others(t, &found);
+		r = restore_others(t, &found);
 	return r < 0 ? r : inode_enter(t, dir, name, &found, ret);
 }
 
 /* The inode of a name that is known; 1, 0 if there is none (any more), -errno. */
-static int known(struct tree *t, struct inode *dir, const char *name, struct inode **ret)
+static int known(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	int r = 0;
 
@@ -407,7 +407,7 @@ static int known(struct tree *t, struct inode *dir, const char *name, struct ino
 	return r;
 }
 
-int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st)
+int lookup_name(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st)
 {
 	int r;
 
@@ -425,10 +425,10 @@ int lookup_name(struct tree *t, struct inode *dir, const char *name, struct inod
 	return r;
 }
 
-int lookup_settle(struct tree *t, struct inode *dir, const char *name)
+int lookup_settle(struct union_fs *t, struct inode *dir, const char *name)
 {
 	struct inode *i;
-	int r = t->n_bare ? known(t, dir, name, &i) : 0;
+	int r = t->n_unresolved ? known(t, dir, name, &i) : 0;
 
 	if (r == 1)
 		inode_unref(t, i);
@@ -437,23 +437,23 @@ int lookup_settle(struct tree *t, struct inode *dir, const char *name)
 
 struct below {
 	struct image *image;
-	struct ient *dir;
+	struct image_entry *dir;
 };
 
 static bool is_dir_below(void *arg, const char *name)
 {
 	const struct below *b = arg;
-	struct ient *e;
+	struct image_entry *e;
 
 	return image_lookup(b->image, b->dir, name, &e) == 0 && e->type == DT_DIR;
 }
 
 /* Directories of both upper and image: 2 and one for each subdirectory seen. */
-static int merged_nlink(struct tree *t, struct inode *i, nlink_t *ret)
+static int merged_nlink(struct union_fs *t, struct inode *i, nlink_t *ret)
 {
 	struct below below = { t->image, i->lower };
 	ssize_t n = image_count(t->image, i->lower); /* loads it */
-	struct updir *d;
+	struct upper_dir *d;
 	int r;
 
 	if (n < 0)
@@ -461,23 +461,23 @@ static int merged_nlink(struct tree *t, struct inode *i, nlink_t *ret)
 	r = upper_listing(t, i, &d);
 	if (r < 0)
 		return r;
-	*ret = (nlink_t)(2 + (ssize_t)image_subdirs(i->lower) + updir_subdirs(d, is_dir_below, &below));
+	*ret = (nlink_t)(2 + (ssize_t)image_subdirs(i->lower) + upper_dir_subdirs(d, is_dir_below, &below));
 	return 0;
 }
 
-static int apply_override(struct tree *t, struct inode *i, struct stat *st)
+static int apply_override(struct union_fs *t, struct inode *i, struct stat *st)
 {
 	int fd = upper_pin(t, i);
 
 	if (fd < 0)
 		return fd;
-	override_apply(fd, "", t->upper->override, st);
-	fdcache_unpin(&i->src.fd);
+	mode_xattr_apply(fd, "", t->upper->override, st);
+	fd_cache_unpin(&i->src.fd);
 	return 0;
 }
 
-/* Who completes a partial file changes its times for a moment, with the file locked (whole.h). */
-static int stat_upper(struct tree *t, struct inode *i, struct stat *ret)
+/* Who completes a partial file changes its times for a moment, with the file locked (materialize.h). */
+static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret)
 {
 	const bool is_partial = i->type == DT_REG && i->src.id;
 	int r;
@@ -490,7 +490,7 @@ static int stat_upper(struct tree *t, struct inode *i, struct stat *ret)
 	return r;
 }
 
-int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
+int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 {
 	struct stat lower;
 	int r;
@@ -520,7 +520,7 @@ int lookup_stat(struct tree *t, struct inode *i, struct stat *ret)
 }
 
 /* The presented number of an upper entry, for d_ino: as lookup_name would find it. */
-static int entry_ino(struct tree *t, struct inode *dir, const char *name, const struct upent *e, struct ient *below,
+static int entry_ino(struct union_fs *t, struct inode *dir, const char *name, const struct upper_dir_entry *e, struct image_entry *below,
 		     uint64_t *ret)
 {
 	struct inode_found f;
@@ -543,9 +543,9 @@ static int entry_ino(struct tree *t, struct inode *dir, const char *name, const 
 	return 0;
 }
 
-static int next_lower(struct tree *t, struct inode *dir, size_t n, uint64_t *pos, struct lookup_entry *ret)
+static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t *pos, struct lookup_entry *ret)
 {
-	struct updir *d = NULL;
+	struct upper_dir *d = NULL;
 	int r;
 
 	if (dir->has_upper) {
@@ -554,10 +554,10 @@ static int next_lower(struct tree *t, struct inode *dir, size_t n, uint64_t *pos
 			return r;
 	}
 	while (*pos < n) {
-		struct ient *e = image_child(dir->lower, (*pos)++);
-		struct upent up;
+		struct image_entry *e = image_child(dir->lower, (*pos)++);
+		struct upper_dir_entry up;
 
-		if (!d || !updir_find(d, e->name, &up)) {
+		if (!d || !upper_dir_find(d, e->name, &up)) {
 			ret->type = e->type;
 			ret->ino = image_ino(t->image, e);
 		} else if (up.is_whiteout) {
@@ -574,11 +574,11 @@ static int next_lower(struct tree *t, struct inode *dir, size_t n, uint64_t *pos
 	return 0;
 }
 
-int lookup_next(struct tree *t, struct inode *dir, uint64_t *pos, struct lookup_entry *ret)
+int lookup_next(struct union_fs *t, struct inode *dir, uint64_t *pos, struct lookup_entry *ret)
 {
 	ssize_t n = dir->lower ? image_count(t->image, dir->lower) : 0;
-	struct updir *d;
-	struct upent up;
+	struct upper_dir *d;
+	struct upper_dir_entry up;
 	uint64_t seq;
 	int r;
 
@@ -591,7 +591,7 @@ int lookup_next(struct tree *t, struct inode *dir, uint64_t *pos, struct lookup_
 	if (r < 0)
 		return r;
 	seq = *pos - (uint64_t)n;
-	if (!updir_next(d, &seq, ret->name, &up))
+	if (!upper_dir_next(d, &seq, ret->name, &up))
 		return 0;
 	*pos = (uint64_t)n + seq + 1;
 	ret->type = up.type;
@@ -599,7 +599,7 @@ int lookup_next(struct tree *t, struct inode *dir, uint64_t *pos, struct lookup_
 	return r < 0 ? r : 1;
 }
 
-int lookup_dir_is_empty(struct tree *t, struct inode *dir)
+int lookup_dir_is_empty(struct union_fs *t, struct inode *dir)
 {
 	struct lookup_entry e;
 	uint64_t pos = 0;

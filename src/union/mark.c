@@ -15,9 +15,9 @@
 /* The sum covers two ranges that the checksum itself keeps apart. */
 static int mark_checksum(const void *head, const void *path, size_t path_len, uint64_t *ret_sum)
 {
-	uint8_t joined[SUMMED_BYTES + MARK_PATH_MAX];
+	uint8_t joined[SUMMED_BYTES + PARTIAL_XATTR_PATH_MAX];
 
-	if (path_len >= MARK_PATH_MAX)
+	if (path_len >= PARTIAL_XATTR_PATH_MAX)
 		return -EUCLEAN;
 	memcpy(joined, head, SUMMED_BYTES);
 	if (path_len)
@@ -26,20 +26,20 @@ static int mark_checksum(const void *head, const void *path, size_t path_len, ui
 	return 0;
 }
 
-static bool mark_is_valid(const struct mark *m, size_t path_len)
+static bool mark_is_valid(const struct partial_xattr *m, size_t path_len)
 {
 	if (m->file_id == 0 || m->lower_size > INT64_MAX || m->lower_mtime_ns >= NSEC_PER_SEC)
 		return false;
 	return path_len == 0 || path_is_plain(m->path, path_len);
 }
 
-bool mark_fits(const struct mark *m, const struct stat *lower)
+bool partial_xattr_fits(const struct partial_xattr *m, const struct stat *lower)
 {
 	return S_ISREG(lower->st_mode) && (uint64_t)lower->st_size == m->lower_size &&
 	       lower->st_mtim.tv_sec == m->lower_mtime_s && (uint32_t)lower->st_mtim.tv_nsec == m->lower_mtime_ns;
 }
 
-int mark_encode(const struct mark *m, struct buf *out)
+int partial_xattr_encode(const struct partial_xattr *m, struct buf *out)
 {
 	size_t path_len = strnlen(m->path, sizeof(m->path));
 
@@ -67,13 +67,13 @@ int mark_encode(const struct mark *m, struct buf *out)
 	return r;
 }
 
-int mark_decode(const void *p, size_t len, struct mark *ret)
+int partial_xattr_decode(const void *p, size_t len, struct partial_xattr *ret)
 {
 	struct cursor c = cursor_over(p, len);
 	uint8_t version = cursor_u8(&c);
 	uint8_t flags = cursor_u8(&c);
 	uint16_t path_len = cursor_u16(&c);
-	struct mark m = { .uuid_low = cursor_u32(&c) };
+	struct partial_xattr m = { .uuid_low = cursor_u32(&c) };
 
 	m.file_id = cursor_u64(&c);
 	m.lower_size = cursor_u64(&c);
@@ -86,7 +86,7 @@ int mark_decode(const void *p, size_t len, struct mark *ret)
 	if (c.bad || version != FORMAT_PARTIAL_VERSION || (flags & ~FORMAT_PARTIAL_HAS_PATH) ||
 	    reserved)
 		return -EUCLEAN;
-	if (!!(flags & FORMAT_PARTIAL_HAS_PATH) != !!path_len || path_len >= MARK_PATH_MAX ||
+	if (!!(flags & FORMAT_PARTIAL_HAS_PATH) != !!path_len || path_len >= PARTIAL_XATTR_PATH_MAX ||
 	    cursor_left(&c) != path_len)
 		return -EUCLEAN;
 

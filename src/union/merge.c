@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct draft *find_draft(struct merge *m, const char *name, uint64_t hash)
+static struct draft *find_draft(struct dir_merge *m, const char *name, uint64_t hash)
 {
 	for (struct hlink *l = htab_first(&m->drafts, hash); l; l = htab_next(l)) {
 		struct draft *d = container_of(l, struct draft, link);
@@ -19,7 +19,7 @@ static struct draft *find_draft(struct merge *m, const char *name, uint64_t hash
 	return NULL;
 }
 
-static struct draft *add_draft(struct merge *m, const char *name, uint64_t hash)
+static struct draft *add_draft(struct dir_merge *m, const char *name, uint64_t hash)
 {
 	size_t len = strlen(name) + 1;
 	struct draft *d = calloc(1, sizeof(*d) + len);
@@ -51,7 +51,7 @@ static int draft_add_layer(struct draft *d, uint16_t layer)
 	return 0;
 }
 
-static int hide(struct merge *m, const char *name)
+static int hide(struct dir_merge *m, const char *name)
 {
 	uint64_t hash = hash_key(name, strlen(name), 0);
 	struct draft *d = find_draft(m, name, hash);
@@ -66,7 +66,7 @@ static int hide(struct merge *m, const char *name)
 	return 0;
 }
 
-static int show(struct merge *m, const char *name, const struct listing_entry *e, uint16_t layer)
+static int show(struct dir_merge *m, const char *name, const struct dir_listing_entry *e, uint16_t layer)
 {
 	uint64_t hash = hash_key(name, strlen(name), 0);
 	struct draft *d = find_draft(m, name, hash);
@@ -91,22 +91,22 @@ static int show(struct merge *m, const char *name, const struct listing_entry *e
 
 /* One layer's listing into the merge: ".wh.NAME" hides NAME in its own layer too, so it goes first; a
  * whiteout device is the entry of that name itself. */
-int merge_add(struct merge *m, const struct listing *l, uint16_t layer)
+int dir_merge_add(struct dir_merge *m, const struct dir_listing *l, uint16_t layer)
 {
 	for (size_t i = 0; i < l->n; i++) {
-		int r = l->entries[i].is_hiding ? hide(m, listing_name(l, &l->entries[i])) : 0;
+		int r = l->entries[i].is_hiding ? hide(m, dir_listing_name(l, &l->entries[i])) : 0;
 
 		if (r < 0)
 			return r;
 	}
 	for (size_t i = 0; i < l->n; i++) {
-		const struct listing_entry *e = &l->entries[i];
+		const struct dir_listing_entry *e = &l->entries[i];
 		int r = 0;
 
 		if (e->is_whiteout)
-			r = hide(m, listing_name(l, e));
+			r = hide(m, dir_listing_name(l, e));
 		else if (!e->is_hiding)
-			r = show(m, listing_name(l, e), e, layer);
+			r = show(m, dir_listing_name(l, e), e, layer);
 		if (r < 0)
 			return r;
 	}
@@ -122,7 +122,7 @@ static void free_draft(struct hlink *l, void *arg)
 	free(d);
 }
 
-void merge_release(struct merge *m)
+void dir_merge_release(struct dir_merge *m)
 {
 	htab_drain(&m->drafts, free_draft, NULL);
 	htab_release(&m->drafts);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a node table: nodetab.c changes it, nodetabload.c takes one over. */
+/* The inside of a node table: node_table.c changes it, node_table_load.c takes one over. */
 #pragma once
 
 #include "veneer/nodetab.h"
 
 /* Address space is reserved once, so nothing ever moves; memory is added in steps. */
-#define NODETAB_SLOTS_MAX (1u << 26)
-#define NODETAB_NAMES_MAX (1ull << 32)
-#define NODETAB_STEP (1u << 20)
-#define NODETAB_MAGIC 0x7665696e6e6f6465ull
+#define NODE_TABLE_SLOTS_MAX (1u << 26)
+#define NODE_TABLE_NAMES_MAX (1ull << 32)
+#define NODE_TABLE_STEP (1u << 20)
+#define NODE_TABLE_MAGIC 0x7665696e6e6f6465ull
 #define NAME_CLASS_MIN 4	/* 16 bytes */
 #define NAME_CLASS_MAX 16	/* the longest record: a path, 64 KiB */
-#define NAMES_BEGIN ((sizeof(struct nodetab_devs) * NODETAB_PLACES + 15) & ~(size_t)15)
+#define NAMES_BEGIN ((sizeof(struct node_table_devs) * NODE_TABLE_PLACES + 15) & ~(size_t)15)
 
 /* Node id 0 is no node's: what stands there says what the table is. */
-struct nodetab_head {
+struct node_table_head {
 	uint64_t magic;
 	uint32_t version;
 	uint8_t reserved[52];
@@ -34,7 +34,7 @@ struct arena {
 	size_t reserved, mapped;
 };
 
-struct nodetab {
+struct node_table {
 	struct arena slots, names;
 	void **objects;
 	size_t objects_mapped;
@@ -46,19 +46,19 @@ struct nodetab {
 };
 
 _Static_assert(sizeof(struct node_slot) == 64, "a slot is one cache line");
-_Static_assert(sizeof(struct nodetab_head) == sizeof(struct node_slot), "it has the place of a slot");
+_Static_assert(sizeof(struct node_table_head) == sizeof(struct node_slot), "it has the place of a slot");
 
-static inline struct node_slot *nodetab_slot_at(const struct nodetab *t, uint32_t id)
+static inline struct node_slot *node_table_slot_at(const struct node_table *t, uint32_t id)
 {
 	return (struct node_slot *)t->slots.base + id;
 }
 
 /* Reserve address space for a table whose memory files are given, or for new ones (-1). */
-int nodetab_reserve(int slots_fd, int names_fd, struct nodetab **ret);
+int node_table_reserve(int slots_fd, int names_fd, struct node_table **ret);
 /* Map so much of both files, making them longer if need be. */
-int nodetab_grow_slots(struct nodetab *t, size_t n);
-int nodetab_grow_names(struct nodetab *t, uint64_t bytes);
+int node_table_grow_slots(struct node_table *t, size_t n);
+int node_table_grow_names(struct node_table *t, uint64_t bytes);
 /* The piece that takes so many bytes: 1 << class. */
-unsigned nodetab_name_class(size_t bytes);
-void nodetab_free_piece(struct nodetab *t, uint64_t off, unsigned class);
-void nodetab_count_memory(const struct nodetab *t, int sign);
+unsigned node_table_name_class(size_t bytes);
+void node_table_free_piece(struct node_table *t, uint64_t off, unsigned class);
+void node_table_count_memory(const struct node_table *t, int sign);

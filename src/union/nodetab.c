@@ -44,24 +44,24 @@ static int arena_grow(struct arena *a, uint64_t need)
 	while (a->mapped < need) {
 		struct stat st;
 
-		if (a->mapped + NODETAB_STEP > a->reserved)
+		if (a->mapped + NODE_TABLE_STEP > a->reserved)
 			return -ENFILE;
 		if (fstat(a->memfd, &st) < 0)
 			return -errno;
-		if ((uint64_t)st.st_size < a->mapped + NODETAB_STEP &&
-		    ftruncate(a->memfd, (off_t)(a->mapped + NODETAB_STEP)) < 0)
+		if ((uint64_t)st.st_size < a->mapped + NODE_TABLE_STEP &&
+		    ftruncate(a->memfd, (off_t)(a->mapped + NODE_TABLE_STEP)) < 0)
 			return -errno;
-		if (mmap(a->base + a->mapped, NODETAB_STEP, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->memfd,
+		if (mmap(a->base + a->mapped, NODE_TABLE_STEP, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->memfd,
 			 (off_t)a->mapped) == MAP_FAILED)
 			return -errno;
-		a->mapped += NODETAB_STEP;
+		a->mapped += NODE_TABLE_STEP;
 	}
 	return 0;
 }
 
-int nodetab_reserve(int slots_fd, int names_fd, struct nodetab **ret)
+int node_table_reserve(int slots_fd, int names_fd, struct node_table **ret)
 {
-	struct nodetab *t = calloc(1, sizeof(*t));
+	struct node_table *t = calloc(1, sizeof(*t));
 	int r;
 
 	if (!t) {
@@ -69,14 +69,14 @@ int nodetab_reserve(int slots_fd, int names_fd, struct nodetab **ret)
 		closep(&names_fd);
 		return -ENOMEM;
 	}
-	t->end = NODETAB_ROOT;
+	t->end = NODE_TABLE_ROOT;
 	t->names_end = NAMES_BEGIN;
 	t->names.memfd = names_fd;
-	r = arena_init(&t->slots, slots_fd, "veneer-nodes", (size_t)NODETAB_SLOTS_MAX * sizeof(struct node_slot));
+	r = arena_init(&t->slots, slots_fd, "veneer-nodes", (size_t)NODE_TABLE_SLOTS_MAX * sizeof(struct node_slot));
 	if (r == 0)
-		r = arena_init(&t->names, names_fd, "veneer-names", NODETAB_NAMES_MAX);
+		r = arena_init(&t->names, names_fd, "veneer-names", NODE_TABLE_NAMES_MAX);
 	if (r == 0) {
-		t->objects = mmap(NULL, NODETAB_SLOTS_MAX * sizeof(void *), PROT_NONE,
+		t->objects = mmap(NULL, NODE_TABLE_SLOTS_MAX * sizeof(void *), PROT_NONE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (t->objects == MAP_FAILED) {
 			t->objects = NULL;
@@ -84,136 +84,136 @@ int nodetab_reserve(int slots_fd, int names_fd, struct nodetab **ret)
 		}
 	}
 	if (r < 0) {
-		nodetab_free(t);
+		node_table_free(t);
 		return r;
 	}
 	*ret = t;
 	return 0;
 }
 
-int nodetab_new(struct nodetab **ret)
+int node_table_new(struct node_table **ret)
 {
-	struct nodetab_head *head;
-	struct nodetab *t;
-	int r = nodetab_reserve(-1, -1, &t);
+	struct node_table_head *head;
+	struct node_table *t;
+	int r = node_table_reserve(-1, -1, &t);
 
 	if (r < 0)
 		return r;
-	r = nodetab_grow_slots(t, NODETAB_ROOT);
+	r = node_table_grow_slots(t, NODE_TABLE_ROOT);
 	if (r == 0)
-		r = nodetab_grow_names(t, NAMES_BEGIN);
+		r = node_table_grow_names(t, NAMES_BEGIN);
 	if (r < 0) {
-		nodetab_free(t);
+		node_table_free(t);
 		return r;
 	}
-	head = (struct nodetab_head *)t->slots.base;
-	head->version = NODETAB_VERSION;
-	__atomic_store_n(&head->magic, NODETAB_MAGIC, __ATOMIC_SEQ_CST);
+	head = (struct node_table_head *)t->slots.base;
+	head->version = NODE_TABLE_VERSION;
+	__atomic_store_n(&head->magic, NODE_TABLE_MAGIC, __ATOMIC_SEQ_CST);
 	*ret = t;
 	return 0;
 }
 
-void nodetab_count_memory(const struct nodetab *t, int sign)
+void node_table_count_memory(const struct node_table *t, int sign)
 {
 	stats_memory_add(STATS_MEM_INODES,
-			 sign * (int64_t)((t->end - NODETAB_ROOT) * SLOT_BYTES + t->names_end - NAMES_BEGIN));
+			 sign * (int64_t)((t->end - NODE_TABLE_ROOT) * SLOT_BYTES + t->names_end - NAMES_BEGIN));
 }
 
-void nodetab_free(struct nodetab *t)
+void node_table_free(struct node_table *t)
 {
 	if (!t)
 		return;
-	nodetab_count_memory(t, -1);
+	node_table_count_memory(t, -1);
 	arena_release(&t->slots);
 	arena_release(&t->names);
 	if (t->objects)
-		munmap(t->objects, NODETAB_SLOTS_MAX * sizeof(void *));
+		munmap(t->objects, NODE_TABLE_SLOTS_MAX * sizeof(void *));
 	free(t);
 }
 
-void nodetab_fds(const struct nodetab *t, int *ret_slots, int *ret_names)
+void node_table_fds(const struct node_table *t, int *ret_slots, int *ret_names)
 {
 	*ret_slots = t->slots.memfd;
 	*ret_names = t->names.memfd;
 }
 
 /* The pointers grow as the slots do: address space is free, committed memory is not. */
-static int objects_grow(struct nodetab *t, size_t need)
+static int objects_grow(struct node_table *t, size_t need)
 {
 	while (t->objects_mapped < need) {
-		if (mprotect((char *)t->objects + t->objects_mapped, NODETAB_STEP, PROT_READ | PROT_WRITE) < 0)
+		if (mprotect((char *)t->objects + t->objects_mapped, NODE_TABLE_STEP, PROT_READ | PROT_WRITE) < 0)
 			return -errno;
-		__atomic_store_n(&t->objects_mapped, t->objects_mapped + NODETAB_STEP, __ATOMIC_RELEASE);
+		__atomic_store_n(&t->objects_mapped, t->objects_mapped + NODE_TABLE_STEP, __ATOMIC_RELEASE);
 	}
 	return 0;
 }
 
-int nodetab_grow_slots(struct nodetab *t, size_t n)
+int node_table_grow_slots(struct node_table *t, size_t n)
 {
 	int r = arena_grow(&t->slots, n * sizeof(struct node_slot));
 
 	return r < 0 ? r : objects_grow(t, n * sizeof(void *));
 }
 
-int nodetab_grow_names(struct nodetab *t, uint64_t bytes)
+int node_table_grow_names(struct node_table *t, uint64_t bytes)
 {
 	return arena_grow(&t->names, bytes);
 }
 
-void nodetab_set_state(struct node_slot *s, enum node_state state)
+void node_table_set_state(struct node_slot *s, enum node_state state)
 {
 	__atomic_store_n(&s->state, (uint8_t)state, __ATOMIC_SEQ_CST);
 }
 
-int nodetab_alloc(struct nodetab *t, uint32_t *ret_id)
+int node_table_alloc(struct node_table *t, uint32_t *ret_id)
 {
 	struct node_slot *s;
 	uint32_t id = t->free_head;
 
 	if (id) {
-		s = nodetab_slot_at(t, id);
+		s = node_table_slot_at(t, id);
 		t->free_head = s->successor;
 	} else {
 		int r;
 
-		if (t->end == NODETAB_SLOTS_MAX)
+		if (t->end == NODE_TABLE_SLOTS_MAX)
 			return -ENFILE;
-		r = nodetab_grow_slots(t, t->end + 1);
+		r = node_table_grow_slots(t, t->end + 1);
 		if (r < 0)
 			return r;
 		id = t->end++;
 		stats_memory_add(STATS_MEM_INODES, SLOT_BYTES);
-		s = nodetab_slot_at(t, id);
+		s = node_table_slot_at(t, id);
 	}
 	__atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_SEQ_CST);
 	s->nlookup = s->ino = s->upper_ino = 0;
 	memset((char *)s + offsetof(struct node_slot, name_off), 0, sizeof(*s) - offsetof(struct node_slot, name_off));
-	nodetab_set_state(s, NODE_LOWER);
+	node_table_set_state(s, NODE_LOWER);
 	t->count++;
 	*ret_id = id;
 	return 0;
 }
 
-void nodetab_release(struct nodetab *t, uint32_t id)
+void node_table_release(struct node_table *t, uint32_t id)
 {
-	struct node_slot *s = nodetab_slot_at(t, id);
+	struct node_slot *s = node_table_slot_at(t, id);
 
-	nodetab_set_state(s, NODE_FREE);
-	nodetab_clear_name(t, id);
+	node_table_set_state(s, NODE_FREE);
+	node_table_clear_name(t, id);
 	s->successor = t->free_head;
 	t->free_head = id;
 	t->objects[id] = NULL;
 	t->count--;
 }
 
-struct node_slot *nodetab_slot(struct nodetab *t, uint64_t id)
+struct node_slot *node_table_slot(struct node_table *t, uint64_t id)
 {
-	if (id < NODETAB_ROOT || id >= t->end || nodetab_slot_at(t, (uint32_t)id)->state == NODE_FREE)
+	if (id < NODE_TABLE_ROOT || id >= t->end || node_table_slot_at(t, (uint32_t)id)->state == NODE_FREE)
 		return NULL;
-	return nodetab_slot_at(t, (uint32_t)id);
+	return node_table_slot_at(t, (uint32_t)id);
 }
 
-unsigned nodetab_name_class(size_t bytes)
+unsigned node_table_name_class(size_t bytes)
 {
 	unsigned c = NAME_CLASS_MIN;
 
@@ -222,15 +222,15 @@ unsigned nodetab_name_class(size_t bytes)
 	return c;
 }
 
-void nodetab_free_piece(struct nodetab *t, uint64_t off, unsigned class)
+void node_table_free_piece(struct node_table *t, uint64_t off, unsigned class)
 {
 	memcpy(t->names.base + off, &t->free_names[class], sizeof(uint64_t));
 	t->free_names[class] = off;
 }
 
-static int name_alloc(struct nodetab *t, size_t bytes, uint32_t *ret_off)
+static int name_alloc(struct node_table *t, size_t bytes, uint32_t *ret_off)
 {
-	unsigned c = nodetab_name_class(bytes);
+	unsigned c = node_table_name_class(bytes);
 	int r;
 
 	if (t->free_names[c]) {
@@ -240,7 +240,7 @@ static int name_alloc(struct nodetab *t, size_t bytes, uint32_t *ret_off)
 		*ret_off = (uint32_t)off;
 		return 0;
 	}
-	r = nodetab_grow_names(t, t->names_end + ((size_t)1 << c));
+	r = node_table_grow_names(t, t->names_end + ((size_t)1 << c));
 	if (r < 0)
 		return r;
 	*ret_off = (uint32_t)t->names_end;
@@ -249,26 +249,26 @@ static int name_alloc(struct nodetab *t, size_t bytes, uint32_t *ret_off)
 	return 0;
 }
 
-static struct name_record *record_at(const struct nodetab *t, uint32_t off)
+static struct name_record *record_at(const struct node_table *t, uint32_t off)
 {
 	return (struct name_record *)(t->names.base + off);
 }
 
-static void lead_to(struct nodetab *t, struct node_slot *s, uint32_t off)
+static void lead_to(struct node_table *t, struct node_slot *s, uint32_t off)
 {
 	const uint32_t old = s->name_off;
 
 	__atomic_store_n(&s->name_off, off, __ATOMIC_SEQ_CST);
 	if (old)
-		nodetab_free_piece(t, old, nodetab_name_class(NAME_RECORD_HEAD + record_at(t, old)->len));
+		node_table_free_piece(t, old, node_table_name_class(NAME_RECORD_HEAD + record_at(t, old)->len));
 }
 
-void nodetab_clear_name(struct nodetab *t, uint32_t id)
+void node_table_clear_name(struct node_table *t, uint32_t id)
 {
-	lead_to(t, nodetab_slot_at(t, id), 0);
+	lead_to(t, node_table_slot_at(t, id), 0);
 }
 
-int nodetab_set_name(struct nodetab *t, uint32_t id, uint32_t parent, const char *name)
+int node_table_set_name(struct node_table *t, uint32_t id, uint32_t parent, const char *name)
 {
 	size_t len = strlen(name);
 	struct name_record *rec;
@@ -284,13 +284,13 @@ int nodetab_set_name(struct nodetab *t, uint32_t id, uint32_t parent, const char
 	rec->parent = parent;
 	rec->len = (uint16_t)len;
 	memcpy(rec->bytes, name, len);
-	lead_to(t, nodetab_slot_at(t, id), off);
+	lead_to(t, node_table_slot_at(t, id), off);
 	return 0;
 }
 
-size_t nodetab_name(struct nodetab *t, uint32_t id, uint32_t *ret_parent, const char **ret)
+size_t node_table_name(struct node_table *t, uint32_t id, uint32_t *ret_parent, const char **ret)
 {
-	const struct node_slot *s = nodetab_slot_at(t, id);
+	const struct node_slot *s = node_table_slot_at(t, id);
 	const struct name_record *rec = record_at(t, s->name_off);
 
 	if (!s->name_off)
@@ -300,44 +300,44 @@ size_t nodetab_name(struct nodetab *t, uint32_t id, uint32_t *ret_parent, const 
 	return rec->len;
 }
 
-static struct nodetab_devs *devs_at(const struct nodetab *t, enum nodetab_place place)
+static struct node_table_devs *devs_at(const struct node_table *t, enum node_table_place place)
 {
-	return (struct nodetab_devs *)t->names.base + place;
+	return (struct node_table_devs *)t->names.base + place;
 }
 
-void nodetab_note_dev(struct nodetab *t, enum nodetab_place place, uint64_t dev)
+void node_table_note_dev(struct node_table *t, enum node_table_place place, uint64_t dev)
 {
-	struct nodetab_devs *d = devs_at(t, place);
+	struct node_table_devs *d = devs_at(t, place);
 
-	if (d->n >= NODETAB_DEVS_MAX)
+	if (d->n >= NODE_TABLE_DEVS_MAX)
 		return;
 	d->dev[d->n] = dev;
 	__atomic_store_n(&d->n, d->n + 1, __ATOMIC_SEQ_CST);
 }
 
-const struct nodetab_devs *nodetab_devs(const struct nodetab *t, enum nodetab_place place)
+const struct node_table_devs *node_table_devs(const struct node_table *t, enum node_table_place place)
 {
 	return devs_at(t, place);
 }
 
-void nodetab_set_object(struct nodetab *t, uint32_t id, void *obj)
+void node_table_set_object(struct node_table *t, uint32_t id, void *obj)
 {
 	__atomic_store_n(&t->objects[id], obj, __ATOMIC_RELEASE);
 }
 
-void *nodetab_object(struct nodetab *t, uint64_t id)
+void *node_table_object(struct node_table *t, uint64_t id)
 {
 	size_t mapped = __atomic_load_n(&t->objects_mapped, __ATOMIC_ACQUIRE);
 
 	return id < mapped / sizeof(void *) ? __atomic_load_n(&t->objects[id], __ATOMIC_ACQUIRE) : NULL;
 }
 
-uint32_t nodetab_end(const struct nodetab *t)
+uint32_t node_table_end(const struct node_table *t)
 {
 	return t->end;
 }
 
-size_t nodetab_count(const struct nodetab *t)
+size_t node_table_count(const struct node_table *t)
 {
 	return t->count;
 }

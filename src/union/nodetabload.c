@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Taking over the table of a server that is dead. What it was doing when it died leaves no trace, as nodetab.c says.
+/* Taking over the table of a server that is dead. What it was doing when it died leaves no trace, as node_table.c says.
  * What no server of ours writes is left out, so that nothing here can lead outside the files, or round in a circle. */
 #include "nodetab-internal.h"
 
@@ -16,7 +16,7 @@
 #define GRANULE 16 /* bytes; every piece of the arena is so many times that */
 
 struct load {
-	struct nodetab *t;
+	struct node_table *t;
 	uint8_t *used;		/* granules of the arena that a name stands in */
 	size_t ngranules;
 	uint8_t *seen;		/* directories: SEEN_* */
@@ -31,7 +31,7 @@ static void load_release(struct load *l)
 	free(l->seen);
 }
 
-static int map_files(struct nodetab *t)
+static int map_files(struct node_table *t)
 {
 	struct stat slots, names;
 	int r;
@@ -39,27 +39,27 @@ static int map_files(struct nodetab *t)
 	if (fstat(t->slots.memfd, &slots) < 0 || fstat(t->names.memfd, &names) < 0)
 		return -errno;
 	/* Being made longer is one step; a file of another length was not made here. */
-	if (slots.st_size < NODETAB_STEP || names.st_size < NODETAB_STEP || slots.st_size % NODETAB_STEP ||
-	    names.st_size % NODETAB_STEP || (uint64_t)names.st_size > t->names.reserved ||
+	if (slots.st_size < NODE_TABLE_STEP || names.st_size < NODE_TABLE_STEP || slots.st_size % NODE_TABLE_STEP ||
+	    names.st_size % NODE_TABLE_STEP || (uint64_t)names.st_size > t->names.reserved ||
 	    (uint64_t)slots.st_size > t->slots.reserved)
 		return -EPROTO;
-	r = nodetab_grow_slots(t, (size_t)slots.st_size / sizeof(struct node_slot));
-	return r < 0 ? r : nodetab_grow_names(t, (uint64_t)names.st_size);
+	r = node_table_grow_slots(t, (size_t)slots.st_size / sizeof(struct node_slot));
+	return r < 0 ? r : node_table_grow_names(t, (uint64_t)names.st_size);
 }
 
-static bool is_of_this_version(const struct nodetab *t)
+static bool is_of_this_version(const struct node_table *t)
 {
-	const struct nodetab_head *head = (const struct nodetab_head *)t->slots.base;
+	const struct node_table_head *head = (const struct node_table_head *)t->slots.base;
 
-	return head->magic == NODETAB_MAGIC && head->version == NODETAB_VERSION;
+	return head->magic == NODE_TABLE_MAGIC && head->version == NODE_TABLE_VERSION;
 }
 
 /* Ids are given out in order, and every slot that was ever used has a generation. */
-static void find_end(struct nodetab *t)
+static void find_end(struct node_table *t)
 {
 	uint32_t end = (uint32_t)(t->slots.mapped / sizeof(struct node_slot));
 
-	while (end > NODETAB_ROOT && !nodetab_slot_at(t, end - 1)->generation)
+	while (end > NODE_TABLE_ROOT && !node_table_slot_at(t, end - 1)->generation)
 		end--;
 	t->end = end;
 }
@@ -83,13 +83,13 @@ static bool is_name(const struct name_record *rec)
 /* Take the piece that a slot's name stands in; false if it is none, or another's. */
 static bool take_piece(struct load *l, uint32_t off)
 {
-	const struct nodetab *t = l->t;
+	const struct node_table *t = l->t;
 	const struct name_record *rec = (const struct name_record *)(t->names.base + off);
 	uint64_t end;
 
 	if (off < NAMES_BEGIN || off % GRANULE || (uint64_t)off + NAME_RECORD_HEAD > t->names.mapped || !rec->len)
 		return false;
-	end = off + ((uint64_t)1 << nodetab_name_class(NAME_RECORD_HEAD + rec->len));
+	end = off + ((uint64_t)1 << node_table_name_class(NAME_RECORD_HEAD + rec->len));
 	if (end > t->names.mapped || !is_name(rec))
 		return false;
 	for (uint64_t g = off / GRANULE; g < end / GRANULE; g++)
@@ -105,10 +105,10 @@ static bool take_piece(struct load *l, uint32_t off)
  * given out first. */
 static void scan_slots(struct load *l)
 {
-	struct nodetab *t = l->t;
+	struct node_table *t = l->t;
 
-	for (uint32_t id = t->end; id-- > NODETAB_ROOT;) {
-		struct node_slot *s = nodetab_slot_at(t, id);
+	for (uint32_t id = t->end; id-- > NODE_TABLE_ROOT;) {
+		struct node_slot *s = node_table_slot_at(t, id);
 
 		if (s->state > NODE_FORMER || (s->state != NODE_FREE && !s->generation)) {
 			s->state = NODE_FREE;
@@ -129,7 +129,7 @@ static void scan_slots(struct load *l)
 /* What lies between names is free: as few pieces as do. */
 static void free_gaps(struct load *l)
 {
-	struct nodetab *t = l->t;
+	struct node_table *t = l->t;
 	size_t g = NAMES_BEGIN / GRANULE, end = t->names_end / GRANULE;
 
 	while (g < end) {
@@ -142,7 +142,7 @@ static void free_gaps(struct load *l)
 
 			while (((size_t)1 << c) / GRANULE > n)
 				c--;
-			nodetab_free_piece(t, (uint64_t)from * GRANULE, c);
+			node_table_free_piece(t, (uint64_t)from * GRANULE, c);
 			from += ((size_t)1 << c) / GRANULE;
 		}
 		while (g < end && l->used[g])
@@ -150,21 +150,21 @@ static void free_gaps(struct load *l)
 	}
 }
 
-static struct node_slot *directory_above(struct nodetab *t, uint32_t id, uint32_t *ret_id)
+static struct node_slot *directory_above(struct node_table *t, uint32_t id, uint32_t *ret_id)
 {
 	const char *name;
 	struct node_slot *s;
 
-	if (!nodetab_name(t, id, ret_id, &name) || !*ret_id)
+	if (!node_table_name(t, id, ret_id, &name) || !*ret_id)
 		return NULL;
-	s = nodetab_slot(t, *ret_id);
+	s = node_table_slot(t, *ret_id);
 	return s && s->type == DT_DIR && s->state != NODE_FORMER ? s : NULL;
 }
 
 /* Above every directory is the root, or one that has lost its name. A circle is opened where it closes. */
 static void check_above(struct load *l, uint32_t id)
 {
-	struct nodetab *t = l->t;
+	struct node_table *t = l->t;
 	uint32_t at = id, above;
 
 	while (l->seen[at] == SEEN_NOT) {
@@ -172,7 +172,7 @@ static void check_above(struct load *l, uint32_t id)
 		if (!directory_above(t, at, &above))
 			break;
 		if (l->seen[above] == SEEN_NOW) {
-			lose_name(l, nodetab_slot_at(t, at));
+			lose_name(l, node_table_slot_at(t, at));
 			break;
 		}
 		at = above;
@@ -186,37 +186,37 @@ static void check_above(struct load *l, uint32_t id)
 
 static void check_names(struct load *l)
 {
-	struct nodetab *t = l->t;
+	struct node_table *t = l->t;
 
-	for (uint32_t id = NODETAB_ROOT; id < t->end; id++) {
-		struct node_slot *s = nodetab_slot(t, id);
+	for (uint32_t id = NODE_TABLE_ROOT; id < t->end; id++) {
+		struct node_slot *s = node_table_slot(t, id);
 		uint32_t parent;
 		const char *name;
 
-		if (s && nodetab_name(t, id, &parent, &name) && parent && !directory_above(t, id, &parent))
+		if (s && node_table_name(t, id, &parent, &name) && parent && !directory_above(t, id, &parent))
 			lose_name(l, s);
 	}
-	for (uint32_t id = NODETAB_ROOT; id < t->end; id++)
-		if (nodetab_slot(t, id) && nodetab_slot_at(t, id)->type == DT_DIR)
+	for (uint32_t id = NODE_TABLE_ROOT; id < t->end; id++)
+		if (node_table_slot(t, id) && node_table_slot_at(t, id)->type == DT_DIR)
 			check_above(l, id);
 }
 
 /* Chains of former ids are as long as a file was opened in turns; each leads to one that is none. */
-static bool leads_somewhere(struct nodetab *t, const struct node_slot *s)
+static bool leads_somewhere(struct node_table *t, const struct node_slot *s)
 {
 	size_t n = 0;
 
 	while (s && s->state == NODE_FORMER && n++ < t->count)
-		s = nodetab_slot(t, s->successor);
+		s = node_table_slot(t, s->successor);
 	return s && s->state != NODE_FORMER;
 }
 
 static void check_successors(struct load *l)
 {
-	struct nodetab *t = l->t;
+	struct node_table *t = l->t;
 
-	for (uint32_t id = NODETAB_ROOT; id < t->end; id++) {
-		struct node_slot *s = nodetab_slot(t, id), *next;
+	for (uint32_t id = NODE_TABLE_ROOT; id < t->end; id++) {
+		struct node_slot *s = node_table_slot(t, id), *next;
 
 		if (!s || s->state != NODE_FORMER)
 			continue;
@@ -227,24 +227,24 @@ static void check_successors(struct load *l)
 			continue;
 		}
 		/* The last one is asked for, and so chains stay short. */
-		while ((next = nodetab_slot(t, s->successor))->state == NODE_FORMER)
+		while ((next = node_table_slot(t, s->successor))->state == NODE_FORMER)
 			s->successor = next->successor;
 	}
 }
 
 static void check_devs(struct load *l)
 {
-	for (unsigned k = 0; k < NODETAB_PLACES; k++) {
-		struct nodetab_devs *d = (struct nodetab_devs *)l->t->names.base + k;
+	for (unsigned k = 0; k < NODE_TABLE_PLACES; k++) {
+		struct node_table_devs *d = (struct node_table_devs *)l->t->names.base + k;
 
-		if (d->n > NODETAB_DEVS_MAX) {
+		if (d->n > NODE_TABLE_DEVS_MAX) {
 			d->n = 0;
 			l->nlost++;
 		}
 	}
 }
 
-static int load(struct nodetab *t)
+static int load(struct node_table *t)
 {
 	_cleanup_(load_release) struct load l = { .t = t };
 	int r = map_files(t);
@@ -260,40 +260,40 @@ static int load(struct nodetab *t)
 	if (!l.used || !l.seen)
 		return -ENOMEM;
 	scan_slots(&l);
-	if (!nodetab_slot(t, NODETAB_ROOT) || nodetab_slot_at(t, NODETAB_ROOT)->type != DT_DIR)
+	if (!node_table_slot(t, NODE_TABLE_ROOT) || node_table_slot_at(t, NODE_TABLE_ROOT)->type != DT_DIR)
 		return -EPROTO;
-	nodetab_slot_at(t, NODETAB_ROOT)->name_off = 0;
+	node_table_slot_at(t, NODE_TABLE_ROOT)->name_off = 0;
 	check_names(&l);
 	check_successors(&l);
 	check_devs(&l);
 	/* Last: pieces of the names that were lost just now are free only for the next server. */
 	free_gaps(&l);
 	if (l.nlost)
-		log_error("the table of nodes is damaged: lost %s", quantity_of(l.nlost, "entry").text);
+		log_error("the table of nodes is damaged: lost %s", human_units_of(l.nlost, "entry").text);
 	return 0;
 }
 
-int nodetab_attach(int slots_fd, int names_fd, struct nodetab **ret)
+int node_table_attach(int slots_fd, int names_fd, struct node_table **ret)
 {
-	struct nodetab *t;
-	int r = nodetab_reserve(slots_fd, names_fd, &t);
+	struct node_table *t;
+	int r = node_table_reserve(slots_fd, names_fd, &t);
 
 	if (r < 0)
 		return r;
 	r = load(t);
 	if (r < 0) {
 		/* Nothing of it has been counted yet. */
-		t->end = NODETAB_ROOT;
+		t->end = NODE_TABLE_ROOT;
 		t->names_end = NAMES_BEGIN;
-		nodetab_free(t);
+		node_table_free(t);
 		return r;
 	}
-	nodetab_count_memory(t, 1);
+	node_table_count_memory(t, 1);
 	*ret = t;
 	return 0;
 }
 
-void nodetab_held_fds(int slots_fd, void (*fn)(int fd, void *arg), void *arg)
+void node_table_held_fds(int slots_fd, void (*fn)(int fd, void *arg), void *arg)
 {
 	struct node_slot *slots;
 	struct stat st;
@@ -305,7 +305,7 @@ void nodetab_held_fds(int slots_fd, void (*fn)(int fd, void *arg), void *arg)
 	slots = mmap(NULL, n * sizeof(*slots), PROT_READ, MAP_SHARED, slots_fd, 0);
 	if (slots == MAP_FAILED)
 		return;
-	for (size_t id = NODETAB_ROOT; id < n; id++)
+	for (size_t id = NODE_TABLE_ROOT; id < n; id++)
 		if (slots[id].state != NODE_FREE && slots[id].held_fd > 0)
 			fn(slots[id].held_fd - 1, arg);
 	munmap(slots, n * sizeof(*slots));

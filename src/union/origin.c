@@ -6,20 +6,20 @@
 
 #include <string.h>
 
-void origin_write(const struct whiteout_style *st, int fd, const char *path)
+void origin_xattr_write(const struct whiteout_style *st, int fd, const char *path)
 {
-	if (st->has_trusted && xattr_set(fd, "", ORIGIN_TRUSTED_ATTR, path, strlen(path), 0) == 0)
+	if (st->has_trusted && xattr_set(fd, "", ORIGIN_XATTR_TRUSTED_ATTR, path, strlen(path), 0) == 0)
 		return;
 	if (st->has_user_attr)
-		xattr_set(fd, "", ORIGIN_USER_ATTR, path, strlen(path), 0);
+		xattr_set(fd, "", ORIGIN_XATTR_USER_ATTR, path, strlen(path), 0);
 }
 
-int origin_read(int dirfd, const char *name, bool is_doubted, char path[PATH_MAX])
+int origin_xattr_read(int dirfd, const char *name, bool is_doubted, char path[PATH_MAX])
 {
-	ssize_t len = xattr_get(dirfd, name, ORIGIN_TRUSTED_ATTR, path, PATH_MAX - 1);
+	ssize_t len = xattr_get(dirfd, name, ORIGIN_XATTR_TRUSTED_ATTR, path, PATH_MAX - 1);
 
 	if (len < 0 && !is_doubted)
-		len = xattr_get(dirfd, name, ORIGIN_USER_ATTR, path, PATH_MAX - 1);
+		len = xattr_get(dirfd, name, ORIGIN_XATTR_USER_ATTR, path, PATH_MAX - 1);
 	if (len <= 0 || memchr(path, '\0', (size_t)len) || !path_is_plain(path, (size_t)len))
 		return 0;
 	path[len] = '\0';

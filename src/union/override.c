@@ -22,7 +22,7 @@ static const char *const attrs[] = {
 };
 #define NATTRS (sizeof(attrs) / sizeof(*attrs))
 
-const char *override_detect(int rootfd)
+const char *mode_xattr_detect(int rootfd)
 {
 	for (size_t i = 0; i < NATTRS; i++)
 		if (xattr_get(rootfd, "", attrs[i], NULL, 0) > 0)
@@ -30,12 +30,12 @@ const char *override_detect(int rootfd)
 	return NULL;
 }
 
-const char *override_for_option(int xattr_permissions)
+const char *mode_xattr_for_option(int xattr_permissions)
 {
 	return xattr_permissions == 1 ? attrs[0] : xattr_permissions == 2 ? attrs[1] : NULL;
 }
 
-bool override_is_attr(const char *attr)
+bool mode_xattr_is_attr(const char *attr)
 {
 	for (size_t i = 0; i < NATTRS; i++)
 		if (!strcmp(attr, attrs[i]))
@@ -57,7 +57,7 @@ static bool number(const char **p, int base, unsigned long max, unsigned long *r
 	return true;
 }
 
-bool override_parse(const char *text, size_t len, struct stat *st)
+bool mode_xattr_parse(const char *text, size_t len, struct stat *st)
 {
 	unsigned long uid, gid, mode;
 	char buf[VALUE_MAX];
@@ -77,7 +77,7 @@ bool override_parse(const char *text, size_t len, struct stat *st)
 	return true;
 }
 
-void override_apply(int dirfd, const char *name, const char *attr, struct stat *st)
+void mode_xattr_apply(int dirfd, const char *name, const char *attr, struct stat *st)
 {
 	char value[VALUE_MAX];
 	ssize_t n;
@@ -86,10 +86,10 @@ void override_apply(int dirfd, const char *name, const char *attr, struct stat *
 		return;
 	n = xattr_get(dirfd, name, attr, value, sizeof(value));
 	if (n > 0)
-		override_parse(value, (size_t)n, st);
+		mode_xattr_parse(value, (size_t)n, st);
 }
 
-int override_store(int fd, const char *attr, const struct stat *st)
+int mode_xattr_store(int fd, const char *attr, const struct stat *st)
 {
 	char value[VALUE_MAX];
 	int n = snprintf(value, sizeof(value), "%u:%u:%04o:%s", (unsigned)st->st_uid, (unsigned)st->st_gid,
@@ -98,14 +98,14 @@ int override_store(int fd, const char *attr, const struct stat *st)
 	return xattr_set(fd, "", attr, value, (size_t)n, 0);
 }
 
-int override_keep_access(int fd, mode_t real_mode)
+int mode_xattr_keep_access(int fd, mode_t real_mode)
 {
 	if ((real_mode & 0700) == 0700)
 		return 0;
-	return fchmod(fd, override_acl_mode(real_mode) & 07777) < 0 ? -errno : 0;
+	return fchmod(fd, mode_xattr_acl_mode(real_mode) & 07777) < 0 ? -errno : 0;
 }
 
-void override_limit_acl(void *value, size_t size, mode_t mode)
+void mode_xattr_limit_acl(void *value, size_t size, mode_t mode)
 {
 	const struct posix_acl_xattr_header *header = value;
 	struct posix_acl_xattr_entry *e = (struct posix_acl_xattr_entry *)(header + 1), *group = NULL, *mask = NULL;

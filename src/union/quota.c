@@ -193,7 +193,7 @@ void quota_gone(struct quota *q, ino_t ino)
 	gone_locked(q, ino);
 }
 
-void quota_drop(struct tree *t, struct inode *i)
+void quota_drop(struct union_fs *t, struct inode *i)
 {
 	struct stat st;
 
@@ -326,13 +326,13 @@ static int miss(void *arg, const char *name, int error)
 
 int quota_count(struct quota *q)
 {
-	const struct dirwalk_hooks hooks = { .entry = count_entry, .miss = miss, .is_ours = true };
+	const struct dir_walk_hooks hooks = { .entry = count_entry, .miss = miss, .is_ours = true };
 	struct stat st;
 	int r = fstat(q->rootfd, &st) < 0 ? -errno : 0;
 
 	if (r == 0) {
 		note_counted(q, &st);
-		r = dirwalk(q->rootfd, &hooks, q);
+		r = dir_walk(q->rootfd, &hooks, q);
 	}
 	LOCK_SCOPE(&q->lock);
 	look_at_map_locked(q);

@@ -18,11 +18,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct recover_run {
+struct map_recover_run {
 	blk_t blk, n;
 };
 
-struct recover_file {
+struct map_recover_file {
 	file_id_t id;
 	uint64_t size;
 	size_t order; /* of names with one id the first found counts */
@@ -46,7 +46,7 @@ static int grow(void *array, size_t n, size_t size)
 
 /* The walk goes on without this one. What says that it is us who cannot go on ends it: on a better
  * day the same tree may be read whole. */
-static int skip(struct recover *r, const char *name, int error)
+static int skip(struct map_recover *r, const char *name, int error)
 {
 	if (error == -ENOMEM || error == -EMFILE || error == -ENFILE)
 		return error;
@@ -119,7 +119,7 @@ static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end, cons
 	return e == 0 && nown ? call->own(call->own_arg, first, nown) : e;
 }
 
-int recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg, uint64_t *ret_size)
+int map_recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg, uint64_t *ret_size)
 {
 	const struct own_call call = { own, own_arg };
 	_cleanup_(freep) uint8_t *buf = malloc(CHUNK_BYTES);
@@ -148,26 +148,26 @@ int recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void
 
 static int remember_run(void *arg, blk_t blk, blk_t n)
 {
-	struct recover *r = arg;
+	struct map_recover *r = arg;
 	int e = grow(&r->runs, r->nruns, sizeof(*r->runs));
 
 	if (e == 0)
-		r->runs[r->nruns++] = (struct recover_run){ blk, n };
+		r->runs[r->nruns++] = (struct map_recover_run){ blk, n };
 	return e;
 }
 
 /* A regular file: remember its extents if it is marked. */
-static int visit_file(struct recover *r, int dirfd, const char *name)
+static int visit_file(struct map_recover *r, int dirfd, const char *name)
 {
 	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-	_cleanup_(relax_endp) struct relax *x = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	_cleanup_(closep) int fd = -1;
 	size_t run = r->nruns;
 	uint64_t size = 0;
-	struct mark mark;
+	struct partial_xattr mark;
 	int e = source_read_mark(dirfd, name, &mark, NULL);
 
-	if (e == -EACCES && r->is_ours && (x = relax_begin(dirfd, name)))
+	if (e == -EACCES && r->is_ours && (x = mode_relax_begin(dirfd, name)))
 		e = source_read_mark(dirfd, name, &mark, NULL);
 	if (e <= 0)
 		return e;
@@ -180,21 +180,21 @@ static int visit_file(struct recover *r, int dirfd, const char *name)
 	e = source_read_mark(fd, "", &mark, NULL);
 	if (e <= 0)
 		return e;
-	e = r->by_content ? recover_contents(fd, remember_run, r, &size) : fd_extents(fd, remember_run, r);
+	e = r->by_content ? map_recover_contents(fd, remember_run, r, &size) : fd_extents(fd, remember_run, r);
 	if (e == 0)
 		e = grow(&r->files, r->nfiles, sizeof(*r->files));
 	if (e < 0) {
 		r->nruns = run;
 		return e;
 	}
-	r->files[r->nfiles] = (struct recover_file){ mark.file_id, size, r->nfiles, run, r->nruns - run };
+	r->files[r->nfiles] = (struct map_recover_file){ mark.file_id, size, r->nfiles, run, r->nruns - run };
 	r->nfiles++;
 	return 0;
 }
 
 static int visit_name(void *arg, int dirfd, const char *name, const struct stat *st)
 {
-	struct recover *r = arg;
+	struct map_recover *r = arg;
 	int e = S_ISREG(st->st_mode) ? visit_file(r, dirfd, name) : S_ISDIR(st->st_mode);
 
 	return e < 0 ? skip(r, name, e) : e;
@@ -205,23 +205,23 @@ static int miss(void *arg, const char *name, int error)
 	return skip(arg, error == -ESTALE && !strcmp(name, "..") ? "a directory that was moved" : name, error);
 }
 
-static int scan(struct recover *r)
+static int scan(struct map_recover *r)
 {
-	const struct dirwalk_hooks hooks = { .entry = visit_name, .miss = miss, .is_ours = r->is_ours };
+	const struct dir_walk_hooks hooks = { .entry = visit_name, .miss = miss, .is_ours = r->is_ours };
 
-	return dirwalk(r->rootfd, &hooks, r);
+	return dir_walk(r->rootfd, &hooks, r);
 }
 
 static int by_id(const void *a, const void *b)
 {
-	const struct recover_file *f = a, *g = b;
+	const struct map_recover_file *f = a, *g = b;
 
 	if (f->id != g->id)
 		return f->id < g->id ? -1 : 1;
 	return f->order < g->order ? -1 : f->order > g->order;
 }
 
-static const struct recover_file *find_file(const struct recover *r, file_id_t id)
+static const struct map_recover_file *find_file(const struct map_recover *r, file_id_t id)
 {
 	size_t first = 0, end = r->nfiles;
 
@@ -236,7 +236,7 @@ static const struct recover_file *find_file(const struct recover *r, file_id_t i
 	return first < r->nfiles && r->files[first].id == id ? &r->files[first] : NULL;
 }
 
-static int scan_once(struct recover *r, bool by_content)
+static int scan_once(struct map_recover *r, bool by_content)
 {
 	int e;
 
@@ -254,9 +254,9 @@ static int scan_once(struct recover *r, bool by_content)
 	return 0;
 }
 
-static int runs_of(struct recover *r, file_id_t id, const struct own_call *call, uint64_t *ret_size)
+static int runs_of(struct map_recover *r, file_id_t id, const struct own_call *call, uint64_t *ret_size)
 {
-	const struct recover_file *f = find_file(r, id);
+	const struct map_recover_file *f = find_file(r, id);
 	int e = 0;
 
 	if (!f)
@@ -271,7 +271,7 @@ static int extents_of(void *arg, file_id_t id,
 		      int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg)
 {
 	const struct own_call call = { own, own_arg };
-	struct recover *r = arg;
+	struct map_recover *r = arg;
 	uint64_t size;
 
 	return !r->has_true_extents ? -EOPNOTSUPP : scan_once(r, false) ?: runs_of(r, id, &call, &size);
@@ -285,9 +285,9 @@ static int contents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t 
 	return scan_once(arg, true) ?: runs_of(arg, id, &call, ret_size);
 }
 
-void recover_init(struct recover *r, int rootfd, const char *name, bool has_true_extents)
+void map_recover_init(struct map_recover *r, int rootfd, const char *name, bool has_true_extents)
 {
-	*r = (struct recover){
+	*r = (struct map_recover){
 		.hook = { .extents = extents_of, .contents = contents_of, .arg = r },
 		.rootfd = rootfd,
 		.name = name,
@@ -295,7 +295,7 @@ void recover_init(struct recover *r, int rootfd, const char *name, bool has_true
 	};
 }
 
-void recover_release(struct recover *r)
+void map_recover_release(struct map_recover *r)
 {
 	free(r->files);
 	free(r->runs);
@@ -324,10 +324,10 @@ static int contents_of_lost(void *arg, file_id_t id, int (*own)(void *own_arg, b
 	const struct lost_file *lost = arg;
 
 	(void)id;
-	return recover_contents(lost->fd, own, own_arg, ret_size);
+	return map_recover_contents(lost->fd, own, own_arg, ret_size);
 }
 
-int recover_adopt(struct layer *l, struct mapfile *map, const struct mark *m, int fd)
+int map_recover_adopt(struct layer *l, struct mapfile *map, const struct partial_xattr *m, int fd)
 {
 	struct lost_file lost = { fd, fd >= 0 && probe_true_extents(l->rootfd) };
 	struct mapfile_rebuild hook = { extents_of_lost, &lost, contents_of_lost };
@@ -351,11 +351,11 @@ static int count_on(void *arg, blk_t blk, blk_t n)
 	return 0;
 }
 
-int recover_is_whole(int fd, uint64_t lower_size)
+int map_recover_is_whole(int fd, uint64_t lower_size)
 {
 	blk_t end = 0;
 	uint64_t size;
-	int r = recover_contents(fd, count_on, &end, &size);
+	int r = map_recover_contents(fd, count_on, &end, &size);
 
 	if (r < 0)
 		return r;

@@ -21,13 +21,13 @@ struct remains {
 	int fd;				/* held, and pinned; -1 */
 };
 
-static void remains_release(struct tree *t, struct remains *m)
+static void remains_release(struct union_fs *t, struct remains *m)
 {
 	if (m->dir)
 		inode_unref(t, m->dir);
 }
 
-static void remains_read(struct tree *t, struct inode *i, struct remains *m)
+static void remains_read(struct union_fs *t, struct inode *i, struct remains *m)
 {
 	const char *name;
 	uint32_t parent;
@@ -36,21 +36,21 @@ static void remains_read(struct tree *t, struct inode *i, struct remains *m)
 	*m = (struct remains){ .fd = -1 };
 	if (inode_any_name(t, i, &m->dir, m->name) < 0)
 		m->dir = NULL;
-	if (m->dir && m->dir->is_bare) {
+	if (m->dir && m->dir->is_unresolved) {
 		inode_unref(t, m->dir);
 		m->dir = NULL;
 	}
 	LOCK_SCOPE(&t->lock);
-	if (!i->is_bare)
+	if (!i->is_unresolved)
 		return;
 	m->fd = i->src.fd.fd_plus_one - 1;
-	len = nodetab_name(t->nodes, i->id, &parent, &name);
+	len = node_table_name(t->nodes, i->id, &parent, &name);
 	if (len && len < sizeof(m->path) && !parent)
 		memcpy(m->path, name, len);
 }
 
 /* The entry of the image that it showed, or whose bytes it shows. */
-static int find_entry(struct tree *t, const struct remains *m, struct ient **ret)
+static int find_entry(struct union_fs *t, const struct remains *m, struct image_entry **ret)
 {
 	int r = -ENOENT;
 
@@ -61,17 +61,17 @@ static int find_entry(struct tree *t, const struct remains *m, struct ient **ret
 	return r == -ENOTDIR ? -ENOENT : r;
 }
 
-static int find_base(struct tree *t, const struct remains *m, const struct mark *mark, struct ient **ret)
+static int find_base(struct union_fs *t, const struct remains *m, const struct partial_xattr *mark, struct image_entry **ret)
 {
 	int r = *mark->path ? image_lookup_path(t->image, mark->path, ret) : find_entry(t, m, ret);
 
 	return r == 0 && (*ret)->type != DT_REG ? -ENOENT : r;
 }
 
-static int find_held(struct tree *t, struct inode *i, const struct remains *m, struct inode_found *f, bool *ret_is_gone)
+static int find_held(struct union_fs *t, struct inode *i, const struct remains *m, struct inode_found *f, bool *ret_is_gone)
 {
-	struct mark mark;
-	struct ient *base;
+	struct partial_xattr mark;
+	struct image_entry *base;
 	struct stat st;
 	int r;
 
@@ -99,9 +99,9 @@ static int find_held(struct tree *t, struct inode *i, const struct remains *m, s
 	return r == -EUCLEAN ? 0 : r;
 }
 
-static int find_hidden(struct tree *t, struct inode *i, const struct remains *m, struct inode_found *f)
+static int find_hidden(struct union_fs *t, struct inode *i, const struct remains *m, struct inode_found *f)
 {
-	struct ient *e;
+	struct image_entry *e;
 	int r = find_entry(t, m, &e);
 
 	if (r == 0 && (e->type != i->type || image_ino(t->image, e) != i->ino))
@@ -111,7 +111,7 @@ static int find_hidden(struct tree *t, struct inode *i, const struct remains *m,
 	return r;
 }
 
-static int revive_orphan(struct tree *t, struct inode *i)
+static int revive_orphan(struct union_fs *t, struct inode *i)
 {
 	struct inode_found f;
 	struct remains m;
@@ -121,11 +121,11 @@ static int revive_orphan(struct tree *t, struct inode *i)
 	remains_read(t, i, &m);
 	r = m.fd >= 0 ? find_held(t, i, &m, &f, &is_gone) : find_hidden(t, i, &m, &f);
 	if (r == 0)
-		r = inode_fill_orphan(t, i, &f, is_gone);
+		r = inode_resolve_orphan(t, i, &f, is_gone);
 	if (r == -ENOENT || r == -ESTALE) {
 		log_debug("node %" PRIu32 ": what a dead server had there is gone", (uint32_t)i->id);
-		inode_lose(t, i);
-		r = i->is_bare ? -ESTALE : 0;
+		inode_mark_stale(t, i);
+		r = i->is_unresolved ? -ESTALE : 0;
 	}
 	remains_release(t, &m);
 	return r;
@@ -134,7 +134,7 @@ static int revive_orphan(struct tree *t, struct inode *i)
 /* ---- what has one ---- */
 
 /* -ENOENT or -ESTALE: nothing there, or something else. */
-static int revive_named(struct tree *t, struct inode *i)
+static int revive_named(struct union_fs *t, struct inode *i)
 {
 	char name[NAME_MAX + 1];
 	struct inode_found f;
@@ -143,28 +143,28 @@ static int revive_named(struct tree *t, struct inode *i)
 
 	if (r < 0)
 		return r;
-	if (dir->is_lost)
+	if (dir->is_stale)
 		r = -ENOENT;
 	else
-		r = dir->is_bare ? -EAGAIN : lookup_find(t, dir, name, &f);
+		r = dir->is_unresolved ? -EAGAIN : lookup_find(t, dir, name, &f);
 	if (r == 0)
-		r = inode_fill(t, i, dir, name, &f);
+		r = inode_resolve(t, i, dir, name, &f);
 	inode_unref(t, dir);
 	return r;
 }
 
 /* Those above it are not bare, or lost. */
-static int revive_one(struct tree *t, struct inode *i)
+static int revive_one(struct union_fs *t, struct inode *i)
 {
 	int r = 0;
 
-	if (i->is_bare && !i->is_lost)
+	if (i->is_unresolved && !i->is_stale)
 		r = revive_named(t, i);
-	if (i->is_bare && !i->is_lost && (r == -ENOENT || r == -ESTALE))
+	if (i->is_unresolved && !i->is_stale && (r == -ENOENT || r == -ESTALE))
 		return revive_orphan(t, i);
 	if (r == -EAGAIN)
 		return r;
-	return i->is_lost ? -ESTALE : !i->is_bare ? 0 : r;
+	return i->is_stale ? -ESTALE : !i->is_unresolved ? 0 : r;
 }
 
 struct chain {
@@ -187,7 +187,7 @@ static int chain_add(struct chain *c, struct inode *i)
 	return 0;
 }
 
-static int climb(struct tree *t, struct inode *i, struct chain *c)
+static int climb(struct union_fs *t, struct inode *i, struct chain *c)
 {
 	char name[NAME_MAX + 1];
 	int r;
@@ -203,7 +203,7 @@ static int climb(struct tree *t, struct inode *i, struct chain *c)
 		}
 		if (inode_any_name(t, i, &parent, name) < 0)
 			return 0;
-		if (!parent->is_bare || parent->is_lost) {
+		if (!parent->is_unresolved || parent->is_stale) {
 			inode_unref(t, parent);
 			return 0;
 		}
@@ -211,7 +211,7 @@ static int climb(struct tree *t, struct inode *i, struct chain *c)
 	}
 }
 
-static int revive_chain(struct tree *t, struct inode *i)
+static int revive_chain(struct union_fs *t, struct inode *i)
 {
 	struct chain c = { 0 };
 	int r = climb(t, i, &c);
@@ -229,28 +229,28 @@ static int revive_chain(struct tree *t, struct inode *i)
 	return r;
 }
 
-int revive_inode(struct tree *t, struct inode *i)
+int restore_inode(struct union_fs *t, struct inode *i)
 {
 	for (unsigned attempt = 0; attempt < REVIVE_TRIES; attempt++) {
 		int r;
 
-		if (!i->is_bare)
+		if (!i->is_unresolved)
 			return 0;
-		r = i->is_lost ? -ESTALE : revive_chain(t, i);
+		r = i->is_stale ? -ESTALE : revive_chain(t, i);
 		if (r != -EAGAIN)
 			return r;
 	}
 	return -EIO;
 }
 
-int revive_others(struct tree *t, const struct inode_found *found)
+int restore_others(struct union_fs *t, const struct inode_found *found)
 {
 	struct inode *i;
 	int r = 0;
 
-	if (!t->n_bare || found->type == DT_DIR)
+	if (!t->n_unresolved || found->type == DT_DIR)
 		return 0;
-	while (r == 0 && (i = inode_find_bare(t, found))) {
+	while (r == 0 && (i = inode_find_unresolved(t, found))) {
 		r = lookup_revive(t, i);
 		inode_unref(t, i);
 		if (r == -ESTALE)

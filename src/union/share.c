@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every image that share_image gave out has a record here, until it is freed. States of a record, all changes under
+/* Every image that layer_registry_image gave out has a record here, until it is freed. States of a record, all changes under
  * the lock:
  *
- *	IN_USE --(last share_release)--> CLOSING --(descriptors closed)--> KEPT --(share_image)--> IN_USE
- *	   \--(last share_release, not worth keeping)--> freed               \--(share_trim)--> freed
+ *	IN_USE --(last layer_registry_release)--> CLOSING --(descriptors closed)--> KEPT --(layer_registry_image)--> IN_USE
+ *	   \--(last layer_registry_release, not worth keeping)--> freed               \--(layer_registry_trim)--> freed
  *
  * Invariants:
  * 1. layer->users counts the records IN_USE or CLOSING that have the layer, once for each place in the stack;
@@ -74,7 +74,7 @@ static time_t now(void)
 	return t.tv_sec;
 }
 
-void share_keep(unsigned seconds, size_t bytes)
+void layer_registry_keep(unsigned seconds, size_t bytes)
 {
 	LOCK_SCOPE(&reg.lock);
 	reg.is_on = true;
@@ -117,9 +117,9 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		fds[i] = layers[i]->rootfd;
-	if (opener == SHARE_SEEN_PLAIN)
+	if (opener == LAYER_REGISTRY_SEEN_PLAIN)
 		memset(is_plain, true, n * sizeof(*is_plain));
-	else if (opener != SHARE_NOT_SEEN)
+	else if (opener != LAYER_REGISTRY_NOT_SEEN)
 		mountinfo_plain(opener, fds, n, is_plain); /* where it fails all is false */
 	for (size_t i = 0; i < n; i++) {
 		struct statfs fs;
@@ -131,7 +131,7 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 	return 0;
 }
 
-bool share_has_private(struct layer *const *layers, size_t n)
+bool layer_registry_has_private(struct layer *const *layers, size_t n)
 {
 	bool is_any = false;
 
@@ -193,7 +193,7 @@ static void close_left(struct left *left, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (atomic_load(&left[i].layer->has_windows))
-			window_forget(left[i].layer);
+			mmap_cache_forget(left[i].layer);
 		closep(&left[i].readonly_root);
 		closep(&left[i].rootfd);
 	}
@@ -345,7 +345,7 @@ static int make_image(struct layer *const *fresh, size_t n, struct image **ret)
 	return r;
 }
 
-int share_image(struct layer *const *fresh, size_t n, pid_t opener, struct image **ret)
+int layer_registry_image(struct layer *const *fresh, size_t n, pid_t opener, struct image **ret)
 {
 	struct image *known = NULL;
 	bool is_on;
@@ -366,7 +366,7 @@ int share_image(struct layer *const *fresh, size_t n, pid_t opener, struct image
 	if (!has_private_locked(fresh, n))
 		known = take_known_locked(fresh, n);
 	pthread_mutex_unlock(&reg.lock);
-	share_trim();
+	layer_registry_trim();
 	if (!known)
 		return make_image(fresh, n, ret);
 	*ret = known;
@@ -383,7 +383,7 @@ static struct record *find_locked(const struct image *img)
 	return NULL;
 }
 
-struct image *share_again(struct image *img)
+struct image *layer_registry_again(struct image *img)
 {
 	struct record *r;
 
@@ -429,7 +429,7 @@ static void keep(struct record *r)
 	pthread_mutex_unlock(&reg.lock);
 }
 
-void share_release(struct image *img)
+void layer_registry_release(struct image *img)
 {
 	struct record *r;
 	bool is_kept = false;
@@ -454,7 +454,7 @@ void share_release(struct image *img)
 	pthread_mutex_unlock(&reg.lock);
 	if (is_kept) {
 		keep(r);
-		share_trim();
+		layer_registry_trim();
 		return;
 	}
 	if (r)
@@ -488,7 +488,7 @@ static int choose_victims_locked(struct list_link *victims)
 	return first > INT_MAX ? INT_MAX : (int)first;
 }
 
-int share_trim(void)
+int layer_registry_trim(void)
 {
 	struct list_link victims;
 	int left;
@@ -508,12 +508,12 @@ int share_trim(void)
 	return left;
 }
 
-void share_stop(void)
+void layer_registry_stop(void)
 {
 	pthread_mutex_lock(&reg.lock);
 	reg.is_on = false;
 	pthread_mutex_unlock(&reg.lock);
-	share_trim();
+	layer_registry_trim();
 }
 
 /* ---- uppers ---- */
@@ -536,29 +536,29 @@ static bool outdate_locked(const struct layer *upper)
 	return is_in_use;
 }
 
-bool share_is_written(const struct layer *l)
+bool layer_registry_is_written(const struct layer *l)
 {
 	LOCK_SCOPE(&reg.lock);
 	return is_being_written_locked(l);
 }
 
-bool share_upper_open(struct layer *upper)
+bool layer_registry_upper_open(struct layer *upper)
 {
 	LOCK_SCOPE(&reg.lock);
 	list_add_tail(&reg.uppers, &upper->live);
 	return outdate_locked(upper);
 }
 
-void share_upper_close(struct layer *upper)
+void layer_registry_upper_close(struct layer *upper)
 {
 	LOCK_SCOPE(&reg.lock);
 	list_del(&upper->live);
 	outdate_locked(upper);
 }
 
-void share_stats(struct share_stats *ret)
+void layer_registry_stats(struct layer_registry_stats *ret)
 {
-	*ret = (struct share_stats){ .watches = watch_count() };
+	*ret = (struct layer_registry_stats){ .watches = watch_count() };
 	LOCK_SCOPE(&reg.lock);
 	for each_record(r) {
 		struct layer *const *layers;

@@ -36,7 +36,7 @@ static int open_quiet(int dirfd, const char *path)
 		fd = path_open_quiet(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 		if (fd != -EMFILE && fd != -ENFILE)
 			break;
-		fdcache_shrink();
+		fd_cache_shrink();
 	}
 	return fd;
 }
@@ -97,27 +97,27 @@ static int open_and_pin(struct source *s)
 {
 	int fd = s->open(s);
 
-	return fd < 0 ? fd : fdcache_fill(&s->fd, fd);
+	return fd < 0 ? fd : fd_cache_fill(&s->fd, fd);
 }
 
 /* Where the file system may be remote: with each open most FUSE file systems forget the file's pages, so that a second one takes
  * away those that the first has just brought. */
 static int open_alone_and_pin(struct source *s)
 {
-	struct turn turn;
-	const bool is_ours = turn_begin(&turn, s);
-	int fd = fdcache_pin_again(&s->fd);
+	struct singleflight turn;
+	const bool is_ours = singleflight_begin(&turn, s);
+	int fd = fd_cache_pin_again(&s->fd);
 
 	if (fd < 0)
 		fd = open_and_pin(s);
 	if (is_ours)
-		turn_end(&turn);
+		singleflight_end(&turn);
 	return fd;
 }
 
 int source_pin(struct source *s)
 {
-	int fd = fdcache_pin(&s->fd);
+	int fd = fd_cache_pin(&s->fd);
 
 	if (fd >= 0)
 		return fd;
@@ -127,14 +127,14 @@ int source_pin(struct source *s)
 /* What a file's attributes say of its bytes. */
 enum { BYTES_OWN, BYTES_PARTIAL, BYTES_BELOW };
 
-static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare, bool *ret_has_acl)
+static int read_kind(int dirfd, const char *name, struct partial_xattr *ret, bool *ret_is_unresolved, bool *ret_has_acl)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, name, &list);
 	bool has_mark = false, has_metacopy = false, has_user_metacopy = false, has_seal = false;
 
-	if (ret_is_bare)
-		*ret_is_bare = len == 0;
+	if (ret_is_unresolved)
+		*ret_is_unresolved = len == 0;
 	if (ret_has_acl)
 		*ret_has_acl = false;
 	if (len == -EOPNOTSUPP || len == -ENOSYS)
@@ -142,10 +142,10 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 	if (len < 0)
 		return (int)len;
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
-		has_user_metacopy = has_user_metacopy || !strcmp(a, GUARD_USER_ATTR);
+		has_user_metacopy = has_user_metacopy || !strcmp(a, METACOPY_GUARD_USER_ATTR);
 		has_metacopy = has_metacopy || !strcmp(a, WHITEOUT_METACOPY_ATTR);
 		has_mark = has_mark || !strcmp(a, FORMAT_PARTIAL_ATTR);
-		has_seal = has_seal || !strcmp(a, TRUST_SEAL_ATTR);
+		has_seal = has_seal || !strcmp(a, XATTR_TRUST_SEAL_ATTR);
 		if (ret_has_acl && !strcmp(a, ACL_ATTR))
 			*ret_has_acl = true;
 	}
@@ -157,10 +157,10 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 
 		if (n < 0)
 			return (int)n;
-		r = mark_decode(value, (size_t)n, ret);
+		r = partial_xattr_decode(value, (size_t)n, ret);
 		if (r < 0)
 			return r;
-		ret->is_sealed = has_seal && trust_is_sealed(dirfd, name, value, (size_t)n);
+		ret->is_sealed = has_seal && xattr_trust_is_sealed(dirfd, name, value, (size_t)n);
 		return BYTES_PARTIAL;
 	}
 	/* No kernel writes it, and the owner of a file may: it is not followed. */
@@ -169,9 +169,9 @@ static int read_kind(int dirfd, const char *name, struct mark *ret, bool *ret_is
 	return has_metacopy ? BYTES_BELOW : BYTES_OWN;
 }
 
-int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is_bare)
+int source_read_mark(int dirfd, const char *name, struct partial_xattr *ret, bool *ret_is_unresolved)
 {
-	int r = read_kind(dirfd, name, ret, ret_is_bare, NULL);
+	int r = read_kind(dirfd, name, ret, ret_is_unresolved, NULL);
 
 	/* Reading one as it is would give zeros. */
 	return r == BYTES_BELOW ? -EUCLEAN : r;
@@ -179,7 +179,7 @@ int source_read_mark(int dirfd, const char *name, struct mark *ret, bool *ret_is
 
 int source_settle(struct source *s)
 {
-	struct mark mark;
+	struct partial_xattr mark;
 	int fd, r;
 
 	if (!s->path)
@@ -188,22 +188,22 @@ int source_settle(struct source *s)
 	if (fd < 0)
 		return fd;
 	r = read_kind(fd, "", &mark, NULL, NULL);
-	fdcache_unpin(&s->fd);
+	fd_cache_unpin(&s->fd);
 	if (r == BYTES_OWN)
 		s->id = 0;
 	return r == BYTES_OWN ? 0 : -EUCLEAN;
 }
 
-bool source_fits_mark(const struct mark *m, const struct stat *base, const char *path, const char *layer)
+bool source_fits_mark(const struct partial_xattr *m, const struct stat *base, const char *path, const char *layer)
 {
-	if (mark_fits(m, base))
+	if (partial_xattr_fits(m, base))
 		return true;
 	log_error("%s: %s: the lower file it was copied from is not what it was (%" PRIu64 " bytes then, %jd now)", layer,
 		  path, m->lower_size, (intmax_t)base->st_size);
 	return false;
 }
 
-int source_needs_lower(struct mapfile *map, const struct mark *m, uint64_t size)
+int source_needs_lower(struct mapfile *map, const struct partial_xattr *m, uint64_t size)
 {
 	uint64_t clip;
 	blk_t end, n;
@@ -245,7 +245,7 @@ void source_free(struct source *s)
 	while (s) {
 		struct source *below = s->owns_below ? s->below : NULL;
 
-		fdcache_drop(&s->fd);
+		fd_cache_drop(&s->fd);
 		free(s->path);
 		free(s);
 		s = below;
@@ -258,7 +258,7 @@ static void source_freep(struct source **s)
 }
 
 /* The map entry that a mark names: 0; 1: the file has none any more, and no mark either; or damage. */
-static int find_entry(struct layer *l, const struct mark *m, const char *path, struct mapfile **ret)
+static int find_entry(struct layer *l, const struct partial_xattr *m, const char *path, struct mapfile **ret)
 {
 	uint64_t clip;
 	int r = layer_map(l, ret);
@@ -270,11 +270,11 @@ static int find_entry(struct layer *l, const struct mark *m, const char *path, s
 			r = mapfile_clip(*ret, m->file_id, &clip);
 		if (r == -ENOENT) {
 			_cleanup_(closep) int fd = open_quiet(l->rootfd, path);
-			struct mark again;
+			struct partial_xattr again;
 
 			if (fd >= 0 && read_kind(fd, "", &again, NULL, NULL) == BYTES_OWN)
 				return 1;
-			r = recover_adopt(l, *ret, m, fd);
+			r = map_recover_adopt(l, *ret, m, fd);
 		}
 	}
 	if (r == 0 && (uint32_t)mapfile_uuid(*ret) == m->uuid_low)
@@ -288,7 +288,7 @@ static int find_entry(struct layer *l, const struct mark *m, const char *path, s
  * -ENOENT: nowhere. */
 static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 {
-	struct walk_step step;
+	struct path_resolve_step step;
 	char *last;
 	int r;
 
@@ -296,10 +296,10 @@ static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 		strcpy(ret, name + 1);
 		return 0;
 	}
-	r = walk_visit(s->layer, s->path, &step);
+	r = path_resolve_visit(s->layer, s->path, &step);
 	if (r < 0)
 		return r;
-	if (step.kind != WALK_REGULAR || !step.has_below)
+	if (step.kind != PATH_RESOLVE_REGULAR || !step.has_below)
 		return -ENOENT;
 	last = strrchr(step.path, '/');
 	last = last ? last + 1 : step.path;
@@ -331,7 +331,7 @@ static ssize_t find_below(struct chain *c, struct source *s, const char *name, c
 		}
 	c->nat = 0;
 	r = path_below(s, name, path);
-	return r < 0 ? r : walk_file(c->layers, c->n, c->idx + 1, path, ret_path);
+	return r < 0 ? r : path_resolve_file(c->layers, c->n, c->idx + 1, path, ret_path);
 }
 
 /* Next step down: what lies under the holes of s. */
@@ -358,7 +358,7 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 }
 
 /* What one file is: a partial one gets its map and id. name: what it stands over, as whiteout_metacopy says it. */
-static int examine(struct source *s, struct stat *st, struct mark *mark, char name[NAME_BELOW_MAX])
+static int examine(struct source *s, struct stat *st, struct partial_xattr *mark, char name[NAME_BELOW_MAX])
 {
 	bool has_acl = false;
 	int fd = source_pin(s), r;
@@ -366,12 +366,12 @@ static int examine(struct source *s, struct stat *st, struct mark *mark, char na
 	name[0] = '\0';
 	if (fd < 0)
 		return fd;
-	r = fstat(fd, st) < 0 ? -errno : read_kind(fd, "", mark, &s->is_bare, &has_acl);
+	r = fstat(fd, st) < 0 ? -errno : read_kind(fd, "", mark, &s->is_unresolved, &has_acl);
 	if (r >= 0)
 		s->seen = (struct source_seen){ true, has_acl, st->st_uid, st->st_gid, st->st_mode, st->st_dev, st->st_ino };
 	if (r == BYTES_BELOW)
 		r = whiteout_metacopy(fd, name) < 0 ? -EUCLEAN : BYTES_BELOW;
-	fdcache_unpin(&s->fd);
+	fd_cache_unpin(&s->fd);
 	if (r == -EUCLEAN)
 		log_error("%s: %s: damaged or foreign mark of a file whose bytes are below", s->layer->path, s->path);
 	if (r >= 0 && !S_ISREG(st->st_mode))
@@ -391,16 +391,16 @@ static int examine(struct source *s, struct stat *st, struct mark *mark, char na
 }
 
 /* s, partial, whose mark leads to a file with this stat. */
-static int check_trust(const struct chain *c, struct source *s, const struct mark *m, const struct stat *low)
+static int check_trust(const struct chain *c, struct source *s, const struct partial_xattr *m, const struct stat *low)
 {
 	int fd = s->layer->is_doubted ? source_pin(s) : -1, r;
 
 	if (fd < 0)
 		return s->layer->is_doubted ? fd : 0;
-	r = trust_check(s->layer, s->map, fd, m, low);
-	fdcache_unpin(&s->fd);
+	r = xattr_trust_check(s->layer, s->map, fd, m, low);
+	fd_cache_unpin(&s->fd);
 	if (r == -EUCLEAN && !c->enough)
-		log_error("%s: %s: " TRUST_SAID, s->layer->path, s->path);
+		log_error("%s: %s: " XATTR_TRUST_SAID, s->layer->path, s->path);
 	return r;
 }
 
@@ -415,12 +415,12 @@ static int check_metacopy(struct source *s, struct source *below, const struct s
 	if (fd < 0)
 		return fd;
 	low_fd = source_pin(below);
-	r = low_fd < 0 ? low_fd : adopt_check(fd, low_fd, low);
+	r = low_fd < 0 ? low_fd : metacopy_import_check(fd, low_fd, low);
 	if (low_fd >= 0)
-		fdcache_unpin(&below->fd);
-	fdcache_unpin(&s->fd);
+		fd_cache_unpin(&below->fd);
+	fd_cache_unpin(&s->fd);
 	if (r == -EUCLEAN)
-		log_error("%s: %s: " ADOPT_SAID, s->layer->path, s->path);
+		log_error("%s: %s: " METACOPY_IMPORT_SAID, s->layer->path, s->path);
 	return r;
 }
 
@@ -431,17 +431,17 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 	bool is_at_own_place = false;
 	uint64_t hollow_size = 0;
 	int above = BYTES_OWN;
-	struct mark mark;
+	struct partial_xattr mark;
 
 	for (unsigned depth = 0; depth < SOURCE_DEPTH_MAX; depth++) {
 		char name[NAME_BELOW_MAX];
-		struct mark next;
+		struct partial_xattr next;
 		struct stat st;
 		int r = examine(s, &st, &next, name);
 
 		if (r < 0)
 			return r;
-		if (above == BYTES_PARTIAL && !(c->enough ? mark_fits(&mark, &st) :
+		if (above == BYTES_PARTIAL && !(c->enough ? partial_xattr_fits(&mark, &st) :
 						source_fits_mark(&mark, &st, s->path, s->layer->path)))
 			return -EUCLEAN;
 		r = above == BYTES_PARTIAL ? check_trust(c, over, &mark, &st) ?: r : r;

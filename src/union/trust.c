@@ -10,36 +10,36 @@
 #include <string.h>
 #include <unistd.h>
 
-int trust_seal(int fd, const struct buf *mark)
+int xattr_trust_seal(int fd, const struct buf *mark)
 {
-	return xattr_set(fd, "", TRUST_SEAL_ATTR, mark->data, mark->len, 0);
+	return xattr_set(fd, "", XATTR_TRUST_SEAL_ATTR, mark->data, mark->len, 0);
 }
 
-void trust_remove_seal(int fd)
+void xattr_trust_remove_seal(int fd)
 {
-	xattr_remove(fd, "", TRUST_SEAL_ATTR);
+	xattr_remove(fd, "", XATTR_TRUST_SEAL_ATTR);
 }
 
-int trust_unmark(int fd)
+int xattr_trust_unmark(int fd)
 {
-	int r = guard_remove(fd);
+	int r = metacopy_guard_remove(fd);
 
 	r = r ?: xattr_remove(fd, "", FORMAT_PARTIAL_ATTR);
 	if (r < 0 && r != -ENODATA)
 		return r;
-	trust_remove_seal(fd);
+	xattr_trust_remove_seal(fd);
 	return 0;
 }
 
-bool trust_is_sealed(int dirfd, const char *name, const void *mark, size_t len)
+bool xattr_trust_is_sealed(int dirfd, const char *name, const void *mark, size_t len)
 {
 	_cleanup_(freep) char *seal = NULL;
-	ssize_t n = xattr_get_alloc(dirfd, name, TRUST_SEAL_ATTR, &seal);
+	ssize_t n = xattr_get_alloc(dirfd, name, XATTR_TRUST_SEAL_ATTR, &seal);
 
 	return n > 0 && (size_t)n == len && !memcmp(seal, mark, len);
 }
 
-bool trust_covers(const struct stat *up, bool has_acl, bool is_at_own_place, const struct stat *low)
+bool xattr_trust_covers(const struct stat *up, bool has_acl, bool is_at_own_place, const struct stat *low)
 {
 	if (is_at_own_place && low->st_mode & S_IROTH)
 		return true;
@@ -60,7 +60,7 @@ static bool map_covers(struct mapfile *map, const struct stat *low)
 	       (owner == geteuid() || owner == low->st_uid || low->st_mode & S_IROTH);
 }
 
-int trust_check(const struct layer *l, struct mapfile *map, int fd, const struct mark *m, const struct stat *low)
+int xattr_trust_check(const struct layer *l, struct mapfile *map, int fd, const struct partial_xattr *m, const struct stat *low)
 {
 	struct stat up;
 	bool has_acl;
@@ -74,5 +74,5 @@ int trust_check(const struct layer *l, struct mapfile *map, int fd, const struct
 	if (m->is_sealed)
 		return 0;
 	has_acl = up.st_mode & S_IWGRP && xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0;
-	return trust_covers(&up, has_acl, !*m->path, low) ? 0 : -EUCLEAN;
+	return xattr_trust_covers(&up, has_acl, !*m->path, low) ? 0 : -EUCLEAN;
 }

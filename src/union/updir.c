@@ -20,7 +20,7 @@ struct entry {
 	struct hlink by_seq;
 	size_t at;			/* in `order` */
 	struct list_link changed;	/* in the list of those to be counted again */
-	struct upent e;
+	struct upper_dir_entry e;
 	int8_t counted;			/* what it adds to nsubdirs */
 	char name[];
 };
@@ -31,7 +31,7 @@ struct place {
 	struct entry *entry;
 };
 
-struct updir {
+struct upper_dir {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct htab names, by_seq;
@@ -42,9 +42,9 @@ struct updir {
 	ssize_t nsubdirs;
 };
 
-struct updir *updir_new(void)
+struct upper_dir *upper_dir_new(void)
 {
-	struct updir *d = calloc(1, sizeof(*d));
+	struct upper_dir *d = calloc(1, sizeof(*d));
 
 	if (!d)
 		return NULL;
@@ -63,7 +63,7 @@ static void free_entry(struct hlink *l, void *arg)
 	free(e);
 }
 
-void updir_free(struct updir *d)
+void upper_dir_free(struct upper_dir *d)
 {
 	if (!d)
 		return;
@@ -77,7 +77,7 @@ void updir_free(struct updir *d)
 	free(d);
 }
 
-static struct entry *find_locked(struct updir *d, const char *name, uint64_t hash)
+static struct entry *find_locked(struct upper_dir *d, const char *name, uint64_t hash)
 {
 	for (struct hlink *l = htab_first(&d->names, hash); l; l = htab_next(l)) {
 		struct entry *e = container_of(l, struct entry, link);
@@ -89,7 +89,7 @@ static struct entry *find_locked(struct updir *d, const char *name, uint64_t has
 }
 
 /* Index of the first place with a seq >= seq, when all are in order. */
-static size_t place_of(const struct updir *d, uint64_t seq)
+static size_t place_of(const struct upper_dir *d, uint64_t seq)
 {
 	size_t lo = 0, hi = d->n;
 
@@ -104,14 +104,14 @@ static size_t place_of(const struct updir *d, uint64_t seq)
 	return lo;
 }
 
-static void put_at(struct updir *d, size_t at, struct place p)
+static void put_at(struct upper_dir *d, size_t at, struct place p)
 {
 	d->order[at] = p;
 	if (p.entry)
 		p.entry->at = at;
 }
 
-static void squeeze(struct updir *d)
+static void squeeze(struct upper_dir *d)
 {
 	size_t n = 0, nsorted = 0;
 
@@ -133,7 +133,7 @@ static int by_seq(const void *a, const void *b)
 }
 
 /* Few are new as a rule: they are sorted, and merged from the end on. Without memory for that, all are sorted. */
-static void sort_locked(struct updir *d)
+static void sort_locked(struct upper_dir *d)
 {
 	size_t nnew = d->n - d->nsorted, i = d->nsorted, k = nnew, to = d->n;
 	struct place *new;
@@ -156,7 +156,7 @@ static void sort_locked(struct updir *d)
 }
 
 /* Of two names of one hash the later one stands behind. */
-static uint64_t free_seq(const struct updir *d, uint64_t hash)
+static uint64_t free_seq(const struct upper_dir *d, uint64_t hash)
 {
 	uint64_t seq = hash >> 32 & SEQ_MASK;
 
@@ -165,7 +165,7 @@ static uint64_t free_seq(const struct updir *d, uint64_t hash)
 	return seq;
 }
 
-static int append_locked(struct updir *d, struct entry *e, uint64_t hash)
+static int append_locked(struct upper_dir *d, struct entry *e, uint64_t hash)
 {
 	if (d->n == d->cap && d->names.count < d->n / 2)
 		squeeze(d);
@@ -188,7 +188,7 @@ static int append_locked(struct updir *d, struct entry *e, uint64_t hash)
 	return 0;
 }
 
-int updir_set(struct updir *d, const char *name, const struct upent *e)
+int upper_dir_set(struct upper_dir *d, const char *name, const struct upper_dir_entry *e)
 {
 	uint64_t hash = hash_key(name, strlen(name), 0);
 	size_t len = strlen(name) + 1;
@@ -230,16 +230,16 @@ int updir_set(struct updir *d, const char *name, const struct upent *e)
 	return r;
 }
 
-int updir_reserve(struct updir *d, const char *name, bool is_below, bool *ret_is_new)
+int upper_dir_reserve(struct upper_dir *d, const char *name, bool is_below, bool *ret_is_new)
 {
-	const struct upent placeholder = { .is_whiteout = true, .is_below = is_below };
-	struct upent there;
+	const struct upper_dir_entry placeholder = { .is_whiteout = true, .is_below = is_below };
+	struct upper_dir_entry there;
 
-	*ret_is_new = !updir_find(d, name, &there);
-	return *ret_is_new ? updir_set(d, name, &placeholder) : 0;
+	*ret_is_new = !upper_dir_find(d, name, &there);
+	return *ret_is_new ? upper_dir_set(d, name, &placeholder) : 0;
 }
 
-void updir_remove(struct updir *d, const char *name)
+void upper_dir_remove(struct upper_dir *d, const char *name)
 {
 	struct entry *e;
 
@@ -257,7 +257,7 @@ void updir_remove(struct updir *d, const char *name)
 	free(e);
 }
 
-bool updir_find(struct updir *d, const char *name, struct upent *ret)
+bool upper_dir_find(struct upper_dir *d, const char *name, struct upper_dir_entry *ret)
 {
 	struct entry *e;
 
@@ -269,7 +269,7 @@ bool updir_find(struct updir *d, const char *name, struct upent *ret)
 	return true;
 }
 
-bool updir_next(struct updir *d, uint64_t *seq, char *name, struct upent *ret)
+bool upper_dir_next(struct upper_dir *d, uint64_t *seq, char *name, struct upper_dir_entry *ret)
 {
 	LOCK_SCOPE(&d->lock);
 	sort_locked(d);
@@ -286,7 +286,7 @@ bool updir_next(struct updir *d, uint64_t *seq, char *name, struct upent *ret)
 	return false;
 }
 
-int updir_each(struct updir *d, int (*fn)(void *arg, const char *name, const struct upent *e), void *arg)
+int upper_dir_each(struct upper_dir *d, int (*fn)(void *arg, const char *name, const struct upper_dir_entry *e), void *arg)
 {
 	LOCK_SCOPE(&d->lock);
 	for (size_t i = 0; i < d->n; i++) {
@@ -299,13 +299,13 @@ int updir_each(struct updir *d, int (*fn)(void *arg, const char *name, const str
 	return 0;
 }
 
-size_t updir_count(struct updir *d)
+size_t upper_dir_count(struct upper_dir *d)
 {
 	LOCK_SCOPE(&d->lock);
 	return d->names.count;
 }
 
-ssize_t updir_subdirs(struct updir *d, bool (*is_dir_below)(void *arg, const char *name), void *arg)
+ssize_t upper_dir_subdirs(struct upper_dir *d, bool (*is_dir_below)(void *arg, const char *name), void *arg)
 {
 	LOCK_SCOPE(&d->lock);
 	while (!list_is_empty(&d->changed)) {
@@ -320,7 +320,7 @@ ssize_t updir_subdirs(struct updir *d, bool (*is_dir_below)(void *arg, const cha
 	return d->nsubdirs;
 }
 
-uint64_t updir_version(struct updir *d)
+uint64_t upper_dir_version(struct upper_dir *d)
 {
 	return d->version;
 }

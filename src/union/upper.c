@@ -17,12 +17,12 @@
 #define UPPER_DEPTH_MAX 65536
 
 /* Reads leave access times alone, but of files with -o atime. Directories are read when we like, and for nobody. */
-static int noatime(const struct tree *t)
+static int noatime(const struct union_fs *t)
 {
 	return t->keeps_atime ? 0 : O_NOATIME;
 }
 
-static int open_flags(const struct tree *t, const struct inode *i)
+static int open_flags(const struct union_fs *t, const struct inode *i)
 {
 	switch (i->type) {
 	case DT_REG:
@@ -56,15 +56,15 @@ static int open_at(int dirfd, const char *name, int flags)
 		fd = open_quiet(dirfd, name, flags);
 		if (fd >= 0 || (errno != EMFILE && errno != ENFILE))
 			break;
-		fdcache_shrink();
+		fd_cache_shrink();
 	}
 	if (fd < 0 && may_be_readable(errno) && (flags & O_ACCMODE) == O_RDWR)
 		fd = open_quiet(dirfd, name, (flags & ~O_ACCMODE) | O_RDONLY);
 	if (fd < 0 && errno == EACCES)
-		fd = relax_openat(dirfd, name, flags);
+		fd = mode_relax_openat(dirfd, name, flags);
 	else if (fd < 0)
 		fd = -errno;
-	return fd == -EACCES ? relax_openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : fd;
+	return fd == -EACCES ? mode_relax_openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : fd;
 }
 
 /* The way down to an object from the nearest directory above it that is open, deepest first. A container
@@ -78,7 +78,7 @@ struct way {
 	struct inode *top;		/* pinned; referenced unless it is the object itself */
 };
 
-static void way_release(struct tree *t, struct way *w)
+static void way_release(struct union_fs *t, struct way *w)
 {
 	for (size_t k = 1; k < w->n; k++)
 		inode_unref(t, w->steps[k].i);
@@ -103,22 +103,22 @@ static int way_grow(struct way *w)
 	return 0;
 }
 
-static int pin_root(struct tree *t)
+static int pin_root(struct union_fs *t)
 {
-	int fd = fdcache_pin(&t->root->src.fd);
+	int fd = fd_cache_pin(&t->root->src.fd);
 
 	if (fd >= 0)
 		return fd;
 	fd = open_at(t->upper->rootfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOATIME);
-	return fd < 0 ? fd : fdcache_fill(&t->root->src.fd, fd);
+	return fd < 0 ? fd : fd_cache_fill(&t->root->src.fd, fd);
 }
 
 /* Climb to an open directory. Its descriptor, or -errno; release in both cases. */
-static int way_find(struct tree *t, struct inode *i, struct way *w)
+static int way_find(struct union_fs *t, struct inode *i, struct way *w)
 {
 	for (;;) {
 		struct inode *parent;
-		int r, fd = i == t->root ? pin_root(t) : fdcache_pin(&i->src.fd);
+		int r, fd = i == t->root ? pin_root(t) : fd_cache_pin(&i->src.fd);
 
 		if (fd >= 0 || i == t->root) {
 			w->top = i;
@@ -138,7 +138,7 @@ static int way_find(struct tree *t, struct inode *i, struct way *w)
 }
 
 /* Open one step down. -ESTALE: the name leads to something else. */
-static int open_step(const struct tree *t, struct step *s, int dirfd)
+static int open_step(const struct union_fs *t, struct step *s, int dirfd)
 {
 	struct stat st;
 	int fd = open_at(dirfd, s->name, open_flags(t, s->i));
@@ -149,10 +149,10 @@ static int open_step(const struct tree *t, struct step *s, int dirfd)
 		close(fd);
 		return -ESTALE;
 	}
-	return fdcache_fill(&s->i->src.fd, fd);
+	return fd_cache_fill(&s->i->src.fd, fd);
 }
 
-static int pin_by_names(struct tree *t, struct inode *i)
+static int pin_by_names(struct union_fs *t, struct inode *i)
 {
 	struct way w = { .n = 0 };
 	int fd = way_find(t, i, &w);
@@ -161,16 +161,16 @@ static int pin_by_names(struct tree *t, struct inode *i)
 		struct inode *above = k + 1 < w.n ? w.steps[k + 1].i : w.top;
 		int next = open_step(t, &w.steps[k], fd);
 
-		fdcache_unpin(&above->src.fd);
+		fd_cache_unpin(&above->src.fd);
 		fd = next;
 	}
 	way_release(t, &w);
 	return fd;
 }
 
-int upper_pin(struct tree *t, struct inode *i)
+int upper_pin(struct union_fs *t, struct inode *i)
 {
-	int fd = fdcache_pin(&i->src.fd);
+	int fd = fd_cache_pin(&i->src.fd);
 
 	/* A rename may be between the backing file system and our names: then the name leads elsewhere for a
 	 * moment, and the next look is right. */
@@ -184,24 +184,24 @@ int upper_pin(struct tree *t, struct inode *i)
 	return fd < 0 ? -ESTALE : fd;
 }
 
-int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own)
+int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own)
 {
 	int fd = upper_pin(t, i), flags;
 
 	*ret_own = -1;
 	if (fd < 0)
 		return fd;
-	if (fdcache_is_writable(&i->src.fd))
+	if (fd_cache_is_writable(&i->src.fd))
 		return fd;
 	flags = fcntl(fd, F_GETFL);
 	if (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) == O_RDWR) {
-		fdcache_note_writable(&i->src.fd);
+		fd_cache_note_writable(&i->src.fd);
 		return fd;
 	}
 	/* It was opened when its mode, or a running program, did not allow more: perhaps now. */
 	*ret_own = path_reopen(fd, O_RDWR);
 	if (*ret_own == -EACCES) {
-		_cleanup_(relax_endp) struct relax *x = relax_begin(fd, "");
+		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
 
 		*ret_own = path_reopen(fd, O_RDWR);
 	}
@@ -209,37 +209,37 @@ int upper_pin_writable(struct tree *t, struct inode *i, int *ret_own)
 		int r = *ret_own;
 
 		*ret_own = -1;
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 		return r;
 	}
 	return *ret_own;
 }
 
 /* What was just made, and may be read by this descriptor for long. */
-static void quieten(const struct tree *t, int fd)
+static void quieten(const struct union_fs *t, int fd)
 {
 	if (!t->keeps_atime)
 		fcntl(fd, F_SETFL, O_NOATIME);
 }
 
-void upper_install(struct tree *t, struct inode *i, int fd)
+void upper_install(struct union_fs *t, struct inode *i, int fd)
 {
 	quieten(t, fd);
-	if (fdcache_fill(&i->src.fd, fd) == fd && i->type == DT_REG)
-		fdcache_note_writable(&i->src.fd);
-	fdcache_unpin(&i->src.fd);
+	if (fd_cache_fill(&i->src.fd, fd) == fd && i->type == DT_REG)
+		fd_cache_note_writable(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 }
 
-int upper_take_share(struct tree *t)
+int upper_take_share(struct union_fs *t)
 {
-	int r = fdcache_hold(&t->held);
+	int r = fd_cache_hold(&t->held);
 
 	if (r < 0 && !atomic_exchange(&t->has_held_all, true))
 		log_warn("%s: too many open files have no name any more: no more can be removed", t->upper->path);
 	return r;
 }
 
-int upper_hold(struct tree *t, struct inode *i)
+int upper_hold(struct union_fs *t, struct inode *i)
 {
 	int r = i->is_held ? 0 : upper_take_share(t);
 
@@ -247,7 +247,7 @@ int upper_hold(struct tree *t, struct inode *i)
 		return r;
 	r = upper_pin(t, i);
 	if (r < 0) {
-		fdcache_unhold(&t->held);
+		fd_cache_unhold(&t->held);
 		return r;
 	}
 	inode_note_held(t, i, r);
@@ -255,35 +255,35 @@ int upper_hold(struct tree *t, struct inode *i)
 	return 0;
 }
 
-void upper_hold_fresh(struct tree *t, struct inode *i, int fd)
+void upper_hold_fresh(struct union_fs *t, struct inode *i, int fd)
 {
 	quieten(t, fd);
-	inode_note_held(t, i, fdcache_fill(&i->src.fd, fd));
+	inode_note_held(t, i, fd_cache_fill(&i->src.fd, fd));
 	i->is_held = true;
 }
 
-void upper_let_go(struct tree *t, struct inode *i)
+void upper_let_go(struct union_fs *t, struct inode *i)
 {
 	if (!i->is_held || i->is_orphan)
 		return;
 	i->is_held = false;
 	inode_note_held(t, i, -1);
-	fdcache_unpin(&i->src.fd);
-	fdcache_unhold(&t->held);
+	fd_cache_unpin(&i->src.fd);
+	fd_cache_unhold(&t->held);
 }
 
-int upper_stat(struct tree *t, struct inode *i, struct stat *ret)
+int upper_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 {
-	int fd = fdcache_pin(&i->src.fd), r;
+	int fd = fd_cache_pin(&i->src.fd), r;
 	char name[NAME_MAX + 1];
 	struct inode *parent;
 
 	if (fd < 0 && i != t->root && inode_any_name(t, i, &parent, name) == 0) {
 		/* Cheaper than opening it, and right nearly always; opening settles the rest. */
 		fd = upper_pin(t, parent);
-		r = fd < 0 ? fd : relax_stat(fd, name, AT_SYMLINK_NOFOLLOW, ret);
+		r = fd < 0 ? fd : mode_relax_stat(fd, name, AT_SYMLINK_NOFOLLOW, ret);
 		if (fd >= 0)
-			fdcache_unpin(&parent->src.fd);
+			fd_cache_unpin(&parent->src.fd);
 		inode_unref(t, parent);
 		if (r == 0 && ret->st_ino == i->upper_ino)
 			return 0;
@@ -293,27 +293,27 @@ int upper_stat(struct tree *t, struct inode *i, struct stat *ret)
 		fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = relax_stat(fd, "", AT_EMPTY_PATH, ret);
-	fdcache_unpin(&i->src.fd);
+	r = mode_relax_stat(fd, "", AT_EMPTY_PATH, ret);
+	fd_cache_unpin(&i->src.fd);
 	return r;
 }
 
-static int mirror(struct tree *t, struct inode *dir, int fd, struct updir *d)
+static int mirror(struct union_fs *t, struct inode *dir, int fd, struct upper_dir *d)
 {
-	_cleanup_(listing_release) struct listing l;
+	_cleanup_(dir_listing_release) struct dir_listing l;
 	int r = 0;
 
-	l = (struct listing){ 0 };
-	r = listing_read(fd, &l);
+	l = (struct dir_listing){ 0 };
+	r = dir_listing_read(fd, &l);
 	for (size_t i = 0; r == 0 && i < l.n; i++) {
-		const struct listing_entry *e = &l.entries[i];
-		const char *name = listing_name(&l, e);
-		struct upent up = { .ino = e->ino, .type = e->type, .is_whiteout = e->is_whiteout || e->is_hiding };
-		struct upent old;
-		struct ient *below;
+		const struct dir_listing_entry *e = &l.entries[i];
+		const char *name = dir_listing_name(&l, e);
+		struct upper_dir_entry up = { .ino = e->ino, .type = e->type, .is_whiteout = e->is_whiteout || e->is_hiding };
+		struct upper_dir_entry old;
+		struct image_entry *below;
 
 		/* ".wh.NAME" beside NAME: the whiteout wins. */
-		if (!up.is_whiteout && updir_find(d, name, &old) && old.is_whiteout)
+		if (!up.is_whiteout && upper_dir_find(d, name, &old) && old.is_whiteout)
 			continue;
 		if (dir->lower) {
 			r = image_lookup(t->image, dir->lower, name, &below);
@@ -322,26 +322,26 @@ static int mirror(struct tree *t, struct inode *dir, int fd, struct updir *d)
 				r = 0;
 		}
 		if (r == 0)
-			r = updir_set(d, name, &up);
+			r = upper_dir_set(d, name, &up);
 	}
 	return r;
 }
 
 /* The first one stays: who makes a directory, and who finds it at once, both come with a mirror, and entries may have
  * been made in it by way of the first. */
-static struct updir *publish(struct inode *dir, struct updir *d)
+static struct upper_dir *publish(struct inode *dir, struct upper_dir *d)
 {
-	struct updir *other = NULL;
+	struct upper_dir *other = NULL;
 
 	if (__atomic_compare_exchange_n(&dir->dir, &other, d, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return d;
-	updir_free(d);
+	upper_dir_free(d);
 	return other;
 }
 
-int upper_listing(struct tree *t, struct inode *dir, struct updir **ret)
+int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret)
 {
-	struct updir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
+	struct upper_dir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
 	int fd, r;
 
 	if (d) {
@@ -354,19 +354,19 @@ int upper_listing(struct tree *t, struct inode *dir, struct updir **ret)
 		*ret = dir->dir;
 		return 0;
 	}
-	d = updir_new();
+	d = upper_dir_new();
 	if (!d)
 		return -ENOMEM;
 	fd = upper_pin(t, dir);
 	if (fd < 0) {
-		updir_free(d);
+		upper_dir_free(d);
 		return fd;
 	}
 	r = mirror(t, dir, fd, d);
 	dir->has_default_acl = xattr_get(fd, "", "system.posix_acl_default", NULL, 0) > 0;
-	fdcache_unpin(&dir->src.fd);
+	fd_cache_unpin(&dir->src.fd);
 	if (r < 0) {
-		updir_free(d);
+		upper_dir_free(d);
 		return r;
 	}
 	*ret = publish(dir, d);
@@ -375,7 +375,7 @@ int upper_listing(struct tree *t, struct inode *dir, struct updir **ret)
 
 int upper_listing_empty(struct inode *dir)
 {
-	struct updir *d = updir_new();
+	struct upper_dir *d = upper_dir_new();
 
 	if (!d)
 		return -ENOMEM;
@@ -383,7 +383,7 @@ int upper_listing_empty(struct inode *dir)
 	return 0;
 }
 
-void upper_temp_name(struct tree *t, char name[32])
+void upper_temp_name(struct union_fs *t, char name[32])
 {
 	snprintf(name, 32, "#%" PRIx64, t->work_seq++);
 }

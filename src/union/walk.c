@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int append(struct walk_step *s, const char *name)
+static int append(struct path_resolve_step *s, const char *name)
 {
 	size_t len = strlen(s->path), n = strlen(name);
 
@@ -41,25 +41,25 @@ static int open_entry(int dirfd, const char *name, int *ret_fd)
 	struct stat st;
 
 	if (is_hidden(dirfd, name))
-		return WALK_HIDDEN;
+		return PATH_RESOLVE_HIDDEN;
 	for (int attempt = 0; attempt < 2; attempt++) {
 		fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 		if (fd >= 0 || (errno != EMFILE && errno != ENFILE))
 			break;
-		fdcache_shrink();
+		fd_cache_shrink();
 	}
 	if (fd < 0)
-		return errno == ENOENT || errno == ENAMETOOLONG ? WALK_ABSENT : -errno;
+		return errno == ENOENT || errno == ENAMETOOLONG ? PATH_RESOLVE_ABSENT : -errno;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (whiteout_is_device(st.st_mode, st.st_rdev))
-		return WALK_HIDDEN;
+		return PATH_RESOLVE_HIDDEN;
 	*ret_fd = steal_fd(&fd);
-	return S_ISDIR(st.st_mode) ? WALK_DIRECTORY : S_ISREG(st.st_mode) ? WALK_REGULAR : WALK_OTHER;
+	return S_ISDIR(st.st_mode) ? PATH_RESOLVE_DIRECTORY : S_ISREG(st.st_mode) ? PATH_RESOLVE_REGULAR : PATH_RESOLVE_OTHER;
 }
 
 /* Into a directory of the layer, whose parent stands over s->path. */
-static int enter_directory(int fd, bool is_doubted, const char *name, struct walk_step *s)
+static int enter_directory(int fd, bool is_doubted, const char *name, struct path_resolve_step *s)
 {
 	char redirect[PATH_MAX];
 	struct stat st;
@@ -78,21 +78,21 @@ static int enter_directory(int fd, bool is_doubted, const char *name, struct wal
 	return append(s, redirect + (redirect[0] == '/'));
 }
 
-static int append_rest(struct walk_step *s, const char *name, const char *rest)
+static int append_rest(struct path_resolve_step *s, const char *name, const char *rest)
 {
 	int r = append(s, name);
 
 	return r == 0 && *rest ? append(s, rest) : r;
 }
 
-int walk_visit(struct layer *l, const char *path, struct walk_step *ret)
+int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_step *ret)
 {
 	_cleanup_(closep) int dirfd = -1;
 	const char *rest = path;
 	struct stat st;
 	int r = 0;
 
-	*ret = (struct walk_step){ .kind = WALK_DIRECTORY };
+	*ret = (struct path_resolve_step){ .kind = PATH_RESOLVE_DIRECTORY };
 	/* A root's attributes say nothing of what is below, but the file does. */
 	ret->has_below = fstatat(l->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0;
 	while (*rest && r == 0) {
@@ -109,47 +109,47 @@ int walk_visit(struct layer *l, const char *path, struct walk_step *ret)
 		dirfd = fd;
 		if (kind < 0)
 			return kind;
-		ret->kind = (enum walk_kind)kind;
-		if (kind == WALK_ABSENT)
+		ret->kind = (enum path_resolve_kind)kind;
+		if (kind == PATH_RESOLVE_ABSENT)
 			return append_rest(ret, name, rest);
-		if (kind == WALK_HIDDEN || (kind != WALK_DIRECTORY && *rest)) {
-			ret->kind = WALK_HIDDEN;
+		if (kind == PATH_RESOLVE_HIDDEN || (kind != PATH_RESOLVE_DIRECTORY && *rest)) {
+			ret->kind = PATH_RESOLVE_HIDDEN;
 			ret->has_below = false;
 			ret->path[0] = '\0';
 			return 0;
 		}
-		r = kind == WALK_DIRECTORY ? enter_directory(fd, l->is_doubted, name, ret) : append(ret, name);
+		r = kind == PATH_RESOLVE_DIRECTORY ? enter_directory(fd, l->is_doubted, name, ret) : append(ret, name);
 	}
 	if (r == -EUCLEAN)
 		log_error("%s: %.*s: its redirect is no path, or its owner could have forged it", l->path, (int)(rest - path), path);
 	return r;
 }
 
-ssize_t walk_file(struct layer *const *layers, size_t n, size_t from, const char *path, char **ret_path)
+ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, const char *path, char **ret_path)
 {
 	char here[PATH_MAX];
-	struct walk_step s;
+	struct path_resolve_step s;
 
 	if (!path_is_plain(path, strlen(path)))
 		return -ENOENT;
 	strcpy(here, path);
 	for (size_t i = from; i < n; i++) {
-		int r = walk_visit(layers[i], here, &s);
+		int r = path_resolve_visit(layers[i], here, &s);
 
 		if (r < 0)
 			return r;
-		if (s.kind == WALK_REGULAR) {
+		if (s.kind == PATH_RESOLVE_REGULAR) {
 			*ret_path = strdup(here);
 			return *ret_path ? (ssize_t)i : -ENOMEM;
 		}
-		if (s.kind != WALK_ABSENT || !s.has_below)
+		if (s.kind != PATH_RESOLVE_ABSENT || !s.has_below)
 			return -ENOENT;
 		strcpy(here, s.path);
 	}
 	return -ENOENT;
 }
 
-static int add_directory(struct walk_list *l, size_t layer, const char *path)
+static int add_directory(struct path_resolve_list *l, size_t layer, const char *path)
 {
 	if ((l->n & (l->n - 1)) == 0) {
 		size_t cap = l->n ? l->n * 2 : 1;
@@ -171,38 +171,38 @@ static int add_directory(struct walk_list *l, size_t layer, const char *path)
 	return 0;
 }
 
-void walk_list_release(struct walk_list *l)
+void path_resolve_list_release(struct path_resolve_list *l)
 {
 	for (size_t i = 0; i < l->n; i++)
 		free(l->paths[i]);
 	free(l->paths);
 	free(l->layers);
-	*l = (struct walk_list){ 0 };
+	*l = (struct path_resolve_list){ 0 };
 }
 
-int walk_directories(struct layer *const *layers, size_t n, size_t from, const char *path, struct walk_list *ret)
+int path_resolve_directories(struct layer *const *layers, size_t n, size_t from, const char *path, struct path_resolve_list *ret)
 {
-	_cleanup_(walk_list_release) struct walk_list list = { 0 };
+	_cleanup_(path_resolve_list_release) struct path_resolve_list list = { 0 };
 	bool is_owed = false;	/* the last one found says that there is more */
 	char here[PATH_MAX], target[PATH_MAX];
-	struct walk_step s;
+	struct path_resolve_step s;
 
 	*ret = list;
 	if (!path_is_plain(path, strlen(path)))
 		return 0;
 	strcpy(here, path);
 	for (size_t i = from; i < n; i++) {
-		int r = walk_visit(layers[i], here, &s);
+		int r = path_resolve_visit(layers[i], here, &s);
 
-		if (r == 0 && s.kind == WALK_DIRECTORY)
+		if (r == 0 && s.kind == PATH_RESOLVE_DIRECTORY)
 			r = add_directory(&list, i, here);
 		if (r < 0)
 			return r;
-		if (s.kind == WALK_DIRECTORY) {
+		if (s.kind == PATH_RESOLVE_DIRECTORY) {
 			is_owed = s.is_redirected;
 			strcpy(target, s.path);
 		}
-		if ((s.kind != WALK_DIRECTORY && s.kind != WALK_ABSENT) || !s.has_below)
+		if ((s.kind != PATH_RESOLVE_DIRECTORY && s.kind != PATH_RESOLVE_ABSENT) || !s.has_below)
 			break;
 		strcpy(here, s.path);
 	}
@@ -212,6 +212,6 @@ int walk_directories(struct layer *const *layers, size_t n, size_t from, const c
 		return -EUCLEAN;
 	}
 	*ret = list;
-	list = (struct walk_list){ 0 };
+	list = (struct path_resolve_list){ 0 };
 	return 0;
 }

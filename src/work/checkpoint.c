@@ -14,7 +14,7 @@
 #define CHECKPOINT_INTERVAL_S 5
 
 struct checkpoint {
-	struct tree *tree;
+	struct union_fs *tree;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
@@ -23,19 +23,19 @@ struct checkpoint {
 };
 
 /* What a dead server wrote is committed like what we write. */
-static bool may_be_partial(struct tree *t, struct inode *i)
+static bool may_be_partial(struct union_fs *t, struct inode *i)
 {
-	if (i->type != DT_REG || i->is_lost)
+	if (i->type != DT_REG || i->is_stale)
 		return false;
-	return i->is_bare ? nodetab_slot(t->nodes, i->id)->upper_ino : i->has_upper && i->src.id;
+	return i->is_unresolved ? node_table_slot(t->nodes, i->id)->upper_ino : i->has_upper && i->src.id;
 }
 
 /* The next inode from id on that may be a partial file, referenced; NULL at the end. */
-static struct inode *next_partial(struct tree *t, uint32_t *id)
+static struct inode *next_partial(struct union_fs *t, uint32_t *id)
 {
 	LOCK_SCOPE(&t->lock);
-	for (; *id < nodetab_end(t->nodes); (*id)++) {
-		struct inode *i = nodetab_object(t->nodes, *id);
+	for (; *id < node_table_end(t->nodes); (*id)++) {
+		struct inode *i = node_table_object(t->nodes, *id);
 
 		if (i && may_be_partial(t, i)) {
 			i->refs++;
@@ -48,7 +48,7 @@ static struct inode *next_partial(struct tree *t, uint32_t *id)
 
 static void commit_all(struct checkpoint *c)
 {
-	uint32_t id = NODETAB_ROOT;
+	uint32_t id = NODE_TABLE_ROOT;
 	struct inode *i;
 
 	while ((i = next_partial(c->tree, &id))) {
@@ -72,7 +72,7 @@ static bool wait_interval(struct checkpoint *c)
 static void *run(void *arg)
 {
 	struct checkpoint *c = arg;
-	struct tree *t = c->tree;
+	struct union_fs *t = c->tree;
 	int r;
 
 	stats_enter(t->stats);
@@ -89,7 +89,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int checkpoint_start(struct tree *t, struct checkpoint **ret)
+int checkpoint_start(struct union_fs *t, struct checkpoint **ret)
 {
 	struct checkpoint *c = calloc(1, sizeof(*c));
 	int r;

@@ -37,7 +37,7 @@
 struct member {
 	uint32_t number, wish;
 	int fuse_fd;
-	struct tree *tree;
+	struct union_fs *tree;
 };
 
 static struct {
@@ -48,18 +48,18 @@ static struct {
 	struct member *members;	/* numbers ascend */
 	size_t n, max;
 	uint32_t last_number, busy; /* busy: the thread has to do with this one */
-	struct keeper_usage usage;
+	struct page_dup_limiter_usage usage;
 } keeper = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
 
 /* The thread's own. */
 struct state {
-	struct copies *copies;
+	struct page_dups *copies;
 	uint32_t now_ms;
 	uint64_t child_ns;
 	uint32_t adjusted_ms, evicted_ms;
 	bool has_adjusted, has_evicted, has_noted;
-	struct copies_victim victims[VICTIMS_MAX];
-	struct evict_range ranges[RANGES_MAX];
+	struct page_dups_victim victims[VICTIMS_MAX];
+	struct kernel_evict_range ranges[RANGES_MAX];
 };
 
 static uint64_t own_cpu_ns(void)
@@ -73,29 +73,29 @@ static uint64_t own_cpu_ns(void)
 
 /* ---- what was sent ---- */
 
-bool keeper_describe(const struct inode *i, struct tree *t, uint64_t off, uint64_t len, struct keeper_note *ret)
+bool page_dup_limiter_describe(const struct inode *i, struct union_fs *t, uint64_t off, uint64_t len, struct page_dup_limiter_note *ret)
 {
 	const uint64_t end = off + len;
 	struct layer *const *layers;
-	const struct ient *e = i->lower;
+	const struct image_entry *e = i->lower;
 
 	if (!len || !e || (i->has_upper && !i->src.id) || end / CHUNK_BYTES >= UINT32_MAX)
 		return false;
 	image_layers(t->image, &layers);
-	ret->first.key = (struct copies_key){ layers[e->layer]->dev, e->d_ino, (uint32_t)(off / CHUNK_BYTES) };
+	ret->first.key = (struct page_dups_key){ layers[e->layer]->dev, e->d_ino, (uint32_t)(off / CHUNK_BYTES) };
 	ret->first.node = i->id;
 	ret->count = (uint32_t)((end - 1) / CHUNK_BYTES - off / CHUNK_BYTES) + 1;
 	ret->last_nblk = (uint32_t)((end - 1) % CHUNK_BYTES / BLK_BYTES) + 1;
 	return true;
 }
 
-void keeper_sent(const struct keeper_note *n)
+void page_dup_limiter_sent(const struct page_dup_limiter_note *n)
 {
-	struct copies_sent s = n->first;
+	struct page_dups_sent s = n->first;
 
 	for (uint32_t k = 0; k < n->count; k++, s.key.index++) {
 		s.nblk = k + 1 == n->count ? n->last_nblk : CHUNK_BLKS;
-		sent_note(&s);
+		page_events_note(&s);
 	}
 }
 
@@ -120,20 +120,20 @@ static void count_refault(uint32_t number)
 	}
 }
 
-static void take_note(void *arg, const struct copies_sent *s)
+static void take_note(void *arg, const struct page_dups_sent *s)
 {
 	struct state *st = arg;
 
 	st->has_noted = true;
 	log_debug("sent %u: %u %u %llu %llu %u %u %u", st->now_ms, s->mount, s->node, (unsigned long long)s->key.dev,
 		  (unsigned long long)s->key.ino, s->key.index, s->nblk, s->reader);
-	if (copies_note(st->copies, s, st->now_ms) > 0)
+	if (page_dups_note(st->copies, s, st->now_ms) > 0)
 		count_refault(s->mount);
 }
 
 /* ---- what has to go ---- */
 
-static bool is_called_program(struct tree *t, struct inode *i)
+static bool is_called_program(struct union_fs *t, struct inode *i)
 {
 	struct stat st;
 
@@ -146,7 +146,7 @@ static bool is_alive(uint32_t pid)
 }
 
 /* Its lower blocks in the extent. */
-static int runs_of(struct tree *t, struct inode *i, const struct copies_victim *v, struct evict_range *out, size_t max)
+static int runs_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v, struct kernel_evict_range *out, size_t max)
 {
 	const uint64_t start = (uint64_t)v->key.index * CHUNK_BYTES;
 	struct source *top;
@@ -156,7 +156,7 @@ static int runs_of(struct tree *t, struct inode *i, const struct copies_victim *
 	for (uint64_t off = start; r == 0 && off < start + CHUNK_BYTES && n < max;) {
 		struct run run;
 
-		r = extent_run(top, off, start + CHUNK_BYTES - off, &run);
+		r = run_find(top, off, start + CHUNK_BYTES - off, &run);
 		if (r < 0)
 			break;
 		off += run.len;
@@ -165,31 +165,31 @@ static int runs_of(struct tree *t, struct inode *i, const struct copies_victim *
 		if (n && out[n - 1].off + out[n - 1].len == run.off)
 			out[n - 1].len += run.len;
 		else
-			out[n++] = (struct evict_range){ v->node, run.off, run.len };
+			out[n++] = (struct kernel_evict_range){ v->node, run.off, run.len };
 	}
 	return r < 0 ? 0 : (int)n;
 }
 
 /* i->lock is held. */
-static int ranges_of(struct tree *t, struct inode *i, const struct copies_victim *v, struct evict_range *out,
+static int ranges_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v, struct kernel_evict_range *out,
 		     size_t max)
 {
-	struct keeper_note n;
+	struct page_dup_limiter_note n;
 
 	/* The node id may be another file's by now; and a file that was copied whole has nothing in common any more. */
-	if (i->type != DT_REG || !keeper_describe(i, t, (uint64_t)v->key.index * CHUNK_BYTES, 1, &n) ||
+	if (i->type != DT_REG || !page_dup_limiter_describe(i, t, (uint64_t)v->key.index * CHUNK_BYTES, 1, &n) ||
 	    n.first.key.dev != v->key.dev || n.first.key.ino != v->key.ino)
 		return 0;
 	if (is_called_program(t, i) && is_alive(v->reader))
 		return -EBUSY;
 	if (i->has_upper)
 		return runs_of(t, i, v, out, max);
-	out[0] = (struct evict_range){ v->node, (uint64_t)v->key.index * CHUNK_BYTES, CHUNK_BYTES };
+	out[0] = (struct kernel_evict_range){ v->node, (uint64_t)v->key.index * CHUNK_BYTES, CHUNK_BYTES };
 	return 1;
 }
 
 /* How many ranges; 0: there is nothing of it to be dropped; -EBUSY: not now; -ENOSPC: no room. */
-static int resolve(struct tree *t, const struct copies_victim *v, struct evict_range *out, size_t max)
+static int resolve(struct union_fs *t, const struct page_dups_victim *v, struct kernel_evict_range *out, size_t max)
 {
 	struct inode *i;
 	int n = -EBUSY;
@@ -208,14 +208,14 @@ static int resolve(struct tree *t, const struct copies_victim *v, struct evict_r
 	return n;
 }
 
-static void keep_all(struct state *st, const struct copies_victim *v, size_t n)
+static void keep_all(struct state *st, const struct page_dups_victim *v, size_t n)
 {
 	for (size_t k = 0; k < n; k++)
-		copies_kept(st->copies, &v[k], st->now_ms, WATCH_MS);
+		page_dups_kept(st->copies, &v[k], st->now_ms, WATCH_MS);
 }
 
 /* Some victims of one mount, as many as fit. How many those were. */
-static size_t evict_some(struct state *st, const struct member *m, const struct copies_victim *v, size_t n)
+static size_t evict_some(struct state *st, const struct member *m, const struct page_dups_victim *v, size_t n)
 {
 	size_t nranges = 0, k, ndropped = 0;
 	uint64_t cpu_ns = 0;
@@ -227,12 +227,12 @@ static size_t evict_some(struct state *st, const struct member *m, const struct 
 		if (r == -ENOSPC)
 			break;
 		if (r < 0)
-			copies_kept(st->copies, &v[k], st->now_ms, MAPPED_MS);
+			page_dups_kept(st->copies, &v[k], st->now_ms, MAPPED_MS);
 		nranges += r < 0 ? 0 : (size_t)r;
 		ndropped += r > 0;
 	}
 	if (nranges)
-		done = evict_ranges(m->fuse_fd, st->ranges, nranges, &cpu_ns);
+		done = kernel_evict_ranges(m->fuse_fd, st->ranges, nranges, &cpu_ns);
 	st->child_ns += cpu_ns;
 	if (done < 0) {
 		log_debug("no pages can be dropped: %s", strerror(-done));
@@ -268,7 +268,7 @@ static void end_with(void)
 
 static int by_mount(const void *a, const void *b)
 {
-	const struct copies_victim *x = a, *y = b;
+	const struct page_dups_victim *x = a, *y = b;
 
 	return x->mount < y->mount ? -1 : x->mount > y->mount;
 }
@@ -277,7 +277,7 @@ static void evict(struct state *st, size_t n)
 {
 	qsort(st->victims, n, sizeof(*st->victims), by_mount);
 	for (size_t at = 0, of_mount; at < n; at += of_mount) {
-		const struct copies_victim *v = &st->victims[at];
+		const struct page_dups_victim *v = &st->victims[at];
 		struct member m;
 
 		for (of_mount = 1; at + of_mount < n && v[of_mount].mount == v->mount;)
@@ -298,50 +298,50 @@ static size_t follow_members(struct state *st)
 
 	LOCK_SCOPE(&keeper.lock);
 	if (!keeper.has_news)
-		return copies_mounts(st->copies, &known);
+		return page_dups_mounts(st->copies, &known);
 	keeper.has_news = false;
-	n = copies_mounts(st->copies, &known);
+	n = page_dups_mounts(st->copies, &known);
 	for (size_t j = n; j-- > 0;) {
 		const uint32_t number = known[j];
 
 		if (find_locked(number))
 			continue;
-		copies_leave(st->copies, number);
-		copies_mounts(st->copies, &known);
+		page_dups_leave(st->copies, number);
+		page_dups_mounts(st->copies, &known);
 	}
-	n = copies_mounts(st->copies, &known);
+	n = page_dups_mounts(st->copies, &known);
 	for (; k < keeper.n; k++) {
 		const struct member *m = &keeper.members[k];
 
 		if (n && m->number <= known[n - 1])
 			continue;
 		/* Without memory it takes no part before the next change. */
-		if (copies_join(st->copies, m->number, m->wish) < 0) {
+		if (page_dups_join(st->copies, m->number, m->wish) < 0) {
 			keeper.has_news = true;
 			break;
 		}
-		n = copies_mounts(st->copies, &known);
+		n = page_dups_mounts(st->copies, &known);
 	}
 	return n;
 }
 
 static void heed_memory(struct state *st)
 {
-	struct copies_usage u;
-	struct memuse m;
+	struct page_dups_usage u;
+	struct mem_usage m;
 	bool is_lower;
 
-	if (!copies_heeds_memory(st->copies) || (st->has_adjusted && st->now_ms - st->adjusted_ms < ADJUST_MS))
+	if (!page_dups_heeds_memory(st->copies) || (st->has_adjusted && st->now_ms - st->adjusted_ms < ADJUST_MS))
 		return;
 	st->has_adjusted = true;
 	st->adjusted_ms = st->now_ms;
-	if (memuse_read(&m) < 0)
+	if (mem_usage_read(&m) < 0)
 		return;
-	copies_usage(st->copies, &u);
-	is_lower = copies_adjust(st->copies, m.is_pressed ? PRESSED_PERCENT : memuse_percent(&m, u.extra_bytes));
+	page_dups_usage(st->copies, &u);
+	is_lower = page_dups_adjust(st->copies, m.is_pressed ? PRESSED_PERCENT : mem_usage_percent(&m, u.extra_bytes));
 	/* The backing files' pages are there anyway, and come back at no I/O. */
 	if (is_lower)
-		window_shrink(50);
+		mmap_cache_shrink(50);
 }
 
 static void heed_slice(struct state *st)
@@ -350,15 +350,15 @@ static void heed_slice(struct state *st)
 		return;
 	st->has_evicted = true;
 	st->evicted_ms = st->now_ms;
-	evict(st, copies_scan(st->copies, st->now_ms, st->victims, VICTIMS_MAX));
+	evict(st, page_dups_scan(st->copies, st->now_ms, st->victims, VICTIMS_MAX));
 }
 
 static void publish(struct state *st, bool is_running)
 {
-	struct keeper_usage u = { .bytes = copies_bytes(st->copies), .cpu_ns = own_cpu_ns() + st->child_ns,
-				  .drop_ns = st->child_ns, .lost = sent_lost(), .is_running = is_running };
+	struct page_dup_limiter_usage u = { .bytes = page_dups_bytes(st->copies), .cpu_ns = own_cpu_ns() + st->child_ns,
+				  .drop_ns = st->child_ns, .lost = page_events_lost(), .is_running = is_running };
 
-	copies_usage(st->copies, &u.copies);
+	page_dups_usage(st->copies, &u.copies);
 	LOCK_SCOPE(&keeper.lock);
 	stats_memory_add(STATS_MEM_COPIES, (int64_t)u.bytes - (int64_t)keeper.usage.bytes);
 	keeper.usage = u;
@@ -372,7 +372,7 @@ static int one_round(struct state *st, bool *ret_wants_any)
 
 	st->now_ms = (uint32_t)clock_ms();
 	st->has_noted = false;
-	sent_drain(take_note, st);
+	page_events_drain(take_note, st);
 	if (is_running) {
 		heed_memory(st);
 		heed_slice(st);
@@ -381,12 +381,12 @@ static int one_round(struct state *st, bool *ret_wants_any)
 	*ret_wants_any = false;
 	if (!is_running)
 		return -1;
-	pause = copies_pause_ms(st->copies, st->now_ms);
+	pause = page_dups_pause_ms(st->copies, st->now_ms);
 	/* At most one in an interval pays for waking us. */
 	if (st->has_noted || pause < INTERVAL_MS)
 		return INTERVAL_MS;
 	*ret_wants_any = true;
-	if (copies_heeds_memory(st->copies) && pause > WATCH_MS)
+	if (page_dups_heeds_memory(st->copies) && pause > WATCH_MS)
 		pause = WATCH_MS;
 	return pause > INT32_MAX ? -1 : (int)pause;
 }
@@ -401,7 +401,7 @@ static void *run(void *arg)
 	for (;;) {
 		int pause = one_round(st, &wants_any);
 
-		sent_wait(pause, wants_any);
+		page_events_wait(pause, wants_any);
 	}
 	return NULL;
 }
@@ -413,7 +413,7 @@ static int start_thread_locked(void)
 	struct state *st = calloc(1, sizeof(*st));
 	pthread_attr_t attr;
 	pthread_t thread;
-	int r = st ? copies_new(&copies_rules_default, &st->copies) : -ENOMEM;
+	int r = st ? page_dups_new(&page_dups_rules_default, &st->copies) : -ENOMEM;
 
 	if (r == 0) {
 		sigset_t all, before;
@@ -428,7 +428,7 @@ static int start_thread_locked(void)
 		pthread_attr_destroy(&attr);
 	}
 	if (r < 0 && st) {
-		copies_free(st->copies);
+		page_dups_free(st->copies);
 		free(st);
 	}
 	keeper.has_thread = r == 0;
@@ -451,7 +451,7 @@ static int enter_locked(const struct member *m)
 	return 0;
 }
 
-int keeper_enter(struct tree *t, int fuse_fd, uint32_t wish, uint32_t *ret_number)
+int page_dup_limiter_enter(struct union_fs *t, int fuse_fd, uint32_t wish, uint32_t *ret_number)
 {
 	int r = 0;
 
@@ -468,11 +468,11 @@ int keeper_enter(struct tree *t, int fuse_fd, uint32_t wish, uint32_t *ret_numbe
 	}
 	pthread_mutex_unlock(&keeper.lock);
 	if (r == 0)
-		sent_wake();
+		page_events_wake();
 	return r;
 }
 
-void keeper_leave(uint32_t number)
+void page_dup_limiter_leave(uint32_t number)
 {
 	struct member *m;
 
@@ -490,10 +490,10 @@ void keeper_leave(uint32_t number)
 	while (keeper.busy == number)
 		pthread_cond_wait(&keeper.idle, &keeper.lock);
 	pthread_mutex_unlock(&keeper.lock);
-	sent_wake();
+	page_events_wake();
 }
 
-void keeper_usage(struct keeper_usage *ret)
+void page_dup_limiter_usage(struct page_dup_limiter_usage *ret)
 {
 	LOCK_SCOPE(&keeper.lock);
 	*ret = keeper.usage;

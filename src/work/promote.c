@@ -32,11 +32,11 @@
 #define PRESSURE_MS 100u	/* the kernel's averages do not change much faster */
 #define FINISH_COST (64u << 10)	/* what ending a file counts for against the rate: a sync */
 
-struct promote {
-	struct tree *tree;
-	enum promotion_mode mode;
-	struct promotion_rate rate;	/* the thread's own, as are: */
-	struct promotion_quiet quiet;
+struct promote_worker {
+	struct union_fs *tree;
+	enum promote_policy_mode mode;
+	struct promote_policy_rate rate;	/* the thread's own, as are: */
+	struct promote_policy_quiet quiet;
 	bool is_pressed;		/* as of pressure_ms */
 	uint64_t pressure_ms;
 	file_id_t *lost;		/* sorted: in the map, and not to be found in the upper */
@@ -48,14 +48,14 @@ struct promote {
 	bool is_wanting, is_busy;
 	uint64_t at_ms;			/* not before this */
 	uint64_t settle_ms;		/* NEVER: nothing to settle */
-	struct promote_job *job;	/* NULL: none */
+	struct promote_worker_job *job;	/* NULL: none */
 };
 
-struct promote_job {
+struct promote_worker_job {
 	/* guarded by crew.lock */
-	struct promote *of;		/* NULL: ended */
+	struct promote_worker *of;		/* NULL: ended */
 	bool is_given_up;
-	struct promote_progress progress;
+	struct promote_worker_progress progress;
 	int result;
 };
 
@@ -77,9 +77,9 @@ static struct {
 	.mounts = { &crew.mounts, &crew.mounts },
 };
 
-static struct promote *promote_of(struct list_link *l)
+static struct promote_worker *promote_of(struct list_link *l)
 {
-	return container_of(l, struct promote, link);
+	return container_of(l, struct promote_worker, link);
 }
 
 static uint64_t now_ms(void)
@@ -98,28 +98,28 @@ static void wait_locked(pthread_cond_t *cond, uint64_t until_ms)
 
 /* ---- whether to go on ---- */
 
-static bool is_idle(struct promote *p)
+static bool is_idle(struct promote_worker *p)
 {
 	const uint64_t now = now_ms();
 
-	if (!promotion_is_quiet(&p->quiet, stats_requests(), now))
+	if (!promote_policy_is_quiet(&p->quiet, stats_requests(), now))
 		return false;
 	if (now - p->pressure_ms >= PRESSURE_MS) {
-		p->is_pressed = promotion_is_pressed(pressure_some("memory"), pressure_some("io"));
+		p->is_pressed = promote_policy_is_pressed(pressure_some("memory"), pressure_some("io"));
 		p->pressure_ms = now;
 	}
 	return !p->is_pressed;
 }
 
 /* Before each step of a round. 0; -EAGAIN: later; -ECANCELED. */
-static int go_on(struct promote *p)
+static int go_on(struct promote_worker *p)
 {
 	for (;;) {
-		uint64_t delay = p->mode == PROMOTION_AUTO ? promotion_delay_ms(&p->rate, now_ms()) : 0;
+		uint64_t delay = p->mode == PROMOTE_POLICY_AUTO ? promote_policy_delay_ms(&p->rate, now_ms()) : 0;
 
 		if (p->is_stopping)
 			return -ECANCELED;
-		if (crew.n_jobs || (p->mode == PROMOTION_AUTO && !is_idle(p)))
+		if (crew.n_jobs || (p->mode == PROMOTE_POLICY_AUTO && !is_idle(p)))
 			return -EAGAIN;
 		if (!delay)
 			return 0;
@@ -138,25 +138,25 @@ static bool is_fatal(int r)
 
 /* ---- steps ---- */
 
-static int fill_chunk(struct promote *p, struct whole *w, struct inode *i, uint64_t chunk)
+static int fill_chunk(struct promote_worker *p, struct materialize *w, struct inode *i, uint64_t chunk)
 {
 	const uint64_t bytes = w->bytes, cloned = w->cloned;
-	int r = whole_fill(w, i, chunk * CHUNK_BLKS, (chunk + 1) * CHUNK_BLKS);
+	int r = materialize_fill(w, i, chunk * CHUNK_BLKS, (chunk + 1) * CHUNK_BLKS);
 
 	if (r == 0)
 		stats_add(STATS_PROMOTED_CHUNKS, 1);
 	stats_add(STATS_PROMOTED_BYTES, w->bytes - bytes);
 	stats_add(STATS_PROMOTED_CLONED, w->cloned - cloned);
-	promotion_spend(&p->rate, w->bytes - bytes);
+	promote_policy_spend(&p->rate, w->bytes - bytes);
 	return r;
 }
 
 /* 1: it has left the map. */
-static int finish_file(struct promote *p, struct whole *w, struct inode *i)
+static int finish_file(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
-	int r = i->src.id ? whole_finish(w, i) : 0;
+	int r = i->src.id ? materialize_finish(w, i) : 0;
 
-	promotion_spend(&p->rate, FINISH_COST);
+	promote_policy_spend(&p->rate, FINISH_COST);
 	if (r != 1)
 		return r;
 	stats_add(STATS_PROMOTED_FILES, 1);
@@ -177,7 +177,7 @@ static unsigned count_bits(const uint64_t bits[2])
 }
 
 /* What the policy says of one file. */
-static int promote_file(struct promote *p, struct whole *w, struct inode *i)
+static int promote_file(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
 	const file_id_t id = i->src.id;
 	struct mapfile *map = p->tree->map;
@@ -187,7 +187,7 @@ static int promote_file(struct promote *p, struct whole *w, struct inode *i)
 	for (; (r = mapfile_next_chunk(map, id, &chunk, bits)) == 1; chunk++) {
 		if (mapfile_clip(map, id, &clip) < 0 || chunk * CHUNK_BYTES >= clip)
 			break;
-		if (!promotion_takes_chunk(count_bits(bits), blks_of_chunk(clip, chunk)))
+		if (!promote_policy_takes_chunk(count_bits(bits), blks_of_chunk(clip, chunk)))
 			continue;
 		r = go_on(p);
 		r = r ?: fill_chunk(p, w, i, chunk);
@@ -209,8 +209,8 @@ struct candidate {
 };
 
 struct round {
-	struct promote *p;
-	struct promotion_file *files; /* in the order of promotion */
+	struct promote_worker *p;
+	struct promote_policy_file *files; /* in the order of promotion */
 	struct candidate *found; /* the same n by id */
 	size_t n, cap;
 	size_t n_wanted; /* not found, and not lost either */
@@ -238,7 +238,7 @@ static struct candidate *find_candidate(const struct round *r, file_id_t id)
 	return id && r->n ? bsearch(&key, r->found, r->n, sizeof(key), by_id) : NULL;
 }
 
-static bool is_lost(const struct promote *p, file_id_t id)
+static bool is_lost(const struct promote_worker *p, file_id_t id)
 {
 	return p->n_lost && bsearch(&id, p->lost, p->n_lost, sizeof(id), by_number);
 }
@@ -247,14 +247,14 @@ static bool is_lost(const struct promote *p, file_id_t id)
 static void weigh(void *arg, file_id_t id, const struct blkmap *map)
 {
 	const uint64_t clip = blkmap_clip(map), all = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
-	struct promotion_file f = { .id = id };
+	struct promote_policy_file f = { .id = id };
 	struct round *r = arg;
 	uint64_t chunk = 0, bits[2];
 
 	for (; !blkmap_is_complete(map) && blkmap_next_chunk(map, &chunk, bits); chunk++) {
 		const unsigned own = count_bits(bits), of = blks_of_chunk(clip, chunk);
 
-		if (promotion_takes_chunk(own, of))
+		if (promote_policy_takes_chunk(own, of))
 			f.missing += of - own;
 	}
 	f.ends = blkmap_count(map) + f.missing == all;
@@ -262,7 +262,7 @@ static void weigh(void *arg, file_id_t id, const struct blkmap *map)
 		return;
 	if (r->n == r->cap) {
 		size_t cap = r->cap ? r->cap * 2 : 64;
-		struct promotion_file *files = reallocarray(r->files, cap, sizeof(*files));
+		struct promote_policy_file *files = reallocarray(r->files, cap, sizeof(*files));
 
 		if (!files) {
 			r->error = -ENOMEM;
@@ -279,7 +279,7 @@ static int collect(struct round *r)
 	mapfile_each(r->p->tree->map, weigh, r);
 	if (r->error || !r->n)
 		return r->error;
-	promotion_order(r->files, r->n);
+	promote_policy_order(r->files, r->n);
 	r->found = calloc(r->n, sizeof(*r->found));
 	if (!r->found)
 		return -ENOMEM;
@@ -302,14 +302,14 @@ static void take_inode(struct round *r, struct candidate *c, struct inode *i)
 /* Among the inodes that there are. */
 static void find_known(struct round *r)
 {
-	struct tree *t = r->p->tree;
+	struct union_fs *t = r->p->tree;
 
 	LOCK_SCOPE(&t->lock);
-	for (uint32_t id = NODETAB_ROOT; id < nodetab_end(t->nodes); id++) {
-		struct inode *i = nodetab_object(t->nodes, id);
+	for (uint32_t id = NODE_TABLE_ROOT; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
 		struct candidate *c;
 
-		if (!i || i->type != DT_REG || i->is_bare || !i->has_upper)
+		if (!i || i->type != DT_REG || i->is_unresolved || !i->has_upper)
 			continue;
 		c = find_candidate(r, i->src.id);
 		if (c && !c->i) {
@@ -364,16 +364,16 @@ static int remember_lost(struct round *r)
 
 static int find_others(struct round *r)
 {
-	static const struct upperwalk_hooks hooks = { .entry = see_entry, .miss = pass_over };
+	static const struct upper_walk_hooks hooks = { .entry = see_entry, .miss = pass_over };
 	int e;
 
 	if (!r->n_wanted)
 		return 0;
-	e = upperwalk(r->p->tree, &hooks, r);
+	e = upper_walk(r->p->tree, &hooks, r);
 	return e == -EEXIST ? 0 : e ?: remember_lost(r);
 }
 
-static int promote_found(struct round *r, struct whole *w)
+static int promote_found(struct round *r, struct materialize *w)
 {
 	int e = 0;
 
@@ -399,10 +399,10 @@ static void round_release(struct round *r)
 	free(r->files);
 }
 
-static int do_round(struct promote *p)
+static int do_round(struct promote_worker *p)
 {
 	struct round round = { .p = p };
-	struct whole w;
+	struct materialize w;
 	int r;
 
 	p->tree->is_armed = true;
@@ -413,10 +413,10 @@ static int do_round(struct promote *p)
 		find_known(&round);
 		r = find_others(&round);
 		if (r == 0)
-			r = whole_init(&w, p->tree, false);
+			r = materialize_init(&w, p->tree, false);
 		if (r == 0) {
 			r = promote_found(&round, &w);
-			whole_release(&w);
+			materialize_release(&w);
 		}
 	}
 	round_release(&round);
@@ -425,9 +425,9 @@ static int do_round(struct promote *p)
 
 /* ---- the map after it ---- */
 
-static void settle(struct promote *p)
+static void settle(struct promote_worker *p)
 {
-	struct tree *t = p->tree;
+	struct union_fs *t = p->tree;
 	const uint64_t before = mapfile_now_ms();
 
 	p->n_unsettled = 0;
@@ -443,10 +443,10 @@ static void settle(struct promote *p)
 /* ---- all of a mount, asked for ---- */
 
 struct job_run {
-	struct promote *p;
-	struct promote_job *job;
-	struct whole w;
-	struct promote_progress s;
+	struct promote_worker *p;
+	struct promote_worker_job *job;
+	struct materialize w;
+	struct promote_worker_progress s;
 };
 
 static int check_job(struct job_run *j)
@@ -514,7 +514,7 @@ static int job_miss(void *arg, struct inode *parent, const char *name, int error
 
 static void count_file(void *arg, file_id_t id, const struct blkmap *map)
 {
-	struct promote_progress *s = arg;
+	struct promote_worker_progress *s = arg;
 	const uint64_t own = blkmap_count(map) << BLK_SHIFT, clip = blkmap_clip(map);
 
 	(void)id;
@@ -522,33 +522,33 @@ static void count_file(void *arg, file_id_t id, const struct blkmap *map)
 	s->nbytes += clip > own ? clip - own : 0;
 }
 
-static int do_job(struct promote *p, struct promote_job *job)
+static int do_job(struct promote_worker *p, struct promote_worker_job *job)
 {
-	static const struct upperwalk_hooks hooks = { .entry = job_entry, .miss = job_miss };
+	static const struct upper_walk_hooks hooks = { .entry = job_entry, .miss = job_miss };
 	struct job_run j = { .p = p, .job = job };
-	int r = whole_init(&j.w, p->tree, false);
+	int r = materialize_init(&j.w, p->tree, false);
 
 	if (r < 0)
 		return r;
 	mapfile_each(p->tree->map, count_file, &j.s);
-	r = upperwalk(p->tree, &hooks, &j);
+	r = upper_walk(p->tree, &hooks, &j);
 	if (p->n_unsettled && r != -ECANCELED)
 		settle(p);
 	check_job(&j);
-	whole_release(&j.w);
+	materialize_release(&j.w);
 	return r;
 }
 
 /* ---- the thread ---- */
 
 /* Whose turn it is, or until when to wait. */
-static struct promote *next_locked(uint64_t now, uint64_t *ret_until)
+static struct promote_worker *next_locked(uint64_t now, uint64_t *ret_until)
 {
-	struct promote *next = NULL;
+	struct promote_worker *next = NULL;
 
 	*ret_until = NEVER;
 	for (struct list_link *l = crew.mounts.next; l != &crew.mounts; l = l->next) {
-		struct promote *p = promote_of(l);
+		struct promote_worker *p = promote_of(l);
 		uint64_t at = p->job ? 0 : p->is_wanting ? p->at_ms : NEVER;
 
 		if (p->is_stopping)
@@ -563,9 +563,9 @@ static struct promote *next_locked(uint64_t now, uint64_t *ret_until)
 	return next;
 }
 
-static void end_job_locked(struct promote *p, int result)
+static void end_job_locked(struct promote_worker *p, int result)
 {
-	struct promote_job *j = p->job;
+	struct promote_worker_job *j = p->job;
 
 	if (!j)
 		return;
@@ -576,18 +576,18 @@ static void end_job_locked(struct promote *p, int result)
 	pthread_cond_broadcast(&crew.done);
 }
 
-static uint64_t pause_after(const struct promote *p, int r)
+static uint64_t pause_after(const struct promote_worker *p, int r)
 {
 	if (is_fatal(r))
 		return NO_ROOM_MS;
-	return p->mode == PROMOTION_EAGER ? ROUND_MS : PAUSE_MS;
+	return p->mode == PROMOTE_POLICY_EAGER ? ROUND_MS : PAUSE_MS;
 }
 
 /* Called, and returns, with the lock, which is not held meanwhile. */
-static void serve_locked(struct promote *p)
+static void serve_locked(struct promote_worker *p)
 {
 	const bool is_time_to_settle = p->settle_ms <= now_ms();
-	struct promote_job *job = p->job;
+	struct promote_worker_job *job = p->job;
 	struct stats *before;
 	int r;
 
@@ -610,7 +610,7 @@ static void serve_locked(struct promote *p)
 	if (!p->n_unsettled)
 		p->settle_ms = NEVER;
 	else if (p->settle_ms == NEVER)
-		p->settle_ms = now_ms() + (p->mode == PROMOTION_EAGER ? SETTLE_EAGER_MS : SETTLE_MS);
+		p->settle_ms = now_ms() + (p->mode == PROMOTE_POLICY_EAGER ? SETTLE_EAGER_MS : SETTLE_MS);
 	pthread_cond_broadcast(&crew.done);
 }
 
@@ -623,7 +623,7 @@ static void *run(void *arg)
 	LOCK_SCOPE(&crew.lock);
 	while (!me->is_ending) {
 		uint64_t until;
-		struct promote *p = next_locked(now_ms(), &until);
+		struct promote_worker *p = next_locked(now_ms(), &until);
 
 		if (p)
 			serve_locked(p);
@@ -655,43 +655,43 @@ static int have_worker_locked(void)
 
 static void note_own(void *arg)
 {
-	struct promote *p = arg;
+	struct promote_worker *p = arg;
 
 	LOCK_SCOPE(&crew.lock);
 	p->is_wanting = true;
 	pthread_cond_signal(&crew.wake);
 }
 
-int promote_start(struct tree *t, enum promotion_mode mode, uint64_t rate, struct promote **ret)
+int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint64_t rate, struct promote_worker **ret)
 {
-	struct promote *p = calloc(1, sizeof(*p));
+	struct promote_worker *p = calloc(1, sizeof(*p));
 	int r;
 
 	if (!p)
 		return -ENOMEM;
 	p->tree = t;
 	p->mode = mode;
-	p->rate.rate = mode == PROMOTION_AUTO ? rate : 0;
+	p->rate.rate = mode == PROMOTE_POLICY_AUTO ? rate : 0;
 	p->settle_ms = NEVER;
 	t->on_own = note_own;
 	t->on_own_arg = p;
 	LOCK_SCOPE(&crew.lock);
-	r = mode == PROMOTION_OFF ? 0 : have_worker_locked();
+	r = mode == PROMOTE_POLICY_OFF ? 0 : have_worker_locked();
 	if (r < 0) {
 		free(p);
 		return r;
 	}
 	list_add_tail(&crew.mounts, &p->link);
 	/* What earlier mounts left. */
-	p->is_wanting = mode != PROMOTION_OFF && mapfile_count(t->map) > 0;
-	t->is_armed = mode != PROMOTION_OFF && !p->is_wanting;
+	p->is_wanting = mode != PROMOTE_POLICY_OFF && mapfile_count(t->map) > 0;
+	t->is_armed = mode != PROMOTE_POLICY_OFF && !p->is_wanting;
 	if (p->is_wanting)
 		pthread_cond_signal(&crew.wake);
 	*ret = p;
 	return 0;
 }
 
-void promote_stop(struct promote *p)
+void promote_worker_stop(struct promote_worker *p)
 {
 	struct worker *last = NULL;
 
@@ -722,9 +722,9 @@ void promote_stop(struct promote *p)
 
 /* ---- jobs ---- */
 
-int promote_ask(struct promote *p, struct promote_job **ret)
+int promote_worker_ask(struct promote_worker *p, struct promote_worker_job **ret)
 {
-	struct promote_job *j = calloc(1, sizeof(*j));
+	struct promote_worker_job *j = calloc(1, sizeof(*j));
 	int r;
 
 	if (!j)
@@ -743,7 +743,7 @@ int promote_ask(struct promote *p, struct promote_job **ret)
 	return 0;
 }
 
-int promote_job_wait(struct promote_job *j, unsigned timeout_ms, struct promote_progress *ret)
+int promote_worker_job_wait(struct promote_worker_job *j, unsigned timeout_ms, struct promote_worker_progress *ret)
 {
 	const uint64_t until = now_ms() + timeout_ms;
 
@@ -754,7 +754,7 @@ int promote_job_wait(struct promote_job *j, unsigned timeout_ms, struct promote_
 	return j->of ? 1 : j->result;
 }
 
-void promote_job_free(struct promote_job *j)
+void promote_worker_job_free(struct promote_worker_job *j)
 {
 	pthread_mutex_lock(&crew.lock);
 	j->is_given_up = true;

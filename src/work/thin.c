@@ -22,13 +22,13 @@
 #define HIGH_PERCENT 75u	/* of memory, without cache that is to be had for the asking */
 #define SHARE 16u		/* ... and with inodes that take less than one part in so many it is not ours to mend */
 #define INODE_BYTES 768u	/* with its name and its slot */
-#define BATCH EVICT_NODES_MAX	/* of one child */
+#define BATCH KERNEL_EVICT_NODES_MAX	/* of one child */
 #define STACK_SIZE (256u << 10)
 
 struct member {
 	uint32_t number;
 	int fuse_fd;
-	struct tree *tree;
+	struct union_fs *tree;
 	uint32_t from;		/* node id */
 };
 
@@ -64,16 +64,16 @@ static uint64_t bytes_of_all(void)
 
 static bool is_scarce(void)
 {
-	struct memuse m;
+	struct mem_usage m;
 
-	return memuse_read(&m) == 0 && memuse_percent(&m, 0) >= HIGH_PERCENT && bytes_of_all() >= m.limit / SHARE;
+	return mem_usage_read(&m) == 0 && mem_usage_percent(&m, 0) >= HIGH_PERCENT && bytes_of_all() >= m.limit / SHARE;
 }
 
 /* The one with the most inodes; false: none has many. */
 static bool begin_with_largest(struct member *ret, size_t *ret_count)
 {
 	struct member *most = NULL;
-	size_t max = TREE_GROWN_STEP - 1;
+	size_t max = UNION_FS_GROWN_STEP - 1;
 
 	LOCK_SCOPE(&thin.lock);
 	for (size_t k = 0; k < thin.n; k++) {
@@ -113,7 +113,7 @@ static bool give_back(struct member *m, size_t wanted)
 
 		n = inode_list_idle(m->tree, &m->from, nodes, BATCH);
 		ends += m->from == 0;
-		r = n ? evict_nodes(m->fuse_fd, nodes, n) : 0;
+		r = n ? kernel_evict_nodes(m->fuse_fd, nodes, n) : 0;
 		if (r < 0)
 			return r != -EINVAL;
 	}
@@ -190,7 +190,7 @@ static int enter_locked(const struct member *m)
 	return 0;
 }
 
-int thin_enter(struct tree *t, int fuse_fd, uint32_t *ret_number)
+int inode_shrinker_enter(struct union_fs *t, int fuse_fd, uint32_t *ret_number)
 {
 	int r = 0;
 
@@ -211,7 +211,7 @@ int thin_enter(struct tree *t, int fuse_fd, uint32_t *ret_number)
 	return 0;
 }
 
-void thin_leave(uint32_t number)
+void inode_shrinker_leave(uint32_t number)
 {
 	if (!number)
 		return;

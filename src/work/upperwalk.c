@@ -18,8 +18,8 @@ struct level {
 };
 
 struct walk {
-	struct tree *t;
-	const struct upperwalk_hooks *hooks;
+	struct union_fs *t;
+	const struct upper_walk_hooks *hooks;
 	void *arg;
 	struct level *levels;
 	size_t depth, cap;
@@ -31,7 +31,7 @@ static void forget(struct walk *w, struct inode *i)
 		inode_unref(w->t, i);
 }
 
-static int add_name(void *arg, const char *name, const struct upent *e)
+static int add_name(void *arg, const char *name, const struct upper_dir_entry *e)
 {
 	struct level *l = arg;
 	size_t size = strlen(name) + 1;
@@ -54,11 +54,11 @@ static int add_name(void *arg, const char *name, const struct upent *e)
 
 static int list_names(struct walk *w, struct level *l)
 {
-	struct updir *d;
+	struct upper_dir *d;
 	int r = upper_listing(w->t, l->dir, &d);
 
 	if (r == 0)
-		return updir_each(d, add_name, l);
+		return upper_dir_each(d, add_name, l);
 	return r == -ENOMEM ? r : w->hooks->miss(w->arg, l->dir, ".", r);
 }
 
@@ -116,7 +116,7 @@ static int leave(struct walk *w)
 	return r;
 }
 
-int upperwalk(struct tree *t, const struct upperwalk_hooks *hooks, void *arg)
+int upper_walk(struct union_fs *t, const struct upper_walk_hooks *hooks, void *arg)
 {
 	struct walk w = { .t = t, .hooks = hooks, .arg = arg };
 	int r = enter(&w, NULL, NULL, t->root);

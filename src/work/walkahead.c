@@ -11,7 +11,7 @@
 #define SIBLINGS_AHEAD 32
 #define NICE 10
 
-struct walkahead {
+struct readdir_ahead {
 	struct image *image;
 	_Atomic bool is_stopping;
 	bool is_busy;	/* guarded by ahead.lock: the thread reads one of its directories */
@@ -20,7 +20,7 @@ struct walkahead {
 /* The one thread: of its own, so that who stops it may wait for it while the next one has begun. */
 struct worker {
 	pthread_t thread;
-	struct walkahead *current; /* whose directory it reads; the thread's own */
+	struct readdir_ahead *current; /* whose directory it reads; the thread's own */
 	bool is_ending; /* guarded by ahead.lock */
 };
 
@@ -29,8 +29,8 @@ static struct {
 	pthread_cond_t wake, done;
 	/* guarded by lock */
 	struct {
-		struct walkahead *owner;
-		struct ient *dir;
+		struct readdir_ahead *owner;
+		struct image_entry *dir;
 		bool wants_attributes;
 	} queue[QUEUE_MAX];
 	size_t head, n;
@@ -38,9 +38,9 @@ static struct {
 	struct worker *worker; /* NULL without users */
 } ahead = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
 
-static struct ient *take(struct worker *me, struct walkahead **ret, bool *ret_wants_attributes)
+static struct image_entry *take(struct worker *me, struct readdir_ahead **ret, bool *ret_wants_attributes)
 {
-	struct ient *e;
+	struct image_entry *e;
 
 	LOCK_SCOPE(&ahead.lock);
 	if (me->current) {
@@ -64,8 +64,8 @@ static struct ient *take(struct worker *me, struct walkahead **ret, bool *ret_wa
 static void *run(void *arg)
 {
 	struct worker *me = arg;
-	struct walkahead *w;
-	struct ient *dir;
+	struct readdir_ahead *w;
+	struct image_entry *dir;
 	bool wants_attributes;
 	struct stat st;
 
@@ -98,9 +98,9 @@ static int start_worker_locked(void)
 	return r;
 }
 
-int walkahead_start(struct image *img, struct walkahead **ret)
+int readdir_ahead_start(struct image *img, struct readdir_ahead **ret)
 {
-	struct walkahead *w = calloc(1, sizeof(*w));
+	struct readdir_ahead *w = calloc(1, sizeof(*w));
 	int r = 0;
 
 	if (!w)
@@ -119,7 +119,7 @@ int walkahead_start(struct image *img, struct walkahead **ret)
 	return r;
 }
 
-static void purge_locked(const struct walkahead *w)
+static void purge_locked(const struct readdir_ahead *w)
 {
 	size_t kept = 0;
 
@@ -134,7 +134,7 @@ static void purge_locked(const struct walkahead *w)
 	ahead.n = kept;
 }
 
-void walkahead_stop(struct walkahead *w)
+void readdir_ahead_stop(struct readdir_ahead *w)
 {
 	struct worker *last = NULL;
 
@@ -160,12 +160,12 @@ void walkahead_stop(struct walkahead *w)
 }
 
 /* Queue the directories among children [from, end) that nobody has read yet; once in an entry's life. */
-static bool enqueue_locked(struct walkahead *w, struct ient *dir, size_t from, size_t end, bool wants_attributes)
+static bool enqueue_locked(struct readdir_ahead *w, struct image_entry *dir, size_t from, size_t end, bool wants_attributes)
 {
 	bool is_new = false;
 
 	for (size_t i = from; i < end && ahead.n < QUEUE_MAX; i++) {
-		struct ient *e = image_child(dir, i);
+		struct image_entry *e = image_child(dir, i);
 
 		if (e->type != DT_DIR || atomic_load_explicit(&e->dir, memory_order_relaxed) ||
 		    atomic_exchange_explicit(&e->is_queued, true, memory_order_relaxed))
@@ -178,9 +178,9 @@ static bool enqueue_locked(struct walkahead *w, struct ient *dir, size_t from, s
 	return is_new;
 }
 
-void walkahead_listed(struct walkahead *w, struct ient *dir, bool wants_attributes)
+void readdir_ahead_listed(struct readdir_ahead *w, struct image_entry *dir, bool wants_attributes)
 {
-	struct ient *parent = dir->parent;
+	struct image_entry *parent = dir->parent;
 	size_t n, own, end;
 	bool is_new;
 

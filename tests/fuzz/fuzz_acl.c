@@ -22,10 +22,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (value && again && size) {
 		memcpy(value, data, size);
 		memcpy(again, data, size);
-		fuzz_require(id_map_acl(&maps, &maps, value, size, false) == 0);
+		fuzz_require(idmap_acl(&maps, &maps, value, size, false) == 0);
 		/* What a container sets is what it reads, where each of its ids has one on disk. */
-		if (id_map_acl(&maps, &maps, again, size, true) == 0) {
-			fuzz_require(id_map_acl(&maps, &maps, again, size, false) == 0);
+		if (idmap_acl(&maps, &maps, again, size, true) == 0) {
+			fuzz_require(idmap_acl(&maps, &maps, again, size, false) == 0);
 			fuzz_require(!memcmp(again, data, size));
 		}
 	}

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const attrs[] = {
 	"trusted.overlay.redirect", "user.overlay.redirect", "trusted.overlay.opaque", "user.overlay.opaque",
-	"trusted.overlay.metacopy", ORIGIN_TRUSTED_ATTR, ORIGIN_USER_ATTR, "security.fuseoverlayfs.override_stat",
+	"trusted.overlay.metacopy", ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR, "security.fuseoverlayfs.override_stat",
 	"user.containers.override_stat", "user.fuseoverlayfs.override_stat", "user.fuseoverlayfs.opaque",
 };
 #define NATTRS (sizeof(attrs) / sizeof(*attrs))
@@ -65,7 +65,7 @@ static void check_directory(int fd)
 	if (kind == WHITEOUT_DIR_REDIRECTED)
 		require_path(path, true);
 	whiteout_has_redirect(fd);
-	override_apply(fd, "", override_detect(fd), &st);
+	mode_xattr_apply(fd, "", mode_xattr_detect(fd), &st);
 	fuzz_require(S_ISDIR(st.st_mode) && (st.st_mode & ~(S_IFMT | 07777)) == 0);
 }
 
@@ -74,13 +74,13 @@ static void check_file(int dirfd, int fd, const char *name)
 	char path[PATH_MAX];
 	struct stat st = { .st_mode = S_IFREG | 0644 };
 
-	if (origin_read(dirfd, name, false, path)) {
+	if (origin_xattr_read(dirfd, name, false, path)) {
 		fuzz_require(path[0] != '/');
 		fuzz_require(path_is_plain(path, strlen(path)));
 	}
 	if (whiteout_metacopy(fd, path) == 1 && path[0])
 		require_path(path, true);
-	override_apply(dirfd, name, override_detect(fd), &st);
+	mode_xattr_apply(dirfd, name, mode_xattr_detect(fd), &st);
 	fuzz_require(S_ISREG(st.st_mode) && st.st_uid != UINT32_MAX && st.st_gid != UINT32_MAX);
 }
 

@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static bool is_sent(const struct bequest *b, int fd)
+static bool is_sent(const struct handoff_message *b, int fd)
 {
 	for (size_t i = 0; i < b->n_fds; i++)
 		if (b->fds[i] == fd)
@@ -20,10 +20,10 @@ static bool is_sent(const struct bequest *b, int fd)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_(buf_release) struct buf again = { 0 };
-	struct bequest b;
+	struct handoff_message b;
 
-	bequest_fits((const char *)data, size);
-	if (bequest_decode(data, size, &b) < 0) {
+	handoff_message_fits((const char *)data, size);
+	if (handoff_message_decode(data, size, &b) < 0) {
 		fuzz_require(!b.mounts && !b.fds && !b.journal.data);
 		return 0;
 	}
@@ -31,8 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t i = 0; i < b.n_mounts; i++)
 		fuzz_require(is_sent(&b, b.mounts[i]));
 	/* One word may have been any but 0. */
-	if (bequest_encode(&b, &again) == 0)
+	if (handoff_message_encode(&b, &again) == 0)
 		fuzz_require(again.len == size && !memcmp(again.data + 8, data + 8, size - 8));
-	bequest_release(&b);
+	handoff_message_release(&b);
 	return 0;
 }

@@ -28,23 +28,23 @@ static void use(void)
 	struct intent *begun[64];
 	size_t n = 0, standing = 0;
 
-	intent_each(KEY, check_slot, &standing);
+	intent_log_each(KEY, check_slot, &standing);
 	for (uint64_t unique = 0; unique < 64; unique++) {
 		struct intent_request r = { .key = KEY, .unique = unique, .kind = INTENT_RENAME, .is_resent = unique % 2,
 					    .from_parent = 1, .to_parent = 2, .from_name = name, .to_name = name };
 
-		begun[n] = intent_begin(&r);
+		begun[n] = intent_log_begin(&r);
 		if (!begun[n])
 			continue;
-		intent_about(NULL, NULL);
-		intent_mark(begun[n]);
+		intent_log_about(NULL, NULL);
+		intent_log_mark(begun[n]);
 		n++;
 	}
 	for (size_t i = 0; i < n; i++)
 		intent_end(begun[i]);
-	intent_drop(KEY);
+	intent_log_drop(KEY);
 	standing = 0;
-	intent_each(KEY, check_slot, &standing);
+	intent_log_each(KEY, check_slot, &standing);
 	fuzz_require(standing == 0);
 }
 
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static uint8_t *area;
 	const size_t slot = sizeof(struct intent);
-	size_t bytes = intent_area_bytes(), head = bytes % slot ? bytes % slot : slot;
+	size_t bytes = intent_log_area_bytes(), head = bytes % slot ? bytes % slot : slot;
 	size_t n;
 
 	if (!area)
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memset(area, 0, bytes);
 	/* What the module itself writes first says which layout it is. */
-	intent_use_area(area);
+	intent_log_use_area(area);
 	n = size < head - 8 ? size : head - 8;
 	memcpy(area + 8, data, n);
 	for (size_t at = head, from = n; from < size && at + slot <= bytes; at += slot) {
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(area + at, data + from, n);
 		from += n;
 	}
-	intent_use_area(area);
+	intent_log_use_area(area);
 	use();
 	return 0;
 }

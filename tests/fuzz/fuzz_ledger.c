@@ -12,8 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_fd(int fd, uint32_t place, void *arg)
 {
-	fuzz_require(fd >= 0 && place < LEDGER_MOUNTS_MAX);
-	ledger_drop(arg, place);
+	fuzz_require(fd >= 0 && place < SUPERVISOR_STATE_MOUNTS_MAX);
+	supervisor_state_drop(arg, place);
 }
 
 static void check_none(int fd, uint32_t place, void *arg)
@@ -24,36 +24,36 @@ static void check_none(int fd, uint32_t place, void *arg)
 	fuzz_require(false);
 }
 
-static void use(struct ledger *l)
+static void use(struct supervisor_state *l)
 {
 	uint32_t place;
-	uint64_t key = ledger_key(l);
+	uint64_t key = supervisor_state_key(l);
 
-	fuzz_require(ledger_last_key(l) == key);
-	fuzz_require(ledger_going(l) <= LEDGER_IS_WITHDRAWN);
-	ledger_is_left(l);
-	ledger_note_death(l);
-	fuzz_require(ledger_word(l) >= -1);
-	fuzz_require(ledger_take_hand_over(l) >= -1 && ledger_take_hand_over(l) == -1);
-	fuzz_require(ledger_hand_over(l, 5) == 0 && ledger_take_hand_over(l) == 5);
-	ledger_judge(l, true);
-	ledger_is_given_up(l, 1);
-	ledger_cost(l, 1);
-	fuzz_require(!ledger_duty(l, LEDGER_MOUNTS_MAX));
-	if (ledger_put(l, 3, &place) == 0)
-		ledger_drop(l, place);
-	ledger_each(l, check_fd, l);
-	ledger_each(l, check_none, NULL);
+	fuzz_require(supervisor_state_last_key(l) == key);
+	fuzz_require(supervisor_state_going(l) <= SUPERVISOR_STATE_IS_WITHDRAWN);
+	supervisor_state_is_left(l);
+	supervisor_state_note_death(l);
+	fuzz_require(supervisor_state_word(l) >= -1);
+	fuzz_require(supervisor_state_take_hand_over(l) >= -1 && supervisor_state_take_hand_over(l) == -1);
+	fuzz_require(supervisor_state_hand_over(l, 5) == 0 && supervisor_state_take_hand_over(l) == 5);
+	supervisor_state_judge(l, true);
+	supervisor_state_is_given_up(l, 1);
+	supervisor_state_cost(l, 1);
+	fuzz_require(!supervisor_state_duty(l, SUPERVISOR_STATE_MOUNTS_MAX));
+	if (supervisor_state_put(l, 3, &place) == 0)
+		supervisor_state_drop(l, place);
+	supervisor_state_each(l, check_fd, l);
+	supervisor_state_each(l, check_none, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static struct ledger *l;
+	static struct supervisor_state *l;
 	size_t head;
 
-	if (!l && ledger_new(EXTRA, &l) < 0)
+	if (!l && supervisor_state_new(EXTRA, &l) < 0)
 		return 0;
-	head = (size_t)((uint8_t *)ledger_extra(l) - (uint8_t *)l);
+	head = (size_t)((uint8_t *)supervisor_state_extra(l) - (uint8_t *)l);
 	memset((uint8_t *)l, 0, head);
 	memcpy((uint8_t *)l, data, size < head ? size : head);
 	use(l);

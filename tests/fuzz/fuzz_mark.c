@@ -12,14 +12,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(const uint8_t *data, size_t size)
 {
-	static struct mark m;
+	static struct partial_xattr m;
 	struct buf b = { 0 };
 
-	if (mark_decode(data, size, &m) < 0)
+	if (partial_xattr_decode(data, size, &m) < 0)
 		return;
 	if (m.path[0] && !path_is_plain(m.path, strlen(m.path)))
 		abort();
-	if (mark_encode(&m, &b) < 0 || b.len != size || memcmp(b.data, data, size) != 0)
+	if (partial_xattr_encode(&m, &b) < 0 || b.len != size || memcmp(b.data, data, size) != 0)
 		abort();
 	buf_release(&b);
 }

@@ -30,7 +30,7 @@ static void check_maps(const struct id_maps *m)
 		require(row->inside + (row->len - 1) >= row->inside);
 	}
 	if (m->n == 1 && m->rows[0].len > 0)
-		require(id_map_to_disk(m, m->rows[0].inside) == m->rows[0].outside);
+		require(idmap_to_disk(m, m->rows[0].inside) == m->rows[0].outside);
 }
 
 static void check_result(const struct mount_opts *o)

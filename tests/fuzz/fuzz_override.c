@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const struct stat before = { .st_mode = S_IFREG | 0640, .st_uid = 12, .st_gid = 34, .st_size = 56 };
 	struct stat st = before;
 
-	if (!override_parse((const char *)data, size, &st)) {
+	if (!mode_xattr_parse((const char *)data, size, &st)) {
 		fuzz_require(!memcmp(&st, &before, sizeof(st)));
 		return 0;
 	}

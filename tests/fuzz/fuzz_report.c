@@ -21,11 +21,11 @@ static bool fits(void *arg, const char *mountpoint)
 
 static void print_all(const struct report *r, FILE *out)
 {
-	panel_print(r, true, out);
+	stats_text_print(r, true, out);
 	for (size_t i = 0; i < r->nmounts; i++)
-		panel_print_mount(&r->mounts[i], out);
-	panel_print_rates(r, r, 0.5, out);
-	panel_print_json(r, r, 0.5, out);
+		stats_text_print_mount(&r->mounts[i], out);
+	stats_text_print_rates(r, r, 0.5, out);
+	stats_text_print_json(r, r, 0.5, out);
 	prometheus_print(r, out);
 }
 

@@ -36,7 +36,7 @@ static int replay(struct journal_reader *rd, struct table *t, const struct forma
 		if (table_apply(t, &rec, &why) < 0)
 			return -1;
 	}
-	return r == 0 ? -mapload_check_end(rd, t, h, &why) : r;
+	return r == 0 ? -mapfile_load_check_end(rd, t, h, &why) : r;
 }
 
 static int load(const uint8_t *data, size_t size, struct table *t)
@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static uint8_t mended[SIZE_MAX_TRIED];
 
-	mapload_test_epoch = THIS_BOOT;
+	mapfile_load_test_epoch = THIS_BOOT;
 	check(data, size);
 	if (size < HEADER_BYTES || size > sizeof(mended))
 		return 0;

@@ -211,7 +211,7 @@ static void begin_keeping(struct tree_dirs *d, struct inode *i, bool has_capabil
 	struct intent_request request = { .key = KEY, .unique = 1, .kind = INTENT_SETID, .is_resent = again };
 
 	attr_setid_begin(d->t, i, has_capability, again, s);
-	redo_setid(d->t, i, intent_begin(&request), has_capability, s);
+	replay_setid(d->t, i, intent_log_begin(&request), has_capability, s);
 	assert_int_equal(cow_write(d->t, i, "one", 3, 0), 0);
 	/* That of a privileged server leaves them. */
 	assert_int_equal(attr_chmod(d->t, i, tree_stat(d, "f").st_mode & 01777), 0);
@@ -222,7 +222,7 @@ static void die(struct tree_dirs *d, void *area, struct attr_setid *s)
 {
 	pthread_mutex_unlock(s->lock);
 	d->t->keeping = 0;
-	intent_use_area(area);
+	intent_log_use_area(area);
 }
 
 static void change_between(struct tree_dirs *d, enum between what)
@@ -245,10 +245,10 @@ static void change_between(struct tree_dirs *d, enum between what)
 
 static void *use_new_area(void)
 {
-	void *area = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_true(area != MAP_FAILED);
-	intent_use_area(area);
+	intent_log_use_area(area);
 	return area;
 }
 
@@ -273,8 +273,8 @@ static void test_attr__nothing_comes_back_onto_what_another_changed(void **state
 		begin_keeping(d, i, has_capability, true, &s);
 		assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
 		assert_int_equal(is_privileged(d, "f"), k / 2 < WRITE);
-		intent_end(intent_current());
-		assert_false(intent_has_setid());
+		intent_end(intent_log_current());
+		assert_false(intent_log_has_setid());
 		assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
 	}
 }
@@ -294,11 +294,11 @@ static void test_attr__what_was_put_back_is_not_put_back_again(void **state)
 	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
 	assert_true(is_privileged(d, "f"));
 	assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL), 0);
-	intent_use_area(area);
+	intent_log_use_area(area);
 	begin_keeping(d, i, false, true, &s);
 	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
 	assert_false(is_privileged(d, "f"));
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 static void test_attr__no_capability_comes_back_beside_another_change(void **state)
@@ -316,7 +316,7 @@ static void test_attr__no_capability_comes_back_beside_another_change(void **sta
 	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
 	attr_change_end(i);
 	assert_false(is_privileged(d, "f"));
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
@@ -332,7 +332,7 @@ static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
 	begin_keeping(d, i, false, false, &s);
 	assert_int_equal(attr_setid_end(d->t, i, &s, -ENOSPC), -ENOSPC);
 	assert_true(is_privileged(d, "f"));
-	intent_end(intent_current());
+	intent_end(intent_log_current());
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)

@@ -14,16 +14,16 @@
 static void test_bootid__is_an_error_until_it_is_known(void **state)
 {
 	struct rlimit before, none;
-	char id[BOOTID_SIZE] = "", line[64] = "";
+	char id[BOOT_ID_SIZE] = "", line[64] = "";
 	FILE *f;
 
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	none = (struct rlimit){ 0, before.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	assert_int_equal(bootid_read(id), -EMFILE);
+	assert_int_equal(boot_id_read(id), -EMFILE);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-	assert_int_equal(bootid_read(id), 0);
+	assert_int_equal(boot_id_read(id), 0);
 	f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	assert_non_null(f);
 	assert_non_null(fgets(line, sizeof(line), f));
@@ -32,7 +32,7 @@ static void test_bootid__is_an_error_until_it_is_known(void **state)
 	assert_string_equal(id, line);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
 	memset(id, 0, sizeof(id));
-	assert_int_equal(bootid_read(id), 0);
+	assert_int_equal(boot_id_read(id), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 	assert_string_equal(id, line);
 }

@@ -106,17 +106,17 @@ static void expect_repair(struct tree_dirs *d, const char *part)
 }
 
 /* The mark of a file with something in it changed. */
-static void change_mark(struct tree_dirs *d, const char *rel, void (*change)(struct mark *m))
+static void change_mark(struct tree_dirs *d, const char *rel, void (*change)(struct partial_xattr *m))
 {
 	struct buf b = { 0 };
 	char *value;
-	struct mark m;
+	struct partial_xattr m;
 	ssize_t len = xattr_get_alloc(d->s.fd, rel, FORMAT_PARTIAL_ATTR, &value);
 
 	assert_true(len > 0);
-	assert_int_equal(mark_decode(value, (size_t)len, &m), 0);
+	assert_int_equal(partial_xattr_decode(value, (size_t)len, &m), 0);
 	change(&m);
-	assert_int_equal(mark_encode(&m, &b), 0);
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
 	assert_int_equal(xattr_set(d->s.fd, rel, FORMAT_PARTIAL_ATTR, b.data, b.len, 0), 0);
 	buf_release(&b);
 	free(value);
@@ -146,22 +146,22 @@ static void test_check__sound_layer_has_no_damage(void **state)
 	free(text);
 }
 
-static void other_uuid(struct mark *m)
+static void other_uuid(struct partial_xattr *m)
 {
 	m->uuid_low ^= 1;
 }
 
-static void other_id(struct mark *m)
+static void other_id(struct partial_xattr *m)
 {
 	m->file_id = 77;
 }
 
-static void same_id(struct mark *m)
+static void same_id(struct partial_xattr *m)
 {
 	m->file_id = 1;
 }
 
-static void absent_path(struct mark *m)
+static void absent_path(struct partial_xattr *m)
 {
 	strcpy(m->path, "not/there");
 }

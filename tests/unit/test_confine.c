@@ -34,7 +34,7 @@ static int in_confined(bool mounts, int (*fn)(void))
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		confine_enter(mounts);
+		sandbox_enter(mounts);
 		_exit(fn());
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -93,7 +93,7 @@ static int look_at_privileges(void)
 	const uint64_t given_up = 1ull << CAP_KILL | 1ull << CAP_SETUID | 1ull << CAP_SYS_MODULE | 1ull << CAP_NET_ADMIN |
 				  1ull << CAP_SYS_BOOT | 1ull << CAP_SYS_RAWIO | 1ull << CAP_BPF | 1ull << CAP_SYS_CHROOT;
 	const uint64_t kept = 1ull << CAP_CHOWN | 1ull << CAP_MKNOD | 1ull << CAP_SYS_ADMIN | 1ull << CAP_DAC_OVERRIDE;
-	const uint64_t before = confine_started_with();
+	const uint64_t before = sandbox_started_with();
 
 	if (status_of("NoNewPrivs:", 10) != 1)
 		return 1;
@@ -112,13 +112,13 @@ static void test_confine__privileges_are_given_up_for_good(void **state)
 
 static int look_at_start(void)
 {
-	return confine_started_with() == UINT64_MAX ? 1 : status_of("CapEff:", 16) == confine_started_with() ? 2 : 3;
+	return sandbox_started_with() == UINT64_MAX ? 1 : status_of("CapEff:", 16) == sandbox_started_with() ? 2 : 3;
 }
 
 static void test_confine__what_it_was_started_with_is_remembered(void **state)
 {
 	(void)state;
-	assert_int_equal(confine_started_with(), status_of("CapEff:", 16));
+	assert_int_equal(sandbox_started_with(), status_of("CapEff:", 16));
 	assert_int_equal(in_confined(false, look_at_start), geteuid() == 0 ? 3 : 2);
 }
 
@@ -147,10 +147,10 @@ static void test_confine__holds_for_threads_that_are_started_later(void **state)
 
 static int confine_again(void)
 {
-	const uint64_t before = confine_started_with(), filters = status_of("Seccomp_filters:", 10);
+	const uint64_t before = sandbox_started_with(), filters = status_of("Seccomp_filters:", 10);
 
-	confine_enter(false);
-	return confine_started_with() == before && status_of("Seccomp_filters:", 10) == filters ? 0 : 1;
+	sandbox_enter(false);
+	return sandbox_started_with() == before && status_of("Seccomp_filters:", 10) == filters ? 0 : 1;
 }
 
 static void test_confine__twice_is_once(void **state)

@@ -14,24 +14,24 @@
 #define REST_MS	 100u
 #define SPARE_MS 1000u
 
-static const struct copies_rules rules = {
+static const struct page_dups_rules rules = {
 	.scan = 1000, .max = 10000, .rest_ms = REST_MS, .spare_ms = SPARE_MS, .spare_max_ms = 8000, .refault_ms = 5000,
 	.low_percent = 60, .high_percent = 80,
 };
 
-static struct copies *copies;
-static struct copies_victim victims[VICTIMS];
+static struct page_dups *copies;
+static struct page_dups_victim victims[VICTIMS];
 
 static int setup(void **state)
 {
 	(void)state;
-	return copies_new(&rules, &copies);
+	return page_dups_new(&rules, &copies);
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	copies_free(copies);
+	page_dups_free(copies);
 	copies = NULL;
 	return 0;
 }
@@ -39,29 +39,29 @@ static int teardown(void **state)
 static void join(uint32_t n, uint32_t wish)
 {
 	const uint32_t *known;
-	const size_t before = copies_mounts(copies, &known);
+	const size_t before = page_dups_mounts(copies, &known);
 
 	for (uint32_t k = 1; k <= n; k++)
-		assert_int_equal(copies_join(copies, (uint32_t)before + k, wish), 0);
+		assert_int_equal(page_dups_join(copies, (uint32_t)before + k, wish), 0);
 }
 
 static int send(uint32_t mount, uint32_t index, uint32_t now_ms)
 {
-	const struct copies_sent s = { .key = { 1, 2, index }, .mount = mount, .node = 7, .nblk = CHUNK_BLKS };
+	const struct page_dups_sent s = { .key = { 1, 2, index }, .mount = mount, .node = 7, .nblk = CHUNK_BLKS };
 
-	return copies_note(copies, &s, now_ms);
+	return page_dups_note(copies, &s, now_ms);
 }
 
 static size_t scan(uint32_t now_ms)
 {
-	return copies_scan(copies, now_ms, victims, VICTIMS);
+	return page_dups_scan(copies, now_ms, victims, VICTIMS);
 }
 
-static struct copies_usage usage(void)
+static struct page_dups_usage usage(void)
 {
-	struct copies_usage u;
+	struct page_dups_usage u;
 
-	copies_usage(copies, &u);
+	page_dups_usage(copies, &u);
 	return u;
 }
 
@@ -80,7 +80,7 @@ static void test_copies__the_oldest_beyond_the_limit_go(void **state)
 	assert_int_equal(usage().copies, 2);
 	assert_int_equal(usage().extra_bytes, CHUNK_BYTES);
 	assert_int_equal(scan(2000), 0);
-	assert_int_equal(copies_pause_ms(copies, 2000), COPIES_FOREVER);
+	assert_int_equal(page_dups_pause_ms(copies, 2000), PAGE_DUPS_FOREVER);
 }
 
 static void test_copies__what_was_just_sent_is_left_alone(void **state)
@@ -89,7 +89,7 @@ static void test_copies__what_was_just_sent_is_left_alone(void **state)
 	join(2, 1);
 	send(1, 0, 1000), send(2, 0, 1010);
 	assert_int_equal(scan(1000 + REST_MS - 1), 0);
-	assert_int_equal(copies_pause_ms(copies, 1000 + REST_MS - 1), 1);
+	assert_int_equal(page_dups_pause_ms(copies, 1000 + REST_MS - 1), 1);
 	assert_int_equal(scan(1000 + REST_MS), 1);
 	assert_int_equal(victims[0].mount, 1);
 }
@@ -146,46 +146,46 @@ static void test_copies__the_limit_follows_memory(void **state)
 		      { 10, 32, false }, { 10, 64, false }, { 10, 64, false }, { 99, 32, true } };
 
 	(void)state;
-	join(64, COPIES_AUTO);
+	join(64, PAGE_DUPS_AUTO);
 	assert_int_equal(usage().limit, 32);
 	for (size_t k = 0; k < sizeof(steps) / sizeof(*steps); k++) {
-		assert_int_equal(copies_adjust(copies, steps[k].percent), steps[k].is_lower);
+		assert_int_equal(page_dups_adjust(copies, steps[k].percent), steps[k].is_lower);
 		assert_int_equal(usage().limit, steps[k].limit);
 	}
 	for (int k = 0; k < 10; k++)
-		copies_adjust(copies, 100);
+		page_dups_adjust(copies, 100);
 	assert_int_equal(usage().limit, 1);
 }
 
 static void test_copies__a_limit_for_all_stays_one_for_all(void **state)
 {
 	(void)state;
-	join(3, COPIES_AUTO);
+	join(3, PAGE_DUPS_AUTO);
 	assert_int_equal(usage().limit, 1);
-	copies_adjust(copies, 10), copies_adjust(copies, 10);
+	page_dups_adjust(copies, 10), page_dups_adjust(copies, 10);
 	assert_int_equal(usage().limit, 3);
-	join(5, COPIES_AUTO);
+	join(5, PAGE_DUPS_AUTO);
 	assert_int_equal(usage().limit, 8);
-	copies_leave(copies, 3);
+	page_dups_leave(copies, 3);
 	assert_int_equal(usage().limit, 7);
-	copies_adjust(copies, 90);
-	join(1, COPIES_AUTO);
+	page_dups_adjust(copies, 90);
+	join(1, PAGE_DUPS_AUTO);
 	assert_int_equal(usage().limit, 3);
 }
 
 static void test_copies__a_lower_limit_looks_at_everything_again(void **state)
 {
 	(void)state;
-	join(8, COPIES_AUTO);
-	copies_adjust(copies, 10);
+	join(8, PAGE_DUPS_AUTO);
+	page_dups_adjust(copies, 10);
 	for (uint32_t m = 1; m <= 8; m++)
 		for (uint32_t i = 0; i < 10; i++)
 			send(m, i, m);
 	assert_int_equal(scan(1000), 0);
-	assert_int_equal(copies_pause_ms(copies, 1000), COPIES_FOREVER);
-	assert_true(copies_heeds_memory(copies));
-	copies_adjust(copies, 90);
-	assert_int_equal(copies_pause_ms(copies, 1000), 0);
+	assert_int_equal(page_dups_pause_ms(copies, 1000), PAGE_DUPS_FOREVER);
+	assert_true(page_dups_heeds_memory(copies));
+	page_dups_adjust(copies, 90);
+	assert_int_equal(page_dups_pause_ms(copies, 1000), 0);
 	assert_int_equal(scan(1000), 40);
 }
 
@@ -193,8 +193,8 @@ static void test_copies__each_mount_has_its_own_wish(void **state)
 {
 	(void)state;
 	join(3, 1);
-	join(3, COPIES_AUTO);
-	copies_adjust(copies, 10);
+	join(3, PAGE_DUPS_AUTO);
+	page_dups_adjust(copies, 10);
 	for (uint32_t m = 1; m <= 6; m++)
 		send(m, 0, m);
 	/* six at most suit the last three, whatever the others do */
@@ -206,13 +206,13 @@ static void test_copies__each_mount_has_its_own_wish(void **state)
 
 static void test_copies__a_slice_is_bounded_and_the_next_goes_on(void **state)
 {
-	struct copies_rules narrow = rules;
+	struct page_dups_rules narrow = rules;
 	size_t n = 0;
 
 	(void)state;
-	copies_free(copies);
+	page_dups_free(copies);
 	narrow.scan = 3;
-	assert_int_equal(copies_new(&narrow, &copies), 0);
+	assert_int_equal(page_dups_new(&narrow, &copies), 0);
 	join(2, 1);
 	for (uint32_t i = 0; i < 10; i++)
 		send(1, i, 0), send(2, i, 0);
@@ -224,7 +224,7 @@ static void test_copies__a_slice_is_bounded_and_the_next_goes_on(void **state)
 	for (uint32_t i = 0; i < 3; i++)
 		send(1, i, 9000), send(2, i, 9000);
 	for (n = 0; n < 3; n++)
-		for (int k = 0; copies_scan(copies, 20000, victims, 1) == 0; k++)
+		for (int k = 0; page_dups_scan(copies, 20000, victims, 1) == 0; k++)
 			assert_true(k < 100);
 }
 
@@ -234,7 +234,7 @@ static void test_copies__what_could_not_be_dropped_is_held(void **state)
 	join(2, 1);
 	send(1, 0, 0), send(2, 0, 0);
 	assert_int_equal(scan(1000), 1);
-	copies_kept(copies, &victims[0], 1000, 700);
+	page_dups_kept(copies, &victims[0], 1000, 700);
 	assert_int_equal(usage().copies, 2);
 	assert_int_equal(usage().evictions, 0);
 	assert_int_equal(usage().extra_bytes, CHUNK_BYTES);
@@ -250,12 +250,12 @@ static void test_copies__a_mount_that_leaves_takes_its_copies_along(void **state
 	for (uint32_t m = 1; m <= 3; m++)
 		for (uint32_t i = 0; i < 5; i++)
 			send(m, i, 0);
-	copies_leave(copies, 2);
+	page_dups_leave(copies, 2);
 	assert_int_equal(usage().copies, 10);
 	assert_int_equal(usage().mounts, 2);
 	assert_int_equal(send(2, 0, 0), 0);
 	assert_int_equal(usage().copies, 10);
-	copies_leave(copies, 1), copies_leave(copies, 3), copies_leave(copies, 3);
+	page_dups_leave(copies, 1), page_dups_leave(copies, 3), page_dups_leave(copies, 3);
 	assert_int_equal(usage().copies, 0);
 	assert_int_equal(usage().extents, 0);
 	assert_int_equal(usage().extra_bytes, 0);
@@ -263,12 +263,12 @@ static void test_copies__a_mount_that_leaves_takes_its_copies_along(void **state
 
 static void test_copies__the_table_is_bounded(void **state)
 {
-	struct copies_rules small = rules;
+	struct page_dups_rules small = rules;
 
 	(void)state;
-	copies_free(copies);
+	page_dups_free(copies);
 	small.max = 64;
-	assert_int_equal(copies_new(&small, &copies), 0);
+	assert_int_equal(page_dups_new(&small, &copies), 0);
 	join(2, 1);
 	for (uint32_t i = 0; i < 10000; i++) {
 		assert_int_equal(send(i % 2 + 1, i / 2, i), 0);
@@ -277,7 +277,7 @@ static void test_copies__the_table_is_bounded(void **state)
 			scan(i);
 	}
 	assert_true(usage().forgotten > 1000);
-	assert_true(copies_bytes(copies) < 16384);
+	assert_true(page_dups_bytes(copies) < 16384);
 }
 
 /* Against a table that is as simple as can be, with a clock that wraps around. */
@@ -336,13 +336,13 @@ static void test_copies__agrees_with_a_plain_model(void **state)
 
 struct outcome {
 	uint64_t notes, most_copies, most_of_one;
-	struct copies_usage end;
+	struct page_dups_usage end;
 };
 
 static void run_until(uint32_t *now, uint32_t until)
 {
 	for (; (int32_t)(until - *now) > 0; *now += 20)
-		copies_scan(copies, *now, victims, VICTIMS);
+		page_dups_scan(copies, *now, victims, VICTIMS);
 }
 
 /* Lines as the server says them with --debug: "sent TIME: MOUNT NODE DEV INO INDEX BLOCKS READER". */
@@ -351,13 +351,13 @@ static struct outcome replay(uint32_t wish)
 	FILE *f = fopen(TRACE, "re");
 	struct outcome out = { .notes = 0 };
 	uint32_t now = 0, at;
-	struct copies_sent s;
+	struct page_dups_sent s;
 	unsigned long long dev, ino;
 	char line[256];
 
 	assert_non_null(f);
-	copies_free(copies);
-	assert_int_equal(copies_new(&copies_rules_default, &copies), 0);
+	page_dups_free(copies);
+	assert_int_equal(page_dups_new(&page_dups_rules_default, &copies), 0);
 	join(8, wish);
 	while (fgets(line, sizeof(line), f)) {
 		if (*line == '#')
@@ -369,7 +369,7 @@ static struct outcome replay(uint32_t wish)
 		if (!out.notes++)
 			now = at;
 		run_until(&now, at);
-		assert_true(copies_note(copies, &s, at) >= 0);
+		assert_true(page_dups_note(copies, &s, at) >= 0);
 		out.most_copies = usage().copies > out.most_copies ? usage().copies : out.most_copies;
 	}
 	fclose(f);

@@ -32,7 +32,7 @@ static void copy(struct pair *p, off_t off_from, off_t off_to, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		ssize_t n = copyrange_copy(p->d->t, p->from, off_from + (off_t)done, p->to, off_to + (off_t)done, len - done);
+		ssize_t n = copy_range(p->d->t, p->from, off_from + (off_t)done, p->to, off_to + (off_t)done, len - done);
 
 		assert_true(n > 0);
 		done += (size_t)n;
@@ -127,9 +127,9 @@ static void test_copyrange__ends_with_the_source(void **state)
 {
 	struct pair p = open_pair(*state);
 
-	assert_int_equal(copyrange_copy(p.d->t, p.from, BYTES, p.to, 0, 10), 0);
-	assert_int_equal(copyrange_copy(p.d->t, p.from, 2 * BYTES, p.to, 0, 10), 0);
-	assert_int_equal(copyrange_copy(p.d->t, p.from, BYTES - 4, p.to, 0, 10), 4);
+	assert_int_equal(copy_range(p.d->t, p.from, BYTES, p.to, 0, 10), 0);
+	assert_int_equal(copy_range(p.d->t, p.from, 2 * BYTES, p.to, 0, 10), 0);
+	assert_int_equal(copy_range(p.d->t, p.from, BYTES - 4, p.to, 0, 10), 4);
 	memcpy(p.want, p.data + BYTES - 4, 4);
 	close_pair(&p, BYTES);
 }
@@ -138,7 +138,7 @@ static void test_copyrange__within_one_file(void **state)
 {
 	struct pair p = open_pair(*state);
 
-	assert_int_equal(copyrange_copy(p.d->t, p.to, 0, p.to, CHUNK_BYTES, 100000), 100000);
+	assert_int_equal(copy_range(p.d->t, p.to, 0, p.to, CHUNK_BYTES, 100000), 100000);
 	memcpy(p.want + CHUNK_BYTES, p.want, 100000);
 	close_pair(&p, BYTES);
 }
@@ -147,11 +147,11 @@ static void test_copyrange__parts_of_one_file_that_overlap_are_refused(void **st
 {
 	struct pair p = open_pair(*state);
 
-	assert_int_equal(copyrange_copy(p.d->t, p.to, 0, p.to, 0, 1), -EINVAL);
-	assert_int_equal(copyrange_copy(p.d->t, p.to, 100, p.to, 0, 101), -EINVAL);
-	assert_int_equal(copyrange_copy(p.d->t, p.to, 0, p.to, 100, 101), -EINVAL);
+	assert_int_equal(copy_range(p.d->t, p.to, 0, p.to, 0, 1), -EINVAL);
+	assert_int_equal(copy_range(p.d->t, p.to, 100, p.to, 0, 101), -EINVAL);
+	assert_int_equal(copy_range(p.d->t, p.to, 0, p.to, 100, 101), -EINVAL);
 	/* what is behind the end is not copied, and overlaps nothing */
-	assert_int_equal(copyrange_copy(p.d->t, p.to, BYTES - 10, p.to, BYTES, 100), 10);
+	assert_int_equal(copy_range(p.d->t, p.to, BYTES - 10, p.to, BYTES, 100), 10);
 	p.want = realloc(p.want, BYTES + 10);
 	assert_non_null(p.want);
 	memcpy(p.want + BYTES, p.want + BYTES - 10, 10);
@@ -169,7 +169,7 @@ static void *copy_often(void *arg)
 	struct inode *from = c->is_back ? c->p->to : c->p->from, *to = c->is_back ? c->p->from : c->p->to;
 
 	for (int n = 0; n < 300; n++)
-		if (copyrange_copy(c->p->d->t, from, n, to, BYTES + 10 * BLK_BYTES, 100) != 100)
+		if (copy_range(c->p->d->t, from, n, to, BYTES + 10 * BLK_BYTES, 100) != 100)
 			return c;
 	return NULL;
 }

@@ -45,7 +45,7 @@ static struct model put_file(struct tree_dirs *d, size_t size, uint64_t seed)
 }
 
 /* n changes; 0 or the first failure. */
-static int change(struct tree *t, struct inode *i, struct model *m, uint64_t *state, unsigned n)
+static int change(struct union_fs *t, struct inode *i, struct model *m, uint64_t *state, unsigned n)
 {
 	int r = 0;
 
@@ -64,7 +64,7 @@ static int change(struct tree *t, struct inode *i, struct model *m, uint64_t *st
 }
 
 /* Each own block that reads as zeros is known to: in a copy it would else be one that was lost. */
-static void check_zeros(struct tree *t, struct inode *i)
+static void check_zeros(struct union_fs *t, struct inode *i)
 {
 	const struct table_file *f = i->src.id ? table_find(&t->map->now.table, i->src.id) : NULL;
 	char block[BLK_BYTES];
@@ -80,7 +80,7 @@ static void check_zeros(struct tree *t, struct inode *i)
 			fail_msg("block %ju is zeros, and the map does not know", (uintmax_t)blk);
 	}
 	if (f)
-		fdcache_unpin(&i->src.fd);
+		fd_cache_unpin(&i->src.fd);
 }
 
 static void change_some(struct tree_dirs *d, const char *path, struct model *m, uint64_t *state,
@@ -347,7 +347,7 @@ static void test_cow__unclean_boot_leaves_every_byte_synced_or_newer(void **stat
 	struct inode *i;
 
 	assert_true(model_new(&synced, NULL, 0));
-	mapload_test_epoch = 0xaaaa;
+	mapfile_load_test_epoch = 0xaaaa;
 	tree_mount(d, NULL);
 	has_true_extents = d->t->can.has_true_extents;
 	i = tree_get(d, "dir/big");
@@ -358,14 +358,14 @@ static void test_cow__unclean_boot_leaves_every_byte_synced_or_newer(void **stat
 	/* As if it were killed: a volatile mount leaves no mark of a clean end. */
 	d->t->is_volatile = true;
 	tree_unmount(d);
-	mapload_test_epoch = 0xbbbb;
+	mapfile_load_test_epoch = 0xbbbb;
 	tree_mount(d, NULL);
 	if (has_true_extents)
 		tree_expect(d, "dir/big", m.data, m.size);
 	adopt_between(d, &synced, &m);
 	d->t->is_volatile = true;
 	tree_unmount(d);
-	mapload_test_epoch = 0;
+	mapfile_load_test_epoch = 0;
 	model_free(&synced);
 	model_free(&m);
 }

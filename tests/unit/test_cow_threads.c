@@ -109,7 +109,7 @@ static void *read_and_stat(void *arg)
 static void *look_and_forget(void *arg)
 {
 	struct member *me = arg;
-	struct tree *t = me->team->d->t;
+	struct union_fs *t = me->team->d->t;
 
 	while (!me->team->is_over && me->result == 0) {
 		struct inode *i;

@@ -15,13 +15,13 @@ static const unsigned weights[] = {
 	7620,  6100,  4904,  3906,  3121,  2501,  1991,  1586,  1277,  1024,
 };
 
-static void test_cpushare__weighs_as_many_sessions_as_there_are_mounts(void **state)
+static void test_autogroup_weight__weighs_as_many_sessions_as_there_are_mounts(void **state)
 {
 	(void)state;
-	assert_int_equal(cpushare_nice(0), 0);
-	assert_int_equal(cpushare_nice(1), 0);
+	assert_int_equal(autogroup_weight_nice(0), 0);
+	assert_int_equal(autogroup_weight_nice(1), 0);
 	for (unsigned n = 2; n <= 86; n++) {
-		const int nice = cpushare_nice(n);
+		const int nice = autogroup_weight_nice(n);
 		const double weight = weights[20 + nice] / 1024.0;
 
 		assert_true(nice >= -20 && nice < 0);
@@ -29,18 +29,18 @@ static void test_cpushare__weighs_as_many_sessions_as_there_are_mounts(void **st
 	}
 }
 
-static void test_cpushare__no_more_than_the_scheduler_has(void **state)
+static void test_autogroup_weight__no_more_than_the_scheduler_has(void **state)
 {
 	(void)state;
-	assert_int_equal(cpushare_nice(100), -20);
-	assert_int_equal(cpushare_nice(SIZE_MAX), -20);
+	assert_int_equal(autogroup_weight_nice(100), -20);
+	assert_int_equal(autogroup_weight_nice(SIZE_MAX), -20);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cpushare__weighs_as_many_sessions_as_there_are_mounts),
-		cmocka_unit_test(test_cpushare__no_more_than_the_scheduler_has),
+		cmocka_unit_test(test_autogroup_weight__weighs_as_many_sessions_as_there_are_mounts),
+		cmocka_unit_test(test_autogroup_weight__no_more_than_the_scheduler_has),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

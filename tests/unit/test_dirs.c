@@ -43,20 +43,20 @@ static void test_dirs__each_is_what_its_option_names(void **state)
 	struct case_ c;
 
 	prepare(*state, &c);
-	assert_int_equal(dirs_open(&c.o, &c.dirs, c.err, ERR_SIZE), 0);
+	assert_int_equal(mount_dirs_open(&c.o, &c.dirs, c.err, ERR_SIZE), 0);
 	assert_int_equal(c.dirs.n_lower, 2);
 	assert_is(c.dirs.lower[0], c.paths[0]);
 	assert_is(c.dirs.lower[1], c.paths[1]);
 	assert_is(c.dirs.upper, c.paths[2]);
 	assert_is(c.dirs.work, c.paths[3]);
-	assert_true(dirs_fit(&c.o, &c.dirs));
+	assert_true(mount_dirs_fit(&c.o, &c.dirs));
 	c.o.n_lower = 1;
-	assert_false(dirs_fit(&c.o, &c.dirs));
+	assert_false(mount_dirs_fit(&c.o, &c.dirs));
 	c.o.n_lower = 2;
 	closep(&c.dirs.work);
-	assert_false(dirs_fit(&c.o, &c.dirs));
-	dirs_release(&c.dirs);
-	assert_false(dirs_fit(&c.o, &c.dirs));
+	assert_false(mount_dirs_fit(&c.o, &c.dirs));
+	mount_dirs_release(&c.dirs);
+	assert_false(mount_dirs_fit(&c.o, &c.dirs));
 }
 
 static void test_dirs__work_directory_of_a_read_only_mount_need_not_exist(void **state)
@@ -66,18 +66,18 @@ static void test_dirs__work_directory_of_a_read_only_mount_need_not_exist(void *
 	prepare(*state, &c);
 	c.o.is_readonly = true;
 	c.o.work = NULL;
-	assert_int_equal(dirs_open(&c.o, &c.dirs, c.err, ERR_SIZE), 0);
+	assert_int_equal(mount_dirs_open(&c.o, &c.dirs, c.err, ERR_SIZE), 0);
 	assert_int_equal(c.dirs.work, -1);
-	assert_true(dirs_fit(&c.o, &c.dirs));
-	dirs_release(&c.dirs);
+	assert_true(mount_dirs_fit(&c.o, &c.dirs));
+	mount_dirs_release(&c.dirs);
 }
 
 static void assert_told(struct case_ *c, const char *start, const char *path)
 {
-	assert_int_equal(dirs_open(&c->o, &c->dirs, c->err, ERR_SIZE), -ENOENT);
+	assert_int_equal(mount_dirs_open(&c->o, &c->dirs, c->err, ERR_SIZE), -ENOENT);
 	assert_non_null(strstr(c->err, start));
 	assert_non_null(strstr(c->err, path));
-	dirs_release(&c->dirs);
+	mount_dirs_release(&c->dirs);
 }
 
 static void test_dirs__missing_one_is_told_in_a_sentence(void **state)
@@ -101,14 +101,14 @@ static void test_dirs__many_are_kept_in_order(void **state)
 	int fds[100];
 
 	(void)state;
-	dirs_init(&dirs);
+	mount_dirs_init(&dirs);
 	for (int i = 0; i < 100; i++) {
 		fds[i] = open("/", O_PATH | O_CLOEXEC);
-		assert_int_equal(dirs_add_lower(&dirs, fds[i]), 0);
+		assert_int_equal(mount_dirs_add_lower(&dirs, fds[i]), 0);
 	}
 	assert_int_equal(dirs.n_lower, 100);
 	assert_memory_equal(dirs.lower, fds, sizeof(fds));
-	dirs_release(&dirs);
+	mount_dirs_release(&dirs);
 	assert_int_equal(fcntl(fds[99], F_GETFD), -1);
 }
 
@@ -118,15 +118,15 @@ static void test_dirs__clones_are_of_all_lower_directories_or_of_none(void **sta
 	int ends[2];
 
 	(void)state;
-	dirs_init(&dirs);
-	assert_int_equal(dirs_add_lower(&dirs, open("/", O_PATH | O_CLOEXEC)), 0);
+	mount_dirs_init(&dirs);
+	assert_int_equal(mount_dirs_add_lower(&dirs, open("/", O_PATH | O_CLOEXEC)), 0);
 	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-	assert_int_equal(dirs_add_lower(&dirs, ends[0]), 0);
-	dirs_clone(&dirs);
+	assert_int_equal(mount_dirs_add_lower(&dirs, ends[0]), 0);
+	mount_dirs_clone(&dirs);
 	assert_int_equal(dirs.n_clones, 0);
 	assert_null(dirs.clones);
 	close(ends[1]);
-	dirs_release(&dirs);
+	mount_dirs_release(&dirs);
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)

@@ -51,7 +51,7 @@ static int missed(void *arg, const char *name, int error)
 	return 0;
 }
 
-static const struct dirwalk_hooks hooks = { .entry = note, .miss = missed };
+static const struct dir_walk_hooks hooks = { .entry = note, .miss = missed };
 
 static void make_file(const char *path)
 {
@@ -72,7 +72,7 @@ static void test_dirwalk__all_is_seen_and_what_is_left_out_not_entered(void **st
 	make_file("d/e/f");
 	make_file("out/unseen");
 	assert_int_equal(symlinkat("d", s.fd, "link"), 0);
-	assert_int_equal(dirwalk(s.fd, &hooks, &w), 0);
+	assert_int_equal(dir_walk(s.fd, &hooks, &w), 0);
 	assert_int_equal(w.n, 5);
 	assert_non_null(strstr(w.names, "e f "));
 	assert_null(strstr(w.names, "unseen"));
@@ -87,7 +87,7 @@ static void test_dirwalk__hook_that_fails_ends_it(void **state)
 	make_file("a");
 	make_file("b");
 	make_file("c");
-	assert_int_equal(dirwalk(s.fd, &hooks, &w), -EDOM);
+	assert_int_equal(dir_walk(s.fd, &hooks, &w), -EDOM);
 	assert_int_equal(w.n, 2);
 }
 
@@ -121,7 +121,7 @@ static void test_dirwalk__depth_costs_few_descriptors(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	few = (struct rlimit){ (rlim_t)s.fd + 40, old.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	assert_int_equal(dirwalk(s.fd, &hooks, &w), 0);
+	assert_int_equal(dir_walk(s.fd, &hooks, &w), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	assert_int_equal(w.n, DEEP + 2);
 	assert_string_equal(w.missed, "");
@@ -143,7 +143,7 @@ static void test_dirwalk__moved_directory_leads_nowhere(void **state)
 	fd = openat(s.fd, "top/inner", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	close(deepen(fd, 40, "x"));
 	close(fd);
-	assert_int_equal(dirwalk(s.fd, &hooks, &w), 0);
+	assert_int_equal(dir_walk(s.fd, &hooks, &w), 0);
 	assert_int_equal(w.n, 43);
 	assert_null(strstr(w.names, "f "));
 	assert_string_equal(w.missed, ".. ");
@@ -160,7 +160,7 @@ static void test_dirwalk__what_cannot_be_entered_is_missed_and_the_rest_seen(voi
 	assert_int_equal(mkdirat(s.fd, "z", 0700), 0);
 	make_file("a/f");
 	make_file("z/g");
-	assert_int_equal(dirwalk(s.fd, &hooks, &w), 0);
+	assert_int_equal(dir_walk(s.fd, &hooks, &w), 0);
 	assert_int_equal(w.n, 5);
 	assert_string_equal(w.missed, "gone ");
 	assert_int_equal(w.error, -ENOENT);

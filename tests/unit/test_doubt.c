@@ -11,10 +11,10 @@
 
 static void *fresh_area(void)
 {
-	void *mem = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *mem = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(mem, MAP_FAILED);
-	intent_use_area(mem);
+	intent_log_use_area(mem);
 	return mem;
 }
 
@@ -37,7 +37,7 @@ static struct request request(uint32_t opcode, const void *arg, size_t arg_len, 
 
 static struct intent *note(const struct request *q, size_t len)
 {
-	return doubt_note(KEY, &(struct fuse_buf){ .mem = (void *)q, .size = len });
+	return kernel_invalidate_note(KEY, &(struct fuse_buf){ .mem = (void *)q, .size = len });
 }
 
 static void test_doubt__names_and_nodes_of_a_request_are_noted(void **state)
@@ -85,38 +85,38 @@ static void test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short
 static void test_doubt__stays_in_the_journal_until_it_is_told(void **state)
 {
 	struct request q = request(FUSE_UNLINK, "", 0, "name", 5);
-	struct doubts *d;
+	struct kernel_invalidate *d;
 
 	(void)state;
 	fresh_area();
-	assert_null(doubt_take(KEY));
+	assert_null(kernel_invalidate_take(KEY));
 	assert_non_null(note(&q, q.len));
-	d = doubt_take(KEY);
+	d = kernel_invalidate_take(KEY);
 	assert_non_null(d);
 	/* as if this server had died */
-	doubt_free(d);
-	d = doubt_take(KEY);
+	kernel_invalidate_free(d);
+	d = kernel_invalidate_take(KEY);
 	assert_non_null(d);
-	doubt_free(d);
-	assert_null(doubt_take(KEY + 1));
+	kernel_invalidate_free(d);
+	assert_null(kernel_invalidate_take(KEY + 1));
 }
 
 static bool is_left(void)
 {
-	struct doubts *d = doubt_take_left(KEY);
+	struct kernel_invalidate *d = kernel_invalidate_take_left(KEY);
 
-	doubt_free(d);
+	kernel_invalidate_free(d);
 	return d != NULL;
 }
 
 static void begin_name(enum intent_kind kind, uint64_t unique)
 {
-	struct intent *n = intent_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = kind, .from_parent = 5,
+	struct intent *n = intent_log_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = kind, .from_parent = 5,
 								  .from_name = "name", .to_parent = kind == INTENT_RENAME ? 6 : 0,
 								  .to_name = kind == INTENT_RENAME ? "new" : NULL });
 
 	assert_non_null(n);
-	intent_mark(n);
+	intent_log_mark(n);
 }
 
 static void test_doubt__what_comes_again_is_none(void **state)
@@ -127,14 +127,14 @@ static void test_doubt__what_comes_again_is_none(void **state)
 	begin_name(INTENT_CREATE, 11);
 	begin_name(INTENT_RENAME, 12);
 	assert_false(is_left());
-	intent_use_area(mem);
+	intent_log_use_area(mem);
 	assert_true(is_left());
-	intent_came_again(KEY, 12);
+	intent_log_came_again(KEY, 12);
 	assert_true(is_left());
-	intent_came_again(KEY, 11);
+	intent_log_came_again(KEY, 11);
 	assert_false(is_left());
 	/* and is again what it was when this server dies, too */
-	intent_use_area(mem);
+	intent_log_use_area(mem);
 	assert_true(is_left());
 }
 
@@ -147,12 +147,12 @@ static void test_doubt__of_what_is_left_only_names_that_were_made_go(void **stat
 	begin_name(INTENT_CREATE, 11);
 	begin_name(INTENT_CREATE, 12);
 	begin_name(INTENT_RENAME, 13);
-	intent_use_area(mem);
-	intent_came_again(KEY, 12);
-	intent_drop_left(KEY);
+	intent_log_use_area(mem);
+	intent_log_came_again(KEY, 12);
+	intent_log_drop_left(KEY);
 	/* Who is asked for again finds what a dead server had begun. */
 	for (uint64_t unique = 11; unique <= 13; unique++) {
-		n = intent_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = INTENT_RENAME,
+		n = intent_log_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = INTENT_RENAME,
 							   .is_resent = true });
 		assert_non_null(n);
 		assert_int_equal(n->is_begun, unique != 11);

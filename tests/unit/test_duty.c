@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 
 struct shared {
-	struct duty a, b;
-	struct duty_board board;
+	struct activity a, b;
+	struct crash_board board;
 };
 
 static struct shared *fresh(void)
@@ -36,9 +36,9 @@ static int end_of(struct shared *s, void (*act)(struct shared *s))
 		/* not the handlers of a sanitizer */
 		for (int sig = 1; sig < 32; sig++)
 			signal(sig, SIG_DFL);
-		duty_watch();
+		activity_watch();
 		file_guard_init();
-		duty_note_in(&s->board);
+		activity_note_in(&s->board);
 		act(s);
 		_exit(0);
 	}
@@ -48,26 +48,26 @@ static int end_of(struct shared *s, void (*act)(struct shared *s))
 
 static void abort_over_a(struct shared *s)
 {
-	struct duty *before = duty_begin(&s->b);
+	struct activity *before = activity_begin(&s->b);
 
-	duty_end(before);
-	duty_begin(&s->a);
+	activity_end(before);
+	activity_begin(&s->a);
 	abort();
 }
 
 static void fault_inside(struct shared *s)
 {
-	duty_begin(&s->a);
-	duty_begin(&s->b);
+	activity_begin(&s->a);
+	activity_begin(&s->b);
 	raise(SIGSEGV);
 }
 
 static void fault_after(struct shared *s)
 {
-	struct duty *first = duty_begin(&s->a), *second = duty_begin(&s->b);
+	struct activity *first = activity_begin(&s->a), *second = activity_begin(&s->b);
 
-	duty_end(second);
-	duty_end(first);
+	activity_end(second);
+	activity_end(first);
 	raise(SIGBUS);
 }
 
@@ -75,7 +75,7 @@ static void be_hit(struct shared *s)
 {
 	pid_t pid = getpid();
 
-	duty_begin(&s->a);
+	activity_begin(&s->a);
 	if (fork() == 0) {
 		kill(pid, SIGSEGV);
 		_exit(0);
@@ -86,46 +86,46 @@ static void be_hit(struct shared *s)
 
 static void be_killed(struct shared *s)
 {
-	duty_begin(&s->a);
+	activity_begin(&s->a);
 	raise(SIGKILL);
 }
 
-static void test_duty__what_a_thread_was_at_is_blamed(void **state)
+static void test_activity__what_a_thread_was_at_is_blamed(void **state)
 {
 	struct shared *s = fresh();
 
 	(void)state;
 	assert_int_equal(end_of(s, abort_over_a), SIGABRT);
-	assert_int_equal(s->board.crash, DUTY_BLAMED);
-	assert_true(s->a.is_blamed && !s->b.is_blamed);
+	assert_int_equal(s->board.crash, ACTIVITY_SUSPECT);
+	assert_true(s->a.is_suspect && !s->b.is_suspect);
 	assert_int_equal(s->a.nthreads, 1);
 	assert_int_equal(s->b.nthreads, 0);
 }
 
-static void test_duty__the_innermost_is_blamed(void **state)
+static void test_activity__the_innermost_is_blamed(void **state)
 {
 	struct shared *s = fresh();
 
 	(void)state;
 	assert_int_equal(end_of(s, fault_inside), SIGSEGV);
-	assert_true(!s->a.is_blamed && s->b.is_blamed);
+	assert_true(!s->a.is_suspect && s->b.is_suspect);
 }
 
-static void test_duty__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside(void **state)
+static void test_activity__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside(void **state)
 {
 	struct shared *s = fresh();
 
 	(void)state;
 	assert_int_equal(end_of(s, fault_after), SIGBUS);
-	assert_int_equal(s->board.crash, DUTY_NOBODY);
-	assert_true(!s->a.is_blamed && !s->b.is_blamed && !s->a.nthreads && !s->b.nthreads);
+	assert_int_equal(s->board.crash, ACTIVITY_NOBODY);
+	assert_true(!s->a.is_suspect && !s->b.is_suspect && !s->a.nthreads && !s->b.nthreads);
 	s = fresh();
 	assert_int_equal(end_of(s, be_hit), SIGSEGV);
-	assert_int_equal(s->board.crash, DUTY_NOBODY);
-	assert_true(!s->a.is_blamed);
+	assert_int_equal(s->board.crash, ACTIVITY_NOBODY);
+	assert_true(!s->a.is_suspect);
 	s = fresh();
 	assert_int_equal(end_of(s, be_killed), SIGKILL);
-	assert_int_equal(s->board.crash, DUTY_NOTHING_KNOWN);
+	assert_int_equal(s->board.crash, ACTIVITY_NOTHING_KNOWN);
 	assert_int_equal(s->a.nthreads, 1);
 }
 
@@ -177,7 +177,7 @@ static void *read_soon(void *arg)
 	return (void *)(intptr_t)open(arg, O_RDONLY | O_CLOEXEC);
 }
 
-static void test_duty__what_is_changed_is_waited_for_and_nothing_else(void **state)
+static void test_activity__what_is_changed_is_waited_for_and_nothing_else(void **state)
 {
 	struct tree_dirs *d = *state;
 	char path[PATH_MAX + sizeof("/pipe")];
@@ -188,16 +188,16 @@ static void test_duty__what_is_changed_is_waited_for_and_nothing_else(void **sta
 
 	snprintf(path, sizeof(path), "%s/pipe", d->s.path);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_equal(duty_await_changes(0), 0);
+	assert_int_equal(activity_await_changes(0), 0);
 	assert_int_equal(pthread_create(&threads[0], NULL, open_it, &look), 0);
 	await_call(&look, SYS_openat);
-	assert_int_equal(duty_await_changes(0), 0);
+	assert_int_equal(activity_await_changes(0), 0);
 	assert_int_equal(pthread_create(&threads[1], NULL, open_it, &change), 0);
 	await_call(&change, SYS_openat);
-	assert_int_equal(duty_await_changes(0), -EBUSY);
-	assert_int_equal(duty_await_changes(50), -EBUSY);
+	assert_int_equal(activity_await_changes(0), -EBUSY);
+	assert_int_equal(activity_await_changes(50), -EBUSY);
 	assert_int_equal(pthread_create(&threads[2], NULL, read_soon, path), 0);
-	assert_int_equal(duty_await_changes(60000), 0);
+	assert_int_equal(activity_await_changes(60000), 0);
 	assert_int_equal(pthread_join(threads[2], &reader), 0);
 	assert_int_equal(pthread_join(threads[1], NULL), 0);
 	assert_int_equal(pthread_join(threads[0], NULL), 0);
@@ -210,10 +210,10 @@ static void test_duty__what_is_changed_is_waited_for_and_nothing_else(void **sta
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_duty__what_a_thread_was_at_is_blamed),
-		cmocka_unit_test(test_duty__the_innermost_is_blamed),
-		cmocka_unit_test(test_duty__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside),
-		cmocka_unit_test_setup_teardown(test_duty__what_is_changed_is_waited_for_and_nothing_else, tree_setup, tree_teardown),
+		cmocka_unit_test(test_activity__what_a_thread_was_at_is_blamed),
+		cmocka_unit_test(test_activity__the_innermost_is_blamed),
+		cmocka_unit_test(test_activity__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside),
+		cmocka_unit_test_setup_teardown(test_activity__what_is_changed_is_waited_for_and_nothing_else, tree_setup, tree_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

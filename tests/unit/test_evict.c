@@ -28,14 +28,14 @@ static void make_pair(int fds[2])
 
 static void test_evict__one_notification_for_each_range(void **state)
 {
-	const struct evict_range ranges[] = { { 7, 524288, 524288 }, { 8, 0, 4096 } };
+	const struct kernel_evict_range ranges[] = { { 7, 524288, 524288 }, { 8, 0, 4096 } };
 	struct message m;
 	uint64_t cpu_ns;
 	int fds[2];
 
 	(void)state;
 	make_pair(fds);
-	assert_int_equal(evict_ranges(fds[0], ranges, 2, &cpu_ns), 2);
+	assert_int_equal(kernel_evict_ranges(fds[0], ranges, 2, &cpu_ns), 2);
 	for (int k = 0; k < 2; k++) {
 		assert_int_equal(recv(fds[1], &m, sizeof(m), MSG_DONTWAIT), sizeof(m));
 		assert_int_equal(m.head.len, sizeof(m));
@@ -54,7 +54,7 @@ static void test_evict__one_notification_for_each_range(void **state)
 
 static void test_evict__a_mount_that_is_gone_ends_it(void **state)
 {
-	const struct evict_range ranges[] = { { 7, 0, 4096 }, { 8, 0, 4096 } };
+	const struct kernel_evict_range ranges[] = { { 7, 0, 4096 }, { 8, 0, 4096 } };
 	uint64_t cpu_ns;
 	int fds[2];
 
@@ -62,7 +62,7 @@ static void test_evict__a_mount_that_is_gone_ends_it(void **state)
 	signal(SIGPIPE, SIG_IGN);
 	make_pair(fds);
 	close(fds[1]);
-	assert_int_equal(evict_ranges(fds[0], ranges, 2, &cpu_ns), 0);
+	assert_int_equal(kernel_evict_ranges(fds[0], ranges, 2, &cpu_ns), 0);
 	close(fds[0]);
 }
 
@@ -78,21 +78,21 @@ static void test_evict__nodes_go_in_one_notification(void **state)
 
 	(void)state;
 	make_pair(fds);
-	assert_int_equal(evict_nodes(fds[0], nodes, 3), 3);
+	assert_int_equal(kernel_evict_nodes(fds[0], nodes, 3), 3);
 	assert_int_equal(recv(fds[1], &m, sizeof(m), MSG_DONTWAIT), sizeof(m));
 	assert_int_equal(m.head.len, sizeof(m));
 	assert_int_equal(m.head.error, 9);
 	assert_int_equal(m.count, 3);
 	assert_memory_equal(m.nodes, nodes, sizeof(nodes));
 	close(fds[1]);
-	assert_int_equal(evict_nodes(fds[0], nodes, 3), -EPIPE);
+	assert_int_equal(kernel_evict_nodes(fds[0], nodes, 3), -EPIPE);
 	close(fds[0]);
 }
 
 /* Who is killed while the kernel holds up the child is dead at once, all of it, and the child follows when it can. */
 static void test_evict__a_killed_server_does_not_wait_for_the_kernel(void **state)
 {
-	const struct evict_range range = { 7, 0, 4096 };
+	const struct kernel_evict_range range = { 7, 0, 4096 };
 	char byte;
 	int fds[2], ready[2], status;
 	pid_t pid;
@@ -109,7 +109,7 @@ static void test_evict__a_killed_server_does_not_wait_for_the_kernel(void **stat
 		while (send(fds[0], &m, sizeof(m), MSG_DONTWAIT) > 0)
 			;
 		(void)!write(ready[1], "r", 1);
-		evict_ranges(fds[0], &range, 1, &cpu_ns);
+		kernel_evict_ranges(fds[0], &range, 1, &cpu_ns);
 		_exit(1);
 	}
 	close(ready[1]);

@@ -25,7 +25,7 @@ static void expect_run(struct source *top, uint64_t off, uint64_t len, const str
 {
 	struct run run;
 
-	assert_int_equal(extent_run(top, off, len, &run), 0);
+	assert_int_equal(run_find(top, off, len, &run), 0);
 	assert_ptr_equal(run.src, src);
 	assert_int_equal(run.off, off);
 	assert_int_equal(run.len, run_len);
@@ -94,7 +94,7 @@ static void test_extent__chain_of_layers_is_walked_down(void **state)
 
 		for (unsigned down = 4; down > k; down--)
 			s = s->below;
-		assert_int_equal(extent_run(top, (10 + k) * BLK_BYTES, 5 * BLK_BYTES, &run), 0);
+		assert_int_equal(run_find(top, (10 + k) * BLK_BYTES, 5 * BLK_BYTES, &run), 0);
 		assert_ptr_equal(run.src, s);
 		assert_int_equal(run.len, BLK_BYTES);
 	}
@@ -108,7 +108,7 @@ static void test_extent__map_that_lost_the_file_is_damage(void **state)
 	struct run run;
 
 	assert_int_equal(mapfile_file_gone(d->t->map, top->id), 0);
-	assert_int_equal(extent_run(top, 0, 10, &run), -EUCLEAN);
+	assert_int_equal(run_find(top, 0, 10, &run), -EUCLEAN);
 }
 
 static void test_extent__runs_cover_a_range_without_gap(void **state)
@@ -124,7 +124,7 @@ static void test_extent__runs_cover_a_range_without_gap(void **state)
 	for (uint64_t off = 0; off < BYTES;) {
 		struct run run;
 
-		assert_int_equal(extent_run(top, off, BYTES - off, &run), 0);
+		assert_int_equal(run_find(top, off, BYTES - off, &run), 0);
 		assert_int_equal(run.off, off);
 		assert_in_range(run.len, 1, BYTES - off);
 		off += run.len;

@@ -18,210 +18,210 @@ static bool is_open(int fd)
 	return fcntl(fd, F_GETFD) >= 0;
 }
 
-static void test_fdcache__empty_slot_has_nothing_to_pin(void **state)
+static void test_fd_cache__empty_slot_has_nothing_to_pin(void **state)
 {
-	struct fdslot s = { 0 };
+	struct fd_cache_slot s = { 0 };
 
 	(void)state;
-	assert_int_equal(fdcache_pin(&s), -1);
-	fdcache_drop(&s);
+	assert_int_equal(fd_cache_pin(&s), -1);
+	fd_cache_drop(&s);
 }
 
-static void test_fdcache__filled_slot_is_pinned_and_kept(void **state)
+static void test_fd_cache__filled_slot_is_pinned_and_kept(void **state)
 {
-	struct fdslot s = { 0 };
+	struct fd_cache_slot s = { 0 };
 	int fd = new_fd();
 
 	(void)state;
-	assert_int_equal(fdcache_fill(&s, fd), fd);
-	fdcache_unpin(&s);
-	assert_int_equal(fdcache_pin(&s), fd);
-	fdcache_unpin(&s);
+	assert_int_equal(fd_cache_fill(&s, fd), fd);
+	fd_cache_unpin(&s);
+	assert_int_equal(fd_cache_pin(&s), fd);
+	fd_cache_unpin(&s);
 	assert_true(is_open(fd));
-	fdcache_drop(&s);
+	fd_cache_drop(&s);
 	assert_false(is_open(fd));
 }
 
-static void test_fdcache__second_look_pins_what_another_thread_has_filled(void **state)
+static void test_fd_cache__second_look_pins_what_another_thread_has_filled(void **state)
 {
-	struct fdslot s = { 0 };
+	struct fd_cache_slot s = { 0 };
 	int fd = new_fd();
 
 	(void)state;
-	assert_int_equal(fdcache_pin_again(&s), -1);
-	fdcache_fill(&s, fd);
-	fdcache_unpin(&s);
-	assert_int_equal(fdcache_pin_again(&s), fd);
-	fdcache_shrink();
+	assert_int_equal(fd_cache_pin_again(&s), -1);
+	fd_cache_fill(&s, fd);
+	fd_cache_unpin(&s);
+	assert_int_equal(fd_cache_pin_again(&s), fd);
+	fd_cache_shrink();
 	assert_true(is_open(fd));
-	fdcache_unpin(&s);
-	fdcache_drop(&s);
+	fd_cache_unpin(&s);
+	fd_cache_drop(&s);
 }
 
-static void test_fdcache__second_filler_gets_the_first_ones_descriptor(void **state)
+static void test_fd_cache__second_filler_gets_the_first_ones_descriptor(void **state)
 {
-	struct fdslot s = { 0 };
+	struct fd_cache_slot s = { 0 };
 	int first = new_fd(), second = new_fd();
 
 	(void)state;
-	fdcache_fill(&s, first);
-	assert_int_equal(fdcache_fill(&s, second), first);
+	fd_cache_fill(&s, first);
+	assert_int_equal(fd_cache_fill(&s, second), first);
 	assert_false(is_open(second));
-	fdcache_unpin(&s);
-	fdcache_shrink();
+	fd_cache_unpin(&s);
+	fd_cache_shrink();
 	assert_true(is_open(first));
-	fdcache_unpin(&s);
-	fdcache_shrink();
+	fd_cache_unpin(&s);
+	fd_cache_shrink();
 	assert_false(is_open(first));
 }
 
-static void test_fdcache__shrink_closes_what_is_not_pinned(void **state)
+static void test_fd_cache__shrink_closes_what_is_not_pinned(void **state)
 {
-	struct fdslot pinned = { 0 }, idle[40] = { 0 };
+	struct fd_cache_slot pinned = { 0 }, idle[40] = { 0 };
 	int fd = new_fd();
 
 	(void)state;
-	fdcache_fill(&pinned, fd);
+	fd_cache_fill(&pinned, fd);
 	for (unsigned k = 0; k < 40; k++) {
-		fdcache_fill(&idle[k], new_fd());
-		fdcache_unpin(&idle[k]);
+		fd_cache_fill(&idle[k], new_fd());
+		fd_cache_unpin(&idle[k]);
 	}
-	fdcache_shrink();
+	fd_cache_shrink();
 	assert_true(is_open(fd));
 	for (unsigned k = 0; k < 40; k++)
-		assert_int_equal(fdcache_pin(&idle[k]), -1);
-	fdcache_drop(&pinned);
+		assert_int_equal(fd_cache_pin(&idle[k]), -1);
+	fd_cache_drop(&pinned);
 }
 
-static void test_fdcache__replace_closes_the_old_one(void **state)
+static void test_fd_cache__replace_closes_the_old_one(void **state)
 {
-	struct fdslot s = { 0 };
+	struct fd_cache_slot s = { 0 };
 	int old = new_fd(), fresh = new_fd();
 
 	(void)state;
-	fdcache_fill(&s, old);
-	fdcache_unpin(&s);
-	fdcache_replace(&s, fresh);
+	fd_cache_fill(&s, old);
+	fd_cache_unpin(&s);
+	fd_cache_replace(&s, fresh);
 	assert_false(is_open(old));
-	assert_int_equal(fdcache_pin(&s), fresh);
-	fdcache_unpin(&s);
-	fdcache_drop(&s);
+	assert_int_equal(fd_cache_pin(&s), fresh);
+	fd_cache_unpin(&s);
+	fd_cache_drop(&s);
 	assert_false(is_open(fresh));
 }
 
-static void test_fdcache__drop_closes_a_pinned_one_too(void **state)
+static void test_fd_cache__drop_closes_a_pinned_one_too(void **state)
 {
-	struct fdslot s = { 0 };
+	struct fd_cache_slot s = { 0 };
 	int fd = new_fd();
 
 	(void)state;
-	fdcache_fill(&s, fd);
-	fdcache_drop(&s);
+	fd_cache_fill(&s, fd);
+	fd_cache_drop(&s);
 	assert_false(is_open(fd));
-	assert_int_equal(fdcache_pin(&s), -1);
+	assert_int_equal(fd_cache_pin(&s), -1);
 }
 
 /* These come last in their program: the bound is one for the process. */
-static void test_fdcache__greedy_one_leaves_something_to_hold_for_others(void **state)
+static void test_fd_cache__greedy_one_leaves_something_to_hold_for_others(void **state)
 {
-	struct fdshare greedy = { 0 }, second = { 0 }, third = { 0 };
+	struct fd_cache_share greedy = { 0 }, second = { 0 }, third = { 0 };
 	struct rlimit rl = { 400, 400 };
 	size_t most;
 
 	(void)state;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
-	fdcache_init();
-	while (fdcache_hold(&greedy) == 0)
+	fd_cache_init();
+	while (fd_cache_hold(&greedy) == 0)
 		assert_true(greedy.n <= 200);
 	assert_true(greedy.n > 100);
-	while (fdcache_hold(&second) == 0)
+	while (fd_cache_hold(&second) == 0)
 		assert_true(second.n <= 200);
 	assert_true(second.n > 5);
-	assert_int_equal(fdcache_hold(&third), 0);
+	assert_int_equal(fd_cache_hold(&third), 0);
 	assert_true(greedy.n + second.n + third.n < 200);
 	most = greedy.n;
-	assert_int_equal(fdcache_hold(&greedy), -ENFILE);
+	assert_int_equal(fd_cache_hold(&greedy), -ENFILE);
 	while (greedy.n)
-		fdcache_unhold(&greedy);
-	while (fdcache_hold(&second) == 0)
+		fd_cache_unhold(&greedy);
+	while (fd_cache_hold(&second) == 0)
 		assert_true(second.n <= 200);
 	assert_true(second.n >= most - 2);
 	while (second.n)
-		fdcache_unhold(&second);
-	fdcache_unhold(&third);
+		fd_cache_unhold(&second);
+	fd_cache_unhold(&third);
 }
 
-static void test_fdcache__what_is_held_pushes_nothing_out(void **state)
+static void test_fd_cache__what_is_held_pushes_nothing_out(void **state)
 {
-	struct fdslot held[100] = { 0 }, s[200] = { 0 };
-	struct fdshare m = { 0 };
+	struct fd_cache_slot held[100] = { 0 }, s[200] = { 0 };
+	struct fd_cache_share m = { 0 };
 	unsigned nopen = 0;
 
 	(void)state;
 	for (unsigned k = 0; k < 100; k++) {
-		assert_int_equal(fdcache_hold(&m), 0);
-		fdcache_fill(&held[k], new_fd());
+		assert_int_equal(fd_cache_hold(&m), 0);
+		fd_cache_fill(&held[k], new_fd());
 	}
 	for (unsigned k = 0; k < 200; k++) {
-		fdcache_fill(&s[k], new_fd());
-		fdcache_unpin(&s[k]);
+		fd_cache_fill(&s[k], new_fd());
+		fd_cache_unpin(&s[k]);
 	}
 	for (unsigned k = 0; k < 200; k++) {
-		if (fdcache_pin(&s[k]) < 0)
+		if (fd_cache_pin(&s[k]) < 0)
 			continue;
 		nopen++;
-		fdcache_unpin(&s[k]);
+		fd_cache_unpin(&s[k]);
 	}
 	assert_int_equal(nopen, 200);
 	for (unsigned k = 0; k < 200; k++)
-		fdcache_drop(&s[k]);
+		fd_cache_drop(&s[k]);
 	for (unsigned k = 0; k < 100; k++) {
-		fdcache_drop(&held[k]);
-		fdcache_unhold(&m);
+		fd_cache_drop(&held[k]);
+		fd_cache_unhold(&m);
 	}
 }
 
-static void test_fdcache__least_recently_used_goes_when_there_are_too_many(void **state)
+static void test_fd_cache__least_recently_used_goes_when_there_are_too_many(void **state)
 {
-	struct fdslot s[200] = { 0 };
+	struct fd_cache_slot s[200] = { 0 };
 	struct rlimit rl = { 400, 400 };
 	unsigned nopen = 0;
 	int fd;
 
 	(void)state;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
-	fdcache_init();
+	fd_cache_init();
 	for (unsigned k = 0; k < 200; k++) {
-		fdcache_fill(&s[k], new_fd());
-		fdcache_unpin(&s[k]);
+		fd_cache_fill(&s[k], new_fd());
+		fd_cache_unpin(&s[k]);
 	}
 	for (unsigned k = 0; k < 200; k++) {
-		fd = fdcache_pin(&s[k]);
+		fd = fd_cache_pin(&s[k]);
 		nopen += fd >= 0;
 		if (fd >= 0)
-			fdcache_unpin(&s[k]);
+			fd_cache_unpin(&s[k]);
 	}
 	assert_int_equal(nopen, 200);
 	/* One more than half the limit: the one used longest ago, which is the first, must go. */
 	for (unsigned k = 1; k < 200; k++)
-		if (fdcache_pin(&s[k]) >= 0)
-			fdcache_unpin(&s[k]);
+		if (fd_cache_pin(&s[k]) >= 0)
+			fd_cache_unpin(&s[k]);
 	{
-		struct fdslot more = { 0 };
+		struct fd_cache_slot more = { 0 };
 
-		fdcache_fill(&more, new_fd());
-		assert_int_equal(fdcache_pin(&s[0]), -1);
-		fd = fdcache_pin(&s[1]);
+		fd_cache_fill(&more, new_fd());
+		assert_int_equal(fd_cache_pin(&s[0]), -1);
+		fd = fd_cache_pin(&s[1]);
 		assert_true(fd >= 0);
-		fdcache_unpin(&s[1]);
-		fdcache_drop(&more);
+		fd_cache_unpin(&s[1]);
+		fd_cache_drop(&more);
 	}
 	for (unsigned k = 0; k < 200; k++)
-		fdcache_drop(&s[k]);
+		fd_cache_drop(&s[k]);
 }
 
 struct user {
-	struct fdslot *slots;
+	struct fd_cache_slot *slots;
 	uint64_t seed;
 	int result;
 };
@@ -231,26 +231,26 @@ static void *use_slots(void *arg)
 	struct user *u = arg;
 
 	for (unsigned k = 0; k < 3000 && u->result == 0; k++) {
-		struct fdslot *s = &u->slots[tree_random(&u->seed) % 8];
-		int fd = fdcache_pin(s);
+		struct fd_cache_slot *s = &u->slots[tree_random(&u->seed) % 8];
+		int fd = fd_cache_pin(s);
 
 		if (fd < 0) {
 			fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-			fd = fd < 0 ? fd : fdcache_fill(s, fd);
+			fd = fd < 0 ? fd : fd_cache_fill(s, fd);
 		}
 		if (fd < 0 || !is_open(fd))
 			u->result = -EBADF;
 		if (fd >= 0)
-			fdcache_unpin(s);
+			fd_cache_unpin(s);
 		if (k % 100 == 0)
-			fdcache_shrink();
+			fd_cache_shrink();
 	}
 	return NULL;
 }
 
-static void test_fdcache__pinned_descriptor_stays_open_among_threads(void **state)
+static void test_fd_cache__pinned_descriptor_stays_open_among_threads(void **state)
 {
-	struct fdslot slots[8] = { 0 };
+	struct fd_cache_slot slots[8] = { 0 };
 	struct user users[4];
 	pthread_t threads[4];
 
@@ -264,47 +264,47 @@ static void test_fdcache__pinned_descriptor_stays_open_among_threads(void **stat
 		assert_int_equal(users[k].result, 0);
 	}
 	for (unsigned k = 0; k < 8; k++)
-		fdcache_drop(&slots[k]);
+		fd_cache_drop(&slots[k]);
 }
 
-static void test_fdcache__bound_leaves_room_for_what_is_open(void **state)
+static void test_fd_cache__bound_leaves_room_for_what_is_open(void **state)
 {
-	struct fdslot s[100] = { 0 };
+	struct fd_cache_slot s[100] = { 0 };
 	int held[200];
 
 	(void)state;
 	for (unsigned k = 0; k < 200; k++)
 		held[k] = new_fd();
-	fdcache_bound();
+	fd_cache_bound();
 	/* 400 allowed (the test above), some 205 taken: not 200 but less than 100 may be kept. */
 	for (unsigned k = 0; k < 100; k++) {
-		fdcache_fill(&s[k], new_fd());
-		fdcache_unpin(&s[k]);
+		fd_cache_fill(&s[k], new_fd());
+		fd_cache_unpin(&s[k]);
 	}
-	assert_in_range(fdcache_count(), 64, 99);
+	assert_in_range(fd_cache_count(), 64, 99);
 	for (unsigned k = 0; k < 100; k++)
-		fdcache_drop(&s[k]);
-	assert_int_equal(fdcache_count(), 0);
+		fd_cache_drop(&s[k]);
+	assert_int_equal(fd_cache_count(), 0);
 	for (unsigned k = 0; k < 200; k++)
 		close(held[k]);
-	fdcache_bound();
+	fd_cache_bound();
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fdcache__empty_slot_has_nothing_to_pin),
-		cmocka_unit_test(test_fdcache__filled_slot_is_pinned_and_kept),
-		cmocka_unit_test(test_fdcache__second_look_pins_what_another_thread_has_filled),
-		cmocka_unit_test(test_fdcache__second_filler_gets_the_first_ones_descriptor),
-		cmocka_unit_test(test_fdcache__shrink_closes_what_is_not_pinned),
-		cmocka_unit_test(test_fdcache__replace_closes_the_old_one),
-		cmocka_unit_test(test_fdcache__drop_closes_a_pinned_one_too),
-		cmocka_unit_test(test_fdcache__pinned_descriptor_stays_open_among_threads),
-		cmocka_unit_test(test_fdcache__greedy_one_leaves_something_to_hold_for_others),
-		cmocka_unit_test(test_fdcache__what_is_held_pushes_nothing_out),
-		cmocka_unit_test(test_fdcache__least_recently_used_goes_when_there_are_too_many),
-		cmocka_unit_test(test_fdcache__bound_leaves_room_for_what_is_open),
+		cmocka_unit_test(test_fd_cache__empty_slot_has_nothing_to_pin),
+		cmocka_unit_test(test_fd_cache__filled_slot_is_pinned_and_kept),
+		cmocka_unit_test(test_fd_cache__second_look_pins_what_another_thread_has_filled),
+		cmocka_unit_test(test_fd_cache__second_filler_gets_the_first_ones_descriptor),
+		cmocka_unit_test(test_fd_cache__shrink_closes_what_is_not_pinned),
+		cmocka_unit_test(test_fd_cache__replace_closes_the_old_one),
+		cmocka_unit_test(test_fd_cache__drop_closes_a_pinned_one_too),
+		cmocka_unit_test(test_fd_cache__pinned_descriptor_stays_open_among_threads),
+		cmocka_unit_test(test_fd_cache__greedy_one_leaves_something_to_hold_for_others),
+		cmocka_unit_test(test_fd_cache__what_is_held_pushes_nothing_out),
+		cmocka_unit_test(test_fd_cache__least_recently_used_goes_when_there_are_too_many),
+		cmocka_unit_test(test_fd_cache__bound_leaves_room_for_what_is_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,7 +126,7 @@ static void test_format__reader_understands_the_worked_example(void **state)
 	blk_t n;
 	uint64_t clip;
 
-	mapload_test_epoch = EPOCH + 1;
+	mapfile_load_test_epoch = EPOCH + 1;
 	assert_int_equal(open_bytes(golden_map, GOLDEN_LEN, &mf), 0);
 	assert_int_equal(mapfile_uuid(mf), 0x1122334455667788);
 	assert_int_equal(mapfile_clip(mf, 1, &clip), 0);
@@ -198,25 +198,25 @@ static void test_format__one_damaged_byte_is_put_right(void **state)
 static void test_format__mark_is_the_worked_example(void **state)
 {
 	(void)state;
-	struct mark m = {
+	struct partial_xattr m = {
 		.file_id = 1,
 		.uuid_low = 0x55667788,
 		.lower_size = 10000,
 		.lower_mtime_s = 1700000000,
 		.lower_mtime_ns = 5,
 	};
-	struct mark got;
+	struct partial_xattr got;
 	struct buf b = { 0 };
 
-	assert_int_equal(mark_encode(&m, &b), 0);
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
 	assert_int_equal(b.len, sizeof(golden_mark) - 1);
 	assert_memory_equal(b.data, golden_mark, b.len);
 	b.len = 0;
 	strcpy(m.path, "etc/a");
-	assert_int_equal(mark_encode(&m, &b), 0);
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
 	assert_int_equal(b.len, sizeof(golden_mark_with_path) - 1);
 	assert_memory_equal(b.data, golden_mark_with_path, b.len);
-	assert_int_equal(mark_decode(golden_mark_with_path, b.len, &got), 0);
+	assert_int_equal(partial_xattr_decode(golden_mark_with_path, b.len, &got), 0);
 	assert_string_equal(got.path, "etc/a");
 	buf_release(&b);
 }

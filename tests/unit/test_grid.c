@@ -11,14 +11,14 @@
 
 #include <cmocka.h>
 
-static char *print(const struct grid *g)
+static char *print(const struct text_table *g)
 {
 	char *text;
 	size_t len;
 	FILE *f = open_memstream(&text, &len);
 
 	assert_non_null(f);
-	assert_int_equal(grid_print(g, f), 0);
+	assert_int_equal(text_table_print(g, f), 0);
 	assert_int_equal(fclose(f), 0);
 	return text;
 }
@@ -26,55 +26,55 @@ static char *print(const struct grid *g)
 static void test_grid__columns_are_as_wide_as_what_is_in_them(void **state)
 {
 	static const char *const heads[] = { "NAME", "N", "PLACE" };
-	struct grid g;
+	struct text_table g;
 	char *text;
 
 	(void)state;
-	grid_init(&g, "lrl", heads);
+	text_table_init(&g, "lrl", heads);
 	for (int i = 0; i < 2; i++) {
-		grid_put(&g, i ? "gr\xc3\xbc\xc3\x9f" : "a");
-		grid_put(&g, i ? "12345" : "1");
-		grid_put(&g, i ? "/" : "/long/way");
+		text_table_put(&g, i ? "gr\xc3\xbc\xc3\x9f" : "a");
+		text_table_put(&g, i ? "12345" : "1");
+		text_table_put(&g, i ? "/" : "/long/way");
 	}
 	text = print(&g);
 	assert_string_equal(text, "NAME      N  PLACE\n"
 				  "a         1  /long/way\n"
 				  "gr\xc3\xbc\xc3\x9f  12345  /\n");
 	free(text);
-	grid_release(&g);
+	text_table_release(&g);
 }
 
 static void test_grid__a_terminal_is_told_nothing(void **state)
 {
 	static const char *const heads[] = { "NAME" };
-	struct grid g;
+	struct text_table g;
 	char *text;
 
 	(void)state;
-	grid_init(&g, "l", heads);
-	grid_put(&g, "a\033[2Jb\nc\x7f");
+	text_table_init(&g, "l", heads);
+	text_table_put(&g, "a\033[2Jb\nc\x7f");
 	text = print(&g);
 	assert_string_equal(text, "NAME\na?[2Jb?c?\n");
 	free(text);
-	grid_release(&g);
+	text_table_release(&g);
 }
 
 static void test_grid__many_rows_and_a_lost_cell(void **state)
 {
 	static const char *const heads[] = { "A", "B" };
-	struct grid g;
+	struct text_table g;
 	char *text;
 
 	(void)state;
-	grid_init(&g, "rr", heads);
+	text_table_init(&g, "rr", heads);
 	for (int i = 0; i < 2000; i++)
-		grid_put(&g, "x");
+		text_table_put(&g, "x");
 	text = print(&g);
 	assert_int_equal(strlen(text), 1001 * 5);
 	free(text);
 	g.has_failed = true;
-	assert_int_equal(grid_print(&g, stdout), -ENOMEM);
-	grid_release(&g);
+	assert_int_equal(text_table_print(&g, stdout), -ENOMEM);
+	text_table_release(&g);
 }
 
 int main(void)

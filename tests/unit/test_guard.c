@@ -33,12 +33,12 @@ static void test_guard__is_set_by_one_attribute_without_privileges(void **state)
 	int fd = put_file(*state);
 	char value[16];
 
-	assert_false(guard_is_set(fd, ""));
-	assert_int_equal(guard_set(fd, GUARD_USER), 0);
-	assert_true(guard_is_set(fd, ""));
-	assert_int_equal(fgetxattr(fd, "user.overlay.metacopy", value, sizeof(value)), strlen(GUARD_VALUE));
-	assert_int_equal(guard_remove(fd), 0);
-	assert_false(guard_is_set(fd, ""));
+	assert_false(metacopy_guard_is_set(fd, ""));
+	assert_int_equal(metacopy_guard_set(fd, METACOPY_GUARD_USER), 0);
+	assert_true(metacopy_guard_is_set(fd, ""));
+	assert_int_equal(fgetxattr(fd, "user.overlay.metacopy", value, sizeof(value)), strlen(METACOPY_GUARD_VALUE));
+	assert_int_equal(metacopy_guard_remove(fd), 0);
+	assert_false(metacopy_guard_is_set(fd, ""));
 	assert_int_equal(flistxattr(fd, value, sizeof(value)), 0);
 	close(fd);
 }
@@ -49,16 +49,16 @@ static void test_guard__is_a_metacopy_of_no_kernel_with_privileges(void **state)
 	char buf[PATH_MAX];
 
 	need_trusted(fd);
-	assert_int_equal(guard_set(fd, GUARD_TRUSTED), 0);
-	assert_true(guard_is_set(fd, ""));
+	assert_int_equal(metacopy_guard_set(fd, METACOPY_GUARD_TRUSTED), 0);
+	assert_true(metacopy_guard_is_set(fd, ""));
 	assert_int_equal(fgetxattr(fd, "trusted.overlay.redirect", NULL, 0), -1);
 	assert_int_equal(fgetxattr(fd, "user.overlay.metacopy", NULL, 0), -1);
 	/* Without its mark: not one of overlayfs's. */
 	assert_int_equal(whiteout_metacopy(fd, buf), -EUCLEAN);
-	assert_int_equal(guard_set(fd, GUARD_TRUSTED_REDIRECT), 0);
+	assert_int_equal(metacopy_guard_set(fd, METACOPY_GUARD_TRUSTED_REDIRECT), 0);
 	assert_int_equal(fgetxattr(fd, "trusted.overlay.redirect", buf, sizeof(buf)), 1);
 	assert_int_equal(whiteout_metacopy(fd, buf), -EUCLEAN);
-	assert_int_equal(guard_remove(fd), 0);
+	assert_int_equal(metacopy_guard_remove(fd), 0);
 	assert_int_equal(flistxattr(fd, buf, sizeof(buf)), 0);
 	close(fd);
 }
@@ -66,8 +66,8 @@ static void test_guard__is_a_metacopy_of_no_kernel_with_privileges(void **state)
 static void test_guard__needs_privileges_for_trusted_attributes(void **state)
 {
 	(void)state;
-	assert_int_equal(guard_for(false), GUARD_USER);
-	assert_int_not_equal(guard_for(true), GUARD_USER);
+	assert_int_equal(metacopy_guard_for(false), METACOPY_GUARD_USER);
+	assert_int_not_equal(metacopy_guard_for(true), METACOPY_GUARD_USER);
 }
 
 static void test_guard__takes_the_place_of_a_metacopy(void **state)
@@ -77,9 +77,9 @@ static void test_guard__takes_the_place_of_a_metacopy(void **state)
 	need_trusted(fd);
 	assert_int_equal(fsetxattr(fd, "trusted.overlay.metacopy", "", 0, 0), 0);
 	assert_int_equal(fsetxattr(fd, "trusted.overlay.redirect", "/a/b", 4, 0), 0);
-	assert_false(guard_is_set(fd, ""));
-	assert_int_equal(guard_set(fd, GUARD_TRUSTED_REDIRECT), 0);
-	assert_true(guard_is_set(fd, ""));
+	assert_false(metacopy_guard_is_set(fd, ""));
+	assert_int_equal(metacopy_guard_set(fd, METACOPY_GUARD_TRUSTED_REDIRECT), 0);
+	assert_true(metacopy_guard_is_set(fd, ""));
 	close(fd);
 }
 
@@ -90,9 +90,9 @@ static void test_guard__of_another_value_is_none(void **state)
 
 	for (size_t k = 0; k < sizeof(values) / sizeof(*values); k++) {
 		assert_int_equal(fsetxattr(fd, "user.overlay.metacopy", values[k], strlen(values[k]), 0), 0);
-		assert_false(guard_is_set(fd, ""));
+		assert_false(metacopy_guard_is_set(fd, ""));
 	}
-	assert_int_equal(guard_remove(fd), 0);
+	assert_int_equal(metacopy_guard_remove(fd), 0);
 	close(fd);
 }
 

@@ -13,11 +13,11 @@
 #define ENTRIES 20000
 #define BUDGET	100 /* entries of one byte */
 
-static struct heat heat;
-static struct heat_entry entries[ENTRIES];
+static struct cache_policy heat;
+static struct cache_policy_entry entries[ENTRIES];
 static bool is_in[ENTRIES], is_pinned[ENTRIES];
 
-static bool may_go(const struct heat_entry *e)
+static bool may_go(const struct cache_policy_entry *e)
 {
 	return !is_pinned[e - entries];
 }
@@ -27,7 +27,7 @@ static int setup(void **state)
 	(void)state;
 	memset(is_in, 0, sizeof(is_in));
 	memset(is_pinned, 0, sizeof(is_pinned));
-	heat_init(&heat, BUDGET);
+	cache_policy_init(&heat, BUDGET);
 	return 0;
 }
 
@@ -37,17 +37,17 @@ static bool use(unsigned i, bool is_again)
 	bool was_in = is_in[i];
 
 	if (!was_in) {
-		while (heat.bytes[HEAT_PROBATION] + heat.bytes[HEAT_PROTECTED] >= BUDGET) {
-			struct heat_entry *e = heat_victim(&heat, may_go);
+		while (heat.bytes[CACHE_POLICY_PROBATION] + heat.bytes[CACHE_POLICY_PROTECTED] >= BUDGET) {
+			struct cache_policy_entry *e = cache_policy_victim(&heat, may_go);
 
 			assert_non_null(e);
-			heat_remove(&heat, e, true);
+			cache_policy_remove(&heat, e, true);
 			is_in[e - entries] = false;
 		}
-		heat_add(&heat, &entries[i], i * 0x9e3779b97f4a7c15ull + 1, 1);
+		cache_policy_add(&heat, &entries[i], i * 0x9e3779b97f4a7c15ull + 1, 1);
 		is_in[i] = true;
 	}
-	heat_touch(&heat, &entries[i], was_in && is_again);
+	cache_policy_touch(&heat, &entries[i], was_in && is_again);
 	return was_in;
 }
 
@@ -107,7 +107,7 @@ static void test_heat__what_left_long_ago_is_forgotten(void **state)
 	for (unsigned i = 1000; i < 1000 + 10 * BUDGET; i++)
 		use(i, false);
 	use(0, false);
-	assert_int_equal(entries[0].queue, HEAT_PROBATION);
+	assert_int_equal(entries[0].queue, CACHE_POLICY_PROBATION);
 }
 
 static void test_heat__protected_gives_way_by_last_use(void **state)
@@ -134,12 +134,12 @@ static void test_heat__pinned_ones_are_passed_over(void **state)
 		use(i, false);
 		is_pinned[i] = i != 70;
 	}
-	assert_ptr_equal(heat_victim(&heat, may_go), &entries[70]);
+	assert_ptr_equal(cache_policy_victim(&heat, may_go), &entries[70]);
 	is_pinned[70] = true;
-	assert_null(heat_victim(&heat, may_go));
-	heat_remove(&heat, &entries[70], false);
-	heat_add(&heat, &entries[70], 70, 1);
-	assert_int_equal(entries[70].queue, HEAT_PROBATION); /* it had not been evicted */
+	assert_null(cache_policy_victim(&heat, may_go));
+	cache_policy_remove(&heat, &entries[70], false);
+	cache_policy_add(&heat, &entries[70], 70, 1);
+	assert_int_equal(entries[70].queue, CACHE_POLICY_PROBATION); /* it had not been evicted */
 }
 
 /* Against what always works by last use: the same trace, half of it over a hot set, half a scan. */

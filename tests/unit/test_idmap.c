@@ -13,7 +13,7 @@ static struct id_maps parse(const char *text)
 {
 	struct id_maps m = { 0 };
 
-	assert_int_equal(id_maps_parse(text, &m), 0);
+	assert_int_equal(idmap_parse(text, &m), 0);
 	return m;
 }
 
@@ -23,8 +23,8 @@ static void test_idmap__empty_map_is_the_identity(void **state)
 
 	(void)state;
 	assert_int_equal(m.n, 0);
-	assert_int_equal(id_map_to_disk(&m, 7), 7);
-	assert_int_equal(id_map_from_disk(&m, UINT32_MAX), UINT32_MAX);
+	assert_int_equal(idmap_to_disk(&m, 7), 7);
+	assert_int_equal(idmap_from_disk(&m, UINT32_MAX), UINT32_MAX);
 }
 
 static void test_idmap__first_number_is_the_one_on_disk(void **state)
@@ -33,8 +33,8 @@ static void test_idmap__first_number_is_the_one_on_disk(void **state)
 
 	(void)state;
 	assert_int_equal(m.n, 1);
-	assert_int_equal(id_map_from_disk(&m, 5), 100005);
-	assert_int_equal(id_map_to_disk(&m, 100005), 5);
+	assert_int_equal(idmap_from_disk(&m, 5), 100005);
+	assert_int_equal(idmap_to_disk(&m, 100005), 5);
 	free(m.rows);
 }
 
@@ -43,13 +43,13 @@ static void test_idmap__ids_outside_every_row_overflow(void **state)
 	struct id_maps m = parse("0:1000:1:1:100000:10");
 
 	(void)state;
-	assert_int_equal(id_map_from_disk(&m, 0), 1000);
-	assert_int_equal(id_map_from_disk(&m, 10), 100009);
-	assert_int_equal(id_map_from_disk(&m, 11), ID_INVALID);
-	assert_int_equal(id_map_from_disk(&m, 65534), 65534);
-	assert_int_equal(id_map_to_disk(&m, 999), 65534);
-	assert_int_equal(id_map_to_disk(&m, 1001), 65534);
-	assert_int_equal(id_map_to_disk(&m, 100010), 65534);
+	assert_int_equal(idmap_from_disk(&m, 0), 1000);
+	assert_int_equal(idmap_from_disk(&m, 10), 100009);
+	assert_int_equal(idmap_from_disk(&m, 11), ID_INVALID);
+	assert_int_equal(idmap_from_disk(&m, 65534), 65534);
+	assert_int_equal(idmap_to_disk(&m, 999), 65534);
+	assert_int_equal(idmap_to_disk(&m, 1001), 65534);
+	assert_int_equal(idmap_to_disk(&m, 100010), 65534);
 	free(m.rows);
 }
 
@@ -76,8 +76,8 @@ static void test_idmap__the_last_id_can_be_mapped(void **state)
 	struct id_maps m = parse("4294967295:0:1:0:1:4294967295");
 
 	(void)state;
-	assert_int_equal(id_map_from_disk(&m, UINT32_MAX), 0);
-	assert_int_equal(id_map_to_disk(&m, UINT32_MAX), UINT32_MAX - 1);
+	assert_int_equal(idmap_from_disk(&m, UINT32_MAX), 0);
+	assert_int_equal(idmap_to_disk(&m, UINT32_MAX), UINT32_MAX - 1);
 	free(m.rows);
 }
 
@@ -106,7 +106,7 @@ static void test_idmap__bad_text_is_refused(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct id_maps m = { .n = 42 };
 
-		assert_int_equal(id_maps_parse(bad[i], &m), -EINVAL);
+		assert_int_equal(idmap_parse(bad[i], &m), -EINVAL);
 		assert_int_equal(m.n, 42);
 	}
 }
@@ -124,7 +124,7 @@ static void test_idmap__many_rows_round_trip(void **state)
 	m = parse(text);
 	assert_int_equal(m.n, 500);
 	for (uint32_t id = 0; id < 1500; id++)
-		assert_int_equal(id_map_to_disk(&m, id_map_from_disk(&m, id)), id);
+		assert_int_equal(idmap_to_disk(&m, idmap_from_disk(&m, id)), id);
 	free(m.rows);
 }
 

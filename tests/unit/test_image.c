@@ -38,7 +38,7 @@ static struct image *open_two(struct tree_dirs *d)
 static void expect(struct image *img, const char *path, const char *what)
 {
 	char got[32] = "-";
-	struct ient *e;
+	struct image_entry *e;
 	int r = image_lookup_path(img, path, &e);
 
 	if (r == 0 && e->type == DT_DIR) {
@@ -201,7 +201,7 @@ static void put_redirect(struct tree_dirs *d, const char *rel, const char *targe
 /* A path of the merged tree, and where its entry really is. */
 static void expect_at(struct image *img, const char *path, unsigned layer, const char *there)
 {
-	struct ient *e;
+	struct image_entry *e;
 	char *got;
 
 	assert_int_equal(image_lookup_path(img, path, &e), 0);
@@ -216,7 +216,7 @@ static void expect_at(struct image *img, const char *path, unsigned layer, const
 
 static void expect_error(struct image *img, const char *path, int error)
 {
-	struct ient *e;
+	struct image_entry *e;
 
 	assert_int_equal(image_lookup_path(img, path, &e), error);
 }
@@ -226,7 +226,7 @@ static void test_image__redirected_directory_shows_the_place_it_came_from(void *
 	struct tree_dirs *d = *state;
 	struct image *img;
 	struct source *src;
-	struct ient *e;
+	struct image_entry *e;
 	struct stat st;
 	char text[4];
 
@@ -334,7 +334,7 @@ static void test_image__redirect_that_leads_nowhere_is_damage_of_that_directory_
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 	struct stat st;
 
 	tree_put_text(d, "bottom/file", "");
@@ -445,7 +445,7 @@ static void test_image__lookup_in_a_file_is_enotdir(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 
 	tree_put_text(d, "top/f", "");
 	img = open_two(d);
@@ -458,7 +458,7 @@ static void test_image__path_that_is_not_plain_finds_nothing(void **state)
 	static const char *const bad[] = { "", "/d", "d/", "d//x", ".", "..", "d/../d", "d/./x" };
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 
 	tree_put_text(d, "top/d/x", "");
 	img = open_two(d);
@@ -471,7 +471,7 @@ static void test_image__large_directory_finds_every_name_once(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 
 	for (unsigned k = 0; k < 300; k++) {
 		char rel[64];
@@ -486,7 +486,7 @@ static void test_image__large_directory_finds_every_name_once(void **state)
 	assert_int_equal(image_count(img, e), 300);
 	for (unsigned k = 0; k < 300; k++) {
 		char name[32];
-		struct ient *child;
+		struct image_entry *child;
 
 		snprintf(name, sizeof(name), "name%u", k);
 		assert_int_equal(image_lookup(img, e, name, &child), 0);
@@ -502,7 +502,7 @@ static void test_image__link_count_of_a_merged_directory_counts_all_layers(void 
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 	struct stat st;
 
 	tree_put_dir(d, "top/d/a");
@@ -520,7 +520,7 @@ static void test_image__path_of_an_entry_leads_back_to_it(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 	char *path;
 
 	tree_put_text(d, "bottom/one/two/three", "");
@@ -539,7 +539,7 @@ static void test_image__deep_tree_is_taken_down_without_recursion(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 	int fd, depth;
 
 	tree_put_dir(d, "top");
@@ -563,7 +563,7 @@ static void test_image__deep_tree_is_taken_down_without_recursion(void **state)
 static void check_node(struct image *img, const struct stack *s, unsigned node)
 {
 	const struct stack_view *v = &s->seen[node];
-	struct ient *e = image_root(img);
+	struct image_entry *e = image_root(img);
 	struct source *src;
 	struct stat st;
 	char want[64], got[64] = "";
@@ -628,7 +628,7 @@ static void *ask_everything(void *arg)
 	struct asker *a = arg;
 
 	for (unsigned node = 1; node < STACK_NODES && a->result == 0; node++) {
-		struct ient *e;
+		struct image_entry *e;
 		struct source *src;
 		struct stat st;
 		char text[64];
@@ -681,7 +681,7 @@ static void test_image__links_and_bareness_are_remembered(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *link, *dir, *file;
+	struct image_entry *link, *dir, *file;
 	char target[64], path[PATH_MAX + 32];
 
 	tree_put_text(d, "top/dir/f", "x");
@@ -693,15 +693,15 @@ static void test_image__links_and_bareness_are_remembered(void **state)
 	assert_int_equal(image_lookup_path(img, "link", &link), 0);
 	assert_int_equal(image_lookup_path(img, "dir", &dir), 0);
 	assert_int_equal(image_lookup_path(img, "marked", &file), 0);
-	assert_true(image_is_bare(img, link));
-	assert_true(image_is_bare(img, dir));
-	assert_false(image_is_bare(img, file));
+	assert_true(image_is_plain(img, link));
+	assert_true(image_is_plain(img, dir));
+	assert_false(image_is_plain(img, file));
 	assert_int_equal(image_readlink(img, link, target, sizeof(target)), 10);
 	assert_memory_equal(target, "some/where", 10);
 	assert_int_equal(image_readlink(img, link, target, 4), 4);
 	assert_int_equal(unlinkat(d->s.fd, "top/link", 0), 0);
 	assert_int_equal(image_readlink(img, link, target, sizeof(target)), 10);
-	assert_true(image_is_bare(img, link));
+	assert_true(image_is_plain(img, link));
 	assert_true(image_readlink(img, dir, target, sizeof(target)) < 0);
 	image_unref(img);
 }

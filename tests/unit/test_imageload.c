@@ -26,9 +26,9 @@ static struct image *open_two(struct tree_dirs *d)
 	return img;
 }
 
-static struct ient *find(struct image *img, const char *path)
+static struct image_entry *find(struct image *img, const char *path)
 {
-	struct ient *e;
+	struct image_entry *e;
 
 	assert_int_equal(image_lookup_path(img, path, &e), 0);
 	return e;
@@ -40,7 +40,7 @@ static void put_mode(struct tree_dirs *d, const char *path, mode_t mode)
 	assert_int_equal(fchmodat(d->s.fd, path, mode, 0), 0);
 }
 
-static int pin_source(struct image *img, struct ient *e)
+static int pin_source(struct image *img, struct image_entry *e)
 {
 	struct source *src;
 	int fd, r = image_source(img, e, &src);
@@ -49,7 +49,7 @@ static int pin_source(struct image *img, struct ient *e)
 		return r;
 	fd = source_pin(src);
 	if (fd >= 0)
-		fdcache_unpin(&src->fd);
+		fd_cache_unpin(&src->fd);
 	return fd < 0 ? fd : 0;
 }
 
@@ -121,7 +121,7 @@ static void test_imageload__another_directory_is_not_searched_by_the_attributes_
 	assert_int_equal(fchmodat(d->s.fd, "private", 0700, 0), 0);
 	put_over(d, "private", "top/dir");
 	for (int k = 0; k < 2; k++)
-		assert_int_equal(image_lookup_path(img, "dir/f", &(struct ient *){ NULL }), -ESTALE);
+		assert_int_equal(image_lookup_path(img, "dir/f", &(struct image_entry *){ NULL }), -ESTALE);
 	image_unref(img);
 }
 

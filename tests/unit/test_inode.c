@@ -11,7 +11,7 @@
 
 static uint64_t lookups_of(struct tree_dirs *d, uint32_t id)
 {
-	struct node_slot *s = nodetab_slot(d->t->nodes, id);
+	struct node_slot *s = node_table_slot(d->t->nodes, id);
 
 	return s ? s->nlookup : 0;
 }
@@ -21,7 +21,7 @@ static uint32_t grant(struct tree_dirs *d, struct inode *i)
 	uint32_t id, generation;
 
 	inode_grant(d->t, i, &id, &generation);
-	assert_int_equal(generation, nodetab_slot(d->t->nodes, id)->generation);
+	assert_int_equal(generation, node_table_slot(d->t->nodes, id)->generation);
 	return id;
 }
 
@@ -71,8 +71,8 @@ static void test_inode__root_outlives_any_forget(void **state)
 	struct tree_dirs *d = *state;
 
 	start(d);
-	inode_forget(d->t, NODETAB_ROOT, 1000);
-	assert_ptr_equal(inode_get(d->t, NODETAB_ROOT), d->t->root);
+	inode_forget(d->t, NODE_TABLE_ROOT, 1000);
+	assert_ptr_equal(inode_get(d->t, NODE_TABLE_ROOT), d->t->root);
 	tree_expect_text(d, "dir/f", "text");
 }
 
@@ -106,25 +106,25 @@ static void test_inode__nothing_is_left_when_all_is_forgotten(void **state)
 		tree_expect_text(d, "dir/sub/g", "more");
 		tree_expect_names(d, "dir", "f sub");
 	}
-	assert_int_equal(nodetab_count(d->t->nodes), 1);
+	assert_int_equal(node_table_count(d->t->nodes), 1);
 }
 
 static void test_inode__what_was_found_before_a_change_is_not_entered(void **state)
 {
-	const struct upent whiteout = { .is_whiteout = true, .is_below = true };
+	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
 	struct inode_found found = { .type = DT_REG, .ino = 77 };
 	struct tree_dirs *d = *state;
 	struct inode *i;
-	struct updir *names;
+	struct upper_dir *names;
 
 	start(d);
 	assert_int_equal(upper_listing(d->t, d->t->root, &names), 0);
 	found.dir_version = inode_dir_version(d->t->root);
-	assert_int_equal(updir_set(names, "f", &whiteout), 0);
+	assert_int_equal(upper_dir_set(names, "f", &whiteout), 0);
 	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), -EAGAIN);
 	found.dir_version = inode_dir_version(d->t->root);
 	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), 0);
-	updir_remove(names, "f");
+	upper_dir_remove(names, "f");
 	/* A name that is known is the truth. */
 	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), 0);
 	inode_unref(d->t, i);
@@ -225,7 +225,7 @@ static void test_inode__unlinked_file_is_an_orphan_that_stays_usable(void **stat
 	f = tree_get(d, "dir/f");
 	id = f->id;
 	assert_int_equal(remove_file(d->t, dir, "f"), 0);
-	assert_int_equal(nodetab_slot(d->t->nodes, id)->state, NODE_ORPHAN);
+	assert_int_equal(node_table_slot(d->t->nodes, id)->state, NODE_ORPHAN);
 	assert_int_equal(inode_any_name(d->t, f, &parent, name), -ENOENT);
 	tree_expect_inode(d, f, "text", 4);
 	assert_int_equal(cow_write(d->t, f, "T", 1, 0), 0);
@@ -387,7 +387,7 @@ static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(vo
 	assert_int_equal(inode_slot(d->t, new)->ino, f->ino);
 	assert_true(inode_slot(d->t, new)->is_successor);
 	assert_false(inode_slot(d->t, old)->is_successor);
-	assert_int_equal(nodetab_name(d->t->nodes, new, &parent, &name), 1);
+	assert_int_equal(node_table_name(d->t->nodes, new, &parent, &name), 1);
 	assert_string_equal(parent_name(d, parent), "dir");
 	assert_memory_equal(name, "f", 1);
 	/* Who comes late with the old one changes nothing. */
@@ -402,7 +402,7 @@ static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(vo
 	inode_forget(d->t, old, 1);
 	assert_null(inode_get(d->t, old));
 	assert_null(inode_get(d->t, new));
-	assert_int_equal(nodetab_count(d->t->nodes), 1);
+	assert_int_equal(node_table_count(d->t->nodes), 1);
 }
 
 static void test_inode__numbers_held_to_the_end_go_with_the_table(void **state)
@@ -451,7 +451,7 @@ static void test_inode__lives_while_any_of_its_numbers_is_held(void **state)
 	inode_forget(d->t, f->id, 1);
 	assert_ptr_equal(inode_get(d->t, second), f);
 	inode_forget(d->t, second, 1);
-	assert_int_equal(nodetab_count(d->t->nodes), 1);
+	assert_int_equal(node_table_count(d->t->nodes), 1);
 }
 
 static void test_inode__what_the_kernel_holds_by_name_is_listed(void **state)

@@ -12,7 +12,7 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 
-static void put_layers(struct heir *h)
+static void put_layers(struct recovery *h)
 {
 	tree_put_text(h->d, "lower/dir/f", "text");
 	tree_put_text(h->d, "lower/dir/sub/g", "more");
@@ -21,25 +21,25 @@ static void put_layers(struct heir *h)
 
 static void grant_dir(struct tree_dirs *d, struct will *w)
 {
-	heir_grant(d, w, 0, tree_get(d, "dir"));
+	recovery_grant(d, w, 0, tree_get(d, "dir"));
 }
 
 static void live_without_grant(struct tree_dirs *d, struct will *w)
 {
-	heir_grant(d, w, 0, tree_get(d, "dir/f"));
+	recovery_grant(d, w, 0, tree_get(d, "dir/f"));
 	tree_get(d, "dir/sub/g");
 	tree_make(d, "dir", "made", S_IFREG | 0644);
 }
 
 static void test_inodeload__what_the_kernel_never_heard_of_is_let_go(void **state)
 {
-	struct heir *h = *state;
+	struct recovery *h = *state;
 
 	put_layers(h);
-	heir_die(h, "volatile", live_without_grant);
-	heir_inherit(h);
-	assert_int_equal(nodetab_count(h->d->t->nodes), 3); /* the root, dir, f */
-	assert_int_equal(h->d->t->n_bare, 2);
+	recovery_die(h, "volatile", live_without_grant);
+	recovery_inherit(h);
+	assert_int_equal(node_table_count(h->d->t->nodes), 3); /* the root, dir, f */
+	assert_int_equal(h->d->t->n_unresolved, 2);
 	tree_expect_text(h->d, "dir/f", "text");
 }
 
@@ -50,24 +50,24 @@ static void live_renumbered(struct tree_dirs *d, struct will *w)
 	struct inode *f = tree_get(d, "dir/f");
 
 	inode_ref(d->t, f);
-	heir_grant(d, w, 0, f);
+	recovery_grant(d, w, 0, f);
 	assert_int_equal(inode_renumber(d->t, f, w->id[0]), 0);
 	inode_ref(d->t, f);
-	heir_grant(d, w, 1, f);
+	recovery_grant(d, w, 1, f);
 	assert_int_equal(inode_renumber(d->t, f, w->id[1]), 0);
 	inode_note_mapped(d->t, f);
-	heir_grant(d, w, 2, f);
+	recovery_grant(d, w, 2, f);
 }
 
 static void test_inodeload__former_numbers_lead_to_the_same_inode(void **state)
 {
-	struct heir *h = *state;
+	struct recovery *h = *state;
 	struct inode *f;
 
 	put_layers(h);
-	heir_die(h, "volatile", live_renumbered);
-	heir_inherit(h);
-	f = heir_get(h, 2);
+	recovery_die(h, "volatile", live_renumbered);
+	recovery_inherit(h);
+	f = recovery_get(h, 2);
 	assert_int_equal(f->id, h->will->id[2]);
 	assert_int_equal(f->n_former, 2);
 	assert_true(f->is_mapped_past_us);
@@ -77,7 +77,7 @@ static void test_inodeload__former_numbers_lead_to_the_same_inode(void **state)
 	tree_expect_inode(h->d, f, "text", 4);
 	for (unsigned n = 3; n-- > 0;)
 		inode_forget(h->d->t, h->will->id[n], 1);
-	assert_int_equal(nodetab_count(h->d->t->nodes), 1);
+	assert_int_equal(node_table_count(h->d->t->nodes), 1);
 }
 
 /* ---- damage ---- */
@@ -105,13 +105,13 @@ static void live_crowded(struct tree_dirs *d, struct will *w)
 	assert_int_equal(cow_write(d->t, big, "x", 1, 9000), 0);
 	assert_int_equal(remove_file(d->t, dir, "big"), 0);
 	assert_int_equal(remove_file(d->t, dir, "f"), 0);
-	heir_grant(d, w, 0, made);
-	heir_grant(d, w, 1, big);
-	heir_grant(d, w, 2, f);
-	heir_grant(d, w, 3, tree_make(d, "dir/sub", "new", S_IFDIR | 0755));
-	heir_grant(d, w, 4, tree_get(d, "pair/a"));
-	heir_grant(d, w, 10, tree_get(d, "dir/sub/g"));
-	heir_grant(d, w, 11, tree_get(d, "x/y/z"));
+	recovery_grant(d, w, 0, made);
+	recovery_grant(d, w, 1, big);
+	recovery_grant(d, w, 2, f);
+	recovery_grant(d, w, 3, tree_make(d, "dir/sub", "new", S_IFDIR | 0755));
+	recovery_grant(d, w, 4, tree_get(d, "pair/a"));
+	recovery_grant(d, w, 10, tree_get(d, "dir/sub/g"));
+	recovery_grant(d, w, 11, tree_get(d, "x/y/z"));
 	inode_ref(d->t, inode_get(d->t, w->id[11]));
 	assert_int_equal(inode_renumber(d->t, inode_get(d->t, w->id[11]), w->id[11]), 0);
 }
@@ -131,17 +131,17 @@ static void damage(int slots, int names, uint64_t *seed)
 	flip_bytes(names, 0, 8192, seed, (unsigned)(tree_random(seed) % 16));
 }
 
-static void use_damaged(struct heir *h, uint64_t *seed)
+static void use_damaged(struct recovery *h, uint64_t *seed)
 {
 	int slots, names;
 
-	heir_copy(h, &slots, &names);
+	recovery_copy(h, &slots, &names);
 	damage(slots, names, seed);
 	/* One line for each round would hide those of other tests. */
 	assert_non_null(freopen("/dev/null", "w", stderr));
-	if (heir_take(h, slots, names) < 0)
+	if (recovery_take(h, slots, names) < 0)
 		_exit(0);
-	for (uint32_t id = 1; id < nodetab_end(h->d->t->nodes); id++) {
+	for (uint32_t id = 1; id < node_table_end(h->d->t->nodes); id++) {
 		struct inode *i = inode_get(h->d->t, id);
 		struct stat st;
 
@@ -154,14 +154,14 @@ static void use_damaged(struct heir *h, uint64_t *seed)
 
 static void test_inodeload__damaged_table_breaks_nothing(void **state)
 {
-	struct heir *h = *state;
+	struct recovery *h = *state;
 	uint64_t seed = tree_seed("inodeload");
 
 	put_layers(h);
 	tree_put_text(h->d, "lower/pair/a", "pair");
 	tree_put_text(h->d, "lower/x/y/z", "text");
 	assert_int_equal(linkat(h->d->s.fd, "lower/pair/a", h->d->s.fd, "lower/pair/b", 0), 0);
-	heir_die(h, "volatile", live_crowded);
+	recovery_die(h, "volatile", live_crowded);
 	for (unsigned round = 0; round < 100; round++) {
 		int status;
 		pid_t pid = fork();
@@ -179,15 +179,15 @@ static void test_inodeload__damaged_table_breaks_nothing(void **state)
 
 static void test_inodeload__table_of_another_version_is_refused(void **state)
 {
-	struct heir *h = *state;
-	uint32_t version = NODETAB_VERSION + 1;
+	struct recovery *h = *state;
+	uint32_t version = NODE_TABLE_VERSION + 1;
 	int slots, names;
 
 	put_layers(h);
-	heir_die(h, "volatile", grant_dir);
+	recovery_die(h, "volatile", grant_dir);
 	assert_int_equal(pwrite(h->slots_fd, &version, sizeof(version), 8), sizeof(version));
-	heir_copy(h, &slots, &names);
-	assert_int_equal(heir_take(h, slots, names), -EPROTO);
+	recovery_copy(h, &slots, &names);
+	assert_int_equal(recovery_take(h, slots, names), -EPROTO);
 }
 
 /* ---- numbers of what is mounted inside a layer ---- */
@@ -195,14 +195,14 @@ static void test_inodeload__table_of_another_version_is_refused(void **state)
 static void live_on_mounts(struct tree_dirs *d, struct will *w)
 {
 	w->ino[3] = tree_stat(d, "two/f").st_ino;
-	heir_grant(d, w, 0, tree_get(d, "one/f"));
+	recovery_grant(d, w, 0, tree_get(d, "one/f"));
 	w->ino[4] = tree_stat(d, "three/f").st_ino;
 }
 
 static void test_inodeload__devices_inside_a_layer_have_the_numbers_they_had(void **state)
 {
 	static const char *const names[] = { "lower/one", "lower/two", "lower/three" };
-	struct heir *h = *state;
+	struct recovery *h = *state;
 	char path[PATH_MAX + 32], file[64];
 	int fd;
 
@@ -220,14 +220,14 @@ static void test_inodeload__devices_inside_a_layer_have_the_numbers_they_had(voi
 		snprintf(file, sizeof(file), "%s/f", names[k]);
 		tree_put_text(h->d, file, names[k]);
 	}
-	heir_die(h, "volatile", live_on_mounts);
-	heir_inherit(h);
+	recovery_die(h, "volatile", live_on_mounts);
+	recovery_inherit(h);
 	/* In another order. */
 	assert_int_equal(tree_stat(h->d, "three/f").st_ino, h->will->ino[4]);
 	assert_int_equal(tree_stat(h->d, "two/f").st_ino, h->will->ino[3]);
-	tree_expect_inode(h->d, heir_get(h, 0), "lower/one", 9);
+	tree_expect_inode(h->d, recovery_get(h, 0), "lower/one", 9);
 	tree_unmount(h->d);
-	dirs_release(&h->dirs);
+	mount_dirs_release(&h->dirs);
 	for (unsigned k = 0; k < 3; k++) {
 		snprintf(path, sizeof(path), "%s/%s", h->d->s.path, names[k]);
 		assert_int_equal(umount2(path, MNT_DETACH), 0);
@@ -237,12 +237,12 @@ static void test_inodeload__devices_inside_a_layer_have_the_numbers_they_had(voi
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		HEIR_TEST(test_inodeload__what_the_kernel_never_heard_of_is_let_go),
-		HEIR_TEST(test_inodeload__former_numbers_lead_to_the_same_inode),
-		HEIR_TEST(test_inodeload__damaged_table_breaks_nothing),
-		HEIR_TEST(test_inodeload__table_of_another_version_is_refused),
+		RECOVERY_TEST(test_inodeload__what_the_kernel_never_heard_of_is_let_go),
+		RECOVERY_TEST(test_inodeload__former_numbers_lead_to_the_same_inode),
+		RECOVERY_TEST(test_inodeload__damaged_table_breaks_nothing),
+		RECOVERY_TEST(test_inodeload__table_of_another_version_is_refused),
 		/* Last: what it mounts, it mounts in a namespace of its own. */
-		HEIR_TEST(test_inodeload__devices_inside_a_layer_have_the_numbers_they_had),
+		RECOVERY_TEST(test_inodeload__devices_inside_a_layer_have_the_numbers_they_had),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

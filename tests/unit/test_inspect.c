@@ -72,12 +72,12 @@ static void check_has(const char *text, const char *part)
 	assert_non_null(strstr(text, part));
 }
 
-static int set_mark(int root, const char *path, const struct mark *m)
+static int set_mark(int root, const char *path, const struct partial_xattr *m)
 {
 	struct buf b = { 0 };
 	int fd = openat(root, path, O_CREAT | O_RDWR, 0644);
 
-	assert_int_equal(mark_encode(m, &b), 0);
+	assert_int_equal(partial_xattr_encode(m, &b), 0);
 
 	int r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, b.data, b.len, 0);
 
@@ -91,7 +91,7 @@ static void test_inspect__tells_records_and_files_of_a_layer(void **state)
 	(void)state;
 	char dir[] = "/tmp/test-inspect-XXXXXX";
 	struct mapfile *mf;
-	struct mark m = { .lower_size = MIB };
+	struct partial_xattr m = { .lower_size = MIB };
 
 	assert_non_null(mkdtemp(dir));
 

@@ -12,17 +12,17 @@
 
 static void *fresh_area(void)
 {
-	void *mem = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE,
+	void *mem = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
 			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_true(mem != MAP_FAILED);
-	intent_use_area(mem);
+	intent_log_use_area(mem);
 	return mem;
 }
 
 static struct intent *begin(uint64_t key, uint64_t unique, bool is_resent)
 {
-	return intent_begin(&(struct intent_request){ .key = key,
+	return intent_log_begin(&(struct intent_request){ .key = key,
 						      .unique = unique,
 						      .kind = INTENT_RENAME,
 						      .is_resent = is_resent,
@@ -42,7 +42,7 @@ static unsigned standing(uint64_t key)
 {
 	unsigned n = 0;
 
-	intent_each(key, count, &n);
+	intent_log_each(key, count, &n);
 	return n;
 }
 
@@ -56,8 +56,8 @@ static void test_intent__next_server_finds_what_was_begun(void **state)
 	(void)state;
 	assert_non_null(n);
 	assert_int_equal(standing(KEY), 0);
-	intent_about(&from, &to);
-	intent_use_area(mem);
+	intent_log_about(&from, &to);
+	intent_log_use_area(mem);
 	assert_int_equal(standing(KEY), 1);
 	assert_int_equal(standing(KEY + 1), 0);
 	n = begin(KEY, 11, true);
@@ -81,8 +81,8 @@ static void test_intent__nothing_of_another_request_or_mount_is_found(void **sta
 
 	(void)state;
 	assert_non_null(begin(KEY, 11, false));
-	intent_about(&from, NULL);
-	intent_use_area(mem);
+	intent_log_about(&from, NULL);
+	intent_log_use_area(mem);
 	n = begin(KEY, 12, true);
 	assert_false(n->is_begun);
 	intent_end(n);
@@ -90,9 +90,9 @@ static void test_intent__nothing_of_another_request_or_mount_is_found(void **sta
 	assert_false(n->is_begun);
 	intent_end(n);
 	assert_int_equal(standing(KEY), 1);
-	intent_drop(KEY + 1);
+	intent_log_drop(KEY + 1);
 	assert_int_equal(standing(KEY), 1);
-	intent_drop(KEY);
+	intent_log_drop(KEY);
 	assert_int_equal(standing(KEY), 0);
 }
 
@@ -103,9 +103,9 @@ static void test_intent__answered_request_is_forgotten(void **state)
 	struct intent *n = begin(KEY, 11, false);
 
 	(void)state;
-	intent_about(&from, NULL);
+	intent_log_about(&from, NULL);
 	intent_end(n);
-	intent_use_area(mem);
+	intent_log_use_area(mem);
 	assert_int_equal(standing(KEY), 0);
 	n = begin(KEY, 11, true);
 	assert_false(n->is_begun);
@@ -119,9 +119,9 @@ static void test_intent__without_a_key_there_is_no_journal(void **state)
 	(void)state;
 	fresh_area();
 	assert_null(begin(0, 11, false));
-	intent_about(&from, NULL);
+	intent_log_about(&from, NULL);
 	intent_end(NULL);
-	intent_mark(NULL);
+	intent_log_mark(NULL);
 	assert_int_equal(standing(0), 0);
 }
 
@@ -133,14 +133,14 @@ static void test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken(v
 
 	(void)state;
 	while (begin(KEY, n, false)) {
-		intent_about(&from, NULL);
+		intent_log_about(&from, NULL);
 		n++;
 	}
 	assert_true(n >= SLOTS_AT_LEAST);
 	assert_int_equal(standing(KEY), n);
-	intent_use_area(mem);
+	intent_log_use_area(mem);
 	assert_non_null(begin(KEY, n, false));
-	intent_about(&from, NULL);
+	intent_log_about(&from, NULL);
 	assert_int_equal(standing(KEY), n);
 	/* Those of this server stay. */
 	for (unsigned k = 1; k < n; k++)
@@ -162,7 +162,7 @@ static void test_intent__slot_that_was_being_filled_is_free_for_the_next_server(
 		n->state--;
 		k++;
 	}
-	intent_use_area(mem);
+	intent_log_use_area(mem);
 	assert_false(begin(KEY, 1, true)->is_begun);
 	while (--k > 0)
 		assert_non_null(begin(KEY, 10000 + k, false));
@@ -174,8 +174,8 @@ static void test_intent__area_of_another_layout_is_emptied(void **state)
 	void *mem = fresh_area();
 
 	(void)state;
-	memset(mem, 0xff, intent_area_bytes());
-	intent_use_area(mem);
+	memset(mem, 0xff, intent_log_area_bytes());
+	intent_log_use_area(mem);
 	assert_int_equal(standing(UINT64_MAX), 0);
 	assert_non_null(begin(KEY, 1, false));
 }
@@ -190,7 +190,7 @@ static void *many(void *arg)
 
 		if (!n || n->unique != base + k)
 			return (void *)1;
-		intent_about(&from, NULL);
+		intent_log_about(&from, NULL);
 		if (!n->is_begun || n->unique != base + k)
 			return (void *)1;
 		intent_end(n);
@@ -229,13 +229,13 @@ static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
 				struct inode from = { .id = (uint32_t)k & 0xffffff };
 
 				n = begin(KEY, k, false);
-				intent_about(&from, NULL);
+				intent_log_about(&from, NULL);
 				intent_end(n);
 			}
 		usleep(1000 + round * 10);
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
-		intent_use_area(mem);
+		intent_log_use_area(mem);
 		for (uint64_t k = 1; standing(KEY) && k < 10000000; k++) {
 			n = begin(KEY, k, true);
 			if (n->is_begun)
@@ -244,7 +244,7 @@ static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
 			intent_end(n);
 		}
 		assert_int_equal(standing(KEY), 0);
-		munmap(mem, intent_area_bytes());
+		munmap(mem, intent_log_area_bytes());
 	}
 }
 
@@ -254,7 +254,7 @@ static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(voi
 
 	(void)state;
 	fresh_area();
-	note = intent_note(&(struct intent_request){ .key = KEY, .unique = 11, .kind = INTENT_DOUBT, .node = 5,
+	note = intent_log_note(&(struct intent_request){ .key = KEY, .unique = 11, .kind = INTENT_DOUBT, .node = 5,
 						     .from_parent = 1, .from_name = "old" });
 	assert_non_null(note);
 	n = begin(KEY, 11, false);
@@ -264,10 +264,10 @@ static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(voi
 	assert_string_equal(note->from.name, "old");
 	intent_end(n);
 	assert_int_equal(standing(KEY), 1);
-	intent_drop_note(note);
-	intent_drop_note(NULL);
+	intent_log_drop_note(note);
+	intent_log_drop_note(NULL);
 	assert_int_equal(standing(KEY), 0);
-	assert_null(intent_note(&(struct intent_request){ .kind = INTENT_DOUBT }));
+	assert_null(intent_log_note(&(struct intent_request){ .kind = INTENT_DOUBT }));
 }
 
 int main(void)

@@ -27,9 +27,9 @@ static void expect_places(struct tree_dirs *d, const char *path, const char *wan
 {
 	struct inode *i = tree_get(d, path);
 	char *all[32], line[1024] = "";
-	struct link_set set;
+	struct hardlink_set set;
 
-	assert_int_equal(links_find(d->t, i->lower, &set), 0);
+	assert_int_equal(hardlink_index_find(d->t, i->lower, &set), 0);
 	assert_true(set.n <= 32);
 	for (size_t k = 0; k < set.n; k++)
 		all[k] = inode_name_path(d->t, set.v[k].dir, set.v[k].name);
@@ -38,7 +38,7 @@ static void expect_places(struct tree_dirs *d, const char *path, const char *wan
 		snprintf(line + strlen(line), sizeof(line) - strlen(line), "%s%s", k ? " " : "", all[k]);
 		free(all[k]);
 	}
-	link_set_release(d->t, &set);
+	hardlink_index_set_release(d->t, &set);
 	tree_forget(d, i);
 	assert_string_equal(line, want);
 }
@@ -115,16 +115,16 @@ static void test_links__renamed_directories_are_followed_also_after_a_remount(vo
 static void test_links__copied_up_file_has_no_lower_names_left(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct link_set set;
+	struct hardlink_set set;
 	struct inode *i;
 
 	put_four_names(d);
 	tree_mount(d, "volatile");
 	i = tree_get(d, "z/d");
 	assert_int_equal(copyup_inode(d->t, i, NULL), 0);
-	assert_int_equal(links_find(d->t, i->lower, &set), 0);
+	assert_int_equal(hardlink_index_find(d->t, i->lower, &set), 0);
 	assert_int_equal(set.n, 0);
-	link_set_release(d->t, &set);
+	hardlink_index_set_release(d->t, &set);
 	tree_forget(d, i);
 	assert_int_equal(tree_stat(d, "p/q/c").st_nlink, 4);
 }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define BIG 50000
-#define PENDING "upper/" PLACE_PENDING_NAME
+#define PENDING "upper/" PUBLISH_PENDING_NAME
 
 /* The upper as a server leaves it that dies when it has made the first `made` of three names. */
 static char *leave_half_done(struct tree_dirs *d, unsigned made)
@@ -54,7 +54,7 @@ static void expect_one_file(struct tree_dirs *d, char *data, nlink_t nlink)
 	assert_int_equal(tree_stat(d, "dir/c").st_nlink, nlink);
 }
 
-static void test_linkup__half_made_links_are_finished(void **state)
+static void test_publish_recover__half_made_links_are_finished(void **state)
 {
 	for (unsigned made = 0; made <= 3; made++) {
 		struct tree_dirs *d;
@@ -77,7 +77,7 @@ static void test_linkup__half_made_links_are_finished(void **state)
 	}
 }
 
-static void test_linkup__strange_things_in_the_directory_are_taken_away(void **state)
+static void test_publish_recover__strange_things_in_the_directory_are_taken_away(void **state)
 {
 	struct tree_dirs *d = *state;
 	char path[PATH_MAX + 64];
@@ -104,8 +104,8 @@ static void test_linkup__strange_things_in_the_directory_are_taken_away(void **s
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_linkup__half_made_links_are_finished),
-		row(test_linkup__strange_things_in_the_directory_are_taken_away),
+		cmocka_unit_test(test_publish_recover__half_made_links_are_finished),
+		row(test_publish_recover__strange_things_in_the_directory_are_taken_away),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,19 +7,19 @@
 #include <dirent.h>
 #include <sys/sysmacros.h>
 
-static void read_dir(struct tree_dirs *d, const char *rel, struct listing *l)
+static void read_dir(struct tree_dirs *d, const char *rel, struct dir_listing *l)
 {
 	int fd = openat(d->s.fd, rel, O_RDONLY | O_DIRECTORY);
 
 	assert_true(fd >= 0);
-	assert_int_equal(listing_read(fd, l), 0);
+	assert_int_equal(dir_listing_read(fd, l), 0);
 	close(fd);
 }
 
-static const struct listing_entry *find(const struct listing *l, const char *name)
+static const struct dir_listing_entry *find(const struct dir_listing *l, const char *name)
 {
 	for (size_t k = 0; k < l->n; k++)
-		if (!strcmp(listing_name(l, &l->entries[k]), name))
+		if (!strcmp(dir_listing_name(l, &l->entries[k]), name))
 			return &l->entries[k];
 	return NULL;
 }
@@ -27,7 +27,7 @@ static const struct listing_entry *find(const struct listing *l, const char *nam
 static void test_listing__every_type_is_told(void **state)
 {
 	struct tree_dirs *d = *state;
-	_cleanup_(listing_release) struct listing l;
+	_cleanup_(dir_listing_release) struct dir_listing l;
 	struct stat st;
 
 	tree_put_text(d, "l/file", "");
@@ -51,7 +51,7 @@ static void test_listing__every_type_is_told(void **state)
 static void test_listing__both_forms_of_whiteouts_are_told_apart(void **state)
 {
 	struct tree_dirs *d = *state;
-	_cleanup_(listing_release) struct listing l;
+	_cleanup_(dir_listing_release) struct dir_listing l;
 
 	tree_put_whiteout(d, "l/device");
 	tree_put_text(d, "l/.wh.named", "");
@@ -66,7 +66,7 @@ static void test_listing__both_forms_of_whiteouts_are_told_apart(void **state)
 static void test_listing__reserved_names_are_left_out(void **state)
 {
 	struct tree_dirs *d = *state;
-	_cleanup_(listing_release) struct listing l;
+	_cleanup_(dir_listing_release) struct dir_listing l;
 
 	tree_put_text(d, "l/.wh..wh.veneer", "");
 	tree_put_text(d, "l/.wh..wh.aufs", "");
@@ -79,7 +79,7 @@ static void test_listing__reserved_names_are_left_out(void **state)
 static void test_listing__empty_directory_has_none(void **state)
 {
 	struct tree_dirs *d = *state;
-	_cleanup_(listing_release) struct listing l;
+	_cleanup_(dir_listing_release) struct dir_listing l;
 
 	tree_put_dir(d, "l");
 	read_dir(d, "l", &l);
@@ -98,9 +98,9 @@ static void test_listing__large_directory_is_read_whole_and_again(void **state)
 	}
 	fd = openat(d->s.fd, "l", O_RDONLY | O_DIRECTORY);
 	for (unsigned round = 0; round < 2; round++) {
-		_cleanup_(listing_release) struct listing l;
+		_cleanup_(dir_listing_release) struct dir_listing l;
 
-		assert_int_equal(listing_read(fd, &l), 0);
+		assert_int_equal(dir_listing_read(fd, &l), 0);
 		assert_int_equal(l.n, 1000);
 	}
 	close(fd);
@@ -109,13 +109,13 @@ static void test_listing__large_directory_is_read_whole_and_again(void **state)
 static void test_listing__file_is_no_directory(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct listing l;
+	struct dir_listing l;
 	int fd;
 
 	tree_put_text(d, "l/f", "");
 	fd = openat(d->s.fd, "l/f", O_RDONLY);
-	assert_int_equal(listing_read(fd, &l), -ENOTDIR);
-	listing_release(&l);
+	assert_int_equal(dir_listing_read(fd, &l), -ENOTDIR);
+	dir_listing_release(&l);
 	close(fd);
 }
 

@@ -303,8 +303,8 @@ static void test_locks__there_are_not_more_than_so_many(void **state)
 	struct asker a;
 
 	(void)state;
-	for (uint64_t k = 0; k < LOCKTAB_MAX; k++)
-		assert_int_equal(set(range(1, LOCKS_SHARED, 3 * (LOCKTAB_MAX - k), 3 * (LOCKTAB_MAX - k) + 1)), 0);
+	for (uint64_t k = 0; k < LOCK_TABLE_MAX; k++)
+		assert_int_equal(set(range(1, LOCKS_SHARED, 3 * (LOCK_TABLE_MAX - k), 3 * (LOCK_TABLE_MAX - k) + 1)), 0);
 	assert_int_equal(set(range(1, LOCKS_SHARED, 0, 0)), -ENOLCK);
 	assert_int_equal(wait_for(&a, whole(2, LOCKS_SHARED)), -ENOLCK);
 	assert_int_equal(set(range(1, LOCKS_EXCLUSIVE, 3, 3)), -ENOLCK);
@@ -376,7 +376,7 @@ static void test_locks__held_ones_outlive_the_server(void **state)
 {
 	struct lock_request lost = range(9, LOCKS_EXCLUSIVE, 0, 9), q;
 	uint64_t now = 333;
-	struct locks *heir;
+	struct locks *recovery;
 	struct lock_record r;
 	int fd;
 
@@ -388,20 +388,20 @@ static void test_locks__held_ones_outlive_the_server(void **state)
 	assert_int_equal(set(whole(2, LOCKS_SHARED)), 0);
 	assert_int_equal(set(lost), 0);
 	fd = fcntl(locks_fd(locks), F_DUPFD_CLOEXEC, 3);
-	assert_int_equal(locks_attach(fd, moved, &now, &heir), 0);
-	assert_int_equal(locks_count(heir), 3);
+	assert_int_equal(locks_attach(fd, moved, &now, &recovery), 0);
+	assert_int_equal(locks_count(recovery), 3);
 	q = range(3, LOCKS_SHARED, 0, LOCKS_END);
 	q.inode = now;
-	assert_true(locks_test(heir, &q, &r));
+	assert_true(locks_test(recovery, &q, &r));
 	assert_int_equal(r.pid, 1001);
 	assert_int_equal(r.start, 10);
 	assert_int_equal(r.end, 13);
 	q.start = q.end = 14;
-	assert_false(locks_test(heir, &q, &r));
-	locks_release_handle(heir, now, 2);
-	locks_release_owner(heir, now, 1, 1);
-	assert_int_equal(locks_count(heir), 0);
-	locks_free(heir);
+	assert_false(locks_test(recovery, &q, &r));
+	locks_release_handle(recovery, now, 2);
+	locks_release_owner(recovery, now, 1, 1);
+	assert_int_equal(locks_count(recovery), 0);
+	locks_free(recovery);
 }
 
 /* ---- threads ---- */

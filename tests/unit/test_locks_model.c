@@ -301,13 +301,13 @@ static uint64_t same(uint64_t node, void *arg)
 }
 
 /* A server that starts now has the same. */
-static void compare_heir(void)
+static void compare_recovery(void)
 {
-	struct locks *heir;
+	struct locks *recovery;
 
-	assert_int_equal(locks_attach(fcntl(locks_fd(locks), F_DUPFD_CLOEXEC, 3), same, NULL, &heir), 0);
-	compare(heir);
-	locks_free(heir);
+	assert_int_equal(locks_attach(fcntl(locks_fd(locks), F_DUPFD_CLOEXEC, 3), same, NULL, &recovery), 0);
+	compare(recovery);
+	locks_free(recovery);
 }
 
 static void run(void)
@@ -321,7 +321,7 @@ static void run(void)
 		compare_waiters();
 		compare(locks);
 		if (k % 50 == 0)
-			compare_heir();
+			compare_recovery();
 	}
 	locks_end(locks, -ENODEV);
 	locks_free(locks);

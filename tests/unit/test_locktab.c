@@ -10,18 +10,18 @@
 
 #include <cmocka.h>
 
-static struct locktab *tab;
+static struct lock_table *tab;
 
 static int setup(void **state)
 {
 	(void)state;
-	return locktab_new(&tab);
+	return lock_table_new(&tab);
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	locktab_free(tab);
+	lock_table_free(tab);
 	tab = NULL;
 	return 0;
 }
@@ -36,11 +36,11 @@ static const struct lock_record *sample(uint64_t owner)
 }
 
 /* What a server that starts now would see. */
-static struct locktab *heir(void)
+static struct lock_table *recovery(void)
 {
-	struct locktab *t;
+	struct lock_table *t;
 
-	assert_int_equal(locktab_attach(fcntl(locktab_fd(tab), F_DUPFD_CLOEXEC, 3), &t), 0);
+	assert_int_equal(lock_table_attach(fcntl(lock_table_fd(tab), F_DUPFD_CLOEXEC, 3), &t), 0);
 	return t;
 }
 
@@ -63,114 +63,114 @@ static void add(uint32_t index, const struct lock_record *r, void *arg)
 	assert_int_equal(r->type, LOCKS_SHARED);
 }
 
-static void expect_heir(uint64_t sum, uint32_t n)
+static void expect_recovery(uint64_t sum, uint32_t n)
 {
-	struct locktab *t = heir();
+	struct lock_table *t = recovery();
 	struct owners o = { 0 };
 
-	locktab_each(t, add, &o);
+	lock_table_each(t, add, &o);
 	assert_int_equal(o.sum, sum);
 	assert_int_equal(o.n, n);
-	assert_int_equal(locktab_count(t), n);
-	locktab_free(t);
+	assert_int_equal(lock_table_count(t), n);
+	lock_table_free(t);
 }
 
-static void test_locktab__what_happened_is_inherited(void **state)
+static void test_lock_table__what_happened_is_inherited(void **state)
 {
 	(void)state;
-	locktab_bring(tab, sample(1));
-	locktab_bring(tab, sample(2));
-	locktab_commit(tab);
-	expect_heir(3, 2);
+	lock_table_bring(tab, sample(1));
+	lock_table_bring(tab, sample(2));
+	lock_table_commit(tab);
+	expect_recovery(3, 2);
 }
 
-static void test_locktab__a_change_that_was_begun_has_not_happened(void **state)
+static void test_lock_table__a_change_that_was_begun_has_not_happened(void **state)
 {
 	uint32_t first;
 
 	(void)state;
-	first = locktab_bring(tab, sample(1));
-	locktab_commit(tab);
-	locktab_take_away(tab, first);
-	locktab_bring(tab, sample(2));
-	locktab_bring(tab, sample(3));
-	expect_heir(1, 1);
+	first = lock_table_bring(tab, sample(1));
+	lock_table_commit(tab);
+	lock_table_take_away(tab, first);
+	lock_table_bring(tab, sample(2));
+	lock_table_bring(tab, sample(3));
+	expect_recovery(1, 1);
 }
 
 /* The heir's own change has the number of the one that did not happen. */
-static void test_locktab__what_was_begun_does_not_come_back_later(void **state)
+static void test_lock_table__what_was_begun_does_not_come_back_later(void **state)
 {
 	uint32_t first;
 
 	(void)state;
-	first = locktab_bring(tab, sample(1));
-	locktab_commit(tab);
-	locktab_take_away(tab, first);
-	locktab_bring(tab, sample(2));
+	first = lock_table_bring(tab, sample(1));
+	lock_table_commit(tab);
+	lock_table_take_away(tab, first);
+	lock_table_bring(tab, sample(2));
 
-	struct locktab *t = heir();
+	struct lock_table *t = recovery();
 
-	locktab_bring(t, sample(4));
-	locktab_commit(t);
-	locktab_free(t);
-	expect_heir(5, 2);
+	lock_table_bring(t, sample(4));
+	lock_table_commit(t);
+	lock_table_free(t);
+	expect_recovery(5, 2);
 }
 
-static void test_locktab__what_was_taken_away_gives_its_room(void **state)
+static void test_lock_table__what_was_taken_away_gives_its_room(void **state)
 {
 	uint32_t last = 0;
 
 	(void)state;
-	for (uint32_t k = 0; k < LOCKTAB_MAX; k++) {
-		assert_true(locktab_has_room(tab, 0, 1));
-		last = locktab_bring(tab, sample(k));
-		locktab_commit(tab);
+	for (uint32_t k = 0; k < LOCK_TABLE_MAX; k++) {
+		assert_true(lock_table_has_room(tab, 0, 1));
+		last = lock_table_bring(tab, sample(k));
+		lock_table_commit(tab);
 	}
-	assert_false(locktab_has_room(tab, 0, 1));
-	assert_false(locktab_has_room(tab, 1, 2));
-	assert_true(locktab_has_room(tab, 1, 1));
-	locktab_take_away(tab, last);
-	locktab_bring(tab, sample(5));
-	locktab_commit(tab);
-	assert_int_equal(locktab_count(tab), LOCKTAB_MAX);
-	expect_heir((uint64_t)LOCKTAB_MAX * (LOCKTAB_MAX - 1) / 2 - (LOCKTAB_MAX - 1) + 5, LOCKTAB_MAX);
+	assert_false(lock_table_has_room(tab, 0, 1));
+	assert_false(lock_table_has_room(tab, 1, 2));
+	assert_true(lock_table_has_room(tab, 1, 1));
+	lock_table_take_away(tab, last);
+	lock_table_bring(tab, sample(5));
+	lock_table_commit(tab);
+	assert_int_equal(lock_table_count(tab), LOCK_TABLE_MAX);
+	expect_recovery((uint64_t)LOCK_TABLE_MAX * (LOCK_TABLE_MAX - 1) / 2 - (LOCK_TABLE_MAX - 1) + 5, LOCK_TABLE_MAX);
 }
 
-static void test_locktab__another_file_is_refused(void **state)
+static void test_lock_table__another_file_is_refused(void **state)
 {
-	struct locktab *t;
+	struct lock_table *t;
 
 	(void)state;
-	assert_int_equal(locktab_attach(open("/dev/null", O_RDWR | O_CLOEXEC), &t), -EPROTO);
-	assert_int_equal(locktab_attach(-1, &t) < 0, 1);
-	assert_int_equal(pwrite(locktab_fd(tab), "x", 1, 8), 1);
-	assert_int_equal(locktab_attach(fcntl(locktab_fd(tab), F_DUPFD_CLOEXEC, 3), &t), -EPROTO);
+	assert_int_equal(lock_table_attach(open("/dev/null", O_RDWR | O_CLOEXEC), &t), -EPROTO);
+	assert_int_equal(lock_table_attach(-1, &t) < 0, 1);
+	assert_int_equal(pwrite(lock_table_fd(tab), "x", 1, 8), 1);
+	assert_int_equal(lock_table_attach(fcntl(lock_table_fd(tab), F_DUPFD_CLOEXEC, 3), &t), -EPROTO);
 }
 
-static void test_locktab__a_record_that_cannot_be_is_left_out(void **state)
+static void test_lock_table__a_record_that_cannot_be_is_left_out(void **state)
 {
 	struct lock_record bad = *sample(3);
 
 	(void)state;
-	locktab_bring(tab, sample(1));
+	lock_table_bring(tab, sample(1));
 	bad.end = bad.start - 1;
-	locktab_bring(tab, &bad);
+	lock_table_bring(tab, &bad);
 	bad = *sample(4);
 	bad.type = 9;
-	locktab_bring(tab, &bad);
-	locktab_commit(tab);
-	expect_heir(1, 1);
+	lock_table_bring(tab, &bad);
+	lock_table_commit(tab);
+	expect_recovery(1, 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_locktab__what_happened_is_inherited, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locktab__a_change_that_was_begun_has_not_happened, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locktab__what_was_begun_does_not_come_back_later, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locktab__what_was_taken_away_gives_its_room, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locktab__another_file_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locktab__a_record_that_cannot_be_is_left_out, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__what_happened_is_inherited, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__a_change_that_was_begun_has_not_happened, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__what_was_begun_does_not_come_back_later, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__what_was_taken_away_gives_its_room, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__another_file_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__a_record_that_cannot_be_is_left_out, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -291,7 +291,7 @@ static void step_any(struct run *run)
 
 static void run_record(struct run *run, unsigned nsteps)
 {
-	mapload_test_epoch = run->boot;
+	mapfile_load_test_epoch = run->boot;
 	disklog_start(&run->log, run->layer);
 	run->log.on_sync_arg = run;
 	run->mf = NULL;
@@ -355,7 +355,7 @@ static void judge(struct run *run, const struct disk *d, const char *how)
 	bool fits = false;
 	int r;
 
-	mapload_test_epoch = BOOT_B;
+	mapfile_load_test_epoch = BOOT_B;
 	r = mapfile_open(run->shown->root, -1, MAPFILE_READONLY, "test", NULL, &mf);
 	if (r < 0)
 		fail_msg("event %zu of %zu, %s: %s", d->at, d->log->n, how, strerror(-r));

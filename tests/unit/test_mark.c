@@ -12,9 +12,9 @@
 #include "veneer/hash.h"
 #include "veneer/mark.h"
 
-static struct mark example(const char *path)
+static struct partial_xattr example(const char *path)
 {
-	struct mark m = { .file_id = 7,
+	struct partial_xattr m = { .file_id = 7,
 			  .uuid_low = 0x89abcdef,
 			  .lower_size = 1 << 30,
 			  .lower_mtime_s = -5,
@@ -26,12 +26,12 @@ static struct mark example(const char *path)
 
 static void check_round_trip(const char *path)
 {
-	struct mark m = example(path), got;
+	struct partial_xattr m = example(path), got;
 	struct buf b = { 0 };
 
-	assert_int_equal(mark_encode(&m, &b), 0);
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
 	assert_int_equal(b.len, sizeof(struct format_partial) + strlen(path));
-	assert_int_equal(mark_decode(b.data, b.len, &got), 0);
+	assert_int_equal(partial_xattr_decode(b.data, b.len, &got), 0);
 	assert_int_equal(got.file_id, m.file_id);
 	assert_int_equal(got.uuid_low, m.uuid_low);
 	assert_int_equal(got.lower_size, m.lower_size);
@@ -51,29 +51,29 @@ static void test_mark__round_trips_with_and_without_path(void **state)
 static void test_mark__refuses_each_cut_and_each_flipped_bit(void **state)
 {
 	(void)state;
-	struct mark m = example("etc/passwd"), got;
+	struct partial_xattr m = example("etc/passwd"), got;
 	struct buf b = { 0 };
 
-	assert_int_equal(mark_encode(&m, &b), 0);
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
 	for (size_t len = 0; len < b.len; len++)
-		assert_int_equal(mark_decode(b.data, len, &got), -EUCLEAN);
+		assert_int_equal(partial_xattr_decode(b.data, len, &got), -EUCLEAN);
 	for (size_t bit = 0; bit < b.len * 8; bit++) {
 		b.data[bit / 8] ^= 1 << bit % 8;
-		assert_int_equal(mark_decode(b.data, b.len, &got), -EUCLEAN);
+		assert_int_equal(partial_xattr_decode(b.data, b.len, &got), -EUCLEAN);
 		b.data[bit / 8] ^= 1 << bit % 8;
 	}
 	assert_int_equal(buf_put_u8(&b, 0), 0);
-	assert_int_equal(mark_decode(b.data, b.len, &got), -EUCLEAN);
+	assert_int_equal(partial_xattr_decode(b.data, b.len, &got), -EUCLEAN);
 	buf_release(&b);
 }
 
 /* A mark whose checksum is right and whose path is not. */
 static int decode_with_path(const char *path, size_t len)
 {
-	struct mark m = example(""), got;
+	struct partial_xattr m = example(""), got;
 	struct buf b = { 0 };
 
-	assert_int_equal(mark_encode(&m, &b), 0);
+	assert_int_equal(partial_xattr_encode(&m, &b), 0);
 	b.data[1] = len ? FORMAT_PARTIAL_HAS_PATH : 0;
 	b.data[2] = (uint8_t)len;
 	b.data[3] = (uint8_t)(len >> 8);
@@ -86,7 +86,7 @@ static int decode_with_path(const char *path, size_t len)
 	assert_int_equal(buf_put_u64(&b, sum), 0);
 	assert_int_equal(buf_put(&b, path, len), 0);
 
-	int r = mark_decode(b.data, b.len, &got);
+	int r = partial_xattr_decode(b.data, b.len, &got);
 
 	buf_release(&b);
 	return r;
@@ -95,7 +95,7 @@ static int decode_with_path(const char *path, size_t len)
 static void test_mark__refuses_paths_that_could_leave_the_stack(void **state)
 {
 	(void)state;
-	static char longest[MARK_PATH_MAX];
+	static char longest[PARTIAL_XATTR_PATH_MAX];
 
 	assert_int_equal(decode_with_path("a/b", 3), 0);
 	assert_int_equal(decode_with_path("../b", 4), -EUCLEAN);
@@ -113,18 +113,18 @@ static void test_mark__refuses_to_write_nonsense(void **state)
 {
 	(void)state;
 	struct buf b = { 0 };
-	struct mark m = example("a/../b");
+	struct partial_xattr m = example("a/../b");
 
-	assert_int_equal(mark_encode(&m, &b), -EINVAL);
+	assert_int_equal(partial_xattr_encode(&m, &b), -EINVAL);
 	m = example("");
 	m.file_id = 0;
-	assert_int_equal(mark_encode(&m, &b), -EINVAL);
+	assert_int_equal(partial_xattr_encode(&m, &b), -EINVAL);
 	m = example("");
 	m.lower_size = UINT64_MAX;
-	assert_int_equal(mark_encode(&m, &b), -EINVAL);
+	assert_int_equal(partial_xattr_encode(&m, &b), -EINVAL);
 	m = example("");
 	m.lower_mtime_ns = 1000000000;
-	assert_int_equal(mark_encode(&m, &b), -EINVAL);
+	assert_int_equal(partial_xattr_encode(&m, &b), -EINVAL);
 	assert_int_equal(b.len, 0);
 }
 

@@ -60,17 +60,17 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct memuse look(void)
+static struct mem_usage look(void)
 {
-	struct memuse m;
+	struct mem_usage m;
 
-	assert_int_equal(memuse_read_at(proc, groups, &m), 0);
+	assert_int_equal(mem_usage_read_at(proc, groups, &m), 0);
 	return m;
 }
 
 static void test_memuse__without_a_limit_it_is_the_host(void **state)
 {
-	struct memuse m;
+	struct mem_usage m;
 
 	(void)state;
 	put("groups/user/app/memory.max", "max\n");
@@ -81,14 +81,14 @@ static void test_memuse__without_a_limit_it_is_the_host(void **state)
 	assert_int_equal(m.cache >> 20, 4096);
 	assert_false(m.is_pressed);
 	/* of the cache nothing, all and half counts */
-	assert_int_equal(memuse_percent(&m, 0), 50);
-	assert_int_equal(memuse_percent(&m, UINT64_MAX), 75);
-	assert_int_equal(memuse_percent(&m, 2048ull * MIB), 62);
+	assert_int_equal(mem_usage_percent(&m, 0), 50);
+	assert_int_equal(mem_usage_percent(&m, UINT64_MAX), 75);
+	assert_int_equal(mem_usage_percent(&m, 2048ull * MIB), 62);
 }
 
 static void test_memuse__the_group_with_the_least_room_counts(void **state)
 {
-	struct memuse m;
+	struct mem_usage m;
 
 	(void)state;
 	put("groups/user/app/memory.max", "1073741824\n");
@@ -106,7 +106,7 @@ static void test_memuse__the_group_with_the_least_room_counts(void **state)
 
 static void test_memuse__groups_of_the_first_kind(void **state)
 {
-	struct memuse m;
+	struct mem_usage m;
 
 	(void)state;
 	put("proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/box\n0::/\n");
@@ -118,8 +118,8 @@ static void test_memuse__groups_of_the_first_kind(void **state)
 	m = look();
 	assert_int_equal(m.limit, 100 * MIB);
 	assert_int_equal(m.cache, 20 * MIB);
-	assert_int_equal(memuse_percent(&m, 0), 70);
-	assert_int_equal(memuse_percent(&m, 20 * MIB), 90);
+	assert_int_equal(mem_usage_percent(&m, 0), 70);
+	assert_int_equal(mem_usage_percent(&m, 20 * MIB), 90);
 }
 
 /* A container sees its own group as the root, whatever its path says. */
@@ -141,7 +141,7 @@ static void test_memuse__pressure_on_the_host(void **state)
 
 static void test_memuse__nonsense_is_no_group(void **state)
 {
-	struct memuse m;
+	struct mem_usage m;
 
 	(void)state;
 	put("groups/user/app/memory.max", "0\n");
@@ -153,44 +153,44 @@ static void test_memuse__nonsense_is_no_group(void **state)
 	put("groups/memory.stat", "inactive_file 999999\n");
 	m = look();
 	assert_int_equal(m.cache, 8192);
-	assert_int_equal(memuse_percent(&m, UINT64_MAX), 100);
+	assert_int_equal(mem_usage_percent(&m, UINT64_MAX), 100);
 	remove_all();
-	assert_int_equal(memuse_read_at(proc, groups, &m), -ENOENT);
+	assert_int_equal(mem_usage_read_at(proc, groups, &m), -ENOENT);
 }
 
 /* The page cache is room; a group that is full is so on a host that has plenty. */
 static void test_memuse__short_is_what_programs_themselves_take(void **state)
 {
-	struct memuse m;
+	struct mem_usage m;
 
 	(void)state;
 	m = look();
-	assert_false(memuse_is_short(&m));
+	assert_false(mem_usage_is_short(&m));
 	put("groups/user/app/memory.max", "104857600\n");
 	put("groups/user/app/memory.current", "103809024\n");
 	put("groups/user/app/memory.stat", "inactive_file 20971520\nactive_file 10485760\n");
 	m = look();
-	assert_false(memuse_is_short(&m));
+	assert_false(mem_usage_is_short(&m));
 	put("groups/user/app/memory.pressure", "some avg10=50.00 avg60=0.00 avg300=0.00 total=1\n");
 	m = look();
-	assert_true(memuse_is_short(&m));
+	assert_true(mem_usage_is_short(&m));
 	put("groups/user/app/memory.current", "98566144\n");
 	m = look();
-	assert_false(memuse_is_short(&m));
+	assert_false(mem_usage_is_short(&m));
 	put("groups/user/app/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
 	put("groups/user/app/memory.stat", "inactive_file 1048576\nactive_file 0\n");
 	m = look();
-	assert_true(memuse_is_short(&m));
+	assert_true(mem_usage_is_short(&m));
 }
 
 static void test_memuse__of_this_machine(void **state)
 {
-	struct memuse m;
+	struct mem_usage m;
 
 	(void)state;
-	assert_int_equal(memuse_read(&m), 0);
+	assert_int_equal(mem_usage_read(&m), 0);
 	assert_true(m.limit > MIB && m.used >= m.cache);
-	assert_true(memuse_percent(&m, UINT64_MAX) <= 100);
+	assert_true(mem_usage_percent(&m, UINT64_MAX) <= 100);
 }
 
 int main(void)

@@ -5,20 +5,20 @@
 
 #include <dirent.h>
 
-static void add(struct tree_dirs *d, struct merge *m, const char *rel, uint16_t layer)
+static void add(struct tree_dirs *d, struct dir_merge *m, const char *rel, uint16_t layer)
 {
 	int fd = openat(d->s.fd, rel, O_RDONLY | O_DIRECTORY);
-	struct listing l;
+	struct dir_listing l;
 
 	assert_true(fd >= 0);
-	assert_int_equal(listing_read(fd, &l), 0);
-	assert_int_equal(merge_add(m, &l, layer), 0);
-	listing_release(&l);
+	assert_int_equal(dir_listing_read(fd, &l), 0);
+	assert_int_equal(dir_merge_add(m, &l, layer), 0);
+	dir_listing_release(&l);
 	close(fd);
 }
 
 /* What is seen of a name, as "dir 0 2" or "file 1", or "-". */
-static void expect(const struct merge *m, const char *name, const char *want)
+static void expect(const struct dir_merge *m, const char *name, const char *want)
 {
 	char got[64] = "-";
 
@@ -35,7 +35,7 @@ static void expect(const struct merge *m, const char *name, const char *want)
 static void test_merge__nearest_layer_wins_and_directories_add_up(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct merge m;
+	struct dir_merge m;
 
 	tree_put_text(d, "a/f", "");
 	tree_put_dir(d, "a/d");
@@ -44,7 +44,7 @@ static void test_merge__nearest_layer_wins_and_directories_add_up(void **state)
 	tree_put_text(d, "b/g", "");
 	tree_put_text(d, "c/d", "a file ends it");
 	tree_put_dir(d, "e/d");
-	merge_init(&m);
+	dir_merge_init(&m);
 	add(d, &m, "a", 0);
 	add(d, &m, "b", 3);
 	add(d, &m, "c", 7);
@@ -53,13 +53,13 @@ static void test_merge__nearest_layer_wins_and_directories_add_up(void **state)
 	expect(&m, "d", "dir 0 3");
 	expect(&m, "g", "file 3");
 	expect(&m, "none", "-");
-	merge_release(&m);
+	dir_merge_release(&m);
 }
 
 static void test_merge__whiteouts_hide_what_is_below_them(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct merge m;
+	struct dir_merge m;
 
 	tree_put_whiteout(d, "a/f");
 	tree_put_text(d, "a/.wh.g", "");
@@ -69,20 +69,20 @@ static void test_merge__whiteouts_hide_what_is_below_them(void **state)
 	tree_put_text(d, "b/g", "");
 	tree_put_text(d, "b/.wh.d", "");
 	tree_put_dir(d, "c/d");
-	merge_init(&m);
+	dir_merge_init(&m);
 	add(d, &m, "a", 0);
 	add(d, &m, "b", 1);
 	add(d, &m, "c", 2);
 	expect(&m, "f", "-");
 	expect(&m, "g", "-");
 	expect(&m, "d", "dir 0");
-	merge_release(&m);
+	dir_merge_release(&m);
 }
 
 static void test_merge__files_go_on_below_until_something_else_comes(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct merge m;
+	struct dir_merge m;
 
 	for (const char *layer = "abce"; *layer; layer++)
 		for (const char *name = "fghl"; *name; name++)
@@ -92,7 +92,7 @@ static void test_merge__files_go_on_below_until_something_else_comes(void **stat
 	tree_put_text(d, "x/.wh.h", "");
 	tree_put_text(d, "x/h", "beside its own whiteout");
 	assert_int_equal(symlinkat("f", d->s.fd, "x/l"), 0);
-	merge_init(&m);
+	dir_merge_init(&m);
 	add(d, &m, "a", 0);
 	add(d, &m, "b", 2);
 	add(d, &m, "x", 4);
@@ -101,20 +101,20 @@ static void test_merge__files_go_on_below_until_something_else_comes(void **stat
 	expect(&m, "g", "file 0 2");
 	expect(&m, "h", "file 0 2");
 	expect(&m, "l", "file 0 2");
-	merge_release(&m);
+	dir_merge_release(&m);
 }
 
 static void test_merge__empty_directories_merge_to_nothing(void **state)
 {
-	struct merge m;
-	struct listing l = { 0 };
+	struct dir_merge m;
+	struct dir_listing l = { 0 };
 
 	(void)state;
-	merge_init(&m);
+	dir_merge_init(&m);
 	assert_null(m.first);
-	assert_int_equal(merge_add(&m, &l, 0), 0);
+	assert_int_equal(dir_merge_add(&m, &l, 0), 0);
 	assert_null(m.first);
-	merge_release(&m);
+	dir_merge_release(&m);
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)

@@ -115,10 +115,10 @@ static void test_mount__owners_in_attributes_start_at_the_root(void **state)
 	ssize_t n;
 	int fd = openat(d->s.fd, "lower", O_RDONLY | O_DIRECTORY);
 
-	assert_int_equal(fsetxattr(fd, override_for_option(2), "3:4:1711", 8, 0), 0);
+	assert_int_equal(fsetxattr(fd, mode_xattr_for_option(2), "3:4:1711", 8, 0), 0);
 	close(fd);
 	tree_mount(d, "volatile,xattr_permissions=2");
-	n = fgetxattr(d->t->upper->rootfd, override_for_option(2), value, sizeof(value) - 1);
+	n = fgetxattr(d->t->upper->rootfd, mode_xattr_for_option(2), value, sizeof(value) - 1);
 	assert_true(n > 0);
 	value[n] = '\0';
 	assert_string_equal(value, "3:4:1711:dir");
@@ -128,7 +128,7 @@ static void test_mount__owners_in_attributes_start_at_the_root(void **state)
 	if (privilege_is_trusted())
 		assert_null(d->t->upper->override);
 	else
-		assert_string_equal(d->t->upper->override, override_for_option(2));
+		assert_string_equal(d->t->upper->override, mode_xattr_for_option(2));
 }
 
 static void test_mount__read_only_one_touches_no_work_directory(void **state)

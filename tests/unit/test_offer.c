@@ -18,12 +18,12 @@ static void start(struct tree_dirs *d)
 	tree_mount(d, "volatile");
 }
 
-static struct offer look(struct tree_dirs *d, const char *path, bool writes)
+static struct passthrough_select look(struct tree_dirs *d, const char *path, bool writes)
 {
 	struct inode *i = tree_get(d, path);
-	struct offer o;
+	struct passthrough_select o;
 
-	assert_int_equal(offer_look(d->t, i, writes, &o), 0);
+	assert_int_equal(passthrough_select_look(d->t, i, writes, &o), 0);
 	tree_forget(d, i);
 	return o;
 }
@@ -44,9 +44,9 @@ static void test_offer__lower_file_is_for_readers_alone(void **state)
 	struct tree_dirs *d = *state;
 
 	start(d);
-	assert_int_equal(look(d, "big", false).kind, BACKING_LOWER);
+	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_LOWER);
 	assert_int_equal(look(d, "big", false).size, BIG);
-	assert_int_equal(look(d, "big", true).kind, BACKING_NONE);
+	assert_int_equal(look(d, "big", true).kind, PASSTHROUGH_TABLE_NONE);
 	assert_false(look(d, "big", true).is_partial);
 }
 
@@ -62,16 +62,16 @@ static void test_offer__changed_file_is_nobodys_until_it_is_complete(void **stat
 	start(d);
 	write_at(d, "big", 10, 50000);
 	for (int writes = 0; writes < 2; writes++) {
-		assert_int_equal(look(d, "big", writes).kind, BACKING_NONE);
+		assert_int_equal(look(d, "big", writes).kind, PASSTHROUGH_TABLE_NONE);
 		assert_true(look(d, "big", writes).is_partial);
 	}
 	write_at(d, "big", BIG - 1, 0);
 	/* The map has to hear of zeros as long as their block may not be on the disk. */
 	for (int writes = 0; writes < 2; writes++)
-		assert_int_equal(look(d, "big", writes).kind, BACKING_NONE);
+		assert_int_equal(look(d, "big", writes).kind, PASSTHROUGH_TABLE_NONE);
 	commit(d, "big");
-	assert_int_equal(look(d, "big", false).kind, BACKING_UPPER);
-	assert_int_equal(look(d, "big", true).kind, BACKING_UPPER);
+	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_UPPER);
+	assert_int_equal(look(d, "big", true).kind, PASSTHROUGH_TABLE_UPPER);
 }
 
 static void test_offer__changed_attributes_leave_the_bytes_below(void **state)
@@ -82,14 +82,14 @@ static void test_offer__changed_attributes_leave_the_bytes_below(void **state)
 	start(d);
 	i = tree_get(d, "big");
 	assert_int_equal(attr_chmod(d->t, i, 0755), 0);
-	assert_int_equal(look(d, "big", false).kind, BACKING_LOWER);
+	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_LOWER);
 	assert_true(look(d, "big", false).is_program);
-	assert_int_equal(look(d, "big", true).kind, BACKING_NONE);
+	assert_int_equal(look(d, "big", true).kind, PASSTHROUGH_TABLE_NONE);
 	/* To the old length again, but with a hole in between. */
 	assert_int_equal(cow_truncate(d->t, i, 500), 0);
-	assert_int_equal(look(d, "big", false).kind, BACKING_NONE);
+	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_NONE);
 	assert_int_equal(cow_truncate(d->t, i, BIG), 0);
-	assert_int_equal(look(d, "big", false).kind, BACKING_NONE);
+	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_NONE);
 }
 
 static void test_offer__lengthened_file_is_not_the_lower_one(void **state)
@@ -100,7 +100,7 @@ static void test_offer__lengthened_file_is_not_the_lower_one(void **state)
 	start(d);
 	i = tree_get(d, "big");
 	assert_int_equal(cow_truncate(d->t, i, BIG + 1), 0);
-	assert_int_equal(look(d, "big", false).kind, BACKING_NONE);
+	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_NONE);
 }
 
 static void test_offer__emptied_small_and_new_files_are_complete(void **state)
@@ -110,15 +110,15 @@ static void test_offer__emptied_small_and_new_files_are_complete(void **state)
 	start(d);
 	assert_int_equal(cow_truncate(d->t, tree_get(d, "big"), 0), 0);
 	/* The kernel would let it grow before the cut is on the disk. */
-	assert_int_equal(look(d, "big", true).kind, BACKING_NONE);
+	assert_int_equal(look(d, "big", true).kind, PASSTHROUGH_TABLE_NONE);
 	commit(d, "big");
-	assert_int_equal(look(d, "big", true).kind, BACKING_UPPER);
+	assert_int_equal(look(d, "big", true).kind, PASSTHROUGH_TABLE_UPPER);
 	write_at(d, "small", 1, 0);
-	assert_int_equal(look(d, "small", true).kind, BACKING_NONE);
+	assert_int_equal(look(d, "small", true).kind, PASSTHROUGH_TABLE_NONE);
 	commit(d, "small");
-	assert_int_equal(look(d, "small", true).kind, BACKING_UPPER);
+	assert_int_equal(look(d, "small", true).kind, PASSTHROUGH_TABLE_UPPER);
 	tree_forget(d, tree_make(d, "", "new", S_IFREG | 0644));
-	assert_int_equal(look(d, "new", true).kind, BACKING_UPPER);
+	assert_int_equal(look(d, "new", true).kind, PASSTHROUGH_TABLE_UPPER);
 }
 
 static void test_offer__partial_file_of_a_lower_layer_is_partial(void **state)
@@ -130,7 +130,7 @@ static void test_offer__partial_file_of_a_lower_layer_is_partial(void **state)
 	tree_unmount(d);
 	tree_freeze(d);
 	tree_mount(d, "volatile");
-	assert_int_equal(look(d, "big", false).kind, BACKING_NONE);
+	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_NONE);
 	assert_true(look(d, "big", false).is_partial);
 }
 
@@ -190,12 +190,12 @@ static void test_offer__logs_and_databases_are_followed(void **state)
 	tree_mount(d, "volatile");
 	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
 		struct inode *i = tree_get(d, rows[k].name);
-		struct offer o;
+		struct passthrough_select o;
 
-		assert_int_equal(offer_look(d->t, i, false, &o), 0);
-		assert_int_equal(offer_is_followed(&o), rows[k].is_followed);
-		assert_int_equal(offer_look(d->t, i, true, &o), 0);
-		assert_false(offer_is_followed(&o));
+		assert_int_equal(passthrough_select_look(d->t, i, false, &o), 0);
+		assert_int_equal(passthrough_select_is_followed(&o), rows[k].is_followed);
+		assert_int_equal(passthrough_select_look(d->t, i, true, &o), 0);
+		assert_false(passthrough_select_is_followed(&o));
 		tree_forget(d, i);
 	}
 }
@@ -238,9 +238,9 @@ static void test_offer__large_text_is_followed_where_it_can_be_written(void **st
 	}
 	tree_mount(d, "volatile");
 	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
-		const struct offer o = look(d, rows[k].path, false);
+		const struct passthrough_select o = look(d, rows[k].path, false);
 
-		if (offer_is_followed(&o) != rows[k].is_followed)
+		if (passthrough_select_is_followed(&o) != rows[k].is_followed)
 			fail_msg("%s: %d", rows[k].path, !rows[k].is_followed);
 	}
 }
@@ -249,8 +249,8 @@ static void test_offer__what_is_registered_of_a_lower_file_cannot_be_written(voi
 {
 	struct tree_dirs *d = *state;
 	struct inode *i;
-	struct offer_file f;
-	struct offer o;
+	struct passthrough_select_file f;
+	struct passthrough_select o;
 	char path[64];
 	struct stat st;
 	int r;
@@ -258,7 +258,7 @@ static void test_offer__what_is_registered_of_a_lower_file_cannot_be_written(voi
 	start(d);
 	i = tree_get(d, "big");
 	o = look(d, "big", false);
-	r = offer_open(d->t, i, &o, &f);
+	r = passthrough_select_open(d->t, i, &o, &f);
 	if (r == -EOPNOTSUPP) {
 		print_message("no mount can be cloned here\n");
 		skip();
@@ -269,8 +269,8 @@ static void test_offer__what_is_registered_of_a_lower_file_cannot_be_written(voi
 	assert_int_equal(errno, EROFS);
 	assert_int_equal(fstat(f.fd, &st), 0);
 	assert_int_equal(st.st_size, BIG);
-	offer_close(&f);
-	offer_close(&f);
+	passthrough_select_close(&f);
+	passthrough_select_close(&f);
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)

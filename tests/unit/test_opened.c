@@ -117,7 +117,7 @@ static void note(const char *root, void *arg)
 static int ask(struct fixture *f, pid_t pid, struct roots *ret)
 {
 	*ret = (struct roots){ 0 };
-	return opened_roots(pid, major(f->st.st_dev), minor(f->st.st_dev), f->st.st_ino, note, ret);
+	return proc_fds_roots(pid, major(f->st.st_dev), minor(f->st.st_dev), f->st.st_ino, note, ret);
 }
 
 static void test_opened__what_is_open_says_by_which_mount(void **state)

@@ -407,9 +407,9 @@ static void test_options__ids_and_numbers(void **state)
 
 	(void)state;
 	assert_int_equal(o.uids.n, 1);
-	assert_int_equal(id_map_from_disk(&o.uids, 1), 100001);
+	assert_int_equal(idmap_from_disk(&o.uids, 1), 100001);
 	assert_int_equal(o.gids.n, 1);
-	assert_int_equal(id_map_to_disk(&o.gids, 6), 5);
+	assert_int_equal(idmap_to_disk(&o.gids, 6), 5);
 	assert_int_equal(o.squash_uid, 1000);
 	assert_true(o.squash_gid == 4294967294);
 	assert_true(o.timeout_s == 0.25);
@@ -619,7 +619,7 @@ static void test_options__podman(void **state)
 	assert_true(o.is_volatile);
 	assert_int_equal(o.uids.n, 2);
 	assert_int_equal(o.gids.n, 2);
-	assert_int_equal(id_map_from_disk(&o.uids, 5), 100004);
+	assert_int_equal(idmap_from_disk(&o.uids, 5), 100004);
 	assert_int_equal(o.xattr_permissions, 2);
 	assert_int_equal(o.n_unknown, 0);
 	options_release(&o);

@@ -13,11 +13,11 @@ static void test_optnumber__integers(void **state)
 	int64_t v = 7;
 
 	(void)state;
-	assert_true(optnumber_integer("-1", &v));
+	assert_true(options_number_integer("-1", &v));
 	assert_int_equal(v, -1);
-	assert_false(optnumber_integer("", &v));
-	assert_false(optnumber_integer("1x", &v));
-	assert_false(optnumber_integer("9223372036854775808", &v));
+	assert_false(options_number_integer("", &v));
+	assert_false(options_number_integer("1x", &v));
+	assert_false(options_number_integer("9223372036854775808", &v));
 	assert_int_equal(v, -1);
 }
 
@@ -35,7 +35,7 @@ static void test_optnumber__units_multiply(void **state)
 	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
 		uint64_t v = 0;
 
-		assert_int_equal(optnumber_scaled(rows[k].text, "KMG", 1024, &v), rows[k].value != 0);
+		assert_int_equal(options_number_scaled(rows[k].text, "KMG", 1024, &v), rows[k].value != 0);
 		assert_int_equal(v, rows[k].value);
 	}
 }

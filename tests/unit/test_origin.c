@@ -26,11 +26,11 @@ static void test_origin__written_path_is_read_again(void **state)
 		rel[6] = (char)('x' + k);
 		tree_put_text(d, rel, "");
 		fd = openat(d->s.fd, rel, O_RDONLY);
-		assert_int_equal(origin_read(fd, "", false, path), 0);
-		origin_write(&styles[k], fd, "a/b");
-		assert_int_equal(origin_read(fd, "", false, path), 1);
+		assert_int_equal(origin_xattr_read(fd, "", false, path), 0);
+		origin_xattr_write(&styles[k], fd, "a/b");
+		assert_int_equal(origin_xattr_read(fd, "", false, path), 1);
 		assert_string_equal(path, "a/b");
-		assert_int_equal(origin_read(d->s.fd, rel, false, path), 1);
+		assert_int_equal(origin_xattr_read(d->s.fd, rel, false, path), 1);
 		close(fd);
 	}
 }
@@ -45,8 +45,8 @@ static void test_origin__what_is_no_plain_path_is_ignored(void **state)
 	tree_put_text(d, "lower/x", "");
 	fd = openat(d->s.fd, "lower/x", O_RDONLY);
 	for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++) {
-		assert_int_equal(fsetxattr(fd, ORIGIN_USER_ATTR, bad[k], strlen(bad[k]), 0), 0);
-		assert_int_equal(origin_read(fd, "", false, path), 0);
+		assert_int_equal(fsetxattr(fd, ORIGIN_XATTR_USER_ATTR, bad[k], strlen(bad[k]), 0), 0);
+		assert_int_equal(origin_xattr_read(fd, "", false, path), 0);
 	}
 	close(fd);
 }

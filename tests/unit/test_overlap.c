@@ -39,8 +39,8 @@ static int check(struct tree_dirs *d, const struct stacking *s, char err[ERR_SIZ
 	o.upper = absolute(d, s->upper);
 	o.work = absolute(d, s->work);
 	*err = '\0';
-	r = dirs_open(&o, &dirs, err, ERR_SIZE);
-	dirs_release(&dirs);
+	r = mount_dirs_open(&o, &dirs, err, ERR_SIZE);
+	mount_dirs_release(&dirs);
 	for (size_t i = 0; i < o.n_lower; i++)
 		free(lower[i]);
 	free(o.upper);

@@ -35,7 +35,7 @@ static void test_override__values_are_read_or_refused_whole(void **state)
 	(void)state;
 	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
 		struct stat st = { .st_mode = S_IFREG | 0111, .st_uid = 77, .st_gid = 88 };
-		bool is_good = override_parse(rows[k].text, strlen(rows[k].text), &st);
+		bool is_good = mode_xattr_parse(rows[k].text, strlen(rows[k].text), &st);
 
 		if (is_good != rows[k].is_good)
 			fail_msg("%s is %s", rows[k].text, is_good ? "taken" : "refused");
@@ -51,13 +51,13 @@ static void test_override__length_counts_and_not_a_nul(void **state)
 	char longest[300];
 
 	(void)state;
-	assert_false(override_parse("1:2:644\0", 8, &st));
-	assert_true(override_parse("1:2:6444", 7, &st));
+	assert_false(mode_xattr_parse("1:2:644\0", 8, &st));
+	assert_true(mode_xattr_parse("1:2:6444", 7, &st));
 	assert_int_equal(st.st_mode & 07777, 0644);
 	memset(longest, 'x', sizeof(longest));
 	memcpy(longest, "1:2:644:", 8);
-	assert_true(override_parse(longest, 100, &st));
-	assert_false(override_parse(longest, sizeof(longest), &st));
+	assert_true(mode_xattr_parse(longest, 100, &st));
+	assert_false(mode_xattr_parse(longest, sizeof(longest), &st));
 }
 
 static void test_override__what_is_stored_reads_the_same(void **state)
@@ -69,8 +69,8 @@ static void test_override__what_is_stored_reads_the_same(void **state)
 
 	tree_put_text(d, "lower/f", "x");
 	fd = openat(d->s.fd, "lower/f", O_RDWR);
-	assert_int_equal(override_store(fd, override_for_option(2), &want), 0);
-	override_apply(fd, "", override_for_option(2), &st);
+	assert_int_equal(mode_xattr_store(fd, mode_xattr_for_option(2), &want), 0);
+	mode_xattr_apply(fd, "", mode_xattr_for_option(2), &st);
 	close(fd);
 	assert_int_equal(st.st_uid, 123456);
 	assert_int_equal(st.st_gid, 7);
@@ -86,9 +86,9 @@ static void test_override__types_other_than_files_and_directories_keep_their_own
 
 	tree_put_text(d, "lower/f", "x");
 	fd = openat(d->s.fd, "lower/f", O_RDWR);
-	assert_int_equal(override_store(fd, override_for_option(2), &want), 0);
-	override_apply(fd, "", override_for_option(2), &st);
-	override_apply(fd, "", NULL, &st);
+	assert_int_equal(mode_xattr_store(fd, mode_xattr_for_option(2), &want), 0);
+	mode_xattr_apply(fd, "", mode_xattr_for_option(2), &st);
+	mode_xattr_apply(fd, "", NULL, &st);
 	close(fd);
 	assert_int_equal(st.st_mode, S_IFIFO | 0640);
 	assert_int_equal(st.st_uid, 0);
@@ -99,24 +99,24 @@ static void test_override__root_tells_which_attribute_the_first_in_order_wins(vo
 	struct tree_dirs *d = *state;
 	int fd = openat(d->s.fd, "lower", O_RDONLY | O_DIRECTORY);
 
-	assert_null(override_detect(fd));
+	assert_null(mode_xattr_detect(fd));
 	assert_int_equal(fsetxattr(fd, "user.fuseoverlayfs.override_stat", "0:0:755", 7, 0), 0);
-	assert_string_equal(override_detect(fd), "user.fuseoverlayfs.override_stat");
+	assert_string_equal(mode_xattr_detect(fd), "user.fuseoverlayfs.override_stat");
 	assert_int_equal(fsetxattr(fd, "user.containers.override_stat", "0:0:755", 7, 0), 0);
-	assert_string_equal(override_detect(fd), "user.containers.override_stat");
+	assert_string_equal(mode_xattr_detect(fd), "user.containers.override_stat");
 	close(fd);
-	assert_null(override_for_option(0));
-	assert_true(override_is_attr(override_for_option(1)));
-	assert_false(override_is_attr("user.containers.override_stats"));
+	assert_null(mode_xattr_for_option(0));
+	assert_true(mode_xattr_is_attr(mode_xattr_for_option(1)));
+	assert_false(mode_xattr_is_attr("user.containers.override_stats"));
 }
 
 static void test_override__real_mode_is_one_that_we_can_use(void **state)
 {
 	(void)state;
-	assert_int_equal(override_real_mode(S_IFREG | 06000), S_IFREG | 0755);
-	assert_int_equal(override_real_mode(S_IFDIR | 0777), S_IFDIR | 0777);
-	assert_int_equal(override_acl_mode(S_IFREG | 06000), S_IFREG | 0700);
-	assert_int_equal(override_acl_mode(S_IFREG | 0247), S_IFREG | 0747);
+	assert_int_equal(mode_xattr_real_mode(S_IFREG | 06000), S_IFREG | 0755);
+	assert_int_equal(mode_xattr_real_mode(S_IFDIR | 0777), S_IFDIR | 0777);
+	assert_int_equal(mode_xattr_acl_mode(S_IFREG | 06000), S_IFREG | 0700);
+	assert_int_equal(mode_xattr_acl_mode(S_IFREG | 0247), S_IFREG | 0747);
 }
 
 /* Tag, permissions, id; the first entry is the version. */
@@ -129,7 +129,7 @@ static void test_override__a_mode_limits_an_access_acl(void **state)
 
 	(void)state;
 	memcpy(acl, with_mask, sizeof(acl));
-	override_limit_acl(acl, sizeof(acl), S_IFREG | 0642);
+	mode_xattr_limit_acl(acl, sizeof(acl), S_IFREG | 0642);
 	assert_int_equal(acl[6], 6);
 	assert_int_equal(acl[14], 7);
 	assert_int_equal(acl[22], 5);
@@ -137,16 +137,16 @@ static void test_override__a_mode_limits_an_access_acl(void **state)
 	assert_int_equal(acl[38], 2);
 	/* without the mask */
 	memcpy(acl, with_mask, sizeof(acl));
-	override_limit_acl(acl, 28, S_IFREG | 0642);
+	mode_xattr_limit_acl(acl, 28, S_IFREG | 0642);
 	assert_int_equal(acl[22], 4);
 	/* what is no ACL */
 	memcpy(acl, with_mask, sizeof(acl));
 	for (size_t n = 0; n < 4; n++)
-		override_limit_acl(acl, n, 0);
-	override_limit_acl(acl, 27, 0);
+		mode_xattr_limit_acl(acl, n, 0);
+	mode_xattr_limit_acl(acl, 27, 0);
 	assert_memory_equal(acl, with_mask, sizeof(acl));
 	memcpy(acl, other_version, sizeof(other_version));
-	override_limit_acl(acl, sizeof(other_version), 0);
+	mode_xattr_limit_acl(acl, sizeof(other_version), 0);
 	assert_memory_equal(acl, other_version, sizeof(other_version));
 }
 

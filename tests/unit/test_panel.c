@@ -33,7 +33,7 @@ static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **st
 	FILE *f = begin();
 
 	(void)state;
-	assert_int_equal(panel_print(&r, true, f), 0);
+	assert_int_equal(stats_text_print(&r, true, f), 0);
 	fclose(f);
 	assert_has("veneer 1.2.3, server 4242, up 3 h 12 min: 2 mounts of 1 image, 2 kept, 57 open files of layers\n");
 	assert_has("memory 12 MiB: images 1.0 MiB, inodes 2.0 MiB,");
@@ -60,7 +60,7 @@ static void test_panel__a_mount_that_may_hardly_take_more_is_red(void **state)
 		FILE *f = begin();
 
 		r.mounts[0].quota = i < 2 ? full[i] : roomy[i - 2];
-		assert_int_equal(panel_print(&r, true, f), 0);
+		assert_int_equal(stats_text_print(&r, true, f), 0);
 		fclose(f);
 		assert_int_equal(strstr(text, "\n\033[31mpassthrough ") != NULL, i < 2);
 		assert_int_equal(strstr(text, "/c1/merged\033[0m\ncached ") != NULL, i < 2);
@@ -69,7 +69,7 @@ static void test_panel__a_mount_that_may_hardly_take_more_is_red(void **state)
 	r.mounts[0].quota = full[0];
 	FILE *f = begin();
 
-	assert_int_equal(panel_print(&r, false, f), 0);
+	assert_int_equal(stats_text_print(&r, false, f), 0);
 	fclose(f);
 	assert_null(strchr(text, '\033'));
 	free(text);
@@ -82,8 +82,8 @@ static void test_panel__one_mount_in_full(void **state)
 	FILE *f = begin();
 
 	(void)state;
-	assert_int_equal(panel_print_mount(&r.mounts[0], f), 0);
-	assert_int_equal(panel_print_mount(&r.mounts[1], f), 0);
+	assert_int_equal(stats_text_print_mount(&r.mounts[0], f), 0);
+	assert_int_equal(stats_text_print_mount(&r.mounts[1], f), 0);
 	fclose(f);
 	assert_has("/c1/merged: passthrough, 3 lower layers (image 0), upper /c1/upper, 617 inodes\n"
 		   "  ignored        sizze=5M, --foo\n");
@@ -106,7 +106,7 @@ static void test_panel__rates_are_of_the_time_between_and_the_busiest_is_first(v
 	second->counters[STATS_WRITE_BYTES] = 500 * 4096;
 	b.totals.ops[16].requests += 500;
 	b.totals.ops[15].requests += 10;
-	assert_int_equal(panel_print_rates(&a, &b, 2, f), 0);
+	assert_int_equal(stats_text_print_rates(&a, &b, 2, f), 0);
 	fclose(f);
 	assert_true(strstr(text, "/c2\n") < strstr(text, "/c1/merged\n"));
 	assert_has("  250  1000 KiB ");
@@ -118,7 +118,7 @@ static void test_panel__rates_are_of_the_time_between_and_the_busiest_is_first(v
 	/* another server, without mounts; no time at all */
 	b.pid++;
 	f = begin();
-	assert_int_equal(panel_print_rates(&a, &b, 0, f), 0);
+	assert_int_equal(stats_text_print_rates(&a, &b, 0, f), 0);
 	fclose(f);
 	assert_has("\nlookup");
 	free(text);
@@ -126,7 +126,7 @@ static void test_panel__rates_are_of_the_time_between_and_the_busiest_is_first(v
 	report_release(&b);
 	a = (struct report){ .version = strdup("1") };
 	f = begin();
-	assert_int_equal(panel_print_rates(&a, &a, 1, f), 0);
+	assert_int_equal(stats_text_print_rates(&a, &a, 1, f), 0);
 	fclose(f);
 	assert_has("no mounts\n");
 	free(text);
@@ -142,7 +142,7 @@ static void test_panel__rates_as_json_are_a_report_of_what_was_gained(void **sta
 	b.mounts[1].values.ops[16].requests = 500;
 	b.totals.ops[16].requests += 500;
 	b.mounts[0].values.counters[STATS_READ_BYTES] += 4096;
-	assert_int_equal(panel_print_json(&a, &b, 2.5, f), 0);
+	assert_int_equal(stats_text_print_json(&a, &b, 2.5, f), 0);
 	fclose(f);
 	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 	assert_int_equal(strncmp(text, "{\"seconds\":2.500000,", 20), 0);
@@ -170,7 +170,7 @@ static void test_panel__a_mount_that_is_new_counts_from_nothing(void **state)
 	(void)state;
 	b.mounts[1].values.ops[1].requests = 70;
 	b.mounts[0].values.ops[15].requests = 1;
-	assert_int_equal(panel_print_rates(&a, &b, 1, f), 0);
+	assert_int_equal(stats_text_print_rates(&a, &b, 1, f), 0);
 	fclose(f);
 	assert_has("cached          70 ");
 	assert_has("passthrough      0 ");

@@ -11,14 +11,14 @@
 #include <limits.h>
 #include <sys/mman.h>
 
-#define SIZE   (3 * WINDOW_BYTES + 12345)
+#define SIZE   (3 * MMAP_CACHE_BYTES + 12345)
 #define LARGE  (1u << 20)
 #define ROUNDS 60
 
-static struct pieces p;
+static struct read_plan p;
 
 /* Returns the bytes; p stays as it was read. */
-static ssize_t gather(struct tree_dirs *d, struct inode *i, char *buf, char *out, size_t len, off_t off)
+static ssize_t shared_sb(struct tree_dirs *d, struct inode *i, char *buf, char *out, size_t len, off_t off)
 {
 	int sink = memfd_create("sink", MFD_CLOEXEC);
 	ssize_t n, sent;
@@ -27,7 +27,7 @@ static ssize_t gather(struct tree_dirs *d, struct inode *i, char *buf, char *out
 	memset(buf, 0x5a, len);
 	p.niov = 0;
 	p.nwindows = 0;
-	n = pieces_read(d->t, i, buf, len, off, &p);
+	n = read_plan_read(d->t, i, buf, len, off, &p);
 	if (n > 0) {
 		assert_true(p.niov > 0 && p.niov < IOV_MAX);
 		sent = writev(sink, p.iov, p.niov);
@@ -41,13 +41,13 @@ static ssize_t gather(struct tree_dirs *d, struct inode *i, char *buf, char *out
 static void expect(struct tree_dirs *d, struct inode *i, const char *data, size_t size, size_t len, off_t off)
 {
 	char *buf = malloc(len), *out = malloc(len);
-	ssize_t n = gather(d, i, buf, out, len, off);
+	ssize_t n = shared_sb(d, i, buf, out, len, off);
 	size_t there = (size_t)off < size ? size - (size_t)off : 0;
 
 	assert_int_equal(n, there < len ? there : len);
 	if (n)
 		assert_memory_equal(out, data + off, (size_t)n);
-	pieces_release(&p);
+	read_plan_release(&p);
 	free(buf);
 	free(out);
 }
@@ -85,11 +85,11 @@ static void test_pieces__lower_file_comes_from_windows(void **state)
 
 	tree_mount(d, "volatile");
 	i = tree_get(d, "f");
-	assert_int_equal(gather(d, i, buf, out, LARGE, 4096), LARGE);
+	assert_int_equal(shared_sb(d, i, buf, out, LARGE, 4096), LARGE);
 	assert_int_equal(p.nwindows, 3);
 	for (size_t k = 0; k < LARGE; k++)
 		assert_int_equal((unsigned char)buf[k], 0x5a);
-	pieces_release(&p);
+	read_plan_release(&p);
 	hits = stats_get(STATS_WINDOW_HITS);
 	expect(d, i, data, SIZE, LARGE, 4096);
 	assert_int_equal(stats_get(STATS_WINDOW_HITS) - hits, LARGE / 4096);
@@ -107,15 +107,15 @@ static void test_pieces__small_reads_and_upper_files_use_none(void **state)
 
 	tree_mount(d, "volatile");
 	i = tree_get(d, "f");
-	assert_int_equal(gather(d, i, buf, out, 4096, 4096), 4096);
+	assert_int_equal(shared_sb(d, i, buf, out, 4096, 4096), 4096);
 	assert_int_equal(p.nwindows, 0);
-	pieces_release(&p);
+	read_plan_release(&p);
 	i = tree_make(d, "", "new", 0644);
 	assert_int_equal(cow_write(d->t, i, data, SIZE, 0), 0);
-	assert_int_equal(gather(d, i, buf, out, LARGE, 4096), LARGE);
+	assert_int_equal(shared_sb(d, i, buf, out, LARGE, 4096), LARGE);
 	assert_int_equal(p.nwindows, 0);
 	assert_memory_equal(out, data + 4096, LARGE);
-	pieces_release(&p);
+	read_plan_release(&p);
 	free(data);
 	free(buf);
 	free(out);
@@ -132,7 +132,7 @@ static void test_pieces__own_blocks_are_read_and_the_others_are_windows(void **s
 	i = tree_get(d, "f");
 	change(d, i, data, 100 * BLK_BYTES, BLK_BYTES, 2);
 	change(d, i, data, 120 * BLK_BYTES + 100, 3 * BLK_BYTES, 3);
-	assert_int_equal(gather(d, i, buf, out, LARGE, 0), LARGE);
+	assert_int_equal(shared_sb(d, i, buf, out, LARGE, 0), LARGE);
 	assert_memory_equal(out, data, LARGE);
 	/* Five blocks were read, at their own place. */
 	for (blk_t b = 0; b < LARGE / BLK_BYTES; b++) {
@@ -140,13 +140,13 @@ static void test_pieces__own_blocks_are_read_and_the_others_are_windows(void **s
 
 		assert_int_equal(buf[b * BLK_BYTES] == 0x5a && buf[b * BLK_BYTES + 1] == 0x5a, !is_own);
 	}
-	pieces_release(&p);
+	read_plan_release(&p);
 	expect_random(d, i, data, SIZE, &seed);
 	/* Cut, and grown again: what was below is not to be seen. */
-	assert_int_equal(cow_truncate(d->t, i, WINDOW_BYTES + 777), 0);
-	expect_random(d, i, data, WINDOW_BYTES + 777, &seed);
+	assert_int_equal(cow_truncate(d->t, i, MMAP_CACHE_BYTES + 777), 0);
+	expect_random(d, i, data, MMAP_CACHE_BYTES + 777, &seed);
 	assert_int_equal(cow_truncate(d->t, i, SIZE), 0);
-	memset(data + WINDOW_BYTES + 777, 0, SIZE - WINDOW_BYTES - 777);
+	memset(data + MMAP_CACHE_BYTES + 777, 0, SIZE - MMAP_CACHE_BYTES - 777);
 	expect_random(d, i, data, SIZE, &seed);
 	free(data);
 	free(buf);
@@ -247,14 +247,14 @@ static void test_pieces__nothing_stays_mapped_when_the_mounts_are_gone(void **st
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
-	struct window_usage u;
+	struct mmap_cache_usage u;
 
 	tree_mount(d, "volatile");
 	expect(d, tree_get(d, "f"), data, SIZE, SIZE, 0);
-	window_usage(&u);
+	mmap_cache_usage(&u);
 	assert_true(u.bytes >= SIZE);
 	tree_unmount(d);
-	window_usage(&u);
+	mmap_cache_usage(&u);
 	assert_int_equal(u.bytes, 0);
 	free(data);
 }
@@ -270,16 +270,16 @@ static void test_pieces__lower_cut_behind_our_back(void **state)
 	i = tree_get(d, "f");
 	p.niov = 0;
 	p.nwindows = 0;
-	assert_int_equal(pieces_read(d->t, i, buf, LARGE, 0, &p), LARGE);
+	assert_int_equal(read_plan_read(d->t, i, buf, LARGE, 0, &p), LARGE);
 	fd = openat(d->s.fd, "lower/f", O_WRONLY);
 	assert_int_equal(ftruncate(fd, 100), 0);
 	assert_true(writev(sink, p.iov, p.niov) < LARGE);
-	pieces_doubt(&p);
-	pieces_release(&p);
-	assert_int_equal(gather(d, i, buf, out, LARGE, 0), 100);
-	pieces_release(&p);
-	assert_int_equal(gather(d, i, buf, out, LARGE, 4096), 0);
-	pieces_release(&p);
+	read_plan_doubt(&p);
+	read_plan_release(&p);
+	assert_int_equal(shared_sb(d, i, buf, out, LARGE, 0), 100);
+	read_plan_release(&p);
+	assert_int_equal(shared_sb(d, i, buf, out, LARGE, 4096), 0);
+	read_plan_release(&p);
 	assert_int_equal(ftruncate(fd, SIZE), 0);
 	memset(data + 100, 0, SIZE - 100);
 	expect(d, i, data, SIZE, LARGE, 0);
@@ -295,18 +295,18 @@ static void test_pieces__without_room_for_windows_it_reads(void **state)
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
 	uint64_t seed = tree_seed("pieces");
-	struct window_usage u;
+	struct mmap_cache_usage u;
 	struct inode *i;
 
-	window_usage(&u);
-	window_set_budget(WINDOW_BYTES);
+	mmap_cache_usage(&u);
+	mmap_cache_set_budget(MMAP_CACHE_BYTES);
 	tree_mount(d, "volatile");
 	i = tree_get(d, "f");
 	change(d, i, data, 5000, 10000, 2);
 	expect_random(d, i, data, SIZE, &seed);
-	window_set_budget(0);
+	mmap_cache_set_budget(0);
 	expect_random(d, i, data, SIZE, &seed);
-	window_set_budget(u.budget);
+	mmap_cache_set_budget(u.budget);
 	free(data);
 }
 

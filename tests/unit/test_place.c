@@ -42,11 +42,11 @@ static void test_place__one_name_leaves_the_directory_times(void **state)
 	i = tree_get(d, "dir/f");
 	before = tree_stat(d, "dir");
 	fd = nameless(d);
-	assert_int_equal(place_one(d->t, i, fd, temp, dir, "f"), 0);
+	assert_int_equal(publish_one(d->t, i, fd, temp, dir, "f"), 0);
 	assert_true(tree_is_there(d, "upper/dir/f"));
 	assert_int_equal(tree_stat(d, "dir").st_mtim.tv_nsec, before.st_mtim.tv_nsec);
 	/* The name is taken now. */
-	assert_int_equal(place_one(d->t, i, fd, temp, dir, "f"), -EEXIST);
+	assert_int_equal(publish_one(d->t, i, fd, temp, dir, "f"), -EEXIST);
 	close(fd);
 	tree_forget(d, i);
 	tree_forget(d, dir);
@@ -55,7 +55,7 @@ static void test_place__one_name_leaves_the_directory_times(void **state)
 static void test_place__all_names_or_none(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct link_set names;
+	struct hardlink_set names;
 	char temp[32] = "";
 	struct inode *i;
 	int fd;
@@ -65,31 +65,31 @@ static void test_place__all_names_or_none(void **state)
 	assert_int_equal(linkat(d->s.fd, "lower/a", d->s.fd, "lower/c", 0), 0);
 	tree_mount(d, "volatile");
 	i = tree_get(d, "a");
-	assert_int_equal(links_find(d->t, i->lower, &names), 0);
+	assert_int_equal(hardlink_index_find(d->t, i->lower, &names), 0);
 	assert_int_equal(names.n, 3);
 	fd = nameless(d);
 	/* Something that came behind our back is in the way of the third. */
 	tree_put_text(d, "upper/c", "stranger");
-	assert_int_equal(place_all(d->t, i, fd, temp, &names), -EEXIST);
+	assert_int_equal(publish_all(d->t, i, fd, temp, &names), -EEXIST);
 	assert_false(tree_is_there(d, "upper/a"));
 	assert_false(tree_is_there(d, "upper/b"));
 	tree_expect_text(d, "b", "text");
 	assert_int_equal(unlinkat(d->s.fd, "upper/c", 0), 0);
 	close(fd); /* it had names and has none: nobody can link it again */
 	fd = nameless(d);
-	assert_int_equal(place_all(d->t, i, fd, temp, &names), 0);
+	assert_int_equal(publish_all(d->t, i, fd, temp, &names), 0);
 	assert_true(tree_is_there(d, "upper/a") && tree_is_there(d, "upper/b") && tree_is_there(d, "upper/c"));
-	assert_false(tree_is_there(d, "upper/" PLACE_PENDING_NAME));
+	assert_false(tree_is_there(d, "upper/" PUBLISH_PENDING_NAME));
 	close(fd);
-	link_set_release(d->t, &names);
+	hardlink_index_set_release(d->t, &names);
 	tree_forget(d, i);
 	tree_unmount(d);
-	assert_false(tree_is_there(d, "upper/" PLACE_PENDING_NAME));
+	assert_false(tree_is_there(d, "upper/" PUBLISH_PENDING_NAME));
 }
 
 struct remover {
 	struct tree_dirs *d;
-	/* How often it may, for one file: place_all gives up in the end. */
+	/* How often it may, for one file: publish_all gives up in the end. */
 	atomic_int left;
 	atomic_bool is_stopped;
 };
@@ -100,7 +100,7 @@ static void *remove_pending(void *arg)
 	struct remover *r = arg;
 
 	while (!r->is_stopped)
-		if (r->left > 0 && unlinkat(r->d->s.fd, "upper/" PLACE_PENDING_NAME, AT_REMOVEDIR) == 0)
+		if (r->left > 0 && unlinkat(r->d->s.fd, "upper/" PUBLISH_PENDING_NAME, AT_REMOVEDIR) == 0)
 			r->left--;
 	return NULL;
 }
@@ -108,14 +108,14 @@ static void *remove_pending(void *arg)
 static void place_pair(struct tree_dirs *d, const char *first)
 {
 	struct inode *i = tree_get(d, first);
-	struct link_set names;
+	struct hardlink_set names;
 	char temp[32] = "";
 	int fd = nameless(d);
 
-	assert_int_equal(links_find(d->t, i->lower, &names), 0);
+	assert_int_equal(hardlink_index_find(d->t, i->lower, &names), 0);
 	assert_int_equal(names.n, 2);
-	assert_int_equal(place_all(d->t, i, fd, temp, &names), 0);
-	link_set_release(d->t, &names);
+	assert_int_equal(publish_all(d->t, i, fd, temp, &names), 0);
+	hardlink_index_set_release(d->t, &names);
 	close(fd);
 	tree_forget(d, i);
 }

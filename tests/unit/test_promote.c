@@ -83,16 +83,16 @@ static void test_promote__job_does_all_of_a_mount(void **state)
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
 	char *other = tree_put_pattern(d, "lower/dir/g", SIZE, 2);
-	struct promote_progress s;
-	struct promote_job *j;
+	struct promote_worker_progress s;
+	struct promote_worker_job *j;
 
 	tree_mount(d, "volatile");
 	own_of_each_chunk(d, "f", data, BLK_BYTES);
 	own_of_each_chunk(d, "dir/g", other, CHUNK_BYTES);
-	assert_int_equal(promote_ask(d->m.promote, &j), 0);
-	while (promote_job_wait(j, LIMIT_MS, &s) == 1)
+	assert_int_equal(promote_worker_ask(d->m.promote, &j), 0);
+	while (promote_worker_job_wait(j, LIMIT_MS, &s) == 1)
 		;
-	promote_job_free(j);
+	promote_worker_job_free(j);
 	assert_int_equal(s.files, 2);
 	assert_int_equal(s.nfiles, 2);
 	assert_int_equal(s.left, 0);
@@ -109,8 +109,8 @@ static void test_promote__job_leaves_what_cannot_be_read_and_goes_on(void **stat
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
 	char *other = tree_put_pattern(d, "lower/g", SIZE, 2);
-	struct promote_progress s;
-	struct promote_job *j;
+	struct promote_worker_progress s;
+	struct promote_worker_job *j;
 	int fd;
 
 	tree_mount(d, "volatile");
@@ -119,10 +119,10 @@ static void test_promote__job_leaves_what_cannot_be_read_and_goes_on(void **stat
 	fd = openat(d->s.fd, "lower/f", O_WRONLY);
 	assert_int_equal(ftruncate(fd, 5), 0);
 	close(fd);
-	assert_int_equal(promote_ask(d->m.promote, &j), 0);
-	while (promote_job_wait(j, LIMIT_MS, &s) == 1)
+	assert_int_equal(promote_worker_ask(d->m.promote, &j), 0);
+	while (promote_worker_job_wait(j, LIMIT_MS, &s) == 1)
 		;
-	promote_job_free(j);
+	promote_worker_job_free(j);
 	assert_int_equal(s.left, 1);
 	assert_int_equal(s.files, 1);
 	assert_true(tree_is_partial(d, "upper/f"));
@@ -135,21 +135,21 @@ static void test_promote__end_of_the_mount_ends_its_job(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
-	struct promote_job *j, *second;
-	struct promote_progress s;
+	struct promote_worker_job *j, *second;
+	struct promote_worker_progress s;
 	int r;
 
 	tree_mount(d, "volatile");
 	own_of_each_chunk(d, "f", data, BLK_BYTES);
-	assert_int_equal(promote_ask(d->m.promote, &j), 0);
-	r = promote_ask(d->m.promote, &second);
+	assert_int_equal(promote_worker_ask(d->m.promote, &j), 0);
+	r = promote_worker_ask(d->m.promote, &second);
 	assert_true(r == -EBUSY || r == 0);
 	if (r == 0)
-		promote_job_free(second);
+		promote_worker_job_free(second);
 	tree_unmount(d);
-	r = promote_job_wait(j, 0, &s);
+	r = promote_worker_job_wait(j, 0, &s);
 	assert_true(r == 0 || r == -ECANCELED);
-	promote_job_free(j);
+	promote_worker_job_free(j);
 	tree_mount(d, "volatile");
 	tree_expect(d, "f", data, SIZE);
 	free(data);

@@ -35,7 +35,7 @@ static int note(void *arg, blk_t blk, blk_t n)
 }
 
 /* A partial file dir/f with blocks 3 and 7 own, and its mark. */
-static void make_partial(struct tree_dirs *d, struct mark *m)
+static void make_partial(struct tree_dirs *d, struct partial_xattr *m)
 {
 	char path[PATH_MAX + 64];
 	struct inode *i;
@@ -53,12 +53,12 @@ static void make_partial(struct tree_dirs *d, struct mark *m)
 static int ask(struct tree_dirs *d, file_id_t id, bool has_true_extents, struct blocks *b)
 {
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
-	struct recover r;
+	struct map_recover r;
 	int result;
 
-	recover_init(&r, fd, "upper", has_true_extents);
+	map_recover_init(&r, fd, "upper", has_true_extents);
 	result = r.hook.extents(r.hook.arg, id, note, b);
-	recover_release(&r);
+	map_recover_release(&r);
 	return result;
 }
 
@@ -66,7 +66,7 @@ static void test_recover__allocated_blocks_are_own(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { 0 };
-	struct mark m;
+	struct partial_xattr m;
 	int r;
 
 	make_partial(d, &m);
@@ -81,7 +81,7 @@ static void test_recover__callback_that_fails_ends_it(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { .result = -ENOMEM };
-	struct mark m;
+	struct partial_xattr m;
 	int r;
 
 	make_partial(d, &m);
@@ -95,7 +95,7 @@ static void test_recover__unknown_id_has_no_file(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { 0 };
-	struct mark m;
+	struct partial_xattr m;
 
 	make_partial(d, &m);
 	assert_int_equal(ask(d, m.file_id + 1, true, &b), -ENOENT);
@@ -106,7 +106,7 @@ static void test_recover__extents_that_lie_are_not_asked(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { 0 };
-	struct mark m;
+	struct partial_xattr m;
 
 	make_partial(d, &m);
 	assert_int_equal(ask(d, m.file_id, false, &b), -EOPNOTSUPP);
@@ -128,7 +128,7 @@ static void test_recover__adopting_takes_only_what_may_have_been_lost(void **sta
 	struct tree_dirs *d = *state;
 	struct mapfile *map;
 	struct layer *l;
-	struct mark m;
+	struct partial_xattr m;
 
 	make_partial(d, &m);
 	l = open_upper(d);
@@ -137,13 +137,13 @@ static void test_recover__adopting_takes_only_what_may_have_been_lost(void **sta
 	_cleanup_(closep) int fd = openat(l->rootfd, "dir/f", O_RDONLY);
 
 	/* It is known. */
-	assert_int_equal(recover_adopt(l, map, &m, fd), 0);
-	assert_int_equal(recover_adopt(l, map, &m, -EACCES), -EACCES);
+	assert_int_equal(map_recover_adopt(l, map, &m, fd), 0);
+	assert_int_equal(map_recover_adopt(l, map, &m, -EACCES), -EACCES);
 	/* No unclean boot lost this one. */
 	m.file_id += 5;
-	assert_int_equal(recover_adopt(l, map, &m, fd), -ENOENT);
+	assert_int_equal(map_recover_adopt(l, map, &m, fd), -ENOENT);
 	m.uuid_low++;
-	assert_int_equal(recover_adopt(l, map, &m, fd), -ENOENT);
+	assert_int_equal(map_recover_adopt(l, map, &m, fd), -ENOENT);
 	layer_unref(l);
 }
 
@@ -153,12 +153,12 @@ static void test_recover__file_whose_record_was_lost_keeps_its_lower_bytes(void 
 	char *data = tree_put_pattern(d, "lower/dir/f", BIG, 1);
 	struct inode *i;
 
-	mapload_test_epoch = 0xaaaa;
+	mapfile_load_test_epoch = 0xaaaa;
 	tree_mount(d, "volatile");
 	i = tree_get(d, "dir/f");
 	assert_int_equal(cow_write(d->t, i, "x", 1, 3 * BLK_BYTES), 0);
 	tree_unmount(d);
-	mapload_test_epoch = 0xbbbb;
+	mapfile_load_test_epoch = 0xbbbb;
 	tree_mount(d, "volatile");
 	/* Where extents tell the truth the write is there, elsewhere the old byte is: both are
 	 * right. */
@@ -176,21 +176,21 @@ static void test_recover__file_whose_record_was_lost_keeps_its_lower_bytes(void 
 	tree_mount(d, "volatile");
 	tree_expect(d, "dir/f", data, BIG);
 	tree_unmount(d);
-	mapload_test_epoch = 0;
+	mapfile_load_test_epoch = 0;
 	free(data);
 }
 
 /* A marked file with two blocks, the first one at blk. */
 static void put_marked(int dirfd, const char *name, file_id_t id, blk_t blk)
 {
-	struct mark m = { .file_id = id, .uuid_low = 1, .lower_size = BIG };
+	struct partial_xattr m = { .file_id = id, .uuid_low = 1, .lower_size = BIG };
 	char data[2 * BLK_BYTES];
 	struct buf value = { 0 };
 	int fd = openat(dirfd, name, O_WRONLY | O_CREAT, 0600);
 
 	memset(data, 'x', sizeof(data));
 	assert_true(fd >= 0);
-	assert_int_equal(mark_encode(&m, &value), 0);
+	assert_int_equal(partial_xattr_encode(&m, &value), 0);
 	assert_int_equal(fsetxattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len, 0), 0);
 	assert_int_equal(pwrite(fd, data, sizeof(data), (off_t)(blk * BLK_BYTES)), sizeof(data));
 	assert_int_equal(ftruncate(fd, BIG), 0);
@@ -208,13 +208,13 @@ struct deep_scan {
 static void *scan_deep(void *arg)
 {
 	struct deep_scan *s = arg;
-	struct recover r;
+	struct map_recover r;
 
-	recover_init(&r, s->rootfd, "upper", true);
+	map_recover_init(&r, s->rootfd, "upper", true);
 	s->result = r.hook.extents(r.hook.arg, 77, note, &s->b);
 	if (s->result == 0 && r.is_partial)
 		s->result = -EUCLEAN;
-	recover_release(&r);
+	map_recover_release(&r);
 	return NULL;
 }
 
@@ -265,7 +265,7 @@ static void test_recover__each_of_many_files_has_its_own_blocks(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
-	struct recover r;
+	struct map_recover r;
 	char name[32];
 
 	for (unsigned k = 0; k < 300; k++) {
@@ -275,7 +275,7 @@ static void test_recover__each_of_many_files_has_its_own_blocks(void **state)
 	assert_int_equal(linkat(fd, "f7", fd, "link", 0), 0);
 	assert_int_equal(symlinkat("f7", fd, "symlink"), 0);
 	assert_int_equal(mkfifoat(fd, "fifo", 0600), 0);
-	recover_init(&r, fd, "upper", true);
+	map_recover_init(&r, fd, "upper", true);
 	for (unsigned k = 0; k < 300; k++) {
 		struct blocks b = { 0 };
 		int e = r.hook.extents(r.hook.arg, 1000 - 3 * k, note, &b);
@@ -287,7 +287,7 @@ static void test_recover__each_of_many_files_has_its_own_blocks(void **state)
 		assert_int_equal(r.hook.extents(r.hook.arg, 1001 - 3 * k, note, &b), -ENOENT);
 	}
 	assert_false(r.is_partial);
-	recover_release(&r);
+	map_recover_release(&r);
 }
 
 /* What cannot be read may be the very file: its entry must stay as it was committed. */
@@ -296,7 +296,7 @@ static void test_recover__unreadable_file_proves_no_other_absent(void **state)
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
 	struct blocks b = { 0 };
-	struct recover r;
+	struct map_recover r;
 	int bad;
 
 	put_marked(fd, "good", 5, 2);
@@ -305,11 +305,11 @@ static void test_recover__unreadable_file_proves_no_other_absent(void **state)
 	assert_int_equal(fsetxattr(bad, FORMAT_PARTIAL_ATTR, "?", 1, 0), 0);
 	close(bad);
 	log_set_level(-1);
-	recover_init(&r, fd, "upper", true);
+	map_recover_init(&r, fd, "upper", true);
 	assert_int_equal(r.hook.extents(r.hook.arg, 6, note, &b), -EOPNOTSUPP);
 	assert_int_equal(r.hook.extents(r.hook.arg, 5, note, &b), 0);
 	assert_int_equal(b.bits, 3u << 2);
-	recover_release(&r);
+	map_recover_release(&r);
 	log_set_level(LOG_LVL_INFO);
 }
 
@@ -329,19 +329,19 @@ static void test_recover__error_is_not_the_end_of_a_file(void **state)
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
 	struct blocks b = { 0 };
-	struct recover r;
+	struct map_recover r;
 	uint64_t size;
 
 	put_marked(fd, "f", 5, 2);
-	recover_init(&r, fd, "upper", false);
+	map_recover_init(&r, fd, "upper", false);
 	assert_int_equal(r.hook.contents(r.hook.arg, 5, note, &b, &size), 0);
 	assert_int_equal(b.bits, 3u << 2);
-	recover_release(&r);
+	map_recover_release(&r);
 	has_bad_holes = true;
 	log_set_level(-1);
-	recover_init(&r, fd, "upper", false);
+	map_recover_init(&r, fd, "upper", false);
 	assert_true(r.hook.contents(r.hook.arg, 5, note, &b, &size) < 0);
-	recover_release(&r);
+	map_recover_release(&r);
 	log_set_level(LOG_LVL_INFO);
 	has_bad_holes = false;
 }
@@ -351,15 +351,15 @@ static int recover_unreadable(int dirfd, bool is_ours)
 {
 	struct stat before, after;
 	struct blocks b = { 0 };
-	struct recover r;
+	struct map_recover r;
 
 	if (fstatat(dirfd, "f", &before, 0) < 0)
 		return 1;
 	log_set_level(-1);
-	recover_init(&r, dirfd, "upper", true);
+	map_recover_init(&r, dirfd, "upper", true);
 	r.is_ours = is_ours;
 	r.hook.extents(r.hook.arg, 5, note, &b);
-	recover_release(&r);
+	map_recover_release(&r);
 	if (fstatat(dirfd, "f", &after, 0) < 0 || after.st_mode != before.st_mode)
 		return 1;
 	return memcmp(&before.st_ctim, &after.st_ctim, sizeof(before.st_ctim)) ? 2 : 0;

@@ -81,7 +81,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct lookup_entry *)a)->name, ((const struct lookup_entry *)b)->name);
 }
 
-static uint64_t sum_of(struct tree *t, struct inode *i, off_t size)
+static uint64_t sum_of(struct union_fs *t, struct inode *i, off_t size)
 {
 	char *data = malloc((size_t)size + 1);
 	uint64_t sum = 0;
@@ -94,7 +94,7 @@ static uint64_t sum_of(struct tree *t, struct inode *i, off_t size)
 	return sum;
 }
 
-static void see(struct tree *t, struct inode *dir, const char *path, char *text)
+static void see(struct union_fs *t, struct inode *dir, const char *path, char *text)
 {
 	struct lookup_entry names[64];
 	uint64_t pos = 0;
@@ -186,7 +186,7 @@ static struct op parse(const char *text)
 	return op;
 }
 
-static struct inode *walk(struct tree *t, const char *path, bool is_needed)
+static struct inode *walk(struct union_fs *t, const char *path, bool is_needed)
 {
 	struct inode *i = t->root;
 
@@ -207,7 +207,7 @@ static struct inode *walk(struct tree *t, const char *path, bool is_needed)
 	return i;
 }
 
-static const char *split(struct tree *t, const char *path, struct inode **ret)
+static const char *split(struct union_fs *t, const char *path, struct inode **ret)
 {
 	const char *slash = strrchr(path, '/');
 	char dir[256];
@@ -217,7 +217,7 @@ static const char *split(struct tree *t, const char *path, struct inode **ret)
 	return slash ? slash + 1 : path;
 }
 
-static int do_make(struct tree *t, const struct op *op, struct inode *dir, const char *name, bool again)
+static int do_make(struct union_fs *t, const struct op *op, struct inode *dir, const char *name, bool again)
 {
 	struct create_args args = { .umask = 022, .uid = op->uid, .gid = op->gid, .target = "target" };
 	struct inode *i;
@@ -230,19 +230,19 @@ static int do_make(struct tree *t, const struct op *op, struct inode *dir, const
 
 static struct intent *begin_on(enum intent_kind kind, bool again)
 {
-	return intent_begin(&(struct intent_request){ .key = KEY, .unique = UNIQUE, .kind = kind, .is_resent = again });
+	return intent_log_begin(&(struct intent_request){ .key = KEY, .unique = UNIQUE, .kind = kind, .is_resent = again });
 }
 
-static int do_attr(struct tree *t, const struct op *op, struct inode *i, bool again)
+static int do_attr(struct union_fs *t, const struct op *op, struct inode *i, bool again)
 {
 	bool is_set = !strcmp(op->verb, "set");
 	struct intent *n = begin_on(is_set ? INTENT_SETXATTR : INTENT_REMOVEXATTR, again);
 
-	return is_set ? redo_setxattr(t, i, n, "user.x", op->b, strlen(op->b)) : redo_removexattr(t, i, n, "user.x");
+	return is_set ? replay_setxattr(t, i, n, "user.x", op->b, strlen(op->b)) : replay_removexattr(t, i, n, "user.x");
 }
 
 /* A write by one who keeps set-id bits, by a server that cannot. */
-static int do_setid(struct tree *t, struct inode *i, bool again)
+static int do_setid(struct union_fs *t, struct inode *i, bool again)
 {
 	struct attr_setid setid;
 	struct stat st;
@@ -250,7 +250,7 @@ static int do_setid(struct tree *t, struct inode *i, bool again)
 
 	t->can.has_trusted_xattr = false;
 	attr_setid_begin(t, i, false, again, &setid);
-	redo_setid(t, i, begin_on(INTENT_SETID, again), false, &setid);
+	replay_setid(t, i, begin_on(INTENT_SETID, again), false, &setid);
 	r = cow_write(t, i, "new", 3, 20000);
 	/* The write of a privileged server leaves them. */
 	if (r == 0 && lookup_stat(t, i, &st) == 0)
@@ -258,7 +258,7 @@ static int do_setid(struct tree *t, struct inode *i, bool again)
 	return attr_setid_end(t, i, &setid, r);
 }
 
-static int do_acl(struct tree *t, const char *path)
+static int do_acl(struct union_fs *t, const char *path)
 {
 	static const uint32_t acl[] = { 2, 7u << 16 | 1, UINT32_MAX, 7u << 16 | 4, UINT32_MAX, 1u << 16 | 32, UINT32_MAX };
 
@@ -273,7 +273,7 @@ static unsigned flags_of(const struct op *op)
 static struct intent *begin(const struct op *op, struct inode *dir, const char *name, struct inode *to,
 			    const char *to_name, bool again)
 {
-	return intent_begin(&(struct intent_request){
+	return intent_log_begin(&(struct intent_request){
 		.key = KEY,
 		.unique = UNIQUE,
 		.kind = !strncmp(op->verb, "rm", 2) ? INTENT_REMOVE : flags_of(op) & RENAME_EXCHANGE ? INTENT_EXCHANGE :
@@ -293,7 +293,7 @@ struct ready {
 	const char *name, *to_name;
 };
 
-static void get_ready(struct tree *t, const char *text, bool is_moved, struct ready *y)
+static void get_ready(struct union_fs *t, const char *text, bool is_moved, struct ready *y)
 {
 	*y = (struct ready){ .op = parse(text) };
 	y->name = split(t, y->op.a, &y->dir);
@@ -309,7 +309,7 @@ static void get_ready(struct tree *t, const char *text, bool is_moved, struct re
 		walk(t, y->op.b, false);
 }
 
-static int perform(struct tree *t, struct ready *y, bool again)
+static int perform(struct union_fs *t, struct ready *y, bool again)
 {
 	const char *verb = y->op.verb;
 	struct intent *n;
@@ -328,16 +328,16 @@ static int perform(struct tree *t, struct ready *y, bool again)
 	if (!strcmp(verb, "write"))
 		return cow_write(t, y->source, "new", 3, 20000);
 	if (!strcmp(verb, "ln"))
-		return (again ? redo_link : create_link)(t, y->source, y->to_dir, y->to_name, &st);
+		return (again ? replay_link : create_link)(t, y->source, y->to_dir, y->to_name, &st);
 	n = begin(&y->op, y->dir, y->name, y->to_dir, y->to_name, again);
 	if (!strcmp(verb, "rm") && !again)
 		return remove_file(t, y->dir, y->name);
 	if (!strcmp(verb, "rmdir") && !again)
 		return remove_dir(t, y->dir, y->name);
 	if (!strncmp(verb, "rm", 2))
-		return redo_remove(t, y->dir, y->name, !strcmp(verb, "rmdir"));
+		return replay_remove(t, y->dir, y->name, !strcmp(verb, "rmdir"));
 	if (again)
-		return redo_rename(t, n, y->dir, y->name, y->to_dir, y->to_name, flags_of(&y->op));
+		return replay_rename(t, n, y->dir, y->name, y->to_dir, y->to_name, flags_of(&y->op));
 	return rename_entry(t, y->dir, y->name, y->to_dir, y->to_name, flags_of(&y->op));
 }
 
@@ -395,7 +395,7 @@ static void do_before(struct tree_dirs *d, const char *before)
 			continue;
 		get_ready(d->t, text, false, &y);
 		r = perform(d->t, &y, false);
-		intent_end(intent_current());
+		intent_end(intent_log_current());
 		if (r < 0)
 			die("before: %s: %s", text, strerror(-r));
 	}
@@ -407,7 +407,7 @@ static void first_process(struct tree_dirs *d, const char *before, const char *t
 	struct ready y;
 	int r;
 
-	intent_use_area(area);
+	intent_log_use_area(area);
 	mount_here(d);
 	do_before(d, before);
 	get_ready(d->t, text, false, &y);
@@ -453,7 +453,7 @@ static bool is_moved(struct tree_dirs *d)
 {
 	int r[2] = { openat(d->s.fd, "upper", O_PATH), 0 };
 
-	intent_each(KEY, look_at_source, r);
+	intent_log_each(KEY, look_at_source, r);
 	close(r[0]);
 	return r[1];
 }
@@ -463,10 +463,10 @@ static void next_process(struct tree_dirs *d, const char *text)
 	struct ready y;
 	int r;
 
-	intent_use_area(area);
+	intent_log_use_area(area);
 	mount_here(d);
-	redo_settle(d->t, KEY);
-	intent_each(KEY, forget_nodes, NULL);
+	replay_settle(d->t, KEY);
+	intent_log_each(KEY, forget_nodes, NULL);
 	get_ready(d->t, text, is_moved(d), &y);
 	r = perform(d->t, &y, true);
 	if (r < 0)
@@ -531,7 +531,7 @@ static struct tree_dirs *fresh_layers(void)
 
 	assert_int_equal(tree_setup(&state), 0);
 	put_layers(state);
-	memset(area, 0, intent_area_bytes());
+	memset(area, 0, intent_log_area_bytes());
 	*shared->seen = *shared->again = *shared->error = '\0';
 	return state;
 }
@@ -753,23 +753,23 @@ static void test_redo__attribute_that_was_there_is_there_again(void **state)
 	struct inode *i;
 
 	(void)state;
-	intent_use_area(area);
+	intent_log_use_area(area);
 	tree_mount(d, "volatile");
 	i = tree_get(d, "u");
 	assert_int_equal(attr_setxattr(d->t, i, "user.x", "value", 5, 0), 0);
 	n = begin_on(INTENT_SETXATTR, false);
-	assert_int_equal(redo_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
-	assert_int_equal(redo_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
 	intent_end(n);
 	n = begin_on(INTENT_REMOVEXATTR, false);
-	assert_int_equal(redo_removexattr(d->t, i, n, "user.y"), -ENODATA);
-	assert_int_equal(redo_removexattr(d->t, i, n, "user.y"), -ENODATA);
+	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
+	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
 	intent_end(n);
 	/* Another value is not ours. */
 	n = begin_on(INTENT_SETXATTR, false);
-	assert_int_equal(redo_setxattr(d->t, i, n, "user.z", "value", 5), 0);
-	assert_int_equal(redo_setxattr(d->t, i, n, "user.z", "other", 5), -EEXIST);
-	assert_int_equal(redo_setxattr(d->t, i, n, "user.z", "value", 5), 0);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "other", 5), -EEXIST);
+	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
 	intent_end(n);
 	tree_forget(d, i);
 	drop_layers(d);
@@ -792,7 +792,7 @@ int main(void)
 	if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
 		setenv("TMPDIR", "/dev/shm", 1);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	area = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED || area == MAP_FAILED)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);

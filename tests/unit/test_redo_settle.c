@@ -17,32 +17,32 @@ static void *area;
 
 static int setup(void **state)
 {
-	area = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (area == MAP_FAILED)
 		return -1;
-	intent_use_area(area);
+	intent_log_use_area(area);
 	return tree_setup(state);
 }
 
 static int teardown(void **state)
 {
-	munmap(area, intent_area_bytes());
-	area = mmap(NULL, intent_area_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	intent_use_area(area);
+	munmap(area, intent_log_area_bytes());
+	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	intent_log_use_area(area);
 	return tree_teardown(state);
 }
 
 static void begun(enum intent_kind kind, struct inode *dir, const char *name, struct inode *to, const char *to_name,
 		  struct inode *i, struct inode *other)
 {
-	assert_non_null(intent_begin(&(struct intent_request){ .key = KEY,
+	assert_non_null(intent_log_begin(&(struct intent_request){ .key = KEY,
 							       .unique = ++next_unique,
 							       .kind = kind,
 							       .from_parent = dir->id,
 							       .from_name = name,
 							       .to_parent = to ? to->id : 0,
 							       .to_name = to_name }));
-	intent_about(i, other);
+	intent_log_about(i, other);
 }
 
 static void on_disk(struct tree_dirs *d, const char *from, const char *to, unsigned flags)
@@ -52,8 +52,8 @@ static void on_disk(struct tree_dirs *d, const char *from, const char *to, unsig
 
 static void settle(struct tree_dirs *d)
 {
-	intent_use_area(area);
-	redo_settle(d->t, KEY);
+	intent_log_use_area(area);
+	replay_settle(d->t, KEY);
 }
 
 static bool is_known_as(struct tree_dirs *d, struct inode *i, struct inode *dir, const char *name)
@@ -151,7 +151,7 @@ static void test_settle__what_was_removed_has_no_name(void **state)
 	assert_int_equal(unlinkat(d->s.fd, "upper/d/u", 0), 0);
 	tree_put_whiteout(d, "upper/d/f");
 	/* The next server has read no directory. */
-	updir_free(dir->dir);
+	upper_dir_free(dir->dir);
 	dir->dir = NULL;
 	settle(d);
 	assert_true(u->is_orphan);
@@ -177,14 +177,14 @@ static void test_settle__directory_is_followed_before_what_is_in_it(void **state
 		(void)state;
 		assert_int_equal(tree_setup(&s), 0);
 		d = s;
-		intent_drop(KEY);
+		intent_log_drop(KEY);
 		tree_put_text(d, "upper/dir/x", "x");
 		tree_mount(d, "volatile");
 		root = d->t->root;
 		dir = tree_get(d, "dir");
 		x = tree_get(d, "dir/x");
 		/* Neither has a descriptor: they are found by their names. */
-		fdcache_shrink();
+		fd_cache_shrink();
 		for (unsigned k = 0; k < 2; k++)
 			if (k == order)
 				begun(INTENT_RENAME, root, "dir", root, "moved", dir, NULL);

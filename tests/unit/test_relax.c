@@ -40,7 +40,7 @@ static mode_t meant_mode(struct tree_dirs *d, const char *name)
 {
 	struct stat st;
 
-	assert_int_equal(relax_stat(d->s.fd, name, AT_SYMLINK_NOFOLLOW, &st), 0);
+	assert_int_equal(mode_relax_stat(d->s.fd, name, AT_SYMLINK_NOFOLLOW, &st), 0);
 	return st.st_mode & 07777;
 }
 
@@ -56,14 +56,14 @@ static void put(struct tree_dirs *d, const char *name, mode_t mode)
 static void test_relax__owner_gets_his_bits_unseen_and_they_go(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct relax *r;
+	struct mode_relax *r;
 
 	put(d, "f", 0444);
-	r = relax_begin(d->s.fd, "f");
+	r = mode_relax_begin(d->s.fd, "f");
 	assert_non_null(r);
 	assert_int_equal(real_mode(d, "f"), 0644);
 	assert_int_equal(meant_mode(d, "f"), 0444);
-	relax_end(r);
+	mode_relax_end(r);
 	assert_int_equal(real_mode(d, "f"), 0444);
 	assert_int_equal(meant_mode(d, "f"), 0444);
 }
@@ -71,34 +71,34 @@ static void test_relax__owner_gets_his_bits_unseen_and_they_go(void **state)
 static void test_relax__last_of_two_puts_the_mode_back(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct relax *one, *two;
+	struct mode_relax *one, *two;
 
 	put(d, "f", 0);
-	one = relax_begin(d->s.fd, "f");
-	two = relax_begin(d->s.fd, "f");
+	one = mode_relax_begin(d->s.fd, "f");
+	two = mode_relax_begin(d->s.fd, "f");
 	assert_non_null(two);
-	relax_end(one);
+	mode_relax_end(one);
 	assert_int_equal(real_mode(d, "f"), 0600);
 	assert_int_equal(meant_mode(d, "f"), 0);
-	relax_end(two);
+	mode_relax_end(two);
 	assert_int_equal(real_mode(d, "f"), 0);
 }
 
 static void test_relax__mode_that_is_set_meanwhile_stays(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct relax *r;
+	struct mode_relax *r;
 	int fd;
 
 	put(d, "f", 0400);
 	fd = openat(d->s.fd, "f", O_PATH | O_NOFOLLOW);
-	r = relax_begin(d->s.fd, "f");
-	assert_int_equal(relax_chmod(fd, 0111), 0);
+	r = mode_relax_begin(d->s.fd, "f");
+	assert_int_equal(mode_relax_chmod(fd, 0111), 0);
 	assert_int_equal(real_mode(d, "f"), 0711);
 	assert_int_equal(meant_mode(d, "f"), 0111);
-	relax_end(r);
+	mode_relax_end(r);
 	assert_int_equal(real_mode(d, "f"), 0111);
-	assert_int_equal(relax_chmod(fd, 0640), 0);
+	assert_int_equal(mode_relax_chmod(fd, 0640), 0);
 	assert_int_equal(real_mode(d, "f"), 0640);
 	close(fd);
 }
@@ -108,12 +108,12 @@ static void test_relax__what_lacks_nothing_or_is_a_link_is_left_alone(void **sta
 	struct tree_dirs *d = *state;
 
 	put(d, "f", 0600);
-	assert_null(relax_begin(d->s.fd, "f"));
+	assert_null(mode_relax_begin(d->s.fd, "f"));
 	put(d, "ro", 0400);
 	assert_int_equal(symlinkat("ro", d->s.fd, "link"), 0);
-	assert_null(relax_begin(d->s.fd, "link"));
-	assert_null(relax_begin(d->s.fd, "none"));
-	relax_end(NULL);
+	assert_null(mode_relax_begin(d->s.fd, "link"));
+	assert_null(mode_relax_begin(d->s.fd, "none"));
+	mode_relax_end(NULL);
 	assert_int_equal(real_mode(d, "ro"), 0400);
 }
 
@@ -127,9 +127,9 @@ static void test_relax__what_is_another_users_is_left_alone(void **state)
 	assert_int_equal(seteuid(0), 0);
 	assert_int_equal(fchownat(d->s.fd, "f", 1, 1, 0), 0);
 	/* With privileges nothing refuses. */
-	assert_null(relax_begin(d->s.fd, "f"));
+	assert_null(mode_relax_begin(d->s.fd, "f"));
 	assert_int_equal(seteuid(SOMEBODY), 0);
-	assert_null(relax_begin(d->s.fd, "f"));
+	assert_null(mode_relax_begin(d->s.fd, "f"));
 	assert_int_equal(real_mode(d, "f"), 0400);
 }
 
@@ -147,7 +147,7 @@ static void test_relax__set_gid_of_a_group_that_is_not_ours_is_not_lost(void **s
 	assert_int_equal(fchownat(d->s.fd, "f", SOMEBODY, group, 0), 0);
 	assert_int_equal(fchmodat(d->s.fd, "f", 02410, 0), 0);
 	assert_int_equal(seteuid(SOMEBODY), 0);
-	assert_null(relax_begin(d->s.fd, "f"));
+	assert_null(mode_relax_begin(d->s.fd, "f"));
 	assert_int_equal(real_mode(d, "f"), 02410);
 }
 
@@ -160,10 +160,10 @@ static void test_relax__attribute_of_a_file_that_refuses_it(void **state)
 	put(d, "f", 0400);
 	fd = openat(d->s.fd, "f", O_RDONLY);
 	assert_int_equal(xattr_set(fd, "", "user.x", "y", 1, 0), -EACCES);
-	assert_int_equal(relax_set_xattr(fd, "user.x", "y", 1), 0);
+	assert_int_equal(mode_relax_set_xattr(fd, "user.x", "y", 1), 0);
 	assert_int_equal(xattr_get(fd, "", "user.x", value, sizeof(value)), 1);
-	assert_int_equal(relax_remove_xattr(fd, "user.x"), 0);
-	assert_int_equal(relax_remove_xattr(fd, "user.x"), -ENODATA);
+	assert_int_equal(mode_relax_remove_xattr(fd, "user.x"), 0);
+	assert_int_equal(mode_relax_remove_xattr(fd, "user.x"), -ENODATA);
 	assert_int_equal(real_mode(d, "f"), 0400);
 	close(fd);
 }
@@ -177,10 +177,10 @@ static void test_relax__open_where_directory_and_file_refuse_it(void **state)
 	put(d, "d/f", 0);
 	dir = openat(d->s.fd, "d", O_RDONLY | O_DIRECTORY);
 	assert_int_equal(fchmod(dir, 0), 0);
-	fd = relax_openat(dir, "f", O_RDWR | O_NOFOLLOW);
+	fd = mode_relax_openat(dir, "f", O_RDWR | O_NOFOLLOW);
 	assert_true(fd >= 0);
 	close(fd);
-	assert_int_equal(relax_openat(dir, "none", O_RDWR), -ENOENT);
+	assert_int_equal(mode_relax_openat(dir, "none", O_RDWR), -ENOENT);
 	assert_int_equal(fchmod(dir, 0700), 0);
 	assert_int_equal(real_mode(d, "d/f"), 0);
 	close(dir);
@@ -198,8 +198,8 @@ static void test_relax__rename_of_a_directory_that_refuses_it(void **state)
 	assert_int_equal(fchmodat(from, "d", 0500, 0), 0);
 	assert_int_equal(fchmod(from, 0555), 0);
 	assert_int_equal(fchmod(to, 0), 0);
-	assert_int_equal(relax_rename(from, "d", to, "e", 0), 0);
-	assert_int_equal(relax_rename(from, "d", to, "e", 0), -ENOENT);
+	assert_int_equal(mode_relax_rename(from, "d", to, "e", 0), 0);
+	assert_int_equal(mode_relax_rename(from, "d", to, "e", 0), -ENOENT);
 	assert_int_equal(real_mode(d, "a"), 0555);
 	assert_int_equal(real_mode(d, "b"), 0);
 	assert_int_equal(fchmod(to, 0755), 0);
@@ -222,7 +222,7 @@ static void *look_again_and_again(void *arg)
 	while (!c->has_ended) {
 		struct stat st;
 
-		if (relax_stat(c->d->s.fd, "f", AT_SYMLINK_NOFOLLOW, &st) != 0 || (st.st_mode & 07777) != 0440)
+		if (mode_relax_stat(c->d->s.fd, "f", AT_SYMLINK_NOFOLLOW, &st) != 0 || (st.st_mode & 07777) != 0440)
 			c->n_wrong++;
 	}
 	return NULL;
@@ -233,7 +233,7 @@ static void *relax_again_and_again(void *arg)
 	struct crowd *c = arg;
 
 	for (unsigned k = 0; k < 2000; k++)
-		relax_end(relax_begin(c->d->s.fd, "f"));
+		mode_relax_end(mode_relax_begin(c->d->s.fd, "f"));
 	return NULL;
 }
 

@@ -187,7 +187,7 @@ static void test_report__what_was_gained_is_never_negative(void **state)
 #define BYTES (2 * CHUNK_BYTES + 3 * BLK_BYTES + 100)
 
 /* What the mount counted since the last time. */
-static struct stats_values gained(struct tree *t)
+static struct stats_values gained(struct union_fs *t)
 {
 	static struct stats_values before;
 	struct stats_values v, now;
@@ -199,7 +199,7 @@ static struct stats_values gained(struct tree *t)
 	return v;
 }
 
-static void assert_cow(struct tree *t, uint64_t writes, uint64_t own, uint64_t filled)
+static void assert_cow(struct union_fs *t, uint64_t writes, uint64_t own, uint64_t filled)
 {
 	struct stats_values v = gained(t);
 

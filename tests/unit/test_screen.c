@@ -12,7 +12,7 @@
 
 static char *text;
 
-static void print(const struct screen *s, const struct report *a, const struct report *b)
+static void print(const struct top_screen *s, const struct report *a, const struct report *b)
 {
 	size_t len;
 	FILE *f;
@@ -20,7 +20,7 @@ static void print(const struct screen *s, const struct report *a, const struct r
 	free(text);
 	f = open_memstream(&text, &len);
 	assert_non_null(f);
-	assert_int_equal(screen_print(s, a, b, 1, f), 0);
+	assert_int_equal(top_screen_print(s, a, b, 1, f), 0);
 	fclose(f);
 }
 
@@ -60,7 +60,7 @@ static void test_screen__fits_terminals_of_any_size(void **state)
 			for (size_t columns = 30; columns < 200; columns += 17) {
 				size_t n = 1, left = mounts[k], shown = 0;
 
-				print(&(struct screen){ .columns = columns, .rows = rows }, &a, &b);
+				print(&(struct top_screen){ .columns = columns, .rows = rows }, &a, &b);
 				for (char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
 					shown += !strncmp(line + strcspn(line, "\n") - (strcspn(line, "\n") > 6 ? 6 : 0), "merged", 6);
 					n += line != text;
@@ -83,11 +83,11 @@ static void test_screen__the_end_of_a_name_is_what_tells_mounts_apart(void **sta
 	struct report a = many(4, false), b = many(4, true);
 
 	(void)state;
-	print(&(struct screen){ .columns = 80, .rows = 24 }, &a, &b);
+	print(&(struct top_screen){ .columns = 80, .rows = 24 }, &a, &b);
 	assert_has("..", true);
 	assert_has("0000003/merged\n", true);
 	assert_has("/var/lib", false);
-	print(&(struct screen){ .columns = 200, .rows = 24 }, &a, &b);
+	print(&(struct top_screen){ .columns = 200, .rows = 24 }, &a, &b);
 	assert_has("  /var/lib/containers/storage/overlay/0", true);
 	assert_has("OWN/S", true);
 	report_release(&a);
@@ -98,7 +98,7 @@ static void test_screen__sorted_by_what_was_chosen(void **state)
 {
 	struct report a = reports_make("/c2"), b = reports_make("/c2");
 	struct stats_values *first = &b.mounts[0].values, *second = &b.mounts[1].values;
-	struct screen s = { .columns = 120, .rows = 24 };
+	struct top_screen s = { .columns = 120, .rows = 24 };
 
 	(void)state;
 	first->ops[15].requests += 10;
@@ -110,13 +110,13 @@ static void test_screen__sorted_by_what_was_chosen(void **state)
 	for (const char *key = "rebwctm"; *key; key++) {
 		const bool is_second_first = strchr("ewt", *key);
 
-		assert_true(screen_key(*key, &s.order));
+		assert_true(top_screen_key(*key, &s.order));
 		print(&s, &a, &b);
 		if ((strstr(text, "/c2\n") < strstr(text, "/c1/merged\n")) != is_second_first)
 			fail_msg("by %c:\n%s", *key, text);
 		assert_int_equal(strstr(text, "*") != NULL, 1);
 	}
-	assert_false(screen_key('x', &s.order));
+	assert_false(top_screen_key('x', &s.order));
 	report_release(&a);
 	report_release(&b);
 }
@@ -124,7 +124,7 @@ static void test_screen__sorted_by_what_was_chosen(void **state)
 static void test_screen__plain_where_no_style_is_wanted(void **state)
 {
 	struct report a = reports_make("/c2");
-	struct screen s = { .columns = 80, .rows = 24, .has_style = true };
+	struct top_screen s = { .columns = 80, .rows = 24, .has_style = true };
 
 	(void)state;
 	print(&s, &a, &a);

@@ -44,7 +44,7 @@ static void place_shifted(int by)
 		got[k] = tagged(k, FIRST);
 		wanted[k] = FIRST + (k * 7 + by) % N;
 	}
-	assert_int_equal(seat_place(got, wanted, N), 0);
+	assert_int_equal(fd_renumber_place(got, wanted, N), 0);
 	for (int k = 0; k < N; k++) {
 		assert_int_equal(got[k], -1);
 		assert_int_equal(tag_of(wanted[k]), k);
@@ -66,7 +66,7 @@ static void test_seat__numbers_far_away(void **state)
 	int got[2] = { tagged(0, FIRST), tagged(1, FIRST) }, wanted[2] = { FIRST + 500, FIRST };
 
 	(void)state;
-	assert_int_equal(seat_place(got, wanted, 2), 0);
+	assert_int_equal(fd_renumber_place(got, wanted, 2), 0);
 	assert_int_equal(tag_of(FIRST + 500), 0);
 	assert_int_equal(tag_of(FIRST), 1);
 	close(FIRST);
@@ -80,7 +80,7 @@ static void test_seat__one_number_twice_is_one_descriptor(void **state)
 	const int wanted[3] = { FIRST + 1, FIRST + 1, FIRST };
 
 	(void)state;
-	assert_int_equal(seat_place(got, wanted, 3), 0);
+	assert_int_equal(fd_renumber_place(got, wanted, 3), 0);
 	assert_int_equal(tag_of(FIRST + 1), 5);
 	assert_int_equal(tag_of(FIRST), 6);
 	close(FIRST);
@@ -96,7 +96,7 @@ static void test_seat__what_is_somebody_elses_stays_and_nothing_is_left(void **s
 	(void)state;
 	for (int k = 0; k < 3; k++)
 		got[k] = tagged(k, FIRST);
-	assert_int_equal(seat_place(got, wanted, 3), -EBUSY);
+	assert_int_equal(fd_renumber_place(got, wanted, 3), -EBUSY);
 	assert_int_equal(tag_of(other), 9);
 	close(other);
 	assert_all_closed();
@@ -108,7 +108,7 @@ static void test_seat__standard_descriptors_are_nobodys(void **state)
 	const int wanted[1] = { 2 };
 
 	(void)state;
-	assert_int_equal(seat_place(got, wanted, 1), -EINVAL);
+	assert_int_equal(fd_renumber_place(got, wanted, 1), -EINVAL);
 	assert_all_closed();
 }
 
@@ -119,13 +119,13 @@ static void test_seat__own_ones_make_room(void **state)
 	const int wanted[] = { FIRST, FIRST + 20 }, far[] = { INT_MAX - 1 };
 
 	(void)state;
-	assert_int_equal(seat_make_room(wanted, 2, own, 3), 0);
+	assert_int_equal(fd_renumber_make_room(wanted, 2, own, 3), 0);
 	assert_true(a > FIRST + 20 && b > FIRST + 20 && a != b);
 	assert_int_equal(none, -1);
 	assert_int_equal(tag_of(a), 1);
 	assert_int_equal(tag_of(b), 2);
 	assert_int_equal(tag_of(FIRST), -1);
-	assert_int_equal(seat_make_room(far, 1, own, 3), -EMFILE);
+	assert_int_equal(fd_renumber_make_room(far, 1, own, 3), -EMFILE);
 	close(a);
 	close(b);
 	assert_all_closed();

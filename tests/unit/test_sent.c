@@ -16,7 +16,7 @@
 static uint32_t next_of[WRITERS + 1];
 static uint64_t taken;
 
-static void take(void *arg, const struct copies_sent *s)
+static void take(void *arg, const struct page_dups_sent *s)
 {
 	(void)arg;
 	/* none twice, none out of order; some may be lost */
@@ -28,7 +28,7 @@ static void take(void *arg, const struct copies_sent *s)
 
 static void note(uint32_t mount, uint32_t k)
 {
-	sent_note(&(struct copies_sent){ .key = { 1, 2, k }, .mount = mount, .node = k ^ mount });
+	page_events_note(&(struct page_dups_sent){ .key = { 1, 2, k }, .mount = mount, .node = k ^ mount });
 }
 
 static int setup(void **state)
@@ -36,7 +36,7 @@ static int setup(void **state)
 	(void)state;
 	for (unsigned i = 0; i <= WRITERS; i++)
 		next_of[i] = 0;
-	sent_drain(take, NULL);
+	page_events_drain(take, NULL);
 	for (unsigned i = 0; i <= WRITERS; i++)
 		next_of[i] = 0;
 	taken = 0;
@@ -45,17 +45,17 @@ static int setup(void **state)
 
 static void test_sent__what_does_not_fit_is_lost_and_counted(void **state)
 {
-	const uint64_t lost = sent_lost();
+	const uint64_t lost = page_events_lost();
 
 	(void)state;
 	for (uint32_t k = 0; k < 10000; k++)
 		note(1, k);
-	sent_drain(take, NULL);
+	page_events_drain(take, NULL);
 	assert_true(taken >= 256 && taken < 10000);
-	assert_int_equal(sent_lost() - lost, 10000 - taken);
+	assert_int_equal(page_events_lost() - lost, 10000 - taken);
 	/* there is room again */
 	note(1, 10000);
-	sent_drain(take, NULL);
+	page_events_drain(take, NULL);
 	assert_int_equal(next_of[1], 10001);
 }
 
@@ -67,15 +67,15 @@ static void *write_notes(void *arg)
 
 	for (uint32_t k = 0; k < NOTES; k++)
 		note(mount, k);
-	sent_thread_release();
+	page_events_thread_release();
 	writers_left--;
-	sent_wake();
+	page_events_wake();
 	return NULL;
 }
 
 static void test_sent__many_threads_and_one_reader(void **state)
 {
-	const uint64_t lost = sent_lost();
+	const uint64_t lost = page_events_lost();
 	pthread_t threads[WRITERS];
 
 	(void)state;
@@ -83,13 +83,13 @@ static void test_sent__many_threads_and_one_reader(void **state)
 	for (uint32_t m = 0; m < WRITERS; m++)
 		assert_int_equal(pthread_create(&threads[m], NULL, write_notes, (void *)(uintptr_t)(m + 1)), 0);
 	while (writers_left) {
-		sent_wait(1000, true);
-		sent_drain(take, NULL);
+		page_events_wait(1000, true);
+		page_events_drain(take, NULL);
 	}
 	for (uint32_t m = 0; m < WRITERS; m++)
 		pthread_join(threads[m], NULL);
-	sent_drain(take, NULL);
-	assert_int_equal(taken + sent_lost() - lost, (uint64_t)WRITERS * NOTES);
+	page_events_drain(take, NULL);
+	assert_int_equal(taken + page_events_lost() - lost, (uint64_t)WRITERS * NOTES);
 }
 
 static void *note_one(void *arg)
@@ -107,8 +107,8 @@ static void test_sent__one_note_wakes_who_sleeps_lightly(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, note_one, NULL), 0);
 	/* for ever, were it not for the note, whenever it comes */
 	while (!taken) {
-		sent_wait(-1, true);
-		sent_drain(take, NULL);
+		page_events_wait(-1, true);
+		page_events_drain(take, NULL);
 	}
 	pthread_join(thread, NULL);
 }
@@ -128,11 +128,11 @@ static void test_sent__half_a_ring_wakes_who_sleeps_fast(void **state)
 	(void)state;
 	note(2, 0);
 	/* one note is no reason */
-	sent_wait(1, false);
+	page_events_wait(1, false);
 	assert_int_equal(pthread_create(&thread, NULL, note_many, NULL), 0);
-	sent_wait(-1, false);
+	page_events_wait(-1, false);
 	pthread_join(thread, NULL);
-	sent_drain(take, NULL);
+	page_events_drain(take, NULL);
 	assert_int_equal(taken, 257);
 }
 

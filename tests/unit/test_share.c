@@ -16,16 +16,16 @@ static int setup(void **state)
 {
 	if (tree_setup(state) < 0)
 		return -1;
-	share_keep(0, 0);
+	layer_registry_keep(0, 0);
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	struct share_stats s;
+	struct layer_registry_stats s;
 
-	share_stop();
-	share_stats(&s);
+	layer_registry_stop();
+	layer_registry_stats(&s);
 	/* Nothing stays behind, whatever the test did. */
 	if (s.images || s.kept || s.watches)
 		return -1;
@@ -46,7 +46,7 @@ static struct image *open_stack(struct tree_dirs *d, const char *names)
 		snprintf(path, sizeof(path), "%s/%s", d->s.path, name);
 		assert_int_equal(layer_open(path, &layers[n++]), 0);
 	}
-	assert_int_equal(share_image(layers, n, 0, &img), 0);
+	assert_int_equal(layer_registry_image(layers, n, 0, &img), 0);
 	for (size_t i = 0; i < n; i++)
 		layer_unref(layers[i]);
 	free(copy);
@@ -54,13 +54,13 @@ static struct image *open_stack(struct tree_dirs *d, const char *names)
 }
 
 /* Everything that find and ls -l would ask. */
-static void walk(struct image *img, struct ient *dir)
+static void walk(struct image *img, struct image_entry *dir)
 {
 	ssize_t n = image_count(img, dir);
 
 	assert_true(n >= 0);
 	for (ssize_t i = 0; i < n; i++) {
-		struct ient *e = image_child(dir, (size_t)i);
+		struct image_entry *e = image_child(dir, (size_t)i);
 		struct source *src;
 		struct stat st;
 
@@ -80,11 +80,11 @@ static struct image *open_walked(struct tree_dirs *d, const char *names)
 	return img;
 }
 
-static struct share_stats stats(void)
+static struct layer_registry_stats stats(void)
 {
-	struct share_stats s;
+	struct layer_registry_stats s;
 
-	share_stats(&s);
+	layer_registry_stats(&s);
 	return s;
 }
 
@@ -107,9 +107,9 @@ static void test_share__one_stack_has_one_image(void **state)
 	second = open_stack(d, "top:base");
 	assert_ptr_equal(first, second);
 	assert_int_equal(stats().images, 1);
-	share_release(first);
+	layer_registry_release(first);
 	walk(second, image_root(second));
-	share_release(second);
+	layer_registry_release(second);
 	assert_int_equal(stats().images, 0);
 }
 
@@ -132,11 +132,11 @@ static void test_share__other_stacks_have_other_images_of_the_same_layers(void *
 	assert_ptr_equal(a[0], b[1]);
 	assert_int_equal(stats().layers, 3);
 	/* Whoever opened a layer first may go first. */
-	share_release(first);
+	layer_registry_release(first);
 	walk(second, image_root(second));
 	walk(third, image_root(third));
-	share_release(third);
-	share_release(second);
+	layer_registry_release(third);
+	layer_registry_release(second);
 }
 
 static void test_share__nothing_is_shared_before_it_is_asked_for(void **state)
@@ -144,14 +144,14 @@ static void test_share__nothing_is_shared_before_it_is_asked_for(void **state)
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
 
-	share_stop();
+	layer_registry_stop();
 	fill(d);
 	first = open_walked(d, "top:base");
 	second = open_walked(d, "top:base");
 	assert_ptr_not_equal(first, second);
 	assert_int_equal(watch_count(), 0);
-	share_release(first);
-	share_release(second);
+	layer_registry_release(first);
+	layer_registry_release(second);
 }
 
 /* ---- what was changed is not given to a new mount ---- */
@@ -217,17 +217,17 @@ static void expect_outdated(struct tree_dirs *d, void (*change)(struct tree_dirs
 	/* Nothing changed so far. */
 	second = open_walked(d, "top:base");
 	assert_ptr_equal(first, second);
-	share_release(second);
+	layer_registry_release(second);
 	if (is_kept)
-		share_release(first);
+		layer_registry_release(first);
 	assert_int_equal(stats().kept, is_kept);
 	change(d);
 	second = open_walked(d, "top:base");
 	assert_int_equal(stats().made, made + 1);
 	assert_int_equal(stats().kept, 0);
 	if (!is_kept)
-		share_release(first);
-	share_release(second);
+		layer_registry_release(first);
+	layer_registry_release(second);
 }
 
 static void change_all(struct tree_dirs *d, bool is_kept)
@@ -254,7 +254,7 @@ static void test_share__changed_layer_of_a_kept_image_is_read_again(void **state
 	struct tree_dirs *d = *state;
 
 	fill(d);
-	share_keep(60, KEEP_BYTES);
+	layer_registry_keep(60, KEEP_BYTES);
 	change_all(d, true);
 }
 
@@ -262,7 +262,7 @@ static void test_share__change_before_it_was_read_does_no_harm(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
-	struct ient *e;
+	struct image_entry *e;
 
 	fill(d);
 	first = open_stack(d, "top:base");
@@ -270,8 +270,8 @@ static void test_share__change_before_it_was_read_does_no_harm(void **state)
 	second = open_stack(d, "top:base");
 	assert_ptr_equal(first, second);
 	assert_int_equal(image_lookup_path(second, "b/new", &e), 0);
-	share_release(first);
-	share_release(second);
+	layer_registry_release(first);
+	layer_registry_release(second);
 }
 
 static void test_share__time_of_a_directory_seen_from_above_is_current(void **state)
@@ -279,7 +279,7 @@ static void test_share__time_of_a_directory_seen_from_above_is_current(void **st
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
 	struct stat before, after, now;
-	struct ient *e;
+	struct image_entry *e;
 
 	fill(d);
 	first = open_stack(d, "top:base");
@@ -294,15 +294,15 @@ static void test_share__time_of_a_directory_seen_from_above_is_current(void **st
 	assert_int_equal(fstatat(d->s.fd, "base/b", &now, 0), 0);
 	assert_int_equal(after.st_nlink, now.st_nlink);
 	assert_int_equal(after.st_mtim.tv_nsec, now.st_mtim.tv_nsec);
-	share_release(first);
-	share_release(second);
+	layer_registry_release(first);
+	layer_registry_release(second);
 }
 
 static void test_share__file_changed_through_another_name_is_read_again(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
-	struct ient *e;
+	struct image_entry *e;
 	struct stat st;
 
 	fill(d);
@@ -314,8 +314,8 @@ static void test_share__file_changed_through_another_name_is_read_again(void **s
 	assert_int_equal(image_lookup_path(second, "b/i", &e), 0);
 	assert_int_equal(image_stat(second, e, &st), 0);
 	assert_int_equal(st.st_size, 18);
-	share_release(first);
-	share_release(second);
+	layer_registry_release(first);
+	layer_registry_release(second);
 }
 
 static void test_share__layer_with_a_map_is_its_mounts_own(void **state)
@@ -328,8 +328,8 @@ static void test_share__layer_with_a_map_is_its_mounts_own(void **state)
 	first = open_stack(d, "top:base");
 	second = open_stack(d, "top:base");
 	assert_ptr_not_equal(first, second);
-	share_release(first);
-	share_release(second);
+	layer_registry_release(first);
+	layer_registry_release(second);
 }
 
 static void test_share__map_that_appears_ends_the_sharing(void **state)
@@ -342,8 +342,8 @@ static void test_share__map_that_appears_ends_the_sharing(void **state)
 	tree_put_text(d, "top/" MAPFILE_NAME, "whatever");
 	second = open_stack(d, "top:base");
 	assert_ptr_not_equal(first, second);
-	share_release(first);
-	share_release(second);
+	layer_registry_release(first);
+	layer_registry_release(second);
 }
 
 static void test_share__upper_that_is_written_is_shared_with_nobody(void **state)
@@ -359,17 +359,17 @@ static void test_share__upper_that_is_written_is_shared_with_nobody(void **state
 	again = open_walked(d, "upper:base");
 	assert_ptr_not_equal(during, before);
 	assert_ptr_not_equal(during, again);
-	share_release(before);
+	layer_registry_release(before);
 	tree_unmount(d);
 	after = open_walked(d, "upper:base");
 	last = open_walked(d, "upper:base");
 	assert_ptr_not_equal(after, during);
 	assert_ptr_not_equal(after, again);
 	assert_ptr_equal(after, last);
-	share_release(during);
-	share_release(again);
-	share_release(after);
-	share_release(last);
+	layer_registry_release(during);
+	layer_registry_release(again);
+	layer_registry_release(after);
+	layer_registry_release(last);
 }
 
 /* ---- kept images ---- */
@@ -399,15 +399,15 @@ static void test_share__kept_image_has_no_descriptors_and_goes_on_with_new_ones(
 	struct image *img;
 	uint64_t resumed = stats().resumed;
 	struct source *src;
-	struct ient *e;
+	struct image_entry *e;
 	char text[8];
 	int fd;
 
-	share_keep(60, KEEP_BYTES);
+	layer_registry_keep(60, KEEP_BYTES);
 	fill(d);
 	img = open_walked(d, "top:base");
 	assert_true(ndescriptors(d) > 2);
-	share_release(img);
+	layer_registry_release(img);
 	assert_int_equal(ndescriptors(d), 0);
 	assert_int_equal(stats().kept, 1);
 	assert_ptr_equal(open_stack(d, "top:base"), img);
@@ -417,8 +417,8 @@ static void test_share__kept_image_has_no_descriptors_and_goes_on_with_new_ones(
 	assert_int_equal(image_source(img, e, &src), 0);
 	fd = source_pin(src);
 	assert_int_equal(pread(fd, text, sizeof(text), 0), 4);
-	fdcache_unpin(&src->fd);
-	share_release(img);
+	fd_cache_unpin(&src->fd);
+	layer_registry_release(img);
 }
 
 static void test_share__layer_of_two_images_stays_open_for_the_one_in_use(void **state)
@@ -426,41 +426,41 @@ static void test_share__layer_of_two_images_stays_open_for_the_one_in_use(void *
 	struct tree_dirs *d = *state;
 	struct image *a, *b;
 
-	share_keep(60, KEEP_BYTES);
+	layer_registry_keep(60, KEEP_BYTES);
 	fill(d);
 	a = open_stack(d, "top:base");
 	b = open_stack(d, "other:base");
-	share_release(a);
+	layer_registry_release(a);
 	assert_int_equal(ndescriptors(d), 2);
 	walk(b, image_root(b));
-	share_release(b);
+	layer_registry_release(b);
 	assert_int_equal(ndescriptors(d), 0);
 	/* Each comes back with its own. */
 	b = open_walked(d, "other:base");
 	a = open_walked(d, "top:base");
 	assert_int_equal(stats().kept, 0);
 	assert_int_equal(stats().images, 2);
-	share_release(a);
+	layer_registry_release(a);
 	walk(b, image_root(b));
-	share_release(b);
+	layer_registry_release(b);
 }
 
 static void test_share__another_directory_of_that_name_is_another_image(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
-	struct ient *e;
+	struct image_entry *e;
 
-	share_keep(60, KEEP_BYTES);
+	layer_registry_keep(60, KEEP_BYTES);
 	fill(d);
 	img = open_walked(d, "top:base");
-	share_release(img);
+	layer_registry_release(img);
 	assert_int_equal(renameat(d->s.fd, "base", d->s.fd, "old"), 0);
 	tree_put_text(d, "base/other", "x");
 	img = open_stack(d, "top:base");
 	assert_int_equal(image_lookup_path(img, "other", &e), 0);
 	assert_int_equal(image_lookup_path(img, "b", &e), -ENOENT);
-	share_release(img);
+	layer_registry_release(img);
 }
 
 static void test_share__too_much_is_not_kept_and_the_oldest_goes_first(void **state)
@@ -470,22 +470,22 @@ static void test_share__too_much_is_not_kept_and_the_oldest_goes_first(void **st
 	size_t bytes;
 
 	fill(d);
-	share_keep(60, 1);
-	share_release(open_walked(d, "top:base"));
+	layer_registry_keep(60, 1);
+	layer_registry_release(open_walked(d, "top:base"));
 	assert_int_equal(stats().kept, 0);
-	share_keep(60, KEEP_BYTES);
+	layer_registry_keep(60, KEEP_BYTES);
 	a = open_walked(d, "top:base");
 	b = open_walked(d, "base:top");
 	bytes = image_bytes(a) > image_bytes(b) ? image_bytes(a) : image_bytes(b);
 	assert_int_equal(stats().bytes, image_bytes(a) + image_bytes(b));
-	share_keep(60, bytes);
-	share_release(a);
+	layer_registry_keep(60, bytes);
+	layer_registry_release(a);
 	assert_int_equal(stats().kept, 1);
-	share_release(b);
+	layer_registry_release(b);
 	assert_int_equal(stats().kept, 1);
-	share_release(open_stack(d, "base:top"));
+	layer_registry_release(open_stack(d, "base:top"));
 	assert_int_equal(stats().kept, 1);
-	share_release(open_stack(d, "top:base"));
+	layer_registry_release(open_stack(d, "top:base"));
 }
 
 static void test_share__time_is_over(void **state)
@@ -494,13 +494,13 @@ static void test_share__time_is_over(void **state)
 	int left;
 
 	fill(d);
-	share_keep(60, KEEP_BYTES);
-	assert_int_equal(share_trim(), -1);
-	share_release(open_walked(d, "top:base"));
-	left = share_trim();
+	layer_registry_keep(60, KEEP_BYTES);
+	assert_int_equal(layer_registry_trim(), -1);
+	layer_registry_release(open_walked(d, "top:base"));
+	left = layer_registry_trim();
 	assert_in_range(left, 1, 60);
-	share_keep(0, KEEP_BYTES);
-	assert_int_equal(share_trim(), -1);
+	layer_registry_keep(0, KEEP_BYTES);
+	assert_int_equal(layer_registry_trim(), -1);
 	assert_int_equal(stats().kept, 0);
 	assert_int_equal(watch_count(), 0);
 }
@@ -510,7 +510,7 @@ static void test_share__time_is_over(void **state)
 static void test_share__uppers_do_not_shift_each_others_numbers(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct tree a = { 0 }, b = { 0 };
+	struct union_fs a = { 0 }, b = { 0 };
 	struct layer upper[2] = { { .dev = 4001 }, { .dev = 4002 } };
 	struct layer *const *layers;
 	uint64_t first;
@@ -533,8 +533,8 @@ static void test_share__uppers_do_not_shift_each_others_numbers(void **state)
 	assert_int_equal(inode_fold_ino(&b, 4002, 77), first);
 	inode_table_release(&a);
 	inode_table_release(&b);
-	share_release(a.image);
-	share_release(b.image);
+	layer_registry_release(a.image);
+	layer_registry_release(b.image);
 }
 
 /* ---- many at once ---- */
@@ -553,7 +553,7 @@ static void *mount_again(void *arg)
 		struct image *img = open_stack(m->d, stacks[(m->n + i) % 3]);
 
 		walk(img, image_root(img));
-		share_release(img);
+		layer_registry_release(img);
 	}
 	return NULL;
 }
@@ -575,7 +575,7 @@ static void test_share__many_mounts_come_and_go_at_once(void **state)
 	pthread_t threads[5];
 
 	fill(*state);
-	share_keep(60, KEEP_BYTES);
+	layer_registry_keep(60, KEEP_BYTES);
 	for (unsigned i = 0; i < 5; i++) {
 		m[i] = (struct mounter){ .d = *state, .n = i };
 		assert_int_equal(pthread_create(&threads[i], NULL, i == 4 ? edit : mount_again, &m[i]), 0);
@@ -590,7 +590,7 @@ static void test_share__many_mounts_come_and_go_at_once(void **state)
 /* ---- what it is for: system calls ---- */
 
 /* As find and ls -lR do. */
-static int walk_mount(struct tree *t, struct inode *dir)
+static int walk_mount(struct union_fs *t, struct inode *dir)
 {
 	struct lookup_entry e;
 	uint64_t pos = 0;
@@ -624,7 +624,7 @@ static int walk_denied(bool is_shared)
 	fill(d);
 	tree_layers(d, "top:base");
 	if (is_shared)
-		share_keep(60, KEEP_BYTES);
+		layer_registry_keep(60, KEEP_BYTES);
 	tree_mount(d, "ro");
 	assert_int_equal(walk_mount(d->t, d->t->root), 0);
 	scratch_leave(&other->s);
@@ -660,12 +660,12 @@ static int mount_unwatched(void)
 	assert_int_equal(tree_setup((void **)&d), 0);
 	assert_int_equal(scratch_deny(SYS_inotify_init1, EMFILE), 0);
 	fill(d);
-	share_keep(60, KEEP_BYTES);
+	layer_registry_keep(60, KEEP_BYTES);
 	first = open_walked(d, "top:base");
 	second = open_walked(d, "top:base");
 	assert_ptr_not_equal(first, second);
-	share_release(first);
-	share_release(second);
+	layer_registry_release(first);
+	layer_registry_release(second);
 	assert_int_equal(stats().kept, 0);
 	return tree_teardown((void **)&d);
 }

@@ -56,7 +56,7 @@ static void test_source__plain_file_has_nothing_below(void **state)
 	assert_int_equal(src->id, 0);
 	assert_null(src->below);
 	assert_int_equal(st.st_size, 4);
-	assert_true(src->is_bare);
+	assert_true(src->is_unresolved);
 	source_free(src);
 	close_layers(layers, 1);
 }
@@ -173,13 +173,13 @@ static void test_source__mark_of_another_layer_is_damage(void **state)
 	struct layer *layers[2];
 	_cleanup_(buf_release) struct buf value = { 0 };
 	char path[PATH_MAX + 64];
-	struct mark m;
+	struct partial_xattr m;
 
 	make_partial(d, layers);
 	snprintf(path, sizeof(path), "%s/frozen1/f", d->s.path);
 	assert_int_equal(source_read_mark(AT_FDCWD, path, &m, NULL), 1);
 	m.uuid_low++;
-	assert_int_equal(mark_encode(&m, &value), 0);
+	assert_int_equal(partial_xattr_encode(&m, &value), 0);
 	assert_int_equal(setxattr(path, FORMAT_PARTIAL_ATTR, value.data, value.len, 0), 0);
 	expect_damage(d, layers);
 }
@@ -230,7 +230,7 @@ static void test_source__one_block_of_the_lower_that_is_seen_needs_it(void **sta
 	struct tree_dirs *d = *state;
 	struct layer *layers[2];
 	struct source *src;
-	struct mark mark;
+	struct partial_xattr mark;
 	struct mapfile *map;
 	int fd;
 
@@ -317,7 +317,7 @@ static void test_source__mark_overrules_a_metacopy(void **state)
 	struct tree_dirs *d = *state;
 	struct layer *layers[2];
 	char path[PATH_MAX + 64];
-	struct mark m;
+	struct partial_xattr m;
 
 	make_partial(d, layers);
 	close_layers(layers, 2);
@@ -472,20 +472,20 @@ static void test_source__mark_that_names_a_directory_is_damage(void **state)
 	expect_damage(d, layers);
 }
 
-static void test_source__file_that_carries_attributes_is_not_bare(void **state)
+static void test_source__file_that_carries_attributes_is_not_plain(void **state)
 {
 	struct tree_dirs *d = *state;
 	char path[PATH_MAX + 64];
-	bool is_bare = true;
-	struct mark m;
+	bool is_unresolved = true;
+	struct partial_xattr m;
 
 	tree_put_text(d, "lower/f", "");
 	snprintf(path, sizeof(path), "%s/lower/f", d->s.path);
-	assert_int_equal(source_read_mark(AT_FDCWD, path, &m, &is_bare), 0);
-	assert_true(is_bare);
+	assert_int_equal(source_read_mark(AT_FDCWD, path, &m, &is_unresolved), 0);
+	assert_true(is_unresolved);
 	assert_int_equal(setxattr(path, "user.other", "", 0, 0), 0);
-	assert_int_equal(source_read_mark(AT_FDCWD, path, &m, &is_bare), 0);
-	assert_false(is_bare);
+	assert_int_equal(source_read_mark(AT_FDCWD, path, &m, &is_unresolved), 0);
+	assert_false(is_unresolved);
 }
 
 #define SECOND_MS 200	/* for who would open it too to come that far */
@@ -512,7 +512,7 @@ static void *pin(void *arg)
 	n_pinning++;
 	fd = source_pin(s);
 	if (fd >= 0)
-		fdcache_unpin(&s->fd);
+		fd_cache_unpin(&s->fd);
 	return (void *)(intptr_t)fd;
 }
 
@@ -529,7 +529,7 @@ static void test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads
 	open_layers(d, names, 1, layers);
 	layers[0]->is_mappable = false;
 	assert_int_equal(source_new(layers, 1, 0, "f", &src, NULL), 0);
-	fdcache_drop(&src->fd);
+	fd_cache_drop(&src->fd);
 	open_really = src->open;
 	src->open = open_slowly;
 	n_pinning = 0;
@@ -569,7 +569,7 @@ int main(void)
 		row(test_source__partial_file_follows_the_redirects_above_it),
 		row(test_source__mark_that_names_its_own_path_below_itself_ends),
 		row(test_source__mark_that_names_a_directory_is_damage),
-		row(test_source__file_that_carries_attributes_is_not_bare),
+		row(test_source__file_that_carries_attributes_is_not_plain),
 		row(test_source__file_that_may_be_remote_is_opened_by_one_of_two_threads),
 	};
 

@@ -56,48 +56,48 @@ static int listener(void)
 }
 
 /* A mount with a node that is held by a descriptor, and one whose descriptor is closed. */
-static int make_mount(struct ledger *l)
+static int make_mount(struct supervisor_state *l)
 {
-	struct dossier d;
-	struct nodetab *t;
+	struct mount_record d;
+	struct node_table *t;
 	uint32_t id, place;
 
-	dossier_init(&d);
+	mount_record_init(&d);
 	d.dirs.upper = tagged(11, 10);
 	d.fuse_fd = tagged(12, 20);
-	if (dirs_add_lower(&d.dirs, tagged(13, 130)) < 0 || nodetab_new(&t) < 0 || nodetab_alloc(t, &id) < 0)
+	if (mount_dirs_add_lower(&d.dirs, tagged(13, 130)) < 0 || node_table_new(&t) < 0 || node_table_alloc(t, &id) < 0)
 		return -1;
-	nodetab_slot(t, id)->held_fd = tagged(14, 40) + 1;
-	if (nodetab_alloc(t, &id) < 0)
+	node_table_slot(t, id)->held_fd = tagged(14, 40) + 1;
+	if (node_table_alloc(t, &id) < 0)
 		return -1;
-	nodetab_slot(t, id)->held_fd = BASE + 99 + 1;
-	nodetab_fds(t, &d.slots_fd, &d.names_fd);
+	node_table_slot(t, id)->held_fd = BASE + 99 + 1;
+	node_table_fds(t, &d.slots_fd, &d.names_fd);
 	d.slots_fd = at(d.slots_fd, 50);
 	d.names_fd = at(d.names_fd, 51);
-	if (dossier_write(&d) < 0)
+	if (mount_record_write(&d) < 0)
 		return -1;
-	return ledger_put(l, at(d.fd, 60), &place);
+	return supervisor_state_put(l, at(d.fd, 60), &place);
 }
 
 static int be_old(int fd)
 {
-	struct estate e = { .listen_fd = listener(), .notify_fd = -1, .owns_socket = true };
+	struct handoff e = { .listen_fd = listener(), .notify_fd = -1, .owns_socket = true };
 
 	hash_use_secret(SECRET);
-	if (ledger_new(intent_area_bytes(), &e.ledger) < 0 || e.listen_fd < 0 || make_mount(e.ledger) < 0)
+	if (supervisor_state_new(intent_log_area_bytes(), &e.supervisor_state) < 0 || e.listen_fd < 0 || make_mount(e.supervisor_state) < 0)
 		return WRONG;
-	ledger_set_last_key(e.ledger, 55);
-	memset(ledger_extra(e.ledger), 'j', ledger_extra_bytes(e.ledger));
-	return succession_offer(fd, &e) < 0 ? REFUSED : size_of(BASE + 10) < 0 && size_of(fd) < 0 ? FINE : WRONG;
+	supervisor_state_set_last_key(e.supervisor_state, 55);
+	memset(supervisor_state_extra(e.supervisor_state), 'j', supervisor_state_extra_bytes(e.supervisor_state));
+	return handoff_offer(fd, &e) < 0 ? REFUSED : size_of(BASE + 10) < 0 && size_of(fd) < 0 ? FINE : WRONG;
 }
 
 static void see_mount(int fd, uint32_t place, void *arg)
 {
-	struct dossier d;
+	struct mount_record d;
 	bool *is_right = arg;
 
 	(void)place;
-	*is_right = fd == BASE + 60 && dossier_read(fd, &d) == 0 && size_of(d.dirs.upper) == 11 &&
+	*is_right = fd == BASE + 60 && mount_record_read(fd, &d) == 0 && size_of(d.dirs.upper) == 11 &&
 		    size_of(d.fuse_fd) == 12 && d.dirs.n_lower == 1 && size_of(d.dirs.lower[0]) == 13 &&
 		    d.slots_fd == BASE + 50;
 }
@@ -109,27 +109,27 @@ static void see_held(int fd, void *arg)
 	*is_right = fd == BASE + 99 || (*is_right && size_of(fd) == 14);
 }
 
-static bool is_right(const struct estate *e)
+static bool is_right(const struct handoff *e)
 {
 	bool mount = false, held = true;
 
-	ledger_each(e->ledger, see_mount, &mount);
-	nodetab_held_fds(BASE + 50, see_held, &held);
+	supervisor_state_each(e->supervisor_state, see_mount, &mount);
+	node_table_held_fds(BASE + 50, see_held, &held);
 	return mount && held && e->owns_socket && e->notify_fd == -1 && sock_is_listening(e->listen_fd) &&
-	       hash_secret() == SECRET && ledger_last_key(e->ledger) == 55 && ledger_deaths(e->ledger) == 1 &&
-	       ((char *)ledger_extra(e->ledger))[ledger_extra_bytes(e->ledger) - 1] == 'j';
+	       hash_secret() == SECRET && supervisor_state_last_key(e->supervisor_state) == 55 && supervisor_state_deaths(e->supervisor_state) == 1 &&
+	       ((char *)supervisor_state_extra(e->supervisor_state))[supervisor_state_extra_bytes(e->supervisor_state) - 1] == 'j';
 }
 
 static int be_new(int fd)
 {
 	int own = memfd_create("own", MFD_CLOEXEC), *const owns[] = { &own };
-	struct estate e;
+	struct handoff e;
 	char err[300];
 
 	/* Where something is to come. */
 	if (ftruncate(own, 77) < 0 || (own = at(own, 10)) < 0)
 		return WRONG;
-	if (succession_take(&fd, owns, 1, &e, err, sizeof(err)) < 0)
+	if (handoff_take(&fd, owns, 1, &e, err, sizeof(err)) < 0)
 		return strlen(err) ? REFUSED : WRONG;
 	return is_right(&e) && size_of(own) == 77 && fd == -1 ? FINE : WRONG;
 }
@@ -244,7 +244,7 @@ static int be_new_after(int fd)
 	return r == FINE && !*has_ended ? WRONG : r;
 }
 
-static void test_succession__the_new_one_begins_when_the_old_one_is_gone(void **state)
+static void test_handoff__the_new_one_begins_when_the_old_one_is_gone(void **state)
 {
 	(void)state;
 	has_ended = mmap(NULL, sizeof(*has_ended), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -252,26 +252,26 @@ static void test_succession__the_new_one_begins_when_the_old_one_is_gone(void **
 	assert_ends(be_slow, FINE, be_new_after, FINE);
 }
 
-static void test_succession__all_comes_with_the_numbers_it_had(void **state)
+static void test_handoff__all_comes_with_the_numbers_it_had(void **state)
 {
 	(void)state;
 	assert_ends(be_asked, FINE, be_new, FINE);
 }
 
-static void test_succession__without_an_answer_the_old_one_stays(void **state)
+static void test_handoff__without_an_answer_the_old_one_stays(void **state)
 {
 	(void)state;
 	assert_ends(be_old, REFUSED, be_nobody, FINE);
 	assert_ends(be_old, REFUSED, be_wrong, FINE);
 }
 
-static void test_succession__a_signal_on_its_way_is_not_lost(void **state)
+static void test_handoff__a_signal_on_its_way_is_not_lost(void **state)
 {
 	(void)state;
 	assert_ends(be_asked_and_told, REFUSED, be_new, REFUSED);
 }
 
-static void test_succession__a_refusal_is_said(void **state)
+static void test_handoff__a_refusal_is_said(void **state)
 {
 	(void)state;
 	assert_ends(refuse, FINE, be_new, REFUSED);
@@ -280,11 +280,11 @@ static void test_succession__a_refusal_is_said(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_succession__all_comes_with_the_numbers_it_had),
-		cmocka_unit_test(test_succession__the_new_one_begins_when_the_old_one_is_gone),
-		cmocka_unit_test(test_succession__without_an_answer_the_old_one_stays),
-		cmocka_unit_test(test_succession__a_signal_on_its_way_is_not_lost),
-		cmocka_unit_test(test_succession__a_refusal_is_said),
+		cmocka_unit_test(test_handoff__all_comes_with_the_numbers_it_had),
+		cmocka_unit_test(test_handoff__the_new_one_begins_when_the_old_one_is_gone),
+		cmocka_unit_test(test_handoff__without_an_answer_the_old_one_stays),
+		cmocka_unit_test(test_handoff__a_signal_on_its_way_is_not_lost),
+		cmocka_unit_test(test_handoff__a_refusal_is_said),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 /* Shared with the processes that are started. */
 struct shared {
-	struct ledger *l;
+	struct supervisor_state *l;
 	int runs, fd, deaths_wanted, status;
 	pid_t pids[32];
 	bool are_ids_right;
@@ -21,7 +21,7 @@ static struct shared *share(void)
 	struct shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(s, MAP_FAILED);
-	assert_int_equal(ledger_new(0, &s->l), 0);
+	assert_int_equal(supervisor_state_new(0, &s->l), 0);
 	return s;
 }
 
@@ -35,7 +35,7 @@ static int die_and_leave(void *arg)
 		s->fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
 		kill(getpid(), SIGKILL);
 	}
-	ledger_leave(s->l);
+	supervisor_state_leave(s->l);
 	return 7;
 }
 
@@ -54,7 +54,7 @@ static int supervised(struct shared *s, int (*serve)(void *arg))
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit(supervise(s->l, NULL, serve, bequeath, s) & 0xff);
+		_exit(supervisor_run(s->l, NULL, serve, bequeath, s) & 0xff);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);
@@ -68,7 +68,7 @@ static void test_supervisor__starts_another_until_one_leaves(void **state)
 	s->deaths_wanted = 3;
 	assert_int_equal(supervised(s, die_and_leave), 7);
 	assert_int_equal(s->runs, 4);
-	assert_int_equal(ledger_deaths(s->l), 3);
+	assert_int_equal(supervisor_state_deaths(s->l), 3);
 	assert_int_not_equal(s->pids[0], s->pids[1]);
 }
 
@@ -78,7 +78,7 @@ static int exit_unasked(void *arg)
 
 	if (s->runs++ == 0)
 		exit(0);
-	ledger_leave(s->l);
+	supervisor_state_leave(s->l);
 	return 3;
 }
 
@@ -114,7 +114,7 @@ static int lack_threads(void *arg)
 
 	if (s->runs++ < 13)
 		return SUPERVISE_AGAIN;
-	ledger_leave(s->l);
+	supervisor_state_leave(s->l);
 	return 5;
 }
 
@@ -149,7 +149,7 @@ static int find_descriptor(void *arg)
 		s->fd = ends[0];
 		kill(getpid(), SIGKILL);
 	}
-	ledger_leave(s->l);
+	supervisor_state_leave(s->l);
 	return read(s->fd, text, 4) == 4 && !strcmp(text, "kept") ? 0 : 9;
 }
 
@@ -172,7 +172,7 @@ static int wait_for_signal(void *arg)
 	sigwait(&set, &sig);
 	s->status = sig;
 	sigwait(&set, &sig);
-	ledger_leave(s->l);
+	supervisor_state_leave(s->l);
 	return sig;
 }
 
@@ -184,7 +184,7 @@ static void test_supervisor__hands_signals_on(void **state)
 
 	(void)state;
 	if (pid == 0)
-		_exit(supervise(s->l, NULL, wait_for_signal, NULL, s));
+		_exit(supervisor_run(s->l, NULL, wait_for_signal, NULL, s));
 	while (!*(volatile int *)&s->runs)
 		usleep(1000);
 	kill(pid, SIGUSR1);
@@ -221,7 +221,7 @@ static int use_threads(void *arg)
 	if (pthread_create(&t, NULL, lock_and_unlock, &is_right[1]) == 0)
 		pthread_join(t, NULL);
 	s->are_ids_right = is_right[0] && is_right[1];
-	ledger_leave(s->l);
+	supervisor_state_leave(s->l);
 	return 0;
 }
 
@@ -239,10 +239,10 @@ static int hand_over_and_leave(void *arg)
 	struct shared *s = arg;
 
 	if (s->runs++ == 0) {
-		ledger_hand_over(s->l, 42);
+		supervisor_state_hand_over(s->l, 42);
 		kill(getpid(), SIGKILL);
 	}
-	ledger_leave(s->l);
+	supervisor_state_leave(s->l);
 	return 7;
 }
 
@@ -265,7 +265,7 @@ static void test_supervisor__starts_another_where_nobody_takes(void **state)
 	assert_int_equal(supervised(s, hand_over_and_leave), 7);
 	assert_int_equal(s->asked, 42);
 	assert_int_equal(s->runs, 2);
-	assert_int_equal(ledger_take_hand_over(s->l), -1);
+	assert_int_equal(supervisor_state_take_hand_over(s->l), -1);
 }
 
 int main(void)

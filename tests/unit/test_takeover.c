@@ -22,7 +22,7 @@ static void serve(struct tree_dirs *d, struct server *s, int sig)
 	snprintf(s->path, sizeof(s->path), "%s/work", d->s.path);
 	s->top = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_int_equal(workdir_open(s->top, s->path, &s->parent, &s->name, &s->workfd, s->err, sizeof(s->err)), 0);
-	assert_int_equal(takeover_listen(s->workfd, sig, &s->fd), 0);
+	assert_int_equal(upper_takeover_listen(s->workfd, sig, &s->fd), 0);
 }
 
 static void leave(struct server *s)
@@ -48,11 +48,11 @@ static void test_takeover__server_hears_who_asks_for_its_upper(void **state)
 
 	serve(*state, &s, SIGRTMIN + 2);
 	assert_false(got(SIGRTMIN + 2));
-	assert_false(takeover_is_asked(s.fd, 7, 42));
-	takeover_ask(s.top, 7, 42);
+	assert_false(upper_takeover_is_asked(s.fd, 7, 42));
+	upper_takeover_ask(s.top, 7, 42);
 	assert_true(got(SIGRTMIN + 2));
-	assert_true(takeover_is_asked(s.fd, 7, 42));
-	assert_false(takeover_is_asked(s.fd, 7, 42));
+	assert_true(upper_takeover_is_asked(s.fd, 7, 42));
+	assert_false(upper_takeover_is_asked(s.fd, 7, 42));
 	leave(&s);
 }
 
@@ -61,15 +61,15 @@ static void test_takeover__other_uppers_are_not_meant(void **state)
 	struct server s;
 
 	serve(*state, &s, SIGRTMIN + 2);
-	takeover_ask(s.top, 7, 43);
-	takeover_ask(s.top, 8, 42);
+	upper_takeover_ask(s.top, 7, 43);
+	upper_takeover_ask(s.top, 8, 42);
 	assert_true(got(SIGRTMIN + 2));
-	assert_false(takeover_is_asked(s.fd, 7, 42));
+	assert_false(upper_takeover_is_asked(s.fd, 7, 42));
 	/* Among others it is. */
-	takeover_ask(s.top, 7, 43);
-	takeover_ask(s.top, 7, 42);
-	takeover_ask(s.top, 7, 43);
-	assert_true(takeover_is_asked(s.fd, 7, 42));
+	upper_takeover_ask(s.top, 7, 43);
+	upper_takeover_ask(s.top, 7, 42);
+	upper_takeover_ask(s.top, 7, 43);
+	assert_true(upper_takeover_is_asked(s.fd, 7, 42));
 	leave(&s);
 }
 
@@ -79,11 +79,11 @@ static void test_takeover__every_server_of_the_work_directory_is_asked(void **st
 
 	serve(*state, &a, SIGRTMIN + 2);
 	serve(*state, &b, SIGRTMIN + 3);
-	takeover_ask(a.top, 1, 2);
+	upper_takeover_ask(a.top, 1, 2);
 	assert_true(got(SIGRTMIN + 2));
 	assert_true(got(SIGRTMIN + 3));
 	leave(&a);
-	takeover_ask(b.top, 1, 2);
+	upper_takeover_ask(b.top, 1, 2);
 	assert_true(got(SIGRTMIN + 3));
 	leave(&b);
 }
@@ -104,18 +104,18 @@ static void test_takeover__asking_never_waits_and_never_follows(void **state)
 	assert_int_equal(symlinkat("../../outside", d->s.fd, "work/work/veneer-3"), 0);
 	snprintf(s.path, sizeof(s.path), "%s/work", d->s.path);
 	s.top = open(s.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	takeover_ask(s.top, 1, 2);
+	upper_takeover_ask(s.top, 1, 2);
 	close(s.top);
 	assert_int_equal(fstatat(d->s.fd, "outside/takeover", &st, 0), 0);
 	assert_int_equal(st.st_size, 0);
 	assert_int_equal(fstatat(d->s.fd, "work/work/veneer-2/takeover", &st, 0), 0);
 	assert_int_equal(st.st_size, 0);
-	takeover_ask(-1, 1, 2);
+	upper_takeover_ask(-1, 1, 2);
 	serve(d, &s, SIGRTMIN + 2);
 	/* More than a pipe holds. */
 	for (int k = 0; k < 10000; k++)
-		takeover_ask(s.top, 1, 2);
-	assert_true(takeover_is_asked(s.fd, 1, 2));
+		upper_takeover_ask(s.top, 1, 2);
+	assert_true(upper_takeover_is_asked(s.fd, 1, 2));
 	while (got(SIGRTMIN + 2))
 		;
 	leave(&s);

@@ -40,7 +40,7 @@ static void test_tmpfile__has_no_name_and_the_mode_asked_for(void **state)
 	tree_expect_names(d, "d", "");
 	assert_int_equal(cow_write(d->t, i, "bytes", 5, 0), 0);
 	/* It could not be opened again. */
-	fdcache_shrink();
+	fd_cache_shrink();
 	tree_expect_inode(d, i, "bytes", 5);
 	tree_forget(d, i);
 }
@@ -73,7 +73,7 @@ static void test_tmpfile__named_one_is_found_and_may_be_closed(void **state)
 	assert_int_equal(st.st_nlink, 1);
 	tmpfile_named(d->t, i);
 	assert_false(i->is_orphan);
-	fdcache_shrink();
+	fd_cache_shrink();
 	tree_expect_inode(d, i, "bytes", 5);
 	assert_ptr_equal(tree_get(d, "name"), i);
 	tree_unmount(d);
@@ -113,7 +113,7 @@ static void test_tmpfile__a_server_that_died_may_have_linked_it_beside_a_whiteou
 		i = make(d, "", 0644, &st);
 		assert_int_equal(cow_write(d->t, i, "bytes", 5, 0), 0);
 		if (k == 0)
-			assert_int_equal(place_link_fd(upper_pin(d->t, i), d->t->upper->rootfd, beside), 0);
+			assert_int_equal(publish_link_fd(upper_pin(d->t, i), d->t->upper->rootfd, beside), 0);
 		else
 			tree_put_text(d, path, "another's");
 		assert_int_equal(create_link(d->t, i, d->t->root, "f", &st), 0);
@@ -122,7 +122,7 @@ static void test_tmpfile__a_server_that_died_may_have_linked_it_beside_a_whiteou
 		tmpfile_named(d->t, i);
 		tree_expect_inode(d, i, "bytes", 5);
 		if (k == 0)
-			fdcache_unpin(&i->src.fd);
+			fd_cache_unpin(&i->src.fd);
 		assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
 		tree_forget(d, i);
 	}

@@ -55,15 +55,15 @@ static void test_trust__mark_leads_where_those_who_could_write_it_can_read(void 
 		const struct stat low = { .st_uid = uid_of(rows[k].low_uid), .st_gid = rows[k].low_gid,
 					  .st_mode = rows[k].low_mode };
 
-		if (trust_covers(&up, rows[k].has_acl, true, &low) != rows[k].at_own_place ||
-		    trust_covers(&up, rows[k].has_acl, false, &low) != rows[k].elsewhere)
+		if (xattr_trust_covers(&up, rows[k].has_acl, true, &low) != rows[k].at_own_place ||
+		    xattr_trust_covers(&up, rows[k].has_acl, false, &low) != rows[k].elsewhere)
 			fail_msg("row %zu", k);
 	}
 }
 
 static void test_trust__seal_is_of_one_mark(void **state)
 {
-	struct mark m = { .file_id = 7, .lower_size = 100, .path = "a/b" };
+	struct partial_xattr m = { .file_id = 7, .lower_size = 100, .path = "a/b" };
 	_cleanup_(buf_release) struct buf first = { 0 }, second = { 0 };
 	struct tree_dirs *d = *state;
 	int fd;
@@ -72,20 +72,20 @@ static void test_trust__seal_is_of_one_mark(void **state)
 		skip();
 	tree_put_text(d, "lower/f", "");
 	fd = openat(d->s.fd, "lower/f", O_RDWR);
-	assert_int_equal(mark_encode(&m, &first), 0);
+	assert_int_equal(partial_xattr_encode(&m, &first), 0);
 	m.path[0] = 'c';
-	assert_int_equal(mark_encode(&m, &second), 0);
-	assert_false(trust_is_sealed(fd, "", first.data, first.len));
-	assert_int_equal(trust_seal(fd, &first), 0);
-	assert_true(trust_is_sealed(fd, "", first.data, first.len));
-	assert_true(trust_is_sealed(d->s.fd, "lower/f", first.data, first.len));
-	assert_false(trust_is_sealed(fd, "", second.data, second.len));
-	assert_false(trust_is_sealed(fd, "", first.data, 47));
-	assert_int_equal(xattr_set(fd, "", TRUST_SEAL_ATTR, first.data + 40, 8, 0), 0);
-	assert_false(trust_is_sealed(fd, "", first.data, first.len));
-	assert_int_equal(trust_seal(fd, &first), 0);
-	trust_remove_seal(fd);
-	assert_false(trust_is_sealed(fd, "", first.data, first.len));
+	assert_int_equal(partial_xattr_encode(&m, &second), 0);
+	assert_false(xattr_trust_is_sealed(fd, "", first.data, first.len));
+	assert_int_equal(xattr_trust_seal(fd, &first), 0);
+	assert_true(xattr_trust_is_sealed(fd, "", first.data, first.len));
+	assert_true(xattr_trust_is_sealed(d->s.fd, "lower/f", first.data, first.len));
+	assert_false(xattr_trust_is_sealed(fd, "", second.data, second.len));
+	assert_false(xattr_trust_is_sealed(fd, "", first.data, 47));
+	assert_int_equal(xattr_set(fd, "", XATTR_TRUST_SEAL_ATTR, first.data + 40, 8, 0), 0);
+	assert_false(xattr_trust_is_sealed(fd, "", first.data, first.len));
+	assert_int_equal(xattr_trust_seal(fd, &first), 0);
+	xattr_trust_remove_seal(fd);
+	assert_false(xattr_trust_is_sealed(fd, "", first.data, first.len));
 	close(fd);
 }
 

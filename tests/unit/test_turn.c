@@ -18,15 +18,15 @@ static char one, other;
 
 static void test_turn__is_had_by_one_for_each_thing(void **state)
 {
-	struct turn a, b;
+	struct singleflight a, b;
 
 	(void)state;
-	assert_true(turn_begin(&a, &one));
-	assert_true(turn_begin(&b, &other));
-	turn_end(&a);
-	assert_true(turn_begin(&a, &one));
-	turn_end(&b);
-	turn_end(&a);
+	assert_true(singleflight_begin(&a, &one));
+	assert_true(singleflight_begin(&b, &other));
+	singleflight_end(&a);
+	assert_true(singleflight_begin(&a, &one));
+	singleflight_end(&b);
+	singleflight_end(&a);
 }
 
 struct comer {
@@ -37,12 +37,12 @@ struct comer {
 static void *come(void *arg)
 {
 	struct comer *c = arg;
-	struct turn t;
+	struct singleflight t;
 
 	c->has_come = true;
-	c->had_it = turn_begin(&t, &one);
+	c->had_it = singleflight_begin(&t, &one);
 	if (c->had_it)
-		turn_end(&t);
+		singleflight_end(&t);
 	c->is_told = true;
 	return NULL;
 }
@@ -51,10 +51,10 @@ static void test_turn__who_comes_meanwhile_waits_for_its_end(void **state)
 {
 	struct comer comers[THREADS] = { 0 };
 	pthread_t threads[THREADS];
-	struct turn mine;
+	struct singleflight mine;
 
 	(void)state;
-	assert_true(turn_begin(&mine, &one));
+	assert_true(singleflight_begin(&mine, &one));
 	for (unsigned k = 0; k < THREADS; k++)
 		assert_int_equal(pthread_create(&threads[k], NULL, come, &comers[k]), 0);
 	for (unsigned k = 0; k < THREADS; k++)
@@ -63,7 +63,7 @@ static void test_turn__who_comes_meanwhile_waits_for_its_end(void **state)
 	usleep(LOOK_MS * 1000);
 	for (unsigned k = 0; k < THREADS; k++)
 		assert_false(comers[k].is_told);
-	turn_end(&mine);
+	singleflight_end(&mine);
 	for (unsigned k = 0; k < THREADS; k++)
 		pthread_join(threads[k], NULL);
 }
@@ -78,15 +78,15 @@ static void *work(void *arg)
 	struct worker *w = arg;
 
 	for (unsigned k = 0; k < ROUNDS; k++) {
-		struct turn t;
+		struct singleflight t;
 
-		if (!turn_begin(&t, &one))
+		if (!singleflight_begin(&t, &one))
 			continue;
 		w->turns++;
 		if (++*w->at_it != 1)
 			w->collisions++;
 		--*w->at_it;
-		turn_end(&t);
+		singleflight_end(&t);
 	}
 	return NULL;
 }

@@ -24,7 +24,7 @@ static void test_upper__descriptor_is_of_the_very_object(void **state)
 	assert_int_equal(fstatat(d->s.fd, "upper/dir/f", &b, 0), 0);
 	assert_int_equal(a.st_ino, b.st_ino);
 	assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDWR);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 }
 
 static void test_upper__name_that_leads_elsewhere_is_stale(void **state)
@@ -35,7 +35,7 @@ static void test_upper__name_that_leads_elsewhere_is_stale(void **state)
 	tree_put_text(d, "upper/f", "x");
 	tree_mount(d, "volatile");
 	i = tree_get(d, "f");
-	fdcache_shrink();
+	fd_cache_shrink();
 	/* Somebody else's doing, behind the mount's back. */
 	assert_int_equal(renameat(d->s.fd, "upper/f", d->s.fd, "elsewhere"), 0);
 	tree_put_text(d, "upper/f", "another");
@@ -52,7 +52,7 @@ static void test_upper__held_file_survives_its_name_and_a_shrink(void **state)
 	tree_mount(d, "volatile");
 	i = tree_get(d, "f");
 	assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
-	fdcache_shrink();
+	fd_cache_shrink();
 	assert_int_equal(upper_stat(d->t, i, &st), 0);
 	assert_int_equal(st.st_nlink, 0);
 	tree_expect_inode(d, i, "text", 4);
@@ -61,8 +61,8 @@ static void test_upper__held_file_survives_its_name_and_a_shrink(void **state)
 static void test_upper__listing_tells_whiteouts_and_what_is_below(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct updir *list;
-	struct upent e;
+	struct upper_dir *list;
+	struct upper_dir_entry e;
 
 	tree_put_text(d, "lower/both", "");
 	tree_put_text(d, "lower/white", "");
@@ -73,12 +73,12 @@ static void test_upper__listing_tells_whiteouts_and_what_is_below(void **state)
 	tree_put_text(d, "upper/hidden", "");
 	tree_mount(d, "volatile");
 	assert_int_equal(upper_listing(d->t, d->t->root, &list), 0);
-	assert_true(updir_find(list, "both", &e) && e.is_below && !e.is_whiteout);
-	assert_true(updir_find(list, "new", &e) && !e.is_below && !e.is_whiteout);
-	assert_true(updir_find(list, "white", &e) && e.is_whiteout);
-	assert_true(updir_find(list, "hidden", &e) && e.is_whiteout);
-	assert_false(updir_find(list, ".wh.hidden", &e));
-	assert_int_equal(updir_count(list), 4);
+	assert_true(upper_dir_find(list, "both", &e) && e.is_below && !e.is_whiteout);
+	assert_true(upper_dir_find(list, "new", &e) && !e.is_below && !e.is_whiteout);
+	assert_true(upper_dir_find(list, "white", &e) && e.is_whiteout);
+	assert_true(upper_dir_find(list, "hidden", &e) && e.is_whiteout);
+	assert_false(upper_dir_find(list, ".wh.hidden", &e));
+	assert_int_equal(upper_dir_count(list), 4);
 }
 
 static void test_upper__many_files_need_few_descriptors(void **state)
@@ -139,7 +139,7 @@ static void test_upper__program_that_runs_can_still_be_read(void **state)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	assert_int_equal(n, 1);
-	fdcache_unpin(&i->src.fd);
+	fd_cache_unpin(&i->src.fd);
 }
 
 static void test_upper__temporary_names_differ(void **state)

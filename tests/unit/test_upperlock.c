@@ -34,7 +34,7 @@ int __wrap_relax_set_xattr(int fd, const char *attr, const void *value, size_t s
 
 struct writer {
 	struct mount_dirs dirs;
-	struct upperlock l;
+	struct upper_lock l;
 	int r;
 	char err[512];
 };
@@ -54,24 +54,24 @@ static struct writer begin(struct tree_dirs *d, const char *work)
 {
 	struct writer w;
 
-	dirs_init(&w.dirs);
+	mount_dirs_init(&w.dirs);
 	w.dirs.upper = open_dir(d, "upper");
 	w.dirs.work = open_dir(d, work);
-	w.r = upperlock_take(&w.l, "upper", w.dirs.upper, &w.dirs, w.err, sizeof(w.err));
+	w.r = upper_lock_take(&w.l, "upper", w.dirs.upper, &w.dirs, w.err, sizeof(w.err));
 	return w;
 }
 
 static void end(struct writer *w)
 {
-	upperlock_release(&w->l, w->dirs.upper);
-	dirs_release(&w->dirs);
+	upper_lock_release(&w->l, w->dirs.upper);
+	mount_dirs_release(&w->dirs);
 }
 
 /* As a server that is killed, and leaves nothing to another. */
 static void die(struct writer *w)
 {
 	closep(&w->l.fd);
-	dirs_release(&w->dirs);
+	mount_dirs_release(&w->dirs);
 }
 
 static int seize(struct tree_dirs *d, int how)
@@ -91,12 +91,12 @@ static bool has_attr(struct tree_dirs *d, const char *attr)
 
 static bool is_contested(struct tree_dirs *d)
 {
-	return has_attr(d, UPPERLOCK_CONTESTED_ATTR);
+	return has_attr(d, UPPER_LOCK_CONTESTED_ATTR);
 }
 
 static bool is_named(struct tree_dirs *d)
 {
-	return has_attr(d, UPPERLOCK_WORK_ATTR);
+	return has_attr(d, UPPER_LOCK_WORK_ATTR);
 }
 
 static void once(struct tree_dirs *d, const char *work)
@@ -136,7 +136,7 @@ static void test_upperlock__a_reader_keeps_the_next_mount_not_out(void **state)
 		closep(&seized);
 		refuse(d, "work");
 		refuse(d, "work2");
-		assert_int_equal(upperlock_alone("upper", w.dirs.upper), -EBUSY);
+		assert_int_equal(upper_lock_alone("upper", w.dirs.upper), -EBUSY);
 		end(&w);
 		assert_true(is_named(d) && !is_contested(d));
 		once(d, "work2");
@@ -189,49 +189,49 @@ static void test_upperlock__of_a_killed_contested_mount_its_work_directory_is_ne
 	once(d, "work2");
 }
 
-static void test_upperlock__heir_has_it_where_it_was(void **state)
+static void test_upperlock__recovery_has_it_where_it_was(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct writer w, heir;
+	struct writer w, recovery;
 	int seized;
 
 	once(d, "work");
 	seized = seize(d, LOCK_EX);
 	w = begin(d, "work");
-	dirs_init(&heir.dirs);
-	heir.dirs.upper = dup(w.dirs.upper);
-	heir.dirs.work = dup(w.dirs.work);
-	heir.dirs.lock = dup(w.l.fd);
+	mount_dirs_init(&recovery.dirs);
+	recovery.dirs.upper = dup(w.dirs.upper);
+	recovery.dirs.work = dup(w.dirs.work);
+	recovery.dirs.lock = dup(w.l.fd);
 	die(&w);
 	refuse(d, "work");
-	heir.r = upperlock_take(&heir.l, "upper", heir.dirs.upper, &heir.dirs, heir.err, sizeof(heir.err));
-	assert_int_equal(heir.r, 0);
-	assert_true(heir.l.is_contested && heir.dirs.lock < 0);
+	recovery.r = upper_lock_take(&recovery.l, "upper", recovery.dirs.upper, &recovery.dirs, recovery.err, sizeof(recovery.err));
+	assert_int_equal(recovery.r, 0);
+	assert_true(recovery.l.is_contested && recovery.dirs.lock < 0);
 	refuse(d, "work");
 	close(seized);
 	refuse(d, "work2");
-	end(&heir);
+	end(&recovery);
 	assert_false(is_contested(d));
 }
 
 /* Whose lock went to another meanwhile. */
-static void test_upperlock__heir_without_its_lock_is_refused(void **state)
+static void test_upperlock__recovery_without_its_lock_is_refused(void **state)
 {
 	struct tree_dirs *d = *state;
-	struct writer w, heir;
+	struct writer w, recovery;
 	int seized;
 
 	once(d, "work");
 	seized = seize(d, LOCK_EX);
-	dirs_init(&heir.dirs);
-	heir.dirs.upper = open_dir(d, "upper");
-	heir.dirs.work = open_dir(d, "work");
-	heir.dirs.lock = open_dir(d, "work/work");
+	mount_dirs_init(&recovery.dirs);
+	recovery.dirs.upper = open_dir(d, "upper");
+	recovery.dirs.work = open_dir(d, "work");
+	recovery.dirs.lock = open_dir(d, "work/work");
 	w = begin(d, "work");
 	assert_true(w.l.is_contested);
-	heir.r = upperlock_take(&heir.l, "upper", heir.dirs.upper, &heir.dirs, heir.err, sizeof(heir.err));
-	assert_int_equal(heir.r, -EBUSY);
-	end(&heir);
+	recovery.r = upper_lock_take(&recovery.l, "upper", recovery.dirs.upper, &recovery.dirs, recovery.err, sizeof(recovery.err));
+	assert_int_equal(recovery.r, -EBUSY);
+	end(&recovery);
 	end(&w);
 	close(seized);
 }
@@ -279,22 +279,22 @@ static void test_upperlock__two_uppers_may_have_one_work_directory(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct mount_dirs dirs;
-	struct upperlock other;
+	struct upper_lock other;
 	struct writer w;
 	char err[512];
 
 	once(d, "work");
-	dirs_init(&dirs);
+	mount_dirs_init(&dirs);
 	dirs.upper = open_dir(d, "upper2");
 	dirs.work = open_dir(d, "work");
-	assert_int_equal(upperlock_take(&other, "upper2", dirs.upper, &dirs, err, sizeof(err)), 0);
+	assert_int_equal(upper_lock_take(&other, "upper2", dirs.upper, &dirs, err, sizeof(err)), 0);
 	assert_true(other.fd >= 0);
 	w = begin(d, "work");
 	assert_int_equal(w.r, 0);
 	assert_true(w.l.fd < 0 && !is_named(d));
 	/* The other is gone: its lock can be had, and is not that of the mount that lives. */
-	upperlock_release(&other, dirs.upper);
-	dirs_release(&dirs);
+	upper_lock_release(&other, dirs.upper);
+	mount_dirs_release(&dirs);
 	refuse(d, "work");
 	end(&w);
 	once(d, "work");
@@ -308,7 +308,7 @@ static void test_upperlock__tool_takes_the_mark_away(void **state)
 
 	once(d, "work");
 	fd = open_dir(d, "upper");
-	assert_int_equal(upperlock_alone("upper", fd), 0);
+	assert_int_equal(upper_lock_alone("upper", fd), 0);
 	assert_false(is_named(d));
 	refuse(d, "work");
 	close(fd);
@@ -320,18 +320,18 @@ static void test_upperlock__is_had_back_unless_there_was_another(void **state)
 	struct tree_dirs *d = *state;
 	struct writer w = begin(d, "work"), next;
 
-	upperlock_let_go(&w.l, w.dirs.upper);
-	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
+	upper_lock_let_go(&w.l, w.dirs.upper);
+	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	refuse(d, "work");
-	upperlock_let_go(&w.l, w.dirs.upper);
+	upper_lock_let_go(&w.l, w.dirs.upper);
 	next = begin(d, "work");
 	assert_int_equal(next.r, 0);
-	assert_false(upperlock_retake(&w.l, w.dirs.upper, ""));
+	assert_false(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	end(&next);
-	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
-	upperlock_let_go(&w.l, w.dirs.upper);
+	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
+	upper_lock_let_go(&w.l, w.dirs.upper);
 	once(d, "work2");
-	assert_false(upperlock_retake(&w.l, w.dirs.upper, ""));
+	assert_false(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	end(&w);
 }
 
@@ -342,9 +342,9 @@ static void test_upperlock__is_had_back_from_a_reader(void **state)
 	struct writer w = begin(d, "work"), next;
 	int seized;
 
-	upperlock_let_go(&w.l, w.dirs.upper);
+	upper_lock_let_go(&w.l, w.dirs.upper);
 	seized = seize(d, LOCK_SH);
-	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
+	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	assert_true(w.l.is_contested);
 	refuse(d, "work");
 	close(seized);
@@ -352,10 +352,10 @@ static void test_upperlock__is_had_back_from_a_reader(void **state)
 	end(&w);
 	once(d, "work2");
 	w = begin(d, "work");
-	upperlock_let_go(&w.l, w.dirs.upper);
+	upper_lock_let_go(&w.l, w.dirs.upper);
 	next = begin(d, "work2");
 	assert_int_equal(next.r, 0);
-	assert_false(upperlock_retake(&w.l, w.dirs.upper, ""));
+	assert_false(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	end(&next);
 	end(&w);
 }
@@ -370,9 +370,9 @@ static void test_upperlock__contested_one_is_not_let_go(void **state)
 	once(d, "work");
 	seized = seize(d, LOCK_SH);
 	w = begin(d, "work");
-	upperlock_let_go(&w.l, w.dirs.upper);
+	upper_lock_let_go(&w.l, w.dirs.upper);
 	refuse(d, "work");
-	assert_true(upperlock_retake(&w.l, w.dirs.upper, ""));
+	assert_true(upper_lock_retake(&w.l, w.dirs.upper, ""));
 	end(&w);
 	close(seized);
 }
@@ -390,17 +390,17 @@ static void test_upperlock__mark_of_elsewhere_is_void(void **state)
 	once(d, "work");
 	seized = seize(d, LOCK_SH);
 	w = begin(d, "work");
-	n = xattr_get(fd, "", UPPERLOCK_CONTESTED_ATTR, mark, sizeof(mark));
+	n = xattr_get(fd, "", UPPER_LOCK_CONTESTED_ATTR, mark, sizeof(mark));
 	assert_true(n > 0);
 	end(&w);
 	close(seized);
-	assert_int_equal(xattr_set(other, "", UPPERLOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
-	assert_int_equal(upperlock_alone("upper2", other), 0);
-	assert_int_equal(xattr_get(other, "", UPPERLOCK_CONTESTED_ATTR, NULL, 0), -ENODATA);
-	assert_int_equal(xattr_set(fd, "", UPPERLOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
+	assert_int_equal(xattr_set(other, "", UPPER_LOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
+	assert_int_equal(upper_lock_alone("upper2", other), 0);
+	assert_int_equal(xattr_get(other, "", UPPER_LOCK_CONTESTED_ATTR, NULL, 0), -ENODATA);
+	assert_int_equal(xattr_set(fd, "", UPPER_LOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
 	refuse(d, "work2");
 	*strchr(mark, '-') = '+';
-	assert_int_equal(xattr_set(fd, "", UPPERLOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
+	assert_int_equal(xattr_set(fd, "", UPPER_LOCK_CONTESTED_ATTR, mark, (size_t)n, 0), 0);
 	once(d, "work2");
 	assert_false(is_contested(d));
 }
@@ -424,13 +424,13 @@ static void test_upperlock__mount_that_begins_sees_one_that_goes_on_against_it(v
 	struct writer w;
 
 	once(d, "work");
-	assert_true(xattr_get(fd, "", UPPERLOCK_WORK_ATTR, before, sizeof(before) - 1) > 0);
+	assert_true(xattr_get(fd, "", UPPER_LOCK_WORK_ATTR, before, sizeof(before) - 1) > 0);
 	meanwhile_dirs = d;
 	meanwhile = begin_against_the_lock;
 	w = begin(d, "work2");
 	assert_int_equal(w.r, -EBUSY);
 	end(&w);
-	assert_true(xattr_get(fd, "", UPPERLOCK_WORK_ATTR, after, sizeof(after) - 1) > 0);
+	assert_true(xattr_get(fd, "", UPPER_LOCK_WORK_ATTR, after, sizeof(after) - 1) > 0);
 	assert_string_equal(before, after);
 	refuse(d, "work2");
 	end(&other);
@@ -482,8 +482,8 @@ int main(void)
 		test(test_upperlock__without_the_mark_of_a_mount_a_reader_keeps_all_out),
 		test(test_upperlock__two_work_directories_are_one_upper),
 		test(test_upperlock__of_a_killed_contested_mount_its_work_directory_is_needed),
-		test(test_upperlock__heir_has_it_where_it_was),
-		test(test_upperlock__heir_without_its_lock_is_refused),
+		test(test_upperlock__recovery_has_it_where_it_was),
+		test(test_upperlock__recovery_without_its_lock_is_refused),
 		test(test_upperlock__mount_of_an_older_version_is_no_reader),
 		test(test_upperlock__work_that_others_can_open_is_no_lock),
 		test(test_upperlock__two_uppers_may_have_one_work_directory),

@@ -49,7 +49,7 @@ static int miss(void *arg, struct inode *parent, const char *name, int error)
 	return 0;
 }
 
-static const struct upperwalk_hooks hooks = { .enter = enter, .leave = leave, .entry = entry, .miss = miss };
+static const struct upper_walk_hooks hooks = { .enter = enter, .leave = leave, .entry = entry, .miss = miss };
 
 static void test_upperwalk__sees_the_upper_and_directories_last(void **state)
 {
@@ -61,7 +61,7 @@ static void test_upperwalk__sees_the_upper_and_directories_last(void **state)
 	tree_put_text(d, "upper/a/b/deep", "x");
 	tree_put_whiteout(d, "upper/gone");
 	tree_mount(d, "volatile");
-	assert_int_equal(upperwalk(d->t, &hooks, &s), 0);
+	assert_int_equal(upper_walk(d->t, &hooks, &s), 0);
 	assert_string_equal(s.text, "> >a >b deep < < < ");
 }
 
@@ -73,7 +73,7 @@ static void test_upperwalk__leaves_out_and_stops_where_it_is_told(void **state)
 	tree_put_text(d, "upper/left-out/f", "x");
 	tree_put_text(d, "upper/a/stop", "x");
 	tree_mount(d, "volatile");
-	assert_int_equal(upperwalk(d->t, &hooks, &s), -ECANCELED);
+	assert_int_equal(upper_walk(d->t, &hooks, &s), -ECANCELED);
 	assert_non_null(strstr(s.text, ">a stop "));
 	assert_null(strstr(s.text, "f "));
 	assert_null(strstr(s.text, "<"));
@@ -101,13 +101,13 @@ static int miss_that_is_gone(void *arg, struct inode *parent, const char *name, 
 
 static void test_upperwalk__names_may_go_meanwhile(void **state)
 {
-	static const struct upperwalk_hooks removing = { .entry = entry_that_removes, .miss = miss_that_is_gone };
+	static const struct upper_walk_hooks removing = { .entry = entry_that_removes, .miss = miss_that_is_gone };
 	struct tree_dirs *d = *state;
 
 	tree_put_text(d, "upper/a", "x");
 	tree_put_text(d, "upper/b", "x");
 	tree_mount(d, "volatile");
-	assert_int_equal(upperwalk(d->t, &removing, d), 0);
+	assert_int_equal(upper_walk(d->t, &removing, d), 0);
 	tree_expect_names(d, "", "");
 }
 

@@ -39,7 +39,7 @@ static void expect_file(struct layer **layers, size_t n, size_t from, const char
 {
 	char *got = NULL;
 
-	assert_int_equal(walk_file(layers, n, from, path, &got), layer);
+	assert_int_equal(path_resolve_file(layers, n, from, path, &got), layer);
 	if (there)
 		assert_string_equal(got, there);
 	free(got);
@@ -48,14 +48,14 @@ static void expect_file(struct layer **layers, size_t n, size_t from, const char
 /* As "0:d 2:e/f". */
 static void expect_directories(struct layer **layers, size_t n, const char *path, const char *want)
 {
-	struct walk_list l;
+	struct path_resolve_list l;
 	char got[1024] = "";
 
-	assert_int_equal(walk_directories(layers, n, 0, path, &l), 0);
+	assert_int_equal(path_resolve_directories(layers, n, 0, path, &l), 0);
 	for (size_t k = 0; k < l.n; k++)
 		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%u:%s", k ? " " : "", l.layers[k], l.paths[k]);
 	assert_string_equal(got, want);
-	walk_list_release(&l);
+	path_resolve_list_release(&l);
 }
 
 static void test_walk__file_is_found_in_the_layer_that_the_rule_says(void **state)
@@ -77,18 +77,18 @@ static void test_walk__file_is_found_in_the_layer_that_the_rule_says(void **stat
 		open_layers(d, names, STACK_LAYERS, layers);
 		for (unsigned node = 1; node < STACK_NODES; node++) {
 			const struct stack_view *v = &s.seen[node];
-			struct walk_list l;
+			struct path_resolve_list l;
 			char *path = NULL;
-			ssize_t found = walk_file(layers, STACK_LAYERS, 0, stack_path(node), &path);
+			ssize_t found = path_resolve_file(layers, STACK_LAYERS, 0, stack_path(node), &path);
 
 			free(path);
 			if (found != (v->kind == STACK_FILE ? (ssize_t)v->layers[0] : -ENOENT))
 				fail_msg("round %u: %s found in %zd", round, stack_path(node), found);
-			assert_int_equal(walk_directories(layers, STACK_LAYERS, 0, stack_path(node), &l), 0);
+			assert_int_equal(path_resolve_directories(layers, STACK_LAYERS, 0, stack_path(node), &l), 0);
 			assert_int_equal(l.n, v->kind == STACK_DIR ? v->n : 0);
 			for (unsigned k = 0; k < l.n; k++)
 				assert_int_equal(l.layers[k], v->layers[k]);
-			walk_list_release(&l);
+			path_resolve_list_release(&l);
 		}
 		close_layers(layers, STACK_LAYERS);
 	}
@@ -157,7 +157,7 @@ static void test_walk__redirects_on_the_way_are_followed(void **state)
 {
 	static const char *const names[] = { "a", "b", "c" };
 	struct tree_dirs *d = *state;
-	struct walk_step s;
+	struct path_resolve_step s;
 	struct layer *layers[3];
 
 	put_redirect(d, "a/new", "/mid/dle");
@@ -173,8 +173,8 @@ static void test_walk__redirects_on_the_way_are_followed(void **state)
 	expect_file(layers, 3, 0, "new/not", -ENOENT, NULL);
 	expect_directories(layers, 3, "new", "0:new 1:mid/dle 2:old/dle");
 	expect_directories(layers, 3, "new/sub", "0:new/sub 1:mid/dle/bus 2:far");
-	assert_int_equal(walk_visit(layers[0], "new/sub/x/y", &s), 0);
-	assert_int_equal(s.kind, WALK_ABSENT);
+	assert_int_equal(path_resolve_visit(layers[0], "new/sub/x/y", &s), 0);
+	assert_int_equal(s.kind, PATH_RESOLVE_ABSENT);
 	assert_string_equal(s.path, "mid/dle/bus/x/y");
 	close_layers(layers, 3);
 }
@@ -184,7 +184,7 @@ static void test_walk__redirect_to_no_directory_is_damage(void **state)
 	static const char *const names[] = { "a", "b", "c" };
 	struct tree_dirs *d = *state;
 	struct layer *layers[3];
-	struct walk_list l;
+	struct path_resolve_list l;
 
 	put_redirect(d, "a/d", "/e");
 	put_redirect(d, "b/e", "/f");
@@ -192,9 +192,9 @@ static void test_walk__redirect_to_no_directory_is_damage(void **state)
 	tree_put_text(d, "c/f", "");
 	tree_put_text(d, "b/e/x", "");
 	open_layers(d, names, 3, layers);
-	assert_int_equal(walk_directories(layers, 3, 0, "d", &l), -EUCLEAN);
-	assert_int_equal(walk_directories(layers, 3, 0, "e", &l), -EUCLEAN);
-	assert_int_equal(walk_directories(layers, 3, 0, "g", &l), -EUCLEAN);
+	assert_int_equal(path_resolve_directories(layers, 3, 0, "d", &l), -EUCLEAN);
+	assert_int_equal(path_resolve_directories(layers, 3, 0, "e", &l), -EUCLEAN);
+	assert_int_equal(path_resolve_directories(layers, 3, 0, "g", &l), -EUCLEAN);
 	expect_file(layers, 3, 0, "d/x", 1, "e/x");
 	expect_directories(layers, 3, "none", "");
 	close_layers(layers, 3);
@@ -206,7 +206,7 @@ static void test_walk__path_that_grows_too_long_ends_it(void **state)
 	char long_path[3001], target[3003] = "/";
 	struct tree_dirs *d = *state;
 	struct layer *layers[3];
-	struct walk_list l;
+	struct path_resolve_list l;
 
 	for (size_t n = 0; n < 3000; n++)
 		long_path[n] = n % 100 == 99 ? '/' : 'x';
@@ -217,7 +217,7 @@ static void test_walk__path_that_grows_too_long_ends_it(void **state)
 	tree_put_text(d, "c/d/f", "");
 	open_layers(d, names, 3, layers);
 	snprintf(target, sizeof(target), "d/%.1990s", long_path);
-	assert_int_equal(walk_directories(layers, 3, 0, target, &l), -ENAMETOOLONG);
+	assert_int_equal(path_resolve_directories(layers, 3, 0, target, &l), -ENAMETOOLONG);
 	close_layers(layers, 3);
 }
 
@@ -228,7 +228,7 @@ static void test_walk__chain_through_many_layers_takes_one_step_each(void **stat
 	static const char *names[LAYERS_MAX];
 	static struct layer *layers[LAYERS_MAX];
 	struct tree_dirs *d = *state;
-	struct walk_list l;
+	struct path_resolve_list l;
 
 	for (unsigned k = 0; k < LAYERS_MAX; k++) {
 		char rel[64];
@@ -247,11 +247,11 @@ static void test_walk__chain_through_many_layers_takes_one_step_each(void **stat
 	tree_put_text(d, "last/a/f", "");
 	names[LAYERS_MAX - 1] = "last";
 	open_layers(d, names, LAYERS_MAX, layers);
-	assert_int_equal(walk_directories(layers, LAYERS_MAX, 0, "b/a", &l), 0);
+	assert_int_equal(path_resolve_directories(layers, LAYERS_MAX, 0, "b/a", &l), 0);
 	assert_int_equal(l.n, LAYERS_MAX);
 	for (unsigned k = 0; k < LAYERS_MAX; k++)
 		assert_int_equal(l.layers[k], k);
-	walk_list_release(&l);
+	path_resolve_list_release(&l);
 	close_layers(layers, LAYERS_MAX);
 }
 
@@ -273,31 +273,31 @@ static void scatter_redirects(struct tree_dirs *d, const struct stack *s, const 
 }
 
 /* Everything in the image below dir is found by the walk too, in the same place. */
-static void compare(struct image *img, struct layer **layers, struct ient *dir, unsigned *nfiles, unsigned *nbad)
+static void compare(struct image *img, struct layer **layers, struct image_entry *dir, unsigned *nfiles, unsigned *nbad)
 {
 	ssize_t n = image_count(img, dir);
 	char *path = image_path(dir);
-	struct walk_list l;
+	struct path_resolve_list l;
 
 	if (dir->parent) {
-		int r = walk_directories(layers, STACK_LAYERS, 0, path, &l);
+		int r = path_resolve_directories(layers, STACK_LAYERS, 0, path, &l);
 
 		assert_int_equal(r, n < 0 ? n : 0);
 		if (r == 0)
 			assert_int_equal(l.layers[0], dir->layer);
-		walk_list_release(&l);
+		path_resolve_list_release(&l);
 	}
 	free(path);
 	*nbad += n < 0;
 	for (ssize_t k = 0; k < n; k++) {
-		struct ient *e = image_child(dir, (size_t)k);
+		struct image_entry *e = image_child(dir, (size_t)k);
 		char *there = NULL, *want = image_layer_path(e);
 
 		path = image_path(e);
 		if (e->type == DT_DIR) {
 			compare(img, layers, e, nfiles, nbad);
 		} else {
-			assert_int_equal(walk_file(layers, STACK_LAYERS, 0, path, &there), e->layer);
+			assert_int_equal(path_resolve_file(layers, STACK_LAYERS, 0, path, &there), e->layer);
 			assert_string_equal(there, want);
 			++*nfiles;
 		}

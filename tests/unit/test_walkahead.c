@@ -25,12 +25,12 @@ static struct image *open_image(struct tree_dirs *d)
 }
 
 /* As who walks the tree: the root, then the first directory in it. */
-static void begin_walk(struct walkahead *w, struct image *img)
+static void begin_walk(struct readdir_ahead *w, struct image *img)
 {
 	assert_true(image_count(img, image_root(img)) == DIRS);
-	walkahead_listed(w, image_root(img), true);
+	readdir_ahead_listed(w, image_root(img), true);
 	assert_true(image_count(img, image_child(image_root(img), 0)) >= 0);
-	walkahead_listed(w, image_child(image_root(img), 0), true);
+	readdir_ahead_listed(w, image_child(image_root(img), 0), true);
 }
 
 static unsigned nloaded(struct image *img)
@@ -42,50 +42,50 @@ static unsigned nloaded(struct image *img)
 	return n;
 }
 
-static void test_walkahead__siblings_are_read_before_they_are_asked_for(void **state)
+static void test_readdir_ahead__siblings_are_read_before_they_are_asked_for(void **state)
 {
 	struct image *img = open_image(*state);
-	struct walkahead *w;
+	struct readdir_ahead *w;
 
-	assert_int_equal(walkahead_start(img, &w), 0);
+	assert_int_equal(readdir_ahead_start(img, &w), 0);
 	begin_walk(w, img);
 	for (unsigned i = 0; i < 2000 && nloaded(img) < 33; i++)
 		usleep(1000);
 	assert_int_equal(nloaded(img), 33);
-	walkahead_stop(w);
+	readdir_ahead_stop(w);
 	image_unref(img);
 }
 
-static void test_walkahead__image_can_go_as_soon_as_its_mount_stops(void **state)
+static void test_readdir_ahead__image_can_go_as_soon_as_its_mount_stops(void **state)
 {
-	struct walkahead *other;
+	struct readdir_ahead *other;
 	struct image *held = open_image(*state);
 
 	/* Another mount keeps the thread. */
-	assert_int_equal(walkahead_start(held, &other), 0);
+	assert_int_equal(readdir_ahead_start(held, &other), 0);
 	for (unsigned round = 0; round < 50; round++) {
 		struct image *img = open_image(*state);
-		struct walkahead *w;
+		struct readdir_ahead *w;
 
-		assert_int_equal(walkahead_start(img, &w), 0);
+		assert_int_equal(readdir_ahead_start(img, &w), 0);
 		begin_walk(w, img);
-		walkahead_stop(w);
+		readdir_ahead_stop(w);
 		image_unref(img);
 	}
 	begin_walk(other, held);
 	for (unsigned i = 0; i < 2000 && nloaded(held) < 33; i++)
 		usleep(1000);
 	assert_int_equal(nloaded(held), 33);
-	walkahead_stop(other);
+	readdir_ahead_stop(other);
 	image_unref(held);
 }
 
-static void test_walkahead__nobody_to_walk_for_is_fine(void **state)
+static void test_readdir_ahead__nobody_to_walk_for_is_fine(void **state)
 {
 	struct image *img = open_image(*state);
 
-	walkahead_listed(NULL, image_root(img), true);
-	walkahead_stop(NULL);
+	readdir_ahead_listed(NULL, image_root(img), true);
+	readdir_ahead_stop(NULL);
 	image_unref(img);
 }
 
@@ -94,9 +94,9 @@ static void test_walkahead__nobody_to_walk_for_is_fine(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_walkahead__siblings_are_read_before_they_are_asked_for),
-		row(test_walkahead__image_can_go_as_soon_as_its_mount_stops),
-		row(test_walkahead__nobody_to_walk_for_is_fine),
+		row(test_readdir_ahead__siblings_are_read_before_they_are_asked_for),
+		row(test_readdir_ahead__image_can_go_as_soon_as_its_mount_stops),
+		row(test_readdir_ahead__nobody_to_walk_for_is_fine),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

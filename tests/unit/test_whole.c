@@ -29,14 +29,14 @@ static const uint8_t capability[20] = { 1, 0, 0, 2, 0x80 };
 #define STEP 1
 #endif
 
-static int make_whole(struct tree *t, struct inode *i)
+static int make_whole(struct union_fs *t, struct inode *i)
 {
-	struct whole w;
-	int r = whole_init(&w, t, false);
+	struct materialize w;
+	int r = materialize_init(&w, t, false);
 
-	r = r ?: whole_fill_file(&w, i);
-	r = r ?: whole_finish(&w, i);
-	whole_release(&w);
+	r = r ?: materialize_fill_file(&w, i);
+	r = r ?: materialize_finish(&w, i);
+	materialize_release(&w);
 	return r;
 }
 
@@ -104,7 +104,7 @@ static void test_whole__file_in_use_becomes_an_ordinary_one(void **state)
 	assert_int_equal(after.st_mtim.tv_sec, 2000);
 	assert_int_equal(after.st_mtim.tv_nsec, 7);
 	assert_int_equal(after.st_atim.tv_sec, 1000);
-	assert_int_equal(xattr_get(d->s.fd, "upper/f", KEEP_ATTR, NULL, 0), -ENODATA);
+	assert_int_equal(xattr_get(d->s.fd, "upper/f", SAVED_ATTRS_ATTR, NULL, 0), -ENODATA);
 	expect_raw(d, "upper/f", data, SIZE);
 	/* Whoever holds it goes on with it. */
 	assert_int_equal(cow_write(d->t, i, "more", 4, SIZE - 2), 0);
@@ -126,26 +126,26 @@ static void test_whole__file_with_a_block_missing_stays_partial(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
-	struct whole w;
+	struct materialize w;
 	struct inode *i;
 
 	tree_mount(d, "volatile");
 	change(d, "f", data, "new", 0);
 	i = tree_get(d, "f");
-	assert_int_equal(whole_init(&w, d->t, false), 0);
-	assert_int_equal(whole_fill(&w, i, 0, 2 * CHUNK_BLKS + 1), 0);
+	assert_int_equal(materialize_init(&w, d->t, false), 0);
+	assert_int_equal(materialize_fill(&w, i, 0, 2 * CHUNK_BLKS + 1), 0);
 	assert_int_equal(w.bytes, 2 * CHUNK_BYTES);
-	assert_int_equal(whole_finish(&w, i), 0);
+	assert_int_equal(materialize_finish(&w, i), 0);
 	assert_true(tree_is_partial(d, "upper/f"));
 	tree_expect(d, "f", data, SIZE);
 	/* Once more there is only the rest to do. */
-	assert_int_equal(whole_fill_file(&w, i), 0);
+	assert_int_equal(materialize_fill_file(&w, i), 0);
 	assert_int_equal(w.bytes, 2 * CHUNK_BYTES + 5000 - BLK_BYTES);
-	assert_int_equal(whole_finish(&w, i), 1);
-	assert_int_equal(whole_finish(&w, i), 1);
-	assert_int_equal(whole_fill_file(&w, i), 0);
+	assert_int_equal(materialize_finish(&w, i), 1);
+	assert_int_equal(materialize_finish(&w, i), 1);
+	assert_int_equal(materialize_fill_file(&w, i), 0);
 	tree_expect(d, "f", data, SIZE);
-	whole_release(&w);
+	materialize_release(&w);
 	tree_forget(d, i);
 	free(data);
 }
@@ -230,7 +230,7 @@ static void test_whole__lower_that_cannot_be_read_is_an_error_and_changes_nothin
 	close(fd);
 	assert_int_equal(make_whole(d->t, i), -EIO);
 	assert_true(tree_is_partial(d, "upper/f"));
-	assert_int_equal(xattr_get(d->s.fd, "upper/f", KEEP_ATTR, NULL, 0), -ENODATA);
+	assert_int_equal(xattr_get(d->s.fd, "upper/f", SAVED_ATTRS_ATTR, NULL, 0), -ENODATA);
 	tree_forget(d, i);
 	free(data);
 }
@@ -389,7 +389,7 @@ static bool trial(struct tree_dirs *d, unsigned n)
 	expect_same(d, data, ino);
 	expect_capability_or_none(d, is_written);
 	tree_unmount(d);
-	assert_int_equal(xattr_get(d->s.fd, "upper/f", KEEP_ATTR, NULL, 0), -ENODATA);
+	assert_int_equal(xattr_get(d->s.fd, "upper/f", SAVED_ATTRS_ATTR, NULL, 0), -ENODATA);
 	assert_false(tree_is_partial(d, "upper/f"));
 	expect_raw(d, "upper/f", data, SIZE);
 	expect_no_damage(d, true);

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #define WINDOWS	 40
-#define SIZE	 (WINDOWS * WINDOW_BYTES)
+#define SIZE	 (WINDOWS * MMAP_CACHE_BYTES)
 #define THREADS	 16
 #define ROUNDS	 300
 #define OWNER(n) ((const void *)(uintptr_t)(n))
@@ -25,12 +25,12 @@ static uint64_t hits_before, misses_before, evictions_before;
 /* Word i of the file is i. */
 static int write_words(int to, size_t size)
 {
-	static uint32_t words[WINDOW_BYTES / 4];
+	static uint32_t words[MMAP_CACHE_BYTES / 4];
 
-	for (uint32_t i = 0; i < size / 4; i += WINDOW_BYTES / 4) {
-		for (uint32_t k = 0; k < WINDOW_BYTES / 4; k++)
+	for (uint32_t i = 0; i < size / 4; i += MMAP_CACHE_BYTES / 4) {
+		for (uint32_t k = 0; k < MMAP_CACHE_BYTES / 4; k++)
 			words[k] = i + k;
-		if (pwrite(to, words, WINDOW_BYTES, i * 4l) != WINDOW_BYTES)
+		if (pwrite(to, words, MMAP_CACHE_BYTES, i * 4l) != MMAP_CACHE_BYTES)
 			return -1;
 	}
 	return 0;
@@ -56,8 +56,8 @@ static int group_teardown(void **state)
 static int setup(void **state)
 {
 	(void)state;
-	window_set_budget(0);
-	window_set_budget((size_t)SIZE * 2);
+	mmap_cache_set_budget(0);
+	mmap_cache_set_budget((size_t)SIZE * 2);
 	hits_before = stats_get(STATS_WINDOW_HITS);
 	misses_before = stats_get(STATS_WINDOW_MISSES);
 	evictions_before = stats_get(STATS_WINDOW_EVICTIONS);
@@ -66,11 +66,11 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct window_usage u;
+	struct mmap_cache_usage u;
 
 	(void)state;
-	window_set_budget(0);
-	window_usage(&u);
+	mmap_cache_set_budget(0);
+	mmap_cache_usage(&u);
 	assert_int_equal(u.bytes, 0);
 	assert_int_equal(u.count, 0);
 	return 0;
@@ -88,24 +88,24 @@ static uint64_t misses(void)
 
 static size_t mapped(void)
 {
-	struct window_usage u;
+	struct mmap_cache_usage u;
 
-	window_usage(&u);
+	mmap_cache_usage(&u);
 	return u.bytes;
 }
 
-static struct window_file file_of(int f, unsigned owner)
+static struct mmap_cache_file file_of(int f, unsigned owner)
 {
-	struct window_file file = { .fd = f, .owner = OWNER(owner) };
+	struct mmap_cache_file file = { .fd = f, .owner = OWNER(owner) };
 
 	fstat(f, &file.st);
 	return file;
 }
 
 /* What went wrong, so that it serves in threads too. */
-static const char *check_bytes(const struct window_part *part, uint64_t off)
+static const char *check_bytes(const struct mmap_cache_part *part, uint64_t off)
 {
-	static _Thread_local uint32_t words[WINDOW_BYTES / 4];
+	static _Thread_local uint32_t words[MMAP_CACHE_BYTES / 4];
 	size_t done = 0;
 	int ends[2];
 
@@ -130,25 +130,25 @@ static const char *check_bytes(const struct window_part *part, uint64_t off)
 /* One read, whole. */
 static const char *get_from(int f, uint64_t off, size_t len)
 {
-	struct window_file file = file_of(f, 1);
-	struct window_part parts[8];
+	struct mmap_cache_file file = file_of(f, 1);
+	struct mmap_cache_part parts[8];
 	const char *wrong = NULL;
 	uint64_t at = off;
 	size_t n = 0;
 
 	for (; len; n++) {
-		if (window_pin(&file, at, len, &parts[n]) < 0) {
+		if (mmap_cache_pin(&file, at, len, &parts[n]) < 0) {
 			wrong = "not pinned";
 			break;
 		}
 		at += parts[n].len;
 		len -= parts[n].len;
 	}
-	window_fill(parts, n);
+	mmap_cache_fill(parts, n);
 	for (size_t i = 0, pos = off; i < n; pos += parts[i++].len) {
 		if (!wrong)
 			wrong = parts[i].result ? "not filled" : check_bytes(&parts[i], pos);
-		window_unpin(parts[i].w);
+		mmap_cache_unpin(parts[i].w);
 	}
 	return wrong;
 }
@@ -164,13 +164,13 @@ static void get(uint64_t off, size_t len)
 static void test_window__second_read_hits(void **state)
 {
 	(void)state;
-	get(0, WINDOW_BYTES);
+	get(0, MMAP_CACHE_BYTES);
 	assert_int_equal(misses(), 128);
 	assert_int_equal(hits(), 0);
-	get(0, WINDOW_BYTES);
+	get(0, MMAP_CACHE_BYTES);
 	assert_int_equal(misses(), 128);
 	assert_int_equal(hits(), 128);
-	assert_int_equal(mapped(), WINDOW_BYTES);
+	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 }
 
 static void test_window__partial_hit_fills_only_what_is_missing(void **state)
@@ -188,8 +188,8 @@ static void test_window__partial_hit_fills_only_what_is_missing(void **state)
 static void test_window__read_over_several_windows_is_put_together(void **state)
 {
 	(void)state;
-	get(WINDOW_BYTES - 1000, 2 * WINDOW_BYTES + 2000);
-	assert_int_equal(mapped(), 4 * WINDOW_BYTES);
+	get(MMAP_CACHE_BYTES - 1000, 2 * MMAP_CACHE_BYTES + 2000);
+	assert_int_equal(mapped(), 4 * MMAP_CACHE_BYTES);
 	assert_int_equal(misses(), 1 + 128 + 128 + 1);
 }
 
@@ -198,34 +198,34 @@ static void test_window__descriptor_is_not_what_it_is_known_by(void **state)
 	int other = openat(dir.fd, "f", O_RDONLY | O_CLOEXEC);
 
 	(void)state;
-	get(0, WINDOW_BYTES);
-	assert_null(get_from(other, 0, WINDOW_BYTES));
+	get(0, MMAP_CACHE_BYTES);
+	assert_null(get_from(other, 0, MMAP_CACHE_BYTES));
 	close(other);
 	assert_int_equal(hits(), 128);
-	assert_int_equal(mapped(), WINDOW_BYTES);
+	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 }
 
 static void test_window__short_file_takes_what_it_is_long(void **state)
 {
 	int f = openat(dir.fd, "short", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-	struct window_file file;
-	struct window_part part;
+	struct mmap_cache_file file;
+	struct mmap_cache_part part;
 
 	(void)state;
-	assert_int_equal(write_words(f, WINDOW_BYTES), 0);
+	assert_int_equal(write_words(f, MMAP_CACHE_BYTES), 0);
 	assert_int_equal(ftruncate(f, 10000), 0);
 	assert_null(get_from(f, 4096, 5904));
 	assert_int_equal(mapped(), 3 * BLK_BYTES);
 	file = file_of(f, 1);
-	assert_int_equal(window_pin(&file, 4096, 100000, &part), 0);
+	assert_int_equal(mmap_cache_pin(&file, 4096, 100000, &part), 0);
 	assert_int_equal(part.len, 5904);
-	window_unpin(part.w);
-	assert_int_equal(window_pin(&file, 10000, 1, &part), -EOPNOTSUPP);
-	assert_int_equal(window_pin(&file, 20000, 1, &part), -EOPNOTSUPP);
+	mmap_cache_unpin(part.w);
+	assert_int_equal(mmap_cache_pin(&file, 10000, 1, &part), -EOPNOTSUPP);
+	assert_int_equal(mmap_cache_pin(&file, 20000, 1, &part), -EOPNOTSUPP);
 	/* It grows: the window is too small and makes way. */
-	assert_int_equal(write_words(f, WINDOW_BYTES), 0);
-	assert_null(get_from(f, 0, WINDOW_BYTES));
-	assert_int_equal(mapped(), WINDOW_BYTES);
+	assert_int_equal(write_words(f, MMAP_CACHE_BYTES), 0);
+	assert_null(get_from(f, 0, MMAP_CACHE_BYTES));
+	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 	close(f);
 	unlinkat(dir.fd, "short", 0);
 }
@@ -236,23 +236,23 @@ static void test_window__file_that_takes_the_place_of_another_is_another(void **
 	/* A file system that gives numbers again gives the one that was just freed. */
 	for (unsigned round = 0; round < 20; round++) {
 		int f = openat(dir.fd, "again", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-		struct window_file file;
-		struct window_part part;
+		struct mmap_cache_file file;
+		struct mmap_cache_part part;
 		char byte = 0;
 		int ends[2];
 
-		assert_int_equal(ftruncate(f, WINDOW_BYTES), 0);
+		assert_int_equal(ftruncate(f, MMAP_CACHE_BYTES), 0);
 		assert_int_equal(pwrite(f, &round, 1, 0), 1);
 		file = file_of(f, 1);
-		assert_int_equal(window_pin(&file, 0, BLK_BYTES, &part), 0);
-		window_fill(&part, 1);
+		assert_int_equal(mmap_cache_pin(&file, 0, BLK_BYTES, &part), 0);
+		mmap_cache_fill(&part, 1);
 		assert_int_equal(pipe(ends), 0);
 		assert_int_equal(write(ends[1], part.p, 1), 1);
 		assert_int_equal(read(ends[0], &byte, 1), 1);
 		assert_int_equal(byte, round);
 		close(ends[0]);
 		close(ends[1]);
-		window_unpin(part.w);
+		mmap_cache_unpin(part.w);
 		close(f);
 		unlinkat(dir.fd, "again", 0);
 	}
@@ -261,15 +261,15 @@ static void test_window__file_that_takes_the_place_of_another_is_another(void **
 static void test_window__budget_is_obeyed_to_the_byte(void **state)
 {
 	(void)state;
-	window_set_budget(3 * WINDOW_BYTES + 100);
+	mmap_cache_set_budget(3 * MMAP_CACHE_BYTES + 100);
 	for (unsigned i = 0; i < WINDOWS; i++) {
-		get((uint64_t)i * WINDOW_BYTES, WINDOW_BYTES);
-		assert_true(mapped() <= 3 * WINDOW_BYTES);
+		get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
+		assert_true(mapped() <= 3 * MMAP_CACHE_BYTES);
 	}
 	assert_int_equal(stats_get(STATS_WINDOW_EVICTIONS) - evictions_before, WINDOWS - 3);
-	window_set_budget(2 * WINDOW_BYTES - 1);
-	assert_int_equal(mapped(), WINDOW_BYTES);
-	window_set_budget(WINDOW_BYTES - 1);
+	mmap_cache_set_budget(2 * MMAP_CACHE_BYTES - 1);
+	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
+	mmap_cache_set_budget(MMAP_CACHE_BYTES - 1);
 	assert_int_equal(mapped(), 0);
 	assert_non_null(get_from(fd, 0, BLK_BYTES));
 	assert_int_equal(mapped(), 0);
@@ -277,24 +277,24 @@ static void test_window__budget_is_obeyed_to_the_byte(void **state)
 
 static void test_window__pinned_ones_survive_eviction(void **state)
 {
-	struct window_file file = file_of(fd, 1);
-	struct window_part part, other;
+	struct mmap_cache_file file = file_of(fd, 1);
+	struct mmap_cache_part part, other;
 
 	(void)state;
-	window_set_budget(2 * WINDOW_BYTES);
-	assert_int_equal(window_pin(&file, 0, WINDOW_BYTES, &part), 0);
-	window_fill(&part, 1);
+	mmap_cache_set_budget(2 * MMAP_CACHE_BYTES);
+	assert_int_equal(mmap_cache_pin(&file, 0, MMAP_CACHE_BYTES, &part), 0);
+	mmap_cache_fill(&part, 1);
 	for (unsigned i = 1; i < WINDOWS; i++)
-		get((uint64_t)i * WINDOW_BYTES, WINDOW_BYTES);
+		get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
 	assert_null(check_bytes(&part, 0));
-	window_shrink(100);
-	assert_int_equal(mapped(), WINDOW_BYTES);
+	mmap_cache_shrink(100);
+	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 	assert_null(check_bytes(&part, 0));
-	window_set_budget(WINDOW_BYTES);
-	assert_int_equal(window_pin(&file, WINDOW_BYTES, 1, &other), -EBUSY);
-	window_set_budget(0);
+	mmap_cache_set_budget(MMAP_CACHE_BYTES);
+	assert_int_equal(mmap_cache_pin(&file, MMAP_CACHE_BYTES, 1, &other), -EBUSY);
+	mmap_cache_set_budget(0);
 	assert_null(check_bytes(&part, 0));
-	window_unpin(part.w);
+	mmap_cache_unpin(part.w);
 	assert_int_equal(mapped(), 0);
 }
 
@@ -303,19 +303,19 @@ static void test_window__scan_of_ten_budgets_leaves_the_hot_ones(void **state)
 	uint64_t before;
 
 	(void)state;
-	window_set_budget(4 * WINDOW_BYTES);
+	mmap_cache_set_budget(4 * MMAP_CACHE_BYTES);
 	for (unsigned round = 0; round < 2; round++)
 		for (unsigned i = 0; i < 2; i++)
-			get((uint64_t)i * WINDOW_BYTES, WINDOW_BYTES);
+			get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
 	for (unsigned i = 2; i < WINDOWS; i++)
 		for (unsigned k = 0; k < 4; k++)
-			get((uint64_t)i * WINDOW_BYTES + k * WINDOW_BYTES / 4, WINDOW_BYTES / 4);
+			get((uint64_t)i * MMAP_CACHE_BYTES + k * MMAP_CACHE_BYTES / 4, MMAP_CACHE_BYTES / 4);
 	before = misses();
 	for (unsigned i = 0; i < 2; i++)
-		get((uint64_t)i * WINDOW_BYTES, WINDOW_BYTES);
+		get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
 	assert_int_equal(misses(), before);
 	/* The scan's end is cold again by now, but for what room there was. */
-	get(2 * WINDOW_BYTES, WINDOW_BYTES);
+	get(2 * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
 	assert_int_equal(misses(), before + 128);
 }
 
@@ -323,70 +323,70 @@ static void test_window__shrink_gives_back_its_share(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 20; i++)
-		get((uint64_t)i * WINDOW_BYTES, WINDOW_BYTES);
-	window_shrink(50);
-	assert_true(mapped() <= 10 * WINDOW_BYTES && mapped() >= 9 * WINDOW_BYTES);
-	window_shrink(0);
-	assert_true(mapped() >= 9 * WINDOW_BYTES);
-	window_shrink(100);
+		get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
+	mmap_cache_shrink(50);
+	assert_true(mapped() <= 10 * MMAP_CACHE_BYTES && mapped() >= 9 * MMAP_CACHE_BYTES);
+	mmap_cache_shrink(0);
+	assert_true(mapped() >= 9 * MMAP_CACHE_BYTES);
+	mmap_cache_shrink(100);
 	assert_int_equal(mapped(), 0);
 }
 
 static void test_window__owner_that_goes_takes_its_windows_along(void **state)
 {
-	struct window_file a = file_of(fd, 7), b = file_of(fd, 8);
-	struct window_part part, pinned;
+	struct mmap_cache_file a = file_of(fd, 7), b = file_of(fd, 8);
+	struct mmap_cache_part part, pinned;
 
 	(void)state;
 	for (unsigned i = 0; i < 10; i++) {
-		assert_int_equal(window_pin(i % 2 ? &a : &b, (uint64_t)i * WINDOW_BYTES, 1, &part), 0);
-		window_unpin(part.w);
+		assert_int_equal(mmap_cache_pin(i % 2 ? &a : &b, (uint64_t)i * MMAP_CACHE_BYTES, 1, &part), 0);
+		mmap_cache_unpin(part.w);
 	}
-	assert_int_equal(window_pin(&a, 11 * WINDOW_BYTES, 8, &pinned), 0);
-	window_forget(OWNER(7));
-	assert_int_equal(mapped(), 6 * WINDOW_BYTES);
+	assert_int_equal(mmap_cache_pin(&a, 11 * MMAP_CACHE_BYTES, 8, &pinned), 0);
+	mmap_cache_forget(OWNER(7));
+	assert_int_equal(mapped(), 6 * MMAP_CACHE_BYTES);
 	/* Whoever comes now gets another one. */
-	assert_int_equal(window_pin(&b, 11 * WINDOW_BYTES, 8, &part), 0);
+	assert_int_equal(mmap_cache_pin(&b, 11 * MMAP_CACHE_BYTES, 8, &part), 0);
 	assert_ptr_not_equal(part.w, pinned.w);
-	window_fill(&pinned, 1);
-	assert_null(check_bytes(&pinned, 11 * WINDOW_BYTES));
-	window_unpin(pinned.w);
-	assert_int_equal(mapped(), 6 * WINDOW_BYTES);
-	window_drop(part.w);
-	window_unpin(part.w);
-	assert_int_equal(mapped(), 5 * WINDOW_BYTES);
-	window_forget(OWNER(8));
+	mmap_cache_fill(&pinned, 1);
+	assert_null(check_bytes(&pinned, 11 * MMAP_CACHE_BYTES));
+	mmap_cache_unpin(pinned.w);
+	assert_int_equal(mapped(), 6 * MMAP_CACHE_BYTES);
+	mmap_cache_drop(part.w);
+	mmap_cache_unpin(part.w);
+	assert_int_equal(mapped(), 5 * MMAP_CACHE_BYTES);
+	mmap_cache_forget(OWNER(8));
 	assert_int_equal(mapped(), 0);
 }
 
 static void test_window__file_cut_under_it_is_an_error_and_no_signal(void **state)
 {
 	int f = openat(dir.fd, "cut", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-	struct window_file file;
-	struct window_part part, late;
+	struct mmap_cache_file file;
+	struct mmap_cache_part part, late;
 	int ends[2];
 
 	(void)state;
-	assert_int_equal(write_words(f, WINDOW_BYTES), 0);
+	assert_int_equal(write_words(f, MMAP_CACHE_BYTES), 0);
 	file = file_of(f, 1);
-	assert_int_equal(window_pin(&file, 0, WINDOW_BYTES, &part), 0);
-	assert_int_equal(window_pin(&file, 0, WINDOW_BYTES, &late), 0);
-	window_fill(&part, 1);
+	assert_int_equal(mmap_cache_pin(&file, 0, MMAP_CACHE_BYTES, &part), 0);
+	assert_int_equal(mmap_cache_pin(&file, 0, MMAP_CACHE_BYTES, &late), 0);
+	mmap_cache_fill(&part, 1);
 	assert_int_equal(part.result, 0);
 	assert_int_equal(ftruncate(f, 0), 0);
 	assert_int_equal(pipe(ends), 0);
 	assert_int_equal(write(ends[1], part.p, 4096), -1);
 	assert_int_equal(errno, EFAULT);
-	window_unpin(part.w);
-	window_unpin(late.w);
-	window_shrink(100);
+	mmap_cache_unpin(part.w);
+	mmap_cache_unpin(late.w);
+	mmap_cache_shrink(100);
 	/* Cut before it was brought in. */
-	assert_int_equal(write_words(f, WINDOW_BYTES), 0);
-	assert_int_equal(window_pin(&file, 0, WINDOW_BYTES, &part), 0);
+	assert_int_equal(write_words(f, MMAP_CACHE_BYTES), 0);
+	assert_int_equal(mmap_cache_pin(&file, 0, MMAP_CACHE_BYTES, &part), 0);
 	assert_int_equal(ftruncate(f, 4096), 0);
-	window_fill(&part, 1);
+	mmap_cache_fill(&part, 1);
 	assert_true(part.result < 0);
-	window_unpin(part.w);
+	mmap_cache_unpin(part.w);
 	close(ends[0]);
 	close(ends[1]);
 	close(f);
@@ -400,7 +400,7 @@ static void *read_one_window(void *arg)
 {
 	(void)arg;
 	pthread_barrier_wait(&start);
-	if (get_from(fd, 3 * WINDOW_BYTES, WINDOW_BYTES))
+	if (get_from(fd, 3 * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES))
 		nwrong++;
 	return NULL;
 }
@@ -423,13 +423,13 @@ static void test_window__many_readers_of_one_cold_window_fill_it_once(void **sta
 {
 	(void)state;
 	for (unsigned round = 0; round < 5; round++) {
-		window_shrink(100);
+		mmap_cache_shrink(100);
 		setup(NULL);
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		run_threads(read_one_window);
 		assert_int_equal(misses(), 128);
 		assert_int_equal(hits(), (THREADS - 1) * 128);
-		assert_int_equal(mapped(), WINDOW_BYTES);
+		assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 	}
 }
 
@@ -444,7 +444,7 @@ static void *read_at_random(void *arg)
 		const char *wrong;
 
 		seed = seed * 1103515245 + 12345;
-		len = ((seed >> 8) % (2 * WINDOW_BYTES) & ~3u) + 4;
+		len = ((seed >> 8) % (2 * MMAP_CACHE_BYTES) & ~3u) + 4;
 		seed = seed * 1103515245 + 12345;
 		off = (seed >> 4) % (SIZE - len) & ~3ull;
 		wrong = get_from(fd, off, len);
@@ -452,10 +452,10 @@ static void *read_at_random(void *arg)
 		if (wrong && strcmp(wrong, "not pinned"))
 			nwrong++;
 		if (i % 50 == 17)
-			window_shrink(60);
+			mmap_cache_shrink(60);
 		if (i % 50 == 29)
-			window_forget(OWNER(1));
-		if (mapped() > 8 * WINDOW_BYTES)
+			mmap_cache_forget(OWNER(1));
+		if (mapped() > 8 * MMAP_CACHE_BYTES)
 			nwrong++;
 	}
 	return NULL;
@@ -464,47 +464,47 @@ static void *read_at_random(void *arg)
 static void test_window__threads_in_a_small_budget_see_right_bytes(void **state)
 {
 	(void)state;
-	window_set_budget(8 * WINDOW_BYTES);
+	mmap_cache_set_budget(8 * MMAP_CACHE_BYTES);
 	run_threads(read_at_random);
 }
 
 static void test_window__child_starts_with_none(void **state)
 {
-	struct window_file file = file_of(fd, 1);
-	struct window_part part;
+	struct mmap_cache_file file = file_of(fd, 1);
+	struct mmap_cache_part part;
 	int status = -1;
 	pid_t pid;
 
 	(void)state;
-	get(0, WINDOW_BYTES);
-	assert_int_equal(window_pin(&file, WINDOW_BYTES, WINDOW_BYTES, &part), 0);
+	get(0, MMAP_CACHE_BYTES);
+	assert_int_equal(mmap_cache_pin(&file, MMAP_CACHE_BYTES, MMAP_CACHE_BYTES, &part), 0);
 	pid = fork();
 	if (pid == 0)
-		_exit(mapped() == WINDOW_BYTES && !get_from(fd, 0, WINDOW_BYTES) && mapped() == 2 * WINDOW_BYTES ? 0 : 1);
+		_exit(mapped() == MMAP_CACHE_BYTES && !get_from(fd, 0, MMAP_CACHE_BYTES) && mapped() == 2 * MMAP_CACHE_BYTES ? 0 : 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	assert_int_equal(mapped(), 2 * WINDOW_BYTES);
-	window_fill(&part, 1);
-	assert_null(check_bytes(&part, WINDOW_BYTES));
-	window_unpin(part.w);
+	assert_int_equal(mapped(), 2 * MMAP_CACHE_BYTES);
+	mmap_cache_fill(&part, 1);
+	assert_null(check_bytes(&part, MMAP_CACHE_BYTES));
+	mmap_cache_unpin(part.w);
 }
 
 /* In a program of its own, as what is refused is remembered. */
 static int without_populate(void)
 {
-	struct window_part part;
-	struct window_file file;
+	struct mmap_cache_part part;
+	struct mmap_cache_file file;
 
 	if (group_setup(NULL) < 0 || scratch_deny(SYS_madvise, EINVAL) < 0)
 		return 2;
 	file = file_of(fd, 1);
-	if (window_pin(&file, 0, BLK_BYTES, &part) < 0)
+	if (mmap_cache_pin(&file, 0, BLK_BYTES, &part) < 0)
 		return 3;
-	window_fill(&part, 1);
-	window_unpin(part.w);
+	mmap_cache_fill(&part, 1);
+	mmap_cache_unpin(part.w);
 	if (part.result == 0)
 		return 4;
-	return window_pin(&file, 0, BLK_BYTES, &part) == -EOPNOTSUPP ? 0 : 5;
+	return mmap_cache_pin(&file, 0, BLK_BYTES, &part) == -EOPNOTSUPP ? 0 : 5;
 }
 
 static void test_window__old_kernel_has_none(void **state)

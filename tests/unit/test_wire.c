@@ -56,7 +56,7 @@ static struct wire_message sample(enum wire_type type)
 		m.size = 1ull << 40;
 		m.count = 64;
 		break;
-	case WIRE_BEQUEST:
+	case WIRE_HANDOFF_MESSAGE:
 	case WIRE_SHARED:
 		m.count = 100;
 		break;

@@ -118,7 +118,7 @@ static void test_zeros__what_is_there_is_told_of_a_range(void **state)
 	fd = openat(d->t->upper->rootfd, "big", O_RDWR);
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, (char[BLK_BYTES]){ 0 }, BLK_BYTES, 18 * BLK_BYTES), BLK_BYTES);
-	assert_int_equal(zeros_note_range(i, fd, 16 * BLK_BYTES, 20 * BLK_BYTES), 0);
+	assert_int_equal(zero_blocks_note_range(i, fd, 16 * BLK_BYTES, 20 * BLK_BYTES), 0);
 	assert_int_equal(told(d, i), 1ull << 18);
 	close(fd);
 	tree_forget(d, i);

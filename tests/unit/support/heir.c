@@ -16,24 +16,24 @@
 
 static bool is_child;
 
-int heir_setup(void **state)
+int recovery_setup(void **state)
 {
-	struct heir *h = calloc(1, sizeof(*h));
+	struct recovery *h = calloc(1, sizeof(*h));
 	void *d;
 
 	if (!h || tree_setup(&d) < 0)
 		return -1;
 	h->d = d;
 	h->slots_fd = h->names_fd = -1;
-	dirs_init(&h->dirs);
+	mount_dirs_init(&h->dirs);
 	h->will = mmap(NULL, sizeof(*h->will), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	*state = h;
 	return h->will == MAP_FAILED ? -1 : 0;
 }
 
-int heir_teardown(void **state)
+int recovery_teardown(void **state)
 {
-	struct heir *h = *state;
+	struct recovery *h = *state;
 	void *d = h->d;
 
 	if (is_child) {
@@ -44,14 +44,14 @@ int heir_teardown(void **state)
 		close(h->slots_fd);
 	if (h->names_fd >= 0)
 		close(h->names_fd);
-	dirs_release(&h->dirs);
+	mount_dirs_release(&h->dirs);
 	munmap(h->will, sizeof(*h->will));
 	tree_teardown(&d);
 	free(h);
 	return 0;
 }
 
-static void parse(struct heir *h, struct mount_opts *opts)
+static void parse(struct recovery *h, struct mount_opts *opts)
 {
 	char all[4096], point[] = "/nowhere", self[] = "veneer", flag[] = "-o";
 	char *argv[] = { self, flag, all, point, NULL };
@@ -74,9 +74,9 @@ static void parse(struct heir *h, struct mount_opts *opts)
 
 static void copy_dirs(const struct mount_dirs *from, struct mount_dirs *to)
 {
-	dirs_init(to);
+	mount_dirs_init(to);
 	for (size_t k = 0; k < from->n_lower; k++)
-		assert_int_equal(dirs_add_lower(to, fcntl(from->lower[k], F_DUPFD_CLOEXEC, 0)), 0);
+		assert_int_equal(mount_dirs_add_lower(to, fcntl(from->lower[k], F_DUPFD_CLOEXEC, 0)), 0);
 	to->upper = fcntl(from->upper, F_DUPFD_CLOEXEC, 0);
 	to->work = fcntl(from->work, F_DUPFD_CLOEXEC, 0);
 }
@@ -113,7 +113,7 @@ static void close_unkept(int fd, void *arg)
 		close(fd);
 }
 
-int heir_take(struct heir *h, int slots, int names)
+int recovery_take(struct recovery *h, int slots, int names)
 {
 	struct mount_opts opts;
 	struct mount_dirs dirs;
@@ -129,23 +129,23 @@ int heir_take(struct heir *h, int slots, int names)
 	return r;
 }
 
-void heir_inherit(struct heir *h)
+void recovery_inherit(struct recovery *h)
 {
 	int slots = h->slots_fd, names = h->names_fd;
 
 	h->slots_fd = h->names_fd = -1;
-	if (heir_take(h, slots, names) < 0)
+	if (recovery_take(h, slots, names) < 0)
 		fail_msg("mount again: %s", h->d->err);
 }
 
-static void serve(struct heir *h, void (*live)(struct tree_dirs *d, struct will *w))
+static void serve(struct recovery *h, void (*live)(struct tree_dirs *d, struct will *w))
 {
 	struct mount_opts opts;
 	struct mount_dirs dirs;
 
 	is_child = true;
 	if (h->slots_fd >= 0) {
-		heir_inherit(h);
+		recovery_inherit(h);
 	} else {
 		parse(h, &opts);
 		copy_dirs(&h->dirs, &dirs);
@@ -153,13 +153,13 @@ static void serve(struct heir *h, void (*live)(struct tree_dirs *d, struct will 
 			fail_msg("mount: %s", h->d->err);
 		h->d->t = &h->d->m.tree;
 	}
-	nodetab_fds(h->d->t->nodes, &h->will->slots_fd, &h->will->names_fd);
+	node_table_fds(h->d->t->nodes, &h->will->slots_fd, &h->will->names_fd);
 	live(h->d, h->will);
 	kill(getpid(), SIGKILL);
 	_exit(1);
 }
 
-static void die(struct heir *h, bool *keep, void (*live)(struct tree_dirs *d, struct will *w))
+static void die(struct recovery *h, bool *keep, void (*live)(struct tree_dirs *d, struct will *w))
 {
 	int status;
 	pid_t pid;
@@ -177,24 +177,24 @@ static void die(struct heir *h, bool *keep, void (*live)(struct tree_dirs *d, st
 	h->slots_fd = h->will->slots_fd;
 	h->names_fd = h->will->names_fd;
 	keep[h->slots_fd] = keep[h->names_fd] = true;
-	nodetab_held_fds(h->slots_fd, mark, keep);
+	node_table_held_fds(h->slots_fd, mark, keep);
 	each_fd(close_unkept, keep);
 }
 
-void heir_die(struct heir *h, const char *options, void (*live)(struct tree_dirs *d, struct will *w))
+void recovery_die(struct recovery *h, const char *options, void (*live)(struct tree_dirs *d, struct will *w))
 {
 	bool keep[FDS_MAX] = { false };
 	struct mount_opts opts;
 
 	snprintf(h->options, sizeof(h->options), "%s", options);
 	parse(h, &opts);
-	assert_int_equal(dirs_open(&opts, &h->dirs, h->d->err, sizeof(h->d->err)), 0);
+	assert_int_equal(mount_dirs_open(&opts, &h->dirs, h->d->err, sizeof(h->d->err)), 0);
 	options_release(&opts);
 	each_fd(mark, keep);
 	die(h, keep, live);
 }
 
-void heir_die_again(struct heir *h, void (*live)(struct tree_dirs *d, struct will *w))
+void recovery_die_again(struct recovery *h, void (*live)(struct tree_dirs *d, struct will *w))
 {
 	bool keep[FDS_MAX] = { false };
 
@@ -216,19 +216,19 @@ static int copy_file(int from)
 	return fd;
 }
 
-void heir_copy(struct heir *h, int *ret_slots, int *ret_names)
+void recovery_copy(struct recovery *h, int *ret_slots, int *ret_names)
 {
 	*ret_slots = copy_file(h->slots_fd);
 	*ret_names = copy_file(h->names_fd);
 }
 
-void heir_grant(struct tree_dirs *d, struct will *w, unsigned n, struct inode *i)
+void recovery_grant(struct tree_dirs *d, struct will *w, unsigned n, struct inode *i)
 {
 	w->ino[n] = i->ino;
 	inode_grant(d->t, i, &w->id[n], &w->generation[n]);
 }
 
-struct inode *heir_get(struct heir *h, unsigned n)
+struct inode *recovery_get(struct recovery *h, unsigned n)
 {
 	struct inode *i = inode_get(h->d->t, h->will->id[n]);
 

@@ -11,7 +11,7 @@
 
 #include "map/mapfile-internal.h"
 
-/* Boots that mapload_test_epoch stands for; maps_setup starts in the first. */
+/* Boots that mapfile_load_test_epoch stands for; maps_setup starts in the first. */
 #define BOOT_A 0xaaaau
 #define BOOT_B 0xbbbbu
 #define MIB    (1u << 20)

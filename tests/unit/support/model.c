@@ -141,7 +141,7 @@ static int wrong(const char *what, uint64_t off, uint64_t len, uint64_t at)
 	return -EBADMSG;
 }
 
-static int do_read(struct tree *t, struct inode *i, const struct model *m,
+static int do_read(struct union_fs *t, struct inode *i, const struct model *m,
 		   const struct model_op *op)
 {
 	size_t want = op->off >= m->size	    ? 0
@@ -161,7 +161,7 @@ static int do_read(struct tree *t, struct inode *i, const struct model *m,
 }
 
 /* What is called a hole reads as zeros, and the two directions agree with each other. */
-static int do_seek(struct tree *t, struct inode *i, const struct model *m,
+static int do_seek(struct union_fs *t, struct inode *i, const struct model *m,
 		   const struct model_op *op)
 {
 	off_t data = read_seek(t, i, (off_t)op->off, SEEK_DATA),
@@ -182,7 +182,7 @@ static int do_seek(struct tree *t, struct inode *i, const struct model *m,
 	return 0;
 }
 
-static int do_write(struct tree *t, struct inode *i, const struct model_op *op)
+static int do_write(struct union_fs *t, struct inode *i, const struct model_op *op)
 {
 	void *p = malloc(op->len);
 	int r = -ENOMEM;
@@ -195,7 +195,7 @@ static int do_write(struct tree *t, struct inode *i, const struct model_op *op)
 	return r;
 }
 
-int model_do(struct tree *t, struct inode *i, const struct model *m, const struct model_op *op)
+int model_do(struct union_fs *t, struct inode *i, const struct model *m, const struct model_op *op)
 {
 	int r = 0;
 

@@ -31,4 +31,4 @@ void model_apply(struct model *m, const struct model_op *op);
 /* Do it to the file; reads are compared with the model as it is before. 0, 1 when this file
  * system knows no such operation and nothing was done, -errno, or -EBADMSG and one line on
  * standard error for wrong bytes. */
-int model_do(struct tree *t, struct inode *i, const struct model *m, const struct model_op *op);
+int model_do(struct union_fs *t, struct inode *i, const struct model *m, const struct model_op *op);

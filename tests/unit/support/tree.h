@@ -21,7 +21,7 @@ struct tree_dirs {
 	char names[1024]; /* lower layers, top first, as "b:a" */
 	unsigned nfrozen;
 	struct mount m;
-	struct tree *t; /* NULL while not mounted */
+	struct union_fs *t; /* NULL while not mounted */
 	char err[512];
 };
 
