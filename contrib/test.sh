@@ -368,7 +368,7 @@ test_soak()
 }
 
 # Decoders of what others may have written: a file of a layer, a mark on one, a command line, a profile, a message.
-FUZZ_LONGER=(mapfile mark options profile wire)
+FUZZ_LONGER=(mapfile partial_xattr options profile wire)
 
 # fuzz_part NAME SECONDS [TARGET...]
 fuzz_part()

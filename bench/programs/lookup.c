@@ -6,8 +6,8 @@
  *
  * FILE, of at least some MiB, is what is cached; it is read. Prints one JSON object a line: "what", "ns" and "bytes"
  * (what the structure takes). */
-#include "veneer/blkmap.h"
-#include "veneer/window.h"
+#include "veneer/map/blkmap.h"
+#include "veneer/sys/mmap_cache.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  *
  * Each line of the trace is one start: the files that it touched, as numbers below 4096 in the order of their first
  * touch. For each start one line comes out: the files that were predicted from the lines before it, likeliest first. */
-#include "veneer/predictor.h"
+#include "veneer/prefetch/predictor.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/buf.h"
+#include "veneer/base/buf.h"
 
 #include <endian.h>
 #include <errno.h>

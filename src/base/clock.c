@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/clock.h"
+#include "veneer/base/clock.h"
 
 #include <time.h>
 

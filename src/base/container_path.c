@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/container_path.h"
+#include "veneer/base/container_path.h"
 
 #include <stdio.h>
 #include <string.h>

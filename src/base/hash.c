@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/hash.h"
+#include "veneer/base/hash.h"
 
 #include <pthread.h>
 #include <string.h>

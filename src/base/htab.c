@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/htab.h"
+#include "veneer/base/htab.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/log.h"
+#include "veneer/base/log.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/hash.h"
-#include "veneer/logline.h"
-#include "veneer/utf8.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
+#include "logline.h"
+#include "veneer/base/utf8.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/logline.h"
+#include "logline.h"
 
-#include "veneer/utf8.h"
+#include "veneer/base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>

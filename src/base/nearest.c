@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/nearest.h"
+#include "veneer/base/nearest.h"
 
 #include <string.h>
 

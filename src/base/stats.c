@@ -3,10 +3,10 @@
  * somebody reads. So threads of different mounts never write the same cache line.
  * Invariant: total = process + every struct in the list; stats_free moves its counts under the lock that readers of
  * totals hold, so none is ever missing or counted twice. */
-#include "veneer/stats.h"
+#include "veneer/base/stats.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/list.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/list.h"
 
 #include <linux/fuse.h>
 #include <malloc.h>

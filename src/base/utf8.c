@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/utf8.h"
+#include "veneer/base/utf8.h"
 
 size_t utf8_len(const unsigned char *p)
 {

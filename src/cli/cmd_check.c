@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "mounted.h"
+#include "mount_find.h"
 #include "offline.h"
 #include "progress.h"
 #include "terminal.h"
 #include "usage.h"
 
-#include "veneer/check.h"
-#include "veneer/cleanup.h"
-#include "veneer/fdcache.h"
-#include "veneer/file.h"
-#include "veneer/log.h"
-#include "veneer/mount.h"
-#include "veneer/quantity.h"
-#include "veneer/report.h"
-#include "veneer/upperlock.h"
+#include "veneer/tools/check.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/sys/file.h"
+#include "veneer/base/log.h"
+#include "veneer/mount/mount.h"
+#include "veneer/base/human_units.h"
+#include "veneer/tools/report.h"
+#include "veneer/mount/upper_lock.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "mounted.h"
+#include "mount_find.h"
 #include "progress.h"
 #include "terminal.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/diff.h"
-#include "veneer/fdcache.h"
-#include "veneer/file.h"
-#include "veneer/log.h"
-#include "veneer/options.h"
-#include "veneer/quantity.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/tools/diff.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/sys/file.h"
+#include "veneer/base/log.h"
+#include "veneer/mount/options.h"
+#include "veneer/base/human_units.h"
 
 #include <fcntl.h>
 #include <getopt.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "mounted.h"
+#include "mount_find.h"
 #include "progress.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/du.h"
-#include "veneer/log.h"
-#include "veneer/quantity.h"
-#include "veneer/report.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/tools/du.h"
+#include "veneer/base/log.h"
+#include "veneer/base/human_units.h"
+#include "veneer/tools/report.h"
 
 #include <getopt.h>
 #include <jansson.h>

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
 #include "offline.h"
 #include "progress.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/client.h"
-#include "veneer/fdcache.h"
-#include "veneer/file.h"
-#include "veneer/flatten.h"
-#include "veneer/keep.h"
-#include "veneer/log.h"
-#include "veneer/mount.h"
-#include "veneer/quantity.h"
-#include "veneer/report.h"
-#include "veneer/rmtree.h"
-#include "veneer/upperlock.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/server/client.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/sys/file.h"
+#include "veneer/tools/flatten.h"
+#include "veneer/layer/saved_attrs.h"
+#include "veneer/base/log.h"
+#include "veneer/mount/mount.h"
+#include "veneer/base/human_units.h"
+#include "veneer/tools/report.h"
+#include "veneer/sys/rmtree.h"
+#include "veneer/mount/upper_lock.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which features work here and why not, and what a mount is made of. */
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "mounted.h"
+#include "mount_find.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/probe.h"
-#include "veneer/quantity.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/probe.h"
+#include "veneer/base/human_units.h"
 
 #include <fcntl.h>
 #include <getopt.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "mounted.h"
+#include "mount_find.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/format.h"
-#include "veneer/inspect.h"
-#include "veneer/log.h"
-#include "veneer/report.h"
-#include "veneer/xattr.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/map/format.h"
+#include "veneer/tools/inspect.h"
+#include "veneer/base/log.h"
+#include "veneer/tools/report.h"
+#include "veneer/sys/xattr.h"
 
 #include <fcntl.h>
 #include <getopt.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The mount program: what Podman, Docker and mount(8) run. It opens and mounts what it is told to where it was started,
  * hands that to the server, and returns when the mount answers. */
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "veneer/attach.h"
-#include "veneer/cleanup.h"
-#include "veneer/client.h"
-#include "veneer/log.h"
-#include "veneer/shelter.h"
-#include "veneer/standalone.h"
-#include "veneer/statedir.h"
+#include "veneer/fuse/attach.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/server/client.h"
+#include "veneer/base/log.h"
+#include "veneer/server/sandbox_setup.h"
+#include "veneer/server/standalone.h"
+#include "veneer/prefetch/state_dir.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>

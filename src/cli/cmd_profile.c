@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/path.h"
-#include "veneer/planner.h"
-#include "veneer/profile.h"
-#include "veneer/report.h"
-#include "veneer/statedir.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/path.h"
+#include "veneer/prefetch/planner.h"
+#include "veneer/prefetch/profile.h"
+#include "veneer/tools/report.h"
+#include "veneer/prefetch/state_dir.h"
 
 #include <getopt.h>
 #include <inttypes.h>

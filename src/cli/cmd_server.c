@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The server of a user's mounts: in the foreground for a service manager, or started by the first mount program that
  * finds none. */
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "fetch.h"
+#include "stats_fetch.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/metrics.h"
-#include "veneer/notify.h"
-#include "veneer/server.h"
-#include "veneer/shelter.h"
-#include "veneer/sock.h"
-#include "veneer/upgrade.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/server/metrics.h"
+#include "veneer/server/service_notify.h"
+#include "veneer/server/server.h"
+#include "veneer/server/sandbox_setup.h"
+#include "veneer/sys/sock.h"
+#include "veneer/server/upgrade.h"
 
 #include <fcntl.h>
 #include <getopt.h>

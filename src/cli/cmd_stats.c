@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "fetch.h"
+#include "stats_fetch.h"
 #include "terminal.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/panel.h"
-#include "veneer/prometheus.h"
-#include "veneer/quantity.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/tools/stats_text.h"
+#include "veneer/tools/prometheus.h"
+#include "veneer/base/human_units.h"
 
 #include <getopt.h>
 #include <jansson.h>

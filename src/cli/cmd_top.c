@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The terminal is ours between take_terminal and give_terminal, and given back on every way out: signals only set a
  * flag, which the loop sees. */
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "fetch.h"
+#include "stats_fetch.h"
 #include "terminal.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/panel.h"
-#include "veneer/screen.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/tools/stats_text.h"
+#include "veneer/tools/top_screen.h"
 
 #include <getopt.h>
 #include <poll.h>

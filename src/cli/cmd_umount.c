@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A mount whose server is dead answers nothing, so nothing is looked up in it: what /proc says of mounts and of
  * processes is compared as text. */
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "closing.h"
-#include "mounted.h"
+#include "umount_wait.h"
+#include "mount_find.h"
 #include "usage.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/report.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/tools/report.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/commands.h"
+#include "commands.h"
 
-#include "veneer/log.h"
-#include "veneer/nearest.h"
+#include "veneer/base/log.h"
+#include "veneer/base/nearest.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "offline.h"
 
-#include "veneer/log.h"
+#include "veneer/base/log.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -2,7 +2,7 @@
 /* What the subcommands share that work on the layers of a mount without mounting them. */
 #pragma once
 
-#include "veneer/options.h"
+#include "veneer/mount/options.h"
 
 #include <stdio.h>
 

@@ -3,9 +3,9 @@
 
 #include "terminal.h"
 
-#include "veneer/quantity.h"
+#include "veneer/base/human_units.h"
 
-#include "veneer/clock.h"
+#include "veneer/base/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>

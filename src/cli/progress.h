@@ -2,7 +2,7 @@
 /* How far long work is: one line that is drawn anew on a terminal, a line now and then elsewhere, on standard error. */
 #pragma once
 
-#include "veneer/step.h"
+#include "veneer/base/step.h"
 
 #include <stdbool.h>
 #include <stddef.h>

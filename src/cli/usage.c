@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "usage.h"
 
-#include "veneer/log.h"
+#include "veneer/base/log.h"
 
 #include <getopt.h>
 #include <stdio.h>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/attr.h"
+#include "veneer/data/attr.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/copyup.h"
-#include "veneer/intent.h"
-#include "veneer/lookup.h"
-#include "veneer/override.h"
-#include "veneer/trust.h"
-#include "veneer/quota.h"
-#include "veneer/relax.h"
-#include "veneer/upper.h"
-#include "veneer/xattr.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/union/lookup.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/layer/xattr_trust.h"
+#include "veneer/union/quota.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/union/upper.h"
+#include "veneer/sys/xattr.h"
 
 #include <dirent.h>
 #include <fcntl.h>

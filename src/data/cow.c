@@ -2,19 +2,19 @@
 /* The order that nothing may change: room for the record is reserved, the data goes into the upper file, the
  * record says the blocks are own, the request is answered. Whoever stops in between leaves blocks that
  * are still seen from below: the old content, complete. */
-#include "veneer/cow.h"
+#include "veneer/data/cow.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/copyup.h"
-#include "veneer/extent.h"
-#include "veneer/file.h"
-#include "veneer/quota.h"
-#include "veneer/read.h"
-#include "veneer/relax.h"
-#include "veneer/stats.h"
-#include "veneer/trust.h"
-#include "veneer/upper.h"
-#include "veneer/zeros.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/data/run.h"
+#include "veneer/sys/file.h"
+#include "veneer/union/quota.h"
+#include "veneer/data/read.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/base/stats.h"
+#include "veneer/layer/xattr_trust.h"
+#include "veneer/union/upper.h"
+#include "zero_blocks.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>

@@ -11,17 +11,17 @@
  * link               1. path in the mark: true in any case
  *                    2. linked: done. Over a whiteout as above, but a file without a name is linked beside the name
  *                       first: taken from there again */
-#include "veneer/create.h"
+#include "veneer/data/create.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/copyup.h"
-#include "veneer/lookup.h"
-#include "veneer/override.h"
-#include "veneer/place.h"
-#include "veneer/quota.h"
-#include "veneer/relax.h"
-#include "veneer/remove.h"
-#include "veneer/upper.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/union/lookup.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/data/publish.h"
+#include "veneer/union/quota.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/data/remove.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/read.h"
+#include "veneer/data/read.h"
 
-#include "readbatch.h"
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/upper.h"
+#include "read_batch.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/union/upper.h"
 
 #include <fcntl.h>
 #include <string.h>

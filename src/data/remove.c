@@ -8,15 +8,15 @@
  * in both, device    1. exchanged with a whiteout in one step, by the rename itself or one made before: done
  * in both, .wh.NAME  1. the whiteout put there: it is gone, what it hides is not
  *                    2. that moved to the work directory: done */
-#include "veneer/remove.h"
+#include "veneer/data/remove.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/copyup.h"
-#include "veneer/intent.h"
-#include "veneer/quota.h"
-#include "veneer/relax.h"
-#include "veneer/rmtree.h"
-#include "veneer/upper.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/union/quota.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/sys/rmtree.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>

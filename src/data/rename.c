@@ -14,19 +14,19 @@
  * 6. the old name hidden, and what is left there moved to the work directory: done
  *
  * An exchange is one step. */
-#include "veneer/rename.h"
+#include "veneer/data/rename.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/copyup.h"
-#include "veneer/create.h"
-#include "veneer/intent.h"
-#include "veneer/links.h"
-#include "veneer/log.h"
-#include "veneer/lookup.h"
-#include "veneer/quota.h"
-#include "veneer/relax.h"
-#include "veneer/remove.h"
-#include "veneer/upper.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/data/create.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/union/hardlink_index.h"
+#include "veneer/base/log.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/quota.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/data/remove.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/tmpfile.h"
+#include "veneer/data/tmpfile.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/copyup.h"
-#include "veneer/override.h"
-#include "veneer/quota.h"
-#include "veneer/upper.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/union/quota.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/attach.h"
+#include "veneer/fuse/attach.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>

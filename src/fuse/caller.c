@@ -3,8 +3,8 @@
  * another process namespace or gone, has no groups and no privileges. */
 #include "ops.h"
 
-#include "veneer/attach.h"
-#include "veneer/cleanup.h"
+#include "veneer/fuse/attach.h"
+#include "veneer/base/cleanup.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>

@@ -14,10 +14,10 @@
  * node is invalidated. */
 #include "ops.h"
 
-#include "veneer/attr.h"
-#include "veneer/backing.h"
-#include "veneer/lookup.h"
-#include "veneer/redo.h"
+#include "veneer/data/attr.h"
+#include "veneer/passthrough/passthrough_table.h"
+#include "veneer/union/lookup.h"
+#include "veneer/data/replay.h"
 
 #include <dirent.h>
 #include <linux/capability.h>

@@ -2,7 +2,7 @@
 /* What the kernel and a mount agree on at INIT, and what it says in requests that libfuse does not pass on. */
 #include "ops.h"
 
-#include "veneer/stats.h"
+#include "veneer/base/stats.h"
 
 #include <linux/fuse.h>
 

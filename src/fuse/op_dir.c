@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/lookup.h"
-#include "veneer/upper.h"
-#include "veneer/walkahead.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/upper.h"
+#include "veneer/jobs/readdir_ahead.h"
 
 #include <dirent.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * opens a file by itself to ask, if need be without an OPEN. ENOSYS would make it ask nothing more in the whole mount. */
 #include "ops.h"
 
-#include "veneer/image.h"
+#include "veneer/layer/image.h"
 
 #include <linux/fs.h>
 #include <sys/ioctl.h>

@@ -8,7 +8,7 @@
  * 6.9), they end with ECONNABORTED. */
 #include "ops.h"
 
-#include "veneer/locks.h"
+#include "veneer/union/locks.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "doubt.h"
+#include "kernel_invalidate.h"
 #include "ops.h"
 
-#include "veneer/attr.h"
-#include "veneer/cow.h"
-#include "veneer/lookup.h"
-#include "veneer/quota.h"
+#include "veneer/data/attr.h"
+#include "veneer/data/cow.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/quota.h"
 
 #include <dirent.h>
 #include <string.h>

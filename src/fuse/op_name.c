@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops.h"
 
-#include "veneer/create.h"
-#include "veneer/redo.h"
-#include "veneer/remove.h"
-#include "veneer/rename.h"
-#include "veneer/tmpfile.h"
+#include "veneer/data/create.h"
+#include "veneer/data/replay.h"
+#include "veneer/data/remove.h"
+#include "veneer/data/rename.h"
+#include "veneer/data/tmpfile.h"
 
 #include <stdio.h>
 

@@ -10,11 +10,11 @@
  * keeps locks, every open is answered, and flushed. */
 #include "ops.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/create.h"
-#include "veneer/log.h"
-#include "veneer/offer.h"
-#include "veneer/upper.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/create.h"
+#include "veneer/base/log.h"
+#include "veneer/passthrough/passthrough_select.h"
+#include "veneer/union/upper.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops.h"
 
-#include "veneer/attr.h"
-#include "veneer/cleanup.h"
-#include "veneer/redo.h"
-#include "veneer/workdir.h"
+#include "veneer/data/attr.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/replay.h"
+#include "veneer/mount/workdir.h"
 
 #include <linux/capability.h>
 #include <string.h>

@@ -2,10 +2,10 @@
 /* Shared by the request handlers of src/fuse: what a request means, and how it is answered. */
 #pragma once
 
-#include "veneer/attr.h"
-#include "veneer/intent.h"
-#include "veneer/mount.h"
-#include "veneer/stats.h"
+#include "veneer/data/attr.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/mount/mount.h"
+#include "veneer/base/stats.h"
 
 #include <errno.h>
 #include <fuse_lowlevel.h>

@@ -16,14 +16,14 @@
  * there is room (is_short).
  *
  * An event names its member by a number and not by an address: it may come when the member has gone. */
-#include "veneer/pool.h"
+#include "veneer/fuse/pool.h"
 
 #include "ops.h"
-#include "veneer/cleanup.h"
-#include "veneer/clock.h"
-#include "veneer/cpushare.h"
-#include "veneer/list.h"
-#include "veneer/log.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
+#include "veneer/sys/autogroup_weight.h"
+#include "veneer/base/list.h"
+#include "veneer/base/log.h"
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>

@@ -6,9 +6,9 @@
  * where the kernel writes to it by itself. */
 #include "ops.h"
 
-#include "veneer/image.h"
-#include "veneer/lookup.h"
-#include "veneer/upper.h"
+#include "veneer/layer/image.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 

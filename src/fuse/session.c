@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/session.h"
+#include "veneer/fuse/session.h"
 
-#include "doubt.h"
+#include "kernel_invalidate.h"
 #include "ops.h"
-#include "reqtext.h"
-#include "veneer/buf.h"
-#include "veneer/cleanup.h"
-#include "veneer/duty.h"
-#include "veneer/locks.h"
-#include "veneer/log.h"
-#include "veneer/stats.h"
+#include "request_text.h"
+#include "veneer/base/buf.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/recover/activity.h"
+#include "veneer/union/locks.h"
+#include "veneer/base/log.h"
+#include "veneer/base/stats.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>

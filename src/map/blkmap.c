@@ -9,13 +9,13 @@
  * 3. Empty nodes and leaves are allowed: blkmap_reserve and what fails leave them behind.
  * 4. A change costs the paths to the ends of its range and what it frees or makes, never the size
  *    of the map: a hostile log cannot have the same nodes visited again and again. */
-#include "veneer/blkmap.h"
+#include "veneer/map/blkmap.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "veneer/cleanup.h"
-#include "veneer/stats.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/stats.h"
 
 #define FANOUT_SHIFT 3
 #define FANOUT	     (1u << FANOUT_SHIFT)

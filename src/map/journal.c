@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
 
 #define GROW_MIN_BYTES 4096u
 #define GROW_MAX_BYTES (1u << 20)

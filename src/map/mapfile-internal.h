@@ -20,7 +20,7 @@
 #include "journal.h"
 #include "snapshot.h"
 #include "table.h"
-#include "veneer/mapfile.h"
+#include "veneer/map/mapfile.h"
 
 /* No reader takes a longer map of a lower layer; a writer stops early enough. */
 #define MAPFILE_BYTES_MAX ((uint64_t)256 << 20)

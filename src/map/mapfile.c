@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/mapfile.h"
+#include "veneer/map/mapfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "mapfile-internal.h"
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/log.h"
-#include "veneer/path.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/path.h"
 
 /* A write makes blocks own in a few runs, each one record; more is not worth reserving. */
 #define RESERVE_RUNS_MAX    32u

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "veneer/buf.h"
-#include "veneer/hash.h"
+#include "veneer/base/buf.h"
+#include "veneer/base/hash.h"
 
 #define HEAD_WORDS 1u
 #define SUM_WORDS  1u

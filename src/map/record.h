@@ -2,8 +2,8 @@
 /* One record of the map file to and from bytes (doc/SPEC.md, section 3.2). Pure. */
 #pragma once
 
-#include "veneer/format.h"
-#include "veneer/types.h"
+#include "veneer/map/format.h"
+#include "veneer/base/types.h"
 
 struct record {
 	enum format_record_type type;

@@ -4,10 +4,10 @@
  * header has the last checksum, so that what follows is known to be this file's. A gap in the log may be of any file. */
 #include "salvage.h"
 
-#include "veneer/file.h"
-#include "veneer/hash.h"
-#include "veneer/log.h"
-#include "veneer/quantity.h"
+#include "veneer/sys/file.h"
+#include "veneer/base/hash.h"
+#include "veneer/base/log.h"
+#include "veneer/base/human_units.h"
 
 #include <endian.h>
 #include <errno.h>

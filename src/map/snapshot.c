@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "journal.h"
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/hash.h"
-#include "veneer/log.h"
-#include "veneer/mapfile.h"
-#include "veneer/xattr.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/base/hash.h"
+#include "veneer/base/log.h"
+#include "veneer/map/mapfile.h"
+#include "veneer/sys/xattr.h"
 
 #define HEADER_BYTES sizeof(struct format_map_header)
 #define TEMP_TRIES   16

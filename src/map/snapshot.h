@@ -3,7 +3,7 @@
 #pragma once
 
 #include "table.h"
-#include "veneer/buf.h"
+#include "veneer/base/buf.h"
 
 #define SNAPSHOT_TEMP_BYTES 48 /* a temporary name with its NUL */
 

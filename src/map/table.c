@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
-#include "veneer/cleanup.h"
-#include "veneer/hash.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
 
 static void blkmap_freep(struct blkmap **m)
 {

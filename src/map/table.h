@@ -4,8 +4,8 @@
 #pragma once
 
 #include "record.h"
-#include "veneer/blkmap.h"
-#include "veneer/htab.h"
+#include "veneer/map/blkmap.h"
+#include "veneer/base/htab.h"
 
 /* One partial file. Its committed state, which alone counts after an unclean boot, is `map`
  * without `pend`, and above map's clip `cut`, whose clip it has; see table_committed. A commit

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 /* One of the numbers between colons. Callers start their maps with a colon, so empty ones are
  * passed over. 1: *ret is set, 0: no more, -EINVAL: not an id. */

@@ -2,7 +2,7 @@
 /* The values of options that need more than a line to understand. */
 #pragma once
 
-#include "veneer/options.h"
+#include "veneer/mount/options.h"
 
 /* A path relative to cwd made absolute; NULL when out of memory. */
 char *options_path_absolute(const char *cwd, const char *path);

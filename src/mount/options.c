@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/options.h"
+#include "veneer/mount/options.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "veneer/buf.h"
-#include "veneer/cleanup.h"
-#include "veneer/container_path.h"
+#include "veneer/base/buf.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/container_path.h"
 
 #include "options-internal.h"
 

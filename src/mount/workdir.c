@@ -2,13 +2,13 @@
 /* workdir/work/<name>/ holds one mount's unfinished files; an flock on it says that its mount is alive, since a
  * second mount of the same upper is something callers do. workdir/work/incompat/volatile is overlayfs's
  * mark; the boot it was left in stands in a file in it, so that the same boot may go on. */
-#include "veneer/workdir.h"
+#include "veneer/mount/workdir.h"
 
-#include "veneer/bootid.h"
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/path.h"
-#include "veneer/rmtree.h"
+#include "veneer/sys/boot_id.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/path.h"
+#include "veneer/sys/rmtree.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 /* Messages as a client exchanges them. */
 #pragma once
 
-#include "veneer/sock.h"
-#include "veneer/wire.h"
+#include "veneer/sys/sock.h"
+#include "wire.h"
 
 #define CLIENT_WAIT_MS 30000
 #define CLIENT_ANY WIRE_TYPES

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/client.h"
+#include "veneer/server/client.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/confine.h"
-#include "veneer/peer.h"
-#include "veneer/shelter.h"
-#include "veneer/sock.h"
-#include "veneer/wire.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "sandbox.h"
+#include "veneer/sys/peer.h"
+#include "veneer/server/sandbox_setup.h"
+#include "veneer/sys/sock.h"
+#include "wire.h"
 
 #include "client-internal.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The library is loaded when somebody wants to be answered, and not linked: with what it brings along each mount would take
  * twice as long to start. */
-#include "veneer/metrics.h"
+#include "veneer/server/metrics.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #ifdef HAVE_MICROHTTPD
 
-#include "veneer/clock.h"
-#include "veneer/log.h"
+#include "veneer/base/clock.h"
+#include "veneer/base/log.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/rundir.h"
+#include "veneer/server/rundir.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/clock.h"
-#include "veneer/file.h"
-#include "veneer/sock.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/sock.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/standalone.h"
+#include "veneer/server/standalone.h"
 
-#include "veneer/attach.h"
-#include "veneer/cleanup.h"
-#include "veneer/confine.h"
-#include "veneer/counters.h"
-#include "veneer/fdcache.h"
-#include "veneer/log.h"
-#include "veneer/pool.h"
-#include "veneer/shelter.h"
-#include "veneer/takeover.h"
+#include "veneer/fuse/attach.h"
+#include "veneer/base/cleanup.h"
+#include "sandbox.h"
+#include "sigusr1_stats.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/base/log.h"
+#include "veneer/fuse/pool.h"
+#include "veneer/server/sandbox_setup.h"
+#include "veneer/mount/upper_takeover.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* clone(2) and not fork(3), for CLONE_FILES. The C library knows nothing of that process, and believes its first thread
  * to be ours (its id is wrong there); so that does nothing but start another, which it knows, and wait for it. */
-#include "veneer/supervisor.h"
+#include "supervisor.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/clock.h"
-#include "veneer/log.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
+#include "veneer/base/log.h"
 
 #include <sched.h>
 #include <signal.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/upgrade.h"
+#include "veneer/server/upgrade.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/client.h"
-#include "veneer/log.h"
-#include "veneer/quantity.h"
-#include "veneer/shelter.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/server/client.h"
+#include "veneer/base/log.h"
+#include "veneer/base/human_units.h"
+#include "veneer/server/sandbox_setup.h"
 
 #include <fcntl.h>
 #include <limits.h>

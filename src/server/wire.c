@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/wire.h"
+#include "wire.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/cgroup.h"
+#include "veneer/sys/cgroup.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <fcntl.h>
 #include <mntent.h>

@@ -2,7 +2,7 @@
 /* The lines of /proc/PID/mountinfo, for the module and its fuzzer. Pure. */
 #pragma once
 
-#include "veneer/mountinfo.h"
+#include "veneer/sys/mountinfo.h"
 
 /* A directory that is asked for. */
 struct mountinfo_place {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mountinfo-internal.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <dirent.h>
 #include <fcntl.h>

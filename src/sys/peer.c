@@ -5,10 +5,10 @@
  *
  * Capabilities are those in the process's own user namespace, where anybody may have all: they say something beside that
  * namespace alone. */
-#include "veneer/peer.h"
+#include "veneer/sys/peer.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/sock.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/sock.h"
 
 #include <fcntl.h>
 #include <poll.h>

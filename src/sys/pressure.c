@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/pressure.h"
+#include "veneer/sys/pressure.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/privilege.h"
+#include "veneer/sys/privilege.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <errno.h>
 #include <stdatomic.h>

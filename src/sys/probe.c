@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/probe.h"
+#include "veneer/sys/probe.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/path.h"
-#include "veneer/types.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/path.h"
+#include "veneer/base/types.h"
 
 #include <endian.h>
 #include <fcntl.h>

@@ -11,10 +11,10 @@
  *    likewise, by madvise.
  * 3. A ring serves only the process that made it: fork() shares its memory, so a child drops the
  *    copy (this ends nothing in the parent) and makes its own. */
-#include "veneer/ring.h"
+#include "veneer/sys/ring.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
 
 #include <liburing.h>
 #include <limits.h>

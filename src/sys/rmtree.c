@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/rmtree.h"
+#include "veneer/sys/rmtree.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <dirent.h>
 #include <fcntl.h>

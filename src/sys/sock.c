@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/sock.h"
+#include "veneer/sys/sock.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/clock.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 
 #include <poll.h>
 #include <stdio.h>

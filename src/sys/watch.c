@@ -6,12 +6,12 @@
  * 2. numbers are not used again by the kernel (before 2^31 of them), so that a late event of a watch that went
  *    finds nobody;
  * 3. is_stale goes from false to true once. A stale set gets no more watches; watch_drain gives those it has back. */
-#include "veneer/watch.h"
+#include "veneer/sys/watch.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/htab.h"
-#include "veneer/list.h"
-#include "veneer/log.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/htab.h"
+#include "veneer/base/list.h"
+#include "veneer/base/log.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Goes through the directories of the layer, as they stand there, and asks the stack below for each name. A directory
  * that was renamed shows what is merged into it at a new place: that is gone through as the stack shows it. */
-#include "veneer/diff.h"
+#include "veneer/tools/diff.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/listing.h"
-#include "veneer/log.h"
-#include "veneer/mark.h"
-#include "veneer/origin.h"
-#include "veneer/path.h"
-#include "veneer/quantity.h"
-#include "veneer/report.h"
-#include "veneer/xattr.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/layer/dir_listing.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/sys/path.h"
+#include "veneer/base/human_units.h"
+#include "veneer/tools/report.h"
+#include "veneer/sys/xattr.h"
 
 #include <dirent.h>
 #include <fcntl.h>

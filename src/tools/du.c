@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/du.h"
+#include "veneer/tools/du.h"
 
-#include "layerwalk.h"
+#include "layer_walk.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/htab.h"
-#include "veneer/layer.h"
-#include "veneer/log.h"
-#include "veneer/mapfile.h"
-#include "veneer/source.h"
-#include "veneer/whiteout.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/htab.h"
+#include "veneer/layer/layer.h"
+#include "veneer/base/log.h"
+#include "veneer/map/mapfile.h"
+#include "veneer/layer/source.h"
+#include "veneer/layer/whiteout.h"
 
 #include <fcntl.h>
 #include <string.h>

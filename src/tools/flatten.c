@@ -9,22 +9,22 @@
  *    later run knows that it is at this step;
  * 5. sync; the map goes, if there is nothing left that needs it.
  * A directory in which something had to be left keeps its redirect, which that something may need. */
-#include "veneer/flatten.h"
+#include "veneer/tools/flatten.h"
 
-#include "layerwalk.h"
+#include "layer_walk.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/copyup.h"
-#include "veneer/keep.h"
-#include "veneer/log.h"
-#include "veneer/lookup.h"
-#include "veneer/origin.h"
-#include "veneer/relax.h"
-#include "veneer/upper.h"
-#include "veneer/upperwalk.h"
-#include "veneer/whiteout.h"
-#include "veneer/whole.h"
-#include "veneer/xattr.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/layer/saved_attrs.h"
+#include "veneer/base/log.h"
+#include "veneer/union/lookup.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/union/upper.h"
+#include "veneer/jobs/upper_walk.h"
+#include "veneer/layer/whiteout.h"
+#include "veneer/data/materialize.h"
+#include "veneer/sys/xattr.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/inspect.h"
+#include "veneer/tools/inspect.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,17 +8,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../map/journal.h"
-#include "../map/mapfile-internal.h"
-#include "../map/snapshot.h"
-#include "layerwalk.h"
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/mark.h"
-#include "veneer/path.h"
-#include "veneer/quantity.h"
-#include "veneer/recover.h"
-#include "veneer/xattr.h"
+#include "map/journal.h"
+#include "map/mapfile-internal.h"
+#include "map/snapshot.h"
+#include "layer_walk.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/sys/path.h"
+#include "veneer/base/human_units.h"
+#include "veneer/layer/map_recover.h"
+#include "veneer/sys/xattr.h"
 
 #define TRIES 3
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One family after the other, since all lines of a family must stand together: so mounts are gone through once for
  * each. */
-#include "veneer/prometheus.h"
+#include "veneer/tools/prometheus.h"
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/report.h"
+#include "veneer/tools/report.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/container_path.h"
-#include "veneer/fdcache.h"
-#include "veneer/utf8.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/container_path.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/base/utf8.h"
 
 #include <ctype.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* The inside of the inode table: inode.c keeps it, inode_load.c fills it from what a dead server left. */
 #pragma once
 
-#include "veneer/inode.h"
+#include "veneer/union/inode.h"
 
 struct name {
 	struct hlink link;		/* in tree->names */

@@ -8,13 +8,13 @@
  *    inode and says which id came after it. */
 #include "inode-internal.h"
 
-#include "veneer/backing.h"
-#include "veneer/cleanup.h"
-#include "veneer/hash.h"
-#include "veneer/locks.h"
-#include "veneer/mark.h"
-#include "veneer/quota.h"
-#include "veneer/stats.h"
+#include "veneer/passthrough/passthrough_table.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
+#include "veneer/union/locks.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/union/quota.h"
+#include "veneer/base/stats.h"
 
 #include <dirent.h>
 #include <stdio.h>

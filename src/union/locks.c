@@ -8,12 +8,12 @@
  *    looked at (grant_locked) before the mutex is let go.
  *
  * A waiter is prepared, then waits in an object, then is told: taken out under the mutex, called back without it. */
-#include "veneer/locks.h"
+#include "veneer/union/locks.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/hash.h"
-#include "veneer/htab.h"
-#include "veneer/list.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
+#include "veneer/base/htab.h"
+#include "veneer/base/list.h"
 
 #include <string.h>
 

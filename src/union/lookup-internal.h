@@ -2,7 +2,7 @@
 /* Parts of a look-up that restore.c puts together in another way. */
 #pragma once
 
-#include "veneer/lookup.h"
+#include "veneer/union/lookup.h"
 
 struct partial_xattr;
 

@@ -5,15 +5,15 @@
  *
  * XFS, though, gives a file that grows up to twice its size ahead, and takes that back when it pleases. What lies past
  * the end of a file there is left out, unless it was asked for (is_ahead), or was there at the count. */
-#include "veneer/quota.h"
+#include "veneer/union/quota.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/dirwalk.h"
-#include "veneer/file.h"
-#include "veneer/htab.h"
-#include "veneer/inode.h"
-#include "veneer/mapfile.h"
-#include "veneer/whiteout.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/dir_walk.h"
+#include "veneer/sys/file.h"
+#include "veneer/base/htab.h"
+#include "veneer/union/inode.h"
+#include "veneer/map/mapfile.h"
+#include "veneer/layer/whiteout.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/upper.h"
+#include "veneer/union/upper.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/log.h"
-#include "veneer/path.h"
-#include "veneer/relax.h"
-#include "veneer/xattr.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/path.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/sys/xattr.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* An input is the value of a POSIX ACL attribute, as a layer has it or a container sets it. */
 #include "support.h"
 
-#include "veneer/options.h"
+#include "veneer/mount/options.h"
 
 #include <errno.h>
 #include <stdlib.h>

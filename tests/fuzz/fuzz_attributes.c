@@ -3,12 +3,12 @@
  * and a byte of its length, its value. All that is believed of them must be a plain path. */
 #include "support.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/mark.h"
-#include "veneer/origin.h"
-#include "veneer/override.h"
-#include "veneer/path.h"
-#include "veneer/whiteout.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/sys/path.h"
+#include "veneer/layer/whiteout.h"
 
 #include <fcntl.h>
 #include <stdio.h>

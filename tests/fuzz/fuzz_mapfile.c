@@ -4,10 +4,10 @@
  * opened again. */
 #include "support.h"
 
-#include "veneer/blkmap.h"
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/mapfile.h"
+#include "veneer/map/blkmap.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/map/mapfile.h"
 
 #include <errno.h>
 #include <fcntl.h>

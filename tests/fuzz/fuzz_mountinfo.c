@@ -3,7 +3,7 @@
 #include "support.h"
 
 #include "sys/mountinfo-internal.h"
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An input is a command line: its words, each ended by a newline. */
-#include "veneer/options.h"
+#include "veneer/mount/options.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 #define MAX_WORDS 32
 

@@ -3,10 +3,10 @@
  * there. What is read of the file then is within the bounds, and a start is noted or refused with a sentence. */
 #include "support.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/path.h"
-#include "veneer/profile.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/path.h"
+#include "veneer/prefetch/profile.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

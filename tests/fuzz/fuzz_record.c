@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "map/record.h"
-#include "veneer/hash.h"
+#include "veneer/base/hash.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

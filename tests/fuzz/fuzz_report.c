@@ -2,10 +2,10 @@
 /* An input is what a server answers to `veneer stats`: it is printed in each form, and written again. */
 #include "support.h"
 
-#include "veneer/cleanup.h"
-#include "veneer/panel.h"
-#include "veneer/prometheus.h"
-#include "veneer/report.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/tools/stats_text.h"
+#include "veneer/tools/prometheus.h"
+#include "veneer/tools/report.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -13,9 +13,9 @@
 #include "map/journal.h"
 #include "map/mapfile-internal.h"
 #include "map/snapshot.h"
-#include "veneer/cleanup.h"
-#include "veneer/file.h"
-#include "veneer/inspect.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/tools/inspect.h"
 
 #define SIZE_MAX_TRIED 65536u
 #define HEADER_BYTES   sizeof(struct format_map_header)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An input is a packet; and the text of one, the strings of a command line. */
-#include "veneer/wire.h"
+#include "server/wire.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

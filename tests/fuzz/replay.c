@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "veneer/cleanup.h"
+#include "veneer/base/cleanup.h"
 
 enum {
 	INPUT_MAX = 1 << 20,

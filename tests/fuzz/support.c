@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.h"
 
-#include "veneer/file.h"
-#include "veneer/format.h"
-#include "veneer/hash.h"
-#include "veneer/log.h"
+#include "veneer/sys/file.h"
+#include "veneer/map/format.h"
+#include "veneer/base/hash.h"
+#include "veneer/base/log.h"
 
 #include <fcntl.h>
 #include <limits.h>

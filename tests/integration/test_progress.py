@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far long work is, as somebody at a terminal sees it. A layer far away makes it long. (Where there is no terminal:
-tests/unit/test_progress.c.)"""
+tests/unit/cli/test_progress.c.)"""
 import contextlib
 import os
 import pty

@@ -225,7 +225,7 @@ def test_nothing_is_promoted_unless_asked_for(stack):
 
 
 def is_pressed():
-    """Would promote=auto wait for the machine (promotion.h)?"""
+    """Would promote=auto wait for the machine (promote_policy.h)?"""
     for resource, limit in (("memory", 1), ("io", 10)):
         try:
             with open(f"/proc/pressure/{resource}", encoding="ascii") as f:

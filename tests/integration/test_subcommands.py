@@ -141,9 +141,9 @@ def test_json_of_a_repair(stack):
 def test_manual_has_all_codes(stack):
     """What the sources say, and what a reader can look up."""
     said = set()
-    for name in ("check", "leftover", "inspect"):
+    for name in ("check", "check_orphans", "inspect"):
         source = (_MANUAL.parents[1] / "src" / "tools" / f"{name}.c").read_text()
-        said |= set(re.findall(r'(?:finding_say|say|end_line|inspect_say)\([^"]*?"([a-z]+(?:-[a-z]+)*)"[,)]', source))
+        said |= set(re.findall(r'(?:check_report_say|say|end_line|inspect_say)\([^"]*?"([a-z]+(?:-[a-z]+)*)"[,)]', source))
     section = _MANUAL.read_text().partition("## OUTPUT")[2].partition("\n## ")[0]
     assert len(said) > 35 and {code for code in said if f"`{code}`" not in section} == set()
 

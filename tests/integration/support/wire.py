@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages between mount program and server, as include/veneer/wire.h has them, and a client that may
+"""The messages between mount program and server, as src/server/wire.h has them, and a client that may
 break every rule."""
 import array
 import errno

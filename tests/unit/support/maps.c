@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "veneer/log.h"
+#include "veneer/base/log.h"
 
 int maps_setup(void **state)
 {

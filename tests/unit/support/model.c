@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/model.h"
 
-#include "veneer/cow.h"
-#include "veneer/lookup.h"
-#include "veneer/read.h"
+#include "veneer/data/cow.h"
+#include "veneer/union/lookup.h"
+#include "veneer/data/read.h"
 
 #include <inttypes.h>
 #include <linux/falloc.h>

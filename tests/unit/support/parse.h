@@ -2,7 +2,7 @@
 /* Options as a caller gives them, for the tests of what reads them. What is parsed is the caller's to release. */
 #pragma once
 
-#include "veneer/options.h"
+#include "veneer/mount/options.h"
 
 /* What the last parse_words said of an error. */
 extern char parse_error[256];

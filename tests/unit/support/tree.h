@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "support/scratch.h"
-#include "veneer/mount.h"
+#include "veneer/mount/mount.h"
 
 #include <sys/stat.h>
 

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/data/copy_range.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/data/copyup.h"
+#include "veneer/data/cow.h"
+#include "veneer/data/run.h"
+#include "veneer/union/quota.h"
+#include "veneer/data/read.h"
+#include "veneer/union/upper.h"
+
+#define COPY_MAX ((size_t)64 << 20)	/* one request: it cannot be interrupted */
+#define COPY_STEP ((size_t)1 << 20)	/* read and written at a time */
+
+/* Of two files always the same one first; a node id may change meanwhile. */
+static void lock_both(struct inode *from, struct inode *to)
+{
+	if ((uintptr_t)from < (uintptr_t)to)
+		pthread_rwlock_rdlock(&from->lock);
+	pthread_rwlock_wrlock(&to->lock);
+	if ((uintptr_t)from > (uintptr_t)to)
+		pthread_rwlock_rdlock(&from->lock);
+}
+
+static void unlock_both(struct inode *from, struct inode *to)
+{
+	pthread_rwlock_unlock(&to->lock);
+	if (from != to)
+		pthread_rwlock_unlock(&from->lock);
+}
+
+/* Nothing has to be recorded about [off, end of file) of a file that is written there: it is plain, or all of that is
+ * past what can be seen from below. 1, 0 or -errno. */
+static int speaks_alone(struct inode *to, int fd, uint64_t off)
+{
+	struct stat st;
+	uint64_t clip;
+	int r;
+
+	if (to->is_damaged)
+		return -EIO;
+	if (!to->src.id)
+		return 1;
+	r = mapfile_clip(to->src.map, to->src.id, &clip);
+	if (r < 0)
+		return r == -ENOENT ? -EIO : r;
+	/* A clip past the end has yet to be settled (cow.c). */
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return clip <= (uint64_t)st.st_size && off >= ((clip + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1));
+}
+
+/* The first run of [off, off + len) of what top shows, by the system call. Bytes; 0: not this way. */
+static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, size_t len)
+{
+	struct run run;
+	ssize_t n;
+	int fd, r = run_find(top, off, len, &run);
+
+	if (r < 0)
+		return r == -EUCLEAN ? -EIO : r;
+	if (!run.src)
+		return 0;
+	fd = source_pin(run.src);
+	if (fd < 0)
+		return fd;
+	do {
+		off_t in = (off_t)off, out = off_to;
+
+		n = copy_file_range(fd, &in, to, &out, run.len, 0);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		n = errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG ? -errno : 0;
+	fd_cache_unpin(&run.src->fd);
+	return n;
+}
+
+/* Under both locks. As much as the system call does of it; 0: nothing. */
+static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, struct inode *to, int fd, off_t off_to,
+			  size_t len)
+{
+	struct source *top;
+	off_t size = 0;
+	uint64_t room;
+	size_t done = 0;
+	ssize_t n;
+	int r = speaks_alone(to, fd, (uint64_t)off_to);
+
+	if (r <= 0)
+		return r;
+	r = read_top(t, from, &top);
+	if (r == 0)
+		r = read_size(t, from, &size);
+	if (r < 0)
+		return r == -EUCLEAN ? -EIO : r;
+	if (off >= size)
+		return 0;
+	if (len > (size_t)(size - off))
+		len = (size_t)(size - off);
+	/* Where there is not room for all of it, it is written piece by piece. */
+	if (quota_claim_range(t->quota, fd, (uint64_t)off_to, len, &room) < 0)
+		return 0;
+	/* Holds the descriptor for source_pin, which knows no inodes. */
+	if (from->has_upper && (r = upper_pin(t, from)) < 0) {
+		quota_settle(t->quota, -1, room, 0);
+		return r;
+	}
+	do {
+		n = copy_run(top, (uint64_t)off + done, fd, off_to + (off_t)done, len - done);
+		if (n > 0)
+			done += (size_t)n;
+	} while (n > 0 && done < len);
+	if (from->has_upper)
+		fd_cache_unpin(&from->src.fd);
+	quota_settle(t->quota, fd, room, 0);
+	return done ? (ssize_t)done : n;
+}
+
+/* Through memory, which is right for every pair of files. */
+static ssize_t copy_step(struct union_fs *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
+{
+	const size_t step = len < COPY_STEP ? len : COPY_STEP;
+	_cleanup_(freep) char *buf = malloc(step);
+	ssize_t n;
+	int r;
+
+	if (!buf)
+		return -ENOMEM;
+	n = read_file(t, from, buf, step, off);
+	if (n <= 0)
+		return n;
+	r = cow_write(t, to, buf, (size_t)n, off_to);
+	return r < 0 ? r : n;
+}
+
+static ssize_t copy_some(struct union_fs *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
+{
+	_cleanup_(closep) int own = -1;
+	int fd = upper_pin_writable(t, to, &own);
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	lock_both(from, to);
+	n = copy_below(t, from, off, to, fd, off_to, len);
+	unlock_both(from, to);
+	fd_cache_unpin(&to->src.fd);
+	return n ? n : copy_step(t, from, off, to, off_to, len);
+}
+
+/* Within one file: what is behind its end now is not copied, however far the copy makes it grow, and parts that overlap
+ * are -EINVAL. The kernel sees to both itself, unless it knows the file by two node ids. */
+static int within_one(struct union_fs *t, struct inode *i, off_t off_from, off_t off_to, size_t *len)
+{
+	off_t size;
+	int r = read_size(t, i, &size);
+
+	if (r < 0)
+		return r;
+	if (off_from >= size)
+		*len = 0;
+	else if (*len > (size_t)(size - off_from))
+		*len = (size_t)(size - off_from);
+	return *len && off_to < off_from + (off_t)*len && off_from < off_to + (off_t)*len ? -EINVAL : 0;
+}
+
+ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
+{
+	size_t done = 0;
+	ssize_t n;
+
+	if (len > COPY_MAX)
+		len = COPY_MAX;
+	n = from == to ? within_one(t, from, off_from, off_to, &len) : 0;
+	if (n == 0)
+		n = copyup_inode(t, to, NULL);
+	if (n < 0)
+		return n;
+	while (done < len) {
+		n = copy_some(t, from, off_from + (off_t)done, to, off_to + (off_t)done, len - done);
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	return done ? (ssize_t)done : n;
+}

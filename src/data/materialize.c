@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A chunk: what lies below is read once without a lock, so that it is in memory; then, with the file to ourselves, its
+ * times, mode and capability, which writing changes, are taken (saved_attrs.h), the missing blocks are written and recorded,
+ * and the former are put back. Blocks are written whole: after a power cut an extent says that its blocks
+ * are own. An own hole over a hole below is the same as none, so its record need not be had on the disk.
+ *
+ * The end of a partial file: 1. its data and a commit record; 2. the origin attribute, which gives it its inode number
+ * from then on; 3. the guard goes; 4. the mark goes; 5. the map's entry goes. Killed before 4, it is a partial file all
+ * of whose blocks are own; after 4, a plain one, with an entry that stands for nothing. A crash that undoes 4 brings the
+ * entry back too (doc/SPEC.md, 3.6). A guard without a mark would be damage: hence 3 before 4. */
+#include "veneer/data/materialize.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/data/cow.h"
+#include "veneer/data/run.h"
+#include "veneer/sys/file.h"
+#include "veneer/layer/saved_attrs.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/union/quota.h"
+#include "veneer/data/read.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/base/stats.h"
+#include "veneer/layer/xattr_trust.h"
+#include "veneer/union/upper.h"
+#include "zero_blocks.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* One file while it is locked. */
+struct filling {
+	struct materialize *w;
+	struct inode *i;
+	int fd;
+	uint64_t seen;		/* bytes of the lower file that can be seen */
+	uint64_t size;
+};
+
+int materialize_init(struct materialize *w, struct union_fs *t, bool is_alone)
+{
+	*w = (struct materialize){ .tree = t, .is_alone = is_alone, .buf = malloc(CHUNK_BYTES) };
+	return w->buf ? 0 : -ENOMEM;
+}
+
+void materialize_release(struct materialize *w)
+{
+	free(w->buf);
+	w->buf = NULL;
+}
+
+static blk_t blks_of(uint64_t bytes)
+{
+	return (bytes + BLK_BYTES - 1) >> BLK_SHIFT;
+}
+
+/* ---- data ---- */
+
+static int write_zeros(const struct filling *f, uint64_t off, uint64_t end)
+{
+	memset(f->w->buf, 0, CHUNK_BYTES);
+	while (off < end) {
+		uint64_t n = end - off < CHUNK_BYTES ? end - off : CHUNK_BYTES;
+		int r = file_pwrite(f->fd, f->w->buf, n, (off_t)off);
+
+		if (r < 0)
+			return r;
+		off += n;
+	}
+	return 0;
+}
+
+/* A block that is not own may hold what a server wrote before it was killed. */
+static int make_hole(const struct filling *f, uint64_t off, uint64_t end)
+{
+	off_t data = lseek(f->fd, (off_t)off, SEEK_DATA);
+
+	if (data < 0)
+		return errno == ENXIO ? 0 : -errno;
+	if ((uint64_t)data >= end)
+		return 0;
+	if (fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)(end - off)) == 0)
+		return 0;
+	return errno == EOPNOTSUPP ? write_zeros(f, off, end) : -errno;
+}
+
+/* True: the data is there, and nothing was copied. */
+static bool clone_data(const struct filling *f, uint64_t off, uint64_t end)
+{
+	struct run run;
+	int fd, r;
+
+	if (f->w->cannot_clone || end > f->seen || run_find(f->i->src.below, off, end - off, &run) < 0 || !run.src ||
+	    run.len < end - off)
+		return false;
+	fd = source_pin(run.src);
+	if (fd < 0)
+		return false;
+	r = file_clone_range(fd, f->fd, (off_t)off, (size_t)run.len);
+	fd_cache_unpin(&run.src->fd);
+	if (r == -EOPNOTSUPP)
+		f->w->cannot_clone = true;
+	return r == 0;
+}
+
+static int copy_data(const struct filling *f, uint64_t off, uint64_t end)
+{
+	size_t n = (size_t)(end - off), nseen = f->seen > off ? (size_t)(f->seen - off) : 0;
+	char *buf = f->w->buf;
+	int r;
+
+	if (nseen > n)
+		nseen = n;
+	r = read_source(f->i->src.below, buf, nseen, off);
+	if (r < 0)
+		return r;
+	memset(buf + nseen, 0, n - nseen);
+	return file_pwrite(f->fd, buf, n, (off_t)off);
+}
+
+static int bring_data(const struct filling *f, uint64_t off, uint64_t end)
+{
+	struct materialize *w = f->w;
+	const bool is_cloned = clone_data(f, off, end);
+	int r = is_cloned ? 0 : copy_data(f, off, end);
+
+	if (r < 0)
+		return r;
+	w->bytes += end - off;
+	w->cloned += is_cloned ? end - off : 0;
+	if (w->copied)
+		w->copied(w->arg, end - off);
+	return 0;
+}
+
+static uint64_t whole_block(uint64_t end, uint64_t limit)
+{
+	end = (end + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1);
+	return end < limit ? end : limit;
+}
+
+/* A hole of the lower's, and not the end of a file that was cut behind our back, which looks like one. */
+static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
+{
+	int r = 0;
+
+	end = end < f->seen ? end : f->seen;
+	while (r == 0 && off < end) {
+		struct run run;
+		struct stat st;
+		int fd;
+
+		r = run_find(f->i->src.below, off, end - off, &run);
+		if (r < 0)
+			return r == -EUCLEAN ? -EIO : r;
+		off += run.len;
+		if (!run.src)
+			continue;
+		fd = source_pin(run.src);
+		if (fd < 0)
+			return fd;
+		r = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size < run.off + run.len ? -EIO : 0;
+		fd_cache_unpin(&run.src->fd);
+	}
+	return r;
+}
+
+/* One step into [off, end), where no block is own: a hole of the lower's, or data. */
+static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64_t *ret_end)
+{
+	struct source *below = f->i->src.below;
+	uint64_t seen = f->seen < end ? f->seen : end, stop = end;
+	off_t data = off < seen ? read_source_seek(below, (off_t)off, (off_t)seen, SEEK_DATA) : -ENXIO;
+	int r = mapfile_reserve(f->w->tree->map, 1);
+
+	if (r < 0)
+		return r;
+	if (data < 0 && data != -ENXIO)
+		return (int)data;
+	if (data >= 0 && ((uint64_t)data & ~(uint64_t)(BLK_BYTES - 1)) == off) {
+		off_t hole = read_source_seek(below, data, (off_t)seen, SEEK_HOLE);
+
+		if (hole < 0)
+			return (int)hole;
+		stop = whole_block((uint64_t)hole, end);
+		r = bring_data(f, off, stop) ?: zero_blocks_note_range(f->i, f->fd, off, stop);
+	} else {
+		if (data >= 0)
+			stop = (uint64_t)data & ~(uint64_t)(BLK_BYTES - 1);
+		r = check_hole(f, off, stop);
+		r = r ?: make_hole(f, off, stop);
+		r = r ?: mapfile_own_zeros(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT, blks_of(stop) - (off >> BLK_SHIFT));
+	}
+	*ret_end = stop;
+	return r ?: mapfile_own(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT, blks_of(stop) - (off >> BLK_SHIFT));
+}
+
+static int fill_blocks(const struct filling *f, blk_t first, blk_t end)
+{
+	blk_t n;
+	int r = 0;
+
+	for (blk_t at = first; r == 0 && at < end; at += n) {
+		uint64_t off = at << BLK_SHIFT, stop;
+		bool is_own;
+
+		r = mapfile_run(f->w->tree->map, f->i->src.id, at, end - at, &is_own, &n);
+		if (r < 0 || is_own)
+			continue;
+		stop = (at + n) << BLK_SHIFT;
+		if (stop > f->size)
+			stop = f->size;
+		while (r == 0 && off < stop)
+			r = fill_step(f, off, stop, &off);
+	}
+	return r;
+}
+
+static int fill_claimed(const struct filling *f, blk_t first, blk_t end)
+{
+	struct quota *q = f->w->tree->quota;
+	uint64_t room;
+	int r = quota_claim_range(q, f->fd, first << BLK_SHIFT, (end - first) << BLK_SHIFT, &room);
+
+	if (r < 0)
+		return r;
+	r = fill_blocks(f, first, end);
+	quota_settle(q, f->fd, room, 0);
+	return r;
+}
+
+/* Some block is not own. */
+static int is_wanting(const struct filling *f, blk_t first, blk_t end)
+{
+	bool is_own;
+	blk_t n;
+	int r = first < end ? mapfile_run(f->w->tree->map, f->i->src.id, first, end - first, &is_own, &n) : 0;
+
+	return r < 0 || first >= end ? r : !is_own || n < end - first;
+}
+
+static int fill_and_keep(const struct filling *f, blk_t first, blk_t end)
+{
+	struct saved_attrs k;
+	int r = is_wanting(f, first, end), e;
+
+	if (r < 0)
+		return r;
+	if (r == 0) {
+		r = saved_attrs_recover(f->fd);
+		return r < 0 ? r : 0;
+	}
+	r = saved_attrs_take(f->fd, &k);
+	if (r < 0)
+		return r;
+	r = fill_claimed(f, first, end);
+	e = saved_attrs_put_back(f->fd, &k);
+	return r ?: e;
+}
+
+/* A partial file, with a name, about which nothing is wrong. */
+static bool is_fit(const struct inode *i)
+{
+	return i->src.id && !i->is_damaged && !i->is_gone && !i->is_orphan;
+}
+
+static int measure(struct filling *f)
+{
+	struct stat st;
+	uint64_t clip;
+	int r = mapfile_clip(f->w->tree->map, f->i->src.id, &clip);
+
+	if (r == 0 && fstat(f->fd, &st) < 0)
+		r = -errno;
+	if (r < 0)
+		return r == -ENOENT ? -EIO : r;
+	f->size = (uint64_t)st.st_size;
+	f->seen = clip < f->size ? clip : f->size;
+	return 0;
+}
+
+/* At most a chunk. */
+static int fill_chunk(struct filling *f, blk_t first, blk_t end)
+{
+	int r;
+
+	WRLOCK_SCOPE(&f->i->lock);
+	if (!is_fit(f->i))
+		return 0;
+	r = measure(f);
+	if (r < 0)
+		return r;
+	if (end > blks_of(f->seen))
+		end = blks_of(f->seen);
+	return first < end ? fill_and_keep(f, first, end) : 0;
+}
+
+/* Reading may take long, and is not to be waited for by whoever uses the file. What fails here fails there again. */
+static void warm(const struct filling *f, blk_t first, blk_t end)
+{
+	file_id_t id = f->i->src.id;
+	struct source *below = f->i->src.below;
+	uint64_t clip;
+	bool is_own;
+	blk_t n;
+
+	if (f->w->is_alone || !id || !below || mapfile_clip(f->w->tree->map, id, &clip) < 0)
+		return;
+	end = end < blks_of(clip) ? end : blks_of(clip);
+	for (blk_t at = first; at < end; at += n) {
+		uint64_t off = at << BLK_SHIFT, stop;
+
+		if (mapfile_run(f->w->tree->map, id, at, end - at, &is_own, &n) < 0)
+			return;
+		stop = (at + n) << BLK_SHIFT < clip ? (at + n) << BLK_SHIFT : clip;
+		if (!is_own && read_source(below, f->w->buf, stop - off, off) < 0)
+			return;
+	}
+}
+
+static int fill_range(struct filling *f, blk_t first, blk_t end)
+{
+	int r = 0;
+
+	while (r == 0 && first < end) {
+		blk_t stop = (first / CHUNK_BLKS + 1) * CHUNK_BLKS;
+
+		stop = stop < end ? stop : end;
+		warm(f, first, stop);
+		r = fill_chunk(f, first, stop);
+		if (r == 0 && mapfile_wants_checkpoint(f->w->tree->map))
+			r = mapfile_checkpoint(f->w->tree->map, false);
+		first = stop;
+	}
+	return r;
+}
+
+int materialize_fill(struct materialize *w, struct inode *i, blk_t first, blk_t end)
+{
+	struct filling f = { .w = w, .i = i };
+	_cleanup_(closep) int own = -1;
+	int r;
+
+	if (!is_fit(i))
+		return 0;
+	f.fd = upper_pin_writable(w->tree, i, &own);
+	if (f.fd < 0)
+		return f.fd;
+	r = fill_range(&f, first, end);
+	fd_cache_unpin(&i->src.fd);
+	return r;
+}
+
+int materialize_fill_file(struct materialize *w, struct inode *i)
+{
+	file_id_t id = i->src.id;
+	uint64_t clip;
+	int r = id ? mapfile_clip(w->tree->map, id, &clip) : -ENOENT;
+
+	if (r < 0)
+		return r == -ENOENT && !i->src.id ? 0 : r;
+	return materialize_fill(w, i, 0, blks_of(clip));
+}
+
+/* ---- the end of it ---- */
+
+static int note_origin(struct union_fs *t, struct inode *i, int fd)
+{
+	_cleanup_(freep) char *path = i->lower ? image_path(i->lower) : NULL;
+	char there[PATH_MAX];
+
+	if (!path)
+		return i->lower ? -ENOMEM : 0;
+	origin_xattr_write(&t->style, fd, path);
+	/* Without it the next mount would show another number: better a partial file than that. */
+	return origin_xattr_read(fd, "", t->upper->is_doubted, there) == 1 && !strcmp(there, path) ? 0 : -ENOSPC;
+}
+
+/* Under the lock. 1: nothing of the lower file can be seen. A clip past the end has yet to be settled: what was cut off
+ * before a server was killed is gone for good (cow.c does the same before the file grows). */
+static int is_complete(struct filling *f)
+{
+	struct mapfile *map = f->w->tree->map;
+	uint64_t clip;
+	int r = measure(f);
+
+	if (r == 0)
+		r = mapfile_clip(map, f->i->src.id, &clip);
+	if (r == 0 && clip > f->size)
+		r = mapfile_truncate(map, f->i->src.id, f->size);
+	return r < 0 ? r : mapfile_is_complete(map, f->i->src.id);
+}
+
+static int drop_mark(struct filling *f)
+{
+	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(f->fd, "");
+	struct union_fs *t = f->w->tree;
+	struct inode *i = f->i;
+	const file_id_t id = i->src.id;
+	/* First the room: a mark that is gone while its entry stays is harmless, but the entry would stay for long. */
+	int r = mapfile_reserve(t->map, 1);
+
+	if (r == 0 && !f->w->is_alone)
+		r = note_origin(t, i, f->fd);
+	r = r ?: xattr_trust_unmark(f->fd);
+	if (r < 0)
+		return r;
+	/* In this order: who has the number already, without the lock, finds that the map does not know it any more,
+	 * and looks again. What is below stays known: it is the image's. */
+	i->src.id = 0;
+	r = mapfile_file_gone(t->map, id);
+	return r < 0 && r != -ENOENT ? r : 1;
+}
+
+/* What is own now is on the disk, and the map says so. A mount that waits for no disk has it on its way there before
+ * the mark's removal can be: after a power cut each block is old or new. */
+static int sync_data(struct materialize *w, struct inode *i, int fd)
+{
+	return w->is_alone ? 0 : w->tree->is_volatile ? file_write_out(fd) : cow_sync_unasked(w->tree, i);
+}
+
+static int finish_locked(struct filling *f)
+{
+	int r;
+
+	WRLOCK_SCOPE(&f->i->lock);
+	if (!is_fit(f->i))
+		return !f->i->src.id;
+	r = f->w->is_alone ? 1 : is_complete(f);
+	return r <= 0 ? r : drop_mark(f);
+}
+
+int materialize_finish(struct materialize *w, struct inode *i)
+{
+	const bool was_synced = i->is_synced;
+	struct filling f = { .w = w, .i = i };
+	_cleanup_(closep) int own = -1;
+	int r;
+
+	if (!is_fit(i))
+		return !i->src.id;
+	f.fd = upper_pin_writable(w->tree, i, &own);
+	if (f.fd < 0)
+		return f.fd;
+	/* All blocks that are own from here on were so before the sync: what is complete stays complete, but for the
+	 * end of a file that was just cut, which is nothing to lose. */
+	r = mapfile_is_complete(w->tree->map, i->src.id);
+	if (r == 0 && !w->is_alone) {
+		WRLOCK_SCOPE(&i->lock);
+		r = is_fit(i) ? is_complete(&f) : 0;
+	}
+	if (r == 1 || w->is_alone) {
+		r = sync_data(w, i, f.fd);
+		i->is_synced = was_synced; /* no program asked for it */
+		r = r ?: finish_locked(&f);
+	}
+	fd_cache_unpin(&i->src.fd);
+	return r == -ENOENT && !i->src.id ? 1 : r;
+}

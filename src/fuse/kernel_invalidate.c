@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernel_invalidate.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/recover/activity.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/base/log.h"
+#include "veneer/base/human_units.h"
+
+#include <linux/fuse.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+
+#define FUSE_MAJOR 10
+#define FUSE_MINOR 229
+#define ALL_PAGES 0
+#define NO_PAGES (-1)
+
+/* Newer than the headers of the systems we build on: the name is only looked up again (Linux 6.2), and what is mounted on
+ * it stays. */
+#define EXPIRE_ONLY 1u
+struct inval_entry {
+	uint64_t parent;
+	uint32_t namelen, flags;
+};
+
+/* Where in a request the first name stands, after its header; 0: it changes no names. */
+static size_t name_at(const struct fuse_in_header *in)
+{
+	switch (in->opcode) {
+	case FUSE_CREATE: return sizeof(*in) + sizeof(struct fuse_create_in);
+	case FUSE_MKNOD: return sizeof(*in) + sizeof(struct fuse_mknod_in);
+	case FUSE_MKDIR: return sizeof(*in) + sizeof(struct fuse_mkdir_in);
+	case FUSE_LINK: return sizeof(*in) + sizeof(struct fuse_link_in);
+	case FUSE_RENAME: return sizeof(*in) + sizeof(struct fuse_rename_in);
+	case FUSE_RENAME2: return sizeof(*in) + sizeof(struct fuse_rename2_in);
+	case FUSE_SYMLINK:
+	case FUSE_UNLINK:
+	case FUSE_RMDIR: return sizeof(*in);
+	default: return 0;
+	}
+}
+
+/* The node whose bytes or attributes it changes; 0: none. */
+static uint64_t node_of(const struct fuse_in_header *in, const void *arg, size_t arg_len)
+{
+	switch (in->opcode) {
+	case FUSE_SETATTR:
+	case FUSE_WRITE:
+	case FUSE_FALLOCATE:
+	case FUSE_SETXATTR:
+	case FUSE_REMOVEXATTR: return in->nodeid;
+	case FUSE_COPY_FILE_RANGE:
+		return arg_len < sizeof(struct fuse_copy_file_range_in) ?
+			       0 : ((const struct fuse_copy_file_range_in *)arg)->nodeid_out;
+	case FUSE_LINK:
+		return arg_len < sizeof(struct fuse_link_in) ? 0 : ((const struct fuse_link_in *)arg)->oldnodeid;
+	default: return 0;
+	}
+}
+
+static const char *next_name(const char *at, const char *end)
+{
+	const char *nul = at ? memchr(at, '\0', (size_t)(end - at)) : NULL;
+
+	return nul && nul + 1 < end && memchr(nul + 1, '\0', (size_t)(end - nul - 1)) ? nul + 1 : NULL;
+}
+
+struct intent *kernel_invalidate_note(uint64_t key, const struct fuse_buf *buf)
+{
+	const struct fuse_in_header *in = buf->mem;
+	const char *bytes = buf->mem, *end = bytes + buf->size, *name = NULL;
+	struct intent_request q = { .key = key, .kind = INTENT_DOUBT };
+	size_t at;
+
+	if (buf->size < sizeof(*in))
+		return NULL;
+	q.unique = in->unique;
+	q.node = node_of(in, in + 1, buf->size - sizeof(*in));
+	at = name_at(in);
+	if (at && at < buf->size && memchr(bytes + at, '\0', buf->size - at))
+		name = bytes + at;
+	if (!name && !q.node)
+		return NULL;
+	q.from_parent = name ? in->nodeid : 0;
+	q.from_name = name;
+	/* Both begin with the new directory. */
+	if (name && (in->opcode == FUSE_RENAME || in->opcode == FUSE_RENAME2)) {
+		q.to_parent = ((const struct fuse_rename_in *)(in + 1))->newdir;
+		q.to_name = next_name(name, end);
+	}
+	return intent_log_note(&q);
+}
+
+/* ---- after a death ---- */
+
+/* A name of a directory, or the attributes of a node and perhaps its pages. */
+struct invalidation {
+	uint64_t node;		/* a directory's, if there is a name */
+	int64_t off;		/* ALL_PAGES, NO_PAGES */
+	char name[NAME_MAX + 1];
+};
+
+struct kernel_invalidate {
+	uint64_t key;
+	bool is_left;		/* of requests that might have come again, and did not */
+	size_t n, room;
+	struct invalidation *v;
+};
+
+static void put(struct kernel_invalidate *d, uint64_t node, int64_t off, const char *name)
+{
+	if (!node)
+		return;
+	if (d->n == d->room) {
+		size_t room = d->room ? d->room * 2 : 16;
+		struct invalidation *more = reallocarray(d->v, room, sizeof(*more));
+
+		if (!more)
+			return;
+		d->v = more;
+		d->room = room;
+	}
+	d->v[d->n] = (struct invalidation){ .node = node, .off = off };
+	strcpy(d->v[d->n++].name, name);
+}
+
+/* Names first: who looks one up again then gets what is new of its node. */
+static void collect(struct intent *n, void *arg)
+{
+	struct kernel_invalidate *d = arg;
+	const struct intent_end *ends[] = { &n->from, &n->to };
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		const struct intent_end *e = ends[i];
+
+		if (n->kind == INTENT_DOUBT && *e->name)
+			put(d, e->parent, 0, e->name);
+		put(d, e->node, n->kind == INTENT_DOUBT ? ALL_PAGES : NO_PAGES, "");
+	}
+}
+
+/* NULL: no memory. */
+static struct kernel_invalidate *take(uint64_t key, void (*each)(struct intent *n, void *arg))
+{
+	struct kernel_invalidate *d = calloc(1, sizeof(*d));
+
+	if (d) {
+		d->key = key;
+		intent_log_each(key, each, d);
+	}
+	return d;
+}
+
+struct kernel_invalidate *kernel_invalidate_take(uint64_t key)
+{
+	struct kernel_invalidate *d = take(key, collect);
+
+	if (!d || d->n)
+		return d;
+	kernel_invalidate_free(d);
+	intent_log_drop_old(key);
+	return NULL;
+}
+
+/* A name that went the kernel forgets itself when it gives the request up, but not that there was none where one was
+ * made. */
+static void collect_left(struct intent *n, void *arg)
+{
+	const struct intent_end *ends[] = { &n->from, &n->to };
+	const struct intent_end *made = n->kind == INTENT_CREATE ? &n->from : n->kind == INTENT_RENAME ? &n->to : NULL;
+	struct kernel_invalidate *d = arg;
+
+	if (!intent_log_is_left(n))
+		return;
+	if (made && *made->name)
+		put(d, made->parent, 0, made->name);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		put(d, ends[i]->parent, NO_PAGES, "");
+		put(d, ends[i]->node, NO_PAGES, "");
+	}
+}
+
+struct kernel_invalidate *kernel_invalidate_take_left(uint64_t key)
+{
+	struct kernel_invalidate *d = take(key, collect_left);
+
+	if (d && d->n) {
+		d->is_left = true;
+		return d;
+	}
+	kernel_invalidate_free(d);
+	return NULL;
+}
+
+static void tell(int fd, int code, const void *head, size_t head_len, const char *name)
+{
+	struct fuse_out_header out = { .error = code };
+	struct iovec v[] = { { &out, sizeof(out) }, { (void *)head, head_len }, { (void *)name, strlen(name) + 1 } };
+	const int n = *name ? 3 : 2;
+
+	out.len = (uint32_t)(v[0].iov_len + v[1].iov_len + (*name ? v[2].iov_len : 0));
+	/* It has forgotten the node, or never knew the name: as well. */
+	(void)!writev(fd, v, n);
+}
+
+/* The mount may have ended while this waited, and the number be a file's. */
+static bool is_connection(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
+}
+
+static void tell_all(const struct kernel_invalidate *d, int fuse_fd)
+{
+	for (size_t i = 0; i < d->n && is_connection(fuse_fd); i++) {
+		const struct invalidation *x = &d->v[i];
+		const uint32_t len = (uint32_t)strlen(x->name);
+		const struct inval_entry entry = { x->node, len, d->is_left ? EXPIRE_ONLY : 0u };
+		const struct fuse_notify_inval_inode_out inode = { .ino = x->node, .off = x->off };
+
+		if (*x->name)
+			tell(fuse_fd, FUSE_NOTIFY_INVAL_ENTRY, &entry, sizeof(entry), x->name);
+		else
+			tell(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
+	}
+}
+
+/* The kernel waits for the lock of a directory, whose owner may wait for us, and not even SIGKILL ends that. A server
+ * that died over it would not be gone before the next one had answered, which comes when it is gone. Hence a process
+ * that nobody waits for; descriptors are shared, else it would keep open what is to be closed. */
+void kernel_invalidate_tell(struct kernel_invalidate *d, int fuse_fd)
+{
+	pid_t pid;
+
+	if (!d)
+		return;
+	pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0);
+	if (pid == 0) {
+		tell_all(d, fuse_fd);
+		syscall(SYS_exit_group, 0);
+	}
+	if (pid < 0)
+		log_warn("cut off, and maybe not seen: %s: %s", human_units_of(d->n, "change").text, strerror(errno));
+	/* Not before: if we die over it, the next one tells. */
+	if (d->is_left)
+		intent_log_drop_left(d->key);
+	else
+		intent_log_drop_old(d->key);
+	kernel_invalidate_free(d);
+}
+
+void kernel_invalidate_forget_pages(int fuse_fd, uint64_t node, int64_t off, int64_t len)
+{
+	const struct fuse_notify_inval_inode_out inode = { .ino = node, .off = off, .len = len };
+	int waiter = activity_wait_begin();
+
+	tell(fuse_fd, FUSE_NOTIFY_INVAL_INODE, &inode, sizeof(inode), "");
+	activity_wait_end(waiter);
+}
+
+void kernel_invalidate_free(struct kernel_invalidate *d)
+{
+	if (d)
+		free(d->v);
+	free(d);
+}

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The thread alone has the table. Members are entered and taken out by others; the thread follows at its next round,
+ * and while it has to do with one (`busy`), who takes that out waits.
+ *
+ * It holds no lock while the kernel drops pages, and is none of those that serve, since the kernel may wait for a page
+ * that a READ under way will bring. An inode's lock is only tried: a writer may hold it as long as a disk takes. */
+#include "veneer/jobs/page_dup_limiter.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
+#include "veneer/sys/kernel_evict.h"
+#include "veneer/data/run.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/mem_usage.h"
+#include "veneer/data/read.h"
+#include "veneer/base/page_events.h"
+#include "veneer/base/stats.h"
+#include "veneer/sys/mmap_cache.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define INTERVAL_MS 20		/* the paper's scan_interval: how often it is noted what was sent */
+#define EVICT_MS 160		/* between two slices: each mount's share of one is a child of its own, or some */
+#define ADJUST_MS 200		/* between two looks at memory while there is work */
+#define WATCH_MS 1000		/* ... and while there is none */
+#define PRESSED_PERCENT 100u
+#define VICTIMS_MAX 1024	/* of one slice */
+#define RANGES_MAX 256		/* of one child */
+#define MAPPED_MS 2000		/* until it is asked again whether a program is in use */
+#define STACK_SIZE (256u << 10)
+#define NICE 5
+
+struct member {
+	uint32_t number, wish;
+	int fuse_fd;
+	struct union_fs *tree;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	/* guarded by lock */
+	bool has_thread, has_news;
+	struct member *members;	/* numbers ascend */
+	size_t n, max;
+	uint32_t last_number, busy; /* busy: the thread has to do with this one */
+	struct page_dup_limiter_usage usage;
+} keeper = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
+
+/* The thread's own. */
+struct state {
+	struct page_dups *copies;
+	uint32_t now_ms;
+	uint64_t child_ns;
+	uint32_t adjusted_ms, evicted_ms;
+	bool has_adjusted, has_evicted, has_noted;
+	struct page_dups_victim victims[VICTIMS_MAX];
+	struct kernel_evict_range ranges[RANGES_MAX];
+};
+
+static uint64_t own_cpu_ns(void)
+{
+	struct timespec t;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) < 0)
+		return 0;
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- what was sent ---- */
+
+bool page_dup_limiter_describe(const struct inode *i, struct union_fs *t, uint64_t off, uint64_t len, struct page_dup_limiter_note *ret)
+{
+	const uint64_t end = off + len;
+	struct layer *const *layers;
+	const struct image_entry *e = i->lower;
+
+	if (!len || !e || (i->has_upper && !i->src.id) || end / CHUNK_BYTES >= UINT32_MAX)
+		return false;
+	image_layers(t->image, &layers);
+	ret->first.key = (struct page_dups_key){ layers[e->layer]->dev, e->d_ino, (uint32_t)(off / CHUNK_BYTES) };
+	ret->first.node = i->id;
+	ret->count = (uint32_t)((end - 1) / CHUNK_BYTES - off / CHUNK_BYTES) + 1;
+	ret->last_nblk = (uint32_t)((end - 1) % CHUNK_BYTES / BLK_BYTES) + 1;
+	return true;
+}
+
+void page_dup_limiter_sent(const struct page_dup_limiter_note *n)
+{
+	struct page_dups_sent s = n->first;
+
+	for (uint32_t k = 0; k < n->count; k++, s.key.index++) {
+		s.nblk = k + 1 == n->count ? n->last_nblk : CHUNK_BLKS;
+		page_events_note(&s);
+	}
+}
+
+static struct member *find_locked(uint32_t number)
+{
+	for (size_t k = 0; k < keeper.n; k++)
+		if (keeper.members[k].number == number)
+			return &keeper.members[k];
+	return NULL;
+}
+
+static void count_refault(uint32_t number)
+{
+	struct member *m;
+
+	LOCK_SCOPE(&keeper.lock);
+	m = find_locked(number);
+	if (m) {
+		stats_enter(m->tree->stats);
+		stats_add(STATS_COPIES_REFAULTS, 1);
+		stats_enter(NULL);
+	}
+}
+
+static void take_note(void *arg, const struct page_dups_sent *s)
+{
+	struct state *st = arg;
+
+	st->has_noted = true;
+	log_debug("sent %u: %u %u %llu %llu %u %u %u", st->now_ms, s->mount, s->node, (unsigned long long)s->key.dev,
+		  (unsigned long long)s->key.ino, s->key.index, s->nblk, s->reader);
+	if (page_dups_note(st->copies, s, st->now_ms) > 0)
+		count_refault(s->mount);
+}
+
+/* ---- what has to go ---- */
+
+static bool is_called_program(struct union_fs *t, struct inode *i)
+{
+	struct stat st;
+
+	return strstr(i->lower->name, ".so") || (image_stat(t->image, i->lower, &st) == 0 && st.st_mode & 0111);
+}
+
+static bool is_alive(uint32_t pid)
+{
+	return pid && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+/* Its lower blocks in the extent. */
+static int runs_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v, struct kernel_evict_range *out, size_t max)
+{
+	const uint64_t start = (uint64_t)v->key.index * CHUNK_BYTES;
+	struct source *top;
+	int r = read_top(t, i, &top);
+	size_t n = 0;
+
+	for (uint64_t off = start; r == 0 && off < start + CHUNK_BYTES && n < max;) {
+		struct run run;
+
+		r = run_find(top, off, start + CHUNK_BYTES - off, &run);
+		if (r < 0)
+			break;
+		off += run.len;
+		if (!run.src || run.src == top)
+			continue;
+		if (n && out[n - 1].off + out[n - 1].len == run.off)
+			out[n - 1].len += run.len;
+		else
+			out[n++] = (struct kernel_evict_range){ v->node, run.off, run.len };
+	}
+	return r < 0 ? 0 : (int)n;
+}
+
+/* i->lock is held. */
+static int ranges_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v, struct kernel_evict_range *out,
+		     size_t max)
+{
+	struct page_dup_limiter_note n;
+
+	/* The node id may be another file's by now; and a file that was copied whole has nothing in common any more. */
+	if (i->type != DT_REG || !page_dup_limiter_describe(i, t, (uint64_t)v->key.index * CHUNK_BYTES, 1, &n) ||
+	    n.first.key.dev != v->key.dev || n.first.key.ino != v->key.ino)
+		return 0;
+	if (is_called_program(t, i) && is_alive(v->reader))
+		return -EBUSY;
+	if (i->has_upper)
+		return runs_of(t, i, v, out, max);
+	out[0] = (struct kernel_evict_range){ v->node, (uint64_t)v->key.index * CHUNK_BYTES, CHUNK_BYTES };
+	return 1;
+}
+
+/* How many ranges; 0: there is nothing of it to be dropped; -EBUSY: not now; -ENOSPC: no room. */
+static int resolve(struct union_fs *t, const struct page_dups_victim *v, struct kernel_evict_range *out, size_t max)
+{
+	struct inode *i;
+	int n = -EBUSY;
+
+	/* Every other block may be own. */
+	if (max < CHUNK_BLKS / 2)
+		return -ENOSPC;
+	i = inode_hold(t, v->node);
+	if (!i)
+		return 0;
+	if (pthread_rwlock_tryrdlock(&i->lock) == 0) {
+		n = ranges_of(t, i, v, out, max);
+		pthread_rwlock_unlock(&i->lock);
+	}
+	inode_unref(t, i);
+	return n;
+}
+
+static void keep_all(struct state *st, const struct page_dups_victim *v, size_t n)
+{
+	for (size_t k = 0; k < n; k++)
+		page_dups_kept(st->copies, &v[k], st->now_ms, WATCH_MS);
+}
+
+/* Some victims of one mount, as many as fit. How many those were. */
+static size_t evict_some(struct state *st, const struct member *m, const struct page_dups_victim *v, size_t n)
+{
+	size_t nranges = 0, k, ndropped = 0;
+	uint64_t cpu_ns = 0;
+	int done = 0;
+
+	for (k = 0; k < n; k++) {
+		int r = resolve(m->tree, &v[k], st->ranges + nranges, RANGES_MAX - nranges);
+
+		if (r == -ENOSPC)
+			break;
+		if (r < 0)
+			page_dups_kept(st->copies, &v[k], st->now_ms, MAPPED_MS);
+		nranges += r < 0 ? 0 : (size_t)r;
+		ndropped += r > 0;
+	}
+	if (nranges)
+		done = kernel_evict_ranges(m->fuse_fd, st->ranges, nranges, &cpu_ns);
+	st->child_ns += cpu_ns;
+	if (done < 0) {
+		log_debug("no pages can be dropped: %s", strerror(-done));
+		keep_all(st, v, k);
+		return k;
+	}
+	stats_enter(m->tree->stats);
+	stats_add(STATS_COPIES_EVICTED, ndropped);
+	stats_enter(NULL);
+	return k;
+}
+
+/* False: the mount is gone, or going. */
+static bool begin_with(uint32_t number, struct member *ret)
+{
+	struct member *m;
+
+	LOCK_SCOPE(&keeper.lock);
+	m = find_locked(number);
+	if (!m)
+		return false;
+	*ret = *m;
+	keeper.busy = number;
+	return true;
+}
+
+static void end_with(void)
+{
+	LOCK_SCOPE(&keeper.lock);
+	keeper.busy = 0;
+	pthread_cond_broadcast(&keeper.idle);
+}
+
+static int by_mount(const void *a, const void *b)
+{
+	const struct page_dups_victim *x = a, *y = b;
+
+	return x->mount < y->mount ? -1 : x->mount > y->mount;
+}
+
+static void evict(struct state *st, size_t n)
+{
+	qsort(st->victims, n, sizeof(*st->victims), by_mount);
+	for (size_t at = 0, of_mount; at < n; at += of_mount) {
+		const struct page_dups_victim *v = &st->victims[at];
+		struct member m;
+
+		for (of_mount = 1; at + of_mount < n && v[of_mount].mount == v->mount;)
+			of_mount++;
+		/* Let go of between two children, so that who takes the mount out waits for one. */
+		for (size_t k = 0; k < of_mount && begin_with(v->mount, &m); end_with())
+			k += evict_some(st, &m, v + k, of_mount - k);
+	}
+}
+
+/* ---- rounds ---- */
+
+/* What joined and left since. How many take part. */
+static size_t follow_members(struct state *st)
+{
+	const uint32_t *known;
+	size_t n, k = 0;
+
+	LOCK_SCOPE(&keeper.lock);
+	if (!keeper.has_news)
+		return page_dups_mounts(st->copies, &known);
+	keeper.has_news = false;
+	n = page_dups_mounts(st->copies, &known);
+	for (size_t j = n; j-- > 0;) {
+		const uint32_t number = known[j];
+
+		if (find_locked(number))
+			continue;
+		page_dups_leave(st->copies, number);
+		page_dups_mounts(st->copies, &known);
+	}
+	n = page_dups_mounts(st->copies, &known);
+	for (; k < keeper.n; k++) {
+		const struct member *m = &keeper.members[k];
+
+		if (n && m->number <= known[n - 1])
+			continue;
+		/* Without memory it takes no part before the next change. */
+		if (page_dups_join(st->copies, m->number, m->wish) < 0) {
+			keeper.has_news = true;
+			break;
+		}
+		n = page_dups_mounts(st->copies, &known);
+	}
+	return n;
+}
+
+static void heed_memory(struct state *st)
+{
+	struct page_dups_usage u;
+	struct mem_usage m;
+	bool is_lower;
+
+	if (!page_dups_heeds_memory(st->copies) || (st->has_adjusted && st->now_ms - st->adjusted_ms < ADJUST_MS))
+		return;
+	st->has_adjusted = true;
+	st->adjusted_ms = st->now_ms;
+	if (mem_usage_read(&m) < 0)
+		return;
+	page_dups_usage(st->copies, &u);
+	is_lower = page_dups_adjust(st->copies, m.is_pressed ? PRESSED_PERCENT : mem_usage_percent(&m, u.extra_bytes));
+	/* The backing files' pages are there anyway, and come back at no I/O. */
+	if (is_lower)
+		mmap_cache_shrink(50);
+}
+
+static void heed_slice(struct state *st)
+{
+	if (st->has_evicted && st->now_ms - st->evicted_ms < EVICT_MS)
+		return;
+	st->has_evicted = true;
+	st->evicted_ms = st->now_ms;
+	evict(st, page_dups_scan(st->copies, st->now_ms, st->victims, VICTIMS_MAX));
+}
+
+static void publish(struct state *st, bool is_running)
+{
+	struct page_dup_limiter_usage u = { .bytes = page_dups_bytes(st->copies), .cpu_ns = own_cpu_ns() + st->child_ns,
+				  .drop_ns = st->child_ns, .lost = page_events_lost(), .is_running = is_running };
+
+	page_dups_usage(st->copies, &u.copies);
+	LOCK_SCOPE(&keeper.lock);
+	stats_memory_add(STATS_MEM_COPIES, (int64_t)u.bytes - (int64_t)keeper.usage.bytes);
+	keeper.usage = u;
+}
+
+/* For how long there is nothing to do; -1: until something changes. */
+static int one_round(struct state *st, bool *ret_wants_any)
+{
+	const bool is_running = follow_members(st) >= 2;
+	uint32_t pause;
+
+	st->now_ms = (uint32_t)clock_ms();
+	st->has_noted = false;
+	page_events_drain(take_note, st);
+	if (is_running) {
+		heed_memory(st);
+		heed_slice(st);
+	}
+	publish(st, is_running);
+	*ret_wants_any = false;
+	if (!is_running)
+		return -1;
+	pause = page_dups_pause_ms(st->copies, st->now_ms);
+	/* At most one in an interval pays for waking us. */
+	if (st->has_noted || pause < INTERVAL_MS)
+		return INTERVAL_MS;
+	*ret_wants_any = true;
+	if (page_dups_heeds_memory(st->copies) && pause > WATCH_MS)
+		pause = WATCH_MS;
+	return pause > INT32_MAX ? -1 : (int)pause;
+}
+
+static void *run(void *arg)
+{
+	struct state *st = arg;
+	bool wants_any;
+
+	/* Only this thread: programs and those who answer them come first. */
+	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+	for (;;) {
+		int pause = one_round(st, &wants_any);
+
+		page_events_wait(pause, wants_any);
+	}
+	return NULL;
+}
+
+/* ---- mounts ---- */
+
+static int start_thread_locked(void)
+{
+	struct state *st = calloc(1, sizeof(*st));
+	pthread_attr_t attr;
+	pthread_t thread;
+	int r = st ? page_dups_new(&page_dups_rules_default, &st->copies) : -ENOMEM;
+
+	if (r == 0) {
+		sigset_t all, before;
+
+		sigfillset(&all);
+		pthread_attr_init(&attr);
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		pthread_attr_setstacksize(&attr, STACK_SIZE);
+		pthread_sigmask(SIG_SETMASK, &all, &before);
+		r = -pthread_create(&thread, &attr, run, st);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		pthread_attr_destroy(&attr);
+	}
+	if (r < 0 && st) {
+		page_dups_free(st->copies);
+		free(st);
+	}
+	keeper.has_thread = r == 0;
+	return r;
+}
+
+static int enter_locked(const struct member *m)
+{
+	if (keeper.n == keeper.max) {
+		const size_t max = keeper.max ? keeper.max * 2 : 16;
+		struct member *bigger = realloc(keeper.members, max * sizeof(*bigger));
+
+		if (!bigger)
+			return -ENOMEM;
+		keeper.members = bigger;
+		keeper.max = max;
+	}
+	keeper.members[keeper.n++] = *m;
+	keeper.has_news = true;
+	return 0;
+}
+
+int page_dup_limiter_enter(struct union_fs *t, int fuse_fd, uint32_t wish, uint32_t *ret_number)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&keeper.lock);
+	if (!keeper.has_thread)
+		r = start_thread_locked();
+	if (r == 0) {
+		const struct member m = { .number = keeper.last_number + 1, .wish = wish, .fuse_fd = fuse_fd,
+					  .tree = t };
+
+		r = enter_locked(&m);
+		if (r == 0)
+			*ret_number = ++keeper.last_number;
+	}
+	pthread_mutex_unlock(&keeper.lock);
+	if (r == 0)
+		page_events_wake();
+	return r;
+}
+
+void page_dup_limiter_leave(uint32_t number)
+{
+	struct member *m;
+
+	if (!number)
+		return;
+	pthread_mutex_lock(&keeper.lock);
+	m = find_locked(number);
+	if (m) {
+		const size_t at = (size_t)(m - keeper.members);
+
+		keeper.n--;
+		memmove(m, m + 1, (keeper.n - at) * sizeof(*m));
+		keeper.has_news = true;
+	}
+	while (keeper.busy == number)
+		pthread_cond_wait(&keeper.idle, &keeper.lock);
+	pthread_mutex_unlock(&keeper.lock);
+	page_events_wake();
+}
+
+void page_dup_limiter_usage(struct page_dup_limiter_usage *ret)
+{
+	LOCK_SCOPE(&keeper.lock);
+	*ret = keeper.usage;
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The names of a directory are taken when it is entered, so that they may change while it is gone through; the way to
+ * it is kept on the heap, since a container decides how deep it is. */
+#include "veneer/jobs/upper_walk.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/upper.h"
+
+#include <dirent.h>
+#include <string.h>
+
+/* A directory that is being gone through, and the upper's names in it that are still to come. */
+struct level {
+	struct inode *dir; /* referenced, unless it is the root */
+	char *names; /* one after the other, each with its NUL */
+	size_t len, cap, at;
+};
+
+struct walk {
+	struct union_fs *t;
+	const struct upper_walk_hooks *hooks;
+	void *arg;
+	struct level *levels;
+	size_t depth, cap;
+};
+
+static void forget(struct walk *w, struct inode *i)
+{
+	if (i != w->t->root)
+		inode_unref(w->t, i);
+}
+
+static int add_name(void *arg, const char *name, const struct upper_dir_entry *e)
+{
+	struct level *l = arg;
+	size_t size = strlen(name) + 1;
+
+	if (e->is_whiteout)
+		return 0;
+	if (l->cap - l->len < size) {
+		size_t cap = l->cap * 2 + NAME_MAX + 1;
+		char *names = realloc(l->names, cap);
+
+		if (!names)
+			return -ENOMEM;
+		l->names = names;
+		l->cap = cap;
+	}
+	memcpy(l->names + l->len, name, size);
+	l->len += size;
+	return 0;
+}
+
+static int list_names(struct walk *w, struct level *l)
+{
+	struct upper_dir *d;
+	int r = upper_listing(w->t, l->dir, &d);
+
+	if (r == 0)
+		return upper_dir_each(d, add_name, l);
+	return r == -ENOMEM ? r : w->hooks->miss(w->arg, l->dir, ".", r);
+}
+
+static int push(struct walk *w, struct inode *dir)
+{
+	if (w->depth == w->cap) {
+		size_t cap = w->cap ? w->cap * 2 : 16;
+		struct level *levels = reallocarray(w->levels, cap, sizeof(*levels));
+
+		if (!levels)
+			return -ENOMEM;
+		w->levels = levels;
+		w->cap = cap;
+	}
+	w->levels[w->depth++] = (struct level){ .dir = dir };
+	return 0;
+}
+
+/* Takes over the reference of dir, also on failure. */
+static int enter(struct walk *w, struct inode *parent, const char *name, struct inode *dir)
+{
+	int r = w->hooks->enter ? w->hooks->enter(w->arg, parent, name, dir) : 1;
+
+	if (r > 0)
+		r = push(w, dir) ?: 1;
+	if (r <= 0) {
+		forget(w, dir);
+		return r;
+	}
+	return list_names(w, &w->levels[w->depth - 1]);
+}
+
+static int visit(struct walk *w, struct inode *dir, const char *name)
+{
+	struct inode *i;
+	struct stat st;
+	int r = lookup_name(w->t, dir, name, &i, &st);
+
+	if (r < 0)
+		return w->hooks->miss(w->arg, dir, name, r);
+	if (i->type == DT_DIR && i->has_upper)
+		return enter(w, dir, name, i);
+	r = i->has_upper ? w->hooks->entry(w->arg, dir, name, i) : 0;
+	forget(w, i);
+	return r;
+}
+
+static int leave(struct walk *w)
+{
+	struct level *l = &w->levels[--w->depth];
+	int r = w->hooks->leave ? w->hooks->leave(w->arg, l->dir) : 0;
+
+	forget(w, l->dir);
+	free(l->names);
+	return r;
+}
+
+int upper_walk(struct union_fs *t, const struct upper_walk_hooks *hooks, void *arg)
+{
+	struct walk w = { .t = t, .hooks = hooks, .arg = arg };
+	int r = enter(&w, NULL, NULL, t->root);
+
+	while (r == 0 && w.depth) {
+		struct level *l = &w.levels[w.depth - 1];
+		const char *name = l->names + l->at;
+
+		if (l->at == l->len) {
+			r = leave(&w);
+			continue;
+		}
+		l->at += strlen(name) + 1;
+		r = visit(&w, l->dir, name);
+	}
+	while (w.depth) {
+		struct level *l = &w.levels[--w.depth];
+
+		forget(&w, l->dir);
+		free(l->names);
+	}
+	free(w.levels);
+	return r;
+}

@@ -1,0 +1,745 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Everything here is made by the first thread that asks and published with one compare-and-swap; a
+ * thread that comes second throws its own copy away. (The source of a file that may be remote is made by one thread at a
+ * time, as it opens the file: source.c.) Invariants:
+ * 1. what is published never changes and is freed only with the image;
+ * 2. an entry's layers[] are those that have a directory, or a regular file, of that name where the parent is,
+ *    ascending, nothing between them hiding it; the first of them is `layer`. What is really merged in a
+ *    directory, once an opaque mark or a redirect has been seen, is said by its idir;
+ * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from elsewhere;
+ * 4. no lock, so a slow layer delays only those who ask for that very directory;
+ * 5. an image that says that it is current has watched every object before it read it: a directory before it is
+ *    listed or its attributes are read, a file of several names before its attributes are. What other files are
+ *    is seen by the watch on their directory. Of static layers it believes that they do not change. */
+#include "image-internal.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/sys/path.h"
+#include "veneer/base/singleflight.h"
+#include "veneer/layer/whiteout.h"
+#include "veneer/sys/xattr.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+enum { PLAINNESS_UNKNOWN, PLAINNESS_PLAIN, PLAINNESS_HAS_ATTRIBUTES };
+
+#define PROTECTION_KNOWN 0x80
+
+#define METACOPY_BLOCKS_MAX 16	/* what attributes may take */
+
+static void note_layer(struct image *img, size_t i)
+{
+	struct layer *l = img->layers[i];
+
+	watch_dir(image_watch(img, i), l->rootfd);
+	/* Where that cannot be told it may have one. */
+	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+	/* A map changes by stores into a mapping, which nobody is told of. */
+	if (img->has_map[i])
+		watch_spoil(img->watch);
+	xino_index(&img->devs, l->dev);
+}
+
+/* Takes watch over. */
+static int make_image(struct layer *const *layers, size_t n, struct watch *watch, struct image **ret)
+{
+	struct image *img;
+
+	img = n > 0 && n <= UINT16_MAX ? calloc(1, sizeof(*img)) : NULL;
+	if (!img) {
+		watch_free(watch);
+		return n > 0 && n <= UINT16_MAX ? -ENOMEM : -EINVAL;
+	}
+	img->refs = 1;
+	img->watch = watch;
+	img->bytes = sizeof(*img) + n * (sizeof(*img->layers) + sizeof(*img->has_map) + sizeof(*img->root_layers));
+	xino_init(&img->devs);
+	xino_init(&img->inner_mounts);
+	img->layers = calloc(n, sizeof(*img->layers));
+	img->has_map = calloc(n, sizeof(*img->has_map));
+	img->root_layers = calloc(n, sizeof(*img->root_layers));
+	if (!img->layers || !img->has_map || !img->root_layers) {
+		image_unref(img);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++) {
+		img->layers[i] = layer_ref(layers[i]);
+		img->n = i + 1;
+		note_layer(img, i);
+		img->root_layers[i] = (uint16_t)i;
+	}
+	img->root = (struct image_entry){
+		.name = "", .layers = img->root_layers, .nlayers = (uint16_t)n, .type = DT_DIR, .d_ino = layers[0]->ino,
+		.is_watched = true,
+	};
+	*ret = img;
+	return 0;
+}
+
+int image_new(struct layer *const *layers, size_t n, struct image **ret)
+{
+	return make_image(layers, n, NULL, ret);
+}
+
+int image_new_watched(struct layer *const *layers, size_t n, struct image **ret)
+{
+	struct watch *watch = NULL;
+
+	watch_new(&watch); /* without, the image is not current */
+	return make_image(layers, n, watch, ret);
+}
+
+bool image_is_current(const struct image *img)
+{
+	return watch_is_current(img->watch);
+}
+
+void image_spoil(struct image *img)
+{
+	watch_spoil(img->watch);
+}
+
+size_t image_bytes(const struct image *img)
+{
+	return atomic_load_explicit(&img->bytes, memory_order_relaxed);
+}
+
+struct image *image_ref(struct image *img)
+{
+	img->refs++;
+	return img;
+}
+
+/* Depth is bounded by PATH_MAX / 2 in practice, but a hostile layer may nest deeper: walk with a
+ * pointer to the parent instead of recursing. */
+static void free_tree(struct image_entry *root)
+{
+	struct image_entry *e = root;
+
+	while (e) {
+		struct image_dir *d = e->dir;
+
+		if (d && d->n) {
+			struct image_entry *child = &d->ents[--d->n];
+
+			e = child;
+			continue;
+		}
+		image_free_dir(d);
+		e->dir = NULL;
+		free(e->st);
+		free(e->target);
+		source_free(e->src);
+		e = e->parent;
+	}
+}
+
+void image_unref(struct image *img)
+{
+	if (!img || --img->refs)
+		return;
+	free_tree(&img->root);
+	for (size_t i = 0; i < img->n; i++)
+		layer_unref(img->layers[i]);
+	free(img->layers);
+	free(img->has_map);
+	free(img->root_layers);
+	watch_free(img->watch);
+	xino_release(&img->devs);
+	xino_release(&img->inner_mounts);
+	free(img);
+}
+
+static void close_entry(struct image_entry *e)
+{
+	struct source *s = e->src;
+
+	for (; s; s = s->owns_below ? s->below : NULL)
+		fd_cache_drop(&s->fd);
+	image_close_dir(e->dir);
+}
+
+/* The entry that comes after e when children come before their siblings. */
+static struct image_entry *next_entry(struct image_entry *e)
+{
+	struct image_dir *d = e->dir;
+
+	if (d && d->n)
+		return d->ents;
+	for (; e->parent; e = e->parent) {
+		d = e->parent->dir;
+		if (e + 1 < d->ents + d->n)
+			return e + 1;
+	}
+	return NULL;
+}
+
+void image_close(struct image *img)
+{
+	for (struct image_entry *e = &img->root; e; e = next_entry(e))
+		close_entry(e);
+}
+
+struct image_entry *image_root(struct image *img)
+{
+	return &img->root;
+}
+
+size_t image_layers(const struct image *img, struct layer *const **ret)
+{
+	*ret = img->layers;
+	return img->n;
+}
+
+/* base, and the names from below top (NULL: the root) down to e. */
+static char *join_path(const char *base, const struct image_entry *top, const struct image_entry *e)
+{
+	size_t len = strlen(base);
+	char *path, *p;
+
+	for (const struct image_entry *i = e; i->parent && i != top; i = i->parent)
+		len += strlen(i->name) + 1;
+	path = malloc(len + 1);
+	if (!path)
+		return NULL;
+	p = path + len;
+	*p = '\0';
+	for (const struct image_entry *i = e; i->parent && i != top; i = i->parent) {
+		size_t n = strlen(i->name);
+
+		p -= n;
+		memcpy(p, i->name, n);
+		*--p = '/';
+	}
+	memcpy(path, base, strlen(base));
+	if (*path == '/')
+		memmove(path, path + 1, len);
+	return path;
+}
+
+char *image_path(const struct image_entry *e)
+{
+	return join_path("", NULL, e);
+}
+
+const char *image_top_name(const struct image_entry *e)
+{
+	while (e->parent && e->parent->parent)
+		e = e->parent;
+	return e->name;
+}
+
+/* Where a directory is in a layer that a redirect brought in; NULL: where it stands. */
+static const char *redirected_path(const struct image_dir *d, uint16_t layer)
+{
+	size_t low = 0, high = d ? d->redirected.n : 0;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (d->redirected.layers[mid] == layer)
+			return d->redirected.paths[mid];
+		if (d->redirected.layers[mid] < layer)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return NULL;
+}
+
+char *image_path_in_layer(const struct image_entry *e, uint16_t layer)
+{
+	const struct image_entry *top = e->parent;
+	const char *base = NULL;
+
+	while (top) {
+		base = redirected_path(top->dir, layer);
+		if (base)
+			break;
+		top = top->parent;
+	}
+	return join_path(base ? base : "", top, e);
+}
+
+char *image_layer_path(const struct image_entry *e)
+{
+	return image_path_in_layer(e, e->layer);
+}
+
+uint64_t image_fold_ino(struct image *img, const struct layer *l, uint64_t mount, ino_t ino)
+{
+	/* From the end, as each mount goes on behind the layers' with its own. */
+	int i = mount ? XINO_MAX - 1 - (int)xino_index(&img->inner_mounts, mount) : xino_find(&img->devs, l->dev);
+
+	return xino_fold(i < 0 ? XINO_MAX : (unsigned)i, ino);
+}
+
+struct xino *image_inner_mounts(struct image *img)
+{
+	return &img->inner_mounts;
+}
+
+/* Which of the directories that are merged into the parent of e has it. */
+static size_t place_in_parent(const struct image_entry *e, const struct image_dir *d)
+{
+	size_t i = 0;
+
+	while (image_merged_layer(e->parent, d, i) != e->layer)
+		i++;
+	return i;
+}
+
+/* That e stands in; 0: none but its layer's. */
+static uint64_t inner_mount(const struct image_entry *e)
+{
+	const struct image_dir *d = e->parent ? e->parent->dir : NULL;
+
+	return d && d->mounts ? d->mounts[place_in_parent(e, d)] : 0;
+}
+
+/* The number a partial file of a layer had before it became one. */
+static uint64_t bottom_ino(struct image *img, struct image_entry *e)
+{
+	struct source *src;
+	uint64_t mount;
+	int fd, r;
+	ino_t ino;
+
+	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 || source_is_plain(src))
+		return 0;
+	while (!source_is_plain(src))
+		src = src->below;
+	fd = source_pin(src);
+	if (fd < 0)
+		return 0;
+	r = layer_inner_mount(src->layer, fd, &mount, &ino);
+	fd_cache_unpin(&src->fd);
+	return r < 0 ? 0 : image_fold_ino(img, src->layer, mount, ino);
+}
+
+int image_is_same_file(struct image *img, struct image_entry *a, struct image_entry *b)
+{
+	struct stat x, y;
+	int r;
+
+	if (a == b)
+		return 1;
+	if (a->layer != b->layer || a->d_ino != b->d_ino || a->type != b->type)
+		return 0;
+	if (inner_mount(a) != inner_mount(b))
+		return 0;
+	r = image_stat(img, a, &x) ?: image_stat(img, b, &y);
+	return r < 0 ? r : x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+uint64_t image_ino(struct image *img, struct image_entry *e)
+{
+	uint64_t ino = atomic_load_explicit(&e->ino, memory_order_relaxed);
+
+	if (!ino) {
+		ino = bottom_ino(img, e);
+		/* A mount point has the number that listings give: that of what it covers. */
+		if (!ino)
+			ino = image_fold_ino(img, img->layers[e->layer], inner_mount(e), e->d_ino);
+		atomic_store_explicit(&e->ino, ino, memory_order_relaxed);
+	}
+	return ino;
+}
+
+int image_lookup(struct image *img, struct image_entry *dir, const char *name, struct image_entry **ret)
+{
+	struct image_dir *d;
+	int r;
+
+	if (dir->type != DT_DIR)
+		return -ENOTDIR;
+	r = image_load_dir(img, dir, &d);
+	if (r < 0)
+		return r;
+	if (d->hash) {
+		size_t b = hash_key(name, strlen(name), 0) & d->hash_mask;
+
+		for (; d->hash[b]; b = (b + 1) & d->hash_mask) {
+			struct image_entry *e = &d->ents[d->hash[b] - 1];
+
+			if (!strcmp(e->name, name)) {
+				*ret = e;
+				return 0;
+			}
+		}
+		return -ENOENT;
+	}
+	for (size_t i = 0; i < d->n; i++)
+		if (!strcmp(d->ents[i].name, name)) {
+			*ret = &d->ents[i];
+			return 0;
+		}
+	return -ENOENT;
+}
+
+int image_lookup_path(struct image *img, const char *path, struct image_entry **ret)
+{
+	struct image_entry *e = &img->root;
+
+	if (!path_is_plain(path, strlen(path)))
+		return -ENOENT;
+	while (*path) {
+		char name[NAME_MAX + 1];
+		size_t len = strcspn(path, "/");
+		int r;
+
+		memcpy(name, path, len);
+		name[len] = '\0';
+		r = image_lookup(img, e, name, &e);
+		if (r < 0)
+			return r;
+		path += len + (path[len] == '/');
+	}
+	*ret = e;
+	return 0;
+}
+
+/* A pinned descriptor of the layer's directory that holds e: fd_cache_unpin(*ret_slot). */
+static int pin_parent(struct image *img, struct image_entry *e, struct fd_cache_slot **ret_slot)
+{
+	struct image_dir *d = e->parent->dir;
+	size_t i = place_in_parent(e, d);
+	int fd;
+
+	*ret_slot = &d->fds[i];
+	fd = fd_cache_pin(*ret_slot);
+	if (fd >= 0)
+		return fd;
+	fd = image_open_dir(img, e->parent, d, i);
+	return fd < 0 ? fd : fd_cache_fill(*ret_slot, fd);
+}
+
+/* Attributes of what stands in a layer's directory, watched first where the watch on that would not do. */
+static int stat_child(struct image *img, struct image_entry *e, int fd, struct stat *st)
+{
+	struct watch *w = image_watch(img, e->layer);
+
+	/* Before the watch too: so that to find the inode takes no I/O then, with others waiting. */
+	if (fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	/* Something is mounted there, which may be gone, or another, any time. (Numbers in listings of FUSE servers
+	 * often mean nothing.) */
+	if (watch_is_current(img->watch) &&
+	    (st->st_dev != img->layers[e->layer]->dev || (st->st_ino != e->d_ino && !img->layers[e->layer]->is_static)))
+		watch_spoil(img->watch);
+	if (!watch_is_current(w))
+		return 0;
+	if (e->type == DT_DIR ? atomic_load(&e->is_watched) : st->st_nlink < 2)
+		return 0;
+	if (e->type == DT_DIR) {
+		watch_subdir(w, fd, e->name);
+		atomic_store(&e->is_watched, true);
+	} else {
+		watch_file(w, fd, e->name);
+	}
+	return fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
+/* ret_is_merged: more than one layer may have a part in a directory. */
+static int stat_entry(struct image *img, struct image_entry *e, struct stat *st, bool *ret_is_merged)
+{
+	const char *override = img->layers[e->layer]->override;
+	struct fd_cache_slot *slot;
+	int fd, r;
+
+	*ret_is_merged = e->nlayers > 1;
+	if (!e->parent) {
+		if (fstat(img->layers[0]->rootfd, st) < 0)
+			return -errno;
+		mode_xattr_apply(img->layers[0]->rootfd, "", override, st);
+		return 0;
+	}
+	fd = pin_parent(img, e, &slot);
+	if (fd < 0)
+		return fd;
+	r = stat_child(img, e, fd, st);
+	if (r == 0)
+		mode_xattr_apply(fd, e->name, override, st);
+	if (r == 0 && e->type == DT_DIR && !*ret_is_merged && e->layer + 1u < img->n)
+		*ret_is_merged = whiteout_may_be_redirected(fd, e->name);
+	fd_cache_unpin(slot);
+	if (r == 0 && IFTODT(st->st_mode) != e->type)
+		return -ESTALE;
+	return r;
+}
+
+/* A file that shows bytes of those below occupies what they do. What is no hole at all, or hardly one and not
+ * where such files can be, is not asked. */
+static void count_blocks_below(struct image *img, struct image_entry *e, struct stat *st)
+{
+	struct source *src;
+	struct stat below;
+	int fd;
+
+	if (st->st_size <= st->st_blocks * 512 || (!img->has_map[e->layer] && st->st_blocks > METACOPY_BLOCKS_MAX) ||
+	    e->layer + 1u == img->n || image_source(img, e, &src) < 0)
+		return;
+	for (; !source_is_plain(src); src = src->below) {
+		fd = source_pin(src->below);
+		if (fd < 0)
+			return;
+		if (fstat(fd, &below) == 0 && below.st_blocks > st->st_blocks)
+			st->st_blocks = below.st_blocks;
+		fd_cache_unpin(&src->below->fd);
+	}
+}
+
+int image_stat(struct image *img, struct image_entry *e, struct stat *ret)
+{
+	struct stat *st = atomic_load_explicit(&e->st, memory_order_acquire), *other = NULL;
+	bool is_merged;
+	int r;
+
+	if (st) {
+		*ret = *st;
+		return 0;
+	}
+	st = malloc(sizeof(*st));
+	if (!st)
+		return -ENOMEM;
+	r = stat_entry(img, e, st, &is_merged);
+	if (r == 0 && e->type == DT_REG)
+		count_blocks_below(img, e, st);
+	if (r == 0 && e->type == DT_DIR && is_merged) {
+		struct image_dir *d;
+
+		r = image_load_dir(img, e, &d);
+		if (r == 0)
+			st->st_nlink = 2 + d->nsubdirs;
+		/* What is wrong inside must not hide the directory, nor the rest of the one it is in. */
+		if (r == -EUCLEAN)
+			r = 0;
+	}
+	if (r < 0) {
+		free(st);
+		return r;
+	}
+	*ret = *st;
+	if (atomic_compare_exchange_strong(&e->st, &other, st))
+		image_count_bytes(img, sizeof(*st));
+	else
+		free(st);
+	return 0;
+}
+
+ssize_t image_count(struct image *img, struct image_entry *dir)
+{
+	struct image_dir *d;
+	int r = image_load_dir(img, dir, &d);
+
+	return r < 0 ? r : (ssize_t)d->n;
+}
+
+struct image_entry *image_child(struct image_entry *dir, size_t i)
+{
+	struct image_dir *d = dir->dir;
+
+	return &d->ents[i];
+}
+
+size_t image_index(const struct image_entry *e)
+{
+	struct image_dir *d = e->parent->dir;
+
+	return (size_t)(e - d->ents);
+}
+
+size_t image_subdirs(struct image_entry *dir)
+{
+	struct image_dir *d = dir->dir;
+
+	return d->nsubdirs;
+}
+
+static bool is_below_redirect(const struct image_entry *e)
+{
+	while ((e = e->parent)) {
+		const struct image_dir *d = e->dir;
+
+		if (d->redirected.n)
+			return true;
+	}
+	return false;
+}
+
+static int make_source(struct image *img, struct image_entry *e, struct source **ret)
+{
+	struct source *s, *other = NULL;
+	_cleanup_(freep) char *path = image_layer_path(e);
+	int r;
+
+	if (!path)
+		return -ENOMEM;
+	/* Without a redirect the file has that path in all its layers. */
+	r = source_new_at(img->layers, img->n, e->layers, is_below_redirect(e) ? 1 : e->nlayers, path, &s);
+	if (r < 0)
+		return r;
+	/* What lies below was found through directories that nobody watches. */
+	if (!source_is_plain(s))
+		watch_spoil(img->watch);
+	if (atomic_compare_exchange_strong(&e->src, &other, s)) {
+		image_count_bytes(img, sizeof(*s) + strlen(path) + 1);
+	} else {
+		source_free(s);
+		s = other;
+	}
+	*ret = s;
+	return 0;
+}
+
+static bool may_be_remote(const struct image *img, const struct image_entry *e)
+{
+	bool is_any = false;
+
+	for (size_t i = 0; i < e->nlayers; i++)
+		is_any = is_any || !img->layers[e->layers[i]]->is_mappable;
+	return is_any;
+}
+
+/* Permission was decided by the attributes that are known of the entry; those of an override are no file's. */
+static int check_source(struct image *img, struct image_entry *e, struct source *s)
+{
+	const struct stat *st = atomic_load_explicit(&e->st, memory_order_acquire);
+
+	return st && !img->layers[e->layer]->override ? source_fits_stat(s, st) : s->is_replaced ? -ESTALE : 0;
+}
+
+int image_source(struct image *img, struct image_entry *e, struct source **ret)
+{
+	struct source *s = atomic_load_explicit(&e->src, memory_order_acquire);
+	struct singleflight turn;
+	bool is_ours = false;
+	int r = 0;
+
+	if (!s && may_be_remote(img, e)) {
+		is_ours = singleflight_begin(&turn, e);
+		s = atomic_load_explicit(&e->src, memory_order_acquire);
+	}
+	if (!s)
+		r = make_source(img, e, &s);
+	if (is_ours)
+		singleflight_end(&turn);
+	if (r == 0)
+		r = check_source(img, e, s);
+	if (r == 0)
+		*ret = s;
+	return r;
+}
+
+int image_open_path(struct image *img, struct image_entry *e)
+{
+	struct fd_cache_slot *slot;
+	int fd, r;
+
+	if (!e->parent)
+		return path_open(img->layers[0]->rootfd, "", O_PATH | O_DIRECTORY, 0);
+	fd = pin_parent(img, e, &slot);
+	if (fd < 0)
+		return fd;
+	r = openat(fd, e->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (r < 0)
+		r = -errno;
+	fd_cache_unpin(slot);
+	return r;
+}
+
+bool image_is_plain(struct image *img, struct image_entry *e)
+{
+	uint8_t known = atomic_load_explicit(&e->bareness, memory_order_relaxed);
+	_cleanup_(closep) int fd = -1;
+	struct source *src;
+	ssize_t len;
+
+	if (e->type == DT_REG)
+		return image_source(img, e, &src) == 0 && src->is_unresolved;
+	if (known == PLAINNESS_UNKNOWN) {
+		fd = image_open_path(img, e);
+		len = fd < 0 ? fd : xattr_list(fd, "", NULL, 0);
+		if (len < 0)
+			return false;
+		known = len == 0 ? PLAINNESS_PLAIN : PLAINNESS_HAS_ATTRIBUTES;
+		atomic_store_explicit(&e->bareness, known, memory_order_relaxed);
+	}
+	return known == PLAINNESS_PLAIN;
+}
+
+const char *image_override(const struct image *img, const struct image_entry *e)
+{
+	return img->layers[e->layer]->override;
+}
+
+int image_protection_at(int dirfd, const char *name)
+{
+	struct statx st;
+
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0)
+		return -errno;
+	return (st.stx_attributes & STATX_ATTR_IMMUTABLE ? IMAGE_IMMUTABLE : 0) |
+	       (st.stx_attributes & STATX_ATTR_APPEND ? IMAGE_APPEND_ONLY : 0) |
+	       (st.stx_attributes & STATX_ATTR_NODUMP ? IMAGE_NODUMP : 0);
+}
+
+int image_protection(struct image *img, struct image_entry *e)
+{
+	int known = atomic_load_explicit(&e->protection, memory_order_relaxed), fd, r;
+	struct fd_cache_slot *slot = NULL;
+
+	if (known)
+		return known & ~PROTECTION_KNOWN;
+	fd = e->parent ? pin_parent(img, e, &slot) : img->layers[0]->rootfd;
+	if (fd < 0)
+		return fd;
+	r = image_protection_at(fd, e->parent ? e->name : "");
+	if (slot)
+		fd_cache_unpin(slot);
+	if (r >= 0 && e->type == DT_DIR)
+		atomic_store_explicit(&e->protection, (uint8_t)(r | PROTECTION_KNOWN), memory_order_relaxed);
+	return r;
+}
+
+static char *read_target(struct image *img, struct image_entry *e, ssize_t *ret_len)
+{
+	_cleanup_(closep) int fd = image_open_path(img, e);
+	char target[PATH_MAX + 1], *copy;
+
+	*ret_len = fd < 0 ? fd : readlinkat(fd, "", target, sizeof(target) - 1);
+	if (fd >= 0 && *ret_len < 0)
+		*ret_len = -errno;
+	if (*ret_len < 0)
+		return NULL;
+	copy = strndup(target, (size_t)*ret_len);
+	if (!copy)
+		*ret_len = -ENOMEM;
+	return copy;
+}
+
+ssize_t image_readlink(struct image *img, struct image_entry *e, char *buf, size_t size)
+{
+	char *target = atomic_load_explicit(&e->target, memory_order_acquire), *other = NULL;
+	ssize_t len;
+
+	if (!target) {
+		target = read_target(img, e, &len);
+		if (!target)
+			return len;
+		if (atomic_compare_exchange_strong(&e->target, &other, target)) {
+			image_count_bytes(img, (size_t)len + 1);
+		} else {
+			free(target);
+			target = other;
+		}
+	}
+	len = (ssize_t)strnlen(target, size);
+	memcpy(buf, target, (size_t)len);
+	return len;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/layer/metacopy_import.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/map/format.h"
+#include "veneer/layer/metacopy_guard.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/sys/path.h"
+#include "veneer/layer/xattr_trust.h"
+#include "veneer/sys/xattr.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ORIGIN_ATTR "trusted.overlay.origin"
+#define ORIGIN_MAGIC 0xfb
+#define ORIGIN_HEAD 21u
+
+int metacopy_import_origin(int dirfd, const char *name, char origin[PATH_MAX])
+{
+	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+
+	return fd < 0 ? fd : whiteout_metacopy(fd, origin);
+}
+
+/* As overlayfs notes it (struct ovl_fb): version, magic, length, flags, type, uuid of the file system; the handle. */
+static bool has_origin(int fd, int low_fd)
+{
+	union {
+		struct file_handle h;
+		char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+	} low = { .h.handle_bytes = MAX_HANDLE_SZ };
+	uint8_t origin[ORIGIN_HEAD + MAX_HANDLE_SZ];
+	ssize_t n = xattr_get(fd, "", ORIGIN_ATTR, origin, sizeof(origin));
+	int mount;
+
+	if (n < (ssize_t)ORIGIN_HEAD || origin[0] != 0 || origin[1] != ORIGIN_MAGIC || origin[2] != n)
+		return false;
+	if (name_to_handle_at(low_fd, "", &low.h, &mount, AT_EMPTY_PATH) < 0)
+		return false;
+	return low.h.handle_type == origin[4] && low.h.handle_bytes == (unsigned)n - ORIGIN_HEAD &&
+	       !memcmp(low.h.f_handle, origin + ORIGIN_HEAD, low.h.handle_bytes);
+}
+
+int metacopy_import_check(int fd, int low_fd, const struct stat *low)
+{
+	struct stat up;
+
+	if (fstat(fd, &up) < 0)
+		return -errno;
+	if (low->st_mode & S_IROTH || has_origin(fd, low_fd))
+		return 0;
+	if (up.st_uid != low->st_uid || up.st_gid != low->st_gid || up.st_mode & 0444 & ~low->st_mode)
+		return -EUCLEAN;
+	return xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0 ? -EUCLEAN : 0;
+}
+
+static int check_base(struct union_fs *t, int fd, struct image_entry *base, const struct stat *low)
+{
+	_cleanup_(closep) int low_fd = -1;
+
+	if (!t->upper->is_doubted)
+		return 0;
+	low_fd = image_open_path(t->image, base);
+	return low_fd < 0 ? low_fd : metacopy_import_check(fd, low_fd, low);
+}
+
+static int write_mark(struct union_fs *t, int fd, struct image_entry *base, const struct stat *st)
+{
+	_cleanup_(buf_release) struct buf value = { 0 };
+	_cleanup_(freep) char *path = image_path(base);
+	struct partial_xattr m = { .lower_size = (uint64_t)st->st_size,
+			  .lower_mtime_s = st->st_mtim.tv_sec, .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
+	int r;
+
+	if (!path)
+		return -ENOMEM;
+	if (strlen(path) >= sizeof(m.path))
+		return -ENAMETOOLONG;
+	strcpy(m.path, path);
+	r = mapfile_file_new(t->map, m.lower_size, &m.file_id);
+	if (r < 0)
+		return r;
+	/* Only now: the first entry of a map gives it its number. */
+	m.uuid_low = (uint32_t)mapfile_uuid(t->map);
+	r = partial_xattr_encode(&m, &value);
+	if (r == 0 && t->style.has_trusted)
+		r = xattr_trust_seal(fd, &value);
+	if (r == 0)
+		r = xattr_set(fd, "", FORMAT_PARTIAL_ATTR, value.data, value.len, 0);
+	if (r < 0)
+		mapfile_file_gone(t->map, m.file_id);
+	return r;
+}
+
+int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct image_entry *base)
+{
+	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	char origin[PATH_MAX];
+	struct stat st, lower;
+	int r;
+
+	if (fd < 0)
+		return fd;
+	LOCK_SCOPE(&t->adopt_lock);
+	r = whiteout_metacopy(fd, origin);
+	if (r != 1)
+		return r; /* somebody was faster */
+	r = fstat(fd, &st) < 0 ? -errno : image_stat(t->image, base, &lower);
+	if (r == 0 && st.st_size != lower.st_size) {
+		log_error("%s: %s: a metacopy of a file that has another size now", t->upper->path, name);
+		return -EUCLEAN;
+	}
+	if (r == 0 && *origin != '/')
+		r = check_base(t, fd, base, &lower);
+	if (r == -EUCLEAN)
+		log_error("%s: %s: " METACOPY_IMPORT_SAID, t->upper->path, name);
+	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the guard. */
+	if (r == 0)
+		r = write_mark(t, fd, base, &lower);
+	return r < 0 ? r : metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Two attributes of the upper's root. WORK_ATTR names the `work` that the last writing mount had locked. A mount with the
+ * lock of the root, and nobody else, changes it, before it writes anything; without a locked `work` it removes it. Hence:
+ *  1. A living mount that had the lock of the root when it began has the `work` locked that WORK_ATTR names.
+ * CONTESTED_ATTR names the `work` of a mount that goes on without the lock of the root, as long as it lives in this boot. A
+ * mount sets it that has the `work` locked which WORK_ATTR names, and
+ *  2. no mount begins while it names another's.
+ * By 1 and 2, a mount that has that `work` locked is alone. Of two that begin at the same time, one by the lock of the root
+ * and one against it, each writes its own attribute first and reads the other's then: one of them at least sees the other. */
+#include "veneer/mount/upper_lock.h"
+
+#include "veneer/sys/boot_id.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/sys/file.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/mount/upper_takeover.h"
+#include "veneer/sys/watch.h"
+#include "veneer/mount/workdir.h"
+#include "veneer/sys/xattr.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#define WAIT_MS 5000
+#define STEP_MS 5
+#define WORD_MS 200	/* then it is said; a mount that is just being closed has gone by then */
+#define ASK_MS 1000	/* then who has it is asked to let it go */
+
+#define WORK_ATTR UPPER_LOCK_WORK_ATTR
+#define CONTESTED_ATTR UPPER_LOCK_CONTESTED_ATTR
+#define ID_SIZE 56
+#define TEXT_SIZE (2 * ID_SIZE + BOOT_ID_SIZE)
+
+enum contest { CONTEST_NONE, CONTEST_VOID, CONTEST_OURS, CONTEST_OTHER };
+
+/* What the attributes are when they are this mount's; empty: it cannot be named. */
+struct names {
+	char work[TEXT_SIZE], contested[TEXT_SIZE];
+	char here[TEXT_SIZE];	/* what a CONTESTED_ATTR of this root and this boot begins with */
+};
+
+/* Of no other file, ever; numbers alone are given again. */
+static bool identify(int fd, char ret[ID_SIZE])
+{
+	struct statfs fs;
+	struct statx st;
+
+	if (fstatfs(fd, &fs) < 0 || !watch_sees_type((long)fs.f_type) ||
+	    statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0 || !(st.stx_mask & STATX_BTIME))
+		return false;
+	snprintf(ret, ID_SIZE, "%ju:%jd.%09u", (uintmax_t)st.stx_ino, (intmax_t)st.stx_btime.tv_sec, st.stx_btime.tv_nsec);
+	return true;
+}
+
+/* The kernel's own: containers of systemd-nspawn have a file of theirs on that name. */
+static bool find_boot(char ret[BOOT_ID_SIZE])
+{
+	struct statfs fs;
+
+	return statfs(BOOT_ID_PATH, &fs) == 0 && (unsigned long)fs.f_type == PROC_SUPER_MAGIC && boot_id_read(ret) == 0;
+}
+
+static void find_names(const struct upper_lock *l, int rootfd, struct names *ret)
+{
+	char root[ID_SIZE], work[ID_SIZE], boot[BOOT_ID_SIZE];
+	const bool has_boot = find_boot(boot);
+
+	*ret = (struct names){ .work = "" };
+	if (!identify(rootfd, root))
+		return;
+	/* Where the boot is not known any may be this one. */
+	snprintf(ret->here, sizeof(ret->here), has_boot ? "%s %s " : "%s ", root, boot);
+	if (l->fd < 0 || !identify(l->fd, work))
+		return;
+	snprintf(ret->work, sizeof(ret->work), "%s %s", root, work);
+	if (has_boot)
+		snprintf(ret->contested, sizeof(ret->contested), "%s %s %s", root, boot, work);
+}
+
+/* What no mount of ours would write is of somebody else. */
+static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
+{
+	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
+	ssize_t n = xattr_get(rootfd, "", attr, ret, TEXT_SIZE - 1);
+
+	if (n == -EACCES && (x = mode_relax_begin(rootfd, "")))
+		n = xattr_get(rootfd, "", attr, ret, TEXT_SIZE - 1);
+	if (n == -ENODATA || n == -EOPNOTSUPP)
+		n = 0;
+	else if (n == -ERANGE || n == 0)
+		n = snprintf(ret, TEXT_SIZE, "?");
+	ret[n < 0 ? 0 : n] = '\0';
+	return n < 0 ? (int)n : 0;
+}
+
+/* enum contest or -errno. A copy of the upper, and the next boot, has no mount that goes on. */
+static int read_contest(int rootfd, const struct names *n)
+{
+	char text[TEXT_SIZE];
+	int r = read_attr(rootfd, CONTESTED_ATTR, text);
+
+	if (r < 0)
+		return r;
+	if (!*text)
+		return CONTEST_NONE;
+	if (!*n->here || strncmp(text, n->here, strlen(n->here)) != 0)
+		return CONTEST_VOID;
+	return *n->contested && !strcmp(text, n->contested) ? CONTEST_OURS : CONTEST_OTHER;
+}
+
+/* Without WORK_ATTR nobody goes on against the lock of the root. */
+static int change_work(int rootfd, const char *before, const char *after)
+{
+	int r = *after ? mode_relax_set_xattr(rootfd, WORK_ATTR, after, strlen(after)) : -ENODATA;
+
+	if (r == 0 || !*before)
+		return 0;
+	r = mode_relax_remove_xattr(rootfd, WORK_ATTR);
+	return r == -ENODATA ? 0 : r;
+}
+
+/* This mount has the lock of the root. -EAGAIN: another goes on without. */
+static int settle(struct upper_lock *l, int rootfd)
+{
+	char before[TEXT_SIZE];
+	struct names n;
+	int c, r;
+
+	find_names(l, rootfd, &n);
+	c = read_contest(rootfd, &n);
+	if (c < 0 || c == CONTEST_OTHER)
+		return c < 0 ? c : -EAGAIN;
+	r = read_attr(rootfd, WORK_ATTR, before);
+	if (r == 0 && strcmp(before, n.work) != 0) {
+		r = change_work(rootfd, before, n.work);
+		if (r == 0 && (r = read_contest(rootfd, &n)) == CONTEST_OTHER) {
+			change_work(rootfd, n.work, before);
+			return -EAGAIN;
+		}
+	}
+	if (r < 0)
+		return r;
+	l->is_contested = c != CONTEST_NONE && mode_relax_remove_xattr(rootfd, CONTESTED_ATTR) < 0 && c == CONTEST_OURS;
+	return 0;
+}
+
+static bool is_named(int rootfd, const struct names *n)
+{
+	char work[TEXT_SIZE];
+
+	return read_attr(rootfd, WORK_ATTR, work) == 0 && !strcmp(work, n->work);
+}
+
+/* Another process has the lock of the root. own: this mount's directory in `work`, or "". -EAGAIN: it may be a mount. */
+static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *own)
+{
+	struct names n;
+	int c;
+
+	find_names(l, rootfd, &n);
+	if (!*n.contested || !is_named(rootfd, &n))
+		return -EAGAIN;
+	c = read_contest(rootfd, &n);
+	/* Versions that lock no `work` have a directory of theirs in it locked. */
+	if (c < 0 || c == CONTEST_OTHER || (!is_left && workdir_has_another(l->fd, own)))
+		return -EAGAIN;
+	if (c != CONTEST_OURS && mode_relax_set_xattr(rootfd, CONTESTED_ATTR, n.contested, strlen(n.contested)) < 0)
+		return -EAGAIN;
+	l->is_contested = is_named(rootfd, &n);
+	if (!l->is_contested && c != CONTEST_OURS)
+		mode_relax_remove_xattr(rootfd, CONTESTED_ATTR);
+	return l->is_contested ? 0 : -EAGAIN;
+}
+
+/* No other user can have opened it. */
+static bool is_private(int fd, int rootfd)
+{
+	struct stat st, root;
+
+	return fstat(fd, &st) == 0 && fstat(rootfd, &root) == 0 && st.st_dev == root.st_dev && st.st_uid == geteuid() &&
+	       !(st.st_mode & 077);
+}
+
+static void take_work(struct upper_lock *l, int top, int rootfd)
+{
+	_cleanup_(closep) int fd = -1;
+
+	(void)!mkdirat(top, "work", 0700);
+	fd = openat(top, "work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && is_private(fd, rootfd) && flock(fd, LOCK_EX | LOCK_NB) == 0)
+		l->fd = steal_fd(&fd);
+}
+
+/* -EAGAIN: not now. A file system without locks is used without. */
+static int try_to_take(struct upper_lock *l, int rootfd, int top, bool is_left, int waited)
+{
+	int r;
+
+	if (l->fd < 0 && top >= 0)
+		take_work(l, top, rootfd);
+	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return 0;
+		return l->fd >= 0 && (is_left || waited >= WORD_MS) ? contest(l, rootfd, is_left, "") : -EAGAIN;
+	}
+	/* The mount before gives `work` back first. */
+	if (l->fd < 0 && top >= 0)
+		take_work(l, top, rootfd);
+	r = settle(l, rootfd);
+	if (r < 0)
+		flock(rootfd, LOCK_UN);
+	return r;
+}
+
+static void say_waits(const char *path, int rootfd, const struct mount_dirs *dirs)
+{
+	const pid_t holder = file_flock_holder(rootfd);
+	char of[32] = "";
+
+	if (dirs && dirs->waits) {
+		dirs->waits(dirs->waits_arg, path, rootfd);
+		return;
+	}
+	if (holder)
+		snprintf(of, sizeof(of), ", of process %d", (int)holder);
+	log_warn("upperdir %s is in use by another mount%s: waiting up to %d seconds for its end", path, of,
+		 WAIT_MS / 1000);
+}
+
+static void say_contested(const char *path, int rootfd)
+{
+	const pid_t holder = file_flock_holder(rootfd);
+	char by[32] = "another process";
+
+	if (holder)
+		snprintf(by, sizeof(by), "process %d", (int)holder);
+	log_warn("%s holds a lock of upperdir %s and is no mount of it: going on by the lock of workdir", by, path);
+}
+
+static int fail(const struct upper_lock *l, const char *path, int rootfd, int r, char *err, size_t err_size)
+{
+	const pid_t holder = file_flock_holder(rootfd);
+	struct names n;
+	char of[32] = "";
+
+	if (r != -EAGAIN) {
+		snprintf(err, err_size, "cannot note in upperdir %s which workdir it is mounted with: %s", path, strerror(-r));
+		return r;
+	}
+	if (holder)
+		snprintf(of, sizeof(of), ", of process %d", (int)holder);
+	find_names(l, rootfd, &n);
+	if (read_contest(rootfd, &n) == CONTEST_OTHER)
+		snprintf(err, err_size, "upperdir %s is in use by another mount, or was in use when its server was killed: unmount "
+			 "that, or mount it once with the workdir that it had", path);
+	else
+		snprintf(err, err_size, "upperdir %s is in use by another mount%s: unmount that first", path, of);
+	return -EBUSY;
+}
+
+/* The last mount may still be on its way out: callers mount again within milliseconds. */
+int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct mount_dirs *dirs, char *err, size_t err_size)
+{
+	const int top = dirs ? dirs->work : -1;
+	const bool is_left = dirs && dirs->lock >= 0;
+	struct stat st;
+	int r;
+
+	*l = (struct upper_lock){ .fd = is_left ? steal_fd(&dirs->lock) : -1 };
+	/* It is the dead server's, which had it all the time. */
+	if (is_left && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
+		closep(&l->fd);
+	for (int waited = 0;; waited += STEP_MS) {
+		r = try_to_take(l, rootfd, top, is_left, waited);
+		if (r != -EAGAIN || waited >= WAIT_MS)
+			break;
+		if (waited == WORD_MS)
+			say_waits(path, rootfd, dirs);
+		if (top >= 0 && waited == ASK_MS && fstat(rootfd, &st) == 0)
+			upper_takeover_ask(top, st.st_dev, st.st_ino);
+		usleep(STEP_MS * 1000);
+	}
+	if (r < 0)
+		return fail(l, path, rootfd, r, err, err_size);
+	if (l->is_contested)
+		say_contested(path, rootfd);
+	return 0;
+}
+
+void upper_lock_let_go(const struct upper_lock *l, int rootfd)
+{
+	if (l->is_contested)
+		return;
+	/* The next mount has to get both. */
+	if (l->fd >= 0)
+		flock(l->fd, LOCK_UN);
+	flock(rootfd, LOCK_UN);
+}
+
+bool upper_lock_retake(struct upper_lock *l, int rootfd, const char *own)
+{
+	char work[TEXT_SIZE];
+	struct names n;
+
+	if (l->is_contested)
+		return true;
+	if (l->fd >= 0 && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
+		return false;
+	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK && l->fd >= 0 && contest(l, rootfd, false, own) == 0;
+	find_names(l, rootfd, &n);
+	return read_contest(rootfd, &n) == CONTEST_NONE && read_attr(rootfd, WORK_ATTR, work) == 0 &&
+	       (!*work || !strcmp(work, n.work));
+}
+
+void upper_lock_release(struct upper_lock *l, int rootfd)
+{
+	if (l->is_contested && rootfd >= 0)
+		mode_relax_remove_xattr(rootfd, CONTESTED_ATTR);
+	l->is_contested = false;
+	if (l->fd >= 0)
+		flock(l->fd, LOCK_UN);
+	closep(&l->fd);
+}
+
+int upper_lock_alone(const char *path, int rootfd)
+{
+	struct upper_lock l;
+	char err[PATH_MAX + 256];
+
+	return upper_lock_take(&l, path, rootfd, NULL, err, sizeof(err));
+}

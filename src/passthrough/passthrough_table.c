@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Invariants, under the lock:
+ * 1. a slot has a backing_id if and only if a registration in by_slot is its;
+ * 2. a registration is in idle if and only if its slot has no open on it, the least recently used first;
+ * 3. one in dead has no slot any more; dead ones are few, since whoever makes one reaps soon. */
+#include "veneer/passthrough/passthrough_table.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/htab.h"
+#include "veneer/base/list.h"
+
+#include <sys/ioctl.h>
+#include <time.h>
+
+/* Newer than the headers of the systems we build on. */
+struct kernel_backing_map {
+	int32_t fd;
+	uint32_t flags;
+	uint64_t padding;
+};
+#define KERNEL_BACKING_OPEN _IOW(229, 1, struct kernel_backing_map)
+#define KERNEL_BACKING_CLOSE _IOW(229, 2, uint32_t)
+
+#define CALLERS 64	/* remembered; one that is forgotten is refused once more */
+#define LEFT_FILES 256	/* remembered, of as many as are written for the first time at once */
+#define LEFT_S 30	/* who was sent on has come back by then, also on a busy machine */
+
+struct registration {
+	struct hlink by_slot;
+	struct list_link link;	/* in idle or dead, or in neither */
+	struct node_slot *slot;
+	uint32_t id;
+};
+
+/* A thread whose last open was refused, so that it would look the name up again. */
+struct sent_on {
+	uint32_t caller;
+	const struct node_slot *slot;
+};
+
+/* A file one of whose node ids was left lately. */
+struct left_file {
+	uint64_t ino;
+	time_t until;
+};
+
+struct passthrough_table {
+	int devfd;
+	struct passthrough_table_device device;
+	unsigned max;
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct htab by_slot;
+	struct list_link idle, dead;
+	struct sent_on sent_on[CALLERS];
+	struct left_file left[LEFT_FILES];
+};
+
+static int kernel_open(int devfd, int fd)
+{
+	const struct kernel_backing_map map = { .fd = fd };
+	int id = ioctl(devfd, KERNEL_BACKING_OPEN, &map);
+
+	return id > 0 ? id : id < 0 ? -errno : -EIO;
+}
+
+static int kernel_close(int devfd, uint32_t id)
+{
+	return ioctl(devfd, KERNEL_BACKING_CLOSE, &id) < 0 ? -errno : 0;
+}
+
+int passthrough_table_new(int devfd, const struct passthrough_table_device *device, unsigned max, struct passthrough_table **ret)
+{
+	struct passthrough_table *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return -ENOMEM;
+	b->devfd = devfd;
+	b->device = device ? *device : (struct passthrough_table_device){ kernel_open, kernel_close };
+	b->max = max;
+	pthread_mutex_init(&b->lock, NULL);
+	list_init(&b->idle);
+	list_init(&b->dead);
+	*ret = b;
+	return 0;
+}
+
+static void free_registration(struct hlink *l, void *arg)
+{
+	(void)arg;
+	free(container_of(l, struct registration, by_slot));
+}
+
+void passthrough_table_free(struct passthrough_table *b)
+{
+	if (!b)
+		return;
+	while (!list_is_empty(&b->dead)) {
+		struct registration *r = container_of(b->dead.next, struct registration, link);
+
+		list_del(&r->link);
+		free(r);
+	}
+	htab_drain(&b->by_slot, free_registration, NULL);
+	htab_release(&b->by_slot);
+	pthread_mutex_destroy(&b->lock);
+	free(b);
+}
+
+int passthrough_table_register(struct passthrough_table *b, int fd, uint32_t *ret_id)
+{
+	int id = b->device.open(b->devfd, fd);
+
+	if (id < 0)
+		return id;
+	*ret_id = (uint32_t)id;
+	return 0;
+}
+
+void passthrough_table_unregister(struct passthrough_table *b, uint32_t id)
+{
+	b->device.close(b->devfd, id);
+}
+
+enum passthrough_table_way passthrough_table_choose(const struct node_slot *s, const struct passthrough_table_ask *ask)
+{
+	if (s->is_left) {
+		/* A name must be led to the new id. One whom it is not led there has a descriptor, and no name. */
+		if (ask->writes || !ask->is_back)
+			return PASSTHROUGH_TABLE_WAY_STALE;
+		/* A descriptor that is opened once more sees what it saw; pages of two node ids would not agree. */
+		return s->n_backed ? PASSTHROUGH_TABLE_WAY_BACKED : PASSTHROUGH_TABLE_WAY_DIRECT;
+	}
+	if (s->n_backed) {
+		if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER || (!ask->writes && ask->offer == PASSTHROUGH_TABLE_LOWER))
+			return PASSTHROUGH_TABLE_WAY_BACKED;
+		return PASSTHROUGH_TABLE_WAY_SWITCH;
+	}
+	if (s->n_cached)
+		return PASSTHROUGH_TABLE_WAY_CACHED;
+	/* A direct open that is mapped takes to pages. */
+	if (s->n_direct && ask->wish != PASSTHROUGH_TABLE_WAY_DIRECT)
+		return PASSTHROUGH_TABLE_WAY_CACHED;
+	return ask->wish;
+}
+
+static uint64_t slot_hash(const struct node_slot *s)
+{
+	return (uintptr_t)s / sizeof(*s) * 0x9E3779B97F4A7C15u;
+}
+
+static struct registration *find_locked(struct passthrough_table *b, const struct node_slot *s)
+{
+	for (struct hlink *l = htab_first(&b->by_slot, slot_hash(s)); l; l = htab_next(l)) {
+		struct registration *r = container_of(l, struct registration, by_slot);
+
+		if (r->slot == s)
+			return r;
+	}
+	return NULL;
+}
+
+static void release_later_locked(struct passthrough_table *b, struct registration *r)
+{
+	htab_remove(&b->by_slot, &r->by_slot);
+	__atomic_store_n(&r->slot->backing_id, 0, __ATOMIC_SEQ_CST);
+	r->slot->passthrough_table_kind = PASSTHROUGH_TABLE_NONE;
+	list_del(&r->link);
+	list_add_tail(&b->dead, &r->link);
+}
+
+static void detach_locked(struct passthrough_table *b, struct node_slot *s)
+{
+	struct registration *r = s->backing_id ? find_locked(b, s) : NULL;
+
+	if (r)
+		release_later_locked(b, r);
+}
+
+/* False: there is no room, or no memory. */
+static bool enter_locked(struct passthrough_table *b, struct node_slot *s, enum passthrough_table_kind kind, uint32_t id)
+{
+	struct registration *r;
+
+	if (b->by_slot.count >= b->max) {
+		if (list_is_empty(&b->idle))
+			return false;
+		release_later_locked(b, container_of(b->idle.next, struct registration, link));
+	}
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return false;
+	r->slot = s;
+	r->id = id;
+	list_init(&r->link);
+	if (htab_insert(&b->by_slot, &r->by_slot, slot_hash(s)) < 0) {
+		free(r);
+		return false;
+	}
+	/* In this order, as a server may die between them. */
+	s->passthrough_table_kind = kind;
+	__atomic_store_n(&s->backing_id, id, __ATOMIC_SEQ_CST);
+	return true;
+}
+
+/* One more open on the backing file; CACHED where there is no room for it. */
+static enum passthrough_table_way back_locked(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *ask,
+				    uint32_t fresh, uint32_t *ret_id)
+{
+	/* What is idle may be of the time before the file was copied up. */
+	if (!s->n_backed && s->backing_id && s->passthrough_table_kind != ask->offer)
+		detach_locked(b, s);
+	if (!s->backing_id) {
+		if (!fresh)
+			return PASSTHROUGH_TABLE_WAY_REGISTER;
+		if (!enter_locked(b, s, ask->offer, fresh))
+			return PASSTHROUGH_TABLE_WAY_CACHED;
+	} else if (!s->n_backed) {
+		list_del(&find_locked(b, s)->link);
+	}
+	s->n_backed++;
+	*ret_id = s->backing_id;
+	return PASSTHROUGH_TABLE_WAY_BACKED;
+}
+
+static bool is_back_locked(struct passthrough_table *b, const struct node_slot *s, uint32_t caller)
+{
+	const struct sent_on *e = &b->sent_on[caller % CALLERS];
+
+	return e->slot == s && e->caller == caller;
+}
+
+static void note_answer_locked(struct passthrough_table *b, const struct node_slot *s, uint32_t caller, bool is_sent_on)
+{
+	struct sent_on *e = &b->sent_on[caller % CALLERS];
+
+	if (is_sent_on)
+		*e = (struct sent_on){ caller, s };
+	else if (e->caller == caller)
+		e->slot = NULL;
+}
+
+static time_t seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return ts.tv_sec;
+}
+
+static struct left_file *left_file_locked(struct passthrough_table *b, const struct node_slot *s)
+{
+	return &b->left[s->ino * 0x9E3779B97F4A7C15u >> 32 & (LEFT_FILES - 1)];
+}
+
+static void leave_locked(struct passthrough_table *b, struct node_slot *s)
+{
+	s->is_left = true;
+	*left_file_locked(b, s) = (struct left_file){ s->ino, seconds() + LEFT_S };
+}
+
+bool passthrough_table_was_left(struct passthrough_table *b, const struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	const struct left_file *f = left_file_locked(b, s);
+
+	return f->until && f->ino == s->ino && seconds() <= f->until;
+}
+
+enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *asked, uint32_t fresh,
+			      uint32_t *ret_id)
+{
+	struct passthrough_table_ask now = *asked;
+	const struct passthrough_table_ask *ask = &now;
+	enum passthrough_table_way way;
+
+	LOCK_SCOPE(&b->lock);
+	*ret_id = 0;
+	now.is_back = is_back_locked(b, s, ask->caller);
+	way = passthrough_table_choose(s, ask);
+	if (way == PASSTHROUGH_TABLE_WAY_BACKED)
+		way = back_locked(b, s, ask, fresh, ret_id);
+	if (way == PASSTHROUGH_TABLE_WAY_REGISTER || (way == PASSTHROUGH_TABLE_WAY_SWITCH && ask->waits))
+		return way;
+	if (way == PASSTHROUGH_TABLE_WAY_SWITCH)
+		leave_locked(b, s);
+	note_answer_locked(b, s, ask->caller, !ask->writes && way > PASSTHROUGH_TABLE_WAY_REGISTER);
+	if (way == PASSTHROUGH_TABLE_WAY_CACHED)
+		s->n_cached++;
+	else if (way == PASSTHROUGH_TABLE_WAY_DIRECT)
+		s->n_direct++;
+	return way;
+}
+
+bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	return !s->is_left && s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
+}
+
+bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	if (s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER)
+		leave_locked(b, s);
+	return s->is_left;
+}
+
+void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s, enum passthrough_table_way way)
+{
+	struct registration *r;
+
+	LOCK_SCOPE(&b->lock);
+	if (way == PASSTHROUGH_TABLE_WAY_CACHED && s->n_cached)
+		s->n_cached--;
+	else if (way == PASSTHROUGH_TABLE_WAY_DIRECT && s->n_direct)
+		s->n_direct--;
+	else if (way == PASSTHROUGH_TABLE_WAY_BACKED && s->n_backed && --s->n_backed == 0 && (r = find_locked(b, s)))
+		list_add_tail(&b->idle, &r->link);
+}
+
+void passthrough_table_detach(struct passthrough_table *b, struct node_slot *s)
+{
+	LOCK_SCOPE(&b->lock);
+	detach_locked(b, s);
+}
+
+void passthrough_table_reap(struct passthrough_table *b)
+{
+	pthread_mutex_lock(&b->lock);
+	while (!list_is_empty(&b->dead)) {
+		struct registration *r = container_of(b->dead.next, struct registration, link);
+
+		list_del(&r->link);
+		pthread_mutex_unlock(&b->lock);
+		b->device.close(b->devfd, r->id);
+		free(r);
+		pthread_mutex_lock(&b->lock);
+	}
+	pthread_mutex_unlock(&b->lock);
+}
+
+/* More than max only if the mount had been opened with more. */
+int passthrough_table_restore(struct passthrough_table *b, struct node_slot *s)
+{
+	struct registration *r;
+
+	LOCK_SCOPE(&b->lock);
+	if (!s->backing_id || find_locked(b, s))
+		return 0;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->slot = s;
+	r->id = s->backing_id;
+	list_init(&r->link);
+	if (htab_insert(&b->by_slot, &r->by_slot, slot_hash(s)) < 0) {
+		free(r);
+		return -ENOMEM;
+	}
+	if (!s->n_backed)
+		list_add_tail(&b->idle, &r->link);
+	return 0;
+}
+
+size_t passthrough_table_count(struct passthrough_table *b)
+{
+	LOCK_SCOPE(&b->lock);
+	return b->by_slot.count;
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The order: what can fail is opened by the server before the kernel knows of the mount, and the mount is taken down
+ * again if it comes to nothing after that. */
+#include "veneer/server/client.h"
+
+#include "veneer/fuse/attach.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/sock.h"
+
+#include "client-internal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOST_MAX 8	/* requests that a server hung up on: who dies that often dies of them, or of too much else */
+#define LOST_PAUSE_MS 10	/* before the third, and twice as long before each one after it */
+#define GONE_MAX 64	/* file systems that ended before this mount was a part of them: others come and go meanwhile */
+#define ARGS_PIECE (WIRE_PAYLOAD_MAX / 2)
+#define LAST_WORD_MS 1000	/* of a server that hung up: it is there already, if at all */
+
+enum loss { LOST_NOTHING, LOST_SERVER, LOST_SHARED };
+
+static int send_dirs(int fd, enum wire_role role, const int *dirs, size_t n)
+{
+	int r = 0;
+
+	for (size_t at = 0; r == 0 && at < n; at += WIRE_FDS_MAX) {
+		size_t now = n - at < WIRE_FDS_MAX ? n - at : WIRE_FDS_MAX;
+
+		r = client_say(fd, &(struct wire_message){ .type = WIRE_DIRS, .role = role, .n_fds = (unsigned)now }, dirs + at,
+			       now);
+	}
+	return r;
+}
+
+static int send_args(int fd, const struct client_mount *m)
+{
+	_cleanup_(buf_release) struct buf args = { 0 };
+	struct wire_message last = {
+		.type = WIRE_MOUNT, .count = (uint32_t)m->argc,
+		.flags = (m->is_root ? WIRE_MOUNT_IS_ROOT : 0) |
+			 (m->opts->has_no_device_whiteouts ? WIRE_MOUNT_NO_DEVICE_WHITEOUTS : 0) |
+			 (m->opts->share == SHARE_PAGES && attach_may_bind() ? WIRE_MOUNT_CAN_SHARE : 0),
+	};
+	int r = wire_put_arg(&args, m->cwd);
+
+	for (int i = 0; r == 0 && i < m->argc; i++)
+		r = wire_put_arg(&args, m->argv[i]);
+	last.size = args.len;
+	for (size_t at = 0; r == 0 && at < args.len; at += ARGS_PIECE)
+		r = client_say(fd, &(struct wire_message){ .type = WIRE_ARGS, .text = (char *)args.data + at,
+							   .text_len = args.len - at < ARGS_PIECE ? args.len - at :
+												    ARGS_PIECE },
+			       NULL, 0);
+	return r < 0 ? r : client_say(fd, &last, NULL, 0);
+}
+
+/* Opened anew each time, for a lock is of what was opened: a mount that was asked for before, and that the server or the
+ * one after it has yet to close, keeps this one out until it has. */
+static int send_upper(int fd, int upper)
+{
+	_cleanup_(closep) int own = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return own < 0 ? -errno : send_dirs(fd, WIRE_UPPER, &own, 1);
+}
+
+static int send_request(int fd, const struct client_mount *m)
+{
+	int r = send_dirs(fd, WIRE_LOWER, m->dirs->lower, m->dirs->n_lower);
+
+	if (r == 0)
+		r = send_dirs(fd, WIRE_CLONE, m->dirs->clones, m->dirs->n_clones);
+	if (r == 0 && m->dirs->upper >= 0)
+		r = send_upper(fd, m->dirs->upper);
+	if (r == 0 && m->dirs->work >= 0)
+		r = send_dirs(fd, WIRE_WORK, &m->dirs->work, 1);
+	if (r == 0 && m->dirs->state >= 0)
+		r = send_dirs(fd, WIRE_STATE, &m->dirs->state, 1);
+	return r < 0 ? r : send_args(fd, m);
+}
+
+/* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down again, whether the
+ * next one has it or not, and may be asked for anew. */
+static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly, enum loss *ret, char *err,
+			       size_t err_size)
+{
+	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
+	struct client_packet p;
+	struct attach *a;
+	int fuse_fd, r = attach_new(m->opts, is_readonly, &a, err, err_size);
+
+	if (r < 0)
+		return r;
+	attach_device(a, &fuse.dev_major, &fuse.dev_minor);
+	fuse_fd = attach_fd(a);
+	r = client_say(fd, &fuse, &fuse_fd, 1);
+	/* As long as it takes, as a mount without a server would; who hung up has said why. */
+	if (r == 0 || r == -EPIPE)
+		r = client_hear(fd, r == 0 ? -1 : LAST_WORD_MS, WIRE_OK, &p, err, err_size);
+	else
+		snprintf(err, err_size, "cannot hand the mount over: %s", strerror(-r));
+	if (r == 0)
+		attach_tune(a);
+	else
+		attach_detach(a);
+	attach_free(a);
+	*ret = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
+	return r == -EPIPE ? CLIENT_NO_SERVER : r;
+}
+
+/* The file system that the mount is to be a part of, seen by nobody yet: made and handed over, or taken by a descriptor.
+ * *ret_number: of the mount's root in there. */
+static int enter_shared(int fd, const struct client_mount *m, const struct wire_message *told, int fuse_fd,
+			struct attach **ret, uint32_t *ret_number, char *err, size_t err_size)
+{
+	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
+	struct client_packet p;
+	int own_fd, r;
+
+	*ret_number = told->count;
+	if (told->count)
+		return attach_join(m->opts, fuse_fd, ret, err, err_size);
+	r = attach_found(m->opts, ret, err, err_size);
+	if (r < 0)
+		return r;
+	attach_device(*ret, &fuse.dev_major, &fuse.dev_minor);
+	own_fd = attach_fd(*ret);
+	r = client_say(fd, &fuse, &own_fd, 1);
+	if (r == 0 || r == -EPIPE)
+		r = client_hear(fd, r == 0 ? -1 : LAST_WORD_MS, WIRE_SHARED, &p, err, err_size);
+	else
+		snprintf(err, err_size, "cannot hand the mount over: %s", strerror(-r));
+	if (r == 0) {
+		attach_tune(*ret);
+		*ret_number = p.m.count;
+		return 0;
+	}
+	attach_free(steal_ptr(ret));
+	return r;
+}
+
+/* Where what it was to be a part of has gone in the meantime, it is asked for anew. Takes fuse_fd over: who looks a name up in
+ * a file system whose servers are dead waits for ever, unless nobody has its descriptor. */
+static int bind_shared(int fd, const struct client_mount *m, const struct wire_message *told, int fuse_fd, enum loss *ret,
+		       char *err, size_t err_size)
+{
+	struct attach *a = NULL;
+	uint32_t number;
+	char name[16];
+	int r = enter_shared(fd, m, told, fuse_fd, &a, &number, err, err_size);
+
+	closep(&fuse_fd);
+	if (r == 0) {
+		attach_disown(a);
+		snprintf(name, sizeof(name), "%u", number);
+		r = attach_narrow(a, name, err, err_size);
+		if (r == 0) {
+			r = client_say(fd, &(struct wire_message){ .type = WIRE_BOUND }, NULL, 0);
+			if (r < 0)
+				snprintf(err, err_size, "the server is gone");
+		}
+		if (r < 0)
+			attach_detach(a);
+		attach_free(a);
+	}
+	/* A kernel before 5.15 mounts no file system once more by its descriptor. */
+	if (r == -EINVAL && told->count && !a)
+		return CLIENT_NO_SERVER;
+	/* The next server may have taken it for one that will not be bound. */
+	if (r == -ENOTCONN || r == -ECONNABORTED || r == -ENODEV || r == -ENOENT || r == -ESTALE)
+		*ret = LOST_SHARED;
+	else
+		*ret = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
+	return *ret == LOST_NOTHING ? r : CLIENT_NO_SERVER;
+}
+
+/* READY, or SHARED, after words about what is waited for. SHARED may come with a descriptor, the caller's. */
+static int hear_ready(int fd, int timeout_ms, struct client_packet *p, int *ret_fd, char *err, size_t err_size)
+{
+	int r;
+
+	while ((r = client_hear_with(fd, timeout_ms, CLIENT_ANY, p, ret_fd, err, err_size)) == 0 && p->m.type == WIRE_TEXT) {
+		closep(ret_fd);
+		log_warn("%.*s", (int)p->m.text_len, p->m.text);
+	}
+	if (r == 0 && p->m.type != WIRE_READY && (p->m.type != WIRE_SHARED || !p->m.count == (*ret_fd >= 0))) {
+		snprintf(err, err_size, "the server's answer cannot be understood");
+		r = -EBADMSG;
+	}
+	return r;
+}
+
+/* -EPIPE: the server has hung up before it did anything. */
+static int attempt(const struct rundir *at, const struct client_mount *m, enum loss *ret, char *err, size_t err_size)
+{
+	_cleanup_(closep) int fd = -1;
+	_cleanup_(closep) int fuse_fd = -1;
+	struct client_packet p;
+	int r = client_connect(at, true, &fd, err, err_size);
+
+	*ret = LOST_NOTHING;
+	if (r < 0)
+		return CLIENT_NO_SERVER;
+	r = send_request(fd, m);
+	if (r == 0 || r == -EPIPE)
+		r = hear_ready(fd, r == 0 ? -1 : LAST_WORD_MS, &p, &fuse_fd, err, err_size);
+	else
+		snprintf(err, err_size, "cannot send the request: %s", strerror(-r));
+	if (r == -EREMOTEIO)
+		return r;
+	*ret = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
+	if (r == 0 && p.m.type == WIRE_SHARED)
+		return bind_shared(fd, m, &p.m, steal_fd(&fuse_fd), ret, err, err_size);
+	return r < 0 ? CLIENT_NO_SERVER :
+		       mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, ret, err, err_size);
+}
+
+/* The next server has the mounts of the dead one to see to. */
+static void rest(unsigned n_lost)
+{
+	if (n_lost > 1)
+		usleep((LOST_PAUSE_MS << (n_lost - 2)) * 1000);
+}
+
+int client_mount(const struct rundir *at, const struct client_mount *m, char *err, size_t err_size)
+{
+	unsigned n_lost = 0, n_gone = 0;
+	enum loss loss = LOST_NOTHING;
+	int r;
+
+	do {
+		if (loss == LOST_SERVER)
+			rest(n_lost);
+		r = attempt(at, m, &loss, err, err_size);
+		n_lost += loss == LOST_SERVER;
+		n_gone += loss == LOST_SHARED;
+	} while (loss != LOST_NOTHING && n_lost < LOST_MAX && n_gone < GONE_MAX);
+	return r;
+}

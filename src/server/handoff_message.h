@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a supervisor writes down for one of another program that goes on with its mounts (handoff.h): all but the
+ * descriptors themselves, which are named by the numbers they have here and are to have there. Pure. */
+#pragma once
+
+#include "veneer/base/buf.h"
+
+#define HANDOFF_MESSAGE_VERSION 1
+
+struct handoff_message {
+	bool owns_socket;	/* as in struct server_config */
+	int listen_fd, notify_fd;	/* the latter may be -1 */
+	uint64_t hash_secret, last_key;
+	int *mounts;		/* the ledger's descriptors, in its order */
+	size_t n_mounts;
+	int *fds;		/* in the order in which they are sent: all there are, the mounts' in the order of mounts */
+	size_t n_fds;
+	struct buf journal;	/* the bytes of the intents' area */
+};
+
+/* Which forms of everything that goes over this program writes and reads. */
+const char *handoff_message_versions(void);
+bool handoff_message_fits(const char *versions, size_t len);
+
+/* Append one descriptor. 0 or -ENOMEM. */
+int handoff_message_add_mount(struct handoff_message *b, int fd);
+int handoff_message_add_fd(struct handoff_message *b, int fd);
+/* Append the bytes of b. 0 or -ENOMEM. */
+int handoff_message_encode(const struct handoff_message *b, struct buf *ret);
+/* -EPROTO: of another version; -EBADMSG; -ENOMEM. */
+int handoff_message_decode(const void *p, size_t len, struct handoff_message *ret);
+/* Memory; no descriptor is closed. */
+void handoff_message_release(struct handoff_message *b);

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Who is in a gathering. A mount is in it as long as the kernel may ask for it: until it has given back its root, or is
+ * gone. */
+#include "shared_sb-internal.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/recover/activity.h"
+#include "veneer/union/lookup.h"
+
+#include <linux/fuse.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/uio.h>
+
+#define NUMBER_MAX 999999999u
+
+/* ---- as a whole ---- */
+
+int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void *owner), struct shared_sb **ret)
+{
+	struct shared_sb *g = calloc(1, sizeof(*g));
+	int r = g ? 0 : -ENOMEM;
+
+	if (r < 0)
+		closep(&estale_table_fd);
+	else
+		r = estale_table_fd < 0 ? estale_table_new(&g->recall) : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->recall);
+	if (r < 0) {
+		free(g);
+		return r;
+	}
+	g->common = common;
+	common->is_sb_member = true;
+	g->unused = unused;
+	list_init(&g->late);
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_cond_init(&g->unpinned, NULL);
+	*ret = g;
+	return 0;
+}
+
+void shared_sb_free(struct shared_sb *g)
+{
+	if (!g)
+		return;
+	sb_reply_release_dirs(g);
+	htab_release(&g->members);
+	free(g->expected);
+	sb_locks_forget_late(g);
+	htab_release(&g->waiters);
+	htab_release(&g->ties);
+	htab_release(&g->ties_by_node);
+	estale_table_free(g->recall);
+	pthread_cond_destroy(&g->unpinned);
+	pthread_mutex_destroy(&g->lock);
+	free(g);
+}
+
+/* ---- by number ---- */
+
+static struct sb_member *find_locked(struct shared_sb *g, uint64_t number)
+{
+	for (struct hlink *l = htab_first(&g->members, number); l; l = htab_next(l)) {
+		struct sb_member *c = container_of(l, struct sb_member, link);
+
+		if (c->number == number)
+			return c;
+	}
+	return NULL;
+}
+
+static uint32_t *find_expected_locked(struct shared_sb *g, uint64_t number)
+{
+	for (size_t i = 0; i < g->n_expected; i++)
+		if (number && g->expected[i] == number)
+			return &g->expected[i];
+	return NULL;
+}
+
+int sb_member_expect(struct shared_sb *g, uint32_t number)
+{
+	uint32_t *more;
+
+	LOCK_SCOPE(&g->lock);
+	more = reallocarray(g->expected, g->n_expected + 1, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	g->expected = more;
+	g->expected[g->n_expected++] = number;
+	g->n_awaited += number != 0;
+	return 0;
+}
+
+void sb_member_lose(struct shared_sb *g, uint32_t number)
+{
+	uint32_t *expected;
+
+	LOCK_SCOPE(&g->lock);
+	expected = find_expected_locked(g, number);
+	if (expected) {
+		*expected = 0;
+		g->n_awaited--;
+	}
+	if (!g->n_awaited)
+		sb_locks_forget_late(g);
+	pthread_cond_broadcast(&g->unpinned);
+}
+
+void sb_member_lose_rest(struct shared_sb *g)
+{
+	LOCK_SCOPE(&g->lock);
+	g->n_expected = 0;
+	g->n_awaited = 0;
+	sb_locks_forget_late(g);
+	pthread_cond_broadcast(&g->unpinned);
+}
+
+/* NULL: there is none. One that is just being opened again is waited for, as a file system that does not answer is. */
+struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number)
+{
+	struct sb_member *c;
+
+	LOCK_SCOPE(&g->lock);
+	while (!(c = find_locked(g, number)) && find_expected_locked(g, number))
+		pthread_cond_wait(&g->unpinned, &g->lock);
+	if (c)
+		c->pins++;
+	return c;
+}
+
+void sb_member_unpin(struct sb_member *c)
+{
+	LOCK_SCOPE(&c->shared_sb->lock);
+	if (--c->pins == 0)
+		pthread_cond_broadcast(&c->shared_sb->unpinned);
+}
+
+/* ---- it comes and goes ---- */
+
+static int enter(struct shared_sb *g, struct sb_member *c)
+{
+	LOCK_SCOPE(&g->lock);
+	return htab_insert(&g->members, &c->link, c->number);
+}
+
+static void leave_mount(struct sb_member *c)
+{
+	c->m->node_base = 0;
+	c->m->is_sb_member = false;
+	c->m->sb_member = NULL;
+	free(c);
+}
+
+static struct sb_member *sb_member_new(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret)
+{
+	struct sb_member *c = m->key > NUMBER_MAX ? NULL : calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	pthread_mutex_lock(&g->lock);
+	c->number = m->key ? (uint32_t)m->key : ++g->last_number;
+	pthread_mutex_unlock(&g->lock);
+	list_init(&c->ties);
+	c->shared_sb = g;
+	c->m = m;
+	c->owner = owner;
+	c->root = inode_slot(&m->tree, NODE_TABLE_ROOT);
+	c->is_resumed = secret;
+	if (secret)
+		c->secret = *secret;
+	else if (getrandom(&c->secret, sizeof(c->secret), GRND_NONBLOCK) != sizeof(c->secret))
+		c->secret = 0;
+	return c;
+}
+
+int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret, struct sb_member **ret)
+{
+	struct sb_member *c = sb_member_new(g, m, owner, secret);
+	int r;
+
+	if (!c)
+		return -ENOMEM;
+	m->is_sb_member = true;
+	m->sb_member = c;
+	sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = FUSE_INIT };
+	r = session_inside(g->session, m, &sb_reply_io, &c->session);
+	sb_reply_route.c = NULL;
+	m->node_base = shared_sb_base(c);
+	if (r == 0) {
+		r = (secret ? sb_locks_resume(c) : 0) ?: enter(g, c);
+		if (r < 0)
+			session_free(c->session);
+	}
+	if (r < 0) {
+		sb_locks_leave(c);
+		leave_mount(c);
+		return r;
+	}
+	sb_member_lose(g, c->number);	/* it is not waited for any more */
+	*ret = c;
+	return 0;
+}
+
+uint32_t sb_member_number(const struct sb_member *c)
+{
+	return c->number;
+}
+
+uint32_t shared_sb_secret(const struct sb_member *c)
+{
+	return c->secret;
+}
+
+int shared_sb_estale_fd(const struct shared_sb *g)
+{
+	return estale_table_fd(g->recall);
+}
+
+bool shared_sb_is_used(struct sb_member *c)
+{
+	LOCK_SCOPE(&c->shared_sb->lock);
+	return c->root->nlookup > 0;
+}
+
+/* Waits for whoever looks something up in that directory, and so for an answer of ours: a server that is killed over it must not
+ * be waited for by the next. */
+static int forget_name(struct sb_member *c, uint64_t parent, const char *name)
+{
+	struct fuse_notify_inval_entry_out what = { .parent = parent, .namelen = (uint32_t)strlen(name) };
+	struct fuse_out_header head = { .error = FUSE_NOTIFY_INVAL_ENTRY };
+	struct iovec iov[] = { { &head, sizeof(head) }, { &what, sizeof(what) }, { (void *)name, what.namelen + 1 } };
+	int waiter, r;
+
+	head.len = (uint32_t)(sizeof(head) + sizeof(what) + iov[2].iov_len);
+	waiter = activity_wait_begin();
+	r = writev(session_fd(c->shared_sb->session), iov, 3) < 0 ? -errno : 0;
+	activity_wait_end(waiter);
+	return r;
+}
+
+/* A server that died may have counted a look-up and not answered it, or read a FORGET and not counted it; its root then
+ * would be held for ever. Where the kernel knows nothing of the root it knows nothing below it either. */
+static void ask_root(struct sb_member *c)
+{
+	struct fuse_notify_inval_inode_out what = { .ino = shared_sb_base(c) | FUSE_ROOT_ID, .off = -1 };
+	struct fuse_out_header head = { .len = sizeof(head) + sizeof(what), .error = FUSE_NOTIFY_INVAL_INODE };
+	struct iovec iov[] = { { &head, sizeof(head) }, { &what, sizeof(what) } };
+
+	if (writev(session_fd(c->shared_sb->session), iov, 2) >= 0 || errno != ENOENT)
+		return;
+	LOCK_SCOPE(&c->shared_sb->lock);
+	c->root->nlookup = 0;
+}
+
+static void forget_below(struct sb_member *c)
+{
+	struct lookup_entry entry;
+	uint64_t pos = 0;
+	int r = 0;
+
+	while (lookup_next(&c->m->tree, c->m->tree.root, &pos, &entry) == 1 && r != -ENODEV)
+		r = forget_name(c, shared_sb_base(c) | FUSE_ROOT_ID, entry.name);
+}
+
+/* What was in use the first time keeps its parents in the kernel's memory when it is no more: so what the root has is
+ * named too. */
+void sb_member_forget(struct sb_member *c)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "%u", c->number);
+	if (forget_name(c, FUSE_ROOT_ID, name) == -ENOENT)
+		forget_below(c);
+	if (c->is_resumed)
+		ask_root(c);
+}
+
+void sb_member_leave(struct sb_member *c)
+{
+	struct shared_sb *g = c->shared_sb;
+
+	pthread_mutex_lock(&g->lock);
+	htab_remove(&g->members, &c->link);
+	while (c->pins)
+		pthread_cond_wait(&g->unpinned, &g->lock);
+	pthread_mutex_unlock(&g->lock);
+	sb_locks_leave(c);
+	session_free(c->session);
+	leave_mount(c);
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Data is written whole: what OCI says of layers knows no sparse files. The library is loaded when an archive is wanted,
+ * and not linked: with what it brings along each mount would take twice as long to start. */
+#include "veneer/tools/diff.h"
+
+#include "veneer/base/log.h"
+
+#ifdef HAVE_ARCHIVE
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/htab.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/data/read.h"
+#include "veneer/layer/whiteout.h"
+#include "veneer/sys/xattr.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#define LIBRARY "libarchive.so.13"
+#define CALLS(CALL) \
+	CALL(archive_entry_clear) CALL(archive_entry_free) CALL(archive_entry_new) \
+	CALL(archive_entry_set_gid) CALL(archive_entry_set_hardlink) CALL(archive_entry_set_mode) \
+	CALL(archive_entry_set_mtime) CALL(archive_entry_set_pathname) CALL(archive_entry_set_rdev) \
+	CALL(archive_entry_set_size) CALL(archive_entry_set_symlink) CALL(archive_entry_set_uid) \
+	CALL(archive_entry_xattr_add_entry) CALL(archive_errno) CALL(archive_error_string) \
+	CALL(archive_write_add_filter_none) CALL(archive_write_close) CALL(archive_write_data) \
+	CALL(archive_write_fail) CALL(archive_write_free) CALL(archive_write_header) \
+	CALL(archive_write_new) CALL(archive_write_open_fd) CALL(archive_write_set_bytes_in_last_block) \
+	CALL(archive_write_set_format_pax) CALL(archive_write_set_options)
+#define DECLARE(name) __typeof__(name) *name;
+#define FIND(name) && (lib.name = (__typeof__(lib.name))dlsym(handle, #name))
+
+#define STEP_BYTES ((size_t)1 << 20)
+
+static struct {
+	bool is_there;
+	CALLS(DECLARE)
+} lib;
+
+static int load(void)
+{
+	void *handle = lib.is_there ? NULL : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+	if (handle)
+		lib.is_there = true CALLS(FIND);
+	if (!lib.is_there)
+		log_error("an archive takes %s: %s", LIBRARY, dlerror() ?: "it is another one");
+	return lib.is_there ? 0 : -ENOENT;
+}
+
+/* A file of several names that is in the tar already. */
+struct written {
+	struct hlink link;
+	uint16_t layer;
+	dev_t dev;	/* what is mounted inside a layer, or a subvolume there, gives the same numbers again */
+	ino_t ino;
+	const char *path;
+};
+
+struct writing {
+	const struct diff *d;
+	struct archive *a;
+	struct archive_entry *entry;
+	struct htab links;
+	char *buf;
+	void (*step)(void *arg, const struct diff_progress *p);
+	void *arg;
+	struct diff_progress p;
+};
+
+static int check(struct writing *w, int r)
+{
+	if (r == ARCHIVE_OK || r == ARCHIVE_WARN)
+		return 0;
+	log_error("cannot write the archive: %s", lib.archive_error_string(w->a));
+	r = lib.archive_errno(w->a);
+	return r > 0 ? -r : -EIO;
+}
+
+static const char *first_name(struct writing *w, const struct diff_entry *e, const struct stat *st)
+{
+	struct written *n;
+
+	for (struct hlink *l = htab_first(&w->links, st->st_ino); l; l = htab_next(l)) {
+		n = container_of(l, struct written, link);
+		if (n->ino == st->st_ino && n->dev == st->st_dev && n->layer == e->image_entry->layer)
+			return n->path;
+	}
+	n = malloc(sizeof(*n));
+	if (n) {
+		*n = (struct written){ .layer = e->image_entry->layer, .dev = st->st_dev, .ino = st->st_ino, .path = e->path };
+		/* Without memory it is one copy more. */
+		if (htab_insert(&w->links, &n->link, st->st_ino) < 0)
+			free(n);
+	}
+	return NULL;
+}
+
+static void free_written(struct hlink *l, void *arg)
+{
+	(void)arg;
+	free(container_of(l, struct written, link));
+}
+
+/* ---- one entry ---- */
+
+/* A keyword of PAX is ASCII without "="; the library spells the rest, and "%", with %XX, which hardly any program reads. */
+static bool is_keyword(const char *attr)
+{
+	for (; *attr; attr++)
+		if (*attr <= ' ' || *attr >= 0x7f || *attr == '%' || *attr == '=')
+			return false;
+	return true;
+}
+
+static int add_attributes(struct writing *w, const struct diff_entry *e, int fd, mode_t mode)
+{
+	_cleanup_(freep) char *list = NULL;
+	ssize_t len = xattr_list_alloc(fd, "", &list);
+
+	if (len == -EOPNOTSUPP || len == -ENOSYS)
+		return 0;
+	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
+		_cleanup_(freep) char *value = NULL;
+		ssize_t n;
+
+		/* A label belongs to the host. */
+		if (whiteout_is_reserved_attr(a) || mode_xattr_is_attr(a) || !strcmp(a, "security.selinux"))
+			continue;
+		n = xattr_get_alloc(fd, "", a, &value);
+		if (n == -ENODATA)
+			continue;
+		if (n < 0)
+			return (int)n;
+		if (image_override(w->d->full, e->image_entry) && !strcmp(a, "system.posix_acl_access"))
+			mode_xattr_limit_acl(value, (size_t)n, mode);
+		if (!is_keyword(a))
+			log_warn("%s/%s: the attribute %s gets another name in the archive, which cannot have this one",
+				 w->d->upper->path, e->path, a);
+		lib.archive_entry_xattr_add_entry(w->entry, a, value ? value : "", (size_t)n);
+	}
+	return len < 0 ? (int)len : 0;
+}
+
+static int write_data(struct writing *w, const struct diff_entry *e, uint64_t size)
+{
+	struct source *src;
+	int r = image_source(w->d->full, e->image_entry, &src), fd;
+
+	fd = r < 0 ? r : source_pin(src);
+	if (fd < 0)
+		return fd;
+	for (uint64_t off = 0; r == 0 && off < size;) {
+		size_t n = size - off < STEP_BYTES ? (size_t)(size - off) : STEP_BYTES;
+
+		r = read_source(src, w->buf, n, off);
+		if (r == 0 && lib.archive_write_data(w->a, w->buf, n) != (la_ssize_t)n)
+			r = check(w, ARCHIVE_FATAL);
+		off += n;
+		w->p.bytes += n;
+		if (r == 0 && w->step)
+			w->step(w->arg, &w->p);
+	}
+	fd_cache_unpin(&src->fd);
+	return r;
+}
+
+static int write_link_target(struct writing *w, const struct diff_entry *e)
+{
+	char target[PATH_MAX + 1];
+	ssize_t n = image_readlink(w->d->full, e->image_entry, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return (int)n;
+	target[n] = '\0';
+	lib.archive_entry_set_symlink(w->entry, target);
+	return 0;
+}
+
+static void begin_entry(struct writing *w, const char *path)
+{
+	lib.archive_entry_clear(w->entry);
+	lib.archive_entry_set_pathname(w->entry, path);
+}
+
+static int write_marker(struct writing *w, const char *path, const char *name)
+{
+	_cleanup_(freep) char *full = NULL;
+
+	if (asprintf(&full, "%s%s%s", path, *path ? "/" : "", name) < 0)
+		return -ENOMEM;
+	begin_entry(w, full);
+	lib.archive_entry_set_mode(w->entry, S_IFREG | 0600);
+	lib.archive_entry_set_size(w->entry, 0);
+	lib.archive_entry_set_mtime(w->entry, 0, 0);
+	return check(w, lib.archive_write_header(w->a, w->entry));
+}
+
+static int write_whiteout(struct writing *w, const struct diff_entry *e)
+{
+	_cleanup_(freep) char *dir = strdup(e->path), *name = NULL;
+	char *slash = dir ? strrchr(dir, '/') : NULL;
+
+	if (!dir || asprintf(&name, WHITEOUT_PREFIX "%s", slash ? slash + 1 : dir) < 0)
+		return -ENOMEM;
+	*(slash ? slash : dir) = '\0';
+	return write_marker(w, dir, name);
+}
+
+/* Before 1970 without the fraction: the library would write -0.5 s as "-1.5". */
+static void set_time(struct writing *w, const struct timespec *t)
+{
+	lib.archive_entry_set_mtime(w->entry, t->tv_sec, t->tv_sec < 0 ? 0 : t->tv_nsec);
+}
+
+static int write_object(struct writing *w, const struct diff_entry *e)
+{
+	_cleanup_(closep) int fd = image_open_path(w->d->full, e->image_entry);
+	const char *first = NULL;
+	struct stat st;
+	int r = fd < 0 ? fd : image_stat(w->d->full, e->image_entry, &st);
+
+	if (r < 0)
+		return r;
+	if (S_ISSOCK(st.st_mode)) {
+		log_warn("%s/%s: a socket, which no archive holds, is left out", w->d->upper->path, e->path);
+		return 0;
+	}
+	begin_entry(w, e->path);
+	lib.archive_entry_set_mode(w->entry, st.st_mode);
+	lib.archive_entry_set_uid(w->entry, st.st_uid);
+	lib.archive_entry_set_gid(w->entry, st.st_gid);
+	set_time(w, &st.st_mtim);
+	lib.archive_entry_set_rdev(w->entry, S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode) ? st.st_rdev : 0);
+	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1)
+		first = first_name(w, e, &st);
+	if (first)
+		lib.archive_entry_set_hardlink(w->entry, first);
+	else
+		r = add_attributes(w, e, fd, st.st_mode);
+	lib.archive_entry_set_size(w->entry, S_ISREG(st.st_mode) && !first ? st.st_size : 0);
+	if (r == 0 && S_ISLNK(st.st_mode))
+		r = write_link_target(w, e);
+	r = r ?: check(w, lib.archive_write_header(w->a, w->entry));
+	if (r == 0 && S_ISREG(st.st_mode) && !first)
+		r = write_data(w, e, (uint64_t)st.st_size);
+	else if (r == 0 && S_ISREG(st.st_mode))
+		w->p.bytes += (uint64_t)st.st_size;
+	return r == 0 && e->is_opaque ? write_marker(w, e->path, WHITEOUT_OPAQUE_NAME) : r;
+}
+
+static int write_all(struct writing *w)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < w->d->n; i++) {
+		const struct diff_entry *e = &w->d->entries[i];
+
+		if (e->kind == 'D')
+			r = e->is_implied ? 0 : write_whiteout(w, e);
+		else
+			r = write_object(w, e);
+		if (r < 0)
+			log_error("%s/%s: %s", w->d->upper->path, e->path, strerror(r == -EUCLEAN ? EIO : -r));
+		w->p.entries++;
+		if (w->step)
+			w->step(w->arg, &w->p);
+	}
+	return r;
+}
+
+/* Only one header for attributes: the other one that libarchive knows says the same. Names are bytes: those that are not ASCII it marks as such
+ * by itself, and with hdrcharset=BINARY all, of each of which GNU tar would say that it does not know that word. */
+static int open_archive(struct writing *w, int fd)
+{
+	int r = check(w, lib.archive_write_set_format_pax(w->a));
+
+	r = r ?: check(w, lib.archive_write_set_options(w->a, "xattrheader=SCHILY"));
+	r = r ?: check(w, lib.archive_write_add_filter_none(w->a));
+	r = r ?: check(w, lib.archive_write_set_bytes_in_last_block(w->a, 1));
+	return r ?: check(w, lib.archive_write_open_fd(w->a, fd));
+}
+
+int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
+		  struct diff_progress *ret)
+{
+	struct writing w = { .d = d, .step = step, .arg = arg, .p.nentries = d->n };
+	int r = load();
+
+	*ret = w.p;
+	if (r < 0)
+		return r;
+	w.a = lib.archive_write_new();
+	w.entry = lib.archive_entry_new();
+	w.buf = malloc(STEP_BYTES);
+	r = w.a && w.entry && w.buf ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < d->n; i++)
+		w.p.nbytes += d->entries[i].size;
+	r = r ?: open_archive(&w, fd);
+	r = r ?: write_all(&w);
+	if (r == 0)
+		r = check(&w, lib.archive_write_close(w.a));
+	/* What is not finished must not look as if it were. */
+	else if (w.a)
+		lib.archive_write_fail(w.a);
+	if (w.a)
+		lib.archive_write_free(w.a);
+	lib.archive_entry_free(w.entry);
+	htab_drain(&w.links, free_written, NULL);
+	htab_release(&w.links);
+	free(w.buf);
+	*ret = w.p;
+	return r;
+}
+
+#else
+
+#include <errno.h>
+
+int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
+		  struct diff_progress *ret)
+{
+	(void)d;
+	(void)fd;
+	(void)step;
+	(void)arg;
+	*ret = (struct diff_progress){ 0 };
+	log_error("this program was built without archives");
+	return -EOPNOTSUPP;
+}
+
+#endif

@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* What mounts and tools that were stopped in the middle left behind, in a layer and in a work directory. Each thing is
- * a finding; with repairs what is of no use to anybody is removed. */
-#pragma once
-
-#include "finding.h"
-
-/* In the layer itself, at rootfd. 0 or -errno. */
-int check_orphans_in_layer(int rootfd, bool repairs, const struct check_report_place *at);

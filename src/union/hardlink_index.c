@@ -1,0 +1,631 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Two questions. Which entries of the image are one file: those of one layer with one inode number. The entry's own
+ * directory is asked first, since most hard links lie side by side, then an index of the whole image. And where is
+ * an entry of the image seen: at its own path, unless a directory above it was renamed; such directories are kept
+ * in a table, filled from the redirects in the upper once they matter, and by every rename. */
+#include "veneer/union/hardlink_index.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
+#include "veneer/union/lookup.h"
+#include "veneer/sys/path.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#define VISITS_MAX 2000000 /* a tenth of a second */
+#define PATHS_MAX (1u << 24) /* directories of an upper; beyond it something is wrong */
+
+struct moved {
+	struct hlink link;	/* by what is merged into it */
+	struct inode *dir;	/* referenced */
+};
+
+struct inodes {
+	struct inode **v;	/* referenced */
+	size_t n, cap;
+};
+
+struct hardlink_index {
+	pthread_mutex_t scan_lock;	/* one scan at a time; held over it */
+	pthread_mutex_t lock;	/* innermost; held over nothing */
+	struct image_entry **index;	/* entries that share their file with others, in order of by_file(); never changes */
+	size_t n, nvisited;
+	bool is_indexed, is_scanning, is_scanned;
+	struct htab moved;
+	struct inodes again;	/* renamed while a scan runs, which may have been at neither place at the right time */
+};
+
+int hardlink_index_init(struct union_fs *t)
+{
+	t->links = calloc(1, sizeof(*t->links));
+	if (!t->links)
+		return -ENOMEM;
+	pthread_mutex_init(&t->links->lock, NULL);
+	pthread_mutex_init(&t->links->scan_lock, NULL);
+	return 0;
+}
+
+static void free_moved(struct hlink *l, void *arg)
+{
+	struct moved *m = container_of(l, struct moved, link);
+
+	inode_unref(arg, m->dir);
+	free(m);
+}
+
+void hardlink_index_release(struct union_fs *t)
+{
+	struct hardlink_index *l = t->links;
+
+	if (!l)
+		return;
+	htab_drain(&l->moved, free_moved, t);
+	for (size_t k = 0; k < l->again.n; k++)
+		inode_unref(t, l->again.v[k]);
+	free(l->again.v);
+	htab_release(&l->moved);
+	pthread_mutex_destroy(&l->lock);
+	pthread_mutex_destroy(&l->scan_lock);
+	free(l->index);
+	free(l);
+	t->links = NULL;
+}
+
+/* ---- which entries are one file ---- */
+
+static int by_file(const void *a, const void *b)
+{
+	const struct image_entry *x = *(struct image_entry *const *)a, *y = *(struct image_entry *const *)b;
+
+	if (x->layer != y->layer)
+		return x->layer < y->layer ? -1 : 1;
+	return x->d_ino < y->d_ino ? -1 : x->d_ino > y->d_ino;
+}
+
+struct image_entries {
+	struct image_entry **v;
+	size_t n, cap;
+};
+
+static int image_entries_add(struct image_entries *s, struct image_entry *e)
+{
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 64;
+		struct image_entry **p = reallocarray(s->v, cap, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		s->v = p;
+		s->cap = cap;
+	}
+	s->v[s->n++] = e;
+	return 0;
+}
+
+/* Every file of the image into ret. In a loop: an image decides how deep it is. A directory that cannot be read
+ * has no names to offer. */
+static int collect_files(struct image *img, struct image_entries *ret)
+{
+	struct image_entries dirs = { 0 };
+	int r = image_entries_add(&dirs, image_root(img));
+
+	while (r == 0 && dirs.n) {
+		struct image_entry *dir = dirs.v[--dirs.n];
+		ssize_t n = image_count(img, dir);
+
+		if (n == -ENOMEM)
+			r = -ENOMEM;
+		for (ssize_t k = 0; r == 0 && k < n; k++) {
+			struct image_entry *e = image_child(dir, (size_t)k);
+
+			r = image_entries_add(e->type == DT_DIR ? &dirs : ret, e);
+		}
+	}
+	free(dirs.v);
+	return r;
+}
+
+static void keep_shared(struct image_entries *s)
+{
+	size_t n = 0;
+
+	if (s->n)
+		qsort(s->v, s->n, sizeof(*s->v), by_file);
+	for (size_t k = 0; k < s->n; k++)
+		if ((k > 0 && by_file(&s->v[k - 1], &s->v[k]) == 0) || (k + 1 < s->n && by_file(&s->v[k], &s->v[k + 1]) == 0))
+			s->v[n++] = s->v[k];
+	s->n = n;
+}
+
+static bool is_indexed(struct hardlink_index *l)
+{
+	LOCK_SCOPE(&l->lock);
+	return l->is_indexed;
+}
+
+/* Or looking through directories of n entries has taken so long already that an index is cheaper. */
+static bool wants_index(struct hardlink_index *l, size_t n)
+{
+	LOCK_SCOPE(&l->lock);
+	l->nvisited += n;
+	return l->is_indexed || l->nvisited > VISITS_MAX;
+}
+
+static int index_image(struct union_fs *t)
+{
+	struct image_entries files = { 0 };
+	struct image_entry **shrunk;
+	int r;
+
+	if (is_indexed(t->links))
+		return 0;
+	r = collect_files(t->image, &files);
+	if (r < 0) {
+		free(files.v);
+		return r;
+	}
+	keep_shared(&files);
+	shrunk = reallocarray(files.v, files.n ? files.n : 1, sizeof(*files.v));
+	if (shrunk)
+		files.v = shrunk;
+	pthread_mutex_lock(&t->links->lock);
+	if (!t->links->is_indexed) {
+		t->links->index = steal_ptr(&files.v);
+		t->links->n = files.n;
+		t->links->is_indexed = true;
+	}
+	pthread_mutex_unlock(&t->links->lock);
+	free(files.v);
+	return 0;
+}
+
+static int siblings_from_index(struct union_fs *t, struct image_entry *e, struct image_entries *ret)
+{
+	struct hardlink_index *l = t->links;
+	struct image_entry **first;
+	size_t k;
+	int r = index_image(t);
+
+	if (r < 0)
+		return r;
+	/* Published under the lock, never changed afterwards. */
+	first = l->n ? bsearch(&e, l->index, l->n, sizeof(*l->index), by_file) : NULL;
+	if (!first)
+		return image_entries_add(ret, e);
+	k = (size_t)(first - l->index);
+	while (k > 0 && by_file(&l->index[k - 1], &e) == 0)
+		k--;
+	for (; r == 0 && k < l->n && by_file(&l->index[k], &e) == 0; k++)
+		r = image_entries_add(ret, l->index[k]);
+	return r;
+}
+
+/* All entries of the image that are the file of e. */
+static int find_siblings(struct union_fs *t, struct image_entry *e, struct image_entries *ret)
+{
+	ssize_t n = image_count(t->image, e->parent);
+	struct stat st;
+	int r = image_stat(t->image, e, &st);
+
+	if (r < 0 || n < 0)
+		return r < 0 ? r : (int)n;
+	if (wants_index(t->links, (size_t)n))
+		return siblings_from_index(t, e, ret);
+	for (ssize_t k = 0; r == 0 && k < n && ret->n < st.st_nlink; k++) {
+		struct image_entry *other = image_child(e->parent, (size_t)k);
+
+		r = other->type != DT_DIR ? image_is_same_file(t->image, other, e) : 0;
+		if (r > 0)
+			r = image_entries_add(ret, other);
+	}
+	if (r < 0 || ret->n >= st.st_nlink)
+		return r;
+	ret->n = 0;
+	return siblings_from_index(t, e, ret);
+}
+
+/* ---- where an entry is seen ---- */
+
+static uint64_t moved_hash(const struct image_entry *e)
+{
+	return hash_key(&e, sizeof(e), 0);
+}
+
+int hardlink_index_note_moved(struct union_fs *t, struct inode *dir)
+{
+	struct moved *m = malloc(sizeof(*m));
+	uint64_t hash = moved_hash(dir->lower);
+	int r = 0;
+
+	if (!m)
+		return -ENOMEM;
+	inode_ref(t, dir);
+	pthread_mutex_lock(&t->links->lock);
+	for (struct hlink *l = htab_first(&t->links->moved, hash); l && r == 0; l = htab_next(l))
+		if (container_of(l, struct moved, link)->dir == dir)
+			r = 1;
+	m->dir = dir;
+	if (r == 0)
+		r = htab_insert(&t->links->moved, &m->link, hash);
+	pthread_mutex_unlock(&t->links->lock);
+	if (r != 0) {
+		inode_unref(t, dir);
+		free(m);
+	}
+	return r < 0 ? r : 0;
+}
+
+/* The n-th of the directories that were renamed and hold what e, a directory of the image, has; referenced. There
+ * are two if a server was killed before it hid the old name. NULL: no more. */
+static struct inode *find_moved(struct union_fs *t, const struct image_entry *e, size_t n)
+{
+	struct inode *found = NULL;
+
+	LOCK_SCOPE(&t->links->lock);
+	for (struct hlink *l = htab_first(&t->links->moved, moved_hash(e)); l && !found; l = htab_next(l)) {
+		struct moved *m = container_of(l, struct moved, link);
+
+		if (m->dir->lower == e && !m->dir->is_orphan && n-- == 0)
+			found = m->dir;
+	}
+	if (found)
+		inode_ref(t, found);
+	return found;
+}
+
+static bool is_directory(const struct lookup_state *s)
+{
+	return s->where == LOOKUP_UPPER ? s->up.type == DT_DIR : s->where == LOOKUP_LOWER && s->below->type == DT_DIR;
+}
+
+/* One step down the mount; referenced. -ENOENT unless it is a directory. */
+static int step_down(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
+{
+	struct inode *i;
+	struct stat st;
+	int r = lookup_settle(t, dir, name);
+
+	if (r < 0)
+		return r;
+	if (!inode_peek(t, dir, name, &i)) {
+		struct lookup_state state;
+
+		r = lookup_state(t, dir, name, &state);
+
+		/* The name of anything else is for the kernel to look up, which keeps it from being removed
+		 * meanwhile. */
+		if (r == 0 && !is_directory(&state))
+			r = -ENOENT;
+		if (r == 0)
+			r = lookup_name(t, dir, name, &i, &st);
+		if (r < 0)
+			return r;
+	}
+	if (i->type != DT_DIR) {
+		inode_unref(t, i);
+		return -ENOENT;
+	}
+	*ret = i;
+	return 0;
+}
+
+static int walk_to(struct union_fs *t, const char *path, struct inode **ret)
+{
+	struct inode *i = t->root, *next;
+
+	inode_ref(t, i);
+	while (*path) {
+		char name[NAME_MAX + 1];
+		size_t len = strcspn(path, "/");
+		int r;
+
+		memcpy(name, path, len);
+		name[len] = '\0';
+		r = step_down(t, i, name, &next);
+		inode_unref(t, i);
+		if (r < 0)
+			return r;
+		i = next;
+		path += len + (path[len] == '/');
+	}
+	*ret = i;
+	return 0;
+}
+
+/* From start, which shows what the image has at `top`, down to the directory dir of the image. -ENOENT: that is
+ * not what is seen there. start's reference is used up. */
+static int descend(struct union_fs *t, struct inode *start, const struct image_entry *top, struct image_entry *dir, struct inode **ret)
+{
+	struct image_entries chain = { 0 };
+	struct inode *i = start, *next;
+	int r = 0;
+
+	for (struct image_entry *e = dir; r == 0 && e != top; e = e->parent)
+		r = image_entries_add(&chain, e);
+	while (r == 0 && chain.n) {
+		struct image_entry *e = chain.v[--chain.n];
+
+		r = step_down(t, i, e->name, &next);
+		if (r < 0)
+			break;
+		inode_unref(t, i);
+		i = next;
+		if (i->lower != e)
+			r = -ENOENT;
+	}
+	free(chain.v);
+	if (r < 0)
+		inode_unref(t, i);
+	else
+		*ret = i;
+	return r;
+}
+
+static int note_if_moved(struct union_fs *t, const char *path, int fd)
+{
+	char redirect[PATH_MAX];
+	struct inode *i;
+	int r = whiteout_dir_kind(fd, t->upper->is_doubted, redirect);
+
+	if (r != WHITEOUT_DIR_REDIRECTED)
+		return 0; /* what is wrong with it is told to who looks it up */
+	r = walk_to(t, path, &i);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	if (i->lower)
+		r = hardlink_index_note_moved(t, i);
+	inode_unref(t, i);
+	return r;
+}
+
+struct paths {
+	char **v;
+	size_t n, cap;
+};
+
+static int paths_add(struct paths *p, const char *dir, const char *name)
+{
+	char *path;
+
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? p->cap * 2 : 64;
+		char **v = cap > PATHS_MAX ? NULL : reallocarray(p->v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		p->v = v;
+		p->cap = cap;
+	}
+	if (asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", name) < 0)
+		return -ENOMEM;
+	p->v[p->n++] = path;
+	return 0;
+}
+
+/* A path that may be longer than one call takes. */
+static int open_deep(int rootfd, const char *path)
+{
+	_cleanup_(closep) int at = -1;
+
+	while (strlen(path) >= PATH_MAX) {
+		char part[PATH_MAX];
+		size_t len = PATH_MAX - 1;
+		int fd;
+
+		while (len > 0 && path[len] != '/')
+			len--;
+		memcpy(part, path, len);
+		part[len] = '\0';
+		fd = path_open(at < 0 ? rootfd : at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
+		if (fd < 0)
+			return fd;
+		closep(&at);
+		at = fd;
+		path += len + 1;
+	}
+	return path_open_quiet(at < 0 ? rootfd : at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+static int scan_dir(struct union_fs *t, const char *path, struct paths *todo)
+{
+	_cleanup_(closep) int fd = open_deep(t->upper->rootfd, path);
+	struct dir_listing l = { 0 };
+	int r;
+
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0 : fd; /* gone meanwhile */
+	r = *path ? note_if_moved(t, path, fd) : 0;
+	if (r == 0)
+		r = dir_listing_read(fd, &l);
+	for (size_t k = 0; r == 0 && k < l.n; k++)
+		if (l.entries[k].type == DT_DIR && !l.entries[k].is_hiding)
+			r = paths_add(todo, path, dir_listing_name(&l, &l.entries[k]));
+	dir_listing_release(&l);
+	return r;
+}
+
+static int scan_below(struct union_fs *t, const char *top)
+{
+	struct paths todo = { 0 };
+	int r = paths_add(&todo, "", top);
+
+	while (todo.n) {
+		_cleanup_(freep) char *path = todo.v[--todo.n];
+
+		if (r == 0)
+			r = scan_dir(t, path, &todo);
+	}
+	free(todo.v);
+	return r;
+}
+
+int hardlink_index_scan_again(struct union_fs *t, struct inode *dir)
+{
+	struct hardlink_index *l = t->links;
+
+	LOCK_SCOPE(&l->lock);
+	if (!l->is_scanning)
+		return 0;
+	if (l->again.n == l->again.cap) {
+		size_t cap = l->again.cap ? l->again.cap * 2 : 16;
+		struct inode **v = reallocarray(l->again.v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		l->again.v = v;
+		l->again.cap = cap;
+	}
+	inode_ref(t, dir);
+	l->again.v[l->again.n++] = dir;
+	return 0;
+}
+
+/* The next to scan again; NULL, and the scan is over: none. */
+static struct inode *next_again(struct hardlink_index *l)
+{
+	LOCK_SCOPE(&l->lock);
+	if (l->again.n)
+		return l->again.v[--l->again.n];
+	l->is_scanning = false;
+	l->is_scanned = true;
+	return NULL;
+}
+
+static int scan_moved(struct union_fs *t, struct inode *dir)
+{
+	char name[NAME_MAX + 1];
+	struct inode *parent;
+	char *path;
+	int r;
+
+	if (inode_any_name(t, dir, &parent, name) < 0)
+		return 0; /* removed since */
+	path = inode_name_path(t, parent, name);
+	inode_unref(t, parent);
+	r = path ? scan_below(t, path) : -ENOMEM;
+	free(path);
+	return r;
+}
+
+static bool begin_scan(struct hardlink_index *l)
+{
+	LOCK_SCOPE(&l->lock);
+	if (!l->is_scanned)
+		l->is_scanning = true;
+	return !l->is_scanned;
+}
+
+/* Renames of earlier mounts. What is renamed while this runs, and what is in it, is looked through again. */
+static int scan_upper(struct union_fs *t)
+{
+	struct inode *dir;
+	int r;
+
+	LOCK_SCOPE(&t->links->scan_lock);
+	if (!begin_scan(t->links))
+		return 0;
+	r = scan_below(t, "");
+	while (r == 0 && (dir = next_again(t->links))) {
+		r = scan_moved(t, dir);
+		inode_unref(t, dir);
+	}
+	return r;
+}
+
+/* ---- both ---- */
+
+static int set_add(struct hardlink_set *s, struct inode *dir, const char *name)
+{
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 4;
+		struct hardlink_place *v = reallocarray(s->v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		s->v = v;
+		s->cap = cap;
+	}
+	s->v[s->n++] = (struct hardlink_place){ .dir = dir, .name = name };
+	return 0;
+}
+
+static bool has_place(const struct hardlink_set *s, size_t from, const struct inode *dir)
+{
+	while (from < s->n && s->v[from].dir != dir)
+		from++;
+	return from < s->n;
+}
+
+/* dir shows what e's directory of the image has; its reference is used up. from: e's places in the set. */
+static int add_if_seen(struct union_fs *t, struct inode *dir, struct image_entry *e, size_t from, struct hardlink_set *ret)
+{
+	struct lookup_state state;
+	int r = lookup_state(t, dir, e->name, &state);
+
+	if (r == 0 && state.where == LOOKUP_LOWER && state.below == e && !has_place(ret, from, dir)) {
+		r = set_add(ret, dir, e->name);
+		if (r == 0)
+			return 0;
+	}
+	inode_unref(t, dir);
+	return r;
+}
+
+/* Only a rename that hides the old name later can leave a directory at two places. */
+static bool is_at_one_place(const struct union_fs *t)
+{
+	return t->style.has_device && t->style.has_rename;
+}
+
+/* The names in the directories of the mount that show e's directory of the image. */
+static int add_all_seen(struct union_fs *t, struct image_entry *e, struct hardlink_set *ret)
+{
+	size_t from = ret->n;
+	struct inode *start, *dir;
+	int r;
+
+	inode_ref(t, t->root);
+	r = descend(t, t->root, image_root(t->image), e->parent, &dir);
+	if (r == 0) {
+		r = add_if_seen(t, dir, e, from, ret);
+		if (r < 0 || is_at_one_place(t))
+			return r;
+	}
+	if (r == 0 || r == -ENOENT)
+		r = scan_upper(t);
+	for (struct image_entry *top = e->parent; r == 0 && top->parent; top = top->parent)
+		for (size_t n = 0; r == 0 && (start = find_moved(t, top, n)); n++) {
+			r = descend(t, start, top, e->parent, &dir);
+			if (r == 0)
+				r = add_if_seen(t, dir, e, from, ret);
+			else if (r == -ENOENT)
+				r = 0;
+		}
+	return r;
+}
+
+int hardlink_index_find(struct union_fs *t, struct image_entry *e, struct hardlink_set *ret)
+{
+	struct image_entries siblings = { 0 };
+	int r = find_siblings(t, e, &siblings);
+
+	*ret = (struct hardlink_set){ 0 };
+	for (size_t k = 0; r == 0 && k < siblings.n; k++) {
+		r = image_is_same_file(t->image, siblings.v[k], e);
+		if (r > 0) /* and not of another mount, below a mount point */
+			r = add_all_seen(t, siblings.v[k], ret);
+	}
+	free(siblings.v);
+	return r;
+}
+
+void hardlink_index_set_release(struct union_fs *t, struct hardlink_set *s)
+{
+	for (size_t k = 0; k < s->n; k++)
+		inode_unref(t, s->v[k].dir);
+	free(s->v);
+	*s = (struct hardlink_set){ 0 };
+}

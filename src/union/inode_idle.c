@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inode-internal.h"
+
+#include "veneer/base/cleanup.h"
+
+#define SCAN_SLOTS 16384u	/* under one lock */
+
+size_t inode_count(struct union_fs *t)
+{
+	LOCK_SCOPE(&t->lock);
+	return node_table_count(t->nodes);
+}
+
+/* Who has no name has a user, and the root is no user's to give back. */
+static bool may_be_idle(const struct node_slot *s)
+{
+	return s && s->nlookup && (s->state == NODE_LOWER || s->state == NODE_UPPER);
+}
+
+size_t inode_list_idle(struct union_fs *t, uint32_t *from, uint64_t *ret_ids, size_t max)
+{
+	uint32_t end, id = *from > NODE_TABLE_ROOT ? *from : NODE_TABLE_ROOT + 1;
+	size_t n = 0;
+
+	LOCK_SCOPE(&t->lock);
+	end = node_table_end(t->nodes);
+	for (uint32_t k = 0; k < SCAN_SLOTS && id < end && n < max; k++, id++)
+		if (may_be_idle(node_table_slot(t->nodes, id)))
+			ret_ids[n++] = id;
+	*from = id < end ? id : 0;
+	return n;
+}

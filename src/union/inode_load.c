@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inodes from the node table of a server that is dead: bare ones, made of memory alone, so that many take no time.
+ * What any of them is, is found out when it is first asked for (restore.h). */
+#include "inode-internal.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/union/quota.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* ---- what the next server finds there ---- */
+
+void inode_note_held(struct union_fs *t, struct inode *i, int fd)
+{
+	LOCK_SCOPE(&t->lock);
+	node_table_slot(t->nodes, i->id)->held_fd = fd + 1;
+}
+
+void inode_note_mapped(struct union_fs *t, struct inode *i)
+{
+	LOCK_SCOPE(&t->lock);
+	node_table_slot(t->nodes, i->id)->is_mapped_past_us = true;
+	i->is_mapped_past_us = true;
+}
+
+int inode_note_tied(struct union_fs *t, uint32_t id, int change)
+{
+	struct node_slot *s;
+	int n;
+
+	LOCK_SCOPE(&t->lock);
+	s = node_table_slot(t->nodes, id);
+	n = s ? s->n_tied + change : 0;
+	if (n > UINT16_MAX)
+		return -ENOLCK;
+	/* A server that died in between may have noted less. */
+	if (s)
+		s->n_tied = n < 0 ? 0 : (uint16_t)n;
+	return 0;
+}
+
+unsigned inode_count_tied(struct union_fs *t, uint32_t id)
+{
+	const struct node_slot *s;
+
+	LOCK_SCOPE(&t->lock);
+	s = node_table_slot(t->nodes, id);
+	return s ? s->n_tied : 0;
+}
+
+/* ---- what the dead server held ---- */
+
+/* Descriptors that an inode has been given, so that none is given to two, a bit each. */
+struct held {
+	uint8_t *taken;
+	size_t max;
+};
+
+static bool is_its_own(struct node_slot *s, int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && IFTODT(st.st_mode) == s->type && (!s->upper_ino || s->upper_ino == st.st_ino);
+}
+
+/* It is pinned, as it was: nothing else leads there. */
+static void take_held(struct union_fs *t, struct held *h, struct inode *i, struct node_slot *s)
+{
+	const int fd = s->held_fd - 1;
+	struct stat st;
+
+	if (fd < 0 || (size_t)fd >= h->max || h->taken[fd / 8] & (1u << fd % 8) || !is_its_own(s, fd)) {
+		s->held_fd = 0;
+		return;
+	}
+	h->taken[fd / 8] |= (uint8_t)(1u << fd % 8);
+	if (!s->upper_ino && fstat(fd, &st) == 0)
+		s->upper_ino = st.st_ino;
+	fd_cache_fill(&i->src.fd, fd);
+	quota_note(t->quota, fd);
+	/* If the mount has had its share without it, it is not counted. */
+	i->is_held = fd_cache_hold(&t->held) == 0;
+}
+
+static int take_all_held(struct union_fs *t)
+{
+	struct rlimit rl = { .rlim_cur = 1 << 20 };
+	_cleanup_(freep) uint8_t *taken = NULL;
+	struct held h;
+
+	getrlimit(RLIMIT_NOFILE, &rl);
+	h.max = rl.rlim_cur < INT_MAX ? (size_t)rl.rlim_cur : INT_MAX;
+	h.taken = taken = calloc(h.max / 8 + 1, 1);
+	if (!taken)
+		return -ENOMEM;
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+		struct node_slot *s = node_table_slot(t->nodes, id);
+
+		/* It had just got another number. */
+		if (s && s->state == NODE_FORMER && s->held_fd && i) {
+			struct node_slot *now = node_table_slot(t->nodes, i->id);
+
+			if (!now->held_fd)
+				now->held_fd = s->held_fd;
+			s->held_fd = 0;
+		}
+	}
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+		struct node_slot *s = node_table_slot(t->nodes, id);
+
+		if (i && i->id == id && s->held_fd)
+			take_held(t, &h, i, s);
+	}
+	return 0;
+}
+
+/* ---- inodes and names ---- */
+
+static int make_unresolved(struct union_fs *t, uint32_t id)
+{
+	struct node_slot *s = node_table_slot(t->nodes, id);
+	struct inode *i = inode_for_slot(t, id);
+
+	if (!i)
+		return -ENOMEM;
+	i->is_mapped_past_us = s->is_mapped_past_us;
+	/* It was told of by this id, or would have been (sb_reply.c). Who locked it has look-ups beside (sb_locks.c). */
+	i->is_private = s->nlookup > s->n_tied;
+	/* Whatever was listed of it, somebody may look it up now. */
+	i->is_listed_names_only = s->type == DT_DIR;
+	node_table_set_object(t->nodes, id, i);
+	if (id == NODE_TABLE_ROOT) {
+		t->root = i;
+		return 0;
+	}
+	i->is_unresolved = true;
+	i->is_orphan = true;
+	t->n_unresolved++;
+	return 0;
+}
+
+static int make_all(struct union_fs *t)
+{
+	int r = 0;
+
+	for (uint32_t id = NODE_TABLE_ROOT; r == 0 && id < node_table_end(t->nodes); id++) {
+		struct node_slot *s = node_table_slot(t->nodes, id);
+
+		if (s && s->state != NODE_FORMER)
+			r = make_unresolved(t, id);
+	}
+	return r;
+}
+
+static void lead_former(struct union_fs *t)
+{
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct node_slot *s = node_table_slot(t->nodes, id);
+		struct inode *i;
+
+		if (!s || s->state != NODE_FORMER)
+			continue;
+		i = node_table_object(t->nodes, s->successor);
+		/* A server that died while it gave one up. */
+		if (!s->nlookup || !i || i->type == DT_DIR) {
+			node_table_release(t->nodes, id);
+			continue;
+		}
+		node_table_set_object(t->nodes, id, i);
+		node_table_clear_name(t->nodes, id);
+		i->n_former++;
+	}
+}
+
+static int name_one(struct union_fs *t, struct inode *i)
+{
+	const char *name;
+	uint32_t parent;
+	size_t len = node_table_name(t->nodes, i->id, &parent, &name);
+	int r;
+
+	if (!len || !parent)
+		return 0;
+	r = inode_link_name(t, i, node_table_object(t->nodes, parent), name, len);
+	if (r == 0)
+		i->is_orphan = false;
+	return r;
+}
+
+static int name_all(struct union_fs *t)
+{
+	int r = 0;
+
+	for (uint32_t id = NODE_TABLE_ROOT + 1; r == 0 && id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+
+		if (i && i->id == id)
+			r = name_one(t, i);
+	}
+	return r;
+}
+
+/* After what was held is known, which may say the number of the upper file. */
+static int list_all(struct union_fs *t)
+{
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+
+		if (!i || i->id != id || i->type == DT_DIR)
+			continue;
+		if (htab_insert(&t->unresolved, &i->by_lower, inode_unresolved_key(node_table_slot(t->nodes, id))) < 0)
+			return -ENOMEM;
+		i->is_in_by_lower = true;
+	}
+	return 0;
+}
+
+/* What was not granted yet, or given back just now. */
+static void drop_unheld(struct union_fs *t)
+{
+	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {
+		struct inode *i = node_table_object(t->nodes, id);
+
+		if (i && i->id == id)
+			inode_drop_unheld(t, i);
+	}
+}
+
+static void number_alike(struct union_fs *t)
+{
+	struct xino *const to[] = { [NODE_TABLE_OF_TREE] = &t->devs, [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
+
+	for (unsigned place = 0; place < NODE_TABLE_PLACES; place++) {
+		const struct node_table_devs *d = node_table_devs(t->nodes, place);
+
+		for (unsigned k = 0; k < d->n; k++)
+			if (xino_index(to[place], (dev_t)d->dev[k]) != k)
+				log_warn("inode numbers of what is mounted inside a layer are not what they were");
+	}
+}
+
+int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
+{
+	int r = node_table_attach(slots_fd, names_fd, &t->nodes);
+
+	if (r < 0)
+		return r;
+	inode_table_prepare(t);
+	number_alike(t);
+	r = make_all(t);
+	if (r == 0) {
+		lead_former(t);
+		r = name_all(t);
+	}
+	if (r == 0)
+		r = take_all_held(t);
+	if (r == 0)
+		r = list_all(t);
+	/* With what there is so far; its memory files are still whoever called us's dossier. */
+	if (r < 0)
+		inode_table_release(t);
+	else
+		drop_unheld(t);
+	return r;
+}

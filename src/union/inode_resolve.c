@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* From bare to filled, or to lost: one step under tree->lock, so that there never are two inodes of one object, and who
+ * sees that an inode is not bare sees all of it. */
+#include "inode-internal.h"
+
+#include "veneer/base/cleanup.h"
+
+#include <dirent.h>
+#include <string.h>
+
+#define name_of_link(l) container_of(l, struct name, of_inode)
+
+uint64_t inode_unresolved_key(const struct node_slot *s)
+{
+	return s->upper_ino ? s->upper_ino : s->ino;
+}
+
+static bool is_what_it_was(struct union_fs *t, const struct inode *i, const struct inode_found *f)
+{
+	const struct node_slot *s = node_table_slot(t->nodes, i->id);
+
+	if (f->type != i->type)
+		return false;
+	if (s->upper_ino)
+		return f->has_upper && f->upper_ino == s->upper_ino;
+	/* It may have been copied up by a server that did not live to say so. */
+	return f->ino == i->ino || (f->has_upper && f->covered_ino && f->covered_ino == i->ino);
+}
+
+static void unlist_unresolved_locked(struct union_fs *t, struct inode *i)
+{
+	if (i->is_in_by_lower)
+		htab_remove(&t->unresolved, &i->by_lower);
+	i->is_in_by_lower = false;
+	t->n_unresolved--;
+}
+
+/* Another inode may stand for that object: then this one must not. */
+static bool is_taken_locked(struct union_fs *t, const struct inode_found *f)
+{
+	return f->type != DT_DIR && ((f->has_upper && inode_by_upper_locked(t, f)) ||
+				     (f->is_linked_below && inode_by_lower_locked(t, f->lower)));
+}
+
+/* 0; -ENOMEM, and it is bare as before. */
+static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
+{
+	struct node_slot *s = node_table_slot(t->nodes, i->id);
+	bool was_listed = i->is_in_by_lower;
+
+	unlist_unresolved_locked(t, i);
+	if (f->is_linked_below && htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
+		/* There is room where it was. */
+		i->is_in_by_lower = was_listed && htab_insert(&t->unresolved, &i->by_lower, inode_unresolved_key(s)) == 0;
+		t->n_unresolved++;
+		return -ENOMEM;
+	}
+	i->is_in_by_lower = f->is_linked_below;
+	inode_take_found(i, f);
+	if (f->has_upper) {
+		s->upper_ino = f->upper_ino;
+		inode_enter_by_upper_locked(t, i);
+	}
+	if (!i->is_orphan)
+		node_table_set_state(s, f->has_upper ? NODE_UPPER : NODE_LOWER);
+	i->is_unresolved = false;
+	return 0;
+}
+
+int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
+{
+	return i->is_stale || !is_what_it_was(t, i, f) || is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
+}
+
+struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found *f)
+{
+	const uint64_t keys[] = { f->upper_ino, f->ino, f->covered_ino };
+
+	LOCK_SCOPE(&t->lock);
+	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++)
+		for (struct hlink *l = keys[k] ? htab_first(&t->unresolved, keys[k]) : NULL; l; l = htab_next(l)) {
+			struct inode *i = container_of(l, struct inode, by_lower);
+
+			if (i->type == f->type) {
+				i->refs++;
+				return i;
+			}
+		}
+	return NULL;
+}
+
+static void drop_names_locked(struct union_fs *t, struct inode *i, struct hlink **free_list)
+{
+	while (!list_is_empty(&i->names))
+		inode_remove_name_locked(t, name_of_link(i->names.next), free_list);
+	i->is_orphan = true;
+}
+
+int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *f)
+{
+	struct name *n = NULL;
+
+	LOCK_SCOPE(&t->lock);
+	if (!i->is_unresolved)
+		return 0;
+	if (!list_is_empty(&i->names))
+		n = name_of_link(i->names.next);
+	if (!n || n->parent != parent || strcmp(n->name, name) != 0 || f->dir_version != inode_dir_version(parent))
+		return -EAGAIN;
+	return inode_resolve_named_locked(t, i, f);
+}
+
+int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode_found *f, bool is_gone)
+{
+	struct hlink *free_list = NULL;
+	int r = 0;
+
+	pthread_mutex_lock(&t->lock);
+	if (i->is_unresolved) {
+		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
+		if (r == 0) {
+			i->is_gone = is_gone;
+			/* First: a name that goes may take its directory along, whose slot is not free before. */
+			inode_note_orphan_locked(t, i, NULL);
+			drop_names_locked(t, i, &free_list);
+		}
+	}
+	pthread_mutex_unlock(&t->lock);
+	inode_free_unlinked(t, free_list);
+	return r;
+}
+
+void inode_mark_stale(struct union_fs *t, struct inode *i)
+{
+	struct hlink *free_list = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	if (i->is_unresolved && !i->is_stale) {
+		unlist_unresolved_locked(t, i);
+		i->is_stale = true;
+		inode_note_orphan_locked(t, i, NULL);
+		drop_names_locked(t, i, &free_list);
+	}
+	pthread_mutex_unlock(&t->lock);
+	inode_free_unlinked(t, free_list);
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lookup-internal.h"
+
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/partial_xattr.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define REVIVE_TRIES 1000 /* each but the last because a directory changed meanwhile */
+
+/* ---- what has no name any more ---- */
+
+/* An inode as it was left: what leads to it. */
+struct remains {
+	struct inode *dir;		/* of its name; referenced. NULL: it had none, or the directory is lost */
+	char name[NAME_MAX + 1];
+	char path[PATH_MAX];		/* in the image; "" if nobody said */
+	int fd;				/* held, and pinned; -1 */
+};
+
+static void remains_release(struct union_fs *t, struct remains *m)
+{
+	if (m->dir)
+		inode_unref(t, m->dir);
+}
+
+static void remains_read(struct union_fs *t, struct inode *i, struct remains *m)
+{
+	const char *name;
+	uint32_t parent;
+	size_t len;
+
+	*m = (struct remains){ .fd = -1 };
+	if (inode_any_name(t, i, &m->dir, m->name) < 0)
+		m->dir = NULL;
+	if (m->dir && m->dir->is_unresolved) {
+		inode_unref(t, m->dir);
+		m->dir = NULL;
+	}
+	LOCK_SCOPE(&t->lock);
+	if (!i->is_unresolved)
+		return;
+	m->fd = i->src.fd.fd_plus_one - 1;
+	len = node_table_name(t->nodes, i->id, &parent, &name);
+	if (len && len < sizeof(m->path) && !parent)
+		memcpy(m->path, name, len);
+}
+
+/* The entry of the image that it showed, or whose bytes it shows. */
+static int find_entry(struct union_fs *t, const struct remains *m, struct image_entry **ret)
+{
+	int r = -ENOENT;
+
+	if (*m->path)
+		r = image_lookup_path(t->image, m->path, ret);
+	else if (m->dir && m->dir->lower)
+		r = image_lookup(t->image, m->dir->lower, m->name, ret);
+	return r == -ENOTDIR ? -ENOENT : r;
+}
+
+static int find_base(struct union_fs *t, const struct remains *m, const struct partial_xattr *mark, struct image_entry **ret)
+{
+	int r = *mark->path ? image_lookup_path(t->image, mark->path, ret) : find_entry(t, m, ret);
+
+	return r == 0 && (*ret)->type != DT_REG ? -ENOENT : r;
+}
+
+static int find_held(struct union_fs *t, struct inode *i, const struct remains *m, struct inode_found *f, bool *ret_is_gone)
+{
+	struct partial_xattr mark;
+	struct image_entry *base;
+	struct stat st;
+	int r;
+
+	if (fstat(m->fd, &st) < 0)
+		return -errno;
+	*f = (struct inode_found){ .type = i->type, .has_upper = true, .upper_ino = st.st_ino,
+				  .upper_dev = inode_upper_dev(t, st.st_dev), .ino = i->ino };
+	*ret_is_gone = st.st_nlink == 0;
+	if (i->type != DT_REG)
+		return 0;
+	r = source_read_mark(m->fd, "", &mark, NULL);
+	if (r == 1 && source_needs_lower(t->map, &mark, (uint64_t)st.st_size) == 0) {
+		f->map = t->map;
+		f->id = mark.file_id;
+		r = 0;
+	}
+	if (r == 1) {
+		r = find_base(t, m, &mark, &base);
+		if (r == 0)
+			r = lookup_base(t, m->fd, &mark, base, "(a removed file)", f);
+		if (r == -ENOENT || r == -ENOTDIR)
+			r = -EUCLEAN;
+	}
+	f->is_damaged = r == -EUCLEAN;
+	return r == -EUCLEAN ? 0 : r;
+}
+
+static int find_hidden(struct union_fs *t, struct inode *i, const struct remains *m, struct inode_found *f)
+{
+	struct image_entry *e;
+	int r = find_entry(t, m, &e);
+
+	if (r == 0 && (e->type != i->type || image_ino(t->image, e) != i->ino))
+		r = -ENOENT;
+	if (r == 0)
+		*f = (struct inode_found){ .type = e->type, .lower = e, .ino = i->ino };
+	return r;
+}
+
+static int revive_orphan(struct union_fs *t, struct inode *i)
+{
+	struct inode_found f;
+	struct remains m;
+	bool is_gone = false;
+	int r;
+
+	remains_read(t, i, &m);
+	r = m.fd >= 0 ? find_held(t, i, &m, &f, &is_gone) : find_hidden(t, i, &m, &f);
+	if (r == 0)
+		r = inode_resolve_orphan(t, i, &f, is_gone);
+	if (r == -ENOENT || r == -ESTALE) {
+		log_debug("node %" PRIu32 ": what a dead server had there is gone", (uint32_t)i->id);
+		inode_mark_stale(t, i);
+		r = i->is_unresolved ? -ESTALE : 0;
+	}
+	remains_release(t, &m);
+	return r;
+}
+
+/* ---- what has one ---- */
+
+/* -ENOENT or -ESTALE: nothing there, or something else. */
+static int revive_named(struct union_fs *t, struct inode *i)
+{
+	char name[NAME_MAX + 1];
+	struct inode_found f;
+	struct inode *dir;
+	int r = inode_any_name(t, i, &dir, name);
+
+	if (r < 0)
+		return r;
+	if (dir->is_stale)
+		r = -ENOENT;
+	else
+		r = dir->is_unresolved ? -EAGAIN : lookup_find(t, dir, name, &f);
+	if (r == 0)
+		r = inode_resolve(t, i, dir, name, &f);
+	inode_unref(t, dir);
+	return r;
+}
+
+/* Those above it are not bare, or lost. */
+static int revive_one(struct union_fs *t, struct inode *i)
+{
+	int r = 0;
+
+	if (i->is_unresolved && !i->is_stale)
+		r = revive_named(t, i);
+	if (i->is_unresolved && !i->is_stale && (r == -ENOENT || r == -ESTALE))
+		return revive_orphan(t, i);
+	if (r == -EAGAIN)
+		return r;
+	return i->is_stale ? -ESTALE : !i->is_unresolved ? 0 : r;
+}
+
+struct chain {
+	struct inode **v;	/* referenced; an inode, and the bare ones above it */
+	size_t n, cap;
+};
+
+static int chain_add(struct chain *c, struct inode *i)
+{
+	if (c->n == c->cap) {
+		size_t cap = c->cap ? c->cap * 2 : 16;
+		struct inode **v = reallocarray(c->v, cap, sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		c->v = v;
+		c->cap = cap;
+	}
+	c->v[c->n++] = i;
+	return 0;
+}
+
+static int climb(struct union_fs *t, struct inode *i, struct chain *c)
+{
+	char name[NAME_MAX + 1];
+	int r;
+
+	inode_ref(t, i);
+	for (;;) {
+		struct inode *parent;
+
+		r = chain_add(c, i);
+		if (r < 0) {
+			inode_unref(t, i);
+			return r;
+		}
+		if (inode_any_name(t, i, &parent, name) < 0)
+			return 0;
+		if (!parent->is_unresolved || parent->is_stale) {
+			inode_unref(t, parent);
+			return 0;
+		}
+		i = parent;
+	}
+}
+
+static int revive_chain(struct union_fs *t, struct inode *i)
+{
+	struct chain c = { 0 };
+	int r = climb(t, i, &c);
+
+	/* From the top; in a loop, since a container decides how deep it is. */
+	for (size_t k = c.n; r == 0 && k-- > 0;) {
+		r = revive_one(t, c.v[k]);
+		/* What is in a directory that is lost may have been held. */
+		if (r == -ESTALE && k > 0)
+			r = 0;
+	}
+	for (size_t k = 0; k < c.n; k++)
+		inode_unref(t, c.v[k]);
+	free(c.v);
+	return r;
+}
+
+int restore_inode(struct union_fs *t, struct inode *i)
+{
+	for (unsigned attempt = 0; attempt < REVIVE_TRIES; attempt++) {
+		int r;
+
+		if (!i->is_unresolved)
+			return 0;
+		r = i->is_stale ? -ESTALE : revive_chain(t, i);
+		if (r != -EAGAIN)
+			return r;
+	}
+	return -EIO;
+}
+
+int restore_others(struct union_fs *t, const struct inode_found *found)
+{
+	struct inode *i;
+	int r = 0;
+
+	if (!t->n_unresolved || found->type == DT_DIR)
+		return 0;
+	while (r == 0 && (i = inode_find_unresolved(t, found))) {
+		r = lookup_revive(t, i);
+		inode_unref(t, i);
+		if (r == -ESTALE)
+			r = 0;
+	}
+	return r;
+}

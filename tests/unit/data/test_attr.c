@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/data/attr.h"
+#include "veneer/data/cow.h"
+#include "veneer/union/lookup.h"
+#include "veneer/data/replay.h"
+#include "veneer/data/remove.h"
+
+#include <dirent.h>
+#include <sys/mman.h>
+
+#define BIG 50000
+
+static void set_lower_attr(struct tree_dirs *d, const char *rel, const char *name,
+			   const char *value)
+{
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/%s", d->s.path, rel);
+	assert_int_equal(lsetxattr(path, name, value, strlen(value), 0), 0);
+}
+
+static void test_attr__change_of_a_large_lower_file_copies_no_data(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", BIG, 1);
+	struct timespec times[2] = { { 1000, 1 }, { 2000, 2 } };
+	struct inode *i;
+	struct stat st;
+
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(attr_chmod(d->t, i, 0600), 0);
+	assert_int_equal(attr_chown(d->t, i, 5, (gid_t)-1), 0);
+	assert_int_equal(attr_utimens(d->t, i, times), 0);
+	assert_int_equal(fstatat(d->s.fd, "upper/f", &st, 0), 0);
+	assert_true(st.st_blocks <= 8);
+	st = tree_stat(d, "f");
+	assert_int_equal(st.st_mode & 07777, 0600);
+	assert_int_equal(st.st_uid, 5);
+	assert_int_equal(st.st_gid, 0);
+	assert_int_equal(st.st_mtim.tv_sec, 2000);
+	assert_int_equal(st.st_mtim.tv_nsec, 2);
+	/* It occupies what its bytes occupy. */
+	assert_true(st.st_blocks >= BIG / 512);
+	tree_expect(d, "f", data, BIG);
+	free(data);
+}
+
+static void test_attr__of_other_types_can_be_changed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct timespec times[2] = { { 1000, 1 }, { 2000, 2 } };
+
+	tree_put_dir(d, "lower/dir");
+	assert_int_equal(mkfifoat(d->s.fd, "lower/fifo", 0600), 0);
+	assert_int_equal(symlinkat("x", d->s.fd, "lower/link"), 0);
+	tree_mount(d, "volatile");
+	assert_int_equal(attr_chmod(d->t, tree_get(d, "dir"), 01777), 0);
+	assert_int_equal(attr_chmod(d->t, tree_get(d, "fifo"), 0640), 0);
+	assert_int_equal(attr_chown(d->t, tree_get(d, "link"), 5, 6), 0);
+	assert_int_equal(attr_utimens(d->t, tree_get(d, "link"), times), 0);
+	assert_int_equal(tree_stat(d, "dir").st_mode & 07777, 01777);
+	assert_int_equal(tree_stat(d, "fifo").st_mode & 07777, 0640);
+	assert_int_equal(tree_stat(d, "link").st_uid, 5);
+	assert_int_equal(tree_stat(d, "link").st_mtim.tv_sec, 2000);
+}
+
+static void test_attr__set_id_bits_are_killed_as_by_the_kernel(void **state)
+{
+	static const mode_t rows[][2] = {
+		{ 06755, 0755 }, { 02745, 0745 }, { 04644, 0644 }, { 02755, 0755 }, { 0644, 0644 }
+	};
+	struct tree_dirs *d = *state;
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+		assert_int_equal(attr_chmod(d->t, i, rows[k][0]), 0);
+		assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL), 0);
+		if ((tree_stat(d, "f").st_mode & 07777) != rows[k][1])
+			fail_msg("%04o became %04o", rows[k][0], tree_stat(d, "f").st_mode & 07777);
+	}
+}
+
+static void test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_put_text(d, "lower/f", "x");
+	tree_mount(d, "volatile");
+	assert_int_equal(attr_kill_setid(d->t, tree_get(d, "f"), NULL, NULL), 0);
+	assert_false(tree_is_there(d, "upper/f"));
+}
+
+static void test_attr__extended_attributes_come_along_and_change(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	char value[16], list[256];
+
+	tree_put_text(d, "lower/f", "x");
+	set_lower_attr(d, "lower/f", "user.a", "one");
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(attr_getxattr(d->t, i, "user.a", value, sizeof(value)), 3);
+	assert_int_equal(attr_getxattr(d->t, i, "user.a", NULL, 0), 3);
+	assert_int_equal(attr_getxattr(d->t, i, "user.a", value, 2), -ERANGE);
+	assert_int_equal(attr_getxattr(d->t, i, "user.none", value, 2), -ENODATA);
+	assert_int_equal(attr_setxattr(d->t, i, "user.b", "2", 1, 0), 0);
+	assert_int_equal(attr_setxattr(d->t, i, "user.b", "2", 1, XATTR_CREATE), -EEXIST);
+	assert_int_equal(attr_getxattr(d->t, i, "user.a", value, sizeof(value)), 3);
+	assert_memory_equal(value, "one", 3);
+	assert_int_equal(attr_listxattr(d->t, i, NULL, NULL, NULL, 0), 14);
+	assert_int_equal(attr_listxattr(d->t, i, NULL, NULL, list, 13), -ERANGE);
+	assert_int_equal(attr_listxattr(d->t, i, NULL, NULL, list, sizeof(list)), 14);
+	assert_int_equal(attr_removexattr(d->t, i, "user.a"), 0);
+	assert_int_equal(attr_removexattr(d->t, i, "user.a"), -ENODATA);
+}
+
+static void test_attr__names_of_unions_are_hidden(void **state)
+{
+	static const char *const names[] = { "user.overlay.opaque", "user.veneer.partial",
+					     "user.fuseoverlayfs.x", "trusted.overlay.opaque" };
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	char list[256];
+
+	free(tree_put_pattern(d, "lower/f", BIG, 1));
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(cow_write(d->t, i, "x", 1, 0), 0);
+	assert_true(tree_is_partial(d, "upper/f"));
+	for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++) {
+		assert_int_equal(attr_getxattr(d->t, i, names[k], NULL, 0), -ENODATA);
+		assert_int_equal(attr_setxattr(d->t, i, names[k], "y", 1, 0), -EPERM);
+		assert_int_equal(attr_removexattr(d->t, i, names[k]), -EPERM);
+	}
+	assert_int_equal(attr_listxattr(d->t, i, NULL, NULL, list, sizeof(list)), 0);
+	assert_int_equal(attr_listxattr(d->t, i, NULL, NULL, NULL, 0), 0);
+}
+
+static void test_attr__removing_what_is_not_there_copies_nothing_up(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_put_text(d, "lower/f", "x");
+	tree_mount(d, "volatile");
+	assert_int_equal(attr_removexattr(d->t, tree_get(d, "f"), "user.none"), -ENODATA);
+	assert_false(tree_is_there(d, "upper/f"));
+}
+
+static void test_attr__read_only_mount_refuses_changes(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+
+	tree_put_text(d, "lower/f", "x");
+	tree_mount(d, "ro");
+	i = tree_get(d, "f");
+	assert_int_equal(attr_chmod(d->t, i, 0600), -EROFS);
+	assert_int_equal(attr_setxattr(d->t, i, "user.a", "", 0, 0), -EROFS);
+	assert_int_equal(cow_write(d->t, i, "y", 1, 0), -EROFS);
+	assert_int_equal(cow_truncate(d->t, i, 0), -EROFS);
+	assert_int_equal(cow_fsync(d->t, i, false), 0);
+	tree_expect_text(d, "f", "x");
+}
+
+static void test_attr__of_an_unlinked_lower_file_can_be_changed(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	struct stat st;
+
+	tree_put_text(d, "lower/f", "x");
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
+	assert_int_equal(attr_chmod(d->t, i, 0600), 0);
+	assert_int_equal(lookup_stat(d->t, i, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	assert_null(tree_look(d, "f"));
+}
+
+/* ---- what a write takes away for a moment ---- */
+
+#define KEY 7
+#define CAPABILITY "security.capability"
+
+static const char some_capability[20] = { 1, 0, 0, 2, 0, 4 };
+
+enum between { NOTHING, OTHER_FILE, WRITE, CHMOD, CHOWN, REMOVAL, BETWEENS };
+
+static void put_privileged(struct tree_dirs *d, struct inode *i, bool has_capability)
+{
+	d->t->can.has_trusted_xattr = has_capability;
+	assert_int_equal(attr_chmod(d->t, i, has_capability ? 0755 : 04755), 0);
+	if (has_capability)
+		assert_int_equal(attr_setxattr(d->t, i, CAPABILITY, some_capability, sizeof(some_capability), 0), 0);
+}
+
+static bool is_privileged(struct tree_dirs *d, const char *name)
+{
+	return tree_stat(d, name).st_mode & S_ISUID || attr_getxattr(d->t, tree_get(d, name), CAPABILITY, NULL, 0) > 0;
+}
+
+static void begin_keeping(struct tree_dirs *d, struct inode *i, bool has_capability, bool again, struct attr_setid *s)
+{
+	struct intent_request request = { .key = KEY, .unique = 1, .kind = INTENT_SETID, .is_resent = again };
+
+	attr_setid_begin(d->t, i, has_capability, again, s);
+	replay_setid(d->t, i, intent_log_begin(&request), has_capability, s);
+	assert_int_equal(cow_write(d->t, i, "one", 3, 0), 0);
+	/* That of a privileged server leaves them. */
+	assert_int_equal(attr_chmod(d->t, i, tree_stat(d, "f").st_mode & 01777), 0);
+}
+
+/* As by a server that died. */
+static void die(struct tree_dirs *d, void *area, struct attr_setid *s)
+{
+	pthread_mutex_unlock(s->lock);
+	d->t->keeping = 0;
+	intent_log_use_area(area);
+}
+
+static void change_between(struct tree_dirs *d, enum between what)
+{
+	struct inode *i = tree_get(d, what == OTHER_FILE ? "g" : "f");
+
+	if (what == NOTHING)
+		return;
+	attr_change_begin(d->t, i, KEY, 2);
+	if (what == WRITE || what == OTHER_FILE)
+		assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL) ?: cow_write(d->t, i, "two", 3, 10), 0);
+	else if (what == CHMOD)
+		assert_int_equal(attr_chmod(d->t, i, 0755), 0);
+	else if (what == CHOWN)
+		assert_int_equal(attr_chown(d->t, i, 5, 5), 0);
+	else
+		attr_removexattr(d->t, i, CAPABILITY);
+	attr_change_end(i);
+}
+
+static void *use_new_area(void)
+{
+	void *area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(area != MAP_FAILED);
+	intent_log_use_area(area);
+	return area;
+}
+
+static void test_attr__nothing_comes_back_onto_what_another_changed(void **state)
+{
+	struct tree_dirs *d = *state;
+	void *area = use_new_area();
+
+	tree_mount(d, "volatile");
+	tree_make(d, "", "g", S_IFREG | 0644);
+	for (unsigned k = 0; k < 2 * BETWEENS; k++) {
+		const bool has_capability = k % 2;
+		struct inode *i = tree_make(d, "", "f", S_IFREG | 0644);
+		struct attr_setid s;
+
+		put_privileged(d, i, has_capability);
+		begin_keeping(d, i, has_capability, false, &s);
+		assert_false(is_privileged(d, "f"));
+		die(d, area, &s);
+		change_between(d, k / 2);
+		assert_false(is_privileged(d, "f"));
+		begin_keeping(d, i, has_capability, true, &s);
+		assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+		assert_int_equal(is_privileged(d, "f"), k / 2 < WRITE);
+		intent_end(intent_log_current());
+		assert_false(intent_log_has_setid());
+		assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
+	}
+}
+
+/* The reply is not out, and the server dies. */
+static void test_attr__what_was_put_back_is_not_put_back_again(void **state)
+{
+	struct tree_dirs *d = *state;
+	void *area = use_new_area();
+	struct attr_setid s;
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	put_privileged(d, i, false);
+	begin_keeping(d, i, false, false, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+	assert_true(is_privileged(d, "f"));
+	assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL), 0);
+	intent_log_use_area(area);
+	begin_keeping(d, i, false, true, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+	assert_false(is_privileged(d, "f"));
+	intent_end(intent_log_current());
+}
+
+static void test_attr__no_capability_comes_back_beside_another_change(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct attr_setid s;
+	struct inode *i;
+
+	use_new_area();
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	put_privileged(d, i, true);
+	attr_change_begin(d->t, i, KEY, 2);
+	begin_keeping(d, i, true, false, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
+	attr_change_end(i);
+	assert_false(is_privileged(d, "f"));
+	intent_end(intent_log_current());
+}
+
+static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct attr_setid s;
+	struct inode *i;
+
+	use_new_area();
+	tree_mount(d, "volatile");
+	i = tree_make(d, "", "f", S_IFREG | 0644);
+	put_privileged(d, i, false);
+	begin_keeping(d, i, false, false, &s);
+	assert_int_equal(attr_setid_end(d->t, i, &s, -ENOSPC), -ENOSPC);
+	assert_true(is_privileged(d, "f"));
+	intent_end(intent_log_current());
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_attr__change_of_a_large_lower_file_copies_no_data),
+		row(test_attr__of_other_types_can_be_changed),
+		row(test_attr__set_id_bits_are_killed_as_by_the_kernel),
+		row(test_attr__killing_set_id_bits_that_are_not_there_copies_nothing_up),
+		row(test_attr__extended_attributes_come_along_and_change),
+		row(test_attr__names_of_unions_are_hidden),
+		row(test_attr__removing_what_is_not_there_copies_nothing_up),
+		row(test_attr__read_only_mount_refuses_changes),
+		row(test_attr__of_an_unlinked_lower_file_can_be_changed),
+		row(test_attr__nothing_comes_back_onto_what_another_changed),
+		row(test_attr__what_was_put_back_is_not_put_back_again),
+		row(test_attr__no_capability_comes_back_beside_another_change),
+		row(test_attr__a_failed_write_costs_no_set_id_bits),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

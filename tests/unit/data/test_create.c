@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/data/attr.h"
+#include "veneer/data/cow.h"
+#include "veneer/data/create.h"
+#include "veneer/union/lookup.h"
+#include "veneer/data/remove.h"
+
+#include <dirent.h>
+#include <sys/sysmacros.h>
+
+static int make(struct tree_dirs *d, const char *name, const struct create_args *args)
+{
+	struct inode *i;
+	struct stat st;
+
+	return create_node(d->t, d->t->root, name, args, &i, &st);
+}
+
+static int make_mode(struct tree_dirs *d, const char *name, mode_t mode)
+{
+	return make(d, name, &(struct create_args){ .mode = mode, .target = "t" });
+}
+
+static void test_create__every_type_is_made_in_the_upper(void **state)
+{
+	static const mode_t types[] = { S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO, S_IFSOCK };
+	struct tree_dirs *d = *state;
+
+	tree_mount(d, "volatile");
+	for (size_t k = 0; k < sizeof(types) / sizeof(*types); k++) {
+		char name[16], rel[32];
+		struct stat st;
+
+		snprintf(name, sizeof(name), "n%zu", k);
+		snprintf(rel, sizeof(rel), "upper/%s", name);
+		assert_int_equal(make_mode(d, name, types[k] | 0640), 0);
+		assert_int_equal(fstatat(d->s.fd, rel, &st, AT_SYMLINK_NOFOLLOW), 0);
+		assert_int_equal(st.st_mode & S_IFMT, types[k]);
+		assert_int_equal(tree_stat(d, name).st_ino, st.st_ino);
+		assert_int_equal(make_mode(d, name, types[k] | 0640), -EEXIST);
+	}
+}
+
+static void test_create__device_is_made_but_no_whiteout(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_mount(d, "volatile");
+	assert_int_equal(
+		make(d, "null",
+		     &(struct create_args){ .mode = S_IFCHR | 0600, .rdev = makedev(1, 3) }),
+		0);
+	assert_int_equal(make(d, "white", &(struct create_args){ .mode = S_IFCHR | 0600 }), -EPERM);
+	assert_false(tree_is_there(d, "upper/white"));
+}
+
+static void test_create__reserved_and_long_names_are_refused(void **state)
+{
+	struct tree_dirs *d = *state;
+	char name[NAME_MAX + 2];
+
+	tree_mount(d, "volatile");
+	memset(name, 'n', NAME_MAX + 1);
+	name[NAME_MAX + 1] = '\0';
+	assert_int_equal(make_mode(d, name, S_IFREG | 0644), -ENAMETOOLONG);
+	name[NAME_MAX] = '\0';
+	assert_int_equal(make_mode(d, name, S_IFREG | 0644), 0);
+	assert_int_equal(make_mode(d, ".wh.x", S_IFREG | 0644), -EINVAL);
+	assert_int_equal(make_mode(d, ".wh..wh.veneer", S_IFREG | 0644), -EINVAL);
+	assert_int_equal(make_mode(d, ".wh", S_IFREG | 0644), 0);
+}
+
+static void test_create__umask_owner_and_set_group_id_are_as_by_the_kernel(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct create_args args = { .mode = S_IFREG | 06777, .umask = 022, .uid = 12, .gid = 34 };
+	struct inode *dir, *i;
+	struct stat st;
+
+	tree_mount(d, "volatile");
+	assert_int_equal(make(d, "f", &args), 0);
+	st = tree_stat(d, "f");
+	assert_int_equal(st.st_mode & 07777, 06755);
+	assert_int_equal(st.st_uid, 12);
+	assert_int_equal(st.st_gid, 34);
+	dir = tree_make(d, "", "dir", S_IFDIR | 0755);
+	assert_int_equal(attr_chown(d->t, dir, 0, 56), 0);
+	assert_int_equal(attr_chmod(d->t, dir, 02755), 0);
+	args.mode = S_IFDIR | 0777;
+	assert_int_equal(create_node(d->t, dir, "sub", &args, &i, &st), 0);
+	assert_int_equal(st.st_gid, 56);
+	assert_int_equal(st.st_mode & 07777, 02755);
+}
+
+static void test_create__over_a_whiteout_takes_its_place(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_put_text(d, "lower/a", "old");
+	tree_put_text(d, "lower/b", "old");
+	tree_put_whiteout(d, "upper/a");
+	tree_put_text(d, "upper/.wh.b", "");
+	tree_mount(d, "volatile");
+	assert_int_equal(make_mode(d, "a", S_IFREG | 0644), 0);
+	assert_int_equal(make_mode(d, "b", S_IFREG | 0644), 0);
+	assert_false(tree_is_there(d, "upper/.wh.b"));
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect_text(d, "a", "");
+	tree_expect_text(d, "b", "");
+	tree_expect_names(d, "", "a b");
+}
+
+static void test_create__directory_over_a_removed_one_shows_nothing_of_it(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_put_text(d, "lower/dir/x", "");
+	tree_mount(d, "volatile");
+	tree_get(d, "dir");
+	tree_get(d, "dir/x");
+	assert_int_equal(remove_file(d->t, tree_get(d, "dir"), "x"), 0);
+	assert_int_equal(remove_dir(d->t, d->t->root, "dir"), 0);
+	assert_null(tree_look(d, "dir"));
+	assert_int_equal(make_mode(d, "dir", S_IFDIR | 0755), 0);
+	tree_expect_names(d, "dir", "");
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect_names(d, "dir", "");
+	tree_unmount(d);
+	tree_freeze(d);
+	tree_mount(d, "volatile");
+	tree_expect_names(d, "dir", "");
+}
+
+static void test_create__read_only_mount_refuses(void **state)
+{
+	struct tree_dirs *d = *state;
+
+	tree_mount(d, "ro");
+	assert_int_equal(make_mode(d, "f", S_IFREG | 0644), -EROFS);
+	assert_false(tree_is_there(d, "upper/f"));
+}
+
+static void test_create__link_to_a_partial_file_shows_the_same_bytes(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/a/big", 50000, 1);
+	struct inode *i, *root;
+	struct stat st;
+
+	tree_put_dir(d, "lower/b");
+	tree_mount(d, "volatile");
+	root = d->t->root;
+	i = tree_get(d, "a/big");
+	assert_int_equal(create_link(d->t, i, tree_get(d, "b"), "link", &st), 0);
+	assert_int_equal(st.st_nlink, 2);
+	assert_int_equal(cow_write(d->t, i, "new", 3, 10000), 0);
+	memcpy(data + 10000, "new", 3);
+	tree_expect(d, "b/link", data, 50000);
+	assert_int_equal(create_link(d->t, i, root, "b", &st), -EEXIST);
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect(d, "b/link", data, 50000);
+	tree_expect(d, "a/big", data, 50000);
+	/* The name that tells where the lower file is goes away first. */
+	assert_int_equal(remove_file(d->t, tree_get(d, "a"), "big"), 0);
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect(d, "b/link", data, 50000);
+	free(data);
+}
+
+static void test_create__link_over_a_whiteout_takes_its_place(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct stat st;
+
+	tree_put_text(d, "lower/a", "old");
+	tree_put_whiteout(d, "upper/a");
+	tree_mount(d, "volatile");
+	assert_int_equal(
+		create_link(d->t, tree_make(d, "", "f", S_IFREG | 0644), d->t->root, "a", &st), 0);
+	tree_unmount(d);
+	tree_mount(d, "volatile");
+	tree_expect_text(d, "a", "");
+}
+
+static void test_create__link_to_a_lower_hard_link_is_listed_with_its_number(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct lookup_entry e;
+	uint64_t pos = 0;
+	struct stat st;
+
+	tree_put_text(d, "lower/a", "x");
+	assert_int_equal(linkat(d->s.fd, "lower/a", d->s.fd, "lower/b", 0), 0);
+	tree_mount(d, "volatile");
+	assert_int_equal(create_link(d->t, tree_get(d, "a"), d->t->root, "c", &st), 0);
+	while (lookup_next(d->t, d->t->root, &pos, &e) == 1)
+		if (tree_stat(d, e.name).st_ino != e.ino)
+			fail_msg("%s is listed as %ju and is %ju", e.name, (uintmax_t)e.ino,
+				 (uintmax_t)tree_stat(d, e.name).st_ino);
+}
+
+static void test_create__default_acl_is_inherited(void **state)
+{
+	/* Version 2: user::rwx, group::r-x, other::---. */
+	static const uint8_t acl[] = {
+		2, 0, 0,   0,	1,   0,	  7,  0, 255, 255, 255, 255, 4,	  0,
+		5, 0, 255, 255, 255, 255, 32, 0, 0,   0,   255, 255, 255, 255
+	};
+	struct tree_dirs *d = *state;
+	struct create_args args = { .mode = S_IFREG | 0666, .umask = 077 };
+	struct inode *dir, *i;
+	struct stat st;
+
+	tree_put_text(d, "lower/dir/x", "");
+	tree_mount(d, "volatile");
+	if (!d->t->can.has_acl)
+		skip();
+	dir = tree_get(d, "dir");
+	assert_int_equal(attr_setxattr(d->t, dir, "system.posix_acl_default", acl, sizeof(acl), 0),
+			 0);
+	assert_int_equal(create_node(d->t, dir, "f", &args, &i, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0640);
+	assert_int_equal(remove_file(d->t, dir, "x"), 0);
+	assert_int_equal(create_node(d->t, dir, "x", &args, &i, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0640);
+	tree_expect_names(d, "dir", "f x");
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_create__every_type_is_made_in_the_upper),
+		row(test_create__device_is_made_but_no_whiteout),
+		row(test_create__reserved_and_long_names_are_refused),
+		row(test_create__umask_owner_and_set_group_id_are_as_by_the_kernel),
+		row(test_create__over_a_whiteout_takes_its_place),
+		row(test_create__directory_over_a_removed_one_shows_nothing_of_it),
+		row(test_create__read_only_mount_refuses),
+		row(test_create__link_to_a_partial_file_shows_the_same_bytes),
+		row(test_create__link_over_a_whiteout_takes_its_place),
+		row(test_create__link_to_a_lower_hard_link_is_listed_with_its_number),
+		row(test_create__default_acl_is_inherited),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

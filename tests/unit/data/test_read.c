@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/data/cow.h"
+#include "veneer/data/read.h"
+
+#include <linux/falloc.h>
+
+#define BIG 50000
+
+static void test_read__is_short_only_at_the_end(void **state)
+{
+	struct tree_dirs *d = *state;
+	char *data = tree_put_pattern(d, "lower/f", BIG, 1), p[200];
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	for (unsigned round = 0; round < 2; round++) {
+		assert_int_equal(read_file(d->t, i, p, 200, BIG - 100), 100);
+		assert_memory_equal(p, data + BIG - 100, 100);
+		assert_int_equal(read_file(d->t, i, p, 200, BIG), 0);
+		assert_int_equal(read_file(d->t, i, p, 200, BIG + 1000000), 0);
+		assert_int_equal(read_file(d->t, i, p, 0, 0), 0);
+		assert_int_equal(cow_write(d->t, i, data, 1, 0), 0);
+	}
+	free(data);
+}
+
+static void test_read__more_runs_than_one_batch_are_put_together(void **state)
+{
+	struct tree_dirs *d = *state;
+	const size_t len = 200 * BLK_BYTES;
+	char *data = tree_put_pattern(d, "lower/f", len, 1), *p = malloc(len);
+	struct inode *i;
+
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	for (unsigned blk = 0; blk < 200; blk += 2) {
+		data[blk * BLK_BYTES + 5] = 'x';
+		assert_int_equal(cow_write(d->t, i, "x", 1, blk * BLK_BYTES + 5), 0);
+	}
+	assert_int_equal(read_file(d->t, i, p, len, 0), len);
+	assert_memory_equal(p, data, len);
+	assert_int_equal(read_file(d->t, i, p, len - 3000, 1500), len - 3000);
+	assert_memory_equal(p, data + 1500, len - 3000);
+	free(data);
+	free(p);
+}
+
+static void test_read__lower_file_cut_short_under_us_gives_no_rubbish(void **state)
+{
+	struct tree_dirs *d = *state;
+	char p[3 * BLK_BYTES];
+	struct inode *i;
+	ssize_t n;
+	int fd;
+
+	free(tree_put_pattern(d, "lower/f", BIG, 1));
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(cow_write(d->t, i, "x", 1, 0), 0);
+	fd = openat(d->s.fd, "lower/f", O_WRONLY);
+	assert_int_equal(ftruncate(fd, 2 * BLK_BYTES), 0);
+	close(fd);
+	memset(p, 'r', sizeof(p));
+	n = read_file(d->t, i, p, sizeof(p), 4 * BLK_BYTES);
+	assert_true(n == -EIO || n == sizeof(p));
+	for (size_t k = 0; n > 0 && k < sizeof(p); k++)
+		assert_int_equal(p[k], 0);
+}
+
+static void test_read__seek_finds_the_holes_of_every_layer(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+	int fd;
+
+	tree_put_text(d, "lower/f", "");
+	fd = openat(d->s.fd, "lower/f", O_RDWR);
+	assert_int_equal(ftruncate(fd, 100 * BLK_BYTES), 0);
+	assert_int_equal(pwrite(fd, "data", 4, 50 * BLK_BYTES), 4);
+	close(fd);
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	for (unsigned round = 0; round < 2; round++) {
+		assert_int_equal(read_seek(d->t, i, 0, SEEK_DATA),
+				 round ? 10 * BLK_BYTES : 50 * BLK_BYTES);
+		assert_int_equal(read_seek(d->t, i, 20 * BLK_BYTES, SEEK_DATA), 50 * BLK_BYTES);
+		assert_int_equal(read_seek(d->t, i, 50 * BLK_BYTES, SEEK_HOLE), 51 * BLK_BYTES);
+		assert_int_equal(read_seek(d->t, i, 51 * BLK_BYTES, SEEK_DATA), -ENXIO);
+		assert_int_equal(read_seek(d->t, i, 51 * BLK_BYTES, SEEK_HOLE), 51 * BLK_BYTES);
+		assert_int_equal(read_seek(d->t, i, 100 * BLK_BYTES, SEEK_HOLE), -ENXIO);
+		assert_int_equal(read_seek(d->t, i, -1, SEEK_DATA), -ENXIO);
+		assert_int_equal(cow_write(d->t, i, "x", 1, 10 * BLK_BYTES), 0);
+	}
+}
+
+static void test_read__punched_blocks_are_holes(void **state)
+{
+	struct tree_dirs *d = *state;
+	struct inode *i;
+
+	free(tree_put_pattern(d, "lower/f", 100 * BLK_BYTES, 1));
+	tree_mount(d, "volatile");
+	i = tree_get(d, "f");
+	assert_int_equal(cow_fallocate(d->t, i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       10 * BLK_BYTES, 5 * BLK_BYTES),
+			 0);
+	assert_int_equal(read_seek(d->t, i, 0, SEEK_HOLE), 10 * BLK_BYTES);
+	assert_int_equal(read_seek(d->t, i, 10 * BLK_BYTES, SEEK_DATA), 15 * BLK_BYTES);
+}
+
+#define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		row(test_read__is_short_only_at_the_end),
+		row(test_read__more_runs_than_one_batch_are_put_together),
+		row(test_read__lower_file_cut_short_under_us_gives_no_rubbish),
+		row(test_read__seek_finds_the_holes_of_every_layer),
+		row(test_read__punched_blocks_are_holes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/tree.h"
+
+#include "veneer/recover/intent_log.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#define KEY 7
+#define SLOTS_AT_LEAST 500 /* threads of the server, generously */
+
+static void *fresh_area(void)
+{
+	void *mem = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(mem != MAP_FAILED);
+	intent_log_use_area(mem);
+	return mem;
+}
+
+static struct intent *begin(uint64_t key, uint64_t unique, bool is_resent)
+{
+	return intent_log_begin(&(struct intent_request){ .key = key,
+						      .unique = unique,
+						      .kind = INTENT_RENAME,
+						      .is_resent = is_resent,
+						      .from_parent = 1,
+						      .from_name = "old",
+						      .to_parent = 2,
+						      .to_name = "new" });
+}
+
+static void count(struct intent *n, void *arg)
+{
+	(void)n;
+	++*(unsigned *)arg;
+}
+
+static unsigned standing(uint64_t key)
+{
+	unsigned n = 0;
+
+	intent_log_each(key, count, &n);
+	return n;
+}
+
+static void test_intent__next_server_finds_what_was_begun(void **state)
+{
+	void *mem = fresh_area();
+	struct inode from = { .id = 5, .ino = 50, .has_upper = true, .upper_ino = 500 },
+		     to = { .id = 6, .ino = 60 };
+	struct intent *n = begin(KEY, 11, false);
+
+	(void)state;
+	assert_non_null(n);
+	assert_int_equal(standing(KEY), 0);
+	intent_log_about(&from, &to);
+	intent_log_use_area(mem);
+	assert_int_equal(standing(KEY), 1);
+	assert_int_equal(standing(KEY + 1), 0);
+	n = begin(KEY, 11, true);
+	assert_non_null(n);
+	assert_true(n->is_begun);
+	assert_int_equal(n->from.node, 5);
+	assert_int_equal(n->from.upper_ino, 500);
+	assert_int_equal(n->to.ino, 60);
+	assert_int_equal(n->to.upper_ino, 0);
+	assert_string_equal(n->from.name, "old");
+	assert_string_equal(n->to.name, "new");
+	intent_end(n);
+	assert_int_equal(standing(KEY), 0);
+}
+
+static void test_intent__nothing_of_another_request_or_mount_is_found(void **state)
+{
+	struct inode from = { .id = 5 };
+	void *mem = fresh_area();
+	struct intent *n;
+
+	(void)state;
+	assert_non_null(begin(KEY, 11, false));
+	intent_log_about(&from, NULL);
+	intent_log_use_area(mem);
+	n = begin(KEY, 12, true);
+	assert_false(n->is_begun);
+	intent_end(n);
+	n = begin(KEY + 1, 11, true);
+	assert_false(n->is_begun);
+	intent_end(n);
+	assert_int_equal(standing(KEY), 1);
+	intent_log_drop(KEY + 1);
+	assert_int_equal(standing(KEY), 1);
+	intent_log_drop(KEY);
+	assert_int_equal(standing(KEY), 0);
+}
+
+static void test_intent__answered_request_is_forgotten(void **state)
+{
+	struct inode from = { .id = 5 };
+	void *mem = fresh_area();
+	struct intent *n = begin(KEY, 11, false);
+
+	(void)state;
+	intent_log_about(&from, NULL);
+	intent_end(n);
+	intent_log_use_area(mem);
+	assert_int_equal(standing(KEY), 0);
+	n = begin(KEY, 11, true);
+	assert_false(n->is_begun);
+	intent_end(n);
+}
+
+static void test_intent__without_a_key_there_is_no_journal(void **state)
+{
+	struct inode from = { .id = 5 };
+
+	(void)state;
+	fresh_area();
+	assert_null(begin(0, 11, false));
+	intent_log_about(&from, NULL);
+	intent_end(NULL);
+	intent_log_mark(NULL);
+	assert_int_equal(standing(0), 0);
+}
+
+static void test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken(void **state)
+{
+	struct inode from = { .id = 5 };
+	void *mem = fresh_area();
+	unsigned n = 0;
+
+	(void)state;
+	while (begin(KEY, n, false)) {
+		intent_log_about(&from, NULL);
+		n++;
+	}
+	assert_true(n >= SLOTS_AT_LEAST);
+	assert_int_equal(standing(KEY), n);
+	intent_log_use_area(mem);
+	assert_non_null(begin(KEY, n, false));
+	intent_log_about(&from, NULL);
+	assert_int_equal(standing(KEY), n);
+	/* Those of this server stay. */
+	for (unsigned k = 1; k < n; k++)
+		assert_non_null(begin(KEY, n + k, false));
+	assert_null(begin(KEY, 2 * n, false));
+	assert_true(begin(KEY, n, true)->is_begun);
+}
+
+static void test_intent__slot_that_was_being_filled_is_free_for_the_next_server(void **state)
+{
+	void *mem = fresh_area();
+	struct intent *n;
+	unsigned k = 0;
+
+	(void)state;
+	/* Its code, in the two lowest bits, is 2 when it stands, and 1 before. */
+	while ((n = begin(KEY, k, false))) {
+		assert_int_equal(n->state & 3, 2);
+		n->state--;
+		k++;
+	}
+	intent_log_use_area(mem);
+	assert_false(begin(KEY, 1, true)->is_begun);
+	while (--k > 0)
+		assert_non_null(begin(KEY, 10000 + k, false));
+	assert_null(begin(KEY, 20000, false));
+}
+
+static void test_intent__area_of_another_layout_is_emptied(void **state)
+{
+	void *mem = fresh_area();
+
+	(void)state;
+	memset(mem, 0xff, intent_log_area_bytes());
+	intent_log_use_area(mem);
+	assert_int_equal(standing(UINT64_MAX), 0);
+	assert_non_null(begin(KEY, 1, false));
+}
+
+static void *many(void *arg)
+{
+	uint64_t base = (uint64_t)(uintptr_t)arg;
+	struct inode from = { .id = 5 };
+
+	for (uint64_t k = 0; k < 20000; k++) {
+		struct intent *n = begin(KEY, base + k, false);
+
+		if (!n || n->unique != base + k)
+			return (void *)1;
+		intent_log_about(&from, NULL);
+		if (!n->is_begun || n->unique != base + k)
+			return (void *)1;
+		intent_end(n);
+	}
+	return NULL;
+}
+
+static void test_intent__threads_never_share_a_slot(void **state)
+{
+	pthread_t threads[8];
+
+	(void)state;
+	fresh_area();
+	for (uintptr_t k = 0; k < 8; k++)
+		assert_int_equal(pthread_create(&threads[k], NULL, many, (void *)(k << 32)), 0);
+	for (unsigned k = 0; k < 8; k++) {
+		void *failed;
+
+		pthread_join(threads[k], &failed);
+		assert_null(failed);
+	}
+	assert_int_equal(standing(KEY), 0);
+}
+
+/* Killed at any moment it leaves whole intents: name and numbers of one request. */
+static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 100; round++) {
+		void *mem = fresh_area();
+		pid_t pid = fork();
+		struct intent *n;
+
+		if (pid == 0)
+			for (uint64_t k = 1;; k++) {
+				struct inode from = { .id = (uint32_t)k & 0xffffff };
+
+				n = begin(KEY, k, false);
+				intent_log_about(&from, NULL);
+				intent_end(n);
+			}
+		usleep(1000 + round * 10);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		intent_log_use_area(mem);
+		for (uint64_t k = 1; standing(KEY) && k < 10000000; k++) {
+			n = begin(KEY, k, true);
+			if (n->is_begun)
+				assert_int_equal(n->from.node, k & 0xffffff);
+			assert_string_equal(n->from.name, "old");
+			intent_end(n);
+		}
+		assert_int_equal(standing(KEY), 0);
+		munmap(mem, intent_log_area_bytes());
+	}
+}
+
+static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(void **state)
+{
+	struct intent *note, *n;
+
+	(void)state;
+	fresh_area();
+	note = intent_log_note(&(struct intent_request){ .key = KEY, .unique = 11, .kind = INTENT_DOUBT, .node = 5,
+						     .from_parent = 1, .from_name = "old" });
+	assert_non_null(note);
+	n = begin(KEY, 11, false);
+	assert_ptr_not_equal(n, note);
+	assert_int_equal(standing(KEY), 1);
+	assert_int_equal(note->from.node, 5);
+	assert_string_equal(note->from.name, "old");
+	intent_end(n);
+	assert_int_equal(standing(KEY), 1);
+	intent_log_drop_note(note);
+	intent_log_drop_note(NULL);
+	assert_int_equal(standing(KEY), 0);
+	assert_null(intent_log_note(&(struct intent_request){ .kind = INTENT_DOUBT }));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_intent__next_server_finds_what_was_begun),
+		cmocka_unit_test(test_intent__a_note_stands_beside_the_intent_of_the_same_request),
+		cmocka_unit_test(test_intent__nothing_of_another_request_or_mount_is_found),
+		cmocka_unit_test(test_intent__answered_request_is_forgotten),
+		cmocka_unit_test(test_intent__without_a_key_there_is_no_journal),
+		cmocka_unit_test(test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken),
+		cmocka_unit_test(test_intent__slot_that_was_being_filled_is_free_for_the_next_server),
+		cmocka_unit_test(test_intent__area_of_another_layout_is_emptied),
+		cmocka_unit_test(test_intent__threads_never_share_a_slot),
+		cmocka_unit_test(test_intent__killed_at_any_moment_it_leaves_whole_ones),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
