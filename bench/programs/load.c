@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The mixes of HP-Mapper's Table 2 (those of Filebench's mongo, varmail and oltp) on a tree of files that is there:
+/* The mixes of HP-Mapper's Table 2 (those of Filebench's mongo, varmail and oltp) on a tree of
+ *files that is there:
  *
  *	bench-load mongo|varmail|oltp DIR FILES BYTES SECONDS THREADS
  *
- * FILES are DIR/dNNN/fNNNNN of BYTES each, a hundred a directory; of varmail's, every fifth is not there at first. Each
- * thread has every THREADSth file for itself, so what it finds is what it left. Prints one JSON object: operations
- * (each system call that the mix counts is one), seconds, and the operations by kind. */
+ * FILES are DIR/dNNN/fNNNNN of BYTES each, a hundred a directory; of varmail's, every fifth is not
+ *there at first. Each thread has every THREADSth file for itself, so what it finds is what it left.
+ *Prints one JSON object: operations (each system call that the mix counts is one), seconds, and the
+ *operations by kind. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,13 +21,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PER_DIR		100
-#define THREADS_MAX	64
-#define WHOLE_BYTES	16384	/* written or appended at once */
-#define PAGE_BYTES	2048	/* of the database */
-#define BATCH		100	/* updates of one file before they are waited for */
-#define READS		103	/* 50.5 % to 49.0 % */
-#define ABSENT_EVERY	5
+#define PER_DIR	     100
+#define THREADS_MAX  64
+#define WHOLE_BYTES  16384 /* written or appended at once */
+#define PAGE_BYTES   2048 /* of the database */
+#define BATCH	     100 /* updates of one file before they are waited for */
+#define READS	     103 /* 50.5 % to 49.0 % */
+#define ABSENT_EVERY 5
 
 enum kind { META, READ, WRITE, SYNC, KINDS };
 
@@ -43,8 +45,8 @@ struct worker {
 	struct set *set;
 	unsigned nr;
 	uint64_t seed, ops[KINDS], turn;
-	bool *is_there;		/* by file */
-	int *fds;		/* by file: the database is opened once */
+	bool *is_there; /* by file */
+	int *fds; /* by file: the database is opened once */
 	char *buf;
 	size_t room;
 	int error;
@@ -185,7 +187,8 @@ static void read_file(struct worker *w)
 	close_file(w, fd);
 }
 
-/* Seven operations, one of them a read and one an append; the last is stat, unlink, stat or creation in turn. */
+/* Seven operations, one of them a read and one an append; the last is stat, unlink, stat or
+ * creation in turn. */
 static void mongo(struct worker *w)
 {
 	int file = pick(w, true), fd = file < 0 ? -1 : open_file(w, file, O_WRONLY | O_APPEND);
@@ -242,7 +245,8 @@ static void oltp(struct worker *w)
 	}
 	done(w, SYNC, fdatasync(w->fds[file]));
 	for (unsigned i = 0; i < READS && !w->error; i++) {
-		ssize_t n = pread(w->fds[next_random(w) % w->set->nfiles], w->buf, PAGE_BYTES, some_page(w));
+		ssize_t n = pread(w->fds[next_random(w) % w->set->nfiles], w->buf, PAGE_BYTES,
+				  some_page(w));
 
 		done(w, READ, n == PAGE_BYTES ? n : -1);
 	}
@@ -280,7 +284,9 @@ static void *work(void *arg)
 
 static int start(struct worker *w, struct set *set, unsigned nr)
 {
-	*w = (struct worker){ .set = set, .nr = nr, .seed = 0x9e3779b97f4a7c15ull * (nr + 1), .room = 1 << 20 };
+	*w = (struct worker){
+		.set = set, .nr = nr, .seed = 0x9e3779b97f4a7c15ull * (nr + 1), .room = 1 << 20
+	};
 	w->is_there = calloc(set->nfiles, sizeof(*w->is_there));
 	w->fds = calloc(set->nfiles, sizeof(*w->fds));
 	w->buf = malloc(w->room);
@@ -337,14 +343,16 @@ int main(int argc, char **argv)
 	struct set set = { 0 };
 
 	if (argc != 7) {
-		fprintf(stderr, "usage: bench-load mongo|varmail|oltp DIR FILES BYTES SECONDS THREADS\n");
+		fprintf(stderr,
+			"usage: bench-load mongo|varmail|oltp DIR FILES BYTES SECONDS THREADS\n");
 		return 2;
 	}
 	set.mix = argv[1];
 	set.nfiles = strtoul(argv[3], NULL, 10);
 	set.bytes = strtoll(argv[4], NULL, 10);
 	set.nthreads = strtoul(argv[6], NULL, 10);
-	if (!set.nthreads || set.nthreads > THREADS_MAX || set.nfiles < set.nthreads || set.bytes < PAGE_BYTES) {
+	if (!set.nthreads || set.nthreads > THREADS_MAX || set.nfiles < set.nthreads ||
+	    set.bytes < PAGE_BYTES) {
 		fprintf(stderr, "bench-load: bad numbers\n");
 		return 2;
 	}

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What one look-up takes in the map of a partial file and in the index of the shared block cache; HP-Mapper gives
- * 1.1 us for its mapping tree and less than 0.1 us for its hash table.
+/* What one look-up takes in the map of a partial file and in the index of the shared block cache;
+ *HP-Mapper gives 1.1 us for its mapping tree and less than 0.1 us for its hash table.
  *
  *	bench-lookup FILE
  *
- * FILE, of at least some MiB, is what is cached; it is read. Prints one JSON object a line: "what", "ns" and "bytes"
- * (what the structure takes). */
+ * FILE, of at least some MiB, is what is cached; it is read. Prints one JSON object a line: "what",
+ *"ns" and "bytes" (what the structure takes). */
 #include "veneer/map/blkmap.h"
 #include "veneer/sys/mmap_cache.h"
 
@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKUPS	(1u << 21)
-#define PLACES	(1u << 12)	/* looked up in turn, so that no line of the table is always at hand */
+#define LOOKUPS (1u << 21)
+#define PLACES	(1u << 12) /* looked up in turn, so that no line of the table is always at hand */
 #define FILL	(64u << 20)
 
 static uint64_t state = 88172645463325252ull;
@@ -112,7 +112,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: bench-lookup FILE\n");
 		return 2;
 	}
-	if (look_in_map("map of 16M", 16u << 20, 16) < 0 || look_in_map("map of 1G", 1u << 30, 16) < 0 ||
+	if (look_in_map("map of 16M", 16u << 20, 16) < 0 ||
+	    look_in_map("map of 1G", 1u << 30, 16) < 0 ||
 	    look_in_map("map of 1G, scattered", 1u << 30, 128) < 0) {
 		fprintf(stderr, "bench-lookup: the map failed\n");
 		return 1;

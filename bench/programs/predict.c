@@ -3,8 +3,9 @@
  *
  *	bench-predict default|latest|draw N [SEED] <TRACE
  *
- * Each line of the trace is one start: the files that it touched, as numbers below 4096 in the order of their first
- * touch. For each start one line comes out: the files that were predicted from the lines before it, likeliest first. */
+ * Each line of the trace is one start: the files that it touched, as numbers below 4096 in the
+ *order of their first touch. For each start one line comes out: the files that were predicted from
+ *the lines before it, likeliest first. */
 #include "veneer/prefetch/predictor.h"
 
 #include <stdbool.h>
@@ -13,8 +14,8 @@
 #include <string.h>
 
 #define FILES_MAX 4096
-#define BOUND 0.5
-#define STEP_MS 1	/* the trace has an order, and no times */
+#define BOUND	  0.5
+#define STEP_MS	  1 /* the trace has an order, and no times */
 
 static struct predictor_item known[FILES_MAX];
 static size_t number[FILES_MAX]; /* known[k] is this file */

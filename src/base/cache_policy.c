@@ -24,7 +24,8 @@ void cache_policy_set_budget(struct cache_policy *h, size_t budget)
 static bool take_ghost(struct cache_policy *h, uint64_t key)
 {
 	size_t at = key % CACHE_POLICY_GHOSTS;
-	bool is_young = h->ghosts[at].clock && h->clock - h->ghosts[at].clock <= GHOST_SPAN * (h->count + 1);
+	bool is_young = h->ghosts[at].clock &&
+			h->clock - h->ghosts[at].clock <= GHOST_SPAN * (h->count + 1);
 
 	if (h->ghosts[at].key != key || !is_young)
 		return false;
@@ -32,7 +33,8 @@ static bool take_ghost(struct cache_policy *h, uint64_t key)
 	return true;
 }
 
-static void enqueue(struct cache_policy *h, struct cache_policy_entry *e, enum cache_policy_queue queue)
+static void enqueue(struct cache_policy *h, struct cache_policy_entry *e,
+		    enum cache_policy_queue queue)
 {
 	e->queue = queue;
 	h->bytes[queue] += e->bytes;
@@ -45,7 +47,8 @@ static void dequeue(struct cache_policy *h, struct cache_policy_entry *e)
 	list_del(&e->order);
 }
 
-void cache_policy_add(struct cache_policy *h, struct cache_policy_entry *e, uint64_t key, size_t bytes)
+void cache_policy_add(struct cache_policy *h, struct cache_policy_entry *e, uint64_t key,
+		      size_t bytes)
 {
 	e->key = key;
 	e->bytes = bytes;
@@ -72,8 +75,9 @@ void cache_policy_remove(struct cache_policy *h, struct cache_policy_entry *e, b
 	h->ghosts[e->key % CACHE_POLICY_GHOSTS].clock = h->clock;
 }
 
-static struct cache_policy_entry *first_of(const struct cache_policy *h, enum cache_policy_queue queue,
-				   bool (*may_go)(const struct cache_policy_entry *e))
+static struct cache_policy_entry *first_of(const struct cache_policy *h,
+					   enum cache_policy_queue queue,
+					   bool (*may_go)(const struct cache_policy_entry *e))
 {
 	const struct list_link *head = &h->order[queue];
 
@@ -86,10 +90,17 @@ static struct cache_policy_entry *first_of(const struct cache_policy *h, enum ca
 	return NULL;
 }
 
-struct cache_policy_entry *cache_policy_victim(const struct cache_policy *h, bool (*may_go)(const struct cache_policy_entry *e))
+struct cache_policy_entry *cache_policy_victim(const struct cache_policy *h,
+					       bool (*may_go)(const struct cache_policy_entry *e))
 {
-	enum cache_policy_queue queue = h->bytes[CACHE_POLICY_PROBATION] > h->budget / 4 ? CACHE_POLICY_PROBATION : CACHE_POLICY_PROTECTED;
+	enum cache_policy_queue queue = h->bytes[CACHE_POLICY_PROBATION] > h->budget / 4
+						? CACHE_POLICY_PROBATION
+						: CACHE_POLICY_PROTECTED;
 	struct cache_policy_entry *e = first_of(h, queue, may_go);
 
-	return e ? e : first_of(h, queue == CACHE_POLICY_PROBATION ? CACHE_POLICY_PROTECTED : CACHE_POLICY_PROBATION, may_go);
+	return e ? e
+		 : first_of(h,
+			    queue == CACHE_POLICY_PROBATION ? CACHE_POLICY_PROTECTED
+							    : CACHE_POLICY_PROBATION,
+			    may_go);
 }

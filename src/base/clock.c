@@ -13,7 +13,8 @@ int64_t clock_ms(void)
 
 int clock_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ms)
 {
-	const struct timespec until = { (time_t)(until_ms / 1000), (long)(until_ms % 1000) * 1000000 };
+	const struct timespec until = { (time_t)(until_ms / 1000),
+					(long)(until_ms % 1000) * 1000000 };
 
 	return pthread_cond_clockwait(cond, lock, CLOCK_MONOTONIC, &until);
 }

@@ -21,13 +21,15 @@ static bool take_last(char *path, char *ret, size_t size)
 	return true;
 }
 
-/* ROOT/overlay/ID/merged, ROOT/fuse-overlayfs/ID/merged, .../io.containerd.runtime.v2.task/NAMESPACE/ID/rootfs */
+/* ROOT/overlay/ID/merged, ROOT/fuse-overlayfs/ID/merged,
+ * .../io.containerd.runtime.v2.task/NAMESPACE/ID/rootfs */
 bool container_path_parse(const char *mountpoint, struct container_path *ret)
 {
 	char end[NAME_MAX + 1], driver[NAME_MAX + 1], task[NAME_MAX + 1];
 
 	if (snprintf(ret->root, sizeof(ret->root), "%s", mountpoint) >= (int)sizeof(ret->root) ||
-	    !take_last(ret->root, end, sizeof(end)) || !take_last(ret->root, ret->id, sizeof(ret->id)) ||
+	    !take_last(ret->root, end, sizeof(end)) ||
+	    !take_last(ret->root, ret->id, sizeof(ret->id)) ||
 	    !take_last(ret->root, driver, sizeof(driver)))
 		return false;
 	if (!strcmp(end, "rootfs") && take_last(ret->root, task, sizeof(task))) {

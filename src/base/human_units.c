@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NOUN_MAX 32u	/* bytes, behind 26 for the number */
+#define NOUN_MAX 32u /* bytes, behind 26 for the number */
 
 struct human_units human_units_count(uint64_t n)
 {
@@ -34,7 +34,13 @@ struct human_units human_units_of(uint64_t n, const char *noun)
 
 	*to++ = ' ';
 	to = mempcpy(to, noun, len);
-	strcpy(n == 1 ? to : ends_in_y ? to - 1 : to, n == 1 ? "" : ends_in_y ? "ies" : ends_in_ch ? "es" : "s");
+	strcpy(n == 1	   ? to
+	       : ends_in_y ? to - 1
+			   : to,
+	       n == 1	    ? ""
+	       : ends_in_y  ? "ies"
+	       : ends_in_ch ? "es"
+			    : "s");
 	return q;
 }
 
@@ -73,9 +79,11 @@ struct human_units human_units_age(uint64_t s)
 	else if (s < 3600)
 		snprintf(q.text, sizeof(q.text), "%" PRIu64 " min", s / 60);
 	else if (s < 48 * 3600)
-		snprintf(q.text, sizeof(q.text), "%" PRIu64 " h %" PRIu64 " min", s / 3600, s / 60 % 60);
+		snprintf(q.text, sizeof(q.text), "%" PRIu64 " h %" PRIu64 " min", s / 3600,
+			 s / 60 % 60);
 	else
-		snprintf(q.text, sizeof(q.text), "%" PRIu64 " d %" PRIu64 " h", s / 86400, s / 3600 % 24);
+		snprintf(q.text, sizeof(q.text), "%" PRIu64 " d %" PRIu64 " h", s / 86400,
+			 s / 3600 % 24);
 	return q;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/log.h"
 
+#include "logline.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
-#include "logline.h"
 #include "veneer/base/utf8.h"
 
 #include <stdarg.h>
@@ -101,18 +101,20 @@ bool log_has_syslog(void)
 void log_say_if_lost(const char *instead)
 {
 	if (isatty(STDERR_FILENO) && !log_has_journal() && !log_has_syslog())
-		log_warn("there is neither a journal nor syslog: what the server says is lost; %s", instead);
+		log_warn("there is neither a journal nor syslog: what the server says is lost; %s",
+			 instead);
 }
 
-/* "DEVICE:INODE" of what the manager connected to the journal, which a shell may have taken elsewhere since. */
+/* "DEVICE:INODE" of what the manager connected to the journal, which a shell may have taken
+ * elsewhere since. */
 bool log_is_journal(int fd)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
 	unsigned long long dev, ino;
 	struct stat st;
 
-	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && fstat(fd, &st) == 0 && st.st_dev == dev &&
-	       st.st_ino == ino;
+	return stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && fstat(fd, &st) == 0 &&
+	       st.st_dev == dev && st.st_ino == ino;
 }
 
 static const char *const sink_names[] = { "stderr", "json", "journal", "syslog" };
@@ -173,8 +175,8 @@ static void write_line(const char *line, size_t len)
 	} while (n < 0 && errno == EINTR);
 }
 
-/* Nothing stays open, since the descriptors of a server outlive it and are closed by the next (recovery.c); systemd's library
- * keeps one for good. */
+/* Nothing stays open, since the descriptors of a server outlive it and are closed by the next
+ * (recovery.c); systemd's library keeps one for good. */
 static bool send_to_journal(const char *text, size_t len)
 {
 	static const struct sockaddr_un to = { .sun_family = AF_UNIX, .sun_path = JOURNAL };
@@ -182,14 +184,19 @@ static bool send_to_journal(const char *text, size_t len)
 	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	return fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0 &&
-	       sendto(fd, text, len, MSG_NOSIGNAL, (const struct sockaddr *)&to, sizeof(to)) == (ssize_t)len;
+	       sendto(fd, text, len, MSG_NOSIGNAL, (const struct sockaddr *)&to, sizeof(to)) ==
+		       (ssize_t)len;
 }
 
 /* False: the journal is not there. */
 static bool write_structured(int priority, const char *message)
 {
 	char own_name[NAME_SIZE], text[LOGLINE_MAX];
-	struct logline l = { .priority = priority, .name = own_name, .pid = getpid(), .mount = subject, .message = message };
+	struct logline l = { .priority = priority,
+			     .name = own_name,
+			     .pid = getpid(),
+			     .mount = subject,
+			     .message = message };
 
 	clock_gettime(CLOCK_REALTIME, &l.at);
 	pthread_mutex_lock(&name_lock);

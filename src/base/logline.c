@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOUNT_BYTES 3000u	/* of the line; the message has the rest */
+#define MOUNT_BYTES 3000u /* of the line; the message has the rest */
 
-static const char *const levels[] = { "emergency", "alert", "critical", "error", "warning", "notice", "info", "debug" };
+static const char *const levels[] = { "emergency", "alert",  "critical", "error",
+				      "warning",   "notice", "info",	 "debug" };
 
 /* Text that grows to the right, as long as there is room. */
 struct page {
@@ -34,8 +35,9 @@ static size_t put_character(struct page *p, const char *s)
 
 	if (n && utf8_is_control(p8, n))
 		snprintf(text, sizeof(text), "\\u%04x",
-			 n == 1 ? p8[0] : n == 2 ? (p8[0] & 0x1fu) << 6 | (p8[1] & 0x3fu) :
-						   (p8[0] & 0xfu) << 12 | (p8[1] & 0x3fu) << 6 | (p8[2] & 0x3fu));
+			 n == 1	  ? p8[0]
+			 : n == 2 ? (p8[0] & 0x1fu) << 6 | (p8[1] & 0x3fu)
+				  : (p8[0] & 0xfu) << 12 | (p8[1] & 0x3fu) << 6 | (p8[2] & 0x3fu));
 	else if (n == 1 && (*s == '"' || *s == '\\'))
 		snprintf(text, sizeof(text), "\\%c", *s);
 	else if (n)
@@ -70,8 +72,9 @@ static void put_head(struct page *p, const struct logline *l)
 
 	gmtime_r(&l->at.tv_sec, &tm);
 	n = strftime(text, sizeof(text), "{\"time\":\"%Y-%m-%dT%H:%M:%S", &tm);
-	n += (size_t)snprintf(text + n, sizeof(text) - n, ".%06ldZ\",\"level\":\"%s\",\"priority\":%d,\"pid\":%ld,", l->at.tv_nsec / 1000,
-			      level, l->priority, (long)l->pid);
+	n += (size_t)snprintf(text + n, sizeof(text) - n,
+			      ".%06ldZ\",\"level\":\"%s\",\"priority\":%d,\"pid\":%ld,",
+			      l->at.tv_nsec / 1000, level, l->priority, (long)l->pid);
 	put(p, text, n);
 }
 
@@ -96,7 +99,8 @@ size_t logline_json(const struct logline *l, char to[LOGLINE_MAX])
 /* A line end would begin another field. */
 static void put_field(struct page *p, const char *key, const char *value, size_t max)
 {
-	const size_t len = strlen(value) < max ? strlen(value) : max, start = p->len + strlen(key) + 1;
+	const size_t len = strlen(value) < max ? strlen(value) : max,
+		     start = p->len + strlen(key) + 1;
 
 	if (start + len + 1 > p->max)
 		return;

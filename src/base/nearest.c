@@ -27,7 +27,8 @@ unsigned nearest_distance(const char *a, const char *b)
 				now[k] = (unsigned)k;
 				continue;
 			}
-			now[k] = least(least(before[k], now[k - 1]) + 1, before[k - 1] + (a[i - 1] != b[k - 1]));
+			now[k] = least(least(before[k], now[k - 1]) + 1,
+				       before[k - 1] + (a[i - 1] != b[k - 1]));
 			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
 				now[k] = least(now[k], twice[k - 2] + 1);
 		}

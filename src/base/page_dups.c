@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Extents and copies live in two arrays that grow, and are linked by their places in them: half the size of pointers.
+/* Extents and copies live in two arrays that grow, and are linked by their places in them: half the
+ * size of pointers.
  *
  * Invariants:
- * 1. An extent that is in use is in the bucket of its key and has at least one copy; a copy is of a mount that takes
- *    part.
- * 2. nheld of an extent is the number of its copies that are held; the others are ghosts, by which a refault is known.
+ * 1. An extent that is in use is in the bucket of its key and has at least one copy; a copy is of a
+ * mount that takes part.
+ * 2. nheld of an extent is the number of its copies that are held; the others are ghosts, by which
+ * a refault is known.
  * 3. extra_blk is the sum over all extents of (nheld - 1) * nblk where nheld > 1.
- * 4. The table is settled when `quiet` extents in a row, as many as there are places, held nothing that may go now or
- *    by
- *    `next_ms`. Whatever may change that sets quiet to 0. */
+ * 4. The table is settled when `quiet` extents in a row, as many as there are places, held nothing
+ * that may go now or by `next_ms`. Whatever may change that sets quiet to 0. */
 #include "veneer/base/page_dups.h"
 
 #include "veneer/base/hash.h"
@@ -17,13 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE UINT32_MAX
-#define FIRST_SLOTS 256u
+#define NONE	      UINT32_MAX
+#define FIRST_SLOTS   256u
 #define DOUBLINGS_MAX 16u
-#define ROOM_LOOKS 64u	/* extents that are looked at for one that can be forgotten at no loss */
+#define ROOM_LOOKS    64u /* extents that are looked at for one that can be forgotten at no loss */
 
 const struct page_dups_rules page_dups_rules_default = {
-	/* Eight of the paper's slices at once, an eighth as often: what costs is the dropping, least in large batches. */
+	/* Eight of the paper's slices at once, an eighth as often: what costs is the dropping,
+	   least in large batches. */
 	.scan = 8 * (1u << 14) / CHUNK_BLKS,
 	.max = 1u << 18,
 	.rest_ms = 500,
@@ -35,24 +37,24 @@ const struct page_dups_rules page_dups_rules_default = {
 };
 
 struct copy {
-	uint32_t next;		/* of its extent, or of the free ones */
+	uint32_t next; /* of its extent, or of the free ones */
 	uint32_t mount, node, reader;
-	uint32_t at_ms;		/* when it was sent, or dropped */
-	uint32_t until_ms;	/* not to be dropped before */
+	uint32_t at_ms; /* when it was sent, or dropped */
+	uint32_t until_ms; /* not to be dropped before */
 	uint16_t refaults;
 	bool is_held;
 };
 
 struct extent {
 	struct page_dups_key key;
-	uint32_t next;		/* in its bucket, or of the free ones */
-	uint32_t first;		/* the head: latest sent; NONE: a free place */
+	uint32_t next; /* in its bucket, or of the free ones */
+	uint32_t first; /* the head: latest sent; NONE: a free place */
 	uint32_t nheld, nblk;
 };
 
 struct member {
 	uint32_t wish;
-	uint32_t ncopies;	/* ghosts included */
+	uint32_t ncopies; /* ghosts included */
 };
 
 /* One array: places 0..end were used at some time, those in `freed` are free again. */
@@ -66,9 +68,9 @@ struct page_dups {
 	struct slots extent_slots;
 	struct copy *copies;
 	struct slots copy_slots;
-	uint32_t *buckets, nbuckets;	/* a power of two */
-	uint32_t nextents, ncopies;	/* in use */
-	uint32_t *numbers;		/* of mounts, ascending; members are beside them */
+	uint32_t *buckets, nbuckets; /* a power of two */
+	uint32_t nextents, ncopies; /* in use */
+	uint32_t *numbers; /* of mounts, ascending; members are beside them */
 	struct member *members;
 	size_t nmembers, members_max;
 	uint32_t limit;
@@ -77,11 +79,14 @@ struct page_dups {
 	bool has_next;
 	uint32_t next_ms;
 	uint64_t nheld, extra_blk, evictions, refaults, forgotten;
-	uint32_t *order;		/* the copies of one extent, when they are sorted */
+	uint32_t *order; /* the copies of one extent, when they are sorted */
 	size_t order_max;
 };
 
-static bool is_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
+static bool is_before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) < 0;
+}
 
 /* ---- places ---- */
 
@@ -225,7 +230,8 @@ static void make_room(struct page_dups *c)
 {
 	uint32_t candidate = NONE;
 
-	for (uint32_t looks = 0, seen = 0; looks < ROOM_LOOKS && seen < c->extent_slots.end; seen++) {
+	for (uint32_t looks = 0, seen = 0; looks < ROOM_LOOKS && seen < c->extent_slots.end;
+	     seen++) {
 		const struct extent *e;
 
 		c->room_hand = c->room_hand + 1 < c->extent_slots.end ? c->room_hand + 1 : 0;
@@ -242,7 +248,8 @@ static void make_room(struct page_dups *c)
 }
 
 /* A place, or NONE: no memory. next: where in a free item the next free one stands. */
-static uint32_t take_place(struct page_dups *c, void **array, size_t item, struct slots *s, size_t next)
+static uint32_t take_place(struct page_dups *c, void **array, size_t item, struct slots *s,
+			   size_t next)
 {
 	uint32_t i;
 
@@ -270,7 +277,8 @@ static uint32_t new_extent(struct page_dups *c, const struct page_dups_key *k)
 		c->extent_slots.freed = i;
 		return NONE;
 	}
-	c->extents[i] = (struct extent){ .key = *k, .next = c->buckets[bucket_of(c, k)], .first = NONE };
+	c->extents[i] =
+		(struct extent){ .key = *k, .next = c->buckets[bucket_of(c, k)], .first = NONE };
 	c->buckets[bucket_of(c, k)] = i;
 	c->nextents++;
 	return i;
@@ -304,7 +312,8 @@ void page_dups_free(struct page_dups *c)
 	free(c);
 }
 
-/* Before memory has had its say: half the mounts. A limit that lets all of them have a copy goes on doing so. */
+/* Before memory has had its say: half the mounts. A limit that lets all of them have a copy goes on
+ * doing so. */
 static void follow_members(struct page_dups *c, size_t before)
 {
 	const uint32_t n = (uint32_t)c->nmembers;
@@ -413,7 +422,8 @@ static uint32_t spare_ms(const struct page_dups *c, unsigned refaults)
 
 	if (!refaults)
 		return c->rules.rest_ms;
-	ms = (uint64_t)c->rules.spare_ms << (refaults - 1 < DOUBLINGS_MAX ? refaults - 1 : DOUBLINGS_MAX);
+	ms = (uint64_t)c->rules.spare_ms
+	     << (refaults - 1 < DOUBLINGS_MAX ? refaults - 1 : DOUBLINGS_MAX);
 	return ms < c->rules.spare_max_ms ? (uint32_t)ms : c->rules.spare_max_ms;
 }
 
@@ -498,7 +508,8 @@ static uint32_t limit_of(const struct page_dups *c, const struct copy *p)
 /* The cold before the hot, then the oldest. */
 static int compare(const void *a, const void *b, void *copies)
 {
-	const struct copy *all = copies, *x = &all[*(const uint32_t *)a], *y = &all[*(const uint32_t *)b];
+	const struct copy *all = copies, *x = &all[*(const uint32_t *)a],
+			  *y = &all[*(const uint32_t *)b];
 
 	if (!x->refaults != !y->refaults)
 		return x->refaults ? 1 : -1;
@@ -535,8 +546,8 @@ static void wait_until(struct page_dups *c, uint32_t ms)
 }
 
 /* False: there is no room for what would have to go. */
-static bool scan_extent(struct page_dups *c, struct extent *e, uint32_t now_ms, struct page_dups_victim *ret,
-			size_t max, size_t *n)
+static bool scan_extent(struct page_dups *c, struct extent *e, uint32_t now_ms,
+			struct page_dups_victim *ret, size_t max, size_t *n)
 {
 	const size_t held = e->nheld > 1 ? sort_copies(c, e) : 0;
 
@@ -559,7 +570,8 @@ static bool scan_extent(struct page_dups *c, struct extent *e, uint32_t now_ms, 
 	return true;
 }
 
-size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret, size_t max)
+size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret,
+		      size_t max)
 {
 	size_t n = 0;
 
@@ -584,11 +596,13 @@ size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_vic
 	return n;
 }
 
-void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms, uint32_t for_ms)
+void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms,
+		    uint32_t for_ms)
 {
 	const uint32_t at = find(c, &v->key);
 
-	for (uint32_t i = at == NONE ? NONE : c->extents[at].first; i != NONE; i = c->copies[i].next) {
+	for (uint32_t i = at == NONE ? NONE : c->extents[at].first; i != NONE;
+	     i = c->copies[i].next) {
 		struct copy *p = &c->copies[i];
 
 		if (p->mount != v->mount || p->is_held)
@@ -622,15 +636,21 @@ bool page_dups_heeds_memory(const struct page_dups *c)
 void page_dups_usage(const struct page_dups *c, struct page_dups_usage *ret)
 {
 	*ret = (struct page_dups_usage){
-		.limit = c->limit, .mounts = c->nmembers, .extents = c->nextents, .copies = c->nheld,
-		.extra_bytes = c->extra_blk * BLK_BYTES, .evictions = c->evictions, .refaults = c->refaults,
+		.limit = c->limit,
+		.mounts = c->nmembers,
+		.extents = c->nextents,
+		.copies = c->nheld,
+		.extra_bytes = c->extra_blk * BLK_BYTES,
+		.evictions = c->evictions,
+		.refaults = c->refaults,
 		.forgotten = c->forgotten,
 	};
 }
 
 size_t page_dups_bytes(const struct page_dups *c)
 {
-	return sizeof(*c) + c->extent_slots.n * sizeof(*c->extents) + c->copy_slots.n * sizeof(*c->copies) +
-	       c->nbuckets * sizeof(*c->buckets) + c->members_max * (sizeof(*c->members) + sizeof(*c->numbers)) +
+	return sizeof(*c) + c->extent_slots.n * sizeof(*c->extents) +
+	       c->copy_slots.n * sizeof(*c->copies) + c->nbuckets * sizeof(*c->buckets) +
+	       c->members_max * (sizeof(*c->members) + sizeof(*c->numbers)) +
 	       c->order_max * sizeof(*c->order);
 }

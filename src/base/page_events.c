@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rings are never freed and never leave the list, so that the reader needs no lock; one whose thread has gone is taken
- * by the next thread that has none. There are as many as there were threads at one time.
+/* Rings are never freed and never leave the list, so that the reader needs no lock; one whose
+ * thread has gone is taken by the next thread that has none. There are as many as there were
+ * threads at one time.
  *
- * Invariants: `head` is written by the owner alone, `tail` by the reader alone; entries tail..head-1 are the reader's,
- * the others the owner's. Whoever notes something and the reader that goes to sleep each write and then look, with a
- * fence between: one of the two sees the other. */
+ * Invariants: `head` is written by the owner alone, `tail` by the reader alone; entries
+ * tail..head-1 are the reader's, the others the owner's. Whoever notes something and the reader
+ * that goes to sleep each write and then look, with a fence between: one of the two sees the other.
+ */
 #include "veneer/base/page_events.h"
 
 #include "veneer/base/cleanup.h"
@@ -12,10 +14,10 @@
 
 #include <stdatomic.h>
 
-#define RING_NOTES 512u	/* a power of two */
+#define RING_NOTES 512u /* a power of two */
 
 struct ring {
-	struct ring *next;	/* constant once it is in the list */
+	struct ring *next; /* constant once it is in the list */
 	_Atomic bool is_owned;
 	_Atomic uint32_t head, tail;
 	_Atomic uint64_t lost;
@@ -43,7 +45,8 @@ static struct ring *take_ring(void)
 	for (r = atomic_load_explicit(&rings, memory_order_acquire); r; r = r->next) {
 		bool is_owned = false;
 
-		if (atomic_compare_exchange_strong_explicit(&r->is_owned, &is_owned, true, memory_order_acquire,
+		if (atomic_compare_exchange_strong_explicit(&r->is_owned, &is_owned, true,
+							    memory_order_acquire,
 							    memory_order_relaxed))
 			return r;
 	}
@@ -52,7 +55,8 @@ static struct ring *take_ring(void)
 		return NULL;
 	atomic_init(&r->is_owned, true);
 	r->next = atomic_load_explicit(&rings, memory_order_relaxed);
-	while (!atomic_compare_exchange_weak_explicit(&rings, &r->next, r, memory_order_release, memory_order_relaxed))
+	while (!atomic_compare_exchange_weak_explicit(&rings, &r->next, r, memory_order_release,
+						      memory_order_relaxed))
 		;
 	return r;
 }

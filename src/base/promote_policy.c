@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define MS_PER_S 1000u
-#define LONG_MS 1000000000000u	/* thirty years */
+#define LONG_MS	 1000000000000u /* thirty years */
 
 bool promote_policy_takes_chunk(unsigned own, unsigned all)
 {
@@ -79,5 +79,6 @@ bool promote_policy_is_quiet(struct promote_policy_quiet *q, uint64_t requests, 
 
 bool promote_policy_is_pressed(int memory_stall, int io_stall)
 {
-	return memory_stall > PROMOTE_POLICY_MEMORY_STALL_MAX || io_stall > PROMOTE_POLICY_IO_STALL_MAX;
+	return memory_stall > PROMOTE_POLICY_MEMORY_STALL_MAX ||
+	       io_stall > PROMOTE_POLICY_IO_STALL_MAX;
 }

@@ -8,7 +8,7 @@
 
 enum state {
 	UNKNOWN,
-	PROBED,		/* its first listing had a name that it has not asked for */
+	PROBED, /* its first listing had a name that it has not asked for */
 	NAMES,
 	ALL,
 };
@@ -41,7 +41,8 @@ static bool is_useless_locked(const struct readdirplus_policy *h)
 	return h->nwanted > h->n_names_only / 4 + READDIRPLUS_POLICY_SLACK;
 }
 
-enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_policy *h, uint32_t caller)
+enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_policy *h,
+							  uint32_t caller)
 {
 	uint8_t *state;
 
@@ -56,13 +57,17 @@ enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_pol
 	return *state == NAMES ? READDIRPLUS_POLICY_LIST_NAMES : READDIRPLUS_POLICY_LIST_ALL;
 }
 
-enum readdirplus_policy_listing readdirplus_policy_goes_on(struct readdirplus_policy *h, uint32_t caller)
+enum readdirplus_policy_listing readdirplus_policy_goes_on(struct readdirplus_policy *h,
+							   uint32_t caller)
 {
 	LOCK_SCOPE(&h->lock);
-	return !is_useless_locked(h) && *state_locked(h, caller) == NAMES ? READDIRPLUS_POLICY_LIST_NAMES : READDIRPLUS_POLICY_LIST_ALL;
+	return !is_useless_locked(h) && *state_locked(h, caller) == NAMES
+		       ? READDIRPLUS_POLICY_LIST_NAMES
+		       : READDIRPLUS_POLICY_LIST_ALL;
 }
 
-void readdirplus_policy_listed(struct readdirplus_policy *h, uint32_t caller, enum readdirplus_policy_listing listing, size_t n_names_only)
+void readdirplus_policy_listed(struct readdirplus_policy *h, uint32_t caller,
+			       enum readdirplus_policy_listing listing, size_t n_names_only)
 {
 	uint8_t *state;
 

@@ -9,16 +9,21 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
 	/* guarded by lock */
-	struct list_link list;	/* struct singleflight: as many as threads that are at something just now */
+	struct list_link
+		list; /* struct singleflight: as many as threads that are at something just now */
 	uint64_t last;
 } turns = {
-	.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER, .list = { &turns.list, &turns.list },
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.ended = PTHREAD_COND_INITIALIZER,
+	.list = { &turns.list, &turns.list },
 };
 
 static const struct singleflight *find_locked(const void *what)
 {
 	for (struct list_link *l = turns.list.next; l != &turns.list; l = l->next) {
-		const struct singleflight *t = (const struct singleflight *)((const char *)l - offsetof(struct singleflight, link));
+		const struct singleflight *t =
+			(const struct singleflight *)((const char *)l -
+						      offsetof(struct singleflight, link));
 
 		if (t->what == what)
 			return t;

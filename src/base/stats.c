@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every counter is added to in one place, that of the mount the thread works for; the totals are added up when
- * somebody reads. So threads of different mounts never write the same cache line.
- * Invariant: total = process + every struct in the list; stats_free moves its counts under the lock that readers of
- * totals hold, so none is ever missing or counted twice. */
+/* Every counter is added to in one place, that of the mount the thread works for; the totals are
+ * added up when somebody reads. So threads of different mounts never write the same cache line.
+ * Invariant: total = process + every struct in the list; stats_free moves its counts under the lock
+ * that readers of totals hold, so none is ever missing or counted twice. */
 #include "veneer/base/stats.h"
 
 #include "veneer/base/cleanup.h"
@@ -62,42 +62,65 @@ static const char *const opcode_names[STATS_OPCODES] = {
 };
 
 static const struct stats_name counter_names[STATS_COUNTERS] = {
-	[STATS_COPYUPS] = { "COPY-UPS", "cow", "copy_ups", "Lower entries that got an entry in the upper" },
-	[STATS_COPYUP_BYTES] = { "COPY-UP BYTES", "cow", "copy_up_bytes", "File data copied by copy-ups" },
-	[STATS_MAP_RECORDS] = { "MAP RECORDS", "map", "records", "Records appended to the log of the block map" },
-	[STATS_FD_HITS] = { "DESCRIPTOR HITS", "descriptors", "hits", "A layer's file was wanted and was open" },
-	[STATS_FD_MISSES] = { "DESCRIPTOR MISSES", "descriptors", "misses", "A layer's file was wanted and was not open" },
-	[STATS_WHOLE_BYTES] = { "WHOLE BYTES", "cow", "whole_bytes", "What copying whole files up would have copied" },
-	[STATS_COW_WRITES] = { "COW WRITES", "cow", "writes", "Changes that made blocks of lower files own" },
+	[STATS_COPYUPS] = { "COPY-UPS", "cow", "copy_ups",
+			    "Lower entries that got an entry in the upper" },
+	[STATS_COPYUP_BYTES] = { "COPY-UP BYTES", "cow", "copy_up_bytes",
+				 "File data copied by copy-ups" },
+	[STATS_MAP_RECORDS] = { "MAP RECORDS", "map", "records",
+				"Records appended to the log of the block map" },
+	[STATS_FD_HITS] = { "DESCRIPTOR HITS", "descriptors", "hits",
+			    "A layer's file was wanted and was open" },
+	[STATS_FD_MISSES] = { "DESCRIPTOR MISSES", "descriptors", "misses",
+			      "A layer's file was wanted and was not open" },
+	[STATS_WHOLE_BYTES] = { "WHOLE BYTES", "cow", "whole_bytes",
+				"What copying whole files up would have copied" },
+	[STATS_COW_WRITES] = { "COW WRITES", "cow", "writes",
+			       "Changes that made blocks of lower files own" },
 	[STATS_COW_BYTES] = { "COW BYTES", "cow", "own_bytes", "Blocks made own by them" },
-	[STATS_FILL_BYTES] = { "FILL BYTES", "cow", "filled_bytes", "Copied from lower files to complete such blocks" },
-	[STATS_READ_BYTES] = { "READ BYTES", "intercepted", "read_bytes", "Answered to READ requests; what the kernel reads by itself of files that are passed through is not seen" },
-	[STATS_WRITE_BYTES] = { "WRITE BYTES", "intercepted", "write_bytes", "Taken by WRITE requests" },
-	[STATS_WINDOW_HITS] = { "WINDOW HITS", "windows", "hits", "Blocks asked of the block cache that were there" },
-	[STATS_WINDOW_MISSES] = { "WINDOW MISSES", "windows", "misses", "Blocks asked of the block cache that were brought in" },
-	[STATS_WINDOW_EVICTIONS] = { "WINDOW EVICTIONS", "windows", "evictions", "Windows unmapped for want of room" },
-	[STATS_OPENS_PASSTHROUGH] = { "PASSTHROUGH OPENS", "opens", "passthrough", "Opens whose data the kernel serves" },
-	[STATS_OPENS_CACHED] = { "CACHED OPENS", "opens", "cached", "Opens by way of the page cache of the mount" },
-	[STATS_OPENS_DIRECT] = { "DIRECT OPENS", "opens", "direct", "Opens each of whose reads is a request" },
-	[STATS_COPIES_EVICTED] = { "COPIES EVICTED", "copies", "evictions", "Extents that the kernel was told to drop from its pages" },
-	[STATS_COPIES_REFAULTS] = { "COPIES REFAULTED", "copies", "refaults", "Extents that were read again soon after that" },
-	[STATS_PREDICTED_BYTES] = { "PREDICTED BYTES", "learning", "predicted_bytes", "Extents expected to be read at a start" },
-	[STATS_PREFETCH_BYTES] = { "PREFETCHED BYTES", "learning", "fetched_bytes", "Read ahead of a start, not cached before" },
-	[STATS_PREFETCH_HITS] = { "PREDICTION HITS", "learning", "hit_bytes", "Expected extents that were read" },
-	[STATS_NODE_SWITCHES] = { "NODE SWITCHES", "opens", "node_switches", "Files that got another node id to leave passthrough" },
-	[STATS_PROMOTED_CHUNKS] = { "PROMOTED CHUNKS", "promotion", "chunks", "Chunks of partial files completed from below" },
-	[STATS_PROMOTED_FILES] = { "PROMOTED FILES", "promotion", "files", "Partial files that became ordinary ones" },
-	[STATS_PROMOTED_BYTES] = { "PROMOTED BYTES", "promotion", "completed_bytes", "Brought in from lower files for that" },
-	[STATS_PROMOTED_CLONED] = { "PROMOTED CLONED", "promotion", "cloned_bytes", "Of those bytes, shared and not copied" },
+	[STATS_FILL_BYTES] = { "FILL BYTES", "cow", "filled_bytes",
+			       "Copied from lower files to complete such blocks" },
+	[STATS_READ_BYTES] = { "READ BYTES", "intercepted", "read_bytes",
+			       "Answered to READ requests; what the kernel reads by itself of files that are passed through is not seen" },
+	[STATS_WRITE_BYTES] = { "WRITE BYTES", "intercepted", "write_bytes",
+				"Taken by WRITE requests" },
+	[STATS_WINDOW_HITS] = { "WINDOW HITS", "windows", "hits",
+				"Blocks asked of the block cache that were there" },
+	[STATS_WINDOW_MISSES] = { "WINDOW MISSES", "windows", "misses",
+				  "Blocks asked of the block cache that were brought in" },
+	[STATS_WINDOW_EVICTIONS] = { "WINDOW EVICTIONS", "windows", "evictions",
+				     "Windows unmapped for want of room" },
+	[STATS_OPENS_PASSTHROUGH] = { "PASSTHROUGH OPENS", "opens", "passthrough",
+				      "Opens whose data the kernel serves" },
+	[STATS_OPENS_CACHED] = { "CACHED OPENS", "opens", "cached",
+				 "Opens by way of the page cache of the mount" },
+	[STATS_OPENS_DIRECT] = { "DIRECT OPENS", "opens", "direct",
+				 "Opens each of whose reads is a request" },
+	[STATS_COPIES_EVICTED] = { "COPIES EVICTED", "copies", "evictions",
+				   "Extents that the kernel was told to drop from its pages" },
+	[STATS_COPIES_REFAULTS] = { "COPIES REFAULTED", "copies", "refaults",
+				    "Extents that were read again soon after that" },
+	[STATS_PREDICTED_BYTES] = { "PREDICTED BYTES", "learning", "predicted_bytes",
+				    "Extents expected to be read at a start" },
+	[STATS_PREFETCH_BYTES] = { "PREFETCHED BYTES", "learning", "fetched_bytes",
+				   "Read ahead of a start, not cached before" },
+	[STATS_PREFETCH_HITS] = { "PREDICTION HITS", "learning", "hit_bytes",
+				  "Expected extents that were read" },
+	[STATS_NODE_SWITCHES] = { "NODE SWITCHES", "opens", "node_switches",
+				  "Files that got another node id to leave passthrough" },
+	[STATS_PROMOTED_CHUNKS] = { "PROMOTED CHUNKS", "promotion", "chunks",
+				    "Chunks of partial files completed from below" },
+	[STATS_PROMOTED_FILES] = { "PROMOTED FILES", "promotion", "files",
+				   "Partial files that became ordinary ones" },
+	[STATS_PROMOTED_BYTES] = { "PROMOTED BYTES", "promotion", "completed_bytes",
+				   "Brought in from lower files for that" },
+	[STATS_PROMOTED_CLONED] = { "PROMOTED CLONED", "promotion", "cloned_bytes",
+				    "Of those bytes, shared and not copied" },
 };
 
 static const char *const memory_names[STATS_MEMORIES] = {
-	[STATS_MEM_IMAGES] = "images_bytes",
-	[STATS_MEM_INODES] = "inodes_bytes",
-	[STATS_MEM_MAPS] = "maps_bytes",
-	[STATS_MEM_BUFFERS] = "buffers_bytes",
-	[STATS_MEM_COPIES] = "copies_bytes",
-	[STATS_MEM_WINDOWS] = "windows_bytes",
+	[STATS_MEM_IMAGES] = "images_bytes", [STATS_MEM_INODES] = "inodes_bytes",
+	[STATS_MEM_MAPS] = "maps_bytes",     [STATS_MEM_BUFFERS] = "buffers_bytes",
+	[STATS_MEM_COPIES] = "copies_bytes", [STATS_MEM_WINDOWS] = "windows_bytes",
 };
 
 struct op_counts {
@@ -122,8 +145,8 @@ static _Atomic int64_t memory[STATS_MEMORIES];
 
 /* What this thread does. */
 static _Thread_local struct {
-	struct stats *stats;	/* NULL: the process */
-	struct stats *before;	/* the request */
+	struct stats *stats; /* NULL: the process */
+	struct stats *before; /* the request */
 	uint64_t start_ns;
 	uint32_t opcode;
 } now;
@@ -213,7 +236,8 @@ uint64_t stats_not_copied(const struct stats_values *v)
 {
 	uint64_t copied = v->counters[STATS_COPYUP_BYTES] + v->counters[STATS_FILL_BYTES];
 
-	return v->counters[STATS_WHOLE_BYTES] > copied ? v->counters[STATS_WHOLE_BYTES] - copied : 0;
+	return v->counters[STATS_WHOLE_BYTES] > copied ? v->counters[STATS_WHOLE_BYTES] - copied
+						       : 0;
 }
 
 const struct stats_name *stats_name(enum stats_counter which)
@@ -261,8 +285,8 @@ static void raise_to(_Atomic uint64_t *max, uint64_t n)
 {
 	uint64_t seen = look(max);
 
-	while (n > seen &&
-	       !atomic_compare_exchange_weak_explicit(max, &seen, n, memory_order_relaxed, memory_order_relaxed))
+	while (n > seen && !atomic_compare_exchange_weak_explicit(
+				   max, &seen, n, memory_order_relaxed, memory_order_relaxed))
 		;
 }
 
@@ -374,7 +398,8 @@ uint64_t stats_answered(const struct stats_op *op)
 
 uint64_t stats_percentile_us(const struct stats_op *op, unsigned percent)
 {
-	uint64_t all = stats_answered(op), max_us = op->max_ns / 1000 + (op->max_ns % 1000 != 0), below = 0, us;
+	uint64_t all = stats_answered(op), max_us = op->max_ns / 1000 + (op->max_ns % 1000 != 0),
+		 below = 0, us;
 	/* The rank of the one that is meant, from 1. In parts, so that no count overflows. */
 	uint64_t rank = all / 100 * percent + (all % 100 * percent + 99) / 100;
 
@@ -382,9 +407,12 @@ uint64_t stats_percentile_us(const struct stats_op *op, unsigned percent)
 		return 0;
 	for (unsigned k = 0; k < STATS_BUCKETS - 1; k++) {
 		if (below + op->buckets[k] >= rank) {
-			uint64_t low = k ? stats_bound_us(k - 1) : 0, width = stats_bound_us(k) - low;
+			uint64_t low = k ? stats_bound_us(k - 1) : 0,
+				 width = stats_bound_us(k) - low;
 
-			us = low + (uint64_t)((double)width * (double)(rank - below) / (double)op->buckets[k] + 0.5);
+			us = low + (uint64_t)((double)width * (double)(rank - below) /
+						      (double)op->buckets[k] +
+					      0.5);
 			us = us ? us : 1;
 			return us < max_us ? us : max_us;
 		}

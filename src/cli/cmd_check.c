@@ -7,20 +7,20 @@
 #include "terminal.h"
 #include "usage.h"
 
-#include "veneer/tools/check.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/fd_cache.h"
-#include "veneer/sys/file.h"
-#include "veneer/base/log.h"
-#include "veneer/mount/mount.h"
 #include "veneer/base/human_units.h"
-#include "veneer/tools/report.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/mount/mount.h"
 #include "veneer/mount/upper_lock.h"
+#include "veneer/sys/file.h"
+#include "veneer/tools/check.h"
+#include "veneer/tools/report.h"
 
 #include <fcntl.h>
 #include <jansson.h>
-#include <string.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -71,7 +71,8 @@ static int lock_layer(const struct layer *l, bool repairs)
 		int r = upper_lock_alone(l->path, l->rootfd);
 
 		if (r < 0)
-			log_error("%s %s", l->path, r == -EBUSY ? "is in use by a mount" : "cannot be locked");
+			log_error("%s %s", l->path,
+				  r == -EBUSY ? "is in use by a mount" : "cannot be locked");
 		return r;
 	}
 	if (flock(l->rootfd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
@@ -86,32 +87,37 @@ static int lock_layer(const struct layer *l, bool repairs)
 struct output {
 	bool is_json, has_colours, has_failed;
 	struct progress shown;
-	json_t *findings, *repairs;	/* if is_json */
+	json_t *findings, *repairs; /* if is_json */
 };
 
 static json_t *finding_json(const struct check_finding *f)
 {
-	_cleanup_(freep) char *layer = report_path(f->layer), *path = report_path(f->path), *text = report_line(f->text);
+	_cleanup_(freep) char *layer = report_path(f->layer), *path = report_path(f->path),
+			      *text = report_line(f->text);
 
-	return layer && path && text ? json_pack("{ss, ss, ss, ss}", "code", f->code, "layer", layer, "path", path, "text", text) :
-				       NULL;
+	return layer && path && text ? json_pack("{ss, ss, ss, ss}", "code", f->code, "layer",
+						 layer, "path", path, "text", text)
+				     : NULL;
 }
 
 /* A line each: red, or green for what was put right. */
 static void print_finding(void *arg, const struct check_finding *f)
 {
-	_cleanup_(freep) char *layer = report_line(f->layer), *path = report_line(f->path), *text = report_line(f->text);
+	_cleanup_(freep) char *layer = report_line(f->layer), *path = report_line(f->path),
+			      *text = report_line(f->text);
 	struct output *o = arg;
 
 	if (o->is_json) {
-		if (json_array_append_new(f->is_repair ? o->repairs : o->findings, finding_json(f)) < 0)
+		if (json_array_append_new(f->is_repair ? o->repairs : o->findings,
+					  finding_json(f)) < 0)
 			o->has_failed = true;
 		return;
 	}
 	progress_clear(&o->shown);
 	if (o->has_colours)
 		fputs(f->is_repair ? "\033[32m" : "\033[31m", stdout);
-	printf("%s/%s: %s%s%s\n", layer ? layer : "?", path ? path : "?", f->is_repair ? "repaired: " : "", text ? text : f->code,
+	printf("%s/%s: %s%s%s\n", layer ? layer : "?", path ? path : "?",
+	       f->is_repair ? "repaired: " : "", text ? text : f->code,
 	       o->has_colours ? "\033[0m" : "");
 	/* Repairs are seen when they are made. */
 	fflush(stdout);
@@ -137,8 +143,9 @@ static int output_init(struct output *o, bool is_json, bool is_quiet)
 static int print_json(const char *path, const struct check_result *s, const struct output *o)
 {
 	_cleanup_(freep) char *text = report_path(path);
-	json_t *j = json_pack("{ss?, sI, sI, sI, sO, sO}", "path", text, "partial_files", (json_int_t)s->files, "found",
-			      (json_int_t)s->found, "repaired", (json_int_t)s->repaired, "findings", o->findings, "repairs",
+	json_t *j = json_pack("{ss?, sI, sI, sI, sO, sO}", "path", text, "partial_files",
+			      (json_int_t)s->files, "found", (json_int_t)s->found, "repaired",
+			      (json_int_t)s->repaired, "findings", o->findings, "repairs",
 			      o->repairs);
 	int r = j && !o->has_failed && json_dumpf(j, stdout, JSON_INDENT(2)) == 0 ? 0 : -ENOMEM;
 
@@ -150,17 +157,19 @@ static int print_json(const char *path, const struct check_result *s, const stru
 /* ---- one layer ---- */
 
 struct job {
-	const char *path, *work;	/* work: NULL, or the work directory */
+	const char *path, *work; /* work: NULL, or the work directory */
 	struct image *below;
 	enum check_mode mode;
 };
 
-static int check_locked(struct layer *l, const struct job *job, struct output *o, struct check_result *s)
+static int check_locked(struct layer *l, const struct job *job, struct output *o,
+			struct check_result *s)
 {
 	const struct step step = progress_walk(&o->shown);
 	const struct check_hooks hooks = { .found = print_finding, .arg = o, .step = &step };
 	struct stat before;
-	int r = fstat(l->rootfd, &before) < 0 ? -errno : check_layer(l, job->below, job->mode, &hooks, s);
+	int r = fstat(l->rootfd, &before) < 0 ? -errno
+					      : check_layer(l, job->below, job->mode, &hooks, s);
 
 	if (r == 0 && job->work)
 		r = check_orphans_work(job->work, job->mode != CHECK_LOOKS, &hooks, s);
@@ -170,7 +179,8 @@ static int check_locked(struct layer *l, const struct job *job, struct output *o
 	if (r < 0)
 		log_error("%s: cannot be checked: %s", job->path, strerror(-r));
 	else if (s->found == 0 && !o->is_json)
-		printf("%s: %s, no damage\n", job->path, human_units_of(s->files, "partial file").text);
+		printf("%s: %s, no damage\n", job->path,
+		       human_units_of(s->files, "partial file").text);
 	return r;
 }
 
@@ -203,7 +213,9 @@ static int look_behind(struct offline_args *args, char **ret_list)
 	if (r <= 0)
 		return r;
 	if (!one.mounts[0].upper || !one.mounts[0].lowers) {
-		log_error("%s is mounted read-only and has no upper directory: give veneer check a layer", args->path);
+		log_error(
+			"%s is mounted read-only and has no upper directory: give veneer check a layer",
+			args->path);
 		return -EROFS;
 	}
 	*ret_list = mount_find_options(&one.mounts[0], true);
@@ -246,7 +258,10 @@ int cmd_check(int argc, char **argv)
 		log_error("out of memory");
 	else if (!args.nlists || open_below(&opts, &below) == 0)
 		code = check(&(struct job){ args.path ? args.path : opts.upper, opts.work, below,
-					    args.salvages ? CHECK_SALVAGES : args.repairs ? CHECK_REPAIRS : CHECK_LOOKS }, &output);
+					    args.salvages  ? CHECK_SALVAGES
+					    : args.repairs ? CHECK_REPAIRS
+							   : CHECK_LOOKS },
+			     &output);
 	output_release(&output);
 	image_unref(below);
 	options_release(&opts);

@@ -7,12 +7,12 @@
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/tools/diff.h"
-#include "veneer/layer/fd_cache.h"
-#include "veneer/sys/file.h"
-#include "veneer/base/log.h"
-#include "veneer/mount/options.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/mount/options.h"
+#include "veneer/sys/file.h"
+#include "veneer/tools/diff.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -22,7 +22,7 @@
 
 struct arguments {
 	const char *upper, *output;
-	char *list;			/* lowerdir=... */
+	char *list; /* lowerdir=... */
 	bool is_json, is_tar, is_quiet, lists_all;
 };
 
@@ -57,7 +57,8 @@ static int list(const struct arguments *args, const struct mount_opts *opts)
 	r = diff_read(args->upper, opts->lower, opts->n_lower, args->lists_all, &step, &d);
 	progress_clear(&shown);
 	if (r == 0) {
-		r = args->is_json ? diff_print_json(&d, stdout) : diff_print(&d, terminal_has_colours(stdout), stdout);
+		r = args->is_json ? diff_print_json(&d, stdout)
+				  : diff_print(&d, terminal_has_colours(stdout), stdout);
 		if (fflush(stdout) != 0)
 			r = -EIO;
 		if (r < 0)
@@ -75,16 +76,17 @@ static void draw(void *arg, const struct diff_progress *p)
 
 /* Where an archive goes. */
 struct output {
-	const char *path;	/* NULL: standard output */
+	const char *path; /* NULL: standard output */
 	int fd;
-	bool is_nameless;	/* until it is whole, so that who is killed leaves nothing */
+	bool is_nameless; /* until it is whole, so that who is killed leaves nothing */
 };
 
 /* -errno: not on this file system, or there is no way to give it the name. */
 static int open_nameless(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	_cleanup_(freep) char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+	_cleanup_(freep) char *dir = slash ? strndup(path, (size_t)(slash - path) + 1)
+					   : strdup(".");
 	int fd;
 
 	if (!dir || !*name || strlen(name) > NAME_MAX || access("/proc/self/fd", F_OK) < 0)
@@ -116,7 +118,8 @@ static int open_output(struct output *to)
 	int r;
 
 	if (!to->path && isatty(STDOUT_FILENO)) {
-		log_error("an archive is not for a terminal: say where to with -o FILE, or redirect the output");
+		log_error(
+			"an archive is not for a terminal: say where to with -o FILE, or redirect the output");
 		return -EINVAL;
 	}
 	if (to->path)
@@ -135,7 +138,8 @@ static int close_output(struct output *to, int r)
 	int e = 0;
 
 	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", to->fd);
-	if (r == 0 && to->is_nameless && linkat(AT_FDCWD, proc, AT_FDCWD, to->path, AT_SYMLINK_FOLLOW) < 0)
+	if (r == 0 && to->is_nameless &&
+	    linkat(AT_FDCWD, proc, AT_FDCWD, to->path, AT_SYMLINK_FOLLOW) < 0)
 		e = -errno;
 	/* What a file system across the network, or one that is full, says of it only now. */
 	if (close(to->fd) < 0 && r == 0 && e == 0)
@@ -168,7 +172,8 @@ static int write_tar(const struct arguments *args, const struct mount_opts *opts
 		progress_clear(&shown);
 		r = close_output(&to, r);
 		if (r == 0 && !args->is_quiet)
-			fprintf(stderr, "%s: %s, %s of data\n", args->upper, human_units_of(done.entries, "entry").text,
+			fprintf(stderr, "%s: %s, %s of data\n", args->upper,
+				human_units_of(done.entries, "entry").text,
 				human_units_bytes(done.bytes).text);
 	}
 	diff_release(&d);
@@ -193,8 +198,11 @@ static int parse_lower(char *list, struct mount_opts *ret)
 static int parse(int argc, char **argv, struct arguments *ret)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' }, { "tar", no_argument, NULL, 't' }, { "quiet", no_argument, NULL, 'q' },
-		{ "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+		{ "json", no_argument, NULL, 'j' },
+		{ "tar", no_argument, NULL, 't' },
+		{ "quiet", no_argument, NULL, 'q' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int c;
 
@@ -223,7 +231,8 @@ static int parse(int argc, char **argv, struct arguments *ret)
 	else if (ret->is_json && ret->is_tar)
 		log_error("--json and --tar exclude each other");
 	else if (!ret->is_tar && ret->output)
-		log_error("-o %s: neither lowerdir=..., nor is there a file to write without --tar", ret->output);
+		log_error("-o %s: neither lowerdir=..., nor is there a file to write without --tar",
+			  ret->output);
 	else
 		return 0;
 	return -EINVAL;

@@ -6,9 +6,9 @@
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/tools/du.h"
-#include "veneer/base/log.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/tools/du.h"
 #include "veneer/tools/report.h"
 
 #include <getopt.h>
@@ -46,19 +46,24 @@ static void print_one(const char *path, const struct du *u)
 	print_row("directories, links", human_units_bytes(u->other_bytes), "");
 	snprintf(more, sizeof(more), "  and %s", human_units_of(u->whiteouts, "whiteout").text);
 	print_row("inodes", human_units_count(u->inodes), u->whiteouts ? more : "");
-	snprintf(more, sizeof(more), "  %s more", human_units_bytes(u->whole_bytes - u->data_bytes).text);
-	print_row("data, copied whole", human_units_bytes(u->whole_bytes), u->whole_bytes > u->data_bytes ? more : "");
+	snprintf(more, sizeof(more), "  %s more",
+		 human_units_bytes(u->whole_bytes - u->data_bytes).text);
+	print_row("data, copied whole", human_units_bytes(u->whole_bytes),
+		  u->whole_bytes > u->data_bytes ? more : "");
 }
 
 static json_t *one_json(const char *path, const struct du *u)
 {
 	_cleanup_(freep) char *text = report_path(path);
 
-	return text ? json_pack("{ss, sI, sI, sI, sI, sI, sI, sI, sI}", "path", text, "data_bytes", (json_int_t)u->data_bytes,
-				"map_bytes", (json_int_t)u->map_bytes, "other_bytes", (json_int_t)u->other_bytes, "inodes",
-				(json_int_t)u->inodes, "whiteouts", (json_int_t)u->whiteouts, "partial_files",
-				(json_int_t)u->partial_files, "partial_bytes", (json_int_t)u->partial_bytes, "whole_bytes",
-				(json_int_t)u->whole_bytes) : NULL;
+	return text ? json_pack("{ss, sI, sI, sI, sI, sI, sI, sI, sI}", "path", text, "data_bytes",
+				(json_int_t)u->data_bytes, "map_bytes", (json_int_t)u->map_bytes,
+				"other_bytes", (json_int_t)u->other_bytes, "inodes",
+				(json_int_t)u->inodes, "whiteouts", (json_int_t)u->whiteouts,
+				"partial_files", (json_int_t)u->partial_files, "partial_bytes",
+				(json_int_t)u->partial_bytes, "whole_bytes",
+				(json_int_t)u->whole_bytes)
+		    : NULL;
 }
 
 static int print_all(char **paths, bool is_json, bool is_quiet)
@@ -100,7 +105,10 @@ static int print_all(char **paths, bool is_json, bool is_quiet)
 int cmd_du(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' }, { "quiet", no_argument, NULL, 'q' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+		{ "json", no_argument, NULL, 'j' },
+		{ "quiet", no_argument, NULL, 'q' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	bool is_json = false, is_quiet = false;
 	int c;

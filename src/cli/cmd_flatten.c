@@ -6,17 +6,17 @@
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/server/client.h"
-#include "veneer/layer/fd_cache.h"
-#include "veneer/sys/file.h"
-#include "veneer/tools/flatten.h"
-#include "veneer/layer/saved_attrs.h"
-#include "veneer/base/log.h"
-#include "veneer/mount/mount.h"
 #include "veneer/base/human_units.h"
-#include "veneer/tools/report.h"
-#include "veneer/sys/rmtree.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/layer/saved_attrs.h"
+#include "veneer/mount/mount.h"
 #include "veneer/mount/upper_lock.h"
+#include "veneer/server/client.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/rmtree.h"
+#include "veneer/tools/flatten.h"
+#include "veneer/tools/report.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -74,17 +74,20 @@ static void draw(void *arg, const struct flatten_stats *s)
 	if (!progress_is_due(arg))
 		return;
 	if (s->copied)
-		snprintf(more, sizeof(more), ", %s copied", human_units_of(s->copied, "entry").text);
+		snprintf(more, sizeof(more), ", %s copied",
+			 human_units_of(s->copied, "entry").text);
 	progress_show(arg, "file", s->files, s->nfiles, s->bytes, s->nbytes, more);
 }
 
-static int print_json(const char *path, uint64_t files, uint64_t bytes, uint64_t cloned, uint64_t dirs, uint64_t entries,
-		      uint64_t left)
+static int print_json(const char *path, uint64_t files, uint64_t bytes, uint64_t cloned,
+		      uint64_t dirs, uint64_t entries, uint64_t left)
 {
 	_cleanup_(freep) char *text = report_path(path);
-	json_t *j = text ? json_pack("{ss, sI, sI, sI, sI, sI, sI}", "path", text, "files", (json_int_t)files, "bytes",
-				     (json_int_t)bytes, "cloned_bytes", (json_int_t)cloned, "directories", (json_int_t)dirs,
-				     "entries", (json_int_t)entries, "left", (json_int_t)left) : NULL;
+	json_t *j = text ? json_pack("{ss, sI, sI, sI, sI, sI, sI}", "path", text, "files",
+				     (json_int_t)files, "bytes", (json_int_t)bytes, "cloned_bytes",
+				     (json_int_t)cloned, "directories", (json_int_t)dirs, "entries",
+				     (json_int_t)entries, "left", (json_int_t)left)
+			 : NULL;
 	int r = j ? json_dumpf(j, stdout, JSON_INDENT(2)) : -1;
 
 	printf("\n");
@@ -95,13 +98,16 @@ static int print_json(const char *path, uint64_t files, uint64_t bytes, uint64_t
 static void print_end(const char *upper, const struct flatten_stats *s)
 {
 	if (!s->files && !s->dirs && !s->copied && !s->left) {
-		printf("%s: %s\n", upper, s->has_removed_map ? "its map was empty and is gone" : "is flat");
+		printf("%s: %s\n", upper,
+		       s->has_removed_map ? "its map was empty and is gone" : "is flat");
 		return;
 	}
-	printf("%s: %s made whole, %s copied", upper, human_units_of(s->files > s->left ? s->files - s->left : 0, "file").text,
+	printf("%s: %s made whole, %s copied", upper,
+	       human_units_of(s->files > s->left ? s->files - s->left : 0, "file").text,
 	       human_units_bytes(s->bytes).text);
 	if (s->dirs || s->copied)
-		printf(", %s expanded by %s", human_units_of(s->dirs, "renamed directory").text, human_units_of(s->copied, "entry").text);
+		printf(", %s expanded by %s", human_units_of(s->dirs, "renamed directory").text,
+		       human_units_of(s->copied, "entry").text);
 	if (s->left)
 		printf("; left as before: %s", human_units_of(s->left, "file").text);
 	printf("\n");
@@ -112,13 +118,15 @@ static void print_end(const char *upper, const struct flatten_stats *s)
 static void say_why(const char *upper, int r)
 {
 	if (r == -ENOSPC || r == -EDQUOT)
-		log_error("%s: no room left; it shows what it showed, run this again when there is room", upper);
+		log_error(
+			"%s: no room left; it shows what it showed, run this again when there is room",
+			upper);
 	else
 		log_error("%s: stopped: %s", upper, strerror(-r));
 }
 
-/* A new one: under this name may be what a run that was killed has left, which nobody needs, or what came with the layer and leads out
- * of it, as a symlink does. */
+/* A new one: under this name may be what a run that was killed has left, which nobody needs, or
+ * what came with the layer and leads out of it, as a symlink does. */
 static int make_own_work(int rootfd)
 {
 	if (mkdirat(rootfd, OWN_WORK_DIR, 0700) == 0)
@@ -130,13 +138,16 @@ static int make_own_work(int rootfd)
 	return mkdirat(rootfd, OWN_WORK_DIR, 0700) < 0 ? -errno : 0;
 }
 
-/* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times, also on failure. */
-static int prepare(int rootfd, struct mount_opts *opts, struct saved_attrs *times, bool *ret_is_kept, bool *ret_is_own_work)
+/* Under the lock, which mount_open takes once more. *ret_is_kept: there is something in *times,
+ * also on failure. */
+static int prepare(int rootfd, struct mount_opts *opts, struct saved_attrs *times,
+		   bool *ret_is_kept, bool *ret_is_own_work)
 {
 	int r = upper_lock_alone(opts->upper, rootfd);
 
 	if (r < 0) {
-		log_error("upperdir %s %s", opts->upper, r == -EBUSY ? "is in use by a mount" : "cannot be locked");
+		log_error("upperdir %s %s", opts->upper,
+			  r == -EBUSY ? "is in use by a mount" : "cannot be locked");
 		return r;
 	}
 	r = saved_attrs_take(rootfd, times);
@@ -176,7 +187,8 @@ static int flatten(struct mount_opts *opts, enum form form)
 		if (r < 0)
 			say_why(upper, r);
 		else if (form == FORM_JSON)
-			print_json(upper, s.files > s.left ? s.files - s.left : 0, s.bytes, 0, s.dirs, s.copied, s.left);
+			print_json(upper, s.files > s.left ? s.files - s.left : 0, s.bytes, 0,
+				   s.dirs, s.copied, s.left);
 		else if (form == FORM_TEXT)
 			print_end(upper, &s);
 	}
@@ -216,11 +228,13 @@ static int flatten_offline(struct mount_opts *opts, enum form form)
 
 static void print_live_end(const char *path, const struct promote_worker_progress *s)
 {
-	printf("%s: %s made whole, %s brought in", path, human_units_of(s->files, "file").text, human_units_bytes(s->bytes).text);
+	printf("%s: %s made whole, %s brought in", path, human_units_of(s->files, "file").text,
+	       human_units_bytes(s->bytes).text);
 	if (s->cloned)
 		printf(", %s of it cloned", human_units_bytes(s->cloned).text);
 	if (s->left)
-		printf("; left as before: %s (the server's log says why)", human_units_of(s->left, "file").text);
+		printf("; left as before: %s (the server's log says why)",
+		       human_units_of(s->left, "file").text);
 	printf("\n");
 }
 
@@ -249,7 +263,8 @@ static int flatten_live(const char *path, enum form form, char *err, size_t err_
 	if (r < 0)
 		log_error("%s: %s", path, err);
 	else if (form == FORM_JSON)
-		print_json(path, live.last.files, live.last.bytes, live.last.cloned, 0, 0, live.last.left);
+		print_json(path, live.last.files, live.last.bytes, live.last.cloned, 0, 0,
+			   live.last.left);
 	else if (form == FORM_TEXT)
 		print_live_end(path, &live.last);
 	return r < 0 || live.last.left > 0;
@@ -283,7 +298,9 @@ int cmd_flatten(int argc, char **argv)
 		return in_place(args.path, form);
 	if (args.path || !args.nlists) {
 		if (args.path)
-			log_error("%s: a mount point goes with --in-place, a layer with -o lowerdir=...,upperdir=...", args.path);
+			log_error(
+				"%s: a mount point goes with --in-place, a layer with -o lowerdir=...,upperdir=...",
+				args.path);
 		else
 			usage_missing("-o lowerdir=...,upperdir=...");
 		return usage_hint("flatten");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What mount(8) runs for the type veneer: mount.veneer SPEC DIR [-fnsv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]. Its flags are
- * not those of the mount program: -f is to mount nothing. */
+/* What mount(8) runs for the type veneer: mount.veneer SPEC DIR [-fnsv] [-N NAMESPACE] [-t TYPE]
+ * [-o OPTIONS]. Its flags are not those of the mount program: -f is to mount nothing. */
 #include "commands.h"
 
 #include "veneer/base/cleanup.h"
@@ -40,7 +40,8 @@ static int wrong_usage(const char *what)
 	return EXIT_USAGE;
 }
 
-/* The word stands between commas. One within quotes counts too, which no name that somebody would use notices. */
+/* The word stands between commas. One within quotes counts too, which no name that somebody would
+ * use notices. */
 static bool has_word(const char *options, const char *word)
 {
 	const size_t len = strlen(word);
@@ -51,7 +52,8 @@ static bool has_word(const char *options, const char *word)
 	return false;
 }
 
-/* Fills args, which has room for twice argc, with the command line of the mount program. 0, or an exit code with *ret_done. */
+/* Fills args, which has room for twice argc, with the command line of the mount program. 0, or an
+ * exit code with *ret_done. */
 static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_done)
 {
 	static char name[] = "mount.veneer", dash_o[] = "-o";
@@ -73,9 +75,12 @@ static int translate(int argc, char **argv, char **args, int *ret_n, bool *ret_d
 		if (c == '?')
 			return wrong_usage("an option is unknown, or lacks its value");
 		if (c == 'N')
-			return complain(EXIT_USAGE, "-N, another mount namespace, is not supported");
+			return complain(EXIT_USAGE,
+					"-N, another mount namespace, is not supported");
 		if (c == 'o' && has_word(optarg, "remount"))
-			return complain(EXIT_MOUNT, "options cannot be changed while it is mounted: unmount it first");
+			return complain(
+				EXIT_MOUNT,
+				"options cannot be changed while it is mounted: unmount it first");
 		is_fake |= c == 'f';
 		if (c == 'o') {
 			args[n++] = dash_o;

@@ -6,9 +6,9 @@
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/probe.h"
-#include "veneer/base/human_units.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -35,7 +35,7 @@ static int print_usage(void)
 /* ---- features ---- */
 
 struct features {
-	json_t *list;	/* or NULL: lines on standard output */
+	json_t *list; /* or NULL: lines on standard output */
 	bool has_failed;
 };
 
@@ -44,7 +44,8 @@ static void feature(struct features *f, const char *name, bool works, const char
 {
 	if (!f->list)
 		printf("  %-16s %-3s  %s\n", name, works ? "yes" : "no", why);
-	else if (json_array_append_new(f->list, json_pack("{ss, sb, ss}", "name", name, "works", works, "why", why)) < 0)
+	else if (json_array_append_new(f->list, json_pack("{ss, sb, ss}", "name", name, "works",
+							  works, "why", why)) < 0)
 		f->has_failed = true;
 }
 
@@ -53,14 +54,16 @@ static bool has_kernel(unsigned major, unsigned minor)
 	struct utsname u;
 	unsigned a, b;
 
-	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &a, &b) == 2 && (a > major || (a == major && b >= minor));
+	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &a, &b) == 2 &&
+	       (a > major || (a == major && b >= minor));
 }
 
 static bool is_first_user_namespace(void)
 {
 	unsigned inside = 1, outside = 1, len = 0;
 	FILE *f = fopen("/proc/self/uid_map", "re");
-	bool r = f && fscanf(f, "%u %u %u", &inside, &outside, &len) == 3 && !inside && !outside && len == UINT32_MAX;
+	bool r = f && fscanf(f, "%u %u %u", &inside, &outside, &len) == 3 && !inside && !outside &&
+		 len == UINT32_MAX;
 
 	if (f)
 		fclose(f);
@@ -103,23 +106,34 @@ static void look_at_machine(struct features *f)
 	if (fuse >= 0)
 		close(fuse);
 	feature(f, "mount", fuse >= 0 && (is_admin || is_in_path("fusermount3")),
-		fuse < 0 ? why : is_admin ? "by itself" : is_in_path("fusermount3") ? "by fusermount3" :
-			   "without CAP_SYS_ADMIN it takes fusermount3(1), of the package fuse3");
+		fuse < 0   ? why
+		: is_admin ? "by itself"
+		: is_in_path("fusermount3")
+			? "by fusermount3"
+			: "without CAP_SYS_ADMIN it takes fusermount3(1), of the package fuse3");
 	feature(f, "passthrough", is_root && has_kernel(6, 9),
-		!has_kernel(6, 9) ? "the kernel reads unchanged files by itself since Linux 6.9" :
-		is_root ? "the kernel reads unchanged files by itself, all mounts and the host share their pages" :
-			  "the kernel lets only root of the machine pass files through: io=cached");
-	feature(f, "share=pages", is_admin, is_admin ? "mounts of one image can keep unchanged files once (not by default)" :
-						      "takes CAP_SYS_ADMIN in the user namespace");
-	feature(f, "recovery", has_kernel(6, 9), has_kernel(6, 9) ? "programs in mounts do not notice when a server is killed" :
-			       "what was under way is an error before Linux 6.9 when a server is killed");
-	feature(f, "memory limit", has_kernel(6, 18), has_kernel(6, 18) ? "a server with a limit gives back inodes that nobody uses" :
-				   "inodes are given back since Linux 6.18");
-	feature(f, "trusted.*", is_root, is_root ? "marks are kept where users cannot write them" :
-						  "marks are user.* attributes, which takes root of the machine to avoid");
+		!has_kernel(6, 9) ? "the kernel reads unchanged files by itself since Linux 6.9"
+		: is_root
+			? "the kernel reads unchanged files by itself, all mounts and the host share their pages"
+			: "the kernel lets only root of the machine pass files through: io=cached");
+	feature(f, "share=pages", is_admin,
+		is_admin ? "mounts of one image can keep unchanged files once (not by default)"
+			 : "takes CAP_SYS_ADMIN in the user namespace");
+	feature(f, "recovery", has_kernel(6, 9),
+		has_kernel(6, 9)
+			? "programs in mounts do not notice when a server is killed"
+			: "what was under way is an error before Linux 6.9 when a server is killed");
+	feature(f, "memory limit", has_kernel(6, 18),
+		has_kernel(6, 18) ? "a server with a limit gives back inodes that nobody uses"
+				  : "inodes are given back since Linux 6.18");
+	feature(f, "trusted.*", is_root,
+		is_root ? "marks are kept where users cannot write them"
+			: "marks are user.* attributes, which takes root of the machine to avoid");
 	feature(f, "log", log_has_journal() || log_has_syslog(),
-		log_has_journal() ? "what servers say is in the journal" : log_has_syslog() ? "what servers say is in syslog" :
-		"neither journal nor syslog: messages of servers are lost; VENEER_LOG=file:PATH keeps them");
+		log_has_journal() ? "what servers say is in the journal"
+		: log_has_syslog()
+			? "what servers say is in syslog"
+			: "neither journal nor syslog: messages of servers are lost; VENEER_LOG=file:PATH keeps them");
 #ifdef HAVE_MICROHTTPD
 	feature(f, "metrics", true, "veneer server --metrics answers Prometheus");
 #else
@@ -137,18 +151,27 @@ static int look_at_directory(struct features *f, const char *path)
 		log_error("%s: cannot be tried as an upper: %s", path, strerror(-r));
 		return r;
 	}
-	feature(f, "writable", !can.is_readonly, can.is_readonly ? "the file system is mounted read-only" : "files can be made");
-	feature(f, "user.*", can.has_user_xattr, can.has_user_xattr ? "first writes copy blocks" :
-						 "without attributes first writes copy whole files");
-	feature(f, "trusted.*", can.has_trusted_xattr, can.has_trusted_xattr ? "marks are kept where users cannot write them" :
-						       "takes root of the machine");
-	feature(f, "whiteouts", can.has_whiteout, can.has_whiteout ? "devices 0:0, as overlayfs has them" : "files called .wh.NAME");
-	feature(f, "RENAME_WHITEOUT", can.has_rename_whiteout, can.has_rename_whiteout ? "removing takes one step" :
-							       "removing takes two steps");
-	feature(f, "O_TMPFILE", can.has_tmpfile, can.has_tmpfile ? "files without a name" : "files begin under a name in the work directory");
-	feature(f, "ACLs", can.has_acl, can.has_acl ? "access control lists" : "the file system keeps no access control lists");
-	feature(f, "one sync", can.has_true_extents, can.has_true_extents ? "fsync of a partial file syncs its data alone" :
-						     "fsync of a partial file syncs its data and the block map");
+	feature(f, "writable", !can.is_readonly,
+		can.is_readonly ? "the file system is mounted read-only" : "files can be made");
+	feature(f, "user.*", can.has_user_xattr,
+		can.has_user_xattr ? "first writes copy blocks"
+				   : "without attributes first writes copy whole files");
+	feature(f, "trusted.*", can.has_trusted_xattr,
+		can.has_trusted_xattr ? "marks are kept where users cannot write them"
+				      : "takes root of the machine");
+	feature(f, "whiteouts", can.has_whiteout,
+		can.has_whiteout ? "devices 0:0, as overlayfs has them" : "files called .wh.NAME");
+	feature(f, "RENAME_WHITEOUT", can.has_rename_whiteout,
+		can.has_rename_whiteout ? "removing takes one step" : "removing takes two steps");
+	feature(f, "O_TMPFILE", can.has_tmpfile,
+		can.has_tmpfile ? "files without a name"
+				: "files begin under a name in the work directory");
+	feature(f, "ACLs", can.has_acl,
+		can.has_acl ? "access control lists"
+			    : "the file system keeps no access control lists");
+	feature(f, "one sync", can.has_true_extents,
+		can.has_true_extents ? "fsync of a partial file syncs its data alone"
+				     : "fsync of a partial file syncs its data and the block map");
 	return 0;
 }
 
@@ -172,9 +195,11 @@ static void print_quota(const struct report_mount *m)
 	const struct quota_usage *q = &m->quota;
 
 	if (q->max_bytes)
-		line("size=", "%s of %s taken", human_units_bytes(q->bytes).text, human_units_bytes(q->max_bytes).text);
+		line("size=", "%s of %s taken", human_units_bytes(q->bytes).text,
+		     human_units_bytes(q->max_bytes).text);
 	if (q->max_inodes)
-		line("inodes=", "%s of %s taken", human_units_count(q->inodes).text, human_units_count(q->max_inodes).text);
+		line("inodes=", "%s of %s taken", human_units_count(q->inodes).text,
+		     human_units_count(q->max_inodes).text);
 }
 
 static void print_mount(const struct report *r)
@@ -188,7 +213,8 @@ static void print_mount(const struct report *r)
 		line(k ? "" : "lower layers", "%s", m->lowers[k]);
 	line("upper", "%s", m->upper ? m->upper : "none: the mount is read-only");
 	line("options", "%s", m->options ? m->options : "not said by this server");
-	line("files are opened", "%s%s%s", m->mode, m->mode_reason ? ": " : "", m->mode_reason ? m->mode_reason : "");
+	line("files are opened", "%s%s%s", m->mode, m->mode_reason ? ": " : "",
+	     m->mode_reason ? m->mode_reason : "");
 	if (m->has_quota)
 		print_quota(m);
 	else
@@ -202,12 +228,15 @@ static int print_mount_json(const struct report *r)
 	int e = report_json(r, &text);
 	json_t *all = e < 0 ? NULL : json_loads(text, 0, NULL);
 	json_t *m = json_array_get(json_object_get(all, "mounts"), 0), *one = json_object();
-	static const char *const keys[] = { "mountpoint", "container", "lowers", "upper", "options", "mode", "mode_reason", "quota" };
+	static const char *const keys[] = { "mountpoint", "container", "lowers",      "upper",
+					    "options",	  "mode",      "mode_reason", "quota" };
 
 	for (size_t k = 0; one && k < sizeof(keys) / sizeof(*keys); k++)
-		if (json_object_get(m, keys[k]) && json_object_set(one, keys[k], json_object_get(m, keys[k])) < 0)
+		if (json_object_get(m, keys[k]) &&
+		    json_object_set(one, keys[k], json_object_get(m, keys[k])) < 0)
 			e = -ENOMEM;
-	if (json_object_set(one, "server", json_object_get(json_object_get(all, "server"), "pid")) < 0 ||
+	if (json_object_set(one, "server", json_object_get(json_object_get(all, "server"), "pid")) <
+		    0 ||
 	    json_object_set(one, "version", json_object_get(all, "version")) < 0)
 		e = -ENOMEM;
 	if (e == 0 && (!m || !one || json_dumpf(one, stdout, JSON_INDENT(2)) < 0))
@@ -227,7 +256,8 @@ static int print_features(const char *path, bool is_json)
 	int r = 0;
 
 	if (!is_json)
-		printf("veneer %s, on %s\n", VENEER_VERSION, path ? path : "this machine, for this user");
+		printf("veneer %s, on %s\n", VENEER_VERSION,
+		       path ? path : "this machine, for this user");
 	if (path)
 		r = look_at_directory(&f, path);
 	else
@@ -261,7 +291,9 @@ static int info(const char *path, bool is_json)
 int cmd_info(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	bool is_json = false;
 	int c;

@@ -5,11 +5,11 @@
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/map/format.h"
-#include "veneer/tools/inspect.h"
 #include "veneer/base/log.h"
-#include "veneer/tools/report.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/tools/inspect.h"
+#include "veneer/tools/report.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -55,7 +55,8 @@ static int inspect_partial(const char *path, const struct inspect_out *to)
 		layer_unref(l);
 		return r;
 	}
-	inspect_say(to, "damaged", NULL, path, "DAMAGED: a partial file, and no directory above it has a map");
+	inspect_say(to, "damaged", NULL, path,
+		    "DAMAGED: a partial file, and no directory above it has a map");
 	return -EUCLEAN;
 }
 
@@ -88,9 +89,9 @@ static int inspect_path(const char *given, const struct inspect_out *to)
 
 /* Lines as they come: each is in the stream alone. */
 struct lines {
-	json_t *list;	/* if they go there, and not to standard output */
+	json_t *list; /* if they go there, and not to standard output */
 	FILE *out;
-	char *text;	/* of out */
+	char *text; /* of out */
 	size_t len;
 	bool has_failed;
 };
@@ -111,11 +112,13 @@ static char *take_line(struct lines *l)
 static void add_line(void *arg, const char *code, const char *layer, const char *path)
 {
 	struct lines *l = arg;
-	_cleanup_(freep) char *layer_text = layer ? report_path(layer) : NULL, *path_text = report_path(path), *text = take_line(l);
+	_cleanup_(freep) char *layer_text = layer ? report_path(layer) : NULL,
+			      *path_text = report_path(path), *text = take_line(l);
 
 	if (!text || !path_text || (layer && !layer_text) ||
-	    json_array_append_new(l->list, json_pack("{ss, ss?, ss, ss}", "code", code, "layer", layer_text, "path", path_text,
-						     "text", text + strspn(text, " "))) < 0)
+	    json_array_append_new(l->list, json_pack("{ss, ss?, ss, ss}", "code", code, "layer",
+						     layer_text, "path", path_text, "text",
+						     text + strspn(text, " "))) < 0)
 		l->has_failed = true;
 }
 
@@ -135,7 +138,9 @@ static void print_line(void *arg, const char *code, const char *layer, const cha
 static int inspect_text(const char *path)
 {
 	struct lines l = { .list = NULL };
-	const struct inspect_out to = { .out = open_memstream(&l.text, &l.len), .line = print_line, .arg = &l };
+	const struct inspect_out to = { .out = open_memstream(&l.text, &l.len),
+					.line = print_line,
+					.arg = &l };
 	int code = 1;
 
 	l.out = to.out;
@@ -154,7 +159,9 @@ static json_t *path_json(const char *path, int *ret_code)
 {
 	_cleanup_(freep) char *name = report_path(path);
 	struct lines l = { .list = json_array() };
-	const struct inspect_out to = { .out = open_memstream(&l.text, &l.len), .line = add_line, .arg = &l };
+	const struct inspect_out to = { .out = open_memstream(&l.text, &l.len),
+					.line = add_line,
+					.arg = &l };
 	json_t *j = NULL;
 
 	l.out = to.out;
@@ -164,7 +171,8 @@ static json_t *path_json(const char *path, int *ret_code)
 		fclose(to.out);
 	free(l.text);
 	if (name && l.list && to.out && !l.has_failed)
-		j = json_pack("{ss, sb, sO}", "path", name, "damaged", *ret_code != 0, "lines", l.list);
+		j = json_pack("{ss, sb, sO}", "path", name, "damaged", *ret_code != 0, "lines",
+			      l.list);
 	json_decref(l.list);
 	return j;
 }
@@ -202,7 +210,9 @@ static int print_usage(void)
 int cmd_inspect(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	bool is_json = false;
 	int code = 0, c;

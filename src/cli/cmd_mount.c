@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The mount program: what Podman, Docker and mount(8) run. It opens and mounts what it is told to where it was started,
- * hands that to the server, and returns when the mount answers. */
+/* The mount program: what Podman, Docker and mount(8) run. It opens and mounts what it is told to
+ * where it was started, hands that to the server, and returns when the mount answers. */
 #include "commands.h"
 
-#include "veneer/fuse/attach.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/server/client.h"
 #include "veneer/base/log.h"
+#include "veneer/fuse/attach.h"
+#include "veneer/prefetch/state_dir.h"
+#include "veneer/server/client.h"
 #include "veneer/server/sandbox_setup.h"
 #include "veneer/server/standalone.h"
-#include "veneer/prefetch/state_dir.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
@@ -93,10 +93,16 @@ static int print_help(void)
 }
 
 /* Without a server it goes as well, only less well. */
-static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int argc, char **argv, const char *cwd)
+static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int argc, char **argv,
+			   const char *cwd)
 {
 	const struct client_mount m = {
-		.argc = argc, .argv = argv, .cwd = cwd, .is_root = geteuid() == 0, .opts = opts, .dirs = dirs,
+		.argc = argc,
+		.argv = argv,
+		.cwd = cwd,
+		.is_root = geteuid() == 0,
+		.opts = opts,
+		.dirs = dirs,
 	};
 	_cleanup_(rundir_release) struct rundir at = { .fd = -1 };
 	char err[ERR_SIZE] = "";
@@ -104,7 +110,8 @@ static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int
 
 	if (opts->io == IO_AUTO || opts->io == IO_PASSTHROUGH)
 		mount_dirs_clone(dirs);
-	r = rundir_open(&at, err, sizeof(err)) < 0 ? CLIENT_NO_SERVER : client_mount(&at, &m, err, sizeof(err));
+	r = rundir_open(&at, err, sizeof(err)) < 0 ? CLIENT_NO_SERVER
+						   : client_mount(&at, &m, err, sizeof(err));
 	if (r == CLIENT_NO_SERVER) {
 		log_warn("%s: this mount gets a server of its own", err);
 		rundir_release(&at);
@@ -118,21 +125,27 @@ static int mount_by_server(struct mount_opts *opts, struct mount_dirs *dirs, int
 /* As fusermount3 has it, which says it less well and after everything is open. */
 static bool is_place_for_users(const char *path, const struct stat *st)
 {
-	return getuid() == 0 || (access(path, W_OK) == 0 && (!(st->st_mode & S_ISVTX) || st->st_uid == getuid()));
+	return getuid() == 0 ||
+	       (access(path, W_OK) == 0 && (!(st->st_mode & S_ISVTX) || st->st_uid == getuid()));
 }
 
-/* Said before a server is asked, or started. The kernel would mount on a file, too, and nobody could use that. */
+/* Said before a server is asked, or started. The kernel would mount on a file, too, and nobody
+ * could use that. */
 static int check_place(const char *path)
 {
 	struct stat st;
 	int r = stat(path, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
 
 	if (r == ENOTCONN)
-		log_error("cannot mount at %s: the server of a mount there is dead; `veneer umount` takes it away", path);
+		log_error(
+			"cannot mount at %s: the server of a mount there is dead; `veneer umount` takes it away",
+			path);
 	else if (r)
 		log_error("cannot mount at %s: %s", path, strerror(r));
 	else if (!attach_may_bind() && !is_place_for_users(path, &st)) {
-		log_error("cannot mount at %s: without privileges it takes a directory that the user may write, and owns if it is sticky", path);
+		log_error(
+			"cannot mount at %s: without privileges it takes a directory that the user may write, and owns if it is sticky",
+			path);
 		return -EACCES;
 	}
 	return -r;
@@ -145,10 +158,13 @@ static int check_device(const char *mountpoint)
 	const int r = fd < 0 ? errno : 0;
 
 	if (r == ENOENT || r == ENODEV || r == ENXIO)
-		log_error("cannot mount at %s: /dev/fuse is not there: in a container it takes `--device /dev/fuse`, on a machine `modprobe fuse`",
-			  mountpoint);
+		log_error(
+			"cannot mount at %s: /dev/fuse is not there: in a container it takes `--device /dev/fuse`, on a machine `modprobe fuse`",
+			mountpoint);
 	else if (r == EPERM || r == EACCES)
-		log_error("cannot mount at %s: cannot open /dev/fuse: %s; in a container it takes `--device /dev/fuse`", mountpoint, strerror(r));
+		log_error(
+			"cannot mount at %s: cannot open /dev/fuse: %s; in a container it takes `--device /dev/fuse`",
+			mountpoint, strerror(r));
 	else
 		return 0;
 	return -r;
@@ -174,7 +190,8 @@ static int run(struct mount_opts *opts, int argc, char **argv, const char *cwd)
 		dirs.state = state_dir_ask();
 	if (is_foreground)
 		return standalone_run(opts, &dirs, -1);
-	return opts->is_standalone ? standalone_start(opts, &dirs) : mount_by_server(opts, &dirs, argc, argv, cwd);
+	return opts->is_standalone ? standalone_start(opts, &dirs)
+				   : mount_by_server(opts, &dirs, argc, argv, cwd);
 }
 
 int cmd_mount(int argc, char **argv)

@@ -5,11 +5,11 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/path.h"
 #include "veneer/prefetch/planner.h"
 #include "veneer/prefetch/profile.h"
-#include "veneer/tools/report.h"
 #include "veneer/prefetch/state_dir.h"
+#include "veneer/sys/path.h"
+#include "veneer/tools/report.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 
 #define FORMAT_NAME "veneer-profile"
-#define ERR_SIZE 512
+#define ERR_SIZE    512
 
 static int print_usage(void)
 {
@@ -57,9 +57,9 @@ static bool parse_key(const char *text, uint64_t *ret)
 
 /* What a walk over the images is for. */
 struct walk {
-	uint64_t wanted;	/* 0: all */
+	uint64_t wanted; /* 0: all */
 	size_t found;
-	json_t *images;		/* NULL: none are collected */
+	json_t *images; /* NULL: none are collected */
 	bool is_json;
 };
 
@@ -76,13 +76,15 @@ static int list_one(const struct profile_image *img, void *arg)
 	struct tm tm;
 
 	if (!w->found++)
-		printf("%-16s  %6s  %-19s  %9s  %s\n", "image", "starts", "last start", "precision", "top layer");
+		printf("%-16s  %6s  %-19s  %9s  %s\n", "image", "starts", "last start", "precision",
+		       "top layer");
 	if (localtime_r(&(time_t){ img->last_seen }, &tm))
 		strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
 	if (img->score.judged)
 		snprintf(precision, sizeof(precision), "%.0f %%%s", img->score.precision * 100,
 			 planner_trusts(&img->score) ? "" : ", off");
-	printf("%016" PRIx64 "  %6u  %-19s  %9s  %s\n", img->key, img->starts, when, precision, label ? label : "?");
+	printf("%016" PRIx64 "  %6u  %-19s  %9s  %s\n", img->key, img->starts, when, precision,
+	       label ? label : "?");
 	return 0;
 }
 
@@ -97,9 +99,14 @@ static int list_one_json(const struct profile_image *img, void *arg)
 	struct walk *w = arg;
 	_cleanup_(freep) char *label = report_path(img->label);
 
-	return json_array_append_new(w->images, json_pack("{s:o, s:I, s:I, s:o, s:b, s:s?}", "image", key_json(img->key),
-		"starts", (json_int_t)img->starts, "last_start", (json_int_t)img->last_seen,
-		"precision", precision_json(&img->score), "is_trusted", planner_trusts(&img->score), "label", label)) < 0 ? -ENOMEM : 0;
+	return json_array_append_new(
+		       w->images, json_pack("{s:o, s:I, s:I, s:o, s:b, s:s?}", "image",
+					    key_json(img->key), "starts", (json_int_t)img->starts,
+					    "last_start", (json_int_t)img->last_seen, "precision",
+					    precision_json(&img->score), "is_trusted",
+					    planner_trusts(&img->score), "label", label)) < 0
+		       ? -ENOMEM
+		       : 0;
 }
 
 static int show_json(const struct profile_image *img, json_t *items)
@@ -108,10 +115,13 @@ static int show_json(const struct profile_image *img, json_t *items)
 		const struct profile_item *item = &img->items[i];
 		_cleanup_(freep) char *path = report_path(img->files[item->file].path);
 
-		if (json_array_append_new(items, json_pack("{s:f, s:I, s:I, s:s, s:I, s:s?}",
-			"chance", predictor_chance(&item->history, img->starts), "starts", (json_int_t)item->history.count,
-			"after_ms", (json_int_t)item->history.first_ms, "what", item->kind == PROFILE_READ ? "read" : "written",
-			"extent", (json_int_t)item->extent, "path", path)) < 0)
+		if (json_array_append_new(
+			    items, json_pack("{s:f, s:I, s:I, s:s, s:I, s:s?}", "chance",
+					     predictor_chance(&item->history, img->starts),
+					     "starts", (json_int_t)item->history.count, "after_ms",
+					     (json_int_t)item->history.first_ms, "what",
+					     item->kind == PROFILE_READ ? "read" : "written",
+					     "extent", (json_int_t)item->extent, "path", path)) < 0)
 			return -ENOMEM;
 	}
 	return 0;
@@ -126,14 +136,16 @@ static int show_one(const struct profile_image *img, void *arg)
 	w->found++;
 	if (w->is_json)
 		return show_json(img, w->images);
-	printf("%6s  %6s  %8s  %-7s  %s\n", "chance", "starts", "after ms", "what", "extent of 32 KiB, file");
+	printf("%6s  %6s  %8s  %-7s  %s\n", "chance", "starts", "after ms", "what",
+	       "extent of 32 KiB, file");
 	for (size_t i = 0; i < img->nitems; i++) {
 		const struct profile_item *item = &img->items[i];
 		_cleanup_(freep) char *path = report_line(img->files[item->file].path);
 
-		printf("%4.0f %%  %6u  %8u  %-7s  %" PRIu32 " %s\n", predictor_chance(&item->history, img->starts) * 100,
-		       item->history.count, item->history.first_ms, item->kind == PROFILE_READ ? "read" : "written", item->extent,
-		       path ? path : "?");
+		printf("%4.0f %%  %6u  %8u  %-7s  %" PRIu32 " %s\n",
+		       predictor_chance(&item->history, img->starts) * 100, item->history.count,
+		       item->history.first_ms, item->kind == PROFILE_READ ? "read" : "written",
+		       item->extent, path ? path : "?");
 	}
 	return 0;
 }
@@ -165,11 +177,15 @@ static json_t *items_json(const struct profile_image *img, size_t file)
 		const struct profile_item *item = &img->items[i];
 
 		if (item->file == file)
-			json_array_append_new(items, json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:I}",
-				"kind", item->kind == PROFILE_READ ? "read" : "written", "extent", (json_int_t)item->extent,
-				"seen", key_json(item->history.seen), "count", (json_int_t)item->history.count,
-				"first_ms", (json_int_t)item->history.first_ms, "place", (json_int_t)item->history.order,
-				"last_seen", (json_int_t)item->last_seen));
+			json_array_append_new(
+				items, json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:I}", "kind",
+						 item->kind == PROFILE_READ ? "read" : "written",
+						 "extent", (json_int_t)item->extent, "seen",
+						 key_json(item->history.seen), "count",
+						 (json_int_t)item->history.count, "first_ms",
+						 (json_int_t)item->history.first_ms, "place",
+						 (json_int_t)item->history.order, "last_seen",
+						 (json_int_t)item->last_seen));
 	}
 	return items;
 }
@@ -188,12 +204,19 @@ static int export_one(const struct profile_image *img, void *arg)
 	for (size_t i = 0; i < img->nlayers; i++)
 		json_array_append_new(layers, key_json(img->layers[i]));
 	for (size_t i = 0; i < img->nfiles; i++)
-		json_array_append_new(files, json_pack("{s:o, s:o, s:o}", "path", bytes_json(img->files[i].path),
-						       "layer", key_json(img->files[i].layer), "items", items_json(img, i)));
-	return json_array_append_new(w->images, json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o}",
-		"image", key_json(img->key), "label", bytes_json(img->label), "starts", (json_int_t)img->starts,
-		"last_seen", (json_int_t)img->last_seen, "judged", (json_int_t)img->score.judged,
-		"precision", img->score.precision, "layers", layers, "files", files)) < 0 ? -ENOMEM : 0;
+		json_array_append_new(files, json_pack("{s:o, s:o, s:o}", "path",
+						       bytes_json(img->files[i].path), "layer",
+						       key_json(img->files[i].layer), "items",
+						       items_json(img, i)));
+	return json_array_append_new(
+		       w->images,
+		       json_pack("{s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o}", "image",
+				 key_json(img->key), "label", bytes_json(img->label), "starts",
+				 (json_int_t)img->starts, "last_seen", (json_int_t)img->last_seen,
+				 "judged", (json_int_t)img->score.judged, "precision",
+				 img->score.precision, "layers", layers, "files", files)) < 0
+		       ? -ENOMEM
+		       : 0;
 }
 
 /* ---- in ---- */
@@ -238,11 +261,15 @@ static bool take_item(const json_t *j, uint32_t file, struct profile_image *img)
 	struct profile_item *item = &img->items[img->nitems];
 
 	*item = (struct profile_item){
-		.file = file, .extent = number(j, "extent"),
+		.file = file,
+		.extent = number(j, "extent"),
 		.last_seen = json_integer_value(json_object_get(j, "last_seen")),
-		.history = { .count = number(j, "count"), .first_ms = number(j, "first_ms"), .order = number(j, "place") },
+		.history = { .count = number(j, "count"),
+			     .first_ms = number(j, "first_ms"),
+			     .order = number(j, "place") },
 	};
-	if (!kind || !key_of(j, "seen", &item->history.seen) || (strcmp(kind, "read") != 0 && strcmp(kind, "written") != 0))
+	if (!kind || !key_of(j, "seen", &item->history.seen) ||
+	    (strcmp(kind, "read") != 0 && strcmp(kind, "written") != 0))
 		return false;
 	item->kind = !strcmp(kind, "read") ? PROFILE_READ : PROFILE_WRITTEN;
 	img->nitems++;
@@ -275,12 +302,16 @@ static bool take_image(const json_t *j, struct profile_image *img)
 	const double precision = json_number_value(json_object_get(j, "precision"));
 
 	*img = (struct profile_image){
-		.starts = number(j, "starts"), .last_seen = json_integer_value(json_object_get(j, "last_seen")),
+		.starts = number(j, "starts"),
+		.last_seen = json_integer_value(json_object_get(j, "last_seen")),
 		.score = { number(j, "judged"), precision >= 0 && precision <= 1 ? precision : 0 },
-		.label = bytes_of(j, "label"), .layers = calloc(nlayers + 1, sizeof(*img->layers)),
-		.files = calloc(nfiles + 1, sizeof(*img->files)), .items = calloc(PROFILE_ITEMS_MAX, sizeof(*img->items)),
+		.label = bytes_of(j, "label"),
+		.layers = calloc(nlayers + 1, sizeof(*img->layers)),
+		.files = calloc(nfiles + 1, sizeof(*img->files)),
+		.items = calloc(PROFILE_ITEMS_MAX, sizeof(*img->items)),
 	};
-	if (!img->label || !img->layers || !img->files || !img->items || !key_of(j, "image", &img->key) || !img->starts)
+	if (!img->label || !img->layers || !img->files || !img->items ||
+	    !key_of(j, "image", &img->key) || !img->starts)
 		return false;
 	for (; img->nlayers < nlayers; img->nlayers++) {
 		const char *text = json_string_value(json_array_get(layers, img->nlayers));
@@ -297,18 +328,23 @@ static bool take_image(const json_t *j, struct profile_image *img)
 static int import(struct profile *p, const char *path, char *err, size_t err_size)
 {
 	json_error_t why;
-	_cleanup_(decrefp) json_t *j = path ? json_load_file(path, 0, &why) : json_loadf(stdin, 0, &why);
+	_cleanup_(decrefp) json_t *j = path ? json_load_file(path, 0, &why)
+					    : json_loadf(stdin, 0, &why);
 	const json_t *images = json_object_get(j, "images");
 	const char *format = json_string_value(json_object_get(j, "format"));
 	int r = 0;
 
-	snprintf(err, err_size, "%s: %s", path ? path : "standard input", j ? "it is no exported profile" : why.text);
-	if (!format || strcmp(format, FORMAT_NAME) != 0 || number(j, "version") != PROFILE_VERSION || !json_is_array(images))
+	snprintf(err, err_size, "%s: %s", path ? path : "standard input",
+		 j ? "it is no exported profile" : why.text);
+	if (!format || strcmp(format, FORMAT_NAME) != 0 ||
+	    number(j, "version") != PROFILE_VERSION || !json_is_array(images))
 		return -EINVAL;
 	for (size_t i = 0; r == 0 && i < json_array_size(images); i++) {
 		_cleanup_(profile_image_release) struct profile_image img = { 0 };
 
-		r = take_image(json_array_get(images, i), &img) ? profile_put(p, &img, err, err_size) : -EINVAL;
+		r = take_image(json_array_get(images, i), &img)
+			    ? profile_put(p, &img, err, err_size)
+			    : -EINVAL;
 	}
 	return r;
 }
@@ -324,7 +360,11 @@ static int list_or_show(struct profile *p, uint64_t key, bool is_json, char *err
 {
 	_cleanup_(decrefp) json_t *j = json_array();
 	struct walk w = { .wanted = key, .images = j, .is_json = is_json };
-	int r = profile_each(p, key != 0, key ? show_one : is_json ? list_one_json : list_one, &w, err, err_size);
+	int r = profile_each(p, key != 0,
+			     key       ? show_one
+			     : is_json ? list_one_json
+				       : list_one,
+			     &w, err, err_size);
 
 	if (r == 0 && key && !w.found)
 		return -ENOENT;
@@ -333,7 +373,8 @@ static int list_or_show(struct profile *p, uint64_t key, bool is_json, char *err
 
 static int export(struct profile *p, uint64_t key, char *err, size_t err_size)
 {
-	_cleanup_(decrefp) json_t *j = json_pack("{s:s, s:i, s:[]}", "format", FORMAT_NAME, "version", PROFILE_VERSION, "images");
+	_cleanup_(decrefp) json_t *j = json_pack("{s:s, s:i, s:[]}", "format", FORMAT_NAME,
+						 "version", PROFILE_VERSION, "images");
 	struct walk w = { .wanted = key, .images = json_object_get(j, "images") };
 	int r = profile_each(p, true, export_one, &w, err, err_size);
 
@@ -354,7 +395,8 @@ static int act(struct profile *p, const struct args *a, uint64_t key, char *err,
 		return list_or_show(p, key, a->is_json, err, err_size);
 	if (!strcmp(a->what, "export"))
 		return export(p, key, err, err_size);
-	return !strcmp(a->what, "import") ? import(p, a->arg, err, err_size) : profile_forget(p, key, err, err_size);
+	return !strcmp(a->what, "import") ? import(p, a->arg, err, err_size)
+					  : profile_forget(p, key, err, err_size);
 }
 
 static int run(const struct args *a, uint64_t key)
@@ -387,7 +429,8 @@ static int parse_arguments(int argc, char **argv, struct args *a)
 {
 	const char *what = a->what = optind < argc ? argv[optind] : "";
 	const char *arg = a->arg = optind + 1 < argc ? argv[optind + 1] : NULL;
-	const bool lists = !strcmp(what, "list"), shows = !strcmp(what, "show"), forgets = !strcmp(what, "forget");
+	const bool lists = !strcmp(what, "list"), shows = !strcmp(what, "show"),
+		   forgets = !strcmp(what, "forget");
 
 	a->takes_image = shows || !strcmp(what, "export") || forgets;
 	if (!*what)
@@ -410,8 +453,11 @@ static int parse_arguments(int argc, char **argv, struct args *a)
 int cmd_profile(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "state", required_argument, NULL, 's' }, { "all", no_argument, NULL, 'a' }, { "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { 0 },
+		{ "state", required_argument, NULL, 's' },
+		{ "all", no_argument, NULL, 'a' },
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
 	};
 	struct args a = { 0 };
 	uint64_t key = 0;

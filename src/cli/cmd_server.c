@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The server of a user's mounts: in the foreground for a service manager, or started by the first mount program that
- * finds none. */
+/* The server of a user's mounts: in the foreground for a service manager, or started by the first
+ * mount program that finds none. */
 #include "commands.h"
 
 #include "stats_fetch.h"
@@ -9,11 +9,11 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/server/metrics.h"
-#include "veneer/server/service_notify.h"
-#include "veneer/server/server.h"
 #include "veneer/server/sandbox_setup.h"
-#include "veneer/sys/sock.h"
+#include "veneer/server/server.h"
+#include "veneer/server/service_notify.h"
 #include "veneer/server/upgrade.h"
+#include "veneer/sys/sock.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -22,21 +22,23 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#define ERR_SIZE (PATH_MAX * 2)
-#define IDLE_S 30u
+#define ERR_SIZE   (PATH_MAX * 2)
+#define IDLE_S	   30u
 #define IDLE_MAX_S 31536000u
 
 struct choice {
 	const char *socket, *metrics;
 	unsigned idle_s;
-	int listen_fd;	/* of whoever started this, or -1 */
-	bool is_activated;	/* by a service manager, whose socket it stays */
+	int listen_fd; /* of whoever started this, or -1 */
+	bool is_activated; /* by a service manager, whose socket it stays */
 	bool is_debug, has_log;
-	enum log_sink log;	/* if has_log */
-	char *log_file;		/* then: standard error, which log says how to write to, becomes this file; or NULL */
+	enum log_sink log; /* if has_log */
+	char *log_file; /* then: standard error, which log says how to write to, becomes this file;
+			   or NULL */
 	bool is_alone;
 	bool is_upgrade;
-	int from_fd;	/* of whoever started this to take over, or -1: the word goes to the next one */
+	int from_fd; /* of whoever started this to take over, or -1: the word goes to the next one
+		      */
 };
 
 static int print_usage(void)
@@ -56,7 +58,7 @@ static int print_usage(void)
 	       "  --debug         say what happens\n\n"
 	       "Exit code: 0 when it left as it was told to, or had nothing to do, or has taken\n"
 	       "over what is there; 1 when it cannot; 2 for wrong usage.\n",
-		IDLE_S);
+	       IDLE_S);
 	return 0;
 }
 
@@ -128,10 +130,11 @@ static int parse(int argc, char **argv, struct choice *c)
 		else if (o == 'L' && choose_log_by(optarg, strlen(optarg), c))
 			continue;
 		else if (o == 'L') {
-			log_error("wrong argument of --log: %s; it takes stderr, json, journal, syslog or file:/PATH", optarg);
+			log_error(
+				"wrong argument of --log: %s; it takes stderr, json, journal, syslog or file:/PATH",
+				optarg);
 			return 1;
-		}
-		else if (o == 's' && *optarg)
+		} else if (o == 's' && *optarg)
 			c->socket = optarg;
 		else if (o == 'l' && parse_number(optarg, INT_MAX, &fd))
 			c->listen_fd = (int)fd;
@@ -149,7 +152,8 @@ static int parse(int argc, char **argv, struct choice *c)
 }
 
 /* The socket that was made for us, or one of our own. */
-static int listen_there(const struct choice *choice, struct server_config *c, char *err, size_t err_size)
+static int listen_there(const struct choice *choice, struct server_config *c, char *err,
+			size_t err_size)
 {
 	_cleanup_(closep) int lock = -1;
 	int r;
@@ -157,9 +161,12 @@ static int listen_there(const struct choice *choice, struct server_config *c, ch
 	c->listen_fd = choice->listen_fd;
 	c->owns_socket = !choice->is_activated;
 	if (c->listen_fd >= 0) {
-		if (fcntl(c->listen_fd, F_SETFD, FD_CLOEXEC) == 0 && sock_is_listening(c->listen_fd))
+		if (fcntl(c->listen_fd, F_SETFD, FD_CLOEXEC) == 0 &&
+		    sock_is_listening(c->listen_fd))
 			return 0;
-		snprintf(err, err_size, "descriptor %d is not a listening socket of the kind SOCK_SEQPACKET", c->listen_fd);
+		snprintf(err, err_size,
+			 "descriptor %d is not a listening socket of the kind SOCK_SEQPACKET",
+			 c->listen_fd);
 		return -EINVAL;
 	}
 	r = rundir_lock_or_say(c->place, &lock, err, err_size);
@@ -200,17 +207,21 @@ static bool choose_log_of(const char *text, struct choice *c)
 	return choose_log_by(text, is_debug ? (size_t)(comma - text) : strlen(text), c);
 }
 
-/* What a mount that starts a server says in its environment; who calls --upgrade hands that on as well. */
+/* What a mount that starts a server says in its environment; who calls --upgrade hands that on as
+ * well. */
 static void read_environment(struct choice *c)
 {
 	const char *log = getenv("VENEER_LOG"), *metrics = getenv("VENEER_METRICS");
 	_cleanup_(freep) char *said = NULL;
 
 	if (!c->has_log && log && *log && !choose_log_of(log, c))
-		log_warn("VENEER_LOG is none of stderr, json, journal, syslog and file:/PATH: %s", log);
+		log_warn("VENEER_LOG is none of stderr, json, journal, syslog and file:/PATH: %s",
+			 log);
 	if (c->is_upgrade && c->metrics)
 		setenv("VENEER_METRICS", c->metrics, 1);
-	if (c->is_upgrade && c->has_log && asprintf(&said, "%s%s", c->log_file ? "file:" : "", c->log_file ?: log_sink_name(c->log)) > 0)
+	if (c->is_upgrade && c->has_log &&
+	    asprintf(&said, "%s%s", c->log_file ? "file:" : "",
+		     c->log_file ?: log_sink_name(c->log)) > 0)
 		setenv("VENEER_LOG", said, 1);
 	if (!c->metrics && metrics && *metrics)
 		c->metrics = metrics;
@@ -219,12 +230,14 @@ static void read_environment(struct choice *c)
 /* As standard error it outlives a server that dies, and is there where the path is not. */
 static int open_log_file(const char *path)
 {
-	_cleanup_(closep) int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0600);
+	_cleanup_(closep) int fd =
+		open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0600);
 
 	return fd < 0 || dup2(fd, STDERR_FILENO) < 0 ? -errno : 0;
 }
 
-/* Of its starter's output a server keeps nothing, so that there only a file and logs of the system are left. */
+/* Of its starter's output a server keeps nothing, so that there only a file and logs of the system
+ * are left. */
 static int choose_log(const struct choice *c, bool keeps_output, char *err, size_t err_size)
 {
 	int r = c->log_file ? open_log_file(c->log_file) : 0;
@@ -248,8 +261,10 @@ static int choose_log(const struct choice *c, bool keeps_output, char *err, size
 	return 0;
 }
 
-/* Where Prometheus is answered. Somebody who chose to be watched hears why not; a mount must not fail for it. */
-static int watch_there(const struct choice *choice, struct server_config *c, char *err, size_t err_size)
+/* Where Prometheus is answered. Somebody who chose to be watched hears why not; a mount must not
+ * fail for it. */
+static int watch_there(const struct choice *choice, struct server_config *c, char *err,
+		       size_t err_size)
 {
 	int r;
 
@@ -262,7 +277,8 @@ static int watch_there(const struct choice *choice, struct server_config *c, cha
 	if (r == 0 && !c->takes_over) {
 		r = listen_socket_listen(&c->endpoint);
 		if (r < 0)
-			snprintf(err, err_size, "cannot listen at %s: %s", choice->metrics, strerror(-r));
+			snprintf(err, err_size, "cannot listen at %s: %s", choice->metrics,
+				 strerror(-r));
 	}
 	if (r < 0 && !c->keeps_output) {
 		log_warn("metrics are not answered: %s", err);
@@ -274,11 +290,15 @@ static int watch_there(const struct choice *choice, struct server_config *c, cha
 
 int cmd_server(int argc, char **argv)
 {
-	_cleanup_(choice_release) struct choice choice = { .idle_s = IDLE_S, .listen_fd = -1, .from_fd = -1 };
+	_cleanup_(choice_release) struct choice choice = { .idle_s = IDLE_S,
+							   .listen_fd = -1,
+							   .from_fd = -1 };
 	_cleanup_(rundir_release) struct rundir place = { .fd = -1 };
 	char err[ERR_SIZE] = "";
 	int r = parse(argc, argv, &choice);
-	struct server_config c = { .place = &place, .stats = stats_fetch_own, .metrics = stats_fetch_metrics };
+	struct server_config c = { .place = &place,
+				   .stats = stats_fetch_own,
+				   .metrics = stats_fetch_metrics };
 
 	/* The kernel calls a process that was executed by way of /proc/self/exe "exe". */
 	prctl(PR_SET_NAME, "veneer");
@@ -303,8 +323,8 @@ int cmd_server(int argc, char **argv)
 	if (!c.keeps_output)
 		sandbox_setup_leave_groups();
 	close_foreign_fds(&choice);
-	r = choice.socket ? rundir_open_path(&place, choice.socket, err, sizeof(err)) :
-			    rundir_open(&place, err, sizeof(err));
+	r = choice.socket ? rundir_open_path(&place, choice.socket, err, sizeof(err))
+			  : rundir_open(&place, err, sizeof(err));
 	if (r == 0 && choice.is_upgrade)
 		return upgrade_run(&place, choice.idle_s) < 0;
 	if (r == 0 && !c.takes_over)

@@ -6,10 +6,10 @@
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/base/log.h"
-#include "veneer/tools/stats_text.h"
-#include "veneer/tools/prometheus.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/tools/prometheus.h"
+#include "veneer/tools/stats_text.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -43,7 +43,8 @@ static void print_quota(const struct report_mount *m)
 	const struct quota_usage *q = &m->quota;
 	const bool is_red = terminal_has_colours(stdout) && stats_text_is_urgent(m);
 
-	printf("\n%sThe upper takes %s", is_red ? "\033[31m" : "", human_units_bytes(q->bytes).text);
+	printf("\n%sThe upper takes %s", is_red ? "\033[31m" : "",
+	       human_units_bytes(q->bytes).text);
 	if (q->max_bytes)
 		printf(" of %s that it may (size=)", human_units_bytes(q->max_bytes).text);
 	printf(", %s", human_units_count(q->inodes).text);
@@ -84,8 +85,9 @@ static int print_report(enum form form, const char *mountpoint)
 		r = report_parse(json, &report);
 	}
 	if (r == 0)
-		r = form == FORM_JSON ? print_json(json) :
-		    form == FORM_PROMETHEUS ? prometheus_print(&report, stdout) : print_tables(&report, mountpoint);
+		r = form == FORM_JSON	      ? print_json(json)
+		    : form == FORM_PROMETHEUS ? prometheus_print(&report, stdout)
+					      : print_tables(&report, mountpoint);
 	if (r == 0 && (fflush(stdout) != 0 || ferror(stdout)))
 		r = -EIO;
 	if (r < 0)

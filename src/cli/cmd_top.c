@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The terminal is ours between take_terminal and give_terminal, and given back on every way out: signals only set a
- * flag, which the loop sees. */
+/* The terminal is ours between take_terminal and give_terminal, and given back on every way out:
+ * signals only set a flag, which the loop sees. */
 #include "commands.h"
 
 #include "stats_fetch.h"
@@ -20,20 +20,20 @@
 #include <termios.h>
 #include <time.h>
 
-#define INTERVAL_MIN_S 0.1
-#define INTERVAL_MAX_S 3600.0
-#define FRAME_BYTES (64u << 10)
-#define FIRST_INTERVAL_S 0.3	/* on a terminal: something is to be seen soon */
+#define INTERVAL_MIN_S	 0.1
+#define INTERVAL_MAX_S	 3600.0
+#define FRAME_BYTES	 (64u << 10)
+#define FIRST_INTERVAL_S 0.3 /* on a terminal: something is to be seen soon */
 
 static volatile sig_atomic_t is_stopped;
 
 struct top {
 	double interval_s;
-	long count;		/* frames; 0: until stopped */
+	long count; /* frames; 0: until stopped */
 	bool is_json;
 	bool has_terminal, has_keys; /* one that can draw, and is to */
-	struct top_screen screen;	/* if has_terminal */
-	struct termios keys;	/* as they were */
+	struct top_screen screen; /* if has_terminal */
+	struct termios keys; /* as they were */
 	sigset_t blocked, waiting; /* signals come only while we wait */
 };
 
@@ -166,9 +166,11 @@ static int draw(struct top *t, const struct picture *begun, const struct picture
 	if (t->has_terminal)
 		measure_terminal(&t->screen);
 	if (r == 0)
-		r = t->is_json ? stats_text_print_json(&begun->report, &ended->report, seconds, f) :
-		    t->has_terminal ? top_screen_print(&t->screen, &begun->report, &ended->report, seconds, f) :
-				      stats_text_print_rates(&begun->report, &ended->report, seconds, f);
+		r = t->is_json ? stats_text_print_json(&begun->report, &ended->report, seconds, f)
+		    : t->has_terminal
+			    ? top_screen_print(&t->screen, &begun->report, &ended->report, seconds,
+					       f)
+			    : stats_text_print_rates(&begun->report, &ended->report, seconds, f);
 	if (f && fclose(f) != 0)
 		r = -ENOMEM;
 	if (r < 0)
@@ -197,13 +199,15 @@ static enum wait take_key(struct top *t, struct pollfd *keys)
 	return top_screen_key(c, &t->screen.order) ? WAIT_REDRAW : WAIT_OVER;
 }
 
-/* WAIT_REDRAW: before that time; something else is to be seen, for instance because the size of the terminal changed. */
+/* WAIT_REDRAW: before that time; something else is to be seen, for instance because the size of the
+ * terminal changed. */
 static enum wait wait_until(struct top *t, struct pollfd *keys, double end_s)
 {
 	double left_s = end_s - now_s();
 
 	while (left_s > 0 && !is_stopped) {
-		struct timespec ts = { .tv_sec = (time_t)left_s, .tv_nsec = (long)((left_s - (double)(time_t)left_s) * 1e9) };
+		struct timespec ts = { .tv_sec = (time_t)left_s,
+				       .tv_nsec = (long)((left_s - (double)(time_t)left_s) * 1e9) };
 		int n = ppoll(keys, 1, &ts, &t->waiting);
 		enum wait what = n > 0 ? take_key(t, keys) : WAIT_OVER;
 
@@ -228,7 +232,7 @@ static int take_picture(struct picture *ret, char err[STATS_FETCH_ERR_SIZE])
 /* The two that the frame is made of. */
 struct pair {
 	struct picture begun, ended;
-	bool has_frame;		/* ended is there */
+	bool has_frame; /* ended is there */
 };
 
 static int show(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
@@ -261,7 +265,8 @@ static int take_next(struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 static int show_frames(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 {
 	struct pollfd keys = { .fd = t->has_keys ? STDIN_FILENO : -1, .events = POLLIN };
-	double interval_s = t->has_terminal && t->interval_s > FIRST_INTERVAL_S ? FIRST_INTERVAL_S : t->interval_s;
+	double interval_s = t->has_terminal && t->interval_s > FIRST_INTERVAL_S ? FIRST_INTERVAL_S
+										: t->interval_s;
 	int r = 0;
 
 	for (long n = 0; r == 0 && (!t->count || n < t->count);) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount whose server is dead answers nothing, so nothing is looked up in it: what /proc says of mounts and of
- * processes is compared as text. */
+/* A mount whose server is dead answers nothing, so nothing is looked up in it: what /proc says of
+ * mounts and of processes is compared as text. */
 #include "commands.h"
 
-#include "umount_wait.h"
 #include "mount_find.h"
+#include "umount_wait.h"
 #include "usage.h"
 
 #include "veneer/base/cleanup.h"
@@ -51,7 +51,8 @@ static bool leads_into(const char *link, const char *path)
 	if (len < 0)
 		return false;
 	to[len] = '\0';
-	return !strncmp(to, path, n) && (to[n] == '\0' || to[n] == '/' || !strncmp(to + n, " (deleted)", 10));
+	return !strncmp(to, path, n) &&
+	       (to[n] == '\0' || to[n] == '/' || !strncmp(to + n, " (deleted)", 10));
 }
 
 static bool has_mapped(const char *pid, const char *path)
@@ -75,7 +76,8 @@ static bool has_mapped(const char *pid, const char *path)
 static const char *how_held(const char *pid, const char *path)
 {
 	static const char *const links[] = { "cwd", "root", "exe" };
-	static const char *const words[] = { "works in it", "has it as its root", "is a program from it" };
+	static const char *const words[] = { "works in it", "has it as its root",
+					     "is a program from it" };
 	char name[PATH_MAX];
 	bool is_open = false;
 	DIR *d;
@@ -93,7 +95,9 @@ static const char *how_held(const char *pid, const char *path)
 	}
 	if (d)
 		closedir(d);
-	return is_open ? "has a file open in it" : has_mapped(pid, path) ? "has a file of it mapped" : NULL;
+	return is_open		       ? "has a file open in it"
+	       : has_mapped(pid, path) ? "has a file of it mapped"
+				       : NULL;
 }
 
 /* A server of FUSE file systems holds layers of mounts, which end with them. */
@@ -156,7 +160,8 @@ static size_t print_holders(const char *path, bool *ret_is_layer)
 
 	*ret_is_layer = false;
 	for (struct dirent *e = d ? readdir(d) : NULL; e && n < HOLDERS_MAX; e = readdir(d)) {
-		const char *how = isdigit((unsigned char)e->d_name[0]) ? how_held(e->d_name, path) : NULL;
+		const char *how = isdigit((unsigned char)e->d_name[0]) ? how_held(e->d_name, path)
+								       : NULL;
 
 		if (!how)
 			continue;
@@ -180,16 +185,20 @@ static void say_who_holds(const char *path)
 	log_error("%s is in use", path);
 	print_mounts_inside(path, &inside);
 	if (inside) {
-		fprintf(stderr, "  unmount %s first, or all with -l\n", inside == 1 ? "that" : "those");
+		fprintf(stderr, "  unmount %s first, or all with -l\n",
+			inside == 1 ? "that" : "those");
 		return;
 	}
 	n = print_holders(path, &is_layer);
 	if (is_layer)
-		fprintf(stderr, "  layers of another mount lie in it: unmount that first (`veneer stats` lists mounts)\n");
+		fprintf(stderr,
+			"  layers of another mount lie in it: unmount that first (`veneer stats` lists mounts)\n");
 	if (!n && !is_layer)
-		fprintf(stderr, "  no process that may be looked at holds it: one in another mount namespace, or the kernel\n");
+		fprintf(stderr,
+			"  no process that may be looked at holds it: one in another mount namespace, or the kernel\n");
 	if (n)
-		fprintf(stderr, "  end %s, or unmount with -l: it goes when %s\n", n == 1 ? "it" : "them", n == 1 ? "it does" : "they do");
+		fprintf(stderr, "  end %s, or unmount with -l: it goes when %s\n",
+			n == 1 ? "it" : "them", n == 1 ? "it does" : "they do");
 	else
 		fprintf(stderr, "  or unmount with -l: it goes when nothing uses it any more\n");
 }
@@ -204,7 +213,8 @@ static int by_fusermount(const char *path, bool is_lazy)
 
 	r = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
 	if (r) {
-		log_error("cannot run fusermount3, which unmounts for those without privileges: %s", strerror(r));
+		log_error("cannot run fusermount3, which unmounts for those without privileges: %s",
+			  strerror(r));
 		return -r;
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -224,9 +234,12 @@ static int unmount(const char *path, int flags)
 		r = by_fusermount(path, flags & MNT_DETACH);
 	if (r == 0)
 		umount_wait_until_closed(&closing, flags & MNT_DETACH);
-	/* Whether anything else uses it cannot be seen for certain: loop devices, exports, other users. */
+	/* Whether anything else uses it cannot be seen for certain: loop devices, exports, other
+	 * users. */
 	else if (r == -EBUSY && closing.is_held)
-		log_error("%s: its server took a request and does not answer; -l unmounts it nevertheless", path);
+		log_error(
+			"%s: its server took a request and does not answer; -l unmounts it nevertheless",
+			path);
 	umount_wait_release(&closing);
 	return r;
 }
@@ -237,7 +250,9 @@ static int unmount_given(const char *given, int flags)
 	int r;
 
 	if (!path || !mount_find_is_ours(path)) {
-		log_error("%s is not mounted by veneer; `veneer stats` lists what the server has mounted", given);
+		log_error(
+			"%s is not mounted by veneer; `veneer stats` lists what the server has mounted",
+			given);
 		return 1;
 	}
 	r = unmount(path, flags);
@@ -251,7 +266,9 @@ static int unmount_given(const char *given, int flags)
 int cmd_umount(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "lazy", no_argument, NULL, 'l' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 },
+		{ "lazy", no_argument, NULL, 'l' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	bool is_lazy = false;
 	int c, code = 0;
@@ -312,12 +329,13 @@ static int enter_namespace(const char *path)
 }
 
 struct helper_call {
-	const char *mountpoint, *namespace;	/* NULL: not given */
-	int flags;		/* of umount2 */
+	const char *mountpoint, *namespace; /* NULL: not given */
+	int flags; /* of umount2 */
 	bool or_readonly, is_verbose;
 };
 
-/* umount(8) knows one type for all of FUSE, and runs this for all of it: mounts of other programs are its own work. */
+/* umount(8) knows one type for all of FUSE, and runs this for all of it: mounts of other programs
+ * are its own work. */
 static int by_umount(const struct helper_call *h)
 {
 	const char *args[8];
@@ -344,7 +362,8 @@ static int unmount_for_helper(const struct helper_call *h, const char *path)
 {
 	int r = unmount(path, h->flags);
 
-	if (r == -EBUSY && h->or_readonly && mount(NULL, path, NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0)
+	if (r == -EBUSY && h->or_readonly &&
+	    mount(NULL, path, NULL, MS_REMOUNT | MS_RDONLY, NULL) == 0)
 		return 0;
 	if (r == -EBUSY)
 		say_who_holds(path);
@@ -378,7 +397,9 @@ static int parse_helper_call(int argc, char **argv, struct helper_call *h)
 	/* Behind "--". */
 	if (!h->mountpoint && optind < argc)
 		h->mountpoint = argv[optind++];
-	return h->mountpoint && optind == argc ? 0 : wrong_helper_usage("one MOUNTPOINT is needed, and nothing besides");
+	return h->mountpoint && optind == argc
+		       ? 0
+		       : wrong_helper_usage("one MOUNTPOINT is needed, and nothing besides");
 }
 
 int cmd_umount_helper(int argc, char **argv)
@@ -397,5 +418,6 @@ int cmd_umount_helper(int argc, char **argv)
 	path = mount_find_path(h.mountpoint);
 	if (!path)
 		return wrong_helper_usage("the directory is not there");
-	return !h.namespace && !mount_find_is_ours(path) ? by_umount(&h) : unmount_for_helper(&h, path);
+	return !h.namespace && !mount_find_is_ours(path) ? by_umount(&h)
+							 : unmount_for_helper(&h, path);
 }

@@ -51,11 +51,13 @@ static int print_help(void)
 /* Who calls it fuse-overlayfs wants to know how to mount. */
 static bool asks_for_commands(const char *name, int argc, char **argv)
 {
-	return argc == 2 && strcmp(name, "fuse-overlayfs") != 0 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+	return argc == 2 && strcmp(name, "fuse-overlayfs") != 0 &&
+	       (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
 }
 
-/* What a tool opens in the place of an output that is closed would get what is printed: a file of a layer, in the worst case. Writing
- * there goes on failing. (Servers and mounts have an open one, sandbox_setup.h.) */
+/* What a tool opens in the place of an output that is closed would get what is printed: a file of a
+ * layer, in the worst case. Writing there goes on failing. (Servers and mounts have an open one,
+ * sandbox_setup.h.) */
 static void hold_standard_fds(void)
 {
 	for (int fd = 0; fd <= 2; fd++)
@@ -96,7 +98,8 @@ static const struct command *nearest_command(const char *word)
 
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (nearest_is_meant(word, commands[i].name) &&
-		    (!nearest || nearest_distance(word, commands[i].name) < nearest_distance(word, nearest->name)))
+		    (!nearest || nearest_distance(word, commands[i].name) <
+					 nearest_distance(word, nearest->name)))
 			nearest = &commands[i];
 	return nearest;
 }
@@ -121,12 +124,14 @@ static bool is_mount_point(int argc, char **argv)
 	return true;
 }
 
-/* A mount needs lower directories and a place that is there. mount(8) puts any word in front of the latter. */
+/* A mount needs lower directories and a place that is there. mount(8) puts any word in front of the
+ * latter. */
 static bool is_no_mount(int argc, char **argv)
 {
 	if (argv[1][0] == '-' || strchr(argv[1], '/'))
 		return false;
-	return !has_word(argc, argv, "lowerdir=") || (is_mount_point(argc, argv) && access(argv[1], F_OK) < 0);
+	return !has_word(argc, argv, "lowerdir=") ||
+	       (is_mount_point(argc, argv) && access(argv[1], F_OK) < 0);
 }
 
 static int run_help(const char *of)
@@ -152,7 +157,8 @@ static bool is_answered(int argc, char **argv, int *ret_code)
 
 	*ret_code = 2;
 	if (argc < 2) {
-		log_error("nothing to do: `veneer --help` shows how to mount, and lists the commands");
+		log_error(
+			"nothing to do: `veneer --help` shows how to mount, and lists the commands");
 		return true;
 	}
 	if (!is_no_mount(argc, argv))
@@ -169,13 +175,15 @@ static bool is_answered(int argc, char **argv, int *ret_code)
 	if (nearest)
 		log_error("%s is not a command: did you mean %s?", argv[1], nearest->name);
 	else if (!has_word(argc, argv, "-o") && access(argv[1], F_OK) < 0)
-		log_error("%s is not a command: `veneer --help` lists them, and shows how to mount", argv[1]);
+		log_error("%s is not a command: `veneer --help` lists them, and shows how to mount",
+			  argv[1]);
 	else
 		return false;
 	return true;
 }
 
-/* A bare call behaves as fuse-overlayfs, whatever name it goes by, but for those that mount(8) and umount(8) look for. */
+/* A bare call behaves as fuse-overlayfs, whatever name it goes by, but for those that mount(8) and
+ * umount(8) look for. */
 int main(int argc, char **argv)
 {
 	const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;

@@ -28,7 +28,8 @@ char *mount_find_path(const char *given)
 	if (slash)
 		*slash = '\0';
 	dir = realpath(!slash ? "." : *copy ? copy : "/", NULL);
-	if (!dir || asprintf(&full, "%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : copy) < 0)
+	if (!dir ||
+	    asprintf(&full, "%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : copy) < 0)
 		return NULL;
 	return full;
 }
@@ -68,8 +69,9 @@ int mount_find_look(const char *given, const char *command, struct report *ret)
 		return 0;
 	r = look(path, ret, err);
 	if (r < 0)
-		log_error("%s is a mount point, and no server can say what is behind it (%s): give %s its upper directory", given,
-			  *err ? err : "it serves no such mount", command);
+		log_error(
+			"%s is a mount point, and no server can say what is behind it (%s): give %s its upper directory",
+			given, *err ? err : "it serves no such mount", command);
 	return r < 0 ? r : 1;
 }
 
@@ -81,7 +83,8 @@ int mount_find_upper(const char *given, const char *command, char **ret)
 	if (r <= 0)
 		return r;
 	if (!one.mounts[0].upper) {
-		log_error("%s is mounted read-only and has no upper directory, which %s works on", given, command);
+		log_error("%s is mounted read-only and has no upper directory, which %s works on",
+			  given, command);
 		return -EROFS;
 	}
 	*ret = strdup(one.mounts[0].upper);

@@ -23,7 +23,8 @@ static int take_list(struct offline_args *a, char *list)
 	return 0;
 }
 
-int offline_arguments(int argc, char **argv, const char *known, bool wants_path, struct offline_args *ret)
+int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
+		      struct offline_args *ret)
 {
 	struct offline_args a = { .nlists = 0 };
 
@@ -37,7 +38,8 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 				return r;
 		} else if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
 			a.wants_help = true;
-		} else if (is_known(known, "--quiet") && (!strcmp(arg, "--quiet") || !strcmp(arg, "-q"))) {
+		} else if (is_known(known, "--quiet") &&
+			   (!strcmp(arg, "--quiet") || !strcmp(arg, "-q"))) {
 			a.is_quiet = true;
 		} else if (is_known(known, "--repair") && !strcmp(arg, "--repair")) {
 			a.repairs = true;
@@ -50,7 +52,8 @@ int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
 		} else if (arg[0] != '-' && wants_path && !a.path) {
 			a.path = arg;
 		} else {
-			log_error("%s: %s", arg[0] == '-' ? "unknown option" : "unexpected argument", arg);
+			log_error("%s: %s",
+				  arg[0] == '-' ? "unknown option" : "unexpected argument", arg);
 			return -EINVAL;
 		}
 	}

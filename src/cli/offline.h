@@ -10,15 +10,16 @@
 
 /* The arguments of such a subcommand. */
 struct offline_args {
-	char *lists[OFFLINE_LISTS_MAX];	/* -o */
+	char *lists[OFFLINE_LISTS_MAX]; /* -o */
 	size_t nlists;
-	const char *path;		/* what is no option */
+	const char *path; /* what is no option */
 	bool is_quiet, repairs, salvages, is_in_place, is_json, wants_help;
 };
 
-/* Accepts -o LIST, --help and of --quiet, --repair, --in-place and --json what `known` names, and one path if wants_path. 0, or -EINVAL
- * after a sentence on standard error. */
-int offline_arguments(int argc, char **argv, const char *known, bool wants_path, struct offline_args *ret);
-/* The layers that the lists name, as for mounting: lowerdir and upperdir are needed, workdir is not. 0, or -EINVAL
- * after a sentence on standard error. */
+/* Accepts -o LIST, --help and of --quiet, --repair, --in-place and --json what `known` names, and
+ * one path if wants_path. 0, or -EINVAL after a sentence on standard error. */
+int offline_arguments(int argc, char **argv, const char *known, bool wants_path,
+		      struct offline_args *ret);
+/* The layers that the lists name, as for mounting: lowerdir and upperdir are needed, workdir is
+ * not. 0, or -EINVAL after a sentence on standard error. */
 int offline_options(const struct offline_args *a, struct mount_opts *ret);

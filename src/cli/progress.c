@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #define REDRAW_MS 100
-#define LINE_MS 10000	/* where it is no terminal */
-#define SHORT_MS 500	/* of a walk nothing is to be seen before */
+#define LINE_MS	  10000 /* where it is no terminal */
+#define SHORT_MS  500 /* of a walk nothing is to be seen before */
 
 static uint64_t now_ms(void)
 {
@@ -21,12 +21,16 @@ static uint64_t now_ms(void)
 
 void progress_start(struct progress *p, bool is_quiet)
 {
-	*p = (struct progress){ .is_shown = !is_quiet, .is_terminal = terminal_can_draw(stderr), .start_ms = now_ms() };
+	*p = (struct progress){ .is_shown = !is_quiet,
+				.is_terminal = terminal_can_draw(stderr),
+				.start_ms = now_ms() };
 }
 
 bool progress_is_due(struct progress *p)
 {
-	uint64_t now = now_ms(), last = p->drawn_ms ? p->drawn_ms : p->is_terminal ? 0 : p->start_ms;
+	uint64_t now = now_ms(), last = p->drawn_ms	 ? p->drawn_ms
+					: p->is_terminal ? 0
+							 : p->start_ms;
 
 	if (!p->is_shown || now - last < (p->is_terminal ? REDRAW_MS : LINE_MS))
 		return false;
@@ -44,7 +48,8 @@ static void show_walk(void *arg, size_t entries, size_t dirs)
 	taken = now_ms() - p->start_ms;
 	if (taken < SHORT_MS || !progress_is_due(p))
 		return;
-	fprintf(stderr, "%s%s, %s/s", p->is_terminal ? "\r" : "", human_units_of(entries, "entry").text,
+	fprintf(stderr, "%s%s, %s/s", p->is_terminal ? "\r" : "",
+		human_units_of(entries, "entry").text,
 		human_units_count(entries * 1000 / (taken + 1)).text);
 	if (dirs)
 		fprintf(stderr, ", %s left", human_units_of(dirs, "directory").text);
@@ -57,8 +62,8 @@ struct step progress_walk(struct progress *p)
 	return (struct step){ .fn = show_walk, .arg = p };
 }
 
-void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
-		   const char *more)
+void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes,
+		   uint64_t nbytes, const char *more)
 {
 	const uint64_t rate = bytes * 1000 / (now_ms() - p->start_ms + 1);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far long work is: one line that is drawn anew on a terminal, a line now and then elsewhere, on standard error. */
+/* How far long work is: one line that is drawn anew on a terminal, a line now and then elsewhere,
+ * on standard error. */
 #pragma once
 
 #include "veneer/base/step.h"
@@ -16,12 +17,13 @@ struct progress {
 void progress_start(struct progress *p, bool is_quiet);
 /* Is it time for a line? Then it counts as drawn. */
 bool progress_is_due(struct progress *p);
-/* "N of M files, X of Y, Z/s, T s left", of the noun "file", and what `more` says behind it ("" for nothing). nbytes 0: not known. */
-void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes, uint64_t nbytes,
-		   const char *more);
+/* "N of M files, X of Y, Z/s, T s left", of the noun "file", and what `more` says behind it ("" for
+ * nothing). nbytes 0: not known. */
+void progress_show(struct progress *p, const char *noun, size_t done, size_t all, uint64_t bytes,
+		   uint64_t nbytes, const char *more);
 /* Nothing of it stays on a terminal, so that something else can be printed; it may go on. */
 void progress_clear(const struct progress *p);
 
-/* Of a walk through a layer, of which nobody knows how long it takes: "N entries, R/s, N directories left". Nothing is said of
- * one that ends at once. The step holds p. */
+/* Of a walk through a layer, of which nobody knows how long it takes: "N entries, R/s, N
+ * directories left". Nothing is said of one that ends at once. The step holds p. */
 struct step progress_walk(struct progress *p);

@@ -2,9 +2,9 @@
 #include "stats_fetch.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
 #include "veneer/server/client.h"
 #include "veneer/tools/container_name.h"
-#include "veneer/base/log.h"
 #include "veneer/tools/prometheus.h"
 
 #include <jansson.h>
@@ -22,8 +22,10 @@ static int ask(char **ret_json, char *err, size_t err_size)
 		return r;
 	r = client_connect(&at, false, &fd, err, err_size);
 	if (r == -ENOENT && rundir_has_other(&at))
-		snprintf(err, err_size, "no server is running in this user namespace, but there is the socket of one in another: "
-			 "`podman unshare veneer stats` asks the server of rootless containers");
+		snprintf(
+			err, err_size,
+			"no server is running in this user namespace, but there is the socket of one in another: "
+			"`podman unshare veneer stats` asks the server of rootless containers");
 	else if (r == -ENOENT)
 		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
 	return r ?: client_stats(fd, ret_json, err, err_size);
@@ -66,7 +68,8 @@ int stats_fetch_report(char **ret_json, struct report *ret, char err[STATS_FETCH
 	if (r == 0)
 		r = report_parse(json, ret);
 	if (r < 0) {
-		snprintf(err, STATS_FETCH_ERR_SIZE, "cannot use the server's answer: %s", strerror(-r));
+		snprintf(err, STATS_FETCH_ERR_SIZE, "cannot use the server's answer: %s",
+			 strerror(-r));
 		return r;
 	}
 	*ret_json = steal_ptr(&json);
@@ -94,7 +97,8 @@ static char *real_path(const char *path)
 	if (slash)
 		*slash = '\0';
 	dir = realpath(!slash ? "." : *copy ? copy : "/", NULL);
-	if (!dir || asprintf(&real, "%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) < 0)
+	if (!dir ||
+	    asprintf(&real, "%s/%s", strcmp(dir, "/") ? dir : "", slash ? slash + 1 : path) < 0)
 		return NULL;
 	return real;
 }
@@ -104,7 +108,8 @@ static bool is_wanted(void *arg, const char *mountpoint)
 	const struct wanted *w = arg;
 	_cleanup_(freep) char *real = NULL, *text = NULL;
 
-	if ((w->given && !strcmp(w->given, mountpoint)) || (w->real && !strcmp(w->real, mountpoint)))
+	if ((w->given && !strcmp(w->given, mountpoint)) ||
+	    (w->real && !strcmp(w->real, mountpoint)))
 		return true;
 	real = real_path(mountpoint);
 	text = real ? report_path(real) : NULL;

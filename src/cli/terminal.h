@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may be written to a terminal: lines drawn anew where it can, colours unless NO_COLOR is set (no-color.org). */
+/* What may be written to a terminal: lines drawn anew where it can, colours unless NO_COLOR is set
+ * (no-color.org). */
 #pragma once
 
 #include <stdbool.h>

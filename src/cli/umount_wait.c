@@ -6,8 +6,8 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/mountinfo.h"
 #include "veneer/mount/workdir.h"
+#include "veneer/sys/mountinfo.h"
 
 #include <fcntl.h>
 #include <mntent.h>
@@ -22,9 +22,9 @@
 #include <sys/xattr.h>
 
 #define ANSWER_MS 2000
-#define STEP_MS 2
-#define WORD_MS 3000	/* then it is said */
-#define DOUBT_MS 10000	/* where the kernel did not say that the file system is no more */
+#define STEP_MS	  2
+#define WORD_MS	  3000 /* then it is said */
+#define DOUBT_MS  10000 /* where the kernel did not say that the file system is no more */
 
 /* Another user could lead us anywhere. */
 static bool is_of_this_user(const char *path)
@@ -49,7 +49,8 @@ static bool find_mount(struct umount_wait *c)
 	struct mountinfo_mount m = { .id = 0 };
 	struct statx stx;
 
-	if (statx(AT_FDCWD, c->path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &stx) < 0 ||
+	if (statx(AT_FDCWD, c->path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW,
+		  STATX_MNT_ID, &stx) < 0 ||
 	    !(stx.stx_mask & STATX_MNT_ID))
 		return false;
 	m.id = stx.stx_mnt_id;
@@ -62,11 +63,12 @@ static bool find_mount(struct umount_wait *c)
 	return c->root != NULL;
 }
 
-/* It may outlive the command: a reader of the command's output waits for the last that could write to it, and a lock
- * (flock(1)) for the last that has its descriptor. */
+/* It may outlive the command: a reader of the command's output waits for the last that could write
+ * to it, and a lock (flock(1)) for the last that has its descriptor. */
 static void let_go(int watch_fd, int answer_fd)
 {
-	const int low = watch_fd < answer_fd ? watch_fd : answer_fd, high = watch_fd < answer_fd ? answer_fd : watch_fd;
+	const int low = watch_fd < answer_fd ? watch_fd : answer_fd,
+		  high = watch_fd < answer_fd ? answer_fd : watch_fd;
 
 	if (chdir("/") < 0)
 		log_debug("cannot leave the working directory: %s", strerror(errno));
@@ -168,7 +170,8 @@ static void compare_root(const char *root, void *arg)
 	const size_t n = strlen(s->root);
 
 	/* A directory of it may be mounted, too. */
-	s->is_found |= !strncmp(root, s->root, n) && (!root[n] || root[n] == '/' || s->root[n - 1] == '/');
+	s->is_found |= !strncmp(root, s->root, n) &&
+		       (!root[n] || root[n] == '/' || s->root[n - 1] == '/');
 }
 
 /* In any mount namespace that can be seen. */
@@ -176,7 +179,8 @@ static bool is_mounted_elsewhere(const struct umount_wait *c)
 {
 	struct search s = { .root = *c->root ? c->root : "/" };
 
-	return mountinfo_roots(0, NULL, c->dev_major, c->dev_minor, compare_root, &s) < 0 || s.is_found;
+	return mountinfo_roots(0, NULL, c->dev_major, c->dev_minor, compare_root, &s) < 0 ||
+	       s.is_found;
 }
 
 static void say_outcome(const struct umount_wait *c)
@@ -184,7 +188,9 @@ static void say_outcome(const struct umount_wait *c)
 	struct stat st;
 
 	if (fstat(c->work_fd, &st) == 0 && st.st_nlink > 0)
-		log_warn("%s: its server ended before it had closed the upper; the next mount does that", c->path);
+		log_warn(
+			"%s: its server ended before it had closed the upper; the next mount does that",
+			c->path);
 }
 
 /* Of several mounts that share a file system, the kernel says nothing of each. */
@@ -201,11 +207,14 @@ void umount_wait_until_closed(struct umount_wait *c, bool is_lazy)
 
 		is_certain = is_certain || is_over(c);
 		if (errno != EWOULDBLOCK || (waited > DOUBT_MS && !is_certain)) {
-			log_warn("%s is unmounted here, and still in use: its upper is not closed", c->path);
+			log_warn("%s is unmounted here, and still in use: its upper is not closed",
+				 c->path);
 			return;
 		}
 		if (waited > WORD_MS && !is_said)
-			log_warn("%s is unmounted; waiting until its server has written the upper out", c->path);
+			log_warn(
+				"%s is unmounted; waiting until its server has written the upper out",
+				c->path);
 		is_said = is_said || waited > WORD_MS;
 		usleep(STEP_MS * 1000);
 	}

@@ -14,7 +14,8 @@ void usage_wrong_option(char *const *argv, int c)
 	if (c == ':')
 		log_error("missing argument after %s", word);
 	else if (optopt && !strchr(word, '='))
-		log_error("unknown option: -%c", optopt); /* the word may hold more of them, and be still to come */
+		log_error("unknown option: -%c",
+			  optopt); /* the word may hold more of them, and be still to come */
 	else
 		log_error("unknown option: %s", word);
 }

@@ -3,14 +3,14 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/copyup.h"
-#include "veneer/recover/intent_log.h"
-#include "veneer/union/lookup.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/xattr_trust.h"
-#include "veneer/union/quota.h"
+#include "veneer/recover/intent_log.h"
 #include "veneer/sys/mode_relax.h"
-#include "veneer/union/upper.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/quota.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -29,8 +29,9 @@ static int pin_upper(struct union_fs *t, struct inode *i)
 	return r < 0 ? r : upper_pin(t, i);
 }
 
-/* Who completes a partial file changes some of its attributes for a moment, and puts them back: with the file locked
- * (materialize.h), so that nobody sees that, and nothing that is set meanwhile is lost. */
+/* Who completes a partial file changes some of its attributes for a moment, and puts them back:
+ * with the file locked (materialize.h), so that nobody sees that, and nothing that is set meanwhile
+ * is lost. */
 static bool hold_attributes(struct inode *i)
 {
 	const bool is_partial = i->type == DT_REG && i->has_upper && i->src.id;
@@ -51,8 +52,10 @@ static bool is_overridden(const struct union_fs *t, const struct inode *i)
 	return t->upper && t->upper->override && (i->type == DT_REG || i->type == DT_DIR);
 }
 
-/* Owner and mode are in an attribute: change what it says. (uid_t)-1 and so on leave that one alone. */
-static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
+/* Owner and mode are in an attribute: change what it says. (uid_t)-1 and so on leave that one
+ * alone. */
+static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid,
+			   mode_t mode)
 {
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
@@ -72,9 +75,10 @@ static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t ui
 	return mode_xattr_store(fd, t->upper->override, &st);
 }
 
-/* What an access ACL grants is limited by the mode, which the file system sees to with its own two: who changes the mode
- * that is in an attribute changes the real one too, if there is such an ACL, and the other way round. The owner's bits
- * are not the ACL's business, and may be ours to get in by. */
+/* What an access ACL grants is limited by the mode, which the file system sees to with its own two:
+ * who changes the mode that is in an attribute changes the real one too, if there is such an ACL,
+ * and the other way round. The owner's bits are not the ACL's business, and may be ours to get in
+ * by. */
 static int chmod_override(struct union_fs *t, struct inode *i, int fd, mode_t mode)
 {
 	int r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
@@ -97,9 +101,11 @@ static int take_mode_of_acl(struct union_fs *t, struct inode *i, int fd)
 		change_override(t, i, fd, (uid_t)-1, (gid_t)-1, (st.st_mode & 07000) | (real.st_mode & 0777));
 }
 
-/* Before a partial file gets another owner or mode: one who may write it from then on, and could not have read what it
- * stands over, could have forged its mark, so that it needs the seal that comes with a path. (uid_t)-1 and so on as above. */
-static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid, mode_t mode)
+/* Before a partial file gets another owner or mode: one who may write it from then on, and could
+ * not have read what it stands over, could have forged its mark, so that it needs the seal that
+ * comes with a path. (uid_t)-1 and so on as above. */
+static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid,
+		       mode_t mode)
 {
 	struct stat up, low;
 	int r;
@@ -185,8 +191,8 @@ int attr_utimens(struct union_fs *t, struct inode *i, const struct timespec time
 	return r;
 }
 
-int attr_without_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg,
-		       mode_t *ret_mode)
+int attr_without_setid(struct union_fs *t, struct inode *i,
+		       bool (*is_in_group)(void *arg, gid_t gid), void *arg, mode_t *ret_mode)
 {
 	mode_t keep = 07777;
 	struct stat st;
@@ -196,8 +202,10 @@ int attr_without_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(
 		return r;
 	if (st.st_mode & S_ISUID)
 		keep &= ~(mode_t)S_ISUID;
-	/* Without group execution the bit once meant mandatory locking, and those of the group may keep it. */
-	if (st.st_mode & S_ISGID && (st.st_mode & S_IXGRP || !is_in_group || !is_in_group(arg, st.st_gid)))
+	/* Without group execution the bit once meant mandatory locking, and those of the group may
+	 * keep it. */
+	if (st.st_mode & S_ISGID &&
+	    (st.st_mode & S_IXGRP || !is_in_group || !is_in_group(arg, st.st_gid)))
 		keep &= ~(mode_t)S_ISGID;
 	if (keep == 07777)
 		return 0;
@@ -205,7 +213,8 @@ int attr_without_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(
 	return 1;
 }
 
-int attr_kill_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid), void *arg)
+int attr_kill_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(void *arg, gid_t gid),
+		    void *arg)
 {
 	mode_t mode;
 	int r = attr_without_setid(t, i, is_in_group, arg, &mode);
@@ -218,7 +227,9 @@ int attr_kill_setgid(struct union_fs *t, struct inode *i)
 	struct stat st;
 	int r = lookup_stat(t, i, &st);
 
-	return r == 0 && st.st_mode & S_ISGID ? attr_chmod(t, i, st.st_mode & 07777 & ~(mode_t)S_ISGID) : r;
+	return r == 0 && st.st_mode & S_ISGID
+		       ? attr_chmod(t, i, st.st_mode & 07777 & ~(mode_t)S_ISGID)
+		       : r;
 }
 
 static pthread_mutex_t *setid_lock(struct union_fs *t, const struct inode *i)
@@ -233,7 +244,8 @@ static ssize_t read_capability(struct union_fs *t, struct inode *i, struct attr_
 	return n > 0 ? n : 0;
 }
 
-/* A change that begins from here on waits for the lock; one that has begun may have passed by it. */
+/* A change that begins from here on waits for the lock; one that has begun may have passed by it.
+ */
 static void keep_capability(struct union_fs *t, struct inode *i, struct attr_setid *s)
 {
 	t->keeping++;
@@ -242,9 +254,11 @@ static void keep_capability(struct union_fs *t, struct inode *i, struct attr_set
 	s->capability_len = s->is_disturbed ? 0 : read_capability(t, i, s);
 }
 
-void attr_setid_begin(struct union_fs *t, struct inode *i, bool keeps_capability, bool is_again, struct attr_setid *s)
+void attr_setid_begin(struct union_fs *t, struct inode *i, bool keeps_capability, bool is_again,
+		      struct attr_setid *s)
 {
-	const bool may_keep = keeps_capability && (is_again || t->keeping || read_capability(t, i, s));
+	const bool may_keep = keeps_capability &&
+			      (is_again || t->keeping || read_capability(t, i, s));
 	struct stat st;
 
 	*s = (struct attr_setid){ .lock = NULL };
@@ -254,7 +268,8 @@ void attr_setid_begin(struct union_fs *t, struct inode *i, bool keeps_capability
 	pthread_mutex_lock(s->lock);
 	if (may_keep)
 		keep_capability(t, i, s);
-	if (!t->can.has_trusted_xattr && lookup_stat(t, i, &st) == 0 && st.st_mode & (S_ISUID | S_ISGID))
+	if (!t->can.has_trusted_xattr && lookup_stat(t, i, &st) == 0 &&
+	    st.st_mode & (S_ISUID | S_ISGID))
 		s->mode = st.st_mode & 07777;
 }
 
@@ -305,11 +320,12 @@ void attr_change_end(struct inode *i)
 	i->changing--;
 }
 
-/* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never opened. */
+/* A descriptor that attributes can be read from: a pinned one, or one of its own for what is never
+ * opened. */
 struct reader {
 	struct fd_cache_slot *pinned;
 	int fd;
-	bool is_unresolved;		/* no need to ask: it has none */
+	bool is_unresolved; /* no need to ask: it has none */
 };
 
 static int reader_open_lower(struct union_fs *t, struct inode *i, struct reader *r)
@@ -319,7 +335,8 @@ static int reader_open_lower(struct union_fs *t, struct inode *i, struct reader 
 	r->is_unresolved = image_is_plain(t->image, i->lower);
 	if (r->is_unresolved)
 		return 0;
-	/* A file's data descriptor is likely to be needed next: a first write asks for capabilities. */
+	/* A file's data descriptor is likely to be needed next: a first write asks for
+	 * capabilities. */
 	if (i->type == DT_REG && image_source(t->image, i->lower, &src) == 0) {
 		r->fd = source_pin(src);
 		if (r->fd >= 0) {
@@ -354,7 +371,7 @@ static void reader_close(struct reader *r)
 /* Is there anybody who gives security.selinux a meaning? */
 static bool has_selinux(void)
 {
-	static _Atomic int known;	/* 0: not asked yet; 1: no; 2: yes */
+	static _Atomic int known; /* 0: not asked yet; 1: no; 2: yes */
 	int k = known;
 
 	if (!k)
@@ -365,7 +382,8 @@ static bool has_selinux(void)
 /* Where the mode is in an attribute, the ACL that the file system keeps has the real one. */
 static void limit_acl(struct union_fs *t, const struct inode *i, int fd, void *value, size_t size)
 {
-	const char *override = i->has_upper ? t->upper->override : image_override(t->image, i->lower);
+	const char *override = i->has_upper ? t->upper->override
+					    : image_override(t->image, i->lower);
 	struct stat st;
 
 	if (!override || fstat(fd, &st) < 0)
@@ -374,7 +392,8 @@ static void limit_acl(struct union_fs *t, const struct inode *i, int fd, void *v
 	mode_xattr_limit_acl(value, size, st.st_mode);
 }
 
-ssize_t attr_getxattr(struct union_fs *t, struct inode *i, const char *name, void *value, size_t size)
+ssize_t attr_getxattr(struct union_fs *t, struct inode *i, const char *name, void *value,
+		      size_t size)
 {
 	struct reader reader;
 	bool is_held;
@@ -391,8 +410,8 @@ ssize_t attr_getxattr(struct union_fs *t, struct inode *i, const char *name, voi
 		limit_acl(t, i, reader.fd, value, (size_t)n);
 	let_attributes_go(i, is_held);
 	reader_close(&reader);
-	/* Without SELinux, "not supported" instead of "none here": ls -l then stops asking file by file. A label
-	 * that is there is shown all the same. */
+	/* Without SELinux, "not supported" instead of "none here": ls -l then stops asking file by
+	 * file. A label that is there is shown all the same. */
 	if (n == -ENODATA && !strcmp(name, "security.selinux") && !has_selinux())
 		return -EOPNOTSUPP;
 	return n;
@@ -412,7 +431,8 @@ static bool is_acl(const char *name)
 	return !strcmp(name, ACCESS_ACL) || !strcmp(name, "system.posix_acl_default");
 }
 
-int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const void *value, size_t size, int flags)
+int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const void *value,
+		  size_t size, int flags)
 {
 	bool is_held;
 	int fd, r;
@@ -423,7 +443,9 @@ int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const v
 	if (fd < 0)
 		return fd;
 	/* Whomever it names may write the file. */
-	r = strcmp(name, ACCESS_ACL) != 0 ? 0 : seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, S_IRWXU | S_IRWXG | S_IRWXO);
+	r = strcmp(name, ACCESS_ACL) != 0
+		    ? 0
+		    : seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, S_IRWXU | S_IRWXG | S_IRWXO);
 	r = r ?: quota_claim(t->quota, size, 0);
 	if (r < 0) {
 		fd_cache_unpin(&i->src.fd);
@@ -466,8 +488,8 @@ int attr_removexattr(struct union_fs *t, struct inode *i, const char *name)
 	return r;
 }
 
-ssize_t attr_listxattr(struct union_fs *t, struct inode *i, bool (*sees_trusted)(void *arg), void *arg, char *list,
-		       size_t size)
+ssize_t attr_listxattr(struct union_fs *t, struct inode *i, bool (*sees_trusted)(void *arg),
+		       void *arg, char *list, size_t size)
 {
 	bool is_asked = sees_trusted == NULL, is_trusted_shown = true;
 	_cleanup_(freep) char *all = NULL;

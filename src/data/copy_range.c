@@ -4,13 +4,13 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
+#include "veneer/data/read.h"
 #include "veneer/data/run.h"
 #include "veneer/union/quota.h"
-#include "veneer/data/read.h"
 #include "veneer/union/upper.h"
 
-#define COPY_MAX ((size_t)64 << 20)	/* one request: it cannot be interrupted */
-#define COPY_STEP ((size_t)1 << 20)	/* read and written at a time */
+#define COPY_MAX  ((size_t)64 << 20) /* one request: it cannot be interrupted */
+#define COPY_STEP ((size_t)1 << 20) /* read and written at a time */
 
 /* Of two files always the same one first; a node id may change meanwhile. */
 static void lock_both(struct inode *from, struct inode *to)
@@ -29,8 +29,8 @@ static void unlock_both(struct inode *from, struct inode *to)
 		pthread_rwlock_unlock(&from->lock);
 }
 
-/* Nothing has to be recorded about [off, end of file) of a file that is written there: it is plain, or all of that is
- * past what can be seen from below. 1, 0 or -errno. */
+/* Nothing has to be recorded about [off, end of file) of a file that is written there: it is plain,
+ * or all of that is past what can be seen from below. 1, 0 or -errno. */
 static int speaks_alone(struct inode *to, int fd, uint64_t off)
 {
 	struct stat st;
@@ -47,10 +47,12 @@ static int speaks_alone(struct inode *to, int fd, uint64_t off)
 	/* A clip past the end has yet to be settled (cow.c). */
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	return clip <= (uint64_t)st.st_size && off >= ((clip + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1));
+	return clip <= (uint64_t)st.st_size &&
+	       off >= ((clip + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1));
 }
 
-/* The first run of [off, off + len) of what top shows, by the system call. Bytes; 0: not this way. */
+/* The first run of [off, off + len) of what top shows, by the system call. Bytes; 0: not this way.
+ */
 static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, size_t len)
 {
 	struct run run;
@@ -70,14 +72,15 @@ static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, 
 		n = copy_file_range(fd, &in, to, &out, run.len, 0);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
-		n = errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG ? -errno : 0;
+		n = errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG ? -errno
+											 : 0;
 	fd_cache_unpin(&run.src->fd);
 	return n;
 }
 
 /* Under both locks. As much as the system call does of it; 0: nothing. */
-static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, struct inode *to, int fd, off_t off_to,
-			  size_t len)
+static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, struct inode *to,
+			  int fd, off_t off_to, size_t len)
 {
 	struct source *top;
 	off_t size = 0;
@@ -117,7 +120,8 @@ static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, str
 }
 
 /* Through memory, which is right for every pair of files. */
-static ssize_t copy_step(struct union_fs *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
+static ssize_t copy_step(struct union_fs *t, struct inode *from, off_t off, struct inode *to,
+			 off_t off_to, size_t len)
 {
 	const size_t step = len < COPY_STEP ? len : COPY_STEP;
 	_cleanup_(freep) char *buf = malloc(step);
@@ -133,7 +137,8 @@ static ssize_t copy_step(struct union_fs *t, struct inode *from, off_t off, stru
 	return r < 0 ? r : n;
 }
 
-static ssize_t copy_some(struct union_fs *t, struct inode *from, off_t off, struct inode *to, off_t off_to, size_t len)
+static ssize_t copy_some(struct union_fs *t, struct inode *from, off_t off, struct inode *to,
+			 off_t off_to, size_t len)
 {
 	_cleanup_(closep) int own = -1;
 	int fd = upper_pin_writable(t, to, &own);
@@ -148,9 +153,11 @@ static ssize_t copy_some(struct union_fs *t, struct inode *from, off_t off, stru
 	return n ? n : copy_step(t, from, off, to, off_to, len);
 }
 
-/* Within one file: what is behind its end now is not copied, however far the copy makes it grow, and parts that overlap
- * are -EINVAL. The kernel sees to both itself, unless it knows the file by two node ids. */
-static int within_one(struct union_fs *t, struct inode *i, off_t off_from, off_t off_to, size_t *len)
+/* Within one file: what is behind its end now is not copied, however far the copy makes it grow,
+ * and parts that overlap are -EINVAL. The kernel sees to both itself, unless it knows the file by
+ * two node ids. */
+static int within_one(struct union_fs *t, struct inode *i, off_t off_from, off_t off_to,
+		      size_t *len)
 {
 	off_t size;
 	int r = read_size(t, i, &size);
@@ -161,10 +168,12 @@ static int within_one(struct union_fs *t, struct inode *i, off_t off_from, off_t
 		*len = 0;
 	else if (*len > (size_t)(size - off_from))
 		*len = (size_t)(size - off_from);
-	return *len && off_to < off_from + (off_t)*len && off_from < off_to + (off_t)*len ? -EINVAL : 0;
+	return *len && off_to < off_from + (off_t)*len && off_from < off_to + (off_t)*len ? -EINVAL
+											  : 0;
 }
 
-ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struct inode *to, off_t off_to, size_t len)
+ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struct inode *to,
+		   off_t off_to, size_t len)
 {
 	size_t done = 0;
 	ssize_t n;
@@ -177,7 +186,8 @@ ssize_t copy_range(struct union_fs *t, struct inode *from, off_t off_from, struc
 	if (n < 0)
 		return n;
 	while (done < len) {
-		n = copy_some(t, from, off_from + (off_t)done, to, off_to + (off_t)done, len - done);
+		n = copy_some(t, from, off_from + (off_t)done, to, off_to + (off_t)done,
+			      len - done);
 		if (n <= 0)
 			break;
 		done += (size_t)n;

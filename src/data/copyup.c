@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every copy is made without a name, or under a name in the work directory, and then put in its place in one
- * step: a server that dies half-way leaves nothing that could be taken for the file (doc/DESIGN.md, section 5, has the
- * steps). The next one makes it again; publish_recover.c gives a copy with several names those that it lacks. */
+/* Every copy is made without a name, or under a name in the work directory, and then put in its
+ * place in one step: a server that dies half-way leaves nothing that could be taken for the file
+ * (doc/DESIGN.md, section 5, has the steps). The next one makes it again; publish_recover.c gives a
+ * copy with several names those that it lacks. */
 #include "veneer/data/copyup.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/metacopy_guard.h"
 #include "veneer/base/log.h"
-#include "veneer/union/lookup.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/layer/origin_xattr.h"
-#include "veneer/layer/mode_xattr.h"
-#include "veneer/sys/path.h"
-#include "veneer/data/publish.h"
-#include "veneer/union/quota.h"
-#include "veneer/data/read.h"
-#include "veneer/sys/mode_relax.h"
 #include "veneer/base/stats.h"
+#include "veneer/data/publish.h"
+#include "veneer/data/read.h"
+#include "veneer/layer/metacopy_guard.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/xattr_trust.h"
-#include "veneer/union/upper.h"
+#include "veneer/map/format.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/quota.h"
+#include "veneer/union/upper.h"
 #include "zero_blocks.h"
 
 #include <dirent.h>
@@ -35,10 +36,10 @@
 struct fresh {
 	int fd;
 	char temp[32];
-	struct stat st;		/* as it was made, for what need not be set again */
-	bool has_path;		/* its mark is to say where the lower file is */
-	bool is_nameless;	/* and stays so */
-	uint64_t whole_bytes;	/* of a partial file: what copying it whole would copy */
+	struct stat st; /* as it was made, for what need not be set again */
+	bool has_path; /* its mark is to say where the lower file is */
+	bool is_nameless; /* and stays so */
+	uint64_t whole_bytes; /* of a partial file: what copying it whole would copy */
 };
 
 static int copy_xattr(int from, int to, const char *attr)
@@ -50,8 +51,8 @@ static int copy_xattr(int from, int to, const char *attr)
 	if (n == -ENODATA)
 		return 0;
 	r = n < 0 ? (int)n : xattr_set(to, "", attr, value, (size_t)n, 0);
-	/* A label or capability that this user may not set, or that the upper cannot hold, must not make the file
-	 * unwritable: overlayfs goes on too. */
+	/* A label or capability that this user may not set, or that the upper cannot hold, must not
+	 * make the file unwritable: overlayfs goes on too. */
 	return r == -EOPNOTSUPP || (r == -EPERM && strncmp(attr, "user.", 5) != 0) ? 0 : r;
 }
 
@@ -70,8 +71,10 @@ static int copy_xattrs(int from, int to, bool is_written)
 		for (char *a = list; r == 0 && a && a < list + len; a += strlen(a) + 1) {
 			const bool is_acl = !strncmp(a, "system.", 7);
 
-			/* A write takes capabilities away, also one that is done before the file is seen. */
-			if (is_acl == takes_acls && !whiteout_is_reserved_attr(a) && !mode_xattr_is_attr(a) &&
+			/* A write takes capabilities away, also one that is done before the file is
+			 * seen. */
+			if (is_acl == takes_acls && !whiteout_is_reserved_attr(a) &&
+			    !mode_xattr_is_attr(a) &&
 			    !(is_written && !strcmp(a, "security.capability")))
 				r = copy_xattr(from, to, a);
 		}
@@ -91,8 +94,8 @@ static int copy_owner(struct union_fs *t, const struct fresh *f, const struct st
 	return fchownat(f->fd, "", st->st_uid, st->st_gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
-/* After the owner, as chown clears set-id bits, and after all attributes: without privileges those of a file that its owner may
- * not write cannot be set. */
+/* After the owner, as chown clears set-id bits, and after all attributes: without privileges those
+ * of a file that its owner may not write cannot be set. */
 static int copy_mode(struct union_fs *t, const struct fresh *f, const struct stat *st)
 {
 	const bool is_chowned = f->st.st_uid != st->st_uid || f->st.st_gid != st->st_gid;
@@ -101,7 +104,9 @@ static int copy_mode(struct union_fs *t, const struct fresh *f, const struct sta
 	if (is_overridden(t, st)) {
 		const bool has_acl = xattr_get(f->fd, "", "system.posix_acl_access", NULL, 0) > 0;
 
-		if (fchmod(f->fd, (has_acl ? mode_xattr_acl_mode(mode) : mode_xattr_real_mode(mode)) & 07777) < 0)
+		if (fchmod(f->fd,
+			   (has_acl ? mode_xattr_acl_mode(mode) : mode_xattr_real_mode(mode)) &
+				   07777) < 0)
 			return -errno;
 		return mode_xattr_store(f->fd, t->upper->override, st);
 	}
@@ -113,8 +118,8 @@ static int copy_mode(struct union_fs *t, const struct fresh *f, const struct sta
 	return fchmodat(t->workfd, f->temp, mode, 0) < 0 ? -errno : 0;
 }
 
-/* Those of the lower file, or those that it is to have. A change of the content that has been made has set the time of the
- * last change, and is no access. */
+/* Those of the lower file, or those that it is to have. A change of the content that has been made
+ * has set the time of the last change, and is no access. */
 static int copy_times(int fd, const struct stat *st, struct copyup_change *change)
 {
 	struct timespec times[2] = { st->st_atim, st->st_mtim };
@@ -131,7 +136,8 @@ static int copy_times(int fd, const struct stat *st, struct copyup_change *chang
 	return 0;
 }
 
-/* False: something could not be removed. The next mount finds it, and it needs its entry in the map. */
+/* False: something could not be removed. The next mount finds it, and it needs its entry in the
+ * map. */
 static bool drop_fresh(struct union_fs *t, struct fresh *f, bool is_dir)
 {
 	struct stat st;
@@ -146,8 +152,8 @@ static bool drop_fresh(struct union_fs *t, struct fresh *f, bool is_dir)
 
 /* ---- regular files ---- */
 
-/* Without set-id bits, which come last: filling it would take them away. And ours to fill: a mode that is not comes last,
- * too. */
+/* Without set-id bits, which come last: filling it would take them away. And ours to fill: a mode
+ * that is not comes last, too. */
 static int make_regular(struct union_fs *t, mode_t mode, struct fresh *f)
 {
 	mode = (mode & 0777) | 0600;
@@ -178,7 +184,8 @@ static int check_size(struct source *src, uint64_t size)
 	return r;
 }
 
-/* No map will say what is below, so the copy must be on the disk before its name is. Holes stay holes. */
+/* No map will say what is below, so the copy must be on the disk before its name is. Holes stay
+ * holes. */
 static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_t size)
 {
 	const size_t step = 1u << 20;
@@ -188,7 +195,8 @@ static int copy_for_good(struct union_fs *t, struct source *src, int fd, uint64_
 
 	if (!buf)
 		return -ENOMEM;
-	/* A lower file that was cut short behind our back would look like one with a hole at its end. */
+	/* A lower file that was cut short behind our back would look like one with a hole at its
+	 * end. */
 	r = check_size(src, size);
 	if (r == 0 && ftruncate(fd, (off_t)size) < 0)
 		r = -errno;
@@ -228,7 +236,8 @@ static int set_path(struct partial_xattr *m, const struct image_entry *e)
 	return 0;
 }
 
-/* Where only the guard has no place the file is changed all the same, as on a full disk; `veneer check` tells. */
+/* Where only the guard has no place the file is changed all the same, as on a full disk; `veneer
+ * check` tells. */
 static int put_guard(struct union_fs *t, int fd)
 {
 	int r = metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));
@@ -239,14 +248,16 @@ static int put_guard(struct union_fs *t, int fd)
 	if (r != -ENOSPC && r != -EDQUOT && r != -E2BIG && r != -EOPNOTSUPP && r != -EPERM)
 		return r;
 	if (!atomic_exchange(&t->has_said_unguarded, true))
-		log_warn("%s: no room for the attribute by which overlayfs refuses a partial file (%s): later veneer check "
-			 "--repair sets it", t->upper->path, strerror(-r));
+		log_warn(
+			"%s: no room for the attribute by which overlayfs refuses a partial file (%s): later veneer check "
+			"--repair sets it",
+			t->upper->path, strerror(-r));
 	return 0;
 }
 
-/* Writes the mark, and before it its seal if it has a path: at its own place what it leads to is read by the same users.
- * A path twice may be more than a file system has room for, 4 KiB for all attributes on ext4: a mark that is followed
- * without a seal (`is_covered`) then goes without. */
+/* Writes the mark, and before it its seal if it has a path: at its own place what it leads to is
+ * read by the same users. A path twice may be more than a file system has room for, 4 KiB for all
+ * attributes on ext4: a mark that is followed without a seal (`is_covered`) then goes without. */
 static int write_mark(struct union_fs *t, int fd, const struct partial_xattr *m, bool is_covered)
 {
 	_cleanup_(buf_release) struct buf value = { 0 };
@@ -265,20 +276,23 @@ static int write_mark(struct union_fs *t, int fd, const struct partial_xattr *m,
 	return mode_relax_set_xattr(fd, FORMAT_PARTIAL_ATTR, value.data, value.len);
 }
 
-/* btrfs may log of a new file that it is there, and no more, when its directory or one above is synced, also by another
- * program: after a power cut it has its attributes, and the size that it was last logged with, or 0. So it is logged before it
- * has its place, under a name in the work directory (doc/decisions/0008). */
+/* btrfs may log of a new file that it is there, and no more, when its directory or one above is
+ * synced, also by another program: after a power cut it has its attributes, and the size that it
+ * was last logged with, or 0. So it is logged before it has its place, under a name in the work
+ * directory (doc/decisions/0008). */
 static int sync_size(struct union_fs *t, int fd)
 {
 	return t->can.wants_size_sync && !t->is_volatile && fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes before the
- * mark, the mark before the guard and the name. */
-static int make_partial(struct union_fs *t, struct inode *i, const struct fresh *f, const struct stat *st)
+/* A shell: full size, no data, a mark that says what lies under its holes. The map entry comes
+ * before the mark, the mark before the guard and the name. */
+static int make_partial(struct union_fs *t, struct inode *i, const struct fresh *f,
+			const struct stat *st)
 {
-	struct partial_xattr m = { .lower_size = (uint64_t)st->st_size, .lower_mtime_s = st->st_mtim.tv_sec,
-			  .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
+	struct partial_xattr m = { .lower_size = (uint64_t)st->st_size,
+				   .lower_mtime_s = st->st_mtim.tv_sec,
+				   .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
 	const bool has_acl = !i->src.below->is_unresolved;
 	file_id_t id;
 	int r;
@@ -306,10 +320,11 @@ static int make_partial(struct union_fs *t, struct inode *i, const struct fresh 
 	return 0;
 }
 
-/* A small file has all of its content at once, the first write in it: whoever reads the raw upper sees it as it
- * is. To us it is a partial file all of whose blocks are own, so that a power cut before its data is on the
- * disk leaves the old content and not an empty file. */
-static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size, struct copyup_change *change)
+/* A small file has all of its content at once, the first write in it: whoever reads the raw upper
+ * sees it as it is. To us it is a partial file all of whose blocks are own, so that a power cut
+ * before its data is on the disk leaves the old content and not an empty file. */
+static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size,
+		      struct copyup_change *change)
 {
 	char buf[COPYUP_WHOLE_MAX];
 	bool has_write = change && change->data && change->off <= (off_t)sizeof(buf) &&
@@ -340,7 +355,8 @@ static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size, 
 }
 
 /* Nothing of the lower file can be seen; the mark is there for its inode number. */
-static int make_emptied(struct union_fs *t, struct inode *i, struct source *src, const struct fresh *f, const struct stat *st)
+static int make_emptied(struct union_fs *t, struct inode *i, struct source *src,
+			const struct fresh *f, const struct stat *st)
 {
 	int r;
 
@@ -370,7 +386,8 @@ static int fill_data(struct union_fs *t, struct inode *i, const struct stat *st,
 	/* Before there is data, which the sync would have to wait for. */
 	if (r == 0 && st->st_size > 0)
 		r = f->is_nameless ? 0 : sync_size(t, f->fd);
-	if (r == 0 && change && !change->keeps_content && st->st_size > 0 && st->st_size <= (off_t)COPYUP_WHOLE_MAX)
+	if (r == 0 && change && !change->keeps_content && st->st_size > 0 &&
+	    st->st_size <= (off_t)COPYUP_WHOLE_MAX)
 		r = copy_small(t, i, f->fd, (size_t)st->st_size, change);
 	return r;
 }
@@ -384,7 +401,8 @@ static void note_origin(struct union_fs *t, struct inode *i, int fd)
 		origin_xattr_write(&t->style, fd, path);
 }
 
-static int fill_regular(struct union_fs *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
+static int fill_regular(struct union_fs *t, struct inode *i, const struct stat *st,
+			struct copyup_change *change, struct fresh *f)
 {
 	struct source *src;
 	int fd, r = image_source(t->image, i->lower, &src);
@@ -451,7 +469,8 @@ static int make_special(struct union_fs *t, const struct stat *st, struct fresh 
 	return f->fd < 0 ? -errno : 0;
 }
 
-static int make_other(struct union_fs *t, struct inode *i, const struct stat *st, struct copyup_change *change, struct fresh *f)
+static int make_other(struct union_fs *t, struct inode *i, const struct stat *st,
+		      struct copyup_change *change, struct fresh *f)
 {
 	_cleanup_(closep) int from = image_open_path(t->image, i->lower);
 	int r;
@@ -483,14 +502,16 @@ static int make_other(struct union_fs *t, struct inode *i, const struct stat *st
 
 /* ---- into place ---- */
 
-/* Where the copy is to be seen: under one name, under all names of a hard-linked file, or nowhere (neither). */
+/* Where the copy is to be seen: under one name, under all names of a hard-linked file, or nowhere
+ * (neither). */
 struct target {
 	struct inode *parent;
 	const char *name;
 	const struct hardlink_set *names;
 };
 
-static int make_copy(struct union_fs *t, struct inode *i, const struct target *to, struct copyup_change *change, struct fresh *f)
+static int make_copy(struct union_fs *t, struct inode *i, const struct target *to,
+		     struct copyup_change *change, struct fresh *f)
 {
 	struct stat st;
 	int r = image_stat(t->image, i->lower, &st);
@@ -502,7 +523,8 @@ static int make_copy(struct union_fs *t, struct inode *i, const struct target *t
 	r = make_regular(t, st.st_mode, f);
 	if (r < 0)
 		return r;
-	/* Under several names the file's own path says too little, and a server that dies must be able to tell. */
+	/* Under several names the file's own path says too little, and a server that dies must be
+	 * able to tell. */
 	f->has_path = to->names || (change && change->moves);
 	f->is_nameless = !to->parent && !to->names;
 	return fstat(f->fd, &f->st) < 0 ? -errno : fill_regular(t, i, &st, change, f);
@@ -513,7 +535,8 @@ static int show_copy(struct union_fs *t, struct inode *i, const struct target *t
 	if (to->names) {
 		int r = publish_all(t, i, f->fd, f->temp, to->names);
 
-		/* Ours, of a copy that failed and could not be taken back: the next mount gives it its other names. */
+		/* Ours, of a copy that failed and could not be taken back: the next mount gives it
+		 * its other names. */
 		return r == -EEXIST ? -EIO : r;
 	}
 	if (to->parent)
@@ -524,7 +547,8 @@ static int show_copy(struct union_fs *t, struct inode *i, const struct target *t
 }
 
 /* Under i->lock. */
-static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_change *change, const struct target *to)
+static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_change *change,
+			const struct target *to)
 {
 	const bool is_nameless = !to->parent && !to->names;
 	struct fresh f = { .fd = -1 };
@@ -570,9 +594,10 @@ static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_chang
 	return 0;
 }
 
-/* Directories are let through: what is in them could not be removed otherwise, and there are only so many below. *ret_n:
- * inodes. */
-static int claim_room(struct union_fs *t, struct inode *i, const struct copyup_change *change, uint64_t *ret, uint64_t *ret_n)
+/* Directories are let through: what is in them could not be removed otherwise, and there are only
+ * so many below. *ret_n: inodes. */
+static int claim_room(struct union_fs *t, struct inode *i, const struct copyup_change *change,
+		      uint64_t *ret, uint64_t *ret_n)
 {
 	struct stat st;
 	int r;
@@ -583,7 +608,8 @@ static int claim_room(struct union_fs *t, struct inode *i, const struct copyup_c
 	*ret_n = 1;
 	r = image_stat(t->image, i->lower, &st);
 	if (r == 0 && i->type == DT_REG && !(change && change->is_emptied) &&
-	    (t->copies_whole || (st.st_size <= (off_t)COPYUP_WHOLE_MAX && !(change && change->keeps_content))))
+	    (t->copies_whole ||
+	     (st.st_size <= (off_t)COPYUP_WHOLE_MAX && !(change && change->keeps_content))))
 		*ret = ((uint64_t)st.st_size + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1);
 	return r < 0 ? r : quota_claim(t->quota, *ret, *ret_n);
 }
@@ -600,7 +626,8 @@ static void note_touched(struct union_fs *t, struct inode *i, const struct targe
 }
 
 /* Under i->lock. */
-static int copy_locked(struct union_fs *t, struct inode *i, struct copyup_change *change, const struct target *to)
+static int copy_locked(struct union_fs *t, struct inode *i, struct copyup_change *change,
+		       const struct target *to)
 {
 	uint64_t room, n;
 	int r = claim_room(t, i, change, &room, &n);
@@ -636,8 +663,8 @@ static int copyup_one(struct union_fs *t, struct inode *i, struct copyup_change 
 	return r;
 }
 
-/* The topmost directory above i that has no upper entry, or i itself; referenced. In a loop, and not by
- * recursion, since an image decides how deep it is. */
+/* The topmost directory above i that has no upper entry, or i itself; referenced. In a loop, and
+ * not by recursion, since an image decides how deep it is. */
 static struct inode *topmost_lower(struct union_fs *t, struct inode *i)
 {
 	char name[NAME_MAX + 1];
@@ -678,13 +705,15 @@ static int copyup_dirs(struct union_fs *t, const struct hardlink_set *names)
 	return r;
 }
 
-/* The directories of all names have an upper entry. -EAGAIN: that is not so for a name that is new since. */
+/* The directories of all names have an upper entry. -EAGAIN: that is not so for a name that is new
+ * since. */
 static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	struct hardlink_set names;
 	int r;
 
-	/* No name can go while this is held, and none can come: what makes or removes one copies up first. */
+	/* No name can go while this is held, and none can come: what makes or removes one copies up
+	 * first. */
 	WRLOCK_SCOPE(&i->lock);
 	if (i->has_upper)
 		return 0;
@@ -701,7 +730,8 @@ static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_chang
 	return r;
 }
 
-/* All names of a hard-linked lower file get their entry together: it stays one file, for whoever reads the upper. */
+/* All names of a hard-linked lower file get their entry together: it stays one file, for whoever
+ * reads the upper. */
 static int copyup_linked(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	for (;;) {
@@ -742,25 +772,31 @@ int copyup_settle_links(struct union_fs *t, struct inode *i)
 	if (r < 0 || !has_others)
 		return r;
 	r = copyup_inode(t, i, NULL);
-	/* Where the quota has no room for a copy, one without content does: an inode, of which there are only so many below.
-	 * But not for gigabytes. */
+	/* Where the quota has no room for a copy, one without content does: an inode, of which
+	 * there are only so many below. But not for gigabytes. */
 	if (r == -ENOSPC && t->quota && !t->copies_whole)
-		r = copyup_inode(t, i, &(struct copyup_change){ .keeps_content = true, .is_let_through = true });
+		r = copyup_inode(
+			t, i,
+			&(struct copyup_change){ .keeps_content = true, .is_let_through = true });
 	return r;
 }
 
 /* Of what this mount knows: the owner of the file may have written another since. */
-static int write_origin(struct union_fs *t, struct inode *i, int fd, bool is_covered, const struct stat *low)
+static int write_origin(struct union_fs *t, struct inode *i, int fd, bool is_covered,
+			const struct stat *low)
 {
-	struct partial_xattr m = { .file_id = i->src.id, .uuid_low = (uint32_t)mapfile_uuid(t->map),
-			  .lower_size = (uint64_t)low->st_size, .lower_mtime_s = low->st_mtim.tv_sec,
-			  .lower_mtime_ns = (uint32_t)low->st_mtim.tv_nsec };
+	struct partial_xattr m = { .file_id = i->src.id,
+				   .uuid_low = (uint32_t)mapfile_uuid(t->map),
+				   .lower_size = (uint64_t)low->st_size,
+				   .lower_mtime_s = low->st_mtim.tv_sec,
+				   .lower_mtime_ns = (uint32_t)low->st_mtim.tv_nsec };
 	int r = set_path(&m, i->lower);
 
 	return r ?: write_mark(t, fd, &m, is_covered);
 }
 
-static int fix_origin(struct union_fs *t, struct inode *i, int fd, const struct stat *attributes, bool has_acl)
+static int fix_origin(struct union_fs *t, struct inode *i, int fd, const struct stat *attributes,
+		      bool has_acl)
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
 	struct partial_xattr m;
@@ -778,7 +814,8 @@ static int fix_origin(struct union_fs *t, struct inode *i, int fd, const struct 
 	is_lasting = *m.path && (m.is_sealed || !t->style.has_trusted);
 	if (is_lasting || (attributes && xattr_trust_covers(attributes, has_acl, !*m.path, &low)))
 		return 0;
-	return write_origin(t, i, fd, xattr_trust_covers(attributes ?: &up, has_acl, false, &low), &low);
+	return write_origin(t, i, fd, xattr_trust_covers(attributes ?: &up, has_acl, false, &low),
+			    &low);
 }
 
 int copyup_fix_origin(struct union_fs *t, struct inode *i, const struct stat *attributes)
@@ -794,7 +831,8 @@ int copyup_fix_origin(struct union_fs *t, struct inode *i, const struct stat *at
 	fd = upper_pin(t, i);
 	if (fd < 0)
 		return fd;
-	r = fix_origin(t, i, fd, attributes, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0);
+	r = fix_origin(t, i, fd, attributes,
+		       xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0);
 	fd_cache_unpin(&i->src.fd);
 	return r < 0 ? r : 0;
 }

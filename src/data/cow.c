@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order that nothing may change: room for the record is reserved, the data goes into the upper file, the
- * record says the blocks are own, the request is answered. Whoever stops in between leaves blocks that
- * are still seen from below: the old content, complete. */
+/* The order that nothing may change: room for the record is reserved, the data goes into the upper
+ * file, the record says the blocks are own, the request is answered. Whoever stops in between
+ * leaves blocks that are still seen from below: the old content, complete. */
 #include "veneer/data/cow.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/data/copyup.h"
-#include "veneer/data/run.h"
-#include "veneer/sys/file.h"
-#include "veneer/union/quota.h"
-#include "veneer/data/read.h"
-#include "veneer/sys/mode_relax.h"
 #include "veneer/base/stats.h"
+#include "veneer/data/copyup.h"
+#include "veneer/data/read.h"
+#include "veneer/data/run.h"
 #include "veneer/layer/xattr_trust.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 #include "zero_blocks.h"
 
@@ -21,10 +21,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define FSYNC_TRIES 4
+#define FSYNC_TRIES    4
 #define AHEAD_MIN_BLKS 4
 #define BLK_START(off) ((uint64_t)(off) & ~(uint64_t)(BLK_BYTES - 1))
-#define BLK_END(off) (((uint64_t)(off) + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1))
+#define BLK_END(off)   (((uint64_t)(off) + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1))
 
 static bool all_own(struct inode *i, uint64_t off, uint64_t len, int *ret_error)
 {
@@ -52,8 +52,8 @@ static int blk_is_own(struct inode *i, blk_t blk)
 	return r < 0 ? (r == -ENOENT ? -EIO : r) : is_own;
 }
 
-/* A file may have been cut, and the server killed before the map heard of it: what lies past the end was cut
- * off, so it must not come back when the file grows. */
+/* A file may have been cut, and the server killed before the map heard of it: what lies past the
+ * end was cut off, so it must not come back when the file grows. */
 static int settle_clip(struct inode *i, uint64_t size)
 {
 	uint64_t clip;
@@ -86,16 +86,17 @@ static int sync_and_commit(struct union_fs *t, struct inode *i, int fd, bool dat
 	pending = mapfile_pending(t->map, id);
 	if (pending == MAPFILE_CLEAN)
 		return 0;
-	/* Where the backing file system's extents survive only with their data, they are the second copy of
-	 * the map, and one sync is enough. */
-	r = mapfile_commit_since(t->map, id, change, pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
+	/* Where the backing file system's extents survive only with their data, they are the second
+	 * copy of the map, and one sync is enough. */
+	r = mapfile_commit_since(t->map, id, change,
+				 pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
 	/* It became an ordinary file meanwhile. */
 	return r == -ENOENT && !i->src.id ? 0 : r;
 }
 
-/* Likewise before the file grows, from size on. That it is so short may be on disk, since a crash or by a sync of somebody
- * who does not ask us (sync(2)), and longer again it may get there before the record does: then a crash would show the
- * lower's where something else was on disk. */
+/* Likewise before the file grows, from size on. That it is so short may be on disk, since a crash
+ * or by a sync of somebody who does not ask us (sync(2)), and longer again it may get there before
+ * the record does: then a crash would show the lower's where something else was on disk. */
 static int settle_growth(struct union_fs *t, struct inode *i, int fd, uint64_t size)
 {
 	uint64_t clip;
@@ -109,8 +110,8 @@ static int settle_growth(struct union_fs *t, struct inode *i, int fd, uint64_t s
 	return is_cut && !t->is_volatile ? sync_and_commit(t, i, fd, true) : 0;
 }
 
-/* Copy the blocks of [first, end) that are not own from below, byte range clipped to size, by chunks at most: that
- * is what buf holds. */
+/* Copy the blocks of [first, end) that are not own from below, byte range clipped to size, by
+ * chunks at most: that is what buf holds. */
 static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t size, char *buf)
 {
 	while (first < end) {
@@ -138,9 +139,11 @@ static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t
 	return 0;
 }
 
-/* What is taken along with a write is an optimisation: where it fails, for want of memory or room, or because the lower
- * cannot be read there, those blocks are seen from below as before, and the write has what it needs. */
-static int fill_around(struct inode *i, int fd, blk_t first, blk_t data_first, blk_t data_end, blk_t end, uint64_t size)
+/* What is taken along with a write is an optimisation: where it fails, for want of memory or room,
+ * or because the lower cannot be read there, those blocks are seen from below as before, and the
+ * write has what it needs. */
+static int fill_around(struct inode *i, int fd, blk_t first, blk_t data_first, blk_t data_end,
+		       blk_t end, uint64_t size)
 {
 	_cleanup_(freep) char *chunk = NULL;
 	int r;
@@ -154,8 +157,8 @@ static int fill_around(struct inode *i, int fd, blk_t first, blk_t data_first, b
 	return r == 0 ? fill_blocks(i, fd, data_end, end, size, chunk) : r;
 }
 
-/* A small file that was copied up without its content, for a change of its attributes, gets all of it with the first
- * write: whoever reads the raw upper sees it as it is (COPYUP_WHOLE_MAX). */
+/* A small file that was copied up without its content, for a change of its attributes, gets all of
+ * it with the first write: whoever reads the raw upper sees it as it is (COPYUP_WHOLE_MAX). */
 static void widen_to_file(uint64_t size, blk_t *first, blk_t *end)
 {
 	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT;
@@ -164,7 +167,8 @@ static void widen_to_file(uint64_t size, blk_t *first, blk_t *end)
 	*end = all > *end ? all : *end;
 }
 
-/* A chunk of which the write covers at least half is taken whole; widens [*first, *end) accordingly. */
+/* A chunk of which the write covers at least half is taken whole; widens [*first, *end)
+ * accordingly. */
 static void widen_to_chunks(uint64_t off, uint64_t end_off, blk_t *first, blk_t *end)
 {
 	uint64_t head = off & ~(uint64_t)(CHUNK_BYTES - 1);
@@ -190,15 +194,17 @@ static blk_t own_before(struct inode *i, blk_t blk)
 	blk_t from = blk > CHUNK_BLKS ? blk - CHUNK_BLKS : 0, run = 0, n;
 	bool is_own;
 
-	for (; from < blk && mapfile_run(i->src.map, i->src.id, from, blk - from, &is_own, &n) == 0; from += n)
+	for (; from < blk && mapfile_run(i->src.map, i->src.id, from, blk - from, &is_own, &n) == 0;
+	     from += n)
 		run = is_own ? run + n : 0;
 	return from < blk ? 0 : run;
 }
 
-/* A log that is synced record by record pays for each block that is new on the disk with a commit of the file
- * system's journal: 0.7 to 2.8 ms on ext4, where an overwrite takes 0.2 to 0.4. So a write that goes on where own
- * blocks end, after a sync, takes as many blocks again from below as there are in that run, to the end of its chunk:
- * never more than was written there, and after that the log overwrites. */
+/* A log that is synced record by record pays for each block that is new on the disk with a commit
+ * of the file system's journal: 0.7 to 2.8 ms on ext4, where an overwrite takes 0.2 to 0.4. So a
+ * write that goes on where own blocks end, after a sync, takes as many blocks again from below as
+ * there are in that run, to the end of its chunk: never more than was written there, and after that
+ * the log overwrites. */
 static void widen_ahead(struct inode *i, uint64_t size, blk_t first, blk_t *end)
 {
 	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT, to, run;
@@ -250,9 +256,10 @@ static int read_edges(struct inode *i, uint64_t off, uint64_t end, uint64_t size
 	return 0;
 }
 
-/* For the counters, before [first, end) becomes own: what of it is seen from below, and was thus taken from there
- * where the data at off does not cover it. size is that of the file before. */
-static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, uint64_t len, uint64_t size)
+/* For the counters, before [first, end) becomes own: what of it is seen from below, and was thus
+ * taken from there where the data at off does not cover it. size is that of the file before. */
+static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, uint64_t len,
+			uint64_t size)
 {
 	uint64_t clip, below = 0, replaced = 0;
 	blk_t blk = first, n, taken = 0;
@@ -261,7 +268,8 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 	if (mapfile_clip(i->src.map, i->src.id, &clip) < 0)
 		return;
 	clip = clip < size ? clip : size;
-	for (; blk < end && mapfile_run(i->src.map, i->src.id, blk, end - blk, &is_own, &n) == 0; blk += n) {
+	for (; blk < end && mapfile_run(i->src.map, i->src.id, blk, end - blk, &is_own, &n) == 0;
+	     blk += n) {
 		uint64_t from = blk << BLK_SHIFT, to = (blk + n) << BLK_SHIFT;
 
 		if (is_own)
@@ -280,9 +288,10 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 	stats_add(STATS_FILL_BYTES, below - replaced);
 }
 
-/* What is taken along with a write is not worth the last room that the upper may take: *ret_room is claimed for it. */
-static void choose_blocks(struct union_fs *t, struct inode *i, uint64_t off, uint64_t len, uint64_t size, blk_t *first,
-			  blk_t *end, uint64_t *ret_room)
+/* What is taken along with a write is not worth the last room that the upper may take: *ret_room is
+ * claimed for it. */
+static void choose_blocks(struct union_fs *t, struct inode *i, uint64_t off, uint64_t len,
+			  uint64_t size, blk_t *first, blk_t *end, uint64_t *ret_room)
 {
 	const blk_t data_first = *first, data_end = *end;
 
@@ -301,8 +310,8 @@ static void choose_blocks(struct union_fs *t, struct inode *i, uint64_t off, uin
 }
 
 /* Under i->lock for writing, i->src.fd pinned as fd. size is that of the file before. */
-static int write_chosen(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size,
-			blk_t first, blk_t end)
+static int write_chosen(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len,
+			uint64_t off, uint64_t size, blk_t first, blk_t end)
 {
 	const blk_t data_first = off >> BLK_SHIFT, data_end = BLK_END(off + len) >> BLK_SHIFT;
 	struct edges e;
@@ -334,7 +343,8 @@ static int write_chosen(struct union_fs *t, struct inode *i, int fd, const char 
 	return r;
 }
 
-static int write_blocks(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off, uint64_t size)
+static int write_blocks(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len,
+			uint64_t off, uint64_t size)
 {
 	blk_t first = off >> BLK_SHIFT, end = BLK_END(off + len) >> BLK_SHIFT;
 	uint64_t room;
@@ -346,7 +356,8 @@ static int write_blocks(struct union_fs *t, struct inode *i, int fd, const char 
 	return r;
 }
 
-static int write_partial(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, uint64_t off)
+static int write_partial(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len,
+			 uint64_t off)
 {
 	struct stat st;
 	int r;
@@ -366,8 +377,8 @@ static bool is_want_of_room(int r)
 	return r == -ENOSPC || r == -EDQUOT;
 }
 
-/* All of it is own, and stays so. Where there is no room left to note that a block is zeros, what has its place is written
- * all the same. */
+/* All of it is own, and stays so. Where there is no room left to note that a block is zeros, what
+ * has its place is written all the same. */
 static int write_in_place(struct inode *i, int fd, const char *p, size_t len, off_t off)
 {
 	int r = i->src.id ? zero_blocks_expect(i, fd, p, len, (uint64_t)off) : 0;
@@ -382,7 +393,8 @@ static int write_in_place(struct inode *i, int fd, const char *p, size_t len, of
 }
 
 /* There is room for it. */
-static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len, off_t off)
+static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char *p, size_t len,
+			 off_t off)
 {
 	bool in_place;
 	int r = 0;
@@ -390,8 +402,8 @@ static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char
 	pthread_rwlock_rdlock(&i->lock);
 	in_place = !i->src.id || all_own(i, (uint64_t)off, len, &r);
 	if (in_place) {
-		/* Past the end of the file everything is own, but only once the map knows how short the file
-		 * is: the slow way looks. */
+		/* Past the end of the file everything is own, but only once the map knows how short
+		 * the file is: the slow way looks. */
 		struct stat st;
 
 		if (i->src.id && (fstat(fd, &st) < 0 || off + (off_t)len > st.st_size))
@@ -403,7 +415,8 @@ static int write_claimed(struct union_fs *t, struct inode *i, int fd, const char
 	if (!in_place && r == 0) {
 		pthread_rwlock_wrlock(&i->lock);
 		/* It may have become an ordinary file meanwhile. */
-		r = i->src.id ? write_partial(t, i, fd, p, len, (uint64_t)off) : write_in_place(i, fd, p, len, off);
+		r = i->src.id ? write_partial(t, i, fd, p, len, (uint64_t)off)
+			      : write_in_place(i, fd, p, len, off);
 		pthread_rwlock_unlock(&i->lock);
 	}
 	return r;
@@ -464,9 +477,9 @@ static int truncate_partial(struct union_fs *t, struct inode *i, int fd, uint64_
 	return r;
 }
 
-/* Cut to 0, a file whose mark fits nothing needs neither mark nor lower file: it becomes an ordinary one. The cut is on
- * the disk first, as without the mark holes are zeros. The map's entry stays, and does no harm: the mark may be a copy,
- * and the entry another file's. */
+/* Cut to 0, a file whose mark fits nothing needs neither mark nor lower file: it becomes an
+ * ordinary one. The cut is on the disk first, as without the mark holes are zeros. The map's entry
+ * stays, and does no harm: the mark may be a copy, and the entry another file's. */
 static int cut_damaged(struct union_fs *t, struct inode *i, int fd)
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
@@ -507,8 +520,8 @@ int cow_truncate(struct union_fs *t, struct inode *i, off_t size)
 	return r;
 }
 
-/* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them, also where fsync has relied on
- * them: have the map on disk first. */
+/* Ownership that only the extents tell so far (doc/DESIGN.md) would go with them, also where fsync
+ * has relied on them: have the map on disk first. */
 static int commit_before_zeroing(struct union_fs *t, struct inode *i, int fd)
 {
 	if (t->is_volatile || !t->can.has_true_extents || mapfile_is_durable(t->map, i->src.id))
@@ -534,9 +547,10 @@ static int write_zeros(int fd, uint64_t off, uint64_t len)
 	return 0;
 }
 
-/* Make whole blocks of a partial file own and zero: holes or unwritten extents, which only the map can tell
- * from blocks that are seen from below. */
-static int zero_blocks(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len, uint64_t size)
+/* Make whole blocks of a partial file own and zero: holes or unwritten extents, which only the map
+ * can tell from blocks that are seen from below. */
+static int zero_blocks(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off,
+		       uint64_t len, uint64_t size)
 {
 	const bool is_punch = mode & FALLOC_FL_PUNCH_HOLE;
 	int r = mapfile_reserve(i->src.map, len >> BLK_SHIFT);
@@ -547,10 +561,13 @@ static int zero_blocks(struct union_fs *t, struct inode *i, int fd, int mode, ui
 		r = mapfile_expect_zeros(i->src.map, i->src.id, off >> BLK_SHIFT, len >> BLK_SHIFT);
 	if (r < 0)
 		return r;
-	if (fallocate(fd, (is_punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) | FALLOC_FL_KEEP_SIZE, (off_t)off,
-		      (off_t)len) < 0) {
+	if (fallocate(fd,
+		      (is_punch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE) |
+			      FALLOC_FL_KEEP_SIZE,
+		      (off_t)off, (off_t)len) < 0) {
 		/* Written, they must not make the file longer. */
-		r = errno == EOPNOTSUPP ? write_zeros(fd, off, off + len > size ? size - off : len) : -errno;
+		r = errno == EOPNOTSUPP ? write_zeros(fd, off, off + len > size ? size - off : len)
+					: -errno;
 		if (r < 0)
 			return r;
 	}
@@ -560,7 +577,8 @@ static int zero_blocks(struct union_fs *t, struct inode *i, int fd, int mode, ui
 	return r == 0 ? mapfile_must_sync(i->src.map, i->src.id) : r;
 }
 
-static int zero_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end, uint64_t size)
+static int zero_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off,
+			uint64_t end, uint64_t size)
 {
 	static const char zeros[2 * BLK_BYTES]; /* parts of two blocks at most */
 	uint64_t first = BLK_END(off), last;
@@ -584,7 +602,8 @@ static int zero_partial(struct union_fs *t, struct inode *i, int fd, int mode, u
 }
 
 /* At most a chunk. 1: there is nothing of the lower file from first on. */
-static int take_chunk(struct union_fs *t, struct inode *i, int fd, blk_t first, blk_t end, char *buf)
+static int take_chunk(struct union_fs *t, struct inode *i, int fd, blk_t first, blk_t end,
+		      char *buf)
 {
 	uint64_t clip, size;
 	struct stat st;
@@ -613,9 +632,10 @@ static int take_chunk(struct union_fs *t, struct inode *i, int fd, blk_t first, 
 	return r;
 }
 
-/* Plain allocation promises that no later write there is short of room: what is seen from below is copied. Unwritten
- * extents over it would be no second copy of the map any more: where the file system has no room to split one, it writes
- * zeros into what is left of it (ext4), and after a power cut they would pass for own. */
+/* Plain allocation promises that no later write there is short of room: what is seen from below is
+ * copied. Unwritten extents over it would be no second copy of the map any more: where the file
+ * system has no room to split one, it writes zeros into what is left of it (ext4), and after a
+ * power cut they would pass for own. */
 static int take_range(struct union_fs *t, struct inode *i, int fd, uint64_t off, uint64_t end)
 {
 	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
@@ -637,10 +657,10 @@ static int take_range(struct union_fs *t, struct inode *i, int fd, uint64_t off,
 	return r < 0 ? r : 0;
 }
 
-/* Plain allocation, after take_range. What is seen from below all the same is left alone: an extent over it would make it
- * own. */
-static int allocate_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t end,
-			    uint64_t size)
+/* Plain allocation, after take_range. What is seen from below all the same is left alone: an extent
+ * over it would make it own. */
+static int allocate_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off,
+			    uint64_t end, uint64_t size)
 {
 	blk_t blk = off >> BLK_SHIFT, last = BLK_END(end) >> BLK_SHIFT;
 	int r = end > size && !(mode & FALLOC_FL_KEEP_SIZE) ? settle_growth(t, i, fd, size) : 0;
@@ -662,14 +682,15 @@ static int allocate_partial(struct union_fs *t, struct inode *i, int fd, int mod
 	if (r == 0 && end > size && !(mode & FALLOC_FL_KEEP_SIZE)) {
 		struct stat st;
 
-		if (fstat(fd, &st) < 0 || ((uint64_t)st.st_size < end && ftruncate(fd, (off_t)end) < 0))
+		if (fstat(fd, &st) < 0 ||
+		    ((uint64_t)st.st_size < end && ftruncate(fd, (off_t)end) < 0))
 			r = -errno;
 	}
 	return r;
 }
 
-/* fallocate(2) sets the times of a file, also where it finds nothing to do. That a file's times cannot be set is no
- * reason to refuse what has been done. */
+/* fallocate(2) sets the times of a file, also where it finds nothing to do. That a file's times
+ * cannot be set is no reason to refuse what has been done. */
 static void touch(int fd)
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
@@ -677,7 +698,8 @@ static void touch(int fd)
 	utimensat(fd, "", times, AT_EMPTY_PATH);
 }
 
-static int fallocate_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off, uint64_t len)
+static int fallocate_partial(struct union_fs *t, struct inode *i, int fd, int mode, uint64_t off,
+			     uint64_t len)
 {
 	const int zeroing = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
 	struct stat st;
@@ -695,7 +717,8 @@ static int fallocate_partial(struct union_fs *t, struct inode *i, int fd, int mo
 		r = settle_growth(t, i, fd, size);
 		if (r == 0)
 			r = zero_partial(t, i, fd, mode, off, off + len, size);
-		if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
+		if (r == 0 && (mode & FALLOC_FL_ZERO_RANGE) && !(mode & FALLOC_FL_KEEP_SIZE) &&
+		    off + len > size)
 			r = allocate_partial(t, i, fd, 0, size, off + len, size);
 	}
 	if (r == 0)
@@ -718,7 +741,9 @@ int cow_fallocate(struct union_fs *t, struct inode *i, int mode, off_t off, off_
 	fd = upper_pin_writable(t, i, &own);
 	if (fd < 0)
 		return fd;
-	r = mode & FALLOC_FL_PUNCH_HOLE ? 0 : quota_claim_range(t->quota, fd, (uint64_t)off, (uint64_t)len, &room);
+	r = mode & FALLOC_FL_PUNCH_HOLE
+		    ? 0
+		    : quota_claim_range(t->quota, fd, (uint64_t)off, (uint64_t)len, &room);
 	if (r < 0) {
 		fd_cache_unpin(&i->src.fd);
 		return r;
@@ -770,8 +795,9 @@ int cow_fsync(struct union_fs *t, struct inode *i, bool data_only)
 	return r ?: error;
 }
 
-/* The kernel tells of bytes that it could not write back once for each open file, and all who write share ours: then
- * the next fsync of a program would find nothing wrong. Until one was told, this commits nothing of the file. */
+/* The kernel tells of bytes that it could not write back once for each open file, and all who write
+ * share ours: then the next fsync of a program would find nothing wrong. Until one was told, this
+ * commits nothing of the file. */
 int cow_sync_unasked(struct union_fs *t, struct inode *i)
 {
 	return i->sync_error ?: sync_inode(t, i, true);

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server leaves that is killed after each step. The request comes again to the next one (create_again,
- * replay_link), which completes it; if nobody waits for it any more, it stays so.
+/* What a server leaves that is killed after each step. The request comes again to the next one
+ * (create_again, replay_link), which completes it; if nobody waits for it any more, it stays so.
  *
- * at a free name     1. made            the object, without its owner, and without set-id bits: completed
+ * at a free name     1. made            the object, without its owner, and without set-id bits:
+ * completed
  *                    2. owner, then mode, or the attribute that has them: done
- * over a whiteout    1. made, with owner, mode and opaque mark, in the work directory, which the next mount empties;
- *                       under a default ACL beside the name first: taken away by who makes that name
+ * over a whiteout    1. made, with owner, mode and opaque mark, in the work directory, which the
+ * next mount empties; under a default ACL beside the name first: taken away by who makes that name
  *                    2. renamed over the device, or a directory exchanged with it: done
- *                    3. a ".wh.NAME" taken away. Before that the object is hidden: another one takes its place
- * link               1. path in the mark: true in any case
- *                    2. linked: done. Over a whiteout as above, but a file without a name is linked beside the name
- *                       first: taken from there again */
+ *                    3. a ".wh.NAME" taken away. Before that the object is hidden: another one
+ * takes its place link               1. path in the mark: true in any case
+ *                    2. linked: done. Over a whiteout as above, but a file without a name is linked
+ * beside the name first: taken from there again */
 #include "veneer/data/create.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/copyup.h"
-#include "veneer/union/lookup.h"
-#include "veneer/layer/mode_xattr.h"
 #include "veneer/data/publish.h"
-#include "veneer/union/quota.h"
-#include "veneer/sys/mode_relax.h"
 #include "veneer/data/remove.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -36,17 +37,17 @@ int create_check_name(const char *name)
 	return whiteout_name_kind(name) == WHITEOUT_PLAIN ? 0 : -EINVAL;
 }
 
-/* What is being made and where: in its directory at once if the name is free there, else in the work directory
- * and then over the whiteout. */
+/* What is being made and where: in its directory at once if the name is free there, else in the
+ * work directory and then over the whiteout. */
 struct making {
 	const struct create_args *args;
-	struct stat dir;	/* of the directory it will be in */
-	mode_t mode;		/* with set-gid inherited and the umask applied */
+	struct stat dir; /* of the directory it will be in */
+	mode_t mode; /* with set-gid inherited and the umask applied */
 	uid_t uid;
 	gid_t gid;
-	int fd;			/* of the new object, -1 if it needs none */
-	const char *override;	/* attribute that owner and mode go into, or NULL */
-	bool has_acl;		/* of the directory's default ACL */
+	int fd; /* of the new object, -1 if it needs none */
+	const char *override; /* attribute that owner and mode go into, or NULL */
+	bool has_acl; /* of the directory's default ACL */
 };
 
 static void inherit(struct union_fs *t, struct making *m, struct inode *parent)
@@ -81,9 +82,10 @@ static int make_at(struct making *m, int dirfd, const char *name)
 
 	switch (m->mode & S_IFMT) {
 	case S_IFREG:
-		/* Not set-id before it has its owner, which gives it those bits back: a server that is killed between
-		 * would leave a file that is its own user's. */
-		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, mode & 01777);
+		/* Not set-id before it has its owner, which gives it those bits back: a server that
+		 * is killed between would leave a file that is its own user's. */
+		m->fd = openat(dirfd, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC,
+			       mode & 01777);
 		return m->fd < 0 ? -errno : 0;
 	case S_IFDIR:
 		r = mkdirat(dirfd, name, mode & 07777);
@@ -97,12 +99,14 @@ static int make_at(struct making *m, int dirfd, const char *name)
 	return r < 0 ? -errno : 0;
 }
 
-/* Times go on with each step (an opaque directory's whiteout is in it, too); the reply tells those of the last. */
+/* Times go on with each step (an opaque directory's whiteout is in it, too); the reply tells those
+ * of the last. */
 static void note_times(const struct making *m, int dirfd, const char *name, struct stat *st)
 {
 	struct stat now;
 
-	if ((m->fd >= 0 ? mode_relax_stat(m->fd, "", AT_EMPTY_PATH, &now) : mode_relax_stat(dirfd, name, AT_SYMLINK_NOFOLLOW, &now)) < 0)
+	if ((m->fd >= 0 ? mode_relax_stat(m->fd, "", AT_EMPTY_PATH, &now)
+			: mode_relax_stat(dirfd, name, AT_SYMLINK_NOFOLLOW, &now)) < 0)
 		return;
 	st->st_mtim = now.st_mtim;
 	st->st_ctim = now.st_ctim;
@@ -117,7 +121,10 @@ static int settle_owner(struct making *m, int dirfd, const char *name, struct st
 	if (m->fd >= 0 ? fstat(m->fd, st) : fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	if (m->override) {
-		fd = m->fd >= 0 ? m->fd : mode_relax_openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		fd = m->fd >= 0
+			     ? m->fd
+			     : mode_relax_openat(dirfd, name,
+						 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
 			return fd;
 		int r = mode_xattr_keep_access(fd, st->st_mode);
@@ -134,14 +141,17 @@ static int settle_owner(struct making *m, int dirfd, const char *name, struct st
 		return r;
 	}
 	if (st->st_uid != m->uid || st->st_gid != m->gid) {
-		if (fchownat(dirfd, name, m->uid, m->gid, AT_SYMLINK_NOFOLLOW) < 0 && !m->args->ignores_chown)
+		if (fchownat(dirfd, name, m->uid, m->gid, AT_SYMLINK_NOFOLLOW) < 0 &&
+		    !m->args->ignores_chown)
 			return -errno;
 		if (fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW) < 0)
 			return -errno;
 	}
-	has_lost_mode = !S_ISLNK(st->st_mode) && (m->mode & (S_ISUID | S_ISGID | S_ISVTX)) & ~st->st_mode;
+	has_lost_mode = !S_ISLNK(st->st_mode) &&
+			(m->mode & (S_ISUID | S_ISGID | S_ISVTX)) & ~st->st_mode;
 	if (has_lost_mode) {
-		if (fchmodat(dirfd, name, st->st_mode | (m->mode & (S_ISUID | S_ISGID | S_ISVTX)), 0) < 0)
+		if (fchmodat(dirfd, name, st->st_mode | (m->mode & (S_ISUID | S_ISGID | S_ISVTX)),
+			     0) < 0)
 			return -errno;
 		st->st_mode |= m->mode & (S_ISUID | S_ISGID | S_ISVTX);
 		note_times(m, dirfd, name, st);
@@ -169,7 +179,8 @@ static int make_direct(struct making *m, int dirfd, const char *name, struct sta
 
 /* Put (tempfd, temp) over the whiteout at (dirfd, name), and over what a ".wh.NAME" hides there. A
  * directory cannot be renamed over a device, nor over what is not empty: they change places. */
-static int replace_whiteout(struct union_fs *t, int tempfd, const char *temp, int dirfd, const char *name, bool is_dir)
+static int replace_whiteout(struct union_fs *t, int tempfd, const char *temp, int dirfd,
+			    const char *name, bool is_dir)
 {
 	char hidden[NAME_MAX + 1];
 
@@ -194,8 +205,8 @@ static int replace_whiteout(struct union_fs *t, int tempfd, const char *temp, in
 }
 
 /* The place to make something that inherits a default ACL is the directory that has it. */
-static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode *parent, int dirfd, const char *name,
-			      bool is_opaque, struct stat *st)
+static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode *parent, int dirfd,
+			      const char *name, bool is_opaque, struct stat *st)
 {
 	char temp[NAME_MAX + 1];
 	int at = t->workfd, r = 0;
@@ -212,7 +223,8 @@ static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode
 		return r;
 	if (is_opaque) {
 		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(at, temp);
-		_cleanup_(closep) int fd = openat(at, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		_cleanup_(closep) int fd =
+			openat(at, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 		r = fd < 0 ? -errno : whiteout_set_opaque(&t->style, fd);
 	}
@@ -237,13 +249,18 @@ static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode
 	return r;
 }
 
-static int enter_new(struct union_fs *t, struct inode *parent, const char *name, struct making *m, struct upper_dir *d,
-		     const struct lookup_state *state, const struct stat *st, struct inode **ret)
+static int enter_new(struct union_fs *t, struct inode *parent, const char *name, struct making *m,
+		     struct upper_dir *d, const struct lookup_state *state, const struct stat *st,
+		     struct inode **ret)
 {
-	struct inode_found f = { .type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
+	struct inode_found f = { .type = IFTODT(st->st_mode),
+				 .has_upper = true,
+				 .upper_ino = st->st_ino,
 				 .upper_dev = inode_upper_dev(t, st->st_dev),
 				 .ino = inode_fold_ino(t, st->st_dev, st->st_ino) };
-	struct upper_dir_entry up = { .ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL };
+	struct upper_dir_entry up = {
+		.ino = f.ino, .type = f.type, .is_ino_known = true, .is_below = state->below != NULL
+	};
 	int r = upper_dir_set(d, name, &up);
 
 	if (r == 0)
@@ -261,7 +278,8 @@ static int enter_new(struct union_fs *t, struct inode *parent, const char *name,
 	return 0;
 }
 
-/* The kernel has the directory to itself for this request, so the name is still that of what was made. */
+/* The kernel has the directory to itself for this request, so the name is still that of what was
+ * made. */
 static void note_new(struct union_fs *t, int dirfd, const char *name)
 {
 	quota_note(t->quota, dirfd);
@@ -269,15 +287,15 @@ static void note_new(struct union_fs *t, int dirfd, const char *name)
 		quota_note_at(t->quota, dirfd, name);
 }
 
-/* A directory has a block of its own, and so has a long target. The name of anything else takes none, as a rule, but where there
- * is no room at all nothing may make the directory grow. */
+/* A directory has a block of its own, and so has a long target. The name of anything else takes
+ * none, as a rule, but where there is no room at all nothing may make the directory grow. */
 static uint64_t room_of(const struct create_args *args)
 {
 	return S_ISDIR(args->mode) || S_ISLNK(args->mode) ? BLK_BYTES : 1;
 }
 
-int create_node(struct union_fs *t, struct inode *parent, const char *name, const struct create_args *args, struct inode **ret,
-		struct stat *ret_st)
+int create_node(struct union_fs *t, struct inode *parent, const char *name,
+		const struct create_args *args, struct inode **ret, struct stat *ret_st)
 {
 	const uint64_t room = room_of(args);
 	struct making m = { .args = args, .fd = -1 };
@@ -316,7 +334,9 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name, cons
 		inherit(t, &m, parent);
 		if (state.is_whiteout)
 			r = make_over_whiteout(t, &m, parent, dirfd, name,
-					       S_ISDIR(m.mode) && state.below && state.below->type == DT_DIR, ret_st);
+					       S_ISDIR(m.mode) && state.below &&
+						       state.below->type == DT_DIR,
+					       ret_st);
 		else
 			r = make_direct(&m, dirfd, name, ret_st);
 	}
@@ -333,9 +353,10 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name, cons
 	return r;
 }
 
-/* It is there since a server made it and died before it could say so; nobody knows of it. Owner and mode may be
- * missing yet. */
-static int adopt_made(struct union_fs *t, struct inode *parent, const char *name, struct making *m, struct stat *st)
+/* It is there since a server made it and died before it could say so; nobody knows of it. Owner and
+ * mode may be missing yet. */
+static int adopt_made(struct union_fs *t, struct inode *parent, const char *name, struct making *m,
+		      struct stat *st)
 {
 	int dirfd = upper_pin(t, parent), r;
 
@@ -354,8 +375,8 @@ static int adopt_made(struct union_fs *t, struct inode *parent, const char *name
 	return r;
 }
 
-int create_again(struct union_fs *t, struct inode *parent, const char *name, const struct create_args *args,
-		 struct inode **ret, struct stat *ret_st)
+int create_again(struct union_fs *t, struct inode *parent, const char *name,
+		 const struct create_args *args, struct inode **ret, struct stat *ret_st)
 {
 	struct making m = { .args = args, .fd = -1 };
 	struct lookup_state state = { .where = LOOKUP_NOWHERE };
@@ -381,9 +402,10 @@ int create_again(struct union_fs *t, struct inode *parent, const char *name, con
 	return r;
 }
 
-/* is_only_here: it has no name in the mount. Such a file can be given one once: were that in the work directory, the
- * next server would take it away, and the file could have no other. */
-static int link_locked(struct union_fs *t, int fd, int dirfd, const char *name, bool is_whiteout, bool is_only_here)
+/* is_only_here: it has no name in the mount. Such a file can be given one once: were that in the
+ * work directory, the next server would take it away, and the file could have no other. */
+static int link_locked(struct union_fs *t, int fd, int dirfd, const char *name, bool is_whiteout,
+		       bool is_only_here)
 {
 	int at = t->workfd, r;
 	char temp[NAME_MAX + 1];
@@ -399,7 +421,8 @@ static int link_locked(struct union_fs *t, int fd, int dirfd, const char *name, 
 		at = dirfd;
 	}
 	/* Of a server that was killed. */
-	if (at == dirfd && fstatat(at, temp, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino != st.st_ino) {
+	if (at == dirfd && fstatat(at, temp, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    there.st_ino != st.st_ino) {
 		r = remove_unseen(t, at, temp);
 		if (r < 0)
 			return r;
@@ -413,7 +436,8 @@ static int link_locked(struct union_fs *t, int fd, int dirfd, const char *name, 
 	return r;
 }
 
-int create_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
+int create_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
+		struct stat *ret_st)
 {
 	struct upper_dir_entry up = { .type = i->type, .is_ino_known = true };
 	struct lookup_state state;

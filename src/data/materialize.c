@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A chunk: what lies below is read once without a lock, so that it is in memory; then, with the file to ourselves, its
- * times, mode and capability, which writing changes, are taken (saved_attrs.h), the missing blocks are written and recorded,
- * and the former are put back. Blocks are written whole: after a power cut an extent says that its blocks
- * are own. An own hole over a hole below is the same as none, so its record need not be had on the disk.
+/* A chunk: what lies below is read once without a lock, so that it is in memory; then, with the
+ * file to ourselves, its times, mode and capability, which writing changes, are taken
+ * (saved_attrs.h), the missing blocks are written and recorded, and the former are put back. Blocks
+ * are written whole: after a power cut an extent says that its blocks are own. An own hole over a
+ * hole below is the same as none, so its record need not be had on the disk.
  *
- * The end of a partial file: 1. its data and a commit record; 2. the origin attribute, which gives it its inode number
- * from then on; 3. the guard goes; 4. the mark goes; 5. the map's entry goes. Killed before 4, it is a partial file all
- * of whose blocks are own; after 4, a plain one, with an entry that stands for nothing. A crash that undoes 4 brings the
- * entry back too (doc/SPEC.md, 3.6). A guard without a mark would be damage: hence 3 before 4. */
+ * The end of a partial file: 1. its data and a commit record; 2. the origin attribute, which gives
+ * it its inode number from then on; 3. the guard goes; 4. the mark goes; 5. the map's entry goes.
+ * Killed before 4, it is a partial file all of whose blocks are own; after 4, a plain one, with an
+ * entry that stands for nothing. A crash that undoes 4 brings the entry back too
+ * (doc/SPEC.md, 3.6). A guard without a mark would be damage: hence 3 before 4. */
 #include "veneer/data/materialize.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/data/cow.h"
-#include "veneer/data/run.h"
-#include "veneer/sys/file.h"
-#include "veneer/layer/saved_attrs.h"
-#include "veneer/layer/origin_xattr.h"
-#include "veneer/union/quota.h"
-#include "veneer/data/read.h"
-#include "veneer/sys/mode_relax.h"
 #include "veneer/base/stats.h"
+#include "veneer/data/cow.h"
+#include "veneer/data/read.h"
+#include "veneer/data/run.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/saved_attrs.h"
 #include "veneer/layer/xattr_trust.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 #include "zero_blocks.h"
 
@@ -34,7 +36,7 @@ struct filling {
 	struct materialize *w;
 	struct inode *i;
 	int fd;
-	uint64_t seen;		/* bytes of the lower file that can be seen */
+	uint64_t seen; /* bytes of the lower file that can be seen */
 	uint64_t size;
 };
 
@@ -80,7 +82,8 @@ static int make_hole(const struct filling *f, uint64_t off, uint64_t end)
 		return errno == ENXIO ? 0 : -errno;
 	if ((uint64_t)data >= end)
 		return 0;
-	if (fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)(end - off)) == 0)
+	if (fallocate(f->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+		      (off_t)(end - off)) == 0)
 		return 0;
 	return errno == EOPNOTSUPP ? write_zeros(f, off, end) : -errno;
 }
@@ -91,8 +94,8 @@ static bool clone_data(const struct filling *f, uint64_t off, uint64_t end)
 	struct run run;
 	int fd, r;
 
-	if (f->w->cannot_clone || end > f->seen || run_find(f->i->src.below, off, end - off, &run) < 0 || !run.src ||
-	    run.len < end - off)
+	if (f->w->cannot_clone || end > f->seen ||
+	    run_find(f->i->src.below, off, end - off, &run) < 0 || !run.src || run.len < end - off)
 		return false;
 	fd = source_pin(run.src);
 	if (fd < 0)
@@ -140,7 +143,8 @@ static uint64_t whole_block(uint64_t end, uint64_t limit)
 	return end < limit ? end : limit;
 }
 
-/* A hole of the lower's, and not the end of a file that was cut behind our back, which looks like one. */
+/* A hole of the lower's, and not the end of a file that was cut behind our back, which looks like
+ * one. */
 static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 {
 	int r = 0;
@@ -160,7 +164,9 @@ static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 		fd = source_pin(run.src);
 		if (fd < 0)
 			return fd;
-		r = fstat(fd, &st) < 0 ? -errno : (uint64_t)st.st_size < run.off + run.len ? -EIO : 0;
+		r = fstat(fd, &st) < 0			       ? -errno
+		    : (uint64_t)st.st_size < run.off + run.len ? -EIO
+							       : 0;
 		fd_cache_unpin(&run.src->fd);
 	}
 	return r;
@@ -171,7 +177,8 @@ static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64
 {
 	struct source *below = f->i->src.below;
 	uint64_t seen = f->seen < end ? f->seen : end, stop = end;
-	off_t data = off < seen ? read_source_seek(below, (off_t)off, (off_t)seen, SEEK_DATA) : -ENXIO;
+	off_t data = off < seen ? read_source_seek(below, (off_t)off, (off_t)seen, SEEK_DATA)
+				: -ENXIO;
 	int r = mapfile_reserve(f->w->tree->map, 1);
 
 	if (r < 0)
@@ -190,10 +197,14 @@ static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64
 			stop = (uint64_t)data & ~(uint64_t)(BLK_BYTES - 1);
 		r = check_hole(f, off, stop);
 		r = r ?: make_hole(f, off, stop);
-		r = r ?: mapfile_own_zeros(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT, blks_of(stop) - (off >> BLK_SHIFT));
+		r = r
+			    ?: mapfile_own_zeros(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT,
+						 blks_of(stop) - (off >> BLK_SHIFT));
 	}
 	*ret_end = stop;
-	return r ?: mapfile_own(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT, blks_of(stop) - (off >> BLK_SHIFT));
+	return r
+		       ?: mapfile_own(f->w->tree->map, f->i->src.id, off >> BLK_SHIFT,
+				      blks_of(stop) - (off >> BLK_SHIFT));
 }
 
 static int fill_blocks(const struct filling *f, blk_t first, blk_t end)
@@ -235,7 +246,9 @@ static int is_wanting(const struct filling *f, blk_t first, blk_t end)
 {
 	bool is_own;
 	blk_t n;
-	int r = first < end ? mapfile_run(f->w->tree->map, f->i->src.id, first, end - first, &is_own, &n) : 0;
+	int r = first < end ? mapfile_run(f->w->tree->map, f->i->src.id, first, end - first,
+					  &is_own, &n)
+			    : 0;
 
 	return r < 0 || first >= end ? r : !is_own || n < end - first;
 }
@@ -296,7 +309,8 @@ static int fill_chunk(struct filling *f, blk_t first, blk_t end)
 	return first < end ? fill_and_keep(f, first, end) : 0;
 }
 
-/* Reading may take long, and is not to be waited for by whoever uses the file. What fails here fails there again. */
+/* Reading may take long, and is not to be waited for by whoever uses the file. What fails here
+ * fails there again. */
 static void warm(const struct filling *f, blk_t first, blk_t end)
 {
 	file_id_t id = f->i->src.id;
@@ -374,11 +388,14 @@ static int note_origin(struct union_fs *t, struct inode *i, int fd)
 		return i->lower ? -ENOMEM : 0;
 	origin_xattr_write(&t->style, fd, path);
 	/* Without it the next mount would show another number: better a partial file than that. */
-	return origin_xattr_read(fd, "", t->upper->is_doubted, there) == 1 && !strcmp(there, path) ? 0 : -ENOSPC;
+	return origin_xattr_read(fd, "", t->upper->is_doubted, there) == 1 && !strcmp(there, path)
+		       ? 0
+		       : -ENOSPC;
 }
 
-/* Under the lock. 1: nothing of the lower file can be seen. A clip past the end has yet to be settled: what was cut off
- * before a server was killed is gone for good (cow.c does the same before the file grows). */
+/* Under the lock. 1: nothing of the lower file can be seen. A clip past the end has yet to be
+ * settled: what was cut off before a server was killed is gone for good (cow.c does the same before
+ * the file grows). */
 static int is_complete(struct filling *f)
 {
 	struct mapfile *map = f->w->tree->map;
@@ -398,7 +415,8 @@ static int drop_mark(struct filling *f)
 	struct union_fs *t = f->w->tree;
 	struct inode *i = f->i;
 	const file_id_t id = i->src.id;
-	/* First the room: a mark that is gone while its entry stays is harmless, but the entry would stay for long. */
+	/* First the room: a mark that is gone while its entry stays is harmless, but the entry
+	 * would stay for long. */
 	int r = mapfile_reserve(t->map, 1);
 
 	if (r == 0 && !f->w->is_alone)
@@ -406,18 +424,20 @@ static int drop_mark(struct filling *f)
 	r = r ?: xattr_trust_unmark(f->fd);
 	if (r < 0)
 		return r;
-	/* In this order: who has the number already, without the lock, finds that the map does not know it any more,
-	 * and looks again. What is below stays known: it is the image's. */
+	/* In this order: who has the number already, without the lock, finds that the map does not
+	 * know it any more, and looks again. What is below stays known: it is the image's. */
 	i->src.id = 0;
 	r = mapfile_file_gone(t->map, id);
 	return r < 0 && r != -ENOENT ? r : 1;
 }
 
-/* What is own now is on the disk, and the map says so. A mount that waits for no disk has it on its way there before
- * the mark's removal can be: after a power cut each block is old or new. */
+/* What is own now is on the disk, and the map says so. A mount that waits for no disk has it on its
+ * way there before the mark's removal can be: after a power cut each block is old or new. */
 static int sync_data(struct materialize *w, struct inode *i, int fd)
 {
-	return w->is_alone ? 0 : w->tree->is_volatile ? file_write_out(fd) : cow_sync_unasked(w->tree, i);
+	return w->is_alone	      ? 0
+	       : w->tree->is_volatile ? file_write_out(fd)
+				      : cow_sync_unasked(w->tree, i);
 }
 
 static int finish_locked(struct filling *f)
@@ -443,8 +463,8 @@ int materialize_finish(struct materialize *w, struct inode *i)
 	f.fd = upper_pin_writable(w->tree, i, &own);
 	if (f.fd < 0)
 		return f.fd;
-	/* All blocks that are own from here on were so before the sync: what is complete stays complete, but for the
-	 * end of a file that was just cut, which is nothing to lose. */
+	/* All blocks that are own from here on were so before the sync: what is complete stays
+	 * complete, but for the end of a file that was just cut, which is nothing to lose. */
 	r = mapfile_is_complete(w->tree->map, i->src.id);
 	if (r == 0 && !w->is_alone) {
 		WRLOCK_SCOPE(&i->lock);

@@ -3,9 +3,9 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
-#include "veneer/union/quota.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/rmtree.h"
+#include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 
 #include <fcntl.h>
@@ -63,9 +63,12 @@ static void restore_times(int dirfd, const struct stat *st)
 	futimens(dirfd, times);
 }
 
-static int place(struct union_fs *t, struct inode *i, const struct origin *o, struct inode *parent, const char *name)
+static int place(struct union_fs *t, struct inode *i, const struct origin *o, struct inode *parent,
+		 const char *name)
 {
-	struct upper_dir_entry up = { .type = i->type, .ino = i->ino, .is_ino_known = true, .is_below = true };
+	struct upper_dir_entry up = {
+		.type = i->type, .ino = i->ino, .is_ino_known = true, .is_below = true
+	};
 	struct stat before;
 	struct upper_dir *d;
 	uint64_t version;
@@ -87,8 +90,8 @@ static int place(struct union_fs *t, struct inode *i, const struct origin *o, st
 			unlinkat(dirfd, name, 0);
 		else if (r < 0)
 			upper_dir_remove(d, name);
-		/* Copying up is invisible: it does not change the directory's times, unless something else did
-		 * meanwhile. */
+		/* Copying up is invisible: it does not change the directory's times, unless
+		 * something else did meanwhile. */
 		if (r == 0 && upper_dir_version(d) == version + 1)
 			restore_times(dirfd, &before);
 	}
@@ -97,7 +100,8 @@ static int place(struct union_fs *t, struct inode *i, const struct origin *o, st
 	return r;
 }
 
-int publish_one(struct union_fs *t, struct inode *i, int fd, char temp[32], struct inode *parent, const char *name)
+int publish_one(struct union_fs *t, struct inode *i, int fd, char temp[32], struct inode *parent,
+		const char *name)
 {
 	const struct origin o = { .fd = fd, .dirfd = t->workfd, .name = *temp ? temp : NULL };
 	int r = place(t, i, &o, parent, name);
@@ -107,7 +111,8 @@ int publish_one(struct union_fs *t, struct inode *i, int fd, char temp[32], stru
 	return r;
 }
 
-int publish_link(struct union_fs *t, struct inode *i, int fromfd, const char *from, struct inode *parent, const char *name)
+int publish_link(struct union_fs *t, struct inode *i, int fromfd, const char *from,
+		 struct inode *parent, const char *name)
 {
 	const struct origin o = { .fd = -1, .dirfd = fromfd, .name = from, .stays = true };
 
@@ -116,7 +121,8 @@ int publish_link(struct union_fs *t, struct inode *i, int fromfd, const char *fr
 
 int publish_open_left(struct union_fs *t)
 {
-	_cleanup_(closep) int fd = openat(t->upper->rootfd, PUBLISH_PENDING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_(closep) int fd = openat(t->upper->rootfd, PUBLISH_PENDING_NAME,
+					  O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
 	if (fd >= 0 && fstat(fd, &st) < 0)
@@ -158,7 +164,8 @@ void publish_close(struct union_fs *t)
 		restore_times(t->upper->rootfd, &before);
 }
 
-/* While others change the root and look at its times. The last of several that are at it removes the directory. */
+/* While others change the root and look at its times. The last of several that are at it removes
+ * the directory. */
 static void leave_pending(struct union_fs *t)
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
@@ -171,12 +178,15 @@ static void leave_pending(struct union_fs *t)
 	x = mode_relax_begin(t->upper->rootfd, "");
 	version = upper_dir_version(d);
 	if (fstat(t->upper->rootfd, &before) == 0 &&
-	    unlinkat(t->upper->rootfd, PUBLISH_PENDING_NAME, AT_REMOVEDIR) == 0 && upper_dir_version(d) == version)
+	    unlinkat(t->upper->rootfd, PUBLISH_PENDING_NAME, AT_REMOVEDIR) == 0 &&
+	    upper_dir_version(d) == version)
 		restore_times(t->upper->rootfd, &before);
 }
 
-/* The copy gets its name there. -EPERM where another's directory comes back as often as it is removed. */
-static int enter_pending(struct union_fs *t, int fd, const char *temp, const char *pending, int *ret)
+/* The copy gets its name there. -EPERM where another's directory comes back as often as it is
+ * removed. */
+static int enter_pending(struct union_fs *t, int fd, const char *temp, const char *pending,
+			 int *ret)
 {
 	int r = -ENOENT;
 
@@ -186,7 +196,9 @@ static int enter_pending(struct union_fs *t, int fd, const char *temp, const cha
 		if (dirfd < 0)
 			r = dirfd;
 		else if (*temp)
-			r = renameat2(t->workfd, temp, dirfd, pending, RENAME_NOREPLACE) < 0 ? -errno : 0;
+			r = renameat2(t->workfd, temp, dirfd, pending, RENAME_NOREPLACE) < 0
+				    ? -errno
+				    : 0;
 		else
 			r = publish_link_fd(fd, dirfd, pending);
 		if (r == 0)
@@ -228,7 +240,8 @@ static int sync_directories(struct union_fs *t, const struct hardlink_set *names
 	return r;
 }
 
-int publish_all(struct union_fs *t, struct inode *i, int fd, char temp[32], const struct hardlink_set *names)
+int publish_all(struct union_fs *t, struct inode *i, int fd, char temp[32],
+		const struct hardlink_set *names)
 {
 	_cleanup_(closep) int dirfd = -1;
 	char pending[32];
@@ -249,7 +262,8 @@ int publish_all(struct union_fs *t, struct inode *i, int fd, char temp[32], cons
 	while (r < 0 && --k > 0)
 		take_back(t, &names->v[k - 1]);
 	if (unlinkat(dirfd, pending, 0) < 0)
-		log_warn("%s: cannot remove " PUBLISH_PENDING_NAME "/%s: %s", t->upper->path, pending, strerror(errno));
+		log_warn("%s: cannot remove " PUBLISH_PENDING_NAME "/%s: %s", t->upper->path,
+			 pending, strerror(errno));
 	else
 		leave_pending(t);
 	return r;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Killed in here the next server begins again: a pending copy goes when it has all of its names, and those that it has
- * are no longer seen as the lower file's. */
+/* Killed in here the next server begins again: a pending copy goes when it has all of its names,
+ * and those that it has are no longer seen as the lower file's. */
 #include "veneer/data/publish_recover.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/data/copyup.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/layer/origin_xattr.h"
+#include "veneer/data/copyup.h"
 #include "veneer/data/publish.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/partial_xattr.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/rmtree.h"
 
@@ -46,7 +46,8 @@ static int read_origin(struct union_fs *t, int dirfd, const char *name, struct i
 	return r < 0 ? r : (*ret)->type == IFTODT(st.st_mode);
 }
 
-/* A node that only stands for the object while it gets its names: what the mirror needs to know of it. */
+/* A node that only stands for the object while it gets its names: what the mirror needs to know of
+ * it. */
 static int finish(struct union_fs *t, int dirfd, const char *pending)
 {
 	struct inode stand_in = { 0 };
@@ -62,10 +63,12 @@ static int finish(struct union_fs *t, int dirfd, const char *pending)
 	for (size_t k = 0; k < names.n && r == 0; k++) {
 		r = copyup_inode(t, names.v[k].dir, NULL);
 		if (r == 0)
-			r = publish_link(t, &stand_in, dirfd, pending, names.v[k].dir, names.v[k].name);
+			r = publish_link(t, &stand_in, dirfd, pending, names.v[k].dir,
+					 names.v[k].name);
 	}
 	if (r == 0)
-		log_info("%s: %s has all of its %zu missing names again", t->upper->path, e->name, names.n);
+		log_info("%s: %s has all of its %zu missing names again", t->upper->path, e->name,
+			 names.n);
 	hardlink_index_set_release(t, &names);
 	/* Those that were made before the server died, too. */
 	if (r == 0 && t->can.wants_name_sync && !t->is_volatile && syncfs(dirfd) < 0)

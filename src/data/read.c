@@ -30,7 +30,9 @@ int read_batch_add(struct read_batch *b, const struct run *run, void *dst)
 	if (fd < 0)
 		return fd;
 	b->srcs[b->n] = run->src;
-	b->reads[b->n++] = (struct ring_read){ .fd = fd, .dst = dst, .len = (uint32_t)run->len, .off = (off_t)run->off };
+	b->reads[b->n++] = (struct ring_read){
+		.fd = fd, .dst = dst, .len = (uint32_t)run->len, .off = (off_t)run->off
+	};
 	return b->n == READ_BATCH ? read_batch_finish(b) : 0;
 }
 

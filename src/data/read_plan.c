@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* First the range is laid out in segments, and what windows may serve is pinned. Then the windows are filled, then what
- * is left is read into the buffer, at its own place, several runs together. A segment that a window does not serve in
- * the end is read like the others. */
+/* First the range is laid out in segments, and what windows may serve is pinned. Then the windows
+ * are filled, then what is left is read into the buffer, at its own place, several runs together. A
+ * segment that a window does not serve in the end is read like the others. */
 #include "veneer/data/read_plan.h"
 
 #include "read_batch.h"
@@ -11,25 +11,26 @@
 
 #include <stdatomic.h>
 
-/* Smaller requests cost as much by pread (measured), and a window is not mapped for them. Nor for smaller runs of a
- * request: their pages would be brought in without the kernel reading ahead, six times as slowly (measured). */
-#define PIECES_MIN	(64u << 10)
-#define FILES_MAX	8	/* of a chain that are mapped; the others are read */
+/* Smaller requests cost as much by pread (measured), and a window is not mapped for them. Nor for
+ * smaller runs of a request: their pages would be brought in without the kernel reading ahead, six
+ * times as slowly (measured). */
+#define PIECES_MIN (64u << 10)
+#define FILES_MAX  8 /* of a chain that are mapped; the others are read */
 
 struct segment {
 	struct run run;
-	bool is_rest;			/* run.src is not one file but all there is below */
-	struct mmap_cache_part *part;	/* NULL: to be read */
+	bool is_rest; /* run.src is not one file but all there is below */
+	struct mmap_cache_part *part; /* NULL: to be read */
 };
 
 /* A file of a lower layer, as it is during this request. */
 struct lower {
-	struct source *src;	/* pinned, unless file.fd is -1 */
+	struct source *src; /* pinned, unless file.fd is -1 */
 	struct mmap_cache_file file;
 };
 
 struct layout {
-	struct source *upper;	/* not to be mapped: its blocks change; NULL: none */
+	struct source *upper; /* not to be mapped: its blocks change; NULL: none */
 	struct read_plan *pieces;
 	struct segment segments[READ_PLAN_MAX];
 	size_t n;
@@ -76,12 +77,14 @@ static void append(struct layout *l, const struct run *run, struct mmap_cache_pa
 /* One run: as many windows as it touches, and a read for what they do not cover. */
 static void lay_run(struct layout *l, struct run run)
 {
-	const bool is_for_windows = run.src && run.src != l->upper && run.src->layer->is_mappable && run.len >= PIECES_MIN;
+	const bool is_for_windows = run.src && run.src != l->upper && run.src->layer->is_mappable &&
+				    run.len >= PIECES_MIN;
 	struct lower *w = is_for_windows ? lower_of(l, run.src) : NULL;
 	struct read_plan *p = l->pieces;
 
 	/* One place is kept for this run's end, one for the rest of the request. */
-	while (w && run.len && l->n < READ_PLAN_MAX - 2 && run.off + run.len <= (uint64_t)w->file.st.st_size) {
+	while (w && run.len && l->n < READ_PLAN_MAX - 2 &&
+	       run.off + run.len <= (uint64_t)w->file.st.st_size) {
 		struct mmap_cache_part *part = &p->windows[p->nwindows];
 		struct run piece = run;
 
@@ -151,11 +154,13 @@ static void describe(const struct layout *l, char *buf, uint64_t off)
 		if (last && (char *)last->iov_base + last->iov_len == from)
 			last->iov_len += s->run.len;
 		else
-			p->iov[p->niov++] = (struct iovec){ .iov_base = from, .iov_len = s->run.len };
+			p->iov[p->niov++] =
+				(struct iovec){ .iov_base = from, .iov_len = s->run.len };
 	}
 }
 
-static int shared_sb(struct source *top, struct source *upper, char *buf, size_t len, uint64_t off, struct read_plan *ret)
+static int shared_sb(struct source *top, struct source *upper, char *buf, size_t len, uint64_t off,
+		     struct read_plan *ret)
 {
 	struct layout l; /* large: not cleared for every read */
 	int r;
@@ -208,7 +213,8 @@ static ssize_t clip_partial(struct union_fs *t, struct inode *i, size_t len, off
 }
 
 /* -EAGAIN: nothing here for windows. */
-static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_t len, off_t off, struct read_plan *ret)
+static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_t len, off_t off,
+			   struct read_plan *ret)
 {
 	struct source *top;
 	ssize_t n = read_top(t, i, &top);
@@ -235,7 +241,8 @@ static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_
 	return r < 0 ? r : n;
 }
 
-ssize_t read_plan_read(struct union_fs *t, struct inode *i, void *buf, size_t len, off_t off, struct read_plan *ret)
+ssize_t read_plan_read(struct union_fs *t, struct inode *i, void *buf, size_t len, off_t off,
+		       struct read_plan *ret)
 {
 	ssize_t n = -EAGAIN;
 

@@ -3,19 +3,19 @@
  *
  * in lower layers    1. other names of the file copied up (copyup.c)
  *                    2. a whiteout made: done
- * in the upper       1. unlinked; a directory that only looks empty moved to the work directory, which the next mount
- *                       empties: done
- * in both, device    1. exchanged with a whiteout in one step, by the rename itself or one made before: done
- * in both, .wh.NAME  1. the whiteout put there: it is gone, what it hides is not
+ * in the upper       1. unlinked; a directory that only looks empty moved to the work directory,
+ * which the next mount empties: done in both, device    1. exchanged with a whiteout in one step,
+ * by the rename itself or one made before: done in both, .wh.NAME  1. the whiteout put there: it is
+ * gone, what it hides is not
  *                    2. that moved to the work directory: done */
 #include "veneer/data/remove.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/copyup.h"
 #include "veneer/recover/intent_log.h"
-#include "veneer/union/quota.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/rmtree.h"
+#include "veneer/union/quota.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -90,7 +90,8 @@ int remove_place_whiteout(struct union_fs *t, const char *temp, int dirfd, const
 	char hidden[NAME_MAX + 1];
 
 	if (!t->style.has_device) {
-		if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) >= (int)sizeof(hidden))
+		if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", name) >=
+		    (int)sizeof(hidden))
 			return -ENAMETOOLONG;
 		name = hidden;
 	}
@@ -122,7 +123,8 @@ void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, b
 	upper_let_go(t, i);
 }
 
-/* Take the upper entry away and leave a whiteout in its place, in one step where the file system can. */
+/* Take the upper entry away and leave a whiteout in its place, in one step where the file system
+ * can. */
 static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, char temp[32])
 {
 	char white[32];
@@ -151,7 +153,8 @@ static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, ch
 }
 
 /* Remove what is seen at name: what state says of it was read with the directory held. */
-static int remove_entry(struct union_fs *t, struct inode *parent, const char *name, const struct lookup_state *state, bool is_dir)
+static int remove_entry(struct union_fs *t, struct inode *parent, const char *name,
+			const struct lookup_state *state, bool is_dir)
 {
 	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
 	char temp[32] = "";
@@ -196,7 +199,8 @@ out:
 	return r;
 }
 
-int remove_made(struct union_fs *t, struct inode *parent, const char *name, const struct lookup_state *before, bool is_dir)
+int remove_made(struct union_fs *t, struct inode *parent, const char *name,
+		const struct lookup_state *before, bool is_dir)
 {
 	struct lookup_state now = *before;
 
@@ -211,9 +215,11 @@ int remove_leftover(struct union_fs *t, struct inode *parent, const char *name)
 
 	if (r < 0)
 		return r;
-	/* Seen: what a whiteout was to hide, the other half of an exchange, or one link too many. */
+	/* Seen: what a whiteout was to hide, the other half of an exchange, or one link too many.
+	 */
 	if (state.where != LOOKUP_NOWHERE)
-		return remove_entry(t, parent, name, &state, state.where == LOOKUP_UPPER && state.up.type == DT_DIR);
+		return remove_entry(t, parent, name, &state,
+				    state.where == LOOKUP_UPPER && state.up.type == DT_DIR);
 	if (!state.is_whiteout)
 		return 0;
 	dirfd = upper_pin(t, parent);
@@ -248,8 +254,8 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 		r = -ENOENT;
 	if (r < 0)
 		return r;
-	/* The kernel looked the name up, so the inode is known; but one of several names may have been told to it by
-	 * a server that is dead. What cannot be looked at nobody has open. */
+	/* The kernel looked the name up, so the inode is known; but one of several names may have
+	 * been told to it by a server that is dead. What cannot be looked at nobody has open. */
 	if (!inode_peek(t, parent, name, &i) && lookup_name(t, parent, name, &i, &st) < 0) {
 		intent_log_about(NULL, NULL);
 		r = remove_entry(t, parent, name, &state, is_dir);
@@ -265,7 +271,8 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 	if (r == 0)
 		r = copyup_settle_links(t, i);
 	if (r == 0) {
-		/* Keeps a write to the open file from being copied up to a name that is going away. */
+		/* Keeps a write to the open file from being copied up to a name that is going away.
+		 */
 		pthread_rwlock_wrlock(&i->lock);
 		if (state.where == LOOKUP_LOWER && i->has_upper)
 			r = lookup_state(t, parent, name, &state);

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server leaves that is killed after each step. replay_rename finishes from step 5 on; before it begins again.
+/* What a server leaves that is killed after each step. replay_rename finishes from step 5 on;
+ * before it begins again.
  *
  * 1. both directories and the source copied up (copyup.c)
- * 2. path in the source's mark; redirect, which says where the directory is merged from already; opaque mark, on what
- *    has nothing beneath: nothing changes by them
- * 3. a whiteout made for the old name, if the rename itself cannot: beside it, hidden. Taken away by the next rename of
- *    that name
- * 4. target hidden by ".wh.NAME": what that hides taken away. A file: linked there, still hidden. A directory: an empty
- *    one put there, and seen once the whiteout is away; nobody can have made it but us, as the kernel knows of none
- * 5. renamed; or exchanged with a whiteout, or with a directory that only looks empty, which is then seen at the old
- *    name; or the ".wh.NAME" away, and the file has both names. If step 3 was needed, what is below the old name is
- *    seen
+ * 2. path in the source's mark; redirect, which says where the directory is merged from already;
+ * opaque mark, on what has nothing beneath: nothing changes by them
+ * 3. a whiteout made for the old name, if the rename itself cannot: beside it, hidden. Taken away
+ * by the next rename of that name
+ * 4. target hidden by ".wh.NAME": what that hides taken away. A file: linked there, still hidden. A
+ * directory: an empty one put there, and seen once the whiteout is away; nobody can have made it
+ * but us, as the kernel knows of none
+ * 5. renamed; or exchanged with a whiteout, or with a directory that only looks empty, which is
+ * then seen at the old name; or the ".wh.NAME" away, and the file has both names. If step 3 was
+ * needed, what is below the old name is seen
  * 6. the old name hidden, and what is left there moved to the work directory: done
  *
  * An exchange is one step. */
 #include "veneer/data/rename.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/create.h"
+#include "veneer/data/remove.h"
 #include "veneer/recover/intent_log.h"
+#include "veneer/sys/mode_relax.h"
 #include "veneer/union/hardlink_index.h"
-#include "veneer/base/log.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/quota.h"
-#include "veneer/sys/mode_relax.h"
-#include "veneer/data/remove.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -41,8 +43,8 @@ struct end {
 	const char *name;
 	struct lookup_state state;
 	struct upper_dir *listing;
-	struct inode *inode;	/* referenced; NULL: nothing there, or not known */
-	int dirfd;		/* pinned while >= 0 */
+	struct inode *inode; /* referenced; NULL: nothing there, or not known */
+	int dirfd; /* pinned while >= 0 */
 };
 
 static int end_look(struct union_fs *t, struct end *e)
@@ -87,7 +89,8 @@ static int refuse_move(struct inode *i, int r)
 	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
 }
 
-/* What is merged into a directory from below does not move with it: have the directory say where that is. */
+/* What is merged into a directory from below does not move with it: have the directory say where
+ * that is. */
 static int set_redirect(struct union_fs *t, struct inode *i, int fd)
 {
 	_cleanup_(freep) char *path = image_path(i->lower);
@@ -152,7 +155,10 @@ static int prepare_move(struct union_fs *t, struct inode *i, const struct end *t
 
 static struct upper_dir_entry upent_of(const struct inode *i, const struct end *at)
 {
-	return (struct upper_dir_entry){ .ino = i->ino, .type = i->type, .is_ino_known = true, .is_below = at->state.below != NULL };
+	return (struct upper_dir_entry){ .ino = i->ino,
+					 .type = i->type,
+					 .is_ino_known = true,
+					 .is_below = at->state.below != NULL };
 }
 
 /* Remove ".wh.NAME": the name is taken again. */
@@ -166,12 +172,12 @@ static int unhide(const struct end *e)
 	return unlinkat(e->dirfd, hidden, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* How the source's name is hidden when something is below it: by the rename itself, or by a whiteout that was
- * made before, under a reserved name of the same directory that is at least as long: nothing can fail for want
- * of room once the file has moved. */
+/* How the source's name is hidden when something is below it: by the rename itself, or by a
+ * whiteout that was made before, under a reserved name of the same directory that is at least as
+ * long: nothing can fail for want of room once the file has moved. */
 struct hiding {
-	unsigned flags;			/* RENAME_WHITEOUT or 0 */
-	char temp[NAME_MAX + 1];	/* "" if none is needed */
+	unsigned flags; /* RENAME_WHITEOUT or 0 */
+	char temp[NAME_MAX + 1]; /* "" if none is needed */
 };
 
 static int hiding_prepare(struct union_fs *t, const struct end *from, struct hiding *h)
@@ -191,7 +197,8 @@ static int hiding_prepare(struct union_fs *t, const struct end *from, struct hid
 	unlinkat(from->dirfd, h->temp, 0); /* of a server that was killed */
 	if (t->style.has_device)
 		return mknodat(from->dirfd, h->temp, S_IFCHR, 0) < 0 ? -errno : 0;
-	fd = openat(from->dirfd, h->temp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0700);
+	fd = openat(from->dirfd, h->temp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC,
+		    0700);
 	if (fd < 0)
 		return -errno;
 	close(fd);
@@ -212,7 +219,8 @@ static int hiding_finish(struct union_fs *t, const struct end *from, const struc
 	if (!*h->temp)
 		return 0;
 	if (!t->style.has_device) {
-		if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", from->name) >= (int)sizeof(hidden))
+		if (snprintf(hidden, sizeof(hidden), WHITEOUT_PREFIX "%s", from->name) >=
+		    (int)sizeof(hidden))
 			return -ENAMETOOLONG;
 		name = hidden;
 	}
@@ -224,8 +232,8 @@ static bool is_hidden_by_file(const struct end *e)
 	return e->state.is_whiteout && whiteout_is_by_name(e->dirfd, e->name);
 }
 
-/* The old directory (or whiteout) of the target's place was exchanged into the source's place: take it away,
- * and hide what is below the source's name if there is anything. */
+/* The old directory (or whiteout) of the target's place was exchanged into the source's place: take
+ * it away, and hide what is below the source's name if there is anything. */
 static int dispose_exchanged(struct union_fs *t, const struct end *from, const struct hiding *h)
 {
 	char temp[32];
@@ -246,9 +254,9 @@ static int dispose_exchanged(struct union_fs *t, const struct end *from, const s
 	return r;
 }
 
-/* A directory cannot be at two places at once: first put an empty one where ".wh.NAME" hides it, take that away,
- * and then rename over it. A server that is killed leaves an empty directory at the most. What ".wh.NAME" hides there
- * so far goes first. */
+/* A directory cannot be at two places at once: first put an empty one where ".wh.NAME" hides it,
+ * take that away, and then rename over it. A server that is killed leaves an empty directory at the
+ * most. What ".wh.NAME" hides there so far goes first. */
 static int unhide_for_directory(struct union_fs *t, const struct end *to)
 {
 	_cleanup_(closep) int fd = -1;
@@ -272,7 +280,8 @@ static int unhide_for_directory(struct union_fs *t, const struct end *to)
 	return r < 0 ? r : unhide(to);
 }
 
-static int move_directory(struct union_fs *t, const struct end *from, const struct end *to, const struct hiding *h)
+static int move_directory(struct union_fs *t, const struct end *from, const struct end *to,
+			  const struct hiding *h)
 {
 	int r = unhide_for_directory(t, to);
 
@@ -285,15 +294,17 @@ static int move_directory(struct union_fs *t, const struct end *from, const stru
 	if (r < 0)
 		return r;
 	r = dispose_exchanged(t, from, h);
-	if (r < 0 && mode_relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) == 0)
+	if (r < 0 &&
+	    mode_relax_rename(from->dirfd, from->name, to->dirfd, to->name, RENAME_EXCHANGE) == 0)
 		return r;
 	return 0;
 }
 
-/* As long as ".wh.NAME" is there, a file moved to NAME is not seen, and at its old name it is gone: have it at
- * both until the whiteout is away. What the whiteout hides so far, perhaps our own of an attempt that was cut off,
- * goes first. */
-static int move_file_unhidden(struct union_fs *t, const struct end *from, const struct end *to, const struct hiding *h)
+/* As long as ".wh.NAME" is there, a file moved to NAME is not seen, and at its old name it is gone:
+ * have it at both until the whiteout is away. What the whiteout hides so far, perhaps our own of an
+ * attempt that was cut off, goes first. */
+static int move_file_unhidden(struct union_fs *t, const struct end *from, const struct end *to,
+			      const struct hiding *h)
 {
 	char temp[32];
 	int r = remove_unseen(t, to->dirfd, to->name);
@@ -308,15 +319,17 @@ static int move_file_unhidden(struct union_fs *t, const struct end *from, const 
 		return r;
 	}
 	upper_temp_name(t, temp);
-	if (h->flags ? renameat2(from->dirfd, from->name, t->workfd, temp, h->flags) < 0 :
-		       !from->state.below && unlinkat(from->dirfd, from->name, 0) < 0)
-		log_warn("%s: cannot remove the old name of %s: %s", t->upper->path, to->name, strerror(errno));
+	if (h->flags ? renameat2(from->dirfd, from->name, t->workfd, temp, h->flags) < 0
+		     : !from->state.below && unlinkat(from->dirfd, from->name, 0) < 0)
+		log_warn("%s: cannot remove the old name of %s: %s", t->upper->path, to->name,
+			 strerror(errno));
 	if (h->flags)
 		unlinkat(t->workfd, temp, 0);
 	return 0;
 }
 
-static int move_file(struct union_fs *t, const struct end *from, const struct end *to, const struct hiding *h)
+static int move_file(struct union_fs *t, const struct end *from, const struct end *to,
+		     const struct hiding *h)
 {
 	if (is_hidden_by_file(to))
 		return move_file_unhidden(t, from, to, h);
@@ -336,8 +349,9 @@ static int note_moved(struct union_fs *t, struct inode *i)
 	return i->type == DT_DIR ? hardlink_index_scan_again(t, i) : 0;
 }
 
-/* It has moved: nothing may undo that any more, and what is in memory follows. A name that could not be hidden
- * shows what is below it again: one file too many is no loss, but it is worth a line. */
+/* It has moved: nothing may undo that any more, and what is in memory follows. A name that could
+ * not be hidden shows what is below it again: one file too many is no loss, but it is worth a line.
+ */
 static int follow_move(struct union_fs *t, struct end *from, struct end *to, const struct hiding *h)
 {
 	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
@@ -345,12 +359,14 @@ static int follow_move(struct union_fs *t, struct end *from, struct end *to, con
 	int r = unhide(to), hidden = hiding_finish(t, from, h);
 
 	if (hidden < 0)
-		log_error("%s: %s was renamed, and what is below its old name is seen again: %s", t->upper->path,
-			  from->name, strerror(-hidden));
-	/* After a move by way of a link the old name is still there; a whiteout device went over it. */
+		log_error("%s: %s was renamed, and what is below its old name is seen again: %s",
+			  t->upper->path, from->name, strerror(-hidden));
+	/* After a move by way of a link the old name is still there; a whiteout device went over
+	 * it. */
 	if (hidden == 0 && !t->style.has_device && from->state.below && *h->temp)
 		unlinkat(from->dirfd, from->name, 0);
-	/* The new name last: hardlink_index_find, which does not wait for us, must find this inode there and make no other. */
+	/* The new name last: hardlink_index_find, which does not wait for us, must find this inode
+	 * there and make no other. */
 	if (!from->state.below || hidden < 0)
 		upper_dir_remove(from->listing, from->name);
 	else if (upper_dir_set(from->listing, from->name, &whiteout) < 0)
@@ -387,7 +403,8 @@ static int replace_locked(struct union_fs *t, struct end *from, struct end *to)
 	if (r == 0)
 		intent_log_about(from->inode, to->inode);
 	if (r == 0)
-		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h) : move_file(t, from, to, &h);
+		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h)
+						: move_file(t, from, to, &h);
 	if (r < 0 && is_new)
 		upper_dir_remove(to->listing, to->name);
 	if (r < 0)
@@ -459,15 +476,15 @@ static int exchange(struct union_fs *t, struct end *a, struct end *b)
 	return r;
 }
 
-int rename_entry(struct union_fs *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name,
-		 unsigned flags)
+int rename_entry(struct union_fs *t, struct inode *old_parent, const char *old_name,
+		 struct inode *parent, const char *name, unsigned flags)
 {
 	struct end from = { .dir = old_parent, .name = old_name, .dirfd = -1 };
 	struct end to = { .dir = parent, .name = name, .dirfd = -1 };
 	int r = create_check_name(name) ?: inode_reserve(t);
 
-	/* RENAME_WHITEOUT asks for a whiteout that can be seen, which there is none of in a mount. A union on top would take
-	 * success for one. */
+	/* RENAME_WHITEOUT asks for a whiteout that can be seen, which there is none of in a mount.
+	 * A union on top would take success for one. */
 	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
 		return -EINVAL;
 	if (r == 0)
@@ -480,7 +497,8 @@ int rename_entry(struct union_fs *t, struct inode *old_parent, const char *old_n
 		r = -EEXIST;
 	if (r == 0 && (flags & RENAME_EXCHANGE) && !to.inode)
 		r = -ENOENT;
-	/* Two names of one file stay: the kernel sees to that itself, but takes one with two node ids for two. */
+	/* Two names of one file stay: the kernel sees to that itself, but takes one with two node
+	 * ids for two. */
 	if (r == 0 && from.inode != to.inode)
 		r = flags & RENAME_EXCHANGE ? exchange(t, &from, &to) : replace(t, &from, &to);
 	if (from.dirfd >= 0 && to.dirfd >= 0) {

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is done in one step on disk is done or not; the rest, by what a server leaves that dies in it (the heads of
- * create.c, remove.c and rename.c have the steps):
+/* What is done in one step on disk is done or not; the rest, by what a server leaves that dies in
+ * it (the heads of create.c, remove.c and rename.c have the steps):
  *
  * create   the name is there: it is completed (create_again)
  * link     the name is there and is the file
  * remove   the name is gone: what a ".wh.NAME" hides there is taken away too
- * rename   the file is at its new name, by its number in the upper: what is left at the old one goes, and is hidden.
- *          It is not: begin again
- * exchange each is at the other's place, or begin again
+ * rename   the file is at its new name, by its number in the upper: what is left at the old one
+ * goes, and is hidden. It is not: begin again exchange each is at the other's place, or begin again
  *
  * Death in here is as death in the first attempt: each step leaves a state of that list. */
 #include "veneer/data/replay.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/create.h"
-#include "veneer/union/hardlink_index.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/union/hardlink_index.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -59,7 +58,8 @@ int replay_remove(struct union_fs *t, struct inode *parent, const char *name, bo
 	return remove_leftover(t, parent, name);
 }
 
-int replay_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, struct stat *ret_st)
+int replay_link(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
+		struct stat *ret_st)
 {
 	struct inode *there;
 	struct stat st;
@@ -82,9 +82,9 @@ int replay_link(struct union_fs *t, struct inode *i, struct inode *parent, const
 /* ---- rename ---- */
 
 struct move {
-	struct inode *from, *to;	/* directories */
+	struct inode *from, *to; /* directories */
 	const char *from_name, *to_name;
-	struct stat at_from, at_to;	/* in the upper */
+	struct stat at_from, at_to; /* in the upper */
 };
 
 static int look_at_move(struct union_fs *t, struct move *m)
@@ -192,10 +192,12 @@ static void swap_names(struct union_fs *t, const struct intent *n, const struct 
 		inode_unref(t, b);
 }
 
-int replay_rename(struct union_fs *t, const struct intent *n, struct inode *old_parent, const char *old_name,
-		struct inode *parent, const char *name, unsigned flags)
+int replay_rename(struct union_fs *t, const struct intent *n, struct inode *old_parent,
+		  const char *old_name, struct inode *parent, const char *name, unsigned flags)
 {
-	struct move m = { .from = old_parent, .to = parent, .from_name = old_name, .to_name = name };
+	struct move m = {
+		.from = old_parent, .to = parent, .from_name = old_name, .to_name = name
+	};
 	int r = 0;
 
 	if (n && n->is_begun)
@@ -206,10 +208,13 @@ int replay_rename(struct union_fs *t, const struct intent *n, struct inode *old_
 		swap_names(t, n, &m);
 		return 0;
 	}
-	if (n && n->is_begun && !(flags & RENAME_EXCHANGE) && n->from.upper_ino && m.at_to.st_ino == n->from.upper_ino)
+	if (n && n->is_begun && !(flags & RENAME_EXCHANGE) && n->from.upper_ino &&
+	    m.at_to.st_ino == n->from.upper_ino)
 		return finish_move(t, n, &m);
-	/* The kernel has seen to it that nothing is there; what is, is the empty directory that a server put there. */
-	return rename_entry(t, old_parent, old_name, parent, name, flags & ~(unsigned)RENAME_NOREPLACE);
+	/* The kernel has seen to it that nothing is there; what is, is the empty directory that a
+	 * server put there. */
+	return rename_entry(t, old_parent, old_name, parent, name,
+			    flags & ~(unsigned)RENAME_NOREPLACE);
 }
 
 /* ---- attributes ---- */
@@ -224,7 +229,8 @@ static bool note_attr(struct union_fs *t, struct inode *i, struct intent *n, con
 	return false;
 }
 
-static bool has_value(struct union_fs *t, struct inode *i, const char *name, const void *value, size_t size)
+static bool has_value(struct union_fs *t, struct inode *i, const char *name, const void *value,
+		      size_t size)
 {
 	_cleanup_(freep) char *there = malloc(size + 1);
 	ssize_t n = there ? attr_getxattr(t, i, name, there, size + 1) : -ENOMEM;
@@ -232,12 +238,14 @@ static bool has_value(struct union_fs *t, struct inode *i, const char *name, con
 	return n == (ssize_t)size && !memcmp(there, value, size);
 }
 
-int replay_setxattr(struct union_fs *t, struct inode *i, struct intent *n, const char *name, const void *value, size_t size)
+int replay_setxattr(struct union_fs *t, struct inode *i, struct intent *n, const char *name,
+		    const void *value, size_t size)
 {
 	bool is_again = note_attr(t, i, n, name);
 	int r = attr_setxattr(t, i, name, value, size, XATTR_CREATE);
 
-	return r == -EEXIST && is_again && !n->had_value && has_value(t, i, name, value, size) ? 0 : r;
+	return r == -EEXIST && is_again && !n->had_value && has_value(t, i, name, value, size) ? 0
+											       : r;
 }
 
 int replay_removexattr(struct union_fs *t, struct inode *i, struct intent *n, const char *name)
@@ -248,7 +256,8 @@ int replay_removexattr(struct union_fs *t, struct inode *i, struct intent *n, co
 	return r == -ENODATA && is_again && n->had_value ? 0 : r;
 }
 
-void replay_setid(struct union_fs *t, struct inode *i, struct intent *n, bool keeps_capability, struct attr_setid *s)
+void replay_setid(struct union_fs *t, struct inode *i, struct intent *n, bool keeps_capability,
+		  struct attr_setid *s)
 {
 	const mode_t setid = S_ISUID | S_ISGID;
 	struct stat st;
@@ -268,7 +277,8 @@ void replay_setid(struct union_fs *t, struct inode *i, struct intent *n, bool ke
 	/* Unless it got another mode, or other capabilities, or another change is under way. */
 	if (s->is_disturbed)
 		n->mode = n->capability_len = 0;
-	if (n->mode && lookup_stat(t, i, &st) == 0 && ((st.st_mode ^ n->mode) & 07777 & ~setid) == 0)
+	if (n->mode && lookup_stat(t, i, &st) == 0 &&
+	    ((st.st_mode ^ n->mode) & 07777 & ~setid) == 0)
 		s->mode = n->mode;
 	if (keeps_capability && !s->capability_len && n->capability_len <= sizeof(s->capability)) {
 		s->capability_len = n->capability_len;
@@ -290,7 +300,8 @@ static void collect(struct intent *n, void *arg)
 {
 	struct pending *p = arg;
 
-	if (p->n < PENDING_MAX && (n->kind == INTENT_REMOVE || n->kind == INTENT_RENAME || n->kind == INTENT_EXCHANGE))
+	if (p->n < PENDING_MAX &&
+	    (n->kind == INTENT_REMOVE || n->kind == INTENT_RENAME || n->kind == INTENT_EXCHANGE))
 		p->v[p->n++] = n;
 }
 
@@ -361,7 +372,8 @@ static void settle_remove(struct union_fs *t, const struct intent *n)
 	struct inode *dir = revived_directory(t, &n->from);
 	struct lookup_state state;
 
-	if (!dir || !dir->has_upper || lookup_state(t, dir, n->from.name, &state) < 0 || state.where != LOOKUP_NOWHERE)
+	if (!dir || !dir->has_upper || lookup_state(t, dir, n->from.name, &state) < 0 ||
+	    state.where != LOOKUP_NOWHERE)
 		return;
 	inode_drop_name(t, dir, n->from.name);
 }
@@ -369,8 +381,10 @@ static void settle_remove(struct union_fs *t, const struct intent *n)
 /* Whose names these were is not filled before: by what has them now it could be taken for that. */
 static void settle_move(struct union_fs *t, const struct intent *n)
 {
-	struct move m = { .from = revived_directory(t, &n->from), .to = revived_directory(t, &n->to),
-			  .from_name = n->from.name, .to_name = n->to.name };
+	struct move m = { .from = revived_directory(t, &n->from),
+			  .to = revived_directory(t, &n->to),
+			  .from_name = n->from.name,
+			  .to_name = n->to.name };
 
 	if (!m.from || !m.to || !n->from.upper_ino || look_at_move(t, &m) < 0)
 		return;

@@ -11,8 +11,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-/* Owner and mode, as a file that is made with a name gets them. st: in, the directory; out, the file. */
-static int settle(struct union_fs *t, struct inode *parent, int fd, const struct create_args *args, struct stat *st)
+/* Owner and mode, as a file that is made with a name gets them. st: in, the directory; out, the
+ * file. */
+static int settle(struct union_fs *t, struct inode *parent, int fd, const struct create_args *args,
+		  struct stat *st)
 {
 	const mode_t setid = args->mode & (S_ISUID | S_ISGID | S_ISVTX);
 	const gid_t gid = st->st_mode & S_ISGID ? st->st_gid : args->gid;
@@ -25,10 +27,12 @@ static int settle(struct union_fs *t, struct inode *parent, int fd, const struct
 		st->st_uid = args->uid;
 		st->st_gid = gid;
 		/* A default ACL has limited the real mode. */
-		st->st_mode = args->mode & (parent->has_default_acl ? st->st_mode | ~(mode_t)0777 : ~args->umask);
+		st->st_mode = args->mode & (parent->has_default_acl ? st->st_mode | ~(mode_t)0777
+								    : ~args->umask);
 		return r ?: mode_xattr_store(fd, t->upper->override, st);
 	}
-	if ((st->st_uid != args->uid || st->st_gid != gid) && fchown(fd, args->uid, gid) < 0 && !args->ignores_chown)
+	if ((st->st_uid != args->uid || st->st_gid != gid) && fchown(fd, args->uid, gid) < 0 &&
+	    !args->ignores_chown)
 		return -errno;
 	if (setid && fchmod(fd, (st->st_mode & 0777) | setid) < 0)
 		return -errno;
@@ -36,7 +40,8 @@ static int settle(struct union_fs *t, struct inode *parent, int fd, const struct
 }
 
 /* In the directory itself, whose default ACL it inherits. */
-static int make(struct union_fs *t, struct inode *parent, const struct create_args *args, int *ret_fd, struct stat *st)
+static int make(struct union_fs *t, struct inode *parent, const struct create_args *args,
+		int *ret_fd, struct stat *st)
 {
 	_cleanup_(closep) int fd = -1;
 	mode_t mode = args->mode;
@@ -51,7 +56,8 @@ static int make(struct union_fs *t, struct inode *parent, const struct create_ar
 	if (!parent->has_default_acl)
 		mode &= ~args->umask;
 	if (t->upper->override)
-		mode = parent->has_default_acl ? mode_xattr_acl_mode(mode) : mode_xattr_real_mode(mode);
+		mode = parent->has_default_acl ? mode_xattr_acl_mode(mode)
+					       : mode_xattr_real_mode(mode);
 	r = fstat(dirfd, st) < 0 ? -errno : 0;
 	if (r == 0) {
 		mode_xattr_apply(dirfd, "", t->upper->override, st);
@@ -68,8 +74,8 @@ static int make(struct union_fs *t, struct inode *parent, const struct create_ar
 	return r;
 }
 
-int tmpfile_create(struct union_fs *t, struct inode *parent, const struct create_args *args, struct inode **ret,
-		   struct stat *ret_st)
+int tmpfile_create(struct union_fs *t, struct inode *parent, const struct create_args *args,
+		   struct inode **ret, struct stat *ret_st)
 {
 	_cleanup_(closep) int fd = -1;
 	char name[40] = "/";
@@ -88,7 +94,9 @@ int tmpfile_create(struct union_fs *t, struct inode *parent, const struct create
 		fd_cache_unhold(&t->held);
 		return r;
 	}
-	struct inode_found f = { .type = DT_REG, .has_upper = true, .upper_ino = ret_st->st_ino,
+	struct inode_found f = { .type = DT_REG,
+				 .has_upper = true,
+				 .upper_ino = ret_st->st_ino,
 				 .upper_dev = inode_upper_dev(t, ret_st->st_dev),
 				 .ino = inode_fold_ino(t, ret_st->st_dev, ret_st->st_ino) };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A block can only become zeros by a write all of whose bytes in it are zeros, so that almost every write costs a look at
- * its first bytes. For such a write of a part the rest of the block is read.
+/* A block can only become zeros by a write all of whose bytes in it are zeros, so that almost every
+ * write costs a look at its first bytes. For such a write of a part the rest of the block is read.
  *
- * What is own already is noted before it is written over: else a block that is zeros, and of which the map does not say
- * so, would be left by a server that is killed, or a power cut, between. Two who write a part each may both find the other
- * part full: so all is looked at again afterwards. */
+ * What is own already is noted before it is written over: else a block that is zeros, and of which
+ * the map does not say so, would be left by a server that is killed, or a power cut, between. Two
+ * who write a part each may both find the other part full: so all is looked at again afterwards. */
 #include "zero_blocks.h"
 
 #include "veneer/base/buf.h"
@@ -48,8 +48,10 @@ static ssize_t read_quietly(int fd, char *buf, size_t len, uint64_t off)
 	if (fstat(fd, &before) < 0)
 		return -errno;
 	n = file_pread(fd, buf, len, (off_t)off);
-	if (fstat(fd, &after) == 0 && memcmp(&before.st_atim, &after.st_atim, sizeof(after.st_atim)))
-		futimens(fd, (const struct timespec[2]){ before.st_atim, { .tv_nsec = UTIME_OMIT } });
+	if (fstat(fd, &after) == 0 &&
+	    memcmp(&before.st_atim, &after.st_atim, sizeof(after.st_atim)))
+		futimens(fd,
+			 (const struct timespec[2]){ before.st_atim, { .tv_nsec = UTIME_OMIT } });
 	return n;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells the map which own blocks of a partial file hold nothing but zeros (mapfile_own_zeros). All under the inode's
- * lock; fd is the file's. 0 or -errno. */
+/* Tells the map which own blocks of a partial file hold nothing but zeros (mapfile_own_zeros). All
+ * under the inode's lock; fd is the file's. 0 or -errno. */
 #pragma once
 
 #include "veneer/union/inode.h"

@@ -16,15 +16,16 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define READAHEAD_KIB 512u
+#define READAHEAD_KIB	     512u
 #define FIRST_USER_NAMESPACE 0xeffffffdu /* its inode: PROC_USER_INIT_INO of linux/proc_ns.h */
 
 struct attach {
-	struct fuse_session *se; /* answers nothing: it knows how to mount; NULL of what is to be narrowed */
-	int fuse_fd;		/* of what is to be narrowed; -1: it joined */
-	int whole_fd;		/* that, mounted nowhere; -1 */
+	struct fuse_session
+		*se; /* answers nothing: it knows how to mount; NULL of what is to be narrowed */
+	int fuse_fd; /* of what is to be narrowed; -1: it joined */
+	int whole_fd; /* that, mounted nowhere; -1 */
 	char *mountpoint;
-	uint64_t mount_id;	/* 0: could not be told */
+	uint64_t mount_id; /* 0: could not be told */
 	unsigned dev_major, dev_minor;
 };
 
@@ -39,11 +40,13 @@ static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
 	log_debug("libfuse: %s", fuse_message);
 }
 
-/* The mount that is seen at path, or that fd is of, without asking whoever serves it. False when it cannot be told. */
+/* The mount that is seen at path, or that fd is of, without asking whoever serves it. False when it
+ * cannot be told. */
 static bool mount_at(int fd, const char *path, struct statx *ret)
 {
-	return statx(fd, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_MNT_ID,
-		     ret) == 0 &&
+	return statx(fd, path,
+		     AT_EMPTY_PATH | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW,
+		     STATX_MNT_ID, ret) == 0 &&
 	       (ret->stx_mask & STATX_MNT_ID);
 }
 
@@ -85,7 +88,8 @@ static int new_session(const struct mount_opts *o, bool is_readonly, struct fuse
 	_cleanup_(freep) char *options = NULL;
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 
-	/* Opens are not asked about, so without an upper the kernel must know that nothing can be written. */
+	/* Opens are not asked about, so without an upper the kernel must know that nothing can be
+	 * written. */
 	if (asprintf(&options, "-o%s%s", o->kernel_opts, is_readonly ? ",ro" : "") >= 0 &&
 	    fuse_opt_add_arg(&args, "veneer") == 0 && fuse_opt_add_arg(&args, options) == 0)
 		*ret = fuse_session_new(&args, &ops, sizeof(ops), NULL);
@@ -119,9 +123,9 @@ static unsigned with_word(unsigned attrs, const char *word)
 		unsigned attr;
 		bool is_set;
 	} words[] = {
-		{ "suid", MOUNT_ATTR_NOSUID, false }, { "nosuid", MOUNT_ATTR_NOSUID, true },
-		{ "dev", MOUNT_ATTR_NODEV, false },   { "nodev", MOUNT_ATTR_NODEV, true },
-		{ "exec", MOUNT_ATTR_NOEXEC, false }, { "noexec", MOUNT_ATTR_NOEXEC, true },
+		{ "suid", MOUNT_ATTR_NOSUID, false },	 { "nosuid", MOUNT_ATTR_NOSUID, true },
+		{ "dev", MOUNT_ATTR_NODEV, false },	 { "nodev", MOUNT_ATTR_NODEV, true },
+		{ "exec", MOUNT_ATTR_NOEXEC, false },	 { "noexec", MOUNT_ATTR_NOEXEC, true },
 		{ "noatime", MOUNT_ATTR_NOATIME, true }, { "ro", MOUNT_ATTR_RDONLY, true },
 		{ "rw", MOUNT_ATTR_RDONLY, false },
 	};
@@ -135,7 +139,9 @@ static unsigned with_word(unsigned attrs, const char *word)
 /* value: NULL of a mere word. */
 static int set(int fs, const char *key, const char *value)
 {
-	return fsconfig(fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0) < 0 ? -errno : 0;
+	return fsconfig(fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0) < 0
+		       ? -errno
+		       : 0;
 }
 
 static int set_number(int fs, const char *key, unsigned number)
@@ -146,7 +152,8 @@ static int set_number(int fs, const char *key, unsigned number)
 	return set(fs, key, text);
 }
 
-/* What libfuse gives the kernel for the same words, so that nobody who reads the mount table can tell them apart. */
+/* What libfuse gives the kernel for the same words, so that nobody who reads the mount table can
+ * tell them apart. */
 static int set_words(int fs, char *words, unsigned *ret_attrs)
 {
 	const char *source = "fuse-overlayfs", *word;
@@ -197,7 +204,8 @@ static int mount_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd
 }
 
 /* fuse_fd: -1, or that of the file system, borrowed. */
-static int attach_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd, struct attach **ret, char *err, size_t err_size)
+static int attach_whole(const struct mount_opts *o, bool is_readonly, int fuse_fd,
+			struct attach **ret, char *err, size_t err_size)
 {
 	_cleanup_(closep) int place = open(o->mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct attach *a;
@@ -213,7 +221,8 @@ static int attach_whole(const struct mount_opts *o, bool is_readonly, int fuse_f
 		return fail_mount(o->mountpoint, -ENOMEM, err, err_size);
 	if (fuse_fd < 0 && (a->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC)) < 0) {
 		r = -errno;
-		snprintf(err, err_size, "cannot mount at %s: cannot open /dev/fuse: %s", o->mountpoint, strerror(-r));
+		snprintf(err, err_size, "cannot mount at %s: cannot open /dev/fuse: %s",
+			 o->mountpoint, strerror(-r));
 		attach_free(a);
 		return -EIO;
 	}
@@ -232,7 +241,8 @@ int attach_found(const struct mount_opts *o, struct attach **ret, char *err, siz
 	return attach_whole(o, false, -1, ret, err, err_size);
 }
 
-int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err, size_t err_size)
+int attach_join(const struct mount_opts *o, int fuse_fd, struct attach **ret, char *err,
+		size_t err_size)
 {
 	return attach_whole(o, false, fuse_fd, ret, err, err_size);
 }
@@ -247,19 +257,21 @@ bool attach_may_bind(void)
 
 /* ---- at its place ---- */
 
-static int attach_by_libfuse(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err,
-			     size_t err_size)
+static int attach_by_libfuse(const struct mount_opts *o, bool is_readonly, struct attach **ret,
+			     char *err, size_t err_size)
 {
 	struct attach *a = new_attach(o);
 
 	*fuse_message = '\0';
 	if (!a || new_session(o, is_readonly, &a->se) < 0) {
-		snprintf(err, err_size, "cannot mount at %s: %s", o->mountpoint, *fuse_message ? fuse_message : "out of memory");
+		snprintf(err, err_size, "cannot mount at %s: %s", o->mountpoint,
+			 *fuse_message ? fuse_message : "out of memory");
 		attach_free(a);
 		return -ENOMEM;
 	}
 	if (fuse_session_mount(a->se, a->mountpoint) != 0) {
-		snprintf(err, err_size, "cannot mount at %s: %s", a->mountpoint, *fuse_message ? fuse_message : strerror(errno));
+		snprintf(err, err_size, "cannot mount at %s: %s", a->mountpoint,
+			 *fuse_message ? fuse_message : strerror(errno));
 		attach_free(a);
 		return -EIO;
 	}
@@ -268,15 +280,19 @@ static int attach_by_libfuse(const struct mount_opts *o, bool is_readonly, struc
 	return 0;
 }
 
-/* As mount(2) would. libfuse after it runs mount(8) for /etc/mtab, also where that is a link into /proc (3.17.2): what
- * is confined cannot, and it takes milliseconds. */
-static int attach_by_kernel(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
+/* As mount(2) would. libfuse after it runs mount(8) for /etc/mtab, also where that is a link into
+ * /proc (3.17.2): what is confined cannot, and it takes milliseconds. */
+static int attach_by_kernel(const struct mount_opts *o, bool is_readonly, struct attach **ret,
+			    char *err, size_t err_size)
 {
 	int r = attach_whole(o, is_readonly, -1, ret, err, err_size);
 
 	if (r < 0)
 		return r;
-	r = move_mount((*ret)->whole_fd, "", AT_FDCWD, o->mountpoint, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS) < 0 ? -errno : 0;
+	r = move_mount((*ret)->whole_fd, "", AT_FDCWD, o->mountpoint,
+		       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS) < 0
+		    ? -errno
+		    : 0;
 	if (r < 0) {
 		attach_free(*ret);
 		*ret = NULL;
@@ -295,11 +311,13 @@ static bool has_fsopen(void)
 	return fd >= 0;
 }
 
-int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err, size_t err_size)
+int attach_new(const struct mount_opts *o, bool is_readonly, struct attach **ret, char *err,
+	       size_t err_size)
 {
 	fuse_set_log_func(keep_message);
-	return attach_may_bind() && has_fsopen() ? attach_by_kernel(o, is_readonly, ret, err, err_size) :
-						   attach_by_libfuse(o, is_readonly, ret, err, err_size);
+	return attach_may_bind() && has_fsopen()
+		       ? attach_by_kernel(o, is_readonly, ret, err, err_size)
+		       : attach_by_libfuse(o, is_readonly, ret, err, err_size);
 }
 
 struct aside {
@@ -308,9 +326,9 @@ struct aside {
 	int result;
 };
 
-/* A thread that has a mount namespace of its own, which goes with it. Nothing comes from there into the one it was copied
- * from; what is unmounted there goes here as well. Who has changed its root is never asked to share (mountinfo_plain), so "/" is a
- * mount. */
+/* A thread that has a mount namespace of its own, which goes with it. Nothing comes from there into
+ * the one it was copied from; what is unmounted there goes here as well. Who has changed its root
+ * is never asked to share (mountinfo_plain), so "/" is a mount. */
 static void *clone_aside(void *arg)
 {
 	struct aside *s = arg;
@@ -322,14 +340,15 @@ static void *clone_aside(void *arg)
 		return NULL;
 	}
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
-	    move_mount(s->attach->whole_fd, "", AT_FDCWD, mountpoint, MOVE_MOUNT_F_EMPTY_PATH) < 0 ||
+	    move_mount(s->attach->whole_fd, "", AT_FDCWD, mountpoint, MOVE_MOUNT_F_EMPTY_PATH) <
+		    0 ||
 	    (s->result = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)) < 0)
 		s->result = -errno;
 	return NULL;
 }
 
-/* The directory, mounted nowhere. Before Linux 6.15 the kernel clones nothing of what is itself mounted nowhere: there the
- * whole is mounted where nobody sees it. */
+/* The directory, mounted nowhere. Before Linux 6.15 the kernel clones nothing of what is itself
+ * mounted nowhere: there the whole is mounted where nobody sees it. */
 static int clone_part(const struct attach *a, const char *name)
 {
 	struct aside s = { .attach = a, .name = name };
@@ -376,10 +395,11 @@ static bool is_of_the_machine(void)
 	return stat("/proc/self/ns/user", &st) == 0 && st.st_ino == FIRST_USER_NAMESPACE;
 }
 
-/* 128 KiB ahead, the kernel's default, make eight requests of a MiB; FUSE can only ask for less. Takes root of the
- * machine; without it reading from end to end takes more requests. In a user namespace, where each mount has pages of its
- * own, the kernel's default it is for root, too: of small programs a wider window brings more that nobody reads, into
- * memory that is short when there are many mounts (doc/DESIGN.md section 14). */
+/* 128 KiB ahead, the kernel's default, make eight requests of a MiB; FUSE can only ask for less.
+ * Takes root of the machine; without it reading from end to end takes more requests. In a user
+ * namespace, where each mount has pages of its own, the kernel's default it is for root, too: of
+ * small programs a wider window brings more that nobody reads, into memory that is short when there
+ * are many mounts (doc/DESIGN.md section 14). */
 void attach_tune(const struct attach *a)
 {
 	_cleanup_(closep) int fd = -1;
@@ -387,10 +407,11 @@ void attach_tune(const struct attach *a)
 
 	if (!is_of_the_machine())
 		return;
-	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", a->dev_major, a->dev_minor);
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", a->dev_major,
+		 a->dev_minor);
 	fd = a->mount_id ? open(path, O_RDWR | O_CLOEXEC) : -1;
-	if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && strtoul(now, NULL, 10) < READAHEAD_KIB &&
-	    dprintf(fd, "%u", READAHEAD_KIB) < 0)
+	if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 &&
+	    strtoul(now, NULL, 10) < READAHEAD_KIB && dprintf(fd, "%u", READAHEAD_KIB) < 0)
 		log_debug("%s: %s", path, strerror(errno));
 }
 
@@ -432,8 +453,8 @@ bool attach_is_detached(const struct attach *a)
 	return is_detached;
 }
 
-/* libfuse frees what it knows of a mount only when it unmounts it, unless its descriptor says that the mount is gone: a
- * pipe that nobody reads says so as well. */
+/* libfuse frees what it knows of a mount only when it unmounts it, unless its descriptor says that
+ * the mount is gone: a pipe that nobody reads says so as well. */
 static bool put_pipe_in_its_place(struct attach *a)
 {
 	int ends[2];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the kernel does not say of a caller stands in /proc. A caller that cannot be seen there, because it is in
- * another process namespace or gone, has no groups and no privileges. */
+/* What the kernel does not say of a caller stands in /proc. A caller that cannot be seen there,
+ * because it is in another process namespace or gone, has no groups and no privileges. */
 #include "ops.h"
 
-#include "veneer/fuse/attach.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/fuse/attach.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #define STATUS_SIZE 8192
-#define GROUPS_MAX 128
+#define GROUPS_MAX  128
 
 static bool is_member(const gid_t *groups, int n, gid_t gid)
 {
@@ -48,8 +48,8 @@ static bool is_in_our_user_namespace(pid_t pid)
 	char path[48];
 
 	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
-	return stat(path, &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 && theirs.st_ino == ours.st_ino &&
-	       theirs.st_dev == ours.st_dev;
+	return stat(path, &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 &&
+	       theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
 }
 
 bool caller_has_cap(void *request, int cap)

@@ -2,10 +2,10 @@
 #include "kernel_invalidate.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
 #include "veneer/recover/activity.h"
 #include "veneer/recover/intent_log.h"
-#include "veneer/base/log.h"
-#include "veneer/base/human_units.h"
 
 #include <linux/fuse.h>
 #include <sched.h>
@@ -18,11 +18,11 @@
 
 #define FUSE_MAJOR 10
 #define FUSE_MINOR 229
-#define ALL_PAGES 0
-#define NO_PAGES (-1)
+#define ALL_PAGES  0
+#define NO_PAGES   (-1)
 
-/* Newer than the headers of the systems we build on: the name is only looked up again (Linux 6.2), and what is mounted on
- * it stays. */
+/* Newer than the headers of the systems we build on: the name is only looked up again (Linux 6.2),
+ * and what is mounted on it stays. */
 #define EXPIRE_ONLY 1u
 struct inval_entry {
 	uint64_t parent;
@@ -33,16 +33,24 @@ struct inval_entry {
 static size_t name_at(const struct fuse_in_header *in)
 {
 	switch (in->opcode) {
-	case FUSE_CREATE: return sizeof(*in) + sizeof(struct fuse_create_in);
-	case FUSE_MKNOD: return sizeof(*in) + sizeof(struct fuse_mknod_in);
-	case FUSE_MKDIR: return sizeof(*in) + sizeof(struct fuse_mkdir_in);
-	case FUSE_LINK: return sizeof(*in) + sizeof(struct fuse_link_in);
-	case FUSE_RENAME: return sizeof(*in) + sizeof(struct fuse_rename_in);
-	case FUSE_RENAME2: return sizeof(*in) + sizeof(struct fuse_rename2_in);
+	case FUSE_CREATE:
+		return sizeof(*in) + sizeof(struct fuse_create_in);
+	case FUSE_MKNOD:
+		return sizeof(*in) + sizeof(struct fuse_mknod_in);
+	case FUSE_MKDIR:
+		return sizeof(*in) + sizeof(struct fuse_mkdir_in);
+	case FUSE_LINK:
+		return sizeof(*in) + sizeof(struct fuse_link_in);
+	case FUSE_RENAME:
+		return sizeof(*in) + sizeof(struct fuse_rename_in);
+	case FUSE_RENAME2:
+		return sizeof(*in) + sizeof(struct fuse_rename2_in);
 	case FUSE_SYMLINK:
 	case FUSE_UNLINK:
-	case FUSE_RMDIR: return sizeof(*in);
-	default: return 0;
+	case FUSE_RMDIR:
+		return sizeof(*in);
+	default:
+		return 0;
 	}
 }
 
@@ -54,13 +62,18 @@ static uint64_t node_of(const struct fuse_in_header *in, const void *arg, size_t
 	case FUSE_WRITE:
 	case FUSE_FALLOCATE:
 	case FUSE_SETXATTR:
-	case FUSE_REMOVEXATTR: return in->nodeid;
+	case FUSE_REMOVEXATTR:
+		return in->nodeid;
 	case FUSE_COPY_FILE_RANGE:
-		return arg_len < sizeof(struct fuse_copy_file_range_in) ?
-			       0 : ((const struct fuse_copy_file_range_in *)arg)->nodeid_out;
+		return arg_len < sizeof(struct fuse_copy_file_range_in)
+			       ? 0
+			       : ((const struct fuse_copy_file_range_in *)arg)->nodeid_out;
 	case FUSE_LINK:
-		return arg_len < sizeof(struct fuse_link_in) ? 0 : ((const struct fuse_link_in *)arg)->oldnodeid;
-	default: return 0;
+		return arg_len < sizeof(struct fuse_link_in)
+			       ? 0
+			       : ((const struct fuse_link_in *)arg)->oldnodeid;
+	default:
+		return 0;
 	}
 }
 
@@ -68,7 +81,8 @@ static const char *next_name(const char *at, const char *end)
 {
 	const char *nul = at ? memchr(at, '\0', (size_t)(end - at)) : NULL;
 
-	return nul && nul + 1 < end && memchr(nul + 1, '\0', (size_t)(end - nul - 1)) ? nul + 1 : NULL;
+	return nul && nul + 1 < end && memchr(nul + 1, '\0', (size_t)(end - nul - 1)) ? nul + 1
+										      : NULL;
 }
 
 struct intent *kernel_invalidate_note(uint64_t key, const struct fuse_buf *buf)
@@ -101,14 +115,14 @@ struct intent *kernel_invalidate_note(uint64_t key, const struct fuse_buf *buf)
 
 /* A name of a directory, or the attributes of a node and perhaps its pages. */
 struct invalidation {
-	uint64_t node;		/* a directory's, if there is a name */
-	int64_t off;		/* ALL_PAGES, NO_PAGES */
+	uint64_t node; /* a directory's, if there is a name */
+	int64_t off; /* ALL_PAGES, NO_PAGES */
 	char name[NAME_MAX + 1];
 };
 
 struct kernel_invalidate {
 	uint64_t key;
-	bool is_left;		/* of requests that might have come again, and did not */
+	bool is_left; /* of requests that might have come again, and did not */
 	size_t n, room;
 	struct invalidation *v;
 };
@@ -168,12 +182,14 @@ struct kernel_invalidate *kernel_invalidate_take(uint64_t key)
 	return NULL;
 }
 
-/* A name that went the kernel forgets itself when it gives the request up, but not that there was none where one was
- * made. */
+/* A name that went the kernel forgets itself when it gives the request up, but not that there was
+ * none where one was made. */
 static void collect_left(struct intent *n, void *arg)
 {
 	const struct intent_end *ends[] = { &n->from, &n->to };
-	const struct intent_end *made = n->kind == INTENT_CREATE ? &n->from : n->kind == INTENT_RENAME ? &n->to : NULL;
+	const struct intent_end *made = n->kind == INTENT_CREATE   ? &n->from
+					: n->kind == INTENT_RENAME ? &n->to
+								   : NULL;
 	struct kernel_invalidate *d = arg;
 
 	if (!intent_log_is_left(n))
@@ -201,7 +217,9 @@ struct kernel_invalidate *kernel_invalidate_take_left(uint64_t key)
 static void tell(int fd, int code, const void *head, size_t head_len, const char *name)
 {
 	struct fuse_out_header out = { .error = code };
-	struct iovec v[] = { { &out, sizeof(out) }, { (void *)head, head_len }, { (void *)name, strlen(name) + 1 } };
+	struct iovec v[] = { { &out, sizeof(out) },
+			     { (void *)head, head_len },
+			     { (void *)name, strlen(name) + 1 } };
 	const int n = *name ? 3 : 2;
 
 	out.len = (uint32_t)(v[0].iov_len + v[1].iov_len + (*name ? v[2].iov_len : 0));
@@ -214,7 +232,8 @@ static bool is_connection(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
 }
 
 static void tell_all(const struct kernel_invalidate *d, int fuse_fd)
@@ -232,9 +251,10 @@ static void tell_all(const struct kernel_invalidate *d, int fuse_fd)
 	}
 }
 
-/* The kernel waits for the lock of a directory, whose owner may wait for us, and not even SIGKILL ends that. A server
- * that died over it would not be gone before the next one had answered, which comes when it is gone. Hence a process
- * that nobody waits for; descriptors are shared, else it would keep open what is to be closed. */
+/* The kernel waits for the lock of a directory, whose owner may wait for us, and not even SIGKILL
+ * ends that. A server that died over it would not be gone before the next one had answered, which
+ * comes when it is gone. Hence a process that nobody waits for; descriptors are shared, else it
+ * would keep open what is to be closed. */
 void kernel_invalidate_tell(struct kernel_invalidate *d, int fuse_fd)
 {
 	pid_t pid;
@@ -247,7 +267,8 @@ void kernel_invalidate_tell(struct kernel_invalidate *d, int fuse_fd)
 		syscall(SYS_exit_group, 0);
 	}
 	if (pid < 0)
-		log_warn("cut off, and maybe not seen: %s: %s", human_units_of(d->n, "change").text, strerror(errno));
+		log_warn("cut off, and maybe not seen: %s: %s", human_units_of(d->n, "change").text,
+			 strerror(errno));
 	/* Not before: if we die over it, the next one tells. */
 	if (d->is_left)
 		intent_log_drop_left(d->key);

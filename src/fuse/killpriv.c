@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Set-id bits at changes of a file's bytes (FUSE_HANDLE_KILLPRIV_V2). The kernel leaves them to the server, goes by the
- * mode that it has when it executes the file, and expects no other mode after any request but SETATTR:
+/* Set-id bits at changes of a file's bytes (FUSE_HANDLE_KILLPRIV_V2). The kernel leaves them to the
+ * server, goes by the mode that it has when it executes the file, and expects no other mode after
+ * any request but SETATTR:
  *
  * WRITE                    a flag says that the bits go
  * SETATTR of the size      likewise; the reply has the new mode
  * FALLOCATE, COPY_FILE_RANGE
  *                          nothing says so: the caller's capabilities are looked up
- * SETATTR of nothing       comes before a write through the page cache or past the server, and from chown(2) with
- *                          neither id, which any user may call for any file
+ * SETATTR of nothing       comes before a write through the page cache or past the server, and from
+ * chown(2) with neither id, which any user may call for any file
  *
- * The bits go before the bytes change, then the kernel is told that it has an old mode (FUSE_NOTIFY_INVAL_INODE
- * without pages, which waits for nothing). A death between the two leaves an intent: the request comes again, or its
- * node is invalidated. */
+ * The bits go before the bytes change, then the kernel is told that it has an old mode
+ * (FUSE_NOTIFY_INVAL_INODE without pages, which waits for nothing). A death between the two leaves
+ * an intent: the request comes again, or its node is invalidated. */
 #include "ops.h"
 
 #include "veneer/data/attr.h"
+#include "veneer/data/replay.h"
 #include "veneer/passthrough/passthrough_table.h"
 #include "veneer/union/lookup.h"
-#include "veneer/data/replay.h"
 
 #include <dirent.h>
 #include <linux/capability.h>
@@ -57,8 +58,9 @@ int killpriv_clear_unless_privileged(fuse_req_t req, struct inode *i)
 	int r = lookup_stat(t, i, &st);
 
 	/* Without privileges another write may have them back in a moment. */
-	if (r < 0 || (t->can.has_trusted_xattr && ((!(st.st_mode & (S_ISUID | S_ISGID)) && !negotiate_request_extra.is_resent) ||
-						    caller_has_cap(req, CAP_FSETID))))
+	if (r < 0 || (t->can.has_trusted_xattr && ((!(st.st_mode & (S_ISUID | S_ISGID)) &&
+						    !negotiate_request_extra.is_resent) ||
+						   caller_has_cap(req, CAP_FSETID))))
 		return r;
 	return killpriv_clear(req, i);
 }
@@ -78,7 +80,8 @@ static bool is_written_past_us(struct mount *m, fuse_ino_t ino)
 	return s && s->n_backed && s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER;
 }
 
-/* Node and thread of the last such removal that succeeded. It comes before the SETATTR of nothing, by the same thread. */
+/* Node and thread of the last such removal that succeeded. It comes before the SETATTR of nothing,
+ * by the same thread. */
 static _Atomic uint64_t last_capability_lost;
 
 static uint64_t capability_loss(fuse_req_t req, const struct inode *i)
@@ -91,7 +94,8 @@ void killpriv_note_capability_lost(fuse_req_t req, const struct inode *i)
 	atomic_store(&last_capability_lost, capability_loss(req, i));
 }
 
-/* A privileged caller keeps the bits of a file that it writes: the kernel asks because of the capability. */
+/* A privileged caller keeps the bits of a file that it writes: the kernel asks because of the
+ * capability. */
 static bool is_privileged_write(fuse_req_t req, const struct inode *i)
 {
 	uint64_t loss = capability_loss(req, i);
@@ -100,8 +104,8 @@ static bool is_privileged_write(fuse_req_t req, const struct inode *i)
 	       op_mount(req)->tree.can.has_trusted_xattr && caller_has_cap(req, CAP_FSETID);
 }
 
-/* A caller that is not the owner writes (a request that comes to us clears the bits), or calls chown(2), which gets it
- * nothing. */
+/* A caller that is not the owner writes (a request that comes to us clears the bits), or calls
+ * chown(2), which gets it nothing. */
 int killpriv_lose(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 {
 	struct mount *m = op_mount(req);
@@ -114,7 +118,8 @@ int killpriv_lose(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 
 void op_change_begin(fuse_req_t req, struct inode *i)
 {
-	attr_change_begin(&op_mount(req)->tree, i, op_mount(req)->key, negotiate_request_extra.unique);
+	attr_change_begin(&op_mount(req)->tree, i, op_mount(req)->key,
+			  negotiate_request_extra.unique);
 }
 
 /* Nearly no file has such bits: then there is nothing to note, nor was there. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the kernel and a mount agree on at INIT, and what it says in requests that libfuse does not pass on. */
+/* What the kernel and a mount agree on at INIT, and what it says in requests that libfuse does not
+ * pass on. */
 #include "ops.h"
 
 #include "veneer/base/stats.h"
@@ -19,8 +20,8 @@ static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
 /* The kernel says more of setxattr; of the one session of this process. */
 static _Atomic bool has_setxattr_ext; /* of the kernel, so of all mounts */
 
-/* Another answer than that of builds before is another SESSION_INIT_VERSION: under a mount that is taken over, the kernel
- * has theirs. */
+/* Another answer than that of builds before is another SESSION_INIT_VERSION: under a mount that is
+ * taken over, the kernel has theirs. */
 void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct mount *m = userdata;
@@ -36,19 +37,23 @@ void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_READDIRPLUS, true);
 	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
 	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
-	/* A handle would outlive the node id it names: it could be opened until the kernel forgets the file, and ESTALE then.
-	 * Of other mounts' files in the same superblock the kernel would open what it knows for one who guesses the handle. */
+	/* A handle would outlive the node id it names: it could be opened until the kernel forgets
+	 * the file, and ESTALE then. Of other mounts' files in the same superblock the kernel would
+	 * open what it knows for one who guesses the handle. */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
 	want(conn, FUSE_CAP_NO_EXPORT_SUPPORT, true);
 	want(conn, FUSE_CAP_IOCTL_DIR, true);
 	want(conn, FUSE_CAP_DONT_MASK, true);
-	want(conn, FUSE_CAP_POSIX_ACL, !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
+	want(conn, FUSE_CAP_POSIX_ACL,
+	     !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
 	want(conn, FUSE_CAP_SETXATTR_EXT, true);
 	has_setxattr_ext = fuse_get_feature_flag(conn, FUSE_CAP_SETXATTR_EXT);
-	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits. */
+	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits.
+	 */
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV, false);
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2, true);
-	/* Opens cost no request: there is nothing to remember about one, but where its locks go with it. */
+	/* Opens cost no request: there is nothing to remember about one, but where its locks go
+	 * with it. */
 	want(conn, FUSE_CAP_NO_OPEN_SUPPORT, caches && !m->tree.locks);
 	want(conn, FUSE_CAP_NO_OPENDIR_SUPPORT, caches);
 	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, false);
@@ -85,10 +90,15 @@ void negotiate_note_extra(struct fuse_session *se, const struct fuse_buf *buf)
 	negotiate_request_extra.is_resent = in->unique & OP_UNIQUE_RESENT;
 	stats_count_request(in->opcode);
 	if (in->opcode == FUSE_WRITE && buf->size >= sizeof(*in) + sizeof(struct fuse_write_in))
-		negotiate_request_extra.kills_setid = ((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;
-	else if (in->opcode == FUSE_SETATTR && buf->size >= sizeof(*in) + sizeof(struct fuse_setattr_in))
-		negotiate_request_extra.kills_setid = ((const struct fuse_setattr_in *)arg)->valid & FATTR_KILL_SUIDGID;
-	else if (in->opcode == FUSE_SETXATTR && has_setxattr_ext && buf->size >= sizeof(*in) + sizeof(struct fuse_setxattr_in))
+		negotiate_request_extra.kills_setid =
+			((const struct fuse_write_in *)arg)->write_flags & FUSE_WRITE_KILL_SUIDGID;
+	else if (in->opcode == FUSE_SETATTR &&
+		 buf->size >= sizeof(*in) + sizeof(struct fuse_setattr_in))
+		negotiate_request_extra.kills_setid = ((const struct fuse_setattr_in *)arg)->valid &
+						      FATTR_KILL_SUIDGID;
+	else if (in->opcode == FUSE_SETXATTR && has_setxattr_ext &&
+		 buf->size >= sizeof(*in) + sizeof(struct fuse_setxattr_in))
 		negotiate_request_extra.kills_acl_setgid =
-			((const struct fuse_setxattr_in *)arg)->setxattr_flags & FUSE_SETXATTR_ACL_KILL_SGID;
+			((const struct fuse_setxattr_in *)arg)->setxattr_flags &
+			FUSE_SETXATTR_ACL_KILL_SGID;
 }

@@ -2,29 +2,29 @@
 #include "kernel_invalidate.h"
 #include "ops.h"
 
-#include "veneer/data/attr.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/data/copy_range.h"
-#include "veneer/data/cow.h"
-#include "veneer/layer/image.h"
-#include "veneer/jobs/page_dup_limiter.h"
 #include "veneer/base/log.h"
-#include "veneer/union/lookup.h"
-#include "veneer/data/read_plan.h"
-#include "veneer/data/read.h"
 #include "veneer/base/page_events.h"
 #include "veneer/base/stats.h"
+#include "veneer/data/attr.h"
+#include "veneer/data/copy_range.h"
+#include "veneer/data/cow.h"
+#include "veneer/data/read.h"
+#include "veneer/data/read_plan.h"
+#include "veneer/jobs/page_dup_limiter.h"
+#include "veneer/layer/image.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 
-#define ROOM_TRIES 5
-#define ROOM_WAIT_US 100u		/* the first time; then four times as long each time */
-#define SEEK_TRIES 8
+#define ROOM_TRIES   5
+#define ROOM_WAIT_US 100u /* the first time; then four times as long each time */
+#define SEEK_TRIES   8
 #define FORGET_TRIES 1000
-#define FOLIO_MAX (2u << 20)	/* bytes, of the page cache */
+#define FOLIO_MAX    (2u << 20) /* bytes, of the page cache */
 
 /* One buffer a thread: allocated at the largest read it has seen, freed when the thread ends. */
 static _Thread_local struct {
@@ -41,8 +41,8 @@ void op_data_thread_release(void)
 	page_events_thread_release();
 }
 
-/* One reply, whatever comes of it: the kernel ends a request whose answer it cannot take (a file that was cut), and
- * libfuse frees it in any case. */
+/* One reply, whatever comes of it: the kernel ends a request whose answer it cannot take (a file
+ * that was cut), and libfuse frees it in any case. */
 static void reply_pieces(fuse_req_t req, struct inode *i, struct read_plan *p)
 {
 	struct mount *m = op_mount(req);
@@ -52,24 +52,27 @@ static void reply_pieces(fuse_req_t req, struct inode *i, struct read_plan *p)
 		return;
 	read_plan_doubt(p);
 	path = inode_path(&m->tree, i);
-	log_error("%s: %s: a lower file was cut, or cannot be read any more", m->opts.mountpoint, path ? path : "a file");
+	log_error("%s: %s: a lower file was cut, or cannot be read any more", m->opts.mountpoint,
+		  path ? path : "a file");
 }
 
 /* Will this answer to READ be pages that an account is kept of? */
-static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t len, const struct fuse_file_info *fi,
-			   struct page_dup_limiter_note *ret)
+static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t len,
+			   const struct fuse_file_info *fi, struct page_dup_limiter_note *ret)
 {
 	struct mount *m = op_mount(req);
 
 	ret->first.mount = atomic_load_explicit(&m->sent_as, memory_order_relaxed);
-	if (!ret->first.mount || fi->flags & O_DIRECT || !page_dup_limiter_describe(i, &m->tree, (uint64_t)off, len, ret))
+	if (!ret->first.mount || fi->flags & O_DIRECT ||
+	    !page_dup_limiter_describe(i, &m->tree, (uint64_t)off, len, ret))
 		return false;
 	ret->first.reader = (uint32_t)fuse_req_ctx(req)->pid;
 	return true;
 }
 
-/* What is read of the lower file stays in the kernel's pages of ours, which all mounts of the file system have; the lower
- * file's own would be a second copy. They go by folios, which may have begun before. */
+/* What is read of the lower file stays in the kernel's pages of ours, which all mounts of the file
+ * system have; the lower file's own would be a second copy. They go by folios, which may have begun
+ * before. */
 static void drop_lower_pages(struct mount *m, struct inode *i, off_t off, size_t len)
 {
 	const off_t from = off & ~((off_t)FOLIO_MAX - 1);
@@ -91,7 +94,8 @@ static bool is_common(const struct mount *m)
 	return m->is_sb_member && !m->node_base;
 }
 
-static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t off, struct read_plan *ret)
+static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t off,
+			   struct read_plan *ret)
 {
 	ssize_t n = read_file(&m->tree, i, read_buf.data, size, off);
 
@@ -103,7 +107,8 @@ static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t 
 	return n;
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	struct inode *i = op_meta_inode(req, ino);
 	struct read_plan pieces;
@@ -140,20 +145,23 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 			trace_read(op_mount(req)->trace, i->lower, off, (size_t)n);
 		stats_add(STATS_READ_BYTES, (uint64_t)n);
 		reply_pieces(req, i, &pieces);
-		/* Not before: what is told of is there, and may be dropped without waiting for it. */
+		/* Not before: what is told of is there, and may be dropped without waiting for it.
+		 */
 		if (stays)
 			page_dup_limiter_sent(&note);
 	}
 	read_plan_release(&pieces);
 }
 
-static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t size, off_t off, bool is_mapped)
+static int write_file(fuse_req_t req, struct inode *i, const char *data, size_t size, off_t off,
+		      bool is_mapped)
 {
 	struct union_fs *t = &op_mount(req)->tree;
 	struct attr_setid setid;
 	int r;
 
-	/* The bits go first, as in a local file system: a program that is half written must not run with them. */
+	/* The bits go first, as in a local file system: a program that is half written must not run
+	 * with them. */
 	if (negotiate_request_extra.kills_setid) {
 		r = killpriv_clear(req, i);
 		return r < 0 ? r : cow_write(t, i, data, size, off);
@@ -174,16 +182,17 @@ bool op_data_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
 	return true;
 }
 
-/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing did. It does the
- * same to its pages where this succeeds. One at a time: the pages may wait for requests that other threads must
- * answer. */
+/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing
+ * did. It does the same to its pages where this succeeds. One at a time: the pages may wait for
+ * requests that other threads must answer. */
 static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_t len)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 	for (int i = 0; i < FORGET_TRIES; i++) {
 		if (pthread_mutex_trylock(&lock) == 0) {
-			kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | ino, off, (off_t)len);
+			kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd,
+						       m->node_base | ino, off, (off_t)len);
 			pthread_mutex_unlock(&lock);
 			return;
 		}
@@ -204,7 +213,8 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 	r = protect_may_change(m, i);
 	if (r < 0) {
 		op_reply_err(req, r);
-		/* After the reply, which they wait for: nobody shall read on what was stored through a mapping. */
+		/* After the reply, which they wait for: nobody shall read on what was stored
+		 * through a mapping. */
 		if (fi->writepage)
 			forget_pages(m, ino, off, size);
 		return;
@@ -242,7 +252,8 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 		op_reply_err(req, cow_fsync(&m->tree, i, datasync));
 }
 
-static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+			 struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_meta_inode(req, ino);
@@ -267,8 +278,9 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	intent_end(intent_log_current());
 }
 
-static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_from, struct fuse_file_info *fi_from,
-			       fuse_ino_t ino_to, off_t off_to, struct fuse_file_info *fi_to, size_t len, int flags)
+static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_from,
+			       struct fuse_file_info *fi_from, fuse_ino_t ino_to, off_t off_to,
+			       struct fuse_file_info *fi_to, size_t len, int flags)
 {
 	struct inode *from = op_meta_inode(req, ino_from), *to;
 	unsigned attempts = 0;
@@ -299,16 +311,17 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	intent_end(intent_log_current());
 }
 
-/* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a hole: have it write
- * them. It drops the others of the range too, which are zeros. One at a time: the pages may wait for requests that
- * other threads must answer. False: another one is at it. */
+/* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a
+ * hole: have it write them. It drops the others of the range too, which are zeros. One at a time:
+ * the pages may wait for requests that other threads must answer. False: another one is at it. */
 static bool flush_mapped(const struct mount *m, struct inode *i, off_t from, off_t end)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 	if (pthread_mutex_trylock(&lock) != 0)
 		return false;
-	kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | i->id, from, end - from);
+	kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | i->id, from,
+				       end - from);
 	pthread_mutex_unlock(&lock);
 	return true;
 }
@@ -326,7 +339,8 @@ static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 	if (r < 0 || off >= size)
 		return r < 0 ? r : -ENXIO;
 	/* That all is data is never wrong. */
-	return flush_mapped(m, i, off, pos < 0 ? size : pos) ? read_seek(t, i, off, SEEK_DATA) : off;
+	return flush_mapped(m, i, off, pos < 0 ? size : pos) ? read_seek(t, i, off, SEEK_DATA)
+							     : off;
 }
 
 static off_t seek_hole(struct mount *m, struct inode *i, off_t off)
@@ -351,7 +365,8 @@ static off_t seek_hole(struct mount *m, struct inode *i, off_t off)
 	return r < 0 ? r : pos;
 }
 
-static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		     struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_meta_inode(req, ino);
@@ -397,8 +412,8 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 	if (!i)
 		return;
-	n = i->has_upper ? read_upper_link(&m->tree, i, target, sizeof(target) - 1) :
-			   image_readlink(m->tree.image, i->lower, target, sizeof(target) - 1);
+	n = i->has_upper ? read_upper_link(&m->tree, i, target, sizeof(target) - 1)
+			 : image_readlink(m->tree.image, i->lower, target, sizeof(target) - 1);
 	if (n < 0) {
 		op_reply_err(req, (int)n);
 		return;

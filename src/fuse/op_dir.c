@@ -2,14 +2,14 @@
 #include "ops.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/jobs/readdir_ahead.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
-#include "veneer/jobs/readdir_ahead.h"
 
 #include <dirent.h>
 #include <string.h>
 
-#define POS_DOTS 2	/* offsets 1 and 2 stand behind "." and ".." */
+#define POS_DOTS 2 /* offsets 1 and 2 stand behind "." and ".." */
 
 struct answer {
 	fuse_req_t req;
@@ -17,8 +17,8 @@ struct answer {
 	char *buf;
 	size_t len, size;
 	bool is_plus;
-	enum readdirplus_policy_listing listing;	/* what comes with attributes, if anything does */
-	size_t n_names_only;			/* names that came without, although they might have had them */
+	enum readdirplus_policy_listing listing; /* what comes with attributes, if anything does */
+	size_t n_names_only; /* names that came without, although they might have had them */
 };
 
 static uint64_t parent_ino(struct mount *m, struct inode *dir)
@@ -40,8 +40,8 @@ static bool add_dot(struct answer *a, const char *name, uint64_t ino, off_t next
 	struct fuse_entry_param e = { .attr = { .st_ino = ino, .st_mode = S_IFDIR } };
 	size_t left = a->size - a->len, n;
 
-	n = a->is_plus ? fuse_add_direntry_plus(a->req, a->buf + a->len, left, name, &e, next) :
-			 fuse_add_direntry(a->req, a->buf + a->len, left, name, &e.attr, next);
+	n = a->is_plus ? fuse_add_direntry_plus(a->req, a->buf + a->len, left, name, &e, next)
+		       : fuse_add_direntry(a->req, a->buf + a->len, left, name, &e.attr, next);
 	if (n > left)
 		return false;
 	a->len += n;
@@ -53,11 +53,13 @@ static bool is_unresolved(const struct answer *a, const struct lookup_entry *ent
 {
 	if (a->listing == READDIRPLUS_POLICY_LIST_PROBE)
 		return entry->type == DT_REG && !a->n_names_only;
-	return a->listing == READDIRPLUS_POLICY_LIST_NAMES && entry->type != DT_DIR && entry->type != DT_UNKNOWN;
+	return a->listing == READDIRPLUS_POLICY_LIST_NAMES && entry->type != DT_DIR &&
+	       entry->type != DT_UNKNOWN;
 }
 
 /* 1 added, 0 no room, -errno. An entry that vanished meanwhile counts as added. */
-static int add_entry(struct answer *a, struct inode *dir, const struct lookup_entry *entry, off_t next)
+static int add_entry(struct answer *a, struct inode *dir, const struct lookup_entry *entry,
+		     off_t next)
 {
 	struct stat st = { .st_ino = entry->ino, .st_mode = DTTOIF(entry->type) };
 	size_t left = a->size - a->len, n;
@@ -77,7 +79,8 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 		return 0;
 	if (is_unresolved(a, entry)) {
 		e = (struct fuse_entry_param){ .attr = st };
-		a->len += fuse_add_direntry_plus(a->req, a->buf + a->len, left, entry->name, &e, next);
+		a->len += fuse_add_direntry_plus(a->req, a->buf + a->len, left, entry->name, &e,
+						 next);
 		a->n_names_only++;
 		return 1;
 	}
@@ -85,7 +88,8 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 	if (r == -ENOENT)
 		return 1;
 	if (r < 0) {
-		/* One bad entry must not hide the others: it is listed, and asked for by name it says why. */
+		/* One bad entry must not hide the others: it is listed, and asked for by name it
+		 * says why. */
 		st = (struct stat){ .st_ino = entry->ino, .st_mode = DTTOIF(entry->type) };
 		e = (struct fuse_entry_param){ .attr = st };
 	} else {
@@ -128,7 +132,9 @@ static void choose_listing(struct answer *a, struct inode *dir, off_t off)
 		return;
 	}
 	if (a->is_plus && caller && a->m->opts.timeout_s > 0)
-		a->listing = off == 0 ? readdirplus_policy_begins(&a->m->readdirplus_policy, caller) : readdirplus_policy_goes_on(&a->m->readdirplus_policy, caller);
+		a->listing =
+			off == 0 ? readdirplus_policy_begins(&a->m->readdirplus_policy, caller)
+				 : readdirplus_policy_goes_on(&a->m->readdirplus_policy, caller);
 	if (a->listing != READDIRPLUS_POLICY_LIST_ALL)
 		dir->is_listed_names_only = true;
 }
@@ -136,7 +142,9 @@ static void choose_listing(struct answer *a, struct inode *dir, off_t off)
 static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool is_plus)
 {
 	_cleanup_(freep) char *buf = malloc(size);
-	struct answer a = { .req = req, .m = op_mount(req), .buf = buf, .size = size, .is_plus = is_plus };
+	struct answer a = {
+		.req = req, .m = op_mount(req), .buf = buf, .size = size, .is_plus = is_plus
+	};
 	struct inode *dir = op_meta_inode(req, ino);
 	int r;
 
@@ -148,24 +156,30 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 	}
 	choose_listing(&a, dir, off);
 	if (off == 0 && dir->lower)
-		readdir_ahead_listed(a.m->readdir_ahead, dir->lower, a.listing != READDIRPLUS_POLICY_LIST_NAMES);
+		readdir_ahead_listed(a.m->readdir_ahead, dir->lower,
+				     a.listing != READDIRPLUS_POLICY_LIST_NAMES);
 	r = dir->is_orphan ? 0 : list(&a, dir, off);
 	if (!a.m->is_sb_member)
-		readdirplus_policy_listed(&a.m->readdirplus_policy, (uint32_t)fuse_req_ctx(req)->pid, a.listing, a.n_names_only);
-	/* What is in the buffer has been counted as looked up: it goes out, the error comes next time. */
+		readdirplus_policy_listed(&a.m->readdirplus_policy,
+					  (uint32_t)fuse_req_ctx(req)->pid, a.listing,
+					  a.n_names_only);
+	/* What is in the buffer has been counted as looked up: it goes out, the error comes next
+	 * time. */
 	if (r < 0 && a.len == 0)
 		op_reply_err(req, r);
 	else
 		fuse_reply_buf(req, buf, a.len);
 }
 
-static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
 {
 	(void)fi;
 	answer_readdir(req, ino, size, off, false);
 }
 
-static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			   struct fuse_file_info *fi)
 {
 	(void)fi;
 	answer_readdir(req, ino, size, off, true);
@@ -190,7 +204,8 @@ static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 		if (fd < 0) {
 			r = fd;
 		} else {
-			r = (m->tree.can.wants_whole_sync ? syncfs(fd) : fsync(fd)) < 0 ? -errno : 0;
+			r = (m->tree.can.wants_whole_sync ? syncfs(fd) : fsync(fd)) < 0 ? -errno
+											: 0;
 			fd_cache_unpin(&dir->src.fd);
 		}
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Of ioctl(2) the flags of chattr(1) alone, for lsattr(1), and only to be read: what is not copied up would lose them. The kernel
- * opens a file by itself to ask, if need be without an OPEN. ENOSYS would make it ask nothing more in the whole mount. */
+/* Of ioctl(2) the flags of chattr(1) alone, for lsattr(1), and only to be read: what is not copied
+ * up would lose them. The kernel opens a file by itself to ask, if need be without an OPEN. ENOSYS
+ * would make it ask nothing more in the whole mount. */
 #include "ops.h"
 
 #include "veneer/layer/image.h"
@@ -11,7 +12,8 @@
 static void reply_flags(fuse_req_t req, int protection, size_t room)
 {
 	const unsigned flags = (protection & IMAGE_IMMUTABLE ? FS_IMMUTABLE_FL : 0) |
-			       (protection & IMAGE_APPEND_ONLY ? FS_APPEND_FL : 0) | (protection & IMAGE_NODUMP ? FS_NODUMP_FL : 0);
+			       (protection & IMAGE_APPEND_ONLY ? FS_APPEND_FL : 0) |
+			       (protection & IMAGE_NODUMP ? FS_NODUMP_FL : 0);
 
 	if (room < sizeof(flags))
 		op_reply_err(req, -EINVAL);
@@ -21,9 +23,10 @@ static void reply_flags(fuse_req_t req, int protection, size_t room)
 
 static void reply_xflags(fuse_req_t req, int protection, size_t room)
 {
-	const struct fsxattr x = { .fsx_xflags = (protection & IMAGE_IMMUTABLE ? FS_XFLAG_IMMUTABLE : 0) |
-						 (protection & IMAGE_APPEND_ONLY ? FS_XFLAG_APPEND : 0) |
-						 (protection & IMAGE_NODUMP ? FS_XFLAG_NODUMP : 0) };
+	const struct fsxattr x = { .fsx_xflags =
+					   (protection & IMAGE_IMMUTABLE ? FS_XFLAG_IMMUTABLE : 0) |
+					   (protection & IMAGE_APPEND_ONLY ? FS_XFLAG_APPEND : 0) |
+					   (protection & IMAGE_NODUMP ? FS_XFLAG_NODUMP : 0) };
 
 	if (room < sizeof(x))
 		op_reply_err(req, -EINVAL);
@@ -31,8 +34,9 @@ static void reply_xflags(fuse_req_t req, int protection, size_t room)
 		fuse_reply_ioctl(req, 0, &x, sizeof(x));
 }
 
-static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi, unsigned flags,
-		     const void *in, size_t in_size, size_t room)
+static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+		     struct fuse_file_info *fi, unsigned flags, const void *in, size_t in_size,
+		     size_t room)
 {
 	const bool is_get = cmd == FS_IOC_GETFLAGS || cmd == FS_IOC_FSGETXATTR;
 	struct inode *i;
@@ -40,7 +44,8 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, st
 
 	(void)arg, (void)fi, (void)flags, (void)in, (void)in_size;
 	if (!is_get) {
-		op_reply_err(req, cmd == FS_IOC_SETFLAGS || cmd == FS_IOC_FSSETXATTR ? -EOPNOTSUPP : -ENOTTY);
+		op_reply_err(req, cmd == FS_IOC_SETFLAGS || cmd == FS_IOC_FSSETXATTR ? -EOPNOTSUPP
+										     : -ENOTTY);
 		return;
 	}
 	i = op_meta_inode(req, ino);

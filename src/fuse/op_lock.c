@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Locks that the server keeps (locks.h says what the kernel tells of them). Installed for mounts that ask for it: the
- * kernel's own cost no request, and no OPEN, FLUSH and RELEASE.
+/* Locks that the server keeps (locks.h says what the kernel tells of them). Installed for mounts
+ * that ask for it: the kernel's own cost no request, and no OPEN, FLUSH and RELEASE.
  *
- * A request that waits holds no thread and is answered by whoever gives up the lock, or by its interruption: libfuse calls
- * that with a lock of the request held, so what is registered with it is a number, and not until the waiter is known by it
- * may it answer. A dead server's waiters ask again: the kernel sends their requests once more. Where it cannot (before
- * 6.9), they end with ECONNABORTED. */
+ * A request that waits holds no thread and is answered by whoever gives up the lock, or by its
+ * interruption: libfuse calls that with a lock of the request held, so what is registered with it
+ * is a number, and not until the waiter is known by it may it answer. A dead server's waiters ask
+ * again: the kernel sends their requests once more. Where it cannot (before 6.9), they end with
+ * ECONNABORTED. */
 #include "ops.h"
 
 #include "veneer/union/locks.h"
@@ -14,7 +15,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define CLOSING_TRIES 8
+#define CLOSING_TRIES	8
 #define CLOSING_WAIT_US 1000
 
 /* As long as something is held of it, it is open, and has its inode. */
@@ -28,14 +29,18 @@ static enum lock_type type_of(short type)
 	return type == F_RDLCK ? LOCKS_SHARED : type == F_WRLCK ? LOCKS_EXCLUSIVE : LOCKS_NONE;
 }
 
-static struct lock_request request_of(const struct inode *i, fuse_ino_t ino, const struct fuse_file_info *fi)
+static struct lock_request request_of(const struct inode *i, fuse_ino_t ino,
+				      const struct fuse_file_info *fi)
 {
-	return (struct lock_request){ .inode = key_of(i), .node = ino, .owner = fi->lock_owner, .handle = fi->fh,
+	return (struct lock_request){ .inode = key_of(i),
+				      .node = ino,
+				      .owner = fi->lock_owner,
+				      .handle = fi->fh,
 				      .end = LOCKS_END };
 }
 
-static struct lock_request record_request(const struct inode *i, fuse_ino_t ino, const struct fuse_file_info *fi,
-					  const struct flock *lock)
+static struct lock_request record_request(const struct inode *i, fuse_ino_t ino,
+					  const struct fuse_file_info *fi, const struct flock *lock)
 {
 	struct lock_request q = request_of(i, ino, fi);
 
@@ -48,7 +53,8 @@ static struct lock_request record_request(const struct inode *i, fuse_ino_t ino,
 	return q;
 }
 
-/* What its last close has let go of comes as a request of its own, which another thread may still be at. */
+/* What its last close has let go of comes as a request of its own, which another thread may still
+ * be at. */
 static int try_now(struct locks *l, const struct lock_request *q)
 {
 	bool is_closing = false;
@@ -77,7 +83,8 @@ static void wait_for(fuse_req_t req, struct locks *l, const struct lock_request 
 	int r = locks_prepare(l, told, req, &number);
 
 	if (r == 0) {
-		/* Interrupted already, it is called here, and answers nothing: the waiter does not wait yet. */
+		/* Interrupted already, it is called here, and answers nothing: the waiter does not
+		 * wait yet. */
 		fuse_req_interrupt_func(req, interrupted, (void *)(uintptr_t)number);
 		r = locks_wait(l, number, q);
 	}
@@ -96,7 +103,8 @@ static void answer(fuse_req_t req, const struct lock_request *q, bool waits)
 		op_reply_err(req, try_now(l, q));
 }
 
-static void op_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep)
+static void op_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock,
+		     int sleep)
 {
 	struct inode *i = op_meta_inode(req, ino);
 	struct lock_request q;
@@ -169,8 +177,13 @@ void op_lock_unflock(struct mount *m, fuse_ino_t ino, uint64_t owner)
 	bool is_closing;
 
 	if (i)
-		locks_set(m->tree.locks, &(struct lock_request){ .kind = LOCKS_FLOCK, .type = LOCKS_NONE, .inode = key_of(i),
-								 .node = ino, .owner = owner, .end = LOCKS_END },
+		locks_set(m->tree.locks,
+			  &(struct lock_request){ .kind = LOCKS_FLOCK,
+						  .type = LOCKS_NONE,
+						  .inode = key_of(i),
+						  .node = ino,
+						  .owner = owner,
+						  .end = LOCKS_END },
 			  &is_closing);
 }
 

@@ -24,11 +24,15 @@ struct inode *op_meta_inode(fuse_req_t req, fuse_ino_t ino)
 
 double op_meta_attr_timeout(struct mount *m, struct inode *i, uint64_t node)
 {
-	/* With two node ids the kernel does not know that a change by way of one is one of the other. */
-	return i->n_former || i->is_mapped_past_us || !inode_is_current(i, node) ? 0 : m->opts.timeout_s;
+	/* With two node ids the kernel does not know that a change by way of one is one of the
+	 * other. */
+	return i->n_former || i->is_mapped_past_us || !inode_is_current(i, node)
+		       ? 0
+		       : m->opts.timeout_s;
 }
 
-void op_meta_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e)
+void op_meta_fill_entry(struct mount *m, struct inode *i, struct stat *st,
+			struct fuse_entry_param *e)
 {
 	uint32_t id, generation;
 
@@ -122,7 +126,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		reply_attr(req, i, ino);
 }
 
-/* A file that its group cannot execute keeps its set-group-id bit only if the caller is in that group. */
+/* A file that its group cannot execute keeps its set-group-id bit only if the caller is in that
+ * group. */
 static bool loses_setgid(fuse_req_t req, struct inode *i)
 {
 	struct stat st;
@@ -142,8 +147,9 @@ static int set_owner(fuse_req_t req, struct inode *i, const struct stat *attr, i
 
 	attr_setid_begin(&m->tree, i, false, false, &setid);
 	setid.mode = 0; /* what chown takes away stays away */
-	/* As without a mapping in a user namespace; the overflow id would be another owner than was asked for. But
-	 * Podman gives the root of a mount that it finds to an id of the host before it compares what is in there. */
+	/* As without a mapping in a user namespace; the overflow id would be another owner than was
+	 * asked for. But Podman gives the root of a mount that it finds to an id of the host before
+	 * it compares what is in there. */
 	if ((to_set & FUSE_SET_ATTR_UID && !mount_has_uid(m, attr->st_uid)) ||
 	    (to_set & FUSE_SET_ATTR_GID && !mount_has_gid(m, attr->st_gid)))
 		r = i == m->tree.root ? 0 : -EINVAL;
@@ -213,27 +219,34 @@ void op_meta_touched(struct union_fs *t, struct inode *i)
 {
 	struct mount *m = container_of(t, struct mount, tree);
 
-	/* What works in the background answers no request. Attributes alone: the kernel waits for nothing. */
+	/* What works in the background answers no request. Attributes alone: the kernel waits for
+	 * nothing. */
 	if (negotiate_request_extra.session)
-		kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd, m->node_base | i->id, -1, 0);
+		kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd,
+					       m->node_base | i->id, -1, 0);
 }
 
-/* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name up again. */
+/* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name
+ * up again. */
 static int check_resizable(struct inode *i, fuse_ino_t ino, int to_set)
 {
 	return to_set & FUSE_SET_ATTR_SIZE && !inode_is_current(i, ino) ? -ESTALE : 0;
 }
 
-/* The second half of an open for reading with O_TRUNC, which the kernel does not call one, comes when the first half
- * has been given the lower file: all of it once more, by way of another id. */
-static int leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino, int to_set, const struct fuse_file_info *fi)
+/* The second half of an open for reading with O_TRUNC, which the kernel does not call one, comes
+ * when the first half has been given the lower file: all of it once more, by way of another id. */
+static int leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino, int to_set,
+		       const struct fuse_file_info *fi)
 {
-	return to_set & FUSE_SET_ATTR_SIZE && !fi && i->type == DT_REG ? op_open_leave_lower(m, i, ino) : 0;
+	return to_set & FUSE_SET_ATTR_SIZE && !fi && i->type == DT_REG
+		       ? op_open_leave_lower(m, i, ino)
+		       : 0;
 }
 
 static int set_all(fuse_req_t req, struct inode *i, const struct stat *attr, int to_set)
 {
-	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
+	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |
+			  FUSE_SET_ATTR_MTIME_NOW;
 	struct mount *m = op_mount(req);
 	int r = 0;
 
@@ -248,7 +261,8 @@ static int set_all(fuse_req_t req, struct inode *i, const struct stat *attr, int
 	return r;
 }
 
-static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		       struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct inode *i = op_meta_inode(req, ino);

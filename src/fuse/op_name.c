@@ -2,9 +2,9 @@
 #include "ops.h"
 
 #include "veneer/data/create.h"
-#include "veneer/data/replay.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/data/replay.h"
 #include "veneer/data/tmpfile.h"
 
 #include <stdio.h>
@@ -23,21 +23,23 @@ static struct create_args args_of(fuse_req_t req, mode_t mode)
 	};
 }
 
-static int make_node(fuse_req_t req, struct inode *dir, const char *name, const struct create_args *args,
-		     struct inode **ret, struct stat *ret_st)
+static int make_node(fuse_req_t req, struct inode *dir, const char *name,
+		     const struct create_args *args, struct inode **ret, struct stat *ret_st)
 {
 	struct union_fs *t = &op_mount(req)->tree;
 	unsigned attempts = 0;
 	int r;
 
 	do {
-		r = negotiate_request_extra.is_resent ? create_again(t, dir, name, args, ret, ret_st) :
-					      create_node(t, dir, name, args, ret, ret_st);
+		r = negotiate_request_extra.is_resent
+			    ? create_again(t, dir, name, args, ret, ret_st)
+			    : create_node(t, dir, name, args, ret, ret_st);
 	} while (op_data_waits_for_room(req, r, &attempts));
 	return r;
 }
 
-/* Should this server die, and then who asks for it, the kernel would go on believing that there is no such name. */
+/* Should this server die, and then who asks for it, the kernel would go on believing that there is
+ * no such name. */
 static struct intent *begin_name(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct intent *n = resend_state_begin_names(req, INTENT_CREATE, parent, name, 0, NULL);
@@ -46,7 +48,8 @@ static struct intent *begin_name(fuse_req_t req, fuse_ino_t parent, const char *
 	return n;
 }
 
-static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const struct create_args *args)
+static void make(fuse_req_t req, fuse_ino_t parent, const char *name,
+		 const struct create_args *args)
 {
 	struct inode *dir = op_meta_inode(req, parent), *i;
 	struct intent *n;
@@ -112,7 +115,8 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 }
 
 /* Where opens are not asked about, a file is made by MKNOD. */
-static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		      struct fuse_file_info *fi)
 {
 	struct create_args args = args_of(req, S_IFREG | (mode & 07777));
 	struct mount *m = op_mount(req);
@@ -158,7 +162,8 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	do {
 		r = protect_may_change(m, i) ?: protect_may_add(m, dir);
 		if (r == 0)
-			r = (negotiate_request_extra.is_resent ? replay_link : create_link)(&m->tree, i, dir, name, &st);
+			r = (negotiate_request_extra.is_resent ? replay_link : create_link)(
+				&m->tree, i, dir, name, &st);
 	} while (op_data_waits_for_room(req, r, &attempts));
 	if (r == 0 && was_nameless)
 		tmpfile_named(&m->tree, i);
@@ -202,8 +207,8 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	remove_name(req, parent, name, true);
 }
 
-static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
-		      unsigned int flags)
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
+		      const char *newname, unsigned int flags)
 {
 	struct mount *m = op_mount(req);
 	struct inode *from = op_meta_inode(req, parent), *to;
@@ -216,7 +221,8 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 	to = op_meta_inode(req, newparent);
 	if (!to)
 		return;
-	n = resend_state_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME, parent, name, newparent, newname);
+	n = resend_state_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME,
+				     parent, name, newparent, newname);
 	do {
 		r = protect_may_remove(m, from, name) ?: protect_may_replace(m, to, newname);
 		if (r < 0)

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening files: where each open gets its bytes from. A mount answers all opens in one of three modes:
+/* Opening files: where each open gets its bytes from. A mount answers all opens in one of three
+ * modes:
  *
- * cached       ENOSYS, once: the kernel opens without asking from then on, all pages are the mount's;
- * direct       each read and write is a request, no pages are kept but for mappings;
- * passthrough  the kernel reads and writes a backing file where there is one that holds all the bytes, and asks us
- *              for the others.
+ * cached       ENOSYS, once: the kernel opens without asking from then on, all pages are the
+ * mount's; direct       each read and write is a request, no pages are kept but for mappings;
+ * passthrough  the kernel reads and writes a backing file where there is one that holds all the
+ * bytes, and asks us for the others.
  *
- * A handle says which of the ways of passthrough_table.h its open is (op_handle): it means the same to any server. Where the server
- * keeps locks, every open is answered, and flushed. */
+ * A handle says which of the ways of passthrough_table.h its open is (op_handle): it means the same
+ * to any server. Where the server keeps locks, every open is answered, and flushed. */
 #include "ops.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/data/create.h"
 #include "veneer/base/log.h"
+#include "veneer/data/create.h"
 #include "veneer/passthrough/passthrough_select.h"
 #include "veneer/union/upper.h"
 
@@ -20,16 +21,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define TAKE_TRIES 16
-#define SWITCH_WAIT_US 300		/* a close is under way more often than not */
-#define SWITCH_WAITS 4
+#define TAKE_TRIES     16
+#define SWITCH_WAIT_US 300 /* a close is under way more often than not */
+#define SWITCH_WAITS   4
 
 /* ---- which mode ---- */
 
 /* A file like those that will be registered: on the upper's file system if there is an upper. */
 static int probe_file(const struct mount *m)
 {
-	int fd = m->tree.upper ? openat(m->tree.workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+	int fd = m->tree.upper ? openat(m->tree.workfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)
+			       : -1;
 
 	return fd >= 0 ? fd : memfd_create("veneer-probe", MFD_CLOEXEC);
 }
@@ -67,7 +69,8 @@ static enum io_mode choose_mode(struct mount *m, struct fuse_session *se)
 		return m->opts.io;
 	r = start_passthrough(m, se);
 	if (r < 0 && m->opts.io == IO_PASSTHROUGH)
-		log_warn("%s: files cannot be passed through (%s): io=cached", m->opts.mountpoint, strerror(-r));
+		log_warn("%s: files cannot be passed through (%s): io=cached", m->opts.mountpoint,
+			 strerror(-r));
 	return r < 0 ? IO_CACHED : IO_PASSTHROUGH;
 }
 
@@ -125,7 +128,7 @@ struct opening {
 	struct node_slot *slot;
 	struct passthrough_select offer;
 	struct passthrough_table_ask ask;
-	bool cannot_back;	/* tried, and refused */
+	bool cannot_back; /* tried, and refused */
 };
 
 static bool is_small(const struct opening *o)
@@ -133,8 +136,8 @@ static bool is_small(const struct opening *o)
 	return o->offer.size <= PASSTHROUGH_SELECT_SMALL_BYTES && !o->offer.is_program;
 }
 
-/* Pages of the mount agree with every writer, and small files cost little in them. Opening a remote file once more
- * takes a round trip, and many file systems forget its pages then. */
+/* Pages of the mount agree with every writer, and small files cost little in them. Opening a remote
+ * file once more takes a round trip, and many file systems forget its pages then. */
 static bool is_for_pages(const struct opening *o)
 {
 	if (o->offer.is_remote && o->m->opts.io != IO_PASSTHROUGH)
@@ -153,11 +156,14 @@ static enum passthrough_table_way wish_of(const struct opening *o)
 	if (o->offer.kind == PASSTHROUGH_TABLE_UPPER && !o->cannot_back)
 		return PASSTHROUGH_TABLE_WAY_BACKED;
 	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER && !o->cannot_back)
-		return is_for_pages(o) ? PASSTHROUGH_TABLE_WAY_CACHED : PASSTHROUGH_TABLE_WAY_BACKED;
+		return is_for_pages(o) ? PASSTHROUGH_TABLE_WAY_CACHED
+				       : PASSTHROUGH_TABLE_WAY_BACKED;
 	if (!o->offer.is_partial || o->ask.writes || opts->partial == PARTIAL_CACHED)
 		return PASSTHROUGH_TABLE_WAY_CACHED;
-	/* What siblings did not change they go on sharing; a program would be mapped, and that takes pages. */
-	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? PASSTHROUGH_TABLE_WAY_DIRECT : PASSTHROUGH_TABLE_WAY_CACHED;
+	/* What siblings did not change they go on sharing; a program would be mapped, and that
+	 * takes pages. */
+	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? PASSTHROUGH_TABLE_WAY_DIRECT
+							       : PASSTHROUGH_TABLE_WAY_CACHED;
 }
 
 static int look(struct opening *o)
@@ -166,13 +172,15 @@ static int look(struct opening *o)
 
 	if (r < 0)
 		return r;
-	/* The kernel asks once more and not twice: whoever was sent here to write must not be sent on. */
+	/* The kernel asks once more and not twice: whoever was sent here to write must not be sent
+	 * on. */
 	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER &&
 	    (o->slot->is_successor || passthrough_table_was_left(o->m->tree.backing, o->slot)))
 		o->cannot_back = true;
 	o->ask.offer = o->cannot_back ? PASSTHROUGH_TABLE_NONE : o->offer.kind;
 	o->ask.wish = wish_of(o);
-	if (o->ask.wish == PASSTHROUGH_TABLE_WAY_DIRECT && o->offer.is_program && o->m->opts.partial == PARTIAL_AUTO)
+	if (o->ask.wish == PASSTHROUGH_TABLE_WAY_DIRECT && o->offer.is_program &&
+	    o->m->opts.partial == PARTIAL_AUTO)
 		o->ask.wish = PASSTHROUGH_TABLE_WAY_CACHED;
 	return 0;
 }
@@ -193,14 +201,16 @@ static bool register_offer(struct opening *o, uint32_t *ret_id)
 	return r == 0;
 }
 
-/* A lower file may be passed through only if it still is what the inode shows, now that the open is counted: whoever
- * opens it for writing from here on finds that count. */
+/* A lower file may be passed through only if it still is what the inode shows, now that the open is
+ * counted: whoever opens it for writing from here on finds that count. */
 static bool is_outdated(struct opening *o)
 {
 	struct passthrough_select now;
 
-	return o->ask.offer == PASSTHROUGH_TABLE_LOWER && passthrough_table_is_lower(o->m->tree.backing, o->slot) &&
-	       (passthrough_select_look(&o->m->tree, o->i, false, &now) < 0 || now.kind != PASSTHROUGH_TABLE_LOWER);
+	return o->ask.offer == PASSTHROUGH_TABLE_LOWER &&
+	       passthrough_table_is_lower(o->m->tree.backing, o->slot) &&
+	       (passthrough_select_look(&o->m->tree, o->i, false, &now) < 0 ||
+		now.kind != PASSTHROUGH_TABLE_LOWER);
 }
 
 /* One of the first three ways, counted; SWITCH or STALE, or -errno. */
@@ -252,7 +262,8 @@ static int leave_node(struct mount *m, struct inode *i, uint32_t node)
 	return -ESTALE;
 }
 
-/* Stores through a mapping of a backing file change it without our hearing of it, also when the file is closed. */
+/* Stores through a mapping of a backing file change it without our hearing of it, also when the
+ * file is closed. */
 static void expect_mappings(struct opening *o, uint32_t node)
 {
 	if (o->i->is_mapped_past_us)
@@ -282,11 +293,13 @@ static int open_node(fuse_req_t req, struct inode *i, uint32_t node, struct fuse
 	fi->noflush = !m->tree.locks;
 	fi->keep_cache = way == PASSTHROUGH_TABLE_WAY_CACHED && m->opts.timeout_s > 0;
 	fi->direct_io = way == PASSTHROUGH_TABLE_WAY_DIRECT;
-	if (way == PASSTHROUGH_TABLE_WAY_BACKED && o.offer.kind == PASSTHROUGH_TABLE_LOWER && m->trace)
+	if (way == PASSTHROUGH_TABLE_WAY_BACKED && o.offer.kind == PASSTHROUGH_TABLE_LOWER &&
+	    m->trace)
 		trace_open(m->trace, i->lower);
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED) {
 		fi->backing_id = (int32_t)id;
-		fi->direct_io = m->opts.coherence == COHERENCE_STRICT && o.slot->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
+		fi->direct_io = m->opts.coherence == COHERENCE_STRICT &&
+				o.slot->passthrough_table_kind == PASSTHROUGH_TABLE_LOWER;
 		if ((fi->flags & O_ACCMODE) == O_RDWR)
 			expect_mappings(&o, node);
 	}
@@ -298,12 +311,16 @@ static void close_node(struct mount *m, uint32_t node, uint64_t handle)
 	struct node_slot *s = inode_slot(&m->tree, node);
 
 	if (s && m->tree.backing)
-		passthrough_table_drop(m->tree.backing, s, (enum passthrough_table_way)op_handle_way(handle));
+		passthrough_table_drop(m->tree.backing, s,
+				       (enum passthrough_table_way)op_handle_way(handle));
 }
 
 static void count_open(const struct fuse_file_info *fi)
 {
-	stats_add(fi->backing_id ? STATS_OPENS_PASSTHROUGH : fi->direct_io ? STATS_OPENS_DIRECT : STATS_OPENS_CACHED, 1);
+	stats_add(fi->backing_id  ? STATS_OPENS_PASSTHROUGH
+		  : fi->direct_io ? STATS_OPENS_DIRECT
+				  : STATS_OPENS_CACHED,
+		  1);
 }
 
 /* ---- requests ---- */
@@ -312,7 +329,8 @@ int op_open_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino)
 {
 	struct node_slot *s = m->tree.backing ? inode_slot(&m->tree, ino) : NULL;
 
-	return s && passthrough_table_leave(m->tree.backing, s) ? leave_node(m, i, (uint32_t)ino) : 0;
+	return s && passthrough_table_leave(m->tree.backing, s) ? leave_node(m, i, (uint32_t)ino)
+								: 0;
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -326,7 +344,9 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	fi->fh = op_handle(m, 0);
 	if ((fi->flags & O_ACCMODE) != O_RDONLY)
-		r = protect_may_change(m, i) ?: mode == IO_PASSTHROUGH ? protect_may_write_past(m, i) : 0;
+		r = protect_may_change(m, i)
+			    ?: mode == IO_PASSTHROUGH ? protect_may_write_past(m, i)
+						      : 0;
 	if (r < 0)
 		;
 	else if (mode == IO_CACHED && m->opts.timeout_s > 0 && !m->tree.locks)
@@ -360,7 +380,8 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	intent_end(n);
 }
 
-void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi)
+void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
+			  struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
 	struct fuse_entry_param e;

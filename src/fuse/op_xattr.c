@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops.h"
 
-#include "veneer/data/attr.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/data/attr.h"
 #include "veneer/data/replay.h"
 #include "veneer/mount/workdir.h"
 
@@ -96,10 +96,12 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	if (size && !list)
 		op_reply_err(req, -ENOMEM);
 	else
-		answer(req, attr_listxattr(&op_mount(req)->tree, i, sees_trusted, req, list, size), list, size);
+		answer(req, attr_listxattr(&op_mount(req)->tree, i, sees_trusted, req, list, size),
+		       list, size);
 }
 
-static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void *value, size_t size, int flags)
+static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void *value,
+		   size_t size, int flags)
 {
 	_cleanup_(freep) char *copy = malloc(size + !size);
 	struct mount *m = op_mount(req);
@@ -121,7 +123,8 @@ static int set_acl(fuse_req_t req, struct inode *i, const char *name, const void
 	return attr_setid_end(&m->tree, i, &setid, r);
 }
 
-static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+			size_t size, int flags)
 {
 	struct intent *n = NULL;
 	unsigned attempts = 0;
@@ -171,7 +174,8 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	r = protect_may_change(op_mount(req), i);
 	op_change_begin(req, i);
 	if (r == 0)
-		r = replay_removexattr(&op_mount(req)->tree, i, resend_state_begin(req, INTENT_REMOVEXATTR), name);
+		r = replay_removexattr(&op_mount(req)->tree, i,
+				       resend_state_begin(req, INTENT_REMOVEXATTR), name);
 	attr_change_end(i);
 	if (r == 0 && !strcmp(name, "security.capability"))
 		killpriv_note_capability_lost(req, i);

@@ -2,26 +2,30 @@
 /* Shared by the request handlers of src/fuse: what a request means, and how it is answered. */
 #pragma once
 
-#include "veneer/data/attr.h"
-#include "veneer/recover/intent_log.h"
-#include "veneer/mount/mount.h"
 #include "veneer/base/stats.h"
+#include "veneer/data/attr.h"
+#include "veneer/mount/mount.h"
+#include "veneer/recover/intent_log.h"
 
 #include <errno.h>
 #include <fuse_lowlevel.h>
 
-#define SESSION_MAX_WRITE (1u << 20)	/* bytes of one request's data */
-#define OP_UNIQUE_RESENT ((uint64_t)1 << 63)	/* in the number of a request that comes again */
+#define SESSION_MAX_WRITE (1u << 20) /* bytes of one request's data */
+#define OP_UNIQUE_RESENT  ((uint64_t)1 << 63) /* in the number of a request that comes again */
 
-/* What the kernel said in a request and libfuse does not pass on; of the request this thread is serving. */
+/* What the kernel said in a request and libfuse does not pass on; of the request this thread is
+ * serving. */
 struct negotiate_request_extra {
-	struct fuse_session *session;	/* that it came by */
-	int tell_fd;		/* its, for messages to the kernel: not what requests are read by if that ends them */
-	uint64_t unique;	/* the kernel's number of it */
-	bool is_resent;		/* a server that died may have carried it out already, as a whole or in part */
-	bool kills_setid;	/* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks CAP_FSETID */
-	int result;		/* of an answer that says no more than that */
-	bool kills_acl_setgid;	/* FUSE_SETXATTR_ACL_KILL_SGID: nor is it in the file's group */
+	struct fuse_session *session; /* that it came by */
+	int tell_fd; /* its, for messages to the kernel: not what requests are read by if that ends
+			them */
+	uint64_t unique; /* the kernel's number of it */
+	bool is_resent; /* a server that died may have carried it out already, as a whole or in part
+			 */
+	bool kills_setid; /* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks
+			     CAP_FSETID */
+	int result; /* of an answer that says no more than that */
+	bool kills_acl_setgid; /* FUSE_SETXATTR_ACL_KILL_SGID: nor is it in the file's group */
 };
 extern _Thread_local struct negotiate_request_extra negotiate_request_extra;
 /* Fill it from a request as it came. */
@@ -32,82 +36,100 @@ bool negotiate_has_setxattr_ext(void);
 /* The INIT handler: userdata is the mount. */
 void negotiate_init(void *userdata, struct fuse_conn_info *conn);
 
-static inline struct mount *op_mount(fuse_req_t req) { return fuse_req_userdata(req); }
+static inline struct mount *op_mount(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
 
-/* Decide how files are opened, once the kernel has had its answer to INIT; later calls only tell. */
+/* Decide how files are opened, once the kernel has had its answer to INIT; later calls only tell.
+ */
 enum io_mode op_open_settle(struct mount *m, struct fuse_session *se);
-/* The mode is what it was under the server that is dead; AUTO: that had not decided. Registered files are the
- * connection's, and stay. Before anything is served. 0 or -ENOMEM. */
+/* The mode is what it was under the server that is dead; AUTO: that had not decided. Registered
+ * files are the connection's, and stay. Before anything is served. 0 or -ENOMEM. */
 int op_open_resume(struct mount *m, struct fuse_session *se, enum io_mode io);
-/* The file is about to be cut by this node id: -ESTALE if a lower file is open by it, and the inode has another id from
- * now on; 0; -errno. */
+/* The file is about to be cut by this node id: -ESTALE if a lower file is open by it, and the inode
+ * has another id from now on; 0; -errno. */
 int op_open_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino);
 /* Reply to a request that made a file, and opens it. i is referenced; the reference is used up. */
-void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st, struct fuse_file_info *fi);
-/* What an open is known by: the way (passthrough_table.h) that it gets its bytes by, and where the server keeps locks also the request
- * that it came by, so that each open has a handle of its own, with any server. */
+void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
+			  struct fuse_file_info *fi);
+/* What an open is known by: the way (passthrough_table.h) that it gets its bytes by, and where the
+ * server keeps locks also the request that it came by, so that each open has a handle of its own,
+ * with any server. */
 #define OP_HANDLE_WAY_BITS 3
 static inline uint64_t op_handle(const struct mount *m, uint64_t way)
 {
 	return m->tree.locks ? negotiate_request_extra.unique << OP_HANDLE_WAY_BITS | way : way;
 }
-static inline uint64_t op_handle_way(uint64_t handle) { return handle & ((1u << OP_HANDLE_WAY_BITS) - 1); }
-/* A descriptor was closed by a process, whose record locks of the file end; nothing without locks of our own. */
+static inline uint64_t op_handle_way(uint64_t handle)
+{
+	return handle & ((1u << OP_HANDLE_WAY_BITS) - 1);
+}
+/* A descriptor was closed by a process, whose record locks of the file end; nothing without locks
+ * of our own. */
 void op_lock_flush(struct mount *m, fuse_ino_t ino, uint64_t owner, uint64_t handle);
 /* The last descriptor of a handle was closed; nothing without locks of our own. */
 void op_lock_release(struct mount *m, fuse_ino_t ino, uint64_t handle);
 /* And what flock(2) does that gives up what the open file holds. */
 void op_lock_unflock(struct mount *m, fuse_ino_t ino, uint64_t owner);
-/* An inode was changed by way of this node id: if it has another one by now, what the kernel knows of that is old. */
+/* An inode was changed by way of this node id: if it has another one by now, what the kernel knows
+ * of that is old. */
 void op_meta_changed(struct inode *i, fuse_ino_t ino);
-/* The kernel asks for the attributes of an inode when it needs them next: a request changed some that it does not expect
- * to change. Waits for nothing, so that any handler may call it. Before the reply. */
+/* The kernel asks for the attributes of an inode when it needs them next: a request changed some
+ * that it does not expect to change. Waits for nothing, so that any handler may call it. Before the
+ * reply. */
 void op_meta_forget_attributes(struct inode *i);
 /* tree->on_touched: what the kernel knows of the attributes is old. */
 void op_meta_touched(struct union_fs *t, struct inode *i);
 /* How long the kernel may rely on attributes sent for this node id. */
 double op_meta_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 
-/* A request begins of which the next server must know if this one dies in it; intent_end after the reply. NULL: none. */
+/* A request begins of which the next server must know if this one dies in it; intent_end after the
+ * reply. NULL: none. */
 struct intent *resend_state_begin(fuse_req_t req, enum intent_kind kind);
-struct intent *resend_state_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent, const char *name,
-			      fuse_ino_t newparent, const char *newname);
+struct intent *resend_state_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent,
+					const char *name, fuse_ino_t newparent,
+					const char *newname);
 
 /* attr_setid_begin, with what is taken away for a moment in the journal. */
 void killpriv_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s);
 /* attr_setid_end; the kernel may have seen the mode of that moment. */
 int killpriv_end(struct mount *m, struct inode *i, struct attr_setid *s, int r);
 
-/* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside. */
+/* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside.
+ */
 static inline void op_reply_err(fuse_req_t req, int r)
 {
-	/* No failures: ENOSYS asks the kernel not to ask again, and ENODATA says that an attribute is absent. */
+	/* No failures: ENOSYS asks the kernel not to ask again, and ENODATA says that an attribute
+	 * is absent. */
 	if (r < 0 && r != -ENOSYS && r != -ENODATA)
 		stats_request_failed();
 	negotiate_request_extra.result = r;
 	fuse_reply_err(req, r == -EUCLEAN ? EIO : -r);
 }
 
-/* The inode of a node id, filled; answers the error itself and gives NULL when there is none (ESTALE), or it cannot be
- * had. */
+/* The inode of a node id, filled; answers the error itself and gives NULL when there is none
+ * (ESTALE), or it cannot be had. */
 struct inode *op_meta_inode(fuse_req_t req, fuse_ino_t ino);
-/* Reply to a look-up or creation: st is as on disk. i is referenced; the reference becomes a look-up of the kernel's,
- * which is given back if it does not take it. */
+/* Reply to a look-up or creation: st is as on disk. i is referenced; the reference becomes a
+ * look-up of the kernel's, which is given back if it does not take it. */
 void op_meta_reply_entry(fuse_req_t req, struct inode *i, struct stat *st);
-void op_meta_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e);
+void op_meta_fill_entry(struct mount *m, struct inode *i, struct stat *st,
+			struct fuse_entry_param *e);
 
-/* The caller of a request, as /proc shows it: is it in the group of this id on disk, or privileged to set its bit;
- * has it the capability in our user namespace? In doubt no. Tens of microseconds: ask where it matters. */
+/* The caller of a request, as /proc shows it: is it in the group of this id on disk, or privileged
+ * to set its bit; has it the capability in our user namespace? In doubt no. Tens of microseconds:
+ * ask where it matters. */
 bool caller_may_setgid(void *req, gid_t gid);
 bool caller_has_cap(void *req, int cap);
 /* Is it a process of our user, in our user namespace, that has the privilege if we have it? */
 bool caller_may_unmount(void *req);
 
-/* The set-id bits of a file go before its bytes change, and the kernel is told: it expects no other mode (killpriv.c).
- * intent_end after the reply. 0 or -errno. */
+/* The set-id bits of a file go before its bytes change, and the kernel is told: it expects no other
+ * mode (killpriv.c). intent_end after the reply. 0 or -errno. */
 int killpriv_clear(fuse_req_t req, struct inode *i);
-/* For what the kernel leaves to us without saying what the caller may: only the privileged keep the set-id bits, and
- * only those of the first user namespace. */
+/* For what the kernel leaves to us without saying what the caller may: only the privileged keep the
+ * set-id bits, and only those of the first user namespace. */
 int killpriv_clear_unless_privileged(fuse_req_t req, struct inode *i);
 /* attr_change_begin, which see; attr_change_end before the reply. */
 void op_change_begin(fuse_req_t req, struct inode *i);
@@ -116,8 +138,8 @@ void killpriv_note_capability_lost(fuse_req_t req, const struct inode *i);
 /* For a SETATTR that sets nothing. The reply tells of it. */
 int killpriv_lose(fuse_req_t req, struct inode *i, fuse_ino_t ino);
 
-/* May a lower file or directory be changed, or a name be added to or removed from a directory, by the flags that its
- * layer has for it (protect.c)? 0, -EPERM or -errno. */
+/* May a lower file or directory be changed, or a name be added to or removed from a directory, by
+ * the flags that its layer has for it (protect.c)? 0, -EPERM or -errno. */
 int protect_may_change(struct mount *m, struct inode *i);
 int protect_may_add(struct mount *m, struct inode *dir);
 /* May the kernel write to the file of the upper by itself (io=passthrough)? 0, -EPERM or -errno. */
@@ -126,9 +148,9 @@ int protect_may_remove(struct mount *m, struct inode *dir, const char *name);
 /* A name may be there. */
 int protect_may_replace(struct mount *m, struct inode *dir, const char *name);
 
-/* What was just unlinked gives its room, and its inode, back when the kernel forgets it, a moment later. True: r says that
- * there is no room, something unlinked is still known, a moment has passed, and the whole may be tried once more.
- * *attempts is 0 at first. No lock may be held. */
+/* What was just unlinked gives its room, and its inode, back when the kernel forgets it, a moment
+ * later. True: r says that there is no room, something unlinked is still known, a moment has
+ * passed, and the whole may be tried once more. *attempts is 0 at first. No lock may be held. */
 bool op_data_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts);
 
 /* A thread that served requests ends: give back what the handlers kept for it. */

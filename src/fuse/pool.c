@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount that nobody uses is a descriptor in the set, for one event (EPOLLONESHOT). Who gets the event becomes a reader
- * of that mount: it blocks in read(2) for the next request, answers it, and so on. When the last reader has got a
- * request, the descriptor goes back into the set, so that the next request brings another one. Readers of a mount that
- * was quiet for a while are woken and wait in the set again. Each has room for the largest request, so of all mounts
- * together a few may wait like that (readers_max); beyond it a thread answers what it came for and goes back to the set,
- * after it has called back a reader of a mount that is not in use just now: those that the last mount in use has left
- * would have every request of the next one go through the set.
+/* A mount that nobody uses is a descriptor in the set, for one event (EPOLLONESHOT). Who gets the
+ * event becomes a reader of that mount: it blocks in read(2) for the next request, answers it, and
+ * so on. When the last reader has got a request, the descriptor goes back into the set, so that the
+ * next request brings another one. Readers of a mount that was quiet for a while are woken and wait
+ * in the set again. Each has room for the largest request, so of all mounts together a few may wait
+ * like that (readers_max); beyond it a thread answers what it came for and goes back to the set,
+ * after it has called back a reader of a mount that is not in use just now: those that the last
+ * mount in use has left would have every request of the next one go through the set.
  *
- * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the stat of a fresh name;
- * 3,000 names, nine rounds, two processors.)
+ * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the
+ * stat of a fresh name; 3,000 names, nine rounds, two processors.)
  *
- * Requests may hang, on a file system that does. So one thread always waits in the set, and a mount has no more threads
- * than are left for all others: several slow ones get half, a quarter, ... A mount without any gets one also beyond the
- * bound, which is therefore passed by one for each mount at most. What was refused a thread is armed again as soon as
- * there is room (is_short).
+ * Requests may hang, on a file system that does. So one thread always waits in the set, and a mount
+ * has no more threads than are left for all others: several slow ones get half, a quarter, ... A
+ * mount without any gets one also beyond the bound, which is therefore passed by one for each mount
+ * at most. What was refused a thread is armed again as soon as there is room (is_short).
  *
- * An event names its member by a number and not by an address: it may come when the member has gone. */
+ * An event names its member by a number and not by an address: it may come when the member has
+ * gone. */
 #include "veneer/fuse/pool.h"
 
 #include "ops.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
-#include "veneer/sys/autogroup_weight.h"
 #include "veneer/base/list.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/autogroup_weight.h"
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>
@@ -32,36 +34,37 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#define POOL_IDLE 2u		/* more idle threads than this go home, once they have been idle for POOL_QUIET_MS */
-#define POOL_READERS 4u		/* of one mount, that wait; fewer when many mounts are in use */
-#define POOL_QUIET_MS 1000	/* after one to two of them a mount has no readers */
-#define POOL_LEFT_MS 20		/* after that long without a request others may have a mount's readers */
-#define POOL_WEIGH_MS 100	/* so often it is looked how many mounts are in use at once */
-#define POOL_STEP_MS 10
-#define SIGWAKE (SIGRTMIN + 2)	/* makes a reader's read(2) return */
-#define POOL_STACK (1u << 20)
-#define POOL_READERS_CPU 2u	/* that wait, of all mounts, for each processor */
-#define POOL_SPARE 4u		/* buffers kept for the next thread */
-#define POOL_STOP UINT64_MAX
+#define POOL_IDLE \
+	2u /* more idle threads than this go home, once they have been idle for POOL_QUIET_MS */
+#define POOL_READERS	 4u /* of one mount, that wait; fewer when many mounts are in use */
+#define POOL_QUIET_MS	 1000 /* after one to two of them a mount has no readers */
+#define POOL_LEFT_MS	 20 /* after that long without a request others may have a mount's readers */
+#define POOL_WEIGH_MS	 100 /* so often it is looked how many mounts are in use at once */
+#define POOL_STEP_MS	 10
+#define SIGWAKE		 (SIGRTMIN + 2) /* makes a reader's read(2) return */
+#define POOL_STACK	 (1u << 20)
+#define POOL_READERS_CPU 2u /* that wait, of all mounts, for each processor */
+#define POOL_SPARE	 4u /* buffers kept for the next thread */
+#define POOL_STOP	 UINT64_MAX
 
 struct member {
-	uint64_t number;	/* a count in the upper half, its slot in the lower */
+	uint64_t number; /* a count in the upper half, its slot in the lower */
 	struct session *session;
 	void (*ended)(struct session *s, void *arg);
 	void *arg;
 	/* guarded by the pool's lock */
-	unsigned nthreads, nreading;	/* in serve(), and of them in read(2) */
-	bool is_armed;		/* the set tells of its next request */
+	unsigned nthreads, nreading; /* in serve(), and of them in read(2) */
+	bool is_armed; /* the set tells of its next request */
 	bool is_over;
-	int64_t served_ms;	/* when its last request came */
+	int64_t served_ms; /* when its last request came */
 };
 
 /* One of the pool's, on its own stack. */
 struct thread {
 	struct list_link link;
 	pthread_t id;
-	struct member *reads;	/* it is in read(2) */
-	bool is_called;		/* ... and shall come back */
+	struct member *reads; /* it is in read(2) */
+	bool is_called; /* ... and shall come back */
 };
 
 struct pool {
@@ -71,17 +74,18 @@ struct pool {
 	pthread_cond_t changed;
 	/* guarded by lock */
 	struct list_link threads;
-	unsigned nthreads, nidle, nending, nbusy;	/* nidle: waiting in the set; nbusy: members with threads */
-	unsigned nreading;	/* of all members */
+	unsigned nthreads, nidle, nending,
+		nbusy; /* nidle: waiting in the set; nbusy: members with threads */
+	unsigned nreading; /* of all members */
 	struct fuse_buf spare[POOL_SPARE];
 	unsigned nspare;
 	bool is_stopping;
-	bool is_short;		/* a member has requests that nobody waits for, for want of threads */
+	bool is_short; /* a member has requests that nobody waits for, for want of threads */
 	int64_t weighed_ms;
-	_Atomic int nice;	/* the session's, by that */
+	_Atomic int nice; /* the session's, by that */
 	uint64_t count;
 	size_t n, nslots;
-	struct member **slots;	/* NULL where free */
+	struct member **slots; /* NULL where free */
 };
 
 static void *worker(void *arg);
@@ -226,8 +230,8 @@ static int add_locked(struct pool *p, struct member *m)
 	return 0;
 }
 
-int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s, void *arg), void *arg,
-	     uint64_t *ret_number)
+int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s, void *arg),
+	     void *arg, uint64_t *ret_number)
 {
 	struct member *m = malloc(sizeof(*m));
 	int r;
@@ -327,7 +331,8 @@ int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms)
 	m = find_locked(p, number);
 	if (m && end_locked(p, m))
 		buried = m;
-	for (unsigned waited = 0; find_locked(p, number) && waited < timeout_ms; waited += POOL_STEP_MS) {
+	for (unsigned waited = 0; find_locked(p, number) && waited < timeout_ms;
+	     waited += POOL_STEP_MS) {
 		wake_readers_locked(p, m);
 		clock_wait(&p->changed, &p->lock, clock_ms() + POOL_STEP_MS);
 	}
@@ -364,7 +369,8 @@ static bool has_room_locked(const struct pool *p, const struct member *m)
 static bool wants_reader_locked(const struct pool *p, const struct member *m)
 {
 	/* No more than its share; and no second one while others wait for a thread. */
-	return !p->is_stopping && !m->is_over && m->nreading < share_locked(p) && (p->nidle || !m->nreading);
+	return !p->is_stopping && !m->is_over && m->nreading < share_locked(p) &&
+	       (p->nidle || !m->nreading);
 }
 
 static void start_reading_locked(struct pool *p, struct thread *self, struct member *m)
@@ -411,8 +417,9 @@ static bool is_used(const struct member *m, int64_t now)
 	return m->nthreads > m->nreading || now - m->served_ms <= POOL_WEIGH_MS;
 }
 
-/* The session weighs as much as the mounts that are in use at once, and no more: who has many requests in one of them has no
- * more of the processors than before. True: its nice value is to be another. */
+/* The session weighs as much as the mounts that are in use at once, and no more: who has many
+ * requests in one of them has no more of the processors than before. True: its nice value is to be
+ * another. */
 static bool weigh_locked(struct pool *p, int64_t now)
 {
 	const int before = p->nice;
@@ -512,7 +519,8 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 	p->nidle++;
 	p->nbusy -= --m->nthreads == 0;
 	if (error && error != -EINTR && error != -ENODEV && !m->is_over)
-		log_error("reading requests of %s: %s", session_mount(m->session)->opts.mountpoint, strerror(-error));
+		log_error("reading requests of %s: %s", session_mount(m->session)->opts.mountpoint,
+			  strerror(-error));
 	if ((error && error != -EINTR) || m->is_over)
 		is_last = end_locked(p, m);
 	else if (!m->is_armed && !m->nreading)
@@ -564,8 +572,8 @@ static void serve(struct pool *p, struct thread *self, uint64_t number)
 	leave(p, self, m, r);
 }
 
-/* Wake the readers of members that had no request for a while, also where others of their threads hang. One that has yet
- * to block misses it. */
+/* Wake the readers of members that had no request for a while, also where others of their threads
+ * hang. One that has yet to block misses it. */
 static void cool(struct pool *p)
 {
 	const int64_t now = clock_ms();
@@ -579,8 +587,8 @@ static void cool(struct pool *p)
 	}
 }
 
-/* There are enough idle ones without this, which was idle for a while: at once it would be missed, where each request
- * wants a thread. */
+/* There are enough idle ones without this, which was idle for a while: at once it would be missed,
+ * where each request wants a thread. */
 static bool may_go(struct pool *p, bool was_idle)
 {
 	LOCK_SCOPE(&p->lock);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Immutable and append-only files and directories of lower layers (chattr(1)). A kernel file system has the flags in its
- * inodes and refuses changes in the VFS; FUSE cannot tell the kernel of them, so the handlers refuse. A regular file is
- * asked for when it would be copied up, and its copy has no flags; a directory keeps those of its lower one, as it is
- * copied up for what is changed further down. What has them in the upper is refused by the upper's file system, but
- * where the kernel writes to it by itself. */
+/* Immutable and append-only files and directories of lower layers (chattr(1)). A kernel file system
+ * has the flags in its inodes and refuses changes in the VFS; FUSE cannot tell the kernel of them,
+ * so the handlers refuse. A regular file is asked for when it would be copied up, and its copy has
+ * no flags; a directory keeps those of its lower one, as it is copied up for what is changed
+ * further down. What has them in the upper is refused by the upper's file system, but where the
+ * kernel writes to it by itself. */
 #include "ops.h"
 
 #include "veneer/layer/image.h"

@@ -58,7 +58,8 @@ static int head_size(uint32_t opcode, bool has_setxattr_ext)
 	case FUSE_GETXATTR:
 		return sizeof(struct fuse_getxattr_in);
 	case FUSE_SETXATTR:
-		return has_setxattr_ext ? sizeof(struct fuse_setxattr_in) : FUSE_COMPAT_SETXATTR_IN_SIZE;
+		return has_setxattr_ext ? sizeof(struct fuse_setxattr_in)
+					: FUSE_COMPAT_SETXATTR_IN_SIZE;
 	default:
 		return -1;
 	}
@@ -70,7 +71,8 @@ static bool is_rename(uint32_t opcode)
 	return opcode == FUSE_RENAME || opcode == FUSE_RENAME2;
 }
 
-static int print_names(struct rest *r, uint32_t opcode, bool has_setxattr_ext, char *to, size_t room)
+static int print_names(struct rest *r, uint32_t opcode, bool has_setxattr_ext, char *to,
+		       size_t room)
 {
 	const int size = head_size(opcode, has_setxattr_ext);
 	const char *head = size < 0 ? NULL : take(r, (size_t)size);
@@ -104,7 +106,8 @@ static int print_range(struct rest *r, uint32_t opcode, char *to, size_t room)
 	return snprintf(to, room, ", %" PRIu32 " bytes at %" PRIu64, w.size, w.offset);
 }
 
-void request_text_describe(const void *request, size_t size, bool has_setxattr_ext, char *to, size_t room)
+void request_text_describe(const void *request, size_t size, bool has_setxattr_ext, char *to,
+			   size_t room)
 {
 	struct rest r = { request, size };
 	const void *head = take(&r, sizeof(struct fuse_in_header));
@@ -118,12 +121,14 @@ void request_text_describe(const void *request, size_t size, bool has_setxattr_e
 	}
 	memcpy(&in, head, sizeof(in));
 	name = stats_op_name(in.opcode);
-	n = name ? snprintf(to, room, "%s", name) : snprintf(to, room, "request %" PRIu32, in.opcode);
+	n = name ? snprintf(to, room, "%s", name)
+		 : snprintf(to, room, "request %" PRIu32, in.opcode);
 	if (n >= 0 && (size_t)n < room)
 		n += snprintf(to + n, room - (size_t)n, " node %" PRIu64, in.nodeid);
 	if (n < 0 || (size_t)n >= room)
 		return;
-	if (in.opcode == FUSE_READ || in.opcode == FUSE_WRITE || in.opcode == FUSE_READDIR || in.opcode == FUSE_READDIRPLUS)
+	if (in.opcode == FUSE_READ || in.opcode == FUSE_WRITE || in.opcode == FUSE_READDIR ||
+	    in.opcode == FUSE_READDIRPLUS)
 		print_range(&r, in.opcode, to + n, room - (size_t)n);
 	else
 		print_names(&r, in.opcode, has_setxattr_ext, to + n, room - (size_t)n);

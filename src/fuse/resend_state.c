@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests that come again: the kernel sends what a dead server had read and not answered once more, whether that
- * server had begun it or not (where it cannot do so, kernel_invalidate.c). What each of them needs:
+/* Requests that come again: the kernel sends what a dead server had read and not answered once
+ * more, whether that server had begun it or not (where it cannot do so, kernel_invalidate.c). What
+ * each of them needs:
  *
- * LOOKUP, READDIRPLUS        nothing. A look-up may be counted twice, and is then never given back: harmless
- * GETATTR, READ, READLINK, READDIR, STATFS, LSEEK, GETXATTR, LISTXATTR
- *                            nothing: they change nothing
- * OPEN                       nothing. Its file may count one open too many: it goes with the node
- * RELEASE                    at most once: one open too few would let a file be passed through that somebody writes
- * CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME
- *                            replay.c; the open of CREATE as OPEN. It does not come again when its caller was killed before:
- *                            the kernel is told of the name (kernel_invalidate.h)
- * TMPFILE                    nothing: the first one has no name, and goes when the next server closes it
- * WRITE                      nothing: the offset is in it, also of O_APPEND. Set-id bits that the writer keeps, and
- *                            capabilities, are put back after it: they are in the intent (INTENT_SETID), until another
- *                            request changes the file
- * SETATTR                    nothing: all of it is absolute, and "now" is a later now. Of a truncation as of WRITE
- * FALLOCATE                  nothing: ranges that are emptied, zeroed or filled stay so. The kernel sends no others
- * COPY_FILE_RANGE            nothing: offsets are in it, and the kernel lets no range overlap itself
- * SETXATTR                   with XATTR_CREATE: there, with this value, is success if it was not there before
- * REMOVEXATTR                not there is success if it was there before
- * FSYNC, FLUSH               nothing
- * GETLK, SETLK, SETLKW       nothing: who has it already is given it again, and who waited waits again
- * FORGET                     is not sent again: what it gave back stays counted. Harmless
+ * LOOKUP, READDIRPLUS        nothing. A look-up may be counted twice, and is then never given back:
+ * harmless GETATTR, READ, READLINK, READDIR, STATFS, LSEEK, GETXATTR, LISTXATTR nothing: they
+ * change nothing OPEN                       nothing. Its file may count one open too many: it goes
+ * with the node RELEASE                    at most once: one open too few would let a file be
+ * passed through that somebody writes CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME
+ *                            replay.c; the open of CREATE as OPEN. It does not come again when its
+ * caller was killed before: the kernel is told of the name (kernel_invalidate.h) TMPFILE nothing:
+ * the first one has no name, and goes when the next server closes it WRITE nothing: the offset is
+ * in it, also of O_APPEND. Set-id bits that the writer keeps, and capabilities, are put back after
+ * it: they are in the intent (INTENT_SETID), until another request changes the file SETATTR
+ * nothing: all of it is absolute, and "now" is a later now. Of a truncation as of WRITE FALLOCATE
+ * nothing: ranges that are emptied, zeroed or filled stay so. The kernel sends no others
+ * COPY_FILE_RANGE            nothing: offsets are in it, and the kernel lets no range overlap
+ * itself SETXATTR                   with XATTR_CREATE: there, with this value, is success if it was
+ * not there before REMOVEXATTR                not there is success if it was there before FSYNC,
+ * FLUSH               nothing GETLK, SETLK, SETLKW       nothing: who has it already is given it
+ * again, and who waited waits again FORGET                     is not sent again: what it gave back
+ * stays counted. Harmless
  *
- * The kernel holds the inode during a change of it, and the directories during one of their names, from before it sends
- * the request until it has the reply: nobody else changes the same in between. Not so while it writes pages of a mapping
- * back, or for a write of O_DIRECT that its caller does not wait for. */
+ * The kernel holds the inode during a change of it, and the directories during one of their names,
+ * from before it sends the request until it has the reply: nobody else changes the same in between.
+ * Not so while it writes pages of a mapping back, or for a write of O_DIRECT that its caller does
+ * not wait for. */
 #include "ops.h"
 
-#include "veneer/recover/intent_log.h"
 #include "veneer/data/replay.h"
+#include "veneer/recover/intent_log.h"
 
 struct intent *resend_state_begin(fuse_req_t req, enum intent_kind kind)
 {
 	return resend_state_begin_names(req, kind, 0, NULL, 0, NULL);
 }
 
-struct intent *resend_state_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent, const char *name,
-			      fuse_ino_t newparent, const char *newname)
+struct intent *resend_state_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent,
+					const char *name, fuse_ino_t newparent, const char *newname)
 {
 	return intent_log_begin(&(struct intent_request){
 		.key = op_mount(req)->key,

@@ -6,10 +6,10 @@
 #include "request_text.h"
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/recover/activity.h"
-#include "veneer/union/locks.h"
 #include "veneer/base/log.h"
 #include "veneer/base/stats.h"
+#include "veneer/recover/activity.h"
+#include "veneer/union/locks.h"
 
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
@@ -24,19 +24,21 @@
 struct session {
 	struct mount *m;
 	struct fuse_session *se;
-	struct buf init;	/* the kernel's first request */
-	bool is_sent_again;	/* the kernel sends what a dead server had read to the next one; else, */
-	bool ends_requests;	/* it ends it */
-	int tell_fd;		/* then: what keeps the mount alive; -1 */
-	struct kernel_invalidate *doubts;	/* what the kernel believes wrongly since; NULL: nothing */
-	/* While requests may come again: where the kernel is told of those that do not, and how many threads are taking
-	 * one that may. */
+	struct buf init; /* the kernel's first request */
+	bool is_sent_again; /* the kernel sends what a dead server had read to the next one; else,
+			     */
+	bool ends_requests; /* it ends it */
+	int tell_fd; /* then: what keeps the mount alive; -1 */
+	struct kernel_invalidate
+		*doubts; /* what the kernel believes wrongly since; NULL: nothing */
+	/* While requests may come again: where the kernel is told of those that do not, and how
+	 * many threads are taking one that may. */
 	_Atomic bool awaits_others;
 	int kept_fd;
 	_Atomic unsigned n_taking;
-	bool (*divert)(void *arg, const struct fuse_buf *buf);	/* NULL: none */
+	bool (*divert)(void *arg, const struct fuse_buf *buf); /* NULL: none */
 	void *divert_arg;
-	bool is_inside;		/* another one reads and sends for it */
+	bool is_inside; /* another one reads and sends for it */
 };
 
 static struct fuse_session *new_fuse_session(struct mount *m)
@@ -70,7 +72,8 @@ static int take_over_fd(struct session *s, int fuse_fd)
 
 	if (fd < 0)
 		return -errno;
-	/* The same once more, by a call that the thread sanitizer knows: a reply comes before the FORGET that follows it. */
+	/* The same once more, by a call that the thread sanitizer knows: a reply comes before the
+	 * FORGET that follows it. */
 	dup3(fuse_fd, fd, O_CLOEXEC);
 	snprintf(name, sizeof(name), "/dev/fd/%d", fd);
 	/* Readers block. */
@@ -80,8 +83,8 @@ static int take_over_fd(struct session *s, int fuse_fd)
 	return -EIO;
 }
 
-/* The kernel's first request; once it is answered, so is every other. It takes no more than the smallest buffer that the
- * kernel reads into. */
+/* The kernel's first request; once it is answered, so is every other. It takes no more than the
+ * smallest buffer that the kernel reads into. */
 static int answer_init(struct session *s)
 {
 	_Alignas(struct fuse_in_header) char request[FUSE_MIN_READ_BUFFER];
@@ -98,8 +101,8 @@ static int answer_init(struct session *s)
 	if (r > 0) {
 		buf.size = (size_t)n;
 		session_answer(s, &buf);
-		/* Where memory is short libfuse answers with an error itself, and every request would be refused from
-		 * then on. */
+		/* Where memory is short libfuse answers with an error itself, and every request
+		 * would be refused from then on. */
 		r = s->m->has_begun ? 0 : -ENOMEM;
 	}
 	return r;
@@ -107,22 +110,26 @@ static int answer_init(struct session *s)
 
 /* Newer than the headers of the systems we build on. */
 #define KERNEL_NOTIFY_RESEND 7
-#define KERNEL_STATX 52
-#define INTERRUPTS_KEPT 64	/* at most, of those that libfuse has at the end; more are lost memory */
+#define KERNEL_STATX	     52
+#define INTERRUPTS_KEPT                                                           \
+	64 /* at most, of those that libfuse has at the end; more are lost memory \
+	    */
 #define DESCRIPTION_BYTES 1024u /* of a request, for -d */
 
-/* What was read and not answered comes again, with a mark (ops.h, is_resent). False: the kernel, older than 6.9, knows
- * of no such thing. Right after INIT there is nothing to come again, and that is the question. */
+/* What was read and not answered comes again, with a mark (ops.h, is_resent). False: the kernel,
+ * older than 6.9, knows of no such thing. Right after INIT there is nothing to come again, and that
+ * is the question. */
 static bool ask_again(struct session *s)
 {
 	const struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_RESEND };
 
-	return !getenv("VENEER_NO_RESEND") && write(session_fd(s), &out, sizeof(out)) == (ssize_t)sizeof(out);
+	return !getenv("VENEER_NO_RESEND") &&
+	       write(session_fd(s), &out, sizeof(out)) == (ssize_t)sizeof(out);
 }
 
-/* Requests belong to the open file that they were read by. Those that are read by another one than what keeps the mount
- * alive are ended by the kernel when that is closed, and nothing else is: so that nobody waits for ever for a
- * server that is dead. */
+/* Requests belong to the open file that they were read by. Those that are read by another one than
+ * what keeps the mount alive are ended by the kernel when that is closed, and nothing else is: so
+ * that nobody waits for ever for a server that is dead. */
 static int read_by_clone(struct session *s)
 {
 	_cleanup_(closep) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -172,9 +179,11 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 		r = answer_init(s);
 	if (r < 0) {
 		if (r == -ENOMEM)
-			snprintf(err, err_size, "cannot answer the kernel at %s: %s", m->opts.mountpoint, strerror(-r));
+			snprintf(err, err_size, "cannot answer the kernel at %s: %s",
+				 m->opts.mountpoint, strerror(-r));
 		else
-			snprintf(err, err_size, "the kernel closed the mount at %s", m->opts.mountpoint);
+			snprintf(err, err_size, "the kernel closed the mount at %s",
+				 m->opts.mountpoint);
 		session_free(s);
 		return -EIO;
 	}
@@ -186,8 +195,9 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
 	return 0;
 }
 
-/* libfuse learns what was agreed on from the same request; the kernel, which knows that it has its answer, refuses this
- * one, and libfuse takes that for a request that was interrupted (shared/measured.md). */
+/* libfuse learns what was agreed on from the same request; the kernel, which knows that it has its
+ * answer, refuses this one, and libfuse takes that for a request that was interrupted
+ * (shared/measured.md). */
 static int repeat_init(struct session *s, const void *init, size_t len)
 {
 	struct fuse_buf buf = { .size = len };
@@ -202,7 +212,8 @@ static int repeat_init(struct session *s, const void *init, size_t len)
 	return 0;
 }
 
-void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf), void *arg)
+void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf),
+		    void *arg)
 {
 	s->divert_arg = arg;
 	s->divert = divert;
@@ -221,7 +232,8 @@ static int hear_init(struct session *s, struct session *around)
 	return s->m->has_begun ? 0 : -ENOMEM;
 }
 
-int session_inside(struct session *around, struct mount *m, const struct fuse_custom_io *io, struct session **ret)
+int session_inside(struct session *around, struct mount *m, const struct fuse_custom_io *io,
+		   struct session **ret)
 {
 	int fd = fcntl(session_fd(around), F_DUPFD_CLOEXEC, 3), r = fd < 0 ? -errno : 0;
 	struct session *s = calloc(1, sizeof(*s));
@@ -250,8 +262,8 @@ int session_inside(struct session *around, struct mount *m, const struct fuse_cu
 	return 0;
 }
 
-int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret,
-		   char *err, size_t err_size)
+int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io,
+		   struct session **ret, char *err, size_t err_size)
 {
 	struct session *s;
 	int r = session_new(m, &s, err, err_size);
@@ -264,7 +276,8 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
 	if (r == 0)
 		r = op_open_resume(m, s->se, io);
 	if (r < 0) {
-		snprintf(err, err_size, "cannot go on with the mount at %s: %s", m->opts.mountpoint, strerror(-r));
+		snprintf(err, err_size, "cannot go on with the mount at %s: %s", m->opts.mountpoint,
+			 strerror(-r));
 		session_free(s);
 		return r;
 	}
@@ -294,8 +307,8 @@ static bool has_request(const struct session *s)
 	return poll(&p, 1, 0) != 0;
 }
 
-/* Once nothing does, and what was read has been noted, the others are those whose callers were killed before they came
- * again: the kernel gives such a request up. */
+/* Once nothing does, and what was read has been noted, the others are those whose callers were
+ * killed before they came again: the kernel gives such a request up. */
 static void look_for_others(struct session *s)
 {
 	if (atomic_load(&s->awaits_others) && !has_request(s) && atomic_load(&s->n_taking) == 0 &&
@@ -339,8 +352,8 @@ const void *session_init(const struct session *s, size_t *ret_len)
 	return s->init.data;
 }
 
-/* An interrupt whose request had been answered is kept by libfuse, which lets go of one with each request that comes, and of none
- * with the session. */
+/* An interrupt whose request had been answered is kept by libfuse, which lets go of one with each
+ * request that comes, and of none with the session. */
 static void let_interrupts_go(struct session *s)
 {
 	struct fuse_in_header in = { .len = sizeof(in), .opcode = FUSE_DESTROY };
@@ -377,15 +390,16 @@ int session_fd(const struct session *s)
 	return fuse_session_fd(s->se);
 }
 
-/* Room for the largest request, and all of it there: where a server is killed while the kernel copies a request to a
- * page that is not, the request is over, with EIO, and does not come again. So it would be with pages that a process beside
- * (kernel_invalidate_tell) has as well, until they are written to: it does not get them. libfuse reads no more than max_write and a
- * page. */
+/* Room for the largest request, and all of it there: where a server is killed while the kernel
+ * copies a request to a page that is not, the request is over, with EIO, and does not come again.
+ * So it would be with pages that a process beside (kernel_invalidate_tell) has as well, until they
+ * are written to: it does not get them. libfuse reads no more than max_write and a page. */
 _Static_assert(SESSION_BUFFER_BYTES >= SESSION_MAX_WRITE + 4096, "room for the largest request");
 
 static void prepare(struct fuse_buf *buf)
 {
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (SESSION_BUFFER_BYTES + page - 1) / page * page;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE),
+		     size = (SESSION_BUFFER_BYTES + page - 1) / page * page;
 
 	buf->mem = aligned_alloc(page, size);
 	if (buf->mem) {
@@ -416,11 +430,13 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 	}
 }
 
-/* libfuse keeps what says that a request is to be interrupted until that request comes, and loses it when the mount ends before.
- * Nothing that we do can be interrupted but the waiting for a lock. */
+/* libfuse keeps what says that a request is to be interrupted until that request comes, and loses
+ * it when the mount ends before. Nothing that we do can be interrupted but the waiting for a lock.
+ */
 static bool is_idle_interrupt(const struct session *s, const struct fuse_buf *buf)
 {
-	return ((const struct fuse_in_header *)buf->mem)->opcode == FUSE_INTERRUPT && !s->m->tree.locks;
+	return ((const struct fuse_in_header *)buf->mem)->opcode == FUSE_INTERRUPT &&
+	       !s->m->tree.locks;
 }
 
 /* A request; what is not known may. */
@@ -460,7 +476,8 @@ static bool may_change(const struct fuse_in_header *in, size_t size)
 	case FUSE_SETLKW:
 		return false;
 	case FUSE_OPEN:
-		return size < sizeof(*in) + sizeof(*open_in) || open_in->flags & (O_ACCMODE | O_TRUNC);
+		return size < sizeof(*in) + sizeof(*open_in) ||
+		       open_in->flags & (O_ACCMODE | O_TRUNC);
 	default:
 		return true;
 	}
@@ -487,10 +504,13 @@ static void answer_loudly(struct session *s, const struct fuse_buf *buf)
 {
 	char text[DESCRIPTION_BYTES];
 
-	request_text_describe(buf->mem, buf->size, negotiate_has_setxattr_ext(), text, sizeof(text));
+	request_text_describe(buf->mem, buf->size, negotiate_has_setxattr_ext(), text,
+			      sizeof(text));
 	if (!refuse_change(s, buf))
 		fuse_session_process_buf(s->se, buf);
-	log_debug("%s: %s", text, negotiate_request_extra.result < 0 ? strerror(-negotiate_request_extra.result) : "ok");
+	log_debug("%s: %s", text,
+		  negotiate_request_extra.result < 0 ? strerror(-negotiate_request_extra.result)
+						     : "ok");
 }
 
 static void answer(struct session *s, const struct fuse_buf *buf)

@@ -3,10 +3,10 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
-#include "veneer/data/cow.h"
 #include "veneer/base/log.h"
-#include "veneer/union/lookup.h"
 #include "veneer/base/stats.h"
+#include "veneer/data/cow.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -27,7 +27,8 @@ static bool may_be_partial(struct union_fs *t, struct inode *i)
 {
 	if (i->type != DT_REG || i->is_stale)
 		return false;
-	return i->is_unresolved ? node_table_slot(t->nodes, i->id)->upper_ino : i->has_upper && i->src.id;
+	return i->is_unresolved ? node_table_slot(t->nodes, i->id)->upper_ino
+				: i->has_upper && i->src.id;
 }
 
 /* The next inode from id on that may be a partial file, referenced; NULL at the end. */
@@ -52,7 +53,8 @@ static void commit_all(struct checkpoint *c)
 	struct inode *i;
 
 	while ((i = next_partial(c->tree, &id))) {
-		if (lookup_revive(c->tree, i) == 0 && mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
+		if (lookup_revive(c->tree, i) == 0 &&
+		    mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
 			cow_sync_unasked(c->tree, i);
 		inode_unref(c->tree, i);
 	}
@@ -82,7 +84,8 @@ static void *run(void *arg)
 	while (wait_interval(c)) {
 		if (!t->is_volatile && !t->can.has_true_extents)
 			commit_all(c);
-		/* A failure is logged there; the old log goes on, and the next interval tries again. */
+		/* A failure is logged there; the old log goes on, and the next interval tries
+		 * again. */
 		if (mapfile_wants_checkpoint(t->map))
 			mapfile_checkpoint(t->map, false);
 	}

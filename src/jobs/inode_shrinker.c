@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount tells that it has grown by so many inodes (tree->on_grown); if memory is scarce by then, and inodes have
- * a part in that, the mount with the most of them gives half of them back, in the order of their ids, beginning where the
- * last round ended. The kernel leaves alone what is in use: open files, working directories, mount points, directories
- * with something below them that it remembers. What it forgets comes back as FORGETs, which are answered like any other.
+/* A mount tells that it has grown by so many inodes (tree->on_grown); if memory is scarce by then,
+ * and inodes have a part in that, the mount with the most of them gives half of them back, in the
+ * order of their ids, beginning where the last round ended. The kernel leaves alone what is in use:
+ * open files, working directories, mount points, directories with something below them that it
+ * remembers. What it forgets comes back as FORGETs, which are answered like any other.
  *
- * The lock is held over no call that could wait. While the thread has to do with a member (`busy`), who takes that out
- * waits. */
+ * The lock is held over no call that could wait. While the thread has to do with a member (`busy`),
+ * who takes that out waits. */
 #include "veneer/jobs/inode_shrinker.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/kernel_evict.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/kernel_evict.h"
 #include "veneer/sys/mem_usage.h"
 
 #include <malloc.h>
@@ -19,17 +20,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HIGH_PERCENT 75u	/* of memory, without cache that is to be had for the asking */
-#define SHARE 16u		/* ... and with inodes that take less than one part in so many it is not ours to mend */
-#define INODE_BYTES 768u	/* with its name and its slot */
-#define BATCH KERNEL_EVICT_NODES_MAX	/* of one child */
-#define STACK_SIZE (256u << 10)
+#define HIGH_PERCENT 75u /* of memory, without cache that is to be had for the asking */
+#define SHARE                                                                                     \
+	16u /* ... and with inodes that take less than one part in so many it is not ours to mend \
+	     */
+#define INODE_BYTES 768u /* with its name and its slot */
+#define BATCH	    KERNEL_EVICT_NODES_MAX /* of one child */
+#define STACK_SIZE  (256u << 10)
 
 struct member {
 	uint32_t number;
 	int fuse_fd;
 	struct union_fs *tree;
-	uint32_t from;		/* node id */
+	uint32_t from; /* node id */
 };
 
 static struct {
@@ -66,7 +69,8 @@ static bool is_scarce(void)
 {
 	struct mem_usage m;
 
-	return mem_usage_read(&m) == 0 && mem_usage_percent(&m, 0) >= HIGH_PERCENT && bytes_of_all() >= m.limit / SHARE;
+	return mem_usage_read(&m) == 0 && mem_usage_percent(&m, 0) >= HIGH_PERCENT &&
+	       bytes_of_all() >= m.limit / SHARE;
 }
 
 /* The one with the most inodes; false: none has many. */
@@ -137,7 +141,8 @@ static bool one_round(void)
 	end_with(&m);
 	log_debug("memory is scarce: asked for %zu of %zu inodes", count / 2, count);
 	if (!can)
-		log_info("memory is scarce, and this kernel cannot be asked to forget names; Linux 6.18 can");
+		log_info(
+			"memory is scarce, and this kernel cannot be asked to forget names; Linux 6.18 can");
 	return can;
 }
 
@@ -198,7 +203,9 @@ int inode_shrinker_enter(struct union_fs *t, int fuse_fd, uint32_t *ret_number)
 	if (!thin.has_thread)
 		r = start_thread_locked();
 	if (r == 0) {
-		const struct member m = { .number = thin.last_number + 1, .fuse_fd = fuse_fd, .tree = t };
+		const struct member m = { .number = thin.last_number + 1,
+					  .fuse_fd = fuse_fd,
+					  .tree = t };
 
 		r = enter_locked(&m);
 	}
@@ -220,7 +227,8 @@ void inode_shrinker_leave(uint32_t number)
 		if (thin.members[k].number != number)
 			continue;
 		thin.n--;
-		memmove(&thin.members[k], &thin.members[k + 1], (thin.n - k) * sizeof(*thin.members));
+		memmove(&thin.members[k], &thin.members[k + 1],
+			(thin.n - k) * sizeof(*thin.members));
 		break;
 	}
 	while (thin.busy == number)

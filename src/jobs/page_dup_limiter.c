@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread alone has the table. Members are entered and taken out by others; the thread follows at its next round,
- * and while it has to do with one (`busy`), who takes that out waits.
+/* The thread alone has the table. Members are entered and taken out by others; the thread follows
+ * at its next round, and while it has to do with one (`busy`), who takes that out waits.
  *
- * It holds no lock while the kernel drops pages, and is none of those that serve, since the kernel may wait for a page
- * that a READ under way will bring. An inode's lock is only tried: a writer may hold it as long as a disk takes. */
+ * It holds no lock while the kernel drops pages, and is none of those that serve, since the kernel
+ * may wait for a page that a READ under way will bring. An inode's lock is only tried: a writer may
+ * hold it as long as a disk takes. */
 #include "veneer/jobs/page_dup_limiter.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
-#include "veneer/sys/kernel_evict.h"
-#include "veneer/data/run.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/mem_usage.h"
-#include "veneer/data/read.h"
 #include "veneer/base/page_events.h"
 #include "veneer/base/stats.h"
+#include "veneer/data/read.h"
+#include "veneer/data/run.h"
+#include "veneer/sys/kernel_evict.h"
+#include "veneer/sys/mem_usage.h"
 #include "veneer/sys/mmap_cache.h"
 
 #include <dirent.h>
@@ -23,16 +24,17 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define INTERVAL_MS 20		/* the paper's scan_interval: how often it is noted what was sent */
-#define EVICT_MS 160		/* between two slices: each mount's share of one is a child of its own, or some */
-#define ADJUST_MS 200		/* between two looks at memory while there is work */
-#define WATCH_MS 1000		/* ... and while there is none */
+#define INTERVAL_MS 20 /* the paper's scan_interval: how often it is noted what was sent */
+#define EVICT_MS \
+	160 /* between two slices: each mount's share of one is a child of its own, or some */
+#define ADJUST_MS	200 /* between two looks at memory while there is work */
+#define WATCH_MS	1000 /* ... and while there is none */
 #define PRESSED_PERCENT 100u
-#define VICTIMS_MAX 1024	/* of one slice */
-#define RANGES_MAX 256		/* of one child */
-#define MAPPED_MS 2000		/* until it is asked again whether a program is in use */
-#define STACK_SIZE (256u << 10)
-#define NICE 5
+#define VICTIMS_MAX	1024 /* of one slice */
+#define RANGES_MAX	256 /* of one child */
+#define MAPPED_MS	2000 /* until it is asked again whether a program is in use */
+#define STACK_SIZE	(256u << 10)
+#define NICE		5
 
 struct member {
 	uint32_t number, wish;
@@ -45,7 +47,7 @@ static struct {
 	pthread_cond_t idle;
 	/* guarded by lock */
 	bool has_thread, has_news;
-	struct member *members;	/* numbers ascend */
+	struct member *members; /* numbers ascend */
 	size_t n, max;
 	uint32_t last_number, busy; /* busy: the thread has to do with this one */
 	struct page_dup_limiter_usage usage;
@@ -73,7 +75,8 @@ static uint64_t own_cpu_ns(void)
 
 /* ---- what was sent ---- */
 
-bool page_dup_limiter_describe(const struct inode *i, struct union_fs *t, uint64_t off, uint64_t len, struct page_dup_limiter_note *ret)
+bool page_dup_limiter_describe(const struct inode *i, struct union_fs *t, uint64_t off,
+			       uint64_t len, struct page_dup_limiter_note *ret)
 {
 	const uint64_t end = off + len;
 	struct layer *const *layers;
@@ -82,7 +85,8 @@ bool page_dup_limiter_describe(const struct inode *i, struct union_fs *t, uint64
 	if (!len || !e || (i->has_upper && !i->src.id) || end / CHUNK_BYTES >= UINT32_MAX)
 		return false;
 	image_layers(t->image, &layers);
-	ret->first.key = (struct page_dups_key){ layers[e->layer]->dev, e->d_ino, (uint32_t)(off / CHUNK_BYTES) };
+	ret->first.key = (struct page_dups_key){ layers[e->layer]->dev, e->d_ino,
+						 (uint32_t)(off / CHUNK_BYTES) };
 	ret->first.node = i->id;
 	ret->count = (uint32_t)((end - 1) / CHUNK_BYTES - off / CHUNK_BYTES) + 1;
 	ret->last_nblk = (uint32_t)((end - 1) % CHUNK_BYTES / BLK_BYTES) + 1;
@@ -125,8 +129,9 @@ static void take_note(void *arg, const struct page_dups_sent *s)
 	struct state *st = arg;
 
 	st->has_noted = true;
-	log_debug("sent %u: %u %u %llu %llu %u %u %u", st->now_ms, s->mount, s->node, (unsigned long long)s->key.dev,
-		  (unsigned long long)s->key.ino, s->key.index, s->nblk, s->reader);
+	log_debug("sent %u: %u %u %llu %llu %u %u %u", st->now_ms, s->mount, s->node,
+		  (unsigned long long)s->key.dev, (unsigned long long)s->key.ino, s->key.index,
+		  s->nblk, s->reader);
 	if (page_dups_note(st->copies, s, st->now_ms) > 0)
 		count_refault(s->mount);
 }
@@ -137,7 +142,8 @@ static bool is_called_program(struct union_fs *t, struct inode *i)
 {
 	struct stat st;
 
-	return strstr(i->lower->name, ".so") || (image_stat(t->image, i->lower, &st) == 0 && st.st_mode & 0111);
+	return strstr(i->lower->name, ".so") ||
+	       (image_stat(t->image, i->lower, &st) == 0 && st.st_mode & 0111);
 }
 
 static bool is_alive(uint32_t pid)
@@ -146,7 +152,8 @@ static bool is_alive(uint32_t pid)
 }
 
 /* Its lower blocks in the extent. */
-static int runs_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v, struct kernel_evict_range *out, size_t max)
+static int runs_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v,
+		   struct kernel_evict_range *out, size_t max)
 {
 	const uint64_t start = (uint64_t)v->key.index * CHUNK_BYTES;
 	struct source *top;
@@ -171,25 +178,29 @@ static int runs_of(struct union_fs *t, struct inode *i, const struct page_dups_v
 }
 
 /* i->lock is held. */
-static int ranges_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v, struct kernel_evict_range *out,
-		     size_t max)
+static int ranges_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v,
+		     struct kernel_evict_range *out, size_t max)
 {
 	struct page_dup_limiter_note n;
 
-	/* The node id may be another file's by now; and a file that was copied whole has nothing in common any more. */
-	if (i->type != DT_REG || !page_dup_limiter_describe(i, t, (uint64_t)v->key.index * CHUNK_BYTES, 1, &n) ||
+	/* The node id may be another file's by now; and a file that was copied whole has nothing in
+	 * common any more. */
+	if (i->type != DT_REG ||
+	    !page_dup_limiter_describe(i, t, (uint64_t)v->key.index * CHUNK_BYTES, 1, &n) ||
 	    n.first.key.dev != v->key.dev || n.first.key.ino != v->key.ino)
 		return 0;
 	if (is_called_program(t, i) && is_alive(v->reader))
 		return -EBUSY;
 	if (i->has_upper)
 		return runs_of(t, i, v, out, max);
-	out[0] = (struct kernel_evict_range){ v->node, (uint64_t)v->key.index * CHUNK_BYTES, CHUNK_BYTES };
+	out[0] = (struct kernel_evict_range){ v->node, (uint64_t)v->key.index * CHUNK_BYTES,
+					      CHUNK_BYTES };
 	return 1;
 }
 
 /* How many ranges; 0: there is nothing of it to be dropped; -EBUSY: not now; -ENOSPC: no room. */
-static int resolve(struct union_fs *t, const struct page_dups_victim *v, struct kernel_evict_range *out, size_t max)
+static int resolve(struct union_fs *t, const struct page_dups_victim *v,
+		   struct kernel_evict_range *out, size_t max)
 {
 	struct inode *i;
 	int n = -EBUSY;
@@ -215,7 +226,8 @@ static void keep_all(struct state *st, const struct page_dups_victim *v, size_t 
 }
 
 /* Some victims of one mount, as many as fit. How many those were. */
-static size_t evict_some(struct state *st, const struct member *m, const struct page_dups_victim *v, size_t n)
+static size_t evict_some(struct state *st, const struct member *m, const struct page_dups_victim *v,
+			 size_t n)
 {
 	size_t nranges = 0, k, ndropped = 0;
 	uint64_t cpu_ns = 0;
@@ -331,14 +343,16 @@ static void heed_memory(struct state *st)
 	struct mem_usage m;
 	bool is_lower;
 
-	if (!page_dups_heeds_memory(st->copies) || (st->has_adjusted && st->now_ms - st->adjusted_ms < ADJUST_MS))
+	if (!page_dups_heeds_memory(st->copies) ||
+	    (st->has_adjusted && st->now_ms - st->adjusted_ms < ADJUST_MS))
 		return;
 	st->has_adjusted = true;
 	st->adjusted_ms = st->now_ms;
 	if (mem_usage_read(&m) < 0)
 		return;
 	page_dups_usage(st->copies, &u);
-	is_lower = page_dups_adjust(st->copies, m.is_pressed ? PRESSED_PERCENT : mem_usage_percent(&m, u.extra_bytes));
+	is_lower = page_dups_adjust(
+		st->copies, m.is_pressed ? PRESSED_PERCENT : mem_usage_percent(&m, u.extra_bytes));
 	/* The backing files' pages are there anyway, and come back at no I/O. */
 	if (is_lower)
 		mmap_cache_shrink(50);
@@ -355,8 +369,11 @@ static void heed_slice(struct state *st)
 
 static void publish(struct state *st, bool is_running)
 {
-	struct page_dup_limiter_usage u = { .bytes = page_dups_bytes(st->copies), .cpu_ns = own_cpu_ns() + st->child_ns,
-				  .drop_ns = st->child_ns, .lost = page_events_lost(), .is_running = is_running };
+	struct page_dup_limiter_usage u = { .bytes = page_dups_bytes(st->copies),
+					    .cpu_ns = own_cpu_ns() + st->child_ns,
+					    .drop_ns = st->child_ns,
+					    .lost = page_events_lost(),
+					    .is_running = is_running };
 
 	page_dups_usage(st->copies, &u.copies);
 	LOCK_SCOPE(&keeper.lock);
@@ -459,7 +476,9 @@ int page_dup_limiter_enter(struct union_fs *t, int fuse_fd, uint32_t wish, uint3
 	if (!keeper.has_thread)
 		r = start_thread_locked();
 	if (r == 0) {
-		const struct member m = { .number = keeper.last_number + 1, .wish = wish, .fuse_fd = fuse_fd,
+		const struct member m = { .number = keeper.last_number + 1,
+					  .wish = wish,
+					  .fuse_fd = fuse_fd,
 					  .tree = t };
 
 		r = enter_locked(&m);

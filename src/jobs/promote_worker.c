@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A round of one mount: the map is asked which files there is something to do for, the inodes of these are looked for
- * among those that are known, then in the upper, and one after the other is completed by chunks. Between any two chunks
- * it may be told to stop: by a request, by pressure, by the end of the mount. What was done stays done.
+/* A round of one mount: the map is asked which files there is something to do for, the inodes of
+ * these are looked for among those that are known, then in the upper, and one after the other is
+ * completed by chunks. Between any two chunks it may be told to stop: by a request, by pressure, by
+ * the end of the mount. What was done stays done.
  *
- * A mount wants a round when blocks became own since the last one began (tree->is_armed), or when that was cut short.
- * Some time after files left the map, it is written anew without them: then nothing can bring their marks back.
+ * A mount wants a round when blocks became own since the last one began (tree->is_armed), or when
+ * that was cut short. Some time after files left the map, it is written anew without them: then
+ * nothing can bring their marks back.
  *
  * crew.lock guards the list and what says so below; it is never held over work. */
 #include "veneer/jobs/promote_worker.h"
@@ -12,48 +14,48 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
-#include "veneer/union/lookup.h"
-#include "veneer/sys/pressure.h"
 #include "veneer/base/stats.h"
-#include "veneer/jobs/upper_walk.h"
 #include "veneer/data/materialize.h"
+#include "veneer/jobs/upper_walk.h"
+#include "veneer/sys/pressure.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#define NICE 10
-#define NEVER UINT64_MAX
-#define PAUSE_MS 1000u		/* until it is looked again whether a mount is quiet */
-#define ROUND_MS 50u		/* at least, from the end of a round to the next of an eager mount */
-#define NO_ROOM_MS 60000u	/* after a disk was full */
-#define SETTLE_MS 60000u	/* from a file's end to the map's being written without it */
+#define NICE		10
+#define NEVER		UINT64_MAX
+#define PAUSE_MS	1000u /* until it is looked again whether a mount is quiet */
+#define ROUND_MS	50u /* at least, from the end of a round to the next of an eager mount */
+#define NO_ROOM_MS	60000u /* after a disk was full */
+#define SETTLE_MS	60000u /* from a file's end to the map's being written without it */
 #define SETTLE_EAGER_MS 2000u
-#define PRESSURE_MS 100u	/* the kernel's averages do not change much faster */
-#define FINISH_COST (64u << 10)	/* what ending a file counts for against the rate: a sync */
+#define PRESSURE_MS	100u /* the kernel's averages do not change much faster */
+#define FINISH_COST	(64u << 10) /* what ending a file counts for against the rate: a sync */
 
 struct promote_worker {
 	struct union_fs *tree;
 	enum promote_policy_mode mode;
-	struct promote_policy_rate rate;	/* the thread's own, as are: */
+	struct promote_policy_rate rate; /* the thread's own, as are: */
 	struct promote_policy_quiet quiet;
-	bool is_pressed;		/* as of pressure_ms */
+	bool is_pressed; /* as of pressure_ms */
 	uint64_t pressure_ms;
-	file_id_t *lost;		/* sorted: in the map, and not to be found in the upper */
+	file_id_t *lost; /* sorted: in the map, and not to be found in the upper */
 	size_t n_lost;
-	size_t n_unsettled;		/* files that left the map since it was written */
+	size_t n_unsettled; /* files that left the map since it was written */
 	_Atomic bool is_stopping;
 	/* guarded by crew.lock */
 	struct list_link link;
 	bool is_wanting, is_busy;
-	uint64_t at_ms;			/* not before this */
-	uint64_t settle_ms;		/* NEVER: nothing to settle */
-	struct promote_worker_job *job;	/* NULL: none */
+	uint64_t at_ms; /* not before this */
+	uint64_t settle_ms; /* NEVER: nothing to settle */
+	struct promote_worker_job *job; /* NULL: none */
 };
 
 struct promote_worker_job {
 	/* guarded by crew.lock */
-	struct promote_worker *of;		/* NULL: ended */
+	struct promote_worker *of; /* NULL: ended */
 	bool is_given_up;
 	struct promote_worker_progress progress;
 	int result;
@@ -70,10 +72,12 @@ static struct {
 	pthread_cond_t wake, done;
 	/* guarded by lock */
 	struct list_link mounts;
-	struct worker *worker;		/* NULL: nobody wanted it yet */
-	_Atomic unsigned n_jobs;	/* written under lock */
+	struct worker *worker; /* NULL: nobody wanted it yet */
+	_Atomic unsigned n_jobs; /* written under lock */
 } crew = {
-	.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER,
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.wake = PTHREAD_COND_INITIALIZER,
+	.done = PTHREAD_COND_INITIALIZER,
 	.mounts = { &crew.mounts, &crew.mounts },
 };
 
@@ -105,7 +109,8 @@ static bool is_idle(struct promote_worker *p)
 	if (!promote_policy_is_quiet(&p->quiet, stats_requests(), now))
 		return false;
 	if (now - p->pressure_ms >= PRESSURE_MS) {
-		p->is_pressed = promote_policy_is_pressed(pressure_some("memory"), pressure_some("io"));
+		p->is_pressed =
+			promote_policy_is_pressed(pressure_some("memory"), pressure_some("io"));
 		p->pressure_ms = now;
 	}
 	return !p->is_pressed;
@@ -115,7 +120,9 @@ static bool is_idle(struct promote_worker *p)
 static int go_on(struct promote_worker *p)
 {
 	for (;;) {
-		uint64_t delay = p->mode == PROMOTE_POLICY_AUTO ? promote_policy_delay_ms(&p->rate, now_ms()) : 0;
+		uint64_t delay = p->mode == PROMOTE_POLICY_AUTO
+					 ? promote_policy_delay_ms(&p->rate, now_ms())
+					 : 0;
 
 		if (p->is_stopping)
 			return -ECANCELED;
@@ -133,12 +140,14 @@ static int go_on(struct promote_worker *p)
 /* Of the machine and not of one file. */
 static bool is_fatal(int r)
 {
-	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE || r == -ENFILE;
+	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE ||
+	       r == -ENFILE;
 }
 
 /* ---- steps ---- */
 
-static int fill_chunk(struct promote_worker *p, struct materialize *w, struct inode *i, uint64_t chunk)
+static int fill_chunk(struct promote_worker *p, struct materialize *w, struct inode *i,
+		      uint64_t chunk)
 {
 	const uint64_t bytes = w->bytes, cloned = w->cloned;
 	int r = materialize_fill(w, i, chunk * CHUNK_BLKS, (chunk + 1) * CHUNK_BLKS);
@@ -489,7 +498,8 @@ static int leave_file(struct job_run *j, struct inode *parent, const char *name,
 	/* It was removed, or renamed, meanwhile. */
 	if (r == -ENOENT || r == -ESTALE)
 		return 0;
-	log_error("%s/%s: left as it is: %s", j->p->tree->upper->path, path ? path : name, strerror(-r));
+	log_error("%s/%s: left as it is: %s", j->p->tree->upper->path, path ? path : name,
+		  strerror(-r));
 	j->s.left++;
 	return 0;
 }
@@ -610,7 +620,8 @@ static void serve_locked(struct promote_worker *p)
 	if (!p->n_unsettled)
 		p->settle_ms = NEVER;
 	else if (p->settle_ms == NEVER)
-		p->settle_ms = now_ms() + (p->mode == PROMOTE_POLICY_EAGER ? SETTLE_EAGER_MS : SETTLE_MS);
+		p->settle_ms =
+			now_ms() + (p->mode == PROMOTE_POLICY_EAGER ? SETTLE_EAGER_MS : SETTLE_MS);
 	pthread_cond_broadcast(&crew.done);
 }
 
@@ -662,7 +673,8 @@ static void note_own(void *arg)
 	pthread_cond_signal(&crew.wake);
 }
 
-int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint64_t rate, struct promote_worker **ret)
+int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint64_t rate,
+			 struct promote_worker **ret)
 {
 	struct promote_worker *p = calloc(1, sizeof(*p));
 	int r;
@@ -743,7 +755,8 @@ int promote_worker_ask(struct promote_worker *p, struct promote_worker_job **ret
 	return 0;
 }
 
-int promote_worker_job_wait(struct promote_worker_job *j, unsigned timeout_ms, struct promote_worker_progress *ret)
+int promote_worker_job_wait(struct promote_worker_job *j, unsigned timeout_ms,
+			    struct promote_worker_progress *ret)
 {
 	const uint64_t until = now_ms() + timeout_ms;
 

@@ -4,17 +4,17 @@
 #include "veneer/base/cleanup.h"
 
 #include <dirent.h>
-#include <unistd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-#define QUEUE_MAX 256		/* directories; more are not worth being early for */
+#define QUEUE_MAX      256 /* directories; more are not worth being early for */
 #define SIBLINGS_AHEAD 32
-#define NICE 10
+#define NICE	       10
 
 struct readdir_ahead {
 	struct image *image;
 	_Atomic bool is_stopping;
-	bool is_busy;	/* guarded by ahead.lock: the thread reads one of its directories */
+	bool is_busy; /* guarded by ahead.lock: the thread reads one of its directories */
 };
 
 /* The one thread: of its own, so that who stops it may wait for it while the next one has begun. */
@@ -36,9 +36,12 @@ static struct {
 	size_t head, n;
 	unsigned users;
 	struct worker *worker; /* NULL without users */
-} ahead = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
+} ahead = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .wake = PTHREAD_COND_INITIALIZER,
+	    .done = PTHREAD_COND_INITIALIZER };
 
-static struct image_entry *take(struct worker *me, struct readdir_ahead **ret, bool *ret_wants_attributes)
+static struct image_entry *take(struct worker *me, struct readdir_ahead **ret,
+				bool *ret_wants_attributes)
 {
 	struct image_entry *e;
 
@@ -77,7 +80,8 @@ static void *run(void *arg)
 		if (!wants_attributes)
 			continue;
 		/* Errors are for those who ask. */
-		for (ssize_t i = 0; i < n && !atomic_load_explicit(&w->is_stopping, memory_order_relaxed); i++)
+		for (ssize_t i = 0;
+		     i < n && !atomic_load_explicit(&w->is_stopping, memory_order_relaxed); i++)
 			image_stat(w->image, image_child(dir, (size_t)i), &st);
 	}
 	return NULL;
@@ -159,8 +163,10 @@ void readdir_ahead_stop(struct readdir_ahead *w)
 	free(w);
 }
 
-/* Queue the directories among children [from, end) that nobody has read yet; once in an entry's life. */
-static bool enqueue_locked(struct readdir_ahead *w, struct image_entry *dir, size_t from, size_t end, bool wants_attributes)
+/* Queue the directories among children [from, end) that nobody has read yet; once in an entry's
+ * life. */
+static bool enqueue_locked(struct readdir_ahead *w, struct image_entry *dir, size_t from,
+			   size_t end, bool wants_attributes)
 {
 	bool is_new = false;
 
@@ -196,7 +202,8 @@ void readdir_ahead_listed(struct readdir_ahead *w, struct image_entry *dir, bool
 	pthread_mutex_lock(&ahead.lock);
 	is_new = enqueue_locked(w, parent, own + 1, end, wants_attributes);
 	if (atomic_load_explicit(&dir->dir, memory_order_acquire))
-		is_new |= enqueue_locked(w, dir, 0, (size_t)image_count(w->image, dir), wants_attributes);
+		is_new |= enqueue_locked(w, dir, 0, (size_t)image_count(w->image, dir),
+					 wants_attributes);
 	if (is_new)
 		pthread_cond_signal(&ahead.wake);
 	pthread_mutex_unlock(&ahead.lock);

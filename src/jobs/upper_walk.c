@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of a directory are taken when it is entered, so that they may change while it is gone through; the way to
- * it is kept on the heap, since a container decides how deep it is. */
+/* The names of a directory are taken when it is entered, so that they may change while it is gone
+ * through; the way to it is kept on the heap, since a container decides how deep it is. */
 #include "veneer/jobs/upper_walk.h"
 
 #include "veneer/base/cleanup.h"

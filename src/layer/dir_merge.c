@@ -66,7 +66,8 @@ static int hide(struct dir_merge *m, const char *name)
 	return 0;
 }
 
-static int show(struct dir_merge *m, const char *name, const struct dir_listing_entry *e, uint16_t layer)
+static int show(struct dir_merge *m, const char *name, const struct dir_listing_entry *e,
+		uint16_t layer)
 {
 	uint64_t hash = hash_key(name, strlen(name), 0);
 	struct draft *d = find_draft(m, name, hash);
@@ -89,8 +90,8 @@ static int show(struct dir_merge *m, const char *name, const struct dir_listing_
 	return draft_add_layer(d, layer);
 }
 
-/* One layer's listing into the merge: ".wh.NAME" hides NAME in its own layer too, so it goes first; a
- * whiteout device is the entry of that name itself. */
+/* One layer's listing into the merge: ".wh.NAME" hides NAME in its own layer too, so it goes first;
+ * a whiteout device is the entry of that name itself. */
 int dir_merge_add(struct dir_merge *m, const struct dir_listing *l, uint16_t layer)
 {
 	for (size_t i = 0; i < l->n; i++) {

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listings of one directory in several layers, added from the top down, to what is seen of them. */
+/* The listings of one directory in several layers, added from the top down, to what is seen of
+ * them. */
 #pragma once
 
 #include "veneer/base/htab.h"
 #include "veneer/layer/dir_listing.h"
 
-struct draft {			/* one name, while the directory is being merged */
+struct draft { /* one name, while the directory is being merged */
 	struct hlink link;
 	const char *name;
 	uint32_t nlayers, cap;
-	uint16_t *layers;	/* that have it: several for a directory, and for a regular file over others */
+	uint16_t *layers; /* that have it: several for a directory, and for a regular file over
+			     others */
 	uint8_t type;
-	bool is_hidden;		/* a whiteout came before any entry: not seen */
-	bool is_closed;		/* nothing further down is merged into it, or under a file's holes */
+	bool is_hidden; /* a whiteout came before any entry: not seen */
+	bool is_closed; /* nothing further down is merged into it, or under a file's holes */
 	uint64_t ino;
-	struct draft *next;	/* in order of appearance */
+	struct draft *next; /* in order of appearance */
 };
 
 struct dir_merge {

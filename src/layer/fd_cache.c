@@ -13,20 +13,23 @@
 #include <stddef.h>
 #include <sys/resource.h>
 
-#define FD_CACHE_MIN 64
-#define FD_CACHE_LEAST 4	/* where not even those are free */
-#define FD_CACHE_MAX 16384
+#define FD_CACHE_MIN	     64
+#define FD_CACHE_LEAST	     4 /* where not even those are free */
+#define FD_CACHE_MAX	     16384
 #define FD_CACHE_EVICT_BATCH 16
-#define FD_CACHE_SPARE 32	/* for the moment: workers, connections */
-#define SHARE_FACTOR 8
+#define FD_CACHE_SPARE	     32 /* for the moment: workers, connections */
+#define SHARE_FACTOR	     8
 
 static struct {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct list_link lru; /* least recently used first */
 	size_t nopen, limit;
-	size_t nheld, room;		/* room: what all shares have together */
-} cache = { .lock = PTHREAD_MUTEX_INITIALIZER, .lru = { &cache.lru, &cache.lru }, .limit = 512, .room = 480 };
+	size_t nheld, room; /* room: what all shares have together */
+} cache = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .lru = { &cache.lru, &cache.lru },
+	    .limit = 512,
+	    .room = 480 };
 
 #define slot_of(l) ((struct fd_cache_slot *)((char *)(l) - offsetof(struct fd_cache_slot, lru)))
 

@@ -2,47 +2,50 @@
 /* The inside of an image: image.c asks, image_load.c reads directories. */
 #pragma once
 
-#include "veneer/layer/xino.h"
-#include "veneer/layer/image.h"
 #include "path_resolve.h"
+#include "veneer/layer/image.h"
+#include "veneer/layer/xino.h"
 #include "veneer/sys/watch.h"
 
 struct image_dir {
 	size_t n, nsubdirs;
 	struct image_entry *ents;
-	uint32_t *hash;		/* open addressing, index + 1; NULL for small directories */
+	uint32_t *hash; /* open addressing, index + 1; NULL for small directories */
 	size_t hash_mask;
 	char *names;
-	uint16_t *layers;	/* storage of all children's layers[] */
+	uint16_t *layers; /* storage of all children's layers[] */
 
 	/* What is merged into the directory itself. */
 	size_t nmerged;
 	struct path_resolve_list redirected; /* with a redirect: these, and where they are */
-	struct fd_cache_slot *fds;	/* nmerged */
-	uint64_t *mounts;	/* nmerged: which mount inside its layer each is in, 0 none (layer_inner_mount); NULL: all none */
+	struct fd_cache_slot *fds; /* nmerged */
+	uint64_t *mounts; /* nmerged: which mount inside its layer each is in, 0 none
+			     (layer_inner_mount); NULL: all none */
 };
 
 struct image {
 	_Atomic unsigned refs;
 	size_t n;
 	struct layer **layers;
-	bool *has_map;		/* per layer: it was an upper once, and may hold partial files */
-	struct watch *watch;	/* what was read, if anybody wants to know whether it still holds; or NULL */
+	bool *has_map; /* per layer: it was an upper once, and may hold partial files */
+	struct watch *
+		watch; /* what was read, if anybody wants to know whether it still holds; or NULL */
 	_Atomic size_t bytes;
-	struct xino devs;	/* the layers', in their order */
+	struct xino devs; /* the layers', in their order */
 	struct xino inner_mounts; /* inside layers, of whatever device; numbered from the end */
 	uint16_t *root_layers;
 	struct image_entry root;
 };
 
 /* Index of the layer whose directory is the i-th that is merged into e. */
-static inline uint16_t image_merged_layer(const struct image_entry *e, const struct image_dir *d, size_t i)
+static inline uint16_t image_merged_layer(const struct image_entry *e, const struct image_dir *d,
+					  size_t i)
 {
 	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
 }
 
-/* Who is told when what was read of a layer changes; NULL: nobody. To watch what is far away may wait for it, with
- * others waiting for that, and would not tell of what is done there. */
+/* Who is told when what was read of a layer changes; NULL: nobody. To watch what is far away may
+ * wait for it, with others waiting for that, and would not tell of what is done there. */
 static inline struct watch *image_watch(const struct image *img, size_t layer)
 {
 	return img->layers[layer]->is_static ? NULL : img->watch;

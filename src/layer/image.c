@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Everything here is made by the first thread that asks and published with one compare-and-swap; a
- * thread that comes second throws its own copy away. (The source of a file that may be remote is made by one thread at a
- * time, as it opens the file: source.c.) Invariants:
+ * thread that comes second throws its own copy away. (The source of a file that may be remote is
+ * made by one thread at a time, as it opens the file: source.c.) Invariants:
  * 1. what is published never changes and is freed only with the image;
- * 2. an entry's layers[] are those that have a directory, or a regular file, of that name where the parent is,
- *    ascending, nothing between them hiding it; the first of them is `layer`. What is really merged in a
- *    directory, once an opaque mark or a redirect has been seen, is said by its idir;
- * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from elsewhere;
+ * 2. an entry's layers[] are those that have a directory, or a regular file, of that name where the
+ * parent is, ascending, nothing between them hiding it; the first of them is `layer`. What is
+ * really merged in a directory, once an opaque mark or a redirect has been seen, is said by its
+ * idir;
+ * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from
+ * elsewhere;
  * 4. no lock, so a slow layer delays only those who ask for that very directory;
- * 5. an image that says that it is current has watched every object before it read it: a directory before it is
- *    listed or its attributes are read, a file of several names before its attributes are. What other files are
- *    is seen by the watch on their directory. Of static layers it believes that they do not change. */
+ * 5. an image that says that it is current has watched every object before it read it: a directory
+ * before it is listed or its attributes are read, a file of several names before its attributes
+ * are. What other files are is seen by the watch on their directory. Of static layers it believes
+ * that they do not change. */
 #include "image-internal.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
-#include "veneer/layer/mode_xattr.h"
-#include "veneer/sys/path.h"
 #include "veneer/base/singleflight.h"
+#include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/whiteout.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
 
 #include <dirent.h>
@@ -30,7 +33,7 @@ enum { PLAINNESS_UNKNOWN, PLAINNESS_PLAIN, PLAINNESS_HAS_ATTRIBUTES };
 
 #define PROTECTION_KNOWN 0x80
 
-#define METACOPY_BLOCKS_MAX 16	/* what attributes may take */
+#define METACOPY_BLOCKS_MAX 16 /* what attributes may take */
 
 static void note_layer(struct image *img, size_t i)
 {
@@ -38,7 +41,8 @@ static void note_layer(struct image *img, size_t i)
 
 	watch_dir(image_watch(img, i), l->rootfd);
 	/* Where that cannot be told it may have one. */
-	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+			  errno != ENOENT;
 	/* A map changes by stores into a mapping, which nobody is told of. */
 	if (img->has_map[i])
 		watch_spoil(img->watch);
@@ -46,7 +50,8 @@ static void note_layer(struct image *img, size_t i)
 }
 
 /* Takes watch over. */
-static int make_image(struct layer *const *layers, size_t n, struct watch *watch, struct image **ret)
+static int make_image(struct layer *const *layers, size_t n, struct watch *watch,
+		      struct image **ret)
 {
 	struct image *img;
 
@@ -57,7 +62,8 @@ static int make_image(struct layer *const *layers, size_t n, struct watch *watch
 	}
 	img->refs = 1;
 	img->watch = watch;
-	img->bytes = sizeof(*img) + n * (sizeof(*img->layers) + sizeof(*img->has_map) + sizeof(*img->root_layers));
+	img->bytes = sizeof(*img) +
+		     n * (sizeof(*img->layers) + sizeof(*img->has_map) + sizeof(*img->root_layers));
 	xino_init(&img->devs);
 	xino_init(&img->inner_mounts);
 	img->layers = calloc(n, sizeof(*img->layers));
@@ -74,7 +80,11 @@ static int make_image(struct layer *const *layers, size_t n, struct watch *watch
 		img->root_layers[i] = (uint16_t)i;
 	}
 	img->root = (struct image_entry){
-		.name = "", .layers = img->root_layers, .nlayers = (uint16_t)n, .type = DT_DIR, .d_ino = layers[0]->ino,
+		.name = "",
+		.layers = img->root_layers,
+		.nlayers = (uint16_t)n,
+		.type = DT_DIR,
+		.d_ino = layers[0]->ino,
 		.is_watched = true,
 	};
 	*ret = img;
@@ -274,7 +284,8 @@ char *image_layer_path(const struct image_entry *e)
 uint64_t image_fold_ino(struct image *img, const struct layer *l, uint64_t mount, ino_t ino)
 {
 	/* From the end, as each mount goes on behind the layers' with its own. */
-	int i = mount ? XINO_MAX - 1 - (int)xino_index(&img->inner_mounts, mount) : xino_find(&img->devs, l->dev);
+	int i = mount ? XINO_MAX - 1 - (int)xino_index(&img->inner_mounts, mount)
+		      : xino_find(&img->devs, l->dev);
 
 	return xino_fold(i < 0 ? XINO_MAX : (unsigned)i, ino);
 }
@@ -310,7 +321,8 @@ static uint64_t bottom_ino(struct image *img, struct image_entry *e)
 	int fd, r;
 	ino_t ino;
 
-	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 || source_is_plain(src))
+	if (e->type != DT_REG || !img->has_map[e->layer] || image_source(img, e, &src) < 0 ||
+	    source_is_plain(src))
 		return 0;
 	while (!source_is_plain(src))
 		src = src->below;
@@ -351,7 +363,8 @@ uint64_t image_ino(struct image *img, struct image_entry *e)
 	return ino;
 }
 
-int image_lookup(struct image *img, struct image_entry *dir, const char *name, struct image_entry **ret)
+int image_lookup(struct image *img, struct image_entry *dir, const char *name,
+		 struct image_entry **ret)
 {
 	struct image_dir *d;
 	int r;
@@ -419,18 +432,21 @@ static int pin_parent(struct image *img, struct image_entry *e, struct fd_cache_
 	return fd < 0 ? fd : fd_cache_fill(*ret_slot, fd);
 }
 
-/* Attributes of what stands in a layer's directory, watched first where the watch on that would not do. */
+/* Attributes of what stands in a layer's directory, watched first where the watch on that would not
+ * do. */
 static int stat_child(struct image *img, struct image_entry *e, int fd, struct stat *st)
 {
 	struct watch *w = image_watch(img, e->layer);
 
-	/* Before the watch too: so that to find the inode takes no I/O then, with others waiting. */
+	/* Before the watch too: so that to find the inode takes no I/O then, with others waiting.
+	 */
 	if (fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	/* Something is mounted there, which may be gone, or another, any time. (Numbers in listings of FUSE servers
-	 * often mean nothing.) */
+	/* Something is mounted there, which may be gone, or another, any time. (Numbers in listings
+	 * of FUSE servers often mean nothing.) */
 	if (watch_is_current(img->watch) &&
-	    (st->st_dev != img->layers[e->layer]->dev || (st->st_ino != e->d_ino && !img->layers[e->layer]->is_static)))
+	    (st->st_dev != img->layers[e->layer]->dev ||
+	     (st->st_ino != e->d_ino && !img->layers[e->layer]->is_static)))
 		watch_spoil(img->watch);
 	if (!watch_is_current(w))
 		return 0;
@@ -446,7 +462,8 @@ static int stat_child(struct image *img, struct image_entry *e, int fd, struct s
 }
 
 /* ret_is_merged: more than one layer may have a part in a directory. */
-static int stat_entry(struct image *img, struct image_entry *e, struct stat *st, bool *ret_is_merged)
+static int stat_entry(struct image *img, struct image_entry *e, struct stat *st,
+		      bool *ret_is_merged)
 {
 	const char *override = img->layers[e->layer]->override;
 	struct fd_cache_slot *slot;
@@ -473,15 +490,16 @@ static int stat_entry(struct image *img, struct image_entry *e, struct stat *st,
 	return r;
 }
 
-/* A file that shows bytes of those below occupies what they do. What is no hole at all, or hardly one and not
- * where such files can be, is not asked. */
+/* A file that shows bytes of those below occupies what they do. What is no hole at all, or hardly
+ * one and not where such files can be, is not asked. */
 static void count_blocks_below(struct image *img, struct image_entry *e, struct stat *st)
 {
 	struct source *src;
 	struct stat below;
 	int fd;
 
-	if (st->st_size <= st->st_blocks * 512 || (!img->has_map[e->layer] && st->st_blocks > METACOPY_BLOCKS_MAX) ||
+	if (st->st_size <= st->st_blocks * 512 ||
+	    (!img->has_map[e->layer] && st->st_blocks > METACOPY_BLOCKS_MAX) ||
 	    e->layer + 1u == img->n || image_source(img, e, &src) < 0)
 		return;
 	for (; !source_is_plain(src); src = src->below) {
@@ -516,7 +534,8 @@ int image_stat(struct image *img, struct image_entry *e, struct stat *ret)
 		r = image_load_dir(img, e, &d);
 		if (r == 0)
 			st->st_nlink = 2 + d->nsubdirs;
-		/* What is wrong inside must not hide the directory, nor the rest of the one it is in. */
+		/* What is wrong inside must not hide the directory, nor the rest of the one it is
+		 * in. */
 		if (r == -EUCLEAN)
 			r = 0;
 	}
@@ -581,7 +600,8 @@ static int make_source(struct image *img, struct image_entry *e, struct source *
 	if (!path)
 		return -ENOMEM;
 	/* Without a redirect the file has that path in all its layers. */
-	r = source_new_at(img->layers, img->n, e->layers, is_below_redirect(e) ? 1 : e->nlayers, path, &s);
+	r = source_new_at(img->layers, img->n, e->layers, is_below_redirect(e) ? 1 : e->nlayers,
+			  path, &s);
 	if (r < 0)
 		return r;
 	/* What lies below was found through directories that nobody watches. */
@@ -606,12 +626,15 @@ static bool may_be_remote(const struct image *img, const struct image_entry *e)
 	return is_any;
 }
 
-/* Permission was decided by the attributes that are known of the entry; those of an override are no file's. */
+/* Permission was decided by the attributes that are known of the entry; those of an override are no
+ * file's. */
 static int check_source(struct image *img, struct image_entry *e, struct source *s)
 {
 	const struct stat *st = atomic_load_explicit(&e->st, memory_order_acquire);
 
-	return st && !img->layers[e->layer]->override ? source_fits_stat(s, st) : s->is_replaced ? -ESTALE : 0;
+	return st && !img->layers[e->layer]->override ? source_fits_stat(s, st)
+	       : s->is_replaced			      ? -ESTALE
+						      : 0;
 }
 
 int image_source(struct image *img, struct image_entry *e, struct source **ret)
@@ -682,7 +705,8 @@ int image_protection_at(int dirfd, const char *name)
 {
 	struct statx st;
 
-	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0)
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE,
+		  &st) < 0)
 		return -errno;
 	return (st.stx_attributes & STATX_ATTR_IMMUTABLE ? IMAGE_IMMUTABLE : 0) |
 	       (st.stx_attributes & STATX_ATTR_APPEND ? IMAGE_APPEND_ONLY : 0) |
@@ -703,7 +727,8 @@ int image_protection(struct image *img, struct image_entry *e)
 	if (slot)
 		fd_cache_unpin(slot);
 	if (r >= 0 && e->type == DT_DIR)
-		atomic_store_explicit(&e->protection, (uint8_t)(r | PROTECTION_KNOWN), memory_order_relaxed);
+		atomic_store_explicit(&e->protection, (uint8_t)(r | PROTECTION_KNOWN),
+				      memory_order_relaxed);
 	return r;
 }
 

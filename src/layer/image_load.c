@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "image-internal.h"
 
+#include "dir_merge.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/log.h"
-#include "dir_merge.h"
 #include "veneer/sys/path.h"
 
 #include <dirent.h>
@@ -12,7 +12,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define DIR_SCAN_MAX 8	/* below this many children a scan beats a hash */
+#define DIR_SCAN_MAX 8 /* below this many children a scan beats a hash */
 
 void image_close_dir(struct image_dir *d)
 {
@@ -111,8 +111,8 @@ static int open_dir(struct image *img, int rootfd, const char *path, int flags)
 	return path_open(rootfd, path, flags, 0);
 }
 
-/* Permission to search the directory was decided by the attributes that are known of it. Another one with other attributes is
- * not searched. */
+/* Permission to search the directory was decided by the attributes that are known of it. Another
+ * one with other attributes is not searched. */
 static int check_dir(struct image *img, struct image_entry *e, uint16_t layer, int fd)
 {
 	const struct stat *known = atomic_load_explicit(&e->st, memory_order_acquire);
@@ -125,7 +125,8 @@ static int check_dir(struct image *img, struct image_entry *e, uint16_t layer, i
 	if (fstat(fd, &st) < 0)
 		r = -errno;
 	else if ((st.st_dev != known->st_dev || st.st_ino != known->st_ino) &&
-		 (st.st_uid != known->st_uid || st.st_gid != known->st_gid || st.st_mode != known->st_mode))
+		 (st.st_uid != known->st_uid || st.st_gid != known->st_gid ||
+		  st.st_mode != known->st_mode))
 		r = -ESTALE;
 	if (r < 0)
 		close(fd);
@@ -151,8 +152,10 @@ int image_open_dir(struct image *img, struct image_entry *e, const struct image_
 	return check_dir(img, e, layer, fd);
 }
 
-/* A bind mount shows files with the device and the numbers of its source, but has copies of its own above. */
-static int note_mount(struct image *img, struct image_entry *e, struct image_dir *d, size_t i, int fd)
+/* A bind mount shows files with the device and the numbers of its source, but has copies of its own
+ * above. */
+static int note_mount(struct image *img, struct image_entry *e, struct image_dir *d, size_t i,
+		      int fd)
 {
 	uint64_t mount;
 	ino_t ino;
@@ -170,7 +173,8 @@ static int note_mount(struct image *img, struct image_entry *e, struct image_dir
 }
 
 /* Enum whiteout_dir of the i-th layer's directory, or -errno. */
-static int merge_layer_dir(struct image *img, struct image_entry *e, struct image_dir *d, size_t i, struct dir_merge *m)
+static int merge_layer_dir(struct image *img, struct image_entry *e, struct image_dir *d, size_t i,
+			   struct dir_merge *m)
 {
 	char redirect[PATH_MAX];
 	struct dir_listing l = { 0 };
@@ -186,7 +190,8 @@ static int merge_layer_dir(struct image *img, struct image_entry *e, struct imag
 		r = dir_listing_read(fd, &l);
 	/* The last layer is asked too: it may be another union's, redirected. */
 	if (r == 0)
-		kind = whiteout_dir_marks(fd, img->layers[image_merged_layer(e, d, i)]->is_doubted, redirect, &has_files);
+		kind = whiteout_dir_marks(fd, img->layers[image_merged_layer(e, d, i)]->is_doubted,
+					  redirect, &has_files);
 	/* The root cannot be opaque. */
 	if (!e->parent)
 		kind = WHITEOUT_DIR_MERGED;
@@ -254,7 +259,8 @@ static int follow_redirect(struct image *img, struct image_entry *e, struct imag
 	return d->fds ? 0 : -ENOMEM;
 }
 
-static int merge_layers(struct image *img, struct image_entry *e, struct image_dir *d, struct dir_merge *m)
+static int merge_layers(struct image *img, struct image_entry *e, struct image_dir *d,
+			struct dir_merge *m)
 {
 	for (size_t i = 0; i < d->nmerged; i++) {
 		int r = merge_layer_dir(img, e, d, i, m);
@@ -269,9 +275,13 @@ static int merge_layers(struct image *img, struct image_entry *e, struct image_d
 				fd_cache_drop(&d->fds[k]);
 			d->nmerged = i + 1;
 		} else if (r < 0) {
-			log_error("%s: cannot read directory %s/%s: %s", img->layers[image_merged_layer(e, d, i)]->path,
-				  e->parent ? e->parent->name : "", e->name,
-				  r == -EUCLEAN ? "its redirect is no path, or its owner could have forged it" : strerror(-r));
+			log_error(
+				"%s: cannot read directory %s/%s: %s",
+				img->layers[image_merged_layer(e, d, i)]->path,
+				e->parent ? e->parent->name : "", e->name,
+				r == -EUCLEAN
+					? "its redirect is no path, or its owner could have forged it"
+					: strerror(-r));
 			return r;
 		}
 	}
@@ -281,12 +291,14 @@ static int merge_layers(struct image *img, struct image_entry *e, struct image_d
 static size_t dir_bytes(const struct image_dir *d)
 {
 	const struct image_entry *last = d->n ? &d->ents[d->n - 1] : NULL;
-	size_t bytes = sizeof(*d) + d->n * sizeof(*d->ents) + d->nmerged * (sizeof(*d->fds) + (d->mounts ? sizeof(*d->mounts) : 0));
+	size_t bytes = sizeof(*d) + d->n * sizeof(*d->ents) +
+		       d->nmerged * (sizeof(*d->fds) + (d->mounts ? sizeof(*d->mounts) : 0));
 
 	/* Names and layers lie one behind the other. */
 	if (last)
 		bytes += (size_t)(last->name - d->names) + strlen(last->name) + 1 +
-			 (size_t)((const char *)(last->layers + last->nlayers) - (const char *)d->layers);
+			 (size_t)((const char *)(last->layers + last->nlayers) -
+				  (const char *)d->layers);
 	return bytes + (d->hash ? (d->hash_mask + 1) * sizeof(*d->hash) : 0);
 }
 

@@ -3,12 +3,12 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/map_recover.h"
 #include "veneer/layer/mode_xattr.h"
+#include "veneer/sys/mmap_cache.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/probe.h"
-#include "veneer/layer/map_recover.h"
 #include "veneer/sys/watch.h"
-#include "veneer/sys/mmap_cache.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -38,7 +38,8 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	struct layer *l;
 	struct statx st;
 
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME | MOUNT_MASK, &st) < 0)
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME | MOUNT_MASK, &st) <
+	    0)
 		return -errno;
 	if (!S_ISDIR(st.stx_mode))
 		return -ENOTDIR;
@@ -54,7 +55,8 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	l->dev = makedev(st.stx_dev_major, st.stx_dev_minor);
 	l->ino = st.stx_ino;
 	if (st.stx_mask & STATX_BTIME)
-		l->btime = (struct timespec){ .tv_sec = st.stx_btime.tv_sec, .tv_nsec = st.stx_btime.tv_nsec };
+		l->btime = (struct timespec){ .tv_sec = st.stx_btime.tv_sec,
+					      .tv_nsec = st.stx_btime.tv_nsec };
 	if (st.stx_mask & STATX_MNT_ID_UNIQUE)
 		l->mount_id = st.stx_mnt_id;
 	if (st.stx_mask & MOUNT_MASK)
@@ -70,13 +72,14 @@ int layer_open_fd(int rootfd, const char *path, struct layer **ret)
 	return 0;
 }
 
-/* A subvolume in a layer has numbers of its own without being a mount. Of other file systems the device may say less:
- * overlayfs gives files that of the layer they are in. */
+/* A subvolume in a layer has numbers of its own without being a mount. Of other file systems the
+ * device may say less: overlayfs gives files that of the layer they are in. */
 static bool is_subvolume(const struct layer *l, int fd, dev_t dev)
 {
 	struct statfs fs;
 
-	return dev != l->dev && fstatfs(fd, &fs) == 0 && (unsigned long)fs.f_type == BTRFS_SUPER_MAGIC;
+	return dev != l->dev && fstatfs(fd, &fs) == 0 &&
+	       (unsigned long)fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
 int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t *ret_ino)
@@ -136,11 +139,13 @@ int layer_map(struct layer *l, struct mapfile **ret)
 		struct stat st;
 
 		if (fstatat(l->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-			/* Not remembered: a live upper of another mount may get its map any time. */
+			/* Not remembered: a live upper of another mount may get its map any time.
+			 */
 			return -errno;
 		}
 		map_recover_init(&rec, l->rootfd, l->path, probe_true_extents(l->rootfd));
-		l->map_error = mapfile_open(l->rootfd, -1, MAPFILE_READONLY, l->path, &rec.hook, &l->map);
+		l->map_error =
+			mapfile_open(l->rootfd, -1, MAPFILE_READONLY, l->path, &rec.hook, &l->map);
 		map_recover_release(&rec);
 	}
 	if (l->map_error) {

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every image that layer_registry_image gave out has a record here, until it is freed. States of a record, all changes under
- * the lock:
+/* Every image that layer_registry_image gave out has a record here, until it is freed. States of a
+ *record, all changes under the lock:
  *
- *	IN_USE --(last layer_registry_release)--> CLOSING --(descriptors closed)--> KEPT --(layer_registry_image)--> IN_USE
- *	   \--(last layer_registry_release, not worth keeping)--> freed               \--(layer_registry_trim)--> freed
+ *	IN_USE --(last layer_registry_release)--> CLOSING --(descriptors closed)--> KEPT
+ *--(layer_registry_image)--> IN_USE
+ *	   \--(last layer_registry_release, not worth keeping)--> freed \--(layer_registry_trim)-->
+ *freed
  *
  * Invariants:
- * 1. layer->users counts the records IN_USE or CLOSING that have the layer, once for each place in the stack;
- *    without users a layer has no descriptor and no mapping: a kept image gets a new one from the mount that takes
- *    it up;
- * 2. two layers with the same device and inode number are the same directory if both have a descriptor, or if a
- *    watch on it would have told of its end (image_is_current) and its birth time is the same, or, of a static layer,
- *    which has no watch, it is reached by the same mount;
- * 3. an image is given to another mount only while image_is_current, after watch_drain. Private layers, whose
- *    content is not told by their directory alone or changes unseen, are in images that never are.
- * What may block (opening, reading, closing) is done without the lock. */
+ * 1. layer->users counts the records IN_USE or CLOSING that have the layer, once for each place in
+ *the stack; without users a layer has no descriptor and no mapping: a kept image gets a new one
+ *from the mount that takes it up;
+ * 2. two layers with the same device and inode number are the same directory if both have a
+ *descriptor, or if a watch on it would have told of its end (image_is_current) and its birth time
+ *is the same, or, of a static layer, which has no watch, it is reached by the same mount;
+ * 3. an image is given to another mount only while image_is_current, after watch_drain. Private
+ *layers, whose content is not told by their directory alone or changes unseen, are in images that
+ *never are. What may block (opening, reading, closing) is done without the lock. */
 #include "veneer/layer/layer_registry.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
+#include "veneer/sys/mmap_cache.h"
 #include "veneer/sys/mountinfo.h"
 #include "veneer/sys/watch.h"
-#include "veneer/sys/mmap_cache.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -42,23 +44,25 @@ struct record {
 	struct image *img;
 	unsigned users;
 	enum record_state state;
-	time_t since;	/* KEPT */
-	struct left left[];	/* room for what its last user leaves, one a layer at most */
+	time_t since; /* KEPT */
+	struct left left[]; /* room for what its last user leaves, one a layer at most */
 };
 
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t closed;
 	/* guarded by lock */
-	struct list_link records;	/* kept ones in the order in which they were left */
-	struct list_link uppers;	/* struct layer */
+	struct list_link records; /* kept ones in the order in which they were left */
+	struct list_link uppers; /* struct layer */
 	bool is_on;
 	time_t keep_seconds;
 	size_t keep_bytes;
 	uint64_t made, shared, resumed;
 } reg = {
-	.lock = PTHREAD_MUTEX_INITIALIZER, .closed = PTHREAD_COND_INITIALIZER,
-	.records = { &reg.records, &reg.records }, .uppers = { &reg.uppers, &reg.uppers },
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.closed = PTHREAD_COND_INITIALIZER,
+	.records = { &reg.records, &reg.records },
+	.uppers = { &reg.uppers, &reg.uppers },
 };
 
 #define record_of(l) container_of(l, struct record, link)
@@ -84,16 +88,19 @@ void layer_registry_keep(unsigned seconds, size_t bytes)
 
 /* ---- layers ---- */
 
-/* No watch would have told that a remote file system went, and another came in its place with the same numbers. */
+/* No watch would have told that a remote file system went, and another came in its place with the
+ * same numbers. */
 static bool is_surely_there(const struct layer *a, const struct layer *b)
 {
-	return !a->is_static || (a->rootfd >= 0 && b->rootfd >= 0) || (a->mount_id && a->mount_id == b->mount_id);
+	return !a->is_static || (a->rootfd >= 0 && b->rootfd >= 0) ||
+	       (a->mount_id && a->mount_id == b->mount_id);
 }
 
 static bool is_same_layer(const struct layer *a, const struct layer *b)
 {
 	return a->ino == b->ino && a->dev == b->dev && a->btime.tv_sec == b->btime.tv_sec &&
-	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override && a->is_doubted == b->is_doubted && is_surely_there(a, b);
+	       a->btime.tv_nsec == b->btime.tv_nsec && a->override == b->override &&
+	       a->is_doubted == b->is_doubted && is_surely_there(a, b);
 }
 
 static bool is_being_written_locked(const struct layer *l)
@@ -124,9 +131,11 @@ static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 	for (size_t i = 0; i < n; i++) {
 		struct statfs fs;
 
-		layers[i]->is_private = !is_plain[i] || fstatfs(fds[i], &fs) < 0 ||
-					!(layers[i]->is_static || watch_sees_type(fs.f_type)) ||
-					faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+		layers[i]->is_private =
+			!is_plain[i] || fstatfs(fds[i], &fs) < 0 ||
+			!(layers[i]->is_static || watch_sees_type(fs.f_type)) ||
+			faccessat(fds[i], MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+			errno != ENOENT;
 	}
 	return 0;
 }
@@ -154,16 +163,18 @@ static struct layer *choose_layer_locked(struct layer *fresh)
 {
 	if (fresh->is_private || is_being_written_locked(fresh))
 		return fresh;
-	for each_record(r) {
-		struct layer *const *layers;
-		size_t n = image_layers(r->img, &layers);
+	for
+		each_record(r)
+		{
+			struct layer *const *layers;
+			size_t n = image_layers(r->img, &layers);
 
-		if (r->state != RECORD_IN_USE || !image_is_current(r->img))
-			continue;
-		for (size_t i = 0; i < n; i++)
-			if (is_same_layer(layers[i], fresh))
-				return layers[i];
-	}
+			if (r->state != RECORD_IN_USE || !image_is_current(r->img))
+				continue;
+			for (size_t i = 0; i < n; i++)
+				if (is_same_layer(layers[i], fresh))
+					return layers[i];
+		}
 	return fresh;
 }
 
@@ -183,7 +194,8 @@ static size_t leave_layers_locked(struct layer *const *layers, size_t n, struct 
 
 		if (--l->users > 0)
 			continue;
-		left[nleft++] = (struct left){ l, steal_fd(&l->rootfd), layer_steal_readonly_root(l) };
+		left[nleft++] =
+			(struct left){ l, steal_fd(&l->rootfd), layer_steal_readonly_root(l) };
 	}
 	return nleft;
 }
@@ -237,9 +249,8 @@ static void resume_locked(struct record *r, struct layer *const *fresh)
 
 static struct record *find_stack_locked(struct layer *const *fresh, size_t n)
 {
-	for each_record(r)
-		if (is_of_stack(r, fresh, n))
-			return r;
+	for
+		each_record(r) if (is_of_stack(r, fresh, n)) return r;
 	return NULL;
 }
 
@@ -265,9 +276,9 @@ static struct image *take_known_locked(struct layer *const *fresh, size_t n)
 }
 
 struct stack {
-	struct layer **layers;	/* referenced and entered */
+	struct layer **layers; /* referenced and entered */
 	size_t n;
-	struct record *record;	/* to be; has room for the descriptors */
+	struct record *record; /* to be; has room for the descriptors */
 	bool is_private;
 };
 
@@ -377,9 +388,8 @@ int layer_registry_image(struct layer *const *fresh, size_t n, pid_t opener, str
 
 static struct record *find_locked(const struct image *img)
 {
-	for each_record(r)
-		if (r->img == img)
-			return r;
+	for
+		each_record(r) if (r->img == img) return r;
 	return NULL;
 }
 
@@ -398,7 +408,8 @@ struct image *layer_registry_again(struct image *img)
 
 static bool is_worth_keeping_locked(const struct record *r)
 {
-	return reg.is_on && reg.keep_seconds > 0 && image_is_current(r->img) && image_bytes(r->img) <= reg.keep_bytes;
+	return reg.is_on && reg.keep_seconds > 0 && image_is_current(r->img) &&
+	       image_bytes(r->img) <= reg.keep_bytes;
 }
 
 static size_t leave_locked(struct record *r)
@@ -417,8 +428,8 @@ static void keep(struct record *r)
 	pthread_mutex_lock(&reg.lock);
 	nleft = leave_locked(r);
 	pthread_mutex_unlock(&reg.lock);
-	/* Whoever unmounts what is below, once this mount has gone, must not find it busy; and it is not given to
-	 * another mount, which would have them opened again, before. */
+	/* Whoever unmounts what is below, once this mount has gone, must not find it busy; and it
+	 * is not given to another mount, which would have them opened again, before. */
 	close_left(r->left, nleft);
 	pthread_mutex_lock(&reg.lock);
 	r->state = RECORD_KEPT;
@@ -463,28 +474,31 @@ void layer_registry_release(struct image *img)
 	free(r);
 }
 
-/* Moves to victims what is not to be kept any longer. Seconds until there is more; -1: nothing is kept. */
+/* Moves to victims what is not to be kept any longer. Seconds until there is more; -1: nothing is
+ * kept. */
 static int choose_victims_locked(struct list_link *victims)
 {
 	size_t bytes = 0;
 	time_t t = now(), first = -1;
 
-	for each_record(r)
-		if (r->state == RECORD_KEPT)
-			bytes += image_bytes(r->img);
-	for each_record(r) {
-		time_t left = reg.keep_seconds - (t - r->since);
+	for
+		each_record(r) if (r->state == RECORD_KEPT) bytes += image_bytes(r->img);
+	for
+		each_record(r)
+		{
+			time_t left = reg.keep_seconds - (t - r->since);
 
-		if (r->state != RECORD_KEPT)
-			continue;
-		if (reg.is_on && left > 0 && bytes <= reg.keep_bytes && image_is_current(r->img)) {
-			first = first < 0 || left < first ? left : first;
-			continue;
+			if (r->state != RECORD_KEPT)
+				continue;
+			if (reg.is_on && left > 0 && bytes <= reg.keep_bytes &&
+			    image_is_current(r->img)) {
+				first = first < 0 || left < first ? left : first;
+				continue;
+			}
+			bytes -= image_bytes(r->img);
+			list_del(&r->link);
+			list_add_tail(victims, &r->link);
 		}
-		bytes -= image_bytes(r->img);
-		list_del(&r->link);
-		list_add_tail(victims, &r->link);
-	}
 	return first > INT_MAX ? INT_MAX : (int)first;
 }
 
@@ -522,17 +536,19 @@ static bool outdate_locked(const struct layer *upper)
 {
 	bool is_in_use = false;
 
-	for each_record(r) {
-		struct layer *const *layers;
-		size_t n = image_layers(r->img, &layers);
+	for
+		each_record(r)
+		{
+			struct layer *const *layers;
+			size_t n = image_layers(r->img, &layers);
 
-		for (size_t i = 0; i < n; i++)
-			if (layers[i]->dev == upper->dev && layers[i]->ino == upper->ino) {
-				image_spoil(r->img);
-				is_in_use |= r->state == RECORD_IN_USE;
-				break;
-			}
-	}
+			for (size_t i = 0; i < n; i++)
+				if (layers[i]->dev == upper->dev && layers[i]->ino == upper->ino) {
+					image_spoil(r->img);
+					is_in_use |= r->state == RECORD_IN_USE;
+					break;
+				}
+		}
 	return is_in_use;
 }
 
@@ -560,25 +576,29 @@ void layer_registry_stats(struct layer_registry_stats *ret)
 {
 	*ret = (struct layer_registry_stats){ .watches = watch_count() };
 	LOCK_SCOPE(&reg.lock);
-	for each_record(r) {
-		struct layer *const *layers;
-		size_t n = image_layers(r->img, &layers);
+	for
+		each_record(r)
+		{
+			struct layer *const *layers;
+			size_t n = image_layers(r->img, &layers);
 
-		ret->images += r->state == RECORD_IN_USE;
-		ret->kept += r->state != RECORD_IN_USE;
-		ret->bytes += image_bytes(r->img);
-		for (size_t i = 0; i < n; i++)
-			layers[i]->is_counted = false;
-	}
-	for each_record(r) {
-		struct layer *const *layers;
-		size_t n = image_layers(r->img, &layers);
-
-		for (size_t i = 0; i < n && r->state == RECORD_IN_USE; i++) {
-			ret->layers += !layers[i]->is_counted;
-			layers[i]->is_counted = true;
+			ret->images += r->state == RECORD_IN_USE;
+			ret->kept += r->state != RECORD_IN_USE;
+			ret->bytes += image_bytes(r->img);
+			for (size_t i = 0; i < n; i++)
+				layers[i]->is_counted = false;
 		}
-	}
+	for
+		each_record(r)
+		{
+			struct layer *const *layers;
+			size_t n = image_layers(r->img, &layers);
+
+			for (size_t i = 0; i < n && r->state == RECORD_IN_USE; i++) {
+				ret->layers += !layers[i]->is_counted;
+				layers[i]->is_counted = true;
+			}
+		}
 	ret->made = reg.made;
 	ret->shared = reg.shared;
 	ret->resumed = reg.resumed;

@@ -3,15 +3,15 @@
 
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/layer.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/layer/source.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/dir_walk.h"
 #include "veneer/sys/file.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/layer.h"
-#include "veneer/base/log.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/sys/probe.h"
 #include "veneer/sys/mode_relax.h"
-#include "veneer/layer/source.h"
+#include "veneer/sys/probe.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -90,21 +90,25 @@ static int fd_extents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), voi
 }
 
 /* [from, end) is in one run of what the file system calls data. */
-static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end, const struct own_call *call)
+static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end,
+			 const struct own_call *call)
 {
 	blk_t first = 0, nown = 0;
 	int e = 0;
 
-	for (uint64_t off = from & ~(uint64_t)(BLK_BYTES - 1); e == 0 && off < end; off += CHUNK_BYTES) {
+	for (uint64_t off = from & ~(uint64_t)(BLK_BYTES - 1); e == 0 && off < end;
+	     off += CHUNK_BYTES) {
 		ssize_t n = file_pread(fd, buf, CHUNK_BYTES, (off_t)off);
 
 		if (n < 0)
 			return (int)n;
 		if (n == 0)
 			break;
-		for (ssize_t at = 0; e == 0 && at < n && off + (uint64_t)at < end; at += BLK_BYTES) {
+		for (ssize_t at = 0; e == 0 && at < n && off + (uint64_t)at < end;
+		     at += BLK_BYTES) {
 			const blk_t blk = (off + (uint64_t)at) >> BLK_SHIFT;
-			const size_t len = n - at < (ssize_t)BLK_BYTES ? (size_t)(n - at) : BLK_BYTES;
+			const size_t len = n - at < (ssize_t)BLK_BYTES ? (size_t)(n - at)
+								       : BLK_BYTES;
 
 			if (buf_is_zero(buf + at, len))
 				continue;
@@ -119,7 +123,8 @@ static int data_contents(int fd, uint8_t *buf, uint64_t from, uint64_t end, cons
 	return e == 0 && nown ? call->own(call->own_arg, first, nown) : e;
 }
 
-int map_recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg, uint64_t *ret_size)
+int map_recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
+			 uint64_t *ret_size)
 {
 	const struct own_call call = { own, own_arg };
 	_cleanup_(freep) uint8_t *buf = malloc(CHUNK_BYTES);
@@ -180,14 +185,16 @@ static int visit_file(struct map_recover *r, int dirfd, const char *name)
 	e = source_read_mark(fd, "", &mark, NULL);
 	if (e <= 0)
 		return e;
-	e = r->by_content ? map_recover_contents(fd, remember_run, r, &size) : fd_extents(fd, remember_run, r);
+	e = r->by_content ? map_recover_contents(fd, remember_run, r, &size)
+			  : fd_extents(fd, remember_run, r);
 	if (e == 0)
 		e = grow(&r->files, r->nfiles, sizeof(*r->files));
 	if (e < 0) {
 		r->nruns = run;
 		return e;
 	}
-	r->files[r->nfiles] = (struct map_recover_file){ mark.file_id, size, r->nfiles, run, r->nruns - run };
+	r->files[r->nfiles] =
+		(struct map_recover_file){ mark.file_id, size, r->nfiles, run, r->nruns - run };
 	r->nfiles++;
 	return 0;
 }
@@ -202,12 +209,16 @@ static int visit_name(void *arg, int dirfd, const char *name, const struct stat 
 
 static int miss(void *arg, const char *name, int error)
 {
-	return skip(arg, error == -ESTALE && !strcmp(name, "..") ? "a directory that was moved" : name, error);
+	return skip(arg,
+		    error == -ESTALE && !strcmp(name, "..") ? "a directory that was moved" : name,
+		    error);
 }
 
 static int scan(struct map_recover *r)
 {
-	const struct dir_walk_hooks hooks = { .entry = visit_name, .miss = miss, .is_ours = r->is_ours };
+	const struct dir_walk_hooks hooks = { .entry = visit_name,
+					      .miss = miss,
+					      .is_ours = r->is_ours };
 
 	return dir_walk(r->rootfd, &hooks, r);
 }
@@ -254,7 +265,8 @@ static int scan_once(struct map_recover *r, bool by_content)
 	return 0;
 }
 
-static int runs_of(struct map_recover *r, file_id_t id, const struct own_call *call, uint64_t *ret_size)
+static int runs_of(struct map_recover *r, file_id_t id, const struct own_call *call,
+		   uint64_t *ret_size)
 {
 	const struct map_recover_file *f = find_file(r, id);
 	int e = 0;
@@ -267,8 +279,8 @@ static int runs_of(struct map_recover *r, file_id_t id, const struct own_call *c
 	return e;
 }
 
-static int extents_of(void *arg, file_id_t id,
-		      int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg)
+static int extents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+		      void *own_arg)
 {
 	const struct own_call call = { own, own_arg };
 	struct map_recover *r = arg;
@@ -277,8 +289,8 @@ static int extents_of(void *arg, file_id_t id,
 	return !r->has_true_extents ? -EOPNOTSUPP : scan_once(r, false) ?: runs_of(r, id, &call, &size);
 }
 
-static int contents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
-		       uint64_t *ret_size)
+static int contents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+		       void *own_arg, uint64_t *ret_size)
 {
 	const struct own_call call = { own, own_arg };
 
@@ -309,8 +321,8 @@ struct lost_file {
 	bool has_true_extents;
 };
 
-static int extents_of_lost(void *arg, file_id_t id,
-			   int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg)
+static int extents_of_lost(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+			   void *own_arg)
 {
 	const struct lost_file *lost = arg;
 
@@ -318,8 +330,8 @@ static int extents_of_lost(void *arg, file_id_t id,
 	return lost->has_true_extents ? fd_extents(lost->fd, own, own_arg) : -EOPNOTSUPP;
 }
 
-static int contents_of_lost(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
-			    uint64_t *ret_size)
+static int contents_of_lost(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+			    void *own_arg, uint64_t *ret_size)
 {
 	const struct lost_file *lost = arg;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One attribute where one is enough. On ext4 it lies in a block that up to 1024 inodes with the same attributes share;
- * with a second one each file takes and frees a block on the way, which costs 20 us, and milliseconds where freed blocks
- * are discarded at once (doc/decisions/0002-guard-of-partial-files.md).
- * The redirect stands before the metacopy and goes after it: older kernels would follow a metacopy alone. */
+/* One attribute where one is enough. On ext4 it lies in a block that up to 1024 inodes with the
+ * same attributes share; with a second one each file takes and frees a block on the way, which
+ * costs 20 us, and milliseconds where freed blocks are discarded at once
+ * (doc/decisions/0002-guard-of-partial-files.md). The redirect stands before the metacopy and goes
+ * after it: older kernels would follow a metacopy alone. */
 #include "veneer/layer/metacopy_guard.h"
 
 #include "veneer/layer/whiteout.h"
@@ -23,8 +24,8 @@ static bool ignores_values(void)
 	int is_old = atomic_load(&known);
 
 	if (is_old < 0) {
-		is_old = uname(&u) < 0 || sscanf(u.release, "%u.%u", &major, &minor) != 2 || major < 6 ||
-			 (major == 6 && minor < 6);
+		is_old = uname(&u) < 0 || sscanf(u.release, "%u.%u", &major, &minor) != 2 ||
+			 major < 6 || (major == 6 && minor < 6);
 		atomic_store(&known, is_old);
 	}
 	return is_old;
@@ -32,14 +33,17 @@ static bool ignores_values(void)
 
 enum metacopy_guard metacopy_guard_for(bool has_trusted)
 {
-	return !has_trusted ? METACOPY_GUARD_USER : ignores_values() ? METACOPY_GUARD_TRUSTED_REDIRECT : METACOPY_GUARD_TRUSTED;
+	return !has_trusted	  ? METACOPY_GUARD_USER
+	       : ignores_values() ? METACOPY_GUARD_TRUSTED_REDIRECT
+				  : METACOPY_GUARD_TRUSTED;
 }
 
 static int remove_one(int fd, const char *attr)
 {
 	int r = xattr_remove(fd, "", attr);
 
-	/* Without privileges nobody can tell whether there is one of trusted.*; the mount that wrote it had none either. */
+	/* Without privileges nobody can tell whether there is one of trusted.*; the mount that
+	 * wrote it had none either. */
 	return r == -ENODATA || r == -EOPNOTSUPP || r == -EPERM ? 0 : r;
 }
 
@@ -47,17 +51,20 @@ static bool has_value(int dirfd, const char *name, const char *attr)
 {
 	char value[sizeof(METACOPY_GUARD_VALUE)];
 
-	return xattr_get(dirfd, name, attr, value, sizeof(value)) == (ssize_t)strlen(METACOPY_GUARD_VALUE) &&
+	return xattr_get(dirfd, name, attr, value, sizeof(value)) ==
+		       (ssize_t)strlen(METACOPY_GUARD_VALUE) &&
 	       !memcmp(value, METACOPY_GUARD_VALUE, strlen(METACOPY_GUARD_VALUE));
 }
 
 int metacopy_guard_set(int fd, enum metacopy_guard guard)
 {
-	const char *attr = guard == METACOPY_GUARD_USER ? METACOPY_GUARD_USER_ATTR : WHITEOUT_METACOPY_ATTR;
+	const char *attr = guard == METACOPY_GUARD_USER ? METACOPY_GUARD_USER_ATTR
+							: WHITEOUT_METACOPY_ATTR;
 	int r = 0;
 
 	if (guard == METACOPY_GUARD_TRUSTED_REDIRECT)
-		r = xattr_set(fd, "", WHITEOUT_REDIRECT_ATTR, METACOPY_GUARD_REDIRECT, strlen(METACOPY_GUARD_REDIRECT), 0);
+		r = xattr_set(fd, "", WHITEOUT_REDIRECT_ATTR, METACOPY_GUARD_REDIRECT,
+			      strlen(METACOPY_GUARD_REDIRECT), 0);
 	return r ?: xattr_set(fd, "", attr, METACOPY_GUARD_VALUE, strlen(METACOPY_GUARD_VALUE), 0);
 }
 
@@ -71,5 +78,6 @@ int metacopy_guard_remove(int fd)
 
 bool metacopy_guard_is_set(int dirfd, const char *name)
 {
-	return has_value(dirfd, name, METACOPY_GUARD_USER_ATTR) || has_value(dirfd, name, WHITEOUT_METACOPY_ATTR);
+	return has_value(dirfd, name, METACOPY_GUARD_USER_ATTR) ||
+	       has_value(dirfd, name, WHITEOUT_METACOPY_ATTR);
 }

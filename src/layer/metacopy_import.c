@@ -2,12 +2,12 @@
 #include "veneer/layer/metacopy_import.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/metacopy_guard.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/metacopy_guard.h"
 #include "veneer/layer/partial_xattr.h"
-#include "veneer/sys/path.h"
 #include "veneer/layer/xattr_trust.h"
+#include "veneer/map/format.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
 
 #include <fcntl.h>
@@ -15,9 +15,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ORIGIN_ATTR "trusted.overlay.origin"
+#define ORIGIN_ATTR  "trusted.overlay.origin"
 #define ORIGIN_MAGIC 0xfb
-#define ORIGIN_HEAD 21u
+#define ORIGIN_HEAD  21u
 
 int metacopy_import_origin(int dirfd, const char *name, char origin[PATH_MAX])
 {
@@ -26,7 +26,8 @@ int metacopy_import_origin(int dirfd, const char *name, char origin[PATH_MAX])
 	return fd < 0 ? fd : whiteout_metacopy(fd, origin);
 }
 
-/* As overlayfs notes it (struct ovl_fb): version, magic, length, flags, type, uuid of the file system; the handle. */
+/* As overlayfs notes it (struct ovl_fb): version, magic, length, flags, type, uuid of the file
+ * system; the handle. */
 static bool has_origin(int fd, int low_fd)
 {
 	union {
@@ -37,7 +38,8 @@ static bool has_origin(int fd, int low_fd)
 	ssize_t n = xattr_get(fd, "", ORIGIN_ATTR, origin, sizeof(origin));
 	int mount;
 
-	if (n < (ssize_t)ORIGIN_HEAD || origin[0] != 0 || origin[1] != ORIGIN_MAGIC || origin[2] != n)
+	if (n < (ssize_t)ORIGIN_HEAD || origin[0] != 0 || origin[1] != ORIGIN_MAGIC ||
+	    origin[2] != n)
 		return false;
 	if (name_to_handle_at(low_fd, "", &low.h, &mount, AT_EMPTY_PATH) < 0)
 		return false;
@@ -53,7 +55,8 @@ int metacopy_import_check(int fd, int low_fd, const struct stat *low)
 		return -errno;
 	if (low->st_mode & S_IROTH || has_origin(fd, low_fd))
 		return 0;
-	if (up.st_uid != low->st_uid || up.st_gid != low->st_gid || up.st_mode & 0444 & ~low->st_mode)
+	if (up.st_uid != low->st_uid || up.st_gid != low->st_gid ||
+	    up.st_mode & 0444 & ~low->st_mode)
 		return -EUCLEAN;
 	return xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0 ? -EUCLEAN : 0;
 }
@@ -73,7 +76,8 @@ static int write_mark(struct union_fs *t, int fd, struct image_entry *base, cons
 	_cleanup_(buf_release) struct buf value = { 0 };
 	_cleanup_(freep) char *path = image_path(base);
 	struct partial_xattr m = { .lower_size = (uint64_t)st->st_size,
-			  .lower_mtime_s = st->st_mtim.tv_sec, .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
+				   .lower_mtime_s = st->st_mtim.tv_sec,
+				   .lower_mtime_ns = (uint32_t)st->st_mtim.tv_nsec };
 	int r;
 
 	if (!path)
@@ -111,14 +115,16 @@ int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct imag
 		return r; /* somebody was faster */
 	r = fstat(fd, &st) < 0 ? -errno : image_stat(t->image, base, &lower);
 	if (r == 0 && st.st_size != lower.st_size) {
-		log_error("%s: %s: a metacopy of a file that has another size now", t->upper->path, name);
+		log_error("%s: %s: a metacopy of a file that has another size now", t->upper->path,
+			  name);
 		return -EUCLEAN;
 	}
 	if (r == 0 && *origin != '/')
 		r = check_base(t, fd, base, &lower);
 	if (r == -EUCLEAN)
 		log_error("%s: %s: " METACOPY_IMPORT_SAID, t->upper->path, name);
-	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the guard. */
+	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the guard.
+	 */
 	if (r == 0)
 		r = write_mark(t, fd, base, &lower);
 	return r < 0 ? r : metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));

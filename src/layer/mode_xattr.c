@@ -67,7 +67,8 @@ bool mode_xattr_parse(const char *text, size_t len, struct stat *st)
 		return false;
 	memcpy(buf, text, len);
 	buf[len] = '\0';
-	if (!number(&p, 10, UINT32_MAX - 1, &uid) || *p++ != ':' || !number(&p, 10, UINT32_MAX - 1, &gid) || *p++ != ':' ||
+	if (!number(&p, 10, UINT32_MAX - 1, &uid) || *p++ != ':' ||
+	    !number(&p, 10, UINT32_MAX - 1, &gid) || *p++ != ':' ||
 	    !number(&p, 8, 0177777, &mode) || (*p && *p != ':'))
 		return false;
 	st->st_uid = (uid_t)uid;
@@ -92,8 +93,9 @@ void mode_xattr_apply(int dirfd, const char *name, const char *attr, struct stat
 int mode_xattr_store(int fd, const char *attr, const struct stat *st)
 {
 	char value[VALUE_MAX];
-	int n = snprintf(value, sizeof(value), "%u:%u:%04o:%s", (unsigned)st->st_uid, (unsigned)st->st_gid,
-			 (unsigned)st->st_mode & 07777, S_ISDIR(st->st_mode) ? "dir" : "file");
+	int n = snprintf(value, sizeof(value), "%u:%u:%04o:%s", (unsigned)st->st_uid,
+			 (unsigned)st->st_gid, (unsigned)st->st_mode & 07777,
+			 S_ISDIR(st->st_mode) ? "dir" : "file");
 
 	return xattr_set(fd, "", attr, value, (size_t)n, 0);
 }
@@ -108,7 +110,8 @@ int mode_xattr_keep_access(int fd, mode_t real_mode)
 void mode_xattr_limit_acl(void *value, size_t size, mode_t mode)
 {
 	const struct posix_acl_xattr_header *header = value;
-	struct posix_acl_xattr_entry *e = (struct posix_acl_xattr_entry *)(header + 1), *group = NULL, *mask = NULL;
+	struct posix_acl_xattr_entry *e = (struct posix_acl_xattr_entry *)(header + 1),
+				     *group = NULL, *mask = NULL;
 
 	if (size < sizeof(*header) || le32toh(header->a_version) != POSIX_ACL_XATTR_VERSION ||
 	    (size - sizeof(*header)) % sizeof(*e) != 0)

@@ -8,7 +8,8 @@
 
 void origin_xattr_write(const struct whiteout_style *st, int fd, const char *path)
 {
-	if (st->has_trusted && xattr_set(fd, "", ORIGIN_XATTR_TRUSTED_ATTR, path, strlen(path), 0) == 0)
+	if (st->has_trusted &&
+	    xattr_set(fd, "", ORIGIN_XATTR_TRUSTED_ATTR, path, strlen(path), 0) == 0)
 		return;
 	if (st->has_user_attr)
 		xattr_set(fd, "", ORIGIN_XATTR_USER_ATTR, path, strlen(path), 0);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "veneer/base/cleanup.h"
-#include "veneer/map/format.h"
 #include "veneer/base/hash.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/path.h"
 
 #define SUMMED_BYTES offsetof(struct format_partial, checksum)
@@ -36,7 +36,8 @@ static bool mark_is_valid(const struct partial_xattr *m, size_t path_len)
 bool partial_xattr_fits(const struct partial_xattr *m, const struct stat *lower)
 {
 	return S_ISREG(lower->st_mode) && (uint64_t)lower->st_size == m->lower_size &&
-	       lower->st_mtim.tv_sec == m->lower_mtime_s && (uint32_t)lower->st_mtim.tv_nsec == m->lower_mtime_ns;
+	       lower->st_mtim.tv_sec == m->lower_mtime_s &&
+	       (uint32_t)lower->st_mtim.tv_nsec == m->lower_mtime_ns;
 }
 
 int partial_xattr_encode(const struct partial_xattr *m, struct buf *out)
@@ -86,8 +87,8 @@ int partial_xattr_decode(const void *p, size_t len, struct partial_xattr *ret)
 	if (c.bad || version != FORMAT_PARTIAL_VERSION || (flags & ~FORMAT_PARTIAL_HAS_PATH) ||
 	    reserved)
 		return -EUCLEAN;
-	if (!!(flags & FORMAT_PARTIAL_HAS_PATH) != !!path_len || path_len >= PARTIAL_XATTR_PATH_MAX ||
-	    cursor_left(&c) != path_len)
+	if (!!(flags & FORMAT_PARTIAL_HAS_PATH) != !!path_len ||
+	    path_len >= PARTIAL_XATTR_PATH_MAX || cursor_left(&c) != path_len)
 		return -EUCLEAN;
 
 	const uint8_t *path = cursor_bytes(&c, path_len);

@@ -2,10 +2,10 @@
 #include "path_resolve.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/fd_cache.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/path.h"
+#include "veneer/layer/fd_cache.h"
 #include "veneer/layer/whiteout.h"
+#include "veneer/sys/path.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -55,7 +55,9 @@ static int open_entry(int dirfd, const char *name, int *ret_fd)
 	if (whiteout_is_device(st.st_mode, st.st_rdev))
 		return PATH_RESOLVE_HIDDEN;
 	*ret_fd = steal_fd(&fd);
-	return S_ISDIR(st.st_mode) ? PATH_RESOLVE_DIRECTORY : S_ISREG(st.st_mode) ? PATH_RESOLVE_REGULAR : PATH_RESOLVE_OTHER;
+	return S_ISDIR(st.st_mode)   ? PATH_RESOLVE_DIRECTORY
+	       : S_ISREG(st.st_mode) ? PATH_RESOLVE_REGULAR
+				     : PATH_RESOLVE_OTHER;
 }
 
 /* Into a directory of the layer, whose parent stands over s->path. */
@@ -63,8 +65,9 @@ static int enter_directory(int fd, bool is_doubted, const char *name, struct pat
 {
 	char redirect[PATH_MAX];
 	struct stat st;
-	int kind = fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ? WHITEOUT_DIR_OPAQUE :
-										     whiteout_dir_kind(fd, is_doubted, redirect);
+	int kind = fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0
+			   ? WHITEOUT_DIR_OPAQUE
+			   : whiteout_dir_kind(fd, is_doubted, redirect);
 
 	if (kind < 0)
 		return kind;
@@ -118,14 +121,17 @@ int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_st
 			ret->path[0] = '\0';
 			return 0;
 		}
-		r = kind == PATH_RESOLVE_DIRECTORY ? enter_directory(fd, l->is_doubted, name, ret) : append(ret, name);
+		r = kind == PATH_RESOLVE_DIRECTORY ? enter_directory(fd, l->is_doubted, name, ret)
+						   : append(ret, name);
 	}
 	if (r == -EUCLEAN)
-		log_error("%s: %.*s: its redirect is no path, or its owner could have forged it", l->path, (int)(rest - path), path);
+		log_error("%s: %.*s: its redirect is no path, or its owner could have forged it",
+			  l->path, (int)(rest - path), path);
 	return r;
 }
 
-ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, const char *path, char **ret_path)
+ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, const char *path,
+			  char **ret_path)
 {
 	char here[PATH_MAX];
 	struct path_resolve_step s;
@@ -180,10 +186,11 @@ void path_resolve_list_release(struct path_resolve_list *l)
 	*l = (struct path_resolve_list){ 0 };
 }
 
-int path_resolve_directories(struct layer *const *layers, size_t n, size_t from, const char *path, struct path_resolve_list *ret)
+int path_resolve_directories(struct layer *const *layers, size_t n, size_t from, const char *path,
+			     struct path_resolve_list *ret)
 {
 	_cleanup_(path_resolve_list_release) struct path_resolve_list list = { 0 };
-	bool is_owed = false;	/* the last one found says that there is more */
+	bool is_owed = false; /* the last one found says that there is more */
 	char here[PATH_MAX], target[PATH_MAX];
 	struct path_resolve_step s;
 
@@ -202,13 +209,16 @@ int path_resolve_directories(struct layer *const *layers, size_t n, size_t from,
 			is_owed = s.is_redirected;
 			strcpy(target, s.path);
 		}
-		if ((s.kind != PATH_RESOLVE_DIRECTORY && s.kind != PATH_RESOLVE_ABSENT) || !s.has_below)
+		if ((s.kind != PATH_RESOLVE_DIRECTORY && s.kind != PATH_RESOLVE_ABSENT) ||
+		    !s.has_below)
 			break;
 		strcpy(here, s.path);
 	}
 	if (is_owed) {
-		log_error("%s: %s: no layer below has the directory %s, which it was before it was renamed",
-			  layers[list.layers[list.n - 1]]->path, list.paths[list.n - 1], *target ? target : "beside it");
+		log_error(
+			"%s: %s: no layer below has the directory %s, which it was before it was renamed",
+			layers[list.layers[list.n - 1]]->path, list.paths[list.n - 1],
+			*target ? target : "beside it");
 		return -EUCLEAN;
 	}
 	*ret = list;

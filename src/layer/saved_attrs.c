@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#define KEEP_VERSION 1u
+#define KEEP_VERSION	1u
 #define CAPABILITY_ATTR "security.capability"
 
 static bool is_absent(ssize_t r)
@@ -30,7 +30,9 @@ static int store(int fd, const struct saved_attrs *s)
 	if (r < 0)
 		return r;
 	r = xattr_set(fd, "", SAVED_ATTRS_ATTR, b.data, b.len, 0);
-	return r == -EPERM || r == -EOPNOTSUPP ? xattr_set(fd, "", SAVED_ATTRS_USER_ATTR, b.data, b.len, 0) : r;
+	return r == -EPERM || r == -EOPNOTSUPP
+		       ? xattr_set(fd, "", SAVED_ATTRS_USER_ATTR, b.data, b.len, 0)
+		       : r;
 }
 
 static int load(int fd, const char *attr, struct saved_attrs *ret)
@@ -50,8 +52,8 @@ static int load(int fd, const char *attr, struct saved_attrs *ret)
 		s.times[k].tv_sec = (time_t)cursor_u64(&c);
 	for (unsigned k = 0; k < 2; k++)
 		s.times[k].tv_nsec = cursor_u32(&c);
-	if (c.bad || version != KEEP_VERSION || s.mode & ~07777u || s.times[0].tv_nsec > 999999999 ||
-	    s.times[1].tv_nsec > 999999999)
+	if (c.bad || version != KEEP_VERSION || s.mode & ~07777u ||
+	    s.times[0].tv_nsec > 999999999 || s.times[1].tv_nsec > 999999999)
 		return 0;
 	*ret = s;
 	return 1;
@@ -64,7 +66,8 @@ static int load_any(int fd, struct saved_attrs *ret)
 
 bool saved_attrs_is_there(int dirfd, const char *name)
 {
-	return xattr_get(dirfd, name, SAVED_ATTRS_ATTR, NULL, 0) >= 0 || xattr_get(dirfd, name, SAVED_ATTRS_USER_ATTR, NULL, 0) >= 0;
+	return xattr_get(dirfd, name, SAVED_ATTRS_ATTR, NULL, 0) >= 0 ||
+	       xattr_get(dirfd, name, SAVED_ATTRS_USER_ATTR, NULL, 0) >= 0;
 }
 
 int saved_attrs_take(int fd, struct saved_attrs *ret)
@@ -91,7 +94,8 @@ int saved_attrs_take(int fd, struct saved_attrs *ret)
 
 static int forget(int fd)
 {
-	int r = xattr_remove(fd, "", SAVED_ATTRS_ATTR), e = xattr_remove(fd, "", SAVED_ATTRS_USER_ATTR);
+	int r = xattr_remove(fd, "", SAVED_ATTRS_ATTR),
+	    e = xattr_remove(fd, "", SAVED_ATTRS_USER_ATTR);
 
 	/* Without privileges the first one is not there to see. */
 	if (is_absent(r) || r == -EPERM)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/layer/source.h"
 
-#include "veneer/layer/metacopy_import.h"
-#include "veneer/base/cleanup.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/metacopy_guard.h"
-#include "veneer/base/log.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/sys/path.h"
-#include "veneer/layer/map_recover.h"
-#include "veneer/layer/xattr_trust.h"
-#include "veneer/base/singleflight.h"
 #include "path_resolve.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/log.h"
+#include "veneer/base/singleflight.h"
+#include "veneer/layer/map_recover.h"
+#include "veneer/layer/metacopy_guard.h"
+#include "veneer/layer/metacopy_import.h"
+#include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/whiteout.h"
+#include "veneer/layer/xattr_trust.h"
+#include "veneer/map/format.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
 
 #include <fcntl.h>
@@ -24,8 +24,8 @@
 #include <sys/xattr.h>
 
 #define SOURCE_DEPTH_MAX 512
-#define ACL_ATTR "system.posix_acl_access"
-#define NAME_BELOW_MAX (PATH_MAX + 1) /* a slash and a mark's path */
+#define ACL_ATTR	 "system.posix_acl_access"
+#define NAME_BELOW_MAX	 (PATH_MAX + 1) /* a slash and a mark's path */
 
 /* Read-only and without touching the access time: a lower layer is never written, not even that. */
 static int open_quiet(int dirfd, const char *path)
@@ -44,8 +44,10 @@ static int open_quiet(int dirfd, const char *path)
 static int note_replaced(struct source *s)
 {
 	if (!atomic_exchange(&s->is_replaced, true))
-		log_warn("%s: %s: another file has taken its place, with other owners, mode or access list: it is not shown until the "
-			 "mount is made anew", s->layer->path, s->path);
+		log_warn(
+			"%s: %s: another file has taken its place, with other owners, mode or access list: it is not shown until the "
+			"mount is made anew",
+			s->layer->path, s->path);
 	return -ESTALE;
 }
 
@@ -66,8 +68,9 @@ int source_fits_stat(struct source *s, const struct stat *st)
 	return is_same_file(&s->seen, st) || has_same_access(&s->seen, st) ? 0 : note_replaced(s);
 }
 
-/* The kernel has let callers in by the attributes of the file that was there. Another one is shown if those who may read it are
- * the same; of access lists that is not asked. File systems that may be remote number files anew. */
+/* The kernel has let callers in by the attributes of the file that was there. Another one is shown
+ * if those who may read it are the same; of access lists that is not asked. File systems that may
+ * be remote number files anew. */
 static int check_opened(struct source *s, int fd)
 {
 	struct stat st;
@@ -100,8 +103,8 @@ static int open_and_pin(struct source *s)
 	return fd < 0 ? fd : fd_cache_fill(&s->fd, fd);
 }
 
-/* Where the file system may be remote: with each open most FUSE file systems forget the file's pages, so that a second one takes
- * away those that the first has just brought. */
+/* Where the file system may be remote: with each open most FUSE file systems forget the file's
+ * pages, so that a second one takes away those that the first has just brought. */
 static int open_alone_and_pin(struct source *s)
 {
 	struct singleflight turn;
@@ -127,7 +130,8 @@ int source_pin(struct source *s)
 /* What a file's attributes say of its bytes. */
 enum { BYTES_OWN, BYTES_PARTIAL, BYTES_BELOW };
 
-static int read_kind(int dirfd, const char *name, struct partial_xattr *ret, bool *ret_is_unresolved, bool *ret_has_acl)
+static int read_kind(int dirfd, const char *name, struct partial_xattr *ret,
+		     bool *ret_is_unresolved, bool *ret_has_acl)
 {
 	_cleanup_(freep) char *list = NULL;
 	ssize_t len = xattr_list_alloc(dirfd, name, &list);
@@ -169,7 +173,8 @@ static int read_kind(int dirfd, const char *name, struct partial_xattr *ret, boo
 	return has_metacopy ? BYTES_BELOW : BYTES_OWN;
 }
 
-int source_read_mark(int dirfd, const char *name, struct partial_xattr *ret, bool *ret_is_unresolved)
+int source_read_mark(int dirfd, const char *name, struct partial_xattr *ret,
+		     bool *ret_is_unresolved)
 {
 	int r = read_kind(dirfd, name, ret, ret_is_unresolved, NULL);
 
@@ -194,12 +199,14 @@ int source_settle(struct source *s)
 	return r == BYTES_OWN ? 0 : -EUCLEAN;
 }
 
-bool source_fits_mark(const struct partial_xattr *m, const struct stat *base, const char *path, const char *layer)
+bool source_fits_mark(const struct partial_xattr *m, const struct stat *base, const char *path,
+		      const char *layer)
 {
 	if (partial_xattr_fits(m, base))
 		return true;
-	log_error("%s: %s: the lower file it was copied from is not what it was (%" PRIu64 " bytes then, %jd now)", layer,
-		  path, m->lower_size, (intmax_t)base->st_size);
+	log_error("%s: %s: the lower file it was copied from is not what it was (%" PRIu64
+		  " bytes then, %jd now)",
+		  layer, path, m->lower_size, (intmax_t)base->st_size);
 	return false;
 }
 
@@ -207,7 +214,8 @@ int source_needs_lower(struct mapfile *map, const struct partial_xattr *m, uint6
 {
 	uint64_t clip;
 	blk_t end, n;
-	int r = (uint32_t)mapfile_uuid(map) == m->uuid_low ? mapfile_clip(map, m->file_id, &clip) : -ENOENT;
+	int r = (uint32_t)mapfile_uuid(map) == m->uuid_low ? mapfile_clip(map, m->file_id, &clip)
+							   : -ENOENT;
 
 	if (r < 0)
 		return r;
@@ -257,8 +265,10 @@ static void source_freep(struct source **s)
 	source_free(*s);
 }
 
-/* The map entry that a mark names: 0; 1: the file has none any more, and no mark either; or damage. */
-static int find_entry(struct layer *l, const struct partial_xattr *m, const char *path, struct mapfile **ret)
+/* The map entry that a mark names: 0; 1: the file has none any more, and no mark either; or damage.
+ */
+static int find_entry(struct layer *l, const struct partial_xattr *m, const char *path,
+		      struct mapfile **ret)
 {
 	uint64_t clip;
 	int r = layer_map(l, ret);
@@ -279,13 +289,13 @@ static int find_entry(struct layer *l, const struct partial_xattr *m, const char
 	}
 	if (r == 0 && (uint32_t)mapfile_uuid(*ret) == m->uuid_low)
 		return 0;
-	log_error("%s: %s: partial file %" PRIu64 " is not in the layer's map (%s)", l->path, path, m->file_id,
-		  r < 0 ? strerror(-r) : "another layer's number");
+	log_error("%s: %s: partial file %" PRIu64 " is not in the layer's map (%s)", l->path, path,
+		  m->file_id, r < 0 ? strerror(-r) : "another layer's number");
 	return -EUCLEAN;
 }
 
-/* Where in the layers below layers[idx] the file is that s stands over, for a name given as by whiteout_metacopy.
- * -ENOENT: nowhere. */
+/* Where in the layers below layers[idx] the file is that s stands over, for a name given as by
+ * whiteout_metacopy. -ENOENT: nowhere. */
 static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 {
 	struct path_resolve_step step;
@@ -305,17 +315,21 @@ static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 	last = last ? last + 1 : step.path;
 	if (!*name)
 		name = last;
-	return snprintf(ret, PATH_MAX, "%.*s%s", (int)(last - step.path), step.path, name) < PATH_MAX ? 0 : -ENAMETOOLONG;
+	return snprintf(ret, PATH_MAX, "%.*s%s", (int)(last - step.path), step.path, name) <
+			       PATH_MAX
+		       ? 0
+		       : -ENAMETOOLONG;
 }
 
-/* Where a chain goes on. at: the layers known to have the file at the path of its first part; 0 of them once it has
- * left that path. */
+/* Where a chain goes on. at: the layers known to have the file at the path of its first part; 0 of
+ * them once it has left that path. */
 struct chain {
 	struct layer *const *layers;
 	size_t n, idx;
 	const uint16_t *at;
 	size_t nat;
-	struct source *enough;	/* the first that needs no lower file: what lies below it is asked for the number alone */
+	struct source *enough; /* the first that needs no lower file: what lies below it is asked
+				  for the number alone */
 };
 
 /* The layer of what is at the path that s stands over, and its path there. */
@@ -342,8 +356,9 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 
 	if (found == -ENOENT || found == -EUCLEAN || found == -ENAMETOOLONG) {
 		if (!c->enough)
-			log_error("%s: %s: no lower layer has the file that its bytes come from%s%s", s->layer->path,
-				  s->path, *name ? ", " : "", name);
+			log_error(
+				"%s: %s: no lower layer has the file that its bytes come from%s%s",
+				s->layer->path, s->path, *name ? ", " : "", name);
 		return -EUCLEAN;
 	}
 	if (found < 0)
@@ -357,8 +372,10 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 	return 0;
 }
 
-/* What one file is: a partial one gets its map and id. name: what it stands over, as whiteout_metacopy says it. */
-static int examine(struct source *s, struct stat *st, struct partial_xattr *mark, char name[NAME_BELOW_MAX])
+/* What one file is: a partial one gets its map and id. name: what it stands over, as
+ * whiteout_metacopy says it. */
+static int examine(struct source *s, struct stat *st, struct partial_xattr *mark,
+		   char name[NAME_BELOW_MAX])
 {
 	bool has_acl = false;
 	int fd = source_pin(s), r;
@@ -368,12 +385,14 @@ static int examine(struct source *s, struct stat *st, struct partial_xattr *mark
 		return fd;
 	r = fstat(fd, st) < 0 ? -errno : read_kind(fd, "", mark, &s->is_unresolved, &has_acl);
 	if (r >= 0)
-		s->seen = (struct source_seen){ true, has_acl, st->st_uid, st->st_gid, st->st_mode, st->st_dev, st->st_ino };
+		s->seen = (struct source_seen){ true,	     has_acl,	 st->st_uid, st->st_gid,
+						st->st_mode, st->st_dev, st->st_ino };
 	if (r == BYTES_BELOW)
 		r = whiteout_metacopy(fd, name) < 0 ? -EUCLEAN : BYTES_BELOW;
 	fd_cache_unpin(&s->fd);
 	if (r == -EUCLEAN)
-		log_error("%s: %s: damaged or foreign mark of a file whose bytes are below", s->layer->path, s->path);
+		log_error("%s: %s: damaged or foreign mark of a file whose bytes are below",
+			  s->layer->path, s->path);
 	if (r >= 0 && !S_ISREG(st->st_mode))
 		return -EUCLEAN;
 	if (r == BYTES_PARTIAL) {
@@ -391,7 +410,8 @@ static int examine(struct source *s, struct stat *st, struct partial_xattr *mark
 }
 
 /* s, partial, whose mark leads to a file with this stat. */
-static int check_trust(const struct chain *c, struct source *s, const struct partial_xattr *m, const struct stat *low)
+static int check_trust(const struct chain *c, struct source *s, const struct partial_xattr *m,
+		       const struct stat *low)
 {
 	int fd = s->layer->is_doubted ? source_pin(s) : -1, r;
 
@@ -441,14 +461,16 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 
 		if (r < 0)
 			return r;
-		if (above == BYTES_PARTIAL && !(c->enough ? partial_xattr_fits(&mark, &st) :
-						source_fits_mark(&mark, &st, s->path, s->layer->path)))
+		if (above == BYTES_PARTIAL &&
+		    !(c->enough ? partial_xattr_fits(&mark, &st)
+				: source_fits_mark(&mark, &st, s->path, s->layer->path)))
 			return -EUCLEAN;
 		r = above == BYTES_PARTIAL ? check_trust(c, over, &mark, &st) ?: r : r;
 		if (r < 0)
 			return r;
 		if (above == BYTES_BELOW && (uint64_t)st.st_size != hollow_size) {
-			log_error("%s: %s: not of the size of the file that stands for it above", s->layer->path, s->path);
+			log_error("%s: %s: not of the size of the file that stands for it above",
+				  s->layer->path, s->path);
 			return -EUCLEAN;
 		}
 		if (above == BYTES_BELOW && is_at_own_place)
@@ -459,7 +481,8 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 			*ret_st = st;
 		if (r == BYTES_OWN)
 			return 0;
-		if (r == BYTES_PARTIAL && !c->enough && source_needs_lower(s->map, &next, (uint64_t)st.st_size) == 0)
+		if (r == BYTES_PARTIAL && !c->enough &&
+		    source_needs_lower(s->map, &next, (uint64_t)st.st_size) == 0)
 			c->enough = s;
 		above = r;
 		over = s;
@@ -492,16 +515,16 @@ static int new_chain(struct chain *c, const char *path, struct source **ret, str
 	return r;
 }
 
-int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,
-	       struct stat *ret_st)
+int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path,
+	       struct source **ret, struct stat *ret_st)
 {
 	struct chain c = { .layers = layers, .n = n, .idx = idx };
 
 	return new_chain(&c, path, ret, ret_st);
 }
 
-int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat, const char *path,
-		  struct source **ret)
+int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat,
+		  const char *path, struct source **ret)
 {
 	struct chain c = { .layers = layers, .n = n, .idx = at[0], .at = at, .nat = nat };
 

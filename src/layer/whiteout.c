@@ -20,13 +20,15 @@ enum whiteout_name whiteout_name_kind(const char *name)
 	if (!strcmp(name, WHITEOUT_OPAQUE_NAME))
 		return WHITEOUT_OPAQUE;
 	name += WHITEOUT_PREFIX_LEN;
-	if (!*name || !strncmp(name, WHITEOUT_PREFIX, WHITEOUT_PREFIX_LEN) || !strcmp(name, ".") || !strcmp(name, ".."))
+	if (!*name || !strncmp(name, WHITEOUT_PREFIX, WHITEOUT_PREFIX_LEN) || !strcmp(name, ".") ||
+	    !strcmp(name, ".."))
 		return WHITEOUT_META;
 	return WHITEOUT_HIDES;
 }
 
 static const char *const reserved_prefixes[] = {
-	"trusted.overlay.", "user.overlay.", "user.fuseoverlayfs.", "user.veneer.", "trusted.veneer.", "security.fuseoverlayfs.",
+	"trusted.overlay.", "user.overlay.",   "user.fuseoverlayfs.",
+	"user.veneer.",	    "trusted.veneer.", "security.fuseoverlayfs.",
 };
 
 bool whiteout_is_reserved_attr(const char *attr)
@@ -38,7 +40,9 @@ bool whiteout_is_reserved_attr(const char *attr)
 }
 
 static const char *const opaque_attrs[] = {
-	"trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque",
+	"trusted.overlay.opaque",
+	"user.overlay.opaque",
+	"user.fuseoverlayfs.opaque",
 };
 
 static const char *const whiteout_attrs[] = { "trusted.overlay.whiteout", "user.overlay.whiteout" };
@@ -66,7 +70,8 @@ static int read_redirect(int dirfd, const char *attr, char redirect[PATH_MAX])
 		return len == -ERANGE ? -EUCLEAN : (int)len;
 	redirect[len] = '\0';
 	is_path = redirect[0] == '/';
-	if (memchr(redirect, '\0', (size_t)len) || !path_is_plain(redirect + is_path, (size_t)len - is_path) ||
+	if (memchr(redirect, '\0', (size_t)len) ||
+	    !path_is_plain(redirect + is_path, (size_t)len - is_path) ||
 	    (!is_path && strchr(redirect, '/')))
 		return -EUCLEAN;
 	return WHITEOUT_DIR_REDIRECTED;
@@ -76,7 +81,8 @@ static bool is_ours_alone(int dirfd)
 {
 	struct stat st;
 
-	return fstat(dirfd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
+	return fstat(dirfd, &st) == 0 && st.st_uid == geteuid() &&
+	       !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 int whiteout_dir_kind(int dirfd, bool is_doubted, char redirect[PATH_MAX])
@@ -120,7 +126,8 @@ bool whiteout_is_file(int dirfd, const char *name)
 {
 	struct stat st;
 
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_size)
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+	    st.st_size)
 		return false;
 	for (size_t i = 0; i < LENGTH(whiteout_attrs); i++)
 		if (xattr_get(dirfd, name, whiteout_attrs[i], NULL, 0) >= 0)
@@ -139,8 +146,8 @@ bool whiteout_may_be_redirected(int dirfd, const char *name)
 	return len == -ERANGE;
 }
 
-/* Only what takes privileges to write: who owns a file may give it user.* attributes, and would read with them what
- * others own. */
+/* Only what takes privileges to write: who owns a file may give it user.* attributes, and would
+ * read with them what others own. */
 int whiteout_metacopy(int fd, char redirect[PATH_MAX])
 {
 	uint8_t value[METACOPY_HEAD];
@@ -151,8 +158,10 @@ int whiteout_metacopy(int fd, char redirect[PATH_MAX])
 		return 0;
 	if (len < 0 && len != -ERANGE)
 		return (int)len;
-	/* Version, length, flags, kind of digest; the digest, which would have to be verified, makes it longer. */
-	if (len != 0 && (len != METACOPY_HEAD || value[0] != 0 || value[1] != METACOPY_HEAD || value[2] || value[3]))
+	/* Version, length, flags, kind of digest; the digest, which would have to be verified,
+	 * makes it longer. */
+	if (len != 0 && (len != METACOPY_HEAD || value[0] != 0 || value[1] != METACOPY_HEAD ||
+			 value[2] || value[3]))
 		return -EUCLEAN;
 	r = read_redirect(fd, redirect_attrs[0], redirect);
 	if (r == -ENODATA)
@@ -203,7 +212,8 @@ bool whiteout_is_by_name(int dirfd, const char *name)
 	char hidden[NAME_MAX + 1];
 	struct stat st;
 
-	return hidden_name(name, hidden) == 0 && fstatat(dirfd, hidden, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	return hidden_name(name, hidden) == 0 &&
+	       fstatat(dirfd, hidden, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int whiteout_set_opaque(const struct whiteout_style *st, int dirfd)
@@ -218,7 +228,8 @@ int whiteout_set_opaque(const struct whiteout_style *st, int dirfd)
 	}
 	if (st->has_user_attr)
 		r = xattr_set(dirfd, "", "user.overlay.opaque", "y", 1, 0);
-	/* Readers of the other implementations do not all look at user.* : leave the file form too. */
+	/* Readers of the other implementations do not all look at user.* : leave the file form too.
+	 */
 	fd = openat(dirfd, WHITEOUT_OPAQUE_NAME, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0700);
 	if (fd < 0)
 		return r == 0 ? 0 : -errno;
@@ -233,7 +244,8 @@ int whiteout_set_redirect(const struct whiteout_style *st, int dirfd, const char
 
 	if (len >= (int)sizeof(value))
 		return -ENAMETOOLONG;
-	/* Without privileges only this one can be read: a reader must not take the directory for unmerged. */
+	/* Without privileges only this one can be read: a reader must not take the directory for
+	 * unmerged. */
 	if (st->has_user_attr)
 		r = xattr_set(dirfd, "", redirect_attrs[1], value, (size_t)len, 0);
 	if ((r == 0 || r == -EOPNOTSUPP) && st->has_trusted)

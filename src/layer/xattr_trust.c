@@ -2,8 +2,8 @@
 #include "veneer/layer/xattr_trust.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/map/format.h"
 #include "veneer/layer/metacopy_guard.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
 
 #include <errno.h>
@@ -39,14 +39,16 @@ bool xattr_trust_is_sealed(int dirfd, const char *name, const void *mark, size_t
 	return n > 0 && (size_t)n == len && !memcmp(seal, mark, len);
 }
 
-bool xattr_trust_covers(const struct stat *up, bool has_acl, bool is_at_own_place, const struct stat *low)
+bool xattr_trust_covers(const struct stat *up, bool has_acl, bool is_at_own_place,
+			const struct stat *low)
 {
 	if (is_at_own_place && low->st_mode & S_IROTH)
 		return true;
 	if (up->st_mode & S_IWOTH)
 		return false;
 	/* With an ACL the group's bits are those of everybody whom it names. */
-	if (up->st_mode & S_IWGRP && (has_acl || up->st_gid != low->st_gid || !(low->st_mode & S_IRGRP)))
+	if (up->st_mode & S_IWGRP &&
+	    (has_acl || up->st_gid != low->st_gid || !(low->st_mode & S_IRGRP)))
 		return false;
 	return up->st_uid == geteuid() || up->st_uid == low->st_uid;
 }
@@ -60,7 +62,8 @@ static bool map_covers(struct mapfile *map, const struct stat *low)
 	       (owner == geteuid() || owner == low->st_uid || low->st_mode & S_IROTH);
 }
 
-int xattr_trust_check(const struct layer *l, struct mapfile *map, int fd, const struct partial_xattr *m, const struct stat *low)
+int xattr_trust_check(const struct layer *l, struct mapfile *map, int fd,
+		      const struct partial_xattr *m, const struct stat *low)
 {
 	struct stat up;
 	bool has_acl;

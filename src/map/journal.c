@@ -150,11 +150,13 @@ int journal_stray_bytes(int fd, uint64_t off)
 	return off > INT64_MAX || errno == ENXIO ? nbad : -errno;
 }
 
-/* Records follow one that is none: no killed writer leaves that, however short they are. 1, 0 or -errno. */
+/* Records follow one that is none: no killed writer leaves that, however short they are. 1, 0 or
+ * -errno. */
 static int resumes(int fd, uint64_t off)
 {
 	struct journal_reader at;
-	int r = journal_reader_init(&at, fd, off, off + JOURNAL_TORN_BYTES + FORMAT_REC_BYTES_MAX, 0);
+	int r = journal_reader_init(&at, fd, off, off + JOURNAL_TORN_BYTES + FORMAT_REC_BYTES_MAX,
+				    0);
 
 	r = r ?: journal_reader_resync(&at);
 	journal_reader_release(&at);

@@ -10,7 +10,7 @@
 #define JOURNAL_SLACK_BYTES ((2u << 20) + 65536u)
 /* A killed writer's last record, and one it had begun over the remains of an earlier kill. */
 #define JOURNAL_TORN_BYTES (2 * FORMAT_REC_BYTES_MAX)
-#define JOURNAL_TOO_LONG 3
+#define JOURNAL_TOO_LONG   3
 
 /* Reads records one after the other through a window, however long the file claims to be. */
 struct journal_reader {
@@ -29,17 +29,19 @@ int journal_reader_init(struct journal_reader *r, int fd, uint64_t off, uint64_t
 void journal_reader_release(struct journal_reader *r);
 /* 1 and the record; 0 at the end (r->why); -EUCLEAN (r->why, at r->off) or another -errno. */
 int journal_reader_next(struct journal_reader *r, struct record *ret_rec);
-/* Move on to the next offset at which a record follows the checksum that stands before it, whatever that is. 1, 0 or
- * -errno. */
+/* Move on to the next offset at which a record follows the checksum that stands before it, whatever
+ * that is. 1, 0 or -errno. */
 int journal_reader_resync(struct journal_reader *r);
-/* journal_reader_next gave 0: is there a record of which one byte is damaged? 1 and the record; 0; -errno. */
-int journal_reader_mend(struct journal_reader *r, struct record *ret_rec);
-/* What stands behind the end of a log that no power cut can have torn: 0: nothing, or one torn record and zeros;
- * what no killed writer leaves (doc/SPEC.md, 3.2), with the rule broken: 1: a single byte; 2: more; JOURNAL_TOO_LONG;
+/* journal_reader_next gave 0: is there a record of which one byte is damaged? 1 and the record; 0;
  * -errno. */
+int journal_reader_mend(struct journal_reader *r, struct record *ret_rec);
+/* What stands behind the end of a log that no power cut can have torn: 0: nothing, or one torn
+ * record and zeros; what no killed writer leaves (doc/SPEC.md, 3.2), with the rule broken: 1: a
+ * single byte; 2: more; JOURNAL_TOO_LONG; -errno. */
 int journal_reader_rest(const struct journal_reader *r, const char **ret_why);
 
-/* Bytes of fd from off on that are not 0: none, 1, or 2 for more, and for too many to look at; or -errno. */
+/* Bytes of fd from off on that are not 0: none, 1, or 2 for more, and for too many to look at; or
+ * -errno. */
 int journal_stray_bytes(int fd, uint64_t off);
 
 /* The end of a log that we append to: [0, cap) of the file exists as written zeros behind tail. */

@@ -8,8 +8,8 @@
 
 #include "mapfile-internal.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
 
 /* A write makes blocks own in a few runs, each one record; more is not worth reserving. */
@@ -43,23 +43,28 @@ static int doubt_zeros(void *arg, struct table_file *f)
 /* What was lost may be found by somebody else, later. */
 static int mapfile_set_aside(const struct mapfile *mf)
 {
-	if (linkat(mf->rootfd, MAPFILE_NAME, mf->rootfd, MAPFILE_DAMAGED_NAME, 0) < 0 && errno != EEXIST)
+	if (linkat(mf->rootfd, MAPFILE_NAME, mf->rootfd, MAPFILE_DAMAGED_NAME, 0) < 0 &&
+	    errno != EEXIST)
 		return -errno;
 	return !mf->now.is_lost || unlinkat(mf->rootfd, MAPFILE_NAME, 0) == 0 ? 0 : -errno;
 }
 
-/* The first mount of a copy, or of a map that an older version wrote, writes it anew: what its header says has to be so of
- * all that is recorded from now on. What the new file takes for committed is on the disk before. */
+/* The first mount of a copy, or of a map that an older version wrote, writes it anew: what its
+ * header says has to be so of all that is recorded from now on. What the new file takes for
+ * committed is on the disk before. */
 static int mapfile_adopt(struct mapfile *mf)
 {
 	struct mapload *l = &mf->now;
 	const bool is_old = !(l->head.incompat & FORMAT_MAP_ZEROS);
-	const bool is_other = l->is_copy || is_old || !(l->head.compat & FORMAT_MAP_ORDERED) != !(mf->flags & MAPFILE_ORDERED);
+	const bool is_other = l->is_copy || is_old ||
+			      !(l->head.compat & FORMAT_MAP_ORDERED) !=
+				      !(mf->flags & MAPFILE_ORDERED);
 	int r = 0;
 
 	if (!is_other && !l->was_unclean && !l->n_mended && !l->n_gaps)
 		return 0;
-	if ((l->is_copy || l->table.in_session) && !(mf->flags & MAPFILE_VOLATILE) && syncfs(mf->rootfd) < 0)
+	if ((l->is_copy || l->table.in_session) && !(mf->flags & MAPFILE_VOLATILE) &&
+	    syncfs(mf->rootfd) < 0)
 		r = -errno;
 	if (r == 0 && is_old)
 		r = table_each(&l->table, doubt_zeros, &l->table);
@@ -83,8 +88,8 @@ static int mapfile_take_over(struct mapfile *mf)
 
 	if (l->fd < 0 || r < 0)
 		return r;
-	r = journal_attach(&mf->journal, l->fd, sizeof(l->head) + l->head.snapshot_len,
-			       l->rd.off, l->rd.sum);
+	r = journal_attach(&mf->journal, l->fd, sizeof(l->head) + l->head.snapshot_len, l->rd.off,
+			   l->rd.sum);
 
 	if (r < 0)
 		return r;
@@ -203,8 +208,8 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
 	return r;
 }
 
-/* Under the lock: commit what is pending. What only the map tells of is safe once this record is, not
- * before: that somebody has had the changes themselves on disk is not enough. */
+/* Under the lock: commit what is pending. What only the map tells of is safe once this record is,
+ * not before: that somebody has had the changes themselves on disk is not enough. */
 static int mapfile_record_commit(struct mapfile *mf, struct table_file *f)
 {
 	struct record rec = { .type = FORMAT_REC_COMMIT, .id = f->id };
@@ -236,7 +241,8 @@ static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap
 			continue;
 
 		struct record rec = { .type = has_zeros ? FORMAT_REC_ZERO_RUN : FORMAT_REC_OWN_RUN,
-				      .id = id, .run = { at, n } };
+				      .id = id,
+				      .run = { at, n } };
 		int r = journal_reserve(&mf->journal, FORMAT_REC_BYTES_MAX);
 
 		r = r ?: mapfile_sync_record(mf, &rec);
@@ -388,7 +394,8 @@ int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 }
 
 /* Under the lock: record it of the own blocks. *ret_syncs: some of them are committed. */
-static int expect_own(struct mapfile *mf, struct table_file *f, blk_t blk, blk_t end, bool *ret_syncs)
+static int expect_own(struct mapfile *mf, struct table_file *f, blk_t blk, blk_t end,
+		      bool *ret_syncs)
 {
 	blk_t n;
 	int r = 0;
@@ -564,7 +571,8 @@ int mapfile_is_cut(struct mapfile *mf, file_id_t id)
 	const struct table_file *f = table_find(&mf->now.table, id);
 
 	/* A commit that had to go with a sync may be of a cut, and wait for that sync. */
-	return !f ? -ENOENT : f->cut || (f->commit_lsn > mf->durable_lsn && f->must_lsn >= f->commit_lsn);
+	return !f ? -ENOENT
+		  : f->cut || (f->commit_lsn > mf->durable_lsn && f->must_lsn >= f->commit_lsn);
 }
 
 int mapfile_must_sync(struct mapfile *mf, file_id_t id)

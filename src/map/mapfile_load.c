@@ -7,13 +7,13 @@
 
 #include "mapfile-internal.h"
 #include "salvage.h"
-#include "veneer/sys/boot_id.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/hash.h"
-#include "veneer/base/log.h"
-#include "veneer/sys/path.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/boot_id.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/path.h"
 
 #define REPLAY_TRIES 8
 
@@ -126,7 +126,8 @@ int mapfile_load_is_copy(int fd, const struct format_map_header *h)
 	return r < 0 ? r : self.self_ino != h->self_ino || self.self_btime_ns != h->self_btime_ns;
 }
 
-/* When the layer was closed its log was longer. A copy that was made of a live layer may have less. */
+/* When the layer was closed its log was longer. A copy that was made of a live layer may have less.
+ */
 static int is_cut(const struct journal_reader *rd, const struct format_map_header *h)
 {
 	struct format_map_header copy;
@@ -135,12 +136,13 @@ static int is_cut(const struct journal_reader *rd, const struct format_map_heade
 
 	if (r)
 		return r < 0 ? r : 0;
-	return snapshot_copy_get(rd->fd, &copy, &end, &end_sum) == 0 && copy.checksum == h->checksum &&
+	return snapshot_copy_get(rd->fd, &copy, &end, &end_sum) == 0 &&
+	       copy.checksum == h->checksum &&
 	       (rd->off < end || (rd->off == end && rd->sum != end_sum));
 }
 
-int mapfile_load_check_end(struct journal_reader *rd, const struct table *t, const struct format_map_header *h,
-		      const char **ret_why)
+int mapfile_load_check_end(struct journal_reader *rd, const struct table *t,
+			   const struct format_map_header *h, const char **ret_why)
 {
 	const uint64_t off = rd->off, sum = rd->sum;
 	struct record rec;
@@ -187,8 +189,8 @@ static int own_extent(void *arg, blk_t blk, blk_t n)
 	return blkmap_set(arg, blk, n);
 }
 
-/* In a copy of a layer a hole may have become zeros, and zeros a hole: extents prove nothing. Without a birth time the
- * number of the map may be that of another file, elsewhere. */
+/* In a copy of a layer a hole may have become zeros, and zeros a hole: extents prove nothing.
+ * Without a birth time the number of the map may be that of another file, elsewhere. */
 static bool may_be_copied(const struct mapload *l)
 {
 	return l->is_copy || !l->head.self_btime_ns || l->head.compat & FORMAT_MAP_COPIED;
@@ -207,7 +209,7 @@ static bool is_ordered(const struct mapload *l)
 }
 
 int mapfile_load_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,
-			 file_id_t id, uint64_t clip, struct blkmap **ret)
+			      file_id_t id, uint64_t clip, struct blkmap **ret)
 {
 	const bool is_copied = may_be_copied(l);
 	uint64_t size;
@@ -217,9 +219,9 @@ int mapfile_load_rebuild_file(const struct mapload *l, const struct mapfile_rebu
 		return 0;
 
 	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(clip);
-	int r = !m ? -ENOMEM :
-		is_copied ? rebuild->contents(rebuild->arg, id, own_extent, m, &size) :
-			    rebuild->extents(rebuild->arg, id, own_extent, m);
+	int r = !m	    ? -ENOMEM
+		: is_copied ? rebuild->contents(rebuild->arg, id, own_extent, m, &size)
+			    : rebuild->extents(rebuild->arg, id, own_extent, m);
 
 	if (r == -EOPNOTSUPP)
 		return 0;
@@ -242,7 +244,8 @@ static int list_id(void *arg, struct table_file *f)
 	return 0;
 }
 
-static int rebuild_one(struct mapload *l, struct table_file *f, const struct mapfile_rebuild *rebuild)
+static int rebuild_one(struct mapload *l, struct table_file *f,
+		       const struct mapfile_rebuild *rebuild)
 {
 	_cleanup_(blkmap_freep) struct blkmap *m = NULL;
 	int r = mapfile_load_rebuild_file(l, rebuild, f->id, blkmap_clip(f->map), &m);
@@ -255,8 +258,10 @@ static int rebuild_one(struct mapload *l, struct table_file *f, const struct map
 	return r ?: table_trim_zeros(&l->table, f);
 }
 
-/* A file of a copy that lacks what had been synced loses its entry: with its mark alone it is damaged. */
-static int settle_one(struct mapload *l, struct table_file *f, const struct mapfile_rebuild *rebuild)
+/* A file of a copy that lacks what had been synced loses its entry: with its mark alone it is
+ * damaged. */
+static int settle_one(struct mapload *l, struct table_file *f,
+		      const struct mapfile_rebuild *rebuild)
 {
 	_cleanup_(blkmap_freep) struct blkmap *m = blkmap_new(table_committed_clip(f));
 	uint64_t size;
@@ -274,7 +279,8 @@ static int settle_one(struct mapload *l, struct table_file *f, const struct mapf
 }
 
 static int each_file(struct mapload *l, const struct mapfile_rebuild *rebuild,
-		     int (*fn)(struct mapload *l, struct table_file *f, const struct mapfile_rebuild *rebuild))
+		     int (*fn)(struct mapload *l, struct table_file *f,
+			       const struct mapfile_rebuild *rebuild))
 {
 	_cleanup_(freep) file_id_t *ids = calloc(l->table.files.count + 1, sizeof(*ids));
 	struct id_list list = { .ids = ids };
@@ -288,7 +294,8 @@ static int each_file(struct mapload *l, const struct mapfile_rebuild *rebuild,
 	return r;
 }
 
-static int recover_survivor(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
+static int recover_survivor(struct mapload *l, const char *name,
+			    const struct mapfile_rebuild *rebuild)
 {
 	int r = table_revert(&l->table, false);
 
@@ -307,10 +314,13 @@ static int recover_copy(struct mapload *l, const char *name, const struct mapfil
 		return r;
 	table_lose_ids(&l->table);
 	log_info("%s: a copy of a layer that was in use: as %s are %s", name,
-		 is_ordered(l) ? "they were copied" : "last synced", human_units_of(l->table.count, "partial file").text);
+		 is_ordered(l) ? "they were copied" : "last synced",
+		 human_units_of(l->table.count, "partial file").text);
 	if (l->nlost)
-		log_error("%s: this copy lacks data that had been synced, and has %s that cannot be read: copy the layer "
-			  "again (`veneer check` names them)", name, human_units_of(l->nlost, "partial file").text);
+		log_error(
+			"%s: this copy lacks data that had been synced, and has %s that cannot be read: copy the layer "
+			"again (`veneer check` names them)",
+			name, human_units_of(l->nlost, "partial file").text);
 	return 0;
 }
 
@@ -321,7 +331,8 @@ static int recover(struct mapload *l, const char *name, const struct mapfile_reb
 
 	if (r)
 		return r < 0 ? r : 0;
-	r = l->is_copy && has_contents(l, rebuild) ? recover_copy(l, name, rebuild) : recover_survivor(l, name, rebuild);
+	r = l->is_copy && has_contents(l, rebuild) ? recover_copy(l, name, rebuild)
+						   : recover_survivor(l, name, rebuild);
 	l->was_unclean = r == 0;
 	return r;
 }
@@ -342,15 +353,18 @@ static int read_by_rules(struct mapload *l, const char *name)
 	return r ?: replay_all(l, name);
 }
 
-static int read_open_file(struct mapload *l, bool is_readonly, const char *name, const struct mapfile_rebuild *rebuild)
+static int read_open_file(struct mapload *l, bool is_readonly, const char *name,
+			  const struct mapfile_rebuild *rebuild)
 {
 	int r = read_by_rules(l, name);
 
 	if (r == -EUCLEAN)
 		r = salvage_load(l, name);
 	if (r == -EUCLEAN && !is_readonly) {
-		log_error("%s: map: nothing in it can be believed: partial files cannot be read, but new ones can be made; "
-			  "`veneer check --repair` names them", name);
+		log_error(
+			"%s: map: nothing in it can be believed: partial files cannot be read, but new ones can be made; "
+			"`veneer check --repair` names them",
+			name);
 		mapfile_load_release(l);
 		/* The next map is another one: under this uuid old marks would name its files. */
 		l->head = (struct format_map_header){ 0 };
@@ -367,7 +381,7 @@ static int read_open_file(struct mapload *l, bool is_readonly, const char *name,
 }
 
 int mapfile_load_read(int rootfd, bool is_readonly, const char *name,
-		 const struct mapfile_rebuild *rebuild, struct mapload *ret)
+		      const struct mapfile_rebuild *rebuild, struct mapload *ret)
 {
 	struct mapload l = { .fd = -1, .owner = geteuid() };
 	_cleanup_(mapload_releasep) struct mapload *undo = &l;

@@ -9,9 +9,9 @@
 
 #include "mapfile-internal.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
 #include "veneer/base/stats.h"
+#include "veneer/sys/file.h"
 
 #define LOG_STEP_BYTES	4096u
 #define LOG_LIMIT_BYTES (256u << 10)
@@ -46,8 +46,9 @@ static bool is_volatile(const struct mapfile *mf)
 	return mf->flags & MAPFILE_VOLATILE;
 }
 
-/* A volatile map waits for no journal, and promises nothing. But who goes on with the upper after a power cut
- * is to find a map: a name or a mark that the journal had on disk must not lead to one without its bytes. */
+/* A volatile map waits for no journal, and promises nothing. But who goes on with the upper after a
+ * power cut is to find a map: a name or a mark that the journal had on disk must not lead to one
+ * without its bytes. */
 static int sync_fd(const struct mapfile *mf, int fd)
 {
 	return is_volatile(mf) ? file_write_out(fd) : fdatasync(fd) < 0 ? -errno : 0;
@@ -111,11 +112,13 @@ static void successor_release(const struct mapfile *mf, struct successor *s)
 	buf_release(&s->bytes);
 }
 
-/* What another user could have written stays that user's word. A server that may give no files away believes all anyway;
- * for others a failure, as for want of that user's quota, must not make the map theirs. */
+/* What another user could have written stays that user's word. A server that may give no files away
+ * believes all anyway; for others a failure, as for want of that user's quota, must not make the
+ * map theirs. */
 static int keep_owner(const struct mapfile *mf, int fd)
 {
-	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0 && errno != EPERM && errno != EINVAL)
+	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0 &&
+	    errno != EPERM && errno != EINVAL)
 		return -errno;
 	return mf->now.is_others && fchmod(fd, 0664) < 0 ? -errno : 0;
 }
@@ -206,9 +209,10 @@ static int first_build(struct mapfile *mf, uint64_t epoch, struct successor *s)
 	return r;
 }
 
-/* Marks will name the map's uuid, and a crash that keeps a mark must keep the map, bytes and name. Where a journal has
- * things on disk in the order they were done in (those file systems whose extents are true), it is enough that the bytes
- * have left memory before the name is made: the commit that has the name waits for them, and the mark's is no earlier. */
+/* Marks will name the map's uuid, and a crash that keeps a mark must keep the map, bytes and name.
+ * Where a journal has things on disk in the order they were done in (those file systems whose
+ * extents are true), it is enough that the bytes have left memory before the name is made: the
+ * commit that has the name waits for them, and the mark's is no earlier. */
 static bool first_waits(const struct mapfile *mf)
 {
 	return !is_volatile(mf) && !(mf->flags & MAPFILE_TRUE_EXTENTS);

@@ -15,11 +15,16 @@ static const struct {
 	const char *name;
 	uint8_t payload_words;
 } record_types[] = {
-	[FORMAT_REC_END] = { "END", 0 },	   [FORMAT_REC_OPEN] = { "OPEN", 2 },
-	[FORMAT_REC_NEW] = { "NEW", 2 },	   [FORMAT_REC_OWN_RUN] = { "OWN_RUN", 3 },
-	[FORMAT_REC_OWN_BITS] = { "OWN_BITS", 4 }, [FORMAT_REC_TRUNCATE] = { "TRUNCATE", 2 },
-	[FORMAT_REC_GONE] = { "GONE", 1 },	   [FORMAT_REC_COMMIT] = { "COMMIT", 1 },
-	[FORMAT_REC_CLEAN] = { "CLEAN", 0 },	   [FORMAT_REC_ZERO_RUN] = { "ZERO_RUN", 3 },
+	[FORMAT_REC_END] = { "END", 0 },
+	[FORMAT_REC_OPEN] = { "OPEN", 2 },
+	[FORMAT_REC_NEW] = { "NEW", 2 },
+	[FORMAT_REC_OWN_RUN] = { "OWN_RUN", 3 },
+	[FORMAT_REC_OWN_BITS] = { "OWN_BITS", 4 },
+	[FORMAT_REC_TRUNCATE] = { "TRUNCATE", 2 },
+	[FORMAT_REC_GONE] = { "GONE", 1 },
+	[FORMAT_REC_COMMIT] = { "COMMIT", 1 },
+	[FORMAT_REC_CLEAN] = { "CLEAN", 0 },
+	[FORMAT_REC_ZERO_RUN] = { "ZERO_RUN", 3 },
 	[FORMAT_REC_ZERO_BITS] = { "ZERO_BITS", 4 },
 };
 #define NTYPES (sizeof(record_types) / sizeof(record_types[0]))
@@ -212,7 +217,8 @@ int record_decode(const void *p, size_t len, uint64_t prev, struct record *ret_r
 
 int record_mend(const void *p, size_t len, uint64_t prev, struct record *ret_rec, uint64_t *ret_sum)
 {
-	for (size_t n = 8 * (HEAD_WORDS + SUM_WORDS); n <= len && n <= FORMAT_REC_BYTES_MAX; n += 8) {
+	for (size_t n = 8 * (HEAD_WORDS + SUM_WORDS); n <= len && n <= FORMAT_REC_BYTES_MAX;
+	     n += 8) {
 		uint8_t c[8 + FORMAT_REC_BYTES_MAX];
 		uint64_t seed = htole64(prev), sum;
 		const char *why;

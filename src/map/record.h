@@ -2,8 +2,8 @@
 /* One record of the map file to and from bytes (doc/SPEC.md, section 3.2). Pure. */
 #pragma once
 
-#include "veneer/map/format.h"
 #include "veneer/base/types.h"
+#include "veneer/map/format.h"
 
 struct record {
 	enum format_record_type type;
@@ -39,8 +39,9 @@ size_t record_encode(const struct record *rec, uint64_t prev, uint8_t out[FORMAT
  * only. */
 int record_decode(const void *p, size_t len, uint64_t prev, struct record *ret_rec,
 		  uint64_t *ret_sum, const char **ret_why);
-/* Likewise for a record of which one byte is not what it was when it was written: its checksum says which one, and what
- * it was. 0: no such record. */
-int record_mend(const void *p, size_t len, uint64_t prev, struct record *ret_rec, uint64_t *ret_sum);
+/* Likewise for a record of which one byte is not what it was when it was written: its checksum says
+ * which one, and what it was. 0: no such record. */
+int record_mend(const void *p, size_t len, uint64_t prev, struct record *ret_rec,
+		uint64_t *ret_sum);
 /* "OPEN", "NEW", ...; for people. */
 const char *record_name(enum format_record_type type);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checksums are chained, so that a record of which one byte is damaged is known exactly. A longer gap is passed over in the
- * snapshot alone: there the records of one file stand together, so that the files next to the gap are known, and the
- * header has the last checksum, so that what follows is known to be this file's. A gap in the log may be of any file. */
+/* Checksums are chained, so that a record of which one byte is damaged is known exactly. A longer
+ * gap is passed over in the snapshot alone: there the records of one file stand together, so that
+ * the files next to the gap are known, and the header has the last checksum, so that what follows
+ * is known to be this file's. A gap in the log may be of any file. */
 #include "salvage.h"
 
-#include "veneer/sys/file.h"
 #include "veneer/base/hash.h"
-#include "veneer/base/log.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/sys/file.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -22,7 +23,8 @@
 static bool is_newer(const struct format_map_header *raw, size_t n)
 {
 	return n == HEADER_BYTES && memcmp(raw->magic, FORMAT_MAP_MAGIC, sizeof(raw->magic)) == 0 &&
-	       (le32toh(raw->version) != FORMAT_MAP_VERSION || le64toh(raw->incompat) & ~FORMAT_MAP_INCOMPAT_KNOWN);
+	       (le32toh(raw->version) != FORMAT_MAP_VERSION ||
+		le64toh(raw->incompat) & ~FORMAT_MAP_INCOMPAT_KNOWN);
 }
 
 static int salvage_header(struct mapload *l)
@@ -38,7 +40,8 @@ static int salvage_header(struct mapload *l)
 		return 0;
 	l->n_mended++;
 	sum = le64toh(raw.checksum);
-	if (n == HEADER_BYTES && hash_mend(&raw, 0, offsetof(struct format_map_header, checksum), &sum)) {
+	if (n == HEADER_BYTES &&
+	    hash_mend(&raw, 0, offsetof(struct format_map_header, checksum), &sum)) {
 		raw.checksum = htole64(sum);
 		if (snapshot_header_decode(&raw, sizeof(raw), &l->head, &why) == 0)
 			return 0;
@@ -60,7 +63,8 @@ static int next_record(struct mapload *l, struct journal_reader *rd, struct reco
 	return r;
 }
 
-/* Move to where records lead to the end of the snapshot, as the header says it; to the end, if they do nowhere. */
+/* Move to where records lead to the end of the snapshot, as the header says it; to the end, if they
+ * do nowhere. */
 static int find_rest(const struct mapload *l, struct journal_reader *rd)
 {
 	int r;
@@ -92,7 +96,8 @@ static void drop_entry(struct mapload *l, file_id_t id)
 		table_remove(&l->table, f);
 }
 
-/* Files of which a record may be in the gap, or in one of those, have no entry: with their marks alone they are damaged. */
+/* Files of which a record may be in the gap, or in one of those, have no entry: with their marks
+ * alone they are damaged. */
 static int pass_gap(struct mapload *l, struct journal_reader *rd, file_id_t before)
 {
 	int r;
@@ -124,11 +129,14 @@ static int salvage_snapshot(struct mapload *l)
 
 	if (fstat(l->fd, &st) < 0)
 		return -errno;
-	/* Of a file that was cut the log is gone. No writer makes a snapshot that is longer than a map may be. */
-	if (l->head.snapshot_len > MAPFILE_BYTES_MAX || (uint64_t)st.st_size < HEADER_BYTES + l->head.snapshot_len)
+	/* Of a file that was cut the log is gone. No writer makes a snapshot that is longer than a
+	 * map may be. */
+	if (l->head.snapshot_len > MAPFILE_BYTES_MAX ||
+	    (uint64_t)st.st_size < HEADER_BYTES + l->head.snapshot_len)
 		return -EUCLEAN;
 
-	int r = journal_reader_init(&rd, l->fd, HEADER_BYTES, HEADER_BYTES + l->head.snapshot_len, snapshot_seed(&l->head));
+	int r = journal_reader_init(&rd, l->fd, HEADER_BYTES, HEADER_BYTES + l->head.snapshot_len,
+				    snapshot_seed(&l->head));
 
 	l->table.is_loading = true;
 	while (r == 0 && rd.off < rd.end) {
@@ -144,11 +152,13 @@ static int salvage_snapshot(struct mapload *l)
 		}
 	}
 	l->table.is_loading = false;
-	if (r == 0 && !l->n_gaps && (rd.sum != l->head.snapshot_sum || l->table.count != l->head.snapshot_files))
+	if (r == 0 && !l->n_gaps &&
+	    (rd.sum != l->head.snapshot_sum || l->table.count != l->head.snapshot_files))
 		r = -EUCLEAN;
 	journal_reader_release(&rd);
 	l->table.next_id = l->head.next_id;
-	/* A file that has no entry must not get one again: that of a file of a gap would say too little. */
+	/* A file that has no entry must not get one again: that of a file of a gap would say too
+	 * little. */
 	l->table.lost_first = l->n_gaps ? 0 : l->head.lost_first;
 	l->table.lost_end = l->n_gaps ? 0 : l->head.lost_end;
 	return r;
@@ -156,17 +166,21 @@ static int salvage_snapshot(struct mapload *l)
 
 static int apply(struct mapload *l, const struct record *rec)
 {
-	const bool is_of_file = rec->type != FORMAT_REC_OPEN && rec->type != FORMAT_REC_CLEAN && rec->type != FORMAT_REC_NEW;
+	const bool is_of_file = rec->type != FORMAT_REC_OPEN && rec->type != FORMAT_REC_CLEAN &&
+				rec->type != FORMAT_REC_NEW;
 	const char *why;
 
 	if (rec->type != FORMAT_REC_OPEN && !l->table.in_session)
 		return -EUCLEAN;
-	return l->n_gaps && is_of_file && !table_find(&l->table, rec->id) ? 0 : table_apply(&l->table, rec, &why);
+	return l->n_gaps && is_of_file && !table_find(&l->table, rec->id)
+		       ? 0
+		       : table_apply(&l->table, rec, &why);
 }
 
 static int salvage_log(struct mapload *l)
 {
-	int r = journal_reader_init(&l->rd, l->fd, HEADER_BYTES + l->head.snapshot_len, UINT64_MAX, l->head.checksum);
+	int r = journal_reader_init(&l->rd, l->fd, HEADER_BYTES + l->head.snapshot_len, UINT64_MAX,
+				    l->head.checksum);
 	struct record rec;
 	const char *why;
 
@@ -199,8 +213,9 @@ int salvage_load(struct mapload *l, const char *name)
 	if (r < 0)
 		return r;
 	if (l->n_gaps)
-		log_error("%s: map: %s can be used; others are damaged, and cannot be read: `veneer check --repair` names them", name,
-			  human_units_of(l->table.count, "partial file").text);
+		log_error(
+			"%s: map: %s can be used; others are damaged, and cannot be read: `veneer check --repair` names them",
+			name, human_units_of(l->table.count, "partial file").text);
 	else
 		log_warn("%s: map: set right by its checksums, nothing is lost", name);
 	return 0;

@@ -12,10 +12,10 @@
 
 #include "journal.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/log.h"
 #include "veneer/map/mapfile.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/xattr.h"
 
 #define HEADER_BYTES sizeof(struct format_map_header)
@@ -128,8 +128,9 @@ int snapshot_header_decode(const void *p, size_t len, struct format_map_header *
 int snapshot_apply(struct table *t, const struct record *rec, const struct format_map_header *h,
 		   const char **ret_why)
 {
-	if (rec->type != FORMAT_REC_NEW && rec->type != FORMAT_REC_OWN_RUN && rec->type != FORMAT_REC_OWN_BITS &&
-	    rec->type != FORMAT_REC_ZERO_RUN && rec->type != FORMAT_REC_ZERO_BITS) {
+	if (rec->type != FORMAT_REC_NEW && rec->type != FORMAT_REC_OWN_RUN &&
+	    rec->type != FORMAT_REC_OWN_BITS && rec->type != FORMAT_REC_ZERO_RUN &&
+	    rec->type != FORMAT_REC_ZERO_BITS) {
 		*ret_why = "record type not allowed in a snapshot";
 		return -EUCLEAN;
 	}
@@ -232,7 +233,8 @@ static int sink_put_map(struct sink *s, file_id_t id, const struct blkmap *m, bo
 		blk_t clip_end = (blkmap_clip(m) + BLK_BYTES - 1) / BLK_BYTES;
 		bool is_own;
 		blk_t n = blkmap_run(m, blk, clip_end - blk, &is_own);
-		struct record rec = { .type = is_zero ? FORMAT_REC_ZERO_RUN : FORMAT_REC_OWN_RUN, .id = id };
+		struct record rec = { .type = is_zero ? FORMAT_REC_ZERO_RUN : FORMAT_REC_OWN_RUN,
+				      .id = id };
 
 		if (n >= nset) {
 			blk_t whole_end = (blk + n) / CHUNK_BLKS * CHUNK_BLKS;
@@ -385,7 +387,8 @@ void snapshot_copy_put(int fd, const struct format_map_header *h, uint64_t end, 
 		log_debug("a map has no second copy of its header: %s", strerror(-r));
 }
 
-int snapshot_copy_get(int fd, struct format_map_header *ret, uint64_t *ret_end, uint64_t *ret_end_sum)
+int snapshot_copy_get(int fd, struct format_map_header *ret, uint64_t *ret_end,
+		      uint64_t *ret_end_sum)
 {
 	struct format_map_copy c;
 	const char *why;

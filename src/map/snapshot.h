@@ -31,8 +31,9 @@ int snapshot_load(int fd, struct table *t, struct format_map_header *ret,
 		  struct snapshot_damage *ret_damage);
 
 /* Append to out a whole map file of t: header, committed states as snapshot, then the log that
- * leads to the present states, opened by OPEN with this nonce if t is in a session. The features are h's. Fills lengths
- * and sums of h. *ret_sum is the checksum of the last record. 0 or -ENOMEM. */
+ * leads to the present states, opened by OPEN with this nonce if t is in a session. The features
+ * are h's. Fills lengths and sums of h. *ret_sum is the checksum of the last record. 0 or -ENOMEM.
+ */
 int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t nonce,
 		   struct buf *out, uint64_t *ret_sum);
 
@@ -40,10 +41,11 @@ int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t 
 int snapshot_temp_open(int work_fd, char name[SNAPSHOT_TEMP_BYTES]);
 /* Who the file is: fills h->self_ino and h->self_btime_ns. 0 or -errno. */
 int snapshot_identify(int fd, struct format_map_header *h);
-/* Keep a second copy of the header beside fd, with the end of the log and the sum there, 0 before it was closed. Where that
- * cannot be there is none: no error. */
+/* Keep a second copy of the header beside fd, with the end of the log and the sum there, 0 before
+ * it was closed. Where that cannot be there is none: no error. */
 void snapshot_copy_put(int fd, const struct format_map_header *h, uint64_t end, uint64_t end_sum);
 /* Read it, whatever it says. 0; -EUCLEAN: there is none, or it is damaged. */
-int snapshot_copy_get(int fd, struct format_map_header *ret, uint64_t *ret_end, uint64_t *ret_end_sum);
+int snapshot_copy_get(int fd, struct format_map_header *ret, uint64_t *ret_end,
+		      uint64_t *ret_end_sum);
 /* Put it in the layer's place. 0 or -errno. */
 int snapshot_publish(int work_fd, const char *name, int rootfd);

@@ -272,13 +272,15 @@ static int apply_zero_run(struct table_file *f, blk_t blk, blk_t n, bool is_comm
 	return r ?: blkmap_set(f->zero, blk, nzero);
 }
 
-static int apply_zero_bits(struct table_file *f, uint64_t chunk, const uint64_t bits[2], bool is_committed)
+static int apply_zero_bits(struct table_file *f, uint64_t chunk, const uint64_t bits[2],
+			   bool is_committed)
 {
 	blk_t base = chunk * CHUNK_BLKS, end = blk_end(f->map);
 	uint64_t zeros[2] = { bits[0], bits[1] };
 	int r = want_map(&f->zero, table_committed_clip(f)) ?: blkmap_reserve(f->zero, base, 1);
 
-	for (unsigned i = end > base ? (unsigned)(end - base) : 0; end < base + CHUNK_BLKS && i < CHUNK_BLKS; i++)
+	for (unsigned i = end > base ? (unsigned)(end - base) : 0;
+	     end < base + CHUNK_BLKS && i < CHUNK_BLKS; i++)
 		zeros[i / 64] &= ~(1ull << (i % 64));
 	r = r ?: apply_own_bits(f, chunk, bits, is_committed);
 	return r ?: blkmap_set_bits(f->zero, chunk, zeros);
@@ -469,13 +471,15 @@ void table_lose_ids(struct table *t)
 	if (t->lost_end == 0)
 		t->lost_first = t->next_id;
 	/* A map that begins near the end of all numbers is forged, and ends there. */
-	t->next_id += t->next_id < FORMAT_ID_END - FORMAT_LOST_IDS ? FORMAT_LOST_IDS : FORMAT_ID_END - t->next_id;
+	t->next_id += t->next_id < FORMAT_ID_END - FORMAT_LOST_IDS ? FORMAT_LOST_IDS
+								   : FORMAT_ID_END - t->next_id;
 	t->lost_end = t->next_id;
 	t->in_session = false;
 }
 
 /* Committed blocks before end that neither have data nor may be zeros are lost. 1, 0 or -ENOMEM. */
-static int lacks_committed(const struct table_file *f, const struct blkmap *committed, const struct blkmap *m, blk_t end)
+static int lacks_committed(const struct table_file *f, const struct blkmap *committed,
+			   const struct blkmap *m, blk_t end)
 {
 	_cleanup_(blkmap_freep) struct blkmap *known = blkmap_new(blkmap_clip(m));
 	_cleanup_(blkmap_freep) struct blkmap *lost = blkmap_new(blkmap_clip(m));
@@ -495,12 +499,15 @@ static int add_proven(struct blkmap *own, const struct table_file *f, const stru
 	return r ?: f->zero ? add_common(own, f->zero, f->map) : 0;
 }
 
-int table_settle_copy(struct table *t, struct table_file *f, const struct blkmap *m, uint64_t size, bool is_ordered)
+int table_settle_copy(struct table *t, struct table_file *f, const struct blkmap *m, uint64_t size,
+		      bool is_ordered)
 {
-	/* Before a file that was cut grows the cut is committed: one that is longer is of before the cut. */
+	/* Before a file that was cut grows the cut is committed: one that is longer is of before
+	 * the cut. */
 	const bool is_uncut = f->cut && (!is_ordered || size > blkmap_clip(f->map));
 	_cleanup_(blkmap_freep) struct blkmap *committed = table_committed(f);
-	_cleanup_(blkmap_freep) struct blkmap *own = blkmap_new(blkmap_clip(is_uncut ? f->cut : f->map));
+	_cleanup_(blkmap_freep) struct blkmap *own =
+		blkmap_new(blkmap_clip(is_uncut ? f->cut : f->map));
 	blk_t seen = size / BLK_BYTES + (size % BLK_BYTES != 0);
 	size_t before = file_bytes(f);
 	int r = committed && own ? 0 : -ENOMEM;

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "record.h"
-#include "veneer/map/blkmap.h"
 #include "veneer/base/htab.h"
+#include "veneer/map/blkmap.h"
 
 /* One partial file. Its committed state, which alone counts after an unclean boot, is `map`
  * without `pend`, and above map's clip `cut`, whose clip it has; see table_committed. A commit
@@ -17,7 +17,8 @@ struct table_file {
 	struct blkmap *map; /* as it is now */
 	struct blkmap *pend; /* own since the last commit, a part of map; NULL: none */
 	struct blkmap *cut; /* committed blocks that truncations took from map; NULL: none was */
-	struct blkmap *zero; /* own blocks that may read as zeros; of the committed clip. NULL: none */
+	struct blkmap
+		*zero; /* own blocks that may read as zeros; of the committed clip. NULL: none */
 	uint64_t must_lsn; /* a sync must have covered this record; owner's */
 	uint64_t change_lsn; /* the last change that a commit would cover; owner's */
 	uint64_t commit_lsn; /* the last commit record; owner's */
@@ -31,10 +32,10 @@ struct table_file {
 /* What a map in memory may take, all in all, for so many bytes of records, and the cost, in steps,
  * of going back to committed states, which alone is not paid for by the records that led there. A
  * map that a writer wrote stays far below; one that does not is damage to a reader. */
-#define TABLE_BYTES_BASE	(64u << 20)
-#define TABLE_BYTES_PER_BYTE	8u
-#define TABLE_STEPS_BASE	(1u << 20)
-#define TABLE_STEPS_PER_RECORD	64u
+#define TABLE_BYTES_BASE       (64u << 20)
+#define TABLE_BYTES_PER_BYTE   8u
+#define TABLE_STEPS_BASE       (1u << 20)
+#define TABLE_STEPS_PER_RECORD 64u
 
 struct table {
 	struct htab files; /* gone ones too */
@@ -64,8 +65,8 @@ bool table_knows(const struct table *t, file_id_t id);
 int table_apply(struct table *t, const struct record *rec, const char **ret_why);
 /* A reader of so many bytes of records would take the table as it is. */
 bool table_fits(const struct table *t, uint64_t record_bytes);
-/* The machine went down: back to what was committed. trims: also what is said of zeros, unless blocks become own yet.
- * -ENOMEM leaves it half done. */
+/* The machine went down: back to what was committed. trims: also what is said of zeros, unless
+ * blocks become own yet. -ENOMEM leaves it half done. */
 int table_revert(struct table *t, bool trims);
 int table_revert_file(struct table *t, struct table_file *f);
 /* Close such a session: ids may have been lost. */
@@ -76,7 +77,8 @@ void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file 
 int table_insert(struct table *t, file_id_t id, struct blkmap *map);
 /* Drop a file at once. */
 void table_remove(struct table *t, struct table_file *f);
-/* What m says is own (of the same clip) is committed; nobody knows which of it are zeros. 0/-ENOMEM. */
+/* What m says is own (of the same clip) is committed; nobody knows which of it are zeros.
+ * 0/-ENOMEM. */
 int table_own_committed(struct table *t, struct table_file *f, const struct blkmap *m);
 /* Nobody knows which own blocks are zeros. 0/-ENOMEM. */
 int table_doubt_zeros(struct table *t, struct table_file *f);
@@ -84,10 +86,11 @@ int table_doubt_zeros(struct table *t, struct table_file *f);
 int table_zeros_in(const struct table_file *f, const struct blkmap *m, struct blkmap **ret);
 /* Forget what is said of blocks that are not own. 0/-ENOMEM. */
 int table_trim_zeros(struct table *t, struct table_file *f);
-/* The file is a copy, of size bytes, and m (of the committed clip) has the blocks that do not read as zeros: make its
- * state what these prove, and commit that; unless is_ordered, what was committed. 1; 0 if blocks that were committed are not
- * there: nothing was done; -ENOMEM. */
-int table_settle_copy(struct table *t, struct table_file *f, const struct blkmap *m, uint64_t size, bool is_ordered);
+/* The file is a copy, of size bytes, and m (of the committed clip) has the blocks that do not read
+ * as zeros: make its state what these prove, and commit that; unless is_ordered, what was
+ * committed. 1; 0 if blocks that were committed are not there: nothing was done; -ENOMEM. */
+int table_settle_copy(struct table *t, struct table_file *f, const struct blkmap *m, uint64_t size,
+		      bool is_ordered);
 /* Clip of the committed state. */
 uint64_t table_committed_clip(const struct table_file *f);
 /* Committed state in a new map of the caller's, or NULL on no memory. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Going up from a directory ends at the root of the mount that it was opened by: beyond may be a mount that nobody
- * serves yet. What a bind mount hides so is told by paths within the file system, which the mount table has. */
+/* Going up from a directory ends at the root of the mount that it was opened by: beyond may be a
+ * mount that nobody serves yet. What a bind mount hides so is told by paths within the file system,
+ * which the mount table has. */
 #include "dir_overlap.h"
 
 #include "veneer/base/cleanup.h"
@@ -25,17 +26,17 @@ struct id {
 };
 
 struct place {
-	const char *name;	/* borrowed */
-	int fd;			/* borrowed */
-	struct id id, *above;	/* and those of the directories above it, nearest first */
+	const char *name; /* borrowed */
+	int fd; /* borrowed */
+	struct id id, *above; /* and those of the directories above it, nearest first */
 	size_t n_above;
-	uint64_t mount;		/* 0: not known */
+	uint64_t mount; /* 0: not known */
 	unsigned dev_major, dev_minor;
-	char *path;		/* in its file system; NULL: not known, or not needed */
+	char *path; /* in its file system; NULL: not known, or not needed */
 };
 
 struct places {
-	struct place *v;	/* lowers, then upper, work and work/work as far as there are any */
+	struct place *v; /* lowers, then upper, work and work/work as far as there are any */
 	size_t n, n_lower;
 	struct place *upper, *work, *inner;
 	int inner_fd;
@@ -80,7 +81,8 @@ static int push(struct place *p, const struct id *ids, size_t n)
 	return 0;
 }
 
-/* Layers mostly stand side by side: where the way up meets that of the one before, the rest is the same. 1: it has. */
+/* Layers mostly stand side by side: where the way up meets that of the one before, the rest is the
+ * same. 1: it has. */
 static int join(struct place *p, const struct place *before, const struct id *id)
 {
 	for (size_t i = 0; before && i < before->n_above; i++)
@@ -119,7 +121,8 @@ static int look_at(struct place *p, const struct place *before)
 	struct statx st;
 	int r = identify(p->fd, &p->id);
 
-	if (r == 0 && statx(p->fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) == 0 && st.stx_mask & STATX_MNT_ID)
+	if (r == 0 && statx(p->fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) == 0 &&
+	    st.stx_mask & STATX_MNT_ID)
 		p->mount = st.stx_mnt_id;
 	return r ?: climb(p, before);
 }
@@ -144,7 +147,8 @@ static int shared_sb(const struct mount_opts *o, const struct mount_dirs *d, str
 		p->upper = add(p, o->upper, d->upper);
 	if (d->work >= 0) {
 		p->work = add(p, o->work, d->work);
-		p->inner_fd = openat(d->work, "work", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		p->inner_fd =
+			openat(d->work, "work", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	}
 	if (p->inner_fd >= 0)
 		p->inner = add(p, o->work, p->inner_fd);
@@ -235,7 +239,8 @@ static enum lie lies(const struct place *a, const struct place *b)
 	return !a->path[len] ? SAME : a->path[len] == '/' ? INSIDE : APART;
 }
 
-static int refuse(char *err, size_t err_size, const char *fmt, const char *a, const char *b) __attribute__((format(printf, 3, 0)));
+static int refuse(char *err, size_t err_size, const char *fmt, const char *a, const char *b)
+	__attribute__((format(printf, 3, 0)));
 
 static int refuse(char *err, size_t err_size, const char *fmt, const char *a, const char *b)
 {
@@ -243,34 +248,44 @@ static int refuse(char *err, size_t err_size, const char *fmt, const char *a, co
 	return -EINVAL;
 }
 
-/* Both the upper and the work directory in a lower: a caller that mounts over a directory in which it keeps its store, as
- * Buildah does with a volume :O of a home directory. */
-static int check_written(const struct places *p, const struct place *low, char *err, size_t err_size)
+/* Both the upper and the work directory in a lower: a caller that mounts over a directory in which
+ * it keeps its store, as Buildah does with a volume :O of a home directory. */
+static int check_written(const struct places *p, const struct place *low, char *err,
+			 size_t err_size)
 {
 	const enum lie upper = lies(p->upper, low), work = p->work ? lies(p->work, low) : APART;
 
 	if (upper == SAME)
-		return refuse(err, err_size, "upperdir %s is lowerdir %s too, which must not be written: name another directory",
-			      p->upper->name, low->name);
+		return refuse(
+			err, err_size,
+			"upperdir %s is lowerdir %s too, which must not be written: name another directory",
+			p->upper->name, low->name);
 	if (lies(low, p->upper) == INSIDE)
-		return refuse(err, err_size, "lowerdir %s is inside upperdir %s and would be written: name another upperdir",
-			      low->name, p->upper->name);
+		return refuse(
+			err, err_size,
+			"lowerdir %s is inside upperdir %s and would be written: name another upperdir",
+			low->name, p->upper->name);
 	if (work == SAME || (work == INSIDE && upper != INSIDE))
-		return refuse(err, err_size, work == SAME ?
-			      "workdir %s is lowerdir %s too, which must not be written: name another directory" :
-			      "workdir %s is inside lowerdir %s, which must not be written: name another directory",
-			      p->work->name, low->name);
+		return refuse(
+			err, err_size,
+			work == SAME
+				? "workdir %s is lowerdir %s too, which must not be written: name another directory"
+				: "workdir %s is inside lowerdir %s, which must not be written: name another directory",
+			p->work->name, low->name);
 	if (p->inner && lies(low, p->inner) != APART)
-		return refuse(err, err_size, "lowerdir %s is in %s/work, which is emptied: name another workdir", low->name,
-			      p->work->name);
+		return refuse(err, err_size,
+			      "lowerdir %s is in %s/work, which is emptied: name another workdir",
+			      low->name, p->work->name);
 	if (upper == INSIDE)
-		log_warn("upperdir %s is inside lowerdir %s: what is written is seen there too", p->upper->name, low->name);
+		log_warn("upperdir %s is inside lowerdir %s: what is written is seen there too",
+			 p->upper->name, low->name);
 	return 0;
 }
 
 static int by_id(const void *a, const void *b)
 {
-	const struct id *x = &(*(struct place *const *)a)->id, *y = &(*(struct place *const *)b)->id;
+	const struct id *x = &(*(struct place *const *)a)->id,
+			*y = &(*(struct place *const *)b)->id;
 
 	if (x->dev != y->dev)
 		return x->dev < y->dev ? -1 : 1;
@@ -298,21 +313,24 @@ static int check_lowers(const struct places *p, char *err, size_t err_size)
 	qsort(sorted, p->n_lower, sizeof(*sorted), by_id);
 	for (size_t i = 1; r == 0 && i < p->n_lower; i++)
 		if (is_same(&sorted[i]->id, &sorted[i - 1]->id))
-			r = refuse(err, err_size, "lowerdir %s is given twice (as %s too): name it once", sorted[i - 1]->name,
-				   sorted[i]->name);
+			r = refuse(err, err_size,
+				   "lowerdir %s is given twice (as %s too): name it once",
+				   sorted[i - 1]->name, sorted[i]->name);
 	for (size_t i = 0; r == 0 && i < p->n_lower; i++) {
 		const struct place *low = &p->v[i], *other = NULL;
 
 		for (size_t k = 0; !other && k < low->n_above; k++)
 			other = find(sorted, p->n_lower, &low->above[k]);
 		if (other)
-			log_warn("lowerdir %s is inside lowerdir %s: its files are seen twice", low->name, other->name);
+			log_warn("lowerdir %s is inside lowerdir %s: its files are seen twice",
+				 low->name, other->name);
 	}
 	free(sorted);
 	return r;
 }
 
-int dir_overlap_check(const struct mount_opts *o, const struct mount_dirs *d, char *err, size_t err_size)
+int dir_overlap_check(const struct mount_opts *o, const struct mount_dirs *d, char *err,
+		      size_t err_size)
 {
 	const bool writes = o->upper && !o->is_readonly;
 	struct places p;
@@ -321,11 +339,14 @@ int dir_overlap_check(const struct mount_opts *o, const struct mount_dirs *d, ch
 	r = r ?: find_paths(&p);
 	r = r ?: check_lowers(&p, err, err_size);
 	if (r == 0 && writes && p.inner && lies(p.upper, p.inner) != APART)
-		r = refuse(err, err_size, "upperdir %s is in %s/work, which is emptied: name another workdir", o->upper, o->work);
+		r = refuse(err, err_size,
+			   "upperdir %s is in %s/work, which is emptied: name another workdir",
+			   o->upper, o->work);
 	for (size_t i = 0; r == 0 && writes && i < p.n_lower; i++)
 		r = check_written(&p, &p.v[i], err, err_size);
 	if (r < 0 && r != -EINVAL)
-		snprintf(err, err_size, "cannot tell whether the directories overlap: %s", strerror(-r));
+		snprintf(err, err_size, "cannot tell whether the directories overlap: %s",
+			 strerror(-r));
 	release(&p);
 	return r;
 }

@@ -111,13 +111,15 @@ bool idmap_has(const struct id_maps *m, uint32_t id)
 	return false;
 }
 
-int idmap_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size, bool to_disk)
+int idmap_acl(const struct id_maps *uids, const struct id_maps *gids, void *value, size_t size,
+	      bool to_disk)
 {
 	struct posix_acl_xattr_header *header = value;
 	struct posix_acl_xattr_entry *e = (struct posix_acl_xattr_entry *)(header + 1);
 
 	if ((uids->n == 0 && gids->n == 0) || size < sizeof(*header) ||
-	    le32toh(header->a_version) != POSIX_ACL_XATTR_VERSION || (size - sizeof(*header)) % sizeof(*e) != 0)
+	    le32toh(header->a_version) != POSIX_ACL_XATTR_VERSION ||
+	    (size - sizeof(*header)) % sizeof(*e) != 0)
 		return 0;
 	for (size_t n = (size - sizeof(*header)) / sizeof(*e); n > 0; n--, e++) {
 		const uint16_t tag = le16toh(e->e_tag);
@@ -141,5 +143,6 @@ uint32_t idmap_from_disk(const struct id_maps *m, uint32_t id)
 {
 	uint32_t shown = map_id(m, id, false);
 
-	return m->n && shown == ID_OVERFLOW && id != ID_OVERFLOW && !has_outside(m, id) ? ID_INVALID : shown;
+	return m->n && shown == ID_OVERFLOW && id != ID_OVERFLOW && !has_outside(m, id) ? ID_INVALID
+											: shown;
 }

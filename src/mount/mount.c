@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/mount/mount.h"
 
-#include "veneer/passthrough/passthrough_table.h"
-#include "veneer/jobs/checkpoint.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/prefetch/prefetch_session.h"
-#include "veneer/data/publish_recover.h"
-#include "veneer/union/locks.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/mode_xattr.h"
-#include "veneer/sys/path.h"
-#include "veneer/sys/privilege.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/publish.h"
-#include "veneer/union/quota.h"
+#include "veneer/data/publish_recover.h"
+#include "veneer/jobs/checkpoint.h"
 #include "veneer/jobs/promote_worker.h"
-#include "veneer/layer/layer_registry.h"
 #include "veneer/jobs/readdir_ahead.h"
+#include "veneer/layer/layer_registry.h"
+#include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/mount/workdir.h"
+#include "veneer/passthrough/passthrough_table.h"
+#include "veneer/prefetch/prefetch_session.h"
+#include "veneer/sys/path.h"
+#include "veneer/sys/privilege.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/locks.h"
+#include "veneer/union/quota.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -28,11 +28,12 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#define CARE_PAUSE_MS 20
-#define THROWN_AWAY_MS 250
+#define CARE_PAUSE_MS	    20
+#define THROWN_AWAY_MS	    250
 #define THROWN_AWAY_STEP_MS 5
 
-static int fail(char *err, size_t err_size, int r, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 
 static int fail(char *err, size_t err_size, int r, const char *fmt, ...)
 {
@@ -52,31 +53,37 @@ static bool knows_trusted(const struct layer *l)
 	return n != -EOPNOTSUPP && n != -ENOSYS;
 }
 
-/* The owner of a file could make it a program of root's, or read by it what is root's. Where the file system has no
- * trusted.*, root has left the same as its users. Nobody is served by tools, which show owners and modes as they are. */
+/* The owner of a file could make it a program of root's, or read by it what is root's. Where the
+ * file system has no trusted.*, root has left the same as its users. Nobody is served by tools,
+ * which show owners and modes as they are. */
 static void doubt_layer(struct mount *m, struct layer *l)
 {
 	const bool doubts = privilege_is_trusted() && !m->opts.is_userxattr;
 
 	l->is_doubted = doubts && knows_trusted(l);
-	if (!doubts || m->opts.xattr_permissions || !l->override || strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.is_offline)
+	if (!doubts || m->opts.xattr_permissions || !l->override ||
+	    strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.is_offline)
 		return;
 	if (!m->has_doubted_override)
-		log_warn("%s: owners and modes in %s are ignored, since the owner of a file may write them: "
-			 "mount with xattr_permissions=2 to have them", l->path, l->override);
+		log_warn(
+			"%s: owners and modes in %s are ignored, since the owner of a file may write them: "
+			"mount with xattr_permissions=2 to have them",
+			l->path, l->override);
 	m->has_doubted_override = true;
 	l->override = NULL;
 }
 
-static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **layers, size_t *n, char *err,
-		       size_t err_size)
+static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **layers, size_t *n,
+		       char *err, size_t err_size)
 {
-	/* A read-only mount of an upper shows it as the topmost of its layers, and touches nothing. */
+	/* A read-only mount of an upper shows it as the topmost of its layers, and touches nothing.
+	 */
 	if (m->opts.upper && m->opts.is_readonly) {
 		int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &layers[*n]);
 
 		if (r < 0)
-			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
+			return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper,
+				    strerror(-r));
 		doubt_layer(m, layers[*n]);
 		(*n)++;
 	}
@@ -84,11 +91,13 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 		int r = layer_open_fd(steal_fd(&dirs->lower[i]), m->opts.lower[i], &layers[*n]);
 
 		if (r < 0)
-			return fail(err, err_size, r, "cannot open lowerdir %s: %s", m->opts.lower[i], strerror(-r));
+			return fail(err, err_size, r, "cannot open lowerdir %s: %s",
+				    m->opts.lower[i], strerror(-r));
 		doubt_layer(m, layers[*n]);
 		if (layer_registry_is_written(layers[*n]))
-			log_warn("%s: lowerdir %s is the upperdir of another mount in use: what that changes is seen or not",
-				 m->opts.mountpoint, m->opts.lower[i]);
+			log_warn(
+				"%s: lowerdir %s is the upperdir of another mount in use: what that changes is seen or not",
+				m->opts.mountpoint, m->opts.lower[i]);
 		if (m->opts.has_static_layers)
 			layer_trust_remote(layers[*n]);
 		if (dirs->n_clones)
@@ -131,13 +140,14 @@ static void choose_style(struct mount *m)
 	t->is_volatile = m->opts.is_volatile;
 	t->copies_whole = m->opts.cow == COW_COPY;
 	if (!t->can.has_user_xattr && !t->copies_whole) {
-		log_warn("%s has no user extended attributes: changed files are copied whole", m->opts.upper);
+		log_warn("%s has no user extended attributes: changed files are copied whole",
+			 m->opts.upper);
 		t->copies_whole = true;
 	}
 }
 
-/* xattr_permissions: the root of the upper says from now on where owners and modes are, as the engines expect:
- * with what the topmost lower layer that has it says of its root. */
+/* xattr_permissions: the root of the upper says from now on where owners and modes are, as the
+ * engines expect: with what the topmost lower layer that has it says of its root. */
 static int choose_override(struct mount *m, char *err, size_t err_size)
 {
 	struct stat st = { .st_mode = S_IFDIR | 0555 };
@@ -155,13 +165,14 @@ static int choose_override(struct mount *m, char *err, size_t err_size)
 		}
 	r = mode_xattr_store(upper->rootfd, mode_xattr_for_option(m->opts.xattr_permissions), &st);
 	if (r < 0)
-		return fail(err, err_size, r, "cannot store permissions in upperdir %s: %s", m->opts.upper, strerror(-r));
+		return fail(err, err_size, r, "cannot store permissions in upperdir %s: %s",
+			    m->opts.upper, strerror(-r));
 	upper->override = mode_xattr_for_option(m->opts.xattr_permissions);
 	return 0;
 }
 
-/* Is the directory the layer's root or below it? A container could reach into such a work directory: through no other
- * mount. */
+/* Is the directory the layer's root or below it? A container could reach into such a work
+ * directory: through no other mount. */
 static bool is_beneath(int dirfd, const struct layer *l)
 {
 	_cleanup_(closep) int fd = openat(dirfd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -193,7 +204,9 @@ static int set_quota(struct mount *m, char *err, size_t err_size)
 		return 0;
 	r = quota_new(t->upper->rootfd, o->max_bytes, o->max_inodes, &t->quota);
 	r = r ?: quota_count(t->quota);
-	return r < 0 ? fail(err, err_size, r, "cannot count what is in upperdir %s: %s", o->upper, strerror(-r)) : 0;
+	return r < 0 ? fail(err, err_size, r, "cannot count what is in upperdir %s: %s", o->upper,
+			    strerror(-r))
+		     : 0;
 }
 
 /* flags: enum mapfile_flags, more of them. */
@@ -208,68 +221,85 @@ static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 		flags |= MAPFILE_TRUE_EXTENTS;
 	r = layer_open_upper_map(t->upper, t->workfd, flags, t->can.has_true_extents);
 	if (r < 0)
-		return fail(err, err_size, r, "cannot use the block map in upperdir %s: %s", m->opts.upper,
-			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)" : strerror(-r));
+		return fail(err, err_size, r, "cannot use the block map in upperdir %s: %s",
+			    m->opts.upper,
+			    r == -EUCLEAN ? "it is damaged (veneer inspect shows where)"
+					  : strerror(-r));
 	t->map = t->upper->map;
 	return set_quota(m, err, err_size);
 }
 
-/* As ext4 makes it after an error of its disk. Who is in the mount can go on reading. Nothing is tried, and there is no
- * work directory: no request comes that would change anything. */
+/* As ext4 makes it after an error of its disk. Who is in the mount can go on reading. Nothing is
+ * tried, and there is no work directory: no request comes that would change anything. */
 static int open_frozen(struct mount *m, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
 
-	log_error("%s: the file system of upperdir %s has become read-only: nothing can be changed until it is mounted anew",
-		  m->opts.mountpoint, m->opts.upper);
+	log_error(
+		"%s: the file system of upperdir %s has become read-only: nothing can be changed until it is mounted anew",
+		m->opts.mountpoint, m->opts.upper);
 	m->is_frozen = true;
-	t->can = (struct probe_dir){ .is_readonly = true, .has_user_xattr = true, .has_trusted_xattr = true, .has_acl = true,
+	t->can = (struct probe_dir){ .is_readonly = true,
+				     .has_user_xattr = true,
+				     .has_trusted_xattr = true,
+				     .has_acl = true,
 				     .has_true_extents = probe_true_extents(t->upper->rootfd) };
 	choose_style(m);
 	return open_map(m, MAPFILE_READONLY, err, err_size);
 }
 
 /* is_left: by a server that is dead; its programs are in the middle of using it. */
-static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, char *err, size_t err_size)
+static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, char *err,
+		      size_t err_size)
 {
 	struct union_fs *t = &m->tree;
 	struct stat st;
 	int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &t->upper);
 
 	if (r < 0)
-		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper, strerror(-r));
+		return fail(err, err_size, r, "cannot open upperdir %s: %s", m->opts.upper,
+			    strerror(-r));
 	t->upper->is_upper = true;
 	doubt_layer(m, t->upper);
 	if (!m->opts.is_offline && is_beneath(dirs->work, t->upper))
-		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s", m->opts.work, m->opts.upper);
-	r = upper_lock_take(&m->lock, m->opts.upper, t->upper->rootfd, m->opts.is_offline ? NULL : dirs, err, err_size);
+		return fail(err, err_size, -EINVAL, "workdir %s is inside upperdir %s",
+			    m->opts.work, m->opts.upper);
+	r = upper_lock_take(&m->lock, m->opts.upper, t->upper->rootfd,
+			    m->opts.is_offline ? NULL : dirs, err, err_size);
 	if (r < 0)
 		return r;
 	if (layer_registry_upper_open(t->upper))
-		log_warn("%s: upperdir %s is a lowerdir of another mount in use: what is changed is seen there or not",
-			 m->opts.mountpoint, m->opts.upper);
-	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err, err_size);
+		log_warn(
+			"%s: upperdir %s is a lowerdir of another mount in use: what is changed is seen there or not",
+			m->opts.mountpoint, m->opts.upper);
+	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err,
+			 err_size);
 	if (r == -EROFS && is_left)
 		return open_frozen(m, err, err_size);
 	if (r < 0)
 		return r;
 	if (fstat(t->workfd, &st) < 0 || st.st_dev != t->upper->dev)
-		return fail(err, err_size, -EXDEV, "workdir %s is not on the file system of upperdir %s", m->opts.work,
+		return fail(err, err_size, -EXDEV,
+			    "workdir %s is not on the file system of upperdir %s", m->opts.work,
 			    m->opts.upper);
 	r = probe_work_dir(t->workfd, &t->can);
 	if (r == 0 && t->can.is_readonly)
 		r = -EROFS;
 	if (r < 0)
-		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work, strerror(-r));
+		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work,
+			    strerror(-r));
 	if (!t->can.has_reserved_names && !is_left)
-		return fail(err, err_size, -EOPNOTSUPP,
-			    "upperdir %s is on a file system that refuses the names of whiteouts, as fuse-overlayfs and veneer do: "
-			    "put it and workdir on another one, such as a volume or a tmpfs", m->opts.upper);
+		return fail(
+			err, err_size, -EOPNOTSUPP,
+			"upperdir %s is on a file system that refuses the names of whiteouts, as fuse-overlayfs and veneer do: "
+			"put it and workdir on another one, such as a volume or a tmpfs",
+			m->opts.upper);
 	choose_style(m);
 	r = choose_override(m, err, err_size);
 	if (r < 0)
 		return r;
-	r = workdir_check_volatile(m->work_parent, m->opts.work, m->opts.is_volatile, err, err_size);
+	r = workdir_check_volatile(m->work_parent, m->opts.work, m->opts.is_volatile, err,
+				   err_size);
 	return r < 0 ? r : open_map(m, 0, err, err_size);
 }
 
@@ -289,8 +319,8 @@ static int start_each(struct mount *m)
 	return r;
 }
 
-/* waits: programs are in the middle of using the mount, and would lose it for want of a thread, which comes sooner or
- * later. */
+/* waits: programs are in the middle of using the mount, and would lose it for want of a thread,
+ * which comes sooner or later. */
 static int start_care(struct mount *m, bool waits, char *err, size_t err_size)
 {
 	int r;
@@ -304,8 +334,9 @@ static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_
 {
 	struct union_fs *t = &m->tree;
 	struct stat st;
-	int r = nodes->slots_fd < 0 ? inode_table_init(t) :
-				      inode_table_attach(t, steal_fd(&nodes->slots_fd), steal_fd(&nodes->names_fd));
+	int r = nodes->slots_fd < 0 ? inode_table_init(t)
+				    : inode_table_attach(t, steal_fd(&nodes->slots_fd),
+							 steal_fd(&nodes->names_fd));
 
 	if (r < 0)
 		return fail(err, err_size, r, "cannot make the inode table: %s", strerror(-r));
@@ -317,13 +348,15 @@ static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_
 	if (t->upper) {
 		t->root->upper_ino = t->upper->ino;
 		t->root->has_upper = true;
-		/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say nothing. */
+		/* As where it is a lower layer itself (merge_layer_dir); a root's attributes say
+		 * nothing. */
 		if (fstatat(t->upper->rootfd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			t->root->lower = NULL;
 		r = m->is_frozen ? 0 : publish_recover(t);
 	}
-	return r < 0 ? fail(err, err_size, r, "cannot finish what was left of a copy in %s: %s", t->upper->path,
-			    strerror(-r)) : 0;
+	return r < 0 ? fail(err, err_size, r, "cannot finish what was left of a copy in %s: %s",
+			    t->upper->path, strerror(-r))
+		     : 0;
 }
 
 static uint64_t inode_of(uint64_t node, void *arg)
@@ -337,8 +370,9 @@ static int open_locks(struct mount *m, struct mount_left *left, char *err, size_
 	int r = 0;
 
 	if (m->opts.locks == LOCKING_SERVER)
-		r = left->locks_fd < 0 ? locks_new(&t->locks) :
-					 locks_attach(steal_fd(&left->locks_fd), inode_of, t, &t->locks);
+		r = left->locks_fd < 0
+			    ? locks_new(&t->locks)
+			    : locks_attach(steal_fd(&left->locks_fd), inode_of, t, &t->locks);
 	return r < 0 ? fail(err, err_size, r, "cannot keep locks: %s", strerror(-r)) : 0;
 }
 
@@ -352,22 +386,26 @@ int mount_open(struct mount *m, struct mount_opts *opts, char *err, size_t err_s
 	if (r == 0)
 		return mount_open_at(m, opts, &dirs, err, err_size);
 	mount_dirs_release(&dirs);
-	*m = (struct mount){ .opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
+	*m = (struct mount){
+		.opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1
+	};
 	readdirplus_policy_init(&m->readdirplus_policy);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
 	return r;
 }
 
-static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, struct mount_left *left, char *err,
-		   size_t err_size)
+static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
+		   struct mount_left *left, char *err, size_t err_size)
 {
 	const bool is_left = left->slots_fd >= 0;
 	struct stats *before;
 	uint32_t start;
 	int r;
 
-	*m = (struct mount){ .opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1 };
+	*m = (struct mount){
+		.opts = *opts, .lock = { .fd = -1 }, .work_parent = -1, .state_fd = -1
+	};
 	readdirplus_policy_init(&m->readdirplus_policy);
 	*opts = (struct mount_opts){ 0 };
 	m->tree.workfd = -1;
@@ -399,15 +437,16 @@ static int open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *
 	return r;
 }
 
-int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err, size_t err_size)
+int mount_open_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, char *err,
+		  size_t err_size)
 {
 	struct mount_left none = { -1, -1, -1, NULL };
 
 	return open_at(m, opts, dirs, &none, err, err_size);
 }
 
-int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs, const struct mount_left *left,
-		    char *err, size_t err_size)
+int mount_reopen_at(struct mount *m, struct mount_opts *opts, struct mount_dirs *dirs,
+		    const struct mount_left *left, char *err, size_t err_size)
 {
 	struct mount_left rest = *left;
 	int r = open_at(m, opts, dirs, &rest, err, err_size);
@@ -431,15 +470,17 @@ void mount_learn(struct mount *m)
 
 	if (c.state_fd < 0)
 		return;
-	/* Reads of common files come to no member, so a start would be noted as one that reads nothing; and what is read
-	 * ahead of a file lies in its own pages, which nobody looks at any more. */
+	/* Reads of common files come to no member, so a start would be noted as one that reads
+	 * nothing; and what is read ahead of a file lies in its own pages, which nobody looks at
+	 * any more. */
 	if (m->is_sb_member) {
 		close(c.state_fd);
 		return;
 	}
 	if (m->opts.prefetch == PREFETCH_FULL)
-		log_warn("%s: prefetch=full is the same as read: copies that are made before they are wanted do not pay",
-			 m->opts.mountpoint);
+		log_warn(
+			"%s: prefetch=full is the same as read: copies that are made before they are wanted do not pay",
+			m->opts.mountpoint);
 	r = prefetch_session_start(&c, &m->learning);
 	if (r < 0)
 		log_debug("%s: nothing is learned: %s", m->opts.mountpoint, strerror(-r));
@@ -447,8 +488,8 @@ void mount_learn(struct mount *m)
 		m->trace = prefetch_session_trace(m->learning);
 }
 
-/* Engines mount volatile what they throw away: right after the unmount they remove it, and then its bytes need not go to
- * the disk first. */
+/* Engines mount volatile what they throw away: right after the unmount they remove it, and then its
+ * bytes need not go to the disk first. */
 static bool is_thrown_away(const struct union_fs *t)
 {
 	struct stat st;
@@ -461,8 +502,9 @@ static bool is_thrown_away(const struct union_fs *t)
 	return false;
 }
 
-/* Leave a map that any later boot, and any other machine, may trust to its last record, and no mark of a volatile mount. The
- * sync may take long and the next mount of this upper must not wait for it: it gets the lock, and then neither is ours. */
+/* Leave a map that any later boot, and any other machine, may trust to its last record, and no mark
+ * of a volatile mount. The sync may take long and the next mount of this upper must not wait for
+ * it: it gets the lock, and then neither is ours. */
 static void close_clean(struct mount *m)
 {
 	struct union_fs *t = &m->tree;
@@ -475,7 +517,8 @@ static void close_clean(struct mount *m)
 	upper_lock_let_go(&m->lock, t->upper->rootfd);
 	if (t->is_volatile && is_thrown_away(t))
 		return;
-	if (syncfs(t->upper->rootfd) < 0 || !upper_lock_retake(&m->lock, t->upper->rootfd, m->work_name))
+	if (syncfs(t->upper->rootfd) < 0 ||
+	    !upper_lock_retake(&m->lock, t->upper->rootfd, m->work_name))
 		return;
 	if (has_map)
 		r = mapfile_is_current(t->map) ? mapfile_mark_clean(t->map) : -ESTALE;
@@ -494,8 +537,8 @@ void mount_close(struct mount *m)
 	checkpoint_stop(m->checkpoint);
 	readdir_ahead_stop(m->readdir_ahead);
 	readdirplus_policy_release(&m->readdirplus_policy);
-	/* All that still writes into the upper, while it is locked: what was unlinked leaves the map with its inode,
-	 * and where two servers append to one map, records are lost. */
+	/* All that still writes into the upper, while it is locked: what was unlinked leaves the
+	 * map with its inode, and where two servers append to one map, records are lost. */
 	if (t->upper && t->map && !m->is_frozen)
 		publish_close(t);
 	hardlink_index_release(t);
@@ -535,8 +578,8 @@ const char *mount_mode_reason(const struct mount *m)
 		return "the kernel reads unchanged files by itself";
 	if (m->opts.io == m->io)
 		return "the option io= says so";
-	return m->has_passthrough ? "the kernel lets only root of the machine pass files through" :
-				    "the kernel passes no files through: that takes Linux 6.9";
+	return m->has_passthrough ? "the kernel lets only root of the machine pass files through"
+				  : "the kernel passes no files through: that takes Linux 6.9";
 }
 
 bool mount_squashes(const struct mount *m)

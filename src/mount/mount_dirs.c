@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/mount/mount_dirs.h"
 
-#include "veneer/base/cleanup.h"
 #include "dir_overlap.h"
+#include "veneer/base/cleanup.h"
 #include "veneer/sys/path.h"
 
 #include <fcntl.h>
@@ -97,8 +97,8 @@ int mount_dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *er
 {
 	int r = 0;
 
-	/* Before anything else: a lower may be unmounted lazily as soon as our caller returns, and the mount point may
-	 * be one of them. */
+	/* Before anything else: a lower may be unmounted lazily as soon as our caller returns, and
+	 * the mount point may be one of them. */
 	mount_dirs_init(ret);
 	if (o->upper)
 		r = open_one("upperdir", o->upper, &ret->upper, err, err_size);
@@ -118,5 +118,6 @@ bool mount_dirs_fit(const struct mount_opts *o, const struct mount_dirs *d)
 {
 	bool has_fit_clones = !d->n_clones || d->n_clones == d->n_lower;
 
-	return d->n_lower == o->n_lower && has_fit_clones && (d->upper >= 0) == (o->upper != NULL) && (d->work >= 0) == uses_work(o);
+	return d->n_lower == o->n_lower && has_fit_clones &&
+	       (d->upper >= 0) == (o->upper != NULL) && (d->work >= 0) == uses_work(o);
 }

@@ -16,8 +16,8 @@
 #include "options-internal.h"
 
 #define DEFAULT_TIMEOUT_S 1e9
-#define DEFAULT_WINDOW_S 15
-#define WINDOW_MAX_S 60
+#define DEFAULT_WINDOW_S  15
+#define WINDOW_MAX_S	  60
 
 struct parse {
 	struct mount_opts o;
@@ -32,9 +32,12 @@ struct parse {
 };
 
 _Static_assert(sizeof(enum io_mode) == sizeof(int) && sizeof(enum coherence) == sizeof(int) &&
-		       sizeof(enum partial_mode) == sizeof(int) && sizeof(enum prefetch_mode) == sizeof(int) &&
-		       sizeof(enum locking) == sizeof(int) && sizeof(enum cow_mode) == sizeof(int) &&
-		       sizeof(enum share_mode) == sizeof(int) && sizeof(enum promote_policy_mode) == sizeof(int),
+		       sizeof(enum partial_mode) == sizeof(int) &&
+		       sizeof(enum prefetch_mode) == sizeof(int) &&
+		       sizeof(enum locking) == sizeof(int) &&
+		       sizeof(enum cow_mode) == sizeof(int) &&
+		       sizeof(enum share_mode) == sizeof(int) &&
+		       sizeof(enum promote_policy_mode) == sizeof(int),
 	       "set_word stores an int");
 
 struct opt_row {
@@ -42,7 +45,8 @@ struct opt_row {
 	const char *name;
 	int (*set)(struct parse *p, const struct opt_row *row, char *value);
 	size_t field; /* offset in struct mount_opts */
-	const char *form; /* of its value, for messages; set_word chooses among the words between the bars */
+	const char *form; /* of its value, for messages; set_word chooses among the words between
+			     the bars */
 };
 
 static void parse_release(struct parse *p)
@@ -99,8 +103,10 @@ static int set_path(struct parse *p, const struct opt_row *row, char *value)
 	int r;
 
 	if (!*value)
-		return fail(p, "no directory is given for %.*s: a mount that changes nothing leaves the option out",
-			    name_len(row), row->name);
+		return fail(
+			p,
+			"no directory is given for %.*s: a mount that changes nothing leaves the option out",
+			name_len(row), row->name);
 	r = options_path_parse(p->cwd, value, value + strlen(value), &path);
 	if (r < 0)
 		return r;
@@ -153,7 +159,8 @@ static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
 	int r = idmap_parse(value, &maps);
 
 	if (r == -EINVAL)
-		return fail(p, "invalid mapping specified: %s; the form is %s%s", value, row->name, row->form);
+		return fail(p, "invalid mapping specified: %s; the form is %s%s", value, row->name,
+			    row->form);
 	if (r < 0)
 		return r;
 	free(field->rows);
@@ -163,7 +170,8 @@ static int set_id_maps(struct parse *p, const struct opt_row *row, char *value)
 
 static int bad_value(struct parse *p, const struct opt_row *row, const char *value)
 {
-	return fail(p, "invalid value for %.*s: %s; it takes %s", name_len(row), row->name, value, row->form);
+	return fail(p, "invalid value for %.*s: %s; it takes %s", name_len(row), row->name, value,
+		    row->form);
 }
 
 static int set_squash_id(struct parse *p, const struct opt_row *row, char *value)
@@ -300,13 +308,17 @@ static int set_promote(struct parse *p, const struct opt_row *row, char *value)
 static int set_size(struct parse *p, const struct opt_row *row, char *value)
 {
 	return options_number_scaled(value, "KMGT", 1024, &p->o.max_bytes) ||
-	       options_number_scaled(value, "kmgt", 1024, &p->o.max_bytes) ? 0 : bad_value(p, row, value);
+			       options_number_scaled(value, "kmgt", 1024, &p->o.max_bytes)
+		       ? 0
+		       : bad_value(p, row, value);
 }
 
 static int set_inodes(struct parse *p, const struct opt_row *row, char *value)
 {
 	return options_number_scaled(value, "km", 1000, &p->o.max_inodes) ||
-	       options_number_scaled(value, "KM", 1000, &p->o.max_inodes) ? 0 : bad_value(p, row, value);
+			       options_number_scaled(value, "KM", 1000, &p->o.max_inodes)
+		       ? 0
+		       : bad_value(p, row, value);
 }
 
 static int set_copies(struct parse *p, const struct opt_row *row, char *value)
@@ -371,8 +383,9 @@ static int pass_on(struct parse *p, const struct opt_row *row, char *value)
 	return kernel_word(p, row->name);
 }
 
-/* The kernel knows no such thing: libfuse has it let everybody in, and would refuse others itself, which opens and names
- * that the kernel keeps pass by. Of a mount by root, owner and root are one, and the kernel lets in the owner alone. */
+/* The kernel knows no such thing: libfuse has it let everybody in, and would refuse others itself,
+ * which opens and names that the kernel keeps pass by. Of a mount by root, owner and root are one,
+ * and the kernel lets in the owner alone. */
 static int allow_root(struct parse *p, const struct opt_row *row, char *value)
 {
 	(void)row, (void)value;
@@ -401,7 +414,7 @@ static int set_atime(struct parse *p, const struct opt_row *row, char *value)
 }
 
 #define FIELD(f) offsetof(struct mount_opts, f)
-#define FLAG "0 or 1"
+#define FLAG	 "0 or 1"
 
 static const struct opt_row rows[] = {
 	{ "lowerdir=", set_lower, 0, NULL },
@@ -428,7 +441,8 @@ static const struct opt_row rows[] = {
 	{ "share=", set_word, FIELD(share), "off|pages" },
 	{ "partial=", set_word, FIELD(partial), "auto|cached|direct" },
 	{ "locks=", set_word, FIELD(locks), "local|server" },
-	{ "promote=", set_promote, FIELD(promote), "off|auto|eager, or bytes a second, with K, M or G behind them" },
+	{ "promote=", set_promote, FIELD(promote),
+	  "off|auto|eager, or bytes a second, with K, M or G behind them" },
 	{ "copies=", set_copies, 0, "auto, all or a number of mounts" },
 	{ "layers=", set_layers, 0, "auto|static" },
 	{ "size=", set_size, 0, "bytes, with K, M, G or T behind them" },
@@ -476,13 +490,15 @@ static const struct opt_row rows[] = {
 static bool is_for_mount(const char *arg)
 {
 	static const char *const words[] = {
-		"_netdev", "auto", "defaults", "group", "nofail", "nouser", "owner", "user", "users", NULL,
+		"_netdev", "auto",  "defaults", "group", "nofail",
+		"nouser",  "owner", "user",	"users", NULL,
 	};
 
 	for (const char *const *w = words; *w; w++)
 		if (!strcmp(arg, *w))
 			return true;
-	return !strncmp(arg, "comment=", 8) || !strncmp(arg, "user=", 5) || !strncmp(arg, "x-", 2) || !strncmp(arg, "X-", 2);
+	return !strncmp(arg, "comment=", 8) || !strncmp(arg, "user=", 5) ||
+	       !strncmp(arg, "x-", 2) || !strncmp(arg, "X-", 2);
 }
 
 static int remember_unknown(struct parse *p, const char *arg)
@@ -586,24 +602,28 @@ static int put_source(struct parse *p, const char *s)
 	return r;
 }
 
-/* mount -a takes for mounted what has the source and the place of the line in fstab(5). Where an engine's path tells which container it
- * is, /proc/mounts names that; not with share=pages, where one file system is that of several. */
+/* mount -a takes for mounted what has the source and the place of the line in fstab(5). Where an
+ * engine's path tells which container it is, /proc/mounts names that; not with share=pages, where
+ * one file system is that of several. */
 static int set_source(struct parse *p)
 {
 	char id[NAME_MAX + 1], source[sizeof("fuse-overlayfs:") + NAME_MAX];
 
 	if (p->is_helper)
 		return p->source && *p->source ? put_source(p, p->source) : 0;
-	if (!p->o.mountpoint || p->o.share == SHARE_PAGES || !container_path_short_id(p->o.mountpoint, id))
+	if (!p->o.mountpoint || p->o.share == SHARE_PAGES ||
+	    !container_path_short_id(p->o.mountpoint, id))
 		return 0;
 	snprintf(source, sizeof(source), "fuse-overlayfs:%s", id);
 	return put_source(p, source);
 }
 
-/* As a blank behind a comma makes them, or a forgotten -o: ignored, they would mount something else. */
+/* As a blank behind a comma makes them, or a forgotten -o: ignored, they would mount something
+ * else. */
 static bool is_stray(const char *arg)
 {
-	return !strncmp(arg, "lowerdir=", 9) || !strncmp(arg, "upperdir=", 9) || !strncmp(arg, "workdir=", 8);
+	return !strncmp(arg, "lowerdir=", 9) || !strncmp(arg, "upperdir=", 9) ||
+	       !strncmp(arg, "workdir=", 8);
 }
 
 static int parse_argv(struct parse *p, int argc, char *const *argv)
@@ -645,23 +665,36 @@ static int check_complete(struct parse *p, bool is_root)
 	if (o->wants_help || o->wants_version)
 		return 0;
 	if (p->stray)
-		return fail(p, "%s is not a part of -o: put -o before the options, and no blank between them", p->stray);
+		return fail(
+			p,
+			"%s is not a part of -o: put -o before the options, and no blank between them",
+			p->stray);
 	if (!o->mountpoint || !o->mountpoint[0])
-		return fail(p, "no mountpoint specified: the last argument is the directory to mount at");
+		return fail(
+			p,
+			"no mountpoint specified: the last argument is the directory to mount at");
 	if (o->n_lower == 0)
-		return fail(p, "lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
+		return fail(
+			p,
+			"lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
 	if (p->allows_root && p->allows_other)
 		return fail(p, "allow_root and allow_other exclude each other: give one of them");
 	if (p->allows_root && !is_root)
-		return fail(p, "allow_root takes a mount by root: this kernel lets in the user who mounts, without an option, "
-			       "or everybody, with allow_other");
+		return fail(
+			p,
+			"allow_root takes a mount by root: this kernel lets in the user who mounts, without an option, "
+			"or everybody, with allow_other");
 	if (o->is_strict && o->n_unknown)
 		return fail(p, "unknown option: %s; with strict that is an error", o->unknown[0]);
 	/* A read-only mount never touches its work directory. */
 	if (o->upper && !o->work && !o->is_readonly)
-		return fail(p, "workdir not specified: an upperdir needs one, a directory on the same file system");
+		return fail(
+			p,
+			"workdir not specified: an upperdir needs one, a directory on the same file system");
 	if (o->share == SHARE_PAGES && (o->io == IO_PASSTHROUGH || o->io == IO_DIRECT))
-		return fail(p, "share=pages shares the pages of cached files: not with io=passthrough or io=direct");
+		return fail(
+			p,
+			"share=pages shares the pages of cached files: not with io=passthrough or io=direct");
 	if (o->share == SHARE_PAGES && o->timeout_s <= 0)
 		return fail(p, "share=pages shares what the kernel keeps: not with timeout=0");
 	return 0;
@@ -749,7 +782,8 @@ __attribute__((format(printf, 2, 3))) static int put(struct buf *b, const char *
 	va_start(ap, format);
 	n = vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
-	return buf_put(b, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1) ?: buf_put(b, ",", 1);
+	return buf_put(b, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1)
+		       ?: buf_put(b, ",", 1);
 }
 
 /* The word of the form that the field stands for. */
@@ -772,7 +806,9 @@ static int put_row(struct buf *b, const struct opt_row *row, const struct mount_
 		return put_choice(b, row, (int)o->promote);
 	if (row->set == set_layers)
 		return put_choice(b, row, o->has_static_layers);
-	return (row->set == set_flag || row->set == set_debug) && *(const bool *)field ? put(b, "%s", row->name) : 0;
+	return (row->set == set_flag || row->set == set_debug) && *(const bool *)field
+		       ? put(b, "%s", row->name)
+		       : 0;
 }
 
 static int put_numbers(struct buf *b, const struct mount_opts *o)

@@ -9,16 +9,20 @@
 
 static bool same_ids(const struct id_maps *a, const struct id_maps *b)
 {
-	return a->n == b->n && (a->n == 0 || memcmp(a->rows, b->rows, a->n * sizeof(*a->rows)) == 0);
+	return a->n == b->n &&
+	       (a->n == 0 || memcmp(a->rows, b->rows, a->n * sizeof(*a->rows)) == 0);
 }
 
-/* What changes how a lower file or a directory is shown, or what the kernel does with the file system as a whole. */
+/* What changes how a lower file or a directory is shown, or what the kernel does with the file
+ * system as a whole. */
 bool options_agree(const struct mount_opts *a, const struct mount_opts *b)
 {
-	return same_ids(&a->uids, &b->uids) && same_ids(&a->gids, &b->gids) && a->squash_to_root == b->squash_to_root &&
-	       a->squash_uid == b->squash_uid && a->squash_gid == b->squash_gid && a->timeout_s == b->timeout_s &&
-	       a->xattr_permissions == b->xattr_permissions && a->has_static_nlink == b->has_static_nlink &&
-	       a->has_no_acl == b->has_no_acl && a->has_no_xattrs == b->has_no_xattrs && a->io == b->io && a->locks == b->locks &&
+	return same_ids(&a->uids, &b->uids) && same_ids(&a->gids, &b->gids) &&
+	       a->squash_to_root == b->squash_to_root && a->squash_uid == b->squash_uid &&
+	       a->squash_gid == b->squash_gid && a->timeout_s == b->timeout_s &&
+	       a->xattr_permissions == b->xattr_permissions &&
+	       a->has_static_nlink == b->has_static_nlink && a->has_no_acl == b->has_no_acl &&
+	       a->has_no_xattrs == b->has_no_xattrs && a->io == b->io && a->locks == b->locks &&
 	       !strcmp(a->kernel_opts, b->kernel_opts);
 }
 

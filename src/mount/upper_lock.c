@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two attributes of the upper's root. WORK_ATTR names the `work` that the last writing mount had locked. A mount with the
- * lock of the root, and nobody else, changes it, before it writes anything; without a locked `work` it removes it. Hence:
- *  1. A living mount that had the lock of the root when it began has the `work` locked that WORK_ATTR names.
- * CONTESTED_ATTR names the `work` of a mount that goes on without the lock of the root, as long as it lives in this boot. A
- * mount sets it that has the `work` locked which WORK_ATTR names, and
+/* Two attributes of the upper's root. WORK_ATTR names the `work` that the last writing mount had
+ * locked. A mount with the lock of the root, and nobody else, changes it, before it writes
+ * anything; without a locked `work` it removes it. Hence:
+ *  1. A living mount that had the lock of the root when it began has the `work` locked that
+ * WORK_ATTR names. CONTESTED_ATTR names the `work` of a mount that goes on without the lock of the
+ * root, as long as it lives in this boot. A mount sets it that has the `work` locked which
+ * WORK_ATTR names, and
  *  2. no mount begins while it names another's.
- * By 1 and 2, a mount that has that `work` locked is alone. Of two that begin at the same time, one by the lock of the root
- * and one against it, each writes its own attribute first and reads the other's then: one of them at least sees the other. */
+ * By 1 and 2, a mount that has that `work` locked is alone. Of two that begin at the same time, one
+ * by the lock of the root and one against it, each writes its own attribute first and reads the
+ * other's then: one of them at least sees the other. */
 #include "veneer/mount/upper_lock.h"
 
-#include "veneer/sys/boot_id.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/mode_relax.h"
 #include "veneer/mount/upper_takeover.h"
-#include "veneer/sys/watch.h"
 #include "veneer/mount/workdir.h"
+#include "veneer/sys/boot_id.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/sys/watch.h"
 #include "veneer/sys/xattr.h"
 
 #include <fcntl.h>
@@ -30,20 +33,20 @@
 
 #define WAIT_MS 5000
 #define STEP_MS 5
-#define WORD_MS 200	/* then it is said; a mount that is just being closed has gone by then */
-#define ASK_MS 1000	/* then who has it is asked to let it go */
+#define WORD_MS 200 /* then it is said; a mount that is just being closed has gone by then */
+#define ASK_MS	1000 /* then who has it is asked to let it go */
 
-#define WORK_ATTR UPPER_LOCK_WORK_ATTR
+#define WORK_ATTR      UPPER_LOCK_WORK_ATTR
 #define CONTESTED_ATTR UPPER_LOCK_CONTESTED_ATTR
-#define ID_SIZE 56
-#define TEXT_SIZE (2 * ID_SIZE + BOOT_ID_SIZE)
+#define ID_SIZE	       56
+#define TEXT_SIZE      (2 * ID_SIZE + BOOT_ID_SIZE)
 
 enum contest { CONTEST_NONE, CONTEST_VOID, CONTEST_OURS, CONTEST_OTHER };
 
 /* What the attributes are when they are this mount's; empty: it cannot be named. */
 struct names {
 	char work[TEXT_SIZE], contested[TEXT_SIZE];
-	char here[TEXT_SIZE];	/* what a CONTESTED_ATTR of this root and this boot begins with */
+	char here[TEXT_SIZE]; /* what a CONTESTED_ATTR of this root and this boot begins with */
 };
 
 /* Of no other file, ever; numbers alone are given again. */
@@ -53,9 +56,11 @@ static bool identify(int fd, char ret[ID_SIZE])
 	struct statx st;
 
 	if (fstatfs(fd, &fs) < 0 || !watch_sees_type((long)fs.f_type) ||
-	    statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0 || !(st.stx_mask & STATX_BTIME))
+	    statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0 ||
+	    !(st.stx_mask & STATX_BTIME))
 		return false;
-	snprintf(ret, ID_SIZE, "%ju:%jd.%09u", (uintmax_t)st.stx_ino, (intmax_t)st.stx_btime.tv_sec, st.stx_btime.tv_nsec);
+	snprintf(ret, ID_SIZE, "%ju:%jd.%09u", (uintmax_t)st.stx_ino, (intmax_t)st.stx_btime.tv_sec,
+		 st.stx_btime.tv_nsec);
 	return true;
 }
 
@@ -64,7 +69,8 @@ static bool find_boot(char ret[BOOT_ID_SIZE])
 {
 	struct statfs fs;
 
-	return statfs(BOOT_ID_PATH, &fs) == 0 && (unsigned long)fs.f_type == PROC_SUPER_MAGIC && boot_id_read(ret) == 0;
+	return statfs(BOOT_ID_PATH, &fs) == 0 && (unsigned long)fs.f_type == PROC_SUPER_MAGIC &&
+	       boot_id_read(ret) == 0;
 }
 
 static void find_names(const struct upper_lock *l, int rootfd, struct names *ret)
@@ -147,7 +153,8 @@ static int settle(struct upper_lock *l, int rootfd)
 	}
 	if (r < 0)
 		return r;
-	l->is_contested = c != CONTEST_NONE && mode_relax_remove_xattr(rootfd, CONTESTED_ATTR) < 0 && c == CONTEST_OURS;
+	l->is_contested = c != CONTEST_NONE &&
+			  mode_relax_remove_xattr(rootfd, CONTESTED_ATTR) < 0 && c == CONTEST_OURS;
 	return 0;
 }
 
@@ -158,7 +165,8 @@ static bool is_named(int rootfd, const struct names *n)
 	return read_attr(rootfd, WORK_ATTR, work) == 0 && !strcmp(work, n->work);
 }
 
-/* Another process has the lock of the root. own: this mount's directory in `work`, or "". -EAGAIN: it may be a mount. */
+/* Another process has the lock of the root. own: this mount's directory in `work`, or "". -EAGAIN:
+ * it may be a mount. */
 static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *own)
 {
 	struct names n;
@@ -171,7 +179,8 @@ static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *o
 	/* Versions that lock no `work` have a directory of theirs in it locked. */
 	if (c < 0 || c == CONTEST_OTHER || (!is_left && workdir_has_another(l->fd, own)))
 		return -EAGAIN;
-	if (c != CONTEST_OURS && mode_relax_set_xattr(rootfd, CONTESTED_ATTR, n.contested, strlen(n.contested)) < 0)
+	if (c != CONTEST_OURS &&
+	    mode_relax_set_xattr(rootfd, CONTESTED_ATTR, n.contested, strlen(n.contested)) < 0)
 		return -EAGAIN;
 	l->is_contested = is_named(rootfd, &n);
 	if (!l->is_contested && c != CONTEST_OURS)
@@ -184,8 +193,8 @@ static bool is_private(int fd, int rootfd)
 {
 	struct stat st, root;
 
-	return fstat(fd, &st) == 0 && fstat(rootfd, &root) == 0 && st.st_dev == root.st_dev && st.st_uid == geteuid() &&
-	       !(st.st_mode & 077);
+	return fstat(fd, &st) == 0 && fstat(rootfd, &root) == 0 && st.st_dev == root.st_dev &&
+	       st.st_uid == geteuid() && !(st.st_mode & 077);
 }
 
 static void take_work(struct upper_lock *l, int top, int rootfd)
@@ -208,7 +217,9 @@ static int try_to_take(struct upper_lock *l, int rootfd, int top, bool is_left, 
 	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return 0;
-		return l->fd >= 0 && (is_left || waited >= WORD_MS) ? contest(l, rootfd, is_left, "") : -EAGAIN;
+		return l->fd >= 0 && (is_left || waited >= WORD_MS)
+			       ? contest(l, rootfd, is_left, "")
+			       : -EAGAIN;
 	}
 	/* The mount before gives `work` back first. */
 	if (l->fd < 0 && top >= 0)
@@ -230,8 +241,8 @@ static void say_waits(const char *path, int rootfd, const struct mount_dirs *dir
 	}
 	if (holder)
 		snprintf(of, sizeof(of), ", of process %d", (int)holder);
-	log_warn("upperdir %s is in use by another mount%s: waiting up to %d seconds for its end", path, of,
-		 WAIT_MS / 1000);
+	log_warn("upperdir %s is in use by another mount%s: waiting up to %d seconds for its end",
+		 path, of, WAIT_MS / 1000);
 }
 
 static void say_contested(const char *path, int rootfd)
@@ -241,32 +252,42 @@ static void say_contested(const char *path, int rootfd)
 
 	if (holder)
 		snprintf(by, sizeof(by), "process %d", (int)holder);
-	log_warn("%s holds a lock of upperdir %s and is no mount of it: going on by the lock of workdir", by, path);
+	log_warn(
+		"%s holds a lock of upperdir %s and is no mount of it: going on by the lock of workdir",
+		by, path);
 }
 
-static int fail(const struct upper_lock *l, const char *path, int rootfd, int r, char *err, size_t err_size)
+static int fail(const struct upper_lock *l, const char *path, int rootfd, int r, char *err,
+		size_t err_size)
 {
 	const pid_t holder = file_flock_holder(rootfd);
 	struct names n;
 	char of[32] = "";
 
 	if (r != -EAGAIN) {
-		snprintf(err, err_size, "cannot note in upperdir %s which workdir it is mounted with: %s", path, strerror(-r));
+		snprintf(err, err_size,
+			 "cannot note in upperdir %s which workdir it is mounted with: %s", path,
+			 strerror(-r));
 		return r;
 	}
 	if (holder)
 		snprintf(of, sizeof(of), ", of process %d", (int)holder);
 	find_names(l, rootfd, &n);
 	if (read_contest(rootfd, &n) == CONTEST_OTHER)
-		snprintf(err, err_size, "upperdir %s is in use by another mount, or was in use when its server was killed: unmount "
-			 "that, or mount it once with the workdir that it had", path);
+		snprintf(
+			err, err_size,
+			"upperdir %s is in use by another mount, or was in use when its server was killed: unmount "
+			"that, or mount it once with the workdir that it had",
+			path);
 	else
-		snprintf(err, err_size, "upperdir %s is in use by another mount%s: unmount that first", path, of);
+		snprintf(err, err_size,
+			 "upperdir %s is in use by another mount%s: unmount that first", path, of);
 	return -EBUSY;
 }
 
 /* The last mount may still be on its way out: callers mount again within milliseconds. */
-int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct mount_dirs *dirs, char *err, size_t err_size)
+int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct mount_dirs *dirs,
+		    char *err, size_t err_size)
 {
 	const int top = dirs ? dirs->work : -1;
 	const bool is_left = dirs && dirs->lock >= 0;
@@ -316,8 +337,8 @@ bool upper_lock_retake(struct upper_lock *l, int rootfd, const char *own)
 	if (flock(rootfd, LOCK_EX | LOCK_NB) < 0)
 		return errno == EWOULDBLOCK && l->fd >= 0 && contest(l, rootfd, false, own) == 0;
 	find_names(l, rootfd, &n);
-	return read_contest(rootfd, &n) == CONTEST_NONE && read_attr(rootfd, WORK_ATTR, work) == 0 &&
-	       (!*work || !strcmp(work, n.work));
+	return read_contest(rootfd, &n) == CONTEST_NONE &&
+	       read_attr(rootfd, WORK_ATTR, work) == 0 && (!*work || !strcmp(work, n.work));
 }
 
 void upper_lock_release(struct upper_lock *l, int rootfd)

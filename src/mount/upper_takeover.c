@@ -46,7 +46,8 @@ bool upper_takeover_is_asked(int fd, dev_t dev, ino_t ino)
 
 static void ask_one(int dirfd, const struct request *q)
 {
-	_cleanup_(closep) int fd = openat(dirfd, FIFO_NAME, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_(closep) int fd =
+		openat(dirfd, FIFO_NAME, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))

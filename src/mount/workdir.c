@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* workdir/work/<name>/ holds one mount's unfinished files; an flock on it says that its mount is alive, since a
- * second mount of the same upper is something callers do. workdir/work/incompat/volatile is overlayfs's
- * mark; the boot it was left in stands in a file in it, so that the same boot may go on. */
+/* workdir/work/<name>/ holds one mount's unfinished files; an flock on it says that its mount is
+ * alive, since a second mount of the same upper is something callers do.
+ * workdir/work/incompat/volatile is overlayfs's mark; the boot it was left in stands in a file in
+ * it, so that the same boot may go on. */
 #include "veneer/mount/workdir.h"
 
-#include "veneer/sys/boot_id.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/sys/boot_id.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/rmtree.h"
@@ -21,7 +22,7 @@
 #include <sys/sysmacros.h>
 
 #define VOLATILE_MARK "incompat/volatile"
-#define BOOT_FILE VOLATILE_MARK "/boot_id"
+#define BOOT_FILE     VOLATILE_MARK "/boot_id"
 
 static void each_name(int dirfd, bool (*fn)(int dirfd, const char *name, void *arg), void *arg)
 {
@@ -80,7 +81,8 @@ static bool is_as_made(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && st.st_nlink > 0 && st.st_uid == geteuid() && (st.st_mode & 0777) == 0700;
+	return fstat(fd, &st) == 0 && st.st_nlink > 0 && st.st_uid == geteuid() &&
+	       (st.st_mode & 0777) == 0700;
 }
 
 static bool adopt_dead(int parent, const char *name, void *arg)
@@ -115,7 +117,8 @@ static int make_own(int parent, struct own *ret)
 	return 0;
 }
 
-/* Where there is no room for another one, as on a full disk on which a server has died: one of the dead, emptied. */
+/* Where there is no room for another one, as on a full disk on which a server has died: one of the
+ * dead, emptied. */
 static int find_own(int parent, struct own *ret)
 {
 	int r = make_own(parent, ret);
@@ -137,7 +140,8 @@ static int complain(char *err, size_t err_size, int r, const char *what, const c
 	return r;
 }
 
-int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd, char *err, size_t err_size)
+int workdir_open(int top, const char *path, int *ret_parent, char **ret_name, int *ret_fd,
+		 char *err, size_t err_size)
 {
 	_cleanup_(closep) int parent = -1;
 	struct own own = { .fd = -1 };
@@ -173,8 +177,8 @@ int workdir_handle(const char *path, const char *name, int fd, char ret[WORKDIR_
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	n = snprintf(ret, WORKDIR_HANDLE_SIZE, "%u:%u:%ju %s/work/%s", major(st.st_dev), minor(st.st_dev), (uintmax_t)st.st_ino,
-		     path, name);
+	n = snprintf(ret, WORKDIR_HANDLE_SIZE, "%u:%u:%ju %s/work/%s", major(st.st_dev),
+		     minor(st.st_dev), (uintmax_t)st.st_ino, path, name);
 	return n < WORKDIR_HANDLE_SIZE ? n : -ENAMETOOLONG;
 }
 
@@ -187,7 +191,8 @@ int workdir_open_handle(const char *handle)
 	uintmax_t ino;
 	int at = 0;
 
-	if (sscanf(handle, "%u:%u:%ju %n", &dev_major, &dev_minor, &ino, &at) != 3 || handle[at] != '/')
+	if (sscanf(handle, "%u:%u:%ju %n", &dev_major, &dev_minor, &ino, &at) != 3 ||
+	    handle[at] != '/')
 		return -ESTALE;
 	name = strrchr(handle, '/') + 1;
 	if (strncmp(name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
@@ -221,7 +226,8 @@ static int make_dir(int parent, const char *name, int *ret)
 	return *ret < 0 ? -errno : 0;
 }
 
-/* Whole or not at all: of a server that was killed between, the next mount would believe that the machine went down. */
+/* Whole or not at all: of a server that was killed between, the next mount would believe that the
+ * machine went down. */
 static int leave_mark(int parent, const char *boot)
 {
 	_cleanup_(closep) int above = -1, dir = -1, fd = -1;
@@ -230,7 +236,8 @@ static int leave_mark(int parent, const char *boot)
 	r = r ?: make_dir(above, "volatile.new", &dir);
 	if (r < 0)
 		return r;
-	fd = openat(dir, "boot_id", O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	fd = openat(dir, "boot_id",
+		    O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	r = file_pwrite(fd, boot, strlen(boot), 0);
@@ -239,21 +246,26 @@ static int leave_mark(int parent, const char *boot)
 	return renameat2(above, "volatile.new", above, "volatile", 0) < 0 ? -errno : 0;
 }
 
-int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err, size_t err_size)
+int workdir_check_volatile(int parent, const char *path, bool is_volatile, char *err,
+			   size_t err_size)
 {
 	char boot[BOOT_ID_SIZE] = "", then[BOOT_ID_SIZE] = "";
 	struct stat st;
 	int r = boot_id_read(boot);
 
 	if (r < 0 && r != -ENOENT) {
-		snprintf(err, err_size, "cannot ask the kernel which boot this is: %s", strerror(-r));
+		snprintf(err, err_size, "cannot ask the kernel which boot this is: %s",
+			 strerror(-r));
 		return r;
 	}
 	if (fstatat(parent, VOLATILE_MARK, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    (!read_line(parent, BOOT_FILE, then, sizeof(then)) || !*boot || strcmp(boot, then) != 0)) {
-		snprintf(err, err_size,
-			 "the upper was last mounted volatile and may have lost data when the machine went down; "
-			 "remove %s/work/" VOLATILE_MARK " to use it all the same", path);
+	    (!read_line(parent, BOOT_FILE, then, sizeof(then)) || !*boot ||
+	     strcmp(boot, then) != 0)) {
+		snprintf(
+			err, err_size,
+			"the upper was last mounted volatile and may have lost data when the machine went down; "
+			"remove %s/work/" VOLATILE_MARK " to use it all the same",
+			path);
 		return -EINVAL;
 	}
 	if (!is_volatile || *then)
@@ -266,7 +278,8 @@ bool workdir_is_volatile(int parent)
 {
 	char boot[BOOT_ID_SIZE] = "", then[BOOT_ID_SIZE] = "";
 
-	return read_line(parent, BOOT_FILE, then, sizeof(then)) && boot_id_read(boot) == 0 && !strcmp(boot, then);
+	return read_line(parent, BOOT_FILE, then, sizeof(then)) && boot_id_read(boot) == 0 &&
+	       !strcmp(boot, then);
 }
 
 struct others {
@@ -294,13 +307,14 @@ bool workdir_has_another(int parent, const char *own)
 	return o.is_found;
 }
 
-/* Out of the way in one step: a mark without its boot is one of overlayfs's. A mount that begins makes its directory first and
- * looks at the mark then, so that it is seen here, or sees none. */
+/* Out of the way in one step: a mark without its boot is one of overlayfs's. A mount that begins
+ * makes its directory first and looks at the mark then, so that it is seen here, or sees none. */
 void workdir_end_volatile(int parent, const char *name, int fd)
 {
 	static const char moved[] = "volatile";
 
-	if (workdir_has_another(parent, name) || renameat2(parent, VOLATILE_MARK, fd, moved, RENAME_NOREPLACE) < 0)
+	if (workdir_has_another(parent, name) ||
+	    renameat2(parent, VOLATILE_MARK, fd, moved, RENAME_NOREPLACE) < 0)
 		return;
 	if (workdir_has_another(parent, name))
 		renameat2(fd, moved, parent, VOLATILE_MARK, RENAME_NOREPLACE);

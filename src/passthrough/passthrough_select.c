@@ -3,8 +3,8 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/cow.h"
-#include "veneer/union/lookup.h"
 #include "veneer/sys/path.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <fcntl.h>
@@ -13,7 +13,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* The word ends the name, or a dot or dash follows: libx.so.6, app.log-20261124, and not app.source. */
+/* The word ends the name, or a dot or dash follows: libx.so.6, app.log-20261124, and not
+ * app.source. */
 static bool has_extension(const char *name, const char *word)
 {
 	const size_t len = strlen(word);
@@ -26,7 +27,8 @@ static bool has_extension(const char *name, const char *word)
 
 static bool is_log(const char *name, const struct image_entry *e)
 {
-	bool r = has_extension(name, ".log") || has_extension(name, ".out") || has_extension(name, ".err");
+	bool r = has_extension(name, ".log") || has_extension(name, ".out") ||
+		 has_extension(name, ".err");
 
 	for (e = e ? e->parent : NULL; e && !r; e = e->parent)
 		r = !strcmp(e->name, "log") || !strcmp(e->name, "logs");
@@ -45,10 +47,13 @@ static void look_at_name(struct union_fs *t, struct inode *i, struct passthrough
 	o->is_log = is_log(name, i->lower);
 }
 
-/* Below directories of "shareable, read-only data" (Filesystem Hierarchy Standard 3.0, chapter 4) and their kin. */
+/* Below directories of "shareable, read-only data" (Filesystem Hierarchy Standard 3.0, chapter 4)
+ * and their kin. */
 static bool is_static(const struct image_entry *e)
 {
-	static const char *const tops[] = { "usr", "lib", "lib32", "lib64", "libx32", "bin", "sbin" };
+	static const char *const tops[] = {
+		"usr", "lib", "lib32", "lib64", "libx32", "bin", "sbin"
+	};
 	const char *top = e ? image_top_name(e) : "";
 
 	for (size_t k = 0; k < sizeof(tops) / sizeof(*tops); k++)
@@ -57,7 +62,8 @@ static bool is_static(const struct image_entry *e)
 	return false;
 }
 
-/* A copy whose attributes alone were changed: every byte is still that of the plain file below. 1, 0 or -errno. */
+/* A copy whose attributes alone were changed: every byte is still that of the plain file below. 1,
+ * 0 or -errno. */
 static int is_untouched(struct inode *i, off_t size)
 {
 	struct source *below = i->src.below;
@@ -84,16 +90,20 @@ static int is_untouched(struct inode *i, off_t size)
 	return r;
 }
 
-/* An emptied file needs nothing of the lower, but its cut must be on the disk before the kernel lets it grow past us: else
- * a power cut may leave the new size and uncover the lower's bytes in its holes. Its first write here would wait for that too. */
+/* An emptied file needs nothing of the lower, but its cut must be on the disk before the kernel
+ * lets it grow past us: else a power cut may leave the new size and uncover the lower's bytes in
+ * its holes. Its first write here would wait for that too. */
 static bool is_settled(struct union_fs *t, struct inode *i, bool writes, uint64_t clip)
 {
-	if (t->backing && writes && !clip && !t->quota && mapfile_has_uncommitted(i->src.map, i->src.id))
-		return cow_sync_unasked(t, i) == 0 && (t->is_volatile || !mapfile_has_uncommitted(i->src.map, i->src.id));
+	if (t->backing && writes && !clip && !t->quota &&
+	    mapfile_has_uncommitted(i->src.map, i->src.id))
+		return cow_sync_unasked(t, i) == 0 &&
+		       (t->is_volatile || !mapfile_has_uncommitted(i->src.map, i->src.id));
 	return !mapfile_has_uncommitted(i->src.map, i->src.id);
 }
 
-static int look_upper(struct union_fs *t, struct inode *i, bool writes, struct passthrough_select *o)
+static int look_upper(struct union_fs *t, struct inode *i, bool writes,
+		      struct passthrough_select *o)
 {
 	uint64_t clip;
 	int r;
@@ -105,14 +115,17 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes, struct p
 		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
 		return 0;
 	}
-	/* Blocks past the clip are own by definition, so what is complete stays so whoever writes where. */
+	/* Blocks past the clip are own by definition, so what is complete stays so whoever writes
+	 * where. */
 	r = mapfile_is_complete(i->src.map, i->src.id);
 	if (r == 1)
 		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;
-	/* Of what is written past us the map hears of no zeros. Where all own blocks are on the disk, it need not. */
+	/* Of what is written past us the map hears of no zeros. Where all own blocks are on the
+	 * disk, it need not. */
 	if (r == 1)
 		r = is_settled(t, i, writes, clip) &&
-		    (!writes || mapfile_expect_zeros(i->src.map, i->src.id, 0, (clip + BLK_BYTES - 1) >> BLK_SHIFT) == 0);
+		    (!writes || mapfile_expect_zeros(i->src.map, i->src.id, 0,
+						     (clip + BLK_BYTES - 1) >> BLK_SHIFT) == 0);
 	/* It may have become an ordinary file just now. */
 	if (r == 1 || !i->src.id) {
 		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
@@ -130,9 +143,11 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes, struct p
 	return r;
 }
 
-int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes, struct passthrough_select *ret)
+int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
+			    struct passthrough_select *ret)
 {
-	/* Once: it may be copied up meanwhile, and then what is found here is outdated but not wrong. */
+	/* Once: it may be copied up meanwhile, and then what is found here is outdated but not
+	 * wrong. */
 	const bool is_up = i->has_upper;
 	struct passthrough_select o = { .kind = PASSTHROUGH_TABLE_NONE };
 	struct source *src;
@@ -163,26 +178,30 @@ int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes, st
 	return 0;
 }
 
-/* SQLite file format 1.3.1 and 4.1; systemd, JOURNAL_FILE_FORMAT; LMDB's mdb.c, MDB_MAGIC; file(1) for the others. In the
- * byte order of the machines that write them here. */
+/* SQLite file format 1.3.1 and 4.1; systemd, JOURNAL_FILE_FORMAT; LMDB's mdb.c, MDB_MAGIC; file(1)
+ * for the others. In the byte order of the machines that write them here. */
 static bool is_database(const unsigned char *head, size_t len)
 {
 	static const struct {
 		size_t at, len;
 		const char *bytes;
 	} kinds[] = {
-		{ 0, 16, "SQLite format 3" },	{ 0, 4, "\x37\x7f\x06\x82" },  { 0, 4, "\x37\x7f\x06\x83" },
-		{ 0, 8, "LPKSHHRH" },		{ 16, 4, "\xde\xc0\xef\xbe" }, { 12, 4, "\x62\x31\x05\x00" },
-		{ 12, 4, "\x61\x15\x06\x00" }, { 0, 8, "TDB file" },	    { 0, 4, "\xcf\x9a\x57\x13" },
+		{ 0, 16, "SQLite format 3" },  { 0, 4, "\x37\x7f\x06\x82" },
+		{ 0, 4, "\x37\x7f\x06\x83" },  { 0, 8, "LPKSHHRH" },
+		{ 16, 4, "\xde\xc0\xef\xbe" }, { 12, 4, "\x62\x31\x05\x00" },
+		{ 12, 4, "\x61\x15\x06\x00" }, { 0, 8, "TDB file" },
+		{ 0, 4, "\xcf\x9a\x57\x13" },
 	};
 
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
-		if (kinds[k].at + kinds[k].len <= len && !memcmp(head + kinds[k].at, kinds[k].bytes, kinds[k].len))
+		if (kinds[k].at + kinds[k].len <= len &&
+		    !memcmp(head + kinds[k].at, kinds[k].bytes, kinds[k].len))
 			return true;
 	return false;
 }
 
-/* No control character but those that terminals and editors take, in any encoding that extends ASCII. */
+/* No control character but those that terminals and editors take, in any encoding that extends
+ * ASCII. */
 static bool is_text(const unsigned char *head, size_t len)
 {
 	for (size_t k = 0; k < len; k++)
@@ -203,7 +222,9 @@ static enum source_head look_at_head(struct source *s)
 	fd_cache_unpin(&s->fd);
 	if (n < 0)
 		return HEAD_UNSEEN;
-	return is_database(head, (size_t)n) ? HEAD_DATABASE : is_text(head, (size_t)n) ? HEAD_TEXT : HEAD_OTHER;
+	return is_database(head, (size_t)n) ? HEAD_DATABASE
+	       : is_text(head, (size_t)n)   ? HEAD_TEXT
+					    : HEAD_OTHER;
 }
 
 bool passthrough_select_is_followed(const struct passthrough_select *o)
@@ -218,15 +239,17 @@ bool passthrough_select_is_followed(const struct passthrough_select *o)
 	if (o->lower->head == HEAD_UNSEEN)
 		o->lower->head = look_at_head(o->lower);
 	head = o->lower->head;
-	return head == HEAD_DATABASE || (head == HEAD_TEXT && o->size > PASSTHROUGH_SELECT_SMALL_BYTES && o->is_writable &&
-					 !o->is_program && !o->is_static);
+	return head == HEAD_DATABASE ||
+	       (head == HEAD_TEXT && o->size > PASSTHROUGH_SELECT_SMALL_BYTES && o->is_writable &&
+		!o->is_program && !o->is_static);
 }
 
 static bool is_same_file(int a, int b)
 {
 	struct stat sa, sb;
 
-	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+	       sa.st_ino == sb.st_ino;
 }
 
 /* Reading through the layer's own mount writes no access time. */
@@ -245,7 +268,8 @@ static int open_lower(struct source *s, int data, int *ret_own)
 
 	if (root >= 0)
 		fd = path_open(root, s->path, flags, 0);
-	/* Below another mount inside the layer: a clone of that one, which shows this file alone. */
+	/* Below another mount inside the layer: a clone of that one, which shows this file alone.
+	 */
 	if (fd < 0 || !is_same_file(fd, data)) {
 		closep(&fd);
 		alone = path_clone_readonly(data);
@@ -258,7 +282,8 @@ static int open_lower(struct source *s, int data, int *ret_own)
 	return 0;
 }
 
-int passthrough_select_open(struct union_fs *t, struct inode *i, const struct passthrough_select *o, struct passthrough_select_file *ret)
+int passthrough_select_open(struct union_fs *t, struct inode *i, const struct passthrough_select *o,
+			    struct passthrough_select_file *ret)
 {
 	struct passthrough_select_file f = { .own = -1 };
 	int r = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Invariants, under the lock:
  * 1. a slot has a backing_id if and only if a registration in by_slot is its;
- * 2. a registration is in idle if and only if its slot has no open on it, the least recently used first;
+ * 2. a registration is in idle if and only if its slot has no open on it, the least recently used
+ * first;
  * 3. one in dead has no slot any more; dead ones are few, since whoever makes one reaps soon. */
 #include "veneer/passthrough/passthrough_table.h"
 
@@ -18,16 +19,16 @@ struct kernel_backing_map {
 	uint32_t flags;
 	uint64_t padding;
 };
-#define KERNEL_BACKING_OPEN _IOW(229, 1, struct kernel_backing_map)
+#define KERNEL_BACKING_OPEN  _IOW(229, 1, struct kernel_backing_map)
 #define KERNEL_BACKING_CLOSE _IOW(229, 2, uint32_t)
 
-#define CALLERS 64	/* remembered; one that is forgotten is refused once more */
-#define LEFT_FILES 256	/* remembered, of as many as are written for the first time at once */
-#define LEFT_S 30	/* who was sent on has come back by then, also on a busy machine */
+#define CALLERS	   64 /* remembered; one that is forgotten is refused once more */
+#define LEFT_FILES 256 /* remembered, of as many as are written for the first time at once */
+#define LEFT_S	   30 /* who was sent on has come back by then, also on a busy machine */
 
 struct registration {
 	struct hlink by_slot;
-	struct list_link link;	/* in idle or dead, or in neither */
+	struct list_link link; /* in idle or dead, or in neither */
 	struct node_slot *slot;
 	uint32_t id;
 };
@@ -69,14 +70,16 @@ static int kernel_close(int devfd, uint32_t id)
 	return ioctl(devfd, KERNEL_BACKING_CLOSE, &id) < 0 ? -errno : 0;
 }
 
-int passthrough_table_new(int devfd, const struct passthrough_table_device *device, unsigned max, struct passthrough_table **ret)
+int passthrough_table_new(int devfd, const struct passthrough_table_device *device, unsigned max,
+			  struct passthrough_table **ret)
 {
 	struct passthrough_table *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return -ENOMEM;
 	b->devfd = devfd;
-	b->device = device ? *device : (struct passthrough_table_device){ kernel_open, kernel_close };
+	b->device = device ? *device
+			   : (struct passthrough_table_device){ kernel_open, kernel_close };
 	b->max = max;
 	pthread_mutex_init(&b->lock, NULL);
 	list_init(&b->idle);
@@ -122,17 +125,21 @@ void passthrough_table_unregister(struct passthrough_table *b, uint32_t id)
 	b->device.close(b->devfd, id);
 }
 
-enum passthrough_table_way passthrough_table_choose(const struct node_slot *s, const struct passthrough_table_ask *ask)
+enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
+						    const struct passthrough_table_ask *ask)
 {
 	if (s->is_left) {
-		/* A name must be led to the new id. One whom it is not led there has a descriptor, and no name. */
+		/* A name must be led to the new id. One whom it is not led there has a descriptor,
+		 * and no name. */
 		if (ask->writes || !ask->is_back)
 			return PASSTHROUGH_TABLE_WAY_STALE;
-		/* A descriptor that is opened once more sees what it saw; pages of two node ids would not agree. */
+		/* A descriptor that is opened once more sees what it saw; pages of two node ids
+		 * would not agree. */
 		return s->n_backed ? PASSTHROUGH_TABLE_WAY_BACKED : PASSTHROUGH_TABLE_WAY_DIRECT;
 	}
 	if (s->n_backed) {
-		if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER || (!ask->writes && ask->offer == PASSTHROUGH_TABLE_LOWER))
+		if (s->passthrough_table_kind == PASSTHROUGH_TABLE_UPPER ||
+		    (!ask->writes && ask->offer == PASSTHROUGH_TABLE_LOWER))
 			return PASSTHROUGH_TABLE_WAY_BACKED;
 		return PASSTHROUGH_TABLE_WAY_SWITCH;
 	}
@@ -178,7 +185,8 @@ static void detach_locked(struct passthrough_table *b, struct node_slot *s)
 }
 
 /* False: there is no room, or no memory. */
-static bool enter_locked(struct passthrough_table *b, struct node_slot *s, enum passthrough_table_kind kind, uint32_t id)
+static bool enter_locked(struct passthrough_table *b, struct node_slot *s,
+			 enum passthrough_table_kind kind, uint32_t id)
 {
 	struct registration *r;
 
@@ -204,8 +212,9 @@ static bool enter_locked(struct passthrough_table *b, struct node_slot *s, enum 
 }
 
 /* One more open on the backing file; CACHED where there is no room for it. */
-static enum passthrough_table_way back_locked(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *ask,
-				    uint32_t fresh, uint32_t *ret_id)
+static enum passthrough_table_way back_locked(struct passthrough_table *b, struct node_slot *s,
+					      const struct passthrough_table_ask *ask,
+					      uint32_t fresh, uint32_t *ret_id)
 {
 	/* What is idle may be of the time before the file was copied up. */
 	if (!s->n_backed && s->backing_id && s->passthrough_table_kind != ask->offer)
@@ -230,7 +239,8 @@ static bool is_back_locked(struct passthrough_table *b, const struct node_slot *
 	return e->slot == s && e->caller == caller;
 }
 
-static void note_answer_locked(struct passthrough_table *b, const struct node_slot *s, uint32_t caller, bool is_sent_on)
+static void note_answer_locked(struct passthrough_table *b, const struct node_slot *s,
+			       uint32_t caller, bool is_sent_on)
 {
 	struct sent_on *e = &b->sent_on[caller % CALLERS];
 
@@ -267,8 +277,9 @@ bool passthrough_table_was_left(struct passthrough_table *b, const struct node_s
 	return f->until && f->ino == s->ino && seconds() <= f->until;
 }
 
-enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *asked, uint32_t fresh,
-			      uint32_t *ret_id)
+enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s,
+						  const struct passthrough_table_ask *asked,
+						  uint32_t fresh, uint32_t *ret_id)
 {
 	struct passthrough_table_ask now = *asked;
 	const struct passthrough_table_ask *ask = &now;
@@ -280,7 +291,8 @@ enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, s
 	way = passthrough_table_choose(s, ask);
 	if (way == PASSTHROUGH_TABLE_WAY_BACKED)
 		way = back_locked(b, s, ask, fresh, ret_id);
-	if (way == PASSTHROUGH_TABLE_WAY_REGISTER || (way == PASSTHROUGH_TABLE_WAY_SWITCH && ask->waits))
+	if (way == PASSTHROUGH_TABLE_WAY_REGISTER ||
+	    (way == PASSTHROUGH_TABLE_WAY_SWITCH && ask->waits))
 		return way;
 	if (way == PASSTHROUGH_TABLE_WAY_SWITCH)
 		leave_locked(b, s);
@@ -306,7 +318,8 @@ bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s)
 	return s->is_left;
 }
 
-void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s, enum passthrough_table_way way)
+void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s,
+			    enum passthrough_table_way way)
 {
 	struct registration *r;
 
@@ -315,7 +328,8 @@ void passthrough_table_drop(struct passthrough_table *b, struct node_slot *s, en
 		s->n_cached--;
 	else if (way == PASSTHROUGH_TABLE_WAY_DIRECT && s->n_direct)
 		s->n_direct--;
-	else if (way == PASSTHROUGH_TABLE_WAY_BACKED && s->n_backed && --s->n_backed == 0 && (r = find_locked(b, s)))
+	else if (way == PASSTHROUGH_TABLE_WAY_BACKED && s->n_backed && --s->n_backed == 0 &&
+		 (r = find_locked(b, s)))
 		list_add_tail(&b->idle, &r->link);
 }
 

@@ -8,7 +8,7 @@
 
 /* With less than an even chance a piece is not worth the reading. */
 #define CHANCE_BOUND 0.5
-#define SCORE_WEIGHT 0.5	/* of the last verdict, against all before */
+#define SCORE_WEIGHT 0.5 /* of the last verdict, against all before */
 
 static struct predictor_item *histories(const struct profile_image *img)
 {
@@ -20,8 +20,9 @@ static struct predictor_item *histories(const struct profile_image *img)
 }
 
 /* The likeliest pieces within the limits, in the order of the guesses. How many. */
-static size_t choose(const struct planner_limits *l, const struct profile_image *img, const struct predictor_guess *guesses,
-		     size_t n, bool *is_known, struct plan_piece *ret)
+static size_t choose(const struct planner_limits *l, const struct profile_image *img,
+		     const struct predictor_guess *guesses, size_t n, bool *is_known,
+		     struct plan_piece *ret)
 {
 	uint64_t bytes = 0;
 	size_t files = 0, kept = 0;
@@ -35,7 +36,8 @@ static size_t choose(const struct planner_limits *l, const struct profile_image 
 		files += !is_known[item->file];
 		is_known[item->file] = true;
 		bytes += cost;
-		ret[kept++] = (struct plan_piece){ item->file, item->extent, item->kind, item->history.first_ms,
+		ret[kept++] = (struct plan_piece){ item->file, item->extent, item->kind,
+						   item->history.first_ms,
 						   (float)guesses[i].chance };
 	}
 	return kept;
@@ -68,11 +70,15 @@ static void sort(struct plan *p, uint32_t *first)
 int planner_make(const struct planner_limits *l, struct profile_image *img, struct plan *ret)
 {
 	const struct predictor_question q = {
-		.kind = l->kind, .starts = img->starts, .bound = CHANCE_BOUND, .seed = l->seed,
+		.kind = l->kind,
+		.starts = img->starts,
+		.bound = CHANCE_BOUND,
+		.seed = l->seed,
 		.limit = l->bytes / PLANNER_EXTENT_BYTES,
 	};
 	_cleanup_(freep) struct predictor_item *items = histories(img);
-	_cleanup_(freep) struct predictor_guess *guesses = malloc((img->nitems + 1) * sizeof(*guesses));
+	_cleanup_(freep) struct predictor_guess *guesses =
+		malloc((img->nitems + 1) * sizeof(*guesses));
 	_cleanup_(freep) struct plan_piece *pieces = malloc((img->nitems + 1) * sizeof(*pieces));
 	_cleanup_(freep) bool *is_known = calloc(img->nfiles + 1, sizeof(*is_known));
 	_cleanup_(freep) uint32_t *first = malloc((img->nfiles + 1) * sizeof(*first));
@@ -152,7 +158,8 @@ static uint64_t *places_read(const struct profile_start *start, size_t *ret_n)
 	return places;
 }
 
-void planner_judge(const struct plan *p, const struct profile_start *start, struct plan_verdict *ret)
+void planner_judge(const struct plan *p, const struct profile_start *start,
+		   struct plan_verdict *ret)
 {
 	_cleanup_(freep) struct named *names = malloc((start->nfiles + 1) * sizeof(*names));
 	size_t n;
@@ -182,9 +189,12 @@ void planner_judge(const struct plan *p, const struct profile_start *start, stru
 
 void planner_score(struct profile_score *s, double precision, unsigned starts)
 {
-	const uint64_t due = starts < PLANNER_CHECK_FIRST ? 0 : (starts - PLANNER_CHECK_FIRST) / PLANNER_CHECK_EVERY + 1;
+	const uint64_t due = starts < PLANNER_CHECK_FIRST
+				     ? 0
+				     : (starts - PLANNER_CHECK_FIRST) / PLANNER_CHECK_EVERY + 1;
 
-	s->precision = s->judged ? s->precision + SCORE_WEIGHT * (precision - s->precision) : precision;
+	s->precision = s->judged ? s->precision + SCORE_WEIGHT * (precision - s->precision)
+				 : precision;
 	s->judged = s->judged < due ? due : s->judged + 1;
 }
 

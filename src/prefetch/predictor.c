@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many observations the general rate of an item weighs as, against what was seen at this very distance. */
+/* How many observations the general rate of an item weighs as, against what was seen at this very
+ * distance. */
 #define RATE_WEIGHT 1.0
 /* ... and how many an item without history weighs as, which is as likely as not. */
 #define PRIOR_WEIGHT 1.0
@@ -34,11 +35,12 @@ static unsigned history(unsigned starts)
 
 static uint64_t seen_in(const struct predictor_item *item, unsigned starts)
 {
-	return history(starts) == PREDICTOR_STARTS ? item->seen : item->seen & ((1ull << history(starts)) - 1);
+	return history(starts) == PREDICTOR_STARTS ? item->seen
+						   : item->seen & ((1ull << history(starts)) - 1);
 }
 
-/* Of the times that it was as long away as it is now, how often did it come back right then? Few such times are
- * completed by how often it is touched at all. */
+/* Of the times that it was as long away as it is now, how often did it come back right then? Few
+ * such times are completed by how often it is touched at all. */
 double predictor_chance(const struct predictor_item *item, unsigned starts)
 {
 	uint64_t seen = seen_in(item, starts);
@@ -80,7 +82,8 @@ static int by_last_touch(const void *a, const void *b, void *arg)
 {
 	const struct predictor_guess *g = a, *h = b;
 	const struct predictor_item *items = arg, *i = &items[g->item], *k = &items[h->item];
-	const int ago_i = i->seen ? __builtin_ctzll(i->seen) : 64, ago_k = k->seen ? __builtin_ctzll(k->seen) : 64;
+	const int ago_i = i->seen ? __builtin_ctzll(i->seen) : 64,
+		  ago_k = k->seen ? __builtin_ctzll(k->seen) : 64;
 
 	if (ago_i != ago_k)
 		return BY(ago_i, ago_k);
@@ -94,8 +97,8 @@ static bool has_returned(const struct predictor_item *item, unsigned starts)
 	return __builtin_popcountll(seen_in(item, starts)) > 1;
 }
 
-static size_t ask_default(const struct predictor_question *q, const struct predictor_item *items, size_t n,
-			  struct predictor_guess *ret)
+static size_t ask_default(const struct predictor_question *q, const struct predictor_item *items,
+			  size_t n, struct predictor_guess *ret)
 {
 	size_t kept = 0, likely = 0;
 
@@ -112,8 +115,8 @@ static size_t ask_default(const struct predictor_question *q, const struct predi
 	return kept;
 }
 
-static size_t ask_latest(const struct predictor_question *q, const struct predictor_item *items, size_t n,
-			 struct predictor_guess *ret)
+static size_t ask_latest(const struct predictor_question *q, const struct predictor_item *items,
+			 size_t n, struct predictor_guess *ret)
 {
 	for (size_t i = 0; i < n; i++)
 		ret[i] = (struct predictor_guess){ i, 1 };
@@ -131,8 +134,8 @@ static double next_random(uint64_t *state)
 }
 
 /* Without putting back: what is drawn goes to the front. */
-static size_t ask_draw(const struct predictor_question *q, const struct predictor_item *items, size_t n,
-		       struct predictor_guess *ret)
+static size_t ask_draw(const struct predictor_question *q, const struct predictor_item *items,
+		       size_t n, struct predictor_guess *ret)
 {
 	const size_t wanted = n < q->limit ? n : q->limit;
 	uint64_t state = q->seed;
@@ -150,7 +153,9 @@ static size_t ask_draw(const struct predictor_question *q, const struct predicto
 		while (i + 1 < n && at >= items[ret[i].item].count)
 			at -= items[ret[i++].item].count;
 
-		const struct predictor_guess drawn = { ret[i].item, sum > 0 ? items[ret[i].item].count / sum : 0 };
+		const struct predictor_guess drawn = { ret[i].item,
+						       sum > 0 ? items[ret[i].item].count / sum
+							       : 0 };
 
 		left -= items[drawn.item].count;
 		ret[i] = ret[k];
@@ -160,11 +165,12 @@ static size_t ask_draw(const struct predictor_question *q, const struct predicto
 	return wanted;
 }
 
-size_t predictor_ask(const struct predictor_question *q, const struct predictor_item *items, size_t n,
-		     struct predictor_guess *ret)
+size_t predictor_ask(const struct predictor_question *q, const struct predictor_item *items,
+		     size_t n, struct predictor_guess *ret)
 {
-	static size_t (*const ask[PREDICTOR_KINDS])(const struct predictor_question *q, const struct predictor_item *items,
-						    size_t n, struct predictor_guess *ret) = {
+	static size_t (*const ask[PREDICTOR_KINDS])(const struct predictor_question *q,
+						    const struct predictor_item *items, size_t n,
+						    struct predictor_guess *ret) = {
 		[PREDICTOR_DEFAULT] = ask_default,
 		[PREDICTOR_LATEST] = ask_latest,
 		[PREDICTOR_DRAW] = ask_draw,

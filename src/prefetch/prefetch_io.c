@@ -13,13 +13,13 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#define RUN_BYTES (128u << 10)		/* one read */
-#define RUNS 4u				/* at once, by each thread */
-#define GRAB_PIECES 32u			/* that one thread takes from a file */
-#define THREADS 8u			/* of one fetcher: finding and opening small files is mostly waiting, too */
-#define MEMORY_LOOK_MS 50
-#define NICE 19
-#define IOPRIO_IDLE (3 << 13)
+#define RUN_BYTES	  (128u << 10) /* one read */
+#define RUNS		  4u /* at once, by each thread */
+#define GRAB_PIECES	  32u /* that one thread takes from a file */
+#define THREADS		  8u /* of one fetcher: finding and opening small files is mostly waiting, too */
+#define MEMORY_LOOK_MS	  50
+#define NICE		  19
+#define IOPRIO_IDLE	  (3 << 13)
 #define IOPRIO_WHO_THREAD 1
 
 struct prefetch_io {
@@ -30,7 +30,7 @@ struct prefetch_io {
 	size_t nthreads;
 	_Atomic bool is_stopping;
 	pthread_mutex_t lock;
-	size_t next;		/* guarded by lock: the first piece that nobody has taken */
+	size_t next; /* guarded by lock: the first piece that nobody has taken */
 };
 
 static bool is_stopping(struct prefetch_io *f)
@@ -40,7 +40,8 @@ static bool is_stopping(struct prefetch_io *f)
 
 /* ---- memory ---- */
 
-/* Of the control group with the least room, or of the host. Looked at now and then, as it is a dozen files. */
+/* Of the control group with the least room, or of the host. Looked at now and then, as it is a
+ * dozen files. */
 static bool is_memory_short(int64_t *looked_ms)
 {
 	const int64_t now = clock_ms();
@@ -54,8 +55,9 @@ static bool is_memory_short(int64_t *looked_ms)
 
 /* ---- files ---- */
 
-/* How it is read ahead must not change for those that answer requests: by an open of its own, but for what may be remote,
- * where another open takes the pages away that were read before (source.c). */
+/* How it is read ahead must not change for those that answer requests: by an open of its own, but
+ * for what may be remote, where another open takes the pages away that were read before (source.c).
+ */
 static int own_descriptor(const struct source *s, int fd)
 {
 	int own;
@@ -78,8 +80,8 @@ static int open_file(struct prefetch_io *f, const char *path, off_t *ret_size)
 	struct stat st;
 	int fd, own;
 
-	if (image_lookup_path(f->image, path, &e) < 0 || e->type != DT_REG || image_source(f->image, e, &s) < 0 ||
-	    !source_is_plain(s))
+	if (image_lookup_path(f->image, path, &e) < 0 || e->type != DT_REG ||
+	    image_source(f->image, e, &s) < 0 || !source_is_plain(s))
 		return -1;
 	fd = source_pin(s);
 	if (fd < 0)
@@ -103,7 +105,8 @@ static void prepare(struct prefetch_io *f, const char *path)
 	struct image_entry *e;
 	struct stat st;
 
-	if (image_lookup_path(f->image, path, &e) == 0 && e->type == DT_REG && image_stat(f->image, e, &st) == 0)
+	if (image_lookup_path(f->image, path, &e) == 0 && e->type == DT_REG &&
+	    image_stat(f->image, e, &st) == 0)
 		image_source(f->image, e, &s);
 }
 
@@ -112,10 +115,11 @@ static void prepare(struct prefetch_io *f, const char *path)
 struct batch {
 	struct ring_read reads[RUNS];
 	size_t n;
-	char *buffer;		/* RUNS * RUN_BYTES */
+	char *buffer; /* RUNS * RUN_BYTES */
 };
 
-/* Those that are not cached yet are under way after a first try that does not wait; then all are waited for. */
+/* Those that are not cached yet are under way after a first try that does not wait; then all are
+ * waited for. */
 static void read_batch(struct batch *b)
 {
 	struct ring_read left[RUNS];
@@ -158,7 +162,9 @@ static void fetch_file(struct prefetch_io *f, struct batch *b, size_t i, size_t 
 		if (off >= size)
 			break;
 		b->reads[b->n] = (struct ring_read){
-			.fd = fd, .dst = b->buffer + b->n * RUN_BYTES, .off = off,
+			.fd = fd,
+			.dst = b->buffer + b->n * RUN_BYTES,
+			.off = off,
 			.len = (uint32_t)(off + len > size ? size - off : len),
 		};
 		if (++b->n == RUNS)
@@ -176,7 +182,8 @@ static bool grab(struct prefetch_io *f, size_t *ret_i, size_t *ret_end)
 
 	LOCK_SCOPE(&f->lock);
 	i = end = f->next;
-	while (end < f->plan->n && end - i < GRAB_PIECES && p[end].file == p[i].file && p[end].kind == p[i].kind)
+	while (end < f->plan->n && end - i < GRAB_PIECES && p[end].file == p[i].file &&
+	       p[end].kind == p[i].kind)
 		end++;
 	f->next = *ret_end = end;
 	*ret_i = i;
@@ -206,14 +213,17 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int prefetch_io_start(struct image *img, const struct plan *plan, struct stats *stats, struct prefetch_io **ret)
+int prefetch_io_start(struct image *img, const struct plan *plan, struct stats *stats,
+		      struct prefetch_io **ret)
 {
 	struct prefetch_io *f = calloc(1, sizeof(*f));
 	int r = 0;
 
 	if (!f)
 		return -ENOMEM;
-	*f = (struct prefetch_io){ .image = img, .plan = plan, .stats = stats, .lock = PTHREAD_MUTEX_INITIALIZER };
+	*f = (struct prefetch_io){
+		.image = img, .plan = plan, .stats = stats, .lock = PTHREAD_MUTEX_INITIALIZER
+	};
 	while (r == 0 && f->nthreads < THREADS) {
 		r = -pthread_create(&f->threads[f->nthreads], NULL, run, f);
 		f->nthreads += r == 0;

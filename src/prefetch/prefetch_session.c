@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What becomes of a mount, each step once and in this order, all but the first and the last by the scribe:
+/* What becomes of a mount, each step once and in this order, all but the first and the last by the
+ * scribe:
  *
  * ASKED      its state directory is being opened by another process
  * LOADED     what is known of the image is here, or will not come (is_off); fetching may have begun
- * HARVESTED  the window is over, or the mount: what it was asked for is collected; the image is not looked at any more
- * STORED     that is in the profile; the struct goes when the mount has gone, too
+ * HARVESTED  the window is over, or the mount: what it was asked for is collected; the image is not
+ * looked at any more STORED     that is in the profile; the struct goes when the mount has gone,
+ * too
  *
  * Invariants:
- * 1. The image and the stats are used only by prefetch_session_start, by the fetcher, and by harvest() while is_harvesting;
- *    prefetch_session_stop ends the one and waits for the other, and neither begins once is_stopped.
- * 2. The profile is used by the scribe alone, without the lock. A directory that does not answer stops the scribe, and
- *    with it all learning of this process, and nothing else.
- * 3. A learning is in the list from its start until it is STORED, and belongs to the list and to its mount (refs). */
+ * 1. The image and the stats are used only by prefetch_session_start, by the fetcher, and by
+ * harvest() while is_harvesting; prefetch_session_stop ends the one and waits for the other, and
+ * neither begins once is_stopped.
+ * 2. The profile is used by the scribe alone, without the lock. A directory that does not answer
+ * stops the scribe, and with it all learning of this process, and nothing else.
+ * 3. A learning is in the list from its start until it is STORED, and belongs to the list and to
+ * its mount (refs). */
 #include "veneer/prefetch/prefetch_session.h"
 
-#include "veneer/base/cleanup.h"
-#include "veneer/base/clock.h"
 #include "prefetch_io.h"
 #include "trace_collect.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/clock.h"
 #include "veneer/base/list.h"
 #include "veneer/base/log.h"
 #include "veneer/prefetch/planner.h"
@@ -28,14 +32,14 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define WAITING_MAX 1024u	/* mounts in the list; others do not take part */
-#define FILES_MAX 4096u		/* of a plan */
-#define BYTES_MAX (256ull << 20)
-#define DIR_LIMIT_MS 10000	/* for the state directory to be opened */
-#define DIR_STEP_MS 10
-#define LABEL_MAX 256
-#define NICE 10
-#define ERR_SIZE 256
+#define WAITING_MAX  1024u /* mounts in the list; others do not take part */
+#define FILES_MAX    4096u /* of a plan */
+#define BYTES_MAX    (256ull << 20)
+#define DIR_LIMIT_MS 10000 /* for the state directory to be opened */
+#define DIR_STEP_MS  10
+#define LABEL_MAX    256
+#define NICE	     10
+#define ERR_SIZE     256
 
 enum step { ASKED, LOADED, HARVESTED, STORED };
 
@@ -48,7 +52,7 @@ struct prefetch_session {
 	struct profile_stack stack;
 	uint64_t image_key;
 	int64_t begin_ms;
-	int dir;			/* the scribe's; -1 */
+	int dir; /* the scribe's; -1 */
 	_Atomic bool is_off;
 
 	/* guarded by scribe.lock */
@@ -57,8 +61,8 @@ struct prefetch_session {
 	bool is_stopped, is_harvesting;
 	struct prefetch_io *fetcher;
 
-	/* The plan, and whether this or a sibling has it fetched: the scribe's until LOADED, constant then. The harvest: who
-	 * has is_harvesting; then the scribe's. */
+	/* The plan, and whether this or a sibling has it fetched: the scribe's until LOADED,
+	 * constant then. The harvest: who has is_harvesting; then the scribe's. */
 	struct plan plan;
 	bool is_fetched;
 	struct trace_collect harvest;
@@ -72,7 +76,9 @@ static struct {
 	size_t n;
 	bool is_running;
 } scribe = {
-	.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER,
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.wake = PTHREAD_COND_INITIALIZER,
+	.done = PTHREAD_COND_INITIALIZER,
 	.list = { &scribe.list, &scribe.list },
 };
 
@@ -99,7 +105,7 @@ static void unref_locked(struct prefetch_session *l)
 /* One line for each reason, however many mounts it is the reason of. */
 static void turn_off(struct prefetch_session *l, int r, const char *why)
 {
-	static char last[ERR_SIZE];	/* the scribe's */
+	static char last[ERR_SIZE]; /* the scribe's */
 	char text[ERR_SIZE];
 
 	snprintf(text, sizeof(text), "%s", *why ? why : strerror(-r));
@@ -121,8 +127,11 @@ static void take_dir(struct prefetch_session *l)
 	if (r >= 0)
 		l->dir = r;
 	else
-		turn_off(l, r, r == -EAGAIN ? "the state directory does not answer" : r == -ENOENT ? "there is no state directory" :
-			 r == -EPERM ? "the state directory is not this user's alone" : "");
+		turn_off(l, r,
+			 r == -EAGAIN	? "the state directory does not answer"
+			 : r == -ENOENT ? "there is no state directory"
+			 : r == -EPERM	? "the state directory is not this user's alone"
+					: "");
 	closep(&l->config.state_fd);
 }
 
@@ -130,7 +139,10 @@ static void load_plan(struct prefetch_session *l)
 {
 	_cleanup_(profile_image_release) struct profile_image known = { 0 };
 	const struct planner_limits limits = {
-		.kind = l->config.predictor, .files = FILES_MAX, .bytes = BYTES_MAX, .seed = (uint64_t)clock_ms(),
+		.kind = l->config.predictor,
+		.files = FILES_MAX,
+		.bytes = BYTES_MAX,
+		.seed = (uint64_t)clock_ms(),
 	};
 	char err[ERR_SIZE] = "";
 	struct profile *p;
@@ -204,7 +216,8 @@ static void harvest(struct prefetch_session *l, struct prefetch_io *f, bool has_
 {
 	trace_end(l->trace);
 	prefetch_io_stop(f);
-	if (!l->is_off && trace_collect_take(l->config.image, l->trace, &l->harvest) == 0 && has_plan)
+	if (!l->is_off && trace_collect_take(l->config.image, l->trace, &l->harvest) == 0 &&
+	    has_plan)
 		judge(l);
 	if (has_plan)
 		planner_release(&l->plan);
@@ -259,7 +272,8 @@ static void harvest_locked(struct prefetch_session *l)
 	pthread_cond_broadcast(&scribe.done);
 }
 
-/* True: something was done, and the list may be another. Else *wait_ms is how long there is nothing to do for l. */
+/* True: something was done, and the list may be another. Else *wait_ms is how long there is nothing
+ * to do for l. */
 static bool advance(struct prefetch_session *l, int64_t *wait_ms)
 {
 	const int64_t left = l->begin_ms + l->config.window_ms - clock_ms();
@@ -278,7 +292,8 @@ static bool advance(struct prefetch_session *l, int64_t *wait_ms)
 			*wait_ms = l->is_harvesting ? INT64_MAX : left;
 			return false;
 		}
-		/* A mount that was stopped before it was loaded has been harvested by prefetch_session_stop. */
+		/* A mount that was stopped before it was loaded has been harvested by
+		 * prefetch_session_stop. */
 		if (l->is_stopped)
 			l->step = HARVESTED;
 		else
@@ -308,7 +323,8 @@ static void *run(void *arg)
 		int64_t wait_ms = INT64_MAX;
 		bool was_busy = false;
 
-		for (struct list_link *i = scribe.list.next; i != &scribe.list && !was_busy; i = i->next) {
+		for (struct list_link *i = scribe.list.next; i != &scribe.list && !was_busy;
+		     i = i->next) {
 			int64_t ms = INT64_MAX;
 
 			was_busy = advance(learning_of(i), &ms);

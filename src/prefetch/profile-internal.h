@@ -17,7 +17,8 @@ int profile_fail(int r, char *err, size_t err_size);
 /* Run statements that give no rows. 0 or as profile_errno. */
 int profile_run(struct profile *p, const char *sql);
 void profile_finish(sqlite3_stmt **s);
-/* Bind in order: 'i' int64_t, 'd' double, 't' path (const char *). The strings are borrowed until the next reset. */
+/* Bind in order: 'i' int64_t, 'd' double, 't' path (const char *). The strings are borrowed until
+ * the next reset. */
 int profile_bind(sqlite3_stmt *s, const char *types, ...);
 /* 1: a row; 0: no more; else as profile_errno. */
 int profile_step(sqlite3_stmt *s);

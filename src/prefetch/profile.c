@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening the file. It is reached through a directory that somebody else opened, and by a server whose root shows
- * nothing of it: SQLite is given /proc/self/fd/N/profile.db, and kept from making another path of that. */
+/* Opening the file. It is reached through a directory that somebody else opened, and by a server
+ * whose root shows nothing of it: SQLite is given /proc/self/fd/N/profile.db, and kept from making
+ * another path of that. */
 #include "profile-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -13,11 +14,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define BUSY_MS 500
+#define BUSY_MS	   500
 #define PAGE_BYTES 4096
-#define OPS_A_LOOK 1000000	/* steps of SQLite's machine between two looks at how many there were */
-#define LOOKS_MAX 2000		/* a file that makes it run for longer is none of ours */
-#define VFS "veneer"
+#define OPS_A_LOOK                                                                    \
+	1000000 /* steps of SQLite's machine between two looks at how many there were \
+		 */
+#define LOOKS_MAX 2000 /* a file that makes it run for longer is none of ours */
+#define VFS	  "veneer"
 
 static const char schema[] =
 	"CREATE TABLE image(id INTEGER PRIMARY KEY, key INTEGER NOT NULL UNIQUE, starts INTEGER NOT NULL,"
@@ -71,7 +74,8 @@ int profile_errno(int code)
 	case SQLITE_PROTOCOL:
 		return -EIO;
 	default:
-		/* Not a database, damaged, another schema, or one that makes a query run for ever. */
+		/* Not a database, damaged, another schema, or one that makes a query run for ever.
+		 */
 		return -EUCLEAN;
 	}
 }
@@ -79,8 +83,10 @@ int profile_errno(int code)
 int profile_fail(int r, char *err, size_t err_size)
 {
 	snprintf(err, err_size, "%s: %s", PROFILE_FILE,
-		 r == -EUCLEAN ? "it is damaged" : r == -EBUSY ? "somebody has it locked" :
-		 r == -EROFS ? "it cannot be written" : strerror(-r));
+		 r == -EUCLEAN ? "it is damaged"
+		 : r == -EBUSY ? "somebody has it locked"
+		 : r == -EROFS ? "it cannot be written"
+			       : strerror(-r));
 	return r;
 }
 
@@ -162,14 +168,16 @@ static int take_long(void *arg)
 /* Nothing that SQLite would wait for, or read for minutes. */
 static int look(int dirfd, char *err, size_t err_size)
 {
-	static const char *const names[] = { PROFILE_FILE, PROFILE_FILE "-wal", PROFILE_FILE "-shm", PROFILE_FILE "-journal" };
+	static const char *const names[] = { PROFILE_FILE, PROFILE_FILE "-wal", PROFILE_FILE "-shm",
+					     PROFILE_FILE "-journal" };
 	struct stat st;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		if (fstatat(dirfd, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (!S_ISREG(st.st_mode) || st.st_size > (off_t)PROFILE_BYTES_OPENED) {
-			snprintf(err, err_size, "%s: it is %s", names[i], S_ISREG(st.st_mode) ? "far too large" : "no file");
+			snprintf(err, err_size, "%s: it is %s", names[i],
+				 S_ISREG(st.st_mode) ? "far too large" : "no file");
 			return S_ISREG(st.st_mode) ? -EFBIG : -EUCLEAN;
 		}
 	}
@@ -190,7 +198,9 @@ static int version_of(struct profile *p, int *ret)
 /* Whoever is first makes the tables. */
 static int make_tables(struct profile *p)
 {
-	int version = 0, r = profile_run(p, "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; BEGIN IMMEDIATE");
+	int version = 0,
+	    r = profile_run(
+		    p, "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; BEGIN IMMEDIATE");
 
 	r = r ?: version_of(p, &version);
 	if (r == 0 && version == 0)
@@ -211,7 +221,8 @@ static int check_version(struct profile *p, bool is_readonly, char *err, size_t 
 		return profile_fail(r, err, err_size);
 	if (version == PROFILE_VERSION)
 		return 0;
-	snprintf(err, err_size, "%s: it is %s", PROFILE_FILE, version > PROFILE_VERSION ? "of a newer version" : "damaged");
+	snprintf(err, err_size, "%s: it is %s", PROFILE_FILE,
+		 version > PROFILE_VERSION ? "of a newer version" : "damaged");
 	return version > PROFILE_VERSION ? -EPROTO : -EUCLEAN;
 }
 
@@ -226,7 +237,8 @@ static int set_up(struct profile *p, bool is_readonly, char *err, size_t err_siz
 	sqlite3_busy_timeout(p->db, BUSY_MS);
 	sqlite3_db_config(p->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(p->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	snprintf(sql, sizeof(sql), "PRAGMA temp_store=MEMORY; PRAGMA synchronous=NORMAL; PRAGMA max_page_count=%u",
+	snprintf(sql, sizeof(sql),
+		 "PRAGMA temp_store=MEMORY; PRAGMA synchronous=NORMAL; PRAGMA max_page_count=%u",
 		 PROFILE_BYTES_MAX / PAGE_BYTES);
 	r = check_version(p, is_readonly, err, err_size);
 	if (r < 0)
@@ -242,7 +254,8 @@ static int set_up(struct profile *p, bool is_readonly, char *err, size_t err_siz
 int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, size_t err_size)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	const int flags = is_readonly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+	const int flags = is_readonly ? SQLITE_OPEN_READONLY
+				      : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
 	char path[sizeof("/proc/self/fd/-2147483648/" PROFILE_FILE)];
 	struct profile *p = calloc(1, sizeof(*p));
 	int r;
@@ -253,8 +266,12 @@ int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, s
 		return -ENOMEM;
 	r = look(dirfd, err, err_size);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", dirfd, PROFILE_FILE);
-	if (r == 0 && sqlite3_open_v2(path, &p->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, VFS) != SQLITE_OK) {
-		r = p->db ? profile_fail(profile_errno(sqlite3_extended_errcode(p->db)) ?: -EIO, err, err_size) : -ENOMEM;
+	if (r == 0 &&
+	    sqlite3_open_v2(path, &p->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
+			    VFS) != SQLITE_OK) {
+		r = p->db ? profile_fail(profile_errno(sqlite3_extended_errcode(p->db)) ?: -EIO,
+					 err, err_size)
+			  : -ENOMEM;
 		if (is_readonly && faccessat(dirfd, PROFILE_FILE, F_OK, 0) < 0 && errno == ENOENT)
 			r = -ENOENT;
 	}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading the file. Whatever is in it: what makes no sense is left out, and never more than the bounds is read. */
+/* Reading the file. Whatever is in it: what makes no sense is left out, and never more than the
+ * bounds is read. */
 #include "profile-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -9,10 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EXTENTS_MAX 0x100000	/* of a file */
-#define FIRST_SIZE 64u
+#define EXTENTS_MAX 0x100000 /* of a file */
+#define FIRST_SIZE  64u
 
-static const char select_image[] = "SELECT id, key, starts, last_seen, judged, precision, label FROM image ";
+static const char select_image[] =
+	"SELECT id, key, starts, last_seen, judged, precision, label FROM image ";
 static const char select_items[] =
 	"SELECT f.id, f.path, f.layer, i.kind, i.extent, i.seen, i.count, i.first_ms, i.place, i.last_start, i.last_seen"
 	" FROM file f JOIN item i ON i.file = f.id WHERE f.image = ?1"
@@ -72,7 +74,8 @@ static int take_file(sqlite3_stmt *s, int64_t *last_id, struct profile_image *im
 	r = make_room((void **)&img->files, img->nfiles, sizeof(*img->files));
 	if (r < 0)
 		return r;
-	img->files[img->nfiles] = (struct profile_file){ strndup(path, len), (uint64_t)sqlite3_column_int64(s, 2) };
+	img->files[img->nfiles] =
+		(struct profile_file){ strndup(path, len), (uint64_t)sqlite3_column_int64(s, 2) };
 	if (!img->files[img->nfiles].path)
 		return -ENOMEM;
 	img->nfiles++;
@@ -91,7 +94,8 @@ static int take_item(sqlite3_stmt *s, struct profile_image *img)
 	const uint32_t last = number(s, 9, UINT32_MAX);
 	int r;
 
-	if (extent < 0 || extent >= EXTENTS_MAX || kind < 0 || kind >= PROFILE_KINDS || last > img->starts)
+	if (extent < 0 || extent >= EXTENTS_MAX || kind < 0 || kind >= PROFILE_KINDS ||
+	    last > img->starts)
 		return 0;
 	r = make_room((void **)&img->items, img->nitems, sizeof(*img->items));
 	if (r < 0)
@@ -134,7 +138,8 @@ static int take_image(sqlite3_stmt *s, struct profile_image *img)
 		.key = (uint64_t)sqlite3_column_int64(s, 1),
 		.starts = number(s, 2, INT32_MAX),
 		.last_seen = sqlite3_column_int64(s, 3),
-		.score = { number(s, 4, INT32_MAX), precision >= 0 && precision <= 1 ? precision : 0 },
+		.score = { number(s, 4, INT32_MAX),
+			   precision >= 0 && precision <= 1 ? precision : 0 },
 		.label = text(s, 6),
 	};
 	return img->label ? 0 : -ENOMEM;
@@ -149,7 +154,8 @@ static int select_one(struct profile *p, const char *where, sqlite3_stmt **ret)
 }
 
 /* 1: *ret_id; 0: it was never seen. */
-static int find_own(struct profile *p, const struct profile_stack *s, int64_t *ret_id, struct profile_image *ret)
+static int find_own(struct profile *p, const struct profile_stack *s, int64_t *ret_id,
+		    struct profile_image *ret)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *find = NULL;
 	int r = select_one(p, "WHERE key = ?1", &find);
@@ -166,9 +172,14 @@ static int find_own(struct profile *p, const struct profile_stack *s, int64_t *r
 static int note_layers(struct profile *p, const struct profile_stack *s)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *add = NULL;
-	int r = profile_run(p, "CREATE TEMP TABLE IF NOT EXISTS mine(key INTEGER PRIMARY KEY); DELETE FROM temp.mine");
+	int r = profile_run(
+		p,
+		"CREATE TEMP TABLE IF NOT EXISTS mine(key INTEGER PRIMARY KEY); DELETE FROM temp.mine");
 
-	r = r ?: profile_errno(sqlite3_prepare_v2(p->db, "INSERT OR IGNORE INTO temp.mine VALUES(?1)", -1, &add, NULL));
+	r = r
+		    ?: profile_errno(sqlite3_prepare_v2(
+			       p->db, "INSERT OR IGNORE INTO temp.mine VALUES(?1)", -1, &add,
+			       NULL));
 	for (size_t i = 0; r == 0 && i < s->n; i++)
 		r = profile_do(add, "i", (int64_t)s->layers[i]);
 	return r;
@@ -177,9 +188,11 @@ static int note_layers(struct profile *p, const struct profile_stack *s)
 static int find_relative(struct profile *p, int64_t *ret_id, struct profile_image *ret)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *find = NULL;
-	int r = select_one(p, "WHERE id = (SELECT l.image FROM layer l JOIN image m ON m.id = l.image WHERE l.key IN"
-			    " (SELECT key FROM temp.mine) GROUP BY l.image ORDER BY count(*) DESC, m.last_seen DESC LIMIT 1)",
-			    &find);
+	int r = select_one(
+		p,
+		"WHERE id = (SELECT l.image FROM layer l JOIN image m ON m.id = l.image WHERE l.key IN"
+		" (SELECT key FROM temp.mine) GROUP BY l.image ORDER BY count(*) DESC, m.last_seen DESC LIMIT 1)",
+		&find);
 	r = r ?: profile_step(find);
 	if (r != 1)
 		return r;
@@ -189,7 +202,8 @@ static int find_relative(struct profile *p, int64_t *ret_id, struct profile_imag
 	return r < 0 ? r : 1;
 }
 
-int profile_load(struct profile *p, const struct profile_stack *s, struct profile_image *ret, char *err, size_t err_size)
+int profile_load(struct profile *p, const struct profile_stack *s, struct profile_image *ret,
+		 char *err, size_t err_size)
 {
 	int64_t id = 0;
 	int r = profile_run(p, "BEGIN");
@@ -212,7 +226,9 @@ int profile_load(struct profile *p, const struct profile_stack *s, struct profil
 static int load_layers(struct profile *p, int64_t id, struct profile_image *img)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db, "SELECT key FROM layer WHERE image = ?1 ORDER BY pos LIMIT 65536", -1, &s, NULL));
+	int r = profile_errno(sqlite3_prepare_v2(
+		p->db, "SELECT key FROM layer WHERE image = ?1 ORDER BY pos LIMIT 65536", -1, &s,
+		NULL));
 
 	r = r ?: profile_bind(s, "i", id);
 	while (r == 0 && (r = profile_step(s)) == 1) {
@@ -223,8 +239,9 @@ static int load_layers(struct profile *p, int64_t id, struct profile_image *img)
 	return r;
 }
 
-int profile_each(struct profile *p, bool wants_items, int (*fn)(const struct profile_image *img, void *arg), void *arg,
-		 char *err, size_t err_size)
+int profile_each(struct profile *p, bool wants_items,
+		 int (*fn)(const struct profile_image *img, void *arg), void *arg, char *err,
+		 size_t err_size)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
 	int r = profile_run(p, "BEGIN"), said = 0;

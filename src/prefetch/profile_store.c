@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#define ONCE_KEPT 16	/* starts after which what was seen in one alone is forgotten */
+#define ONCE_KEPT 16 /* starts after which what was seen in one alone is forgotten */
 
 /* The statements of one transaction. */
 struct writer {
@@ -33,10 +33,12 @@ static int writer_init(struct profile *p, struct writer *w)
 		{ &w->add_file, "INSERT INTO file(image, path, layer) VALUES(?1, ?2, ?3)"
 				" ON CONFLICT(image, path) DO UPDATE SET layer = excluded.layer" },
 		/* file, kind, extent, first_ms, place, start, time */
-		{ &w->see_item, "INSERT INTO item VALUES(?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET"
-				" seen = seen << (?6 - last_start) | 1, count = count + 1, first_ms = ?4, place = ?5,"
-				" last_start = ?6, last_seen = ?7" },
-		{ &w->put_item, "INSERT OR REPLACE INTO item VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)" },
+		{ &w->see_item,
+		  "INSERT INTO item VALUES(?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET"
+		  " seen = seen << (?6 - last_start) | 1, count = count + 1, first_ms = ?4, place = ?5,"
+		  " last_start = ?6, last_seen = ?7" },
+		{ &w->put_item,
+		  "INSERT OR REPLACE INTO item VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)" },
 	};
 	int r = 0;
 
@@ -69,23 +71,27 @@ static int run_with(struct profile *p, const char *sql, int64_t a, int64_t b)
 static int put_layers(struct profile *p, int64_t image, const uint64_t *layers, size_t n)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db, "INSERT OR IGNORE INTO layer VALUES(?1, ?2, ?3)", -1, &s, NULL));
+	int r = profile_errno(sqlite3_prepare_v2(
+		p->db, "INSERT OR IGNORE INTO layer VALUES(?1, ?2, ?3)", -1, &s, NULL));
 
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = profile_do(s, "iii", image, (int64_t)i, (int64_t)layers[i]);
 	return r;
 }
 
-static int put_image(struct profile *p, uint64_t key, unsigned starts, int64_t at, const struct profile_score *score,
-		     const char *label, int64_t *ret_id)
+static int put_image(struct profile *p, uint64_t key, unsigned starts, int64_t at,
+		     const struct profile_score *score, const char *label, int64_t *ret_id)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db,
+	int r = profile_errno(sqlite3_prepare_v2(
+		p->db,
 		"INSERT INTO image(key, starts, last_seen, judged, precision, label) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
 		" ON CONFLICT(key) DO UPDATE SET starts = ?2, last_seen = ?3, judged = ?4, precision = ?5, label = ?6",
 		-1, &s, NULL));
 
-	r = r ?: profile_do(s, "iiiidt", (int64_t)key, (int64_t)starts, at, (int64_t)score->judged, score->precision, label);
+	r = r
+		    ?: profile_do(s, "iiiidt", (int64_t)key, (int64_t)starts, at,
+				  (int64_t)score->judged, score->precision, label);
 	return r ?: one_number(p, "SELECT id FROM image WHERE key = ?1", (int64_t)key, ret_id);
 }
 
@@ -101,7 +107,8 @@ static int file_id(struct writer *w, int64_t image, const struct profile_file *f
 	return r == 1 ? 0 : r < 0 ? r : -EUCLEAN;
 }
 
-static int64_t *file_ids(struct writer *w, int64_t image, const struct profile_file *files, size_t n, int *ret_r)
+static int64_t *file_ids(struct writer *w, int64_t image, const struct profile_file *files,
+			 size_t n, int *ret_r)
 {
 	int64_t *ids = calloc(n + 1, sizeof(*ids));
 
@@ -115,35 +122,57 @@ static int64_t *file_ids(struct writer *w, int64_t image, const struct profile_f
 
 static int forget_image(struct profile *p, int64_t id)
 {
-	int r = run_with(p, "DELETE FROM item WHERE ?2 = 0 AND file IN (SELECT id FROM file WHERE image = ?1)", id, 0);
+	int r = run_with(
+		p,
+		"DELETE FROM item WHERE ?2 = 0 AND file IN (SELECT id FROM file WHERE image = ?1)",
+		id, 0);
 
 	r = r ?: run_with(p, "DELETE FROM file WHERE ?2 = 0 AND image = ?1", id, 0);
 	r = r ?: run_with(p, "DELETE FROM layer WHERE ?2 = 0 AND image = ?1", id, 0);
 	return r ?: run_with(p, "DELETE FROM image WHERE ?2 = 0 AND id = ?1", id, 0);
 }
 
-/* What cannot matter to a prediction any more, what says that it is of a start to come, and beyond that the longest
- * unseen. */
+/* What cannot matter to a prediction any more, what says that it is of a start to come, and beyond
+ * that the longest unseen. */
 static int prune_image(struct profile *p, int64_t id, int64_t starts)
 {
 	int64_t n = 0;
-	int r = run_with(p, "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start < ?2", id,
-			 starts - (int64_t)PREDICTOR_STARTS + 1);
+	int r = run_with(
+		p,
+		"DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start < ?2",
+		id, starts - (int64_t)PREDICTOR_STARTS + 1);
 
-	r = r ?: run_with(p, "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start > ?2", id,
-			  starts);
-	r = r ?: run_with(p, "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND count = 1 AND"
-			  " last_start < ?2", id, starts - ONCE_KEPT);
-	r = r ?: one_number(p, "SELECT count(*) FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1)", id, &n);
+	r = r
+		    ?: run_with(
+			       p,
+			       "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start > ?2",
+			       id, starts);
+	r = r
+		    ?: run_with(
+			       p,
+			       "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND count = 1 AND"
+			       " last_start < ?2",
+			       id, starts - ONCE_KEPT);
+	r = r
+		    ?: one_number(
+			       p,
+			       "SELECT count(*) FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1)",
+			       id, &n);
 	if (r == 0 && n > PROFILE_ITEMS_MAX)
-		r = run_with(p, "DELETE FROM item WHERE (file, kind, extent) IN (SELECT i.file, i.kind, i.extent FROM item i"
-			     " JOIN file f ON f.id = i.file WHERE f.image = ?1 ORDER BY i.last_start, i.count LIMIT ?2)", id,
-			     n - PROFILE_ITEMS_MAX);
-	return r ?: run_with(p, "DELETE FROM file WHERE image = ?1 AND ?2 = 0 AND NOT EXISTS"
-			     " (SELECT 1 FROM item WHERE file = file.id)", id, 0);
+		r = run_with(
+			p,
+			"DELETE FROM item WHERE (file, kind, extent) IN (SELECT i.file, i.kind, i.extent FROM item i"
+			" JOIN file f ON f.id = i.file WHERE f.image = ?1 ORDER BY i.last_start, i.count LIMIT ?2)",
+			id, n - PROFILE_ITEMS_MAX);
+	return r
+		       ?: run_with(p,
+				   "DELETE FROM file WHERE image = ?1 AND ?2 = 0 AND NOT EXISTS"
+				   " (SELECT 1 FROM item WHERE file = file.id)",
+				   id, 0);
 }
 
-/* Images that were not started for longest go until the rest is few, and leaves a quarter of the file free. */
+/* Images that were not started for longest go until the rest is few, and leaves a quarter of the
+ * file free. */
 static int prune_images(struct profile *p, int64_t keep)
 {
 	int64_t images = 0, pages = 0, unused = 0, page = 0, id;
@@ -154,9 +183,13 @@ static int prune_images(struct profile *p, int64_t keep)
 		r = r ?: one_number(p, "PRAGMA page_count", 0, &pages);
 		r = r ?: one_number(p, "PRAGMA freelist_count", 0, &unused);
 		r = r ?: one_number(p, "PRAGMA page_size", 0, &page);
-		if (r < 0 || images < 2 || (images <= PROFILE_IMAGES_MAX && (pages - unused) * page <= PROFILE_BYTES_MAX / 4 * 3))
+		if (r < 0 || images < 2 ||
+		    (images <= PROFILE_IMAGES_MAX &&
+		     (pages - unused) * page <= PROFILE_BYTES_MAX / 4 * 3))
 			return r;
-		r = one_number(p, "SELECT id FROM image WHERE id != ?1 ORDER BY last_seen, id LIMIT 1", keep, &id);
+		r = one_number(p,
+			       "SELECT id FROM image WHERE id != ?1 ORDER BY last_seen, id LIMIT 1",
+			       keep, &id);
 		r = r ?: forget_image(p, id);
 	}
 	return r;
@@ -189,8 +222,9 @@ static int see(struct profile *p, const struct profile_start *start, int64_t ima
 	for (size_t i = 0; r == 0 && i < start->nitems; i++) {
 		const struct profile_item *item = &start->items[i];
 
-		r = profile_do(w.see_item, "iiiiiii", ids[item->file], (int64_t)item->kind, (int64_t)item->extent,
-			       (int64_t)item->history.first_ms, (int64_t)item->history.order, (int64_t)number, start->at);
+		r = profile_do(w.see_item, "iiiiiii", ids[item->file], (int64_t)item->kind,
+			       (int64_t)item->extent, (int64_t)item->history.first_ms,
+			       (int64_t)item->history.order, (int64_t)number, start->at);
 	}
 	return r;
 }
@@ -199,23 +233,26 @@ static int see(struct profile *p, const struct profile_start *start, int64_t ima
 static int known(struct profile *p, uint64_t key, unsigned *ret_starts, struct profile_score *ret)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(p->db, "SELECT starts, judged, precision FROM image WHERE key = ?1", -1, &s, NULL));
+	int r = profile_errno(sqlite3_prepare_v2(
+		p->db, "SELECT starts, judged, precision FROM image WHERE key = ?1", -1, &s, NULL));
 
 	*ret = (struct profile_score){ 0 };
 	*ret_starts = 0;
 	r = r ?: profile_bind(s, "i", (int64_t)key);
 	r = r ?: profile_step(s);
 	if (r == 1) {
-		const int64_t starts = sqlite3_column_int64(s, 0), judged = sqlite3_column_int64(s, 1);
+		const int64_t starts = sqlite3_column_int64(s, 0),
+			      judged = sqlite3_column_int64(s, 1);
 
 		*ret_starts = starts > 0 && starts < INT_MAX ? (unsigned)starts : 0;
-		*ret = (struct profile_score){ judged > 0 ? (uint64_t)judged : 0, sqlite3_column_double(s, 2) };
+		*ret = (struct profile_score){ judged > 0 ? (uint64_t)judged : 0,
+					       sqlite3_column_double(s, 2) };
 	}
 	return r < 0 ? r : 0;
 }
 
-int profile_store(struct profile *p, const struct profile_stack *s, const struct profile_start *start, char *err,
-		  size_t err_size)
+int profile_store(struct profile *p, const struct profile_stack *s,
+		  const struct profile_start *start, char *err, size_t err_size)
 {
 	const uint64_t key = profile_image_key(s);
 	struct profile_score score;
@@ -251,9 +288,10 @@ static int put_items(struct profile *p, const struct profile_image *img, int64_t
 
 		if (!h->seen || (unsigned)ago >= img->starts || item->file >= img->nfiles)
 			continue;
-		r = profile_do(w.put_item, "iiiiiiiii", ids[item->file], (int64_t)item->kind, (int64_t)item->extent,
-			       (int64_t)(h->seen >> ago), (int64_t)h->count, (int64_t)h->first_ms, (int64_t)h->order,
-			       (int64_t)img->starts - ago, item->last_seen);
+		r = profile_do(w.put_item, "iiiiiiiii", ids[item->file], (int64_t)item->kind,
+			       (int64_t)item->extent, (int64_t)(h->seen >> ago), (int64_t)h->count,
+			       (int64_t)h->first_ms, (int64_t)h->order, (int64_t)img->starts - ago,
+			       item->last_seen);
 	}
 	return r;
 }
@@ -290,7 +328,9 @@ int profile_forget(struct profile *p, uint64_t key, char *err, size_t err_size)
 		}
 		r = r ?: forget_image(p, id);
 	} else {
-		r = profile_run(p, "DELETE FROM item; DELETE FROM file; DELETE FROM layer; DELETE FROM image");
+		r = profile_run(
+			p,
+			"DELETE FROM item; DELETE FROM file; DELETE FROM layer; DELETE FROM image");
 	}
 	return finish(p, r, err, err_size);
 }

@@ -24,7 +24,8 @@ static char *below(const char *dir, const char *rest)
 
 char *state_dir_path(void)
 {
-	const char *given = getenv("VENEER_STATE_DIR"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	const char *given = getenv("VENEER_STATE_DIR"), *xdg = getenv("XDG_STATE_HOME"),
+		   *home = getenv("HOME");
 
 	if (given && given[0] == '/')
 		return strdup(given);
@@ -73,7 +74,8 @@ int state_dir_open(const char *path, int is_readonly)
 	return st.st_uid != geteuid() || st.st_mode & 0022 ? -EPERM : steal_fd(&fd);
 }
 
-/* In a process that nobody waits for. It holds nothing that its caller's caller waits for the end of. */
+/* In a process that nobody waits for. It holds nothing that its caller's caller waits for the end
+ * of. */
 static void answer(int fd)
 {
 	_cleanup_(freep) char *path = state_dir_path();

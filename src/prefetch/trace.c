@@ -2,8 +2,9 @@
 /* A table with open addressing that only grows. Invariants:
  * 1. a key goes from 0 to its value once, by compare-and-swap; so each touch has one slot;
  * 2. its time is written by who made the key, later: 0 means that it is not there yet;
- * 3. n counts the keys, and may be ahead of them; at TRACE_TOUCHES_MAX nothing new is noted, so that a search ends.
- * The memory is mapped anew, zero, when it is given back: a thread that is late finds an empty table. */
+ * 3. n counts the keys, and may be ahead of them; at TRACE_TOUCHES_MAX nothing new is noted, so
+ * that a search ends. The memory is mapped anew, zero, when it is given back: a thread that is late
+ * finds an empty table. */
 #include "veneer/prefetch/trace.h"
 
 #include <errno.h>
@@ -13,10 +14,10 @@
 #include <time.h>
 
 #define KEY_EXTENT_BITS 20
-#define KEY_WRITTEN 0xffffeu
-#define KEY_OPENED 0xfffffu
-#define POINTER_SHIFT 3		/* what is malloc'd is aligned */
-#define POINTER_BITS 47		/* of addresses that programs get */
+#define KEY_WRITTEN	0xffffeu
+#define KEY_OPENED	0xfffffu
+#define POINTER_SHIFT	3 /* what is malloc'd is aligned */
+#define POINTER_BITS	47 /* of addresses that programs get */
 
 struct slot {
 	_Atomic uint64_t key;
@@ -41,7 +42,8 @@ int trace_new(unsigned window_ms, struct trace **ret)
 
 	if (!t)
 		return -ENOMEM;
-	t->slots = mmap(NULL, TRACE_SLOTS * sizeof(*t->slots), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	t->slots = mmap(NULL, TRACE_SLOTS * sizeof(*t->slots), PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (t->slots == MAP_FAILED) {
 		free(t);
 		return -ENOMEM;
@@ -65,7 +67,8 @@ static uint32_t elapsed_ms(const struct trace *t)
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (uint32_t)((now.tv_sec - t->begin.tv_sec) * 1000 + (now.tv_nsec - t->begin.tv_nsec) / 1000000);
+	return (uint32_t)((now.tv_sec - t->begin.tv_sec) * 1000 +
+			  (now.tv_nsec - t->begin.tv_nsec) / 1000000);
 }
 
 static size_t first_slot(uint64_t key)
@@ -98,11 +101,13 @@ static bool note(struct trace *t, uint64_t key)
 		ms = elapsed_ms(t);
 		if (is_over(t, ms))
 			return false;
-		if (atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed) >= TRACE_TOUCHES_MAX) {
+		if (atomic_fetch_add_explicit(&t->n, 1, memory_order_relaxed) >=
+		    TRACE_TOUCHES_MAX) {
 			atomic_fetch_sub_explicit(&t->n, 1, memory_order_relaxed);
 			return false;
 		}
-		if (atomic_compare_exchange_strong_explicit(&s->key, &seen, key, memory_order_relaxed, memory_order_relaxed)) {
+		if (atomic_compare_exchange_strong_explicit(
+			    &s->key, &seen, key, memory_order_relaxed, memory_order_relaxed)) {
 			atomic_store_explicit(&s->ms_and_one, ms + 1, memory_order_release);
 			return true;
 		}
@@ -174,7 +179,9 @@ static struct trace_touch touch_of(uint64_t key, uint32_t ms)
 	return (struct trace_touch){
 		.file = (const void *)(uintptr_t)(key >> KEY_EXTENT_BITS << POINTER_SHIFT),
 		.extent = low >= KEY_WRITTEN ? 0 : low,
-		.kind = low == KEY_WRITTEN ? TRACE_WRITTEN : low == KEY_OPENED ? TRACE_OPENED : TRACE_READ,
+		.kind = low == KEY_WRITTEN  ? TRACE_WRITTEN
+			: low == KEY_OPENED ? TRACE_OPENED
+					    : TRACE_READ,
 		.ms = ms,
 	};
 }
@@ -198,7 +205,8 @@ ssize_t trace_take(struct trace *t, struct trace_touch **ret)
 	if (!found)
 		return -ENOMEM;
 	for (size_t i = 0; i < TRACE_SLOTS && n < TRACE_TOUCHES_MAX; i++) {
-		const uint32_t ms = atomic_load_explicit(&t->slots[i].ms_and_one, memory_order_acquire);
+		const uint32_t ms =
+			atomic_load_explicit(&t->slots[i].ms_and_one, memory_order_acquire);
 		const uint64_t key = atomic_load_explicit(&t->slots[i].key, memory_order_relaxed);
 
 		if (key && ms)

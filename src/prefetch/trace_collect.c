@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define PAGE 4096u
-#define LOOK_BYTES (64u << 20)	/* of a file, at its front */
-#define LOOK_FILES 4096u
+#define PAGE		4096u
+#define LOOK_BYTES	(64u << 20) /* of a file, at its front */
+#define LOOK_FILES	4096u
 #define PAGES_AN_EXTENT (TRACE_EXTENT_SIZE / PAGE)
 
 uint64_t *trace_collect_layers(struct image *img, size_t *ret_n)
@@ -22,7 +22,8 @@ uint64_t *trace_collect_layers(struct image *img, size_t *ret_n)
 	*ret_n = image_layers(img, &layers);
 	keys = malloc(*ret_n * sizeof(*keys));
 	for (size_t i = 0; keys && i < *ret_n; i++)
-		keys[i] = profile_layer_key(layers[i]->dev, layers[i]->ino, layers[i]->btime.tv_sec, layers[i]->btime.tv_nsec);
+		keys[i] = profile_layer_key(layers[i]->dev, layers[i]->ino, layers[i]->btime.tv_sec,
+					    layers[i]->btime.tv_nsec);
 	return keys;
 }
 
@@ -33,8 +34,8 @@ static uint64_t layer_of(struct image *img, const struct image_entry *e)
 
 	if (e->layer >= n)
 		return 0;
-	return profile_layer_key(layers[e->layer]->dev, layers[e->layer]->ino, layers[e->layer]->btime.tv_sec,
-				 layers[e->layer]->btime.tv_nsec);
+	return profile_layer_key(layers[e->layer]->dev, layers[e->layer]->ino,
+				 layers[e->layer]->btime.tv_sec, layers[e->layer]->btime.tv_nsec);
 }
 
 /* ---- what is cached ---- */
@@ -72,8 +73,8 @@ static bool is_any_set(const unsigned char *pages, size_t n)
 }
 
 /* The extents of a file that was opened, as touches of its time. */
-static void look_into(struct image *img, const struct trace_touch *opened, unsigned char *pages, struct trace_touch *ret,
-		      size_t *n)
+static void look_into(struct image *img, const struct trace_touch *opened, unsigned char *pages,
+		      struct trace_touch *ret, size_t *n)
 {
 	size_t npages = cached_pages(img, (struct image_entry *)opened->file, pages);
 
@@ -82,7 +83,9 @@ static void look_into(struct image *img, const struct trace_touch *opened, unsig
 
 		if (!is_any_set(pages + first, left < PAGES_AN_EXTENT ? left : PAGES_AN_EXTENT))
 			continue;
-		ret[(*n)++] = (struct trace_touch){ opened->file, (uint32_t)(first / PAGES_AN_EXTENT), opened->ms, TRACE_READ };
+		ret[(*n)++] = (struct trace_touch){ opened->file,
+						    (uint32_t)(first / PAGES_AN_EXTENT), opened->ms,
+						    TRACE_READ };
 	}
 }
 
@@ -108,14 +111,16 @@ static size_t unite(struct trace_touch *touches, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct trace_touch *last = kept ? &touches[kept - 1] : NULL;
 
-		if (!last || last->file != touches[i].file || last->kind != touches[i].kind || last->extent != touches[i].extent)
+		if (!last || last->file != touches[i].file || last->kind != touches[i].kind ||
+		    last->extent != touches[i].extent)
 			touches[kept++] = touches[i];
 	}
 	return kept;
 }
 
 /* Touches with those of opened files in place of the opening. */
-static struct trace_touch *complete(struct image *img, const struct trace_touch *touches, size_t n, size_t *ret_n)
+static struct trace_touch *complete(struct image *img, const struct trace_touch *touches, size_t n,
+				    size_t *ret_n)
 {
 	struct trace_touch *all = malloc(TRACE_TOUCHES_MAX * sizeof(*all));
 	_cleanup_(freep) unsigned char *pages = malloc(LOOK_BYTES / PAGE);
@@ -201,7 +206,8 @@ static int name_files(struct image *img, struct known *files, size_t n, struct t
 	return 0;
 }
 
-static int take_items(struct image *img, const struct trace_touch *touches, size_t n, struct trace_collect *h)
+static int take_items(struct image *img, const struct trace_touch *touches, size_t n,
+		      struct trace_collect *h)
 {
 	size_t nfiles;
 	_cleanup_(freep) struct known *files = files_of(touches, n, &nfiles);
@@ -218,7 +224,8 @@ static int take_items(struct image *img, const struct trace_touch *touches, size
 		if (!k || k->index == UINT32_MAX)
 			continue;
 		h->items[h->start.nitems++] = (struct profile_item){
-			.file = k->index, .extent = touches[i].extent,
+			.file = k->index,
+			.extent = touches[i].extent,
 			.kind = touches[i].kind == TRACE_WRITTEN ? PROFILE_WRITTEN : PROFILE_READ,
 			.history = { .first_ms = touches[i].ms, .order = order++ },
 		};

@@ -19,15 +19,15 @@
 static const int crashes[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGSYS };
 
 #define STACK_BYTES (32u << 10)
-#define PAUSE_MS 20
-#define N_CRASHES (sizeof(crashes) / sizeof(*crashes))
+#define PAUSE_MS    20
+#define N_CRASHES   (sizeof(crashes) / sizeof(*crashes))
 
 static struct sigaction before[N_CRASHES];
 static struct crash_board *board;
 static _Thread_local struct activity *current;
 
-/* What would have happened without us. The default meets the same fault again on return, so that a core dump shows the
- * place. */
+/* What would have happened without us. The default meets the same fault again on return, so that a
+ * core dump shows the place. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
 	const struct sigaction *old = NULL;
@@ -74,8 +74,8 @@ void activity_note_in(struct crash_board *b)
 	board = b;
 }
 
-/* A stack that is full cannot take a signal. What the thread has already is the address sanitizer's, which unmaps the one it
- * finds in the end. */
+/* A stack that is full cannot take a signal. What the thread has already is the address
+ * sanitizer's, which unmaps the one it finds in the end. */
 static void use_other_stack(void)
 {
 	static _Thread_local char stack[STACK_BYTES];
@@ -192,16 +192,18 @@ static bool is_dead(char state)
 	return state == 0 || state == 'Z' || state == 'X';
 }
 
-/* It crashed, and its threads are waited for in the kernel, uninterruptibly, to write a core that may well go nowhere: not one
- * of them runs on. */
+/* It crashed, and its threads are waited for in the kernel, uninterruptibly, to write a core that
+ * may well go nowhere: not one of them runs on. */
 static bool is_dumping(pid_t pid)
 {
 	char text[4096];
 
-	return read_of(pid, pid, "status", text, sizeof(text)) > 0 && strstr(text, "\nCoreDumping:\t1");
+	return read_of(pid, pid, "status", text, sizeof(text)) > 0 &&
+	       strstr(text, "\nCoreDumping:\t1");
 }
 
-/* PF_POSTCOREDUMP of the kernel, since Linux 5.17: it got out of its call, and what it waits for is the end of the dump. */
+/* PF_POSTCOREDUMP of the kernel, since Linux 5.17: it got out of its call, and what it waits for is
+ * the end of the dump. */
 #define STOPPED_FOR_DUMP 8u
 
 static bool is_stopped_for_dump(pid_t pid, int thread)
@@ -213,11 +215,11 @@ static bool is_stopped_for_dump(pid_t pid, int thread)
 
 /* Calls of a server that change nothing, whenever they end; some machines lack some. */
 static const long harmless[] = {
-	SYS_read, SYS_pread64, SYS_readv, SYS_preadv, SYS_lseek, SYS_close,
-	SYS_getdents64, SYS_readlinkat, SYS_faccessat, SYS_statx,
-	SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr,
-	SYS_munmap, SYS_madvise, SYS_readahead, SYS_inotify_add_watch,
-#ifdef SYS_faccessat2	/* which faccessat(3) makes */
+	SYS_read,	SYS_pread64,	SYS_readv,	SYS_preadv,    SYS_lseek,
+	SYS_close,	SYS_getdents64, SYS_readlinkat, SYS_faccessat, SYS_statx,
+	SYS_getxattr,	SYS_lgetxattr,	SYS_fgetxattr,	SYS_listxattr, SYS_llistxattr,
+	SYS_flistxattr, SYS_munmap,	SYS_madvise,	SYS_readahead, SYS_inotify_add_watch,
+#ifdef SYS_faccessat2 /* which faccessat(3) makes */
 	SYS_faccessat2,
 #endif
 #ifdef SYS_preadv2
@@ -251,7 +253,8 @@ static bool reads_how(pid_t pid, int thread, unsigned long long at)
 	_cleanup_(closep) int fd = open_of(pid, thread, "mem");
 	uint64_t flags;
 
-	return fd >= 0 && pread(fd, &flags, sizeof(flags), (off_t)at) == sizeof(flags) && opens_only((int)flags);
+	return fd >= 0 && pread(fd, &flags, sizeof(flags), (off_t)at) == sizeof(flags) &&
+	       opens_only((int)flags);
 }
 
 /* Rings only read (ring.h). */
@@ -259,7 +262,8 @@ static bool is_worker_of_ring(pid_t pid, int thread)
 {
 	char name[32];
 
-	return read_of(pid, thread, "comm", name, sizeof(name)) > 0 && !strncmp(name, "iou-wrk-", 8);
+	return read_of(pid, thread, "comm", name, sizeof(name)) > 0 &&
+	       !strncmp(name, "iou-wrk-", 8);
 }
 
 /* What a thread waits in. */
@@ -275,8 +279,10 @@ static bool call_of(pid_t pid, int thread, struct call *ret)
 	char text[256];
 
 	*ret = (struct call){ .state = state_of(pid, thread) };
-	return (ret->state == 'D' || ret->state == 'S') && read_of(pid, thread, "syscall", text, sizeof(text)) > 0 &&
-	       sscanf(text, "%ld %llx %llx %llx", &ret->number, &ret->arg[0], &ret->arg[1], &ret->arg[2]) >= 1;
+	return (ret->state == 'D' || ret->state == 'S') &&
+	       read_of(pid, thread, "syscall", text, sizeof(text)) > 0 &&
+	       sscanf(text, "%ld %llx %llx %llx", &ret->number, &ret->arg[0], &ret->arg[1],
+		      &ret->arg[2]) >= 1;
 }
 
 static bool is_among(long call, const long *calls, size_t n)
@@ -287,7 +293,8 @@ static bool is_among(long call, const long *calls, size_t n)
 	return false;
 }
 
-/* It is in the kernel, where nothing wakes it but what it waits for, and that makes no difference to anybody. */
+/* It is in the kernel, where nothing wakes it but what it waits for, and that makes no difference
+ * to anybody. */
 static bool is_harmless(pid_t pid, int thread)
 {
 	struct call c;
@@ -298,7 +305,8 @@ static bool is_harmless(pid_t pid, int thread)
 	if (!is_known)
 		return false;
 #ifdef SYS_io_uring_enter
-	/* Who dies waits for the workers of its ring, and sleeps over it as if a signal could wake it. */
+	/* Who dies waits for the workers of its ring, and sleeps over it as if a signal could wake
+	 * it. */
 	if (c.number == SYS_io_uring_enter)
 		return true;
 #endif
@@ -324,7 +332,8 @@ bool activity_is_dead(pid_t pid)
 /* Only its end is missing, and that makes no difference. */
 static bool is_as_good_as_dead(const struct crash_board *b, pid_t pid, int thread, bool is_dump)
 {
-	if (is_dump && (is_stopped_for_dump(pid, thread) || (thread == b->crashed && state_of(pid, thread) == 'D')))
+	if (is_dump && (is_stopped_for_dump(pid, thread) ||
+			(thread == b->crashed && state_of(pid, thread) == 'D')))
 		return true;
 	return is_waiting(b, thread) || is_harmless(pid, thread);
 }
@@ -356,13 +365,15 @@ bool activity_is_stuck(const struct crash_board *b, pid_t pid)
 
 /* ---- changes that may not come to an end ---- */
 
-/* Calls of a server that change a layer, and in which it is until that answers; some machines lack some. Not write and its
- * like, which what is no file is written by: the log, and the answers to the kernel. */
+/* Calls of a server that change a layer, and in which it is until that answers; some machines lack
+ * some. Not write and its like, which what is no file is written by: the log, and the answers to
+ * the kernel. */
 static const long changing[] = {
-	SYS_pwrite64, SYS_pwritev, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_syncfs, SYS_ioctl,
-	SYS_mkdirat, SYS_mknodat, SYS_symlinkat, SYS_linkat, SYS_unlinkat, SYS_renameat2, SYS_utimensat,
-	SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat,
-	SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
+	SYS_pwrite64,	     SYS_pwritev,   SYS_ftruncate,   SYS_fallocate,    SYS_fsync,
+	SYS_fdatasync,	     SYS_syncfs,    SYS_ioctl,	     SYS_mkdirat,      SYS_mknodat,
+	SYS_symlinkat,	     SYS_linkat,    SYS_unlinkat,    SYS_renameat2,    SYS_utimensat,
+	SYS_fchmod,	     SYS_fchmodat,  SYS_fchown,	     SYS_fchownat,     SYS_setxattr,
+	SYS_lsetxattr,	     SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
 #ifdef SYS_pwritev2
 	SYS_pwritev2,
 #endif
@@ -378,12 +389,13 @@ static const long changing[] = {
 #ifdef SYS_renameat
 	SYS_renameat,
 #endif
-#ifdef SYS_mkdir	/* and its like, which the C library makes where there are such */
-	SYS_mkdir, SYS_rmdir, SYS_unlink, SYS_rename, SYS_chmod,
+#ifdef SYS_mkdir /* and its like, which the C library makes where there are such */
+	SYS_mkdir,	     SYS_rmdir,	    SYS_unlink,	     SYS_rename,       SYS_chmod,
 #endif
 };
 
-/* Whether it sleeps as if a signal could wake it says nothing: on FUSE that is so until there is one. */
+/* Whether it sleeps as if a signal could wake it says nothing: on FUSE that is so until there is
+ * one. */
 static bool is_in_change(pid_t pid, int thread)
 {
 	struct call c;
@@ -396,7 +408,8 @@ static bool is_in_change(pid_t pid, int thread)
 	if (c.number == SYS_openat2)
 		return !reads_how(pid, thread, c.arg[2]);
 #endif
-	/* An answer that is sent from the pages of a file; who waits for a request sleeps otherwise. */
+	/* An answer that is sent from the pages of a file; who waits for a request sleeps
+	 * otherwise. */
 	if (c.number == SYS_splice)
 		return c.state == 'D';
 	return is_among(c.number, changing, sizeof(changing) / sizeof(*changing));
@@ -421,7 +434,7 @@ static unsigned long sleeps_of(pid_t pid, int thread)
 }
 
 struct change {
-	int thread;		/* 0: it has got on */
+	int thread; /* 0: it has got on */
 	unsigned long sleeps;
 };
 
@@ -452,7 +465,8 @@ static bool is_any_left(struct buf *seen)
 	bool is_any = false;
 
 	for (size_t k = 0; k < seen->len / sizeof(*c); k++) {
-		if (c[k].thread && (!is_in_change(self, c[k].thread) || sleeps_of(self, c[k].thread) != c[k].sleeps))
+		if (c[k].thread && (!is_in_change(self, c[k].thread) ||
+				    sleeps_of(self, c[k].thread) != c[k].sleeps))
 			c[k].thread = 0;
 		is_any = is_any || c[k].thread;
 	}

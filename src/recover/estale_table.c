@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The notes are in a memory file, since who was told to look again does so whether the server lives on or not. One that
- * a server had not written to its end when it died is one that nobody was told of, and leads to nothing. */
+/* The notes are in a memory file, since who was told to look again does so whether the server lives
+ * on or not. One that a server had not written to its end when it died is one that nobody was told
+ * of, and leads to nothing. */
 #include "veneer/recover/estale_table.h"
 
 #include "veneer/base/cleanup.h"
@@ -9,8 +10,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* A container may have 2000 threads that are answered so between the two look-ups of another one's: that pushes out
- * one in 100,000 (ESTALE_TABLE_VERSION goes with these). */
+/* A container may have 2000 threads that are answered so between the two look-ups of another one's:
+ * that pushes out one in 100,000 (ESTALE_TABLE_VERSION goes with these). */
 #define SETS 4096u
 #define WAYS 8u
 
@@ -23,7 +24,7 @@ struct note {
 
 struct estale_table {
 	int fd;
-	int64_t since_ms;	/* another server's notes count from then on; 0 */
+	int64_t since_ms; /* another server's notes count from then on; 0 */
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct note (*notes)[WAYS];
@@ -122,6 +123,8 @@ bool estale_table_has(struct estale_table *r, uint32_t caller, uint64_t object, 
 	LOCK_SCOPE(&r->lock);
 	for (unsigned i = 0; i < WAYS; i++)
 		if (is_of(&set[i], caller, object))
-			return now_ms - (set[i].when_ms > r->since_ms ? set[i].when_ms : r->since_ms) <= ESTALE_TABLE_MS;
+			return now_ms - (set[i].when_ms > r->since_ms ? set[i].when_ms
+								      : r->since_ms) <=
+			       ESTALE_TABLE_MS;
 	return false;
 }

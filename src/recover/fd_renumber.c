@@ -98,7 +98,9 @@ static int publish_one(struct fd_renumber *s, size_t i)
 
 int fd_renumber_place(int *got, const int *wanted, size_t n)
 {
-	struct fd_renumber s = { .got = got, .wanted = wanted, .n_numbers = highest(wanted, n) + 1 };
+	struct fd_renumber s = { .got = got,
+				 .wanted = wanted,
+				 .n_numbers = highest(wanted, n) + 1 };
 	int r = 0;
 
 	s.sits = calloc((size_t)s.n_numbers, sizeof(*s.sits));

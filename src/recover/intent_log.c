@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A slot's state is a code and the generation (how often the area was taken into use) that wrote it:
+/* A slot's state is a code and the generation (how often the area was taken into use) that wrote
+ * it:
  *
  * FREE     anybody's
- * CLAIMED  being filled: of an older generation it was left by a server that died over it, before any change: free
- * STANDS   whole
+ * CLAIMED  being filled: of an older generation it was left by a server that died over it, before
+ * any change: free STANDS   whole
  *
- * A slot that stands and whose request was answered just before the death is never asked for again. There are a few
- * for each death at most; when all slots are taken the oldest of them are used again. */
+ * A slot that stands and whose request was answered just before the death is never asked for again.
+ * There are a few for each death at most; when all slots are taken the oldest of them are used
+ * again. */
 #include "veneer/recover/intent_log.h"
 
 #include "veneer/base/cleanup.h"
@@ -14,17 +16,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define SLOTS 1024u		/* threads: 64 and one a mount */
-#define CODE_BITS 2
-#define CODE(state) ((state) & ((1u << CODE_BITS) - 1))
+#define SLOTS		  1024u /* threads: 64 and one a mount */
+#define CODE_BITS	  2
+#define CODE(state)	  ((state) & ((1u << CODE_BITS) - 1))
 #define GENERATION(state) ((state) >> CODE_BITS)
 
 enum code { FREE, CLAIMED, STANDS };
 
 struct area {
-	uint64_t layout;		/* of another version: nothing in it is understood */
+	uint64_t layout; /* of another version: nothing in it is understood */
 	_Atomic uint64_t generation;
-	_Atomic uint32_t end;		/* slots from here on were never used: nobody need look at them */
+	_Atomic uint32_t end; /* slots from here on were never used: nobody need look at them */
 	struct intent slots[SLOTS];
 };
 
@@ -33,7 +35,8 @@ struct area {
 static struct area *area;
 static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* How many slots stand that are INTENT_SETID. Deaths leave more than have anything to be put back. */
+/* How many slots stand that are INTENT_SETID. Deaths leave more than have anything to be put back.
+ */
 static _Atomic uint32_t standing_setids;
 
 static _Thread_local struct intent *current;
@@ -67,7 +70,8 @@ static void use_locked(struct area *a)
 	mend(a);
 	standing_setids = 0;
 	for (uint32_t k = 0; k < a->end; k++)
-		standing_setids += CODE(a->slots[k].state) == STANDS && a->slots[k].kind == INTENT_SETID;
+		standing_setids += CODE(a->slots[k].state) == STANDS &&
+				   a->slots[k].kind == INTENT_SETID;
 	a->generation++;
 	__atomic_store_n(&area, a, __ATOMIC_RELEASE);
 }
@@ -87,7 +91,8 @@ static struct area *get_area(void)
 		return a;
 	LOCK_SCOPE(&area_lock);
 	if (!area) {
-		a = mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		a = mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			 0);
 		if (a != MAP_FAILED)
 			use_locked(a);
 	}
@@ -196,7 +201,8 @@ struct intent *intent_log_begin(const struct intent_request *request)
 
 	if (!a)
 		return NULL;
-	if (current && current->key == request->key && current->unique == request->unique && current->kind == request->kind)
+	if (current && current->key == request->key && current->unique == request->unique &&
+	    current->kind == request->kind)
 		return current; /* another attempt of this thread */
 	current = NULL;
 	if (request->is_resent)
@@ -285,7 +291,8 @@ bool intent_log_has_setid(void)
 /* Before its copy-up a file had no number in the upper, and since it may have another node. */
 static bool is_about(const struct intent *n, const struct inode *i)
 {
-	return n->from.node == i->id || !n->from.upper_ino || (i->has_upper && n->from.upper_ino == i->upper_ino);
+	return n->from.node == i->id || !n->from.upper_ino ||
+	       (i->has_upper && n->from.upper_ino == i->upper_ino);
 }
 
 void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *i)
@@ -295,8 +302,8 @@ void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *
 	for (uint32_t k = 0; a && k < a->end; k++) {
 		struct intent *n = &a->slots[k];
 
-		if (CODE(n->state) == STANDS && n->kind == INTENT_SETID && n->key == key && n->unique != unique &&
-		    n->is_begun && is_about(n, i))
+		if (CODE(n->state) == STANDS && n->kind == INTENT_SETID && n->key == key &&
+		    n->unique != unique && n->is_begun && is_about(n, i))
 			n->mode = n->capability_len = 0;
 	}
 }
@@ -306,7 +313,8 @@ void intent_log_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void
 	struct area *a = get_area();
 
 	for (uint32_t k = 0; a && k < a->end; k++)
-		if (CODE(a->slots[k].state) == STANDS && a->slots[k].key == key && a->slots[k].is_begun)
+		if (CODE(a->slots[k].state) == STANDS && a->slots[k].key == key &&
+		    a->slots[k].is_begun)
 			fn(&a->slots[k], arg);
 }
 
@@ -334,8 +342,8 @@ static void drop(uint64_t key, bool only_old, uint32_t kind)
 		struct intent *n = &a->slots[k];
 		uint64_t state = n->state;
 
-		if (CODE(state) == STANDS && n->key == key && !(only_old && GENERATION(state) == a->generation) &&
-		    (!kind || n->kind == kind))
+		if (CODE(state) == STANDS && n->key == key &&
+		    !(only_old && GENERATION(state) == a->generation) && (!kind || n->kind == kind))
 			change_state(n, state, FREE);
 	}
 }

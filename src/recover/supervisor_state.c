@@ -9,23 +9,23 @@
 #define STRIKES_APART_S 60
 
 struct place {
-	_Alignas(64) _Atomic int32_t fd;	/* and one; 0: free */
+	_Alignas(64) _Atomic int32_t fd; /* and one; 0: free */
 	_Atomic uint32_t cost_ms;
 	_Atomic uint32_t strikes;
-	_Atomic int64_t struck_s;	/* the last time */
+	_Atomic int64_t struck_s; /* the last time */
 	struct activity activity;
 };
 
 struct supervisor_state {
-	_Atomic uint32_t is_left;	/* 0 or 1 */
-	_Atomic uint32_t going;		/* enum supervisor_state_going */
+	_Atomic uint32_t is_left; /* 0 or 1 */
+	_Atomic uint32_t going; /* enum supervisor_state_going */
 	_Atomic unsigned deaths;
 	struct crash_board board;
 	struct activity asked;
 	_Atomic uint64_t last_key;
 	size_t extra_bytes;
-	_Atomic int32_t recovery, word;	/* descriptors, and one; 0: none */
-	_Atomic uint32_t end;		/* places from here on were never used: nobody need look at them */
+	_Atomic int32_t recovery, word; /* descriptors, and one; 0: none */
+	_Atomic uint32_t end; /* places from here on were never used: nobody need look at them */
 	struct place places[SUPERVISOR_STATE_MOUNTS_MAX];
 	_Alignas(64) unsigned char extra[];
 };
@@ -45,7 +45,8 @@ static uint32_t end_of(const struct supervisor_state *l)
 
 int supervisor_state_new(size_t extra_bytes, struct supervisor_state **ret)
 {
-	struct supervisor_state *l = mmap(NULL, sizeof(*l) + extra_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct supervisor_state *l = mmap(NULL, sizeof(*l) + extra_bytes, PROT_READ | PROT_WRITE,
+					  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (l == MAP_FAILED)
 		return -ENOMEM;
@@ -106,7 +107,8 @@ void supervisor_state_drop(struct supervisor_state *l, uint32_t place)
 		l->places[place].fd = 0;
 }
 
-void supervisor_state_each(struct supervisor_state *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg)
+void supervisor_state_each(struct supervisor_state *l,
+			   void (*fn)(int fd, uint32_t place, void *arg), void *arg)
 {
 	for (uint32_t k = 0; k < end_of(l); k++) {
 		int fd = descriptor(l->places[k].fd);
@@ -185,7 +187,8 @@ bool supervisor_state_judge(struct supervisor_state *l, bool is_crash)
 
 bool supervisor_state_is_given_up(const struct supervisor_state *l, uint32_t place)
 {
-	return place < SUPERVISOR_STATE_MOUNTS_MAX && l->places[place].strikes >= SUPERVISOR_STATE_STRIKES;
+	return place < SUPERVISOR_STATE_MOUNTS_MAX &&
+	       l->places[place].strikes >= SUPERVISOR_STATE_STRIKES;
 }
 
 void supervisor_state_leave(struct supervisor_state *l)
@@ -207,7 +210,8 @@ enum supervisor_state_going supervisor_state_going(const struct supervisor_state
 {
 	uint32_t going = l->going;
 
-	return going <= SUPERVISOR_STATE_IS_WITHDRAWN ? (enum supervisor_state_going)going : SUPERVISOR_STATE_STAYS;
+	return going <= SUPERVISOR_STATE_IS_WITHDRAWN ? (enum supervisor_state_going)going
+						      : SUPERVISOR_STATE_STAYS;
 }
 
 unsigned supervisor_state_deaths(const struct supervisor_state *l)

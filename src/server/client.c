@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/server/client.h"
 
+#include "sandbox.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
-#include "sandbox.h"
-#include "veneer/sys/peer.h"
 #include "veneer/server/sandbox_setup.h"
+#include "veneer/sys/peer.h"
 #include "veneer/sys/sock.h"
 #include "wire.h"
 
@@ -22,13 +22,13 @@
 #include <sys/sysmacros.h>
 
 #define CONNECT_WAIT_MS 10000
-#define TOOL_WAIT_MS 5000
-#define STATS_WAIT_MS 10000
-#define ATTEMPTS 20		/* a server that leaves, or is overrun, hangs up */
-#define RETRY_MS 10
-#define LISTEN_FD 3
-#define TEXT_MAX (64u << 20)
-#define FLATTEN_WAIT_MS 60000	/* without a word; it sends several a second */
+#define TOOL_WAIT_MS	5000
+#define STATS_WAIT_MS	10000
+#define ATTEMPTS	20 /* a server that leaves, or is overrun, hangs up */
+#define RETRY_MS	10
+#define LISTEN_FD	3
+#define TEXT_MAX	(64u << 20)
+#define FLATTEN_WAIT_MS 60000 /* without a word; it sends several a second */
 
 int client_say(int fd, const struct wire_message *m, const int *fds, size_t n_fds)
 {
@@ -47,7 +47,8 @@ static bool is_stopped_server(const char *pid)
 
 	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
 	f = fopen(path, "re");
-	if (!f || fstat(fileno(f), &st) < 0 || st.st_uid != geteuid() || fscanf(f, "%*d (%63[^)]) %c", text, &state) != 2)
+	if (!f || fstat(fileno(f), &st) < 0 || st.st_uid != geteuid() ||
+	    fscanf(f, "%*d (%63[^)]) %c", text, &state) != 2)
 		state = '?';
 	if (f)
 		fclose(f);
@@ -73,13 +74,16 @@ static void say_silence(int r, char *err, size_t err_size)
 	const long pid = r == -ETIMEDOUT ? find_stopped_server() : 0;
 
 	if (pid)
-		snprintf(err, err_size, "the server does not answer: process %ld is stopped, `kill -CONT %ld` lets it go on", pid, pid);
+		snprintf(
+			err, err_size,
+			"the server does not answer: process %ld is stopped, `kill -CONT %ld` lets it go on",
+			pid, pid);
 	else
 		snprintf(err, err_size, "the server does not answer: %s", strerror(-r));
 }
 
-int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, int *ret_fd, char *err,
-		     size_t err_size)
+int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_packet *p,
+		     int *ret_fd, char *err, size_t err_size)
 {
 	int fds[SOCK_FDS_MAX], r = sock_wait(fd, timeout_ms);
 	size_t len, n;
@@ -101,7 +105,8 @@ int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_
 	}
 	r = wire_decode(p->bytes, len, &p->m);
 	if (r == -EPROTO) {
-		snprintf(err, err_size, "the server speaks version %u of the protocol, not %u", p->m.version, WIRE_VERSION);
+		snprintf(err, err_size, "the server speaks version %u of the protocol, not %u",
+			 p->m.version, WIRE_VERSION);
 		return r;
 	}
 	if (r == 0 && p->m.type == WIRE_ERROR) {
@@ -115,7 +120,8 @@ int client_hear_with(int fd, int timeout_ms, enum wire_type type, struct client_
 	return 0;
 }
 
-int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err, size_t err_size)
+int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packet *p, char *err,
+		size_t err_size)
 {
 	_cleanup_(closep) int ignored = -1;
 
@@ -126,7 +132,8 @@ int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packe
 static void become_server(int listen_fd, const char *path)
 {
 	char fd_text[16];
-	const char *const argv[] = { "veneer", "server", "--listen-fd", fd_text, "--socket", path, NULL };
+	const char *const argv[] = { "veneer",	 "server", "--listen-fd", fd_text,
+				     "--socket", path,	   NULL };
 	const char *const *env = sandbox_setup_environment();
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	sigset_t none;
@@ -141,15 +148,16 @@ static void become_server(int listen_fd, const char *path)
 	for (int fd = 0; fd <= 2; fd++)
 		dup2(null, fd);
 	/* dup2 onto itself would leave close-on-exec set */
-	if (listen_fd == LISTEN_FD ? fcntl(listen_fd, F_SETFD, 0) < 0 : dup2(listen_fd, LISTEN_FD) < 0)
+	if (listen_fd == LISTEN_FD ? fcntl(listen_fd, F_SETFD, 0) < 0
+				   : dup2(listen_fd, LISTEN_FD) < 0)
 		_exit(1);
 	close_range(LISTEN_FD + 1, ~0u, 0);
 	execve("/proc/self/exe", (char *const *)argv, (char *const *)env);
 	_exit(1);
 }
 
-/* The socket listens before the server runs: whoever comes meanwhile waits in its queue, and is hung up on if the
- * server does not come to life. */
+/* The socket listens before the server runs: whoever comes meanwhile waits in its queue, and is
+ * hung up on if the server does not come to life. */
 static int start_server(const struct rundir *at, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fd = -1;
@@ -185,16 +193,21 @@ static int say_gone(char *err, size_t err_size)
 static int say_unseen(const struct rundir *at, int r, char *err, size_t err_size)
 {
 	if (r == -ENODATA)
-		snprintf(err, err_size, "the process that answers at %s is of another process namespace, and is given nothing: remove "
-					"that socket", at->path);
+		snprintf(
+			err, err_size,
+			"the process that answers at %s is of another process namespace, and is given nothing: remove "
+			"that socket",
+			at->path);
 	else
-		snprintf(err, err_size, "cannot see the process that answers at %s, which is given nothing: %s", at->path,
-			 strerror(-r));
+		snprintf(err, err_size,
+			 "cannot see the process that answers at %s, which is given nothing: %s",
+			 at->path, strerror(-r));
 	return -EPERM;
 }
 
-/* NULL: nothing that it is given is more than it has. A server has dropped the capabilities that serving does not need, and
- * one that may mount has a root directory of its own; without that right it has ours. */
+/* NULL: nothing that it is given is more than it has. A server has dropped the capabilities that
+ * serving does not need, and one that may mount has a root directory of its own; without that right
+ * it has ours. */
 static const char *judge_host(const struct peer_standing *theirs, const struct peer_standing *ours)
 {
 	if (theirs->uids[1] != geteuid())
@@ -205,7 +218,8 @@ static const char *judge_host(const struct peer_standing *theirs, const struct p
 		return "is of another process namespace";
 	if (~theirs->effective & ours->effective & sandbox_kept())
 		return "has not the privileges of this one";
-	if (!(theirs->effective & (uint64_t)1 << CAP_SYS_ADMIN) && !peer_id_is(&theirs->root, &ours->root))
+	if (!(theirs->effective & (uint64_t)1 << CAP_SYS_ADMIN) &&
+	    !peer_id_is(&theirs->root, &ours->root))
 		return "has another root directory";
 	return NULL;
 }
@@ -221,29 +235,37 @@ static int trust_host(const struct rundir *at, const struct peer *host, char *er
 	if (r == 0)
 		r = peer_standing_self(&ours);
 	if (r < 0) {
-		snprintf(err, err_size, "/proc does not show the privileges of process %d, which answers at %s and is given nothing: %s",
-			 (int)host->pid, at->path, strerror(-r));
+		snprintf(
+			err, err_size,
+			"/proc does not show the privileges of process %d, which answers at %s and is given nothing: %s",
+			(int)host->pid, at->path, strerror(-r));
 		return -EPERM;
 	}
 	why = judge_host(&theirs, &ours);
 	if (!why)
 		return 0;
-	snprintf(err, err_size, "process %d, which answers at %s, %s, and is given nothing: end it, and remove that socket",
-		 (int)host->pid, at->path, why);
+	snprintf(
+		err, err_size,
+		"process %d, which answers at %s, %s, and is given nothing: end it, and remove that socket",
+		(int)host->pid, at->path, why);
 	return -EPERM;
 }
 
 /* -ECONNREFUSED and -ENOENT: nobody listens. */
-static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct peer *ret, char *err, size_t err_size)
+static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct peer *ret,
+		      char *err, size_t err_size)
 {
-	const struct wire_message hello = { .type = WIRE_HELLO, .text = VENEER_VERSION, .text_len = strlen(VENEER_VERSION) };
+	const struct wire_message hello = { .type = WIRE_HELLO,
+					    .text = VENEER_VERSION,
+					    .text_len = strlen(VENEER_VERSION) };
 	struct client_packet p;
 	_cleanup_(closep) int fd = -1;
 	struct ucred peer;
 	int r = sock_connect(at->fd, at->name, wait_ms, &fd);
 
 	if (r < 0) {
-		snprintf(err, err_size, "cannot reach the server at %s: %s", at->path, strerror(-r));
+		snprintf(err, err_size, "cannot reach the server at %s: %s", at->path,
+			 strerror(-r));
 		return r;
 	}
 	if (sock_peer(fd, &peer) < 0 || peer.uid != geteuid()) {
@@ -261,7 +283,8 @@ static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct 
 	if (r == 0) {
 		r = peer_hold_sender(&p.sender, ret);
 		if (r < 0)
-			r = r == -ESRCH ? say_gone(err, err_size) : say_unseen(at, r, err, err_size);
+			r = r == -ESRCH ? say_gone(err, err_size)
+					: say_unseen(at, r, err, err_size);
 	}
 	closep(&p.sender.pidfd);
 	sock_forget_senders(fd);
@@ -270,9 +293,10 @@ static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct 
 	return r;
 }
 
-/* The process that answers would be given our directories. The one that listens is no help: it started the server, and is
- * gone. Where the kernel tells the number of the sender alone, that may be another process's by the time it is held; so a
- * second connection, made after that, has to be answered by the one that is held. */
+/* The process that answers would be given our directories. The one that listens is no help: it
+ * started the server, and is gone. Where the kernel tells the number of the sender alone, that may
+ * be another process's by the time it is held; so a second connection, made after that, has to be
+ * answered by the one that is held. */
 static int greet(const struct rundir *at, int wait_ms, int *ret_fd, char *err, size_t err_size)
 {
 	_cleanup_(peer_release) struct peer host = { .pidfd = -1 };
@@ -294,7 +318,8 @@ static int greet(const struct rundir *at, int wait_ms, int *ret_fd, char *err, s
 	return r;
 }
 
-static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, char *err, size_t err_size)
+static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, char *err,
+			  size_t err_size)
 {
 	_cleanup_(closep) int lock = -1;
 	int r = greet(at, may_start ? CONNECT_WAIT_MS : TOOL_WAIT_MS, ret_fd, err, err_size);
@@ -336,7 +361,9 @@ int client_stats(int fd, char **ret_json, char *err, size_t err_size)
 	while (r == 0 && p.m.type != WIRE_OK) {
 		r = client_hear(fd, STATS_WAIT_MS, CLIENT_ANY, &p, err, err_size);
 		if (r == 0 && p.m.type == WIRE_TEXT)
-			r = text.len + p.m.text_len > TEXT_MAX ? -EMSGSIZE : buf_put(&text, p.m.text, p.m.text_len);
+			r = text.len + p.m.text_len > TEXT_MAX
+				    ? -EMSGSIZE
+				    : buf_put(&text, p.m.text, p.m.text_len);
 		else if (r == 0 && p.m.type != WIRE_OK)
 			r = -EBADMSG;
 	}
@@ -344,7 +371,8 @@ int client_stats(int fd, char **ret_json, char *err, size_t err_size)
 		r = buf_put_u8(&text, 0);
 	if (r < 0) {
 		if (!*err)
-			snprintf(err, err_size, "the server's answer cannot be used: %s", strerror(-r));
+			snprintf(err, err_size, "the server's answer cannot be used: %s",
+				 strerror(-r));
 		return r;
 	}
 	*ret_json = (char *)steal_ptr(&text.data);
@@ -375,15 +403,17 @@ static bool read_progress(const struct wire_message *m, struct promote_worker_pr
 	memcpy(text, m->text, m->text_len);
 	text[m->text_len] = '\0';
 	ret->nbytes = 0;
-	return sscanf(text, "%zu %zu %zu %" SCNu64 " %" SCNu64 " %" SCNu64, &ret->files, &ret->nfiles, &ret->left, &ret->bytes,
-		      &ret->cloned, &ret->nbytes) >= 5;
+	return sscanf(text, "%zu %zu %zu %" SCNu64 " %" SCNu64 " %" SCNu64, &ret->files,
+		      &ret->nfiles, &ret->left, &ret->bytes, &ret->cloned, &ret->nbytes) >= 5;
 }
 
-int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
+int client_flatten(int fd, dev_t dev, ino_t ino,
+		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size)
 {
-	const struct wire_message ask = { .type = WIRE_FLATTEN, .dev_major = major(dev), .dev_minor = minor(dev),
-					  .size = ino };
+	const struct wire_message ask = {
+		.type = WIRE_FLATTEN, .dev_major = major(dev), .dev_minor = minor(dev), .size = ino
+	};
 	struct client_packet p = { .m.type = WIRE_TEXT };
 	struct promote_worker_progress s;
 	int r = client_say(fd, &ask, NULL, 0);

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A request for a mount is collected without waiting: HELLO, DIRS and ARGS in any number within bounds, and MOUNT,
- * which closes it. Then one thread has the connection: everything is opened, READY is said, the client mounts and hands
- * over the descriptor, INIT is answered, and OK is said. Whoever breaks the order is told so and hung up on. */
+/* A request for a mount is collected without waiting: HELLO, DIRS and ARGS in any number within
+ * bounds, and MOUNT, which closes it. Then one thread has the connection: everything is opened,
+ * READY is said, the client mounts and hands over the descriptor, INIT is answered, and OK is said.
+ * Whoever breaks the order is told so and hung up on. */
 #include "client_conn.h"
 
 #include "handoff_message.h"
+#include "sandbox.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
-#include "sandbox.h"
-#include "veneer/server/mount_record.h"
-#include "veneer/recover/activity.h"
-#include "veneer/sys/file.h"
-#include "veneer/base/tsan_order.h"
+#include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/base/tsan_order.h"
+#include "veneer/jobs/promote_worker.h"
+#include "veneer/recover/activity.h"
+#include "veneer/server/mount_record.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/mountinfo.h"
 #include "veneer/sys/peer.h"
-#include "veneer/jobs/promote_worker.h"
-#include "veneer/base/human_units.h"
 #include "veneer/sys/sock.h"
 #include "wire.h"
 
@@ -28,15 +29,15 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#define ERR_SIZE (PATH_MAX * 2)
-#define SEND_WAIT_MS 5000
-#define CHANGE_WAIT_MS 5000	/* until a change that is being made counts as one that hangs */
-#define MOUNT_WAIT_MS 60000	/* from READY until the client has mounted */
-#define TEXT_PIECE (WIRE_PAYLOAD_MAX / 2)
-#define PROGRESS_MS 200		/* how often who waits for a long work is told of it */
-#define SHARE_TRIES 3
-#define FUSE_MAJOR 10
-#define FUSE_MINOR 229
+#define ERR_SIZE       (PATH_MAX * 2)
+#define SEND_WAIT_MS   5000
+#define CHANGE_WAIT_MS 5000 /* until a change that is being made counts as one that hangs */
+#define MOUNT_WAIT_MS  60000 /* from READY until the client has mounted */
+#define TEXT_PIECE     (WIRE_PAYLOAD_MAX / 2)
+#define PROGRESS_MS    200 /* how often who waits for a long work is told of it */
+#define SHARE_TRIES    3
+#define FUSE_MAJOR     10
+#define FUSE_MINOR     229
 
 /* What WIRE_FLATTEN is about. */
 struct target {
@@ -47,13 +48,13 @@ struct target {
 struct client_conn {
 	int fd;
 	struct peer peer;
-	const char *bars_upgrade;	/* why this client may not have all that is open; NULL: it may */
+	const char *bars_upgrade; /* why this client may not have all that is open; NULL: it may */
 	bool is_greeted;
-	bool fits;		/* WIRE_UPGRADE: we understand each other */
+	bool fits; /* WIRE_UPGRADE: we understand each other */
 	enum wire_type asked;
 	struct target target;
 	struct mount_dirs dirs;
-	struct mount_record mount_record;	/* the rest of what a mount is asked for with */
+	struct mount_record mount_record; /* the rest of what a mount is asked for with */
 };
 
 /* One message as it came, and what came with it. */
@@ -78,10 +79,12 @@ static int say_type(struct client_conn *c, enum wire_type type)
 
 static int say_text(struct client_conn *c, enum wire_type type, const char *text, size_t len)
 {
-	return say(c, &(struct wire_message){ .type = type, .count = 1, .text = text, .text_len = len });
+	return say(c, &(struct wire_message){
+			      .type = type, .count = 1, .text = text, .text_len = len });
 }
 
-static void refuse(struct client_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(struct client_conn *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 static void refuse(struct client_conn *c, const char *fmt, ...)
 {
@@ -95,8 +98,10 @@ static void refuse(struct client_conn *c, const char *fmt, ...)
 	va_end(ap);
 	if (log_allows(&limit, clock_ms(), &n_left_out)) {
 		if (n_left_out)
-			log_warn("%s more of clients that were refused: left out", human_units_of(n_left_out, "line").text);
-		log_warn("process %d of user %u: %s", (int)c->peer.pid, (unsigned)c->peer.uid, text);
+			log_warn("%s more of clients that were refused: left out",
+				 human_units_of(n_left_out, "line").text);
+		log_warn("process %d of user %u: %s", (int)c->peer.pid, (unsigned)c->peer.uid,
+			 text);
 	}
 	say_text(c, WIRE_ERROR, text, strlen(text));
 }
@@ -104,7 +109,7 @@ static void refuse(struct client_conn *c, const char *fmt, ...)
 static struct {
 	bool is_known, is_unit;
 	struct peer_standing standing;
-	struct peer_id first_mount_ns;	/* of process 1; zeros: not to be seen */
+	struct peer_id first_mount_ns; /* of process 1; zeros: not to be seen */
 } starter;
 
 void client_conn_note_starter(void)
@@ -128,8 +133,8 @@ static bool has_all(uint64_t caps, uint64_t wanted)
 	return (caps & wanted) == wanted;
 }
 
-/* NULL: the same user in the same namespaces, with the same capabilities. Those are the process's in its own user namespace,
- * where anybody may have all. */
+/* NULL: the same user in the same namespaces, with the same capabilities. Those are the process's
+ * in its own user namespace, where anybody may have all. */
 static const char *judge_privileges(const struct peer_standing *theirs)
 {
 	const struct peer_standing *ours = &starter.standing;
@@ -150,7 +155,9 @@ static const char *judge_privileges(const struct peer_standing *theirs)
 /* Mount namespaces differ, as engines mount from their own. */
 static const char *judge_place(const struct peer_standing *theirs)
 {
-	return peer_id_is(&theirs->root, &starter.standing.root) ? NULL : "this server was started below another root directory";
+	return peer_id_is(&theirs->root, &starter.standing.root)
+		       ? NULL
+		       : "this server was started below another root directory";
 }
 
 /* An upgrade is given all that the server has open. Mounts alone may keep its client from files. */
@@ -158,13 +165,16 @@ static const char *judge_successor(const struct peer_standing *theirs)
 {
 	const struct peer_standing *ours = &starter.standing;
 
-	if (memcmp(theirs->uids, ours->uids, sizeof(ours->uids)) || !has_all(theirs->permitted, ours->permitted) ||
+	if (memcmp(theirs->uids, ours->uids, sizeof(ours->uids)) ||
+	    !has_all(theirs->permitted, ours->permitted) ||
 	    !has_all(theirs->bounding, ours->bounding))
 		return "this server has other privileges";
-	/* systemd gives each command of a unit a mount namespace of its own, and one control group to all. */
+	/* systemd gives each command of a unit a mount namespace of its own, and one control group
+	 * to all. */
 	if (starter.is_unit && *ours->cgroup && !strcmp(theirs->cgroup, ours->cgroup))
 		return NULL;
-	if (!peer_id_is(&theirs->mount_ns, &ours->mount_ns) && !peer_id_is(&theirs->mount_ns, &starter.first_mount_ns))
+	if (!peer_id_is(&theirs->mount_ns, &ours->mount_ns) &&
+	    !peer_id_is(&theirs->mount_ns, &starter.first_mount_ns))
 		return "an upgrade is taken from the mount namespace of the host, or of the program that started this server: "
 		       "nsenter --mount --target PID veneer server --upgrade";
 	return NULL;
@@ -177,11 +187,12 @@ static const char *look_at_peer(struct client_conn *c, struct peer_standing *ret
 
 	if (r == -ESRCH)
 		return "the process that connected has ended";
-	return r < 0 ? "this server cannot see the privileges of its client in /proc" : judge_privileges(ret);
+	return r < 0 ? "this server cannot see the privileges of its client in /proc"
+		     : judge_privileges(ret);
 }
 
-/* Where the kernel does not hand out the process that connected, each message has to be sent by the one that is held: so
- * nothing counts that may have been sent before that was found. */
+/* Where the kernel does not hand out the process that connected, each message has to be sent by the
+ * one that is held: so nothing counts that may have been sent before that was found. */
 static int take_peer(struct client_conn *c)
 {
 	struct peer_standing theirs;
@@ -204,8 +215,9 @@ static int take_peer(struct client_conn *c)
 	return 0;
 }
 
-/* Asked again with each message that has an effect: a mount is served with our privileges, so its client must have them now.
- * A successor has gone to a root of its own by then, as servers do: the place where it connected counts. */
+/* Asked again with each message that has an effect: a mount is served with our privileges, so its
+ * client must have them now. A successor has gone to a root of its own by then, as servers do: the
+ * place where it connected counts. */
 static bool is_welcome(struct client_conn *c, enum wire_type type)
 {
 	struct peer_standing theirs;
@@ -258,8 +270,11 @@ int client_conn_fd(const struct client_conn *c)
 /* The descriptors are gone from fds afterwards, whatever happens. */
 static bool take_dirs(struct client_conn *c, const struct wire_message *m, int *fds, size_t n)
 {
-	int *single = m->role == WIRE_UPPER ? &c->dirs.upper : m->role == WIRE_WORK ? &c->dirs.work : &c->dirs.state;
-	int (*add)(struct mount_dirs *d, int fd) = m->role == WIRE_CLONE ? mount_dirs_add_clone : mount_dirs_add_lower;
+	int *single = m->role == WIRE_UPPER  ? &c->dirs.upper
+		      : m->role == WIRE_WORK ? &c->dirs.work
+					     : &c->dirs.state;
+	int (*add)(struct mount_dirs *d, int fd) = m->role == WIRE_CLONE ? mount_dirs_add_clone
+									 : mount_dirs_add_lower;
 	size_t known = m->role == WIRE_CLONE ? c->dirs.n_clones : c->dirs.n_lower;
 	bool is_taken = n == m->n_fds && known + n <= WIRE_DIRS_MAX;
 
@@ -291,15 +306,19 @@ static enum client_conn_state ask(struct client_conn *c, const struct wire_messa
 static enum client_conn_state greet(struct client_conn *c)
 {
 	c->is_greeted = true;
-	/* What lies there already may have been sent by a process that is gone, and whose number another one has. */
+	/* What lies there already may have been sent by a process that is gone, and whose number
+	 * another one has. */
 	if (!c->peer.is_connector && sock_wait(c->fd, 0) == 0) {
 		refuse(c, "a message came before its turn");
 		return CLIENT_CONN_OVER;
 	}
-	return say_text(c, WIRE_HELLO, VENEER_VERSION, strlen(VENEER_VERSION)) < 0 ? CLIENT_CONN_OVER : CLIENT_CONN_LISTENING;
+	return say_text(c, WIRE_HELLO, VENEER_VERSION, strlen(VENEER_VERSION)) < 0
+		       ? CLIENT_CONN_OVER
+		       : CLIENT_CONN_LISTENING;
 }
 
-static enum client_conn_state take(struct client_conn *c, const struct wire_message *m, struct packet *p)
+static enum client_conn_state take(struct client_conn *c, const struct wire_message *m,
+				   struct packet *p)
 {
 	bool is_good = c->is_greeted != (m->type == WIRE_HELLO);
 
@@ -312,17 +331,20 @@ static enum client_conn_state take(struct client_conn *c, const struct wire_mess
 	sock_close_fds(p->fds, p->n_fds);
 	if (is_good && m->type == WIRE_HELLO)
 		return greet(c);
-	if (is_good && m->type == WIRE_ARGS && c->mount_record.args.len + m->text_len <= WIRE_ARGS_MAX &&
+	if (is_good && m->type == WIRE_ARGS &&
+	    c->mount_record.args.len + m->text_len <= WIRE_ARGS_MAX &&
 	    buf_put(&c->mount_record.args, m->text, m->text_len) == 0)
 		return CLIENT_CONN_LISTENING;
-	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE || m->type == WIRE_FLATTEN ||
+	if (is_good && (m->type == WIRE_PING || m->type == WIRE_STATS || m->type == WIRE_UPGRADE ||
+			m->type == WIRE_FLATTEN ||
 			(m->type == WIRE_MOUNT && m->size == c->mount_record.args.len)))
 		return ask(c, m);
 	refuse(c, "message %d is out of place", (int)m->type);
 	return CLIENT_CONN_OVER;
 }
 
-/* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told why. */
+/* 1: a message, which points into p; 0: none yet; -EPIPE: the end, and the client has been told
+ * why. */
 static int receive(struct client_conn *c, struct wire_message *m, struct packet *p)
 {
 	struct sock_sender sender;
@@ -339,7 +361,9 @@ static int receive(struct client_conn *c, struct wire_message *m, struct packet 
 		return -EPIPE;
 	if (c->is_greeted && !c->peer.is_connector && sender.pid != c->peer.pid) {
 		sock_close_fds(p->fds, p->n_fds);
-		refuse(c, "a message is of process %d: this kernel does not tell whether that may speak for its client", (int)sender.pid);
+		refuse(c,
+		       "a message is of process %d: this kernel does not tell whether that may speak for its client",
+		       (int)sender.pid);
 		return -EPIPE;
 	}
 	r = wire_decode(p->bytes, len, m);
@@ -347,7 +371,8 @@ static int receive(struct client_conn *c, struct wire_message *m, struct packet 
 		return 1;
 	sock_close_fds(p->fds, p->n_fds);
 	if (r == -EPROTO)
-		refuse(c, "version %u of the protocol is spoken here, not %u", WIRE_VERSION, m->version);
+		refuse(c, "version %u of the protocol is spoken here, not %u", WIRE_VERSION,
+		       m->version);
 	else
 		refuse(c, "a message cannot be understood");
 	return -EPIPE;
@@ -376,7 +401,8 @@ bool client_conn_takes_long(const struct client_conn *c)
 
 void client_conn_refuse_stalled(struct client_conn *c, unsigned n)
 {
-	refuse(c, "this server is busy: %u requests to mount or to flatten do not come to an end, as where a layer does not answer",
+	refuse(c,
+	       "this server is busy: %u requests to mount or to flatten do not come to an end, as where a layer does not answer",
 	       n);
 }
 
@@ -393,7 +419,8 @@ static bool is_fuse(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
 }
 
 /* The client mounts now. *ret_fd is the caller's. */
@@ -421,10 +448,12 @@ static int await_fuse(struct client_conn *c, int *ret_fd, struct served_place *r
 	return 0;
 }
 
-static int start(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s, char *err, size_t err_size)
+static int start(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s,
+		 char *err, size_t err_size)
 {
 	const bool is_readonly = !mount_table_mount(s)->tree.upper;
-	const struct wire_message ready = { .type = WIRE_READY, .flags = is_readonly ? WIRE_READY_READONLY : 0 };
+	const struct wire_message ready = { .type = WIRE_READY,
+					    .flags = is_readonly ? WIRE_READY_READONLY : 0 };
 	_cleanup_(closep) int fuse_fd = -1;
 	struct served_place at;
 	int r = say(c, &ready);
@@ -462,12 +491,15 @@ static int found(struct client_conn *c, struct hosted_sb *common, char *err, siz
 
 	if (r == 0)
 		r = await_fuse(c, &fuse_fd, &at);
-	return r < 0 ? r : sb_registry_found(common, fuse_fd, at.dev_major, at.dev_minor, err, err_size);
+	return r < 0 ? r
+		     : sb_registry_found(common, fuse_fd, at.dev_major, at.dev_minor, err,
+					 err_size);
 }
 
-/* 0: it is served, or somebody else's to end. -EOPNOTSUPP: it cannot be shared. -ENOTCONN: what it was to be a part of
- * has just gone. Other -errno, perhaps with a sentence: it comes to nothing. */
-static int share_once(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s, char *err, size_t err_size)
+/* 0: it is served, or somebody else's to end. -EOPNOTSUPP: it cannot be shared. -ENOTCONN: what it
+ * was to be a part of has just gone. Other -errno, perhaps with a sentence: it comes to nothing. */
+static int share_once(struct client_conn *c, struct mount_table *mount_table,
+		      struct served_mount *s, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fuse_fd = -1;
 	struct hosted_sb *common;
@@ -480,7 +512,8 @@ static int share_once(struct client_conn *c, struct mount_table *mount_table, st
 		r = found(c, common, err, err_size);
 	if (r == 0)
 		/* The client will be gone as soon as it has bound it. */
-		r = mount_table_enter(mount_table, s, common, mountinfo_namespace(c->peer.pid), &number, err, err_size);
+		r = mount_table_enter(mount_table, s, common, mountinfo_namespace(c->peer.pid),
+				      &number, err, err_size);
 	sb_registry_leave(common);
 	if (r < 0)
 		return r == -EOPNOTSUPP ? -EIO : r;
@@ -493,7 +526,8 @@ static int share_once(struct client_conn *c, struct mount_table *mount_table, st
 	return 0;
 }
 
-static int share(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s, char *err, size_t err_size)
+static int share(struct client_conn *c, struct mount_table *mount_table, struct served_mount *s,
+		 char *err, size_t err_size)
 {
 	int r = -ENOTCONN;
 
@@ -518,9 +552,9 @@ static void log_unknown(const struct mount_opts *o)
 struct waiting {
 	struct client_conn *conn;
 	struct mount_table *mount_table;
-	dev_t dev;		/* of the upper, and its inode number */
+	dev_t dev; /* of the upper, and its inode number */
 	ino_t ino;
-	char *path, *place;	/* of the upper; of the mount that has it, NULL: none of ours */
+	char *path, *place; /* of the upper; of the mount that has it, NULL: none of ours */
 };
 
 static void waiting_release(struct waiting *w)
@@ -558,15 +592,19 @@ static void say_waits(void *arg, const char *path, int fd)
 		snprintf(of, sizeof(of), ", of process %d", (int)holder);
 	mount_table_each(w->mount_table, note_holder, w);
 	if (w->place)
-		n = asprintf(&text, "upperdir %s is in use by the mount at %s, of this server (%d): waiting for its end", path, w->place,
-			     (int)getpid());
+		n = asprintf(
+			&text,
+			"upperdir %s is in use by the mount at %s, of this server (%d): waiting for its end",
+			path, w->place, (int)getpid());
 	else
-		n = asprintf(&text, "upperdir %s is in use by another mount%s: waiting for its end", path, of);
+		n = asprintf(&text, "upperdir %s is in use by another mount%s: waiting for its end",
+			     path, of);
 	if (n > 0)
 		say_text(w->conn, WIRE_TEXT, text, (size_t)n < TEXT_PIECE ? (size_t)n : TEXT_PIECE);
 }
 
-static int open_mount(struct client_conn *c, struct mount_table *mount_table, struct mount_opts *opts, struct served_mount **ret, char *err,
+static int open_mount(struct client_conn *c, struct mount_table *mount_table,
+		      struct mount_opts *opts, struct served_mount **ret, char *err,
 		      size_t err_size)
 {
 	_cleanup_(waiting_release) struct waiting w = { .conn = c, .mount_table = mount_table };
@@ -577,8 +615,10 @@ static int open_mount(struct client_conn *c, struct mount_table *mount_table, st
 	r = mount_table_open(mount_table, opts, &c->dirs, &c->mount_record, ret, err, err_size);
 	c->dirs.waits = NULL;
 	if (r == -EBUSY && w.path && w.place)
-		snprintf(err, err_size, "upperdir %s is in use by the mount at %s, of this server (%d): unmount that first", w.path,
-			 w.place, (int)getpid());
+		snprintf(
+			err, err_size,
+			"upperdir %s is in use by the mount at %s, of this server (%d): unmount that first",
+			w.path, w.place, (int)getpid());
 	return r;
 }
 
@@ -625,7 +665,8 @@ static void answer_stats(struct client_conn *c, const struct client_conn_host *h
 		return;
 	}
 	for (size_t at = 0, len = strlen(text); r == 0 && at < len; at += TEXT_PIECE)
-		r = say_text(c, WIRE_TEXT, text + at, len - at < TEXT_PIECE ? len - at : TEXT_PIECE);
+		r = say_text(c, WIRE_TEXT, text + at,
+			     len - at < TEXT_PIECE ? len - at : TEXT_PIECE);
 	if (r == 0)
 		say_type(c, WIRE_OK);
 }
@@ -633,7 +674,7 @@ static void answer_stats(struct client_conn *c, const struct client_conn_host *h
 struct pending_client {
 	const struct target *target;
 	struct promote_worker_job *job;
-	int result;		/* -ENOENT: no mount fits */
+	int result; /* -ENOENT: no mount fits */
 };
 
 static bool is_target(const struct target *t, const struct mount *m, const struct served_place *at)
@@ -657,11 +698,13 @@ static int say_progress(struct client_conn *c, const struct promote_worker_progr
 {
 	char text[128];
 
-	snprintf(text, sizeof(text), WIRE_PROGRESS_FORMAT, s->files, s->nfiles, s->left, s->bytes, s->cloned, s->nbytes);
+	snprintf(text, sizeof(text), WIRE_PROGRESS_FORMAT, s->files, s->nfiles, s->left, s->bytes,
+		 s->cloned, s->nbytes);
 	return say_text(c, WIRE_TEXT, text, strlen(text));
 }
 
-/* Goes on in the mount's own time: here it is only waited for, and given up when nobody listens any more. */
+/* Goes on in the mount's own time: here it is only waited for, and given up when nobody listens any
+ * more. */
 static void answer_flatten(struct client_conn *c, const struct client_conn_host *host)
 {
 	struct pending_client a = { .target = &c->target, .result = -ENOENT };
@@ -670,14 +713,18 @@ static void answer_flatten(struct client_conn *c, const struct client_conn_host 
 
 	mount_table_each(host->mount_table, ask_mount, &a);
 	if (a.result == -ENOENT) {
-		static const char text[] = "this server has no such mount, and no mount of such an upper";
+		static const char text[] =
+			"this server has no such mount, and no mount of such an upper";
 
-		say(c, &(struct wire_message){ .type = WIRE_ERROR, .count = WIRE_EXIT_ELSEWHERE, .text = text,
+		say(c, &(struct wire_message){ .type = WIRE_ERROR,
+					       .count = WIRE_EXIT_ELSEWHERE,
+					       .text = text,
 					       .text_len = sizeof(text) - 1 });
 		return;
 	}
 	if (a.result < 0) {
-		say_error(c, a.result == -EBUSY ? "somebody else is flattening it" : strerror(-a.result));
+		say_error(c, a.result == -EBUSY ? "somebody else is flattening it"
+						: strerror(-a.result));
 		return;
 	}
 	do {
@@ -697,28 +744,34 @@ static bool has_supervisor(struct supervisor_state *l)
 	return l && supervisor_state_board(l)->supervisor == getppid();
 }
 
-/* What a death leaves is what the new server takes, so this one dies. The connection stays open in the supervisor. Not while a
- * change hangs: nobody would serve until that has come to its end. */
-static void answer_upgrade(struct client_conn *c, struct supervisor_state *l, struct mount_table *mount_table)
+/* What a death leaves is what the new server takes, so this one dies. The connection stays open in
+ * the supervisor. Not while a change hangs: nobody would serve until that has come to its end. */
+static void answer_upgrade(struct client_conn *c, struct supervisor_state *l,
+			   struct mount_table *mount_table)
 {
 	int r;
 
 	if (!has_supervisor(l))
 		refuse(c, "this server runs alone, and cannot be upgraded while it serves");
 	else if (!c->fits)
-		refuse(c, "this server, version %s, cannot hand its mounts to that version: it knows %s", VENEER_VERSION,
-		       handoff_message_versions());
+		refuse(c,
+		       "this server, version %s, cannot hand its mounts to that version: it knows %s",
+		       VENEER_VERSION, handoff_message_versions());
 	else if ((r = activity_await_changes(CHANGE_WAIT_MS)) == -EBUSY)
-		refuse(c, "this server is changing a file in a layer that has not answered for %d seconds, and goes on",
+		refuse(c,
+		       "this server is changing a file in a layer that has not answered for %d seconds, and goes on",
 		       CHANGE_WAIT_MS / 1000);
 	else if (r < 0)
 		refuse(c, "cannot look whether a change hangs: %s", strerror(-r));
 	else if (mount_table_count_unkept(mount_table))
-		refuse(c, "this server has mounts that cannot be handed over: with share=pages before Linux 6.9, or as "
-			  "its log has it");
+		refuse(c,
+		       "this server has mounts that cannot be handed over: with share=pages before Linux 6.9, or as "
+		       "its log has it");
 	else if (!is_welcome(c, WIRE_UPGRADE))
 		return;
-	else if (supervisor_state_is_left(l) || supervisor_state_going(l) != SUPERVISOR_STATE_STAYS || supervisor_state_hand_over(l, c->fd) < 0)
+	else if (supervisor_state_is_left(l) ||
+		 supervisor_state_going(l) != SUPERVISOR_STATE_STAYS ||
+		 supervisor_state_hand_over(l, c->fd) < 0)
 		refuse(c, "this server is about to leave, or being upgraded");
 	else
 		kill(getpid(), SIGKILL);
@@ -735,6 +788,8 @@ void client_conn_answer(struct client_conn *c, const struct client_conn_host *ho
 	else if (c->asked == WIRE_UPGRADE)
 		answer_upgrade(c, host->supervisor_state, host->mount_table);
 	else
-		say(c, &(struct wire_message){ .type = WIRE_PONG, .size = (uint64_t)getpid(),
-					       .count = (uint32_t)mount_table_count(host->mount_table) });
+		say(c, &(struct wire_message){
+			       .type = WIRE_PONG,
+			       .size = (uint64_t)getpid(),
+			       .count = (uint32_t)mount_table_count(host->mount_table) });
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's end of one connection: what a client has said so far, bounded and checked, and the answer. */
+/* The server's end of one connection: what a client has said so far, bounded and checked, and the
+ * answer. */
 #pragma once
 
 #include "veneer/server/mount_table.h"
@@ -7,26 +8,28 @@
 struct client_conn;
 
 enum client_conn_state {
-	CLIENT_CONN_LISTENING,		/* more must come before there is something to do */
-	CLIENT_CONN_ASKED,		/* there is: client_conn_answer, which may take long, on a thread of its own */
+	CLIENT_CONN_LISTENING, /* more must come before there is something to do */
+	CLIENT_CONN_ASKED, /* there is: client_conn_answer, which may take long, on a thread of its
+			      own */
 	CLIENT_CONN_OVER,
 };
 
 /* What a server can tell. */
 struct client_conn_host {
 	struct mount_table *mount_table;
-	int (*stats)(void *arg, char **ret_json);	/* malloc'd text; 0 or -errno */
-	struct supervisor_state *supervisor_state;				/* NULL: it cannot be upgraded */
+	int (*stats)(void *arg, char **ret_json); /* malloc'd text; 0 or -errno */
+	struct supervisor_state *supervisor_state; /* NULL: it cannot be upgraded */
 	void *arg;
 };
 
-/* Once in a process that is to serve, before it gives anything up: clients have to be what it is now. Without it all are
- * refused. */
+/* Once in a process that is to serve, before it gives anything up: clients have to be what it is
+ * now. Without it all are refused. */
 void client_conn_note_starter(void);
-/* A service manager is told of this process: what else is in its control group is of the same unit. */
+/* A service manager is told of this process: what else is in its control group is of the same unit.
+ */
 void client_conn_note_unit(void);
-/* fd, which does not block, is taken over, also on failure. A peer that is not the same user with the same privileges,
- * namespaces and root is told so and refused: -EPERM. 0, -ENOMEM. */
+/* fd, which does not block, is taken over, also on failure. A peer that is not the same user with
+ * the same privileges, namespaces and root is told so and refused: -EPERM. 0, -ENOMEM. */
 int client_conn_new(int fd, struct client_conn **ret);
 void client_conn_free(struct client_conn *c);
 int client_conn_fd(const struct client_conn *c);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order: what can fail is opened by the server before the kernel knows of the mount, and the mount is taken down
- * again if it comes to nothing after that. */
+/* The order: what can fail is opened by the server before the kernel knows of the mount, and the
+ * mount is taken down again if it comes to nothing after that. */
 #include "veneer/server/client.h"
 
-#include "veneer/fuse/attach.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/fuse/attach.h"
 #include "veneer/sys/sock.h"
 
 #include "client-internal.h"
@@ -14,11 +14,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOST_MAX 8	/* requests that a server hung up on: who dies that often dies of them, or of too much else */
-#define LOST_PAUSE_MS 10	/* before the third, and twice as long before each one after it */
-#define GONE_MAX 64	/* file systems that ended before this mount was a part of them: others come and go meanwhile */
-#define ARGS_PIECE (WIRE_PAYLOAD_MAX / 2)
-#define LAST_WORD_MS 1000	/* of a server that hung up: it is there already, if at all */
+#define LOST_MAX                                                                                 \
+	8 /* requests that a server hung up on: who dies that often dies of them, or of too much \
+	     else */
+#define LOST_PAUSE_MS 10 /* before the third, and twice as long before each one after it */
+#define GONE_MAX                                                                               \
+	64 /* file systems that ended before this mount was a part of them: others come and go \
+	      meanwhile */
+#define ARGS_PIECE   (WIRE_PAYLOAD_MAX / 2)
+#define LAST_WORD_MS 1000 /* of a server that hung up: it is there already, if at all */
 
 enum loss { LOST_NOTHING, LOST_SERVER, LOST_SHARED };
 
@@ -29,8 +33,10 @@ static int send_dirs(int fd, enum wire_role role, const int *dirs, size_t n)
 	for (size_t at = 0; r == 0 && at < n; at += WIRE_FDS_MAX) {
 		size_t now = n - at < WIRE_FDS_MAX ? n - at : WIRE_FDS_MAX;
 
-		r = client_say(fd, &(struct wire_message){ .type = WIRE_DIRS, .role = role, .n_fds = (unsigned)now }, dirs + at,
-			       now);
+		r = client_say(fd,
+			       &(struct wire_message){
+				       .type = WIRE_DIRS, .role = role, .n_fds = (unsigned)now },
+			       dirs + at, now);
 	}
 	return r;
 }
@@ -39,10 +45,12 @@ static int send_args(int fd, const struct client_mount *m)
 {
 	_cleanup_(buf_release) struct buf args = { 0 };
 	struct wire_message last = {
-		.type = WIRE_MOUNT, .count = (uint32_t)m->argc,
+		.type = WIRE_MOUNT,
+		.count = (uint32_t)m->argc,
 		.flags = (m->is_root ? WIRE_MOUNT_IS_ROOT : 0) |
 			 (m->opts->has_no_device_whiteouts ? WIRE_MOUNT_NO_DEVICE_WHITEOUTS : 0) |
-			 (m->opts->share == SHARE_PAGES && attach_may_bind() ? WIRE_MOUNT_CAN_SHARE : 0),
+			 (m->opts->share == SHARE_PAGES && attach_may_bind() ? WIRE_MOUNT_CAN_SHARE
+									     : 0),
 	};
 	int r = wire_put_arg(&args, m->cwd);
 
@@ -50,15 +58,18 @@ static int send_args(int fd, const struct client_mount *m)
 		r = wire_put_arg(&args, m->argv[i]);
 	last.size = args.len;
 	for (size_t at = 0; r == 0 && at < args.len; at += ARGS_PIECE)
-		r = client_say(fd, &(struct wire_message){ .type = WIRE_ARGS, .text = (char *)args.data + at,
-							   .text_len = args.len - at < ARGS_PIECE ? args.len - at :
-												    ARGS_PIECE },
+		r = client_say(fd,
+			       &(struct wire_message){ .type = WIRE_ARGS,
+						       .text = (char *)args.data + at,
+						       .text_len = args.len - at < ARGS_PIECE
+									   ? args.len - at
+									   : ARGS_PIECE },
 			       NULL, 0);
 	return r < 0 ? r : client_say(fd, &last, NULL, 0);
 }
 
-/* Opened anew each time, for a lock is of what was opened: a mount that was asked for before, and that the server or the
- * one after it has yet to close, keeps this one out until it has. */
+/* Opened anew each time, for a lock is of what was opened: a mount that was asked for before, and
+ * that the server or the one after it has yet to close, keeps this one out until it has. */
 static int send_upper(int fd, int upper)
 {
 	_cleanup_(closep) int own = openat(upper, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -81,10 +92,10 @@ static int send_request(int fd, const struct client_mount *m)
 	return r < 0 ? r : send_args(fd, m);
 }
 
-/* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down again, whether the
- * next one has it or not, and may be asked for anew. */
-static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly, enum loss *ret, char *err,
-			       size_t err_size)
+/* The server is ready: mount, and let it answer. Where it dies meanwhile the mount is taken down
+ * again, whether the next one has it or not, and may be asked for anew. */
+static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_readonly,
+			       enum loss *ret, char *err, size_t err_size)
 {
 	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
 	struct client_packet p;
@@ -110,10 +121,11 @@ static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_rea
 	return r == -EPIPE ? CLIENT_NO_SERVER : r;
 }
 
-/* The file system that the mount is to be a part of, seen by nobody yet: made and handed over, or taken by a descriptor.
- * *ret_number: of the mount's root in there. */
-static int enter_shared(int fd, const struct client_mount *m, const struct wire_message *told, int fuse_fd,
-			struct attach **ret, uint32_t *ret_number, char *err, size_t err_size)
+/* The file system that the mount is to be a part of, seen by nobody yet: made and handed over, or
+ * taken by a descriptor. *ret_number: of the mount's root in there. */
+static int enter_shared(int fd, const struct client_mount *m, const struct wire_message *told,
+			int fuse_fd, struct attach **ret, uint32_t *ret_number, char *err,
+			size_t err_size)
 {
 	struct wire_message fuse = { .type = WIRE_FUSE, .n_fds = 1 };
 	struct client_packet p;
@@ -141,10 +153,11 @@ static int enter_shared(int fd, const struct client_mount *m, const struct wire_
 	return r;
 }
 
-/* Where what it was to be a part of has gone in the meantime, it is asked for anew. Takes fuse_fd over: who looks a name up in
- * a file system whose servers are dead waits for ever, unless nobody has its descriptor. */
-static int bind_shared(int fd, const struct client_mount *m, const struct wire_message *told, int fuse_fd, enum loss *ret,
-		       char *err, size_t err_size)
+/* Where what it was to be a part of has gone in the meantime, it is asked for anew. Takes fuse_fd
+ * over: who looks a name up in a file system whose servers are dead waits for ever, unless nobody
+ * has its descriptor. */
+static int bind_shared(int fd, const struct client_mount *m, const struct wire_message *told,
+		       int fuse_fd, enum loss *ret, char *err, size_t err_size)
 {
 	struct attach *a = NULL;
 	uint32_t number;
@@ -176,16 +189,20 @@ static int bind_shared(int fd, const struct client_mount *m, const struct wire_m
 	return *ret == LOST_NOTHING ? r : CLIENT_NO_SERVER;
 }
 
-/* READY, or SHARED, after words about what is waited for. SHARED may come with a descriptor, the caller's. */
-static int hear_ready(int fd, int timeout_ms, struct client_packet *p, int *ret_fd, char *err, size_t err_size)
+/* READY, or SHARED, after words about what is waited for. SHARED may come with a descriptor, the
+ * caller's. */
+static int hear_ready(int fd, int timeout_ms, struct client_packet *p, int *ret_fd, char *err,
+		      size_t err_size)
 {
 	int r;
 
-	while ((r = client_hear_with(fd, timeout_ms, CLIENT_ANY, p, ret_fd, err, err_size)) == 0 && p->m.type == WIRE_TEXT) {
+	while ((r = client_hear_with(fd, timeout_ms, CLIENT_ANY, p, ret_fd, err, err_size)) == 0 &&
+	       p->m.type == WIRE_TEXT) {
 		closep(ret_fd);
 		log_warn("%.*s", (int)p->m.text_len, p->m.text);
 	}
-	if (r == 0 && p->m.type != WIRE_READY && (p->m.type != WIRE_SHARED || !p->m.count == (*ret_fd >= 0))) {
+	if (r == 0 && p->m.type != WIRE_READY &&
+	    (p->m.type != WIRE_SHARED || !p->m.count == (*ret_fd >= 0))) {
 		snprintf(err, err_size, "the server's answer cannot be understood");
 		r = -EBADMSG;
 	}
@@ -193,7 +210,8 @@ static int hear_ready(int fd, int timeout_ms, struct client_packet *p, int *ret_
 }
 
 /* -EPIPE: the server has hung up before it did anything. */
-static int attempt(const struct rundir *at, const struct client_mount *m, enum loss *ret, char *err, size_t err_size)
+static int attempt(const struct rundir *at, const struct client_mount *m, enum loss *ret, char *err,
+		   size_t err_size)
 {
 	_cleanup_(closep) int fd = -1;
 	_cleanup_(closep) int fuse_fd = -1;
@@ -213,8 +231,9 @@ static int attempt(const struct rundir *at, const struct client_mount *m, enum l
 	*ret = r == -EPIPE ? LOST_SERVER : LOST_NOTHING;
 	if (r == 0 && p.m.type == WIRE_SHARED)
 		return bind_shared(fd, m, &p.m, steal_fd(&fuse_fd), ret, err, err_size);
-	return r < 0 ? CLIENT_NO_SERVER :
-		       mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, ret, err, err_size);
+	return r < 0 ? CLIENT_NO_SERVER
+		     : mount_and_hand_over(fd, m, p.m.flags & WIRE_READY_READONLY, ret, err,
+					   err_size);
 }
 
 /* The next server has the mounts of the dead one to see to. */

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The old one gives up only after the new one has answered that all is in its place, and says so: whoever hears
- * nothing goes on as if nothing had been, the old one, or ends, the new one. */
+/* The old one gives up only after the new one has answered that all is in its place, and says so:
+ * whoever hears nothing goes on as if nothing had been, the old one, or ends, the new one. */
 #include "handoff.h"
 
 #include "handoff_message.h"
+#include "recovery.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/hash.h"
-#include "recovery.h"
-#include "veneer/recover/intent_log.h"
-#include "veneer/base/log.h"
-#include "veneer/server/service_notify.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
 #include "veneer/recover/fd_renumber.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/server/service_notify.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/sock.h"
 #include "wire.h"
 
@@ -24,8 +24,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define LIMIT_MS 10000		/* the mounts wait */
-#define PIECE 100u		/* descriptors in one message */
+#define LIMIT_MS 10000 /* the mounts wait */
+#define PIECE	 100u /* descriptors in one message */
 
 static int left_ms(int64_t end)
 {
@@ -69,13 +69,18 @@ static int collect(const struct handoff *e, struct handoff_message *b)
 {
 	struct collecting c = { .handoff_message = b };
 
-	*b = (struct handoff_message){ .owns_socket = e->owns_socket, .listen_fd = e->listen_fd, .notify_fd = e->notify_fd,
-			       .hash_secret = hash_secret(), .last_key = supervisor_state_last_key(e->supervisor_state) };
+	*b = (struct handoff_message){ .owns_socket = e->owns_socket,
+				       .listen_fd = e->listen_fd,
+				       .notify_fd = e->notify_fd,
+				       .hash_secret = hash_secret(),
+				       .last_key = supervisor_state_last_key(e->supervisor_state) };
 	collect_fd(e->listen_fd, &c);
 	collect_fd(e->notify_fd, &c);
 	supervisor_state_each(e->supervisor_state, collect_mount, &c);
 	recovery_each_fd(e->supervisor_state, collect_fd, &c);
-	return c.r ?: buf_put(&b->journal, supervisor_state_extra(e->supervisor_state), supervisor_state_extra_bytes(e->supervisor_state));
+	return c.r
+		       ?: buf_put(&b->journal, supervisor_state_extra(e->supervisor_state),
+				  supervisor_state_extra_bytes(e->supervisor_state));
 }
 
 static int send_all(int fd, const struct handoff_message *b, int64_t end)
@@ -87,16 +92,20 @@ static int send_all(int fd, const struct handoff_message *b, int64_t end)
 	if (r == 0)
 		r = file_pwrite(memfd, bytes.data, bytes.len, 0);
 	if (r >= 0)
-		r = say(fd, &(struct wire_message){ .type = WIRE_HANDOFF_MESSAGE, .count = 1 }, &memfd, 1, end);
+		r = say(fd, &(struct wire_message){ .type = WIRE_HANDOFF_MESSAGE, .count = 1 },
+			&memfd, 1, end);
 	for (size_t i = 0, n; r == 0 && i < b->n_fds; i += n) {
 		n = b->n_fds - i < PIECE ? b->n_fds - i : PIECE;
-		r = say(fd, &(struct wire_message){ .type = WIRE_HANDOFF_MESSAGE, .count = (uint32_t)n }, b->fds + i, n, end);
+		r = say(fd,
+			&(struct wire_message){ .type = WIRE_HANDOFF_MESSAGE,
+						.count = (uint32_t)n },
+			b->fds + i, n, end);
 	}
 	return r;
 }
 
 struct packet {
-	struct wire_message m;	/* points into bytes */
+	struct wire_message m; /* points into bytes */
 	uint8_t bytes[WIRE_MESSAGE_MAX];
 	int fds[SOCK_FDS_MAX];
 	size_t n_fds;
@@ -114,7 +123,8 @@ static int hear(int fd, enum wire_type type, struct packet *p, int64_t end)
 	if (r < 0)
 		return r;
 	r = len ? wire_decode(p->bytes, len, &p->m) : -EPIPE;
-	if (r == 0 && p->m.type == type && p->n_fds == (type == WIRE_HANDOFF_MESSAGE ? p->m.count : 0))
+	if (r == 0 && p->m.type == type &&
+	    p->n_fds == (type == WIRE_HANDOFF_MESSAGE ? p->m.count : 0))
 		return 0;
 	sock_close_fds(p->fds, p->n_fds);
 	p->n_fds = 0;
@@ -260,16 +270,23 @@ static void await_end(int fd, struct packet *p)
 		log_warn("the server before does not end");
 }
 
-static int settle(int fd, struct packet *p, int64_t end, const struct handoff_message *b, struct handoff *ret)
+static int settle(int fd, struct packet *p, int64_t end, const struct handoff_message *b,
+		  struct handoff *ret)
 {
-	const struct wire_message done = { .type = WIRE_PONG, .size = (uint64_t)getpid(), .count = (uint32_t)b->n_mounts };
+	const struct wire_message done = { .type = WIRE_PONG,
+					   .size = (uint64_t)getpid(),
+					   .count = (uint32_t)b->n_mounts };
 	int r;
 
-	*ret = (struct handoff){ .listen_fd = b->listen_fd, .notify_fd = b->notify_fd, .owns_socket = b->owns_socket };
-	r = sock_is_listening(b->listen_fd) ? make_supervisor_state(b, &ret->supervisor_state) : -ENOTSOCK;
+	*ret = (struct handoff){ .listen_fd = b->listen_fd,
+				 .notify_fd = b->notify_fd,
+				 .owns_socket = b->owns_socket };
+	r = sock_is_listening(b->listen_fd) ? make_supervisor_state(b, &ret->supervisor_state)
+					    : -ENOTSOCK;
 	if (r == 0)
 		r = say(fd, &done, NULL, 0, end);
-	/* Its word or its end comes: giving up before would leave the mounts to nobody, had it just been said. */
+	/* Its word or its end comes: giving up before would leave the mounts to nobody, had it just
+	 * been said. */
 	if (r == 0)
 		r = hear(fd, WIRE_OK, p, INT64_MAX);
 	if (r == 0)
@@ -280,7 +297,9 @@ static int settle(int fd, struct packet *p, int64_t end, const struct handoff_me
 static int take(int *fd, int *const *own, size_t n_own, struct packet *p, struct handoff *ret)
 {
 	const char *versions = handoff_message_versions();
-	const struct wire_message ask = { .type = WIRE_UPGRADE, .text = versions, .text_len = strlen(versions) };
+	const struct wire_message ask = { .type = WIRE_UPGRADE,
+					  .text = versions,
+					  .text_len = strlen(versions) };
 	/* Longer than the old one's patience: who gives up first is the old one. */
 	const int64_t end = clock_ms() + 3 * LIMIT_MS;
 	_cleanup_(handoff_message_release) struct handoff_message b = { .listen_fd = -1 };
@@ -302,7 +321,8 @@ static int take(int *fd, int *const *own, size_t n_own, struct packet *p, struct
 	return r ?: settle(*fd, p, end, &b, ret);
 }
 
-int handoff_take(int *fd, int *const *own, size_t n_own, struct handoff *ret, char *err, size_t err_size)
+int handoff_take(int *fd, int *const *own, size_t n_own, struct handoff *ret, char *err,
+		 size_t err_size)
 {
 	_cleanup_(freep) struct packet *p = calloc(1, sizeof(*p));
 	int r = p ? take(fd, own, n_own, p, ret) : -ENOMEM;
@@ -310,7 +330,9 @@ int handoff_take(int *fd, int *const *own, size_t n_own, struct handoff *ret, ch
 	if (r == -EREMOTEIO)
 		snprintf(err, err_size, "%.*s", (int)p->m.text_len, p->m.text);
 	else if (r == -EPIPE)
-		snprintf(err, err_size, "the server before hands nothing over, as when it waits for a layer that does not answer");
+		snprintf(
+			err, err_size,
+			"the server before hands nothing over, as when it waits for a layer that does not answer");
 	else if (r < 0)
 		snprintf(err, err_size, "cannot take the mounts over: %s", strerror(-r));
 	closep(fd);

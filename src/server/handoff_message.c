@@ -2,19 +2,19 @@
 #include "handoff_message.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/fuse/session.h"
+#include "veneer/recover/estale_table.h"
 #include "veneer/server/mount_record.h"
 #include "veneer/union/lock_table.h"
 #include "veneer/union/node_table.h"
-#include "veneer/recover/estale_table.h"
-#include "veneer/fuse/session.h"
 
 #include <string.h>
 
-#define TEXT_OF(x) #x
+#define TEXT_OF(x)  #x
 #define VALUE_OF(x) TEXT_OF(x)
-#define VERSIONS "bequest " VALUE_OF(HANDOFF_MESSAGE_VERSION) ", dossier " VALUE_OF(MOUNT_RECORD_VERSION) \
-		 ", nodes " VALUE_OF(NODE_TABLE_VERSION) ", locks " VALUE_OF(LOCK_TABLE_VERSION) \
-		 ", recall " VALUE_OF(ESTALE_TABLE_VERSION) ", init " VALUE_OF(SESSION_INIT_VERSION)
+#define VERSIONS                                                                                                      \
+	"bequest " VALUE_OF(HANDOFF_MESSAGE_VERSION) ", dossier " VALUE_OF(MOUNT_RECORD_VERSION) ", nodes " VALUE_OF( \
+		NODE_TABLE_VERSION) ", locks " VALUE_OF(LOCK_TABLE_VERSION) ", recall " VALUE_OF(ESTALE_TABLE_VERSION) ", init " VALUE_OF(SESSION_INIT_VERSION)
 
 const char *handoff_message_versions(void)
 {
@@ -74,7 +74,8 @@ int handoff_message_encode(const struct handoff_message *b, struct buf *ret)
 	return r ?: buf_put(ret, b->journal.data, b->journal.len);
 }
 
-static int get_fds(struct cursor *c, struct handoff_message *b, int (*add)(struct handoff_message *b, int fd))
+static int get_fds(struct cursor *c, struct handoff_message *b,
+		   int (*add)(struct handoff_message *b, int fd))
 {
 	uint32_t n = cursor_u32(c);
 	int r = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a supervisor writes down for one of another program that goes on with its mounts (handoff.h): all but the
- * descriptors themselves, which are named by the numbers they have here and are to have there. Pure. */
+/* What a supervisor writes down for one of another program that goes on with its mounts
+ * (handoff.h): all but the descriptors themselves, which are named by the numbers they have here
+ * and are to have there. Pure. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -8,14 +9,15 @@
 #define HANDOFF_MESSAGE_VERSION 1
 
 struct handoff_message {
-	bool owns_socket;	/* as in struct server_config */
-	int listen_fd, notify_fd;	/* the latter may be -1 */
+	bool owns_socket; /* as in struct server_config */
+	int listen_fd, notify_fd; /* the latter may be -1 */
 	uint64_t hash_secret, last_key;
-	int *mounts;		/* the ledger's descriptors, in its order */
+	int *mounts; /* the ledger's descriptors, in its order */
 	size_t n_mounts;
-	int *fds;		/* in the order in which they are sent: all there are, the mounts' in the order of mounts */
+	int *fds; /* in the order in which they are sent: all there are, the mounts' in the order of
+		     mounts */
 	size_t n_fds;
-	struct buf journal;	/* the bytes of the intents' area */
+	struct buf journal; /* the bytes of the intents' area */
 };
 
 /* Which forms of everything that goes over this program writes and reads. */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define BACKLOG 16
+#define BACKLOG	 16
 #define PROBE_MS 1000
 
 static int find_file(const char *path, struct listen_socket *ret, char *err, size_t err_size)
@@ -19,7 +19,8 @@ static int find_file(const char *path, struct listen_socket *ret, char *err, siz
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	_cleanup_(freep) char *dir = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
 
-	if (!*name || strlen(name) >= sizeof(ret->name) || !strcmp(name, ".") || !strcmp(name, "..")) {
+	if (!*name || strlen(name) >= sizeof(ret->name) || !strcmp(name, ".") ||
+	    !strcmp(name, "..")) {
 		snprintf(err, err_size, "%s does not name a socket", path);
 		return -EINVAL;
 	}
@@ -46,14 +47,16 @@ static bool is_port(const char *s)
 
 static int find_address(const char *where, struct listen_socket *ret, char *err, size_t err_size)
 {
-	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
+	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+					.ai_socktype = SOCK_STREAM };
 	const char *colon = strrchr(where, ':');
 	const bool has_brackets = colon && where[0] == '[' && colon - where > 2 && colon[-1] == ']';
 	struct addrinfo *found = NULL;
 	char host[128];
 
 	if (colon && (has_brackets || !memchr(where, ':', (size_t)(colon - where))))
-		snprintf(host, sizeof(host), "%.*s", (int)(colon - where) - 2 * has_brackets, where + has_brackets);
+		snprintf(host, sizeof(host), "%.*s", (int)(colon - where) - 2 * has_brackets,
+			 where + has_brackets);
 	else
 		*host = '\0';
 	if (!*host || !is_port(colon + 1) || getaddrinfo(host, colon + 1, &hints, &found) != 0) {
@@ -82,7 +85,9 @@ static int listen_at_file(struct listen_socket *e)
 
 	if (r == -EADDRINUSE) {
 		r = sock_connect_stream(e->dir_fd, e->name, PROBE_MS, &probe);
-		if (r != -ECONNREFUSED || fstatat(e->dir_fd, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISSOCK(st.st_mode))
+		if (r != -ECONNREFUSED ||
+		    fstatat(e->dir_fd, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISSOCK(st.st_mode))
 			return -EADDRINUSE;
 		if (unlinkat(e->dir_fd, e->name, 0) < 0)
 			return -errno;
@@ -95,7 +100,8 @@ static int listen_at_file(struct listen_socket *e)
 
 static int listen_at_address(struct listen_socket *e)
 {
-	_cleanup_(closep) int fd = socket(e->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	_cleanup_(closep) int fd =
+		socket(e->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int on = 1;
 
 	/* A server that was here a moment ago has left connections that wait for their end. */
@@ -115,7 +121,8 @@ void listen_socket_close(struct listen_socket *e)
 {
 	struct stat st;
 
-	if (e->fd >= 0 && e->dir_fd >= 0 && fstatat(e->dir_fd, e->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == e->ino)
+	if (e->fd >= 0 && e->dir_fd >= 0 &&
+	    fstatat(e->dir_fd, e->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == e->ino)
 		unlinkat(e->dir_fd, e->name, 0);
 	closep(&e->fd);
 	closep(&e->dir_fd);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The library is loaded when somebody wants to be answered, and not linked: with what it brings along each mount would take
- * twice as long to start. */
+/* The library is loaded when somebody wants to be answered, and not linked: with what it brings
+ * along each mount would take twice as long to start. */
 #include "veneer/server/metrics.h"
 
 #include "veneer/base/cleanup.h"
@@ -17,27 +17,29 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define CONNECTIONS_MAX 16u
-#define SILENT_S 5u		/* without a word the connection is closed */
+#define CONNECTIONS_MAX	 16u
+#define SILENT_S	 5u /* without a word the connection is closed */
 #define CONNECTION_BYTES 8192u
-#define FRESH_MS 250		/* a page is answered again for so long */
-#define NICE 10
-#define CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+#define FRESH_MS	 250 /* a page is answered again for so long */
+#define NICE		 10
+#define CONTENT_TYPE	 "text/plain; version=0.0.4; charset=utf-8"
 
 #define LIBRARY "libmicrohttpd.so.12"
-#define CALLS(CALL)                                                                                                   \
-	CALL(MHD_start_daemon) CALL(MHD_quiesce_daemon) CALL(MHD_stop_daemon) CALL(MHD_set_panic_func)                \
-	CALL(MHD_create_response_from_buffer)                                                                         \
-	CALL(MHD_destroy_response) CALL(MHD_add_response_header) CALL(MHD_queue_response)
+#define CALLS(CALL)                                                                               \
+	CALL(MHD_start_daemon)                                                                    \
+	CALL(MHD_quiesce_daemon)                                                                  \
+	CALL(MHD_stop_daemon)                                                                     \
+	CALL(MHD_set_panic_func) CALL(MHD_create_response_from_buffer) CALL(MHD_destroy_response) \
+		CALL(MHD_add_response_header) CALL(MHD_queue_response)
 #define DECLARE(name) __typeof__(name) *name;
-#define FIND(name) && (lib.name = (__typeof__(lib.name))dlsym(handle, #name))
+#define FIND(name)    &&(lib.name = (__typeof__(lib.name))dlsym(handle, #name))
 
 static struct {
 	bool is_there;
 	CALLS(DECLARE)
 } lib;
 
-static _Atomic bool is_broken;	/* the library has given up */
+static _Atomic bool is_broken; /* the library has given up */
 
 struct metrics {
 	struct MHD_Daemon *daemon;
@@ -64,7 +66,8 @@ static struct MHD_Response *respond(struct metrics *m)
 		free(text);
 		return NULL;
 	}
-	if (lib.MHD_add_response_header(next, MHD_HTTP_HEADER_CONTENT_TYPE, CONTENT_TYPE) == MHD_NO) {
+	if (lib.MHD_add_response_header(next, MHD_HTTP_HEADER_CONTENT_TYPE, CONTENT_TYPE) ==
+	    MHD_NO) {
 		lib.MHD_destroy_response(next);
 		return NULL;
 	}
@@ -77,7 +80,8 @@ static struct MHD_Response *respond(struct metrics *m)
 
 static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, const char *text)
 {
-	struct MHD_Response *r = lib.MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
+	struct MHD_Response *r = lib.MHD_create_response_from_buffer(strlen(text), (void *)text,
+								     MHD_RESPMEM_PERSISTENT);
 	enum MHD_Result result = r ? lib.MHD_queue_response(c, status, r) : MHD_NO;
 
 	if (r)
@@ -85,8 +89,9 @@ static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, const c
 	return result;
 }
 
-static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url, const char *method, const char *version,
-			      const char *upload, size_t *upload_size, void **state)
+static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *url,
+			      const char *method, const char *version, const char *upload,
+			      size_t *upload_size, void **state)
 {
 	struct metrics *m = arg;
 	struct MHD_Response *r;
@@ -109,7 +114,8 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 	return lib.MHD_queue_response(c, MHD_HTTP_OK, r);
 }
 
-/* The library's last word, after which it would end the process. Its thread stands still instead. */
+/* The library's last word, after which it would end the process. Its thread stands still instead.
+ */
 static void panic(void *arg, const char *file, unsigned line, const char *reason)
 {
 	(void)arg;
@@ -134,7 +140,8 @@ int metrics_load(char *err, size_t err_size)
 	if (handle)
 		lib.is_there = true CALLS(FIND);
 	if (!lib.is_there)
-		snprintf(err, err_size, "metrics take %s: %s", LIBRARY, dlerror() ?: "it is another one");
+		snprintf(err, err_size, "metrics take %s: %s", LIBRARY,
+			 dlerror() ?: "it is another one");
 	return lib.is_there ? 0 : -ENOENT;
 }
 
@@ -150,10 +157,12 @@ int metrics_start(int fd, int (*page)(void *arg, char **ret), void *arg, struct 
 	m->page = page;
 	m->arg = arg;
 	lib.MHD_set_panic_func(panic, NULL);
-	m->daemon = lib.MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ITC, 0, NULL, NULL, answer, m,
-				     MHD_OPTION_EXTERNAL_LOGGER, keep_quiet, NULL, MHD_OPTION_LISTEN_SOCKET, own,
-				     MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, SILENT_S,
-				     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
+	m->daemon = lib.MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ITC, 0, NULL, NULL,
+					 answer, m, MHD_OPTION_EXTERNAL_LOGGER, keep_quiet, NULL,
+					 MHD_OPTION_LISTEN_SOCKET, own, MHD_OPTION_CONNECTION_LIMIT,
+					 CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, SILENT_S,
+					 MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+					 (size_t)CONNECTION_BYTES, MHD_OPTION_END);
 	if (!m->daemon) {
 		close(own);
 		free(m);

@@ -15,7 +15,12 @@
 
 void mount_record_init(struct mount_record *d)
 {
-	*d = (struct mount_record){ .fuse_fd = -1, .slots_fd = -1, .names_fd = -1, .locks_fd = -1, .estale_table_fd = -1, .fd = -1 };
+	*d = (struct mount_record){ .fuse_fd = -1,
+				    .slots_fd = -1,
+				    .names_fd = -1,
+				    .locks_fd = -1,
+				    .estale_table_fd = -1,
+				    .fd = -1 };
 	mount_dirs_init(&d->dirs);
 }
 
@@ -32,7 +37,8 @@ static int make_common(struct mount_opts *o)
 	return r;
 }
 
-int mount_record_options(const struct mount_record *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size)
+int mount_record_options(const struct mount_record *d, const struct mount_dirs *dirs,
+			 struct mount_opts *ret, char *err, size_t err_size)
 {
 	_cleanup_(buf_release) struct buf args = { 0 };
 	_cleanup_(freep) char **argv = NULL;
@@ -41,10 +47,12 @@ int mount_record_options(const struct mount_record *d, const struct mount_dirs *
 
 	if (r == 0)
 		r = wire_split_args((char *)args.data, args.len, d->argc, &cwd, &argv);
-	snprintf(err, err_size, "%s", r == -ENOMEM ? "out of memory" : "the arguments cannot be understood");
+	snprintf(err, err_size, "%s",
+		 r == -ENOMEM ? "out of memory" : "the arguments cannot be understood");
 	if (r < 0)
 		return r;
-	r = options_parse((int)d->argc, argv, cwd, d->flags & WIRE_MOUNT_IS_ROOT, ret, err, err_size);
+	r = options_parse((int)d->argc, argv, cwd, d->flags & WIRE_MOUNT_IS_ROOT, ret, err,
+			  err_size);
 	if (r < 0)
 		return r;
 	ret->has_no_device_whiteouts = d->flags & WIRE_MOUNT_NO_DEVICE_WHITEOUTS;
@@ -69,7 +77,8 @@ static int duplicate(int fd)
 	return copy < 0 ? -errno : copy;
 }
 
-static int copy_all(struct mount_dirs *to, const int *fds, size_t n, int (*add)(struct mount_dirs *d, int fd))
+static int copy_all(struct mount_dirs *to, const int *fds, size_t n,
+		    int (*add)(struct mount_dirs *d, int fd))
 {
 	int r = 0;
 
@@ -140,8 +149,15 @@ static int put_bytes(struct buf *b, const struct buf *bytes)
 
 static int encode(const struct mount_record *d, struct buf *b)
 {
-	const uint32_t words[] = { d->argc, d->flags, d->dev_major, d->dev_minor, d->io, d->secret, (uint32_t)d->dirs.opener };
-	const int fds[] = { d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->estale_table_fd };
+	const uint32_t words[] = { d->argc,
+				   d->flags,
+				   d->dev_major,
+				   d->dev_minor,
+				   d->io,
+				   d->secret,
+				   (uint32_t)d->dirs.opener };
+	const int fds[] = { d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd,
+			    d->slots_fd,   d->names_fd,	 d->locks_fd,  d->estale_table_fd };
 	int r = buf_put_u32(b, MOUNT_RECORD_VERSION);
 
 	r = r ?: buf_put_u64(b, d->key);
@@ -172,7 +188,8 @@ int mount_record_write(struct mount_record *d)
 	return 0;
 }
 
-static int get_fds(struct cursor *c, struct mount_dirs *to, int (*add)(struct mount_dirs *d, int fd))
+static int get_fds(struct cursor *c, struct mount_dirs *to,
+		   int (*add)(struct mount_dirs *d, int fd))
 {
 	uint32_t n = cursor_u32(c);
 	int r = 0;
@@ -257,7 +274,8 @@ int mount_record_read(int fd, struct mount_record *ret)
 
 void mount_record_each_fd(const struct mount_record *d, void (*fn)(int fd, void *arg), void *arg)
 {
-	const int fds[] = { d->fd, d->dirs.upper, d->dirs.work, d->dirs.lock, d->fuse_fd, d->slots_fd, d->names_fd, d->locks_fd, d->estale_table_fd };
+	const int fds[] = { d->fd,	 d->dirs.upper, d->dirs.work, d->dirs.lock,	 d->fuse_fd,
+			    d->slots_fd, d->names_fd,	d->locks_fd,  d->estale_table_fd };
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		if (fds[i] >= 0)
@@ -270,7 +288,8 @@ void mount_record_each_fd(const struct mount_record *d, void (*fn)(int fd, void 
 
 void mount_record_release(struct mount_record *d)
 {
-	int *const fds[] = { &d->fuse_fd, &d->slots_fd, &d->names_fd, &d->locks_fd, &d->estale_table_fd, &d->fd };
+	int *const fds[] = { &d->fuse_fd,  &d->slots_fd,	&d->names_fd,
+			     &d->locks_fd, &d->estale_table_fd, &d->fd };
 
 	mount_dirs_release(&d->dirs);
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)

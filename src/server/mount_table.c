@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount is in the list from mount_table_start until the pool says that it is over. It is freed on a thread of its own,
- * which first waits for those who have it pinned: they look at it, and never wait for a mount. */
+/* A mount is in the list from mount_table_start until the pool says that it is over. It is freed on
+ * a thread of its own, which first waits for those who have it pinned: they look at it, and never
+ * wait for a mount. */
 #include "veneer/server/mount_table.h"
 
-#include "veneer/base/cleanup.h"
-#include "veneer/recover/intent_log.h"
-#include "veneer/jobs/page_dup_limiter.h"
 #include "saved_mount.h"
+#include "veneer/base/cleanup.h"
 #include "veneer/base/list.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/mountinfo.h"
 #include "veneer/fuse/pool.h"
-#include "veneer/mount/upper_takeover.h"
 #include "veneer/jobs/inode_shrinker.h"
+#include "veneer/jobs/page_dup_limiter.h"
+#include "veneer/mount/upper_takeover.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/sys/mountinfo.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -22,22 +23,22 @@
 
 #define THREADS_MAX 64u
 #define END_WAIT_MS 5000u
-#define STACK_SIZE (256u << 10)
+#define STACK_SIZE  (256u << 10)
 
 struct served_mount {
 	struct list_link link;
 	struct mount_table *mount_table;
 	struct mount mount;
 	struct served_place at;
-	uint64_t number;	/* in the pool */
-	uint64_t id;		/* of ours, never used twice */
-	uint32_t kept_as;	/* page_dup_limiter.h's number of it; 0: none */
-	uint32_t thinned_as;	/* inode_shrinker.h's, likewise */
+	uint64_t number; /* in the pool */
+	uint64_t id; /* of ours, never used twice */
+	uint32_t kept_as; /* page_dup_limiter.h's number of it; 0: none */
+	uint32_t thinned_as; /* inode_shrinker.h's, likewise */
 	int takeover_fd;
-	struct hosted_member *hosted_member;	/* NULL: it has a file system of its own */
+	struct hosted_member *hosted_member; /* NULL: it has a file system of its own */
 	struct saved_mount kept;
-	bool has_mount;		/* to be closed */
-	bool is_unkept;		/* the next server will not have it */
+	bool has_mount; /* to be closed */
+	bool is_unkept; /* the next server will not have it */
 	/* guarded by the roster's lock */
 	unsigned pins;
 	bool is_ending;
@@ -46,7 +47,7 @@ struct served_mount {
 struct mount_table {
 	void (*changed)(void *arg);
 	void *arg;
-	struct supervisor_state *supervisor_state;	/* NULL: none */
+	struct supervisor_state *supervisor_state; /* NULL: none */
 	struct pool *pool;
 	struct sb_registry *commons;
 	int epoll_fd;
@@ -54,8 +55,8 @@ struct mount_table {
 	pthread_cond_t unpinned;
 	/* guarded by lock */
 	struct list_link started;
-	size_t count;		/* those not started, and those being closed, too */
-	unsigned endings;	/* threads of start_ending */
+	size_t count; /* those not started, and those being closed, too */
+	unsigned endings; /* threads of start_ending */
 	uint64_t next_id;
 };
 
@@ -66,15 +67,16 @@ static struct served_mount *served_of(struct list_link *l)
 
 static void hosted_member_ended(void *owner);
 
-int mount_table_new(void (*changed)(void *arg), void *arg, struct supervisor_state *supervisor_state, struct mount_table **ret)
+int mount_table_new(void (*changed)(void *arg), void *arg,
+		    struct supervisor_state *supervisor_state, struct mount_table **ret)
 {
 	struct mount_table *r = calloc(1, sizeof(*r));
 	int err;
 
 	if (!r)
 		return -ENOMEM;
-	/* Where a sanitizer has its own allocator, glibc's begins with this, and two threads that began it at once
-	 * would end it twice. */
+	/* Where a sanitizer has its own allocator, glibc's begins with this, and two threads that
+	 * began it at once would end it twice. */
 	malloc_trim(0);
 	r->changed = changed;
 	r->arg = arg;
@@ -185,8 +187,8 @@ static struct served_mount *served_new(struct mount_table *r, struct mount_recor
 	return s;
 }
 
-int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct mount_dirs *dirs, struct mount_record *d, struct served_mount **ret,
-		char *err, size_t err_size)
+int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct mount_dirs *dirs,
+		     struct mount_record *d, struct served_mount **ret, char *err, size_t err_size)
 {
 	struct served_mount *s;
 	int e;
@@ -212,8 +214,8 @@ int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct moun
 	return e;
 }
 
-/* Nobody manages its pages any more. Only with a supervisor did somebody: dropping pages may wait for a READ, and if
- * this server dies with it, another must be there to answer that. */
+/* Nobody manages its pages any more. Only with a supervisor did somebody: dropping pages may wait
+ * for a READ, and if this server dies with it, another must be there to answer that. */
 static void leave_keeper(struct served_mount *s)
 {
 	atomic_store(&s->mount.sent_as, 0);
@@ -266,7 +268,8 @@ static void listen_for_others(struct mount_table *r, struct served_mount *s)
 	pthread_mutex_lock(&r->lock);
 	e.data.u64 = s->id = ++r->next_id;
 	pthread_mutex_unlock(&r->lock);
-	if (s->mount.tree.upper && upper_takeover_listen(s->mount.tree.workfd, 0, &s->takeover_fd) == 0 &&
+	if (s->mount.tree.upper &&
+	    upper_takeover_listen(s->mount.tree.workfd, 0, &s->takeover_fd) == 0 &&
 	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, s->takeover_fd, &e) < 0)
 		log_debug("%s: %s", s->mount.opts.mountpoint, strerror(errno));
 }
@@ -297,27 +300,35 @@ static void keep(struct served_mount *s, int fuse_fd, const void *init, size_t l
 	e = saved_mount_write(&s->kept, &s->mount, fuse_fd, init, len);
 	s->is_unkept = e < 0;
 	if (e < 0)
-		log_warn("%s: should the server die, this mount will be gone: %s", s->mount.opts.mountpoint, strerror(-e));
+		log_warn("%s: should the server die, this mount will be gone: %s",
+			 s->mount.opts.mountpoint, strerror(-e));
 }
 
 static void enter_keeper(struct served_mount *s)
 {
 	int e;
 
-	if (s->kept.is_kept && (e = inode_shrinker_enter(&s->mount.tree, s->kept.mount_record.fuse_fd, &s->thinned_as)) < 0)
-		log_warn("%s: its inodes are not limited: %s", s->mount.opts.mountpoint, strerror(-e));
-	if (!s->kept.is_kept || s->mount.io != IO_CACHED || s->mount.opts.copies == OPTIONS_COPIES_ALL)
+	if (s->kept.is_kept &&
+	    (e = inode_shrinker_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
+				      &s->thinned_as)) < 0)
+		log_warn("%s: its inodes are not limited: %s", s->mount.opts.mountpoint,
+			 strerror(-e));
+	if (!s->kept.is_kept || s->mount.io != IO_CACHED ||
+	    s->mount.opts.copies == OPTIONS_COPIES_ALL)
 		return;
 	/* The dossier's: the next server has the same under this number. */
-	e = page_dup_limiter_enter(&s->mount.tree, s->kept.mount_record.fuse_fd, s->mount.opts.copies, &s->kept_as);
+	e = page_dup_limiter_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
+				   s->mount.opts.copies, &s->kept_as);
 	if (e == 0)
 		atomic_store(&s->mount.sent_as, s->kept_as);
 	else
-		log_warn("%s: the page cache is not managed: %s", s->mount.opts.mountpoint, strerror(-e));
+		log_warn("%s: the page cache is not managed: %s", s->mount.opts.mountpoint,
+			 strerror(-e));
 }
 
 /* In the pool from now on. */
-static int enter_pool(struct mount_table *r, struct served_mount *s, struct session *session, char *err, size_t err_size)
+static int enter_pool(struct mount_table *r, struct served_mount *s, struct session *session,
+		      char *err, size_t err_size)
 {
 	int e;
 
@@ -337,8 +348,8 @@ static int enter_pool(struct mount_table *r, struct served_mount *s, struct sess
 	return e;
 }
 
-int mount_table_start(struct mount_table *r, struct served_mount *s, int fuse_fd, const struct served_place *at, char *err,
-		 size_t err_size)
+int mount_table_start(struct mount_table *r, struct served_mount *s, int fuse_fd,
+		      const struct served_place *at, char *err, size_t err_size)
 {
 	const char *about = log_about(s->mount.opts.mountpoint);
 	struct session *session;
@@ -360,13 +371,14 @@ int mount_table_start(struct mount_table *r, struct served_mount *s, int fuse_fd
 	return enter_pool(r, s, session, err, err_size);
 }
 
-int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener, struct hosted_sb **ret, int *ret_fd)
+int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener,
+		     struct hosted_sb **ret, int *ret_fd)
 {
 	return sb_registry_seek(r->commons, &s->mount, &s->kept.mount_record, opener, ret, ret_fd);
 }
 
-int mount_table_enter(struct mount_table *r, struct served_mount *s, struct hosted_sb *c, ino_t mount_ns, uint32_t *ret_number, char *err,
-		 size_t err_size)
+int mount_table_enter(struct mount_table *r, struct served_mount *s, struct hosted_sb *c,
+		      ino_t mount_ns, uint32_t *ret_number, char *err, size_t err_size)
 {
 	int e = sb_registry_enter(c, &s->mount, s, NULL, &s->hosted_member);
 
@@ -376,7 +388,8 @@ int mount_table_enter(struct mount_table *r, struct served_mount *s, struct host
 	}
 	*ret_number = sb_registry_number(s->hosted_member);
 	s->at.mount_ns = mount_ns;
-	/* Before its client knows where to find it: it may be bound, and we not hear of it any more. */
+	/* Before its client knows where to find it: it may be bound, and we not hear of it any
+	 * more. */
 	if (sb_registry_describe(s->hosted_member, &s->kept.mount_record))
 		keep(s, -1, NULL, 0);
 	else
@@ -420,7 +433,8 @@ static int resume_alone(struct mount_table *r, struct served_mount *s, char *err
 	if (e < 0)
 		return e;
 	resend_state_settle(&s->mount);
-	e = session_resume(&s->mount, d->fuse_fd, d->init.data, d->init.len, (enum io_mode)d->io, &session, err, err_size);
+	e = session_resume(&s->mount, d->fuse_fd, d->init.data, d->init.len, (enum io_mode)d->io,
+			   &session, err, err_size);
 	return e ?: enter_pool(r, s, session, err, err_size);
 }
 
@@ -433,12 +447,14 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 
 	if (e < 0)
 		return e;
-	e = saved_mount_reopen(&s->kept, sb_registry_image(c), &s->mount, &s->has_mount, err, err_size);
+	e = saved_mount_reopen(&s->kept, sb_registry_image(c), &s->mount, &s->has_mount, err,
+			       err_size);
 	if (e == 0) {
 		resend_state_settle(&s->mount);
 		e = sb_registry_enter(c, &s->mount, s, &d->secret, &s->hosted_member);
 		if (e < 0)
-			snprintf(err, err_size, "%s cannot be a part of what it was: %s", s->mount.opts.mountpoint, strerror(-e));
+			snprintf(err, err_size, "%s cannot be a part of what it was: %s",
+				 s->mount.opts.mountpoint, strerror(-e));
 	}
 	if (e < 0)
 		commons_lose(c, d->key);
@@ -467,7 +483,8 @@ static int resume_common(struct mount_table *r, struct mount_record *d, char *er
 	return e == 0 || e == -ENOENT ? 1 : e;
 }
 
-int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t place, char *err, size_t err_size)
+int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t place, char *err,
+		       size_t err_size)
 {
 	struct served_mount *s;
 	int e;
@@ -527,8 +544,8 @@ static bool is_ending_already(struct served_mount *s)
 	return was_ending;
 }
 
-/* On a thread of its own: a request that does not end must not hold up who asks. Waited for only where no thread can
- * be had. */
+/* On a thread of its own: a request that does not end must not hold up who asks. Waited for only
+ * where no thread can be had. */
 static void start_ending(struct served_mount *s)
 {
 	struct ending *e;
@@ -573,7 +590,9 @@ static struct served_mount *pin_after(struct mount_table *r, uint64_t id, bool i
 	return NULL;
 }
 
-void mount_table_each(struct mount_table *r, void (*fn)(struct mount *m, const struct served_place *at, void *arg), void *arg)
+void mount_table_each(struct mount_table *r,
+		      void (*fn)(struct mount *m, const struct served_place *at, void *arg),
+		      void *arg)
 {
 	struct served_mount *s;
 	uint64_t id = 0;
@@ -599,7 +618,8 @@ void mount_table_end_all(struct mount_table *r)
 	}
 }
 
-/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen is not given up. */
+/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen
+ * is not given up. */
 static void answer_ask(struct served_mount *s)
 {
 	const struct layer *upper = s->mount.tree.upper;
@@ -612,7 +632,8 @@ static void answer_ask(struct served_mount *s)
 	}
 	if (!mountinfo_lacks(s->at.mount_ns, s->at.dev_major, s->at.dev_minor))
 		return;
-	log_warn("%s is detached but in use, and another mount wants its upper; ending", s->mount.opts.mountpoint);
+	log_warn("%s is detached but in use, and another mount wants its upper; ending",
+		 s->mount.opts.mountpoint);
 	start_ending(s);
 }
 

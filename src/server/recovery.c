@@ -3,9 +3,9 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
-#include "veneer/recover/intent_log.h"
-#include "veneer/base/log.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/recover/intent_log.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,19 +14,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define ERR_SIZE (PATH_MAX * 2)
+#define ERR_SIZE    (PATH_MAX * 2)
 #define STACK_BYTES (1u << 20)
 #define THREADS_MAX 64u
-#define STEP_MS 50		/* without anything done: somebody hangs */
-#define PATIENCE_MS 1000	/* with those that were begun */
-#define LIMIT_MS 10000
-#define WORD_MS 30000		/* then who waits for the word is told how far it has come */
+#define STEP_MS	    50 /* without anything done: somebody hangs */
+#define PATIENCE_MS 1000 /* with those that were begun */
+#define LIMIT_MS    10000
+#define WORD_MS	    30000 /* then who waits for the word is told how far it has come */
 
 /* Descriptors, a bit each. */
 struct fd_set_of {
 	uint8_t *bits;
 	size_t n;
-	bool is_short;		/* of memory: nothing is known */
+	bool is_short; /* of memory: nothing is known */
 };
 
 static void remember(int fd, void *arg)
@@ -80,13 +80,14 @@ void recovery_each_fd(struct supervisor_state *l, void (*fn)(int fd, void *arg),
 	supervisor_state_each(l, each_of_mount, &(struct each_fd){ fn, arg });
 }
 
-/* Closing a file may wait, for a file system that does not answer or for what it frees; closing anything else does not.
- * Asking what it is must not wait either. */
+/* Closing a file may wait, for a file system that does not answer or for what it frees; closing
+ * anything else does not. Asking what it is must not wait either. */
 static bool may_wait(int fd)
 {
 	struct statx st;
 
-	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 || S_ISREG(st.stx_mode);
+	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 ||
+	       S_ISREG(st.stx_mode);
 }
 
 struct leftover {
@@ -134,8 +135,8 @@ static int start_thread(void *(*run)(void *arg), void *arg)
 	return r;
 }
 
-/* Locks and connections are free when this returns. Files go later: as long as they are open, nothing else gets their
- * numbers. */
+/* Locks and connections are free when this returns. Files go later: as long as they are open,
+ * nothing else gets their numbers. */
 static void close_unknown(const struct fd_set_of *known)
 {
 	struct leftover *later = calloc(1, sizeof(*later));
@@ -173,8 +174,9 @@ static void give_up(int fd, uint32_t place, void *arg)
 		return;
 	intent_log_drop(d.key);
 	if (mount_record_options(&d, &d.dirs, &opts, err, sizeof(err)) == 0) {
-		log_error("%s: %u servers crashed over this mount, one after the other: it is given up",
-			  opts.mountpoint, SUPERVISOR_STATE_STRIKES);
+		log_error(
+			"%s: %u servers crashed over this mount, one after the other: it is given up",
+			opts.mountpoint, SUPERVISOR_STATE_STRIKES);
 		options_release(&opts);
 	}
 	mount_record_forget(&d);
@@ -207,7 +209,7 @@ struct resuming {
 	struct supervisor_state *supervisor_state;
 	struct mount_table *mount_table;
 	int64_t since_ms;
-	size_t n, room;		/* of jobs, quick ones first */
+	size_t n, room; /* of jobs, quick ones first */
 	struct job *jobs;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -224,7 +226,8 @@ static void send_word_locked(const struct resuming *v)
 
 	if (fd < 0)
 		return;
-	snprintf(text, sizeof(text), "moved %zu %zu %zu", v->n_resumed, v->n_lost, v->n - v->n_done);
+	snprintf(text, sizeof(text), "moved %zu %zu %zu", v->n_resumed, v->n_lost,
+		 v->n - v->n_done);
 	(void)!write(fd, text, strlen(text));
 	supervisor_state_set_word(v->supervisor_state, -1);
 	close(fd);
@@ -233,8 +236,9 @@ static void send_word_locked(const struct resuming *v)
 static void say_done(struct resuming *v)
 {
 	mount_table_resumed(v->mount_table);
-	log_info("going on with %s of the server before, lost: %zu; it took %lld ms", human_units_of(v->n_resumed, "mount").text,
-		 v->n_lost, (long long)(clock_ms() - v->since_ms));
+	log_info("going on with %s of the server before, lost: %zu; it took %lld ms",
+		 human_units_of(v->n_resumed, "mount").text, v->n_lost,
+		 (long long)(clock_ms() - v->since_ms));
 	LOCK_SCOPE(&v->lock);
 	send_word_locked(v);
 }
@@ -405,7 +409,8 @@ static void note_job(int fd, uint32_t place, void *arg)
 	struct resuming *v = arg;
 
 	if (v->n < v->room)
-		v->jobs[v->n++] = (struct job){ fd, place, supervisor_state_cost(v->supervisor_state, place) };
+		v->jobs[v->n++] = (struct job){ fd, place,
+						supervisor_state_cost(v->supervisor_state, place) };
 }
 
 static void count_one(int fd, uint32_t place, void *arg)
@@ -428,7 +433,9 @@ static struct resuming *resuming_new(struct supervisor_state *l, struct mount_ta
 
 	if (!v)
 		return NULL;
-	*v = (struct resuming){ .supervisor_state = l, .mount_table = r, .since_ms = clock_ms(), .owners = 1 };
+	*v = (struct resuming){
+		.supervisor_state = l, .mount_table = r, .since_ms = clock_ms(), .owners = 1
+	};
 	supervisor_state_each(l, count_one, &v->room);
 	v->jobs = calloc(v->room + 1, sizeof(*v->jobs));
 	if (!v->jobs) {

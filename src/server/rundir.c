@@ -14,10 +14,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define PROBE_MS 1000
+#define PROBE_MS     1000
 #define PAUSE_MAX_MS 16
 
-/* The user as it is outside of our user namespace: every user is 0 in some namespace, and /tmp is everybody's. */
+/* The user as it is outside of our user namespace: every user is 0 in some namespace, and /tmp is
+ * everybody's. */
 static unsigned outer_uid(void)
 {
 	FILE *f = fopen("/proc/self/uid_map", "re");
@@ -39,8 +40,8 @@ static char *directory(void)
 
 	if (given && given[0] == '/')
 		return strdup(given);
-	/* root may have kept the variable of the user whose shell it was called from; and who is root in a user
-	 * namespace only cannot write there */
+	/* root may have kept the variable of the user whose shell it was called from; and who is
+	 * root in a user namespace only cannot write there */
 	if (geteuid() == 0 && access("/run", W_OK) == 0)
 		return strdup("/run/veneer");
 	if (xdg && xdg[0] == '/')
@@ -73,15 +74,16 @@ static int open_own(const char *path, int *ret_fd)
 	return 0;
 }
 
-/* Servers serve one user namespace and one process namespace: ids and processes are seen as the mounts' users see
- * them. */
+/* Servers serve one user namespace and one process namespace: ids and processes are seen as the
+ * mounts' users see them. */
 static int namespace_name(char *name)
 {
 	struct stat user, pid;
 
 	if (stat("/proc/self/ns/user", &user) < 0 || stat("/proc/self/ns/pid", &pid) < 0)
 		return -errno;
-	snprintf(name, RUNDIR_NAME_SIZE, "%ju-%ju.sock", (uintmax_t)user.st_ino, (uintmax_t)pid.st_ino);
+	snprintf(name, RUNDIR_NAME_SIZE, "%ju-%ju.sock", (uintmax_t)user.st_ino,
+		 (uintmax_t)pid.st_ino);
 	return 0;
 }
 
@@ -159,12 +161,14 @@ static int open_lock(const struct rundir *d)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A holder that is stopped, or is somebody else's program, does not let go; flock has no time limit. */
+/* A holder that is stopped, or is somebody else's program, does not let go; flock has no time
+ * limit. */
 static int lock_within(int fd, int wait_ms)
 {
 	const int64_t end = clock_ms() + wait_ms;
 
-	for (unsigned pause_ms = 1;; pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS) {
+	for (unsigned pause_ms = 1;;
+	     pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : PAUSE_MAX_MS) {
 		int r = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
 
 		if (r != -EWOULDBLOCK && r != -EINTR)
@@ -200,7 +204,8 @@ int rundir_lock_or_say(const struct rundir *d, int *ret_fd, char *err, size_t er
 
 		if (holder)
 			snprintf(by, sizeof(by), "process %d", (int)holder);
-		snprintf(err, err_size, "%s.lock has been held by %s for %d seconds: end it", d->path, by, RUNDIR_LOCK_MS / 1000);
+		snprintf(err, err_size, "%s.lock has been held by %s for %d seconds: end it",
+			 d->path, by, RUNDIR_LOCK_MS / 1000);
 		return -EBUSY;
 	}
 	snprintf(err, err_size, "cannot lock %s.lock: %s", d->path, strerror(-r));
@@ -217,7 +222,8 @@ int rundir_listen(const struct rundir *d, int *ret_fd)
 		return r;
 	/* Whoever left it there is gone only if nobody listens. */
 	r = sock_connect(d->fd, d->name, PROBE_MS, &probe);
-	if (r != -ECONNREFUSED || fstatat(d->fd, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISSOCK(st.st_mode))
+	if (r != -ECONNREFUSED || fstatat(d->fd, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    !S_ISSOCK(st.st_mode))
 		return -EADDRINUSE;
 	if (unlinkat(d->fd, d->name, 0) < 0)
 		return -errno;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A list of what is denied, and not of what is allowed: what a new C library calls must not end a server. The answer
- * is EPERM, which all code survives. */
+/* A list of what is denied, and not of what is allowed: what a new C library calls must not end a
+ * server. The answer is EPERM, which all code survives. */
 #include "sandbox.h"
 
 #include "veneer/base/log.h"
@@ -19,63 +19,102 @@
 
 #define CAP(n) ((uint64_t)1 << (n))
 
-/* Files of any owner are read, made, owned, labelled and linked (the first two rows and MAC). SYS_ADMIN: trusted.*,
- * backing files, mounts. SYS_RESOURCE: the blocks kept for root, as for overlayfs. SYS_PTRACE: whose privileges and
- * namespaces a caller has stands in its /proc. SYS_NICE: autogroup_weight.h. */
-static const uint64_t kept =
-	CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_DAC_READ_SEARCH) | CAP(CAP_FOWNER) | CAP(CAP_FSETID) |
-	CAP(CAP_SETFCAP) | CAP(CAP_MKNOD) | CAP(CAP_MAC_ADMIN) | CAP(CAP_MAC_OVERRIDE) |
-	CAP(CAP_SYS_ADMIN) | CAP(CAP_SYS_RESOURCE) | CAP(CAP_SYS_PTRACE) | CAP(CAP_SYS_NICE);
+/* Files of any owner are read, made, owned, labelled and linked (the first two rows and MAC).
+ * SYS_ADMIN: trusted.*, backing files, mounts. SYS_RESOURCE: the blocks kept for root, as for
+ * overlayfs. SYS_PTRACE: whose privileges and namespaces a caller has stands in its /proc.
+ * SYS_NICE: autogroup_weight.h. */
+static const uint64_t kept = CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_DAC_READ_SEARCH) |
+			     CAP(CAP_FOWNER) | CAP(CAP_FSETID) | CAP(CAP_SETFCAP) | CAP(CAP_MKNOD) |
+			     CAP(CAP_MAC_ADMIN) | CAP(CAP_MAC_OVERRIDE) | CAP(CAP_SYS_ADMIN) |
+			     CAP(CAP_SYS_RESOURCE) | CAP(CAP_SYS_PTRACE) | CAP(CAP_SYS_NICE);
 
 static const int denied[] = {
-	SYS_execve, SYS_execveat,
-	SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp,
-#ifndef __SANITIZE_ADDRESS__	/* whose search for leaks stops the threads with it */
+	SYS_execve,
+	SYS_execveat,
+	SYS_bpf,
+	SYS_perf_event_open,
+	SYS_userfaultfd,
+	SYS_process_vm_readv,
+	SYS_process_vm_writev,
+	SYS_kcmp,
+#ifndef __SANITIZE_ADDRESS__ /* whose search for leaks stops the threads with it */
 	SYS_ptrace,
 #endif
 #ifdef SYS_pidfd_getfd
 	SYS_pidfd_getfd,
 #endif
-	SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_syslog,
+	SYS_init_module,
+	SYS_finit_module,
+	SYS_delete_module,
+	SYS_kexec_load,
+	SYS_reboot,
+	SYS_syslog,
 #ifdef SYS_kexec_file_load
 	SYS_kexec_file_load,
 #endif
 #ifdef SYS_iopl
-	SYS_iopl, SYS_ioperm, SYS_modify_ldt,
+	SYS_iopl,
+	SYS_ioperm,
+	SYS_modify_ldt,
 #endif
-	SYS_swapon, SYS_swapoff, SYS_acct, SYS_quotactl, SYS_vhangup, SYS_personality,
-	SYS_settimeofday, SYS_clock_settime, SYS_adjtimex, SYS_clock_adjtime, SYS_sethostname, SYS_setdomainname,
-	SYS_add_key, SYS_request_key, SYS_keyctl,
+	SYS_swapon,
+	SYS_swapoff,
+	SYS_acct,
+	SYS_quotactl,
+	SYS_vhangup,
+	SYS_personality,
+	SYS_settimeofday,
+	SYS_clock_settime,
+	SYS_adjtimex,
+	SYS_clock_adjtime,
+	SYS_sethostname,
+	SYS_setdomainname,
+	SYS_add_key,
+	SYS_request_key,
+	SYS_keyctl,
 	/* a file by its number is outside of all layers */
-	SYS_open_by_handle_at, SYS_fanotify_init, SYS_chroot, SYS_pivot_root, SYS_setns, SYS_unshare,
-	SYS_capset, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid, SYS_setgroups,
+	SYS_open_by_handle_at,
+	SYS_fanotify_init,
+	SYS_chroot,
+	SYS_pivot_root,
+	SYS_setns,
+	SYS_unshare,
+	SYS_capset,
+	SYS_setuid,
+	SYS_setgid,
+	SYS_setreuid,
+	SYS_setregid,
+	SYS_setresuid,
+	SYS_setresgid,
+	SYS_setgroups,
 };
 
-/* open_tree and mount_setattr stay: a lower layer is read through a read-only clone of its mount. */
+/* open_tree and mount_setattr stay: a lower layer is read through a read-only clone of its mount.
+ */
 static const int denied_to_servers[] = {
 	SYS_mount, SYS_umount2, SYS_move_mount, SYS_fsopen, SYS_fsmount, SYS_fsconfig, SYS_fspick,
 };
 
 #define N_DENIED (sizeof(denied) / sizeof(*denied))
-#define N_MORE (sizeof(denied_to_servers) / sizeof(*denied_to_servers))
+#define N_MORE	 (sizeof(denied_to_servers) / sizeof(*denied_to_servers))
 
 #if defined(__x86_64__)
-#define ARCH AUDIT_ARCH_X86_64
-#define NR_LIMIT 0x40000000u	/* from here on the same calls have other numbers */
+#define ARCH	 AUDIT_ARCH_X86_64
+#define NR_LIMIT 0x40000000u /* from here on the same calls have other numbers */
 #elif defined(__aarch64__)
-#define ARCH AUDIT_ARCH_AARCH64
+#define ARCH	 AUDIT_ARCH_AARCH64
 #define NR_LIMIT UINT32_MAX
 #elif defined(__riscv) && __riscv_xlen == 64
-#define ARCH AUDIT_ARCH_RISCV64
+#define ARCH	 AUDIT_ARCH_RISCV64
 #define NR_LIMIT UINT32_MAX
 #elif defined(__powerpc64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define ARCH AUDIT_ARCH_PPC64LE
+#define ARCH	 AUDIT_ARCH_PPC64LE
 #define NR_LIMIT UINT32_MAX
 #elif defined(__s390x__)
-#define ARCH AUDIT_ARCH_S390X
+#define ARCH	 AUDIT_ARCH_S390X
 #define NR_LIMIT UINT32_MAX
 #else
-#define ARCH 0u			/* no filter */
+#define ARCH	 0u /* no filter */
 #define NR_LIMIT UINT32_MAX
 #endif
 
@@ -132,22 +171,28 @@ static void put(struct program *p, struct sock_filter f)
 	p->code[p->len++] = f;
 }
 
-/* Depends on number and architecture alone, so that the kernel remembers what is allowed and runs nothing of this. */
+/* Depends on number and architecture alone, so that the kernel remembers what is allowed and runs
+ * nothing of this. */
 static void write_program(struct program *p, bool mounts)
 {
 	const size_t more = mounts ? 0 : N_MORE;
-	uint8_t left = (uint8_t)(N_DENIED + more + 2); /* instructions between the second jump and the denial */
+	uint8_t left = (uint8_t)(N_DENIED + more +
+				 2); /* instructions between the second jump and the denial */
 
 	_Static_assert(N_DENIED + N_MORE + 4 < UINT8_MAX, "jumps are short");
 	p->len = 0;
-	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
-	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 0, (uint8_t)(left + 1)));
-	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+					    offsetof(struct seccomp_data, arch)));
+	put(p,
+	    (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 0, (uint8_t)(left + 1)));
+	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+					    offsetof(struct seccomp_data, nr)));
 	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, NR_LIMIT, --left, 0));
 	for (size_t i = 0; i < N_DENIED + more; i++) {
 		const int nr = i < N_DENIED ? denied[i] : denied_to_servers[i - N_DENIED];
 
-		put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nr, --left, 0));
+		put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nr, --left,
+						    0));
 	}
 	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
 	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
@@ -162,14 +207,17 @@ static int install_filter(bool mounts)
 		return -EOPNOTSUPP;
 	write_program(&p, mounts);
 	prog.len = p.len;
-	/* Else each return from the kernel would pay for a guard against code that we do not run. */
-	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) == 0 ||
+	/* Else each return from the kernel would pay for a guard against code that we do not run.
+	 */
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) ==
+		    0 ||
 	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) == 0)
 		return 0;
 	return -errno;
 }
 
-/* Where it is a file and no link into /proc, a libfuse of the distribution has mount(8) write there, by a child process. */
+/* Where it is a file and no link into /proc, a libfuse of the distribution has mount(8) write
+ * there, by a child process. */
 static bool has_list_of_mounts(void)
 {
 	struct stat st;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a serving process gives up for good: privileges and system calls that serving never needs, so that whoever
- * should take it over by what a container or a layer feeds it does not get those of its starter. */
+/* What a serving process gives up for good: privileges and system calls that serving never needs,
+ * so that whoever should take it over by what a container or a layer feeds it does not get those of
+ * its starter. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Once, when nothing more is to be executed, and before the first thread: threads do not follow. Where the kernel knows
- * no part of it, the rest is done. `mounts`: this process attaches and detaches its mount itself, for which it may
- * need the help of another program if it has no privileges; then it keeps the right to run it. */
+/* Once, when nothing more is to be executed, and before the first thread: threads do not follow.
+ * Where the kernel knows no part of it, the rest is done. `mounts`: this process attaches and
+ * detaches its mount itself, for which it may need the help of another program if it has no
+ * privileges; then it keeps the right to run it. */
 void sandbox_enter(bool mounts);
 /* The effective capabilities that this process was started with, or has, if it gave up none. */
 uint64_t sandbox_started_with(void);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/server/sandbox_setup.h"
 
-#include "veneer/sys/cgroup.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/fd_cache.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/sys/cgroup.h"
+#include "veneer/sys/file.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -19,11 +19,12 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#define NOFILE_WANTED 524288u	/* what service managers give */
+#define NOFILE_WANTED 524288u /* what service managers give */
 
 #define JOURNAL_DIR "/run/systemd/journal"
 
-/* Where the new root is put before it is the root: any directory that is there and does not come along. */
+/* Where the new root is put before it is the root: any directory that is there and does not come
+ * along. */
 static const char *const stages[] = { "/tmp", "/run", "/var", "/usr", "/etc" };
 
 void sandbox_setup_hold_standard_fds(void)
@@ -52,8 +53,9 @@ void sandbox_setup_lift_limits(void)
 		int resource;
 		rlim_t wanted;
 	} limits[] = {
-		{ RLIMIT_CPU, RLIM_INFINITY }, { RLIMIT_AS, RLIM_INFINITY }, { RLIMIT_DATA, RLIM_INFINITY },
-		{ RLIMIT_FSIZE, RLIM_INFINITY }, { RLIMIT_NOFILE, NOFILE_WANTED },
+		{ RLIMIT_CPU, RLIM_INFINITY },	  { RLIMIT_AS, RLIM_INFINITY },
+		{ RLIMIT_DATA, RLIM_INFINITY },	  { RLIMIT_FSIZE, RLIM_INFINITY },
+		{ RLIMIT_NOFILE, NOFILE_WANTED },
 	};
 
 	for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
@@ -135,8 +137,8 @@ static int carry(int root, int fd, const char *path)
 	return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? -errno : 0;
 }
 
-/* The directory that the system log's socket is in: the socket itself changes when its owner starts anew. Empty if
- * there is none, or if it comes along with /dev. */
+/* The directory that the system log's socket is in: the socket itself changes when its owner starts
+ * anew. Empty if there is none, or if it comes along with /dev. */
 static void find_log(char *path)
 {
 	char *slash;
@@ -193,11 +195,13 @@ static int make_root(void)
 	    syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "size", "64k", 0) < 0 ||
 	    syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		return -errno;
-	root = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	root = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
+			    MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 	return root < 0 ? -errno : root;
 }
 
-/* In the new namespace. What is carried is opened first: the stage may cover the place of the log. */
+/* In the new namespace. What is carried is opened first: the stage may cover the place of the log.
+ */
 static int change_root(void)
 {
 	_cleanup_(unpack) struct luggage l = { .n = 0 };
@@ -212,12 +216,16 @@ static int change_root(void)
 		return root;
 	r = -ENOENT;
 	for (size_t i = 0; r < 0 && i < sizeof(stages) / sizeof(*stages); i++)
-		r = syscall(SYS_move_mount, root, "", AT_FDCWD, stages[i], MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
+		r = syscall(SYS_move_mount, root, "", AT_FDCWD, stages[i],
+			    MOVE_MOUNT_F_EMPTY_PATH) < 0
+			    ? -errno
+			    : 0;
 	for (int i = 0; r == 0 && i < l.n; i++)
 		r = carry(root, l.fd[i], l.path[i]);
 	if (r < 0)
 		return r;
-	if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
+	if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
+	    umount2(".", MNT_DETACH) < 0)
 		return -errno;
 	return 0;
 }

@@ -2,15 +2,16 @@
 #include "saved_mount.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/layer/layer_registry.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/union/locks.h"
-#include "veneer/layer/layer_registry.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
-int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const void *init, size_t len)
+int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const void *init,
+		      size_t len)
 {
 	struct layer *const *layers;
 	size_t n = image_layers(m->tree.image, &layers);
@@ -20,7 +21,8 @@ int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const
 	d->key = m->key;
 	d->io = m->io;
 	/* Whoever opened them will be gone by then. */
-	d->dirs.opener = layer_registry_has_private(layers, n) ? LAYER_REGISTRY_NOT_SEEN : LAYER_REGISTRY_SEEN_PLAIN;
+	d->dirs.opener = layer_registry_has_private(layers, n) ? LAYER_REGISTRY_NOT_SEEN
+							       : LAYER_REGISTRY_SEEN_PLAIN;
 	node_table_fds(m->tree.nodes, &d->slots_fd, &d->names_fd);
 	d->locks_fd = m->tree.locks ? locks_fd(m->tree.locks) : -1;
 	if (m->lock.fd >= 0) {
@@ -43,7 +45,8 @@ int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const
 	return r;
 }
 
-int saved_mount_reopen(struct saved_mount *k, struct image *image, struct mount *m, bool *ret_has_mount, char *err, size_t err_size)
+int saved_mount_reopen(struct saved_mount *k, struct image *image, struct mount *m,
+		       bool *ret_has_mount, char *err, size_t err_size)
 {
 	struct mount_record *d = &k->mount_record;
 	struct mount_left left = { .image = image };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the gatherings of a server: sb_registry.c has their life, sb_registry_load.c takes up those of a server that is
- * dead. */
+/* The inside of the gatherings of a server: sb_registry.c has their life, sb_registry_load.c takes
+ * up those of a server that is dead. */
 #pragma once
 
 #include "veneer/server/sb_registry.h"
 
-#include "veneer/sharedsb/shared_sb.h"
 #include "saved_mount.h"
 #include "veneer/base/list.h"
+#include "veneer/sharedsb/shared_sb.h"
 
 #include <pthread.h>
 
@@ -21,17 +21,18 @@ struct hosted_sb {
 	struct mount mount;
 	struct shared_sb *shared_sb;
 	unsigned dev_major, dev_minor;
-	uint64_t key;		/* its mount's */
-	bool has_mount;		/* to be closed */
-	struct saved_mount kept;	/* its fuse_fd: for those who join; -1 */
-	uint64_t number;	/* in the pool */
+	uint64_t key; /* its mount's */
+	bool has_mount; /* to be closed */
+	struct saved_mount kept; /* its fuse_fd: for those who join; -1 */
+	uint64_t number; /* in the pool */
 	/* guarded by the lock of all */
-	int64_t since_ms;	/* it is FORMING */
+	int64_t since_ms; /* it is FORMING */
 	enum state state;
-	bool is_left;		/* forming again: found by its key alone */
-	unsigned holds;		/* of those who seek, members, threads, and of the pool */
+	bool is_left; /* forming again: found by its key alone */
+	unsigned holds; /* of those who seek, members, threads, and of the pool */
 	struct list_link members;
-	struct hosted_member *last;	/* has left, and has not ended: else what the common mount holds would be kept beyond that */
+	struct hosted_member *last; /* has left, and has not ended: else what the common mount holds
+				       would be kept beyond that */
 };
 
 struct hosted_member {
@@ -39,28 +40,28 @@ struct hosted_member {
 	struct hosted_sb *common;
 	struct sb_member *sb_member;
 	void *owner;
-	const char *mountpoint;	/* the owner's */
+	const char *mountpoint; /* the owner's */
 	ino_t mount_ns;
-	pid_t seen_by;		/* a process of that namespace, which was asked last */
-	int64_t next_ms;	/* not before that */
-	uint64_t round;		/* in which it was looked for last */
+	pid_t seen_by; /* a process of that namespace, which was asked last */
+	int64_t next_ms; /* not before that */
+	uint64_t round; /* in which it was looked for last */
 	/* guarded by the lock of all */
 	bool is_bound, is_abandoned, is_unused, is_forgotten, is_leaving, is_wanted;
 };
 
 struct sb_registry {
 	struct pool *pool;
-	struct supervisor_state *supervisor_state;	/* NULL: none */
+	struct supervisor_state *supervisor_state; /* NULL: none */
 	void (*ended)(void *owner);
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* guarded by lock */
 	struct list_link all;
-	size_t count;		/* members */
+	size_t count; /* members */
 	unsigned threads;
 	uint64_t round;
 	bool is_stopping, is_watched;
-	bool is_wanted, is_hurried;	/* look now at all; at those for which it is time */
+	bool is_wanted, is_hurried; /* look now at all; at those for which it is time */
 };
 
 static inline struct hosted_sb *common_of(struct list_link *l)
@@ -76,6 +77,6 @@ void sb_registry_sb_release(struct hosted_sb *c);
 struct hosted_sb *sb_registry_hold_next(struct sb_registry *cs, struct hosted_sb *last);
 /* Told of a member that the kernel does not know any more. */
 void sb_registry_note_unused(void *owner);
-/* Its mount and gathering are there, and the session is: it is served from now on. The session is taken over, also on
- * failure. 0, or -errno and a sentence. */
+/* Its mount and gathering are there, and the session is: it is served from now on. The session is
+ * taken over, also on failure. 0, or -errno and a sentence. */
 int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err, size_t err_size);

@@ -3,10 +3,12 @@
  *
  * FORMING   its founder has gone to mount it; who else belongs there waits
  * OPEN      served
- * OVER      its file system is gone, or was never there: nobody finds it; it goes when the last has left it
+ * OVER      its file system is gone, or was never there: nobody finds it; it goes when the last has
+ * left it
  *
- * and a mount in it is entered, bound (or abandoned), then perhaps forgotten (the kernel was told), and leaves when the
- * kernel has given its root back or the gathering is over. Lock order: shared_sb.c's lock before this one. */
+ * and a mount in it is entered, bound (or abandoned), then perhaps forgotten (the kernel was told),
+ * and leaves when the kernel has given its root back or the gathering is over. Lock order:
+ * shared_sb.c's lock before this one. */
 #include "sb_registry-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -19,10 +21,11 @@
 #include <string.h>
 
 #define TICK_MS SB_REGISTRY_TICK_MS
-#define ELSEWHERE_MS 2000	/* one that is mounted in other namespaces only is looked for less often */
-#define FORMING_MS 2000		/* then the founder is taken for stuck, and is not waited for */
+#define ELSEWHERE_MS \
+	2000 /* one that is mounted in other namespaces only is looked for less often */
+#define FORMING_MS  2000 /* then the founder is taken for stuck, and is not waited for */
 #define END_WAIT_MS 5000u
-#define STACK_SIZE (256u << 10)
+#define STACK_SIZE  (256u << 10)
 
 static struct hosted_member *hosted_member_of(struct list_link *l)
 {
@@ -34,7 +37,8 @@ static void wait_locked(struct sb_registry *cs, unsigned ms)
 	clock_wait(&cs->changed, &cs->lock, clock_ms() + ms);
 }
 
-int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state, void (*ended)(void *owner), struct sb_registry **ret)
+int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state,
+		    void (*ended)(void *owner), struct sb_registry **ret)
 {
 	struct sb_registry *cs = calloc(1, sizeof(*cs));
 
@@ -183,10 +187,12 @@ static int keep_asked(struct hosted_sb *c, const struct mount_record *asked)
 	c->key = c->mount.key = d->key = d->group = supervisor_state_key(c->cs->supervisor_state);
 	d->argc = asked->argc;
 	d->flags = asked->flags;
-	return buf_put(&d->args, asked->args.data, asked->args.len) ?: mount_record_keep_dirs(d, &dirs);
+	return buf_put(&d->args, asked->args.data, asked->args.len)
+		       ?: mount_record_keep_dirs(d, &dirs);
 }
 
-static int open_common_mount(struct hosted_sb *c, const struct mount *m, const struct mount_record *asked, pid_t opener)
+static int open_common_mount(struct hosted_sb *c, const struct mount *m,
+			     const struct mount_record *asked, pid_t opener)
 {
 	struct mount_opts opts = { 0 };
 	struct mount_dirs dirs;
@@ -240,7 +246,8 @@ static struct hosted_sb *find_locked(struct sb_registry *cs, const struct mount 
 	for (struct list_link *l = cs->all.next; l != &cs->all; l = l->next) {
 		struct hosted_sb *c = common_of(l);
 
-		if (c->state != OVER && !c->is_left && !is_stuck(c) && c->mount.tree.image == m->tree.image &&
+		if (c->state != OVER && !c->is_left && !is_stuck(c) &&
+		    c->mount.tree.image == m->tree.image &&
 		    options_agree(&c->mount.opts, &m->opts) &&
 		    !(c->state == OPEN && shared_sb_has_ended(c->shared_sb)))
 			return c;
@@ -249,7 +256,8 @@ static struct hosted_sb *find_locked(struct sb_registry *cs, const struct mount 
 }
 
 /* One that is open, held; -EAGAIN: there is none. */
-static int seek_open(struct sb_registry *cs, const struct mount *m, struct hosted_sb **ret, int *ret_fd)
+static int seek_open(struct sb_registry *cs, const struct mount *m, struct hosted_sb **ret,
+		     int *ret_fd)
 {
 	struct hosted_sb *c;
 
@@ -277,8 +285,8 @@ static bool publish(struct sb_registry *cs, struct hosted_sb *c)
 	return c->state == FORMING;
 }
 
-int sb_registry_seek(struct sb_registry *cs, struct mount *m, const struct mount_record *asked, pid_t opener, struct hosted_sb **ret,
-		 int *ret_fd)
+int sb_registry_seek(struct sb_registry *cs, struct mount *m, const struct mount_record *asked,
+		     pid_t opener, struct hosted_sb **ret, int *ret_fd)
 {
 	struct hosted_sb *c;
 	int r;
@@ -355,7 +363,8 @@ static struct hosted_member *take_leaving(struct hosted_sb *c)
 	for (struct list_link *l = c->members.next; l != &c->members; l = l->next) {
 		struct hosted_member *o = hosted_member_of(l);
 
-		if (!o->is_leaving && (o->is_bound || o->is_abandoned) && (o->is_unused || c->state == OVER)) {
+		if (!o->is_leaving && (o->is_bound || o->is_abandoned) &&
+		    (o->is_unused || c->state == OVER)) {
 			o->is_leaving = true;
 			return o;
 		}
@@ -371,13 +380,15 @@ static void let_leave(struct hosted_sb *c)
 		run(c->cs, leave_one, o);
 }
 
-/* Called by the pool, on a thread of its own. Who is about to be bound, or is just being looked for, leaves later. */
+/* Called by the pool, on a thread of its own. Who is about to be bound, or is just being looked
+ * for, leaves later. */
 static void common_ended(struct session *session, void *arg)
 {
 	struct hosted_sb *c = arg;
 
 	set_state(c, OVER);
-	/* While it is found: who takes it up from the ledger would have its descriptors, which are closed soon. */
+	/* While it is found: who takes it up from the ledger would have its descriptors, which are
+	 * closed soon. */
 	saved_mount_drop(&c->kept);
 	pthread_mutex_lock(&c->cs->lock);
 	while (!list_is_empty(&c->members)) {
@@ -412,7 +423,8 @@ int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err
 	return 0;
 }
 
-/* Where the kernel does not send again what a dead server had read, they all end with the server. */
+/* Where the kernel does not send again what a dead server had read, they all end with the server.
+ */
 static int keep_common(struct hosted_sb *c, int fuse_fd, const struct session *session)
 {
 	struct mount_record *d = &c->kept.mount_record;
@@ -430,7 +442,8 @@ static int keep_common(struct hosted_sb *c, int fuse_fd, const struct session *s
 	return d->fuse_fd < 0 ? -EMFILE : -EOPNOTSUPP;
 }
 
-int sb_registry_found(struct hosted_sb *c, int fuse_fd, unsigned dev_major, unsigned dev_minor, char *err, size_t err_size)
+int sb_registry_found(struct hosted_sb *c, int fuse_fd, unsigned dev_major, unsigned dev_minor,
+		      char *err, size_t err_size)
 {
 	struct session *session;
 	int r;
@@ -448,8 +461,9 @@ int sb_registry_found(struct hosted_sb *c, int fuse_fd, unsigned dev_major, unsi
 		return -EMFILE;
 	}
 	if (r < 0 && c->cs->supervisor_state)
-		log_warn("%s: should the server die, the mounts that share pages with it will be gone: %s",
-			 c->mount.opts.mountpoint, strerror(-r));
+		log_warn(
+			"%s: should the server die, the mounts that share pages with it will be gone: %s",
+			c->mount.opts.mountpoint, strerror(-r));
 	return sb_registry_sb_serve(c, session, err, err_size);
 }
 
@@ -495,7 +509,9 @@ static bool is_mounted(struct hosted_member *o, bool *ret_is_elsewhere)
 	struct search s = { .number = sb_member_number(o->sb_member) };
 
 	*ret_is_elsewhere = false;
-	if (mountinfo_roots(o->mount_ns, &o->seen_by, c->dev_major, c->dev_minor, note_root, &s) < 0 || !s.is_found) {
+	if (mountinfo_roots(o->mount_ns, &o->seen_by, c->dev_major, c->dev_minor, note_root, &s) <
+		    0 ||
+	    !s.is_found) {
 		*ret_is_elsewhere = true;
 		/* In doubt it is. */
 		if (mountinfo_roots(0, NULL, c->dev_major, c->dev_minor, note_root, &s) < 0)
@@ -535,10 +551,12 @@ static struct hosted_member *take_due(struct sb_registry *cs, int64_t now)
 static void look_at(struct sb_registry *cs, struct hosted_member *o)
 {
 	struct hosted_sb *c = o->common;
-	bool is_elsewhere = false, is_there = !o->is_abandoned && is_mounted(o, &is_elsewhere), ends, is_rare;
+	bool is_elsewhere = false, is_there = !o->is_abandoned && is_mounted(o, &is_elsewhere),
+	     ends, is_rare;
 
 	pthread_mutex_lock(&cs->lock);
-	/* All processes are asked where its own namespace does not show it: but at once more after the first time. */
+	/* All processes are asked where its own namespace does not show it: but at once more after
+	 * the first time. */
 	is_rare = o->is_abandoned ? o->is_forgotten : is_elsewhere && (is_there || o->is_forgotten);
 	o->next_ms = clock_ms() + (is_rare ? ELSEWHERE_MS : TICK_MS / 2);
 	ends = o->is_wanted && o->is_forgotten && !is_there;
@@ -549,7 +567,8 @@ static void look_at(struct sb_registry *cs, struct hosted_member *o)
 	pthread_cond_broadcast(&cs->changed);
 	pthread_mutex_unlock(&cs->lock);
 	if (ends)
-		log_warn("%s is detached but in use, and another mount wants its upper; ending", o->mountpoint);
+		log_warn("%s is detached but in use, and another mount wants its upper; ending",
+			 o->mountpoint);
 	if (is_there)
 		sb_registry_sb_release(c);
 	else
@@ -639,7 +658,8 @@ static int enlist(struct hosted_sb *c, struct hosted_member *o)
 	pthread_cond_broadcast(&cs->changed);
 	pthread_mutex_unlock(&cs->lock);
 	if (starts && start_thread(cs, watch, cs) < 0) {
-		log_warn("no thread to look for what is unmounted: it goes with its whole file system");
+		log_warn(
+			"no thread to look for what is unmounted: it goes with its whole file system");
 		pthread_mutex_lock(&cs->lock);
 		cs->is_watched = false;
 		pthread_mutex_unlock(&cs->lock);
@@ -660,7 +680,8 @@ static void delist(struct hosted_member *o)
 	sb_registry_sb_release(c);
 }
 
-int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const uint32_t *secret, struct hosted_member **ret)
+int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const uint32_t *secret,
+		      struct hosted_member **ret)
 {
 	struct hosted_member *o = calloc(1, sizeof(*o));
 	int r;
@@ -682,7 +703,8 @@ int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const u
 		delist(o);
 		return r;
 	}
-	/* Its client may be just about to bind it; should it be looked for all the same, that asks again. */
+	/* Its client may be just about to bind it; should it be looked for all the same, that asks
+	 * again. */
 	if (secret && !shared_sb_is_used(o->sb_member))
 		o->next_ms = clock_ms() + ELSEWHERE_MS;
 	*ret = o;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gatherings of a server that is dead. Whoever is the first to need one, of its mounts or of the heir's threads, opens it,
- * and the others wait for him. */
+/* Gatherings of a server that is dead. Whoever is the first to need one, of its mounts or of the
+ * heir's threads, opens it, and the others wait for him. */
 #include "sb_registry-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -46,7 +46,7 @@ static int claim(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret)
 struct finding {
 	struct hosted_sb *common;
 	uint32_t place;
-	int fd;			/* -1: not found */
+	int fd; /* -1: not found */
 	int r;
 };
 
@@ -104,20 +104,24 @@ static int open_again(struct hosted_sb *c, struct session **ret, char *err, size
 	r = saved_mount_reopen(&c->kept, NULL, &c->mount, &c->has_mount, err, err_size);
 	if (r < 0)
 		return r;
-	r = shared_sb_new(&c->mount, steal_fd(&d->estale_table_fd), sb_registry_note_unused, &c->shared_sb);
+	r = shared_sb_new(&c->mount, steal_fd(&d->estale_table_fd), sb_registry_note_unused,
+			  &c->shared_sb);
 	if (r == 0) {
 		shared_sb_note_device(c->shared_sb, c->dev_major, c->dev_minor);
 		supervisor_state_each(c->cs->supervisor_state, expect_one, &members);
 		r = members.r;
 	}
 	if (r < 0) {
-		snprintf(err, err_size, "%s: cannot have mounts in common: %s", c->mount.opts.mountpoint, strerror(-r));
+		snprintf(err, err_size, "%s: cannot have mounts in common: %s",
+			 c->mount.opts.mountpoint, strerror(-r));
 		return r;
 	}
-	return shared_sb_resume(c->shared_sb, d->fuse_fd, d->init.data, d->init.len, (enum io_mode)d->io, ret, err, err_size);
+	return shared_sb_resume(c->shared_sb, d->fuse_fd, d->init.data, d->init.len,
+				(enum io_mode)d->io, ret, err, err_size);
 }
 
-int commons_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err, size_t err_size)
+int commons_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err,
+		   size_t err_size)
 {
 	struct session *session;
 	struct activity *before;
@@ -129,7 +133,8 @@ int commons_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret,
 	if (r == 1) {
 		r = find(c);
 		snprintf(err, err_size, "what it had in common with others is gone");
-		before = activity_begin(r < 0 ? NULL : supervisor_state_duty(cs->supervisor_state, c->kept.place));
+		before = activity_begin(
+			r < 0 ? NULL : supervisor_state_duty(cs->supervisor_state, c->kept.place));
 		if (r == 0)
 			r = open_again(c, &session, err, err_size);
 		activity_end(before);

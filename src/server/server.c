@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first thread takes connections, what clients send, signals and asks for uppers, and waits for nothing but those.
- * All that may take long runs on threads of its own.
+/* The first thread takes connections, what clients send, signals and asks for uppers, and waits for
+ * nothing but those. All that may take long runs on threads of its own.
  *
  * SERVING   connections are taken
- * LEAVING   told to go: nobody finds the socket any more, so that a new server can take what comes; the mounts stay
- * ENDING    told again: the mounts are ended
+ * LEAVING   told to go: nobody finds the socket any more, so that a new server can take what comes;
+ * the mounts stay ENDING    told again: the mounts are ended
  *
- * Who removes the socket, and who starts a server because there is none, holds the lock of the run directory: either
- * the client is served here, or it finds nobody and starts another server. */
+ * Who removes the socket, and who starts a server because there is none, holds the lock of the run
+ * directory: either the client is served here, or it finds nobody and starts another server. */
 #include "veneer/server/server.h"
 
+#include "client_conn.h"
+#include "handoff.h"
+#include "recovery.h"
+#include "sandbox.h"
+#include "sigusr1_stats.h"
+#include "supervisor.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
-#include "sandbox.h"
-#include "client_conn.h"
-#include "sigusr1_stats.h"
-#include "veneer/layer/fd_cache.h"
 #include "veneer/base/hash.h"
-#include "recovery.h"
-#include "veneer/recover/intent_log.h"
-#include "veneer/prefetch/prefetch_session.h"
+#include "veneer/base/human_units.h"
 #include "veneer/base/list.h"
 #include "veneer/base/log.h"
-#include "veneer/server/metrics.h"
-#include "veneer/server/service_notify.h"
-#include "veneer/base/human_units.h"
-#include "veneer/server/sandbox_setup.h"
-#include "veneer/sys/sock.h"
 #include "veneer/fuse/session.h"
+#include "veneer/layer/fd_cache.h"
 #include "veneer/layer/layer_registry.h"
-#include "handoff.h"
-#include "supervisor.h"
+#include "veneer/prefetch/prefetch_session.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/server/metrics.h"
+#include "veneer/server/sandbox_setup.h"
+#include "veneer/server/service_notify.h"
+#include "veneer/sys/sock.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -43,17 +43,21 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
-#define KEPT_BYTES (64u << 20)	/* of images that no mount uses */
-#define GUESTS_MAX 1024u	/* connections that have not said all; the oldest is dropped for the next */
-#define GUEST_LIMIT_MS 10000	/* ... or when it has said nothing for so long */
-#define WORKERS_MAX 128u
-#define LONG_WORKERS_MAX 112u	/* for what may take long; pings, counters and an upgrade have the rest */
-#define STALLED_MS 30000	/* where none of those came to its end for so long, who waits for one waits in vain */
-#define WORKER_STACK (1u << 20)
-#define TICK_MS 100
-#define ECHO_MS 1000
-#define END_LIMIT_MS 15000
-#define LEARNED_WAIT_MS 2000u	/* at the end, for a profile that is slow */
+#define KEPT_BYTES (64u << 20) /* of images that no mount uses */
+#define GUESTS_MAX \
+	1024u /* connections that have not said all; the oldest is dropped for the next */
+#define GUEST_LIMIT_MS 10000 /* ... or when it has said nothing for so long */
+#define WORKERS_MAX    128u
+#define LONG_WORKERS_MAX \
+	112u /* for what may take long; pings, counters and an upgrade have the rest */
+#define STALLED_MS                                                                                \
+	30000 /* where none of those came to its end for so long, who waits for one waits in vain \
+	       */
+#define WORKER_STACK	(1u << 20)
+#define TICK_MS		100
+#define ECHO_MS		1000
+#define END_LIMIT_MS	15000
+#define LEARNED_WAIT_MS 2000u /* at the end, for a profile that is slow */
 
 enum state { SERVING, LEAVING, ENDING };
 
@@ -61,31 +65,32 @@ struct connected_client {
 	struct list_link link;
 	struct server *server;
 	struct client_conn *conn;
-	int64_t deadline_ms;	/* for the next it says; once it has asked, for a worker, if those are stalled */
+	int64_t deadline_ms; /* for the next it says; once it has asked, for a worker, if those are
+				stalled */
 	bool takes_long;
 };
 
 struct server {
 	const struct server_config *config;
 	int epoll_fd, listen_fd, signal_fd, wake_fd, notify_fd;
-	struct supervisor_state *supervisor_state;		/* NULL: none */
+	struct supervisor_state *supervisor_state; /* NULL: none */
 	struct mount_table *mount_table;
 	struct client_conn_host host;
-	struct listen_socket endpoint;	/* LISTEN_SOCKET_NONE: nobody is told */
+	struct listen_socket endpoint; /* LISTEN_SOCKET_NONE: nobody is told */
 	struct metrics *metrics;
 	ino_t socket_ino;
 	enum state state;
-	int64_t told_ms;		/* when a signal to go came last */
-	bool was_told_by_supervisor;	/* and from where */
-	int64_t since_ms;		/* in this state; while SERVING, without anything to do */
+	int64_t told_ms; /* when a signal to go came last */
+	bool was_told_by_supervisor; /* and from where */
+	int64_t since_ms; /* in this state; while SERVING, without anything to do */
 	bool was_busy;
-	struct list_link guests;	/* oldest first */
+	struct list_link guests; /* oldest first */
 	size_t n_guests;
-	struct list_link asking;	/* for a worker */
+	struct list_link asking; /* for a worker */
 	pthread_mutex_t lock;
 	/* guarded by lock */
-	unsigned n_workers, n_long;	/* n_long: those of them at what may take long */
-	int64_t long_ended_ms;		/* when the last one of these came to its end */
+	unsigned n_workers, n_long; /* n_long: those of them at what may take long */
+	int64_t long_ended_ms; /* when the last one of these came to its end */
 };
 
 static struct connected_client *guest_of(struct list_link *l)
@@ -145,7 +150,8 @@ static void *work(void *arg)
 	struct connected_client *g = arg;
 	struct server *s = g->server;
 	const bool takes_long = g->takes_long;
-	struct activity *before = activity_begin(s->supervisor_state ? supervisor_state_asked(s->supervisor_state) : NULL);
+	struct activity *before = activity_begin(
+		s->supervisor_state ? supervisor_state_asked(s->supervisor_state) : NULL);
 
 	client_conn_answer(g->conn, &s->host);
 	activity_end(before);
@@ -175,7 +181,8 @@ static bool start_worker(struct server *s, struct connected_client *g)
 	return is_started;
 }
 
-/* Without a thread they wait for the next tick. What is quick does not wait behind what may take long. */
+/* Without a thread they wait for the next tick. What is quick does not wait behind what may take
+ * long. */
 static void start_workers(struct server *s)
 {
 	for (struct list_link *l = s->asking.next, *next; l != &s->asking; l = next) {
@@ -281,7 +288,8 @@ static void drop_silent(struct server *s)
 	for (struct list_link *l = s->guests.next, *next; l != &s->guests; l = next) {
 		next = l->next;
 		if (guest_of(l)->deadline_ms < now) {
-			log_warn("a client said nothing for %d seconds: dropped", GUEST_LIMIT_MS / 1000);
+			log_warn("a client said nothing for %d seconds: dropped",
+				 GUEST_LIMIT_MS / 1000);
 			forget_guest(s, guest_of(l));
 		}
 	}
@@ -311,13 +319,15 @@ static int tell_metrics(void *arg, char **ret_text)
 
 static void start_metrics(struct server *s)
 {
-	int r = s->endpoint.fd < 0 ? 0 : metrics_start(s->endpoint.fd, tell_metrics, s, &s->metrics);
+	int r = s->endpoint.fd < 0 ? 0
+				   : metrics_start(s->endpoint.fd, tell_metrics, s, &s->metrics);
 
 	if (r < 0)
 		log_warn("metrics are not answered: %s", strerror(-r));
 }
 
-/* The next server may want to answer there. What is being answered may wait for a mount that hangs; this thread does not. */
+/* The next server may want to answer there. What is being answered may wait for a mount that hangs;
+ * this thread does not. */
 static void withdraw_metrics(struct server *s)
 {
 	metrics_quiesce(s->metrics);
@@ -349,7 +359,8 @@ static void remove_socket(struct server *s)
 	const struct rundir *at = s->config->place;
 	struct stat st;
 
-	if (s->config->owns_socket && fstatat(at->fd, at->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == s->socket_ino)
+	if (s->config->owns_socket && fstatat(at->fd, at->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_ino == s->socket_ino)
 		rundir_remove(at);
 }
 
@@ -377,7 +388,8 @@ static void be_told_to_go(struct server *s)
 
 	s->since_ms = clock_ms();
 	if (s->state != SERVING) {
-		log_warn("told again to end: the server is taken from %s", human_units_of(n, "mount").text);
+		log_warn("told again to end: the server is taken from %s",
+			 human_units_of(n, "mount").text);
 		s->state = ENDING;
 		return;
 	}
@@ -386,13 +398,15 @@ static void be_told_to_go(struct server *s)
 		supervisor_state_note_going(s->supervisor_state, SUPERVISOR_STATE_GOES);
 	service_notify_send(s->notify_fd, "STOPPING=1");
 	if (n)
-		log_info("told to end: no more mounts are taken; the server ends with the last of %s", human_units_of(n, "mount").text);
+		log_info(
+			"told to end: no more mounts are taken; the server ends with the last of %s",
+			human_units_of(n, "mount").text);
 	while (!list_is_empty(&s->guests))
 		forget_guest(s, guest_of(s->guests.next));
 }
 
-/* Whoever tells all processes there are, a service manager or a terminal, tells us twice, the second time by the
- * supervisor, and means it once. */
+/* Whoever tells all processes there are, a service manager or a terminal, tells us twice, the
+ * second time by the supervisor, and means it once. */
 static bool is_echo(struct server *s, const struct signalfd_siginfo *info)
 {
 	const bool is_by_supervisor = s->supervisor_state && (pid_t)info->ssi_pid == getppid();
@@ -418,7 +432,8 @@ static void take_signal(struct server *s)
 
 static bool is_busy(struct server *s)
 {
-	return mount_table_count(s->mount_table) || workers(s) || s->n_guests || !list_is_empty(&s->asking);
+	return mount_table_count(s->mount_table) || workers(s) || s->n_guests ||
+	       !list_is_empty(&s->asking);
 }
 
 /* The images that nobody uses go in time. */
@@ -431,7 +446,8 @@ static int64_t images_left_ms(void)
 
 static int64_t idle_left_ms(const struct server *s)
 {
-	return s->was_busy ? INT64_MAX : s->since_ms + (int64_t)s->config->idle_s * 1000 - clock_ms();
+	return s->was_busy ? INT64_MAX
+			   : s->since_ms + (int64_t)s->config->idle_s * 1000 - clock_ms();
 }
 
 /* Until the next tick; -1: only an event changes anything. */
@@ -540,7 +556,8 @@ static int set_up(struct server *s)
 		s->socket_ino = st.st_ino;
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (s->epoll_fd < 0 || s->wake_fd < 0 || (s->listen_fd >= 0 && fcntl(s->listen_fd, F_SETFL, O_NONBLOCK) < 0))
+	if (s->epoll_fd < 0 || s->wake_fd < 0 ||
+	    (s->listen_fd >= 0 && fcntl(s->listen_fd, F_SETFL, O_NONBLOCK) < 0))
 		return -errno;
 	r = mount_table_new(wake, s, s->supervisor_state, &s->mount_table);
 	if (r == 0 && s->listen_fd >= 0)
@@ -551,7 +568,10 @@ static int set_up(struct server *s)
 		r = watch(s, s->wake_fd, &s->wake_fd);
 	if (r == 0)
 		r = watch(s, mount_table_fd(s->mount_table), &s->mount_table);
-	s->host = (struct client_conn_host){ .mount_table = s->mount_table, .stats = tell_stats, .arg = s, .supervisor_state = s->supervisor_state };
+	s->host = (struct client_conn_host){ .mount_table = s->mount_table,
+					     .stats = tell_stats,
+					     .arg = s,
+					     .supervisor_state = s->supervisor_state };
 	return r;
 }
 
@@ -579,7 +599,8 @@ static int serve(struct server *s)
 		/* Who has mounts of the one before is better served by another attempt. */
 		if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state))
 			return r == -EAGAIN || r == -ENOMEM ? SUPERVISE_AGAIN : 1;
-	} else if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state) && recovery_resume(s->supervisor_state, s->mount_table) < 0) {
+	} else if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state) &&
+		   recovery_resume(s->supervisor_state, s->mount_table) < 0) {
 		log_error("no memory to go on with the mounts of the server before");
 		return SUPERVISE_AGAIN;
 	} else {
@@ -613,15 +634,22 @@ static int serve_from(void *arg)
 {
 	const struct serving *v = arg;
 	struct server s = {
-		.config = v->config, .supervisor_state = v->supervisor_state, .epoll_fd = -1, .listen_fd = v->config->listen_fd,
-		.signal_fd = -1, .wake_fd = -1, .notify_fd = v->notify_fd, .endpoint = v->config->endpoint,
+		.config = v->config,
+		.supervisor_state = v->supervisor_state,
+		.epoll_fd = -1,
+		.listen_fd = v->config->listen_fd,
+		.signal_fd = -1,
+		.wake_fd = -1,
+		.notify_fd = v->notify_fd,
+		.endpoint = v->config->endpoint,
 	};
 
 	if (v->supervisor_state) {
 		intent_log_use_area(supervisor_state_extra(v->supervisor_state));
 		activity_note_in(supervisor_state_board(v->supervisor_state));
 	}
-	if (v->supervisor_state && supervisor_state_going(v->supervisor_state) != SUPERVISOR_STATE_STAYS) {
+	if (v->supervisor_state &&
+	    supervisor_state_going(v->supervisor_state) != SUPERVISOR_STATE_STAYS) {
 		s.state = LEAVING;
 		if (supervisor_state_going(v->supervisor_state) == SUPERVISOR_STATE_IS_WITHDRAWN) {
 			s.listen_fd = -1;
@@ -629,7 +657,8 @@ static int serve_from(void *arg)
 		}
 	}
 	if (v->supervisor_state && supervisor_state_deaths(v->supervisor_state)) {
-		const int ours[] = { s.listen_fd, v->config->place->fd, v->notify_fd, s.endpoint.fd, s.endpoint.dir_fd };
+		const int ours[] = { s.listen_fd, v->config->place->fd, v->notify_fd, s.endpoint.fd,
+				     s.endpoint.dir_fd };
 
 		recovery_close_others(v->supervisor_state, ours, sizeof(ours) / sizeof(*ours));
 	}
@@ -656,8 +685,10 @@ static int bequeath(int fd, void *arg)
 {
 	const struct serving *v = arg;
 
-	return handoff_offer(fd, &(struct handoff){ .supervisor_state = v->supervisor_state, .listen_fd = v->config->listen_fd,
-						      .notify_fd = v->notify_fd, .owns_socket = v->config->owns_socket });
+	return handoff_offer(fd, &(struct handoff){ .supervisor_state = v->supervisor_state,
+						    .listen_fd = v->config->listen_fd,
+						    .notify_fd = v->notify_fd,
+						    .owns_socket = v->config->owns_socket });
 }
 
 /* In place of another server, whose descriptors come with their numbers: ours make room. */
@@ -686,7 +717,8 @@ static int take_over(const struct server_config *c)
 		client_conn_note_unit();
 	v.supervisor_state = e.supervisor_state;
 	supervisor_state_set_word(v.supervisor_state, own.word_fd);
-	r = own.endpoint.at_len || own.endpoint.dir_fd >= 0 ? listen_socket_listen(&own.endpoint) : 0;
+	r = own.endpoint.at_len || own.endpoint.dir_fd >= 0 ? listen_socket_listen(&own.endpoint)
+							    : 0;
 	if (r < 0)
 		log_warn("metrics are not answered: %s", strerror(-r));
 	r = supervisor_run(v.supervisor_state, confine, serve_from, bequeath, &v);
@@ -709,7 +741,8 @@ int server_run(const struct server_config *c)
 	bound_heap();
 	if (c->takes_over)
 		return take_over(c);
-	/* Its secret is drawn here: where names stand in listings depends on it, and the next server must agree. */
+	/* Its secret is drawn here: where names stand in listings depends on it, and the next
+	 * server must agree. */
 	hash_key(c, 0, 0);
 	if (!c->is_alone && supervisor_state_new(intent_log_area_bytes(), &v.supervisor_state) == 0)
 		r = supervisor_run(v.supervisor_state, confine, serve_from, bequeath, &v);

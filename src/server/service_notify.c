@@ -25,7 +25,8 @@ int service_notify_open(void)
 	if (path[0] == '@')
 		to.sun_path[0] = '\0';
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
+	if (fd < 0 || connect(fd, (struct sockaddr *)&to,
+			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
 		return -1;
 	return steal_fd(&fd);
 }
@@ -40,7 +41,8 @@ int service_notify_listen_fd(void)
 {
 	const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
 
-	if (!pid || !n || atoi(pid) != getpid() || atoi(n) != 1 || fcntl(FIRST_FD, F_SETFD, FD_CLOEXEC) < 0)
+	if (!pid || !n || atoi(pid) != getpid() || atoi(n) != 1 ||
+	    fcntl(FIRST_FD, F_SETFD, FD_CLOEXEC) < 0)
 		return -1;
 	return FIRST_FD;
 }

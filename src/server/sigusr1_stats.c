@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sigusr1_stats.h"
 
-#include "veneer/passthrough/passthrough_table.h"
-#include "veneer/layer/fd_cache.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/layer_registry.h"
 #include "veneer/base/stats.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/layer/layer_registry.h"
+#include "veneer/passthrough/passthrough_table.h"
 #include "veneer/sys/mmap_cache.h"
 
 #include <inttypes.h>

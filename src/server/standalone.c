@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/server/standalone.h"
 
-#include "veneer/fuse/attach.h"
-#include "veneer/base/cleanup.h"
 #include "sandbox.h"
 #include "sigusr1_stats.h"
-#include "veneer/layer/fd_cache.h"
+#include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/fuse/attach.h"
 #include "veneer/fuse/pool.h"
-#include "veneer/server/sandbox_setup.h"
+#include "veneer/layer/fd_cache.h"
 #include "veneer/mount/upper_takeover.h"
+#include "veneer/server/sandbox_setup.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -18,19 +18,19 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define ERR_SIZE (PATH_MAX * 2)
-#define SIGDONE SIGRTMIN	/* the session is over */
-#define SIGWANTED (SIGRTMIN + 1) /* another mount wants our upper */
-#define THREADS_MAX 64u	/* half of them for one mount */
-#define END_WAIT_MS 5000u
-#define LEARNED_WAIT_MS 2000u	/* at the end, for a profile that is slow */
+#define ERR_SIZE	(PATH_MAX * 2)
+#define SIGDONE		SIGRTMIN /* the session is over */
+#define SIGWANTED	(SIGRTMIN + 1) /* another mount wants our upper */
+#define THREADS_MAX	64u /* half of them for one mount */
+#define END_WAIT_MS	5000u
+#define LEARNED_WAIT_MS 2000u /* at the end, for a profile that is slow */
 
 /* The one mount of this process. */
 struct serving {
 	struct mount mount;
 	struct attach *attach;
 	struct pool *pool;
-	uint64_t number;	/* in the pool */
+	uint64_t number; /* in the pool */
 	pthread_t main_thread;
 };
 
@@ -60,14 +60,16 @@ static void end_serving(struct serving *v, const char *why)
 	}
 }
 
-/* Told to go. The first time the mount is detached, and served on while somebody uses it; told again, it ends. */
+/* Told to go. The first time the mount is detached, and served on while somebody uses it; told
+ * again, it ends. */
 static void stop_serving(struct serving *v)
 {
 	if (attach_detach(v->attach) == -ENOENT)
 		end_serving(v, "");
 }
 
-/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen is not given up. */
+/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen
+ * is not given up. */
 static void make_room(struct serving *v, int fd)
 {
 	const struct layer *upper = v->mount.tree.upper;
@@ -95,7 +97,8 @@ static void serve_until_done(struct serving *v, const sigset_t *set, bool is_bac
 	}
 }
 
-/* Once more, where the log is from now on: engines drop what the mount program says on standard error when it succeeds. */
+/* Once more, where the log is from now on: engines drop what the mount program says on standard
+ * error when it succeeds. */
 static void log_unknown(const struct mount_opts *o)
 {
 	_cleanup_(freep) char *unknown = options_unknown(o);
@@ -168,7 +171,8 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	prepare_process(&set);
 	sandbox_enter(true);
 	r = mount_open_at(&v.mount, opts, dirs, err, sizeof(err));
-	/* Callers wait for the end of our output, so without this there is no letting go of them. */
+	/* Callers wait for the end of our output, so without this there is no letting go of them.
+	 */
 	if (r == 0 && ready_fd >= 0 && (null = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0) {
 		r = -errno;
 		snprintf(err, sizeof(err), "cannot open /dev/null: %s", strerror(-r));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* clone(2) and not fork(3), for CLONE_FILES. The C library knows nothing of that process, and believes its first thread
- * to be ours (its id is wrong there); so that does nothing but start another, which it knows, and wait for it. */
+/* clone(2) and not fork(3), for CLONE_FILES. The C library knows nothing of that process, and
+ * believes its first thread to be ours (its id is wrong there); so that does nothing but start
+ * another, which it knows, and wait for it. */
 #include "supervisor.h"
 
 #include "veneer/base/cleanup.h"
@@ -15,15 +16,15 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* A server that dies so often so soon is brought down by what it is asked to do; but not by SIGKILL, which comes from
- * outside. */
-#define QUICK_MS 2000
+/* A server that dies so often so soon is brought down by what it is asked to do; but not by
+ * SIGKILL, which comes from outside. */
+#define QUICK_MS     2000
 #define QUICK_DEATHS 12u
 #define PAUSE_MAX_MS 500
 
 #define WAITERS_MS 100
-#define LOOK_MS 1000
-#define STUCK (-1)
+#define LOOK_MS	   1000
+#define STUCK	   (-1)
 
 struct run {
 	void (*begin)(void);
@@ -49,7 +50,8 @@ static void tell(const char *how, unsigned quick)
 	if (quick < QUICK_DEATHS)
 		log_warn("the server died %s: starting it again", how);
 	else
-		log_error("the server died %s, %u times in a row: giving up, its mounts are gone", how, quick);
+		log_error("the server died %s, %u times in a row: giving up, its mounts are gone",
+			  how, quick);
 	log_release();
 }
 
@@ -102,10 +104,12 @@ static int next_signal(const sigset_t *taken, int ms)
 	return sig < 0 ? 0 : sig;
 }
 
-/* The wait status of the server, and what comes meanwhile is handed on. A server whose last threads wait for what only
- * the next one can answer does not end before that has come, and one whose last threads wait for a layer ends when that
- * answers, if ever: STUCK. Twice in a row: one that is dying may look so. */
-static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken, sigset_t *ret_missed)
+/* The wait status of the server, and what comes meanwhile is handed on. A server whose last threads
+ * wait for what only the next one can answer does not end before that has come, and one whose last
+ * threads wait for a layer ends when that answers, if ever: STUCK. Twice in a row: one that is
+ * dying may look so. */
+static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken,
+		    sigset_t *ret_missed)
 {
 	bool was_stuck = false;
 	int status;
@@ -152,7 +156,8 @@ static void describe(int status, char *text, size_t size)
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
 }
 
-/* How one has ended that is stuck nobody knows yet, but who crashed has noted it. Before supervisor_state_judge. */
+/* How one has ended that is stuck nobody knows yet, but who crashed has noted it. Before
+ * supervisor_state_judge. */
 static bool is_crash(struct supervisor_state *l, int status)
 {
 	if (status == STUCK)
@@ -167,7 +172,8 @@ static unsigned count_quick(unsigned quick, int status, bool has_crashed, int64_
 	return ms < QUICK_MS ? quick + 1 : 0;
 }
 
-/* What else there is on the machine had taken all threads, or all memory; it is as if no process could be had. */
+/* What else there is on the machine had taken all threads, or all memory; it is as if no process
+ * could be had. */
 static bool could_not_start(int status)
 {
 	return status != STUCK && WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_AGAIN;
@@ -219,7 +225,8 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 		if (pid < 0 && supervisor_state_deaths(l) == 0)
 			return pid;
 		if (pid < 0) {
-			/* Nothing is wrong with the server: the mounts wait until a process can be had. */
+			/* Nothing is wrong with the server: the mounts wait until a process can be
+			 * had. */
 			usleep(PAUSE_MAX_MS * 1000);
 			continue;
 		}
@@ -250,8 +257,8 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 	}
 }
 
-int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg), int (*bequeath)(int fd, void *arg),
-	      void *arg)
+int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg),
+		   int (*bequeath)(int fd, void *arg), void *arg)
 {
 	struct run run = { .begin = begin, .serve = serve, .bequeath = bequeath, .arg = arg };
 	sigset_t taken, before;

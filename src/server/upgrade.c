@@ -2,9 +2,9 @@
 #include "veneer/server/upgrade.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/server/client.h"
-#include "veneer/base/log.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
+#include "veneer/server/client.h"
 #include "veneer/server/sandbox_setup.h"
 
 #include <fcntl.h>
@@ -15,12 +15,13 @@
 
 #define ERR_SIZE (PATH_MAX * 2)
 
-/* The process that is to serve connects itself, as the server looks at the one that did. Beside that connection it has
- * nothing: numbers below are wanted by what it is sent. */
+/* The process that is to serve connects itself, as the server looks at the one that did. Beside
+ * that connection it has nothing: numbers below are wanted by what it is sent. */
 static void become_recovery(const struct rundir *at, int word_fd, unsigned idle_s)
 {
 	char from[16], idle[16];
-	const char *const argv[] = { "veneer", "server", "--from-fd", from, "--idle", idle, "--socket", at->path, NULL };
+	const char *const argv[] = { "veneer", "server",   "--from-fd", from, "--idle",
+				     idle,     "--socket", at->path,	NULL };
 	const char *const *env = sandbox_setup_environment();
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), from_fd = -1;
 	char err[ERR_SIZE] = "";

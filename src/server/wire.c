@@ -6,7 +6,14 @@
 #include <string.h>
 
 /* The fields a type has, in the order in which they stand. */
-enum field { HAS_ROLE = 1, HAS_FLAGS = 2, HAS_COUNT = 4, HAS_DEVICE = 8, HAS_SIZE = 16, HAS_TEXT = 32 };
+enum field {
+	HAS_ROLE = 1,
+	HAS_FLAGS = 2,
+	HAS_COUNT = 4,
+	HAS_DEVICE = 8,
+	HAS_SIZE = 16,
+	HAS_TEXT = 32
+};
 
 static const unsigned fields[WIRE_TYPES] = {
 	[WIRE_HELLO] = HAS_TEXT,
@@ -110,8 +117,10 @@ static bool is_sane(const struct wire_message *m)
 {
 	switch (m->type) {
 	case WIRE_MOUNT:
-		return m->count > 0 && m->count <= WIRE_ARGC_MAX && m->size > 0 && m->size <= WIRE_ARGS_MAX &&
-		       !(m->flags & ~(WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS | WIRE_MOUNT_CAN_SHARE));
+		return m->count > 0 && m->count <= WIRE_ARGC_MAX && m->size > 0 &&
+		       m->size <= WIRE_ARGS_MAX &&
+		       !(m->flags & ~(WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS |
+				      WIRE_MOUNT_CAN_SHARE));
 	case WIRE_READY:
 		return !(m->flags & ~WIRE_READY_READONLY);
 	case WIRE_ERROR:
@@ -131,7 +140,8 @@ int wire_decode(const void *p, size_t len, struct wire_message *ret)
 	ret->version = cursor_u16(&c);
 	ret->type = cursor_u16(&c);
 	payload = cursor_u32(&c);
-	if (c.bad || magic != WIRE_MAGIC || payload > WIRE_PAYLOAD_MAX || payload != cursor_left(&c))
+	if (c.bad || magic != WIRE_MAGIC || payload > WIRE_PAYLOAD_MAX ||
+	    payload != cursor_left(&c))
 		return -EBADMSG;
 	if (ret->version != WIRE_VERSION && ret->type != WIRE_ERROR)
 		return -EPROTO;

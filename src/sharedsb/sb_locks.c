@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Locks of the image's own files. A request for one says the open file and the caller, and not the mount. That is asked
- * of /proc once for each open file (an open file stays with the mount that it was opened by), and kept as a *tie*: from then on
- * requests by that open file are the mount's own, for the node id that the file has there, and so meet those of who has
- * it open by that.
+/* Locks of the image's own files. A request for one says the open file and the caller, and not the
+ * mount. That is asked of /proc once for each open file (an open file stays with the mount that it
+ * was opened by), and kept as a *tie*: from then on requests by that open file are the mount's own,
+ * for the node id that the file has there, and so meet those of who has it open by that.
  *
- * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds them, whoever is gone.
- * 2. A tie has a look-up of its mount's inode, noted as one that is not the kernel's: that, and its node id, stay.
- * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when nobody has.
- * 4. A next server makes the ties again of those that hold a lock. What ends locks by an open file without one is kept as
- *    long as some mount is awaited: it is not sent again, and that mount may have such a lock.
- * 5. Who waits is known here before anything is asked for it: an interrupt finds it, or is found by it. */
+ * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds
+ * them, whoever is gone.
+ * 2. A tie has a look-up of its mount's inode, noted as one that is not the kernel's: that, and its
+ * node id, stay.
+ * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when
+ * nobody has.
+ * 4. A next server makes the ties again of those that hold a lock. What ends locks by an open file
+ * without one is kept as long as some mount is awaited: it is not sent again, and that mount may
+ * have such a lock.
+ * 5. Who waits is known here before anything is asked for it: an interrupt finds it, or is found by
+ * it. */
 #include "shared_sb-internal.h"
 
 #include "fuse/ops.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/recover/activity.h"
 #include "veneer/base/hash.h"
+#include "veneer/recover/activity.h"
+#include "veneer/sys/proc_fds.h"
 #include "veneer/union/locks.h"
 #include "veneer/union/lookup.h"
-#include "veneer/sys/proc_fds.h"
 
 #include <dirent.h>
 #include <linux/fuse.h>
@@ -26,19 +31,20 @@
 
 struct tie {
 	struct hlink by_handle, by_node;
-	struct list_link link;	/* of its mount's */
-	uint64_t handle;	/* of the open file */
-	uint64_t node;		/* the common mount's */
-	uint32_t number, own;	/* of the mount, and its node id */
+	struct list_link link; /* of its mount's */
+	uint64_t handle; /* of the open file */
+	uint64_t node; /* the common mount's */
+	uint32_t number, own; /* of the mount, and its node id */
 };
 
-#define LATE_MAX (1u << 18)	/* while a mount is opened for long; beyond them a lock of its may stay */
+#define LATE_MAX \
+	(1u << 18) /* while a mount is opened for long; beyond them a lock of its may stay */
 
 /* What ended locks before all mounts were open again that may have them. */
 struct late {
 	struct list_link link;
 	enum { LATE_FLUSH, LATE_UNFLOCK, LATE_RELEASE } kind;
-	uint64_t node, owner, handle;	/* node: of a flush alone */
+	uint64_t node, owner, handle; /* node: of a flush alone */
 };
 
 static uint64_t hash_of(uint64_t number)
@@ -116,7 +122,7 @@ uint32_t sb_locks_wait_interrupt(struct shared_sb *g, uint64_t unique)
 /* ---- whose it is ---- */
 
 struct found_root {
-	uint32_t number;	/* 0: none yet */
+	uint32_t number; /* 0: none yet */
 	bool is_doubtful;
 };
 
@@ -126,7 +132,8 @@ static void note_root(const char *root, void *arg)
 	unsigned number;
 	int end = 0;
 
-	if (sscanf(root, "/%9u%n", &number, &end) != 1 || !number || (root[end] && root[end] != '/'))
+	if (sscanf(root, "/%9u%n", &number, &end) != 1 || !number ||
+	    (root[end] && root[end] != '/'))
 		f->is_doubtful = true;
 	else if (f->number && f->number != number)
 		f->is_doubtful = true;
@@ -134,12 +141,16 @@ static void note_root(const char *root, void *arg)
 		f->number = number;
 }
 
-/* The mount by which a caller has a file of the image open, pinned; NULL: none, several, or that is not to be known. */
-static struct sb_member *mount_of_caller(struct shared_sb *g, const struct inode *common, uint32_t caller)
+/* The mount by which a caller has a file of the image open, pinned; NULL: none, several, or that is
+ * not to be known. */
+static struct sb_member *mount_of_caller(struct shared_sb *g, const struct inode *common,
+					 uint32_t caller)
 {
 	struct found_root f = { .number = 0 };
 
-	if (proc_fds_roots((pid_t)caller, g->dev_major, g->dev_minor, common->ino, note_root, &f) < 0 || f.is_doubtful)
+	if (proc_fds_roots((pid_t)caller, g->dev_major, g->dev_minor, common->ino, note_root, &f) <
+		    0 ||
+	    f.is_doubtful)
 		return NULL;
 	return f.number ? sb_member_pin(g, f.number) : NULL;
 }
@@ -173,8 +184,8 @@ static bool is_merged_with(struct inode *dir, const struct image_entry *e)
 	return r;
 }
 
-/* The file, or the directory that it is in, was moved: that one is in use, or nobody could have come to the open file.
- * Takes over the reference on i. */
+/* The file, or the directory that it is in, was moved: that one is in use, or nobody could have
+ * come to the open file. Takes over the reference on i. */
 static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struct inode *common)
 {
 	struct inode *child = NULL;
@@ -182,7 +193,8 @@ static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struc
 
 	if (is_same(i, common))
 		return i;
-	if (i->type == DT_DIR && lookup_revive(t, i) == 0 && is_merged_with(i, common->lower->parent) &&
+	if (i->type == DT_DIR && lookup_revive(t, i) == 0 &&
+	    is_merged_with(i, common->lower->parent) &&
 	    lookup_name(t, i, common->lower->name, &child, &st) == 0 && !is_same(child, common)) {
 		inode_unref(t, child);
 		child = NULL;
@@ -204,7 +216,9 @@ static struct inode *find_moved(struct union_fs *t, const struct inode *common)
 
 	for (uint32_t id = NODE_TABLE_ROOT; id < end && !found; id++) {
 		const struct node_slot *s = inode_slot(t, id);
-		struct inode *i = s && (s->type == DT_DIR || s->ino == common->ino) ? inode_hold(t, id) : NULL;
+		struct inode *i = s && (s->type == DT_DIR || s->ino == common->ino)
+					  ? inode_hold(t, id)
+					  : NULL;
 
 		found = i ? same_or_in(t, i, common) : NULL;
 	}
@@ -293,7 +307,8 @@ static int insert(struct sb_member *c, struct tie *t)
 	return insert_locked(c->shared_sb, c, t);
 }
 
-/* It is kept for those that are awaited, if there are any; without memory they are waited for. True: there is a tie by now. */
+/* It is kept for those that are awaited, if there are any; without memory they are waited for.
+ * True: there is a tie by now. */
 static bool keep_late(struct shared_sb *g, const struct late *what)
 {
 	struct late *l;
@@ -324,8 +339,8 @@ void sb_locks_forget_late(struct shared_sb *g)
 }
 
 /* c is pinned. 0 or -ENOLCK; c is another one if another thread was faster. */
-static int make_tie(struct shared_sb *g, struct sb_member **c, uint64_t node, uint64_t handle, const struct inode *common,
-		    struct tie *ret)
+static int make_tie(struct shared_sb *g, struct sb_member **c, uint64_t node, uint64_t handle,
+		    const struct inode *common, struct tie *ret)
 {
 	struct tie *t = malloc(sizeof(*t));
 	int r;
@@ -356,8 +371,8 @@ static bool gives_up_flock(const struct fuse_lk_in *in)
 	return in->lk_flags & FUSE_LK_FLOCK && in->lk.type == F_UNLCK;
 }
 
-int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
-		     struct sb_member **ret, uint32_t *ret_own)
+int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in,
+		  const struct fuse_lk_in *lock, struct sb_member **ret, uint32_t *ret_own)
 {
 	const struct inode *common;
 	struct sb_member *c;
@@ -368,7 +383,8 @@ int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in, const st
 	if (lock->fh & SHARED_SB_UNFLUSHED && !(lock->lk_flags & FUSE_LK_FLOCK))
 		return lock->lk.type == F_UNLCK ? 0 : -ENOLCK;
 	if (gives_up_flock(lock) &&
-	    !keep_late(g, &(struct late){ .kind = LATE_UNFLOCK, .owner = lock->owner, .handle = lock->fh }))
+	    !keep_late(g, &(struct late){
+				  .kind = LATE_UNFLOCK, .owner = lock->owner, .handle = lock->fh }))
 		return 0;
 	is_tied = find_tie(g, lock->fh, &t);
 	if (is_tied) {
@@ -377,7 +393,8 @@ int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in, const st
 	} else {
 		common = shared_sb_common_inode(g, in->nodeid);
 		c = common ? mount_of_caller(g, common, in->pid) : NULL;
-		r = c && c->m->tree.locks ? make_tie(g, &c, in->nodeid, lock->fh, common, &t) : -ENOLCK;
+		r = c && c->m->tree.locks ? make_tie(g, &c, in->nodeid, lock->fh, common, &t)
+					  : -ENOLCK;
 	}
 	if (r < 0) {
 		if (c)
@@ -426,7 +443,10 @@ void sb_locks_flush(struct shared_sb *g, uint64_t node, uint64_t owner, uint64_t
 	/* In this order: who is awaited no more has its ties. */
 	if (!g->n_awaited && !g->n_ties)
 		return;
-	if (keep_late(g, &(struct late){ .kind = LATE_FLUSH, .node = node, .owner = owner, .handle = handle }) &&
+	if (keep_late(g, &(struct late){ .kind = LATE_FLUSH,
+					 .node = node,
+					 .owner = owner,
+					 .handle = handle }) &&
 	    find_tie(g, handle, &t)) {
 		flush(g, &t, owner, handle);
 		return;
@@ -466,7 +486,7 @@ void sb_locks_release(struct shared_sb *g, uint64_t handle)
 }
 
 struct left {
-	struct tie *ties;	/* with handle, number and own alone */
+	struct tie *ties; /* with handle, number and own alone */
 	size_t n, room;
 	uint32_t number;
 };
@@ -476,16 +496,20 @@ static void note_left(const struct lock_record *r, void *arg)
 	struct left *v = arg;
 
 	if (r->handle & SHARED_SB_OF_IMAGE && v->n < v->room)
-		v->ties[v->n++] = (struct tie){ .handle = r->handle, .number = v->number, .own = (uint32_t)r->node };
+		v->ties[v->n++] = (struct tie){ .handle = r->handle,
+						.number = v->number,
+						.own = (uint32_t)r->node };
 }
 
-/* The common mount's node id of what has that node id in one of them; 0: it cannot be found. The kernel has it, as it is open. */
+/* The common mount's node id of what has that node id in one of them; 0: it cannot be found. The
+ * kernel has it, as it is open. */
 static uint64_t common_node(struct sb_member *c, uint32_t own)
 {
 	struct inode *i = inode_get(&c->m->tree, own);
 	uint32_t id, generation;
 
-	if (!i || lookup_revive(&c->m->tree, i) < 0 || !i->lower || sb_reply_grant_common(c->shared_sb, i->lower, &id, &generation) < 0)
+	if (!i || lookup_revive(&c->m->tree, i) < 0 || !i->lower ||
+	    sb_reply_grant_common(c->shared_sb, i->lower, &id, &generation) < 0)
 		return 0;
 	inode_forget(&c->shared_sb->common->tree, id, 1);
 	return id;
@@ -519,7 +543,8 @@ static struct tie *tie_of_late_locked(struct sb_member *c, const struct late *wh
 
 	if (t || what->kind != LATE_FLUSH)
 		return t && t->number == c->number ? t : NULL;
-	for (struct hlink *l = htab_first(&c->shared_sb->ties_by_node, hash_of(what->node)); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&c->shared_sb->ties_by_node, hash_of(what->node)); l;
+	     l = htab_next(l)) {
 		t = container_of(l, struct tie, by_node);
 		if (t->node == what->node && t->number == c->number)
 			return t;
@@ -539,7 +564,8 @@ static void end_late(struct sb_member *c, const struct late *what, uint32_t own)
 	}
 }
 
-/* Its ties are there, so whatever ends something of it from here on finds them, and waits until it can be pinned. */
+/* Its ties are there, so whatever ends something of it from here on finds them, and waits until it
+ * can be pinned. */
 static int catch_up(struct sb_member *c)
 {
 	struct shared_sb *g = c->shared_sb;
@@ -569,8 +595,9 @@ static int catch_up(struct sb_member *c)
 	return ended && own ? 0 : -ENOMEM;
 }
 
-/* What held nothing when the server died is tied no more: its look-ups are given back. The others are told from them by not
- * being noted meanwhile. (One that has no tie is taken for the kernel's if we die here, and costs pages.) */
+/* What held nothing when the server died is tied no more: its look-ups are given back. The others
+ * are told from them by not being noted meanwhile. (One that has no tie is taken for the kernel's
+ * if we die here, and costs pages.) */
 static void give_back_rest(struct sb_member *c, const struct left *v)
 {
 	struct union_fs *t = &c->m->tree;

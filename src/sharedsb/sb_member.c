@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who is in a gathering. A mount is in it as long as the kernel may ask for it: until it has given back its root, or is
- * gone. */
+/* Who is in a gathering. A mount is in it as long as the kernel may ask for it: until it has given
+ * back its root, or is gone. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -17,7 +17,8 @@
 
 /* ---- as a whole ---- */
 
-int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void *owner), struct shared_sb **ret)
+int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void *owner),
+		  struct shared_sb **ret)
 {
 	struct shared_sb *g = calloc(1, sizeof(*g));
 	int r = g ? 0 : -ENOMEM;
@@ -25,7 +26,9 @@ int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void
 	if (r < 0)
 		closep(&estale_table_fd);
 	else
-		r = estale_table_fd < 0 ? estale_table_new(&g->recall) : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->recall);
+		r = estale_table_fd < 0
+			    ? estale_table_new(&g->recall)
+			    : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->recall);
 	if (r < 0) {
 		free(g);
 		return r;
@@ -116,7 +119,8 @@ void sb_member_lose_rest(struct shared_sb *g)
 	pthread_cond_broadcast(&g->unpinned);
 }
 
-/* NULL: there is none. One that is just being opened again is waited for, as a file system that does not answer is. */
+/* NULL: there is none. One that is just being opened again is waited for, as a file system that
+ * does not answer is. */
 struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number)
 {
 	struct sb_member *c;
@@ -152,7 +156,8 @@ static void leave_mount(struct sb_member *c)
 	free(c);
 }
 
-static struct sb_member *sb_member_new(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret)
+static struct sb_member *sb_member_new(struct shared_sb *g, struct mount *m, void *owner,
+				       const uint32_t *secret)
 {
 	struct sb_member *c = m->key > NUMBER_MAX ? NULL : calloc(1, sizeof(*c));
 
@@ -174,7 +179,8 @@ static struct sb_member *sb_member_new(struct shared_sb *g, struct mount *m, voi
 	return c;
 }
 
-int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret, struct sb_member **ret)
+int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret,
+		   struct sb_member **ret)
 {
 	struct sb_member *c = sb_member_new(g, m, owner, secret);
 	int r;
@@ -197,7 +203,7 @@ int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint
 		leave_mount(c);
 		return r;
 	}
-	sb_member_lose(g, c->number);	/* it is not waited for any more */
+	sb_member_lose(g, c->number); /* it is not waited for any more */
 	*ret = c;
 	return 0;
 }
@@ -223,13 +229,16 @@ bool shared_sb_is_used(struct sb_member *c)
 	return c->root->nlookup > 0;
 }
 
-/* Waits for whoever looks something up in that directory, and so for an answer of ours: a server that is killed over it must not
- * be waited for by the next. */
+/* Waits for whoever looks something up in that directory, and so for an answer of ours: a server
+ * that is killed over it must not be waited for by the next. */
 static int forget_name(struct sb_member *c, uint64_t parent, const char *name)
 {
-	struct fuse_notify_inval_entry_out what = { .parent = parent, .namelen = (uint32_t)strlen(name) };
+	struct fuse_notify_inval_entry_out what = { .parent = parent,
+						    .namelen = (uint32_t)strlen(name) };
 	struct fuse_out_header head = { .error = FUSE_NOTIFY_INVAL_ENTRY };
-	struct iovec iov[] = { { &head, sizeof(head) }, { &what, sizeof(what) }, { (void *)name, what.namelen + 1 } };
+	struct iovec iov[] = { { &head, sizeof(head) },
+			       { &what, sizeof(what) },
+			       { (void *)name, what.namelen + 1 } };
 	int waiter, r;
 
 	head.len = (uint32_t)(sizeof(head) + sizeof(what) + iov[2].iov_len);
@@ -239,12 +248,15 @@ static int forget_name(struct sb_member *c, uint64_t parent, const char *name)
 	return r;
 }
 
-/* A server that died may have counted a look-up and not answered it, or read a FORGET and not counted it; its root then
- * would be held for ever. Where the kernel knows nothing of the root it knows nothing below it either. */
+/* A server that died may have counted a look-up and not answered it, or read a FORGET and not
+ * counted it; its root then would be held for ever. Where the kernel knows nothing of the root it
+ * knows nothing below it either. */
 static void ask_root(struct sb_member *c)
 {
-	struct fuse_notify_inval_inode_out what = { .ino = shared_sb_base(c) | FUSE_ROOT_ID, .off = -1 };
-	struct fuse_out_header head = { .len = sizeof(head) + sizeof(what), .error = FUSE_NOTIFY_INVAL_INODE };
+	struct fuse_notify_inval_inode_out what = { .ino = shared_sb_base(c) | FUSE_ROOT_ID,
+						    .off = -1 };
+	struct fuse_out_header head = { .len = sizeof(head) + sizeof(what),
+					.error = FUSE_NOTIFY_INVAL_INODE };
 	struct iovec iov[] = { { &head, sizeof(head) }, { &what, sizeof(what) } };
 
 	if (writev(session_fd(c->shared_sb->session), iov, 2) >= 0 || errno != ENOENT)
@@ -263,8 +275,8 @@ static void forget_below(struct sb_member *c)
 		r = forget_name(c, shared_sb_base(c) | FUSE_ROOT_ID, entry.name);
 }
 
-/* What was in use the first time keeps its parents in the kernel's memory when it is no more: so what the root has is
- * named too. */
+/* What was in use the first time keeps its parents in the kernel's memory when it is no more: so
+ * what the root has is named too. */
 void sb_member_forget(struct sb_member *c)
 {
 	char name[16];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A gathered mount answers with its own node ids; on their way to the kernel they are given the mount's number, or, for a
- * file that is the image's, are replaced by the common mount's. The look-up that was counted for the one is then given
- * back, before the kernel hears of the other: so a lower file whose own id has look-ups is one that the kernel was told
- * of by it, or by none yet, also if this server dies (inode_table_attach). */
+/* A gathered mount answers with its own node ids; on their way to the kernel they are given the
+ * mount's number, or, for a file that is the image's, are replaced by the common mount's. The
+ * look-up that was counted for the one is then given back, before the kernel hears of the other: so
+ * a lower file whose own id has look-ups is one that the kernel was told of by it, or by none yet,
+ * also if this server dies (inode_table_attach). */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -16,7 +17,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#define DEPTH_MAX 1000u		/* what lies deeper is not shared */
+#define DEPTH_MAX 1000u /* what lies deeper is not shared */
 
 _Thread_local struct shared_sb_route sb_reply_route;
 
@@ -72,7 +73,8 @@ static int keep_dir(struct shared_sb *g, const struct image_entry *e, struct ino
 }
 
 /* The common mount's directory; borrowed, stays. */
-static int find_dir(struct shared_sb *g, const struct image_entry *e, unsigned depth, struct inode **ret)
+static int find_dir(struct shared_sb *g, const struct image_entry *e, unsigned depth,
+		    struct inode **ret)
 {
 	struct inode *parent, *i = e->parent ? known_dir(g, e) : g->common->tree.root;
 	struct stat st;
@@ -105,7 +107,8 @@ void sb_reply_release_dirs(struct shared_sb *g)
 	htab_release(&g->dirs);
 }
 
-int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *ret_id, uint32_t *ret_generation)
+int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *ret_id,
+			  uint32_t *ret_generation)
 {
 	struct union_fs *t = &g->common->tree;
 	struct inode *dir, *i;
@@ -158,25 +161,26 @@ int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode *
 	return 0;
 }
 
-/* One with several names is one inode for all of them: when it changes, what the kernel knows by the others would go on
- * leading to the image's. */
+/* One with several names is one inode for all of them: when it changes, what the kernel knows by
+ * the others would go on leading to the image's. */
 bool sb_reply_is_common(const struct mount *m, struct inode *i)
 {
 	struct stat st;
 
-	return i->type == DT_REG && !i->has_upper && !i->is_unresolved && !i->is_orphan && i->lower &&
-	       image_stat(m->tree.image, i->lower, &st) == 0 && st.st_nlink == 1;
+	return i->type == DT_REG && !i->has_upper && !i->is_unresolved && !i->is_orphan &&
+	       i->lower && image_stat(m->tree.image, i->lower, &st) == 0 && st.st_nlink == 1;
 }
 
 /* ---- answers ---- */
 
 /* What was given in place of what. */
 struct exchange {
-	uint32_t own, common;	/* 0: nothing was */
+	uint32_t own, common; /* 0: nothing was */
 };
 
-/* Was the caller told to look this one up again? By when it asked: the answer may have taken long. The kernel may ask once more, when
- * it has seen that it is another node, and give the first one back before that. */
+/* Was the caller told to look this one up again? By when it asked: the answer may have taken long.
+ * The kernel may ask once more, when it has seen that it is another node, and give the first one
+ * back before that. */
 static bool was_switched(struct shared_sb *g, struct image_entry *e)
 {
 	const uint64_t object = shared_sb_recall_of(g, e);
@@ -250,8 +254,8 @@ static bool has_entry(uint32_t opcode)
 }
 
 /* The answer is about to be sent; iov[0] is its head. */
-static void translate_answer(struct sb_member *c, struct fuse_out_header *head, struct iovec *iov, int count,
-			     struct exchange *x)
+static void translate_answer(struct sb_member *c, struct fuse_out_header *head, struct iovec *iov,
+			     int count, struct exchange *x)
 {
 	/* Who waited for a lock may be told by any thread. */
 	const uint32_t opcode = sb_reply_route.c == c ? sb_reply_route.opcode : 0;
@@ -263,7 +267,8 @@ static void translate_answer(struct sb_member *c, struct fuse_out_header *head, 
 		return;
 	if (head->unique == 0)
 		translate_message(c, head->error, iov[1].iov_base);
-	else if (head->error == 0 && has_entry(opcode) && iov[1].iov_len >= sizeof(struct fuse_entry_out))
+	else if (head->error == 0 && has_entry(opcode) &&
+		 iov[1].iov_len >= sizeof(struct fuse_entry_out))
 		translate(c, iov[1].iov_base, x);
 	else if (head->error == 0 && opcode == FUSE_READDIRPLUS && count == 2)
 		translate_list(c, iov[1].iov_base, iov[1].iov_len);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a gathering: shared_sb.c takes requests, sb_member.c sees to who is in it, sb_locks.c to locks of
- * the image's files, and sb_reply.c changes what is answered. */
+/* The inside of a gathering: shared_sb.c takes requests, sb_member.c sees to who is in it,
+ * sb_locks.c to locks of the image's files, and sb_reply.c changes what is answered. */
 #pragma once
 
 #include "veneer/sharedsb/shared_sb.h"
@@ -12,57 +12,59 @@
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
 
-#define SHARED_SB_INTERRUPTS 256u	/* noted of requests that are not known, or not yet */
+#define SHARED_SB_INTERRUPTS 256u /* noted of requests that are not known, or not yet */
 
 /* In a handle: */
-#define SHARED_SB_UNFLUSHED 1u		/* closes of it are not told of, so it has no record locks */
-#define SHARED_SB_OF_IMAGE (1ull << 63)	/* the open file is one of the image, and not of a mount; with any server */
+#define SHARED_SB_UNFLUSHED 1u /* closes of it are not told of, so it has no record locks */
+#define SHARED_SB_OF_IMAGE \
+	(1ull << 63) /* the open file is one of the image, and not of a mount; with any server */
 
 /* Who waits for a lock, or is about to. */
 struct shared_sb_waiter {
 	struct hlink link;
 	uint64_t unique;
-	uint32_t number;	/* of the mount; 0: that is being found out */
+	uint32_t number; /* of the mount; 0: that is being found out */
 	bool is_interrupted;
 };
 
 struct shared_sb {
-	struct mount *common;		/* number 0 */
-	unsigned dev_major, dev_minor;	/* of its file system */
-	struct session *session;	/* its; reads for all */
+	struct mount *common; /* number 0 */
+	unsigned dev_major, dev_minor; /* of its file system */
+	struct session *session; /* its; reads for all */
 	void (*unused)(void *owner);
-	struct estale_table *recall;		/* by shared_sb_recall_of */
+	struct estale_table *recall; /* by shared_sb_recall_of */
 	pthread_mutex_t lock;
-	pthread_cond_t unpinned;	/* or joined, or lost */
+	pthread_cond_t unpinned; /* or joined, or lost */
 	/* guarded by lock */
-	struct htab members;		/* by number */
+	struct htab members; /* by number */
 	uint32_t last_number;
-	uint32_t *expected;		/* numbers that will join, or be lost; 0 where one has or was */
+	uint32_t *expected; /* numbers that will join, or be lost; 0 where one has or was */
 	size_t n_expected;
-	_Atomic size_t n_awaited;	/* of those not 0; written under lock */
-	struct list_link late;		/* what ended locks while some were (sb_locks.c) */
+	_Atomic size_t n_awaited; /* of those not 0; written under lock */
+	struct list_link late; /* what ended locks while some were (sb_locks.c) */
 	size_t n_late;
-	struct htab waiters;		/* by unique: each answer is looked for there */
-	_Atomic size_t n_waiters;	/* written under lock */
+	struct htab waiters; /* by unique: each answer is looked for there */
+	_Atomic size_t n_waiters; /* written under lock */
 	uint64_t interrupts[SHARED_SB_INTERRUPTS]; /* the last ones; 0: none */
 	size_t n_interrupts;
-	struct htab ties, ties_by_node;	/* sb_locks.c */
-	_Atomic size_t n_ties;		/* written under lock */
-	struct htab dirs;		/* the common mount's inodes by struct image_entry; each referenced */
+	struct htab ties, ties_by_node; /* sb_locks.c */
+	_Atomic size_t n_ties; /* written under lock */
+	struct htab dirs; /* the common mount's inodes by struct image_entry; each referenced */
 };
 
 struct sb_member {
 	struct hlink link;
 	struct shared_sb *shared_sb;
 	struct mount *m;
-	struct session *session;	/* reads nothing itself */
+	struct session *session; /* reads nothing itself */
 	void *owner;
 	uint32_t number;
-	uint32_t secret;		/* changes its generations: nobody guesses a file handle of another mount */
-	bool is_resumed;		/* the kernel may hold less of it than its counts say */
+	uint32_t
+		secret; /* changes its generations: nobody guesses a file handle of another mount */
+	bool is_resumed; /* the kernel may hold less of it than its counts say */
 	/* guarded by the gathering's lock */
-	struct node_slot *root;		/* its nlookup: of its root, that the kernel owes */
-	unsigned pins;			/* requests that are being answered */
+	struct node_slot *root; /* its nlookup: of its root, that the kernel owes */
+	unsigned pins; /* requests that are being answered */
 	struct list_link ties;
 };
 
@@ -70,34 +72,39 @@ struct sb_member {
 struct shared_sb_route {
 	struct sb_member *c;
 	uint32_t opcode, caller;
-	int64_t since_ms;	/* when it came: the answer may take longer than ESTALE_TABLE_MS */
+	int64_t since_ms; /* when it came: the answer may take longer than ESTALE_TABLE_MS */
 };
 extern _Thread_local struct shared_sb_route sb_reply_route;
 
 /* What a gathered mount's session says is sent by way of this. */
 extern const struct fuse_custom_io sb_reply_io;
 
-/* A file of the image is noted by a number that means the same to the next server. (Files of one number would be each
- * mount's own without need.) */
+/* A file of the image is noted by a number that means the same to the next server. (Files of one
+ * number would be each mount's own without need.) */
 static inline uint64_t shared_sb_recall_of(const struct shared_sb *g, struct image_entry *e)
 {
 	return image_ino(g->common->tree.image, e);
 }
 
-static inline uint64_t shared_sb_base(const struct sb_member *c) { return (uint64_t)c->number << 32; }
+static inline uint64_t shared_sb_base(const struct sb_member *c)
+{
+	return (uint64_t)c->number << 32;
+}
 
 /* Is this inode of a gathered mount shown as the image's own, unless it is private? */
 bool sb_reply_is_common(const struct mount *m, struct inode *i);
 int64_t sb_reply_now_ms(void);
-/* The mount's own inode of a file of the image, referenced: what stands at the path that it has there, if that is it and
- * unchanged. -ESTALE: it is not. */
+/* The mount's own inode of a file of the image, referenced: what stands at the path that it has
+ * there, if that is it and unchanged. -ESTALE: it is not. */
 int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode **ret);
 /* The inode at a path of a mount, referenced; path is taken apart. */
 int sb_reply_look_up(struct union_fs *t, char *path, struct inode **ret);
-/* The common mount's inode of a node id, also one that another server gave; NULL: it is none, or is nothing any more. */
+/* The common mount's inode of a node id, also one that another server gave; NULL: it is none, or is
+ * nothing any more. */
 struct inode *shared_sb_common_inode(struct shared_sb *g, uint64_t node);
 /* A node id of the image's file, one look-up of it counted. 0 or -errno. */
-int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *ret_id, uint32_t *ret_generation);
+int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *ret_id,
+			  uint32_t *ret_generation);
 /* A mount that is in it, and stays until it is unpinned; NULL: no such. */
 struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number);
 void sb_member_unpin(struct sb_member *c);
@@ -111,15 +118,15 @@ void sb_locks_wait_end(struct shared_sb *g, uint64_t unique);
 /* It is interrupted, perhaps before it has come: the mount that is to be told so; 0: none. */
 uint32_t sb_locks_wait_interrupt(struct shared_sb *g, uint64_t unique);
 
-/* A lock of a file of the image is asked for: by which mount, pinned, and what node id the file has there. 1; 0: there is
- * nothing to be done; -ENOLCK: that cannot be known. May wait for a disk. */
-int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in, const struct fuse_lk_in *lock,
-		     struct sb_member **ret, uint32_t *ret_own);
+/* A lock of a file of the image is asked for: by which mount, pinned, and what node id the file has
+ * there. 1; 0: there is nothing to be done; -ENOLCK: that cannot be known. May wait for a disk. */
+int sb_locks_find(struct shared_sb *g, const struct fuse_in_header *in,
+		  const struct fuse_lk_in *lock, struct sb_member **ret, uint32_t *ret_own);
 /* A descriptor of a file of the image was closed by a process, or the last one of an open file. */
 void sb_locks_flush(struct shared_sb *g, uint64_t node, uint64_t owner, uint64_t handle);
 void sb_locks_release(struct shared_sb *g, uint64_t handle);
-/* Of a mount that nobody can pin yet: what its locks that another server left are held by, and what has ended them since.
- * 0 or -ENOMEM. */
+/* Of a mount that nobody can pin yet: what its locks that another server left are held by, and what
+ * has ended them since. 0 or -ENOMEM. */
 int sb_locks_resume(struct sb_member *c);
 /* Nobody has it pinned, or will. */
 void sb_locks_leave(struct sb_member *c);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Invariants:
- * 1. A request is answered by the mount whose number its node id has. Number 0 has no upper, and answers only what
- *    changes nothing: a mistake in here is ESTALE or EROFS, never a change of somebody else's file.
- * 2. The kernel knows a name of a gathered mount by a common id only if that was looked up, and the file was unchanged
- *    then. (A listing under way while the file is changed would be entered after that: files go out by look-ups, of
- *    which there is one at a time for a name.)
- * 3. What changes an inode or its names has its private id, or is told ESTALE: so the kernel has no common id for what
- *    a mount has changed. */
+ * 1. A request is answered by the mount whose number its node id has. Number 0 has no upper, and
+ * answers only what changes nothing: a mistake in here is ESTALE or EROFS, never a change of
+ * somebody else's file.
+ * 2. The kernel knows a name of a gathered mount by a common id only if that was looked up, and the
+ * file was unchanged then. (A listing under way while the file is changed would be entered after
+ * that: files go out by look-ups, of which there is one at a time for a name.)
+ * 3. What changes an inode or its names has its private id, or is told ESTALE: so the kernel has no
+ * common id for what a mount has changed. */
 #include "shared_sb-internal.h"
 
 #include "fuse/ops.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/recover/activity.h"
 #include "veneer/base/tsan_order.h"
-#include "veneer/union/lookup.h"
 #include "veneer/passthrough/passthrough_select.h"
+#include "veneer/recover/activity.h"
+#include "veneer/union/lookup.h"
 
 #include <linux/fuse.h>
 #include <poll.h>
@@ -30,10 +31,10 @@
 struct request {
 	struct shared_sb *g;
 	struct fuse_in_header *in;
-	char *arg;		/* what follows */
+	char *arg; /* what follows */
 	size_t len;
 	const struct fuse_buf *buf;
-	int64_t since_ms;	/* of one of a mount */
+	int64_t since_ms; /* of one of a mount */
 };
 
 static int reply(const struct request *q, int error, const void *data, size_t len)
@@ -61,7 +62,8 @@ static const char *name_at(const struct request *q, size_t off)
 /* The kernel is told to look the name up again, and what it finds then is the mount's own. */
 static bool switch_node(const struct request *q, struct image_entry *e)
 {
-	estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, e), sb_reply_now_ms());
+	estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, e),
+			  sb_reply_now_ms());
 	stats_add(STATS_NODE_SWITCHES, 1);
 	return done(q, -ESTALE);
 }
@@ -127,29 +129,35 @@ static bool has_library_name(const char *name)
 	return s;
 }
 
-/* Executable, or called like a library: nobody locks ranges of those, and they are most of what a start opens. */
+/* Executable, or called like a library: nobody locks ranges of those, and they are most of what a
+ * start opens. */
 static bool is_program(struct shared_sb *g, uint64_t node)
 {
 	const struct inode *i = shared_sb_common_inode(g, node);
 	struct stat st;
 
-	return i && i->lower && (has_library_name(i->lower->name) ||
-				 (image_stat(g->common->tree.image, i->lower, &st) == 0 && st.st_mode & 0111));
+	return i && i->lower &&
+	       (has_library_name(i->lower->name) ||
+		(image_stat(g->common->tree.image, i->lower, &st) == 0 && st.st_mode & 0111));
 }
 
-/* What such a descriptor reads must be what the mount writes, so the file gets a node of that mount. */
+/* What such a descriptor reads must be what the mount writes, so the file gets a node of that
+ * mount. */
 static bool is_followed(struct shared_sb *g, uint64_t node)
 {
 	struct inode *i = shared_sb_common_inode(g, node);
 	struct passthrough_select o;
 
-	return i && i->lower && passthrough_select_look(&g->common->tree, i, false, &o) == 0 && passthrough_select_is_followed(&o);
+	return i && i->lower && passthrough_select_look(&g->common->tree, i, false, &o) == 0 &&
+	       passthrough_select_is_followed(&o);
 }
 
-/* Each has a handle of its own, and each close is told of, which costs a request: by that locks end (locks.h). */
+/* Each has a handle of its own, and each close is told of, which costs a request: by that locks end
+ * (locks.h). */
 static bool open_file(const struct request *q)
 {
-	struct fuse_open_out out = { .fh = q->in->unique << OP_HANDLE_WAY_BITS | SHARED_SB_OF_IMAGE, .open_flags = FOPEN_KEEP_CACHE };
+	struct fuse_open_out out = { .fh = q->in->unique << OP_HANDLE_WAY_BITS | SHARED_SB_OF_IMAGE,
+				     .open_flags = FOPEN_KEEP_CACHE };
 
 	if (is_program(q->g, q->in->nodeid)) {
 		out.fh |= SHARED_SB_UNFLUSHED;
@@ -165,12 +173,21 @@ static bool open_file(const struct request *q)
 static void fill_attr(const struct stat *st, struct fuse_attr *ret)
 {
 	*ret = (struct fuse_attr){
-		.ino = st->st_ino, .size = (uint64_t)st->st_size, .blocks = (uint64_t)st->st_blocks,
-		.atime = (uint64_t)st->st_atim.tv_sec, .atimensec = (uint32_t)st->st_atim.tv_nsec,
-		.mtime = (uint64_t)st->st_mtim.tv_sec, .mtimensec = (uint32_t)st->st_mtim.tv_nsec,
-		.ctime = (uint64_t)st->st_ctim.tv_sec, .ctimensec = (uint32_t)st->st_ctim.tv_nsec,
-		.mode = st->st_mode, .nlink = (uint32_t)st->st_nlink, .uid = st->st_uid, .gid = st->st_gid,
-		.rdev = (uint32_t)st->st_rdev, .blksize = (uint32_t)st->st_blksize,
+		.ino = st->st_ino,
+		.size = (uint64_t)st->st_size,
+		.blocks = (uint64_t)st->st_blocks,
+		.atime = (uint64_t)st->st_atim.tv_sec,
+		.atimensec = (uint32_t)st->st_atim.tv_nsec,
+		.mtime = (uint64_t)st->st_mtim.tv_sec,
+		.mtimensec = (uint32_t)st->st_mtim.tv_nsec,
+		.ctime = (uint64_t)st->st_ctim.tv_sec,
+		.ctimensec = (uint32_t)st->st_ctim.tv_nsec,
+		.mode = st->st_mode,
+		.nlink = (uint32_t)st->st_nlink,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.rdev = (uint32_t)st->st_rdev,
+		.blksize = (uint32_t)st->st_blksize,
 	};
 }
 
@@ -182,7 +199,8 @@ static void count_root(struct sb_member *c, int change)
 
 static void answer_root(const struct request *q, struct sb_member *c)
 {
-	struct fuse_entry_out e = { .nodeid = shared_sb_base(c) | FUSE_ROOT_ID, .generation = c->secret,
+	struct fuse_entry_out e = { .nodeid = shared_sb_base(c) | FUSE_ROOT_ID,
+				    .generation = c->secret,
 				    .entry_valid = (uint64_t)c->m->opts.timeout_s };
 	struct stat st;
 	int r = lookup_stat(&c->m->tree, c->m->tree.root, &st);
@@ -247,17 +265,20 @@ static bool open_common(const struct request *q)
 
 	if (q->len < sizeof(*in))
 		return done(q, -EINVAL);
-	if ((in->flags & O_ACCMODE) != O_RDONLY || in->flags & O_TRUNC || is_followed(q->g, q->in->nodeid))
+	if ((in->flags & O_ACCMODE) != O_RDONLY || in->flags & O_TRUNC ||
+	    is_followed(q->g, q->in->nodeid))
 		return switch_common(q, q->in->nodeid);
 	return open_file(q);
 }
 
-/* From a file of the image to one of a mount, which has that of the image too. Else the kernel copies, by its pages. */
+/* From a file of the image to one of a mount, which has that of the image too. Else the kernel
+ * copies, by its pages. */
 static bool copy_common(const struct request *q)
 {
 	struct fuse_copy_file_range_in *in = (void *)q->arg;
 	struct inode *from = shared_sb_common_inode(q->g, q->in->nodeid), *own;
-	struct sb_member *c = q->len < sizeof(*in) ? NULL : sb_member_pin(q->g, in->nodeid_out >> 32);
+	struct sb_member *c = q->len < sizeof(*in) ? NULL
+						   : sb_member_pin(q->g, in->nodeid_out >> 32);
 
 	if (!c)
 		return done(q, -EXDEV);
@@ -354,7 +375,8 @@ static bool take_common(const struct request *q)
 
 /* ---- files of one mount ---- */
 
-/* The name is about to be taken from what it leads to: is that known to the kernel as the image's? */
+/* The name is about to be taken from what it leads to: is that known to the kernel as the image's?
+ */
 static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const char *name)
 {
 	struct union_fs *t = &c->m->tree;
@@ -373,7 +395,8 @@ static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const
 static bool switch_names(const struct request *q, struct image_entry *a, struct image_entry *b)
 {
 	if (a && b)
-		estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, b), sb_reply_now_ms());
+		estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, b),
+				  sb_reply_now_ms());
 	return a || b ? switch_node(q, a ? a : b) : false;
 }
 
@@ -447,7 +470,9 @@ static void repeat_interrupt(const struct request *q, struct sb_member *c)
 	struct {
 		struct fuse_in_header head;
 		struct fuse_interrupt_in in;
-	} what = { .head = { .len = sizeof(what), .opcode = FUSE_INTERRUPT, .unique = q->in->unique | 1 },
+	} what = { .head = { .len = sizeof(what),
+			     .opcode = FUSE_INTERRUPT,
+			     .unique = q->in->unique | 1 },
 		   .in = { .unique = q->in->unique } };
 	const struct fuse_buf buf = { .size = sizeof(what), .mem = &what };
 
@@ -460,10 +485,12 @@ static void answer_for(const struct request *q, struct sb_member *c)
 	struct activity *before_it = activity_begin(c->m->activity);
 
 	q->in->nodeid &= LOWER_HALF;
-	sb_reply_route = (struct shared_sb_route){ .c = c, .opcode = q->in->opcode, .caller = q->in->pid,
-					       .since_ms = q->since_ms };
+	sb_reply_route = (struct shared_sb_route){
+		.c = c, .opcode = q->in->opcode, .caller = q->in->pid, .since_ms = q->since_ms
+	};
 	if (!prepare(q, c)) {
-		if (q->in->opcode == FUSE_SETLKW && sb_locks_wait_at(q->g, q->in->unique, c->number))
+		if (q->in->opcode == FUSE_SETLKW &&
+		    sb_locks_wait_at(q->g, q->in->unique, c->number))
 			repeat_interrupt(q, c);
 		session_answer(c->session, q->buf);
 	}
@@ -476,7 +503,8 @@ static void answer_for(const struct request *q, struct sb_member *c)
 static bool interrupt(const struct request *q)
 {
 	const struct fuse_interrupt_in *in = (void *)q->arg;
-	const uint32_t number = q->len < sizeof(*in) ? 0 : sb_locks_wait_interrupt(q->g, in->unique);
+	const uint32_t number = q->len < sizeof(*in) ? 0
+						     : sb_locks_wait_interrupt(q->g, in->unique);
 	struct sb_member *c = number ? sb_member_pin(q->g, number) : NULL;
 
 	if (c) {
@@ -514,7 +542,9 @@ static bool route(struct shared_sb *g, const struct fuse_buf *buf)
 	q.since_ms = sb_reply_now_ms();
 	c = sb_member_pin(q.g, q.in->nodeid >> 32);
 	if (!c)
-		return done(&q, q.in->opcode == FUSE_FLUSH || q.in->opcode == FUSE_RELEASE ? 0 : -ESTALE);
+		return done(&q, q.in->opcode == FUSE_FLUSH || q.in->opcode == FUSE_RELEASE
+					? 0
+					: -ESTALE);
 	answer_for(&q, c);
 	sb_member_unpin(c);
 	return true;
@@ -539,7 +569,8 @@ void shared_sb_note_device(struct shared_sb *g, unsigned dev_major, unsigned dev
 	g->dev_minor = dev_minor;
 }
 
-int shared_sb_start(struct shared_sb *g, int fuse_fd, struct session **ret, char *err, size_t err_size)
+int shared_sb_start(struct shared_sb *g, int fuse_fd, struct session **ret, char *err,
+		    size_t err_size)
 {
 	int r = session_start(g->common, fuse_fd, ret, err, err_size);
 
@@ -550,8 +581,8 @@ int shared_sb_start(struct shared_sb *g, int fuse_fd, struct session **ret, char
 	return r;
 }
 
-int shared_sb_resume(struct shared_sb *g, int fuse_fd, const void *init, size_t len, enum io_mode io, struct session **ret, char *err,
-		  size_t err_size)
+int shared_sb_resume(struct shared_sb *g, int fuse_fd, const void *init, size_t len,
+		     enum io_mode io, struct session **ret, char *err, size_t err_size)
 {
 	int r = session_resume(g->common, fuse_fd, init, len, io, ret, err, err_size);
 

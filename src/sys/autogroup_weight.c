@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define STEP 1.25
-#define HALF_STEP 1.118		/* its square root: from there on the next one is nearer */
-#define LOWEST (-20)
+#define STEP	  1.25
+#define HALF_STEP 1.118 /* its square root: from there on the next one is nearer */
+#define LOWEST	  (-20)
 
 int autogroup_weight_nice(size_t n)
 {

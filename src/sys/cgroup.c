@@ -44,8 +44,8 @@ static bool find_mount(const char *controllers, char ret[PATH_MAX])
 
 	snprintf(first, sizeof(first), "%.*s", (int)strcspn(controllers, ","), controllers);
 	while (f && getmntent_r(f, &m, line, sizeof(line))) {
-		const bool is_it = *first ? !strcmp(m.mnt_type, "cgroup") && hasmntopt(&m, first) :
-					    !strcmp(m.mnt_type, "cgroup2");
+		const bool is_it = *first ? !strcmp(m.mnt_type, "cgroup") && hasmntopt(&m, first)
+					  : !strcmp(m.mnt_type, "cgroup2");
 
 		if (is_it)
 			return snprintf(ret, PATH_MAX, "%s", m.mnt_dir) < PATH_MAX;
@@ -60,7 +60,8 @@ static int write_file(int dir, const char *name, const char *value, size_t len)
 	return fd < 0 || write(fd, value, len) < 0 ? -errno : 0;
 }
 
-/* A new group of the first kind has no processors and no memory of its own until it is given some. */
+/* A new group of the first kind has no processors and no memory of its own until it is given some.
+ */
 static void inherit(int parent, int group, const char *name)
 {
 	_cleanup_(closep) int own = openat(group, name, O_RDONLY | O_CLOEXEC);
@@ -76,7 +77,8 @@ static void inherit(int parent, int group, const char *name)
 		write_file(group, name, value, (size_t)n);
 }
 
-/* Every group of the path below the mount, made where it is missing. -errno, or the last one's descriptor. */
+/* Every group of the path below the mount, made where it is missing. -errno, or the last one's
+ * descriptor. */
 static int open_group(const char *mount, char *path)
 {
 	_cleanup_(closep) int dir = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -91,7 +93,8 @@ static int open_group(const char *mount, char *path)
 			continue;
 		if (!strcmp(name, ".."))
 			return -EINVAL;
-		if (mkdirat(dir, name, 0755) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
+		if (mkdirat(dir, name, 0755) < 0 && errno != EEXIST && errno != EROFS &&
+		    errno != EACCES)
 			return -errno;
 		above = steal_fd(&dir);
 		dir = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

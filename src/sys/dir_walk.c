@@ -165,7 +165,8 @@ static int leave(struct walk *w)
 	struct level *above = w->depth > 1 ? l - 1 : NULL;
 	int r = above && above->fd < 0 ? reopen_above(above, l) : 0;
 
-	/* What is above without a descriptor can only be left, too, and from the next one up nothing leads. */
+	/* What is above without a descriptor can only be left, too, and from the next one up
+	 * nothing leads. */
 	while (r < 0 && w->depth > 2 && w->levels[w->depth - 2].fd < 0)
 		level_release(&w->levels[--w->depth]);
 	level_release(&w->levels[--w->depth]);

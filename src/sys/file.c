@@ -87,7 +87,8 @@ int file_pwritev(int fd, struct iovec *iov, int niov, off_t off)
 
 int file_write_out(int fd)
 {
-	const unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+	const unsigned flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+			       SYNC_FILE_RANGE_WAIT_AFTER;
 
 	return sync_file_range(fd, 0, 0, flags) < 0 ? -errno : 0;
 }
@@ -187,7 +188,8 @@ static int next_extents(int fd, uint64_t start, uint64_t size, uint32_t flags, s
 	return 0;
 }
 
-static int each_extent(int fd, uint64_t start, uint64_t size, uint32_t flags, file_extent_fn *fn, void *arg)
+static int each_extent(int fd, uint64_t start, uint64_t size, uint32_t flags, file_extent_fn *fn,
+		       void *arg)
 {
 	_Alignas(struct fiemap) char
 		bytes[sizeof(struct fiemap) + EXTENTS_PER_CALL * sizeof(struct fiemap_extent)];
@@ -352,8 +354,10 @@ pid_t file_flock_holder(int fd)
 
 	if (f && fstat(fd, &st) == 0)
 		while (!found && fgets(line, sizeof(line), f))
-			if (sscanf(line, "%*u: FLOCK %*s WRITE %d %x:%x:%llu", &pid, &dev_major, &dev_minor, &ino) == 4 && pid > 0 &&
-			    makedev(dev_major, dev_minor) == st.st_dev && ino == st.st_ino)
+			if (sscanf(line, "%*u: FLOCK %*s WRITE %d %x:%x:%llu", &pid, &dev_major,
+				   &dev_minor, &ino) == 4 &&
+			    pid > 0 && makedev(dev_major, dev_minor) == st.st_dev &&
+			    ino == st.st_ino)
 				found = pid;
 	if (f)
 		fclose(f);

@@ -26,22 +26,25 @@ struct job {
 	int fd;
 	pid_t parent;
 	const struct kernel_evict_range *ranges;
-	const uint64_t *nodes;	/* in place of ranges */
+	const uint64_t *nodes; /* in place of ranges */
 	size_t n;
 	int done;
 };
 
 static int tell(int fd, const struct kernel_evict_range *r)
 {
-	struct fuse_notify_inval_inode_out what = { .ino = r->node, .off = (int64_t)r->off, .len = (int64_t)r->len };
-	struct fuse_out_header head = { .len = sizeof(head) + sizeof(what), .error = FUSE_NOTIFY_INVAL_INODE };
+	struct fuse_notify_inval_inode_out what = { .ino = r->node,
+						    .off = (int64_t)r->off,
+						    .len = (int64_t)r->len };
+	struct fuse_out_header head = { .len = sizeof(head) + sizeof(what),
+					.error = FUSE_NOTIFY_INVAL_INODE };
 	const struct iovec iov[] = { { &head, sizeof(head) }, { &what, sizeof(what) } };
 
 	return writev(fd, iov, 2) < 0 ? -errno : 0;
 }
 
-/* On memory that is the server's, in its place as long as it lives: nothing here takes a lock or allocates. Should it
- * die, the descriptors soon mean something else, so this dies too. */
+/* On memory that is the server's, in its place as long as it lives: nothing here takes a lock or
+ * allocates. Should it die, the descriptors soon mean something else, so this dies too. */
 static int drop_pages(void *arg)
 {
 	struct job *j = arg;
@@ -63,8 +66,11 @@ static int prune(void *arg)
 	struct job *j = arg;
 	struct notify_prune_out what = { .count = (uint32_t)j->n };
 	const size_t len = j->n * sizeof(*j->nodes);
-	struct fuse_out_header head = { .len = (uint32_t)(sizeof(head) + sizeof(what) + len), .error = NOTIFY_PRUNE };
-	const struct iovec iov[] = { { &head, sizeof(head) }, { &what, sizeof(what) }, { (void *)j->nodes, len } };
+	struct fuse_out_header head = { .len = (uint32_t)(sizeof(head) + sizeof(what) + len),
+					.error = NOTIFY_PRUNE };
+	const struct iovec iov[] = { { &head, sizeof(head) },
+				     { &what, sizeof(what) },
+				     { (void *)j->nodes, len } };
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		return 1;
@@ -93,7 +99,8 @@ static int in_child(int (*fn)(void *job), struct job *job, uint64_t *ret_cpu_ns)
 	return r < 0 ? r : job->done;
 }
 
-int kernel_evict_ranges(int fuse_fd, const struct kernel_evict_range *ranges, size_t n, uint64_t *ret_cpu_ns)
+int kernel_evict_ranges(int fuse_fd, const struct kernel_evict_range *ranges, size_t n,
+			uint64_t *ret_cpu_ns)
 {
 	struct job job = { .fd = fuse_fd, .parent = getpid(), .ranges = ranges, .n = n };
 

@@ -10,22 +10,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT_MAX 8192
-#define SHORT_PERCENT 90u		/* used, but for the page cache: the rest is for what is asked for */
-#define SHORT_PRESSED_PERCENT 66u	/* ... where programs wait: with less, they wait for the room of a smaller group */
-#define NO_LIMIT ((uint64_t)1 << 60)	/* v1 says a number near 2^63 where there is none */
+#define TEXT_MAX      8192
+#define SHORT_PERCENT 90u /* used, but for the page cache: the rest is for what is asked for */
+#define SHORT_PRESSED_PERCENT \
+	66u /* ... where programs wait: with less, they wait for the room of a smaller group */
+#define NO_LIMIT ((uint64_t)1 << 60) /* v1 says a number near 2^63 where there is none */
 
 /* Names of the same thing in the two kinds. */
 struct kind {
-	const char *dir;	/* below the place of control groups */
+	const char *dir; /* below the place of control groups */
 	const char *limit, *used, *pressure;
 	const char *cold, *warm; /* lines of memory.stat: the page cache */
 };
 
-static const struct kind v1 = { "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.pressure",
-				"total_inactive_file ", "total_active_file " };
-static const struct kind v2 = { "", "memory.max", "memory.current", "memory.pressure",
-				"inactive_file ", "active_file " };
+static const struct kind v1 = { "/memory",	   "memory.limit_in_bytes", "memory.usage_in_bytes",
+				"memory.pressure", "total_inactive_file ",  "total_active_file " };
+static const struct kind v2 = {
+	"", "memory.max", "memory.current", "memory.pressure", "inactive_file ", "active_file "
+};
 
 static bool read_text(const char *dir, const char *name, char text[TEXT_MAX])
 {
@@ -68,7 +70,8 @@ static bool is_pressed(const char *dir, const char *name)
 {
 	char path[PATH_MAX];
 
-	return snprintf(path, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path) && pressure_read(path) >= PRESSURE_HIGH;
+	return snprintf(path, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path) &&
+	       pressure_read(path) >= PRESSURE_HIGH;
 }
 
 /* False: no such group, or no limit. */
@@ -96,8 +99,10 @@ static uint64_t room(const struct mem_usage *m)
 	return m->limit > taken ? m->limit - taken : 0;
 }
 
-/* The group at path and those above it; of a group of another namespace there is only what is above all. */
-static bool read_groups(const char *root, const char *path, const struct kind *k, struct mem_usage *best, bool has_best)
+/* The group at path and those above it; of a group of another namespace there is only what is above
+ * all. */
+static bool read_groups(const char *root, const char *path, const struct kind *k,
+			struct mem_usage *best, bool has_best)
 {
 	char dir[PATH_MAX];
 	const size_t base = strlen(root) + strlen(k->dir);
@@ -121,14 +126,16 @@ static bool read_groups(const char *root, const char *path, const struct kind *k
 }
 
 /* "N:controllers:path" */
-static bool read_own_groups(const char *proc, const char *groups, struct mem_usage *best, bool has_best)
+static bool read_own_groups(const char *proc, const char *groups, struct mem_usage *best,
+			    bool has_best)
 {
 	char text[TEXT_MAX], *rest = text, *line;
 
 	if (!read_text(proc, "self/cgroup", text))
 		return has_best;
 	while ((line = strsep(&rest, "\n"))) {
-		char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+		char *controllers = strchr(line, ':'),
+		     *path = controllers ? strchr(controllers + 1, ':') : NULL;
 
 		if (!path)
 			continue;

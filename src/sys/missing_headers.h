@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a libc other than glibc lacks of what the sources call: Meson looks for each, names those that are missing, and then has
- * this included before every source. With glibc nobody reads it. */
+/* What a libc other than glibc lacks of what the sources call: Meson looks for each, names those
+ * that are missing, and then has this included before every source. With glibc nobody reads it. */
 #pragma once
 
 #include <dirent.h>
@@ -18,7 +18,7 @@
 /* What is as wide everywhere else has no name that says so. */
 #undef dirent64
 #undef getdents64
-#define dirent64 dirent
+#define dirent64		  dirent
 #define getdents64(fd, buf, size) getdents(fd, (struct dirent *)(void *)(buf), size)
 
 #ifdef LACKS_CLOSE_RANGE
@@ -30,10 +30,11 @@ static inline int close_range(unsigned first, unsigned last, int flags)
 
 #ifdef LACKS_RENAMEAT2
 #define RENAME_NOREPLACE 1
-#define RENAME_EXCHANGE 2
-#define RENAME_WHITEOUT 4
+#define RENAME_EXCHANGE	 2
+#define RENAME_WHITEOUT	 4
 
-static inline int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+static inline int renameat2(int from_fd, const char *from, int to_fd, const char *to,
+			    unsigned flags)
 {
 	return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
 }
@@ -54,12 +55,14 @@ static inline int open_tree(int fd, const char *path, unsigned flags)
 	return (int)syscall(SYS_open_tree, fd, path, flags);
 }
 
-static inline int move_mount(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+static inline int move_mount(int from_fd, const char *from, int to_fd, const char *to,
+			     unsigned flags)
 {
 	return (int)syscall(SYS_move_mount, from_fd, from, to_fd, to, flags);
 }
 
-static inline int mount_setattr(int fd, const char *path, unsigned flags, struct mount_attr *attr, size_t size)
+static inline int mount_setattr(int fd, const char *path, unsigned flags, struct mount_attr *attr,
+				size_t size)
 {
 	return (int)syscall(SYS_mount_setattr, fd, path, flags, attr, size);
 }
@@ -68,16 +71,19 @@ static inline int mount_setattr(int fd, const char *path, unsigned flags, struct
 #ifdef LACKS_PREADV2
 #define RWF_NOWAIT 8
 
-/* The kernel takes an offset in two halves, of which a machine with 64 bits looks at the first alone. */
+/* The kernel takes an offset in two halves, of which a machine with 64 bits looks at the first
+ * alone. */
 static inline ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off, int flags)
 {
-	return syscall(SYS_preadv2, fd, iov, n, (long)off, (long)((unsigned long long)off >> 32), flags);
+	return syscall(SYS_preadv2, fd, iov, n, (long)off, (long)((unsigned long long)off >> 32),
+		       flags);
 }
 #endif
 
 #ifdef LACKS_PTHREAD_COND_CLOCKWAIT
 /* By the day's clock, which can be set: who waits looks at its own clock when it wakes. */
-static inline int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *lock, clockid_t clock, const struct timespec *at)
+static inline int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *lock,
+					 clockid_t clock, const struct timespec *at)
 {
 	struct timespec now, day;
 

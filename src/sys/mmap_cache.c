@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* States of a window: made (reserved, mapped, known to its maker) -> listed (in the table and in the heat queues; found
- * by all) -> retired (known to those who have it pinned) -> destroyed. A page of it is absent, filling or resident.
+/* States of a window: made (reserved, mapped, known to its maker) -> listed (in the table and in
+ * the heat queues; found by all) -> retired (known to those who have it pinned) -> destroyed. A
+ * page of it is absent, filling or resident.
  *
  * Invariants:
- * 1. cache.bytes is the length of all mappings, those about to be made and not yet unmapped ones included; it does
- *    not exceed the budget but after mmap_cache_set_budget, and then until the last pin goes.
- * 2. A listed window is in the table and in the queues; a retired one in neither; one without pins is listed.
- * 3. A page is filling while exactly one thread in mmap_cache_fill brings it in; that thread waits for nobody else
- *    before it is done, so that waits end.
+ * 1. cache.bytes is the length of all mappings, those about to be made and not yet unmapped ones
+ * included; it does not exceed the budget but after mmap_cache_set_budget, and then until the last
+ * pin goes.
+ * 2. A listed window is in the table and in the queues; a retired one in neither; one without pins
+ * is listed.
+ * 3. A page is filling while exactly one thread in mmap_cache_fill brings it in; that thread waits
+ * for nobody else before it is done, so that waits end.
  * 4. mmap, munmap, madvise and every read happen without the lock. */
 #include "veneer/sys/mmap_cache.h"
 
+#include "veneer/base/cache_policy.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
-#include "veneer/base/cache_policy.h"
 #include "veneer/base/htab.h"
+#include "veneer/base/stats.h"
 #include "veneer/sys/pressure.h"
 #include "veneer/sys/ring.h"
-#include "veneer/base/stats.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -27,15 +30,15 @@
 #include <sys/vfs.h>
 #include <time.h>
 
-#define BUDGET_MAX	((size_t)1 << 30)
-#define BUDGET_SHARE	8
-#define MAPS_DEFAULT	65530ul	/* vm.max_map_count where it cannot be read */
-#define MAPS_SHARE	4
-#define RESERVE_TRIES	64
+#define BUDGET_MAX	 ((size_t)1 << 30)
+#define BUDGET_SHARE	 8
+#define MAPS_DEFAULT	 65530ul /* vm.max_map_count where it cannot be read */
+#define MAPS_SHARE	 4
+#define RESERVE_TRIES	 64
 #define PRESSURE_CHECK_S 1
-#define FILL_AREAS	64
-#define PAGES		CHUNK_BLKS
-#define WORDS		(PAGES / 64)
+#define FILL_AREAS	 64
+#define PAGES		 CHUNK_BLKS
+#define WORDS		 (PAGES / 64)
 
 struct key {
 	dev_t dev;
@@ -49,7 +52,7 @@ struct pages {
 };
 
 struct mmap_cache {
-	struct key key;		/* constant, as are the next three */
+	struct key key; /* constant, as are the next three */
 	const void *owner;
 	char *addr;
 	size_t len;
@@ -60,7 +63,7 @@ struct mmap_cache {
 	unsigned pins;
 	bool is_listed;
 	struct pages resident, filling;
-	pthread_cond_t filled;	/* some page is not filling any more */
+	pthread_cond_t filled; /* some page is not filling any more */
 };
 
 static struct {
@@ -145,7 +148,8 @@ static void init_once(void)
 	size_t budget = pages > 0 ? (size_t)pages / BUDGET_SHARE * (size_t)page : 0;
 
 	/* Everything here counts in pages of a block. */
-	if (page != BLK_BYTES || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child))
+	if (page != BLK_BYTES ||
+	    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child))
 		is_refused = true;
 	LOCK_SCOPE(&cache.lock);
 	cache.budget = budget < BUDGET_MAX ? budget : BUDGET_MAX;
@@ -204,8 +208,8 @@ static void shrink_to(size_t bytes)
 	}
 }
 
-/* Asked for when windows are made, and not by a thread of its own: where none are made, those that are there are
- * clean pages of the page cache, which the kernel takes back by itself. */
+/* Asked for when windows are made, and not by a thread of its own: where none are made, those that
+ * are there are clean pages of the page cache, which the kernel takes back by itself. */
 static void heed_pressure(void)
 {
 	struct timespec now;
@@ -251,12 +255,13 @@ static void unreserve(size_t len)
 	cache.count--;
 }
 
-/* Where a mapping and read(2) cannot differ and inode numbers are unique. Not so, or not surely: overlayfs, whose
- * mappings stay with the lower file, and what a server elsewhere decides about (FUSE, NFS, ...). */
+/* Where a mapping and read(2) cannot differ and inode numbers are unique. Not so, or not surely:
+ * overlayfs, whose mappings stay with the lower file, and what a server elsewhere decides about
+ * (FUSE, NFS, ...). */
 bool mmap_cache_serves(int fd)
 {
 	static const unsigned long known[] = {
-		0xef53,	    /* ext2, ext3, ext4 */
+		0xef53, /* ext2, ext3, ext4 */
 		0x58465342, /* XFS */
 		0x9123683e, /* btrfs */
 		0x01021994, /* tmpfs */
@@ -276,7 +281,8 @@ bool mmap_cache_serves(int fd)
 
 static int make(const struct mmap_cache_file *f, const struct key *key, struct mmap_cache **ret)
 {
-	const uint64_t start = key->index * MMAP_CACHE_BYTES, left = (uint64_t)f->st.st_size - start;
+	const uint64_t start = key->index * MMAP_CACHE_BYTES,
+		       left = (uint64_t)f->st.st_size - start;
 	struct mmap_cache *w;
 	void *addr;
 	int r;
@@ -286,7 +292,8 @@ static int make(const struct mmap_cache_file *f, const struct key *key, struct m
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
-	w->len = left >= MMAP_CACHE_BYTES ? MMAP_CACHE_BYTES : (left + BLK_BYTES - 1) / BLK_BYTES * BLK_BYTES;
+	w->len = left >= MMAP_CACHE_BYTES ? MMAP_CACHE_BYTES
+					  : (left + BLK_BYTES - 1) / BLK_BYTES * BLK_BYTES;
 	r = reserve(w->len);
 	if (r < 0) {
 		free(w);
@@ -307,9 +314,10 @@ static int make(const struct mmap_cache_file *f, const struct key *key, struct m
 	return 0;
 }
 
-/* The listed window with room for need bytes, pinned. A shorter one is of a time when the file was shorter: retired,
- * and in *ret_dead if it is to be destroyed. */
-static struct mmap_cache *take_locked(const struct key *key, size_t need, struct mmap_cache **ret_dead)
+/* The listed window with room for need bytes, pinned. A shorter one is of a time when the file was
+ * shorter: retired, and in *ret_dead if it is to be destroyed. */
+static struct mmap_cache *take_locked(const struct key *key, size_t need,
+				      struct mmap_cache **ret_dead)
 {
 	struct mmap_cache *w = find_locked(key);
 
@@ -349,7 +357,8 @@ static int list(struct mmap_cache *w, size_t need, struct mmap_cache **ret)
 	return r;
 }
 
-int mmap_cache_pin(const struct mmap_cache_file *f, uint64_t off, size_t len, struct mmap_cache_part *ret)
+int mmap_cache_pin(const struct mmap_cache_file *f, uint64_t off, size_t len,
+		   struct mmap_cache_part *ret)
 {
 	const struct key key = { f->st.st_dev, f->st.st_ino, off / MMAP_CACHE_BYTES };
 	const size_t at = off % MMAP_CACHE_BYTES;
@@ -396,12 +405,14 @@ void mmap_cache_unpin(struct mmap_cache *w)
 static struct pages pages_of(const struct mmap_cache_part *part)
 {
 	const size_t at = (size_t)((char *)part->p - part->w->addr);
-	const unsigned first = (unsigned)(at / BLK_BYTES), last = (unsigned)((at + part->len - 1) / BLK_BYTES);
+	const unsigned first = (unsigned)(at / BLK_BYTES),
+		       last = (unsigned)((at + part->len - 1) / BLK_BYTES);
 	struct pages set = { 0 };
 
 	for (unsigned k = 0; k < WORDS; k++) {
 		const unsigned lo = k * 64;
-		const unsigned from = first > lo ? first - lo : 0, to = last < lo + 63 ? last - lo : 63;
+		const unsigned from = first > lo ? first - lo : 0,
+			       to = last < lo + 63 ? last - lo : 63;
 
 		if (first < lo + 64 && last >= lo)
 			set.word[k] = ~0ull << from & ~0ull >> (63 - to);
@@ -472,7 +483,8 @@ static unsigned claim_locked(struct fill *f, const struct mmap_cache_part *part)
 	unsigned first, n, total = 0;
 
 	while (f->n < FILL_AREAS && first_run(&missing, &first, &n)) {
-		f->areas[f->n] = (struct ring_area){ .addr = w->addr + (size_t)first * BLK_BYTES, .len = (size_t)n * BLK_BYTES };
+		f->areas[f->n] = (struct ring_area){ .addr = w->addr + (size_t)first * BLK_BYTES,
+						     .len = (size_t)n * BLK_BYTES };
 		f->windows[f->n++] = w;
 		set_range(&w->filling, first, n, true);
 		set_range(&missing, first, n, false);
@@ -487,7 +499,8 @@ static void run_fill(struct fill *f)
 	LOCK_SCOPE(&cache.lock);
 	for (size_t i = 0; i < f->n; i++) {
 		struct mmap_cache *w = f->windows[i];
-		const unsigned first = (unsigned)((size_t)((char *)f->areas[i].addr - w->addr) / BLK_BYTES);
+		const unsigned first =
+			(unsigned)((size_t)((char *)f->areas[i].addr - w->addr) / BLK_BYTES);
 		const unsigned n = (unsigned)(f->areas[i].len / BLK_BYTES);
 
 		if (f->areas[i].result == -EINVAL)
@@ -573,7 +586,9 @@ static bool forget_some(struct forget *f)
 		struct list_link *head = &cache.heat.order[q], *next;
 
 		for (struct list_link *l = head->next; l != head && f->n < FILL_AREAS; l = next) {
-			struct mmap_cache *w = container_of(container_of(l, struct cache_policy_entry, order), struct mmap_cache, heat);
+			struct mmap_cache *w =
+				container_of(container_of(l, struct cache_policy_entry, order),
+					     struct mmap_cache, heat);
 
 			next = l->next;
 			if (w->owner != f->owner)
@@ -623,5 +638,7 @@ void mmap_cache_usage(struct mmap_cache_usage *ret)
 {
 	pthread_once(&once, init_once);
 	LOCK_SCOPE(&cache.lock);
-	*ret = (struct mmap_cache_usage){ .bytes = cache.bytes, .count = cache.count, .budget = cache.budget };
+	*ret = (struct mmap_cache_usage){ .bytes = cache.bytes,
+					  .count = cache.count,
+					  .budget = cache.budget };
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One list for the process: what is relaxed, by how many, and the mode that is meant. A server that is killed meanwhile leaves
- * the owner more than he had, and nobody else. */
+/* One list for the process: what is relaxed, by how many, and the mode that is meant. A server that
+ * is killed meanwhile leaves the owner more than he had, and nobody else. */
 #include "veneer/sys/mode_relax.h"
 
 #include "veneer/base/cleanup.h"
@@ -18,9 +18,9 @@ struct mode_relax {
 	struct mode_relax *next;
 	dev_t dev;
 	ino_t ino;
-	mode_t mode;	/* that is meant; guarded by the list's lock, as users is */
+	mode_t mode; /* that is meant; guarded by the list's lock, as users is */
 	unsigned users;
-	int fd;		/* O_PATH, or what it was asked by */
+	int fd; /* O_PATH, or what it was asked by */
 };
 
 #define NLISTS 16
@@ -40,7 +40,8 @@ static bool is_bound(void)
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
 
-	return syscall(SYS_capget, &head, data) == 0 && !(data[0].effective & 1u << CAP_DAC_OVERRIDE);
+	return syscall(SYS_capget, &head, data) == 0 &&
+	       !(data[0].effective & 1u << CAP_DAC_OVERRIDE);
 }
 
 /* Changing the mode of a file of a group that is not ours takes its set-gid bit away. */
@@ -103,7 +104,8 @@ struct mode_relax *mode_relax_begin(int dirfd, const char *name)
 
 	if (!is_bound())
 		return NULL;
-	fd = *name ? openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : fcntl(dirfd, F_DUPFD_CLOEXEC, 0);
+	fd = *name ? openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC)
+		   : fcntl(dirfd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return NULL;
 	l = list_of(st.st_dev);
@@ -118,7 +120,11 @@ struct mode_relax *mode_relax_begin(int dirfd, const char *name)
 	r = may_relax(&st) ? malloc(sizeof(*r)) : NULL;
 	if (!r)
 		return NULL;
-	*r = (struct mode_relax){ .next = l->first, .dev = st.st_dev, .ino = st.st_ino, .mode = st.st_mode & 07777, .users = 1 };
+	*r = (struct mode_relax){ .next = l->first,
+				  .dev = st.st_dev,
+				  .ino = st.st_ino,
+				  .mode = st.st_mode & 07777,
+				  .users = 1 };
 	atomic_fetch_add(&n_relaxed, 1);
 	if (set_mode(fd, r->mode | owner_bits(st.st_mode)) < 0) {
 		atomic_fetch_sub(&n_relaxed, 1);
@@ -210,7 +216,8 @@ int mode_relax_openat(int dirfd, const char *name, int flags)
 
 int mode_relax_rename(int fromfd, const char *from, int tofd, const char *to, unsigned flags)
 {
-	_cleanup_(mode_relax_endp) struct mode_relax *source = NULL, *target = NULL, *object = NULL, *other = NULL;
+	_cleanup_(mode_relax_endp) struct mode_relax *source = NULL, *target = NULL, *object = NULL,
+						     *other = NULL;
 
 	if (renameat2(fromfd, from, tofd, to, flags) == 0)
 		return 0;

@@ -6,8 +6,8 @@
 
 /* A directory that is asked for. */
 struct mountinfo_place {
-	unsigned long long mount;	/* its number; 0: not known */
-	char *path;			/* as this process would call the directory, without a last slash */
+	unsigned long long mount; /* its number; 0: not known */
+	char *path; /* as this process would call the directory, without a last slash */
 	bool is_known, is_special;
 };
 

@@ -18,8 +18,8 @@ static void find_place(int fd, struct mountinfo_place *p)
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	len = readlink(link, path, sizeof(path));
-	if (len <= 0 || len >= (ssize_t)sizeof(path) || statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 ||
-	    !(st.stx_mask & STATX_MNT_ID))
+	if (len <= 0 || len >= (ssize_t)sizeof(path) ||
+	    statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
 		return;
 	path[len] = '\0';
 	p->path = strdup(strcmp(path, "/") ? path : "");
@@ -78,14 +78,16 @@ bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n)
 			p->is_special |= has_word(options, "idmapped");
 		}
 		/* Those that stand in one of these stand in it too. */
-		if (p->mount == above && own != above && !strncmp(point, p->path, len) && point[len] == '/')
+		if (p->mount == above && own != above && !strncmp(point, p->path, len) &&
+		    point[len] == '/')
 			p->is_special = true;
 	}
 	return true;
 }
 
 /* ret_*: within the line. False: it is none. */
-static bool split_line(char *line, uint64_t *ret_id, char **ret_dev, char **ret_root, char **ret_point)
+static bool split_line(char *line, uint64_t *ret_id, char **ret_dev, char **ret_root,
+		       char **ret_point)
 {
 	char *id = strsep(&line, " ");
 
@@ -118,7 +120,8 @@ int mountinfo_find(struct mountinfo_mount *mounts, size_t n)
 		for (size_t i = 0; r == 0 && i < n; i++) {
 			struct mountinfo_mount *m = &mounts[i];
 
-			if (m->id != id || m->root || sscanf(dev, "%u:%u", &m->dev_major, &m->dev_minor) != 2)
+			if (m->id != id || m->root ||
+			    sscanf(dev, "%u:%u", &m->dev_major, &m->dev_minor) != 2)
 				continue;
 			m->root = strdup(strcmp(root, "/") ? root : "");
 			m->point = strdup(strcmp(point, "/") ? point : "");
@@ -232,8 +235,9 @@ bool mountinfo_lacks(ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 	/* All of them are asked: one that has another root sees less. */
 	while (d && lacks != 0 && (de = readdir(d))) {
 		pid_t pid = atoi(de->d_name);
-		int r = pid > 0 && mountinfo_namespace(pid) == mount_ns ?
-				process_lacks(pid, mount_ns, dev_major, dev_minor) : -1;
+		int r = pid > 0 && mountinfo_namespace(pid) == mount_ns
+				? process_lacks(pid, mount_ns, dev_major, dev_minor)
+				: -1;
 
 		if (r >= 0)
 			lacks = r;
@@ -246,7 +250,7 @@ bool mountinfo_lacks(ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 /* What is looked for, and who is told of it. */
 struct wanted {
 	unsigned dev_major, dev_minor;
-	uint64_t mount;		/* its number; 0: any of the file system */
+	uint64_t mount; /* its number; 0: any of the file system */
 	void (*seen)(const char *root, void *arg);
 	void *arg;
 };
@@ -257,8 +261,9 @@ static bool read_root(const char *line, const struct wanted *w)
 	unsigned dev_major, dev_minor;
 	unsigned long long mount;
 
-	if (sscanf(line, "%llu %*u %u:%u %ms", &mount, &dev_major, &dev_minor, &root) != 4 || dev_major != w->dev_major ||
-	    dev_minor != w->dev_minor || (w->mount && w->mount != mount))
+	if (sscanf(line, "%llu %*u %u:%u %ms", &mount, &dev_major, &dev_minor, &root) != 4 ||
+	    dev_major != w->dev_major || dev_minor != w->dev_minor ||
+	    (w->mount && w->mount != mount))
 		return false;
 	w->seen(root, w->arg);
 	return w->mount;
@@ -337,7 +342,9 @@ static int roots_of_all(ino_t mount_ns, pid_t *ret, const struct wanted *w)
 int mountinfo_roots(ino_t mount_ns, pid_t *pid, unsigned dev_major, unsigned dev_minor,
 		    void (*seen)(const char *root, void *arg), void *arg)
 {
-	const struct wanted w = { .dev_major = dev_major, .dev_minor = dev_minor, .seen = seen, .arg = arg };
+	const struct wanted w = {
+		.dev_major = dev_major, .dev_minor = dev_minor, .seen = seen, .arg = arg
+	};
 
 	if (mount_ns && is_in(*pid, mount_ns) && roots_of(*pid, &w) == 0)
 		return 0;
@@ -355,7 +362,11 @@ static void note_root(const char *root, void *arg)
 /* A mount has one number in whatever namespace it is, as long as it is somewhere. */
 int mountinfo_root_of(pid_t pid, uint64_t mount, unsigned dev_major, unsigned dev_minor, char **ret)
 {
-	const struct wanted w = { .dev_major = dev_major, .dev_minor = dev_minor, .mount = mount, .seen = note_root, .arg = ret };
+	const struct wanted w = { .dev_major = dev_major,
+				  .dev_minor = dev_minor,
+				  .mount = mount,
+				  .seen = note_root,
+				  .arg = ret };
 
 	*ret = NULL;
 	if (roots_of(pid, &w) != 1)

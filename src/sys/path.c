@@ -189,7 +189,8 @@ int path_open_unmounted(int rootfd, const char *path, int flags)
 int path_open_above(int fd)
 {
 	const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
-	int above = openat2_is_usable(fd) ? openat2_how(fd, "..", flags, 0, RESOLVE_NO_XDEV) : openat(fd, "..", flags);
+	int above = openat2_is_usable(fd) ? openat2_how(fd, "..", flags, 0, RESOLVE_NO_XDEV)
+					  : openat(fd, "..", flags);
 
 	return above < 0 ? -errno : above;
 }
@@ -209,7 +210,8 @@ int path_reopen(int fd, int flags)
 int path_clone_readonly(int fd)
 {
 	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY };
-	_cleanup_(closep) int clone = open_tree(fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+	_cleanup_(closep) int clone =
+		open_tree(fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 
 	if (clone < 0 || mount_setattr(clone, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
 		return -errno;

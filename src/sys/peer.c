@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* SO_PEERCRED names the process that connected, by a number that may be another process's once that one has ended. So
- * the process itself is had by a pidfd, and what /proc says under its number counts only if the process lives after that was
- * read: until its end nobody else has the number.
+/* SO_PEERCRED names the process that connected, by a number that may be another process's once that
+ * one has ended. So the process itself is had by a pidfd, and what /proc says under its number
+ * counts only if the process lives after that was read: until its end nobody else has the number.
  *
- * Capabilities are those in the process's own user namespace, where anybody may have all: they say something beside that
- * namespace alone. */
+ * Capabilities are those in the process's own user namespace, where anybody may have all: they say
+ * something beside that namespace alone. */
 #include "veneer/sys/peer.h"
 
 #include "veneer/base/cleanup.h"
@@ -23,7 +23,8 @@
 /* Newer than the headers of the systems we build on. */
 #define KERNEL_SO_PEERPIDFD 77
 
-/* A process that is gone is an error, which one depends on the kernel. -ENOPROTOOPT: this kernel knows no such thing. */
+/* A process that is gone is an error, which one depends on the kernel. -ENOPROTOOPT: this kernel
+ * knows no such thing. */
 static int pidfd_of_connector(int fd)
 {
 	socklen_t size = sizeof(int);
@@ -50,7 +51,9 @@ int peer_hold(int fd, struct peer *ret)
 	pidfd = pidfd_of_connector(fd);
 	if (pidfd < 0 && pidfd != -ENOPROTOOPT)
 		return pidfd;
-	*ret = (struct peer){ .fd = fd, .pid = cred.pid, .uid = cred.uid, .pidfd = -1, .is_connector = pidfd >= 0 };
+	*ret = (struct peer){
+		.fd = fd, .pid = cred.pid, .uid = cred.uid, .pidfd = -1, .is_connector = pidfd >= 0
+	};
 	if (ret->is_connector)
 		return 0;
 	ret->pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
@@ -78,7 +81,11 @@ int peer_hold_sender(struct sock_sender *s, struct peer *ret)
 		pidfd = (int)syscall(SYS_pidfd_open, s->pid, 0);
 	if (pidfd < 0)
 		return -errno;
-	*ret = (struct peer){ .fd = -1, .pid = s->pid, .uid = (uid_t)-1, .is_sender = is_sender, .pidfd = steal_fd(&pidfd) };
+	*ret = (struct peer){ .fd = -1,
+			      .pid = s->pid,
+			      .uid = (uid_t)-1,
+			      .is_sender = is_sender,
+			      .pidfd = steal_fd(&pidfd) };
 	return 0;
 }
 
@@ -133,8 +140,11 @@ static int read_status(const char *process, struct peer_standing *ret)
 	status[n] = '\0';
 	/* The name, which the process chooses, has its newlines escaped. */
 	ids = strstr(status, "\nUid:\t");
-	if (!ids || sscanf(ids, "\nUid: %u %u %u %u", &ret->uids[0], &ret->uids[1], &ret->uids[2], &ret->uids[3]) != 4 ||
-	    !find_caps(status, "\nCapEff:\t", &ret->effective) || !find_caps(status, "\nCapPrm:\t", &ret->permitted) ||
+	if (!ids ||
+	    sscanf(ids, "\nUid: %u %u %u %u", &ret->uids[0], &ret->uids[1], &ret->uids[2],
+		   &ret->uids[3]) != 4 ||
+	    !find_caps(status, "\nCapEff:\t", &ret->effective) ||
+	    !find_caps(status, "\nCapPrm:\t", &ret->permitted) ||
 	    !find_caps(status, "\nCapBnd:\t", &ret->bounding))
 		return -ENODATA;
 	return 0;

@@ -2,8 +2,8 @@
 #include "veneer/sys/probe.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/path.h"
 #include "veneer/base/types.h"
+#include "veneer/sys/path.h"
 
 #include <endian.h>
 #include <fcntl.h>
@@ -32,7 +32,8 @@ static void scratch_name(char name[static NAME_SIZE], char kind, uint64_t salt)
 	snprintf(name, NAME_SIZE, ".veneer-probe-%016" PRIx64 "-%c", salt, kind);
 }
 
-/* What was tried could be done if there were room: who is not allowed to, or may not here, is told so first. */
+/* What was tried could be done if there were room: who is not allowed to, or may not here, is told
+ * so first. */
 static bool wants_room(void)
 {
 	return errno == ENOSPC || errno == EDQUOT;
@@ -165,8 +166,8 @@ static FILE *open_ext4_options(int fd)
 }
 
 /* ext4 keeps the order of data and extents by its journal alone, and may have been made without
- * one or mounted data=writeback; ext2 and ext3 share its magic number. Whatever cannot be read counts
- * against it. */
+ * one or mounted data=writeback; ext2 and ext3 share its magic number. Whatever cannot be read
+ * counts against it. */
 static bool ext4_is_ordered(int fd)
 {
 	int flags = 0;
@@ -186,8 +187,8 @@ static bool ext4_is_ordered(int fd)
 	return is_ordered;
 }
 
-/* All three ways to use a journal are listed; without one there is no such line, and what cannot be read
- * counts as none. */
+/* All three ways to use a journal are listed; without one there is no such line, and what cannot be
+ * read counts as none. */
 static bool wants_name_sync(int fd)
 {
 	struct statfs fs;

@@ -12,14 +12,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CALL_TRIES 4
-#define CALL_WAIT_US 100	/* until a thread that has just asked sleeps */
+#define CALL_TRIES   4
+#define CALL_WAIT_US 100 /* until a thread that has just asked sleeps */
 
 struct asked {
 	pid_t tid;
 	unsigned dev_major, dev_minor;
 	ino_t ino;
-	uint64_t last;		/* mount; most files are open by one */
+	uint64_t last; /* mount; most files are open by one */
 	void (*seen)(const char *root, void *arg);
 	void *arg;
 };
@@ -42,9 +42,10 @@ static ssize_t read_proc(pid_t tid, const char *name, char *buf, size_t size)
 	return n;
 }
 
-/* The mount by which a descriptor has the file. 1; 0: it is another file, or that is not told (before Linux 5.8); -errno.
- * Asked of what the descriptor leads to, and not of its fdinfo: what epoll says there waits for a lock that its process holds
- * for as long as a fault takes, which may be one of a file that we are to read, and cannot be killed meanwhile. */
+/* The mount by which a descriptor has the file. 1; 0: it is another file, or that is not told
+ * (before Linux 5.8); -errno. Asked of what the descriptor leads to, and not of its fdinfo: what
+ * epoll says there waits for a lock that its process holds for as long as a fault takes, which may
+ * be one of a file that we are to read, and cannot be killed meanwhile. */
 static int mount_of(const struct asked *a, const char *number, uint64_t *ret)
 {
 	const unsigned wanted = STATX_INO | STATX_MNT_ID;
@@ -58,7 +59,8 @@ static int mount_of(const struct asked *a, const char *number, uint64_t *ret)
 		return -errno;
 	/* One of a path alone can be neither read nor written. */
 	if (!(link.stx_mode & (S_IRUSR | S_IWUSR)) || (file.stx_mask & wanted) != wanted ||
-	    file.stx_dev_major != a->dev_major || file.stx_dev_minor != a->dev_minor || file.stx_ino != a->ino)
+	    file.stx_dev_major != a->dev_major || file.stx_dev_minor != a->dev_minor ||
+	    file.stx_ino != a->ino)
 		return 0;
 	*ret = file.stx_mnt_id;
 	return 1;
@@ -90,7 +92,7 @@ static bool waits_with(pid_t tid, unsigned *ret_fd)
 			return false;
 		if (sscanf(text, "%ld 0x%x", &number, ret_fd) == 2)
 			return number == SYS_flock || number == SYS_fcntl;
-		usleep(CALL_WAIT_US);	/* "running" */
+		usleep(CALL_WAIT_US); /* "running" */
 	}
 	return false;
 }
@@ -132,10 +134,15 @@ static int ask_all(struct asked *a)
 	return r;
 }
 
-int proc_fds_roots(pid_t tid, unsigned dev_major, unsigned dev_minor, ino_t ino, void (*seen)(const char *root, void *arg),
-		 void *arg)
+int proc_fds_roots(pid_t tid, unsigned dev_major, unsigned dev_minor, ino_t ino,
+		   void (*seen)(const char *root, void *arg), void *arg)
 {
-	struct asked a = { .tid = tid, .dev_major = dev_major, .dev_minor = dev_minor, .ino = ino, .seen = seen, .arg = arg };
+	struct asked a = { .tid = tid,
+			   .dev_major = dev_major,
+			   .dev_minor = dev_minor,
+			   .ino = ino,
+			   .seen = seen,
+			   .arg = arg };
 	int r = tid > 0 ? ask_call(&a) : -ESRCH;
 
 	if (r == 0)

@@ -194,7 +194,8 @@ static void run_all(const struct batch *b, size_t n)
 	struct thread_ring *t = n > 1 ? usable_ring() : NULL;
 
 	for (size_t i = 0; t && i < n; i += RING_ENTRIES) {
-		if (run_batch(&t->ring, b, i, n - i < RING_ENTRIES ? (unsigned)(n - i) : RING_ENTRIES) < 0) {
+		if (run_batch(&t->ring, b, i,
+			      n - i < RING_ENTRIES ? (unsigned)(n - i) : RING_ENTRIES) < 0) {
 			drop_ring(t);
 			t->state = RING_FAILED;
 			t = NULL;

@@ -10,12 +10,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define RMTREE_DEPTH_MAX 64	/* descriptors held at once */
+#define RMTREE_DEPTH_MAX  64 /* descriptors held at once */
 #define RMTREE_PASSES_MAX 65536 /* somebody may go on making directories meanwhile */
 
 struct removal {
-	int top;	/* the directory that is to go */
-	unsigned seq;	/* for names in it */
+	int top; /* the directory that is to go */
+	unsigned seq; /* for names in it */
 	bool has_moved; /* something was too deep, and is right in it now */
 };
 

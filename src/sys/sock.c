@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#define BACKLOG 4096
+#define BACKLOG	 4096
 #define RETRY_MS 5
 
 /* Newer than the headers of the systems we build on. */
 #define KERNEL_SO_PASSPIDFD 76
-#define KERNEL_SCM_PIDFD 0x04
+#define KERNEL_SCM_PIDFD    0x04
 
 /* By way of the directory's descriptor: an address holds 107 bytes. */
 static int address(int dirfd, const char *name, struct sockaddr_un *ret)
@@ -101,7 +101,8 @@ static int option(int fd, int name)
 
 bool sock_is_listening(int fd)
 {
-	return option(fd, SO_DOMAIN) == AF_UNIX && option(fd, SO_TYPE) == SOCK_SEQPACKET && option(fd, SO_ACCEPTCONN) == 1;
+	return option(fd, SO_DOMAIN) == AF_UNIX && option(fd, SO_TYPE) == SOCK_SEQPACKET &&
+	       option(fd, SO_ACCEPTCONN) == 1;
 }
 
 int sock_accept(int fd, int *ret_fd)
@@ -172,7 +173,8 @@ int sock_send(int fd, const void *p, size_t len, const int *fds, size_t n_fds, i
 			return 0;
 		if (errno == EINTR)
 			continue;
-		/* Too many descriptors of this user are on their way, ours or those of others: they arrive. */
+		/* Too many descriptors of this user are on their way, ours or those of others: they
+		 * arrive. */
 		if (errno != ETOOMANYREFS && errno != EAGAIN && errno != EWOULDBLOCK)
 			return errno == ECONNRESET ? -EPIPE : -errno;
 		if (clock_ms() >= end)
@@ -250,7 +252,8 @@ static struct sock_sender find_sender(struct msghdr *msg)
 		if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len >= CMSG_LEN(sizeof(cred))) {
 			memcpy(&cred, CMSG_DATA(c), sizeof(cred));
 			found.pid = cred.pid;
-		} else if (c->cmsg_type == KERNEL_SCM_PIDFD && c->cmsg_len >= CMSG_LEN(sizeof(int))) {
+		} else if (c->cmsg_type == KERNEL_SCM_PIDFD &&
+			   c->cmsg_len >= CMSG_LEN(sizeof(int))) {
 			memcpy(&found.pidfd, CMSG_DATA(c), sizeof(int));
 			/* The kernel puts its error there. */
 			if (found.pidfd < 0)
@@ -260,13 +263,18 @@ static struct sock_sender find_sender(struct msghdr *msg)
 	return found;
 }
 
-int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n, struct sock_sender *ret_sender)
+int sock_recv_from(int fd, void *p, size_t size, size_t *ret_len, int *fds, size_t *ret_n,
+		   struct sock_sender *ret_sender)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred)) +
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(SOCK_FDS_MAX * sizeof(int)) +
+					      CMSG_SPACE(sizeof(struct ucred)) +
 					      CMSG_SPACE(sizeof(int))];
 	struct iovec iov = { p, size };
 	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
 	};
 	bool was_reset = false, is_again;
 	struct sock_sender sender;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Watches are asked for once (IN_ONESHOT): a set is stale after the first event, so the queue holds at most two
- * events for each watch however busy a directory is. Invariants:
- * 1. a pair (number, set) is in the table before anything is read that the watch is to guard, and asking for the
- *    watch and entering it are one step under the lock, as is reading events: no event is read between the two;
- * 2. numbers are not used again by the kernel (before 2^31 of them), so that a late event of a watch that went
- *    finds nobody;
- * 3. is_stale goes from false to true once. A stale set gets no more watches; watch_drain gives those it has back. */
+/* Watches are asked for once (IN_ONESHOT): a set is stale after the first event, so the queue holds
+ * at most two events for each watch however busy a directory is. Invariants:
+ * 1. a pair (number, set) is in the table before anything is read that the watch is to guard, and
+ * asking for the watch and entering it are one step under the lock, as is reading events: no event
+ * is read between the two;
+ * 2. numbers are not used again by the kernel (before 2^31 of them), so that a late event of a
+ * watch that went finds nobody;
+ * 3. is_stale goes from false to true once. A stale set gets no more watches; watch_drain gives
+ * those it has back. */
 #include "veneer/sys/watch.h"
 
 #include "veneer/base/cleanup.h"
@@ -21,15 +23,16 @@
 #include <stdio.h>
 #include <sys/inotify.h>
 
-#define WATCHES_DEFAULT 8192	/* where /proc does not say how many a user may have */
-#define DROP_BATCH 64		/* given back in one go; others may wait for the lock so long */
+#define WATCHES_DEFAULT 8192 /* where /proc does not say how many a user may have */
+#define DROP_BATCH	64 /* given back in one go; others may wait for the lock so long */
 
-#define FILE_EVENTS (IN_ATTRIB | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONESHOT)
+#define FILE_EVENTS \
+	(IN_ATTRIB | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONESHOT)
 #define DIR_EVENTS (FILE_EVENTS | IN_CREATE | IN_DELETE | IN_MOVE | IN_ONLYDIR)
 
 /* One watch of one set; sets may share a watch. */
 struct watch_guard {
-	struct hlink link;	/* by number */
+	struct hlink link; /* by number */
 	struct list_link of_set;
 	struct watch *set;
 	int wd;
@@ -39,28 +42,31 @@ struct watch {
 	_Atomic bool is_stale;
 	/* guarded by table.lock */
 	struct list_link guards;
-	struct list_link link;	/* among all sets, or among those to be emptied */
+	struct list_link link; /* among all sets, or among those to be emptied */
 };
 
 static struct {
 	pthread_mutex_t lock;
 	/* guarded by lock */
-	int fd;			/* -1: not made yet */
-	size_t n, limit;	/* watches, not guards */
-	struct htab by_wd;	/* struct metacopy_guard */
+	int fd; /* -1: not made yet */
+	size_t n, limit; /* watches, not guards */
+	struct htab by_wd; /* struct metacopy_guard */
 	struct list_link sets, stale;
 } table = {
-	.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1,
-	.sets = { &table.sets, &table.sets }, .stale = { &table.stale, &table.stale },
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.fd = -1,
+	.sets = { &table.sets, &table.sets },
+	.stale = { &table.stale, &table.stale },
 };
 
-#define set_of(l) container_of(l, struct watch, link)
+#define set_of(l)   container_of(l, struct watch, link)
 #define guard_of(l) container_of(l, struct watch_guard, of_set)
 
 /* Half of what the user may have: programs of his want some too. */
 static size_t read_limit(void)
 {
-	_cleanup_(closep) int fd = open("/proc/sys/fs/inotify/max_user_watches", O_RDONLY | O_CLOEXEC);
+	_cleanup_(closep) int fd =
+		open("/proc/sys/fs/inotify/max_user_watches", O_RDONLY | O_CLOEXEC);
 	char text[32];
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
@@ -299,11 +305,14 @@ size_t watch_count(void)
 
 bool watch_sees_type(long f_type)
 {
-	/* Local ones, with numbers that stay. Not ZFS and not vfat: a roll back changes the one without a word, the
-	 * other numbers its files anew. */
+	/* Local ones, with numbers that stay. Not ZFS and not vfat: a roll back changes the one
+	 * without a word, the other numbers its files anew. */
 	static const unsigned long types[] = {
-		EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC, RAMFS_MAGIC, F2FS_SUPER_MAGIC,
-		SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, ISOFS_SUPER_MAGIC, 0xca451a4e /* bcachefs */,
+		EXT4_SUPER_MAGIC,  XFS_SUPER_MAGIC,
+		BTRFS_SUPER_MAGIC, TMPFS_MAGIC,
+		RAMFS_MAGIC,	   F2FS_SUPER_MAGIC,
+		SQUASHFS_MAGIC,	   EROFS_SUPER_MAGIC_V1,
+		ISOFS_SUPER_MAGIC, 0xca451a4e /* bcachefs */,
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)

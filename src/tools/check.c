@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The map is read by the rules alone first; only one that keeps them is then asked about files. Repairs come last, when
- * the whole layer was seen, since an entry without a file can only be told by all files. */
+/* The map is read by the rules alone first; only one that keeps them is then asked about files.
+ * Repairs come last, when the whole layer was seen, since an entry without a file can only be told
+ * by all files. */
 #include "veneer/tools/check.h"
 
 #include "check_map.h"
-#include "check_report.h"
-#include "layer_walk.h"
 #include "check_orphans.h"
 #include "check_refill.h"
+#include "check_report.h"
+#include "layer_walk.h"
 
-#include "veneer/layer/metacopy_import.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/metacopy_guard.h"
-#include "veneer/layer/saved_attrs.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/layer/origin_xattr.h"
-#include "veneer/sys/path.h"
 #include "veneer/data/publish.h"
-#include "veneer/layer/xattr_trust.h"
-#include "veneer/sys/probe.h"
 #include "veneer/layer/map_recover.h"
-#include "veneer/sys/rmtree.h"
+#include "veneer/layer/metacopy_guard.h"
+#include "veneer/layer/metacopy_import.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/layer/saved_attrs.h"
 #include "veneer/layer/whiteout.h"
+#include "veneer/layer/xattr_trust.h"
+#include "veneer/map/format.h"
 #include "veneer/mount/upper_lock.h"
+#include "veneer/sys/path.h"
+#include "veneer/sys/probe.h"
+#include "veneer/sys/rmtree.h"
 #include "veneer/sys/xattr.h"
 
 #include <dirent.h>
@@ -40,7 +41,7 @@ struct seen {
 	file_id_t id;
 	ino_t ino;
 	char *path;
-	bool is_long;		/* own blocks behind its end */
+	bool is_long; /* own blocks behind its end */
 	uint64_t size;
 };
 
@@ -48,14 +49,14 @@ struct check {
 	struct layer *layer;
 	struct image *below;
 	struct check_report_place at;
-	struct mapfile *map;	/* NULL: none, or damaged */
-	bool has_damaged_map;	/* nothing in it can be believed */
-	bool is_map_damaged;	/* it has to be written anew */
+	struct mapfile *map; /* NULL: none, or damaged */
+	bool has_damaged_map; /* nothing in it can be believed */
+	bool is_map_damaged; /* it has to be written anew */
 	bool repairs, salvages;
-	bool has_missed;	/* not all could be looked at */
+	bool has_missed; /* not all could be looked at */
 	struct seen *seen;
 	size_t nseen, cap;
-	file_id_t *lost;	/* entries that no file carries */
+	file_id_t *lost; /* entries that no file carries */
 	size_t nlost;
 	struct check_result s;
 };
@@ -73,7 +74,9 @@ static int remember(struct check *c, const struct layer_walk_entry *e, file_id_t
 		c->seen = seen;
 		c->cap = cap;
 	}
-	c->seen[c->nseen] = (struct seen){ .id = id, .ino = e->st.st_ino, .path = strdup(e->path),
+	c->seen[c->nseen] = (struct seen){ .id = id,
+					   .ino = e->st.st_ino,
+					   .path = strdup(e->path),
 					   .size = (uint64_t)e->st.st_size };
 	if (!c->seen[c->nseen].path)
 		return -ENOMEM;
@@ -81,25 +84,30 @@ static int remember(struct check *c, const struct layer_walk_entry *e, file_id_t
 	return 0;
 }
 
-static bool knows_file(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, uint64_t *ret_clip)
+static bool knows_file(struct check *c, const struct layer_walk_entry *e,
+		       const struct partial_xattr *m, uint64_t *ret_clip)
 {
 	_cleanup_(closep) int fd = -1;
 
 	if ((uint32_t)mapfile_uuid(c->map) != m->uuid_low) {
 		check_report_say(&c->at, "mark-foreign", e->path,
-			    "its mark was made in another layer (uuid ...%08" PRIx32 ")", m->uuid_low);
+				 "its mark was made in another layer (uuid ...%08" PRIx32 ")",
+				 m->uuid_low);
 		return false;
 	}
 	if (mapfile_clip(c->map, m->file_id, ret_clip) == 0)
 		return true;
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (map_recover_adopt(c->layer, c->map, m, fd) == 0 && mapfile_clip(c->map, m->file_id, ret_clip) == 0)
+	if (map_recover_adopt(c->layer, c->map, m, fd) == 0 &&
+	    mapfile_clip(c->map, m->file_id, ret_clip) == 0)
 		return true;
-	check_report_say(&c->at, "no-entry", e->path, "a partial file, but the map has no file %" PRIu64, m->file_id);
+	check_report_say(&c->at, "no-entry", e->path,
+			 "a partial file, but the map has no file %" PRIu64, m->file_id);
 	return false;
 }
 
-static void check_blocks(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, uint64_t clip)
+static void check_blocks(struct check *c, const struct layer_walk_entry *e,
+			 const struct partial_xattr *m, uint64_t clip)
 {
 	blk_t end = (clip + BLK_BYTES - 1) >> BLK_SHIFT, n;
 
@@ -111,21 +119,24 @@ static void check_blocks(struct check *c, const struct layer_walk_entry *e, cons
 		if (!is_own)
 			continue;
 		check_report_say(&c->at, "behind-end", e->path,
-			    "the map has block %" PRIu64 " as its own, behind its end (%jd bytes)",
-			    at, (intmax_t)e->st.st_size);
+				 "the map has block %" PRIu64
+				 " as its own, behind its end (%jd bytes)",
+				 at, (intmax_t)e->st.st_size);
 		c->seen[c->nseen - 1].is_long = true;
 		return;
 	}
 }
 
-static int find_lower(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, struct image_entry **ret)
+static int find_lower(struct check *c, const struct layer_walk_entry *e,
+		      const struct partial_xattr *m, struct image_entry **ret)
 {
 	if (*m->path)
 		return image_lookup_path(c->below, m->path, ret);
 	return e->dir ? image_lookup(c->below, e->dir, e->name, ret) : -ENOENT;
 }
 
-static void check_lower(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m)
+static void check_lower(struct check *c, const struct layer_walk_entry *e,
+			const struct partial_xattr *m)
 {
 	struct image_entry *base = NULL;
 	const char *path = *m->path ? m->path : e->path;
@@ -137,68 +148,84 @@ static void check_lower(struct check *c, const struct layer_walk_entry *e, const
 		r = image_stat(c->below, base, &st);
 	if (r == -ENOENT)
 		check_report_say(&c->at, "lower-missing", e->path,
-			    "no lower layer has %s, which its blocks come from", path);
+				 "no lower layer has %s, which its blocks come from", path);
 	else if (r < 0)
 		check_report_say(&c->at, "unreadable", e->path,
-			    "its lower file %s cannot be looked at: %s", path, strerror(-r));
+				 "its lower file %s cannot be looked at: %s", path, strerror(-r));
 	else if (base->type != DT_REG)
-		check_report_say(&c->at, "lower-changed", e->path, "its lower file %s is no regular file", path);
+		check_report_say(&c->at, "lower-changed", e->path,
+				 "its lower file %s is no regular file", path);
 	else if ((uint64_t)st.st_size != m->lower_size)
 		check_report_say(&c->at, "lower-changed", e->path,
-			    "its lower file %s has %jd bytes and not %" PRIu64 ": it was changed",
-			    path, (intmax_t)st.st_size, m->lower_size);
-	else if (st.st_mtim.tv_sec != m->lower_mtime_s || (uint32_t)st.st_mtim.tv_nsec != m->lower_mtime_ns)
-		check_report_say(&c->at, "lower-changed", e->path,
-			    "its lower file %s was modified at %jd.%09ld and not at %jd.%09" PRIu32 ": it was changed",
-			    path, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (intmax_t)m->lower_mtime_s, m->lower_mtime_ns);
+				 "its lower file %s has %jd bytes and not %" PRIu64
+				 ": it was changed",
+				 path, (intmax_t)st.st_size, m->lower_size);
+	else if (st.st_mtim.tv_sec != m->lower_mtime_s ||
+		 (uint32_t)st.st_mtim.tv_nsec != m->lower_mtime_ns)
+		check_report_say(
+			&c->at, "lower-changed", e->path,
+			"its lower file %s was modified at %jd.%09ld and not at %jd.%09" PRIu32
+			": it was changed",
+			path, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+			(intmax_t)m->lower_mtime_s, m->lower_mtime_ns);
 	else if (image_source(c->below, base, &src) < 0)
 		check_report_say(&c->at, "lower-damaged", e->path,
-			    "its lower file %s is a damaged partial file itself", path);
+				 "its lower file %s is a damaged partial file itself", path);
 }
 
-/* Of a version of veneer that made none, or lost by a copy of the layer, as by a tar without trusted.*. */
+/* Of a version of veneer that made none, or lost by a copy of the layer, as by a tar without
+ * trusted.*. */
 static void check_guard(struct check *c, const struct layer_walk_entry *e)
 {
 	_cleanup_(closep) int fd = -1;
 
 	if (metacopy_guard_is_set(e->dirfd, e->name))
 		return;
-	check_report_say(&c->at, "unguarded", e->path,
-		    "a partial file without the attribute by which overlayfs refuses it: overlayfs would show zeros");
+	check_report_say(
+		&c->at, "unguarded", e->path,
+		"a partial file without the attribute by which overlayfs refuses it: overlayfs would show zeros");
 	if (!c->repairs)
 		return;
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0 && (metacopy_guard_set(fd, metacopy_guard_for(true)) == 0 || metacopy_guard_set(fd, metacopy_guard_for(false)) == 0))
+	if (fd >= 0 && (metacopy_guard_set(fd, metacopy_guard_for(true)) == 0 ||
+			metacopy_guard_set(fd, metacopy_guard_for(false)) == 0))
 		check_report_repaired(&c->at, "unguarded", e->path, "the attribute was set");
 }
 
-/* The file gets bytes of the lower one for good, so each of its writers could have read them. A seal does not help: it
- * does not tell a hole that a writer made. */
+/* The file gets bytes of the lower one for good, so each of its writers could have read them. A
+ * seal does not help: it does not tell a hole that a writer made. */
 static bool may_have(const struct partial_xattr *m, int fd, const struct stat *low)
 {
 	struct stat up;
 
 	return fstat(fd, &up) == 0 &&
-	       xattr_trust_covers(&up, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0, !*m->path, low);
+	       xattr_trust_covers(&up, xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0,
+				  !*m->path, low);
 }
 
-static bool salvage(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m, int fd)
+static bool salvage(struct check *c, const struct layer_walk_entry *e,
+		    const struct partial_xattr *m, int fd)
 {
 	struct image_entry *base;
 	struct source *low;
 	struct stat st;
 	uint64_t bytes;
 
-	if (!c->salvages || !c->below || find_lower(c, e, m, &base) < 0 || image_stat(c->below, base, &st) < 0 ||
-	    !partial_xattr_fits(m, &st) || !may_have(m, fd, &st) || image_source(c->below, base, &low) < 0 ||
+	if (!c->salvages || !c->below || find_lower(c, e, m, &base) < 0 ||
+	    image_stat(c->below, base, &st) < 0 || !partial_xattr_fits(m, &st) ||
+	    !may_have(m, fd, &st) || image_source(c->below, base, &low) < 0 ||
 	    check_refill_from_lower(fd, low, m->lower_size, &bytes) < 0)
 		return false;
-	check_report_repaired(&c->at, "no-entry", e->path, "an ordinary file now: %" PRIu64 " bytes that it did not have are those of "
-			 "its lower file, also where zeros had been written over them", bytes);
+	check_report_repaired(&c->at, "no-entry", e->path,
+			      "an ordinary file now: %" PRIu64
+			      " bytes that it did not have are those of "
+			      "its lower file, also where zeros had been written over them",
+			      bytes);
 	return true;
 }
 
-/* A file without an entry becomes ordinary if it has bytes in each block of the lower file; with --salvage, others too. */
+/* A file without an entry becomes ordinary if it has bytes in each block of the lower file; with
+ * --salvage, others too. */
 static bool rescue(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m)
 {
 	_cleanup_(closep) int fd = -1;
@@ -206,20 +233,23 @@ static bool rescue(struct check *c, const struct layer_walk_entry *e, const stru
 
 	if (!c->repairs)
 		return false;
-	fd = openat(e->dirfd, e->name, (c->salvages ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	fd = openat(e->dirfd, e->name,
+		    (c->salvages ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	/* The name may be another file's by now. */
-	if (fd < 0 || source_read_mark(fd, "", &now, NULL) != 1 || now.file_id != m->file_id || now.uuid_low != m->uuid_low ||
-	    now.lower_size != m->lower_size)
+	if (fd < 0 || source_read_mark(fd, "", &now, NULL) != 1 || now.file_id != m->file_id ||
+	    now.uuid_low != m->uuid_low || now.lower_size != m->lower_size)
 		return false;
 	if (map_recover_is_whole(fd, m->lower_size) != 1)
 		return salvage(c, e, m, fd);
 	if (fdatasync(fd) < 0 || xattr_trust_unmark(fd) < 0)
 		return false;
-	check_report_repaired(&c->at, "no-entry", e->path, "an ordinary file now: it has all of its bytes");
+	check_report_repaired(&c->at, "no-entry", e->path,
+			      "an ordinary file now: it has all of its bytes");
 	return true;
 }
 
-static int check_partial(struct check *c, const struct layer_walk_entry *e, const struct partial_xattr *m)
+static int check_partial(struct check *c, const struct layer_walk_entry *e,
+			 const struct partial_xattr *m)
 {
 	uint64_t clip;
 	int r;
@@ -227,9 +257,9 @@ static int check_partial(struct check *c, const struct layer_walk_entry *e, cons
 	c->s.files++;
 	check_guard(c, e);
 	if (!c->map) {
-		check_report_say(&c->at, "no-map", e->path,
-			    "a partial file, %s",
-			    c->has_damaged_map ? "and the map is damaged" : "but the layer has no map");
+		check_report_say(&c->at, "no-map", e->path, "a partial file, %s",
+				 c->has_damaged_map ? "and the map is damaged"
+						    : "but the layer has no map");
 		rescue(c, e, m);
 		return 0;
 	}
@@ -255,9 +285,11 @@ static void check_metacopy(struct check *c, const struct layer_walk_entry *e)
 	int r = metacopy_import_origin(e->dirfd, e->name, origin);
 
 	if (metacopy_guard_is_set(e->dirfd, e->name))
-		check_report_say(&c->at, "mark-missing", e->path, "guarded as a partial file, but its mark is gone");
+		check_report_say(&c->at, "mark-missing", e->path,
+				 "guarded as a partial file, but its mark is gone");
 	else if (r < 0)
-		check_report_say(&c->at, "metacopy", e->path, "a metacopy file, of which nobody knows where its data is");
+		check_report_say(&c->at, "metacopy", e->path,
+				 "a metacopy file, of which nobody knows where its data is");
 	if (r <= 0 || !c->below)
 		return;
 	if (*origin == '/')
@@ -267,7 +299,8 @@ static void check_metacopy(struct check *c, const struct layer_walk_entry *e)
 	r = r ?: image_stat(c->below, base, &st);
 	if (r < 0 || !S_ISREG(st.st_mode) || st.st_size != e->st.st_size)
 		check_report_say(&c->at, "metacopy", e->path,
-			    "a metacopy file without its lower file %s", *origin ? origin : e->path);
+				 "a metacopy file without its lower file %s",
+				 *origin ? origin : e->path);
 }
 
 static int check_file(struct check *c, const struct layer_walk_entry *e)
@@ -297,8 +330,9 @@ static bool is_ours(const char *attr)
 static bool is_known_attr(const char *attr)
 {
 	static const char *const known[] = {
-		FORMAT_PARTIAL_ATTR, XATTR_TRUST_SEAL_ATTR, SAVED_ATTRS_ATTR, SAVED_ATTRS_USER_ATTR, ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR,
-		FORMAT_MAP_COPY_ATTR, UPPER_LOCK_WORK_ATTR, UPPER_LOCK_CONTESTED_ATTR,
+		FORMAT_PARTIAL_ATTR,   XATTR_TRUST_SEAL_ATTR,	  SAVED_ATTRS_ATTR,
+		SAVED_ATTRS_USER_ATTR, ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR,
+		FORMAT_MAP_COPY_ATTR,  UPPER_LOCK_WORK_ATTR,	  UPPER_LOCK_CONTESTED_ATTR,
 	};
 
 	for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++)
@@ -310,7 +344,8 @@ static bool is_known_attr(const char *attr)
 /* It says nothing there, to nobody. */
 static void drop_opaque(struct check *c, const struct layer_walk_entry *e, const char *attr)
 {
-	check_report_say(&c->at, "opaque", e->path, "an opaque mark on what is no directory (%s)", attr);
+	check_report_say(&c->at, "opaque", e->path, "an opaque mark on what is no directory (%s)",
+			 attr);
 	if (!c->repairs || xattr_remove(e->dirfd, e->name, attr) < 0)
 		return;
 	check_report_repaired(&c->at, "opaque", e->path, "the mark was removed");
@@ -323,10 +358,13 @@ static void check_attrs(struct check *c, const struct layer_walk_entry *e)
 
 	for (char *a = list; a && a < list + len; a += strlen(a) + 1)
 		if (is_ours(a) && !is_known_attr(a))
-			check_report_say(&c->at, "unknown-attribute", e->path, "unknown reserved attribute %s", a);
+			check_report_say(&c->at, "unknown-attribute", e->path,
+					 "unknown reserved attribute %s", a);
 		else if (!strcmp(a, FORMAT_PARTIAL_ATTR) && !S_ISREG(e->st.st_mode))
-			check_report_say(&c->at, "mark-misplaced", e->path, "marked as a partial file, and is none");
-		else if (!S_ISDIR(e->st.st_mode) && strstr(a, ".opaque") && whiteout_is_reserved_attr(a))
+			check_report_say(&c->at, "mark-misplaced", e->path,
+					 "marked as a partial file, and is none");
+		else if (!S_ISDIR(e->st.st_mode) && strstr(a, ".opaque") &&
+			 whiteout_is_reserved_attr(a))
 			drop_opaque(c, e, a);
 }
 
@@ -338,14 +376,16 @@ static void check_hidden(struct check *c, const struct layer_walk_entry *e)
 	if (whiteout_name_kind(e->name) == WHITEOUT_HIDES &&
 	    fstatat(e->dirfd, e->name + WHITEOUT_PREFIX_LEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		check_report_say(&c->at, "whiteout-beside", e->path,
-			    "a whiteout that hides %s beside it, in the same layer", e->name + WHITEOUT_PREFIX_LEN);
+				 "a whiteout that hides %s beside it, in the same layer",
+				 e->name + WHITEOUT_PREFIX_LEN);
 }
 
 static bool is_known_name(const struct layer_walk_entry *e)
 {
 	static const char *const prefixes[] = {
-		PUBLISH_PENDING_NAME, REPAIR_DIR, MAPFILE_DAMAGED_NAME, ".wh..wh.flatten", ".wh..wh.#", /* left by one of us that was killed */
-		".wh..wh.aufs", ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
+		PUBLISH_PENDING_NAME, REPAIR_DIR,     MAPFILE_DAMAGED_NAME,
+		".wh..wh.flatten",    ".wh..wh.#", /* left by one of us that was killed */
+		".wh..wh.aufs",	      ".wh..wh.plnk", ".wh..wh.orph", /* aufs's */
 	};
 
 	if (!strcmp(e->path, MAPFILE_NAME))
@@ -359,7 +399,8 @@ static bool is_known_name(const struct layer_walk_entry *e)
 /* What is merged into a directory is what its entries are compared with. */
 static int check_dir(struct check *c, const struct layer_walk_entry *e, void **ret_dir)
 {
-	_cleanup_(closep) int fd = openat(e->dirfd, e->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_(closep) int fd =
+		openat(e->dirfd, e->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct image_entry *dir = e->dir, *merged = NULL;
 	char redirect[PATH_MAX];
 	struct stat st;
@@ -384,12 +425,14 @@ static int check_dir(struct check *c, const struct layer_walk_entry *e, void **r
 		r = dir ? image_lookup(c->below, dir, redirect, &merged) : -ENOENT;
 	if (r < 0 && r != -ENOENT)
 		check_report_say(&c->at, "unreadable", e->path,
-			    "what is merged into it cannot be looked at: %s", strerror(-r));
+				 "what is merged into it cannot be looked at: %s", strerror(-r));
 	if (r < 0 || merged->type != DT_DIR)
 		merged = NULL;
 	if (!merged && kind == WHITEOUT_DIR_REDIRECTED)
-		check_report_say(&c->at, "redirect-missing", e->path,
-			    "no lower layer has the directory %s, which it was before it was renamed", redirect);
+		check_report_say(
+			&c->at, "redirect-missing", e->path,
+			"no lower layer has the directory %s, which it was before it was renamed",
+			redirect);
 	*ret_dir = merged;
 	return 0;
 }
@@ -465,8 +508,8 @@ static int check_entries(struct check *c)
 	for (size_t k = 1; k < c->nseen; k++)
 		if (c->seen[k].id == c->seen[k - 1].id && c->seen[k].ino != c->seen[k - 1].ino)
 			check_report_say(&c->at, "number-twice", c->seen[k].path,
-				    "has the number %" PRIu64 " of another file, %s",
-				    c->seen[k].id, c->seen[k - 1].path);
+					 "has the number %" PRIu64 " of another file, %s",
+					 c->seen[k].id, c->seen[k - 1].path);
 	if (c->has_missed || !c->map)
 		return 0;
 	mapfile_each(c->map, note_lost, &lost);
@@ -474,8 +517,9 @@ static int check_entries(struct check *c)
 	c->nlost = lost.n;
 	for (size_t k = 0; k < c->nlost; k++)
 		check_report_say(&c->at, "entry-unused", MAPFILE_NAME,
-			    "no file carries the number %" PRIu64 "; its entry is of no use, and harmless",
-			    c->lost[k]);
+				 "no file carries the number %" PRIu64
+				 "; its entry is of no use, and harmless",
+				 c->lost[k]);
 	return lost.is_short ? -ENOMEM : 0;
 }
 
@@ -486,7 +530,8 @@ static int repair_entries(struct check *c, struct mapfile *map)
 
 		if (r < 0 && r != -ENOENT)
 			return r;
-		check_report_repaired(&c->at, "entry-unused", MAPFILE_NAME, "the entry %" PRIu64 " was dropped", c->lost[k]);
+		check_report_repaired(&c->at, "entry-unused", MAPFILE_NAME,
+				      "the entry %" PRIu64 " was dropped", c->lost[k]);
 	}
 	for (size_t k = 0; k < c->nseen; k++) {
 		const struct seen *s = &c->seen[k];
@@ -529,8 +574,9 @@ static int repair(struct check *c)
 	if (r == -EUCLEAN)
 		return 0;
 	if (r == 0 && c->is_map_damaged)
-		check_report_repaired(&c->at, "map-record", MAPFILE_NAME, c->has_damaged_map ? "set aside as " MAPFILE_DAMAGED_NAME :
-				 "written anew");
+		check_report_repaired(&c->at, "map-record", MAPFILE_NAME,
+				      c->has_damaged_map ? "set aside as " MAPFILE_DAMAGED_NAME
+							 : "written anew");
 	return r;
 }
 
@@ -548,28 +594,37 @@ static void check_map_links(struct check *c)
 {
 	struct stat st;
 
-	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-	    st.st_nlink > 1)
-		check_report_say(&c->at, "map-links", MAPFILE_NAME,
-			    "the map has %ju names: what is written by another one destroys it",
-			    (uintmax_t)st.st_nlink);
+	if (fstatat(c->layer->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    S_ISREG(st.st_mode) && st.st_nlink > 1)
+		check_report_say(
+			&c->at, "map-links", MAPFILE_NAME,
+			"the map has %ju names: what is written by another one destroys it",
+			(uintmax_t)st.st_nlink);
 }
 
-int check_layer(struct layer *l, struct image *below, enum check_mode mode, const struct check_hooks *hooks, struct check_result *ret)
+int check_layer(struct layer *l, struct image *below, enum check_mode mode,
+		const struct check_hooks *hooks, struct check_result *ret)
 {
 	const bool repairs = mode != CHECK_LOOKS;
-	struct check c = { .layer = l, .below = below, .at = { hooks, l->path, &c.s }, .repairs = repairs,
+	struct check c = { .layer = l,
+			   .below = below,
+			   .at = { hooks, l->path, &c.s },
+			   .repairs = repairs,
 			   .salvages = mode == CHECK_SALVAGES };
-	const struct layer_walk_hooks walk = { .fn = check_entry, .miss = miss_dir, .arg = &c, .step = hooks->step };
+	const struct layer_walk_hooks walk = {
+		.fn = check_entry, .miss = miss_dir, .arg = &c, .step = hooks->step
+	};
 	struct check_map m;
 	int r = check_map_read(l->rootfd, repairs, &m);
 
 	if (r < 0)
 		return r;
 	if (m.rule)
-		check_report_say(&c.at, "map-record", MAPFILE_NAME, "offset %" PRIu64 ": %s", m.off, m.rule);
+		check_report_say(&c.at, "map-record", MAPFILE_NAME, "offset %" PRIu64 ": %s", m.off,
+				 m.rule);
 	if (m.is_repaired)
-		check_report_repaired(&c.at, "map-record", MAPFILE_NAME, "cut to its %" PRIu64 " bytes of records", m.off);
+		check_report_repaired(&c.at, "map-record", MAPFILE_NAME,
+				      "cut to its %" PRIu64 " bytes of records", m.off);
 	check_map_links(&c);
 	c.is_map_damaged = m.is_damaged;
 	r = open_map(&c);

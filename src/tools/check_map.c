@@ -42,13 +42,17 @@ static int check_end(struct check_map *c, struct journal_reader *rd, const struc
 	r = end < 0 ? end : t->in_session ? mapfile_load_is_of_this_boot(t) : 1;
 	if (r < 0 || (r == 0 && end == 0))
 		return r;
-	r = journal_stray_bytes(rd->fd, end == JOURNAL_TOO_LONG ? rd->off + JOURNAL_TORN_BYTES : rd->off);
+	r = journal_stray_bytes(rd->fd,
+				end == JOURNAL_TOO_LONG ? rd->off + JOURNAL_TORN_BYTES : rd->off);
 	if (r < 0 || (r == 0 && end == 0))
 		return r;
 	if (end > 0)
 		damaged(c, rd->off, why);
 	else
-		*c = (struct check_map){ .off = rd->off, .rule = "a torn record at the end of the log, which readers pass over" };
+		*c = (struct check_map){
+			.off = rd->off,
+			.rule = "a torn record at the end of the log, which readers pass over"
+		};
 	/* A live writer may be adding records. */
 	if (!is_last) {
 		*c = (struct check_map){ .rule = NULL };
@@ -77,7 +81,8 @@ static int read_records(struct check_map *c, struct journal_reader *rd, struct t
 	}
 }
 
-static int check_log(struct check_map *c, int fd, const struct format_map_header *h, struct table *t, bool repairs)
+static int check_log(struct check_map *c, int fd, const struct format_map_header *h,
+		     struct table *t, bool repairs)
 {
 	struct journal_reader rd;
 	int r = journal_reader_init(&rd, fd, sizeof(*h) + h->snapshot_len, UINT64_MAX, h->checksum);
@@ -110,7 +115,8 @@ int check_map_read(int rootfd, bool repairs, struct check_map *ret)
 		damaged(ret, 0, "not a regular file");
 		return 0;
 	}
-	fd = path_open(rootfd, MAPFILE_NAME, (repairs ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK, 0);
+	fd = path_open(rootfd, MAPFILE_NAME,
+		       (repairs ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK, 0);
 	if (fd < 0)
 		return fd;
 	table_init(&t);

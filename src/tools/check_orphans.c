@@ -4,12 +4,12 @@
 #include "check_report.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/layer/origin_xattr.h"
 #include "veneer/data/publish.h"
-#include "veneer/sys/rmtree.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/source.h"
 #include "veneer/mount/workdir.h"
+#include "veneer/sys/rmtree.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -30,7 +30,8 @@ static char *join(char ret[PATH_MAX], const char *dir, const char *name)
 	return ret;
 }
 
-static void say(struct places *p, const char *code, const char *dir, const char *name, const char *what)
+static void say(struct places *p, const char *code, const char *dir, const char *name,
+		const char *what)
 {
 	char path[PATH_MAX];
 
@@ -38,7 +39,8 @@ static void say(struct places *p, const char *code, const char *dir, const char 
 }
 
 /* Has it gone? */
-static void note_repair(struct places *p, const char *code, int dirfd, const char *entry, const char *dir, const char *name)
+static void note_repair(struct places *p, const char *code, int dirfd, const char *entry,
+			const char *dir, const char *name)
 {
 	char path[PATH_MAX];
 	struct stat st;
@@ -48,8 +50,8 @@ static void note_repair(struct places *p, const char *code, int dirfd, const cha
 }
 
 /* Call fn for each entry of the directory. 0 also when there is none. */
-static int each_entry(int dirfd, const char *name, void (*fn)(struct places *p, int fd, const char *name),
-		      struct places *p)
+static int each_entry(int dirfd, const char *name,
+		      void (*fn)(struct places *p, int fd, const char *name), struct places *p)
 {
 	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r;
 	struct dirent *de;
@@ -94,7 +96,8 @@ static void check_pending(struct places *p, int fd, const char *name)
 		return;
 	}
 	say(p, "copy-left", PUBLISH_PENDING_NAME, name,
-	    st.st_nlink > 1 ? "does not say what it is a copy of" : "a copy that got no name before its mount ended");
+	    st.st_nlink > 1 ? "does not say what it is a copy of"
+			    : "a copy that got no name before its mount ended");
 	if (!p->repairs)
 		return;
 	if (S_ISDIR(st.st_mode))
@@ -166,7 +169,8 @@ static void check_work_entry(struct places *p, int fd, const char *name)
 	note_repair(p, "mount-left", fd, name, "work", name);
 }
 
-int check_orphans_work(const char *path, bool repairs, const struct check_hooks *hooks, struct check_result *ret)
+int check_orphans_work(const char *path, bool repairs, const struct check_hooks *hooks,
+		       struct check_result *ret)
 {
 	_cleanup_(closep) int top = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	const struct check_report_place at = { .hooks = hooks, .layer = path, .s = ret };

@@ -2,24 +2,24 @@
 #include "check_refill.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
 #include "veneer/data/read.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/xattr_trust.h"
+#include "veneer/sys/file.h"
 
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #define PIECE_BYTES (1u << 20)
-#define CAPABILITY "security.capability"
+#define CAPABILITY  "security.capability"
 
 struct refill {
 	int fd;
 	struct source *low;
-	uint64_t size;		/* what may be the lower file's, from the start */
-	blk_t next;		/* nothing before it is missing */
-	uint64_t bytes;		/* brought in */
+	uint64_t size; /* what may be the lower file's, from the start */
+	blk_t next; /* nothing before it is missing */
+	uint64_t bytes; /* brought in */
 	char *buf;
 };
 
@@ -38,7 +38,8 @@ static int fill_to(struct refill *f, uint64_t end)
 	return r;
 }
 
-/* Runs of blocks with bytes come in ascending order: what lies between them and behind has been read. */
+/* Runs of blocks with bytes come in ascending order: what lies between them and behind has been
+ * read. */
 static int fill_before(void *arg, blk_t blk, blk_t n)
 {
 	struct refill *f = arg;
@@ -49,8 +50,8 @@ static int fill_before(void *arg, blk_t blk, blk_t n)
 	return r;
 }
 
-/* Writing takes the capability of a file and may take its set-id bits. Another writer may have written meanwhile, and lost
- * them rightly: they come back only where there can be none. */
+/* Writing takes the capability of a file and may take its set-id bits. Another writer may have
+ * written meanwhile, and lost them rightly: they come back only where there can be none. */
 static int put_back(int fd, const struct stat *st, const char *capability, ssize_t len)
 {
 	const bool has_one_writer = st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
@@ -59,7 +60,10 @@ static int put_back(int fd, const struct stat *st, const char *capability, ssize
 		return -errno;
 	if (has_one_writer && fchmod(fd, st->st_mode & 07777) < 0)
 		return -errno;
-	return futimens(fd, (struct timespec[]){ st->st_atim, st->st_mtim }) < 0 || fdatasync(fd) < 0 ? -errno : 0;
+	return futimens(fd, (struct timespec[]){ st->st_atim, st->st_mtim }) < 0 ||
+			       fdatasync(fd) < 0
+		       ? -errno
+		       : 0;
 }
 
 int check_refill_from_lower(int fd, struct source *low, uint64_t lower_size, uint64_t *ret_bytes)

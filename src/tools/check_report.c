@@ -6,7 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void tell(const struct check_report_place *p, struct check_finding *f, const char *fmt, va_list ap)
+static void tell(const struct check_report_place *p, struct check_finding *f, const char *fmt,
+		 va_list ap)
 {
 	_cleanup_(freep) char *text = NULL;
 
@@ -17,7 +18,8 @@ static void tell(const struct check_report_place *p, struct check_finding *f, co
 	p->hooks->found(p->hooks->arg, f);
 }
 
-void check_report_say(const struct check_report_place *p, const char *code, const char *path, const char *fmt, ...)
+void check_report_say(const struct check_report_place *p, const char *code, const char *path,
+		      const char *fmt, ...)
 {
 	struct check_finding f = { .code = code, .path = path };
 	va_list ap;
@@ -28,7 +30,8 @@ void check_report_say(const struct check_report_place *p, const char *code, cons
 	p->s->found++;
 }
 
-void check_report_repaired(const struct check_report_place *p, const char *code, const char *path, const char *fmt, ...)
+void check_report_repaired(const struct check_report_place *p, const char *code, const char *path,
+			   const char *fmt, ...)
 {
 	struct check_finding f = { .is_repair = true, .code = code, .path = path };
 	va_list ap;

@@ -7,12 +7,15 @@
 struct check_report_place {
 	const struct check_hooks *hooks;
 	const char *layer;
-	struct check_result *s;	/* counts it */
+	struct check_result *s; /* counts it */
 };
 
-/* Something is wrong with what is at path; fmt says what, in one line. Without memory only its code is told. */
-__attribute__((format(printf, 4, 5))) void check_report_say(const struct check_report_place *p, const char *code, const char *path,
-						       const char *fmt, ...);
-/* What was found by that code was put right. */
-__attribute__((format(printf, 4, 5))) void check_report_repaired(const struct check_report_place *p, const char *code, const char *path,
+/* Something is wrong with what is at path; fmt says what, in one line. Without memory only its code
+ * is told. */
+__attribute__((format(printf, 4, 5))) void check_report_say(const struct check_report_place *p,
+							    const char *code, const char *path,
 							    const char *fmt, ...);
+/* What was found by that code was put right. */
+__attribute__((format(printf, 4, 5))) void check_report_repaired(const struct check_report_place *p,
+								 const char *code, const char *path,
+								 const char *fmt, ...);

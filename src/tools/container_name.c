@@ -24,7 +24,10 @@ static FILE *open_small(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
-	FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= FILE_MAX_BYTES ? fdopen(fd, "r") : NULL;
+	FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+				  st.st_size <= FILE_MAX_BYTES
+			  ? fdopen(fd, "r")
+			  : NULL;
 
 	if (!f && fd >= 0)
 		close(fd);
@@ -96,7 +99,8 @@ static int name_in_docker(const struct container_path *at, char **ret)
 	d = opendir(mounts);
 	for (struct dirent *e = d ? readdir(d) : NULL; e && !*path; e = readdir(d))
 		if (container_path_is_id(e->d_name) && has_mount(mounts, e->d_name, at->id))
-			snprintf(path, sizeof(path), "%s/containers/%s/config.v2.json", at->root, e->d_name);
+			snprintf(path, sizeof(path), "%s/containers/%s/config.v2.json", at->root,
+				 e->d_name);
 	if (d)
 		closedir(d);
 	config = *path ? load(path) : NULL;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Goes through the directories of the layer, as they stand there, and asks the stack below for each name. A directory
- * that was renamed shows what is merged into it at a new place: that is gone through as the stack shows it. */
+/* Goes through the directories of the layer, as they stand there, and asks the stack below for each
+ * name. A directory that was renamed shows what is merged into it at a new place: that is gone
+ * through as the stack shows it. */
 #include "veneer/tools/diff.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/dir_listing.h"
-#include "veneer/base/log.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/layer/origin_xattr.h"
-#include "veneer/sys/path.h"
 #include "veneer/base/human_units.h"
-#include "veneer/tools/report.h"
+#include "veneer/base/log.h"
+#include "veneer/layer/dir_listing.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/tools/report.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,10 +24,11 @@
 /* A directory that is still to be gone through. */
 struct pending {
 	char *path;
-	struct image_entry *image_entry, *below;	/* below: the same path without the layer, if that is a directory */
-	bool is_covered;		/* nothing of what is below shows through it, or one above it */
-	bool is_merged_anew;		/* all that is seen in it counts, not only what is in the layer */
-	size_t at;			/* its entry; NOWHERE for the root */
+	struct image_entry *image_entry,
+		*below; /* below: the same path without the layer, if that is a directory */
+	bool is_covered; /* nothing of what is below shows through it, or one above it */
+	bool is_merged_anew; /* all that is seen in it counts, not only what is in the layer */
+	size_t at; /* its entry; NOWHERE for the root */
 };
 
 struct reading {
@@ -89,7 +91,8 @@ static char *join(const char *dir, const char *name)
 }
 
 /* 1, 0 or -errno. dir NULL: in nothing is nothing. */
-static int find(struct image *img, struct image_entry *dir, const char *name, struct image_entry **ret)
+static int find(struct image *img, struct image_entry *dir, const char *name,
+		struct image_entry **ret)
 {
 	int r;
 
@@ -139,9 +142,9 @@ static bool is_same_dir(struct diff *d, struct image_entry *a, struct image_entr
 {
 	struct stat x, y;
 
-	return image_stat(d->full, a, &x) == 0 && image_stat(d->below, b, &y) == 0 && x.st_mode == y.st_mode &&
-	       x.st_uid == y.st_uid && x.st_gid == y.st_gid && x.st_mtim.tv_sec == y.st_mtim.tv_sec &&
-	       x.st_mtim.tv_nsec == y.st_mtim.tv_nsec;
+	return image_stat(d->full, a, &x) == 0 && image_stat(d->below, b, &y) == 0 &&
+	       x.st_mode == y.st_mode && x.st_uid == y.st_uid && x.st_gid == y.st_gid &&
+	       x.st_mtim.tv_sec == y.st_mtim.tv_sec && x.st_mtim.tv_nsec == y.st_mtim.tv_nsec;
 }
 
 /* Something in the directory came or went. */
@@ -152,9 +155,12 @@ static void note_changed(struct reading *r, const struct pending *in)
 }
 
 /* fd: in the layer, O_PATH; -1: it is seen there, and is in a layer below. */
-static int add(struct reading *r, const struct pending *in, const char *name, int fd, struct image_entry *e, struct image_entry *below)
+static int add(struct reading *r, const struct pending *in, const char *name, int fd,
+	       struct image_entry *e, struct image_entry *below)
 {
-	struct pending p = { .image_entry = e, .is_merged_anew = in->is_merged_anew, .is_covered = in->is_covered };
+	struct pending p = { .image_entry = e,
+			     .is_merged_anew = in->is_merged_anew,
+			     .is_covered = in->is_covered };
 	struct diff *d = r->d;
 	struct diff_entry *to;
 	struct stat st;
@@ -179,8 +185,10 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 		measure(d, fd, to);
 	if (d->full ? below != NULL : says_it_is_copied(fd, to))
 		to->kind = 'C';
-	/* Until it is known whether anything in it came or went. In one that is covered it is another directory. */
-	if (d->full && !in->is_covered && below && below->type == DT_DIR && to->type == DT_DIR && is_same_dir(d, e, below))
+	/* Until it is known whether anything in it came or went. In one that is covered it is
+	 * another directory. */
+	if (d->full && !in->is_covered && below && below->type == DT_DIR && to->type == DT_DIR &&
+	    is_same_dir(d, e, below))
 		to->kind = 0;
 	if (d->full && !below)
 		note_changed(r, in);
@@ -192,8 +200,8 @@ static int add(struct reading *r, const struct pending *in, const char *name, in
 	return push(r, &p);
 }
 
-static int add_deleted(struct reading *r, const struct pending *in, const char *dir, const char *name, struct image_entry *below,
-		       bool is_implied)
+static int add_deleted(struct reading *r, const struct pending *in, const char *dir,
+		       const char *name, struct image_entry *below, bool is_implied)
 {
 	struct diff *d = r->d;
 	size_t at = d->n;
@@ -206,7 +214,8 @@ static int add_deleted(struct reading *r, const struct pending *in, const char *
 	note_changed(r, in);
 	if (!r->lists_all || !below || below->type != DT_DIR)
 		return 0;
-	/* In a loop: an image decides how deep it is. Children of what was put are put behind it. */
+	/* In a loop: an image decides how deep it is. Children of what was put are put behind it.
+	 */
 	for (size_t i = at; i < d->n; i++) {
 		struct image_entry *e;
 
@@ -241,14 +250,17 @@ static int add_covered(struct reading *r, const struct pending *in)
 
 		k = find(r->d->full, in->image_entry, child->name, &e);
 		/* The root has no entry that could say so for all. */
-		k = k == 0 ? add_deleted(r, in, in->path, child->name, child, in->at != NOWHERE) : k < 0 ? k : 0;
+		k = k == 0  ? add_deleted(r, in, in->path, child->name, child, in->at != NOWHERE)
+		    : k < 0 ? k
+			    : 0;
 	}
 	return n < 0 ? (int)n : k;
 }
 
 /* ---- directories ---- */
 
-static int read_entry(struct reading *r, const struct pending *in, int dirfd, const char *name, bool is_whiteout)
+static int read_entry(struct reading *r, const struct pending *in, int dirfd, const char *name,
+		      bool is_whiteout)
 {
 	struct diff *d = r->d;
 	struct image_entry *e, *below;
@@ -257,7 +269,9 @@ static int read_entry(struct reading *r, const struct pending *in, int dirfd, co
 	if (k < 0)
 		return k;
 	if (is_whiteout)
-		return (below && !in->is_covered) || !d->full ? add_deleted(r, in, in->path, name, below, false) : 0;
+		return (below && !in->is_covered) || !d->full
+			       ? add_deleted(r, in, in->path, name, below, false)
+			       : 0;
 	k = find(d->full, in->image_entry, name, &e);
 	/* Hidden by a ".wh.NAME" beside it. */
 	if (k <= 0 && d->full)
@@ -272,7 +286,8 @@ static int read_entry(struct reading *r, const struct pending *in, int dirfd, co
 
 static int read_layer_dir(struct reading *r, struct pending *in, bool *ret_is_redirected)
 {
-	_cleanup_(closep) int fd = path_open_quiet(r->d->upper->rootfd, in->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+	_cleanup_(closep) int fd =
+		path_open_quiet(r->d->upper->rootfd, in->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 	_cleanup_(dir_listing_release) struct dir_listing l = { 0 };
 	char redirect[PATH_MAX];
 	int k = fd < 0 ? fd : dir_listing_read(fd, &l), kind;
@@ -307,7 +322,8 @@ static int read_merged_dir(struct reading *r, struct pending *in)
 	for (ssize_t c = 0; k == 0 && c < n; c++) {
 		struct image_entry *e = image_child(in->image_entry, (size_t)c), *below;
 		_cleanup_(freep) char *path = e->layer == 0 ? image_layer_path(e) : NULL;
-		_cleanup_(closep) int fd = path ? path_open(d->upper->rootfd, path, O_PATH | O_NOFOLLOW, 0) : -1;
+		_cleanup_(closep) int fd =
+			path ? path_open(d->upper->rootfd, path, O_PATH | O_NOFOLLOW, 0) : -1;
 
 		k = find(d->below, in->below, e->name, &below);
 		k = k < 0 ? k : add(r, in, e->name, fd, e, below);
@@ -338,8 +354,10 @@ static int read_all(struct reading *r)
 {
 	struct diff *d = r->d;
 	char none[] = "";
-	int k = push(r, &(struct pending){ .path = none, .image_entry = d->full ? image_root(d->full) : NULL,
-					   .below = d->below ? image_root(d->below) : NULL, .at = NOWHERE });
+	int k = push(r, &(struct pending){ .path = none,
+					   .image_entry = d->full ? image_root(d->full) : NULL,
+					   .below = d->below ? image_root(d->below) : NULL,
+					   .at = NOWHERE });
 	size_t n = 0;
 
 	while (k == 0 && r->n) {
@@ -388,8 +406,8 @@ static int open_images(struct diff *d, char *const *lower, size_t n_lower)
 	return k;
 }
 
-int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all, const struct step *step,
-	      struct diff *ret)
+int diff_read(const char *upper, char *const *lower, size_t n_lower, bool lists_all,
+	      const struct step *step, struct diff *ret)
 {
 	struct reading r = { .d = ret, .lists_all = lists_all, .step = step };
 	int k;
@@ -431,10 +449,13 @@ int diff_print(const struct diff *d, bool has_colours, FILE *out)
 
 		if (!path)
 			return -ENOMEM;
-		fprintf(out, "%s%c%s /%s", has_colours ? colour_of(e->kind) : "", e->kind, has_colours ? "\033[0m" : "", path);
+		fprintf(out, "%s%c%s /%s", has_colours ? colour_of(e->kind) : "", e->kind,
+			has_colours ? "\033[0m" : "", path);
 		if (e->is_partial)
-			fprintf(out, " (%s of %s of 4 KiB, %s of %s)", human_units_count(e->own_blks).text,
-				human_units_of(e->blks, "block").text, human_units_bytes(e->own_blks << BLK_SHIFT).text,
+			fprintf(out, " (%s of %s of 4 KiB, %s of %s)",
+				human_units_count(e->own_blks).text,
+				human_units_of(e->blks, "block").text,
+				human_units_bytes(e->own_blks << BLK_SHIFT).text,
 				human_units_bytes(e->size).text);
 		fputc('\n', out);
 	}
@@ -469,8 +490,10 @@ static json_t *entry_json(const struct diff_entry *e)
 	if (j && e->type == DT_REG && e->kind != 'D')
 		json_object_set_new(j, "size", json_integer((json_int_t)e->size));
 	if (j && e->is_partial)
-		json_object_set_new(j, "partial", json_pack("{sI, sI, si}", "own_blocks", (json_int_t)e->own_blks, "blocks",
-							    (json_int_t)e->blks, "block_bytes", BLK_BYTES));
+		json_object_set_new(j, "partial",
+				    json_pack("{sI, sI, si}", "own_blocks", (json_int_t)e->own_blks,
+					      "blocks", (json_int_t)e->blks, "block_bytes",
+					      BLK_BYTES));
 	return j;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Data is written whole: what OCI says of layers knows no sparse files. The library is loaded when an archive is wanted,
- * and not linked: with what it brings along each mount would take twice as long to start. */
+/* Data is written whole: what OCI says of layers knows no sparse files. The library is loaded when
+ * an archive is wanted, and not linked: with what it brings along each mount would take twice as
+ * long to start. */
 #include "veneer/tools/diff.h"
 
 #include "veneer/base/log.h"
@@ -9,8 +10,8 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
-#include "veneer/layer/mode_xattr.h"
 #include "veneer/data/read.h"
+#include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/sys/xattr.h"
 
@@ -23,18 +24,26 @@
 #include <string.h>
 
 #define LIBRARY "libarchive.so.13"
-#define CALLS(CALL) \
-	CALL(archive_entry_clear) CALL(archive_entry_free) CALL(archive_entry_new) \
-	CALL(archive_entry_set_gid) CALL(archive_entry_set_hardlink) CALL(archive_entry_set_mode) \
-	CALL(archive_entry_set_mtime) CALL(archive_entry_set_pathname) CALL(archive_entry_set_rdev) \
-	CALL(archive_entry_set_size) CALL(archive_entry_set_symlink) CALL(archive_entry_set_uid) \
-	CALL(archive_entry_xattr_add_entry) CALL(archive_errno) CALL(archive_error_string) \
-	CALL(archive_write_add_filter_none) CALL(archive_write_close) CALL(archive_write_data) \
-	CALL(archive_write_fail) CALL(archive_write_free) CALL(archive_write_header) \
-	CALL(archive_write_new) CALL(archive_write_open_fd) CALL(archive_write_set_bytes_in_last_block) \
-	CALL(archive_write_set_format_pax) CALL(archive_write_set_options)
+#define CALLS(CALL)                                                                             \
+	CALL(archive_entry_clear)                                                               \
+	CALL(archive_entry_free)                                                                \
+	CALL(archive_entry_new)                                                                 \
+	CALL(archive_entry_set_gid) CALL(archive_entry_set_hardlink) CALL(                      \
+		archive_entry_set_mode) CALL(archive_entry_set_mtime)                           \
+		CALL(archive_entry_set_pathname) CALL(archive_entry_set_rdev) CALL(             \
+			archive_entry_set_size) CALL(archive_entry_set_symlink)                 \
+			CALL(archive_entry_set_uid) CALL(archive_entry_xattr_add_entry) CALL(   \
+				archive_errno) CALL(archive_error_string)                       \
+				CALL(archive_write_add_filter_none) CALL(                       \
+					archive_write_close) CALL(archive_write_data)           \
+					CALL(archive_write_fail) CALL(archive_write_free) CALL( \
+						archive_write_header) CALL(archive_write_new)   \
+						CALL(archive_write_open_fd) CALL(               \
+							archive_write_set_bytes_in_last_block)  \
+							CALL(archive_write_set_format_pax)      \
+								CALL(archive_write_set_options)
 #define DECLARE(name) __typeof__(name) *name;
-#define FIND(name) && (lib.name = (__typeof__(lib.name))dlsym(handle, #name))
+#define FIND(name)    &&(lib.name = (__typeof__(lib.name))dlsym(handle, #name))
 
 #define STEP_BYTES ((size_t)1 << 20)
 
@@ -58,7 +67,8 @@ static int load(void)
 struct written {
 	struct hlink link;
 	uint16_t layer;
-	dev_t dev;	/* what is mounted inside a layer, or a subvolume there, gives the same numbers again */
+	dev_t dev; /* what is mounted inside a layer, or a subvolume there, gives the same numbers
+		      again */
 	ino_t ino;
 	const char *path;
 };
@@ -89,12 +99,16 @@ static const char *first_name(struct writing *w, const struct diff_entry *e, con
 
 	for (struct hlink *l = htab_first(&w->links, st->st_ino); l; l = htab_next(l)) {
 		n = container_of(l, struct written, link);
-		if (n->ino == st->st_ino && n->dev == st->st_dev && n->layer == e->image_entry->layer)
+		if (n->ino == st->st_ino && n->dev == st->st_dev &&
+		    n->layer == e->image_entry->layer)
 			return n->path;
 	}
 	n = malloc(sizeof(*n));
 	if (n) {
-		*n = (struct written){ .layer = e->image_entry->layer, .dev = st->st_dev, .ino = st->st_ino, .path = e->path };
+		*n = (struct written){ .layer = e->image_entry->layer,
+				       .dev = st->st_dev,
+				       .ino = st->st_ino,
+				       .path = e->path };
 		/* Without memory it is one copy more. */
 		if (htab_insert(&w->links, &n->link, st->st_ino) < 0)
 			free(n);
@@ -110,7 +124,8 @@ static void free_written(struct hlink *l, void *arg)
 
 /* ---- one entry ---- */
 
-/* A keyword of PAX is ASCII without "="; the library spells the rest, and "%", with %XX, which hardly any program reads. */
+/* A keyword of PAX is ASCII without "="; the library spells the rest, and "%", with %XX, which
+ * hardly any program reads. */
 static bool is_keyword(const char *attr)
 {
 	for (; *attr; attr++)
@@ -131,18 +146,21 @@ static int add_attributes(struct writing *w, const struct diff_entry *e, int fd,
 		ssize_t n;
 
 		/* A label belongs to the host. */
-		if (whiteout_is_reserved_attr(a) || mode_xattr_is_attr(a) || !strcmp(a, "security.selinux"))
+		if (whiteout_is_reserved_attr(a) || mode_xattr_is_attr(a) ||
+		    !strcmp(a, "security.selinux"))
 			continue;
 		n = xattr_get_alloc(fd, "", a, &value);
 		if (n == -ENODATA)
 			continue;
 		if (n < 0)
 			return (int)n;
-		if (image_override(w->d->full, e->image_entry) && !strcmp(a, "system.posix_acl_access"))
+		if (image_override(w->d->full, e->image_entry) &&
+		    !strcmp(a, "system.posix_acl_access"))
 			mode_xattr_limit_acl(value, (size_t)n, mode);
 		if (!is_keyword(a))
-			log_warn("%s/%s: the attribute %s gets another name in the archive, which cannot have this one",
-				 w->d->upper->path, e->path, a);
+			log_warn(
+				"%s/%s: the attribute %s gets another name in the archive, which cannot have this one",
+				w->d->upper->path, e->path, a);
 		lib.archive_entry_xattr_add_entry(w->entry, a, value ? value : "", (size_t)n);
 	}
 	return len < 0 ? (int)len : 0;
@@ -229,7 +247,8 @@ static int write_object(struct writing *w, const struct diff_entry *e)
 	if (r < 0)
 		return r;
 	if (S_ISSOCK(st.st_mode)) {
-		log_warn("%s/%s: a socket, which no archive holds, is left out", w->d->upper->path, e->path);
+		log_warn("%s/%s: a socket, which no archive holds, is left out", w->d->upper->path,
+			 e->path);
 		return 0;
 	}
 	begin_entry(w, e->path);
@@ -237,7 +256,8 @@ static int write_object(struct writing *w, const struct diff_entry *e)
 	lib.archive_entry_set_uid(w->entry, st.st_uid);
 	lib.archive_entry_set_gid(w->entry, st.st_gid);
 	set_time(w, &st.st_mtim);
-	lib.archive_entry_set_rdev(w->entry, S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode) ? st.st_rdev : 0);
+	lib.archive_entry_set_rdev(w->entry,
+				   S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode) ? st.st_rdev : 0);
 	if (!S_ISDIR(st.st_mode) && st.st_nlink > 1)
 		first = first_name(w, e, &st);
 	if (first)
@@ -267,7 +287,8 @@ static int write_all(struct writing *w)
 		else
 			r = write_object(w, e);
 		if (r < 0)
-			log_error("%s/%s: %s", w->d->upper->path, e->path, strerror(r == -EUCLEAN ? EIO : -r));
+			log_error("%s/%s: %s", w->d->upper->path, e->path,
+				  strerror(r == -EUCLEAN ? EIO : -r));
 		w->p.entries++;
 		if (w->step)
 			w->step(w->arg, &w->p);
@@ -275,8 +296,9 @@ static int write_all(struct writing *w)
 	return r;
 }
 
-/* Only one header for attributes: the other one that libarchive knows says the same. Names are bytes: those that are not ASCII it marks as such
- * by itself, and with hdrcharset=BINARY all, of each of which GNU tar would say that it does not know that word. */
+/* Only one header for attributes: the other one that libarchive knows says the same. Names are
+ * bytes: those that are not ASCII it marks as such by itself, and with hdrcharset=BINARY all, of
+ * each of which GNU tar would say that it does not know that word. */
 static int open_archive(struct writing *w, int fd)
 {
 	int r = check(w, lib.archive_write_set_format_pax(w->a));
@@ -287,8 +309,9 @@ static int open_archive(struct writing *w, int fd)
 	return r ?: check(w, lib.archive_write_open_fd(w->a, fd));
 }
 
-int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
-		  struct diff_progress *ret)
+int diff_tar_write(const struct diff *d, int fd,
+		   void (*step)(void *arg, const struct diff_progress *p), void *arg,
+		   struct diff_progress *ret)
 {
 	struct writing w = { .d = d, .step = step, .arg = arg, .p.nentries = d->n };
 	int r = load();
@@ -324,8 +347,9 @@ int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const s
 
 #include <errno.h>
 
-int diff_tar_write(const struct diff *d, int fd, void (*step)(void *arg, const struct diff_progress *p), void *arg,
-		  struct diff_progress *ret)
+int diff_tar_write(const struct diff *d, int fd,
+		   void (*step)(void *arg, const struct diff_progress *p), void *arg,
+		   struct diff_progress *ret)
 {
 	(void)d;
 	(void)fd;

@@ -5,11 +5,11 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
-#include "veneer/layer/layer.h"
 #include "veneer/base/log.h"
-#include "veneer/map/mapfile.h"
+#include "veneer/layer/layer.h"
 #include "veneer/layer/source.h"
 #include "veneer/layer/whiteout.h"
+#include "veneer/map/mapfile.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -92,7 +92,8 @@ static int count_entry(void *arg, const struct layer_walk_entry *e, void **ret_d
 		c->du->map_bytes += bytes;
 		return 0;
 	}
-	if (whiteout_is_device(e->st.st_mode, e->st.st_rdev) || whiteout_name_kind(e->name) == WHITEOUT_HIDES) {
+	if (whiteout_is_device(e->st.st_mode, e->st.st_rdev) ||
+	    whiteout_name_kind(e->name) == WHITEOUT_HIDES) {
 		c->du->whiteouts++;
 		return 0;
 	}
@@ -117,7 +118,9 @@ static int miss_dir(void *arg, const char *path, int error)
 int du_layer(const char *path, const struct step *step, struct du *ret)
 {
 	struct counting c = { .du = ret };
-	const struct layer_walk_hooks hooks = { .fn = count_entry, .miss = miss_dir, .arg = &c, .step = step };
+	const struct layer_walk_hooks hooks = {
+		.fn = count_entry, .miss = miss_dir, .arg = &c, .step = step
+	};
 	struct stat st;
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;

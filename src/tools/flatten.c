@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /* In this order, so that a kill or a power cut at any moment leaves a layer that shows the same:
- * 1. every directory of the upper is gone through, what is in it before itself: partial files get all of their
- *    blocks, origins go, redirected directories and what is merged into their subdirectories get whole copies from
- *    below;
+ * 1. every directory of the upper is gone through, what is in it before itself: partial files get
+ * all of their blocks, origins go, redirected directories and what is merged into their
+ * subdirectories get whole copies from below;
  * 2. sync; the marks of the files that are complete go;
  * 3. sync; the redirected directories become opaque, which overrules their redirects;
- * 4. sync; whiteouts in them, which hide nothing any more, go, and then the redirects: as long as one is there, a
- *    later run knows that it is at this step;
+ * 4. sync; whiteouts in them, which hide nothing any more, go, and then the redirects: as long as
+ * one is there, a later run knows that it is at this step;
  * 5. sync; the map goes, if there is nothing left that needs it.
- * A directory in which something had to be left keeps its redirect, which that something may need. */
+ * A directory in which something had to be left keeps its redirect, which that something may need.
+ */
 #include "veneer/tools/flatten.h"
 
 #include "layer_walk.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/data/copyup.h"
-#include "veneer/layer/saved_attrs.h"
 #include "veneer/base/log.h"
-#include "veneer/union/lookup.h"
-#include "veneer/layer/origin_xattr.h"
-#include "veneer/sys/mode_relax.h"
-#include "veneer/union/upper.h"
-#include "veneer/jobs/upper_walk.h"
-#include "veneer/layer/whiteout.h"
+#include "veneer/data/copyup.h"
 #include "veneer/data/materialize.h"
+#include "veneer/jobs/upper_walk.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/saved_attrs.h"
+#include "veneer/layer/whiteout.h"
+#include "veneer/sys/mode_relax.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/lookup.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -33,9 +34,9 @@
 
 /* A directory that is being gone through. */
 struct level {
-	bool is_filled;		/* what is merged into it is copied */
+	bool is_filled; /* what is merged into it is copied */
 	bool is_redirected;
-	bool has_left;		/* something in it stays as it is */
+	bool has_left; /* something in it stays as it is */
 };
 
 struct inode_list {
@@ -93,11 +94,13 @@ static void tell(struct flatten *f)
 /* Of the machine and not of one file: going on makes no sense. */
 static bool is_fatal(int r)
 {
-	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE || r == -ENFILE;
+	return r == -ENOSPC || r == -EDQUOT || r == -ENOMEM || r == -EROFS || r == -EMFILE ||
+	       r == -ENFILE;
 }
 
 /* 0: gone over, as one more that stays as it is. */
-static int leave_as_it_is(struct flatten *f, struct inode *dir, const char *name, const char *what, int r)
+static int leave_as_it_is(struct flatten *f, struct inode *dir, const char *name, const char *what,
+			  int r)
 {
 	_cleanup_(freep) char *path = inode_name_path(f->t, dir, name);
 
@@ -183,7 +186,8 @@ static int push(struct flatten *f, bool is_filled, bool is_redirected)
 		f->levels = levels;
 		f->cap = cap;
 	}
-	f->levels[f->depth++] = (struct level){ .is_filled = is_filled, .is_redirected = is_redirected };
+	f->levels[f->depth++] =
+		(struct level){ .is_filled = is_filled, .is_redirected = is_redirected };
 	return 0;
 }
 
@@ -282,7 +286,9 @@ static int leave(void *arg, struct inode *dir)
 
 static int go_through(struct flatten *f)
 {
-	static const struct upper_walk_hooks hooks = { .enter = enter, .leave = leave, .entry = visit, .miss = miss };
+	static const struct upper_walk_hooks hooks = {
+		.enter = enter, .leave = leave, .entry = visit, .miss = miss
+	};
 
 	return upper_walk(f->t, &hooks, f);
 }
@@ -404,8 +410,8 @@ static void count_entry(void *arg, file_id_t id, const struct blkmap *map)
 	s->nbytes += clip > own ? clip - own : 0;
 }
 
-int flatten_tree(struct union_fs *t, void (*step)(void *arg, const struct flatten_stats *s), void *arg,
-		 struct flatten_stats *ret)
+int flatten_tree(struct union_fs *t, void (*step)(void *arg, const struct flatten_stats *s),
+		 void *arg, struct flatten_stats *ret)
 {
 	struct flatten f = { .t = t, .step = step, .arg = arg };
 	int r = materialize_init(&f.whole, t, true);

@@ -8,16 +8,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "layer_walk.h"
 #include "map/journal.h"
 #include "map/mapfile-internal.h"
 #include "map/snapshot.h"
-#include "layer_walk.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/sys/path.h"
 #include "veneer/base/human_units.h"
 #include "veneer/layer/map_recover.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/sys/file.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
 
 #define TRIES 3
@@ -25,8 +25,8 @@
 /* What a line is about. */
 struct place {
 	const struct inspect_out *to;
-	FILE *out;		/* of to */
-	const char *layer;	/* NULL: not known */
+	FILE *out; /* of to */
+	const char *layer; /* NULL: not known */
 	const char *path;
 };
 
@@ -39,18 +39,22 @@ static void end_line(const struct place *p, const char *code)
 
 static void print_header(const struct place *p, const struct format_map_header *h)
 {
-	fprintf(p->out, "  version %u, uuid %016" PRIx64 ", generation %" PRIu64, h->version, h->uuid, h->generation);
+	fprintf(p->out, "  version %u, uuid %016" PRIx64 ", generation %" PRIu64, h->version,
+		h->uuid, h->generation);
 	end_line(p, "header");
-	fprintf(p->out, "  features compatible %#" PRIx64 ", incompatible %#" PRIx64, h->compat, h->incompat);
+	fprintf(p->out, "  features compatible %#" PRIx64 ", incompatible %#" PRIx64, h->compat,
+		h->incompat);
 	end_line(p, "header");
 	fprintf(p->out, "  next id %" PRIu64, h->next_id);
 	if (h->lost_end)
-		fprintf(p->out, ", lost ids %" PRIu64 " to %" PRIu64, h->lost_first, h->lost_end - 1);
+		fprintf(p->out, ", lost ids %" PRIu64 " to %" PRIu64, h->lost_first,
+			h->lost_end - 1);
 	end_line(p, "header");
-	fprintf(p->out, "  written as inode %" PRIu64 ", born %" PRIu64 " ns", h->self_ino, h->self_btime_ns);
+	fprintf(p->out, "  written as inode %" PRIu64 ", born %" PRIu64 " ns", h->self_ino,
+		h->self_btime_ns);
 	end_line(p, "header");
-	fprintf(p->out, "  snapshot %" PRIu64 " bytes, %" PRIu64 " files, checksum %016" PRIx64, h->snapshot_len,
-		h->snapshot_files, h->snapshot_sum);
+	fprintf(p->out, "  snapshot %" PRIu64 " bytes, %" PRIu64 " files, checksum %016" PRIx64,
+		h->snapshot_len, h->snapshot_files, h->snapshot_sum);
 	end_line(p, "header");
 }
 
@@ -137,7 +141,8 @@ static int print_records(const struct place *p, struct journal_reader *rd, struc
 	}
 }
 
-static int print_snapshot(const struct place *p, int fd, const struct format_map_header *h, struct table *t)
+static int print_snapshot(const struct place *p, int fd, const struct format_map_header *h,
+			  struct table *t)
 {
 	struct journal_reader rd;
 	uint64_t end = sizeof(*h) + h->snapshot_len;
@@ -153,14 +158,13 @@ static int print_snapshot(const struct place *p, int fd, const struct format_map
 	if (r == 0 && rd.off != end)
 		r = print_damage(p, rd.off, rd.why);
 	if (r == 0 && (rd.sum != h->snapshot_sum || t->count != h->snapshot_files))
-		r = print_damage(p, rd.off,
-				 "last checksum or number of files is not the header's");
+		r = print_damage(p, rd.off, "last checksum or number of files is not the header's");
 	journal_reader_release(&rd);
 	return r;
 }
 
-/* The log's records, and, where no power cut can have torn it, that only so much stands behind its end. A live writer
- * may be adding to it. */
+/* The log's records, and, where no power cut can have torn it, that only so much stands behind its
+ * end. A live writer may be adding to it. */
 static int print_to_end(const struct place *p, struct journal_reader *rd, struct table *t,
 			const struct format_map_header *h)
 {
@@ -180,11 +184,13 @@ static const char *session_text(const struct table *t)
 {
 	if (!t->in_session)
 		return "closed cleanly";
-	return mapfile_load_is_of_this_boot(t) > 0 ? "session open: trusted in this boot only, else what was committed" :
-					    "session of an earlier boot open: only what was committed counts";
+	return mapfile_load_is_of_this_boot(t) > 0
+		       ? "session open: trusted in this boot only, else what was committed"
+		       : "session of an earlier boot open: only what was committed counts";
 }
 
-static int print_log(const struct place *p, int fd, const struct format_map_header *h, struct table *t)
+static int print_log(const struct place *p, int fd, const struct format_map_header *h,
+		     struct table *t)
 {
 	struct journal_reader rd;
 	struct stat st;
@@ -198,7 +204,8 @@ static int print_log(const struct place *p, int fd, const struct format_map_head
 	if (r == 0) {
 		fprintf(p->out, "  %8" PRIu64 "  end of log: %s", rd.off, rd.why);
 		if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > rd.off)
-			fprintf(p->out, "; %" PRIu64 " bytes behind it", (uint64_t)st.st_size - rd.off);
+			fprintf(p->out, "; %" PRIu64 " bytes behind it",
+				(uint64_t)st.st_size - rd.off);
 		end_line(p, "log-end");
 		fprintf(p->out, " %s, %s", human_units_of(t->count, "file").text, session_text(t));
 		end_line(p, "session");
@@ -232,7 +239,8 @@ int inspect_map(int fd, const char *layer, const char *path, const struct inspec
 	return r;
 }
 
-void inspect_say(const struct inspect_out *to, const char *code, const char *layer, const char *path, const char *fmt, ...)
+void inspect_say(const struct inspect_out *to, const char *code, const char *layer,
+		 const char *path, const char *fmt, ...)
 {
 	const struct place p = { to, to->out, layer, path };
 	va_list ap;
@@ -277,14 +285,16 @@ static int print_ownership(struct listing_walk *w, const struct partial_xattr *m
 			break;
 		nown += is_own ? n : 0;
 	}
-	fprintf(w->at.out, ", own %" PRIu64 " of %" PRIu64 " blocks, clip %" PRIu64, nown, end, clip);
+	fprintf(w->at.out, ", own %" PRIu64 " of %" PRIu64 " blocks, clip %" PRIu64, nown, end,
+		clip);
 	/* Only its size counts until it is recorded. */
 	fputs(clip > size ? " (behind its end)" : "", w->at.out);
 	end_line(&w->at, "partial");
 	return 0;
 }
 
-static int print_partial(struct listing_walk *w, int dirfd, const char *name, const char *path, const struct stat *st)
+static int print_partial(struct listing_walk *w, int dirfd, const char *name, const char *path,
+			 const struct stat *st)
 {
 	_cleanup_(freep) char *value = NULL;
 	ssize_t n = xattr_get_alloc(dirfd, name, FORMAT_PARTIAL_ATTR, &value);
@@ -298,8 +308,10 @@ static int print_partial(struct listing_walk *w, int dirfd, const char *name, co
 	fprintf(w->at.out, "%s/%s: %jd bytes", w->layer->path, path, (intmax_t)st->st_size);
 	if (partial_xattr_decode(value, (size_t)n, &m) < 0)
 		return damaged(w, "partial mark");
-	fprintf(w->at.out, ", file %" PRIu64 ", lower %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")", m.file_id,
-		m.path[0] ? m.path : "at the same path", m.lower_size, (intmax_t)m.lower_mtime_s, m.lower_mtime_ns);
+	fprintf(w->at.out,
+		", file %" PRIu64 ", lower %s (%" PRIu64 " bytes, modified %jd.%09" PRIu32 ")",
+		m.file_id, m.path[0] ? m.path : "at the same path", m.lower_size,
+		(intmax_t)m.lower_mtime_s, m.lower_mtime_ns);
 	if (!w->map)
 		return damaged(w, "no map to be read");
 	if ((uint32_t)mapfile_uuid(w->map) != m.uuid_low)
@@ -322,7 +334,8 @@ static int miss_dir(void *arg, const char *path, int error)
 {
 	struct listing_walk *w = arg;
 
-	inspect_say(w->at.to, "unreadable", w->layer->path, path, "cannot be looked at: %s", strerror(-error));
+	inspect_say(w->at.to, "unreadable", w->layer->path, path, "cannot be looked at: %s",
+		    strerror(-error));
 	w->result = -EUCLEAN;
 	return 0;
 }
@@ -339,7 +352,8 @@ static int print_layer_map(struct layer *l, const struct inspect_out *to)
 		return 0;
 	}
 	if (!S_ISREG(st.st_mode)) {
-		inspect_say(to, "damaged", l->path, "", "DAMAGED: %s is not a regular file", MAPFILE_NAME);
+		inspect_say(to, "damaged", l->path, "", "DAMAGED: %s is not a regular file",
+			    MAPFILE_NAME);
 		return -EUCLEAN;
 	}
 	_cleanup_(closep) int fd =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Directories still to be read wait as paths, so that one is open at a time, however deep the layer is: who asks looks for the
- * same paths in other layers. (dir_walk.h knows none, and upper_walk.h goes by inodes.) */
+/* Directories still to be read wait as paths, so that one is open at a time, however deep the layer
+ * is: who asks looks for the same paths in other layers. (dir_walk.h knows none, and upper_walk.h
+ * goes by inodes.) */
 #include "layer_walk.h"
 
 #include "veneer/base/cleanup.h"
@@ -55,7 +56,8 @@ static int visit(struct walk *w, int dirfd, const struct pending *in, const char
 
 	if (!strcmp(name, ".") || !strcmp(name, ".."))
 		return 0;
-	if (snprintf(path, sizeof(path), "%s%s%s", in->path, *in->path ? "/" : "", name) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s%s%s", in->path, *in->path ? "/" : "", name) >=
+	    (int)sizeof(path))
 		return miss(w, in->path, -ENAMETOOLONG);
 	if (fstatat(dirfd, name, &e.st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;

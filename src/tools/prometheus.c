@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One family after the other, since all lines of a family must stand together: so mounts are gone through once for
- * each. */
+/* One family after the other, since all lines of a family must stand together: so mounts are gone
+ * through once for each. */
 #include "veneer/tools/prometheus.h"
 
 #include "veneer/base/cleanup.h"
@@ -10,7 +10,7 @@
 
 struct page {
 	const struct report *r;
-	char **labels;		/* the mount point of each mount, escaped */
+	char **labels; /* the mount point of each mount, escaped */
 	FILE *out;
 };
 
@@ -37,8 +37,9 @@ static void family(const struct page *p, const char *name, const char *type, con
 /* Of all mounts together, those that ended too. */
 static void family_of_server(const struct page *p, const char *name, const char *help)
 {
-	fprintf(p->out, "# HELP veneer_server_%s %s; all mounts, ended ones too.\n# TYPE veneer_server_%s counter\n", name, help,
-		name);
+	fprintf(p->out,
+		"# HELP veneer_server_%s %s; all mounts, ended ones too.\n# TYPE veneer_server_%s counter\n",
+		name, help, name);
 }
 
 static void lone(const struct page *p, const char *name, const char *help, uint64_t value)
@@ -61,18 +62,23 @@ static void print_server(const struct page *p)
 	lone(p, "cache_bytes", "Mapped by the block cache", r->windows.bytes);
 	lone(p, "cache_budget_bytes", "What the block cache may map", r->windows.budget);
 	lone(p, "cache_windows", "Windows that the block cache has", r->windows.count);
-	lone(p, "copies_limit", "Copies of a part of a lower file that pages of mounts may hold", r->keeper.copies.limit);
-	lone(p, "copies_extents", "Parts of lower files that pages of mounts hold", r->keeper.copies.extents);
+	lone(p, "copies_limit", "Copies of a part of a lower file that pages of mounts may hold",
+	     r->keeper.copies.limit);
+	lone(p, "copies_extents", "Parts of lower files that pages of mounts hold",
+	     r->keeper.copies.extents);
 	lone(p, "copies_held", "Copies of them", r->keeper.copies.copies);
-	lone(p, "copies_extra_bytes", "What they take beyond one copy each", r->keeper.copies.extra_bytes);
+	lone(p, "copies_extra_bytes", "What they take beyond one copy each",
+	     r->keeper.copies.extra_bytes);
 	family(p, "copies_cpu_seconds_total", "counter", "Processor time that limiting them took");
-	fprintf(p->out, "veneer_copies_cpu_seconds_total %" PRIu64 ".%06" PRIu64 "\n", r->keeper.cpu_ns / 1000000000,
-		r->keeper.cpu_ns / 1000 % 1000000);
+	fprintf(p->out, "veneer_copies_cpu_seconds_total %" PRIu64 ".%06" PRIu64 "\n",
+		r->keeper.cpu_ns / 1000000000, r->keeper.cpu_ns / 1000 % 1000000);
 	lone(p, "watches", "Directories of layers that are watched for changes", r->share.watches);
 	family(p, "mounts_by_image_total", "counter", "Mounts by where their image came from");
 	fprintf(p->out, "veneer_mounts_by_image_total{image=\"new\"} %" PRIu64 "\n", r->share.made);
-	fprintf(p->out, "veneer_mounts_by_image_total{image=\"shared\"} %" PRIu64 "\n", r->share.shared);
-	fprintf(p->out, "veneer_mounts_by_image_total{image=\"kept\"} %" PRIu64 "\n", r->share.resumed);
+	fprintf(p->out, "veneer_mounts_by_image_total{image=\"shared\"} %" PRIu64 "\n",
+		r->share.shared);
+	fprintf(p->out, "veneer_mounts_by_image_total{image=\"kept\"} %" PRIu64 "\n",
+		r->share.resumed);
 	lone(p, "inodes", "Files that the kernel knows of, in all mounts", r->inodes_served);
 	lone(p, "descriptors_open", "Files of layers that are open", r->descriptors);
 	lone(p, "resident_memory_bytes", "Memory of the server that is in use", r->rss_bytes);
@@ -80,7 +86,8 @@ static void print_server(const struct page *p)
 	for (int i = 0; i < STATS_MEMORIES; i++) {
 		const char *name = stats_memory_name((enum stats_memory)i);
 
-		fprintf(p->out, "veneer_memory_bytes{purpose=\"%.*s\"} %" PRIu64 "\n", (int)strcspn(name, "_"), name, r->memory[i]);
+		fprintf(p->out, "veneer_memory_bytes{purpose=\"%.*s\"} %" PRIu64 "\n",
+			(int)strcspn(name, "_"), name, r->memory[i]);
 	}
 }
 
@@ -88,13 +95,16 @@ static void print_images(const struct page *p)
 {
 	family(p, "image_mounts", "gauge", "Mounts of an image");
 	for (size_t i = 0; i < p->r->nimages; i++)
-		fprintf(p->out, "veneer_image_mounts{image=\"%zu\"} %zu\n", i, p->r->images[i].nmounts);
+		fprintf(p->out, "veneer_image_mounts{image=\"%zu\"} %zu\n", i,
+			p->r->images[i].nmounts);
 	family(p, "image_layers", "gauge", "Layers of an image");
 	for (size_t i = 0; i < p->r->nimages; i++)
-		fprintf(p->out, "veneer_image_layers{image=\"%zu\"} %zu\n", i, p->r->images[i].nlayers);
+		fprintf(p->out, "veneer_image_layers{image=\"%zu\"} %zu\n", i,
+			p->r->images[i].nlayers);
 	family(p, "image_bytes", "gauge", "Memory that an image takes");
 	for (size_t i = 0; i < p->r->nimages; i++)
-		fprintf(p->out, "veneer_image_bytes{image=\"%zu\"} %" PRIu64 "\n", i, p->r->images[i].bytes);
+		fprintf(p->out, "veneer_image_bytes{image=\"%zu\"} %" PRIu64 "\n", i,
+			p->r->images[i].bytes);
 }
 
 static void of_mount(const struct page *p, const char *name, size_t i, uint64_t value)
@@ -107,12 +117,14 @@ static void print_info(const struct page *p, size_t i)
 	const struct report_mount *m = &p->r->mounts[i];
 	_cleanup_(freep) char *container = m->container ? escape(m->container) : NULL;
 
-	fprintf(p->out, "veneer_mount_info{mountpoint=\"%s\",mode=\"%s\",image=\"%zu\",container=\"%s\"} 1\n", p->labels[i], m->mode,
-		m->image, container ? container : "");
+	fprintf(p->out,
+		"veneer_mount_info{mountpoint=\"%s\",mode=\"%s\",image=\"%zu\",container=\"%s\"} 1\n",
+		p->labels[i], m->mode, m->image, container ? container : "");
 }
 
 /* A row for each mount that has such a limit. */
-static void print_quota(const struct page *p, const char *name, const char *help, uint64_t (*limit)(const struct quota_usage *q),
+static void print_quota(const struct page *p, const char *name, const char *help,
+			uint64_t (*limit)(const struct quota_usage *q),
 			uint64_t (*value)(const struct quota_usage *q))
 {
 	family(p, name, "gauge", help);
@@ -121,17 +133,33 @@ static void print_quota(const struct page *p, const char *name, const char *help
 			of_mount(p, name, i, value(&p->r->mounts[i].quota));
 }
 
-static uint64_t quota_bytes(const struct quota_usage *q) { return q->bytes; }
-static uint64_t quota_max_bytes(const struct quota_usage *q) { return q->max_bytes; }
-static uint64_t quota_inodes(const struct quota_usage *q) { return q->inodes; }
-static uint64_t quota_max_inodes(const struct quota_usage *q) { return q->max_inodes; }
+static uint64_t quota_bytes(const struct quota_usage *q)
+{
+	return q->bytes;
+}
+static uint64_t quota_max_bytes(const struct quota_usage *q)
+{
+	return q->max_bytes;
+}
+static uint64_t quota_inodes(const struct quota_usage *q)
+{
+	return q->inodes;
+}
+static uint64_t quota_max_inodes(const struct quota_usage *q)
+{
+	return q->max_inodes;
+}
 
 static void print_quotas(const struct page *p)
 {
-	print_quota(p, "quota_bytes", "What the upper takes of its size=", quota_max_bytes, quota_bytes);
-	print_quota(p, "quota_max_bytes", "What the upper may take, size=", quota_max_bytes, quota_max_bytes);
-	print_quota(p, "quota_inodes", "Inodes that the upper takes of its inodes=", quota_max_inodes, quota_inodes);
-	print_quota(p, "quota_max_inodes", "Inodes that the upper may take, inodes=", quota_max_inodes, quota_max_inodes);
+	print_quota(p, "quota_bytes", "What the upper takes of its size=", quota_max_bytes,
+		    quota_bytes);
+	print_quota(p, "quota_max_bytes", "What the upper may take, size=", quota_max_bytes,
+		    quota_max_bytes);
+	print_quota(p, "quota_inodes",
+		    "Inodes that the upper takes of its inodes=", quota_max_inodes, quota_inodes);
+	print_quota(p, "quota_max_inodes",
+		    "Inodes that the upper may take, inodes=", quota_max_inodes, quota_max_inodes);
 }
 
 static void print_mount_gauges(const struct page *p)
@@ -150,7 +178,8 @@ static void print_mount_gauges(const struct page *p)
 	family(p, "map_log_bytes", "gauge", "Length of the log of the block map");
 	for (size_t i = 0; i < r->nmounts; i++)
 		of_mount(p, "map_log_bytes", i, r->mounts[i].map_log_bytes);
-	family(p, "cow_not_copied_bytes", "gauge", "What copying whole files up would have copied besides");
+	family(p, "cow_not_copied_bytes", "gauge",
+	       "What copying whole files up would have copied besides");
 	for (size_t i = 0; i < r->nmounts; i++)
 		of_mount(p, "cow_not_copied_bytes", i, stats_not_copied(&r->mounts[i].values));
 }
@@ -170,10 +199,17 @@ static void print_counters(const struct page *p)
 	}
 }
 
-static uint64_t requests(const struct stats_op *op) { return op->requests; }
-static uint64_t errors(const struct stats_op *op) { return op->errors; }
+static uint64_t requests(const struct stats_op *op)
+{
+	return op->requests;
+}
+static uint64_t errors(const struct stats_op *op)
+{
+	return op->errors;
+}
 
-static void print_ops(const struct page *p, const char *name, const char *help, uint64_t (*value)(const struct stats_op *op))
+static void print_ops(const struct page *p, const char *name, const char *help,
+		      uint64_t (*value)(const struct stats_op *op))
 {
 	char op[32];
 
@@ -181,15 +217,19 @@ static void print_ops(const struct page *p, const char *name, const char *help, 
 	for (size_t i = 0; i < p->r->nmounts; i++)
 		for (uint32_t k = 0; k < STATS_OPCODES; k++)
 			if (p->r->mounts[i].values.ops[k].requests && report_op_name(k, op))
-				fprintf(p->out, "veneer_%s{mountpoint=\"%s\",op=\"%s\"} %" PRIu64 "\n", name, p->labels[i], op,
+				fprintf(p->out,
+					"veneer_%s{mountpoint=\"%s\",op=\"%s\"} %" PRIu64 "\n",
+					name, p->labels[i], op,
 					value(&p->r->mounts[i].values.ops[k]));
 	family_of_server(p, name, help);
 	for (uint32_t k = 0; k < STATS_OPCODES; k++)
 		if (p->r->totals.ops[k].requests && report_op_name(k, op))
-			fprintf(p->out, "veneer_server_%s{op=\"%s\"} %" PRIu64 "\n", name, op, value(&p->r->totals.ops[k]));
+			fprintf(p->out, "veneer_server_%s{op=\"%s\"} %" PRIu64 "\n", name, op,
+				value(&p->r->totals.ops[k]));
 }
 
-static void print_histogram(const struct page *p, const char *mountpoint, const char *op, const struct stats_op *o)
+static void print_histogram(const struct page *p, const char *mountpoint, const char *op,
+			    const struct stats_op *o)
 {
 	static const char name[] = "veneer_request_duration_seconds";
 	uint64_t sum = 0;
@@ -199,13 +239,17 @@ static void print_histogram(const struct page *p, const char *mountpoint, const 
 
 		sum += o->buckets[k];
 		if (bound_us)
-			fprintf(p->out, "%s_bucket{mountpoint=\"%s\",op=\"%s\",le=\"%" PRIu64 ".%06" PRIu64 "\"} %" PRIu64 "\n",
+			fprintf(p->out,
+				"%s_bucket{mountpoint=\"%s\",op=\"%s\",le=\"%" PRIu64 ".%06" PRIu64
+				"\"} %" PRIu64 "\n",
 				name, mountpoint, op, bound_us / 1000000, bound_us % 1000000, sum);
 	}
-	fprintf(p->out, "%s_bucket{mountpoint=\"%s\",op=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name, mountpoint, op, sum);
-	fprintf(p->out, "%s_sum{mountpoint=\"%s\",op=\"%s\"} %" PRIu64 ".%09" PRIu64 "\n", name, mountpoint, op,
-		o->sum_ns / 1000000000, o->sum_ns % 1000000000);
-	fprintf(p->out, "%s_count{mountpoint=\"%s\",op=\"%s\"} %" PRIu64 "\n", name, mountpoint, op, sum);
+	fprintf(p->out, "%s_bucket{mountpoint=\"%s\",op=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name,
+		mountpoint, op, sum);
+	fprintf(p->out, "%s_sum{mountpoint=\"%s\",op=\"%s\"} %" PRIu64 ".%09" PRIu64 "\n", name,
+		mountpoint, op, o->sum_ns / 1000000000, o->sum_ns % 1000000000);
+	fprintf(p->out, "%s_count{mountpoint=\"%s\",op=\"%s\"} %" PRIu64 "\n", name, mountpoint, op,
+		sum);
 }
 
 static void print_histograms(const struct page *p)
@@ -216,7 +260,8 @@ static void print_histograms(const struct page *p)
 	for (size_t i = 0; i < p->r->nmounts; i++)
 		for (uint32_t k = 0; k < STATS_OPCODES; k++)
 			if (p->r->mounts[i].values.ops[k].requests && report_op_name(k, op))
-				print_histogram(p, p->labels[i], op, &p->r->mounts[i].values.ops[k]);
+				print_histogram(p, p->labels[i], op,
+						&p->r->mounts[i].values.ops[k]);
 }
 
 /* Mounts may lie on top of one another, and no two lines may have the same labels. */

@@ -3,8 +3,8 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/container_path.h"
-#include "veneer/layer/fd_cache.h"
 #include "veneer/base/utf8.h"
+#include "veneer/layer/fd_cache.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -43,8 +43,11 @@ static uint64_t uptime_s(void)
 	/* The name in front may hold anything, blanks and brackets too. */
 	const char *p = read_proc("/proc/self/stat", buf, sizeof(buf)) ? strrchr(buf, ')') : NULL;
 
-	if (!p || sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-			 &start) != 1 || clock_gettime(CLOCK_BOOTTIME, &now) < 0)
+	if (!p ||
+	    sscanf(p,
+		   ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		   &start) != 1 ||
+	    clock_gettime(CLOCK_BOOTTIME, &now) < 0)
 		return 0;
 	started_s = start / (unsigned long long)sysconf(_SC_CLK_TCK);
 	return (unsigned long long)now.tv_sec > started_s ? (uint64_t)now.tv_sec - started_s : 0;
@@ -72,8 +75,9 @@ static size_t add_image(struct report *r, const struct image *img)
 	while (k < r->nimages && r->images[k].key != img)
 		k++;
 	if (k == r->nimages)
-		r->images[r->nimages++] = (struct report_image){ .key = img, .nlayers = image_layers(img, &layers),
-								   .bytes = image_bytes(img) };
+		r->images[r->nimages++] = (struct report_image){
+			.key = img, .nlayers = image_layers(img, &layers), .bytes = image_bytes(img)
+		};
 	/* Where nothing is shared, nobody else counts them. */
 	if (r->share.images < r->nimages) {
 		r->share.images = r->nimages;
@@ -94,8 +98,8 @@ static int add_paths(struct report_mount *to, const struct mount *m)
 	to->upper = m->tree.upper ? strdup(o->upper) : NULL;
 	to->unknown = options_unknown(o);
 	to->lowers = calloc(o->n_lower + 1, sizeof(*to->lowers));
-	if (!to->mountpoint || !to->mode || !to->mode_reason || (m->tree.upper && !to->upper) || (o->n_unknown && !to->unknown) ||
-	    !to->lowers)
+	if (!to->mountpoint || !to->mode || !to->mode_reason || (m->tree.upper && !to->upper) ||
+	    (o->n_unknown && !to->unknown) || !to->lowers)
 		return -ENOMEM;
 	for (; to->nlower < o->n_lower; to->nlower++)
 		if (!(to->lowers[to->nlower] = strdup(o->lower[to->nlower])))
@@ -130,7 +134,9 @@ int report_add(struct report *r, struct mount *m)
 
 int report_begin(struct report *ret)
 {
-	*ret = (struct report){ .pid = getpid(), .uptime_s = uptime_s(), .rss_bytes = resident_bytes() };
+	*ret = (struct report){ .pid = getpid(),
+				.uptime_s = uptime_s(),
+				.rss_bytes = resident_bytes() };
 	ret->version = strdup(VENEER_VERSION);
 	if (!ret->version)
 		return -ENOMEM;
@@ -217,8 +223,8 @@ static json_t *path_or_null(const char *path)
 	return path ? json_string(text) : json_null();
 }
 
-/* The failure of any of these is found by its child missing: every caller passes results on to json_object_set_new,
- * which fails for NULL, and add() notes it. */
+/* The failure of any of these is found by its child missing: every caller passes results on to
+ * json_object_set_new, which fails for NULL, and add() notes it. */
 struct writer {
 	bool has_failed;
 };
@@ -282,8 +288,10 @@ bool report_op_name(uint32_t opcode, char ret[32])
 
 static void add_values(struct writer *w, json_t *to, const struct stats_values *v)
 {
-	const uint64_t predicted = v->counters[STATS_PREDICTED_BYTES], hits = v->counters[STATS_PREFETCH_HITS];
-	json_t *requests = group(w, to, "requests"), *errors = group(w, to, "errors"), *latency = group(w, to, "latency_us");
+	const uint64_t predicted = v->counters[STATS_PREDICTED_BYTES],
+		       hits = v->counters[STATS_PREFETCH_HITS];
+	json_t *requests = group(w, to, "requests"), *errors = group(w, to, "errors"),
+	       *latency = group(w, to, "latency_us");
 
 	for (uint32_t i = 0; i < STATS_OPCODES; i++) {
 		const struct stats_op *op = &v->ops[i];
@@ -303,7 +311,8 @@ static void add_values(struct writer *w, json_t *to, const struct stats_values *
 		add_number(w, group(w, to, name->group), name->key, v->counters[i]);
 	}
 	add_number(w, group(w, to, "cow"), "not_copied_bytes", stats_not_copied(v));
-	add(w, group(w, to, "learning"), "precision", predicted ? json_real((double)hits / (double)predicted) : json_null());
+	add(w, group(w, to, "learning"), "precision",
+	    predicted ? json_real((double)hits / (double)predicted) : json_null());
 }
 
 static json_t *lowers_json(struct writer *w, const struct report_mount *m)

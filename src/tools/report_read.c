@@ -98,15 +98,18 @@ static int parse_mount(const json_t *j, struct report_mount *ret)
 	ret->map_files = number(map, "files");
 	ret->map_log_bytes = number(map, "log_bytes");
 	ret->has_quota = json_is_object(quota);
-	ret->quota = (struct quota_usage){ .bytes = number(quota, "bytes"), .max_bytes = number(quota, "max_bytes"),
-					   .inodes = number(quota, "inodes"), .max_inodes = number(quota, "max_inodes") };
+	ret->quota = (struct quota_usage){ .bytes = number(quota, "bytes"),
+					   .max_bytes = number(quota, "max_bytes"),
+					   .inodes = number(quota, "inodes"),
+					   .max_inodes = number(quota, "max_inodes") };
 	parse_values(j, &ret->values);
 	return r;
 }
 
 static int parse_server(const json_t *j, struct report *ret)
 {
-	const json_t *server = json_object_get(j, "server"), *memory = json_object_get(server, "memory");
+	const json_t *server = json_object_get(j, "server"),
+		     *memory = json_object_get(server, "memory");
 	const json_t *cache = json_object_get(j, "cache"), *copies = json_object_get(j, "copies");
 	const json_t *sharing = json_object_get(server, "sharing");
 	int r = string(j, "version", &ret->version);
@@ -218,7 +221,8 @@ void report_subtract(struct stats_values *ended, const struct stats_values *begu
 	}
 }
 
-int report_only(const char *json, bool (*fits)(void *arg, const char *mountpoint), void *arg, char **ret_json)
+int report_only(const char *json, bool (*fits)(void *arg, const char *mountpoint), void *arg,
+		char **ret_json)
 {
 	_cleanup_(decrefp) json_t *j = json_loads(json, 0, NULL);
 	json_t *mounts = json_object_get(j, "mounts");
@@ -228,7 +232,8 @@ int report_only(const char *json, bool (*fits)(void *arg, const char *mountpoint
 	if (!json_is_array(mounts))
 		return -EBADMSG;
 	for (size_t i = n; i-- > 0;) {
-		const char *mountpoint = json_string_value(json_object_get(json_array_get(mounts, i), "mountpoint"));
+		const char *mountpoint =
+			json_string_value(json_object_get(json_array_get(mounts, i), "mountpoint"));
 
 		if (!mountpoint || !fits(arg, mountpoint))
 			json_array_remove(mounts, i);

@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(n) human_units_count(n).text
+#define COUNT(n)    human_units_count(n).text
 #define OF(n, noun) human_units_of(n, noun).text
-#define BYTES(n) human_units_bytes(n).text
-#define TIME(us) human_units_time(us).text
-#define RATE(n) human_units_rate(n).text
-#define UNSEEN_SENTENCE "What the kernel reads by itself of files that are passed through is not seen here.\n"
-#define OP_READ 15u
+#define BYTES(n)    human_units_bytes(n).text
+#define TIME(us)    human_units_time(us).text
+#define RATE(n)	    human_units_rate(n).text
+#define UNSEEN_SENTENCE \
+	"What the kernel reads by itself of files that are passed through is not seen here.\n"
+#define OP_READ	 15u
 #define OP_WRITE 16u
 
 static uint64_t sum_requests(const struct stats_values *v)
@@ -55,7 +56,8 @@ static bool is_nearly(uint64_t n, uint64_t max)
 
 bool stats_text_is_urgent(const struct report_mount *m)
 {
-	return m->has_quota && (is_nearly(m->quota.bytes, m->quota.max_bytes) || is_nearly(m->quota.inodes, m->quota.max_inodes));
+	return m->has_quota && (is_nearly(m->quota.bytes, m->quota.max_bytes) ||
+				is_nearly(m->quota.inodes, m->quota.max_inodes));
 }
 
 /* Of the limit that is nearer. */
@@ -65,10 +67,14 @@ static struct human_units quota_share(const struct report_mount *m)
 	const double bytes = q->max_bytes ? (double)q->bytes / (double)q->max_bytes : 0;
 	const double inodes = q->max_inodes ? (double)q->inodes / (double)q->max_inodes : 0;
 
-	return bytes >= inodes ? human_units_share(q->bytes, q->max_bytes) : human_units_share(q->inodes, q->max_inodes);
+	return bytes >= inodes ? human_units_share(q->bytes, q->max_bytes)
+			       : human_units_share(q->inodes, q->max_inodes);
 }
 
-static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
+static const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
 
 /* ---- what is printed once ---- */
 
@@ -79,31 +85,37 @@ static void print_copies(const struct report *r, FILE *out)
 
 	if (!r->keeper.is_running)
 		return;
-	fprintf(out, "copies in %s: %s of %s, limit %s, %s beyond the first; ", OF(c->mounts, "mount"), COUNT(c->copies),
-		OF(c->extents, "extent"), COUNT(c->limit), BYTES(c->extra_bytes));
-	fprintf(out, "%s evicted, %s refaulted, %s of CPU\n", COUNT(r->totals.counters[STATS_COPIES_EVICTED]),
+	fprintf(out, "copies in %s: %s of %s, limit %s, %s beyond the first; ",
+		OF(c->mounts, "mount"), COUNT(c->copies), OF(c->extents, "extent"), COUNT(c->limit),
+		BYTES(c->extra_bytes));
+	fprintf(out, "%s evicted, %s refaulted, %s of CPU\n",
+		COUNT(r->totals.counters[STATS_COPIES_EVICTED]),
 		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->keeper.cpu_ns / 1000));
 }
 
 void stats_text_print_server(const struct report *r, FILE *out)
 {
-	fprintf(out, "veneer %s, server %ld, up %s: %s mount%s of %s image%s, ", r->version, (long)r->pid,
-		human_units_age(r->uptime_s).text, COUNT(r->mounts_served), plural(r->mounts_served), COUNT(r->share.images),
-		plural(r->share.images));
+	fprintf(out, "veneer %s, server %ld, up %s: %s mount%s of %s image%s, ", r->version,
+		(long)r->pid, human_units_age(r->uptime_s).text, COUNT(r->mounts_served),
+		plural(r->mounts_served), COUNT(r->share.images), plural(r->share.images));
 	if (r->share.kept)
 		fprintf(out, "%s kept, ", COUNT(r->share.kept));
 	fprintf(out, "%s open file%s of layers\n", COUNT(r->descriptors), plural(r->descriptors));
-	fprintf(out, "memory %s: images %s, inodes %s, block maps %s, buffers %s, copies %s; windows of the page cache %s\n",
-		BYTES(r->rss_bytes), BYTES(r->memory[STATS_MEM_IMAGES]), BYTES(r->memory[STATS_MEM_INODES]),
-		BYTES(r->memory[STATS_MEM_MAPS]), BYTES(r->memory[STATS_MEM_BUFFERS]), BYTES(r->memory[STATS_MEM_COPIES]),
+	fprintf(out,
+		"memory %s: images %s, inodes %s, block maps %s, buffers %s, copies %s; windows of the page cache %s\n",
+		BYTES(r->rss_bytes), BYTES(r->memory[STATS_MEM_IMAGES]),
+		BYTES(r->memory[STATS_MEM_INODES]), BYTES(r->memory[STATS_MEM_MAPS]),
+		BYTES(r->memory[STATS_MEM_BUFFERS]), BYTES(r->memory[STATS_MEM_COPIES]),
 		BYTES(r->memory[STATS_MEM_WINDOWS]));
 	print_copies(r, out);
 }
 
 static int print_mounts(const struct report *r, bool has_colours, FILE *out)
 {
-	static const char *const heads[] = { "MODE", "LAYERS", "INODES", "REQUESTS", "ERRORS", "READ", "WRITTEN", "COW WRITES",
-					     "COPIED", "NOT COPIED", "QUOTA", "CONTAINER", "MOUNTPOINT" };
+	static const char *const heads[] = { "MODE",	  "LAYERS",	"INODES",  "REQUESTS",
+					     "ERRORS",	  "READ",	"WRITTEN", "COW WRITES",
+					     "COPIED",	  "NOT COPIED", "QUOTA",   "CONTAINER",
+					     "MOUNTPOINT" };
 	_cleanup_(freep) bool *is_red = calloc(r->nmounts + 1, sizeof(*is_red));
 	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 	bool has_unseen = false;
@@ -168,7 +180,8 @@ size_t stats_text_count_ops(const struct stats_values *v)
 
 static int print_ops(const struct stats_values *v, FILE *out)
 {
-	static const char *const heads[] = { "REQUEST", "COUNT", "SHARE", "ERRORS", "AVERAGE", "50 %", "90 %", "99 %", "LONGEST" };
+	static const char *const heads[] = { "REQUEST", "COUNT", "SHARE", "ERRORS", "AVERAGE",
+					     "50 %",	"90 %",	 "99 %",  "LONGEST" };
 	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 	uint32_t order[STATS_OPCODES];
 	size_t n = sort_ops(v, order);
@@ -218,7 +231,8 @@ static void topic(FILE *out, const char *name)
 static void print_hits(FILE *out, const char *name, uint64_t hits, uint64_t misses)
 {
 	topic(out, name);
-	fprintf(out, "%s of %s were there (%s)\n", COUNT(hits), COUNT(hits + misses), human_units_share(hits, hits + misses).text);
+	fprintf(out, "%s of %s were there (%s)\n", COUNT(hits), COUNT(hits + misses),
+		human_units_share(hits, hits + misses).text);
 }
 
 static int print_head(const struct report_mount *m, FILE *out)
@@ -229,8 +243,9 @@ static int print_head(const struct report_mount *m, FILE *out)
 
 	if (!mountpoint || (m->upper && !upper) || (m->unknown && !unknown))
 		return -ENOMEM;
-	fprintf(out, "%s: %s, %zu lower layer%s (image %zu)%s%s, %s inode%s\n", mountpoint, m->mode, m->nlower, plural(m->nlower),
-		m->image, upper ? ", upper " : "", upper ? upper : "", COUNT(m->inodes), plural(m->inodes));
+	fprintf(out, "%s: %s, %zu lower layer%s (image %zu)%s%s, %s inode%s\n", mountpoint, m->mode,
+		m->nlower, plural(m->nlower), m->image, upper ? ", upper " : "", upper ? upper : "",
+		COUNT(m->inodes), plural(m->inodes));
 	if (unknown) {
 		topic(out, "ignored");
 		fprintf(out, "%s\n", unknown);
@@ -255,22 +270,29 @@ int stats_text_print_mount(const struct report_mount *m, FILE *out)
 	if (result < 0)
 		return result;
 	topic(out, "copy-on-write");
-	fprintf(out, "%s write%s made %s own; %s copy-up%s; %s copied from lower files, %s not copied\n", COUNT(c[STATS_COW_WRITES]),
-		plural(c[STATS_COW_WRITES]), BYTES(c[STATS_COW_BYTES]), COUNT(c[STATS_COPYUPS]), plural(c[STATS_COPYUPS]), BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]),
-		BYTES(stats_not_copied(v)));
+	fprintf(out,
+		"%s write%s made %s own; %s copy-up%s; %s copied from lower files, %s not copied\n",
+		COUNT(c[STATS_COW_WRITES]), plural(c[STATS_COW_WRITES]), BYTES(c[STATS_COW_BYTES]),
+		COUNT(c[STATS_COPYUPS]), plural(c[STATS_COPYUPS]),
+		BYTES(c[STATS_COPYUP_BYTES] + c[STATS_FILL_BYTES]), BYTES(stats_not_copied(v)));
 	topic(out, "block map");
-	fprintf(out, "%s, %s, log of %s\n", OF(m->map_files, "partial file"), OF(c[STATS_MAP_RECORDS], "record"), BYTES(m->map_log_bytes));
+	fprintf(out, "%s, %s, log of %s\n", OF(m->map_files, "partial file"),
+		OF(c[STATS_MAP_RECORDS], "record"), BYTES(m->map_log_bytes));
 	topic(out, "promotion");
-	fprintf(out, "%s chunk%s and %s file%s completed with %s from lower files, %s of it cloned\n", COUNT(c[STATS_PROMOTED_CHUNKS]),
-		plural(c[STATS_PROMOTED_CHUNKS]), COUNT(c[STATS_PROMOTED_FILES]), plural(c[STATS_PROMOTED_FILES]),
+	fprintf(out,
+		"%s chunk%s and %s file%s completed with %s from lower files, %s of it cloned\n",
+		COUNT(c[STATS_PROMOTED_CHUNKS]), plural(c[STATS_PROMOTED_CHUNKS]),
+		COUNT(c[STATS_PROMOTED_FILES]), plural(c[STATS_PROMOTED_FILES]),
 		BYTES(c[STATS_PROMOTED_BYTES]), BYTES(c[STATS_PROMOTED_CLONED]));
 	topic(out, "intercepted");
-	fprintf(out, "%s of %s, %s of %s%s\n", OF(v->ops[OP_READ].requests, "read"), BYTES(c[STATS_READ_BYTES]),
-		OF(v->ops[OP_WRITE].requests, "write"), BYTES(c[STATS_WRITE_BYTES]),
+	fprintf(out, "%s of %s, %s of %s%s\n", OF(v->ops[OP_READ].requests, "read"),
+		BYTES(c[STATS_READ_BYTES]), OF(v->ops[OP_WRITE].requests, "write"),
+		BYTES(c[STATS_WRITE_BYTES]),
 		c[STATS_OPENS_PASSTHROUGH] ? "; those that were passed through are not seen" : "");
 	topic(out, "opens");
-	fprintf(out, "%s passthrough, %s cached, %s direct; %s\n", COUNT(c[STATS_OPENS_PASSTHROUGH]),
-		COUNT(c[STATS_OPENS_CACHED]), COUNT(c[STATS_OPENS_DIRECT]), OF(c[STATS_NODE_SWITCHES], "node switch"));
+	fprintf(out, "%s passthrough, %s cached, %s direct; %s\n",
+		COUNT(c[STATS_OPENS_PASSTHROUGH]), COUNT(c[STATS_OPENS_CACHED]),
+		COUNT(c[STATS_OPENS_DIRECT]), OF(c[STATS_NODE_SWITCHES], "node switch"));
 	print_hits(out, "cached blocks", c[STATS_WINDOW_HITS], c[STATS_WINDOW_MISSES]);
 	print_hits(out, "descriptors", c[STATS_FD_HITS], c[STATS_FD_MISSES]);
 	fputc('\n', out);
@@ -279,8 +301,10 @@ int stats_text_print_mount(const struct report_mount *m, FILE *out)
 
 /* ---- rates ---- */
 
-/* The same mount in the earlier picture: that of the same place, the nth of those that lie there. */
-static const struct report_mount *find_before(const struct report *begun, const struct report *ended, size_t i)
+/* The same mount in the earlier picture: that of the same place, the nth of those that lie there.
+ */
+static const struct report_mount *find_before(const struct report *begun,
+					      const struct report *ended, size_t i)
 {
 	const char *place = ended->mounts[i].mountpoint;
 	size_t nth = 0;
@@ -322,8 +346,9 @@ struct busy *stats_text_gained(const struct report *begun, const struct report *
 
 static int print_busy(const struct busy *list, size_t n, double s, FILE *out)
 {
-	static const char *const heads[] = { "MODE", "REQ/S", "ERR/S", "READ/S", "BYTES/S", "WRITE/S", "BYTES/S", "COW/S", "MADE OWN/S",
-					     "50 %", "99 %", "MOUNTPOINT" };
+	static const char *const heads[] = { "MODE",	   "REQ/S",   "ERR/S",	 "READ/S",
+					     "BYTES/S",	   "WRITE/S", "BYTES/S", "COW/S",
+					     "MADE OWN/S", "50 %",    "99 %",	 "MOUNTPOINT" };
 	_cleanup_(text_table_release) struct text_table g = { .ncolumns = 0 };
 
 	text_table_init(&g, "lrrrrrrrrrrl", heads);
@@ -343,7 +368,8 @@ static int print_busy(const struct busy *list, size_t n, double s, FILE *out)
 		text_table_put(&g, BYTES((uint64_t)((double)v->counters[STATS_COW_BYTES] / s)));
 		text_table_put(&g, has_any ? TIME(stats_percentile_us(&all, 50)) : "-");
 		text_table_put(&g, has_any ? TIME(stats_percentile_us(&all, 99)) : "-");
-		text_table_put(&g, list[i].m->container ? list[i].m->container : list[i].m->mountpoint);
+		text_table_put(&g,
+			       list[i].m->container ? list[i].m->container : list[i].m->mountpoint);
 	}
 	return text_table_print(&g, out);
 }
@@ -375,7 +401,8 @@ int stats_text_print_op_rates(const struct stats_values *v, double s, size_t lim
 	return text_table_print(&g, out);
 }
 
-struct stats_values *stats_text_gained_in_all(const struct report *begun, const struct report *ended)
+struct stats_values *stats_text_gained_in_all(const struct report *begun,
+					      const struct report *ended)
 {
 	struct stats_values *all = malloc(sizeof(*all));
 
@@ -388,7 +415,8 @@ struct stats_values *stats_text_gained_in_all(const struct report *begun, const 
 	return all;
 }
 
-int stats_text_print_rates(const struct report *begun, const struct report *ended, double seconds, FILE *out)
+int stats_text_print_rates(const struct report *begun, const struct report *ended, double seconds,
+			   FILE *out)
 {
 	_cleanup_(freep) struct busy *list = stats_text_gained(begun, ended);
 	_cleanup_(freep) struct stats_values *all = stats_text_gained_in_all(begun, ended);
@@ -406,7 +434,8 @@ int stats_text_print_rates(const struct report *begun, const struct report *ende
 	return r ?: stats_text_print_op_rates(all, s, SIZE_MAX, out);
 }
 
-int stats_text_print_json(const struct report *begun, const struct report *ended, double seconds, FILE *out)
+int stats_text_print_json(const struct report *begun, const struct report *ended, double seconds,
+			  FILE *out)
 {
 	_cleanup_(freep) struct busy *list = stats_text_gained(begun, ended);
 	_cleanup_(freep) struct stats_values *all = stats_text_gained_in_all(begun, ended);

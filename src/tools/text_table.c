@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP 2
-#define LEAST 10		/* of a cell that is cut */
-#define CUT ".."
-#define RED "\033[31m"
+#define GAP   2
+#define LEAST 10 /* of a cell that is cut */
+#define CUT   ".."
+#define RED   "\033[31m"
 #define PLAIN "\033[0m"
 
 void text_table_init(struct text_table *g, const char *left, const char *const *heads)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/tools/top_screen.h"
 
-#include "text_table.h"
 #include "stats_text-internal.h"
+#include "text_table.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
@@ -10,15 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HEAD_ROWS 3u		/* of the server, and an empty one */
-#define OPS_ROWS 7u		/* with an empty one and their head, where there is room for more than mounts */
+#define HEAD_ROWS 3u /* of the server, and an empty one */
+#define OPS_ROWS                                                                         \
+	7u /* with an empty one and their head, where there is room for more than mounts \
+	    */
 #define MOUNTS_LEAST 4u
-#define SHORT 12u		/* a terminal that has no room for all of the head */
-#define WIDE 110u
-#define NARROW 72u
-#define BOLD "\033[1m"
-#define INVERSE "\033[7m"
-#define PLAIN "\033[0m"
+#define SHORT	     12u /* a terminal that has no room for all of the head */
+#define WIDE	     110u
+#define NARROW	     72u
+#define BOLD	     "\033[1m"
+#define INVERSE	     "\033[7m"
+#define PLAIN	     "\033[0m"
 
 static const struct {
 	char key;
@@ -101,7 +103,8 @@ static struct line *sorted(const struct busy *list, size_t n, enum top_screen_or
 
 static bool is_shown(const struct top_screen *s, int column)
 {
-	return s->columns >= WIDE || (!orders[column].is_wide && (s->columns >= NARROW || orders[column].is_narrow));
+	return s->columns >= WIDE ||
+	       (!orders[column].is_wide && (s->columns >= NARROW || orders[column].is_narrow));
 }
 
 static void put_cell(struct text_table *g, const struct line *l, int column, double seconds)
@@ -113,16 +116,22 @@ static void put_cell(struct text_table *g, const struct line *l, int column, dou
 		text_table_put(g, human_units_rate((double)l->busy->requests / seconds).text);
 		break;
 	case TOP_SCREEN_ERRORS:
-		text_table_put(g, human_units_rate((double)stats_text_sum_errors(v) / seconds).text);
+		text_table_put(g,
+			       human_units_rate((double)stats_text_sum_errors(v) / seconds).text);
 		break;
 	case TOP_SCREEN_TIME:
 		text_table_put(g, l->has_any ? human_units_time(l->p99_us).text : "-");
 		break;
 	case TOP_SCREEN_NAME:
-		text_table_put(g, l->busy->m->container ? l->busy->m->container : l->busy->m->mountpoint);
+		text_table_put(g, l->busy->m->container ? l->busy->m->container
+							: l->busy->m->mountpoint);
 		break;
 	default:
-		text_table_put(g, human_units_bytes((uint64_t)((double)value_of(l, (enum top_screen_order)column) / seconds)).text);
+		text_table_put(
+			g, human_units_bytes(
+				   (uint64_t)((double)value_of(l, (enum top_screen_order)column) /
+					      seconds))
+				   .text);
 	}
 }
 
@@ -146,7 +155,8 @@ static int print_table(const struct top_screen *s, struct text_table *g, FILE *o
 	return 0;
 }
 
-static int print_mounts(const struct top_screen *s, const struct line *lines, size_t n, size_t room, double seconds, FILE *out)
+static int print_mounts(const struct top_screen *s, const struct line *lines, size_t n, size_t room,
+			double seconds, FILE *out)
 {
 	/* The last row says what is left out. */
 	const size_t shown = n + 1 <= room ? n : room > 2 ? room - 2 : 1;
@@ -162,7 +172,8 @@ static int print_mounts(const struct top_screen *s, const struct line *lines, si
 	for (int c = 0; c < TOP_SCREEN_ORDERS; c++) {
 		if (!is_shown(s, c))
 			continue;
-		snprintf(heads[ncolumns], sizeof(heads[0]), "%s%s", s->order == (enum top_screen_order)c ? "*" : "", orders[c].head);
+		snprintf(heads[ncolumns], sizeof(heads[0]), "%s%s",
+			 s->order == (enum top_screen_order)c ? "*" : "", orders[c].head);
 		head_of[ncolumns] = heads[ncolumns];
 		left[ncolumns++] = c == TOP_SCREEN_NAME ? 'l' : 'r';
 	}
@@ -191,11 +202,14 @@ static void print_foot(const struct top_screen *s, FILE *out)
 
 	for (int i = 0; i < TOP_SCREEN_ORDERS; i++)
 		if (is_shown(s, i))
-			len += (size_t)snprintf(text + len, sizeof(text) - len, " %c %s", orders[i].key, orders[i].word);
-	fprintf(out, s->has_style ? INVERSE "%.*s" PLAIN : "%.*s", s->columns > 1 ? (int)s->columns - 1 : 1, text);
+			len += (size_t)snprintf(text + len, sizeof(text) - len, " %c %s",
+						orders[i].key, orders[i].word);
+	fprintf(out, s->has_style ? INVERSE "%.*s" PLAIN : "%.*s",
+		s->columns > 1 ? (int)s->columns - 1 : 1, text);
 }
 
-/* Lines of the text, so many at most and so long at most: the terminal would go on writing over the last character. */
+/* Lines of the text, so many at most and so long at most: the terminal would go on writing over the
+ * last character. */
 static size_t print_lines(const char *text, size_t limit, size_t columns, FILE *out)
 {
 	size_t n = 0;
@@ -221,7 +235,8 @@ static size_t print_head(const struct report *r, size_t limit, size_t columns, F
 	return fclose(f) == 0 ? print_lines(text, limit, columns, out) : 0;
 }
 
-int top_screen_print(const struct top_screen *s, const struct report *begun, const struct report *ended, double seconds, FILE *out)
+int top_screen_print(const struct top_screen *s, const struct report *begun,
+		     const struct report *ended, double seconds, FILE *out)
 {
 	_cleanup_(freep) struct busy *list = stats_text_gained(begun, ended);
 	_cleanup_(freep) struct stats_values *all = stats_text_gained_in_all(begun, ended);
@@ -237,7 +252,9 @@ int top_screen_print(const struct top_screen *s, const struct report *begun, con
 	left--;
 	/* With the head and, at most, what is left out. */
 	wanted = ended->nmounts + 1;
-	mounts = left > OPS_ROWS + MOUNTS_LEAST && wanted > left - OPS_ROWS ? left - OPS_ROWS : wanted < left ? wanted : left;
+	mounts = left > OPS_ROWS + MOUNTS_LEAST && wanted > left - OPS_ROWS ? left - OPS_ROWS
+		 : wanted < left					    ? wanted
+									    : left;
 	if (ended->nmounts)
 		r = print_mounts(s, lines, ended->nmounts, mounts, by, out);
 	else

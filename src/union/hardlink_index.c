@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two questions. Which entries of the image are one file: those of one layer with one inode number. The entry's own
- * directory is asked first, since most hard links lie side by side, then an index of the whole image. And where is
- * an entry of the image seen: at its own path, unless a directory above it was renamed; such directories are kept
- * in a table, filled from the redirects in the upper once they matter, and by every rename. */
+/* Two questions. Which entries of the image are one file: those of one layer with one inode number.
+ * The entry's own directory is asked first, since most hard links lie side by side, then an index
+ * of the whole image. And where is an entry of the image seen: at its own path, unless a directory
+ * above it was renamed; such directories are kept in a table, filled from the redirects in the
+ * upper once they matter, and by every rename. */
 #include "veneer/union/hardlink_index.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
-#include "veneer/union/lookup.h"
 #include "veneer/sys/path.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,26 +17,28 @@
 #include <string.h>
 
 #define VISITS_MAX 2000000 /* a tenth of a second */
-#define PATHS_MAX (1u << 24) /* directories of an upper; beyond it something is wrong */
+#define PATHS_MAX  (1u << 24) /* directories of an upper; beyond it something is wrong */
 
 struct moved {
-	struct hlink link;	/* by what is merged into it */
-	struct inode *dir;	/* referenced */
+	struct hlink link; /* by what is merged into it */
+	struct inode *dir; /* referenced */
 };
 
 struct inodes {
-	struct inode **v;	/* referenced */
+	struct inode **v; /* referenced */
 	size_t n, cap;
 };
 
 struct hardlink_index {
-	pthread_mutex_t scan_lock;	/* one scan at a time; held over it */
-	pthread_mutex_t lock;	/* innermost; held over nothing */
-	struct image_entry **index;	/* entries that share their file with others, in order of by_file(); never changes */
+	pthread_mutex_t scan_lock; /* one scan at a time; held over it */
+	pthread_mutex_t lock; /* innermost; held over nothing */
+	struct image_entry **index; /* entries that share their file with others, in order of
+				       by_file(); never changes */
 	size_t n, nvisited;
 	bool is_indexed, is_scanning, is_scanned;
 	struct htab moved;
-	struct inodes again;	/* renamed while a scan runs, which may have been at neither place at the right time */
+	struct inodes again; /* renamed while a scan runs, which may have been at neither place at
+				the right time */
 };
 
 int hardlink_index_init(struct union_fs *t)
@@ -78,7 +81,8 @@ void hardlink_index_release(struct union_fs *t)
 
 static int by_file(const void *a, const void *b)
 {
-	const struct image_entry *x = *(struct image_entry *const *)a, *y = *(struct image_entry *const *)b;
+	const struct image_entry *x = *(struct image_entry *const *)a,
+				 *y = *(struct image_entry *const *)b;
 
 	if (x->layer != y->layer)
 		return x->layer < y->layer ? -1 : 1;
@@ -105,8 +109,8 @@ static int image_entries_add(struct image_entries *s, struct image_entry *e)
 	return 0;
 }
 
-/* Every file of the image into ret. In a loop: an image decides how deep it is. A directory that cannot be read
- * has no names to offer. */
+/* Every file of the image into ret. In a loop: an image decides how deep it is. A directory that
+ * cannot be read has no names to offer. */
 static int collect_files(struct image *img, struct image_entries *ret)
 {
 	struct image_entries dirs = { 0 };
@@ -135,7 +139,8 @@ static void keep_shared(struct image_entries *s)
 	if (s->n)
 		qsort(s->v, s->n, sizeof(*s->v), by_file);
 	for (size_t k = 0; k < s->n; k++)
-		if ((k > 0 && by_file(&s->v[k - 1], &s->v[k]) == 0) || (k + 1 < s->n && by_file(&s->v[k], &s->v[k + 1]) == 0))
+		if ((k > 0 && by_file(&s->v[k - 1], &s->v[k]) == 0) ||
+		    (k + 1 < s->n && by_file(&s->v[k], &s->v[k + 1]) == 0))
 			s->v[n++] = s->v[k];
 	s->n = n;
 }
@@ -146,7 +151,8 @@ static bool is_indexed(struct hardlink_index *l)
 	return l->is_indexed;
 }
 
-/* Or looking through directories of n entries has taken so long already that an index is cheaper. */
+/* Or looking through directories of n entries has taken so long already that an index is cheaper.
+ */
 static bool wants_index(struct hardlink_index *l, size_t n)
 {
 	LOCK_SCOPE(&l->lock);
@@ -258,14 +264,15 @@ int hardlink_index_note_moved(struct union_fs *t, struct inode *dir)
 	return r < 0 ? r : 0;
 }
 
-/* The n-th of the directories that were renamed and hold what e, a directory of the image, has; referenced. There
- * are two if a server was killed before it hid the old name. NULL: no more. */
+/* The n-th of the directories that were renamed and hold what e, a directory of the image, has;
+ * referenced. There are two if a server was killed before it hid the old name. NULL: no more. */
 static struct inode *find_moved(struct union_fs *t, const struct image_entry *e, size_t n)
 {
 	struct inode *found = NULL;
 
 	LOCK_SCOPE(&t->links->lock);
-	for (struct hlink *l = htab_first(&t->links->moved, moved_hash(e)); l && !found; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&t->links->moved, moved_hash(e)); l && !found;
+	     l = htab_next(l)) {
 		struct moved *m = container_of(l, struct moved, link);
 
 		if (m->dir->lower == e && !m->dir->is_orphan && n-- == 0)
@@ -278,7 +285,8 @@ static struct inode *find_moved(struct union_fs *t, const struct image_entry *e,
 
 static bool is_directory(const struct lookup_state *s)
 {
-	return s->where == LOOKUP_UPPER ? s->up.type == DT_DIR : s->where == LOOKUP_LOWER && s->below->type == DT_DIR;
+	return s->where == LOOKUP_UPPER ? s->up.type == DT_DIR
+					: s->where == LOOKUP_LOWER && s->below->type == DT_DIR;
 }
 
 /* One step down the mount; referenced. -ENOENT unless it is a directory. */
@@ -295,8 +303,8 @@ static int step_down(struct union_fs *t, struct inode *dir, const char *name, st
 
 		r = lookup_state(t, dir, name, &state);
 
-		/* The name of anything else is for the kernel to look up, which keeps it from being removed
-		 * meanwhile. */
+		/* The name of anything else is for the kernel to look up, which keeps it from being
+		 * removed meanwhile. */
 		if (r == 0 && !is_directory(&state))
 			r = -ENOENT;
 		if (r == 0)
@@ -335,9 +343,10 @@ static int walk_to(struct union_fs *t, const char *path, struct inode **ret)
 	return 0;
 }
 
-/* From start, which shows what the image has at `top`, down to the directory dir of the image. -ENOENT: that is
- * not what is seen there. start's reference is used up. */
-static int descend(struct union_fs *t, struct inode *start, const struct image_entry *top, struct image_entry *dir, struct inode **ret)
+/* From start, which shows what the image has at `top`, down to the directory dir of the image.
+ * -ENOENT: that is not what is seen there. start's reference is used up. */
+static int descend(struct union_fs *t, struct inode *start, const struct image_entry *top,
+		   struct image_entry *dir, struct inode **ret)
 {
 	struct image_entries chain = { 0 };
 	struct inode *i = start, *next;
@@ -436,7 +445,8 @@ static int scan_dir(struct union_fs *t, const char *path, struct paths *todo)
 	int r;
 
 	if (fd < 0)
-		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0 : fd; /* gone meanwhile */
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? 0
+								       : fd; /* gone meanwhile */
 	r = *path ? note_if_moved(t, path, fd) : 0;
 	if (r == 0)
 		r = dir_listing_read(fd, &l);
@@ -518,7 +528,8 @@ static bool begin_scan(struct hardlink_index *l)
 	return !l->is_scanned;
 }
 
-/* Renames of earlier mounts. What is renamed while this runs, and what is in it, is looked through again. */
+/* Renames of earlier mounts. What is renamed while this runs, and what is in it, is looked through
+ * again. */
 static int scan_upper(struct union_fs *t)
 {
 	struct inode *dir;
@@ -559,13 +570,16 @@ static bool has_place(const struct hardlink_set *s, size_t from, const struct in
 	return from < s->n;
 }
 
-/* dir shows what e's directory of the image has; its reference is used up. from: e's places in the set. */
-static int add_if_seen(struct union_fs *t, struct inode *dir, struct image_entry *e, size_t from, struct hardlink_set *ret)
+/* dir shows what e's directory of the image has; its reference is used up. from: e's places in the
+ * set. */
+static int add_if_seen(struct union_fs *t, struct inode *dir, struct image_entry *e, size_t from,
+		       struct hardlink_set *ret)
 {
 	struct lookup_state state;
 	int r = lookup_state(t, dir, e->name, &state);
 
-	if (r == 0 && state.where == LOOKUP_LOWER && state.below == e && !has_place(ret, from, dir)) {
+	if (r == 0 && state.where == LOOKUP_LOWER && state.below == e &&
+	    !has_place(ret, from, dir)) {
 		r = set_add(ret, dir, e->name);
 		if (r == 0)
 			return 0;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the inode table: inode.c keeps it, inode_load.c fills it from what a dead server left. */
+/* The inside of the inode table: inode.c keeps it, inode_load.c fills it from what a dead server
+ * left. */
 #pragma once
 
 #include "veneer/union/inode.h"
 
 struct name {
-	struct hlink link;		/* in tree->names */
+	struct hlink link; /* in tree->names */
 	struct list_link of_inode;
 	struct inode *parent, *inode;
 	char name[];
@@ -18,7 +19,8 @@ void inode_table_abandon(struct union_fs *t);
 /* An inode for a slot that is in use. NULL: no memory. */
 struct inode *inode_for_slot(struct union_fs *t, uint32_t id);
 /* Enter a name in memory alone. 0 or -ENOMEM. */
-int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, size_t len);
+int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
+		    size_t len);
 /* Under which a bare inode is in tree->bare. */
 uint64_t inode_unresolved_key(const struct node_slot *s);
 /* Take down an inode that nobody needs: not referenced, and not held by the kernel. */
@@ -32,8 +34,8 @@ void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i);
 void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink **free_list);
 /* What was found becomes what the inode is; it is published by has_upper, last. */
 void inode_take_found(struct inode *i, const struct inode_found *f);
-/* It has no name any more, or is about to lose the last: say in the slot what it is found by; bare_path if it is
- * bare. */
+/* It has no name any more, or is about to lose the last: say in the slot what it is found by;
+ * bare_path if it is bare. */
 void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path);
 /* Without the lock: free what has died. */
 void inode_free_unlinked(struct union_fs *t, struct hlink *free_list);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Invariants, all under tree->lock:
  * 1. an inode lives while the kernel owes lookups for it, it has refs, or it is the root;
- * 2. a struct name holds a reference on its parent, and none on its inode: an inode that dies takes its
- *    names along;
+ * 2. a struct name holds a reference on its parent, and none on its inode: an inode that dies takes
+ * its names along;
  * 3. an inode without names, but for the root, is an orphan; its slot says so;
- * 4. a regular file may have had other node ids: while the kernel owes lookups for one, its slot leads to the
- *    inode and says which id came after it. */
+ * 4. a regular file may have had other node ids: while the kernel owes lookups for one, its slot
+ * leads to the inode and says which id came after it. */
 #include "inode-internal.h"
 
-#include "veneer/passthrough/passthrough_table.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
-#include "veneer/union/locks.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/union/quota.h"
 #include "veneer/base/stats.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/passthrough/passthrough_table.h"
+#include "veneer/union/locks.h"
+#include "veneer/union/quota.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -29,7 +29,8 @@ static uint64_t name_hash(const struct inode *parent, const char *name)
 
 static struct name *find_locked(struct union_fs *t, const struct inode *parent, const char *name)
 {
-	for (struct hlink *l = htab_first(&t->names, name_hash(parent, name)); l; l = htab_next(l)) {
+	for (struct hlink *l = htab_first(&t->names, name_hash(parent, name)); l;
+	     l = htab_next(l)) {
 		struct name *n = container_of(l, struct name, link);
 
 		if (n->parent == parent && !strcmp(n->name, name))
@@ -110,7 +111,8 @@ static struct inode *inode_alloc_locked(struct union_fs *t, uint8_t type)
 
 static bool is_dead(struct union_fs *t, const struct inode *i)
 {
-	return i != t->root && !i->refs && !i->n_former && !node_table_slot(t->nodes, i->id)->nlookup;
+	return i != t->root && !i->refs && !i->n_former &&
+	       !node_table_slot(t->nodes, i->id)->nlookup;
 }
 
 static void release_id_locked(struct union_fs *t, uint32_t id)
@@ -135,8 +137,9 @@ static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 	*list = &i->by_upper;
 }
 
-/* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. An inode that dies
- * may take its directory along, and that its own; in a loop, since a container decides how deep that goes. */
+/* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. An
+ * inode that dies may take its directory along, and that its own; in a loop, since a container
+ * decides how deep that goes. */
 static void unlink_dead(struct union_fs *t, struct inode *i, struct hlink **free_list)
 {
 	struct hlink *dying = NULL;
@@ -184,7 +187,8 @@ void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink *
 
 static void free_inode(struct union_fs *t, struct inode *i)
 {
-	/* In this order: who waits for room (op_data_waits_for_room) waits for what this gives back. */
+	/* In this order: who waits for room (op_data_waits_for_room) waits for what this gives
+	 * back. */
 	fd_cache_drop(&i->src.fd);
 	if (i->is_held)
 		fd_cache_unhold(&t->held);
@@ -204,7 +208,8 @@ static void forget_bytes(struct union_fs *t, struct inode *i)
 	if (i->is_unresolved && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
 		const int fd = i->src.fd.fd_plus_one - 1;
 
-		i->is_gone = fstat(fd, &st) == 0 && st.st_nlink == 0 && source_read_mark(fd, "", &mark, NULL) == 1;
+		i->is_gone = fstat(fd, &st) == 0 && st.st_nlink == 0 &&
+			     source_read_mark(fd, "", &mark, NULL) == 1;
 	}
 	if (i->is_gone && i->is_orphan && mark.file_id)
 		mapfile_file_gone(t->map, mark.file_id);
@@ -248,7 +253,8 @@ uint64_t inode_fold_ino(struct union_fs *t, dev_t dev, ino_t ino)
 /* So that a later server numbers alike what it meets in another order. */
 static void note_devices_locked(struct union_fs *t)
 {
-	struct xino *const from[] = { [NODE_TABLE_OF_TREE] = &t->devs, [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
+	struct xino *const from[] = { [NODE_TABLE_OF_TREE] = &t->devs,
+				      [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
 
 	for (unsigned place = 0; place < NODE_TABLE_PLACES; place++) {
 		const unsigned n = atomic_load_explicit(&from[place]->n, memory_order_acquire);
@@ -440,7 +446,8 @@ int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 	return 0;
 }
 
-int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, size_t len)
+int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
+		    size_t len)
 {
 	struct name *n = malloc(sizeof(*n) + len + 1) ?: take_spare_name_locked(t);
 
@@ -460,7 +467,8 @@ int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, c
 	return 0;
 }
 
-static int add_name_locked(struct union_fs *t, struct inode *i, struct inode *parent, const char *name)
+static int add_name_locked(struct union_fs *t, struct inode *i, struct inode *parent,
+			   const char *name)
 {
 	int r = inode_link_name(t, i, parent, name, strlen(name));
 
@@ -478,13 +486,15 @@ static int add_name_locked(struct union_fs *t, struct inode *i, struct inode *pa
 	}
 	i->is_orphan = false;
 	i->is_gone = false;
-	node_table_set_state(node_table_slot(t->nodes, i->id), i->has_upper ? NODE_UPPER : NODE_LOWER);
+	node_table_set_state(node_table_slot(t->nodes, i->id),
+			     i->has_upper ? NODE_UPPER : NODE_LOWER);
 	return 0;
 }
 
 void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
 {
-	if (i->type != DT_DIR && !i->is_in_by_upper && htab_insert(&t->by_upper, &i->by_upper, i->upper_ino) == 0)
+	if (i->type != DT_DIR && !i->is_in_by_upper &&
+	    htab_insert(&t->by_upper, &i->by_upper, i->upper_ino) == 0)
 		i->is_in_by_upper = true;
 }
 
@@ -505,7 +515,8 @@ uint64_t inode_lower_hash(const struct image_entry *e)
 	return hash_key(&e->d_ino, sizeof(e->d_ino), e->layer);
 }
 
-/* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into one. */
+/* All names of a hard-linked lower file are one inode from the start: copy-up cannot make two into
+ * one. */
 struct inode *inode_by_lower_locked(struct union_fs *t, struct image_entry *e)
 {
 	for (struct hlink *l = htab_first(&t->by_lower, inode_lower_hash(e)); l; l = htab_next(l)) {
@@ -570,7 +581,8 @@ uint64_t inode_dir_version(struct inode *dir)
 	return d ? upper_dir_version(d) + 2 : 1;
 }
 
-int inode_enter(struct union_fs *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret)
+int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
+		const struct inode_found *found, struct inode **ret)
 {
 	struct hlink *free_list = NULL;
 	struct inode *i = NULL;
@@ -589,7 +601,8 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name, cons
 		r = inode_resolve_named_locked(t, i, found);
 		r = r == -ESTALE ? -EAGAIN : r;
 	} else {
-		/* By whatever link count: of two names the known one may just have been unlinked. */
+		/* By whatever link count: of two names the known one may just have been unlinked.
+		 */
 		if (found->has_upper && found->type != DT_DIR)
 			i = inode_by_upper_locked(t, found);
 		if (found->is_linked_below)
@@ -629,7 +642,8 @@ int inode_add_name(struct union_fs *t, struct inode *i, struct inode *parent, co
 	return add_name_locked(t, i, parent, name);
 }
 
-/* By what a later server will find an inode without names: in the image, if its bytes are there or are needed. */
+/* By what a later server will find an inode without names: in the image, if its bytes are there or
+ * are needed. */
 static char *way_to_orphan(const struct inode *i)
 {
 	return i->lower && (!i->has_upper || i->src.id) ? image_path(i->lower) : NULL;
@@ -669,7 +683,8 @@ static char *unresolved_path_of(const struct name *n)
 	return dir && asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", n->name) >= 0 ? path : NULL;
 }
 
-static void drop_name_locked(struct union_fs *t, struct inode *parent, const char *name, struct hlink **free_list)
+static void drop_name_locked(struct union_fs *t, struct inode *parent, const char *name,
+			     struct hlink **free_list)
 {
 	struct name *n = find_locked(t, parent, name);
 	_cleanup_(freep) char *path = n ? unresolved_path_of(n) : NULL;
@@ -679,7 +694,8 @@ static void drop_name_locked(struct union_fs *t, struct inode *parent, const cha
 		return;
 	i = n->inode;
 	i->refs++;
-	/* Its slot must not be free while that of the child names it: the server may die in between. */
+	/* Its slot must not be free while that of the child names it: the server may die in
+	 * between. */
 	parent->refs++;
 	inode_remove_name_locked(t, n, free_list);
 	orphan_check_locked(t, i, path);
@@ -697,7 +713,8 @@ void inode_drop_name(struct union_fs *t, struct inode *parent, const char *name)
 	inode_free_unlinked(t, free_list);
 }
 
-int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name)
+int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *old_name,
+		    struct inode *parent, const char *name)
 {
 	struct hlink *free_list = NULL;
 	struct inode *i = NULL;
@@ -720,7 +737,8 @@ int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *ol
 	return r;
 }
 
-int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a, struct inode *b_parent, const char *b)
+int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
+		     struct inode *b_parent, const char *b)
 {
 	struct hlink *free_list = NULL;
 	struct inode *ia = NULL, *ib = NULL;
@@ -757,7 +775,8 @@ int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a, 
 	return r;
 }
 
-int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_parent, char name[NAME_MAX + 1])
+int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_parent,
+		   char name[NAME_MAX + 1])
 {
 	struct name *n;
 

@@ -3,7 +3,7 @@
 
 #include "veneer/base/cleanup.h"
 
-#define SCAN_SLOTS 16384u	/* under one lock */
+#define SCAN_SLOTS 16384u /* under one lock */
 
 size_t inode_count(struct union_fs *t)
 {

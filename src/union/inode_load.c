@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inodes from the node table of a server that is dead: bare ones, made of memory alone, so that many take no time.
- * What any of them is, is found out when it is first asked for (restore.h). */
+/* Inodes from the node table of a server that is dead: bare ones, made of memory alone, so that
+ * many take no time. What any of them is, is found out when it is first asked for (restore.h). */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -63,7 +63,8 @@ static bool is_its_own(struct node_slot *s, int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && IFTODT(st.st_mode) == s->type && (!s->upper_ino || s->upper_ino == st.st_ino);
+	return fstat(fd, &st) == 0 && IFTODT(st.st_mode) == s->type &&
+	       (!s->upper_ino || s->upper_ino == st.st_ino);
 }
 
 /* It is pinned, as it was: nothing else leads there. */
@@ -72,7 +73,8 @@ static void take_held(struct union_fs *t, struct held *h, struct inode *i, struc
 	const int fd = s->held_fd - 1;
 	struct stat st;
 
-	if (fd < 0 || (size_t)fd >= h->max || h->taken[fd / 8] & (1u << fd % 8) || !is_its_own(s, fd)) {
+	if (fd < 0 || (size_t)fd >= h->max || h->taken[fd / 8] & (1u << fd % 8) ||
+	    !is_its_own(s, fd)) {
 		s->held_fd = 0;
 		return;
 	}
@@ -129,7 +131,8 @@ static int make_unresolved(struct union_fs *t, uint32_t id)
 	if (!i)
 		return -ENOMEM;
 	i->is_mapped_past_us = s->is_mapped_past_us;
-	/* It was told of by this id, or would have been (sb_reply.c). Who locked it has look-ups beside (sb_locks.c). */
+	/* It was told of by this id, or would have been (sb_reply.c). Who locked it has look-ups
+	 * beside (sb_locks.c). */
 	i->is_private = s->nlookup > s->n_tied;
 	/* Whatever was listed of it, somebody may look it up now. */
 	i->is_listed_names_only = s->type == DT_DIR;
@@ -213,7 +216,8 @@ static int list_all(struct union_fs *t)
 
 		if (!i || i->id != id || i->type == DT_DIR)
 			continue;
-		if (htab_insert(&t->unresolved, &i->by_lower, inode_unresolved_key(node_table_slot(t->nodes, id))) < 0)
+		if (htab_insert(&t->unresolved, &i->by_lower,
+				inode_unresolved_key(node_table_slot(t->nodes, id))) < 0)
 			return -ENOMEM;
 		i->is_in_by_lower = true;
 	}
@@ -233,14 +237,16 @@ static void drop_unheld(struct union_fs *t)
 
 static void number_alike(struct union_fs *t)
 {
-	struct xino *const to[] = { [NODE_TABLE_OF_TREE] = &t->devs, [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
+	struct xino *const to[] = { [NODE_TABLE_OF_TREE] = &t->devs,
+				    [NODE_TABLE_OF_IMAGE] = image_inner_mounts(t->image) };
 
 	for (unsigned place = 0; place < NODE_TABLE_PLACES; place++) {
 		const struct node_table_devs *d = node_table_devs(t->nodes, place);
 
 		for (unsigned k = 0; k < d->n; k++)
 			if (xino_index(to[place], (dev_t)d->dev[k]) != k)
-				log_warn("inode numbers of what is mounted inside a layer are not what they were");
+				log_warn(
+					"inode numbers of what is mounted inside a layer are not what they were");
 	}
 }
 

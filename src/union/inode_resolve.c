@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From bare to filled, or to lost: one step under tree->lock, so that there never are two inodes of one object, and who
- * sees that an inode is not bare sees all of it. */
+/* From bare to filled, or to lost: one step under tree->lock, so that there never are two inodes of
+ * one object, and who sees that an inode is not bare sees all of it. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -49,9 +49,11 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 	bool was_listed = i->is_in_by_lower;
 
 	unlist_unresolved_locked(t, i);
-	if (f->is_linked_below && htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
+	if (f->is_linked_below &&
+	    htab_insert(&t->by_lower, &i->by_lower, inode_lower_hash(f->lower)) < 0) {
 		/* There is room where it was. */
-		i->is_in_by_lower = was_listed && htab_insert(&t->unresolved, &i->by_lower, inode_unresolved_key(s)) == 0;
+		i->is_in_by_lower = was_listed && htab_insert(&t->unresolved, &i->by_lower,
+							      inode_unresolved_key(s)) == 0;
 		t->n_unresolved++;
 		return -ENOMEM;
 	}
@@ -69,7 +71,9 @@ static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_f
 
 int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
 {
-	return i->is_stale || !is_what_it_was(t, i, f) || is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
+	return i->is_stale || !is_what_it_was(t, i, f) || is_taken_locked(t, f)
+		       ? -ESTALE
+		       : fill_locked(t, i, f);
 }
 
 struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found *f)
@@ -78,7 +82,8 @@ struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found
 
 	LOCK_SCOPE(&t->lock);
 	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++)
-		for (struct hlink *l = keys[k] ? htab_first(&t->unresolved, keys[k]) : NULL; l; l = htab_next(l)) {
+		for (struct hlink *l = keys[k] ? htab_first(&t->unresolved, keys[k]) : NULL; l;
+		     l = htab_next(l)) {
 			struct inode *i = container_of(l, struct inode, by_lower);
 
 			if (i->type == f->type) {
@@ -96,7 +101,8 @@ static void drop_names_locked(struct union_fs *t, struct inode *i, struct hlink 
 	i->is_orphan = true;
 }
 
-int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *f)
+int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
+		  const struct inode_found *f)
 {
 	struct name *n = NULL;
 
@@ -105,12 +111,14 @@ int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, con
 		return 0;
 	if (!list_is_empty(&i->names))
 		n = name_of_link(i->names.next);
-	if (!n || n->parent != parent || strcmp(n->name, name) != 0 || f->dir_version != inode_dir_version(parent))
+	if (!n || n->parent != parent || strcmp(n->name, name) != 0 ||
+	    f->dir_version != inode_dir_version(parent))
 		return -EAGAIN;
 	return inode_resolve_named_locked(t, i, f);
 }
 
-int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode_found *f, bool is_gone)
+int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode_found *f,
+			 bool is_gone)
 {
 	struct hlink *free_list = NULL;
 	int r = 0;
@@ -120,7 +128,8 @@ int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode
 		r = is_taken_locked(t, f) ? -ESTALE : fill_locked(t, i, f);
 		if (r == 0) {
 			i->is_gone = is_gone;
-			/* First: a name that goes may take its directory along, whose slot is not free before. */
+			/* First: a name that goes may take its directory along, whose slot is not
+			 * free before. */
 			inode_note_orphan_locked(t, i, NULL);
 			drop_names_locked(t, i, &free_list);
 		}

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a killed server leaves, and what that is to the next one. The head counts the changes that have happened.
+/* What a killed server leaves, and what that is to the next one. The head counts the changes that
+ * have happened.
  * 1. A record whose birth is 0, or a change that has not happened, is free.
- * 2. A record whose death is a change that has happened is free; one that has not happened means nothing.
- * 3. The birth of a record is written when all else of it is, and made 0 before anything else of it changes. */
+ * 2. A record whose death is a change that has happened is free; one that has not happened means
+ * nothing.
+ * 3. The birth of a record is written when all else of it is, and made 0 before anything else of it
+ * changes. */
 #include "veneer/union/lock_table.h"
 
 #include "veneer/base/cleanup.h"
@@ -13,8 +16,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define MAGIC 0x3162744b4c56ull	/* VLKtb1 */
-#define ROOM (LOCK_TABLE_MAX + LOCK_TABLE_CHANGE)
+#define MAGIC 0x3162744b4c56ull /* VLKtb1 */
+#define ROOM  (LOCK_TABLE_MAX + LOCK_TABLE_CHANGE)
 
 struct head {
 	uint64_t magic;
@@ -23,14 +26,15 @@ struct head {
 	uint8_t padding[40];
 };
 
-_Static_assert(sizeof(struct lock_record) == 64 && sizeof(struct head) == 64, "as LOCKTAB_VERSION has it");
+_Static_assert(sizeof(struct lock_record) == 64 && sizeof(struct head) == 64,
+	       "as LOCKTAB_VERSION has it");
 
 struct lock_table {
 	int fd;
 	struct head *head;
 	struct lock_record *records;
 	uint32_t *free, n_free;
-	uint32_t *dead, n_dead;		/* of the next change */
+	uint32_t *dead, n_dead; /* of the next change */
 	_Atomic uint32_t n;
 };
 
@@ -80,8 +84,8 @@ static int make(int fd, bool is_new, struct lock_table **ret)
 
 static bool is_sound(const struct lock_record *r)
 {
-	return (r->type == LOCKS_SHARED || r->type == LOCKS_EXCLUSIVE) && r->kind <= LOCKS_FLOCK && r->start <= r->end &&
-	       r->end <= LOCKS_END;
+	return (r->type == LOCKS_SHARED || r->type == LOCKS_EXCLUSIVE) && r->kind <= LOCKS_FLOCK &&
+	       r->start <= r->end && r->end <= LOCKS_END;
 }
 
 static void set_birth(struct lock_record *r, uint64_t change)
@@ -99,7 +103,8 @@ static void settle(struct lock_table *t)
 {
 	for (uint32_t i = ROOM; i-- > 0;) {
 		struct lock_record *r = &t->records[i];
-		bool is_held = r->birth && r->birth <= t->head->happened && (!r->death || r->death > t->head->happened);
+		bool is_held = r->birth && r->birth <= t->head->happened &&
+			       (!r->death || r->death > t->head->happened);
 
 		if (is_held && is_sound(r)) {
 			set_death(r, 0);
@@ -194,7 +199,8 @@ uint32_t lock_table_count(const struct lock_table *t)
 	return t->n;
 }
 
-void lock_table_each(const struct lock_table *t, void (*fn)(uint32_t index, const struct lock_record *r, void *arg), void *arg)
+void lock_table_each(const struct lock_table *t,
+		     void (*fn)(uint32_t index, const struct lock_record *r, void *arg), void *arg)
 {
 	for (uint32_t i = 0; i < ROOM; i++)
 		if (t->records[i].birth)

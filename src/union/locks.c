@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A file that has a lock, or somebody who waits for one, is an object: its records by kind, in the order of their starts,
- * and its waiters in the order in which they came.
+/* A file that has a lock, or somebody who waits for one, is an object: its records by kind, in the
+ * order of their starts, and its waiters in the order in which they came.
  *
- * 1. Records of one owner in one object and kind do not overlap; those of one type do not touch either.
- * 2. No two records of an object and kind that overlap have different owners and one that is exclusive.
- * 3. A record is in the way of each waiter: whenever one is taken away, or becomes less, the waiters of its object are
- *    looked at (grant_locked) before the mutex is let go.
+ * 1. Records of one owner in one object and kind do not overlap; those of one type do not touch
+ * either.
+ * 2. No two records of an object and kind that overlap have different owners and one that is
+ * exclusive.
+ * 3. A record is in the way of each waiter: whenever one is taken away, or becomes less, the
+ * waiters of its object are looked at (grant_locked) before the mutex is let go.
  *
- * A waiter is prepared, then waits in an object, then is told: taken out under the mutex, called back without it. */
+ * A waiter is prepared, then waits in an object, then is told: taken out under the mutex, called
+ * back without it. */
 #include "veneer/union/locks.h"
 
 #include "veneer/base/cleanup.h"
@@ -17,9 +20,9 @@
 
 #include <string.h>
 
-#define KINDS 2
-#define NO_RECORD 0		/* in links: an index and one */
-#define SEARCH_MAX 1000000u	/* records looked at for a deadlock */
+#define KINDS	   2
+#define NO_RECORD  0 /* in links: an index and one */
+#define SEARCH_MAX 1000000u /* records looked at for a deadlock */
 
 struct object {
 	struct hlink link;
@@ -30,13 +33,13 @@ struct object {
 
 struct waiter {
 	struct list_link all;
-	struct list_link link;	/* of the object, or of those to be told */
-	struct hlink by_owner;	/* in an object, and of LOCKS_RECORD */
-	struct object *object;	/* NULL: prepared */
+	struct list_link link; /* of the object, or of those to be told */
+	struct hlink by_owner; /* in an object, and of LOCKS_RECORD */
+	struct object *object; /* NULL: prepared */
 	struct lock_request request;
 	uint64_t number;
-	uint32_t search;	/* that has seen it */
-	bool is_cancelled;	/* before it waited */
+	uint32_t search; /* that has seen it */
+	bool is_cancelled; /* before it waited */
 	int result;
 	locks_told told;
 	void *arg;
@@ -46,13 +49,13 @@ struct locks {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct lock_table *tab;
-	uint32_t *next;		/* of the object's records, by index */
-	bool *is_closing;	/* a descriptor of its handle was closed since */
+	uint32_t *next; /* of the object's records, by index */
+	bool *is_closing; /* a descriptor of its handle was closed since */
 	struct htab objects, by_owner;
-	struct list_link waiters;	/* the newest first */
+	struct list_link waiters; /* the newest first */
 	uint32_t n_waiters, searches;
 	uint64_t numbers;
-	int ended;		/* what who would wait is told; 0: it may */
+	int ended; /* what who would wait is told; 0: it may */
 };
 
 /* ---- objects and their records ---- */
@@ -125,7 +128,8 @@ static void bring_locked(struct locks *l, struct object *o, const struct lock_re
 
 /* Take away what fn says; how many that were. */
 static uint32_t take_away_locked(struct locks *l, struct object *o, unsigned kind,
-				 bool (*fn)(const struct lock_record *r, const void *arg), const void *arg)
+				 bool (*fn)(const struct lock_record *r, const void *arg),
+				 const void *arg)
 {
 	uint32_t n = 0;
 
@@ -150,7 +154,8 @@ static bool overlaps(const struct lock_record *r, const struct lock_request *q)
 
 static bool is_in_the_way(const struct lock_record *r, const struct lock_request *q)
 {
-	return r->owner != q->owner && (r->type == LOCKS_EXCLUSIVE || q->type == LOCKS_EXCLUSIVE) && overlaps(r, q);
+	return r->owner != q->owner && (r->type == LOCKS_EXCLUSIVE || q->type == LOCKS_EXCLUSIVE) &&
+	       overlaps(r, q);
 }
 
 /* A link, from this one on; NO_RECORD. */
@@ -161,12 +166,14 @@ static uint32_t obstacle_from(const struct locks *l, uint32_t link, const struct
 	return link;
 }
 
-static uint32_t obstacle(const struct locks *l, const struct object *o, const struct lock_request *q)
+static uint32_t obstacle(const struct locks *l, const struct object *o,
+			 const struct lock_request *q)
 {
 	return q->type == LOCKS_NONE ? NO_RECORD : obstacle_from(l, o->first[q->kind], q);
 }
 
-static bool all_are_closing(const struct locks *l, const struct object *o, const struct lock_request *q)
+static bool all_are_closing(const struct locks *l, const struct object *o,
+			    const struct lock_request *q)
 {
 	uint32_t link = obstacle(l, o, q);
 
@@ -179,8 +186,14 @@ static bool all_are_closing(const struct locks *l, const struct object *o, const
 
 static struct lock_record record_of(const struct lock_request *q)
 {
-	return (struct lock_record){ .node = q->node, .owner = q->owner, .handle = q->handle, .start = q->start,
-				     .end = q->end, .pid = q->pid, .kind = (uint8_t)q->kind, .type = (uint8_t)q->type };
+	return (struct lock_record){ .node = q->node,
+				     .owner = q->owner,
+				     .handle = q->handle,
+				     .start = q->start,
+				     .end = q->end,
+				     .pid = q->pid,
+				     .kind = (uint8_t)q->kind,
+				     .type = (uint8_t)q->type };
 }
 
 static bool is_of_type(const struct lock_record *r, const struct lock_request *q)
@@ -195,14 +208,15 @@ static bool is_changed_by(const struct lock_record *r, const void *arg)
 
 	if (r->owner != q->owner)
 		return false;
-	return overlaps(r, q) || (is_of_type(r, q) && (r->end + 1 == q->start || q->end + 1 == r->start));
+	return overlaps(r, q) ||
+	       (is_of_type(r, q) && (r->end + 1 == q->start || q->end + 1 == r->start));
 }
 
 /* What there will be instead of what the owner has there. */
 struct change {
 	struct lock_record now[LOCK_TABLE_CHANGE];
 	unsigned n_now, n_before;
-	bool is_there;		/* all of it, already */
+	bool is_there; /* all of it, already */
 };
 
 static void keep_rest(struct change *c, const struct lock_record *r, uint64_t start, uint64_t end)
@@ -213,7 +227,8 @@ static void keep_rest(struct change *c, const struct lock_record *r, uint64_t st
 }
 
 /* By invariant 1 one record at most reaches beyond each end of the range. */
-static void plan(const struct locks *l, const struct object *o, const struct lock_request *q, struct change *c)
+static void plan(const struct locks *l, const struct object *o, const struct lock_request *q,
+		 struct change *c)
 {
 	struct lock_record own = record_of(q);
 
@@ -293,7 +308,8 @@ static int change_locked(struct locks *l, struct object *o, const struct lock_re
 /* ---- waiters ---- */
 
 /* It waits no longer. */
-static void move_to_told_locked(struct locks *l, struct waiter *w, int result, struct list_link *told)
+static void move_to_told_locked(struct locks *l, struct waiter *w, int result,
+				struct list_link *told)
 {
 	if (w->request.kind == LOCKS_RECORD)
 		htab_remove(&l->by_owner, &w->by_owner);
@@ -343,8 +359,8 @@ static void tell(struct list_link *told)
 	}
 }
 
-/* Does one of those in the way of q wait, by however many others, for its owner? The waiters that are to be looked at
- * are linked by those that were seen. */
+/* Does one of those in the way of q wait, by however many others, for its owner? The waiters that
+ * are to be looked at are linked by those that were seen. */
 struct search {
 	struct waiter **queue;
 	uint32_t n, looked;
@@ -352,15 +368,18 @@ struct search {
 	bool is_found;
 };
 
-static void follow_locked(struct locks *l, const struct object *o, const struct lock_request *q, struct search *s)
+static void follow_locked(struct locks *l, const struct object *o, const struct lock_request *q,
+			  struct search *s)
 {
-	for (uint32_t link = obstacle(l, o, q); link != NO_RECORD && !s->is_found && s->looked < SEARCH_MAX;
+	for (uint32_t link = obstacle(l, o, q);
+	     link != NO_RECORD && !s->is_found && s->looked < SEARCH_MAX;
 	     link = obstacle_from(l, next_of(l, link), q)) {
 		const uint64_t owner = at(l, link)->owner;
 
 		s->looked++;
 		s->is_found = owner == s->owner;
-		for (struct hlink *h = htab_first(&l->by_owner, hash_of(owner)); h; h = htab_next(h)) {
+		for (struct hlink *h = htab_first(&l->by_owner, hash_of(owner)); h;
+		     h = htab_next(h)) {
 			struct waiter *w = container_of(h, struct waiter, by_owner);
 
 			if (w->request.owner != owner || w->search == l->searches)
@@ -372,7 +391,8 @@ static void follow_locked(struct locks *l, const struct object *o, const struct 
 }
 
 /* Without memory no deadlock is found. */
-static bool is_deadlock_locked(struct locks *l, const struct object *o, const struct lock_request *q)
+static bool is_deadlock_locked(struct locks *l, const struct object *o,
+			       const struct lock_request *q)
 {
 	struct search s = { .owner = q->owner };
 
@@ -397,10 +417,12 @@ static struct waiter *numbered_locked(struct locks *l, uint64_t number)
 	return NULL;
 }
 
-static int enlist_locked(struct locks *l, struct object *o, struct waiter *w, const struct lock_request *q)
+static int enlist_locked(struct locks *l, struct object *o, struct waiter *w,
+			 const struct lock_request *q)
 {
 	w->request = *q;
-	if (q->kind == LOCKS_RECORD && htab_insert(&l->by_owner, &w->by_owner, hash_of(q->owner)) < 0)
+	if (q->kind == LOCKS_RECORD &&
+	    htab_insert(&l->by_owner, &w->by_owner, hash_of(q->owner)) < 0)
 		return -ENOLCK;
 	w->object = o;
 	list_add_tail(&o->waiters, &w->link);
@@ -418,7 +440,8 @@ static void discard_locked(struct locks *l, struct waiter *w)
 
 static bool is_sound(const struct lock_request *q)
 {
-	return q->kind <= LOCKS_FLOCK && q->type <= LOCKS_EXCLUSIVE && q->start <= q->end && q->end <= LOCKS_END;
+	return q->kind <= LOCKS_FLOCK && q->type <= LOCKS_EXCLUSIVE && q->start <= q->end &&
+	       q->end <= LOCKS_END;
 }
 
 int locks_set(struct locks *l, const struct lock_request *q, bool *ret_is_closing)
@@ -464,7 +487,8 @@ int locks_prepare(struct locks *l, locks_told told, void *arg, uint64_t *ret_num
 	return 0;
 }
 
-static int wait_locked(struct locks *l, struct object *o, struct waiter *w, const struct lock_request *q)
+static int wait_locked(struct locks *l, struct object *o, struct waiter *w,
+		       const struct lock_request *q)
 {
 	int r;
 
@@ -559,8 +583,8 @@ static bool is_any(const struct lock_record *r, const void *arg)
 /* How a file's records go: those that each says. */
 struct release {
 	bool (*goes[KINDS])(const struct lock_record *r, const void *arg);
-	const uint64_t *of;		/* owner, or handle */
-	const uint64_t *closing;	/* a handle, or NULL */
+	const uint64_t *of; /* owner, or handle */
+	const uint64_t *closing; /* a handle, or NULL */
 };
 
 static void note_closing_locked(struct locks *l, struct object *o, uint64_t handle)
@@ -598,16 +622,21 @@ static void release(struct locks *l, uint64_t inode, const struct release *how)
 
 void locks_release_owner(struct locks *l, uint64_t inode, uint64_t owner, uint64_t handle)
 {
-	release(l, inode, &(struct release){ .goes = { [LOCKS_RECORD] = is_owned_by }, .of = &owner, .closing = &handle });
+	release(l, inode,
+		&(struct release){ .goes = { [LOCKS_RECORD] = is_owned_by },
+				   .of = &owner,
+				   .closing = &handle });
 }
 
 void locks_release_handle(struct locks *l, uint64_t inode, uint64_t handle)
 {
-	release(l, inode, &(struct release){ .goes = { is_by_handle, is_by_handle }, .of = &handle });
+	release(l, inode,
+		&(struct release){ .goes = { is_by_handle, is_by_handle }, .of = &handle });
 }
 
 /* Those of one object, or all. */
-static void give_up_waiters(struct locks *l, const struct object *o, int result, struct list_link *told)
+static void give_up_waiters(struct locks *l, const struct object *o, int result,
+			    struct list_link *told)
 {
 	for (struct list_link *k = l->waiters.next, *next; k != &l->waiters; k = next) {
 		struct waiter *w = container_of(k, struct waiter, all);
@@ -711,7 +740,8 @@ static void attach_one(uint32_t index, const struct lock_record *r, void *arg)
 	}
 }
 
-int locks_attach(int fd, uint64_t (*inode_of)(uint64_t node, void *arg), void *arg, struct locks **ret)
+int locks_attach(int fd, uint64_t (*inode_of)(uint64_t node, void *arg), void *arg,
+		 struct locks **ret)
 {
 	struct attaching a = { .inode_of = inode_of, .arg = arg };
 	struct lock_table *tab;

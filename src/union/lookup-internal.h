@@ -6,8 +6,10 @@
 
 struct partial_xattr;
 
-/* What is at a name, whatever inode is known by it. -ENOENT; -EAGAIN: it changed meanwhile; -errno. */
+/* What is at a name, whatever inode is known by it. -ENOENT; -EAGAIN: it changed meanwhile; -errno.
+ */
 int lookup_find(struct union_fs *t, struct inode *dir, const char *name, struct inode_found *ret);
-/* A partial file of the upper, open at fd, what it shows being copied from base: its bytes into *f. path is for messages.
- * -ENOENT or -EUCLEAN: it is damaged. */
-int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struct image_entry *base, const char *path, struct inode_found *f);
+/* A partial file of the upper, open at fd, what it shows being copied from base: its bytes into *f.
+ * path is for messages. -ENOENT or -EUCLEAN: it is damaged. */
+int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struct image_entry *base,
+		const char *path, struct inode_found *f);

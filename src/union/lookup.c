@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lookup-internal.h"
 
-#include "veneer/layer/metacopy_import.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/saved_attrs.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/layer/origin_xattr.h"
-#include "veneer/layer/mode_xattr.h"
-#include "veneer/sys/path.h"
 #include "veneer/layer/map_recover.h"
-#include "veneer/sys/mode_relax.h"
-#include "veneer/union/restore.h"
+#include "veneer/layer/metacopy_import.h"
+#include "veneer/layer/mode_xattr.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/partial_xattr.h"
+#include "veneer/layer/saved_attrs.h"
 #include "veneer/layer/xattr_trust.h"
-#include "veneer/union/upper.h"
+#include "veneer/sys/mode_relax.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/union/restore.h"
+#include "veneer/union/upper.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -64,17 +64,21 @@ static int find_by_path(struct union_fs *t, const char *path, struct image_entry
 }
 
 /* What a redirect means: a path in the lower layers, or a name in what dir is merged with. */
-static int find_redirected(struct union_fs *t, struct inode *dir, const char *redirect, struct image_entry **ret)
+static int find_redirected(struct union_fs *t, struct inode *dir, const char *redirect,
+			   struct image_entry **ret)
 {
 	if (redirect[0] == '/')
 		return find_by_path(t, redirect + 1, ret);
 	return dir->lower ? image_lookup(t->image, dir->lower, redirect, ret) : -ENOENT;
 }
 
-/* What is merged into a directory of the upper: what is below its name, nothing, or what its redirect means. */
-static int find_merged(struct union_fs *t, struct inode *dir, int dirfd, const char *name, struct image_entry *below, struct image_entry **ret)
+/* What is merged into a directory of the upper: what is below its name, nothing, or what its
+ * redirect means. */
+static int find_merged(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
+		       struct image_entry *below, struct image_entry **ret)
 {
-	_cleanup_(closep) int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_(closep) int fd =
+		openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	char redirect[PATH_MAX];
 	struct stat st;
 	int r;
@@ -87,27 +91,31 @@ static int find_merged(struct union_fs *t, struct inode *dir, int dirfd, const c
 	r = whiteout_dir_kind(fd, t->upper->is_doubted, redirect);
 	if (r == WHITEOUT_DIR_MERGED)
 		*ret = below && below->type == DT_DIR ? below : NULL;
-	if (r != WHITEOUT_DIR_REDIRECTED || fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (r != WHITEOUT_DIR_REDIRECTED ||
+	    fstatat(fd, WHITEOUT_OPAQUE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return r < 0 ? r : 0;
 	r = find_redirected(t, dir, redirect, ret);
 	if (r < 0 && r != -ENOENT)
 		return r;
 	if (r == -ENOENT || (*ret)->type != DT_DIR) {
-		log_name(t, dir, name, "no lower layer has the directory that it was before it was renamed");
+		log_name(t, dir, name,
+			 "no lower layer has the directory that it was before it was renamed");
 		return -EIO;
 	}
 	return 0;
 }
 
 /* What a partial upper file was copied from. */
-static int find_base(struct union_fs *t, struct inode *dir, const char *name, const struct partial_xattr *m, struct image_entry **ret)
+static int find_base(struct union_fs *t, struct inode *dir, const char *name,
+		     const struct partial_xattr *m, struct image_entry **ret)
 {
 	if (*m->path)
 		return find_by_path(t, m->path, ret);
 	return dir->lower ? image_lookup(t->image, dir->lower, name, ret) : -ENOENT;
 }
 
-int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struct image_entry *base, const char *path, struct inode_found *f)
+int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struct image_entry *base,
+		const char *path, struct inode_found *f)
 {
 	struct stat st;
 	int r = image_stat(t->image, base, &st);
@@ -128,16 +136,18 @@ int lookup_base(struct union_fs *t, int fd, const struct partial_xattr *m, struc
 	return 0;
 }
 
-static bool fits(struct union_fs *t, struct inode *dir, const char *name, const struct partial_xattr *m, const struct stat *st)
+static bool fits(struct union_fs *t, struct inode *dir, const char *name,
+		 const struct partial_xattr *m, const struct stat *st)
 {
 	_cleanup_(freep) char *path = inode_name_path(t, dir, name);
 
 	return source_fits_mark(m, st, path ? path : name, t->upper->path);
 }
 
-/* By a descriptor, and what its mark says now: behind the name there may be another file by each call. */
-static int doubt_partial(struct union_fs *t, int dirfd, const char *name, const struct partial_xattr *m, const struct stat *low,
-			 uint64_t ino)
+/* By a descriptor, and what its mark says now: behind the name there may be another file by each
+ * call. */
+static int doubt_partial(struct union_fs *t, int dirfd, const char *name,
+			 const struct partial_xattr *m, const struct stat *low, uint64_t ino)
 {
 	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	struct partial_xattr now;
@@ -149,13 +159,15 @@ static int doubt_partial(struct union_fs *t, int dirfd, const char *name, const 
 	r = source_read_mark(fd, "", &now, NULL);
 	if (r < 0)
 		return r;
-	if (r == 0 || st.st_ino != ino || now.file_id != m->file_id || strcmp(now.path, m->path) != 0)
+	if (r == 0 || st.st_ino != ino || now.file_id != m->file_id ||
+	    strcmp(now.path, m->path) != 0)
 		return -ESTALE;
 	return xattr_trust_check(t->upper, t->map, fd, &now, low);
 }
 
 /* No byte of a lower file is seen. base, if it is the one of the mark, still gives the number. */
-static void resolve_complete(struct union_fs *t, const struct partial_xattr *m, struct image_entry *base, struct inode_found *f)
+static void resolve_complete(struct union_fs *t, const struct partial_xattr *m,
+			     struct image_entry *base, struct inode_found *f)
 {
 	f->map = t->map;
 	f->id = m->file_id;
@@ -168,8 +180,8 @@ static void resolve_complete(struct union_fs *t, const struct partial_xattr *m, 
 }
 
 /* dirfd is dir's upper half; size is the file's. */
-static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, const char *name, const struct partial_xattr *m,
-			   uint64_t size, struct inode_found *f)
+static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
+			   const struct partial_xattr *m, uint64_t size, struct inode_found *f)
 {
 	struct image_entry *base = NULL;
 	struct stat st;
@@ -187,7 +199,8 @@ static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, con
 	if (doubt < 0 && doubt != -EUCLEAN)
 		return doubt;
 	if (source_needs_lower(t->map, m, size) == 0) {
-		resolve_complete(t, m, r == 0 && doubt == 0 && partial_xattr_fits(m, &st) ? base : NULL, f);
+		resolve_complete(
+			t, m, r == 0 && doubt == 0 && partial_xattr_fits(m, &st) ? base : NULL, f);
 		return 0;
 	}
 	if (doubt < 0)
@@ -197,7 +210,8 @@ static int resolve_partial(struct union_fs *t, struct inode *dir, int dirfd, con
 	if (r == 0)
 		r = mapfile_clip(t->map, m->file_id, &clip);
 	if (r == -ENOENT && base) {
-		_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+		_cleanup_(closep) int fd =
+			path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 
 		r = map_recover_adopt(t->upper, t->map, m, fd);
 	}
@@ -228,7 +242,8 @@ static int find_origin(struct union_fs *t, int dirfd, const char *name, struct i
 	return r == -EACCES ? r : 0;
 }
 
-/* A file that kernel overlayfs wrote without its bytes becomes a partial one. 1 if it has, 0 if it is no such file. */
+/* A file that kernel overlayfs wrote without its bytes becomes a partial one. 1 if it has, 0 if it
+ * is no such file. */
 static int take_over(struct union_fs *t, struct inode *dir, int dirfd, const char *name)
 {
 	char origin[PATH_MAX];
@@ -259,8 +274,8 @@ static void put_back_kept(int dirfd, const char *name, struct stat *st)
 		fstat(fd, st);
 }
 
-static int resolve_regular(struct union_fs *t, struct inode *dir, int dirfd, const char *name, struct inode_found *f,
-			   struct stat *st)
+static int resolve_regular(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
+			   struct inode_found *f, struct stat *st)
 {
 	struct partial_xattr mark;
 	bool is_unresolved;
@@ -282,23 +297,27 @@ static int resolve_regular(struct union_fs *t, struct inode *dir, int dirfd, con
 }
 
 /* dirfd is dir's upper half. */
-static int resolve_in(struct union_fs *t, struct inode *dir, int dirfd, const char *name, struct image_entry *below, struct inode_found *f,
-		      struct stat *st)
+static int resolve_in(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
+		      struct image_entry *below, struct inode_found *f, struct stat *st)
 {
 	int r = 0;
 
 	if (fstatat(dirfd, name, st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	*f = (struct inode_found){
-		.type = IFTODT(st->st_mode), .has_upper = true, .upper_ino = st->st_ino,
-		.upper_dev = inode_upper_dev(t, st->st_dev), .ino = inode_fold_ino(t, st->st_dev, st->st_ino),
+		.type = IFTODT(st->st_mode),
+		.has_upper = true,
+		.upper_ino = st->st_ino,
+		.upper_dev = inode_upper_dev(t, st->st_dev),
+		.ino = inode_fold_ino(t, st->st_dev, st->st_ino),
 	};
 	if (f->type == DT_DIR) {
 		r = find_merged(t, dir, dirfd, name, below, &f->lower);
 		if (r == 0 && f->lower)
 			f->ino = image_ino(t->image, f->lower);
 		else if (r == -EUCLEAN)
-			log_name(t, dir, name, "its redirect is no path, or its owner could have forged it");
+			log_name(t, dir, name,
+				 "its redirect is no path, or its owner could have forged it");
 	} else if (f->type == DT_REG) {
 		r = resolve_regular(t, dir, dirfd, name, f, st);
 	} else {
@@ -307,8 +326,8 @@ static int resolve_in(struct union_fs *t, struct inode *dir, int dirfd, const ch
 	return r < 0 ? r : 0;
 }
 
-static int resolve_upper(struct union_fs *t, struct inode *dir, const char *name, struct image_entry *below, struct inode_found *f,
-			 struct stat *st)
+static int resolve_upper(struct union_fs *t, struct inode *dir, const char *name,
+			 struct image_entry *below, struct inode_found *f, struct stat *st)
 {
 	int fd = upper_pin(t, dir), r;
 
@@ -330,7 +349,9 @@ static int resolve_lower(struct union_fs *t, struct image_entry *below, struct i
 	struct stat st;
 	int r = 0;
 
-	*f = (struct inode_found){ .type = below->type, .lower = below, .ino = image_ino(t->image, below) };
+	*f = (struct inode_found){ .type = below->type,
+				   .lower = below,
+				   .ino = image_ino(t->image, below) };
 	if (below->type != DT_DIR)
 		r = image_stat(t->image, below, &st);
 	f->is_linked_below = r == 0 && below->type != DT_DIR && st.st_nlink > 1;
@@ -377,8 +398,9 @@ int lookup_find(struct union_fs *t, struct inode *dir, const char *name, struct 
 	return 0;
 }
 
-/* -EAGAIN: what was found changed meanwhile. The kernel keeps no name from changing while it is looked up: copy-up
- * gives other names of a file their entry, and what looks for these names looks up directories. */
+/* -EAGAIN: what was found changed meanwhile. The kernel keeps no name from changing while it is
+ * looked up: copy-up gives other names of a file their entry, and what looks for these names looks
+ * up directories. */
 static int enter_name(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret)
 {
 	struct inode_found found;
@@ -407,7 +429,8 @@ static int known(struct union_fs *t, struct inode *dir, const char *name, struct
 	return r;
 }
 
-int lookup_name(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret, struct stat *ret_st)
+int lookup_name(struct union_fs *t, struct inode *dir, const char *name, struct inode **ret,
+		struct stat *ret_st)
 {
 	int r;
 
@@ -461,7 +484,8 @@ static int merged_nlink(struct union_fs *t, struct inode *i, nlink_t *ret)
 	r = upper_listing(t, i, &d);
 	if (r < 0)
 		return r;
-	*ret = (nlink_t)(2 + (ssize_t)image_subdirs(i->lower) + upper_dir_subdirs(d, is_dir_below, &below));
+	*ret = (nlink_t)(2 + (ssize_t)image_subdirs(i->lower) +
+			 upper_dir_subdirs(d, is_dir_below, &below));
 	return 0;
 }
 
@@ -476,7 +500,8 @@ static int apply_override(struct union_fs *t, struct inode *i, struct stat *st)
 	return 0;
 }
 
-/* Who completes a partial file changes its times for a moment, with the file locked (materialize.h). */
+/* Who completes a partial file changes its times for a moment, with the file locked
+ * (materialize.h). */
 static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret)
 {
 	const bool is_partial = i->type == DT_REG && i->src.id;
@@ -499,10 +524,12 @@ int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 		r = stat_upper(t, i, ret);
 		if (r == 0 && t->upper->override)
 			r = apply_override(t, i, ret);
-		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink && !i->is_orphan)
+		if (r == 0 && i->type == DT_DIR && i->lower && !t->has_static_nlink &&
+		    !i->is_orphan)
 			r = merged_nlink(t, i, &ret->st_nlink);
 		/* A partial file occupies what the bytes it shows occupy. */
-		if (r == 0 && i->type == DT_REG && i->src.id && i->lower && image_stat(t->image, i->lower, &lower) == 0 &&
+		if (r == 0 && i->type == DT_REG && i->src.id && i->lower &&
+		    image_stat(t->image, i->lower, &lower) == 0 &&
 		    ret->st_blocks < lower.st_blocks && ret->st_size >= lower.st_size)
 			ret->st_blocks = lower.st_blocks;
 	} else {
@@ -520,8 +547,8 @@ int lookup_stat(struct union_fs *t, struct inode *i, struct stat *ret)
 }
 
 /* The presented number of an upper entry, for d_ino: as lookup_name would find it. */
-static int entry_ino(struct union_fs *t, struct inode *dir, const char *name, const struct upper_dir_entry *e, struct image_entry *below,
-		     uint64_t *ret)
+static int entry_ino(struct union_fs *t, struct inode *dir, const char *name,
+		     const struct upper_dir_entry *e, struct image_entry *below, uint64_t *ret)
 {
 	struct inode_found f;
 	struct inode *i;
@@ -543,7 +570,8 @@ static int entry_ino(struct union_fs *t, struct inode *dir, const char *name, co
 	return 0;
 }
 
-static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t *pos, struct lookup_entry *ret)
+static int next_lower(struct union_fs *t, struct inode *dir, size_t n, uint64_t *pos,
+		      struct lookup_entry *ret)
 {
 	struct upper_dir *d = NULL;
 	int r;

@@ -7,11 +7,11 @@
 /* Address space is reserved once, so nothing ever moves; memory is added in steps. */
 #define NODE_TABLE_SLOTS_MAX (1u << 26)
 #define NODE_TABLE_NAMES_MAX (1ull << 32)
-#define NODE_TABLE_STEP (1u << 20)
-#define NODE_TABLE_MAGIC 0x7665696e6e6f6465ull
-#define NAME_CLASS_MIN 4	/* 16 bytes */
-#define NAME_CLASS_MAX 16	/* the longest record: a path, 64 KiB */
-#define NAMES_BEGIN ((sizeof(struct node_table_devs) * NODE_TABLE_PLACES + 15) & ~(size_t)15)
+#define NODE_TABLE_STEP	     (1u << 20)
+#define NODE_TABLE_MAGIC     0x7665696e6e6f6465ull
+#define NAME_CLASS_MIN	     4 /* 16 bytes */
+#define NAME_CLASS_MAX	     16 /* the longest record: a path, 64 KiB */
+#define NAMES_BEGIN	     ((sizeof(struct node_table_devs) * NODE_TABLE_PLACES + 15) & ~(size_t)15)
 
 /* Node id 0 is no node's: what stands there says what the table is. */
 struct node_table_head {
@@ -22,7 +22,7 @@ struct node_table_head {
 
 /* A piece of the arena that a slot leads to. It never changes while one does. */
 struct name_record {
-	uint32_t parent;	/* node id of the directory; 0: a path in the image */
+	uint32_t parent; /* node id of the directory; 0: a path in the image */
 	uint16_t len;
 	char bytes[];
 };
@@ -46,7 +46,8 @@ struct node_table {
 };
 
 _Static_assert(sizeof(struct node_slot) == 64, "a slot is one cache line");
-_Static_assert(sizeof(struct node_table_head) == sizeof(struct node_slot), "it has the place of a slot");
+_Static_assert(sizeof(struct node_table_head) == sizeof(struct node_slot),
+	       "it has the place of a slot");
 
 static inline struct node_slot *node_table_slot_at(const struct node_table *t, uint32_t id)
 {

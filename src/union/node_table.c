@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a killed server leaves, and what that is to the next one:
- * 1. a slot being given out is NODE_FREE until all of it is written, and has no look-ups before it is granted;
+ * 1. a slot being given out is NODE_FREE until all of it is written, and has no look-ups before it
+ * is granted;
  * 2. a slot being released is NODE_FREE before anything else of it changes;
- * 3. a name's record is written before the slot leads to it, and its piece given to nobody while a slot does; a piece
- *    to which no slot leads is free;
+ * 3. a name's record is written before the slot leads to it, and its piece given to nobody while a
+ * slot does; a piece to which no slot leads is free;
  * 4. a slot becomes NODE_FORMER after its successor is written. */
 #include "node_table-internal.h"
 
@@ -23,7 +24,8 @@ static int arena_init(struct arena *a, int fd, const char *name, size_t reserve)
 	a->memfd = fd >= 0 ? fd : memfd_create(name, MFD_CLOEXEC);
 	if (a->memfd < 0)
 		return -errno;
-	a->base = mmap(NULL, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	a->base =
+		mmap(NULL, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (a->base == MAP_FAILED) {
 		a->base = NULL;
 		return -errno;
@@ -51,8 +53,8 @@ static int arena_grow(struct arena *a, uint64_t need)
 		if ((uint64_t)st.st_size < a->mapped + NODE_TABLE_STEP &&
 		    ftruncate(a->memfd, (off_t)(a->mapped + NODE_TABLE_STEP)) < 0)
 			return -errno;
-		if (mmap(a->base + a->mapped, NODE_TABLE_STEP, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->memfd,
-			 (off_t)a->mapped) == MAP_FAILED)
+		if (mmap(a->base + a->mapped, NODE_TABLE_STEP, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_FIXED, a->memfd, (off_t)a->mapped) == MAP_FAILED)
 			return -errno;
 		a->mapped += NODE_TABLE_STEP;
 	}
@@ -72,7 +74,8 @@ int node_table_reserve(int slots_fd, int names_fd, struct node_table **ret)
 	t->end = NODE_TABLE_ROOT;
 	t->names_end = NAMES_BEGIN;
 	t->names.memfd = names_fd;
-	r = arena_init(&t->slots, slots_fd, "veneer-nodes", (size_t)NODE_TABLE_SLOTS_MAX * sizeof(struct node_slot));
+	r = arena_init(&t->slots, slots_fd, "veneer-nodes",
+		       (size_t)NODE_TABLE_SLOTS_MAX * sizeof(struct node_slot));
 	if (r == 0)
 		r = arena_init(&t->names, names_fd, "veneer-names", NODE_TABLE_NAMES_MAX);
 	if (r == 0) {
@@ -116,7 +119,8 @@ int node_table_new(struct node_table **ret)
 void node_table_count_memory(const struct node_table *t, int sign)
 {
 	stats_memory_add(STATS_MEM_INODES,
-			 sign * (int64_t)((t->end - NODE_TABLE_ROOT) * SLOT_BYTES + t->names_end - NAMES_BEGIN));
+			 sign * (int64_t)((t->end - NODE_TABLE_ROOT) * SLOT_BYTES + t->names_end -
+					  NAMES_BEGIN));
 }
 
 void node_table_free(struct node_table *t)
@@ -141,9 +145,11 @@ void node_table_fds(const struct node_table *t, int *ret_slots, int *ret_names)
 static int objects_grow(struct node_table *t, size_t need)
 {
 	while (t->objects_mapped < need) {
-		if (mprotect((char *)t->objects + t->objects_mapped, NODE_TABLE_STEP, PROT_READ | PROT_WRITE) < 0)
+		if (mprotect((char *)t->objects + t->objects_mapped, NODE_TABLE_STEP,
+			     PROT_READ | PROT_WRITE) < 0)
 			return -errno;
-		__atomic_store_n(&t->objects_mapped, t->objects_mapped + NODE_TABLE_STEP, __ATOMIC_RELEASE);
+		__atomic_store_n(&t->objects_mapped, t->objects_mapped + NODE_TABLE_STEP,
+				 __ATOMIC_RELEASE);
 	}
 	return 0;
 }
@@ -187,7 +193,8 @@ int node_table_alloc(struct node_table *t, uint32_t *ret_id)
 	}
 	__atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_SEQ_CST);
 	s->nlookup = s->ino = s->upper_ino = 0;
-	memset((char *)s + offsetof(struct node_slot, name_off), 0, sizeof(*s) - offsetof(struct node_slot, name_off));
+	memset((char *)s + offsetof(struct node_slot, name_off), 0,
+	       sizeof(*s) - offsetof(struct node_slot, name_off));
 	node_table_set_state(s, NODE_LOWER);
 	t->count++;
 	*ret_id = id;
@@ -208,7 +215,8 @@ void node_table_release(struct node_table *t, uint32_t id)
 
 struct node_slot *node_table_slot(struct node_table *t, uint64_t id)
 {
-	if (id < NODE_TABLE_ROOT || id >= t->end || node_table_slot_at(t, (uint32_t)id)->state == NODE_FREE)
+	if (id < NODE_TABLE_ROOT || id >= t->end ||
+	    node_table_slot_at(t, (uint32_t)id)->state == NODE_FREE)
 		return NULL;
 	return node_table_slot_at(t, (uint32_t)id);
 }
@@ -260,7 +268,8 @@ static void lead_to(struct node_table *t, struct node_slot *s, uint32_t off)
 
 	__atomic_store_n(&s->name_off, off, __ATOMIC_SEQ_CST);
 	if (old)
-		node_table_free_piece(t, old, node_table_name_class(NAME_RECORD_HEAD + record_at(t, old)->len));
+		node_table_free_piece(
+			t, old, node_table_name_class(NAME_RECORD_HEAD + record_at(t, old)->len));
 }
 
 void node_table_clear_name(struct node_table *t, uint32_t id)
@@ -315,7 +324,8 @@ void node_table_note_dev(struct node_table *t, enum node_table_place place, uint
 	__atomic_store_n(&d->n, d->n + 1, __ATOMIC_SEQ_CST);
 }
 
-const struct node_table_devs *node_table_devs(const struct node_table *t, enum node_table_place place)
+const struct node_table_devs *node_table_devs(const struct node_table *t,
+					      enum node_table_place place)
 {
 	return devs_at(t, place);
 }
@@ -329,7 +339,8 @@ void *node_table_object(struct node_table *t, uint64_t id)
 {
 	size_t mapped = __atomic_load_n(&t->objects_mapped, __ATOMIC_ACQUIRE);
 
-	return id < mapped / sizeof(void *) ? __atomic_load_n(&t->objects[id], __ATOMIC_ACQUIRE) : NULL;
+	return id < mapped / sizeof(void *) ? __atomic_load_n(&t->objects[id], __ATOMIC_ACQUIRE)
+					    : NULL;
 }
 
 uint32_t node_table_end(const struct node_table *t)

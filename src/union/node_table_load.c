@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Taking over the table of a server that is dead. What it was doing when it died leaves no trace, as node_table.c says.
- * What no server of ours writes is left out, so that nothing here can lead outside the files, or round in a circle. */
+/* Taking over the table of a server that is dead. What it was doing when it died leaves no trace,
+ * as node_table.c says. What no server of ours writes is left out, so that nothing here can lead
+ * outside the files, or round in a circle. */
 #include "node_table-internal.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/base/log.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/log.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -17,9 +18,9 @@
 
 struct load {
 	struct node_table *t;
-	uint8_t *used;		/* granules of the arena that a name stands in */
+	uint8_t *used; /* granules of the arena that a name stands in */
 	size_t ngranules;
-	uint8_t *seen;		/* directories: SEEN_* */
+	uint8_t *seen; /* directories: SEEN_* */
 	size_t nlost;
 };
 
@@ -39,8 +40,9 @@ static int map_files(struct node_table *t)
 	if (fstat(t->slots.memfd, &slots) < 0 || fstat(t->names.memfd, &names) < 0)
 		return -errno;
 	/* Being made longer is one step; a file of another length was not made here. */
-	if (slots.st_size < NODE_TABLE_STEP || names.st_size < NODE_TABLE_STEP || slots.st_size % NODE_TABLE_STEP ||
-	    names.st_size % NODE_TABLE_STEP || (uint64_t)names.st_size > t->names.reserved ||
+	if (slots.st_size < NODE_TABLE_STEP || names.st_size < NODE_TABLE_STEP ||
+	    slots.st_size % NODE_TABLE_STEP || names.st_size % NODE_TABLE_STEP ||
+	    (uint64_t)names.st_size > t->names.reserved ||
 	    (uint64_t)slots.st_size > t->slots.reserved)
 		return -EPROTO;
 	r = node_table_grow_slots(t, (size_t)slots.st_size / sizeof(struct node_slot));
@@ -77,7 +79,8 @@ static bool is_name(const struct name_record *rec)
 	if (!rec->parent)
 		return rec->len < PATH_MAX;
 	return rec->len <= NAME_MAX && !memchr(rec->bytes, '/', rec->len) &&
-	       !(rec->bytes[0] == '.' && (rec->len == 1 || (rec->len == 2 && rec->bytes[1] == '.')));
+	       !(rec->bytes[0] == '.' &&
+		 (rec->len == 1 || (rec->len == 2 && rec->bytes[1] == '.')));
 }
 
 /* Take the piece that a slot's name stands in; false if it is none, or another's. */
@@ -87,7 +90,8 @@ static bool take_piece(struct load *l, uint32_t off)
 	const struct name_record *rec = (const struct name_record *)(t->names.base + off);
 	uint64_t end;
 
-	if (off < NAMES_BEGIN || off % GRANULE || (uint64_t)off + NAME_RECORD_HEAD > t->names.mapped || !rec->len)
+	if (off < NAMES_BEGIN || off % GRANULE ||
+	    (uint64_t)off + NAME_RECORD_HEAD > t->names.mapped || !rec->len)
 		return false;
 	end = off + ((uint64_t)1 << node_table_name_class(NAME_RECORD_HEAD + rec->len));
 	if (end > t->names.mapped || !is_name(rec))
@@ -101,8 +105,8 @@ static bool take_piece(struct load *l, uint32_t off)
 	return true;
 }
 
-/* Slots, one by one: free ones are chained, the names of others get their pieces. Downwards, so that low ids are
- * given out first. */
+/* Slots, one by one: free ones are chained, the names of others get their pieces. Downwards, so
+ * that low ids are given out first. */
 static void scan_slots(struct load *l)
 {
 	struct node_table *t = l->t;
@@ -161,7 +165,8 @@ static struct node_slot *directory_above(struct node_table *t, uint32_t id, uint
 	return s && s->type == DT_DIR && s->state != NODE_FORMER ? s : NULL;
 }
 
-/* Above every directory is the root, or one that has lost its name. A circle is opened where it closes. */
+/* Above every directory is the root, or one that has lost its name. A circle is opened where it
+ * closes. */
 static void check_above(struct load *l, uint32_t id)
 {
 	struct node_table *t = l->t;
@@ -193,7 +198,8 @@ static void check_names(struct load *l)
 		uint32_t parent;
 		const char *name;
 
-		if (s && node_table_name(t, id, &parent, &name) && parent && !directory_above(t, id, &parent))
+		if (s && node_table_name(t, id, &parent, &name) && parent &&
+		    !directory_above(t, id, &parent))
 			lose_name(l, s);
 	}
 	for (uint32_t id = NODE_TABLE_ROOT; id < t->end; id++)
@@ -201,7 +207,8 @@ static void check_names(struct load *l)
 			check_above(l, id);
 }
 
-/* Chains of former ids are as long as a file was opened in turns; each leads to one that is none. */
+/* Chains of former ids are as long as a file was opened in turns; each leads to one that is none.
+ */
 static bool leads_somewhere(struct node_table *t, const struct node_slot *s)
 {
 	size_t n = 0;
@@ -260,7 +267,8 @@ static int load(struct node_table *t)
 	if (!l.used || !l.seen)
 		return -ENOMEM;
 	scan_slots(&l);
-	if (!node_table_slot(t, NODE_TABLE_ROOT) || node_table_slot_at(t, NODE_TABLE_ROOT)->type != DT_DIR)
+	if (!node_table_slot(t, NODE_TABLE_ROOT) ||
+	    node_table_slot_at(t, NODE_TABLE_ROOT)->type != DT_DIR)
 		return -EPROTO;
 	node_table_slot_at(t, NODE_TABLE_ROOT)->name_off = 0;
 	check_names(&l);
@@ -269,7 +277,8 @@ static int load(struct node_table *t)
 	/* Last: pieces of the names that were lost just now are free only for the next server. */
 	free_gaps(&l);
 	if (l.nlost)
-		log_error("the table of nodes is damaged: lost %s", human_units_of(l.nlost, "entry").text);
+		log_error("the table of nodes is damaged: lost %s",
+			  human_units_of(l.nlost, "entry").text);
 	return 0;
 }
 

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The sum is that of st_blocks of each object as last seen, plus the map file's. It is looked at after each operation
- * that changes an object; what the file system changes on its own afterwards is at most some blocks of a file: all three
- * of ext4, XFS and btrfs count data that they have not yet found a place for.
+/* The sum is that of st_blocks of each object as last seen, plus the map file's. It is looked at
+ * after each operation that changes an object; what the file system changes on its own afterwards
+ * is at most some blocks of a file: all three of ext4, XFS and btrfs count data that they have not
+ * yet found a place for.
  *
- * XFS, though, gives a file that grows up to twice its size ahead, and takes that back when it pleases. What lies past
- * the end of a file there is left out, unless it was asked for (is_ahead), or was there at the count. */
+ * XFS, though, gives a file that grows up to twice its size ahead, and takes that back when it
+ * pleases. What lies past the end of a file there is left out, unless it was asked for (is_ahead),
+ * or was there at the count. */
 #include "veneer/union/quota.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/htab.h"
+#include "veneer/layer/whiteout.h"
+#include "veneer/map/mapfile.h"
 #include "veneer/sys/dir_walk.h"
 #include "veneer/sys/file.h"
-#include "veneer/base/htab.h"
 #include "veneer/union/inode.h"
-#include "veneer/map/mapfile.h"
-#include "veneer/layer/whiteout.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,12 +23,12 @@
 #include <string.h>
 #include <sys/vfs.h>
 
-#define BLOCK_BYTES 512		/* of st_blocks */
-#define ROUND_BYTES 4096
-#define MAP_LOOK_EVERY 64	/* notes */
+#define BLOCK_BYTES    512 /* of st_blocks */
+#define ROUND_BYTES    4096
+#define MAP_LOOK_EVERY 64 /* notes */
 
 struct charge {
-	struct hlink link;	/* its hash is the inode number */
+	struct hlink link; /* its hash is the inode number */
 	uint64_t bytes;
 	bool is_ahead;
 };
@@ -35,15 +37,15 @@ struct quota {
 	int rootfd;
 	dev_t dev;
 	uint64_t max_bytes, max_inodes;
-	bool is_speculative;	/* the file system allocates past ends of its own accord */
+	bool is_speculative; /* the file system allocates past ends of its own accord */
 
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct htab charges;
-	uint64_t bytes;		/* of all charges */
+	uint64_t bytes; /* of all charges */
 	uint64_t map_bytes;
 	uint64_t claimed_bytes, claimed_inodes;
-	unsigned notes;		/* since the map was looked at */
+	unsigned notes; /* since the map was looked at */
 };
 
 int quota_new(int rootfd, uint64_t max_bytes, uint64_t max_inodes, struct quota **ret)
@@ -142,8 +144,9 @@ static void look_at_map_locked(struct quota *q)
 	struct stat st;
 
 	q->notes = 0;
-	q->map_bytes = fstatat(q->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ?
-			       (uint64_t)st.st_blocks * BLOCK_BYTES : 0;
+	q->map_bytes = fstatat(q->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0
+			       ? (uint64_t)st.st_blocks * BLOCK_BYTES
+			       : 0;
 }
 
 static void note(struct quota *q, int fd, bool is_ahead)
@@ -210,7 +213,8 @@ void quota_drop(struct union_fs *t, struct inode *i)
 
 static bool fits(uint64_t max, uint64_t taken, uint64_t claimed, uint64_t more)
 {
-	return !max || !more || (taken < max && claimed < max - taken && more <= max - taken - claimed);
+	return !max || !more ||
+	       (taken < max && claimed < max - taken && more <= max - taken - claimed);
 }
 
 int quota_claim(struct quota *q, uint64_t bytes, uint64_t inodes)
@@ -260,7 +264,8 @@ int quota_claim_range(struct quota *q, int fd, uint64_t off, uint64_t len, uint6
 		*ret = end - first;
 		return 0;
 	}
-	/* Slowly, and where there is hardly any room left: a file that has its blocks can be written all the same. */
+	/* Slowly, and where there is hardly any room left: a file that has its blocks can be
+	 * written all the same. */
 	r = allocated(q, fd, first, end, &there);
 	if (r < 0)
 		return r == -EOPNOTSUPP ? -ENOSPC : r;
@@ -287,8 +292,10 @@ bool quota_usage(struct quota *q, struct quota_usage *ret)
 		return false;
 	LOCK_SCOPE(&q->lock);
 	look_at_map_locked(q);
-	*ret = (struct quota_usage){ .max_bytes = q->max_bytes, .max_inodes = q->max_inodes,
-				     .bytes = q->bytes + q->map_bytes, .inodes = q->charges.count };
+	*ret = (struct quota_usage){ .max_bytes = q->max_bytes,
+				     .max_inodes = q->max_inodes,
+				     .bytes = q->bytes + q->map_bytes,
+				     .inodes = q->charges.count };
 	return true;
 }
 

@@ -15,10 +15,11 @@
 
 /* An inode as it was left: what leads to it. */
 struct remains {
-	struct inode *dir;		/* of its name; referenced. NULL: it had none, or the directory is lost */
+	struct inode
+		*dir; /* of its name; referenced. NULL: it had none, or the directory is lost */
 	char name[NAME_MAX + 1];
-	char path[PATH_MAX];		/* in the image; "" if nobody said */
-	int fd;				/* held, and pinned; -1 */
+	char path[PATH_MAX]; /* in the image; "" if nobody said */
+	int fd; /* held, and pinned; -1 */
 };
 
 static void remains_release(struct union_fs *t, struct remains *m)
@@ -61,14 +62,16 @@ static int find_entry(struct union_fs *t, const struct remains *m, struct image_
 	return r == -ENOTDIR ? -ENOENT : r;
 }
 
-static int find_base(struct union_fs *t, const struct remains *m, const struct partial_xattr *mark, struct image_entry **ret)
+static int find_base(struct union_fs *t, const struct remains *m, const struct partial_xattr *mark,
+		     struct image_entry **ret)
 {
 	int r = *mark->path ? image_lookup_path(t->image, mark->path, ret) : find_entry(t, m, ret);
 
 	return r == 0 && (*ret)->type != DT_REG ? -ENOENT : r;
 }
 
-static int find_held(struct union_fs *t, struct inode *i, const struct remains *m, struct inode_found *f, bool *ret_is_gone)
+static int find_held(struct union_fs *t, struct inode *i, const struct remains *m,
+		     struct inode_found *f, bool *ret_is_gone)
 {
 	struct partial_xattr mark;
 	struct image_entry *base;
@@ -77,8 +80,11 @@ static int find_held(struct union_fs *t, struct inode *i, const struct remains *
 
 	if (fstat(m->fd, &st) < 0)
 		return -errno;
-	*f = (struct inode_found){ .type = i->type, .has_upper = true, .upper_ino = st.st_ino,
-				  .upper_dev = inode_upper_dev(t, st.st_dev), .ino = i->ino };
+	*f = (struct inode_found){ .type = i->type,
+				   .has_upper = true,
+				   .upper_ino = st.st_ino,
+				   .upper_dev = inode_upper_dev(t, st.st_dev),
+				   .ino = i->ino };
 	*ret_is_gone = st.st_nlink == 0;
 	if (i->type != DT_REG)
 		return 0;
@@ -99,7 +105,8 @@ static int find_held(struct union_fs *t, struct inode *i, const struct remains *
 	return r == -EUCLEAN ? 0 : r;
 }
 
-static int find_hidden(struct union_fs *t, struct inode *i, const struct remains *m, struct inode_found *f)
+static int find_hidden(struct union_fs *t, struct inode *i, const struct remains *m,
+		       struct inode_found *f)
 {
 	struct image_entry *e;
 	int r = find_entry(t, m, &e);
@@ -123,7 +130,8 @@ static int revive_orphan(struct union_fs *t, struct inode *i)
 	if (r == 0)
 		r = inode_resolve_orphan(t, i, &f, is_gone);
 	if (r == -ENOENT || r == -ESTALE) {
-		log_debug("node %" PRIu32 ": what a dead server had there is gone", (uint32_t)i->id);
+		log_debug("node %" PRIu32 ": what a dead server had there is gone",
+			  (uint32_t)i->id);
 		inode_mark_stale(t, i);
 		r = i->is_unresolved ? -ESTALE : 0;
 	}
@@ -168,7 +176,7 @@ static int revive_one(struct union_fs *t, struct inode *i)
 }
 
 struct chain {
-	struct inode **v;	/* referenced; an inode, and the bare ones above it */
+	struct inode **v; /* referenced; an inode, and the bare ones above it */
 	size_t n, cap;
 };
 

@@ -3,8 +3,8 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/path.h"
 #include "veneer/sys/mode_relax.h"
+#include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
 
 #include <dirent.h>
@@ -14,9 +14,10 @@
 #include <stdio.h>
 
 #define UPPER_OPEN_TRIES 64
-#define UPPER_DEPTH_MAX 65536
+#define UPPER_DEPTH_MAX	 65536
 
-/* Reads leave access times alone, but of files with -o atime. Directories are read when we like, and for nobody. */
+/* Reads leave access times alone, but of files with -o atime. Directories are read when we like,
+ * and for nobody. */
 static int noatime(const struct union_fs *t)
 {
 	return t->keeps_atime ? 0 : O_NOATIME;
@@ -39,10 +40,13 @@ static int open_quiet(int dirfd, const char *name, int flags)
 {
 	int fd = openat(dirfd, name, flags);
 
-	return fd < 0 && errno == EPERM && flags & O_NOATIME ? openat(dirfd, name, flags & ~O_NOATIME) : fd;
+	return fd < 0 && errno == EPERM && flags & O_NOATIME
+		       ? openat(dirfd, name, flags & ~O_NOATIME)
+		       : fd;
 }
 
-/* A program that is running from the upper, an immutable or append-only file, or a mode that binds even us. */
+/* A program that is running from the upper, an immutable or append-only file, or a mode that binds
+ * even us. */
 static bool may_be_readable(int error)
 {
 	return error == ETXTBSY || error == EPERM || error == EACCES || error == EROFS;
@@ -67,15 +71,15 @@ static int open_at(int dirfd, const char *name, int flags)
 	return fd == -EACCES ? mode_relax_openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC) : fd;
 }
 
-/* The way down to an object from the nearest directory above it that is open, deepest first. A container
- * decides how deep it is, so it is walked in a loop. */
+/* The way down to an object from the nearest directory above it that is open, deepest first. A
+ * container decides how deep it is, so it is walked in a loop. */
 struct way {
 	struct step {
-		struct inode *i;	/* referenced, but for the first */
+		struct inode *i; /* referenced, but for the first */
 		char name[NAME_MAX + 1];
 	} *steps;
 	size_t n, cap;
-	struct inode *top;		/* pinned; referenced unless it is the object itself */
+	struct inode *top; /* pinned; referenced unless it is the object itself */
 };
 
 static void way_release(struct union_fs *t, struct way *w)
@@ -144,7 +148,8 @@ static int open_step(const struct union_fs *t, struct step *s, int dirfd)
 	int fd = open_at(dirfd, s->name, open_flags(t, s->i));
 
 	if (fd < 0)
-		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -ENXIO ? -ESTALE : fd;
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -ENXIO ? -ESTALE
+										       : fd;
 	if (fstat(fd, &st) < 0 || st.st_ino != s->i->upper_ino) {
 		close(fd);
 		return -ESTALE;
@@ -172,8 +177,8 @@ int upper_pin(struct union_fs *t, struct inode *i)
 {
 	int fd = fd_cache_pin(&i->src.fd);
 
-	/* A rename may be between the backing file system and our names: then the name leads elsewhere for a
-	 * moment, and the next look is right. */
+	/* A rename may be between the backing file system and our names: then the name leads
+	 * elsewhere for a moment, and the next look is right. */
 	for (int attempt = 0; fd < 0 && attempt < UPPER_OPEN_TRIES; attempt++) {
 		if (attempt > 8)
 			usleep(1000);
@@ -235,7 +240,8 @@ int upper_take_share(struct union_fs *t)
 	int r = fd_cache_hold(&t->held);
 
 	if (r < 0 && !atomic_exchange(&t->has_held_all, true))
-		log_warn("%s: too many open files have no name any more: no more can be removed", t->upper->path);
+		log_warn("%s: too many open files have no name any more: no more can be removed",
+			 t->upper->path);
 	return r;
 }
 
@@ -308,7 +314,9 @@ static int mirror(struct union_fs *t, struct inode *dir, int fd, struct upper_di
 	for (size_t i = 0; r == 0 && i < l.n; i++) {
 		const struct dir_listing_entry *e = &l.entries[i];
 		const char *name = dir_listing_name(&l, e);
-		struct upper_dir_entry up = { .ino = e->ino, .type = e->type, .is_whiteout = e->is_whiteout || e->is_hiding };
+		struct upper_dir_entry up = { .ino = e->ino,
+					      .type = e->type,
+					      .is_whiteout = e->is_whiteout || e->is_hiding };
 		struct upper_dir_entry old;
 		struct image_entry *below;
 
@@ -327,13 +335,14 @@ static int mirror(struct union_fs *t, struct inode *dir, int fd, struct upper_di
 	return r;
 }
 
-/* The first one stays: who makes a directory, and who finds it at once, both come with a mirror, and entries may have
- * been made in it by way of the first. */
+/* The first one stays: who makes a directory, and who finds it at once, both come with a mirror,
+ * and entries may have been made in it by way of the first. */
 static struct upper_dir *publish(struct inode *dir, struct upper_dir *d)
 {
 	struct upper_dir *other = NULL;
 
-	if (__atomic_compare_exchange_n(&dir->dir, &other, d, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+	if (__atomic_compare_exchange_n(&dir->dir, &other, d, false, __ATOMIC_ACQ_REL,
+					__ATOMIC_ACQUIRE))
 		return d;
 	upper_dir_free(d);
 	return other;
@@ -348,7 +357,8 @@ int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret)
 		*ret = d;
 		return 0;
 	}
-	/* The lock keeps a copy-up of a child from happening between the reading and the publishing. */
+	/* The lock keeps a copy-up of a child from happening between the reading and the
+	 * publishing. */
 	WRLOCK_SCOPE(&dir->lock);
 	if (dir->dir) {
 		*ret = dir->dir;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A name's place in listings is its hash, so that whoever reads a directory goes on where he was when another server
- * has taken over. `order` is sorted when somebody asks: until then what is new stands behind. */
+/* A name's place in listings is its hash, so that whoever reads a directory goes on where he was
+ * when another server has taken over. `order` is sorted when somebody asks: until then what is new
+ * stands behind. */
 #include "veneer/union/upper_dir.h"
 
 #include "veneer/base/cleanup.h"
@@ -12,16 +13,17 @@
 #include <dirent.h>
 #include <string.h>
 
-/* Positions are counted from the lower names on, and fit 31 bits: there are programs with such offsets. */
+/* Positions are counted from the lower names on, and fit 31 bits: there are programs with such
+ * offsets. */
 #define SEQ_MASK 0x3fffffffu
 
 struct entry {
 	struct hlink link;
 	struct hlink by_seq;
-	size_t at;			/* in `order` */
-	struct list_link changed;	/* in the list of those to be counted again */
+	size_t at; /* in `order` */
+	struct list_link changed; /* in the list of those to be counted again */
 	struct upper_dir_entry e;
-	int8_t counted;			/* what it adds to nsubdirs */
+	int8_t counted; /* what it adds to nsubdirs */
 	char name[];
 };
 
@@ -36,9 +38,9 @@ struct upper_dir {
 	/* guarded by lock */
 	struct htab names, by_seq;
 	struct place *order;
-	size_t n, nsorted, cap;		/* nsorted of them are in order */
-	_Atomic uint64_t version;	/* read without it too */
-	struct list_link changed;	/* entries that nsubdirs does not know as they are */
+	size_t n, nsorted, cap; /* nsorted of them are in order */
+	_Atomic uint64_t version; /* read without it too */
+	struct list_link changed; /* entries that nsubdirs does not know as they are */
 	ssize_t nsubdirs;
 };
 
@@ -132,7 +134,8 @@ static int by_seq(const void *a, const void *b)
 	return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
-/* Few are new as a rule: they are sorted, and merged from the end on. Without memory for that, all are sorted. */
+/* Few are new as a rule: they are sorted, and merged from the end on. Without memory for that, all
+ * are sorted. */
 static void sort_locked(struct upper_dir *d)
 {
 	size_t nnew = d->n - d->nsorted, i = d->nsorted, k = nnew, to = d->n;
@@ -145,7 +148,9 @@ static void sort_locked(struct upper_dir *d)
 		memcpy(new, d->order + d->nsorted, nnew * sizeof(*new));
 		qsort(new, nnew, sizeof(*new), by_seq);
 		while (k)
-			put_at(d, --to, i && d->order[i - 1].seq > new[k - 1].seq ? d->order[--i] : new[--k]);
+			put_at(d, --to,
+			       i && d->order[i - 1].seq > new[k - 1].seq ? d->order[--i]
+									 : new[--k]);
 		free(new);
 	} else {
 		qsort(d->order, d->n, sizeof(*d->order), by_seq);
@@ -286,7 +291,9 @@ bool upper_dir_next(struct upper_dir *d, uint64_t *seq, char *name, struct upper
 	return false;
 }
 
-int upper_dir_each(struct upper_dir *d, int (*fn)(void *arg, const char *name, const struct upper_dir_entry *e), void *arg)
+int upper_dir_each(struct upper_dir *d,
+		   int (*fn)(void *arg, const char *name, const struct upper_dir_entry *e),
+		   void *arg)
 {
 	LOCK_SCOPE(&d->lock);
 	for (size_t i = 0; i < d->n; i++) {
@@ -305,12 +312,14 @@ size_t upper_dir_count(struct upper_dir *d)
 	return d->names.count;
 }
 
-ssize_t upper_dir_subdirs(struct upper_dir *d, bool (*is_dir_below)(void *arg, const char *name), void *arg)
+ssize_t upper_dir_subdirs(struct upper_dir *d, bool (*is_dir_below)(void *arg, const char *name),
+			  void *arg)
 {
 	LOCK_SCOPE(&d->lock);
 	while (!list_is_empty(&d->changed)) {
 		struct entry *e = container_of(d->changed.next, struct entry, changed);
-		int8_t now = (int8_t)((!e->e.is_whiteout && e->e.type == DT_DIR) - (e->e.is_below && is_dir_below(arg, e->name)));
+		int8_t now = (int8_t)((!e->e.is_whiteout && e->e.type == DT_DIR) -
+				      (e->e.is_below && is_dir_below(arg, e->name)));
 
 		d->nsubdirs += now - e->counted;
 		e->counted = now;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a test and the preloaded library share: one page of a file, named by VENEER_FAULT. The test writes what should
- * fail and arms it last; the library counts and tells what it did. control.py has the same order. */
+/* What a test and the preloaded library share: one page of a file, named by VENEER_FAULT. The test
+ * writes what should fail and arms it last; the library counts and tells what it did. control.py
+ * has the same order. */
 #pragma once
 
 #include <stdint.h>
 
-#define FAULT_MAGIC 0x544c4146u
+#define FAULT_MAGIC	0x544c4146u
 #define FAULT_TRACE_MAX 24
 
 enum fault_class {
@@ -33,10 +34,10 @@ enum fault_class {
 struct fault_control {
 	uint32_t magic;
 	uint32_t is_armed; /* else nothing is counted, and nothing fails */
-	uint32_t which;	   /* class that fails */
-	uint32_t nth;	   /* first call that fails, from 1; 0: none */
-	uint32_t times;	   /* how many in a row */
-	int32_t error;	   /* -1: short, where that is possible */
+	uint32_t which; /* class that fails */
+	uint32_t nth; /* first call that fails, from 1; 0: none */
+	uint32_t times; /* how many in a row */
+	int32_t error; /* -1: short, where that is possible */
 	uint32_t injected;
 	uint32_t ntrace;
 	uint64_t base; /* of the program in which the last one failed */

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded into the program by tests: counts its calls by class, and fails those that the control page names.
+/* Preloaded into the program by tests: counts its calls by class, and fails those that the control
+ * page names.
  *
- * Not reached: what libc does inside itself (the mapping of a thread's stack, the reads of stdio), page faults in
- * mappings, and what the kernel does for a ring. Requests and replies on /dev/fuse are left alone: the kernel keeps a
- * request until it is answered, and a write that failed there in earnest has ended it. */
-#include "control.h"
+ * Not reached: what libc does inside itself (the mapping of a thread's stack, the reads of stdio),
+ * page faults in mappings, and what the kernel does for a ring. Requests and replies on /dev/fuse
+ * are left alone: the kernel keeps a request until it is answered, and a write that failed there in
+ * earnest has ended it. */
 #include "fault.h"
+#include "control.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -88,7 +90,8 @@ static int count(enum fault_class which)
 	if (!control || depth || !__atomic_load_n(&control->is_armed, __ATOMIC_ACQUIRE))
 		return 0;
 	n = __atomic_add_fetch(&control->counts[which], 1, __ATOMIC_RELAXED);
-	if (which != control->which || !control->nth || n < control->nth || n - control->nth >= control->times)
+	if (which != control->which || !control->nth || n < control->nth ||
+	    n - control->nth >= control->times)
 		return 0;
 	note_trace();
 	__atomic_add_fetch(&control->injected, 1, __ATOMIC_RELEASE);

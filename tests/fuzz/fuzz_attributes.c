@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An input is a list of attributes of a layer's directory and of a file in it: a byte that names the attribute, a byte
- * and a byte of its length, its value. All that is believed of them must be a plain path. */
+/* An input is a list of attributes of a layer's directory and of a file in it: a byte that names
+ * the attribute, a byte and a byte of its length, its value. All that is believed of them must be a
+ * plain path. */
 #include "support.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/layer/partial_xattr.h"
-#include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/mode_xattr.h"
-#include "veneer/sys/path.h"
+#include "veneer/layer/origin_xattr.h"
+#include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/whiteout.h"
+#include "veneer/sys/path.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,9 +23,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const attrs[] = {
-	"trusted.overlay.redirect", "user.overlay.redirect", "trusted.overlay.opaque", "user.overlay.opaque",
-	"trusted.overlay.metacopy", ORIGIN_XATTR_TRUSTED_ATTR, ORIGIN_XATTR_USER_ATTR, "security.fuseoverlayfs.override_stat",
-	"user.containers.override_stat", "user.fuseoverlayfs.override_stat", "user.fuseoverlayfs.opaque",
+	"trusted.overlay.redirect",	 "user.overlay.redirect",
+	"trusted.overlay.opaque",	 "user.overlay.opaque",
+	"trusted.overlay.metacopy",	 ORIGIN_XATTR_TRUSTED_ATTR,
+	ORIGIN_XATTR_USER_ATTR,		 "security.fuseoverlayfs.override_stat",
+	"user.containers.override_stat", "user.fuseoverlayfs.override_stat",
+	"user.fuseoverlayfs.opaque",
 };
 #define NATTRS (sizeof(attrs) / sizeof(*attrs))
 

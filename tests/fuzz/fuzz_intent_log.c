@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An input is what servers left in the memory of intents: slots of a few bytes each, put where the fields are, so that
- * the fuzzer need not find them. The next server must be able to use all of it. */
+/* An input is what servers left in the memory of intents: slots of a few bytes each, put where the
+ * fields are, so that the fuzzer need not find them. The next server must be able to use all of it.
+ */
 #include "support.h"
 
 #include "veneer/recover/intent_log.h"
@@ -17,7 +18,8 @@ static void check_slot(struct intent *n, void *arg)
 	size_t *count = arg;
 
 	fuzz_require(n->key == KEY && n->is_begun);
-	fuzz_require(memchr(n->from.name, 0, sizeof(n->from.name)) && memchr(n->to.name, 0, sizeof(n->to.name)));
+	fuzz_require(memchr(n->from.name, 0, sizeof(n->from.name)) &&
+		     memchr(n->to.name, 0, sizeof(n->to.name)));
 	fuzz_require(n->capability_len <= sizeof(n->capability));
 	++*count;
 }
@@ -30,8 +32,14 @@ static void use(void)
 
 	intent_log_each(KEY, check_slot, &standing);
 	for (uint64_t unique = 0; unique < 64; unique++) {
-		struct intent_request r = { .key = KEY, .unique = unique, .kind = INTENT_RENAME, .is_resent = unique % 2,
-					    .from_parent = 1, .to_parent = 2, .from_name = name, .to_name = name };
+		struct intent_request r = { .key = KEY,
+					    .unique = unique,
+					    .kind = INTENT_RENAME,
+					    .is_resent = unique % 2,
+					    .from_parent = 1,
+					    .to_parent = 2,
+					    .from_name = name,
+					    .to_name = name };
 
 		begun[n] = intent_log_begin(&r);
 		if (!begun[n])

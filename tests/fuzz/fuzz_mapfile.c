@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An input is the map file in a layer's root; the layer is opened with it as a lower and as an upper, as it is and with
- * its checksums mended. What opens answers all questions, and what an upper's map has after changes is there when it is
- * opened again. */
+/* An input is the map file in a layer's root; the layer is opened with it as a lower and as an
+ * upper, as it is and with its checksums mended. What opens answers all questions, and what an
+ * upper's map has after changes is there when it is opened again. */
 #include "support.h"
 
-#include "veneer/map/blkmap.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/sys/file.h"
+#include "veneer/map/blkmap.h"
 #include "veneer/map/mapfile.h"
+#include "veneer/sys/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define SIZE_MAX_TRIED 65536u
-#define RUNS_MAX 64u
+#define RUNS_MAX       64u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -35,14 +35,15 @@ static void add_file(void *arg, file_id_t id, const struct blkmap *map)
 }
 
 /* Extents that nobody has. */
-static int no_extents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg)
+static int no_extents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+		      void *own_arg)
 {
 	(void)arg;
 	return id % 3 == 0 ? -EOPNOTSUPP : id % 3 == 1 ? -ENOENT : own(own_arg, id % 1000, 7);
 }
 
-static int some_contents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
-			 uint64_t *ret_size)
+static int some_contents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+			 void *own_arg, uint64_t *ret_size)
 {
 	*ret_size = id % 5 ? id % 9 * BLK_BYTES + 1 : 1ull << 40;
 	return no_extents(arg, id, own, own_arg);
@@ -57,11 +58,13 @@ static void ask(struct mapfile *mf, struct sum *ret)
 	fuzz_require(ret->n == mapfile_count(mf));
 	if (ret->n == 0)
 		return;
-	fuzz_require(mapfile_clip(mf, ret->first, &clip) == 0 && mapfile_is_complete(mf, ret->first) >= 0);
+	fuzz_require(mapfile_clip(mf, ret->first, &clip) == 0 &&
+		     mapfile_is_complete(mf, ret->first) >= 0);
 	for (blk_t blk = 0, n, k = 0; k < RUNS_MAX; blk += n, k++) {
 		bool is_own;
 
-		fuzz_require(mapfile_run(mf, ret->first, blk, 1 << 20, &is_own, &n) == 0 && n >= 1 && n <= 1 << 20);
+		fuzz_require(mapfile_run(mf, ret->first, blk, 1 << 20, &is_own, &n) == 0 &&
+			     n >= 1 && n <= 1 << 20);
 	}
 }
 
@@ -70,7 +73,8 @@ static int open_map(int rootfd, unsigned flags, struct mapfile **ret)
 {
 	const struct mapfile_rebuild rebuild = { .extents = no_extents, .contents = some_contents };
 
-	return mapfile_open(rootfd, flags & MAPFILE_READONLY ? -1 : rootfd, flags, "layer", &rebuild, ret);
+	return mapfile_open(rootfd, flags & MAPFILE_READONLY ? -1 : rootfd, flags, "layer",
+			    &rebuild, ret);
 }
 
 static void change(struct mapfile *mf, const struct sum *s)
@@ -114,7 +118,8 @@ static void check_upper(int rootfd)
 
 static void check(int rootfd, const uint8_t *data, size_t size)
 {
-	_cleanup_(closep) int fd = openat(rootfd, MAPFILE_NAME, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
+	_cleanup_(closep) int fd =
+		openat(rootfd, MAPFILE_NAME, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
 	struct mapfile *mf;
 	struct sum lower;
 

@@ -37,7 +37,8 @@ static void check_written(struct mount_record *d, const uint8_t *data, size_t si
 
 	if (!again || mount_record_write(d) < 0)
 		return;
-	fuzz_require(file_pread(d->fd, again, size + 1, 0) == (ssize_t)size && !memcmp(again, data, size));
+	fuzz_require(file_pread(d->fd, again, size + 1, 0) == (ssize_t)size &&
+		     !memcmp(again, data, size));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

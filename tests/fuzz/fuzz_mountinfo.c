@@ -30,7 +30,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char root[] = "", plain[] = "/mnt/a b", deep[] = "/very/deep/down";
 	struct mountinfo_place places[] = {
-		{ .mount = 1, .path = root }, { .mount = 36, .path = plain }, { .mount = 42, .path = deep }, { .mount = 0 },
+		{ .mount = 1, .path = root },
+		{ .mount = 36, .path = plain },
+		{ .mount = 42, .path = deep },
+		{ .mount = 0 },
 	};
 	FILE *f = size ? fmemopen((void *)data, size, "r") : NULL;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An input is the table of nodes that a dead server left: how many slots, the slots, and then what is in the arena of
- * names. The rest of both files is zeroes, as it is in real ones. Whatever is attached can be used, and what was used
- * is attached again without a loss. */
+/* An input is the table of nodes that a dead server left: how many slots, the slots, and then what
+ * is in the arena of names. The rest of both files is zeroes, as it is in real ones. Whatever is
+ * attached can be used, and what was used is attached again without a loss. */
 #include "support.h"
 
 #include "union/node_table-internal.h"
@@ -29,7 +29,8 @@ static int table_file(const void *head, size_t head_size, const void *data, size
 {
 	int fd = fuzz_memfd(head, head_size);
 
-	if (fd >= 0 && (ftruncate(fd, NODE_TABLE_STEP) < 0 || (size && file_pwrite(fd, data, size, (off_t)head_size) < 0))) {
+	if (fd >= 0 && (ftruncate(fd, NODE_TABLE_STEP) < 0 ||
+			(size && file_pwrite(fd, data, size, (off_t)head_size) < 0))) {
 		close(fd);
 		return -1;
 	}
@@ -58,7 +59,9 @@ static void check_way_up(struct node_table *t, uint32_t id)
 	const char *name;
 	size_t n = 0;
 
-	for (uint32_t parent; node_table_slot(t, id) && node_table_name(t, id, &parent, &name) && parent; id = parent)
+	for (uint32_t parent;
+	     node_table_slot(t, id) && node_table_name(t, id, &parent, &name) && parent;
+	     id = parent)
 		fuzz_require(n++ <= node_table_count(t));
 }
 
@@ -84,7 +87,8 @@ static void use(struct node_table *t)
 		const char *got;
 		uint32_t parent;
 
-		fuzz_require(node_table_name(t, ids[k], &parent, &got) && parent == NODE_TABLE_ROOT);
+		fuzz_require(node_table_name(t, ids[k], &parent, &got) &&
+			     parent == NODE_TABLE_ROOT);
 	}
 }
 
@@ -102,7 +106,8 @@ static void check_again(int slots, int names)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	const struct node_table_head head = { .magic = NODE_TABLE_MAGIC, .version = NODE_TABLE_VERSION };
+	const struct node_table_head head = { .magic = NODE_TABLE_MAGIC,
+					      .version = NODE_TABLE_VERSION };
 	size_t nslots = size ? data[0] % SLOTS_TRIED : 0, slot_bytes;
 	int slots, names, slots_copy, names_copy;
 	struct node_table *t;
@@ -112,7 +117,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	data++;
 	size--;
-	slot_bytes = nslots * sizeof(struct node_slot) < size ? nslots * sizeof(struct node_slot) : size;
+	slot_bytes = nslots * sizeof(struct node_slot) < size ? nslots * sizeof(struct node_slot)
+							      : size;
 	slots = table_file(&head, sizeof(head), data, slot_bytes);
 	/* Of the devices only how many there are: the names come behind them. */
 	names = table_file(NULL, 0, NULL, 0);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "veneer/map/format.h"
 #include "veneer/base/hash.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/path.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An input is what a server answers to `veneer stats`: it is printed in each form, and written again. */
+/* An input is what a server answers to `veneer stats`: it is printed in each form, and written
+ * again. */
 #include "support.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/tools/stats_text.h"
 #include "veneer/tools/prometheus.h"
 #include "veneer/tools/report.h"
+#include "veneer/tools/stats_text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +39,8 @@ static void check_again(const struct report *r)
 	if (report_json(r, &text) < 0)
 		return;
 	fuzz_require(report_parse(text, &again) == 0);
-	fuzz_require(again.nmounts == r->nmounts && again.nimages == r->nimages && again.pid == r->pid);
+	fuzz_require(again.nmounts == r->nmounts && again.nimages == r->nimages &&
+		     again.pid == r->pid);
 	report_release(&again);
 }
 

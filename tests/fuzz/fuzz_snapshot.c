@@ -19,7 +19,8 @@
 
 #define SIZE_MAX_TRIED 65536u
 #define HEADER_BYTES   sizeof(struct format_map_header)
-/* The boot of the input "found-open-in-this-boot": a fuzzer that sees what is compared with what finds any. */
+/* The boot of the input "found-open-in-this-boot": a fuzzer that sees what is compared with what
+ * finds any. */
 #define THIS_BOOT 0x3c39e892c737c776u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -34,8 +34,10 @@ static void use(struct supervisor_state *l)
 	supervisor_state_is_left(l);
 	supervisor_state_note_death(l);
 	fuzz_require(supervisor_state_word(l) >= -1);
-	fuzz_require(supervisor_state_take_hand_over(l) >= -1 && supervisor_state_take_hand_over(l) == -1);
-	fuzz_require(supervisor_state_hand_over(l, 5) == 0 && supervisor_state_take_hand_over(l) == 5);
+	fuzz_require(supervisor_state_take_hand_over(l) >= -1 &&
+		     supervisor_state_take_hand_over(l) == -1);
+	fuzz_require(supervisor_state_hand_over(l, 5) == 0 &&
+		     supervisor_state_take_hand_over(l) == 5);
 	supervisor_state_judge(l, true);
 	supervisor_state_is_given_up(l, 1);
 	supervisor_state_cost(l, 1);

@@ -23,7 +23,8 @@ static void check_message(const struct wire_message *m, const uint8_t *data, siz
 
 	require(m->type > 0 && m->type < WIRE_TYPES);
 	require(m->n_fds <= WIRE_FDS_MAX);
-	require(m->text_len == 0 || (m->text >= (const char *)data && m->text + m->text_len <= (const char *)data + size));
+	require(m->text_len == 0 || (m->text >= (const char *)data &&
+				     m->text + m->text_len <= (const char *)data + size));
 	if (m->version != WIRE_VERSION)
 		return;
 	r = wire_encode(m, &again);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.h"
 
-#include "veneer/sys/file.h"
-#include "veneer/map/format.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/log.h"
+#include "veneer/map/format.h"
+#include "veneer/sys/file.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -24,7 +24,7 @@ void fuzz_require(bool is_kept)
 
 void fuzz_be_quiet(void)
 {
-	log_set_level((enum log_level)-1);
+	log_set_level((enum log_level) - 1);
 }
 
 int fuzz_memfd(const void *data, size_t size)
@@ -56,7 +56,10 @@ int fuzz_directory(const char **ret_path)
 	*ret_path = directory;
 	if (fd >= 0)
 		return fd;
-	snprintf(directory, sizeof(directory), "%s/fuzz-XXXXXX", top ? top : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+	snprintf(directory, sizeof(directory), "%s/fuzz-XXXXXX",
+		 top			    ? top
+		 : access("/dev/shm", W_OK) ? "/tmp"
+					    : "/dev/shm");
 	maker = getpid();
 	if (!mkdtemp(directory) || atexit(remove_directory))
 		abort();
@@ -92,7 +95,8 @@ void fuzz_mend_map(uint8_t *p, size_t len)
 	memcpy(&snapshot_len, p + offsetof(struct format_map_header, snapshot_len), 8);
 	if (snapshot_len > len - HEADER_BYTES)
 		snapshot_len = len - HEADER_BYTES;
-	sum = fuzz_mend_records(p + HEADER_BYTES, snapshot_len, hash_checksum(p, FORMAT_MAP_SEED_BYTES));
+	sum = fuzz_mend_records(p + HEADER_BYTES, snapshot_len,
+				hash_checksum(p, FORMAT_MAP_SEED_BYTES));
 	memcpy(p + offsetof(struct format_map_header, snapshot_sum), &sum, 8);
 	sum = hash_checksum(p, HEADER_BYTES - 8);
 	memcpy(p + HEADER_BYTES - 8, &sum, 8);

@@ -32,7 +32,10 @@ static inline struct cursor cursor_over(const void *p, size_t len)
 {
 	return (struct cursor){ p, (const uint8_t *)p + len, false };
 }
-static inline size_t cursor_left(const struct cursor *c) { return (size_t)(c->end - c->p); }
+static inline size_t cursor_left(const struct cursor *c)
+{
+	return (size_t)(c->end - c->p);
+}
 uint8_t cursor_u8(struct cursor *c);
 uint16_t cursor_u16(struct cursor *c);
 uint32_t cursor_u32(struct cursor *c);

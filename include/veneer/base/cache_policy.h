@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which entry of a cache has to go: pure policy, without I/O, clock or lock of its own.
  *
- * 2Q, by T. Johnson and D. Shasha ("2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", VLDB
- * 1994). What is new enters a first-in first-out queue, probation; what proves itself moves to one in order of last
- * use, protected; of keys that lately left probation a ghost is kept, and one that comes back goes to protected at
- * once. Probation is what gives way as long as it holds more than a quarter of the budget, so that a scan, however
- * long, passes through it alone. Unlike there an entry also moves up when the caller says that what was used of it is
- * used again: entries hold many blocks, and a scan meets one many times, but no block twice. Ghosts are kept in a
- * table that forgets by collision and by age, which only ever costs a second chance. */
+ * 2Q, by T. Johnson and D. Shasha ("2Q: A Low Overhead High Performance Buffer Management
+ * Replacement Algorithm", VLDB 1994). What is new enters a first-in first-out queue, probation;
+ * what proves itself moves to one in order of last use, protected; of keys that lately left
+ * probation a ghost is kept, and one that comes back goes to protected at once. Probation is what
+ * gives way as long as it holds more than a quarter of the budget, so that a scan, however long,
+ * passes through it alone. Unlike there an entry also moves up when the caller says that what was
+ * used of it is used again: entries hold many blocks, and a scan meets one many times, but no block
+ * twice. Ghosts are kept in a table that forgets by collision and by age, which only ever costs a
+ * second chance. */
 #pragma once
 
 #include "veneer/base/list.h"
@@ -41,10 +43,13 @@ void cache_policy_init(struct cache_policy *h, size_t budget);
 /* The budget is what queues are weighed against; nothing is enforced here. */
 void cache_policy_set_budget(struct cache_policy *h, size_t budget);
 /* key: a hash of what the entry stands for. */
-void cache_policy_add(struct cache_policy *h, struct cache_policy_entry *e, uint64_t key, size_t bytes);
+void cache_policy_add(struct cache_policy *h, struct cache_policy_entry *e, uint64_t key,
+		      size_t bytes);
 /* It was used; is_again: and not for the first time, the same part of it. */
 void cache_policy_touch(struct cache_policy *h, struct cache_policy_entry *e, bool is_again);
 /* Take it out. is_evicted: for want of room, so that it may come back. */
 void cache_policy_remove(struct cache_policy *h, struct cache_policy_entry *e, bool is_evicted);
-/* Whose turn it is among those that may go, still in its queue; NULL: none. Takes time for each that may not. */
-struct cache_policy_entry *cache_policy_victim(const struct cache_policy *h, bool (*may_go)(const struct cache_policy_entry *e));
+/* Whose turn it is among those that may go, still in its queue; NULL: none. Takes time for each
+ * that may not. */
+struct cache_policy_entry *cache_policy_victim(const struct cache_policy *h,
+					       bool (*may_go)(const struct cache_policy_entry *e));

@@ -59,15 +59,18 @@ static inline void *steal_ptr_(void *pp)
 #define steal_ptr(pp) ((__typeof__(*(pp)))steal_ptr_(pp))
 
 #define VENEER_CAT_(a, b) a##b
-#define VENEER_CAT(a, b) VENEER_CAT_(a, b)
+#define VENEER_CAT(a, b)  VENEER_CAT_(a, b)
 
 /* Hold a mutex or rwlock until the end of the enclosing block. */
-#define LOCK_SCOPE(m)                                                                              \
-	_cleanup_(unlockp) __attribute__((unused)) pthread_mutex_t *VENEER_CAT(lock_, __LINE__) = (m); \
+#define LOCK_SCOPE(m)                                       \
+	_cleanup_(unlockp) __attribute__((unused))          \
+	pthread_mutex_t *VENEER_CAT(lock_, __LINE__) = (m); \
 	pthread_mutex_lock(VENEER_CAT(lock_, __LINE__))
-#define RDLOCK_SCOPE(m)                                                                            \
-	_cleanup_(rwunlockp) __attribute__((unused)) pthread_rwlock_t *VENEER_CAT(lock_, __LINE__) = (m); \
+#define RDLOCK_SCOPE(m)                                      \
+	_cleanup_(rwunlockp) __attribute__((unused))         \
+	pthread_rwlock_t *VENEER_CAT(lock_, __LINE__) = (m); \
 	pthread_rwlock_rdlock(VENEER_CAT(lock_, __LINE__))
-#define WRLOCK_SCOPE(m)                                                                            \
-	_cleanup_(rwunlockp) __attribute__((unused)) pthread_rwlock_t *VENEER_CAT(lock_, __LINE__) = (m); \
+#define WRLOCK_SCOPE(m)                                      \
+	_cleanup_(rwunlockp) __attribute__((unused))         \
+	pthread_rwlock_t *VENEER_CAT(lock_, __LINE__) = (m); \
 	pthread_rwlock_wrlock(VENEER_CAT(lock_, __LINE__))

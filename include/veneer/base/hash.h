@@ -8,12 +8,14 @@
 
 /* XXH64 with seed 0, the checksum doc/SPEC.md names. */
 uint64_t hash_checksum(const void *p, size_t len);
-/* *sum was the checksum of the len bytes at p, of which those behind the first `from`, or *sum itself, have one byte that
- * is not what it was: find it and set it right. false: it is not one byte, and nothing is changed. */
+/* *sum was the checksum of the len bytes at p, of which those behind the first `from`, or *sum
+ * itself, have one byte that is not what it was: find it and set it right. false: it is not one
+ * byte, and nothing is changed. */
 bool hash_mend(void *p, size_t from, size_t len, uint64_t *sum);
 /* A fast in-memory key (XXH3), different in each process, so that nobody can choose names that
  * fall into one bucket; never written to disk. */
 uint64_t hash_key(const void *p, size_t len, uint64_t seed);
-/* What makes it different, for a process that must agree with this one; to be set before the first key. */
+/* What makes it different, for a process that must agree with this one; to be set before the first
+ * key. */
 uint64_t hash_secret(void);
 void hash_use_secret(uint64_t of_another);

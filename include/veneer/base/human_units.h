@@ -10,7 +10,8 @@ struct human_units {
 
 /* 1234567: "1,234,567". */
 struct human_units human_units_count(uint64_t n);
-/* 1 and "file": "1 file"; 1234 and "renamed directory": "1,234 renamed directories". The noun is cut where there is no room. */
+/* 1 and "file": "1 file"; 1234 and "renamed directory": "1,234 renamed directories". The noun is
+ * cut where there is no room. */
 struct human_units human_units_of(uint64_t n, const char *noun);
 /* 1536: "1.5 KiB". */
 struct human_units human_units_bytes(uint64_t n);

@@ -8,8 +8,14 @@ struct list_link {
 	struct list_link *prev, *next;
 };
 
-static inline void list_init(struct list_link *l) { l->prev = l->next = l; }
-static inline bool list_is_empty(const struct list_link *l) { return l->next == l; }
+static inline void list_init(struct list_link *l)
+{
+	l->prev = l->next = l;
+}
+static inline bool list_is_empty(const struct list_link *l)
+{
+	return l->next == l;
+}
 static inline void list_insert_(struct list_link *l, struct list_link *prev, struct list_link *next)
 {
 	l->prev = prev;
@@ -17,8 +23,14 @@ static inline void list_insert_(struct list_link *l, struct list_link *prev, str
 	prev->next = l;
 	next->prev = l;
 }
-static inline void list_add_head(struct list_link *head, struct list_link *l) { list_insert_(l, head, head->next); }
-static inline void list_add_tail(struct list_link *head, struct list_link *l) { list_insert_(l, head->prev, head); }
+static inline void list_add_head(struct list_link *head, struct list_link *l)
+{
+	list_insert_(l, head, head->next);
+}
+static inline void list_add_tail(struct list_link *head, struct list_link *l)
+{
+	list_insert_(l, head->prev, head);
+}
 /* Removing a link that is in no list (initialised only) is harmless. */
 static inline void list_del(struct list_link *l)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which mount's page cache holds a copy of which part of a lower file, and which copies are too many: pure policy,
- * without I/O, clock or lock of its own.
+/* Which mount's page cache holds a copy of which part of a lower file, and which copies are too
+ * many: pure policy, without I/O, clock or lock of its own.
  *
- * HP-Mapper's cache manager (Guo, Li, Lv, Xu, Lui: "HP-Mapper: A High Performance Storage Driver for Docker
- * Containers", SoCC 2019, sections 3.3 and 3.4): an extent has one entry for each mount that was sent it, the latest at
- * the head; a slice of the table is looked at each interval; of each extent at most `limit` copies stay, the cold ones
- * going first, then the oldest. The limit starts at half the mounts, doubles below 60 % memory use, halves above 80 %.
+ * HP-Mapper's cache manager (Guo, Li, Lv, Xu, Lui: "HP-Mapper: A High Performance Storage Driver
+ * for Docker Containers", SoCC 2019, sections 3.3 and 3.4): an extent has one entry for each mount
+ * that was sent it, the latest at the head; a slice of the table is looked at each interval; of
+ * each extent at most `limit` copies stay, the cold ones going first, then the oldest. The limit
+ * starts at half the mounts, doubles below 60 % memory use, halves above 80 %.
  *
- * What is hot is known by refaults alone: a copy that was read again soon after it had been dropped. Each one doubles
- * the time for which it is left alone. What the kernel took back by itself is not known, and counted until it is sent
- * again. */
+ * What is hot is known by refaults alone: a copy that was read again soon after it had been
+ * dropped. Each one doubles the time for which it is left alone. What the kernel took back by
+ * itself is not known, and counted until it is sent again. */
 #pragma once
 
 #include "veneer/base/types.h"
@@ -17,7 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PAGE_DUPS_AUTO 0u		/* wish of a mount: the limit that memory sets */
+#define PAGE_DUPS_AUTO	  0u /* wish of a mount: the limit that memory sets */
 #define PAGE_DUPS_FOREVER UINT32_MAX
 
 /* Part of a file as the layers have it: CHUNK_BYTES from index * CHUNK_BYTES on. */
@@ -29,10 +30,10 @@ struct page_dups_key {
 /* One answer to a READ, or the part of it that is in one extent. */
 struct page_dups_sent {
 	struct page_dups_key key;
-	uint32_t mount;		/* number of the mount */
-	uint32_t node;		/* its node id there */
-	uint32_t reader;	/* process that asked; 0: not known */
-	uint32_t nblk;		/* blocks from the start of the extent to the end of what was sent */
+	uint32_t mount; /* number of the mount */
+	uint32_t node; /* its node id there */
+	uint32_t reader; /* process that asked; 0: not known */
+	uint32_t nblk; /* blocks from the start of the extent to the end of what was sent */
 };
 
 /* A copy that has to go. */
@@ -42,11 +43,13 @@ struct page_dups_victim {
 };
 
 struct page_dups_rules {
-	uint32_t scan;		/* extents in one slice */
-	uint32_t max;		/* copies that are remembered; beyond that extents are forgotten */
-	uint32_t rest_ms;	/* a copy is left alone for so long after it was sent: it may not have been used yet */
-	uint32_t spare_ms, spare_max_ms; /* ... after its first refault, doubled with each, and at most */
-	uint32_t refault_ms;	/* what is read again later than this was no mistake */
+	uint32_t scan; /* extents in one slice */
+	uint32_t max; /* copies that are remembered; beyond that extents are forgotten */
+	uint32_t rest_ms; /* a copy is left alone for so long after it was sent: it may not have
+			     been used yet */
+	uint32_t spare_ms,
+		spare_max_ms; /* ... after its first refault, doubled with each, and at most */
+	uint32_t refault_ms; /* what is read again later than this was no mistake */
 	unsigned low_percent, high_percent;
 };
 
@@ -54,9 +57,9 @@ struct page_dups_rules {
 extern const struct page_dups_rules page_dups_rules_default;
 
 struct page_dups_usage {
-	uint32_t limit;		/* copies of an extent, for mounts that wish PAGE_DUPS_AUTO */
+	uint32_t limit; /* copies of an extent, for mounts that wish PAGE_DUPS_AUTO */
 	uint64_t mounts, extents, copies; /* copies: believed to be held */
-	uint64_t extra_bytes;	/* of copies beyond the first of each extent */
+	uint64_t extra_bytes; /* of copies beyond the first of each extent */
 	uint64_t evictions, refaults, forgotten;
 };
 
@@ -66,24 +69,26 @@ struct page_dups;
 int page_dups_new(const struct page_dups_rules *rules, struct page_dups **ret);
 void page_dups_free(struct page_dups *c);
 
-/* A mount takes part: numbers ascend and are never used twice. wish: how many copies there may be of what it holds, or
- * PAGE_DUPS_AUTO. 0 or -ENOMEM. leave: it is gone, and its copies with it. */
+/* A mount takes part: numbers ascend and are never used twice. wish: how many copies there may be
+ * of what it holds, or PAGE_DUPS_AUTO. 0 or -ENOMEM. leave: it is gone, and its copies with it. */
 int page_dups_join(struct page_dups *c, uint32_t mount, uint32_t wish);
 void page_dups_leave(struct page_dups *c, uint32_t mount);
 /* Numbers of those that take part, ascending; valid until the next join or leave. */
 size_t page_dups_mounts(const struct page_dups *c, const uint32_t **ret);
 
-/* now_ms: of a clock that never goes back; may wrap around. A mount that does not take part is no news. 1: it was read
- * again soon after it was dropped; 0; -ENOMEM: it is not remembered. */
+/* now_ms: of a clock that never goes back; may wrap around. A mount that does not take part is no
+ * news. 1: it was read again soon after it was dropped; 0; -ENOMEM: it is not remembered. */
 int page_dups_note(struct page_dups *c, const struct page_dups_sent *s, uint32_t now_ms);
 /* The rule of the limit, once. True: it is lower than before. */
 bool page_dups_adjust(struct page_dups *c, unsigned used_percent);
-/* The next slice: at most n victims, which count as dropped. Room for fewer than a mount each may leave some to the
- * next round. */
+/* The next slice: at most n victims, which count as dropped. Room for fewer than a mount each may
+ * leave some to the next round. */
 size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret, size_t n);
 /* One of them could not be dropped: it is held, and not to be chosen again for for_ms. */
-void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms, uint32_t for_ms);
-/* How long scanning would find nothing: 0: it may find something now; PAGE_DUPS_FOREVER: until there is news. */
+void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms,
+		    uint32_t for_ms);
+/* How long scanning would find nothing: 0: it may find something now; PAGE_DUPS_FOREVER: until
+ * there is news. */
 uint32_t page_dups_pause_ms(const struct page_dups *c, uint32_t now_ms);
 /* Some mount wishes PAGE_DUPS_AUTO, and there are copies that a lower limit would drop. */
 bool page_dups_heeds_memory(const struct page_dups *c);

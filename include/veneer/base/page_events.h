@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who was sent what, from the threads that send to the one that keeps account: a ring for each thread that sends,
- * written without a lock or a system call. What finds its ring full is lost, and counted: the account is a hint. */
+/* Who was sent what, from the threads that send to the one that keeps account: a ring for each
+ * thread that sends, written without a lock or a system call. What finds its ring full is lost, and
+ * counted: the account is a hint. */
 #pragma once
 
 #include "veneer/base/page_dups.h"
@@ -12,8 +13,8 @@ void page_events_thread_release(void);
 
 /* The reader, one thread at a time: call take for all that was noted, in order for each thread. */
 void page_events_drain(void (*take)(void *arg, const struct page_dups_sent *s), void *arg);
-/* Sleep until page_events_wake, until a ring is half full, with wants_any until anything is noted, or until timeout_ms are
- * over (-1: never). */
+/* Sleep until page_events_wake, until a ring is half full, with wants_any until anything is noted,
+ * or until timeout_ms are over (-1: never). */
 void page_events_wait(int timeout_ms, bool wants_any);
 void page_events_wake(void);
 /* How many notes were lost. */

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What programs do with the names that they list. Most ask for the attributes of each, and get them with the listing;
- * find only wants names, and attributes are most of what a listing costs. The kernel does not tell. So in the first
- * listing of a caller one name comes without, a probe: if the caller lists another directory and has not asked for it,
- * it gets names alone from then on, until it asks. Names that are looked up all the same, by whomever (find | cpio),
- * count against it: beyond a quarter everybody gets all. Policy only. */
+/* What programs do with the names that they list. Most ask for the attributes of each, and get them
+ * with the listing; find only wants names, and attributes are most of what a listing costs. The
+ * kernel does not tell. So in the first listing of a caller one name comes without, a probe: if the
+ * caller lists another directory and has not asked for it, it gets names alone from then on, until
+ * it asks. Names that are looked up all the same, by whomever (find | cpio), count against it:
+ * beyond a quarter everybody gets all. Policy only. */
 #pragma once
 
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define READDIRPLUS_POLICY_CALLERS 64u	/* remembered; who is forgotten starts anew */
-#define READDIRPLUS_POLICY_SLACK 64u		/* look-ups that prove nothing yet */
+#define READDIRPLUS_POLICY_CALLERS 64u /* remembered; who is forgotten starts anew */
+#define READDIRPLUS_POLICY_SLACK   64u /* look-ups that prove nothing yet */
 
 enum readdirplus_policy_listing {
-	READDIRPLUS_POLICY_LIST_ALL,		/* with all attributes */
-	READDIRPLUS_POLICY_LIST_PROBE,	/* but for one name */
-	READDIRPLUS_POLICY_LIST_NAMES,	/* those of directories only, which a walk needs in any case */
+	READDIRPLUS_POLICY_LIST_ALL, /* with all attributes */
+	READDIRPLUS_POLICY_LIST_PROBE, /* but for one name */
+	READDIRPLUS_POLICY_LIST_NAMES, /* those of directories only, which a walk needs in any case
+					*/
 };
 
 struct readdirplus_policy {
@@ -26,17 +28,20 @@ struct readdirplus_policy {
 		uint32_t caller;
 		uint8_t state;
 	} callers[READDIRPLUS_POLICY_CALLERS];
-	uint64_t n_names_only;		/* names that were listed without attributes */
-	uint64_t nwanted;	/* look-ups of such */
+	uint64_t n_names_only; /* names that were listed without attributes */
+	uint64_t nwanted; /* look-ups of such */
 };
 
 void readdirplus_policy_init(struct readdirplus_policy *h);
 void readdirplus_policy_release(struct readdirplus_policy *h);
 /* A caller begins to list a directory. */
-enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_policy *h, uint32_t caller);
+enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_policy *h,
+							  uint32_t caller);
 /* It goes on with one. */
-enum readdirplus_policy_listing readdirplus_policy_goes_on(struct readdirplus_policy *h, uint32_t caller);
+enum readdirplus_policy_listing readdirplus_policy_goes_on(struct readdirplus_policy *h,
+							   uint32_t caller);
 /* So many names went out bare; of a listing that was to have a probe, too. */
-void readdirplus_policy_listed(struct readdirplus_policy *h, uint32_t caller, enum readdirplus_policy_listing listing, size_t n_names_only);
+void readdirplus_policy_listed(struct readdirplus_policy *h, uint32_t caller,
+			       enum readdirplus_policy_listing listing, size_t n_names_only);
 /* It looks a file up in a directory that was listed without all attributes. */
 void readdirplus_policy_wants(struct readdirplus_policy *h, uint32_t caller);

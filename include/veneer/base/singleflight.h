@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several threads want done at the same time is done by one of them. The others wait for that one, and then look
- * whether it is done: where it failed each tries for itself, so that who waits does so for one other at most. */
+/* What several threads want done at the same time is done by one of them. The others wait for that
+ * one, and then look whether it is done: where it failed each tries for itself, so that who waits
+ * does so for one other at most. */
 #pragma once
 
 #include "veneer/base/list.h"
@@ -15,8 +16,8 @@ struct singleflight {
 	uint64_t number;
 };
 
-/* `what` is any address that stands for the thing. True: the caller's turn has begun, until singleflight_end. False: another had
- * it, and has ended it. In both cases it may have been done since the caller looked. Nobody who has a turn waits for
- * another one that could want his. */
+/* `what` is any address that stands for the thing. True: the caller's turn has begun, until
+ * singleflight_end. False: another had it, and has ended it. In both cases it may have been done
+ * since the caller looked. Nobody who has a turn waits for another one that could want his. */
 bool singleflight_begin(struct singleflight *t, const void *what);
 void singleflight_end(struct singleflight *t);

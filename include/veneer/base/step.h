@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 struct step {
-	/* entries: that were seen so far; dirs: that are known, and were not read yet. Called for each entry. */
+	/* entries: that were seen so far; dirs: that are known, and were not read yet. Called for
+	 * each entry. */
 	void (*fn)(void *arg, size_t entries, size_t dirs);
 	void *arg;
 };

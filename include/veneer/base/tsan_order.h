@@ -1,18 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel has in order and the thread sanitizer does not see, since it goes by other threads and other descriptors:
- * a request that comes because of an answer (FORGET of what a LOOKUP gave) is read after that answer was written. Nothing in
- * other builds. */
+/* What the kernel has in order and the thread sanitizer does not see, since it goes by other
+ * threads and other descriptors: a request that comes because of an answer (FORGET of what a LOOKUP
+ * gave) is read after that answer was written. Nothing in other builds. */
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 #include <stdio.h>
 
-/* Before an answer is written, or somebody is told what he may ask for; and after a request was read. (stderr is but an address
- * that stands for the kernel.) */
-static inline void tsan_order_answer(void) { __tsan_release(stderr); }
-static inline void tsan_order_request(void) { __tsan_acquire(stderr); }
+/* Before an answer is written, or somebody is told what he may ask for; and after a request was
+ * read. (stderr is but an address that stands for the kernel.) */
+static inline void tsan_order_answer(void)
+{
+	__tsan_release(stderr);
+}
+static inline void tsan_order_request(void)
+{
+	__tsan_acquire(stderr);
+}
 #else
-static inline void tsan_order_answer(void) {}
-static inline void tsan_order_request(void) {}
+static inline void tsan_order_answer(void)
+{
+}
+static inline void tsan_order_request(void)
+{
+}
 #endif

@@ -1,37 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Giving a lower entry its entry in the upper: for a regular file of more than COPYUP_WHOLE_MAX bytes a
- * sparse shell without data (a partial file), for everything else a copy. */
+/* Giving a lower entry its entry in the upper: for a regular file of more than COPYUP_WHOLE_MAX
+ * bytes a sparse shell without data (a partial file), for everything else a copy. */
 #pragma once
 
 #include "veneer/union/inode.h"
 
-/* Up to here a file is copied whole when its content changes: as cheap as a shell and its map entry, and other readers of the raw
- * upper see small files as they are (design of record, section 4). */
+/* Up to here a file is copied whole when its content changes: as cheap as a shell and its map
+ * entry, and other readers of the raw upper see small files as they are (design of record, section
+ * 4). */
 #define COPYUP_WHOLE_MAX (16u * 1024)
 
-/* What the first change is, where copying can be spared: the file is put in its place with the change done. */
+/* What the first change is, where copying can be spared: the file is put in its place with the
+ * change done. */
 struct copyup_change {
-	bool is_emptied;	/* cut to nothing: no content is copied */
-	const void *data;	/* written at off: a file that is copied whole has it at once */
+	bool is_emptied; /* cut to nothing: no content is copied */
+	const void *data; /* written at off: a file that is copied whole has it at once */
 	size_t len;
 	off_t off;
-	bool keeps_content;	/* what is copied for a change of attributes or of its name gets no content */
-	bool is_let_through;	/* by the quota: what is copied so that something can be removed */
-	bool moves;		/* it is about to have another name: its mark says at once where the lower file is */
-	const struct timespec *times;	/* as of utimensat(2): set instead of the lower file's */
-	bool is_done;		/* out: the change has been made; not of moves */
-	bool is_marked;		/* out: copied with such a mark, so that copyup_fix_origin has nothing to do */
+	bool keeps_content; /* what is copied for a change of attributes or of its name gets no
+			       content */
+	bool is_let_through; /* by the quota: what is copied so that something can be removed */
+	bool moves; /* it is about to have another name: its mark says at once where the lower file
+		       is */
+	const struct timespec *times; /* as of utimensat(2): set instead of the lower file's */
+	bool is_done; /* out: the change has been made; not of moves */
+	bool is_marked; /* out: copied with such a mark, so that copyup_fix_origin has nothing to do
+			 */
 };
 
-/* Make sure that i has an upper entry, its directories first. Does nothing when it has. change may be NULL.
- * Takes i->lock for writing. An unlinked file gets a nameless one. 0; -EROFS without an upper; -EIO if
- * damaged; -errno. */
+/* Make sure that i has an upper entry, its directories first. Does nothing when it has. change may
+ * be NULL. Takes i->lock for writing. An unlinked file gets a nameless one. 0; -EROFS without an
+ * upper; -EIO if damaged; -errno. */
 int copyup_inode(struct union_fs *t, struct inode *i, struct copyup_change *change);
-/* A name of i is about to go: if it is a hard-linked lower file of which other names are seen, it is copied up under
- * all of them, so that their link count stays right. What lookup_state said of the name may be old afterwards. */
+/* A name of i is about to go: if it is a hard-linked lower file of which other names are seen, it
+ * is copied up under all of them, so that their link count stays right. What lookup_state said of
+ * the name may be old afterwards. */
 int copyup_settle_links(struct union_fs *t, struct inode *i);
-/* The partial file is about to be seen under another name (attributes: NULL), or to get these attributes: write into its
- * mark where the file under its holes is, with a seal, unless its mark is believed as it is. Does nothing for files that
- * are not partial. Takes i->lock. 0; -ENOSPC, -E2BIG where the path has no room and the mark is not believed without
- * its seal; -errno. */
+/* The partial file is about to be seen under another name (attributes: NULL), or to get these
+ * attributes: write into its mark where the file under its holes is, with a seal, unless its mark
+ * is believed as it is. Does nothing for files that are not partial. Takes i->lock. 0; -ENOSPC,
+ * -E2BIG where the path has no room and the mark is not believed without its seal; -errno. */
 int copyup_fix_origin(struct union_fs *t, struct inode *i, const struct stat *attributes);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server that was killed while it placed a hard-linked file under all of its names left behind. */
+/* What a server that was killed while it placed a hard-linked file under all of its names left
+ * behind. */
 #pragma once
 
 #include "veneer/union/inode.h"
 
-/* Give every pending copy the names it still lacks, so that its links are one file again; a copy that has no name yet
- * is dropped, nothing was seen of it. Before the mount answers. 0 or -errno. */
+/* Give every pending copy the names it still lacks, so that its links are one file again; a copy
+ * that has no name yet is dropped, nothing was seen of it. Before the mount answers. 0 or -errno.
+ */
 int publish_recover(struct union_fs *t);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Background care of one upper's map: makes the first one ahead, keeps its log short, and where a power cut would otherwise undo
- * unsynced writes for good, commits changed files every few seconds, as a file system's own writeback does. */
+/* Background care of one upper's map: makes the first one ahead, keeps its log short, and where a
+ * power cut would otherwise undo unsynced writes for good, commits changed files every few seconds,
+ * as a file system's own writeback does. */
 #pragma once
 
 #include "veneer/union/inode.h"

@@ -12,13 +12,14 @@
 
 /* Zero-initialised is empty. All fields belong to fd_cache.c. */
 struct fd_cache_slot {
-	struct list_link lru;	/* in the LRU while unpinned and open */
+	struct list_link lru; /* in the LRU while unpinned and open */
 	int fd_plus_one;
 	uint32_t pins : 31;
 	uint32_t is_writable : 1;
 };
 
-/* What one mount holds: descriptors that stay open whatever happens, as nothing leads to their files any more. */
+/* What one mount holds: descriptors that stay open whatever happens, as nothing leads to their
+ * files any more. */
 struct fd_cache_share {
 	size_t n;
 };
@@ -32,19 +33,21 @@ void fd_cache_bound(void);
 int fd_cache_pin(struct fd_cache_slot *s);
 /* The same after it had none a moment ago, which is counted already. */
 int fd_cache_pin_again(struct fd_cache_slot *s);
-/* Give the slot a descriptor just opened, pinned; when another thread was first, fd is closed and the
- * other one is the answer. May close the least recently used ones of other slots. */
+/* Give the slot a descriptor just opened, pinned; when another thread was first, fd is closed and
+ * the other one is the answer. May close the least recently used ones of other slots. */
 int fd_cache_fill(struct fd_cache_slot *s, int fd);
 void fd_cache_unpin(struct fd_cache_slot *s);
-/* The descriptor, which the caller has pinned, is known to be open for reading and writing; until the slot has another. */
+/* The descriptor, which the caller has pinned, is known to be open for reading and writing; until
+ * the slot has another. */
 void fd_cache_note_writable(struct fd_cache_slot *s);
 bool fd_cache_is_writable(struct fd_cache_slot *s);
 /* Replace the descriptor (the file was copied up). Nobody has it pinned; the old one is closed. */
 void fd_cache_replace(struct fd_cache_slot *s, int fd);
 /* Close and empty. Nobody has it pinned. */
 void fd_cache_drop(struct fd_cache_slot *s);
-/* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share. That is eight ninths
- * of what it and all others leave free: however greedy some are, there is something left for the next. */
+/* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share.
+ * That is eight ninths of what it and all others leave free: however greedy some are, there is
+ * something left for the next. */
 int fd_cache_hold(struct fd_cache_share *m);
 /* Before or after that pin is given back. */
 void fd_cache_unhold(struct fd_cache_share *m);

@@ -16,22 +16,23 @@ struct image_dir;
 
 /* An entry of the tree. Read-only to everybody but image.c. */
 struct image_entry {
-	struct image_entry *parent;		/* NULL: the root */
+	struct image_entry *parent; /* NULL: the root */
 	const char *name;
-	const uint16_t *layers;		/* directories and files: every layer that has it, top first; see image.c */
+	const uint16_t *
+		layers; /* directories and files: every layer that has it, top first; see image.c */
 	uint16_t nlayers;
-	uint16_t layer;			/* the layer whose entry is seen */
-	uint8_t type;			/* DT_* */
-	uint64_t d_ino;			/* inode number in that layer */
+	uint16_t layer; /* the layer whose entry is seen */
+	uint8_t type; /* DT_* */
+	uint64_t d_ino; /* inode number in that layer */
 	_Atomic(struct stat *) st;
 	_Atomic(struct image_dir *) dir;
 	_Atomic(struct source *) src;
-	_Atomic(char *) target;		/* of a symlink */
-	_Atomic uint64_t ino;		/* as presented; 0: not asked yet */
-	_Atomic bool is_damaged;	/* what it is merged with is not there: found and said once */
-	_Atomic bool is_watched;	/* directories, in `layer`: image.c, invariant 5 */
-	_Atomic uint8_t bareness;	/* enum in image.c; not of regular files */
-	_Atomic uint8_t protection;	/* of directories, IMAGE_*; 0: not asked yet */
+	_Atomic(char *) target; /* of a symlink */
+	_Atomic uint64_t ino; /* as presented; 0: not asked yet */
+	_Atomic bool is_damaged; /* what it is merged with is not there: found and said once */
+	_Atomic bool is_watched; /* directories, in `layer`: image.c, invariant 5 */
+	_Atomic uint8_t bareness; /* enum in image.c; not of regular files */
+	_Atomic uint8_t protection; /* of directories, IMAGE_*; 0: not asked yet */
 	_Atomic bool is_listed, is_queued; /* readdir_ahead.c's notes on directories */
 };
 
@@ -39,12 +40,14 @@ struct image_entry {
 int image_new(struct layer *const *layers, size_t n, struct image **ret);
 /* ... that finds out when what it has read changes. */
 int image_new_watched(struct layer *const *layers, size_t n, struct image **ret);
-/* Nothing that it has read has changed so far, as watch_drain knows (watch.h). False unless it is watched, and once
- * it holds what cannot be watched: maps, redirects, bytes from further down, what is mounted inside a layer. */
+/* Nothing that it has read has changed so far, as watch_drain knows (watch.h). False unless it is
+ * watched, and once it holds what cannot be watched: maps, redirects, bytes from further down, what
+ * is mounted inside a layer. */
 bool image_is_current(const struct image *img);
 /* From now on it is not. */
 void image_spoil(struct image *img);
-/* Close all descriptors but those of the layers; nobody uses the image. What is asked for later is opened again. */
+/* Close all descriptors but those of the layers; nobody uses the image. What is asked for later is
+ * opened again. */
 void image_close(struct image *img);
 /* Memory that it takes. */
 size_t image_bytes(const struct image *img);
@@ -53,9 +56,10 @@ void image_unref(struct image *img);
 struct image_entry *image_root(struct image *img);
 size_t image_layers(const struct image *img, struct layer *const **ret);
 
-/* Child of a directory. 0, -ENOENT, -EUCLEAN (what the directory is merged with is not there; logged), -errno.
- * A hit costs no system call once the directory is known. */
-int image_lookup(struct image *img, struct image_entry *dir, const char *name, struct image_entry **ret);
+/* Child of a directory. 0, -ENOENT, -EUCLEAN (what the directory is merged with is not there;
+ * logged), -errno. A hit costs no system call once the directory is known. */
+int image_lookup(struct image *img, struct image_entry *dir, const char *name,
+		 struct image_entry **ret);
 /* By path ("a/b/c", plain). */
 int image_lookup_path(struct image *img, const char *path, struct image_entry **ret);
 /* stat of the entry as its layer has it (directories of several layers: st_nlink counted over all).
@@ -75,11 +79,12 @@ int image_source(struct image *img, struct image_entry *e, struct source **ret);
 bool image_is_plain(struct image *img, struct image_entry *e);
 /* The attribute that owner and mode of the entry are in (mode_xattr.h), or NULL. */
 const char *image_override(const struct image *img, const struct image_entry *e);
-/* The flags of chattr(1) that programs are shown, of which two refuse changes, as the entry's layer has them: 0, IMAGE_IMMUTABLE,
- * IMAGE_APPEND_ONLY and IMAGE_NODUMP, or -errno. A system call, but for directories, of which it is kept. */
-#define IMAGE_IMMUTABLE 1
+/* The flags of chattr(1) that programs are shown, of which two refuse changes, as the entry's layer
+ * has them: 0, IMAGE_IMMUTABLE, IMAGE_APPEND_ONLY and IMAGE_NODUMP, or -errno. A system call, but
+ * for directories, of which it is kept. */
+#define IMAGE_IMMUTABLE	  1
 #define IMAGE_APPEND_ONLY 2
-#define IMAGE_NODUMP 4
+#define IMAGE_NODUMP	  4
 /* Of (dirfd, name), or of dirfd itself if the name is empty. */
 int image_protection_at(int dirfd, const char *name);
 int image_protection(struct image *img, struct image_entry *e);
@@ -93,12 +98,14 @@ char *image_path(const struct image_entry *e);
 const char *image_top_name(const struct image_entry *e);
 /* Its path in e->layer: another one, where a directory was renamed further up. */
 char *image_layer_path(const struct image_entry *e);
-/* st_ino as presented: the layer's number with the layer's device folded in when there are several, and the mount that
- * it is in, when that is one inside the layer; for a partial file of a layer that of the file at the bottom, which it had before it was copied up. */
+/* st_ino as presented: the layer's number with the layer's device folded in when there are several,
+ * and the mount that it is in, when that is one inside the layer; for a partial file of a layer
+ * that of the file at the bottom, which it had before it was copied up. */
 uint64_t image_ino(struct image *img, struct image_entry *e);
 /* The same for any number found in a layer; mount as layer_inner_mount has it. */
 uint64_t image_fold_ino(struct image *img, const struct layer *l, uint64_t mount, ino_t ino);
 /* Mounts that were met inside layers, in the order of their numbers. */
 struct xino *image_inner_mounts(struct image *img);
-/* Names of one file: the same number on the same device, in the same mount and layer. 1, 0 or -errno. */
+/* Names of one file: the same number on the same device, in the same mount and layer. 1, 0 or
+ * -errno. */
 int image_is_same_file(struct image *img, struct image_entry *a, struct image_entry *b);

@@ -12,58 +12,68 @@
 
 struct layer {
 	_Atomic unsigned refs;
-	int rootfd;		/* O_RDONLY|O_DIRECTORY; -1 while no image in use has the layer (layer_registry.h) */
+	int rootfd; /* O_RDONLY|O_DIRECTORY; -1 while no image in use has the layer
+		       (layer_registry.h) */
 	dev_t dev;
 	ino_t ino;
-	uint64_t mount_id;		/* of the mount by which it was opened, never given to another; 0: not known (before Linux 6.8) */
-	uint64_t root_mount;		/* of the mount by which rootfd was opened, while that is open; 0: not known (before Linux 5.8) */
-	struct timespec btime;		/* zero where the file system keeps none */
-	bool is_private;		/* of one image, whatever its numbers say (layer_registry.h); constant by then */
-	bool is_mappable;		/* its root's file system has windows (mmap_cache.h), and is local */
-	bool is_static;			/* layer_trust_remote; constant by then */
-	bool is_upper;		/* opened for writing by the mount that owns it */
-	const char *override;		/* attribute that holds owners and modes, or NULL (mode_xattr.h) */
-	bool is_doubted;	/* what the owner of a file may write is not believed as such (xattr_trust.h); constant by then */
-	_Atomic bool has_windows;	/* parts of its files are mapped (mmap_cache.h) */
-	char *path;		/* as given; for messages only: layers are reached by other paths too */
+	uint64_t mount_id; /* of the mount by which it was opened, never given to another; 0: not
+			      known (before Linux 6.8) */
+	uint64_t root_mount; /* of the mount by which rootfd was opened, while that is open; 0: not
+				known (before Linux 5.8) */
+	struct timespec btime; /* zero where the file system keeps none */
+	bool is_private; /* of one image, whatever its numbers say (layer_registry.h); constant by
+			    then */
+	bool is_mappable; /* its root's file system has windows (mmap_cache.h), and is local */
+	bool is_static; /* layer_trust_remote; constant by then */
+	bool is_upper; /* opened for writing by the mount that owns it */
+	const char *override; /* attribute that holds owners and modes, or NULL (mode_xattr.h) */
+	bool is_doubted; /* what the owner of a file may write is not believed as such
+			    (xattr_trust.h); constant by then */
+	_Atomic bool has_windows; /* parts of its files are mapped (mmap_cache.h) */
+	char *path; /* as given; for messages only: layers are reached by other paths too */
 	/* layer_registry.c's, guarded by its lock */
-	unsigned users;			/* images in use that have it */
-	struct list_link live;		/* among the uppers that are written */
+	unsigned users; /* images in use that have it */
+	struct list_link live; /* among the uppers that are written */
 	bool is_counted;
 	pthread_mutex_t map_lock;
 	/* guarded by map_lock */
 	struct mapfile *map;
-	int map_error;		/* of the first attempt to open the map: not tried again */
+	int map_error; /* of the first attempt to open the map: not tried again */
 	pthread_mutex_t clone_lock;
 	/* guarded by clone_lock */
-	int readonly_root;	/* rootfd in a read-only clone of its mount; -1 none yet, or -errno - 1 */
+	int readonly_root; /* rootfd in a read-only clone of its mount; -1 none yet, or -errno - 1
+			    */
 };
 
 /* Open the directory at path, following symlinks in the path itself. 0 or -errno (-ENOTDIR). */
 int layer_open(const char *path, struct layer **ret);
 /* The same of a directory that is open for reading; rootfd is taken over, also on failure. */
 int layer_open_fd(int rootfd, const char *path, struct layer **ret);
-/* Nobody changes the layer elsewhere: where changes from elsewhere would not be seen it is shared all the same, and its
- * files are not opened anew for each who opens them. Without effect on local file systems. Before layer_registry_image. */
+/* Nobody changes the layer elsewhere: where changes from elsewhere would not be seen it is shared
+ * all the same, and its files are not opened anew for each who opens them. Without effect on local
+ * file systems. Before layer_registry_image. */
 void layer_trust_remote(struct layer *l);
 struct layer *layer_ref(struct layer *l);
 
-/* What tells a file of a mount inside the layer from those of the layer itself: the mount by which fd was opened, or its
- * device where the kernel does not say which mount that is, or where it is in a subvolume of btrfs; 0: it is no such
- * file. ret_ino: its inode number. fd was opened beneath rootfd; no lock. 0 or -errno. */
+/* What tells a file of a mount inside the layer from those of the layer itself: the mount by which
+ * fd was opened, or its device where the kernel does not say which mount that is, or where it is in
+ * a subvolume of btrfs; 0: it is no such file. ret_ino: its inode number. fd was opened beneath
+ * rootfd; no lock. 0 or -errno. */
 int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t *ret_ino);
 void layer_unref(struct layer *l);
 
 /* The layer's map, opened at the first call: READONLY. 0, -ENOENT when the layer has none, -EUCLEAN
  * when it is damaged (logged once). Borrowed: lives as long as the layer. */
 int layer_map(struct layer *l, struct mapfile **ret);
-/* The layer's root in a clone of its mount that is read-only whatever the mount is: what is opened beneath it cannot be
- * written, by the kernel's own check. Made at the first call, goes with the layer. Mounts inside the layer are not in
- * it. Borrowed descriptor, or -errno. */
+/* The layer's root in a clone of its mount that is read-only whatever the mount is: what is opened
+ * beneath it cannot be written, by the kernel's own check. Made at the first call, goes with the
+ * layer. Mounts inside the layer are not in it. Borrowed descriptor, or -errno. */
 int layer_readonly_root(struct layer *l);
-/* Nobody uses the layer: the caller closes the descriptor (-1: there is none). The next call of the above makes one. */
+/* Nobody uses the layer: the caller closes the descriptor (-1: there is none). The next call of the
+ * above makes one. */
 int layer_steal_readonly_root(struct layer *l);
-/* The clone that from brought along, where l has none: from is the same directory, and of this thread alone. */
+/* The clone that from brought along, where l has none: from is the same directory, and of this
+ * thread alone. */
 void layer_take_readonly_root(struct layer *l, struct layer *from);
 /* Open the map of an upper for writing; work_fd as mapfile_open. Once, before anything else. */
 int layer_open_upper_map(struct layer *l, int work_fd, unsigned flags, bool has_true_extents);

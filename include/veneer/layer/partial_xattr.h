@@ -17,7 +17,8 @@ struct partial_xattr {
 	int64_t lower_mtime_s;
 	uint32_t lower_mtime_ns;
 	bool is_sealed; /* not of the bytes: see xattr_trust.h */
-	char path[PARTIAL_XATTR_PATH_MAX]; /* plain relative path in the stack below; "" is the own path */
+	char path[PARTIAL_XATTR_PATH_MAX]; /* plain relative path in the stack below; "" is the own
+					      path */
 };
 
 /* Append the mark's bytes to out. 0; -EINVAL when it says something no mark may say; -ENOMEM. */

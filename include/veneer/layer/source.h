@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One file of one layer as a source of bytes: a plain file, a partial one with what lies under its holes, or a
- * hollow one (overlayfs's metacopy), which is nothing but holes. A chain of sources is what a file of a stack of
- * such layers resolves to. */
+/* One file of one layer as a source of bytes: a plain file, a partial one with what lies under its
+ * holes, or a hollow one (overlayfs's metacopy), which is nothing but holes. A chain of sources is
+ * what a file of a stack of such layers resolves to. */
 #pragma once
 
+#include "veneer/base/types.h"
 #include "veneer/layer/fd_cache.h"
 #include "veneer/layer/layer.h"
-#include "veneer/base/types.h"
 
 #include <sys/stat.h>
 
 struct partial_xattr;
 
-/* The file itself, as it was when the source was made: permission to read it was decided by that. */
+/* The file itself, as it was when the source was made: permission to read it was decided by that.
+ */
 struct source_seen {
 	bool is_known, has_acl;
 	uid_t uid;
@@ -25,53 +26,67 @@ struct source_seen {
 struct source {
 	struct fd_cache_slot fd;
 	struct source_seen seen;
-	_Atomic bool is_replaced;	/* by a file that others may read: never shown */
-	int (*open)(struct source *s);	/* a new descriptor or -errno */
-	struct layer *layer;		/* borrowed from the stack */
-	char *path;			/* owned; relative to the layer, NULL if `open` needs none */
-	struct mapfile *map;		/* borrowed from the layer; NULL when plain */
-	_Atomic file_id_t id;		/* 0 when plain or hollow; a partial file may become plain, never the reverse
-					 * (materialize.h, source_settle) */
-	struct source *below;		/* under the holes; NULL when plain, and where none is needed */
+	_Atomic bool is_replaced; /* by a file that others may read: never shown */
+	int (*open)(struct source *s); /* a new descriptor or -errno */
+	struct layer *layer; /* borrowed from the stack */
+	char *path; /* owned; relative to the layer, NULL if `open` needs none */
+	struct mapfile *map; /* borrowed from the layer; NULL when plain */
+	_Atomic file_id_t id; /* 0 when plain or hollow; a partial file may become plain, never the
+			       * reverse (materialize.h, source_settle) */
+	struct source *below; /* under the holes; NULL when plain, and where none is needed */
 	bool owns_below;
-	bool is_hollow;			/* every byte is the one below */
-	bool is_unresolved;			/* the file has no extended attribute at all */
-	_Atomic enum source_head { HEAD_UNSEEN, HEAD_OTHER, HEAD_DATABASE, HEAD_TEXT } head; /* its first bytes: passthrough_select_is_followed */
+	bool is_hollow; /* every byte is the one below */
+	bool is_unresolved; /* the file has no extended attribute at all */
+	_Atomic enum source_head {
+		HEAD_UNSEEN,
+		HEAD_OTHER,
+		HEAD_DATABASE,
+		HEAD_TEXT
+	} head; /* its first bytes: passthrough_select_is_followed */
 };
 
 /* Its bytes are just those of its file. */
-static inline bool source_is_plain(const struct source *s) { return !s->id && !s->is_hollow; }
+static inline bool source_is_plain(const struct source *s)
+{
+	return !s->id && !s->is_hollow;
+}
 
-/* The descriptor of a source, opened if need be, pinned: fd_cache_unpin(&s->fd). -ESTALE: its path leads to another
- * file by now, with other owners, mode or access list. Or -errno. */
+/* The descriptor of a source, opened if need be, pinned: fd_cache_unpin(&s->fd). -ESTALE: its path
+ * leads to another file by now, with other owners, mode or access list. Or -errno. */
 int source_pin(struct source *s);
 
-/* The kernel lets callers in by st: 0, or -ESTALE where that is of another file, with other owners or another mode. */
+/* The kernel lets callers in by st: 0, or -ESTALE where that is of another file, with other owners
+ * or another mode. */
 int source_fits_stat(struct source *s, const struct stat *st);
 
-/* The file at path of layers[idx], path being the one in that layer, following its partial marks and metacopies down
- * the stack. Checks that every lower file is what its mark says. *ret_st (may be NULL) is the top file's stat. 0;
- * -EUCLEAN for marks that fit nothing (logged: file, layer, reason); other -errno. The layers outlive the source. */
-int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path, struct source **ret,
-	       struct stat *ret_st);
-/* The same where the caller knows which layers have a regular file at that path, so that the others need not be asked:
- * at[0..nat), ascending, nothing between them hiding those further down; the file is that of the first. */
-int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat, const char *path,
-		  struct source **ret);
+/* The file at path of layers[idx], path being the one in that layer, following its partial marks
+ * and metacopies down the stack. Checks that every lower file is what its mark says. *ret_st (may
+ * be NULL) is the top file's stat. 0; -EUCLEAN for marks that fit nothing (logged: file, layer,
+ * reason); other -errno. The layers outlive the source. */
+int source_new(struct layer *const *layers, size_t n, size_t idx, const char *path,
+	       struct source **ret, struct stat *ret_st);
+/* The same where the caller knows which layers have a regular file at that path, so that the others
+ * need not be asked: at[0..nat), ascending, nothing between them hiding those further down; the
+ * file is that of the first. */
+int source_new_at(struct layer *const *layers, size_t n, const uint16_t *at, size_t nat,
+		  const char *path, struct source **ret);
 void source_free(struct source *s);
 
-/* The map does not know the file of a partial source any more: if the layer is another mount's upper, that one has made
- * the file whole, and s is plain from now on. 0, or -EUCLEAN. */
+/* The map does not know the file of a partial source any more: if the layer is another mount's
+ * upper, that one has made the file whole, and s is plain from now on. 0, or -EUCLEAN. */
 int source_settle(struct source *s);
 
 /* Read the partial mark of fd (or of dirfd's name). 1 with *ret filled, 0 when there is none,
- * -EUCLEAN when it is damaged or another union's (metacopy), other -errno. ret_is_bare (may be NULL): there
- * is no attribute at all. */
-int source_read_mark(int dirfd, const char *name, struct partial_xattr *ret, bool *ret_is_unresolved);
+ * -EUCLEAN when it is damaged or another union's (metacopy), other -errno. ret_is_bare (may be
+ * NULL): there is no attribute at all. */
+int source_read_mark(int dirfd, const char *name, struct partial_xattr *ret,
+		     bool *ret_is_unresolved);
 
-/* Are bytes of its lower file seen in a partial file of that size? While none are, it needs no lower file (doc/SPEC.md,
- * section 2), and will never need one again. 1, 0; -ENOENT: the map has no such file; other -errno. */
+/* Are bytes of its lower file seen in a partial file of that size? While none are, it needs no
+ * lower file (doc/SPEC.md, section 2), and will never need one again. 1, 0; -ENOENT: the map has no
+ * such file; other -errno. */
 int source_needs_lower(struct mapfile *map, const struct partial_xattr *m, uint64_t size);
 
 /* Does the base file still look as the mark says? Logged when not. */
-bool source_fits_mark(const struct partial_xattr *m, const struct stat *base, const char *path, const char *layer);
+bool source_fits_mark(const struct partial_xattr *m, const struct stat *base, const char *path,
+		      const char *layer);

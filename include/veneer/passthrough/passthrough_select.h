@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which file, if any, holds all bytes of a regular file of a mount, so that the kernel may read it in our place. */
+/* Which file, if any, holds all bytes of a regular file of a mount, so that the kernel may read it
+ * in our place. */
 #pragma once
 
 #include "veneer/passthrough/passthrough_table.h"
@@ -9,35 +10,41 @@
 #define PASSTHROUGH_SELECT_SMALL_BYTES (64 * 1024)
 
 struct passthrough_select {
-	enum passthrough_table_kind kind;	/* NONE: the bytes are in several places, or the file is damaged */
-	struct source *lower;	/* kind LOWER; borrowed from image or inode */
-	bool is_partial;	/* NONE because its bytes are in several places */
-	bool is_program;	/* executable, or called like a library */
-	bool is_static;		/* a lower file below /usr or the like */
-	bool is_log;		/* called like a log, or in a directory of logs */
-	bool is_writable;	/* some bit of its mode says so */
-	bool is_remote;		/* LOWER: to open it once more would be asked of somebody elsewhere (layer_trust_remote) */
+	enum passthrough_table_kind
+		kind; /* NONE: the bytes are in several places, or the file is damaged */
+	struct source *lower; /* kind LOWER; borrowed from image or inode */
+	bool is_partial; /* NONE because its bytes are in several places */
+	bool is_program; /* executable, or called like a library */
+	bool is_static; /* a lower file below /usr or the like */
+	bool is_log; /* called like a log, or in a directory of logs */
+	bool is_writable; /* some bit of its mode says so */
+	bool is_remote; /* LOWER: to open it once more would be asked of somebody elsewhere
+			   (layer_trust_remote) */
 	off_t size;
 };
 
-/* What can be offered to one who reads, or also writes: PASSTHROUGH_TABLE_UPPER once chosen stays right; PASSTHROUGH_TABLE_LOWER is right
- * until the file is changed, so look again when changes would be noticed. No lock is needed. 0 or -errno. */
-int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes, struct passthrough_select *ret);
+/* What can be offered to one who reads, or also writes: PASSTHROUGH_TABLE_UPPER once chosen stays
+ * right; PASSTHROUGH_TABLE_LOWER is right until the file is changed, so look again when changes
+ * would be noticed. No lock is needed. 0 or -errno. */
+int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,
+			    struct passthrough_select *ret);
 
-/* Whether programs may read the lower file that is offered while another one writes it: a descriptor that was opened for
- * reading before the first write would go on showing the lower file's bytes. That holds for logs, by name; for databases in
- * one file, by their first bytes; and for text that is not small, a program, part of an installation, or closed to
- * writers, as a log of any name is text. The file is read once, when this is first asked; an error counts as no. */
+/* Whether programs may read the lower file that is offered while another one writes it: a
+ * descriptor that was opened for reading before the first write would go on showing the lower
+ * file's bytes. That holds for logs, by name; for databases in one file, by their first bytes; and
+ * for text that is not small, a program, part of an installation, or closed to writers, as a log of
+ * any name is text. The file is read once, when this is first asked; an error counts as no. */
 bool passthrough_select_is_followed(const struct passthrough_select *o);
 
 /* A descriptor of what is offered. */
 struct passthrough_select_file {
 	int fd;
-	int own;		/* closed by passthrough_select_close, or -1 */
-	struct fd_cache_slot *pinned;	/* unpinned by it, or NULL */
+	int own; /* closed by passthrough_select_close, or -1 */
+	struct fd_cache_slot *pinned; /* unpinned by it, or NULL */
 };
 
-/* A lower file is opened in a read-only clone of its mount, where even a mistake cannot write and no access time
- * changes; -EOPNOTSUPP where there can be none. 0 or -errno. */
-int passthrough_select_open(struct union_fs *t, struct inode *i, const struct passthrough_select *o, struct passthrough_select_file *ret);
+/* A lower file is opened in a read-only clone of its mount, where even a mistake cannot write and
+ * no access time changes; -EOPNOTSUPP where there can be none. 0 or -errno. */
+int passthrough_select_open(struct union_fs *t, struct inode *i, const struct passthrough_select *o,
+			    struct passthrough_select_file *ret);
 void passthrough_select_close(struct passthrough_select_file *f);

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From what is known of an image to what is fetched for its next start, in which order, and whether it is worth it; and
- * how right that was afterwards. Pure. */
+/* From what is known of an image to what is fetched for its next start, in which order, and whether
+ * it is worth it; and how right that was afterwards. Pure. */
 #pragma once
 
 #include "veneer/prefetch/profile.h"
 
-#define PLANNER_EXTENT_BYTES 32768u	/* of a file; as TRACE_EXTENT_SIZE */
-#define PLANNER_TRUST_BOUND 0.5		/* predictions that were right less often are not acted on */
-#define PLANNER_TRIALS 2u		/* the first are, in any case */
-#define PLANNER_CHECK_FIRST 3u		/* starts before one is left alone, to be judged by what it reads itself, */
-#define PLANNER_CHECK_EVERY 8u		/* ... and starts for which each verdict is good */
+#define PLANNER_EXTENT_BYTES 32768u /* of a file; as TRACE_EXTENT_SIZE */
+#define PLANNER_TRUST_BOUND  0.5 /* predictions that were right less often are not acted on */
+#define PLANNER_TRIALS	     2u /* the first are, in any case */
+#define PLANNER_CHECK_FIRST \
+	3u /* starts before one is left alone, to be judged by what it reads itself, */
+#define PLANNER_CHECK_EVERY 8u /* ... and starts for which each verdict is good */
 
 struct planner_limits {
 	enum predictor_kind kind;
 	size_t files;
-	uint64_t bytes;		/* each extent counted whole */
+	uint64_t bytes; /* each extent counted whole */
 	uint64_t seed;
 };
 
@@ -26,15 +27,15 @@ struct plan_piece {
 	float chance;
 };
 
-/* Pieces in the order in which they are fetched: files in the order of their first use, the extents of each from front
- * to back, what is written last. */
+/* Pieces in the order in which they are fetched: files in the order of their first use, the extents
+ * of each from front to back, what is written last. */
 struct plan {
-	struct profile_file *files;	/* owned */
+	struct profile_file *files; /* owned */
 	size_t nfiles;
-	struct plan_piece *pieces;	/* owned */
+	struct plan_piece *pieces; /* owned */
 	size_t n;
-	bool is_trusted;		/* else it is judged like any other, and not acted on */
-	bool is_check;			/* not acted on this time: there were too few verdicts lately */
+	bool is_trusted; /* else it is judged like any other, and not acted on */
+	bool is_check; /* not acted on this time: there were too few verdicts lately */
 };
 
 /* Takes the files out of img, on success only. 0 or -ENOMEM. */
@@ -47,11 +48,14 @@ uint64_t planner_extents(const struct plan *p);
 struct plan_verdict {
 	uint64_t predicted, hits;
 };
-void planner_judge(const struct plan *p, const struct profile_start *start, struct plan_verdict *ret);
-/* What is known after one more verdict, in the start that `starts` others came before. However many of these had none, the
- * next check is at most PLANNER_CHECK_EVERY starts away, not one after the other. */
+void planner_judge(const struct plan *p, const struct profile_start *start,
+		   struct plan_verdict *ret);
+/* What is known after one more verdict, in the start that `starts` others came before. However many
+ * of these had none, the next check is at most PLANNER_CHECK_EVERY starts away, not one after the
+ * other. */
 void planner_score(struct profile_score *s, double precision, unsigned starts);
 bool planner_trusts(const struct profile_score *s);
-/* Where what is read cannot be told from what was fetched no start that was read ahead is judged. So now and then one is
- * left alone: when verdicts have not kept up with starts, which they do where reads are seen. */
+/* Where what is read cannot be told from what was fetched no start that was read ahead is judged.
+ * So now and then one is left alone: when verdicts have not kept up with starts, which they do
+ * where reads are seen. */
 bool planner_checks(const struct profile_score *s, unsigned starts);

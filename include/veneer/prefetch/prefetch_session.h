@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One mount's part in what is learned: notes what it is asked for first, has what is known of its image fetched, and adds
- * what was noted to the profile. One thread of the process does all that touches the profile; neither requests nor
- * mounting nor unmounting wait for it. Whatever fails turns learning off for this mount, with one line. */
+/* One mount's part in what is learned: notes what it is asked for first, has what is known of its
+ * image fetched, and adds what was noted to the profile. One thread of the process does all that
+ * touches the profile; neither requests nor mounting nor unmounting wait for it. Whatever fails
+ * turns learning off for this mount, with one line. */
 #pragma once
 
+#include "veneer/base/stats.h"
 #include "veneer/layer/image.h"
 #include "veneer/prefetch/predictor.h"
-#include "veneer/base/stats.h"
 #include "veneer/prefetch/trace.h"
 
 struct prefetch_session;
@@ -14,8 +15,8 @@ struct prefetch_session;
 struct prefetch_session_config {
 	struct image *image;
 	struct stats *stats;
-	int state_fd;			/* state_dir_ask; taken over, also on failure */
-	unsigned window_ms;		/* how long it is noted what is asked for */
+	int state_fd; /* state_dir_ask; taken over, also on failure */
+	unsigned window_ms; /* how long it is noted what is asked for */
 	enum predictor_kind predictor;
 };
 
@@ -23,8 +24,8 @@ struct prefetch_session_config {
 int prefetch_session_start(const struct prefetch_session_config *c, struct prefetch_session **ret);
 /* What the mount is asked for is noted here. */
 struct trace *prefetch_session_trace(struct prefetch_session *l);
-/* The image and the stats are the caller's again: waits for a read at hand, never for the profile. Nobody notes anything
- * any more. NULL is ignored. */
+/* The image and the stats are the caller's again: waits for a read at hand, never for the profile.
+ * Nobody notes anything any more. NULL is ignored. */
 void prefetch_session_stop(struct prefetch_session *l);
 /* Wait until all that was learned is stored, at most so long. */
 void prefetch_session_drain(unsigned timeout_ms);

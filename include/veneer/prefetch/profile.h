@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of images: one SQLite file a user, which any number of processes use at once and which may be deleted at
- * any time. The only user of SQLite. An image is the stack of its lower layers, and a layer is known by device, inode
- * and birth time of its root: what is known is of this machine.
+/* What is known of images: one SQLite file a user, which any number of processes use at once and
+ * which may be deleted at any time. The only user of SQLite. An image is the stack of its lower
+ * layers, and a layer is known by device, inode and birth time of its root: what is known is of
+ * this machine.
  *
- * Every call may take as long as the file system takes: for threads that nobody waits for. All return 0 or -errno, with
- * a sentence in err when it is not 0: -EUCLEAN (damaged), -EPROTO (of a newer version), -EFBIG, -EROFS, -EBUSY (locked
- * for too long), -ENOSPC, -ENOENT, -ENOMEM, -EIO. */
+ * Every call may take as long as the file system takes: for threads that nobody waits for. All
+ * return 0 or -errno, with a sentence in err when it is not 0: -EUCLEAN (damaged), -EPROTO (of a
+ * newer version), -EFBIG, -EROFS, -EBUSY (locked for too long), -ENOSPC, -ENOENT, -ENOMEM, -EIO. */
 #pragma once
 
 #include "veneer/prefetch/predictor.h"
@@ -13,42 +14,43 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define PROFILE_FILE "profile.db"
-#define PROFILE_VERSION 1
-#define PROFILE_BYTES_MAX (64u << 20)	/* the file does not grow beyond */
+#define PROFILE_FILE	     "profile.db"
+#define PROFILE_VERSION	     1
+#define PROFILE_BYTES_MAX    (64u << 20) /* the file does not grow beyond */
 #define PROFILE_BYTES_OPENED (256u << 20) /* one that is larger is not ours */
-#define PROFILE_IMAGES_MAX 256u		/* least recently started first out */
-#define PROFILE_ITEMS_MAX 32768u	/* of one image; least recently seen first out */
+#define PROFILE_IMAGES_MAX   256u /* least recently started first out */
+#define PROFILE_ITEMS_MAX    32768u /* of one image; least recently seen first out */
 
 struct profile;
 
 /* An image as a mount knows it. Layers top first. */
 struct profile_stack {
-	const uint64_t *layers;		/* profile_layer_key */
+	const uint64_t *layers; /* profile_layer_key */
 	size_t n;
-	const char *label;		/* for people: path of the top layer */
+	const char *label; /* for people: path of the top layer */
 };
 
 struct profile_file {
-	char *path;			/* in the merged tree */
-	uint64_t layer;			/* whose file it is */
+	char *path; /* in the merged tree */
+	uint64_t layer; /* whose file it is */
 };
 
 enum profile_kind { PROFILE_READ, PROFILE_WRITTEN, PROFILE_KINDS };
 
 /* An extent that was read, or a file that was written (extent 0). */
 struct profile_item {
-	uint32_t file;			/* index */
+	uint32_t file; /* index */
 	uint32_t extent;
 	enum profile_kind kind;
-	int64_t last_seen;		/* seconds since 1970 */
+	int64_t last_seen; /* seconds since 1970 */
 	struct predictor_item history;
 };
 
 /* How good predictions were. */
 struct profile_score {
-	uint64_t judged;		/* starts with a verdict; those that went without before a check count, too */
-	double precision;		/* of the last ones, the last counting most; 0..1 */
+	uint64_t judged; /* starts with a verdict; those that went without before a check count, too
+			  */
+	double precision; /* of the last ones, the last counting most; 0..1 */
 };
 
 /* All that is known of an image. */
@@ -58,11 +60,12 @@ struct profile_image {
 	struct profile_item *items;
 	size_t nitems;
 	unsigned starts;
-	bool is_borrowed;		/* it was never seen: of the image that shares most layers with it, the files in these */
+	bool is_borrowed; /* it was never seen: of the image that shares most layers with it, the
+			     files in these */
 	struct profile_score score;
 	int64_t last_seen;
 	char *label;
-	uint64_t key, *layers;		/* those two are for profile_each only */
+	uint64_t key, *layers; /* those two are for profile_each only */
 	size_t nlayers;
 };
 
@@ -72,27 +75,30 @@ struct profile_start {
 	size_t nfiles;
 	const struct profile_item *items;
 	size_t nitems;
-	int64_t at;			/* seconds since 1970 */
+	int64_t at; /* seconds since 1970 */
 	bool is_judged;
-	double precision;		/* of its prediction */
+	double precision; /* of its prediction */
 };
 
 uint64_t profile_layer_key(dev_t dev, ino_t ino, int64_t btime_s, int64_t btime_ns);
 uint64_t profile_image_key(const struct profile_stack *s);
 
-/* The file in a directory, made if it is not there unless is_readonly. dirfd stays the caller's, and open. */
+/* The file in a directory, made if it is not there unless is_readonly. dirfd stays the caller's,
+ * and open. */
 int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, size_t err_size);
 void profile_close(struct profile *p);
 
 /* What is known of the image, or of one that shares layers with it; starts is 0 when nothing is. */
-int profile_load(struct profile *p, const struct profile_stack *s, struct profile_image *ret, char *err, size_t err_size);
-/* One more start of it. Afterwards the file is within its bounds. */
-int profile_store(struct profile *p, const struct profile_stack *s, const struct profile_start *start, char *err,
-		  size_t err_size);
-/* Call fn for all images, last started first; with their items or without. A result of fn but 0 ends it, and is
- * returned. */
-int profile_each(struct profile *p, bool wants_items, int (*fn)(const struct profile_image *img, void *arg), void *arg,
+int profile_load(struct profile *p, const struct profile_stack *s, struct profile_image *ret,
 		 char *err, size_t err_size);
+/* One more start of it. Afterwards the file is within its bounds. */
+int profile_store(struct profile *p, const struct profile_stack *s,
+		  const struct profile_start *start, char *err, size_t err_size);
+/* Call fn for all images, last started first; with their items or without. A result of fn but 0
+ * ends it, and is returned. */
+int profile_each(struct profile *p, bool wants_items,
+		 int (*fn)(const struct profile_image *img, void *arg), void *arg, char *err,
+		 size_t err_size);
 /* In place of what is known of the image of that key, if anything. */
 int profile_put(struct profile *p, const struct profile_image *img, char *err, size_t err_size);
 /* Forget one, or all (key 0). -ENOENT without a sentence: it is not known. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a mount was asked for first: the extents of files that were read, and the files that were written, each with the
- * time of its first touch. Threads that answer requests note it without a lock and without waiting; memory is bounded
- * from the beginning, and what does not fit is not noted. Knows nothing of files: they are pointers. */
+/* What a mount was asked for first: the extents of files that were read, and the files that were
+ * written, each with the time of its first touch. Threads that answer requests note it without a
+ * lock and without waiting; memory is bounded from the beginning, and what does not fit is not
+ * noted. Knows nothing of files: they are pointers. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,28 +10,29 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define TRACE_EXTENT_SHIFT 15		/* extents of 32 KiB */
-#define TRACE_EXTENT_SIZE (1u << TRACE_EXTENT_SHIFT)
-#define TRACE_EXTENTS 0xffff0u		/* of a file; what lies behind them is not noted */
-#define TRACE_SLOTS 16384u		/* a power of two */
-#define TRACE_TOUCHES_MAX (TRACE_SLOTS / 4 * 3)
+#define TRACE_EXTENT_SHIFT 15 /* extents of 32 KiB */
+#define TRACE_EXTENT_SIZE  (1u << TRACE_EXTENT_SHIFT)
+#define TRACE_EXTENTS	   0xffff0u /* of a file; what lies behind them is not noted */
+#define TRACE_SLOTS	   16384u /* a power of two */
+#define TRACE_TOUCHES_MAX  (TRACE_SLOTS / 4 * 3)
 
 enum trace_kind {
 	TRACE_READ,
-	TRACE_WRITTEN,		/* for the first time; its extent is 0 */
-	TRACE_OPENED,		/* by somebody whose reads nobody sees; its extent is 0 */
+	TRACE_WRITTEN, /* for the first time; its extent is 0 */
+	TRACE_OPENED, /* by somebody whose reads nobody sees; its extent is 0 */
 };
 
 struct trace_touch {
 	const void *file;
 	uint32_t extent;
-	uint32_t ms;		/* since trace_new */
+	uint32_t ms; /* since trace_new */
 	enum trace_kind kind;
 };
 
 struct trace;
 
-/* Time begins, and ends after window_ms, whether or not anybody calls trace_end: nothing new is noted then. 0 or -ENOMEM. */
+/* Time begins, and ends after window_ms, whether or not anybody calls trace_end: nothing new is
+ * noted then. 0 or -ENOMEM. */
 int trace_new(unsigned window_ms, struct trace **ret);
 /* No thread notes anything any more. */
 void trace_free(struct trace *t);
@@ -41,6 +43,6 @@ void trace_open(struct trace *t, const void *file);
 /* Nothing is noted from now on, but by threads that are at it. */
 void trace_end(struct trace *t);
 bool trace_has_ended(const struct trace *t);
-/* After the end: what was noted, by file, kind and extent. *ret is malloc'd. Gives the memory back to the system. How
- * many, or -ENOMEM. */
+/* After the end: what was noted, by file, kind and extent. *ret is malloc'd. Gives the memory back
+ * to the system. How many, or -ENOMEM. */
 ssize_t trace_take(struct trace *t, struct trace_touch **ret);

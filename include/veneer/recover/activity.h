@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the threads of a process are at, noted where it outlives them: when the process crashes, whoever comes after it
- * sees what it crashed over. */
+/* What the threads of a process are at, noted where it outlives them: when the process crashes,
+ * whoever comes after it sees what it crashed over. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,47 +9,55 @@
 
 /* One thing that threads can be at, in shared memory; zeroes are a good one. */
 struct activity {
-	_Atomic uint32_t nthreads;	/* that are at it */
-	_Atomic uint32_t is_suspect;	/* not 0: a thread that was at it crashed */
+	_Atomic uint32_t nthreads; /* that are at it */
+	_Atomic uint32_t is_suspect; /* not 0: a thread that was at it crashed */
 };
 
 /* What is known of a crash, in shared memory. */
 enum activity_crash {
-	ACTIVITY_NOTHING_KNOWN,	/* the crash was not seen: of a stack that is full, or by SIGKILL, or there was none */
-	ACTIVITY_SUSPECT,		/* one duty is */
-	ACTIVITY_NOBODY,		/* the thread was at nothing, or the signal came from outside */
+	ACTIVITY_NOTHING_KNOWN, /* the crash was not seen: of a stack that is full, or by SIGKILL,
+				   or there was none */
+	ACTIVITY_SUSPECT, /* one duty is */
+	ACTIVITY_NOBODY, /* the thread was at nothing, or the signal came from outside */
 };
 
-#define ACTIVITY_WAITERS 1024	/* as many containers of one file system may end at once (sb_registry.c) */
+#define ACTIVITY_WAITERS \
+	1024 /* as many containers of one file system may end at once (sb_registry.c) */
 
 /* Zeroes are a good one. */
 struct crash_board {
-	_Atomic uint32_t crash;		/* enum activity_crash */
-	_Atomic int32_t crashed;	/* the id of the thread; 0: not known */
-	_Atomic int32_t supervisor;	/* a process that is sent SIGCHLD when somebody begins to wait; 0: none */
-	_Atomic int32_t waiting[ACTIVITY_WAITERS];	/* ids of threads; 0: nobody */
+	_Atomic uint32_t crash; /* enum activity_crash */
+	_Atomic int32_t crashed; /* the id of the thread; 0: not known */
+	_Atomic int32_t supervisor; /* a process that is sent SIGCHLD when somebody begins to wait;
+				       0: none */
+	_Atomic int32_t waiting[ACTIVITY_WAITERS]; /* ids of threads; 0: nobody */
 };
 
-/* Take the signals of crashes from now on, also in processes that are cloned later; once, before file_guard_init. They
- * end the process as before. */
+/* Take the signals of crashes from now on, also in processes that are cloned later; once, before
+ * file_guard_init. They end the process as before. */
 void activity_watch(void);
 /* Where this process notes how it crashes, and who waits; NULL: nowhere. */
 void activity_note_in(struct crash_board *b);
-/* This thread is at it (NULL: at nothing that matters) until activity_end with what this gave, which it was at before. */
+/* This thread is at it (NULL: at nothing that matters) until activity_end with what this gave,
+ * which it was at before. */
 struct activity *activity_begin(struct activity *d);
 void activity_end(struct activity *before);
 
-/* Until activity_wait_end, which is given what this gave, the thread may wait in the kernel, so that nothing ends it, for
- * answers that only this process or the one after it gives: that one must not wait for its death. */
+/* Until activity_wait_end, which is given what this gave, the thread may wait in the kernel, so
+ * that nothing ends it, for answers that only this process or the one after it gives: that one must
+ * not wait for its death. */
 int activity_wait_begin(void);
 void activity_wait_end(int waiter);
 /* Somebody waits. */
 bool activity_has_waiters(const struct crash_board *b);
-/* The process, a child, takes no signals any more: its first thread is dead, or its core is about to be written. */
+/* The process, a child, takes no signals any more: its first thread is dead, or its core is about
+ * to be written. */
 bool activity_is_dead(pid_t pid);
-/* The process is dead, or has crashed and is waiting to write its core, but for threads that wait so, or in calls that change
- * nothing (for a layer on a file system that does not answer). One that is dying may look so for a moment. */
+/* The process is dead, or has crashed and is waiting to write its core, but for threads that wait
+ * so, or in calls that change nothing (for a layer on a file system that does not answer). One that
+ * is dying may look so for a moment. */
 bool activity_is_stuck(const struct crash_board *b, pid_t pid);
-/* Wait until each change of a layer that a thread of this process is making now, in one call of the kernel, has got on. -EBUSY:
- * one has not for so long, as where its file system does not answer, and a death of this process would last as long as it. */
+/* Wait until each change of a layer that a thread of this process is making now, in one call of the
+ * kernel, has got on. -EBUSY: one has not for so long, as where its file system does not answer,
+ * and a death of this process would last as long as it. */
 int activity_await_changes(int limit_ms);

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who was told to look a name up again because he is about to change what it leads to, and what that was. A fixed room:
- * what is noted pushes out older notes, and after a while it is forgotten. Any thread. */
+/* Who was told to look a name up again because he is about to change what it leads to, and what
+ * that was. A fixed room: what is noted pushes out older notes, and after a while it is forgotten.
+ * Any thread. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* He asks again at once, but may be heard only when all threads are free again that wait for a disk. What is kept too
- * long costs a private copy of pages at most. */
-#define ESTALE_TABLE_MS 60000
-#define ESTALE_TABLE_VERSION 2	/* of the memory file; another one is not attached */
+/* He asks again at once, but may be heard only when all threads are free again that wait for a
+ * disk. What is kept too long costs a private copy of pages at most. */
+#define ESTALE_TABLE_MS	     60000
+#define ESTALE_TABLE_VERSION 2 /* of the memory file; another one is not attached */
 
 struct estale_table;
 
 /* 0 or -errno. */
 int estale_table_new(struct estale_table **ret);
-/* What another server noted, which is dead: all of it counts from now_ms on. The descriptor, a memory file, is taken over,
- * also on failure. 0 or -errno. */
+/* What another server noted, which is dead: all of it counts from now_ms on. The descriptor, a
+ * memory file, is taken over, also on failure. 0 or -errno. */
 int estale_table_attach(int fd, int64_t now_ms, struct estale_table **ret);
 void estale_table_free(struct estale_table *r);
 /* Its memory file; borrowed. */
 int estale_table_fd(const struct estale_table *r);
-/* The caller (a thread, as the kernel numbers it) was told so of the object, by a clock in milliseconds. */
+/* The caller (a thread, as the kernel numbers it) was told so of the object, by a clock in
+ * milliseconds. */
 void estale_table_note(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms);
 /* Was he, not longer ago than ESTALE_TABLE_MS? The note stays. */
 bool estale_table_has(struct estale_table *r, uint32_t caller, uint64_t object, int64_t now_ms);

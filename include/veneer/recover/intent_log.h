@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What requests are about to change, in memory that outlives the server: one slot for each request under way, from
- * before its first change until after its reply. The next server, which gets unanswered requests again, sees by it what
- * it was that the dead one had begun, and finishes or answers it instead of doing it twice.
+/* What requests are about to change, in memory that outlives the server: one slot for each request
+ * under way, from before its first change until after its reply. The next server, which gets
+ * unanswered requests again, sees by it what it was that the dead one had begun, and finishes or
+ * answers it instead of doing it twice.
  *
- * A slot is found without a lock, and written so that death at any instruction leaves either no intent or a whole
- * one. */
+ * A slot is found without a lock, and written so that death at any instruction leaves either no
+ * intent or a whole one. */
 #pragma once
 
 #include "veneer/union/inode.h"
@@ -12,55 +13,59 @@
 #include <limits.h>
 
 enum intent_kind {
-	INTENT_REMOVE = 1,	/* from */
-	INTENT_RENAME,		/* from, to */
-	INTENT_EXCHANGE,	/* likewise */
-	INTENT_SETXATTR,	/* XATTR_CREATE */
+	INTENT_REMOVE = 1, /* from */
+	INTENT_RENAME, /* from, to */
+	INTENT_EXCHANGE, /* likewise */
+	INTENT_SETXATTR, /* XATTR_CREATE */
 	INTENT_REMOVEXATTR,
 	INTENT_RELEASE,
-	INTENT_SETID,		/* a write, of a file whose set-id bits and capabilities are put back after it */
-	INTENT_DOUBT,		/* any change, of names or of from.node: noted where it would not come again */
-	INTENT_CREATE,		/* from: a name that is made */
+	INTENT_SETID, /* a write, of a file whose set-id bits and capabilities are put back after it
+		       */
+	INTENT_DOUBT, /* any change, of names or of from.node: noted where it would not come again
+		       */
+	INTENT_CREATE, /* from: a name that is made */
 };
 
 struct intent_end {
-	uint64_t parent;	/* node id of the directory */
-	uint64_t node;		/* what had the name; 0: nothing */
-	uint64_t ino;		/* as presented */
-	uint64_t upper_ino;	/* 0: it had no entry in the upper */
+	uint64_t parent; /* node id of the directory */
+	uint64_t node; /* what had the name; 0: nothing */
+	uint64_t ino; /* as presented */
+	uint64_t upper_ino; /* 0: it had no entry in the upper */
 	char name[NAME_MAX + 1];
 };
 
 struct intent {
-	_Atomic uint64_t state;		/* written last; intent_log.c's own */
-	/* Read of slots that somebody else may be filling, too: what they say counts where the state has stayed the same. */
-	_Atomic uint64_t key;		/* of the mount */
-	_Atomic uint64_t unique;	/* of the request, without the bit that says it comes again */
-	_Atomic uint32_t kind;		/* enum intent_kind */
-	_Atomic uint32_t is_begun;	/* what follows is valid, and the disk may have been changed */
+	_Atomic uint64_t state; /* written last; intent_log.c's own */
+	/* Read of slots that somebody else may be filling, too: what they say counts where the
+	 * state has stayed the same. */
+	_Atomic uint64_t key; /* of the mount */
+	_Atomic uint64_t unique; /* of the request, without the bit that says it comes again */
+	_Atomic uint32_t kind; /* enum intent_kind */
+	_Atomic uint32_t is_begun; /* what follows is valid, and the disk may have been changed */
 	struct intent_end from, to;
-	uint32_t mode;			/* INTENT_SETID: of from before; 0: it has no such bits */
+	uint32_t mode; /* INTENT_SETID: of from before; 0: it has no such bits */
 	uint32_t capability_len;
 	char capability[24];
-	uint32_t had_value;		/* INTENT_SETXATTR, INTENT_REMOVEXATTR: the attribute was there before */
+	uint32_t
+		had_value; /* INTENT_SETXATTR, INTENT_REMOVEXATTR: the attribute was there before */
 };
 
 struct intent_request {
-	uint64_t key, unique;		/* key 0: no journal */
+	uint64_t key, unique; /* key 0: no journal */
 	enum intent_kind kind;
-	bool is_resent;			/* a slot that a dead server left for it is gone on with */
+	bool is_resent; /* a slot that a dead server left for it is gone on with */
 	uint64_t from_parent, to_parent;
-	const char *from_name, *to_name;	/* or NULL */
-	uint64_t node;			/* INTENT_DOUBT: whose attributes or bytes are changed, or 0 */
+	const char *from_name, *to_name; /* or NULL */
+	uint64_t node; /* INTENT_DOUBT: whose attributes or bytes are changed, or 0 */
 };
 
-/* Shared memory of this many bytes, zeroes when fresh, is handed in before the first request and stays; what the last
- * user of it left is kept. Without that a private one is used. */
+/* Shared memory of this many bytes, zeroes when fresh, is handed in before the first request and
+ * stays; what the last user of it left is kept. Without that a private one is used. */
 size_t intent_log_area_bytes(void);
 void intent_log_use_area(void *mem);
 
-/* The calling thread's request. NULL if there is no journal, or no slot in it: then the request goes on without, and is
- * the less safe only if the server dies during it. */
+/* The calling thread's request. NULL if there is no journal, or no slot in it: then the request
+ * goes on without, and is the less safe only if the server dies during it. */
 struct intent *intent_log_begin(const struct intent_request *request);
 /* A second slot for the same request, whole at once; INTENT_DOUBT. NULL as above. */
 struct intent *intent_log_note(const struct intent_request *request);
@@ -70,7 +75,8 @@ void intent_log_drop_note(struct intent *n);
 struct intent *intent_log_current(void);
 /* Its reply is out. NULL is fine. */
 void intent_end(struct intent *n);
-/* Just before the first change on disk by the calling thread's request: what has the names now. to: NULL, nothing. */
+/* Just before the first change on disk by the calling thread's request: what has the names now. to:
+ * NULL, nothing. */
 void intent_log_about(const struct inode *from, const struct inode *to);
 /* The same of a request that changes no names. */
 void intent_log_mark(struct intent *n);
@@ -78,11 +84,13 @@ void intent_log_mark(struct intent *n);
 void intent_log_unmark(struct intent *n);
 /* Does a slot of kind INTENT_SETID stand? In doubt yes. Cheap. */
 bool intent_log_has_setid(void);
-/* Another request than `unique` gives the file nothing back that its slot has. Under the file's one of tree->setid_locks. */
+/* Another request than `unique` gives the file nothing back that its slot has. Under the file's one
+ * of tree->setid_locks. */
 void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *i);
 /* fn for each request of a mount that a dead server had begun, in no order. */
 void intent_log_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
-/* A request that comes again has been read. Before it is begun; what was noted of it, if anything, is of this server now. */
+/* A request that comes again has been read. Before it is begun; what was noted of it, if anything,
+ * is of this server now. */
 void intent_log_came_again(uint64_t key, uint64_t unique);
 /* A dead server's, and it has not come again. */
 bool intent_log_is_left(const struct intent *n);
@@ -95,6 +103,7 @@ void intent_log_drop_left(uint64_t key);
 
 struct mount;
 
-/* After a dead server's mount was opened again, and before any request: the names in the node table become those on
- * disk, so that whoever uses what was being renamed or removed finds it (fuse/resend_state.c). */
+/* After a dead server's mount was opened again, and before any request: the names in the node table
+ * become those on disk, so that whoever uses what was being renamed or removed finds it
+ * (fuse/resend_state.c). */
 void resend_state_settle(struct mount *m);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server that dies leaves to the next: a mapping that the supervisor made, and that every server it starts
- * inherits. Descriptors are numbers here, since all of them share one table (supervisor.h). One process writes at a
- * time, and may die between any two instructions: an entry is published and withdrawn by one store. */
+/* What a server that dies leaves to the next: a mapping that the supervisor made, and that every
+ * server it starts inherits. Descriptors are numbers here, since all of them share one table
+ * (supervisor.h). One process writes at a time, and may die between any two instructions: an entry
+ * is published and withdrawn by one store. */
 #pragma once
 
-#include "veneer/recover/activity.h"
 #include "veneer/base/types.h"
+#include "veneer/recover/activity.h"
 
-#define SUPERVISOR_STATE_MOUNTS_MAX 16384u	/* more are served, and not kept over a death */
+#define SUPERVISOR_STATE_MOUNTS_MAX 16384u /* more are served, and not kept over a death */
 
 struct supervisor_state;
 
-/* extra_bytes: of memory, zero at first, that goes with it. 0 or -ENOMEM. Never freed: it goes with its processes. */
+/* extra_bytes: of memory, zero at first, that goes with it. 0 or -ENOMEM. Never freed: it goes with
+ * its processes. */
 int supervisor_state_new(size_t extra_bytes, struct supervisor_state **ret);
 void *supervisor_state_extra(struct supervisor_state *l);
 size_t supervisor_state_extra_bytes(const struct supervisor_state *l);
@@ -21,25 +23,28 @@ uint64_t supervisor_state_key(struct supervisor_state *l);
 /* The last one given out, for another ledger that goes on after it. */
 uint64_t supervisor_state_last_key(const struct supervisor_state *l);
 void supervisor_state_set_last_key(struct supervisor_state *l, uint64_t key);
-/* Keep a descriptor, which stays the caller's. *ret_place stands for it. 0 or -ENOSPC. Any thread. */
+/* Keep a descriptor, which stays the caller's. *ret_place stands for it. 0 or -ENOSPC. Any thread.
+ */
 int supervisor_state_put(struct supervisor_state *l, int fd, uint32_t *ret_place);
 void supervisor_state_drop(struct supervisor_state *l, uint32_t place);
 /* Call fn for each; it may drop the one it is called for. */
-void supervisor_state_each(struct supervisor_state *l, void (*fn)(int fd, uint32_t place, void *arg), void *arg);
-/* What it took to go on with it after the last death, milliseconds; SUPERVISOR_STATE_UNANSWERED: it had not come to its end; 0:
- * not known. */
+void supervisor_state_each(struct supervisor_state *l,
+			   void (*fn)(int fd, uint32_t place, void *arg), void *arg);
+/* What it took to go on with it after the last death, milliseconds; SUPERVISOR_STATE_UNANSWERED: it
+ * had not come to its end; 0: not known. */
 #define SUPERVISOR_STATE_UNANSWERED UINT32_MAX
 void supervisor_state_note_cost(struct supervisor_state *l, uint32_t place, uint32_t ms);
 uint32_t supervisor_state_cost(const struct supervisor_state *l, uint32_t place);
 
 /* To be at while a request of it is answered, or it is opened. */
 struct activity *supervisor_state_duty(struct supervisor_state *l, uint32_t place);
-/* To be at while a client is answered, as long as it is no mount that is worked for. Who asked for what crashes a
- * server asks a few times more at most, so that this alone brings no end. */
+/* To be at while a client is answered, as long as it is no mount that is worked for. Who asked for
+ * what crashes a server asks a few times more at most, so that this alone brings no end. */
 struct activity *supervisor_state_asked(struct supervisor_state *l);
 struct crash_board *supervisor_state_board(struct supervisor_state *l);
-/* A server died: is_crash, and not because somebody killed it. A mount that it crashed over SUPERVISOR_STATE_STRIKES times, no
- * minute between any two of them, is given up. True: it is known what it crashed over, a mount or what was asked for. */
+/* A server died: is_crash, and not because somebody killed it. A mount that it crashed over
+ * SUPERVISOR_STATE_STRIKES times, no minute between any two of them, is given up. True: it is known
+ * what it crashed over, a mount or what was asked for. */
 #define SUPERVISOR_STATE_STRIKES 3u
 bool supervisor_state_judge(struct supervisor_state *l, bool is_crash);
 bool supervisor_state_is_given_up(const struct supervisor_state *l, uint32_t place);
@@ -47,17 +52,21 @@ bool supervisor_state_is_given_up(const struct supervisor_state *l, uint32_t pla
 /* The server is about to leave on its own: whatever its end looks like, no other is to follow. */
 void supervisor_state_leave(struct supervisor_state *l);
 bool supervisor_state_is_left(const struct supervisor_state *l);
-/* It was told to go, and goes when its mounts do; and then, that nobody finds it any more: its listening socket is, or
- * is about to be, closed. So do those that come after it. */
-enum supervisor_state_going { SUPERVISOR_STATE_STAYS, SUPERVISOR_STATE_GOES, SUPERVISOR_STATE_IS_WITHDRAWN };
+/* It was told to go, and goes when its mounts do; and then, that nobody finds it any more: its
+ * listening socket is, or is about to be, closed. So do those that come after it. */
+enum supervisor_state_going {
+	SUPERVISOR_STATE_STAYS,
+	SUPERVISOR_STATE_GOES,
+	SUPERVISOR_STATE_IS_WITHDRAWN
+};
 void supervisor_state_note_going(struct supervisor_state *l, enum supervisor_state_going how);
 enum supervisor_state_going supervisor_state_going(const struct supervisor_state *l);
 /* How many servers there were before this one. */
 unsigned supervisor_state_deaths(const struct supervisor_state *l);
 void supervisor_state_note_death(struct supervisor_state *l);
 
-/* Whoever is at the other end of this connection is to go on with the mounts, once this server is dead. -EBUSY:
- * somebody else is. Taken by the supervisor: -1, nobody. */
+/* Whoever is at the other end of this connection is to go on with the mounts, once this server is
+ * dead. -EBUSY: somebody else is. Taken by the supervisor: -1, nobody. */
 int supervisor_state_hand_over(struct supervisor_state *l, int fd);
 int supervisor_state_take_hand_over(struct supervisor_state *l);
 /* Who waits for the word that the mounts are gone on with; -1: nobody. */

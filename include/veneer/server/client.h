@@ -2,23 +2,27 @@
 /* The other end of the server's socket: find a server, or start one, and ask it. */
 #pragma once
 
-#include "veneer/mount/mount_dirs.h"
 #include "veneer/jobs/promote_worker.h"
+#include "veneer/mount/mount_dirs.h"
 #include "veneer/server/rundir.h"
 
 #include <stdint.h>
 
-/* Connect to the server at the place, and greet it. may_start: where there is none, start one. -ENOENT: there is
- * none; other -errno: it cannot be used, or not be started. 0 and *ret_fd; a sentence otherwise. */
-int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *err, size_t err_size);
-/* Its statistics, malloc'd; or its process id and how many mounts it has. fd is that of client_connect. 0, or -errno
- * and a sentence. */
+/* Connect to the server at the place, and greet it. may_start: where there is none, start one.
+ * -ENOENT: there is none; other -errno: it cannot be used, or not be started. 0 and *ret_fd; a
+ * sentence otherwise. */
+int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *err,
+		   size_t err_size);
+/* Its statistics, malloc'd; or its process id and how many mounts it has. fd is that of
+ * client_connect. 0, or -errno and a sentence. */
 int client_stats(int fd, char **ret_json, char *err, size_t err_size);
 int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t err_size);
 
-/* Have the mount whose root, or whose upper, has this device and inode number make its partial files ordinary ones.
- * step is told how far it is, until the end. 0; -ENOENT: the server has no such mount; other -errno and a sentence. */
-int client_flatten(int fd, dev_t dev, ino_t ino, void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
+/* Have the mount whose root, or whose upper, has this device and inode number make its partial
+ * files ordinary ones. step is told how far it is, until the end. 0; -ENOENT: the server has no
+ * such mount; other -errno and a sentence. */
+int client_flatten(int fd, dev_t dev, ino_t ino,
+		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size);
 
 /* What a mount program was started with. */
@@ -27,11 +31,12 @@ struct client_mount {
 	char *const *argv;
 	const char *cwd;
 	bool is_root;
-	const struct mount_opts *opts;	/* of argv */
-	const struct mount_dirs *dirs;	/* of opts; stay the caller's */
+	const struct mount_opts *opts; /* of argv */
+	const struct mount_dirs *dirs; /* of opts; stay the caller's */
 };
 
-/* Have a server serve the mount, and mount. 0: it answers. CLIENT_NO_SERVER: no server is to be had, nothing has
- * happened, and err says why. -errno and a sentence: it was refused or failed; nothing is mounted. */
+/* Have a server serve the mount, and mount. 0: it answers. CLIENT_NO_SERVER: no server is to be
+ * had, nothing has happened, and err says why. -errno and a sentence: it was refused or failed;
+ * nothing is mounted. */
 #define CLIENT_NO_SERVER 1
 int client_mount(const struct rundir *at, const struct client_mount *m, char *err, size_t err_size);

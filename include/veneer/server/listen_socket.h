@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stream socket that others than mount programs connect to, in two steps: finding the place takes the paths of whoever
- * starts the server, and listening may have to wait until the server before has gone. */
+/* A stream socket that others than mount programs connect to, in two steps: finding the place takes
+ * the paths of whoever starts the server, and listening may have to wait until the server before
+ * has gone. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,10 +10,10 @@
 #include <sys/types.h>
 
 struct listen_socket {
-	int fd;			/* listening, or -1 */
-	int dir_fd;		/* of a socket in the file system, or -1 */
-	ino_t ino;		/* its inode */
-	char name[64];		/* its name there */
+	int fd; /* listening, or -1 */
+	int dir_fd; /* of a socket in the file system, or -1 */
+	ino_t ino; /* its inode */
+	char name[64]; /* its name there */
 	struct sockaddr_storage at; /* else: the address */
 	socklen_t at_len;
 };
@@ -20,10 +21,11 @@ struct listen_socket {
 /* The endpoint that is none. */
 #define LISTEN_SOCKET_NONE ((struct listen_socket){ .fd = -1, .dir_fd = -1 })
 
-/* "unix:PATH", "ADDRESS:PORT" or "[ADDRESS]:PORT", all numbers. Nothing is made yet. 0, or -errno and a sentence. */
+/* "unix:PATH", "ADDRESS:PORT" or "[ADDRESS]:PORT", all numbers. Nothing is made yet. 0, or -errno
+ * and a sentence. */
 int listen_socket_find(const char *where, struct listen_socket *ret, char *err, size_t err_size);
-/* Listen there: at a socket for its owner only (mode 0600), in place of one that nobody listens at. 0, or -errno:
- * -EADDRINUSE where somebody does. */
+/* Listen there: at a socket for its owner only (mode 0600), in place of one that nobody listens at.
+ * 0, or -errno: -EADDRINUSE where somebody does. */
 int listen_socket_listen(struct listen_socket *e);
 /* Nobody finds it any more: the socket in the file system goes if it is still ours. */
 void listen_socket_close(struct listen_socket *e);

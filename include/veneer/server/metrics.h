@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server has counted, for Prometheus, over HTTP. One thread of low priority answers: nobody who serves a mount waits
- * for it, and it takes nothing but what a picture of the counters takes. */
+/* What the server has counted, for Prometheus, over HTTP. One thread of low priority answers:
+ * nobody who serves a mount waits for it, and it takes nothing but what a picture of the counters
+ * takes. */
 #pragma once
 
 #include <stddef.h>
 
 struct metrics;
 
-/* Have what it takes, before paths lead nowhere and before the first thread. -EOPNOTSUPP: this program cannot do it; -ENOENT: the
- * library is not installed; and a sentence. */
+/* Have what it takes, before paths lead nowhere and before the first thread. -EOPNOTSUPP: this
+ * program cannot do it; -ENOENT: the library is not installed; and a sentence. */
 int metrics_load(char *err, size_t err_size);
-/* Answer at fd, a listening stream socket that stays the caller's. page makes what is answered, malloc'd; it is asked at
- * most some four times a second, however many ask, by one thread. After metrics_load. 0 or -errno. */
+/* Answer at fd, a listening stream socket that stays the caller's. page makes what is answered,
+ * malloc'd; it is asked at most some four times a second, however many ask, by one thread. After
+ * metrics_load. 0 or -errno. */
 int metrics_start(int fd, int (*page)(void *arg, char **ret), void *arg, struct metrics **ret);
 /* Nobody new is answered. Waits for nothing. Once; NULL does nothing. */
 void metrics_quiesce(struct metrics *m);
-/* page is not called any more, after it has come back: it must not wait for what has no end. NULL does nothing. */
+/* page is not called any more, after it has come back: it must not wait for what has no end. NULL
+ * does nothing. */
 void metrics_stop(struct metrics *m);

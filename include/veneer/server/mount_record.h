@@ -1,54 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that it takes to open one mount again and go on answering it where another server stopped: what its helper asked
- * for, and the descriptors by their numbers. It is kept in a memfd, which outlives the server (supervisor_state.h). */
+/* All that it takes to open one mount again and go on answering it where another server stopped:
+ * what its helper asked for, and the descriptors by their numbers. It is kept in a memfd, which
+ * outlives the server (supervisor_state.h). */
 #pragma once
 
 #include "veneer/base/buf.h"
 #include "veneer/mount/mount_dirs.h"
 
-/* Of its bytes, and of what the arguments come to: who takes a mount over parses them anew, so another default of an
- * option that shows while it is mounted is another version, too. */
+/* Of its bytes, and of what the arguments come to: who takes a mount over parses them anew, so
+ * another default of an option that shows while it is mounted is another version, too. */
 #define MOUNT_RECORD_VERSION 4
 
 struct mount_record {
-	uint64_t key;		/* of the mount, as long as it lives */
+	uint64_t key; /* of the mount, as long as it lives */
 	/* What was asked for. */
-	struct buf args;	/* the strings of wire_split_args */
-	uint32_t argc, flags;	/* of WIRE_MOUNT */
-	struct mount_dirs dirs;	/* duplicates, which stay open with the dossier */
+	struct buf args; /* the strings of wire_split_args */
+	uint32_t argc, flags; /* of WIRE_MOUNT */
+	struct mount_dirs dirs; /* duplicates, which stay open with the dossier */
 	/* Where the mount is, and what its kernel knows of it. */
 	uint32_t dev_major, dev_minor;
 	uint64_t mount_ns;
-	int fuse_fd;		/* a duplicate */
-	struct buf init;	/* the kernel's first request */
-	uint32_t io;		/* enum io_mode, as it was settled */
-	/* The node table's, and the locks' (-1: the kernel keeps them). Of one that was read they are the dossier's until those
-	 * have been opened by them again; of one that is written they are theirs, and named for that alone. */
+	int fuse_fd; /* a duplicate */
+	struct buf init; /* the kernel's first request */
+	uint32_t io; /* enum io_mode, as it was settled */
+	/* The node table's, and the locks' (-1: the kernel keeps them). Of one that was read they
+	 * are the dossier's until those have been opened by them again; of one that is written they
+	 * are theirs, and named for that alone. */
 	int slots_fd, names_fd, locks_fd;
-	/* Of one of several mounts of a file system (shared_sb.h): the key of what they have in common, which has a dossier of
-	 * its own, and alone the file system's descriptor and notes (estale_table.h, likewise; -1). 0: it is not one. */
+	/* Of one of several mounts of a file system (shared_sb.h): the key of what they have in
+	 * common, which has a dossier of its own, and alone the file system's descriptor and notes
+	 * (estale_table.h, likewise; -1). 0: it is not one. */
 	uint64_t group;
 	uint32_t secret;
 	int estale_table_fd;
 
-	int fd;			/* the memfd; -1: not written */
+	int fd; /* the memfd; -1: not written */
 };
 
 /* Empty. */
 void mount_record_init(struct mount_record *d);
-/* It is what the mounts of a file system have in common, asked for with the arguments of one of them. */
-static inline bool mount_record_is_common(const struct mount_record *d) { return d->group && d->group == d->key; }
-/* What was asked for, parsed: the one grammar that the helper has parsed it by, too; dirs must fit it. -errno and a
- * sentence. */
-int mount_record_options(const struct mount_record *d, const struct mount_dirs *dirs, struct mount_opts *ret, char *err, size_t err_size);
+/* It is what the mounts of a file system have in common, asked for with the arguments of one of
+ * them. */
+static inline bool mount_record_is_common(const struct mount_record *d)
+{
+	return d->group && d->group == d->key;
+}
+/* What was asked for, parsed: the one grammar that the helper has parsed it by, too; dirs must fit
+ * it. -errno and a sentence. */
+int mount_record_options(const struct mount_record *d, const struct mount_dirs *dirs,
+			 struct mount_opts *ret, char *err, size_t err_size);
 /* Take duplicates of the directories. 0 or -errno. */
 int mount_record_keep_dirs(struct mount_record *d, const struct mount_dirs *dirs);
 /* Duplicates of the dossier's directories, the caller's. 0 or -errno. */
 int mount_record_copy_dirs(const struct mount_record *d, struct mount_dirs *ret);
 /* Write it into a memfd of its own. 0 or -errno. */
 int mount_record_write(struct mount_record *d);
-/* Read one that another process wrote; the memfd and the descriptors in it are ret's. -EPROTO: of another version;
- * -EBADMSG; -ENOMEM. */
+/* Read one that another process wrote; the memfd and the descriptors in it are ret's. -EPROTO: of
+ * another version; -EBADMSG; -ENOMEM. */
 int mount_record_read(int fd, struct mount_record *ret);
 /* Call fn for each descriptor that a memfd names, the memfd among them. */
 void mount_record_each_fd(const struct mount_record *d, void (*fn)(int fd, void *arg), void *arg);

@@ -1,56 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mounts that one server serves, from the moment their layers are open until everything of them is closed. */
+/* The mounts that one server serves, from the moment their layers are open until everything of them
+ * is closed. */
 #pragma once
 
-#include "veneer/server/sb_registry.h"
-#include "veneer/server/mount_record.h"
-#include "veneer/recover/supervisor_state.h"
 #include "veneer/mount/mount.h"
+#include "veneer/recover/supervisor_state.h"
+#include "veneer/server/mount_record.h"
+#include "veneer/server/sb_registry.h"
 
 struct mount_table;
 struct served_mount;
 
 /* Where a mount lives, as its helper sees it. */
 struct served_place {
-	unsigned dev_major, dev_minor;	/* of the mounted file system */
-	ino_t mount_ns;			/* 0: not known */
+	unsigned dev_major, dev_minor; /* of the mounted file system */
+	ino_t mount_ns; /* 0: not known */
 };
 
-/* changed is called from any thread when a mount is gone or one makes room. ledger: where mounts are kept for the next
- * server, should this one die; NULL: nowhere. 0 or -errno. */
-int mount_table_new(void (*changed)(void *arg), void *arg, struct supervisor_state *supervisor_state, struct mount_table **ret);
+/* changed is called from any thread when a mount is gone or one makes room. ledger: where mounts
+ * are kept for the next server, should this one die; NULL: nowhere. 0 or -errno. */
+int mount_table_new(void (*changed)(void *arg), void *arg,
+		    struct supervisor_state *supervisor_state, struct mount_table **ret);
 /* There are no mounts any more. */
 void mount_table_free(struct mount_table *r);
 
-/* Open what a mount needs, before the kernel knows of it; may take long. opts and dirs, which fit each other, are
- * taken over, and so is what d says they were asked for with. -errno and a sentence. */
-int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct mount_dirs *dirs, struct mount_record *d, struct served_mount **ret,
-		char *err, size_t err_size);
+/* Open what a mount needs, before the kernel knows of it; may take long. opts and dirs, which fit
+ * each other, are taken over, and so is what d says they were asked for with. -errno and a
+ * sentence. */
+int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct mount_dirs *dirs,
+		     struct mount_record *d, struct served_mount **ret, char *err, size_t err_size);
 const struct mount *mount_table_mount(const struct served_mount *s);
-/* The mount waits in fuse_fd, which stays the caller's: answer it from now on. On failure -errno and a sentence, and
- * the caller drops it. */
-int mount_table_start(struct mount_table *r, struct served_mount *s, int fuse_fd, const struct served_place *at, char *err,
-		 size_t err_size);
-/* Instead of mount_table_start, where the options ask for it: a part of a file system that other mounts are part of too. As
- * sb_registry.h has it: seek it, found it where *ret_fd is -1, and enter it; then its root is bound, or is not. opener as
- * sb_registry_seek has it. What failed before it is entered is dropped by the caller, who leaves what was found. */
-int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener, struct hosted_sb **ret, int *ret_fd);
-/* mount_ns: the mount namespace in which it will be bound (0: not known). -ENOTCONN: seek another one. On failure a sentence. */
-int mount_table_enter(struct mount_table *r, struct served_mount *s, struct hosted_sb *c, ino_t mount_ns, uint32_t *ret_number, char *err,
-		 size_t err_size);
+/* The mount waits in fuse_fd, which stays the caller's: answer it from now on. On failure -errno
+ * and a sentence, and the caller drops it. */
+int mount_table_start(struct mount_table *r, struct served_mount *s, int fuse_fd,
+		      const struct served_place *at, char *err, size_t err_size);
+/* Instead of mount_table_start, where the options ask for it: a part of a file system that other
+ * mounts are part of too. As sb_registry.h has it: seek it, found it where *ret_fd is -1, and enter
+ * it; then its root is bound, or is not. opener as sb_registry_seek has it. What failed before it
+ * is entered is dropped by the caller, who leaves what was found. */
+int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener,
+		     struct hosted_sb **ret, int *ret_fd);
+/* mount_ns: the mount namespace in which it will be bound (0: not known). -ENOTCONN: seek another
+ * one. On failure a sentence. */
+int mount_table_enter(struct mount_table *r, struct served_mount *s, struct hosted_sb *c,
+		      ino_t mount_ns, uint32_t *ret_number, char *err, size_t err_size);
 /* Or it is not, and goes. s is the roster's from now on. */
 void mount_table_bound(struct served_mount *s, bool is_bound);
 /* Some unmounted ones may not have been found yet: look. */
 void mount_table_check(struct mount_table *r);
 /* How many end with this server. */
 size_t mount_table_count_unkept(struct mount_table *r);
-/* So many mounts of a server that died are about to be gone on with, or, below zero, will not be: from now on they
- * count. */
+/* So many mounts of a server that died are about to be gone on with, or, below zero, will not be:
+ * from now on they count. */
 void mount_table_expect(struct mount_table *r, int change);
-/* Go on with one that is expected, kept at this place of the ledger: d, which is taken over in any case. What cannot be
- * gone on with is dropped. 0; 1: it is what several mounts have in common, and none itself; -errno and a sentence. Any
- * thread; may take long. */
-int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t place, char *err, size_t err_size);
+/* Go on with one that is expected, kept at this place of the ledger: d, which is taken over in any
+ * case. What cannot be gone on with is dropped. 0; 1: it is what several mounts have in common, and
+ * none itself; -errno and a sentence. Any thread; may take long. */
+int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t place, char *err,
+		       size_t err_size);
 /* All that could be gone on with are. */
 void mount_table_resumed(struct mount_table *r);
 /* One that was opened and not started; may take long. */
@@ -59,11 +66,15 @@ void mount_table_drop(struct mount_table *r, struct served_mount *s);
 /* Those that are open, or are being opened or closed. */
 size_t mount_table_count(struct mount_table *r);
 /* Call fn for each that is started; it stays for that long. fn takes no lock of this module. */
-void mount_table_each(struct mount_table *r, void (*fn)(struct mount *m, const struct served_place *at, void *arg), void *arg);
-/* End all of them at once, in use or not: their users get ENOTCONN. Waits for each at most for some seconds. */
+void mount_table_each(struct mount_table *r,
+		      void (*fn)(struct mount *m, const struct served_place *at, void *arg),
+		      void *arg);
+/* End all of them at once, in use or not: their users get ENOTCONN. Waits for each at most for some
+ * seconds. */
 void mount_table_end_all(struct mount_table *r);
 
 /* Readable when somebody wants an upper of ours. */
 int mount_table_fd(const struct mount_table *r);
-/* Then: a mount whose upper is wanted and which is nowhere to be seen in the mount namespace it was made in ends. */
+/* Then: a mount whose upper is wanted and which is nowhere to be seen in the mount namespace it was
+ * made in ends. */
 void mount_table_make_room(struct mount_table *r);

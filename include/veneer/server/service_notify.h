@@ -2,7 +2,8 @@
 /* What service managers that follow systemd's conventions want to know. */
 #pragma once
 
-/* A way to the manager that the environment names, which leads there wherever this process goes, or -1. */
+/* A way to the manager that the environment names, which leads there wherever this process goes, or
+ * -1. */
 int service_notify_open(void);
 void service_notify_send(int fd, const char *state);
 /* The one socket that the manager made for this process, close-on-exec, or -1. */

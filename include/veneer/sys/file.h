@@ -14,15 +14,15 @@ ssize_t file_pread(int fd, void *p, size_t len, off_t off);
 /* Write all; 0 or -errno (then an unknown part is written). iov is modified. */
 int file_pwrite(int fd, const void *p, size_t len, off_t off);
 int file_pwritev(int fd, struct iovec *iov, int niov, off_t off);
-/* Have the file's bytes on their way to the disk before anything that the file system's journal is given from
- * now on, without waiting for the journal, and without any promise. 0 or -errno. */
+/* Have the file's bytes on their way to the disk before anything that the file system's journal is
+ * given from now on, without waiting for the journal, and without any promise. 0 or -errno. */
 int file_write_out(int fd);
 /* Copy len bytes from one file to another offset for offset: clone where the file systems can
  * share extents (and the range is aligned), copy_file_range, then read/write. Holes of the
  * source may become holes. 0 or -errno; -EIO when the source ends early. */
 int file_copy_range(int from, int to, off_t off, size_t len);
-/* Clone [off, off + len) of one file to the same place of another. 0 or -errno (-EOPNOTSUPP: never there; -EXDEV,
- * -EINVAL: not these two, or not this range). */
+/* Clone [off, off + len) of one file to the same place of another. 0 or -errno (-EOPNOTSUPP: never
+ * there; -EXDEV, -EINVAL: not these two, or not this range). */
 int file_clone_range(int from, int to, off_t off, size_t len);
 /* Whole-file FICLONE; 0 or -errno (-EOPNOTSUPP, -EXDEV, ... : copy instead). */
 int file_clone(int from, int to);
@@ -32,8 +32,8 @@ int file_clone(int from, int to);
  * first non-zero result of fn. */
 typedef int file_extent_fn(void *arg, uint64_t off, uint64_t len, bool is_unwritten);
 int file_extents(int fd, uint64_t size, file_extent_fn *fn, void *arg);
-/* How many bytes of [off, off + len) have room on the disk, or are to get it: without waiting for either. 0 or -errno,
- * as above. */
+/* How many bytes of [off, off + len) have room on the disk, or are to get it: without waiting for
+ * either. 0 or -errno, as above. */
 int file_allocated(int fd, uint64_t off, uint64_t len, uint64_t *ret);
 
 /* Copy into, or out of, a MAP_SHARED mapping: a bad page (disk full, I/O error, file cut short)
@@ -46,6 +46,7 @@ int file_map_store(void *dst, const void *src, size_t len);
 int file_map_store_last(void *dst, const void *src);
 int file_map_load(void *dst, const void *src, size_t len);
 
-/* The process that took the lock (flock, exclusive) that is held of the file of fd, or 0: nobody, or one that cannot be seen
- * from here. A file system with device numbers of its own (btrfs) hides it. */
+/* The process that took the lock (flock, exclusive) that is held of the file of fd, or 0: nobody,
+ * or one that cannot be seen from here. A file system with device numbers of its own (btrfs) hides
+ * it. */
 pid_t file_flock_holder(int fd);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory there is, for this process and its kin, and how much of it is used: of the control group with the
- * least room among the own one and those above it that have a limit, or of the host. */
+/* How much memory there is, for this process and its kin, and how much of it is used: of the
+ * control group with the least room among the own one and those above it that have a limit, or of
+ * the host. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct mem_usage {
-	uint64_t limit, used;	/* bytes; used: the page cache included */
-	uint64_t cache;		/* of it, what the kernel takes back for the asking */
-	bool is_pressed;	/* programs wait for memory, says the kernel */
+	uint64_t limit, used; /* bytes; used: the page cache included */
+	uint64_t cache; /* of it, what the kernel takes back for the asking */
+	bool is_pressed; /* programs wait for memory, says the kernel */
 };
 
 /* Both kinds of control groups, and both at once. 0 or -errno: nothing can be read. */

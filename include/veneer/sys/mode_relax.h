@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files and directories of ours whose mode refuses their own owner. Without privileges such a mode binds us, too, and a union
- * must do more with an object than was asked of it: mark a read-only file, put a copy into a read-only directory. For that moment
- * the owner gets all of his bits, and nobody who asks here sees it. Only for what is ours to write: a lower layer is not. */
+/* Files and directories of ours whose mode refuses their own owner. Without privileges such a mode
+ * binds us, too, and a union must do more with an object than was asked of it: mark a read-only
+ * file, put a copy into a read-only directory. For that moment the owner gets all of his bits, and
+ * nobody who asks here sees it. Only for what is ours to write: a lower layer is not. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,8 +11,9 @@
 
 struct mode_relax;
 
-/* (dirfd, name), or dirfd itself where name is empty; a symlink is not followed. NULL: nothing to give, which is always so with
- * privileges, or not ours to give. mode_relax_end takes NULL; the mode is back when the last one has ended. */
+/* (dirfd, name), or dirfd itself where name is empty; a symlink is not followed. NULL: nothing to
+ * give, which is always so with privileges, or not ours to give. mode_relax_end takes NULL; the
+ * mode is back when the last one has ended. */
 struct mode_relax *mode_relax_begin(int dirfd, const char *name);
 void mode_relax_end(struct mode_relax *r);
 
@@ -25,8 +27,8 @@ int mode_relax_stat(int dirfd, const char *name, int flags, struct stat *ret);
 /* fchmod(2), which is not lost to who puts a mode back. 0 or -errno. */
 int mode_relax_chmod(int fd, mode_t mode);
 
-/* openat(2), renameat2(2) and setting attributes of a descriptor, with what is in the way relaxed: dirfds, the object, and of a
- * rename what it replaces. Result or -errno. */
+/* openat(2), renameat2(2) and setting attributes of a descriptor, with what is in the way relaxed:
+ * dirfds, the object, and of a rename what it replaces. Result or -errno. */
 int mode_relax_openat(int dirfd, const char *name, int flags);
 int mode_relax_rename(int fromfd, const char *from, int tofd, const char *to, unsigned flags);
 int mode_relax_set_xattr(int fd, const char *attr, const void *value, size_t size);

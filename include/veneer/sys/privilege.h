@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
-/* trusted.* attributes are there for it: it has CAP_SYS_ADMIN in the first user namespace, as root has. In doubt true:
- * what the owner of a file may write is then believed less. Any thread; asks the kernel until it has answered once. */
+/* trusted.* attributes are there for it: it has CAP_SYS_ADMIN in the first user namespace, as root
+ * has. In doubt true: what the owner of a file may write is then believed less. Any thread; asks
+ * the kernel until it has answered once. */
 bool privilege_is_trusted(void);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several reads at once: io_uring, or one after the other where there is none. Owns one ring per thread. */
+/* Several reads at once: io_uring, or one after the other where there is none. Owns one ring per
+ * thread. */
 #pragma once
 
 #include <stddef.h>
@@ -22,9 +23,10 @@ void ring_read_all(struct ring_read *reads, size_t n);
 struct ring_area {
 	void *addr;
 	size_t len;
-	int result; /* out: 0 or -errno (-EFAULT: not to be had, -EINVAL: the kernel is older than 5.14) */
+	int result; /* out: 0 or -errno (-EFAULT: not to be had, -EINVAL: the kernel is older
+		       than 5.14) */
 };
 
-/* Have all n areas read in and mapped, and wait for it: those that take I/O are submitted together. Always fills
- * every result, never raises a signal. */
+/* Have all n areas read in and mapped, and wait for it: those that take I/O are submitted together.
+ * Always fills every result, never raises a signal. */
 void ring_populate_all(struct ring_area *areas, size_t n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one layer takes on its file system, and what it would take if whole files had been copied up. */
+/* What one layer takes on its file system, and what it would take if whole files had been copied
+ * up. */
 #pragma once
 
 #include "veneer/base/step.h"
@@ -7,15 +8,16 @@
 #include <stdint.h>
 
 struct du {
-	uint64_t data_bytes;	/* blocks of regular files */
-	uint64_t map_bytes;	/* of the block map */
-	uint64_t other_bytes;	/* of directories and symbolic links */
-	uint64_t inodes;	/* but for whiteouts */
+	uint64_t data_bytes; /* blocks of regular files */
+	uint64_t map_bytes; /* of the block map */
+	uint64_t other_bytes; /* of directories and symbolic links */
+	uint64_t inodes; /* but for whiteouts */
 	uint64_t whiteouts;
 	uint64_t partial_files;
-	uint64_t partial_bytes;	/* blocks of those alone; part of data_bytes */
-	uint64_t whole_bytes;	/* what data_bytes would be with each partial file a whole copy */
+	uint64_t partial_bytes; /* blocks of those alone; part of data_bytes */
+	uint64_t whole_bytes; /* what data_bytes would be with each partial file a whole copy */
 };
 
-/* The layer at path, which may be in use; step may be NULL. 0 or -errno, after a line in the log. */
+/* The layer at path, which may be in use; step may be NULL. 0 or -errno, after a line in the log.
+ */
 int du_layer(const char *path, const struct step *step, struct du *ret);

@@ -1,139 +1,160 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inodes of one mount: what the kernel holds node ids for, the names that lead to them, and where
- * each one's bytes are. An inode stands for one actual object (a lower entry, or an upper file), never
- * for an inode number; copy-up keeps the inode and its number.
+/* The inodes of one mount: what the kernel holds node ids for, the names that lead to them, and
+ * where each one's bytes are. An inode stands for one actual object (a lower entry, or an upper
+ * file), never for an inode number; copy-up keeps the inode and its number.
  *
- * Lock order: inode->lock of a child before that of its parent directory; of two inodes of a rename the
- * lower node id first; tree->lock innermost. inode->lock may be held over I/O on that very inode, which
- * delays nobody but its own users; tree->lock never is. */
+ * Lock order: inode->lock of a child before that of its parent directory; of two inodes of a rename
+ * the lower node id first; tree->lock innermost. inode->lock may be held over I/O on that very
+ * inode, which delays nobody but its own users; tree->lock never is. */
 #pragma once
 
-#include "veneer/layer/xino.h"
 #include "veneer/base/htab.h"
-#include "veneer/layer/image.h"
 #include "veneer/base/list.h"
-#include "veneer/union/node_table.h"
+#include "veneer/layer/image.h"
+#include "veneer/layer/xino.h"
 #include "veneer/sys/probe.h"
+#include "veneer/union/node_table.h"
 #include "veneer/union/upper_dir.h"
 
 #include <limits.h>
 #include <stdatomic.h>
 
 #define UNION_FS_SETID_LOCKS 16
-#define UNION_FS_GROWN_STEP 2048u
+#define UNION_FS_GROWN_STEP  2048u
 
-/* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile. */
+/* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile.
+ */
 #define UNION_FS_SPARE_NAMES 2 /* what an exchange of two names takes */
 
 struct union_fs {
 	struct image *image;
-	struct layer *upper;		/* NULL: read-only */
-	struct mapfile *map;		/* the upper's, borrowed from it; NULL without upper */
-	int workfd;			/* a private directory beside the upper; -1 without */
+	struct layer *upper; /* NULL: read-only */
+	struct mapfile *map; /* the upper's, borrowed from it; NULL without upper */
+	int workfd; /* a private directory beside the upper; -1 without */
 	struct whiteout_style style;
 	struct probe_dir can;
-	bool copies_whole;		/* -o cow=copy, or an upper without user.* attributes */
-	bool has_no_redirects;		/* directories that have something below cannot be renamed */
+	bool copies_whole; /* -o cow=copy, or an upper without user.* attributes */
+	bool has_no_redirects; /* directories that have something below cannot be renamed */
 	bool is_volatile;
 	bool has_static_nlink;
-	bool keeps_atime;		/* -o atime: what reads of the upper do to its access times is its file system's business */
-	_Atomic uint64_t work_seq;	/* next temporary name in workfd */
+	bool keeps_atime; /* -o atime: what reads of the upper do to its access times is its file
+			     system's business */
+	_Atomic uint64_t work_seq; /* next temporary name in workfd */
 	struct inode *root;
-	struct hardlink_index *links;		/* hardlink_index.h */
-	struct xino devs;		/* the layers', in their order, the upper's, and what is mounted in that */
-	struct fd_cache_share held;		/* of its files without a name; see upper_hold */
-	_Atomic bool has_held_all;	/* that was refused, and has been said */
+	struct hardlink_index *links; /* hardlink_index.h */
+	struct xino
+		devs; /* the layers', in their order, the upper's, and what is mounted in that */
+	struct fd_cache_share held; /* of its files without a name; see upper_hold */
+	_Atomic bool has_held_all; /* that was refused, and has been said */
 	_Atomic bool has_said_unguarded; /* no room for a guard (metacopy_guard.h) */
-	struct quota *quota;		/* what the upper may take (quota.h); NULL: all there is */
-	struct stats *stats;		/* NULL: what happens counts for the process alone */
+	struct quota *quota; /* what the upper may take (quota.h); NULL: all there is */
+	struct stats *stats; /* NULL: what happens counts for the process alone */
 
-	/* Who wants to know that blocks of some partial file became its own: fn, constant, is called once after is_armed
-	 * was set, from any thread and with locks held: it waits for nothing. */
+	/* Who wants to know that blocks of some partial file became its own: fn, constant, is
+	 * called once after is_armed was set, from any thread and with locks held: it waits for
+	 * nothing. */
 	void (*on_own)(void *arg);
 	void *on_own_arg;
 	_Atomic bool is_armed;
 
-	/* By a copy-up the change time of an inode is another now: it was copied up, also where the change that it was for
-	 * failed, or is the directory that got the copy. NULL, or called from any thread and with the lock held of what was
-	 * copied up: it waits for no request. Constant while requests are answered. */
+	/* By a copy-up the change time of an inode is another now: it was copied up, also where the
+	 * change that it was for failed, or is the directory that got the copy. NULL, or called
+	 * from any thread and with the lock held of what was copied up: it waits for no request.
+	 * Constant while requests are answered. */
 	void (*on_touched)(struct union_fs *t, struct inode *i);
 
-	/* Who wants to know that the kernel knows UNION_FS_GROWN_STEP inodes more: NULL, or called from any thread and with locks
-	 * held, so that it waits for nothing. Constant while requests are answered. */
+	/* Who wants to know that the kernel knows UNION_FS_GROWN_STEP inodes more: NULL, or called
+	 * from any thread and with locks held, so that it waits for nothing. Constant while
+	 * requests are answered. */
 	void (*on_grown)(void);
 
-	/* Without privileges a write loses set-id bits that it must put back, and with them what is written back of a mapping
-	 * a capability: one write to a file at a time, by node id, so that none loses what another is about to put back (attr.h). */
+	/* Without privileges a write loses set-id bits that it must put back, and with them what is
+	 * written back of a mapping a capability: one write to a file at a time, by node id, so
+	 * that none loses what another is about to put back (attr.h). */
 	pthread_mutex_t setid_locks[UNION_FS_SETID_LOCKS];
-	_Atomic uint32_t keeping;	/* writes that are to put a capability back */
+	_Atomic uint32_t keeping; /* writes that are to put a capability back */
 
-	pthread_mutex_t adopt_lock;	/* one metacopy at a time is taken over (metacopy_import.h); held over that */
+	pthread_mutex_t adopt_lock; /* one metacopy at a time is taken over (metacopy_import.h);
+				       held over that */
 
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct node_table *nodes;
-	struct htab names;		/* struct name by (parent, name) */
-	struct htab by_upper;		/* struct inode by inode number in the upper; non-directories */
-	struct htab by_lower;		/* struct inode by layer and inode number of a hard-linked lower file */
-	void *spare_names[UNION_FS_SPARE_NAMES], *spare_inode; /* where memory is short (inode_reserve) */
-	struct htab unresolved;		/* struct inode, bare and no directory: inode_find_unresolved */
-	_Atomic size_t n_unresolved;		/* written under lock */
+	struct htab names; /* struct name by (parent, name) */
+	struct htab by_upper; /* struct inode by inode number in the upper; non-directories */
+	struct htab
+		by_lower; /* struct inode by layer and inode number of a hard-linked lower file */
+	void *spare_names[UNION_FS_SPARE_NAMES],
+		*spare_inode; /* where memory is short (inode_reserve) */
+	struct htab unresolved; /* struct inode, bare and no directory: inode_find_unresolved */
+	_Atomic size_t n_unresolved; /* written under lock */
 
-	/* Who has what open how (passthrough_table.h); NULL unless files are passed through, which the kernel is asked when the mount's
-	 * own threads run already. */
+	/* Who has what open how (passthrough_table.h); NULL unless files are passed through, which
+	 * the kernel is asked when the mount's own threads run already. */
 	struct passthrough_table *_Atomic backing;
-	struct locks *locks;		/* locks.h, by struct inode; NULL: the kernel keeps them */
+	struct locks *locks; /* locks.h, by struct inode; NULL: the kernel keeps them */
 };
 
 struct inode {
-	/* Node id, and with generation unique for the life of the mount. Of a regular file both may change
-	 * (inode_renumber), under tree->lock: what the kernel is told comes from inode_grant. */
+	/* Node id, and with generation unique for the life of the mount. Of a regular file both may
+	 * change (inode_renumber), under tree->lock: what the kernel is told comes from
+	 * inode_grant. */
 	_Atomic uint32_t id;
 	uint32_t generation;
-	uint8_t type;			/* DT_*; constant */
-	_Atomic bool has_upper;		/* false to true once, under lock */
-	_Atomic uint16_t changing;	/* changes under way that cost it set-id bits or capabilities (attr_change_begin) */
-	uint64_t ino;			/* st_ino as presented; constant */
-	_Atomic bool is_orphan;		/* it has no name; written under tree->lock */
-	_Atomic uint32_t n_former;	/* node ids that it had and the kernel still holds; likewise */
-	_Atomic bool is_listed_names_only;	/* a directory: names of it went out without attributes; false to true */
-	_Atomic bool is_private;	/* a lower file that has a node id of this mount's own (shared_sb.h); false to true */
-	_Atomic bool is_mapped_past_us;	/* may be stored to through a mapping that we never hear of; false to true */
+	uint8_t type; /* DT_*; constant */
+	_Atomic bool has_upper; /* false to true once, under lock */
+	_Atomic uint16_t changing; /* changes under way that cost it set-id bits or capabilities
+				      (attr_change_begin) */
+	uint64_t ino; /* st_ino as presented; constant */
+	_Atomic bool is_orphan; /* it has no name; written under tree->lock */
+	_Atomic uint32_t n_former; /* node ids that it had and the kernel still holds; likewise */
+	_Atomic bool is_listed_names_only; /* a directory: names of it went out without attributes;
+					      false to true */
+	_Atomic bool is_private; /* a lower file that has a node id of this mount's own
+				    (shared_sb.h); false to true */
+	_Atomic bool is_mapped_past_us; /* may be stored to through a mapping that we never hear of;
+					   false to true */
 
-	/* Left by a server that is dead, and only its node slot and at most one name are known so far: what is guarded
-	 * by the locks below means nothing. True to false once, by restore.h, under tree->lock. Its directory may be
-	 * bare too; what is not bare has names in directories only that are not. */
+	/* Left by a server that is dead, and only its node slot and at most one name are known so
+	 * far: what is guarded by the locks below means nothing. True to false once, by restore.h,
+	 * under tree->lock. Its directory may be bare too; what is not bare has names in
+	 * directories only that are not. */
 	_Atomic bool is_unresolved;
-	_Atomic bool is_stale;		/* bare, and will stay so: what it was is nowhere to be found */
+	_Atomic bool is_stale; /* bare, and will stay so: what it was is nowhere to be found */
 
 	/* guarded by tree->lock */
-	uint32_t refs;			/* names that have this as parent, and users without a node id */
+	uint32_t refs; /* names that have this as parent, and users without a node id */
 	struct list_link names;
 	struct hlink by_upper;
 	bool is_in_by_upper;
-	struct hlink by_lower;		/* from when it was lower; stays after copy-up, for who saw it before */
-	bool is_in_by_lower;		/* while it is bare, in tree->bare instead, by the same link */
+	struct hlink
+		by_lower; /* from when it was lower; stays after copy-up, for who saw it before */
+	bool is_in_by_lower; /* while it is bare, in tree->bare instead, by the same link */
 
 	pthread_rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
 	ino_t upper_ino;
-	dev_t upper_dev;		/* of a mount, or a subvolume, inside the upper; 0: the upper's own */
-	struct image_entry *lower;		/* directories: what is merged beneath; others: what is shown, or
-					 * what a partial file was copied from. NULL: none */
-	struct source src;		/* of the upper file; src.fd is O_PATH unless a regular file or directory */
-	struct upper_dir *dir;		/* directories in the upper, once loaded */
-	bool is_gone;			/* the last link of the upper file was removed */
-	bool is_held;			/* upper_hold pinned its descriptor */
-	_Atomic bool is_damaged;	/* its partial mark fits nothing: data is EIO, until it is cut to 0 */
-	bool has_default_acl;		/* directories in the upper; meaningful once dir is loaded */
-	_Atomic bool is_synced;		/* partial files: fsync since a block became own; a hint, needs no lock */
-	_Atomic int sync_error;		/* of a sync, until a program is told (cow_fsync); 0: none */
+	dev_t upper_dev; /* of a mount, or a subvolume, inside the upper; 0: the upper's own */
+	struct image_entry *lower; /* directories: what is merged beneath; others: what is shown, or
+				    * what a partial file was copied from. NULL: none */
+	struct source
+		src; /* of the upper file; src.fd is O_PATH unless a regular file or directory */
+	struct upper_dir *dir; /* directories in the upper, once loaded */
+	bool is_gone; /* the last link of the upper file was removed */
+	bool is_held; /* upper_hold pinned its descriptor */
+	_Atomic bool
+		is_damaged; /* its partial mark fits nothing: data is EIO, until it is cut to 0 */
+	bool has_default_acl; /* directories in the upper; meaningful once dir is loaded */
+	_Atomic bool is_synced; /* partial files: fsync since a block became own; a hint, needs no
+				   lock */
+	_Atomic int sync_error; /* of a sync, until a program is told (cow_fsync); 0: none */
 };
 
 /* The image and the upper are known. */
 int inode_table_init(struct union_fs *t);
-/* The same of a node table that a dead server left: bare inodes for what the kernel holds, but for the root. The
- * descriptors are taken over, also on failure. -EPROTO: it is none, or of another version; -ENOMEM; -errno. */
+/* The same of a node table that a dead server left: bare inodes for what the kernel holds, but for
+ * the root. The descriptors are taken over, also on failure. -EPROTO: it is none, or of another
+ * version; -ENOMEM; -errno. */
 int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd);
 void inode_table_release(struct union_fs *t);
 
@@ -143,94 +164,118 @@ static inline void union_fs_note_own(struct union_fs *t)
 		t->on_own(t->on_own_arg);
 }
 
-/* Before something is done that cannot be undone: have memory for an inode and its names. 0 or -ENOMEM. */
+/* Before something is done that cannot be undone: have memory for an inode and its names. 0 or
+ * -ENOMEM. */
 int inode_reserve(struct union_fs *t);
-/* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever shares the image. */
+/* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever
+ * shares the image. */
 uint64_t inode_fold_ino(struct union_fs *t, dev_t dev, ino_t ino);
 /* What tells apart files of one number: 0 for the upper's own device. There is an upper. */
-static inline dev_t inode_upper_dev(const struct union_fs *t, dev_t dev) { return dev == t->upper->dev ? 0 : dev; }
+static inline dev_t inode_upper_dev(const struct union_fs *t, dev_t dev)
+{
+	return dev == t->upper->dev ? 0 : dev;
+}
 
 /* The inode of a node id that the kernel holds; NULL for one it made up. Needs no lock. */
-static inline struct inode *inode_get(struct union_fs *t, uint64_t id) { return node_table_object(t->nodes, id); }
+static inline struct inode *inode_get(struct union_fs *t, uint64_t id)
+{
+	return node_table_object(t->nodes, id);
+}
 void inode_ref(struct union_fs *t, struct inode *i);
-/* The inode of a node id, referenced, for one who serves no request of the kernel's; NULL: there is none, or it is bare. */
+/* The inode of a node id, referenced, for one who serves no request of the kernel's; NULL: there is
+ * none, or it is bare. */
 struct inode *inode_hold(struct union_fs *t, uint64_t id);
 void inode_unref(struct union_fs *t, struct inode *i);
-/* The kernel is about to hear of an inode that is referenced: the reference becomes one of its look-ups, of the node
- * id and generation that are to be sent. Taken back by inode_forget of that id. */
+/* The kernel is about to hear of an inode that is referenced: the reference becomes one of its
+ * look-ups, of the node id and generation that are to be sent. Taken back by inode_forget of that
+ * id. */
 void inode_grant(struct union_fs *t, struct inode *i, uint32_t *ret_id, uint32_t *ret_generation);
 /* The kernel gives n lookups back. */
 void inode_forget(struct union_fs *t, uint64_t id, uint64_t n);
 /* How many there are, the root included. */
 size_t inode_count(struct union_fs *t);
-/* Node ids that the kernel holds of what has a name, by their order, at most max of those from *from on; it knows which
- * of them are in use. *from is where to go on; 0: that were all. May be fewer than max before that, or none. */
+/* Node ids that the kernel holds of what has a name, by their order, at most max of those from
+ * *from on; it knows which of them are in use. *from is where to go on; 0: that were all. May be
+ * fewer than max before that, or none. */
 size_t inode_list_idle(struct union_fs *t, uint32_t *from, uint64_t *ret_ids, size_t max);
-/* Give a regular file another node id, if `id` is still its own; what the kernel holds goes on leading to it. Look-ups
- * give the new one from now on. 0, -ENOMEM or -ENFILE. */
+/* Give a regular file another node id, if `id` is still its own; what the kernel holds goes on
+ * leading to it. Look-ups give the new one from now on. 0, -ENOMEM or -ENFILE. */
 int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id);
 /* The slot of a node id that the kernel holds; NULL for one it made up. */
 struct node_slot *inode_slot(struct union_fs *t, uint64_t id);
 /* Is this the id that look-ups give? */
-static inline bool inode_is_current(struct inode *i, uint64_t id) { return i->id == id; }
+static inline bool inode_is_current(struct inode *i, uint64_t id)
+{
+	return i->id == id;
+}
 
 /* What is to become an inode: filled by lookup or by whoever just made the upper entry. */
 struct inode_found {
 	uint8_t type;
 	bool has_upper, is_damaged;
-	uint64_t ino;			/* presented */
+	uint64_t ino; /* presented */
 	ino_t upper_ino;
-	dev_t upper_dev;		/* inode_upper_dev */
-	bool is_linked_below;		/* seen in the image, as a file with several names */
-	uint64_t dir_version;		/* inode_dir_version() before it was looked up; 0: it was just made */
-	uint64_t covered_ino;		/* as presented, of a lower entry of this type that the upper one stands
-					 * before, if there are bare inodes; 0 */
+	dev_t upper_dev; /* inode_upper_dev */
+	bool is_linked_below; /* seen in the image, as a file with several names */
+	uint64_t dir_version; /* inode_dir_version() before it was looked up; 0: it was just made */
+	uint64_t covered_ino; /* as presented, of a lower entry of this type that the upper one
+			       * stands before, if there are bare inodes; 0 */
 	struct image_entry *lower;
-	struct mapfile *map;		/* partial: the upper's map and the id in it */
+	struct mapfile *map; /* partial: the upper's map and the id in it */
 	file_id_t id;
 	struct source *below;
 };
 
 /* Changes with every change of the upper names in a directory; never 0. */
 uint64_t inode_dir_version(struct inode *dir);
-/* The inode of (parent, name), referenced (inode_grant or inode_unref): an existing one, or a new one made
- * from found; a bare one is filled from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may be outdated, or the name that
- * of a bare inode which was something else: look again). */
-int inode_enter(struct union_fs *t, struct inode *parent, const char *name, const struct inode_found *found, struct inode **ret);
+/* The inode of (parent, name), referenced (inode_grant or inode_unref): an existing one, or a new
+ * one made from found; a bare one is filled from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may
+ * be outdated, or the name that of a bare inode which was something else: look again). */
+int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
+		const struct inode_found *found, struct inode **ret);
 /* As inode_enter, but only if the name is known already. */
 bool inode_peek(struct union_fs *t, struct inode *parent, const char *name, struct inode **ret);
 
-/* Names. add: one more for an inode (hard link). drop: the name is gone; the last one makes an orphan.
- * move: renamed; what was known under the new name is dropped first. */
+/* Names. add: one more for an inode (hard link). drop: the name is gone; the last one makes an
+ * orphan. move: renamed; what was known under the new name is dropped first. */
 int inode_add_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name);
 void inode_drop_name(struct union_fs *t, struct inode *parent, const char *name);
-int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *old_name, struct inode *parent, const char *name);
-int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a, struct inode *b_parent, const char *b);
-/* Any name of the inode: its directory, referenced, and the name in it. -ENOENT for orphans and the root. */
-int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_parent, char name[NAME_MAX + 1]);
-/* Path of a name from the root of the mount, malloc'd; for marks and messages. NULL on no memory. */
+int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *old_name,
+		    struct inode *parent, const char *name);
+int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
+		     struct inode *b_parent, const char *b);
+/* Any name of the inode: its directory, referenced, and the name in it. -ENOENT for orphans and the
+ * root. */
+int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_parent,
+		   char name[NAME_MAX + 1]);
+/* Path of a name from the root of the mount, malloc'd; for marks and messages. NULL on no memory.
+ */
 char *inode_name_path(struct union_fs *t, struct inode *parent, const char *name);
 /* For messages: some path of the inode, or a word for what has none; malloc'd, may be NULL. */
 char *inode_path(struct union_fs *t, struct inode *i);
-/* Bare inodes. fill: it is what was found at its name, or -ESTALE; -EAGAIN: look again. find: one that may be what was
- * found, by another name, referenced; NULL: none. fill_orphan: it has no name that leads to it any more, and is this;
- * is_gone as in struct inode. lose: it is nothing. Both take its names away, and leave one alone that is not bare. */
-int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name, const struct inode_found *f);
+/* Bare inodes. fill: it is what was found at its name, or -ESTALE; -EAGAIN: look again. find: one
+ * that may be what was found, by another name, referenced; NULL: none. fill_orphan: it has no name
+ * that leads to it any more, and is this; is_gone as in struct inode. lose: it is nothing. Both
+ * take its names away, and leave one alone that is not bare. */
+int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
+		  const struct inode_found *f);
 struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found *found);
-int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode_found *found, bool is_gone);
+int inode_resolve_orphan(struct union_fs *t, struct inode *i, const struct inode_found *found,
+			 bool is_gone);
 void inode_mark_stale(struct union_fs *t, struct inode *i);
-/* The descriptor that i has pinned is all that leads to it, or will be when its name is gone: a server that comes later
- * finds it by that. -1: no longer so. */
+/* The descriptor that i has pinned is all that leads to it, or will be when its name is gone: a
+ * server that comes later finds it by that. -1: no longer so. */
 void inode_note_held(struct union_fs *t, struct inode *i, int fd);
 void inode_note_mapped(struct union_fs *t, struct inode *i);
-/* So many more (or less) of the look-ups of a node id are ours and not the kernel's; these are noted after they were granted, and
- * no more before they are given back. -ENOLCK: there are too many. */
+/* So many more (or less) of the look-ups of a node id are ours and not the kernel's; these are
+ * noted after they were granted, and no more before they are given back. -ENOLCK: there are too
+ * many. */
 int inode_note_tied(struct union_fs *t, uint32_t id, int change);
 /* And so many are: of what a dead server left, perhaps those of nobody. */
 unsigned inode_count_tied(struct union_fs *t, uint32_t id);
 
-/* The inode is about to get this upper file: who looks up another of its names meanwhile, and finds that file, is
- * led to this inode. Taken back by 0. */
+/* The inode is about to get this upper file: who looks up another of its names meanwhile, and finds
+ * that file, is led to this inode. Taken back by 0. */
 void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino);
 /* The inode got an upper entry: publish it for look-ups by its number (non-directories). */
 void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino);

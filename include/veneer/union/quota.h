@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an upper may take: bytes on the disk and inodes. Knows of each file and directory of the upper what it was last
- * seen to take, by inode number, so that the sum is exact whatever is done to it how often; whoever is about to take
- * room claims it first, and settles when it is known what was really taken. Whiteouts are not counted as inodes (there
- * is at most one for each lower name), nor is what is in the work directory.
+/* What an upper may take: bytes on the disk and inodes. Knows of each file and directory of the
+ * upper what it was last seen to take, by inode number, so that the sum is exact whatever is done
+ * to it how often; whoever is about to take room claims it first, and settles when it is known what
+ * was really taken. Whiteouts are not counted as inodes (there is at most one for each lower name),
+ * nor is what is in the work directory.
  *
- * All functions take a quota that is NULL, which is none and allows everything. Thread-safe; the lock is held over no
- * system call that waits for a disk. */
+ * All functions take a quota that is NULL, which is none and allows everything. Thread-safe; the
+ * lock is held over no system call that waits for a disk. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,19 +18,21 @@ struct union_fs;
 struct inode;
 
 struct quota_usage {
-	uint64_t max_bytes, max_inodes;	/* 0: no limit */
-	uint64_t bytes, inodes;		/* what is taken; may be more than is allowed */
+	uint64_t max_bytes, max_inodes; /* 0: no limit */
+	uint64_t bytes, inodes; /* what is taken; may be more than is allowed */
 };
 
 /* 0 is no limit. rootfd, of the upper, is borrowed until quota_free. -ENOMEM; -errno. */
 int quota_new(int rootfd, uint64_t max_bytes, uint64_t max_inodes, struct quota **ret);
 void quota_free(struct quota *q);
-/* Count what is in the upper. Nobody changes it meanwhile. Reads all of its directories. 0 or -errno. */
+/* Count what is in the upper. Nobody changes it meanwhile. Reads all of its directories. 0 or
+ * -errno. */
 int quota_count(struct quota *q);
 
 /* Have so much room kept. 0; -ENOSPC: there is not so much; keeps nothing then. */
 int quota_claim(struct quota *q, uint64_t bytes, uint64_t inodes);
-/* The same for data at a place of a file: what has its room there already needs none. *ret is what was claimed. */
+/* The same for data at a place of a file: what has its room there already needs none. *ret is what
+ * was claimed. */
 int quota_claim_range(struct quota *q, int fd, uint64_t off, uint64_t len, uint64_t *ret);
 /* What was claimed is claimed no more: fd, of the upper, is as it is now. -1: nothing was made. */
 void quota_settle(struct quota *q, int fd, uint64_t bytes, uint64_t inodes);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What became of the inodes of a server that is dead. Each is looked for when it is first asked for: by its name; an
- * unlinked one by the descriptor that was held, or in the image. lookup_revive (lookup.h) is what to call. */
+/* What became of the inodes of a server that is dead. Each is looked for when it is first asked
+ * for: by its name; an unlinked one by the descriptor that was held, or in the image. lookup_revive
+ * (lookup.h) is what to call. */
 #pragma once
 
 #include "veneer/union/inode.h"
 
 /* Fill a bare inode, and the directories above it. As lookup_revive. */
 int restore_inode(struct union_fs *t, struct inode *i);
-/* Fill the bare inodes that may be what was found by another name: there must not be two of one file. 0 or -errno. */
+/* Fill the bare inodes that may be what was found by another name: there must not be two of one
+ * file. 0 or -errno. */
 int restore_others(struct union_fs *t, const struct inode_found *found);

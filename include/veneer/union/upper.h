@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching the upper's files: descriptors of inodes that have an upper entry, opened by one step from
- * their directory's and checked to be the very object meant, so that a rename between cannot mislead. */
+/* Reaching the upper's files: descriptors of inodes that have an upper entry, opened by one step
+ * from their directory's and checked to be the very object meant, so that a rename between cannot
+ * mislead. */
 #pragma once
 
 #include "veneer/union/inode.h"
 
-/* A descriptor of the inode's upper object, pinned: fd_cache_unpin(&i->src.fd). Regular files O_RDWR,
- * directories O_RDONLY, others O_PATH. The inode has an upper entry. Or -errno. */
+/* A descriptor of the inode's upper object, pinned: fd_cache_unpin(&i->src.fd). Regular files
+ * O_RDWR, directories O_RDONLY, others O_PATH. The inode has an upper entry. Or -errno. */
 int upper_pin(struct union_fs *t, struct inode *i);
-/* As upper_pin, for a regular file that is to be written. *ret_own is -1, or a descriptor that the caller closes
- * besides unpinning. */
+/* As upper_pin, for a regular file that is to be written. *ret_own is -1, or a descriptor that the
+ * caller closes besides unpinning. */
 int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own);
-/* Enter a descriptor that was just opened (create, copy-up), of a regular file O_RDWR, so that nobody need open it again. */
+/* Enter a descriptor that was just opened (create, copy-up), of a regular file O_RDWR, so that
+ * nobody need open it again. */
 void upper_install(struct union_fs *t, struct inode *i, int fd);
-/* Keep the descriptor open for the rest of the inode's life: it is about to lose a name, perhaps its last. 0 or
- * -errno, and then the name must stay. Under its lock, as is: */
+/* Keep the descriptor open for the rest of the inode's life: it is about to lose a name, perhaps
+ * its last. 0 or -errno, and then the name must stay. Under its lock, as is: */
 int upper_hold(struct union_fs *t, struct inode *i);
 /* ... unless it has a name, by which it can be opened again. */
 void upper_let_go(struct union_fs *t, struct inode *i);
-/* The same for a file that never had a name, in two steps: -ENFILE, when the mount holds its share; and the pinned
- * descriptor. A share that is not used is given back (fd_cache_unhold). */
+/* The same for a file that never had a name, in two steps: -ENFILE, when the mount holds its share;
+ * and the pinned descriptor. A share that is not used is given back (fd_cache_unhold). */
 int upper_take_share(struct union_fs *t);
 void upper_hold_fresh(struct union_fs *t, struct inode *i, int fd);
 /* stat of the upper object, as it is there. */
 int upper_stat(struct union_fs *t, struct inode *i, struct stat *ret);
 
-/* The mirror of a directory that is in the upper, read at the first call. Borrowed: lives as long as the
- * inode. 0 or -errno. */
+/* The mirror of a directory that is in the upper, read at the first call. Borrowed: lives as long
+ * as the inode. 0 or -errno. */
 int upper_listing(struct union_fs *t, struct inode *dir, struct upper_dir **ret);
 /* A directory just made: it is known to be empty. 0 or -ENOMEM. */
 int upper_listing_empty(struct inode *dir);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* opens DIRECTORY FILES READERS WRITERS: as many threads open f0, f1, ... at the same time, to read or to write. Says
- * which could not, and exits with 1 if there was any. */
+/* opens DIRECTORY FILES READERS WRITERS: as many threads open f0, f1, ... at the same time, to read
+ * or to write. Says which could not, and exits with 1 if there was any. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #define THREADS_MAX 64
-#define READS 15
-#define WRITES 5
+#define READS	    15
+#define WRITES	    5
 
 static const char *directory;
 static int nfiles;
@@ -25,7 +25,8 @@ static void open_times(int file, int flags, int times)
 	for (int k = 0; k < times; k++) {
 		int fd = open(path, flags);
 
-		if (fd < 0 || (flags == O_RDWR ? pwrite(fd, bytes, 8, 0) : pread(fd, bytes, 8, 0)) != 8) {
+		if (fd < 0 ||
+		    (flags == O_RDWR ? pwrite(fd, bytes, 8, 0) : pread(fd, bytes, 8, 0)) != 8) {
 			nfailed++;
 			printf("%s %s: %m\n", flags == O_RDWR ? "writing" : "reading", path);
 		}

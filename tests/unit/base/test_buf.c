@@ -121,7 +121,8 @@ static void test_buf__zeros_are_told_to_the_last_byte(void **state)
 	char bytes[100] = { 0 };
 
 	(void)state;
-	assert_true(buf_is_zero(bytes, 0) && buf_is_zero(bytes, 1) && buf_is_zero(bytes, sizeof(bytes)));
+	assert_true(buf_is_zero(bytes, 0) && buf_is_zero(bytes, 1) &&
+		    buf_is_zero(bytes, sizeof(bytes)));
 	bytes[99] = 1;
 	assert_true(buf_is_zero(bytes, 99));
 	assert_false(buf_is_zero(bytes, 100));

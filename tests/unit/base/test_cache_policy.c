@@ -37,7 +37,8 @@ static bool use(unsigned i, bool is_again)
 	bool was_in = is_in[i];
 
 	if (!was_in) {
-		while (heat.bytes[CACHE_POLICY_PROBATION] + heat.bytes[CACHE_POLICY_PROTECTED] >= BUDGET) {
+		while (heat.bytes[CACHE_POLICY_PROBATION] + heat.bytes[CACHE_POLICY_PROTECTED] >=
+		       BUDGET) {
 			struct cache_policy_entry *e = cache_policy_victim(&heat, may_go);
 
 			assert_non_null(e);

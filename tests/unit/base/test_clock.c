@@ -18,7 +18,7 @@ struct sleeper {
 static void test_clock__wait_ends_when_its_time_has_come_and_not_before(void **state)
 {
 	struct sleeper s = { .lock = PTHREAD_MUTEX_INITIALIZER, .woken = PTHREAD_COND_INITIALIZER };
-	const int64_t until = clock_ms() + 1030;	/* not whole seconds */
+	const int64_t until = clock_ms() + 1030; /* not whole seconds */
 	int r = 0;
 
 	(void)state;

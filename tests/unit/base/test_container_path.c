@@ -18,7 +18,8 @@ static void test_container_path__number_is_in_the_path(void **state)
 	} rows[] = {
 		{ "/var/lib/containers/storage/overlay/" ID "/merged", "0123456789ab" },
 		{ "/var/lib/docker/fuse-overlayfs/" ID "/merged", "0123456789ab" },
-		{ "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" ID "/rootfs", "0123456789ab" },
+		{ "/run/containerd/io.containerd.runtime.v2.task/k8s.io/" ID "/rootfs",
+		  "0123456789ab" },
 		{ "/run/containerd/io.containerd.runtime.v2.task/default/web/rootfs", "web" },
 		{ "/overlay/" ID "/merged", NULL },
 		{ "/x/overlay/0123/merged", NULL },

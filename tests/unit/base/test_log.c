@@ -104,7 +104,10 @@ static void test_log__hostile_names_make_no_second_line(void **state)
 	assert_string_equal(text, "veneer: a?veneer: forged??[2J?b\n");
 	/* controls of eight bits, as characters and as bytes, and what turns text around */
 	capture();
-	log_error("%s", "\xc3\xa4 \xc2\x9b" "2J \x9b" "2J \xe2\x80\xae" "x \xe2\x82\xac");
+	log_error("%s", "\xc3\xa4 \xc2\x9b"
+			"2J \x9b"
+			"2J \xe2\x80\xae"
+			"x \xe2\x82\xac");
 	captured(text, sizeof(text));
 	assert_string_equal(text, "veneer: \xc3\xa4 ??2J ?2J ???x \xe2\x82\xac\n");
 }

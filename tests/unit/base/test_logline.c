@@ -12,7 +12,11 @@
 #include <cmocka.h>
 
 static const struct logline plain = {
-	.priority = 4, .name = "veneer", .pid = 12, .message = "it \"works\"", .at = { .tv_sec = 1700000000, .tv_nsec = 1500000 },
+	.priority = 4,
+	.name = "veneer",
+	.pid = 12,
+	.message = "it \"works\"",
+	.at = { .tv_sec = 1700000000, .tv_nsec = 1500000 },
 };
 
 static json_t *parsed(const struct logline *l)
@@ -52,7 +56,8 @@ static void test_logline__json_says_all(void **state)
 	j = parsed(&l);
 	assert_string_equal(value(j, "mount"), "/a\\b\n\\xff\xc3\xa4");
 	json_decref(j);
-	l.mount = "\xc2\x9b" "2J\xe2\x80\xae";
+	l.mount = "\xc2\x9b"
+		  "2J\xe2\x80\xae";
 	j = parsed(&l);
 	assert_string_equal(value(j, "mount"), l.mount);
 	json_decref(j);

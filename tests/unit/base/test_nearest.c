@@ -15,8 +15,15 @@ static void test_nearest__slips_are_counted(void **state)
 		const char *a, *b;
 		unsigned n;
 	} table[] = {
-		{ "", "", 0 }, { "", "du", 2 }, { "umount", "umount", 0 }, { "umuont", "umount", 1 }, { "umout", "umount", 1 },
-		{ "unmount", "umount", 1 }, { "stat", "stats", 1 }, { "sizze", "size", 1 }, { "check", "inspect", 5 },
+		{ "", "", 0 },
+		{ "", "du", 2 },
+		{ "umount", "umount", 0 },
+		{ "umuont", "umount", 1 },
+		{ "umout", "umount", 1 },
+		{ "unmount", "umount", 1 },
+		{ "stat", "stats", 1 },
+		{ "sizze", "size", 1 },
+		{ "check", "inspect", 5 },
 		{ "abcd", "badc", 2 },
 	};
 

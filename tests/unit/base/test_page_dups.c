@@ -15,8 +15,14 @@
 #define SPARE_MS 1000u
 
 static const struct page_dups_rules rules = {
-	.scan = 1000, .max = 10000, .rest_ms = REST_MS, .spare_ms = SPARE_MS, .spare_max_ms = 8000, .refault_ms = 5000,
-	.low_percent = 60, .high_percent = 80,
+	.scan = 1000,
+	.max = 10000,
+	.rest_ms = REST_MS,
+	.spare_ms = SPARE_MS,
+	.spare_max_ms = 8000,
+	.refault_ms = 5000,
+	.low_percent = 60,
+	.high_percent = 80,
 };
 
 static struct page_dups *copies;
@@ -47,7 +53,9 @@ static void join(uint32_t n, uint32_t wish)
 
 static int send(uint32_t mount, uint32_t index, uint32_t now_ms)
 {
-	const struct page_dups_sent s = { .key = { 1, 2, index }, .mount = mount, .node = 7, .nblk = CHUNK_BLKS };
+	const struct page_dups_sent s = {
+		.key = { 1, 2, index }, .mount = mount, .node = 7, .nblk = CHUNK_BLKS
+	};
 
 	return page_dups_note(copies, &s, now_ms);
 }
@@ -142,8 +150,9 @@ static void test_copies__the_limit_follows_memory(void **state)
 	static const struct {
 		unsigned percent, limit;
 		bool is_lower;
-	} steps[] = { { 70, 32, false }, { 60, 32, false }, { 80, 32, false }, { 81, 16, true }, { 95, 8, true }, { 59, 16, false },
-		      { 10, 32, false }, { 10, 64, false }, { 10, 64, false }, { 99, 32, true } };
+	} steps[] = { { 70, 32, false }, { 60, 32, false }, { 80, 32, false }, { 81, 16, true },
+		      { 95, 8, true },	 { 59, 16, false }, { 10, 32, false }, { 10, 64, false },
+		      { 10, 64, false }, { 99, 32, true } };
 
 	(void)state;
 	join(64, PAGE_DUPS_AUTO);
@@ -345,7 +354,8 @@ static void run_until(uint32_t *now, uint32_t until)
 		page_dups_scan(copies, *now, victims, VICTIMS);
 }
 
-/* Lines as the server says them with --debug: "sent TIME: MOUNT NODE DEV INO INDEX BLOCKS READER". */
+/* Lines as the server says them with --debug: "sent TIME: MOUNT NODE DEV INO INDEX BLOCKS READER".
+ */
 static struct outcome replay(uint32_t wish)
 {
 	FILE *f = fopen(TRACE, "re");
@@ -362,15 +372,17 @@ static struct outcome replay(uint32_t wish)
 	while (fgets(line, sizeof(line), f)) {
 		if (*line == '#')
 			continue;
-		assert_int_equal(sscanf(line, "sent %u: %u %u %llu %llu %u %u %u", &at, &s.mount, &s.node, &dev, &ino, &s.key.index,
-					&s.nblk, &s.reader), 8);
+		assert_int_equal(sscanf(line, "sent %u: %u %u %llu %llu %u %u %u", &at, &s.mount,
+					&s.node, &dev, &ino, &s.key.index, &s.nblk, &s.reader),
+				 8);
 		s.key.dev = dev;
 		s.key.ino = ino;
 		if (!out.notes++)
 			now = at;
 		run_until(&now, at);
 		assert_true(page_dups_note(copies, &s, at) >= 0);
-		out.most_copies = usage().copies > out.most_copies ? usage().copies : out.most_copies;
+		out.most_copies = usage().copies > out.most_copies ? usage().copies
+								   : out.most_copies;
 	}
 	fclose(f);
 	run_until(&now, now + 5000);
@@ -401,21 +413,37 @@ static void test_copies__a_recorded_start_ends_with_as_many_copies_as_may_be(voi
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_copies__the_oldest_beyond_the_limit_go, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__what_was_just_sent_is_left_alone, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__what_is_read_again_soon_is_spared_longer_each_time, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__what_is_read_again_late_is_no_refault, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__cold_ones_go_before_older_hot_ones, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__the_limit_follows_memory, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__a_limit_for_all_stays_one_for_all, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__a_lower_limit_looks_at_everything_again, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__each_mount_has_its_own_wish, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__a_slice_is_bounded_and_the_next_goes_on, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__what_could_not_be_dropped_is_held, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__a_mount_that_leaves_takes_its_copies_along, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_copies__the_oldest_beyond_the_limit_go, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_copies__what_was_just_sent_is_left_alone,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_copies__what_is_read_again_soon_is_spared_longer_each_time, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_copies__what_is_read_again_late_is_no_refault,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_copies__cold_ones_go_before_older_hot_ones,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_copies__the_limit_follows_memory, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_copies__a_limit_for_all_stays_one_for_all,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_copies__a_lower_limit_looks_at_everything_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_copies__each_mount_has_its_own_wish, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_copies__a_slice_is_bounded_and_the_next_goes_on, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_copies__what_could_not_be_dropped_is_held,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_copies__a_mount_that_leaves_takes_its_copies_along, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_copies__the_table_is_bounded, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__agrees_with_a_plain_model, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__a_recorded_start_ends_with_as_many_copies_as_may_be, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_copies__agrees_with_a_plain_model, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_copies__a_recorded_start_ends_with_as_many_copies_as_may_be, setup,
+			teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

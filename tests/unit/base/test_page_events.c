@@ -28,7 +28,8 @@ static void take(void *arg, const struct page_dups_sent *s)
 
 static void note(uint32_t mount, uint32_t k)
 {
-	page_events_note(&(struct page_dups_sent){ .key = { 1, 2, k }, .mount = mount, .node = k ^ mount });
+	page_events_note(
+		&(struct page_dups_sent){ .key = { 1, 2, k }, .mount = mount, .node = k ^ mount });
 }
 
 static int setup(void **state)
@@ -81,7 +82,9 @@ static void test_sent__many_threads_and_one_reader(void **state)
 	(void)state;
 	writers_left = WRITERS;
 	for (uint32_t m = 0; m < WRITERS; m++)
-		assert_int_equal(pthread_create(&threads[m], NULL, write_notes, (void *)(uintptr_t)(m + 1)), 0);
+		assert_int_equal(
+			pthread_create(&threads[m], NULL, write_notes, (void *)(uintptr_t)(m + 1)),
+			0);
 	while (writers_left) {
 		page_events_wait(1000, true);
 		page_events_drain(take, NULL);

@@ -26,7 +26,8 @@ static void test_promotion__takes_chunks_more_than_half_own(void **state)
 static void test_promotion__first_what_leaves_the_map_then_what_costs_least(void **state)
 {
 	struct promote_policy_file files[] = {
-		{ 1, 500, false }, { 2, 900, true }, { 3, 10, false }, { 4, 0, true }, { 5, 900, true }, { 6, 0, true },
+		{ 1, 500, false }, { 2, 900, true }, { 3, 10, false },
+		{ 4, 0, true },	   { 5, 900, true }, { 6, 0, true },
 	};
 	const uint64_t want[] = { 4, 6, 2, 5, 3, 1 };
 
@@ -126,7 +127,8 @@ static void test_promotion__pressure_stops_it_and_ignorance_does_not(void **stat
 	(void)state;
 	assert_false(promote_policy_is_pressed(-1, -1));
 	assert_false(promote_policy_is_pressed(0, 0));
-	assert_false(promote_policy_is_pressed(PROMOTE_POLICY_MEMORY_STALL_MAX, PROMOTE_POLICY_IO_STALL_MAX));
+	assert_false(promote_policy_is_pressed(PROMOTE_POLICY_MEMORY_STALL_MAX,
+					       PROMOTE_POLICY_IO_STALL_MAX));
 	assert_true(promote_policy_is_pressed(PROMOTE_POLICY_MEMORY_STALL_MAX + 1, -1));
 	assert_true(promote_policy_is_pressed(-1, PROMOTE_POLICY_IO_STALL_MAX + 1));
 }

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #define CALLER 7u
-#define MANY 100000u
+#define MANY   100000u
 
 static struct readdirplus_policy readdirplus_policy;
 
@@ -30,7 +30,10 @@ static enum readdirplus_policy_listing list(uint32_t caller)
 {
 	enum readdirplus_policy_listing l = readdirplus_policy_begins(&readdirplus_policy, caller);
 
-	readdirplus_policy_listed(&readdirplus_policy, caller, l, l == READDIRPLUS_POLICY_LIST_PROBE ? 1 : l == READDIRPLUS_POLICY_LIST_NAMES ? 50 : 0);
+	readdirplus_policy_listed(&readdirplus_policy, caller, l,
+				  l == READDIRPLUS_POLICY_LIST_PROBE   ? 1
+				  : l == READDIRPLUS_POLICY_LIST_NAMES ? 50
+								       : 0);
 	return l;
 }
 
@@ -38,10 +41,12 @@ static void test_habit__who_asks_for_nothing_gets_names(void **state)
 {
 	(void)state;
 	assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_PROBE);
-	assert_int_equal(readdirplus_policy_goes_on(&readdirplus_policy, CALLER), READDIRPLUS_POLICY_LIST_ALL);
+	assert_int_equal(readdirplus_policy_goes_on(&readdirplus_policy, CALLER),
+			 READDIRPLUS_POLICY_LIST_ALL);
 	for (unsigned k = 0; k < MANY; k++)
 		assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_NAMES);
-	assert_int_equal(readdirplus_policy_goes_on(&readdirplus_policy, CALLER), READDIRPLUS_POLICY_LIST_NAMES);
+	assert_int_equal(readdirplus_policy_goes_on(&readdirplus_policy, CALLER),
+			 READDIRPLUS_POLICY_LIST_NAMES);
 }
 
 static void test_habit__who_asks_for_the_probe_gets_all(void **state)
@@ -51,7 +56,8 @@ static void test_habit__who_asks_for_the_probe_gets_all(void **state)
 	readdirplus_policy_wants(&readdirplus_policy, CALLER);
 	assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_ALL);
 	assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_ALL);
-	assert_int_equal(readdirplus_policy_goes_on(&readdirplus_policy, CALLER), READDIRPLUS_POLICY_LIST_ALL);
+	assert_int_equal(readdirplus_policy_goes_on(&readdirplus_policy, CALLER),
+			 READDIRPLUS_POLICY_LIST_ALL);
 }
 
 static void test_habit__who_asks_later_gets_all_from_then_on(void **state)
@@ -67,8 +73,10 @@ static void test_habit__a_listing_without_a_file_probes_nothing(void **state)
 {
 	(void)state;
 	for (int k = 0; k < 3; k++) {
-		assert_int_equal(readdirplus_policy_begins(&readdirplus_policy, CALLER), READDIRPLUS_POLICY_LIST_PROBE);
-		readdirplus_policy_listed(&readdirplus_policy, CALLER, READDIRPLUS_POLICY_LIST_PROBE, 0);
+		assert_int_equal(readdirplus_policy_begins(&readdirplus_policy, CALLER),
+				 READDIRPLUS_POLICY_LIST_PROBE);
+		readdirplus_policy_listed(&readdirplus_policy, CALLER,
+					  READDIRPLUS_POLICY_LIST_PROBE, 0);
 	}
 }
 
@@ -98,12 +106,18 @@ static void test_habit__names_that_others_look_up_end_it_for_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_habit__who_asks_for_nothing_gets_names, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_habit__who_asks_for_the_probe_gets_all, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_habit__who_asks_later_gets_all_from_then_on, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_habit__a_listing_without_a_file_probes_nothing, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_habit__callers_are_told_apart_and_forgotten, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_habit__names_that_others_look_up_end_it_for_all, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_habit__who_asks_for_nothing_gets_names, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_habit__who_asks_for_the_probe_gets_all, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_habit__who_asks_later_gets_all_from_then_on,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_habit__a_listing_without_a_file_probes_nothing,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_habit__callers_are_told_apart_and_forgotten,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_habit__names_that_others_look_up_end_it_for_all, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

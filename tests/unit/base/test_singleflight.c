@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#define LOOK_MS 50	/* a thread that does not wait has gone on by then, as a rule */
+#define LOOK_MS 50 /* a thread that does not wait has gone on by then, as a rule */
 #define THREADS 4
-#define ROUNDS 2000
+#define ROUNDS	2000
 
 static char one, other;
 

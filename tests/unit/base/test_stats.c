@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #define THREADS 8
-#define BUMPS 20000
+#define BUMPS	20000
 
 static char text[4096];
 
@@ -88,8 +88,20 @@ static void test_stats__a_time_is_in_the_first_bucket_whose_bound_holds_it(void 
 		uint64_t ns;
 		unsigned bucket;
 	} times[] = {
-		{ 0, 0 }, { 1, 0 }, { 1000, 0 }, { 1001, 1 }, { 2000, 1 }, { 2001, 2 }, { 4000, 2 }, { 4001, 3 },
-		{ 1000000, 10 }, { 1024000, 10 }, { 1024001, 11 }, { 16777216000, 24 }, { 16777216001, 25 }, { UINT64_MAX, 25 },
+		{ 0, 0 },
+		{ 1, 0 },
+		{ 1000, 0 },
+		{ 1001, 1 },
+		{ 2000, 1 },
+		{ 2001, 2 },
+		{ 4000, 2 },
+		{ 4001, 3 },
+		{ 1000000, 10 },
+		{ 1024000, 10 },
+		{ 1024001, 11 },
+		{ 16777216000, 24 },
+		{ 16777216001, 25 },
+		{ UINT64_MAX, 25 },
 	};
 
 	(void)state;
@@ -169,7 +181,8 @@ static void test_stats__a_request_counts_for_its_mount_and_in_the_totals_for_goo
 		assert_int_equal(all.ops[1].requests - before.ops[1].requests, 4);
 		assert_int_equal(stats_answered(&all.ops[1]) - stats_answered(&before.ops[1]), 4);
 		assert_int_equal(all.ops[1].errors - before.ops[1].errors, 1);
-		assert_int_equal(stats_get(STATS_READ_BYTES) - before.counters[STATS_READ_BYTES], 50);
+		assert_int_equal(stats_get(STATS_READ_BYTES) - before.counters[STATS_READ_BYTES],
+				 50);
 		if (round < 2)
 			stats_free(round ? b : a);
 	}
@@ -202,7 +215,9 @@ static void test_stats__a_thread_counts_for_whom_it_works(void **state)
 
 static void test_stats__what_was_not_copied_is_never_less_than_nothing(void **state)
 {
-	struct stats_values v = { .counters = { [STATS_WHOLE_BYTES] = 1000, [STATS_COPYUP_BYTES] = 100, [STATS_FILL_BYTES] = 50 } };
+	struct stats_values v = { .counters = { [STATS_WHOLE_BYTES] = 1000,
+						[STATS_COPYUP_BYTES] = 100,
+						[STATS_FILL_BYTES] = 50 } };
 
 	(void)state;
 	assert_int_equal(stats_not_copied(&v), 850);
@@ -248,12 +263,15 @@ static void test_stats__memory_comes_and_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stats__every_counter_has_a_line_and_requests_only_if_they_came),
+		cmocka_unit_test(
+			test_stats__every_counter_has_a_line_and_requests_only_if_they_came),
 		cmocka_unit_test(test_stats__unknown_opcodes_are_counted_together),
 		cmocka_unit_test(test_stats__no_bump_of_any_thread_is_lost),
 		cmocka_unit_test(test_stats__a_time_is_in_the_first_bucket_whose_bound_holds_it),
-		cmocka_unit_test(test_stats__percentiles_are_in_their_bucket_and_never_above_the_longest),
-		cmocka_unit_test(test_stats__a_request_counts_for_its_mount_and_in_the_totals_for_good),
+		cmocka_unit_test(
+			test_stats__percentiles_are_in_their_bucket_and_never_above_the_longest),
+		cmocka_unit_test(
+			test_stats__a_request_counts_for_its_mount_and_in_the_totals_for_good),
 		cmocka_unit_test(test_stats__a_thread_counts_for_whom_it_works),
 		cmocka_unit_test(test_stats__what_was_not_copied_is_never_less_than_nothing),
 		cmocka_unit_test(test_stats__every_counter_and_kind_of_memory_has_its_own_name),

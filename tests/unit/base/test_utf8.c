@@ -21,7 +21,15 @@ static void test_utf8__characters(void **state)
 static void test_utf8__what_is_none(void **state)
 {
 	static const char *const none[] = {
-		"\x80", "\xff", "\xc3", "\xc3!", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
+		"\x80",
+		"\xff",
+		"\xc3",
+		"\xc3!",
+		"\xc0\xaf",
+		"\xe0\x80\xaf",
+		"\xed\xa0\x80",
+		"\xf0\x80\x80\x80",
+		"\xf4\x90\x80\x80",
 		"\xf0\x9f\x90",
 	};
 

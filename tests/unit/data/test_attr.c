@@ -3,9 +3,9 @@
 
 #include "veneer/data/attr.h"
 #include "veneer/data/cow.h"
-#include "veneer/union/lookup.h"
-#include "veneer/data/replay.h"
 #include "veneer/data/remove.h"
+#include "veneer/data/replay.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <sys/mman.h>
@@ -186,7 +186,7 @@ static void test_attr__of_an_unlinked_lower_file_can_be_changed(void **state)
 
 /* ---- what a write takes away for a moment ---- */
 
-#define KEY 7
+#define KEY	   7
 #define CAPABILITY "security.capability"
 
 static const char some_capability[20] = { 1, 0, 0, 2, 0, 4 };
@@ -198,17 +198,23 @@ static void put_privileged(struct tree_dirs *d, struct inode *i, bool has_capabi
 	d->t->can.has_trusted_xattr = has_capability;
 	assert_int_equal(attr_chmod(d->t, i, has_capability ? 0755 : 04755), 0);
 	if (has_capability)
-		assert_int_equal(attr_setxattr(d->t, i, CAPABILITY, some_capability, sizeof(some_capability), 0), 0);
+		assert_int_equal(attr_setxattr(d->t, i, CAPABILITY, some_capability,
+					       sizeof(some_capability), 0),
+				 0);
 }
 
 static bool is_privileged(struct tree_dirs *d, const char *name)
 {
-	return tree_stat(d, name).st_mode & S_ISUID || attr_getxattr(d->t, tree_get(d, name), CAPABILITY, NULL, 0) > 0;
+	return tree_stat(d, name).st_mode & S_ISUID ||
+	       attr_getxattr(d->t, tree_get(d, name), CAPABILITY, NULL, 0) > 0;
 }
 
-static void begin_keeping(struct tree_dirs *d, struct inode *i, bool has_capability, bool again, struct attr_setid *s)
+static void begin_keeping(struct tree_dirs *d, struct inode *i, bool has_capability, bool again,
+			  struct attr_setid *s)
 {
-	struct intent_request request = { .key = KEY, .unique = 1, .kind = INTENT_SETID, .is_resent = again };
+	struct intent_request request = {
+		.key = KEY, .unique = 1, .kind = INTENT_SETID, .is_resent = again
+	};
 
 	attr_setid_begin(d->t, i, has_capability, again, s);
 	replay_setid(d->t, i, intent_log_begin(&request), has_capability, s);
@@ -233,7 +239,9 @@ static void change_between(struct tree_dirs *d, enum between what)
 		return;
 	attr_change_begin(d->t, i, KEY, 2);
 	if (what == WRITE || what == OTHER_FILE)
-		assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL) ?: cow_write(d->t, i, "two", 3, 10), 0);
+		assert_int_equal(attr_kill_setid(d->t, i, NULL, NULL)
+					 ?: cow_write(d->t, i, "two", 3, 10),
+				 0);
 	else if (what == CHMOD)
 		assert_int_equal(attr_chmod(d->t, i, 0755), 0);
 	else if (what == CHOWN)
@@ -245,7 +253,8 @@ static void change_between(struct tree_dirs *d, enum between what)
 
 static void *use_new_area(void)
 {
-	void *area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_true(area != MAP_FAILED);
 	intent_log_use_area(area);

@@ -18,7 +18,8 @@ struct pair {
 
 static struct pair open_pair(struct tree_dirs *d)
 {
-	struct pair p = { .d = d, .data = tree_put_pattern(d, "lower/from", BYTES, 1),
+	struct pair p = { .d = d,
+			  .data = tree_put_pattern(d, "lower/from", BYTES, 1),
 			  .want = tree_put_pattern(d, "lower/to", BYTES, 2) };
 
 	tree_mount(d, "volatile");
@@ -32,7 +33,8 @@ static void copy(struct pair *p, off_t off_from, off_t off_to, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		ssize_t n = copy_range(p->d->t, p->from, off_from + (off_t)done, p->to, off_to + (off_t)done, len - done);
+		ssize_t n = copy_range(p->d->t, p->from, off_from + (off_t)done, p->to,
+				       off_to + (off_t)done, len - done);
 
 		assert_true(n > 0);
 		done += (size_t)n;
@@ -112,7 +114,9 @@ static void test_copyrange__all_kinds_of_runs_of_the_source(void **state)
 
 	assert_int_equal(cow_write(p.d->t, p.from, p.want, 50000, 100001), 0);
 	memcpy(p.data + 100001, p.want, 50000);
-	assert_int_equal(cow_fallocate(p.d->t, p.from, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 300000, 90000), 0);
+	assert_int_equal(cow_fallocate(p.d->t, p.from, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       300000, 90000),
+			 0);
 	memset(p.data + 300000, 0, 90000);
 	assert_int_equal(cow_truncate(p.d->t, p.from, 700001), 0);
 	assert_int_equal(cow_truncate(p.d->t, p.from, (off_t)BYTES), 0);
@@ -166,7 +170,8 @@ struct copier {
 static void *copy_often(void *arg)
 {
 	struct copier *c = arg;
-	struct inode *from = c->is_back ? c->p->to : c->p->from, *to = c->is_back ? c->p->from : c->p->to;
+	struct inode *from = c->is_back ? c->p->to : c->p->from,
+		     *to = c->is_back ? c->p->from : c->p->to;
 
 	for (int n = 0; n < 300; n++)
 		if (copy_range(c->p->d->t, from, n, to, BYTES + 10 * BLK_BYTES, 100) != 100)

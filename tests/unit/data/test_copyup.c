@@ -3,8 +3,8 @@
 
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <sys/sysmacros.h>

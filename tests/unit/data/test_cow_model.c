@@ -6,10 +6,10 @@
 #include "map/mapfile-internal.h"
 #include "veneer/base/buf.h"
 #include "veneer/data/cow.h"
-#include "veneer/layer/fd_cache.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/read.h"
 #include "veneer/data/rename.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <inttypes.h>

@@ -5,10 +5,10 @@
 #include "veneer/data/attr.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/read.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -183,7 +183,8 @@ static void expect_work_empty(struct tree_dirs *d)
 	assert_non_null(dir);
 	while ((de = readdir(dir)))
 		if (strcmp(de->d_name, ".") && strcmp(de->d_name, "..") &&
-		    strcmp(de->d_name, "#whiteout") && strncmp(de->d_name, "veneer-map-", strlen("veneer-map-")))
+		    strcmp(de->d_name, "#whiteout") &&
+		    strncmp(de->d_name, "veneer-map-", strlen("veneer-map-")))
 			fail_msg("%s is left", de->d_name);
 	closedir(dir);
 }

@@ -4,8 +4,8 @@
 #include "veneer/data/attr.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <sys/sysmacros.h>

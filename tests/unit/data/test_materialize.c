@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/tools/check.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/saved_attrs.h"
+#include "veneer/data/materialize.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
-#include "veneer/data/materialize.h"
+#include "veneer/layer/saved_attrs.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/tools/check.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -17,7 +17,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-#define SIZE ((size_t)2 * CHUNK_BYTES + 5000)
+#define SIZE	  ((size_t)2 * CHUNK_BYTES + 5000)
 #define CALLS_MAX 2000
 
 static const uint8_t capability[20] = { 1, 0, 0, 2, 0x80 };
@@ -76,7 +76,8 @@ static void expect_no_damage(struct tree_dirs *d, bool repairs)
 
 	snprintf(path, sizeof(path), "%s/upper", d->s.path);
 	assert_int_equal(layer_open(path, &l), 0);
-	assert_int_equal(check_layer(l, NULL, repairs, &(struct check_hooks){ .found = ignore }, &s), 0);
+	assert_int_equal(
+		check_layer(l, NULL, repairs, &(struct check_hooks){ .found = ignore }, &s), 0);
 	assert_int_equal(s.found, s.repaired);
 	assert_true(s.found <= 1);
 	layer_unref(l);
@@ -185,7 +186,9 @@ static void test_whole__cut_grown_and_punched_files_show_the_same(void **state)
 	assert_int_equal(cow_truncate(d->t, i, 700001), 0);
 	assert_int_equal(cow_truncate(d->t, i, SIZE), 0);
 	memset(data + 700001, 0, SIZE - 700001);
-	assert_int_equal(cow_fallocate(d->t, i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 50000, 100000), 0);
+	assert_int_equal(
+		cow_fallocate(d->t, i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 50000, 100000),
+		0);
 	memset(data + 50000, 0, 100000);
 	tree_expect(d, "f", data, SIZE);
 	assert_int_equal(make_whole(d->t, i), 1);
@@ -256,7 +259,8 @@ static void test_whole__mount_above_reads_on(void **state)
 		struct mount_opts opts;
 
 		snprintf(text, sizeof(text), "lowerdir=%s/upper:%s/lower", d->s.path, d->s.path);
-		assert_int_equal(options_parse(4, argv, "/", true, &opts, above.err, sizeof(above.err)), 0);
+		assert_int_equal(
+			options_parse(4, argv, "/", true, &opts, above.err, sizeof(above.err)), 0);
 		assert_int_equal(mount_open(&above.m, &opts, above.err, sizeof(above.err)), 0);
 		above.t = &above.m.tree;
 	}
@@ -293,7 +297,8 @@ static void child(struct tree_dirs *d)
 	if (!i || cow_write(d->t, i, "new", 3, 700000) < 0 ||
 	    utimensat(d->s.fd, "upper/f", (struct timespec[]){ { 1000, 5 }, { 2000, 7 } }, 0) < 0)
 		_exit(3);
-	if (geteuid() == 0 && xattr_set(d->s.fd, "upper/f", "security.capability", capability, sizeof(capability), 0) < 0)
+	if (geteuid() == 0 && xattr_set(d->s.fd, "upper/f", "security.capability", capability,
+					sizeof(capability), 0) < 0)
 		_exit(3);
 	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
 	raise(SIGSTOP);
@@ -354,7 +359,8 @@ static void expect_capability_or_none(struct tree_dirs *d, bool is_written)
 	assert_memory_equal(got, capability, sizeof(capability));
 }
 
-/* As the owner may with the file while no server runs; then the kernel takes the capability away. */
+/* As the owner may with the file while no server runs; then the kernel takes the capability away.
+ */
 static void write_raw(struct tree_dirs *d)
 {
 	int fd = openat(d->s.fd, "upper/f", O_WRONLY);

@@ -78,7 +78,8 @@ static void test_place__all_names_or_none(void **state)
 	close(fd); /* it had names and has none: nobody can link it again */
 	fd = nameless(d);
 	assert_int_equal(publish_all(d->t, i, fd, temp, &names), 0);
-	assert_true(tree_is_there(d, "upper/a") && tree_is_there(d, "upper/b") && tree_is_there(d, "upper/c"));
+	assert_true(tree_is_there(d, "upper/a") && tree_is_there(d, "upper/b") &&
+		    tree_is_there(d, "upper/c"));
 	assert_false(tree_is_there(d, "upper/" PUBLISH_PENDING_NAME));
 	close(fd);
 	hardlink_index_set_release(d->t, &names);
@@ -100,7 +101,8 @@ static void *remove_pending(void *arg)
 	struct remover *r = arg;
 
 	while (!r->is_stopped)
-		if (r->left > 0 && unlinkat(r->d->s.fd, "upper/" PUBLISH_PENDING_NAME, AT_REMOVEDIR) == 0)
+		if (r->left > 0 &&
+		    unlinkat(r->d->s.fd, "upper/" PUBLISH_PENDING_NAME, AT_REMOVEDIR) == 0)
 			r->left--;
 	return NULL;
 }

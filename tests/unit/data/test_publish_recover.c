@@ -3,8 +3,8 @@
 
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
-#include "veneer/data/publish_recover.h"
 #include "veneer/data/publish.h"
+#include "veneer/data/publish_recover.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define BIG 50000
+#define BIG	50000
 #define PENDING "upper/" PUBLISH_PENDING_NAME
 
 /* The upper as a server leaves it that dies when it has made the first `made` of three names. */

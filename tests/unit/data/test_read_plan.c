@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pieces are sent to a file, as they are to the kernel in earnest, and must be what read_file gives. */
+/* Pieces are sent to a file, as they are to the kernel in earnest, and must be what read_file
+ * gives. */
 #include "veneer/data/read_plan.h"
 
 #include "support/tree.h"
 
+#include "veneer/base/stats.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/read.h"
-#include "veneer/base/stats.h"
 
 #include <limits.h>
 #include <sys/mman.h>
@@ -18,7 +19,8 @@
 static struct read_plan p;
 
 /* Returns the bytes; p stays as it was read. */
-static ssize_t shared_sb(struct tree_dirs *d, struct inode *i, char *buf, char *out, size_t len, off_t off)
+static ssize_t shared_sb(struct tree_dirs *d, struct inode *i, char *buf, char *out, size_t len,
+			 off_t off)
 {
 	int sink = memfd_create("sink", MFD_CLOEXEC);
 	ssize_t n, sent;
@@ -38,7 +40,8 @@ static ssize_t shared_sb(struct tree_dirs *d, struct inode *i, char *buf, char *
 	return n;
 }
 
-static void expect(struct tree_dirs *d, struct inode *i, const char *data, size_t size, size_t len, off_t off)
+static void expect(struct tree_dirs *d, struct inode *i, const char *data, size_t size, size_t len,
+		   off_t off)
 {
 	char *buf = malloc(len), *out = malloc(len);
 	ssize_t n = shared_sb(d, i, buf, out, len, off);
@@ -52,7 +55,8 @@ static void expect(struct tree_dirs *d, struct inode *i, const char *data, size_
 	free(out);
 }
 
-static void expect_random(struct tree_dirs *d, struct inode *i, const char *data, size_t size, uint64_t *seed)
+static void expect_random(struct tree_dirs *d, struct inode *i, const char *data, size_t size,
+			  uint64_t *seed)
 {
 	expect(d, i, data, size, LARGE, 0);
 	expect(d, i, data, size, 2 * LARGE, 0);
@@ -62,11 +66,13 @@ static void expect_random(struct tree_dirs *d, struct inode *i, const char *data
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		off_t off = (off_t)(tree_random(seed) % (size + 5000));
 
-		expect(d, i, data, size, tree_random(seed) % LARGE + 1, round % 3 ? off : off / 4096 * 4096);
+		expect(d, i, data, size, tree_random(seed) % LARGE + 1,
+		       round % 3 ? off : off / 4096 * 4096);
 	}
 }
 
-static void change(struct tree_dirs *d, struct inode *i, char *data, off_t off, size_t len, uint64_t seed)
+static void change(struct tree_dirs *d, struct inode *i, char *data, off_t off, size_t len,
+		   uint64_t seed)
 {
 	char *bytes = malloc(len);
 
@@ -80,7 +86,8 @@ static void test_pieces__lower_file_comes_from_windows(void **state)
 {
 	struct tree_dirs *d = *state;
 	uint64_t hits, seed = tree_seed("pieces");
-	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE), *out = malloc(LARGE);
+	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE),
+	     *out = malloc(LARGE);
 	struct inode *i;
 
 	tree_mount(d, "volatile");
@@ -102,7 +109,8 @@ static void test_pieces__lower_file_comes_from_windows(void **state)
 static void test_pieces__small_reads_and_upper_files_use_none(void **state)
 {
 	struct tree_dirs *d = *state;
-	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE), *out = malloc(LARGE);
+	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE),
+	     *out = malloc(LARGE);
 	struct inode *i;
 
 	tree_mount(d, "volatile");
@@ -124,7 +132,8 @@ static void test_pieces__small_reads_and_upper_files_use_none(void **state)
 static void test_pieces__own_blocks_are_read_and_the_others_are_windows(void **state)
 {
 	struct tree_dirs *d = *state;
-	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE), *out = malloc(LARGE);
+	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE),
+	     *out = malloc(LARGE);
 	uint64_t seed = tree_seed("pieces");
 	struct inode *i;
 
@@ -138,7 +147,8 @@ static void test_pieces__own_blocks_are_read_and_the_others_are_windows(void **s
 	for (blk_t b = 0; b < LARGE / BLK_BYTES; b++) {
 		bool is_own = b == 100 || (b >= 120 && b <= 123);
 
-		assert_int_equal(buf[b * BLK_BYTES] == 0x5a && buf[b * BLK_BYTES + 1] == 0x5a, !is_own);
+		assert_int_equal(buf[b * BLK_BYTES] == 0x5a && buf[b * BLK_BYTES + 1] == 0x5a,
+				 !is_own);
 	}
 	read_plan_release(&p);
 	expect_random(d, i, data, SIZE, &seed);
@@ -182,8 +192,8 @@ static void test_pieces__stack_of_partial_files(void **state)
 		tree_mount(d, "volatile");
 		i = tree_get(d, "f");
 		for (unsigned k = 0; k < 20; k++)
-			change(d, i, data, (off_t)(tree_random(&seed) % (SIZE - 9000)), tree_random(&seed) % 9000 + 1,
-			       tree_random(&seed));
+			change(d, i, data, (off_t)(tree_random(&seed) % (SIZE - 9000)),
+			       tree_random(&seed) % 9000 + 1, tree_random(&seed));
 		expect_random(d, i, data, SIZE, &seed);
 		tree_unmount(d);
 		tree_freeze(d);
@@ -262,7 +272,8 @@ static void test_pieces__nothing_stays_mapped_when_the_mounts_are_gone(void **st
 static void test_pieces__lower_cut_behind_our_back(void **state)
 {
 	struct tree_dirs *d = *state;
-	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE), *out = malloc(LARGE);
+	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE),
+	     *out = malloc(LARGE);
 	struct inode *i;
 	int fd, sink = memfd_create("sink", MFD_CLOEXEC);
 

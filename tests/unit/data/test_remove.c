@@ -3,10 +3,10 @@
 
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
 #include "veneer/layer/whiteout.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <linux/fs.h>
@@ -31,7 +31,8 @@ static bool is_whiteout(struct tree_dirs *d, const char *rel)
 	       whiteout_is_device(st.st_mode, st.st_rdev);
 }
 
-/* Entries of the mount's own work directory, but for the shared whiteout and a map that was made ahead. */
+/* Entries of the mount's own work directory, but for the shared whiteout and a map that was made
+ * ahead. */
 static unsigned work_entries(struct tree_dirs *d)
 {
 	DIR *dir = fdopendir(openat(d->t->workfd, ".", O_RDONLY | O_DIRECTORY));
@@ -39,7 +40,8 @@ static unsigned work_entries(struct tree_dirs *d)
 	unsigned n = 0;
 
 	while ((de = readdir(dir)))
-		n += *de->d_name != '.' && strcmp(de->d_name, "#whiteout") && strncmp(de->d_name, "veneer-map-", strlen("veneer-map-"));
+		n += *de->d_name != '.' && strcmp(de->d_name, "#whiteout") &&
+		     strncmp(de->d_name, "veneer-map-", strlen("veneer-map-"));
 	closedir(dir);
 	return n;
 }

@@ -4,9 +4,9 @@
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 

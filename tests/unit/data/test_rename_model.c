@@ -5,9 +5,9 @@
 
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/union/lookup.h"
 
 /* Large enough for a partial file, and not a whole number of blocks. */
 #define FILE_BYTES (17u * 1024 + 5)

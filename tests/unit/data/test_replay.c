@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each operation on names is killed at each of its system calls, and done again by another process as a request that
- * comes again: what is in the upper and what is seen must be as if it had been done once. (Calls that change nothing
- * are left out, unless TEST_ALL is in the environment.) */
+/* Each operation on names is killed at each of its system calls, and done again by another process
+ * as a request that comes again: what is in the upper and what is seen must be as if it had been
+ * done once. (Calls that change nothing are left out, unless TEST_ALL is in the environment.) */
 #include "support/tree.h"
 
 #include "veneer/data/attr.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/read.h"
-#include "veneer/data/replay.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/data/replay.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -22,21 +22,22 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 
-#define KEY 7
-#define UNIQUE 11
-#define BIG 50000
-#define CALLS_MAX 400
+#define KEY	   7
+#define UNIQUE	   11
+#define BIG	   50000
+#define CALLS_MAX  400
 #define TEXT_BYTES 65536
 
 enum dialect { DEVICES_IN_ONE_STEP, DEVICES, FILES };
 
-/* With the sanitizers only that with the most steps, and some of them: a fork costs ten times as much. */
+/* With the sanitizers only that with the most steps, and some of them: a fork costs ten times as
+ * much. */
 #ifdef __SANITIZE_ADDRESS__
 #define FIRST_DIALECT FILES
-#define STEP 5
+#define STEP	      5
 #else
 #define FIRST_DIALECT DEVICES_IN_ONE_STEP
-#define STEP 1
+#define STEP	      1
 #endif
 
 /* What the processes of one trial share. */
@@ -78,7 +79,8 @@ static void say(char *text, const char *fmt, ...)
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct lookup_entry *)a)->name, ((const struct lookup_entry *)b)->name);
+	return strcmp(((const struct lookup_entry *)a)->name,
+		      ((const struct lookup_entry *)b)->name);
 }
 
 static uint64_t sum_of(struct union_fs *t, struct inode *i, off_t size)
@@ -112,9 +114,11 @@ static void see(struct union_fs *t, struct inode *dir, const char *path, char *t
 		if (r < 0)
 			die("%s/%s: %s", path, names[k].name, strerror(-r));
 		snprintf(below, sizeof(below), "%s/%s", path, names[k].name);
-		say(text, "%s %o %u:%u %lu", below, st.st_mode, st.st_uid, st.st_gid, (unsigned long)st.st_nlink);
+		say(text, "%s %o %u:%u %lu", below, st.st_mode, st.st_uid, st.st_gid,
+		    (unsigned long)st.st_nlink);
 		if (S_ISREG(st.st_mode))
-			say(text, " %ld %lx", (long)st.st_size, (unsigned long)sum_of(t, i, st.st_size));
+			say(text, " %ld %lx", (long)st.st_size,
+			    (unsigned long)sum_of(t, i, st.st_size));
 		say(text, "\n");
 		if (S_ISDIR(st.st_mode))
 			see(t, i, below, text);
@@ -217,20 +221,26 @@ static const char *split(struct union_fs *t, const char *path, struct inode **re
 	return slash ? slash + 1 : path;
 }
 
-static int do_make(struct union_fs *t, const struct op *op, struct inode *dir, const char *name, bool again)
+static int do_make(struct union_fs *t, const struct op *op, struct inode *dir, const char *name,
+		   bool again)
 {
-	struct create_args args = { .umask = 022, .uid = op->uid, .gid = op->gid, .target = "target" };
+	struct create_args args = {
+		.umask = 022, .uid = op->uid, .gid = op->gid, .target = "target"
+	};
 	struct inode *i;
 	struct stat st;
 
-	args.mode = op->mode | (!strcmp(op->verb, "mkdir") ? S_IFDIR : !strcmp(op->verb, "mksym") ? S_IFLNK :
-				!strcmp(op->verb, "mkfifo") ? S_IFIFO : S_IFREG);
+	args.mode = op->mode | (!strcmp(op->verb, "mkdir")    ? S_IFDIR
+				: !strcmp(op->verb, "mksym")  ? S_IFLNK
+				: !strcmp(op->verb, "mkfifo") ? S_IFIFO
+							      : S_IFREG);
 	return (again ? create_again : create_node)(t, dir, name, &args, &i, &st);
 }
 
 static struct intent *begin_on(enum intent_kind kind, bool again)
 {
-	return intent_log_begin(&(struct intent_request){ .key = KEY, .unique = UNIQUE, .kind = kind, .is_resent = again });
+	return intent_log_begin(&(struct intent_request){
+		.key = KEY, .unique = UNIQUE, .kind = kind, .is_resent = again });
 }
 
 static int do_attr(struct union_fs *t, const struct op *op, struct inode *i, bool again)
@@ -238,7 +248,8 @@ static int do_attr(struct union_fs *t, const struct op *op, struct inode *i, boo
 	bool is_set = !strcmp(op->verb, "set");
 	struct intent *n = begin_on(is_set ? INTENT_SETXATTR : INTENT_REMOVEXATTR, again);
 
-	return is_set ? replay_setxattr(t, i, n, "user.x", op->b, strlen(op->b)) : replay_removexattr(t, i, n, "user.x");
+	return is_set ? replay_setxattr(t, i, n, "user.x", op->b, strlen(op->b))
+		      : replay_removexattr(t, i, n, "user.x");
 }
 
 /* A write by one who keeps set-id bits, by a server that cannot. */
@@ -260,24 +271,29 @@ static int do_setid(struct union_fs *t, struct inode *i, bool again)
 
 static int do_acl(struct union_fs *t, const char *path)
 {
-	static const uint32_t acl[] = { 2, 7u << 16 | 1, UINT32_MAX, 7u << 16 | 4, UINT32_MAX, 1u << 16 | 32, UINT32_MAX };
+	static const uint32_t acl[] = { 2,	    7u << 16 | 1,  UINT32_MAX, 7u << 16 | 4,
+					UINT32_MAX, 1u << 16 | 32, UINT32_MAX };
 
-	return attr_setxattr(t, walk(t, path, true), "system.posix_acl_default", acl, sizeof(acl), 0);
+	return attr_setxattr(t, walk(t, path, true), "system.posix_acl_default", acl, sizeof(acl),
+			     0);
 }
 
 static unsigned flags_of(const struct op *op)
 {
-	return !strcmp(op->verb, "swap") ? RENAME_EXCHANGE : !strcmp(op->verb, "mvnew") ? RENAME_NOREPLACE : 0;
+	return !strcmp(op->verb, "swap")    ? RENAME_EXCHANGE
+	       : !strcmp(op->verb, "mvnew") ? RENAME_NOREPLACE
+					    : 0;
 }
 
-static struct intent *begin(const struct op *op, struct inode *dir, const char *name, struct inode *to,
-			    const char *to_name, bool again)
+static struct intent *begin(const struct op *op, struct inode *dir, const char *name,
+			    struct inode *to, const char *to_name, bool again)
 {
 	return intent_log_begin(&(struct intent_request){
 		.key = KEY,
 		.unique = UNIQUE,
-		.kind = !strncmp(op->verb, "rm", 2) ? INTENT_REMOVE : flags_of(op) & RENAME_EXCHANGE ? INTENT_EXCHANGE :
-								      INTENT_RENAME,
+		.kind = !strncmp(op->verb, "rm", 2)	 ? INTENT_REMOVE
+			: flags_of(op) & RENAME_EXCHANGE ? INTENT_EXCHANGE
+							 : INTENT_RENAME,
 		.is_resent = again,
 		.from_parent = dir->id,
 		.from_name = name,
@@ -328,7 +344,8 @@ static int perform(struct union_fs *t, struct ready *y, bool again)
 	if (!strcmp(verb, "write"))
 		return cow_write(t, y->source, "new", 3, 20000);
 	if (!strcmp(verb, "ln"))
-		return (again ? replay_link : create_link)(t, y->source, y->to_dir, y->to_name, &st);
+		return (again ? replay_link : create_link)(t, y->source, y->to_dir, y->to_name,
+							   &st);
 	n = begin(&y->op, y->dir, y->name, y->to_dir, y->to_name, again);
 	if (!strcmp(verb, "rm") && !again)
 		return remove_file(t, y->dir, y->name);
@@ -337,7 +354,8 @@ static int perform(struct union_fs *t, struct ready *y, bool again)
 	if (!strncmp(verb, "rm", 2))
 		return replay_remove(t, y->dir, y->name, !strcmp(verb, "rmdir"));
 	if (again)
-		return replay_rename(t, n, y->dir, y->name, y->to_dir, y->to_name, flags_of(&y->op));
+		return replay_rename(t, n, y->dir, y->name, y->to_dir, y->to_name,
+				     flags_of(&y->op));
 	return rename_entry(t, y->dir, y->name, y->to_dir, y->to_name, flags_of(&y->op));
 }
 
@@ -445,7 +463,8 @@ static void look_at_source(struct intent *n, void *arg)
 	int *r = arg;
 
 	if (n->kind == INTENT_RENAME)
-		r[1] = fstatat(r[0], n->from.name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != n->from.upper_ino;
+		r[1] = fstatat(r[0], n->from.name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		       st.st_ino != n->from.upper_ino;
 }
 
 /* The table would have it at its new name; what is at the old one nobody has asked for. */
@@ -478,9 +497,10 @@ static void next_process(struct tree_dirs *d, const char *text)
 static bool is_pure(pid_t pid)
 {
 	static const uint64_t calls[] = {
-		SYS_fstat,    SYS_newfstatat, SYS_statx,      SYS_read,	    SYS_pread64,   SYS_getdents64, SYS_lseek,
-		SYS_close,    SYS_fgetxattr,  SYS_flistxattr, SYS_getxattr, SYS_listxattr, SYS_readlinkat, SYS_futex,
-		SYS_mmap,     SYS_munmap,     SYS_brk,	      SYS_madvise,  SYS_fcntl,	   SYS_getpid,
+		SYS_fstat,	SYS_newfstatat, SYS_statx,	SYS_read,      SYS_pread64,
+		SYS_getdents64, SYS_lseek,	SYS_close,	SYS_fgetxattr, SYS_flistxattr,
+		SYS_getxattr,	SYS_listxattr,	SYS_readlinkat, SYS_futex,     SYS_mmap,
+		SYS_munmap,	SYS_brk,	SYS_madvise,	SYS_fcntl,     SYS_getpid,
 	};
 	struct __ptrace_syscall_info info;
 
@@ -492,7 +512,8 @@ static bool is_pure(pid_t pid)
 	return false;
 }
 
-/* The child stops before each system call; it dies at the n-th. False: it came to its end before. */
+/* The child stops before each system call; it dies at the n-th. False: it came to its end before.
+ */
 static bool kill_at(pid_t pid, unsigned n)
 {
 	bool is_entry = true;
@@ -509,7 +530,8 @@ static bool kill_at(pid_t pid, unsigned n)
 		assert_int_equal(WSTOPSIG(status), SIGTRAP | 0x80);
 		if (is_entry && !is_pure(pid) && calls++ == n) {
 			kill(pid, SIGKILL);
-			while (waitpid(pid, &status, 0) == pid && !WIFSIGNALED(status) && !WIFEXITED(status))
+			while (waitpid(pid, &status, 0) == pid && !WIFSIGNALED(status) &&
+			       !WIFEXITED(status))
 				;
 			return true;
 		}
@@ -553,7 +575,8 @@ static char *raw_of(struct tree_dirs *d)
 	return text;
 }
 
-static bool try_at(const char *before, const char *text, unsigned n, const char *seen, const char *raw)
+static bool try_at(const char *before, const char *text, unsigned n, const char *seen,
+		   const char *raw)
 {
 	struct tree_dirs *d = fresh_layers();
 	char *got;
@@ -572,8 +595,11 @@ static bool try_at(const char *before, const char *text, unsigned n, const char 
 		join(pid, text, n);
 		got = raw_of(d);
 		if (strcmp(shared->seen, seen) || strcmp(shared->again, seen) || strcmp(got, raw))
-			fail_msg("%s (%d), killed at %u:\nwant\n%s\nseen\n%s\nnext mount\n%s\nwant in the "
-				 "upper\n%s\nthere\n%s", text, shared->dialect, n, seen, shared->seen, shared->again, raw, got);
+			fail_msg(
+				"%s (%d), killed at %u:\nwant\n%s\nseen\n%s\nnext mount\n%s\nwant in the "
+				"upper\n%s\nthere\n%s",
+				text, shared->dialect, n, seen, shared->seen, shared->again, raw,
+				got);
 		free(got);
 	}
 	drop_layers(d);
@@ -601,7 +627,8 @@ static void expect_redone(const char *before, const char *text)
 		while (try_at(before, text, n, seen, raw))
 			assert_true((n += STEP) < CALLS_MAX);
 		if (getenv("TEST_VERBOSE"))
-			print_message("# %s; %s (%d): %u calls\n", before, text, shared->dialect, n);
+			print_message("# %s; %s (%d): %u calls\n", before, text, shared->dialect,
+				      n);
 		assert_true(n >= 1);
 		free(seen);
 		free(raw);
@@ -677,18 +704,10 @@ static void test_redo__removals(void **state)
 static void test_redo__renames_of_files(void **state)
 {
 	static const char *const ops[][2] = {
-		{ "", "mv f new" },
-		{ "", "mv u new" },
-		{ "", "mvnew f d/new" },
-		{ "write f", "mv f g" },
-		{ "", "mv u g" },
-		{ "rm g", "mvnew f g" },
-		{ "", "mv l1 new" },
-		{ "", "mv s l2" },
-		{ "", "mv f h" },
-		{ "", "mvnew u h" },
-		{ "", "mv f stale" },
-		{ "", "mvnew u stale" },
+		{ "", "mv f new" },	 { "", "mv u new" },   { "", "mvnew f d/new" },
+		{ "write f", "mv f g" }, { "", "mv u g" },     { "rm g", "mvnew f g" },
+		{ "", "mv l1 new" },	 { "", "mv s l2" },    { "", "mv f h" },
+		{ "", "mvnew u h" },	 { "", "mv f stale" }, { "", "mvnew u stale" },
 		{ "", "mv u sd" },
 	};
 
@@ -699,18 +718,12 @@ static void test_redo__renames_of_files(void **state)
 static void test_redo__renames_of_directories(void **state)
 {
 	static const char *const ops[][2] = {
-		{ "", "mv d new" },
-		{ "", "mv ud new" },
-		{ "", "mv ud e" },
-		{ "", "mv d e" },
-		{ "", "mv d deep/new" },
-		{ "rm d/x;rm d/y", "mv ud d" },
-		{ "rmdir e", "mvnew d e" },
-		{ "rmdir e", "mvnew ud e" },
-		{ "", "mvnew d hd" },
-		{ "", "mvnew ud hd" },
-		{ "", "mvnew ud sd" },
-		{ "", "mvnew d stale" },
+		{ "", "mv d new" },	    { "", "mv ud new" },
+		{ "", "mv ud e" },	    { "", "mv d e" },
+		{ "", "mv d deep/new" },    { "rm d/x;rm d/y", "mv ud d" },
+		{ "rmdir e", "mvnew d e" }, { "rmdir e", "mvnew ud e" },
+		{ "", "mvnew d hd" },	    { "", "mvnew ud hd" },
+		{ "", "mvnew ud sd" },	    { "", "mvnew d stale" },
 		{ "mv d new", "mv new e" },
 	};
 
@@ -721,11 +734,8 @@ static void test_redo__renames_of_directories(void **state)
 static void test_redo__exchanges(void **state)
 {
 	static const char *const ops[][2] = {
-		{ "", "swap f g" },
-		{ "", "swap u f" },
-		{ "", "swap d deep" },
-		{ "", "swap ud d" },
-		{ "", "swap f d" },
+		{ "", "swap f g" },  { "", "swap u f" }, { "", "swap d deep" },
+		{ "", "swap ud d" }, { "", "swap f d" },
 	};
 
 	(void)state;
@@ -735,10 +745,8 @@ static void test_redo__exchanges(void **state)
 static void test_redo__attributes(void **state)
 {
 	static const char *const ops[][2] = {
-		{ "", "set f value" },
-		{ "", "set u value" },
-		{ "set f value", "unset f" },
-		{ "set u value", "unset u" },
+		{ "", "set f value" },	      { "", "set u value" },
+		{ "set f value", "unset f" }, { "set u value", "unset u" },
 		{ "chmod f", "setid f" },
 	};
 
@@ -791,8 +799,10 @@ int main(void)
 	/* Thousands of small trees: in memory, if that can hold them. */
 	if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
 		setenv("TMPDIR", "/dev/shm", 1);
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED || area == MAP_FAILED)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);

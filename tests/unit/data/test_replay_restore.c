@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A server dies between its change on disk and the table's: by the node ids that the kernel has, the next one finds
- * what they meant. */
+/* A server dies between its change on disk and the table's: by the node ids that the kernel has,
+ * the next one finds what they meant. */
 #include "support/recovery.h"
 
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
-#include "veneer/union/lookup.h"
-#include "veneer/data/replay.h"
 #include "veneer/data/remove.h"
+#include "veneer/data/replay.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <sys/mman.h>
@@ -19,7 +19,8 @@ static void *area;
 
 static void put_layers(struct recovery *h)
 {
-	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(area != MAP_FAILED);
 	intent_log_use_area(area);
 	tree_put_text(h->d, "lower/dir/text", "text");
@@ -37,17 +38,18 @@ static void expect_changed(struct recovery *h, unsigned n, uint64_t seed)
 	tree_expect_inode(h->d, recovery_get(h, n), bytes, BIG);
 }
 
-static struct intent *begin(enum intent_kind kind, struct inode *dir, const char *name, const char *to_name)
+static struct intent *begin(enum intent_kind kind, struct inode *dir, const char *name,
+			    const char *to_name)
 {
 	static uint64_t unique;
 
 	return intent_log_begin(&(struct intent_request){ .key = KEY,
-						      .unique = ++unique,
-						      .kind = kind,
-						      .from_parent = dir->id,
-						      .from_name = name,
-						      .to_parent = dir->id,
-						      .to_name = to_name });
+							  .unique = ++unique,
+							  .kind = kind,
+							  .from_parent = dir->id,
+							  .from_name = name,
+							  .to_parent = dir->id,
+							  .to_name = to_name });
 }
 
 static void hold(struct tree_dirs *d, struct inode *i)
@@ -71,7 +73,9 @@ static void half_rename(struct tree_dirs *d, struct will *w, const char *name, c
 	hold(d, victim);
 	assert_non_null(begin(INTENT_RENAME, dir, name, to));
 	intent_log_about(i, victim);
-	assert_int_equal(renameat2(upper_pin(d->t, dir), name, upper_pin(d->t, dir), to, RENAME_WHITEOUT), 0);
+	assert_int_equal(
+		renameat2(upper_pin(d->t, dir), name, upper_pin(d->t, dir), to, RENAME_WHITEOUT),
+		0);
 	recovery_grant(d, w, 0, i);
 	if (victim)
 		recovery_grant(d, w, 1, victim);
@@ -200,7 +204,8 @@ static void live_to_move_directory(struct tree_dirs *d, struct will *w)
 	assert_non_null(begin(INTENT_RENAME, d->t->root, "dir", "moved"));
 	intent_log_about(dir, NULL);
 	assert_int_equal(whiteout_set_redirect(&d->t->style, upper_pin(d->t, dir), "dir"), 0);
-	assert_int_equal(renameat2(d->s.fd, "upper/dir", d->s.fd, "upper/moved", RENAME_WHITEOUT), 0);
+	assert_int_equal(renameat2(d->s.fd, "upper/dir", d->s.fd, "upper/moved", RENAME_WHITEOUT),
+			 0);
 }
 
 static void test_redo__file_moved_in_a_moved_directory_is_found(void **state)

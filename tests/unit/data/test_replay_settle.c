@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "veneer/data/replay.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/union/lookup.h"
-#include "veneer/data/replay.h"
 
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
@@ -17,7 +17,8 @@ static void *area;
 
 static int setup(void **state)
 {
-	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (area == MAP_FAILED)
 		return -1;
 	intent_log_use_area(area);
@@ -27,21 +28,22 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	munmap(area, intent_log_area_bytes());
-	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	area = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	intent_log_use_area(area);
 	return tree_teardown(state);
 }
 
-static void begun(enum intent_kind kind, struct inode *dir, const char *name, struct inode *to, const char *to_name,
-		  struct inode *i, struct inode *other)
+static void begun(enum intent_kind kind, struct inode *dir, const char *name, struct inode *to,
+		  const char *to_name, struct inode *i, struct inode *other)
 {
 	assert_non_null(intent_log_begin(&(struct intent_request){ .key = KEY,
-							       .unique = ++next_unique,
-							       .kind = kind,
-							       .from_parent = dir->id,
-							       .from_name = name,
-							       .to_parent = to ? to->id : 0,
-							       .to_name = to_name }));
+								   .unique = ++next_unique,
+								   .kind = kind,
+								   .from_parent = dir->id,
+								   .from_name = name,
+								   .to_parent = to ? to->id : 0,
+								   .to_name = to_name }));
 	intent_log_about(i, other);
 }
 

@@ -2,8 +2,8 @@
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
-#include "veneer/data/run.h"
 #include "veneer/data/read.h"
+#include "veneer/data/run.h"
 
 #define BLKS  300
 #define BYTES ((uint64_t)BLKS * BLK_BYTES)

@@ -2,18 +2,20 @@
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
-#include "veneer/layer/fd_cache.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/publish.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/tmpfile.h"
+#include "veneer/layer/fd_cache.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
 
 static struct inode *make(struct tree_dirs *d, const char *dir, mode_t mode, struct stat *st)
 {
-	struct create_args args = { .mode = S_IFREG | mode, .umask = 022, .uid = getuid(), .gid = getgid() };
+	struct create_args args = {
+		.mode = S_IFREG | mode, .umask = 022, .uid = getuid(), .gid = getgid()
+	};
 	struct inode *i;
 	int r = tmpfile_create(d->t, tree_get(d, dir), &args, &i, st);
 
@@ -96,7 +98,8 @@ static void test_tmpfile__forgotten_one_is_gone(void **state)
 	tree_expect_names(d, "", "");
 }
 
-/* The file system gives it a name once; the next server must find that one, and not take it away. */
+/* The file system gives it a name once; the next server must find that one, and not take it away.
+ */
 static void test_tmpfile__a_server_that_died_may_have_linked_it_beside_a_whiteout(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -113,7 +116,9 @@ static void test_tmpfile__a_server_that_died_may_have_linked_it_beside_a_whiteou
 		i = make(d, "", 0644, &st);
 		assert_int_equal(cow_write(d->t, i, "bytes", 5, 0), 0);
 		if (k == 0)
-			assert_int_equal(publish_link_fd(upper_pin(d->t, i), d->t->upper->rootfd, beside), 0);
+			assert_int_equal(
+				publish_link_fd(upper_pin(d->t, i), d->t->upper->rootfd, beside),
+				0);
 		else
 			tree_put_text(d, path, "another's");
 		assert_int_equal(create_link(d->t, i, d->t->root, "f", &st), 0);

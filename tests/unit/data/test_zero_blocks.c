@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "data/zero_blocks.h"
 #include "map/mapfile-internal.h"
 #include "veneer/data/cow.h"
-#include "data/zero_blocks.h"
 
 #include <linux/falloc.h>
 #include <string.h>
@@ -103,7 +103,9 @@ static void test_zeros__holes_are_told(void **state)
 	struct inode *i = start(d);
 
 	write_bytes(d, i, 'x', 3 * BLK_BYTES, 2 * BLK_BYTES);
-	assert_int_equal(cow_fallocate(d->t, i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 3 * BLK_BYTES, 3 * BLK_BYTES), 0);
+	assert_int_equal(cow_fallocate(d->t, i, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       3 * BLK_BYTES, 3 * BLK_BYTES),
+			 0);
 	assert_int_equal(told(d, i), 7ull << 3);
 	tree_forget(d, i);
 }

@@ -11,7 +11,8 @@
 
 static void *fresh_area(void)
 {
-	void *mem = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *mem = mmap(NULL, intent_log_area_bytes(), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(mem, MAP_FAILED);
 	intent_log_use_area(mem);
@@ -21,10 +22,11 @@ static void *fresh_area(void)
 struct request {
 	struct fuse_in_header in;
 	char rest[256];
-	size_t len;		/* of all */
+	size_t len; /* of all */
 };
 
-static struct request request(uint32_t opcode, const void *arg, size_t arg_len, const char *names, size_t names_len)
+static struct request request(uint32_t opcode, const void *arg, size_t arg_len, const char *names,
+			      size_t names_len)
 {
 	struct request q = { .in = { .opcode = opcode, .nodeid = 5, .unique = 11 } };
 
@@ -111,9 +113,14 @@ static bool is_left(void)
 
 static void begin_name(enum intent_kind kind, uint64_t unique)
 {
-	struct intent *n = intent_log_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = kind, .from_parent = 5,
-								  .from_name = "name", .to_parent = kind == INTENT_RENAME ? 6 : 0,
-								  .to_name = kind == INTENT_RENAME ? "new" : NULL });
+	struct intent *n = intent_log_begin(
+		&(struct intent_request){ .key = KEY,
+					  .unique = unique,
+					  .kind = kind,
+					  .from_parent = 5,
+					  .from_name = "name",
+					  .to_parent = kind == INTENT_RENAME ? 6 : 0,
+					  .to_name = kind == INTENT_RENAME ? "new" : NULL });
 
 	assert_non_null(n);
 	intent_log_mark(n);
@@ -152,8 +159,8 @@ static void test_doubt__of_what_is_left_only_names_that_were_made_go(void **stat
 	intent_log_drop_left(KEY);
 	/* Who is asked for again finds what a dead server had begun. */
 	for (uint64_t unique = 11; unique <= 13; unique++) {
-		n = intent_log_begin(&(struct intent_request){ .key = KEY, .unique = unique, .kind = INTENT_RENAME,
-							   .is_resent = true });
+		n = intent_log_begin(&(struct intent_request){
+			.key = KEY, .unique = unique, .kind = INTENT_RENAME, .is_resent = true });
 		assert_non_null(n);
 		assert_int_equal(n->is_begun, unique != 11);
 	}
@@ -163,7 +170,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_doubt__names_and_nodes_of_a_request_are_noted),
-		cmocka_unit_test(test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short),
+		cmocka_unit_test(
+			test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short),
 		cmocka_unit_test(test_doubt__stays_in_the_journal_until_it_is_told),
 		cmocka_unit_test(test_doubt__what_comes_again_is_none),
 		cmocka_unit_test(test_doubt__of_what_is_left_only_names_that_were_made_go),

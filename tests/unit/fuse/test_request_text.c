@@ -84,7 +84,8 @@ static void test_reqtext__no_request_is_read_beyond_its_end(void **state)
 			begin(opcode, 1);
 			memset(request + size, 'x', 64);
 			memcpy(cut, request, n);
-			request_text_describe(cut, n, n % 2, text, n % 3 ? sizeof(text) : 1 + n % 20);
+			request_text_describe(cut, n, n % 2, text,
+					      n % 3 ? sizeof(text) : 1 + n % 20);
 			assert_non_null(memchr(text, '\0', sizeof(text)));
 			free(cut);
 		}

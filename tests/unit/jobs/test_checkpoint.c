@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/jobs/checkpoint.h"
 #include "veneer/data/cow.h"
+#include "veneer/jobs/checkpoint.h"
 
 #include <time.h>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/data/cow.h"
 #include "veneer/base/log.h"
+#include "veneer/data/cow.h"
 #include "veneer/jobs/promote_worker.h"
 
 #include <fcntl.h>
 
-#define SIZE ((size_t)4 * CHUNK_BYTES)
+#define SIZE	 ((size_t)4 * CHUNK_BYTES)
 #define LIMIT_MS 60000
 
 /* A write of this much of each chunk leaves the rest of it below. */

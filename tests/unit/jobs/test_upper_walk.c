@@ -6,7 +6,7 @@
 
 struct seen {
 	char text[1024];
-	int stop;	/* what the entry "stop" is answered with */
+	int stop; /* what the entry "stop" is answered with */
 };
 
 static void say(struct seen *s, const char *what, const char *name)
@@ -49,7 +49,9 @@ static int miss(void *arg, struct inode *parent, const char *name, int error)
 	return 0;
 }
 
-static const struct upper_walk_hooks hooks = { .enter = enter, .leave = leave, .entry = entry, .miss = miss };
+static const struct upper_walk_hooks hooks = {
+	.enter = enter, .leave = leave, .entry = entry, .miss = miss
+};
 
 static void test_upperwalk__sees_the_upper_and_directories_last(void **state)
 {
@@ -101,7 +103,8 @@ static int miss_that_is_gone(void *arg, struct inode *parent, const char *name, 
 
 static void test_upperwalk__names_may_go_meanwhile(void **state)
 {
-	static const struct upper_walk_hooks removing = { .entry = entry_that_removes, .miss = miss_that_is_gone };
+	static const struct upper_walk_hooks removing = { .entry = entry_that_removes,
+							  .miss = miss_that_is_gone };
 	struct tree_dirs *d = *state;
 
 	tree_put_text(d, "upper/a", "x");

@@ -108,7 +108,8 @@ static void test_imageload__a_file_whose_mode_is_changed_is_shown(void **state)
 	image_unref(img);
 }
 
-static void test_imageload__another_directory_is_not_searched_by_the_attributes_of_the_first(void **state)
+static void
+test_imageload__another_directory_is_not_searched_by_the_attributes_of_the_first(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img = open_two(d);
@@ -121,7 +122,8 @@ static void test_imageload__another_directory_is_not_searched_by_the_attributes_
 	assert_int_equal(fchmodat(d->s.fd, "private", 0700, 0), 0);
 	put_over(d, "private", "top/dir");
 	for (int k = 0; k < 2; k++)
-		assert_int_equal(image_lookup_path(img, "dir/f", &(struct image_entry *){ NULL }), -ESTALE);
+		assert_int_equal(image_lookup_path(img, "dir/f", &(struct image_entry *){ NULL }),
+				 -ESTALE);
 	image_unref(img);
 }
 

@@ -75,7 +75,8 @@ static void test_layer__damaged_map_stays_damaged(void **state)
 	struct layer *l;
 	struct mapfile *map;
 
-	tree_put_text(d, "lower/" MAPFILE_NAME, "this is no map file at all, however long it may be");
+	tree_put_text(d, "lower/" MAPFILE_NAME,
+		      "this is no map file at all, however long it may be");
 	l = open_layer(d, "lower");
 	assert_int_equal(layer_map(l, &map), -EUCLEAN);
 	assert_int_equal(unlinkat(d->s.fd, "lower/" MAPFILE_NAME, 0), 0);

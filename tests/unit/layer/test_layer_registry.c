@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/union/lookup.h"
 #include "veneer/layer/layer_registry.h"
 #include "veneer/sys/watch.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 #include <sys/mman.h>
@@ -164,7 +164,10 @@ static char *path_of(struct tree_dirs *d, const char *rel)
 	return path;
 }
 
-static void create(struct tree_dirs *d) { tree_put_text(d, "top/a/x/new", "new"); }
+static void create(struct tree_dirs *d)
+{
+	tree_put_text(d, "top/a/x/new", "new");
+}
 static void append(struct tree_dirs *d)
 {
 	int fd = openat(d->s.fd, "base/a/h", O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -172,7 +175,10 @@ static void append(struct tree_dirs *d)
 	assert_int_equal(write(fd, "more", 4), 4);
 	close(fd);
 }
-static void change_mode(struct tree_dirs *d) { assert_int_equal(fchmodat(d->s.fd, "top/a/f", 0600, 0), 0); }
+static void change_mode(struct tree_dirs *d)
+{
+	assert_int_equal(fchmodat(d->s.fd, "top/a/f", 0600, 0), 0);
+}
 static void change_times(struct tree_dirs *d)
 {
 	struct timespec t[2] = { { .tv_sec = 5 }, { .tv_sec = 5 } };
@@ -193,11 +199,26 @@ static void mark(struct tree_dirs *d)
 	assert_int_equal(setxattr(path, "user.new", "x", 1, 0), 0);
 	free(path);
 }
-static void hide(struct tree_dirs *d) { tree_put_text(d, "top/b/.wh.i", ""); }
-static void make_opaque(struct tree_dirs *d) { tree_put_opaque(d, "top/a"); }
-static void move(struct tree_dirs *d) { assert_int_equal(renameat(d->s.fd, "base/b", d->s.fd, "base/c"), 0); }
-static void take_away(struct tree_dirs *d) { assert_int_equal(unlinkat(d->s.fd, "top/a/f", 0), 0); }
-static void change_root(struct tree_dirs *d) { assert_int_equal(fchmodat(d->s.fd, "top", 0700, 0), 0); }
+static void hide(struct tree_dirs *d)
+{
+	tree_put_text(d, "top/b/.wh.i", "");
+}
+static void make_opaque(struct tree_dirs *d)
+{
+	tree_put_opaque(d, "top/a");
+}
+static void move(struct tree_dirs *d)
+{
+	assert_int_equal(renameat(d->s.fd, "base/b", d->s.fd, "base/c"), 0);
+}
+static void take_away(struct tree_dirs *d)
+{
+	assert_int_equal(unlinkat(d->s.fd, "top/a/f", 0), 0);
+}
+static void change_root(struct tree_dirs *d)
+{
+	assert_int_equal(fchmodat(d->s.fd, "top", 0700, 0), 0);
+}
 static void store(struct tree_dirs *d)
 {
 	int fd = openat(d->s.fd, "base/b/i", O_RDWR | O_CLOEXEC);
@@ -233,8 +254,8 @@ static void expect_outdated(struct tree_dirs *d, void (*change)(struct tree_dirs
 static void change_all(struct tree_dirs *d, bool is_kept)
 {
 	static void (*const changes[])(struct tree_dirs *d) = {
-		create, append, change_mode, change_times, shorten, mark, store, hide, make_opaque, take_away,
-		change_root, move,
+		create, append, change_mode, change_times, shorten,	mark,
+		store,	hide,	make_opaque, take_away,	   change_root, move,
 	};
 
 	for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++)
@@ -578,7 +599,8 @@ static void test_share__many_mounts_come_and_go_at_once(void **state)
 	layer_registry_keep(60, KEEP_BYTES);
 	for (unsigned i = 0; i < 5; i++) {
 		m[i] = (struct mounter){ .d = *state, .n = i };
-		assert_int_equal(pthread_create(&threads[i], NULL, i == 4 ? edit : mount_again, &m[i]), 0);
+		assert_int_equal(
+			pthread_create(&threads[i], NULL, i == 4 ? edit : mount_again, &m[i]), 0);
 	}
 	for (unsigned i = 0; i < 5; i++)
 		pthread_join(threads[i], NULL);
@@ -610,12 +632,15 @@ static int walk_mount(struct union_fs *t, struct inode *dir)
 	return r;
 }
 
-/* In a process of its own: one mount walks, then another, to which every look into a layer is denied. */
+/* In a process of its own: one mount walks, then another, to which every look into a layer is
+ * denied. */
 static int walk_denied(bool is_shared)
 {
-	static const int calls[] = { SYS_openat, SYS_openat2, SYS_getdents64, SYS_newfstatat, SYS_statx, SYS_fstat,
-				     SYS_lgetxattr, SYS_fgetxattr, SYS_flistxattr, SYS_llistxattr,
-				     SYS_inotify_add_watch };
+	static const int calls[] = {
+		SYS_openat,	SYS_openat2,	SYS_getdents64,	      SYS_newfstatat,
+		SYS_statx,	SYS_fstat,	SYS_lgetxattr,	      SYS_fgetxattr,
+		SYS_flistxattr, SYS_llistxattr, SYS_inotify_add_watch
+	};
 	struct tree_dirs *d, *other;
 	int r;
 

@@ -3,13 +3,13 @@
 
 #include "map/mapfile-internal.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/data/cow.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/layer.h"
 #include "veneer/base/log.h"
-#include "veneer/layer/partial_xattr.h"
+#include "veneer/data/cow.h"
+#include "veneer/layer/layer.h"
 #include "veneer/layer/map_recover.h"
+#include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/source.h"
+#include "veneer/map/format.h"
 
 #include <grp.h>
 #include <sys/resource.h>
@@ -373,14 +373,16 @@ static void test_recover__mode_in_a_lower_layer_is_not_touched(void **state)
 	put_marked(fd, "f", 5, 2);
 	assert_int_equal(fchmodat(fd, "f", 0, 0), 0);
 	if (geteuid() == 0)
-		assert_true(fchown(fd, 12345, 12345) == 0 && fchownat(fd, "f", 12345, 12345, 0) == 0);
+		assert_true(fchown(fd, 12345, 12345) == 0 &&
+			    fchownat(fd, "f", 12345, 12345, 0) == 0);
 	for (int is_ours = 0; is_ours < 2; is_ours++) {
 		pid_t pid = fork();
 		int status;
 
 		if (pid == 0) {
-			if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(12345, 12345, 12345) < 0 ||
-					       setresuid(12345, 12345, 12345) < 0))
+			if (geteuid() == 0 &&
+			    (setgroups(0, NULL) < 0 || setresgid(12345, 12345, 12345) < 0 ||
+			     setresuid(12345, 12345, 12345) < 0))
 				_exit(3);
 			_exit(recover_unreadable(fd, is_ours));
 		}

@@ -36,7 +36,8 @@ static void test_guard__is_set_by_one_attribute_without_privileges(void **state)
 	assert_false(metacopy_guard_is_set(fd, ""));
 	assert_int_equal(metacopy_guard_set(fd, METACOPY_GUARD_USER), 0);
 	assert_true(metacopy_guard_is_set(fd, ""));
-	assert_int_equal(fgetxattr(fd, "user.overlay.metacopy", value, sizeof(value)), strlen(METACOPY_GUARD_VALUE));
+	assert_int_equal(fgetxattr(fd, "user.overlay.metacopy", value, sizeof(value)),
+			 strlen(METACOPY_GUARD_VALUE));
 	assert_int_equal(metacopy_guard_remove(fd), 0);
 	assert_false(metacopy_guard_is_set(fd, ""));
 	assert_int_equal(flistxattr(fd, value, sizeof(value)), 0);
@@ -89,7 +90,8 @@ static void test_guard__of_another_value_is_none(void **state)
 	int fd = put_file(*state);
 
 	for (size_t k = 0; k < sizeof(values) / sizeof(*values); k++) {
-		assert_int_equal(fsetxattr(fd, "user.overlay.metacopy", values[k], strlen(values[k]), 0), 0);
+		assert_int_equal(
+			fsetxattr(fd, "user.overlay.metacopy", values[k], strlen(values[k]), 0), 0);
 		assert_false(metacopy_guard_is_set(fd, ""));
 	}
 	assert_int_equal(metacopy_guard_remove(fd), 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/layer/metacopy_import.h"
 #include "veneer/data/cow.h"
+#include "veneer/layer/metacopy_import.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,7 +22,9 @@ static void put_metacopy(struct tree_dirs *d, const char *rel, off_t size, const
 	assert_int_equal(ftruncate(fd, size), 0);
 	assert_int_equal(fsetxattr(fd, "trusted.overlay.metacopy", "", 0, 0), 0);
 	if (redirect)
-		assert_int_equal(fsetxattr(fd, "trusted.overlay.redirect", redirect, strlen(redirect), 0), 0);
+		assert_int_equal(
+			fsetxattr(fd, "trusted.overlay.redirect", redirect, strlen(redirect), 0),
+			0);
 	close(fd);
 }
 

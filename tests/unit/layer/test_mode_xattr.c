@@ -122,8 +122,10 @@ static void test_override__real_mode_is_one_that_we_can_use(void **state)
 /* Tag, permissions, id; the first entry is the version. */
 static void test_override__a_mode_limits_an_access_acl(void **state)
 {
-	static const uint8_t with_mask[] = { 2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 232, 3, 0, 0, 4, 0, 5, 0,
-					     255, 255, 255, 255, 16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255 };
+	static const uint8_t with_mask[] = { 2,	  0,   0,   0,	 1,   0,   7,  0,   255, 255, 255,
+					     255, 2,   0,   7,	 0,   232, 3,  0,   0,	 4,   0,
+					     5,	  0,   255, 255, 255, 255, 16, 0,   7,	 0,   255,
+					     255, 255, 255, 32,	 0,   5,   0,  255, 255, 255, 255 };
 	static const uint8_t other_version[] = { 3, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255 };
 	uint8_t acl[sizeof(with_mask)];
 

@@ -3,8 +3,8 @@
 
 #include "veneer/data/attr.h"
 #include "veneer/data/copyup.h"
-#include "veneer/layer/origin_xattr.h"
 #include "veneer/data/rename.h"
+#include "veneer/layer/origin_xattr.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static void test_origin__what_is_no_plain_path_is_ignored(void **state)
 	tree_put_text(d, "lower/x", "");
 	fd = openat(d->s.fd, "lower/x", O_RDONLY);
 	for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++) {
-		assert_int_equal(fsetxattr(fd, ORIGIN_XATTR_USER_ATTR, bad[k], strlen(bad[k]), 0), 0);
+		assert_int_equal(fsetxattr(fd, ORIGIN_XATTR_USER_ATTR, bad[k], strlen(bad[k]), 0),
+				 0);
 		assert_int_equal(origin_xattr_read(fd, "", false, path), 0);
 	}
 	close(fd);

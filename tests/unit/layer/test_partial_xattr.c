@@ -8,17 +8,17 @@
 
 #include <cmocka.h>
 
-#include "veneer/map/format.h"
 #include "veneer/base/hash.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/map/format.h"
 
 static struct partial_xattr example(const char *path)
 {
 	struct partial_xattr m = { .file_id = 7,
-			  .uuid_low = 0x89abcdef,
-			  .lower_size = 1 << 30,
-			  .lower_mtime_s = -5,
-			  .lower_mtime_ns = 999999999 };
+				   .uuid_low = 0x89abcdef,
+				   .lower_size = 1 << 30,
+				   .lower_mtime_s = -5,
+				   .lower_mtime_ns = 999999999 };
 
 	strcpy(m.path, path);
 	return m;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/stack.h"
 
-#include "veneer/layer/image.h"
 #include "layer/path_resolve.h"
+#include "veneer/layer/image.h"
 
 #include <dirent.h>
 
@@ -34,8 +34,8 @@ static void put_redirect(struct tree_dirs *d, const char *rel, const char *targe
 }
 
 /* layer: that has the file, at `there`; negative: an error. */
-static void expect_file(struct layer **layers, size_t n, size_t from, const char *path, ssize_t layer,
-			const char *there)
+static void expect_file(struct layer **layers, size_t n, size_t from, const char *path,
+			ssize_t layer, const char *there)
 {
 	char *got = NULL;
 
@@ -53,7 +53,8 @@ static void expect_directories(struct layer **layers, size_t n, const char *path
 
 	assert_int_equal(path_resolve_directories(layers, n, 0, path, &l), 0);
 	for (size_t k = 0; k < l.n; k++)
-		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%u:%s", k ? " " : "", l.layers[k], l.paths[k]);
+		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%u:%s", k ? " " : "",
+			 l.layers[k], l.paths[k]);
 	assert_string_equal(got, want);
 	path_resolve_list_release(&l);
 }
@@ -79,12 +80,16 @@ static void test_walk__file_is_found_in_the_layer_that_the_rule_says(void **stat
 			const struct stack_view *v = &s.seen[node];
 			struct path_resolve_list l;
 			char *path = NULL;
-			ssize_t found = path_resolve_file(layers, STACK_LAYERS, 0, stack_path(node), &path);
+			ssize_t found =
+				path_resolve_file(layers, STACK_LAYERS, 0, stack_path(node), &path);
 
 			free(path);
 			if (found != (v->kind == STACK_FILE ? (ssize_t)v->layers[0] : -ENOENT))
-				fail_msg("round %u: %s found in %zd", round, stack_path(node), found);
-			assert_int_equal(path_resolve_directories(layers, STACK_LAYERS, 0, stack_path(node), &l), 0);
+				fail_msg("round %u: %s found in %zd", round, stack_path(node),
+					 found);
+			assert_int_equal(path_resolve_directories(layers, STACK_LAYERS, 0,
+								  stack_path(node), &l),
+					 0);
 			assert_int_equal(l.n, v->kind == STACK_DIR ? v->n : 0);
 			for (unsigned k = 0; k < l.n; k++)
 				assert_int_equal(l.layers[k], v->layers[k]);
@@ -255,9 +260,10 @@ static void test_walk__chain_through_many_layers_takes_one_step_each(void **stat
 	close_layers(layers, LAYERS_MAX);
 }
 
-/* Redirects at random among random layers: the image, which goes by listings, and the walk, which goes by paths,
- * find the same. */
-static void scatter_redirects(struct tree_dirs *d, const struct stack *s, const char *const names[], uint64_t *seed)
+/* Redirects at random among random layers: the image, which goes by listings, and the walk, which
+ * goes by paths, find the same. */
+static void scatter_redirects(struct tree_dirs *d, const struct stack *s, const char *const names[],
+			      uint64_t *seed)
 {
 	for (unsigned layer = 0; layer < STACK_LAYERS; layer++)
 		for (unsigned node = 1; node < STACK_NODES; node++) {
@@ -268,12 +274,14 @@ static void scatter_redirects(struct tree_dirs *d, const struct stack *s, const 
 				continue;
 			snprintf(rel, sizeof(rel), "%s/%s", names[layer], stack_path(node));
 			snprintf(target, sizeof(target), "/%s", stack_path(to));
-			put_redirect(d, rel, tree_random(seed) % 3 ? target : &"a\0b\0c"[to % 3 * 2]);
+			put_redirect(d, rel,
+				     tree_random(seed) % 3 ? target : &"a\0b\0c"[to % 3 * 2]);
 		}
 }
 
 /* Everything in the image below dir is found by the walk too, in the same place. */
-static void compare(struct image *img, struct layer **layers, struct image_entry *dir, unsigned *nfiles, unsigned *nbad)
+static void compare(struct image *img, struct layer **layers, struct image_entry *dir,
+		    unsigned *nfiles, unsigned *nbad)
 {
 	ssize_t n = image_count(img, dir);
 	char *path = image_path(dir);
@@ -297,7 +305,8 @@ static void compare(struct image *img, struct layer **layers, struct image_entry
 		if (e->type == DT_DIR) {
 			compare(img, layers, e, nfiles, nbad);
 		} else {
-			assert_int_equal(path_resolve_file(layers, STACK_LAYERS, 0, path, &there), e->layer);
+			assert_int_equal(path_resolve_file(layers, STACK_LAYERS, 0, path, &there),
+					 e->layer);
 			assert_string_equal(there, want);
 			++*nfiles;
 		}

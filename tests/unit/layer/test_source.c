@@ -3,10 +3,10 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/cow.h"
-#include "veneer/map/format.h"
-#include "veneer/layer/partial_xattr.h"
 #include "veneer/data/read.h"
+#include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/source.h"
+#include "veneer/map/format.h"
 
 #define BIG (10 * BLK_BYTES)
 
@@ -268,7 +268,8 @@ static void test_source__damaged_mark_is_damage(void **state)
 	expect_damage(d, layers);
 }
 
-static void put_attr(struct tree_dirs *d, const char *rel, const char *attr, const void *value, size_t len)
+static void put_attr(struct tree_dirs *d, const char *rel, const char *attr, const void *value,
+		     size_t len)
 {
 	char path[PATH_MAX + 64];
 
@@ -285,7 +286,8 @@ static void put_redirect(struct tree_dirs *d, const char *rel, const char *targe
 	put_attr(d, rel, "user.overlay.redirect", target, strlen(target));
 }
 
-/* A file of that size without a byte, whose bytes are said to be elsewhere; NULL: at its own path. */
+/* A file of that size without a byte, whose bytes are said to be elsewhere; NULL: at its own path.
+ */
 static void put_metacopy(struct tree_dirs *d, const char *rel, size_t size, const char *redirect)
 {
 	char path[PATH_MAX + 64];
@@ -380,7 +382,8 @@ static void test_source__metacopy_shows_the_bytes_below(void **state)
 
 static void test_source__metacopy_without_its_data_is_damage(void **state)
 {
-	static const uint8_t head[] = { 0, 4, 0, 0 }, digest[8] = { 0, 8, 0, 1 }, later[] = { 1, 4, 0, 0 };
+	static const uint8_t head[] = { 0, 4, 0, 0 }, digest[8] = { 0, 8, 0, 1 },
+			     later[] = { 1, 4, 0, 0 };
 	struct tree_dirs *d = *state;
 
 	free(tree_put_pattern(d, "bottom/f", BIG, 1));
@@ -488,7 +491,7 @@ static void test_source__file_that_carries_attributes_is_not_plain(void **state)
 	assert_false(is_unresolved);
 }
 
-#define SECOND_MS 200	/* for who would open it too to come that far */
+#define SECOND_MS 200 /* for who would open it too to come that far */
 
 static _Atomic unsigned n_pinning, n_opened;
 static int (*open_really)(struct source *s);

@@ -228,13 +228,15 @@ static void test_whiteout__redirect_that_is_set_is_found_again(void **state)
 
 static void test_whiteout__redirect_to_anything_but_a_plain_path_is_refused(void **state)
 {
-	static const char *const bad[] = { "/", "..", "/../x", "/a/../b", "a/b", ".", "/a/", "//a", "/a//b" };
+	static const char *const bad[] = { "/", "..",  "/../x", "/a/../b", "a/b",
+					   ".", "/a/", "//a",	"/a//b" };
 	struct tree_dirs *d = *state;
 	char redirect[PATH_MAX];
 	int fd = open_dir(d, "w");
 
 	for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++) {
-		assert_int_equal(fsetxattr(fd, "user.overlay.redirect", bad[k], strlen(bad[k]), 0), 0);
+		assert_int_equal(fsetxattr(fd, "user.overlay.redirect", bad[k], strlen(bad[k]), 0),
+				 0);
 		assert_int_equal(whiteout_dir_kind(fd, false, redirect), -EUCLEAN);
 	}
 	assert_int_equal(fsetxattr(fd, "user.overlay.redirect", "a\0b", 3, 0), 0);

@@ -2,12 +2,12 @@
 #include "support/tree.h"
 
 #include "veneer/base/cleanup.h"
-#include "veneer/map/format.h"
 #include "veneer/layer/xattr_trust.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
 
-#define ME 0	/* stands for this user */
-#define U 1000
+#define ME 0 /* stands for this user */
+#define U  1000
 
 static uid_t uid_of(uid_t uid)
 {
@@ -51,8 +51,11 @@ static void test_trust__mark_leads_where_those_who_could_write_it_can_read(void 
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
-		const struct stat up = { .st_uid = uid_of(rows[k].up_uid), .st_gid = rows[k].up_gid, .st_mode = rows[k].up_mode };
-		const struct stat low = { .st_uid = uid_of(rows[k].low_uid), .st_gid = rows[k].low_gid,
+		const struct stat up = { .st_uid = uid_of(rows[k].up_uid),
+					 .st_gid = rows[k].up_gid,
+					 .st_mode = rows[k].up_mode };
+		const struct stat low = { .st_uid = uid_of(rows[k].low_uid),
+					  .st_gid = rows[k].low_gid,
 					  .st_mode = rows[k].low_mode };
 
 		if (xattr_trust_covers(&up, rows[k].has_acl, true, &low) != rows[k].at_own_place ||

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "support/maps.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/file.h"
 
 #define TEMP_NAME "map-before"
 
@@ -26,7 +26,8 @@ struct fake_copy {
 	unsigned asked, asked_extents;
 };
 
-static int fake_extents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg)
+static int fake_extents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+			void *own_arg)
 {
 	struct fake_copy *c = arg;
 
@@ -35,8 +36,8 @@ static int fake_extents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t
 	return own(own_arg, 0, 64);
 }
 
-static int fake_contents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n), void *own_arg,
-			 uint64_t *ret_size)
+static int fake_contents(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),
+			 void *own_arg, uint64_t *ret_size)
 {
 	struct fake_copy *c = arg;
 
@@ -93,7 +94,8 @@ static void test_mapcopy__copy_of_an_open_session_has_what_its_bytes_prove(void 
 	copy_map(l);
 	mapfile_load_test_epoch = BOOT_B;
 	for (int writes = 0; writes < 2; writes++) {
-		struct mapfile *mf = maps_open(l, writes ? MAPFILE_ORDERED : MAPFILE_READONLY, &rebuild);
+		struct mapfile *mf =
+			maps_open(l, writes ? MAPFILE_ORDERED : MAPFILE_READONLY, &rebuild);
 
 		assert_int_equal(owned(mf, id), 1 << 0 | 1 << 1 | 1 << 2 | 1 << 4);
 		mapfile_close(mf);
@@ -213,7 +215,8 @@ static void test_mapcopy__zeros_are_recorded_once_and_outlive_a_checkpoint(void 
 	mapfile_close(mf);
 }
 
-/* The record of the zeros may be on the disk by then; that they were synced is said by the commit. */
+/* The record of the zeros may be on the disk by then; that they were synced is said by the commit.
+ */
 static void test_mapcopy__zeros_in_place_of_what_was_not_synced_wait_for_the_commit(void **state)
 {
 	const struct maps_layer *l = *state;

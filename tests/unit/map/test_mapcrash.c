@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The power fails after each write, sync and rename of the map, and what was not synced is lost, torn or out of
- * order: what is read then is the committed state after some record, at least the last one promised. */
+/* The power fails after each write, sync and rename of the map, and what was not synced is lost,
+ * torn or out of order: what is read then is the committed state after some record, at least the
+ * last one promised. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +74,9 @@ static void state_new(struct state *s, file_id_t id, uint64_t clip)
 	struct entry *e = &s->entries[s->n++];
 
 	assert_true(s->n <= FILES);
-	*e = (struct entry){ .id = id, .is_there = true, .present.clip = clip, .committed.clip = clip };
+	*e = (struct entry){
+		.id = id, .is_there = true, .present.clip = clip, .committed.clip = clip
+	};
 	s->top = id > s->top ? id : s->top;
 }
 
@@ -150,7 +153,8 @@ static bool same(struct state *want, struct state *got)
 /* Mostly whole files, some that need a table of their own for their blocks. */
 static uint64_t some_clip(struct run *run)
 {
-	return (uint64_t)rand_r(&run->seed) % BLKS * BLK_BYTES + (uint64_t)rand_r(&run->seed) % BLK_BYTES;
+	return (uint64_t)rand_r(&run->seed) % BLKS * BLK_BYTES +
+	       (uint64_t)rand_r(&run->seed) % BLK_BYTES;
 }
 
 static int by_id(const void *a, const void *b)
@@ -185,7 +189,9 @@ static void step_own(struct run *run, file_id_t id)
 	for (int n = rand_r(&run->seed) % 4; n >= 0; n--) {
 		blk_t blk = (blk_t)rand_r(&run->seed) % BLKS;
 
-		assert_int_equal(mapfile_own(run->mf, id, blk, 1 + (blk_t)rand_r(&run->seed) % (BLKS - blk)), 0);
+		assert_int_equal(
+			mapfile_own(run->mf, id, blk, 1 + (blk_t)rand_r(&run->seed) % (BLKS - blk)),
+			0);
 	}
 	if (rand_r(&run->seed) % 3 == 0)
 		assert_int_equal(mapfile_must_sync(run->mf, id), 0);
@@ -364,8 +370,9 @@ static void judge(struct run *run, const struct disk *d, const char *how)
 	for (size_t i = d->floor; i <= d->upto + 1 && i <= run->log.nrecords && !fits; i++)
 		fits = same(&run->history[i], &got);
 	if (!fits)
-		fail_msg("event %zu of %zu, %s: %zu files, none of the states after records %zu to %zu", d->at,
-			 d->log->n, how, got.n, d->floor, d->upto);
+		fail_msg(
+			"event %zu of %zu, %s: %zu files, none of the states after records %zu to %zu",
+			d->at, d->log->n, how, got.n, d->floor, d->upto);
 	if (mf->now.table.next_id <= run->history[d->upto].top)
 		fail_msg("event %zu of %zu, %s: an id would be given twice", d->at, d->log->n, how);
 	mapfile_close(mf);
@@ -374,7 +381,8 @@ static void judge(struct run *run, const struct disk *d, const char *how)
 		second_crash(run, &got);
 }
 
-static void judge_picture(struct run *run, const struct disk *d, int file, enum disk_loss loss, unsigned unit)
+static void judge_picture(struct run *run, const struct disk *d, int file, enum disk_loss loss,
+			  unsigned unit)
 {
 	static uint8_t bytes[DISKLOG_FILE_BYTES];
 	uint64_t len = disk_picture(d, (unsigned)file, loss, unit, &run->seed, bytes);
@@ -420,7 +428,8 @@ static void explore(struct run *run)
 	disk_release(&d);
 }
 
-static void check_seed(struct maps_layer *l, unsigned seed, unsigned nsteps, unsigned *nstates, unsigned *nsecond)
+static void check_seed(struct maps_layer *l, unsigned seed, unsigned nsteps, unsigned *nstates,
+		       unsigned *nsecond)
 {
 	struct run run = { .layer = l, .seed = seed, .boot = BOOT_A };
 	struct state nothing = { 0 };
@@ -456,8 +465,8 @@ static void test_mapcrash__every_prefix_with_anything_lost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_mapcrash__every_prefix_with_anything_lost, maps_setup,
-						maps_teardown),
+		cmocka_unit_test_setup_teardown(test_mapcrash__every_prefix_with_anything_lost,
+						maps_setup, maps_teardown),
 	};
 
 	log_set_level(LOG_LVL_ERROR);

@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "support/maps.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/file.h"
 
 /* cmocka puts its own handler in place of ours before each test. */
 static struct sigaction guard;
@@ -52,7 +52,8 @@ static void test_mapfile__reopen_finds_what_was_recorded(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);
-	file_id_t a = maps_new_file(mf, MIB), b = maps_new_file(mf, 5000), c = maps_new_file(mf, 10 * MIB);
+	file_id_t a = maps_new_file(mf, MIB), b = maps_new_file(mf, 5000),
+		  c = maps_new_file(mf, 10 * MIB);
 	uint64_t uuid = mapfile_uuid(mf);
 	struct maps_state before, after;
 
@@ -208,8 +209,8 @@ static int open_bytes(const struct maps_layer *l, const uint8_t *p, size_t len, 
 	return mapfile_open(l->root, l->work, flags, "test", NULL, ret);
 }
 
-static void check_prefix(const struct maps_layer *l, const struct image *img, size_t len, size_t whole,
-			 unsigned flags)
+static void check_prefix(const struct maps_layer *l, const struct image *img, size_t len,
+			 size_t whole, unsigned flags)
 {
 	struct mapfile *mf;
 	struct maps_state got;
@@ -374,7 +375,8 @@ static void count_files(void *arg, file_id_t id, const struct blkmap *map)
 static void test_mapfile__each_visits_every_file(void **state)
 {
 	struct mapfile *mf = maps_open(*state, MAPFILE_VOLATILE, NULL);
-	file_id_t a = maps_new_file(mf, MIB), b = maps_new_file(mf, MIB), c = maps_new_file(mf, MIB);
+	file_id_t a = maps_new_file(mf, MIB), b = maps_new_file(mf, MIB),
+		  c = maps_new_file(mf, MIB);
 	uint64_t sum = 0;
 
 	assert_int_equal(mapfile_own(mf, b, 0, 7), 0);

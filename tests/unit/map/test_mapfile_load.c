@@ -44,7 +44,9 @@ static void test_mapload__longer_file_than_a_writer_leaves_is_damage(void **stat
 		for (int i = 0; i < 2; i++) {
 			set_map_size(l, sizes[i]);
 			if (flags && i == 0) {
-				assert_int_equal(mapfile_open(l->root, -1, flags, "test", NULL, &mf), -EUCLEAN);
+				assert_int_equal(
+					mapfile_open(l->root, -1, flags, "test", NULL, &mf),
+					-EUCLEAN);
 				continue;
 			}
 			/* But zeros are no records: nothing is lost. */

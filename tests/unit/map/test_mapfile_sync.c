@@ -21,8 +21,8 @@
 #include <cmocka.h>
 
 #include "support/maps.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/file.h"
 
 /* Extents as a backing file system would tell them. */
 struct fake_disk {
@@ -525,7 +525,8 @@ static void refuse_fchown(void)
 	};
 	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
 		_exit(2);
 }
 

@@ -15,13 +15,13 @@
 #include <cmocka.h>
 
 #include "support/maps.h"
-#include "veneer/sys/file.h"
 #include "veneer/base/log.h"
+#include "veneer/sys/file.h"
 #include "veneer/sys/xattr.h"
 
-#define FILES	      20u
-#define SECTOR	      64u
-#define HEADER_BYTES  sizeof(struct format_map_header)
+#define FILES	     20u
+#define SECTOR	     64u
+#define HEADER_BYTES sizeof(struct format_map_header)
 
 struct bytes {
 	uint8_t *p;
@@ -72,7 +72,8 @@ static void write_map(const struct maps_layer *l, const uint8_t *p, size_t len)
 static bool is_as_it_was(struct mapfile *mf, file_id_t id)
 {
 	for (unsigned b = 0; b < 256; b++) {
-		const bool was_own = (b >= id && b < id + 80 && (b - id) % 20 == 0) || (b >= 200 && b < 203) ||
+		const bool was_own = (b >= id && b < id + 80 && (b - id) % 20 == 0) ||
+				     (b >= 200 && b < 203) ||
 				     (id == 3 && b >= 100 && b < 130 && b % 2 == 0);
 
 		if (maps_is_own(mf, id, b) != was_own)
@@ -219,7 +220,7 @@ static void test_salvage__cut_map_never_shows_an_older_state(void **state)
 	make_map(l, true, &map);
 	for (unsigned boot = 0; boot < 2; boot++) {
 		mapfile_load_test_epoch = boot ? BOOT_B : BOOT_A;
-		for (size_t len = 0; len < map.tail; len += len > map.snapshot_end ? 1 : 13) {
+		for (size_t len = 0; len<map.tail; len += len> map.snapshot_end ? 1 : 13) {
 			struct mapfile *mf;
 
 			write_map(l, map.p, len);
@@ -247,7 +248,8 @@ static void test_salvage__copy_that_was_cut_in_its_snapshot_has_lost_its_log(voi
 	close(openat(l->root, MAPFILE_NAME, O_WRONLY | O_CREAT, 0644));
 	for (size_t len = 0; len < map.snapshot_end; len += 37) {
 		write_map(l, map.p, len);
-		assert_int_equal(mapfile_open(l->root, -1, MAPFILE_READONLY, "test", NULL, &mf), -EUCLEAN);
+		assert_int_equal(mapfile_open(l->root, -1, MAPFILE_READONLY, "test", NULL, &mf),
+				 -EUCLEAN);
 	}
 	free(map.p);
 }

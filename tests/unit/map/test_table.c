@@ -238,7 +238,8 @@ static void check_model(const struct blkmap *m, const struct model_state *s)
 		assert_int_equal(blkmap_is_own(m, b), b * BLK_BYTES >= s->clip || s->own[b]);
 }
 
-static void check_zeros(const struct table_file *f, const struct model_state *s, const uint8_t *zero)
+static void check_zeros(const struct table_file *f, const struct model_state *s,
+			const uint8_t *zero)
 {
 	struct blkmap *m;
 
@@ -322,10 +323,14 @@ static void start_copy(struct table *t)
 	assert_int_equal(apply(t, boot(1)), 0);
 	assert_int_equal(apply(t, fresh(1)), 0);
 	assert_int_equal(apply(t, own(1, 1)), 0);
-	assert_int_equal(apply(t, (struct record){ .type = FORMAT_REC_ZERO_RUN, .id = 1, .run = { 2, 1 } }), 0);
+	assert_int_equal(
+		apply(t, (struct record){ .type = FORMAT_REC_ZERO_RUN, .id = 1, .run = { 2, 1 } }),
+		0);
 	assert_int_equal(apply(t, of(FORMAT_REC_COMMIT, 1)), 0);
 	assert_int_equal(apply(t, own(1, 3)), 0);
-	assert_int_equal(apply(t, (struct record){ .type = FORMAT_REC_ZERO_RUN, .id = 1, .run = { 4, 1 } }), 0);
+	assert_int_equal(
+		apply(t, (struct record){ .type = FORMAT_REC_ZERO_RUN, .id = 1, .run = { 4, 1 } }),
+		0);
 }
 
 /* has: bit b for block b, that it does not read as zeros. */
@@ -341,7 +346,8 @@ static int settle_as(struct table *t, unsigned has, uint64_t size, bool is_order
 	r = table_settle_copy(t, f, m, size, is_ordered);
 	blkmap_free(m);
 	if (r == 1)
-		assert_int_equal(t->bytes, sizeof(*f) + blkmap_bytes(f->map) + (f->zero ? blkmap_bytes(f->zero) : 0));
+		assert_int_equal(t->bytes, sizeof(*f) + blkmap_bytes(f->map) +
+						   (f->zero ? blkmap_bytes(f->zero) : 0));
 	return r;
 }
 
@@ -368,7 +374,8 @@ static void test_table__copy_is_what_its_bytes_prove(void **state)
 		{ 1 << 1 | 1 << 3, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 }, /* all that was written */
 		{ 1 << 1, 1 << 1 | 1 << 2 | 1 << 4 }, /* what was not synced is lost */
 		{ 1 << 1 | 1 << 9, 1 << 1 | 1 << 2 | 1 << 4 | 1 << 9 }, /* its record is */
-		{ 1 << 1 | 1 << 2 | 1 << 4, 1 << 1 | 1 << 2 | 1 << 4 }, /* zeros that were written over */
+		{ 1 << 1 | 1 << 2 | 1 << 4,
+		  1 << 1 | 1 << 2 | 1 << 4 }, /* zeros that were written over */
 	};
 	struct table t;
 
@@ -398,14 +405,17 @@ static void test_table__copy_that_lacks_what_was_synced_proves_nothing(void **st
 static void test_table__copy_of_a_cut_file_is_told_by_its_size(void **state)
 {
 	(void)state;
-	struct record cut = { .type = FORMAT_REC_TRUNCATE, .id = 1, .truncate = { 2 * BLK_BYTES + 5 } };
+	struct record cut = { .type = FORMAT_REC_TRUNCATE,
+			      .id = 1,
+			      .truncate = { 2 * BLK_BYTES + 5 } };
 	struct table t;
 
 	for (int is_cut = 0; is_cut < 2; is_cut++) {
 		start_copy(&t);
 		assert_int_equal(apply(&t, cut), 0);
 		assert_int_equal(settle(&t, 1 << 1, is_cut ? cut.truncate.size : MIB), 1);
-		assert_int_equal(blkmap_clip(table_find(&t, 1)->map), is_cut ? cut.truncate.size : MIB);
+		assert_int_equal(blkmap_clip(table_find(&t, 1)->map),
+				 is_cut ? cut.truncate.size : MIB);
 		assert_true(blkmap_is_own(table_find(&t, 1)->map, 2));
 		table_release(&t);
 	}

@@ -50,8 +50,9 @@ static int check(struct tree_dirs *d, const struct stacking *s, char err[ERR_SIZ
 
 static void put_dirs(struct tree_dirs *d)
 {
-	static const char *const names[] = { "low", "low/in", "low/in/deep", "low/side", "low2", "up", "up/in", "wk", "wk/work",
-					     "wk/work/in" };
+	static const char *const names[] = { "low",	"low/in",    "low/in/deep", "low/side",
+					     "low2",	"up",	     "up/in",	    "wk",
+					     "wk/work", "wk/work/in" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		tree_put_dir(d, names[i]);
@@ -61,12 +62,18 @@ static void put_dirs(struct tree_dirs *d)
 static void test_overlap__what_would_write_a_lower_is_refused(void **state)
 {
 	static const struct stacking all[] = {
-		{ { "low" }, "low", "wk", false },	   { { "low2", "low" }, "link", "wk", false },
-		{ { "up/in" }, "up", "wk", false },	   { { "low" }, "up", "low", false },
-		{ { "low" }, "up", "link", false },	   { { "low" }, "up", "low/in/deep", false },
-		{ { "low2", "low" }, "up", "low/in", false }, { { "wk/work/in" }, "up", "wk", false },
-		{ { "low" }, "wk/work", "wk", false },	   { { "low" }, "wk/work/in", "wk", false },
-		{ { "low", "low2", "link" }, "up", "wk", false }, { { "low", "low" }, NULL, NULL, false },
+		{ { "low" }, "low", "wk", false },
+		{ { "low2", "low" }, "link", "wk", false },
+		{ { "up/in" }, "up", "wk", false },
+		{ { "low" }, "up", "low", false },
+		{ { "low" }, "up", "link", false },
+		{ { "low" }, "up", "low/in/deep", false },
+		{ { "low2", "low" }, "up", "low/in", false },
+		{ { "wk/work/in" }, "up", "wk", false },
+		{ { "low" }, "wk/work", "wk", false },
+		{ { "low" }, "wk/work/in", "wk", false },
+		{ { "low", "low2", "link" }, "up", "wk", false },
+		{ { "low", "low" }, NULL, NULL, false },
 	};
 	struct tree_dirs *d = *state;
 	char err[ERR_SIZE];

@@ -3,10 +3,10 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/cow.h"
-#include "veneer/tools/inspect.h"
+#include "veneer/data/remove.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/sys/privilege.h"
-#include "veneer/data/remove.h"
+#include "veneer/tools/inspect.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -58,9 +58,10 @@ static void test_mount__ids_in_an_acl_are_translated_in_place(void **state)
 {
 	struct tree_dirs *d = *state;
 	/* user::rwx user:9:rwx group::r-x group:8:r-x mask::rwx other::--- */
-	unsigned char acl[] = { 2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 9, 0, 0, 0,
-				4, 0, 5, 0, 255, 255, 255, 255, 8, 0, 5, 0, 8, 0, 0, 0,
-				16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255 };
+	unsigned char acl[] = { 2,   0,	  0,   0,   1,	 0,  7, 0, 255, 255, 255, 255, 2,
+				0,   7,	  0,   9,   0,	 0,  0, 4, 0,	5,   0,	  255, 255,
+				255, 255, 8,   0,   5,	 0,  8, 0, 0,	0,   16,  0,   7,
+				0,   255, 255, 255, 255, 32, 0, 0, 0,	255, 255, 255, 255 };
 	unsigned char was[sizeof(acl)];
 
 	memcpy(was, acl, sizeof(acl));

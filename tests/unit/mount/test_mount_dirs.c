@@ -25,7 +25,9 @@ static void prepare(struct tree_dirs *d, struct case_ *c)
 	}
 	c->lower[0] = c->paths[0];
 	c->lower[1] = c->paths[1];
-	c->o = (struct mount_opts){ .lower = c->lower, .n_lower = 2, .upper = c->paths[2], .work = c->paths[3] };
+	c->o = (struct mount_opts){
+		.lower = c->lower, .n_lower = 2, .upper = c->paths[2], .work = c->paths[3]
+	};
 }
 
 static void assert_is(int fd, const char *path)

@@ -108,9 +108,10 @@ static void test_options__help_and_version_need_nothing_else(void **state)
 
 static void test_options__unknown_ones_are_collected_and_never_fail(void **state)
 {
-	static const char *const expected[] = { "-s",	       "--foo",	    "--",	 "-",
-						"metacopy=on", "verity=off", "index=off", "fsname=x",
-						"lazytime",    "noxattrs",  "noacl=1" };
+	static const char *const expected[] = { "-s",	     "--foo",	    "--",
+						"-",	     "metacopy=on", "verity=off",
+						"index=off", "fsname=x",    "lazytime",
+						"noxattrs",  "noacl=1" };
 	struct mount_opts o;
 
 	(void)state;
@@ -127,7 +128,8 @@ static void test_options__unknown_ones_are_collected_and_never_fail(void **state
 }
 
 #define NO_PLACE "no mountpoint specified: the last argument is the directory to mount at"
-#define NO_LOWER "lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers"
+#define NO_LOWER \
+	"lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers"
 
 static void test_options__missing_parts_are_named(void **state)
 {
@@ -145,7 +147,9 @@ static void test_options__missing_parts_are_named(void **state)
 	assert_bad("lowerdir=", NO_LOWER);
 	assert_bad("lowerdir=:::", NO_LOWER);
 	assert_bad("upperdir=/u,workdir=/w", NO_LOWER);
-	assert_bad("lowerdir=/l,upperdir=/u", "workdir not specified: an upperdir needs one, a directory on the same file system");
+	assert_bad(
+		"lowerdir=/l,upperdir=/u",
+		"workdir not specified: an upperdir needs one, a directory on the same file system");
 }
 
 static void test_options__no_workdir_is_wanted_where_none_is_used(void **state)
@@ -164,10 +168,13 @@ static void test_options__no_workdir_is_wanted_where_none_is_used(void **state)
 static void test_options__what_belongs_to_o_is_not_ignored(void **state)
 {
 	static const char *const lines[][6] = {
-		{ "-o", "lowerdir=/l,", "upperdir=/u,workdir=/w", "/m" }, { "-o", "lowerdir=/l", "workdir=/w", "/m" },
-		{ "lowerdir=/l,upperdir=/u", "/m" }, { "-o", "lowerdir=/l", "/m", "upperdir=/u" },
+		{ "-o", "lowerdir=/l,", "upperdir=/u,workdir=/w", "/m" },
+		{ "-o", "lowerdir=/l", "workdir=/w", "/m" },
+		{ "lowerdir=/l,upperdir=/u", "/m" },
+		{ "-o", "lowerdir=/l", "/m", "upperdir=/u" },
 	};
-	static const char *const strays[] = { "upperdir=/u,workdir=/w", "workdir=/w", "lowerdir=/l,upperdir=/u", "upperdir=/u" };
+	static const char *const strays[] = { "upperdir=/u,workdir=/w", "workdir=/w",
+					      "lowerdir=/l,upperdir=/u", "upperdir=/u" };
 	struct mount_opts o;
 
 	(void)state;
@@ -184,8 +191,10 @@ static void test_options__strict_makes_unknown_ones_an_error(void **state)
 	char *text;
 
 	(void)state;
-	assert_bad_with_lower("strict,sizze=5M", "unknown option: sizze=5M; with strict that is an error");
-	assert_bad_with_lower("sizze=5M,strict", "unknown option: sizze=5M; with strict that is an error");
+	assert_bad_with_lower("strict,sizze=5M",
+			      "unknown option: sizze=5M; with strict that is an error");
+	assert_bad_with_lower("sizze=5M,strict",
+			      "unknown option: sizze=5M; with strict that is an error");
 	assert_int_equal(PARSE(&o, "--foo", "-o", "lowerdir=/l,strict", "/m"), -EINVAL);
 	assert_string_equal(parse_error, "unknown option: --foo; with strict that is an error");
 	assert_int_equal(PARSE(&o, "--foo", "-o", "lowerdir=/l,sizze=5M,a=b\\,c", "/m"), 0);
@@ -335,16 +344,8 @@ static void test_options__accepted_ones_change_nothing(void **state)
 static void test_options__kernel_words_follow_the_injected_ones(void **state)
 {
 	static const char *const words[] = {
-		"suid",
-		"nosuid",
-		"dev",
-		"nodev",
-		"exec",
-		"noexec",
-		"ro",
-		"rw",
-		"allow_other",
-		"default_permissions",
+		"suid",	  "nosuid", "dev", "nodev",	  "exec",
+		"noexec", "ro",	    "rw",  "allow_other", "default_permissions",
 	};
 	const char *user[] = { "-olowerdir=/l,nosuid,ro", "/m", NULL };
 	struct mount_opts o;
@@ -373,8 +374,10 @@ static void test_options__allow_root_leaves_allow_other_out_or_is_an_error(void 
 	assert_string_equal(o.kernel_opts, KERNEL_USER ",suid,nodev" NOATIME);
 	assert_int_equal(o.n_unknown, 0);
 	options_release(&o);
-	assert_bad_with_lower("allow_root,allow_other", "allow_root and allow_other exclude each other: give one of them");
-	assert_bad_with_lower("allow_other,allow_root", "allow_root and allow_other exclude each other: give one of them");
+	assert_bad_with_lower("allow_root,allow_other",
+			      "allow_root and allow_other exclude each other: give one of them");
+	assert_bad_with_lower("allow_other,allow_root",
+			      "allow_root and allow_other exclude each other: give one of them");
 	assert_true(parse_words("/", false, &o, user) < 0);
 }
 
@@ -477,7 +480,10 @@ static void test_options__layers(void **state)
 		const char *options;
 		bool is_static;
 	} table[] = {
-		{ "ro", false }, { "layers=auto", false }, { "layers=static", true }, { "layers=static,layers=auto", false },
+		{ "ro", false },
+		{ "layers=auto", false },
+		{ "layers=static", true },
+		{ "layers=static,layers=auto", false },
 		{ "layers=auto,layers=static", true },
 	};
 
@@ -496,8 +502,11 @@ static void test_options__limits_of_the_upper(void **state)
 		const char *text;
 		uint64_t bytes, inodes;
 	} table[] = {
-		{ "ro", 0, 0 }, { "size=10G,inodes=200k", (uint64_t)10 << 30, 200000 }, { "size=4096,inodes=7", 4096, 7 },
-		{ "size=3t,inodes=2M", (uint64_t)3 << 40, 2000000 }, { "size=5M,size=1k", 1024, 0 },
+		{ "ro", 0, 0 },
+		{ "size=10G,inodes=200k", (uint64_t)10 << 30, 200000 },
+		{ "size=4096,inodes=7", 4096, 7 },
+		{ "size=3t,inodes=2M", (uint64_t)3 << 40, 2000000 },
+		{ "size=5M,size=1k", 1024, 0 },
 	};
 
 	(void)state;
@@ -521,11 +530,14 @@ static void test_options__shared_pages_are_cached_and_locked_by_the_server(void 
 	assert_int_equal(shared.locks, LOCKING_SERVER);
 	options_release(&o);
 	options_release(&shared);
-	assert_bad_with_lower("share=pages,io=direct", "share=pages shares the pages of cached files: not with "
-						       "io=passthrough or io=direct");
-	assert_bad_with_lower("io=passthrough,share=pages", "share=pages shares the pages of cached files: not with "
-							    "io=passthrough or io=direct");
-	assert_bad_with_lower("share=pages,timeout=0", "share=pages shares what the kernel keeps: not with timeout=0");
+	assert_bad_with_lower("share=pages,io=direct",
+			      "share=pages shares the pages of cached files: not with "
+			      "io=passthrough or io=direct");
+	assert_bad_with_lower("io=passthrough,share=pages",
+			      "share=pages shares the pages of cached files: not with "
+			      "io=passthrough or io=direct");
+	assert_bad_with_lower("share=pages,timeout=0",
+			      "share=pages shares what the kernel keeps: not with timeout=0");
 }
 
 static void test_options__copies(void **state)
@@ -534,8 +546,12 @@ static void test_options__copies(void **state)
 		const char *text;
 		uint32_t copies;
 	} table[] = {
-		{ "ro", OPTIONS_COPIES_AUTO }, { "copies=auto", OPTIONS_COPIES_AUTO }, { "copies=1", 1 },
-		{ "copies=all", OPTIONS_COPIES_ALL }, { "copies=all,copies=64", 64 }, { "copies=3,copies=auto", OPTIONS_COPIES_AUTO },
+		{ "ro", OPTIONS_COPIES_AUTO },
+		{ "copies=auto", OPTIONS_COPIES_AUTO },
+		{ "copies=1", 1 },
+		{ "copies=all", OPTIONS_COPIES_ALL },
+		{ "copies=all,copies=64", 64 },
+		{ "copies=3,copies=auto", OPTIONS_COPIES_AUTO },
 	};
 
 	(void)state;
@@ -552,13 +568,18 @@ static void test_options__bad_values_are_one_sentence(void **state)
 	static const struct {
 		const char *text, *sentence;
 	} table[] = {
-		{ "uidmapping=1:2", "invalid mapping specified: 1:2; the form is uidmapping=ON_DISK:SHOWN:COUNT[:...]" },
-		{ "gidmapping=a:2:3", "invalid mapping specified: a:2:3; the form is gidmapping=ON_DISK:SHOWN:COUNT[:...]" },
+		{ "uidmapping=1:2",
+		  "invalid mapping specified: 1:2; the form is uidmapping=ON_DISK:SHOWN:COUNT[:...]" },
+		{ "gidmapping=a:2:3",
+		  "invalid mapping specified: a:2:3; the form is gidmapping=ON_DISK:SHOWN:COUNT[:...]" },
 		{ "redirect_dir=on", "fuse-overlayfs only supports redirect_dir=off" },
-		{ "xattr_permissions=3", "invalid value for xattr_permissions: 3; it takes 0, 1 or 2" },
-		{ "xattr_permissions=x", "invalid value for xattr_permissions: x; it takes 0, 1 or 2" },
+		{ "xattr_permissions=3",
+		  "invalid value for xattr_permissions: 3; it takes 0, 1 or 2" },
+		{ "xattr_permissions=x",
+		  "invalid value for xattr_permissions: x; it takes 0, 1 or 2" },
 		{ "squash_to_uid=x", "invalid value for squash_to_uid: x; it takes a user id" },
-		{ "squash_to_gid=4294967295", "invalid value for squash_to_gid: 4294967295; it takes a group id" },
+		{ "squash_to_gid=4294967295",
+		  "invalid value for squash_to_gid: 4294967295; it takes a group id" },
 		{ "fsync=x", "invalid value for fsync: x; it takes 0 or 1" },
 		{ "sync=", "invalid value for sync: ; it takes 0 or 1" },
 		{ "noxattrs=yes", "invalid value for noxattrs: yes; it takes 0 or 1" },
@@ -569,27 +590,40 @@ static void test_options__bad_values_are_one_sentence(void **state)
 		{ "xino=maybe", "invalid value for xino: maybe; it takes off|auto|on" },
 		{ "cow=clone", "invalid value for cow: clone; it takes map|copy" },
 		{ "io=", "invalid value for io: ; it takes auto|passthrough|cached|direct" },
-		{ "io=fast", "invalid value for io: fast; it takes auto|passthrough|cached|direct" },
-		{ "coherence=Strict", "invalid value for coherence: Strict; it takes auto|strict|fast" },
+		{ "io=fast",
+		  "invalid value for io: fast; it takes auto|passthrough|cached|direct" },
+		{ "coherence=Strict",
+		  "invalid value for coherence: Strict; it takes auto|strict|fast" },
 		{ "layers=", "invalid value for layers: ; it takes auto|static" },
 		{ "layers=dynamic", "invalid value for layers: dynamic; it takes auto|static" },
 		{ "share=", "invalid value for share: ; it takes off|pages" },
 		{ "share=all", "invalid value for share: all; it takes off|pages" },
 		{ "locks=off", "invalid value for locks: off; it takes local|server" },
-		{ "copies=0", "invalid value for copies: 0; it takes auto, all or a number of mounts" },
-		{ "copies=-1", "invalid value for copies: -1; it takes auto, all or a number of mounts" },
-		{ "copies=4294967295", "invalid value for copies: 4294967295; it takes auto, all or a number of mounts" },
-		{ "copies=2x", "invalid value for copies: 2x; it takes auto, all or a number of mounts" },
-		{ "copies=", "invalid value for copies: ; it takes auto, all or a number of mounts" },
-		{ "size=0", "invalid value for size: 0; it takes bytes, with K, M, G or T behind them" },
-		{ "size=1Q", "invalid value for size: 1Q; it takes bytes, with K, M, G or T behind them" },
-		{ "size=20000000T", "invalid value for size: 20000000T; it takes bytes, with K, M, G or T behind them" },
-		{ "inodes=1G", "invalid value for inodes: 1G; it takes a number, with k or m behind it" },
-		{ "io=auto|cached", "invalid value for io: auto|cached; it takes auto|passthrough|cached|direct" },
+		{ "copies=0",
+		  "invalid value for copies: 0; it takes auto, all or a number of mounts" },
+		{ "copies=-1",
+		  "invalid value for copies: -1; it takes auto, all or a number of mounts" },
+		{ "copies=4294967295",
+		  "invalid value for copies: 4294967295; it takes auto, all or a number of mounts" },
+		{ "copies=2x",
+		  "invalid value for copies: 2x; it takes auto, all or a number of mounts" },
+		{ "copies=",
+		  "invalid value for copies: ; it takes auto, all or a number of mounts" },
+		{ "size=0",
+		  "invalid value for size: 0; it takes bytes, with K, M, G or T behind them" },
+		{ "size=1Q",
+		  "invalid value for size: 1Q; it takes bytes, with K, M, G or T behind them" },
+		{ "size=20000000T",
+		  "invalid value for size: 20000000T; it takes bytes, with K, M, G or T behind them" },
+		{ "inodes=1G",
+		  "invalid value for inodes: 1G; it takes a number, with k or m behind it" },
+		{ "io=auto|cached",
+		  "invalid value for io: auto|cached; it takes auto|passthrough|cached|direct" },
 		{ "cow=map\\,", "invalid value for cow: map\\,; it takes map|copy" },
 		{ "promote=eage",
 		  "invalid value for promote: eage; it takes off|auto|eager, or bytes a second, with K, M or G behind them" },
-		{ "upperdir=", "no directory is given for upperdir: a mount that changes nothing leaves the option out" },
+		{ "upperdir=",
+		  "no directory is given for upperdir: a mount that changes nothing leaves the option out" },
 		{ "upperdir=/u,workdir=",
 		  "no directory is given for workdir: a mount that changes nothing leaves the option out" },
 		{ "partial=on", "invalid value for partial: on; it takes auto|cached|direct" },
@@ -680,8 +714,10 @@ static void test_options__fstab(void **state)
 /* mount(8) runs "mount.veneer SPEC DIR -o ...", and knows a mount again by SPEC. */
 static void test_options__source_names_the_container(void **state)
 {
-	char program[] = "fuse-overlayfs", flag[] = "-o", lower[] = "lowerdir=/l", shared[] = "lowerdir=/l,share=pages";
-	char point[] = "/s/overlay/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/merged";
+	char program[] = "fuse-overlayfs", flag[] = "-o", lower[] = "lowerdir=/l",
+	     shared[] = "lowerdir=/l,share=pages";
+	char point[] =
+		"/s/overlay/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/merged";
 	char *argv[] = { program, flag, lower, point };
 	struct mount_opts o;
 	char err[256];
@@ -698,25 +734,36 @@ static void test_options__source_names_the_container(void **state)
 
 static void test_options__what_holds_is_said_with_the_defaults(void **state)
 {
-	struct mount_opts o = good("lowerdir=/l,upperdir=/u,workdir=/w,size=1K,share=pages,promote=8M,noacl,timeout=1,private");
+	struct mount_opts o = good(
+		"lowerdir=/l,upperdir=/u,workdir=/w,size=1K,share=pages,promote=8M,noacl,timeout=1,private");
 	char *text;
 
 	(void)state;
 	assert_int_equal(options_in_effect(&o, &text), 0);
-	assert_string_equal(text, "noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks=server,promote=auto,"
-				  "layers=auto,prefetch=off,private,timeout=1,size=1024," KERNEL_ROOT NOATIME);
+	assert_string_equal(
+		text,
+		"noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks=server,promote=auto,"
+		"layers=auto,prefetch=off,private,timeout=1,size=1024," KERNEL_ROOT NOATIME);
 	free(text);
 	options_release(&o);
 }
 
 static void test_options__helper_of_mount(void **state)
 {
-	const char *argv[] = { "/sbin/mount.veneer", "a,b\\c", "/mnt", "-o",
-			       "lowerdir=/l,nofail,_netdev,user=me,users,comment=a,x-y=z,X-y,strange", NULL };
+	const char *argv[] = {
+		"/sbin/mount.veneer",
+		"a,b\\c",
+		"/mnt",
+		"-o",
+		"lowerdir=/l,nofail,_netdev,user=me,users,comment=a,x-y=z,X-y,strange",
+		NULL
+	};
 	struct mount_opts o;
 
 	(void)state;
-	assert_int_equal(options_parse(5, (char *const *)argv, "/", false, &o, parse_error, sizeof(parse_error)), 0);
+	assert_int_equal(options_parse(5, (char *const *)argv, "/", false, &o, parse_error,
+				       sizeof(parse_error)),
+			 0);
 	assert_string_equal(o.kernel_opts, KERNEL_USER ",fsname=a\\,b\\\\c" NOATIME);
 	assert_string_equal(o.mountpoint, "/mnt");
 	assert_int_equal(o.n_unknown, 1);
@@ -724,7 +771,9 @@ static void test_options__helper_of_mount(void **state)
 	options_release(&o);
 
 	argv[0] = "/usr/bin/veneer";
-	assert_int_equal(options_parse(5, (char *const *)argv, "/", false, &o, parse_error, sizeof(parse_error)), 0);
+	assert_int_equal(options_parse(5, (char *const *)argv, "/", false, &o, parse_error,
+				       sizeof(parse_error)),
+			 0);
 	assert_string_equal(o.kernel_opts, KERNEL_USER NOATIME);
 	assert_int_equal(o.n_unknown, 8);
 	options_release(&o);

@@ -25,17 +25,19 @@ static void test_optnumber__units_multiply(void **state)
 {
 	static const struct {
 		const char *text;
-		uint64_t value;	/* 0: refused */
+		uint64_t value; /* 0: refused */
 	} rows[] = {
-		{ "1", 1 }, { "3K", 3072 }, { "2M", 2 << 20 }, { "1G", 1 << 30 }, { "0", 0 }, { "-1", 0 }, { "K", 0 },
-		{ "1T", 0 }, { "1KK", 0 }, { "17179869184G", 0 }, { "", 0 },
+		{ "1", 1 },   { "3K", 3072 },	     { "2M", 2 << 20 }, { "1G", 1 << 30 },
+		{ "0", 0 },   { "-1", 0 },	     { "K", 0 },	{ "1T", 0 },
+		{ "1KK", 0 }, { "17179869184G", 0 }, { "", 0 },
 	};
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
 		uint64_t v = 0;
 
-		assert_int_equal(options_number_scaled(rows[k].text, "KMG", 1024, &v), rows[k].value != 0);
+		assert_int_equal(options_number_scaled(rows[k].text, "KMG", 1024, &v),
+				 rows[k].value != 0);
 		assert_int_equal(v, rows[k].value);
 	}
 }

@@ -14,12 +14,21 @@ static void test_optshare__what_shows_files_otherwise_does_not_agree(void **stat
 		const char *text;
 		bool agrees;
 	} table[] = {
-		{ "share=pages", true }, { "share=pages,volatile", true }, { "share=pages,cow=copy", true },
-		{ "share=pages,upperdir=/other,workdir=/w", true }, { "share=pages,uidmapping=0:1:2", false },
-		{ "share=pages,gidmapping=0:1:2", false }, { "share=pages,squash_to_root", false },
-		{ "share=pages,squash_to_uid=1", false }, { "share=pages,squash_to_gid=1", false },
-		{ "share=pages,timeout=1", false }, { "share=pages,noacl", false }, { "share=pages,static_nlink", false },
-		{ "share=pages,noxattrs=1", false }, { "share=pages,xattr_permissions=2", false }, { "share=pages,nosuid", false },
+		{ "share=pages", true },
+		{ "share=pages,volatile", true },
+		{ "share=pages,cow=copy", true },
+		{ "share=pages,upperdir=/other,workdir=/w", true },
+		{ "share=pages,uidmapping=0:1:2", false },
+		{ "share=pages,gidmapping=0:1:2", false },
+		{ "share=pages,squash_to_root", false },
+		{ "share=pages,squash_to_uid=1", false },
+		{ "share=pages,squash_to_gid=1", false },
+		{ "share=pages,timeout=1", false },
+		{ "share=pages,noacl", false },
+		{ "share=pages,static_nlink", false },
+		{ "share=pages,noxattrs=1", false },
+		{ "share=pages,xattr_permissions=2", false },
+		{ "share=pages,nosuid", false },
 	};
 	struct mount_opts o = good_with_lower("share=pages");
 

@@ -204,7 +204,8 @@ static void test_upperlock__recovery_has_it_where_it_was(void **state)
 	recovery.dirs.lock = dup(w.l.fd);
 	die(&w);
 	refuse(d, "work");
-	recovery.r = upper_lock_take(&recovery.l, "upper", recovery.dirs.upper, &recovery.dirs, recovery.err, sizeof(recovery.err));
+	recovery.r = upper_lock_take(&recovery.l, "upper", recovery.dirs.upper, &recovery.dirs,
+				     recovery.err, sizeof(recovery.err));
 	assert_int_equal(recovery.r, 0);
 	assert_true(recovery.l.is_contested && recovery.dirs.lock < 0);
 	refuse(d, "work");
@@ -229,7 +230,8 @@ static void test_upperlock__recovery_without_its_lock_is_refused(void **state)
 	recovery.dirs.lock = open_dir(d, "work/work");
 	w = begin(d, "work");
 	assert_true(w.l.is_contested);
-	recovery.r = upper_lock_take(&recovery.l, "upper", recovery.dirs.upper, &recovery.dirs, recovery.err, sizeof(recovery.err));
+	recovery.r = upper_lock_take(&recovery.l, "upper", recovery.dirs.upper, &recovery.dirs,
+				     recovery.err, sizeof(recovery.err));
 	assert_int_equal(recovery.r, -EBUSY);
 	end(&recovery);
 	end(&w);
@@ -274,7 +276,8 @@ static void test_upperlock__work_that_others_can_open_is_no_lock(void **state)
 	assert_int_equal(chmod(path, 0700), 0);
 }
 
-/* One of them has the lock; the other takes back what an earlier mount has said, as it cannot keep it. */
+/* One of them has the lock; the other takes back what an earlier mount has said, as it cannot keep
+ * it. */
 static void test_upperlock__two_uppers_may_have_one_work_directory(void **state)
 {
 	struct tree_dirs *d = *state;

@@ -21,7 +21,9 @@ static void serve(struct tree_dirs *d, struct server *s, int sig)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	snprintf(s->path, sizeof(s->path), "%s/work", d->s.path);
 	s->top = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_int_equal(workdir_open(s->top, s->path, &s->parent, &s->name, &s->workfd, s->err, sizeof(s->err)), 0);
+	assert_int_equal(workdir_open(s->top, s->path, &s->parent, &s->name, &s->workfd, s->err,
+				      sizeof(s->err)),
+			 0);
 	assert_int_equal(upper_takeover_listen(s->workfd, sig, &s->fd), 0);
 }
 
@@ -99,7 +101,8 @@ static void test_takeover__asking_never_waits_and_never_follows(void **state)
 	tree_put_dir(d, "work/work/veneer-1");
 	tree_put_dir(d, "work/work/veneer-2");
 	assert_int_equal(mkfifoat(d->s.fd, "work/work/veneer-0/takeover", 0600), 0);
-	assert_int_equal(symlinkat("../../../outside/takeover", d->s.fd, "work/work/veneer-1/takeover"), 0);
+	assert_int_equal(
+		symlinkat("../../../outside/takeover", d->s.fd, "work/work/veneer-1/takeover"), 0);
 	tree_put_text(d, "work/work/veneer-2/takeover", "");
 	assert_int_equal(symlinkat("../../outside", d->s.fd, "work/work/veneer-3"), 0);
 	snprintf(s.path, sizeof(s.path), "%s/work", d->s.path);

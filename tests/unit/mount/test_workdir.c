@@ -98,9 +98,12 @@ static int open_on_full_disk(const char *path)
 	top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	/* The set-group-id bit is handed down. */
 	if (mkdirat(top, "work", 0700) < 0 || fchmodat(top, "work", 02700, 0) < 0 ||
-	    mkdirat(top, "work/veneer-dead", 0700) < 0 || mkdirat(top, "work/veneer-dead/deep", 0700) < 0)
+	    mkdirat(top, "work/veneer-dead", 0700) < 0 ||
+	    mkdirat(top, "work/veneer-dead/deep", 0700) < 0)
 		return 2;
-	for (int k = 0; snprintf(file, sizeof(file), "file%d", k) && mknodat(top, file, S_IFREG | 0600, 0) == 0; k++)
+	for (int k = 0; snprintf(file, sizeof(file), "file%d", k) &&
+			mknodat(top, file, S_IFREG | 0600, 0) == 0;
+	     k++)
 		;
 	if (errno != ENOSPC)
 		return 3;

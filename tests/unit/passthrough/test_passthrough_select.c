@@ -5,8 +5,8 @@
 #include "veneer/data/cow.h"
 #include "veneer/passthrough/passthrough_select.h"
 
-#include <fcntl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #define BIG 100000
@@ -140,7 +140,8 @@ static void test_offer__libraries_are_known_by_name(void **state)
 		const char *name;
 		bool is_library;
 	} rows[] = {
-		{ "liba.so", true }, { "liba.so.1.2", true }, { "a.sorry", false }, { "so", false }, { "a.txt", false },
+		{ "liba.so", true }, { "liba.so.1.2", true }, { "a.sorry", false },
+		{ "so", false },     { "a.txt", false },
 	};
 	struct tree_dirs *d = *state;
 

@@ -42,7 +42,8 @@ static struct passthrough_table *start(unsigned max)
 }
 
 /* As the server does it: ask, register if told to, ask again. */
-static enum passthrough_table_way take(struct passthrough_table *b, struct node_slot *s, const struct passthrough_table_ask *ask, uint32_t *ret_id)
+static enum passthrough_table_way take(struct passthrough_table *b, struct node_slot *s,
+				       const struct passthrough_table_ask *ask, uint32_t *ret_id)
 {
 	enum passthrough_table_way way = passthrough_table_take(b, s, ask, 0, ret_id);
 	uint32_t fresh;
@@ -57,12 +58,18 @@ static enum passthrough_table_way take(struct passthrough_table *b, struct node_
 	return way;
 }
 
-static const struct passthrough_table_ask reads_lower = { .offer = PASSTHROUGH_TABLE_LOWER, .wish = PASSTHROUGH_TABLE_WAY_BACKED };
-static const struct passthrough_table_ask reads_small = { .offer = PASSTHROUGH_TABLE_LOWER, .wish = PASSTHROUGH_TABLE_WAY_CACHED };
-static const struct passthrough_table_ask writes_lower = { .writes = true, .wish = PASSTHROUGH_TABLE_WAY_CACHED };
+static const struct passthrough_table_ask reads_lower = { .offer = PASSTHROUGH_TABLE_LOWER,
+							  .wish = PASSTHROUGH_TABLE_WAY_BACKED };
+static const struct passthrough_table_ask reads_small = { .offer = PASSTHROUGH_TABLE_LOWER,
+							  .wish = PASSTHROUGH_TABLE_WAY_CACHED };
+static const struct passthrough_table_ask writes_lower = { .writes = true,
+							   .wish = PASSTHROUGH_TABLE_WAY_CACHED };
 static const struct passthrough_table_ask reads_partial = { .wish = PASSTHROUGH_TABLE_WAY_DIRECT };
-static const struct passthrough_table_ask writes_upper = { .writes = true, .offer = PASSTHROUGH_TABLE_UPPER, .wish = PASSTHROUGH_TABLE_WAY_BACKED };
-static const struct passthrough_table_ask reads_upper = { .offer = PASSTHROUGH_TABLE_UPPER, .wish = PASSTHROUGH_TABLE_WAY_BACKED };
+static const struct passthrough_table_ask writes_upper = { .writes = true,
+							   .offer = PASSTHROUGH_TABLE_UPPER,
+							   .wish = PASSTHROUGH_TABLE_WAY_BACKED };
+static const struct passthrough_table_ask reads_upper = { .offer = PASSTHROUGH_TABLE_UPPER,
+							  .wish = PASSTHROUGH_TABLE_WAY_BACKED };
 
 static void test_backing__what_an_open_gets_depends_on_what_is_open(void **state)
 {
@@ -85,40 +92,67 @@ static void test_backing__what_an_open_gets_depends_on_what_is_open(void **state
 		{ { .n_direct = 1 }, &reads_upper, PASSTHROUGH_TABLE_WAY_CACHED },
 		{ { .n_direct = 1, .n_cached = 1 }, &reads_partial, PASSTHROUGH_TABLE_WAY_CACHED },
 		/* And in the other order. */
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER }, &reads_lower, PASSTHROUGH_TABLE_WAY_BACKED },
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER }, &reads_small, PASSTHROUGH_TABLE_WAY_BACKED },
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER }, &writes_lower, PASSTHROUGH_TABLE_WAY_SWITCH },
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER }, &reads_partial, PASSTHROUGH_TABLE_WAY_SWITCH },
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER }, &writes_upper, PASSTHROUGH_TABLE_WAY_SWITCH },
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER }, &reads_upper, PASSTHROUGH_TABLE_WAY_SWITCH },
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_UPPER }, &writes_upper, PASSTHROUGH_TABLE_WAY_BACKED },
-		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_UPPER }, &reads_upper, PASSTHROUGH_TABLE_WAY_BACKED },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER },
+		  &reads_lower,
+		  PASSTHROUGH_TABLE_WAY_BACKED },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER },
+		  &reads_small,
+		  PASSTHROUGH_TABLE_WAY_BACKED },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER },
+		  &writes_lower,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER },
+		  &reads_partial,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER },
+		  &writes_upper,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER },
+		  &reads_upper,
+		  PASSTHROUGH_TABLE_WAY_SWITCH },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_UPPER },
+		  &writes_upper,
+		  PASSTHROUGH_TABLE_WAY_BACKED },
+		{ { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_UPPER },
+		  &reads_upper,
+		  PASSTHROUGH_TABLE_WAY_BACKED },
 	};
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
 		if (passthrough_table_choose(&rows[k].slot, rows[k].ask) != rows[k].way)
-			fail_msg("row %zu: %d instead of %d", k, passthrough_table_choose(&rows[k].slot, rows[k].ask), rows[k].way);
+			fail_msg("row %zu: %d instead of %d", k,
+				 passthrough_table_choose(&rows[k].slot, rows[k].ask), rows[k].way);
 }
 
 static void test_backing__writer_never_gets_a_lower_file(void **state)
 {
 	(void)state;
 	for (unsigned bits = 0; bits < 1 << 6; bits++) {
-		const struct node_slot s = { .n_backed = bits & 1, .n_cached = bits >> 1 & 1, .n_direct = bits >> 2 & 1,
-					     .passthrough_table_kind = bits & 1 ? PASSTHROUGH_TABLE_LOWER : PASSTHROUGH_TABLE_NONE,
+		const struct node_slot s = { .n_backed = bits & 1,
+					     .n_cached = bits >> 1 & 1,
+					     .n_direct = bits >> 2 & 1,
+					     .passthrough_table_kind =
+						     bits & 1 ? PASSTHROUGH_TABLE_LOWER
+							      : PASSTHROUGH_TABLE_NONE,
 					     .is_left = bits >> 3 & 1 };
-		const struct passthrough_table_ask ask = { .writes = true, .is_back = bits >> 4 & 1,
-						 .offer = bits >> 5 ? PASSTHROUGH_TABLE_UPPER : PASSTHROUGH_TABLE_NONE,
-						 .wish = PASSTHROUGH_TABLE_WAY_CACHED };
+		const struct passthrough_table_ask ask = {
+			.writes = true,
+			.is_back = bits >> 4 & 1,
+			.offer = bits >> 5 ? PASSTHROUGH_TABLE_UPPER : PASSTHROUGH_TABLE_NONE,
+			.wish = PASSTHROUGH_TABLE_WAY_CACHED
+		};
 
-		assert_int_not_equal(passthrough_table_choose(&s, &ask), PASSTHROUGH_TABLE_WAY_BACKED);
+		assert_int_not_equal(passthrough_table_choose(&s, &ask),
+				     PASSTHROUGH_TABLE_WAY_BACKED);
 	}
 }
 
 static void test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages(void **state)
 {
-	const struct node_slot open = { .n_backed = 1, .passthrough_table_kind = PASSTHROUGH_TABLE_LOWER, .is_left = true };
+	const struct node_slot open = { .n_backed = 1,
+					.passthrough_table_kind = PASSTHROUGH_TABLE_LOWER,
+					.is_left = true };
 	const struct node_slot closed = { .is_left = true };
 	struct passthrough_table_ask ask = { .wish = PASSTHROUGH_TABLE_WAY_CACHED };
 
@@ -224,7 +258,8 @@ static void test_backing__all_opens_of_a_node_share_one_registration(void **stat
 	assert_int_equal(n_opened, 1);
 	/* Two threads registered it at once: the second one's is not used. */
 	assert_int_equal(passthrough_table_register(b, 3, &fresh), 0);
-	assert_int_equal(passthrough_table_take(b, &s, &reads_lower, fresh, &id), PASSTHROUGH_TABLE_WAY_BACKED);
+	assert_int_equal(passthrough_table_take(b, &s, &reads_lower, fresh, &id),
+			 PASSTHROUGH_TABLE_WAY_BACKED);
 	assert_int_equal(id, first);
 	passthrough_table_unregister(b, fresh);
 	for (unsigned k = 0; k < 3; k++)
@@ -282,7 +317,8 @@ static void test_backing__least_recently_used_makes_room_and_one_in_use_never(vo
 
 	(void)state;
 	for (unsigned k = 0; k < 3; k++)
-		assert_int_equal(take(b, &s[k], &reads_lower, &ids[k]), PASSTHROUGH_TABLE_WAY_BACKED);
+		assert_int_equal(take(b, &s[k], &reads_lower, &ids[k]),
+				 PASSTHROUGH_TABLE_WAY_BACKED);
 	passthrough_table_drop(b, &s[1], PASSTHROUGH_TABLE_WAY_BACKED);
 	passthrough_table_drop(b, &s[0], PASSTHROUGH_TABLE_WAY_BACKED);
 	assert_int_equal(take(b, &s[3], &reads_lower, &ids[3]), PASSTHROUGH_TABLE_WAY_BACKED);
@@ -360,12 +396,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_backing__what_an_open_gets_depends_on_what_is_open),
 		cmocka_unit_test(test_backing__writer_never_gets_a_lower_file),
-		cmocka_unit_test(test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages),
+		cmocka_unit_test(
+			test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages),
 		cmocka_unit_test(test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once),
 		cmocka_unit_test(test_backing__file_is_remembered_when_an_id_of_it_was_left),
 		cmocka_unit_test(test_backing__no_open_gets_pages_once_a_switch_was_answered),
 		cmocka_unit_test(test_backing__all_opens_of_a_node_share_one_registration),
-		cmocka_unit_test(test_backing__what_was_registered_before_copy_up_is_not_used_after_it),
+		cmocka_unit_test(
+			test_backing__what_was_registered_before_copy_up_is_not_used_after_it),
 		cmocka_unit_test(test_backing__goes_with_its_node),
 		cmocka_unit_test(test_backing__id_is_left_if_a_lower_file_is_open_by_it),
 		cmocka_unit_test(test_backing__least_recently_used_makes_room_and_one_in_use_never),

@@ -22,7 +22,8 @@ static int setup(void **state)
 	image.files = calloc(MANY, sizeof(*image.files));
 	image.items = calloc(MANY, sizeof(*image.items));
 	image.starts = 2;
-	limits = (struct planner_limits){ .files = MANY, .bytes = (uint64_t)MANY * PLANNER_EXTENT_BYTES };
+	limits = (struct planner_limits){ .files = MANY,
+					  .bytes = (uint64_t)MANY * PLANNER_EXTENT_BYTES };
 	return 0;
 }
 
@@ -43,7 +44,10 @@ static uint32_t add_file(const char *path)
 static void add(uint32_t file, uint32_t extent, enum profile_kind kind, uint64_t seen, uint32_t ms)
 {
 	image.items[image.nitems++] = (struct profile_item){
-		.file = file, .extent = extent, .kind = kind, .history = { .seen = seen, .count = 1, .first_ms = ms },
+		.file = file,
+		.extent = extent,
+		.kind = kind,
+		.history = { .seen = seen, .count = 1, .first_ms = ms },
 	};
 }
 
@@ -116,8 +120,12 @@ static void test_planner__judges_by_path_and_extent(void **state)
 {
 	static char first[] = "b", second[] = "a";
 	struct profile_file files[] = { { first, 0 }, { second, 0 } };
-	struct profile_item read[] = { { .file = 1, .extent = 0 }, { .file = 0, .extent = 9 }, { .file = 1, .extent = 2 } };
-	const struct profile_start start = { .files = files, .nfiles = 2, .items = read, .nitems = 3 };
+	struct profile_item read[] = { { .file = 1, .extent = 0 },
+				       { .file = 0, .extent = 9 },
+				       { .file = 1, .extent = 2 } };
+	const struct profile_start start = {
+		.files = files, .nfiles = 2, .items = read, .nitems = 3
+	};
 	struct plan_verdict v;
 	uint32_t a, c;
 
@@ -141,7 +149,8 @@ static void test_planner__checks_when_verdicts_stay_behind_starts(void **state)
 	unsigned checks = 0;
 
 	(void)state;
-	for (unsigned starts = 0; starts < PLANNER_CHECK_FIRST + 2 * PLANNER_CHECK_EVERY; starts++) {
+	for (unsigned starts = 0; starts < PLANNER_CHECK_FIRST + 2 * PLANNER_CHECK_EVERY;
+	     starts++) {
 		if (!planner_checks(&s, starts))
 			continue;
 		assert_int_equal(starts, PLANNER_CHECK_FIRST + checks * PLANNER_CHECK_EVERY);

@@ -42,7 +42,9 @@ static void start(uint64_t touched)
 
 static size_t ask(enum predictor_kind kind, size_t limit, uint64_t seed)
 {
-	const struct predictor_question q = { .kind = kind, .starts = starts, .limit = limit, .bound = BOUND, .seed = seed };
+	const struct predictor_question q = {
+		.kind = kind, .starts = starts, .limit = limit, .bound = BOUND, .seed = seed
+	};
 
 	return predictor_ask(&q, items, ITEMS, guesses);
 }
@@ -197,7 +199,8 @@ static void test_predictor__has_names(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < PREDICTOR_KINDS; kind++)
-		assert_int_equal(predictor_by_name(predictor_name((enum predictor_kind)kind)), kind);
+		assert_int_equal(predictor_by_name(predictor_name((enum predictor_kind)kind)),
+				 kind);
 	assert_int_equal(predictor_by_name("oracle"), PREDICTOR_KINDS);
 }
 

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#define STARTERS 4
+#define STARTERS    4
 #define STARTS_EACH 10
 
 static char dir[] = "/tmp/veneer-profile-XXXXXX";
@@ -26,7 +26,8 @@ static const uint64_t layers[] = { 11, 22, 33 };
 
 static void clear(void)
 {
-	static const char *const names[] = { "profile.db", "profile.db-wal", "profile.db-shm", "profile.db-journal" };
+	static const char *const names[] = { "profile.db", "profile.db-wal", "profile.db-shm",
+					     "profile.db-journal" };
 
 	for (size_t i = 0; i < 4; i++)
 		unlinkat(dirfd_, names[i], 0);
@@ -58,8 +59,11 @@ static struct profile_stack stack_of(size_t first, size_t n)
 static int see(const struct profile_stack *s, const char *path, uint64_t layer, uint32_t extent)
 {
 	const struct profile_file file = { (char *)path, layer };
-	const struct profile_item item = { .extent = extent, .history = { .first_ms = 7, .order = 3 } };
-	const struct profile_start start = { .files = &file, .nfiles = 1, .items = &item, .nitems = 1, .at = 1000 };
+	const struct profile_item item = { .extent = extent,
+					   .history = { .first_ms = 7, .order = 3 } };
+	const struct profile_start start = {
+		.files = &file, .nfiles = 1, .items = &item, .nitems = 1, .at = 1000
+	};
 	struct profile *p;
 	int r = profile_open(dirfd_, false, &p, err, sizeof(err));
 
@@ -232,7 +236,9 @@ static void see_extents(const struct profile_stack *s, uint32_t first, size_t n)
 	char path[] = "large";
 	const struct profile_file file = { path, 11 };
 	struct profile_item *items = calloc(n, sizeof(*items));
-	const struct profile_start start = { .files = &file, .nfiles = 1, .items = items, .nitems = n, .at = 1000 };
+	const struct profile_start start = {
+		.files = &file, .nfiles = 1, .items = items, .nitems = n, .at = 1000
+	};
 	struct profile *p;
 
 	assert_non_null(items);
@@ -271,8 +277,15 @@ static void test_profile__what_is_of_starts_to_come_makes_room(void **state)
 	struct profile_file file = { path, layer };
 	struct profile_item *items = calloc(PROFILE_ITEMS_MAX, sizeof(*items));
 	const struct profile_image stale = {
-		.files = &file, .nfiles = 1, .items = items, .nitems = PROFILE_ITEMS_MAX, .starts = INT_MAX, .label = label,
-		.key = profile_image_key(&s), .layers = &layer, .nlayers = 1,
+		.files = &file,
+		.nfiles = 1,
+		.items = items,
+		.nitems = PROFILE_ITEMS_MAX,
+		.starts = INT_MAX,
+		.label = label,
+		.key = profile_image_key(&s),
+		.layers = &layer,
+		.nlayers = 1,
 	};
 	struct profile_image img;
 	struct profile *p;
@@ -339,7 +352,9 @@ static void test_profile__long_paths_do_not_make_the_file_larger_than_its_bound(
 	struct profile_item *items = calloc(PATHS, sizeof(*items));
 	uint64_t key = 1;
 	const struct profile_stack s = { .layers = &key, .n = 1, .label = "/a/layer" };
-	const struct profile_start start = { .files = files, .nfiles = PATHS, .items = items, .nitems = PATHS, .at = 1000 };
+	const struct profile_start start = {
+		.files = files, .nfiles = PATHS, .items = items, .nitems = PATHS, .at = 1000
+	};
 	struct profile_image img;
 	struct profile *p;
 	struct stat st;

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#define FILES 64
-#define THREADS 4
+#define FILES	  64
+#define THREADS	  4
 #define WINDOW_MS 60000u
 
 static uint64_t files[FILES] __attribute__((aligned(8)));

@@ -18,7 +18,8 @@ struct shared {
 
 static struct shared *fresh(void)
 {
-	struct shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *s =
+		mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(s, MAP_FAILED);
 	return s;
@@ -212,8 +213,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_activity__what_a_thread_was_at_is_blamed),
 		cmocka_unit_test(test_activity__the_innermost_is_blamed),
-		cmocka_unit_test(test_activity__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside),
-		cmocka_unit_test_setup_teardown(test_activity__what_is_changed_is_waited_for_and_nothing_else, tree_setup, tree_teardown),
+		cmocka_unit_test(
+			test_activity__nothing_is_blamed_that_is_over_or_for_a_signal_from_outside),
+		cmocka_unit_test_setup_teardown(
+			test_activity__what_is_changed_is_waited_for_and_nothing_else, tree_setup,
+			tree_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,8 @@ static void test_recall__a_note_outlives_a_disk_that_hangs_for_a_while(void **st
 	assert_true(estale_table_has(r, 7, 100, 31000));
 }
 
-/* Each is told so once before the one of another container is heard, and once more before he is heard again. */
+/* Each is told so once before the one of another container is heard, and once more before he is
+ * heard again. */
 static void test_recall__many_who_are_told_at_once_push_nobody_out(void **state)
 {
 	struct estale_table *r = *state;
@@ -88,7 +89,9 @@ static void test_recall__the_next_server_knows_as_long_as_if_it_were_just_said(v
 
 	estale_table_note(r, 7, 100, 1000);
 	estale_table_note(r, 8, 101, 2000);
-	assert_int_equal(estale_table_attach(fcntl(estale_table_fd(r), F_DUPFD_CLOEXEC, 3), 60000, &next), 0);
+	assert_int_equal(
+		estale_table_attach(fcntl(estale_table_fd(r), F_DUPFD_CLOEXEC, 3), 60000, &next),
+		0);
 	assert_true(estale_table_has(next, 7, 100, 60000 + ESTALE_TABLE_MS));
 	assert_true(estale_table_has(next, 8, 101, 60000 + ESTALE_TABLE_MS));
 	assert_false(estale_table_has(next, 7, 101, 60000));
@@ -112,14 +115,22 @@ static void test_recall__another_file_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_recall__knows_whom_and_what, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__a_note_is_there_until_its_time_is_over, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__a_note_outlives_a_disk_that_hangs_for_a_while, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__many_who_are_told_at_once_push_nobody_out, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__the_newest_notes_stay, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__the_next_server_knows_as_long_as_if_it_were_just_said, set_up,
+		cmocka_unit_test_setup_teardown(test_recall__knows_whom_and_what, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__another_file_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__a_note_is_there_until_its_time_is_over,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_recall__a_note_outlives_a_disk_that_hangs_for_a_while, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_recall__many_who_are_told_at_once_push_nobody_out, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__the_newest_notes_stay, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_recall__the_next_server_knows_as_long_as_if_it_were_just_said, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(test_recall__another_file_is_refused, set_up,
+						tear_down),
 	};
 
 	hash_use_secret(20260731); /* chance is not tested */

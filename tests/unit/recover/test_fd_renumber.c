@@ -7,8 +7,8 @@
 #include <limits.h>
 #include <sys/mman.h>
 
-#define FIRST 40	/* nothing of the test program is here or above */
-#define N 60
+#define FIRST 40 /* nothing of the test program is here or above */
+#define N     60
 
 /* A file that tells k. */
 static int tagged(int k, int at_least)

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#define KEY 7
+#define KEY	       7
 #define SLOTS_AT_LEAST 500 /* threads of the server, generously */
 
 static void *fresh_area(void)
@@ -23,13 +23,13 @@ static void *fresh_area(void)
 static struct intent *begin(uint64_t key, uint64_t unique, bool is_resent)
 {
 	return intent_log_begin(&(struct intent_request){ .key = key,
-						      .unique = unique,
-						      .kind = INTENT_RENAME,
-						      .is_resent = is_resent,
-						      .from_parent = 1,
-						      .from_name = "old",
-						      .to_parent = 2,
-						      .to_name = "new" });
+							  .unique = unique,
+							  .kind = INTENT_RENAME,
+							  .is_resent = is_resent,
+							  .from_parent = 1,
+							  .from_name = "old",
+							  .to_parent = 2,
+							  .to_name = "new" });
 }
 
 static void count(struct intent *n, void *arg)
@@ -254,8 +254,12 @@ static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(voi
 
 	(void)state;
 	fresh_area();
-	note = intent_log_note(&(struct intent_request){ .key = KEY, .unique = 11, .kind = INTENT_DOUBT, .node = 5,
-						     .from_parent = 1, .from_name = "old" });
+	note = intent_log_note(&(struct intent_request){ .key = KEY,
+							 .unique = 11,
+							 .kind = INTENT_DOUBT,
+							 .node = 5,
+							 .from_parent = 1,
+							 .from_name = "old" });
 	assert_non_null(note);
 	n = begin(KEY, 11, false);
 	assert_ptr_not_equal(n, note);
@@ -278,8 +282,10 @@ int main(void)
 		cmocka_unit_test(test_intent__nothing_of_another_request_or_mount_is_found),
 		cmocka_unit_test(test_intent__answered_request_is_forgotten),
 		cmocka_unit_test(test_intent__without_a_key_there_is_no_journal),
-		cmocka_unit_test(test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken),
-		cmocka_unit_test(test_intent__slot_that_was_being_filled_is_free_for_the_next_server),
+		cmocka_unit_test(
+			test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken),
+		cmocka_unit_test(
+			test_intent__slot_that_was_being_filled_is_free_for_the_next_server),
 		cmocka_unit_test(test_intent__area_of_another_layout_is_emptied),
 		cmocka_unit_test(test_intent__threads_never_share_a_slot),
 		cmocka_unit_test(test_intent__killed_at_any_moment_it_leaves_whole_ones),

@@ -131,7 +131,8 @@ static void test_supervisor_state__gives_up_what_servers_crash_over_again_and_ag
 	for (unsigned k = 0; k < SUPERVISOR_STATE_STRIKES; k++) {
 		assert_false(supervisor_state_is_given_up(l, bad));
 		/* both were being served; which of them it was is known */
-		supervisor_state_duty(l, bad)->nthreads = supervisor_state_duty(l, good)->nthreads = 1;
+		supervisor_state_duty(l, bad)->nthreads = supervisor_state_duty(l, good)->nthreads =
+			1;
 		supervisor_state_duty(l, bad)->is_suspect = true;
 		supervisor_state_board(l)->crash = ACTIVITY_SUSPECT;
 		assert_true(supervisor_state_judge(l, true));
@@ -214,13 +215,16 @@ static void test_supervisor_state__remembers_what_going_on_took(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_supervisor_state__keeps_what_was_put_and_forgets_what_was_dropped),
+		cmocka_unit_test(
+			test_supervisor_state__keeps_what_was_put_and_forgets_what_was_dropped),
 		cmocka_unit_test(test_supervisor_state__is_full_at_its_bound_and_not_before),
 		cmocka_unit_test(test_supervisor_state__what_a_dead_process_wrote_is_there),
 		cmocka_unit_test(test_supervisor_state__mounts_are_handed_to_one_only),
-		cmocka_unit_test(test_supervisor_state__gives_up_what_servers_crash_over_again_and_again),
+		cmocka_unit_test(
+			test_supervisor_state__gives_up_what_servers_crash_over_again_and_again),
 		cmocka_unit_test(test_supervisor_state__kills_and_crashes_over_nothing_are_nobodys),
-		cmocka_unit_test(test_supervisor_state__what_was_asked_for_is_to_blame_and_no_mount),
+		cmocka_unit_test(
+			test_supervisor_state__what_was_asked_for_is_to_blame_and_no_mount),
 		cmocka_unit_test(test_supervisor_state__remembers_what_going_on_took),
 	};
 

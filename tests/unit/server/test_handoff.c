@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/base/cleanup.h"
-#include "veneer/server/mount_record.h"
-#include "veneer/base/hash.h"
-#include "veneer/recover/intent_log.h"
-#include "veneer/union/node_table.h"
-#include "veneer/sys/sock.h"
 #include "server/handoff.h"
 #include "server/wire.h"
+#include "veneer/base/cleanup.h"
+#include "veneer/base/hash.h"
+#include "veneer/recover/intent_log.h"
+#include "veneer/server/mount_record.h"
+#include "veneer/sys/sock.h"
+#include "veneer/union/node_table.h"
 
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define BASE 200	/* the numbers of what is handed over */
+#define BASE   200 /* the numbers of what is handed over */
 #define SECRET 0x1234567890ull
 
 /* Exit codes of the two. */
@@ -65,7 +65,8 @@ static int make_mount(struct supervisor_state *l)
 	mount_record_init(&d);
 	d.dirs.upper = tagged(11, 10);
 	d.fuse_fd = tagged(12, 20);
-	if (mount_dirs_add_lower(&d.dirs, tagged(13, 130)) < 0 || node_table_new(&t) < 0 || node_table_alloc(t, &id) < 0)
+	if (mount_dirs_add_lower(&d.dirs, tagged(13, 130)) < 0 || node_table_new(&t) < 0 ||
+	    node_table_alloc(t, &id) < 0)
 		return -1;
 	node_table_slot(t, id)->held_fd = tagged(14, 40) + 1;
 	if (node_table_alloc(t, &id) < 0)
@@ -84,11 +85,15 @@ static int be_old(int fd)
 	struct handoff e = { .listen_fd = listener(), .notify_fd = -1, .owns_socket = true };
 
 	hash_use_secret(SECRET);
-	if (supervisor_state_new(intent_log_area_bytes(), &e.supervisor_state) < 0 || e.listen_fd < 0 || make_mount(e.supervisor_state) < 0)
+	if (supervisor_state_new(intent_log_area_bytes(), &e.supervisor_state) < 0 ||
+	    e.listen_fd < 0 || make_mount(e.supervisor_state) < 0)
 		return WRONG;
 	supervisor_state_set_last_key(e.supervisor_state, 55);
-	memset(supervisor_state_extra(e.supervisor_state), 'j', supervisor_state_extra_bytes(e.supervisor_state));
-	return handoff_offer(fd, &e) < 0 ? REFUSED : size_of(BASE + 10) < 0 && size_of(fd) < 0 ? FINE : WRONG;
+	memset(supervisor_state_extra(e.supervisor_state), 'j',
+	       supervisor_state_extra_bytes(e.supervisor_state));
+	return handoff_offer(fd, &e) < 0		   ? REFUSED
+	       : size_of(BASE + 10) < 0 && size_of(fd) < 0 ? FINE
+							   : WRONG;
 }
 
 static void see_mount(int fd, uint32_t place, void *arg)
@@ -97,8 +102,9 @@ static void see_mount(int fd, uint32_t place, void *arg)
 	bool *is_right = arg;
 
 	(void)place;
-	*is_right = fd == BASE + 60 && mount_record_read(fd, &d) == 0 && size_of(d.dirs.upper) == 11 &&
-		    size_of(d.fuse_fd) == 12 && d.dirs.n_lower == 1 && size_of(d.dirs.lower[0]) == 13 &&
+	*is_right = fd == BASE + 60 && mount_record_read(fd, &d) == 0 &&
+		    size_of(d.dirs.upper) == 11 && size_of(d.fuse_fd) == 12 &&
+		    d.dirs.n_lower == 1 && size_of(d.dirs.lower[0]) == 13 &&
 		    d.slots_fd == BASE + 50;
 }
 
@@ -115,9 +121,13 @@ static bool is_right(const struct handoff *e)
 
 	supervisor_state_each(e->supervisor_state, see_mount, &mount);
 	node_table_held_fds(BASE + 50, see_held, &held);
-	return mount && held && e->owns_socket && e->notify_fd == -1 && sock_is_listening(e->listen_fd) &&
-	       hash_secret() == SECRET && supervisor_state_last_key(e->supervisor_state) == 55 && supervisor_state_deaths(e->supervisor_state) == 1 &&
-	       ((char *)supervisor_state_extra(e->supervisor_state))[supervisor_state_extra_bytes(e->supervisor_state) - 1] == 'j';
+	return mount && held && e->owns_socket && e->notify_fd == -1 &&
+	       sock_is_listening(e->listen_fd) && hash_secret() == SECRET &&
+	       supervisor_state_last_key(e->supervisor_state) == 55 &&
+	       supervisor_state_deaths(e->supervisor_state) == 1 &&
+	       ((char *)supervisor_state_extra(
+		       e->supervisor_state))[supervisor_state_extra_bytes(e->supervisor_state) -
+					     1] == 'j';
 }
 
 static int be_new(int fd)
@@ -147,7 +157,8 @@ static int be_wrong(int fd)
 	int fds[SOCK_FDS_MAX];
 	size_t len, n;
 
-	if (sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) < 0 || sock_send(fd, bytes, len, NULL, 0, 1000) < 0)
+	if (sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) < 0 ||
+	    sock_send(fd, bytes, len, NULL, 0, 1000) < 0)
 		return WRONG;
 	while (sock_recv(fd, bytes, sizeof(bytes), &len, fds, &n) == 0 && len)
 		sock_close_fds(fds, n);
@@ -167,10 +178,13 @@ static int be_told(int fd)
 
 static int refuse(int fd)
 {
-	const struct wire_message m = { .type = WIRE_ERROR, .count = 1, .text = "no", .text_len = 2 };
+	const struct wire_message m = {
+		.type = WIRE_ERROR, .count = 1, .text = "no", .text_len = 2
+	};
 	_cleanup_(buf_release) struct buf b = { 0 };
 
-	return wire_encode(&m, &b) < 0 || sock_send(fd, b.data, b.len, NULL, 0, 1000) < 0 ? WRONG : FINE;
+	return wire_encode(&m, &b) < 0 || sock_send(fd, b.data, b.len, NULL, 0, 1000) < 0 ? WRONG
+											  : FINE;
 }
 
 static pid_t run(int (*fn)(int fd), int fd)
@@ -247,7 +261,8 @@ static int be_new_after(int fd)
 static void test_handoff__the_new_one_begins_when_the_old_one_is_gone(void **state)
 {
 	(void)state;
-	has_ended = mmap(NULL, sizeof(*has_ended), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	has_ended = mmap(NULL, sizeof(*has_ended), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(has_ended, MAP_FAILED);
 	assert_ends(be_slow, FINE, be_new_after, FINE);
 }

@@ -6,8 +6,11 @@
 
 static void fill(struct handoff_message *b)
 {
-	*b = (struct handoff_message){ .owns_socket = true, .listen_fd = 3, .notify_fd = -1, .hash_secret = 1ull << 60 | 7,
-			       .last_key = 1ull << 40 };
+	*b = (struct handoff_message){ .owns_socket = true,
+				       .listen_fd = 3,
+				       .notify_fd = -1,
+				       .hash_secret = 1ull << 60 | 7,
+				       .last_key = 1ull << 40 };
 	assert_int_equal(handoff_message_add_mount(b, 9), 0);
 	assert_int_equal(handoff_message_add_mount(b, 300000), 0);
 	assert_int_equal(handoff_message_add_fd(b, 3), 0);

@@ -73,8 +73,20 @@ static void test_endpoint__what_is_no_socket_stays(void **state)
 static void test_endpoint__addresses(void **state)
 {
 	static const char *const wrong[] = {
-		"", "9100", ":9100", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "localhost:9100", "::1:9100", "[]:1", "unix:",
-		"unix:/", "unix:/nowhere/that/is/a", "127.0.0.1:70000", "unix:..",
+		"",
+		"9100",
+		":9100",
+		"127.0.0.1",
+		"127.0.0.1:",
+		"127.0.0.1:http",
+		"localhost:9100",
+		"::1:9100",
+		"[]:1",
+		"unix:",
+		"unix:/",
+		"unix:/nowhere/that/is/a",
+		"127.0.0.1:70000",
+		"unix:..",
 	};
 	struct listen_socket e;
 	char err[256];
@@ -100,9 +112,13 @@ static void test_endpoint__addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_endpoint__a_socket_is_its_owners_and_goes, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_endpoint__in_place_of_one_that_nobody_listens_at, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_endpoint__what_is_no_socket_stays, tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_endpoint__a_socket_is_its_owners_and_goes,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_endpoint__in_place_of_one_that_nobody_listens_at, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(test_endpoint__what_is_no_socket_stays, tree_setup,
+						tree_teardown),
 		cmocka_unit_test(test_endpoint__addresses),
 	};
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "server/wire.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/server/mount_record.h"
-#include "server/wire.h"
 
 #include <sys/mman.h>
 
@@ -66,7 +66,8 @@ static void count(int fd, void *arg)
 
 static void test_mount_record__is_read_as_it_was_written(void **state)
 {
-	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w", "/mnt" };
+	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w",
+				     "/mnt" };
 	struct mount_record d, e;
 	int n = 0;
 
@@ -96,7 +97,8 @@ static void test_mount_record__is_read_as_it_was_written(void **state)
 	assert_int_equal(e.dirs.lock, d.dirs.lock);
 	assert_int_equal(n, 9 + 6);
 	mount_record_release(&e);
-	assert_false(is_open(d.fuse_fd) || is_open(d.dirs.upper) || is_open(d.dirs.lower[0]) || is_open(d.fd));
+	assert_false(is_open(d.fuse_fd) || is_open(d.dirs.upper) || is_open(d.dirs.lower[0]) ||
+		     is_open(d.fd));
 	/* The descriptors were e's, too. */
 	mount_record_forget(&d);
 }
@@ -161,14 +163,16 @@ static void test_mount_record__damage_is_told_and_nothing_is_closed(void **state
 	assert_true(is_open(d.fuse_fd));
 	assert_true(is_open(d.dirs.lower[0]));
 	assert_true(is_open(d.dirs.upper));
-	assert_true(is_open(d.slots_fd) && is_open(d.names_fd) && is_open(d.locks_fd) && is_open(d.estale_table_fd));
+	assert_true(is_open(d.slots_fd) && is_open(d.names_fd) && is_open(d.locks_fd) &&
+		    is_open(d.estale_table_fd));
 	close(fd);
 	mount_record_release(&d);
 }
 
 static void test_mount_record__options_are_those_that_were_asked_for(void **state)
 {
-	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w,volatile", "/mnt" };
+	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w,volatile",
+				     "/mnt" };
 	struct mount_opts opts;
 	char err[512];
 	struct mount_record d;
@@ -190,7 +194,8 @@ static void test_mount_record__options_are_those_that_were_asked_for(void **stat
 /* One of several mounts was asked for with them: what they have in common has no upper. */
 static void test_mount_record__what_is_common_is_asked_for_without_an_upper(void **state)
 {
-	const char *const argv[] = { "veneer", "-o", "lowerdir=a:b:c,upperdir=u,workdir=w,share=pages", "/mnt" };
+	const char *const argv[] = { "veneer", "-o",
+				     "lowerdir=a:b:c,upperdir=u,workdir=w,share=pages", "/mnt" };
 	struct mount_opts opts;
 	char err[512];
 	struct mount_record d;
@@ -222,8 +227,10 @@ static void test_mount_record__one_that_is_forgotten_closes_nothing(void **state
 	assert_int_equal(mount_record_write(&d), 0);
 	assert_int_equal(mount_record_read(d.fd, &e), 0);
 	mount_record_forget(&e);
-	assert_true(is_open(d.fd) && is_open(d.fuse_fd) && is_open(d.dirs.upper) && is_open(d.dirs.lower[0]));
-	assert_true(is_open(d.slots_fd) && is_open(d.names_fd) && is_open(d.locks_fd) && is_open(d.estale_table_fd));
+	assert_true(is_open(d.fd) && is_open(d.fuse_fd) && is_open(d.dirs.upper) &&
+		    is_open(d.dirs.lower[0]));
+	assert_true(is_open(d.slots_fd) && is_open(d.names_fd) && is_open(d.locks_fd) &&
+		    is_open(d.estale_table_fd));
 	mount_record_release(&d);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/base/cleanup.h"
 #include "server/sandbox.h"
+#include "veneer/base/cleanup.h"
 
 #include <linux/capability.h>
 #include <sched.h>
@@ -53,7 +53,8 @@ static int try_denied(void)
 
 	if (!is_denied(execve("/bin/true", argv, argv)))
 		return 1;
-	if (!is_denied(syscall(SYS_bpf, 0, NULL, 0)) || !is_denied(syscall(SYS_keyctl, 0, 0, 0, 0, 0)))
+	if (!is_denied(syscall(SYS_bpf, 0, NULL, 0)) ||
+	    !is_denied(syscall(SYS_keyctl, 0, 0, 0, 0, 0)))
 		return 2;
 	if (!is_denied(unshare(CLONE_NEWUSER)) || !is_denied(unshare(0)))
 		return 3;
@@ -90,14 +91,17 @@ static void test_confine__who_mounts_may_go_on_doing_so(void **state)
 
 static int look_at_privileges(void)
 {
-	const uint64_t given_up = 1ull << CAP_KILL | 1ull << CAP_SETUID | 1ull << CAP_SYS_MODULE | 1ull << CAP_NET_ADMIN |
-				  1ull << CAP_SYS_BOOT | 1ull << CAP_SYS_RAWIO | 1ull << CAP_BPF | 1ull << CAP_SYS_CHROOT;
-	const uint64_t kept = 1ull << CAP_CHOWN | 1ull << CAP_MKNOD | 1ull << CAP_SYS_ADMIN | 1ull << CAP_DAC_OVERRIDE;
+	const uint64_t given_up = 1ull << CAP_KILL | 1ull << CAP_SETUID | 1ull << CAP_SYS_MODULE |
+				  1ull << CAP_NET_ADMIN | 1ull << CAP_SYS_BOOT |
+				  1ull << CAP_SYS_RAWIO | 1ull << CAP_BPF | 1ull << CAP_SYS_CHROOT;
+	const uint64_t kept = 1ull << CAP_CHOWN | 1ull << CAP_MKNOD | 1ull << CAP_SYS_ADMIN |
+			      1ull << CAP_DAC_OVERRIDE;
 	const uint64_t before = sandbox_started_with();
 
 	if (status_of("NoNewPrivs:", 10) != 1)
 		return 1;
-	if ((status_of("CapEff:", 16) | status_of("CapPrm:", 16) | status_of("CapInh:", 16)) & given_up)
+	if ((status_of("CapEff:", 16) | status_of("CapPrm:", 16) | status_of("CapInh:", 16)) &
+	    given_up)
 		return 2;
 	if ((status_of("CapEff:", 16) & kept) != (before & kept))
 		return 3;
@@ -112,7 +116,9 @@ static void test_confine__privileges_are_given_up_for_good(void **state)
 
 static int look_at_start(void)
 {
-	return sandbox_started_with() == UINT64_MAX ? 1 : status_of("CapEff:", 16) == sandbox_started_with() ? 2 : 3;
+	return sandbox_started_with() == UINT64_MAX		    ? 1
+	       : status_of("CapEff:", 16) == sandbox_started_with() ? 2
+								    : 3;
 }
 
 static void test_confine__what_it_was_started_with_is_remembered(void **state)
@@ -150,7 +156,8 @@ static int confine_again(void)
 	const uint64_t before = sandbox_started_with(), filters = status_of("Seccomp_filters:", 10);
 
 	sandbox_enter(false);
-	return sandbox_started_with() == before && status_of("Seccomp_filters:", 10) == filters ? 0 : 1;
+	return sandbox_started_with() == before && status_of("Seccomp_filters:", 10) == filters ? 0
+												: 1;
 }
 
 static void test_confine__twice_is_once(void **state)

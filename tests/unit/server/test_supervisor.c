@@ -13,12 +13,13 @@ struct shared {
 	int runs, fd, deaths_wanted, status;
 	pid_t pids[32];
 	bool are_ids_right;
-	int asked, answer;	/* of bequeath */
+	int asked, answer; /* of bequeath */
 };
 
 static struct shared *share(void)
 {
-	struct shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *s =
+		mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(s, MAP_FAILED);
 	assert_int_equal(supervisor_state_new(0, &s->l), 0);
@@ -206,8 +207,8 @@ static void *lock_and_unlock(void *arg)
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
 	pthread_mutex_init(&m, &attr);
-	*is_right = pthread_mutex_lock(&m) == 0 && pthread_mutex_lock(&m) == EDEADLK && pthread_mutex_unlock(&m) == 0 &&
-		    pthread_kill(pthread_self(), 0) == 0;
+	*is_right = pthread_mutex_lock(&m) == 0 && pthread_mutex_lock(&m) == EDEADLK &&
+		    pthread_mutex_unlock(&m) == 0 && pthread_kill(pthread_self(), 0) == 0;
 	return NULL;
 }
 

@@ -24,7 +24,8 @@ static struct wire_message sample(enum wire_type type)
 		break;
 	case WIRE_MOUNT:
 		m.count = 4;
-		m.flags = WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS | WIRE_MOUNT_CAN_SHARE;
+		m.flags = WIRE_MOUNT_IS_ROOT | WIRE_MOUNT_NO_DEVICE_WHITEOUTS |
+			  WIRE_MOUNT_CAN_SHARE;
 		m.size = 1000;
 		break;
 	case WIRE_READY:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The order in which a request that waits and its interruption are read is the kernel's threads' to decide. */
+/* The order in which a request that waits and its interruption are read is the kernel's threads' to
+ * decide. */
 #include "support/tree.h"
 
 #include "sharedsb/shared_sb-internal.h"

@@ -320,8 +320,8 @@ bool disk_step(struct disk *d)
 }
 
 /* How many versions of each unit there are, and then which one it is to have. */
-static void choose(const struct disk *d, const struct disk_file *f, enum disk_loss loss, unsigned unit,
-		   unsigned *seed, unsigned *versions)
+static void choose(const struct disk *d, const struct disk_file *f, enum disk_loss loss,
+		   unsigned unit, unsigned *seed, unsigned *versions)
 {
 	size_t nunits = DISKLOG_FILE_BYTES / unit, nwritten = 0, chosen;
 
@@ -347,7 +347,8 @@ static uint64_t choose_len(const struct disk_file *f, enum disk_loss loss, unsig
 {
 	uint64_t more = f->now_len - f->safe_len;
 
-	if (loss == DISK_NONE_LOST || loss == DISK_TORN || (loss == DISK_ONE_LOST && rand_r(seed) % 2))
+	if (loss == DISK_NONE_LOST || loss == DISK_TORN ||
+	    (loss == DISK_ONE_LOST && rand_r(seed) % 2))
 		return f->now_len;
 	if (loss == DISK_ALL_LOST && rand_r(seed) % 2)
 		return f->safe_len;
@@ -370,8 +371,8 @@ static void put_part(uint8_t *out, const struct disk_event *e, uint64_t from, ui
 		memcpy(out + from, e->bytes + (from - e->off), to - from);
 }
 
-uint64_t disk_picture(const struct disk *d, unsigned file, enum disk_loss loss, unsigned unit, unsigned *seed,
-		      uint8_t *out)
+uint64_t disk_picture(const struct disk *d, unsigned file, enum disk_loss loss, unsigned unit,
+		      unsigned *seed, uint8_t *out)
 {
 	static unsigned versions[DISKLOG_FILE_BYTES / 512], seen[DISKLOG_FILE_BYTES / 512];
 	const struct disk_file *f = &d->files[file];
@@ -390,7 +391,8 @@ uint64_t disk_picture(const struct disk *d, unsigned file, enum disk_loss loss, 
 			end = e->off + (uint64_t)rand_r(seed) % e->len / ATOM * ATOM;
 		for (uint64_t u = e->off / unit; e->len && u <= (e->off + e->len - 1) / unit; u++)
 			if (++seen[u] <= versions[u])
-				put_part(out, e, u * unit, (u + 1) * unit < end ? (u + 1) * unit : end);
+				put_part(out, e, u * unit,
+					 (u + 1) * unit < end ? (u + 1) * unit : end);
 	}
 	len = choose_len(f, loss, seed);
 	return len;

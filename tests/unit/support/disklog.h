@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the map asks of its files, in order, taken where the test's linker puts us in between (--wrap), and
- * what of it a disk may hold when the power fails at any moment. Nothing is really synced. */
+/* What the map asks of its files, in order, taken where the test's linker puts us in between
+ * (--wrap), and what of it a disk may hold when the power fails at any moment. Nothing is really
+ * synced. */
 #pragma once
 
 #include "support/maps.h"
@@ -8,11 +9,11 @@
 enum disk_event_type {
 	DISK_CREATE,
 	DISK_WRITE,
-	DISK_SYNC,	/* of what was written before event number began */
-	DISK_RENAME,	/* to the map's name */
-	DISK_DIR_SYNC,	/* likewise */
-	DISK_RECORD,	/* record number `number` is whole */
-	DISK_PROMISE,	/* from here on the first `number` records are never to be missed */
+	DISK_SYNC, /* of what was written before event number began */
+	DISK_RENAME, /* to the map's name */
+	DISK_DIR_SYNC, /* likewise */
+	DISK_RECORD, /* record number `number` is whole */
+	DISK_PROMISE, /* from here on the first `number` records are never to be missed */
 };
 
 struct disk_event {
@@ -23,7 +24,7 @@ struct disk_event {
 	uint8_t *bytes; /* owned */
 };
 
-#define DISKLOG_FILES 64
+#define DISKLOG_FILES	   64
 #define DISKLOG_FILE_BYTES (128u << 10)
 
 struct disklog {
@@ -65,7 +66,8 @@ struct disk {
 	const struct disklog *log;
 	size_t at;
 	struct disk_file files[DISKLOG_FILES];
-	int named[DISKLOG_FILES]; /* who may have the map's name, the durable one first; -1: nobody */
+	int named[DISKLOG_FILES]; /* who may have the map's name, the durable one first; -1: nobody
+				   */
 	size_t nnamed;
 	size_t floor, upto; /* records that must, and may, be there */
 	bool must_exist;
@@ -79,12 +81,13 @@ bool disk_step(struct disk *d);
 enum disk_loss {
 	DISK_ALL_LOST,
 	DISK_NONE_LOST,
-	DISK_ONE_LOST,	/* of the units written, all but one in their last version */
+	DISK_ONE_LOST, /* of the units written, all but one in their last version */
 	DISK_ONE_KEPT,
-	DISK_ANY,	/* each in any of its versions */
-	DISK_TORN,	/* the last write in part, in order up to there */
+	DISK_ANY, /* each in any of its versions */
+	DISK_TORN, /* the last write in part, in order up to there */
 };
 
-/* Into out, of DISKLOG_FILE_BYTES: what the file may hold, in units of 512 or 4096; seed chooses. Its length. */
-uint64_t disk_picture(const struct disk *d, unsigned file, enum disk_loss loss, unsigned unit, unsigned *seed,
-		      uint8_t *out);
+/* Into out, of DISKLOG_FILE_BYTES: what the file may hold, in units of 512 or 4096; seed chooses.
+ * Its length. */
+uint64_t disk_picture(const struct disk *d, unsigned file, enum disk_loss loss, unsigned unit,
+		      unsigned *seed, uint8_t *out);

@@ -54,7 +54,7 @@ int maps_teardown(void **state)
 }
 
 struct mapfile *maps_open(const struct maps_layer *l, unsigned flags,
-			       const struct mapfile_rebuild *rebuild)
+			  const struct mapfile_rebuild *rebuild)
 {
 	struct mapfile *mf = NULL;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layer with a map file and nothing else, and what the tests of src/map ask of it. Everything asserts. */
+/* A layer with a map file and nothing else, and what the tests of src/map ask of it. Everything
+ * asserts. */
 #pragma once
 
 #include <setjmp.h>
@@ -25,7 +26,8 @@ struct maps_layer {
 int maps_setup(void **state);
 int maps_teardown(void **state);
 
-struct mapfile *maps_open(const struct maps_layer *l, unsigned flags, const struct mapfile_rebuild *rebuild);
+struct mapfile *maps_open(const struct maps_layer *l, unsigned flags,
+			  const struct mapfile_rebuild *rebuild);
 struct mapfile *maps_open_rw(const struct maps_layer *l);
 file_id_t maps_new_file(struct mapfile *mf, uint64_t clip);
 bool maps_is_own(struct mapfile *mf, file_id_t id, blk_t blk);
@@ -37,7 +39,7 @@ bool maps_work_is_empty(const struct maps_layer *l);
 
 /* Everything that can be asked, as numbers that can be compared. */
 #define MAPS_STATE_FILES 8
-#define MAPS_STATE_BLKS  300
+#define MAPS_STATE_BLKS	 300
 struct maps_state {
 	size_t count;
 	uint64_t clip[MAPS_STATE_FILES];

@@ -2,8 +2,8 @@
 #include "support/model.h"
 
 #include "veneer/data/cow.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/read.h"
+#include "veneer/union/lookup.h"
 
 #include <inttypes.h>
 #include <linux/falloc.h>

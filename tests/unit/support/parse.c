@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#define MAX_WORDS   16
+#define MAX_WORDS 16
 
 char parse_error[256];
 

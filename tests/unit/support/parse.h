@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options as a caller gives them, for the tests of what reads them. What is parsed is the caller's to release. */
+/* Options as a caller gives them, for the tests of what reads them. What is parsed is the caller's
+ * to release. */
 #pragma once
 
 #include "veneer/mount/options.h"
@@ -11,7 +12,8 @@ extern char parse_error[256];
 int parse_words(const char *cwd, bool is_root, struct mount_opts *ret, const char *const *words);
 #define PARSE(ret, ...) parse_words("/cwd", true, ret, (const char *[]){ __VA_ARGS__, NULL })
 
-/* "-o list /mnt", as root; the test fails if that is no good. with_lower: "lowerdir=/l," goes before it. */
+/* "-o list /mnt", as root; the test fails if that is no good. with_lower: "lowerdir=/l," goes
+ * before it. */
 struct mount_opts good(const char *list);
 struct mount_opts good_with_lower(const char *more);
 /* -EINVAL, and this sentence. */

@@ -26,7 +26,8 @@ int recovery_setup(void **state)
 	h->d = d;
 	h->slots_fd = h->names_fd = -1;
 	mount_dirs_init(&h->dirs);
-	h->will = mmap(NULL, sizeof(*h->will), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	h->will = mmap(NULL, sizeof(*h->will), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
 	*state = h;
 	return h->will == MAP_FAILED ? -1 : 0;
 }
@@ -55,7 +56,8 @@ static void parse(struct recovery *h, struct mount_opts *opts)
 {
 	char all[4096], point[] = "/nowhere", self[] = "veneer", flag[] = "-o";
 	char *argv[] = { self, flag, all, point, NULL };
-	int n = snprintf(all, sizeof(all), "upperdir=%s/upper,workdir=%s/work", h->d->s.path, h->d->s.path);
+	int n = snprintf(all, sizeof(all), "upperdir=%s/upper,workdir=%s/work", h->d->s.path,
+			 h->d->s.path);
 	char *copy = strdup(h->d->names), *rest = copy, *name;
 	const char *sep = ",lowerdir=";
 
@@ -76,7 +78,8 @@ static void copy_dirs(const struct mount_dirs *from, struct mount_dirs *to)
 {
 	mount_dirs_init(to);
 	for (size_t k = 0; k < from->n_lower; k++)
-		assert_int_equal(mount_dirs_add_lower(to, fcntl(from->lower[k], F_DUPFD_CLOEXEC, 0)), 0);
+		assert_int_equal(
+			mount_dirs_add_lower(to, fcntl(from->lower[k], F_DUPFD_CLOEXEC, 0)), 0);
 	to->upper = fcntl(from->upper, F_DUPFD_CLOEXEC, 0);
 	to->work = fcntl(from->work, F_DUPFD_CLOEXEC, 0);
 }
@@ -121,7 +124,8 @@ int recovery_take(struct recovery *h, int slots, int names)
 
 	parse(h, &opts);
 	copy_dirs(&h->dirs, &dirs);
-	r = mount_reopen_at(&h->d->m, &opts, &dirs, &(struct mount_left){ slots, names, -1, NULL }, h->d->err, sizeof(h->d->err));
+	r = mount_reopen_at(&h->d->m, &opts, &dirs, &(struct mount_left){ slots, names, -1, NULL },
+			    h->d->err, sizeof(h->d->err));
 	if (r < 0)
 		mount_close(&h->d->m);
 	else
@@ -181,7 +185,8 @@ static void die(struct recovery *h, bool *keep, void (*live)(struct tree_dirs *d
 	each_fd(close_unkept, keep);
 }
 
-void recovery_die(struct recovery *h, const char *options, void (*live)(struct tree_dirs *d, struct will *w))
+void recovery_die(struct recovery *h, const char *options,
+		  void (*live)(struct tree_dirs *d, struct will *w))
 {
 	bool keep[FDS_MAX] = { false };
 	struct mount_opts opts;

@@ -10,13 +10,24 @@
 
 struct report reports_make(const char *second_place)
 {
-	struct report r = { .version = strdup("1.2.3"), .pid = 4242, .uptime_s = 11520, .rss_bytes = 12 << 20, .descriptors = 57,
-			    .mounts_served = 2, .inodes_served = 1234,
+	struct report r = { .version = strdup("1.2.3"),
+			    .pid = 4242,
+			    .uptime_s = 11520,
+			    .rss_bytes = 12 << 20,
+			    .descriptors = 57,
+			    .mounts_served = 2,
+			    .inodes_served = 1234,
 			    .share = { 1, 2, 3, 1 << 20, 5, 6, 7, 8 },
 			    .windows = { 5 << 20, 10, 1 << 30 },
-			    .keeper = { .is_running = true, .cpu_ns = 1250000, .drop_ns = 750000,
-					.copies = { .limit = 32, .mounts = 64, .extents = 100, .copies = 250,
-						    .extra_bytes = 75 << 20, .forgotten = 3 } } };
+			    .keeper = { .is_running = true,
+					.cpu_ns = 1250000,
+					.drop_ns = 750000,
+					.copies = { .limit = 32,
+						    .mounts = 64,
+						    .extents = 100,
+						    .copies = 250,
+						    .extra_bytes = 75 << 20,
+						    .forgotten = 3 } } };
 	struct stats_values *v;
 
 	for (int i = 0; i < STATS_MEMORIES; i++)
@@ -46,8 +57,12 @@ struct report reports_make(const char *second_place)
 	for (unsigned i = 0; i < STATS_COUNTERS; i++)
 		v->counters[i] = 1000 + i;
 	v->counters[STATS_WHOLE_BYTES] = 64 << 20;
-	v->ops[15] = (struct stats_op){ .requests = 400, .errors = 5, .sum_ns = 7000000, .max_ns = 20000000000 };
-	v->ops[1] = (struct stats_op){ .requests = 2, .sum_ns = 3000, .max_ns = 2000, .buckets = { 1, 1 } };
+	v->ops[15] = (struct stats_op){
+		.requests = 400, .errors = 5, .sum_ns = 7000000, .max_ns = 20000000000
+	};
+	v->ops[1] = (struct stats_op){
+		.requests = 2, .sum_ns = 3000, .max_ns = 2000, .buckets = { 1, 1 }
+	};
 	v->ops[2] = (struct stats_op){ .requests = 1 }; /* not answered yet */
 	for (unsigned k = 0; k < STATS_BUCKETS; k++)
 		v->ops[15].buckets[k] = 1 + k;

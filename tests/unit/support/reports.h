@@ -4,6 +4,6 @@
 
 #include "veneer/tools/report.h"
 
-/* Two mounts of one image; the second at the place of that name, without an upper. Every counter and bucket of the first
- * has another value. report_release. Fails the test without memory. */
+/* Two mounts of one image; the second at the place of that name, without an upper. Every counter
+ * and bucket of the first has another value. report_release. Fails the test without memory. */
 struct report reports_make(const char *second_place);

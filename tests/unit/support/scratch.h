@@ -49,7 +49,8 @@ static inline void scratch_leave(struct scratch *s)
 	close(s->fd);
 }
 
-/* Below $TMPDIR or /var/tmp (/tmp is a tmpfs in Debian 13, without extents), or below the current directory where that keeps no user.* attributes. */
+/* Below $TMPDIR or /var/tmp (/tmp is a tmpfs in Debian 13, without extents), or below the current
+ * directory where that keeps no user.* attributes. */
 static inline int scratch_enter(struct scratch *s)
 {
 	const char *tmp = getenv("TMPDIR");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/data/create.h"
 #include "veneer/base/log.h"
-#include "veneer/union/lookup.h"
+#include "veneer/data/create.h"
 #include "veneer/data/read.h"
+#include "veneer/union/lookup.h"
 
 #include <inttypes.h>
 #include <sys/random.h>

@@ -9,10 +9,11 @@
 
 #include <cmocka.h>
 
-/* What the kernel's scheduler has a nice value weigh (sched_prio_to_weight; 1024 is nice 0), from -20 to 0. */
+/* What the kernel's scheduler has a nice value weigh (sched_prio_to_weight; 1024 is nice 0), from
+ * -20 to 0. */
 static const unsigned weights[] = {
 	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548,
-	7620,  6100,  4904,  3906,  3121,  2501,  1991,  1586,  1277,  1024,
+	7620,  6100,  4904,  3906,  3121,  2501,  1991,	 1586,	1277,  1024,
 };
 
 static void test_autogroup_weight__weighs_as_many_sessions_as_there_are_mounts(void **state)
@@ -39,7 +40,8 @@ static void test_autogroup_weight__no_more_than_the_scheduler_has(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_autogroup_weight__weighs_as_many_sessions_as_there_are_mounts),
+		cmocka_unit_test(
+			test_autogroup_weight__weighs_as_many_sessions_as_there_are_mounts),
 		cmocka_unit_test(test_autogroup_weight__no_more_than_the_scheduler_has),
 	};
 

@@ -39,7 +39,8 @@ static void test_bootid__is_an_error_until_it_is_known(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_bootid__is_an_error_until_it_is_known) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(
+		test_bootid__is_an_error_until_it_is_known) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

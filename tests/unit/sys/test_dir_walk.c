@@ -18,7 +18,7 @@ static struct scratch s;
 struct seen {
 	char names[4096], missed[256];
 	unsigned n;
-	unsigned end_at, moves_at;	/* the how many'th name; 0: none */
+	unsigned end_at, moves_at; /* the how many'th name; 0: none */
 	const char *leaves_out, *removes;
 	int error;
 };
@@ -129,7 +129,8 @@ static void test_dirwalk__depth_costs_few_descriptors(void **state)
 	assert_int_equal(system(command), 0);
 }
 
-/* The way up is gone: what is in the directory it was moved to must not be taken for what was there. */
+/* The way up is gone: what is in the directory it was moved to must not be taken for what was
+ * there. */
 static void test_dirwalk__moved_directory_leads_nowhere(void **state)
 {
 	struct seen w = { .leaves_out = "elsewhere", .moves_at = 43 };
@@ -182,11 +183,17 @@ static int leave(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_dirwalk__all_is_seen_and_what_is_left_out_not_entered, enter, leave),
-		cmocka_unit_test_setup_teardown(test_dirwalk__hook_that_fails_ends_it, enter, leave),
-		cmocka_unit_test_setup_teardown(test_dirwalk__depth_costs_few_descriptors, enter, leave),
-		cmocka_unit_test_setup_teardown(test_dirwalk__moved_directory_leads_nowhere, enter, leave),
-		cmocka_unit_test_setup_teardown(test_dirwalk__what_cannot_be_entered_is_missed_and_the_rest_seen, enter, leave),
+		cmocka_unit_test_setup_teardown(
+			test_dirwalk__all_is_seen_and_what_is_left_out_not_entered, enter, leave),
+		cmocka_unit_test_setup_teardown(test_dirwalk__hook_that_fails_ends_it, enter,
+						leave),
+		cmocka_unit_test_setup_teardown(test_dirwalk__depth_costs_few_descriptors, enter,
+						leave),
+		cmocka_unit_test_setup_teardown(test_dirwalk__moved_directory_leads_nowhere, enter,
+						leave),
+		cmocka_unit_test_setup_teardown(
+			test_dirwalk__what_cannot_be_entered_is_missed_and_the_rest_seen, enter,
+			leave),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

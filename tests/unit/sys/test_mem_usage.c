@@ -48,7 +48,8 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(dir));
 	snprintf(proc, sizeof(proc), "%s/proc", dir);
 	snprintf(groups, sizeof(groups), "%s/groups", dir);
-	put("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:         4194304 kB\nMemAvailable:    8388608 kB\nBuffers: 1 kB\n");
+	put("proc/meminfo",
+	    "MemTotal:       16777216 kB\nMemFree:         4194304 kB\nMemAvailable:    8388608 kB\nBuffers: 1 kB\n");
 	put("proc/self/cgroup", "0::/user/app\n");
 	return 0;
 }
@@ -95,8 +96,10 @@ static void test_memuse__the_group_with_the_least_room_counts(void **state)
 	put("groups/user/app/memory.current", "104857600\n");
 	put("groups/user/memory.max", "536870912\n");
 	put("groups/user/memory.current", "471859200\n");
-	put("groups/user/memory.stat", "anon 1\ninactive_file 104857600\nactive_file 10485760\nfile 9\n");
-	put("groups/user/memory.pressure", "some avg10=34.00 avg60=1.00 avg300=0.00 total=5\nfull avg10=0.00\n");
+	put("groups/user/memory.stat",
+	    "anon 1\ninactive_file 104857600\nactive_file 10485760\nfile 9\n");
+	put("groups/user/memory.pressure",
+	    "some avg10=34.00 avg60=1.00 avg300=0.00 total=5\nfull avg10=0.00\n");
 	m = look();
 	assert_int_equal(m.limit, 512 * MIB);
 	assert_int_equal(m.used, 450 * MIB);
@@ -114,7 +117,8 @@ static void test_memuse__groups_of_the_first_kind(void **state)
 	put("groups/memory/memory.usage_in_bytes", "1\n");
 	put("groups/memory/box/memory.limit_in_bytes", "104857600\n");
 	put("groups/memory/box/memory.usage_in_bytes", "94371840\n");
-	put("groups/memory/box/memory.stat", "inactive_file 7\ntotal_inactive_file 10485760\ntotal_active_file 10485760\n");
+	put("groups/memory/box/memory.stat",
+	    "inactive_file 7\ntotal_inactive_file 10485760\ntotal_active_file 10485760\n");
 	m = look();
 	assert_int_equal(m.limit, 100 * MIB);
 	assert_int_equal(m.cache, 20 * MIB);
@@ -196,13 +200,18 @@ static void test_memuse__of_this_machine(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_memuse__without_a_limit_it_is_the_host, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__the_group_with_the_least_room_counts, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__groups_of_the_first_kind, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__a_path_that_is_not_there_is_the_root, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_memuse__without_a_limit_it_is_the_host, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_memuse__the_group_with_the_least_room_counts,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_memuse__groups_of_the_first_kind, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_memuse__a_path_that_is_not_there_is_the_root,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memuse__pressure_on_the_host, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memuse__nonsense_is_no_group, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__short_is_what_programs_themselves_take, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_memuse__short_is_what_programs_themselves_take,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memuse__of_this_machine, setup, teardown),
 	};
 

@@ -309,7 +309,8 @@ static void test_window__scan_of_ten_budgets_leaves_the_hot_ones(void **state)
 			get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
 	for (unsigned i = 2; i < WINDOWS; i++)
 		for (unsigned k = 0; k < 4; k++)
-			get((uint64_t)i * MMAP_CACHE_BYTES + k * MMAP_CACHE_BYTES / 4, MMAP_CACHE_BYTES / 4);
+			get((uint64_t)i * MMAP_CACHE_BYTES + k * MMAP_CACHE_BYTES / 4,
+			    MMAP_CACHE_BYTES / 4);
 	before = misses();
 	for (unsigned i = 0; i < 2; i++)
 		get((uint64_t)i * MMAP_CACHE_BYTES, MMAP_CACHE_BYTES);
@@ -339,7 +340,9 @@ static void test_window__owner_that_goes_takes_its_windows_along(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 10; i++) {
-		assert_int_equal(mmap_cache_pin(i % 2 ? &a : &b, (uint64_t)i * MMAP_CACHE_BYTES, 1, &part), 0);
+		assert_int_equal(
+			mmap_cache_pin(i % 2 ? &a : &b, (uint64_t)i * MMAP_CACHE_BYTES, 1, &part),
+			0);
 		mmap_cache_unpin(part.w);
 	}
 	assert_int_equal(mmap_cache_pin(&a, 11 * MMAP_CACHE_BYTES, 8, &pinned), 0);
@@ -480,7 +483,10 @@ static void test_window__child_starts_with_none(void **state)
 	assert_int_equal(mmap_cache_pin(&file, MMAP_CACHE_BYTES, MMAP_CACHE_BYTES, &part), 0);
 	pid = fork();
 	if (pid == 0)
-		_exit(mapped() == MMAP_CACHE_BYTES && !get_from(fd, 0, MMAP_CACHE_BYTES) && mapped() == 2 * MMAP_CACHE_BYTES ? 0 : 1);
+		_exit(mapped() == MMAP_CACHE_BYTES && !get_from(fd, 0, MMAP_CACHE_BYTES) &&
+				      mapped() == 2 * MMAP_CACHE_BYTES
+			      ? 0
+			      : 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	assert_int_equal(mapped(), 2 * MMAP_CACHE_BYTES);

@@ -16,7 +16,8 @@ static int setup(void **state)
 
 	if (r != 0 || geteuid() != 0)
 		return r;
-	if (fchown(d->s.fd, SOMEBODY, SOMEBODY) < 0 || setegid(SOMEBODY) < 0 || seteuid(SOMEBODY) < 0)
+	if (fchown(d->s.fd, SOMEBODY, SOMEBODY) < 0 || setegid(SOMEBODY) < 0 ||
+	    seteuid(SOMEBODY) < 0)
 		return -1;
 	return 0;
 }
@@ -222,7 +223,8 @@ static void *look_again_and_again(void *arg)
 	while (!c->has_ended) {
 		struct stat st;
 
-		if (mode_relax_stat(c->d->s.fd, "f", AT_SYMLINK_NOFOLLOW, &st) != 0 || (st.st_mode & 07777) != 0440)
+		if (mode_relax_stat(c->d->s.fd, "f", AT_SYMLINK_NOFOLLOW, &st) != 0 ||
+		    (st.st_mode & 07777) != 0440)
 			c->n_wrong++;
 	}
 	return NULL;

@@ -14,8 +14,8 @@ static int setup(void **state)
 {
 	struct scratch *s = calloc(1, sizeof(*s));
 
-	if (!s || scratch_enter(s) < 0 || mkdirat(s->fd, "a b", 0755) < 0 || mkdirat(s->fd, "a b/sub", 0755) < 0 ||
-	    mkdirat(s->fd, "a", 0755) < 0)
+	if (!s || scratch_enter(s) < 0 || mkdirat(s->fd, "a b", 0755) < 0 ||
+	    mkdirat(s->fd, "a b/sub", 0755) < 0 || mkdirat(s->fd, "a", 0755) < 0)
 		return -1;
 	*state = s;
 	return 0;
@@ -87,7 +87,8 @@ static void test_mountinfo__mount_has_a_root_and_a_point(void **state)
 
 	need_mounts(s);
 	snprintf(path, sizeof(path), "%s/a b/sub", s->path);
-	if (statx(AT_FDCWD, path, 0, STATX_MNT_ID | STATX_INO, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+	if (statx(AT_FDCWD, path, 0, STATX_MNT_ID | STATX_INO, &st) < 0 ||
+	    !(st.stx_mask & STATX_MNT_ID))
 		skip();
 	m[0].id = st.stx_mnt_id;
 	assert_int_equal(mountinfo_find(m, 2), 0);
@@ -184,18 +185,24 @@ static void test_mountinfo__roots_of_a_file_system_are_found_where_they_are(void
 	assert_true(fd >= 0);
 	ns = mountinfo_namespace(getpid());
 
-	assert_int_equal(mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &own), 0);
+	assert_int_equal(
+		mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &own), 0);
 	assert_int_equal(pid, getpid());
 	assert_true(own.whole == 1 && own.part == 1 && own.other == 0);
-	assert_int_equal(mountinfo_roots(0, NULL, major(st.st_dev), minor(st.st_dev), note_root, &all), 0);
+	assert_int_equal(
+		mountinfo_roots(0, NULL, major(st.st_dev), minor(st.st_dev), note_root, &all), 0);
 	assert_true(all.whole == 1 && all.part == 1 && all.other == 0);
 	assert_int_equal(umount2(whole, MNT_DETACH), 0);
 	assert_int_equal(umount2(sub, MNT_DETACH), 0);
-	assert_int_equal(mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
-	assert_int_equal(mountinfo_roots(0, NULL, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
+	assert_int_equal(
+		mountinfo_roots(ns, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
+	assert_int_equal(
+		mountinfo_roots(0, NULL, major(st.st_dev), minor(st.st_dev), note_root, &none), 0);
 	assert_true(none.whole + none.part + none.other == 0);
 	close(fd);
-	assert_int_equal(mountinfo_roots(1, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none), -ESRCH);
+	assert_int_equal(
+		mountinfo_roots(1, &pid, major(st.st_dev), minor(st.st_dev), note_root, &none),
+		-ESRCH);
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, setup, teardown)

@@ -216,7 +216,8 @@ static void test_path__reopens_o_path_and_unlinked_files(void **state)
 
 static void test_path__above_is_within_one_mount(void **state)
 {
-	int b = openat(rootfd, "a/b", O_PATH | O_DIRECTORY | O_CLOEXEC), proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int b = openat(rootfd, "a/b", O_PATH | O_DIRECTORY | O_CLOEXEC),
+	    proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int above = path_open_above(b);
 	struct stat st, want;
 

@@ -74,7 +74,8 @@ static void test_peer__is_what_it_is_until_it_ends(void **state)
 		end_client(&c);
 		assert_int_equal(peer_standing(&p, &theirs), -ESRCH);
 		peer_release(&p);
-		assert_int_equal(peer_hold(c.fd, &p) < 0 ? -ESRCH : peer_standing(&p, &theirs), -ESRCH);
+		assert_int_equal(peer_hold(c.fd, &p) < 0 ? -ESRCH : peer_standing(&p, &theirs),
+				 -ESRCH);
 		close_client(d, &c);
 	}
 	unsetenv("VENEER_NO_PEERPIDFD");

@@ -11,18 +11,24 @@
 static void test_pressure__reads_the_share_of_the_last_ten_seconds(void **state)
 {
 	(void)state;
-	assert_int_equal(pressure_parse("some avg10=48.15 avg60=50.50 avg300=39.72 total=245224613\n"
-					"full avg10=1.00 avg60=0.00 avg300=0.00 total=0\n"), 4815);
+	assert_int_equal(
+		pressure_parse("some avg10=48.15 avg60=50.50 avg300=39.72 total=245224613\n"
+			       "full avg10=1.00 avg60=0.00 avg300=0.00 total=0\n"),
+		4815);
 	assert_int_equal(pressure_parse("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"), 0);
-	assert_int_equal(pressure_parse("some avg10=100.00 avg60=0.00 avg300=0.00 total=0\n"), 10000);
+	assert_int_equal(pressure_parse("some avg10=100.00 avg60=0.00 avg300=0.00 total=0\n"),
+			 10000);
 }
 
 static void test_pressure__a_tenth_of_the_time_is_much(void **state)
 {
 	(void)state;
-	assert_true(pressure_parse("some avg10=0.31 avg60=90.00 avg300=0.00 total=1\n") < PRESSURE_HIGH);
-	assert_true(pressure_parse("some avg10=9.99 avg60=0.00 avg300=0.00 total=1\n") < PRESSURE_HIGH);
-	assert_true(pressure_parse("some avg10=10.00 avg60=0.00 avg300=0.00 total=1\n") >= PRESSURE_HIGH);
+	assert_true(pressure_parse("some avg10=0.31 avg60=90.00 avg300=0.00 total=1\n") <
+		    PRESSURE_HIGH);
+	assert_true(pressure_parse("some avg10=9.99 avg60=0.00 avg300=0.00 total=1\n") <
+		    PRESSURE_HIGH);
+	assert_true(pressure_parse("some avg10=10.00 avg60=0.00 avg300=0.00 total=1\n") >=
+		    PRESSURE_HIGH);
 }
 
 static void test_pressure__anything_else_is_not_known(void **state)

@@ -154,8 +154,9 @@ static void test_probe__readonly_file_system_is_an_answer(void **state)
 
 static bool can_the_same(const struct probe_dir *a, const struct probe_dir *b)
 {
-	return a->has_user_xattr == b->has_user_xattr && a->has_trusted_xattr == b->has_trusted_xattr &&
-	       a->has_acl == b->has_acl && a->has_tmpfile == b->has_tmpfile && a->has_whiteout == b->has_whiteout;
+	return a->has_user_xattr == b->has_user_xattr &&
+	       a->has_trusted_xattr == b->has_trusted_xattr && a->has_acl == b->has_acl &&
+	       a->has_tmpfile == b->has_tmpfile && a->has_whiteout == b->has_whiteout;
 }
 
 /* As probe_readonly. */
@@ -171,7 +172,9 @@ static int probe_full(void)
 	fd = open(dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (probe_work_dir(fd, &empty) != 0)
 		return 2;
-	for (int k = 0; snprintf(name, sizeof(name), "file%d", k) && mknodat(fd, name, S_IFREG | 0600, 0) == 0; k++)
+	for (int k = 0;
+	     snprintf(name, sizeof(name), "file%d", k) && mknodat(fd, name, S_IFREG | 0600, 0) == 0;
+	     k++)
 		;
 	/* No room for a file, and then room for one alone. */
 	for (int k = 0; k < 2; k++) {

@@ -18,10 +18,11 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
-/* A file system with a file in /a and in /b, under "whole", and both directories once more, under "a" and "b". */
+/* A file system with a file in /a and in /b, under "whole", and both directories once more, under
+ * "a" and "b". */
 struct fixture {
 	struct scratch s;
-	struct stat st;		/* of a/f, which b/f is too */
+	struct stat st; /* of a/f, which b/f is too */
 };
 
 static void path_of(struct fixture *f, char path[PATH_MAX + 32], const char *name)
@@ -42,8 +43,8 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	if (!f || scratch_enter(&f->s) < 0 || mkdirat(f->s.fd, "whole", 0755) < 0 || mkdirat(f->s.fd, "a", 0755) < 0 ||
-	    mkdirat(f->s.fd, "b", 0755) < 0)
+	if (!f || scratch_enter(&f->s) < 0 || mkdirat(f->s.fd, "whole", 0755) < 0 ||
+	    mkdirat(f->s.fd, "a", 0755) < 0 || mkdirat(f->s.fd, "b", 0755) < 0)
 		return -1;
 	*state = f;
 	return 0;
@@ -117,7 +118,8 @@ static void note(const char *root, void *arg)
 static int ask(struct fixture *f, pid_t pid, struct roots *ret)
 {
 	*ret = (struct roots){ 0 };
-	return proc_fds_roots(pid, major(f->st.st_dev), minor(f->st.st_dev), f->st.st_ino, note, ret);
+	return proc_fds_roots(pid, major(f->st.st_dev), minor(f->st.st_dev), f->st.st_ino, note,
+			      ret);
 }
 
 static void test_opened__what_is_open_says_by_which_mount(void **state)
@@ -213,7 +215,8 @@ static void hold_epoll(struct fixture *f)
 {
 	const size_t size = (size_t)sysconf(_SC_PAGESIZE);
 	void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct uffdio_register what = { .range = { (uintptr_t)page, size }, .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_register what = { .range = { (uintptr_t)page, size },
+					.mode = UFFDIO_REGISTER_MODE_MISSING };
 	struct uffdio_api api = { .api = UFFD_API };
 	struct epoll_event event = { .events = EPOLLOUT };
 	int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC), epoll = epoll_create1(0), ends[2];
@@ -227,7 +230,8 @@ static void hold_epoll(struct fixture *f)
 	_exit(0);
 }
 
-/* Who asks would wait for it and could not be killed; and what is held up may be the answer of who asks. */
+/* Who asks would wait for it and could not be killed; and what is held up may be the answer of who
+ * asks. */
 static void test_opened__a_lock_that_the_process_holds_is_not_waited_for(void **state)
 {
 	struct fixture *f = *state;
@@ -238,10 +242,12 @@ static void test_opened__a_lock_that_the_process_holds_is_not_waited_for(void **
 	pid = fork();
 	if (pid == 0)
 		hold_epoll(f);
-	for (int i = 0; i < 5000 && !is_waiting(pid, "userfault") && waitpid(pid, NULL, WNOHANG) == 0; i++)
+	for (int i = 0;
+	     i < 5000 && !is_waiting(pid, "userfault") && waitpid(pid, NULL, WNOHANG) == 0; i++)
 		usleep(1000);
 	if (!is_waiting(pid, "userfault")) {
-		print_message("not allowed to hold up a fault, or what a process waits for is not shown\n");
+		print_message(
+			"not allowed to hold up a fault, or what a process waits for is not shown\n");
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		skip();

@@ -191,7 +191,8 @@ static void test_ring__child_of_a_fork_makes_its_own(void **state)
 	assert_null(read_scattered(100, 4));
 }
 
-/* Each second page of the file, so that many areas wait for the disk; the kernel says what is in memory. */
+/* Each second page of the file, so that many areas wait for the disk; the kernel says what is in
+ * memory. */
 static void test_ring__areas_are_brought_in_together(void **state)
 {
 	enum { PAGES = FILE_WORDS * 4 / 4096 };
@@ -205,7 +206,9 @@ static void test_ring__areas_are_brought_in_together(void **state)
 		if (round == 0)
 			posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		for (size_t i = 0; i < PAGES / 2; i++)
-			areas[i] = (struct ring_area){ .addr = map + i * 8192, .len = 4096, .result = -1 };
+			areas[i] = (struct ring_area){ .addr = map + i * 8192,
+						       .len = 4096,
+						       .result = -1 };
 		ring_populate_all(areas, round ? 1 : PAGES / 2);
 		assert_int_equal(mincore(map, PAGES * 4096, in_memory), 0);
 		for (size_t i = 0; i < (round ? 1 : PAGES / 2); i++) {

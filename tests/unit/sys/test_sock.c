@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 struct pair {
-	int listener, a, b;	/* a: the client's end; b: the server's, which does not block */
+	int listener, a, b; /* a: the client's end; b: the server's, which does not block */
 };
 
 static void connect_pair(struct tree_dirs *d, struct pair *p)

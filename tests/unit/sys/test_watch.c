@@ -17,7 +17,8 @@ static int setup(void **state)
 {
 	struct place *p = calloc(1, sizeof(*p));
 
-	if (!p || scratch_enter(&p->s) < 0 || watch_new(&p->w) < 0 || mkdirat(p->s.fd, "d", 0755) < 0)
+	if (!p || scratch_enter(&p->s) < 0 || watch_new(&p->w) < 0 ||
+	    mkdirat(p->s.fd, "d", 0755) < 0)
 		return -1;
 	p->dir = openat(p->s.fd, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	*state = p;
@@ -78,14 +79,38 @@ static void expect_change(struct place *p, void (*change)(struct place *p))
 	watch_free(w);
 }
 
-static void make_one(struct place *p) { put(p, "d/f"); }
-static void write_one(struct place *p) { put(p, "d/f"); }
-static void chmod_one(struct place *p) { assert_int_equal(fchmodat(p->s.fd, "d/f", 0600, 0), 0); }
-static void rename_one(struct place *p) { assert_int_equal(renameat(p->s.fd, "d/f", p->s.fd, "d/g"), 0); }
-static void link_one(struct place *p) { assert_int_equal(linkat(p->s.fd, "d/g", p->s.fd, "d/h", 0), 0); }
-static void remove_one(struct place *p) { assert_int_equal(unlinkat(p->s.fd, "d/g", 0), 0); }
-static void chmod_self(struct place *p) { assert_int_equal(fchmodat(p->s.fd, "d", 0700, 0), 0); }
-static void move_self(struct place *p) { assert_int_equal(renameat(p->s.fd, "d", p->s.fd, "e"), 0); }
+static void make_one(struct place *p)
+{
+	put(p, "d/f");
+}
+static void write_one(struct place *p)
+{
+	put(p, "d/f");
+}
+static void chmod_one(struct place *p)
+{
+	assert_int_equal(fchmodat(p->s.fd, "d/f", 0600, 0), 0);
+}
+static void rename_one(struct place *p)
+{
+	assert_int_equal(renameat(p->s.fd, "d/f", p->s.fd, "d/g"), 0);
+}
+static void link_one(struct place *p)
+{
+	assert_int_equal(linkat(p->s.fd, "d/g", p->s.fd, "d/h", 0), 0);
+}
+static void remove_one(struct place *p)
+{
+	assert_int_equal(unlinkat(p->s.fd, "d/g", 0), 0);
+}
+static void chmod_self(struct place *p)
+{
+	assert_int_equal(fchmodat(p->s.fd, "d", 0700, 0), 0);
+}
+static void move_self(struct place *p)
+{
+	assert_int_equal(renameat(p->s.fd, "d", p->s.fd, "e"), 0);
+}
 static void remove_self(struct place *p)
 {
 	assert_int_equal(unlinkat(p->s.fd, "e/h", 0), 0);
@@ -355,7 +380,8 @@ int main(int argc, char **argv)
 	};
 
 	if (argc > 1)
-		return !strcmp(argv[1], "overflow") ? overflow() :
-		       !strcmp(argv[1], "no-space") ? no_space() : no_instance();
+		return !strcmp(argv[1], "overflow")   ? overflow()
+		       : !strcmp(argv[1], "no-space") ? no_space()
+						      : no_instance();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
-#include "veneer/tools/check.h"
-#include "veneer/data/cow.h"
-#include "veneer/map/format.h"
 #include "veneer/base/log.h"
+#include "veneer/data/cow.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/tools/check.h"
 
 #include <sys/stat.h>
 
@@ -38,7 +38,8 @@ static void print(void *arg, const struct check_finding *f)
 {
 	assert_true(strlen(f->code) > 3 && !strpbrk(f->code, " \n"));
 	assert_null(strchr(f->text, '\n'));
-	fprintf(arg, "[%s] %s/%s: %s%s\n", f->code, f->layer, f->path, f->is_repair ? "repaired: " : "", f->text);
+	fprintf(arg, "[%s] %s/%s: %s%s\n", f->code, f->layer, f->path,
+		f->is_repair ? "repaired: " : "", f->text);
 }
 
 static void count_step(void *arg, size_t entries, size_t dirs)
@@ -106,7 +107,8 @@ static void expect_repair(struct tree_dirs *d, const char *part)
 }
 
 /* The mark of a file with something in it changed. */
-static void change_mark(struct tree_dirs *d, const char *rel, void (*change)(struct partial_xattr *m))
+static void change_mark(struct tree_dirs *d, const char *rel,
+			void (*change)(struct partial_xattr *m))
 {
 	struct buf b = { 0 };
 	char *value;
@@ -193,7 +195,8 @@ static void test_check__lower_files_must_be_what_they_were(void **state)
 	assert_int_equal(fstatat(d->s.fd, "lower/f", &st, 0), 0);
 	assert_int_equal(utimensat(d->s.fd, "lower/f", times, 0), 0);
 	expect(d, "upper/f: its lower file f was modified at 5.000000005", 1);
-	assert_int_equal(utimensat(d->s.fd, "lower/f", (struct timespec[]){ st.st_atim, st.st_mtim }, 0), 0);
+	assert_int_equal(
+		utimensat(d->s.fd, "lower/f", (struct timespec[]){ st.st_atim, st.st_mtim }, 0), 0);
 	expect(d, NULL, 0);
 	assert_int_equal(unlinkat(d->s.fd, "lower/f", 0), 0);
 	expect(d, "upper/f: no lower layer has f, which its blocks come from", 1);
@@ -303,7 +306,8 @@ static void test_check__redirects_must_lead_somewhere(void **state)
 	expect(d, NULL, 0);
 	assert_int_equal(xattr_set(d->s.fd, "upper/is", "user.overlay.redirect", "/gone", 5, 0), 0);
 	expect(d, "upper/is: no lower layer has the directory /gone", 1);
-	assert_int_equal(xattr_set(d->s.fd, "upper/is", "user.overlay.redirect", "/../gone", 8, 0), 0);
+	assert_int_equal(xattr_set(d->s.fd, "upper/is", "user.overlay.redirect", "/../gone", 8, 0),
+			 0);
 	expect(d, "upper/is: its redirect is no path", 1);
 }
 
@@ -325,17 +329,25 @@ static void test_check__reserved_names_must_be_known(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_check__sound_layer_has_no_damage, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__marks_must_fit_the_map, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__lower_files_must_be_what_they_were, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__map_must_keep_the_rules, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__end_of_the_log_is_repaired_where_nothing_is_lost, tree_setup,
+		cmocka_unit_test_setup_teardown(test_check__sound_layer_has_no_damage, tree_setup,
 						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__entries_without_a_file_are_dropped, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__own_blocks_behind_the_end_are_dropped, tree_setup,
+		cmocka_unit_test_setup_teardown(test_check__marks_must_fit_the_map, tree_setup,
 						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__redirects_must_lead_somewhere, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_check__reserved_names_must_be_known, tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_check__lower_files_must_be_what_they_were,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_check__map_must_keep_the_rules, tree_setup,
+						tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_check__end_of_the_log_is_repaired_where_nothing_is_lost, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(test_check__entries_without_a_file_are_dropped,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_check__own_blocks_behind_the_end_are_dropped,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_check__redirects_must_lead_somewhere,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_check__reserved_names_must_be_known,
+						tree_setup, tree_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,7 @@
 
 #include "veneer/tools/container_name.h"
 
-#define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define ID  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define CID "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 
 static void expect_name(struct tree_dirs *d, const char *below, const char *expected)
@@ -26,10 +26,12 @@ static void test_container__podman_names_it_by_its_layer(void **state)
 	expect_name(d, "overlay/" ID "/merged", NULL);
 	tree_put_text(d, "overlay-containers/containers.json",
 		      "[{\"id\":\"1\",\"names\":[\"other\"],\"layer\":\"" CID "\"},"
-		      "{\"id\":\"2\",\"names\":[\"web\",\"alias\"],\"layer\":\"" ID "\"},{\"id\":\"3\"},7]");
+		      "{\"id\":\"2\",\"names\":[\"web\",\"alias\"],\"layer\":\"" ID
+		      "\"},{\"id\":\"3\"},7]");
 	expect_name(d, "overlay/" ID "/merged", "web");
 	tree_put_text(d, "overlay-containers/containers.json", "[]");
-	tree_put_text(d, "overlay-containers/volatile-containers.json", "[{\"names\":[\"brief\"],\"layer\":\"" ID "\"}]");
+	tree_put_text(d, "overlay-containers/volatile-containers.json",
+		      "[{\"names\":[\"brief\"],\"layer\":\"" ID "\"}]");
 	expect_name(d, "overlay/" ID "/merged", "brief");
 }
 
@@ -45,8 +47,14 @@ static void test_container__docker_names_it_by_its_mount(void **state)
 
 static void test_container__what_makes_no_sense_gives_no_name(void **state)
 {
-	static const char *const texts[] = { "", "{", "[", "7", "[{\"names\":7,\"layer\":\"" ID "\"}]", "[{\"names\":[7],\"layer\":\"" ID "\"}]",
-					     "[{\"names\":[\"\"],\"layer\":\"" ID "\"}]", "{\"layer\":\"" ID "\"}" };
+	static const char *const texts[] = { "",
+					     "{",
+					     "[",
+					     "7",
+					     "[{\"names\":7,\"layer\":\"" ID "\"}]",
+					     "[{\"names\":[7],\"layer\":\"" ID "\"}]",
+					     "[{\"names\":[\"\"],\"layer\":\"" ID "\"}]",
+					     "{\"layer\":\"" ID "\"}" };
 	struct tree_dirs *d = *state;
 
 	for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {

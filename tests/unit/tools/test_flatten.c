@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "veneer/base/log.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/tools/flatten.h"
-#include "veneer/map/format.h"
-#include "veneer/base/log.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/map/format.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/tools/flatten.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -102,13 +102,15 @@ static void test_flatten__what_a_killed_run_kept_is_put_back(void **state)
 {
 	struct tree_dirs *d = *state;
 	/* version, mode, access and modification time */
-	const uint8_t kept[32] = { 1, 0, 0, 0, 0xa4, 1, 0, 0, 0xe8, 3, 0, 0, 0, 0, 0, 0, 0xd0, 7, 0, 0, 0, 0, 0, 0, 9 };
+	const uint8_t kept[32] = { 1, 0, 0, 0,	  0xa4, 1, 0, 0, 0xe8, 3, 0, 0, 0,
+				   0, 0, 0, 0xd0, 7,	0, 0, 0, 0,    0, 0, 9 };
 	struct stat st;
 
 	free(tree_put_pattern(d, "lower/f", SIZE, 1));
 	tree_mount(d, "volatile");
 	write_text(d, "f", "new", 0);
-	assert_int_equal(xattr_set(d->s.fd, "upper/f", "user.veneer.flatten", kept, sizeof(kept), 0), 0);
+	assert_int_equal(
+		xattr_set(d->s.fd, "upper/f", "user.veneer.flatten", kept, sizeof(kept), 0), 0);
 	flatten(d, 0);
 	assert_int_equal(fstatat(d->s.fd, "upper/f", &st, 0), 0);
 	assert_int_equal(st.st_atim.tv_sec, 1000);
@@ -142,7 +144,8 @@ static void test_flatten__redirected_directory_holds_all_it_shows(void **state)
 	expect_raw(d, "upper/moved/sub/f", data, SIZE);
 	assert_false(tree_is_there(d, "upper/moved/gone"));
 	assert_false(tree_is_there(d, "upper/moved/.wh.gone"));
-	assert_int_equal(xattr_get(d->s.fd, "upper/moved", "user.overlay.redirect", NULL, 0), -ENODATA);
+	assert_int_equal(xattr_get(d->s.fd, "upper/moved", "user.overlay.redirect", NULL, 0),
+			 -ENODATA);
 	tree_mount(d, "volatile");
 	tree_expect_names(d, "moved", "small sub");
 	tree_expect(d, "moved/sub/f", data, SIZE);
@@ -212,15 +215,21 @@ static void test_flatten__empty_map_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_flatten__partial_file_holds_all_it_shows, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_flatten__times_are_kept, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_flatten__what_a_killed_run_kept_is_put_back, tree_setup,
+		cmocka_unit_test_setup_teardown(test_flatten__partial_file_holds_all_it_shows,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_flatten__times_are_kept, tree_setup,
 						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_flatten__redirected_directory_holds_all_it_shows, tree_setup,
+		cmocka_unit_test_setup_teardown(test_flatten__what_a_killed_run_kept_is_put_back,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_flatten__redirected_directory_holds_all_it_shows, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(test_flatten__damaged_file_is_left, tree_setup,
 						tree_teardown),
-		cmocka_unit_test_setup_teardown(test_flatten__damaged_file_is_left, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_flatten__file_that_cannot_be_written_is_left, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_flatten__empty_map_goes, tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_flatten__file_that_cannot_be_written_is_left,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_flatten__empty_map_goes, tree_setup,
+						tree_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,11 +13,11 @@
 
 #include <cmocka.h>
 
-#include "veneer/map/format.h"
-#include "veneer/tools/inspect.h"
-#include "veneer/map/mapfile.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/map/format.h"
+#include "veneer/map/mapfile.h"
 #include "veneer/sys/xattr.h"
+#include "veneer/tools/inspect.h"
 
 #define MIB (1u << 20)
 
@@ -48,12 +48,14 @@ static void count_line(void *arg, const char *code, const char *layer, const cha
 }
 
 /* What inspect_root or inspect_one_map printed, in a string of the caller's. */
-static char *print(int (*fn)(int fd, const char *name, const struct inspect_out *to), int fd, int want)
+static char *print(int (*fn)(int fd, const char *name, const struct inspect_out *to), int fd,
+		   int want)
 {
 	char *text = NULL;
 	size_t len, said = 0, lines = 0;
 	FILE *out = open_memstream(&text, &len);
-	int r = fn(fd, "layer", &(struct inspect_out){ .out = out, .line = count_line, .arg = &said });
+	int r = fn(fd, "layer",
+		   &(struct inspect_out){ .out = out, .line = count_line, .arg = &said });
 
 	fclose(out);
 	for (const char *c = text; *c; c++)
@@ -123,9 +125,10 @@ static void test_inspect__tells_records_and_files_of_a_layer(void **state)
 		text,
 		"layer/sub/partial: 0 bytes, file 1, lower at the same path (1048576 bytes, modified 0.000000000), "
 		"own 0 of 0 blocks, clip 1048576 (behind its end)\n");
-	check_has(text,
-		  "layer/moved: 0 bytes, file 1, lower old/name (1048576 bytes, modified 0.000000000), "
-		  "DAMAGED: made in another");
+	check_has(
+		text,
+		"layer/moved: 0 bytes, file 1, lower old/name (1048576 bytes, modified 0.000000000), "
+		"DAMAGED: made in another");
 	free(text);
 
 	int fd = openat(root, MAPFILE_NAME, O_RDWR);

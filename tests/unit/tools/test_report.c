@@ -123,16 +123,26 @@ static void test_report__control_characters_are_spelt_in_a_line(void **state)
 
 static void test_report__other_versions_are_read_and_nonsense_is_not(void **state)
 {
-	static const char *const bad[] = { "", "null", "[]", "{}", "{\"version\":\"1\"}", "{\"version\":1,\"server\":{}}", "{\"version\":\"1\",\"server\":{}",
-					   "{\"version\":\"1\",\"server\":{},\"mounts\":[{}]}", "{\"version\":\"1\",\"server\":{},\"mounts\":[7]}" };
+	static const char *const bad[] = { "",
+					   "null",
+					   "[]",
+					   "{}",
+					   "{\"version\":\"1\"}",
+					   "{\"version\":1,\"server\":{}}",
+					   "{\"version\":\"1\",\"server\":{}",
+					   "{\"version\":\"1\",\"server\":{},\"mounts\":[{}]}",
+					   "{\"version\":\"1\",\"server\":{},\"mounts\":[7]}" };
 	struct report r;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		assert_int_equal(report_parse(bad[i], &r), -EBADMSG);
-	assert_int_equal(report_parse("{\"version\":\"9\",\"server\":{\"pid\":-1,\"new\":[]},\"mounts\":[{\"mountpoint\":\"/m\",\"mode\":\"new\","
-				      "\"requests\":{\"lookup\":\"x\",\"read\":3,\"new\":4},\"latency_us\":{\"read\":{\"buckets\":[1,-2,\"\"]}}}],\"new\":1}",
-				      &r), 0);
+	assert_int_equal(
+		report_parse(
+			"{\"version\":\"9\",\"server\":{\"pid\":-1,\"new\":[]},\"mounts\":[{\"mountpoint\":\"/m\",\"mode\":\"new\","
+			"\"requests\":{\"lookup\":\"x\",\"read\":3,\"new\":4},\"latency_us\":{\"read\":{\"buckets\":[1,-2,\"\"]}}}],\"new\":1}",
+			&r),
+		0);
 	assert_int_equal(r.pid, 0);
 	assert_int_equal(r.nmounts, 1);
 	assert_int_equal(r.mounts[0].values.ops[1].requests, 0);
@@ -171,8 +181,12 @@ static void test_report__what_was_gained_is_never_negative(void **state)
 	struct stats_values a = { .counters = { 10, 5 } }, b = { .counters = { 4, 7 } };
 
 	(void)state;
-	a.ops[1] = (struct stats_op){ .requests = 3, .errors = 1, .sum_ns = 9, .max_ns = 4, .buckets = { 2, 3 } };
-	b.ops[1] = (struct stats_op){ .requests = 1, .errors = 2, .sum_ns = 3, .max_ns = 8, .buckets = { 1, 4 } };
+	a.ops[1] = (struct stats_op){
+		.requests = 3, .errors = 1, .sum_ns = 9, .max_ns = 4, .buckets = { 2, 3 }
+	};
+	b.ops[1] = (struct stats_op){
+		.requests = 1, .errors = 2, .sum_ns = 3, .max_ns = 8, .buckets = { 1, 4 }
+	};
 	report_subtract(&a, &b);
 	assert_int_equal(a.counters[0], 6);
 	assert_int_equal(a.counters[1], 0);
@@ -241,13 +255,16 @@ static void test_report__copy_on_write_is_counted_to_the_byte(void **state)
 	/* half a chunk takes all of it */
 	assert_int_equal(cow_write(d->t, i, data, CHUNK_BYTES / 2, CHUNK_BYTES), 0);
 	assert_cow(d->t, 1, CHUNK_BYTES, CHUNK_BYTES / 2);
-	/* behind the end: what is left of the last block comes from below, zeros come from nowhere */
+	/* behind the end: what is left of the last block comes from below, zeros come from nowhere
+	 */
 	assert_int_equal(cow_write(d->t, i, data, 10, BYTES + 50), 0);
 	assert_cow(d->t, 1, BLK_BYTES, 100);
 	assert_int_equal(cow_write(d->t, i, data, BLK_BYTES, BYTES + 10 * BLK_BYTES), 0);
 	assert_cow(d->t, 0, 0, 0);
 	/* blocks that are made zero take nothing from below */
-	assert_int_equal(cow_fallocate(d->t, i, 3 /* PUNCH_HOLE | KEEP_SIZE */, 2 * CHUNK_BYTES, 2 * BLK_BYTES), 0);
+	assert_int_equal(cow_fallocate(d->t, i, 3 /* PUNCH_HOLE | KEEP_SIZE */, 2 * CHUNK_BYTES,
+				       2 * BLK_BYTES),
+			 0);
 	assert_cow(d->t, 1, 2 * BLK_BYTES, 0);
 	tree_forget(d, i);
 	stats_enter(NULL);
@@ -313,7 +330,8 @@ static void test_report__a_mount_is_shown_as_it_is(void **state)
 static void test_report__memory_of_a_mount_goes_with_it(void **state)
 {
 	struct tree_dirs *d = *state;
-	uint64_t inodes = stats_memory(STATS_MEM_INODES), maps = stats_memory(STATS_MEM_MAPS), before;
+	uint64_t inodes = stats_memory(STATS_MEM_INODES), maps = stats_memory(STATS_MEM_MAPS),
+		 before;
 	struct inode *i;
 
 	free(tree_put_pattern(d, "lower/dir/f", BYTES, 1));
@@ -340,10 +358,15 @@ int main(void)
 		cmocka_unit_test(test_report__other_versions_are_read_and_nonsense_is_not),
 		cmocka_unit_test(test_report__one_mount_can_be_picked_and_the_server_stays),
 		cmocka_unit_test(test_report__what_was_gained_is_never_negative),
-		cmocka_unit_test_setup_teardown(test_report__copy_on_write_is_counted_to_the_byte, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_report__small_files_and_whole_copies_save_nothing, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_report__a_mount_is_shown_as_it_is, tree_setup, tree_teardown),
-		cmocka_unit_test_setup_teardown(test_report__memory_of_a_mount_goes_with_it, tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(test_report__copy_on_write_is_counted_to_the_byte,
+						tree_setup, tree_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_report__small_files_and_whole_copies_save_nothing, tree_setup,
+			tree_teardown),
+		cmocka_unit_test_setup_teardown(test_report__a_mount_is_shown_as_it_is, tree_setup,
+						tree_teardown),
+		cmocka_unit_test_setup_teardown(test_report__memory_of_a_mount_goes_with_it,
+						tree_setup, tree_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

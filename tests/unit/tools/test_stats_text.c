@@ -35,7 +35,8 @@ static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **st
 	(void)state;
 	assert_int_equal(stats_text_print(&r, true, f), 0);
 	fclose(f);
-	assert_has("veneer 1.2.3, server 4242, up 3 h 12 min: 2 mounts of 1 image, 2 kept, 57 open files of layers\n");
+	assert_has(
+		"veneer 1.2.3, server 4242, up 3 h 12 min: 2 mounts of 1 image, 2 kept, 57 open files of layers\n");
 	assert_has("memory 12 MiB: images 1.0 MiB, inodes 2.0 MiB,");
 	assert_has("copies in 64 mounts: 250 of 100 extents, limit 32, 75 MiB beyond the first; ");
 	assert_has("passthrough     3+1     617       403");
@@ -50,8 +51,10 @@ static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **st
 
 static void test_panel__a_mount_that_may_hardly_take_more_is_red(void **state)
 {
-	static const struct quota_usage full[] = { { .bytes = 90, .max_bytes = 100 }, { .bytes = 1, .inodes = 10, .max_inodes = 10 } };
-	static const struct quota_usage roomy[] = { { .bytes = 89, .max_bytes = 100 }, { .bytes = 1000, .inodes = 1000 } };
+	static const struct quota_usage full[] = { { .bytes = 90, .max_bytes = 100 },
+						   { .bytes = 1, .inodes = 10, .max_inodes = 10 } };
+	static const struct quota_usage roomy[] = { { .bytes = 89, .max_bytes = 100 },
+						    { .bytes = 1000, .inodes = 1000 } };
 	struct report r = reports_make("/c2");
 
 	(void)state;
@@ -85,8 +88,9 @@ static void test_panel__one_mount_in_full(void **state)
 	assert_int_equal(stats_text_print_mount(&r.mounts[0], f), 0);
 	assert_int_equal(stats_text_print_mount(&r.mounts[1], f), 0);
 	fclose(f);
-	assert_has("/c1/merged: passthrough, 3 lower layers (image 0), upper /c1/upper, 617 inodes\n"
-		   "  ignored        sizze=5M, --foo\n");
+	assert_has(
+		"/c1/merged: passthrough, 3 lower layers (image 0), upper /c1/upper, 617 inodes\n"
+		"  ignored        sizze=5M, --foo\n");
 	assert_has("/c?[2J: cached, 3 lower layers (image 0), 617 inodes\n");
 	assert_has("64 MiB not copied\n");
 	assert_has("no requests yet\n");
@@ -185,7 +189,8 @@ int main(void)
 		cmocka_unit_test(test_panel__all_mounts_have_a_line_and_requests_are_sorted),
 		cmocka_unit_test(test_panel__a_mount_that_may_hardly_take_more_is_red),
 		cmocka_unit_test(test_panel__one_mount_in_full),
-		cmocka_unit_test(test_panel__rates_are_of_the_time_between_and_the_busiest_is_first),
+		cmocka_unit_test(
+			test_panel__rates_are_of_the_time_between_and_the_busiest_is_first),
 		cmocka_unit_test(test_panel__rates_as_json_are_a_report_of_what_was_gained),
 		cmocka_unit_test(test_panel__a_mount_that_is_new_counts_from_nothing),
 	};

@@ -38,7 +38,8 @@ static struct report many(size_t n, bool is_later)
 
 	while (r.nmounts < n) {
 		assert_int_equal(report_make_room(&r), 0);
-		snprintf(place, sizeof(place), "/var/lib/containers/storage/overlay/%064zu/merged", r.nmounts);
+		snprintf(place, sizeof(place), "/var/lib/containers/storage/overlay/%064zu/merged",
+			 r.nmounts);
 		r.mounts[r.nmounts].mountpoint = strdup(place);
 		r.mounts[r.nmounts].mode = strdup("cached");
 		r.mounts[r.nmounts].values.ops[1].requests = is_later ? r.nmounts : 0;
@@ -60,15 +61,20 @@ static void test_screen__fits_terminals_of_any_size(void **state)
 			for (size_t columns = 30; columns < 200; columns += 17) {
 				size_t n = 1, left = mounts[k], shown = 0;
 
-				print(&(struct top_screen){ .columns = columns, .rows = rows }, &a, &b);
-				for (char *line = text; line; line = strchr(line, '\n'), line += line != NULL) {
-					shown += !strncmp(line + strcspn(line, "\n") - (strcspn(line, "\n") > 6 ? 6 : 0), "merged", 6);
+				print(&(struct top_screen){ .columns = columns, .rows = rows }, &a,
+				      &b);
+				for (char *line = text; line;
+				     line = strchr(line, '\n'), line += line != NULL) {
+					shown += !strncmp(line + strcspn(line, "\n") -
+								  (strcspn(line, "\n") > 6 ? 6 : 0),
+							  "merged", 6);
 					n += line != text;
 				}
 				if (n > rows)
 					fail_msg("%zu lines on %zu rows:\n%s", n, rows, text);
 				/* What is shown and what is left out are all there are. */
-				if (sscanf(strstr(text, "\nand ") ?: "", " and %zu more", &left) != 1)
+				if (sscanf(strstr(text, "\nand ") ?: "", " and %zu more", &left) !=
+				    1)
 					left = 0;
 				assert_true(left < mounts[k] && shown + left <= mounts[k]);
 				assert_has("q quit", true);

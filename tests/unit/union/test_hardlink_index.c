@@ -2,9 +2,9 @@
 #include "support/tree.h"
 
 #include "veneer/data/copyup.h"
-#include "veneer/union/hardlink_index.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
+#include "veneer/union/hardlink_index.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +22,8 @@ static int compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The places under which the lower file that is seen at path is seen, "dir/name dir/name", sorted. */
+/* The places under which the lower file that is seen at path is seen, "dir/name dir/name", sorted.
+ */
 static void expect_places(struct tree_dirs *d, const char *path, const char *want)
 {
 	struct inode *i = tree_get(d, path);
@@ -35,7 +36,8 @@ static void expect_places(struct tree_dirs *d, const char *path, const char *wan
 		all[k] = inode_name_path(d->t, set.v[k].dir, set.v[k].name);
 	qsort(all, set.n, sizeof(*all), compare);
 	for (size_t k = 0; k < set.n; k++) {
-		snprintf(line + strlen(line), sizeof(line) - strlen(line), "%s%s", k ? " " : "", all[k]);
+		snprintf(line + strlen(line), sizeof(line) - strlen(line), "%s%s", k ? " " : "",
+			 all[k]);
 		free(all[k]);
 	}
 	hardlink_index_set_release(d->t, &set);

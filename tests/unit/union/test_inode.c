@@ -3,8 +3,8 @@
 
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -133,7 +133,9 @@ static void test_inode__what_was_found_before_a_change_is_not_entered(void **sta
 
 static void test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode(void **state)
 {
-	const struct inode_found found = { .type = DT_REG, .has_upper = true, .upper_ino = 4711, .ino = 77 };
+	const struct inode_found found = {
+		.type = DT_REG, .has_upper = true, .upper_ino = 4711, .ino = 77
+	};
 	struct tree_dirs *d = *state;
 	struct inode *f, *other;
 
@@ -152,7 +154,9 @@ static void test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode(voi
 
 static void test_inode__same_number_on_another_device_is_another_file(void **state)
 {
-	struct inode_found found = { .type = DT_REG, .has_upper = true, .upper_ino = 4711, .ino = 77 };
+	struct inode_found found = {
+		.type = DT_REG, .has_upper = true, .upper_ino = 4711, .ino = 77
+	};
 	struct tree_dirs *d = *state;
 	struct inode *own, *inner, *twin;
 

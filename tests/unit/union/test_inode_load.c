@@ -3,8 +3,8 @@
 
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
+#include "veneer/union/lookup.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -90,7 +90,8 @@ static void flip_bytes(int fd, size_t from, size_t to, uint64_t *seed, unsigned 
 	while (n--) {
 		size_t at = from + tree_random(seed) % (to - from);
 
-		bytes[at] = tree_random(seed) % 2 ? (uint8_t)tree_random(seed) : (uint8_t)(tree_random(seed) % 8);
+		bytes[at] = tree_random(seed) % 2 ? (uint8_t)tree_random(seed)
+						  : (uint8_t)(tree_random(seed) % 8);
 	}
 	munmap(bytes, to);
 }
@@ -126,7 +127,8 @@ static void damage(int slots, int names, uint64_t *seed)
 		/* Not the descriptors: they are this process's own. */
 		flip_bytes(slots, slot, slot + offsetof(struct node_slot, held_fd), seed, 1);
 		if (n % 2)
-			flip_bytes(slots, slot + offsetof(struct node_slot, state), slot + sizeof(struct node_slot), seed, 1);
+			flip_bytes(slots, slot + offsetof(struct node_slot, state),
+				   slot + sizeof(struct node_slot), seed, 1);
 	}
 	flip_bytes(names, 0, 8192, seed, (unsigned)(tree_random(seed) % 16));
 }

@@ -30,8 +30,14 @@ static const struct lock_record *sample(uint64_t owner)
 {
 	static struct lock_record r;
 
-	r = (struct lock_record){ .node = 7, .owner = owner, .handle = 9, .start = owner, .end = owner + 5, .pid = 11,
-				  .kind = LOCKS_RECORD, .type = LOCKS_SHARED };
+	r = (struct lock_record){ .node = 7,
+				  .owner = owner,
+				  .handle = 9,
+				  .start = owner,
+				  .end = owner + 5,
+				  .pid = 11,
+				  .kind = LOCKS_RECORD,
+				  .type = LOCKS_SHARED };
 	return &r;
 }
 
@@ -133,7 +139,9 @@ static void test_lock_table__what_was_taken_away_gives_its_room(void **state)
 	lock_table_bring(tab, sample(5));
 	lock_table_commit(tab);
 	assert_int_equal(lock_table_count(tab), LOCK_TABLE_MAX);
-	expect_recovery((uint64_t)LOCK_TABLE_MAX * (LOCK_TABLE_MAX - 1) / 2 - (LOCK_TABLE_MAX - 1) + 5, LOCK_TABLE_MAX);
+	expect_recovery((uint64_t)LOCK_TABLE_MAX * (LOCK_TABLE_MAX - 1) / 2 - (LOCK_TABLE_MAX - 1) +
+				5,
+			LOCK_TABLE_MAX);
 }
 
 static void test_lock_table__another_file_is_refused(void **state)
@@ -144,7 +152,8 @@ static void test_lock_table__another_file_is_refused(void **state)
 	assert_int_equal(lock_table_attach(open("/dev/null", O_RDWR | O_CLOEXEC), &t), -EPROTO);
 	assert_int_equal(lock_table_attach(-1, &t) < 0, 1);
 	assert_int_equal(pwrite(lock_table_fd(tab), "x", 1, 8), 1);
-	assert_int_equal(lock_table_attach(fcntl(lock_table_fd(tab), F_DUPFD_CLOEXEC, 3), &t), -EPROTO);
+	assert_int_equal(lock_table_attach(fcntl(lock_table_fd(tab), F_DUPFD_CLOEXEC, 3), &t),
+			 -EPROTO);
 }
 
 static void test_lock_table__a_record_that_cannot_be_is_left_out(void **state)
@@ -165,12 +174,18 @@ static void test_lock_table__a_record_that_cannot_be_is_left_out(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_lock_table__what_happened_is_inherited, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_lock_table__a_change_that_was_begun_has_not_happened, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_lock_table__what_was_begun_does_not_come_back_later, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_lock_table__what_was_taken_away_gives_its_room, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_lock_table__another_file_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_lock_table__a_record_that_cannot_be_is_left_out, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__what_happened_is_inherited, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_lock_table__a_change_that_was_begun_has_not_happened, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_lock_table__what_was_begun_does_not_come_back_later, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__what_was_taken_away_gives_its_room,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lock_table__another_file_is_refused, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_lock_table__a_record_that_cannot_be_is_left_out, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-#define FILE_A	 100u
-#define FILE_B	 200u
-#define THREADS	 8
-#define ROUNDS	 400
-#define UNTOLD	 1
+#define FILE_A	100u
+#define FILE_B	200u
+#define THREADS 8
+#define ROUNDS	400
+#define UNTOLD	1
 
 static struct locks *locks;
 
@@ -38,8 +38,15 @@ static int teardown(void **state)
 /* Owner and handle are one, as of an OFD lock. */
 static struct lock_request range(uint64_t owner, enum lock_type type, uint64_t start, uint64_t end)
 {
-	return (struct lock_request){ .kind = LOCKS_RECORD, .type = type, .inode = FILE_A, .node = 5, .owner = owner,
-				      .handle = owner, .start = start, .end = end, .pid = (uint32_t)owner + 1000 };
+	return (struct lock_request){ .kind = LOCKS_RECORD,
+				      .type = type,
+				      .inode = FILE_A,
+				      .node = 5,
+				      .owner = owner,
+				      .handle = owner,
+				      .start = start,
+				      .end = end,
+				      .pid = (uint32_t)owner + 1000 };
 }
 
 static struct lock_request whole(uint64_t owner, enum lock_type type)
@@ -304,7 +311,9 @@ static void test_locks__there_are_not_more_than_so_many(void **state)
 
 	(void)state;
 	for (uint64_t k = 0; k < LOCK_TABLE_MAX; k++)
-		assert_int_equal(set(range(1, LOCKS_SHARED, 3 * (LOCK_TABLE_MAX - k), 3 * (LOCK_TABLE_MAX - k) + 1)), 0);
+		assert_int_equal(set(range(1, LOCKS_SHARED, 3 * (LOCK_TABLE_MAX - k),
+					   3 * (LOCK_TABLE_MAX - k) + 1)),
+				 0);
 	assert_int_equal(set(range(1, LOCKS_SHARED, 0, 0)), -ENOLCK);
 	assert_int_equal(wait_for(&a, whole(2, LOCKS_SHARED)), -ENOLCK);
 	assert_int_equal(set(range(1, LOCKS_EXCLUSIVE, 3, 3)), -ENOLCK);
@@ -485,25 +494,47 @@ static void test_locks__threads_exclude_each_other_and_none_is_forgotten(void **
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_locks__the_exclusive_one_is_alone, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__unlocking_the_middle_leaves_two, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__a_failed_change_of_a_record_changes_nothing, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__files_and_kinds_know_nothing_of_each_other, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__flock_that_fails_has_lost_what_it_had, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__who_waits_is_told_when_it_can_have_it, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__they_are_served_in_the_order_in_which_they_came, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__who_is_given_up_waits_no_longer, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__a_circle_of_waiting_owners_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__waiting_for_flock_is_no_circle, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__what_goes_with_a_descriptor_and_what_with_the_last, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__an_end_that_may_be_near_is_told, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__there_are_not_more_than_so_many, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__no_more_wait_than_so_many, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__a_range_that_is_none_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__at_the_end_all_are_told, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__a_file_that_is_gone_has_none, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__held_ones_outlive_the_server, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_locks__threads_exclude_each_other_and_none_is_forgotten, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_locks__the_exclusive_one_is_alone, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__unlocking_the_middle_leaves_two, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_locks__a_failed_change_of_a_record_changes_nothing, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_locks__files_and_kinds_know_nothing_of_each_other, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_locks__flock_that_fails_has_lost_what_it_had,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_locks__who_waits_is_told_when_it_can_have_it,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_locks__they_are_served_in_the_order_in_which_they_came, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_locks__who_is_given_up_waits_no_longer, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__a_circle_of_waiting_owners_is_refused,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_locks__waiting_for_flock_is_no_circle, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_locks__what_goes_with_a_descriptor_and_what_with_the_last, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_locks__an_end_that_may_be_near_is_told, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__there_are_not_more_than_so_many, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__no_more_wait_than_so_many, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__a_range_that_is_none_is_refused, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__at_the_end_all_are_told, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__a_file_that_is_gone_has_none, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_locks__held_ones_outlive_the_server, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_locks__threads_exclude_each_other_and_none_is_forgotten, setup,
+			teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Random requests, against a model that knows of each byte who has it in which way, and of each waiter what it wants. */
+/* Random requests, against a model that knows of each byte who has it in which way, and of each
+ * waiter what it wants. */
 #include "veneer/union/locks.h"
 
 #include "veneer/base/cleanup.h"
@@ -13,7 +14,7 @@
 
 #define OWNERS	 5u
 #define FILES	 2u
-#define BYTES	 24u	/* the last one stands for all to the end */
+#define BYTES	 24u /* the last one stands for all to the end */
 #define RUNS	 200u
 #define STEPS	 600u
 #define WAITERS	 64u
@@ -42,8 +43,14 @@ static struct {
 
 static struct locks *locks;
 
-static unsigned file_of(const struct lock_request *q) { return (unsigned)(q->inode - INODE(0)); }
-static unsigned last_of(const struct lock_request *q) { return q->end == LOCKS_END ? BYTES - 1 : (unsigned)q->end; }
+static unsigned file_of(const struct lock_request *q)
+{
+	return (unsigned)(q->inode - INODE(0));
+}
+static unsigned last_of(const struct lock_request *q)
+{
+	return q->end == LOCKS_END ? BYTES - 1 : (unsigned)q->end;
+}
 
 static bool clashes(uint8_t a, uint8_t b)
 {
@@ -79,7 +86,8 @@ static int model_set(const struct lock_request *q)
 	if (q->kind == LOCKS_FLOCK)
 		model.flock[f][q->owner] = (uint8_t)q->type;
 	else
-		memset(&model.record[f][q->owner][q->start], (int)q->type, last_of(q) - q->start + 1);
+		memset(&model.record[f][q->owner][q->start], (int)q->type,
+		       last_of(q) - q->start + 1);
 	return 0;
 }
 
@@ -108,7 +116,8 @@ static struct waiting *next_waiting(uint64_t after)
 	for (unsigned k = 0; k < WAITERS; k++) {
 		struct waiting *w = &model.waiters[k];
 
-		if (w->is_used && !w->is_expected_told && w->order > after && (!found || w->order < found->order))
+		if (w->is_used && !w->is_expected_told && w->order > after &&
+		    (!found || w->order < found->order))
 			found = w;
 	}
 	return found;
@@ -152,8 +161,11 @@ static void told(void *arg, int result)
 
 static struct lock_request random_request(void)
 {
-	struct lock_request q = { .kind = draw(4) ? LOCKS_RECORD : LOCKS_FLOCK, .type = draw(3), .inode = INODE(draw(FILES)),
-				  .owner = draw(OWNERS), .end = LOCKS_END };
+	struct lock_request q = { .kind = draw(4) ? LOCKS_RECORD : LOCKS_FLOCK,
+				  .type = draw(3),
+				  .inode = INODE(draw(FILES)),
+				  .owner = draw(OWNERS),
+				  .end = LOCKS_END };
 	uint32_t last;
 
 	q.handle = q.owner;
@@ -256,7 +268,11 @@ static uint32_t model_count(void)
 
 static void compare_byte(struct locks *l, unsigned f, unsigned b, enum lock_type type)
 {
-	struct lock_request q = { .kind = LOCKS_RECORD, .type = type, .inode = INODE(f), .owner = OWNERS, .start = b,
+	struct lock_request q = { .kind = LOCKS_RECORD,
+				  .type = type,
+				  .inode = INODE(f),
+				  .owner = OWNERS,
+				  .start = b,
 				  .end = b == BYTES - 1 ? LOCKS_END : b };
 	struct lock_record r;
 
@@ -305,7 +321,8 @@ static void compare_recovery(void)
 {
 	struct locks *recovery;
 
-	assert_int_equal(locks_attach(fcntl(locks_fd(locks), F_DUPFD_CLOEXEC, 3), same, NULL, &recovery), 0);
+	assert_int_equal(
+		locks_attach(fcntl(locks_fd(locks), F_DUPFD_CLOEXEC, 3), same, NULL, &recovery), 0);
 	compare(recovery);
 	locks_free(recovery);
 }
@@ -315,7 +332,8 @@ static void run(void)
 	memset(&model, 0, sizeof(model));
 	assert_int_equal(locks_new(&locks), 0);
 	for (unsigned k = 0; k < STEPS; k++) {
-		void (*const steps[])(void) = { step_set, step_set, step_set, step_wait, step_wait, step_cancel, step_release };
+		void (*const steps[])(void) = { step_set,  step_set,	step_set,    step_wait,
+						step_wait, step_cancel, step_release };
 
 		steps[draw(sizeof(steps) / sizeof(*steps))]();
 		compare_waiters();

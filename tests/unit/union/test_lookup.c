@@ -3,10 +3,10 @@
 
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
-#include "veneer/map/format.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/read.h"
 #include "veneer/data/remove.h"
+#include "veneer/map/format.h"
+#include "veneer/union/lookup.h"
 
 #include <dirent.h>
 

@@ -352,7 +352,8 @@ static void test_node_table__circles_and_blind_ends_are_cut(void **state)
 	node_table_set_state(node_table_slot(t, d), NODE_FORMER);
 	node_table_set_state(node_table_slot(t, e), NODE_FORMER);
 	u = attached(t);
-	assert_true(!node_table_name(u, a, &parent, &name) != !node_table_name(u, b, &parent, &name));
+	assert_true(!node_table_name(u, a, &parent, &name) !=
+		    !node_table_name(u, b, &parent, &name));
 	assert_int_equal(node_table_name(u, c, &parent, &name), 0);
 	assert_int_equal(node_table_slot(u, d)->state, NODE_ORPHAN);
 	assert_int_not_equal(node_table_slot(u, e)->state, NODE_FREE);
@@ -372,7 +373,8 @@ static void test_node_table__circles_and_blind_ends_are_cut(void **state)
 #define LONG_NAME "a name that is a good deal longer than the one before, and stands elsewhere"
 
 /* What the slot that is worked on has after each step: "" is no name, NULL no slot. */
-static const char *const steps[] = { "", "first", LONG_NAME, "third", "", "path/in/the/image", NULL, "", "last" };
+static const char *const steps[] = { "",   "first", LONG_NAME, "third", "", "path/in/the/image",
+				     NULL, "",	    "last" };
 #define NSTEPS (sizeof(steps) / sizeof(*steps))
 
 static void walk_steps(struct node_table *t, uint32_t id, _Atomic unsigned *step)
@@ -428,7 +430,8 @@ static void expect_whole(const struct node_table *t, uint32_t id, uint32_t other
 	bool before = is_at(u, id, step), after = step + 1 < NSTEPS && is_at(u, id, step + 1);
 
 	if (!before && !after)
-		fail_msg("the slot is neither as after step %u nor as after step %u", step, step + 1);
+		fail_msg("the slot is neither as after step %u nor as after step %u", step,
+			 step + 1);
 	use(u);
 	expect_name(u, other, "another name");
 	if (before && steps[step])
@@ -439,7 +442,8 @@ static void expect_whole(const struct node_table *t, uint32_t id, uint32_t other
 static void test_node_table__killed_at_any_instruction_it_is_as_before_or_as_after(void **state)
 {
 	struct node_table *t = new_table();
-	_Atomic unsigned *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	_Atomic unsigned *step =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint32_t id, other;
 	unsigned n = 0;
 	int status;
@@ -488,11 +492,13 @@ int main(void)
 		cmocka_unit_test(test_node_table__slots_never_move),
 		cmocka_unit_test(test_node_table__names_that_come_and_go_stay_right),
 		cmocka_unit_test(test_node_table__attached_table_has_what_the_other_had),
-		cmocka_unit_test(test_node_table__room_of_names_that_went_is_used_by_the_next_server),
+		cmocka_unit_test(
+			test_node_table__room_of_names_that_went_is_used_by_the_next_server),
 		cmocka_unit_test(test_node_table__gaps_between_names_are_free_pieces),
 		cmocka_unit_test(test_node_table__what_is_no_table_is_refused),
 		cmocka_unit_test(test_node_table__circles_and_blind_ends_are_cut),
-		cmocka_unit_test(test_node_table__killed_at_any_instruction_it_is_as_before_or_as_after),
+		cmocka_unit_test(
+			test_node_table__killed_at_any_instruction_it_is_as_before_or_as_after),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

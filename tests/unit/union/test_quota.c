@@ -117,7 +117,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_quota__none_allows_everything),
 		cmocka_unit_test_setup_teardown(test_quota__counts_what_is_there, make, leave),
-		cmocka_unit_test_setup_teardown(test_quota__claims_are_kept_until_settled, make, leave),
+		cmocka_unit_test_setup_teardown(test_quota__claims_are_kept_until_settled, make,
+						leave),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

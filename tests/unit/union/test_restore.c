@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/recovery.h"
 
-#include "veneer/jobs/checkpoint.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/create.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
 #include "veneer/data/rename.h"
 #include "veneer/data/tmpfile.h"
+#include "veneer/jobs/checkpoint.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <dirent.h>
@@ -49,7 +49,8 @@ static int is_stale(struct recovery *h, unsigned n)
 
 static void live_with_files(struct tree_dirs *d, struct will *w)
 {
-	struct inode *big = tree_get(d, "dir/big"), *made = tree_make(d, "dir/sub", "made", S_IFREG | 0640);
+	struct inode *big = tree_get(d, "dir/big"),
+		     *made = tree_make(d, "dir/sub", "made", S_IFREG | 0640);
 
 	write_middle(d, big);
 	assert_int_equal(cow_write(d->t, made, "new", 3, 0), 0);
@@ -188,11 +189,13 @@ static void test_revive__file_is_known_before_one_of_its_names_is_removed(void *
 
 enum { LOWER, PARTIAL, WHOLE, LOWER_DIR, UPPER_DIR, NAMELESS, COPIED, LINK, SOCKET, NORPHANS };
 
-static void unlink_and_grant(struct tree_dirs *d, struct will *w, unsigned n, struct inode *i, const char *name)
+static void unlink_and_grant(struct tree_dirs *d, struct will *w, unsigned n, struct inode *i,
+			     const char *name)
 {
 	struct inode *dir = tree_get(d, "dir");
 
-	assert_int_equal(i->type == DT_DIR ? remove_dir(d->t, dir, name) : remove_file(d->t, dir, name), 0);
+	assert_int_equal(
+		i->type == DT_DIR ? remove_dir(d->t, dir, name) : remove_file(d->t, dir, name), 0);
 	recovery_grant(d, w, n, i);
 	tree_forget(d, dir);
 }
@@ -317,7 +320,8 @@ static void test_revive__held_descriptors_are_told_without_attaching(void **stat
 	assert_int_equal(n_held, NORPHANS - 2); /* all but the lower ones */
 }
 
-/* What the second server knew of orphans it leaves as it got it, whether it was asked for them or not. */
+/* What the second server knew of orphans it leaves as it got it, whether it was asked for them or
+ * not. */
 static void live_on_with_orphans(struct tree_dirs *d, struct will *w)
 {
 	assert_int_equal(lookup_revive(d->t, inode_get(d->t, w->id[PARTIAL])), 0);
@@ -341,7 +345,8 @@ static void live_half_removed(struct tree_dirs *d, struct will *w)
 {
 	struct inode *made = tree_make(d, "dir", "made", S_IFREG | 0644);
 	struct inode *stays = tree_make(d, "dir", "stays", S_IFREG | 0644);
-	struct inode *dir = tree_get(d, "dir"), *big = tree_get(d, "dir/big"), *f = tree_get(d, "dir/f");
+	struct inode *dir = tree_get(d, "dir"), *big = tree_get(d, "dir/big"),
+		     *f = tree_get(d, "dir/f");
 	struct removal removal;
 	int dirfd = upper_pin(d->t, dir);
 
@@ -486,7 +491,8 @@ static void test_revive__file_made_at_a_name_that_is_gone_is_a_new_one(void **st
 
 static void live_until_a_copy(struct tree_dirs *d, struct will *w)
 {
-	struct inode *link = tree_get(d, "dir/link"), *fifo = tree_get(d, "dir/fifo"), *dir = tree_get(d, "dir");
+	struct inode *link = tree_get(d, "dir/link"), *fifo = tree_get(d, "dir/fifo"),
+		     *dir = tree_get(d, "dir");
 	int dirfd;
 
 	recovery_grant(d, w, 0, link);
@@ -627,7 +633,8 @@ static void test_revive__what_the_dead_server_did_not_commit_is_committed(void *
 	h->d->t->can.has_true_extents = false;
 	assert_int_not_equal(mapfile_pending(h->d->t->map, h->will->file), MAPFILE_CLEAN);
 	assert_int_equal(checkpoint_start(h->d->t, &c), 0);
-	for (unsigned n = 0; n < 200 && mapfile_pending(h->d->t->map, h->will->file) != MAPFILE_CLEAN; n++)
+	for (unsigned n = 0;
+	     n < 200 && mapfile_pending(h->d->t->map, h->will->file) != MAPFILE_CLEAN; n++)
 		usleep(100000);
 	checkpoint_stop(c);
 	assert_int_equal(mapfile_pending(h->d->t->map, h->will->file), MAPFILE_CLEAN);
@@ -642,7 +649,8 @@ int main(void)
 		RECOVERY_TEST(test_revive__other_name_of_a_file_leads_to_the_same_inode),
 		RECOVERY_TEST(test_revive__file_is_known_before_one_of_its_names_is_removed),
 		RECOVERY_TEST(test_revive__what_was_unlinked_is_found_again),
-		RECOVERY_TEST(test_revive__unlinked_files_leave_nothing_when_they_are_forgotten_unseen),
+		RECOVERY_TEST(
+			test_revive__unlinked_files_leave_nothing_when_they_are_forgotten_unseen),
 		RECOVERY_TEST(test_revive__held_descriptors_are_told_without_attaching),
 		RECOVERY_TEST(test_revive__orphans_live_through_a_second_death),
 		RECOVERY_TEST(test_revive__entry_removed_before_the_table_knew),

@@ -2,8 +2,8 @@
 #include "support/tree.h"
 
 #include "veneer/data/cow.h"
-#include "veneer/union/lookup.h"
 #include "veneer/data/remove.h"
+#include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
 #include <signal.h>

@@ -17,7 +17,11 @@ static struct upper_dir_entry plain(uint64_t ino)
 static void test_upper_dir__entry_is_found_as_it_was_set(void **state)
 {
 	struct upper_dir *d = upper_dir_new();
-	struct upper_dir_entry e = { .ino = 7, .type = DT_LNK, .is_ino_known = true, .is_below = true }, got;
+	struct upper_dir_entry e = { .ino = 7,
+				     .type = DT_LNK,
+				     .is_ino_known = true,
+				     .is_below = true },
+			       got;
 
 	(void)state;
 	assert_false(upper_dir_find(d, "a", &got));
@@ -74,7 +78,7 @@ static void test_upper_dir__next_skips_whiteouts_and_what_is_below(void **state)
 {
 	struct upper_dir *d = upper_dir_new();
 	struct upper_dir_entry whiteout = { .is_whiteout = true },
-		     below = { .type = DT_REG, .is_below = true }, e = plain(5), got;
+			       below = { .type = DT_REG, .is_below = true }, e = plain(5), got;
 	char name[NAME_MAX + 1];
 	uint64_t seq = 0;
 
@@ -100,8 +104,10 @@ static bool is_lower_dir(void *arg, const char *name)
 /* Names with an l are directories of the lower, which has two. */
 static void test_upper_dir__subdirs_are_counted_by_what_changed(void **state)
 {
-	const struct upper_dir_entry dir = { .type = DT_DIR }, over = { .type = DT_DIR, .is_below = true };
-	const struct upper_dir_entry hidden = { .is_whiteout = true, .is_below = true }, file = { .type = DT_REG, .is_below = true };
+	const struct upper_dir_entry dir = { .type = DT_DIR },
+				     over = { .type = DT_DIR, .is_below = true };
+	const struct upper_dir_entry hidden = { .is_whiteout = true, .is_below = true },
+				     file = { .type = DT_REG, .is_below = true };
 	struct upper_dir *d = upper_dir_new();
 	unsigned asked = 0;
 
@@ -254,9 +260,9 @@ static void test_upper_dir__random_changes_match_a_plain_table(void **state)
 	for (unsigned step = 0; step < 5000; step++) {
 		unsigned k = tree_random(&seed) % NAMES;
 		struct upper_dir_entry e = { .ino = step,
-				   .type = DT_REG,
-				   .is_whiteout = step % 5 == 0,
-				   .is_below = step % 7 == 0 };
+					     .type = DT_REG,
+					     .is_whiteout = step % 5 == 0,
+					     .is_below = step % 7 == 0 };
 
 		snprintf(name, sizeof(name), "name%u", k);
 		if (tree_random(&seed) % 3 == 0) {
