@@ -116,12 +116,6 @@ int killpriv_lose(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 	return is_written_past_us(m, ino) || is_owner(req, &st) ? killpriv_clear(req, i) : 0;
 }
 
-void op_change_begin(fuse_req_t req, struct inode *i)
-{
-	attr_change_begin(&op_mount(req)->tree, i, op_mount(req)->key,
-			  negotiate_request_extra.unique);
-}
-
 /* Nearly no file has such bits: then there is nothing to note, nor was there. */
 void killpriv_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s)
 {

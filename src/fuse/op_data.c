@@ -222,7 +222,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 	if (m->trace && !i->has_upper)
 		trace_write(m->trace, i->lower);
 	if (!fi->writepage)
-		op_change_begin(req, i);
+		resend_state_change_begin(req, i);
 	do {
 		r = write_file(req, i, data, size, off, fi->writepage);
 	} while (op_data_waits_for_room(req, r, &attempts));
@@ -234,7 +234,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		stats_add(STATS_WRITE_BYTES, size);
 		fuse_reply_write(req, size);
 	}
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
@@ -263,7 +263,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	(void)fi;
 	if (!i)
 		return;
-	op_change_begin(req, i);
+	resend_state_change_begin(req, i);
 	do {
 		r = protect_may_change(m, i);
 		if (r == 0)
@@ -275,7 +275,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	if (r < 0)
 		forget_pages(m, ino, off, (size_t)len);
 	op_reply_err(req, r);
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_from,
@@ -293,7 +293,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	to = op_meta_inode(req, ino_to);
 	if (!to)
 		return;
-	op_change_begin(req, to);
+	resend_state_change_begin(req, to);
 	do {
 		n = flags ? -EINVAL : protect_may_change(op_mount(req), to);
 		if (n == 0)
@@ -308,7 +308,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	} else {
 		fuse_reply_write(req, (size_t)n);
 	}
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 /* The kernel may hold changed pages of a mapped file that we have not seen, in what we take for a

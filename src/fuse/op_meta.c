@@ -280,7 +280,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		r = check_resizable(i, ino, to_set);
 	if (r == 0)
 		r = leave_lower(m, i, ino, to_set, fi);
-	op_change_begin(req, i);
+	resend_state_change_begin(req, i);
 	if (r == 0 && !to_set)
 		r = killpriv_lose(req, i, ino);
 	if (r == 0)
@@ -299,7 +299,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	} else {
 		reply_attr(req, i, ino);
 	}
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 static void limit(fsblkcnt_t *total, fsblkcnt_t *left, uint64_t max, uint64_t taken)

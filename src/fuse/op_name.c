@@ -66,7 +66,7 @@ static void make(fuse_req_t req, fuse_ino_t parent, const char *name,
 		op_reply_err(req, r);
 	else
 		op_meta_reply_entry(req, i, &st);
-	intent_end(n);
+	intent_log_end(n);
 }
 
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -139,7 +139,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 		op_reply_err(req, r);
 	else
 		op_open_reply_create(req, i, &st, fi);
-	intent_end(n);
+	intent_log_end(n);
 }
 
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
@@ -173,7 +173,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 		op_reply_err(req, r);
 	else
 		op_meta_reply_entry(req, i, &st);
-	intent_end(n);
+	intent_log_end(n);
 }
 
 static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool is_dir)
@@ -194,7 +194,7 @@ static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, boo
 	else
 		r = is_dir ? remove_dir(t, dir, name) : remove_file(t, dir, name);
 	op_reply_err(req, r);
-	intent_end(n);
+	intent_log_end(n);
 }
 
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -233,7 +233,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 			r = rename_entry(&m->tree, from, name, to, newname, flags);
 	} while (op_data_waits_for_room(req, r, &attempts));
 	op_reply_err(req, r);
-	intent_end(n);
+	intent_log_end(n);
 }
 
 void op_name_install(struct fuse_lowlevel_ops *ops)

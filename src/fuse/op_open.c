@@ -377,7 +377,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		close_node(op_mount(req), (uint32_t)ino, fi->fh);
 	}
 	op_reply_err(req, 0);
-	intent_end(n);
+	intent_log_end(n);
 }
 
 void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,

@@ -143,7 +143,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	}
 	if (flags == XATTR_CREATE && !is_acl(name))
 		n = resend_state_begin(req, INTENT_SETXATTR);
-	op_change_begin(req, i);
+	resend_state_change_begin(req, i);
 	do {
 		if (is_acl(name))
 			r = set_acl(req, i, name, value, size, flags);
@@ -158,7 +158,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 		op_meta_forget_attributes(i);
 	op_meta_changed(i, ino);
 	op_reply_err(req, r);
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
@@ -172,7 +172,7 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	if (!i)
 		return;
 	r = protect_may_change(op_mount(req), i);
-	op_change_begin(req, i);
+	resend_state_change_begin(req, i);
 	if (r == 0)
 		r = replay_removexattr(&op_mount(req)->tree, i,
 				       resend_state_begin(req, INTENT_REMOVEXATTR), name);
@@ -181,7 +181,7 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		killpriv_note_capability_lost(req, i);
 	op_meta_changed(i, ino);
 	op_reply_err(req, r);
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 void op_xattr_install(struct fuse_lowlevel_ops *ops)

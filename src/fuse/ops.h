@@ -84,12 +84,14 @@ void op_meta_touched(struct union_fs *t, struct inode *i);
 /* How long the kernel may rely on attributes sent for this node id. */
 double op_meta_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 
-/* A request begins of which the next server must know if this one dies in it; intent_end after the
- * reply. NULL: none. */
+/* A request begins of which the next server must know if this one dies in it; intent_log_end after
+ * the reply. NULL: none. */
 struct intent *resend_state_begin(fuse_req_t req, enum intent_kind kind);
 struct intent *resend_state_begin_names(fuse_req_t req, enum intent_kind kind, fuse_ino_t parent,
 					const char *name, fuse_ino_t newparent,
 					const char *newname);
+/* attr_change_begin, which see; attr_change_end before the reply. */
+void resend_state_change_begin(fuse_req_t req, struct inode *i);
 
 /* attr_setid_begin, with what is taken away for a moment in the journal. */
 void killpriv_begin(fuse_req_t req, struct inode *i, bool keeps_capability, struct attr_setid *s);
@@ -126,13 +128,11 @@ bool caller_has_cap(void *req, int cap);
 bool caller_may_unmount(void *req);
 
 /* The set-id bits of a file go before its bytes change, and the kernel is told: it expects no other
- * mode (killpriv.c). intent_end after the reply. 0 or -errno. */
+ * mode (killpriv.c). intent_log_end after the reply. 0 or -errno. */
 int killpriv_clear(fuse_req_t req, struct inode *i);
 /* For what the kernel leaves to us without saying what the caller may: only the privileged keep the
  * set-id bits, and only those of the first user namespace. */
 int killpriv_clear_unless_privileged(fuse_req_t req, struct inode *i);
-/* attr_change_begin, which see; attr_change_end before the reply. */
-void op_change_begin(fuse_req_t req, struct inode *i);
 /* security.capability was removed, which the kernel does itself before a write and in chown(2). */
 void killpriv_note_capability_lost(fuse_req_t req, const struct inode *i);
 /* For a SETATTR that sets nothing. The reply tells of it. */

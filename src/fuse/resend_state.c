@@ -28,6 +28,7 @@
  * not wait for. */
 #include "ops.h"
 
+#include "veneer/data/attr.h"
 #include "veneer/data/replay.h"
 #include "veneer/recover/intent_log.h"
 
@@ -49,6 +50,12 @@ struct intent *resend_state_begin_names(fuse_req_t req, enum intent_kind kind, f
 		.to_parent = newparent,
 		.to_name = newname,
 	});
+}
+
+void resend_state_change_begin(fuse_req_t req, struct inode *i)
+{
+	attr_change_begin(&op_mount(req)->tree, i, op_mount(req)->key,
+			  negotiate_request_extra.unique);
 }
 
 void resend_state_settle(struct mount *m)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/cursor.h"
 #include "veneer/base/hash.h"
 #include "veneer/map/format.h"
 #include "veneer/sys/path.h"

@@ -3,6 +3,7 @@
 
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/cursor.h"
 #include "veneer/sys/mode_relax.h"
 #include "veneer/sys/xattr.h"
 

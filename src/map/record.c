@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "veneer/base/buf.h"
+#include "veneer/base/cursor.h"
 #include "veneer/base/hash.h"
 
 #define HEAD_WORDS 1u

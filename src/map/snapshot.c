@@ -12,6 +12,7 @@
 
 #include "journal.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/cursor.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/log.h"
 #include "veneer/map/mapfile.h"

@@ -245,7 +245,7 @@ struct intent *intent_log_current(void)
 	return current;
 }
 
-void intent_end(struct intent *n)
+void intent_log_end(struct intent *n)
 {
 	if (!n)
 		return;

@@ -2,6 +2,7 @@
 #include "handoff_message.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/cursor.h"
 #include "veneer/fuse/session.h"
 #include "veneer/recover/estale_table.h"
 #include "veneer/server/mount_record.h"

@@ -2,6 +2,7 @@
 #include "veneer/server/mount_record.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/cursor.h"
 #include "veneer/sys/file.h"
 #include "wire.h"
 

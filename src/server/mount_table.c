@@ -443,7 +443,7 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 {
 	struct mount_record *d = &s->kept.mount_record;
 	struct hosted_sb *c;
-	int e = commons_resume(r->commons, d->group, &c, err, err_size);
+	int e = sb_registry_resume(r->commons, d->group, &c, err, err_size);
 
 	if (e < 0)
 		return e;
@@ -457,7 +457,7 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 				 s->mount.opts.mountpoint, strerror(-e));
 	}
 	if (e < 0)
-		commons_lose(c, d->key);
+		sb_registry_lose(c, d->key);
 	sb_registry_leave(c);
 	if (e < 0)
 		return e;
@@ -473,7 +473,7 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 static int resume_common(struct mount_table *r, struct mount_record *d, char *err, size_t err_size)
 {
 	struct hosted_sb *c;
-	int e = commons_resume(r->commons, d->key, &c, err, err_size);
+	int e = sb_registry_resume(r->commons, d->key, &c, err, err_size);
 
 	mount_record_forget(d);
 	note_count(r, -1);
@@ -509,7 +509,7 @@ int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t p
 
 void mount_table_resumed(struct mount_table *r)
 {
-	commons_lose_rest(r->commons);
+	sb_registry_lose_rest(r->commons);
 }
 
 struct ending {

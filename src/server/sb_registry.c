@@ -477,7 +477,7 @@ static void *forget_one(void *arg)
 
 	sb_member_forget(o->sb_member);
 	/* It was never looked up, or is given back already. */
-	if (!shared_sb_is_used(o->sb_member))
+	if (!sb_member_is_used(o->sb_member))
 		sb_registry_note_unused(o);
 	pthread_mutex_lock(&cs->lock);
 	o->is_leaving = false;
@@ -705,7 +705,7 @@ int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const u
 	}
 	/* Its client may be just about to bind it; should it be looked for all the same, that asks
 	 * again. */
-	if (secret && !shared_sb_is_used(o->sb_member))
+	if (secret && !sb_member_is_used(o->sb_member))
 		o->next_ms = clock_ms() + ELSEWHERE_MS;
 	*ret = o;
 	return 0;
@@ -719,7 +719,7 @@ uint32_t sb_registry_number(const struct hosted_member *o)
 bool sb_registry_describe(const struct hosted_member *o, struct mount_record *ret)
 {
 	ret->group = o->common->key;
-	ret->secret = shared_sb_secret(o->sb_member);
+	ret->secret = sb_member_secret(o->sb_member);
 	return o->common->kept.is_kept;
 }
 
@@ -743,7 +743,7 @@ static void settle(struct hosted_member *o)
 
 void sb_registry_bound(struct hosted_member *o, ino_t mount_ns)
 {
-	const bool is_used = shared_sb_is_used(o->sb_member);
+	const bool is_used = sb_member_is_used(o->sb_member);
 
 	pthread_mutex_lock(&o->common->cs->lock);
 	/* It may have been given back between two looks at it. */

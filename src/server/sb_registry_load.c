@@ -120,8 +120,8 @@ static int open_again(struct hosted_sb *c, struct session **ret, char *err, size
 				(enum io_mode)d->io, ret, err, err_size);
 }
 
-int commons_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err,
-		   size_t err_size)
+int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err,
+		       size_t err_size)
 {
 	struct session *session;
 	struct activity *before;
@@ -151,7 +151,7 @@ int commons_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret,
 	return r;
 }
 
-void commons_lose(struct hosted_sb *c, uint64_t key)
+void sb_registry_lose(struct hosted_sb *c, uint64_t key)
 {
 	sb_member_lose(c->shared_sb, (uint32_t)key);
 }
@@ -162,7 +162,7 @@ static bool is_open(struct hosted_sb *c)
 	return c->state == OPEN;
 }
 
-void commons_lose_rest(struct sb_registry *cs)
+void sb_registry_lose_rest(struct sb_registry *cs)
 {
 	struct hosted_sb *c = NULL, *next;
 

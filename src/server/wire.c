@@ -2,6 +2,7 @@
 #include "wire.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/cursor.h"
 
 #include <string.h>
 

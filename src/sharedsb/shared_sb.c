@@ -25,6 +25,56 @@
 
 #define LOWER_HALF 0xffffffffu
 
+/* ---- as a whole ---- */
+
+int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void *owner),
+		  struct shared_sb **ret)
+{
+	struct shared_sb *g = calloc(1, sizeof(*g));
+	int r = g ? 0 : -ENOMEM;
+
+	if (r < 0)
+		closep(&estale_table_fd);
+	else
+		r = estale_table_fd < 0
+			    ? estale_table_new(&g->recall)
+			    : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->recall);
+	if (r < 0) {
+		free(g);
+		return r;
+	}
+	g->common = common;
+	common->is_sb_member = true;
+	g->unused = unused;
+	list_init(&g->late);
+	pthread_mutex_init(&g->lock, NULL);
+	pthread_cond_init(&g->unpinned, NULL);
+	*ret = g;
+	return 0;
+}
+
+void shared_sb_free(struct shared_sb *g)
+{
+	if (!g)
+		return;
+	sb_reply_release_dirs(g);
+	htab_release(&g->members);
+	free(g->expected);
+	sb_locks_forget_late(g);
+	htab_release(&g->waiters);
+	htab_release(&g->ties);
+	htab_release(&g->ties_by_node);
+	estale_table_free(g->recall);
+	pthread_cond_destroy(&g->unpinned);
+	pthread_mutex_destroy(&g->lock);
+	free(g);
+}
+
+int shared_sb_estale_fd(const struct shared_sb *g)
+{
+	return estale_table_fd(g->recall);
+}
+
 /* ---- requests ---- */
 
 /* One request, as it came. */

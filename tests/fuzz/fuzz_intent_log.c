@@ -49,7 +49,7 @@ static void use(void)
 		n++;
 	}
 	for (size_t i = 0; i < n; i++)
-		intent_end(begun[i]);
+		intent_log_end(begun[i]);
 	intent_log_drop(KEY);
 	standing = 0;
 	intent_log_each(KEY, check_slot, &standing);

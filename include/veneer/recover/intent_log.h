@@ -74,7 +74,7 @@ void intent_log_drop_note(struct intent *n);
 /* What the last one gave, until it ends. */
 struct intent *intent_log_current(void);
 /* Its reply is out. NULL is fine. */
-void intent_end(struct intent *n);
+void intent_log_end(struct intent *n);
 /* Just before the first change on disk by the calling thread's request: what has the names now. to:
  * NULL, nothing. */
 void intent_log_about(const struct inode *from, const struct inode *to);

@@ -36,12 +36,12 @@ void sb_registry_leave(struct hosted_sb *c);
 /* The gathering with this key that a dead server left in the ledger, served; held until
  * sb_registry_leave. May take long, as opening mounts may; requests for its mounts wait until they
  * have entered, or are lost. -ENOENT: there is none; -errno; and a sentence. */
-int commons_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err,
-		   size_t err_size);
+int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err,
+		       size_t err_size);
 /* The mount with this key will not enter it. */
-void commons_lose(struct hosted_sb *c, uint64_t key);
+void sb_registry_lose(struct hosted_sb *c, uint64_t key);
 /* No mount will enter any that was in it under another server: look where those are that have. */
-void commons_lose_rest(struct sb_registry *cs);
+void sb_registry_lose_rest(struct sb_registry *cs);
 struct image *sb_registry_image(const struct hosted_sb *c);
 
 /* The mount is reached by sb_registry_number from now on. secret: sb_registry_describe's, of one

@@ -43,14 +43,14 @@ bool shared_sb_has_ended(const struct shared_sb *g);
 
 /* Let a mount of the same image in, whose options agree with the common one's; not served
  * elsewhere. It is reached by its number when this returns, which is never used twice: a mount with
- * a key has that. secret: shared_sb_secret of one that was in it under another server; NULL: it is
+ * a key has that. secret: sb_member_secret of one that was in it under another server; NULL: it is
  * new. 0 or -errno. */
 int sb_member_join(struct shared_sb *g, struct mount *m, void *owner, const uint32_t *secret,
 		   struct sb_member **ret);
 uint32_t sb_member_number(const struct sb_member *c);
-uint32_t shared_sb_secret(const struct sb_member *c);
+uint32_t sb_member_secret(const struct sb_member *c);
 /* Does the kernel hold its root, or anything in it? */
-bool shared_sb_is_used(struct sb_member *c);
+bool sb_member_is_used(struct sb_member *c);
 /* Have the kernel let go of what it holds of it without need; once more later for what was in use.
  * `unused` is called when it holds nothing any more, which may be at once, later, or never if
  * somebody uses it. May wait for requests that other threads must answer. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/buf.h"
 
+#include "veneer/base/cursor.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,35 +89,6 @@ static void test_buf__empty_put_needs_no_pointer(void **state)
 	buf_release(&b);
 }
 
-static void test_buf__reading_past_the_end_is_bad_and_zero(void **state)
-{
-	static const uint8_t bytes[] = { 0xff, 0xff, 0xff };
-	struct cursor c = cursor_over(bytes, sizeof(bytes));
-
-	(void)state;
-	assert_int_equal(cursor_u16(&c), 0xffff);
-	assert_false(c.bad);
-	assert_int_equal(cursor_u32(&c), 0);
-	assert_true(c.bad);
-	/* Also what would have fitted. */
-	assert_int_equal(cursor_u8(&c), 0);
-	assert_null(cursor_bytes(&c, 0));
-	assert_int_equal(cursor_left(&c), 0);
-}
-
-static void test_buf__cursor_over_nothing(void **state)
-{
-	struct cursor c = cursor_over("", 0);
-
-	(void)state;
-	assert_int_equal(cursor_left(&c), 0);
-	assert_non_null(cursor_bytes(&c, 0));
-	assert_false(c.bad);
-	assert_null(cursor_bytes(&c, SIZE_MAX));
-	assert_true(c.bad);
-	assert_int_equal(cursor_u64(&c), 0);
-}
-
 static void test_buf__zeros_are_told_to_the_last_byte(void **state)
 {
 	char bytes[100] = { 0 };
@@ -137,8 +110,6 @@ int main(void)
 		cmocka_unit_test(test_buf__grows_and_keeps_what_it_holds),
 		cmocka_unit_test(test_buf__impossible_length_appends_nothing),
 		cmocka_unit_test(test_buf__empty_put_needs_no_pointer),
-		cmocka_unit_test(test_buf__reading_past_the_end_is_bad_and_zero),
-		cmocka_unit_test(test_buf__cursor_over_nothing),
 		cmocka_unit_test(test_buf__zeros_are_told_to_the_last_byte),
 	};
 

@@ -282,7 +282,7 @@ static void test_attr__nothing_comes_back_onto_what_another_changed(void **state
 		begin_keeping(d, i, has_capability, true, &s);
 		assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
 		assert_int_equal(is_privileged(d, "f"), k / 2 < WRITE);
-		intent_end(intent_log_current());
+		intent_log_end(intent_log_current());
 		assert_false(intent_log_has_setid());
 		assert_int_equal(remove_file(d->t, d->t->root, "f"), 0);
 	}
@@ -307,7 +307,7 @@ static void test_attr__what_was_put_back_is_not_put_back_again(void **state)
 	begin_keeping(d, i, false, true, &s);
 	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
 	assert_false(is_privileged(d, "f"));
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 static void test_attr__no_capability_comes_back_beside_another_change(void **state)
@@ -325,7 +325,7 @@ static void test_attr__no_capability_comes_back_beside_another_change(void **sta
 	assert_int_equal(attr_setid_end(d->t, i, &s, 0), 0);
 	attr_change_end(i);
 	assert_false(is_privileged(d, "f"));
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
@@ -341,7 +341,7 @@ static void test_attr__a_failed_write_costs_no_set_id_bits(void **state)
 	begin_keeping(d, i, false, false, &s);
 	assert_int_equal(attr_setid_end(d->t, i, &s, -ENOSPC), -ENOSPC);
 	assert_true(is_privileged(d, "f"));
-	intent_end(intent_log_current());
+	intent_log_end(intent_log_current());
 }
 
 #define row(test) cmocka_unit_test_setup_teardown(test, tree_setup, tree_teardown)

@@ -413,7 +413,7 @@ static void do_before(struct tree_dirs *d, const char *before)
 			continue;
 		get_ready(d->t, text, false, &y);
 		r = perform(d->t, &y, false);
-		intent_end(intent_log_current());
+		intent_log_end(intent_log_current());
 		if (r < 0)
 			die("before: %s: %s", text, strerror(-r));
 	}
@@ -768,17 +768,17 @@ static void test_redo__attribute_that_was_there_is_there_again(void **state)
 	n = begin_on(INTENT_SETXATTR, false);
 	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
 	assert_int_equal(replay_setxattr(d->t, i, n, "user.x", "value", 5), -EEXIST);
-	intent_end(n);
+	intent_log_end(n);
 	n = begin_on(INTENT_REMOVEXATTR, false);
 	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
 	assert_int_equal(replay_removexattr(d->t, i, n, "user.y"), -ENODATA);
-	intent_end(n);
+	intent_log_end(n);
 	/* Another value is not ours. */
 	n = begin_on(INTENT_SETXATTR, false);
 	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
 	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "other", 5), -EEXIST);
 	assert_int_equal(replay_setxattr(d->t, i, n, "user.z", "value", 5), 0);
-	intent_end(n);
+	intent_log_end(n);
 	tree_forget(d, i);
 	drop_layers(d);
 }

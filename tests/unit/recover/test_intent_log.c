@@ -69,7 +69,7 @@ static void test_intent__next_server_finds_what_was_begun(void **state)
 	assert_int_equal(n->to.upper_ino, 0);
 	assert_string_equal(n->from.name, "old");
 	assert_string_equal(n->to.name, "new");
-	intent_end(n);
+	intent_log_end(n);
 	assert_int_equal(standing(KEY), 0);
 }
 
@@ -85,10 +85,10 @@ static void test_intent__nothing_of_another_request_or_mount_is_found(void **sta
 	intent_log_use_area(mem);
 	n = begin(KEY, 12, true);
 	assert_false(n->is_begun);
-	intent_end(n);
+	intent_log_end(n);
 	n = begin(KEY + 1, 11, true);
 	assert_false(n->is_begun);
-	intent_end(n);
+	intent_log_end(n);
 	assert_int_equal(standing(KEY), 1);
 	intent_log_drop(KEY + 1);
 	assert_int_equal(standing(KEY), 1);
@@ -104,12 +104,12 @@ static void test_intent__answered_request_is_forgotten(void **state)
 
 	(void)state;
 	intent_log_about(&from, NULL);
-	intent_end(n);
+	intent_log_end(n);
 	intent_log_use_area(mem);
 	assert_int_equal(standing(KEY), 0);
 	n = begin(KEY, 11, true);
 	assert_false(n->is_begun);
-	intent_end(n);
+	intent_log_end(n);
 }
 
 static void test_intent__without_a_key_there_is_no_journal(void **state)
@@ -120,7 +120,7 @@ static void test_intent__without_a_key_there_is_no_journal(void **state)
 	fresh_area();
 	assert_null(begin(0, 11, false));
 	intent_log_about(&from, NULL);
-	intent_end(NULL);
+	intent_log_end(NULL);
 	intent_log_mark(NULL);
 	assert_int_equal(standing(0), 0);
 }
@@ -193,7 +193,7 @@ static void *many(void *arg)
 		intent_log_about(&from, NULL);
 		if (!n->is_begun || n->unique != base + k)
 			return (void *)1;
-		intent_end(n);
+		intent_log_end(n);
 	}
 	return NULL;
 }
@@ -230,7 +230,7 @@ static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
 
 				n = begin(KEY, k, false);
 				intent_log_about(&from, NULL);
-				intent_end(n);
+				intent_log_end(n);
 			}
 		usleep(1000 + round * 10);
 		kill(pid, SIGKILL);
@@ -241,7 +241,7 @@ static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
 			if (n->is_begun)
 				assert_int_equal(n->from.node, k & 0xffffff);
 			assert_string_equal(n->from.name, "old");
-			intent_end(n);
+			intent_log_end(n);
 		}
 		assert_int_equal(standing(KEY), 0);
 		munmap(mem, intent_log_area_bytes());
@@ -266,7 +266,7 @@ static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(voi
 	assert_int_equal(standing(KEY), 1);
 	assert_int_equal(note->from.node, 5);
 	assert_string_equal(note->from.name, "old");
-	intent_end(n);
+	intent_log_end(n);
 	assert_int_equal(standing(KEY), 1);
 	intent_log_drop_note(note);
 	intent_log_drop_note(NULL);
