@@ -71,7 +71,9 @@ int remove_unseen(struct union_fs *t, int dirfd, const char *name)
 	return 0;
 }
 
-int remove_prepare_whiteout(struct union_fs *t, char temp[32])
+/* A whiteout in two steps: what can fail for want of room is done first, in the work directory. A
+ * name that was prepared and not placed stays there and is removed with it. */
+static int prepare_whiteout(struct union_fs *t, char temp[32])
 {
 	int fd;
 
@@ -85,7 +87,7 @@ int remove_prepare_whiteout(struct union_fs *t, char temp[32])
 	return 0;
 }
 
-int remove_place_whiteout(struct union_fs *t, const char *temp, int dirfd, const char *name)
+static int place_whiteout(struct union_fs *t, const char *temp, int dirfd, const char *name)
 {
 	char hidden[NAME_MAX + 1];
 
@@ -133,7 +135,7 @@ static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, ch
 	upper_temp_name(t, temp);
 	if (t->style.has_device && t->style.has_rename)
 		return mode_relax_rename(dirfd, name, t->workfd, temp, RENAME_WHITEOUT);
-	r = remove_prepare_whiteout(t, white);
+	r = prepare_whiteout(t, white);
 	if (r < 0)
 		return r;
 	if (t->style.has_device) {
@@ -143,7 +145,7 @@ static int swap_for_whiteout(struct union_fs *t, int dirfd, const char *name, ch
 		return r;
 	}
 	/* The whiteout first: from then on the name is gone, whatever becomes of what it hides. */
-	r = remove_place_whiteout(t, white, dirfd, name);
+	r = place_whiteout(t, white, dirfd, name);
 	if (r == 0) {
 		r = mode_relax_rename(dirfd, name, t->workfd, temp, 0);
 		if (r < 0)

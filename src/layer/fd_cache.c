@@ -173,20 +173,6 @@ static int take_locked(struct fd_cache_slot *s)
 	return fd;
 }
 
-void fd_cache_replace(struct fd_cache_slot *s, int fd)
-{
-	int old;
-
-	pthread_mutex_lock(&cache.lock);
-	old = take_locked(s);
-	s->fd_plus_one = fd + 1;
-	cache.nopen++;
-	list_add_tail(&cache.lru, &s->lru);
-	pthread_mutex_unlock(&cache.lock);
-	if (old >= 0)
-		close(old);
-}
-
 void fd_cache_drop(struct fd_cache_slot *s)
 {
 	int old;

@@ -14,11 +14,6 @@
 
 static const char *const names[PREDICTOR_KINDS] = { "default", "latest", "draw" };
 
-const char *predictor_name(enum predictor_kind kind)
-{
-	return names[kind];
-}
-
 enum predictor_kind predictor_by_name(const char *name)
 {
 	int kind = 0;

@@ -167,11 +167,6 @@ void trace_end(struct trace *t)
 	atomic_store_explicit(&t->has_ended, true, memory_order_relaxed);
 }
 
-bool trace_has_ended(const struct trace *t)
-{
-	return !is_noting(t);
-}
-
 static struct trace_touch touch_of(uint64_t key, uint32_t ms)
 {
 	const uint32_t low = (uint32_t)key & ((1u << KEY_EXTENT_BITS) - 1);

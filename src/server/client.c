@@ -379,21 +379,6 @@ int client_stats(int fd, char **ret_json, char *err, size_t err_size)
 	return 0;
 }
 
-int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t err_size)
-{
-	struct client_packet p;
-	int r = client_say(fd, &(struct wire_message){ .type = WIRE_PING }, NULL, 0);
-
-	snprintf(err, err_size, "the server is gone");
-	if (r == 0)
-		r = client_hear(fd, CLIENT_WAIT_MS, WIRE_PONG, &p, err, err_size);
-	if (r < 0)
-		return r;
-	*ret_pid = (pid_t)p.m.size;
-	*ret_mounts = p.m.count;
-	return 0;
-}
-
 static bool read_progress(const struct wire_message *m, struct promote_worker_progress *ret)
 {
 	char text[128];

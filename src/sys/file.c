@@ -19,7 +19,6 @@
 
 enum {
 	CLONE_ALIGN = 4096,
-	COPY_CHUNK = 256 << 10,
 	EXTENTS_PER_CALL = 64,
 };
 
@@ -93,13 +92,6 @@ int file_write_out(int fd)
 	return sync_file_range(fd, 0, 0, flags) < 0 ? -errno : 0;
 }
 
-int file_clone(int from, int to)
-{
-	if (!ioctl(to, FICLONE, from))
-		return 0;
-	return errno == ENOTTY ? -EOPNOTSUPP : -errno;
-}
-
 int file_clone_range(int from, int to, off_t off, size_t len)
 {
 	struct file_clone_range range = {
@@ -120,56 +112,6 @@ int file_clone_range(int from, int to, off_t off, size_t len)
 	if (!ioctl(to, FICLONERANGE, &range))
 		return 0;
 	return errno == ENOTTY ? -EOPNOTSUPP : -errno;
-}
-
-static int copy_by_hand(int from, int to, off_t off, size_t len)
-{
-	size_t size = len < COPY_CHUNK ? len : COPY_CHUNK;
-	_cleanup_(freep) char *chunk = malloc(size);
-
-	if (!chunk)
-		return -ENOMEM;
-	while (len) {
-		size_t want = len < size ? len : size;
-		ssize_t n = file_pread(from, chunk, want, off);
-
-		if (n < 0)
-			return (int)n;
-		if ((size_t)n < want)
-			return -EIO;
-
-		int r = file_pwrite(to, chunk, want, off);
-
-		if (r < 0)
-			return r;
-		off += (off_t)want;
-		len -= want;
-	}
-	return 0;
-}
-
-int file_copy_range(int from, int to, off_t off, size_t len)
-{
-	if (!len || file_clone_range(from, to, off, len) == 0)
-		return 0;
-	while (len) {
-		off_t in = off, out = off;
-		ssize_t n = copy_file_range(from, &in, to, &out, len, 0);
-
-		if (n > 0) {
-			off += n;
-			len -= (size_t)n;
-			continue;
-		}
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
-			return -errno;
-		/* Other errors say that this pair of files will not do; 0 is the end of the file or
-		 * a file system that cannot. Reading and writing finds out which. */
-		return copy_by_hand(from, to, off, len);
-	}
-	return 0;
 }
 
 static int next_extents(int fd, uint64_t start, uint64_t size, uint32_t flags, struct fiemap *map)
@@ -335,11 +277,6 @@ int file_map_store_last(void *dst, const void *src)
 	atomic_signal_fence(memory_order_seq_cst);
 	is_guarded = 0;
 	return 0;
-}
-
-int file_map_load(void *dst, const void *src, size_t len)
-{
-	return guarded_copy(dst, src, len);
 }
 
 pid_t file_flock_holder(int fd)

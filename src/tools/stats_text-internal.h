@@ -19,7 +19,6 @@ struct busy *stats_text_gained(const struct report *begun, const struct report *
 /* What all mounts counted between the two; malloc'd. */
 struct stats_values *stats_text_gained_in_all(const struct report *begun,
 					      const struct report *ended);
-size_t stats_text_count_ops(const struct stats_values *v);
 void stats_text_print_server(const struct report *r, FILE *out);
 /* The most frequent kinds of request per second, so many at most. */
 int stats_text_print_op_rates(const struct stats_values *v, double seconds, size_t limit,

@@ -171,13 +171,6 @@ static size_t sort_ops(const struct stats_values *v, uint32_t order[STATS_OPCODE
 	return n;
 }
 
-size_t stats_text_count_ops(const struct stats_values *v)
-{
-	uint32_t order[STATS_OPCODES];
-
-	return sort_ops(v, order);
-}
-
 static int print_ops(const struct stats_values *v, FILE *out)
 {
 	static const char *const heads[] = { "REQUEST", "COUNT", "SHARE", "ERRORS", "AVERAGE",

@@ -14,8 +14,6 @@ struct name {
 
 /* All of it but the node table itself and the root. */
 void inode_table_prepare(struct union_fs *t);
-/* What prepare made, when the table could not be. */
-void inode_table_abandon(struct union_fs *t);
 /* An inode for a slot that is in use. NULL: no memory. */
 struct inode *inode_for_slot(struct union_fs *t, uint32_t id);
 /* Enter a name in memory alone. 0 or -ENOMEM. */

@@ -273,7 +273,8 @@ void inode_table_prepare(struct union_fs *t)
 		pthread_mutex_init(&t->setid_locks[k], NULL);
 }
 
-void inode_table_abandon(struct union_fs *t)
+/* What prepare made, when the table could not be. */
+static void abandon(struct union_fs *t)
 {
 	xino_release(&t->devs);
 	node_table_free(t->nodes);
@@ -289,7 +290,7 @@ int inode_table_init(struct union_fs *t)
 	inode_table_prepare(t);
 	t->root = inode_alloc_locked(t, DT_DIR);
 	if (!t->root) {
-		inode_table_abandon(t);
+		abandon(t);
 		return -ENOMEM;
 	}
 	node_table_set_object(t->nodes, t->root->id, t->root);

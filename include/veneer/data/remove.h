@@ -39,7 +39,3 @@ void remove_beside_name(const char *name, char beside[NAME_MAX + 1]);
 /* A link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not exist.
  */
 int remove_make_whiteout(struct union_fs *t, int dirfd, const char *name);
-/* The same in two steps: what can fail for want of room is done first, in the work directory. A
- * name that was prepared and not placed stays there and is removed with it. */
-int remove_prepare_whiteout(struct union_fs *t, char temp[32]);
-int remove_place_whiteout(struct union_fs *t, const char *temp, int dirfd, const char *name);

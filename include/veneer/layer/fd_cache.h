@@ -41,8 +41,6 @@ void fd_cache_unpin(struct fd_cache_slot *s);
  * the slot has another. */
 void fd_cache_note_writable(struct fd_cache_slot *s);
 bool fd_cache_is_writable(struct fd_cache_slot *s);
-/* Replace the descriptor (the file was copied up). Nobody has it pinned; the old one is closed. */
-void fd_cache_replace(struct fd_cache_slot *s, int fd);
 /* Close and empty. Nobody has it pinned. */
 void fd_cache_drop(struct fd_cache_slot *s);
 /* Before a slot is pinned for good: one more is held by this mount. -ENFILE: it holds its share.

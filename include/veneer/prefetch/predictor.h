@@ -48,5 +48,4 @@ size_t predictor_ask(const struct predictor_question *q, const struct predictor_
 /* The chance that the default predictor gives an item. */
 double predictor_chance(const struct predictor_item *item, unsigned starts);
 /* "default", "latest", "draw"; PREDICTOR_KINDS for another word. */
-const char *predictor_name(enum predictor_kind kind);
 enum predictor_kind predictor_by_name(const char *name);

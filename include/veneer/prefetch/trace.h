@@ -42,7 +42,6 @@ void trace_write(struct trace *t, const void *file);
 void trace_open(struct trace *t, const void *file);
 /* Nothing is noted from now on, but by threads that are at it. */
 void trace_end(struct trace *t);
-bool trace_has_ended(const struct trace *t);
 /* After the end: what was noted, by file, kind and extent. *ret is malloc'd. Gives the memory back
  * to the system. How many, or -ENOMEM. */
 ssize_t trace_take(struct trace *t, struct trace_touch **ret);

@@ -13,10 +13,8 @@
  * sentence otherwise. */
 int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *err,
 		   size_t err_size);
-/* Its statistics, malloc'd; or its process id and how many mounts it has. fd is that of
- * client_connect. 0, or -errno and a sentence. */
+/* Its statistics, malloc'd. fd is that of client_connect. 0, or -errno and a sentence. */
 int client_stats(int fd, char **ret_json, char *err, size_t err_size);
-int client_ping(int fd, pid_t *ret_pid, unsigned *ret_mounts, char *err, size_t err_size);
 
 /* Have the mount whose root, or whose upper, has this device and inode number make its partial
  * files ordinary ones. step is told how far it is, until the end. 0; -ENOENT: the server has no

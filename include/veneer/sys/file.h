@@ -17,15 +17,9 @@ int file_pwritev(int fd, struct iovec *iov, int niov, off_t off);
 /* Have the file's bytes on their way to the disk before anything that the file system's journal is
  * given from now on, without waiting for the journal, and without any promise. 0 or -errno. */
 int file_write_out(int fd);
-/* Copy len bytes from one file to another offset for offset: clone where the file systems can
- * share extents (and the range is aligned), copy_file_range, then read/write. Holes of the
- * source may become holes. 0 or -errno; -EIO when the source ends early. */
-int file_copy_range(int from, int to, off_t off, size_t len);
 /* Clone [off, off + len) of one file to the same place of another. 0 or -errno (-EOPNOTSUPP: never
  * there; -EXDEV, -EINVAL: not these two, or not this range). */
 int file_clone_range(int from, int to, off_t off, size_t len);
-/* Whole-file FICLONE; 0 or -errno (-EOPNOTSUPP, -EXDEV, ... : copy instead). */
-int file_clone(int from, int to);
 
 /* Call fn(arg, off, len, is_unwritten) for every allocated extent of [0, size), ascending, from
  * FIEMAP with FIEMAP_FLAG_SYNC. 0, -errno (-EOPNOTSUPP where the file system has none), or the
@@ -44,7 +38,6 @@ int file_map_store(void *dst, const void *src, size_t len);
 /* Eight bytes at a multiple of eight, after all that was stored before, for whoever reads the file
  * meanwhile. */
 int file_map_store_last(void *dst, const void *src);
-int file_map_load(void *dst, const void *src, size_t len);
 
 /* The process that took the lock (flock, exclusive) that is held of the file of fd, or 0: nobody,
  * or one that cannot be seen from here. A file system with device numbers of its own (btrfs) hides

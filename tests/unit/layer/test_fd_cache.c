@@ -93,22 +93,6 @@ static void test_fd_cache__shrink_closes_what_is_not_pinned(void **state)
 	fd_cache_drop(&pinned);
 }
 
-static void test_fd_cache__replace_closes_the_old_one(void **state)
-{
-	struct fd_cache_slot s = { 0 };
-	int old = new_fd(), fresh = new_fd();
-
-	(void)state;
-	fd_cache_fill(&s, old);
-	fd_cache_unpin(&s);
-	fd_cache_replace(&s, fresh);
-	assert_false(is_open(old));
-	assert_int_equal(fd_cache_pin(&s), fresh);
-	fd_cache_unpin(&s);
-	fd_cache_drop(&s);
-	assert_false(is_open(fresh));
-}
-
 static void test_fd_cache__drop_closes_a_pinned_one_too(void **state)
 {
 	struct fd_cache_slot s = { 0 };
@@ -298,7 +282,6 @@ int main(void)
 		cmocka_unit_test(test_fd_cache__second_look_pins_what_another_thread_has_filled),
 		cmocka_unit_test(test_fd_cache__second_filler_gets_the_first_ones_descriptor),
 		cmocka_unit_test(test_fd_cache__shrink_closes_what_is_not_pinned),
-		cmocka_unit_test(test_fd_cache__replace_closes_the_old_one),
 		cmocka_unit_test(test_fd_cache__drop_closes_a_pinned_one_too),
 		cmocka_unit_test(test_fd_cache__pinned_descriptor_stays_open_among_threads),
 		cmocka_unit_test(test_fd_cache__greedy_one_leaves_something_to_hold_for_others),

@@ -102,12 +102,6 @@ static void test_file__pwritev_takes_any_number_of_pieces(void **state)
 	free(iov);
 }
 
-static void copy_and_compare(int from, int to, const char *bytes, off_t off, size_t len)
-{
-	assert_int_equal(file_copy_range(from, to, off, len), 0);
-	assert_content(to, off, bytes + off, len);
-}
-
 static void test_file__write_out_takes_files_alone(void **state)
 {
 	int fd = make("out"), pipes[2];
@@ -121,96 +115,6 @@ static void test_file__write_out_takes_files_alone(void **state)
 	close(pipes[1]);
 	assert_int_equal(file_write_out(-1), -EBADF);
 	close(fd);
-}
-
-static void test_file__copy_range_copies_offset_for_offset(void **state)
-{
-	int from = make("from"), to = make("to");
-	char *bytes = pattern(2 * MIB + 100, 2);
-	char zeros[10 * KIB] = { 0 };
-
-	(void)state;
-	assert_int_equal(file_pwrite(from, bytes, 2 * MIB + 100, 0), 0);
-	copy_and_compare(from, to, bytes, 64 * KIB, 128 * KIB);
-	assert_content(to, 0, zeros, sizeof(zeros));
-	copy_and_compare(from, to, bytes, 4096, 4096);
-	copy_and_compare(from, to, bytes, 300 * KIB + 17, 1001);
-	copy_and_compare(from, to, bytes, 2 * MIB, 100);
-	copy_and_compare(from, to, bytes, 1 * MIB, 1 * MIB + 100);
-	copy_and_compare(from, to, bytes, 0, 2 * MIB + 100);
-	assert_int_equal(file_copy_range(from, to, 0, 0), 0);
-	assert_int_equal(lseek(to, 0, SEEK_END), 2 * MIB + 100);
-	free(bytes);
-	close(from);
-	close(to);
-}
-
-static void test_file__copy_range_overwrites_with_holes(void **state)
-{
-	int from = make("holes"), to = make("full");
-	char *bytes = pattern(64 * KIB, 3);
-	char zeros[32 * KIB] = { 0 };
-
-	(void)state;
-	assert_int_equal(ftruncate(from, 64 * KIB), 0);
-	assert_int_equal(file_pwrite(to, bytes, 64 * KIB, 0), 0);
-	assert_int_equal(file_copy_range(from, to, 16 * KIB, 32 * KIB), 0);
-	assert_content(to, 0, bytes, 16 * KIB);
-	assert_content(to, 16 * KIB, zeros, 32 * KIB);
-	assert_content(to, 48 * KIB, bytes + 48 * KIB, 16 * KIB);
-	free(bytes);
-	close(from);
-	close(to);
-}
-
-static void test_file__copy_range_from_a_short_source_is_eio(void **state)
-{
-	int from = make("from"), to = make("to");
-
-	(void)state;
-	assert_int_equal(file_pwrite(from, "abc", 3, 0), 0);
-	assert_int_equal(file_copy_range(from, to, 0, 4), -EIO);
-	assert_int_equal(file_copy_range(from, to, 0, 4096), -EIO);
-	assert_int_equal(file_copy_range(from, to, 8192, 4096), -EIO);
-	close(to);
-	assert_int_equal(file_copy_range(from, to, 0, 3), -EBADF);
-	close(from);
-}
-
-static void test_file__copy_range_between_file_systems(void **state)
-{
-	int from = memfd_create("elsewhere", MFD_CLOEXEC), to = make("to");
-	char *bytes = pattern(700 * KIB, 4);
-
-	(void)state;
-	assert_true(from >= 0);
-	assert_int_equal(file_pwrite(from, bytes, 700 * KIB, 0), 0);
-	copy_and_compare(from, to, bytes, 8 * KIB, 600 * KIB + 5);
-	free(bytes);
-	close(from);
-	close(to);
-}
-
-static void test_file__clone_copies_all_or_says_why_not(void **state)
-{
-	int from = make("from"), to = make("to");
-	int other = memfd_create("elsewhere", MFD_CLOEXEC);
-	char *bytes = pattern(100 * KIB + 3, 5);
-
-	(void)state;
-	assert_int_equal(file_pwrite(from, bytes, 100 * KIB + 3, 0), 0);
-
-	int r = file_clone(from, to);
-
-	assert_true(r == 0 || r == -EOPNOTSUPP);
-	if (!r)
-		assert_content(to, 0, bytes, 100 * KIB + 3);
-	r = file_clone(from, other);
-	assert_true(r == -EXDEV || r == -EOPNOTSUPP);
-	free(bytes);
-	close(other);
-	close(from);
-	close(to);
 }
 
 struct seen {
@@ -311,8 +215,8 @@ static int store_and_load(void)
 		wrong += file_map_store(p, bytes, 4096) != 0 || memcmp(p, bytes, 4096);
 		wrong += file_map_store(p + 4096, bytes, 1) != -EIO;
 		wrong += file_map_store(p, bytes, 8192) != -EIO;
-		wrong += file_map_load(out, p, 4096) != 0 || memcmp(out, bytes, 4096);
-		wrong += file_map_load(out, p + 4096, 8) != -EIO;
+		wrong += file_map_store(out, p, 4096) != 0 || memcmp(out, bytes, 4096);
+		wrong += file_map_store(out, p + 4096, 8) != -EIO;
 	}
 	wrong += file_map_store(p + 4096, bytes, 0) != 0;
 	wrong += ftruncate(fd, 8192) != 0;
@@ -335,7 +239,7 @@ static void *fault_often(void *arg)
 
 	for (int i = 0; i < 300; i++) {
 		wrong += file_map_store(p + 4096, out, sizeof(out)) != -EIO;
-		wrong += file_map_load(out, p, sizeof(out)) != 0;
+		wrong += file_map_store(out, p, sizeof(out)) != 0;
 	}
 	return (void *)wrong;
 }
@@ -396,11 +300,11 @@ static int fault_outside(const char *before)
 		sa.sa_handler = SIG_IGN;
 	}
 	sigaction(SIGBUS, &sa, NULL);
-	if (file_guard_init() < 0 || file_map_load(out, p + 4096, 8) != -EIO)
+	if (file_guard_init() < 0 || file_map_store(out, p + 4096, 8) != -EIO)
 		return 1;
 	if (!strcmp(before, "kill") || !strcmp(before, "ignore-kill")) {
 		kill(getpid(), SIGBUS);
-		return file_map_load(out, p + 4096, 8) == -EIO ? 0 : 2;
+		return file_map_store(out, p + 4096, 8) == -EIO ? 0 : 2;
 	}
 	*(volatile char *)(p + 4096) = 1;
 	return 3;
@@ -438,11 +342,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_file__pread_is_short_only_at_the_end),
 		cmocka_unit_test(test_file__pwritev_takes_any_number_of_pieces),
 		cmocka_unit_test(test_file__write_out_takes_files_alone),
-		cmocka_unit_test(test_file__copy_range_copies_offset_for_offset),
-		cmocka_unit_test(test_file__copy_range_overwrites_with_holes),
-		cmocka_unit_test(test_file__copy_range_from_a_short_source_is_eio),
-		cmocka_unit_test(test_file__copy_range_between_file_systems),
-		cmocka_unit_test(test_file__clone_copies_all_or_says_why_not),
 		cmocka_unit_test(test_file__extents_tell_written_from_unwritten_and_holes),
 		cmocka_unit_test(test_file__extents_where_there_are_none),
 		cmocka_unit_test(test_file__store_beyond_the_file_is_eio),
