@@ -18,9 +18,10 @@
 #include <pthread.h>
 
 #include "journal.h"
-#include "snapshot.h"
-#include "table.h"
+#include "snapshot-internal.h"
+#include "veneer/map/journal_reader.h"
 #include "veneer/map/mapfile.h"
+#include "veneer/map/table.h"
 
 /* No reader takes a longer map of a lower layer; a writer stops early enough. */
 #define MAPFILE_BYTES_MAX ((uint64_t)256 << 20)
@@ -59,25 +60,11 @@ struct mapfile {
 	bool is_poisoned;
 };
 
-/* For tests: not 0 stands for this boot's epoch. */
-extern uint64_t mapfile_load_test_epoch;
-/* This boot's, from boot_id.h; 0 where the kernel names none: such a boot is never the same as
- * another. -errno: not known now, and nothing may be concluded. */
-int mapfile_load_epoch(uint64_t *ret);
-/* 1 if the table's session was opened in this boot, 0 or -errno. */
-int mapfile_load_is_of_this_boot(const struct table *t);
-
 /* Read the map of the layer; 0 with fd -1 if there is none. Nothing is written. The caller's own
  * struct; mapfile_load_release in any case but failure. */
 int mapfile_load_read(int rootfd, bool is_readonly, const char *name,
 		      const struct mapfile_rebuild *rebuild, struct mapload *ret);
 void mapfile_load_release(struct mapload *l);
-/* Is the file with this header that of a layer elsewhere? 1, 0 or -errno. */
-int mapfile_load_is_copy(int fd, const struct format_map_header *h);
-/* rd stands where the log of a map with this header seems to end. 0: it does; else, with the rule
- * broken, as journal_reader_rest: with 1 it does, and one byte behind it is damaged. -errno. */
-int mapfile_load_check_end(struct journal_reader *rd, const struct table *t,
-			   const struct format_map_header *h, const char **ret_why);
 /* Ask the backing file for one file's blocks: 0, with a new map of the caller's, or NULL in it
  * where extents prove nothing; -ENOENT; other -errno. */
 int mapfile_load_rebuild_file(const struct mapload *l, const struct mapfile_rebuild *rebuild,

@@ -8,16 +8,14 @@
 #include "mapfile-internal.h"
 #include "salvage.h"
 #include "veneer/base/cleanup.h"
-#include "veneer/base/hash.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
-#include "veneer/sys/boot_id.h"
+#include "veneer/map/journal_end.h"
+#include "veneer/map/session_epoch.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
 
 #define REPLAY_TRIES 8
-
-uint64_t mapfile_load_test_epoch;
 
 static void blkmap_freep(struct blkmap **m)
 {
@@ -28,26 +26,6 @@ static void mapload_releasep(struct mapload **l)
 {
 	if (*l)
 		mapfile_load_release(*l);
-}
-
-int mapfile_load_epoch(uint64_t *ret)
-{
-	char text[BOOT_ID_SIZE];
-	int r = mapfile_load_test_epoch ? 0 : boot_id_read(text);
-
-	if (r == 0)
-		*ret = mapfile_load_test_epoch ?: hash_checksum(text, strlen(text));
-	else if (r == -ENOENT)
-		*ret = 0;
-	return r == -ENOENT ? 0 : r;
-}
-
-int mapfile_load_is_of_this_boot(const struct table *t)
-{
-	uint64_t epoch;
-	int r = mapfile_load_epoch(&epoch);
-
-	return r < 0 ? r : epoch && t->epoch == epoch;
 }
 
 void mapfile_load_release(struct mapload *l)
@@ -118,51 +96,6 @@ static long replay(struct mapload *l, const char *name)
 	}
 }
 
-int mapfile_load_is_copy(int fd, const struct format_map_header *h)
-{
-	struct format_map_header self;
-	int r = snapshot_identify(fd, &self);
-
-	return r < 0 ? r : self.self_ino != h->self_ino || self.self_btime_ns != h->self_btime_ns;
-}
-
-/* When the layer was closed its log was longer. A copy that was made of a live layer may have less.
- */
-static int is_cut(const struct journal_reader *rd, const struct format_map_header *h)
-{
-	struct format_map_header copy;
-	uint64_t end, end_sum;
-	int r = mapfile_load_is_copy(rd->fd, h);
-
-	if (r)
-		return r < 0 ? r : 0;
-	return snapshot_copy_get(rd->fd, &copy, &end, &end_sum) == 0 &&
-	       copy.checksum == h->checksum &&
-	       (rd->off < end || (rd->off == end && rd->sum != end_sum));
-}
-
-int mapfile_load_check_end(struct journal_reader *rd, const struct table *t,
-			   const struct format_map_header *h, const char **ret_why)
-{
-	const uint64_t off = rd->off, sum = rd->sum;
-	struct record rec;
-	int r = journal_reader_mend(rd, &rec);
-
-	if (r == 1) {
-		rd->off = off;
-		rd->sum = sum;
-		rd->win_len = 0;
-		*ret_why = "a record with one damaged byte";
-		return 2;
-	}
-	r = r ?: is_cut(rd, h);
-	*ret_why = "shorter than when the layer was closed";
-	if (r)
-		return r < 0 ? r : 2;
-	r = t->in_session ? mapfile_load_is_of_this_boot(t) : 1;
-	return r <= 0 ? r : journal_reader_rest(rd, ret_why);
-}
-
 /* Replay to the end. A server that was killed leaves at most its last record torn, so records
  * behind a bad one mean damage; but for a power cut, which may keep later pages and lose earlier
  * ones. A live writer may be adding records behind the one that was not there a moment ago: look
@@ -176,7 +109,7 @@ static int replay_all(struct mapload *l, const char *name)
 
 		if (nrec < 0)
 			return (int)nrec;
-		r = mapfile_load_check_end(&l->rd, &l->table, &l->head, &why);
+		r = journal_end_check(&l->rd, &l->table, &l->head, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == REPLAY_TRIES)
@@ -327,7 +260,7 @@ static int recover_copy(struct mapload *l, const char *name, const struct mapfil
 /* After an unclean earlier boot only what was committed counts, and what extents add to it. */
 static int recover(struct mapload *l, const char *name, const struct mapfile_rebuild *rebuild)
 {
-	int r = l->table.in_session ? mapfile_load_is_of_this_boot(&l->table) : 1;
+	int r = l->table.in_session ? session_epoch_is_of(&l->table) : 1;
 
 	if (r)
 		return r < 0 ? r : 0;
@@ -344,7 +277,7 @@ static int read_by_rules(struct mapload *l, const char *name)
 
 	if (r < 0)
 		return r == -EUCLEAN ? damage(name, bad.off, bad.rule) : r;
-	r = mapfile_load_is_copy(l->fd, &l->head);
+	r = snapshot_is_copy(l->fd, &l->head);
 	l->is_copy = r == 1;
 	if (r < 0)
 		return r;

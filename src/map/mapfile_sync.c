@@ -11,6 +11,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/base/stats.h"
+#include "veneer/map/session_epoch.h"
 #include "veneer/sys/file.h"
 
 #define LOG_STEP_BYTES	4096u
@@ -226,7 +227,7 @@ static int prepare_begin(struct mapfile *mf, struct successor *s)
 
 	if (mf->flags & MAPFILE_READONLY || mf->journal.fd >= 0 || mf->prepared)
 		return 0;
-	r = mapfile_load_epoch(&epoch);
+	r = session_epoch_read(&epoch);
 	r = r ?: successor_open(mf, s);
 	r = r ?: first_build(mf, epoch, s);
 	return r ?: 1;
@@ -299,7 +300,7 @@ int mapfile_sync_session(struct mapfile *mf)
 		return 0;
 
 	struct record rec = { .type = FORMAT_REC_OPEN };
-	int r = mapfile_load_epoch(&rec.open.epoch);
+	int r = session_epoch_read(&rec.open.epoch);
 
 	if (r < 0)
 		return r;

@@ -8,6 +8,7 @@
 #include "veneer/base/hash.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/map/journal_end.h"
 #include "veneer/sys/file.h"
 
 #include <endian.h>
@@ -188,11 +189,11 @@ static int salvage_log(struct mapload *l)
 		r = apply(l, &rec);
 	if (r < 0)
 		return r;
-	r = mapfile_load_check_end(&l->rd, &l->table, &l->head, &why);
+	r = journal_end_check(&l->rd, &l->table, &l->head, &why);
 	l->n_mended += r > 0;
 	/* Zeros cannot have been records. */
 	if (r == JOURNAL_TOO_LONG)
-		r = journal_stray_bytes(l->fd, l->rd.off + JOURNAL_TORN_BYTES);
+		r = journal_reader_stray_bytes(l->fd, l->rd.off + JOURNAL_TORN_BYTES);
 	return r > 1 ? -EUCLEAN : r < 0 ? r : 0;
 }
 
@@ -206,7 +207,7 @@ int salvage_load(struct mapload *l, const char *name)
 	r = salvage_header(l);
 	if (r < 0)
 		return r;
-	r = mapfile_load_is_copy(l->fd, &l->head);
+	r = snapshot_is_copy(l->fd, &l->head);
 	l->is_copy = r == 1;
 	r = r < 0 ? r : salvage_snapshot(l);
 	r = r ?: salvage_log(l);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "snapshot.h"
+#include "snapshot-internal.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "journal.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/cursor.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/log.h"
+#include "veneer/map/journal_reader.h"
 #include "veneer/map/mapfile.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/xattr.h"
@@ -373,6 +373,14 @@ int snapshot_identify(int fd, struct format_map_header *h)
 		h->self_btime_ns =
 			(uint64_t)sx.stx_btime.tv_sec * 1000000000u + sx.stx_btime.tv_nsec;
 	return 0;
+}
+
+int snapshot_is_copy(int fd, const struct format_map_header *h)
+{
+	struct format_map_header self;
+	int r = snapshot_identify(fd, &self);
+
+	return r < 0 ? r : self.self_ino != h->self_ino || self.self_btime_ns != h->self_btime_ns;
 }
 
 void snapshot_copy_put(int fd, const struct format_map_header *h, uint64_t end, uint64_t end_sum)

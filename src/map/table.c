@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "table.h"
+#include "veneer/map/table.h"
 
 #include <errno.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check_map.h"
 
-#include "map/journal.h"
-#include "map/mapfile-internal.h"
-#include "map/snapshot.h"
-
 #include "veneer/base/cleanup.h"
+#include "veneer/map/journal_end.h"
+#include "veneer/map/mapfile.h"
+#include "veneer/map/session_epoch.h"
+#include "veneer/map/snapshot.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
 
@@ -36,14 +36,14 @@ static int check_end(struct check_map *c, struct journal_reader *rd, const struc
 		     const struct format_map_header *h, bool repairs, bool is_last)
 {
 	const char *why;
-	int end = mapfile_load_check_end(rd, t, h, &why), r;
+	int end = journal_end_check(rd, t, h, &why), r;
 
 	/* After a power cut anything may stand there. */
-	r = end < 0 ? end : t->in_session ? mapfile_load_is_of_this_boot(t) : 1;
+	r = end < 0 ? end : t->in_session ? session_epoch_is_of(t) : 1;
 	if (r < 0 || (r == 0 && end == 0))
 		return r;
-	r = journal_stray_bytes(rd->fd,
-				end == JOURNAL_TOO_LONG ? rd->off + JOURNAL_TORN_BYTES : rd->off);
+	r = journal_reader_stray_bytes(
+		rd->fd, end == JOURNAL_TOO_LONG ? rd->off + JOURNAL_TORN_BYTES : rd->off);
 	if (r < 0 || (r == 0 && end == 0))
 		return r;
 	if (end > 0)

@@ -9,13 +9,14 @@
 #include <sys/stat.h>
 
 #include "layer_walk.h"
-#include "map/journal.h"
-#include "map/mapfile-internal.h"
-#include "map/snapshot.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/map/journal_end.h"
+#include "veneer/map/mapfile.h"
+#include "veneer/map/session_epoch.h"
+#include "veneer/map/snapshot.h"
 #include "veneer/sys/file.h"
 #include "veneer/sys/path.h"
 #include "veneer/sys/xattr.h"
@@ -172,7 +173,7 @@ static int print_to_end(const struct place *p, struct journal_reader *rd, struct
 		int r = print_records(p, rd, t, NULL);
 		const char *why;
 
-		r = r ?: mapfile_load_check_end(rd, t, h, &why);
+		r = r ?: journal_end_check(rd, t, h, &why);
 		if (r <= 0)
 			return r;
 		if (attempt == TRIES)
@@ -184,7 +185,7 @@ static const char *session_text(const struct table *t)
 {
 	if (!t->in_session)
 		return "closed cleanly";
-	return mapfile_load_is_of_this_boot(t) > 0
+	return session_epoch_is_of(t) > 0
 		       ? "session open: trusted in this boot only, else what was committed"
 		       : "session of an earlier boot open: only what was committed counts";
 }

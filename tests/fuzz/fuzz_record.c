@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "map/record.h"
 #include "veneer/base/hash.h"
+#include "veneer/map/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

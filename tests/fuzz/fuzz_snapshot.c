@@ -10,10 +10,11 @@
 
 #include "support.h"
 
-#include "map/journal.h"
 #include "map/mapfile-internal.h"
-#include "map/snapshot.h"
+#include "map/snapshot-internal.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/map/journal_end.h"
+#include "veneer/map/session_epoch.h"
 #include "veneer/sys/file.h"
 #include "veneer/tools/inspect.h"
 
@@ -37,7 +38,7 @@ static int replay(struct journal_reader *rd, struct table *t, const struct forma
 		if (table_apply(t, &rec, &why) < 0)
 			return -1;
 	}
-	return r == 0 ? -mapfile_load_check_end(rd, t, h, &why) : r;
+	return r == 0 ? -journal_end_check(rd, t, h, &why) : r;
 }
 
 static int load(const uint8_t *data, size_t size, struct table *t)
@@ -93,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static uint8_t mended[SIZE_MAX_TRIED];
 
-	mapfile_load_test_epoch = THIS_BOOT;
+	session_epoch_for_tests = THIS_BOOT;
 	check(data, size);
 	if (size < HEADER_BYTES || size > sizeof(mended))
 		return 0;

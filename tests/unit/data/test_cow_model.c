@@ -9,6 +9,7 @@
 #include "veneer/data/read.h"
 #include "veneer/data/rename.h"
 #include "veneer/layer/fd_cache.h"
+#include "veneer/map/session_epoch.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
 
@@ -347,7 +348,7 @@ static void test_cow__unclean_boot_leaves_every_byte_synced_or_newer(void **stat
 	struct inode *i;
 
 	assert_true(model_new(&synced, NULL, 0));
-	mapfile_load_test_epoch = 0xaaaa;
+	session_epoch_for_tests = 0xaaaa;
 	tree_mount(d, NULL);
 	has_true_extents = d->t->can.has_true_extents;
 	i = tree_get(d, "dir/big");
@@ -358,14 +359,14 @@ static void test_cow__unclean_boot_leaves_every_byte_synced_or_newer(void **stat
 	/* As if it were killed: a volatile mount leaves no mark of a clean end. */
 	d->t->is_volatile = true;
 	tree_unmount(d);
-	mapfile_load_test_epoch = 0xbbbb;
+	session_epoch_for_tests = 0xbbbb;
 	tree_mount(d, NULL);
 	if (has_true_extents)
 		tree_expect(d, "dir/big", m.data, m.size);
 	adopt_between(d, &synced, &m);
 	d->t->is_volatile = true;
 	tree_unmount(d);
-	mapfile_load_test_epoch = 0;
+	session_epoch_for_tests = 0;
 	model_free(&synced);
 	model_free(&m);
 }

@@ -10,6 +10,7 @@
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/source.h"
 #include "veneer/map/format.h"
+#include "veneer/map/session_epoch.h"
 
 #include <grp.h>
 #include <sys/resource.h>
@@ -153,12 +154,12 @@ static void test_recover__file_whose_record_was_lost_keeps_its_lower_bytes(void 
 	char *data = tree_put_pattern(d, "lower/dir/f", BIG, 1);
 	struct inode *i;
 
-	mapfile_load_test_epoch = 0xaaaa;
+	session_epoch_for_tests = 0xaaaa;
 	tree_mount(d, "volatile");
 	i = tree_get(d, "dir/f");
 	assert_int_equal(cow_write(d->t, i, "x", 1, 3 * BLK_BYTES), 0);
 	tree_unmount(d);
-	mapfile_load_test_epoch = 0xbbbb;
+	session_epoch_for_tests = 0xbbbb;
 	tree_mount(d, "volatile");
 	/* Where extents tell the truth the write is there, elsewhere the old byte is: both are
 	 * right. */
@@ -176,7 +177,7 @@ static void test_recover__file_whose_record_was_lost_keeps_its_lower_bytes(void 
 	tree_mount(d, "volatile");
 	tree_expect(d, "dir/f", data, BIG);
 	tree_unmount(d);
-	mapfile_load_test_epoch = 0;
+	session_epoch_for_tests = 0;
 	free(data);
 }
 

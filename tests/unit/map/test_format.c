@@ -16,6 +16,7 @@
 #include "map/mapfile-internal.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/partial_xattr.h"
+#include "veneer/map/session_epoch.h"
 #include "veneer/sys/file.h"
 
 #define EPOCH 0xb007u
@@ -125,7 +126,7 @@ static void test_format__reader_understands_the_worked_example(void **state)
 	blk_t n;
 	uint64_t clip;
 
-	mapfile_load_test_epoch = EPOCH + 1;
+	session_epoch_for_tests = EPOCH + 1;
 	assert_int_equal(open_bytes(golden_map, GOLDEN_LEN, &mf), 0);
 	assert_int_equal(mapfile_uuid(mf), 0x1122334455667788);
 	assert_int_equal(mapfile_clip(mf, 1, &clip), 0);

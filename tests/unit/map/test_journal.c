@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "map/journal.h"
+#include "veneer/map/journal_reader.h"
 #include "veneer/sys/file.h"
 
 #define SEED  77u

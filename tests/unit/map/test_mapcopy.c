@@ -92,7 +92,7 @@ static void test_mapcopy__copy_of_an_open_session_has_what_its_bytes_prove(void 
 	file_id_t id = make_session(l, MAPFILE_ORDERED);
 
 	copy_map(l);
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	for (int writes = 0; writes < 2; writes++) {
 		struct mapfile *mf =
 			maps_open(l, writes ? MAPFILE_ORDERED : MAPFILE_READONLY, &rebuild);
@@ -113,7 +113,7 @@ static void test_mapcopy__survivor_is_no_copy(void **state)
 	file_id_t id = make_session(l, MAPFILE_ORDERED);
 	struct mapfile *mf;
 
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	mf = maps_open(l, MAPFILE_READONLY, &rebuild);
 	assert_int_equal(copy.asked, 0);
 	assert_int_equal(copy.asked_extents, 1);
@@ -135,7 +135,7 @@ static void test_mapcopy__copy_from_elsewhere_has_what_was_committed(void **stat
 	struct mapfile *mf;
 
 	copy_map(l);
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	mf = maps_open(l, MAPFILE_READONLY, &rebuild);
 	assert_int_equal(owned(mf, id), 0);
 	assert_int_equal(copy.asked_extents, 0);
@@ -158,7 +158,7 @@ static void test_mapcopy__map_of_a_copy_says_so_for_good(void **state)
 	mapfile_close(mf);
 	copy.blk = 9;
 	copy.n = 1;
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	mf = maps_open(l, MAPFILE_ORDERED, &rebuild);
 	assert_int_equal(copy.asked_extents, 0);
 	assert_true(maps_is_own(mf, id, 9));
@@ -180,7 +180,7 @@ static void test_mapcopy__file_that_lacks_synced_blocks_is_damaged(void **state)
 	assert_int_equal(mapfile_commit(mf, id, true), 0);
 	mapfile_close(mf);
 	copy_map(l);
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	mf = maps_open(l, MAPFILE_ORDERED, &rebuild);
 	assert_int_equal(mapfile_count(mf), 0);
 	assert_int_equal(mapfile_file_adopt(mf, id, MIB, &rebuild), -ENOENT);

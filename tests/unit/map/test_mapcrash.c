@@ -297,7 +297,7 @@ static void step_any(struct run *run)
 
 static void run_record(struct run *run, unsigned nsteps)
 {
-	mapfile_load_test_epoch = run->boot;
+	session_epoch_for_tests = run->boot;
 	disklog_start(&run->log, run->layer);
 	run->log.on_sync_arg = run;
 	run->mf = NULL;
@@ -361,7 +361,7 @@ static void judge(struct run *run, const struct disk *d, const char *how)
 	bool fits = false;
 	int r;
 
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	r = mapfile_open(run->shown->root, -1, MAPFILE_READONLY, "test", NULL, &mf);
 	if (r < 0)
 		fail_msg("event %zu of %zu, %s: %s", d->at, d->log->n, how, strerror(-r));

@@ -158,7 +158,7 @@ static void test_mapload__long_and_busy_life_stays_readable(void **state)
 		struct mapfile *mf = maps_open(l, MAPFILE_VOLATILE, NULL);
 		file_id_t id[LIFE_FILES];
 
-		mapfile_load_test_epoch = BOOT_A;
+		session_epoch_for_tests = BOOT_A;
 		live(mf, id, checkpoints);
 
 		uint64_t want = fingerprint(mf, id);
@@ -172,14 +172,14 @@ static void test_mapload__long_and_busy_life_stays_readable(void **state)
 			assert_int_equal(fingerprint(mf, id), want);
 			mapfile_close(mf);
 		}
-		mapfile_load_test_epoch = BOOT_B;
+		session_epoch_for_tests = BOOT_B;
 		mf = maps_open(l, MAPFILE_READONLY, NULL);
 		mapfile_close(mf);
 		mf = maps_open_rw(l);
 		mapfile_close(mf);
 		mf = maps_open(l, MAPFILE_READONLY, NULL);
 		mapfile_close(mf);
-		mapfile_load_test_epoch = BOOT_A;
+		session_epoch_for_tests = BOOT_A;
 		unlinkat(l->root, MAPFILE_NAME, 0);
 	}
 }

@@ -103,7 +103,7 @@ static void test_mapsync__unclean_boot_keeps_what_was_committed(void **state)
 
 		assert_true(maps_is_own(mf, c.committed, 5));
 		mapfile_close(mf);
-		mapfile_load_test_epoch = BOOT_B;
+		session_epoch_for_tests = BOOT_B;
 		mf = maps_open(l, MAPFILE_READONLY, NULL);
 		check_committed_only(mf, &c);
 		mapfile_close(mf);
@@ -122,7 +122,7 @@ static void test_mapsync__unclean_boot_keeps_what_was_committed(void **state)
 		mf = maps_open(l, 0, NULL);
 		check_committed_only(mf, &c);
 		mapfile_close(mf);
-		mapfile_load_test_epoch = BOOT_A;
+		session_epoch_for_tests = BOOT_A;
 		unlinkat(l->root, MAPFILE_NAME, 0);
 	}
 }
@@ -176,7 +176,7 @@ static void test_mapsync__unclean_boot_takes_blocks_from_extents(void **state)
 	struct fake_disk disk = { .blk = 40, .n = 5, .gone = c.gone };
 	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	for (int i = 0; i < 3; i++) {
 		struct mapfile *mf = maps_open(l, i == 0 ? MAPFILE_READONLY : 0, &rebuild);
 
@@ -208,7 +208,7 @@ static void test_mapsync__extents_of_a_copied_layer_are_not_asked(void **state)
 	assert_int_equal(file_pwrite(fd, bytes, (size_t)len, 0), 0);
 	close(fd);
 	assert_int_equal(renameat(l->root, "copy", l->root, MAPFILE_NAME), 0);
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 
 	struct mapfile *mf = maps_open(l, 0, &rebuild);
 
@@ -225,7 +225,7 @@ static void test_mapsync__failing_extents_fail_the_open_and_change_nothing(void 
 	struct mapfile *mf;
 	struct crash c = make_crash(l, false);
 
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	assert_int_equal(mapfile_open(l->root, l->work, 0, "test", &rebuild, &mf), -EIO);
 	disk.result = -EOPNOTSUPP;
 	mf = maps_open(l, 0, &rebuild);
@@ -242,14 +242,14 @@ static void test_mapsync__clean_mark_lets_the_next_boot_trust_all(void **state)
 	assert_int_equal(mapfile_own(mf, id, 3, 1), 0);
 	assert_int_equal(mapfile_mark_clean(mf), 0);
 	mapfile_close(mf);
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	mf = maps_open_rw(l);
 	assert_true(maps_is_own(mf, id, 3));
 	assert_int_equal(mapfile_pending(mf, id), MAPFILE_CLEAN);
 	assert_int_equal(mapfile_own(mf, id, 4, 1), 0);
 	assert_int_equal(maps_new_file(mf, 1), id + 1);
 	mapfile_close(mf);
-	mapfile_load_test_epoch = BOOT_A;
+	session_epoch_for_tests = BOOT_A;
 	mf = maps_open_rw(l);
 	assert_true(maps_is_own(mf, id, 3));
 	assert_false(maps_is_own(mf, id, 4));
@@ -264,7 +264,7 @@ static void test_mapsync__lost_ids_can_be_entered_again_and_no_others(void **sta
 	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 	file_id_t lost = c.gone + 1;
 
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	for (int i = 0; i < 2; i++) {
 		struct mapfile *mf = maps_open(l, i == 0 ? MAPFILE_READONLY : 0, NULL);
 
@@ -372,7 +372,7 @@ static void test_mapsync__what_a_killed_server_forgot_stays_for_a_while(void **s
 	mf = maps_open_rw(l);
 	assert_int_equal(mapfile_checkpoint(mf, true), 0);
 	mapfile_close(mf);
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 	mf = maps_open_rw(l);
 	assert_true(maps_is_own(mf, id, 3));
 	mapfile_close(mf);
@@ -387,7 +387,7 @@ static void test_mapsync__an_adopted_file_is_not_durable_by_itself(void **state)
 	struct mapfile_rebuild rebuild = { fake_extents, &disk, NULL };
 	file_id_t lost = c.gone + 1;
 
-	mapfile_load_test_epoch = BOOT_B;
+	session_epoch_for_tests = BOOT_B;
 
 	struct mapfile *mf = maps_open(l, MAPFILE_TRUE_EXTENTS, NULL);
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "map/record.h"
+#include "veneer/map/record.h"
 
 #define PREV 0x1122334455667788ull
 

@@ -219,7 +219,7 @@ static void test_salvage__cut_map_never_shows_an_older_state(void **state)
 	log_set_level(-1);
 	make_map(l, true, &map);
 	for (unsigned boot = 0; boot < 2; boot++) {
-		mapfile_load_test_epoch = boot ? BOOT_B : BOOT_A;
+		session_epoch_for_tests = boot ? BOOT_B : BOOT_A;
 		for (size_t len = 0; len<map.tail; len += len> map.snapshot_end ? 1 : 13) {
 			struct mapfile *mf;
 

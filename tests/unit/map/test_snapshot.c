@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "map/journal.h"
-#include "map/snapshot.h"
+#include "map/snapshot-internal.h"
+#include "veneer/map/journal_end.h"
 #include "veneer/sys/file.h"
 
 #define EPOCH  5u

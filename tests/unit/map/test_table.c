@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "map/table.h"
+#include "veneer/map/table.h"
 
 #define MIB (1u << 20)
 

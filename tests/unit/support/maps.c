@@ -28,7 +28,7 @@ int maps_setup(void **state)
 
 	snprintf(upper, sizeof(upper), "%s/upper", l->dir);
 	l->root = open(upper, O_RDONLY | O_DIRECTORY);
-	mapfile_load_test_epoch = BOOT_A;
+	session_epoch_for_tests = BOOT_A;
 	log_set_level(LOG_LVL_ERROR);
 	*state = l;
 	return 0;

@@ -11,8 +11,9 @@
 #include <cmocka.h>
 
 #include "map/mapfile-internal.h"
+#include "veneer/map/session_epoch.h"
 
-/* Boots that mapfile_load_test_epoch stands for; maps_setup starts in the first. */
+/* Boots that session_epoch_for_tests stands for; maps_setup starts in the first. */
 #define BOOT_A 0xaaaau
 #define BOOT_B 0xbbbbu
 #define MIB    (1u << 20)

@@ -3,9 +3,9 @@
  * log and for changing a live map, so that they cannot disagree. No lock, no I/O. */
 #pragma once
 
-#include "record.h"
 #include "veneer/base/htab.h"
 #include "veneer/map/blkmap.h"
+#include "veneer/map/record.h"
 
 /* One partial file. Its committed state, which alone counts after an unclean boot, is `map`
  * without `pend`, and above map's clip `cut`, whose clip it has; see table_committed. A commit
