@@ -4,6 +4,7 @@
 
 #include "veneer/base/stats.h"
 #include "veneer/data/attr.h"
+#include "veneer/fuse/op_lock.h"
 #include "veneer/mount/mount.h"
 #include "veneer/recover/intent_log.h"
 
@@ -56,7 +57,6 @@ void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
 /* What an open is known by: the way (passthrough_table.h) that it gets its bytes by, and where the
  * server keeps locks also the request that it came by, so that each open has a handle of its own,
  * with any server. */
-#define OP_HANDLE_WAY_BITS 3
 static inline uint64_t op_handle(const struct mount *m, uint64_t way)
 {
 	return m->tree.locks ? negotiate_request_extra.unique << OP_HANDLE_WAY_BITS | way : way;
@@ -65,13 +65,6 @@ static inline uint64_t op_handle_way(uint64_t handle)
 {
 	return handle & ((1u << OP_HANDLE_WAY_BITS) - 1);
 }
-/* A descriptor was closed by a process, whose record locks of the file end; nothing without locks
- * of our own. */
-void op_lock_flush(struct mount *m, fuse_ino_t ino, uint64_t owner, uint64_t handle);
-/* The last descriptor of a handle was closed; nothing without locks of our own. */
-void op_lock_release(struct mount *m, fuse_ino_t ino, uint64_t handle);
-/* And what flock(2) does that gives up what the open file holds. */
-void op_lock_unflock(struct mount *m, fuse_ino_t ino, uint64_t owner);
 /* An inode was changed by way of this node id: if it has another one by now, what the kernel knows
  * of that is old. */
 void op_meta_changed(struct inode *i, fuse_ino_t ino);

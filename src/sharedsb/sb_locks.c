@@ -17,9 +17,9 @@
  * it. */
 #include "shared_sb-internal.h"
 
-#include "fuse/ops.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/fuse/op_lock.h"
 #include "veneer/recover/activity.h"
 #include "veneer/sys/proc_fds.h"
 #include "veneer/union/locks.h"

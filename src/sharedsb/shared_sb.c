@@ -10,9 +10,9 @@
  * common id for what a mount has changed. */
 #include "shared_sb-internal.h"
 
-#include "fuse/ops.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/tsan_order.h"
+#include "veneer/fuse/op_lock.h"
 #include "veneer/passthrough/passthrough_select.h"
 #include "veneer/recover/activity.h"
 #include "veneer/union/lookup.h"
