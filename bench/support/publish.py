@@ -4,6 +4,7 @@
 import os
 import re
 import shutil
+import textwrap
 
 from . import host, record, tables
 
@@ -53,9 +54,23 @@ def readme_part(found, scenarios, pictures):
     return text + "".join(f"![{p}]({PICTURES}/{p}.svg)\n" for p in pictures)
 
 
+def _wrapped(block):
+    """One block of Markdown at 80 columns; tables, headings, pictures and comments stay as they are."""
+    if block.startswith(("|", "#", "!", "<")):
+        return block
+    items = re.split(r"\n(?=- )", block)
+    return "\n".join(textwrap.fill(item, 80, subsequent_indent="  " if item.startswith("- ") else "",
+                                   break_long_words=False, break_on_hyphens=False) for item in items)
+
+
+def wrapped(text):
+    """The text with each paragraph and list at 80 columns, as all Markdown of the project."""
+    return "\n\n".join(_wrapped(block) for block in text.strip().split("\n\n"))
+
+
 def _rewrite(path, new):
     with open(path, encoding="utf-8") as f:
-        text = between_marks(f.read(), new)
+        text = between_marks(f.read(), wrapped(new))
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
 

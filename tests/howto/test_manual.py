@@ -59,7 +59,8 @@ def switches(text):
 
 def synopsis(command):
     """The lines of the page that say how it is called."""
-    lines = [bare(line).rstrip("\\") for line in section("SYNOPSIS").splitlines()]
+    text = re.sub(r"(?<![\\\n])\n(?!\n)", " ", section("SYNOPSIS"))
+    lines = [bare(line).rstrip("\\") for line in text.splitlines()]
     return "\n".join(line for line in lines if line.startswith(f"veneer {command} ") or line == f"veneer {command}")
 
 
