@@ -34,7 +34,7 @@ def dumped(text):
 def test_worked_examples_of_the_format_are_the_bytes_that_the_unit_test_holds():
     source = (REPOSITORY / "tests/unit/map/test_format.c").read_text()
     held = [bytes.fromhex("".join(re.findall(r"\\x([0-9a-f]{2})", body)))
-            for body in re.findall(r"golden_\w+\[\] =\n(.*?);", source, re.S)]
+            for body in re.findall(r"golden_\w+\[\] =\s+(.*?);", source, re.S)]
     shown = dumped((REPOSITORY / "doc/SPEC.md").read_text())
     assert len(shown) == 3 and shown == held
     assert shown[0] == (REPOSITORY / "tests/assets/map-v1.map").read_bytes()
