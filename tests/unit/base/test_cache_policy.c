@@ -61,7 +61,7 @@ static unsigned count_in(unsigned from, unsigned to)
 	return n;
 }
 
-static void test_heat__scan_of_ten_budgets_leaves_the_hot_set(void **state)
+static void test_cache_policy__scan_of_ten_budgets_leaves_the_hot_set(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 3; round++)
@@ -75,7 +75,7 @@ static void test_heat__scan_of_ten_budgets_leaves_the_hot_set(void **state)
 	assert_int_equal(count_in(0, ENTRIES), BUDGET);
 }
 
-static void test_heat__what_was_used_once_goes_first_in_first_out(void **state)
+static void test_cache_policy__what_was_used_once_goes_first_in_first_out(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < BUDGET; i++)
@@ -88,7 +88,7 @@ static void test_heat__what_was_used_once_goes_first_in_first_out(void **state)
 	assert_true(is_in[2]);
 }
 
-static void test_heat__what_comes_back_is_protected(void **state)
+static void test_cache_policy__what_comes_back_is_protected(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < BUDGET + 10; i++)
@@ -101,7 +101,7 @@ static void test_heat__what_comes_back_is_protected(void **state)
 	assert_int_equal(count_in(0, 10), 10);
 }
 
-static void test_heat__what_left_long_ago_is_forgotten(void **state)
+static void test_cache_policy__what_left_long_ago_is_forgotten(void **state)
 {
 	(void)state;
 	use(0, false);
@@ -111,7 +111,7 @@ static void test_heat__what_left_long_ago_is_forgotten(void **state)
 	assert_int_equal(entries[0].queue, CACHE_POLICY_PROBATION);
 }
 
-static void test_heat__protected_gives_way_by_last_use(void **state)
+static void test_cache_policy__protected_gives_way_by_last_use(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 2; round++)
@@ -128,7 +128,7 @@ static void test_heat__protected_gives_way_by_last_use(void **state)
 	assert_true(count_in(600, 600 + BUDGET) >= BUDGET * 3 / 4);
 }
 
-static void test_heat__pinned_ones_are_passed_over(void **state)
+static void test_cache_policy__pinned_ones_are_passed_over(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < BUDGET; i++) {
@@ -144,7 +144,7 @@ static void test_heat__pinned_ones_are_passed_over(void **state)
 }
 
 /* Against what always works by last use: the same trace, half of it over a hot set, half a scan. */
-static void test_heat__hits_more_than_by_last_use_alone(void **state)
+static void test_cache_policy__hits_more_than_by_last_use_alone(void **state)
 {
 	static unsigned last[ENTRIES];
 	unsigned hits = 0, hits_by_last_use = 0, total = 0, seed = 7;
@@ -170,13 +170,13 @@ static void test_heat__hits_more_than_by_last_use_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_heat__scan_of_ten_budgets_leaves_the_hot_set),
-		row(test_heat__what_was_used_once_goes_first_in_first_out),
-		row(test_heat__what_comes_back_is_protected),
-		row(test_heat__what_left_long_ago_is_forgotten),
-		row(test_heat__protected_gives_way_by_last_use),
-		row(test_heat__pinned_ones_are_passed_over),
-		row(test_heat__hits_more_than_by_last_use_alone),
+		row(test_cache_policy__scan_of_ten_budgets_leaves_the_hot_set),
+		row(test_cache_policy__what_was_used_once_goes_first_in_first_out),
+		row(test_cache_policy__what_comes_back_is_protected),
+		row(test_cache_policy__what_left_long_ago_is_forgotten),
+		row(test_cache_policy__protected_gives_way_by_last_use),
+		row(test_cache_policy__pinned_ones_are_passed_over),
+		row(test_cache_policy__hits_more_than_by_last_use_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void test_quantity__counts_have_their_thousands_apart(void **state)
+static void test_human_units__counts_have_their_thousands_apart(void **state)
 {
 	(void)state;
 	assert_string_equal(human_units_count(0).text, "0");
@@ -19,7 +19,7 @@ static void test_quantity__counts_have_their_thousands_apart(void **state)
 	assert_string_equal(human_units_count(UINT64_MAX).text, "18,446,744,073,709,551,615");
 }
 
-static void test_quantity__nouns_follow_their_number(void **state)
+static void test_human_units__nouns_follow_their_number(void **state)
 {
 	char noun[100];
 
@@ -36,7 +36,7 @@ static void test_quantity__nouns_follow_their_number(void **state)
 	assert_int_equal(strlen(human_units_of(UINT64_MAX, noun).text), 26 + 1 + 32 + 1);
 }
 
-static void test_quantity__bytes_and_times_have_at_most_four_digits(void **state)
+static void test_human_units__bytes_and_times_have_at_most_four_digits(void **state)
 {
 	(void)state;
 	assert_string_equal(human_units_bytes(0).text, "0 B");
@@ -53,7 +53,7 @@ static void test_quantity__bytes_and_times_have_at_most_four_digits(void **state
 	assert_string_equal(human_units_time(12345000000).text, "12345 s");
 }
 
-static void test_quantity__ages_have_two_units(void **state)
+static void test_human_units__ages_have_two_units(void **state)
 {
 	(void)state;
 	assert_string_equal(human_units_age(59).text, "59 s");
@@ -62,7 +62,7 @@ static void test_quantity__ages_have_two_units(void **state)
 	assert_string_equal(human_units_age(50 * 3600).text, "2 d 2 h");
 }
 
-static void test_quantity__rates_and_shares(void **state)
+static void test_human_units__rates_and_shares(void **state)
 {
 	(void)state;
 	assert_string_equal(human_units_rate(0).text, "0");
@@ -78,11 +78,11 @@ static void test_quantity__rates_and_shares(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_quantity__counts_have_their_thousands_apart),
-		cmocka_unit_test(test_quantity__nouns_follow_their_number),
-		cmocka_unit_test(test_quantity__bytes_and_times_have_at_most_four_digits),
-		cmocka_unit_test(test_quantity__ages_have_two_units),
-		cmocka_unit_test(test_quantity__rates_and_shares),
+		cmocka_unit_test(test_human_units__counts_have_their_thousands_apart),
+		cmocka_unit_test(test_human_units__nouns_follow_their_number),
+		cmocka_unit_test(test_human_units__bytes_and_times_have_at_most_four_digits),
+		cmocka_unit_test(test_human_units__ages_have_two_units),
+		cmocka_unit_test(test_human_units__rates_and_shares),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

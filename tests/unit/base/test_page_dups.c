@@ -73,7 +73,7 @@ static struct page_dups_usage usage(void)
 	return u;
 }
 
-static void test_copies__the_oldest_beyond_the_limit_go(void **state)
+static void test_page_dups__the_oldest_beyond_the_limit_go(void **state)
 {
 	(void)state;
 	join(4, 2);
@@ -91,7 +91,7 @@ static void test_copies__the_oldest_beyond_the_limit_go(void **state)
 	assert_int_equal(page_dups_pause_ms(copies, 2000), PAGE_DUPS_FOREVER);
 }
 
-static void test_copies__what_was_just_sent_is_left_alone(void **state)
+static void test_page_dups__what_was_just_sent_is_left_alone(void **state)
 {
 	(void)state;
 	join(2, 1);
@@ -102,7 +102,7 @@ static void test_copies__what_was_just_sent_is_left_alone(void **state)
 	assert_int_equal(victims[0].mount, 1);
 }
 
-static void test_copies__what_is_read_again_soon_is_spared_longer_each_time(void **state)
+static void test_page_dups__what_is_read_again_soon_is_spared_longer_each_time(void **state)
 {
 	static const uint32_t spared[] = { REST_MS, 1000, 2000, 4000, 8000, 8000 };
 	uint32_t now = 1000;
@@ -121,7 +121,7 @@ static void test_copies__what_is_read_again_soon_is_spared_longer_each_time(void
 	assert_int_equal(usage().refaults, 5);
 }
 
-static void test_copies__what_is_read_again_late_is_no_refault(void **state)
+static void test_page_dups__what_is_read_again_late_is_no_refault(void **state)
 {
 	(void)state;
 	join(2, 1);
@@ -131,7 +131,7 @@ static void test_copies__what_is_read_again_late_is_no_refault(void **state)
 	assert_int_equal(usage().refaults, 0);
 }
 
-static void test_copies__cold_ones_go_before_older_hot_ones(void **state)
+static void test_page_dups__cold_ones_go_before_older_hot_ones(void **state)
 {
 	(void)state;
 	join(3, 2);
@@ -145,7 +145,7 @@ static void test_copies__cold_ones_go_before_older_hot_ones(void **state)
 	assert_int_equal(victims[0].mount, 2);
 }
 
-static void test_copies__the_limit_follows_memory(void **state)
+static void test_page_dups__the_limit_follows_memory(void **state)
 {
 	static const struct {
 		unsigned percent, limit;
@@ -166,7 +166,7 @@ static void test_copies__the_limit_follows_memory(void **state)
 	assert_int_equal(usage().limit, 1);
 }
 
-static void test_copies__a_limit_for_all_stays_one_for_all(void **state)
+static void test_page_dups__a_limit_for_all_stays_one_for_all(void **state)
 {
 	(void)state;
 	join(3, PAGE_DUPS_AUTO);
@@ -182,7 +182,7 @@ static void test_copies__a_limit_for_all_stays_one_for_all(void **state)
 	assert_int_equal(usage().limit, 3);
 }
 
-static void test_copies__a_lower_limit_looks_at_everything_again(void **state)
+static void test_page_dups__a_lower_limit_looks_at_everything_again(void **state)
 {
 	(void)state;
 	join(8, PAGE_DUPS_AUTO);
@@ -198,7 +198,7 @@ static void test_copies__a_lower_limit_looks_at_everything_again(void **state)
 	assert_int_equal(scan(1000), 40);
 }
 
-static void test_copies__each_mount_has_its_own_wish(void **state)
+static void test_page_dups__each_mount_has_its_own_wish(void **state)
 {
 	(void)state;
 	join(3, 1);
@@ -213,7 +213,7 @@ static void test_copies__each_mount_has_its_own_wish(void **state)
 	assert_false(usage().copies != 3);
 }
 
-static void test_copies__a_slice_is_bounded_and_the_next_goes_on(void **state)
+static void test_page_dups__a_slice_is_bounded_and_the_next_goes_on(void **state)
 {
 	struct page_dups_rules narrow = rules;
 	size_t n = 0;
@@ -237,7 +237,7 @@ static void test_copies__a_slice_is_bounded_and_the_next_goes_on(void **state)
 			assert_true(k < 100);
 }
 
-static void test_copies__what_could_not_be_dropped_is_held(void **state)
+static void test_page_dups__what_could_not_be_dropped_is_held(void **state)
 {
 	(void)state;
 	join(2, 1);
@@ -252,7 +252,7 @@ static void test_copies__what_could_not_be_dropped_is_held(void **state)
 	assert_int_equal(usage().evictions, 1);
 }
 
-static void test_copies__a_mount_that_leaves_takes_its_copies_along(void **state)
+static void test_page_dups__a_mount_that_leaves_takes_its_copies_along(void **state)
 {
 	(void)state;
 	join(3, 3);
@@ -270,7 +270,7 @@ static void test_copies__a_mount_that_leaves_takes_its_copies_along(void **state
 	assert_int_equal(usage().extra_bytes, 0);
 }
 
-static void test_copies__the_table_is_bounded(void **state)
+static void test_page_dups__the_table_is_bounded(void **state)
 {
 	struct page_dups_rules small = rules;
 
@@ -290,7 +290,7 @@ static void test_copies__the_table_is_bounded(void **state)
 }
 
 /* Against a table that is as simple as can be, with a clock that wraps around. */
-static void test_copies__agrees_with_a_plain_model(void **state)
+static void test_page_dups__agrees_with_a_plain_model(void **state)
 {
 	enum { MOUNTS = 9, EXTENTS = 40, STEPS = 60000 };
 	static bool held[MOUNTS + 1][EXTENTS];
@@ -390,7 +390,7 @@ static struct outcome replay(uint32_t wish)
 	return out;
 }
 
-static void test_copies__a_recorded_start_ends_with_as_many_copies_as_may_be(void **state)
+static void test_page_dups__a_recorded_start_ends_with_as_many_copies_as_may_be(void **state)
 {
 	struct outcome all, two, one;
 
@@ -413,36 +413,38 @@ static void test_copies__a_recorded_start_ends_with_as_many_copies_as_may_be(voi
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_copies__the_oldest_beyond_the_limit_go, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_copies__what_was_just_sent_is_left_alone,
+		cmocka_unit_test_setup_teardown(test_page_dups__the_oldest_beyond_the_limit_go,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_page_dups__what_was_just_sent_is_left_alone,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			test_copies__what_is_read_again_soon_is_spared_longer_each_time, setup,
+			test_page_dups__what_is_read_again_soon_is_spared_longer_each_time, setup,
 			teardown),
-		cmocka_unit_test_setup_teardown(test_copies__what_is_read_again_late_is_no_refault,
+		cmocka_unit_test_setup_teardown(
+			test_page_dups__what_is_read_again_late_is_no_refault, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_page_dups__cold_ones_go_before_older_hot_ones,
 						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__cold_ones_go_before_older_hot_ones,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__the_limit_follows_memory, setup,
+		cmocka_unit_test_setup_teardown(test_page_dups__the_limit_follows_memory, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(test_copies__a_limit_for_all_stays_one_for_all,
+		cmocka_unit_test_setup_teardown(test_page_dups__a_limit_for_all_stays_one_for_all,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			test_copies__a_lower_limit_looks_at_everything_again, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__each_mount_has_its_own_wish, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(
-			test_copies__a_slice_is_bounded_and_the_next_goes_on, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__what_could_not_be_dropped_is_held,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			test_copies__a_mount_that_leaves_takes_its_copies_along, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__the_table_is_bounded, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_copies__agrees_with_a_plain_model, setup,
+			test_page_dups__a_lower_limit_looks_at_everything_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_page_dups__each_mount_has_its_own_wish, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(
-			test_copies__a_recorded_start_ends_with_as_many_copies_as_may_be, setup,
+			test_page_dups__a_slice_is_bounded_and_the_next_goes_on, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_page_dups__what_could_not_be_dropped_is_held,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_page_dups__a_mount_that_leaves_takes_its_copies_along, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_page_dups__the_table_is_bounded, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_page_dups__agrees_with_a_plain_model, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_page_dups__a_recorded_start_ends_with_as_many_copies_as_may_be, setup,
 			teardown),
 	};
 

@@ -44,7 +44,7 @@ static int setup(void **state)
 	return 0;
 }
 
-static void test_sent__what_does_not_fit_is_lost_and_counted(void **state)
+static void test_page_events__what_does_not_fit_is_lost_and_counted(void **state)
 {
 	const uint64_t lost = page_events_lost();
 
@@ -74,7 +74,7 @@ static void *write_notes(void *arg)
 	return NULL;
 }
 
-static void test_sent__many_threads_and_one_reader(void **state)
+static void test_page_events__many_threads_and_one_reader(void **state)
 {
 	const uint64_t lost = page_events_lost();
 	pthread_t threads[WRITERS];
@@ -102,7 +102,7 @@ static void *note_one(void *arg)
 	return NULL;
 }
 
-static void test_sent__one_note_wakes_who_sleeps_lightly(void **state)
+static void test_page_events__one_note_wakes_who_sleeps_lightly(void **state)
 {
 	pthread_t thread;
 
@@ -124,7 +124,7 @@ static void *note_many(void *arg)
 	return NULL;
 }
 
-static void test_sent__half_a_ring_wakes_who_sleeps_fast(void **state)
+static void test_page_events__half_a_ring_wakes_who_sleeps_fast(void **state)
 {
 	pthread_t thread;
 
@@ -142,10 +142,11 @@ static void test_sent__half_a_ring_wakes_who_sleeps_fast(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_sent__what_does_not_fit_is_lost_and_counted, setup),
-		cmocka_unit_test_setup(test_sent__many_threads_and_one_reader, setup),
-		cmocka_unit_test_setup(test_sent__one_note_wakes_who_sleeps_lightly, setup),
-		cmocka_unit_test_setup(test_sent__half_a_ring_wakes_who_sleeps_fast, setup),
+		cmocka_unit_test_setup(test_page_events__what_does_not_fit_is_lost_and_counted,
+				       setup),
+		cmocka_unit_test_setup(test_page_events__many_threads_and_one_reader, setup),
+		cmocka_unit_test_setup(test_page_events__one_note_wakes_who_sleeps_lightly, setup),
+		cmocka_unit_test_setup(test_page_events__half_a_ring_wakes_who_sleeps_fast, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include "veneer/base/promote_policy.h"
 
-static void test_promotion__takes_chunks_more_than_half_own(void **state)
+static void test_promote_policy__takes_chunks_more_than_half_own(void **state)
 {
 	(void)state;
 	assert_false(promote_policy_takes_chunk(0, 128));
@@ -23,7 +23,7 @@ static void test_promotion__takes_chunks_more_than_half_own(void **state)
 	assert_false(promote_policy_takes_chunk(0, 1));
 }
 
-static void test_promotion__first_what_leaves_the_map_then_what_costs_least(void **state)
+static void test_promote_policy__first_what_leaves_the_map_then_what_costs_least(void **state)
 {
 	struct promote_policy_file files[] = {
 		{ 1, 500, false }, { 2, 900, true }, { 3, 10, false },
@@ -38,7 +38,7 @@ static void test_promotion__first_what_leaves_the_map_then_what_costs_least(void
 		assert_int_equal(files[k].id, want[k]);
 }
 
-static void test_promotion__rate_is_kept_over_time(void **state)
+static void test_promote_policy__rate_is_kept_over_time(void **state)
 {
 	struct promote_policy_rate r = { .rate = 1000000 };
 	uint64_t now = 5000, done = 0;
@@ -58,7 +58,7 @@ static void test_promotion__rate_is_kept_over_time(void **state)
 	assert_in_range(done, 59 * 1000000, 60 * 1000000 + 2 * 123456);
 }
 
-static void test_promotion__at_most_a_second_is_saved_up(void **state)
+static void test_promote_policy__at_most_a_second_is_saved_up(void **state)
 {
 	struct promote_policy_rate r = { .rate = 1000000 };
 
@@ -72,7 +72,7 @@ static void test_promotion__at_most_a_second_is_saved_up(void **state)
 	assert_int_equal(promote_policy_delay_ms(&r, 3600 * 1000 + 2001), 0);
 }
 
-static void test_promotion__small_rates_and_steps_lose_nothing(void **state)
+static void test_promote_policy__small_rates_and_steps_lose_nothing(void **state)
 {
 	struct promote_policy_rate r = { .rate = 3 };
 
@@ -85,7 +85,7 @@ static void test_promotion__small_rates_and_steps_lose_nothing(void **state)
 	assert_int_equal(promote_policy_delay_ms(&r, 1002), 0);
 }
 
-static void test_promotion__no_rate_no_delay_and_no_overflow(void **state)
+static void test_promote_policy__no_rate_no_delay_and_no_overflow(void **state)
 {
 	struct promote_policy_rate r = { 0 };
 
@@ -107,7 +107,7 @@ static void test_promotion__no_rate_no_delay_and_no_overflow(void **state)
 	assert_true(promote_policy_delay_ms(&r, 40000) > 0);
 }
 
-static void test_promotion__quiet_is_a_second_without_a_request(void **state)
+static void test_promote_policy__quiet_is_a_second_without_a_request(void **state)
 {
 	struct promote_policy_quiet q = { 0 };
 
@@ -122,7 +122,7 @@ static void test_promotion__quiet_is_a_second_without_a_request(void **state)
 	assert_true(promote_policy_is_quiet(&q, 2, 11001));
 }
 
-static void test_promotion__pressure_stops_it_and_ignorance_does_not(void **state)
+static void test_promote_policy__pressure_stops_it_and_ignorance_does_not(void **state)
 {
 	(void)state;
 	assert_false(promote_policy_is_pressed(-1, -1));
@@ -136,14 +136,15 @@ static void test_promotion__pressure_stops_it_and_ignorance_does_not(void **stat
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_promotion__takes_chunks_more_than_half_own),
-		cmocka_unit_test(test_promotion__first_what_leaves_the_map_then_what_costs_least),
-		cmocka_unit_test(test_promotion__rate_is_kept_over_time),
-		cmocka_unit_test(test_promotion__at_most_a_second_is_saved_up),
-		cmocka_unit_test(test_promotion__small_rates_and_steps_lose_nothing),
-		cmocka_unit_test(test_promotion__no_rate_no_delay_and_no_overflow),
-		cmocka_unit_test(test_promotion__quiet_is_a_second_without_a_request),
-		cmocka_unit_test(test_promotion__pressure_stops_it_and_ignorance_does_not),
+		cmocka_unit_test(test_promote_policy__takes_chunks_more_than_half_own),
+		cmocka_unit_test(
+			test_promote_policy__first_what_leaves_the_map_then_what_costs_least),
+		cmocka_unit_test(test_promote_policy__rate_is_kept_over_time),
+		cmocka_unit_test(test_promote_policy__at_most_a_second_is_saved_up),
+		cmocka_unit_test(test_promote_policy__small_rates_and_steps_lose_nothing),
+		cmocka_unit_test(test_promote_policy__no_rate_no_delay_and_no_overflow),
+		cmocka_unit_test(test_promote_policy__quiet_is_a_second_without_a_request),
+		cmocka_unit_test(test_promote_policy__pressure_stops_it_and_ignorance_does_not),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

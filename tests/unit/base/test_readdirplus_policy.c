@@ -37,7 +37,7 @@ static enum readdirplus_policy_listing list(uint32_t caller)
 	return l;
 }
 
-static void test_habit__who_asks_for_nothing_gets_names(void **state)
+static void test_readdirplus_policy__who_asks_for_nothing_gets_names(void **state)
 {
 	(void)state;
 	assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_PROBE);
@@ -49,7 +49,7 @@ static void test_habit__who_asks_for_nothing_gets_names(void **state)
 			 READDIRPLUS_POLICY_LIST_NAMES);
 }
 
-static void test_habit__who_asks_for_the_probe_gets_all(void **state)
+static void test_readdirplus_policy__who_asks_for_the_probe_gets_all(void **state)
 {
 	(void)state;
 	assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_PROBE);
@@ -60,7 +60,7 @@ static void test_habit__who_asks_for_the_probe_gets_all(void **state)
 			 READDIRPLUS_POLICY_LIST_ALL);
 }
 
-static void test_habit__who_asks_later_gets_all_from_then_on(void **state)
+static void test_readdirplus_policy__who_asks_later_gets_all_from_then_on(void **state)
 {
 	(void)state;
 	list(CALLER);
@@ -69,7 +69,7 @@ static void test_habit__who_asks_later_gets_all_from_then_on(void **state)
 	assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_ALL);
 }
 
-static void test_habit__a_listing_without_a_file_probes_nothing(void **state)
+static void test_readdirplus_policy__a_listing_without_a_file_probes_nothing(void **state)
 {
 	(void)state;
 	for (int k = 0; k < 3; k++) {
@@ -80,7 +80,7 @@ static void test_habit__a_listing_without_a_file_probes_nothing(void **state)
 	}
 }
 
-static void test_habit__callers_are_told_apart_and_forgotten(void **state)
+static void test_readdirplus_policy__callers_are_told_apart_and_forgotten(void **state)
 {
 	(void)state;
 	list(CALLER);
@@ -90,7 +90,7 @@ static void test_habit__callers_are_told_apart_and_forgotten(void **state)
 	assert_int_equal(list(CALLER), READDIRPLUS_POLICY_LIST_PROBE);
 }
 
-static void test_habit__names_that_others_look_up_end_it_for_all(void **state)
+static void test_readdirplus_policy__names_that_others_look_up_end_it_for_all(void **state)
 {
 	unsigned listed = 0;
 
@@ -106,18 +106,22 @@ static void test_habit__names_that_others_look_up_end_it_for_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_habit__who_asks_for_nothing_gets_names, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_habit__who_asks_for_the_probe_gets_all, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_habit__who_asks_later_gets_all_from_then_on,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_habit__a_listing_without_a_file_probes_nothing,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_habit__callers_are_told_apart_and_forgotten,
-						setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			test_habit__names_that_others_look_up_end_it_for_all, setup, teardown),
+			test_readdirplus_policy__who_asks_for_nothing_gets_names, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_readdirplus_policy__who_asks_for_the_probe_gets_all, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_readdirplus_policy__who_asks_later_gets_all_from_then_on, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_readdirplus_policy__a_listing_without_a_file_probes_nothing, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_readdirplus_policy__callers_are_told_apart_and_forgotten, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			test_readdirplus_policy__names_that_others_look_up_end_it_for_all, setup,
+			teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

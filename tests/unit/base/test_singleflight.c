@@ -16,7 +16,7 @@
 
 static char one, other;
 
-static void test_turn__is_had_by_one_for_each_thing(void **state)
+static void test_singleflight__is_had_by_one_for_each_thing(void **state)
 {
 	struct singleflight a, b;
 
@@ -47,7 +47,7 @@ static void *come(void *arg)
 	return NULL;
 }
 
-static void test_turn__who_comes_meanwhile_waits_for_its_end(void **state)
+static void test_singleflight__who_comes_meanwhile_waits_for_its_end(void **state)
 {
 	struct comer comers[THREADS] = { 0 };
 	pthread_t threads[THREADS];
@@ -91,7 +91,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void test_turn__no_two_have_it_and_nobody_waits_for_ever(void **state)
+static void test_singleflight__no_two_have_it_and_nobody_waits_for_ever(void **state)
 {
 	struct worker workers[THREADS] = { { 0 } };
 	pthread_t threads[THREADS];
@@ -114,9 +114,9 @@ static void test_turn__no_two_have_it_and_nobody_waits_for_ever(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_turn__is_had_by_one_for_each_thing),
-		cmocka_unit_test(test_turn__who_comes_meanwhile_waits_for_its_end),
-		cmocka_unit_test(test_turn__no_two_have_it_and_nobody_waits_for_ever),
+		cmocka_unit_test(test_singleflight__is_had_by_one_for_each_thing),
+		cmocka_unit_test(test_singleflight__who_comes_meanwhile_waits_for_its_end),
+		cmocka_unit_test(test_singleflight__no_two_have_it_and_nobody_waits_for_ever),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ static bool owns(struct pair *p, blk_t blk)
 	return is_own;
 }
 
-static void test_copyrange__into_a_lower_file_owns_the_blocks_touched(void **state)
+static void test_copy_range__into_a_lower_file_owns_the_blocks_touched(void **state)
 {
 	struct pair p = open_pair(*state);
 
@@ -75,7 +75,7 @@ static void test_copyrange__into_a_lower_file_owns_the_blocks_touched(void **sta
 	close_pair(&p, BYTES);
 }
 
-static void test_copyrange__past_what_is_seen_from_below_needs_no_record(void **state)
+static void test_copy_range__past_what_is_seen_from_below_needs_no_record(void **state)
 {
 	struct pair p = open_pair(*state);
 	uint64_t before;
@@ -88,7 +88,7 @@ static void test_copyrange__past_what_is_seen_from_below_needs_no_record(void **
 	close_pair(&p, BYTES);
 }
 
-static void test_copyrange__cut_that_the_map_never_heard_of_holds(void **state)
+static void test_copy_range__cut_that_the_map_never_heard_of_holds(void **state)
 {
 	struct pair p = open_pair(*state);
 	const size_t at = 60 * BLK_BYTES;
@@ -108,7 +108,7 @@ static void test_copyrange__cut_that_the_map_never_heard_of_holds(void **state)
 	close_pair(&p, at + 10000);
 }
 
-static void test_copyrange__all_kinds_of_runs_of_the_source(void **state)
+static void test_copy_range__all_kinds_of_runs_of_the_source(void **state)
 {
 	struct pair p = open_pair(*state);
 
@@ -127,7 +127,7 @@ static void test_copyrange__all_kinds_of_runs_of_the_source(void **state)
 	close_pair(&p, BYTES);
 }
 
-static void test_copyrange__ends_with_the_source(void **state)
+static void test_copy_range__ends_with_the_source(void **state)
 {
 	struct pair p = open_pair(*state);
 
@@ -138,7 +138,7 @@ static void test_copyrange__ends_with_the_source(void **state)
 	close_pair(&p, BYTES);
 }
 
-static void test_copyrange__within_one_file(void **state)
+static void test_copy_range__within_one_file(void **state)
 {
 	struct pair p = open_pair(*state);
 
@@ -147,7 +147,7 @@ static void test_copyrange__within_one_file(void **state)
 	close_pair(&p, BYTES);
 }
 
-static void test_copyrange__parts_of_one_file_that_overlap_are_refused(void **state)
+static void test_copy_range__parts_of_one_file_that_overlap_are_refused(void **state)
 {
 	struct pair p = open_pair(*state);
 
@@ -179,7 +179,7 @@ static void *copy_often(void *arg)
 	return NULL;
 }
 
-static void test_copyrange__two_files_into_each_other_do_not_wait_for_ever(void **state)
+static void test_copy_range__two_files_into_each_other_do_not_wait_for_ever(void **state)
 {
 	struct pair p = open_pair(*state);
 	struct copier c[2] = { { &p, false }, { &p, true } };
@@ -201,14 +201,14 @@ static void test_copyrange__two_files_into_each_other_do_not_wait_for_ever(void 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_copyrange__into_a_lower_file_owns_the_blocks_touched),
-		row(test_copyrange__past_what_is_seen_from_below_needs_no_record),
-		row(test_copyrange__cut_that_the_map_never_heard_of_holds),
-		row(test_copyrange__all_kinds_of_runs_of_the_source),
-		row(test_copyrange__ends_with_the_source),
-		row(test_copyrange__within_one_file),
-		row(test_copyrange__parts_of_one_file_that_overlap_are_refused),
-		row(test_copyrange__two_files_into_each_other_do_not_wait_for_ever),
+		row(test_copy_range__into_a_lower_file_owns_the_blocks_touched),
+		row(test_copy_range__past_what_is_seen_from_below_needs_no_record),
+		row(test_copy_range__cut_that_the_map_never_heard_of_holds),
+		row(test_copy_range__all_kinds_of_runs_of_the_source),
+		row(test_copy_range__ends_with_the_source),
+		row(test_copy_range__within_one_file),
+		row(test_copy_range__parts_of_one_file_that_overlap_are_refused),
+		row(test_copy_range__two_files_into_each_other_do_not_wait_for_ever),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

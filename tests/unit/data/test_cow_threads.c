@@ -255,7 +255,7 @@ static void test_cow__syncs_go_on_while_it_is_written(void **state)
 	expect_all_written(&team, "dir/big");
 }
 
-static void test_copyup__several_threads_make_one_file(void **state)
+static void test_cow_threads__several_threads_make_one_file(void **state)
 {
 	struct team team;
 	struct member members[NTHREADS];
@@ -322,7 +322,7 @@ static void test_cow__writes_go_on_after_the_unlink_and_leave_no_name(void **sta
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_copyup__several_threads_make_one_file),
+		row(test_cow_threads__several_threads_make_one_file),
 		row(test_cow__first_writes_of_several_threads_are_all_kept),
 		row(test_cow__readers_see_whole_blocks_while_it_is_written),
 		row(test_cow__lookups_go_on_while_it_is_written),

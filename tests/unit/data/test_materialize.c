@@ -83,7 +83,7 @@ static void expect_no_damage(struct tree_dirs *d, bool repairs)
 	layer_unref(l);
 }
 
-static void test_whole__file_in_use_becomes_an_ordinary_one(void **state)
+static void test_materialize__file_in_use_becomes_an_ordinary_one(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -123,7 +123,7 @@ static void test_whole__file_in_use_becomes_an_ordinary_one(void **state)
 	free(data);
 }
 
-static void test_whole__file_with_a_block_missing_stays_partial(void **state)
+static void test_materialize__file_with_a_block_missing_stays_partial(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -151,7 +151,7 @@ static void test_whole__file_with_a_block_missing_stays_partial(void **state)
 	free(data);
 }
 
-static void test_whole__holes_below_stay_holes(void **state)
+static void test_materialize__holes_below_stay_holes(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = calloc(1, SIZE);
@@ -175,7 +175,7 @@ static void test_whole__holes_below_stay_holes(void **state)
 	free(data);
 }
 
-static void test_whole__cut_grown_and_punched_files_show_the_same(void **state)
+static void test_materialize__cut_grown_and_punched_files_show_the_same(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -197,7 +197,7 @@ static void test_whole__cut_grown_and_punched_files_show_the_same(void **state)
 	free(data);
 }
 
-static void test_whole__unlinked_file_is_left_alone(void **state)
+static void test_materialize__unlinked_file_is_left_alone(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -215,7 +215,8 @@ static void test_whole__unlinked_file_is_left_alone(void **state)
 	free(data);
 }
 
-static void test_whole__lower_that_cannot_be_read_is_an_error_and_changes_nothing(void **state)
+static void
+test_materialize__lower_that_cannot_be_read_is_an_error_and_changes_nothing(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -240,7 +241,7 @@ static void test_whole__lower_that_cannot_be_read_is_an_error_and_changes_nothin
 
 /* ---- as a lower layer, by somebody who read the map before ---- */
 
-static void test_whole__mount_above_reads_on(void **state)
+static void test_materialize__mount_above_reads_on(void **state)
 {
 	struct tree_dirs *d = *state, above = { .names = "" };
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -406,7 +407,7 @@ static bool trial(struct tree_dirs *d, unsigned n)
 	return is_dead;
 }
 
-static void test_whole__death_at_any_call_shows_the_same(void **state)
+static void test_materialize__death_at_any_call_shows_the_same(void **state)
 {
 	unsigned n = 1;
 	bool is_dead = true;
@@ -429,14 +430,15 @@ static void test_whole__death_at_any_call_shows_the_same(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TREE_TEST(test_whole__file_in_use_becomes_an_ordinary_one),
-		TREE_TEST(test_whole__file_with_a_block_missing_stays_partial),
-		TREE_TEST(test_whole__holes_below_stay_holes),
-		TREE_TEST(test_whole__cut_grown_and_punched_files_show_the_same),
-		TREE_TEST(test_whole__unlinked_file_is_left_alone),
-		TREE_TEST(test_whole__lower_that_cannot_be_read_is_an_error_and_changes_nothing),
-		TREE_TEST(test_whole__mount_above_reads_on),
-		cmocka_unit_test(test_whole__death_at_any_call_shows_the_same),
+		TREE_TEST(test_materialize__file_in_use_becomes_an_ordinary_one),
+		TREE_TEST(test_materialize__file_with_a_block_missing_stays_partial),
+		TREE_TEST(test_materialize__holes_below_stay_holes),
+		TREE_TEST(test_materialize__cut_grown_and_punched_files_show_the_same),
+		TREE_TEST(test_materialize__unlinked_file_is_left_alone),
+		TREE_TEST(
+			test_materialize__lower_that_cannot_be_read_is_an_error_and_changes_nothing),
+		TREE_TEST(test_materialize__mount_above_reads_on),
+		cmocka_unit_test(test_materialize__death_at_any_call_shows_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static struct inode *get_copied_up(struct tree_dirs *d, const char *path)
 	return i;
 }
 
-static void test_place__one_name_leaves_the_directory_times(void **state)
+static void test_publish__one_name_leaves_the_directory_times(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i, *dir;
@@ -52,7 +52,7 @@ static void test_place__one_name_leaves_the_directory_times(void **state)
 	tree_forget(d, dir);
 }
 
-static void test_place__all_names_or_none(void **state)
+static void test_publish__all_names_or_none(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct hardlink_set names;
@@ -122,7 +122,7 @@ static void place_pair(struct tree_dirs *d, const char *first)
 	tree_forget(d, i);
 }
 
-static void test_place__the_pending_directory_goes_meanwhile(void **state)
+static void test_publish__the_pending_directory_goes_meanwhile(void **state)
 {
 	enum { PAIRS = 300 };
 	struct remover r = { .d = *state };
@@ -152,9 +152,9 @@ static void test_place__the_pending_directory_goes_meanwhile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_place__one_name_leaves_the_directory_times),
-		row(test_place__all_names_or_none),
-		row(test_place__the_pending_directory_goes_meanwhile),
+		row(test_publish__one_name_leaves_the_directory_times),
+		row(test_publish__all_names_or_none),
+		row(test_publish__the_pending_directory_goes_meanwhile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

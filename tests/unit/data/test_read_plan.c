@@ -82,7 +82,7 @@ static void change(struct tree_dirs *d, struct inode *i, char *data, off_t off, 
 	free(bytes);
 }
 
-static void test_pieces__lower_file_comes_from_windows(void **state)
+static void test_read_plan__lower_file_comes_from_windows(void **state)
 {
 	struct tree_dirs *d = *state;
 	uint64_t hits, seed = tree_seed("pieces");
@@ -106,7 +106,7 @@ static void test_pieces__lower_file_comes_from_windows(void **state)
 	free(out);
 }
 
-static void test_pieces__small_reads_and_upper_files_use_none(void **state)
+static void test_read_plan__small_reads_and_upper_files_use_none(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE),
@@ -129,7 +129,7 @@ static void test_pieces__small_reads_and_upper_files_use_none(void **state)
 	free(out);
 }
 
-static void test_pieces__own_blocks_are_read_and_the_others_are_windows(void **state)
+static void test_read_plan__own_blocks_are_read_and_the_others_are_windows(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE),
@@ -163,7 +163,7 @@ static void test_pieces__own_blocks_are_read_and_the_others_are_windows(void **s
 	free(out);
 }
 
-static void test_pieces__more_segments_than_fit_are_read(void **state)
+static void test_read_plan__more_segments_than_fit_are_read(void **state)
 {
 	struct tree_dirs *d = *state;
 	const size_t len = 1000 * BLK_BYTES;
@@ -180,7 +180,7 @@ static void test_pieces__more_segments_than_fit_are_read(void **state)
 	free(data);
 }
 
-static void test_pieces__stack_of_partial_files(void **state)
+static void test_read_plan__stack_of_partial_files(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -203,7 +203,7 @@ static void test_pieces__stack_of_partial_files(void **state)
 	free(data);
 }
 
-static void test_pieces__sparse_lower_file(void **state)
+static void test_read_plan__sparse_lower_file(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = calloc(1, SIZE);
@@ -225,7 +225,7 @@ static void test_pieces__sparse_lower_file(void **state)
 	free(data);
 }
 
-static void test_pieces__second_mount_of_the_layer_hits(void **state)
+static void test_read_plan__second_mount_of_the_layer_hits(void **state)
 {
 	struct tree_dirs *d = *state, *other;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *more;
@@ -253,7 +253,7 @@ static void test_pieces__second_mount_of_the_layer_hits(void **state)
 	free(more);
 }
 
-static void test_pieces__nothing_stays_mapped_when_the_mounts_are_gone(void **state)
+static void test_read_plan__nothing_stays_mapped_when_the_mounts_are_gone(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -269,7 +269,7 @@ static void test_pieces__nothing_stays_mapped_when_the_mounts_are_gone(void **st
 	free(data);
 }
 
-static void test_pieces__lower_cut_behind_our_back(void **state)
+static void test_read_plan__lower_cut_behind_our_back(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1), *buf = malloc(LARGE),
@@ -301,7 +301,7 @@ static void test_pieces__lower_cut_behind_our_back(void **state)
 	free(out);
 }
 
-static void test_pieces__without_room_for_windows_it_reads(void **state)
+static void test_read_plan__without_room_for_windows_it_reads(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -326,16 +326,16 @@ static void test_pieces__without_room_for_windows_it_reads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_pieces__lower_file_comes_from_windows),
-		row(test_pieces__small_reads_and_upper_files_use_none),
-		row(test_pieces__own_blocks_are_read_and_the_others_are_windows),
-		row(test_pieces__more_segments_than_fit_are_read),
-		row(test_pieces__stack_of_partial_files),
-		row(test_pieces__sparse_lower_file),
-		row(test_pieces__second_mount_of_the_layer_hits),
-		row(test_pieces__nothing_stays_mapped_when_the_mounts_are_gone),
-		row(test_pieces__lower_cut_behind_our_back),
-		row(test_pieces__without_room_for_windows_it_reads),
+		row(test_read_plan__lower_file_comes_from_windows),
+		row(test_read_plan__small_reads_and_upper_files_use_none),
+		row(test_read_plan__own_blocks_are_read_and_the_others_are_windows),
+		row(test_read_plan__more_segments_than_fit_are_read),
+		row(test_read_plan__stack_of_partial_files),
+		row(test_read_plan__sparse_lower_file),
+		row(test_read_plan__second_mount_of_the_layer_hits),
+		row(test_read_plan__nothing_stays_mapped_when_the_mounts_are_gone),
+		row(test_read_plan__lower_cut_behind_our_back),
+		row(test_read_plan__without_room_for_windows_it_reads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

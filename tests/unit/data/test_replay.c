@@ -643,7 +643,7 @@ static void expect_all(const char *const (*v)[2], size_t n)
 
 #define EXPECT_ALL(v) expect_all(v, sizeof(v) / sizeof(*(v)))
 
-static void test_redo__creations(void **state)
+static void test_replay__creations(void **state)
 {
 	static const char *const ops[][2] = {
 		{ "", "mkreg new 6755 12 34" },
@@ -666,7 +666,7 @@ static void test_redo__creations(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_redo__links(void **state)
+static void test_replay__links(void **state)
 {
 	static const char *const ops[][2] = {
 		{ "", "ln f new" },
@@ -683,7 +683,7 @@ static void test_redo__links(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_redo__removals(void **state)
+static void test_replay__removals(void **state)
 {
 	static const char *const ops[][2] = {
 		{ "", "rm f" },
@@ -701,7 +701,7 @@ static void test_redo__removals(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_redo__renames_of_files(void **state)
+static void test_replay__renames_of_files(void **state)
 {
 	static const char *const ops[][2] = {
 		{ "", "mv f new" },	 { "", "mv u new" },   { "", "mvnew f d/new" },
@@ -715,7 +715,7 @@ static void test_redo__renames_of_files(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_redo__renames_of_directories(void **state)
+static void test_replay__renames_of_directories(void **state)
 {
 	static const char *const ops[][2] = {
 		{ "", "mv d new" },	    { "", "mv ud new" },
@@ -731,7 +731,7 @@ static void test_redo__renames_of_directories(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_redo__exchanges(void **state)
+static void test_replay__exchanges(void **state)
 {
 	static const char *const ops[][2] = {
 		{ "", "swap f g" },  { "", "swap u f" }, { "", "swap d deep" },
@@ -742,7 +742,7 @@ static void test_redo__exchanges(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_redo__attributes(void **state)
+static void test_replay__attributes(void **state)
 {
 	static const char *const ops[][2] = {
 		{ "", "set f value" },	      { "", "set u value" },
@@ -754,7 +754,7 @@ static void test_redo__attributes(void **state)
 	EXPECT_ALL(ops);
 }
 
-static void test_redo__attribute_that_was_there_is_there_again(void **state)
+static void test_replay__attribute_that_was_there_is_there_again(void **state)
 {
 	struct tree_dirs *d = fresh_layers();
 	struct intent *n;
@@ -786,14 +786,14 @@ static void test_redo__attribute_that_was_there_is_there_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_redo__creations),
-		cmocka_unit_test(test_redo__links),
-		cmocka_unit_test(test_redo__removals),
-		cmocka_unit_test(test_redo__renames_of_files),
-		cmocka_unit_test(test_redo__renames_of_directories),
-		cmocka_unit_test(test_redo__exchanges),
-		cmocka_unit_test(test_redo__attributes),
-		cmocka_unit_test(test_redo__attribute_that_was_there_is_there_again),
+		cmocka_unit_test(test_replay__creations),
+		cmocka_unit_test(test_replay__links),
+		cmocka_unit_test(test_replay__removals),
+		cmocka_unit_test(test_replay__renames_of_files),
+		cmocka_unit_test(test_replay__renames_of_directories),
+		cmocka_unit_test(test_replay__exchanges),
+		cmocka_unit_test(test_replay__attributes),
+		cmocka_unit_test(test_replay__attribute_that_was_there_is_there_again),
 	};
 
 	/* Thousands of small trees: in memory, if that can hold them. */

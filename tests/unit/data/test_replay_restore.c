@@ -103,7 +103,7 @@ static void live_to_move(struct tree_dirs *d, struct will *w)
 	half_rename(d, w, "big", "new");
 }
 
-static void test_redo__moved_file_is_found_by_its_id(void **state)
+static void test_replay_restore__moved_file_is_found_by_its_id(void **state)
 {
 	struct recovery *h = *state;
 
@@ -122,7 +122,7 @@ static void live_to_move_over_lower(struct tree_dirs *d, struct will *w)
 }
 
 /* The mover covers the victim's lower entry, and is not its copy. */
-static void test_redo__lower_file_that_was_replaced_shows_its_own_bytes(void **state)
+static void test_replay_restore__lower_file_that_was_replaced_shows_its_own_bytes(void **state)
 {
 	struct recovery *h = *state;
 
@@ -142,7 +142,7 @@ static void live_to_move_over_partial(struct tree_dirs *d, struct will *w)
 	half_rename(d, w, "big", "big2");
 }
 
-static void test_redo__changed_file_that_was_replaced_shows_its_own_bytes(void **state)
+static void test_replay_restore__changed_file_that_was_replaced_shows_its_own_bytes(void **state)
 {
 	struct recovery *h = *state;
 
@@ -179,7 +179,7 @@ static void live_to_remove(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 3, tree_get(d, "dir"));
 }
 
-static void test_redo__removed_files_are_what_they_were(void **state)
+static void test_replay_restore__removed_files_are_what_they_were(void **state)
 {
 	struct recovery *h = *state;
 
@@ -208,7 +208,7 @@ static void live_to_move_directory(struct tree_dirs *d, struct will *w)
 			 0);
 }
 
-static void test_redo__file_moved_in_a_moved_directory_is_found(void **state)
+static void test_replay_restore__file_moved_in_a_moved_directory_is_found(void **state)
 {
 	struct recovery *h = *state;
 
@@ -226,11 +226,11 @@ static void test_redo__file_moved_in_a_moved_directory_is_found(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_redo__moved_file_is_found_by_its_id),
-		row(test_redo__lower_file_that_was_replaced_shows_its_own_bytes),
-		row(test_redo__changed_file_that_was_replaced_shows_its_own_bytes),
-		row(test_redo__removed_files_are_what_they_were),
-		row(test_redo__file_moved_in_a_moved_directory_is_found),
+		row(test_replay_restore__moved_file_is_found_by_its_id),
+		row(test_replay_restore__lower_file_that_was_replaced_shows_its_own_bytes),
+		row(test_replay_restore__changed_file_that_was_replaced_shows_its_own_bytes),
+		row(test_replay_restore__removed_files_are_what_they_were),
+		row(test_replay_restore__file_moved_in_a_moved_directory_is_found),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ static bool is_known_as(struct tree_dirs *d, struct inode *i, struct inode *dir,
 	return is_it;
 }
 
-static void test_settle__what_was_moved_is_known_by_its_new_name(void **state)
+static void test_replay_settle__what_was_moved_is_known_by_its_new_name(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *a, *root;
@@ -91,7 +91,7 @@ static void test_settle__what_was_moved_is_known_by_its_new_name(void **state)
 	tree_forget(d, a);
 }
 
-static void test_settle__of_two_the_one_that_was_replaced_loses_its_name(void **state)
+static void test_replay_settle__of_two_the_one_that_was_replaced_loses_its_name(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *a, *b, *root;
@@ -111,7 +111,7 @@ static void test_settle__of_two_the_one_that_was_replaced_loses_its_name(void **
 	tree_forget(d, b);
 }
 
-static void test_settle__exchange_is_followed_once(void **state)
+static void test_replay_settle__exchange_is_followed_once(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *a, *b, *root;
@@ -134,7 +134,7 @@ static void test_settle__exchange_is_followed_once(void **state)
 	tree_forget(d, b);
 }
 
-static void test_settle__what_was_removed_has_no_name(void **state)
+static void test_replay_settle__what_was_removed_has_no_name(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *u, *f, *stays, *dir;
@@ -169,7 +169,7 @@ static void test_settle__what_was_removed_has_no_name(void **state)
 }
 
 /* In whatever order their slots are. */
-static void test_settle__directory_is_followed_before_what_is_in_it(void **state)
+static void test_replay_settle__directory_is_followed_before_what_is_in_it(void **state)
 {
 	for (unsigned order = 0; order < 2; order++) {
 		struct tree_dirs *d;
@@ -204,7 +204,7 @@ static void test_settle__directory_is_followed_before_what_is_in_it(void **state
 }
 
 /* Answered before the death, and its names are others' since. */
-static void test_settle__answered_request_takes_no_name_from_others(void **state)
+static void test_replay_settle__answered_request_takes_no_name_from_others(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *a, *c, *root;
@@ -226,7 +226,7 @@ static void test_settle__answered_request_takes_no_name_from_others(void **state
 	tree_forget(d, c);
 }
 
-static void test_settle__intents_that_make_no_sense_do_nothing(void **state)
+static void test_replay_settle__intents_that_make_no_sense_do_nothing(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *a, nobody = { .id = 4000000, .has_upper = true, .upper_ino = 5 };
@@ -250,13 +250,13 @@ static void test_settle__intents_that_make_no_sense_do_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_settle__what_was_moved_is_known_by_its_new_name),
-		row(test_settle__of_two_the_one_that_was_replaced_loses_its_name),
-		row(test_settle__exchange_is_followed_once),
-		row(test_settle__what_was_removed_has_no_name),
-		row(test_settle__directory_is_followed_before_what_is_in_it),
-		row(test_settle__answered_request_takes_no_name_from_others),
-		row(test_settle__intents_that_make_no_sense_do_nothing),
+		row(test_replay_settle__what_was_moved_is_known_by_its_new_name),
+		row(test_replay_settle__of_two_the_one_that_was_replaced_loses_its_name),
+		row(test_replay_settle__exchange_is_followed_once),
+		row(test_replay_settle__what_was_removed_has_no_name),
+		row(test_replay_settle__directory_is_followed_before_what_is_in_it),
+		row(test_replay_settle__answered_request_takes_no_name_from_others),
+		row(test_replay_settle__intents_that_make_no_sense_do_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

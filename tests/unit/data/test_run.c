@@ -31,7 +31,7 @@ static void expect_run(struct source *top, uint64_t off, uint64_t len, const str
 	assert_int_equal(run.len, run_len);
 }
 
-static void test_extent__plain_file_is_one_run(void **state)
+static void test_run__plain_file_is_one_run(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct source *top;
@@ -42,7 +42,7 @@ static void test_extent__plain_file_is_one_run(void **state)
 	expect_run(top, 123, 1000000, top, 1000000);
 }
 
-static void test_extent__own_block_splits_the_lower_run(void **state)
+static void test_run__own_block_splits_the_lower_run(void **state)
 {
 	struct inode *i;
 	struct source *top = open_file(*state, &i);
@@ -55,7 +55,7 @@ static void test_extent__own_block_splits_the_lower_run(void **state)
 	expect_run(top, BYTES - 1, 1, top->below, 1);
 }
 
-static void test_extent__what_was_cut_off_is_zeros_and_then_own(void **state)
+static void test_run__what_was_cut_off_is_zeros_and_then_own(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i;
@@ -69,7 +69,7 @@ static void test_extent__what_was_cut_off_is_zeros_and_then_own(void **state)
 	expect_run(top, 21 * BLK_BYTES, 4 * BLK_BYTES, top, 4 * BLK_BYTES);
 }
 
-static void test_extent__chain_of_layers_is_walked_down(void **state)
+static void test_run__chain_of_layers_is_walked_down(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct source *top, *bottom;
@@ -100,7 +100,7 @@ static void test_extent__chain_of_layers_is_walked_down(void **state)
 	}
 }
 
-static void test_extent__map_that_lost_the_file_is_damage(void **state)
+static void test_run__map_that_lost_the_file_is_damage(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i;
@@ -111,7 +111,7 @@ static void test_extent__map_that_lost_the_file_is_damage(void **state)
 	assert_int_equal(run_find(top, 0, 10, &run), -EUCLEAN);
 }
 
-static void test_extent__runs_cover_a_range_without_gap(void **state)
+static void test_run__runs_cover_a_range_without_gap(void **state)
 {
 	struct tree_dirs *d = *state;
 	uint64_t seed = tree_seed("runs");
@@ -136,12 +136,12 @@ static void test_extent__runs_cover_a_range_without_gap(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_extent__plain_file_is_one_run),
-		row(test_extent__own_block_splits_the_lower_run),
-		row(test_extent__what_was_cut_off_is_zeros_and_then_own),
-		row(test_extent__chain_of_layers_is_walked_down),
-		row(test_extent__map_that_lost_the_file_is_damage),
-		row(test_extent__runs_cover_a_range_without_gap),
+		row(test_run__plain_file_is_one_run),
+		row(test_run__own_block_splits_the_lower_run),
+		row(test_run__what_was_cut_off_is_zeros_and_then_own),
+		row(test_run__chain_of_layers_is_walked_down),
+		row(test_run__map_that_lost_the_file_is_damage),
+		row(test_run__runs_cover_a_range_without_gap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

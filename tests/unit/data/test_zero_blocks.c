@@ -38,7 +38,7 @@ static uint64_t told(struct tree_dirs *d, const struct inode *i)
 	return found;
 }
 
-static void test_zeros__whole_blocks_are_told_where_they_stand(void **state)
+static void test_zero_blocks__whole_blocks_are_told_where_they_stand(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i = start(d);
@@ -52,7 +52,7 @@ static void test_zeros__whole_blocks_are_told_where_they_stand(void **state)
 	tree_forget(d, i);
 }
 
-static void test_zeros__block_that_becomes_zeros_by_parts_is_told(void **state)
+static void test_zero_blocks__block_that_becomes_zeros_by_parts_is_told(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i = start(d);
@@ -67,7 +67,7 @@ static void test_zeros__block_that_becomes_zeros_by_parts_is_told(void **state)
 	tree_forget(d, i);
 }
 
-static void test_zeros__rest_of_a_block_that_was_cut_is_told(void **state)
+static void test_zero_blocks__rest_of_a_block_that_was_cut_is_told(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i = start(d);
@@ -82,7 +82,7 @@ static void test_zeros__rest_of_a_block_that_was_cut_is_told(void **state)
 }
 
 /* One that shows the lower file's bytes stays so. */
-static void test_zeros__cut_makes_no_block_own(void **state)
+static void test_zero_blocks__cut_makes_no_block_own(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i = start(d);
@@ -97,7 +97,7 @@ static void test_zeros__cut_makes_no_block_own(void **state)
 	tree_forget(d, i);
 }
 
-static void test_zeros__holes_are_told(void **state)
+static void test_zero_blocks__holes_are_told(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i = start(d);
@@ -110,7 +110,7 @@ static void test_zeros__holes_are_told(void **state)
 	tree_forget(d, i);
 }
 
-static void test_zeros__what_is_there_is_told_of_a_range(void **state)
+static void test_zero_blocks__what_is_there_is_told_of_a_range(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i = start(d);
@@ -128,7 +128,7 @@ static void test_zeros__what_is_there_is_told_of_a_range(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(test_zeros__##name, tree_setup, tree_teardown)
+#define T(name) cmocka_unit_test_setup_teardown(test_zero_blocks__##name, tree_setup, tree_teardown)
 	const struct CMUnitTest tests[] = {
 		T(whole_blocks_are_told_where_they_stand),
 		T(block_that_becomes_zeros_by_parts_is_told),

@@ -42,7 +42,7 @@ static struct intent *note(const struct request *q, size_t len)
 	return kernel_invalidate_note(KEY, &(struct fuse_buf){ .mem = (void *)q, .size = len });
 }
 
-static void test_doubt__names_and_nodes_of_a_request_are_noted(void **state)
+static void test_kernel_invalidate__names_and_nodes_of_a_request_are_noted(void **state)
 {
 	const struct fuse_rename2_in rename = { .newdir = 6 };
 	const struct fuse_link_in link = { .oldnodeid = 8 };
@@ -70,7 +70,8 @@ static void test_doubt__names_and_nodes_of_a_request_are_noted(void **state)
 	assert_string_equal(n->from.name, "");
 }
 
-static void test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short(void **state)
+static void
+test_kernel_invalidate__nothing_is_noted_of_what_changes_nothing_or_is_cut_short(void **state)
 {
 	const struct fuse_mkdir_in mkdir = { .mode = 0755 };
 	struct request q = request(FUSE_LOOKUP, "", 0, "name", 5);
@@ -84,7 +85,7 @@ static void test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short
 	assert_non_null(note(&q, q.len));
 }
 
-static void test_doubt__stays_in_the_journal_until_it_is_told(void **state)
+static void test_kernel_invalidate__stays_in_the_journal_until_it_is_told(void **state)
 {
 	struct request q = request(FUSE_UNLINK, "", 0, "name", 5);
 	struct kernel_invalidate *d;
@@ -126,7 +127,7 @@ static void begin_name(enum intent_kind kind, uint64_t unique)
 	intent_log_mark(n);
 }
 
-static void test_doubt__what_comes_again_is_none(void **state)
+static void test_kernel_invalidate__what_comes_again_is_none(void **state)
 {
 	void *mem = fresh_area();
 
@@ -145,7 +146,7 @@ static void test_doubt__what_comes_again_is_none(void **state)
 	assert_true(is_left());
 }
 
-static void test_doubt__of_what_is_left_only_names_that_were_made_go(void **state)
+static void test_kernel_invalidate__of_what_is_left_only_names_that_were_made_go(void **state)
 {
 	void *mem = fresh_area();
 	struct intent *n;
@@ -169,12 +170,13 @@ static void test_doubt__of_what_is_left_only_names_that_were_made_go(void **stat
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_doubt__names_and_nodes_of_a_request_are_noted),
+		cmocka_unit_test(test_kernel_invalidate__names_and_nodes_of_a_request_are_noted),
 		cmocka_unit_test(
-			test_doubt__nothing_is_noted_of_what_changes_nothing_or_is_cut_short),
-		cmocka_unit_test(test_doubt__stays_in_the_journal_until_it_is_told),
-		cmocka_unit_test(test_doubt__what_comes_again_is_none),
-		cmocka_unit_test(test_doubt__of_what_is_left_only_names_that_were_made_go),
+			test_kernel_invalidate__nothing_is_noted_of_what_changes_nothing_or_is_cut_short),
+		cmocka_unit_test(test_kernel_invalidate__stays_in_the_journal_until_it_is_told),
+		cmocka_unit_test(test_kernel_invalidate__what_comes_again_is_none),
+		cmocka_unit_test(
+			test_kernel_invalidate__of_what_is_left_only_names_that_were_made_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

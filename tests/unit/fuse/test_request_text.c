@@ -34,7 +34,7 @@ static const char *described(void)
 	return text;
 }
 
-static void test_reqtext__names_and_ranges(void **state)
+static void test_request_text__names_and_ranges(void **state)
 {
 	const struct fuse_rename2_in rename = { .newdir = 2 };
 	const struct fuse_setxattr_in set = { .size = 5 };
@@ -74,7 +74,7 @@ static void test_reqtext__names_and_ranges(void **state)
 }
 
 /* Each request in memory of just its size, which a sanitizer watches. */
-static void test_reqtext__no_request_is_read_beyond_its_end(void **state)
+static void test_request_text__no_request_is_read_beyond_its_end(void **state)
 {
 	(void)state;
 	for (uint32_t opcode = 0; opcode < 60; opcode++)
@@ -94,8 +94,8 @@ static void test_reqtext__no_request_is_read_beyond_its_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reqtext__names_and_ranges),
-		cmocka_unit_test(test_reqtext__no_request_is_read_beyond_its_end),
+		cmocka_unit_test(test_request_text__names_and_ranges),
+		cmocka_unit_test(test_request_text__no_request_is_read_beyond_its_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static bool has_map_of(struct tree_dirs *d, size_t files)
 	return mapfile_count(d->t->map) == files;
 }
 
-static void test_promote__eager_mount_completes_what_is_mostly_own(void **state)
+static void test_promote_worker__eager_mount_completes_what_is_mostly_own(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *most = tree_put_pattern(d, "lower/dir/most", SIZE, 1);
@@ -52,7 +52,7 @@ static void test_promote__eager_mount_completes_what_is_mostly_own(void **state)
 	free(little);
 }
 
-static void test_promote__files_of_earlier_mounts_are_looked_for(void **state)
+static void test_promote_worker__files_of_earlier_mounts_are_looked_for(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/a/b/f", SIZE, 1);
@@ -66,7 +66,7 @@ static void test_promote__files_of_earlier_mounts_are_looked_for(void **state)
 	free(data);
 }
 
-static void test_promote__mount_that_does_not_want_it_is_left_alone(void **state)
+static void test_promote_worker__mount_that_does_not_want_it_is_left_alone(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -78,7 +78,7 @@ static void test_promote__mount_that_does_not_want_it_is_left_alone(void **state
 	free(data);
 }
 
-static void test_promote__job_does_all_of_a_mount(void **state)
+static void test_promote_worker__job_does_all_of_a_mount(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -104,7 +104,7 @@ static void test_promote__job_does_all_of_a_mount(void **state)
 	free(other);
 }
 
-static void test_promote__job_leaves_what_cannot_be_read_and_goes_on(void **state)
+static void test_promote_worker__job_leaves_what_cannot_be_read_and_goes_on(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -131,7 +131,7 @@ static void test_promote__job_leaves_what_cannot_be_read_and_goes_on(void **stat
 	free(other);
 }
 
-static void test_promote__end_of_the_mount_ends_its_job(void **state)
+static void test_promote_worker__end_of_the_mount_ends_its_job(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/f", SIZE, 1);
@@ -160,12 +160,12 @@ static void test_promote__end_of_the_mount_ends_its_job(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TREE_TEST(test_promote__eager_mount_completes_what_is_mostly_own),
-		TREE_TEST(test_promote__files_of_earlier_mounts_are_looked_for),
-		TREE_TEST(test_promote__mount_that_does_not_want_it_is_left_alone),
-		TREE_TEST(test_promote__job_does_all_of_a_mount),
-		TREE_TEST(test_promote__job_leaves_what_cannot_be_read_and_goes_on),
-		TREE_TEST(test_promote__end_of_the_mount_ends_its_job),
+		TREE_TEST(test_promote_worker__eager_mount_completes_what_is_mostly_own),
+		TREE_TEST(test_promote_worker__files_of_earlier_mounts_are_looked_for),
+		TREE_TEST(test_promote_worker__mount_that_does_not_want_it_is_left_alone),
+		TREE_TEST(test_promote_worker__job_does_all_of_a_mount),
+		TREE_TEST(test_promote_worker__job_leaves_what_cannot_be_read_and_goes_on),
+		TREE_TEST(test_promote_worker__end_of_the_mount_ends_its_job),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static const struct upper_walk_hooks hooks = {
 	.enter = enter, .leave = leave, .entry = entry, .miss = miss
 };
 
-static void test_upperwalk__sees_the_upper_and_directories_last(void **state)
+static void test_upper_walk__sees_the_upper_and_directories_last(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct seen s = { .text = "" };
@@ -67,7 +67,7 @@ static void test_upperwalk__sees_the_upper_and_directories_last(void **state)
 	assert_string_equal(s.text, "> >a >b deep < < < ");
 }
 
-static void test_upperwalk__leaves_out_and_stops_where_it_is_told(void **state)
+static void test_upper_walk__leaves_out_and_stops_where_it_is_told(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct seen s = { .stop = -ECANCELED };
@@ -101,7 +101,7 @@ static int miss_that_is_gone(void *arg, struct inode *parent, const char *name, 
 	return 0;
 }
 
-static void test_upperwalk__names_may_go_meanwhile(void **state)
+static void test_upper_walk__names_may_go_meanwhile(void **state)
 {
 	static const struct upper_walk_hooks removing = { .entry = entry_that_removes,
 							  .miss = miss_that_is_gone };
@@ -119,9 +119,9 @@ static void test_upperwalk__names_may_go_meanwhile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TREE_TEST(test_upperwalk__sees_the_upper_and_directories_last),
-		TREE_TEST(test_upperwalk__leaves_out_and_stops_where_it_is_told),
-		TREE_TEST(test_upperwalk__names_may_go_meanwhile),
+		TREE_TEST(test_upper_walk__sees_the_upper_and_directories_last),
+		TREE_TEST(test_upper_walk__leaves_out_and_stops_where_it_is_told),
+		TREE_TEST(test_upper_walk__names_may_go_meanwhile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static const struct dir_listing_entry *find(const struct dir_listing *l, const c
 	return NULL;
 }
 
-static void test_listing__every_type_is_told(void **state)
+static void test_dir_listing__every_type_is_told(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(dir_listing_release) struct dir_listing l;
@@ -48,7 +48,7 @@ static void test_listing__every_type_is_told(void **state)
 	assert_false(l.is_opaque);
 }
 
-static void test_listing__both_forms_of_whiteouts_are_told_apart(void **state)
+static void test_dir_listing__both_forms_of_whiteouts_are_told_apart(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(dir_listing_release) struct dir_listing l;
@@ -63,7 +63,7 @@ static void test_listing__both_forms_of_whiteouts_are_told_apart(void **state)
 	assert_false(find(&l, "named")->is_whiteout);
 }
 
-static void test_listing__reserved_names_are_left_out(void **state)
+static void test_dir_listing__reserved_names_are_left_out(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(dir_listing_release) struct dir_listing l;
@@ -76,7 +76,7 @@ static void test_listing__reserved_names_are_left_out(void **state)
 	assert_true(l.is_opaque);
 }
 
-static void test_listing__empty_directory_has_none(void **state)
+static void test_dir_listing__empty_directory_has_none(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(dir_listing_release) struct dir_listing l;
@@ -86,7 +86,7 @@ static void test_listing__empty_directory_has_none(void **state)
 	assert_int_equal(l.n, 0);
 }
 
-static void test_listing__large_directory_is_read_whole_and_again(void **state)
+static void test_dir_listing__large_directory_is_read_whole_and_again(void **state)
 {
 	struct tree_dirs *d = *state;
 	char rel[NAME_MAX + 16];
@@ -106,7 +106,7 @@ static void test_listing__large_directory_is_read_whole_and_again(void **state)
 	close(fd);
 }
 
-static void test_listing__file_is_no_directory(void **state)
+static void test_dir_listing__file_is_no_directory(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct dir_listing l;
@@ -124,12 +124,12 @@ static void test_listing__file_is_no_directory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_listing__every_type_is_told),
-		row(test_listing__both_forms_of_whiteouts_are_told_apart),
-		row(test_listing__reserved_names_are_left_out),
-		row(test_listing__empty_directory_has_none),
-		row(test_listing__large_directory_is_read_whole_and_again),
-		row(test_listing__file_is_no_directory),
+		row(test_dir_listing__every_type_is_told),
+		row(test_dir_listing__both_forms_of_whiteouts_are_told_apart),
+		row(test_dir_listing__reserved_names_are_left_out),
+		row(test_dir_listing__empty_directory_has_none),
+		row(test_dir_listing__large_directory_is_read_whole_and_again),
+		row(test_dir_listing__file_is_no_directory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void expect(const struct dir_merge *m, const char *name, const char *want
 	assert_string_equal(got, want);
 }
 
-static void test_merge__nearest_layer_wins_and_directories_add_up(void **state)
+static void test_dir_merge__nearest_layer_wins_and_directories_add_up(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct dir_merge m;
@@ -56,7 +56,7 @@ static void test_merge__nearest_layer_wins_and_directories_add_up(void **state)
 	dir_merge_release(&m);
 }
 
-static void test_merge__whiteouts_hide_what_is_below_them(void **state)
+static void test_dir_merge__whiteouts_hide_what_is_below_them(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct dir_merge m;
@@ -79,7 +79,7 @@ static void test_merge__whiteouts_hide_what_is_below_them(void **state)
 	dir_merge_release(&m);
 }
 
-static void test_merge__files_go_on_below_until_something_else_comes(void **state)
+static void test_dir_merge__files_go_on_below_until_something_else_comes(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct dir_merge m;
@@ -104,7 +104,7 @@ static void test_merge__files_go_on_below_until_something_else_comes(void **stat
 	dir_merge_release(&m);
 }
 
-static void test_merge__empty_directories_merge_to_nothing(void **state)
+static void test_dir_merge__empty_directories_merge_to_nothing(void **state)
 {
 	struct dir_merge m;
 	struct dir_listing l = { 0 };
@@ -122,10 +122,10 @@ static void test_merge__empty_directories_merge_to_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_merge__nearest_layer_wins_and_directories_add_up),
-		row(test_merge__whiteouts_hide_what_is_below_them),
-		row(test_merge__files_go_on_below_until_something_else_comes),
-		row(test_merge__empty_directories_merge_to_nothing),
+		row(test_dir_merge__nearest_layer_wins_and_directories_add_up),
+		row(test_dir_merge__whiteouts_hide_what_is_below_them),
+		row(test_dir_merge__files_go_on_below_until_something_else_comes),
+		row(test_dir_merge__empty_directories_merge_to_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void put_over(struct tree_dirs *d, const char *from, const char *to)
 	assert_int_equal(renameat(d->s.fd, from, d->s.fd, to), 0);
 }
 
-static void test_imageload__another_file_is_not_shown_by_the_attributes_of_the_first(void **state)
+static void test_image_load__another_file_is_not_shown_by_the_attributes_of_the_first(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img = open_two(d);
@@ -90,7 +90,7 @@ static void test_imageload__another_file_is_not_shown_by_the_attributes_of_the_f
 	image_unref(img);
 }
 
-static void test_imageload__a_file_whose_mode_is_changed_is_shown(void **state)
+static void test_image_load__a_file_whose_mode_is_changed_is_shown(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img = open_two(d);
@@ -109,7 +109,7 @@ static void test_imageload__a_file_whose_mode_is_changed_is_shown(void **state)
 }
 
 static void
-test_imageload__another_directory_is_not_searched_by_the_attributes_of_the_first(void **state)
+test_image_load__another_directory_is_not_searched_by_the_attributes_of_the_first(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img = open_two(d);
@@ -132,9 +132,9 @@ test_imageload__another_directory_is_not_searched_by_the_attributes_of_the_first
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_imageload__another_file_is_not_shown_by_the_attributes_of_the_first),
-		row(test_imageload__a_file_whose_mode_is_changed_is_shown),
-		row(test_imageload__another_directory_is_not_searched_by_the_attributes_of_the_first),
+		row(test_image_load__another_file_is_not_shown_by_the_attributes_of_the_first),
+		row(test_image_load__a_file_whose_mode_is_changed_is_shown),
+		row(test_image_load__another_directory_is_not_searched_by_the_attributes_of_the_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

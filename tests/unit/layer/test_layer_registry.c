@@ -97,7 +97,7 @@ static void fill(struct tree_dirs *d)
 	tree_put_dir(d, "other");
 }
 
-static void test_share__one_stack_has_one_image(void **state)
+static void test_layer_registry__one_stack_has_one_image(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
@@ -113,7 +113,7 @@ static void test_share__one_stack_has_one_image(void **state)
 	assert_int_equal(stats().images, 0);
 }
 
-static void test_share__other_stacks_have_other_images_of_the_same_layers(void **state)
+static void test_layer_registry__other_stacks_have_other_images_of_the_same_layers(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct layer *const *a, *const *b;
@@ -139,7 +139,7 @@ static void test_share__other_stacks_have_other_images_of_the_same_layers(void *
 	layer_registry_release(second);
 }
 
-static void test_share__nothing_is_shared_before_it_is_asked_for(void **state)
+static void test_layer_registry__nothing_is_shared_before_it_is_asked_for(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
@@ -262,7 +262,7 @@ static void change_all(struct tree_dirs *d, bool is_kept)
 		expect_outdated(d, changes[i], is_kept);
 }
 
-static void test_share__changed_layer_is_read_again(void **state)
+static void test_layer_registry__changed_layer_is_read_again(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -270,7 +270,7 @@ static void test_share__changed_layer_is_read_again(void **state)
 	change_all(d, false);
 }
 
-static void test_share__changed_layer_of_a_kept_image_is_read_again(void **state)
+static void test_layer_registry__changed_layer_of_a_kept_image_is_read_again(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -279,7 +279,7 @@ static void test_share__changed_layer_of_a_kept_image_is_read_again(void **state
 	change_all(d, true);
 }
 
-static void test_share__change_before_it_was_read_does_no_harm(void **state)
+static void test_layer_registry__change_before_it_was_read_does_no_harm(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
@@ -295,7 +295,7 @@ static void test_share__change_before_it_was_read_does_no_harm(void **state)
 	layer_registry_release(second);
 }
 
-static void test_share__time_of_a_directory_seen_from_above_is_current(void **state)
+static void test_layer_registry__time_of_a_directory_seen_from_above_is_current(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
@@ -319,7 +319,7 @@ static void test_share__time_of_a_directory_seen_from_above_is_current(void **st
 	layer_registry_release(second);
 }
 
-static void test_share__file_changed_through_another_name_is_read_again(void **state)
+static void test_layer_registry__file_changed_through_another_name_is_read_again(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
@@ -339,7 +339,7 @@ static void test_share__file_changed_through_another_name_is_read_again(void **s
 	layer_registry_release(second);
 }
 
-static void test_share__layer_with_a_map_is_its_mounts_own(void **state)
+static void test_layer_registry__layer_with_a_map_is_its_mounts_own(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
@@ -353,7 +353,7 @@ static void test_share__layer_with_a_map_is_its_mounts_own(void **state)
 	layer_registry_release(second);
 }
 
-static void test_share__map_that_appears_ends_the_sharing(void **state)
+static void test_layer_registry__map_that_appears_ends_the_sharing(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *first, *second;
@@ -367,7 +367,7 @@ static void test_share__map_that_appears_ends_the_sharing(void **state)
 	layer_registry_release(second);
 }
 
-static void test_share__upper_that_is_written_is_shared_with_nobody(void **state)
+static void test_layer_registry__upper_that_is_written_is_shared_with_nobody(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *before, *during, *again, *after, *last;
@@ -414,7 +414,8 @@ static unsigned ndescriptors(struct tree_dirs *d)
 	return n;
 }
 
-static void test_share__kept_image_has_no_descriptors_and_goes_on_with_new_ones(void **state)
+static void
+test_layer_registry__kept_image_has_no_descriptors_and_goes_on_with_new_ones(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
@@ -442,7 +443,7 @@ static void test_share__kept_image_has_no_descriptors_and_goes_on_with_new_ones(
 	layer_registry_release(img);
 }
 
-static void test_share__layer_of_two_images_stays_open_for_the_one_in_use(void **state)
+static void test_layer_registry__layer_of_two_images_stays_open_for_the_one_in_use(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *a, *b;
@@ -466,7 +467,7 @@ static void test_share__layer_of_two_images_stays_open_for_the_one_in_use(void *
 	layer_registry_release(b);
 }
 
-static void test_share__another_directory_of_that_name_is_another_image(void **state)
+static void test_layer_registry__another_directory_of_that_name_is_another_image(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *img;
@@ -484,7 +485,7 @@ static void test_share__another_directory_of_that_name_is_another_image(void **s
 	layer_registry_release(img);
 }
 
-static void test_share__too_much_is_not_kept_and_the_oldest_goes_first(void **state)
+static void test_layer_registry__too_much_is_not_kept_and_the_oldest_goes_first(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct image *a, *b;
@@ -509,7 +510,7 @@ static void test_share__too_much_is_not_kept_and_the_oldest_goes_first(void **st
 	layer_registry_release(open_stack(d, "top:base"));
 }
 
-static void test_share__time_is_over(void **state)
+static void test_layer_registry__time_is_over(void **state)
 {
 	struct tree_dirs *d = *state;
 	int left;
@@ -528,7 +529,7 @@ static void test_share__time_is_over(void **state)
 
 /* ---- numbers ---- */
 
-static void test_share__uppers_do_not_shift_each_others_numbers(void **state)
+static void test_layer_registry__uppers_do_not_shift_each_others_numbers(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct union_fs a = { 0 }, b = { 0 };
@@ -590,7 +591,7 @@ static void *edit(void *arg)
 	return NULL;
 }
 
-static void test_share__many_mounts_come_and_go_at_once(void **state)
+static void test_layer_registry__many_mounts_come_and_go_at_once(void **state)
 {
 	struct mounter m[5];
 	pthread_t threads[5];
@@ -669,7 +670,8 @@ static int walk_denied(bool is_shared)
 	return WEXITSTATUS(r);
 }
 
-static void test_share__second_mount_walks_without_a_system_call_on_the_layers(void **state)
+static void
+test_layer_registry__second_mount_walks_without_a_system_call_on_the_layers(void **state)
 {
 	(void)state;
 	assert_int_equal(WEXITSTATUS(scratch_run_self("shared")), 0);
@@ -695,7 +697,7 @@ static int mount_unwatched(void)
 	return tree_teardown((void **)&d);
 }
 
-static void test_share__mounts_without_inotify_have_each_its_own(void **state)
+static void test_layer_registry__mounts_without_inotify_have_each_its_own(void **state)
 {
 	(void)state;
 	assert_int_equal(scratch_run_self("unwatched"), 0);
@@ -706,26 +708,26 @@ static void test_share__mounts_without_inotify_have_each_its_own(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_share__one_stack_has_one_image),
-		row(test_share__other_stacks_have_other_images_of_the_same_layers),
-		row(test_share__nothing_is_shared_before_it_is_asked_for),
-		row(test_share__changed_layer_is_read_again),
-		row(test_share__changed_layer_of_a_kept_image_is_read_again),
-		row(test_share__change_before_it_was_read_does_no_harm),
-		row(test_share__time_of_a_directory_seen_from_above_is_current),
-		row(test_share__file_changed_through_another_name_is_read_again),
-		row(test_share__layer_with_a_map_is_its_mounts_own),
-		row(test_share__map_that_appears_ends_the_sharing),
-		row(test_share__upper_that_is_written_is_shared_with_nobody),
-		row(test_share__kept_image_has_no_descriptors_and_goes_on_with_new_ones),
-		row(test_share__layer_of_two_images_stays_open_for_the_one_in_use),
-		row(test_share__another_directory_of_that_name_is_another_image),
-		row(test_share__too_much_is_not_kept_and_the_oldest_goes_first),
-		row(test_share__time_is_over),
-		row(test_share__uppers_do_not_shift_each_others_numbers),
-		row(test_share__many_mounts_come_and_go_at_once),
-		row(test_share__mounts_without_inotify_have_each_its_own),
-		row(test_share__second_mount_walks_without_a_system_call_on_the_layers),
+		row(test_layer_registry__one_stack_has_one_image),
+		row(test_layer_registry__other_stacks_have_other_images_of_the_same_layers),
+		row(test_layer_registry__nothing_is_shared_before_it_is_asked_for),
+		row(test_layer_registry__changed_layer_is_read_again),
+		row(test_layer_registry__changed_layer_of_a_kept_image_is_read_again),
+		row(test_layer_registry__change_before_it_was_read_does_no_harm),
+		row(test_layer_registry__time_of_a_directory_seen_from_above_is_current),
+		row(test_layer_registry__file_changed_through_another_name_is_read_again),
+		row(test_layer_registry__layer_with_a_map_is_its_mounts_own),
+		row(test_layer_registry__map_that_appears_ends_the_sharing),
+		row(test_layer_registry__upper_that_is_written_is_shared_with_nobody),
+		row(test_layer_registry__kept_image_has_no_descriptors_and_goes_on_with_new_ones),
+		row(test_layer_registry__layer_of_two_images_stays_open_for_the_one_in_use),
+		row(test_layer_registry__another_directory_of_that_name_is_another_image),
+		row(test_layer_registry__too_much_is_not_kept_and_the_oldest_goes_first),
+		row(test_layer_registry__time_is_over),
+		row(test_layer_registry__uppers_do_not_shift_each_others_numbers),
+		row(test_layer_registry__many_mounts_come_and_go_at_once),
+		row(test_layer_registry__mounts_without_inotify_have_each_its_own),
+		row(test_layer_registry__second_mount_walks_without_a_system_call_on_the_layers),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "unwatched"))

@@ -63,7 +63,7 @@ static int ask(struct tree_dirs *d, file_id_t id, bool has_true_extents, struct 
 	return result;
 }
 
-static void test_recover__allocated_blocks_are_own(void **state)
+static void test_map_recover__allocated_blocks_are_own(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { 0 };
@@ -78,7 +78,7 @@ static void test_recover__allocated_blocks_are_own(void **state)
 	assert_int_equal(b.bits, 1u << 3 | 1u << 7);
 }
 
-static void test_recover__callback_that_fails_ends_it(void **state)
+static void test_map_recover__callback_that_fails_ends_it(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { .result = -ENOMEM };
@@ -92,7 +92,7 @@ static void test_recover__callback_that_fails_ends_it(void **state)
 	assert_int_equal(r, -ENOMEM);
 }
 
-static void test_recover__unknown_id_has_no_file(void **state)
+static void test_map_recover__unknown_id_has_no_file(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { 0 };
@@ -103,7 +103,7 @@ static void test_recover__unknown_id_has_no_file(void **state)
 	assert_int_equal(b.bits, 0);
 }
 
-static void test_recover__extents_that_lie_are_not_asked(void **state)
+static void test_map_recover__extents_that_lie_are_not_asked(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct blocks b = { 0 };
@@ -124,7 +124,7 @@ static struct layer *open_upper(struct tree_dirs *d)
 	return l;
 }
 
-static void test_recover__adopting_takes_only_what_may_have_been_lost(void **state)
+static void test_map_recover__adopting_takes_only_what_may_have_been_lost(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct mapfile *map;
@@ -148,7 +148,7 @@ static void test_recover__adopting_takes_only_what_may_have_been_lost(void **sta
 	layer_unref(l);
 }
 
-static void test_recover__file_whose_record_was_lost_keeps_its_lower_bytes(void **state)
+static void test_map_recover__file_whose_record_was_lost_keeps_its_lower_bytes(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/dir/f", BIG, 1);
@@ -220,7 +220,7 @@ static void *scan_deep(void *arg)
 }
 
 /* Deeper than any path may be long, with a stack and descriptors for a few levels. */
-static void test_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors(void **state)
+static void test_map_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct deep_scan s = { .rootfd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY) };
@@ -262,7 +262,7 @@ static void test_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors(
 	assert_int_equal(s.b.bits, 3u << 4);
 }
 
-static void test_recover__each_of_many_files_has_its_own_blocks(void **state)
+static void test_map_recover__each_of_many_files_has_its_own_blocks(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
@@ -292,7 +292,7 @@ static void test_recover__each_of_many_files_has_its_own_blocks(void **state)
 }
 
 /* What cannot be read may be the very file: its entry must stay as it was committed. */
-static void test_recover__unreadable_file_proves_no_other_absent(void **state)
+static void test_map_recover__unreadable_file_proves_no_other_absent(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
@@ -325,7 +325,7 @@ off_t lseek(int fd, off_t off, int whence)
 	return -1;
 }
 
-static void test_recover__error_is_not_the_end_of_a_file(void **state)
+static void test_map_recover__error_is_not_the_end_of_a_file(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
@@ -366,7 +366,7 @@ static int recover_unreadable(int dirfd, bool is_ours)
 	return memcmp(&before.st_ctim, &after.st_ctim, sizeof(before.st_ctim)) ? 2 : 0;
 }
 
-static void test_recover__mode_in_a_lower_layer_is_not_touched(void **state)
+static void test_map_recover__mode_in_a_lower_layer_is_not_touched(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = openat(d->s.fd, "upper", O_RDONLY | O_DIRECTORY);
@@ -398,17 +398,17 @@ static void test_recover__mode_in_a_lower_layer_is_not_touched(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_recover__allocated_blocks_are_own),
-		row(test_recover__callback_that_fails_ends_it),
-		row(test_recover__unknown_id_has_no_file),
-		row(test_recover__extents_that_lie_are_not_asked),
-		row(test_recover__adopting_takes_only_what_may_have_been_lost),
-		row(test_recover__file_whose_record_was_lost_keeps_its_lower_bytes),
-		row(test_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors),
-		row(test_recover__each_of_many_files_has_its_own_blocks),
-		row(test_recover__unreadable_file_proves_no_other_absent),
-		row(test_recover__error_is_not_the_end_of_a_file),
-		row(test_recover__mode_in_a_lower_layer_is_not_touched),
+		row(test_map_recover__allocated_blocks_are_own),
+		row(test_map_recover__callback_that_fails_ends_it),
+		row(test_map_recover__unknown_id_has_no_file),
+		row(test_map_recover__extents_that_lie_are_not_asked),
+		row(test_map_recover__adopting_takes_only_what_may_have_been_lost),
+		row(test_map_recover__file_whose_record_was_lost_keeps_its_lower_bytes),
+		row(test_map_recover__depth_of_the_tree_costs_neither_stack_nor_descriptors),
+		row(test_map_recover__each_of_many_files_has_its_own_blocks),
+		row(test_map_recover__unreadable_file_proves_no_other_absent),
+		row(test_map_recover__error_is_not_the_end_of_a_file),
+		row(test_map_recover__mode_in_a_lower_layer_is_not_touched),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void need_trusted(int fd)
 	skip();
 }
 
-static void test_guard__is_set_by_one_attribute_without_privileges(void **state)
+static void test_metacopy_guard__is_set_by_one_attribute_without_privileges(void **state)
 {
 	int fd = put_file(*state);
 	char value[16];
@@ -44,7 +44,7 @@ static void test_guard__is_set_by_one_attribute_without_privileges(void **state)
 	close(fd);
 }
 
-static void test_guard__is_a_metacopy_of_no_kernel_with_privileges(void **state)
+static void test_metacopy_guard__is_a_metacopy_of_no_kernel_with_privileges(void **state)
 {
 	int fd = put_file(*state);
 	char buf[PATH_MAX];
@@ -64,14 +64,14 @@ static void test_guard__is_a_metacopy_of_no_kernel_with_privileges(void **state)
 	close(fd);
 }
 
-static void test_guard__needs_privileges_for_trusted_attributes(void **state)
+static void test_metacopy_guard__needs_privileges_for_trusted_attributes(void **state)
 {
 	(void)state;
 	assert_int_equal(metacopy_guard_for(false), METACOPY_GUARD_USER);
 	assert_int_not_equal(metacopy_guard_for(true), METACOPY_GUARD_USER);
 }
 
-static void test_guard__takes_the_place_of_a_metacopy(void **state)
+static void test_metacopy_guard__takes_the_place_of_a_metacopy(void **state)
 {
 	int fd = put_file(*state);
 
@@ -84,7 +84,7 @@ static void test_guard__takes_the_place_of_a_metacopy(void **state)
 	close(fd);
 }
 
-static void test_guard__of_another_value_is_none(void **state)
+static void test_metacopy_guard__of_another_value_is_none(void **state)
 {
 	static const char *const values[] = { "", "v", "vn", "vnr2", "vnR", "veneer" };
 	int fd = put_file(*state);
@@ -103,11 +103,11 @@ static void test_guard__of_another_value_is_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_guard__is_set_by_one_attribute_without_privileges),
-		row(test_guard__is_a_metacopy_of_no_kernel_with_privileges),
-		row(test_guard__needs_privileges_for_trusted_attributes),
-		row(test_guard__takes_the_place_of_a_metacopy),
-		row(test_guard__of_another_value_is_none),
+		row(test_metacopy_guard__is_set_by_one_attribute_without_privileges),
+		row(test_metacopy_guard__is_a_metacopy_of_no_kernel_with_privileges),
+		row(test_metacopy_guard__needs_privileges_for_trusted_attributes),
+		row(test_metacopy_guard__takes_the_place_of_a_metacopy),
+		row(test_metacopy_guard__of_another_value_is_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void put_metacopy(struct tree_dirs *d, const char *rel, off_t size, const
 	close(fd);
 }
 
-static void test_adopt__metacopies_show_their_lower_file_and_can_be_written(void **state)
+static void test_metacopy_import__metacopies_show_their_lower_file_and_can_be_written(void **state)
 {
 	struct tree_dirs *d = *state;
 	char *data = tree_put_pattern(d, "lower/a", BIG, 1);
@@ -59,7 +59,7 @@ static void test_adopt__metacopies_show_their_lower_file_and_can_be_written(void
 	free(data);
 }
 
-static void test_adopt__metacopy_that_fits_nothing_is_damaged_and_stays(void **state)
+static void test_metacopy_import__metacopy_that_fits_nothing_is_damaged_and_stays(void **state)
 {
 	struct tree_dirs *d = *state;
 	static const char *const names[] = { "size", "gone", "dir", "way", "bad", "outside" };
@@ -89,8 +89,8 @@ static void test_adopt__metacopy_that_fits_nothing_is_damaged_and_stays(void **s
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_adopt__metacopies_show_their_lower_file_and_can_be_written),
-		row(test_adopt__metacopy_that_fits_nothing_is_damaged_and_stays),
+		row(test_metacopy_import__metacopies_show_their_lower_file_and_can_be_written),
+		row(test_metacopy_import__metacopy_that_fits_nothing_is_damaged_and_stays),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,7 @@
 
 #include "veneer/layer/mode_xattr.h"
 
-static void test_override__values_are_read_or_refused_whole(void **state)
+static void test_mode_xattr__values_are_read_or_refused_whole(void **state)
 {
 	static const struct {
 		const char *text;
@@ -45,7 +45,7 @@ static void test_override__values_are_read_or_refused_whole(void **state)
 	}
 }
 
-static void test_override__length_counts_and_not_a_nul(void **state)
+static void test_mode_xattr__length_counts_and_not_a_nul(void **state)
 {
 	struct stat st = { .st_mode = S_IFREG };
 	char longest[300];
@@ -60,7 +60,7 @@ static void test_override__length_counts_and_not_a_nul(void **state)
 	assert_false(mode_xattr_parse(longest, sizeof(longest), &st));
 }
 
-static void test_override__what_is_stored_reads_the_same(void **state)
+static void test_mode_xattr__what_is_stored_reads_the_same(void **state)
 {
 	struct tree_dirs *d = *state;
 	const struct stat want = { .st_uid = 123456, .st_gid = 7, .st_mode = S_IFREG | 06751 };
@@ -77,7 +77,7 @@ static void test_override__what_is_stored_reads_the_same(void **state)
 	assert_int_equal(st.st_mode, S_IFREG | 06751);
 }
 
-static void test_override__types_other_than_files_and_directories_keep_their_own(void **state)
+static void test_mode_xattr__types_other_than_files_and_directories_keep_their_own(void **state)
 {
 	struct tree_dirs *d = *state;
 	const struct stat want = { .st_uid = 5, .st_gid = 5, .st_mode = S_IFREG | 0600 };
@@ -94,7 +94,7 @@ static void test_override__types_other_than_files_and_directories_keep_their_own
 	assert_int_equal(st.st_uid, 0);
 }
 
-static void test_override__root_tells_which_attribute_the_first_in_order_wins(void **state)
+static void test_mode_xattr__root_tells_which_attribute_the_first_in_order_wins(void **state)
 {
 	struct tree_dirs *d = *state;
 	int fd = openat(d->s.fd, "lower", O_RDONLY | O_DIRECTORY);
@@ -110,7 +110,7 @@ static void test_override__root_tells_which_attribute_the_first_in_order_wins(vo
 	assert_false(mode_xattr_is_attr("user.containers.override_stats"));
 }
 
-static void test_override__real_mode_is_one_that_we_can_use(void **state)
+static void test_mode_xattr__real_mode_is_one_that_we_can_use(void **state)
 {
 	(void)state;
 	assert_int_equal(mode_xattr_real_mode(S_IFREG | 06000), S_IFREG | 0755);
@@ -120,7 +120,7 @@ static void test_override__real_mode_is_one_that_we_can_use(void **state)
 }
 
 /* Tag, permissions, id; the first entry is the version. */
-static void test_override__a_mode_limits_an_access_acl(void **state)
+static void test_mode_xattr__a_mode_limits_an_access_acl(void **state)
 {
 	static const uint8_t with_mask[] = { 2,	  0,   0,   0,	 1,   0,   7,  0,   255, 255, 255,
 					     255, 2,   0,   7,	 0,   232, 3,  0,   0,	 4,   0,
@@ -157,13 +157,13 @@ static void test_override__a_mode_limits_an_access_acl(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_override__values_are_read_or_refused_whole),
-		row(test_override__length_counts_and_not_a_nul),
-		row(test_override__what_is_stored_reads_the_same),
-		row(test_override__types_other_than_files_and_directories_keep_their_own),
-		row(test_override__root_tells_which_attribute_the_first_in_order_wins),
-		row(test_override__real_mode_is_one_that_we_can_use),
-		row(test_override__a_mode_limits_an_access_acl),
+		row(test_mode_xattr__values_are_read_or_refused_whole),
+		row(test_mode_xattr__length_counts_and_not_a_nul),
+		row(test_mode_xattr__what_is_stored_reads_the_same),
+		row(test_mode_xattr__types_other_than_files_and_directories_keep_their_own),
+		row(test_mode_xattr__root_tells_which_attribute_the_first_in_order_wins),
+		row(test_mode_xattr__real_mode_is_one_that_we_can_use),
+		row(test_mode_xattr__a_mode_limits_an_access_acl),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

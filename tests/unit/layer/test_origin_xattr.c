@@ -11,7 +11,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-static void test_origin__written_path_is_read_again(void **state)
+static void test_origin_xattr__written_path_is_read_again(void **state)
 {
 	static const struct whiteout_style styles[] = {
 		{ .has_trusted = true, .has_user_attr = true }, { .has_user_attr = true }
@@ -35,7 +35,7 @@ static void test_origin__written_path_is_read_again(void **state)
 	}
 }
 
-static void test_origin__what_is_no_plain_path_is_ignored(void **state)
+static void test_origin_xattr__what_is_no_plain_path_is_ignored(void **state)
 {
 	static const char *const bad[] = { "", "/", "..", "/etc/passwd", "a/../b", "a//b" };
 	struct tree_dirs *d = *state;
@@ -53,7 +53,7 @@ static void test_origin__what_is_no_plain_path_is_ignored(void **state)
 }
 
 /* As root; an ordinary user cannot note it for these (doc/DESIGN.md, section 12). */
-static void test_origin__symlinks_and_fifos_keep_their_number(void **state)
+static void test_origin_xattr__symlinks_and_fifos_keep_their_number(void **state)
 {
 	static const char *const names[] = { "link", "fifo" };
 	struct tree_dirs *d = *state;
@@ -84,9 +84,9 @@ static void test_origin__symlinks_and_fifos_keep_their_number(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_origin__written_path_is_read_again),
-		row(test_origin__what_is_no_plain_path_is_ignored),
-		row(test_origin__symlinks_and_fifos_keep_their_number),
+		row(test_origin_xattr__written_path_is_read_again),
+		row(test_origin_xattr__what_is_no_plain_path_is_ignored),
+		row(test_origin_xattr__symlinks_and_fifos_keep_their_number),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

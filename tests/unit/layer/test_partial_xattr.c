@@ -41,14 +41,14 @@ static void check_round_trip(const char *path)
 	buf_release(&b);
 }
 
-static void test_mark__round_trips_with_and_without_path(void **state)
+static void test_partial_xattr__round_trips_with_and_without_path(void **state)
 {
 	(void)state;
 	check_round_trip("");
 	check_round_trip("usr/lib/x");
 }
 
-static void test_mark__refuses_each_cut_and_each_flipped_bit(void **state)
+static void test_partial_xattr__refuses_each_cut_and_each_flipped_bit(void **state)
 {
 	(void)state;
 	struct partial_xattr m = example("etc/passwd"), got;
@@ -92,7 +92,7 @@ static int decode_with_path(const char *path, size_t len)
 	return r;
 }
 
-static void test_mark__refuses_paths_that_could_leave_the_stack(void **state)
+static void test_partial_xattr__refuses_paths_that_could_leave_the_stack(void **state)
 {
 	(void)state;
 	static char longest[PARTIAL_XATTR_PATH_MAX];
@@ -109,7 +109,7 @@ static void test_mark__refuses_paths_that_could_leave_the_stack(void **state)
 	assert_int_equal(decode_with_path(longest, 256), -EUCLEAN);
 }
 
-static void test_mark__refuses_to_write_nonsense(void **state)
+static void test_partial_xattr__refuses_to_write_nonsense(void **state)
 {
 	(void)state;
 	struct buf b = { 0 };
@@ -131,10 +131,10 @@ static void test_mark__refuses_to_write_nonsense(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mark__round_trips_with_and_without_path),
-		cmocka_unit_test(test_mark__refuses_each_cut_and_each_flipped_bit),
-		cmocka_unit_test(test_mark__refuses_paths_that_could_leave_the_stack),
-		cmocka_unit_test(test_mark__refuses_to_write_nonsense),
+		cmocka_unit_test(test_partial_xattr__round_trips_with_and_without_path),
+		cmocka_unit_test(test_partial_xattr__refuses_each_cut_and_each_flipped_bit),
+		cmocka_unit_test(test_partial_xattr__refuses_paths_that_could_leave_the_stack),
+		cmocka_unit_test(test_partial_xattr__refuses_to_write_nonsense),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

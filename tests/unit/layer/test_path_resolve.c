@@ -59,7 +59,7 @@ static void expect_directories(struct layer **layers, size_t n, const char *path
 	path_resolve_list_release(&l);
 }
 
-static void test_walk__file_is_found_in_the_layer_that_the_rule_says(void **state)
+static void test_path_resolve__file_is_found_in_the_layer_that_the_rule_says(void **state)
 {
 	struct tree_dirs *d = *state;
 	uint64_t seed = tree_seed("walk_file");
@@ -99,7 +99,7 @@ static void test_walk__file_is_found_in_the_layer_that_the_rule_says(void **stat
 	}
 }
 
-static void test_walk__starts_below_the_layer_given(void **state)
+static void test_path_resolve__starts_below_the_layer_given(void **state)
 {
 	static const char *const names[] = { "a", "b", "c" };
 	struct tree_dirs *d = *state;
@@ -119,7 +119,7 @@ static void test_walk__starts_below_the_layer_given(void **state)
 	close_layers(layers, 3);
 }
 
-static void test_walk__opaque_root_ends_it(void **state)
+static void test_path_resolve__opaque_root_ends_it(void **state)
 {
 	static const char *const names[] = { "a", "b", "c", "e" };
 	struct tree_dirs *d = *state;
@@ -141,7 +141,7 @@ static void test_walk__opaque_root_ends_it(void **state)
 	close_layers(layers, 4);
 }
 
-static void test_walk__follows_no_symbolic_link(void **state)
+static void test_path_resolve__follows_no_symbolic_link(void **state)
 {
 	static const char *const names[] = { "a", "b" };
 	struct tree_dirs *d = *state;
@@ -158,7 +158,7 @@ static void test_walk__follows_no_symbolic_link(void **state)
 	close_layers(layers, 2);
 }
 
-static void test_walk__redirects_on_the_way_are_followed(void **state)
+static void test_path_resolve__redirects_on_the_way_are_followed(void **state)
 {
 	static const char *const names[] = { "a", "b", "c" };
 	struct tree_dirs *d = *state;
@@ -184,7 +184,7 @@ static void test_walk__redirects_on_the_way_are_followed(void **state)
 	close_layers(layers, 3);
 }
 
-static void test_walk__redirect_to_no_directory_is_damage(void **state)
+static void test_path_resolve__redirect_to_no_directory_is_damage(void **state)
 {
 	static const char *const names[] = { "a", "b", "c" };
 	struct tree_dirs *d = *state;
@@ -205,7 +205,7 @@ static void test_walk__redirect_to_no_directory_is_damage(void **state)
 	close_layers(layers, 3);
 }
 
-static void test_walk__path_that_grows_too_long_ends_it(void **state)
+static void test_path_resolve__path_that_grows_too_long_ends_it(void **state)
 {
 	static const char *const names[] = { "a", "b", "c" };
 	char long_path[3001], target[3003] = "/";
@@ -227,7 +227,7 @@ static void test_walk__path_that_grows_too_long_ends_it(void **state)
 }
 
 /* What an image would need 300 levels of renames for costs one visit a layer. */
-static void test_walk__chain_through_many_layers_takes_one_step_each(void **state)
+static void test_path_resolve__chain_through_many_layers_takes_one_step_each(void **state)
 {
 	static char buf[LAYERS_MAX][16];
 	static const char *names[LAYERS_MAX];
@@ -316,7 +316,7 @@ static void compare(struct image *img, struct layer **layers, struct image_entry
 	}
 }
 
-static void test_walk__random_redirects_are_what_the_image_shows(void **state)
+static void test_path_resolve__random_redirects_are_what_the_image_shows(void **state)
 {
 	struct tree_dirs *d = *state;
 	uint64_t seed = tree_seed("random redirects");
@@ -350,15 +350,15 @@ static void test_walk__random_redirects_are_what_the_image_shows(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_walk__file_is_found_in_the_layer_that_the_rule_says),
-		row(test_walk__starts_below_the_layer_given),
-		row(test_walk__opaque_root_ends_it),
-		row(test_walk__follows_no_symbolic_link),
-		row(test_walk__redirects_on_the_way_are_followed),
-		row(test_walk__redirect_to_no_directory_is_damage),
-		row(test_walk__path_that_grows_too_long_ends_it),
-		row(test_walk__chain_through_many_layers_takes_one_step_each),
-		row(test_walk__random_redirects_are_what_the_image_shows),
+		row(test_path_resolve__file_is_found_in_the_layer_that_the_rule_says),
+		row(test_path_resolve__starts_below_the_layer_given),
+		row(test_path_resolve__opaque_root_ends_it),
+		row(test_path_resolve__follows_no_symbolic_link),
+		row(test_path_resolve__redirects_on_the_way_are_followed),
+		row(test_path_resolve__redirect_to_no_directory_is_damage),
+		row(test_path_resolve__path_that_grows_too_long_ends_it),
+		row(test_path_resolve__chain_through_many_layers_takes_one_step_each),
+		row(test_path_resolve__random_redirects_are_what_the_image_shows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

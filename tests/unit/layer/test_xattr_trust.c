@@ -14,7 +14,7 @@ static uid_t uid_of(uid_t uid)
 	return uid == ME ? geteuid() : uid;
 }
 
-static void test_trust__mark_leads_where_those_who_could_write_it_can_read(void **state)
+static void test_xattr_trust__mark_leads_where_those_who_could_write_it_can_read(void **state)
 {
 	static const struct {
 		uid_t up_uid;
@@ -64,7 +64,7 @@ static void test_trust__mark_leads_where_those_who_could_write_it_can_read(void 
 	}
 }
 
-static void test_trust__seal_is_of_one_mark(void **state)
+static void test_xattr_trust__seal_is_of_one_mark(void **state)
 {
 	struct partial_xattr m = { .file_id = 7, .lower_size = 100, .path = "a/b" };
 	_cleanup_(buf_release) struct buf first = { 0 }, second = { 0 };
@@ -97,8 +97,8 @@ static void test_trust__seal_is_of_one_mark(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_trust__mark_leads_where_those_who_could_write_it_can_read),
-		row(test_trust__seal_is_of_one_mark),
+		row(test_xattr_trust__mark_leads_where_those_who_could_write_it_can_read),
+		row(test_xattr_trust__seal_is_of_one_mark),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

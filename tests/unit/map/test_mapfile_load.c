@@ -28,7 +28,7 @@ static void set_map_size(const struct maps_layer *l, off_t size)
 }
 
 /* A file may claim 8 TB and hold a page. */
-static void test_mapload__longer_file_than_a_writer_leaves_is_damage(void **state)
+static void test_mapfile_load__longer_file_than_a_writer_leaves_is_damage(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);
@@ -63,7 +63,7 @@ static void test_mapload__longer_file_than_a_writer_leaves_is_damage(void **stat
 	assert_true(clock() - start < 2 * CLOCKS_PER_SEC);
 }
 
-static void test_mapload__reader_refuses_a_map_that_grows_too_long(void **state)
+static void test_mapfile_load__reader_refuses_a_map_that_grows_too_long(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l), *reader;
@@ -79,7 +79,7 @@ static void test_mapload__reader_refuses_a_map_that_grows_too_long(void **state)
 }
 
 /* What a reader would refuse is not written, but forgetting, committing and closing always work. */
-static void test_mapload__full_map_takes_no_more_blocks(void **state)
+static void test_mapfile_load__full_map_takes_no_more_blocks(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);
 	file_id_t id = maps_new_file(mf, MIB), other;
@@ -149,7 +149,7 @@ static uint64_t fingerprint(struct mapfile *mf, const file_id_t id[LIFE_FILES])
 	return sum;
 }
 
-static void test_mapload__long_and_busy_life_stays_readable(void **state)
+static void test_mapfile_load__long_and_busy_life_stays_readable(void **state)
 {
 	const struct maps_layer *l = *state;
 
@@ -233,7 +233,7 @@ static void check_without_memory(struct mapfile *mf, unsigned step)
 	assert_false(mf->is_poisoned);
 }
 
-static void test_mapload__no_memory_changes_nothing(void **state)
+static void test_mapfile_load__no_memory_changes_nothing(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf;
@@ -256,7 +256,8 @@ static void test_mapload__no_memory_changes_nothing(void **state)
 	mapfile_close(mf);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(test_mapload__##name, maps_setup, maps_teardown)
+#define T(name) \
+	cmocka_unit_test_setup_teardown(test_mapfile_load__##name, maps_setup, maps_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -91,7 +91,7 @@ static void check_committed_only(struct mapfile *mf, const struct crash *c)
 	assert_true(maps_is_own(mf, c->gone, 4));
 }
 
-static void test_mapsync__unclean_boot_keeps_what_was_committed(void **state)
+static void test_mapfile_sync__unclean_boot_keeps_what_was_committed(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct fake_disk none = { .result = -EOPNOTSUPP, .blk = 40, .n = 5 };
@@ -127,7 +127,7 @@ static void test_mapsync__unclean_boot_keeps_what_was_committed(void **state)
 	}
 }
 
-static void test_mapsync__a_commit_is_durable_once_the_map_was_synced(void **state)
+static void test_mapfile_sync__a_commit_is_durable_once_the_map_was_synced(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);
 	file_id_t id = maps_new_file(mf, MIB);
@@ -148,7 +148,7 @@ static void test_mapsync__a_commit_is_durable_once_the_map_was_synced(void **sta
 	mapfile_close(mf);
 }
 
-static void test_mapsync__a_cut_is_one_until_its_commit_is_on_disk(void **state)
+static void test_mapfile_sync__a_cut_is_one_until_its_commit_is_on_disk(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);
 	file_id_t id = maps_new_file(mf, MIB);
@@ -169,7 +169,7 @@ static void test_mapsync__a_cut_is_one_until_its_commit_is_on_disk(void **state)
 	mapfile_close(mf);
 }
 
-static void test_mapsync__unclean_boot_takes_blocks_from_extents(void **state)
+static void test_mapfile_sync__unclean_boot_takes_blocks_from_extents(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, true);
@@ -193,7 +193,7 @@ static void test_mapsync__unclean_boot_takes_blocks_from_extents(void **state)
 	assert_int_equal(disk.asked, 8);
 }
 
-static void test_mapsync__extents_of_a_copied_layer_are_not_asked(void **state)
+static void test_mapfile_sync__extents_of_a_copied_layer_are_not_asked(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, false);
@@ -217,7 +217,7 @@ static void test_mapsync__extents_of_a_copied_layer_are_not_asked(void **state)
 	mapfile_close(mf);
 }
 
-static void test_mapsync__failing_extents_fail_the_open_and_change_nothing(void **state)
+static void test_mapfile_sync__failing_extents_fail_the_open_and_change_nothing(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct fake_disk disk = { .result = -EIO };
@@ -233,7 +233,7 @@ static void test_mapsync__failing_extents_fail_the_open_and_change_nothing(void 
 	mapfile_close(mf);
 }
 
-static void test_mapsync__clean_mark_lets_the_next_boot_trust_all(void **state)
+static void test_mapfile_sync__clean_mark_lets_the_next_boot_trust_all(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);
@@ -256,7 +256,7 @@ static void test_mapsync__clean_mark_lets_the_next_boot_trust_all(void **state)
 	mapfile_close(mf);
 }
 
-static void test_mapsync__lost_ids_can_be_entered_again_and_no_others(void **state)
+static void test_mapfile_sync__lost_ids_can_be_entered_again_and_no_others(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, false);
@@ -289,7 +289,7 @@ static void test_mapsync__lost_ids_can_be_entered_again_and_no_others(void **sta
 	mapfile_close(mf);
 }
 
-static void test_mapsync__pending_says_what_a_sync_needs(void **state)
+static void test_mapfile_sync__pending_says_what_a_sync_needs(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);
 	file_id_t id = maps_new_file(mf, MIB), other = maps_new_file(mf, MIB);
@@ -316,7 +316,7 @@ static void test_mapsync__pending_says_what_a_sync_needs(void **state)
 
 /* Of a hole nothing tells but the map, so fsync must wait for the commit too, also where somebody
  * else's has had the hole itself on disk. */
-static void test_mapsync__a_hole_on_disk_waits_for_its_commit(void **state)
+static void test_mapfile_sync__a_hole_on_disk_waits_for_its_commit(void **state)
 {
 	struct mapfile *mf = maps_open(*state, MAPFILE_TRUE_EXTENTS, NULL);
 	file_id_t id = maps_new_file(mf, MIB), other = maps_new_file(mf, MIB);
@@ -340,7 +340,7 @@ static void test_mapsync__a_hole_on_disk_waits_for_its_commit(void **state)
 }
 
 /* The next server of the same boot does not know which of them are holes. */
-static void test_mapsync__what_a_killed_server_left_pending_waits_for_its_commit(void **state)
+static void test_mapfile_sync__what_a_killed_server_left_pending_waits_for_its_commit(void **state)
 {
 	struct mapfile *mf = maps_open(*state, MAPFILE_TRUE_EXTENTS, NULL);
 	file_id_t id = maps_new_file(mf, MIB), other = maps_new_file(mf, MIB);
@@ -358,7 +358,7 @@ static void test_mapsync__what_a_killed_server_left_pending_waits_for_its_commit
 }
 
 /* Its removal may be in memory only: the power cut brings the file back, with its mark. */
-static void test_mapsync__what_a_killed_server_forgot_stays_for_a_while(void **state)
+static void test_mapfile_sync__what_a_killed_server_forgot_stays_for_a_while(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);
@@ -379,7 +379,7 @@ static void test_mapsync__what_a_killed_server_forgot_stays_for_a_while(void **s
 }
 
 /* They are in the log only; a hole dug there would take the extents away that told it before. */
-static void test_mapsync__an_adopted_file_is_not_durable_by_itself(void **state)
+static void test_mapfile_sync__an_adopted_file_is_not_durable_by_itself(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct crash c = make_crash(l, false);
@@ -398,7 +398,7 @@ static void test_mapsync__an_adopted_file_is_not_durable_by_itself(void **state)
 	mapfile_close(mf);
 }
 
-static void test_mapsync__commit_does_not_cover_what_came_after_the_data_sync(void **state)
+static void test_mapfile_sync__commit_does_not_cover_what_came_after_the_data_sync(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);
 	file_id_t id = maps_new_file(mf, MIB);
@@ -414,7 +414,7 @@ static void test_mapsync__commit_does_not_cover_what_came_after_the_data_sync(vo
 	mapfile_close(mf);
 }
 
-static void test_mapsync__reader_follows_appends_and_checkpoints(void **state)
+static void test_mapfile_sync__reader_follows_appends_and_checkpoints(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *reader = maps_open(l, MAPFILE_READONLY, NULL);
@@ -464,7 +464,7 @@ static void *write_blocks(void *arg)
 	return NULL;
 }
 
-static void test_mapsync__checkpoints_lose_no_concurrent_append(void **state)
+static void test_mapfile_sync__checkpoints_lose_no_concurrent_append(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);
@@ -492,7 +492,7 @@ static void test_mapsync__checkpoints_lose_no_concurrent_append(void **state)
 	assert_true(maps_work_is_empty(l));
 }
 
-static void test_mapsync__long_log_asks_for_a_checkpoint(void **state)
+static void test_mapfile_sync__long_log_asks_for_a_checkpoint(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);
@@ -514,7 +514,8 @@ static void test_mapsync__long_log_asks_for_a_checkpoint(void **state)
 	mapfile_close(mf);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(test_mapsync__##name, maps_setup, maps_teardown)
+#define T(name) \
+	cmocka_unit_test_setup_teardown(test_mapfile_sync__##name, maps_setup, maps_teardown)
 static void refuse_fchown(void)
 {
 	struct sock_filter code[] = {
@@ -531,7 +532,7 @@ static void refuse_fchown(void)
 }
 
 /* Its owner is over his quota: the map that he could have written does not become the server's. */
-static void test_mapsync__map_keeps_its_owner_or_is_not_written_anew(void **state)
+static void test_mapfile_sync__map_keeps_its_owner_or_is_not_written_anew(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf;
@@ -581,7 +582,7 @@ static ino_t only_name_in(int dirfd)
 }
 
 /* What is made ahead is renamed, and nobody sees it before; what is not needed goes. */
-static void test_mapsync__map_made_ahead_is_the_first_one(void **state)
+static void test_mapfile_sync__map_made_ahead_is_the_first_one(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);
@@ -607,7 +608,7 @@ static void test_mapsync__map_made_ahead_is_the_first_one(void **state)
 	mapfile_close(mf);
 }
 
-static void test_mapsync__map_made_ahead_that_nobody_needs_goes(void **state)
+static void test_mapfile_sync__map_made_ahead_that_nobody_needs_goes(void **state)
 {
 	const struct maps_layer *l = *state;
 	struct mapfile *mf = maps_open_rw(l);

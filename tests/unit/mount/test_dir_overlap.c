@@ -59,7 +59,7 @@ static void put_dirs(struct tree_dirs *d)
 	assert_int_equal(symlinkat("low", d->s.fd, "link"), 0);
 }
 
-static void test_overlap__what_would_write_a_lower_is_refused(void **state)
+static void test_dir_overlap__what_would_write_a_lower_is_refused(void **state)
 {
 	static const struct stacking all[] = {
 		{ { "low" }, "low", "wk", false },
@@ -86,7 +86,7 @@ static void test_overlap__what_would_write_a_lower_is_refused(void **state)
 	}
 }
 
-static void test_overlap__what_stands_apart_or_is_relied_on_is_not(void **state)
+static void test_dir_overlap__what_stands_apart_or_is_relied_on_is_not(void **state)
 {
 	static const struct stacking all[] = {
 		{ { "low" }, "up", "wk", false },
@@ -109,8 +109,8 @@ static void test_overlap__what_stands_apart_or_is_relied_on_is_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_overlap__what_would_write_a_lower_is_refused),
-		row(test_overlap__what_stands_apart_or_is_relied_on_is_not),
+		row(test_dir_overlap__what_would_write_a_lower_is_refused),
+		row(test_dir_overlap__what_stands_apart_or_is_relied_on_is_not),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

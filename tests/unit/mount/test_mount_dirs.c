@@ -40,7 +40,7 @@ static void assert_is(int fd, const char *path)
 	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 }
 
-static void test_dirs__each_is_what_its_option_names(void **state)
+static void test_mount_dirs__each_is_what_its_option_names(void **state)
 {
 	struct case_ c;
 
@@ -61,7 +61,7 @@ static void test_dirs__each_is_what_its_option_names(void **state)
 	assert_false(mount_dirs_fit(&c.o, &c.dirs));
 }
 
-static void test_dirs__work_directory_of_a_read_only_mount_need_not_exist(void **state)
+static void test_mount_dirs__work_directory_of_a_read_only_mount_need_not_exist(void **state)
 {
 	struct case_ c;
 
@@ -82,7 +82,7 @@ static void assert_told(struct case_ *c, const char *start, const char *path)
 	mount_dirs_release(&c->dirs);
 }
 
-static void test_dirs__missing_one_is_told_in_a_sentence(void **state)
+static void test_mount_dirs__missing_one_is_told_in_a_sentence(void **state)
 {
 	struct case_ c;
 
@@ -97,7 +97,7 @@ static void test_dirs__missing_one_is_told_in_a_sentence(void **state)
 	assert_told(&c, "cannot open workdir ", c.paths[3]);
 }
 
-static void test_dirs__many_are_kept_in_order(void **state)
+static void test_mount_dirs__many_are_kept_in_order(void **state)
 {
 	struct mount_dirs dirs;
 	int fds[100];
@@ -114,7 +114,7 @@ static void test_dirs__many_are_kept_in_order(void **state)
 	assert_int_equal(fcntl(fds[99], F_GETFD), -1);
 }
 
-static void test_dirs__clones_are_of_all_lower_directories_or_of_none(void **state)
+static void test_mount_dirs__clones_are_of_all_lower_directories_or_of_none(void **state)
 {
 	struct mount_dirs dirs;
 	int ends[2];
@@ -136,11 +136,11 @@ static void test_dirs__clones_are_of_all_lower_directories_or_of_none(void **sta
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_dirs__each_is_what_its_option_names),
-		row(test_dirs__work_directory_of_a_read_only_mount_need_not_exist),
-		row(test_dirs__missing_one_is_told_in_a_sentence),
-		row(test_dirs__many_are_kept_in_order),
-		row(test_dirs__clones_are_of_all_lower_directories_or_of_none),
+		row(test_mount_dirs__each_is_what_its_option_names),
+		row(test_mount_dirs__work_directory_of_a_read_only_mount_need_not_exist),
+		row(test_mount_dirs__missing_one_is_told_in_a_sentence),
+		row(test_mount_dirs__many_are_kept_in_order),
+		row(test_mount_dirs__clones_are_of_all_lower_directories_or_of_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include "mount/options-internal.h"
 
-static void test_optnumber__integers(void **state)
+static void test_options_number__integers(void **state)
 {
 	int64_t v = 7;
 
@@ -21,7 +21,7 @@ static void test_optnumber__integers(void **state)
 	assert_int_equal(v, -1);
 }
 
-static void test_optnumber__units_multiply(void **state)
+static void test_options_number__units_multiply(void **state)
 {
 	static const struct {
 		const char *text;
@@ -45,8 +45,8 @@ static void test_optnumber__units_multiply(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_optnumber__integers),
-		cmocka_unit_test(test_optnumber__units_multiply),
+		cmocka_unit_test(test_options_number__integers),
+		cmocka_unit_test(test_options_number__units_multiply),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static void test_optpath__separators_can_be_escaped(void **state)
+static void test_options_path__separators_can_be_escaped(void **state)
 {
 	static const struct {
 		const char *text, *lowers;
@@ -48,7 +48,7 @@ static void test_optpath__separators_can_be_escaped(void **state)
 	}
 }
 
-static void test_optpath__upper_and_work_never_split_at_colons(void **state)
+static void test_options_path__upper_and_work_never_split_at_colons(void **state)
 {
 	static const char *const forms[] = { "/u:p", "/u\\:p", "/u\\\\:p" };
 
@@ -66,7 +66,7 @@ static void test_optpath__upper_and_work_never_split_at_colons(void **state)
 	}
 }
 
-static void test_optpath__lone_backslash_stays_where_the_name_has_one(void **state)
+static void test_options_path__lone_backslash_stays_where_the_name_has_one(void **state)
 {
 	char root[] = "/tmp/test_optpath.XXXXXX", name[64], list[128];
 	struct mount_opts o;
@@ -89,9 +89,9 @@ static void test_optpath__lone_backslash_stays_where_the_name_has_one(void **sta
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_optpath__separators_can_be_escaped),
-		cmocka_unit_test(test_optpath__upper_and_work_never_split_at_colons),
-		cmocka_unit_test(test_optpath__lone_backslash_stays_where_the_name_has_one),
+		cmocka_unit_test(test_options_path__separators_can_be_escaped),
+		cmocka_unit_test(test_options_path__upper_and_work_never_split_at_colons),
+		cmocka_unit_test(test_options_path__lone_backslash_stays_where_the_name_has_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

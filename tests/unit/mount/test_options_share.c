@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-static void test_optshare__what_shows_files_otherwise_does_not_agree(void **state)
+static void test_options_share__what_shows_files_otherwise_does_not_agree(void **state)
 {
 	static const struct {
 		const char *text;
@@ -52,7 +52,7 @@ static void test_optshare__what_shows_files_otherwise_does_not_agree(void **stat
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_optshare__what_shows_files_otherwise_does_not_agree),
+		cmocka_unit_test(test_options_share__what_shows_files_otherwise_does_not_agree),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

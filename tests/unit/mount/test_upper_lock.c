@@ -116,7 +116,7 @@ static void refuse(struct tree_dirs *d, const char *work)
 	end(&w);
 }
 
-static void test_upperlock__a_reader_keeps_the_next_mount_not_out(void **state)
+static void test_upper_lock__a_reader_keeps_the_next_mount_not_out(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -143,7 +143,7 @@ static void test_upperlock__a_reader_keeps_the_next_mount_not_out(void **state)
 	}
 }
 
-static void test_upperlock__without_the_mark_of_a_mount_a_reader_keeps_all_out(void **state)
+static void test_upper_lock__without_the_mark_of_a_mount_a_reader_keeps_all_out(void **state)
 {
 	struct tree_dirs *d = *state;
 	int seized = seize(d, LOCK_EX);
@@ -156,7 +156,7 @@ static void test_upperlock__without_the_mark_of_a_mount_a_reader_keeps_all_out(v
 	close(seized);
 }
 
-static void test_upperlock__two_work_directories_are_one_upper(void **state)
+static void test_upper_lock__two_work_directories_are_one_upper(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w;
@@ -170,7 +170,7 @@ static void test_upperlock__two_work_directories_are_one_upper(void **state)
 	once(d, "work2");
 }
 
-static void test_upperlock__of_a_killed_contested_mount_its_work_directory_is_needed(void **state)
+static void test_upper_lock__of_a_killed_contested_mount_its_work_directory_is_needed(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w;
@@ -189,7 +189,7 @@ static void test_upperlock__of_a_killed_contested_mount_its_work_directory_is_ne
 	once(d, "work2");
 }
 
-static void test_upperlock__recovery_has_it_where_it_was(void **state)
+static void test_upper_lock__recovery_has_it_where_it_was(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w, recovery;
@@ -216,7 +216,7 @@ static void test_upperlock__recovery_has_it_where_it_was(void **state)
 }
 
 /* Whose lock went to another meanwhile. */
-static void test_upperlock__recovery_without_its_lock_is_refused(void **state)
+static void test_upper_lock__recovery_without_its_lock_is_refused(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w, recovery;
@@ -238,7 +238,7 @@ static void test_upperlock__recovery_without_its_lock_is_refused(void **state)
 	close(seized);
 }
 
-static void test_upperlock__mount_of_an_older_version_is_no_reader(void **state)
+static void test_upper_lock__mount_of_an_older_version_is_no_reader(void **state)
 {
 	struct tree_dirs *d = *state;
 	int seized, old;
@@ -254,7 +254,7 @@ static void test_upperlock__mount_of_an_older_version_is_no_reader(void **state)
 	close(seized);
 }
 
-static void test_upperlock__work_that_others_can_open_is_no_lock(void **state)
+static void test_upper_lock__work_that_others_can_open_is_no_lock(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w;
@@ -278,7 +278,7 @@ static void test_upperlock__work_that_others_can_open_is_no_lock(void **state)
 
 /* One of them has the lock; the other takes back what an earlier mount has said, as it cannot keep
  * it. */
-static void test_upperlock__two_uppers_may_have_one_work_directory(void **state)
+static void test_upper_lock__two_uppers_may_have_one_work_directory(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct mount_dirs dirs;
@@ -304,7 +304,7 @@ static void test_upperlock__two_uppers_may_have_one_work_directory(void **state)
 	assert_true(is_named(d));
 }
 
-static void test_upperlock__tool_takes_the_mark_away(void **state)
+static void test_upper_lock__tool_takes_the_mark_away(void **state)
 {
 	struct tree_dirs *d = *state;
 	int fd;
@@ -318,7 +318,7 @@ static void test_upperlock__tool_takes_the_mark_away(void **state)
 	once(d, "work");
 }
 
-static void test_upperlock__is_had_back_unless_there_was_another(void **state)
+static void test_upper_lock__is_had_back_unless_there_was_another(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w = begin(d, "work"), next;
@@ -339,7 +339,7 @@ static void test_upperlock__is_had_back_unless_there_was_another(void **state)
 }
 
 /* It locks the root as soon as it can be had. */
-static void test_upperlock__is_had_back_from_a_reader(void **state)
+static void test_upper_lock__is_had_back_from_a_reader(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w = begin(d, "work"), next;
@@ -364,7 +364,7 @@ static void test_upperlock__is_had_back_from_a_reader(void **state)
 }
 
 /* Before that, and while a reader has the root. */
-static void test_upperlock__contested_one_is_not_let_go(void **state)
+static void test_upper_lock__contested_one_is_not_let_go(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w;
@@ -381,7 +381,7 @@ static void test_upperlock__contested_one_is_not_let_go(void **state)
 }
 
 /* A copy with all attributes, and a mark of another boot. */
-static void test_upperlock__mark_of_elsewhere_is_void(void **state)
+static void test_upper_lock__mark_of_elsewhere_is_void(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = open_dir(d, "upper"), other = open_dir(d, "upper2");
@@ -419,7 +419,7 @@ static void begin_against_the_lock(struct tree_dirs *d)
 }
 
 /* Between the look at one attribute and the change of the other. */
-static void test_upperlock__mount_that_begins_sees_one_that_goes_on_against_it(void **state)
+static void test_upper_lock__mount_that_begins_sees_one_that_goes_on_against_it(void **state)
 {
 	struct tree_dirs *d = *state;
 	_cleanup_(closep) int fd = open_dir(d, "upper");
@@ -448,7 +448,7 @@ static void begin_by_the_lock(struct tree_dirs *d)
 	assert_false(other.l.is_contested);
 }
 
-static void test_upperlock__mount_against_the_lock_sees_one_that_begins(void **state)
+static void test_upper_lock__mount_against_the_lock_sees_one_that_begins(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct writer w;
@@ -481,22 +481,22 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		test(test_upperlock__a_reader_keeps_the_next_mount_not_out),
-		test(test_upperlock__without_the_mark_of_a_mount_a_reader_keeps_all_out),
-		test(test_upperlock__two_work_directories_are_one_upper),
-		test(test_upperlock__of_a_killed_contested_mount_its_work_directory_is_needed),
-		test(test_upperlock__recovery_has_it_where_it_was),
-		test(test_upperlock__recovery_without_its_lock_is_refused),
-		test(test_upperlock__mount_of_an_older_version_is_no_reader),
-		test(test_upperlock__work_that_others_can_open_is_no_lock),
-		test(test_upperlock__two_uppers_may_have_one_work_directory),
-		test(test_upperlock__tool_takes_the_mark_away),
-		test(test_upperlock__is_had_back_unless_there_was_another),
-		test(test_upperlock__is_had_back_from_a_reader),
-		test(test_upperlock__contested_one_is_not_let_go),
-		test(test_upperlock__mark_of_elsewhere_is_void),
-		test(test_upperlock__mount_that_begins_sees_one_that_goes_on_against_it),
-		test(test_upperlock__mount_against_the_lock_sees_one_that_begins),
+		test(test_upper_lock__a_reader_keeps_the_next_mount_not_out),
+		test(test_upper_lock__without_the_mark_of_a_mount_a_reader_keeps_all_out),
+		test(test_upper_lock__two_work_directories_are_one_upper),
+		test(test_upper_lock__of_a_killed_contested_mount_its_work_directory_is_needed),
+		test(test_upper_lock__recovery_has_it_where_it_was),
+		test(test_upper_lock__recovery_without_its_lock_is_refused),
+		test(test_upper_lock__mount_of_an_older_version_is_no_reader),
+		test(test_upper_lock__work_that_others_can_open_is_no_lock),
+		test(test_upper_lock__two_uppers_may_have_one_work_directory),
+		test(test_upper_lock__tool_takes_the_mark_away),
+		test(test_upper_lock__is_had_back_unless_there_was_another),
+		test(test_upper_lock__is_had_back_from_a_reader),
+		test(test_upper_lock__contested_one_is_not_let_go),
+		test(test_upper_lock__mark_of_elsewhere_is_void),
+		test(test_upper_lock__mount_that_begins_sees_one_that_goes_on_against_it),
+		test(test_upper_lock__mount_against_the_lock_sees_one_that_begins),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

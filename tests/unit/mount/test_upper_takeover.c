@@ -44,7 +44,7 @@ static bool got(int sig)
 	return sigtimedwait(&set, NULL, &no_time) == sig;
 }
 
-static void test_takeover__server_hears_who_asks_for_its_upper(void **state)
+static void test_upper_takeover__server_hears_who_asks_for_its_upper(void **state)
 {
 	struct server s;
 
@@ -58,7 +58,7 @@ static void test_takeover__server_hears_who_asks_for_its_upper(void **state)
 	leave(&s);
 }
 
-static void test_takeover__other_uppers_are_not_meant(void **state)
+static void test_upper_takeover__other_uppers_are_not_meant(void **state)
 {
 	struct server s;
 
@@ -75,7 +75,7 @@ static void test_takeover__other_uppers_are_not_meant(void **state)
 	leave(&s);
 }
 
-static void test_takeover__every_server_of_the_work_directory_is_asked(void **state)
+static void test_upper_takeover__every_server_of_the_work_directory_is_asked(void **state)
 {
 	struct server a, b;
 
@@ -90,7 +90,7 @@ static void test_takeover__every_server_of_the_work_directory_is_asked(void **st
 	leave(&b);
 }
 
-static void test_takeover__asking_never_waits_and_never_follows(void **state)
+static void test_upper_takeover__asking_never_waits_and_never_follows(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct stat st;
@@ -129,10 +129,10 @@ static void test_takeover__asking_never_waits_and_never_follows(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_takeover__server_hears_who_asks_for_its_upper),
-		row(test_takeover__other_uppers_are_not_meant),
-		row(test_takeover__every_server_of_the_work_directory_is_asked),
-		row(test_takeover__asking_never_waits_and_never_follows),
+		row(test_upper_takeover__server_hears_who_asks_for_its_upper),
+		row(test_upper_takeover__other_uppers_are_not_meant),
+		row(test_upper_takeover__every_server_of_the_work_directory_is_asked),
+		row(test_upper_takeover__asking_never_waits_and_never_follows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ static void write_at(struct tree_dirs *d, const char *path, size_t len, off_t of
 	free(data);
 }
 
-static void test_offer__lower_file_is_for_readers_alone(void **state)
+static void test_passthrough_select__lower_file_is_for_readers_alone(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -55,7 +55,7 @@ static void commit(struct tree_dirs *d, const char *name)
 	assert_int_equal(mapfile_commit(d->t->map, tree_get(d, name)->src.id, false), 0);
 }
 
-static void test_offer__changed_file_is_nobodys_until_it_is_complete(void **state)
+static void test_passthrough_select__changed_file_is_nobodys_until_it_is_complete(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -74,7 +74,7 @@ static void test_offer__changed_file_is_nobodys_until_it_is_complete(void **stat
 	assert_int_equal(look(d, "big", true).kind, PASSTHROUGH_TABLE_UPPER);
 }
 
-static void test_offer__changed_attributes_leave_the_bytes_below(void **state)
+static void test_passthrough_select__changed_attributes_leave_the_bytes_below(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i;
@@ -92,7 +92,7 @@ static void test_offer__changed_attributes_leave_the_bytes_below(void **state)
 	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_NONE);
 }
 
-static void test_offer__lengthened_file_is_not_the_lower_one(void **state)
+static void test_passthrough_select__lengthened_file_is_not_the_lower_one(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i;
@@ -103,7 +103,7 @@ static void test_offer__lengthened_file_is_not_the_lower_one(void **state)
 	assert_int_equal(look(d, "big", false).kind, PASSTHROUGH_TABLE_NONE);
 }
 
-static void test_offer__emptied_small_and_new_files_are_complete(void **state)
+static void test_passthrough_select__emptied_small_and_new_files_are_complete(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -121,7 +121,7 @@ static void test_offer__emptied_small_and_new_files_are_complete(void **state)
 	assert_int_equal(look(d, "new", true).kind, PASSTHROUGH_TABLE_UPPER);
 }
 
-static void test_offer__partial_file_of_a_lower_layer_is_partial(void **state)
+static void test_passthrough_select__partial_file_of_a_lower_layer_is_partial(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -134,7 +134,7 @@ static void test_offer__partial_file_of_a_lower_layer_is_partial(void **state)
 	assert_true(look(d, "big", false).is_partial);
 }
 
-static void test_offer__libraries_are_known_by_name(void **state)
+static void test_passthrough_select__libraries_are_known_by_name(void **state)
 {
 	static const struct {
 		const char *name;
@@ -156,7 +156,7 @@ static void test_offer__libraries_are_known_by_name(void **state)
 		assert_int_equal(look(d, rows[k].name, false).is_program, rows[k].is_library);
 }
 
-static void test_offer__logs_and_databases_are_followed(void **state)
+static void test_passthrough_select__logs_and_databases_are_followed(void **state)
 {
 	static const struct {
 		const char *name, *bytes;
@@ -212,7 +212,7 @@ static void put_large(struct tree_dirs *d, const char *rel, const char *text, mo
 	assert_int_equal(fchmodat(d->s.fd, rel, mode, 0), 0);
 }
 
-static void test_offer__large_text_is_followed_where_it_can_be_written(void **state)
+static void test_passthrough_select__large_text_is_followed_where_it_can_be_written(void **state)
 {
 	static const struct {
 		const char *path, *text;
@@ -246,7 +246,8 @@ static void test_offer__large_text_is_followed_where_it_can_be_written(void **st
 	}
 }
 
-static void test_offer__what_is_registered_of_a_lower_file_cannot_be_written(void **state)
+static void
+test_passthrough_select__what_is_registered_of_a_lower_file_cannot_be_written(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *i;
@@ -279,16 +280,16 @@ static void test_offer__what_is_registered_of_a_lower_file_cannot_be_written(voi
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_offer__lower_file_is_for_readers_alone),
-		row(test_offer__changed_file_is_nobodys_until_it_is_complete),
-		row(test_offer__changed_attributes_leave_the_bytes_below),
-		row(test_offer__lengthened_file_is_not_the_lower_one),
-		row(test_offer__emptied_small_and_new_files_are_complete),
-		row(test_offer__partial_file_of_a_lower_layer_is_partial),
-		row(test_offer__libraries_are_known_by_name),
-		row(test_offer__logs_and_databases_are_followed),
-		row(test_offer__large_text_is_followed_where_it_can_be_written),
-		row(test_offer__what_is_registered_of_a_lower_file_cannot_be_written),
+		row(test_passthrough_select__lower_file_is_for_readers_alone),
+		row(test_passthrough_select__changed_file_is_nobodys_until_it_is_complete),
+		row(test_passthrough_select__changed_attributes_leave_the_bytes_below),
+		row(test_passthrough_select__lengthened_file_is_not_the_lower_one),
+		row(test_passthrough_select__emptied_small_and_new_files_are_complete),
+		row(test_passthrough_select__partial_file_of_a_lower_layer_is_partial),
+		row(test_passthrough_select__libraries_are_known_by_name),
+		row(test_passthrough_select__logs_and_databases_are_followed),
+		row(test_passthrough_select__large_text_is_followed_where_it_can_be_written),
+		row(test_passthrough_select__what_is_registered_of_a_lower_file_cannot_be_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,7 +71,7 @@ static const struct passthrough_table_ask writes_upper = { .writes = true,
 static const struct passthrough_table_ask reads_upper = { .offer = PASSTHROUGH_TABLE_UPPER,
 							  .wish = PASSTHROUGH_TABLE_WAY_BACKED };
 
-static void test_backing__what_an_open_gets_depends_on_what_is_open(void **state)
+static void test_passthrough_table__what_an_open_gets_depends_on_what_is_open(void **state)
 {
 	static const struct {
 		struct node_slot slot;
@@ -125,7 +125,7 @@ static void test_backing__what_an_open_gets_depends_on_what_is_open(void **state
 				 passthrough_table_choose(&rows[k].slot, rows[k].ask), rows[k].way);
 }
 
-static void test_backing__writer_never_gets_a_lower_file(void **state)
+static void test_passthrough_table__writer_never_gets_a_lower_file(void **state)
 {
 	(void)state;
 	for (unsigned bits = 0; bits < 1 << 6; bits++) {
@@ -148,7 +148,8 @@ static void test_backing__writer_never_gets_a_lower_file(void **state)
 	}
 }
 
-static void test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages(void **state)
+static void
+test_passthrough_table__id_that_was_left_shows_what_it_showed_and_never_has_pages(void **state)
 {
 	const struct node_slot open = { .n_backed = 1,
 					.passthrough_table_kind = PASSTHROUGH_TABLE_LOWER,
@@ -167,7 +168,7 @@ static void test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pa
 	assert_int_equal(passthrough_table_choose(&closed, &ask), PASSTHROUGH_TABLE_WAY_STALE);
 }
 
-static void test_backing__no_open_gets_pages_once_a_switch_was_answered(void **state)
+static void test_passthrough_table__no_open_gets_pages_once_a_switch_was_answered(void **state)
 {
 	struct passthrough_table_ask writer = writes_lower;
 	struct node_slot s = { 0 };
@@ -189,7 +190,7 @@ static void test_backing__no_open_gets_pages_once_a_switch_was_answered(void **s
 	passthrough_table_free(b);
 }
 
-static void test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once(void **state)
+static void test_passthrough_table__who_comes_to_an_id_that_was_left_is_sent_on_once(void **state)
 {
 	struct passthrough_table_ask one = reads_lower, other = reads_lower;
 	struct node_slot left = { .is_left = true }, current = { .is_successor = true };
@@ -208,7 +209,7 @@ static void test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once(void 
 	passthrough_table_free(b);
 }
 
-static void test_backing__id_is_left_if_a_lower_file_is_open_by_it(void **state)
+static void test_passthrough_table__id_is_left_if_a_lower_file_is_open_by_it(void **state)
 {
 	struct node_slot s = { 0 };
 	struct passthrough_table *b = start(10);
@@ -226,7 +227,7 @@ static void test_backing__id_is_left_if_a_lower_file_is_open_by_it(void **state)
 	passthrough_table_free(b);
 }
 
-static void test_backing__file_is_remembered_when_an_id_of_it_was_left(void **state)
+static void test_passthrough_table__file_is_remembered_when_an_id_of_it_was_left(void **state)
 {
 	struct node_slot first = { .ino = 77 }, fresh = { .ino = 77 }, other = { .ino = 78 };
 	struct passthrough_table *b = start(10);
@@ -245,7 +246,7 @@ static void test_backing__file_is_remembered_when_an_id_of_it_was_left(void **st
 	passthrough_table_free(b);
 }
 
-static void test_backing__all_opens_of_a_node_share_one_registration(void **state)
+static void test_passthrough_table__all_opens_of_a_node_share_one_registration(void **state)
 {
 	struct node_slot s = { 0 };
 	struct passthrough_table *b = start(10);
@@ -271,7 +272,8 @@ static void test_backing__all_opens_of_a_node_share_one_registration(void **stat
 	passthrough_table_free(b);
 }
 
-static void test_backing__what_was_registered_before_copy_up_is_not_used_after_it(void **state)
+static void
+test_passthrough_table__what_was_registered_before_copy_up_is_not_used_after_it(void **state)
 {
 	struct node_slot s = { 0 };
 	struct passthrough_table *b = start(10);
@@ -288,7 +290,7 @@ static void test_backing__what_was_registered_before_copy_up_is_not_used_after_i
 	passthrough_table_free(b);
 }
 
-static void test_backing__goes_with_its_node(void **state)
+static void test_passthrough_table__goes_with_its_node(void **state)
 {
 	struct node_slot s = { 0 };
 	struct passthrough_table *b = start(10);
@@ -309,7 +311,8 @@ static void test_backing__goes_with_its_node(void **state)
 	passthrough_table_free(b);
 }
 
-static void test_backing__least_recently_used_makes_room_and_one_in_use_never(void **state)
+static void
+test_passthrough_table__least_recently_used_makes_room_and_one_in_use_never(void **state)
 {
 	struct node_slot s[5] = { { 0 } };
 	struct passthrough_table *b = start(3);
@@ -334,7 +337,7 @@ static void test_backing__least_recently_used_makes_room_and_one_in_use_never(vo
 	passthrough_table_free(b);
 }
 
-static void test_backing__refusal_is_passed_on(void **state)
+static void test_passthrough_table__refusal_is_passed_on(void **state)
 {
 	struct passthrough_table *b = start(3);
 	uint32_t id;
@@ -345,7 +348,7 @@ static void test_backing__refusal_is_passed_on(void **state)
 	passthrough_table_free(b);
 }
 
-static void test_backing__closing_too_often_is_harmless(void **state)
+static void test_passthrough_table__closing_too_often_is_harmless(void **state)
 {
 	struct node_slot s = { 0 };
 	struct passthrough_table *b = start(3);
@@ -357,7 +360,7 @@ static void test_backing__closing_too_often_is_harmless(void **state)
 	passthrough_table_free(b);
 }
 
-static void test_backing__registrations_of_a_dead_server_stay(void **state)
+static void test_passthrough_table__registrations_of_a_dead_server_stay(void **state)
 {
 	struct node_slot open = { .type = 8 }, idle = { .type = 8 }, none = { .type = 8 };
 	struct passthrough_table *b = start(100);
@@ -394,22 +397,27 @@ static void test_backing__registrations_of_a_dead_server_stay(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_backing__what_an_open_gets_depends_on_what_is_open),
-		cmocka_unit_test(test_backing__writer_never_gets_a_lower_file),
+		cmocka_unit_test(test_passthrough_table__what_an_open_gets_depends_on_what_is_open),
+		cmocka_unit_test(test_passthrough_table__writer_never_gets_a_lower_file),
 		cmocka_unit_test(
-			test_backing__id_that_was_left_shows_what_it_showed_and_never_has_pages),
-		cmocka_unit_test(test_backing__who_comes_to_an_id_that_was_left_is_sent_on_once),
-		cmocka_unit_test(test_backing__file_is_remembered_when_an_id_of_it_was_left),
-		cmocka_unit_test(test_backing__no_open_gets_pages_once_a_switch_was_answered),
-		cmocka_unit_test(test_backing__all_opens_of_a_node_share_one_registration),
+			test_passthrough_table__id_that_was_left_shows_what_it_showed_and_never_has_pages),
 		cmocka_unit_test(
-			test_backing__what_was_registered_before_copy_up_is_not_used_after_it),
-		cmocka_unit_test(test_backing__goes_with_its_node),
-		cmocka_unit_test(test_backing__id_is_left_if_a_lower_file_is_open_by_it),
-		cmocka_unit_test(test_backing__least_recently_used_makes_room_and_one_in_use_never),
-		cmocka_unit_test(test_backing__refusal_is_passed_on),
-		cmocka_unit_test(test_backing__closing_too_often_is_harmless),
-		cmocka_unit_test(test_backing__registrations_of_a_dead_server_stay),
+			test_passthrough_table__who_comes_to_an_id_that_was_left_is_sent_on_once),
+		cmocka_unit_test(
+			test_passthrough_table__file_is_remembered_when_an_id_of_it_was_left),
+		cmocka_unit_test(
+			test_passthrough_table__no_open_gets_pages_once_a_switch_was_answered),
+		cmocka_unit_test(
+			test_passthrough_table__all_opens_of_a_node_share_one_registration),
+		cmocka_unit_test(
+			test_passthrough_table__what_was_registered_before_copy_up_is_not_used_after_it),
+		cmocka_unit_test(test_passthrough_table__goes_with_its_node),
+		cmocka_unit_test(test_passthrough_table__id_is_left_if_a_lower_file_is_open_by_it),
+		cmocka_unit_test(
+			test_passthrough_table__least_recently_used_makes_room_and_one_in_use_never),
+		cmocka_unit_test(test_passthrough_table__refusal_is_passed_on),
+		cmocka_unit_test(test_passthrough_table__closing_too_often_is_harmless),
+		cmocka_unit_test(test_passthrough_table__registrations_of_a_dead_server_stay),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

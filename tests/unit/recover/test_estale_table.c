@@ -24,7 +24,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void test_recall__knows_whom_and_what(void **state)
+static void test_estale_table__knows_whom_and_what(void **state)
 {
 	struct estale_table *r = *state;
 
@@ -35,7 +35,7 @@ static void test_recall__knows_whom_and_what(void **state)
 	assert_false(estale_table_has(r, 7, 101, 0));
 }
 
-static void test_recall__a_note_is_there_until_its_time_is_over(void **state)
+static void test_estale_table__a_note_is_there_until_its_time_is_over(void **state)
 {
 	struct estale_table *r = *state;
 
@@ -47,7 +47,7 @@ static void test_recall__a_note_is_there_until_its_time_is_over(void **state)
 }
 
 /* Nobody reads his look-up as long as all threads wait for a disk; he looks no second time. */
-static void test_recall__a_note_outlives_a_disk_that_hangs_for_a_while(void **state)
+static void test_estale_table__a_note_outlives_a_disk_that_hangs_for_a_while(void **state)
 {
 	struct estale_table *r = *state;
 
@@ -57,7 +57,7 @@ static void test_recall__a_note_outlives_a_disk_that_hangs_for_a_while(void **st
 
 /* Each is told so once before the one of another container is heard, and once more before he is
  * heard again. */
-static void test_recall__many_who_are_told_at_once_push_nobody_out(void **state)
+static void test_estale_table__many_who_are_told_at_once_push_nobody_out(void **state)
 {
 	struct estale_table *r = *state;
 
@@ -70,7 +70,7 @@ static void test_recall__many_who_are_told_at_once_push_nobody_out(void **state)
 }
 
 /* A caller that was just answered finds his note, whoever came before him. */
-static void test_recall__the_newest_notes_stay(void **state)
+static void test_estale_table__the_newest_notes_stay(void **state)
 {
 	struct estale_table *r = *state;
 
@@ -83,7 +83,7 @@ static void test_recall__the_newest_notes_stay(void **state)
 	assert_false(estale_table_has(r, 0, 0, 0));
 }
 
-static void test_recall__the_next_server_knows_as_long_as_if_it_were_just_said(void **state)
+static void test_estale_table__the_next_server_knows_as_long_as_if_it_were_just_said(void **state)
 {
 	struct estale_table *r = *state, *next;
 
@@ -99,7 +99,7 @@ static void test_recall__the_next_server_knows_as_long_as_if_it_were_just_said(v
 	estale_table_free(next);
 }
 
-static void test_recall__another_file_is_refused(void **state)
+static void test_estale_table__another_file_is_refused(void **state)
 {
 	int fd = memfd_create("other", MFD_CLOEXEC);
 	struct estale_table *next;
@@ -115,21 +115,23 @@ static void test_recall__another_file_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_recall__knows_whom_and_what, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__a_note_is_there_until_its_time_is_over,
-						set_up, tear_down),
-		cmocka_unit_test_setup_teardown(
-			test_recall__a_note_outlives_a_disk_that_hangs_for_a_while, set_up,
-			tear_down),
-		cmocka_unit_test_setup_teardown(
-			test_recall__many_who_are_told_at_once_push_nobody_out, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__the_newest_notes_stay, set_up,
+		cmocka_unit_test_setup_teardown(test_estale_table__knows_whom_and_what, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(
-			test_recall__the_next_server_knows_as_long_as_if_it_were_just_said, set_up,
+			test_estale_table__a_note_is_there_until_its_time_is_over, set_up,
 			tear_down),
-		cmocka_unit_test_setup_teardown(test_recall__another_file_is_refused, set_up,
+		cmocka_unit_test_setup_teardown(
+			test_estale_table__a_note_outlives_a_disk_that_hangs_for_a_while, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_estale_table__many_who_are_told_at_once_push_nobody_out, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(test_estale_table__the_newest_notes_stay, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_estale_table__the_next_server_knows_as_long_as_if_it_were_just_said,
+			set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_estale_table__another_file_is_refused, set_up,
 						tear_down),
 	};
 

@@ -54,14 +54,14 @@ static void place_shifted(int by)
 	assert_all_closed();
 }
 
-static void test_seat__each_gets_its_number_whatever_is_there_before(void **state)
+static void test_fd_renumber__each_gets_its_number_whatever_is_there_before(void **state)
 {
 	(void)state;
 	for (int by = 0; by < N; by++)
 		place_shifted(by);
 }
 
-static void test_seat__numbers_far_away(void **state)
+static void test_fd_renumber__numbers_far_away(void **state)
 {
 	int got[2] = { tagged(0, FIRST), tagged(1, FIRST) }, wanted[2] = { FIRST + 500, FIRST };
 
@@ -74,7 +74,7 @@ static void test_seat__numbers_far_away(void **state)
 	assert_all_closed();
 }
 
-static void test_seat__one_number_twice_is_one_descriptor(void **state)
+static void test_fd_renumber__one_number_twice_is_one_descriptor(void **state)
 {
 	int got[3] = { tagged(5, FIRST), tagged(5, FIRST), tagged(6, FIRST) };
 	const int wanted[3] = { FIRST + 1, FIRST + 1, FIRST };
@@ -88,7 +88,7 @@ static void test_seat__one_number_twice_is_one_descriptor(void **state)
 	assert_all_closed();
 }
 
-static void test_seat__what_is_somebody_elses_stays_and_nothing_is_left(void **state)
+static void test_fd_renumber__what_is_somebody_elses_stays_and_nothing_is_left(void **state)
 {
 	int other = tagged(9, FIRST + 2), got[3];
 	const int wanted[3] = { FIRST + 1, FIRST, other };
@@ -102,7 +102,7 @@ static void test_seat__what_is_somebody_elses_stays_and_nothing_is_left(void **s
 	assert_all_closed();
 }
 
-static void test_seat__standard_descriptors_are_nobodys(void **state)
+static void test_fd_renumber__standard_descriptors_are_nobodys(void **state)
 {
 	int got[1] = { tagged(1, FIRST) };
 	const int wanted[1] = { 2 };
@@ -112,7 +112,7 @@ static void test_seat__standard_descriptors_are_nobodys(void **state)
 	assert_all_closed();
 }
 
-static void test_seat__own_ones_make_room(void **state)
+static void test_fd_renumber__own_ones_make_room(void **state)
 {
 	int a = tagged(1, FIRST), b = tagged(2, FIRST), none = -1;
 	int *const own[] = { &a, &none, &b };
@@ -134,12 +134,13 @@ static void test_seat__own_ones_make_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_seat__each_gets_its_number_whatever_is_there_before),
-		cmocka_unit_test(test_seat__numbers_far_away),
-		cmocka_unit_test(test_seat__one_number_twice_is_one_descriptor),
-		cmocka_unit_test(test_seat__what_is_somebody_elses_stays_and_nothing_is_left),
-		cmocka_unit_test(test_seat__standard_descriptors_are_nobodys),
-		cmocka_unit_test(test_seat__own_ones_make_room),
+		cmocka_unit_test(test_fd_renumber__each_gets_its_number_whatever_is_there_before),
+		cmocka_unit_test(test_fd_renumber__numbers_far_away),
+		cmocka_unit_test(test_fd_renumber__one_number_twice_is_one_descriptor),
+		cmocka_unit_test(
+			test_fd_renumber__what_is_somebody_elses_stays_and_nothing_is_left),
+		cmocka_unit_test(test_fd_renumber__standard_descriptors_are_nobodys),
+		cmocka_unit_test(test_fd_renumber__own_ones_make_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

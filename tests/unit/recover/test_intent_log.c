@@ -46,7 +46,7 @@ static unsigned standing(uint64_t key)
 	return n;
 }
 
-static void test_intent__next_server_finds_what_was_begun(void **state)
+static void test_intent_log__next_server_finds_what_was_begun(void **state)
 {
 	void *mem = fresh_area();
 	struct inode from = { .id = 5, .ino = 50, .has_upper = true, .upper_ino = 500 },
@@ -73,7 +73,7 @@ static void test_intent__next_server_finds_what_was_begun(void **state)
 	assert_int_equal(standing(KEY), 0);
 }
 
-static void test_intent__nothing_of_another_request_or_mount_is_found(void **state)
+static void test_intent_log__nothing_of_another_request_or_mount_is_found(void **state)
 {
 	struct inode from = { .id = 5 };
 	void *mem = fresh_area();
@@ -96,7 +96,7 @@ static void test_intent__nothing_of_another_request_or_mount_is_found(void **sta
 	assert_int_equal(standing(KEY), 0);
 }
 
-static void test_intent__answered_request_is_forgotten(void **state)
+static void test_intent_log__answered_request_is_forgotten(void **state)
 {
 	struct inode from = { .id = 5 };
 	void *mem = fresh_area();
@@ -112,7 +112,7 @@ static void test_intent__answered_request_is_forgotten(void **state)
 	intent_log_end(n);
 }
 
-static void test_intent__without_a_key_there_is_no_journal(void **state)
+static void test_intent_log__without_a_key_there_is_no_journal(void **state)
 {
 	struct inode from = { .id = 5 };
 
@@ -125,7 +125,7 @@ static void test_intent__without_a_key_there_is_no_journal(void **state)
 	assert_int_equal(standing(0), 0);
 }
 
-static void test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken(void **state)
+static void test_intent_log__what_is_left_of_the_dead_makes_room_when_all_is_taken(void **state)
 {
 	struct inode from = { .id = 5 };
 	void *mem = fresh_area();
@@ -149,7 +149,7 @@ static void test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken(v
 	assert_true(begin(KEY, n, true)->is_begun);
 }
 
-static void test_intent__slot_that_was_being_filled_is_free_for_the_next_server(void **state)
+static void test_intent_log__slot_that_was_being_filled_is_free_for_the_next_server(void **state)
 {
 	void *mem = fresh_area();
 	struct intent *n;
@@ -169,7 +169,7 @@ static void test_intent__slot_that_was_being_filled_is_free_for_the_next_server(
 	assert_null(begin(KEY, 20000, false));
 }
 
-static void test_intent__area_of_another_layout_is_emptied(void **state)
+static void test_intent_log__area_of_another_layout_is_emptied(void **state)
 {
 	void *mem = fresh_area();
 
@@ -198,7 +198,7 @@ static void *many(void *arg)
 	return NULL;
 }
 
-static void test_intent__threads_never_share_a_slot(void **state)
+static void test_intent_log__threads_never_share_a_slot(void **state)
 {
 	pthread_t threads[8];
 
@@ -216,7 +216,7 @@ static void test_intent__threads_never_share_a_slot(void **state)
 }
 
 /* Killed at any moment it leaves whole intents: name and numbers of one request. */
-static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
+static void test_intent_log__killed_at_any_moment_it_leaves_whole_ones(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 100; round++) {
@@ -248,7 +248,7 @@ static void test_intent__killed_at_any_moment_it_leaves_whole_ones(void **state)
 	}
 }
 
-static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(void **state)
+static void test_intent_log__a_note_stands_beside_the_intent_of_the_same_request(void **state)
 {
 	struct intent *note, *n;
 
@@ -277,18 +277,19 @@ static void test_intent__a_note_stands_beside_the_intent_of_the_same_request(voi
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_intent__next_server_finds_what_was_begun),
-		cmocka_unit_test(test_intent__a_note_stands_beside_the_intent_of_the_same_request),
-		cmocka_unit_test(test_intent__nothing_of_another_request_or_mount_is_found),
-		cmocka_unit_test(test_intent__answered_request_is_forgotten),
-		cmocka_unit_test(test_intent__without_a_key_there_is_no_journal),
+		cmocka_unit_test(test_intent_log__next_server_finds_what_was_begun),
 		cmocka_unit_test(
-			test_intent__what_is_left_of_the_dead_makes_room_when_all_is_taken),
+			test_intent_log__a_note_stands_beside_the_intent_of_the_same_request),
+		cmocka_unit_test(test_intent_log__nothing_of_another_request_or_mount_is_found),
+		cmocka_unit_test(test_intent_log__answered_request_is_forgotten),
+		cmocka_unit_test(test_intent_log__without_a_key_there_is_no_journal),
 		cmocka_unit_test(
-			test_intent__slot_that_was_being_filled_is_free_for_the_next_server),
-		cmocka_unit_test(test_intent__area_of_another_layout_is_emptied),
-		cmocka_unit_test(test_intent__threads_never_share_a_slot),
-		cmocka_unit_test(test_intent__killed_at_any_moment_it_leaves_whole_ones),
+			test_intent_log__what_is_left_of_the_dead_makes_room_when_all_is_taken),
+		cmocka_unit_test(
+			test_intent_log__slot_that_was_being_filled_is_free_for_the_next_server),
+		cmocka_unit_test(test_intent_log__area_of_another_layout_is_emptied),
+		cmocka_unit_test(test_intent_log__threads_never_share_a_slot),
+		cmocka_unit_test(test_intent_log__killed_at_any_moment_it_leaves_whole_ones),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

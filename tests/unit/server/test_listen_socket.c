@@ -18,7 +18,7 @@ static void find(struct tree_dirs *d, const char *name, struct listen_socket *re
 	assert_int_equal(ret->fd, -1);
 }
 
-static void test_endpoint__a_socket_is_its_owners_and_goes(void **state)
+static void test_listen_socket__a_socket_is_its_owners_and_goes(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct listen_socket e, other;
@@ -38,7 +38,7 @@ static void test_endpoint__a_socket_is_its_owners_and_goes(void **state)
 	assert_int_equal(fstatat(d->s.fd, "m", &st, 0), -1);
 }
 
-static void test_endpoint__in_place_of_one_that_nobody_listens_at(void **state)
+static void test_listen_socket__in_place_of_one_that_nobody_listens_at(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct listen_socket dead, e;
@@ -57,7 +57,7 @@ static void test_endpoint__in_place_of_one_that_nobody_listens_at(void **state)
 	listen_socket_close(&e);
 }
 
-static void test_endpoint__what_is_no_socket_stays(void **state)
+static void test_listen_socket__what_is_no_socket_stays(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct listen_socket e;
@@ -70,7 +70,7 @@ static void test_endpoint__what_is_no_socket_stays(void **state)
 	assert_int_equal(fstatat(d->s.fd, "m", &st, 0), 0);
 }
 
-static void test_endpoint__addresses(void **state)
+static void test_listen_socket__addresses(void **state)
 {
 	static const char *const wrong[] = {
 		"",
@@ -112,14 +112,14 @@ static void test_endpoint__addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_endpoint__a_socket_is_its_owners_and_goes,
+		cmocka_unit_test_setup_teardown(test_listen_socket__a_socket_is_its_owners_and_goes,
 						tree_setup, tree_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_endpoint__in_place_of_one_that_nobody_listens_at, tree_setup,
+			test_listen_socket__in_place_of_one_that_nobody_listens_at, tree_setup,
 			tree_teardown),
-		cmocka_unit_test_setup_teardown(test_endpoint__what_is_no_socket_stays, tree_setup,
-						tree_teardown),
-		cmocka_unit_test(test_endpoint__addresses),
+		cmocka_unit_test_setup_teardown(test_listen_socket__what_is_no_socket_stays,
+						tree_setup, tree_teardown),
+		cmocka_unit_test(test_listen_socket__addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

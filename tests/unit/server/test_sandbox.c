@@ -65,7 +65,7 @@ static int try_denied(void)
 	return 0;
 }
 
-static void test_confine__calls_that_serving_never_needs_are_denied(void **state)
+static void test_sandbox__calls_that_serving_never_needs_are_denied(void **state)
 {
 	(void)state;
 	assert_int_equal(in_confined(false, try_denied), 0);
@@ -81,7 +81,7 @@ static int try_mounts(void)
 	       (is_denied(syscall(SYS_move_mount, -1, "", -1, "", 0)) ? 4 : 0);
 }
 
-static void test_confine__who_mounts_may_go_on_doing_so(void **state)
+static void test_sandbox__who_mounts_may_go_on_doing_so(void **state)
 {
 	(void)state;
 	assert_int_equal(in_confined(false, try_mounts), 7);
@@ -108,7 +108,7 @@ static int look_at_privileges(void)
 	return 0;
 }
 
-static void test_confine__privileges_are_given_up_for_good(void **state)
+static void test_sandbox__privileges_are_given_up_for_good(void **state)
 {
 	(void)state;
 	assert_int_equal(in_confined(false, look_at_privileges), 0);
@@ -121,7 +121,7 @@ static int look_at_start(void)
 								    : 3;
 }
 
-static void test_confine__what_it_was_started_with_is_remembered(void **state)
+static void test_sandbox__what_it_was_started_with_is_remembered(void **state)
 {
 	(void)state;
 	assert_int_equal(sandbox_started_with(), status_of("CapEff:", 16));
@@ -145,7 +145,7 @@ static int try_thread(void)
 	return was_denied ? 0 : 2;
 }
 
-static void test_confine__holds_for_threads_that_are_started_later(void **state)
+static void test_sandbox__holds_for_threads_that_are_started_later(void **state)
 {
 	(void)state;
 	assert_int_equal(in_confined(false, try_thread), 0);
@@ -160,7 +160,7 @@ static int confine_again(void)
 												: 1;
 }
 
-static void test_confine__twice_is_once(void **state)
+static void test_sandbox__twice_is_once(void **state)
 {
 	(void)state;
 	assert_int_equal(in_confined(false, confine_again), 0);
@@ -169,12 +169,12 @@ static void test_confine__twice_is_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_confine__calls_that_serving_never_needs_are_denied),
-		cmocka_unit_test(test_confine__who_mounts_may_go_on_doing_so),
-		cmocka_unit_test(test_confine__privileges_are_given_up_for_good),
-		cmocka_unit_test(test_confine__what_it_was_started_with_is_remembered),
-		cmocka_unit_test(test_confine__holds_for_threads_that_are_started_later),
-		cmocka_unit_test(test_confine__twice_is_once),
+		cmocka_unit_test(test_sandbox__calls_that_serving_never_needs_are_denied),
+		cmocka_unit_test(test_sandbox__who_mounts_may_go_on_doing_so),
+		cmocka_unit_test(test_sandbox__privileges_are_given_up_for_good),
+		cmocka_unit_test(test_sandbox__what_it_was_started_with_is_remembered),
+		cmocka_unit_test(test_sandbox__holds_for_threads_that_are_started_later),
+		cmocka_unit_test(test_sandbox__twice_is_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

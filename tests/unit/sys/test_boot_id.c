@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 /* Of a process without a descriptor left, at first; what is known then stays known. */
-static void test_bootid__is_an_error_until_it_is_known(void **state)
+static void test_boot_id__is_an_error_until_it_is_known(void **state)
 {
 	struct rlimit before, none;
 	char id[BOOT_ID_SIZE] = "", line[64] = "";
@@ -40,7 +40,7 @@ static void test_bootid__is_an_error_until_it_is_known(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(
-		test_bootid__is_an_error_until_it_is_known) };
+		test_boot_id__is_an_error_until_it_is_known) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

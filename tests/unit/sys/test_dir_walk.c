@@ -61,7 +61,7 @@ static void make_file(const char *path)
 	close(fd);
 }
 
-static void test_dirwalk__all_is_seen_and_what_is_left_out_not_entered(void **state)
+static void test_dir_walk__all_is_seen_and_what_is_left_out_not_entered(void **state)
 {
 	struct seen w = { .leaves_out = "out" };
 
@@ -79,7 +79,7 @@ static void test_dirwalk__all_is_seen_and_what_is_left_out_not_entered(void **st
 	assert_string_equal(w.missed, "");
 }
 
-static void test_dirwalk__hook_that_fails_ends_it(void **state)
+static void test_dir_walk__hook_that_fails_ends_it(void **state)
 {
 	struct seen w = { .end_at = 2 };
 
@@ -107,7 +107,7 @@ static int deepen(int at, int levels, const char *name)
 	return fd;
 }
 
-static void test_dirwalk__depth_costs_few_descriptors(void **state)
+static void test_dir_walk__depth_costs_few_descriptors(void **state)
 {
 	struct seen w = { .n = 0 };
 	struct rlimit old, few;
@@ -131,7 +131,7 @@ static void test_dirwalk__depth_costs_few_descriptors(void **state)
 
 /* The way up is gone: what is in the directory it was moved to must not be taken for what was
  * there. */
-static void test_dirwalk__moved_directory_leads_nowhere(void **state)
+static void test_dir_walk__moved_directory_leads_nowhere(void **state)
 {
 	struct seen w = { .leaves_out = "elsewhere", .moves_at = 43 };
 	int fd;
@@ -151,7 +151,7 @@ static void test_dirwalk__moved_directory_leads_nowhere(void **state)
 	assert_int_equal(w.error, -ESTALE);
 }
 
-static void test_dirwalk__what_cannot_be_entered_is_missed_and_the_rest_seen(void **state)
+static void test_dir_walk__what_cannot_be_entered_is_missed_and_the_rest_seen(void **state)
 {
 	struct seen w = { .removes = "gone" };
 
@@ -184,15 +184,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
-			test_dirwalk__all_is_seen_and_what_is_left_out_not_entered, enter, leave),
-		cmocka_unit_test_setup_teardown(test_dirwalk__hook_that_fails_ends_it, enter,
+			test_dir_walk__all_is_seen_and_what_is_left_out_not_entered, enter, leave),
+		cmocka_unit_test_setup_teardown(test_dir_walk__hook_that_fails_ends_it, enter,
 						leave),
-		cmocka_unit_test_setup_teardown(test_dirwalk__depth_costs_few_descriptors, enter,
+		cmocka_unit_test_setup_teardown(test_dir_walk__depth_costs_few_descriptors, enter,
 						leave),
-		cmocka_unit_test_setup_teardown(test_dirwalk__moved_directory_leads_nowhere, enter,
+		cmocka_unit_test_setup_teardown(test_dir_walk__moved_directory_leads_nowhere, enter,
 						leave),
 		cmocka_unit_test_setup_teardown(
-			test_dirwalk__what_cannot_be_entered_is_missed_and_the_rest_seen, enter,
+			test_dir_walk__what_cannot_be_entered_is_missed_and_the_rest_seen, enter,
 			leave),
 	};
 

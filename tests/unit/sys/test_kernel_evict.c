@@ -26,7 +26,7 @@ static void make_pair(int fds[2])
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
 }
 
-static void test_evict__one_notification_for_each_range(void **state)
+static void test_kernel_evict__one_notification_for_each_range(void **state)
 {
 	const struct kernel_evict_range ranges[] = { { 7, 524288, 524288 }, { 8, 0, 4096 } };
 	struct message m;
@@ -52,7 +52,7 @@ static void test_evict__one_notification_for_each_range(void **state)
 	assert_int_equal(errno, ECHILD);
 }
 
-static void test_evict__a_mount_that_is_gone_ends_it(void **state)
+static void test_kernel_evict__a_mount_that_is_gone_ends_it(void **state)
 {
 	const struct kernel_evict_range ranges[] = { { 7, 0, 4096 }, { 8, 0, 4096 } };
 	uint64_t cpu_ns;
@@ -66,7 +66,7 @@ static void test_evict__a_mount_that_is_gone_ends_it(void **state)
 	close(fds[0]);
 }
 
-static void test_evict__nodes_go_in_one_notification(void **state)
+static void test_kernel_evict__nodes_go_in_one_notification(void **state)
 {
 	const uint64_t nodes[] = { 7, 300, 8 };
 	struct {
@@ -91,7 +91,7 @@ static void test_evict__nodes_go_in_one_notification(void **state)
 
 /* Who is killed while the kernel holds up the child is dead at once, all of it, and the child
  * follows when it can. */
-static void test_evict__a_killed_server_does_not_wait_for_the_kernel(void **state)
+static void test_kernel_evict__a_killed_server_does_not_wait_for_the_kernel(void **state)
 {
 	const struct kernel_evict_range range = { 7, 0, 4096 };
 	char byte;
@@ -126,10 +126,10 @@ static void test_evict__a_killed_server_does_not_wait_for_the_kernel(void **stat
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_evict__one_notification_for_each_range),
-		cmocka_unit_test(test_evict__a_mount_that_is_gone_ends_it),
-		cmocka_unit_test(test_evict__nodes_go_in_one_notification),
-		cmocka_unit_test(test_evict__a_killed_server_does_not_wait_for_the_kernel),
+		cmocka_unit_test(test_kernel_evict__one_notification_for_each_range),
+		cmocka_unit_test(test_kernel_evict__a_mount_that_is_gone_ends_it),
+		cmocka_unit_test(test_kernel_evict__nodes_go_in_one_notification),
+		cmocka_unit_test(test_kernel_evict__a_killed_server_does_not_wait_for_the_kernel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

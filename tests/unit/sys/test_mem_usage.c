@@ -69,7 +69,7 @@ static struct mem_usage look(void)
 	return m;
 }
 
-static void test_memuse__without_a_limit_it_is_the_host(void **state)
+static void test_mem_usage__without_a_limit_it_is_the_host(void **state)
 {
 	struct mem_usage m;
 
@@ -87,7 +87,7 @@ static void test_memuse__without_a_limit_it_is_the_host(void **state)
 	assert_int_equal(mem_usage_percent(&m, 2048ull * MIB), 62);
 }
 
-static void test_memuse__the_group_with_the_least_room_counts(void **state)
+static void test_mem_usage__the_group_with_the_least_room_counts(void **state)
 {
 	struct mem_usage m;
 
@@ -107,7 +107,7 @@ static void test_memuse__the_group_with_the_least_room_counts(void **state)
 	assert_true(m.is_pressed);
 }
 
-static void test_memuse__groups_of_the_first_kind(void **state)
+static void test_mem_usage__groups_of_the_first_kind(void **state)
 {
 	struct mem_usage m;
 
@@ -127,7 +127,7 @@ static void test_memuse__groups_of_the_first_kind(void **state)
 }
 
 /* A container sees its own group as the root, whatever its path says. */
-static void test_memuse__a_path_that_is_not_there_is_the_root(void **state)
+static void test_mem_usage__a_path_that_is_not_there_is_the_root(void **state)
 {
 	(void)state;
 	put("proc/self/cgroup", "0::/system.slice/docker-1.scope\n");
@@ -136,14 +136,14 @@ static void test_memuse__a_path_that_is_not_there_is_the_root(void **state)
 	assert_int_equal(look().limit, 200 * MIB);
 }
 
-static void test_memuse__pressure_on_the_host(void **state)
+static void test_mem_usage__pressure_on_the_host(void **state)
 {
 	(void)state;
 	put("proc/pressure/memory", "some avg10=12.34 avg60=0.00 avg300=0.00 total=1\n");
 	assert_true(look().is_pressed);
 }
 
-static void test_memuse__nonsense_is_no_group(void **state)
+static void test_mem_usage__nonsense_is_no_group(void **state)
 {
 	struct mem_usage m;
 
@@ -163,7 +163,7 @@ static void test_memuse__nonsense_is_no_group(void **state)
 }
 
 /* The page cache is room; a group that is full is so on a host that has plenty. */
-static void test_memuse__short_is_what_programs_themselves_take(void **state)
+static void test_mem_usage__short_is_what_programs_themselves_take(void **state)
 {
 	struct mem_usage m;
 
@@ -187,7 +187,7 @@ static void test_memuse__short_is_what_programs_themselves_take(void **state)
 	assert_true(mem_usage_is_short(&m));
 }
 
-static void test_memuse__of_this_machine(void **state)
+static void test_mem_usage__of_this_machine(void **state)
 {
 	struct mem_usage m;
 
@@ -200,19 +200,21 @@ static void test_memuse__of_this_machine(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_memuse__without_a_limit_it_is_the_host, setup,
+		cmocka_unit_test_setup_teardown(test_mem_usage__without_a_limit_it_is_the_host,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_mem_usage__the_group_with_the_least_room_counts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mem_usage__groups_of_the_first_kind, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__the_group_with_the_least_room_counts,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__groups_of_the_first_kind, setup,
+		cmocka_unit_test_setup_teardown(
+			test_mem_usage__a_path_that_is_not_there_is_the_root, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mem_usage__pressure_on_the_host, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__a_path_that_is_not_there_is_the_root,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__pressure_on_the_host, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__nonsense_is_no_group, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__short_is_what_programs_themselves_take,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(test_memuse__of_this_machine, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mem_usage__nonsense_is_no_group, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_mem_usage__short_is_what_programs_themselves_take, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mem_usage__of_this_machine, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,7 @@ static void get(uint64_t off, size_t len)
 		fail_msg("%s", wrong);
 }
 
-static void test_window__second_read_hits(void **state)
+static void test_mmap_cache__second_read_hits(void **state)
 {
 	(void)state;
 	get(0, MMAP_CACHE_BYTES);
@@ -173,7 +173,7 @@ static void test_window__second_read_hits(void **state)
 	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 }
 
-static void test_window__partial_hit_fills_only_what_is_missing(void **state)
+static void test_mmap_cache__partial_hit_fills_only_what_is_missing(void **state)
 {
 	(void)state;
 	get(8 * BLK_BYTES, 4 * BLK_BYTES);
@@ -185,7 +185,7 @@ static void test_window__partial_hit_fills_only_what_is_missing(void **state)
 	assert_int_equal(hits(), 8);
 }
 
-static void test_window__read_over_several_windows_is_put_together(void **state)
+static void test_mmap_cache__read_over_several_windows_is_put_together(void **state)
 {
 	(void)state;
 	get(MMAP_CACHE_BYTES - 1000, 2 * MMAP_CACHE_BYTES + 2000);
@@ -193,7 +193,7 @@ static void test_window__read_over_several_windows_is_put_together(void **state)
 	assert_int_equal(misses(), 1 + 128 + 128 + 1);
 }
 
-static void test_window__descriptor_is_not_what_it_is_known_by(void **state)
+static void test_mmap_cache__descriptor_is_not_what_it_is_known_by(void **state)
 {
 	int other = openat(dir.fd, "f", O_RDONLY | O_CLOEXEC);
 
@@ -205,7 +205,7 @@ static void test_window__descriptor_is_not_what_it_is_known_by(void **state)
 	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
 }
 
-static void test_window__short_file_takes_what_it_is_long(void **state)
+static void test_mmap_cache__short_file_takes_what_it_is_long(void **state)
 {
 	int f = openat(dir.fd, "short", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
 	struct mmap_cache_file file;
@@ -230,7 +230,7 @@ static void test_window__short_file_takes_what_it_is_long(void **state)
 	unlinkat(dir.fd, "short", 0);
 }
 
-static void test_window__file_that_takes_the_place_of_another_is_another(void **state)
+static void test_mmap_cache__file_that_takes_the_place_of_another_is_another(void **state)
 {
 	(void)state;
 	/* A file system that gives numbers again gives the one that was just freed. */
@@ -258,7 +258,7 @@ static void test_window__file_that_takes_the_place_of_another_is_another(void **
 	}
 }
 
-static void test_window__budget_is_obeyed_to_the_byte(void **state)
+static void test_mmap_cache__budget_is_obeyed_to_the_byte(void **state)
 {
 	(void)state;
 	mmap_cache_set_budget(3 * MMAP_CACHE_BYTES + 100);
@@ -275,7 +275,7 @@ static void test_window__budget_is_obeyed_to_the_byte(void **state)
 	assert_int_equal(mapped(), 0);
 }
 
-static void test_window__pinned_ones_survive_eviction(void **state)
+static void test_mmap_cache__pinned_ones_survive_eviction(void **state)
 {
 	struct mmap_cache_file file = file_of(fd, 1);
 	struct mmap_cache_part part, other;
@@ -298,7 +298,7 @@ static void test_window__pinned_ones_survive_eviction(void **state)
 	assert_int_equal(mapped(), 0);
 }
 
-static void test_window__scan_of_ten_budgets_leaves_the_hot_ones(void **state)
+static void test_mmap_cache__scan_of_ten_budgets_leaves_the_hot_ones(void **state)
 {
 	uint64_t before;
 
@@ -320,7 +320,7 @@ static void test_window__scan_of_ten_budgets_leaves_the_hot_ones(void **state)
 	assert_int_equal(misses(), before + 128);
 }
 
-static void test_window__shrink_gives_back_its_share(void **state)
+static void test_mmap_cache__shrink_gives_back_its_share(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 20; i++)
@@ -333,7 +333,7 @@ static void test_window__shrink_gives_back_its_share(void **state)
 	assert_int_equal(mapped(), 0);
 }
 
-static void test_window__owner_that_goes_takes_its_windows_along(void **state)
+static void test_mmap_cache__owner_that_goes_takes_its_windows_along(void **state)
 {
 	struct mmap_cache_file a = file_of(fd, 7), b = file_of(fd, 8);
 	struct mmap_cache_part part, pinned;
@@ -362,7 +362,7 @@ static void test_window__owner_that_goes_takes_its_windows_along(void **state)
 	assert_int_equal(mapped(), 0);
 }
 
-static void test_window__file_cut_under_it_is_an_error_and_no_signal(void **state)
+static void test_mmap_cache__file_cut_under_it_is_an_error_and_no_signal(void **state)
 {
 	int f = openat(dir.fd, "cut", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
 	struct mmap_cache_file file;
@@ -422,7 +422,7 @@ static void run_threads(void *(*body)(void *))
 	assert_int_equal(nwrong, 0);
 }
 
-static void test_window__many_readers_of_one_cold_window_fill_it_once(void **state)
+static void test_mmap_cache__many_readers_of_one_cold_window_fill_it_once(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 5; round++) {
@@ -464,14 +464,14 @@ static void *read_at_random(void *arg)
 	return NULL;
 }
 
-static void test_window__threads_in_a_small_budget_see_right_bytes(void **state)
+static void test_mmap_cache__threads_in_a_small_budget_see_right_bytes(void **state)
 {
 	(void)state;
 	mmap_cache_set_budget(8 * MMAP_CACHE_BYTES);
 	run_threads(read_at_random);
 }
 
-static void test_window__child_starts_with_none(void **state)
+static void test_mmap_cache__child_starts_with_none(void **state)
 {
 	struct mmap_cache_file file = file_of(fd, 1);
 	struct mmap_cache_part part;
@@ -513,7 +513,7 @@ static int without_populate(void)
 	return mmap_cache_pin(&file, 0, BLK_BYTES, &part) == -EOPNOTSUPP ? 0 : 5;
 }
 
-static void test_window__old_kernel_has_none(void **state)
+static void test_mmap_cache__old_kernel_has_none(void **state)
 {
 	(void)state;
 	assert_int_equal(scratch_run_self("without-populate"), 0);
@@ -524,22 +524,22 @@ static void test_window__old_kernel_has_none(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_window__second_read_hits),
-		row(test_window__partial_hit_fills_only_what_is_missing),
-		row(test_window__read_over_several_windows_is_put_together),
-		row(test_window__descriptor_is_not_what_it_is_known_by),
-		row(test_window__short_file_takes_what_it_is_long),
-		row(test_window__file_that_takes_the_place_of_another_is_another),
-		row(test_window__budget_is_obeyed_to_the_byte),
-		row(test_window__pinned_ones_survive_eviction),
-		row(test_window__scan_of_ten_budgets_leaves_the_hot_ones),
-		row(test_window__shrink_gives_back_its_share),
-		row(test_window__owner_that_goes_takes_its_windows_along),
-		row(test_window__file_cut_under_it_is_an_error_and_no_signal),
-		row(test_window__many_readers_of_one_cold_window_fill_it_once),
-		row(test_window__threads_in_a_small_budget_see_right_bytes),
-		row(test_window__child_starts_with_none),
-		row(test_window__old_kernel_has_none),
+		row(test_mmap_cache__second_read_hits),
+		row(test_mmap_cache__partial_hit_fills_only_what_is_missing),
+		row(test_mmap_cache__read_over_several_windows_is_put_together),
+		row(test_mmap_cache__descriptor_is_not_what_it_is_known_by),
+		row(test_mmap_cache__short_file_takes_what_it_is_long),
+		row(test_mmap_cache__file_that_takes_the_place_of_another_is_another),
+		row(test_mmap_cache__budget_is_obeyed_to_the_byte),
+		row(test_mmap_cache__pinned_ones_survive_eviction),
+		row(test_mmap_cache__scan_of_ten_budgets_leaves_the_hot_ones),
+		row(test_mmap_cache__shrink_gives_back_its_share),
+		row(test_mmap_cache__owner_that_goes_takes_its_windows_along),
+		row(test_mmap_cache__file_cut_under_it_is_an_error_and_no_signal),
+		row(test_mmap_cache__many_readers_of_one_cold_window_fill_it_once),
+		row(test_mmap_cache__threads_in_a_small_budget_see_right_bytes),
+		row(test_mmap_cache__child_starts_with_none),
+		row(test_mmap_cache__old_kernel_has_none),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "without-populate")) {

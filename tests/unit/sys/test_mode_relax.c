@@ -54,7 +54,7 @@ static void put(struct tree_dirs *d, const char *name, mode_t mode)
 	close(fd);
 }
 
-static void test_relax__owner_gets_his_bits_unseen_and_they_go(void **state)
+static void test_mode_relax__owner_gets_his_bits_unseen_and_they_go(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct mode_relax *r;
@@ -69,7 +69,7 @@ static void test_relax__owner_gets_his_bits_unseen_and_they_go(void **state)
 	assert_int_equal(meant_mode(d, "f"), 0444);
 }
 
-static void test_relax__last_of_two_puts_the_mode_back(void **state)
+static void test_mode_relax__last_of_two_puts_the_mode_back(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct mode_relax *one, *two;
@@ -85,7 +85,7 @@ static void test_relax__last_of_two_puts_the_mode_back(void **state)
 	assert_int_equal(real_mode(d, "f"), 0);
 }
 
-static void test_relax__mode_that_is_set_meanwhile_stays(void **state)
+static void test_mode_relax__mode_that_is_set_meanwhile_stays(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct mode_relax *r;
@@ -104,7 +104,7 @@ static void test_relax__mode_that_is_set_meanwhile_stays(void **state)
 	close(fd);
 }
 
-static void test_relax__what_lacks_nothing_or_is_a_link_is_left_alone(void **state)
+static void test_mode_relax__what_lacks_nothing_or_is_a_link_is_left_alone(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -118,7 +118,7 @@ static void test_relax__what_lacks_nothing_or_is_a_link_is_left_alone(void **sta
 	assert_int_equal(real_mode(d, "ro"), 0400);
 }
 
-static void test_relax__what_is_another_users_is_left_alone(void **state)
+static void test_mode_relax__what_is_another_users_is_left_alone(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -134,7 +134,7 @@ static void test_relax__what_is_another_users_is_left_alone(void **state)
 	assert_int_equal(real_mode(d, "f"), 0400);
 }
 
-static void test_relax__set_gid_of_a_group_that_is_not_ours_is_not_lost(void **state)
+static void test_mode_relax__set_gid_of_a_group_that_is_not_ours_is_not_lost(void **state)
 {
 	struct tree_dirs *d = *state;
 	gid_t group;
@@ -152,7 +152,7 @@ static void test_relax__set_gid_of_a_group_that_is_not_ours_is_not_lost(void **s
 	assert_int_equal(real_mode(d, "f"), 02410);
 }
 
-static void test_relax__attribute_of_a_file_that_refuses_it(void **state)
+static void test_mode_relax__attribute_of_a_file_that_refuses_it(void **state)
 {
 	struct tree_dirs *d = *state;
 	char value[4];
@@ -169,7 +169,7 @@ static void test_relax__attribute_of_a_file_that_refuses_it(void **state)
 	close(fd);
 }
 
-static void test_relax__open_where_directory_and_file_refuse_it(void **state)
+static void test_mode_relax__open_where_directory_and_file_refuse_it(void **state)
 {
 	struct tree_dirs *d = *state;
 	int dir, fd;
@@ -187,7 +187,7 @@ static void test_relax__open_where_directory_and_file_refuse_it(void **state)
 	close(dir);
 }
 
-static void test_relax__rename_of_a_directory_that_refuses_it(void **state)
+static void test_mode_relax__rename_of_a_directory_that_refuses_it(void **state)
 {
 	struct tree_dirs *d = *state;
 	int from, to;
@@ -239,7 +239,7 @@ static void *relax_again_and_again(void *arg)
 	return NULL;
 }
 
-static void test_relax__nobody_sees_it_whoever_comes_and_goes(void **state)
+static void test_mode_relax__nobody_sees_it_whoever_comes_and_goes(void **state)
 {
 	struct crowd c = { .d = *state };
 	pthread_t looker, workers[3];
@@ -261,16 +261,16 @@ static void test_relax__nobody_sees_it_whoever_comes_and_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_relax__owner_gets_his_bits_unseen_and_they_go),
-		row(test_relax__last_of_two_puts_the_mode_back),
-		row(test_relax__mode_that_is_set_meanwhile_stays),
-		row(test_relax__what_lacks_nothing_or_is_a_link_is_left_alone),
-		row(test_relax__what_is_another_users_is_left_alone),
-		row(test_relax__set_gid_of_a_group_that_is_not_ours_is_not_lost),
-		row(test_relax__attribute_of_a_file_that_refuses_it),
-		row(test_relax__open_where_directory_and_file_refuse_it),
-		row(test_relax__rename_of_a_directory_that_refuses_it),
-		row(test_relax__nobody_sees_it_whoever_comes_and_goes),
+		row(test_mode_relax__owner_gets_his_bits_unseen_and_they_go),
+		row(test_mode_relax__last_of_two_puts_the_mode_back),
+		row(test_mode_relax__mode_that_is_set_meanwhile_stays),
+		row(test_mode_relax__what_lacks_nothing_or_is_a_link_is_left_alone),
+		row(test_mode_relax__what_is_another_users_is_left_alone),
+		row(test_mode_relax__set_gid_of_a_group_that_is_not_ours_is_not_lost),
+		row(test_mode_relax__attribute_of_a_file_that_refuses_it),
+		row(test_mode_relax__open_where_directory_and_file_refuse_it),
+		row(test_mode_relax__rename_of_a_directory_that_refuses_it),
+		row(test_mode_relax__nobody_sees_it_whoever_comes_and_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

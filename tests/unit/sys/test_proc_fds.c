@@ -122,7 +122,7 @@ static int ask(struct fixture *f, pid_t pid, struct roots *ret)
 			      ret);
 }
 
-static void test_opened__what_is_open_says_by_which_mount(void **state)
+static void test_proc_fds__what_is_open_says_by_which_mount(void **state)
 {
 	struct fixture *f = *state;
 	int one, two, path, other;
@@ -146,7 +146,7 @@ static void test_opened__what_is_open_says_by_which_mount(void **state)
 	leave(f);
 }
 
-static void test_opened__mount_that_is_nowhere_is_doubt(void **state)
+static void test_proc_fds__mount_that_is_nowhere_is_doubt(void **state)
 {
 	struct fixture *f = *state;
 	char path[PATH_MAX + 32];
@@ -176,7 +176,7 @@ static bool is_waiting(pid_t pid, const char *where)
 }
 
 /* Both mounts have it open there, and one of them is what it waits with. */
-static void test_opened__who_waits_for_a_lock_is_asked_what_for(void **state)
+static void test_proc_fds__who_waits_for_a_lock_is_asked_what_for(void **state)
 {
 	struct fixture *f = *state;
 	struct roots r;
@@ -232,7 +232,7 @@ static void hold_epoll(struct fixture *f)
 
 /* Who asks would wait for it and could not be killed; and what is held up may be the answer of who
  * asks. */
-static void test_opened__a_lock_that_the_process_holds_is_not_waited_for(void **state)
+static void test_proc_fds__a_lock_that_the_process_holds_is_not_waited_for(void **state)
 {
 	struct fixture *f = *state;
 	struct roots r;
@@ -261,7 +261,7 @@ static void test_opened__a_lock_that_the_process_holds_is_not_waited_for(void **
 }
 
 /* Two file systems number their files alike. */
-static void test_opened__a_file_of_another_file_system_is_not_meant(void **state)
+static void test_proc_fds__a_file_of_another_file_system_is_not_meant(void **state)
 {
 	struct fixture *f = *state;
 	char path[PATH_MAX + 32];
@@ -292,7 +292,7 @@ static void test_opened__a_file_of_another_file_system_is_not_meant(void **state
 	leave(f);
 }
 
-static void test_opened__process_that_is_not_there(void **state)
+static void test_proc_fds__process_that_is_not_there(void **state)
 {
 	struct fixture *f = *state;
 	struct roots r;
@@ -306,12 +306,12 @@ static void test_opened__process_that_is_not_there(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_opened__process_that_is_not_there),
-		row(test_opened__what_is_open_says_by_which_mount),
-		row(test_opened__mount_that_is_nowhere_is_doubt),
-		row(test_opened__who_waits_for_a_lock_is_asked_what_for),
-		row(test_opened__a_lock_that_the_process_holds_is_not_waited_for),
-		row(test_opened__a_file_of_another_file_system_is_not_meant),
+		row(test_proc_fds__process_that_is_not_there),
+		row(test_proc_fds__what_is_open_says_by_which_mount),
+		row(test_proc_fds__mount_that_is_nowhere_is_doubt),
+		row(test_proc_fds__who_waits_for_a_lock_is_asked_what_for),
+		row(test_proc_fds__a_lock_that_the_process_holds_is_not_waited_for),
+		row(test_proc_fds__a_file_of_another_file_system_is_not_meant),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static void expect_name(struct tree_dirs *d, const char *below, const char *expe
 	free(name);
 }
 
-static void test_container__podman_names_it_by_its_layer(void **state)
+static void test_container_name__podman_names_it_by_its_layer(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -35,7 +35,7 @@ static void test_container__podman_names_it_by_its_layer(void **state)
 	expect_name(d, "overlay/" ID "/merged", "brief");
 }
 
-static void test_container__docker_names_it_by_its_mount(void **state)
+static void test_container_name__docker_names_it_by_its_mount(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -45,7 +45,7 @@ static void test_container__docker_names_it_by_its_mount(void **state)
 	expect_name(d, "fuse-overlayfs/" CID "/merged", NULL);
 }
 
-static void test_container__what_makes_no_sense_gives_no_name(void **state)
+static void test_container_name__what_makes_no_sense_gives_no_name(void **state)
 {
 	static const char *const texts[] = { "",
 					     "{",
@@ -71,9 +71,9 @@ static void test_container__what_makes_no_sense_gives_no_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_container__podman_names_it_by_its_layer),
-		row(test_container__docker_names_it_by_its_mount),
-		row(test_container__what_makes_no_sense_gives_no_name),
+		row(test_container_name__podman_names_it_by_its_layer),
+		row(test_container_name__docker_names_it_by_its_mount),
+		row(test_container_name__what_makes_no_sense_gives_no_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

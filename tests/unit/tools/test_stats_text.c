@@ -27,7 +27,7 @@ static void assert_has(const char *part)
 		fail_msg("no \"%s\" in:\n%s", part, text);
 }
 
-static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **state)
+static void test_stats_text__all_mounts_have_a_line_and_requests_are_sorted(void **state)
 {
 	struct report r = reports_make("/c2");
 	FILE *f = begin();
@@ -49,7 +49,7 @@ static void test_panel__all_mounts_have_a_line_and_requests_are_sorted(void **st
 	report_release(&r);
 }
 
-static void test_panel__a_mount_that_may_hardly_take_more_is_red(void **state)
+static void test_stats_text__a_mount_that_may_hardly_take_more_is_red(void **state)
 {
 	static const struct quota_usage full[] = { { .bytes = 90, .max_bytes = 100 },
 						   { .bytes = 1, .inodes = 10, .max_inodes = 10 } };
@@ -79,7 +79,7 @@ static void test_panel__a_mount_that_may_hardly_take_more_is_red(void **state)
 	report_release(&r);
 }
 
-static void test_panel__one_mount_in_full(void **state)
+static void test_stats_text__one_mount_in_full(void **state)
 {
 	struct report r = reports_make("/c\033[2J");
 	FILE *f = begin();
@@ -98,7 +98,7 @@ static void test_panel__one_mount_in_full(void **state)
 	report_release(&r);
 }
 
-static void test_panel__rates_are_of_the_time_between_and_the_busiest_is_first(void **state)
+static void test_stats_text__rates_are_of_the_time_between_and_the_busiest_is_first(void **state)
 {
 	struct report a = reports_make("/c2"), b = reports_make("/c2");
 	struct stats_values *first = &b.mounts[0].values, *second = &b.mounts[1].values;
@@ -137,7 +137,7 @@ static void test_panel__rates_are_of_the_time_between_and_the_busiest_is_first(v
 	report_release(&a);
 }
 
-static void test_panel__rates_as_json_are_a_report_of_what_was_gained(void **state)
+static void test_stats_text__rates_as_json_are_a_report_of_what_was_gained(void **state)
 {
 	struct report a = reports_make("/c2"), b = reports_make("/c2"), back;
 	FILE *f = begin();
@@ -166,7 +166,7 @@ static void test_panel__rates_as_json_are_a_report_of_what_was_gained(void **sta
 }
 
 /* A mount that came in place of another one has counted less. */
-static void test_panel__a_mount_that_is_new_counts_from_nothing(void **state)
+static void test_stats_text__a_mount_that_is_new_counts_from_nothing(void **state)
 {
 	struct report a = reports_make("/c2"), b = reports_make("/c3");
 	FILE *f = begin();
@@ -186,13 +186,13 @@ static void test_panel__a_mount_that_is_new_counts_from_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_panel__all_mounts_have_a_line_and_requests_are_sorted),
-		cmocka_unit_test(test_panel__a_mount_that_may_hardly_take_more_is_red),
-		cmocka_unit_test(test_panel__one_mount_in_full),
+		cmocka_unit_test(test_stats_text__all_mounts_have_a_line_and_requests_are_sorted),
+		cmocka_unit_test(test_stats_text__a_mount_that_may_hardly_take_more_is_red),
+		cmocka_unit_test(test_stats_text__one_mount_in_full),
 		cmocka_unit_test(
-			test_panel__rates_are_of_the_time_between_and_the_busiest_is_first),
-		cmocka_unit_test(test_panel__rates_as_json_are_a_report_of_what_was_gained),
-		cmocka_unit_test(test_panel__a_mount_that_is_new_counts_from_nothing),
+			test_stats_text__rates_are_of_the_time_between_and_the_busiest_is_first),
+		cmocka_unit_test(test_stats_text__rates_as_json_are_a_report_of_what_was_gained),
+		cmocka_unit_test(test_stats_text__a_mount_that_is_new_counts_from_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,7 @@ static char *print(const struct text_table *g)
 	return text;
 }
 
-static void test_grid__columns_are_as_wide_as_what_is_in_them(void **state)
+static void test_text_table__columns_are_as_wide_as_what_is_in_them(void **state)
 {
 	static const char *const heads[] = { "NAME", "N", "PLACE" };
 	struct text_table g;
@@ -44,7 +44,7 @@ static void test_grid__columns_are_as_wide_as_what_is_in_them(void **state)
 	text_table_release(&g);
 }
 
-static void test_grid__a_terminal_is_told_nothing(void **state)
+static void test_text_table__a_terminal_is_told_nothing(void **state)
 {
 	static const char *const heads[] = { "NAME" };
 	struct text_table g;
@@ -59,7 +59,7 @@ static void test_grid__a_terminal_is_told_nothing(void **state)
 	text_table_release(&g);
 }
 
-static void test_grid__many_rows_and_a_lost_cell(void **state)
+static void test_text_table__many_rows_and_a_lost_cell(void **state)
 {
 	static const char *const heads[] = { "A", "B" };
 	struct text_table g;
@@ -80,9 +80,9 @@ static void test_grid__many_rows_and_a_lost_cell(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_grid__columns_are_as_wide_as_what_is_in_them),
-		cmocka_unit_test(test_grid__a_terminal_is_told_nothing),
-		cmocka_unit_test(test_grid__many_rows_and_a_lost_cell),
+		cmocka_unit_test(test_text_table__columns_are_as_wide_as_what_is_in_them),
+		cmocka_unit_test(test_text_table__a_terminal_is_told_nothing),
+		cmocka_unit_test(test_text_table__many_rows_and_a_lost_cell),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static struct report many(size_t n, bool is_later)
 	return r;
 }
 
-static void test_screen__fits_terminals_of_any_size(void **state)
+static void test_top_screen__fits_terminals_of_any_size(void **state)
 {
 	static const size_t mounts[] = { 2, 3, 9, 64 };
 
@@ -84,7 +84,7 @@ static void test_screen__fits_terminals_of_any_size(void **state)
 	}
 }
 
-static void test_screen__the_end_of_a_name_is_what_tells_mounts_apart(void **state)
+static void test_top_screen__the_end_of_a_name_is_what_tells_mounts_apart(void **state)
 {
 	struct report a = many(4, false), b = many(4, true);
 
@@ -100,7 +100,7 @@ static void test_screen__the_end_of_a_name_is_what_tells_mounts_apart(void **sta
 	report_release(&b);
 }
 
-static void test_screen__sorted_by_what_was_chosen(void **state)
+static void test_top_screen__sorted_by_what_was_chosen(void **state)
 {
 	struct report a = reports_make("/c2"), b = reports_make("/c2");
 	struct stats_values *first = &b.mounts[0].values, *second = &b.mounts[1].values;
@@ -127,7 +127,7 @@ static void test_screen__sorted_by_what_was_chosen(void **state)
 	report_release(&b);
 }
 
-static void test_screen__plain_where_no_style_is_wanted(void **state)
+static void test_top_screen__plain_where_no_style_is_wanted(void **state)
 {
 	struct report a = reports_make("/c2");
 	struct top_screen s = { .columns = 80, .rows = 24, .has_style = true };
@@ -155,10 +155,10 @@ static void test_screen__plain_where_no_style_is_wanted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_screen__fits_terminals_of_any_size),
-		cmocka_unit_test(test_screen__the_end_of_a_name_is_what_tells_mounts_apart),
-		cmocka_unit_test(test_screen__sorted_by_what_was_chosen),
-		cmocka_unit_test(test_screen__plain_where_no_style_is_wanted),
+		cmocka_unit_test(test_top_screen__fits_terminals_of_any_size),
+		cmocka_unit_test(test_top_screen__the_end_of_a_name_is_what_tells_mounts_apart),
+		cmocka_unit_test(test_top_screen__sorted_by_what_was_chosen),
+		cmocka_unit_test(test_top_screen__plain_where_no_style_is_wanted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ static void put_four_names(struct tree_dirs *d)
 	make_link(d, "lower/a", "lower/z/d");
 }
 
-static void test_links__names_side_by_side_and_far_apart_are_found(void **state)
+static void test_hardlink_index__names_side_by_side_and_far_apart_are_found(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -69,7 +69,7 @@ static void test_links__names_side_by_side_and_far_apart_are_found(void **state)
 	expect_places(d, "p/q/alone", "p/q/alone");
 }
 
-static void test_links__equal_numbers_in_different_layers_are_different_files(void **state)
+static void test_hardlink_index__equal_numbers_in_different_layers_are_different_files(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -82,7 +82,7 @@ static void test_links__equal_numbers_in_different_layers_are_different_files(vo
 	expect_places(d, "c", "c");
 }
 
-static void test_links__hidden_names_and_replaced_directories_are_left_out(void **state)
+static void test_hardlink_index__hidden_names_and_replaced_directories_are_left_out(void **state)
 {
 	struct tree_dirs *d = *state;
 
@@ -93,7 +93,7 @@ static void test_links__hidden_names_and_replaced_directories_are_left_out(void 
 	expect_places(d, "a", "a p/q/c");
 }
 
-static void test_links__renamed_directories_are_followed_also_after_a_remount(void **state)
+static void test_hardlink_index__renamed_directories_are_followed_also_after_a_remount(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct inode *p, *z;
@@ -114,7 +114,7 @@ static void test_links__renamed_directories_are_followed_also_after_a_remount(vo
 	expect_places(d, "p/z/moved/c", "a b p/z/d p/z/moved/c");
 }
 
-static void test_links__copied_up_file_has_no_lower_names_left(void **state)
+static void test_hardlink_index__copied_up_file_has_no_lower_names_left(void **state)
 {
 	struct tree_dirs *d = *state;
 	struct hardlink_set set;
@@ -136,11 +136,11 @@ static void test_links__copied_up_file_has_no_lower_names_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_links__names_side_by_side_and_far_apart_are_found),
-		row(test_links__equal_numbers_in_different_layers_are_different_files),
-		row(test_links__hidden_names_and_replaced_directories_are_left_out),
-		row(test_links__renamed_directories_are_followed_also_after_a_remount),
-		row(test_links__copied_up_file_has_no_lower_names_left),
+		row(test_hardlink_index__names_side_by_side_and_far_apart_are_found),
+		row(test_hardlink_index__equal_numbers_in_different_layers_are_different_files),
+		row(test_hardlink_index__hidden_names_and_replaced_directories_are_left_out),
+		row(test_hardlink_index__renamed_directories_are_followed_also_after_a_remount),
+		row(test_hardlink_index__copied_up_file_has_no_lower_names_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

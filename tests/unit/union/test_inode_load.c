@@ -31,7 +31,7 @@ static void live_without_grant(struct tree_dirs *d, struct will *w)
 	tree_make(d, "dir", "made", S_IFREG | 0644);
 }
 
-static void test_inodeload__what_the_kernel_never_heard_of_is_let_go(void **state)
+static void test_inode_load__what_the_kernel_never_heard_of_is_let_go(void **state)
 {
 	struct recovery *h = *state;
 
@@ -59,7 +59,7 @@ static void live_renumbered(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 2, f);
 }
 
-static void test_inodeload__former_numbers_lead_to_the_same_inode(void **state)
+static void test_inode_load__former_numbers_lead_to_the_same_inode(void **state)
 {
 	struct recovery *h = *state;
 	struct inode *f;
@@ -154,7 +154,7 @@ static void use_damaged(struct recovery *h, uint64_t *seed)
 	_exit(0);
 }
 
-static void test_inodeload__damaged_table_breaks_nothing(void **state)
+static void test_inode_load__damaged_table_breaks_nothing(void **state)
 {
 	struct recovery *h = *state;
 	uint64_t seed = tree_seed("inodeload");
@@ -179,7 +179,7 @@ static void test_inodeload__damaged_table_breaks_nothing(void **state)
 	}
 }
 
-static void test_inodeload__table_of_another_version_is_refused(void **state)
+static void test_inode_load__table_of_another_version_is_refused(void **state)
 {
 	struct recovery *h = *state;
 	uint32_t version = NODE_TABLE_VERSION + 1;
@@ -201,7 +201,7 @@ static void live_on_mounts(struct tree_dirs *d, struct will *w)
 	w->ino[4] = tree_stat(d, "three/f").st_ino;
 }
 
-static void test_inodeload__devices_inside_a_layer_have_the_numbers_they_had(void **state)
+static void test_inode_load__devices_inside_a_layer_have_the_numbers_they_had(void **state)
 {
 	static const char *const names[] = { "lower/one", "lower/two", "lower/three" };
 	struct recovery *h = *state;
@@ -239,12 +239,12 @@ static void test_inodeload__devices_inside_a_layer_have_the_numbers_they_had(voi
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		RECOVERY_TEST(test_inodeload__what_the_kernel_never_heard_of_is_let_go),
-		RECOVERY_TEST(test_inodeload__former_numbers_lead_to_the_same_inode),
-		RECOVERY_TEST(test_inodeload__damaged_table_breaks_nothing),
-		RECOVERY_TEST(test_inodeload__table_of_another_version_is_refused),
+		RECOVERY_TEST(test_inode_load__what_the_kernel_never_heard_of_is_let_go),
+		RECOVERY_TEST(test_inode_load__former_numbers_lead_to_the_same_inode),
+		RECOVERY_TEST(test_inode_load__damaged_table_breaks_nothing),
+		RECOVERY_TEST(test_inode_load__table_of_another_version_is_refused),
 		/* Last: what it mounts, it mounts in a namespace of its own. */
-		RECOVERY_TEST(test_inodeload__devices_inside_a_layer_have_the_numbers_they_had),
+		RECOVERY_TEST(test_inode_load__devices_inside_a_layer_have_the_numbers_they_had),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

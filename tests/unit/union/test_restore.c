@@ -61,7 +61,7 @@ static void live_with_files(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 4, tree_get(d, "dir/sub"));
 }
 
-static void test_revive__file_is_filled_when_it_is_asked_for_by_id(void **state)
+static void test_restore__file_is_filled_when_it_is_asked_for_by_id(void **state)
 {
 	struct recovery *h = *state;
 
@@ -83,7 +83,7 @@ static void test_revive__file_is_filled_when_it_is_asked_for_by_id(void **state)
 	tree_expect_text(h->d, "dir/sub/made", "New");
 }
 
-static void test_revive__file_is_filled_when_its_name_is_looked_up(void **state)
+static void test_restore__file_is_filled_when_its_name_is_looked_up(void **state)
 {
 	struct recovery *h = *state;
 	struct inode *f;
@@ -103,7 +103,7 @@ static void test_revive__file_is_filled_when_its_name_is_looked_up(void **state)
 	tree_expect_names(h->d, "dir", "big f sub");
 }
 
-static void test_revive__nothing_is_left_when_all_is_forgotten(void **state)
+static void test_restore__nothing_is_left_when_all_is_forgotten(void **state)
 {
 	struct recovery *h = *state;
 
@@ -131,7 +131,7 @@ static void live_with_links(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 1, tree_get(d, "pair/a"));
 }
 
-static void test_revive__other_name_of_a_file_leads_to_the_same_inode(void **state)
+static void test_restore__other_name_of_a_file_leads_to_the_same_inode(void **state)
 {
 	struct recovery *h = *state;
 	struct inode *i;
@@ -168,7 +168,7 @@ static void live_removing_a_link(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 0, made);
 }
 
-static void test_revive__file_is_known_before_one_of_its_names_is_removed(void **state)
+static void test_restore__file_is_known_before_one_of_its_names_is_removed(void **state)
 {
 	struct recovery *h = *state;
 	struct inode *dir, *i;
@@ -258,7 +258,7 @@ static void expect_orphans(struct recovery *h)
 	fd_cache_unpin(&i[LINK]->src.fd);
 }
 
-static void test_revive__what_was_unlinked_is_found_again(void **state)
+static void test_restore__what_was_unlinked_is_found_again(void **state)
 {
 	struct recovery *h = *state;
 	struct inode *i, *dir;
@@ -284,7 +284,7 @@ static void test_revive__what_was_unlinked_is_found_again(void **state)
 	tree_expect_names(h->d, "dir", "named sub");
 }
 
-static void test_revive__unlinked_files_leave_nothing_when_they_are_forgotten_unseen(void **state)
+static void test_restore__unlinked_files_leave_nothing_when_they_are_forgotten_unseen(void **state)
 {
 	struct recovery *h = *state;
 
@@ -309,7 +309,7 @@ static void count_held(int fd, void *arg)
 	n_held++;
 }
 
-static void test_revive__held_descriptors_are_told_without_attaching(void **state)
+static void test_restore__held_descriptors_are_told_without_attaching(void **state)
 {
 	struct recovery *h = *state;
 
@@ -328,7 +328,7 @@ static void live_on_with_orphans(struct tree_dirs *d, struct will *w)
 	assert_int_equal(lookup_revive(d->t, inode_get(d->t, w->id[LOWER])), 0);
 }
 
-static void test_revive__orphans_live_through_a_second_death(void **state)
+static void test_restore__orphans_live_through_a_second_death(void **state)
 {
 	struct recovery *h = *state;
 
@@ -368,7 +368,7 @@ static void live_half_removed(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 3, stays);
 }
 
-static void test_revive__entry_removed_before_the_table_knew(void **state)
+static void test_restore__entry_removed_before_the_table_knew(void **state)
 {
 	struct recovery *h = *state;
 
@@ -444,7 +444,7 @@ static void live_replaced(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 1, dir);
 }
 
-static void test_revive__name_that_leads_to_another_file_is_lost(void **state)
+static void test_restore__name_that_leads_to_another_file_is_lost(void **state)
 {
 	struct recovery *h = *state;
 	struct inode *other;
@@ -471,7 +471,7 @@ static void live_replaced_and_make(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 0, made);
 }
 
-static void test_revive__file_made_at_a_name_that_is_gone_is_a_new_one(void **state)
+static void test_restore__file_made_at_a_name_that_is_gone_is_a_new_one(void **state)
 {
 	struct recovery *h = *state;
 	struct inode *new;
@@ -505,7 +505,7 @@ static void live_until_a_copy(struct tree_dirs *d, struct will *w)
 	assert_int_equal(mknodat(dirfd, "fifo", S_IFIFO | 0644, 0), 0);
 }
 
-static void test_revive__copy_that_nobody_lived_to_tell_of_is_the_same_file(void **state)
+static void test_restore__copy_that_nobody_lived_to_tell_of_is_the_same_file(void **state)
 {
 	struct recovery *h = *state;
 	struct stat st;
@@ -537,7 +537,7 @@ static void live_deep(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 0, dir);
 }
 
-static void test_revive__depth_is_no_matter(void **state)
+static void test_restore__depth_is_no_matter(void **state)
 {
 	struct recovery *h = *state;
 
@@ -558,7 +558,7 @@ static void live_with_renamed_dir(struct tree_dirs *d, struct will *w)
 	assert_int_equal(rename_entry(d->t, dir, "sub", d->t->root, "away", 0), 0);
 }
 
-static void test_revive__renamed_directory_shows_what_it_did(void **state)
+static void test_restore__renamed_directory_shows_what_it_did(void **state)
 {
 	struct recovery *h = *state;
 
@@ -591,7 +591,7 @@ static void live_listing(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 0, dir);
 }
 
-static void test_revive__listing_goes_on_where_it_was(void **state)
+static void test_restore__listing_goes_on_where_it_was(void **state)
 {
 	struct recovery *h = *state;
 	struct lookup_entry e;
@@ -622,7 +622,7 @@ static void live_dirty(struct tree_dirs *d, struct will *w)
 	recovery_grant(d, w, 0, big);
 }
 
-static void test_revive__what_the_dead_server_did_not_commit_is_committed(void **state)
+static void test_restore__what_the_dead_server_did_not_commit_is_committed(void **state)
 {
 	struct recovery *h = *state;
 	struct checkpoint *c;
@@ -643,26 +643,26 @@ static void test_revive__what_the_dead_server_did_not_commit_is_committed(void *
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		RECOVERY_TEST(test_revive__file_is_filled_when_it_is_asked_for_by_id),
-		RECOVERY_TEST(test_revive__file_is_filled_when_its_name_is_looked_up),
-		RECOVERY_TEST(test_revive__nothing_is_left_when_all_is_forgotten),
-		RECOVERY_TEST(test_revive__other_name_of_a_file_leads_to_the_same_inode),
-		RECOVERY_TEST(test_revive__file_is_known_before_one_of_its_names_is_removed),
-		RECOVERY_TEST(test_revive__what_was_unlinked_is_found_again),
+		RECOVERY_TEST(test_restore__file_is_filled_when_it_is_asked_for_by_id),
+		RECOVERY_TEST(test_restore__file_is_filled_when_its_name_is_looked_up),
+		RECOVERY_TEST(test_restore__nothing_is_left_when_all_is_forgotten),
+		RECOVERY_TEST(test_restore__other_name_of_a_file_leads_to_the_same_inode),
+		RECOVERY_TEST(test_restore__file_is_known_before_one_of_its_names_is_removed),
+		RECOVERY_TEST(test_restore__what_was_unlinked_is_found_again),
 		RECOVERY_TEST(
-			test_revive__unlinked_files_leave_nothing_when_they_are_forgotten_unseen),
-		RECOVERY_TEST(test_revive__held_descriptors_are_told_without_attaching),
-		RECOVERY_TEST(test_revive__orphans_live_through_a_second_death),
-		RECOVERY_TEST(test_revive__entry_removed_before_the_table_knew),
+			test_restore__unlinked_files_leave_nothing_when_they_are_forgotten_unseen),
+		RECOVERY_TEST(test_restore__held_descriptors_are_told_without_attaching),
+		RECOVERY_TEST(test_restore__orphans_live_through_a_second_death),
+		RECOVERY_TEST(test_restore__entry_removed_before_the_table_knew),
 		RECOVERY_TEST(test_restore__name_of_an_unresolved_inode_can_be_dropped),
 		RECOVERY_TEST(test_restore__name_of_an_unresolved_inode_can_be_moved),
-		RECOVERY_TEST(test_revive__name_that_leads_to_another_file_is_lost),
-		RECOVERY_TEST(test_revive__file_made_at_a_name_that_is_gone_is_a_new_one),
-		RECOVERY_TEST(test_revive__copy_that_nobody_lived_to_tell_of_is_the_same_file),
-		RECOVERY_TEST(test_revive__depth_is_no_matter),
-		RECOVERY_TEST(test_revive__renamed_directory_shows_what_it_did),
-		RECOVERY_TEST(test_revive__listing_goes_on_where_it_was),
-		RECOVERY_TEST(test_revive__what_the_dead_server_did_not_commit_is_committed),
+		RECOVERY_TEST(test_restore__name_that_leads_to_another_file_is_lost),
+		RECOVERY_TEST(test_restore__file_made_at_a_name_that_is_gone_is_a_new_one),
+		RECOVERY_TEST(test_restore__copy_that_nobody_lived_to_tell_of_is_the_same_file),
+		RECOVERY_TEST(test_restore__depth_is_no_matter),
+		RECOVERY_TEST(test_restore__renamed_directory_shows_what_it_did),
+		RECOVERY_TEST(test_restore__listing_goes_on_where_it_was),
+		RECOVERY_TEST(test_restore__what_the_dead_server_did_not_commit_is_committed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
