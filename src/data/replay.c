@@ -314,11 +314,11 @@ static struct inode *directory_of(struct union_fs *t, const struct intent_end *e
 }
 
 /* Those that were moved above it have their new names by now. */
-static struct inode *revived_directory(struct union_fs *t, const struct intent_end *e)
+static struct inode *restored_directory(struct union_fs *t, const struct intent_end *e)
 {
 	struct inode *i = directory_of(t, e);
 
-	return i && lookup_revive(t, i) == 0 ? i : NULL;
+	return i && lookup_restore(t, i) == 0 ? i : NULL;
 }
 
 /* Is the node the directory of that end, or above it, as far as the table knows? */
@@ -369,7 +369,7 @@ static struct intent *take_next(struct pending *p)
 
 static void settle_remove(struct union_fs *t, const struct intent *n)
 {
-	struct inode *dir = revived_directory(t, &n->from);
+	struct inode *dir = restored_directory(t, &n->from);
 	struct lookup_state state;
 
 	if (!dir || !dir->has_upper || lookup_state(t, dir, n->from.name, &state) < 0 ||
@@ -381,8 +381,8 @@ static void settle_remove(struct union_fs *t, const struct intent *n)
 /* Whose names these were is not filled before: by what has them now it could be taken for that. */
 static void settle_move(struct union_fs *t, const struct intent *n)
 {
-	struct move m = { .from = revived_directory(t, &n->from),
-			  .to = revived_directory(t, &n->to),
+	struct move m = { .from = restored_directory(t, &n->from),
+			  .to = restored_directory(t, &n->to),
 			  .from_name = n->from.name,
 			  .to_name = n->to.name };
 

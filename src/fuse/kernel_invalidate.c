@@ -89,7 +89,7 @@ struct intent *kernel_invalidate_note(uint64_t key, const struct fuse_buf *buf)
 {
 	const struct fuse_in_header *in = buf->mem;
 	const char *bytes = buf->mem, *end = bytes + buf->size, *name = NULL;
-	struct intent_request q = { .key = key, .kind = INTENT_DOUBT };
+	struct intent_request q = { .key = key, .kind = INTENT_INVALIDATE };
 	size_t at;
 
 	if (buf->size < sizeof(*in))
@@ -153,9 +153,9 @@ static void collect(struct intent *n, void *arg)
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
 		const struct intent_end *e = ends[i];
 
-		if (n->kind == INTENT_DOUBT && *e->name)
+		if (n->kind == INTENT_INVALIDATE && *e->name)
 			put(d, e->parent, 0, e->name);
-		put(d, e->node, n->kind == INTENT_DOUBT ? ALL_PAGES : NO_PAGES, "");
+		put(d, e->node, n->kind == INTENT_INVALIDATE ? ALL_PAGES : NO_PAGES, "");
 	}
 }
 

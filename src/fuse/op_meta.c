@@ -15,7 +15,7 @@ struct inode *op_meta_inode(fuse_req_t req, fuse_ino_t ino)
 {
 	struct union_fs *t = &op_mount(req)->tree;
 	struct inode *i = inode_get(t, ino);
-	int r = i ? lookup_revive(t, i) : -ESTALE;
+	int r = i ? lookup_restore(t, i) : -ESTALE;
 
 	if (r < 0)
 		op_reply_err(req, r);

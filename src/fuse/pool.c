@@ -291,7 +291,7 @@ static void unlink_dead(struct pool *p, struct member *m)
 		run_ended(e);
 }
 
-/* True: the caller buries it, without the lock. */
+/* True: the caller frees it, without the lock. */
 static bool end_locked(struct pool *p, struct member *m)
 {
 	if (!m->is_over) {

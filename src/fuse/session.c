@@ -30,7 +30,7 @@ struct session {
 	bool ends_requests; /* it ends it */
 	int tell_fd; /* then: what keeps the mount alive; -1 */
 	struct kernel_invalidate
-		*doubts; /* what the kernel believes wrongly since; NULL: nothing */
+		*invalidate; /* what the kernel believes wrongly since; NULL: nothing */
 	/* While requests may come again: where the kernel is told of those that do not, and how
 	 * many threads are taking one that may. */
 	_Atomic bool awaits_others;
@@ -285,7 +285,7 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
 	/* It was when the file system was made; if it is no more, that is gone. */
 	if (!s->is_sent_again && !m->is_sb_member) {
 		/* They were ended when what the dead server read by was closed. */
-		s->doubts = kernel_invalidate_take(m->key);
+		s->invalidate = kernel_invalidate_take(m->key);
 		end_by_clone(s);
 	}
 	s->kept_fd = fuse_fd;
@@ -340,9 +340,9 @@ static void end_taking(struct session *s, const struct fuse_buf *buf)
 	look_for_others(s);
 }
 
-void session_clear_doubts(struct session *s, int fuse_fd)
+void session_invalidate(struct session *s, int fuse_fd)
 {
-	kernel_invalidate_tell(steal_ptr(&s->doubts), fuse_fd);
+	kernel_invalidate_tell(steal_ptr(&s->invalidate), fuse_fd);
 	look_for_others(s);
 }
 
@@ -373,7 +373,7 @@ void session_free(struct session *s)
 		locks_end(s->m->tree.locks, -ENODEV);
 	if (s->m->tree.locks && !s->is_inside)
 		let_interrupts_go(s);
-	kernel_invalidate_free(s->doubts);
+	kernel_invalidate_free(s->invalidate);
 	closep(&s->tell_fd);
 	buf_release(&s->init);
 	fuse_session_destroy(s->se);

@@ -53,7 +53,7 @@ static void commit_all(struct checkpoint *c)
 	struct inode *i;
 
 	while ((i = next_partial(c->tree, &id))) {
-		if (lookup_revive(c->tree, i) == 0 &&
+		if (lookup_restore(c->tree, i) == 0 &&
 		    mapfile_pending(c->tree->map, i->src.id) != MAPFILE_CLEAN)
 			cow_sync_unasked(c->tree, i);
 		inode_unref(c->tree, i);

@@ -43,7 +43,7 @@ static struct {
 	struct member *members;
 	size_t n, max;
 	uint32_t last_number, busy;
-} thin = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
+} shrinker = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
 
 /* Rung with locks of others held. */
 static sem_t bell;
@@ -59,9 +59,9 @@ static uint64_t bytes_of_all(void)
 {
 	uint64_t sum = 0;
 
-	LOCK_SCOPE(&thin.lock);
-	for (size_t k = 0; k < thin.n; k++)
-		sum += (uint64_t)inode_count(thin.members[k].tree) * INODE_BYTES;
+	LOCK_SCOPE(&shrinker.lock);
+	for (size_t k = 0; k < shrinker.n; k++)
+		sum += (uint64_t)inode_count(shrinker.members[k].tree) * INODE_BYTES;
 	return sum;
 }
 
@@ -79,31 +79,31 @@ static bool begin_with_largest(struct member *ret, size_t *ret_count)
 	struct member *most = NULL;
 	size_t max = UNION_FS_GROWN_STEP - 1;
 
-	LOCK_SCOPE(&thin.lock);
-	for (size_t k = 0; k < thin.n; k++) {
-		const size_t n = inode_count(thin.members[k].tree);
+	LOCK_SCOPE(&shrinker.lock);
+	for (size_t k = 0; k < shrinker.n; k++) {
+		const size_t n = inode_count(shrinker.members[k].tree);
 
 		if (n <= max)
 			continue;
 		max = n;
-		most = &thin.members[k];
+		most = &shrinker.members[k];
 	}
 	if (!most)
 		return false;
 	*ret = *most;
 	*ret_count = max;
-	thin.busy = most->number;
+	shrinker.busy = most->number;
 	return true;
 }
 
 static void end_with(const struct member *m)
 {
-	LOCK_SCOPE(&thin.lock);
-	for (size_t k = 0; k < thin.n; k++)
-		if (thin.members[k].number == m->number)
-			thin.members[k].from = m->from;
-	thin.busy = 0;
-	pthread_cond_broadcast(&thin.idle);
+	LOCK_SCOPE(&shrinker.lock);
+	for (size_t k = 0; k < shrinker.n; k++)
+		if (shrinker.members[k].number == m->number)
+			shrinker.members[k].from = m->from;
+	shrinker.busy = 0;
+	pthread_cond_broadcast(&shrinker.idle);
 }
 
 /* False: this kernel does not do that. */
@@ -176,22 +176,22 @@ static int start_thread_locked(void)
 	r = -pthread_create(&thread, &attr, run, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
-	thin.has_thread = r == 0;
+	shrinker.has_thread = r == 0;
 	return r;
 }
 
 static int enter_locked(const struct member *m)
 {
-	if (thin.n == thin.max) {
-		const size_t max = thin.max ? thin.max * 2 : 16;
-		struct member *bigger = realloc(thin.members, max * sizeof(*bigger));
+	if (shrinker.n == shrinker.max) {
+		const size_t max = shrinker.max ? shrinker.max * 2 : 16;
+		struct member *bigger = realloc(shrinker.members, max * sizeof(*bigger));
 
 		if (!bigger)
 			return -ENOMEM;
-		thin.members = bigger;
-		thin.max = max;
+		shrinker.members = bigger;
+		shrinker.max = max;
 	}
-	thin.members[thin.n++] = *m;
+	shrinker.members[shrinker.n++] = *m;
 	return 0;
 }
 
@@ -199,11 +199,11 @@ int inode_shrinker_enter(struct union_fs *t, int fuse_fd, uint32_t *ret_number)
 {
 	int r = 0;
 
-	LOCK_SCOPE(&thin.lock);
-	if (!thin.has_thread)
+	LOCK_SCOPE(&shrinker.lock);
+	if (!shrinker.has_thread)
 		r = start_thread_locked();
 	if (r == 0) {
-		const struct member m = { .number = thin.last_number + 1,
+		const struct member m = { .number = shrinker.last_number + 1,
 					  .fuse_fd = fuse_fd,
 					  .tree = t };
 
@@ -211,7 +211,7 @@ int inode_shrinker_enter(struct union_fs *t, int fuse_fd, uint32_t *ret_number)
 	}
 	if (r < 0)
 		return r;
-	*ret_number = ++thin.last_number;
+	*ret_number = ++shrinker.last_number;
 	t->on_grown = ring;
 	/* A dead server may have left many. */
 	ring();
@@ -222,15 +222,15 @@ void inode_shrinker_leave(uint32_t number)
 {
 	if (!number)
 		return;
-	LOCK_SCOPE(&thin.lock);
-	for (size_t k = 0; k < thin.n; k++) {
-		if (thin.members[k].number != number)
+	LOCK_SCOPE(&shrinker.lock);
+	for (size_t k = 0; k < shrinker.n; k++) {
+		if (shrinker.members[k].number != number)
 			continue;
-		thin.n--;
-		memmove(&thin.members[k], &thin.members[k + 1],
-			(thin.n - k) * sizeof(*thin.members));
+		shrinker.n--;
+		memmove(&shrinker.members[k], &shrinker.members[k + 1],
+			(shrinker.n - k) * sizeof(*shrinker.members));
 		break;
 	}
-	while (thin.busy == number)
-		pthread_cond_wait(&thin.idle, &thin.lock);
+	while (shrinker.busy == number)
+		pthread_cond_wait(&shrinker.idle, &shrinker.lock);
 }

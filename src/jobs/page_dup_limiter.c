@@ -51,7 +51,7 @@ static struct {
 	size_t n, max;
 	uint32_t last_number, busy; /* busy: the thread has to do with this one */
 	struct page_dup_limiter_usage usage;
-} keeper = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
+} limiter = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
 
 /* The thread's own. */
 struct state {
@@ -105,9 +105,9 @@ void page_dup_limiter_sent(const struct page_dup_limiter_note *n)
 
 static struct member *find_locked(uint32_t number)
 {
-	for (size_t k = 0; k < keeper.n; k++)
-		if (keeper.members[k].number == number)
-			return &keeper.members[k];
+	for (size_t k = 0; k < limiter.n; k++)
+		if (limiter.members[k].number == number)
+			return &limiter.members[k];
 	return NULL;
 }
 
@@ -115,7 +115,7 @@ static void count_refault(uint32_t number)
 {
 	struct member *m;
 
-	LOCK_SCOPE(&keeper.lock);
+	LOCK_SCOPE(&limiter.lock);
 	m = find_locked(number);
 	if (m) {
 		stats_enter(m->tree->stats);
@@ -262,20 +262,20 @@ static bool begin_with(uint32_t number, struct member *ret)
 {
 	struct member *m;
 
-	LOCK_SCOPE(&keeper.lock);
+	LOCK_SCOPE(&limiter.lock);
 	m = find_locked(number);
 	if (!m)
 		return false;
 	*ret = *m;
-	keeper.busy = number;
+	limiter.busy = number;
 	return true;
 }
 
 static void end_with(void)
 {
-	LOCK_SCOPE(&keeper.lock);
-	keeper.busy = 0;
-	pthread_cond_broadcast(&keeper.idle);
+	LOCK_SCOPE(&limiter.lock);
+	limiter.busy = 0;
+	pthread_cond_broadcast(&limiter.idle);
 }
 
 static int by_mount(const void *a, const void *b)
@@ -308,10 +308,10 @@ static size_t follow_members(struct state *st)
 	const uint32_t *known;
 	size_t n, k = 0;
 
-	LOCK_SCOPE(&keeper.lock);
-	if (!keeper.has_news)
+	LOCK_SCOPE(&limiter.lock);
+	if (!limiter.has_news)
 		return page_dups_mounts(st->copies, &known);
-	keeper.has_news = false;
+	limiter.has_news = false;
 	n = page_dups_mounts(st->copies, &known);
 	for (size_t j = n; j-- > 0;) {
 		const uint32_t number = known[j];
@@ -322,14 +322,14 @@ static size_t follow_members(struct state *st)
 		page_dups_mounts(st->copies, &known);
 	}
 	n = page_dups_mounts(st->copies, &known);
-	for (; k < keeper.n; k++) {
-		const struct member *m = &keeper.members[k];
+	for (; k < limiter.n; k++) {
+		const struct member *m = &limiter.members[k];
 
 		if (n && m->number <= known[n - 1])
 			continue;
 		/* Without memory it takes no part before the next change. */
 		if (page_dups_join(st->copies, m->number, m->wish) < 0) {
-			keeper.has_news = true;
+			limiter.has_news = true;
 			break;
 		}
 		n = page_dups_mounts(st->copies, &known);
@@ -376,9 +376,9 @@ static void publish(struct state *st, bool is_running)
 					    .is_running = is_running };
 
 	page_dups_usage(st->copies, &u.copies);
-	LOCK_SCOPE(&keeper.lock);
-	stats_memory_add(STATS_MEM_COPIES, (int64_t)u.bytes - (int64_t)keeper.usage.bytes);
-	keeper.usage = u;
+	LOCK_SCOPE(&limiter.lock);
+	stats_memory_add(STATS_MEM_COPIES, (int64_t)u.bytes - (int64_t)limiter.usage.bytes);
+	limiter.usage = u;
 }
 
 /* For how long there is nothing to do; -1: until something changes. */
@@ -448,23 +448,23 @@ static int start_thread_locked(void)
 		page_dups_free(st->copies);
 		free(st);
 	}
-	keeper.has_thread = r == 0;
+	limiter.has_thread = r == 0;
 	return r;
 }
 
 static int enter_locked(const struct member *m)
 {
-	if (keeper.n == keeper.max) {
-		const size_t max = keeper.max ? keeper.max * 2 : 16;
-		struct member *bigger = realloc(keeper.members, max * sizeof(*bigger));
+	if (limiter.n == limiter.max) {
+		const size_t max = limiter.max ? limiter.max * 2 : 16;
+		struct member *bigger = realloc(limiter.members, max * sizeof(*bigger));
 
 		if (!bigger)
 			return -ENOMEM;
-		keeper.members = bigger;
-		keeper.max = max;
+		limiter.members = bigger;
+		limiter.max = max;
 	}
-	keeper.members[keeper.n++] = *m;
-	keeper.has_news = true;
+	limiter.members[limiter.n++] = *m;
+	limiter.has_news = true;
 	return 0;
 }
 
@@ -472,20 +472,20 @@ int page_dup_limiter_enter(struct union_fs *t, int fuse_fd, uint32_t wish, uint3
 {
 	int r = 0;
 
-	pthread_mutex_lock(&keeper.lock);
-	if (!keeper.has_thread)
+	pthread_mutex_lock(&limiter.lock);
+	if (!limiter.has_thread)
 		r = start_thread_locked();
 	if (r == 0) {
-		const struct member m = { .number = keeper.last_number + 1,
+		const struct member m = { .number = limiter.last_number + 1,
 					  .wish = wish,
 					  .fuse_fd = fuse_fd,
 					  .tree = t };
 
 		r = enter_locked(&m);
 		if (r == 0)
-			*ret_number = ++keeper.last_number;
+			*ret_number = ++limiter.last_number;
 	}
-	pthread_mutex_unlock(&keeper.lock);
+	pthread_mutex_unlock(&limiter.lock);
 	if (r == 0)
 		page_events_wake();
 	return r;
@@ -497,23 +497,23 @@ void page_dup_limiter_leave(uint32_t number)
 
 	if (!number)
 		return;
-	pthread_mutex_lock(&keeper.lock);
+	pthread_mutex_lock(&limiter.lock);
 	m = find_locked(number);
 	if (m) {
-		const size_t at = (size_t)(m - keeper.members);
+		const size_t at = (size_t)(m - limiter.members);
 
-		keeper.n--;
-		memmove(m, m + 1, (keeper.n - at) * sizeof(*m));
-		keeper.has_news = true;
+		limiter.n--;
+		memmove(m, m + 1, (limiter.n - at) * sizeof(*m));
+		limiter.has_news = true;
 	}
-	while (keeper.busy == number)
-		pthread_cond_wait(&keeper.idle, &keeper.lock);
-	pthread_mutex_unlock(&keeper.lock);
+	while (limiter.busy == number)
+		pthread_cond_wait(&limiter.idle, &limiter.lock);
+	pthread_mutex_unlock(&limiter.lock);
 	page_events_wake();
 }
 
 void page_dup_limiter_usage(struct page_dup_limiter_usage *ret)
 {
-	LOCK_SCOPE(&keeper.lock);
-	*ret = keeper.usage;
+	LOCK_SCOPE(&limiter.lock);
+	*ret = limiter.usage;
 }

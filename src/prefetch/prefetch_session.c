@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What becomes of a mount, each step once and in this order, all but the first and the last by the
- * scribe:
+/* States of a mount's prefetch session; each is entered once and in this order. The writer thread
+ * enters all but the first and the last:
  *
- * ASKED      its state directory is being opened by another process
- * LOADED     what is known of the image is here, or will not come (is_off); fetching may have begun
- * HARVESTED  the window is over, or the mount: what it was asked for is collected; the image is not
- * looked at any more STORED     that is in the profile; the struct goes when the mount has gone,
- * too
+ * ASKED      another process opens its state directory
+ * LOADED     the image's profile is here, or will not come (is_off); reading ahead may have begun
+ * COLLECTED  the window or the mount has ended and the trace is collected; the image is not
+ *            needed any more
+ * STORED     the trace is in the profile; the struct goes with the mount
  *
  * Invariants:
- * 1. The image and the stats are used only by prefetch_session_start, by the fetcher, and by
- * harvest() while is_harvesting; prefetch_session_stop ends the one and waits for the other, and
- * neither begins once is_stopped.
- * 2. The profile is used by the scribe alone, without the lock. A directory that does not answer
- * stops the scribe, and with it all learning of this process, and nothing else.
- * 3. A learning is in the list from its start until it is STORED, and belongs to the list and to
- * its mount (refs). */
+ * 1. Only prefetch_session_start, the I/O threads, and collect() while is_collecting use the image
+ *    and the stats. prefetch_session_stop ends the one and waits for the other, and neither begins
+ *    once is_stopped.
+ * 2. The writer alone uses the profile, without the lock. A directory that does not answer stops
+ *    the writer, and with it the learning of this process, and nothing else.
+ * 3. A session is in the list from its start until it is STORED; the list and its mount hold one
+ *    reference each. */
 #include "veneer/prefetch/prefetch_session.h"
 
 #include "prefetch_io.h"
@@ -41,7 +41,7 @@
 #define NICE	     10
 #define ERR_SIZE     256
 
-enum step { ASKED, LOADED, HARVESTED, STORED };
+enum step { ASKED, LOADED, COLLECTED, STORED };
 
 struct prefetch_session {
 	struct list_link link;
@@ -52,20 +52,20 @@ struct prefetch_session {
 	struct profile_stack stack;
 	uint64_t image_key;
 	int64_t begin_ms;
-	int dir; /* the scribe's; -1 */
+	int dir; /* the writer's; -1 */
 	_Atomic bool is_off;
 
-	/* guarded by scribe.lock */
+	/* guarded by writer.lock */
 	enum step step;
 	unsigned refs;
-	bool is_stopped, is_harvesting;
-	struct prefetch_io *fetcher;
+	bool is_stopped, is_collecting;
+	struct prefetch_io *io;
 
-	/* The plan, and whether this or a sibling has it fetched: the scribe's until LOADED,
-	 * constant then. The harvest: who has is_harvesting; then the scribe's. */
+	/* The plan, and whether this or a sibling has it fetched: the writer's until LOADED,
+	 * constant then. What was collected: the thread that set is_collecting, then the writer. */
 	struct plan plan;
 	bool is_fetched;
-	struct trace_collect harvest;
+	struct trace_collect collected;
 };
 
 static struct {
@@ -75,11 +75,11 @@ static struct {
 	struct list_link list;
 	size_t n;
 	bool is_running;
-} scribe = {
+} writer = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.wake = PTHREAD_COND_INITIALIZER,
 	.done = PTHREAD_COND_INITIALIZER,
-	.list = { &scribe.list, &scribe.list },
+	.list = { &writer.list, &writer.list },
 };
 
 static struct prefetch_session *learning_of(struct list_link *l)
@@ -94,7 +94,7 @@ static void unref_locked(struct prefetch_session *l)
 	closep(&l->config.state_fd);
 	closep(&l->dir);
 	planner_release(&l->plan);
-	trace_collect_release(&l->harvest);
+	trace_collect_release(&l->collected);
 	trace_free(l->trace);
 	free(l->layers);
 	free(l);
@@ -105,7 +105,7 @@ static void unref_locked(struct prefetch_session *l)
 /* One line for each reason, however many mounts it is the reason of. */
 static void turn_off(struct prefetch_session *l, int r, const char *why)
 {
-	static char last[ERR_SIZE]; /* the scribe's */
+	static char last[ERR_SIZE]; /* the writer's */
 	char text[ERR_SIZE];
 
 	snprintf(text, sizeof(text), "%s", *why ? why : strerror(-r));
@@ -175,11 +175,11 @@ static void store(struct prefetch_session *l)
 	int r;
 
 	/* A mount that nobody looked into says nothing about the image. */
-	if (l->is_off || !l->harvest.start.nitems)
+	if (l->is_off || !l->collected.start.nitems)
 		return;
 	r = profile_open(l->dir, false, &p, err, sizeof(err));
 	if (r == 0) {
-		r = profile_store(p, &l->stack, &l->harvest.start, err, sizeof(err));
+		r = profile_store(p, &l->stack, &l->collected.start, err, sizeof(err));
 		profile_close(p);
 	}
 	if (r < 0)
@@ -196,7 +196,7 @@ static void count(struct prefetch_session *l, enum stats_counter which, uint64_t
 
 static void judge(struct prefetch_session *l)
 {
-	struct profile_start *start = &l->harvest.start;
+	struct profile_start *start = &l->collected.start;
 	struct plan_verdict v;
 
 	if (!start->nitems || !l->plan.n)
@@ -206,32 +206,32 @@ static void judge(struct prefetch_session *l)
 		return;
 	count(l, STATS_PREFETCH_HITS, v.hits);
 	/* What was fetched is cached, and would count as read. */
-	if (l->is_fetched && l->harvest.has_unseen)
+	if (l->is_fetched && l->collected.has_unseen)
 		return;
 	start->is_judged = true;
 	start->precision = (double)v.hits / (double)v.predicted;
 }
 
-static void harvest(struct prefetch_session *l, struct prefetch_io *f, bool has_plan)
+static void collect(struct prefetch_session *l, struct prefetch_io *f, bool has_plan)
 {
 	trace_end(l->trace);
 	prefetch_io_stop(f);
-	if (!l->is_off && trace_collect_take(l->config.image, l->trace, &l->harvest) == 0 &&
+	if (!l->is_off && trace_collect_take(l->config.image, l->trace, &l->collected) == 0 &&
 	    has_plan)
 		judge(l);
 	if (has_plan)
 		planner_release(&l->plan);
 }
 
-/* ---- the scribe ---- */
+/* ---- the writer ---- */
 
 /* Siblings that start at the same time need the same, and one of them gets it. */
 static bool is_fetched_by_another(const struct prefetch_session *l)
 {
-	for (struct list_link *i = scribe.list.next; i != &scribe.list; i = i->next) {
+	for (struct list_link *i = writer.list.next; i != &writer.list; i = i->next) {
 		const struct prefetch_session *o = learning_of(i);
 
-		if (o != l && o->fetcher && o->step == LOADED && o->image_key == l->image_key)
+		if (o != l && o->io && o->step == LOADED && o->image_key == l->image_key)
 			return true;
 	}
 	return false;
@@ -246,30 +246,30 @@ static void become_loaded(struct prefetch_session *l)
 		return;
 	l->is_fetched = true;
 	if (!is_fetched_by_another(l))
-		prefetch_io_start(l->config.image, &l->plan, l->config.stats, &l->fetcher);
+		prefetch_io_start(l->config.image, &l->plan, l->config.stats, &l->io);
 }
 
 /* With the lock, which is let go of meanwhile. */
 static void do_unlocked(struct prefetch_session *l, void (*fn)(struct prefetch_session *l))
 {
-	pthread_mutex_unlock(&scribe.lock);
+	pthread_mutex_unlock(&writer.lock);
 	fn(l);
-	pthread_mutex_lock(&scribe.lock);
+	pthread_mutex_lock(&writer.lock);
 }
 
-static void harvest_locked(struct prefetch_session *l)
+static void collect_locked(struct prefetch_session *l)
 {
 	const bool has_plan = l->step == LOADED;
 
-	l->is_harvesting = true;
-	pthread_mutex_unlock(&scribe.lock);
-	harvest(l, l->fetcher, has_plan);
-	pthread_mutex_lock(&scribe.lock);
-	l->fetcher = NULL;
-	l->is_harvesting = false;
+	l->is_collecting = true;
+	pthread_mutex_unlock(&writer.lock);
+	collect(l, l->io, has_plan);
+	pthread_mutex_lock(&writer.lock);
+	l->io = NULL;
+	l->is_collecting = false;
 	if (has_plan)
-		l->step = HARVESTED;
-	pthread_cond_broadcast(&scribe.done);
+		l->step = COLLECTED;
+	pthread_cond_broadcast(&writer.done);
 }
 
 /* True: something was done, and the list may be another. Else *wait_ms is how long there is nothing
@@ -288,25 +288,25 @@ static bool advance(struct prefetch_session *l, int64_t *wait_ms)
 		become_loaded(l);
 		return true;
 	case LOADED:
-		if (l->is_harvesting || (!l->is_stopped && left > 0)) {
-			*wait_ms = l->is_harvesting ? INT64_MAX : left;
+		if (l->is_collecting || (!l->is_stopped && left > 0)) {
+			*wait_ms = l->is_collecting ? INT64_MAX : left;
 			return false;
 		}
-		/* A mount that was stopped before it was loaded has been harvested by
+		/* A mount that was stopped before it was loaded has been collected by
 		 * prefetch_session_stop. */
 		if (l->is_stopped)
-			l->step = HARVESTED;
+			l->step = COLLECTED;
 		else
-			harvest_locked(l);
+			collect_locked(l);
 		return true;
-	case HARVESTED:
+	case COLLECTED:
 		do_unlocked(l, store);
-		trace_collect_release(&l->harvest);
+		trace_collect_release(&l->collected);
 		l->step = STORED;
 		list_del(&l->link);
-		scribe.n--;
+		writer.n--;
 		unref_locked(l);
-		pthread_cond_broadcast(&scribe.done);
+		pthread_cond_broadcast(&writer.done);
 		return true;
 	case STORED:
 		break;
@@ -318,12 +318,12 @@ static void *run(void *arg)
 {
 	(void)arg;
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-	pthread_mutex_lock(&scribe.lock);
+	pthread_mutex_lock(&writer.lock);
 	for (;;) {
 		int64_t wait_ms = INT64_MAX;
 		bool was_busy = false;
 
-		for (struct list_link *i = scribe.list.next; i != &scribe.list && !was_busy;
+		for (struct list_link *i = writer.list.next; i != &writer.list && !was_busy;
 		     i = i->next) {
 			int64_t ms = INT64_MAX;
 
@@ -331,27 +331,27 @@ static void *run(void *arg)
 			wait_ms = ms < wait_ms ? ms : wait_ms;
 		}
 		if (!was_busy && wait_ms == INT64_MAX)
-			pthread_cond_wait(&scribe.wake, &scribe.lock);
+			pthread_cond_wait(&writer.wake, &writer.lock);
 		else if (!was_busy)
-			clock_wait(&scribe.wake, &scribe.lock, clock_ms() + wait_ms);
+			clock_wait(&writer.wake, &writer.lock, clock_ms() + wait_ms);
 	}
 	return NULL;
 }
 
-static int start_scribe_locked(void)
+static int start_writer_locked(void)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
 	int r;
 
-	if (scribe.is_running)
+	if (writer.is_running)
 		return 0;
 	/* Nobody waits for it: it may never come back from a directory that does not answer. */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	r = -pthread_create(&thread, &attr, run, NULL);
 	pthread_attr_destroy(&attr);
-	scribe.is_running = r == 0;
+	writer.is_running = r == 0;
 	return r;
 }
 
@@ -390,19 +390,19 @@ int prefetch_session_start(const struct prefetch_session_config *c, struct prefe
 	int fd = c->state_fd, r = make(c, &l);
 
 	if (r == 0) {
-		pthread_mutex_lock(&scribe.lock);
-		r = scribe.n < WAITING_MAX ? start_scribe_locked() : -EBUSY;
+		pthread_mutex_lock(&writer.lock);
+		r = writer.n < WAITING_MAX ? start_writer_locked() : -EBUSY;
 		if (r == 0) {
-			list_add_tail(&scribe.list, &l->link);
-			scribe.n++;
-			pthread_cond_signal(&scribe.wake);
+			list_add_tail(&writer.list, &l->link);
+			writer.n++;
+			pthread_cond_signal(&writer.wake);
 			*ret = l;
 		} else {
 			l->refs = 1;
 			unref_locked(l);
 			fd = -1;
 		}
-		pthread_mutex_unlock(&scribe.lock);
+		pthread_mutex_unlock(&writer.lock);
 	} else {
 		closep(&fd);
 	}
@@ -418,22 +418,22 @@ void prefetch_session_stop(struct prefetch_session *l)
 {
 	if (!l)
 		return;
-	pthread_mutex_lock(&scribe.lock);
+	pthread_mutex_lock(&writer.lock);
 	l->is_stopped = true;
-	while (l->is_harvesting)
-		pthread_cond_wait(&scribe.done, &scribe.lock);
-	if (l->step < HARVESTED)
-		harvest_locked(l);
-	pthread_cond_signal(&scribe.wake);
+	while (l->is_collecting)
+		pthread_cond_wait(&writer.done, &writer.lock);
+	if (l->step < COLLECTED)
+		collect_locked(l);
+	pthread_cond_signal(&writer.wake);
 	unref_locked(l);
-	pthread_mutex_unlock(&scribe.lock);
+	pthread_mutex_unlock(&writer.lock);
 }
 
 void prefetch_session_drain(unsigned timeout_ms)
 {
 	const int64_t until = clock_ms() + timeout_ms;
 
-	LOCK_SCOPE(&scribe.lock);
-	while (scribe.n && clock_wait(&scribe.done, &scribe.lock, until) == 0)
+	LOCK_SCOPE(&writer.lock);
+	while (writer.n && clock_wait(&writer.done, &writer.lock, until) == 0)
 		;
 }

@@ -129,7 +129,7 @@ uint32_t supervisor_state_cost(const struct supervisor_state *l, uint32_t place)
 	return place < SUPERVISOR_STATE_MOUNTS_MAX ? l->places[place].cost_ms : 0;
 }
 
-struct activity *supervisor_state_duty(struct supervisor_state *l, uint32_t place)
+struct activity *supervisor_state_activity(struct supervisor_state *l, uint32_t place)
 {
 	return place < SUPERVISOR_STATE_MOUNTS_MAX ? &l->places[place].activity : NULL;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the mounts of a supervisor whose server is dead go to a supervisor of another program: every
- * descriptor and a bequest over one connection. Until the old one has said the last word nothing
- * changes for it, and nothing that both can see is written; from then on it is nobody. Locks of
- * mounts are free when it is gone.
+/* Hand-off of the mounts of a supervisor whose server is dead to a supervisor of another program:
+ * one connection carries every descriptor and a handoff message. Until the old supervisor has sent
+ * its last word nothing changes for it, and nothing that both can see is written; after that it
+ * owns nothing. Locks of mounts are free when it is gone.
  *
  *   new     UPGRADE                              PONG (its process id)
  *   old               BEQUEST... (descriptors)                           OK, and the end */
@@ -25,7 +25,8 @@ struct handoff {
  * connection stays the caller's. */
 int handoff_offer(int fd, const struct handoff *e);
 /* Ask at *fd, and take. own: descriptors of the caller, which get other numbers, as *fd does; no
- * others but the standard ones may be open. ret's ledger has one death. Then the old one is gone,
- * and *fd closed. -errno and a sentence: the old one goes on, and this process should end. */
+ * others but the standard ones may be open. ret's supervisor state counts one death. Then the old
+ * supervisor is gone, and *fd closed. -errno and a sentence: the old one goes on, and this process
+ * should end. */
 int handoff_take(int *fd, int *const *own, size_t n_own, struct handoff *ret, char *err,
 		 size_t err_size);

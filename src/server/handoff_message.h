@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a supervisor writes down for one of another program that goes on with its mounts
- * (handoff.h): all but the descriptors themselves, which are named by the numbers they have here
- * and are to have there. Pure. */
+/* The message of a supervisor to one of another program that continues its mounts (handoff.h):
+ * everything but the descriptors themselves, which are named by their numbers; the receiver gives
+ * them the same. Pure. */
 #pragma once
 
 #include "veneer/base/buf.h"
@@ -12,7 +12,7 @@ struct handoff_message {
 	bool owns_socket; /* as in struct server_config */
 	int listen_fd, notify_fd; /* the latter may be -1 */
 	uint64_t hash_secret, last_key;
-	int *mounts; /* the ledger's descriptors, in its order */
+	int *mounts; /* the supervisor state's descriptors, in its order */
 	size_t n_mounts;
 	int *fds; /* in the order in which they are sent: all there are, the mounts' in the order of
 		     mounts */

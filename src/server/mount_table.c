@@ -32,14 +32,14 @@ struct served_mount {
 	struct served_place at;
 	uint64_t number; /* in the pool */
 	uint64_t id; /* of ours, never used twice */
-	uint32_t kept_as; /* page_dup_limiter.h's number of it; 0: none */
-	uint32_t thinned_as; /* inode_shrinker.h's, likewise */
+	uint32_t limiter_number; /* page_dup_limiter.h's number of it; 0: none */
+	uint32_t shrinker_number; /* inode_shrinker.h's, likewise */
 	int takeover_fd;
 	struct hosted_member *hosted_member; /* NULL: it has a file system of its own */
 	struct saved_mount kept;
 	bool has_mount; /* to be closed */
 	bool is_unkept; /* the next server will not have it */
-	/* guarded by the roster's lock */
+	/* guarded by the table's lock */
 	unsigned pins;
 	bool is_ending;
 };
@@ -114,7 +114,7 @@ size_t mount_table_count(struct mount_table *r)
 	return r->count;
 }
 
-/* The last one says so under the lock: the roster may be gone right after it. */
+/* The last mount says so under the lock: the table may be gone right after it. */
 static void note_count(struct mount_table *r, int change)
 {
 	LOCK_SCOPE(&r->lock);
@@ -216,18 +216,18 @@ int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct moun
 
 /* Nobody manages its pages any more. Only with a supervisor did somebody: dropping pages may wait
  * for a READ, and if this server dies with it, another must be there to answer that. */
-static void leave_keeper(struct served_mount *s)
+static void leave_jobs(struct served_mount *s)
 {
 	atomic_store(&s->mount.sent_as, 0);
-	page_dup_limiter_leave(s->kept_as);
-	inode_shrinker_leave(s->thinned_as);
+	page_dup_limiter_leave(s->limiter_number);
+	inode_shrinker_leave(s->shrinker_number);
 }
 
 static void withdraw(struct served_mount *s)
 {
 	struct mount_table *r = s->mount_table;
 
-	leave_keeper(s);
+	leave_jobs(s);
 	saved_mount_drop(&s->kept);
 	/* Else it would go on telling of an ask that nobody takes. */
 	if (s->takeover_fd >= 0)
@@ -304,23 +304,23 @@ static void keep(struct served_mount *s, int fuse_fd, const void *init, size_t l
 			 s->mount.opts.mountpoint, strerror(-e));
 }
 
-static void enter_keeper(struct served_mount *s)
+static void enter_jobs(struct served_mount *s)
 {
 	int e;
 
 	if (s->kept.is_kept &&
 	    (e = inode_shrinker_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
-				      &s->thinned_as)) < 0)
+				      &s->shrinker_number)) < 0)
 		log_warn("%s: its inodes are not limited: %s", s->mount.opts.mountpoint,
 			 strerror(-e));
 	if (!s->kept.is_kept || s->mount.io != IO_CACHED ||
 	    s->mount.opts.copies == OPTIONS_COPIES_ALL)
 		return;
-	/* The dossier's: the next server has the same under this number. */
+	/* The descriptor of the record: the next server has the same under this number. */
 	e = page_dup_limiter_enter(&s->mount.tree, s->kept.mount_record.fuse_fd,
-				   s->mount.opts.copies, &s->kept_as);
+				   s->mount.opts.copies, &s->limiter_number);
 	if (e == 0)
-		atomic_store(&s->mount.sent_as, s->kept_as);
+		atomic_store(&s->mount.sent_as, s->limiter_number);
 	else
 		log_warn("%s: the page cache is not managed: %s", s->mount.opts.mountpoint,
 			 strerror(-e));
@@ -333,12 +333,12 @@ static int enter_pool(struct mount_table *r, struct served_mount *s, struct sess
 	int e;
 
 	listen_for_others(r, s);
-	enter_keeper(s);
+	enter_jobs(s);
 	/* Pinned: it may be over before its number is known. */
 	enlist(r, s);
 	e = pool_add(r->pool, session, session_ended, s, &s->number);
 	if (e == 0)
-		session_clear_doubts(session, s->kept.mount_record.fuse_fd);
+		session_invalidate(session, s->kept.mount_record.fuse_fd);
 	unpin(s);
 	if (e < 0) {
 		snprintf(err, err_size, "cannot start a thread: %s", strerror(-e));
@@ -515,7 +515,7 @@ void mount_table_resumed(struct mount_table *r)
 struct ending {
 	struct mount_table *mount_table;
 	uint64_t number;
-	uint32_t kept_as, thinned_as; /* as in struct served_mount */
+	uint32_t limiter_number, shrinker_number; /* as in struct served_mount */
 	char *mountpoint;
 };
 
@@ -524,8 +524,8 @@ static void *end_one(void *arg)
 	struct ending *e = arg;
 
 	/* While requests are answered. */
-	page_dup_limiter_leave(e->kept_as);
-	inode_shrinker_leave(e->thinned_as);
+	page_dup_limiter_leave(e->limiter_number);
+	inode_shrinker_leave(e->shrinker_number);
 	if (pool_end(e->mount_table->pool, e->number, END_WAIT_MS) < 0)
 		log_error("%s: a request does not end", e->mountpoint);
 	note_ending(e->mount_table, -1);
@@ -557,7 +557,7 @@ static void start_ending(struct served_mount *s)
 	e = calloc(1, sizeof(*e));
 	if (!e || !(e->mountpoint = strdup(s->mount.opts.mountpoint))) {
 		free(e);
-		leave_keeper(s);
+		leave_jobs(s);
 		pool_end(s->mount_table->pool, s->number, 0);
 		return;
 	}
@@ -565,8 +565,8 @@ static void start_ending(struct served_mount *s)
 	e->mount_table = s->mount_table;
 	e->number = s->number;
 	atomic_store(&s->mount.sent_as, 0);
-	e->kept_as = s->kept_as;
-	e->thinned_as = s->thinned_as;
+	e->limiter_number = s->limiter_number;
+	e->shrinker_number = s->shrinker_number;
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_SIZE);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);

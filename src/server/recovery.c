@@ -90,14 +90,14 @@ static bool may_wait(int fd)
 	       S_ISREG(st.stx_mode);
 }
 
-struct leftover {
+struct unneeded {
 	size_t n, room;
 	int *fds;
 };
 
-static void *close_leftover(void *arg)
+static void *close_unneeded(void *arg)
 {
-	struct leftover *l = arg;
+	struct unneeded *l = arg;
 
 	for (size_t i = 0; i < l->n; i++)
 		close(l->fds[i]);
@@ -106,7 +106,7 @@ static void *close_leftover(void *arg)
 	return NULL;
 }
 
-static bool put_off(struct leftover *l, int fd)
+static bool put_off(struct unneeded *l, int fd)
 {
 	if (l->n == l->room) {
 		size_t room = l->room ? l->room * 2 : 64;
@@ -139,7 +139,7 @@ static int start_thread(void *(*run)(void *arg), void *arg)
  * nothing else gets their numbers. */
 static void close_unknown(const struct fd_set_of *known)
 {
-	struct leftover *later = calloc(1, sizeof(*later));
+	struct unneeded *later = calloc(1, sizeof(*later));
 	DIR *dir = opendir("/proc/self/fd");
 	struct dirent *de;
 
@@ -155,11 +155,11 @@ static void close_unknown(const struct fd_set_of *known)
 	}
 	if (dir)
 		closedir(dir);
-	if (later && (later->n == 0 || start_thread(close_leftover, later) < 0))
-		close_leftover(later);
+	if (later && (later->n == 0 || start_thread(close_unneeded, later) < 0))
+		close_unneeded(later);
 }
 
-/* It is out of the ledger before it is looked at, which may be what crashes us. */
+/* Remove the entry first: parsing a damaged record might crash us again. */
 static void give_up(int fd, uint32_t place, void *arg)
 {
 	struct supervisor_state *l = arg;
@@ -270,7 +270,7 @@ static int resume_timed(struct resuming *v, const struct job *j)
 	int r;
 
 	supervisor_state_note_cost(v->supervisor_state, j->place, SUPERVISOR_STATE_UNANSWERED);
-	before = activity_begin(supervisor_state_duty(v->supervisor_state, j->place));
+	before = activity_begin(supervisor_state_activity(v->supervisor_state, j->place));
 	r = resume(v, j);
 	activity_end(before);
 	supervisor_state_note_cost(v->supervisor_state, j->place, (uint32_t)(clock_ms() - from));

@@ -41,7 +41,7 @@ int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const
 	/* They have their owners. */
 	d->slots_fd = d->names_fd = d->locks_fd = d->estale_table_fd = -1;
 	if (r == 0)
-		m->activity = supervisor_state_duty(k->supervisor_state, k->place);
+		m->activity = supervisor_state_activity(k->supervisor_state, k->place);
 	return r;
 }
 
@@ -70,7 +70,7 @@ int saved_mount_reopen(struct saved_mount *k, struct image *image, struct mount 
 	left.locks_fd = steal_fd(&d->locks_fd);
 	r = mount_reopen_at(m, &opts, &dirs, &left, err, err_size);
 	m->key = d->key;
-	m->activity = supervisor_state_duty(k->supervisor_state, k->place);
+	m->activity = supervisor_state_activity(k->supervisor_state, k->place);
 	return r;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept of one mount for the next server: its dossier, and where that stands in the ledger.
- */
+/* One mount as saved for the next server: its record, and the place of that in the supervisor
+ * state. */
 #pragma once
 
 #include "veneer/mount/mount.h"
@@ -14,18 +14,18 @@ struct saved_mount {
 	bool is_kept;
 };
 
-/* Write down what the next server needs; what was asked for and where the mount is are in the
- * dossier already. fuse_fd, which stays the caller's, and the kernel's first request: -1 and none
- * for one of several mounts of a file system. The notes' descriptor may be in the dossier, and is
+/* Write down what the next server needs; the arguments and the place of the mount are in the record
+ * already. fuse_fd, which stays the caller's, and the kernel's first request: -1 and none for a
+ * member of a shared superblock. The descriptor of the ESTALE table may be in the record, and is
  * not after this. 0; or -errno, and this server serves the mount all the same. */
 int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const void *init,
 		      size_t len);
-/* Open the mount of a dossier again, from duplicates of its directories, and by the tables' own
+/* Open the mount of a record again, from duplicates of its directories, and by the tables' own
  * descriptors, which are taken over. image: as struct mount_left has it. *m is to be closed if
  * *ret_has_mount says so. -errno and a sentence. */
 int saved_mount_reopen(struct saved_mount *k, struct image *image, struct mount *m,
 		       bool *ret_has_mount, char *err, size_t err_size);
-/* No next server is to go on with it. */
+/* Withdraw it: no next server resumes the mount. */
 void saved_mount_drop(struct saved_mount *k);
 /* Drop it, and close what it holds. */
 void saved_mount_release(struct saved_mount *k);

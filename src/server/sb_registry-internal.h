@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the gatherings of a server: sb_registry.c has their life, sb_registry_load.c takes
- * up those of a server that is dead. */
+/* The inside of the registry of shared superblocks: sb_registry.c has their life cycle,
+ * sb_registry_load.c resumes those of a dead server. */
 #pragma once
 
 #include "veneer/server/sb_registry.h"
@@ -77,6 +77,6 @@ void sb_registry_sb_release(struct hosted_sb *c);
 struct hosted_sb *sb_registry_hold_next(struct sb_registry *cs, struct hosted_sb *last);
 /* Told of a member that the kernel does not know any more. */
 void sb_registry_note_unused(void *owner);
-/* Its mount and gathering are there, and the session is: it is served from now on. The session is
- * taken over, also on failure. 0, or -errno and a sentence. */
+/* Serve it from now on: its mount, its superblock and the session exist. The session is taken over,
+ * also on failure. 0, or -errno and a sentence. */
 int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err, size_t err_size);

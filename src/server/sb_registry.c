@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A gathering is
+/* States of a shared superblock:
  *
- * FORMING   its founder has gone to mount it; who else belongs there waits
+ * FORMING   its founder has gone to mount it; other mounts that belong there wait
  * OPEN      served
- * OVER      its file system is gone, or was never there: nobody finds it; it goes when the last has
- * left it
+ * OVER      its file system is gone, or never existed; it cannot be found any more, and is freed
+ *           when the last member has left
  *
- * and a mount in it is entered, bound (or abandoned), then perhaps forgotten (the kernel was told),
- * and leaves when the kernel has given its root back or the gathering is over. Lock order:
- * shared_sb.c's lock before this one. */
+ * A member is entered, then bound or abandoned, then perhaps forgotten (the kernel was told), and
+ * leaves when the kernel has given its root back or the superblock is over. Lock order: the lock
+ * of struct shared_sb before this one. */
 #include "sb_registry-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -103,7 +103,7 @@ static void run(struct sb_registry *cs, void *(*fn)(void *arg), void *arg)
 	fn(arg);
 }
 
-/* ---- one gathering ---- */
+/* ---- one shared superblock ---- */
 
 static void hold(struct hosted_sb *c)
 {
@@ -215,7 +215,8 @@ static int open_common_mount(struct hosted_sb *c, const struct mount *m,
 	if (r == 0)
 		r = shared_sb_new(&c->mount, -1, sb_registry_note_unused, &c->shared_sb);
 	if (r < 0)
-		log_debug("%s: no gathering: %s", m->opts.mountpoint, *err ? err : strerror(-r));
+		log_debug("%s: no shared superblock: %s", m->opts.mountpoint,
+			  *err ? err : strerror(-r));
 	return r;
 }
 
@@ -387,8 +388,8 @@ static void common_ended(struct session *session, void *arg)
 	struct hosted_sb *c = arg;
 
 	set_state(c, OVER);
-	/* While it is found: who takes it up from the ledger would have its descriptors, which are
-	 * closed soon. */
+	/* Withdraw it while it can still be found: a thread that resumed it from the supervisor
+	 * state would have its descriptors, which are closed soon. */
 	saved_mount_drop(&c->kept);
 	pthread_mutex_lock(&c->cs->lock);
 	while (!list_is_empty(&c->members)) {
@@ -527,7 +528,7 @@ static bool is_due(const struct hosted_member *o, int64_t now)
 	return (o->is_abandoned || o->is_bound) && o->next_ms <= now;
 }
 
-/* One for which it is time, kept from leaving, and its gathering held; NULL: none. */
+/* A member whose time has come, kept from leaving, and its superblock held; NULL: none. */
 static struct hosted_member *take_due(struct sb_registry *cs, int64_t now)
 {
 	LOCK_SCOPE(&cs->lock);
@@ -692,7 +693,7 @@ int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const u
 	o->owner = owner;
 	o->mountpoint = m->opts.mountpoint;
 	list_init(&o->link);
-	/* From here on the gathering's session stays. */
+	/* From here on the session of the superblock stays. */
 	r = enlist(c, o);
 	if (r < 0) {
 		free(o);

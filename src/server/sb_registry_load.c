@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gatherings of a server that is dead. Whoever is the first to need one, of its mounts or of the
- * heir's threads, opens it, and the others wait for him. */
+/* Shared superblocks of a dead server. The first thread that needs one, for a member or by itself,
+ * opens it; the others wait. */
 #include "sb_registry-internal.h"
 
 #include "veneer/base/cleanup.h"
@@ -41,9 +41,9 @@ static int claim(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret)
 	return 1;
 }
 
-/* ---- from the ledger ---- */
+/* ---- from the supervisor state ---- */
 
-struct finding {
+struct query {
 	struct hosted_sb *common;
 	uint32_t place;
 	int fd; /* -1: not found */
@@ -52,7 +52,7 @@ struct finding {
 
 static void look_for(int fd, uint32_t place, void *arg)
 {
-	struct finding *f = arg;
+	struct query *f = arg;
 	struct mount_record d;
 
 	if (f->fd >= 0 || mount_record_read(fd, &d) < 0)
@@ -66,7 +66,7 @@ static void look_for(int fd, uint32_t place, void *arg)
 
 static int find(struct hosted_sb *c)
 {
-	struct finding f = { .common = c, .fd = -1 };
+	struct query f = { .common = c, .fd = -1 };
 	int r;
 
 	supervisor_state_each(c->cs->supervisor_state, look_for, &f);
@@ -80,7 +80,7 @@ static int find(struct hosted_sb *c)
 
 static void expect_one(int fd, uint32_t place, void *arg)
 {
-	struct finding *f = arg;
+	struct query *f = arg;
 	struct mount_record d;
 
 	(void)place;
@@ -95,7 +95,7 @@ static void expect_one(int fd, uint32_t place, void *arg)
 
 static int open_again(struct hosted_sb *c, struct session **ret, char *err, size_t err_size)
 {
-	struct finding members = { .common = c };
+	struct query members = { .common = c };
 	struct mount_record *d = &c->kept.mount_record;
 	int r;
 
@@ -134,7 +134,8 @@ int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **
 		r = find(c);
 		snprintf(err, err_size, "what it had in common with others is gone");
 		before = activity_begin(
-			r < 0 ? NULL : supervisor_state_duty(cs->supervisor_state, c->kept.place));
+			r < 0 ? NULL
+			      : supervisor_state_activity(cs->supervisor_state, c->kept.place));
 		if (r == 0)
 			r = open_again(c, &session, err, err_size);
 		activity_end(before);

@@ -44,10 +44,10 @@
 #include <sys/stat.h>
 
 #define KEPT_BYTES (64u << 20) /* of images that no mount uses */
-#define GUESTS_MAX \
+#define CLIENTS_MAX \
 	1024u /* connections that have not said all; the oldest is dropped for the next */
-#define GUEST_LIMIT_MS 10000 /* ... or when it has said nothing for so long */
-#define WORKERS_MAX    128u
+#define CLIENT_LIMIT_MS 10000 /* ... or when it has said nothing for so long */
+#define WORKERS_MAX	128u
 #define LONG_WORKERS_MAX \
 	112u /* for what may take long; pings, counters and an upgrade have the rest */
 #define STALLED_MS                                                                                \
@@ -84,16 +84,16 @@ struct server {
 	bool was_told_by_supervisor; /* and from where */
 	int64_t since_ms; /* in this state; while SERVING, without anything to do */
 	bool was_busy;
-	struct list_link guests; /* oldest first */
-	size_t n_guests;
-	struct list_link asking; /* for a worker */
+	struct list_link clients; /* oldest first */
+	size_t n_clients;
+	struct list_link pending; /* for a worker */
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	unsigned n_workers, n_long; /* n_long: those of them at what may take long */
 	int64_t long_ended_ms; /* when the last one of these came to its end */
 };
 
-static struct connected_client *guest_of(struct list_link *l)
+static struct connected_client *client_of(struct list_link *l)
 {
 	return (struct connected_client *)((char *)l - offsetof(struct connected_client, link));
 }
@@ -137,10 +137,10 @@ static bool is_stalled(struct server *s)
 	return s->n_long >= LONG_WORKERS_MAX && clock_ms() - s->long_ended_ms >= STALLED_MS;
 }
 
-static void forget_guest(struct server *s, struct connected_client *g)
+static void forget_client(struct server *s, struct connected_client *g)
 {
 	list_del(&g->link);
-	s->n_guests--;
+	s->n_clients--;
 	client_conn_free(g->conn);
 	free(g);
 }
@@ -185,8 +185,8 @@ static bool start_worker(struct server *s, struct connected_client *g)
  * long. */
 static void start_workers(struct server *s)
 {
-	for (struct list_link *l = s->asking.next, *next; l != &s->asking; l = next) {
-		struct connected_client *g = guest_of(l);
+	for (struct list_link *l = s->pending.next, *next; l != &s->pending; l = next) {
+		struct connected_client *g = client_of(l);
 
 		next = l->next;
 		if (!has_worker_for(s, g))
@@ -205,10 +205,10 @@ static void refuse_stalled(struct server *s)
 {
 	const int64_t now = clock_ms();
 
-	if (list_is_empty(&s->asking) || !is_stalled(s))
+	if (list_is_empty(&s->pending) || !is_stalled(s))
 		return;
-	for (struct list_link *l = s->asking.next, *next; l != &s->asking; l = next) {
-		struct connected_client *g = guest_of(l);
+	for (struct list_link *l = s->pending.next, *next; l != &s->pending; l = next) {
+		struct connected_client *g = client_of(l);
 
 		next = l->next;
 		if (!g->takes_long || g->deadline_ms > now)
@@ -220,29 +220,29 @@ static void refuse_stalled(struct server *s)
 	}
 }
 
-static void hear_guest(struct server *s, struct connected_client *g)
+static void hear_client(struct server *s, struct connected_client *g)
 {
-	g->deadline_ms = clock_ms() + GUEST_LIMIT_MS;
+	g->deadline_ms = clock_ms() + CLIENT_LIMIT_MS;
 	switch (client_conn_receive(g->conn)) {
 	case CLIENT_CONN_LISTENING:
 		break;
 	case CLIENT_CONN_OVER:
-		forget_guest(s, g);
+		forget_client(s, g);
 		break;
 	case CLIENT_CONN_ASKED:
 		epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, client_conn_fd(g->conn), NULL);
 		list_del(&g->link);
-		s->n_guests--;
+		s->n_clients--;
 		g->takes_long = client_conn_takes_long(g->conn);
 		g->deadline_ms = clock_ms() + STALLED_MS;
-		list_add_tail(&s->asking, &g->link);
+		list_add_tail(&s->pending, &g->link);
 		start_workers(s);
 		break;
 	}
 }
 
 /* One connection. False: there is none, or it must wait. */
-static bool take_guest(struct server *s)
+static bool take_client(struct server *s)
 {
 	struct epoll_event e = { .events = EPOLLIN };
 	struct connected_client *g;
@@ -250,8 +250,8 @@ static bool take_guest(struct server *s)
 
 	if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -ENOBUFS) {
 		fd_cache_shrink();
-		if (s->n_guests)
-			forget_guest(s, guest_of(s->guests.next));
+		if (s->n_clients)
+			forget_client(s, client_of(s->clients.next));
 	}
 	if (r < 0)
 		return false;
@@ -272,11 +272,11 @@ static bool take_guest(struct server *s)
 		free(g);
 		return true;
 	}
-	if (s->n_guests >= GUESTS_MAX)
-		forget_guest(s, guest_of(s->guests.next));
-	g->deadline_ms = clock_ms() + GUEST_LIMIT_MS;
-	list_add_tail(&s->guests, &g->link);
-	s->n_guests++;
+	if (s->n_clients >= CLIENTS_MAX)
+		forget_client(s, client_of(s->clients.next));
+	g->deadline_ms = clock_ms() + CLIENT_LIMIT_MS;
+	list_add_tail(&s->clients, &g->link);
+	s->n_clients++;
 	return true;
 }
 
@@ -285,12 +285,12 @@ static void drop_silent(struct server *s)
 {
 	const int64_t now = clock_ms();
 
-	for (struct list_link *l = s->guests.next, *next; l != &s->guests; l = next) {
+	for (struct list_link *l = s->clients.next, *next; l != &s->clients; l = next) {
 		next = l->next;
-		if (guest_of(l)->deadline_ms < now) {
+		if (client_of(l)->deadline_ms < now) {
 			log_warn("a client said nothing for %d seconds: dropped",
-				 GUEST_LIMIT_MS / 1000);
-			forget_guest(s, guest_of(l));
+				 CLIENT_LIMIT_MS / 1000);
+			forget_client(s, client_of(l));
 		}
 	}
 }
@@ -375,7 +375,7 @@ static bool withdraw(struct server *s, bool is_forced)
 	r = rundir_lock(s->config->place, 0, &lock);
 	if (r == -EAGAIN)
 		return false;
-	if (!is_forced && take_guest(s))
+	if (!is_forced && take_client(s))
 		return false;
 	remove_socket(s);
 	close_listener(s);
@@ -401,8 +401,8 @@ static void be_told_to_go(struct server *s)
 		log_info(
 			"told to end: no more mounts are taken; the server ends with the last of %s",
 			human_units_of(n, "mount").text);
-	while (!list_is_empty(&s->guests))
-		forget_guest(s, guest_of(s->guests.next));
+	while (!list_is_empty(&s->clients))
+		forget_client(s, client_of(s->clients.next));
 }
 
 /* Whoever tells all processes there are, a service manager or a terminal, tells us twice, the
@@ -432,8 +432,8 @@ static void take_signal(struct server *s)
 
 static bool is_busy(struct server *s)
 {
-	return mount_table_count(s->mount_table) || workers(s) || s->n_guests ||
-	       !list_is_empty(&s->asking);
+	return mount_table_count(s->mount_table) || workers(s) || s->n_clients ||
+	       !list_is_empty(&s->pending);
 }
 
 /* The images that nobody uses go in time. */
@@ -455,7 +455,7 @@ static int pause_ms(const struct server *s)
 {
 	int64_t left = images_left_ms();
 
-	if (s->state != SERVING || s->n_guests || !list_is_empty(&s->asking))
+	if (s->state != SERVING || s->n_clients || !list_is_empty(&s->pending))
 		return TICK_MS;
 	if (!s->was_busy && idle_left_ms(s) < left)
 		left = idle_left_ms(s);
@@ -502,7 +502,7 @@ static void loop(struct server *s)
 		if (epoll_wait(s->epoll_fd, &e, 1, pause_ms(s)) != 1)
 			continue;
 		if (e.data.ptr == &s->listen_fd)
-			take_guest(s);
+			take_client(s);
 		else if (e.data.ptr == &s->signal_fd)
 			take_signal(s);
 		else if (e.data.ptr == &s->wake_fd)
@@ -510,7 +510,7 @@ static void loop(struct server *s)
 		else if (e.data.ptr == &s->mount_table)
 			mount_table_make_room(s->mount_table);
 		else
-			hear_guest(s, e.data.ptr);
+			hear_client(s, e.data.ptr);
 	}
 }
 
@@ -662,8 +662,8 @@ static int serve_from(void *arg)
 
 		recovery_close_others(v->supervisor_state, ours, sizeof(ours) / sizeof(*ours));
 	}
-	list_init(&s.guests);
-	list_init(&s.asking);
+	list_init(&s.clients);
+	list_init(&s.pending);
 	pthread_mutex_init(&s.lock, NULL);
 	return serve(&s);
 }
@@ -681,7 +681,7 @@ static void confine(void)
 }
 
 /* In the supervisor. */
-static int bequeath(int fd, void *arg)
+static int hand_over(int fd, void *arg)
 {
 	const struct serving *v = arg;
 
@@ -721,7 +721,7 @@ static int take_over(const struct server_config *c)
 							    : 0;
 	if (r < 0)
 		log_warn("metrics are not answered: %s", strerror(-r));
-	r = supervisor_run(v.supervisor_state, confine, serve_from, bequeath, &v);
+	r = supervisor_run(v.supervisor_state, confine, serve_from, hand_over, &v);
 	return r < 0 ? 1 : r;
 }
 
@@ -745,7 +745,7 @@ int server_run(const struct server_config *c)
 	 * server must agree. */
 	hash_key(c, 0, 0);
 	if (!c->is_alone && supervisor_state_new(intent_log_area_bytes(), &v.supervisor_state) == 0)
-		r = supervisor_run(v.supervisor_state, confine, serve_from, bequeath, &v);
+		r = supervisor_run(v.supervisor_state, confine, serve_from, hand_over, &v);
 	if (r >= 0)
 		return r;
 	if (!c->is_alone)

@@ -29,7 +29,7 @@
 struct run {
 	void (*begin)(void);
 	int (*serve)(void *arg);
-	int (*bequeath)(int fd, void *arg);
+	int (*hand_over)(int fd, void *arg);
 	void *arg;
 	int code;
 };
@@ -199,7 +199,7 @@ static bool is_handed_over(struct supervisor_state *l, const struct run *r)
 {
 	int fd = supervisor_state_take_hand_over(l);
 
-	return fd >= 0 && r->bequeath && r->bequeath(fd, r->arg) == 0;
+	return fd >= 0 && r->hand_over && r->hand_over(fd, r->arg) == 0;
 }
 
 static void refuse_hand_over(struct supervisor_state *l)
@@ -258,9 +258,9 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 }
 
 int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg),
-		   int (*bequeath)(int fd, void *arg), void *arg)
+		   int (*hand_over)(int fd, void *arg), void *arg)
 {
-	struct run run = { .begin = begin, .serve = serve, .bequeath = bequeath, .arg = arg };
+	struct run run = { .begin = begin, .serve = serve, .hand_over = hand_over, .arg = arg };
 	sigset_t taken, before;
 	int r;
 

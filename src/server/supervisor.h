@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process that outlives the server: it starts one, and when that dies another, which goes on
- * with what the ledger says (doc/DESIGN.md). Both share one table of descriptors, so that none is
- * closed by a death: not the kernel's requests, not a file that has no name any more. The
+/* The process that outlives the server: it starts a server, and when that dies another, which
+ * continues by the supervisor state (doc/DESIGN.md). Both share one table of descriptors, so that
+ * none is closed by a death: not the kernel's requests, not a file that has no name any more. The
  * supervisor itself has one thread, opens nothing, and looks at nothing that a container could
  * change. */
 #pragma once
@@ -17,8 +17,8 @@
  * process's first thread, which does nothing else; its exit code when it leaves
  * (supervisor_state_leave). SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to it, and
  * blocked when serve begins, as is SIGCHLD. Where it dies having named somebody who is to go on
- * (supervisor_state_hand_over), bequeath is called (NULL: never); 0 from it: somebody else does,
+ * (supervisor_state_hand_over), hand_over is called (NULL: never); 0 from it: somebody else does,
  * and 0 is returned. The caller has one thread. -errno where no process can be made: nothing ran.
  */
 int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg),
-		   int (*bequeath)(int fd, void *arg), void *arg);
+		   int (*hand_over)(int fd, void *arg), void *arg);

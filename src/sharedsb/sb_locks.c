@@ -193,7 +193,7 @@ static struct inode *same_or_in(struct union_fs *t, struct inode *i, const struc
 
 	if (is_same(i, common))
 		return i;
-	if (i->type == DT_DIR && lookup_revive(t, i) == 0 &&
+	if (i->type == DT_DIR && lookup_restore(t, i) == 0 &&
 	    is_merged_with(i, common->lower->parent) &&
 	    lookup_name(t, i, common->lower->name, &child, &st) == 0 && !is_same(child, common)) {
 		inode_unref(t, child);
@@ -508,7 +508,7 @@ static uint64_t common_node(struct sb_member *c, uint32_t own)
 	struct inode *i = inode_get(&c->m->tree, own);
 	uint32_t id, generation;
 
-	if (!i || lookup_revive(&c->m->tree, i) < 0 || !i->lower ||
+	if (!i || lookup_restore(&c->m->tree, i) < 0 || !i->lower ||
 	    sb_reply_grant_common(c->shared_sb, i->lower, &id, &generation) < 0)
 		return 0;
 	inode_forget(&c->shared_sb->common->tree, id, 1);

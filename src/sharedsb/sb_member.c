@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who is in a gathering. A mount is in it as long as the kernel may ask for it: until it has given
- * back its root, or is gone. */
+/* The members of a shared superblock. A mount is a member as long as the kernel may ask for it:
+ * until the kernel has given back its root, or the superblock is gone. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"

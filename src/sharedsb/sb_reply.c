@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A gathered mount answers with its own node ids; on their way to the kernel they are given the
+/* A member mount answers with its own node ids; on their way to the kernel they are given the
  * mount's number, or, for a file that is the image's, are replaced by the common mount's. The
  * look-up that was counted for the one is then given back, before the kernel hears of the other: so
  * a lower file whose own id has look-ups is one that the kernel was told of by it, or by none yet,
@@ -183,11 +183,11 @@ struct exchange {
  * back before that. */
 static bool was_switched(struct shared_sb *g, struct image_entry *e)
 {
-	const uint64_t object = shared_sb_recall_of(g, e);
+	const uint64_t object = shared_sb_object_of(g, e);
 
-	if (!estale_table_has(g->recall, sb_reply_route.caller, object, sb_reply_route.since_ms))
+	if (!estale_table_has(g->estale, sb_reply_route.caller, object, sb_reply_route.since_ms))
 		return false;
-	estale_table_note(g->recall, sb_reply_route.caller, object, sb_reply_now_ms());
+	estale_table_note(g->estale, sb_reply_route.caller, object, sb_reply_now_ms());
 	return true;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a gathering: shared_sb.c takes requests, sb_member.c sees to who is in it,
- * sb_locks.c to locks of the image's files, and sb_reply.c changes what is answered. */
+/* The inside of a shared superblock: shared_sb.c takes requests, sb_member.c keeps the members,
+ * sb_locks.c the locks of the image's files, and sb_reply.c changes what is answered. */
 #pragma once
 
 #include "veneer/sharedsb/shared_sb.h"
@@ -32,7 +32,7 @@ struct shared_sb {
 	unsigned dev_major, dev_minor; /* of its file system */
 	struct session *session; /* its; reads for all */
 	void (*unused)(void *owner);
-	struct estale_table *recall; /* by shared_sb_recall_of */
+	struct estale_table *estale; /* by shared_sb_object_of */
 	pthread_mutex_t lock;
 	pthread_cond_t unpinned; /* or joined, or lost */
 	/* guarded by lock */
@@ -62,7 +62,7 @@ struct sb_member {
 	uint32_t
 		secret; /* changes its generations: nobody guesses a file handle of another mount */
 	bool is_resumed; /* the kernel may hold less of it than its counts say */
-	/* guarded by the gathering's lock */
+	/* guarded by the superblock's lock */
 	struct node_slot *root; /* its nlookup: of its root, that the kernel owes */
 	unsigned pins; /* requests that are being answered */
 	struct list_link ties;
@@ -76,12 +76,12 @@ struct shared_sb_route {
 };
 extern _Thread_local struct shared_sb_route sb_reply_route;
 
-/* What a gathered mount's session says is sent by way of this. */
+/* The session of a member mount sends its replies through this. */
 extern const struct fuse_custom_io sb_reply_io;
 
 /* A file of the image is noted by a number that means the same to the next server. (Files of one
  * number would be each mount's own without need.) */
-static inline uint64_t shared_sb_recall_of(const struct shared_sb *g, struct image_entry *e)
+static inline uint64_t shared_sb_object_of(const struct shared_sb *g, struct image_entry *e)
 {
 	return image_ino(g->common->tree.image, e);
 }
@@ -91,7 +91,7 @@ static inline uint64_t shared_sb_base(const struct sb_member *c)
 	return (uint64_t)c->number << 32;
 }
 
-/* Is this inode of a gathered mount shown as the image's own, unless it is private? */
+/* Is this inode of a member mount shown as the image's own, unless it is private? */
 bool sb_reply_is_common(const struct mount *m, struct inode *i);
 int64_t sb_reply_now_ms(void);
 /* The mount's own inode of a file of the image, referenced: what stands at the path that it has
@@ -130,7 +130,7 @@ void sb_locks_release(struct shared_sb *g, uint64_t handle);
 int sb_locks_resume(struct sb_member *c);
 /* Nobody has it pinned, or will. */
 void sb_locks_leave(struct sb_member *c);
-/* No mount is awaited any more, or nobody asks; with the gathering's lock. */
+/* No mount is awaited any more, or no request waits; with the superblock's lock. */
 void sb_locks_forget_late(struct shared_sb *g);
 /* Give back the directories. */
 void sb_reply_release_dirs(struct shared_sb *g);

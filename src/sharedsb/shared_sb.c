@@ -3,7 +3,7 @@
  * 1. A request is answered by the mount whose number its node id has. Number 0 has no upper, and
  * answers only what changes nothing: a mistake in here is ESTALE or EROFS, never a change of
  * somebody else's file.
- * 2. The kernel knows a name of a gathered mount by a common id only if that was looked up, and the
+ * 2. The kernel knows a name of a member mount by a common id only if that was looked up, and the
  * file was unchanged then. (A listing under way while the file is changed would be entered after
  * that: files go out by look-ups, of which there is one at a time for a name.)
  * 3. What changes an inode or its names has its private id, or is told ESTALE: so the kernel has no
@@ -37,8 +37,8 @@ int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void
 		closep(&estale_table_fd);
 	else
 		r = estale_table_fd < 0
-			    ? estale_table_new(&g->recall)
-			    : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->recall);
+			    ? estale_table_new(&g->estale)
+			    : estale_table_attach(estale_table_fd, sb_reply_now_ms(), &g->estale);
 	if (r < 0) {
 		free(g);
 		return r;
@@ -64,7 +64,7 @@ void shared_sb_free(struct shared_sb *g)
 	htab_release(&g->waiters);
 	htab_release(&g->ties);
 	htab_release(&g->ties_by_node);
-	estale_table_free(g->recall);
+	estale_table_free(g->estale);
 	pthread_cond_destroy(&g->unpinned);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
@@ -72,7 +72,7 @@ void shared_sb_free(struct shared_sb *g)
 
 int shared_sb_estale_fd(const struct shared_sb *g)
 {
-	return estale_table_fd(g->recall);
+	return estale_table_fd(g->estale);
 }
 
 /* ---- requests ---- */
@@ -112,7 +112,7 @@ static const char *name_at(const struct request *q, size_t off)
 /* The kernel is told to look the name up again, and what it finds then is the mount's own. */
 static bool switch_node(const struct request *q, struct image_entry *e)
 {
-	estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, e),
+	estale_table_note(q->g->estale, q->in->pid, shared_sb_object_of(q->g, e),
 			  sb_reply_now_ms());
 	stats_add(STATS_NODE_SWITCHES, 1);
 	return done(q, -ESTALE);
@@ -123,7 +123,7 @@ struct inode *shared_sb_common_inode(struct shared_sb *g, uint64_t node)
 	struct union_fs *t = &g->common->tree;
 	struct inode *i = inode_get(t, node);
 
-	return i && lookup_revive(t, i) == 0 ? i : NULL;
+	return i && lookup_restore(t, i) == 0 ? i : NULL;
 }
 
 static bool switch_common(const struct request *q, uint64_t node)
@@ -445,7 +445,7 @@ static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const
 static bool switch_names(const struct request *q, struct image_entry *a, struct image_entry *b)
 {
 	if (a && b)
-		estale_table_note(q->g->recall, q->in->pid, shared_sb_recall_of(q->g, b),
+		estale_table_note(q->g->estale, q->in->pid, shared_sb_object_of(q->g, b),
 				  sb_reply_now_ms());
 	return a || b ? switch_node(q, a ? a : b) : false;
 }

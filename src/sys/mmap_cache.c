@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* States of a window: made (reserved, mapped, known to its maker) -> listed (in the table and in
- * the heat queues; found by all) -> retired (known to those who have it pinned) -> destroyed. A
+ * the policy queues; found by all) -> retired (known to those who have it pinned) -> destroyed. A
  * page of it is absent, filling or resident.
  *
  * Invariants:
@@ -59,7 +59,7 @@ struct mmap_cache {
 
 	/* guarded by cache.lock */
 	struct hlink hash;
-	struct cache_policy_entry heat;
+	struct cache_policy_entry policy;
 	unsigned pins;
 	bool is_listed;
 	struct pages resident, filling;
@@ -70,7 +70,7 @@ static struct {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct htab table;
-	struct cache_policy heat;
+	struct cache_policy policy;
 	size_t bytes, count, budget, count_max;
 	time_t next_check;
 } cache = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -81,7 +81,7 @@ static _Atomic bool is_refused; /* the kernel cannot bring pages in without rais
 static void retire_locked(struct mmap_cache *w, bool is_evicted)
 {
 	htab_remove(&cache.table, &w->hash);
-	cache_policy_remove(&cache.heat, &w->heat, is_evicted);
+	cache_policy_remove(&cache.policy, &w->policy, is_evicted);
 	w->is_listed = false;
 }
 
@@ -113,7 +113,7 @@ static void abandon(struct hlink *e, void *arg)
 	struct mmap_cache *w = container_of(e, struct mmap_cache, hash);
 
 	(void)arg;
-	cache_policy_remove(&cache.heat, &w->heat, false);
+	cache_policy_remove(&cache.policy, &w->policy, false);
 	w->is_listed = false;
 	if (w->pins)
 		return;
@@ -154,7 +154,7 @@ static void init_once(void)
 	LOCK_SCOPE(&cache.lock);
 	cache.budget = budget < BUDGET_MAX ? budget : BUDGET_MAX;
 	cache.count_max = count_limit();
-	cache_policy_init(&cache.heat, cache.budget);
+	cache_policy_init(&cache.policy, cache.budget);
 }
 
 static uint64_t key_hash(const struct key *k)
@@ -177,14 +177,14 @@ static struct mmap_cache *find_locked(const struct key *k)
 
 static bool is_unpinned(const struct cache_policy_entry *e)
 {
-	return !container_of(e, struct mmap_cache, heat)->pins;
+	return !container_of(e, struct mmap_cache, policy)->pins;
 }
 
 /* The coldest unpinned window, retired; NULL: none. */
 static struct mmap_cache *evict_locked(void)
 {
-	struct cache_policy_entry *e = cache_policy_victim(&cache.heat, is_unpinned);
-	struct mmap_cache *w = e ? container_of(e, struct mmap_cache, heat) : NULL;
+	struct cache_policy_entry *e = cache_policy_victim(&cache.policy, is_unpinned);
+	struct mmap_cache *w = e ? container_of(e, struct mmap_cache, policy) : NULL;
 
 	if (w) {
 		retire_locked(w, true);
@@ -344,7 +344,7 @@ static int list(struct mmap_cache *w, size_t need, struct mmap_cache **ret)
 
 		r = htab_insert(&cache.table, &w->hash, hash);
 		if (r == 0) {
-			cache_policy_add(&cache.heat, &w->heat, hash, w->len);
+			cache_policy_add(&cache.policy, &w->policy, hash, w->len);
 			w->is_listed = true;
 			w->pins = 1;
 		}
@@ -520,7 +520,7 @@ static unsigned note_use_locked(const struct mmap_cache_part *part)
 	const unsigned n = count(&wanted);
 
 	if (part->w->is_listed)
-		cache_policy_touch(&cache.heat, &part->w->heat, count(&missing) * 2 < n);
+		cache_policy_touch(&cache.policy, &part->w->policy, count(&missing) * 2 < n);
 	return n;
 }
 
@@ -583,12 +583,12 @@ static bool forget_some(struct forget *f)
 	LOCK_SCOPE(&cache.lock);
 	f->n = 0;
 	for (int q = 0; q < CACHE_POLICY_QUEUES; q++) {
-		struct list_link *head = &cache.heat.order[q], *next;
+		struct list_link *head = &cache.policy.order[q], *next;
 
 		for (struct list_link *l = head->next; l != head && f->n < FILL_AREAS; l = next) {
 			struct mmap_cache *w =
 				container_of(container_of(l, struct cache_policy_entry, order),
-					     struct mmap_cache, heat);
+					     struct mmap_cache, policy);
 
 			next = l->next;
 			if (w->owner != f->owner)
@@ -619,7 +619,7 @@ void mmap_cache_set_budget(size_t bytes)
 	pthread_once(&once, init_once);
 	pthread_mutex_lock(&cache.lock);
 	cache.budget = bytes;
-	cache_policy_set_budget(&cache.heat, bytes);
+	cache_policy_set_budget(&cache.policy, bytes);
 	pthread_mutex_unlock(&cache.lock);
 	shrink_to(bytes);
 }

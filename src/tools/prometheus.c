@@ -63,15 +63,15 @@ static void print_server(const struct page *p)
 	lone(p, "cache_budget_bytes", "What the block cache may map", r->windows.budget);
 	lone(p, "cache_windows", "Windows that the block cache has", r->windows.count);
 	lone(p, "copies_limit", "Copies of a part of a lower file that pages of mounts may hold",
-	     r->keeper.copies.limit);
+	     r->limiter.copies.limit);
 	lone(p, "copies_extents", "Parts of lower files that pages of mounts hold",
-	     r->keeper.copies.extents);
-	lone(p, "copies_held", "Copies of them", r->keeper.copies.copies);
+	     r->limiter.copies.extents);
+	lone(p, "copies_held", "Copies of them", r->limiter.copies.copies);
 	lone(p, "copies_extra_bytes", "What they take beyond one copy each",
-	     r->keeper.copies.extra_bytes);
+	     r->limiter.copies.extra_bytes);
 	family(p, "copies_cpu_seconds_total", "counter", "Processor time that limiting them took");
 	fprintf(p->out, "veneer_copies_cpu_seconds_total %" PRIu64 ".%06" PRIu64 "\n",
-		r->keeper.cpu_ns / 1000000000, r->keeper.cpu_ns / 1000 % 1000000);
+		r->limiter.cpu_ns / 1000000000, r->limiter.cpu_ns / 1000 % 1000000);
 	lone(p, "watches", "Directories of layers that are watched for changes", r->share.watches);
 	family(p, "mounts_by_image_total", "counter", "Mounts by where their image came from");
 	fprintf(p->out, "veneer_mounts_by_image_total{image=\"new\"} %" PRIu64 "\n", r->share.made);

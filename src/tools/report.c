@@ -146,7 +146,7 @@ int report_begin(struct report *ret)
 	layer_registry_stats(&ret->share);
 	ret->memory[STATS_MEM_IMAGES] = ret->share.bytes;
 	mmap_cache_usage(&ret->windows);
-	page_dup_limiter_usage(&ret->keeper);
+	page_dup_limiter_usage(&ret->limiter);
 	ret->memory[STATS_MEM_WINDOWS] = ret->windows.bytes;
 	stats_read(NULL, &ret->totals);
 	return 0;
@@ -401,7 +401,7 @@ static json_t *cache_json(struct writer *w, const struct report *r)
 
 static json_t *copies_json(struct writer *w, const struct report *r)
 {
-	const struct page_dup_limiter_usage *k = &r->keeper;
+	const struct page_dup_limiter_usage *k = &r->limiter;
 	json_t *j = json_object();
 
 	add_number(w, j, "running", k->is_running);

@@ -138,7 +138,7 @@ static int parse_server(const json_t *j, struct report *ret)
 		.count = number(cache, "windows"),
 		.budget = number(cache, "budget_bytes"),
 	};
-	ret->keeper = (struct page_dup_limiter_usage){
+	ret->limiter = (struct page_dup_limiter_usage){
 		.is_running = number(copies, "running"),
 		.cpu_ns = number(copies, "cpu_us") * 1000,
 		.drop_ns = number(copies, "dropping_us") * 1000,

@@ -81,16 +81,16 @@ static const char *plural(uint64_t n)
 /* Where somebody limits them. */
 static void print_copies(const struct report *r, FILE *out)
 {
-	const struct page_dups_usage *c = &r->keeper.copies;
+	const struct page_dups_usage *c = &r->limiter.copies;
 
-	if (!r->keeper.is_running)
+	if (!r->limiter.is_running)
 		return;
 	fprintf(out, "copies in %s: %s of %s, limit %s, %s beyond the first; ",
 		OF(c->mounts, "mount"), COUNT(c->copies), OF(c->extents, "extent"), COUNT(c->limit),
 		BYTES(c->extra_bytes));
 	fprintf(out, "%s evicted, %s refaulted, %s of CPU\n",
 		COUNT(r->totals.counters[STATS_COPIES_EVICTED]),
-		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->keeper.cpu_ns / 1000));
+		COUNT(r->totals.counters[STATS_COPIES_REFAULTS]), TIME(r->limiter.cpu_ns / 1000));
 }
 
 void stats_text_print_server(const struct report *r, FILE *out)

@@ -267,7 +267,7 @@ int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd)
 		r = take_all_held(t);
 	if (r == 0)
 		r = list_all(t);
-	/* With what there is so far; its memory files are still whoever called us's dossier. */
+	/* With what there is so far; the mount record of our caller still owns its memory files. */
 	if (r < 0)
 		inode_table_release(t);
 	else

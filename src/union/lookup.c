@@ -421,7 +421,7 @@ static int known(struct union_fs *t, struct inode *dir, const char *name, struct
 	while (r == 0 || r == -ESTALE) {
 		if (!inode_peek(t, dir, name, ret))
 			return 0;
-		r = lookup_revive(t, *ret);
+		r = lookup_restore(t, *ret);
 		if (r == 0)
 			return 1;
 		inode_unref(t, *ret);

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define REVIVE_TRIES 1000 /* each but the last because a directory changed meanwhile */
+#define RESTORE_TRIES 1000 /* each but the last because a directory changed meanwhile */
 
 /* ---- what has no name any more ---- */
 
@@ -118,7 +118,7 @@ static int find_hidden(struct union_fs *t, struct inode *i, const struct remains
 	return r;
 }
 
-static int revive_orphan(struct union_fs *t, struct inode *i)
+static int restore_orphan(struct union_fs *t, struct inode *i)
 {
 	struct inode_found f;
 	struct remains m;
@@ -142,7 +142,7 @@ static int revive_orphan(struct union_fs *t, struct inode *i)
 /* ---- what has one ---- */
 
 /* -ENOENT or -ESTALE: nothing there, or something else. */
-static int revive_named(struct union_fs *t, struct inode *i)
+static int restore_named(struct union_fs *t, struct inode *i)
 {
 	char name[NAME_MAX + 1];
 	struct inode_found f;
@@ -162,14 +162,14 @@ static int revive_named(struct union_fs *t, struct inode *i)
 }
 
 /* Those above it are not bare, or lost. */
-static int revive_one(struct union_fs *t, struct inode *i)
+static int restore_one(struct union_fs *t, struct inode *i)
 {
 	int r = 0;
 
 	if (i->is_unresolved && !i->is_stale)
-		r = revive_named(t, i);
+		r = restore_named(t, i);
 	if (i->is_unresolved && !i->is_stale && (r == -ENOENT || r == -ESTALE))
-		return revive_orphan(t, i);
+		return restore_orphan(t, i);
 	if (r == -EAGAIN)
 		return r;
 	return i->is_stale ? -ESTALE : !i->is_unresolved ? 0 : r;
@@ -219,14 +219,14 @@ static int climb(struct union_fs *t, struct inode *i, struct chain *c)
 	}
 }
 
-static int revive_chain(struct union_fs *t, struct inode *i)
+static int restore_chain(struct union_fs *t, struct inode *i)
 {
 	struct chain c = { 0 };
 	int r = climb(t, i, &c);
 
 	/* From the top; in a loop, since a container decides how deep it is. */
 	for (size_t k = c.n; r == 0 && k-- > 0;) {
-		r = revive_one(t, c.v[k]);
+		r = restore_one(t, c.v[k]);
 		/* What is in a directory that is lost may have been held. */
 		if (r == -ESTALE && k > 0)
 			r = 0;
@@ -239,12 +239,12 @@ static int revive_chain(struct union_fs *t, struct inode *i)
 
 int restore_inode(struct union_fs *t, struct inode *i)
 {
-	for (unsigned attempt = 0; attempt < REVIVE_TRIES; attempt++) {
+	for (unsigned attempt = 0; attempt < RESTORE_TRIES; attempt++) {
 		int r;
 
 		if (!i->is_unresolved)
 			return 0;
-		r = i->is_stale ? -ESTALE : revive_chain(t, i);
+		r = i->is_stale ? -ESTALE : restore_chain(t, i);
 		if (r != -EAGAIN)
 			return r;
 	}
@@ -259,7 +259,7 @@ int restore_others(struct union_fs *t, const struct inode_found *found)
 	if (!t->n_unresolved || found->type == DT_DIR)
 		return 0;
 	while (r == 0 && (i = inode_find_unresolved(t, found))) {
-		r = lookup_revive(t, i);
+		r = lookup_restore(t, i);
 		inode_unref(t, i);
 		if (r == -ESTALE)
 			r = 0;

@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	fuzz_require(d.fd == fd);
-	fd = -1; /* the dossier's, which closes it */
+	fd = -1; /* the record's, which closes it */
 	mount_record_each_fd(&d, see, &s);
 	fuzz_require(s.n >= d.dirs.n_lower + d.dirs.n_clones);
 	if (mount_record_options(&d, &d.dirs, &o, err, sizeof(err)) == 0) {

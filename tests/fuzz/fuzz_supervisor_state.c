@@ -41,7 +41,7 @@ static void use(struct supervisor_state *l)
 	supervisor_state_judge(l, true);
 	supervisor_state_is_given_up(l, 1);
 	supervisor_state_cost(l, 1);
-	fuzz_require(!supervisor_state_duty(l, SUPERVISOR_STATE_MOUNTS_MAX));
+	fuzz_require(!supervisor_state_activity(l, SUPERVISOR_STATE_MOUNTS_MAX));
 	if (supervisor_state_put(l, 3, &place) == 0)
 		supervisor_state_drop(l, place);
 	supervisor_state_each(l, check_fd, l);

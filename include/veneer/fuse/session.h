@@ -31,7 +31,7 @@ bool session_is_sent_again(const struct session *s);
  * server were ended; by its fuse_fd. Once. It goes on when this has returned. So it is with those
  * that might have come again and do not, once that is certain: by session_resume's fuse_fd, which
  * stays open for that. */
-void session_clear_doubts(struct session *s, int fuse_fd);
+void session_invalidate(struct session *s, int fuse_fd);
 /* From now on requests go to divert first, which answers one and says so, or leaves it to the
  * session, perhaps changed in place. Before anything is served. */
 void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf),

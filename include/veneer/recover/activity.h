@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the threads of a process are at, noted where it outlives them: when the process crashes,
- * whoever comes after it sees what it crashed over. */
+/* What each thread of a process works for, noted in memory that outlives the process: after a crash
+ * the next process sees what the crash came from. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* One thing that threads can be at, in shared memory; zeroes are a good one. */
+/* One thing that threads can work for, in shared memory; all zero is valid. */
 struct activity {
 	_Atomic uint32_t nthreads; /* that are at it */
 	_Atomic uint32_t is_suspect; /* not 0: a thread that was at it crashed */
@@ -17,7 +17,7 @@ struct activity {
 enum activity_crash {
 	ACTIVITY_NOTHING_KNOWN, /* the crash was not seen: of a stack that is full, or by SIGKILL,
 				   or there was none */
-	ACTIVITY_SUSPECT, /* one duty is */
+	ACTIVITY_SUSPECT, /* one activity is */
 	ACTIVITY_NOBODY, /* the thread was at nothing, or the signal came from outside */
 };
 

@@ -21,8 +21,9 @@ enum intent_kind {
 	INTENT_RELEASE,
 	INTENT_SETID, /* a write, of a file whose set-id bits and capabilities are put back after it
 		       */
-	INTENT_DOUBT, /* any change, of names or of from.node: noted where it would not come again
-		       */
+	INTENT_INVALIDATE, /* any change, of names or of from.node: noted where it would not come
+			    * again
+			    */
 	INTENT_CREATE, /* from: a name that is made */
 };
 
@@ -56,7 +57,7 @@ struct intent_request {
 	bool is_resent; /* a slot that a dead server left for it is gone on with */
 	uint64_t from_parent, to_parent;
 	const char *from_name, *to_name; /* or NULL */
-	uint64_t node; /* INTENT_DOUBT: whose attributes or bytes are changed, or 0 */
+	uint64_t node; /* INTENT_INVALIDATE: whose attributes or bytes are changed, or 0 */
 };
 
 /* Shared memory of this many bytes, zeroes when fresh, is handed in before the first request and
@@ -67,7 +68,7 @@ void intent_log_use_area(void *mem);
 /* The calling thread's request. NULL if there is no journal, or no slot in it: then the request
  * goes on without, and is the less safe only if the server dies during it. */
 struct intent *intent_log_begin(const struct intent_request *request);
-/* A second slot for the same request, whole at once; INTENT_DOUBT. NULL as above. */
+/* A second slot for the same request, whole at once; INTENT_INVALIDATE. NULL as above. */
 struct intent *intent_log_note(const struct intent_request *request);
 /* Its reply is out. NULL is fine. */
 void intent_log_drop_note(struct intent *n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server that dies leaves to the next: a mapping that the supervisor made, and that every
+/* State that a dying server leaves to the next: a mapping that the supervisor made and that every
  * server it starts inherits. Descriptors are numbers here, since all of them share one table
  * (supervisor.h). One process writes at a time, and may die between any two instructions: an entry
  * is published and withdrawn by one store. */
@@ -18,9 +18,9 @@ int supervisor_state_new(size_t extra_bytes, struct supervisor_state **ret);
 void *supervisor_state_extra(struct supervisor_state *l);
 size_t supervisor_state_extra_bytes(const struct supervisor_state *l);
 
-/* A number that no other mount of this ledger has or had; never 0. */
+/* A number that no other mount of this state has or had; never 0. */
 uint64_t supervisor_state_key(struct supervisor_state *l);
-/* The last one given out, for another ledger that goes on after it. */
+/* The last number given out, for another supervisor that continues the count. */
 uint64_t supervisor_state_last_key(const struct supervisor_state *l);
 void supervisor_state_set_last_key(struct supervisor_state *l, uint64_t key);
 /* Keep a descriptor, which stays the caller's. *ret_place stands for it. 0 or -ENOSPC. Any thread.
@@ -37,7 +37,7 @@ void supervisor_state_note_cost(struct supervisor_state *l, uint32_t place, uint
 uint32_t supervisor_state_cost(const struct supervisor_state *l, uint32_t place);
 
 /* To be at while a request of it is answered, or it is opened. */
-struct activity *supervisor_state_duty(struct supervisor_state *l, uint32_t place);
+struct activity *supervisor_state_activity(struct supervisor_state *l, uint32_t place);
 /* To be at while a client is answered, as long as it is no mount that is worked for. Who asked for
  * what crashes a server asks a few times more at most, so that this alone brings no end. */
 struct activity *supervisor_state_asked(struct supervisor_state *l);

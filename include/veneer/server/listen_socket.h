@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stream socket that others than mount programs connect to, in two steps: finding the place takes
- * the paths of whoever starts the server, and listening may have to wait until the server before
- * has gone. */
+/* A stream socket for clients other than mount programs (metrics), in two steps: finding the place
+ * uses the paths of the process that starts the server; listening may have to wait until the
+ * previous server has gone. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ struct listen_socket {
 	socklen_t at_len;
 };
 
-/* The endpoint that is none. */
+/* No listening socket. */
 #define LISTEN_SOCKET_NONE ((struct listen_socket){ .fd = -1, .dir_fd = -1 })
 
 /* "unix:PATH", "ADDRESS:PORT" or "[ADDRESS]:PORT", all numbers. Nothing is made yet. 0, or -errno
@@ -27,5 +27,5 @@ int listen_socket_find(const char *where, struct listen_socket *ret, char *err, 
 /* Listen there: at a socket for its owner only (mode 0600), in place of one that nobody listens at.
  * 0, or -errno: -EADDRINUSE where somebody does. */
 int listen_socket_listen(struct listen_socket *e);
-/* Nobody finds it any more: the socket in the file system goes if it is still ours. */
+/* Stop listening, and remove the socket from the file system if it is still ours. */
 void listen_socket_close(struct listen_socket *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that it takes to open one mount again and go on answering it where another server stopped:
- * what its helper asked for, and the descriptors by their numbers. It is kept in a memfd, which
+/* The record of one mount from which the next server opens it again and goes on answering: the
+ * arguments of its helper, and the descriptors by their numbers. The record is in a memfd, which
  * outlives the server (supervisor_state.h). */
 #pragma once
 
@@ -16,20 +16,20 @@ struct mount_record {
 	/* What was asked for. */
 	struct buf args; /* the strings of wire_split_args */
 	uint32_t argc, flags; /* of WIRE_MOUNT */
-	struct mount_dirs dirs; /* duplicates, which stay open with the dossier */
+	struct mount_dirs dirs; /* duplicates, which stay open with the record */
 	/* Where the mount is, and what its kernel knows of it. */
 	uint32_t dev_major, dev_minor;
 	uint64_t mount_ns;
 	int fuse_fd; /* a duplicate */
 	struct buf init; /* the kernel's first request */
 	uint32_t io; /* enum io_mode, as it was settled */
-	/* The node table's, and the locks' (-1: the kernel keeps them). Of one that was read they
-	 * are the dossier's until those have been opened by them again; of one that is written they
-	 * are theirs, and named for that alone. */
+	/* The node table's, and the locks' (-1: the kernel keeps them). A record that was read owns
+	 * them until the tables have been opened by them again; a record that is written only names
+	 * them. */
 	int slots_fd, names_fd, locks_fd;
-	/* Of one of several mounts of a file system (shared_sb.h): the key of what they have in
-	 * common, which has a dossier of its own, and alone the file system's descriptor and notes
-	 * (estale_table.h, likewise; -1). 0: it is not one. */
+	/* For a member of a shared superblock (shared_sb.h): the key of the common mount, which has
+	 * a record of its own and alone holds the file system's descriptor and ESTALE table (-1:
+	 * none). 0: not a member. */
 	uint64_t group;
 	uint32_t secret;
 	int estale_table_fd;
@@ -39,8 +39,8 @@ struct mount_record {
 
 /* Empty. */
 void mount_record_init(struct mount_record *d);
-/* It is what the mounts of a file system have in common, asked for with the arguments of one of
- * them. */
+/* The record is of the common mount of a shared superblock; its arguments are those of one
+ * member. */
 static inline bool mount_record_is_common(const struct mount_record *d)
 {
 	return d->group && d->group == d->key;
@@ -51,7 +51,7 @@ int mount_record_options(const struct mount_record *d, const struct mount_dirs *
 			 struct mount_opts *ret, char *err, size_t err_size);
 /* Take duplicates of the directories. 0 or -errno. */
 int mount_record_keep_dirs(struct mount_record *d, const struct mount_dirs *dirs);
-/* Duplicates of the dossier's directories, the caller's. 0 or -errno. */
+/* Duplicates of the record's directories; the caller owns them. 0 or -errno. */
 int mount_record_copy_dirs(const struct mount_record *d, struct mount_dirs *ret);
 /* Write it into a memfd of its own. 0 or -errno. */
 int mount_record_write(struct mount_record *d);
@@ -60,7 +60,7 @@ int mount_record_write(struct mount_record *d);
 int mount_record_read(int fd, struct mount_record *ret);
 /* Call fn for each descriptor that a memfd names, the memfd among them. */
 void mount_record_each_fd(const struct mount_record *d, void (*fn)(int fd, void *arg), void *arg);
-/* Closes what it holds: of one that was read also what nobody has taken. */
+/* Close what the record holds; for a record that was read, also what nobody has taken. */
 void mount_record_release(struct mount_record *d);
-/* What it names stays open. */
+/* Free the record; the descriptors that it names stay open. */
 void mount_record_forget(struct mount_record *d);

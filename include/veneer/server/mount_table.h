@@ -17,8 +17,8 @@ struct served_place {
 	ino_t mount_ns; /* 0: not known */
 };
 
-/* changed is called from any thread when a mount is gone or one makes room. ledger: where mounts
- * are kept for the next server, should this one die; NULL: nowhere. 0 or -errno. */
+/* changed is called from any thread when a mount is gone or one makes room. supervisor_state: where
+ * mounts are saved for the next server; NULL: nowhere. 0 or -errno. */
 int mount_table_new(void (*changed)(void *arg), void *arg,
 		    struct supervisor_state *supervisor_state, struct mount_table **ret);
 /* There are no mounts any more. */
@@ -44,23 +44,23 @@ int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener
  * one. On failure a sentence. */
 int mount_table_enter(struct mount_table *r, struct served_mount *s, struct hosted_sb *c,
 		      ino_t mount_ns, uint32_t *ret_number, char *err, size_t err_size);
-/* Or it is not, and goes. s is the roster's from now on. */
+/* The root is bound, or the mount ends. The table owns s from now on. */
 void mount_table_bound(struct served_mount *s, bool is_bound);
 /* Some unmounted ones may not have been found yet: look. */
 void mount_table_check(struct mount_table *r);
-/* How many end with this server. */
+/* The number of mounts that end with this server. */
 size_t mount_table_count_unkept(struct mount_table *r);
-/* So many mounts of a server that died are about to be gone on with, or, below zero, will not be:
- * from now on they count. */
+/* Count this many mounts of a dead server as served: they are about to be resumed. Below zero: they
+ * will not be. */
 void mount_table_expect(struct mount_table *r, int change);
-/* Go on with one that is expected, kept at this place of the ledger: d, which is taken over in any
- * case. What cannot be gone on with is dropped. 0; 1: it is what several mounts have in common, and
- * none itself; -errno and a sentence. Any thread; may take long. */
+/* Resume an expected mount by its record d, saved at this place of the supervisor state; d is taken
+ * over in any case. A mount that cannot be resumed is dropped. 0; 1: the record is of a common
+ * mount (shared_sb.h); -errno and a sentence. Any thread; may take long. */
 int mount_table_resume(struct mount_table *r, struct mount_record *d, uint32_t place, char *err,
 		       size_t err_size);
-/* All that could be gone on with are. */
+/* Every mount that could be resumed has been. */
 void mount_table_resumed(struct mount_table *r);
-/* One that was opened and not started; may take long. */
+/* Close a mount that was opened and not started; may take long. */
 void mount_table_drop(struct mount_table *r, struct served_mount *s);
 
 /* Those that are open, or are being opened or closed. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gatherings of a server (shared_sb.h): which one a mount joins, and how long it stays. Without
- * a word from the kernel when one of several roots is unmounted, a thread looks where they are
- * mounted; what is mounted nowhere any more the kernel is told to let go of, and when it has, the
- * mount is over. Where all roots go, their file system goes with them. */
+/* The shared superblocks of a server (shared_sb.h): which one a mount joins, and how long it stays.
+ * Without a word from the kernel when one of several roots is unmounted, a thread looks where they
+ * are mounted; what is mounted nowhere any more the kernel is told to let go of, and when it has,
+ * the mount is over. Where all roots go, their file system goes with them. */
 #pragma once
 
 #include "veneer/fuse/pool.h"
@@ -14,18 +14,18 @@ struct sb_registry;
 struct hosted_sb;
 struct hosted_member;
 
-/* ended: a mount is out of it, and its owner's again; called on a thread that may block, and of the
- * last one after what the whole has open of the layers was closed. pool and ledger (NULL: none) are
- * borrowed. 0 or -errno. */
+/* ended is called when a mount has left and belongs to its owner again, on a thread that may block;
+ * for the last member, after the common mount has closed its layers. pool and supervisor_state
+ * (NULL: none) are borrowed. 0 or -errno. */
 int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state,
 		    void (*ended)(void *owner), struct sb_registry **ret);
 /* Nobody is in any, or is about to be. */
 void sb_registry_free(struct sb_registry *cs);
 
-/* Where m, which is open and not served, belongs; waits for a gathering that is being founded.
- * asked: what m was asked for with; opener: the process that opened its directories. *ret_fd: its
- * descriptor of /dev/fuse, the caller's; -1: it is to be founded, by sb_registry_found or
- * sb_registry_leave. *ret is held until sb_registry_leave. 0; -EOPNOTSUPP: in none; -errno. */
+/* Find the shared superblock where m, which is open and not served, belongs; waits for one that is
+ * being founded. asked: what m was asked for with; opener: the process that opened its directories.
+ * *ret_fd: its descriptor of /dev/fuse, the caller's; -1: it is to be founded, by sb_registry_found
+ * or sb_registry_leave. *ret is held until sb_registry_leave. 0; -EOPNOTSUPP: in none; -errno. */
 int sb_registry_seek(struct sb_registry *cs, struct mount *m, const struct mount_record *asked,
 		     pid_t opener, struct hosted_sb **ret, int *ret_fd);
 /* Its superblock waits in fuse_fd. 0, or -errno and a sentence. */
@@ -33,9 +33,9 @@ int sb_registry_found(struct hosted_sb *c, int fuse_fd, unsigned dev_major, unsi
 		      char *err, size_t err_size);
 void sb_registry_leave(struct hosted_sb *c);
 
-/* The gathering with this key that a dead server left in the ledger, served; held until
- * sb_registry_leave. May take long, as opening mounts may; requests for its mounts wait until they
- * have entered, or are lost. -ENOENT: there is none; -errno; and a sentence. */
+/* Serve the shared superblock with this key that a dead server left in the supervisor state; held
+ * until sb_registry_leave. May take long, as opening mounts may; requests for its mounts wait until
+ * they have entered, or are lost. -ENOENT: there is none; -errno; and a sentence. */
 int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **ret, char *err,
 		       size_t err_size);
 /* The mount with this key will not enter it. */
@@ -45,13 +45,13 @@ void sb_registry_lose_rest(struct sb_registry *cs);
 struct image *sb_registry_image(const struct hosted_sb *c);
 
 /* The mount is reached by sb_registry_number from now on. secret: sb_registry_describe's, of one
- * that was in it under another server; NULL. -ENOTCONN: the gathering is over, seek another one;
+ * that was in it under another server; NULL. -ENOTCONN: this superblock is over, seek another one;
  * -errno. */
 int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const uint32_t *secret,
 		      struct hosted_member **ret);
 uint32_t sb_registry_number(const struct hosted_member *o);
-/* What the next server must know of that. False: there is none, the gathering ends with this one.
- */
+/* Describe the membership for the next server. False: the superblock is not saved and ends with
+ * this server. */
 bool sb_registry_describe(const struct hosted_member *o, struct mount_record *ret);
 /* Its root is bound where it belongs, in this mount namespace. When that is over, `ended` comes. */
 void sb_registry_bound(struct hosted_member *o, ino_t mount_ns);
@@ -60,7 +60,7 @@ void sb_registry_abandon(struct hosted_member *o);
 
 /* Somebody else wants its upper: if it is mounted nowhere any more, it ends, in use or not. */
 void sb_registry_evict(struct hosted_member *o);
-/* Look now whether any is over. */
+/* Look now whether any mount has ended. */
 void sb_registry_check(struct sb_registry *cs);
 /* End all, in use or not. */
 void sb_registry_end_all(struct sb_registry *cs);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One superblock for several mounts of one image ("a gathering"). Its root is a directory without
- * entries that knows each mount by a number: NUMBER is the root of that mount's tree, to be bound
- * to where it belongs. Node ids have the number in their upper half, and the mount's own id in the
- * lower. Number 0 is the image itself, without any upper: what a mount has not changed of the
- * image's regular files goes out by that one's node ids, so that the kernel has one inode and one
- * set of pages for all. Whoever is about to change such a file is answered ESTALE: the kernel looks
+/* One superblock for several mounts of one image. Its root is a directory without entries that
+ * knows each mount by a number: NUMBER is the root of that mount's tree, to be bound to where it
+ * belongs. Node ids have the number in their upper half, and the mount's own id in the lower.
+ * Number 0 is the image itself, without any upper: what a mount has not changed of the image's
+ * regular files goes out by that one's node ids, so that the kernel has one inode and one set of
+ * pages for all. A request that is about to change such a file is answered ESTALE: the kernel looks
  * the name up again, in a directory that belongs to one mount, and is given an id of that mount's
- * own. Whose a lock of such a file is says the caller's /proc. */
+ * own. The caller's /proc tells to which mount a lock of such a file belongs. */
 #pragma once
 
 #include "veneer/fuse/session.h"
@@ -20,14 +20,14 @@ struct sb_member;
  * not know any more: it waits for nothing. 0 or -errno. */
 int shared_sb_new(struct mount *common, int estale_table_fd, void (*unused)(void *owner),
 		  struct shared_sb **ret);
-/* A memory file, for the next server; borrowed. */
+/* The memory file of the ESTALE table, for the next server; borrowed. */
 int shared_sb_estale_fd(const struct shared_sb *g);
-/* Nobody serves its session, and nobody is in it. */
+/* Free it when its session is not served and it has no members. */
 void shared_sb_free(struct shared_sb *g);
-/* Its file system has this device: before it is started. */
+/* Tell it the device of its file system, before it is started. */
 void shared_sb_note_device(struct shared_sb *g, unsigned dev_major, unsigned dev_minor);
-/* As session_start, of the whole. The session is the caller's, who frees it before the gathering.
- */
+/* As session_start, for the whole superblock. The caller owns the session and frees it before the
+ * superblock. */
 int shared_sb_start(struct shared_sb *g, int fuse_fd, struct session **ret, char *err,
 		    size_t err_size);
 /* Go on as session_resume does. Before that, the mounts that were in it are expected: requests for
@@ -55,6 +55,6 @@ bool sb_member_is_used(struct sb_member *c);
  * `unused` is called when it holds nothing any more, which may be at once, later, or never if
  * somebody uses it. May wait for requests that other threads must answer. */
 void sb_member_forget(struct sb_member *c);
-/* It is not reached any more: whoever still has something of it open gets ESTALE. Waits until its
+/* Take a mount out: a process that still has something of it open gets ESTALE. Waits until its
  * requests are answered. */
 void sb_member_leave(struct sb_member *c);

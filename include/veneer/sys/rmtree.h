@@ -2,5 +2,6 @@
 /* Removing a directory and what is in it, beneath one directory, following no link. */
 #pragma once
 
-/* However deep. What resists stays, silently: this is for leftovers in a work directory. */
+/* Remove a tree of any depth. Entries that resist stay, silently: meant for remains in a work
+ * directory. */
 void rmtree(int parent_fd, const char *name);

@@ -38,7 +38,7 @@ struct report {
 	uint64_t mounts_served, inodes_served; /* also those that the list leaves out */
 	struct layer_registry_stats share;
 	struct mmap_cache_usage windows;
-	struct page_dup_limiter_usage keeper;
+	struct page_dup_limiter_usage limiter;
 	uint64_t memory[STATS_MEMORIES];
 	struct stats_values totals;
 	struct report_mount *mounts;

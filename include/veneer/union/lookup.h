@@ -23,7 +23,7 @@ int lookup_name(struct union_fs *t, struct inode *dir, const char *name, struct 
 		struct stat *ret_st);
 /* An inode that a dead server left is filled before anything is asked of it. 0 (also for any
  * other); -ESTALE: what it was is nowhere to be found; -errno, and the next time may be better. */
-static inline int lookup_revive(struct union_fs *t, struct inode *i)
+static inline int lookup_restore(struct union_fs *t, struct inode *i)
 {
 	return i->is_unresolved ? restore_inode(t, i) : 0;
 }

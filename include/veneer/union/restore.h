@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What became of the inodes of a server that is dead. Each is looked for when it is first asked
- * for: by its name; an unlinked one by the descriptor that was held, or in the image. lookup_revive
- * (lookup.h) is what to call. */
+ * for: by its name; an unlinked one by the descriptor that was held, or in the image.
+ * lookup_restore (lookup.h) is what to call. */
 #pragma once
 
 #include "veneer/union/inode.h"
 
-/* Fill a bare inode, and the directories above it. As lookup_revive. */
+/* Fill a bare inode, and the directories above it. As lookup_restore. */
 int restore_inode(struct union_fs *t, struct inode *i);
 /* Fill the bare inodes that may be what was found by another name: there must not be two of one
  * file. 0 or -errno. */

@@ -13,7 +13,7 @@
 #define ENTRIES 20000
 #define BUDGET	100 /* entries of one byte */
 
-static struct cache_policy heat;
+static struct cache_policy policy;
 static struct cache_policy_entry entries[ENTRIES];
 static bool is_in[ENTRIES], is_pinned[ENTRIES];
 
@@ -27,7 +27,7 @@ static int setup(void **state)
 	(void)state;
 	memset(is_in, 0, sizeof(is_in));
 	memset(is_pinned, 0, sizeof(is_pinned));
-	cache_policy_init(&heat, BUDGET);
+	cache_policy_init(&policy, BUDGET);
 	return 0;
 }
 
@@ -37,18 +37,19 @@ static bool use(unsigned i, bool is_again)
 	bool was_in = is_in[i];
 
 	if (!was_in) {
-		while (heat.bytes[CACHE_POLICY_PROBATION] + heat.bytes[CACHE_POLICY_PROTECTED] >=
+		while (policy.bytes[CACHE_POLICY_PROBATION] +
+			       policy.bytes[CACHE_POLICY_PROTECTED] >=
 		       BUDGET) {
-			struct cache_policy_entry *e = cache_policy_victim(&heat, may_go);
+			struct cache_policy_entry *e = cache_policy_victim(&policy, may_go);
 
 			assert_non_null(e);
-			cache_policy_remove(&heat, e, true);
+			cache_policy_remove(&policy, e, true);
 			is_in[e - entries] = false;
 		}
-		cache_policy_add(&heat, &entries[i], i * 0x9e3779b97f4a7c15ull + 1, 1);
+		cache_policy_add(&policy, &entries[i], i * 0x9e3779b97f4a7c15ull + 1, 1);
 		is_in[i] = true;
 	}
-	cache_policy_touch(&heat, &entries[i], was_in && is_again);
+	cache_policy_touch(&policy, &entries[i], was_in && is_again);
 	return was_in;
 }
 
@@ -135,11 +136,11 @@ static void test_cache_policy__pinned_ones_are_passed_over(void **state)
 		use(i, false);
 		is_pinned[i] = i != 70;
 	}
-	assert_ptr_equal(cache_policy_victim(&heat, may_go), &entries[70]);
+	assert_ptr_equal(cache_policy_victim(&policy, may_go), &entries[70]);
 	is_pinned[70] = true;
-	assert_null(cache_policy_victim(&heat, may_go));
-	cache_policy_remove(&heat, &entries[70], false);
-	cache_policy_add(&heat, &entries[70], 70, 1);
+	assert_null(cache_policy_victim(&policy, may_go));
+	cache_policy_remove(&policy, &entries[70], false);
+	cache_policy_add(&policy, &entries[70], 70, 1);
 	assert_int_equal(entries[70].queue, CACHE_POLICY_PROBATION); /* it had not been evicted */
 }
 

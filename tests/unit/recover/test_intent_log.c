@@ -256,7 +256,7 @@ static void test_intent_log__a_note_stands_beside_the_intent_of_the_same_request
 	fresh_area();
 	note = intent_log_note(&(struct intent_request){ .key = KEY,
 							 .unique = 11,
-							 .kind = INTENT_DOUBT,
+							 .kind = INTENT_INVALIDATE,
 							 .node = 5,
 							 .from_parent = 1,
 							 .from_name = "old" });
@@ -271,7 +271,7 @@ static void test_intent_log__a_note_stands_beside_the_intent_of_the_same_request
 	intent_log_drop_note(note);
 	intent_log_drop_note(NULL);
 	assert_int_equal(standing(KEY), 0);
-	assert_null(intent_log_note(&(struct intent_request){ .kind = INTENT_DOUBT }));
+	assert_null(intent_log_note(&(struct intent_request){ .kind = INTENT_INVALIDATE }));
 }
 
 int main(void)

@@ -131,15 +131,15 @@ static void test_supervisor_state__gives_up_what_servers_crash_over_again_and_ag
 	for (unsigned k = 0; k < SUPERVISOR_STATE_STRIKES; k++) {
 		assert_false(supervisor_state_is_given_up(l, bad));
 		/* both were being served; which of them it was is known */
-		supervisor_state_duty(l, bad)->nthreads = supervisor_state_duty(l, good)->nthreads =
-			1;
-		supervisor_state_duty(l, bad)->is_suspect = true;
+		supervisor_state_activity(l, bad)->nthreads =
+			supervisor_state_activity(l, good)->nthreads = 1;
+		supervisor_state_activity(l, bad)->is_suspect = true;
 		supervisor_state_board(l)->crash = ACTIVITY_SUSPECT;
 		assert_true(supervisor_state_judge(l, true));
 	}
 	assert_true(supervisor_state_is_given_up(l, bad));
 	assert_false(supervisor_state_is_given_up(l, good));
-	assert_int_equal(supervisor_state_duty(l, good)->nthreads, 0);
+	assert_int_equal(supervisor_state_activity(l, good)->nthreads, 0);
 	supervisor_state_drop(l, bad);
 	assert_int_equal(supervisor_state_put(l, 5, &bad), 0);
 	assert_false(supervisor_state_is_given_up(l, bad));
@@ -154,9 +154,9 @@ static void test_supervisor_state__kills_and_crashes_over_nothing_are_nobodys(vo
 	assert_int_equal(supervisor_state_new(0, &l), 0);
 	assert_int_equal(supervisor_state_put(l, 3, &place), 0);
 	for (unsigned k = 0; k < 2 * SUPERVISOR_STATE_STRIKES; k++) {
-		supervisor_state_duty(l, place)->nthreads = 1;
+		supervisor_state_activity(l, place)->nthreads = 1;
 		assert_false(supervisor_state_judge(l, false));
-		supervisor_state_duty(l, place)->nthreads = 1;
+		supervisor_state_activity(l, place)->nthreads = 1;
 		supervisor_state_board(l)->crash = ACTIVITY_NOBODY;
 		supervisor_state_board(l)->crashed = supervisor_state_board(l)->waiting[k] = 7;
 		assert_false(supervisor_state_judge(l, true));
@@ -166,7 +166,7 @@ static void test_supervisor_state__kills_and_crashes_over_nothing_are_nobodys(vo
 	assert_false(supervisor_state_is_given_up(l, place));
 	/* nothing is known but who was being served */
 	for (unsigned k = 0; k < SUPERVISOR_STATE_STRIKES; k++) {
-		supervisor_state_duty(l, place)->nthreads = 1;
+		supervisor_state_activity(l, place)->nthreads = 1;
 		assert_true(supervisor_state_judge(l, true));
 	}
 	assert_true(supervisor_state_is_given_up(l, place));
@@ -181,7 +181,8 @@ static void test_supervisor_state__what_was_asked_for_is_to_blame_and_no_mount(v
 	assert_int_equal(supervisor_state_new(0, &l), 0);
 	assert_int_equal(supervisor_state_put(l, 3, &place), 0);
 	for (unsigned k = 0; k < 2 * SUPERVISOR_STATE_STRIKES; k++) {
-		supervisor_state_duty(l, place)->nthreads = supervisor_state_asked(l)->nthreads = 1;
+		supervisor_state_activity(l, place)->nthreads =
+			supervisor_state_asked(l)->nthreads = 1;
 		supervisor_state_asked(l)->is_suspect = true;
 		supervisor_state_board(l)->crash = ACTIVITY_SUSPECT;
 		assert_true(supervisor_state_judge(l, true));

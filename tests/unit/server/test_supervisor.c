@@ -13,7 +13,7 @@ struct shared {
 	int runs, fd, deaths_wanted, status;
 	pid_t pids[32];
 	bool are_ids_right;
-	int asked, answer; /* of bequeath */
+	int asked, answer; /* of hand_over */
 };
 
 static struct shared *share(void)
@@ -40,7 +40,7 @@ static int die_and_leave(void *arg)
 	return 7;
 }
 
-static int bequeath(int fd, void *arg)
+static int hand_over(int fd, void *arg)
 {
 	struct shared *s = arg;
 
@@ -55,7 +55,7 @@ static int supervised(struct shared *s, int (*serve)(void *arg))
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit(supervisor_run(s->l, NULL, serve, bequeath, s) & 0xff);
+		_exit(supervisor_run(s->l, NULL, serve, hand_over, s) & 0xff);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);

@@ -238,7 +238,7 @@ struct inode *recovery_get(struct recovery *h, unsigned n)
 	struct inode *i = inode_get(h->d->t, h->will->id[n]);
 
 	assert_non_null(i);
-	assert_int_equal(lookup_revive(h->d->t, i), 0);
+	assert_int_equal(lookup_restore(h->d->t, i), 0);
 	assert_int_equal(i->ino, h->will->ino[n]);
 	assert_int_equal(i->generation, h->will->generation[n]);
 	return i;

@@ -26,7 +26,7 @@ struct recovery {
 };
 
 /* Fixtures in place of those of tree.h: they see to it that a child which fails ends. *state is a
- * struct heir. */
+ * struct recovery. */
 int recovery_setup(void **state);
 int recovery_teardown(void **state);
 #define RECOVERY_TEST(f) cmocka_unit_test_setup_teardown(f, recovery_setup, recovery_teardown)

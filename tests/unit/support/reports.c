@@ -19,15 +19,15 @@ struct report reports_make(const char *second_place)
 			    .inodes_served = 1234,
 			    .share = { 1, 2, 3, 1 << 20, 5, 6, 7, 8 },
 			    .windows = { 5 << 20, 10, 1 << 30 },
-			    .keeper = { .is_running = true,
-					.cpu_ns = 1250000,
-					.drop_ns = 750000,
-					.copies = { .limit = 32,
-						    .mounts = 64,
-						    .extents = 100,
-						    .copies = 250,
-						    .extra_bytes = 75 << 20,
-						    .forgotten = 3 } } };
+			    .limiter = { .is_running = true,
+					 .cpu_ns = 1250000,
+					 .drop_ns = 750000,
+					 .copies = { .limit = 32,
+						     .mounts = 64,
+						     .extents = 100,
+						     .copies = 250,
+						     .extra_bytes = 75 << 20,
+						     .forgotten = 3 } } };
 	struct stats_values *v;
 
 	for (int i = 0; i < STATS_MEMORIES; i++)

@@ -38,8 +38,8 @@ static void test_report__its_text_says_all_of_it(void **state)
 	assert_int_equal(back.mounts_served, 2);
 	assert_memory_equal(&back.windows, &r.windows, sizeof(r.windows));
 	assert_memory_equal(&back.share, &r.share, sizeof(r.share));
-	assert_int_equal(back.keeper.cpu_ns, 1250000);
-	assert_int_equal(back.keeper.drop_ns, 750000);
+	assert_int_equal(back.limiter.cpu_ns, 1250000);
+	assert_int_equal(back.limiter.drop_ns, 750000);
 	assert_int_equal(back.inodes_served, 1234);
 	assert_memory_equal(back.memory, r.memory, sizeof(r.memory));
 	assert_same_values(&back.totals, &r.totals);

@@ -147,7 +147,7 @@ static void use_damaged(struct recovery *h, uint64_t *seed)
 		struct inode *i = inode_get(h->d->t, id);
 		struct stat st;
 
-		if (i && lookup_revive(h->d->t, i) == 0)
+		if (i && lookup_restore(h->d->t, i) == 0)
 			lookup_stat(h->d->t, i, &st);
 	}
 	tree_unmount(h->d);

@@ -103,7 +103,7 @@ static void test_lock_table__a_change_that_was_begun_has_not_happened(void **sta
 	expect_recovery(1, 1);
 }
 
-/* The heir's own change has the number of the one that did not happen. */
+/* The recovering server's own change has the number of the one that did not happen. */
 static void test_lock_table__what_was_begun_does_not_come_back_later(void **state)
 {
 	uint32_t first;

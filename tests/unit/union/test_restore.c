@@ -44,7 +44,7 @@ static bool is_unresolved(struct recovery *h, unsigned n)
 
 static int is_stale(struct recovery *h, unsigned n)
 {
-	return lookup_revive(h->d->t, inode_get(h->d->t, h->will->id[n])) == -ESTALE;
+	return lookup_restore(h->d->t, inode_get(h->d->t, h->will->id[n])) == -ESTALE;
 }
 
 static void live_with_files(struct tree_dirs *d, struct will *w)
@@ -324,8 +324,8 @@ static void test_restore__held_descriptors_are_told_without_attaching(void **sta
  * not. */
 static void live_on_with_orphans(struct tree_dirs *d, struct will *w)
 {
-	assert_int_equal(lookup_revive(d->t, inode_get(d->t, w->id[PARTIAL])), 0);
-	assert_int_equal(lookup_revive(d->t, inode_get(d->t, w->id[LOWER])), 0);
+	assert_int_equal(lookup_restore(d->t, inode_get(d->t, w->id[PARTIAL])), 0);
+	assert_int_equal(lookup_restore(d->t, inode_get(d->t, w->id[LOWER])), 0);
 }
 
 static void test_restore__orphans_live_through_a_second_death(void **state)
