@@ -312,7 +312,7 @@ void attr_change_begin(struct union_fs *t, struct inode *i, uint64_t key, uint64
 	if (!t->keeping && !intent_log_has_setid())
 		return;
 	LOCK_SCOPE(setid_lock(t, i));
-	intent_log_forget_setid(key, unique, i);
+	intent_log_forget_setid(key, unique, inode_for_intent(i));
 }
 
 void attr_change_end(struct inode *i)

@@ -259,7 +259,7 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 	/* The kernel looked the name up, so the inode is known; but one of several names may have
 	 * been told to it by a server that is dead. What cannot be looked at nobody has open. */
 	if (!inode_peek(t, parent, name, &i) && lookup_name(t, parent, name, &i, &st) < 0) {
-		intent_log_about(NULL, NULL);
+		intent_log_about(INTENT_NOTHING, INTENT_NOTHING);
 		r = remove_entry(t, parent, name, &state, is_dir);
 		/* hardlink_index_find may just have looked it up. */
 		if (r == 0)
@@ -281,7 +281,7 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 		if (r == 0)
 			r = remove_prepare(t, i, &removal);
 		if (r == 0) {
-			intent_log_about(i, NULL);
+			intent_log_about(inode_for_intent(i), INTENT_NOTHING);
 			r = remove_entry(t, parent, name, &state, is_dir);
 			if (r == 0)
 				inode_drop_name(t, parent, name);

@@ -401,7 +401,7 @@ static int replace_locked(struct union_fs *t, struct end *from, struct end *to)
 	if (to->inode)
 		r = remove_prepare(t, to->inode, &removal);
 	if (r == 0)
-		intent_log_about(from->inode, to->inode);
+		intent_log_about(inode_for_intent(from->inode), inode_for_intent(to->inode));
 	if (r == 0)
 		r = from->inode->type == DT_DIR ? move_directory(t, from, to, &h)
 						: move_file(t, from, to, &h);
@@ -461,7 +461,7 @@ static int exchange(struct union_fs *t, struct end *a, struct end *b)
 	/* After the copy-up, which may have given them other numbers. */
 	at_a = upent_of(b->inode, a);
 	at_b = upent_of(a->inode, b);
-	intent_log_about(a->inode, b->inode);
+	intent_log_about(inode_for_intent(a->inode), inode_for_intent(b->inode));
 	r = mode_relax_rename(a->dirfd, a->name, b->dirfd, b->name, RENAME_EXCHANGE);
 	if (r < 0)
 		return r;

@@ -37,7 +37,7 @@ int killpriv_clear(fuse_req_t req, struct inode *i)
 	setid.mode = 0;
 	if (r > 0) {
 		resend_state_begin(req, INTENT_SETID);
-		intent_log_about(i, NULL);
+		intent_log_about(inode_for_intent(i), INTENT_NOTHING);
 		r = attr_chmod(t, i, mode);
 		op_meta_forget_attributes(i);
 	} else if (negotiate_request_extra.is_resent) {

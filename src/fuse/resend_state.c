@@ -26,6 +26,8 @@
  * from before it sends the request until it has the reply: nobody else changes the same in between.
  * Not so while it writes pages of a mapping back, or for a write of O_DIRECT that its caller does
  * not wait for. */
+#include "veneer/fuse/resend_state.h"
+
 #include "ops.h"
 
 #include "veneer/data/attr.h"

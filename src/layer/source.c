@@ -7,7 +7,7 @@
 #include "veneer/base/singleflight.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/metacopy_guard.h"
-#include "veneer/layer/metacopy_import.h"
+#include "veneer/layer/metacopy_origin.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/layer/xattr_trust.h"
@@ -435,12 +435,12 @@ static int check_metacopy(struct source *s, struct source *below, const struct s
 	if (fd < 0)
 		return fd;
 	low_fd = source_pin(below);
-	r = low_fd < 0 ? low_fd : metacopy_import_check(fd, low_fd, low);
+	r = low_fd < 0 ? low_fd : metacopy_origin_check(fd, low_fd, low);
 	if (low_fd >= 0)
 		fd_cache_unpin(&below->fd);
 	fd_cache_unpin(&s->fd);
 	if (r == -EUCLEAN)
-		log_error("%s: %s: " METACOPY_IMPORT_SAID, s->layer->path, s->path);
+		log_error("%s: %s: " METACOPY_ORIGIN_SAID, s->layer->path, s->path);
 	return r;
 }
 

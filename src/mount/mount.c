@@ -330,10 +330,18 @@ static int start_care(struct mount *m, bool waits, char *err, size_t err_size)
 	return r < 0 ? fail(err, err_size, r, "cannot start a thread: %s", strerror(-r)) : 0;
 }
 
+static const struct union_fs_backing_hooks backing_hooks = {
+	.detach = passthrough_table_detach,
+	.reap = passthrough_table_reap,
+};
+
 static int open_root(struct mount *m, struct mount_left *nodes, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
 	struct stat st;
+
+	t->backing_hooks = &backing_hooks;
+
 	int r = nodes->slots_fd < 0 ? inode_table_init(t)
 				    : inode_table_attach(t, steal_fd(&nodes->slots_fd),
 							 steal_fd(&nodes->names_fd));

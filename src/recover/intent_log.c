@@ -253,14 +253,14 @@ void intent_log_end(struct intent *n)
 	change_state(n, n->state, FREE);
 }
 
-static void describe(struct intent_end *e, const struct inode *i)
+static void describe(struct intent_end *e, struct intent_object o)
 {
-	e->node = i ? i->id : 0;
-	e->ino = i ? i->ino : 0;
-	e->upper_ino = i && i->has_upper ? i->upper_ino : 0;
+	e->node = o.node;
+	e->ino = o.ino;
+	e->upper_ino = o.upper_ino;
 }
 
-void intent_log_about(const struct inode *from, const struct inode *to)
+void intent_log_about(struct intent_object from, struct intent_object to)
 {
 	if (!current)
 		return;
@@ -289,13 +289,12 @@ bool intent_log_has_setid(void)
 }
 
 /* Before its copy-up a file had no number in the upper, and since it may have another node. */
-static bool is_about(const struct intent *n, const struct inode *i)
+static bool is_about(const struct intent *n, struct intent_object o)
 {
-	return n->from.node == i->id || !n->from.upper_ino ||
-	       (i->has_upper && n->from.upper_ino == i->upper_ino);
+	return n->from.node == o.node || !n->from.upper_ino || n->from.upper_ino == o.upper_ino;
 }
 
-void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *i)
+void intent_log_forget_setid(uint64_t key, uint64_t unique, struct intent_object file)
 {
 	struct area *a = key ? get_area() : NULL;
 
@@ -303,7 +302,7 @@ void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *
 		struct intent *n = &a->slots[k];
 
 		if (CODE(n->state) == STANDS && n->kind == INTENT_SETID && n->key == key &&
-		    n->unique != unique && n->is_begun && is_about(n, i))
+		    n->unique != unique && n->is_begun && is_about(n, file))
 			n->mode = n->capability_len = 0;
 	}
 }

@@ -9,6 +9,7 @@
 #include "veneer/base/list.h"
 #include "veneer/base/log.h"
 #include "veneer/fuse/pool.h"
+#include "veneer/fuse/resend_state.h"
 #include "veneer/jobs/inode_shrinker.h"
 #include "veneer/jobs/page_dup_limiter.h"
 #include "veneer/mount/upper_takeover.h"

@@ -14,7 +14,7 @@
 #include "veneer/data/publish.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/metacopy_guard.h"
-#include "veneer/layer/metacopy_import.h"
+#include "veneer/layer/metacopy_origin.h"
 #include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/saved_attrs.h"
@@ -282,7 +282,7 @@ static void check_metacopy(struct check *c, const struct layer_walk_entry *e)
 	struct image_entry *dir = e->dir, *base = NULL;
 	char origin[PATH_MAX];
 	struct stat st;
-	int r = metacopy_import_origin(e->dirfd, e->name, origin);
+	int r = metacopy_origin_read(e->dirfd, e->name, origin);
 
 	if (metacopy_guard_is_set(e->dirfd, e->name))
 		check_report_say(&c->at, "mark-missing", e->path,

@@ -12,7 +12,6 @@
 #include "veneer/base/hash.h"
 #include "veneer/base/stats.h"
 #include "veneer/layer/partial_xattr.h"
-#include "veneer/passthrough/passthrough_table.h"
 #include "veneer/union/locks.h"
 #include "veneer/union/quota.h"
 
@@ -118,7 +117,7 @@ static bool is_dead(struct union_fs *t, const struct inode *i)
 static void release_id_locked(struct union_fs *t, uint32_t id)
 {
 	if (t->backing)
-		passthrough_table_detach(t->backing, node_table_slot(t->nodes, id));
+		t->backing_hooks->detach(t->backing, node_table_slot(t->nodes, id));
 	node_table_release(t->nodes, id);
 }
 
@@ -219,7 +218,7 @@ static void forget_bytes(struct union_fs *t, struct inode *i)
 void inode_free_unlinked(struct union_fs *t, struct hlink *free_list)
 {
 	if (t->backing)
-		passthrough_table_reap(t->backing);
+		t->backing_hooks->reap(t->backing);
 	while (free_list) {
 		struct inode *i = container_of(free_list, struct inode, by_upper);
 

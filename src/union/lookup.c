@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lookup-internal.h"
 
+#include "metacopy_import.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/map_recover.h"
-#include "veneer/layer/metacopy_import.h"
+#include "veneer/layer/metacopy_origin.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/origin_xattr.h"
 #include "veneer/layer/partial_xattr.h"
@@ -248,7 +249,7 @@ static int take_over(struct union_fs *t, struct inode *dir, int dirfd, const cha
 {
 	char origin[PATH_MAX];
 	struct image_entry *base;
-	int r = metacopy_import_origin(dirfd, name, origin);
+	int r = metacopy_origin_read(dirfd, name, origin);
 
 	if (r != 1)
 		return r;

@@ -44,7 +44,7 @@ static void use(void)
 		begun[n] = intent_log_begin(&r);
 		if (!begun[n])
 			continue;
-		intent_log_about(NULL, NULL);
+		intent_log_about(INTENT_NOTHING, INTENT_NOTHING);
 		intent_log_mark(begun[n]);
 		n++;
 	}

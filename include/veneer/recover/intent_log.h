@@ -8,9 +8,11 @@
  * intent or a whole one. */
 #pragma once
 
-#include "veneer/union/inode.h"
-
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum intent_kind {
 	INTENT_REMOVE = 1, /* from */
@@ -26,6 +28,14 @@ enum intent_kind {
 			    */
 	INTENT_CREATE, /* from: a name that is made */
 };
+
+/* What an intent says of an inode. */
+struct intent_object {
+	uint64_t node; /* its id; 0: there is none */
+	uint64_t ino; /* as presented */
+	uint64_t upper_ino; /* 0: it has no entry in the upper */
+};
+#define INTENT_NOTHING ((struct intent_object){ 0 })
 
 struct intent_end {
 	uint64_t parent; /* node id of the directory */
@@ -76,9 +86,8 @@ void intent_log_drop_note(struct intent *n);
 struct intent *intent_log_current(void);
 /* Its reply is out. NULL is fine. */
 void intent_log_end(struct intent *n);
-/* Just before the first change on disk by the calling thread's request: what has the names now. to:
- * NULL, nothing. */
-void intent_log_about(const struct inode *from, const struct inode *to);
+/* Just before the first change on disk by the calling thread's request: what has the names now. */
+void intent_log_about(struct intent_object from, struct intent_object to);
 /* The same of a request that changes no names. */
 void intent_log_mark(struct intent *n);
 /* What was noted is undone or done: the request begins anew if it comes again. NULL is fine. */
@@ -87,7 +96,7 @@ void intent_log_unmark(struct intent *n);
 bool intent_log_has_setid(void);
 /* Another request than `unique` gives the file nothing back that its slot has. Under the file's one
  * of tree->setid_locks. */
-void intent_log_forget_setid(uint64_t key, uint64_t unique, const struct inode *i);
+void intent_log_forget_setid(uint64_t key, uint64_t unique, struct intent_object file);
 /* fn for each request of a mount that a dead server had begun, in no order. */
 void intent_log_each(uint64_t key, void (*fn)(struct intent *n, void *arg), void *arg);
 /* A request that comes again has been read. Before it is begun; what was noted of it, if anything,
@@ -101,10 +110,3 @@ void intent_log_drop(uint64_t key);
 void intent_log_drop_old(uint64_t key);
 /* Of that, the names that were to be made. Others may be asked for again meanwhile. */
 void intent_log_drop_left(uint64_t key);
-
-struct mount;
-
-/* After a dead server's mount was opened again, and before any request: the names in the node table
- * become those on disk, so that whoever uses what was being renamed or removed finds it
- * (fuse/resend_state.c). */
-void resend_state_settle(struct mount *m);

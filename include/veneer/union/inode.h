@@ -12,6 +12,7 @@
 #include "veneer/base/list.h"
 #include "veneer/layer/image.h"
 #include "veneer/layer/xino.h"
+#include "veneer/recover/intent_log.h"
 #include "veneer/sys/probe.h"
 #include "veneer/union/node_table.h"
 #include "veneer/union/upper_dir.h"
@@ -21,6 +22,14 @@
 
 #define UNION_FS_SETID_LOCKS 16
 #define UNION_FS_GROWN_STEP  2048u
+
+struct passthrough_table;
+
+/* Calls up into passthrough_table.h, which see: a node id goes; and what it had is given back. */
+struct union_fs_backing_hooks {
+	void (*detach)(struct passthrough_table *b, struct node_slot *s);
+	void (*reap)(struct passthrough_table *b);
+};
 
 /* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile.
  */
@@ -92,6 +101,7 @@ struct union_fs {
 	/* Who has what open how (passthrough_table.h); NULL unless files are passed through, which
 	 * the kernel is asked when the mount's own threads run already. */
 	struct passthrough_table *_Atomic backing;
+	const struct union_fs_backing_hooks *backing_hooks; /* constant */
 	struct locks *locks; /* locks.h, by struct inode; NULL: the kernel keeps them */
 };
 
@@ -201,6 +211,13 @@ size_t inode_list_idle(struct union_fs *t, uint32_t *from, uint64_t *ret_ids, si
 /* Give a regular file another node id, if `id` is still its own; what the kernel holds goes on
  * leading to it. Look-ups give the new one from now on. 0, -ENOMEM or -ENFILE. */
 int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id);
+/* As the log of intents knows it; NULL: nothing. */
+static inline struct intent_object inode_for_intent(const struct inode *i)
+{
+	if (!i)
+		return INTENT_NOTHING;
+	return (struct intent_object){ i->id, i->ino, i->has_upper ? i->upper_ino : 0 };
+}
 /* The slot of a node id that the kernel holds; NULL for one it made up. */
 struct node_slot *inode_slot(struct union_fs *t, uint64_t id);
 /* Is this the id that look-ups give? */

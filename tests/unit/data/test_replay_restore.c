@@ -72,7 +72,7 @@ static void half_rename(struct tree_dirs *d, struct will *w, const char *name, c
 	assert_int_equal(copyup_fix_origin(d->t, i, NULL), 0);
 	hold(d, victim);
 	assert_non_null(begin(INTENT_RENAME, dir, name, to));
-	intent_log_about(i, victim);
+	intent_log_about(inode_for_intent(i), inode_for_intent(victim));
 	assert_int_equal(
 		renameat2(upper_pin(d->t, dir), name, upper_pin(d->t, dir), to, RENAME_WHITEOUT),
 		0);
@@ -163,7 +163,7 @@ static void half_remove(struct tree_dirs *d, struct will *w, const char *name, u
 	assert_int_equal(lookup_name(d->t, dir, name, &i, &st), 0);
 	hold(d, i);
 	assert_non_null(begin(INTENT_REMOVE, dir, name, NULL));
-	intent_log_about(i, NULL);
+	intent_log_about(inode_for_intent(i), INTENT_NOTHING);
 	if (i->has_upper)
 		assert_int_equal(unlinkat(fd, name, 0), 0);
 	assert_int_equal(whiteout_make(&d->t->style, fd, name), 0);
@@ -202,7 +202,7 @@ static void live_to_move_directory(struct tree_dirs *d, struct will *w)
 	live_to_move(d, w);
 	dir = tree_get(d, "dir");
 	assert_non_null(begin(INTENT_RENAME, d->t->root, "dir", "moved"));
-	intent_log_about(dir, NULL);
+	intent_log_about(inode_for_intent(dir), INTENT_NOTHING);
 	assert_int_equal(whiteout_set_redirect(&d->t->style, upper_pin(d->t, dir), "dir"), 0);
 	assert_int_equal(renameat2(d->s.fd, "upper/dir", d->s.fd, "upper/moved", RENAME_WHITEOUT),
 			 0);

@@ -44,7 +44,7 @@ static void begun(enum intent_kind kind, struct inode *dir, const char *name, st
 								   .from_name = name,
 								   .to_parent = to ? to->id : 0,
 								   .to_name = to_name }));
-	intent_log_about(i, other);
+	intent_log_about(inode_for_intent(i), inode_for_intent(other));
 }
 
 static void on_disk(struct tree_dirs *d, const char *from, const char *to, unsigned flags)

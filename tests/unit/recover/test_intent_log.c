@@ -49,14 +49,14 @@ static unsigned standing(uint64_t key)
 static void test_intent_log__next_server_finds_what_was_begun(void **state)
 {
 	void *mem = fresh_area();
-	struct inode from = { .id = 5, .ino = 50, .has_upper = true, .upper_ino = 500 },
-		     to = { .id = 6, .ino = 60 };
+	struct intent_object from = { .node = 5, .ino = 50, .upper_ino = 500 },
+			     to = { .node = 6, .ino = 60 };
 	struct intent *n = begin(KEY, 11, false);
 
 	(void)state;
 	assert_non_null(n);
 	assert_int_equal(standing(KEY), 0);
-	intent_log_about(&from, &to);
+	intent_log_about(from, to);
 	intent_log_use_area(mem);
 	assert_int_equal(standing(KEY), 1);
 	assert_int_equal(standing(KEY + 1), 0);
@@ -75,13 +75,13 @@ static void test_intent_log__next_server_finds_what_was_begun(void **state)
 
 static void test_intent_log__nothing_of_another_request_or_mount_is_found(void **state)
 {
-	struct inode from = { .id = 5 };
+	struct intent_object from = { .node = 5 };
 	void *mem = fresh_area();
 	struct intent *n;
 
 	(void)state;
 	assert_non_null(begin(KEY, 11, false));
-	intent_log_about(&from, NULL);
+	intent_log_about(from, INTENT_NOTHING);
 	intent_log_use_area(mem);
 	n = begin(KEY, 12, true);
 	assert_false(n->is_begun);
@@ -98,12 +98,12 @@ static void test_intent_log__nothing_of_another_request_or_mount_is_found(void *
 
 static void test_intent_log__answered_request_is_forgotten(void **state)
 {
-	struct inode from = { .id = 5 };
+	struct intent_object from = { .node = 5 };
 	void *mem = fresh_area();
 	struct intent *n = begin(KEY, 11, false);
 
 	(void)state;
-	intent_log_about(&from, NULL);
+	intent_log_about(from, INTENT_NOTHING);
 	intent_log_end(n);
 	intent_log_use_area(mem);
 	assert_int_equal(standing(KEY), 0);
@@ -114,12 +114,12 @@ static void test_intent_log__answered_request_is_forgotten(void **state)
 
 static void test_intent_log__without_a_key_there_is_no_journal(void **state)
 {
-	struct inode from = { .id = 5 };
+	struct intent_object from = { .node = 5 };
 
 	(void)state;
 	fresh_area();
 	assert_null(begin(0, 11, false));
-	intent_log_about(&from, NULL);
+	intent_log_about(from, INTENT_NOTHING);
 	intent_log_end(NULL);
 	intent_log_mark(NULL);
 	assert_int_equal(standing(0), 0);
@@ -127,20 +127,20 @@ static void test_intent_log__without_a_key_there_is_no_journal(void **state)
 
 static void test_intent_log__what_is_left_of_the_dead_makes_room_when_all_is_taken(void **state)
 {
-	struct inode from = { .id = 5 };
+	struct intent_object from = { .node = 5 };
 	void *mem = fresh_area();
 	unsigned n = 0;
 
 	(void)state;
 	while (begin(KEY, n, false)) {
-		intent_log_about(&from, NULL);
+		intent_log_about(from, INTENT_NOTHING);
 		n++;
 	}
 	assert_true(n >= SLOTS_AT_LEAST);
 	assert_int_equal(standing(KEY), n);
 	intent_log_use_area(mem);
 	assert_non_null(begin(KEY, n, false));
-	intent_log_about(&from, NULL);
+	intent_log_about(from, INTENT_NOTHING);
 	assert_int_equal(standing(KEY), n);
 	/* Those of this server stay. */
 	for (unsigned k = 1; k < n; k++)
@@ -183,14 +183,14 @@ static void test_intent_log__area_of_another_layout_is_emptied(void **state)
 static void *many(void *arg)
 {
 	uint64_t base = (uint64_t)(uintptr_t)arg;
-	struct inode from = { .id = 5 };
+	struct intent_object from = { .node = 5 };
 
 	for (uint64_t k = 0; k < 20000; k++) {
 		struct intent *n = begin(KEY, base + k, false);
 
 		if (!n || n->unique != base + k)
 			return (void *)1;
-		intent_log_about(&from, NULL);
+		intent_log_about(from, INTENT_NOTHING);
 		if (!n->is_begun || n->unique != base + k)
 			return (void *)1;
 		intent_log_end(n);
@@ -226,10 +226,10 @@ static void test_intent_log__killed_at_any_moment_it_leaves_whole_ones(void **st
 
 		if (pid == 0)
 			for (uint64_t k = 1;; k++) {
-				struct inode from = { .id = (uint32_t)k & 0xffffff };
+				struct intent_object from = { .node = (uint32_t)k & 0xffffff };
 
 				n = begin(KEY, k, false);
-				intent_log_about(&from, NULL);
+				intent_log_about(from, INTENT_NOTHING);
 				intent_log_end(n);
 			}
 		usleep(1000 + round * 10);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/tree.h"
 
+#include "union/metacopy_import.h"
 #include "veneer/data/cow.h"
-#include "veneer/layer/metacopy_import.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "veneer/layer/metacopy_import.h"
+#include "metacopy_import.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/metacopy_guard.h"
+#include "veneer/layer/metacopy_origin.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/xattr_trust.h"
 #include "veneer/map/format.h"
@@ -11,55 +12,8 @@
 #include "veneer/sys/xattr.h"
 
 #include <fcntl.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#define ORIGIN_ATTR  "trusted.overlay.origin"
-#define ORIGIN_MAGIC 0xfb
-#define ORIGIN_HEAD  21u
-
-int metacopy_import_origin(int dirfd, const char *name, char origin[PATH_MAX])
-{
-	_cleanup_(closep) int fd = path_open(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-
-	return fd < 0 ? fd : whiteout_metacopy(fd, origin);
-}
-
-/* As overlayfs notes it (struct ovl_fb): version, magic, length, flags, type, uuid of the file
- * system; the handle. */
-static bool has_origin(int fd, int low_fd)
-{
-	union {
-		struct file_handle h;
-		char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
-	} low = { .h.handle_bytes = MAX_HANDLE_SZ };
-	uint8_t origin[ORIGIN_HEAD + MAX_HANDLE_SZ];
-	ssize_t n = xattr_get(fd, "", ORIGIN_ATTR, origin, sizeof(origin));
-	int mount;
-
-	if (n < (ssize_t)ORIGIN_HEAD || origin[0] != 0 || origin[1] != ORIGIN_MAGIC ||
-	    origin[2] != n)
-		return false;
-	if (name_to_handle_at(low_fd, "", &low.h, &mount, AT_EMPTY_PATH) < 0)
-		return false;
-	return low.h.handle_type == origin[4] && low.h.handle_bytes == (unsigned)n - ORIGIN_HEAD &&
-	       !memcmp(low.h.f_handle, origin + ORIGIN_HEAD, low.h.handle_bytes);
-}
-
-int metacopy_import_check(int fd, int low_fd, const struct stat *low)
-{
-	struct stat up;
-
-	if (fstat(fd, &up) < 0)
-		return -errno;
-	if (low->st_mode & S_IROTH || has_origin(fd, low_fd))
-		return 0;
-	if (up.st_uid != low->st_uid || up.st_gid != low->st_gid ||
-	    up.st_mode & 0444 & ~low->st_mode)
-		return -EUCLEAN;
-	return xattr_get(fd, "", "system.posix_acl_access", NULL, 0) > 0 ? -EUCLEAN : 0;
-}
 
 static int check_base(struct union_fs *t, int fd, struct image_entry *base, const struct stat *low)
 {
@@ -68,7 +22,7 @@ static int check_base(struct union_fs *t, int fd, struct image_entry *base, cons
 	if (!t->upper->is_doubted)
 		return 0;
 	low_fd = image_open_path(t->image, base);
-	return low_fd < 0 ? low_fd : metacopy_import_check(fd, low_fd, low);
+	return low_fd < 0 ? low_fd : metacopy_origin_check(fd, low_fd, low);
 }
 
 static int write_mark(struct union_fs *t, int fd, struct image_entry *base, const struct stat *st)
@@ -122,7 +76,7 @@ int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct imag
 	if (r == 0 && *origin != '/')
 		r = check_base(t, fd, base, &lower);
 	if (r == -EUCLEAN)
-		log_error("%s: %s: " METACOPY_IMPORT_SAID, t->upper->path, name);
+		log_error("%s: %s: " METACOPY_ORIGIN_SAID, t->upper->path, name);
 	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the guard.
 	 */
 	if (r == 0)
