@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the inode table: inode.c keeps it, inode_load.c fills it from what a dead server
+/* The inside of the inode table: inode.c keeps it, inode_names.c leads to
+ * what is in it, inode_load.c fills it from what a dead server
  * left. */
 #pragma once
 
@@ -24,7 +25,12 @@ uint64_t inode_unresolved_key(const struct node_slot *s);
 /* Take down an inode that nobody needs: not referenced, and not held by the kernel. */
 void inode_drop_unheld(struct union_fs *t, struct inode *i);
 
-/* For inode_resolve.c; all under tree->lock. */
+/* For inode_names.c and inode_resolve.c; all under tree->lock. */
+/* A new inode of what was found. NULL: no memory. */
+struct inode *inode_make_locked(struct union_fs *t, const struct inode_found *f);
+void inode_unref_locked(struct union_fs *t, struct inode *i, struct hlink **free_list);
+/* If nobody needs it any more; what it takes along, too. */
+void inode_unlink_dead_locked(struct union_fs *t, struct inode *i, struct hlink **free_list);
 struct inode *inode_by_upper_locked(struct union_fs *t, const struct inode_found *f);
 struct inode *inode_by_lower_locked(struct union_fs *t, struct image_entry *e);
 uint64_t inode_lower_hash(const struct image_entry *e);

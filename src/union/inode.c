@@ -21,23 +21,6 @@
 
 #define name_of_link(l) container_of(l, struct name, of_inode)
 
-static uint64_t name_hash(const struct inode *parent, const char *name)
-{
-	return hash_key(name, strlen(name), parent->id);
-}
-
-static struct name *find_locked(struct union_fs *t, const struct inode *parent, const char *name)
-{
-	for (struct hlink *l = htab_first(&t->names, name_hash(parent, name)); l;
-	     l = htab_next(l)) {
-		struct name *n = container_of(l, struct name, link);
-
-		if (n->parent == parent && !strcmp(n->name, name))
-			return n;
-	}
-	return NULL;
-}
-
 int inode_reserve(struct union_fs *t)
 {
 	bool is_there;
@@ -52,15 +35,6 @@ int inode_reserve(struct union_fs *t)
 		is_there = is_there && t->spare_names[k];
 	}
 	return is_there ? 0 : -ENOMEM;
-}
-
-static void *take_spare_name_locked(struct union_fs *t)
-{
-	void *n = NULL;
-
-	for (size_t k = 0; k < UNION_FS_SPARE_NAMES && !n; k++)
-		n = steal_ptr(&t->spare_names[k]);
-	return n;
 }
 
 static void free_spares(struct union_fs *t)
@@ -139,7 +113,7 @@ static void push_dying(struct union_fs *t, struct inode *i, struct hlink **list)
 /* Dead inodes are unlinked under the lock and freed without it: freeing closes descriptors. An
  * inode that dies may take its directory along, and that its own; in a loop, since a container
  * decides how deep that goes. */
-static void unlink_dead(struct union_fs *t, struct inode *i, struct hlink **free_list)
+void inode_unlink_dead_locked(struct union_fs *t, struct inode *i, struct hlink **free_list)
 {
 	struct hlink *dying = NULL;
 
@@ -167,10 +141,10 @@ static void unlink_dead(struct union_fs *t, struct inode *i, struct hlink **free
 	}
 }
 
-static void unref_locked(struct union_fs *t, struct inode *i, struct hlink **free_list)
+void inode_unref_locked(struct union_fs *t, struct inode *i, struct hlink **free_list)
 {
 	i->refs--;
-	unlink_dead(t, i, free_list);
+	inode_unlink_dead_locked(t, i, free_list);
 }
 
 void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink **free_list)
@@ -181,7 +155,7 @@ void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink *
 	list_del(&n->of_inode);
 	stats_memory_gives(STATS_MEM_INODES, n);
 	free(n);
-	unref_locked(t, parent, free_list);
+	inode_unref_locked(t, parent, free_list);
 }
 
 static void free_inode(struct union_fs *t, struct inode *i)
@@ -358,7 +332,7 @@ void inode_unref(struct union_fs *t, struct inode *i)
 	struct hlink *free_list = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	unref_locked(t, i, &free_list);
+	inode_unref_locked(t, i, &free_list);
 	pthread_mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 }
@@ -388,7 +362,7 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 			i->n_former--;
 		}
 		if (i)
-			unlink_dead(t, i, &free_list);
+			inode_unlink_dead_locked(t, i, &free_list);
 	}
 	pthread_mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
@@ -446,51 +420,6 @@ int inode_renumber(struct union_fs *t, struct inode *i, uint32_t id)
 	return 0;
 }
 
-int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
-		    size_t len)
-{
-	struct name *n = malloc(sizeof(*n) + len + 1) ?: take_spare_name_locked(t);
-
-	if (!n)
-		return -ENOMEM;
-	memcpy(n->name, name, len);
-	n->name[len] = '\0';
-	n->parent = parent;
-	n->inode = i;
-	if (htab_insert(&t->names, &n->link, name_hash(parent, n->name)) < 0) {
-		free(n);
-		return -ENOMEM;
-	}
-	stats_memory_took(STATS_MEM_INODES, n);
-	list_add_tail(&i->names, &n->of_inode);
-	parent->refs++;
-	return 0;
-}
-
-static int add_name_locked(struct union_fs *t, struct inode *i, struct inode *parent,
-			   const char *name)
-{
-	int r = inode_link_name(t, i, parent, name, strlen(name));
-
-	if (r < 0)
-		return r;
-	if (node_table_set_name(t->nodes, i->id, parent->id, name) < 0) {
-		struct name *n = name_of_link(i->names.prev);
-
-		htab_remove(&t->names, &n->link);
-		list_del(&n->of_inode);
-		stats_memory_gives(STATS_MEM_INODES, n);
-		free(n);
-		parent->refs--;
-		return -ENOMEM;
-	}
-	i->is_orphan = false;
-	i->is_gone = false;
-	node_table_set_state(node_table_slot(t->nodes, i->id),
-			     i->has_upper ? NODE_UPPER : NODE_LOWER);
-	return 0;
-}
-
 void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
 {
 	if (i->type != DT_DIR && !i->is_in_by_upper &&
@@ -540,7 +469,7 @@ void inode_take_found(struct inode *i, const struct inode_found *f)
 	i->has_upper = f->has_upper;
 }
 
-static struct inode *make_locked(struct union_fs *t, const struct inode_found *f)
+struct inode *inode_make_locked(struct union_fs *t, const struct inode_found *f)
 {
 	struct inode *i = inode_alloc_locked(t, f->type);
 
@@ -569,7 +498,7 @@ void inode_drop_unheld(struct union_fs *t, struct inode *i)
 	struct hlink *free_list = NULL;
 
 	pthread_mutex_lock(&t->lock);
-	unlink_dead(t, i, &free_list);
+	inode_unlink_dead_locked(t, i, &free_list);
 	pthread_mutex_unlock(&t->lock);
 	inode_free_unlinked(t, free_list);
 }
@@ -579,67 +508,6 @@ uint64_t inode_dir_version(struct inode *dir)
 	struct upper_dir *d = __atomic_load_n(&dir->dir, __ATOMIC_ACQUIRE);
 
 	return d ? upper_dir_version(d) + 2 : 1;
-}
-
-int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
-		const struct inode_found *found, struct inode **ret)
-{
-	struct hlink *free_list = NULL;
-	struct inode *i = NULL;
-	struct name *n;
-	int r = 0;
-
-	pthread_mutex_lock(&t->lock);
-	n = find_locked(t, parent, name);
-	if (n && !n->inode->is_unresolved) {
-		i = n->inode;
-	} else if (found->dir_version && found->dir_version != inode_dir_version(parent)) {
-		r = -EAGAIN;
-	} else if (n) {
-		i = n->inode;
-		/* What it was is for restore.h to find out. */
-		r = inode_resolve_named_locked(t, i, found);
-		r = r == -ESTALE ? -EAGAIN : r;
-	} else {
-		/* By whatever link count: of two names the known one may just have been unlinked.
-		 */
-		if (found->has_upper && found->type != DT_DIR)
-			i = inode_by_upper_locked(t, found);
-		if (found->is_linked_below)
-			i = inode_by_lower_locked(t, found->lower);
-		if (!i)
-			i = make_locked(t, found);
-		r = i ? add_name_locked(t, i, parent, name) : -ENOMEM;
-	}
-	if (r == 0) {
-		node_table_set_object(t->nodes, i->id, i);
-		i->refs++;
-		*ret = i;
-	} else if (i) {
-		unlink_dead(t, i, &free_list);
-	}
-	pthread_mutex_unlock(&t->lock);
-	inode_free_unlinked(t, free_list);
-	return r;
-}
-
-bool inode_peek(struct union_fs *t, struct inode *parent, const char *name, struct inode **ret)
-{
-	struct name *n;
-
-	LOCK_SCOPE(&t->lock);
-	n = find_locked(t, parent, name);
-	if (!n)
-		return false;
-	n->inode->refs++;
-	*ret = n->inode;
-	return true;
-}
-
-int inode_add_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name)
-{
-	LOCK_SCOPE(&t->lock);
-	return add_name_locked(t, i, parent, name);
 }
 
 /* By what a later server will find an inode without names: in the image, if its bytes are there or
@@ -658,136 +526,6 @@ void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *u
 	if (!way || node_table_set_name(t->nodes, i->id, 0, way) < 0)
 		node_table_clear_name(t->nodes, i->id);
 	node_table_set_state(node_table_slot(t->nodes, i->id), NODE_ORPHAN);
-}
-
-/* bare_path: for one that is bare, where the image may have it. */
-static void orphan_check_locked(struct union_fs *t, struct inode *i, const char *unresolved_path)
-{
-	if (list_is_empty(&i->names)) {
-		inode_note_orphan_locked(t, i, unresolved_path);
-	} else {
-		struct name *n = name_of_link(i->names.next);
-
-		node_table_set_name(t->nodes, i->id, n->parent->id, n->name);
-	}
-}
-
-static char *unresolved_path_of(const struct name *n)
-{
-	_cleanup_(freep) char *dir = NULL;
-	char *path;
-
-	if (!n->inode->is_unresolved || n->parent->is_unresolved || !n->parent->lower)
-		return NULL;
-	dir = image_path(n->parent->lower);
-	return dir && asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", n->name) >= 0 ? path : NULL;
-}
-
-static void drop_name_locked(struct union_fs *t, struct inode *parent, const char *name,
-			     struct hlink **free_list)
-{
-	struct name *n = find_locked(t, parent, name);
-	_cleanup_(freep) char *path = n ? unresolved_path_of(n) : NULL;
-	struct inode *i;
-
-	if (!n)
-		return;
-	i = n->inode;
-	i->refs++;
-	/* Its slot must not be free while that of the child names it: the server may die in
-	 * between. */
-	parent->refs++;
-	inode_remove_name_locked(t, n, free_list);
-	orphan_check_locked(t, i, path);
-	unref_locked(t, parent, free_list);
-	unref_locked(t, i, free_list);
-}
-
-void inode_drop_name(struct union_fs *t, struct inode *parent, const char *name)
-{
-	struct hlink *free_list = NULL;
-
-	pthread_mutex_lock(&t->lock);
-	drop_name_locked(t, parent, name, &free_list);
-	pthread_mutex_unlock(&t->lock);
-	inode_free_unlinked(t, free_list);
-}
-
-int inode_move_name(struct union_fs *t, struct inode *old_parent, const char *old_name,
-		    struct inode *parent, const char *name)
-{
-	struct hlink *free_list = NULL;
-	struct inode *i = NULL;
-	struct name *n;
-	int r = 0;
-
-	pthread_mutex_lock(&t->lock);
-	drop_name_locked(t, parent, name, &free_list);
-	n = find_locked(t, old_parent, old_name);
-	if (n) {
-		i = n->inode;
-		i->refs++;
-		r = add_name_locked(t, i, parent, name);
-		inode_remove_name_locked(t, n, &free_list);
-		orphan_check_locked(t, i, NULL);
-		unref_locked(t, i, &free_list);
-	}
-	pthread_mutex_unlock(&t->lock);
-	inode_free_unlinked(t, free_list);
-	return r;
-}
-
-int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
-		     struct inode *b_parent, const char *b)
-{
-	struct hlink *free_list = NULL;
-	struct inode *ia = NULL, *ib = NULL;
-	struct name *na, *nb;
-	int r = 0;
-
-	pthread_mutex_lock(&t->lock);
-	na = find_locked(t, a_parent, a);
-	nb = find_locked(t, b_parent, b);
-	if (na) {
-		ia = na->inode;
-		ia->refs++;
-		inode_remove_name_locked(t, na, &free_list);
-	}
-	if (nb) {
-		ib = nb->inode;
-		ib->refs++;
-		inode_remove_name_locked(t, nb, &free_list);
-	}
-	if (ia)
-		r = add_name_locked(t, ia, b_parent, b);
-	if (ib && r == 0)
-		r = add_name_locked(t, ib, a_parent, a);
-	if (ia)
-		orphan_check_locked(t, ia, NULL);
-	if (ib)
-		orphan_check_locked(t, ib, NULL);
-	if (ia)
-		unref_locked(t, ia, &free_list);
-	if (ib)
-		unref_locked(t, ib, &free_list);
-	pthread_mutex_unlock(&t->lock);
-	inode_free_unlinked(t, free_list);
-	return r;
-}
-
-int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_parent,
-		   char name[NAME_MAX + 1])
-{
-	struct name *n;
-
-	LOCK_SCOPE(&t->lock);
-	if (list_is_empty(&i->names))
-		return -ENOENT;
-	n = name_of_link(i->names.next);
-	n->parent->refs++;
-	*ret_parent = n->parent;
-	strcpy(name, n->name);
-	return 0;
 }
 
 void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino)
