@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the kernel does not say of a caller stands in /proc. A caller that cannot be seen there,
  * because it is in another process namespace or gone, has no groups and no privileges. */
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/fuse/attach.h"

@@ -13,7 +13,7 @@
  * The bits go before the bytes change, then the kernel is told that it has an old mode
  * (FUSE_NOTIFY_INVAL_INODE without pages, which waits for nothing). A death between the two leaves
  * an intent: the request comes again, or its node is invalidated. */
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/data/attr.h"
 #include "veneer/data/replay.h"
@@ -39,9 +39,9 @@ int killpriv_clear(fuse_req_t req, struct inode *i)
 		resend_state_begin(req, INTENT_SETID);
 		intent_log_about(inode_for_intent(i), INTENT_NOTHING);
 		r = attr_chmod(t, i, mode);
-		op_meta_forget_attributes(i);
+		op_forget_attributes(i);
 	} else if (negotiate_request_extra.is_resent) {
-		op_meta_forget_attributes(i);
+		op_forget_attributes(i);
 	}
 	return attr_setid_end(t, i, &setid, r);
 }
@@ -133,6 +133,6 @@ int killpriv_end(struct mount *m, struct inode *i, struct attr_setid *s, int r)
 
 	r = attr_setid_end(&m->tree, i, s, r);
 	if (was_changed)
-		op_meta_forget_attributes(i);
+		op_forget_attributes(i);
 	return r;
 }

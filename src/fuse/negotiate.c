@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What the kernel and a mount agree on at INIT, and what it says in requests that libfuse does not
  * pass on. */
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/base/stats.h"
 

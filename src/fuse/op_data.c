@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel_invalidate.h"
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
@@ -110,7 +110,7 @@ static ssize_t read_common(struct mount *m, struct inode *i, size_t size, off_t 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	struct read_plan pieces;
 	ssize_t n;
 
@@ -204,7 +204,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 		     struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	unsigned attempts = 0;
 	int r;
 
@@ -240,7 +240,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 
 	(void)fi;
 	if (!i)
@@ -256,7 +256,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 			 struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	unsigned attempts = 0;
 	int r;
 
@@ -282,7 +282,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 			       struct fuse_file_info *fi_from, fuse_ino_t ino_to, off_t off_to,
 			       struct fuse_file_info *fi_to, size_t len, int flags)
 {
-	struct inode *from = op_meta_inode(req, ino_from), *to;
+	struct inode *from = op_inode(req, ino_from), *to;
 	unsigned attempts = 0;
 	ssize_t n;
 
@@ -290,7 +290,7 @@ static void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_from, off_t off_fr
 	(void)fi_to;
 	if (!from)
 		return;
-	to = op_meta_inode(req, ino_to);
+	to = op_inode(req, ino_to);
 	if (!to)
 		return;
 	resend_state_change_begin(req, to);
@@ -369,7 +369,7 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		     struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	off_t pos;
 
 	(void)fi;
@@ -406,7 +406,7 @@ static ssize_t read_upper_link(struct union_fs *t, struct inode *i, char *target
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	char target[PATH_MAX + 1];
 	ssize_t n;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/jobs/readdir_ahead.h"
@@ -93,7 +93,7 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 		st = (struct stat){ .st_ino = entry->ino, .st_mode = DTTOIF(entry->type) };
 		e = (struct fuse_entry_param){ .attr = st };
 	} else {
-		op_meta_fill_entry(a->m, i, &st, &e);
+		op_fill_entry(a->m, i, &st, &e);
 	}
 	a->len += fuse_add_direntry_plus(a->req, a->buf + a->len, left, entry->name, &e, next);
 	return 1;
@@ -145,7 +145,7 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 	struct answer a = {
 		.req = req, .m = op_mount(req), .buf = buf, .size = size, .is_plus = is_plus
 	};
-	struct inode *dir = op_meta_inode(req, ino);
+	struct inode *dir = op_inode(req, ino);
 	int r;
 
 	if (!dir)
@@ -188,7 +188,7 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_meta_inode(req, ino);
+	struct inode *dir = op_inode(req, ino);
 	int fd, r = 0;
 
 	(void)fi;

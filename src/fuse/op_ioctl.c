@@ -2,7 +2,7 @@
 /* Of ioctl(2) the flags of chattr(1) alone, for lsattr(1), and only to be read: what is not copied
  * up would lose them. The kernel opens a file by itself to ask, if need be without an OPEN. ENOSYS
  * would make it ask nothing more in the whole mount. */
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/layer/image.h"
 
@@ -48,7 +48,7 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 										     : -ENOTTY);
 		return;
 	}
-	i = op_meta_inode(req, ino);
+	i = op_inode(req, ino);
 	if (!i)
 		return;
 	r = attr_protection(&op_mount(req)->tree, i);

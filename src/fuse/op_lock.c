@@ -7,7 +7,7 @@
  * is a number, and not until the waiter is known by it may it answer. A dead server's waiters ask
  * again: the kernel sends their requests once more. Where it cannot (before 6.9), they end with
  * ECONNABORTED. */
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/union/locks.h"
 
@@ -106,7 +106,7 @@ static void answer(fuse_req_t req, const struct lock_request *q, bool waits)
 static void op_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock,
 		     int sleep)
 {
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	struct lock_request q;
 
 	if (!i)
@@ -117,7 +117,7 @@ static void op_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, 
 
 static void op_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int op)
 {
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	struct lock_request q;
 
 	if (!i)
@@ -130,7 +130,7 @@ static void op_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, 
 
 static void op_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock)
 {
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	struct lock_record found;
 	struct lock_request q;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernel_invalidate.h"
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/data/attr.h"
 #include "veneer/data/cow.h"
@@ -11,57 +10,10 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-struct inode *op_meta_inode(fuse_req_t req, fuse_ino_t ino)
-{
-	struct union_fs *t = &op_mount(req)->tree;
-	struct inode *i = inode_get(t, ino);
-	int r = i ? lookup_restore(t, i) : -ESTALE;
-
-	if (r < 0)
-		op_reply_err(req, r);
-	return r < 0 ? NULL : i;
-}
-
-double op_meta_attr_timeout(struct mount *m, struct inode *i, uint64_t node)
-{
-	/* With two node ids the kernel does not know that a change by way of one is one of the
-	 * other. */
-	return i->n_former || i->is_mapped_past_us || !inode_is_current(i, node)
-		       ? 0
-		       : m->opts.timeout_s;
-}
-
-void op_meta_fill_entry(struct mount *m, struct inode *i, struct stat *st,
-			struct fuse_entry_param *e)
-{
-	uint32_t id, generation;
-
-	mount_present_ids(m, st);
-	inode_grant(&m->tree, i, &id, &generation);
-	*e = (struct fuse_entry_param){
-		.ino = id,
-		.generation = generation,
-		.attr = *st,
-		.attr_timeout = op_meta_attr_timeout(m, i, id),
-		.entry_timeout = m->opts.timeout_s,
-	};
-}
-
-void op_meta_reply_entry(fuse_req_t req, struct inode *i, struct stat *st)
-{
-	struct mount *m = op_mount(req);
-	struct fuse_entry_param e;
-
-	op_meta_fill_entry(m, i, st, &e);
-	/* The caller was interrupted and will never know of it. */
-	if (fuse_reply_entry(req, &e) == -ENOENT)
-		inode_forget(&m->tree, e.ino, 1);
-}
-
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_meta_inode(req, parent), *i;
+	struct inode *dir = op_inode(req, parent), *i;
 	struct stat st;
 	int r;
 
@@ -84,7 +36,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_meta_reply_entry(req, i, &st);
+		op_reply_entry(req, i, &st);
 }
 
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
@@ -114,12 +66,12 @@ static void reply_attr(fuse_req_t req, struct inode *i, fuse_ino_t ino)
 		mount_present_root_ids(m, &st);
 	else
 		mount_present_ids(m, &st);
-	fuse_reply_attr(req, &st, op_meta_attr_timeout(m, i, ino));
+	fuse_reply_attr(req, &st, op_attr_timeout(m, i, ino));
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 
 	(void)fi;
 	if (i)
@@ -204,28 +156,6 @@ static int set_size(fuse_req_t req, struct inode *i, off_t size)
 	return killpriv_end(m, i, &setid, r);
 }
 
-void op_meta_forget_attributes(struct inode *i)
-{
-	fuse_lowlevel_notify_inval_inode(negotiate_request_extra.session, i->id, -1, 0);
-}
-
-void op_meta_changed(struct inode *i, fuse_ino_t ino)
-{
-	if (!inode_is_current(i, ino))
-		op_meta_forget_attributes(i);
-}
-
-void op_meta_touched(struct union_fs *t, struct inode *i)
-{
-	struct mount *m = container_of(t, struct mount, tree);
-
-	/* What works in the background answers no request. Attributes alone: the kernel waits for
-	 * nothing. */
-	if (negotiate_request_extra.session)
-		kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd,
-					       m->node_base | i->id, -1, 0);
-}
-
 /* The pages that the kernel has by the current id would not hear of it. Of a path it looks the name
  * up again. */
 static int check_resizable(struct inode *i, fuse_ino_t ino, int to_set)
@@ -265,7 +195,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		       struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	unsigned attempts = 0;
 	int r = 0;
 
@@ -291,10 +221,10 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 	/* It got another id meanwhile: the same once more, by way of that. */
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
-	op_meta_changed(i, ino);
+	op_changed(i, ino);
 	if (r < 0) {
 		/* A part of it may be done. */
-		op_meta_forget_attributes(i);
+		op_forget_attributes(i);
 		op_reply_err(req, r);
 	} else {
 		reply_attr(req, i, ino);

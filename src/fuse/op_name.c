@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/data/create.h"
 #include "veneer/data/remove.h"
@@ -51,7 +51,7 @@ static struct intent *begin_name(fuse_req_t req, fuse_ino_t parent, const char *
 static void make(fuse_req_t req, fuse_ino_t parent, const char *name,
 		 const struct create_args *args)
 {
-	struct inode *dir = op_meta_inode(req, parent), *i;
+	struct inode *dir = op_inode(req, parent), *i;
 	struct intent *n;
 	struct stat st;
 	int r;
@@ -65,7 +65,7 @@ static void make(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_meta_reply_entry(req, i, &st);
+		op_reply_entry(req, i, &st);
 	intent_log_end(n);
 }
 
@@ -96,7 +96,7 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 {
 	struct create_args args = args_of(req, mode);
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_meta_inode(req, parent), *i;
+	struct inode *dir = op_inode(req, parent), *i;
 	unsigned attempts = 0;
 	struct stat st;
 	int r;
@@ -120,7 +120,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 {
 	struct create_args args = args_of(req, S_IFREG | (mode & 07777));
 	struct mount *m = op_mount(req);
-	struct inode *dir = op_meta_inode(req, parent), *i;
+	struct inode *dir = op_inode(req, parent), *i;
 	struct intent *n;
 	struct stat st;
 	int r;
@@ -145,7 +145,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino), *dir, *again;
+	struct inode *i = op_inode(req, ino), *dir, *again;
 	unsigned attempts = 0;
 	bool was_nameless;
 	struct intent *n;
@@ -154,7 +154,7 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 
 	if (!i)
 		return;
-	dir = op_meta_inode(req, parent);
+	dir = op_inode(req, parent);
 	if (!dir)
 		return;
 	was_nameless = i->is_orphan;
@@ -172,14 +172,14 @@ static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const cha
 	if (r < 0)
 		op_reply_err(req, r);
 	else
-		op_meta_reply_entry(req, i, &st);
+		op_reply_entry(req, i, &st);
 	intent_log_end(n);
 }
 
 static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, bool is_dir)
 {
 	struct union_fs *t = &op_mount(req)->tree;
-	struct inode *dir = op_meta_inode(req, parent);
+	struct inode *dir = op_inode(req, parent);
 	struct intent *n;
 	int r;
 
@@ -211,14 +211,14 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 		      const char *newname, unsigned int flags)
 {
 	struct mount *m = op_mount(req);
-	struct inode *from = op_meta_inode(req, parent), *to;
+	struct inode *from = op_inode(req, parent), *to;
 	unsigned attempts = 0;
 	struct intent *n;
 	int r;
 
 	if (!from)
 		return;
-	to = op_meta_inode(req, newparent);
+	to = op_inode(req, newparent);
 	if (!to)
 		return;
 	n = resend_state_begin_names(req, flags & RENAME_EXCHANGE ? INTENT_EXCHANGE : INTENT_RENAME,

@@ -9,7 +9,7 @@
  *
  * A handle says which of the ways of passthrough_table.h its open is (op_handle): it means the same
  * to any server. Where the server keeps locks, every open is answered, and flushed. */
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
@@ -336,7 +336,7 @@ int op_open_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino)
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct mount *m = op_mount(req);
-	struct inode *i = op_meta_inode(req, ino);
+	struct inode *i = op_inode(req, ino);
 	enum io_mode mode = op_open_settle(m, negotiate_request_extra.session);
 	int r = 0;
 
@@ -387,7 +387,7 @@ void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
 	struct fuse_entry_param e;
 	int r = 0;
 
-	op_meta_fill_entry(m, i, st, &e);
+	op_fill_entry(m, i, st, &e);
 	fi->fh = op_handle(m, 0);
 	fi->noflush = !m->tree.locks;
 	fi->keep_cache = m->opts.timeout_s > 0;
@@ -400,7 +400,7 @@ void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
 		op_reply_err(req, r);
 		return;
 	}
-	e.attr_timeout = op_meta_attr_timeout(m, i, e.ino);
+	e.attr_timeout = op_attr_timeout(m, i, e.ino);
 	count_open(fi);
 	/* The caller was interrupted and will never know of it. */
 	if (fuse_reply_create(req, &e, fi) == -ENOENT) {

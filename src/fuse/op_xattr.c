@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/base/cleanup.h"
 #include "veneer/data/attr.h"
@@ -67,7 +67,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 
 	if (refuse(req))
 		return;
-	i = op_meta_inode(req, ino);
+	i = op_inode(req, ino);
 	if (!i)
 		return;
 	if (size && !value) {
@@ -90,7 +90,7 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 
 	if (refuse(req))
 		return;
-	i = op_meta_inode(req, ino);
+	i = op_inode(req, ino);
 	if (!i)
 		return;
 	if (size && !list)
@@ -133,7 +133,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 
 	if (refuse(req))
 		return;
-	i = op_meta_inode(req, ino);
+	i = op_inode(req, ino);
 	if (!i)
 		return;
 	r = protect_may_change(op_mount(req), i);
@@ -155,8 +155,8 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 	attr_change_end(i);
 	/* An ACL changes the mode; with noacl the kernel takes it for any other attribute. */
 	if (is_acl(name))
-		op_meta_forget_attributes(i);
-	op_meta_changed(i, ino);
+		op_forget_attributes(i);
+	op_changed(i, ino);
 	op_reply_err(req, r);
 	intent_log_end(intent_log_current());
 }
@@ -168,7 +168,7 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 
 	if (refuse(req))
 		return;
-	i = op_meta_inode(req, ino);
+	i = op_inode(req, ino);
 	if (!i)
 		return;
 	r = protect_may_change(op_mount(req), i);
@@ -179,7 +179,7 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	attr_change_end(i);
 	if (r == 0 && !strcmp(name, "security.capability"))
 		killpriv_note_capability_lost(req, i);
-	op_meta_changed(i, ino);
+	op_changed(i, ino);
 	op_reply_err(req, r);
 	intent_log_end(intent_log_current());
 }

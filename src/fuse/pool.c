@@ -20,7 +20,7 @@
  * gone. */
 #include "veneer/fuse/pool.h"
 
-#include "ops.h"
+#include "op.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/list.h"

@@ -5,7 +5,7 @@
  * no flags; a directory keeps those of its lower one, as it is copied up for what is changed
  * further down. What has them in the upper is refused by the upper's file system, but where the
  * kernel writes to it by itself. */
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/layer/image.h"
 #include "veneer/union/lookup.h"

@@ -28,7 +28,7 @@
  * not wait for. */
 #include "veneer/fuse/resend_state.h"
 
-#include "ops.h"
+#include "op.h"
 
 #include "veneer/data/attr.h"
 #include "veneer/data/replay.h"

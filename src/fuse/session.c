@@ -2,7 +2,7 @@
 #include "veneer/fuse/session.h"
 
 #include "kernel_invalidate.h"
-#include "ops.h"
+#include "op.h"
 #include "request_text.h"
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
@@ -56,7 +56,7 @@ static struct fuse_session *new_fuse_session(struct mount *m)
 	op_ioctl_install(&ops);
 	if (m->tree.locks)
 		op_lock_install(&ops);
-	m->tree.on_touched = op_meta_touched;
+	m->tree.on_touched = op_touched;
 	/* Options are a matter of mounting (attach.c). */
 	if (fuse_opt_add_arg(&args, "veneer") == 0)
 		se = fuse_session_new(&args, &ops, sizeof(ops), m);
@@ -116,7 +116,7 @@ static int answer_init(struct session *s)
 	    */
 #define DESCRIPTION_BYTES 1024u /* of a request, for -d */
 
-/* What was read and not answered comes again, with a mark (ops.h, is_resent). False: the kernel,
+/* What was read and not answered comes again, with a mark (op.h, is_resent). False: the kernel,
  * older than 6.9, knows of no such thing. Right after INIT there is nothing to come again, and that
  * is the question. */
 static bool ask_again(struct session *s)

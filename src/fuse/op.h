@@ -67,15 +67,15 @@ static inline uint64_t op_handle_way(uint64_t handle)
 }
 /* An inode was changed by way of this node id: if it has another one by now, what the kernel knows
  * of that is old. */
-void op_meta_changed(struct inode *i, fuse_ino_t ino);
+void op_changed(struct inode *i, fuse_ino_t ino);
 /* The kernel asks for the attributes of an inode when it needs them next: a request changed some
  * that it does not expect to change. Waits for nothing, so that any handler may call it. Before the
  * reply. */
-void op_meta_forget_attributes(struct inode *i);
+void op_forget_attributes(struct inode *i);
 /* tree->on_touched: what the kernel knows of the attributes is old. */
-void op_meta_touched(struct union_fs *t, struct inode *i);
+void op_touched(struct union_fs *t, struct inode *i);
 /* How long the kernel may rely on attributes sent for this node id. */
-double op_meta_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
+double op_attr_timeout(struct mount *m, struct inode *i, uint64_t node);
 
 /* A request begins of which the next server must know if this one dies in it; intent_log_end after
  * the reply. NULL: none. */
@@ -105,12 +105,11 @@ static inline void op_reply_err(fuse_req_t req, int r)
 
 /* The inode of a node id, filled; answers the error itself and gives NULL when there is none
  * (ESTALE), or it cannot be had. */
-struct inode *op_meta_inode(fuse_req_t req, fuse_ino_t ino);
+struct inode *op_inode(fuse_req_t req, fuse_ino_t ino);
 /* Reply to a look-up or creation: st is as on disk. i is referenced; the reference becomes a
  * look-up of the kernel's, which is given back if it does not take it. */
-void op_meta_reply_entry(fuse_req_t req, struct inode *i, struct stat *st);
-void op_meta_fill_entry(struct mount *m, struct inode *i, struct stat *st,
-			struct fuse_entry_param *e);
+void op_reply_entry(fuse_req_t req, struct inode *i, struct stat *st);
+void op_fill_entry(struct mount *m, struct inode *i, struct stat *st, struct fuse_entry_param *e);
 
 /* The caller of a request, as /proc shows it: is it in the group of this id on disk, or privileged
  * to set its bit; has it the capability in our user namespace? In doubt no. Tens of microseconds:
