@@ -3,11 +3,13 @@
 # Installs what building (with --tests testing, with --bench measuring) veneer takes on Debian 12 or newer.
 # Quick when nothing is missing; says what it does otherwise.
 set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
 
 FUSE_MIN=3.17
 FUSE_SUITE=trixie
 FUSE_PREFIX=${VENEER_FUSE_PREFIX:-/usr/local/lib/veneer/fuse3}
 MUSL_PREFIX=${VENEER_MUSL_PREFIX:-/usr/local/lib/veneer/musl}
+LINT_PREFIX=${VENEER_LINT_PREFIX:-/usr/local/lib/veneer/lint}
 # /etc/mtab is a link into /proc everywhere; as a file it would cost a run of mount(8) for each mount.
 FUSE_OPTIONS=(-Dexamples=false -Dtests=false -Dutils=false -Duseroot=false -Dc_args=-DIGNORE_MTAB)
 
@@ -18,6 +20,7 @@ TEST_PACKAGES=(
 	python3-prometheus-client curl tmux systemd
 	podman conmon crun buildah docker.io containerd runc uidmap libcap2-bin slirp4netns fuse-overlayfs clang
 	man-db groff-base binutils fish zsh rpm debootstrap
+	python3-venv shellcheck universal-ctags
 )
 # A hundred and thirty with those that they need.
 SLOW_PACKAGES=(debhelper dpkg-dev lintian rpmlint containernetworking-plugins iproute2)
@@ -37,6 +40,8 @@ usage()
 	  --musl    also build what a program with musl in it is linked with, into $MUSL_PREFIX
 	environment: VENEER_FUSE_PREFIX, where a libfuse built here is installed
 	             (now $FUSE_PREFIX; meson's -Dfuse_prefix must name the same)
+	             VENEER_LINT_PREFIX, where --tests puts the tools of contrib/lint/requirements.txt
+	             (now $LINT_PREFIX; contrib/lint/lint.py must be given the same)
 	             VENEER_MUSL_PREFIX, likewise for --musl, where cross.ini is for meson setup --cross-file
 	END
 }
@@ -116,6 +121,21 @@ install_docker_client()
 install_clang_runtime()
 {
 	install_missing "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+}
+
+# Debian's clang-format, ruff and codespell differ from release to release, and find other things: pip has each version.
+provide_lint()
+{
+	local wanted=contrib/lint/requirements.txt log
+
+	if cmp -s "$wanted" "$LINT_PREFIX/requirements.txt"; then
+		return 0
+	fi
+	say "installing clang-format, codespell and ruff into $LINT_PREFIX"
+	log=$(as_root /usr/bin/python3 -m venv --clear "$LINT_PREFIX" 2>&1 &&
+		as_root "$LINT_PREFIX/bin/pip" install -q --disable-pip-version-check -r "$wanted" 2>&1 &&
+		as_root cp "$wanted" "$LINT_PREFIX/requirements.txt" 2>&1) ||
+		{ printf '%s\n' "$log" >&2; say "without them the part lint fails"; }
 }
 
 system_fuse_serves()
@@ -404,6 +424,7 @@ main()
 		install_missing "${TEST_PACKAGES[@]}"
 		install_docker_client
 		install_clang_runtime
+		provide_lint
 	fi
 	if [ -n "$with_slow" ]; then
 		install_missing "${SLOW_PACKAGES[@]}"

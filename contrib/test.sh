@@ -13,6 +13,7 @@ usage()
 {
 	cat <<-END
 	usage: contrib/test.sh [PART...]
+	  lint         the rules of the house that a program can check, and that it sees each violation
 	  unit         the modules by themselves, and every fuzzer's corpus
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
@@ -247,6 +248,14 @@ server_part()
 	run_pytest "$name" --mode=server "$@"
 }
 
+# Its tests seed one violation of each rule.
+test_lint()
+{
+	build_plain || return 0
+	part lint "$PYTHON" contrib/lint/lint.py --build build --xml "$results/lint.xml" || :
+	pytest_part lint-rules tests/lint
+}
+
 test_unit()
 {
 	build_plain && meson_part unit unit build
@@ -450,7 +459,7 @@ test_slow()
 # One of a person's runs sees a part after the other. In CI two processors have half an hour: what needs builds of its own
 # (the sanitizers, the fuzzers), and the engines, which wait more than they work, with what fills their lane, run beside the
 # rest; what they print comes at the end.
-BESIDE=("asan tsan fuzz" "callers server howto crash fault soak install")
+BESIDE=("asan tsan fuzz" "lint callers server howto crash fault soak install")
 
 # is_in WORD WORD...
 is_in()
@@ -464,9 +473,10 @@ is_in()
 # start_lanes PART...: leaves what they were not given in rest.
 start_lanes()
 {
-	local lane p mine
+	local lane p mine beside
 
 	rest=("$@")
+	read -ra beside <<<"${BESIDE[*]}"
 	lanes=()
 	if [ -z "${CI:-}" ] || [ "$(id -u)" != 0 ] || [ $# -lt 3 ]; then
 		return 0
@@ -475,7 +485,7 @@ start_lanes()
 	for lane in "${BESIDE[@]}"; do
 		mine=()
 		for p in "$@"; do
-			if is_in "$p" $lane; then
+			if is_in "$p" "$lane"; then
 				mine+=("$p")
 			fi
 		done
@@ -489,7 +499,7 @@ start_lanes()
 	done
 	rest=()
 	for p in "$@"; do
-		if ! is_in "$p" ${BESIDE[*]}; then
+		if ! is_in "$p" "${beside[@]}"; then
 			rest+=("$p")
 		fi
 	done
@@ -521,13 +531,13 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		unit | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
-		all) parts=(unit asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
+		lint | unit | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
+		all) parts=(lint unit asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan integration server howto callers crash fault soak fuzz bench install)
+	[ ${#parts[@]} -gt 0 ] || parts=(lint unit asan tsan integration server howto callers crash fault soak fuzz bench install)
 
 	case " ${parts[*]} " in
 	*" slow "*) contrib/setup.sh --tests --slow ;;

@@ -4,6 +4,7 @@
 #   docker run --rm --privileged -v /var/tmp veneer-test unit
 FROM debian:12
 COPY contrib/setup.sh /src/contrib/setup.sh
+COPY contrib/lint/requirements.txt /src/contrib/lint/requirements.txt
 RUN /src/contrib/setup.sh --tests
 COPY . /src
 WORKDIR /src
