@@ -61,7 +61,7 @@ report()
 
 main()
 {
-	local seconds=60 name status failed=0 cases=""
+	local seconds=60 name status failed=0 cases="" names
 
 	case "${1:-}" in
 	-h | --help) usage; exit 0 ;;
@@ -73,7 +73,9 @@ main()
 		exit 77
 	fi
 	build
-	for name in ${*:-$(targets)}; do
+	names=("$@")
+	[ $# -gt 0 ] || mapfile -t names < <(targets)
+	for name in "${names[@]}"; do
 		status=0
 		fuzz "$name" "$seconds" || status=$?
 		report "$name" "$status"

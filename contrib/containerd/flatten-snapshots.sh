@@ -92,7 +92,7 @@ flatten_kind()
 
 main()
 {
-	local namespace done=0 failed=0 dry_run=''
+	local namespace namespaces done=0 failed=0 dry_run=''
 
 	if [ "${1:-}" = --dry-run ]; then
 		dry_run=1
@@ -101,7 +101,7 @@ main()
 	case ${1:-} in
 	-h | --help) usage; exit 0 ;;
 	-*) usage >&2; exit 2 ;;
-	'') set -- $(ctr namespaces ls -q) ;;
+	'') mapfile -t namespaces < <(ctr namespaces ls -q); set -- "${namespaces[@]}" ;;
 	esac
 	for namespace; do
 		flatten_kind "$namespace" Committed committed_options

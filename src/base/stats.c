@@ -80,7 +80,8 @@ static const struct stats_name counter_names[STATS_COUNTERS] = {
 	[STATS_FILL_BYTES] = { "FILL BYTES", "cow", "filled_bytes",
 			       "Copied from lower files to complete such blocks" },
 	[STATS_READ_BYTES] = { "READ BYTES", "intercepted", "read_bytes",
-			       "Answered to READ requests; what the kernel reads by itself of files that are passed through is not seen" },
+			       "Answered to READ requests; what the kernel reads by itself of "
+			       "files that are passed through is not seen" },
 	[STATS_WRITE_BYTES] = { "WRITE BYTES", "intercepted", "write_bytes",
 				"Taken by WRITE requests" },
 	[STATS_WINDOW_HITS] = { "WINDOW HITS", "windows", "hits",

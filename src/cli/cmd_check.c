@@ -213,9 +213,9 @@ static int look_behind(struct offline_args *args, char **ret_list)
 	if (r <= 0)
 		return r;
 	if (!one.mounts[0].upper || !one.mounts[0].lowers) {
-		log_error(
-			"%s is mounted read-only and has no upper directory: give veneer check a layer",
-			args->path);
+		log_error("%s is mounted read-only and has no upper directory: give veneer check a "
+			  "layer",
+			  args->path);
 		return -EROFS;
 	}
 	*ret_list = mount_find_options(&one.mounts[0], true);

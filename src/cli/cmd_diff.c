@@ -118,8 +118,8 @@ static int open_output(struct output *to)
 	int r;
 
 	if (!to->path && isatty(STDOUT_FILENO)) {
-		log_error(
-			"an archive is not for a terminal: say where to with -o FILE, or redirect the output");
+		log_error("an archive is not for a terminal: say where to with -o FILE, or "
+			  "redirect the output");
 		return -EINVAL;
 	}
 	if (to->path)

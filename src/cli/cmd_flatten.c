@@ -118,9 +118,9 @@ static void print_end(const char *upper, const struct flatten_stats *s)
 static void say_why(const char *upper, int r)
 {
 	if (r == -ENOSPC || r == -EDQUOT)
-		log_error(
-			"%s: no room left; it shows what it showed, run this again when there is room",
-			upper);
+		log_error("%s: no room left; it shows what it showed, run this again when there is "
+			  "room",
+			  upper);
 	else
 		log_error("%s: stopped: %s", upper, strerror(-r));
 }
@@ -298,9 +298,9 @@ int cmd_flatten(int argc, char **argv)
 		return in_place(args.path, form);
 	if (args.path || !args.nlists) {
 		if (args.path)
-			log_error(
-				"%s: a mount point goes with --in-place, a layer with -o lowerdir=...,upperdir=...",
-				args.path);
+			log_error("%s: a mount point goes with --in-place, a layer with -o "
+				  "lowerdir=...,upperdir=...",
+				  args.path);
 		else
 			usage_missing("-o lowerdir=...,upperdir=...");
 		return usage_hint("flatten");

@@ -114,15 +114,16 @@ static void look_at_machine(struct features *f)
 	feature(f, "passthrough", is_root && has_kernel(6, 9),
 		!has_kernel(6, 9) ? "the kernel reads unchanged files by itself since Linux 6.9"
 		: is_root
-			? "the kernel reads unchanged files by itself, all mounts and the host share their pages"
+			? "the kernel reads unchanged files by itself, all mounts and the host "
+			  "share their pages"
 			: "the kernel lets only root of the machine pass files through: io=cached");
 	feature(f, "share=pages", is_admin,
 		is_admin ? "mounts of one image can keep unchanged files once (not by default)"
 			 : "takes CAP_SYS_ADMIN in the user namespace");
 	feature(f, "recovery", has_kernel(6, 9),
-		has_kernel(6, 9)
-			? "programs in mounts do not notice when a server is killed"
-			: "what was under way is an error before Linux 6.9 when a server is killed");
+		has_kernel(6, 9) ? "programs in mounts do not notice when a server is killed"
+				 : "what was under way is an error before Linux 6.9 when a server "
+				   "is killed");
 	feature(f, "memory limit", has_kernel(6, 18),
 		has_kernel(6, 18) ? "a server with a limit gives back inodes that nobody uses"
 				  : "inodes are given back since Linux 6.18");
@@ -130,10 +131,10 @@ static void look_at_machine(struct features *f)
 		is_root ? "marks are kept where users cannot write them"
 			: "marks are user.* attributes, which takes root of the machine to avoid");
 	feature(f, "log", log_has_journal() || log_has_syslog(),
-		log_has_journal() ? "what servers say is in the journal"
-		: log_has_syslog()
-			? "what servers say is in syslog"
-			: "neither journal nor syslog: messages of servers are lost; VENEER_LOG=file:PATH keeps them");
+		log_has_journal()  ? "what servers say is in the journal"
+		: log_has_syslog() ? "what servers say is in syslog"
+				   : "neither journal nor syslog: messages of servers are lost; "
+				     "VENEER_LOG=file:PATH keeps them");
 #ifdef HAVE_MICROHTTPD
 	feature(f, "metrics", true, "veneer server --metrics answers Prometheus");
 #else

@@ -137,15 +137,15 @@ static int check_place(const char *path)
 	int r = stat(path, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
 
 	if (r == ENOTCONN)
-		log_error(
-			"cannot mount at %s: the server of a mount there is dead; `veneer umount` takes it away",
-			path);
+		log_error("cannot mount at %s: the server of a mount there is dead; `veneer "
+			  "umount` takes it away",
+			  path);
 	else if (r)
 		log_error("cannot mount at %s: %s", path, strerror(r));
 	else if (!attach_may_bind() && !is_place_for_users(path, &st)) {
-		log_error(
-			"cannot mount at %s: without privileges it takes a directory that the user may write, and owns if it is sticky",
-			path);
+		log_error("cannot mount at %s: without privileges it takes a directory that the "
+			  "user may write, and owns if it is sticky",
+			  path);
 		return -EACCES;
 	}
 	return -r;
@@ -158,13 +158,13 @@ static int check_device(const char *mountpoint)
 	const int r = fd < 0 ? errno : 0;
 
 	if (r == ENOENT || r == ENODEV || r == ENXIO)
-		log_error(
-			"cannot mount at %s: /dev/fuse is not there: in a container it takes `--device /dev/fuse`, on a machine `modprobe fuse`",
-			mountpoint);
+		log_error("cannot mount at %s: /dev/fuse is not there: in a container it takes "
+			  "`--device /dev/fuse`, on a machine `modprobe fuse`",
+			  mountpoint);
 	else if (r == EPERM || r == EACCES)
-		log_error(
-			"cannot mount at %s: cannot open /dev/fuse: %s; in a container it takes `--device /dev/fuse`",
-			mountpoint, strerror(r));
+		log_error("cannot mount at %s: cannot open /dev/fuse: %s; in a container it takes "
+			  "`--device /dev/fuse`",
+			  mountpoint, strerror(r));
 	else
 		return 0;
 	return -r;

@@ -130,9 +130,9 @@ static int parse(int argc, char **argv, struct choice *c)
 		else if (o == 'L' && choose_log_by(optarg, strlen(optarg), c))
 			continue;
 		else if (o == 'L') {
-			log_error(
-				"wrong argument of --log: %s; it takes stderr, json, journal, syslog or file:/PATH",
-				optarg);
+			log_error("wrong argument of --log: %s; it takes stderr, json, journal, "
+				  "syslog or file:/PATH",
+				  optarg);
 			return 1;
 		} else if (o == 's' && *optarg)
 			c->socket = optarg;

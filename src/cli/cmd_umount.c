@@ -191,11 +191,11 @@ static void say_who_holds(const char *path)
 	}
 	n = print_holders(path, &is_layer);
 	if (is_layer)
-		fprintf(stderr,
-			"  layers of another mount lie in it: unmount that first (`veneer stats` lists mounts)\n");
+		fprintf(stderr, "  layers of another mount lie in it: unmount that first (`veneer "
+				"stats` lists mounts)\n");
 	if (!n && !is_layer)
-		fprintf(stderr,
-			"  no process that may be looked at holds it: one in another mount namespace, or the kernel\n");
+		fprintf(stderr, "  no process that may be looked at holds it: one in another mount "
+				"namespace, or the kernel\n");
 	if (n)
 		fprintf(stderr, "  end %s, or unmount with -l: it goes when %s\n",
 			n == 1 ? "it" : "them", n == 1 ? "it does" : "they do");
@@ -250,9 +250,9 @@ static int unmount_given(const char *given, int flags)
 	int r;
 
 	if (!path || !mount_find_is_ours(path)) {
-		log_error(
-			"%s is not mounted by veneer; `veneer stats` lists what the server has mounted",
-			given);
+		log_error("%s is not mounted by veneer; `veneer stats` lists what the server has "
+			  "mounted",
+			  given);
 		return 1;
 	}
 	r = unmount(path, flags);

@@ -157,8 +157,8 @@ static bool is_answered(int argc, char **argv, int *ret_code)
 
 	*ret_code = 2;
 	if (argc < 2) {
-		log_error(
-			"nothing to do: `veneer --help` shows how to mount, and lists the commands");
+		log_error("nothing to do: `veneer --help` shows how to mount, and lists the "
+			  "commands");
 		return true;
 	}
 	if (!is_no_mount(argc, argv))

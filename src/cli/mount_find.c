@@ -69,9 +69,9 @@ int mount_find_look(const char *given, const char *command, struct report *ret)
 		return 0;
 	r = look(path, ret, err);
 	if (r < 0)
-		log_error(
-			"%s is a mount point, and no server can say what is behind it (%s): give %s its upper directory",
-			given, *err ? err : "it serves no such mount", command);
+		log_error("%s is a mount point, and no server can say what is behind it (%s): give "
+			  "%s its upper directory",
+			  given, *err ? err : "it serves no such mount", command);
 	return r < 0 ? r : 1;
 }
 

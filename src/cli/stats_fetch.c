@@ -22,10 +22,10 @@ static int ask(char **ret_json, char *err, size_t err_size)
 		return r;
 	r = client_connect(&at, false, &fd, err, err_size);
 	if (r == -ENOENT && rundir_has_other(&at))
-		snprintf(
-			err, err_size,
-			"no server is running in this user namespace, but there is the socket of one in another: "
-			"`podman unshare veneer stats` asks the server of rootless containers");
+		snprintf(err, err_size,
+			 "no server is running in this user namespace, but there is the socket of "
+			 "one in another: "
+			 "`podman unshare veneer stats` asks the server of rootless containers");
 	else if (r == -ENOENT)
 		snprintf(err, err_size, "no server is running: nobody listens at %s", at.path);
 	return r ?: client_stats(fd, ret_json, err, err_size);

@@ -188,9 +188,9 @@ static void say_outcome(const struct umount_wait *c)
 	struct stat st;
 
 	if (fstat(c->work_fd, &st) == 0 && st.st_nlink > 0)
-		log_warn(
-			"%s: its server ended before it had closed the upper; the next mount does that",
-			c->path);
+		log_warn("%s: its server ended before it had closed the upper; the next mount does "
+			 "that",
+			 c->path);
 }
 
 /* Of several mounts that share a file system, the kernel says nothing of each. */
@@ -212,9 +212,9 @@ void umount_wait_until_closed(struct umount_wait *c, bool is_lazy)
 			return;
 		}
 		if (waited > WORD_MS && !is_said)
-			log_warn(
-				"%s is unmounted; waiting until its server has written the upper out",
-				c->path);
+			log_warn("%s is unmounted; waiting until its server has written the upper "
+				 "out",
+				 c->path);
 		is_said = is_said || waited > WORD_MS;
 		usleep(STEP_MS * 1000);
 	}

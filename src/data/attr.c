@@ -97,8 +97,12 @@ static int take_mode_of_acl(struct union_fs *t, struct inode *i, int fd)
 	struct stat real, st;
 	int r = fstat(fd, &real) < 0 ? -errno : lookup_stat(t, i, &st);
 
-	return r ?: mode_xattr_keep_access(fd, real.st_mode) ?:
-		change_override(t, i, fd, (uid_t)-1, (gid_t)-1, (st.st_mode & 07000) | (real.st_mode & 0777));
+	if (r == 0)
+		r = mode_xattr_keep_access(fd, real.st_mode);
+	if (r == 0)
+		r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1,
+				    (st.st_mode & 07000) | (real.st_mode & 0777));
+	return r;
 }
 
 /* Before a partial file gets another owner or mode: one who may write it from then on, and could

@@ -248,10 +248,10 @@ static int put_guard(struct union_fs *t, int fd)
 	if (r != -ENOSPC && r != -EDQUOT && r != -E2BIG && r != -EOPNOTSUPP && r != -EPERM)
 		return r;
 	if (!atomic_exchange(&t->has_said_unguarded, true))
-		log_warn(
-			"%s: no room for the attribute by which overlayfs refuses a partial file (%s): later veneer check "
-			"--repair sets it",
-			t->upper->path, strerror(-r));
+		log_warn("%s: no room for the attribute by which overlayfs refuses a partial file "
+			 "(%s): later veneer check "
+			 "--repair sets it",
+			 t->upper->path, strerror(-r));
 	return 0;
 }
 

@@ -38,7 +38,7 @@
 	2u /* more idle threads than this go home, once they have been idle for POOL_QUIET_MS */
 #define POOL_READERS	 4u /* of one mount, that wait; fewer when many mounts are in use */
 #define POOL_QUIET_MS	 1000 /* after one to two of them a mount has no readers */
-#define POOL_LEFT_MS	 20 /* after that long without a request others may have a mount's readers */
+#define POOL_LEFT_MS	 20 /* after that long without a request others may have the readers */
 #define POOL_WEIGH_MS	 100 /* so often it is looked how many mounts are in use at once */
 #define POOL_STEP_MS	 10
 #define SIGWAKE		 (SIGRTMIN + 2) /* makes a reader's read(2) return */

@@ -141,8 +141,8 @@ static bool one_round(void)
 	end_with(&m);
 	log_debug("memory is scarce: asked for %zu of %zu inodes", count / 2, count);
 	if (!can)
-		log_info(
-			"memory is scarce, and this kernel cannot be asked to forget names; Linux 6.18 can");
+		log_info("memory is scarce, and this kernel cannot be asked to forget names; Linux "
+			 "6.18 can");
 	return can;
 }
 

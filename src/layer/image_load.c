@@ -275,13 +275,12 @@ static int merge_layers(struct image *img, struct image_entry *e, struct image_d
 				fd_cache_drop(&d->fds[k]);
 			d->nmerged = i + 1;
 		} else if (r < 0) {
-			log_error(
-				"%s: cannot read directory %s/%s: %s",
-				img->layers[image_merged_layer(e, d, i)]->path,
-				e->parent ? e->parent->name : "", e->name,
-				r == -EUCLEAN
-					? "its redirect is no path, or its owner could have forged it"
-					: strerror(-r));
+			log_error("%s: cannot read directory %s/%s: %s",
+				  img->layers[image_merged_layer(e, d, i)]->path,
+				  e->parent ? e->parent->name : "", e->name,
+				  r == -EUCLEAN ? "its redirect is no path, or its owner could "
+						  "have forged it"
+						: strerror(-r));
 			return r;
 		}
 	}

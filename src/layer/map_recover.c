@@ -286,7 +286,9 @@ static int extents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t b
 	struct map_recover *r = arg;
 	uint64_t size;
 
-	return !r->has_true_extents ? -EOPNOTSUPP : scan_once(r, false) ?: runs_of(r, id, &call, &size);
+	if (!r->has_true_extents)
+		return -EOPNOTSUPP;
+	return scan_once(r, false) ?: runs_of(r, id, &call, &size);
 }
 
 static int contents_of(void *arg, file_id_t id, int (*own)(void *own_arg, blk_t blk, blk_t n),

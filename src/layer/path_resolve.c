@@ -215,10 +215,10 @@ int path_resolve_directories(struct layer *const *layers, size_t n, size_t from,
 		strcpy(here, s.path);
 	}
 	if (is_owed) {
-		log_error(
-			"%s: %s: no layer below has the directory %s, which it was before it was renamed",
-			layers[list.layers[list.n - 1]]->path, list.paths[list.n - 1],
-			*target ? target : "beside it");
+		log_error("%s: %s: no layer below has the directory %s, which it was before it was "
+			  "renamed",
+			  layers[list.layers[list.n - 1]]->path, list.paths[list.n - 1],
+			  *target ? target : "beside it");
 		return -EUCLEAN;
 	}
 	*ret = list;

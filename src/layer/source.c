@@ -44,10 +44,10 @@ static int open_quiet(int dirfd, const char *path)
 static int note_replaced(struct source *s)
 {
 	if (!atomic_exchange(&s->is_replaced, true))
-		log_warn(
-			"%s: %s: another file has taken its place, with other owners, mode or access list: it is not shown until the "
-			"mount is made anew",
-			s->layer->path, s->path);
+		log_warn("%s: %s: another file has taken its place, with other owners, mode or "
+			 "access list: it is not shown until the "
+			 "mount is made anew",
+			 s->layer->path, s->path);
 	return -ESTALE;
 }
 

@@ -250,10 +250,10 @@ static int recover_copy(struct mapload *l, const char *name, const struct mapfil
 		 is_ordered(l) ? "they were copied" : "last synced",
 		 human_units_of(l->table.count, "partial file").text);
 	if (l->nlost)
-		log_error(
-			"%s: this copy lacks data that had been synced, and has %s that cannot be read: copy the layer "
-			"again (`veneer check` names them)",
-			name, human_units_of(l->nlost, "partial file").text);
+		log_error("%s: this copy lacks data that had been synced, and has %s that cannot "
+			  "be read: copy the layer "
+			  "again (`veneer check` names them)",
+			  name, human_units_of(l->nlost, "partial file").text);
 	return 0;
 }
 
@@ -294,10 +294,10 @@ static int read_open_file(struct mapload *l, bool is_readonly, const char *name,
 	if (r == -EUCLEAN)
 		r = salvage_load(l, name);
 	if (r == -EUCLEAN && !is_readonly) {
-		log_error(
-			"%s: map: nothing in it can be believed: partial files cannot be read, but new ones can be made; "
-			"`veneer check --repair` names them",
-			name);
+		log_error("%s: map: nothing in it can be believed: partial files cannot be read, "
+			  "but new ones can be made; "
+			  "`veneer check --repair` names them",
+			  name);
 		mapfile_load_release(l);
 		/* The next map is another one: under this uuid old marks would name its files. */
 		l->head = (struct format_map_header){ 0 };

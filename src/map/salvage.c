@@ -214,9 +214,9 @@ int salvage_load(struct mapload *l, const char *name)
 	if (r < 0)
 		return r;
 	if (l->n_gaps)
-		log_error(
-			"%s: map: %s can be used; others are damaged, and cannot be read: `veneer check --repair` names them",
-			name, human_units_of(l->table.count, "partial file").text);
+		log_error("%s: map: %s can be used; others are damaged, and cannot be read: "
+			  "`veneer check --repair` names them",
+			  name, human_units_of(l->table.count, "partial file").text);
 	else
 		log_warn("%s: map: set right by its checksums, nothing is lost", name);
 	return 0;

@@ -256,22 +256,22 @@ static int check_written(const struct places *p, const struct place *low, char *
 	const enum lie upper = lies(p->upper, low), work = p->work ? lies(p->work, low) : APART;
 
 	if (upper == SAME)
-		return refuse(
-			err, err_size,
-			"upperdir %s is lowerdir %s too, which must not be written: name another directory",
-			p->upper->name, low->name);
+		return refuse(err, err_size,
+			      "upperdir %s is lowerdir %s too, which must not be written: name "
+			      "another directory",
+			      p->upper->name, low->name);
 	if (lies(low, p->upper) == INSIDE)
-		return refuse(
-			err, err_size,
-			"lowerdir %s is inside upperdir %s and would be written: name another upperdir",
-			low->name, p->upper->name);
+		return refuse(err, err_size,
+			      "lowerdir %s is inside upperdir %s and would be written: name "
+			      "another upperdir",
+			      low->name, p->upper->name);
 	if (work == SAME || (work == INSIDE && upper != INSIDE))
-		return refuse(
-			err, err_size,
-			work == SAME
-				? "workdir %s is lowerdir %s too, which must not be written: name another directory"
-				: "workdir %s is inside lowerdir %s, which must not be written: name another directory",
-			p->work->name, low->name);
+		return refuse(err, err_size,
+			      work == SAME ? "workdir %s is lowerdir %s too, which must not be "
+					     "written: name another directory"
+					   : "workdir %s is inside lowerdir %s, which must not be "
+					     "written: name another directory",
+			      p->work->name, low->name);
 	if (p->inner && lies(low, p->inner) != APART)
 		return refuse(err, err_size,
 			      "lowerdir %s is in %s/work, which is emptied: name another workdir",

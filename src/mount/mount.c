@@ -65,10 +65,10 @@ static void doubt_layer(struct mount *m, struct layer *l)
 	    strncmp(l->override, "user.", strlen("user.")) != 0 || m->opts.is_offline)
 		return;
 	if (!m->has_doubted_override)
-		log_warn(
-			"%s: owners and modes in %s are ignored, since the owner of a file may write them: "
-			"mount with xattr_permissions=2 to have them",
-			l->path, l->override);
+		log_warn("%s: owners and modes in %s are ignored, since the owner of a file may "
+			 "write them: "
+			 "mount with xattr_permissions=2 to have them",
+			 l->path, l->override);
 	m->has_doubted_override = true;
 	l->override = NULL;
 }
@@ -95,9 +95,9 @@ static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **
 				    m->opts.lower[i], strerror(-r));
 		doubt_layer(m, layers[*n]);
 		if (layer_registry_is_written(layers[*n]))
-			log_warn(
-				"%s: lowerdir %s is the upperdir of another mount in use: what that changes is seen or not",
-				m->opts.mountpoint, m->opts.lower[i]);
+			log_warn("%s: lowerdir %s is the upperdir of another mount in use: what "
+				 "that changes is seen or not",
+				 m->opts.mountpoint, m->opts.lower[i]);
 		if (m->opts.has_static_layers)
 			layer_trust_remote(layers[*n]);
 		if (dirs->n_clones)
@@ -235,9 +235,9 @@ static int open_frozen(struct mount *m, char *err, size_t err_size)
 {
 	struct union_fs *t = &m->tree;
 
-	log_error(
-		"%s: the file system of upperdir %s has become read-only: nothing can be changed until it is mounted anew",
-		m->opts.mountpoint, m->opts.upper);
+	log_error("%s: the file system of upperdir %s has become read-only: nothing can be changed "
+		  "until it is mounted anew",
+		  m->opts.mountpoint, m->opts.upper);
 	m->is_frozen = true;
 	t->can = (struct probe_dir){ .is_readonly = true,
 				     .has_user_xattr = true,
@@ -269,9 +269,9 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	if (r < 0)
 		return r;
 	if (layer_registry_upper_open(t->upper))
-		log_warn(
-			"%s: upperdir %s is a lowerdir of another mount in use: what is changed is seen there or not",
-			m->opts.mountpoint, m->opts.upper);
+		log_warn("%s: upperdir %s is a lowerdir of another mount in use: what is changed "
+			 "is seen there or not",
+			 m->opts.mountpoint, m->opts.upper);
 	r = workdir_open(dirs->work, m->opts.work, &m->work_parent, &m->work_name, &t->workfd, err,
 			 err_size);
 	if (r == -EROFS && is_left)
@@ -289,11 +289,11 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 		return fail(err, err_size, r, "cannot write to workdir %s: %s", m->opts.work,
 			    strerror(-r));
 	if (!t->can.has_reserved_names && !is_left)
-		return fail(
-			err, err_size, -EOPNOTSUPP,
-			"upperdir %s is on a file system that refuses the names of whiteouts, as fuse-overlayfs and veneer do: "
-			"put it and workdir on another one, such as a volume or a tmpfs",
-			m->opts.upper);
+		return fail(err, err_size, -EOPNOTSUPP,
+			    "upperdir %s is on a file system that refuses the names of whiteouts, "
+			    "as fuse-overlayfs and veneer do: "
+			    "put it and workdir on another one, such as a volume or a tmpfs",
+			    m->opts.upper);
 	choose_style(m);
 	r = choose_override(m, err, err_size);
 	if (r < 0)
@@ -486,9 +486,9 @@ void mount_learn(struct mount *m)
 		return;
 	}
 	if (m->opts.prefetch == PREFETCH_FULL)
-		log_warn(
-			"%s: prefetch=full is the same as read: copies that are made before they are wanted do not pay",
-			m->opts.mountpoint);
+		log_warn("%s: prefetch=full is the same as read: copies that are made before they "
+			 "are wanted do not pay",
+			 m->opts.mountpoint);
 	r = prefetch_session_start(&c, &m->learning);
 	if (r < 0)
 		log_debug("%s: nothing is learned: %s", m->opts.mountpoint, strerror(-r));

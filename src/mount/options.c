@@ -103,10 +103,10 @@ static int set_path(struct parse *p, const struct opt_row *row, char *value)
 	int r;
 
 	if (!*value)
-		return fail(
-			p,
-			"no directory is given for %.*s: a mount that changes nothing leaves the option out",
-			name_len(row), row->name);
+		return fail(p,
+			    "no directory is given for %.*s: a mount that changes nothing leaves "
+			    "the option out",
+			    name_len(row), row->name);
 	r = options_path_parse(p->cwd, value, value + strlen(value), &path);
 	if (r < 0)
 		return r;
@@ -665,36 +665,32 @@ static int check_complete(struct parse *p, bool is_root)
 	if (o->wants_help || o->wants_version)
 		return 0;
 	if (p->stray)
-		return fail(
-			p,
-			"%s is not a part of -o: put -o before the options, and no blank between them",
-			p->stray);
+		return fail(p,
+			    "%s is not a part of -o: put -o before the options, and no blank "
+			    "between them",
+			    p->stray);
 	if (!o->mountpoint || !o->mountpoint[0])
 		return fail(
 			p,
 			"no mountpoint specified: the last argument is the directory to mount at");
 	if (o->n_lower == 0)
-		return fail(
-			p,
-			"lowerdir not specified: -o lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
+		return fail(p, "lowerdir not specified: -o "
+			       "lowerdir=A[:B...][,upperdir=U,workdir=W] names the layers");
 	if (p->allows_root && p->allows_other)
 		return fail(p, "allow_root and allow_other exclude each other: give one of them");
 	if (p->allows_root && !is_root)
-		return fail(
-			p,
-			"allow_root takes a mount by root: this kernel lets in the user who mounts, without an option, "
-			"or everybody, with allow_other");
+		return fail(p, "allow_root takes a mount by root: this kernel lets in the user who "
+			       "mounts, without an option, "
+			       "or everybody, with allow_other");
 	if (o->is_strict && o->n_unknown)
 		return fail(p, "unknown option: %s; with strict that is an error", o->unknown[0]);
 	/* A read-only mount never touches its work directory. */
 	if (o->upper && !o->work && !o->is_readonly)
-		return fail(
-			p,
-			"workdir not specified: an upperdir needs one, a directory on the same file system");
+		return fail(p, "workdir not specified: an upperdir needs one, a directory on the "
+			       "same file system");
 	if (o->share == SHARE_PAGES && (o->io == IO_PASSTHROUGH || o->io == IO_DIRECT))
-		return fail(
-			p,
-			"share=pages shares the pages of cached files: not with io=passthrough or io=direct");
+		return fail(p, "share=pages shares the pages of cached files: not with "
+			       "io=passthrough or io=direct");
 	if (o->share == SHARE_PAGES && o->timeout_s <= 0)
 		return fail(p, "share=pages shares what the kernel keeps: not with timeout=0");
 	return 0;

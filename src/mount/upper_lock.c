@@ -252,9 +252,9 @@ static void say_contested(const char *path, int rootfd)
 
 	if (holder)
 		snprintf(by, sizeof(by), "process %d", (int)holder);
-	log_warn(
-		"%s holds a lock of upperdir %s and is no mount of it: going on by the lock of workdir",
-		by, path);
+	log_warn("%s holds a lock of upperdir %s and is no mount of it: going on by the lock of "
+		 "workdir",
+		 by, path);
 }
 
 static int fail(const struct upper_lock *l, const char *path, int rootfd, int r, char *err,
@@ -274,11 +274,11 @@ static int fail(const struct upper_lock *l, const char *path, int rootfd, int r,
 		snprintf(of, sizeof(of), ", of process %d", (int)holder);
 	find_names(l, rootfd, &n);
 	if (read_contest(rootfd, &n) == CONTEST_OTHER)
-		snprintf(
-			err, err_size,
-			"upperdir %s is in use by another mount, or was in use when its server was killed: unmount "
-			"that, or mount it once with the workdir that it had",
-			path);
+		snprintf(err, err_size,
+			 "upperdir %s is in use by another mount, or was in use when its server "
+			 "was killed: unmount "
+			 "that, or mount it once with the workdir that it had",
+			 path);
 	else
 		snprintf(err, err_size,
 			 "upperdir %s is in use by another mount%s: unmount that first", path, of);

@@ -261,11 +261,11 @@ int workdir_check_volatile(int parent, const char *path, bool is_volatile, char 
 	if (fstatat(parent, VOLATILE_MARK, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    (!read_line(parent, BOOT_FILE, then, sizeof(then)) || !*boot ||
 	     strcmp(boot, then) != 0)) {
-		snprintf(
-			err, err_size,
-			"the upper was last mounted volatile and may have lost data when the machine went down; "
-			"remove %s/work/" VOLATILE_MARK " to use it all the same",
-			path);
+		snprintf(err, err_size,
+			 "the upper was last mounted volatile and may have lost data when the "
+			 "machine went down; "
+			 "remove %s/work/" VOLATILE_MARK " to use it all the same",
+			 path);
 		return -EINVAL;
 	}
 	if (!is_volatile || *then)

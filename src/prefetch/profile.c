@@ -23,15 +23,20 @@
 #define VFS	  "veneer"
 
 static const char schema[] =
-	"CREATE TABLE image(id INTEGER PRIMARY KEY, key INTEGER NOT NULL UNIQUE, starts INTEGER NOT NULL,"
-	" last_seen INTEGER NOT NULL, judged INTEGER NOT NULL, precision REAL NOT NULL, label BLOB NOT NULL);"
+	"CREATE TABLE image(id INTEGER PRIMARY KEY, key INTEGER NOT NULL UNIQUE, starts INTEGER "
+	"NOT NULL,"
+	" last_seen INTEGER NOT NULL, judged INTEGER NOT NULL, precision REAL NOT NULL, label BLOB "
+	"NOT NULL);"
 	"CREATE TABLE layer(image INTEGER NOT NULL, pos INTEGER NOT NULL, key INTEGER NOT NULL,"
 	" PRIMARY KEY(image, pos)) WITHOUT ROWID;"
 	"CREATE INDEX layer_key ON layer(key);"
-	"CREATE TABLE file(id INTEGER PRIMARY KEY, image INTEGER NOT NULL, path BLOB NOT NULL, layer INTEGER NOT NULL,"
+	"CREATE TABLE file(id INTEGER PRIMARY KEY, image INTEGER NOT NULL, path BLOB NOT NULL, "
+	"layer INTEGER NOT NULL,"
 	" UNIQUE(image, path));"
-	"CREATE TABLE item(file INTEGER NOT NULL, kind INTEGER NOT NULL, extent INTEGER NOT NULL, seen INTEGER NOT NULL,"
-	" count INTEGER NOT NULL, first_ms INTEGER NOT NULL, place INTEGER NOT NULL, last_start INTEGER NOT NULL,"
+	"CREATE TABLE item(file INTEGER NOT NULL, kind INTEGER NOT NULL, extent INTEGER NOT NULL, "
+	"seen INTEGER NOT NULL,"
+	" count INTEGER NOT NULL, first_ms INTEGER NOT NULL, place INTEGER NOT NULL, last_start "
+	"INTEGER NOT NULL,"
 	" last_seen INTEGER NOT NULL, PRIMARY KEY(file, kind, extent)) WITHOUT ROWID;";
 
 /* ---- keys ---- */

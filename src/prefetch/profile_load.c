@@ -16,7 +16,8 @@
 static const char select_image[] =
 	"SELECT id, key, starts, last_seen, judged, precision, label FROM image ";
 static const char select_items[] =
-	"SELECT f.id, f.path, f.layer, i.kind, i.extent, i.seen, i.count, i.first_ms, i.place, i.last_start, i.last_seen"
+	"SELECT f.id, f.path, f.layer, i.kind, i.extent, i.seen, i.count, i.first_ms, i.place, "
+	"i.last_start, i.last_seen"
 	" FROM file f JOIN item i ON i.file = f.id WHERE f.image = ?1"
 	" AND (?2 = 0 OR f.layer IN (SELECT key FROM temp.mine)) ORDER BY f.id LIMIT ?3";
 
@@ -172,9 +173,8 @@ static int find_own(struct profile *p, const struct profile_stack *s, int64_t *r
 static int note_layers(struct profile *p, const struct profile_stack *s)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *add = NULL;
-	int r = profile_run(
-		p,
-		"CREATE TEMP TABLE IF NOT EXISTS mine(key INTEGER PRIMARY KEY); DELETE FROM temp.mine");
+	int r = profile_run(p, "CREATE TEMP TABLE IF NOT EXISTS mine(key INTEGER PRIMARY KEY); "
+			       "DELETE FROM temp.mine");
 
 	r = r
 		    ?: profile_errno(sqlite3_prepare_v2(
@@ -188,11 +188,12 @@ static int note_layers(struct profile *p, const struct profile_stack *s)
 static int find_relative(struct profile *p, int64_t *ret_id, struct profile_image *ret)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *find = NULL;
-	int r = select_one(
-		p,
-		"WHERE id = (SELECT l.image FROM layer l JOIN image m ON m.id = l.image WHERE l.key IN"
-		" (SELECT key FROM temp.mine) GROUP BY l.image ORDER BY count(*) DESC, m.last_seen DESC LIMIT 1)",
-		&find);
+	int r = select_one(p,
+			   "WHERE id = (SELECT l.image FROM layer l JOIN image m ON m.id = l.image "
+			   "WHERE l.key IN"
+			   " (SELECT key FROM temp.mine) GROUP BY l.image ORDER BY count(*) DESC, "
+			   "m.last_seen DESC LIMIT 1)",
+			   &find);
 	r = r ?: profile_step(find);
 	if (r != 1)
 		return r;

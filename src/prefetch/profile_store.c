@@ -33,10 +33,11 @@ static int writer_init(struct profile *p, struct writer *w)
 		{ &w->add_file, "INSERT INTO file(image, path, layer) VALUES(?1, ?2, ?3)"
 				" ON CONFLICT(image, path) DO UPDATE SET layer = excluded.layer" },
 		/* file, kind, extent, first_ms, place, start, time */
-		{ &w->see_item,
-		  "INSERT INTO item VALUES(?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET"
-		  " seen = seen << (?6 - last_start) | 1, count = count + 1, first_ms = ?4, place = ?5,"
-		  " last_start = ?6, last_seen = ?7" },
+		{ &w->see_item, "INSERT INTO item VALUES(?1, ?2, ?3, 1, 1, ?4, ?5, ?6, ?7) ON "
+				"CONFLICT DO UPDATE SET"
+				" seen = seen << (?6 - last_start) | 1, count = count + 1, "
+				"first_ms = ?4, place = ?5,"
+				" last_start = ?6, last_seen = ?7" },
 		{ &w->put_item,
 		  "INSERT OR REPLACE INTO item VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)" },
 	};
@@ -83,11 +84,13 @@ static int put_image(struct profile *p, uint64_t key, unsigned starts, int64_t a
 		     const struct profile_score *score, const char *label, int64_t *ret_id)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;
-	int r = profile_errno(sqlite3_prepare_v2(
-		p->db,
-		"INSERT INTO image(key, starts, last_seen, judged, precision, label) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
-		" ON CONFLICT(key) DO UPDATE SET starts = ?2, last_seen = ?3, judged = ?4, precision = ?5, label = ?6",
-		-1, &s, NULL));
+	int r = profile_errno(
+		sqlite3_prepare_v2(p->db,
+				   "INSERT INTO image(key, starts, last_seen, judged, precision, "
+				   "label) VALUES(?1, ?2, ?3, ?4, ?5, ?6)"
+				   " ON CONFLICT(key) DO UPDATE SET starts = ?2, last_seen = ?3, "
+				   "judged = ?4, precision = ?5, label = ?6",
+				   -1, &s, NULL));
 
 	r = r
 		    ?: profile_do(s, "iiiidt", (int64_t)key, (int64_t)starts, at,
@@ -137,33 +140,34 @@ static int forget_image(struct profile *p, int64_t id)
 static int prune_image(struct profile *p, int64_t id, int64_t starts)
 {
 	int64_t n = 0;
-	int r = run_with(
-		p,
-		"DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start < ?2",
-		id, starts - (int64_t)PREDICTOR_STARTS + 1);
+	int r = run_with(p,
+			 "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) "
+			 "AND last_start < ?2",
+			 id, starts - (int64_t)PREDICTOR_STARTS + 1);
 
 	r = r
-		    ?: run_with(
-			       p,
-			       "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND last_start > ?2",
-			       id, starts);
+		    ?: run_with(p,
+				"DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = "
+				"?1) AND last_start > ?2",
+				id, starts);
 	r = r
-		    ?: run_with(
-			       p,
-			       "DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1) AND count = 1 AND"
-			       " last_start < ?2",
-			       id, starts - ONCE_KEPT);
+		    ?: run_with(p,
+				"DELETE FROM item WHERE file IN (SELECT id FROM file WHERE image = "
+				"?1) AND count = 1 AND"
+				" last_start < ?2",
+				id, starts - ONCE_KEPT);
 	r = r
-		    ?: one_number(
-			       p,
-			       "SELECT count(*) FROM item WHERE file IN (SELECT id FROM file WHERE image = ?1)",
-			       id, &n);
+		    ?: one_number(p,
+				  "SELECT count(*) FROM item WHERE file IN (SELECT id FROM file "
+				  "WHERE image = ?1)",
+				  id, &n);
 	if (r == 0 && n > PROFILE_ITEMS_MAX)
-		r = run_with(
-			p,
-			"DELETE FROM item WHERE (file, kind, extent) IN (SELECT i.file, i.kind, i.extent FROM item i"
-			" JOIN file f ON f.id = i.file WHERE f.image = ?1 ORDER BY i.last_start, i.count LIMIT ?2)",
-			id, n - PROFILE_ITEMS_MAX);
+		r = run_with(p,
+			     "DELETE FROM item WHERE (file, kind, extent) IN (SELECT i.file, "
+			     "i.kind, i.extent FROM item i"
+			     " JOIN file f ON f.id = i.file WHERE f.image = ?1 ORDER BY "
+			     "i.last_start, i.count LIMIT ?2)",
+			     id, n - PROFILE_ITEMS_MAX);
 	return r
 		       ?: run_with(p,
 				   "DELETE FROM file WHERE image = ?1 AND ?2 = 0 AND NOT EXISTS"

@@ -74,10 +74,10 @@ static void say_silence(int r, char *err, size_t err_size)
 	const long pid = r == -ETIMEDOUT ? find_stopped_server() : 0;
 
 	if (pid)
-		snprintf(
-			err, err_size,
-			"the server does not answer: process %ld is stopped, `kill -CONT %ld` lets it go on",
-			pid, pid);
+		snprintf(err, err_size,
+			 "the server does not answer: process %ld is stopped, `kill -CONT %ld` "
+			 "lets it go on",
+			 pid, pid);
 	else
 		snprintf(err, err_size, "the server does not answer: %s", strerror(-r));
 }
@@ -193,11 +193,11 @@ static int say_gone(char *err, size_t err_size)
 static int say_unseen(const struct rundir *at, int r, char *err, size_t err_size)
 {
 	if (r == -ENODATA)
-		snprintf(
-			err, err_size,
-			"the process that answers at %s is of another process namespace, and is given nothing: remove "
-			"that socket",
-			at->path);
+		snprintf(err, err_size,
+			 "the process that answers at %s is of another process namespace, and is "
+			 "given nothing: remove "
+			 "that socket",
+			 at->path);
 	else
 		snprintf(err, err_size,
 			 "cannot see the process that answers at %s, which is given nothing: %s",
@@ -235,19 +235,19 @@ static int trust_host(const struct rundir *at, const struct peer *host, char *er
 	if (r == 0)
 		r = peer_standing_self(&ours);
 	if (r < 0) {
-		snprintf(
-			err, err_size,
-			"/proc does not show the privileges of process %d, which answers at %s and is given nothing: %s",
-			(int)host->pid, at->path, strerror(-r));
+		snprintf(err, err_size,
+			 "/proc does not show the privileges of process %d, which answers at %s "
+			 "and is given nothing: %s",
+			 (int)host->pid, at->path, strerror(-r));
 		return -EPERM;
 	}
 	why = judge_host(&theirs, &ours);
 	if (!why)
 		return 0;
-	snprintf(
-		err, err_size,
-		"process %d, which answers at %s, %s, and is given nothing: end it, and remove that socket",
-		(int)host->pid, at->path, why);
+	snprintf(err, err_size,
+		 "process %d, which answers at %s, %s, and is given nothing: end it, and remove "
+		 "that socket",
+		 (int)host->pid, at->path, why);
 	return -EPERM;
 }
 

@@ -175,7 +175,8 @@ static const char *judge_successor(const struct peer_standing *theirs)
 		return NULL;
 	if (!peer_id_is(&theirs->mount_ns, &ours->mount_ns) &&
 	    !peer_id_is(&theirs->mount_ns, &starter.first_mount_ns))
-		return "an upgrade is taken from the mount namespace of the host, or of the program that started this server: "
+		return "an upgrade is taken from the mount namespace of the host, or of the "
+		       "program that started this server: "
 		       "nsenter --mount --target PID veneer server --upgrade";
 	return NULL;
 }
@@ -362,7 +363,8 @@ static int receive(struct client_conn *c, struct wire_message *m, struct packet 
 	if (c->is_greeted && !c->peer.is_connector && sender.pid != c->peer.pid) {
 		sock_close_fds(p->fds, p->n_fds);
 		refuse(c,
-		       "a message is of process %d: this kernel does not tell whether that may speak for its client",
+		       "a message is of process %d: this kernel does not tell whether that may "
+		       "speak for its client",
 		       (int)sender.pid);
 		return -EPIPE;
 	}
@@ -402,7 +404,8 @@ bool client_conn_takes_long(const struct client_conn *c)
 void client_conn_refuse_stalled(struct client_conn *c, unsigned n)
 {
 	refuse(c,
-	       "this server is busy: %u requests to mount or to flatten do not come to an end, as where a layer does not answer",
+	       "this server is busy: %u requests to mount or to flatten do not come to an end, as "
+	       "where a layer does not answer",
 	       n);
 }
 
@@ -592,10 +595,10 @@ static void say_waits(void *arg, const char *path, int fd)
 		snprintf(of, sizeof(of), ", of process %d", (int)holder);
 	mount_table_each(w->mount_table, note_holder, w);
 	if (w->place)
-		n = asprintf(
-			&text,
-			"upperdir %s is in use by the mount at %s, of this server (%d): waiting for its end",
-			path, w->place, (int)getpid());
+		n = asprintf(&text,
+			     "upperdir %s is in use by the mount at %s, of this server (%d): "
+			     "waiting for its end",
+			     path, w->place, (int)getpid());
 	else
 		n = asprintf(&text, "upperdir %s is in use by another mount%s: waiting for its end",
 			     path, of);
@@ -615,10 +618,10 @@ static int open_mount(struct client_conn *c, struct mount_table *mount_table,
 	r = mount_table_open(mount_table, opts, &c->dirs, &c->mount_record, ret, err, err_size);
 	c->dirs.waits = NULL;
 	if (r == -EBUSY && w.path && w.place)
-		snprintf(
-			err, err_size,
-			"upperdir %s is in use by the mount at %s, of this server (%d): unmount that first",
-			w.path, w.place, (int)getpid());
+		snprintf(err, err_size,
+			 "upperdir %s is in use by the mount at %s, of this server (%d): unmount "
+			 "that first",
+			 w.path, w.place, (int)getpid());
 	return r;
 }
 
@@ -755,18 +758,20 @@ static void answer_upgrade(struct client_conn *c, struct supervisor_state *l,
 		refuse(c, "this server runs alone, and cannot be upgraded while it serves");
 	else if (!c->fits)
 		refuse(c,
-		       "this server, version %s, cannot hand its mounts to that version: it knows %s",
+		       "this server, version %s, cannot hand its mounts to that version: it knows "
+		       "%s",
 		       VENEER_VERSION, handoff_message_versions());
 	else if ((r = activity_await_changes(CHANGE_WAIT_MS)) == -EBUSY)
 		refuse(c,
-		       "this server is changing a file in a layer that has not answered for %d seconds, and goes on",
+		       "this server is changing a file in a layer that has not answered for %d "
+		       "seconds, and goes on",
 		       CHANGE_WAIT_MS / 1000);
 	else if (r < 0)
 		refuse(c, "cannot look whether a change hangs: %s", strerror(-r));
 	else if (mount_table_count_unkept(mount_table))
-		refuse(c,
-		       "this server has mounts that cannot be handed over: with share=pages before Linux 6.9, or as "
-		       "its log has it");
+		refuse(c, "this server has mounts that cannot be handed over: with share=pages "
+			  "before Linux 6.9, or as "
+			  "its log has it");
 	else if (!is_welcome(c, WIRE_UPGRADE))
 		return;
 	else if (supervisor_state_is_left(l) ||

@@ -330,9 +330,9 @@ int handoff_take(int *fd, int *const *own, size_t n_own, struct handoff *ret, ch
 	if (r == -EREMOTEIO)
 		snprintf(err, err_size, "%.*s", (int)p->m.text_len, p->m.text);
 	else if (r == -EPIPE)
-		snprintf(
-			err, err_size,
-			"the server before hands nothing over, as when it waits for a layer that does not answer");
+		snprintf(err, err_size,
+			 "the server before hands nothing over, as when it waits for a layer that "
+			 "does not answer");
 	else if (r < 0)
 		snprintf(err, err_size, "cannot take the mounts over: %s", strerror(-r));
 	closep(fd);

@@ -13,9 +13,15 @@
 
 #define TEXT_OF(x)  #x
 #define VALUE_OF(x) TEXT_OF(x)
-#define VERSIONS                                                                                                      \
-	"bequest " VALUE_OF(HANDOFF_MESSAGE_VERSION) ", dossier " VALUE_OF(MOUNT_RECORD_VERSION) ", nodes " VALUE_OF( \
-		NODE_TABLE_VERSION) ", locks " VALUE_OF(LOCK_TABLE_VERSION) ", recall " VALUE_OF(ESTALE_TABLE_VERSION) ", init " VALUE_OF(SESSION_INIT_VERSION)
+/* clang-format off */
+#define VERSIONS \
+	"bequest " VALUE_OF(HANDOFF_MESSAGE_VERSION) \
+	", dossier " VALUE_OF(MOUNT_RECORD_VERSION) \
+	", nodes " VALUE_OF(NODE_TABLE_VERSION) \
+	", locks " VALUE_OF(LOCK_TABLE_VERSION) \
+	", recall " VALUE_OF(ESTALE_TABLE_VERSION) \
+	", init " VALUE_OF(SESSION_INIT_VERSION)
+/* clang-format on */
 
 const char *handoff_message_versions(void)
 {

@@ -25,12 +25,17 @@
 #define CONTENT_TYPE	 "text/plain; version=0.0.4; charset=utf-8"
 
 #define LIBRARY "libmicrohttpd.so.12"
-#define CALLS(CALL)                                                                               \
-	CALL(MHD_start_daemon)                                                                    \
-	CALL(MHD_quiesce_daemon)                                                                  \
-	CALL(MHD_stop_daemon)                                                                     \
-	CALL(MHD_set_panic_func) CALL(MHD_create_response_from_buffer) CALL(MHD_destroy_response) \
-		CALL(MHD_add_response_header) CALL(MHD_queue_response)
+/* clang-format off */
+#define CALLS(CALL) \
+	CALL(MHD_start_daemon) \
+	CALL(MHD_quiesce_daemon) \
+	CALL(MHD_stop_daemon) \
+	CALL(MHD_set_panic_func) \
+	CALL(MHD_create_response_from_buffer) \
+	CALL(MHD_destroy_response) \
+	CALL(MHD_add_response_header) \
+	CALL(MHD_queue_response)
+/* clang-format on */
 #define DECLARE(name) __typeof__(name) *name;
 #define FIND(name)    &&(lib.name = (__typeof__(lib.name))dlsym(handle, #name))
 

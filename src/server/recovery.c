@@ -174,9 +174,9 @@ static void give_up(int fd, uint32_t place, void *arg)
 		return;
 	intent_log_drop(d.key);
 	if (mount_record_options(&d, &d.dirs, &opts, err, sizeof(err)) == 0) {
-		log_error(
-			"%s: %u servers crashed over this mount, one after the other: it is given up",
-			opts.mountpoint, SUPERVISOR_STATE_STRIKES);
+		log_error("%s: %u servers crashed over this mount, one after the other: it is "
+			  "given up",
+			  opts.mountpoint, SUPERVISOR_STATE_STRIKES);
 		options_release(&opts);
 	}
 	mount_record_forget(&d);

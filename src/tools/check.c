@@ -181,9 +181,9 @@ static void check_guard(struct check *c, const struct layer_walk_entry *e)
 
 	if (metacopy_guard_is_set(e->dirfd, e->name))
 		return;
-	check_report_say(
-		&c->at, "unguarded", e->path,
-		"a partial file without the attribute by which overlayfs refuses it: overlayfs would show zeros");
+	check_report_say(&c->at, "unguarded", e->path,
+			 "a partial file without the attribute by which overlayfs refuses it: "
+			 "overlayfs would show zeros");
 	if (!c->repairs)
 		return;
 	fd = openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

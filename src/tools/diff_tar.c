@@ -24,24 +24,20 @@
 #include <string.h>
 
 #define LIBRARY "libarchive.so.13"
-#define CALLS(CALL)                                                                             \
-	CALL(archive_entry_clear)                                                               \
-	CALL(archive_entry_free)                                                                \
-	CALL(archive_entry_new)                                                                 \
-	CALL(archive_entry_set_gid) CALL(archive_entry_set_hardlink) CALL(                      \
-		archive_entry_set_mode) CALL(archive_entry_set_mtime)                           \
-		CALL(archive_entry_set_pathname) CALL(archive_entry_set_rdev) CALL(             \
-			archive_entry_set_size) CALL(archive_entry_set_symlink)                 \
-			CALL(archive_entry_set_uid) CALL(archive_entry_xattr_add_entry) CALL(   \
-				archive_errno) CALL(archive_error_string)                       \
-				CALL(archive_write_add_filter_none) CALL(                       \
-					archive_write_close) CALL(archive_write_data)           \
-					CALL(archive_write_fail) CALL(archive_write_free) CALL( \
-						archive_write_header) CALL(archive_write_new)   \
-						CALL(archive_write_open_fd) CALL(               \
-							archive_write_set_bytes_in_last_block)  \
-							CALL(archive_write_set_format_pax)      \
-								CALL(archive_write_set_options)
+/* clang-format off */
+#define CALLS(CALL) \
+	CALL(archive_entry_clear) CALL(archive_entry_free) CALL(archive_entry_new) \
+	CALL(archive_entry_set_gid) CALL(archive_entry_set_hardlink) \
+	CALL(archive_entry_set_mode) CALL(archive_entry_set_mtime) \
+	CALL(archive_entry_set_pathname) CALL(archive_entry_set_rdev) \
+	CALL(archive_entry_set_size) CALL(archive_entry_set_symlink) \
+	CALL(archive_entry_set_uid) CALL(archive_entry_xattr_add_entry) \
+	CALL(archive_errno) CALL(archive_error_string) CALL(archive_write_add_filter_none) \
+	CALL(archive_write_close) CALL(archive_write_data) CALL(archive_write_fail) \
+	CALL(archive_write_free) CALL(archive_write_header) CALL(archive_write_new) \
+	CALL(archive_write_open_fd) CALL(archive_write_set_bytes_in_last_block) \
+	CALL(archive_write_set_format_pax) CALL(archive_write_set_options)
+/* clang-format on */
 #define DECLARE(name) __typeof__(name) *name;
 #define FIND(name)    &&(lib.name = (__typeof__(lib.name))dlsym(handle, #name))
 
@@ -158,9 +154,9 @@ static int add_attributes(struct writing *w, const struct diff_entry *e, int fd,
 		    !strcmp(a, "system.posix_acl_access"))
 			mode_xattr_limit_acl(value, (size_t)n, mode);
 		if (!is_keyword(a))
-			log_warn(
-				"%s/%s: the attribute %s gets another name in the archive, which cannot have this one",
-				w->d->upper->path, e->path, a);
+			log_warn("%s/%s: the attribute %s gets another name in the archive, which "
+				 "cannot have this one",
+				 w->d->upper->path, e->path, a);
 		lib.archive_entry_xattr_add_entry(w->entry, a, value ? value : "", (size_t)n);
 	}
 	return len < 0 ? (int)len : 0;

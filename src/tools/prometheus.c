@@ -38,7 +38,8 @@ static void family(const struct page *p, const char *name, const char *type, con
 static void family_of_server(const struct page *p, const char *name, const char *help)
 {
 	fprintf(p->out,
-		"# HELP veneer_server_%s %s; all mounts, ended ones too.\n# TYPE veneer_server_%s counter\n",
+		"# HELP veneer_server_%s %s; all mounts, ended ones too.\n# TYPE veneer_server_%s "
+		"counter\n",
 		name, help, name);
 }
 
@@ -118,7 +119,8 @@ static void print_info(const struct page *p, size_t i)
 	_cleanup_(freep) char *container = m->container ? escape(m->container) : NULL;
 
 	fprintf(p->out,
-		"veneer_mount_info{mountpoint=\"%s\",mode=\"%s\",image=\"%zu\",container=\"%s\"} 1\n",
+		"veneer_mount_info{mountpoint=\"%s\",mode=\"%s\",image=\"%zu\",container=\"%s\"} "
+		"1\n",
 		p->labels[i], m->mode, m->image, container ? container : "");
 }
 

@@ -45,7 +45,8 @@ static uint64_t uptime_s(void)
 
 	if (!p ||
 	    sscanf(p,
-		   ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		   ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		   "%llu",
 		   &start) != 1 ||
 	    clock_gettime(CLOCK_BOOTTIME, &now) < 0)
 		return 0;

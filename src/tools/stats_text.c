@@ -102,7 +102,8 @@ void stats_text_print_server(const struct report *r, FILE *out)
 		fprintf(out, "%s kept, ", COUNT(r->share.kept));
 	fprintf(out, "%s open file%s of layers\n", COUNT(r->descriptors), plural(r->descriptors));
 	fprintf(out,
-		"memory %s: images %s, inodes %s, block maps %s, buffers %s, copies %s; windows of the page cache %s\n",
+		"memory %s: images %s, inodes %s, block maps %s, buffers %s, copies %s; windows of "
+		"the page cache %s\n",
 		BYTES(r->rss_bytes), BYTES(r->memory[STATS_MEM_IMAGES]),
 		BYTES(r->memory[STATS_MEM_INODES]), BYTES(r->memory[STATS_MEM_MAPS]),
 		BYTES(r->memory[STATS_MEM_BUFFERS]), BYTES(r->memory[STATS_MEM_COPIES]),

@@ -245,8 +245,8 @@ static void number_alike(struct union_fs *t)
 
 		for (unsigned k = 0; k < d->n; k++)
 			if (xino_index(to[place], (dev_t)d->dev[k]) != k)
-				log_warn(
-					"inode numbers of what is mounted inside a layer are not what they were");
+				log_warn("inode numbers of what is mounted inside a layer are not "
+					 "what they were");
 	}
 }
 

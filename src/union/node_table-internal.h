@@ -11,7 +11,7 @@
 #define NODE_TABLE_MAGIC     0x7665696e6e6f6465ull
 #define NAME_CLASS_MIN	     4 /* 16 bytes */
 #define NAME_CLASS_MAX	     16 /* the longest record: a path, 64 KiB */
-#define NAMES_BEGIN	     ((sizeof(struct node_table_devs) * NODE_TABLE_PLACES + 15) & ~(size_t)15)
+#define NAMES_BEGIN	     ((sizeof(struct node_table_devs) * NODE_TABLE_PLACES + 15) / 16 * 16)
 
 /* Node id 0 is no node's: what stands there says what the table is. */
 struct node_table_head {

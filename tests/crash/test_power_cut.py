@@ -503,6 +503,7 @@ def test_power_cut_after_a_clean_unmount(machine, pictures):
 def test_second_power_cut_after_recovery(machine, pictures):
     """What the first recovery found, the second finds too, and what was synced between them."""
     recording = make_lower(machine, "large", LARGE)
+    taken = []
     machine.start()
     for version in (1, 1000000):
         union = machine.mnt

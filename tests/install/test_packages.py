@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages: that they are made, and what installing, using and removing them does to a clean Debian."""
 import os
-import pathlib
 import re
 import shutil
-import subprocess
 
 import pytest
 

@@ -21,13 +21,13 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from support import linux, rootless, server as mounts, unprivileged  # noqa: E402
-from support.command import mount_points  # noqa: E402
-from support.content import MIB  # noqa: E402
-from support.killer import Killer  # noqa: E402
-from support.shared import SharedServer  # noqa: E402
-from support.stack import Stack, remove_tree  # noqa: E402
-from support.watchdog import Watchdog  # noqa: E402
+from support import linux, rootless, server as mounts, unprivileged
+from support.command import mount_points
+from support.content import MIB
+from support.killer import Killer
+from support.shared import SharedServer
+from support.stack import Stack, remove_tree
+from support.watchdog import Watchdog
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _numbers = itertools.count()

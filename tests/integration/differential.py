@@ -18,11 +18,11 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from support import linux, rootless, sharedops  # noqa: E402
-from support.child import in_children  # noqa: E402
-from support.randomops import RandomOperations  # noqa: E402
-from support.stack import Stack  # noqa: E402
-from support.twins import Mismatch, Twins  # noqa: E402
+from support import linux, rootless, sharedops
+from support.child import in_children
+from support.randomops import RandomOperations
+from support.stack import Stack
+from support.twins import Mismatch, Twins
 
 _CHECKPOINTS = 10
 _FROZEN_LIMIT = 6

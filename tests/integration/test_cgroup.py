@@ -14,7 +14,6 @@ from support.content import MIB, blob
 from support.expect import read_at, write_at
 from support.groups import Groups, hierarchies
 from support.places import Place
-from support.server import wait_until
 from support.shared import kill, wait_for_death
 
 LIMIT = 24 * MIB

@@ -262,7 +262,7 @@ def test_copies_server_that_dies_while_the_kernel_waits_for_a_page_is_followed(s
             layer.signal(signal.SIGSTOP)
             with opened(mounts[0] / "f", os.O_RDONLY) as fd:
                 os.posix_fadvise(fd, at, 4 * KIB, os.POSIX_FADV_DONTNEED)
-                reader = threading.Thread(target=lambda: found.append(os.pread(fd, 4 * KIB, at)))  # noqa: B023
+                reader = threading.Thread(target=lambda: found.append(os.pread(fd, 4 * KIB, at)))
                 reader.start()
                 pid, is_caught = shared.pid, wait_until(lambda: waits_for_a_page(shared.pid), 2)
                 if is_caught:

@@ -229,7 +229,7 @@ def test_directory_made_anew_with_its_old_times_is_not_taken_for_the_old_one(sta
         if (m / name).exists():
             os.utime(m / name, ns=(_NS, _NS))
     want = picture(m)
-    assert "d/emptied/deep".encode() not in want[0]
+    assert b"d/emptied/deep" not in want[0]
     assert "D /d/emptied/deep" in listed(stack)
     stack.umount()
     (stack.base / "x.tar").write_bytes(diff(stack, "--tar", "-q", "-o", lowerdir(stack), stack.upper).stdout)

@@ -128,8 +128,8 @@ def test_appends_of_eight_processes_are_all_there_and_whole(stack, size, flags):
                 record = _RECORD.pack(writer, number, b"%d-%d" % (writer, number))
                 assert os.write(fd, record) == len(record)
     in_children([lambda w=w: append(w) for w in range(8)])
-    for path in (path, stack.remount() / "log"):
-        content = path.read_bytes()
+    for log in (path, stack.remount() / "log"):
+        content = log.read_bytes()
         assert content[:size] == before
         assert len(content) == size + 8 * count * _RECORD.size
         last = [-1] * 8

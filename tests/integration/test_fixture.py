@@ -48,7 +48,7 @@ def test_a_hanging_server_is_ended(stack, watchdog):
 
 def test_a_failure_in_a_child_is_a_failure(stack):
     def fail():
-        assert False, "as meant"
+        raise AssertionError("as meant")
     with pytest.raises(AssertionError, match="as meant"):
         in_child(fail)
 

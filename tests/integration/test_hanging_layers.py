@@ -22,14 +22,14 @@ from test_upgrade import Adopted, shared, upgrade, upgraded, _parent_of, _stat_o
 _LONG_WORKERS = 112
 
 
-def _mount(stack, shared, place):  # noqa: F811
+def _mount(stack, shared, place):
     """The mount program itself hangs nowhere."""
     env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "VENEER_TEST_HANG")}
     return subprocess.Popen([stack.program, "-o", place.options(), str(place.mnt)], text=True, stdin=subprocess.DEVNULL,
                             stderr=subprocess.PIPE, env={**env, **shared.environment})
 
 
-def _fill(stack, shared, hang, more):  # noqa: F811
+def _fill(stack, shared, hang, more):
     """Of one mount that is there, and so many more than may be opened at once, which hang: (that mount, the others' places,
     their mount programs)."""
     (stack.base / "near").mkdir()
@@ -43,7 +43,7 @@ def _fill(stack, shared, hang, more):  # noqa: F811
     return near, places, asking
 
 
-def _let_go(hang, places, asking):  # noqa: F811
+def _let_go(hang, places, asking):
     write_at(hang, b"0", 0)
     for place, process in zip(places, asking):
         assert (process.wait(LIMIT_S), process.stderr.read()) == (0, "")
@@ -51,7 +51,7 @@ def _let_go(hang, places, asking):  # noqa: F811
         process.stderr.close()
 
 
-def test_mounts_that_hang_take_no_thread_from_who_asks_for_less(stack, hang, shared):  # noqa: F811
+def test_mounts_that_hang_take_no_thread_from_who_asks_for_less(stack, hang, shared):
     near, places, asking = _fill(stack, shared, hang, 20)
     assert wait_until(lambda: shared.count() == _LONG_WORKERS + 1, LIMIT_S)
     # as many ask as there are threads at all
@@ -67,7 +67,7 @@ def test_mounts_that_hang_take_no_thread_from_who_asks_for_less(stack, hang, sha
 
 
 @pytest.mark.slow
-def test_who_would_wait_in_vain_is_told(stack, hang, shared):  # noqa: F811
+def test_who_would_wait_in_vain_is_told(stack, hang, shared):
     near, places, asking = _fill(stack, shared, hang, 0)
     assert wait_until(lambda: shared.count() == _LONG_WORKERS + 1, LIMIT_S)
     late = _mount(stack, shared, Place(stack, "late"))
@@ -81,13 +81,13 @@ def test_who_would_wait_in_vain_is_told(stack, hang, shared):  # noqa: F811
     assert again.communicate(timeout=LIMIT_S)[1] == "" and again.returncode == 0
 
 
-def _near(stack, shared):  # noqa: F811
+def _near(stack, shared):
     (stack.base / "near").mkdir()
     (stack.base / "near" / "file").write_text("near")
     return Place(stack, "beside", lowers=[stack.base / "near"]).mount(stack, shared)
 
 
-def test_a_server_that_waits_for_a_layer_hands_nothing_over_and_says_so(stack, shared, far):  # noqa: F811
+def test_a_server_that_waits_for_a_layer_hands_nothing_over_and_says_so(stack, shared, far):
     near, mnt = _near(stack, shared), Place(stack, "far-off").mount(stack, shared)
     supervisor = shared.process.pid
     with far.trouble("d", is_hanging=1):
@@ -104,7 +104,7 @@ def test_a_server_that_waits_for_a_layer_hands_nothing_over_and_says_so(stack, s
 
 
 @pytest.mark.slow
-def test_an_upgrade_does_not_wait_for_a_layer(stack, shared, far):  # noqa: F811
+def test_an_upgrade_does_not_wait_for_a_layer(stack, shared, far):
     """The mount goes over, and is open again when its layer answers."""
     near, mnt = _near(stack, shared), Place(stack, "far-off").mount(stack, shared)
     old = shared.process
@@ -125,7 +125,7 @@ def test_an_upgrade_does_not_wait_for_a_layer(stack, shared, far):  # noqa: F811
 
 # ---- a change that hangs, and nothing interrupts ----
 
-def _on(ground, stack, shared):  # noqa: F811
+def _on(ground, stack, shared):
     place = Place(stack, "far-off")
     place.upper, place.work = ground / "upper", ground / "work"
     for path in (place.upper, place.work):
@@ -181,7 +181,7 @@ def _is_waiting_for_good(pid):
 
 
 @pytest.mark.parametrize("change", [os.unlink, lambda path: os.truncate(path, 1)], ids=["unlink", "truncate"])
-def test_a_change_that_nothing_interrupts_comes_before_what_is_changed_later(stack, shared, ice, change):  # noqa: F811
+def test_a_change_that_nothing_interrupts_comes_before_what_is_changed_later(stack, shared, ice, change):
     """It is made as soon as the file system goes on, by who was killed over it: if the next server were there by then, what
     came later would be lost now and then."""
     top, freeze, thaw = ice

@@ -103,7 +103,7 @@ ssize_t write(int fd, const void *data, size_t len)
 
 
 @pytest.fixture
-def steps(stack, preload, monkeypatch):  # noqa: F811
+def steps(stack, preload, monkeypatch):
     """A file of one byte: with n, or r, whoever answers a request that makes a name, or renames something to "name", makes that
     a d and answers no more; with s likewise whoever has taken set-id bits away; with w, the next server makes that an a when it has asked again for what was not answered, and goes
     on when that is taken away."""

@@ -339,7 +339,7 @@ def _work_under_kills(stack, shared, seconds, kills):
     for worker in workers:
         try:
             worker.stop()
-        except BaseException as e:  # noqa: B902 - each of them is told
+        except BaseException as e:
             problems.append(repr(e))
     assert not problems, problems
     assert shared.count() == 3
@@ -437,7 +437,7 @@ def test_a_server_that_was_told_to_go_dies_before_its_mounts_do(stack, shared):
         for _ in range(2):
             server = shared.pid
             kill(server)
-            assert wait_until(lambda: child_of(shared.process.pid) not in (None, server))  # noqa: B023
+            assert wait_until(lambda: child_of(shared.process.pid) not in (None, server))
             assert os.pread(fd, 2, 0) == b"f" and (m / "f").read_bytes() == b"f"
     # it still is about to go: no more mounts
     assert not any(name.endswith(".sock") for name in names_in(shared.directory))

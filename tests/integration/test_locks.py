@@ -496,7 +496,7 @@ def test_two_writers_of_a_database_wait_for_each_other(f):
 
     def write(who):
         with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as db:
-            for k in range(15):
+            for _ in range(15):
                 db.execute("BEGIN IMMEDIATE")
                 (n,) = db.execute("SELECT count(*) FROM t").fetchone()
                 db.execute("INSERT INTO t VALUES (?, ?)", (who, n))

@@ -19,7 +19,7 @@ from support.content import blob
 from support.expect import read_at, write_at
 from support.places import Place
 from support.server import wait_until
-from support.shared import SharedServer, child_of, kill, wait_for_death
+from support.shared import SharedServer, kill, wait_for_death
 from support.watching import connection, scrape
 
 parser = pytest.importorskip("prometheus_client.parser", reason="no python3-prometheus-client")

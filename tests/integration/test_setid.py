@@ -13,8 +13,7 @@ import pytest
 from support import acl, linux
 from support.child import in_child
 from support.content import blob
-from support.expect import fails_with, opened
-from support.places import Place
+from support.expect import opened
 
 pytestmark = pytest.mark.needs_privileges("other users, and capabilities of files")
 

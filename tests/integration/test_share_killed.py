@@ -415,7 +415,7 @@ def _finish(siblings, points, workers, stack):
     for worker in workers:
         try:
             worker.stop()
-        except BaseException as e:  # noqa: B902 - each of them is told
+        except BaseException as e:
             problems.append(repr(e))
     stack.close()
     assert not problems, problems
@@ -454,7 +454,7 @@ def test_nothing_is_lost_in_upgrades_under_load(moving):
     for _ in range(8):
         steps = sum(worker.steps for worker in workers)
         upgraded(moving.server, len(points))
-        assert wait_until(lambda: sum(worker.steps for worker in workers) > steps + 20 or  # noqa: B023
+        assert wait_until(lambda: sum(worker.steps for worker in workers) > steps + 20 or
                           any(worker.error for worker in workers), 60)
     _finish(moving, points, workers, stack)
 

@@ -34,7 +34,7 @@ EXCLUSIVE, SHARED, NOW, FREE = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcnt
 
 
 @pytest.fixture
-def points(siblings):  # noqa: F811
+def points(siblings):
     """Two mounts of an image with one file."""
     (siblings.lower / "f").write_bytes(b"lower")
     return siblings.shared(), siblings.shared()
@@ -222,7 +222,7 @@ def test_locks_of_an_open_file(points):
 
 
 @pytest.mark.parametrize("name, mode", [("program", 0o755), ("libx.so.6", 0o644)])
-def test_programs_have_flock_alone(siblings, name, mode):  # noqa: F811
+def test_programs_have_flock_alone(siblings, name, mode):
     (siblings.lower / name).write_bytes(b"lower")
     (siblings.lower / name).chmod(mode)
     a, b = siblings.shared(), siblings.shared()
@@ -238,7 +238,7 @@ def test_programs_have_flock_alone(siblings, name, mode):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["app.source", "x.sock.db", ".sop"])
-def test_not_every_name_with_so_in_it_is_a_librarys(siblings, name):  # noqa: F811
+def test_not_every_name_with_so_in_it_is_a_librarys(siblings, name):
     (siblings.lower / name).write_bytes(b"lower")
     a, b = siblings.shared(), siblings.shared()
     with holding(a / name, lambda fd: record(fd, fcntl.F_RDLCK)):
@@ -343,7 +343,7 @@ def reading_database(point):
     os.close(go)
 
 
-def test_sqlite_reads_a_database_of_the_image(siblings):  # noqa: F811
+def test_sqlite_reads_a_database_of_the_image(siblings):
     with contextlib.closing(sqlite3.connect(siblings.lower / "db")) as db:
         db.execute("create table t (x)")
         db.execute("insert into t values (1)")
@@ -377,7 +377,7 @@ def _receive(connection):
     return array.array("i", ancillary[0][2][:4])[0]
 
 
-def test_bind_mounts_are_those_of_their_mount(siblings):  # noqa: F811
+def test_bind_mounts_are_those_of_their_mount(siblings):
     (siblings.lower / "d").mkdir()
     (siblings.lower / "d" / "f").write_bytes(b"lower")
     a, b = siblings.shared(), siblings.shared()
@@ -448,7 +448,7 @@ def test_a_detached_mount_is_nobodys_but_keeps_what_was_locked(points):
         assert flock_is_free(b / "f")
 
 
-def test_a_file_that_was_moved_is_still_that_file(siblings):  # noqa: F811
+def test_a_file_that_was_moved_is_still_that_file(siblings):
     (siblings.lower / "d" / "e").mkdir(parents=True)
     for name in ("d/f", "d/e/f", "replaced"):
         (siblings.lower / name).write_bytes(b"lower")
@@ -536,7 +536,7 @@ def _exchange_while_nobody_serves(point, server):
     assert failures == [errno.ENOLCK] * 40 and events == [1]
 
 
-def test_descriptors_that_are_exchanged_meanwhile_hold_up_nobody(siblings):  # noqa: F811
+def test_descriptors_that_are_exchanged_meanwhile_hold_up_nobody(siblings):
     (siblings.lower / "program").write_bytes(b"lower")
     (siblings.lower / "program").chmod(0o755)  # its close is no request
     (siblings.lower / "f").write_bytes(b"lower")

@@ -579,7 +579,7 @@ def test_a_mount_goes_when_it_is_unmounted_and_the_others_stay(siblings):
 
 def test_what_is_below_is_free_when_the_last_has_ended(siblings):
     below = siblings.directory("below")
-    for n in range(20):
+    for _ in range(20):
         linux.mount("none", below, "tmpfs")
         (below / "f").write_bytes(b"x")
         points = [siblings.shared(name=name, lowers=[below]) for name in "ab"]

@@ -4,7 +4,6 @@ somebody's mount."""
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 

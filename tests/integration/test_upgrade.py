@@ -160,7 +160,7 @@ def _stop_all(workers):
     for worker in workers:
         try:
             worker.stop()
-        except BaseException as e:  # noqa: B902 - each of them is told
+        except BaseException as e:
             problems.append(repr(e))
     assert not problems, problems
 

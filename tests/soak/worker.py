@@ -19,7 +19,7 @@ import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 
-from support import linux  # noqa: E402
+from support import linux
 
 BLOCK = 4096
 FILE_MAX = 1 << 20

@@ -6,7 +6,7 @@ looked at; anything else is the content of a file, whose name is the last one in
 the paragraph before.
 """
 import re
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 NOT_FILES = ("sh", "text", "")
 
@@ -15,12 +15,13 @@ class Block(NamedTuple):
     section: str  # the heading it stands under, without the marks
     lang: str
     text: str
-    file: Optional[str]
+    file: str | None
 
 
 def blocks(path):
     """All fenced blocks of a page, in order."""
     found, section, before, fence = [], "", "", None
+    inside, paragraph_ended = [], False
     with open(path) as f:
         for line in f:
             mark = re.match(r" *```(\w*)$", line.rstrip())

@@ -13,8 +13,9 @@
  * write trusted.*. */
 #define XATTR_TRUST_SEAL_ATTR "trusted.veneer.partial"
 
-#define XATTR_TRUST_SAID \
-	"its owner could not have read the file that it stands over: mount with userxattr if that was not forged"
+#define XATTR_TRUST_SAID                                                                       \
+	"its owner could not have read the file that it stands over: mount with userxattr if " \
+	"that was not forged"
 
 /* Seal a mark, given as its bytes, before it is written at fd. 0 or -errno. */
 int xattr_trust_seal(int fd, const struct buf *mark);

@@ -124,7 +124,7 @@ def marks(root):
         for name in dirs + files:
             path = os.path.join(directory, name)
             attrs = os.listxattr(path, follow_symlinks=False)
-            if name.startswith(".wh..wh.veneer") or name.startswith(".wh..wh.flatten") or any(
+            if name.startswith((".wh..wh.veneer", ".wh..wh.flatten")) or any(
                     attr.startswith("user.veneer.") or attr.endswith("overlay.redirect")
                     for attr in attrs):
                 found.append(os.path.relpath(path, root))

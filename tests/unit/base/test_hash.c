@@ -27,7 +27,7 @@ static void test_hash__key_depends_on_bytes_length_and_seed(void **state)
 	assert_true(h == hash_key("name", 4, 1));
 	assert_true(h != hash_key("name", 4, 2));
 	assert_true(h != hash_key("name", 3, 1));
-	assert_true(h != hash_key("nane", 4, 1));
+	assert_true(h != hash_key("same", 4, 1));
 }
 
 /* Names that fall into one bucket here must not do so in the next process. */

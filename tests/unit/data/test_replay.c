@@ -595,11 +595,11 @@ static bool try_at(const char *before, const char *text, unsigned n, const char 
 		join(pid, text, n);
 		got = raw_of(d);
 		if (strcmp(shared->seen, seen) || strcmp(shared->again, seen) || strcmp(got, raw))
-			fail_msg(
-				"%s (%d), killed at %u:\nwant\n%s\nseen\n%s\nnext mount\n%s\nwant in the "
-				"upper\n%s\nthere\n%s",
-				text, shared->dialect, n, seen, shared->seen, shared->again, raw,
-				got);
+			fail_msg("%s (%d), killed at %u:\nwant\n%s\nseen\n%s\nnext mount\n%s\nwant "
+				 "in the "
+				 "upper\n%s\nthere\n%s",
+				 text, shared->dialect, n, seen, shared->seen, shared->again, raw,
+				 got);
 		free(got);
 	}
 	drop_layers(d);

@@ -370,9 +370,9 @@ static void judge(struct run *run, const struct disk *d, const char *how)
 	for (size_t i = d->floor; i <= d->upto + 1 && i <= run->log.nrecords && !fits; i++)
 		fits = same(&run->history[i], &got);
 	if (!fits)
-		fail_msg(
-			"event %zu of %zu, %s: %zu files, none of the states after records %zu to %zu",
-			d->at, d->log->n, how, got.n, d->floor, d->upto);
+		fail_msg("event %zu of %zu, %s: %zu files, none of the states after records %zu to "
+			 "%zu",
+			 d->at, d->log->n, how, got.n, d->floor, d->upto);
 	if (mf->now.table.next_id <= run->history[d->upto].top)
 		fail_msg("event %zu of %zu, %s: an id would be given twice", d->at, d->log->n, how);
 	mapfile_close(mf);

@@ -147,9 +147,8 @@ static void test_options__missing_parts_are_named(void **state)
 	assert_bad("lowerdir=", NO_LOWER);
 	assert_bad("lowerdir=:::", NO_LOWER);
 	assert_bad("upperdir=/u,workdir=/w", NO_LOWER);
-	assert_bad(
-		"lowerdir=/l,upperdir=/u",
-		"workdir not specified: an upperdir needs one, a directory on the same file system");
+	assert_bad("lowerdir=/l,upperdir=/u", "workdir not specified: an upperdir needs one, a "
+					      "directory on the same file system");
 }
 
 static void test_options__no_workdir_is_wanted_where_none_is_used(void **state)
@@ -568,10 +567,10 @@ static void test_options__bad_values_are_one_sentence(void **state)
 	static const struct {
 		const char *text, *sentence;
 	} table[] = {
-		{ "uidmapping=1:2",
-		  "invalid mapping specified: 1:2; the form is uidmapping=ON_DISK:SHOWN:COUNT[:...]" },
-		{ "gidmapping=a:2:3",
-		  "invalid mapping specified: a:2:3; the form is gidmapping=ON_DISK:SHOWN:COUNT[:...]" },
+		{ "uidmapping=1:2", "invalid mapping specified: 1:2; the form is "
+				    "uidmapping=ON_DISK:SHOWN:COUNT[:...]" },
+		{ "gidmapping=a:2:3", "invalid mapping specified: a:2:3; the form is "
+				      "gidmapping=ON_DISK:SHOWN:COUNT[:...]" },
 		{ "redirect_dir=on", "fuse-overlayfs only supports redirect_dir=off" },
 		{ "xattr_permissions=3",
 		  "invalid value for xattr_permissions: 3; it takes 0, 1 or 2" },
@@ -603,8 +602,8 @@ static void test_options__bad_values_are_one_sentence(void **state)
 		  "invalid value for copies: 0; it takes auto, all or a number of mounts" },
 		{ "copies=-1",
 		  "invalid value for copies: -1; it takes auto, all or a number of mounts" },
-		{ "copies=4294967295",
-		  "invalid value for copies: 4294967295; it takes auto, all or a number of mounts" },
+		{ "copies=4294967295", "invalid value for copies: 4294967295; it takes auto, all "
+				       "or a number of mounts" },
 		{ "copies=2x",
 		  "invalid value for copies: 2x; it takes auto, all or a number of mounts" },
 		{ "copies=",
@@ -613,19 +612,19 @@ static void test_options__bad_values_are_one_sentence(void **state)
 		  "invalid value for size: 0; it takes bytes, with K, M, G or T behind them" },
 		{ "size=1Q",
 		  "invalid value for size: 1Q; it takes bytes, with K, M, G or T behind them" },
-		{ "size=20000000T",
-		  "invalid value for size: 20000000T; it takes bytes, with K, M, G or T behind them" },
+		{ "size=20000000T", "invalid value for size: 20000000T; it takes bytes, with K, M, "
+				    "G or T behind them" },
 		{ "inodes=1G",
 		  "invalid value for inodes: 1G; it takes a number, with k or m behind it" },
 		{ "io=auto|cached",
 		  "invalid value for io: auto|cached; it takes auto|passthrough|cached|direct" },
 		{ "cow=map\\,", "invalid value for cow: map\\,; it takes map|copy" },
-		{ "promote=eage",
-		  "invalid value for promote: eage; it takes off|auto|eager, or bytes a second, with K, M or G behind them" },
-		{ "upperdir=",
-		  "no directory is given for upperdir: a mount that changes nothing leaves the option out" },
-		{ "upperdir=/u,workdir=",
-		  "no directory is given for workdir: a mount that changes nothing leaves the option out" },
+		{ "promote=eage", "invalid value for promote: eage; it takes off|auto|eager, or "
+				  "bytes a second, with K, M or G behind them" },
+		{ "upperdir=", "no directory is given for upperdir: a mount that changes nothing "
+			       "leaves the option out" },
+		{ "upperdir=/u,workdir=", "no directory is given for workdir: a mount that changes "
+					  "nothing leaves the option out" },
 		{ "partial=on", "invalid value for partial: on; it takes auto|cached|direct" },
 		{ "lowerdir=//plug//data", "plugin layers are not supported: //plug//data" },
 		{ "lowerdir=/a://p/x/y:/b", "plugin layers are not supported: //p/x/y" },
@@ -716,8 +715,8 @@ static void test_options__source_names_the_container(void **state)
 {
 	char program[] = "fuse-overlayfs", flag[] = "-o", lower[] = "lowerdir=/l",
 	     shared[] = "lowerdir=/l,share=pages";
-	char point[] =
-		"/s/overlay/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/merged";
+	char point[] = "/s/overlay/"
+		       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/merged";
 	char *argv[] = { program, flag, lower, point };
 	struct mount_opts o;
 	char err[256];
@@ -734,16 +733,16 @@ static void test_options__source_names_the_container(void **state)
 
 static void test_options__what_holds_is_said_with_the_defaults(void **state)
 {
-	struct mount_opts o = good(
-		"lowerdir=/l,upperdir=/u,workdir=/w,size=1K,share=pages,promote=8M,noacl,timeout=1,private");
+	struct mount_opts o = good("lowerdir=/l,upperdir=/u,workdir=/"
+				   "w,size=1K,share=pages,promote=8M,noacl,timeout=1,private");
 	char *text;
 
 	(void)state;
 	assert_int_equal(options_in_effect(&o, &text), 0);
 	assert_string_equal(
-		text,
-		"noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks=server,promote=auto,"
-		"layers=auto,prefetch=off,private,timeout=1,size=1024," KERNEL_ROOT NOATIME);
+		text, "noacl,cow=copy,io=cached,coherence=auto,share=pages,partial=auto,locks="
+		      "server,promote=auto,"
+		      "layers=auto,prefetch=off,private,timeout=1,size=1024," KERNEL_ROOT NOATIME);
 	free(text);
 	options_release(&o);
 }

@@ -48,8 +48,8 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(dir));
 	snprintf(proc, sizeof(proc), "%s/proc", dir);
 	snprintf(groups, sizeof(groups), "%s/groups", dir);
-	put("proc/meminfo",
-	    "MemTotal:       16777216 kB\nMemFree:         4194304 kB\nMemAvailable:    8388608 kB\nBuffers: 1 kB\n");
+	put("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:         4194304 "
+			    "kB\nMemAvailable:    8388608 kB\nBuffers: 1 kB\n");
 	put("proc/self/cgroup", "0::/user/app\n");
 	return 0;
 }

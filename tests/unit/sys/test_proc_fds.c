@@ -246,8 +246,8 @@ static void test_proc_fds__a_lock_that_the_process_holds_is_not_waited_for(void 
 	     i < 5000 && !is_waiting(pid, "userfault") && waitpid(pid, NULL, WNOHANG) == 0; i++)
 		usleep(1000);
 	if (!is_waiting(pid, "userfault")) {
-		print_message(
-			"not allowed to hold up a fault, or what a process waits for is not shown\n");
+		print_message("not allowed to hold up a fault, or what a process waits for is not "
+			      "shown\n");
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		skip();

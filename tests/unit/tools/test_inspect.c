@@ -121,14 +121,12 @@ static void test_inspect__tells_records_and_files_of_a_layer(void **state)
 	check_has(text, "OWN_RUN  file 1 blocks 3-4");
 	check_has(text, "OWN_RUN  file 1 blocks 9\n");
 	check_has(text, "end of log: zeros");
-	check_has(
-		text,
-		"layer/sub/partial: 0 bytes, file 1, lower at the same path (1048576 bytes, modified 0.000000000), "
-		"own 0 of 0 blocks, clip 1048576 (behind its end)\n");
-	check_has(
-		text,
-		"layer/moved: 0 bytes, file 1, lower old/name (1048576 bytes, modified 0.000000000), "
-		"DAMAGED: made in another");
+	check_has(text, "layer/sub/partial: 0 bytes, file 1, lower at the same path (1048576 "
+			"bytes, modified 0.000000000), "
+			"own 0 of 0 blocks, clip 1048576 (behind its end)\n");
+	check_has(text, "layer/moved: 0 bytes, file 1, lower old/name (1048576 bytes, modified "
+			"0.000000000), "
+			"DAMAGED: made in another");
 	free(text);
 
 	int fd = openat(root, MAPFILE_NAME, O_RDWR);

@@ -42,9 +42,8 @@ static void test_prometheus__figures_have_their_labels(void **state)
 	assert_line(text, "veneer_build_info{version=\"1.2.3\"} 1");
 	assert_line(text, "veneer_mounts 2");
 	assert_line(text, "veneer_memory_bytes{purpose=\"inodes\"} 2097152");
-	assert_line(
-		text,
-		"veneer_mount_info{mountpoint=\"/c1/merged\",mode=\"passthrough\",image=\"0\",container=\"\"} 1");
+	assert_line(text, "veneer_mount_info{mountpoint=\"/c1/"
+			  "merged\",mode=\"passthrough\",image=\"0\",container=\"\"} 1");
 	assert_line(text, "veneer_cow_writes_total{mountpoint=\"/c1/merged\"} 1006");
 	assert_line(text, "veneer_cow_writes_total{mountpoint=\"/c2\"} 0");
 	assert_line(text, "veneer_server_cow_writes_total 1006");
@@ -64,27 +63,21 @@ static void test_prometheus__buckets_add_up(void **state)
 
 	(void)state;
 	assert_line(text, "# TYPE veneer_request_duration_seconds histogram");
-	assert_line(
-		text,
-		"veneer_request_duration_seconds_bucket{mountpoint=\"/c1/merged\",op=\"read\",le=\"0.000001\"} 1");
-	assert_line(
-		text,
-		"veneer_request_duration_seconds_bucket{mountpoint=\"/c1/merged\",op=\"read\",le=\"0.000002\"} 3");
-	assert_line(
-		text,
-		"veneer_request_duration_seconds_bucket{mountpoint=\"/c1/merged\",op=\"read\",le=\"16.777216\"} 325");
-	assert_line(
-		text,
-		"veneer_request_duration_seconds_bucket{mountpoint=\"/c1/merged\",op=\"read\",le=\"+Inf\"} 351");
+	assert_line(text, "veneer_request_duration_seconds_bucket{mountpoint=\"/c1/"
+			  "merged\",op=\"read\",le=\"0.000001\"} 1");
+	assert_line(text, "veneer_request_duration_seconds_bucket{mountpoint=\"/c1/"
+			  "merged\",op=\"read\",le=\"0.000002\"} 3");
+	assert_line(text, "veneer_request_duration_seconds_bucket{mountpoint=\"/c1/"
+			  "merged\",op=\"read\",le=\"16.777216\"} 325");
+	assert_line(text, "veneer_request_duration_seconds_bucket{mountpoint=\"/c1/"
+			  "merged\",op=\"read\",le=\"+Inf\"} 351");
 	assert_line(
 		text,
 		"veneer_request_duration_seconds_count{mountpoint=\"/c1/merged\",op=\"read\"} 351");
-	assert_line(
-		text,
-		"veneer_request_duration_seconds_sum{mountpoint=\"/c1/merged\",op=\"read\"} 0.007000000");
-	assert_line(
-		text,
-		"veneer_request_duration_seconds_bucket{mountpoint=\"/c1/merged\",op=\"forget\",le=\"+Inf\"} 0");
+	assert_line(text, "veneer_request_duration_seconds_sum{mountpoint=\"/c1/"
+			  "merged\",op=\"read\"} 0.007000000");
+	assert_line(text, "veneer_request_duration_seconds_bucket{mountpoint=\"/c1/"
+			  "merged\",op=\"forget\",le=\"+Inf\"} 0");
 	free(text);
 	report_release(&r);
 }

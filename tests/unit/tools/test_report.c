@@ -138,10 +138,11 @@ static void test_report__other_versions_are_read_and_nonsense_is_not(void **stat
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		assert_int_equal(report_parse(bad[i], &r), -EBADMSG);
 	assert_int_equal(
-		report_parse(
-			"{\"version\":\"9\",\"server\":{\"pid\":-1,\"new\":[]},\"mounts\":[{\"mountpoint\":\"/m\",\"mode\":\"new\","
-			"\"requests\":{\"lookup\":\"x\",\"read\":3,\"new\":4},\"latency_us\":{\"read\":{\"buckets\":[1,-2,\"\"]}}}],\"new\":1}",
-			&r),
+		report_parse("{\"version\":\"9\",\"server\":{\"pid\":-1,\"new\":[]},\"mounts\":[{"
+			     "\"mountpoint\":\"/m\",\"mode\":\"new\","
+			     "\"requests\":{\"lookup\":\"x\",\"read\":3,\"new\":4},\"latency_us\":{"
+			     "\"read\":{\"buckets\":[1,-2,\"\"]}}}],\"new\":1}",
+			     &r),
 		0);
 	assert_int_equal(r.pid, 0);
 	assert_int_equal(r.nmounts, 1);

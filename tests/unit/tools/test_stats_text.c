@@ -35,8 +35,8 @@ static void test_stats_text__all_mounts_have_a_line_and_requests_are_sorted(void
 	(void)state;
 	assert_int_equal(stats_text_print(&r, true, f), 0);
 	fclose(f);
-	assert_has(
-		"veneer 1.2.3, server 4242, up 3 h 12 min: 2 mounts of 1 image, 2 kept, 57 open files of layers\n");
+	assert_has("veneer 1.2.3, server 4242, up 3 h 12 min: 2 mounts of 1 image, 2 kept, 57 open "
+		   "files of layers\n");
 	assert_has("memory 12 MiB: images 1.0 MiB, inodes 2.0 MiB,");
 	assert_has("copies in 64 mounts: 250 of 100 extents, limit 32, 75 MiB beyond the first; ");
 	assert_has("passthrough     3+1     617       403");
