@@ -398,9 +398,9 @@ static void be_told_to_go(struct server *s)
 		supervisor_state_note_going(s->supervisor_state, SUPERVISOR_STATE_GOES);
 	service_notify_send(s->notify_fd, "STOPPING=1");
 	if (n)
-		log_info(
-			"told to end: no more mounts are taken; the server ends with the last of %s",
-			human_units_of(n, "mount").text);
+		log_info("told to end: no more mounts are taken; the server ends with the last of "
+			 "%s",
+			 human_units_of(n, "mount").text);
 	while (!list_is_empty(&s->clients))
 		forget_client(s, client_of(s->clients.next));
 }
