@@ -15,5 +15,6 @@ int metacopy_origin_read(int dirfd, const char *name, char origin[PATH_MAX]);
  * the handle of that file, or if every reader of the metacopy may read that file. 0, -EUCLEAN (not
  * logged), other -errno. */
 int metacopy_origin_check(int fd, int low_fd, const struct stat *low);
-#define METACOPY_ORIGIN_SAID \
-	"a metacopy that may have been moved to a file it was not made of: mount with userxattr if it was not"
+#define METACOPY_ORIGIN_SAID                                                                      \
+	"a metacopy that may have been moved to a file it was not made of: mount with userxattr " \
+	"if it was not"
