@@ -2,18 +2,16 @@
 #include "veneer/layer/source.h"
 
 #include "path_resolve.h"
+#include "source_mark.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/base/singleflight.h"
 #include "veneer/layer/map_recover.h"
-#include "veneer/layer/metacopy_guard.h"
 #include "veneer/layer/metacopy_origin.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/whiteout.h"
 #include "veneer/layer/xattr_trust.h"
-#include "veneer/map/format.h"
 #include "veneer/sys/path.h"
-#include "veneer/sys/xattr.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,7 +22,6 @@
 #include <sys/xattr.h>
 
 #define SOURCE_DEPTH_MAX 512
-#define ACL_ATTR	 "system.posix_acl_access"
 #define NAME_BELOW_MAX	 (PATH_MAX + 1) /* a slash and a mark's path */
 
 /* Read-only and without touching the access time: a lower layer is never written, not even that. */
@@ -127,61 +124,6 @@ int source_pin(struct source *s)
 	return s->layer && !s->layer->is_mappable ? open_alone_and_pin(s) : open_and_pin(s);
 }
 
-/* What a file's attributes say of its bytes. */
-enum { BYTES_OWN, BYTES_PARTIAL, BYTES_BELOW };
-
-static int read_kind(int dirfd, const char *name, struct partial_xattr *ret,
-		     bool *ret_is_unresolved, bool *ret_has_acl)
-{
-	_cleanup_(freep) char *list = NULL;
-	ssize_t len = xattr_list_alloc(dirfd, name, &list);
-	bool has_mark = false, has_metacopy = false, has_user_metacopy = false, has_seal = false;
-
-	if (ret_is_unresolved)
-		*ret_is_unresolved = len == 0;
-	if (ret_has_acl)
-		*ret_has_acl = false;
-	if (len == -EOPNOTSUPP || len == -ENOSYS)
-		return BYTES_OWN;
-	if (len < 0)
-		return (int)len;
-	for (char *a = list; a && a < list + len; a += strlen(a) + 1) {
-		has_user_metacopy = has_user_metacopy || !strcmp(a, METACOPY_GUARD_USER_ATTR);
-		has_metacopy = has_metacopy || !strcmp(a, WHITEOUT_METACOPY_ATTR);
-		has_mark = has_mark || !strcmp(a, FORMAT_PARTIAL_ATTR);
-		has_seal = has_seal || !strcmp(a, XATTR_TRUST_SEAL_ATTR);
-		if (ret_has_acl && !strcmp(a, ACL_ATTR))
-			*ret_has_acl = true;
-	}
-	/* Beside a mark a metacopy is its guard, or what the mark was made from. */
-	if (has_mark) {
-		_cleanup_(freep) char *value = NULL;
-		ssize_t n = xattr_get_alloc(dirfd, name, FORMAT_PARTIAL_ATTR, &value);
-		int r;
-
-		if (n < 0)
-			return (int)n;
-		r = partial_xattr_decode(value, (size_t)n, ret);
-		if (r < 0)
-			return r;
-		ret->is_sealed = has_seal && xattr_trust_is_sealed(dirfd, name, value, (size_t)n);
-		return BYTES_PARTIAL;
-	}
-	/* No kernel writes it, and the owner of a file may: it is not followed. */
-	if (has_user_metacopy)
-		return -EUCLEAN;
-	return has_metacopy ? BYTES_BELOW : BYTES_OWN;
-}
-
-int source_read_mark(int dirfd, const char *name, struct partial_xattr *ret,
-		     bool *ret_is_unresolved)
-{
-	int r = read_kind(dirfd, name, ret, ret_is_unresolved, NULL);
-
-	/* Reading one as it is would give zeros. */
-	return r == BYTES_BELOW ? -EUCLEAN : r;
-}
-
 int source_settle(struct source *s)
 {
 	struct partial_xattr mark;
@@ -192,44 +134,11 @@ int source_settle(struct source *s)
 	fd = source_pin(s);
 	if (fd < 0)
 		return fd;
-	r = read_kind(fd, "", &mark, NULL, NULL);
+	r = source_mark_kind(fd, "", &mark, NULL, NULL);
 	fd_cache_unpin(&s->fd);
-	if (r == BYTES_OWN)
+	if (r == SOURCE_MARK_OWN)
 		s->id = 0;
-	return r == BYTES_OWN ? 0 : -EUCLEAN;
-}
-
-bool source_fits_mark(const struct partial_xattr *m, const struct stat *base, const char *path,
-		      const char *layer)
-{
-	if (partial_xattr_fits(m, base))
-		return true;
-	log_error("%s: %s: the lower file it was copied from is not what it was (%" PRIu64
-		  " bytes then, %jd now)",
-		  layer, path, m->lower_size, (intmax_t)base->st_size);
-	return false;
-}
-
-int source_needs_lower(struct mapfile *map, const struct partial_xattr *m, uint64_t size)
-{
-	uint64_t clip;
-	blk_t end, n;
-	int r = (uint32_t)mapfile_uuid(map) == m->uuid_low ? mapfile_clip(map, m->file_id, &clip)
-							   : -ENOENT;
-
-	if (r < 0)
-		return r;
-	/* Of a clip above the size the size counts. */
-	clip = clip < size ? clip : size;
-	end = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
-	for (blk_t blk = 0; blk < end; blk += n) {
-		bool is_own;
-
-		r = mapfile_run(map, m->file_id, blk, end - blk, &is_own, &n);
-		if (r < 0 || !is_own)
-			return r < 0 ? r : 1;
-	}
-	return 0;
+	return r == SOURCE_MARK_OWN ? 0 : -EUCLEAN;
 }
 
 static struct source *source_alloc(struct layer *layer, const char *path)
@@ -282,7 +191,8 @@ static int find_entry(struct layer *l, const struct partial_xattr *m, const char
 			_cleanup_(closep) int fd = open_quiet(l->rootfd, path);
 			struct partial_xattr again;
 
-			if (fd >= 0 && read_kind(fd, "", &again, NULL, NULL) == BYTES_OWN)
+			if (fd >= 0 &&
+			    source_mark_kind(fd, "", &again, NULL, NULL) == SOURCE_MARK_OWN)
 				return 1;
 			r = map_recover_adopt(l, *ret, m, fd);
 		}
@@ -383,29 +293,30 @@ static int examine(struct source *s, struct stat *st, struct partial_xattr *mark
 	name[0] = '\0';
 	if (fd < 0)
 		return fd;
-	r = fstat(fd, st) < 0 ? -errno : read_kind(fd, "", mark, &s->is_unresolved, &has_acl);
+	r = fstat(fd, st) < 0 ? -errno
+			      : source_mark_kind(fd, "", mark, &s->is_unresolved, &has_acl);
 	if (r >= 0)
 		s->seen = (struct source_seen){ true,	     has_acl,	 st->st_uid, st->st_gid,
 						st->st_mode, st->st_dev, st->st_ino };
-	if (r == BYTES_BELOW)
-		r = whiteout_metacopy(fd, name) < 0 ? -EUCLEAN : BYTES_BELOW;
+	if (r == SOURCE_MARK_BELOW)
+		r = whiteout_metacopy(fd, name) < 0 ? -EUCLEAN : SOURCE_MARK_BELOW;
 	fd_cache_unpin(&s->fd);
 	if (r == -EUCLEAN)
 		log_error("%s: %s: damaged or foreign mark of a file whose bytes are below",
 			  s->layer->path, s->path);
 	if (r >= 0 && !S_ISREG(st->st_mode))
 		return -EUCLEAN;
-	if (r == BYTES_PARTIAL) {
+	if (r == SOURCE_MARK_PARTIAL) {
 		int e = find_entry(s->layer, mark, s->path, &s->map);
 
 		if (e < 0)
 			return e;
 		if (e == 1)
-			return BYTES_OWN;
+			return SOURCE_MARK_OWN;
 		s->id = mark->file_id;
 		snprintf(name, NAME_BELOW_MAX, "%s%s", *mark->path ? "/" : "", mark->path);
 	}
-	s->is_hollow = r == BYTES_BELOW;
+	s->is_hollow = r == SOURCE_MARK_BELOW;
 	return r;
 }
 
@@ -450,7 +361,7 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 	struct source *top = s, *over = NULL;
 	bool is_at_own_place = false;
 	uint64_t hollow_size = 0;
-	int above = BYTES_OWN;
+	int above = SOURCE_MARK_OWN;
 	struct partial_xattr mark;
 
 	for (unsigned depth = 0; depth < SOURCE_DEPTH_MAX; depth++) {
@@ -461,27 +372,27 @@ static int follow(struct chain *c, struct source *s, struct stat *ret_st)
 
 		if (r < 0)
 			return r;
-		if (above == BYTES_PARTIAL &&
+		if (above == SOURCE_MARK_PARTIAL &&
 		    !(c->enough ? partial_xattr_fits(&mark, &st)
 				: source_fits_mark(&mark, &st, s->path, s->layer->path)))
 			return -EUCLEAN;
-		r = above == BYTES_PARTIAL ? check_trust(c, over, &mark, &st) ?: r : r;
+		r = above == SOURCE_MARK_PARTIAL ? check_trust(c, over, &mark, &st) ?: r : r;
 		if (r < 0)
 			return r;
-		if (above == BYTES_BELOW && (uint64_t)st.st_size != hollow_size) {
+		if (above == SOURCE_MARK_BELOW && (uint64_t)st.st_size != hollow_size) {
 			log_error("%s: %s: not of the size of the file that stands for it above",
 				  s->layer->path, s->path);
 			return -EUCLEAN;
 		}
-		if (above == BYTES_BELOW && is_at_own_place)
+		if (above == SOURCE_MARK_BELOW && is_at_own_place)
 			r = check_metacopy(over, s, &st) ?: r;
 		if (r < 0)
 			return r;
 		if (s == top && ret_st)
 			*ret_st = st;
-		if (r == BYTES_OWN)
+		if (r == SOURCE_MARK_OWN)
 			return 0;
-		if (r == BYTES_PARTIAL && !c->enough &&
+		if (r == SOURCE_MARK_PARTIAL && !c->enough &&
 		    source_needs_lower(s->map, &next, (uint64_t)st.st_size) == 0)
 			c->enough = s;
 		above = r;

@@ -17,25 +17,6 @@
 
 /* ---- by number ---- */
 
-static struct sb_member *find_locked(struct shared_sb *g, uint64_t number)
-{
-	for (struct hlink *l = htab_first(&g->members, number); l; l = htab_next(l)) {
-		struct sb_member *c = container_of(l, struct sb_member, link);
-
-		if (c->number == number)
-			return c;
-	}
-	return NULL;
-}
-
-static uint32_t *find_expected_locked(struct shared_sb *g, uint64_t number)
-{
-	for (size_t i = 0; i < g->n_expected; i++)
-		if (number && g->expected[i] == number)
-			return &g->expected[i];
-	return NULL;
-}
-
 int sb_member_expect(struct shared_sb *g, uint32_t number)
 {
 	uint32_t *more;
@@ -55,7 +36,7 @@ void sb_member_lose(struct shared_sb *g, uint32_t number)
 	uint32_t *expected;
 
 	LOCK_SCOPE(&g->lock);
-	expected = find_expected_locked(g, number);
+	expected = sb_member_expected_locked(g, number);
 	if (expected) {
 		*expected = 0;
 		g->n_awaited--;
@@ -72,27 +53,6 @@ void sb_member_lose_rest(struct shared_sb *g)
 	g->n_awaited = 0;
 	sb_locks_forget_late(g);
 	pthread_cond_broadcast(&g->unpinned);
-}
-
-/* NULL: there is none. One that is just being opened again is waited for, as a file system that
- * does not answer is. */
-struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number)
-{
-	struct sb_member *c;
-
-	LOCK_SCOPE(&g->lock);
-	while (!(c = find_locked(g, number)) && find_expected_locked(g, number))
-		pthread_cond_wait(&g->unpinned, &g->lock);
-	if (c)
-		c->pins++;
-	return c;
-}
-
-void sb_member_unpin(struct sb_member *c)
-{
-	LOCK_SCOPE(&c->shared_sb->lock);
-	if (--c->pins == 0)
-		pthread_cond_broadcast(&c->shared_sb->unpinned);
 }
 
 /* ---- it comes and goes ---- */

@@ -31,6 +31,14 @@ int64_t sb_reply_now_ms(void)
 
 /* ---- the image's own ---- */
 
+struct inode *sb_reply_common_inode(struct shared_sb *g, uint64_t node)
+{
+	struct union_fs *t = &g->common->tree;
+	struct inode *i = inode_get(t, node);
+
+	return i && lookup_restore(t, i) == 0 ? i : NULL;
+}
+
 struct common_dir {
 	struct hlink link;
 	const struct image_entry *e;

@@ -101,13 +101,15 @@ int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode *
 int sb_reply_look_up(struct union_fs *t, char *path, struct inode **ret);
 /* The common mount's inode of a node id, also one that another server gave; NULL: it is none, or is
  * nothing any more. */
-struct inode *shared_sb_common_inode(struct shared_sb *g, uint64_t node);
+struct inode *sb_reply_common_inode(struct shared_sb *g, uint64_t node);
 /* A node id of the image's file, one look-up of it counted. 0 or -errno. */
 int sb_reply_grant_common(struct shared_sb *g, struct image_entry *e, uint32_t *ret_id,
 			  uint32_t *ret_generation);
 /* A mount that is in it, and stays until it is unpinned; NULL: no such. */
 struct sb_member *sb_member_pin(struct shared_sb *g, uint64_t number);
 void sb_member_unpin(struct sb_member *c);
+/* Among the numbers that will join; NULL: it is not. With the lock. */
+uint32_t *sb_member_expected_locked(struct shared_sb *g, uint64_t number);
 
 /* A request that may wait for a lock has come, of a mount that is told later. 0 or -ENOMEM. */
 int sb_locks_wait_begin(struct shared_sb *g, uint64_t unique);

@@ -118,17 +118,9 @@ static bool switch_node(const struct request *q, struct image_entry *e)
 	return done(q, -ESTALE);
 }
 
-struct inode *shared_sb_common_inode(struct shared_sb *g, uint64_t node)
-{
-	struct union_fs *t = &g->common->tree;
-	struct inode *i = inode_get(t, node);
-
-	return i && lookup_restore(t, i) == 0 ? i : NULL;
-}
-
 static bool switch_common(const struct request *q, uint64_t node)
 {
-	struct inode *i = shared_sb_common_inode(q->g, node);
+	struct inode *i = sb_reply_common_inode(q->g, node);
 
 	return i && i->lower ? switch_node(q, i->lower) : done(q, -ESTALE);
 }
@@ -183,7 +175,7 @@ static bool has_library_name(const char *name)
  * start opens. */
 static bool is_program(struct shared_sb *g, uint64_t node)
 {
-	const struct inode *i = shared_sb_common_inode(g, node);
+	const struct inode *i = sb_reply_common_inode(g, node);
 	struct stat st;
 
 	return i && i->lower &&
@@ -195,7 +187,7 @@ static bool is_program(struct shared_sb *g, uint64_t node)
  * mount. */
 static bool is_followed(struct shared_sb *g, uint64_t node)
 {
-	struct inode *i = shared_sb_common_inode(g, node);
+	struct inode *i = sb_reply_common_inode(g, node);
 	struct passthrough_select o;
 
 	return i && i->lower && passthrough_select_look(&g->common->tree, i, false, &o) == 0 &&
@@ -326,7 +318,7 @@ static bool open_common(const struct request *q)
 static bool copy_common(const struct request *q)
 {
 	struct fuse_copy_file_range_in *in = (void *)q->arg;
-	struct inode *from = shared_sb_common_inode(q->g, q->in->nodeid), *own;
+	struct inode *from = sb_reply_common_inode(q->g, q->in->nodeid), *own;
 	struct sb_member *c = q->len < sizeof(*in) ? NULL
 						   : sb_member_pin(q->g, in->nodeid_out >> 32);
 
