@@ -8,6 +8,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/server/metrics.h"
 #include "veneer/sys/probe.h"
 
 #include <fcntl.h>
@@ -135,11 +136,9 @@ static void look_at_machine(struct features *f)
 		: log_has_syslog() ? "what servers say is in syslog"
 				   : "neither journal nor syslog: messages of servers are lost; "
 				     "VENEER_LOG=file:PATH keeps them");
-#ifdef HAVE_MICROHTTPD
-	feature(f, "metrics", true, "veneer server --metrics answers Prometheus");
-#else
-	feature(f, "metrics", false, "built without libmicrohttpd");
-#endif
+	feature(f, "metrics", metrics_is_built(),
+		metrics_is_built() ? "veneer server --metrics answers Prometheus"
+				   : "built without libmicrohttpd");
 }
 
 static int look_at_directory(struct features *f, const char *path)

@@ -5,8 +5,6 @@
 
 #include "veneer/base/cleanup.h"
 
-#ifdef HAVE_MICROHTTPD
-
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
 
@@ -138,6 +136,11 @@ static void keep_quiet(void *arg, const char *format, va_list args)
 	(void)args;
 }
 
+bool metrics_is_built(void)
+{
+	return true;
+}
+
 int metrics_load(char *err, size_t err_size)
 {
 	void *handle = lib.is_there ? NULL : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -195,35 +198,3 @@ void metrics_stop(struct metrics *m)
 		lib.MHD_destroy_response(m->last);
 	free(m);
 }
-
-#else
-
-#include <errno.h>
-#include <stdio.h>
-
-int metrics_load(char *err, size_t err_size)
-{
-	snprintf(err, err_size, "this program was built without metrics over HTTP");
-	return -EOPNOTSUPP;
-}
-
-int metrics_start(int fd, int (*page)(void *arg, char **ret), void *arg, struct metrics **ret)
-{
-	(void)fd;
-	(void)page;
-	(void)arg;
-	(void)ret;
-	return -EOPNOTSUPP;
-}
-
-void metrics_quiesce(struct metrics *m)
-{
-	(void)m;
-}
-
-void metrics_stop(struct metrics *m)
-{
-	(void)m;
-}
-
-#endif

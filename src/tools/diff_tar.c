@@ -4,12 +4,9 @@
  * long to start. */
 #include "veneer/tools/diff.h"
 
-#include "veneer/base/log.h"
-
-#ifdef HAVE_ARCHIVE
-
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
+#include "veneer/base/log.h"
 #include "veneer/data/read.h"
 #include "veneer/layer/mode_xattr.h"
 #include "veneer/layer/whiteout.h"
@@ -338,22 +335,3 @@ int diff_tar_write(const struct diff *d, int fd,
 	*ret = w.p;
 	return r;
 }
-
-#else
-
-#include <errno.h>
-
-int diff_tar_write(const struct diff *d, int fd,
-		   void (*step)(void *arg, const struct diff_progress *p), void *arg,
-		   struct diff_progress *ret)
-{
-	(void)d;
-	(void)fd;
-	(void)step;
-	(void)arg;
-	*ret = (struct diff_progress){ 0 };
-	log_error("this program was built without archives");
-	return -EOPNOTSUPP;
-}
-
-#endif

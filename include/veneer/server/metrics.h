@@ -4,10 +4,13 @@
  * takes. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct metrics;
 
+/* Is it in this program? */
+bool metrics_is_built(void);
 /* Have what it takes, before paths lead nowhere and before the first thread. -EOPNOTSUPP: this
  * program cannot do it; -ENOENT: the library is not installed; and a sentence. */
 int metrics_load(char *err, size_t err_size);
