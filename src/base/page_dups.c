@@ -4,12 +4,12 @@
  *
  * Invariants:
  * 1. An extent that is in use is in the bucket of its key and has at least one copy; a copy is of a
- * mount that takes part.
+ *    mount that takes part.
  * 2. nheld of an extent is the number of its copies that are held; the others are ghosts, by which
- * a refault is known.
+ *    a refault is known.
  * 3. extra_blk is the sum over all extents of (nheld - 1) * nblk where nheld > 1.
  * 4. The table is settled when `quiet` extents in a row, as many as there are places, held nothing
- * that may go now or by `next_ms`. Whatever may change that sets quiet to 0. */
+ *    that may go now or by `next_ms`. Whatever may change that sets quiet to 0. */
 #include "veneer/base/page_dups.h"
 
 #include "veneer/base/hash.h"

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server leaves that is killed after each step. The request comes again to the next one
- * (create_again, replay_link), which completes it; if nobody waits for it any more, it stays so.
+/* State that a server leaves when it is killed after each step. The request comes again to the next
+ * server (create_again, replay_link), which completes it; if nobody waits for it any more, the
+ * state stays.
  *
- * at a free name     1. made            the object, without its owner, and without set-id bits:
- * completed
+ * at a free name     1. made            the object, without its owner and without set-id bits:
+ *                                       completed
  *                    2. owner, then mode, or the attribute that has them: done
  * over a whiteout    1. made, with owner, mode and opaque mark, in the work directory, which the
- * next mount empties; under a default ACL beside the name first: taken away by who makes that name
+ *                       next mount empties; under a default ACL beside the name first: the next
+ *                       server that makes that name takes it away
  *                    2. renamed over the device, or a directory exchanged with it: done
  *                    3. a ".wh.NAME" taken away. Before that the object is hidden: another one
- * takes its place link               1. path in the mark: true in any case
+ *                       takes its place
+ * link               1. path in the mark: true in any case
  *                    2. linked: done. Over a whiteout as above, but a file without a name is linked
- * beside the name first: taken from there again */
+ *                       beside the name first: taken from there again */
 #include "veneer/data/create.h"
 
 #include "veneer/base/cleanup.h"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server leaves that is killed after each step; replay_remove completes it.
+/* State that a server leaves when it is killed after each step; replay_remove completes it.
  *
  * in lower layers    1. other names of the file copied up (copyup.c)
  *                    2. a whiteout made: done
  * in the upper       1. unlinked; a directory that only looks empty moved to the work directory,
- * which the next mount empties: done in both, device    1. exchanged with a whiteout in one step,
- * by the rename itself or one made before: done in both, .wh.NAME  1. the whiteout put there: it is
- * gone, what it hides is not
+ *                       which the next mount empties: done
+ * in both, device    1. exchanged with a whiteout in one step, by the rename itself or one made
+ *                       before: done
+ * in both, .wh.NAME  1. the whiteout put there: it is gone, what it hides is not
  *                    2. that moved to the work directory: done */
 #include "veneer/data/remove.h"
 

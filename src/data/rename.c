@@ -4,15 +4,15 @@
  *
  * 1. both directories and the source copied up (copyup.c)
  * 2. path in the source's mark; redirect, which says where the directory is merged from already;
- * opaque mark, on what has nothing beneath: nothing changes by them
+ *    opaque mark, on what has nothing beneath: nothing changes by them
  * 3. a whiteout made for the old name, if the rename itself cannot: beside it, hidden. Taken away
- * by the next rename of that name
+ *    by the next rename of that name
  * 4. target hidden by ".wh.NAME": what that hides taken away. A file: linked there, still hidden. A
- * directory: an empty one put there, and seen once the whiteout is away; nobody can have made it
- * but us, as the kernel knows of none
+ *    directory: an empty one put there, and seen once the whiteout is away; nobody can have made it
+ *    but us, as the kernel knows of none
  * 5. renamed; or exchanged with a whiteout, or with a directory that only looks empty, which is
- * then seen at the old name; or the ".wh.NAME" away, and the file has both names. If step 3 was
- * needed, what is below the old name is seen
+ *    then seen at the old name; or the ".wh.NAME" away, and the file has both names. If step 3 was
+ *    needed, what is below the old name is seen
  * 6. the old name hidden, and what is left there moved to the work directory: done
  *
  * An exchange is one step. */

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is done in one step on disk is done or not; the rest, by what a server leaves that dies in
- * it (the heads of create.c, remove.c and rename.c have the steps):
+/* An operation of one step on disk is done or not done. The others are recognised by the state that
+ * the dead server left (the heads of create.c, remove.c and rename.c have the steps):
  *
- * create   the name is there: it is completed (create_again)
- * link     the name is there and is the file
- * remove   the name is gone: what a ".wh.NAME" hides there is taken away too
- * rename   the file is at its new name, by its number in the upper: what is left at the old one
- * goes, and is hidden. It is not: begin again exchange each is at the other's place, or begin again
+ * create    the name is there: it is completed (create_again)
+ * link      the name is there and is the file
+ * remove    the name is gone: what a ".wh.NAME" hides there is taken away too
+ * rename    the file is at its new name, by its number in the upper: what is left at the old one
+ *           goes, and is hidden. It is not there: begin again
+ * exchange  each is at the other's place, or begin again
  *
- * Death in here is as death in the first attempt: each step leaves a state of that list. */
+ * A death in here is like a death in the first attempt: each step leaves a state of that list. */
 #include "veneer/data/replay.h"
 
 #include "veneer/base/cleanup.h"

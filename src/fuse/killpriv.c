@@ -3,12 +3,11 @@
  * server, goes by the mode that it has when it executes the file, and expects no other mode after
  * any request but SETATTR:
  *
- * WRITE                    a flag says that the bits go
- * SETATTR of the size      likewise; the reply has the new mode
- * FALLOCATE, COPY_FILE_RANGE
- *                          nothing says so: the caller's capabilities are looked up
- * SETATTR of nothing       comes before a write through the page cache or past the server, and from
- * chown(2) with neither id, which any user may call for any file
+ * WRITE                       a flag says that the bits go
+ * SETATTR of the size         likewise; the reply has the new mode
+ * FALLOCATE, COPY_FILE_RANGE  no flag: the caller's capabilities are looked up
+ * SETATTR of nothing          comes before a write through the page cache or past the server, and
+ *                             from chown(2) with neither id, which any user may call for any file
  *
  * The bits go before the bytes change, then the kernel is told that it has an old mode
  * (FUSE_NOTIFY_INVAL_INODE without pages, which waits for nothing). A death between the two leaves

@@ -3,9 +3,10 @@
  * modes:
  *
  * cached       ENOSYS, once: the kernel opens without asking from then on, all pages are the
- * mount's; direct       each read and write is a request, no pages are kept but for mappings;
+ *              mount's
+ * direct       each read and write is a request, no pages are kept but for mappings
  * passthrough  the kernel reads and writes a backing file where there is one that holds all the
- * bytes, and asks us for the others.
+ *              bytes, and asks us for the others
  *
  * A handle says which of the ways of passthrough_table.h its open is (op_handle): it means the same
  * to any server. Where the server keeps locks, every open is answered, and flushed. */

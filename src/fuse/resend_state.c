@@ -1,31 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests that come again: the kernel sends what a dead server had read and not answered once
- * more, whether that server had begun it or not (where it cannot do so, kernel_invalidate.c). What
- * each of them needs:
+/* Resent requests: the kernel sends what a dead server had read and not answered once more, whether
+ * that server had begun it or not (where it cannot do so, kernel_invalidate.c). What each needs:
  *
- * LOOKUP, READDIRPLUS        nothing. A look-up may be counted twice, and is then never given back:
- * harmless GETATTR, READ, READLINK, READDIR, STATFS, LSEEK, GETXATTR, LISTXATTR nothing: they
- * change nothing OPEN                       nothing. Its file may count one open too many: it goes
- * with the node RELEASE                    at most once: one open too few would let a file be
- * passed through that somebody writes CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME
- *                            replay.c; the open of CREATE as OPEN. It does not come again when its
- * caller was killed before: the kernel is told of the name (kernel_invalidate.h) TMPFILE nothing:
- * the first one has no name, and goes when the next server closes it WRITE nothing: the offset is
- * in it, also of O_APPEND. Set-id bits that the writer keeps, and capabilities, are put back after
- * it: they are in the intent (INTENT_SETID), until another request changes the file SETATTR
- * nothing: all of it is absolute, and "now" is a later now. Of a truncation as of WRITE FALLOCATE
- * nothing: ranges that are emptied, zeroed or filled stay so. The kernel sends no others
- * COPY_FILE_RANGE            nothing: offsets are in it, and the kernel lets no range overlap
- * itself SETXATTR                   with XATTR_CREATE: there, with this value, is success if it was
- * not there before REMOVEXATTR                not there is success if it was there before FSYNC,
- * FLUSH               nothing GETLK, SETLK, SETLKW       nothing: who has it already is given it
- * again, and who waited waits again FORGET                     is not sent again: what it gave back
- * stays counted. Harmless
+ * LOOKUP, READDIRPLUS   nothing. A look-up may be counted twice, and is then never given back:
+ *                       harmless
+ * GETATTR, READ, READLINK, READDIR, STATFS, LSEEK, GETXATTR, LISTXATTR
+ *                       nothing: they change nothing
+ * OPEN                  nothing. Its file may count one open too many: it goes with the node
+ * RELEASE               at most once: one open too few would pass through a file that another
+ *                       process writes
+ * CREATE, MKNOD, MKDIR, SYMLINK, LINK, UNLINK, RMDIR, RENAME
+ *                       replay.c; the open of CREATE as OPEN. The request does not come again when
+ *                       its caller was killed before: the kernel is told of the name
+ *                       (kernel_invalidate.h)
+ * TMPFILE               nothing: the first file has no name, and goes when the next server closes
+ *                       it
+ * WRITE                 nothing: the offset is in it, also of O_APPEND. Set-id bits that the writer
+ *                       keeps, and capabilities, are put back after it: they are in the intent
+ *                       (INTENT_SETID), until another request changes the file
+ * SETATTR               nothing: all of it is absolute, and "now" is a later now. A truncation is
+ *                       like WRITE
+ * FALLOCATE             nothing: ranges that are emptied, zeroed or filled stay so. The kernel
+ *                       sends no others
+ * COPY_FILE_RANGE       nothing: offsets are in it, and the kernel lets no range overlap itself
+ * SETXATTR              with XATTR_CREATE: an attribute with this value is success if it was not
+ *                       there before
+ * REMOVEXATTR           a missing attribute is success if it was there before
+ * FSYNC, FLUSH          nothing
+ * GETLK, SETLK, SETLKW  nothing: an owner that has the lock is given it again, and a waiter waits
+ *                       again
+ * FORGET                is not sent again: what it gave back stays counted. Harmless
  *
- * The kernel holds the inode during a change of it, and the directories during one of their names,
- * from before it sends the request until it has the reply: nobody else changes the same in between.
- * Not so while it writes pages of a mapping back, or for a write of O_DIRECT that its caller does
- * not wait for. */
+ * The kernel holds the inode during a change of it, and the directories during a change of one of
+ * their names, from before it sends the request until it has the reply: no other request changes
+ * the same in between. Exceptions: pages of a mapping written back, and a write of O_DIRECT that
+ * its caller does not wait for. */
 #include "veneer/fuse/resend_state.h"
 
 #include "op.h"

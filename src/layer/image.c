@@ -4,16 +4,16 @@
  * made by one thread at a time, as it opens the file: source.c.) Invariants:
  * 1. what is published never changes and is freed only with the image;
  * 2. an entry's layers[] are those that have a directory, or a regular file, of that name where the
- * parent is, ascending, nothing between them hiding it; the first of them is `layer`. What is
- * really merged in a directory, once an opaque mark or a redirect has been seen, is said by its
- * idir;
+ *    parent is, ascending, nothing between them hiding it; the first of them is `layer`. What is
+ *    really merged in a directory, once an opaque mark or a redirect has been seen, is said by its
+ *    image_dir;
  * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from
- * elsewhere;
+ *    elsewhere;
  * 4. no lock, so a slow layer delays only those who ask for that very directory;
  * 5. an image that says that it is current has watched every object before it read it: a directory
- * before it is listed or its attributes are read, a file of several names before its attributes
- * are. What other files are is seen by the watch on their directory. Of static layers it believes
- * that they do not change. */
+ *    before it is listed or its attributes are read, a file of several names before its attributes
+ *    are. What other files are is seen by the watch on their directory. Of static layers it
+ *    believes that they do not change. */
 #include "image-internal.h"
 
 #include "veneer/base/cleanup.h"

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Every image that layer_registry_image gave out has a record here, until it is freed. States of a
- *record, all changes under the lock:
+ * record, all changes under the lock:
  *
- *	IN_USE --(last layer_registry_release)--> CLOSING --(descriptors closed)--> KEPT
- *--(layer_registry_image)--> IN_USE
- *	   \--(last layer_registry_release, not worth keeping)--> freed \--(layer_registry_trim)-->
- *freed
+ * IN_USE   layer_registry_release by the last user   -> CLOSING, or freed if not worth keeping
+ * CLOSING  descriptors closed                        -> KEPT
+ * KEPT     layer_registry_image                      -> IN_USE
+ * KEPT     layer_registry_trim                       -> freed
  *
  * Invariants:
  * 1. layer->users counts the records IN_USE or CLOSING that have the layer, once for each place in
- *the stack; without users a layer has no descriptor and no mapping: a kept image gets a new one
- *from the mount that takes it up;
+ *    the stack; without users a layer has no descriptor and no mapping: a kept image gets a new one
+ *    from the mount that takes it up;
  * 2. two layers with the same device and inode number are the same directory if both have a
- *descriptor, or if a watch on it would have told of its end (image_is_current) and its birth time
- *is the same, or, of a static layer, which has no watch, it is reached by the same mount;
+ *    descriptor, or if a watch on it would have told of its end (image_is_current) and its birth
+ *    time is the same, or, of a static layer, which has no watch, it is reached by the same mount;
  * 3. an image is given to another mount only while image_is_current, after watch_drain. Private
- *layers, whose content is not told by their directory alone or changes unseen, are in images that
- *never are. What may block (opening, reading, closing) is done without the lock. */
+ *    layers, whose content is not told by their directory alone or changes unseen, are in images
+ *    that never are.
+ *
+ * Calls that may block (opening, reading, closing) happen without the lock. */
 #include "veneer/layer/layer_registry.h"
 
 #include "veneer/base/cleanup.h"

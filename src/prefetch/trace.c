@@ -3,8 +3,8 @@
  * 1. a key goes from 0 to its value once, by compare-and-swap; so each touch has one slot;
  * 2. its time is written by who made the key, later: 0 means that it is not there yet;
  * 3. n counts the keys, and may be ahead of them; at TRACE_TOUCHES_MAX nothing new is noted, so
- * that a search ends. The memory is mapped anew, zero, when it is given back: a thread that is late
- * finds an empty table. */
+ *    that a search ends. The memory is mapped anew, zero, when it is given back: a thread that is
+ *    late finds an empty table. */
 #include "veneer/prefetch/trace.h"
 
 #include <errno.h>

@@ -5,16 +5,16 @@
  * for the node id that the file has there, and so meet those of who has it open by that.
  *
  * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds
- * them, whoever is gone.
+ *    them, whoever is gone.
  * 2. A tie has a look-up of its mount's inode, noted as one that is not the kernel's: that, and its
- * node id, stay.
+ *    node id, stay.
  * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when
- * nobody has.
+ *    nobody has.
  * 4. A next server makes the ties again of those that hold a lock. What ends locks by an open file
- * without one is kept as long as some mount is awaited: it is not sent again, and that mount may
- * have such a lock.
+ *    without one is kept as long as some mount is awaited: it is not sent again, and that mount may
+ *    have such a lock.
  * 5. Who waits is known here before anything is asked for it: an interrupt finds it, or is found by
- * it. */
+ *    it. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"

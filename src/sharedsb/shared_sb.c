@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Invariants:
  * 1. A request is answered by the mount whose number its node id has. Number 0 has no upper, and
- * answers only what changes nothing: a mistake in here is ESTALE or EROFS, never a change of
- * somebody else's file.
+ *    answers only what changes nothing: a mistake in here is ESTALE or EROFS, never a change of
+ *    somebody else's file.
  * 2. The kernel knows a name of a member mount by a common id only if that was looked up, and the
- * file was unchanged then. (A listing under way while the file is changed would be entered after
- * that: files go out by look-ups, of which there is one at a time for a name.)
+ *    file was unchanged then. (A listing under way while the file is changed would be entered after
+ *    that: files go out by look-ups, of which there is one at a time for a name.)
  * 3. What changes an inode or its names has its private id, or is told ESTALE: so the kernel has no
- * common id for what a mount has changed. */
+ *    common id for what a mount has changed. */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"

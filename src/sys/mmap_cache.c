@@ -5,12 +5,12 @@
  *
  * Invariants:
  * 1. cache.bytes is the length of all mappings, those about to be made and not yet unmapped ones
- * included; it does not exceed the budget but after mmap_cache_set_budget, and then until the last
- * pin goes.
+ *    included; it does not exceed the budget but after mmap_cache_set_budget, and then until the
+ *    last pin goes.
  * 2. A listed window is in the table and in the queues; a retired one in neither; one without pins
- * is listed.
+ *    is listed.
  * 3. A page is filling while exactly one thread in mmap_cache_fill brings it in; that thread waits
- * for nobody else before it is done, so that waits end.
+ *    for nobody else before it is done, so that waits end.
  * 4. mmap, munmap, madvise and every read happen without the lock. */
 #include "veneer/sys/mmap_cache.h"
 

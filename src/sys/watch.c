@@ -2,12 +2,12 @@
 /* Watches are asked for once (IN_ONESHOT): a set is stale after the first event, so the queue holds
  * at most two events for each watch however busy a directory is. Invariants:
  * 1. a pair (number, set) is in the table before anything is read that the watch is to guard, and
- * asking for the watch and entering it are one step under the lock, as is reading events: no event
- * is read between the two;
+ *    asking for the watch and entering it are one step under the lock, as is reading events: no
+ *    event is read between the two;
  * 2. numbers are not used again by the kernel (before 2^31 of them), so that a late event of a
- * watch that went finds nobody;
+ *    watch that went finds nobody;
  * 3. is_stale goes from false to true once. A stale set gets no more watches; watch_drain gives
- * those it has back. */
+ *    those it has back. */
 #include "veneer/sys/watch.h"
 
 #include "veneer/base/cleanup.h"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* In this order, so that a kill or a power cut at any moment leaves a layer that shows the same:
  * 1. every directory of the upper is gone through, what is in it before itself: partial files get
- * all of their blocks, origins go, redirected directories and what is merged into their
- * subdirectories get whole copies from below;
+ *    all of their blocks, origins go, redirected directories and what is merged into their
+ *    subdirectories get whole copies from below;
  * 2. sync; the marks of the files that are complete go;
  * 3. sync; the redirected directories become opaque, which overrules their redirects;
  * 4. sync; whiteouts in them, which hide nothing any more, go, and then the redirects: as long as
- * one is there, a later run knows that it is at this step;
+ *    one is there, a later run knows that it is at this step;
  * 5. sync; the map goes, if there is nothing left that needs it.
- * A directory in which something had to be left keeps its redirect, which that something may need.
- */
+ *
+ * A directory in which something had to be left keeps its redirect: its content may need that. */
 #include "veneer/tools/flatten.h"
 
 #include "layer_walk.h"

@@ -2,10 +2,10 @@
 /* Invariants, all under tree->lock:
  * 1. an inode lives while the kernel owes lookups for it, it has refs, or it is the root;
  * 2. a struct name holds a reference on its parent, and none on its inode: an inode that dies takes
- * its names along;
+ *    its names along;
  * 3. an inode without names, but for the root, is an orphan; its slot says so;
  * 4. a regular file may have had other node ids: while the kernel owes lookups for one, its slot
- * leads to the inode and says which id came after it. */
+ *    leads to the inode and says which id came after it. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"

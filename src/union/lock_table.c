@@ -3,9 +3,9 @@
  * have happened.
  * 1. A record whose birth is 0, or a change that has not happened, is free.
  * 2. A record whose death is a change that has happened is free; one that has not happened means
- * nothing.
+ *    nothing.
  * 3. The birth of a record is written when all else of it is, and made 0 before anything else of it
- * changes. */
+ *    changes. */
 #include "veneer/union/lock_table.h"
 
 #include "veneer/base/cleanup.h"

@@ -3,11 +3,11 @@
  * order of their starts, and its waiters in the order in which they came.
  *
  * 1. Records of one owner in one object and kind do not overlap; those of one type do not touch
- * either.
+ *    either.
  * 2. No two records of an object and kind that overlap have different owners and one that is
- * exclusive.
+ *    exclusive.
  * 3. A record is in the way of each waiter: whenever one is taken away, or becomes less, the
- * waiters of its object are looked at (grant_locked) before the mutex is let go.
+ *    waiters of its object are looked at (grant_locked) before the mutex is let go.
  *
  * A waiter is prepared, then waits in an object, then is told: taken out under the mutex, called
  * back without it. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a killed server leaves, and what that is to the next one:
  * 1. a slot being given out is NODE_FREE until all of it is written, and has no look-ups before it
- * is granted;
+ *    is granted;
  * 2. a slot being released is NODE_FREE before anything else of it changes;
  * 3. a name's record is written before the slot leads to it, and its piece given to nobody while a
- * slot does; a piece to which no slot leads is free;
+ *    slot does; a piece to which no slot leads is free;
  * 4. a slot becomes NODE_FORMER after its successor is written. */
 #include "node_table-internal.h"
 

@@ -12,23 +12,23 @@
  * What the kernel says, and what becomes of it:
  *
  * - owner: for a record lock of a process its table of open files, for an OFD lock and for flock
- * the open file. The kernel does not say which of the first two it is. They exclude each other
- * alike, so here both are LOCKS_RECORD.
+ *   the open file. The kernel does not say which of the first two it is. They exclude each other
+ *   alike, so here both are LOCKS_RECORD.
  * - A process loses its record locks of a file when it closes any descriptor of it: FLUSH, which
- * says the owner. So nothing may be opened with FOPEN_NOFLUSH, or they would be held for ever:
- * locks_release_owner.
+ *   says the owner. So nothing may be opened with FOPEN_NOFLUSH, or they would be held for ever:
+ *   locks_release_owner.
  * - OFD locks and flock go with the last descriptor of the open file: RELEASE, which does not say
- * the owner of an OFD lock, so they are known by the handle they were asked for by. Each open has
- * one of its own, and opens are asked about: a connection whose OPEN was answered with ENOSYS
- * (cached mounts) sends no RELEASE. By then no process has a lock by that handle any more: each
- * FLUSH came before.
+ *   the owner of an OFD lock, so they are known by the handle they were asked for by. Each open has
+ *   one of its own, and opens are asked about: a connection whose OPEN was answered with ENOSYS
+ *   (cached mounts) sends no RELEASE. By then no process has a lock by that handle any more: each
+ *   FLUSH came before.
  * - RELEASE is on its way when close(2) returns. A lock that is only tried meanwhile must not fail
- * for it: locks_set tells who may try again in a moment.
+ *   for it: locks_set tells who may try again in a moment.
  * - Deadlock is looked for among all owners of record locks, and may so be seen where an OFD lock
- * is a part of it, of which another thread could let go: the kernel would let that wait. A program
- * that uses OFD locks from several threads that wait for each other gets EDEADLK.
+ *   is a part of it, of which another thread could let go: the kernel would let that wait. A
+ *   program that uses OFD locks from several threads that wait for each other gets EDEADLK.
  * - flock that is asked for in another way gives up what it had first, as the kernel does; one that
- * fails has nothing then.
+ *   fails has nothing then.
  *
  * Who waits holds no thread: it is told. Those who wait for a file are looked at in the order in
  * which they came, each time something of it is given up, and whoever can have what it wants gets
