@@ -27,10 +27,10 @@ def test_commit_of_a_running_container_carries_partly_written_files(box_engine):
     image = box_engine.commit("box", "carried:1")
     box_engine.rm("box")
     # A second generation writes into the layer the first one became.
-    box_engine.start("heir", image=image)
-    box_engine.sh("heir", zero_block(501))
-    assert sum_big(box_engine, "heir") == big_after(500, 501)
-    box_engine.rm("heir")
+    box_engine.start("child", image=image)
+    box_engine.sh("child", zero_block(501))
+    assert sum_big(box_engine, "child") == big_after(500, 501)
+    box_engine.rm("child")
     box_engine("rmi", image)
 
 

@@ -123,17 +123,17 @@ def test_committed_snapshot_is_a_layer_of_others(ctr, guest):
     ctr.stop("box")
     ctr.snapshots("commit", "committed", "box")
     ctr("containers", "rm", "box")
-    ctr.snapshots("prepare", "heir", "committed")
-    ctr.in_snapshot("heir", zero(8) + "mv /vol/d4 /vol/d5")
+    ctr.snapshots("prepare", "child", "committed")
+    ctr.in_snapshot("child", zero(8) + "mv /vol/d4 /vol/d5")
     ctr.snapshots("prepare", "second", "committed")
     try:
-        assert ctr.in_snapshot("heir", "sha256sum </data/big64; ls /vol").split() == \
+        assert ctr.in_snapshot("child", "sha256sum </data/big64; ls /vol").split() == \
             [big_after(7, 8), "-", "added", "d5"]
         assert ctr.in_snapshot("second", "sha256sum </data/big64; ls /vol").split() == \
             [big_after(7), "-", "added", "d4"]
-        assert ctr.diff("heir")["data/big64"][4] == big_after(7, 8)
+        assert ctr.diff("child")["data/big64"][4] == big_after(7, 8)
     finally:
-        for name in ("heir", "second", "committed"):
+        for name in ("child", "second", "committed"):
             ctr.snapshots("rm", name)
 
 

@@ -400,8 +400,8 @@ def test_a_new_one_that_is_killed_while_it_waits_changes_nothing(shared, place):
                               stderr=subprocess.PIPE, text=True,
                               env={**os.environ, **shared.environment}) as command:
             assert wait_until(lambda: not _is_alive(server), 20, 0.001)
-            heir, = _children_of(command.pid)
-            kill(heir)
+            successor, = _children_of(command.pid)
+            kill(successor)
             os.kill(supervisor, signal.SIGCONT)
             out, err = command.communicate(timeout=60)
         assert (command.returncode, out, err) == (1, "", "veneer: the new server died\n")
