@@ -45,11 +45,11 @@ void cache_policy_set_budget(struct cache_policy *h, size_t budget);
 /* key: a hash of what the entry stands for. */
 void cache_policy_add(struct cache_policy *h, struct cache_policy_entry *e, uint64_t key,
 		      size_t bytes);
-/* It was used; is_again: and not for the first time, the same part of it. */
+/* Note a use of the entry; is_again: of a part of it that was used before. */
 void cache_policy_touch(struct cache_policy *h, struct cache_policy_entry *e, bool is_again);
 /* Take it out. is_evicted: for want of room, so that it may come back. */
 void cache_policy_remove(struct cache_policy *h, struct cache_policy_entry *e, bool is_evicted);
-/* Whose turn it is among those that may go, still in its queue; NULL: none. Takes time for each
- * that may not. */
+/* Choose the entry that goes next among those that may, still in its queue; NULL: none. Takes time
+ * for each entry that may not go. */
 struct cache_policy_entry *cache_policy_victim(const struct cache_policy *h,
 					       bool (*may_go)(const struct cache_policy_entry *e));

@@ -15,7 +15,7 @@ bool hash_mend(void *p, size_t from, size_t len, uint64_t *sum);
 /* A fast in-memory key (XXH3), different in each process, so that nobody can choose names that
  * fall into one bucket; never written to disk. */
 uint64_t hash_key(const void *p, size_t len, uint64_t seed);
-/* What makes it different, for a process that must agree with this one; to be set before the first
- * key. */
+/* The secret of the hash function, for a process that must agree with this one; to be set before
+ * the first key. */
 uint64_t hash_secret(void);
 void hash_use_secret(uint64_t of_another);

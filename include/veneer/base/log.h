@@ -15,8 +15,8 @@ void log_set_level(enum log_level level);
 /* From now on write to syslog (LOG_DAEMON) instead of standard error: called once, by the
  * daemon, after it has let go of its caller's descriptors. */
 void log_to_syslog(void);
-/* Where lines go: as text or as objects of JSON to standard error, to the journal of systemd with
- * fields (where that does not answer within a second, to standard error), or to syslog. */
+/* The destination of log lines: text or JSON objects to standard error, the journal of systemd with
+ * fields (where that does not answer within a second, standard error), or syslog. */
 enum log_sink { LOG_STDERR, LOG_JSON, LOG_JOURNAL, LOG_SYSLOG };
 void log_to(enum log_sink where);
 /* "stderr", "json", "journal", "syslog". False: none of these. */
@@ -32,8 +32,8 @@ bool log_is_journal(int fd);
 /* On a terminal, where there is neither journal nor syslog: a line that the server's messages are
  * lost, and how to keep them. */
 void log_say_if_lost(const char *instead);
-/* What this thread says from now on is about the mount there (NULL: about none), a field of
- * structured lines; borrowed until the next call. Gives what it was before. */
+/* From now on log lines of this thread are about the mount there (NULL: about none), a field of
+ * structured lines; borrowed until the next call. Returns the previous value. */
 const char *log_about(const char *mountpoint);
 /* Let go of what syslog has open; the next line opens it again. */
 void log_release(void);

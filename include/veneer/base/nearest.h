@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which word was meant by one that is misspelt. Pure. */
+/* Find the word that a misspelt one was meant to be. Pure. */
 #pragma once
 
 #include <stdbool.h>

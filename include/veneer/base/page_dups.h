@@ -84,7 +84,7 @@ bool page_dups_adjust(struct page_dups *c, unsigned used_percent);
 /* The next slice: at most n victims, which count as dropped. Room for fewer than a mount each may
  * leave some to the next round. */
 size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_victim *ret, size_t n);
-/* One of them could not be dropped: it is held, and not to be chosen again for for_ms. */
+/* A copy could not be dropped: it is held, and not chosen again for for_ms. */
 void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint32_t now_ms,
 		    uint32_t for_ms);
 /* How long scanning would find nothing: 0: it may find something now; PAGE_DUPS_FOREVER: until

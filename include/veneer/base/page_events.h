@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who was sent what, from the threads that send to the one that keeps account: a ring for each
- * thread that sends, written without a lock or a system call. What finds its ring full is lost, and
- * counted: the account is a hint. */
+/* Notes of page data sent to mounts, from the threads that send to the one that keeps account: each
+ * sending thread has a ring, written without a lock or a system call. A note that finds its ring
+ * full is lost, and counted: the account is a hint. */
 #pragma once
 
 #include "veneer/base/page_dups.h"

@@ -27,7 +27,7 @@ struct promote_policy_file {
 	bool ends; /* after that nothing of the lower file can be seen: it leaves the map */
 };
 
-/* Those first that leave the map, and of these and the others those that cost the least. */
+/* Order the files: those first that leave the map, and within each group the cheapest first. */
 void promote_policy_order(struct promote_policy_file *files, size_t n);
 
 /* Bytes a second: a second's worth may be saved up. rate 0: no limit. */
@@ -39,7 +39,7 @@ struct promote_policy_rate {
 
 /* How long to wait before the next step, 0: go on. */
 uint64_t promote_policy_delay_ms(struct promote_policy_rate *r, uint64_t now_ms);
-/* So much was done; more than there were tokens for is waited for afterwards. */
+/* Account for this much work; what exceeds the tokens is waited for afterwards. */
 void promote_policy_spend(struct promote_policy_rate *r, uint64_t bytes);
 
 /* Has nobody asked for anything for PROMOTE_POLICY_QUIET_MS? requests: a count that grows with

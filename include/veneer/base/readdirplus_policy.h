@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What programs do with the names that they list. Most ask for the attributes of each, and get them
- * with the listing; find only wants names, and attributes are most of what a listing costs. The
- * kernel does not tell. So in the first listing of a caller one name comes without, a probe: if the
- * caller lists another directory and has not asked for it, it gets names alone from then on, until
- * it asks. Names that are looked up all the same, by whomever (find | cpio), count against it:
- * beyond a quarter everybody gets all. Policy only. */
+/* Predicts what programs do with the names that they list. Most ask for the attributes of each, and
+ * get them with the listing; find only wants names, and attributes are most of what a listing
+ * costs. The kernel does not tell. So in the first listing of a caller one name comes without, a
+ * probe: if the caller lists another directory and has not asked for it, it gets names alone from
+ * then on, until it asks. Names that are looked up all the same, by any process (find | cpio),
+ * count against it: beyond a quarter every caller gets all. Policy only. */
 #pragma once
 
 #include <pthread.h>
@@ -37,11 +37,12 @@ void readdirplus_policy_release(struct readdirplus_policy *h);
 /* A caller begins to list a directory. */
 enum readdirplus_policy_listing readdirplus_policy_begins(struct readdirplus_policy *h,
 							  uint32_t caller);
-/* It goes on with one. */
+/* The caller continues a listing. */
 enum readdirplus_policy_listing readdirplus_policy_goes_on(struct readdirplus_policy *h,
 							   uint32_t caller);
-/* So many names went out bare; of a listing that was to have a probe, too. */
+/* Count names that went out without attributes; also those of a listing that was to have a
+ * probe. */
 void readdirplus_policy_listed(struct readdirplus_policy *h, uint32_t caller,
 			       enum readdirplus_policy_listing listing, size_t n_names_only);
-/* It looks a file up in a directory that was listed without all attributes. */
+/* The caller looks a file up in a directory that was listed without all attributes. */
 void readdirplus_policy_wants(struct readdirplus_policy *h, uint32_t caller);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several threads want done at the same time is done by one of them. The others wait for that
- * one, and then look whether it is done: where it failed each tries for itself, so that who waits
- * does so for one other at most. */
+/* Single flight: of concurrent callers with one key, one does the work and the others wait, then
+ * look whether it is done: where it failed each tries for itself, so that a thread waits for one
+ * other at most. */
 #pragma once
 
 #include "veneer/base/list.h"

@@ -77,7 +77,7 @@ struct stats_values {
 	struct stats_op ops[STATS_OPCODES];
 };
 
-/* What a counter is called. Borrowed, constant. */
+/* The name of a counter. Borrowed, constant. */
 struct stats_name {
 	const char *line; /* in the lines of SIGUSR1 */
 	const char *group, *key; /* in JSON: { group: { key: N } } */
@@ -86,7 +86,7 @@ struct stats_name {
 
 struct stats;
 
-/* One mount's. 0 or -ENOMEM. */
+/* New statistics of one mount. 0 or -ENOMEM. */
 int stats_new(struct stats **ret);
 /* No thread counts for it any more. What it counted stays in the totals of the process. NULL does
  * nothing. */
@@ -103,7 +103,7 @@ void stats_request_begin(struct stats *s);
 void stats_request_end(void);
 /* A request of the kernel, by its FUSE opcode; unknown ones are counted together. */
 void stats_count_request(uint32_t opcode);
-/* It is about to be answered with an error; once. */
+/* The request is about to be answered with an error; once. */
 void stats_request_failed(void);
 
 /* Memory was taken or given back. The second pair takes what malloc gave (NULL: nothing). */
@@ -125,8 +125,8 @@ const struct stats_name *stats_name(enum stats_counter which);
 /* "LOOKUP"; NULL for numbers without a name. */
 const char *stats_op_name(uint32_t opcode);
 
-/* Which bucket a time falls in, and the longest time of a bucket in microseconds (of the last: 0,
- * it has none). */
+/* The bucket of a time, and the longest time of a bucket in microseconds (of the last: 0, it has
+ * none). */
 unsigned stats_bucket(uint64_t ns);
 uint64_t stats_bound_us(unsigned bucket);
 /* How many were answered. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel has in order and the thread sanitizer does not see, since it goes by other
- * threads and other descriptors: a request that comes because of an answer (FORGET of what a LOOKUP
- * gave) is read after that answer was written. Nothing in other builds. */
+/* Tells the thread sanitizer of an order that it does not see, since it goes by other threads and
+ * other descriptors: a request that comes because of an answer (FORGET of what a LOOKUP gave) is
+ * read after that answer was written. Nothing in other builds. */
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

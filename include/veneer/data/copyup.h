@@ -10,7 +10,7 @@
  * 4). */
 #define COPYUP_WHOLE_MAX (16u * 1024)
 
-/* What the first change is, where copying can be spared: the file is put in its place with the
+/* The first change of a file, where copying can be spared: the file is put in its place with the
  * change done. */
 struct copyup_change {
 	bool is_emptied; /* cut to nothing: no content is copied */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server that was killed while it placed a hard-linked file under all of its names left
- * behind. */
+/* Clean up after a server that was killed while it placed a hard-linked file under all of its
+ * names. */
 #pragma once
 
 #include "veneer/union/inode.h"

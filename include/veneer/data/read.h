@@ -16,6 +16,6 @@ off_t read_source_seek(struct source *src, off_t off, off_t size, int whence);
 off_t read_seek(struct union_fs *t, struct inode *i, off_t off, int whence);
 /* How long a regular file is now. Takes no lock. */
 int read_size(struct union_fs *t, struct inode *i, off_t *ret);
-/* Where a regular file's bytes are, upper or lower. i->lock is held for reading, or has_upper
+/* The source of a regular file's bytes, upper or lower. i->lock is held for reading, or has_upper
  * cannot change. */
 int read_top(struct union_fs *t, struct inode *i, struct source **ret);

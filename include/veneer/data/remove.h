@@ -10,7 +10,7 @@
 int remove_file(struct union_fs *t, struct inode *parent, const char *name);
 int remove_dir(struct union_fs *t, struct inode *parent, const char *name);
 
-/* What was just made in the upper, where there was what `before` says, is not to be after all. 0 or
+/* Undo an entry that was just made in the upper, where there was what `before` says. 0 or
  * -errno. */
 int remove_made(struct union_fs *t, struct inode *parent, const char *name,
 		const struct lookup_state *before, bool is_dir);
@@ -26,8 +26,8 @@ void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, b
 /* Empty and remove a directory of the work directory; what resists stays there until the next
  * mount. */
 void remove_temp_dir(struct union_fs *t, const char *temp);
-/* What stands at (dirfd, name), a file or a directory that nobody sees, goes; nothing there is
- * fine. 0 or -errno. */
+/* Remove (dirfd, name), a file or a directory that no caller sees; nothing there is fine. 0 or
+ * -errno. */
 int remove_unseen(struct union_fs *t, int dirfd, const char *name);
 /* Take away what a server that died left at a name which it had removed, or moved something from:
  * seen or hidden, it goes, and a whiteout is there in the end if something is below. 0 or -errno.

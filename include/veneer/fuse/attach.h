@@ -25,12 +25,12 @@ int attach_narrow(struct attach *a, const char *name, char *err, size_t err_size
 bool attach_may_bind(void);
 /* The descriptor of /dev/fuse, -1 of one that joined; borrowed. */
 int attach_fd(const struct attach *a);
-/* Who serves it has the descriptor too: let go of ours, so that requests of this process end when
- * they all are dead. */
+/* Close our descriptor once the server has it too, so that requests of this process end when all
+ * servers are dead. */
 void attach_disown(struct attach *a);
 /* The device number of the mounted file system; 0:0 when it cannot be told. */
 void attach_device(const struct attach *a, unsigned *ret_major, unsigned *ret_minor);
-/* What to do when the mount answers: make the kernel read further ahead, where it lets us. */
+/* Tune the mount when it answers: make the kernel read further ahead, where it permits that. */
 void attach_tune(const struct attach *a);
 /* Unmount, lazily: what is open goes on being answered. -ENOENT: it is not at its place, or not any
  * more. */

@@ -21,7 +21,7 @@ int pool_add(struct pool *p, struct session *s, void (*ended)(struct session *s,
  * rest. 0 at once if it is gone already. -ETIMEDOUT: a request does not come to its end within
  * timeout_ms; ended is called when it does. */
 int pool_end(struct pool *p, uint64_t number, unsigned timeout_ms);
-/* Those whose ended has not returned. */
+/* The number of members whose `ended` has not returned. */
 size_t pool_count(struct pool *p);
 /* Ends the threads, and waits for them. There are no members. */
 void pool_free(struct pool *p);

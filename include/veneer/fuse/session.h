@@ -36,13 +36,13 @@ void session_invalidate(struct session *s, int fuse_fd);
  * session, perhaps changed in place. Before anything is served. */
 void session_divert(struct session *s, bool (*divert)(void *arg, const struct fuse_buf *buf),
 		    void *arg);
-/* One that reads nothing itself: what it is given to answer, by session_answer, came by the other
- * one, which outlives it, and what it says goes to io. 0 or -errno. */
+/* A session that reads nothing itself: the outer session, which outlives it, passes requests to
+ * session_answer, and replies go to io. 0 or -errno. */
 int session_inside(struct session *around, struct mount *m, const struct fuse_custom_io *io,
 		   struct session **ret);
 /* The kernel's first request; borrowed. */
 const void *session_init(const struct session *s, size_t *ret_len);
-/* Nobody serves it any more: lets go of the mount, whose users get ENOTCONN. */
+/* Free a session that is not served any more, and let go of the mount, whose users get ENOTCONN. */
 void session_free(struct session *s);
 
 struct mount *session_mount(struct session *s);

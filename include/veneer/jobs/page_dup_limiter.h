@@ -33,9 +33,9 @@ int page_dup_limiter_enter(struct union_fs *t, int fuse_fd, uint32_t wish, uint3
  * the mount is gone. */
 void page_dup_limiter_leave(uint32_t number);
 
-/* What an answer to READ leaves in the kernel's pages of a mount: bytes [off, off + len) of i,
- * which is filled; nothing to say: false. first: the note about the first extent of `*ret_count`;
- * the others differ by index, and the last by nblk. */
+/* The pages that an answer to READ leaves in the kernel: bytes [off, off + len) of i, which is
+ * filled; nothing to note: false. first: the note about the first extent of `*ret_count`; the
+ * others differ by index, and the last by nblk. */
 struct page_dup_limiter_note {
 	struct page_dups_sent first;
 	uint32_t count, last_nblk;

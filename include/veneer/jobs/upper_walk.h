@@ -14,7 +14,8 @@ struct upper_walk_hooks {
 	int (*leave)(void *arg, struct inode *dir);
 	/* Anything else of the upper. */
 	int (*entry)(void *arg, struct inode *parent, const char *name, struct inode *i);
-	/* What cannot be looked up or listed; "." of parent itself. 0: go on. */
+	/* Called for an entry that cannot be looked up or listed; "." is parent itself. 0: go
+	 * on. */
 	int (*miss)(void *arg, struct inode *parent, const char *name, int error);
 };
 

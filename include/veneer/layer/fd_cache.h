@@ -18,8 +18,8 @@ struct fd_cache_slot {
 	uint32_t is_writable : 1;
 };
 
-/* What one mount holds: descriptors that stay open whatever happens, as nothing leads to their
- * files any more. */
+/* The descriptors of one mount that stay open whatever happens, as nothing leads to their files any
+ * more. */
 struct fd_cache_share {
 	size_t n;
 };

@@ -88,7 +88,8 @@ const char *image_override(const struct image *img, const struct image_entry *e)
 /* Of (dirfd, name), or of dirfd itself if the name is empty. */
 int image_protection_at(int dirfd, const char *name);
 int image_protection(struct image *img, struct image_entry *e);
-/* Where a symlink leads, not terminated, at most size bytes of it: how many, or -errno. Kept. */
+/* Read the target of a symlink, not terminated, at most size bytes of it: the length, or -errno.
+ * Kept. */
 ssize_t image_readlink(struct image *img, struct image_entry *e, char *buf, size_t size);
 /* A new O_PATH|O_NOFOLLOW descriptor of any entry. */
 int image_open_path(struct image *img, struct image_entry *e);
@@ -96,7 +97,7 @@ int image_open_path(struct image *img, struct image_entry *e);
 char *image_path(const struct image_entry *e);
 /* The first component of that path, "" for the root itself; borrowed. */
 const char *image_top_name(const struct image_entry *e);
-/* Its path in e->layer: another one, where a directory was renamed further up. */
+/* The path in e->layer: differs where a directory was renamed further up. */
 char *image_layer_path(const struct image_entry *e);
 /* st_ino as presented: the layer's number with the layer's device folded in when there are several,
  * and the mount that it is in, when that is one inside the layer; for a partial file of a layer

@@ -49,16 +49,16 @@ struct layer {
 int layer_open(const char *path, struct layer **ret);
 /* The same of a directory that is open for reading; rootfd is taken over, also on failure. */
 int layer_open_fd(int rootfd, const char *path, struct layer **ret);
-/* Nobody changes the layer elsewhere: where changes from elsewhere would not be seen it is shared
- * all the same, and its files are not opened anew for each who opens them. Without effect on local
- * file systems. Before layer_registry_image. */
+/* Trust that the layer is not changed elsewhere: where such changes would not be seen it is shared
+ * all the same, and its files are not opened anew for each open. Without effect on local file
+ * systems. Before layer_registry_image. */
 void layer_trust_remote(struct layer *l);
 struct layer *layer_ref(struct layer *l);
 
-/* What tells a file of a mount inside the layer from those of the layer itself: the mount by which
- * fd was opened, or its device where the kernel does not say which mount that is, or where it is in
- * a subvolume of btrfs; 0: it is no such file. ret_ino: its inode number. fd was opened beneath
- * rootfd; no lock. 0 or -errno. */
+/* Tell a file of a mount inside the layer from those of the layer itself: by the mount by which fd
+ * was opened, or by its device where the kernel does not say which mount that is, or in a subvolume
+ * of btrfs; 0: not such a file. ret_ino: its inode number. fd was opened beneath rootfd; no lock. 0
+ * or -errno. */
 int layer_inner_mount(const struct layer *l, int fd, uint64_t *ret_mount, ino_t *ret_ino);
 void layer_unref(struct layer *l);
 
@@ -69,8 +69,8 @@ int layer_map(struct layer *l, struct mapfile **ret);
  * beneath it cannot be written, by the kernel's own check. Made at the first call, goes with the
  * layer. Mounts inside the layer are not in it. Borrowed descriptor, or -errno. */
 int layer_readonly_root(struct layer *l);
-/* Nobody uses the layer: the caller closes the descriptor (-1: there is none). The next call of the
- * above makes one. */
+/* Take the descriptor of an unused layer, for the caller to close (-1: there is none). The next
+ * call of the above makes one. */
 int layer_steal_readonly_root(struct layer *l);
 /* The clone that from brought along, where l has none: from is the same directory, and of this
  * thread alone. */

@@ -24,7 +24,7 @@ void layer_registry_stop(void);
 int layer_registry_image(struct layer *const *fresh, size_t n, pid_t opener, struct image **ret);
 #define LAYER_REGISTRY_SEEN_PLAIN -1 /* no layer was private then */
 #define LAYER_REGISTRY_NOT_SEEN	  -2
-/* One of them is for its mount alone, by what was seen when they were opened. */
+/* Is one of the layers for its mount alone, by what was seen when they were opened? */
 bool layer_registry_has_private(struct layer *const *layers, size_t n);
 /* The image that a mount has, for another one, whatever has changed in its layers since: as
  * layer_registry_image otherwise. */

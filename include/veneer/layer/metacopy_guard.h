@@ -19,7 +19,7 @@ enum metacopy_guard {
 	METACOPY_GUARD_TRUSTED_REDIRECT, /* and a redirect */
 };
 
-/* What the running kernel takes; has_trusted: trusted.* attributes can be written. */
+/* The guard that the running kernel takes; has_trusted: trusted.* attributes can be written. */
 enum metacopy_guard metacopy_guard_for(bool has_trusted);
 /* Guard fd, which has its mark already: a guard without a mark is damage. A metacopy of overlayfs
  * that is there is replaced. 0 or -errno; where there is no room, -ENOSPC, -EDQUOT or -E2BIG. */

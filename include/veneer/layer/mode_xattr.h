@@ -12,7 +12,7 @@
 const char *mode_xattr_detect(int rootfd);
 /* The attribute of xattr_permissions=1 or 2; NULL for 0. */
 const char *mode_xattr_for_option(int xattr_permissions);
-/* One of the attributes this module knows. */
+/* Is this one of the attributes that this module knows? */
 bool mode_xattr_is_attr(const char *attr);
 
 /* "uid:gid:mode[:type]" into st, which keeps its file type. False, and st untouched, for anything

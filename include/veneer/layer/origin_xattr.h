@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a whole copy in an upper was copied from, so that it shows the same inode number in every
- * later mount. Partial files and merged directories say so in other ways. A hint: nothing but the
+/* The origin attribute of a whole copy in an upper, so that it shows the same inode number in every
+ * later mount. Partial files and merged directories have other records. A hint: nothing but the
  * number comes from it. */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One file of one layer as a source of bytes: a plain file, a partial one with what lies under its
- * holes, or a hollow one (overlayfs's metacopy), which is nothing but holes. A chain of sources is
- * what a file of a stack of such layers resolves to. */
+/* A source of bytes: one file of one layer, plain, partial with what lies under its holes, or
+ * hollow (overlayfs's metacopy: nothing but holes). A file of a stack of such layers resolves to a
+ * chain of sources. */
 #pragma once
 
 #include "veneer/base/types.h"
@@ -45,7 +45,7 @@ struct source {
 	} head; /* its first bytes: passthrough_select_is_followed */
 };
 
-/* Its bytes are just those of its file. */
+/* Are the source's bytes just those of its file? */
 static inline bool source_is_plain(const struct source *s)
 {
 	return !s->id && !s->is_hollow;

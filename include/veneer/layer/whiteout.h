@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-/* What makes a regular file a metacopy of overlayfs's, and leads it and directories elsewhere. */
+/* The attributes that make a regular file a metacopy of overlayfs, and that lead it and directories
+ * elsewhere. */
 #define WHITEOUT_METACOPY_ATTR "trusted.overlay.metacopy"
 #define WHITEOUT_REDIRECT_ATTR "trusted.overlay.redirect"
 
@@ -40,8 +41,8 @@ enum whiteout_dir {
 	WHITEOUT_DIR_REDIRECTED, /* with what they have at another path */
 };
 
-/* What the attributes of dirfd say: one of enum whiteout_dir, or -errno. is_doubted: a redirect in
- * user.* counts on a directory of which nobody but this user could have written it, and is -EUCLEAN
+/* Read the attributes of directory dirfd: one of enum whiteout_dir, or -errno. is_doubted: a
+ * redirect in user.* counts on a directory which only this user could have written, and is -EUCLEAN
  * on others. redirect: "/" and a plain path from the root of the layers below, or one plain name,
  * which stands where the directory's own would (overlayfs writes both). -EUCLEAN: a redirect that
  * is neither. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which 4 KiB blocks of one partial file are its own: HP-Mapper's two-level map (section 3.1),
- * one entry per 512 KiB chunk that is "lower", "whole", or a bitmap of 128 blocks. Pure data
+/* Set of 4 KiB blocks of one partial file that are its own: HP-Mapper's two-level map (section
+ * 3.1), one entry per 512 KiB chunk that is "lower", "whole", or a bitmap of 128 blocks. Pure data
  * structure, no lock, no I/O. */
 #pragma once
 

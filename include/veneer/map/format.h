@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands on disk: structs, magics and flags. Mirrors doc/SPEC.md, which is the text; a test
+/* The format on disk: structs, magics and flags. Mirrors doc/SPEC.md, which is the text; a test
  * holds the SPEC's worked example as golden bytes. Everything is little-endian and packed. */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the log of a map file ends, and whether what stands behind that is damage. */
+/* Find the end of a map file's log, and whether the bytes behind it are damage. */
 #pragma once
 
 #include "veneer/map/journal_reader.h"

@@ -34,9 +34,9 @@ int journal_reader_resync(struct journal_reader *r);
 /* journal_reader_next gave 0: is there a record of which one byte is damaged? 1 and the record; 0;
  * -errno. */
 int journal_reader_mend(struct journal_reader *r, struct record *ret_rec);
-/* What stands behind the end of a log that no power cut can have torn: 0: nothing, or one torn
- * record and zeros; what no killed writer leaves (doc/SPEC.md, 3.2), with the rule broken: 1: a
- * single byte; 2: more; JOURNAL_TOO_LONG; -errno. */
+/* Judge the bytes behind the end of a log that no power cut can have torn: 0: nothing, or one torn
+ * record and zeros; bytes that no killed writer leaves (doc/SPEC.md, 3.2), with the rule broken: 1:
+ * a single byte; 2: more; JOURNAL_TOO_LONG; -errno. */
 int journal_reader_rest(const struct journal_reader *r, const char **ret_why);
 
 /* Bytes of fd from off on that are not 0: none, 1, or 2 for more, and for too many to look at; or

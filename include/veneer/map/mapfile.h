@@ -64,8 +64,8 @@ int mapfile_refresh(struct mapfile *mf);
 
 /* Random number of this layer, drawn when its map file is first written; 0 before. */
 uint64_t mapfile_uuid(struct mapfile *mf);
-/* Who alone could have written what the map was opened with; one that there was not is this user's.
- * 0; -EACCES: others could as well. */
+/* The only user who could have written what the map was opened with; a map that did not exist is
+ * this user's. 0; -EACCES: others could as well. */
 int mapfile_owner(struct mapfile *mf, uid_t *ret);
 /* Files with an entry. */
 size_t mapfile_count(struct mapfile *mf);
@@ -119,8 +119,8 @@ int mapfile_next_chunk(struct mapfile *mf, file_id_t id, uint64_t *chunk, uint64
 void mapfile_each(struct mapfile *mf, void (*fn)(void *arg, file_id_t id, const struct blkmap *map),
 		  void *arg);
 
-/* What a file has pending since its last commit, in the calling order of fsync: the caller syncs
- * the file's data, then calls mapfile_commit. */
+/* Changes of a file since its last commit, in the calling order of fsync: the caller syncs the
+ * file's data, then calls mapfile_commit. */
 enum mapfile_pending {
 	MAPFILE_CLEAN = 0, /* all of its records are committed */
 	MAPFILE_OWN_ONLY =
@@ -139,8 +139,8 @@ int mapfile_is_cut(struct mapfile *mf, file_id_t id);
 /* The file's last change is one that extents cannot tell after an unclean boot (an own hole): only
  * a sync of the map makes it durable. -ENOENT. */
 int mapfile_must_sync(struct mapfile *mf, file_id_t id);
-/* What mapfile_commit_since compares: which change was the file's last. Take it before the data
- * sync. */
+/* The number of the file's last change, which mapfile_commit_since compares. Take it before the
+ * data sync. */
 uint64_t mapfile_change(struct mapfile *mf, file_id_t id);
 /* As mapfile_commit, but -EAGAIN (nothing done) if the file was changed after `change` was taken:
  * what became own meanwhile was not in that data sync, and must not be committed by it. Take the
@@ -159,7 +159,7 @@ bool mapfile_wants_checkpoint(struct mapfile *mf);
 /* Bytes of records since the last checkpoint; 0 in a read-only map. */
 uint64_t mapfile_log_bytes(struct mapfile *mf);
 
-/* Nobody else has written to the layer's map since this object did. */
+/* Is this object still the last writer of the layer's map? */
 bool mapfile_is_current(struct mapfile *mf);
 /* The mount is going away and all data has been synced: append and sync the mark that lets the next
  * boot trust every record. No-op on an empty or read-only map. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One record of the map file to and from bytes (doc/SPEC.md, section 3.2). Pure. */
+/* Encode and decode one record of the map file (doc/SPEC.md, section 3.2). Pure. */
 #pragma once
 
 #include "veneer/base/types.h"

@@ -29,9 +29,9 @@ struct table_file {
 	bool is_dirty; /* pend, cut or is_gone: on the table's list */
 };
 
-/* What a map in memory may take, all in all, for so many bytes of records, and the cost, in steps,
- * of going back to committed states, which alone is not paid for by the records that led there. A
- * map that a writer wrote stays far below; one that does not is damage to a reader. */
+/* Limits of a map in memory for so many bytes of records, and of the cost, in steps, of going back
+ * to committed states, which alone is not paid for by the records that led there. A map that a
+ * writer wrote stays far below; one that does not is damage to a reader. */
 #define TABLE_BYTES_BASE       (64u << 20)
 #define TABLE_BYTES_PER_BYTE   8u
 #define TABLE_STEPS_BASE       (1u << 20)
@@ -77,10 +77,10 @@ void table_sweep(struct table *t, bool (*fn)(void *arg, const struct table_file 
 int table_insert(struct table *t, file_id_t id, struct blkmap *map);
 /* Drop a file at once. */
 void table_remove(struct table *t, struct table_file *f);
-/* What m says is own (of the same clip) is committed; nobody knows which of it are zeros.
+/* Commit as own what m has (of the same clip); which of its blocks are zeros becomes unknown.
  * 0/-ENOMEM. */
 int table_own_committed(struct table *t, struct table_file *f, const struct blkmap *m);
-/* Nobody knows which own blocks are zeros. 0/-ENOMEM. */
+/* Forget which own blocks are zeros. 0/-ENOMEM. */
 int table_doubt_zeros(struct table *t, struct table_file *f);
 /* Blocks of m that may read as zeros, in a new map of the caller's; NULL in it: none. 0/-ENOMEM. */
 int table_zeros_in(const struct table_file *f, const struct blkmap *m, struct blkmap **ret);

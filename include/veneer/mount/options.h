@@ -25,7 +25,7 @@ struct id_maps {
 
 enum cow_mode { COW_MAP, COW_COPY };
 
-/* Where an open gets its bytes: AUTO is passed through if possible, else cached. */
+/* The way in which an open gets its bytes: AUTO is passed through if possible, else cached. */
 enum io_mode { IO_AUTO, IO_PASSTHROUGH, IO_CACHED, IO_DIRECT };
 /* Of unchanged lower files: which are passed through, and whether read() sees what is written
  * later. */
@@ -33,15 +33,15 @@ enum coherence { COHERENCE_AUTO, COHERENCE_STRICT, COHERENCE_FAST };
 /* How a partial file is read, on a mount that passes files through. */
 enum partial_mode { PARTIAL_AUTO, PARTIAL_CACHED, PARTIAL_DIRECT };
 
-/* Who keeps the locks of files. */
+/* The keeper of file locks: the kernel or the server. */
 enum locking { LOCKING_LOCAL, LOCKING_SERVER };
 
 #define OPTIONS_COPIES_AUTO 0u
 #define OPTIONS_COPIES_ALL  UINT32_MAX
 
-/* What is read ahead of a start. FULL is READ: see DESIGN. */
-/* What mounts of one image have in common beside the lower files: nothing, or what the kernel keeps
- * of them. */
+/* The mode of reading ahead at a start. FULL is READ: see DESIGN. */
+/* The state that mounts of one image share beside the lower files: nothing, or the kernel's
+ * pages. */
 enum share_mode { SHARE_OFF, SHARE_PAGES };
 
 enum prefetch_mode { PREFETCH_OFF, PREFETCH_READ, PREFETCH_FULL };
@@ -106,7 +106,7 @@ char *options_unknown(const struct mount_opts *o);
 
 /* May two mounts of the same lower layers be parts of one file system? */
 bool options_agree(const struct mount_opts *a, const struct mount_opts *b);
-/* Those of a mount of the lower layers of o alone, as a mount of o shows them; the caller's. 0 or
+/* Options of a mount of the lower layers of o alone, as a mount of o shows them; the caller's. 0 or
  * -ENOMEM. */
 int options_common(const struct mount_opts *o, struct mount_opts *ret);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which file, if any, holds all bytes of a regular file of a mount, so that the kernel may read it
- * in our place. */
+/* Choose the file, if any, that holds all bytes of a regular file of a mount, so that the kernel
+ * may read it in our place. */
 #pragma once
 
 #include "veneer/passthrough/passthrough_table.h"
@@ -23,7 +23,7 @@ struct passthrough_select {
 	off_t size;
 };
 
-/* What can be offered to one who reads, or also writes: PASSTHROUGH_TABLE_UPPER once chosen stays
+/* The choice for an open that reads, or also writes: PASSTHROUGH_TABLE_UPPER once chosen stays
  * right; PASSTHROUGH_TABLE_LOWER is right until the file is changed, so look again when changes
  * would be noticed. No lock is needed. 0 or -errno. */
 int passthrough_select_look(struct union_fs *t, struct inode *i, bool writes,

@@ -64,7 +64,7 @@ int passthrough_table_register(struct passthrough_table *b, int fd, uint32_t *re
 /* Give back a registration that no slot has. */
 void passthrough_table_unregister(struct passthrough_table *b, uint32_t id);
 
-/* What is right for one more open, given what is outstanding. Pure. */
+/* The right way for one more open, given the outstanding ones. Pure. */
 enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
 						    const struct passthrough_table_ask *ask);
 /* Choose, and count the open if it is one of the first three. After a SWITCH the node id is left:
@@ -76,7 +76,7 @@ enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
 enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s,
 						  const struct passthrough_table_ask *ask,
 						  uint32_t fresh, uint32_t *ret_id);
-/* It is open on a lower file's registration, and was not left. */
+/* Is the node open on a lower file's registration, and was not left? */
 bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s);
 /* Leave the node id, as after a SWITCH, if a lower file is open by it: true. */
 bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s);

@@ -41,21 +41,21 @@ struct plan {
 /* Takes the files out of img, on success only. 0 or -ENOMEM. */
 int planner_make(const struct planner_limits *l, struct profile_image *img, struct plan *ret);
 void planner_release(struct plan *p);
-/* Those that will be read. */
+/* The number of extents that will be read. */
 uint64_t planner_extents(const struct plan *p);
 
-/* What was predicted, and how much of it came, both in extents read. */
+/* The extents that were predicted, and how many of them came, both in extents read. */
 struct plan_verdict {
 	uint64_t predicted, hits;
 };
 void planner_judge(const struct plan *p, const struct profile_start *start,
 		   struct plan_verdict *ret);
-/* What is known after one more verdict, in the start that `starts` others came before. However many
+/* Update the score by one more verdict, in the start that `starts` others came before. However many
  * of these had none, the next check is at most PLANNER_CHECK_EVERY starts away, not one after the
  * other. */
 void planner_score(struct profile_score *s, double precision, unsigned starts);
 bool planner_trusts(const struct profile_score *s);
-/* Where what is read cannot be told from what was fetched no start that was read ahead is judged.
- * So now and then one is left alone: when verdicts have not kept up with starts, which they do
- * where reads are seen. */
+/* Is this start to be left alone for a check? Where reads cannot be told from prefetched data no
+ * start that was read ahead is judged. So now and then one is left alone: when verdicts have not
+ * kept up with starts, which they do where reads are seen. */
 bool planner_checks(const struct profile_score *s, unsigned starts);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the next start of a program will touch, guessed from what earlier starts touched. Pure
+/* Predicts what the next start of a program will touch from what earlier starts touched. Pure
  * policy: no file, no clock, the same answer for the same question. Three predictors answer it; the
- * first is the one that is used, the others are those of DPSO (Jiang et al. 2021), to compare with.
- */
+ * first is the one that is used, the others are those of DPSO (Jiang et al. 2021), to compare
+ * with. */
 #pragma once
 
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One mount's part in what is learned: notes what it is asked for first, has what is known of its
- * image fetched, and adds what was noted to the profile. One thread of the process does all that
- * touches the profile; neither requests nor mounting nor unmounting wait for it. Whatever fails
- * turns learning off for this mount, with one line. */
+/* One mount's part in learning: notes what it is asked for first, has the known profile of its
+ * image read ahead, and adds its notes to the profile. One thread of the process does all that
+ * touches the profile; neither requests nor mounting nor unmounting wait for it. Any failure turns
+ * learning off for this mount, with one line. */
 #pragma once
 
 #include "veneer/base/stats.h"
@@ -22,7 +22,7 @@ struct prefetch_session_config {
 
 /* For a mount that is served; after the last fork of the process. 0 or -errno. */
 int prefetch_session_start(const struct prefetch_session_config *c, struct prefetch_session **ret);
-/* What the mount is asked for is noted here. */
+/* The trace in which the mount's first requests are noted. */
 struct trace *prefetch_session_trace(struct prefetch_session *l);
 /* The image and the stats are the caller's again: waits for a read at hand, never for the profile.
  * Nobody notes anything any more. NULL is ignored. */

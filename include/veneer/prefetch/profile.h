@@ -88,10 +88,11 @@ uint64_t profile_image_key(const struct profile_stack *s);
 int profile_open(int dirfd, bool is_readonly, struct profile **ret, char *err, size_t err_size);
 void profile_close(struct profile *p);
 
-/* What is known of the image, or of one that shares layers with it; starts is 0 when nothing is. */
+/* Load what is known of the image, or of one that shares layers with it; starts is 0 when nothing
+ * is. */
 int profile_load(struct profile *p, const struct profile_stack *s, struct profile_image *ret,
 		 char *err, size_t err_size);
-/* One more start of it. Afterwards the file is within its bounds. */
+/* Add one more start of the image. Afterwards the file is within its bounds. */
 int profile_store(struct profile *p, const struct profile_stack *s,
 		  const struct profile_start *start, char *err, size_t err_size);
 /* Call fn for all images, last started first; with their items or without. A result of fn but 0

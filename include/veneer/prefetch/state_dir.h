@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Its path, malloc'd: $VENEER_STATE_DIR, $XDG_STATE_HOME/veneer, /var/lib/veneer (root),
- * ~/.local/state/veneer. NULL: there is none, or no memory. */
+/* The path of the state directory, malloc'd: $VENEER_STATE_DIR, $XDG_STATE_HOME/veneer,
+ * /var/lib/veneer (root), ~/.local/state/veneer. NULL: there is none, or no memory. */
 char *state_dir_path(void);
 /* False: VENEER_STATE_DIR is there and empty, so nothing is to be kept. */
 bool state_dir_is_wanted(void);
@@ -20,6 +20,6 @@ int state_dir_open(const char *path, int is_readonly);
 /* Have another process open it, which is left behind if it never comes back: a socket on which the
  * answer comes, for whoever has it. Waits for nothing. -1: nobody was asked. */
 int state_dir_ask(void);
-/* What has come of it on such a socket, which stays the caller's. The directory's descriptor;
- * -EAGAIN: not yet; other -errno: it cannot be had. */
+/* Read the answer on such a socket, which stays the caller's. The directory's descriptor; -EAGAIN:
+ * not yet; other -errno: it cannot be had. */
 int state_dir_answer(int fd);

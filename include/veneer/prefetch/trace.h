@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a mount was asked for first: the extents of files that were read, and the files that were
- * written, each with the time of its first touch. Threads that answer requests note it without a
+/* The first requests of a mount: the extents of files that were read, and the files that were
+ * written, each with the time of its first touch. Threads that answer requests note them without a
  * lock and without waiting; memory is bounded from the beginning, and what does not fit is not
  * noted. Knows nothing of files: they are pointers. */
 #pragma once

@@ -13,7 +13,7 @@ struct activity {
 	_Atomic uint32_t is_suspect; /* not 0: a thread that was at it crashed */
 };
 
-/* What is known of a crash, in shared memory. */
+/* Knowledge of a crash, in shared memory. */
 enum activity_crash {
 	ACTIVITY_NOTHING_KNOWN, /* the crash was not seen: of a stack that is full, or by SIGKILL,
 				   or there was none */
@@ -36,7 +36,7 @@ struct crash_board {
 /* Take the signals of crashes from now on, also in processes that are cloned later; once, before
  * file_guard_init. They end the process as before. */
 void activity_watch(void);
-/* Where this process notes how it crashes, and who waits; NULL: nowhere. */
+/* Set the board on which this process notes how it crashes, and which threads wait; NULL: none. */
 void activity_note_in(struct crash_board *b);
 /* This thread is at it (NULL: at nothing that matters) until activity_end with what this gave,
  * which it was at before. */
@@ -48,7 +48,7 @@ void activity_end(struct activity *before);
  * not wait for its death. */
 int activity_wait_begin(void);
 void activity_wait_end(int waiter);
-/* Somebody waits. */
+/* Does a thread wait? */
 bool activity_has_waiters(const struct crash_board *b);
 /* The process, a child, takes no signals any more: its first thread is dead, or its core is about
  * to be written. */

@@ -16,11 +16,11 @@ struct estale_table;
 
 /* 0 or -errno. */
 int estale_table_new(struct estale_table **ret);
-/* What another server noted, which is dead: all of it counts from now_ms on. The descriptor, a
- * memory file, is taken over, also on failure. 0 or -errno. */
+/* Take over the notes of a dead server: all of them count from now_ms on. The descriptor, a memory
+ * file, is taken over, also on failure. 0 or -errno. */
 int estale_table_attach(int fd, int64_t now_ms, struct estale_table **ret);
 void estale_table_free(struct estale_table *r);
-/* Its memory file; borrowed. */
+/* The memory file of the table; borrowed. */
 int estale_table_fd(const struct estale_table *r);
 /* The caller (a thread, as the kernel numbers it) was told so of the object, by a clock in
  * milliseconds. */

@@ -80,17 +80,18 @@ void intent_log_use_area(void *mem);
 struct intent *intent_log_begin(const struct intent_request *request);
 /* A second slot for the same request, whole at once; INTENT_INVALIDATE. NULL as above. */
 struct intent *intent_log_note(const struct intent_request *request);
-/* Its reply is out. NULL is fine. */
+/* Drop the note: the reply is out. NULL is fine. */
 void intent_log_drop_note(struct intent *n);
-/* What the last one gave, until it ends. */
+/* The intent that the last call gave this thread, until it ends. */
 struct intent *intent_log_current(void);
-/* Its reply is out. NULL is fine. */
+/* End the intent: the reply is out. NULL is fine. */
 void intent_log_end(struct intent *n);
 /* Just before the first change on disk by the calling thread's request: what has the names now. */
 void intent_log_about(struct intent_object from, struct intent_object to);
 /* The same of a request that changes no names. */
 void intent_log_mark(struct intent *n);
-/* What was noted is undone or done: the request begins anew if it comes again. NULL is fine. */
+/* Unmark it: what was noted is undone or done, and the request begins anew if it comes again. NULL
+ * is fine. */
 void intent_log_unmark(struct intent *n);
 /* Does a slot of kind INTENT_SETID stand? In doubt yes. Cheap. */
 bool intent_log_has_setid(void);
@@ -106,7 +107,7 @@ void intent_log_came_again(uint64_t key, uint64_t unique);
 bool intent_log_is_left(const struct intent *n);
 /* The mount is no more. */
 void intent_log_drop(uint64_t key);
-/* What dead servers had begun for it is over. */
+/* Drop the intents that dead servers had begun for this mount. */
 void intent_log_drop_old(uint64_t key);
 /* Of that, the names that were to be made. Others may be asked for again meanwhile. */
 void intent_log_drop_left(uint64_t key);

@@ -30,8 +30,8 @@ void supervisor_state_drop(struct supervisor_state *l, uint32_t place);
 /* Call fn for each; it may drop the one it is called for. */
 void supervisor_state_each(struct supervisor_state *l,
 			   void (*fn)(int fd, uint32_t place, void *arg), void *arg);
-/* What it took to go on with it after the last death, milliseconds; SUPERVISOR_STATE_UNANSWERED: it
- * had not come to its end; 0: not known. */
+/* The time it took to resume the mount after the last death, milliseconds;
+ * SUPERVISOR_STATE_UNANSWERED: it had not come to its end; 0: not known. */
 #define SUPERVISOR_STATE_UNANSWERED UINT32_MAX
 void supervisor_state_note_cost(struct supervisor_state *l, uint32_t place, uint32_t ms);
 uint32_t supervisor_state_cost(const struct supervisor_state *l, uint32_t place);
@@ -52,8 +52,8 @@ bool supervisor_state_is_given_up(const struct supervisor_state *l, uint32_t pla
 /* The server is about to leave on its own: whatever its end looks like, no other is to follow. */
 void supervisor_state_leave(struct supervisor_state *l);
 bool supervisor_state_is_left(const struct supervisor_state *l);
-/* It was told to go, and goes when its mounts do; and then, that nobody finds it any more: its
- * listening socket is, or is about to be, closed. So do those that come after it. */
+/* The stages of a server that was told to go: it goes when its mounts do; then its listening socket
+ * is, or is about to be, closed, so that no client finds it. Servers that follow it do the same. */
 enum supervisor_state_going {
 	SUPERVISOR_STATE_STAYS,
 	SUPERVISOR_STATE_GOES,
@@ -65,10 +65,10 @@ enum supervisor_state_going supervisor_state_going(const struct supervisor_state
 unsigned supervisor_state_deaths(const struct supervisor_state *l);
 void supervisor_state_note_death(struct supervisor_state *l);
 
-/* Whoever is at the other end of this connection is to go on with the mounts, once this server is
- * dead. -EBUSY: somebody else is. Taken by the supervisor: -1, nobody. */
+/* Name the other end of this connection to resume the mounts once this server is dead. -EBUSY:
+ * another one is named. Taken by the supervisor: -1, none. */
 int supervisor_state_hand_over(struct supervisor_state *l, int fd);
 int supervisor_state_take_hand_over(struct supervisor_state *l);
-/* Who waits for the word that the mounts are gone on with; -1: nobody. */
+/* The descriptor by which a process waits for the word that the mounts are resumed; -1: none. */
 void supervisor_state_set_word(struct supervisor_state *l, int fd);
 int supervisor_state_word(const struct supervisor_state *l);

@@ -13,7 +13,8 @@
  * sentence otherwise. */
 int client_connect(const struct rundir *at, bool may_start, int *ret_fd, char *err,
 		   size_t err_size);
-/* Its statistics, malloc'd. fd is that of client_connect. 0, or -errno and a sentence. */
+/* Fetch the server's statistics, malloc'd. fd is that of client_connect. 0, or -errno and a
+ * sentence. */
 int client_stats(int fd, char **ret_json, char *err, size_t err_size);
 
 /* Have the mount whose root, or whose upper, has this device and inode number make its partial
@@ -23,7 +24,7 @@ int client_flatten(int fd, dev_t dev, ino_t ino,
 		   void (*step)(void *arg, const struct promote_worker_progress *s), void *arg,
 		   char *err, size_t err_size);
 
-/* What a mount program was started with. */
+/* The arguments of a mount program. */
 struct client_mount {
 	int argc;
 	char *const *argv;

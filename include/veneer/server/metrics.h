@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server has counted, for Prometheus, over HTTP. One thread of low priority answers:
- * nobody who serves a mount waits for it, and it takes nothing but what a picture of the counters
+/* Serves the server's counters to Prometheus over HTTP. One thread of low priority answers: no
+ * thread that serves a mount waits for it, and it takes nothing but what a picture of the counters
  * takes. */
 #pragma once
 
@@ -18,7 +18,7 @@ int metrics_load(char *err, size_t err_size);
  * malloc'd; it is asked at most some four times a second, however many ask, by one thread. After
  * metrics_load. 0 or -errno. */
 int metrics_start(int fd, int (*page)(void *arg, char **ret), void *arg, struct metrics **ret);
-/* Nobody new is answered. Waits for nothing. Once; NULL does nothing. */
+/* Stop answering new connections. Waits for nothing. Once; NULL does nothing. */
 void metrics_quiesce(struct metrics *m);
 /* page is not called any more, after it has come back: it must not wait for what has no end. NULL
  * does nothing. */

@@ -13,11 +13,11 @@
 
 struct mount_record {
 	uint64_t key; /* of the mount, as long as it lives */
-	/* What was asked for. */
+	/* the helper's request */
 	struct buf args; /* the strings of wire_split_args */
 	uint32_t argc, flags; /* of WIRE_MOUNT */
 	struct mount_dirs dirs; /* duplicates, which stay open with the record */
-	/* Where the mount is, and what its kernel knows of it. */
+	/* the place of the mount, and what its kernel knows of it */
 	uint32_t dev_major, dev_minor;
 	uint64_t mount_ns;
 	int fuse_fd; /* a duplicate */
@@ -45,8 +45,8 @@ static inline bool mount_record_is_common(const struct mount_record *d)
 {
 	return d->group && d->group == d->key;
 }
-/* What was asked for, parsed: the one grammar that the helper has parsed it by, too; dirs must fit
- * it. -errno and a sentence. */
+/* Parse the arguments: the one grammar that the helper has parsed them by, too; dirs must fit them.
+ * -errno and a sentence. */
 int mount_record_options(const struct mount_record *d, const struct mount_dirs *dirs,
 			 struct mount_opts *ret, char *err, size_t err_size);
 /* Take duplicates of the directories. 0 or -errno. */

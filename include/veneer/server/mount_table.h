@@ -11,7 +11,7 @@
 struct mount_table;
 struct served_mount;
 
-/* Where a mount lives, as its helper sees it. */
+/* The place of a mount, as its helper sees it. */
 struct served_place {
 	unsigned dev_major, dev_minor; /* of the mounted file system */
 	ino_t mount_ns; /* 0: not known */
@@ -63,7 +63,7 @@ void mount_table_resumed(struct mount_table *r);
 /* Close a mount that was opened and not started; may take long. */
 void mount_table_drop(struct mount_table *r, struct served_mount *s);
 
-/* Those that are open, or are being opened or closed. */
+/* The number of mounts that are open, or are being opened or closed. */
 size_t mount_table_count(struct mount_table *r);
 /* Call fn for each that is started; it stays for that long. fn takes no lock of this module. */
 void mount_table_each(struct mount_table *r,

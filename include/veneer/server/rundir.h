@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where servers are found: a directory of the user's own, and in it for each pair of user and
+/* The directory in which servers are found: the user's own, and in it for each pair of user and
  * process namespace a socket and a lock. */
 #pragma once
 

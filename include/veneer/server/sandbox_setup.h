@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes a process fit to serve for longer than whoever started it lives. */
+/* Makes a process fit to serve for longer than the process that started it. */
 #pragma once
 
 #include <stdbool.h>

@@ -19,7 +19,7 @@ struct hosted_member;
  * (NULL: none) are borrowed. 0 or -errno. */
 int sb_registry_new(struct pool *pool, struct supervisor_state *supervisor_state,
 		    void (*ended)(void *owner), struct sb_registry **ret);
-/* Nobody is in any, or is about to be. */
+/* Free it when no mount is a member, or is about to be. */
 void sb_registry_free(struct sb_registry *cs);
 
 /* Find the shared superblock where m, which is open and not served, belongs; waits for one that is
@@ -28,7 +28,7 @@ void sb_registry_free(struct sb_registry *cs);
  * or sb_registry_leave. *ret is held until sb_registry_leave. 0; -EOPNOTSUPP: in none; -errno. */
 int sb_registry_seek(struct sb_registry *cs, struct mount *m, const struct mount_record *asked,
 		     pid_t opener, struct hosted_sb **ret, int *ret_fd);
-/* Its superblock waits in fuse_fd. 0, or -errno and a sentence. */
+/* Start it: its superblock waits in fuse_fd. 0, or -errno and a sentence. */
 int sb_registry_found(struct hosted_sb *c, int fuse_fd, unsigned dev_major, unsigned dev_minor,
 		      char *err, size_t err_size);
 void sb_registry_leave(struct hosted_sb *c);
@@ -53,12 +53,14 @@ uint32_t sb_registry_number(const struct hosted_member *o);
 /* Describe the membership for the next server. False: the superblock is not saved and ends with
  * this server. */
 bool sb_registry_describe(const struct hosted_member *o, struct mount_record *ret);
-/* Its root is bound where it belongs, in this mount namespace. When that is over, `ended` comes. */
+/* The root is bound where it belongs, in this mount namespace. When that is over, `ended` is
+ * called. */
 void sb_registry_bound(struct hosted_member *o, ino_t mount_ns);
-/* It will not be. `ended` comes. */
+/* The root will not be bound. `ended` is called. */
 void sb_registry_abandon(struct hosted_member *o);
 
-/* Somebody else wants its upper: if it is mounted nowhere any more, it ends, in use or not. */
+/* Another mount wants its upper: if the root is mounted nowhere any more, the member ends, in use
+ * or not. */
 void sb_registry_evict(struct hosted_member *o);
 /* Look now whether any mount has ended. */
 void sb_registry_check(struct sb_registry *cs);

@@ -4,8 +4,8 @@
 
 #include "veneer/server/rundir.h"
 
-/* What the process that takes over is started with: the way to the old server, and that to whoever
- * waits. */
+/* Descriptors that the new process starts with: to the old server, and to the process that waits
+ * for the word. */
 #define UPGRADE_FROM_FD 3
 #define UPGRADE_WORD_FD 4
 

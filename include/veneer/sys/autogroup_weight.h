@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one server has of the processors beside those whom it works for. Where control groups do not
- * say otherwise, the scheduler gives each session the same (sched(7), the autogroup feature): a
- * process for each mount has as many shares as there are mounts, one server for all of them has
- * one. */
+/* Sets the share of the processors that one server gets beside the programs it works for. Where
+ * control groups do not say otherwise, the scheduler gives each session the same (sched(7), the
+ * autogroup feature): a process for each mount has as many shares as there are mounts, one server
+ * for all of them has one. */
 #pragma once
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which boot of this machine it is, as the kernel names it: what was not synced is there in the
- * same boot only. */
+/* The id of this boot of the machine, as the kernel names it: data that was not synced is there in
+ * the same boot only. */
 #pragma once
 
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"

@@ -9,9 +9,9 @@
 
 #define CGROUP_OWN "veneer" /* what the own group is called */
 
-/* Which group takes the place of the one at path ("/a/b", as in /proc/self/cgroup): the one beside
- * it ("/a/veneer"), so that what limits all around it still does; or wish, if there is one. False:
- * there is nothing to leave, or no way to tell. Pure. */
+/* The group that takes the place of the one at path ("/a/b", as in /proc/self/cgroup): the one
+ * beside it ("/a/veneer"), so that what limits all around it still does; or wish, if there is one.
+ * False: there is nothing to leave, or no way to tell. Pure. */
 bool cgroup_target(const char *path, const char *wish, char ret[PATH_MAX]);
 
 /* Go there in every hierarchy where this process may, making the groups that are missing. The

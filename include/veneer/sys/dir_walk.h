@@ -11,8 +11,9 @@ struct dir_walk_hooks {
 	/* A name, with what it is: not the root, and never "." or "..". All of a directory come
 	 * before anything in one of them. 1: go into it, which must be a directory; 0: do not. */
 	int (*entry)(void *arg, int dirfd, const char *name, const struct stat *st);
-	/* What cannot be looked at, entered or read ("." is the root); -ESTALE of "..": a directory
-	 * was moved meanwhile, and what is left beside it is not found. 0: go on without it. */
+	/* Called for an entry that cannot be looked at, entered or read ("." is the root); -ESTALE
+	 * of "..": a directory was moved meanwhile, and what is left beside it is not found. 0: go
+	 * on without it. */
 	int (*miss)(void *arg, const char *name, int error);
 	/* May be written: what a mode keeps its owner out of is gone into (mode_relax.h). */
 	bool is_ours;

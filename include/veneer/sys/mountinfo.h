@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is mounted where, in the mount namespace of this process or of another. */
+/* The mounts of the mount namespace of this process or of another. */
 #pragma once
 
 #include <stdbool.h>

@@ -40,7 +40,8 @@ int peer_name_senders(int fd);
  * is gone; -ENODATA: it has no number here. 0 or -errno. */
 int peer_hold_sender(struct sock_sender *s, struct peer *ret);
 void peer_release(struct peer *p);
-/* What it may do now, as long as it lives: -ESRCH. What cannot be seen is an error: 0 or -errno. */
+/* Read what the peer may do now, as long as it lives: -ESRCH. What cannot be seen is an error: 0 or
+ * -errno. */
 int peer_standing(const struct peer *p, struct peer_standing *ret);
 /* The same of this process. */
 int peer_standing_self(struct peer_standing *ret);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel says of stalls (PSI): how much of the time some task waited for a resource. */
+/* The kernel's pressure stall information (PSI): how much of the time some task waited for a
+ * resource. */
 #pragma once
 
 #define PRESSURE_HIGH                                                                         \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this kernel, user namespace and backing file system can do; each asked by trying, in a
- * scratch directory, and answered once. */
+/* Probes this kernel, user namespace and backing file system; each feature is tried in a scratch
+ * directory, and answered once. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process has open, by way of which mount: what its /proc shows. Touches no file of it. */
+/* The open descriptors of a process and their mounts, read from its /proc. Touches no file of
+ * it. */
 #pragma once
 
 #include <sys/types.h>

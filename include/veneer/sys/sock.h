@@ -22,10 +22,10 @@ int sock_connect_stream(int dirfd, const char *name, int timeout_ms, int *ret_fd
 int sock_listen_stream(int dirfd, const char *name, int backlog, int *ret_fd);
 /* Is fd, which somebody else opened, a listening socket of our kind? */
 bool sock_is_listening(int fd);
-/* One connection of a socket that listens; *ret_fd does not block. -EAGAIN: there is none. */
+/* Accept one connection of a listening socket; *ret_fd does not block. -EAGAIN: there is none. */
 int sock_accept(int fd, int *ret_fd);
-/* Who made the connection: user and process as they were then, in our namespaces. The number may be
- * another process's by now: peer.h. 0 or -errno. */
+/* The maker of the connection: user and process as they were then, in our namespaces. The number
+ * may be another process's by now: peer.h. 0 or -errno. */
 int sock_peer(int fd, struct ucred *ret);
 /* Wait at most timeout_ms (-1: for ever) until a message is there, or the end. 0 or -ETIMEDOUT. */
 int sock_wait(int fd, int timeout_ms);

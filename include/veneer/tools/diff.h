@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a layer changes of the layers below it, read from the layer alone: the list, and the tar of
- * an OCI image. */
+/* The changes of a layer against the layers below it, read from the layer alone: the list, and the
+ * tar of an OCI image. */
 #pragma once
 
 #include "veneer/base/step.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one layer takes on its file system, and what it would take if whole files had been copied
- * up. */
+/* The disk space of one layer, and what it would be if whole files had been copied up. */
 #pragma once
 
 #include "veneer/base/step.h"

@@ -53,7 +53,7 @@ int report_begin(struct report *ret);
  * for a moment, the lock of the upper's map. */
 int report_add(struct report *r, struct mount *m);
 void report_release(struct report *r);
-/* Its text, malloc'd, one line without newline. 0 or -ENOMEM. */
+/* The report as text, malloc'd, one line without newline. 0 or -ENOMEM. */
 int report_json(const struct report *r, char **ret);
 /* All of that for a process that serves one mount. */
 int report_one(struct mount *m, char **ret_json);
@@ -75,6 +75,6 @@ int report_parse(const char *json, struct report *ret);
 /* The text with those mounts only that fit; malloc'd. -ENOENT: none does. -EBADMSG, -ENOMEM. */
 int report_only(const char *json, bool (*fits)(void *arg, const char *mountpoint), void *arg,
 		char **ret_json);
-/* What was counted between two pictures of one mount or server; the longest times stay those of all
- * time. */
+/* Subtract the counts of an earlier picture of one mount or server; the longest times stay those of
+ * all time. */
 void report_subtract(struct stats_values *ended, const struct stats_values *begun);

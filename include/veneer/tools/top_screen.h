@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* What mounts are sorted by, the most first; a key each. */
+/* Sort keys of mounts, the most first; a key each. */
 enum top_screen_order {
 	TOP_SCREEN_REQUESTS,
 	TOP_SCREEN_ERRORS,

@@ -59,9 +59,8 @@ struct union_fs {
 	struct quota *quota; /* what the upper may take (quota.h); NULL: all there is */
 	struct stats *stats; /* NULL: what happens counts for the process alone */
 
-	/* Who wants to know that blocks of some partial file became its own: fn, constant, is
-	 * called once after is_armed was set, from any thread and with locks held: it waits for
-	 * nothing. */
+	/* Called when blocks of some partial file became its own: fn, constant, is called once
+	 * after is_armed was set, from any thread and with locks held: it waits for nothing. */
 	void (*on_own)(void *arg);
 	void *on_own_arg;
 	_Atomic bool is_armed;
@@ -72,9 +71,9 @@ struct union_fs {
 	 * Constant while requests are answered. */
 	void (*on_touched)(struct union_fs *t, struct inode *i);
 
-	/* Who wants to know that the kernel knows UNION_FS_GROWN_STEP inodes more: NULL, or called
-	 * from any thread and with locks held, so that it waits for nothing. Constant while
-	 * requests are answered. */
+	/* Called when the kernel knows UNION_FS_GROWN_STEP inodes more: NULL, or called from any
+	 * thread and with locks held, so that it waits for nothing. Constant while requests are
+	 * answered. */
 	void (*on_grown)(void);
 
 	/* Without privileges a write loses set-id bits that it must put back, and with them what is
@@ -98,8 +97,8 @@ struct union_fs {
 	struct htab unresolved; /* struct inode, bare and no directory: inode_find_unresolved */
 	_Atomic size_t n_unresolved; /* written under lock */
 
-	/* Who has what open how (passthrough_table.h); NULL unless files are passed through, which
-	 * the kernel is asked when the mount's own threads run already. */
+	/* Opens by node id and their way (passthrough_table.h); NULL unless files are passed
+	 * through, which the kernel is asked when the mount's own threads run already. */
 	struct passthrough_table *_Atomic backing;
 	const struct union_fs_backing_hooks *backing_hooks; /* constant */
 	struct locks *locks; /* locks.h, by struct inode; NULL: the kernel keeps them */
@@ -180,7 +179,7 @@ int inode_reserve(struct union_fs *t);
 /* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever
  * shares the image. */
 uint64_t inode_fold_ino(struct union_fs *t, dev_t dev, ino_t ino);
-/* What tells apart files of one number: 0 for the upper's own device. There is an upper. */
+/* Tells apart files of one number: 0 for the upper's own device. There is an upper. */
 static inline dev_t inode_upper_dev(const struct union_fs *t, dev_t dev)
 {
 	return dev == t->upper->dev ? 0 : dev;
@@ -226,7 +225,7 @@ static inline bool inode_is_current(struct inode *i, uint64_t id)
 	return i->id == id;
 }
 
-/* What is to become an inode: filled by lookup or by whoever just made the upper entry. */
+/* Data of a new inode: filled by lookup or by the function that just made the upper entry. */
 struct inode_found {
 	uint8_t type;
 	bool has_upper, is_damaged;
@@ -284,9 +283,8 @@ void inode_mark_stale(struct union_fs *t, struct inode *i);
  * server that comes later finds it by that. -1: no longer so. */
 void inode_note_held(struct union_fs *t, struct inode *i, int fd);
 void inode_note_mapped(struct union_fs *t, struct inode *i);
-/* So many more (or less) of the look-ups of a node id are ours and not the kernel's; these are
- * noted after they were granted, and no more before they are given back. -ENOLCK: there are too
- * many. */
+/* Note that so many more (or less) of the look-ups of a node id are ours and not the kernel's,
+ * after they were granted and before they are given back. -ENOLCK: there are too many. */
 int inode_note_tied(struct union_fs *t, uint32_t id, int change);
 /* And so many are: of what a dead server left, perhaps those of nobody. */
 unsigned inode_count_tied(struct union_fs *t, uint32_t id);

@@ -26,11 +26,11 @@ struct lock_record {
 struct lock_table;
 
 int lock_table_new(struct lock_table **ret);
-/* What another server left; fd is taken over, also on failure. What cannot be right is left out.
- * -EPROTO: no such table, or of another version; -ENOMEM; -errno. */
+/* Attach the table that another server left; fd is taken over, also on failure. Entries that cannot
+ * be right are left out. -EPROTO: no such table, or of another version; -ENOMEM; -errno. */
 int lock_table_attach(int fd, struct lock_table **ret);
 void lock_table_free(struct lock_table *t);
-/* Its memory file; borrowed. */
+/* The memory file of the table; borrowed. */
 int lock_table_fd(const struct lock_table *t);
 
 /* May a change take n_dead away and bring n_new? What makes the table no larger always may. */

@@ -62,9 +62,9 @@ int locks_new(struct locks **ret);
  * of a node id; 0: there is none, and the lock goes. -EPROTO, -ENOMEM, -errno. */
 int locks_attach(int fd, uint64_t (*inode_of)(uint64_t node, void *arg), void *arg,
 		 struct locks **ret);
-/* Its memory file; borrowed. */
+/* The memory file of the locks; borrowed. */
 int locks_fd(const struct locks *l);
-/* Nobody waits (locks_end). NULL is fine. */
+/* Free them when no request waits (locks_end). NULL is fine. */
 void locks_free(struct locks *l);
 
 /* Have it now, or give it up. 0; -EAGAIN: somebody else has it; is_closing then: and all who have
@@ -80,7 +80,7 @@ int locks_prepare(struct locks *l, locks_told told, void *arg, uint64_t *ret_num
  * has it, -ENOLCK, or why it was given up. Otherwise told is not called: 0, it has it; -EDEADLK;
  * -EINTR: given up meanwhile; -ENOLCK; -EINVAL. In any case the number is used up. */
 int locks_wait(struct locks *l, uint64_t number, const struct lock_request *r);
-/* It waits no longer: told with -EINTR before this returns, unless it was told already, or does not
+/* Cancel a waiter: told with -EINTR before this returns, unless it was told already, or does not
  * wait yet. */
 void locks_cancel(struct locks *l, uint64_t number);
 

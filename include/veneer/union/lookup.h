@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One name in one directory of a mount: which of upper and image answers, and as what inode. */
+/* Looks one name up in one directory of a mount: which of upper and image answers, and as what
+ * inode. */
 #pragma once
 
 #include "veneer/union/inode.h"
@@ -15,7 +16,7 @@ struct lookup_state {
 	bool is_whiteout; /* the upper hides what is below */
 };
 
-/* What is seen at name. No system call once both directories are known. 0 or -errno. */
+/* The entry that is seen at name. No system call once both directories are known. 0 or -errno. */
 int lookup_state(struct union_fs *t, struct inode *dir, const char *name, struct lookup_state *ret);
 /* The inode of a name, referenced (inode_grant or inode_unref), and its attributes. -ENOENT;
  * -errno. */

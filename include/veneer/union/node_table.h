@@ -28,7 +28,7 @@ struct node_slot {
 	uint64_t upper_ino; /* number of the upper object; 0: it has none, or had none when the
 			       server died */
 	uint32_t generation; /* with the node id unique for the life of the mount */
-	/* What follows is zero in a slot just given out. */
+	/* The rest is zero in a slot just given out. */
 	uint32_t name_off; /* a record in the arena: one name, or a path; 0 is none */
 	uint32_t successor; /* NODE_FORMER: node id of the same inode. NODE_FREE: the next one */
 	uint32_t backing_id; /* passthrough registration, 0 is none */
@@ -66,7 +66,7 @@ int node_table_new(struct node_table **ret);
  * -errno. */
 int node_table_attach(int slots_fd, int names_fd, struct node_table **ret);
 void node_table_free(struct node_table *t);
-/* Its memory files; borrowed. */
+/* The memory files of the table; borrowed. */
 void node_table_fds(const struct node_table *t, int *ret_slots, int *ret_names);
 /* Call fn for each descriptor that a slot of such a memory file holds, without attaching it;
  * borrowed. */
@@ -82,10 +82,10 @@ void node_table_set_state(struct node_slot *s, enum node_state state);
  * in the image. 0, -EINVAL (empty, or too long), -ENOMEM or -ENFILE. */
 int node_table_set_name(struct node_table *t, uint32_t id, uint32_t parent, const char *name);
 void node_table_clear_name(struct node_table *t, uint32_t id);
-/* Its length; 0 is none. The name is borrowed until the next node_table_set_name of that slot, and
- * not terminated. */
+/* The length of the slot's name; 0 is none. The name is borrowed until the next node_table_set_name
+ * of that slot, and not terminated. */
 size_t node_table_name(struct node_table *t, uint32_t id, uint32_t *ret_parent, const char **ret);
-/* Which devices were numbered. */
+/* Note the number of a device. */
 void node_table_note_dev(struct node_table *t, enum node_table_place place, uint64_t dev);
 const struct node_table_devs *node_table_devs(const struct node_table *t,
 					      enum node_table_place place);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What became of the inodes of a server that is dead. Each is looked for when it is first asked
- * for: by its name; an unlinked one by the descriptor that was held, or in the image.
- * lookup_restore (lookup.h) is what to call. */
+/* Restores the inodes of a dead server. Each is looked for when it is first asked for: by its name;
+ * an unlinked one by the descriptor that was held, or in the image. Call lookup_restore
+ * (lookup.h). */
 #pragma once
 
 #include "veneer/union/inode.h"

@@ -9,7 +9,7 @@
 
 struct upper_dir;
 
-/* What is known of one name; a copy, valid when it was taken. */
+/* The state of one name; a copy, valid when it was taken. */
 struct upper_dir_entry {
 	uint64_t ino; /* st_ino as presented, if is_ino_known; else the upper's own number */
 	uint64_t seq; /* position, of 30 bits: entries appear in this order and never move, and
