@@ -26,8 +26,8 @@ static struct sigaction before[N_CRASHES];
 static struct crash_board *board;
 static _Thread_local struct activity *current;
 
-/* What would have happened without us. The default meets the same fault again on return, so that a
- * core dump shows the place. */
+/* Take the default action, as without us. It meets the same fault again on return, so that a core
+ * dump shows the place. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
 	const struct sigaction *old = NULL;
@@ -118,7 +118,7 @@ int activity_wait_begin(void)
 
 		if (!atomic_compare_exchange_strong(&board->waiting[k], &nobody, self))
 			continue;
-		/* It looks after us from now on, and not before, since that costs. */
+		/* The supervisor looks after us from now on, and not before, since that costs. */
 		if (board->supervisor > 1 && getppid() == board->supervisor)
 			kill(board->supervisor, SIGCHLD);
 		return k;
@@ -167,7 +167,7 @@ static ssize_t read_of(pid_t pid, int thread, const char *name, char *text, size
 	return n;
 }
 
-/* What stands after the name, which may have anything in it; 0: there is no such thread. */
+/* Read the state behind the name, which may have anything in it; 0: there is no such thread. */
 static char state_and_flags(pid_t pid, int thread, unsigned *ret_flags)
 {
 	char text[256], state = 0, *end;
@@ -192,8 +192,8 @@ static bool is_dead(char state)
 	return state == 0 || state == 'Z' || state == 'X';
 }
 
-/* It crashed, and its threads are waited for in the kernel, uninterruptibly, to write a core that
- * may well go nowhere: not one of them runs on. */
+/* Has the process crashed? Its threads are waited for in the kernel, uninterruptibly, to write a
+ * core that may well go nowhere: not one of them runs on. */
 static bool is_dumping(pid_t pid)
 {
 	char text[4096];
@@ -247,7 +247,7 @@ static bool opens_only(int flags)
 	return !(flags & (O_CREAT | O_TRUNC)) && (flags & O_TMPFILE) != O_TMPFILE;
 }
 
-/* What openat2 was given is in memory that lives as long as the thread does. */
+/* The argument of openat2 is in memory that lives as long as the thread does. */
 static bool reads_how(pid_t pid, int thread, unsigned long long at)
 {
 	_cleanup_(closep) int fd = open_of(pid, thread, "mem");
@@ -266,7 +266,7 @@ static bool is_worker_of_ring(pid_t pid, int thread)
 	       !strncmp(name, "iou-wrk-", 8);
 }
 
-/* What a thread waits in. */
+/* The system call in which a thread waits. */
 struct call {
 	char state;
 	long number;
@@ -293,8 +293,7 @@ static bool is_among(long call, const long *calls, size_t n)
 	return false;
 }
 
-/* It is in the kernel, where nothing wakes it but what it waits for, and that makes no difference
- * to anybody. */
+/* Is the thread in the kernel, in a call that changes nothing and that only its own event ends? */
 static bool is_harmless(pid_t pid, int thread)
 {
 	struct call c;
@@ -305,8 +304,8 @@ static bool is_harmless(pid_t pid, int thread)
 	if (!is_known)
 		return false;
 #ifdef SYS_io_uring_enter
-	/* Who dies waits for the workers of its ring, and sleeps over it as if a signal could wake
-	 * it. */
+	/* A dying thread waits for the workers of its ring, and sleeps over it as if a signal could
+	 * wake it. */
 	if (c.number == SYS_io_uring_enter)
 		return true;
 #endif

@@ -50,7 +50,7 @@ static void sit(struct fd_renumber *s, size_t i)
 		s->sits[s->got[i]] = i + 1;
 }
 
-/* Nobody loses what is where this one belongs. */
+/* Move away a descriptor of the caller that has this number, so that none is lost. */
 static int clear(struct fd_renumber *s, int number)
 {
 	size_t other = s->sits[number];

@@ -47,7 +47,7 @@ size_t intent_log_area_bytes(void)
 	return sizeof(struct area);
 }
 
-/* Whoever wrote this is dead: nothing in it may lead outside of it. */
+/* Mend an area whose writer is dead: nothing in it may lead outside of it. */
 static void mend(struct area *a)
 {
 	if (a->end > SLOTS)
@@ -264,7 +264,7 @@ void intent_log_about(struct intent_object from, struct intent_object to)
 {
 	if (!current)
 		return;
-	/* Another attempt of the same request, whose first came to nothing. */
+	/* This is another attempt of the same request, whose first came to nothing. */
 	atomic_store(&current->is_begun, 0);
 	describe(&current->from, from);
 	describe(&current->to, to);

@@ -144,7 +144,7 @@ static void strike(struct place *p)
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	/* One in the future is none. */
+	/* A strike in the future does not count. */
 	if ((uint64_t)t.tv_sec - (uint64_t)p->struck_s > STRIKES_APART_S)
 		p->strikes = 0;
 	p->strikes++;
@@ -156,7 +156,7 @@ struct activity *supervisor_state_asked(struct supervisor_state *l)
 	return &l->asked;
 }
 
-/* Where it is not known which one it was, it was one of those that somebody was at. */
+/* Where the activity of the crash is not known, each one that had a thread takes the blame. */
 static bool take_blame(struct activity *d, uint32_t crash)
 {
 	const bool was_at_it = atomic_exchange(&d->nthreads, 0) && crash == ACTIVITY_NOTHING_KNOWN;

@@ -55,7 +55,7 @@ static bool is_stopped_server(const char *pid)
 	return !strcmp(text, "veneer") && (state == 'T' || state == 't');
 }
 
-/* Its process id, or 0. */
+/* The process id of a stopped server, or 0. */
 static long find_stopped_server(void)
 {
 	DIR *d = opendir("/proc");
@@ -128,7 +128,8 @@ int client_hear(int fd, int timeout_ms, enum wire_type type, struct client_packe
 	return client_hear_with(fd, timeout_ms, type, p, &ignored, err, err_size);
 }
 
-/* What a server that is to outlive its starter needs to be given, and none of its limits. */
+/* Give the process what a server that outlives its starter needs, and none of the starter's
+ * limits. */
 static void become_server(int listen_fd, const char *path)
 {
 	char fd_text[16];
@@ -189,7 +190,7 @@ static int say_gone(char *err, size_t err_size)
 	return -EPIPE;
 }
 
-/* It is given nothing. */
+/* Say why the process that answers is not trusted: it is given no descriptor. */
 static int say_unseen(const struct rundir *at, int r, char *err, size_t err_size)
 {
 	if (r == -ENODATA)
@@ -277,7 +278,7 @@ static int greet_once(const struct rundir *at, int wait_ms, int *ret_fd, struct 
 		return say_unseen(at, r, err, err_size);
 	p.sender.pidfd = -1;
 	r = client_say(fd, &hello, NULL, 0);
-	/* Where it hung up it has said why. */
+	/* A server that hung up has said why. */
 	if (r == 0 || r == -EPIPE)
 		r = client_hear(fd, wait_ms, WIRE_HELLO, &p, err, err_size);
 	if (r == 0) {
@@ -329,7 +330,7 @@ static int greet_or_start(const struct rundir *at, bool may_start, int *ret_fd, 
 	r = rundir_lock_or_say(at, &lock, err, err_size);
 	if (r < 0)
 		return r;
-	/* Somebody may have been faster. */
+	/* Another process may have been faster. */
 	r = greet(at, CONNECT_WAIT_MS, ret_fd, err, err_size);
 	if (r != -ENOENT && r != -ECONNREFUSED)
 		return r;

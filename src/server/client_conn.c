@@ -39,7 +39,7 @@
 #define FUSE_MAJOR     10
 #define FUSE_MINOR     229
 
-/* What WIRE_FLATTEN is about. */
+/* The layer that WIRE_FLATTEN is about. */
 struct target {
 	unsigned dev_major, dev_minor;
 	uint64_t ino;
@@ -181,7 +181,7 @@ static const char *judge_successor(const struct peer_standing *theirs)
 	return NULL;
 }
 
-/* What cannot be seen is refused. */
+/* Refuse a peer that cannot be seen. */
 static const char *look_at_peer(struct client_conn *c, struct peer_standing *ret)
 {
 	int r = starter.is_known ? peer_standing(&c->peer, ret) : -ENODATA;
@@ -193,7 +193,7 @@ static const char *look_at_peer(struct client_conn *c, struct peer_standing *ret
 }
 
 /* Where the kernel does not hand out the process that connected, each message has to be sent by the
- * one that is held: so nothing counts that may have been sent before that was found. */
+ * process that is held: nothing counts that may have been sent before that was found. */
 static int take_peer(struct client_conn *c)
 {
 	struct peer_standing theirs;
@@ -307,8 +307,8 @@ static enum client_conn_state ask(struct client_conn *c, const struct wire_messa
 static enum client_conn_state greet(struct client_conn *c)
 {
 	c->is_greeted = true;
-	/* What lies there already may have been sent by a process that is gone, and whose number
-	 * another one has. */
+	/* A message that lies there already may have been sent by a process that is gone, and whose
+	 * number another one has. */
 	if (!c->peer.is_connector && sock_wait(c->fd, 0) == 0) {
 		refuse(c, "a message came before its turn");
 		return CLIENT_CONN_OVER;
@@ -524,7 +524,8 @@ static int share_once(struct client_conn *c, struct mount_table *mount_table,
 	r = say_shared(c, number, fuse_fd);
 	if (r == 0)
 		await_bound(c);
-	/* Who knows the number may have bound it and been killed before he could say so. */
+	/* A client that knows the number may have bound it and been killed before it could say
+	 * so. */
 	mount_table_bound(s, r == 0);
 	return 0;
 }
@@ -650,7 +651,7 @@ static void answer_mount(struct client_conn *c, struct mount_table *mount_table)
 	if (r < 0) {
 		if (*err)
 			say_error(c, err);
-		/* Nobody waits for what closing takes. */
+		/* Close the connection first: nobody should wait for closing the mount. */
 		closep(&c->fd);
 		mount_table_drop(mount_table, s);
 		return;
@@ -741,14 +742,14 @@ static void answer_flatten(struct client_conn *c, const struct client_conn_host 
 		say_type(c, WIRE_OK);
 }
 
-/* One that was killed hands nothing over, nor does anybody follow us. */
+/* A supervisor that was killed hands nothing over, nor does another server follow us. */
 static bool has_supervisor(struct supervisor_state *l)
 {
 	return l && supervisor_state_board(l)->supervisor == getppid();
 }
 
-/* What a death leaves is what the new server takes, so this one dies. The connection stays open in
- * the supervisor. Not while a change hangs: nobody would serve until that has come to its end. */
+/* A new server takes what a death leaves, so this one dies. The connection stays open in the
+ * supervisor. Not while a change hangs: nobody would serve until that has come to its end. */
 static void answer_upgrade(struct client_conn *c, struct supervisor_state *l,
 			   struct mount_table *mount_table)
 {

@@ -14,7 +14,7 @@ enum client_conn_state {
 	CLIENT_CONN_OVER,
 };
 
-/* What a server can tell. */
+/* Functions by which a server answers clients. */
 struct client_conn_host {
 	struct mount_table *mount_table;
 	int (*stats)(void *arg, char **ret_json); /* malloc'd text; 0 or -errno */

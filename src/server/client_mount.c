@@ -153,9 +153,9 @@ static int enter_shared(int fd, const struct client_mount *m, const struct wire_
 	return r;
 }
 
-/* Where what it was to be a part of has gone in the meantime, it is asked for anew. Takes fuse_fd
- * over: who looks a name up in a file system whose servers are dead waits for ever, unless nobody
- * has its descriptor. */
+/* Ask anew where the superblock that it was to join has gone in the meantime. Takes fuse_fd over: a
+ * process that looks a name up in a file system whose servers are dead waits for ever, unless
+ * nobody has its descriptor. */
 static int bind_shared(int fd, const struct client_mount *m, const struct wire_message *told,
 		       int fuse_fd, enum loss *ret, char *err, size_t err_size)
 {

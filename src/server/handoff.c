@@ -131,7 +131,7 @@ static int hear(int fd, enum wire_type type, struct packet *p, int64_t end)
 	return r < 0 ? r : p->m.type == WIRE_ERROR ? -EREMOTEIO : -EBADMSG;
 }
 
-/* One that came while nobody served is the next server's. */
+/* A signal that came while nobody served is the next server's. */
 static bool has_signal(void)
 {
 	static const int told[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2 };
@@ -253,7 +253,7 @@ static int make_supervisor_state(const struct handoff_message *b, struct supervi
 
 		r = supervisor_state_put(l, b->mounts[i], &place);
 	}
-	/* One of another size has another layout. */
+	/* An area of another size has another layout. */
 	if (b->journal.len == supervisor_state_extra_bytes(l))
 		memcpy(supervisor_state_extra(l), b->journal.data, b->journal.len);
 	supervisor_state_set_last_key(l, b->last_key);
@@ -263,7 +263,8 @@ static int make_supervisor_state(const struct handoff_message *b, struct supervi
 	return r;
 }
 
-/* Its end is the end of what it had locked; if that does not come, the mounts say so. */
+/* The end of the old supervisor releases its locks; if it does not come, opening the mounts reports
+ * that. */
 static void await_end(int fd, struct packet *p)
 {
 	if (hear(fd, WIRE_OK, p, clock_ms() + LIMIT_MS) == -ETIMEDOUT)
@@ -285,8 +286,8 @@ static int settle(int fd, struct packet *p, int64_t end, const struct handoff_me
 					    : -ENOTSOCK;
 	if (r == 0)
 		r = say(fd, &done, NULL, 0, end);
-	/* Its word or its end comes: giving up before would leave the mounts to nobody, had it just
-	 * been said. */
+	/* Wait without a limit for its word or its end: giving up before would leave the mounts to
+	 * nobody, had the word just been said. */
 	if (r == 0)
 		r = hear(fd, WIRE_OK, p, INT64_MAX);
 	if (r == 0)

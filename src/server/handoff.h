@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What a supervisor works with. */
+/* The descriptors and state of a supervisor. */
 struct handoff {
 	struct supervisor_state *supervisor_state;
 	int listen_fd, notify_fd; /* the latter may be -1 */

@@ -20,7 +20,7 @@ struct handoff_message {
 	struct buf journal; /* the bytes of the intents' area */
 };
 
-/* Which forms of everything that goes over this program writes and reads. */
+/* The versions of everything that goes over, as this program writes and reads them. */
 const char *handoff_message_versions(void);
 bool handoff_message_fits(const char *versions, size_t len);
 

@@ -128,7 +128,7 @@ static void panic(void *arg, const char *file, unsigned line, const char *reason
 		pause();
 }
 
-/* What it has to say about connections is of no interest to anybody. */
+/* Drop what the library has to say about connections. */
 static void keep_quiet(void *arg, const char *format, va_list args)
 {
 	(void)arg;

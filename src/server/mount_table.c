@@ -76,8 +76,8 @@ int mount_table_new(void (*changed)(void *arg), void *arg,
 
 	if (!r)
 		return -ENOMEM;
-	/* Where a sanitizer has its own allocator, glibc's begins with this, and two threads that
-	 * began it at once would end it twice. */
+	/* Initialise malloc_trim now: where a sanitizer has its own allocator, glibc's begins with
+	 * this, and two threads that began it at once would end it twice. */
 	malloc_trim(0);
 	r->changed = changed;
 	r->arg = arg;
@@ -215,8 +215,8 @@ int mount_table_open(struct mount_table *r, struct mount_opts *opts, struct moun
 	return e;
 }
 
-/* Nobody manages its pages any more. Only with a supervisor did somebody: dropping pages may wait
- * for a READ, and if this server dies with it, another must be there to answer that. */
+/* Take the mount out of page management. Only mounts with a supervisor were in it: dropping pages
+ * may wait for a READ, and if this server dies with it, another must be there to answer that. */
 static void leave_jobs(struct served_mount *s)
 {
 	atomic_store(&s->mount.sent_as, 0);
@@ -439,7 +439,7 @@ static int resume_alone(struct mount_table *r, struct served_mount *s, char *err
 	return e ?: enter_pool(r, s, session, err, err_size);
 }
 
-/* One of several of a file system. Requests for it wait meanwhile. */
+/* Resume a member of a shared superblock. Requests for it wait meanwhile. */
 static int resume_part(struct mount_table *r, struct served_mount *s, char *err, size_t err_size)
 {
 	struct mount_record *d = &s->kept.mount_record;
@@ -470,7 +470,7 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 	return 0;
 }
 
-/* What they have in common: it counts as no mount. */
+/* Resume a common mount; it does not count as a mount. */
 static int resume_common(struct mount_table *r, struct mount_record *d, char *err, size_t err_size)
 {
 	struct hosted_sb *c;
@@ -480,7 +480,7 @@ static int resume_common(struct mount_table *r, struct mount_record *d, char *er
 	note_count(r, -1);
 	if (e == 0)
 		sb_registry_leave(c);
-	/* One of its parts may have found it gone. */
+	/* A member may have found it gone. */
 	return e == 0 || e == -ENOENT ? 1 : e;
 }
 
@@ -619,8 +619,8 @@ void mount_table_end_all(struct mount_table *r)
 	}
 }
 
-/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen
- * is not given up. */
+/* Answer a mount that wants this upper: it knows that the upper's last user is of the past. A mount
+ * that can be seen is not given up. */
 static void answer_ask(struct served_mount *s)
 {
 	const struct layer *upper = s->mount.tree.upper;

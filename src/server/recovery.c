@@ -198,7 +198,7 @@ void recovery_close_others(struct supervisor_state *l, const int *fds, size_t n)
 	free(known.bits);
 }
 
-/* One mount that is to be gone on with. */
+/* One mount that is to be resumed. */
 struct job {
 	int fd;
 	uint32_t place, cost_ms;
@@ -262,7 +262,7 @@ static int resume(struct resuming *v, const struct job *j)
 	return r;
 }
 
-/* One that does not come to its end is the last the next time. */
+/* A mount that does not come to its end is the last the next time. */
 static int resume_timed(struct resuming *v, const struct job *j)
 {
 	const int64_t from = clock_ms();
@@ -353,7 +353,7 @@ static void await_change(struct resuming *v, unsigned ms)
 	clock_wait(&v->changed, &v->lock, clock_ms() + ms);
 }
 
-/* Those that hang get others in their place, as long as there is anything to begin with. */
+/* Replace threads that hang by others, as long as there is anything to begin with. */
 static void watch_over(struct resuming *v)
 {
 	size_t seen = 0, done, left, more = 0;
@@ -379,7 +379,7 @@ static void watch_over(struct resuming *v)
 	}
 }
 
-/* Those that hang may do so for ever. */
+/* Say how far it has come: threads that hang may do so for ever. */
 static void *say_so_far(void *arg)
 {
 	struct resuming *v = arg;

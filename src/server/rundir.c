@@ -57,7 +57,7 @@ static int complain(char *err, size_t err_size, int r, const char *path)
 	return r;
 }
 
-/* What is open is what was checked: only its owner can have put anything in it. */
+/* Open a directory and check what was opened: only its owner can have put anything in it. */
 static int open_own(const char *path, int *ret_fd)
 {
 	_cleanup_(closep) int fd = -1;
@@ -220,7 +220,7 @@ int rundir_listen(const struct rundir *d, int *ret_fd)
 
 	if (r != -EADDRINUSE)
 		return r;
-	/* Whoever left it there is gone only if nobody listens. */
+	/* The process that left the socket there is gone only if nobody listens. */
 	r = sock_connect(d->fd, d->name, PROBE_MS, &probe);
 	if (r != -ECONNREFUSED || fstatat(d->fd, d->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    !S_ISSOCK(st.st_mode))

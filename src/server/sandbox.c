@@ -216,7 +216,7 @@ static int install_filter(bool mounts)
 	return -errno;
 }
 
-/* Where it is a file and no link into /proc, a libfuse of the distribution has mount(8) write
+/* Is /etc/mtab a file and no link into /proc? Then a libfuse of the distribution has mount(8) write
  * there, by a child process. */
 static bool has_list_of_mounts(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a serving process gives up for good: privileges and system calls that serving never needs,
- * so that whoever should take it over by what a container or a layer feeds it does not get those of
- * its starter. */
+/* Gives up for good the privileges and system calls that serving never needs, so that an attacker
+ * who takes the process over by what a container or a layer feeds it does not get those of its
+ * starter. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,5 +14,5 @@
 void sandbox_enter(bool mounts);
 /* The effective capabilities that this process was started with, or has, if it gave up none. */
 uint64_t sandbox_started_with(void);
-/* Those that serving needs, and sandbox_enter leaves. */
+/* The capabilities that serving needs, and sandbox_enter leaves. */
 uint64_t sandbox_kept(void);

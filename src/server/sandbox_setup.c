@@ -23,7 +23,7 @@
 
 #define JOURNAL_DIR "/run/systemd/journal"
 
-/* Where the new root is put before it is the root: any directory that is there and does not come
+/* Places for the new root before it is the root: any directory that exists and does not come
  * along. */
 static const char *const stages[] = { "/tmp", "/run", "/var", "/usr", "/etc" };
 
@@ -151,7 +151,7 @@ static void find_log(char *path)
 	*slash = '\0';
 }
 
-/* What comes along. */
+/* The mounts that come along. */
 struct luggage {
 	char log_dir[PATH_MAX];
 	const char *path[5];

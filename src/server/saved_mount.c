@@ -20,7 +20,7 @@ int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const
 
 	d->key = m->key;
 	d->io = m->io;
-	/* Whoever opened them will be gone by then. */
+	/* The process that opened them will be gone by then. */
 	d->dirs.opener = layer_registry_has_private(layers, n) ? LAYER_REGISTRY_NOT_SEEN
 							       : LAYER_REGISTRY_SEEN_PLAIN;
 	node_table_fds(m->tree.nodes, &d->slots_fd, &d->names_fd);
@@ -38,7 +38,7 @@ int saved_mount_write(struct saved_mount *k, struct mount *m, int fuse_fd, const
 	if (r == 0)
 		r = supervisor_state_put(k->supervisor_state, d->fd, &k->place);
 	k->is_kept = r == 0;
-	/* They have their owners. */
+	/* These descriptors have their owners. */
 	d->slots_fd = d->names_fd = d->locks_fd = d->estale_table_fd = -1;
 	if (r == 0)
 		m->activity = supervisor_state_activity(k->supervisor_state, k->place);

@@ -73,7 +73,7 @@ static inline struct hosted_sb *common_of(struct list_link *l)
 struct hosted_sb *sb_registry_sb_new(struct sb_registry *cs);
 /* Give up a hold. */
 void sb_registry_sb_release(struct hosted_sb *c);
-/* The one after it, which is held itself (NULL: the first), held; NULL: there is none. */
+/* The superblock after last (NULL: the first), held; last is held itself. NULL: there is none. */
 struct hosted_sb *sb_registry_hold_next(struct sb_registry *cs, struct hosted_sb *last);
 /* Told of a member that the kernel does not know any more. */
 void sb_registry_note_unused(void *owner);

@@ -92,7 +92,7 @@ static int start_thread(struct sb_registry *cs, void *(*fn)(void *arg), void *ar
 	return r;
 }
 
-/* Where there is none to be had, here. */
+/* Run fn on a thread, or here where there is none to be had. */
 static void run(struct sb_registry *cs, void *(*fn)(void *arg), void *arg)
 {
 	if (start_thread(cs, fn, arg) == 0)
@@ -124,12 +124,13 @@ static bool is_last_release(struct hosted_sb *c)
 	if (--c->holds > 0)
 		return false;
 	list_del(&c->link);
-	/* Whoever ends the whole waits for this one. */
+	/* sb_registry_end_all waits for this thread. */
 	c->cs->threads++;
 	return true;
 }
 
-/* It is over with the last, or it would be held by the pool. */
+/* Give up a hold; with the last one the superblock is freed. It is over by then, or the pool would
+ * hold it. */
 void sb_registry_sb_release(struct hosted_sb *c)
 {
 	struct sb_registry *cs = c->cs;
@@ -207,7 +208,7 @@ static int open_common_mount(struct hosted_sb *c, const struct mount *m,
 	}
 	c->has_mount = true;
 	r = mount_open_at(&c->mount, &opts, &dirs, err, sizeof(err));
-	/* Somebody has changed a layer just now, or it is for one mount alone. */
+	/* A layer has changed just now, or is for one mount alone. */
 	if (r == 0 && c->mount.tree.image != m->tree.image)
 		r = -EOPNOTSUPP;
 	if (r == 0)
@@ -256,7 +257,7 @@ static struct hosted_sb *find_locked(struct sb_registry *cs, const struct mount 
 	return NULL;
 }
 
-/* One that is open, held; -EAGAIN: there is none. */
+/* Find an open superblock, held; -EAGAIN: there is none. */
 static int seek_open(struct sb_registry *cs, const struct mount *m, struct hosted_sb **ret,
 		     int *ret_fd)
 {
@@ -357,7 +358,7 @@ static void *leave_one(void *arg)
 	return NULL;
 }
 
-/* One that is to leave, marked; NULL: none. */
+/* Take a member that is to leave, marked; NULL: none. */
 static struct hosted_member *take_leaving(struct hosted_sb *c)
 {
 	LOCK_SCOPE(&c->cs->lock);
@@ -424,8 +425,7 @@ int sb_registry_sb_serve(struct hosted_sb *c, struct session *session, char *err
 	return 0;
 }
 
-/* Where the kernel does not send again what a dead server had read, they all end with the server.
- */
+/* Where the kernel does not resend what a dead server had read, all mounts end with the server. */
 static int keep_common(struct hosted_sb *c, int fuse_fd, const struct session *session)
 {
 	struct mount_record *d = &c->kept.mount_record;
@@ -477,7 +477,7 @@ static void *forget_one(void *arg)
 	struct sb_registry *cs = c->cs;
 
 	sb_member_forget(o->sb_member);
-	/* It was never looked up, or is given back already. */
+	/* The root was never looked up, or is given back already. */
 	if (!sb_member_is_used(o->sb_member))
 		sb_registry_note_unused(o);
 	pthread_mutex_lock(&cs->lock);
@@ -489,7 +489,7 @@ static void *forget_one(void *arg)
 	return NULL;
 }
 
-/* What is looked for in one mount namespace, or in all. */
+/* A search for roots in one mount namespace, or in all. */
 struct search {
 	uint32_t number;
 	bool is_found;
@@ -704,8 +704,7 @@ int sb_registry_enter(struct hosted_sb *c, struct mount *m, void *owner, const u
 		delist(o);
 		return r;
 	}
-	/* Its client may be just about to bind it; should it be looked for all the same, that asks
-	 * again. */
+	/* Its client may be just about to bind it; a search that comes all the same asks again. */
 	if (secret && !sb_member_is_used(o->sb_member))
 		o->next_ms = clock_ms() + ELSEWHERE_MS;
 	*ret = o;
@@ -724,7 +723,7 @@ bool sb_registry_describe(const struct hosted_member *o, struct mount_record *re
 	return o->common->kept.is_kept;
 }
 
-/* Its owner may be gone when this returns. */
+/* Settle a member; its owner may be gone when this returns. */
 static void settle(struct hosted_member *o)
 {
 	struct hosted_sb *c = o->common;
@@ -747,7 +746,7 @@ void sb_registry_bound(struct hosted_member *o, ino_t mount_ns)
 	const bool is_used = sb_member_is_used(o->sb_member);
 
 	pthread_mutex_lock(&o->common->cs->lock);
-	/* It may have been given back between two looks at it. */
+	/* The root may have been given back between two looks at it. */
 	if (is_used)
 		o->is_unused = false;
 	pthread_mutex_unlock(&o->common->cs->lock);
@@ -780,7 +779,7 @@ static void *end_one(void *arg)
 	return NULL;
 }
 
-/* One that is served, held; it is over now. */
+/* Take a superblock that is served, held; it is over now. */
 static struct hosted_sb *take_open(struct sb_registry *cs)
 {
 	LOCK_SCOPE(&cs->lock);

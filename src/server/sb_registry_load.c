@@ -142,7 +142,7 @@ int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **
 		if (r == 0)
 			r = sb_registry_sb_serve(c, session, err, err_size);
 		if (r < 0) {
-			/* Nobody else tries it: it would have these descriptors. */
+			/* Let no other thread try it: that would have these descriptors. */
 			saved_mount_drop(&c->kept);
 			sb_registry_leave(c);
 		}

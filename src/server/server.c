@@ -112,7 +112,7 @@ static unsigned workers(struct server *s)
 	return s->n_workers;
 }
 
-/* One that goes says so under the lock: the server may be gone right after it. */
+/* A leaving worker says so under the lock: the server may be gone right after it. */
 static void note_worker(struct server *s, int change, bool takes_long)
 {
 	LOCK_SCOPE(&s->lock);
@@ -200,7 +200,7 @@ static void start_workers(struct server *s)
 	}
 }
 
-/* Those that have waited in vain. */
+/* Refuse the clients that have waited in vain. */
 static void refuse_stalled(struct server *s)
 {
 	const int64_t now = clock_ms();
@@ -241,7 +241,7 @@ static void hear_client(struct server *s, struct connected_client *g)
 	}
 }
 
-/* One connection. False: there is none, or it must wait. */
+/* Take one connection. False: there is none, or it must wait. */
 static bool take_client(struct server *s)
 {
 	struct epoll_event e = { .events = EPOLLIN };
@@ -280,7 +280,7 @@ static bool take_client(struct server *s)
 	return true;
 }
 
-/* Those that fell silent. */
+/* Drop the clients that fell silent. */
 static void drop_silent(struct server *s)
 {
 	const int64_t now = clock_ms();
@@ -345,7 +345,7 @@ static void close_listener(struct server *s)
 {
 	if (s->listen_fd < 0)
 		return;
-	/* Its number may be something else's at once. */
+	/* The number of the closed socket may be another file's at once. */
 	if (s->supervisor_state)
 		supervisor_state_note_going(s->supervisor_state, SUPERVISOR_STATE_IS_WITHDRAWN);
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
@@ -364,7 +364,8 @@ static void remove_socket(struct server *s)
 		rundir_remove(at);
 }
 
-/* Nobody finds us any more. False: somebody is about to: again later. */
+/* Remove the listening socket, so that no client finds us. False: a client is about to connect:
+ * again later. */
 static bool withdraw(struct server *s, bool is_forced)
 {
 	_cleanup_(closep) int lock = -1;
@@ -405,8 +406,8 @@ static void be_told_to_go(struct server *s)
 		forget_client(s, client_of(s->clients.next));
 }
 
-/* Whoever tells all processes there are, a service manager or a terminal, tells us twice, the
- * second time by the supervisor, and means it once. */
+/* Is this signal an echo? A service manager or a terminal signals the whole group, so a signal may
+ * arrive directly and through the supervisor. Count it once. */
 static bool is_echo(struct server *s, const struct signalfd_siginfo *info)
 {
 	const bool is_by_supervisor = s->supervisor_state && (pid_t)info->ssi_pid == getppid();
@@ -464,7 +465,7 @@ static int pause_ms(const struct server *s)
 	return left < TICK_MS ? TICK_MS : left < INT_MAX ? (int)left : INT_MAX;
 }
 
-/* What time brings. True: it is over. */
+/* Do what is due. True: the server is over. */
 static bool tick(struct server *s)
 {
 	const int64_t now = clock_ms();
@@ -498,7 +499,7 @@ static void loop(struct server *s)
 		struct epoll_event e;
 		uint64_t count;
 
-		/* One at a time: what an event is about may be gone after the one before. */
+		/* Take one event at a time: the object of the next may be gone after this one. */
 		if (epoll_wait(s->epoll_fd, &e, 1, pause_ms(s)) != 1)
 			continue;
 		if (e.data.ptr == &s->listen_fd)
@@ -528,7 +529,7 @@ static int take_signals(struct server *s)
 
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
-		/* One that our starter ignored would never come. */
+		/* A signal that our starter ignored would never come. */
 		signal(taken[i], SIG_DFL);
 		sigaddset(&set, taken[i]);
 	}
@@ -587,7 +588,7 @@ static void let_go_of_output(bool has_log_file)
 		log_to_syslog();
 }
 
-/* What one process does from its start to its end. */
+/* Serve, from the start of the process to its end. */
 static int serve(struct server *s)
 {
 	int r;
@@ -596,7 +597,8 @@ static int serve(struct server *s)
 	r = set_up(s);
 	if (r < 0) {
 		log_error("cannot start the server: %s", strerror(-r));
-		/* Who has mounts of the one before is better served by another attempt. */
+		/* A server with mounts of the one before fails here: another attempt serves them
+		 * better. */
 		if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state))
 			return r == -EAGAIN || r == -ENOMEM ? SUPERVISE_AGAIN : 1;
 	} else if (s->supervisor_state && supervisor_state_deaths(s->supervisor_state) &&
@@ -668,7 +670,7 @@ static int serve_from(void *arg)
 	return serve(&s);
 }
 
-/* What a thread receives requests in goes back when the thread does. */
+/* Bound the heap: the memory in which a thread receives requests goes back when the thread does. */
 static void bound_heap(void)
 {
 	mallopt(M_MMAP_THRESHOLD, SESSION_BUFFER_BYTES);
@@ -741,8 +743,8 @@ int server_run(const struct server_config *c)
 	bound_heap();
 	if (c->takes_over)
 		return take_over(c);
-	/* Its secret is drawn here: where names stand in listings depends on it, and the next
-	 * server must agree. */
+	/* Draw the secret of the hash now: the order of names in listings depends on it, and the
+	 * next server must agree. */
 	hash_key(c, 0, 0);
 	if (!c->is_alone && supervisor_state_new(intent_log_area_bytes(), &v.supervisor_state) == 0)
 		r = supervisor_run(v.supervisor_state, confine, serve_from, hand_over, &v);

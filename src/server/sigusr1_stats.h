@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server says on SIGUSR1: a line "# NAME: value" for each figure, as fuse-overlayfs does. */
+/* The text that a server prints on SIGUSR1: a line "# NAME: value" for each figure, as
+ * fuse-overlayfs does. */
 #pragma once
 
 #include "veneer/mount/mount.h"

@@ -68,8 +68,8 @@ static void stop_serving(struct serving *v)
 		end_serving(v, "");
 }
 
-/* Whoever mounts the upper anew knows that its last user is of the past. A mount that can be seen
- * is not given up. */
+/* Answer a mount that wants this upper: it knows that the upper's last user is of the past. A mount
+ * that can be seen is not given up. */
 static void make_room(struct serving *v, int fd)
 {
 	const struct layer *upper = v->mount.tree.upper;
@@ -223,7 +223,7 @@ int standalone_start(struct mount_opts *opts, struct mount_dirs *dirs)
 		log_say_if_lost("with -f it stays in the foreground and says it there");
 		return 0;
 	}
-	/* It has said why on our standard error. */
+	/* The child has said why on our standard error. */
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (WIFSIGNALED(status))

@@ -44,7 +44,8 @@ static void *run_server(void *arg)
 	return NULL;
 }
 
-/* What syslog opened for it would be closed, or taken by something else, under the next server. */
+/* Log in a child: a descriptor that syslog opened here would be closed, or taken by something else,
+ * under the next server. */
 static void tell(const char *how, unsigned quick)
 {
 	if (quick < QUICK_DEATHS)
@@ -62,7 +63,7 @@ static void be_server(struct run *r)
 
 	/* A signal of the terminal is meant for us, but comes by the supervisor. */
 	setsid();
-	/* What the server starts it does not wait for. */
+	/* Do not wait for processes that the server starts. */
 	signal(SIGCHLD, SIG_IGN);
 	if (r->begin)
 		r->begin();
@@ -132,7 +133,7 @@ static int await_by(struct supervisor_state *l, pid_t pid, const sigset_t *taken
 	}
 }
 
-/* What came while it was dying is the next one's. */
+/* A signal that came while the server was dying is for the next one. */
 static int await(struct supervisor_state *l, pid_t pid, const sigset_t *taken)
 {
 	sigset_t missed;
@@ -172,8 +173,8 @@ static unsigned count_quick(unsigned quick, int status, bool has_crashed, int64_
 	return ms < QUICK_MS ? quick + 1 : 0;
 }
 
-/* What else there is on the machine had taken all threads, or all memory; it is as if no process
- * could be had. */
+/* Did the server find no threads or no memory, since other programs had taken all? Treat it as if
+ * no process could be had. */
 static bool could_not_start(int status)
 {
 	return status != STUCK && WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_AGAIN;
@@ -235,7 +236,7 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 			return status != STUCK && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 		describe(status, how, sizeof(how));
 		supervisor_state_note_death(l);
-		/* What is stuck keeps locks that another program would wait for. */
+		/* A stuck server keeps locks that another program would wait for. */
 		if (status == STUCK)
 			refuse_hand_over(l);
 		else if (is_handed_over(l, r))
@@ -247,7 +248,7 @@ static int supervise_by(struct supervisor_state *l, struct run *r, const sigset_
 		}
 		wants = 0;
 		has_crashed = is_crash(l, status);
-		/* What one mount brings about ends that mount. */
+		/* A crash that one mount causes ends that mount. */
 		if (!supervisor_state_judge(l, has_crashed))
 			quick = count_quick(quick, status, has_crashed, clock_ms() - since);
 		tell(how, quick);
@@ -267,7 +268,7 @@ int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)
 	sigemptyset(&taken);
 	sigaddset(&taken, SIGCHLD);
 	for (size_t i = 0; i < sizeof(handed_on) / sizeof(*handed_on); i++) {
-		/* One that our starter ignored would never come. */
+		/* A signal that our starter ignored would never come. */
 		signal(handed_on[i], SIG_DFL);
 		sigaddset(&taken, handed_on[i]);
 	}

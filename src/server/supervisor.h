@@ -8,9 +8,9 @@
 
 #include "veneer/recover/supervisor_state.h"
 
-/* What serve gives, or the first thread's process ends with, where threads or memory were not to be
- * had: nothing is wrong with that server, and another one is tried until it gets them, however long
- * that takes. */
+/* Result of serve, or exit status of the first thread's process, where threads or memory were not
+ * to be had: nothing is wrong with that server, and another one is tried until it gets them,
+ * however long that takes. */
 #define SUPERVISE_AGAIN 75
 
 /* Run serve(arg) in a process of its own, as often as it dies, after begin (NULL: nothing) in that

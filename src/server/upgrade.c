@@ -92,7 +92,7 @@ static int tell(const char *word)
 {
 	size_t n_moved, n_lost, n_waiting = 0;
 
-	/* Another version may not say the last. */
+	/* A program of another version may not say the last number. */
 	if (sscanf(word, "moved %zu %zu %zu", &n_moved, &n_lost, &n_waiting) < 2) {
 		log_error("%s", *word ? word : "the new server died");
 		return -EREMOTEIO;

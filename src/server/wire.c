@@ -113,7 +113,7 @@ static bool take_payload(struct cursor *c, struct wire_message *m)
 	return !c->bad && cursor_left(c) == 0;
 }
 
-/* What numbers of a well-formed message may say. */
+/* Are the numbers of a well-formed message sane? */
 static bool is_sane(const struct wire_message *m)
 {
 	switch (m->type) {

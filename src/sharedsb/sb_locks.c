@@ -40,7 +40,7 @@ struct tie {
 #define LATE_MAX \
 	(1u << 18) /* while a mount is opened for long; beyond them a lock of its may stay */
 
-/* What ended locks before all mounts were open again that may have them. */
+/* A request that ended locks before all mounts were open again that may have them. */
 struct late {
 	struct list_link link;
 	enum { LATE_FLUSH, LATE_UNFLOCK, LATE_RELEASE } kind;
@@ -93,7 +93,7 @@ static bool is_same(const struct inode *i, const struct inode *common)
 	return i->type == DT_REG && i->ino == common->ino;
 }
 
-/* What stands where the file stands in the image, if it still is that. Referenced. */
+/* The inode at the path of the file in the image, if it still is that file. Referenced. */
 static struct inode *find_by_path(struct union_fs *t, const struct inode *common)
 {
 	_cleanup_(freep) char *path = image_path(common->lower);
@@ -240,8 +240,8 @@ static int insert(struct sb_member *c, struct tie *t)
 	return insert_locked(c->shared_sb, c, t);
 }
 
-/* It is kept for those that are awaited, if there are any; without memory they are waited for.
- * True: there is a tie by now. */
+/* Keep it for the mounts that are awaited, if there are any; without memory wait for those. True:
+ * there is a tie by now. */
 static bool keep_late(struct shared_sb *g, const struct late *what)
 {
 	struct late *l;
@@ -497,8 +497,8 @@ static void end_late(struct sb_member *c, const struct late *what, uint32_t own)
 	}
 }
 
-/* Its ties are there, so whatever ends something of it from here on finds them, and waits until it
- * can be pinned. */
+/* The ties of the member are there, so every request that ends something of it from here on finds
+ * them, and waits until it can be pinned. */
 static int catch_up(struct sb_member *c)
 {
 	struct shared_sb *g = c->shared_sb;
@@ -528,9 +528,9 @@ static int catch_up(struct sb_member *c)
 	return ended && own ? 0 : -ENOMEM;
 }
 
-/* What held nothing when the server died is tied no more: its look-ups are given back. The others
- * are told from them by not being noted meanwhile. (One that has no tie is taken for the kernel's
- * if we die here, and costs pages.) */
+/* Give back the look-ups of files that held nothing when the server died. The others are told from
+ * them by not being noted meanwhile. (A file without a tie is taken for the kernel's if we die
+ * here, and costs pages.) */
 static void give_back_rest(struct sb_member *c, const struct left *v)
 {
 	struct union_fs *t = &c->m->tree;

@@ -185,8 +185,8 @@ static void forget_below(struct sb_member *c)
 		r = forget_name(c, shared_sb_base(c) | FUSE_ROOT_ID, entry.name);
 }
 
-/* What was in use the first time keeps its parents in the kernel's memory when it is no more: so
- * what the root has is named too. */
+/* Name what the root has, too: an entry that was in use the first time keeps its parents in the
+ * kernel's memory when it is no more in use. */
 void sb_member_forget(struct sb_member *c)
 {
 	char name[16];

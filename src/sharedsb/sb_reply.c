@@ -169,7 +169,7 @@ int sb_reply_find_own(struct sb_member *c, struct image_entry *e, struct inode *
 	return 0;
 }
 
-/* One with several names is one inode for all of them: when it changes, what the kernel knows by
+/* A file with several names is one inode for all of them: when it changes, what the kernel knows by
  * the others would go on leading to the image's. */
 bool sb_reply_is_common(const struct mount *m, struct inode *i)
 {
@@ -181,7 +181,7 @@ bool sb_reply_is_common(const struct mount *m, struct inode *i)
 
 /* ---- answers ---- */
 
-/* What was given in place of what. */
+/* A node id and the id that was given in its place. */
 struct exchange {
 	uint32_t own, common; /* 0: nothing was */
 };
@@ -265,7 +265,7 @@ static bool has_entry(uint32_t opcode)
 static void translate_answer(struct sb_member *c, struct fuse_out_header *head, struct iovec *iov,
 			     int count, struct exchange *x)
 {
-	/* Who waited for a lock may be told by any thread. */
+	/* Any thread may tell a waiter that it has its lock. */
 	const uint32_t opcode = sb_reply_route.c == c ? sb_reply_route.opcode : 0;
 
 	/* "Do not ask again" would be heard for all mounts. */
@@ -298,7 +298,7 @@ static ssize_t send_answer(int fd, struct iovec *iov, int count, void *userdata)
 	struct exchange x = { .own = 0 };
 	ssize_t n;
 
-	/* What it says to INIT was said by the common mount. */
+	/* The common mount has answered INIT already. */
 	if (!m->node_base)
 		return total(iov, count);
 	sb_locks_wait_end(c->shared_sb, ((struct fuse_out_header *)iov[0].iov_base)->unique);

@@ -19,7 +19,7 @@
 #define SHARED_SB_OF_IMAGE \
 	(1ull << 63) /* the open file is one of the image, and not of a mount; with any server */
 
-/* Who waits for a lock, or is about to. */
+/* A request that waits for a lock, or is about to. */
 struct shared_sb_waiter {
 	struct hlink link;
 	uint64_t unique;
@@ -68,7 +68,7 @@ struct sb_member {
 	struct list_link ties;
 };
 
-/* What the thread is answering on behalf of whom. */
+/* The request that the thread is answering, and for which mount. */
 struct shared_sb_route {
 	struct sb_member *c;
 	uint32_t opcode, caller;
@@ -115,9 +115,10 @@ uint32_t *sb_member_expected_locked(struct shared_sb *g, uint64_t number);
 int sb_locks_wait_begin(struct shared_sb *g, uint64_t unique);
 /* Now it is given to that mount. Was it interrupted meanwhile? */
 bool sb_locks_wait_at(struct shared_sb *g, uint64_t unique, uint32_t number);
-/* It is about to be answered; also of what never waited. */
+/* The request is about to be answered; also called for requests that never waited. */
 void sb_locks_wait_end(struct shared_sb *g, uint64_t unique);
-/* It is interrupted, perhaps before it has come: the mount that is to be told so; 0: none. */
+/* The request is interrupted, perhaps before it has come: the mount that is to be told so; 0:
+ * none. */
 uint32_t sb_locks_wait_interrupt(struct shared_sb *g, uint64_t unique);
 
 /* A lock of a file of the image is asked for: by which mount, pinned, and what node id the file has
@@ -130,7 +131,7 @@ void sb_locks_release(struct shared_sb *g, uint64_t handle);
 /* Of a mount that nobody can pin yet: what its locks that another server left are held by, and what
  * has ended them since. 0 or -ENOMEM. */
 int sb_locks_resume(struct sb_member *c);
-/* Nobody has it pinned, or will. */
+/* Forget the ties of a member that no request has pinned, or will. */
 void sb_locks_leave(struct sb_member *c);
 /* No mount is awaited any more, or no request waits; with the superblock's lock. */
 void sb_locks_forget_late(struct shared_sb *g);

@@ -183,7 +183,7 @@ static bool is_program(struct shared_sb *g, uint64_t node)
 		(image_stat(g->common->tree.image, i->lower, &st) == 0 && st.st_mode & 0111));
 }
 
-/* What such a descriptor reads must be what the mount writes, so the file gets a node of that
+/* Must a descriptor of this file read what the mount writes? Then the file gets a node of that
  * mount. */
 static bool is_followed(struct shared_sb *g, uint64_t node)
 {
@@ -487,7 +487,7 @@ static bool prepare_copy(const struct request *q, struct sb_member *c)
 	return is_elsewhere(c, &in->nodeid_out) ? done(q, -EXDEV) : false;
 }
 
-/* Its node id is the mount's own by now. True: answered. */
+/* Prepare the request, whose node id is the mount's own by now. True: answered. */
 static bool prepare(const struct request *q, struct sb_member *c)
 {
 	switch (q->in->opcode) {
@@ -592,7 +592,7 @@ static bool route(struct shared_sb *g, const struct fuse_buf *buf)
 	return true;
 }
 
-/* What crashes is the common mount's fault, unless it is done for another one. */
+/* A crash is the common mount's fault, unless the request is done for another one. */
 static bool take(void *arg, const struct fuse_buf *buf)
 {
 	struct shared_sb *g = arg;
