@@ -29,9 +29,9 @@ static int pin_upper(struct union_fs *t, struct inode *i)
 	return r < 0 ? r : upper_pin(t, i);
 }
 
-/* Who completes a partial file changes some of its attributes for a moment, and puts them back:
- * with the file locked (materialize.h), so that nobody sees that, and nothing that is set meanwhile
- * is lost. */
+/* Keep attribute changes apart from completing, which changes some attributes of a partial file for
+ * a moment and puts them back with the file locked (materialize.h): no caller sees that, and
+ * nothing that is set meanwhile is lost. */
 static bool hold_attributes(struct inode *i)
 {
 	const bool is_partial = i->type == DT_REG && i->has_upper && i->src.id;
@@ -75,10 +75,10 @@ static int change_override(struct union_fs *t, struct inode *i, int fd, uid_t ui
 	return mode_xattr_store(fd, t->upper->override, &st);
 }
 
-/* What an access ACL grants is limited by the mode, which the file system sees to with its own two:
- * who changes the mode that is in an attribute changes the real one too, if there is such an ACL,
- * and the other way round. The owner's bits are not the ACL's business, and may be ours to get in
- * by. */
+/* Change a mode that is in an attribute. The file system limits what an access ACL grants by the
+ * real mode, so a change of the mode in the attribute changes the real one too, if there is such an
+ * ACL, and the other way round. The owner's bits are not the ACL's business, and may be ours to get
+ * in by. */
 static int chmod_override(struct union_fs *t, struct inode *i, int fd, mode_t mode)
 {
 	int r = change_override(t, i, fd, (uid_t)-1, (gid_t)-1, mode);
@@ -383,7 +383,8 @@ static bool has_selinux(void)
 	return k == 2;
 }
 
-/* Where the mode is in an attribute, the ACL that the file system keeps has the real one. */
+/* Put the mode into the ACL where the mode is in an attribute: the ACL that the file system keeps
+ * has the real one. */
 static void limit_acl(struct union_fs *t, const struct inode *i, int fd, void *value, size_t size)
 {
 	const char *override = i->has_upper ? t->upper->override
@@ -475,7 +476,7 @@ int attr_removexattr(struct union_fs *t, struct inode *i, const char *name)
 
 	if (is_protected(t, i, name))
 		return -EPERM;
-	/* What is not there needs no copy-up to be removed. */
+	/* A missing attribute needs no copy-up to be removed. */
 	n = attr_getxattr(t, i, name, NULL, 0);
 	if (n < 0)
 		return n == -ENODATA && is_acl(name) ? 0 : (int)n;

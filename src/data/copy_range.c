@@ -100,7 +100,7 @@ static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, str
 		return 0;
 	if (len > (size_t)(size - off))
 		len = (size_t)(size - off);
-	/* Where there is not room for all of it, it is written piece by piece. */
+	/* Without room for all of it, write it piece by piece. */
 	if (quota_claim_range(t->quota, fd, (uint64_t)off_to, len, &room) < 0)
 		return 0;
 	/* Holds the descriptor for source_pin, which knows no inodes. */

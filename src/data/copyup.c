@@ -32,7 +32,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What is being made: its descriptor, and its name in the work directory if it has one. */
+/* A copy in the making: its descriptor, and its name in the work directory if it has one. */
 struct fresh {
 	int fd;
 	char temp[32];
@@ -118,8 +118,8 @@ static int copy_mode(struct union_fs *t, const struct fresh *f, const struct sta
 	return fchmodat(t->workfd, f->temp, mode, 0) < 0 ? -errno : 0;
 }
 
-/* Those of the lower file, or those that it is to have. A change of the content that has been made
- * has set the time of the last change, and is no access. */
+/* Set the times of the lower file, or those that the copy is to have. A change of the content that
+ * has been made has set the time of the last change, and is no access. */
 static int copy_times(int fd, const struct stat *st, struct copyup_change *change)
 {
 	struct timespec times[2] = { st->st_atim, st->st_mtim };
@@ -236,8 +236,8 @@ static int set_path(struct partial_xattr *m, const struct image_entry *e)
 	return 0;
 }
 
-/* Where only the guard has no place the file is changed all the same, as on a full disk; `veneer
- * check` tells. */
+/* Put the guard in place. Where only the guard has no room the file is changed all the same, as on
+ * a full disk; `veneer check` tells. */
 static int put_guard(struct union_fs *t, int fd)
 {
 	int r = metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));
@@ -502,8 +502,7 @@ static int make_other(struct union_fs *t, struct inode *i, const struct stat *st
 
 /* ---- into place ---- */
 
-/* Where the copy is to be seen: under one name, under all names of a hard-linked file, or nowhere
- * (neither). */
+/* The place of the copy: one name, all names of a hard-linked file, or none (neither). */
 struct target {
 	struct inode *parent;
 	const char *name;
@@ -561,7 +560,7 @@ static int copy_claimed(struct union_fs *t, struct inode *i, struct copyup_chang
 		i->has_default_acl = xattr_get(f.fd, "", "system.posix_acl_default", NULL, 0) > 0;
 		r = upper_listing_empty(i);
 	}
-	/* Its other names may be looked up as soon as they are there. */
+	/* The other names may be looked up as soon as they exist. */
 	if (r == 0 && to->names)
 		inode_expect_upper(t, i, f.st.st_ino);
 	if (r == 0)
@@ -641,7 +640,8 @@ static int copy_locked(struct union_fs *t, struct inode *i, struct copyup_change
 	return r;
 }
 
-/* Its directory has an upper entry, or it has none. -EAGAIN: that is no longer so. */
+/* Copy up one file whose directory has an upper entry, or that has no directory. -EAGAIN: that is
+ * no longer so. */
 static int copyup_one(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	char name[NAME_MAX + 1];
@@ -772,7 +772,7 @@ int copyup_settle_links(struct union_fs *t, struct inode *i)
 	if (r < 0 || !has_others)
 		return r;
 	r = copyup_inode(t, i, NULL);
-	/* Where the quota has no room for a copy, one without content does: an inode, of which
+	/* Where the quota has no room for a copy, take one without content: an inode, of which
 	 * there are only so many below. But not for gigabytes. */
 	if (r == -ENOSPC && t->quota && !t->copies_whole)
 		r = copyup_inode(

@@ -86,11 +86,11 @@ static int sync_and_commit(struct union_fs *t, struct inode *i, int fd, bool dat
 	pending = mapfile_pending(t->map, id);
 	if (pending == MAPFILE_CLEAN)
 		return 0;
-	/* Where the backing file system's extents survive only with their data, they are the second
-	 * copy of the map, and one sync is enough. */
+	/* One sync is enough where the backing file system's extents survive only with their data:
+	 * they are the second copy of the map. */
 	r = mapfile_commit_since(t->map, id, change,
 				 pending == MAPFILE_MUST_SYNC || !t->can.has_true_extents);
-	/* It became an ordinary file meanwhile. */
+	/* The file became an ordinary one meanwhile. */
 	return r == -ENOENT && !i->src.id ? 0 : r;
 }
 
@@ -139,9 +139,9 @@ static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t
 	return 0;
 }
 
-/* What is taken along with a write is an optimisation: where it fails, for want of memory or room,
- * or because the lower cannot be read there, those blocks are seen from below as before, and the
- * write has what it needs. */
+/* Complete the blocks around a write, as an optimisation: where that fails, for want of memory or
+ * room, or because the lower cannot be read there, those blocks are seen from below as before, and
+ * the write has what it needs. */
 static int fill_around(struct inode *i, int fd, blk_t first, blk_t data_first, blk_t data_end,
 		       blk_t end, uint64_t size)
 {
@@ -288,15 +288,15 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 	stats_add(STATS_FILL_BYTES, below - replaced);
 }
 
-/* What is taken along with a write is not worth the last room that the upper may take: *ret_room is
- * claimed for it. */
+/* Choose the blocks that a write takes along, which are not worth the last room that the upper may
+ * take: *ret_room is claimed for them. */
 static void choose_blocks(struct union_fs *t, struct inode *i, uint64_t off, uint64_t len,
 			  uint64_t size, blk_t *first, blk_t *end, uint64_t *ret_room)
 {
 	const blk_t data_first = *first, data_end = *end;
 
 	widen_to_chunks(off, off + len, first, end);
-	/* What covers half a chunk is no log's record. */
+	/* A write that covers half a chunk is no log's record. */
 	if (*end == data_end)
 		widen_ahead(i, size, data_first, end);
 	if (size <= COPYUP_WHOLE_MAX && off + len <= COPYUP_WHOLE_MAX)

@@ -40,8 +40,8 @@ int create_check_name(const char *name)
 	return whiteout_name_kind(name) == WHITEOUT_PLAIN ? 0 : -EINVAL;
 }
 
-/* What is being made and where: in its directory at once if the name is free there, else in the
- * work directory and then over the whiteout. */
+/* An object in the making and its place: in its directory at once if the name is free there, else
+ * in the work directory and then over the whiteout. */
 struct making {
 	const struct create_args *args;
 	struct stat dir; /* of the directory it will be in */
@@ -356,8 +356,8 @@ int create_node(struct union_fs *t, struct inode *parent, const char *name,
 	return r;
 }
 
-/* It is there since a server made it and died before it could say so; nobody knows of it. Owner and
- * mode may be missing yet. */
+/* Adopt an object that a server made before it died and could say so; no caller knows of it. Owner
+ * and mode may be missing yet. */
 static int adopt_made(struct union_fs *t, struct inode *parent, const char *name, struct making *m,
 		      struct stat *st)
 {

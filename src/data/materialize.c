@@ -431,8 +431,8 @@ static int drop_mark(struct filling *f)
 	return r < 0 && r != -ENOENT ? r : 1;
 }
 
-/* What is own now is on the disk, and the map says so. A mount that waits for no disk has it on its
- * way there before the mark's removal can be: after a power cut each block is old or new. */
+/* Sync own blocks and their records. A mount that waits for no disk has them on their way there
+ * before the mark's removal can be: after a power cut each block is old or new. */
 static int sync_data(struct materialize *w, struct inode *i, int fd)
 {
 	return w->is_alone	      ? 0

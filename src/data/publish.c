@@ -28,7 +28,7 @@ int publish_link_fd(int fd, int dirfd, const char *name)
 	return linkat(AT_FDCWD, proc, dirfd, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
 }
 
-/* Where the entry comes from: a nameless file (name NULL), a name that moves, or one that stays. */
+/* The source of an entry: a nameless file (name NULL), a name that moves, or one that stays. */
 struct origin {
 	int fd;
 	int dirfd;

@@ -70,7 +70,7 @@ static int finish(struct union_fs *t, int dirfd, const char *pending)
 		log_info("%s: %s has all of its %zu missing names again", t->upper->path, e->name,
 			 names.n);
 	hardlink_index_set_release(t, &names);
-	/* Those that were made before the server died, too. */
+	/* Sync names that were made before the server died, too. */
 	if (r == 0 && t->can.wants_name_sync && !t->is_volatile && syncfs(dirfd) < 0)
 		r = -errno;
 	return r;

@@ -82,7 +82,7 @@ static void lay_run(struct layout *l, struct run run)
 	struct lower *w = is_for_windows ? lower_of(l, run.src) : NULL;
 	struct read_plan *p = l->pieces;
 
-	/* One place is kept for this run's end, one for the rest of the request. */
+	/* Keep one place for this run's end and one for the rest of the request. */
 	while (w && run.len && l->n < READ_PLAN_MAX - 2 &&
 	       run.off + run.len <= (uint64_t)w->file.st.st_size) {
 		struct mmap_cache_part *part = &p->windows[p->nwindows];

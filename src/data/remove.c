@@ -120,7 +120,7 @@ void remove_done(struct union_fs *t, struct inode *i, const struct removal *r, b
 {
 	if (has_gone && r->is_last)
 		i->is_gone = true;
-	/* Its number is nobody's as long as it is held. */
+	/* The inode number belongs to no other file as long as the directory is held. */
 	if (has_gone && i->type == DT_DIR && i->has_upper)
 		quota_gone(t->quota, i->upper_ino);
 	upper_let_go(t, i);

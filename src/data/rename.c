@@ -78,7 +78,7 @@ static void end_release(struct union_fs *t, struct end *e)
 		inode_unref(t, e->inode);
 }
 
-/* What is to say where something came from cannot be written: EXDEV, upon which mv(1) copies. */
+/* Refuse a move whose origin cannot be written: EXDEV, upon which mv(1) copies. */
 static int refuse_move(struct inode *i, int r)
 {
 	_cleanup_(freep) char *path = r == -ENOSPC ? image_path(i->lower) : NULL;
@@ -89,8 +89,8 @@ static int refuse_move(struct inode *i, int r)
 	return r == -EOPNOTSUPP || r == -ENAMETOOLONG || r == -E2BIG || r == -ERANGE ? -EXDEV : r;
 }
 
-/* What is merged into a directory from below does not move with it: have the directory say where
- * that is. */
+/* Have the directory say where it came from: what is merged into it from below does not move with
+ * it. */
 static int set_redirect(struct union_fs *t, struct inode *i, int fd)
 {
 	_cleanup_(freep) char *path = image_path(i->lower);
@@ -111,7 +111,7 @@ static int set_opaque(struct union_fs *t, int fd)
 		return r;
 	times[0] = st.st_atim;
 	times[1] = st.st_mtim;
-	/* That they cannot be set back is no reason not to rename it. */
+	/* Rename it also where its times cannot be set back. */
 	utimensat(fd, "", times, AT_EMPTY_PATH);
 	return 0;
 }
@@ -122,7 +122,7 @@ static int prepare_directory(struct union_fs *t, struct inode *i, const struct e
 	bool lies_over_dir = to->state.below && to->state.below->type == DT_DIR;
 	int fd, r = 0;
 
-	/* Who reads the upper raw finds in it what it finds: no redirects. */
+	/* A program that reads the upper raw finds the content and no redirects. */
 	if (i->lower && (t->copies_whole || t->has_no_redirects))
 		return -EXDEV;
 	if (!i->lower && !lies_over_dir)
@@ -349,9 +349,9 @@ static int note_moved(struct union_fs *t, struct inode *i)
 	return i->type == DT_DIR ? hardlink_index_scan_again(t, i) : 0;
 }
 
-/* It has moved: nothing may undo that any more, and what is in memory follows. A name that could
- * not be hidden shows what is below it again: one file too many is no loss, but it is worth a line.
- */
+/* Follow a move that has happened: nothing may undo it any more, and what is in memory follows. A
+ * name that could not be hidden shows what is below it again: one file too many is no loss, but it
+ * is worth a line. */
 static int follow_move(struct union_fs *t, struct end *from, struct end *to, const struct hiding *h)
 {
 	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
@@ -431,7 +431,7 @@ static int replace(struct union_fs *t, struct end *from, struct end *to)
 		r = copyup_settle_links(t, to->inode);
 	if (r < 0)
 		return r;
-	/* Who uses it meanwhile need not look for it between two names. */
+	/* Pin it, so that its users need not look for it between two names. */
 	r = upper_pin(t, from->inode);
 	if (r < 0)
 		return r;

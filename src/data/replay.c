@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-/* What the upper has at a name, whether it is seen or not. st_ino 0: nothing. */
+/* Stat the upper's entry at a name, whether it is seen or not. st_ino 0: nothing. */
 static int stat_upper(struct union_fs *t, struct inode *dir, const char *name, struct stat *ret)
 {
 	int fd, r = 0;
@@ -107,7 +107,7 @@ static void move_name(struct union_fs *t, const struct intent *n, const struct m
 	inode_unref(t, i);
 }
 
-/* It is at its new name in the mirror, too. */
+/* Show the inode at its new name in the mirror, too. */
 static int show_moved(struct union_fs *t, const struct move *m)
 {
 	struct upper_dir_entry up = { .ino = m->at_to.st_ino, .type = IFTODT(m->at_to.st_mode) };
@@ -314,7 +314,7 @@ static struct inode *directory_of(struct union_fs *t, const struct intent_end *e
 	return i && i->type == DT_DIR && *e->name ? i : NULL;
 }
 
-/* Those that were moved above it have their new names by now. */
+/* Directories that were moved above it have their new names by now. */
 static struct inode *restored_directory(struct union_fs *t, const struct intent_end *e)
 {
 	struct inode *i = directory_of(t, e);
@@ -379,7 +379,8 @@ static void settle_remove(struct union_fs *t, const struct intent *n)
 	inode_drop_name(t, dir, n->from.name);
 }
 
-/* Whose names these were is not filled before: by what has them now it could be taken for that. */
+/* Settle a move before its inodes are resolved: an inode could be taken for the one that has its
+ * former name now. */
 static void settle_move(struct union_fs *t, const struct intent *n)
 {
 	struct move m = { .from = restored_directory(t, &n->from),

@@ -39,7 +39,7 @@ static int add_block(struct zero_run *run, blk_t blk)
 	return r;
 }
 
-/* That we look is no access. */
+/* Read without setting the access time. */
 static ssize_t read_quietly(int fd, char *buf, size_t len, uint64_t off)
 {
 	struct stat before, after;
@@ -55,7 +55,7 @@ static ssize_t read_quietly(int fd, char *buf, size_t len, uint64_t off)
 	return n;
 }
 
-/* What stands around [off, end) in its block is zeros. 1, 0 or -errno. */
+/* Are the bytes around [off, end) in its block zeros? 1, 0 or -errno. */
 static int is_zero_around(int fd, uint64_t off, uint64_t end)
 {
 	const size_t first = off & (BLK_BYTES - 1);

@@ -152,8 +152,8 @@ static int set_number(int fs, const char *key, unsigned number)
 	return set(fs, key, text);
 }
 
-/* What libfuse gives the kernel for the same words, so that nobody who reads the mount table can
- * tell them apart. */
+/* Set the words that libfuse gives the kernel, so that readers of the mount table cannot tell the
+ * mounts apart. */
 static int set_words(int fs, char *words, unsigned *ret_attrs)
 {
 	const char *source = "fuse-overlayfs", *word;
@@ -298,7 +298,7 @@ static int attach_by_kernel(const struct mount_opts *o, bool is_readonly, struct
 		*ret = NULL;
 		return fail_mount(o->mountpoint, r, err, err_size);
 	}
-	/* It would keep the file system when it is unmounted. */
+	/* An open descriptor would keep the file system when it is unmounted. */
 	closep(&(*ret)->whole_fd);
 	return 0;
 }
@@ -442,7 +442,7 @@ bool attach_is_detached(const struct attach *a)
 
 	if (!f)
 		return false;
-	/* Another mount of it, a bind mount for one, counts too. */
+	/* Another mount of it counts too, a bind mount for one. */
 	while (getline(&line, &size, f) > 0)
 		if (sscanf(line, "%*u %*u %u:%u", &dev_major, &dev_minor) != 2 ||
 		    (dev_major == a->dev_major && dev_minor == a->dev_minor))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the kernel does not say of a caller stands in /proc. A caller that cannot be seen there,
+/* Reads from /proc what the kernel does not say of a caller. A caller that cannot be seen there,
  * because it is in another process namespace or gone, has no groups and no privileges. */
 #include "op.h"
 

@@ -29,7 +29,7 @@ struct inval_entry {
 	uint32_t namelen, flags;
 };
 
-/* Where in a request the first name stands, after its header; 0: it changes no names. */
+/* The offset of the first name in a request, after its header; 0: the request changes no names. */
 static size_t name_at(const struct fuse_in_header *in)
 {
 	switch (in->opcode) {
@@ -223,7 +223,7 @@ static void tell(int fd, int code, const void *head, size_t head_len, const char
 	const int n = *name ? 3 : 2;
 
 	out.len = (uint32_t)(v[0].iov_len + v[1].iov_len + (*name ? v[2].iov_len : 0));
-	/* It has forgotten the node, or never knew the name: as well. */
+	/* The kernel may have forgotten the node, or never known the name: that is fine. */
 	(void)!writev(fd, v, n);
 }
 

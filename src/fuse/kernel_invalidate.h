@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the kernel ends the requests of a dead server (session.c, read_by_clone), they may have
- * been carried out all the same, and the kernel, which saw them fail, believes that nothing has
- * changed. What that may be wrong about is noted in the journal while a request is under way, and
- * the next server tells the kernel to forget it. Where requests come again, the same is so of those
- * whose caller was killed before they did. */
+/* Has the kernel forget what it may know wrongly. Where it ends the requests of a dead server
+ * (session.c, read_by_clone), they may have been carried out all the same, and the kernel, which
+ * saw them fail, believes that nothing has changed. The names and attributes at stake are noted in
+ * the journal while a request is under way, and the next server tells the kernel to forget them.
+ * Where requests come again, the same is so of those whose caller was killed before they did. */
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -15,8 +15,9 @@ struct intent;
 /* The request in buf, of the mount with this key, is about to be carried out. NULL: nothing need be
  * noted, or can be. */
 struct intent *kernel_invalidate_note(uint64_t key, const struct fuse_buf *buf);
-/* What is in doubt of the requests that were under way when the server before died, which are over.
- * They stay in the journal until it is told. NULL: nothing, or no memory. */
+/* Collect what the requests that were under way when the previous server died, which are over, may
+ * have changed. The notes stay in the journal until the kernel is told. NULL: nothing, or no
+ * memory. */
 struct kernel_invalidate *kernel_invalidate_take(uint64_t key);
 /* Likewise of those that will not come again, once no others can: names that were made, and
  * attributes of their directories. */

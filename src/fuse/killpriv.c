@@ -30,7 +30,7 @@ int killpriv_clear(fuse_req_t req, struct inode *i)
 	mode_t mode;
 	int r;
 
-	/* Another write may have them back in a moment. */
+	/* Another write may set them again in a moment. */
 	attr_setid_begin(t, i, false, false, &setid);
 	r = setid.lock && !setid.mode ? 0 : attr_without_setid(t, i, caller_may_setgid, req, &mode);
 	setid.mode = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the kernel and a mount agree on at INIT, and what it says in requests that libfuse does not
+/* Negotiates INIT with the kernel, and keeps what the kernel says in requests that libfuse does not
  * pass on. */
 #include "op.h"
 
@@ -20,8 +20,8 @@ static void want(struct fuse_conn_info *conn, uint64_t flag, bool is_wanted)
 /* The kernel says more of setxattr; of the one session of this process. */
 static _Atomic bool has_setxattr_ext; /* of the kernel, so of all mounts */
 
-/* Another answer than that of builds before is another SESSION_INIT_VERSION: under a mount that is
- * taken over, the kernel has theirs. */
+/* A change of this answer takes another SESSION_INIT_VERSION: under a mount that is taken over, the
+ * kernel has the answer of the previous build. */
 void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct mount *m = userdata;

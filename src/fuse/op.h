@@ -14,7 +14,7 @@
 #define SESSION_MAX_WRITE (1u << 20) /* bytes of one request's data */
 #define OP_UNIQUE_RESENT  ((uint64_t)1 << 63) /* in the number of a request that comes again */
 
-/* What the kernel said in a request and libfuse does not pass on; of the request this thread is
+/* Fields of the kernel's request that libfuse does not pass on; of the request this thread is
  * serving. */
 struct negotiate_request_extra {
 	struct fuse_session *session; /* that it came by */
@@ -54,9 +54,9 @@ int op_open_leave_lower(struct mount *m, struct inode *i, fuse_ino_t ino);
 /* Reply to a request that made a file, and opens it. i is referenced; the reference is used up. */
 void op_open_reply_create(fuse_req_t req, struct inode *i, struct stat *st,
 			  struct fuse_file_info *fi);
-/* What an open is known by: the way (passthrough_table.h) that it gets its bytes by, and where the
- * server keeps locks also the request that it came by, so that each open has a handle of its own,
- * with any server. */
+/* Make the handle of an open: the way (passthrough_table.h) that it gets its bytes by, and where
+ * the server keeps locks also the request that it came by, so that each open has a handle of its
+ * own, with any server. */
 static inline uint64_t op_handle(const struct mount *m, uint64_t way)
 {
 	return m->tree.locks ? negotiate_request_extra.unique << OP_HANDLE_WAY_BITS | way : way;
@@ -140,8 +140,8 @@ int protect_may_remove(struct mount *m, struct inode *dir, const char *name);
 /* A name may be there. */
 int protect_may_replace(struct mount *m, struct inode *dir, const char *name);
 
-/* What was just unlinked gives its room, and its inode, back when the kernel forgets it, a moment
- * later. True: r says that there is no room, something unlinked is still known, a moment has
+/* Wait a moment for room: an unlinked file gives its room, and its inode, back when the kernel
+ * forgets it. True: r says that there is no room, something unlinked is still known, a moment has
  * passed, and the whole may be tried once more. *attempts is 0 at first. No lock may be held. */
 bool op_data_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts);
 

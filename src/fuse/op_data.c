@@ -41,7 +41,7 @@ void op_data_thread_release(void)
 	page_events_thread_release();
 }
 
-/* One reply, whatever comes of it: the kernel ends a request whose answer it cannot take (a file
+/* Send one reply and ignore errors: the kernel ends a request whose answer it cannot take (a file
  * that was cut), and libfuse frees it in any case. */
 static void reply_pieces(fuse_req_t req, struct inode *i, struct read_plan *p)
 {
@@ -70,8 +70,8 @@ static bool describe_pages(fuse_req_t req, struct inode *i, off_t off, size_t le
 	return true;
 }
 
-/* What is read of the lower file stays in the kernel's pages of ours, which all mounts of the file
- * system have; the lower file's own would be a second copy. They go by folios, which may have begun
+/* Drop the lower file's own pages: its bytes stay in the kernel's pages of ours, which all mounts
+ * of the file system have, and would be there twice. They go by folios, which may have begun
  * before. */
 static void drop_lower_pages(struct mount *m, struct inode *i, off_t off, size_t len)
 {
@@ -182,9 +182,10 @@ bool op_data_waits_for_room(fuse_req_t req, ssize_t r, unsigned *attempts)
 	return true;
 }
 
-/* What failed may have changed some of the bytes, or the size, and the kernel takes it that nothing
- * did. It does the same to its pages where this succeeds. One at a time: the pages may wait for
- * requests that other threads must answer. */
+/* Have the kernel forget the pages of a failed change: it may have changed some of the bytes, or
+ * the size, and the kernel takes it that nothing did. The kernel does the same to its pages where a
+ * change succeeds. One at a time: the pages may wait for requests that other threads must
+ * answer. */
 static void forget_pages(const struct mount *m, fuse_ino_t ino, off_t off, size_t len)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -338,7 +339,7 @@ static off_t seek_data(struct mount *m, struct inode *i, off_t off)
 	r = read_size(t, i, &size);
 	if (r < 0 || off >= size)
 		return r < 0 ? r : -ENXIO;
-	/* That all is data is never wrong. */
+	/* To say that all is data is never wrong. */
 	return flush_mapped(m, i, off, pos < 0 ? size : pos) ? read_seek(t, i, off, SEEK_DATA)
 							     : off;
 }

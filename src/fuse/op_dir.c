@@ -88,8 +88,8 @@ static int add_entry(struct answer *a, struct inode *dir, const struct lookup_en
 	if (r == -ENOENT)
 		return 1;
 	if (r < 0) {
-		/* One bad entry must not hide the others: it is listed, and asked for by name it
-		 * says why. */
+		/* List a bad entry, so that it does not hide the others; asked for by name it says
+		 * why. */
 		st = (struct stat){ .st_ino = entry->ino, .st_mode = DTTOIF(entry->type) };
 		e = (struct fuse_entry_param){ .attr = st };
 	} else {
@@ -163,7 +163,7 @@ static void answer_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 		readdirplus_policy_listed(&a.m->readdirplus_policy,
 					  (uint32_t)fuse_req_ctx(req)->pid, a.listing,
 					  a.n_names_only);
-	/* What is in the buffer has been counted as looked up: it goes out, the error comes next
+	/* Send the buffer, as its entries have been counted as looked up; the error comes next
 	 * time. */
 	if (r < 0 && a.len == 0)
 		op_reply_err(req, r);

@@ -53,8 +53,8 @@ static struct lock_request record_request(const struct inode *i, fuse_ino_t ino,
 	return q;
 }
 
-/* What its last close has let go of comes as a request of its own, which another thread may still
- * be at. */
+/* The locks that its last close let go of come as a request of their own, which another thread may
+ * still be at. */
 static int try_now(struct locks *l, const struct lock_request *q)
 {
 	bool is_closing = false;

@@ -218,7 +218,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 			r = set_all(req, i, attr, to_set);
 		} while (op_data_waits_for_room(req, r, &attempts));
 	attr_change_end(i);
-	/* It got another id meanwhile: the same once more, by way of that. */
+	/* The node got another id meanwhile: do the same once more, by way of that. */
 	if (r == 0)
 		r = check_resizable(i, ino, to_set);
 	op_changed(i, ino);

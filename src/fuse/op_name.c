@@ -114,7 +114,7 @@ static void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 		op_open_reply_create(req, i, &st, fi);
 }
 
-/* Where opens are not asked about, a file is made by MKNOD. */
+/* Where opens are not asked about, the kernel makes a file by MKNOD. */
 static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		      struct fuse_file_info *fi)
 {

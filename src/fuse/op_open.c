@@ -161,7 +161,7 @@ static enum passthrough_table_way wish_of(const struct opening *o)
 				       : PASSTHROUGH_TABLE_WAY_BACKED;
 	if (!o->offer.is_partial || o->ask.writes || opts->partial == PARTIAL_CACHED)
 		return PASSTHROUGH_TABLE_WAY_CACHED;
-	/* What siblings did not change they go on sharing; a program would be mapped, and that
+	/* Siblings go on sharing what they did not change; a program would be mapped, and that
 	 * takes pages. */
 	return opts->partial == PARTIAL_DIRECT || !is_small(o) ? PASSTHROUGH_TABLE_WAY_DIRECT
 							       : PASSTHROUGH_TABLE_WAY_CACHED;
@@ -214,7 +214,7 @@ static bool is_outdated(struct opening *o)
 		now.kind != PASSTHROUGH_TABLE_LOWER);
 }
 
-/* One of the first three ways, counted; SWITCH or STALE, or -errno. */
+/* Take one of the first three ways, counted; SWITCH or STALE, or -errno. */
 static int take_way(struct opening *o, uint32_t *ret_id)
 {
 	struct passthrough_table *b = o->m->tree.backing;

@@ -59,7 +59,7 @@ struct member {
 	int64_t served_ms; /* when its last request came */
 };
 
-/* One of the pool's, on its own stack. */
+/* A thread of the pool, on its own stack. */
 struct thread {
 	struct list_link link;
 	pthread_t id;
@@ -276,7 +276,7 @@ static void *run_ended(void *arg)
 	return NULL;
 }
 
-/* Nobody works for it any more. */
+/* Unlink a member that no thread works for any more. */
 static void unlink_dead(struct pool *p, struct member *m)
 {
 	struct ending *e = malloc(sizeof(*e));
@@ -314,7 +314,7 @@ static struct member *find_locked(struct pool *p, uint64_t number)
 	return m && m->number == number ? m : NULL;
 }
 
-/* Those in read(2), or on their way to it, where they miss it. */
+/* Wake the threads in read(2), or on their way to it, where they miss it. */
 static void wake_readers_locked(struct pool *p, const struct member *m)
 {
 	for (struct list_link *l = p->threads.next; l != &p->threads; l = l->next)
@@ -469,7 +469,7 @@ static struct thread *find_left_locked(struct pool *p, int64_t now)
 	return left;
 }
 
-/* One that has yet to block misses it, and is woken when its mount is quiet. */
+/* A thread that has yet to block misses it, and is woken when its mount is quiet. */
 static bool call_back_locked(struct pool *p)
 {
 	struct thread *left = find_left_locked(p, clock_ms());
@@ -532,7 +532,7 @@ static void leave(struct pool *p, struct thread *self, struct member *m, int err
 		unlink_dead(p, m);
 }
 
-/* Its mem is NULL where none is left: session_receive makes one. */
+/* Take a buffer. Its mem is NULL where none is left: session_receive makes one. */
 static struct fuse_buf take_buffer(struct pool *p)
 {
 	LOCK_SCOPE(&p->lock);

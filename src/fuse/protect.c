@@ -48,7 +48,7 @@ int protect_may_write_past(struct mount *m, struct inode *i)
 	return r > 0 ? (r & (IMAGE_IMMUTABLE | IMAGE_APPEND_ONLY) ? -EPERM : 0) : r;
 }
 
-/* What was moved elsewhere is copied up, or is a directory without flags. */
+/* A child that was moved elsewhere is copied up, or is a directory without flags. */
 static struct inode *find(struct union_fs *t, struct inode *dir, const char *name)
 {
 	struct inode *i;
@@ -59,7 +59,7 @@ static struct inode *find(struct union_fs *t, struct inode *dir, const char *nam
 	return inode_peek(t, dir, name, &i) || lookup_name(t, dir, name, &i, &st) == 0 ? i : NULL;
 }
 
-/* What is not there, or cannot be looked at, is answered where it is removed. */
+/* A missing entry, or one that cannot be looked at, is answered where it is removed. */
 int protect_may_remove(struct mount *m, struct inode *dir, const char *name)
 {
 	int r = protect_may_change(m, dir);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is left of a request. */
+/* The unread rest of a request. */
 struct rest {
 	const char *at;
 	size_t size;

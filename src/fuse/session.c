@@ -219,7 +219,7 @@ void session_divert(struct session *s, bool (*divert)(void *arg, const struct fu
 	s->divert = divert;
 }
 
-/* It hears what the other one heard, and what it answers is nobody's. */
+/* Let this session hear the INIT of the outer one; its answer goes nowhere. */
 static int hear_init(struct session *s, struct session *around)
 {
 	struct fuse_buf buf = { .size = around->init.len, .mem = malloc(around->init.len) };
@@ -282,9 +282,11 @@ int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, e
 		return r;
 	}
 	s->is_sent_again = ask_again(s);
-	/* It was when the file system was made; if it is no more, that is gone. */
+	/* The device existed when the file system was made; if it is no more, the file system is
+	 * gone. */
 	if (!s->is_sent_again && !m->is_sb_member) {
-		/* They were ended when what the dead server read by was closed. */
+		/* The kernel ended these requests when the descriptor that the dead server read by
+		 * was closed. */
 		s->invalidate = kernel_invalidate_take(m->key);
 		end_by_clone(s);
 	}
@@ -494,7 +496,7 @@ static bool refuse_change(struct session *s, const struct fuse_buf *buf)
 	out.unique = in->unique;
 	stats_request_failed();
 	negotiate_request_extra.result = out.error;
-	/* Who was interrupted will never know of it. */
+	/* An interrupted caller will never know of it. */
 	(void)!write(session_fd(s), &out, sizeof(out));
 	return true;
 }
@@ -528,7 +530,7 @@ static void answer(struct session *s, const struct fuse_buf *buf)
 	else if (!refuse_change(s, buf))
 		fuse_session_process_buf(s->se, buf);
 	stats_request_end();
-	/* What this thread does outside of requests has no session to tell. */
+	/* Outside of requests this thread has no session to tell. */
 	negotiate_request_extra = extra;
 	log_about(about);
 	activity_end(before);

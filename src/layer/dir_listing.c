@@ -50,7 +50,8 @@ static int add_entry(struct dir_listing *l, const char *name, struct dir_listing
 	return 0;
 }
 
-/* What FUSE servers that make no numbers of their own list every entry with, sshfs for one. */
+/* The number with which FUSE servers that make no numbers of their own list every entry, sshfs for
+ * one. */
 #define INO_UNKNOWN UINT32_MAX
 
 static int classify(struct dir_listing *l, int dirfd, const struct dirent64 *de)

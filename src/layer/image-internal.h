@@ -15,7 +15,7 @@ struct image_dir {
 	char *names;
 	uint16_t *layers; /* storage of all children's layers[] */
 
-	/* What is merged into the directory itself. */
+	/* directories merged into this one */
 	size_t nmerged;
 	struct path_resolve_list redirected; /* with a redirect: these, and where they are */
 	struct fd_cache_slot *fds; /* nmerged */
@@ -44,8 +44,9 @@ static inline uint16_t image_merged_layer(const struct image_entry *e, const str
 	return d->redirected.n ? d->redirected.layers[i] : e->layers[i];
 }
 
-/* Who is told when what was read of a layer changes; NULL: nobody. To watch what is far away may
- * wait for it, with others waiting for that, and would not tell of what is done there. */
+/* The watch that is told when what was read of a layer changes; NULL: none. Watching a remote file
+ * system may wait for it, with others waiting for that, and would not tell of what is done
+ * there. */
 static inline struct watch *image_watch(const struct image *img, size_t layer)
 {
 	return img->layers[layer]->is_static ? NULL : img->watch;
@@ -63,5 +64,5 @@ void image_free_dir(struct image_dir *d);
 void image_close_dir(struct image_dir *d);
 /* A new descriptor of the directory of entry e in the i-th layer that is merged. */
 int image_open_dir(struct image *img, struct image_entry *e, const struct image_dir *d, size_t i);
-/* Where e is in a layer that has it, malloc'd. */
+/* The path of e in a layer that has it, malloc'd. */
 char *image_path_in_layer(const struct image_entry *e, uint16_t layer);

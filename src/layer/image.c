@@ -40,7 +40,7 @@ static void note_layer(struct image *img, size_t i)
 	struct layer *l = img->layers[i];
 
 	watch_dir(image_watch(img, i), l->rootfd);
-	/* Where that cannot be told it may have one. */
+	/* Assume a map where that cannot be told. */
 	img->has_map[i] = faccessat(l->rootfd, MAPFILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
 			  errno != ENOENT;
 	/* A map changes by stores into a mapping, which nobody is told of. */
@@ -220,7 +220,7 @@ struct xino *image_inner_mounts(struct image *img)
 	return &img->inner_mounts;
 }
 
-/* Which of the directories that are merged into the parent of e has it. */
+/* The index, among the directories that are merged into the parent of e, of the one that has it. */
 static size_t place_in_parent(const struct image_entry *e, const struct image_dir *d)
 {
 	size_t i = 0;
@@ -230,7 +230,7 @@ static size_t place_in_parent(const struct image_entry *e, const struct image_di
 	return i;
 }
 
-/* That e stands in; 0: none but its layer's. */
+/* The mount inside its layer that e is in; 0: none but its layer's. */
 static uint64_t inner_mount(const struct image_entry *e)
 {
 	const struct image_dir *d = e->parent ? e->parent->dir : NULL;
@@ -459,8 +459,7 @@ int image_stat(struct image *img, struct image_entry *e, struct stat *ret)
 		r = image_load_dir(img, e, &d);
 		if (r == 0)
 			st->st_nlink = 2 + d->nsubdirs;
-		/* What is wrong inside must not hide the directory, nor the rest of the one it is
-		 * in. */
+		/* A fault inside must not hide the directory, nor the rest of the one it is in. */
 		if (r == -EUCLEAN)
 			r = 0;
 	}
@@ -529,7 +528,7 @@ static int make_source(struct image *img, struct image_entry *e, struct source *
 			  path, &s);
 	if (r < 0)
 		return r;
-	/* What lies below was found through directories that nobody watches. */
+	/* The file below was found through directories that nobody watches. */
 	if (!source_is_plain(s))
 		watch_spoil(img->watch);
 	if (atomic_compare_exchange_strong(&e->src, &other, s)) {

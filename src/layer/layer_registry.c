@@ -35,7 +35,7 @@
 
 enum record_state { RECORD_IN_USE, RECORD_CLOSING, RECORD_KEPT };
 
-/* What a layer without users must not have: it would keep a file system busy. */
+/* Resources that a layer without users must not have: it would keep a file system busy. */
 struct left {
 	struct layer *layer;
 	int rootfd, readonly_root;
@@ -186,7 +186,7 @@ static void enter_layers(struct layer *const *layers, size_t n)
 		layers[i]->users++;
 }
 
-/* What nobody needs any more goes to left. */
+/* Move layers without users to left. */
 static size_t leave_layers_locked(struct layer *const *layers, size_t n, struct left *left)
 {
 	size_t nleft = 0;
@@ -202,7 +202,7 @@ static size_t leave_layers_locked(struct layer *const *layers, size_t n, struct 
 	return nleft;
 }
 
-/* Somebody still refers to the layers. */
+/* Close them; the layers are still referenced. */
 static void close_left(struct left *left, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -303,7 +303,7 @@ static int stack_make(struct layer *const *fresh, size_t n, struct stack *s)
 	return 0;
 }
 
-/* What is left when the image has been entered, or will not be. */
+/* Release the rest when the image has been entered, or will not be. */
 static void stack_release(struct stack *s, bool is_entered)
 {
 	if (!is_entered) {
@@ -430,8 +430,9 @@ static void keep(struct record *r)
 	pthread_mutex_lock(&reg.lock);
 	nleft = leave_locked(r);
 	pthread_mutex_unlock(&reg.lock);
-	/* Whoever unmounts what is below, once this mount has gone, must not find it busy; and it
-	 * is not given to another mount, which would have them opened again, before. */
+	/* Close the layers: a program that unmounts what is below, once this mount has gone, must
+	 * not find it busy; and the image is not given to another mount, which would have them
+	 * opened again, before. */
 	close_left(r->left, nleft);
 	pthread_mutex_lock(&reg.lock);
 	r->state = RECORD_KEPT;

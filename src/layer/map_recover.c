@@ -143,7 +143,7 @@ int map_recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), 
 		hole = lseek(fd, data, SEEK_HOLE);
 		if (hole < 0 && errno != ENXIO)
 			return -errno;
-		/* It is being cut. */
+		/* The file is being cut. */
 		if (hole <= data)
 			break;
 		e = data_contents(fd, buf, (uint64_t)data, (uint64_t)hole, &call);

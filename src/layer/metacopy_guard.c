@@ -2,8 +2,8 @@
 /* One attribute where one is enough. On ext4 it lies in a block that up to 1024 inodes with the
  * same attributes share; with a second one each file takes and frees a block on the way, which
  * costs 20 us, and milliseconds where freed blocks are discarded at once
- * (doc/decisions/0002-guard-of-partial-files.md). The redirect stands before the metacopy and goes
- * after it: older kernels would follow a metacopy alone. */
+ * (doc/decisions/0002-guard-of-partial-files.md). The redirect is set before the metacopy and
+ * removed after it: older kernels would follow a metacopy alone. */
 #include "veneer/layer/metacopy_guard.h"
 
 #include "veneer/layer/whiteout.h"

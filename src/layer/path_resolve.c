@@ -34,7 +34,7 @@ static bool is_hidden(int dirfd, const char *name)
 	       fstatat(dirfd, hidden, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* What the directory has of that name, opened if that is anything. */
+/* Open the directory's entry of that name, if there is any. */
 static int open_entry(int dirfd, const char *name, int *ret_fd)
 {
 	_cleanup_(closep) int fd = -1;

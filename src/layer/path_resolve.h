@@ -24,8 +24,8 @@ struct path_resolve_step {
 	char path[PATH_MAX]; /* what it stands over, in the layers below; "" without one */
 };
 
-/* One layer's word on a plain path in it. 0 or -errno: -EUCLEAN for a redirect that is no path
- * (logged), -ENAMETOOLONG for one that leads to no possible path. */
+/* Resolve a plain path in one layer. 0 or -errno: -EUCLEAN for a redirect that is no path (logged),
+ * -ENAMETOOLONG for one that leads to no possible path. */
 int path_resolve_visit(struct layer *l, const char *path, struct path_resolve_step *ret);
 
 /* The regular file at a plain path of the tree that layers[from..n) show: its layer, and its path

@@ -100,8 +100,9 @@ static int open_and_pin(struct source *s)
 	return fd < 0 ? fd : fd_cache_fill(&s->fd, fd);
 }
 
-/* Where the file system may be remote: with each open most FUSE file systems forget the file's
- * pages, so that a second one takes away those that the first has just brought. */
+/* Open the file once where its file system may be remote: with each open most FUSE file systems
+ * forget the file's pages, so that a second one takes away those that the first has just
+ * brought. */
 static int open_alone_and_pin(struct source *s)
 {
 	struct singleflight turn;
@@ -204,8 +205,8 @@ static int find_entry(struct layer *l, const struct partial_xattr *m, const char
 	return -EUCLEAN;
 }
 
-/* Where in the layers below layers[idx] the file is that s stands over, for a name given as by
- * whiteout_metacopy. -ENOENT: nowhere. */
+/* Find the file that s stands over in the layers below layers[idx], for a name given as by
+ * whiteout_metacopy. -ENOENT: there is none. */
 static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 {
 	struct path_resolve_step step;
@@ -231,8 +232,8 @@ static int path_below(struct source *s, const char *name, char ret[PATH_MAX])
 		       : -ENAMETOOLONG;
 }
 
-/* Where a chain goes on. at: the layers known to have the file at the path of its first part; 0 of
- * them once it has left that path. */
+/* The place where a chain goes on. at: the layers known to have the file at the path of its first
+ * part; 0 of them once it has left that path. */
 struct chain {
 	struct layer *const *layers;
 	size_t n, idx;
@@ -282,7 +283,7 @@ static int attach_below(struct chain *c, struct source *s, const char *name, str
 	return 0;
 }
 
-/* What one file is: a partial one gets its map and id. name: what it stands over, as
+/* Examine one file: a partial one gets its map and id. name: what it stands over, as
  * whiteout_metacopy says it. */
 static int examine(struct source *s, struct stat *st, struct partial_xattr *mark,
 		   char name[NAME_BELOW_MAX])

@@ -53,7 +53,8 @@ bool xattr_trust_covers(const struct stat *up, bool has_acl, bool is_at_own_plac
 	return up->st_uid == geteuid() || up->st_uid == low->st_uid;
 }
 
-/* Who may write the map decides which of a file's blocks are seen and which of the lower file's. */
+/* A user who may write the map decides which of a file's blocks are seen and which of the lower
+ * file's. */
 static bool map_covers(struct mapfile *map, const struct stat *low)
 {
 	uid_t owner;

@@ -36,10 +36,10 @@ struct inode *inode_by_lower_locked(struct union_fs *t, struct image_entry *e);
 uint64_t inode_lower_hash(const struct image_entry *e);
 void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i);
 void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink **free_list);
-/* What was found becomes what the inode is; it is published by has_upper, last. */
+/* Take over what was found; it is published by has_upper, last. */
 void inode_take_found(struct inode *i, const struct inode_found *f);
-/* It has no name any more, or is about to lose the last: say in the slot what it is found by;
- * bare_path if it is bare. */
+/* Note in the slot how to find an inode that has no name any more, or is about to lose the last;
+ * unresolved_path if it is unresolved. */
 void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path);
 /* Without the lock: free what has died. */
 void inode_free_unlinked(struct union_fs *t, struct hlink *free_list);

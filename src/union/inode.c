@@ -177,7 +177,8 @@ static void forget_bytes(struct union_fs *t, struct inode *i)
 	struct partial_xattr mark = { .file_id = i->src.id };
 	struct stat st;
 
-	/* One that was never looked at since a server died is known by what it held alone. */
+	/* An inode that was never looked at since a server died is known by its held descriptor
+	 * alone. */
 	if (i->is_unresolved && i->src.fd.fd_plus_one && t->map && i->type == DT_REG) {
 		const int fd = i->src.fd.fd_plus_one - 1;
 
@@ -223,7 +224,7 @@ uint64_t inode_fold_ino(struct union_fs *t, dev_t dev, ino_t ino)
 	return xino_fold(xino_index(&t->devs, dev), ino);
 }
 
-/* So that a later server numbers alike what it meets in another order. */
+/* Note devices, so that a later server numbers alike what it meets in another order. */
 static void note_devices_locked(struct union_fs *t)
 {
 	struct xino *const from[] = { [NODE_TABLE_OF_TREE] = &t->devs,
@@ -246,7 +247,7 @@ void inode_table_prepare(struct union_fs *t)
 		pthread_mutex_init(&t->setid_locks[k], NULL);
 }
 
-/* What prepare made, when the table could not be. */
+/* Undo prepare, when the table could not be made. */
 static void abandon(struct union_fs *t)
 {
 	xino_release(&t->devs);
@@ -427,7 +428,7 @@ void inode_enter_by_upper_locked(struct union_fs *t, struct inode *i)
 		i->is_in_by_upper = true;
 }
 
-/* Another name of this upper file may be known already. */
+/* Find the inode by which another name of this upper file may be known already. */
 struct inode *inode_by_upper_locked(struct union_fs *t, const struct inode_found *f)
 {
 	for (struct hlink *l = htab_first(&t->by_upper, f->upper_ino); l; l = htab_next(l)) {

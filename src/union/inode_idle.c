@@ -11,7 +11,7 @@ size_t inode_count(struct union_fs *t)
 	return node_table_count(t->nodes);
 }
 
-/* Who has no name has a user, and the root is no user's to give back. */
+/* An inode without a name has a user, and the root is no user's to give back. */
 static bool may_be_idle(const struct node_slot *s)
 {
 	return s && s->nlookup && (s->state == NODE_LOWER || s->state == NODE_UPPER);

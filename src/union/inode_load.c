@@ -67,7 +67,7 @@ static bool is_its_own(struct node_slot *s, int fd)
 	       (!s->upper_ino || s->upper_ino == st.st_ino);
 }
 
-/* It is pinned, as it was: nothing else leads there. */
+/* Keep the inode pinned, as it was: nothing else leads there. */
 static void take_held(struct union_fs *t, struct held *h, struct inode *i, struct node_slot *s)
 {
 	const int fd = s->held_fd - 1;
@@ -102,7 +102,7 @@ static int take_all_held(struct union_fs *t)
 		struct inode *i = node_table_object(t->nodes, id);
 		struct node_slot *s = node_table_slot(t->nodes, id);
 
-		/* It had just got another number. */
+		/* The file had just got another number. */
 		if (s && s->state == NODE_FORMER && s->held_fd && i) {
 			struct node_slot *now = node_table_slot(t->nodes, i->id);
 
@@ -131,10 +131,10 @@ static int make_unresolved(struct union_fs *t, uint32_t id)
 	if (!i)
 		return -ENOMEM;
 	i->is_mapped_past_us = s->is_mapped_past_us;
-	/* It was told of by this id, or would have been (sb_reply.c). Who locked it has look-ups
-	 * beside (sb_locks.c). */
+	/* The kernel was told of the inode by this id, or would have been (sb_reply.c). A lock
+	 * holder has look-ups beside (sb_locks.c). */
 	i->is_private = s->nlookup > s->n_tied;
-	/* Whatever was listed of it, somebody may look it up now. */
+	/* A caller may look any listed name up now. */
 	i->is_listed_names_only = s->type == DT_DIR;
 	node_table_set_object(t->nodes, id, i);
 	if (id == NODE_TABLE_ROOT) {
@@ -224,7 +224,7 @@ static int list_all(struct union_fs *t)
 	return 0;
 }
 
-/* What was not granted yet, or given back just now. */
+/* Drop descriptors that were not granted yet, or given back just now. */
 static void drop_unheld(struct union_fs *t)
 {
 	for (uint32_t id = NODE_TABLE_ROOT + 1; id < node_table_end(t->nodes); id++) {

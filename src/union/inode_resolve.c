@@ -23,7 +23,7 @@ static bool is_what_it_was(struct union_fs *t, const struct inode *i, const stru
 		return false;
 	if (s->upper_ino)
 		return f->has_upper && f->upper_ino == s->upper_ino;
-	/* It may have been copied up by a server that did not live to say so. */
+	/* A server that did not live to say so may have copied it up. */
 	return f->ino == i->ino || (f->has_upper && f->covered_ino && f->covered_ino == i->ino);
 }
 

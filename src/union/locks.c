@@ -212,7 +212,7 @@ static bool is_changed_by(const struct lock_record *r, const void *arg)
 	       (is_of_type(r, q) && (r->end + 1 == q->start || q->end + 1 == r->start));
 }
 
-/* What there will be instead of what the owner has there. */
+/* The records that replace what the owner has there. */
 struct change {
 	struct lock_record now[LOCK_TABLE_CHANGE];
 	unsigned n_now, n_before;
@@ -275,7 +275,7 @@ static bool is_owned_by(const struct lock_record *r, const void *arg)
 	return r->owner == *(const uint64_t *)arg;
 }
 
-/* What it has in another way goes first, also when it then has to wait. */
+/* Give up first what the owner has in another way, also when it then has to wait. */
 static int change_flock_locked(struct locks *l, struct object *o, const struct lock_request *q)
 {
 	const struct lock_record own = record_of(q);
@@ -307,7 +307,7 @@ static int change_locked(struct locks *l, struct object *o, const struct lock_re
 
 /* ---- waiters ---- */
 
-/* It waits no longer. */
+/* End the wait. */
 static void move_to_told_locked(struct locks *l, struct waiter *w, int result,
 				struct list_link *told)
 {
@@ -634,7 +634,7 @@ void locks_release_handle(struct locks *l, uint64_t inode, uint64_t handle)
 		&(struct release){ .goes = { is_by_handle, is_by_handle }, .of = &handle });
 }
 
-/* Those of one object, or all. */
+/* Give up the waiters of one object, or all. */
 static void give_up_waiters(struct locks *l, const struct object *o, int result,
 			    struct list_link *told)
 {

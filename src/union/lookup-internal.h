@@ -6,8 +6,8 @@
 
 struct partial_xattr;
 
-/* What is at a name, whatever inode is known by it. -ENOENT; -EAGAIN: it changed meanwhile; -errno.
- */
+/* Find the entry at a name, whatever inode is known by it. -ENOENT; -EAGAIN: it changed meanwhile;
+ * -errno. */
 int lookup_find(struct union_fs *t, struct inode *dir, const char *name, struct inode_found *ret);
 /* Of one that the upper has; below: what the lower directory has of that name, or NULL. */
 int lookup_find_upper(struct union_fs *t, struct inode *dir, const char *name,

@@ -17,7 +17,7 @@ static int enter_name(struct union_fs *t, struct inode *dir, const char *name, s
 	struct inode_found found;
 	int r = lookup_find(t, dir, name, &found);
 
-	/* It may be one that was known by another name when the last server died. */
+	/* The inode may have been known by another name when the last server died. */
 	if (r == 0)
 		r = restore_others(t, &found);
 	return r < 0 ? r : inode_enter(t, dir, name, &found, ret);
@@ -111,7 +111,7 @@ static int apply_override(struct union_fs *t, struct inode *i, struct stat *st)
 	return 0;
 }
 
-/* Who completes a partial file changes its times for a moment, with the file locked
+/* Completing a partial file changes its times for a moment, with the file locked
  * (materialize.h). */
 static int stat_upper(struct union_fs *t, struct inode *i, struct stat *ret)
 {

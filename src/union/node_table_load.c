@@ -130,7 +130,7 @@ static void scan_slots(struct load *l)
 	}
 }
 
-/* What lies between names is free: as few pieces as do. */
+/* Free the gaps between names, as few pieces as there are. */
 static void free_gaps(struct load *l)
 {
 	struct node_table *t = l->t;

@@ -161,7 +161,7 @@ static int restore_named(struct union_fs *t, struct inode *i)
 	return r;
 }
 
-/* Those above it are not bare, or lost. */
+/* The inodes above it are resolved and not stale. */
 static int restore_one(struct union_fs *t, struct inode *i)
 {
 	int r = 0;
@@ -227,7 +227,7 @@ static int restore_chain(struct union_fs *t, struct inode *i)
 	/* From the top; in a loop, since a container decides how deep it is. */
 	for (size_t k = c.n; r == 0 && k-- > 0;) {
 		r = restore_one(t, c.v[k]);
-		/* What is in a directory that is lost may have been held. */
+		/* A child of a stale directory may have been held. */
 		if (r == -ESTALE && k > 0)
 			r = 0;
 	}

@@ -203,7 +203,8 @@ int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own)
 		fd_cache_note_writable(&i->src.fd);
 		return fd;
 	}
-	/* It was opened when its mode, or a running program, did not allow more: perhaps now. */
+	/* The file was opened when its mode, or a running program, did not allow more: perhaps
+	 * now. */
 	*ret_own = path_reopen(fd, O_RDWR);
 	if (*ret_own == -EACCES) {
 		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
@@ -220,7 +221,7 @@ int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own)
 	return *ret_own;
 }
 
-/* What was just made, and may be read by this descriptor for long. */
+/* Do not set the access time of what was just made: it may be read by this descriptor for long. */
 static void quieten(const struct union_fs *t, int fd)
 {
 	if (!t->keeps_atime)
