@@ -26,7 +26,7 @@ static int put(struct page *p, const char *s, size_t n)
 	return 0;
 }
 
-/* One character of s, and how many bytes that were; 0: there is no room. */
+/* Put one character of s, and return the number of its bytes; 0: there is no room. */
 static size_t put_character(struct page *p, const char *s)
 {
 	const unsigned char *p8 = (const unsigned char *)s;

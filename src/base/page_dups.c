@@ -198,7 +198,7 @@ static void free_copy(struct page_dups *c, uint32_t i)
 	c->ncopies--;
 }
 
-/* Its copies are gone. */
+/* Free an extent whose copies are gone. */
 static void free_extent(struct page_dups *c, uint32_t i)
 {
 	uint32_t *link = &c->buckets[bucket_of(c, &c->extents[i].key)];
@@ -575,7 +575,7 @@ size_t page_dups_scan(struct page_dups *c, uint32_t now_ms, struct page_dups_vic
 {
 	size_t n = 0;
 
-	/* What was spared may go now. */
+	/* Spared copies may go now. */
 	if (c->quiet >= c->extent_slots.end && c->has_next && !is_before(now_ms, c->next_ms))
 		c->quiet = 0;
 	for (uint32_t k = 0; k < c->rules.scan && c->quiet < c->extent_slots.end; k++) {
@@ -610,7 +610,7 @@ void page_dups_kept(struct page_dups *c, const struct page_dups_victim *v, uint3
 		set_held(c, &c->extents[at], p, true);
 		p->until_ms = now_ms + for_ms;
 		c->evictions--;
-		/* Another one may go in its place. */
+		/* Another copy may go in its place. */
 		c->quiet = 0;
 	}
 }

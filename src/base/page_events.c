@@ -37,7 +37,7 @@ static struct {
 	bool is_woken;
 } bell = { .lock = PTHREAD_MUTEX_INITIALIZER, .woken = PTHREAD_COND_INITIALIZER };
 
-/* One that nobody owns, or a new one; NULL: no memory. */
+/* Take a ring without an owner, or a new one; NULL: no memory. */
 static struct ring *take_ring(void)
 {
 	struct ring *r;

@@ -39,7 +39,7 @@ static void save_up(struct promote_policy_rate *r, uint64_t now_ms)
 	if (__builtin_mul_overflow(now_ms - r->at_ms, r->rate, &earned))
 		earned = UINT64_MAX;
 	earned /= MS_PER_S;
-	/* What is too little to be counted yet is not lost. */
+	/* Keep time that earns too little to be counted yet. */
 	if (!earned)
 		return;
 	r->at_ms = now_ms;

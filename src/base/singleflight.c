@@ -43,7 +43,8 @@ bool singleflight_begin(struct singleflight *t, const void *what)
 		list_add_tail(&turns.list, &t->link);
 		return true;
 	}
-	/* It is gone once it is not found any more; what is found then may be a later one. */
+	/* The flight is gone once it is not found any more; a flight that is found then may be a
+	 * later one. */
 	number = other->number;
 	while ((other = find_locked(what)) && other->number == number)
 		pthread_cond_wait(&turns.ended, &turns.lock);

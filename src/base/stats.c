@@ -144,7 +144,7 @@ static struct {
 static struct stats process;
 static _Atomic int64_t memory[STATS_MEMORIES];
 
-/* What this thread does. */
+/* The current work of this thread. */
 static _Thread_local struct {
 	struct stats *stats; /* NULL: the process */
 	struct stats *before; /* the request */

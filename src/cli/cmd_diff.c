@@ -74,7 +74,7 @@ static void draw(void *arg, const struct diff_progress *p)
 		progress_show(arg, "entry", p->entries, p->nentries, p->bytes, p->nbytes, "");
 }
 
-/* Where an archive goes. */
+/* The destination of an archive. */
 struct output {
 	const char *path; /* NULL: standard output */
 	int fd;
@@ -141,7 +141,7 @@ static int close_output(struct output *to, int r)
 	if (r == 0 && to->is_nameless &&
 	    linkat(AT_FDCWD, proc, AT_FDCWD, to->path, AT_SYMLINK_FOLLOW) < 0)
 		e = -errno;
-	/* What a file system across the network, or one that is full, says of it only now. */
+	/* A file system across the network, or one that is full, reports errors only now. */
 	if (close(to->fd) < 0 && r == 0 && e == 0)
 		e = -errno;
 	if (e < 0)

@@ -52,7 +52,7 @@ static int print_usage(void)
 
 /* ---- progress ---- */
 
-/* What a server says of its work. */
+/* A server's messages about its work. */
 struct live {
 	struct progress shown;
 	struct promote_worker_progress last;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What mount(8) runs for the type veneer: mount.veneer SPEC DIR [-fnsv] [-N NAMESPACE] [-t TYPE]
- * [-o OPTIONS]. Its flags are not those of the mount program: -f is to mount nothing. */
+/* The helper that mount(8) runs for the type veneer: mount.veneer SPEC DIR [-fnsv] [-N NAMESPACE]
+ * [-t TYPE] [-o OPTIONS]. Its flags are not those of the mount program: -f is to mount nothing. */
 #include "commands.h"
 
 #include "veneer/base/cleanup.h"

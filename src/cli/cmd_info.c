@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which features work here and why not, and what a mount is made of. */
+/* Prints which features work here and why others do not, and what a mount is made of. */
 #include "commands.h"
 
 #include "mount_find.h"

@@ -96,7 +96,7 @@ struct lines {
 	bool has_failed;
 };
 
-/* The one that has come, malloc'd; NULL on no memory. */
+/* Take the line that has come, malloc'd; NULL on no memory. */
 static char *take_line(struct lines *l)
 {
 	char *text = NULL;

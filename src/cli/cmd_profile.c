@@ -55,7 +55,7 @@ static bool parse_key(const char *text, uint64_t *ret)
 
 /* ---- out ---- */
 
-/* What a walk over the images is for. */
+/* The purpose of a walk over the images. */
 struct walk {
 	uint64_t wanted; /* 0: all */
 	size_t found;
@@ -383,7 +383,7 @@ static int export(struct profile *p, uint64_t key, char *err, size_t err_size)
 	return r == 0 ? print_json(j) : r;
 }
 
-/* What the line says. */
+/* The parsed command line. */
 struct args {
 	const char *state, *what, *arg;
 	bool is_all, is_json, takes_image;

@@ -207,8 +207,8 @@ static bool choose_log_of(const char *text, struct choice *c)
 	return choose_log_by(text, is_debug ? (size_t)(comma - text) : strlen(text), c);
 }
 
-/* What a mount that starts a server says in its environment; who calls --upgrade hands that on as
- * well. */
+/* Read the environment that a mount sets when it starts a server; a caller of --upgrade hands that
+ * on as well. */
 static void read_environment(struct choice *c)
 {
 	const char *log = getenv("VENEER_LOG"), *metrics = getenv("VENEER_METRICS");
@@ -261,8 +261,8 @@ static int choose_log(const struct choice *c, bool keeps_output, char *err, size
 	return 0;
 }
 
-/* Where Prometheus is answered. Somebody who chose to be watched hears why not; a mount must not
- * fail for it. */
+/* Listen for Prometheus. A user who chose to be watched hears why not; a mount must not fail for
+ * it. */
 static int watch_there(const struct choice *choice, struct server_config *c, char *err,
 		       size_t err_size)
 {

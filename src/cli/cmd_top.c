@@ -129,7 +129,7 @@ static void give_terminal(struct top *t)
 	t->has_terminal = t->has_keys = false;
 }
 
-/* So many lines at most, and none of an older frame between or below them. */
+/* Draw so many lines at most, and none of an older frame between or below them. */
 static void draw_lines(const char *text, size_t nlines)
 {
 	fputs("\033[H", stdout);
@@ -183,7 +183,7 @@ static int draw(struct top *t, const struct picture *begun, const struct picture
 	return fflush(stdout) == 0 ? 0 : -EIO;
 }
 
-/* What a key asks for. */
+/* The action that a key asks for. */
 static enum wait take_key(struct top *t, struct pollfd *keys)
 {
 	char c;
@@ -244,7 +244,7 @@ static int show(struct top *t, struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 	return r;
 }
 
-/* What was the end is the beginning. */
+/* The previous end is the new beginning. */
 static int take_next(struct pair *p, char err[STATS_FETCH_ERR_SIZE])
 {
 	struct picture next;

@@ -48,16 +48,16 @@ static int print_help(void)
 	return 0;
 }
 
-/* Who calls it fuse-overlayfs wants to know how to mount. */
+/* A user who calls it fuse-overlayfs wants to know how to mount. */
 static bool asks_for_commands(const char *name, int argc, char **argv)
 {
 	return argc == 2 && strcmp(name, "fuse-overlayfs") != 0 &&
 	       (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
 }
 
-/* What a tool opens in the place of an output that is closed would get what is printed: a file of a
- * layer, in the worst case. Writing there goes on failing. (Servers and mounts have an open one,
- * sandbox_setup.h.) */
+/* Occupy closed standard descriptors: a file that a tool opens in their place would get what is
+ * printed, a file of a layer in the worst case. Writing there goes on failing. (Servers and mounts
+ * have an open one, sandbox_setup.h.) */
 static void hold_standard_fds(void)
 {
 	for (int fd = 0; fd <= 2; fd++)

@@ -13,9 +13,9 @@ char *mount_find_path(const char *given);
 /* A mount of veneer is on top there. */
 bool mount_find_is_ours(const char *path);
 
-/* What the server of the mount at this place says of it, alone in *ret; release. 0: it is no mount
- * point of veneer; 1; -errno after a sentence on standard error, for command, which would like an
- * upper. */
+/* Ask the server of the mount at this place for its report, alone in *ret; release. 0: it is no
+ * mount point of veneer; 1; -errno after a sentence on standard error, for command, which would
+ * like an upper. */
 int mount_find_look(const char *given, const char *command, struct report *ret);
 /* ... which has an upper: its path, malloc'd. The same results. */
 int mount_find_upper(const char *given, const char *command, char **ret);

@@ -89,7 +89,7 @@ int offline_options(const struct offline_args *a, struct mount_opts *ret)
 		options_release(ret);
 		return -EINVAL;
 	}
-	/* What only changes how a mount shows its files. */
+	/* Drop options that only change how a mount shows its files. */
 	ret->is_readonly = ret->is_volatile = false;
 	ret->xattr_permissions = 0;
 	ret->is_offline = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the subcommands share that work on the layers of a mount without mounting them. */
+/* Shared by the subcommands that work on the layers of a mount without mounting them. */
 #pragma once
 
 #include "veneer/mount/options.h"

@@ -78,7 +78,7 @@ int stats_fetch_report(char **ret_json, struct report *ret, char err[STATS_FETCH
 
 /* ---- one mount of it ---- */
 
-/* What the user calls a mount, in all the ways that the server may. */
+/* The names by which the user and the server may call a mount. */
 struct wanted {
 	char *given, *real;
 };

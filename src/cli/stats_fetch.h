@@ -12,7 +12,7 @@ int stats_fetch_report(char **ret_json, struct report *ret, char err[STATS_FETCH
 /* Leave of the text only the mount at this path, however it is called. 0, or -errno after a
  * sentence on standard error. */
 int stats_fetch_pick(const char *path, char **json);
-/* What a server says of itself and its mounts, malloc'd. 0 or -ENOMEM. */
+/* Make the report of a server on itself and its mounts, malloc'd. 0 or -ENOMEM. */
 int stats_fetch_own(struct mount_table *mounts, char **ret_json);
 /* The same for Prometheus. */
 int stats_fetch_metrics(struct mount_table *mounts, char **ret_text);

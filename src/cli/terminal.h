@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may be written to a terminal: lines drawn anew where it can, colours unless NO_COLOR is set
- * (no-color.org). */
+/* Tells what may be written to a terminal: lines drawn anew where it can, colours unless NO_COLOR
+ * is set (no-color.org). */
 #pragma once
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* It is one that knows escape sequences. */
+/* Does the terminal know escape sequences? */
 static inline bool terminal_can_draw(FILE *out)
 {
 	const char *kind = getenv("TERM");

@@ -26,7 +26,7 @@
 #define WORD_MS	  3000 /* then it is said */
 #define DOUBT_MS  10000 /* where the kernel did not say that the file system is no more */
 
-/* Another user could lead us anywhere. */
+/* A path of another user could lead us anywhere. */
 static bool is_of_this_user(const char *path)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
@@ -91,7 +91,7 @@ static void ask(const char *path, int watch_fd, int answer_fd)
 	_exit(n > 0 && write(answer_fd, text, (size_t)n) == n ? 0 : 1);
 }
 
-/* False: it cannot end before the server has answered. */
+/* Kill the process that asked. False: it cannot end before the server has answered. */
 static bool end_asking(pid_t pid)
 {
 	const int64_t end = clock_ms() + ANSWER_MS;
@@ -103,7 +103,7 @@ static bool end_asking(pid_t pid)
 	return r != 0;
 }
 
-/* What the server says, terminated. */
+/* Read the server's text, terminated. */
 static bool hear(int fd, char text[WORKDIR_HANDLE_SIZE])
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with a command line, in one sentence on standard error, and where the usage is. */
+/* Says what is wrong with a command line, in one sentence on standard error, and where the usage
+ * is. */
 #pragma once
 
-/* What getopt_long answered with c, ':' or '?'. argv as it is at that moment. */
+/* Explain the ':' or '?' of getopt_long. argv as it is at that moment. */
 void usage_wrong_option(char *const *argv, int c);
 /* Something that has to be there is not: UPPER... */
 void usage_missing(const char *what);

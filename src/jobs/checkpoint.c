@@ -22,7 +22,7 @@ struct checkpoint {
 	bool is_stopping;
 };
 
-/* What a dead server wrote is committed like what we write. */
+/* Partial files of a dead server are committed like our own. */
 static bool may_be_partial(struct union_fs *t, struct inode *i)
 {
 	if (i->type != DT_REG || i->is_stale)

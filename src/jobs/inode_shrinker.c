@@ -73,7 +73,7 @@ static bool is_scarce(void)
 	       bytes_of_all() >= m.limit / SHARE;
 }
 
-/* The one with the most inodes; false: none has many. */
+/* Choose the mount with the most inodes; false: none has many. */
 static bool begin_with_largest(struct member *ret, size_t *ret_count)
 {
 	struct member *most = NULL;
@@ -133,7 +133,7 @@ static bool one_round(void)
 
 	if (!is_scarce())
 		return true;
-	/* What was given back the last time may still be the allocator's. */
+	/* Memory given back the last time may still be the allocator's. */
 	malloc_trim(0);
 	if (!is_scarce() || !begin_with_largest(&m, &count))
 		return true;

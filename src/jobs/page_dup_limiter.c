@@ -151,7 +151,7 @@ static bool is_alive(uint32_t pid)
 	return pid && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
-/* Its lower blocks in the extent. */
+/* List the lower blocks of the copy in the extent. */
 static int runs_of(struct union_fs *t, struct inode *i, const struct page_dups_victim *v,
 		   struct kernel_evict_range *out, size_t max)
 {
@@ -302,7 +302,7 @@ static void evict(struct state *st, size_t n)
 
 /* ---- rounds ---- */
 
-/* What joined and left since. How many take part. */
+/* Follow the mounts that joined and left since. Returns how many take part. */
 static size_t follow_members(struct state *st)
 {
 	const uint32_t *known;

@@ -185,7 +185,7 @@ static unsigned count_bits(const uint64_t bits[2])
 	return (unsigned)(__builtin_popcountll(bits[0]) + __builtin_popcountll(bits[1]));
 }
 
-/* What the policy says of one file. */
+/* Do what the policy says of one file. */
 static int promote_file(struct promote_worker *p, struct materialize *w, struct inode *i)
 {
 	const file_id_t id = i->src.id;
@@ -354,7 +354,7 @@ static int pass_over(void *arg, struct inode *parent, const char *name, int erro
 	return is_fatal(error) ? error : 0;
 }
 
-/* What is still not found is not looked for again. */
+/* Remember files that are still not found, so as not to look for them again. */
 static int remember_lost(struct round *r)
 {
 	file_id_t *lost = calloc(r->n, sizeof(*lost));
@@ -495,7 +495,7 @@ static int leave_file(struct job_run *j, struct inode *parent, const char *name,
 
 	if (is_fatal(r) || r == -ECANCELED)
 		return r;
-	/* It was removed, or renamed, meanwhile. */
+	/* The file was removed, or renamed, meanwhile. */
 	if (r == -ENOENT || r == -ESTALE)
 		return 0;
 	log_error("%s/%s: left as it is: %s", j->p->tree->upper->path, path ? path : name,
@@ -551,7 +551,7 @@ static int do_job(struct promote_worker *p, struct promote_worker_job *job)
 
 /* ---- the thread ---- */
 
-/* Whose turn it is, or until when to wait. */
+/* The mount that is next, or until when to wait. */
 static struct promote_worker *next_locked(uint64_t now, uint64_t *ret_until)
 {
 	struct promote_worker *next = NULL;
@@ -694,7 +694,7 @@ int promote_worker_start(struct union_fs *t, enum promote_policy_mode mode, uint
 		return r;
 	}
 	list_add_tail(&crew.mounts, &p->link);
-	/* What earlier mounts left. */
+	/* Files of earlier mounts may be waiting. */
 	p->is_wanting = mode != PROMOTE_POLICY_OFF && mapfile_count(t->map) > 0;
 	t->is_armed = mode != PROMOTE_POLICY_OFF && !p->is_wanting;
 	if (p->is_wanting)

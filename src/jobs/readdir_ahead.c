@@ -17,7 +17,8 @@ struct readdir_ahead {
 	bool is_busy; /* guarded by ahead.lock: the thread reads one of its directories */
 };
 
-/* The one thread: of its own, so that who stops it may wait for it while the next one has begun. */
+/* The worker thread's state: of its own, so that a thread that stops it may wait for it while the
+ * next one has begun. */
 struct worker {
 	pthread_t thread;
 	struct readdir_ahead *current; /* whose directory it reads; the thread's own */

@@ -41,7 +41,7 @@ struct blkmap {
 static const char full_slot;
 #define FULL ((void *)(uintptr_t)&full_slot)
 
-/* What an allocation of so many bytes costs: the allocator's header and rounding are most of a
+/* The cost of an allocation of so many bytes: the allocator's header and rounding are most of a
  * leaf. */
 static size_t heap_bytes(size_t len)
 {

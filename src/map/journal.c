@@ -81,7 +81,7 @@ int journal_attach(struct journal *j, int fd, uint64_t start, uint64_t tail, uin
 	size = size > far ? far : size;
 	*j = (struct journal){ .fd = fd, .start = start, .tail = tail, .cap = size, .sum = sum };
 
-	/* What a killed writer left behind its last record may not line up with ours. */
+	/* Bytes that a killed writer left behind its last record may not line up with ours. */
 	int r = size > tail ? journal_map(j, size) : journal_reserve(j, FORMAT_REC_BYTES_MAX);
 
 	if (r < 0)

@@ -26,7 +26,7 @@
 /* No reader takes a longer map of a lower layer; a writer stops early enough. */
 #define MAPFILE_BYTES_MAX ((uint64_t)256 << 20)
 
-/* What reading a map file gives. fd is -1 when the layer has none. */
+/* The result of reading a map file. fd is -1 when the layer has none. */
 struct mapload {
 	int fd;
 	uint64_t dev, ino;

@@ -40,7 +40,7 @@ static int doubt_zeros(void *arg, struct table_file *f)
 	return table_doubt_zeros(arg, f);
 }
 
-/* What was lost may be found by somebody else, later. */
+/* Set a damaged map aside: another tool may find later what was lost. */
 static int mapfile_set_aside(const struct mapfile *mf)
 {
 	if (linkat(mf->rootfd, MAPFILE_NAME, mf->rootfd, MAPFILE_DAMAGED_NAME, 0) < 0 &&
@@ -95,7 +95,7 @@ static int mapfile_take_over(struct mapfile *mf)
 		return r;
 	l->fd = -1;
 	journal_reader_release(&l->rd);
-	/* What an earlier process of this boot recorded may be in the page cache only. */
+	/* Records that an earlier process of this boot wrote may be in the page cache only. */
 	mf->lsn = 1;
 	if (l->table.in_session)
 		table_each(&l->table, mark_unsynced, &mf->lsn);
@@ -249,7 +249,7 @@ static int mapfile_own_all(struct mapfile *mf, file_id_t id, const struct blkmap
 		if (r < 0)
 			return r;
 	}
-	/* They came from the disk. */
+	/* The bytes came from the disk. */
 	return mapfile_record_commit(mf, table_find(&mf->now.table, id));
 }
 
@@ -382,7 +382,7 @@ int mapfile_own_zeros(struct mapfile *mf, file_id_t id, blk_t blk, blk_t n)
 			int r = mapfile_ready(mf);
 
 			r = r ?: mapfile_sync_record(mf, &rec);
-			/* Where it is zeros that were synced, only the map can tell. */
+			/* Only the map can tell zeros that were synced. */
 			if (r == 0) {
 				f->change_lsn = f->must_lsn = mf->lsn;
 				f->must_commit = f->must_commit || f->pend;
@@ -539,7 +539,7 @@ enum mapfile_pending mapfile_pending(struct mapfile *mf, file_id_t id)
 
 	if (!f || (mf->flags & MAPFILE_READONLY))
 		return MAPFILE_CLEAN;
-	/* What was applied but not appended must not pass for committed. */
+	/* A change that was applied but not appended must not pass for committed. */
 	if (f->must_commit || f->must_lsn > mf->durable_lsn || mf->is_poisoned)
 		return MAPFILE_MUST_SYNC;
 	return f->pend ? MAPFILE_OWN_ONLY : MAPFILE_CLEAN;

@@ -135,7 +135,7 @@ static bool has_contents(const struct mapload *l, const struct mapfile_rebuild *
 	return rebuild && rebuild->contents && l->head.incompat & FORMAT_MAP_ZEROS;
 }
 
-/* What is no zeros was written whole. */
+/* A block that is not zeros was written whole. */
 static bool is_ordered(const struct mapload *l)
 {
 	return l->head.compat & FORMAT_MAP_ORDERED;

@@ -113,9 +113,9 @@ static void successor_release(const struct mapfile *mf, struct successor *s)
 	buf_release(&s->bytes);
 }
 
-/* What another user could have written stays that user's word. A server that may give no files away
- * believes all anyway; for others a failure, as for want of that user's quota, must not make the
- * map theirs. */
+/* Keep the owner of a map that another user could have written, so that its content stays that
+ * user's word. A server that may give no files away believes all anyway; for others a failure, as
+ * for want of that user's quota, must not make the map theirs. */
 static int keep_owner(const struct mapfile *mf, int fd)
 {
 	if (mf->now.owner != geteuid() && fchown(fd, mf->now.owner, (gid_t)-1) < 0 &&
@@ -153,7 +153,7 @@ static int successor_build(const struct mapfile *mf, struct successor *s)
 				  !(mf->now.head.incompat & FORMAT_MAP_ZEROS)))
 		s->head.compat |= FORMAT_MAP_COPIED;
 	s->head.incompat = FORMAT_MAP_ZEROS;
-	/* It has to differ, and 0 is none. */
+	/* The generation has to differ, and 0 means none. */
 	s->head.generation = mf->now.head.generation + 1 ?: 1;
 	r = r ?: snapshot_build(&mf->now.table, &s->head, nonce, &s->bytes, &s->sum);
 	/* A log is long-winded, a snapshot may be too terse for what it says. */
@@ -518,7 +518,7 @@ bool mapfile_is_current(struct mapfile *mf)
 	    fstatat(mf->rootfd, MAPFILE_NAME, &named, AT_SYMLINK_NOFOLLOW) < 0)
 		return false;
 
-	/* Where our log ends, another writer's would go on. */
+	/* Another writer would go on where our log ends. */
 	ssize_t n = file_pread(mf->journal.fd, bytes, sizeof(bytes), (off_t)mf->journal.tail);
 
 	is_end = n >= 0;

@@ -104,7 +104,7 @@ size_t record_encode(const struct record *rec, uint64_t prev, uint8_t out[FORMAT
 	return len;
 }
 
-/* Which rule the fields break, or NULL. */
+/* The rule that the fields break, or NULL. */
 static const char *record_broken_rule(const struct record *rec)
 {
 	switch (rec->type) {

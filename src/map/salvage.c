@@ -81,7 +81,7 @@ static int find_rest(const struct mapload *l, struct journal_reader *rd)
 			rd->sum = sum;
 			return 0;
 		}
-		/* These are none of this file's, and so is what follows them. */
+		/* These records belong to another file, and so does what follows them. */
 		if (r < 0 && r != -EUCLEAN)
 			return r;
 	}

@@ -19,7 +19,7 @@ int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t 
 
 /* A new empty file in work_fd, its name in name. Descriptor or -errno. */
 int snapshot_temp_open(int work_fd, char name[SNAPSHOT_TEMP_BYTES]);
-/* Who the file is: fills h->self_ino and h->self_btime_ns. 0 or -errno. */
+/* Identify the file: fills h->self_ino and h->self_btime_ns. 0 or -errno. */
 int snapshot_identify(int fd, struct format_map_header *h);
 /* Is the file with this header that of a layer elsewhere? 1, 0 or -errno. */
 int snapshot_is_copy(int fd, const struct format_map_header *h);

@@ -416,7 +416,7 @@ int snapshot_publish(int work_fd, const char *name, int rootfd)
 
 	if (fstat(rootfd, &before) < 0 || renameat(work_fd, name, rootfd, MAPFILE_NAME) < 0)
 		return -errno;
-	/* Whoever looks at the layer's root sees no change in it. */
+	/* Restore the times of the layer's root, so that the change does not show. */
 	futimens(rootfd, (const struct timespec[2]){ before.st_atim, before.st_mtim });
 	return 0;
 }

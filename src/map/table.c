@@ -286,8 +286,8 @@ static int apply_zero_bits(struct table_file *f, uint64_t chunk, const uint64_t 
 	return r ?: blkmap_set_bits(f->zero, chunk, zeros);
 }
 
-/* What is taken from map is freed there, so a log of truncations costs no more than what it made
- * own. */
+/* Truncate. Blocks that are taken from map are freed there, so a log of truncations costs no more
+ * than what it made own. */
 static int apply_truncate(struct table_file *f, uint64_t size)
 {
 	blk_t first = size / BLK_BYTES + (size % BLK_BYTES != 0);

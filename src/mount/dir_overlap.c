@@ -194,7 +194,8 @@ static size_t distinct_mounts(const struct places *p, struct mountinfo_mount *mo
 	return n;
 }
 
-/* What cannot be found out is taken for apart: this is for mistakes, not for enemies. */
+/* Find the paths. A path that cannot be found out is taken for apart: this is for mistakes, not for
+ * enemies. */
 static int find_paths(struct places *p)
 {
 	struct mountinfo_mount *mounts = calloc(p->n, sizeof(*mounts));

@@ -10,7 +10,7 @@
 
 #include "veneer/base/cleanup.h"
 
-/* One of the numbers between colons. Callers start their maps with a colon, so empty ones are
+/* Read one of the numbers between colons. Callers start their maps with a colon, so empty ones are
  * passed over. 1: *ret is set, 0: no more, -EINVAL: not an id. */
 static int next_id(const char **s, uint32_t *ret)
 {

@@ -303,7 +303,7 @@ static int open_upper(struct mount *m, struct mount_dirs *dirs, bool is_left, ch
 	return r < 0 ? r : open_map(m, 0, err, err_size);
 }
 
-/* What is there already is left as it is. */
+/* Start each part that is not running already. */
 static int start_each(struct mount *m)
 {
 	struct union_fs *t = &m->tree;

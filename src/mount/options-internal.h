@@ -6,7 +6,7 @@
 
 /* A path relative to cwd made absolute; NULL when out of memory. */
 char *options_path_absolute(const char *cwd, const char *path);
-/* One path out of an option, from s up to `end`: absolute, and rid of its escapes. -ENOMEM. */
+/* Parse one path of an option, from s up to `end`: absolute, and rid of its escapes. -ENOMEM. */
 int options_path_parse(const char *cwd, const char *s, const char *end, char **ret);
 
 /* A:B:N triplets; the rows go to the caller, who frees them. -EINVAL, -ENOMEM. */

@@ -249,7 +249,7 @@ static int set_redirect_dir(struct parse *p, const struct opt_row *row, char *va
 	return 0;
 }
 
-/* Its place among the words between the bars of the form; -1: it is none of them. */
+/* The index of the value among the words between the bars of the form; -1: it is none of them. */
 static int word_number(const struct opt_row *row, const char *value)
 {
 	const size_t len = strcspn(value, "|,");
@@ -486,7 +486,7 @@ static const struct opt_row rows[] = {
 	{ "default_permissions", pass_on, 0, NULL },
 };
 
-/* What mount(8) and systemd read in fstab(5), and pass on all the same. */
+/* Is this an option that mount(8) and systemd read in fstab(5), and pass on all the same? */
 static bool is_for_mount(const char *arg)
 {
 	static const char *const words[] = {
@@ -696,7 +696,7 @@ static int check_complete(struct parse *p, bool is_root)
 	return 0;
 }
 
-/* Those that are given come after, and prevail. */
+/* Begin with the defaults; given options come after, and prevail. */
 static int begin_kernel_words(struct parse *p, bool is_root)
 {
 	_cleanup_(buf_release) struct buf given = p->kernel;

@@ -43,7 +43,7 @@
 
 enum contest { CONTEST_NONE, CONTEST_VOID, CONTEST_OURS, CONTEST_OTHER };
 
-/* What the attributes are when they are this mount's; empty: it cannot be named. */
+/* The attributes of this mount as they should read; empty: it cannot be named. */
 struct names {
 	char work[TEXT_SIZE], contested[TEXT_SIZE];
 	char here[TEXT_SIZE]; /* what a CONTESTED_ATTR of this root and this boot begins with */
@@ -81,7 +81,7 @@ static void find_names(const struct upper_lock *l, int rootfd, struct names *ret
 	*ret = (struct names){ .work = "" };
 	if (!identify(rootfd, root))
 		return;
-	/* Where the boot is not known any may be this one. */
+	/* Any boot may be this one where the boot is not known. */
 	snprintf(ret->here, sizeof(ret->here), has_boot ? "%s %s " : "%s ", root, boot);
 	if (l->fd < 0 || !identify(l->fd, work))
 		return;
@@ -90,7 +90,7 @@ static void find_names(const struct upper_lock *l, int rootfd, struct names *ret
 		snprintf(ret->contested, sizeof(ret->contested), "%s %s %s", root, boot, work);
 }
 
-/* What no mount of ours would write is of somebody else. */
+/* Read an attribute; a text that no mount of ours would write comes from another program. */
 static int read_attr(int rootfd, const char *attr, char ret[TEXT_SIZE])
 {
 	_cleanup_(mode_relax_endp) struct mode_relax *x = NULL;
@@ -165,8 +165,8 @@ static bool is_named(int rootfd, const struct names *n)
 	return read_attr(rootfd, WORK_ATTR, work) == 0 && !strcmp(work, n->work);
 }
 
-/* Another process has the lock of the root. own: this mount's directory in `work`, or "". -EAGAIN:
- * it may be a mount. */
+/* Contest the upper: another process has the lock of the root. own: this mount's directory in
+ * `work`, or "". -EAGAIN: it may be a mount. */
 static int contest(struct upper_lock *l, int rootfd, bool is_left, const char *own)
 {
 	struct names n;
@@ -295,7 +295,7 @@ int upper_lock_take(struct upper_lock *l, const char *path, int rootfd, struct m
 	int r;
 
 	*l = (struct upper_lock){ .fd = is_left ? steal_fd(&dirs->lock) : -1 };
-	/* It is the dead server's, which had it all the time. */
+	/* The lock is the dead server's, which had it all the time. */
 	if (is_left && flock(l->fd, LOCK_EX | LOCK_NB) < 0)
 		closep(&l->fd);
 	for (int waited = 0;; waited += STEP_MS) {

@@ -52,7 +52,7 @@ static void ask_one(int dirfd, const struct request *q)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))
 		return;
-	/* One that is full is one that is asked already. */
+	/* A full pipe has been asked already. */
 	(void)!write(fd, q, sizeof(*q));
 }
 

@@ -117,8 +117,8 @@ static int make_own(int parent, struct own *ret)
 	return 0;
 }
 
-/* Where there is no room for another one, as on a full disk on which a server has died: one of the
- * dead, emptied. */
+/* Find a directory. Where there is no room for another one, as on a full disk on which a server has
+ * died, take one of the dead, emptied. */
 static int find_own(int parent, struct own *ret)
 {
 	int r = make_own(parent, ret);
@@ -129,7 +129,7 @@ static int find_own(int parent, struct own *ret)
 	each_name(parent, remove_dead, NULL);
 	if (ret->fd >= 0)
 		return 0;
-	/* What those had taken is free now. */
+	/* The room of the dead ones is free now. */
 	return wants_room ? make_own(parent, ret) : r;
 }
 
@@ -207,7 +207,7 @@ int workdir_open_handle(const char *handle)
 
 static bool read_line(int dirfd, const char *path, char *line, size_t size)
 {
-	/* Whoever owns the directory may have put a link or a fifo there. */
+	/* The owner of the directory may have put a link or a fifo there. */
 	_cleanup_(closep) int fd = path_open(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	ssize_t n = fd < 0 ? -1 : read(fd, line, size - 1);
 

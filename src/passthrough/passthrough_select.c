@@ -110,7 +110,7 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes,
 
 	if (i->is_damaged)
 		return 0;
-	/* What the kernel writes past us nobody counts. */
+	/* Writes of the kernel that go past us are not counted. */
 	if (!i->src.id) {
 		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
 		return 0;
@@ -126,7 +126,7 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes,
 		r = is_settled(t, i, writes, clip) &&
 		    (!writes || mapfile_expect_zeros(i->src.map, i->src.id, 0,
 						     (clip + BLK_BYTES - 1) >> BLK_SHIFT) == 0);
-	/* It may have become an ordinary file just now. */
+	/* The file may have become an ordinary one just now. */
 	if (r == 1 || !i->src.id) {
 		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
 		return 0;

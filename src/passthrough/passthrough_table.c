@@ -211,12 +211,12 @@ static bool enter_locked(struct passthrough_table *b, struct node_slot *s,
 	return true;
 }
 
-/* One more open on the backing file; CACHED where there is no room for it. */
+/* Count one more open on the backing file; CACHED where there is no room for it. */
 static enum passthrough_table_way back_locked(struct passthrough_table *b, struct node_slot *s,
 					      const struct passthrough_table_ask *ask,
 					      uint32_t fresh, uint32_t *ret_id)
 {
-	/* What is idle may be of the time before the file was copied up. */
+	/* An idle registration may be of the time before the file was copied up. */
 	if (!s->n_backed && s->backing_id && s->passthrough_table_kind != ask->offer)
 		detach_locked(b, s);
 	if (!s->backing_id) {

@@ -98,7 +98,7 @@ static int open_file(struct prefetch_io *f, const char *path, off_t *ret_size)
 	return own;
 }
 
-/* What its first write will want of it, so that it is known by then. */
+/* Read what the first write to the file will need, so that it is known by then. */
 static void prepare(struct prefetch_io *f, const char *path)
 {
 	struct source *s;
@@ -118,8 +118,8 @@ struct batch {
 	char *buffer; /* RUNS * RUN_BYTES */
 };
 
-/* Those that are not cached yet are under way after a first try that does not wait; then all are
- * waited for. */
+/* Read those that are not cached yet: a first try does not wait and gets them under way; then wait
+ * for all. */
 static void read_batch(struct batch *b)
 {
 	struct ring_read left[RUNS];

@@ -102,7 +102,7 @@ static void unref_locked(struct prefetch_session *l)
 
 /* ---- the steps, without the lock ---- */
 
-/* One line for each reason, however many mounts it is the reason of. */
+/* Log one line for each reason, however many mounts it is the reason of. */
 static void turn_off(struct prefetch_session *l, int r, const char *why)
 {
 	static char last[ERR_SIZE]; /* the writer's */
@@ -148,7 +148,8 @@ static void load_plan(struct prefetch_session *l)
 	struct profile *p;
 	int r;
 
-	/* It is made when there is something to store: that syncs, and a start is under way. */
+	/* The file is made when there is something to store: that syncs, and a start is under
+	 * way. */
 	if (faccessat(l->dir, PROFILE_FILE, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
 		return;
 	r = profile_open(l->dir, false, &p, err, sizeof(err));
@@ -205,7 +206,7 @@ static void judge(struct prefetch_session *l)
 	if (!v.predicted)
 		return;
 	count(l, STATS_PREFETCH_HITS, v.hits);
-	/* What was fetched is cached, and would count as read. */
+	/* Prefetched data is cached, and would count as read. */
 	if (l->is_fetched && l->collected.has_unseen)
 		return;
 	start->is_judged = true;
@@ -346,7 +347,7 @@ static int start_writer_locked(void)
 
 	if (writer.is_running)
 		return 0;
-	/* Nobody waits for it: it may never come back from a directory that does not answer. */
+	/* Detach it: it may never come back from a directory that does not answer. */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	r = -pthread_create(&thread, &attr, run, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of profile share: a connection, and statements on it. */
+/* Shared by the parts of profile: a connection, and statements on it. */
 #pragma once
 
 #include "veneer/prefetch/profile.h"
@@ -10,7 +10,7 @@ struct profile {
 	sqlite3 *db;
 };
 
-/* What SQLite says, as -errno; 0 for SQLITE_OK, SQLITE_ROW and SQLITE_DONE. */
+/* Turn a code of SQLite into -errno; 0 for SQLITE_OK, SQLITE_ROW and SQLITE_DONE. */
 int profile_errno(int code);
 /* r, with its sentence. */
 int profile_fail(int r, char *err, size_t err_size);

@@ -200,7 +200,7 @@ static int version_of(struct profile *p, int *ret)
 	return r < 0 ? r : 0;
 }
 
-/* Whoever is first makes the tables. */
+/* The first process makes the tables. */
 static int make_tables(struct profile *p)
 {
 	int version = 0,

@@ -135,8 +135,8 @@ static int forget_image(struct profile *p, int64_t id)
 	return r ?: run_with(p, "DELETE FROM image WHERE ?2 = 0 AND id = ?1", id, 0);
 }
 
-/* What cannot matter to a prediction any more, what says that it is of a start to come, and beyond
- * that the longest unseen. */
+/* Remove what cannot matter to a prediction any more, what claims to be of a start to come, and
+ * beyond that the longest unseen. */
 static int prune_image(struct profile *p, int64_t id, int64_t starts)
 {
 	int64_t n = 0;
@@ -233,7 +233,7 @@ static int see(struct profile *p, const struct profile_start *start, int64_t ima
 	return r;
 }
 
-/* What is known of it so far, zero if nothing. */
+/* Read what is known of the key so far, zero if nothing. */
 static int known(struct profile *p, uint64_t key, unsigned *ret_starts, struct profile_score *ret)
 {
 	_cleanup_(profile_finish) sqlite3_stmt *s = NULL;

@@ -31,7 +31,7 @@ char *state_dir_path(void)
 		return strdup(given);
 	if (xdg && xdg[0] == '/')
 		return below(xdg, "veneer");
-	/* Who is root in a user namespace only cannot write there. */
+	/* Root of a user namespace only cannot write there. */
 	if (geteuid() == 0 && access("/var/lib", W_OK) == 0)
 		return strdup("/var/lib/veneer");
 	return home && home[0] == '/' ? below(home, ".local/state/veneer") : NULL;
@@ -59,7 +59,7 @@ static int make(const char *path)
 	return mkdir(copy, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* What is open is what is checked: only its owner can have put anything in it. */
+/* Open the directory and check what was opened: only its owner can have put anything in it. */
 int state_dir_open(const char *path, int is_readonly)
 {
 	_cleanup_(closep) int fd = -1;

@@ -76,7 +76,7 @@ static size_t first_slot(uint64_t key)
 	return (size_t)((key * 0x9e3779b97f4a7c15ull) >> 40) & (TRACE_SLOTS - 1);
 }
 
-/* Who calls trace_end may be held up by the disk that keeps the profile. */
+/* Is the window over? The caller of trace_end may be held up by the disk that keeps the profile. */
 static bool is_over(struct trace *t, uint32_t ms)
 {
 	if (ms < t->window_ms)

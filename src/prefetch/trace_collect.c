@@ -40,7 +40,7 @@ static uint64_t layer_of(struct image *img, const struct image_entry *e)
 
 /* ---- what is cached ---- */
 
-/* Which pages of the front of a file are; how many were asked for. */
+/* Find which pages of the front of a file are cached; returns how many were asked for. */
 static size_t cached_pages(struct image *img, struct image_entry *e, unsigned char *pages)
 {
 	struct source *s;

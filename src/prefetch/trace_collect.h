@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trace of an image's entries says, as the profile keeps it. */
+/* Turns a trace of an image's entries into the form that the profile keeps. */
 #pragma once
 
 #include "veneer/layer/image.h"

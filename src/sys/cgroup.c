@@ -35,7 +35,7 @@ bool cgroup_target(const char *path, const char *wish, char ret[PATH_MAX])
 	return snprintf(ret, PATH_MAX, "%.*s/%s", (int)(slash - path), path, CGROUP_OWN) < PATH_MAX;
 }
 
-/* Where the hierarchy of these controllers ("": the second kind) is mounted. */
+/* Find the mount of the hierarchy of these controllers ("": the second kind). */
 static bool find_mount(const char *controllers, char ret[PATH_MAX])
 {
 	_cleanup_(endmntentp) FILE *f = setmntent("/proc/self/mounts", "re");
@@ -106,7 +106,8 @@ static int open_group(const char *mount, char *path)
 	return steal_fd(&dir);
 }
 
-/* One hierarchy, by its line "ID:CONTROLLERS:PATH". 0: it is left, or there is nothing to leave. */
+/* Leave one hierarchy, by its line "ID:CONTROLLERS:PATH". 0: it is left, or there is nothing to
+ * leave. */
 static int leave_one(char *line, const char *wish)
 {
 	char target[PATH_MAX], mount[PATH_MAX];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* It goes up by "..", which is believed if it leads to the directory it came from. */
+/* Goes up by "..", which is believed if it leads to the directory that the walk came from. */
 #include "veneer/sys/dir_walk.h"
 
 #include "veneer/base/cleanup.h"
@@ -75,7 +75,7 @@ static int visit(struct walk *w, struct level *l, const char *name)
 	return r > 0 ? remember_subdir(l, name) : r;
 }
 
-/* What fails in here: *ret_misses says that only the directory is missed. */
+/* Read the names. On failure *ret_misses says that only the directory is missed. */
 static int read_names(struct walk *w, struct level *l, bool *ret_misses)
 {
 	_cleanup_(closedirp) DIR *d = NULL;
@@ -165,8 +165,8 @@ static int leave(struct walk *w)
 	struct level *above = w->depth > 1 ? l - 1 : NULL;
 	int r = above && above->fd < 0 ? reopen_above(above, l) : 0;
 
-	/* What is above without a descriptor can only be left, too, and from the next one up
-	 * nothing leads. */
+	/* A level without a descriptor can only be left, too, and from the next one up nothing
+	 * leads. */
 	while (r < 0 && w->depth > 2 && w->levels[w->depth - 2].fd < 0)
 		level_release(&w->levels[--w->depth]);
 	level_release(&w->levels[--w->depth]);

@@ -193,7 +193,7 @@ static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
 static int guard_error;
 static struct sigaction guard_old;
 
-/* What this process would have done without us. A default action is put back and meets the same
+/* Do what this process would have done without us. A default action is put back and meets the same
  * fault again on return, so that a core dump shows the real place. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a libc other than glibc lacks of what the sources call: Meson looks for each, names those
- * that are missing, and then has this included before every source. With glibc nobody reads it. */
+/* Declarations that a libc other than glibc lacks: Meson looks for each, names those that are
+ * missing, and then has this included before every source. With glibc nobody reads it. */
 #pragma once
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What is as wide everywhere else has no name that says so. */
+/* Elsewhere these types have one width, and no names with 64. */
 #undef dirent64
 #undef getdents64
 #define dirent64		  dirent
@@ -118,7 +118,7 @@ static inline int pthread_rwlockattr_setkind_np(pthread_rwlockattr_t *attr, int 
 #define M_TRIM_THRESHOLD (-1)
 #define M_MMAP_THRESHOLD (-3)
 
-/* Its allocator gives back by itself what is free. */
+/* Other allocators give back by themselves what is free. */
 static inline int malloc_trim(size_t pad)
 {
 	(void)pad;

@@ -255,9 +255,9 @@ static void unreserve(size_t len)
 	cache.count--;
 }
 
-/* Where a mapping and read(2) cannot differ and inode numbers are unique. Not so, or not surely:
- * overlayfs, whose mappings stay with the lower file, and what a server elsewhere decides about
- * (FUSE, NFS, ...). */
+/* Can a mapping and read(2) not differ here, and are inode numbers unique? Not so, or not surely:
+ * overlayfs, whose mappings stay with the lower file, and file systems of which a server elsewhere
+ * decides (FUSE, NFS, ...). */
 bool mmap_cache_serves(int fd)
 {
 	static const unsigned long known[] = {

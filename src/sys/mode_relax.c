@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One list for the process: what is relaxed, by how many, and the mode that is meant. A server that
- * is killed meanwhile leaves the owner more than he had, and nobody else. */
+/* One list for the process: the relaxed files, by how many callers, and the mode that is meant. A
+ * server that is killed meanwhile leaves the owner more than he had, and no other user. */
 #include "veneer/sys/mode_relax.h"
 
 #include "veneer/base/cleanup.h"

@@ -11,7 +11,7 @@ struct mountinfo_place {
 	bool is_known, is_special;
 };
 
-/* What one line, which is changed, says of each of them. False: it is no such line. */
+/* Read one line, which is changed, for each of the places. False: it is no such line. */
 bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n);
 /* Does it tell of the file system with this device? In doubt yes. */
 bool mountinfo_line_may_be(const char *line, unsigned dev_major, unsigned dev_minor);

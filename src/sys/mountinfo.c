@@ -77,7 +77,7 @@ bool mountinfo_read_line(char *line, struct mountinfo_place *places, size_t n)
 			p->is_known = true;
 			p->is_special |= has_word(options, "idmapped");
 		}
-		/* Those that stand in one of these stand in it too. */
+		/* Mounts that are in one of these are in it too. */
 		if (p->mount == above && own != above && !strncmp(point, p->path, len) &&
 		    point[len] == '/')
 			p->is_special = true;
@@ -134,7 +134,7 @@ int mountinfo_find(struct mountinfo_mount *mounts, size_t n)
 	return r;
 }
 
-/* One that has changed its root calls things by other names than we do. */
+/* A process that has changed its root calls things by other names than we do. */
 static bool has_whole_view(pid_t pid)
 {
 	char link[48], root[2];
@@ -210,7 +210,7 @@ static int process_lacks(pid_t pid, ino_t mount_ns, unsigned dev_major, unsigned
 	f = fopen(path, "re");
 	if (!f)
 		return -1;
-	/* Another mount of it, a bind mount for one, counts too. */
+	/* Another mount of it counts too, a bind mount for one. */
 	while (getline(&line, &size, f) > 0) {
 		n_lines++;
 		if (mountinfo_line_may_be(line, dev_major, dev_minor))
@@ -219,7 +219,7 @@ static int process_lacks(pid_t pid, ino_t mount_ns, unsigned dev_major, unsigned
 	if (ferror(f))
 		lacks = 0;
 	fclose(f);
-	/* One that ended meanwhile shows nothing, or belongs to another process by now. */
+	/* A process that ended meanwhile shows nothing, or its number belongs to another by now. */
 	return n_lines == 0 || mountinfo_namespace(pid) != mount_ns ? -1 : lacks;
 }
 
@@ -247,7 +247,7 @@ bool mountinfo_lacks(ino_t mount_ns, unsigned dev_major, unsigned dev_minor)
 	return lacks == 1;
 }
 
-/* What is looked for, and who is told of it. */
+/* The search, and the function that is told of matches. */
 struct wanted {
 	unsigned dev_major, dev_minor;
 	uint64_t mount; /* its number; 0: any of the file system */

@@ -45,7 +45,7 @@ int peer_hold(int fd, struct peer *ret)
 
 	if (r < 0)
 		return r;
-	/* One outside of our process namespace has no number. */
+	/* A process outside of our process namespace has no number. */
 	if (cred.pid <= 0)
 		return -ESRCH;
 	pidfd = pidfd_of_connector(fd);

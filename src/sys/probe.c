@@ -32,8 +32,8 @@ static void scratch_name(char name[static NAME_SIZE], char kind, uint64_t salt)
 	snprintf(name, NAME_SIZE, ".veneer-probe-%016" PRIx64 "-%c", salt, kind);
 }
 
-/* What was tried could be done if there were room: who is not allowed to, or may not here, is told
- * so first. */
+/* Was the lack of room the only fault? A caller that is not allowed to, or may not here, is told so
+ * first. */
 static bool wants_room(void)
 {
 	return errno == ENOSPC || errno == EDQUOT;

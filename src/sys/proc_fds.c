@@ -57,7 +57,7 @@ static int mount_of(const struct asked *a, const char *number, uint64_t *ret)
 	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &link) < 0 ||
 	    statx(AT_FDCWD, path, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, wanted, &file) < 0)
 		return -errno;
-	/* One of a path alone can be neither read nor written. */
+	/* A descriptor of a path alone can be neither read nor written. */
 	if (!(link.stx_mode & (S_IRUSR | S_IWUSR)) || (file.stx_mask & wanted) != wanted ||
 	    file.stx_dev_major != a->dev_major || file.stx_dev_minor != a->dev_minor ||
 	    file.stx_ino != a->ino)

@@ -131,7 +131,7 @@ static struct thread_ring *usable_ring(void)
 	return t->state == RING_READY ? t : NULL;
 }
 
-/* What a batch is made of: the kinds differ in how one is asked for and where its result goes. */
+/* The parts of a batch: the kinds differ in how one is asked for and where its result goes. */
 struct batch {
 	void (*prepare)(struct io_uring_sqe *sqe, void *item);
 	void (*complete)(void *item, int result);

@@ -19,7 +19,7 @@ struct removal {
 	bool has_moved; /* something was too deep, and is right in it now */
 };
 
-/* What is too deep is for the next pass, which begins at the top again. */
+/* Leave what is too deep for the next pass, which begins at the top again. */
 static void move_up(struct removal *m, int parent_fd, const char *name)
 {
 	char up[16];
@@ -39,7 +39,7 @@ static void remove_at(struct removal *m, int parent_fd, const char *name, unsign
 	struct stat st;
 	DIR *d;
 
-	/* What goes needs no mode: one of its own may refuse us. */
+	/* Give the directory a mode that lets us in: it is removed anyway. */
 	if (fd < 0 && errno == EACCES && fchmodat(parent_fd, name, 0700, AT_SYMLINK_NOFOLLOW) == 0)
 		fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)

@@ -192,7 +192,7 @@ void sock_close_fds(int *fds, size_t n)
 		closep(&fds[i]);
 }
 
-/* Those that do not fit are closed, and their number is in *ret_more. */
+/* Take the descriptors. Those that do not fit are closed, and their number is in *ret_more. */
 static size_t take_fds(struct msghdr *msg, int *fds, size_t *ret_more)
 {
 	size_t n = 0;

@@ -117,7 +117,7 @@ static void drop_locked(struct watch_guard *g)
 	htab_remove(&table.by_wd, &g->link);
 	list_del(&g->of_set);
 	if (!find_locked(g->wd, NULL)) {
-		/* It may have gone by itself, as such a watch does after its first event. */
+		/* The watch may have gone by itself, as such a watch does after its first event. */
 		inotify_rm_watch(table.fd, g->wd);
 		table.n--;
 	}

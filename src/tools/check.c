@@ -341,7 +341,7 @@ static bool is_known_attr(const char *attr)
 	return false;
 }
 
-/* It says nothing there, to nobody. */
+/* The attribute says nothing there, to any program. */
 static void drop_opaque(struct check *c, const struct layer_walk_entry *e, const char *attr)
 {
 	check_report_say(&c->at, "opaque", e->path, "an opaque mark on what is no directory (%s)",
@@ -396,7 +396,7 @@ static bool is_known_name(const struct layer_walk_entry *e)
 	return false;
 }
 
-/* What is merged into a directory is what its entries are compared with. */
+/* Compare the directory's entries with what is merged into it. */
 static int check_dir(struct check *c, const struct layer_walk_entry *e, void **ret_dir)
 {
 	_cleanup_(closep) int fd =
@@ -570,7 +570,7 @@ static int repair(struct check *c)
 		layer_unref(l);
 	}
 	rmtree(c->layer->rootfd, REPAIR_DIR);
-	/* One that a newer version wrote. */
+	/* A newer version wrote it. */
 	if (r == -EUCLEAN)
 		return 0;
 	if (r == 0 && c->is_map_damaged)

@@ -156,7 +156,7 @@ static void check_work_entry(struct places *p, int fd, const char *name)
 	if (strncmp(name, WORKDIR_PREFIX, strlen(WORKDIR_PREFIX)) != 0)
 		return;
 	own = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	/* That of a mount that lives. */
+	/* The directory belongs to a mount that lives. */
 	if (own >= 0 && flock(own, LOCK_EX | LOCK_NB) < 0)
 		return;
 	say(p, "mount-left", "work", name, "left by a mount that was killed");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What mounts and tools that were stopped in the middle left behind, in a layer and in a work
- * directory. Each thing is a finding; with repairs what is of no use to anybody is removed. */
+/* Finds what mounts and tools that were stopped in the middle left behind, in a layer and in a work
+ * directory. Each thing is reported; a repair removes what is of no use to any mount. */
 #pragma once
 
 #include "check_report.h"

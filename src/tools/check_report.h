@@ -15,7 +15,7 @@ struct check_report_place {
 __attribute__((format(printf, 4, 5))) void check_report_say(const struct check_report_place *p,
 							    const char *code, const char *path,
 							    const char *fmt, ...);
-/* What was found by that code was put right. */
+/* Report a repair of what was found by that code. */
 __attribute__((format(printf, 4, 5))) void check_report_repaired(const struct check_report_place *p,
 								 const char *code, const char *path,
 								 const char *fmt, ...);

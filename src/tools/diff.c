@@ -235,7 +235,7 @@ static int add_deleted(struct reading *r, const struct pending *in, const char *
 	return 0;
 }
 
-/* What is below the directory, which shows nothing of it, and is not in it. */
+/* Add what is below the directory, which shows nothing of it, and is not in it. */
 static int add_covered(struct reading *r, const struct pending *in)
 {
 	ssize_t n = image_count(r->d->below, in->below);

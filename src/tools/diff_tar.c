@@ -323,7 +323,7 @@ int diff_tar_write(const struct diff *d, int fd,
 	r = r ?: write_all(&w);
 	if (r == 0)
 		r = check(&w, lib.archive_write_close(w.a));
-	/* What is not finished must not look as if it were. */
+	/* An unfinished archive must not look finished. */
 	else if (w.a)
 		lib.archive_write_fail(w.a);
 	if (w.a)

@@ -77,7 +77,7 @@ static int count_regular(struct counting *c, const struct layer_walk_entry *e, u
 	}
 	c->du->data_bytes += bytes;
 	c->du->whole_bytes += whole;
-	/* What is wrong with a mark is not asked here. */
+	/* A fault of a mark is for veneer check. */
 	return r == -ENOMEM ? r : 0;
 }
 

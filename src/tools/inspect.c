@@ -23,7 +23,7 @@
 
 #define TRIES 3
 
-/* What a line is about. */
+/* The object of a line. */
 struct place {
 	const struct inspect_out *to;
 	FILE *out; /* of to */

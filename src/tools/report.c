@@ -79,7 +79,7 @@ static size_t add_image(struct report *r, const struct image *img)
 		r->images[r->nimages++] = (struct report_image){
 			.key = img, .nlayers = image_layers(img, &layers), .bytes = image_bytes(img)
 		};
-	/* Where nothing is shared, nobody else counts them. */
+	/* Where nothing is shared, images and layers are counted here. */
 	if (r->share.images < r->nimages) {
 		r->share.images = r->nimages;
 		r->memory[STATS_MEM_IMAGES] = r->share.bytes += r->images[k].bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stats_text.c and top_screen.c both print. */
+/* Shared by stats_text.c and top_screen.c. */
 #pragma once
 
 #include "veneer/tools/stats_text.h"
@@ -14,9 +14,9 @@ struct busy {
 uint64_t stats_text_sum_errors(const struct stats_values *v);
 /* All kinds of request in one. */
 struct stats_op stats_text_sum_ops(const struct stats_values *v);
-/* One for each mount of ended, the busiest first; malloc'd, NULL on no memory. */
+/* Gains of each mount of ended, the busiest first; malloc'd, NULL on no memory. */
 struct busy *stats_text_gained(const struct report *begun, const struct report *ended);
-/* What all mounts counted between the two; malloc'd. */
+/* Gains of all mounts between the two; malloc'd. */
 struct stats_values *stats_text_gained_in_all(const struct report *begun,
 					      const struct report *ended);
 void stats_text_print_server(const struct report *r, FILE *out);

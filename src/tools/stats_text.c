@@ -78,7 +78,7 @@ static const char *plural(uint64_t n)
 
 /* ---- what is printed once ---- */
 
-/* Where somebody limits them. */
+/* Print copies where they are limited. */
 static void print_copies(const struct report *r, FILE *out)
 {
 	const struct page_dups_usage *c = &r->limiter.copies;
@@ -447,7 +447,7 @@ int stats_text_print_json(const struct report *begun, const struct report *ended
 	r.totals = *all;
 	if (report_json(&r, &text) < 0)
 		return -ENOMEM;
-	/* It is an object, and never an empty one. */
+	/* The text is an object, and never an empty one. */
 	fprintf(out, "{\"seconds\":%.6f,%s\n", seconds, text + 1);
 	return 0;
 }

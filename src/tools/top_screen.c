@@ -46,7 +46,7 @@ bool top_screen_key(char key, enum top_screen_order *ret)
 	return false;
 }
 
-/* What a mount is sorted by. */
+/* The sort key of a mount. */
 struct line {
 	const struct busy *busy;
 	uint64_t value, p99_us;
