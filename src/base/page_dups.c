@@ -284,7 +284,7 @@ static uint32_t new_extent(struct page_dups *c, const struct page_dups_key *k)
 	return i;
 }
 
-/* ---- who takes part ---- */
+/* ---- members ---- */
 
 int page_dups_new(const struct page_dups_rules *rules, struct page_dups **ret)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Every counter is added to in one place, that of the mount the thread works for; the totals are
- * added up when somebody reads. So threads of different mounts never write the same cache line.
- * Invariant: total = process + every struct in the list; stats_free moves its counts under the lock
- * that readers of totals hold, so none is ever missing or counted twice. */
+ * added up by a reader. So threads of different mounts never write the same cache line. Invariant:
+ * total = process + every struct in the list; stats_free moves its counts under the lock that
+ * readers of totals hold, so none is ever missing or counted twice. */
 #include "veneer/base/stats.h"
 
 #include "veneer/base/cleanup.h"

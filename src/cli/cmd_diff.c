@@ -78,7 +78,7 @@ static void draw(void *arg, const struct diff_progress *p)
 struct output {
 	const char *path; /* NULL: standard output */
 	int fd;
-	bool is_nameless; /* until it is whole, so that who is killed leaves nothing */
+	bool is_nameless; /* until it is whole, so that a killed tool leaves nothing */
 };
 
 /* -errno: not on this file system, or there is no way to give it the name. */

@@ -40,8 +40,7 @@ static int wrong_usage(const char *what)
 	return EXIT_USAGE;
 }
 
-/* The word stands between commas. One within quotes counts too, which no name that somebody would
- * use notices. */
+/* The word stands between commas. One within quotes counts too, which no usual name notices. */
 static bool has_word(const char *options, const char *word)
 {
 	const size_t len = strlen(word);

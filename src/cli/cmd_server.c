@@ -29,7 +29,7 @@
 struct choice {
 	const char *socket, *metrics;
 	unsigned idle_s;
-	int listen_fd; /* of whoever started this, or -1 */
+	int listen_fd; /* of the process that started this, or -1 */
 	bool is_activated; /* by a service manager, whose socket it stays */
 	bool is_debug, has_log;
 	enum log_sink log; /* if has_log */
@@ -37,8 +37,8 @@ struct choice {
 			   or NULL */
 	bool is_alone;
 	bool is_upgrade;
-	int from_fd; /* of whoever started this to take over, or -1: the word goes to the next one
-		      */
+	int from_fd; /* of the process that started this to take over, or -1: the word goes to the
+			next one / */
 };
 
 static int print_usage(void)
@@ -319,7 +319,7 @@ int cmd_server(int argc, char **argv)
 		return 1;
 	}
 	c.has_log_file = choice.log_file && !log_is_of_system();
-	/* Started by a mount or an upgrade, and not by somebody who chose where it is. */
+	/* Started by a mount or an upgrade, and not by a user who chose where it is. */
 	if (!c.keeps_output)
 		sandbox_setup_leave_groups();
 	close_foreign_fds(&choice);

@@ -40,7 +40,7 @@ static int print_usage(void)
 	return 0;
 }
 
-/* ---- who holds it ---- */
+/* ---- holders ---- */
 
 static bool leads_into(const char *link, const char *path)
 {

@@ -105,7 +105,7 @@ static int take_mode_of_acl(struct union_fs *t, struct inode *i, int fd)
 	return r;
 }
 
-/* Before a partial file gets another owner or mode: one who may write it from then on, and could
+/* Before a partial file gets another owner or mode: a user who may write it from then on, and could
  * not have read what it stands over, could have forged its mark, so that it needs the seal that
  * comes with a path. (uid_t)-1 and so on as above. */
 static int seal_before(struct union_fs *t, struct inode *i, int fd, uid_t uid, gid_t gid,
@@ -301,7 +301,7 @@ int attr_setid_end(struct union_fs *t, struct inode *i, struct attr_setid *s, in
 
 	if (s->lock && s->mode)
 		e = put_back_mode(t, i, s->mode) ?: e;
-	/* Before the lock is given back: whoever has it next may take them away for good. */
+	/* Before the lock is given back: the next holder may take them away for good. */
 	intent_log_unmark(s->noted);
 	if (s->is_keeping)
 		t->keeping--;
@@ -372,7 +372,7 @@ static void reader_close(struct reader *r)
 		close(r->fd);
 }
 
-/* Is there anybody who gives security.selinux a meaning? */
+/* Does a security module give security.selinux a meaning? */
 static bool has_selinux(void)
 {
 	static _Atomic int known; /* 0: not asked yet; 1: no; 2: yes */
@@ -422,7 +422,7 @@ ssize_t attr_getxattr(struct union_fs *t, struct inode *i, const char *name, voi
 	return n;
 }
 
-/* Not to be changed from inside: whoever owns a file could make it root's otherwise. */
+/* Not to be changed from inside: the owner of a file could make it root's otherwise. */
 static bool is_protected(const struct union_fs *t, const struct inode *i, const char *name)
 {
 	if (whiteout_is_reserved_attr(name))
@@ -447,7 +447,7 @@ int attr_setxattr(struct union_fs *t, struct inode *i, const char *name, const v
 	fd = pin_upper(t, i);
 	if (fd < 0)
 		return fd;
-	/* Whomever it names may write the file. */
+	/* The user whom it names may write the file. */
 	r = strcmp(name, ACCESS_ACL) != 0
 		    ? 0
 		    : seal_before(t, i, fd, (uid_t)-1, (gid_t)-1, S_IRWXU | S_IRWXG | S_IRWXO);

@@ -320,9 +320,9 @@ static int make_partial(struct union_fs *t, struct inode *i, const struct fresh 
 	return 0;
 }
 
-/* A small file has all of its content at once, the first write in it: whoever reads the raw upper
- * sees it as it is. To us it is a partial file all of whose blocks are own, so that a power cut
- * before its data is on the disk leaves the old content and not an empty file. */
+/* A small file has all of its content at once, the first write in it: a program that reads the raw
+ * upper sees it as it is. To us it is a partial file all of whose blocks are own, so that a power
+ * cut before its data is on the disk leaves the old content and not an empty file. */
 static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size,
 		      struct copyup_change *change)
 {
@@ -718,7 +718,7 @@ static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_chang
 	if (i->has_upper)
 		return 0;
 	r = hardlink_index_find(t, i->lower, &names);
-	/* A copy without a name is for who has none. */
+	/* A copy without a name is for a file without one. */
 	if (r == 0 && names.n == 0 && !i->is_orphan)
 		r = -EAGAIN;
 	for (size_t k = 0; k < names.n && r == 0; k++)
@@ -730,8 +730,8 @@ static int copyup_names(struct union_fs *t, struct inode *i, struct copyup_chang
 	return r;
 }
 
-/* All names of a hard-linked lower file get their entry together: it stays one file, for whoever
- * reads the upper. */
+/* All names of a hard-linked lower file get their entry together: it stays one file, for readers of
+ * the upper. */
 static int copyup_linked(struct union_fs *t, struct inode *i, struct copyup_change *change)
 {
 	for (;;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The order that nothing may change: room for the record is reserved, the data goes into the upper
- * file, the record says the blocks are own, the request is answered. Whoever stops in between
+ * file, the record says the blocks are own, the request is answered. A server that stops in between
  * leaves blocks that are still seen from below: the old content, complete. */
 #include "veneer/data/cow.h"
 
@@ -95,8 +95,8 @@ static int sync_and_commit(struct union_fs *t, struct inode *i, int fd, bool dat
 }
 
 /* Likewise before the file grows, from size on. That it is so short may be on disk, since a crash
- * or by a sync of somebody who does not ask us (sync(2)), and longer again it may get there before
- * the record does: then a crash would show the lower's where something else was on disk. */
+ * or by a sync of a process that does not ask us (sync(2)), and longer again it may get there
+ * before the record does: then a crash would show the lower's where something else was on disk. */
 static int settle_growth(struct union_fs *t, struct inode *i, int fd, uint64_t size)
 {
 	uint64_t clip;
@@ -158,7 +158,8 @@ static int fill_around(struct inode *i, int fd, blk_t first, blk_t data_first, b
 }
 
 /* A small file that was copied up without its content, for a change of its attributes, gets all of
- * it with the first write: whoever reads the raw upper sees it as it is (COPYUP_WHOLE_MAX). */
+ * it with the first write: a program that reads the raw upper sees it as it is
+ * (COPYUP_WHOLE_MAX). */
 static void widen_to_file(uint64_t size, blk_t *first, blk_t *end)
 {
 	blk_t all = (size + BLK_BYTES - 1) >> BLK_SHIFT;
@@ -795,7 +796,7 @@ int cow_fsync(struct union_fs *t, struct inode *i, bool data_only)
 	return r ?: error;
 }
 
-/* The kernel tells of bytes that it could not write back once for each open file, and all who write
+/* The kernel tells of bytes that it could not write back once for each open file, and all writers
  * share ours: then the next fsync of a program would find nothing wrong. Until one was told, this
  * commits nothing of the file. */
 int cow_sync_unasked(struct union_fs *t, struct inode *i)

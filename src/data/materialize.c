@@ -309,8 +309,8 @@ static int fill_chunk(struct filling *f, blk_t first, blk_t end)
 	return first < end ? fill_and_keep(f, first, end) : 0;
 }
 
-/* Reading may take long, and is not to be waited for by whoever uses the file. What fails here
- * fails there again. */
+/* Reading may take long, and users of the file must not wait for it. What fails here fails there
+ * again. */
 static void warm(const struct filling *f, blk_t first, blk_t end)
 {
 	file_id_t id = f->i->src.id;
@@ -424,8 +424,9 @@ static int drop_mark(struct filling *f)
 	r = r ?: xattr_trust_unmark(f->fd);
 	if (r < 0)
 		return r;
-	/* In this order: who has the number already, without the lock, finds that the map does not
-	 * know it any more, and looks again. What is below stays known: it is the image's. */
+	/* In this order: a thread that has the number already, without the lock, finds that the map
+	 * does not know it any more, and looks again. What is below stays known: it is the
+	 * image's. */
 	i->src.id = 0;
 	r = mapfile_file_gone(t->map, id);
 	return r < 0 && r != -ENOENT ? r : 1;

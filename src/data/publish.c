@@ -216,7 +216,7 @@ static void take_back(struct union_fs *t, const struct hardlink_place *p)
 	if (fd < 0)
 		return;
 	x = mode_relax_begin(fd, "");
-	/* In this order: who misses the entry and looks again sees the lower one. */
+	/* In this order: a thread that misses the entry and looks again sees the lower one. */
 	if (upper_listing(t, p->dir, &d) == 0)
 		upper_dir_remove(d, p->name);
 	unlinkat(fd, p->name, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of one read that are read together, into memory of the caller's; read.c's, for those who put
- * a read together. */
+/* Runs of one read that are read together, into memory of the caller's; read.c's, for modules that
+ * put a read together. */
 #pragma once
 
 #include "veneer/data/run.h"

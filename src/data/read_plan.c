@@ -228,7 +228,7 @@ static ssize_t read_locked(struct union_fs *t, struct inode *i, void *buf, size_
 	if (n <= 0)
 		return n;
 	if (i->has_upper) {
-		/* Holds the descriptor for those who know no inodes. */
+		/* Holds the descriptor for modules that know no inodes. */
 		int fd = upper_pin(t, i);
 
 		if (fd < 0)

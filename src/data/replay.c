@@ -402,7 +402,8 @@ void replay_settle(struct union_fs *t, uint64_t key)
 {
 	struct pending *p = calloc(1, sizeof(*p));
 
-	/* Without memory the resent requests settle it; who comes before them may get ESTALE. */
+	/* Without memory the resent requests settle it; a request that comes before them may get
+	 * ESTALE. */
 	if (!p)
 		return;
 	p->t = t;

@@ -9,5 +9,5 @@
 int zero_blocks_expect(struct inode *i, int fd, const void *p, size_t len, uint64_t off);
 /* After it: a block that is zeros now is noted, and own. */
 int zero_blocks_note(struct inode *i, int fd, const void *p, size_t len, uint64_t off);
-/* Likewise what stands in [off, end), whoever put it there; off is the start of a block. */
+/* Likewise what is in [off, end), by any writer; off is the start of a block. */
 int zero_blocks_note_range(struct inode *i, int fd, uint64_t off, uint64_t end);

@@ -40,8 +40,8 @@ static void keep_message(enum fuse_log_level level, const char *fmt, va_list ap)
 	log_debug("libfuse: %s", fuse_message);
 }
 
-/* The mount that is seen at path, or that fd is of, without asking whoever serves it. False when it
- * cannot be told. */
+/* The mount that is seen at path, or that fd is of, without asking its server. False when it cannot
+ * be told. */
 static bool mount_at(int fd, const char *path, struct statx *ret)
 {
 	return statx(fd, path,
@@ -327,8 +327,8 @@ struct aside {
 };
 
 /* A thread that has a mount namespace of its own, which goes with it. Nothing comes from there into
- * the one it was copied from; what is unmounted there goes here as well. Who has changed its root
- * is never asked to share (mountinfo_plain), so "/" is a mount. */
+ * the one it was copied from; what is unmounted there goes here as well. A process that has changed
+ * its root is never asked to share (mountinfo_plain), so "/" is a mount. */
 static void *clone_aside(void *arg)
 {
 	struct aside *s = arg;

@@ -144,7 +144,7 @@ static void put(struct kernel_invalidate *d, uint64_t node, int64_t off, const c
 	strcpy(d->v[d->n++].name, name);
 }
 
-/* Names first: who looks one up again then gets what is new of its node. */
+/* Names first: a new look-up then gets what is new of its node. */
 static void collect(struct intent *n, void *arg)
 {
 	struct kernel_invalidate *d = arg;

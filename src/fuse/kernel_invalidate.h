@@ -23,8 +23,8 @@ struct kernel_invalidate *kernel_invalidate_take(uint64_t key);
  * attributes of their directories. */
 struct kernel_invalidate *kernel_invalidate_take_left(uint64_t key);
 /* Have the kernel forget it: fuse_fd is the connection's, and not what requests are read by. In a
- * process beside, which waits for whoever holds a directory or a page, and so perhaps for an answer
- * to their request. Its end is nobody's affair (SIGCHLD is ignored). d, which may be NULL, is
+ * process beside, which waits for holders of a directory or a page, and so perhaps for an answer to
+ * their request. Its end is nobody's affair (SIGCHLD is ignored). d, which may be NULL, is
  * freed. */
 void kernel_invalidate_tell(struct kernel_invalidate *d, int fuse_fd);
 void kernel_invalidate_free(struct kernel_invalidate *d);

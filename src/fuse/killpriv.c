@@ -64,7 +64,7 @@ int killpriv_clear_unless_privileged(fuse_req_t req, struct inode *i)
 	return killpriv_clear(req, i);
 }
 
-/* The owner, or one who may act for it. */
+/* Is the caller the owner, or a user who may act for it? */
 static bool is_owner(fuse_req_t req, struct stat *st)
 {
 	mount_present_ids(op_mount(req), st);

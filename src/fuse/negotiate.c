@@ -39,7 +39,7 @@ void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 	want(conn, FUSE_CAP_CACHE_SYMLINKS, caches);
 	/* A handle would outlive the node id it names: it could be opened until the kernel forgets
 	 * the file, and ESTALE then. Of other mounts' files in the same superblock the kernel would
-	 * open what it knows for one who guesses the handle. */
+	 * open what it knows for a program that guesses the handle. */
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, false);
 	want(conn, FUSE_CAP_NO_EXPORT_SUPPORT, true);
 	want(conn, FUSE_CAP_IOCTL_DIR, true);

@@ -48,7 +48,7 @@ static bool add_dot(struct answer *a, const char *name, uint64_t ino, off_t next
 	return true;
 }
 
-/* Directories are told of in any case: who walks a tree needs them. */
+/* Directories are told of in any case: a walk of a tree needs them. */
 static bool is_unresolved(const struct answer *a, const struct lookup_entry *entry)
 {
 	if (a->listing == READDIRPLUS_POLICY_LIST_PROBE)

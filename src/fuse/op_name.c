@@ -38,8 +38,8 @@ static int make_node(fuse_req_t req, struct inode *dir, const char *name,
 	return r;
 }
 
-/* Should this server die, and then who asks for it, the kernel would go on believing that there is
- * no such name. */
+/* Should this server die, and then the caller, the kernel would go on believing that there is no
+ * such name. */
 static struct intent *begin_name(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct intent *n = resend_state_begin_names(req, INTENT_CREATE, parent, name, 0, NULL);

@@ -173,8 +173,8 @@ static int look(struct opening *o)
 
 	if (r < 0)
 		return r;
-	/* The kernel asks once more and not twice: whoever was sent here to write must not be sent
-	 * on. */
+	/* The kernel asks once more and not twice: a caller that was sent here to write must not be
+	 * sent on. */
 	if (o->offer.kind == PASSTHROUGH_TABLE_LOWER &&
 	    (o->slot->is_successor || passthrough_table_was_left(o->m->tree.backing, o->slot)))
 		o->cannot_back = true;
@@ -203,7 +203,7 @@ static bool register_offer(struct opening *o, uint32_t *ret_id)
 }
 
 /* A lower file may be passed through only if it still is what the inode shows, now that the open is
- * counted: whoever opens it for writing from here on finds that count. */
+ * counted: an open for writing from here on finds that count. */
 static bool is_outdated(struct opening *o)
 {
 	struct passthrough_select now;

@@ -388,7 +388,7 @@ static void stop_reading_locked(struct pool *p, struct thread *self, struct memb
 	p->nreading--;
 }
 
-/* The member of an event, with this thread as a reader; somebody else waits for the next event. */
+/* The member of an event, with this thread as a reader; another thread waits for the next event. */
 static struct member *enter(struct pool *p, struct thread *self, uint64_t number)
 {
 	struct member *m;
@@ -417,7 +417,7 @@ static bool is_used(const struct member *m, int64_t now)
 	return m->nthreads > m->nreading || now - m->served_ms <= POOL_WEIGH_MS;
 }
 
-/* The session weighs as much as the mounts that are in use at once, and no more: who has many
+/* The session weighs as much as the mounts that are in use at once, and no more: a mount with many
  * requests in one of them has no more of the processors than before. True: its nice value is to be
  * another. */
 static bool weigh_locked(struct pool *p, int64_t now)

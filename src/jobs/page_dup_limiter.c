@@ -294,7 +294,8 @@ static void evict(struct state *st, size_t n)
 
 		for (of_mount = 1; at + of_mount < n && v[of_mount].mount == v->mount;)
 			of_mount++;
-		/* Let go of between two children, so that who takes the mount out waits for one. */
+		/* Let go of between two children, so that a thread that takes the mount out waits
+		 * for one. */
 		for (size_t k = 0; k < of_mount && begin_with(v->mount, &m); end_with())
 			k += evict_some(st, &m, v + k, of_mount - k);
 	}
@@ -413,7 +414,7 @@ static void *run(void *arg)
 	struct state *st = arg;
 	bool wants_any;
 
-	/* Only this thread: programs and those who answer them come first. */
+	/* Only this thread: programs and the threads that answer them come first. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	for (;;) {
 		int pause = one_round(st, &wants_any);

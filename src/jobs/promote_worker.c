@@ -61,7 +61,7 @@ struct promote_worker_job {
 	int result;
 };
 
-/* Of its own, so that who ends it may wait for it while the next one has begun. */
+/* Of its own, so that a thread that ends it may wait for it while the next one has begun. */
 struct worker {
 	pthread_t thread;
 	bool is_ending; /* guarded by crew.lock */
@@ -629,7 +629,7 @@ static void *run(void *arg)
 {
 	struct worker *me = arg;
 
-	/* Only this thread: programs and those who answer them come first. */
+	/* Only this thread: programs and the threads that answer them come first. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	LOCK_SCOPE(&crew.lock);
 	while (!me->is_ending) {

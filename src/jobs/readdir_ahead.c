@@ -73,14 +73,14 @@ static void *run(void *arg)
 	bool wants_attributes;
 	struct stat st;
 
-	/* Only this thread: the program and those who answer it come first. */
+	/* Only this thread: the program and the threads that answer it come first. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	while ((dir = take(me, &w, &wants_attributes))) {
 		ssize_t n = image_count(w->image, dir);
 
 		if (!wants_attributes)
 			continue;
-		/* Errors are for those who ask. */
+		/* Errors are for callers that ask. */
 		for (ssize_t i = 0;
 		     i < n && !atomic_load_explicit(&w->is_stopping, memory_order_relaxed); i++)
 			image_stat(w->image, image_child(dir, (size_t)i), &st);

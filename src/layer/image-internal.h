@@ -28,8 +28,8 @@ struct image {
 	size_t n;
 	struct layer **layers;
 	bool *has_map; /* per layer: it was an upper once, and may hold partial files */
-	struct watch *
-		watch; /* what was read, if anybody wants to know whether it still holds; or NULL */
+	struct watch
+		*watch; /* what was read, if a user wants to know whether it still holds; or NULL */
 	_Atomic size_t bytes;
 	struct xino devs; /* the layers', in their order */
 	struct xino inner_mounts; /* inside layers, of whatever device; numbered from the end */

@@ -131,8 +131,8 @@ void layer_unref(struct layer *l)
 
 int layer_map(struct layer *l, struct mapfile **ret)
 {
-	/* Held over the read of the map, once in a layer's life; nobody waits for it but those who
-	 * need this very map. */
+	/* Held over the read of the map, once in a layer's life; only threads that need this very
+	 * map wait for it. */
 	LOCK_SCOPE(&l->map_lock);
 	if (!l->map && !l->map_error) {
 		struct map_recover rec;

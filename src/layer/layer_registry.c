@@ -116,7 +116,7 @@ static bool is_being_written_locked(const struct layer *l)
 	return false;
 }
 
-/* Before anybody else knows them. */
+/* Before any other thread knows them. */
 static int judge_layers(struct layer *const *layers, size_t n, pid_t opener)
 {
 	_cleanup_(freep) bool *is_plain = calloc(n, sizeof(*is_plain));

@@ -44,7 +44,7 @@ static int grow(void *array, size_t n, size_t size)
 	return 0;
 }
 
-/* The walk goes on without this one. What says that it is us who cannot go on ends it: on a better
+/* The walk goes on without this one. An error that says that we cannot go on ends it: on a better
  * day the same tree may be read whole. */
 static int skip(struct map_recover *r, const char *name, int error)
 {

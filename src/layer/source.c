@@ -66,8 +66,8 @@ int source_fits_stat(struct source *s, const struct stat *st)
 }
 
 /* The kernel has let callers in by the attributes of the file that was there. Another one is shown
- * if those who may read it are the same; of access lists that is not asked. File systems that may
- * be remote number files anew. */
+ * if the users who may read it are the same; of access lists that is not asked. File systems that
+ * may be remote number files anew. */
 static int check_opened(struct source *s, int fd)
 {
 	struct stat st;

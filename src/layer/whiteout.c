@@ -146,8 +146,8 @@ bool whiteout_may_be_redirected(int dirfd, const char *name)
 	return len == -ERANGE;
 }
 
-/* Only what takes privileges to write: who owns a file may give it user.* attributes, and would
- * read with them what others own. */
+/* Only attributes that take privileges to write: the owner of a file may give it user.* attributes,
+ * and would read with them what others own. */
 int whiteout_metacopy(int fd, char redirect[PATH_MAX])
 {
 	uint8_t value[METACOPY_HEAD];

@@ -209,7 +209,7 @@ int mapfile_file_new(struct mapfile *mf, uint64_t clip, file_id_t *ret_id)
 }
 
 /* Under the lock: commit what is pending. What only the map tells of is safe once this record is,
- * not before: that somebody has had the changes themselves on disk is not enough. */
+ * not before: that a program has had the changes themselves on disk is not enough. */
 static int mapfile_record_commit(struct mapfile *mf, struct table_file *f)
 {
 	struct record rec = { .type = FORMAT_REC_COMMIT, .id = f->id };

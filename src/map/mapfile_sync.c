@@ -47,9 +47,9 @@ static bool is_volatile(const struct mapfile *mf)
 	return mf->flags & MAPFILE_VOLATILE;
 }
 
-/* A volatile map waits for no journal, and promises nothing. But who goes on with the upper after a
- * power cut is to find a map: a name or a mark that the journal had on disk must not lead to one
- * without its bytes. */
+/* A volatile map waits for no journal, and promises nothing. But a mount of the upper after a power
+ * cut is to find a map: a name or a mark that the journal had on disk must not lead to one without
+ * its bytes. */
 static int sync_fd(const struct mapfile *mf, int fd)
 {
 	return is_volatile(mf) ? file_write_out(fd) : fdatasync(fd) < 0 ? -errno : 0;

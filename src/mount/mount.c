@@ -193,7 +193,7 @@ static bool is_beneath(int dirfd, const struct layer *l)
 	return false;
 }
 
-/* Before the upper is changed by anybody. */
+/* Before any change of the upper. */
 static int set_quota(struct mount *m, char *err, size_t err_size)
 {
 	const struct mount_opts *o = &m->opts;
@@ -229,7 +229,7 @@ static int open_map(struct mount *m, unsigned flags, char *err, size_t err_size)
 	return set_quota(m, err, err_size);
 }
 
-/* As ext4 makes it after an error of its disk. Who is in the mount can go on reading. Nothing is
+/* As ext4 makes it after an error of its disk. Programs in the mount can go on reading. Nothing is
  * tried, and there is no work directory: no request comes that would change anything. */
 static int open_frozen(struct mount *m, char *err, size_t err_size)
 {

@@ -34,7 +34,7 @@
 #define WAIT_MS 5000
 #define STEP_MS 5
 #define WORD_MS 200 /* then it is said; a mount that is just being closed has gone by then */
-#define ASK_MS	1000 /* then who has it is asked to let it go */
+#define ASK_MS	1000 /* then its holder is asked to let it go */
 
 #define WORK_ATTR      UPPER_LOCK_WORK_ATTR
 #define CONTESTED_ATTR UPPER_LOCK_CONTESTED_ATTR

@@ -23,7 +23,8 @@ int upper_takeover_listen(int workfd, int sig, int *ret_fd)
 
 	if (mkfifoat(workfd, FIFO_NAME, 0600) < 0)
 		return -errno;
-	/* For writing too: else the first who asks and goes would leave it at its end for ever. */
+	/* For writing too: else the first client that asks and goes would leave it at its end for
+	 * ever. */
 	fd = openat(workfd, FIFO_NAME, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;

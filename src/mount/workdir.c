@@ -76,7 +76,7 @@ struct own {
 	int fd;
 };
 
-/* As make_own would have made it, and not just removed by somebody who had it locked. */
+/* As make_own would have made it, and not just removed by a process that had it locked. */
 static bool is_as_made(int fd)
 {
 	struct stat st;

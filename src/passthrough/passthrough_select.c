@@ -115,8 +115,8 @@ static int look_upper(struct union_fs *t, struct inode *i, bool writes,
 		o->kind = t->quota ? PASSTHROUGH_TABLE_NONE : PASSTHROUGH_TABLE_UPPER;
 		return 0;
 	}
-	/* Blocks past the clip are own by definition, so what is complete stays so whoever writes
-	 * where. */
+	/* Blocks past the clip are own by definition, so what is complete stays so after any
+	 * write. */
 	r = mapfile_is_complete(i->src.map, i->src.id);
 	if (r == 1)
 		r = mapfile_clip(i->src.map, i->src.id, &clip) == 0 && clip <= (uint64_t)o->size;

@@ -24,7 +24,7 @@ struct kernel_backing_map {
 
 #define CALLERS	   64 /* remembered; one that is forgotten is refused once more */
 #define LEFT_FILES 256 /* remembered, of as many as are written for the first time at once */
-#define LEFT_S	   30 /* who was sent on has come back by then, also on a busy machine */
+#define LEFT_S	   30 /* a caller that was sent on has come back by then, also on a busy machine */
 
 struct registration {
 	struct hlink by_slot;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening the file. It is reached through a directory that somebody else opened, and by a server
+/* Opening the file. It is reached through a directory that another process opened, and by a server
  * whose root shows nothing of it: SQLite is given /proc/self/fd/N/profile.db, and kept from making
  * another path of that. */
 #include "profile-internal.h"

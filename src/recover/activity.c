@@ -407,7 +407,7 @@ static bool is_in_change(pid_t pid, int thread)
 	if (c.number == SYS_openat2)
 		return !reads_how(pid, thread, c.arg[2]);
 #endif
-	/* An answer that is sent from the pages of a file; who waits for a request sleeps
+	/* An answer that is sent from the pages of a file; a thread that waits for a request sleeps
 	 * otherwise. */
 	if (c.number == SYS_splice)
 		return c.state == 'D';

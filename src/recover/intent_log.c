@@ -151,7 +151,7 @@ static struct intent *claim_any(struct area *a)
 			continue;
 		last_slot = k;
 		end = a->end;
-		/* Before the slot stands: who looks for those that do must see it. */
+		/* Before the slot stands: a thread that looks for standing ones must see it. */
 		while (end <= k && !atomic_compare_exchange_weak(&a->end, &end, k + 1))
 			;
 		return &a->slots[k];
@@ -159,7 +159,7 @@ static struct intent *claim_any(struct area *a)
 	return claim_oldest(a);
 }
 
-/* Of this generation from then on: it is under way, and not to be given to anybody else. */
+/* Of this generation from then on: it is under way, and not to be given out again. */
 static struct intent *take_up(struct area *a, uint64_t key, uint64_t unique)
 {
 	for (uint32_t k = 0; k < a->end; k++) {

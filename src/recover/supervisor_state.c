@@ -89,7 +89,7 @@ int supervisor_state_put(struct supervisor_state *l, int fd, uint32_t *ret_place
 
 		if (p->fd != 0)
 			continue;
-		/* Before the place is taken: who looks for those that are must see it. */
+		/* Before the place is taken: a thread that looks for taken ones must see it. */
 		while (end <= k && !atomic_compare_exchange_weak(&l->end, &end, k + 1))
 			;
 		if (atomic_compare_exchange_strong(&p->fd, &nothing, fd + 1)) {

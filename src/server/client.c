@@ -157,8 +157,8 @@ static void become_server(int listen_fd, const char *path)
 	_exit(1);
 }
 
-/* The socket listens before the server runs: whoever comes meanwhile waits in its queue, and is
- * hung up on if the server does not come to life. */
+/* The socket listens before the server runs: a client that comes meanwhile waits in its queue, and
+ * is hung up on if the server does not come to life. */
 static int start_server(const struct rundir *at, char *err, size_t err_size)
 {
 	_cleanup_(closep) int fd = -1;

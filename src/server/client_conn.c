@@ -2,7 +2,7 @@
 /* A request for a mount is collected without waiting: HELLO, DIRS and ARGS in any number within
  * bounds, and MOUNT, which closes it. Then one thread has the connection: everything is opened,
  * READY is said, the client mounts and hands over the descriptor, INIT is answered, and OK is said.
- * Whoever breaks the order is told so and hung up on. */
+ * A client that breaks the order is told so and hung up on. */
 #include "client_conn.h"
 
 #include "handoff_message.h"
@@ -34,7 +34,7 @@
 #define CHANGE_WAIT_MS 5000 /* until a change that is being made counts as one that hangs */
 #define MOUNT_WAIT_MS  60000 /* from READY until the client has mounted */
 #define TEXT_PIECE     (WIRE_PAYLOAD_MAX / 2)
-#define PROGRESS_MS    200 /* how often who waits for a long work is told of it */
+#define PROGRESS_MS    200 /* how often a client that waits for a long work is told of it */
 #define SHARE_TRIES    3
 #define FUSE_MAJOR     10
 #define FUSE_MINOR     229
@@ -134,7 +134,7 @@ static bool has_all(uint64_t caps, uint64_t wanted)
 }
 
 /* NULL: the same user in the same namespaces, with the same capabilities. Those are the process's
- * in its own user namespace, where anybody may have all. */
+ * in its own user namespace, where any user may have all. */
 static const char *judge_privileges(const struct peer_standing *theirs)
 {
 	const struct peer_standing *ours = &starter.standing;
@@ -475,7 +475,7 @@ static int say_shared(struct client_conn *c, uint32_t number, int fuse_fd)
 	return r < 0 ? r : sock_send(c->fd, b.data, b.len, &fuse_fd, fuse_fd >= 0, SEND_WAIT_MS);
 }
 
-/* Or that who was to say so is gone. */
+/* Or that the client that was to say so is gone. */
 static void await_bound(struct client_conn *c)
 {
 	struct wire_message m;
@@ -499,7 +499,7 @@ static int found(struct client_conn *c, struct hosted_sb *common, char *err, siz
 					 err_size);
 }
 
-/* 0: it is served, or somebody else's to end. -EOPNOTSUPP: it cannot be shared. -ENOTCONN: what it
+/* 0: it is served, or another thread's to end. -EOPNOTSUPP: it cannot be shared. -ENOTCONN: what it
  * was to be a part of has just gone. Other -errno, perhaps with a sentence: it comes to nothing. */
 static int share_once(struct client_conn *c, struct mount_table *mount_table,
 		      struct served_mount *s, char *err, size_t err_size)

@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOST_MAX                                                                                 \
-	8 /* requests that a server hung up on: who dies that often dies of them, or of too much \
-	     else */
+#define LOST_MAX                                                                                  \
+	8 /* requests that a server hung up on: a server that dies that often dies of them, or of \
+	     too much \ else */
 #define LOST_PAUSE_MS 10 /* before the third, and twice as long before each one after it */
 #define GONE_MAX                                                                               \
 	64 /* file systems that ended before this mount was a part of them: others come and go \
@@ -107,7 +107,8 @@ static int mount_and_hand_over(int fd, const struct client_mount *m, bool is_rea
 	attach_device(a, &fuse.dev_major, &fuse.dev_minor);
 	fuse_fd = attach_fd(a);
 	r = client_say(fd, &fuse, &fuse_fd, 1);
-	/* As long as it takes, as a mount without a server would; who hung up has said why. */
+	/* As long as it takes, as a mount without a server would; a server that hung up has said
+	 * why. */
 	if (r == 0 || r == -EPIPE)
 		r = client_hear(fd, r == 0 ? -1 : LAST_WORD_MS, WIRE_OK, &p, err, err_size);
 	else

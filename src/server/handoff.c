@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The old one gives up only after the new one has answered that all is in its place, and says so:
- * whoever hears nothing goes on as if nothing had been, the old one, or ends, the new one. */
+ * without it the old one goes on as if nothing had been, and the new one ends. */
 #include "handoff.h"
 
 #include "handoff_message.h"
@@ -301,7 +301,7 @@ static int take(int *fd, int *const *own, size_t n_own, struct packet *p, struct
 	const struct wire_message ask = { .type = WIRE_UPGRADE,
 					  .text = versions,
 					  .text_len = strlen(versions) };
-	/* Longer than the old one's patience: who gives up first is the old one. */
+	/* Longer than the old one's patience: the old one gives up first. */
 	const int64_t end = clock_ms() + 3 * LIMIT_MS;
 	_cleanup_(handoff_message_release) struct handoff_message b = { .listen_fd = -1 };
 	_cleanup_(freep) int *got = NULL;

@@ -100,7 +100,7 @@ static bool has(const struct handoff_message *b, int fd)
 	return false;
 }
 
-/* Numbers that nothing came for would be somebody else's. */
+/* Numbers that nothing came for would belong to other files. */
 static bool is_sane(const struct handoff_message *b)
 {
 	size_t n = 0;

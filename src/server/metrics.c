@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The library is loaded when somebody wants to be answered, and not linked: with what it brings
- * along each mount would take twice as long to start. */
+/* The library is loaded when the metrics are asked for, and not linked: with what it brings along
+ * each mount would take twice as long to start. */
 #include "veneer/server/metrics.h"
 
 #include "veneer/base/cleanup.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A mount is in the list from mount_table_start until the pool says that it is over. It is freed on
- * a thread of its own, which first waits for those who have it pinned: they look at it, and never
- * wait for a mount. */
+ * a thread of its own, which first waits for threads that have it pinned: they look at it, and
+ * never wait for a mount. */
 #include "veneer/server/mount_table.h"
 
 #include "saved_mount.h"
@@ -545,7 +545,7 @@ static bool is_ending_already(struct served_mount *s)
 	return was_ending;
 }
 
-/* On a thread of its own: a request that does not end must not hold up who asks. Waited for only
+/* On a thread of its own: a request that does not end must not hold up the caller. Waited for only
  * where no thread can be had. */
 static void start_ending(struct served_mount *s)
 {

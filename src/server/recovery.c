@@ -17,10 +17,10 @@
 #define ERR_SIZE    (PATH_MAX * 2)
 #define STACK_BYTES (1u << 20)
 #define THREADS_MAX 64u
-#define STEP_MS	    50 /* without anything done: somebody hangs */
+#define STEP_MS	    50 /* without anything done: a thread hangs */
 #define PATIENCE_MS 1000 /* with those that were begun */
 #define LIMIT_MS    10000
-#define WORD_MS	    30000 /* then who waits for the word is told how far it has come */
+#define WORD_MS	    30000 /* then the process that waits for the word is told how far it has come */
 
 /* Descriptors, a bit each. */
 struct fd_set_of {

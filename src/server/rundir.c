@@ -40,8 +40,8 @@ static char *directory(void)
 
 	if (given && given[0] == '/')
 		return strdup(given);
-	/* root may have kept the variable of the user whose shell it was called from; and who is
-	 * root in a user namespace only cannot write there */
+	/* root may have kept the variable of the user whose shell it was called from; and root of a
+	 * user namespace only cannot write there */
 	if (geteuid() == 0 && access("/run", W_OK) == 0)
 		return strdup("/run/veneer");
 	if (xdg && xdg[0] == '/')
@@ -161,7 +161,7 @@ static int open_lock(const struct rundir *d)
 	return fd < 0 ? -errno : fd;
 }
 
-/* A holder that is stopped, or is somebody else's program, does not let go; flock has no time
+/* A holder that is stopped, or is another user's program, does not let go; flock has no time
  * limit. */
 static int lock_within(int fd, int wait_ms)
 {

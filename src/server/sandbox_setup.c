@@ -102,7 +102,7 @@ void sandbox_setup_leave_groups(void)
 void sandbox_setup_prepare(void)
 {
 	signal(SIGPIPE, SIG_IGN);
-	/* The limit of whoever started us is not that of the containers: EFBIG, if at all. */
+	/* The starter's limit is not that of the containers: EFBIG, if at all. */
 	signal(SIGXFSZ, SIG_IGN);
 	raise_file_size_limit();
 	umask(0);

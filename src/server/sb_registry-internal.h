@@ -23,13 +23,13 @@ struct hosted_sb {
 	unsigned dev_major, dev_minor;
 	uint64_t key; /* its mount's */
 	bool has_mount; /* to be closed */
-	struct saved_mount kept; /* its fuse_fd: for those who join; -1 */
+	struct saved_mount kept; /* its fuse_fd: for mounts that join; -1 */
 	uint64_t number; /* in the pool */
 	/* guarded by the lock of all */
 	int64_t since_ms; /* it is FORMING */
 	enum state state;
 	bool is_left; /* forming again: found by its key alone */
-	unsigned holds; /* of those who seek, members, threads, and of the pool */
+	unsigned holds; /* of threads that seek it, members, other threads, and of the pool */
 	struct list_link members;
 	struct hosted_member *last; /* has left, and has not ended: else what the common mount holds
 				       would be kept beyond that */

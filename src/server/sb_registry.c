@@ -276,7 +276,7 @@ static int seek_open(struct sb_registry *cs, const struct mount *m, struct hoste
 	return 0;
 }
 
-/* False: somebody else was faster. */
+/* False: another thread was faster. */
 static bool publish(struct sb_registry *cs, struct hosted_sb *c)
 {
 	LOCK_SCOPE(&cs->lock);
@@ -382,8 +382,8 @@ static void let_leave(struct hosted_sb *c)
 		run(c->cs, leave_one, o);
 }
 
-/* Called by the pool, on a thread of its own. Who is about to be bound, or is just being looked
- * for, leaves later. */
+/* Called by the pool, on a thread of its own. A member that is about to be bound, or is just being
+ * looked for, leaves later. */
 static void common_ended(struct session *session, void *arg)
 {
 	struct hosted_sb *c = arg;

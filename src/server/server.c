@@ -50,9 +50,9 @@
 #define WORKERS_MAX	128u
 #define LONG_WORKERS_MAX \
 	112u /* for what may take long; pings, counters and an upgrade have the rest */
-#define STALLED_MS                                                                                \
-	30000 /* where none of those came to its end for so long, who waits for one waits in vain \
-	       */
+#define STALLED_MS                                                                            \
+	30000 /* where none of those came to its end for so long, a client that waits for one \
+		 waits in vain \ / */
 #define WORKER_STACK	(1u << 20)
 #define TICK_MS		100
 #define ECHO_MS		1000
@@ -353,7 +353,7 @@ static void close_listener(struct server *s)
 	withdraw_metrics(s);
 }
 
-/* Under the lock. Somebody may have put another socket there. */
+/* Under the lock. Another process may have put its socket there. */
 static void remove_socket(struct server *s)
 {
 	const struct rundir *at = s->config->place;

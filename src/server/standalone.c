@@ -60,8 +60,8 @@ static void end_serving(struct serving *v, const char *why)
 	}
 }
 
-/* Told to go. The first time the mount is detached, and served on while somebody uses it; told
- * again, it ends. */
+/* Told to go. The first time the mount is detached, and served on while in use; told again, it
+ * ends. */
 static void stop_serving(struct serving *v)
 {
 	if (attach_detach(v->attach) == -ENOENT)

@@ -157,7 +157,7 @@ static void describe(int status, char *text, size_t size)
 		snprintf(text, size, "with exit code %d", WEXITSTATUS(status));
 }
 
-/* How one has ended that is stuck nobody knows yet, but who crashed has noted it. Before
+/* The exit status of a stuck server is not known yet, but a crash has been noted. Before
  * supervisor_state_judge. */
 static bool is_crash(struct supervisor_state *l, int status)
 {

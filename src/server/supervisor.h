@@ -16,9 +16,9 @@
 /* Run serve(arg) in a process of its own, as often as it dies, after begin (NULL: nothing) in that
  * process's first thread, which does nothing else; its exit code when it leaves
  * (supervisor_state_leave). SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to it, and
- * blocked when serve begins, as is SIGCHLD. Where it dies having named somebody who is to go on
- * (supervisor_state_hand_over), hand_over is called (NULL: never); 0 from it: somebody else does,
+ * blocked when serve begins, as is SIGCHLD. Where it dies having named a supervisor that is to go
+ * on (supervisor_state_hand_over), hand_over is called (NULL: never); 0 from it: that one goes on,
  * and 0 is returned. The caller has one thread. -errno where no process can be made: nothing ran.
- */
+ * / */
 int supervisor_run(struct supervisor_state *l, void (*begin)(void), int (*serve)(void *arg),
 		   int (*hand_over)(int fd, void *arg), void *arg);

@@ -373,7 +373,7 @@ void sb_locks_flush(struct shared_sb *g, uint64_t node, uint64_t owner, uint64_t
 {
 	struct tie t = { .number = 0 };
 
-	/* In this order: who is awaited no more has its ties. */
+	/* In this order: a mount that is awaited no more has its ties. */
 	if (!g->n_awaited && !g->n_ties)
 		return;
 	if (keep_late(g, &(struct late){ .kind = LATE_FLUSH,

@@ -139,8 +139,8 @@ bool sb_member_is_used(struct sb_member *c)
 	return c->root->nlookup > 0;
 }
 
-/* Waits for whoever looks something up in that directory, and so for an answer of ours: a server
- * that is killed over it must not be waited for by the next. */
+/* Waits for callers that look something up in that directory, and so for an answer of ours: a
+ * server that is killed over it must not be waited for by the next. */
 static int forget_name(struct sb_member *c, uint64_t parent, const char *name)
 {
 	struct fuse_notify_inval_entry_out what = { .parent = parent,

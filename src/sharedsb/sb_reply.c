@@ -309,7 +309,7 @@ static ssize_t send_answer(int fd, struct iovec *iov, int count, void *userdata)
 	n = writev(fd, iov, count);
 	if (!x.own || n >= 0)
 		return n;
-	/* To who asked it is answered: he has nothing to give back. */
+	/* The caller takes it as answered: it has nothing to give back. */
 	inode_forget(&c->shared_sb->common->tree, x.common, 1);
 	return total(iov, count);
 }

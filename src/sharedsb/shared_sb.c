@@ -506,7 +506,7 @@ static bool prepare(const struct request *q, struct sb_member *c)
 	}
 }
 
-/* Of who waits for a lock. libfuse keeps it until what it is for comes. */
+/* The request of a waiter for a lock. libfuse keeps it until what it is for comes. */
 static void repeat_interrupt(const struct request *q, struct sb_member *c)
 {
 	struct {
@@ -541,7 +541,7 @@ static void answer_for(const struct request *q, struct sb_member *c)
 	stats_enter(before);
 }
 
-/* Only who waits for a lock can be helped by it. (It says nothing of whose request that is.) */
+/* Only a waiter for a lock is affected by it. (It says nothing of whose request that is.) */
 static bool interrupt(const struct request *q)
 {
 	const struct fuse_interrupt_in *in = (void *)q->arg;

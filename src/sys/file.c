@@ -211,7 +211,8 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
-	/* A memory error that somebody else hit (BUS_MCEERR_AO), or a kill(2), is not our fault. */
+	/* A memory error that another process hit (BUS_MCEERR_AO), or a kill(2), is not our
+	 * fault. */
 	bool is_own_fault = info->si_code > 0 && info->si_code != BUS_MCEERR_AO;
 	int saved = errno;
 

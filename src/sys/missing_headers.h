@@ -81,7 +81,7 @@ static inline ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t off,
 #endif
 
 #ifdef LACKS_PTHREAD_COND_CLOCKWAIT
-/* By the day's clock, which can be set: who waits looks at its own clock when it wakes. */
+/* By the day's clock, which can be set: a waiter looks at its own clock when it wakes. */
 static inline int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *lock,
 					 clockid_t clock, const struct timespec *at)
 {
@@ -105,7 +105,7 @@ static inline int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *
 #ifdef LACKS_PTHREAD_RWLOCKATTR_SETKIND_NP
 #define PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP 2
 
-/* There is one kind: a writer waits for all who read before it. */
+/* There is one kind: a writer waits for all earlier readers. */
 static inline int pthread_rwlockattr_setkind_np(pthread_rwlockattr_t *attr, int kind)
 {
 	(void)attr;

@@ -513,7 +513,7 @@ static void run_fill(struct fill *f)
 	f->n = 0;
 }
 
-/* A part most of which somebody had before is what the cache is for. */
+/* The cache is for parts that were mostly read before. */
 static unsigned note_use_locked(const struct mmap_cache_part *part)
 {
 	const struct pages wanted = pages_of(part), missing = without(wanted, &part->w->resident);

@@ -25,7 +25,7 @@ struct mode_relax {
 
 #define NLISTS 16
 
-/* By device: a file system that hangs in here is waited for by those who use it. */
+/* By device: a file system that hangs in here is waited for by its users alone. */
 static struct relax_list {
 	pthread_rwlock_t lock;
 	struct mode_relax *first; /* guarded by lock */

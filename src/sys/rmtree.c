@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #define RMTREE_DEPTH_MAX  64 /* descriptors held at once */
-#define RMTREE_PASSES_MAX 65536 /* somebody may go on making directories meanwhile */
+#define RMTREE_PASSES_MAX 65536 /* another process may go on making directories meanwhile */
 
 struct removal {
 	int top; /* the directory that is to go */

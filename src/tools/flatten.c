@@ -265,7 +265,7 @@ static int enter(void *arg, struct inode *parent, const char *name, struct inode
 	const struct level *above = f->depth ? &f->levels[f->depth - 1] : NULL;
 	int is_redirected, r;
 
-	/* The root's times are kept by who made it ready for us. */
+	/* The caller that prepared the root keeps its times. */
 	if (!above)
 		return push(f, false, false) ?: 1;
 	is_redirected = has_redirect(f, dir);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Directories still to be read wait as paths, so that one is open at a time, however deep the layer
- * is: who asks looks for the same paths in other layers. (dir_walk.h knows none, and upper_walk.h
+ * is: the caller looks for the same paths in other layers. (dir_walk.h knows none, and upper_walk.h
  * goes by inodes.) */
 #include "layer_walk.h"
 

@@ -380,7 +380,7 @@ static int note_if_moved(struct union_fs *t, const char *path, int fd)
 	int r = whiteout_dir_kind(fd, t->upper->is_doubted, redirect);
 
 	if (r != WHITEOUT_DIR_REDIRECTED)
-		return 0; /* what is wrong with it is told to who looks it up */
+		return 0; /* a look-up of it tells what is wrong */
 	r = walk_to(t, path, &i);
 	if (r < 0)
 		return r == -ENOMEM ? r : 0;

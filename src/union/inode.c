@@ -160,8 +160,8 @@ void inode_remove_name_locked(struct union_fs *t, struct name *n, struct hlink *
 
 static void free_inode(struct union_fs *t, struct inode *i)
 {
-	/* In this order: who waits for room (op_data_waits_for_room) waits for what this gives
-	 * back. */
+	/* In this order: a thread that waits for room (op_data_waits_for_room) waits for what this
+	 * gives back. */
 	fd_cache_drop(&i->src.fd);
 	if (i->is_held)
 		fd_cache_unhold(&t->held);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From bare to filled, or to lost: one step under tree->lock, so that there never are two inodes of
- * one object, and who sees that an inode is not bare sees all of it. */
+/* From unresolved to resolved, or to stale: one step under tree->lock, so that there never are two
+ * inodes of one object, and a thread that sees an inode resolved sees all of it. */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"

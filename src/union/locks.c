@@ -55,7 +55,7 @@ struct locks {
 	struct list_link waiters; /* the newest first */
 	uint32_t n_waiters, searches;
 	uint64_t numbers;
-	int ended; /* what who would wait is told; 0: it may */
+	int ended; /* the answer to a request that would wait; 0: it may wait */
 };
 
 /* ---- objects and their records ---- */
@@ -326,7 +326,7 @@ static struct waiter *waiter_of(struct list_link *link)
 	return container_of(link, struct waiter, link);
 }
 
-/* Something of the object was given up. Who gets its wish may give up something, too. */
+/* Something of the object was given up. A waiter that is served may give up something, too. */
 static void grant_locked(struct locks *l, struct object *o, struct list_link *told)
 {
 	bool is_more = true;

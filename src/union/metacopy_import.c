@@ -66,7 +66,7 @@ int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct imag
 	LOCK_SCOPE(&t->adopt_lock);
 	r = whiteout_metacopy(fd, origin);
 	if (r != 1)
-		return r; /* somebody was faster */
+		return r; /* another mount was faster */
 	r = fstat(fd, &st) < 0 ? -errno : image_stat(t->image, base, &lower);
 	if (r == 0 && st.st_size != lower.st_size) {
 		log_error("%s: %s: a metacopy of a file that has another size now", t->upper->path,

@@ -336,8 +336,8 @@ static int mirror(struct union_fs *t, struct inode *dir, int fd, struct upper_di
 	return r;
 }
 
-/* The first one stays: who makes a directory, and who finds it at once, both come with a mirror,
- * and entries may have been made in it by way of the first. */
+/* The first one stays: the thread that makes a directory, and one that finds it at once, both come
+ * with a mirror, and entries may have been made in it by way of the first. */
 static struct upper_dir *publish(struct inode *dir, struct upper_dir *d)
 {
 	struct upper_dir *other = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A name's place in listings is its hash, so that whoever reads a directory goes on where he was
- * when another server has taken over. `order` is sorted when somebody asks: until then what is new
- * stands behind. */
+/* A name's place in listings is its hash, so that a reader of a directory goes on where it was when
+ * another server has taken over. `order` is sorted on demand: until then new names are at the
+ * end. */
 #include "veneer/union/upper_dir.h"
 
 #include "veneer/base/cleanup.h"

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A window on bytes that somebody else owns. Reading past the end sets `bad` and gives zeros;
- * check `bad` once at the end. */
+/* A window on bytes that the caller owns. Reading past the end sets `bad` and gives zeros; check
+ * `bad` once at the end. */
 struct cursor {
 	const uint8_t *p, *end;
 	bool bad;

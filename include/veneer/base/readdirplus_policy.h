@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define READDIRPLUS_POLICY_CALLERS 64u /* remembered; who is forgotten starts anew */
+#define READDIRPLUS_POLICY_CALLERS 64u /* remembered; a forgotten caller starts anew */
 #define READDIRPLUS_POLICY_SLACK   64u /* look-ups that prove nothing yet */
 
 enum readdirplus_policy_listing {

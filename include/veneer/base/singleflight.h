@@ -18,6 +18,6 @@ struct singleflight {
 
 /* `what` is any address that stands for the thing. True: the caller's turn has begun, until
  * singleflight_end. False: another had it, and has ended it. In both cases it may have been done
- * since the caller looked. Nobody who has a turn waits for another one that could want his. */
+ * since the caller looked. A caller with a turn never waits for one that could want its turn. */
 bool singleflight_begin(struct singleflight *t, const void *what);
 void singleflight_end(struct singleflight *t);

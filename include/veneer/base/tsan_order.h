@@ -8,7 +8,7 @@
 #include <sanitizer/tsan_interface.h>
 #include <stdio.h>
 
-/* Before an answer is written, or somebody is told what he may ask for; and after a request was
+/* Before an answer is written, or a caller is told what it may ask for; and after a request was
  * read. (stderr is but an address that stands for the kernel.) */
 static inline void tsan_order_answer(void)
 {

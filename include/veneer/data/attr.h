@@ -24,7 +24,7 @@ int attr_kill_setid(struct union_fs *t, struct inode *i, bool (*is_in_group)(voi
 /* Clear the set-group-id bit alone, of a directory too. */
 int attr_kill_setgid(struct union_fs *t, struct inode *i);
 /* Around a write or truncation whose caller keeps set-id bits (CAP_FSETID): a server without
- * privileges loses them by its own write, whoever wrote. begin takes one of tree->setid_locks and
+ * privileges loses them by its own write, in any case. begin takes one of tree->setid_locks and
  * remembers the mode, end puts it back and gives the lock back. Nothing happens with privileges.
  * attr_chmod of such a file belongs between the two. */
 struct attr_setid {

@@ -17,5 +17,5 @@ int cow_truncate(struct union_fs *t, struct inode *i, off_t size);
 int cow_fallocate(struct union_fs *t, struct inode *i, int mode, off_t off, off_t len);
 /* Make what was written durable: the data, then what the map needs. data_only: fdatasync. */
 int cow_fsync(struct union_fs *t, struct inode *i, bool data_only);
-/* The same for who was not asked by a program: what fails is kept for the next cow_fsync. */
+/* The same for a sync that no program asked for: a failure is kept for the next cow_fsync. */
 int cow_sync_unasked(struct union_fs *t, struct inode *i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making partial files whole, in place: the same inode, its names and attributes as they were. What
- * a file shows does not change at any moment, and whoever is killed in between leaves a file that
- * shows the same: blocks hold what is below before the map calls them own, and the mark goes when
- * all of them are own and on the disk. */
+ * a file shows does not change at any moment, and a process that is killed in between leaves a file
+ * that shows the same: blocks hold what is below before the map calls them own, and the mark goes
+ * when all of them are own and on the disk. */
 #pragma once
 
 #include "veneer/union/inode.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel's side of a mount: where it is attached, in the mount namespace of whoever attached
- * it. */
+/* The kernel's side of a mount: where it is attached, in the mount namespace of the process that
+ * attached it. */
 #pragma once
 
 #include "veneer/mount/options.h"
@@ -35,8 +35,8 @@ void attach_tune(const struct attach *a);
 /* Unmount, lazily: what is open goes on being answered. -ENOENT: it is not at its place, or not any
  * more. */
 int attach_detach(struct attach *a);
-/* The mount is nowhere to be seen in our mount namespace: who still uses it has it open, or is in a
- * namespace of its own. In doubt no. */
+/* The mount is nowhere to be seen in our mount namespace: a process that still uses it has it open,
+ * or is in a namespace of its own. In doubt no. */
 bool attach_is_detached(const struct attach *a);
 /* Lets go of the descriptor; the mount stays. */
 void attach_free(struct attach *a);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads that answer the requests of all mounts of a process. They wait in one epoll set; one
- * is always left to wait: whoever takes the last idle one's place starts another, so that requests
- * that wait for a disk do not stop those that need none. No mount may have more threads than are
- * left of the bound, and one that has none gets one always, so that slow ones, however many, starve
- * no other. (64 mounts: 3 threads instead of the 193 of one loop a mount, shared/measured.md H.) */
+ * is always left to wait: a thread that takes the last idle one's place starts another, so that
+ * requests that wait for a disk do not stop those that need none. No mount may have more threads
+ * than are left of the bound, and one that has none gets one always, so that slow ones, however
+ * many, starve no other. (64 mounts: 3 threads instead of the 193 of one loop a mount,
+ * shared/measured.md H.) */
 #pragma once
 
 #include "veneer/fuse/session.h"

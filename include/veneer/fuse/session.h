@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The FUSE side of one mount: its requests are taken from a descriptor of /dev/fuse and answered.
- * Who takes them is the pool's affair (pool.h). */
+ * The pool's threads take them (pool.h). */
 #pragma once
 
 #include "veneer/mount/mount.h"
@@ -24,8 +24,8 @@ int session_start(struct mount *m, int fuse_fd, struct session **ret, char *err,
  * by was closed. 0, or -errno and a sentence. */
 int session_resume(struct mount *m, int fuse_fd, const void *init, size_t len, enum io_mode io,
 		   struct session **ret, char *err, size_t err_size);
-/* Does the kernel send again what a dead server had read? Where it does not, who is one of several
- * mounts of a file system ends with the server. */
+/* Does the kernel send again what a dead server had read? Where it does not, a member of a shared
+ * superblock ends with the server. */
 bool session_is_sent_again(const struct session *s);
 /* Then, when a pool has it: have the kernel forget what it believes wrongly since requests of that
  * server were ended; by its fuse_fd. Once. It goes on when this has returned. So it is with those

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Completing the partial files of live uppers (HP-Mapper's defragmentation): what promote_policy.h
- * says is worth it, in idle time; or all of them, for somebody who asks. One thread serves all
- * mounts of the process; it is there once a mount wants it, and sleeps without a time-out while no
- * block of such a mount becomes its own. */
+ * says is worth it, in idle time; or all of them, on request. One thread serves all mounts of the
+ * process; it is there once a mount wants it, and sleeps without a time-out while no block of such
+ * a mount becomes its own. */
 #pragma once
 
 #include "veneer/base/promote_policy.h"
@@ -28,7 +28,7 @@ struct promote_worker_progress {
 			  */
 };
 
-/* 0; -EBUSY: somebody is at it; -errno. */
+/* 0; -EBUSY: it is running already; -errno. */
 int promote_worker_ask(struct promote_worker *p, struct promote_worker_job **ret);
 /* Wait for its end, but no longer than that. 1: it goes on; 0: it is done; -ECANCELED: the mount
  * ended; other -errno: it had to stop. *ret is filled in all cases. Needs nothing of the mount. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times, mode and capability of a file or directory that is being rewritten. The times are saved on
  * it too, so that the next run can restore them after a crash. Nothing on a file tells whether
- * somebody else wrote it after the crash, which takes set-id bits and the capability away for good:
- * no record restores those. */
+ * another program wrote it after the crash, which takes set-id bits and the capability away for
+ * good: no record restores those. */
 #pragma once
 
 #include <stdbool.h>

@@ -9,8 +9,8 @@
 
 #include <sys/stat.h>
 
-/* The last eight bytes before the path of a mark, its checksum: that mark was written by who may
- * write trusted.*. */
+/* The last eight bytes before the path of a mark, its checksum: that mark was written by a process
+ * that may write trusted.*. */
 #define XATTR_TRUST_SEAL_ATTR "trusted.veneer.partial"
 
 #define XATTR_TRUST_SAID                                                                       \
@@ -27,7 +27,7 @@ int xattr_trust_unmark(int fd);
 /* Has (dirfd, name) the seal of these bytes? In doubt no. */
 bool xattr_trust_is_sealed(int dirfd, const char *name, const void *mark, size_t len);
 
-/* Could everybody who may write the file `up` have read `low`, over which it stands? At its own
+/* Could every user who may write the file `up` have read `low`, over which it stands? At its own
  * place, that is with a mark without a path, the same directories lead to both. has_acl: of up. */
 bool xattr_trust_covers(const struct stat *up, bool has_acl, bool is_at_own_place,
 			const struct stat *low);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The directories of a mount as descriptors: opened where the caller's paths and namespaces are,
- * used by whoever serves the mount. */
+ * used by the process that serves the mount. */
 #pragma once
 
 #include "veneer/mount/options.h"
@@ -24,7 +24,7 @@ struct mount_dirs {
 /* Open what o names. A work directory is left out where it is not used. The caller releases *ret,
  * which is written in every case. 0, or -errno and one sentence in err. */
 int mount_dirs_open(const struct mount_opts *o, struct mount_dirs *ret, char *err, size_t err_size);
-/* Are they as many as o needs, and of the kind? For descriptors that somebody else opened. */
+/* Are they as many as o needs, and of the kind? For descriptors that another process opened. */
 bool mount_dirs_fit(const struct mount_opts *o, const struct mount_dirs *d);
 /* Make the clones, where this process may: for passthrough by a server that cannot, being
  * elsewhere. */

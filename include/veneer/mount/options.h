@@ -56,8 +56,7 @@ struct mount_opts {
 	int64_t squash_uid, squash_gid; /* -1: none */
 	double timeout_s; /* entry and attribute timeout; default 1e9; 0 caches nothing */
 	int xattr_permissions; /* 0, 1 or 2 */
-	bool is_userxattr; /* user.* attributes of layers are believed, whoever could have written
-			      them */
+	bool is_userxattr; /* user.* attributes of layers are believed, by any user */
 	bool is_foreground, is_debug, is_readonly, is_volatile, has_static_nlink, has_no_acl,
 		has_no_xattrs, keeps_atime;
 	bool is_private; /* "private", as Buildah's :O volumes pass it */

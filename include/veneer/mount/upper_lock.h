@@ -31,6 +31,6 @@ bool upper_lock_retake(struct upper_lock *l, int rootfd, const char *own);
 /* Nothing of this mount is written any more. rootfd stays open and keeps its lock until it is
  * closed; -1 if there is none. */
 void upper_lock_release(struct upper_lock *l, int rootfd);
-/* For a tool: be the only one who writes the upper, for as long as rootfd is open. 0, -EBUSY or
+/* For a tool: become the only writer of the upper, for as long as rootfd is open. 0, -EBUSY or
  * -errno. */
 int upper_lock_alone(const char *path, int rootfd);

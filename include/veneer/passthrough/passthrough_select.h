@@ -18,7 +18,7 @@ struct passthrough_select {
 	bool is_static; /* a lower file below /usr or the like */
 	bool is_log; /* called like a log, or in a directory of logs */
 	bool is_writable; /* some bit of its mode says so */
-	bool is_remote; /* LOWER: to open it once more would be asked of somebody elsewhere
+	bool is_remote; /* LOWER: to open it once more would be asked of a remote server
 			   (layer_trust_remote) */
 	off_t size;
 };

@@ -71,8 +71,8 @@ enum passthrough_table_way passthrough_table_choose(const struct node_slot *s,
  * no open by it gets pages from then on, so that those of two ids never disagree. fresh: an id just
  * registered for this node, or 0; the slot has taken it over if *ret_id, the registration to use
  * (BACKED only), is that. To an id that was left a name may lead even after it was looked up again,
- * as a listing that was under way then is entered later: whoever comes to it is sent on, and has
- * what there is when he comes back. */
+ * as a listing that was under way then is entered later: a caller that comes to it is sent on, and
+ * has what there is when it comes back. */
 enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, struct node_slot *s,
 						  const struct passthrough_table_ask *ask,
 						  uint32_t fresh, uint32_t *ret_id);
@@ -80,10 +80,10 @@ enum passthrough_table_way passthrough_table_take(struct passthrough_table *b, s
 bool passthrough_table_is_lower(struct passthrough_table *b, const struct node_slot *s);
 /* Leave the node id, as after a SWITCH, if a lower file is open by it: true. */
 bool passthrough_table_leave(struct passthrough_table *b, struct node_slot *s);
-/* A node id of the same file (by its inode number) was left in the last half minute: whoever was
- * sent on from there is under way. The kernel lets him look once more and not twice, so the id that
- * he finds must not be one that he would be sent on from again, be it the successor or a fresh one,
- * as the kernel may have forgotten both meanwhile. */
+/* A node id of the same file (by its inode number) was left in the last half minute: a caller that
+ * was sent on from there is under way. The kernel lets it look once more and not twice, so the id
+ * that it finds must not be one that it would be sent on from again, be it the successor or a fresh
+ * one, as the kernel may have forgotten both meanwhile. */
 bool passthrough_table_was_left(struct passthrough_table *b, const struct node_slot *s);
 /* An open ended. The registration stays for the next one, until the node id goes or others need the
  * room. */

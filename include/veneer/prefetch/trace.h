@@ -19,7 +19,7 @@
 enum trace_kind {
 	TRACE_READ,
 	TRACE_WRITTEN, /* for the first time; its extent is 0 */
-	TRACE_OPENED, /* by somebody whose reads nobody sees; its extent is 0 */
+	TRACE_OPENED, /* by a program whose reads are not seen; its extent is 0 */
 };
 
 struct trace_touch {
@@ -31,8 +31,8 @@ struct trace_touch {
 
 struct trace;
 
-/* Time begins, and ends after window_ms, whether or not anybody calls trace_end: nothing new is
- * noted then. 0 or -ENOMEM. */
+/* Time begins, and ends after window_ms, with or without a call of trace_end: nothing new is noted
+ * then. 0 or -ENOMEM. */
 int trace_new(unsigned window_ms, struct trace **ret);
 /* No thread notes anything any more. */
 void trace_free(struct trace *t);

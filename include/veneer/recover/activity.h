@@ -28,7 +28,7 @@ enum activity_crash {
 struct crash_board {
 	_Atomic uint32_t crash; /* enum activity_crash */
 	_Atomic int32_t crashed; /* the id of the thread; 0: not known */
-	_Atomic int32_t supervisor; /* a process that is sent SIGCHLD when somebody begins to wait;
+	_Atomic int32_t supervisor; /* a process that is sent SIGCHLD when a thread begins to wait;
 				       0: none */
 	_Atomic int32_t waiting[ACTIVITY_WAITERS]; /* ids of threads; 0: nobody */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who was told to look a name up again because he is about to change what it leads to, and what
- * that was. A fixed room: what is noted pushes out older notes, and after a while it is forgotten.
- * Any thread. */
+/* The table of callers that were answered ESTALE, and so told to look a name up again, because they
+ * are about to change what it leads to, and of what that was. A fixed room: a note pushes out older
+ * ones, and is forgotten after a while. Any thread. */
 #pragma once
 
 #include <stdbool.h>

@@ -47,8 +47,8 @@ struct intent_end {
 
 struct intent {
 	_Atomic uint64_t state; /* written last; intent_log.c's own */
-	/* Read of slots that somebody else may be filling, too: what they say counts where the
-	 * state has stayed the same. */
+	/* May read slots that another thread is filling: what they say counts where the state has
+	 * stayed the same. */
 	_Atomic uint64_t key; /* of the mount */
 	_Atomic uint64_t unique; /* of the request, without the bit that says it comes again */
 	_Atomic uint32_t kind; /* enum intent_kind */

@@ -38,11 +38,11 @@ uint32_t supervisor_state_cost(const struct supervisor_state *l, uint32_t place)
 
 /* To be at while a request of it is answered, or it is opened. */
 struct activity *supervisor_state_activity(struct supervisor_state *l, uint32_t place);
-/* To be at while a client is answered, as long as it is no mount that is worked for. Who asked for
- * what crashes a server asks a few times more at most, so that this alone brings no end. */
+/* The activity while a client is answered, as long as the work is for no mount. A client whose
+ * request crashes a server repeats it a few times at most, so this alone brings no end. */
 struct activity *supervisor_state_asked(struct supervisor_state *l);
 struct crash_board *supervisor_state_board(struct supervisor_state *l);
-/* A server died: is_crash, and not because somebody killed it. A mount that it crashed over
+/* A server died: is_crash, and not because it was killed. A mount that it crashed over
  * SUPERVISOR_STATE_STRIKES times, no minute between any two of them, is given up. True: it is known
  * what it crashed over, a mount or what was asked for. */
 #define SUPERVISOR_STATE_STRIKES 3u

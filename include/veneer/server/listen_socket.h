@@ -25,7 +25,7 @@ struct listen_socket {
  * and a sentence. */
 int listen_socket_find(const char *where, struct listen_socket *ret, char *err, size_t err_size);
 /* Listen there: at a socket for its owner only (mode 0600), in place of one that nobody listens at.
- * 0, or -errno: -EADDRINUSE where somebody does. */
+ * 0, or -errno: -EADDRINUSE where another process does. */
 int listen_socket_listen(struct listen_socket *e);
 /* Stop listening, and remove the socket from the file system if it is still ours. */
 void listen_socket_close(struct listen_socket *e);

@@ -7,7 +7,7 @@
 #include "veneer/base/buf.h"
 #include "veneer/mount/mount_dirs.h"
 
-/* Of its bytes, and of what the arguments come to: who takes a mount over parses them anew, so
+/* The version of its bytes, and of what the arguments come to: the next server parses them anew, so
  * another default of an option that shows while it is mounted is another version, too. */
 #define MOUNT_RECORD_VERSION 4
 

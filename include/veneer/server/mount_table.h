@@ -36,8 +36,8 @@ int mount_table_start(struct mount_table *r, struct served_mount *s, int fuse_fd
 		      const struct served_place *at, char *err, size_t err_size);
 /* Instead of mount_table_start, where the options ask for it: a part of a file system that other
  * mounts are part of too. As sb_registry.h has it: seek it, found it where *ret_fd is -1, and enter
- * it; then its root is bound, or is not. opener as sb_registry_seek has it. What failed before it
- * is entered is dropped by the caller, who leaves what was found. */
+ * it; then its root is bound, or is not. opener as sb_registry_seek has it. The caller drops what
+ * failed before it is entered, and leaves what was found. */
 int mount_table_seek(struct mount_table *r, struct served_mount *s, pid_t opener,
 		     struct hosted_sb **ret, int *ret_fd);
 /* mount_ns: the mount namespace in which it will be bound (0: not known). -ENOTCONN: seek another
@@ -73,7 +73,7 @@ void mount_table_each(struct mount_table *r,
  * seconds. */
 void mount_table_end_all(struct mount_table *r);
 
-/* Readable when somebody wants an upper of ours. */
+/* Readable when a mount wants an upper of ours. */
 int mount_table_fd(const struct mount_table *r);
 /* Then: a mount whose upper is wanted and which is nowhere to be seen in the mount namespace it was
  * made in ends. */

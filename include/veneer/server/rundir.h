@@ -16,7 +16,7 @@ struct rundir {
 };
 
 /* The directory that VENEER_RUNTIME_DIR names, or $XDG_RUNTIME_DIR/veneer, or /run/veneer (root),
- * or /tmp/veneer-UID; made if it is not there. -EPERM where somebody else could write in it. 0, or
+ * or /tmp/veneer-UID; made if it is not there. -EPERM where another user could write in it. 0, or
  * -errno and a sentence. The caller releases *ret in every case. */
 int rundir_open(struct rundir *ret, char *err, size_t err_size);
 /* The directory and the name in path, which the caller was given; nothing is made. */
@@ -34,7 +34,7 @@ int rundir_lock(const struct rundir *d, int wait_ms, int *ret_fd);
  * for so long. */
 int rundir_lock_or_say(const struct rundir *d, int *ret_fd, char *err, size_t err_size);
 /* Under the lock: listen at the socket, in place of one that nobody listens at. -EADDRINUSE:
- * somebody does, or what is there is not a socket. */
+ * another process does, or what is there is not a socket. */
 int rundir_listen(const struct rundir *d, int *ret_fd);
 /* Under the lock: nobody finds the socket any more. */
 void rundir_remove(const struct rundir *d);

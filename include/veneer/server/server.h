@@ -14,8 +14,8 @@ struct server_config {
 	bool keeps_output; /* of its starter: messages go to standard error */
 	bool has_log_file; /* standard error is one, and no starter's */
 	bool takes_over; /* the mounts of the server at the other end of from_fd; listen_fd and
-			  * owns_socket are its, and whoever is at the end of word_fd hears how it
-			  * went (upgrade.h) */
+			    owns_socket are its, and the process at the end of word_fd hears how it
+			    went (upgrade.h) */
 	int from_fd, word_fd; /* taken over */
 	bool is_alone; /* nobody starts another server if this one dies */
 	unsigned idle_s; /* leave after so long without a mount */

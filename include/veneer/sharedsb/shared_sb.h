@@ -38,7 +38,8 @@ int sb_member_expect(struct shared_sb *g, uint32_t number);
 void sb_member_lose(struct shared_sb *g, uint32_t number);
 void sb_member_lose_rest(struct shared_sb *g);
 
-/* Started, and its last root has gone: the kernel says so here before anybody has read it. */
+/* Has its last root gone after it was started? The kernel says so here before any thread has read
+ * it. */
 bool shared_sb_has_ended(const struct shared_sb *g);
 
 /* Let a mount of the same image in, whose options agree with the common one's; not served
@@ -52,8 +53,8 @@ uint32_t sb_member_secret(const struct sb_member *c);
 /* Does the kernel hold its root, or anything in it? */
 bool sb_member_is_used(struct sb_member *c);
 /* Have the kernel let go of what it holds of it without need; once more later for what was in use.
- * `unused` is called when it holds nothing any more, which may be at once, later, or never if
- * somebody uses it. May wait for requests that other threads must answer. */
+ * `unused` is called when it holds nothing any more, which may be at once, later, or never if it is
+ * in use. May wait for requests that other threads must answer. */
 void sb_member_forget(struct sb_member *c);
 /* Take a mount out: a process that still has something of it open gets ESTALE. Waits until its
  * requests are answered. */

@@ -7,5 +7,5 @@
 #define BOOT_ID_SIZE 37 /* of the text, its end included */
 
 /* Any thread; asks the kernel until it has answered once. 0; -ENOENT: it names none (no /proc);
- * -errno: it is not known now, and whoever goes by it must not go on as if it were another boot. */
+ * -errno: it is not known now, and the caller must not go on as if it were another boot. */
 int boot_id_read(char ret[BOOT_ID_SIZE]);

@@ -35,7 +35,7 @@ int file_allocated(int fd, uint64_t off, uint64_t len, uint64_t *ret);
  * process; other SIGBUS senders keep their old disposition. */
 int file_guard_init(void);
 int file_map_store(void *dst, const void *src, size_t len);
-/* Eight bytes at a multiple of eight, after all that was stored before, for whoever reads the file
+/* Eight bytes at a multiple of eight, after all that was stored before, for readers of the file
  * meanwhile. */
 int file_map_store_last(void *dst, const void *src);
 

@@ -47,12 +47,12 @@ void mmap_cache_unpin(struct mmap_cache *w);
  * remote one. */
 bool mmap_cache_serves(int fd);
 
-/* Have the pages of n pinned parts read in, each by one thread only: who comes second waits for the
+/* Have the pages of n pinned parts read in, each by one thread only: a second thread waits for the
  * first. What is missing is submitted together. Sets result of each part: 0, or -errno (read it by
  * other means, which tells why). */
 void mmap_cache_fill(struct mmap_cache_part *parts, size_t n);
 
-/* A pinned window turned out to be bad: it is not given to anybody again. */
+/* A pinned window turned out to be bad: it is not given out again. */
 void mmap_cache_drop(struct mmap_cache *w);
 /* Unmap what was mapped for this owner, as soon as it is unpinned, so that the file system can go.
  */

@@ -2,7 +2,7 @@
 /* Files and directories of ours whose mode refuses their own owner. Without privileges such a mode
  * binds us, too, and a union must do more with an object than was asked of it: mark a read-only
  * file, put a copy into a read-only directory. For that moment the owner gets all of his bits, and
- * nobody who asks here sees it. Only for what is ours to write: a lower layer is not. */
+ * no caller of this module sees it. Only for what is ours to write: a lower layer is not. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,7 +24,7 @@ static inline void mode_relax_endp(struct mode_relax **r)
 
 /* fstatat(2) with the mode that is meant. 0 or -errno. */
 int mode_relax_stat(int dirfd, const char *name, int flags, struct stat *ret);
-/* fchmod(2), which is not lost to who puts a mode back. 0 or -errno. */
+/* fchmod(2), which is not undone by a mode that is put back. 0 or -errno. */
 int mode_relax_chmod(int fd, mode_t mode);
 
 /* openat(2), renameat2(2) and setting attributes of a descriptor, with what is in the way relaxed:

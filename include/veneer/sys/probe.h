@@ -37,6 +37,6 @@ int probe_work_dir(int dirfd, struct probe_dir *ret);
 
 /* The has_true_extents of the file system that fd is on, without writing; false when in doubt. */
 bool probe_true_extents(int fd);
-/* After a power cut a block of the file system that fd is on reads as zeros, or as somebody wrote
- * it whole; false when in doubt. Also where no power cut leaves anything. */
+/* After a power cut a block of the file system that fd is on reads as zeros, or as it was written
+ * whole; false when in doubt. Also where no power cut leaves anything. */
 bool probe_is_ordered(int fd);

@@ -20,7 +20,7 @@ int sock_listen(int dirfd, const char *name, int *ret_fd);
 /* The same of sockets that carry a stream, for others than our own programs. */
 int sock_connect_stream(int dirfd, const char *name, int timeout_ms, int *ret_fd);
 int sock_listen_stream(int dirfd, const char *name, int backlog, int *ret_fd);
-/* Is fd, which somebody else opened, a listening socket of our kind? */
+/* Is fd, which another process opened, a listening socket of our kind? */
 bool sock_is_listening(int fd);
 /* Accept one connection of a listening socket; *ret_fd does not block. -EAGAIN: there is none. */
 int sock_accept(int fd, int *ret_fd);

@@ -30,6 +30,6 @@ bool watch_is_current(const struct watch *w);
 void watch_drain(void);
 /* Watches held in the kernel. */
 size_t watch_count(void);
-/* Does the kernel see every change in file systems of this type, by whoever it is made? statfs's
+/* Does the kernel see every change in file systems of this type, wherever it is made? statfs's
  * f_type. */
 bool watch_sees_type(long f_type);

@@ -136,8 +136,8 @@ struct inode {
 	struct list_link names;
 	struct hlink by_upper;
 	bool is_in_by_upper;
-	struct hlink
-		by_lower; /* from when it was lower; stays after copy-up, for who saw it before */
+	struct hlink by_lower; /* from when it was lower; stays after copy-up, for callers that saw
+				  it before */
 	bool is_in_by_lower; /* while it is bare, in tree->bare instead, by the same link */
 
 	pthread_rwlock_t lock;
@@ -176,8 +176,8 @@ static inline void union_fs_note_own(struct union_fs *t)
 /* Before something is done that cannot be undone: have memory for an inode and its names. 0 or
  * -ENOMEM. */
 int inode_reserve(struct union_fs *t);
-/* st_ino as presented of what is in the upper: the same in every mount of these layers, whoever
- * shares the image. */
+/* st_ino as presented of what is in the upper: the same in every mount of these layers, with every
+ * sharing of the image. */
 uint64_t inode_fold_ino(struct union_fs *t, dev_t dev, ino_t ino);
 /* Tells apart files of one number: 0 for the upper's own device. There is an upper. */
 static inline dev_t inode_upper_dev(const struct union_fs *t, dev_t dev)
@@ -191,8 +191,8 @@ static inline struct inode *inode_get(struct union_fs *t, uint64_t id)
 	return node_table_object(t->nodes, id);
 }
 void inode_ref(struct union_fs *t, struct inode *i);
-/* The inode of a node id, referenced, for one who serves no request of the kernel's; NULL: there is
- * none, or it is bare. */
+/* The inode of a node id, referenced, for a thread that serves no request of the kernel; NULL:
+ * there is none, or it is unresolved. */
 struct inode *inode_hold(struct union_fs *t, uint64_t id);
 void inode_unref(struct union_fs *t, struct inode *i);
 /* The kernel is about to hear of an inode that is referenced: the reference becomes one of its
@@ -289,8 +289,8 @@ int inode_note_tied(struct union_fs *t, uint32_t id, int change);
 /* And so many are: of what a dead server left, perhaps those of nobody. */
 unsigned inode_count_tied(struct union_fs *t, uint32_t id);
 
-/* The inode is about to get this upper file: who looks up another of its names meanwhile, and finds
- * that file, is led to this inode. Taken back by 0. */
+/* The inode is about to get this upper file: a look-up of another of its names meanwhile that finds
+ * that file is led to this inode. Taken back by 0. */
 void inode_expect_upper(struct union_fs *t, struct inode *i, ino_t upper_ino);
 /* The inode got an upper entry: publish it for look-ups by its number (non-directories). */
 void inode_set_upper(struct union_fs *t, struct inode *i, ino_t upper_ino);

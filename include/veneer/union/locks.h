@@ -52,7 +52,7 @@ struct lock_request {
 	uint64_t inode, node;
 	uint64_t owner, handle;
 	uint64_t start, end; /* both in it, at most LOCKS_END; of flock all */
-	uint32_t pid; /* to be told to who asks */
+	uint32_t pid; /* to be told to a caller that asks */
 };
 
 struct locks;
@@ -67,7 +67,7 @@ int locks_fd(const struct locks *l);
 /* Free them when no request waits (locks_end). NULL is fine. */
 void locks_free(struct locks *l);
 
-/* Have it now, or give it up. 0; -EAGAIN: somebody else has it; is_closing then: and all who have
+/* Have it now, or give it up. 0; -EAGAIN: another owner has it; is_closing then: and all its owners
  * were closed by a process since, so that their end may be on its way. -ENOLCK: there are too many;
  * -EINVAL. */
 int locks_set(struct locks *l, const struct lock_request *r, bool *ret_is_closing);
@@ -92,14 +92,15 @@ bool locks_test(struct locks *l, const struct lock_request *r, struct lock_recor
 void locks_release_owner(struct locks *l, uint64_t inode, uint64_t owner, uint64_t handle);
 /* RELEASE. */
 void locks_release_handle(struct locks *l, uint64_t inode, uint64_t handle);
-/* There is no such file any more: nothing of it is held. Who waits for it, and nobody should, is
+/* There is no such file any more: nothing of it is held. A waiter, which there should not be, is
  * told -ESTALE. */
 void locks_forget(struct locks *l, uint64_t inode);
-/* All who wait are told so, and who would wait from now on gets it at once. What is held stays. */
+/* Tell all waiters to try later; a request that would wait from now on gets that at once. Held
+ * locks stay. */
 void locks_end(struct locks *l, int result);
 
 /* Call fn for each record that is held; nothing of locks may be called by it. */
 void locks_each(struct locks *l, void (*fn)(const struct lock_record *r, void *arg), void *arg);
-/* Records held; and who waits, for tests. */
+/* Records held, and waiters, for tests. */
 uint32_t locks_count(struct locks *l);
 uint32_t locks_waiting(struct locks *l);

@@ -39,7 +39,7 @@ void quota_settle(struct quota *q, int fd, uint64_t bytes, uint64_t inodes);
 /* An object of the upper is, or may be, new or changed. */
 void quota_note(struct quota *q, int fd);
 void quota_note_at(struct quota *q, int dirfd, const char *name);
-/* The file has room past its end because somebody asked for it. */
+/* The file has room past its end because a program asked for it. */
 void quota_note_ahead(struct quota *q, int fd);
 /* The object is no more; its number is not yet another one's. */
 void quota_gone(struct quota *q, ino_t ino);
