@@ -20,7 +20,7 @@ struct inode *inode_for_slot(struct union_fs *t, uint32_t id);
 /* Enter a name in memory alone. 0 or -ENOMEM. */
 int inode_link_name(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
 		    size_t len);
-/* Under which a bare inode is in tree->bare. */
+/* Under which an unresolved inode is in tree->unresolved. */
 uint64_t inode_unresolved_key(const struct node_slot *s);
 /* Take down an inode that nobody needs: not referenced, and not held by the kernel. */
 void inode_drop_unheld(struct union_fs *t, struct inode *i);
@@ -43,5 +43,5 @@ void inode_take_found(struct inode *i, const struct inode_found *f);
 void inode_note_orphan_locked(struct union_fs *t, struct inode *i, const char *unresolved_path);
 /* Without the lock: free what has died. */
 void inode_free_unlinked(struct union_fs *t, struct hlink *free_list);
-/* Fill a bare inode from what was found at its name. -ESTALE: that is something else. */
+/* Resolve an inode from what was found at its name. -ESTALE: that is something else. */
 int inode_resolve_named_locked(struct union_fs *t, struct inode *i, const struct inode_found *f);

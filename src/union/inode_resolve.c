@@ -42,7 +42,7 @@ static bool is_taken_locked(struct union_fs *t, const struct inode_found *f)
 				     (f->is_linked_below && inode_by_lower_locked(t, f->lower)));
 }
 
-/* 0; -ENOMEM, and it is bare as before. */
+/* 0; -ENOMEM, and it is unresolved as before. */
 static int fill_locked(struct union_fs *t, struct inode *i, const struct inode_found *f)
 {
 	struct node_slot *s = node_table_slot(t->nodes, i->id);

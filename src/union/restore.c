@@ -176,7 +176,7 @@ static int restore_one(struct union_fs *t, struct inode *i)
 }
 
 struct chain {
-	struct inode **v; /* referenced; an inode, and the bare ones above it */
+	struct inode **v; /* referenced; an inode, and the unresolved ones above it */
 	size_t n, cap;
 };
 

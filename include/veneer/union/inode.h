@@ -94,7 +94,8 @@ struct union_fs {
 		by_lower; /* struct inode by layer and inode number of a hard-linked lower file */
 	void *spare_names[UNION_FS_SPARE_NAMES],
 		*spare_inode; /* where memory is short (inode_reserve) */
-	struct htab unresolved; /* struct inode, bare and no directory: inode_find_unresolved */
+	struct htab
+		unresolved; /* struct inode, unresolved and no directory: inode_find_unresolved */
 	_Atomic size_t n_unresolved; /* written under lock */
 
 	/* Opens by node id and their way (passthrough_table.h); NULL unless files are passed
@@ -126,10 +127,11 @@ struct inode {
 
 	/* Left by a server that is dead, and only its node slot and at most one name are known so
 	 * far: what is guarded by the locks below means nothing. True to false once, by restore.h,
-	 * under tree->lock. Its directory may be bare too; what is not bare has names in
-	 * directories only that are not. */
+	 * under tree->lock. Its directory may be unresolved too; what is not unresolved has names
+	 * in directories only that are not. */
 	_Atomic bool is_unresolved;
-	_Atomic bool is_stale; /* bare, and will stay so: what it was is nowhere to be found */
+	_Atomic bool
+		is_stale; /* unresolved, and will stay so: what it was is nowhere to be found */
 
 	/* guarded by tree->lock */
 	uint32_t refs; /* names that have this as parent, and users without a node id */
@@ -138,7 +140,8 @@ struct inode {
 	bool is_in_by_upper;
 	struct hlink by_lower; /* from when it was lower; stays after copy-up, for callers that saw
 				  it before */
-	bool is_in_by_lower; /* while it is bare, in tree->bare instead, by the same link */
+	bool is_in_by_lower; /* while it is unresolved, in tree->unresolved instead, by the same
+				link */
 
 	pthread_rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
@@ -161,9 +164,9 @@ struct inode {
 
 /* The image and the upper are known. */
 int inode_table_init(struct union_fs *t);
-/* The same of a node table that a dead server left: bare inodes for what the kernel holds, but for
- * the root. The descriptors are taken over, also on failure. -EPROTO: it is none, or of another
- * version; -ENOMEM; -errno. */
+/* The same of a node table that a dead server left: unresolved inodes for what the kernel holds,
+ * but for the root. The descriptors are taken over, also on failure. -EPROTO: it is none, or of
+ * another version; -ENOMEM; -errno. */
 int inode_table_attach(struct union_fs *t, int slots_fd, int names_fd);
 void inode_table_release(struct union_fs *t);
 
@@ -235,7 +238,7 @@ struct inode_found {
 	bool is_linked_below; /* seen in the image, as a file with several names */
 	uint64_t dir_version; /* inode_dir_version() before it was looked up; 0: it was just made */
 	uint64_t covered_ino; /* as presented, of a lower entry of this type that the upper one
-			       * stands before, if there are bare inodes; 0 */
+			       * stands before, if there are unresolved inodes; 0 */
 	struct image_entry *lower;
 	struct mapfile *map; /* partial: the upper's map and the id in it */
 	file_id_t id;
@@ -245,8 +248,9 @@ struct inode_found {
 /* Changes with every change of the upper names in a directory; never 0. */
 uint64_t inode_dir_version(struct inode *dir);
 /* The inode of (parent, name), referenced (inode_grant or inode_unref): an existing one, or a new
- * one made from found; a bare one is filled from found. 0 or -ENOMEM, -ENFILE, -EAGAIN (found may
- * be outdated, or the name that of a bare inode which was something else: look again). */
+ * one made from found; an unresolved one is filled from found. 0 or -ENOMEM, -ENFILE, -EAGAIN
+ * (found may be outdated, or the name that of an unresolved inode which was something else: look
+ * again). */
 int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 		const struct inode_found *found, struct inode **ret);
 /* As inode_enter, but only if the name is known already. */
@@ -269,10 +273,10 @@ int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_paren
 char *inode_name_path(struct union_fs *t, struct inode *parent, const char *name);
 /* For messages: some path of the inode, or a word for what has none; malloc'd, may be NULL. */
 char *inode_path(struct union_fs *t, struct inode *i);
-/* Bare inodes. fill: it is what was found at its name, or -ESTALE; -EAGAIN: look again. find: one
- * that may be what was found, by another name, referenced; NULL: none. fill_orphan: it has no name
- * that leads to it any more, and is this; is_gone as in struct inode. lose: it is nothing. Both
- * take its names away, and leave one alone that is not bare. */
+/* Unresolved inodes. fill: it is what was found at its name, or -ESTALE; -EAGAIN: look again. find:
+ * one that may be what was found, by another name, referenced; NULL: none. fill_orphan: it has no
+ * name that leads to it any more, and is this; is_gone as in struct inode. lose: it is nothing.
+ * Both take its names away, and leave one alone that is not unresolved. */
 int inode_resolve(struct union_fs *t, struct inode *i, struct inode *parent, const char *name,
 		  const struct inode_found *f);
 struct inode *inode_find_unresolved(struct union_fs *t, const struct inode_found *found);

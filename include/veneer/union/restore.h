@@ -6,8 +6,8 @@
 
 #include "veneer/union/inode.h"
 
-/* Fill a bare inode, and the directories above it. As lookup_restore. */
+/* Resolve an inode, and the directories above it. As lookup_restore. */
 int restore_inode(struct union_fs *t, struct inode *i);
-/* Fill the bare inodes that may be what was found by another name: there must not be two of one
+/* Resolve the inodes that may be what was found by another name: there must not be two of one
  * file. 0 or -errno. */
 int restore_others(struct union_fs *t, const struct inode_found *found);
