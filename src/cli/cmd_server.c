@@ -49,7 +49,7 @@ static int print_usage(void)
 	       "server by itself; see veneer-server(8).\n\n"
 	       "  --socket PATH   where mount programs find it (default: where they look)\n"
 	       "  --idle SECONDS  leave so long after the last mount (default: %u; 0: at once)\n"
-	       "  --alone         in one process: nobody starts another server if this one dies\n"
+	       "  --alone         in one process: no other server follows if this one dies\n"
 	       "  --upgrade       take over the mounts of the server that is there\n"
 	       "  --metrics WHERE answer Prometheus at unix:PATH or ADDRESS:PORT (nowhere)\n"
 	       "  --log HOW       stderr, json (to standard error), journal, syslog, file:PATH\n"

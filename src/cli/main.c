@@ -22,13 +22,13 @@ static const struct command commands[] = {
 	{ "diff", cmd_diff, "list what a layer changes, or write it as the layer of an image" },
 	{ "du", cmd_du, "say what a layer takes" },
 	{ "flatten", cmd_flatten, "make a layer one of plain files, which overlayfs reads" },
-	{ "info", cmd_info, "which features work here, and what a mount is made of" },
+	{ "info", cmd_info, "print which features work here, and what a mount is made of" },
 	{ "inspect", cmd_inspect, "print the block map and the partial files of a layer" },
 	{ "mount", cmd_mount, "mount; so does a call without a command" },
-	{ "profile", cmd_profile, "what starts of images read first" },
+	{ "profile", cmd_profile, "manage the prefetch profiles of images" },
 	{ "server", cmd_server, "serve mounts, in the foreground" },
-	{ "stats", cmd_stats, "what the server has counted" },
-	{ "top", cmd_top, "what mounts are asked for now" },
+	{ "stats", cmd_stats, "print the counters of the server" },
+	{ "top", cmd_top, "show what mounts are asked for, live" },
 	{ "umount", cmd_umount, "unmount, and say who holds a mount that is busy" },
 };
 

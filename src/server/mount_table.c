@@ -301,8 +301,9 @@ static void keep(struct served_mount *s, int fuse_fd, const void *init, size_t l
 	e = saved_mount_write(&s->kept, &s->mount, fuse_fd, init, len);
 	s->is_unkept = e < 0;
 	if (e < 0)
-		log_warn("%s: should the server die, this mount will be gone: %s",
-			 s->mount.opts.mountpoint, strerror(-e));
+		log_warn(
+			"%s: cannot save this mount for the next server: it ends if the server dies: %s",
+			s->mount.opts.mountpoint, strerror(-e));
 }
 
 static void enter_jobs(struct served_mount *s)
@@ -454,7 +455,7 @@ static int resume_part(struct mount_table *r, struct served_mount *s, char *err,
 		resend_state_settle(&s->mount);
 		e = sb_registry_enter(c, &s->mount, s, &d->secret, &s->hosted_member);
 		if (e < 0)
-			snprintf(err, err_size, "%s cannot be a part of what it was: %s",
+			snprintf(err, err_size, "%s: cannot rejoin its shared superblock: %s",
 				 s->mount.opts.mountpoint, strerror(-e));
 	}
 	if (e < 0)

@@ -144,7 +144,8 @@ static void close_unknown(const struct fd_set_of *known)
 	struct dirent *de;
 
 	if (!dir)
-		log_warn("cannot close what the server before had open: %s", strerror(errno));
+		log_warn("cannot close the descriptors of the previous server: %s",
+			 strerror(errno));
 	while (dir && (de = readdir(dir))) {
 		int fd = atoi(de->d_name);
 
@@ -192,7 +193,8 @@ void recovery_close_others(struct supervisor_state *l, const int *fds, size_t n)
 	remember(supervisor_state_word(l), &known);
 	recovery_each_fd(l, remember, &known);
 	if (known.is_short)
-		log_warn("no memory to tell what the server before had open: it stays so");
+		log_warn(
+			"no memory to list the descriptors of the previous server: they stay open");
 	else
 		close_unknown(&known);
 	free(known.bits);
@@ -251,7 +253,7 @@ static int resume(struct resuming *v, const struct job *j)
 	int r = mount_record_read(j->fd, &d);
 
 	if (r < 0) {
-		snprintf(err, sizeof(err), "what was kept of it cannot be read: %s", strerror(-r));
+		snprintf(err, sizeof(err), "its mount record cannot be read: %s", strerror(-r));
 		supervisor_state_drop(v->supervisor_state, j->place);
 		mount_table_expect(v->mount_table, -1);
 	} else {

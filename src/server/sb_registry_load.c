@@ -129,10 +129,10 @@ int sb_registry_resume(struct sb_registry *cs, uint64_t key, struct hosted_sb **
 	int r = claim(cs, key, &c);
 
 	if (r < 0)
-		snprintf(err, err_size, "what it had in common with others is gone");
+		snprintf(err, err_size, "its shared superblock is gone");
 	if (r == 1) {
 		r = find(c);
-		snprintf(err, err_size, "what it had in common with others is gone");
+		snprintf(err, err_size, "its shared superblock is gone");
 		before = activity_begin(
 			r < 0 ? NULL
 			      : supervisor_state_activity(cs->supervisor_state, c->kept.place));

@@ -751,7 +751,8 @@ int server_run(const struct server_config *c)
 	if (r >= 0)
 		return r;
 	if (!c->is_alone)
-		log_warn("nobody starts another server if this one dies: %s", strerror(-r));
+		log_warn("no supervisor: no other server follows if this one dies: %s",
+			 strerror(-r));
 	v.supervisor_state = NULL;
 	confine();
 	return serve_from(&v);

@@ -130,8 +130,7 @@ static int restore_orphan(struct union_fs *t, struct inode *i)
 	if (r == 0)
 		r = inode_resolve_orphan(t, i, &f, is_gone);
 	if (r == -ENOENT || r == -ESTALE) {
-		log_debug("node %" PRIu32 ": what a dead server had there is gone",
-			  (uint32_t)i->id);
+		log_debug("node %" PRIu32 ": its file of the dead server is gone", (uint32_t)i->id);
 		inode_mark_stale(t, i);
 		r = i->is_unresolved ? -ESTALE : 0;
 	}

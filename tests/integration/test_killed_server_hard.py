@@ -312,7 +312,7 @@ def test_what_the_next_server_would_not_have_stands_in_the_way_of_an_upgrade(sta
     (stack.lower() / "f").write_bytes(b"f")
     stack.remember_lowers()
     m = Place(stack, "p").mount(stack, shared)
-    assert "this mount will be gone" in shared.log
+    assert "cannot save this mount for the next server" in shared.log
     pid = shared.pid
     result = upgrade(shared)
     assert (result.returncode, result.stdout) == (1, "")

@@ -94,8 +94,7 @@ struct union_fs {
 		by_lower; /* struct inode by layer and inode number of a hard-linked lower file */
 	void *spare_names[UNION_FS_SPARE_NAMES],
 		*spare_inode; /* where memory is short (inode_reserve) */
-	struct htab
-		unresolved; /* struct inode, unresolved and no directory: inode_find_unresolved */
+	struct htab unresolved; /* struct inode, no directories: inode_find_unresolved */
 	_Atomic size_t n_unresolved; /* written under lock */
 
 	/* Opens by node id and their way (passthrough_table.h); NULL unless files are passed
@@ -130,8 +129,7 @@ struct inode {
 	 * under tree->lock. Its directory may be unresolved too; what is not unresolved has names
 	 * in directories only that are not. */
 	_Atomic bool is_unresolved;
-	_Atomic bool
-		is_stale; /* unresolved, and will stay so: what it was is nowhere to be found */
+	_Atomic bool is_stale; /* unresolved for good: its file cannot be found */
 
 	/* guarded by tree->lock */
 	uint32_t refs; /* names that have this as parent, and users without a node id */
@@ -140,8 +138,7 @@ struct inode {
 	bool is_in_by_upper;
 	struct hlink by_lower; /* from when it was lower; stays after copy-up, for callers that saw
 				  it before */
-	bool is_in_by_lower; /* while it is unresolved, in tree->unresolved instead, by the same
-				link */
+	bool is_in_by_lower; /* while unresolved in tree->unresolved, by the same link */
 
 	pthread_rwlock_t lock;
 	/* guarded by lock; what has_upper publishes may be read without it afterwards */
