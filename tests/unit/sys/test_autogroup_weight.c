@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* That a server's session is as heavy as its mounts: tests/integration/test_cpushare.py. */
+/* That a server's session is as heavy as its mounts: tests/integration/test_fair_share.py. */
 #include "veneer/sys/autogroup_weight.h"
 
 #include <setjmp.h>
