@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a server leaves that is killed after each step. replay_rename finishes from step 5 on;
- * before it begins again.
+/* State that a server leaves when it is killed after each step. replay_rename finishes from step 5
+ * on; before it begins again.
  *
  * 1. both directories and the source copied up (copyup.c)
  * 2. path in the source's mark; redirect, which says where the directory is merged from already;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount that nobody uses is a descriptor in the set, for one event (EPOLLONESHOT). Who gets the
- * event becomes a reader of that mount: it blocks in read(2) for the next request, answers it, and
- * so on. When the last reader has got a request, the descriptor goes back into the set, so that the
- * next request brings another one. Readers of a mount that was quiet for a while are woken and wait
- * in the set again. Each has room for the largest request, so of all mounts together a few may wait
- * like that (readers_max); beyond it a thread answers what it came for and goes back to the set,
- * after it has called back a reader of a mount that is not in use just now: those that the last
- * mount in use has left would have every request of the next one go through the set.
+/* An idle mount is a descriptor in the set, for one event (EPOLLONESHOT). The thread that gets
+ * the event becomes a reader of that mount: it blocks in read(2) for the next request, answers it,
+ * and so on. When the last reader has got a request, the descriptor goes back into the set, so that
+ * the next request brings another one. Readers of a mount that was quiet for a while are woken and
+ * wait in the set again. Each has room for the largest request, so of all mounts together a few may
+ * wait like that (readers_max); beyond it a thread answers what it came for and goes back to the
+ * set, after it has called back a reader of a mount that is not in use just now: those that the
+ * last mount in use has left would have every request of the next one go through the set.
  *
  * (Waiting in the set alone, or one thread at a time in poll(2), took 50 us instead of 28 for the
  * stat of a fresh name; 3,000 names, nine rounds, two processors.)

@@ -6,7 +6,7 @@
  * remembers. What it forgets comes back as FORGETs, which are answered like any other.
  *
  * The lock is held over no call that could wait. While the thread has to do with a member (`busy`),
- * who takes that out waits. */
+ * a thread that takes that out waits. */
 #include "veneer/jobs/inode_shrinker.h"
 
 #include "veneer/base/cleanup.h"

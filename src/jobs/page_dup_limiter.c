@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The thread alone has the table. Members are entered and taken out by others; the thread follows
- * at its next round, and while it has to do with one (`busy`), who takes that out waits.
+ * at its next round, and while it has to do with one (`busy`), a thread that takes that out waits.
  *
  * It holds no lock while the kernel drops pages, and is none of those that serve, since the kernel
  * may wait for a page that a READ under way will bring. An inode's lock is only tried: a writer may

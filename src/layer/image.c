@@ -9,7 +9,7 @@
  *    image_dir;
  * 3. a path is the entry's own in every layer, but for what a redirect above it brought in from
  *    elsewhere;
- * 4. no lock, so a slow layer delays only those who ask for that very directory;
+ * 4. no lock, so a slow layer delays only users of that very directory;
  * 5. an image that says that it is current has watched every object before it read it: a directory
  *    before it is listed or its attributes are read, a file of several names before its attributes
  *    are. What other files are is seen by the watch on their directory. Of static layers it

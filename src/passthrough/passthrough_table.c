@@ -3,7 +3,8 @@
  * 1. a slot has a backing_id if and only if a registration in by_slot is its;
  * 2. a registration is in idle if and only if its slot has no open on it, the least recently used
  *    first;
- * 3. one in dead has no slot any more; dead ones are few, since whoever makes one reaps soon. */
+ * 3. one in dead has no slot any more; dead ones are few, since the thread that makes one reaps
+ *    soon. */
 #include "veneer/passthrough/passthrough_table.h"
 
 #include "veneer/base/cleanup.h"

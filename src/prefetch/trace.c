@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A table with open addressing that only grows. Invariants:
  * 1. a key goes from 0 to its value once, by compare-and-swap; so each touch has one slot;
- * 2. its time is written by who made the key, later: 0 means that it is not there yet;
+ * 2. its time is written by the thread that made the key, later: 0 means that it is not there yet;
  * 3. n counts the keys, and may be ahead of them; at TRACE_TOUCHES_MAX nothing new is noted, so
  *    that a search ends. The memory is mapped anew, zero, when it is given back: a thread that is
  *    late finds an empty table. */

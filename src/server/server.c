@@ -6,8 +6,9 @@
  * LEAVING   told to go: nobody finds the socket any more, so that a new server can take what comes;
  * the mounts stay ENDING    told again: the mounts are ended
  *
- * Who removes the socket, and who starts a server because there is none, holds the lock of the run
- * directory: either the client is served here, or it finds nobody and starts another server. */
+ * A process that removes the socket, or starts a server because there is none, holds the lock of
+ * the run directory: either the client is served here, or it finds nobody and starts another
+ * server. */
 #include "veneer/server/server.h"
 
 #include "client_conn.h"

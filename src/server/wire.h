@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the mount program and the server say to each other: one message a packet, a header of 12
+/* Messages between the mount program and the server: one message a packet, a header of 12
  * bytes and what its type calls for, little-endian. Pure: no descriptor is touched here.
  *
  *   client   HELLO   DIRS...   ARGS...   MOUNT                    FUSE        |  PING  | STATS

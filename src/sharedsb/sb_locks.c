@@ -2,10 +2,10 @@
 /* Locks of the image's own files. A request for one says the open file and the caller, and not the
  * mount. That is asked of /proc once for each open file (an open file stays with the mount that it
  * was opened by), and kept as a *tie*: from then on requests by that open file are the mount's own,
- * for the node id that the file has there, and so meet those of who has it open by that.
+ * for the node id that the file has there, and so meet the requests of opens by that.
  *
  * 1. What is held by an open file of the image has a tie, until RELEASE: what ends locks finds
- *    them, whoever is gone.
+ *    them, whatever process is gone.
  * 2. A tie has a look-up of its mount's inode, noted as one that is not the kernel's: that, and its
  *    node id, stay.
  * 3. Nobody makes a tie for a mount without having it pinned; those of one that leaves go when
@@ -13,7 +13,7 @@
  * 4. A next server makes the ties again of those that hold a lock. What ends locks by an open file
  *    without one is kept as long as some mount is awaited: it is not sent again, and that mount may
  *    have such a lock.
- * 5. Who waits is known here before anything is asked for it: an interrupt finds it, or is found by
+ * 5. A waiter is known here before anything is asked for it: an interrupt finds it, or is found by
  *    it. */
 #include "shared_sb-internal.h"
 

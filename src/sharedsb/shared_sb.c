@@ -2,7 +2,7 @@
 /* Invariants:
  * 1. A request is answered by the mount whose number its node id has. Number 0 has no upper, and
  *    answers only what changes nothing: a mistake in here is ESTALE or EROFS, never a change of
- *    somebody else's file.
+ *    another mount's file.
  * 2. The kernel knows a name of a member mount by a common id only if that was looked up, and the
  *    file was unchanged then. (A listing under way while the file is changed would be entered after
  *    that: files go out by look-ups, of which there is one at a time for a name.)

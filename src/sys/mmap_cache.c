@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* States of a window: made (reserved, mapped, known to its maker) -> listed (in the table and in
- * the policy queues; found by all) -> retired (known to those who have it pinned) -> destroyed. A
+ * the policy queues; found by all) -> retired (known to those that have it pinned) -> destroyed. A
  * page of it is absent, filling or resident.
  *
  * Invariants:

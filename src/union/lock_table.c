@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a killed server leaves, and what that is to the next one. The head counts the changes that
- * have happened.
+/* State that a killed server leaves, and its meaning to the next one. The head counts the changes
+ * that have happened.
  * 1. A record whose birth is 0, or a change that has not happened, is free.
  * 2. A record whose death is a change that has happened is free; one that has not happened means
  *    nothing.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A file that has a lock, or somebody who waits for one, is an object: its records by kind, in the
+/* A file that has a lock, or a waiter for one, is an object: its records by kind, in the
  * order of their starts, and its waiters in the order in which they came.
  *
  * 1. Records of one owner in one object and kind do not overlap; those of one type do not touch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a killed server leaves, and what that is to the next one:
+/* State that a killed server leaves, and its meaning to the next one:
  * 1. a slot being given out is NODE_FREE until all of it is written, and has no look-ups before it
  *    is granted;
  * 2. a slot being released is NODE_FREE before anything else of it changes;

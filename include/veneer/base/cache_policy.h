@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which entry of a cache has to go: pure policy, without I/O, clock or lock of its own.
+/* Eviction of cache entries: pure policy, without I/O, clock or lock of its own.
  *
  * 2Q, by T. Johnson and D. Shasha ("2Q: A Low Overhead High Performance Buffer Management
  * Replacement Algorithm", VLDB 1994). What is new enters a first-in first-out queue, probation;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which mount's page cache holds a copy of which part of a lower file, and which copies are too
- * many: pure policy, without I/O, clock or lock of its own.
+/* Copies of lower file data in the page caches of mounts, and which copies are too many: pure
+ * policy, without I/O, clock or lock of its own.
  *
  * HP-Mapper's cache manager (Guo, Li, Lv, Xu, Lui: "HP-Mapper: A High Performance Storage Driver
  * for Docker Containers", SoCC 2019, sections 3.3 and 3.4): an extent has one entry for each mount

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happened, counted: bumped by any thread without a lock, read by whoever asks. Each mount has
+/* Counters: bumped by any thread without a lock, read by any thread. Each mount has
  * a struct stats; what happens in no mount's name is counted for the process, whose totals hold
  * what ended mounts counted too.
  *
- * Who counts need not know for whom: a thread works for one mount at a time (stats_enter), and deep
- * modules just call stats_add. */
+ * The counting code need not know for which mount: a thread works for one mount at a time
+ * (stats_enter), and deep modules just call stats_add. */
 #pragma once
 
 #include <stdbool.h>

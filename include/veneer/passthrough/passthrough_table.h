@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has which node id open how, and the files that are registered with the kernel to be read and
+/* Opens by node id and their way, and the files that are registered with the kernel to be read and
  * written behind our back (FUSE passthrough). One object a mount. Its one lock is inside, innermost
  * (below tree->lock), guards the open counts and backing fields of all node slots, and is never
  * held over a system call.

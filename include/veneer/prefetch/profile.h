@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of images: one SQLite file a user, which any number of processes use at once and
+/* Profiles of images: one SQLite file a user, which any number of processes use at once and
  * which may be deleted at any time. The only user of SQLite. An image is the stack of its lower
  * layers, and a layer is known by device, inode and birth time of its root: what is known is of
  * this machine.

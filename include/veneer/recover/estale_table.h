@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* He asks again at once, but may be heard only when all threads are free again that wait for a
- * disk. What is kept too long costs a private copy of pages at most. */
+/* The caller looks again at once, but may be heard only when all threads are free again that wait
+ * for a disk. What is kept too long costs a private copy of pages at most. */
 #define ESTALE_TABLE_MS	     60000
 #define ESTALE_TABLE_VERSION 2 /* of the memory file; another one is not attached */
 

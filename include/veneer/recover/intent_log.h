@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What requests are about to change, in memory that outlives the server: one slot for each request
- * under way, from before its first change until after its reply. The next server, which gets
- * unanswered requests again, sees by it what it was that the dead one had begun, and finishes or
- * answers it instead of doing it twice.
+/* Intents: what requests are about to change, in memory that outlives the server: one slot for each
+ * request under way, from before its first change until after its reply. The next server, which
+ * gets unanswered requests again, sees by it what it was that the dead one had begun, and finishes
+ * or answers it instead of doing it twice.
  *
  * A slot is found without a lock, and written so that death at any instruction leaves either no
  * intent or a whole one. */
@@ -29,7 +29,7 @@ enum intent_kind {
 	INTENT_CREATE, /* from: a name that is made */
 };
 
-/* What an intent says of an inode. */
+/* An inode as an intent names it. */
 struct intent_object {
 	uint64_t node; /* its id; 0: there is none */
 	uint64_t ino; /* as presented */

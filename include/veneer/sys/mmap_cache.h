@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The block cache: windows of 512 KiB of files, mapped read-only and shared by all that reads them.
- * One cache a process, keyed by device, inode number and place in the file, so that whoever reads
+ * One cache a process, keyed by device, inode number and place in the file, so that readers of
  * the same blocks, through whatever mount and image, shares them. A mapping shows the page cache's
  * own pages: there is no second copy, what the file's system is told to write is seen at once, and
  * the mapped file's inode number is not given to another file.
@@ -9,7 +9,7 @@
  * given to the kernel, in writev(2), which answers EFAULT.
  *
  * What of a window is known to be in memory is a hint: the kernel takes pages back as it pleases,
- * and whoever sends them then waits for them. Order of eviction: cache_policy.h. */
+ * and a thread that sends them then waits for them. Order of eviction: cache_policy.h. */
 #pragma once
 
 #include "veneer/base/types.h"

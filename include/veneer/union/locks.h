@@ -3,7 +3,7 @@
  * itself: record locks of a process (fcntl) and of an open file (OFD), and flock.
  *
  * One struct locks is one container: of what is in another one it knows nothing, nor waits for its
- * mutex, its memory or its waiters. So a lock is found by (container, inode), and who serves
+ * mutex, its memory or its waiters. So a lock is found by (container, inode), and a server of
  * several containers by one connection has one of these for each and picks it by whose request it
  * is; owners and handles may be numbered for all of them together. Today a mount is a container
  * (tree->locks). An inode is any number that stands for one file as long as something is held of
@@ -23,18 +23,19 @@
  *   (cached mounts) sends no RELEASE. By then no process has a lock by that handle any more: each
  *   FLUSH came before.
  * - RELEASE is on its way when close(2) returns. A lock that is only tried meanwhile must not fail
- *   for it: locks_set tells who may try again in a moment.
+ *   for it: locks_set tells which caller may try again in a moment.
  * - Deadlock is looked for among all owners of record locks, and may so be seen where an OFD lock
  *   is a part of it, of which another thread could let go: the kernel would let that wait. A
  *   program that uses OFD locks from several threads that wait for each other gets EDEADLK.
  * - flock that is asked for in another way gives up what it had first, as the kernel does; one that
  *   fails has nothing then.
  *
- * Who waits holds no thread: it is told. Those who wait for a file are looked at in the order in
- * which they came, each time something of it is given up, and whoever can have what it wants gets
- * it; who comes later and can be served at once is not held up by those who wait, as in the kernel.
+ * A waiter holds no thread: it is told. The waiters for a file are looked at in the order in
+ * which they came, each time something of it is given up, and a waiter that can have what it
+ * wants gets it; a later request that can be served at once is not held up by waiters, as in the
+ * kernel.
  *
- * Held locks outlive the server (lock_table.h); who waited asks again (its request is sent again).
+ * Held locks outlive the server (lock_table.h); the kernel sends the requests of waiters again.
  * Any thread. Nothing is called back with a lock of ours held. */
 #pragma once
 

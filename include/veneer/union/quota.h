@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an upper may take: bytes on the disk and inodes. Knows of each file and directory of the
+/* The quota of an upper: bytes on the disk and inodes. Knows of each file and directory of the
  * upper what it was last seen to take, by inode number, so that the sum is exact whatever is done
- * to it how often; whoever is about to take room claims it first, and settles when it is known what
- * was really taken. Whiteouts are not counted as inodes (there is at most one for each lower name),
- * nor is what is in the work directory.
+ * to it how often; a thread that is about to take room claims it first, and settles when it is
+ * known what was really taken. Whiteouts are not counted as inodes (there is at most one for each
+ * lower name), nor is what is in the work directory.
  *
  * All functions take a quota that is NULL, which is none and allows everything. Thread-safe; the
  * lock is held over no system call that waits for a disk. */
@@ -34,7 +34,7 @@ int quota_claim(struct quota *q, uint64_t bytes, uint64_t inodes);
 /* The same for data at a place of a file: what has its room there already needs none. *ret is what
  * was claimed. */
 int quota_claim_range(struct quota *q, int fd, uint64_t off, uint64_t len, uint64_t *ret);
-/* What was claimed is claimed no more: fd, of the upper, is as it is now. -1: nothing was made. */
+/* Settle a claim: fd, of the upper, is as it is now. -1: nothing was made. */
 void quota_settle(struct quota *q, int fd, uint64_t bytes, uint64_t inodes);
 /* An object of the upper is, or may be, new or changed. */
 void quota_note(struct quota *q, int fd);
