@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a test and the preloaded library share: one page of a file, named by VENEER_FAULT. The test
+/* Shared by a test and the preloaded library: one page of a file, named by VENEER_FAULT. The test
  * writes what should fail and arms it last; the library counts and tells what it did. control.py
  * has the same order. */
 #pragma once

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(value, data, size);
 		memcpy(again, data, size);
 		fuzz_require(idmap_acl(&maps, &maps, value, size, false) == 0);
-		/* What a container sets is what it reads, where each of its ids has one on disk. */
+		/* A container reads what it sets, where each of its ids has one on disk. */
 		if (idmap_acl(&maps, &maps, again, size, true) == 0) {
 			fuzz_require(idmap_acl(&maps, &maps, again, size, false) == 0);
 			fuzz_require(!memcmp(again, data, size));

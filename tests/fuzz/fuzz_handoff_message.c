@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_require(is_sent(&b, b.listen_fd) && (b.notify_fd < 0 || is_sent(&b, b.notify_fd)));
 	for (size_t i = 0; i < b.n_mounts; i++)
 		fuzz_require(is_sent(&b, b.mounts[i]));
-	/* One word may have been any but 0. */
+	/* One word may have been any value but 0. */
 	if (handoff_message_encode(&b, &again) == 0)
 		fuzz_require(again.len == size && !memcmp(again.data + 8, data + 8, size - 8));
 	handoff_message_release(&b);

@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!area)
 		return 0;
 	memset(area, 0, bytes);
-	/* What the module itself writes first says which layout it is. */
+	/* The module's own first write says which layout it is. */
 	intent_log_use_area(area);
 	n = size < head - 8 ? size : head - 8;
 	memcpy(area + 8, data, n);

@@ -23,7 +23,7 @@ static void see(int fd, void *arg)
 	s->n++;
 }
 
-/* Its descriptors are numbers, of which this process has none. */
+/* Drop the descriptors, which are numbers that this process has not open. */
 static void disown(struct mount_record *d)
 {
 	d->dirs.upper = d->dirs.work = d->dirs.lock = d->fuse_fd = -1;

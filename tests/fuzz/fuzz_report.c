@@ -30,7 +30,7 @@ static void print_all(const struct report *r, FILE *out)
 	prometheus_print(r, out);
 }
 
-/* What was understood is understood again. */
+/* A report that was understood is understood again. */
 static void check_again(const struct report *r)
 {
 	_cleanup_(freep) char *text = NULL;

@@ -15,7 +15,7 @@ static void require(bool is_kept)
 		abort();
 }
 
-/* What was understood says the same when it is said again. */
+/* A message that was understood says the same when it is encoded again. */
 static void check_message(const struct wire_message *m, const uint8_t *data, size_t size)
 {
 	_cleanup_(buf_release) struct buf again = { 0 };

@@ -41,7 +41,7 @@ int fuzz_memfd(const void *data, size_t size)
 static char directory[PATH_MAX];
 static pid_t maker;
 
-/* Whatever a target makes in it, it takes away. */
+/* Remove whatever a target has made in it. */
 static void remove_directory(void)
 {
 	if (getpid() == maker)

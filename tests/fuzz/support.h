@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several fuzzers need. */
+/* Shared by several fuzzers. */
 #pragma once
 
 #include <stdbool.h>

@@ -28,7 +28,7 @@ static void test_clock__wait_ends_when_its_time_has_come_and_not_before(void **s
 	pthread_mutex_unlock(&s.lock);
 	assert_int_equal(r, ETIMEDOUT);
 	assert_true(clock_ms() >= until);
-	/* What is over needs no wait. */
+	/* A deadline that is over needs no wait. */
 	pthread_mutex_lock(&s.lock);
 	assert_int_equal(clock_wait(&s.woken, &s.lock, until), ETIMEDOUT);
 	pthread_mutex_unlock(&s.lock);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is on disk depends on these numbers. */
+/* The format on disk depends on these numbers. */
 static void test_hash__checksum_is_xxh64_of_seed_0(void **state)
 {
 	(void)state;

@@ -26,7 +26,7 @@ static json_t *parsed(const struct logline *l)
 	json_t *j;
 
 	assert_in_range(len, 1, LOGLINE_MAX);
-	/* One line, and its end is the only one. */
+	/* The text is one line, with one end. */
 	assert_ptr_equal(memchr(text, '\n', len), text + len - 1);
 	j = json_loadb(text, len, 0, NULL);
 	assert_non_null(j);

@@ -42,7 +42,7 @@ static void test_attr__change_of_a_large_lower_file_copies_no_data(void **state)
 	assert_int_equal(st.st_gid, 0);
 	assert_int_equal(st.st_mtim.tv_sec, 2000);
 	assert_int_equal(st.st_mtim.tv_nsec, 2);
-	/* It occupies what its bytes occupy. */
+	/* The file occupies what its bytes occupy. */
 	assert_true(st.st_blocks >= BIG / 512);
 	tree_expect(d, "f", data, BIG);
 	free(data);
@@ -219,7 +219,7 @@ static void begin_keeping(struct tree_dirs *d, struct inode *i, bool has_capabil
 	attr_setid_begin(d->t, i, has_capability, again, s);
 	replay_setid(d->t, i, intent_log_begin(&request), has_capability, s);
 	assert_int_equal(cow_write(d->t, i, "one", 3, 0), 0);
-	/* That of a privileged server leaves them. */
+	/* The chmod of a privileged server leaves the bits. */
 	assert_int_equal(attr_chmod(d->t, i, tree_stat(d, "f").st_mode & 01777), 0);
 }
 

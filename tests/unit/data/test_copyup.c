@@ -48,7 +48,7 @@ static void test_copyup__large_file_becomes_a_shell_with_all_its_attributes(void
 	free(data);
 }
 
-/* What another reader of the raw upper sees at the end of a file. */
+/* The last byte of a file, as another reader of the raw upper sees it. */
 static char raw_last_byte(struct tree_dirs *d, const char *rel)
 {
 	int fd = openat(d->s.fd, rel, O_RDONLY);

@@ -107,7 +107,7 @@ static void test_materialize__file_in_use_becomes_an_ordinary_one(void **state)
 	assert_int_equal(after.st_atim.tv_sec, 1000);
 	assert_int_equal(xattr_get(d->s.fd, "upper/f", SAVED_ATTRS_ATTR, NULL, 0), -ENODATA);
 	expect_raw(d, "upper/f", data, SIZE);
-	/* Whoever holds it goes on with it. */
+	/* A holder of the inode goes on with it. */
 	assert_int_equal(cow_write(d->t, i, "more", 4, SIZE - 2), 0);
 	assert_int_equal(cow_fsync(d->t, i, false), 0);
 	tree_forget(d, i);

@@ -40,7 +40,7 @@ enum dialect { DEVICES_IN_ONE_STEP, DEVICES, FILES };
 #define STEP	      1
 #endif
 
-/* What the processes of one trial share. */
+/* Shared by the processes of one trial. */
 struct shared {
 	enum dialect dialect;
 	char error[512];
@@ -138,7 +138,7 @@ static void list_attrs(const char *path, char *text)
 
 	for (char *a = list; a < list + len; a += strlen(a) + 1) {
 		n = lgetxattr(path, a, value, sizeof(value));
-		/* Where a file is in the map depends on what was there before. */
+		/* The place of a file in the map depends on what was there before. */
 		if (!strcmp(a, "user.veneer.partial"))
 			say(text, " partial");
 		else
@@ -302,7 +302,7 @@ static struct intent *begin(const struct op *op, struct inode *dir, const char *
 	});
 }
 
-/* What the kernel has looked up, and where the directories are. */
+/* The kernel's look-ups, and the places of the directories. */
 struct ready {
 	struct op op;
 	struct inode *dir, *to_dir, *source;
@@ -313,7 +313,7 @@ static void get_ready(struct union_fs *t, const char *text, bool is_moved, struc
 {
 	*y = (struct ready){ .op = parse(text) };
 	y->name = split(t, y->op.a, &y->dir);
-	/* What is made is unknown also if it was made before. */
+	/* A made object is unknown also if it was made before. */
 	if (strncmp(y->op.verb, "mk", 2) && !is_moved)
 		y->source = walk(t, y->op.a, false);
 	if (!*y->op.b)

@@ -41,7 +41,7 @@ static void test_tmpfile__has_no_name_and_the_mode_asked_for(void **state)
 	assert_int_equal(st.st_ino, i->ino);
 	tree_expect_names(d, "d", "");
 	assert_int_equal(cow_write(d->t, i, "bytes", 5, 0), 0);
-	/* It could not be opened again. */
+	/* The file could not be opened again. */
 	fd_cache_shrink();
 	tree_expect_inode(d, i, "bytes", 5);
 	tree_forget(d, i);

@@ -61,7 +61,7 @@ static void test_zero_blocks__block_that_becomes_zeros_by_parts_is_told(void **s
 	assert_int_equal(told(d, i), 0);
 	write_bytes(d, i, 0, BLK_BYTES / 2, 5 * BLK_BYTES + BLK_BYTES / 2);
 	assert_int_equal(told(d, i), 1ull << 5);
-	/* What is written next is not: that it may be zeros is enough. */
+	/* The next written block may be marked: that it may be zeros is enough. */
 	write_bytes(d, i, 'y', 10, 5 * BLK_BYTES);
 	assert_int_equal(told(d, i), 1ull << 5);
 	tree_forget(d, i);
@@ -81,7 +81,7 @@ static void test_zero_blocks__rest_of_a_block_that_was_cut_is_told(void **state)
 	tree_forget(d, i);
 }
 
-/* One that shows the lower file's bytes stays so. */
+/* A file that shows the lower file's bytes stays so. */
 static void test_zero_blocks__cut_makes_no_block_own(void **state)
 {
 	struct tree_dirs *d = *state;

@@ -158,7 +158,7 @@ static void test_kernel_invalidate__of_what_is_left_only_names_that_were_made_go
 	intent_log_use_area(mem);
 	intent_log_came_again(KEY, 12);
 	intent_log_drop_left(KEY);
-	/* Who is asked for again finds what a dead server had begun. */
+	/* A request that comes again finds what a dead server had begun. */
 	for (uint64_t unique = 11; unique <= 13; unique++) {
 		n = intent_log_begin(&(struct intent_request){
 			.key = KEY, .unique = unique, .kind = INTENT_RENAME, .is_resent = true });

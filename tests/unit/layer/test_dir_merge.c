@@ -17,7 +17,7 @@ static void add(struct tree_dirs *d, struct dir_merge *m, const char *rel, uint1
 	close(fd);
 }
 
-/* What is seen of a name, as "dir 0 2" or "file 1", or "-". */
+/* Compare what is seen of a name, as "dir 0 2" or "file 1", or "-". */
 static void expect(const struct dir_merge *m, const char *name, const char *want)
 {
 	char got[64] = "-";

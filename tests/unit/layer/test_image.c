@@ -34,7 +34,7 @@ static struct image *open_two(struct tree_dirs *d)
 	return open_image(d, names, 2);
 }
 
-/* What is seen at path: "-", "file", "dir 01" with the layers merged, or "other". */
+/* Compare what is seen at path: "-", "file", "dir 01" with the layers merged, or "other". */
 static void expect(struct image *img, const char *path, const char *what)
 {
 	char got[32] = "-";
@@ -423,7 +423,7 @@ static void test_image__partial_file_below_a_redirect_is_read_where_it_is(void *
 	tree_pattern(want, sizeof(want), 1);
 	memcpy(want + 5000, "own", 3);
 	tree_expect(d, "new/f", want, sizeof(want));
-	/* It shows the number of the file at the bottom. */
+	/* The new file shows the number of the file at the bottom. */
 	st = tree_stat(d, "new/f");
 	assert_int_equal(fstatat(d->s.fd, "lower/old/f", &bottom, 0), 0);
 	assert_int_equal(st.st_ino, bottom.st_ino);
@@ -579,7 +579,7 @@ static void check_node(struct image *img, const struct stack *s, unsigned node)
 	if (v->kind == STACK_DIR) {
 		unsigned children = 0;
 
-		/* Those below an opaque one are only found out when it is read. */
+		/* Layers below an opaque one are only found out when it is read. */
 		assert_true(e->nlayers >= v->n);
 		for (unsigned k = 0; k < v->n; k++)
 			assert_int_equal(e->layers[k], v->layers[k]);

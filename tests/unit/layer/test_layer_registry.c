@@ -131,7 +131,7 @@ static void test_layer_registry__other_stacks_have_other_images_of_the_same_laye
 	image_layers(third, &b);
 	assert_ptr_equal(a[0], b[1]);
 	assert_int_equal(stats().layers, 3);
-	/* Whoever opened a layer first may go first. */
+	/* The first mount of a layer may go first. */
 	layer_registry_release(first);
 	walk(second, image_root(second));
 	walk(third, image_root(third));
@@ -306,7 +306,7 @@ static void test_layer_registry__time_of_a_directory_seen_from_above_is_current(
 	first = open_stack(d, "top:base");
 	assert_int_equal(image_lookup_path(first, "b", &e), 0);
 	assert_int_equal(image_stat(first, e, &before), 0);
-	/* It was never listed. */
+	/* The directory was never listed. */
 	assert_null(atomic_load(&e->dir));
 	tree_put_dir(d, "base/b/sub");
 	second = open_stack(d, "top:base");

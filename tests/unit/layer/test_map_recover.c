@@ -137,7 +137,7 @@ static void test_map_recover__adopting_takes_only_what_may_have_been_lost(void *
 
 	_cleanup_(closep) int fd = openat(l->rootfd, "dir/f", O_RDONLY);
 
-	/* It is known. */
+	/* The file is known. */
 	assert_int_equal(map_recover_adopt(l, map, &m, fd), 0);
 	assert_int_equal(map_recover_adopt(l, map, &m, -EACCES), -EACCES);
 	/* No unclean boot lost this one. */
@@ -161,8 +161,8 @@ static void test_map_recover__file_whose_record_was_lost_keeps_its_lower_bytes(v
 	tree_unmount(d);
 	session_epoch_for_tests = 0xbbbb;
 	tree_mount(d, "volatile");
-	/* Where extents tell the truth the write is there, elsewhere the old byte is: both are
-	 * right. */
+	/* Both are right: where extents tell the truth the write is there, elsewhere the old byte
+	 * is. */
 	i = tree_get(d, "dir/f");
 	if (!d->t->can.has_true_extents) {
 		tree_expect_inode(d, i, data, BIG);
@@ -291,7 +291,7 @@ static void test_map_recover__each_of_many_files_has_its_own_blocks(void **state
 	map_recover_release(&r);
 }
 
-/* What cannot be read may be the very file: its entry must stay as it was committed. */
+/* An unreadable file may be the very file: its entry must stay as it was committed. */
 static void test_map_recover__unreadable_file_proves_no_other_absent(void **state)
 {
 	struct tree_dirs *d = *state;
@@ -388,7 +388,7 @@ static void test_map_recover__mode_in_a_lower_layer_is_not_touched(void **state)
 			_exit(recover_unreadable(fd, is_ours));
 		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
-		/* Where it is ours the test would see it. */
+		/* The test would see it where it is ours. */
 		assert_int_equal(WEXITSTATUS(status), is_ours ? 2 : 0);
 	}
 }

@@ -226,7 +226,7 @@ static void test_path_resolve__path_that_grows_too_long_ends_it(void **state)
 	close_layers(layers, 3);
 }
 
-/* What an image would need 300 levels of renames for costs one visit a layer. */
+/* A chain for which an image would need 300 levels of renames costs one visit a layer. */
 static void test_path_resolve__chain_through_many_layers_takes_one_step_each(void **state)
 {
 	static char buf[LAYERS_MAX][16];

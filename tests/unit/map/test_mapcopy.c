@@ -119,7 +119,7 @@ static void test_mapcopy__survivor_is_no_copy(void **state)
 	assert_int_equal(copy.asked_extents, 1);
 	assert_true(maps_is_own(mf, id, 63));
 	mapfile_close(mf);
-	/* Nobody knows what is an own hole there. */
+	/* Own holes are not known there. */
 	mf = maps_open(l, 0, NULL);
 	assert_int_equal(owned(mf, id), 0);
 	mapfile_close(mf);

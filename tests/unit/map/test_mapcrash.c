@@ -19,7 +19,7 @@
 #define GONE_MS	  120000u
 #define SECOND_IN 211u
 
-/* What the specification says of a record (doc/SPEC.md, 3.3), once more, with bits. */
+/* The model of a record as the specification has it (doc/SPEC.md, 3.3), with bits. */
 struct side {
 	uint64_t clip, own[WORDS];
 };
@@ -36,7 +36,7 @@ struct state {
 	file_id_t top; /* the highest id that was given */
 };
 
-/* What happened to one map from the start of a log on. */
+/* The events of one map from the start of a log on. */
 struct run {
 	struct maps_layer *layer, *shown;
 	struct disklog log;
@@ -121,7 +121,7 @@ static void state_apply(struct state *s, const struct record *rec)
 	}
 }
 
-/* What the map says now, all of it committed. */
+/* Take the present state of the map, all of it committed. */
 static void take_one(void *arg, file_id_t id, const struct blkmap *map)
 {
 	struct state *s = arg;
@@ -231,7 +231,7 @@ static void step_again(struct run *run)
 	run->log.journal = &run->mf->journal;
 }
 
-/* Whatever may happen while a sync is under way. */
+/* A change that may happen while a sync is under way. */
 static void step_change(struct run *run)
 {
 	file_id_t id = some_file(run);
@@ -353,7 +353,7 @@ static void second_crash(struct run *run, const struct state *found)
 	disklog_release(&again.log);
 }
 
-/* What the picture shows is one of the states that it may show. */
+/* Check that the picture shows one of the states that it may show. */
 static void judge(struct run *run, const struct disk *d, const char *how)
 {
 	struct state got = { 0 };

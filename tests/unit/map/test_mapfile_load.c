@@ -78,7 +78,8 @@ static void test_mapfile_load__reader_refuses_a_map_that_grows_too_long(void **s
 	mapfile_close(mf);
 }
 
-/* What a reader would refuse is not written, but forgetting, committing and closing always work. */
+/* The map takes no more blocks than a reader accepts, but forgetting, committing and closing always
+ * work. */
 static void test_mapfile_load__full_map_takes_no_more_blocks(void **state)
 {
 	struct mapfile *mf = maps_open_rw(*state);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What of a map outlives the machine: sessions, commits, extents, and checkpoints under way. */
+/* Tests what of a map outlives the machine: sessions, commits, extents, and checkpoints under
+ * way. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +50,7 @@ struct crash {
 	file_id_t committed, fresh, cut, gone;
 };
 
-/* What a machine that goes down now leaves, had all of it reached the disk. */
+/* The state that a machine that goes down now leaves, had all of it reached the disk. */
 static struct crash make_crash(const struct maps_layer *l, bool checkpointed)
 {
 	struct mapfile *mf = maps_open_rw(l);
@@ -162,7 +163,7 @@ static void test_mapfile_sync__a_cut_is_one_until_its_commit_is_on_disk(void **s
 	assert_int_equal(mapfile_is_cut(mf, id), 1);
 	assert_int_equal(mapfile_commit(mf, id, true), 0);
 	assert_int_equal(mapfile_is_cut(mf, id), 0);
-	/* What only became own asks for no sync. */
+	/* A block that only became own asks for no sync. */
 	assert_int_equal(mapfile_own(mf, id, 4, 1), 0);
 	assert_int_equal(mapfile_commit(mf, id, false), 0);
 	assert_int_equal(mapfile_is_cut(mf, id), 0);
@@ -333,7 +334,7 @@ static void test_mapfile_sync__a_hole_on_disk_waits_for_its_commit(void **state)
 	assert_int_equal(mapfile_pending(mf, id), MAPFILE_CLEAN);
 	assert_true(mapfile_is_durable(mf, id));
 
-	/* What becomes own after that is as before: the extents tell. */
+	/* Blocks that become own after that are as before: the extents tell. */
 	assert_int_equal(mapfile_own(mf, id, 2, 1), 0);
 	assert_int_equal(mapfile_pending(mf, id), MAPFILE_OWN_ONLY);
 	mapfile_close(mf);
@@ -357,7 +358,7 @@ static void test_mapfile_sync__what_a_killed_server_left_pending_waits_for_its_c
 	mapfile_close(mf);
 }
 
-/* Its removal may be in memory only: the power cut brings the file back, with its mark. */
+/* The removal may be in memory only: the power cut brings the file back, with its mark. */
 static void test_mapfile_sync__what_a_killed_server_forgot_stays_for_a_while(void **state)
 {
 	const struct maps_layer *l = *state;
@@ -378,7 +379,8 @@ static void test_mapfile_sync__what_a_killed_server_forgot_stays_for_a_while(voi
 	mapfile_close(mf);
 }
 
-/* They are in the log only; a hole dug there would take the extents away that told it before. */
+/* The entries are in the log only; a hole dug there would take the extents away that told it
+ * before. */
 static void test_mapfile_sync__an_adopted_file_is_not_durable_by_itself(void **state)
 {
 	const struct maps_layer *l = *state;
@@ -531,7 +533,7 @@ static void refuse_fchown(void)
 		_exit(2);
 }
 
-/* Its owner is over his quota: the map that he could have written does not become the server's. */
+/* The owner is over his quota: the map that he could have written does not become the server's. */
 static void test_mapfile_sync__map_keeps_its_owner_or_is_not_written_anew(void **state)
 {
 	const struct maps_layer *l = *state;
@@ -581,7 +583,7 @@ static ino_t only_name_in(int dirfd)
 	return ino;
 }
 
-/* What is made ahead is renamed, and nobody sees it before; what is not needed goes. */
+/* A map made ahead is renamed, and not seen before; an unneeded one goes. */
 static void test_mapfile_sync__map_made_ahead_is_the_first_one(void **state)
 {
 	const struct maps_layer *l = *state;

@@ -163,7 +163,7 @@ static void test_salvage__records_that_do_not_lead_to_the_end_are_not_believed(v
 	free(map.p);
 }
 
-/* Whose records are lost there nobody knows. */
+/* It is not known whose records are lost there. */
 static void test_salvage__gap_in_the_log_costs_all(void **state)
 {
 	const struct maps_layer *l = *state;

@@ -395,7 +395,7 @@ static void test_table__copy_that_lacks_what_was_synced_proves_nothing(void **st
 
 	start_copy(&t);
 	assert_int_equal(settle(&t, 1 << 3, MIB), 0);
-	/* It is behind the end, where it cannot be seen. */
+	/* The block is behind the end, where it cannot be seen. */
 	assert_int_equal(settle(&t, 0, BLK_BYTES), 1);
 	assert_int_equal(owned(&t) & 1 << 1, 1 << 1);
 	table_release(&t);

@@ -144,7 +144,7 @@ static void test_mount__read_only_one_touches_no_work_directory(void **state)
 	assert_false(tree_is_there(d, "work"));
 }
 
-/* What is still known of a file that was unlinked leaves the map before it is closed. */
+/* A file that was unlinked and is still known leaves the map before it is closed. */
 static void test_mount__map_is_closed_clean_also_with_an_unlinked_file_in_use(void **state)
 {
 	struct tree_dirs *d = *state;

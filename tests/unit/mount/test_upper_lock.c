@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 
-/* Who waits here waits in vain. */
+/* A wait here is in vain. */
 int __wrap_usleep(useconds_t us);
 int __wrap_usleep(useconds_t us)
 {
@@ -17,7 +17,7 @@ int __wrap_usleep(useconds_t us)
 	return 0;
 }
 
-/* What happens right before an attribute is set, once. */
+/* Runs right before an attribute is set, once. */
 static void (*meanwhile)(struct tree_dirs *d);
 static struct tree_dirs *meanwhile_dirs;
 int __real_mode_relax_set_xattr(int fd, const char *attr, const void *value, size_t size);
@@ -130,7 +130,7 @@ static void test_upper_lock__a_reader_keeps_the_next_mount_not_out(void **state)
 		w = begin(d, "work");
 		assert_int_equal(w.r, 0);
 		assert_true(w.l.is_contested && is_contested(d));
-		/* Nobody else gets in, also when the reader has gone. */
+		/* No other mount gets in, also when the reader has gone. */
 		refuse(d, "work");
 		refuse(d, "work2");
 		closep(&seized);
@@ -215,7 +215,7 @@ static void test_upper_lock__recovery_has_it_where_it_was(void **state)
 	assert_false(is_contested(d));
 }
 
-/* Whose lock went to another meanwhile. */
+/* The lock went to another mount meanwhile. */
 static void test_upper_lock__recovery_without_its_lock_is_refused(void **state)
 {
 	struct tree_dirs *d = *state;

@@ -242,7 +242,7 @@ static void test_workdir__volatile_mark_goes_at_the_end_of_the_last_mount(void *
 	workdir_end_volatile(b.parent, b.name, b.fd);
 	assert_false(workdir_is_volatile(b.parent));
 	assert_false(tree_is_there(d, "work/work/incompat"));
-	/* Another boot's is none of ours. */
+	/* The name of another boot is not accepted. */
 	put_boot(d, "another");
 	assert_false(workdir_is_volatile(b.parent));
 	workdir_close(b.parent, b.name, b.fd);

@@ -266,7 +266,7 @@ static void test_passthrough_table__all_opens_of_a_node_share_one_registration(v
 	for (unsigned k = 0; k < 3; k++)
 		passthrough_table_drop(b, &s, PASSTHROUGH_TABLE_WAY_BACKED);
 	assert_int_equal(s.n_backed, 0);
-	/* It stays for the next one. */
+	/* The registration stays for the next open. */
 	assert_int_equal(take(b, &s, &reads_lower, &id), PASSTHROUGH_TABLE_WAY_BACKED);
 	assert_int_equal(id, first);
 	passthrough_table_free(b);

@@ -158,7 +158,7 @@ static void test_planner__checks_when_verdicts_stay_behind_starts(void **state)
 		checks++;
 	}
 	assert_int_equal(checks, 2);
-	/* Where each start but the first is judged, none is left alone. */
+	/* No start is left alone where each but the first is judged. */
 	s = (struct profile_score){ 0 };
 	for (unsigned starts = 1; starts < 3 * PLANNER_CHECK_EVERY; starts++) {
 		assert_false(planner_checks(&s, starts));

@@ -193,7 +193,8 @@ static void test_profile__is_used_by_several_at_once(void **state)
 		pthread_join(threads[i], NULL);
 		sum += stored[i];
 	}
-	/* Whoever had to wait for too long went without; none is counted that was not stored. */
+	/* A process that had to wait for too long went without; none is counted that was not
+	 * stored. */
 	assert_true(sum > 0);
 	assert_int_equal(load(&s, &img), 0);
 	assert_int_equal(img.starts, sum);

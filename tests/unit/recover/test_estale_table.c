@@ -46,7 +46,8 @@ static void test_estale_table__a_note_is_there_until_its_time_is_over(void **sta
 	assert_true(estale_table_has(r, 7, 100, 1001 + ESTALE_TABLE_MS));
 }
 
-/* Nobody reads his look-up as long as all threads wait for a disk; he looks no second time. */
+/* The look-up is not read as long as all threads wait for a disk; the caller looks no second
+ * time. */
 static void test_estale_table__a_note_outlives_a_disk_that_hangs_for_a_while(void **state)
 {
 	struct estale_table *r = *state;

@@ -142,7 +142,7 @@ static void test_intent_log__what_is_left_of_the_dead_makes_room_when_all_is_tak
 	assert_non_null(begin(KEY, n, false));
 	intent_log_about(from, INTENT_NOTHING);
 	assert_int_equal(standing(KEY), n);
-	/* Those of this server stay. */
+	/* The intents of this server stay. */
 	for (unsigned k = 1; k < n; k++)
 		assert_non_null(begin(KEY, n + k, false));
 	assert_null(begin(KEY, 2 * n, false));
@@ -156,7 +156,7 @@ static void test_intent_log__slot_that_was_being_filled_is_free_for_the_next_ser
 	unsigned k = 0;
 
 	(void)state;
-	/* Its code, in the two lowest bits, is 2 when it stands, and 1 before. */
+	/* The code, in the two lowest bits, is 2 when the slot stands, and 1 before. */
 	while ((n = begin(KEY, k, false))) {
 		assert_int_equal(n->state & 3, 2);
 		n->state--;

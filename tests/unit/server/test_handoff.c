@@ -136,7 +136,7 @@ static int be_new(int fd)
 	struct handoff e;
 	char err[300];
 
-	/* Where something is to come. */
+	/* The place for what is to come. */
 	if (ftruncate(own, 77) < 0 || (own = at(own, 10)) < 0)
 		return WRONG;
 	if (handoff_take(&fd, owns, 1, &e, err, sizeof(err)) < 0)
@@ -236,7 +236,7 @@ static int be_asked_and_told(int fd)
 
 static bool *has_ended;
 
-/* Somebody else has the connection open a while longer than the old one. */
+/* A process keeps the connection open a while longer than the old supervisor. */
 static int be_slow(int fd)
 {
 	int status;

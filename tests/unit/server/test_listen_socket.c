@@ -49,7 +49,7 @@ static void test_listen_socket__in_place_of_one_that_nobody_listens_at(void **st
 	closep(&dead.fd);
 	find(d, "m", &e);
 	assert_int_equal(listen_socket_listen(&e), 0);
-	/* Whoever was there before takes nothing away from the next. */
+	/* A previous listener takes nothing away from the next. */
 	dead.fd = dup(e.fd);
 	dead.ino = e.ino + 1;
 	listen_socket_close(&dead);

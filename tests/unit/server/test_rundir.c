@@ -104,7 +104,7 @@ static void test_rundir__stale_socket_is_replaced_and_a_live_one_is_not(void **s
 	close(two);
 	rundir_remove(&r);
 	assert_int_equal(faccessat(r.fd, r.name, F_OK, 0), -1);
-	/* What is no socket is somebody's. */
+	/* A file that is not a socket belongs to another program. */
 	assert_int_equal(mkdirat(r.fd, r.name, 0700), 0);
 	assert_int_equal(rundir_listen(&r, &one), -EADDRINUSE);
 	rundir_release(&r);

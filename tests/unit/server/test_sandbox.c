@@ -26,7 +26,7 @@ static uint64_t status_of(const char *key, int base)
 	return found;
 }
 
-/* What it returns in a process that is confined: 0 to 127. */
+/* Run fn in a sandboxed process; returns its result, 0 to 127. */
 static int in_confined(bool mounts, int (*fn)(void))
 {
 	int status = 0;

@@ -203,7 +203,7 @@ static void *lock_and_unlock(void *arg)
 	pthread_mutex_t m;
 	bool *is_right = arg;
 
-	/* It knows its owner by the thread's id. */
+	/* The mutex knows its owner by the thread's id. */
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
 	pthread_mutex_init(&m, &attr);

@@ -168,7 +168,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
 	return r;
 }
 
-/* What is written while it is under way need not be in it. */
+/* Records written while a sync is under way need not be in it. */
 static int sync_noted(int fd)
 {
 	size_t covers;

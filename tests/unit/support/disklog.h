@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the map asks of its files, in order, taken where the test's linker puts us in between
- * (--wrap), and what of it a disk may hold when the power fails at any moment. Nothing is really
- * synced. */
+/* Logs what the map asks of its files, in order, taken where the test's linker puts us in between
+ * (--wrap), and tells what of it a disk may hold when the power fails at any moment. Nothing is
+ * really synced. */
 #pragma once
 
 #include "support/maps.h"
@@ -47,7 +47,7 @@ struct disklog {
 void disklog_start(struct disklog *log, const struct maps_layer *l);
 void disklog_stop(void);
 void disklog_release(struct disklog *log);
-/* So many records, or what is told here for one, are durable from here on. */
+/* This many records, or what is told here for one, are durable from here on. */
 void disklog_promise(size_t nrecords);
 /* Something that counts as a record and is none in the log. */
 void disklog_pseudo(const struct record *rec);

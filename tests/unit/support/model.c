@@ -160,7 +160,7 @@ static int do_read(struct union_fs *t, struct inode *i, const struct model *m,
 	return r;
 }
 
-/* What is called a hole reads as zeros, and the two directions agree with each other. */
+/* A hole reads as zeros, and the two directions agree with each other. */
 static int do_seek(struct union_fs *t, struct inode *i, const struct model *m,
 		   const struct model_op *op)
 {

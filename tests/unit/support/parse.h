@@ -5,7 +5,7 @@
 
 #include "veneer/mount/options.h"
 
-/* What the last parse_words said of an error. */
+/* The error text of the last parse_words. */
 extern char parse_error[256];
 
 /* options_parse of words up to a NULL; the program's name is added. */

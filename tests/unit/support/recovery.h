@@ -6,7 +6,7 @@
 
 #include "support/tree.h"
 
-/* What the child leaves to be looked at, besides the node table. */
+/* Data that the child leaves to be looked at, besides the node table. */
 struct will {
 	int slots_fd, names_fd;
 	uint32_t id[32];

@@ -16,7 +16,7 @@ struct stack_entry {
 	bool is_opaque;
 };
 
-/* What the union shows at one node. */
+/* The union's view of one node. */
 struct stack_view {
 	enum stack_kind kind;
 	unsigned layers[STACK_LAYERS]; /* that are merged, top first; a file has one */

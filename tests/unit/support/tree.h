@@ -38,7 +38,7 @@ void tree_unmount(struct tree_dirs *d);
 /* The upper becomes the topmost lower layer, and the next mount has a new one. */
 void tree_freeze(struct tree_dirs *d);
 
-/* What is made in layers by hand: rel starts with the layer's name; its directories are made. */
+/* Make entries in layers by hand: rel starts with the layer's name; its directories are made. */
 void tree_put_dir(struct tree_dirs *d, const char *rel);
 void tree_put(struct tree_dirs *d, const char *rel, const void *data, size_t len);
 void tree_put_text(struct tree_dirs *d, const char *rel, const char *text);

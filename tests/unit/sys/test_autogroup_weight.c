@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* What the kernel's scheduler has a nice value weigh (sched_prio_to_weight; 1024 is nice 0), from
+/* The weight of a nice value in the kernel's scheduler (sched_prio_to_weight; 1024 is nice 0), from
  * -20 to 0. */
 static const unsigned weights[] = {
 	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548,

@@ -14,7 +14,7 @@
 
 static struct scratch s;
 
-/* What a walk saw. */
+/* The entries that a walk saw. */
 struct seen {
 	char names[4096], missed[256];
 	unsigned n;

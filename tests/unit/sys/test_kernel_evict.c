@@ -89,8 +89,8 @@ static void test_kernel_evict__nodes_go_in_one_notification(void **state)
 	close(fds[0]);
 }
 
-/* Who is killed while the kernel holds up the child is dead at once, all of it, and the child
- * follows when it can. */
+/* A server that is killed while the kernel holds up the child is dead at once, all of it, and the
+ * child follows when it can. */
 static void test_kernel_evict__a_killed_server_does_not_wait_for_the_kernel(void **state)
 {
 	const struct kernel_evict_range range = { 7, 0, 4096 };

@@ -102,7 +102,7 @@ static struct mmap_cache_file file_of(int f, unsigned owner)
 	return file;
 }
 
-/* What went wrong, so that it serves in threads too. */
+/* The error as text, so that it serves in threads too. */
 static const char *check_bytes(const struct mmap_cache_part *part, uint64_t off)
 {
 	static _Thread_local uint32_t words[MMAP_CACHE_BYTES / 4];
@@ -222,7 +222,7 @@ static void test_mmap_cache__short_file_takes_what_it_is_long(void **state)
 	mmap_cache_unpin(part.w);
 	assert_int_equal(mmap_cache_pin(&file, 10000, 1, &part), -EOPNOTSUPP);
 	assert_int_equal(mmap_cache_pin(&file, 20000, 1, &part), -EOPNOTSUPP);
-	/* It grows: the window is too small and makes way. */
+	/* The file grows: the window is too small and makes way. */
 	assert_int_equal(write_words(f, MMAP_CACHE_BYTES), 0);
 	assert_null(get_from(f, 0, MMAP_CACHE_BYTES));
 	assert_int_equal(mapped(), MMAP_CACHE_BYTES);
@@ -348,7 +348,7 @@ static void test_mmap_cache__owner_that_goes_takes_its_windows_along(void **stat
 	assert_int_equal(mmap_cache_pin(&a, 11 * MMAP_CACHE_BYTES, 8, &pinned), 0);
 	mmap_cache_forget(OWNER(7));
 	assert_int_equal(mapped(), 6 * MMAP_CACHE_BYTES);
-	/* Whoever comes now gets another one. */
+	/* A later pin gets another window. */
 	assert_int_equal(mmap_cache_pin(&b, 11 * MMAP_CACHE_BYTES, 8, &part), 0);
 	assert_ptr_not_equal(part.w, pinned.w);
 	mmap_cache_fill(&pinned, 1);

@@ -71,7 +71,7 @@ static void test_mountinfo__mount_inside_a_directory_is_seen(void **state)
 	need_mounts(s);
 	assert_false(is_plain(s, "a b"));
 	assert_false(is_plain(s, "."));
-	/* Its name is how the other one begins. */
+	/* The other name begins with this one. */
 	assert_true(is_plain(s, "a"));
 	snprintf(path, sizeof(path), "%s/a b/sub", s->path);
 	assert_int_equal(umount2(path, MNT_DETACH), 0);

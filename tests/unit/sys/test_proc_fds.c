@@ -230,8 +230,8 @@ static void hold_epoll(struct fixture *f)
 	_exit(0);
 }
 
-/* Who asks would wait for it and could not be killed; and what is held up may be the answer of who
- * asks. */
+/* The caller would wait for it and could not be killed; and the caller may hold up the answer
+ * itself. */
 static void test_proc_fds__a_lock_that_the_process_holds_is_not_waited_for(void **state)
 {
 	struct fixture *f = *state;

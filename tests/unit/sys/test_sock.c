@@ -85,7 +85,7 @@ static void test_sock__messages_stay_apart_and_the_end_is_told(void **state)
 	close_pair(&p);
 }
 
-/* What is refused leaves no descriptor behind. */
+/* A refused message leaves no descriptor behind. */
 static void test_sock__descriptors_of_refused_messages_are_closed(void **state)
 {
 	int root = open("/", O_PATH | O_CLOEXEC), got[SOCK_FDS_MAX];

@@ -185,7 +185,7 @@ static void test_watch__sets_share_a_watch_and_both_hear(void **state)
 	watch_subdir(other, p->s.fd, "d");
 	watch_dir(third, p->dir);
 	assert_int_equal(watch_count(), 1);
-	/* What one lets go of is watched for the others. */
+	/* A directory that one watch lets go of is watched for the others. */
 	watch_free(third);
 	assert_int_equal(watch_count(), 1);
 	put(p, "d/f");
@@ -230,7 +230,7 @@ static void test_watch__symlink_is_not_followed(void **state)
 	struct place *p = *state;
 
 	assert_int_equal(symlinkat("d", p->s.fd, "l"), 0);
-	/* It is no directory, so there is nothing to watch. */
+	/* The entry is no directory, so there is nothing to watch. */
 	watch_subdir(p->w, p->s.fd, "l");
 	assert_false(is_current(p));
 }

@@ -51,7 +51,7 @@ static void count_step(void *arg, size_t entries, size_t dirs)
 	*seen = entries;
 }
 
-/* What is found in the upper, against the lower or by itself; the lines are freed by the caller. */
+/* Check the upper, against the lower or by itself; the lines are freed by the caller. */
 static struct check_result check(struct tree_dirs *d, bool has_below, bool repairs, char **ret_text)
 {
 	char path[PATH_MAX + 16];
@@ -174,7 +174,7 @@ static void test_check__marks_must_fit_the_map(void **state)
 
 	make_layer(d);
 	change_mark(d, "upper/g", other_uuid);
-	/* Its entry has no file then. */
+	/* The entry has no file then. */
 	expect(d, "upper/g: its mark was made in another layer", 2);
 	change_mark(d, "upper/g", other_uuid);
 	change_mark(d, "upper/g", other_id);
@@ -261,7 +261,7 @@ static void test_check__end_of_the_log_is_repaired_where_nothing_is_lost(void **
 	expect(d, "a bad record before good ones", 1);
 	expect_repair(d, "repaired: written anew");
 	close(fd);
-	/* What follows a bad record may have been acknowledged. */
+	/* Records behind a bad one may have been acknowledged. */
 	fd = open_map(d, &st);
 	assert_int_equal(pwrite(fd, "xyz", 3, 2048), 3);
 	expect(d, "a bad record before good ones", 3);

@@ -47,7 +47,7 @@ static void count_line(void *arg, const char *code, const char *layer, const cha
 	++*(size_t *)arg;
 }
 
-/* What inspect_root or inspect_one_map printed, in a string of the caller's. */
+/* The output of inspect_root or inspect_one_map, in a string of the caller's. */
 static char *print(int (*fn)(int fd, const char *name, const struct inspect_out *to), int fd,
 		   int want)
 {

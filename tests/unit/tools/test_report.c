@@ -201,7 +201,7 @@ static void test_report__what_was_gained_is_never_negative(void **state)
 
 #define BYTES (2 * CHUNK_BYTES + 3 * BLK_BYTES + 100)
 
-/* What the mount counted since the last time. */
+/* The counts of the mount since the last time. */
 static struct stats_values gained(struct union_fs *t)
 {
 	static struct stats_values before;

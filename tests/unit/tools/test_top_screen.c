@@ -72,7 +72,7 @@ static void test_top_screen__fits_terminals_of_any_size(void **state)
 				}
 				if (n > rows)
 					fail_msg("%zu lines on %zu rows:\n%s", n, rows, text);
-				/* What is shown and what is left out are all there are. */
+				/* The shown and the left out mounts are all there are. */
 				if (sscanf(strstr(text, "\nand ") ?: "", " and %zu more", &left) !=
 				    1)
 					left = 0;

@@ -394,7 +394,7 @@ static void test_inode__new_number_is_given_and_the_old_one_still_leads_there(vo
 	assert_int_equal(node_table_name(d->t->nodes, new, &parent, &name), 1);
 	assert_string_equal(parent_name(d, parent), "dir");
 	assert_memory_equal(name, "f", 1);
-	/* Who comes late with the old one changes nothing. */
+	/* A late change with the old id changes nothing. */
 	assert_int_equal(inode_renumber(d->t, f, old), 0);
 	assert_int_equal(f->id, new);
 	assert_int_equal(grant(d, tree_get(d, "dir/f")), new);
@@ -444,7 +444,7 @@ static void test_inode__lives_while_any_of_its_numbers_is_held(void **state)
 	inode_forget(d->t, first, 1);
 	assert_null(inode_get(d->t, first));
 	assert_int_equal(f->n_former, 1);
-	/* One that was never sent is nothing to wait for. */
+	/* A node that was never sent is nothing to wait for. */
 	assert_int_equal(inode_renumber(d->t, f, f->id), 0);
 	assert_int_equal(f->n_former, 1);
 	assert_ptr_equal(inode_get(d->t, second), f);

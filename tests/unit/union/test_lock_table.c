@@ -41,7 +41,7 @@ static const struct lock_record *sample(uint64_t owner)
 	return &r;
 }
 
-/* What a server that starts now would see. */
+/* The table as a server that starts now would see it. */
 static struct lock_table *recovery(void)
 {
 	struct lock_table *t;

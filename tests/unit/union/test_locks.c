@@ -28,7 +28,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	/* Who still waited would be told of it where its test had it. */
+	/* A waiter that is left would be told of it where its test had it. */
 	assert_int_equal(locks_waiting(locks), 0);
 	locks_free(locks);
 	locks = NULL;
@@ -64,7 +64,7 @@ static int set(struct lock_request q)
 	return locks_set(locks, &q, &is_closing);
 }
 
-/* Who waits here is told here. */
+/* A waiter that is told here. */
 struct asker {
 	uint64_t number;
 	int result;
@@ -282,7 +282,7 @@ static void test_locks__what_goes_with_a_descriptor_and_what_with_the_last(void 
 	/* Process 1 closes the one descriptor: what it has by the other goes, too. */
 	locks_release_owner(locks, FILE_A, 1, 1);
 	assert_int_equal(locks_count(locks), 2);
-	/* It closes a copy of 2's. */
+	/* The process closes a copy of 2's. */
 	locks_release_owner(locks, FILE_A, 1, 2);
 	assert_int_equal(locks_count(locks), 2);
 	locks_release_handle(locks, FILE_A, 2);
@@ -317,7 +317,7 @@ static void test_locks__there_are_not_more_than_so_many(void **state)
 	assert_int_equal(set(range(1, LOCKS_SHARED, 0, 0)), -ENOLCK);
 	assert_int_equal(wait_for(&a, whole(2, LOCKS_SHARED)), -ENOLCK);
 	assert_int_equal(set(range(1, LOCKS_EXCLUSIVE, 3, 3)), -ENOLCK);
-	/* What takes no more room goes. */
+	/* A change that takes no more room succeeds. */
 	assert_int_equal(set(range(1, LOCKS_EXCLUSIVE, 3, 4)), 0);
 	assert_int_equal(set(range(1, LOCKS_SHARED, 0, LOCKS_END)), 0);
 	assert_int_equal(locks_count(locks), 1);

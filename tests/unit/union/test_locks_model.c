@@ -91,7 +91,7 @@ static int model_set(const struct lock_request *q)
 	return 0;
 }
 
-/* Who waits for record locks, by whoever else, for owner? */
+/* Does a circle of waiters for record locks close at owner? */
 static bool closes_circle(unsigned owners, uint64_t owner)
 {
 	unsigned all = owners, before = 0;

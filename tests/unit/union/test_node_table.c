@@ -267,7 +267,7 @@ static void test_node_table__attached_table_has_what_the_other_had(void **state)
 	node_table_free(t);
 }
 
-/* What lies between names is given out again, and never what a name stands in. */
+/* Gaps between names are given out again, and never the place of a name. */
 static void test_node_table__gaps_between_names_are_free_pieces(void **state)
 {
 	struct node_table *t = new_table(), *u;
@@ -372,7 +372,7 @@ static void test_node_table__circles_and_blind_ends_are_cut(void **state)
 
 #define LONG_NAME "a name that is a good deal longer than the one before, and stands elsewhere"
 
-/* What the slot that is worked on has after each step: "" is no name, NULL no slot. */
+/* The name of the slot after each step: "" is no name, NULL no slot. */
 static const char *const steps[] = { "",   "first", LONG_NAME, "third", "", "path/in/the/image",
 				     NULL, "",	    "last" };
 #define NSTEPS (sizeof(steps) / sizeof(*steps))

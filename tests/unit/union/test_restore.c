@@ -141,7 +141,7 @@ static void test_restore__other_name_of_a_file_leads_to_the_same_inode(void **st
 	assert_int_equal(linkat(h->d->s.fd, "lower/pair/a", h->d->s.fd, "lower/pair/b", 0), 0);
 	recovery_die(h, "volatile", live_with_links);
 	recovery_inherit(h);
-	/* Whatever name the table has. */
+	/* The table may have any name. */
 	for (unsigned k = 0; k < 2; k++) {
 		i = tree_get(h->d, k ? "dir/one" : "dir/two");
 		assert_int_equal(i->id, h->will->id[0]);
@@ -320,8 +320,7 @@ static void test_restore__held_descriptors_are_told_without_attaching(void **sta
 	assert_int_equal(n_held, NORPHANS - 2); /* all but the lower ones */
 }
 
-/* What the second server knew of orphans it leaves as it got it, whether it was asked for them or
- * not. */
+/* The second server leaves orphans as it got them, whether it was asked for them or not. */
 static void live_on_with_orphans(struct tree_dirs *d, struct will *w)
 {
 	assert_int_equal(lookup_restore(d->t, inode_get(d->t, w->id[PARTIAL])), 0);
@@ -360,7 +359,7 @@ static void live_half_removed(struct tree_dirs *d, struct will *w)
 	assert_int_equal(unlinkat(dirfd, "big", 0), 0);
 	assert_int_equal(remove_make_whiteout(d->t, dirfd, "big"), 0);
 	assert_int_equal(remove_make_whiteout(d->t, dirfd, "f"), 0);
-	/* It is still there. */
+	/* The directory is still there. */
 	assert_int_equal(remove_prepare(d->t, stays, &removal), 0);
 	recovery_grant(d, w, 0, made);
 	recovery_grant(d, w, 1, big);

@@ -36,7 +36,7 @@ static void test_upper__name_that_leads_elsewhere_is_stale(void **state)
 	tree_mount(d, "volatile");
 	i = tree_get(d, "f");
 	fd_cache_shrink();
-	/* Somebody else's doing, behind the mount's back. */
+	/* Another program's doing, behind the mount's back. */
 	assert_int_equal(renameat(d->s.fd, "upper/f", d->s.fd, "elsewhere"), 0);
 	tree_put_text(d, "upper/f", "another");
 	assert_int_equal(upper_pin(d->t, i), -ESTALE);

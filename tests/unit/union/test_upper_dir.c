@@ -172,7 +172,7 @@ static void test_upper_dir__each_stops_when_it_is_told(void **state)
 	upper_dir_free(d);
 }
 
-/* Whoever lists while names come and go sees each that stayed exactly once. */
+/* A listing while names come and go sees each that stayed exactly once. */
 static void test_upper_dir__listing_goes_on_while_names_come_and_go(void **state)
 {
 	struct upper_dir *d = upper_dir_new();
@@ -216,7 +216,7 @@ static void fill(struct upper_dir *d, unsigned from, unsigned to, int by)
 	}
 }
 
-/* Whoever was in the middle of one goes on in the other. */
+/* A listing that began with one mirror goes on in the other. */
 static void test_upper_dir__positions_do_not_depend_on_who_made_the_mirror(void **state)
 {
 	struct upper_dir *a = upper_dir_new(), *b = upper_dir_new();
