@@ -148,9 +148,9 @@ static void end_by_clone(struct session *s)
 
 	s->ends_requests = r == 0;
 	if (r < 0)
-		log_warn(
-			"%s: cannot end requests of a dead server: if the server crashes, blocked programs hang: %s",
-			s->m->opts.mountpoint, strerror(-r));
+		log_warn("%s: cannot end requests of a dead server: if the server crashes, "
+			 "blocked programs hang: %s",
+			 s->m->opts.mountpoint, strerror(-r));
 }
 
 static int session_new(struct mount *m, struct session **ret, char *err, size_t err_size)

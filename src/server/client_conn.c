@@ -524,8 +524,7 @@ static int share_once(struct client_conn *c, struct mount_table *mount_table,
 	r = say_shared(c, number, fuse_fd);
 	if (r == 0)
 		await_bound(c);
-	/* A client that knows the number may have bound it and been killed before it could say
-	 * so. */
+	/* A client that knows the number may have bound it and been killed since. */
 	mount_table_bound(s, r == 0);
 	return 0;
 }

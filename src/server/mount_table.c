@@ -301,9 +301,9 @@ static void keep(struct served_mount *s, int fuse_fd, const void *init, size_t l
 	e = saved_mount_write(&s->kept, &s->mount, fuse_fd, init, len);
 	s->is_unkept = e < 0;
 	if (e < 0)
-		log_warn(
-			"%s: cannot save this mount for the next server: it ends if the server dies: %s",
-			s->mount.opts.mountpoint, strerror(-e));
+		log_warn("%s: cannot save this mount for the next server: "
+			 "it ends if the server dies: %s",
+			 s->mount.opts.mountpoint, strerror(-e));
 }
 
 static void enter_jobs(struct served_mount *s)

@@ -462,8 +462,8 @@ int sb_registry_found(struct hosted_sb *c, int fuse_fd, unsigned dev_major, unsi
 		return -EMFILE;
 	}
 	if (r < 0 && c->cs->supervisor_state)
-		log_warn("%s: should the server die, the mounts that share pages with it will be "
-			 "gone: %s",
+		log_warn("%s: cannot save its shared superblock: its mounts end if the "
+			 "server dies: %s",
 			 c->mount.opts.mountpoint, strerror(-r));
 	return sb_registry_sb_serve(c, session, err, err_size);
 }
@@ -659,8 +659,8 @@ static int enlist(struct hosted_sb *c, struct hosted_member *o)
 	pthread_cond_broadcast(&cs->changed);
 	pthread_mutex_unlock(&cs->lock);
 	if (starts && start_thread(cs, watch, cs) < 0) {
-		log_warn("no thread to look for what is unmounted: it goes with its whole file "
-			 "system");
+		log_warn("no thread to look for unmounted roots: their mounts end with "
+			 "the shared superblock");
 		pthread_mutex_lock(&cs->lock);
 		cs->is_watched = false;
 		pthread_mutex_unlock(&cs->lock);
