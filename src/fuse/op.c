@@ -65,7 +65,7 @@ void op_touched(struct union_fs *t, struct inode *i)
 {
 	struct mount *m = container_of(t, struct mount, tree);
 
-	/* What works in the background answers no request. Attributes alone: the kernel waits for
+	/* Background work answers no request. Invalidate attributes alone: the kernel waits for
 	 * nothing. */
 	if (negotiate_request_extra.session)
 		kernel_invalidate_forget_pages(negotiate_request_extra.tell_fd,

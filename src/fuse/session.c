@@ -116,8 +116,8 @@ static int answer_init(struct session *s)
 	    */
 #define DESCRIPTION_BYTES 1024u /* of a request, for -d */
 
-/* What was read and not answered comes again, with a mark (op.h, is_resent). False: the kernel,
- * older than 6.9, knows of no such thing. Right after INIT there is nothing to come again, and that
+/* Have the kernel resend what was read and not answered, with a mark (op.h, is_resent). False: the
+ * kernel, older than 6.9, cannot do so. Right after INIT there is nothing to come again, and that
  * is the question. */
 static bool ask_again(struct session *s)
 {

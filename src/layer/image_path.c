@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where an entry of an image stands: in the image, and in each of its layers. */
+/* The paths of an entry of an image: in the image, and in each of its layers. */
 #include "image-internal.h"
 
 #include <stdlib.h>
@@ -43,7 +43,7 @@ const char *image_top_name(const struct image_entry *e)
 	return e->name;
 }
 
-/* Where a directory is in a layer that a redirect brought in; NULL: where it stands. */
+/* The path of a directory in a layer that a redirect brought in; NULL: its own path. */
 static const char *redirected_path(const struct image_dir *d, uint16_t layer)
 {
 	size_t low = 0, high = d ? d->redirected.n : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the attributes of a file say of where its bytes are. */
+/* The place of a file's bytes, as its attributes say. */
 #pragma once
 
 #include "veneer/layer/source.h"

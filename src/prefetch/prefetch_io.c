@@ -16,7 +16,7 @@
 #define RUN_BYTES	  (128u << 10) /* one read */
 #define RUNS		  4u /* at once, by each thread */
 #define GRAB_PIECES	  32u /* that one thread takes from a file */
-#define THREADS		  8u /* of one fetcher: to find and open small files is mostly to wait */
+#define THREADS		  8u /* of one prefetch_io: opening small files is mostly waiting */
 #define MEMORY_LOOK_MS	  50
 #define NICE		  19
 #define IOPRIO_IDLE	  (3 << 13)

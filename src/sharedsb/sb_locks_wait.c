@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who waits for a lock, or is about to (invariant 5 of sb_locks.c). */
+/* Requests that wait for a lock, or are about to (invariant 5 of sb_locks.c). */
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"

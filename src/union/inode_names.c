@@ -99,7 +99,7 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 		r = -EAGAIN;
 	} else if (n) {
 		i = n->inode;
-		/* What it was is for restore.h to find out. */
+		/* restore.h finds out what the inode was. */
 		r = inode_resolve_named_locked(t, i, found);
 		r = r == -ESTALE ? -EAGAIN : r;
 	} else {
@@ -144,7 +144,7 @@ int inode_add_name(struct union_fs *t, struct inode *i, struct inode *parent, co
 	return add_name_locked(t, i, parent, name);
 }
 
-/* bare_path: for one that is bare, where the image may have it. */
+/* unresolved_path: the path of an unresolved inode in the image. */
 static void orphan_check_locked(struct union_fs *t, struct inode *i, const char *unresolved_path)
 {
 	if (list_is_empty(&i->names)) {

@@ -175,7 +175,7 @@ static int entry_ino(struct union_fs *t, struct inode *dir, const char *name,
 		inode_unref(t, i);
 		return 0;
 	}
-	/* What is wrong with one entry must not hide those behind it. */
+	/* A fault in one entry must not hide those behind it. */
 	r = lookup_find_upper(t, dir, name, below, &f, &st);
 	*ret = r == 0 ? f.ino : inode_fold_ino(t, t->upper->dev, e->ino);
 	return 0;

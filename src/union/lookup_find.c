@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is at a name: which of upper and image answers, and what its attributes say that it is. */
+/* Finds the entry at a name: which of upper and image answers, and what its attributes say that it
+ * is. */
 #include "lookup-internal.h"
 
 #include "metacopy_import.h"
@@ -64,7 +65,7 @@ static int find_by_path(struct union_fs *t, const char *path, struct image_entry
 	return r == -ENOTDIR ? -ENOENT : r;
 }
 
-/* What a redirect means: a path in the lower layers, or a name in what dir is merged with. */
+/* Follow a redirect: a path in the lower layers, or a name in what dir is merged with. */
 static int find_redirected(struct union_fs *t, struct inode *dir, const char *redirect,
 			   struct image_entry **ret)
 {
@@ -73,8 +74,8 @@ static int find_redirected(struct union_fs *t, struct inode *dir, const char *re
 	return dir->lower ? image_lookup(t->image, dir->lower, redirect, ret) : -ENOENT;
 }
 
-/* What is merged into a directory of the upper: what is below its name, nothing, or what its
- * redirect means. */
+/* Find what is merged into a directory of the upper: the entry below its name, nothing, or the
+ * target of its redirect. */
 static int find_merged(struct union_fs *t, struct inode *dir, int dirfd, const char *name,
 		       struct image_entry *below, struct image_entry **ret)
 {
@@ -106,7 +107,7 @@ static int find_merged(struct union_fs *t, struct inode *dir, int dirfd, const c
 	return 0;
 }
 
-/* What a partial upper file was copied from. */
+/* Find the lower file of a partial upper file. */
 static int find_base(struct union_fs *t, struct inode *dir, const char *name,
 		     const struct partial_xattr *m, struct image_entry **ret)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Has the kernel forget names and files that nobody uses, where inodes would fill this process's
- * memory. What the kernel remembers of a mount is charged to whoever looked it up, and taken back
- * when *that* one is short of memory; the inode that each of these costs us is charged to nobody
- * but us. So one container that looks up a million names would have a server with a memory limit
- * killed, with all of its siblings, and the next one again.
+ * memory. What the kernel remembers of a mount is charged to the process that looked it up, and
+ * taken back when *that* one is short of memory; the inode that each of these costs us is charged
+ * to nobody but us. So one container that looks up a million names would have a server with a
+ * memory limit killed, with all of its siblings, and the next one again.
  *
  * One thread a process, which sleeps without waking up while mounts do not grow. Takes
  * FUSE_NOTIFY_PRUNE (Linux 6.18): what older kernels know, FUSE_NOTIFY_INVAL_ENTRY, would take away

@@ -7,8 +7,8 @@
  * What is dropped: pages of blocks that no upper has changed. Dropping is an invalidation by the
  * kernel, so a page that a program has mapped is unmapped and faulted in anew, one that was changed
  * through a mapping is written first. Left alone are programs and libraries as long as the process
- * lives that was the last to read them from us; of other mappings, and of who has a file open, the
- * kernel does not tell. */
+ * lives that was the last to read them from us; of other mappings, and of open files, the kernel
+ * does not tell. */
 #pragma once
 
 #include "veneer/base/page_dups.h"

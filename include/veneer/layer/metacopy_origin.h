@@ -7,8 +7,8 @@
 
 struct stat;
 
-/* What (dirfd, name) of the upper gets its bytes from: 1 with *ret as of whiteout_metacopy, 0 when
- * it is no such file, -EUCLEAN for one whose data cannot be known. */
+/* The file from which (dirfd, name) of the upper gets its bytes: 1 with *ret as of
+ * whiteout_metacopy, 0 when it is no such file, -EUCLEAN for one whose data cannot be known. */
 int metacopy_origin_read(int dirfd, const char *name, char origin[PATH_MAX]);
 /* A metacopy without a path from the root is of the file at its own place, and writers of its
  * directory may move it. The file fd is one of `low` (low_fd, O_PATH will do) if overlayfs noted
