@@ -32,7 +32,8 @@ int sb_registry_seek(struct sb_registry *cs, struct mount *m, const struct mount
 	(void)ret;
 	(void)ret_fd;
 	if (m->opts.share)
-		log_warn("%s: this program was built without share=pages: the mount has a page cache of its own",
+		log_warn("%s: this program was built without share=pages: the mount has a page "
+			 "cache of its own",
 			 m->opts.mountpoint);
 	return -EOPNOTSUPP;
 }
