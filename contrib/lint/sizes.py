@@ -5,6 +5,7 @@ import re
 import subprocess
 
 from finding import Finding
+from tools import need
 from tree import Tree
 
 FUNCTION_LINES = 60
@@ -43,6 +44,7 @@ def check_files(tree: Tree) -> list[Finding]:
 
 
 def check_functions(tree: Tree) -> list[Finding]:
+    need("ctags")
     found = []
     for tag in _functions(tree):
         name, path, line = tag["name"], tag["path"], tag["line"]

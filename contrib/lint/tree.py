@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of the tree that rules look at."""
 import fnmatch
+import os
+import re
 import subprocess
 from functools import cached_property
 from pathlib import Path
+
+_OUTSIDE = re.compile(r"build|__pycache__|dist$|results$|\.(deps|cache|pytest_cache|ruff_cache|venv)$")
 
 
 class Tree:
@@ -12,11 +16,19 @@ class Tree:
 
     @cached_property
     def paths(self) -> list[str]:
-        """What git tracks or would add. Any owner of the tree is fine: git only lists it."""
+        """What git tracks or would add, and without git (an archive, an image) all but builds and caches."""
+        if not (self.root / ".git").exists():
+            return sorted(path for path in self._walk())
+        # Any owner of the tree is fine: git only lists it.
         out = subprocess.run(
             ["git", "-c", "safe.directory=*", "-C", self.root, "ls-files", "--cached", "--others", "--exclude-standard"],
             check=True, capture_output=True, text=True).stdout
         return sorted(path for path in set(out.splitlines()) if (self.root / path).is_file())
+
+    def _walk(self):
+        for directory, names, files in os.walk(self.root):
+            names[:] = [name for name in names if not _OUTSIDE.match(name)]
+            yield from (os.path.relpath(os.path.join(directory, name), self.root) for name in files)
 
     def matching(self, *patterns: str) -> list[str]:
         return [path for path in self.paths if any(fnmatch.fnmatch(path, one) for one in patterns)]
