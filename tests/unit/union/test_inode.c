@@ -109,28 +109,6 @@ static void test_inode__nothing_is_left_when_all_is_forgotten(void **state)
 	assert_int_equal(node_table_count(d->t->nodes), 1);
 }
 
-static void test_inode__what_was_found_before_a_change_is_not_entered(void **state)
-{
-	const struct upper_dir_entry whiteout = { .is_whiteout = true, .is_below = true };
-	struct inode_found found = { .type = DT_REG, .ino = 77 };
-	struct tree_dirs *d = *state;
-	struct inode *i;
-	struct upper_dir *names;
-
-	start(d);
-	assert_int_equal(upper_listing(d->t, d->t->root, &names), 0);
-	found.dir_version = inode_dir_version(d->t->root);
-	assert_int_equal(upper_dir_set(names, "f", &whiteout), 0);
-	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), -EAGAIN);
-	found.dir_version = inode_dir_version(d->t->root);
-	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), 0);
-	upper_dir_remove(names, "f");
-	/* A name that is known is the truth. */
-	assert_int_equal(inode_enter(d->t, d->t->root, "f", &found, &i), 0);
-	inode_unref(d->t, i);
-	inode_unref(d->t, i);
-}
-
 static void test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode(void **state)
 {
 	const struct inode_found found = {
@@ -196,24 +174,6 @@ static void test_inode__id_used_again_has_another_generation(void **state)
 		generation = i->id == id ? i->generation : generation;
 		tree_forget(d, i);
 	}
-}
-
-static void test_inode__peek_finds_only_what_is_known(void **state)
-{
-	struct tree_dirs *d = *state;
-	struct inode *dir, *f, *got;
-
-	start(d);
-	dir = tree_get(d, "dir");
-	assert_false(inode_peek(d->t, dir, "f", &got));
-	f = tree_get(d, "dir/f");
-	assert_true(inode_peek(d->t, dir, "f", &got));
-	assert_ptr_equal(got, f);
-	assert_int_equal(lookups_of(d, f->id), 0);
-	tree_forget(d, f);
-	assert_ptr_equal(inode_get(d->t, got->id), got);
-	inode_unref(d->t, got);
-	assert_false(inode_peek(d->t, dir, "f", &got));
 }
 
 static void test_inode__unlinked_file_is_an_orphan_that_stays_usable(void **state)
@@ -313,50 +273,6 @@ static void test_inode__number_stays_through_copy_up_and_remount(void **state)
 	tree_mount(d, "volatile");
 	assert_int_equal(tree_stat(d, "dir/big").st_ino, f);
 	assert_int_equal(tree_stat(d, "dir").st_ino, dir);
-}
-
-static void test_inode__names_move_swap_and_drop(void **state)
-{
-	struct tree_dirs *d = *state;
-	struct inode *dir, *f, *sub, *got;
-	char *path;
-
-	start(d);
-	dir = tree_get(d, "dir");
-	f = tree_get(d, "dir/f");
-	sub = tree_get(d, "dir/sub");
-	assert_int_equal(inode_move_name(d->t, dir, "f", sub, "moved"), 0);
-	path = inode_path(d->t, f);
-	assert_string_equal(path, "dir/sub/moved");
-	free(path);
-	assert_false(inode_peek(d->t, dir, "f", &got));
-	tree_forget(d, tree_get(d, "dir/sub/g"));
-	got = tree_get(d, "dir/sub/g");
-	assert_int_equal(inode_swap_names(d->t, sub, "g", sub, "moved"), 0);
-	path = inode_path(d->t, got);
-	assert_string_equal(path, "dir/sub/moved");
-	free(path);
-	inode_drop_name(d->t, sub, "moved");
-	path = inode_path(d->t, got);
-	assert_string_equal(path, "(a removed file)");
-	free(path);
-	assert_true(got->is_orphan);
-}
-
-static void test_inode__target_of_a_move_becomes_an_orphan(void **state)
-{
-	struct tree_dirs *d = *state;
-	struct inode *dir, *f, *sub, *g;
-
-	start(d);
-	dir = tree_get(d, "dir");
-	sub = tree_get(d, "dir/sub");
-	f = tree_get(d, "dir/f");
-	g = tree_get(d, "dir/sub/g");
-	assert_int_equal(inode_move_name(d->t, sub, "g", dir, "f"), 0);
-	assert_true(f->is_orphan);
-	assert_false(g->is_orphan);
-	assert_ptr_equal(inode_get(d->t, f->id), f);
 }
 
 static const char *parent_name(struct tree_dirs *d, uint32_t id)
@@ -490,18 +406,14 @@ int main(void)
 		row(test_inode__root_outlives_any_forget),
 		row(test_inode__parent_lives_as_long_as_a_child_has_a_name_in_it),
 		row(test_inode__nothing_is_left_when_all_is_forgotten),
-		row(test_inode__what_was_found_before_a_change_is_not_entered),
 		row(test_inode__other_name_of_a_copy_in_the_making_is_the_same_inode),
 		row(test_inode__same_number_on_another_device_is_another_file),
 		row(test_inode__id_used_again_has_another_generation),
-		row(test_inode__peek_finds_only_what_is_known),
 		row(test_inode__unlinked_file_is_an_orphan_that_stays_usable),
 		row(test_inode__orphan_and_a_new_file_of_its_name_are_two),
 		row(test_inode__hard_links_of_the_upper_are_one_inode),
 		row(test_inode__hard_links_are_one_inode_after_a_remount),
 		row(test_inode__number_stays_through_copy_up_and_remount),
-		row(test_inode__names_move_swap_and_drop),
-		row(test_inode__target_of_a_move_becomes_an_orphan),
 		row(test_inode__new_number_is_given_and_the_old_one_still_leads_there),
 		row(test_inode__lives_while_any_of_its_numbers_is_held),
 		row(test_inode__numbers_held_to_the_end_go_with_the_table),

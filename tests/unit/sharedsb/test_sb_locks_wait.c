@@ -26,7 +26,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void test_sb_locks__interrupt_goes_to_the_mount_that_waits(void **state)
+static void test_sb_locks_wait__interrupt_goes_to_the_mount_that_waits(void **state)
 {
 	struct shared_sb *g = *state;
 
@@ -42,7 +42,7 @@ static void test_sb_locks__interrupt_goes_to_the_mount_that_waits(void **state)
 	assert_int_equal(sb_locks_wait_interrupt(g, 12), 0);
 }
 
-static void test_sb_locks__interrupt_while_it_is_found_out_whose_it_is(void **state)
+static void test_sb_locks_wait__interrupt_while_it_is_found_out_whose_it_is(void **state)
 {
 	struct shared_sb *g = *state;
 
@@ -52,7 +52,7 @@ static void test_sb_locks__interrupt_while_it_is_found_out_whose_it_is(void **st
 	sb_locks_wait_end(g, 10);
 }
 
-static void test_sb_locks__interrupt_before_its_request(void **state)
+static void test_sb_locks_wait__interrupt_before_its_request(void **state)
 {
 	struct shared_sb *g = *state;
 
@@ -74,9 +74,9 @@ static void test_sb_locks__interrupt_before_its_request(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		row(test_sb_locks__interrupt_goes_to_the_mount_that_waits),
-		row(test_sb_locks__interrupt_while_it_is_found_out_whose_it_is),
-		row(test_sb_locks__interrupt_before_its_request),
+		row(test_sb_locks_wait__interrupt_goes_to_the_mount_that_waits),
+		row(test_sb_locks_wait__interrupt_while_it_is_found_out_whose_it_is),
+		row(test_sb_locks_wait__interrupt_before_its_request),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
