@@ -169,6 +169,12 @@ SEEDS = {
     "codespell": (_seed_codespell, "README.md"),
     "markdown-columns": (_seed_markdown_columns, "README.md"),
 }
+# What a seed breaks besides.
+BESIDE = {
+    "call-up": {"circle"},
+}
+# Their tools take as long to start as all others to run, so each is asked about its own seed and the clean tree alone.
+SLOW = {"clang-format", "ruff", "codespell"}
 
 
 def test_a_clean_tree_passes(house):
@@ -181,17 +187,10 @@ def test_a_clean_tree_passes(house):
 def test_violation_is_found(house, rule):
     seed, path = SEEDS[rule]
     seed(house)
-    status, found, out = house.lint()
+    status, found, out = house.lint(*(f"--rule={one}" for one in SEEDS if one == rule or one not in SLOW))
     assert status == 1
     assert (path, rule) in found, out
-
-
-@pytest.mark.parametrize("rule", ["file-lines", "function-lines", "parameters", "columns", "unit-test", "shellcheck",
-                                  "ruff", "markdown-columns", "unused-export", "export-name"])
-def test_violation_is_all_that_is_found(house, rule):
-    SEEDS[rule][0](house)
-    _, found, out = house.lint()
-    assert {one for _, one in found} == {rule}, out
+    assert {one for _, one in found} <= {rule} | BESIDE.get(rule, set()), out
 
 
 def test_limits_themselves_are_allowed(house):
