@@ -237,9 +237,9 @@ static int unmount(const char *path, int flags)
 	/* Whether anything else uses it cannot be seen for certain: loop devices, exports, other
 	 * users. */
 	else if (r == -EBUSY && closing.is_held)
-		log_error(
-			"%s: its server took a request and does not answer; -l unmounts it nevertheless",
-			path);
+		log_error("%s: its server took a request and does not answer; -l unmounts it "
+			  "nevertheless",
+			  path);
 	umount_wait_release(&closing);
 	return r;
 }

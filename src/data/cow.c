@@ -45,11 +45,10 @@ static bool all_own(struct inode *i, uint64_t off, uint64_t len, int *ret_error)
 
 static int blk_is_own(struct inode *i, blk_t blk)
 {
-	bool is_own;
-	blk_t n;
-	int r = mapfile_run(i->src.map, i->src.id, blk, 1, &is_own, &n);
+	int error;
+	bool is_own = all_own(i, blk << BLK_SHIFT, 1, &error);
 
-	return r < 0 ? (r == -ENOENT ? -EIO : r) : is_own;
+	return error ? error : is_own;
 }
 
 /* A file may have been cut, and the server killed before the map heard of it: what lies past the
@@ -99,12 +98,9 @@ static int sync_and_commit(struct union_fs *t, struct inode *i, int fd, bool dat
  * before the record does: then a crash would show the lower's where something else was on disk. */
 static int settle_growth(struct union_fs *t, struct inode *i, int fd, uint64_t size)
 {
-	uint64_t clip;
-	int is_cut, r = mapfile_clip(i->src.map, i->src.id, &clip);
+	int r = settle_clip(i, size);
+	int is_cut = r < 0 ? r : mapfile_is_cut(i->src.map, i->src.id);
 
-	if (r == 0 && clip > size)
-		r = mapfile_truncate(i->src.map, i->src.id, size);
-	is_cut = r < 0 ? r : mapfile_is_cut(i->src.map, i->src.id);
 	if (is_cut < 0)
 		return is_cut == -ENOENT ? -EIO : is_cut;
 	return is_cut && !t->is_volatile ? sync_and_commit(t, i, fd, true) : 0;
@@ -168,8 +164,7 @@ static void widen_to_file(uint64_t size, blk_t *first, blk_t *end)
 	*end = all > *end ? all : *end;
 }
 
-/* A chunk of which the write covers at least half is taken whole; widens [*first, *end)
- * accordingly. */
+/* Widen [*first, *end) to chunks of which the write covers at least half. */
 static void widen_to_chunks(uint64_t off, uint64_t end_off, blk_t *first, blk_t *end)
 {
 	uint64_t head = off & ~(uint64_t)(CHUNK_BYTES - 1);
