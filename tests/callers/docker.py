@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A dockerd of our own; the program is found as `fuse-overlayfs` in its PATH."""
+import contextlib
 import os
 import signal
 import subprocess
@@ -35,6 +36,9 @@ class Docker(Engine):
                 "--data-root", self.base + "/data", "--exec-root", self.base + "/exec",
                 "-H", "unix://%s/sock" % self.base, "-p", self.base + "/pid",
                 "--exec-opt", "native.cgroupdriver=cgroupfs", *more]
+        # A killed daemon leaves its file, and dockerd believes in it when any process has that number by now.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.base + "/pid")
         with open(self.base + "/dockerd.log", "a") as log:
             self.daemon = subprocess.Popen(self.namespace.enter(argv, self.base), env=self.env,
                                            stdout=log, stderr=log, stdin=subprocess.DEVNULL)

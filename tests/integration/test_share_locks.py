@@ -23,7 +23,7 @@ import pytest
 from support import linux
 from support.child import Child, in_child
 from support.expect import fails_with, opened
-from support.server import wait_until
+from support.server import stop_process, wait_until
 from test_share_pages import siblings  # noqa: F401, a fixture
 
 pytestmark = pytest.mark.needs_privileges("share=pages takes CAP_SYS_ADMIN in the user namespace")
@@ -519,7 +519,7 @@ def _exchange_while_nobody_serves(point, server):
 
     threads = [threading.Thread(target=lock, args=(fd,)) for fd in fds]
     waiter = threading.Thread(target=lambda: events.append(libc.epoll_wait(epoll.fileno(), address, 1, -1)))
-    os.kill(server, signal.SIGSTOP)
+    stop_process(server)
     try:
         for thread in threads:
             thread.start()

@@ -18,7 +18,7 @@ import pytest
 from support import linux
 from support.content import blob
 from support.expect import read_at, write_at
-from support.server import escape, wait_until
+from support.server import escape, stop_process, wait_until
 from support.shared import child_of
 
 MIB = 1 << 20
@@ -399,9 +399,8 @@ def test_mount_points_may_have_any_name(one, stack, name):
 
 def test_a_mount_that_no_longer_answers_is_named_like_any_other(one):
     server, mnt = one
-    os.kill(child_of(server.process.pid), signal.SIGSTOP)
+    stop_process(child_of(server.process.pid))
     try:
-        time.sleep(0.05)
         asking = subprocess.Popen([server.program, "stats", mnt], env=server.env, stdout=subprocess.PIPE, text=True)
         time.sleep(0.2)
     finally:
@@ -420,7 +419,7 @@ def test_what_is_no_mount_is_one_sentence(one, stack):
 def test_a_server_that_was_stopped_is_named(one):
     server, _ = one
     stopped = child_of(server.process.pid)
-    os.kill(stopped, signal.SIGSTOP)
+    stop_process(stopped)
     try:
         done = server.ask()
     finally:

@@ -241,9 +241,17 @@ class Remote:
         finally:
             os.close(device)
 
+    def _wait_for_quiet(self):
+        """Pages that the kernel reads ahead may be asked for after what was read is there."""
+        before = None
+        while (counts := self.knobs.counts()) != before:
+            before = counts
+            time.sleep(0.05)
+
     @contextlib.contextmanager
     def asked(self):
         """The requests that reach it meanwhile, by name."""
+        self._wait_for_quiet()
         found, before = {}, self.knobs.counts()
         yield found
         found.update((name, n - before.get(name, 0)) for name, n in self.knobs.counts().items() if n > before.get(name, 0))

@@ -2,6 +2,7 @@
 """One mount and the process that serves it: a process of its own, or the shared server that use() names."""
 import errno
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -51,6 +52,16 @@ def wait_until(condition, limit_s=30.0, step_s=0.002):
             return False
         time.sleep(step_s)
     return True
+
+
+def _is_stopped(pid):
+    return all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def stop_process(pid):
+    """Stop all of its threads: one that runs on for a moment answers a request."""
+    os.kill(pid, signal.SIGSTOP)
+    assert wait_until(lambda: _is_stopped(pid)), f"process {pid} does not stop"
 
 
 def _is_unmounted(point):

@@ -2,6 +2,7 @@
 """One server in the foreground that serves all mounts of a test session, or of one test."""
 import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -107,7 +108,17 @@ class SharedServer:
                     self.watch()
                     return
             time.sleep(0.002)
-        raise AssertionError(f"no other server:\n{self.log}")
+        raise AssertionError(f"no other server than {pid}:\n{self.log}\n{self._threads(pid)}")
+
+    def _threads(self, pid):
+        """Of the server, and of its supervisor: what each thread waits in."""
+        lines = []
+        for process in (self.process.pid, pid, child_of(self.process.pid) or pid):
+            for task in pathlib.Path(f"/proc/{process}/task").glob("*"):
+                with contextlib.suppress(OSError):
+                    state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+                    lines.append(f"{process} {task.name} {state} {(task / 'wchan').read_text()} {(task / 'syscall').read_text()}")
+        return "\n".join(lines)
 
     @property
     def log(self):
