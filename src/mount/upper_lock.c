@@ -3,9 +3,9 @@
  * locked. A mount with the lock of the root, and nobody else, changes it, before it writes
  * anything; without a locked `work` it removes it. Hence:
  *  1. A living mount that had the lock of the root when it began has the `work` locked that
- * WORK_ATTR names. CONTESTED_ATTR names the `work` of a mount that goes on without the lock of the
- * root, as long as it lives in this boot. A mount sets it that has the `work` locked which
- * WORK_ATTR names, and
+ *     WORK_ATTR names.
+ * CONTESTED_ATTR names the `work` of a mount that goes on without the lock of the root, as long as
+ * it lives in this boot. A mount sets it that has the `work` locked which WORK_ATTR names, and
  *  2. no mount begins while it names another's.
  * By 1 and 2, a mount that has that `work` locked is alone. Of two that begin at the same time, one
  * by the lock of the root and one against it, each writes its own attribute first and reads the
