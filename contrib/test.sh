@@ -14,6 +14,7 @@ usage()
 	cat <<-END
 	usage: contrib/test.sh [PART...]
 	  lint         the rules of the house that a program can check, and that it sees each violation
+	  minimal      a build without the optional parts: unit tests, what a mount does beside them, Podman
 	  unit         the modules by themselves, and every fuzzer's corpus
 	  asan         unit and integration again with the address and undefined sanitizers
 	  tsan         unit and what is concurrent again with the thread sanitizer
@@ -261,6 +262,22 @@ test_unit()
 	build_plain && meson_part unit unit build
 }
 
+# Without the optional parts. What a mount does beside them, in its default mode and under Podman.
+MINIMAL_FILES=(copy_on_write hard_links layers rename truncate unlink whiteout write xattr)
+
+test_minimal()
+{
+	local files=("${MINIMAL_FILES[@]/#/tests/integration/test_}")
+
+	built minimal build-minimal -Dprefetch=disabled -Dsharedsb=disabled -Dmetrics=disabled -Darchive=disabled || return 0
+	part minimal-libraries bash -c '! ldd build-minimal/veneer | grep -E "sqlite3|archive|microhttpd"' || :
+	meson_part unit-minimal unit build-minimal
+	VENEER_BIN=$PWD/build-minimal/veneer server_part integration-minimal "${files[@]/%/.py}" -m "not slow and not large"
+	if [ "$(id -u)" = 0 ]; then
+		VENEER_BIN_DIR=$PWD/build-minimal pytest_part callers-minimal tests/callers/test_podman.py -m "not slow"
+	fi
+}
+
 # asan_part NAME PYTEST-ARGUMENT...
 asan_part()
 {
@@ -459,7 +476,7 @@ test_slow()
 # One of a person's runs sees a part after the other. In CI two processors have half an hour: what needs builds of its own
 # (the sanitizers, the fuzzers), and the engines, which wait more than they work, with what fills their lane, run beside the
 # rest; what they print comes at the end.
-BESIDE=("asan tsan fuzz" "lint callers server howto crash fault soak install")
+BESIDE=("asan tsan fuzz" "lint minimal callers server howto crash fault soak install")
 
 # is_in WORD WORD...
 is_in()
@@ -531,13 +548,13 @@ main()
 
 	for p in "${parts[@]}"; do
 		case "$p" in
-		lint | unit | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
-		all) parts=(lint unit asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
+		lint | unit | minimal | asan | tsan | integration | server | howto | callers | crash | fault | soak | fuzz | bench | install | slow) ;;
+		all) parts=(lint unit minimal asan tsan integration server howto callers crash fault soak fuzz bench install slow) ;;
 		-h | --help) usage; exit 0 ;;
 		*) usage >&2; exit 2 ;;
 		esac
 	done
-	[ ${#parts[@]} -gt 0 ] || parts=(lint unit asan tsan integration server howto callers crash fault soak fuzz bench install)
+	[ ${#parts[@]} -gt 0 ] || parts=(lint unit minimal asan tsan integration server howto callers crash fault soak fuzz bench install)
 
 	case " ${parts[*]} " in
 	*" slow "*) contrib/setup.sh --tests --slow ;;
