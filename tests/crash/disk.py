@@ -30,6 +30,9 @@ class Kind:
     # fsync writes, speaks of a leaf that is not there yet. e2fsck then clears the file, with what was
     # synced long before, whoever wrote it (seen without a union, by one block more than 340 extents).
     has_journal: bool = True
+    # Without a journal each directory gets to the disk by itself; an fsync on btrfs logs the new name of a file, and
+    # the old one goes with the commit.
+    has_whole_renames: bool = True
 
     @property
     def fstype(self):
@@ -40,10 +43,10 @@ _EXT4 = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"
 KINDS = {
     "ext4": Kind(_EXT4 + ("-b", "4096")),
     "ext4_1k": Kind(_EXT4 + ("-b", "1024"), unit=1024, sector=512),
-    "ext4_nojournal": Kind(_EXT4 + ("-b", "4096", "-O", "^has_journal"), has_journal=False),
+    "ext4_nojournal": Kind(_EXT4 + ("-b", "4096", "-O", "^has_journal"), has_journal=False, has_whole_renames=False),
     "xfs": Kind(("mkfs.xfs", "-q", "-f", "-s", "size=4096"), picture_options="nouuid"),
     # fsync writes the tree of one file there; all others wait for the commit
-    "btrfs": Kind(("mkfs.btrfs", "-q", "-f"), options="commit=1"),
+    "btrfs": Kind(("mkfs.btrfs", "-q", "-f"), options="commit=1", has_whole_renames=False),
 }
 
 

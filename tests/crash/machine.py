@@ -14,8 +14,8 @@ from support.server import Mount, MountFailed
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SHOWN = 12
 _LEFT_BY_A_POWER_CUT = ("behind its end", "of no use, and harmless", "left by a tool that was stopped")
-# of a rename of which one half is on disk
-_LEFT_WITHOUT_A_JOURNAL = ("the map has 2 names",)
+# by a rename of which one half is on disk; the next mount empties the work directory, where the other name is
+_LEFT_BY_HALF_A_RENAME = ("the map has 2 names",)
 
 
 class BootId:
@@ -193,7 +193,7 @@ class Machine:
         result = layers.check(self._program, self.upper, [self.lower])
         lines = result.stdout.splitlines() if result.returncode else []
         lines += [] if lines or not result.returncode else [result.stderr]
-        may_be = _LEFT_BY_A_POWER_CUT + (() if self.disk.kind.has_journal else _LEFT_WITHOUT_A_JOURNAL)
+        may_be = _LEFT_BY_A_POWER_CUT + (() if self.disk.kind.has_whole_renames else _LEFT_BY_HALF_A_RENAME)
         return [f"check: {line}" for line in lines if not any(text in line for text in may_be)][:_SHOWN]
 
     def forget_volatile(self):
