@@ -13,8 +13,8 @@ struct umount_wait {
 	int watch_fd; /* inotify: the kernel tells of the end of the file system; -1 */
 	unsigned dev_major, dev_minor;
 	char *root; /* of the mount in its file system */
-	bool is_held; /* by a process that asked: the server took the request, and has not answered
-		       */
+	/* by a process that asked: the server took the request, and has not answered */
+	bool is_held;
 };
 
 /* Before the mount at path is unmounted. Its server is asked for its work directory by another

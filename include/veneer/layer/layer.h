@@ -41,8 +41,8 @@ struct layer {
 	int map_error; /* of the first attempt to open the map: not tried again */
 	pthread_mutex_t clone_lock;
 	/* guarded by clone_lock */
-	int readonly_root; /* rootfd in a read-only clone of its mount; -1 none yet, or -errno - 1
-			    */
+	/* rootfd in a read-only clone of its mount; -1 none yet, or -errno - 1 */
+	int readonly_root;
 };
 
 /* Open the directory at path, following symlinks in the path itself. 0 or -errno (-ENOTDIR). */
