@@ -6,8 +6,8 @@
  * Invariants: `head` is written by the owner alone, `tail` by the reader alone; entries
  * tail..head-1 are the reader's, the others the owner's. A thread that notes something and the
  * reader that goes to sleep each write and then look, with a fence between: one of the two sees the
- * other.
- */
+ *
+ * other. */
 #include "veneer/base/page_events.h"
 
 #include "veneer/base/cleanup.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The subcommands: each takes its own arguments, argv[0] being its name, and returns an exit code.
- */
+/* The subcommands: each takes its own arguments, argv[0] being its name, and returns an exit
+ * code. */
 #pragma once
 
 int cmd_check(int argc, char **argv);

@@ -248,8 +248,8 @@ static ssize_t read_capability(struct union_fs *t, struct inode *i, struct attr_
 	return n > 0 ? n : 0;
 }
 
-/* A change that begins from here on waits for the lock; one that has begun may have passed by it.
- */
+/* A change that begins from here on waits for the lock; one that has begun may have passed by
+ * it. */
 static void keep_capability(struct union_fs *t, struct inode *i, struct attr_setid *s)
 {
 	t->keeping++;

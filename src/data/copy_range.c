@@ -51,8 +51,8 @@ static int speaks_alone(struct inode *to, int fd, uint64_t off)
 	       off >= ((clip + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1));
 }
 
-/* The first run of [off, off + len) of what top shows, by the system call. Bytes; 0: not this way.
- */
+/* The first run of [off, off + len) of what top shows, by the system call. Bytes; 0: not this
+ * way. */
 static ssize_t copy_run(struct source *top, uint64_t off, int to, off_t off_to, size_t len)
 {
 	struct run run;

@@ -218,8 +218,8 @@ int remove_leftover(struct union_fs *t, struct inode *parent, const char *name)
 
 	if (r < 0)
 		return r;
-	/* Seen: what a whiteout was to hide, the other half of an exchange, or one link too many.
-	 */
+	/* Seen: what a whiteout was to hide, the other half of an exchange, or one link too
+	 * many. */
 	if (state.where != LOOKUP_NOWHERE)
 		return remove_entry(t, parent, name, &state,
 				    state.where == LOOKUP_UPPER && state.up.type == DT_DIR);
@@ -274,8 +274,8 @@ static int remove_any(struct union_fs *t, struct inode *parent, const char *name
 	if (r == 0)
 		r = copyup_settle_links(t, i);
 	if (r == 0) {
-		/* Keeps a write to the open file from being copied up to a name that is going away.
-		 */
+		/* Keeps a write to the open file from being copied up to a name that is going
+		 * away. */
 		pthread_rwlock_wrlock(&i->lock);
 		if (state.where == LOOKUP_LOWER && i->has_upper)
 			r = lookup_state(t, parent, name, &state);

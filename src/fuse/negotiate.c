@@ -48,8 +48,8 @@ void negotiate_init(void *userdata, struct fuse_conn_info *conn)
 	     !m->opts.has_no_acl && (!m->tree.upper || m->tree.can.has_acl));
 	want(conn, FUSE_CAP_SETXATTR_EXT, true);
 	has_setxattr_ext = fuse_get_feature_flag(conn, FUSE_CAP_SETXATTR_EXT);
-	/* Otherwise each write asks for security.capability first. The handlers clear set-id bits.
-	 */
+	/* Otherwise each write asks for security.capability first. The handlers clear set-id
+	 * bits. */
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV, false);
 	want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2, true);
 	/* Opens cost no request: there is nothing to remember about one, but where its locks go

@@ -21,8 +21,8 @@ struct negotiate_request_extra {
 	int tell_fd; /* its, for messages to the kernel: not what requests are read by if that ends
 			them */
 	uint64_t unique; /* the kernel's number of it */
-	bool is_resent; /* a server that died may have carried it out already, as a whole or in part
-			 */
+	bool is_resent; /* a server that died may have carried it out already, as a whole or in
+			 * part */
 	bool kills_setid; /* FUSE_WRITE_KILL_SUIDGID, FATTR_KILL_SUIDGID: the caller lacks
 			     CAP_FSETID */
 	int result; /* of an answer that says no more than that */
@@ -42,8 +42,8 @@ static inline struct mount *op_mount(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
-/* Decide how files are opened, once the kernel has had its answer to INIT; later calls only tell.
- */
+/* Decide how files are opened, once the kernel has had its answer to INIT; later calls only
+ * tell. */
 enum io_mode op_open_settle(struct mount *m, struct fuse_session *se);
 /* The mode is what it was under the server that is dead; AUTO: that had not decided. Registered
  * files are the connection's, and stay. Before anything is served. 0 or -ENOMEM. */
@@ -91,8 +91,8 @@ void killpriv_begin(fuse_req_t req, struct inode *i, bool keeps_capability, stru
 /* attr_setid_end; the kernel may have seen the mode of that moment. */
 int killpriv_end(struct mount *m, struct inode *i, struct attr_setid *s, int r);
 
-/* The only way to answer with an error, or with nothing but success. Damage is EIO to the outside.
- */
+/* The only way to answer with an error, or with nothing but success. Damage is EIO to the
+ * outside. */
 static inline void op_reply_err(fuse_req_t req, int r)
 {
 	/* No failures: ENOSYS asks the kernel not to ask again, and ENODATA says that an attribute

@@ -145,8 +145,8 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			trace_read(op_mount(req)->trace, i->lower, off, (size_t)n);
 		stats_add(STATS_READ_BYTES, (uint64_t)n);
 		reply_pieces(req, i, &pieces);
-		/* Not before: what is told of is there, and may be dropped without waiting for it.
-		 */
+		/* Not before: what is told of is there, and may be dropped without waiting for
+		 * it. */
 		if (stays)
 			page_dup_limiter_sent(&note);
 	}

@@ -25,8 +25,8 @@ struct session {
 	struct mount *m;
 	struct fuse_session *se;
 	struct buf init; /* the kernel's first request */
-	bool is_sent_again; /* the kernel sends what a dead server had read to the next one; else,
-			     */
+	bool is_sent_again; /* the kernel sends what a dead server had read to the next one;
+			     * else, */
 	bool ends_requests; /* it ends it */
 	int tell_fd; /* then: what keeps the mount alive; -1 */
 	struct kernel_invalidate
@@ -434,8 +434,8 @@ int session_receive(struct session *s, struct fuse_buf *buf)
 }
 
 /* libfuse keeps what says that a request is to be interrupted until that request comes, and loses
- * it when the mount ends before. Nothing that we do can be interrupted but the waiting for a lock.
- */
+ * it when the mount ends before. Nothing that we do can be interrupted but the waiting for a
+ * lock. */
 static bool is_idle_interrupt(const struct session *s, const struct fuse_buf *buf)
 {
 	return ((const struct fuse_in_header *)buf->mem)->opcode == FUSE_INTERRUPT &&

@@ -363,8 +363,8 @@ static int stat_child(struct image *img, struct image_entry *e, int fd, struct s
 {
 	struct watch *w = image_watch(img, e->layer);
 
-	/* Before the watch too: so that to find the inode takes no I/O then, with others waiting.
-	 */
+	/* Before the watch too: so that to find the inode takes no I/O then, with others
+	 * waiting. */
 	if (fstatat(fd, e->name, st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	/* Something is mounted there, which may be gone, or another, any time. (Numbers in listings

@@ -139,8 +139,8 @@ int layer_map(struct layer *l, struct mapfile **ret)
 		struct stat st;
 
 		if (fstatat(l->rootfd, MAPFILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-			/* Not remembered: a live upper of another mount may get its map any time.
-			 */
+			/* Not remembered: a live upper of another mount may get its map any
+			 * time. */
 			return -errno;
 		}
 		map_recover_init(&rec, l->rootfd, l->path, probe_true_extents(l->rootfd));

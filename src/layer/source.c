@@ -175,8 +175,8 @@ static void source_freep(struct source **s)
 	source_free(*s);
 }
 
-/* The map entry that a mark names: 0; 1: the file has none any more, and no mark either; or damage.
- */
+/* The map entry that a mark names: 0; 1: the file has none any more, and no mark either; or
+ * damage. */
 static int find_entry(struct layer *l, const struct partial_xattr *m, const char *path,
 		      struct mapfile **ret)
 {

@@ -228,8 +228,8 @@ int whiteout_set_opaque(const struct whiteout_style *st, int dirfd)
 	}
 	if (st->has_user_attr)
 		r = xattr_set(dirfd, "", "user.overlay.opaque", "y", 1, 0);
-	/* Readers of the other implementations do not all look at user.* : leave the file form too.
-	 */
+	/* Readers of the other implementations do not all look at user.* : leave the file form
+	 * too. */
 	fd = openat(dirfd, WHITEOUT_OPAQUE_NAME, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0700);
 	if (fd < 0)
 		return r == 0 ? 0 : -errno;

@@ -4,8 +4,8 @@
 #include "snapshot-internal.h"
 #include "veneer/map/session_epoch.h"
 
-/* When the layer was closed its log was longer. A copy that was made of a live layer may have less.
- */
+/* When the layer was closed its log was longer. A copy that was made of a live layer may have
+ * less. */
 static int is_cut(const struct journal_reader *rd, const struct format_map_header *h)
 {
 	struct format_map_header copy;

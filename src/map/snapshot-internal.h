@@ -12,8 +12,8 @@ void snapshot_header_encode(struct format_map_header *h,
 			    uint8_t out[sizeof(struct format_map_header)]);
 /* Append to out a whole map file of t: header, committed states as snapshot, then the log that
  * leads to the present states, opened by OPEN with this nonce if t is in a session. The features
- * are h's. Fills lengths and sums of h. *ret_sum is the checksum of the last record. 0 or -ENOMEM.
- */
+ * are h's. Fills lengths and sums of h. *ret_sum is the checksum of the last record. 0 or
+ * -ENOMEM. */
 int snapshot_build(const struct table *t, struct format_map_header *h, uint64_t nonce,
 		   struct buf *out, uint64_t *ret_sum);
 

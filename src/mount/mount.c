@@ -76,8 +76,8 @@ static void doubt_layer(struct mount *m, struct layer *l)
 static int open_layers(struct mount *m, struct mount_dirs *dirs, struct layer **layers, size_t *n,
 		       char *err, size_t err_size)
 {
-	/* A read-only mount of an upper shows it as the topmost of its layers, and touches nothing.
-	 */
+	/* A read-only mount of an upper shows it as the topmost of its layers, and touches
+	 * nothing. */
 	if (m->opts.upper && m->opts.is_readonly) {
 		int r = layer_open_fd(steal_fd(&dirs->upper), m->opts.upper, &layers[*n]);
 

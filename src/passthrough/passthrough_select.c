@@ -268,8 +268,8 @@ static int open_lower(struct source *s, int data, int *ret_own)
 
 	if (root >= 0)
 		fd = path_open(root, s->path, flags, 0);
-	/* Below another mount inside the layer: a clone of that one, which shows this file alone.
-	 */
+	/* Below another mount inside the layer: a clone of that one, which shows this file
+	 * alone. */
 	if (fd < 0 || !is_same_file(fd, data)) {
 		closep(&fd);
 		alone = path_clone_readonly(data);

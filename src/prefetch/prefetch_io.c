@@ -56,8 +56,8 @@ static bool is_memory_short(int64_t *looked_ms)
 /* ---- files ---- */
 
 /* How it is read ahead must not change for those that answer requests: by an open of its own, but
- * for what may be remote, where another open takes the pages away that were read before (source.c).
- */
+ * for what may be remote, where another open takes the pages away that were read before
+ * (source.c). */
 static int own_descriptor(const struct source *s, int fd)
 {
 	int own;

@@ -79,8 +79,8 @@ int profile_errno(int code)
 	case SQLITE_PROTOCOL:
 		return -EIO;
 	default:
-		/* Not a database, damaged, another schema, or one that makes a query run for ever.
-		 */
+		/* Not a database, damaged, another schema, or one that makes a query run for
+		 * ever. */
 		return -EUCLEAN;
 	}
 }

@@ -35,8 +35,8 @@ struct area {
 static struct area *area;
 static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* How many slots stand that are INTENT_SETID. Deaths leave more than have anything to be put back.
- */
+/* How many slots stand that are INTENT_SETID. Deaths leave more than have anything to be put
+ * back. */
 static _Atomic uint32_t standing_setids;
 
 static _Thread_local struct intent *current;

@@ -25,8 +25,8 @@ struct client_conn_host {
 /* Once in a process that is to serve, before it gives anything up: clients have to be what it is
  * now. Without it all are refused. */
 void client_conn_note_starter(void);
-/* A service manager is told of this process: what else is in its control group is of the same unit.
- */
+/* A service manager is told of this process: what else is in its control group is of the same
+ * unit. */
 void client_conn_note_unit(void);
 /* fd, which does not block, is taken over, also on failure. A peer that is not the same user with
  * the same privileges, namespaces and root is told so and refused: -EPERM. 0, -ENOMEM. */

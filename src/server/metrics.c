@@ -117,8 +117,8 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *c, const char *u
 	return lib.MHD_queue_response(c, MHD_HTTP_OK, r);
 }
 
-/* The library's last word, after which it would end the process. Its thread stands still instead.
- */
+/* The library's last word, after which it would end the process. Its thread stands still
+ * instead. */
 static void panic(void *arg, const char *file, unsigned line, const char *reason)
 {
 	(void)arg;

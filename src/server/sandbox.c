@@ -89,8 +89,8 @@ static const int denied[] = {
 	SYS_setgroups,
 };
 
-/* open_tree and mount_setattr stay: a lower layer is read through a read-only clone of its mount.
- */
+/* open_tree and mount_setattr stay: a lower layer is read through a read-only clone of its
+ * mount. */
 static const int denied_to_servers[] = {
 	SYS_mount, SYS_umount2, SYS_move_mount, SYS_fsopen, SYS_fsmount, SYS_fsconfig, SYS_fspick,
 };
@@ -207,8 +207,8 @@ static int install_filter(bool mounts)
 		return -EOPNOTSUPP;
 	write_program(&p, mounts);
 	prog.len = p.len;
-	/* Else each return from the kernel would pay for a guard against code that we do not run.
-	 */
+	/* Else each return from the kernel would pay for a guard against code that we do not
+	 * run. */
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) ==
 		    0 ||
 	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) == 0)

@@ -200,8 +200,8 @@ static int make_root(void)
 	return root < 0 ? -errno : root;
 }
 
-/* In the new namespace. What is carried is opened first: the stage may cover the place of the log.
- */
+/* In the new namespace. What is carried is opened first: the stage may cover the place of the
+ * log. */
 static int change_root(void)
 {
 	_cleanup_(unpack) struct luggage l = { .n = 0 };

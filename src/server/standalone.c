@@ -171,8 +171,8 @@ int standalone_run(struct mount_opts *opts, struct mount_dirs *dirs, int ready_f
 	prepare_process(&set);
 	sandbox_enter(true);
 	r = mount_open_at(&v.mount, opts, dirs, err, sizeof(err));
-	/* Callers wait for the end of our output, so without this there is no letting go of them.
-	 */
+	/* Callers wait for the end of our output, so without this there is no letting go of
+	 * them. */
 	if (r == 0 && ready_fd >= 0 && (null = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0) {
 		r = -errno;
 		snprintf(err, sizeof(err), "cannot open /dev/null: %s", strerror(-r));

@@ -417,8 +417,8 @@ static bool take_common(const struct request *q)
 
 /* ---- files of one mount ---- */
 
-/* The name is about to be taken from what it leads to: is that known to the kernel as the image's?
- */
+/* The name is about to be taken from what it leads to: is that known to the kernel as the
+ * image's? */
 static struct image_entry *common_of(struct sb_member *c, uint64_t parent, const char *name)
 {
 	struct union_fs *t = &c->m->tree;

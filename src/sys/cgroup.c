@@ -60,8 +60,8 @@ static int write_file(int dir, const char *name, const char *value, size_t len)
 	return fd < 0 || write(fd, value, len) < 0 ? -errno : 0;
 }
 
-/* A new group of the first kind has no processors and no memory of its own until it is given some.
- */
+/* A new group of the first kind has no processors and no memory of its own until it is given
+ * some. */
 static void inherit(int parent, int group, const char *name)
 {
 	_cleanup_(closep) int own = openat(group, name, O_RDONLY | O_CLOEXEC);

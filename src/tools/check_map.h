@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layer's map file held against the rules of doc/SPEC.md, section 3, without believing any of it.
- */
+/* A layer's map file held against the rules of doc/SPEC.md, section 3, without believing any of
+ * it. */
 #pragma once
 
 #include <stdbool.h>

@@ -214,8 +214,8 @@ static int add_deleted(struct reading *r, const struct pending *in, const char *
 	note_changed(r, in);
 	if (!r->lists_all || !below || below->type != DT_DIR)
 		return 0;
-	/* In a loop: an image decides how deep it is. Children of what was put are put behind it.
-	 */
+	/* In a loop: an image decides how deep it is. Children of what was put are put behind
+	 * it. */
 	for (size_t i = at; i < d->n; i++) {
 		struct image_entry *e;
 

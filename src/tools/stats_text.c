@@ -295,8 +295,8 @@ int stats_text_print_mount(const struct report_mount *m, FILE *out)
 
 /* ---- rates ---- */
 
-/* The same mount in the earlier picture: that of the same place, the nth of those that lie there.
- */
+/* The same mount in the earlier picture: that of the same place, the nth of those that lie
+ * there. */
 static const struct report_mount *find_before(const struct report *begun,
 					      const struct report *ended, size_t i)
 {

@@ -21,8 +21,8 @@ struct text_table {
 /* The head: its columns, "l" or "r" each in left, which is borrowed. */
 void text_table_init(struct text_table *g, const char *left, const char *const *heads);
 void text_table_release(struct text_table *g);
-/* A copy in which bytes that a terminal might obey are question marks; malloc'd, NULL on no memory.
- */
+/* A copy in which bytes that a terminal might obey are question marks; malloc'd, NULL on no
+ * memory. */
 char *text_table_text(const char *text);
 /* The next cell; rows fill from the left. As text_table_text has it. */
 void text_table_put(struct text_table *g, const char *text);

@@ -151,8 +151,8 @@ static bool is_indexed(struct hardlink_index *l)
 	return l->is_indexed;
 }
 
-/* Or looking through directories of n entries has taken so long already that an index is cheaper.
- */
+/* Or looking through directories of n entries has taken so long already that an index is
+ * cheaper. */
 static bool wants_index(struct hardlink_index *l, size_t n)
 {
 	LOCK_SCOPE(&l->lock);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inodes from the node table of a server that is dead: unresolved ones, made of memory alone, so
- * that many take no time. What any of them is, is found out when it is first asked for (restore.h).
- */
+ * that many take no time. What any of them is, is found out when it is first asked for
+ * (restore.h). */
 #include "inode-internal.h"
 
 #include "veneer/base/cleanup.h"

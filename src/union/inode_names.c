@@ -103,8 +103,8 @@ int inode_enter(struct union_fs *t, struct inode *parent, const char *name,
 		r = inode_resolve_named_locked(t, i, found);
 		r = r == -ESTALE ? -EAGAIN : r;
 	} else {
-		/* By whatever link count: of two names the known one may just have been unlinked.
-		 */
+		/* By whatever link count: of two names the known one may just have been
+		 * unlinked. */
 		if (found->has_upper && found->type != DT_DIR)
 			i = inode_by_upper_locked(t, found);
 		if (found->is_linked_below)

@@ -77,8 +77,8 @@ int metacopy_import(struct union_fs *t, int dirfd, const char *name, struct imag
 		r = check_base(t, fd, base, &lower);
 	if (r == -EUCLEAN)
 		log_error("%s: %s: " METACOPY_ORIGIN_SAID, t->upper->path, name);
-	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the guard.
-	 */
+	/* From here on the mark says where its bytes are; what overlayfs wrote becomes the
+	 * guard. */
 	if (r == 0)
 		r = write_mark(t, fd, base, &lower);
 	return r < 0 ? r : metacopy_guard_set(fd, metacopy_guard_for(t->style.has_trusted));

@@ -207,8 +207,8 @@ static void check_names(struct load *l)
 			check_above(l, id);
 }
 
-/* Chains of former ids are as long as a file was opened in turns; each leads to one that is none.
- */
+/* Chains of former ids are as long as a file was opened in turns; each leads to one that is
+ * none. */
 static bool leads_somewhere(struct node_table *t, const struct node_slot *s)
 {
 	size_t n = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* An input is what servers left in the memory of intents: slots of a few bytes each, put where the
- * fields are, so that the fuzzer need not find them. The next server must be able to use all of it.
- */
+ * fields are, so that the fuzzer need not find them. The next server must be able to use all of
+ * it. */
 #include "support.h"
 
 #include "veneer/recover/intent_log.h"

@@ -16,8 +16,8 @@ enum promote_policy_mode {
 #define PROMOTE_POLICY_RATE_DEFAULT \
 	((uint64_t)32 << 20) /* bytes a second of `auto`: judgement, an idle disk's spare */
 
-/* Is a chunk worth completing? More than half of its blocks are own, as in HP-Mapper, and not all.
- */
+/* Is a chunk worth completing? More than half of its blocks are own, as in HP-Mapper, and not
+ * all. */
 bool promote_policy_takes_chunk(unsigned own, unsigned all);
 
 /* One partial file that has something to be done. */

@@ -17,8 +17,8 @@
 enum readdirplus_policy_listing {
 	READDIRPLUS_POLICY_LIST_ALL, /* with all attributes */
 	READDIRPLUS_POLICY_LIST_PROBE, /* but for one name */
-	READDIRPLUS_POLICY_LIST_NAMES, /* those of directories only, which a walk needs in any case
-					*/
+	READDIRPLUS_POLICY_LIST_NAMES, /* those of directories only, which a walk needs in any
+					* case */
 };
 
 struct readdirplus_policy {

@@ -36,8 +36,8 @@ enum stats_counter {
 	STATS_PREFETCH_BYTES, /* read ahead for them: what was not cached */
 	STATS_PREFETCH_HITS, /* of those that were; known when the start is over */
 	STATS_NODE_SWITCHES, /* a file got another node id, to leave passthrough */
-	STATS_PROMOTED_CHUNKS, /* of partial files, completed from below while nobody waited for it
-				*/
+	STATS_PROMOTED_CHUNKS, /* of partial files, completed from below while nobody waited for
+				* it */
 	STATS_PROMOTED_FILES, /* that became ordinary ones */
 	STATS_PROMOTED_BYTES, /* brought in from below for that */
 	STATS_PROMOTED_CLONED, /* ... and of them without copying */
@@ -92,8 +92,8 @@ int stats_new(struct stats **ret);
  * nothing. */
 void stats_free(struct stats *s);
 
-/* From now on this thread counts for s (NULL: for the process). Gives whom it counted for before.
- */
+/* From now on this thread counts for s (NULL: for the process). Gives whom it counted for
+ * before. */
 struct stats *stats_enter(struct stats *s);
 
 void stats_add(enum stats_counter which, uint64_t n);

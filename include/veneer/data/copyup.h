@@ -24,8 +24,8 @@ struct copyup_change {
 		       is */
 	const struct timespec *times; /* as of utimensat(2): set instead of the lower file's */
 	bool is_done; /* out: the change has been made; not of moves */
-	bool is_marked; /* out: copied with such a mark, so that copyup_fix_origin has nothing to do
-			 */
+	bool is_marked; /* out: copied with such a mark, so that copyup_fix_origin has nothing to
+			 * do */
 };
 
 /* Make sure that i has an upper entry, its directories first. Does nothing when it has. change may

@@ -16,8 +16,8 @@
 int publish_one(struct union_fs *t, struct inode *i, int fd, char temp[32], struct inode *parent,
 		const char *name);
 /* Under all names of a hard-linked file at once. All directories have an upper entry. As
- * publish_one. Where fsync of the file would not (wants_name_sync), this makes the names durable.
- */
+ * publish_one. Where fsync of the file would not (wants_name_sync), this makes the names
+ * durable. */
 int publish_all(struct union_fs *t, struct inode *i, int fd, char temp[32],
 		const struct hardlink_set *names);
 /* The directory of pending copies that a mount left which died, if it is as that made it: this

@@ -6,6 +6,6 @@
 #include "veneer/union/inode.h"
 
 /* Give every pending copy the names it still lacks, so that its links are one file again; a copy
- * that has no name yet is dropped, nothing was seen of it. Before the mount answers. 0 or -errno.
- */
+ * that has no name yet is dropped, nothing was seen of it. Before the mount answers. 0 or
+ * -errno. */
 int publish_recover(struct union_fs *t);

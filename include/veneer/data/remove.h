@@ -30,12 +30,12 @@ void remove_temp_dir(struct union_fs *t, const char *temp);
  * -errno. */
 int remove_unseen(struct union_fs *t, int dirfd, const char *name);
 /* Take away what a server that died left at a name which it had removed, or moved something from:
- * seen or hidden, it goes, and a whiteout is there in the end if something is below. 0 or -errno.
- */
+ * seen or hidden, it goes, and a whiteout is there in the end if something is below. 0 or
+ * -errno. */
 int remove_leftover(struct union_fs *t, struct inode *parent, const char *name);
 /* A hidden name in the directory of `name`, for what is to get that name, or to hide it: always the
  * same, so that what a server left there is found. */
 void remove_beside_name(const char *name, char beside[NAME_MAX + 1]);
-/* A link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not exist.
- */
+/* A link of the shared whiteout inode, or a new whiteout, at (dirfd, name), which does not
+ * exist. */
 int remove_make_whiteout(struct union_fs *t, int dirfd, const char *name);

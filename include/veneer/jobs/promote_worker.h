@@ -24,8 +24,8 @@ struct promote_worker_progress {
 	size_t files, nfiles; /* made ordinary so far, and how many the map knew of at first */
 	size_t left; /* those that could not be; each was named in a logged line */
 	uint64_t bytes, cloned; /* brought in from below so far, and of that without copying */
-	uint64_t nbytes; /* what the map said at first is to be brought in, holes too; 0: not known
-			  */
+	uint64_t nbytes; /* what the map said at first is to be brought in, holes too; 0: not
+			  * known */
 };
 
 /* 0; -EBUSY: it is running already; -errno. */

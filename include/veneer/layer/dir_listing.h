@@ -26,8 +26,8 @@ struct dir_listing {
 /* Read all of dirfd (O_RDONLY, its offset is used). Reserved names are left out. 0 or -errno;
  * release in both cases. */
 int dir_listing_read(int dirfd, struct dir_listing *ret);
-/* Of a directory that says that it has whiteouts which are files (whiteout_dir_marks): find them.
- */
+/* Of a directory that says that it has whiteouts which are files (whiteout_dir_marks): find
+ * them. */
 void dir_listing_note_files(struct dir_listing *l, int dirfd);
 void dir_listing_release(struct dir_listing *l);
 static inline const char *dir_listing_name(const struct dir_listing *l,

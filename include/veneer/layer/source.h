@@ -12,8 +12,8 @@
 
 struct partial_xattr;
 
-/* The file itself, as it was when the source was made: permission to read it was decided by that.
- */
+/* The file itself, as it was when the source was made: permission to read it was decided by
+ * that. */
 struct source_seen {
 	bool is_known, has_acl;
 	uid_t uid;

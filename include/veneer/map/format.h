@@ -33,8 +33,8 @@ _Static_assert(sizeof(struct format_partial) == 48, "partial mark");
 /* Compatible: the file system is one on which a block that reads as anything but zeros after a
  * power cut was written whole. */
 #define FORMAT_MAP_ORDERED 1ull
-/* Compatible: files may be from a copy of a layer, in which a hole may have become written zeros.
- */
+/* Compatible: files may be from a copy of a layer, in which a hole may have become written
+ * zeros. */
 #define FORMAT_MAP_COPIED 2ull
 /* Incompatible: every own block that may read as zeros is recorded as such. */
 #define FORMAT_MAP_ZEROS 1ull

@@ -37,8 +37,8 @@ struct mount {
 				     0: none is kept */
 	bool is_sb_member; /* it is one of several of one file system (shared_sb.h), */
 	struct sb_member *sb_member; /* namely this one; NULL: the one that they have in common */
-	uint64_t node_base; /* what the kernel's node ids have above ours (shared_sb.h); 0: nothing
-			     */
+	uint64_t node_base; /* what the kernel's node ids have above ours (shared_sb.h); 0:
+			     * nothing */
 	uint64_t key; /* whose intents are its own (intent_log.h); 0: no journal is kept */
 };
 

@@ -30,8 +30,8 @@ struct predictor_question {
 	enum predictor_kind kind;
 	unsigned starts; /* so many came before; 0: nothing is known */
 	size_t limit; /* N. DPSO's predictors: at most so many. The default one: at most so many on
-		       * trust; what has come back before, as its own history has it, is not counted
-		       */
+		       * trust; what has come back before, as its own history has it, is not
+		       * counted */
 	double bound; /* the default one: the least chance that is worth an item, 0..1 */
 	uint64_t seed; /* of the draw */
 };

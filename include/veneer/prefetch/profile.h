@@ -48,8 +48,8 @@ struct profile_item {
 
 /* How good predictions were. */
 struct profile_score {
-	uint64_t judged; /* starts with a verdict; those that went without before a check count, too
-			  */
+	uint64_t judged; /* starts with a verdict; those that went without before a check count,
+			  * too */
 	double precision; /* of the last ones, the last counting most; 0..1 */
 };
 

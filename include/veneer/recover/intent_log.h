@@ -21,11 +21,11 @@ enum intent_kind {
 	INTENT_SETXATTR, /* XATTR_CREATE */
 	INTENT_REMOVEXATTR,
 	INTENT_RELEASE,
-	INTENT_SETID, /* a write, of a file whose set-id bits and capabilities are put back after it
-		       */
+	INTENT_SETID, /* a write, of a file whose set-id bits and capabilities are put back after
+		       * it */
 	INTENT_INVALIDATE, /* any change, of names or of from.node: noted where it would not come
-			    * again
-			    */
+			    *
+			    * again */
 	INTENT_CREATE, /* from: a name that is made */
 };
 

@@ -23,8 +23,8 @@ uint64_t supervisor_state_key(struct supervisor_state *l);
 /* The last number given out, for another supervisor that continues the count. */
 uint64_t supervisor_state_last_key(const struct supervisor_state *l);
 void supervisor_state_set_last_key(struct supervisor_state *l, uint64_t key);
-/* Keep a descriptor, which stays the caller's. *ret_place stands for it. 0 or -ENOSPC. Any thread.
- */
+/* Keep a descriptor, which stays the caller's. *ret_place stands for it. 0 or -ENOSPC. Any
+ * thread. */
 int supervisor_state_put(struct supervisor_state *l, int fd, uint32_t *ret_place);
 void supervisor_state_drop(struct supervisor_state *l, uint32_t place);
 /* Call fn for each; it may drop the one it is called for. */

@@ -54,8 +54,8 @@ void mmap_cache_fill(struct mmap_cache_part *parts, size_t n);
 
 /* A pinned window turned out to be bad: it is not given out again. */
 void mmap_cache_drop(struct mmap_cache *w);
-/* Unmap what was mapped for this owner, as soon as it is unpinned, so that the file system can go.
- */
+/* Unmap what was mapped for this owner, as soon as it is unpinned, so that the file system can
+ * go. */
 void mmap_cache_forget(const void *owner);
 
 /* Bytes that may be mapped; never exceeded, but by what is pinned when the budget sinks. 0: none.

@@ -26,8 +26,8 @@ int path_open_above(int fd);
 int path_reopen(int fd, int flags);
 /* A clone of the mount that fd is in, with fd as its root (a file, too), which is read-only
  * whatever that mount is. Other mounts below fd are not in it. It is seen nowhere and goes when the
- * last descriptor of it is closed. -EPERM without privileges, -EINVAL in another mount namespace.
- */
+ * last descriptor of it is closed. -EPERM without privileges, -EINVAL in another mount
+ * namespace. */
 int path_clone_readonly(int fd);
 /* "a/b/c" is a plain relative path: no empty, "." or ".." component, no leading or trailing
  * slash, no component over 255 bytes, total under 4096. What a mark in a layer may name. */

@@ -14,8 +14,8 @@ struct check_result {
 enum check_mode {
 	CHECK_LOOKS,
 	CHECK_REPAIRS, /* the layer is locked, and what can be put right without loss is */
-	CHECK_SALVAGES, /* besides, files without an entry get what they lack from their lower files
-			 */
+	CHECK_SALVAGES, /* besides, files without an entry get what they lack from their lower
+			 * files */
 };
 
 /* Something that is wrong, or was put right. All of it is valid during the call only. */

@@ -17,6 +17,6 @@ struct du {
 	uint64_t whole_bytes; /* what data_bytes would be with each partial file a whole copy */
 };
 
-/* The layer at path, which may be in use; step may be NULL. 0 or -errno, after a line in the log.
- */
+/* The layer at path, which may be in use; step may be NULL. 0 or -errno, after a line in the
+ * log. */
 int du_layer(const char *path, const struct step *step, struct du *ret);

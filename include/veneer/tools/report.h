@@ -15,8 +15,8 @@ struct report_mount {
 	char *unknown; /* arguments that were ignored (options_unknown), owned; NULL: none */
 	char *mode_reason, *options; /* owned: mount_mode_reason, options_in_effect; NULL in a
 					report of an older server */
-	char *container; /* owned: its name if an engine's files tell it, else its number; or NULL
-			  */
+	char *container; /* owned: its name if an engine's files tell it, else its number; or
+			  * NULL */
 	char **lowers; /* owned, nlower of them, top first; NULL in a report of an older server */
 	size_t nlower, image; /* image: index in report.images */
 	uint64_t inodes, map_files, map_log_bytes;

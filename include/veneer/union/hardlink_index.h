@@ -33,6 +33,6 @@ void hardlink_index_set_release(struct union_fs *t, struct hardlink_set *s);
 /* dir, which something is merged into from below, is about to be renamed: it is found by what it
  * holds from now on. */
 int hardlink_index_note_moved(struct union_fs *t, struct inode *dir);
-/* Any directory has been renamed: a search for those renamed in earlier mounts may have missed it.
- */
+/* Any directory has been renamed: a search for those renamed in earlier mounts may have missed
+ * it. */
 int hardlink_index_scan_again(struct union_fs *t, struct inode *dir);

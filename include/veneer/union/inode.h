@@ -31,8 +31,8 @@ struct union_fs_backing_hooks {
 	void (*reap)(struct passthrough_table *b);
 };
 
-/* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant meanwhile.
- */
+/* One mount's merged tree. Made and taken down by mount.c; the plain fields are constant
+ * meanwhile. */
 #define UNION_FS_SPARE_NAMES 2 /* what an exchange of two names takes */
 
 struct union_fs {
@@ -265,8 +265,8 @@ int inode_swap_names(struct union_fs *t, struct inode *a_parent, const char *a,
  * root. */
 int inode_any_name(struct union_fs *t, struct inode *i, struct inode **ret_parent,
 		   char name[NAME_MAX + 1]);
-/* Path of a name from the root of the mount, malloc'd; for marks and messages. NULL on no memory.
- */
+/* Path of a name from the root of the mount, malloc'd; for marks and messages. NULL on no
+ * memory. */
 char *inode_name_path(struct union_fs *t, struct inode *parent, const char *name);
 /* For messages: some path of the inode, or a word for what has none; malloc'd, may be NULL. */
 char *inode_path(struct union_fs *t, struct inode *i);

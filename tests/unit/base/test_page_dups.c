@@ -354,8 +354,8 @@ static void run_until(uint32_t *now, uint32_t until)
 		page_dups_scan(copies, *now, victims, VICTIMS);
 }
 
-/* Lines as the server says them with --debug: "sent TIME: MOUNT NODE DEV INO INDEX BLOCKS READER".
- */
+/* Lines as the server says them with --debug: "sent TIME: MOUNT NODE DEV INO INDEX BLOCKS
+ * READER". */
 static struct outcome replay(uint32_t wish)
 {
 	FILE *f = fopen(TRACE, "re");

@@ -360,8 +360,8 @@ static void expect_capability_or_none(struct tree_dirs *d, bool is_written)
 	assert_memory_equal(got, capability, sizeof(capability));
 }
 
-/* As the owner may with the file while no server runs; then the kernel takes the capability away.
- */
+/* As the owner may with the file while no server runs; then the kernel takes the capability
+ * away. */
 static void write_raw(struct tree_dirs *d)
 {
 	int fd = openat(d->s.fd, "upper/f", O_WRONLY);

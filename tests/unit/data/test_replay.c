@@ -512,8 +512,8 @@ static bool is_pure(pid_t pid)
 	return false;
 }
 
-/* The child stops before each system call; it dies at the n-th. False: it came to its end before.
- */
+/* The child stops before each system call; it dies at the n-th. False: it came to its end
+ * before. */
 static bool kill_at(pid_t pid, unsigned n)
 {
 	bool is_entry = true;

@@ -98,8 +98,8 @@ static void test_tmpfile__forgotten_one_is_gone(void **state)
 	tree_expect_names(d, "", "");
 }
 
-/* The file system gives it a name once; the next server must find that one, and not take it away.
- */
+/* The file system gives it a name once; the next server must find that one, and not take it
+ * away. */
 static void test_tmpfile__a_server_that_died_may_have_linked_it_beside_a_whiteout(void **state)
 {
 	struct tree_dirs *d = *state;

@@ -286,8 +286,8 @@ static void put_redirect(struct tree_dirs *d, const char *rel, const char *targe
 	put_attr(d, rel, "user.overlay.redirect", target, strlen(target));
 }
 
-/* A file of that size without a byte, whose bytes are said to be elsewhere; NULL: at its own path.
- */
+/* A file of that size without a byte, whose bytes are said to be elsewhere; NULL: at its own
+ * path. */
 static void put_metacopy(struct tree_dirs *d, const char *rel, size_t size, const char *redirect)
 {
 	char path[PATH_MAX + 64];

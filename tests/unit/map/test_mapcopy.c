@@ -215,8 +215,8 @@ static void test_mapcopy__zeros_are_recorded_once_and_outlive_a_checkpoint(void 
 	mapfile_close(mf);
 }
 
-/* The record of the zeros may be on the disk by then; that they were synced is said by the commit.
- */
+/* The record of the zeros may be on the disk by then; that they were synced is said by the
+ * commit. */
 static void test_mapcopy__zeros_in_place_of_what_was_not_synced_wait_for_the_commit(void **state)
 {
 	const struct maps_layer *l = *state;

@@ -66,8 +66,8 @@ struct disk {
 	const struct disklog *log;
 	size_t at;
 	struct disk_file files[DISKLOG_FILES];
-	int named[DISKLOG_FILES]; /* who may have the map's name, the durable one first; -1: nobody
-				   */
+	int named[DISKLOG_FILES]; /* who may have the map's name, the durable one first; -1:
+				   * nobody */
 	size_t nnamed;
 	size_t floor, upto; /* records that must, and may, be there */
 	bool must_exist;

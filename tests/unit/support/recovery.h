@@ -31,8 +31,8 @@ int recovery_setup(void **state);
 int recovery_teardown(void **state);
 #define RECOVERY_TEST(f) cmocka_unit_test_setup_teardown(f, recovery_setup, recovery_teardown)
 
-/* Mount in a child, let `live` do what it wants there, and kill it. Layers have been made before.
- */
+/* Mount in a child, let `live` do what it wants there, and kill it. Layers have been made
+ * before. */
 void recovery_die(struct recovery *h, const char *options,
 		  void (*live)(struct tree_dirs *d, struct will *w));
 /* The same with the next server, which is killed too. */

@@ -256,8 +256,8 @@ static void test_report__copy_on_write_is_counted_to_the_byte(void **state)
 	/* half a chunk takes all of it */
 	assert_int_equal(cow_write(d->t, i, data, CHUNK_BYTES / 2, CHUNK_BYTES), 0);
 	assert_cow(d->t, 1, CHUNK_BYTES, CHUNK_BYTES / 2);
-	/* behind the end: what is left of the last block comes from below, zeros come from nowhere
-	 */
+	/* behind the end: what is left of the last block comes from below, zeros come from
+	 * nowhere */
 	assert_int_equal(cow_write(d->t, i, data, 10, BYTES + 50), 0);
 	assert_cow(d->t, 1, BLK_BYTES, 100);
 	assert_int_equal(cow_write(d->t, i, data, BLK_BYTES, BYTES + 10 * BLK_BYTES), 0);

@@ -22,8 +22,8 @@ static int compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The places under which the lower file that is seen at path is seen, "dir/name dir/name", sorted.
- */
+/* The places under which the lower file that is seen at path is seen, "dir/name dir/name",
+ * sorted. */
 static void expect_places(struct tree_dirs *d, const char *path, const char *want)
 {
 	struct inode *i = tree_get(d, path);
