@@ -9,6 +9,7 @@
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
 #include "veneer/server/metrics.h"
+#include "veneer/server/sb_registry.h"
 #include "veneer/sys/probe.h"
 
 #include <fcntl.h>
@@ -118,9 +119,10 @@ static void look_at_machine(struct features *f)
 			? "the kernel reads unchanged files by itself, all mounts and the host "
 			  "share their pages"
 			: "the kernel lets only root of the machine pass files through: io=cached");
-	feature(f, "share=pages", is_admin,
-		is_admin ? "mounts of one image can keep unchanged files once (not by default)"
-			 : "takes CAP_SYS_ADMIN in the user namespace");
+	feature(f, "share=pages", is_admin && sb_registry_is_built(),
+		!sb_registry_is_built() ? "built with -Dsharedsb=disabled"
+		: is_admin ? "mounts of one image can keep unchanged files once (not by default)"
+			   : "takes CAP_SYS_ADMIN in the user namespace");
 	feature(f, "recovery", has_kernel(6, 9),
 		has_kernel(6, 9) ? "programs in mounts do not notice when a server is killed"
 				 : "what was under way is an error before Linux 6.9 when a server "

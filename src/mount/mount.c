@@ -490,7 +490,10 @@ void mount_learn(struct mount *m)
 			 "are wanted do not pay",
 			 m->opts.mountpoint);
 	r = prefetch_session_start(&c, &m->learning);
-	if (r < 0)
+	if (r == -EOPNOTSUPP)
+		log_warn("%s: this program was built without prefetch: nothing is read ahead",
+			 m->opts.mountpoint);
+	else if (r < 0)
 		log_debug("%s: nothing is learned: %s", m->opts.mountpoint, strerror(-r));
 	else
 		m->trace = prefetch_session_trace(m->learning);

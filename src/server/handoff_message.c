@@ -6,6 +6,7 @@
 #include "veneer/fuse/session.h"
 #include "veneer/recover/estale_table.h"
 #include "veneer/server/mount_record.h"
+#include "veneer/server/sb_registry.h"
 #include "veneer/union/lock_table.h"
 #include "veneer/union/node_table.h"
 
@@ -23,14 +24,17 @@
 	", init " VALUE_OF(SESSION_INIT_VERSION)
 /* clang-format on */
 
+/* A program without share=pages could not go on with a shared superblock, nor end it. */
 const char *handoff_message_versions(void)
 {
-	return VERSIONS;
+	return sb_registry_is_built() ? VERSIONS : VERSIONS ", no share=pages";
 }
 
 bool handoff_message_fits(const char *versions, size_t len)
 {
-	return len == strlen(VERSIONS) && !memcmp(versions, VERSIONS, len);
+	const char *ours = handoff_message_versions();
+
+	return len == strlen(ours) && !memcmp(versions, ours, len);
 }
 
 static int append(int **fds, size_t *n, int fd)

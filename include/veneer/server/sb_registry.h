@@ -14,6 +14,9 @@ struct sb_registry;
 struct hosted_sb;
 struct hosted_member;
 
+/* Is share=pages part of this program? */
+bool sb_registry_is_built(void);
+
 /* ended is called when a mount has left and belongs to its owner again, on a thread that may block;
  * for the last member, after the common mount has closed its layers. pool and supervisor_state
  * (NULL: none) are borrowed. 0 or -errno. */

@@ -3,6 +3,7 @@
 
 #include "server/handoff_message.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/server/sb_registry.h"
 
 static void fill(struct handoff_message *b)
 {
@@ -112,6 +113,14 @@ static void test_handoff_message__only_the_same_versions_fit(void **state)
 	assert_non_null(strstr(own, "dossier 4"));
 }
 
+static void test_handoff_message__no_share_pages_is_another_version(void **state)
+{
+	bool is_said = strstr(handoff_message_versions(), ", no share=pages") != NULL;
+
+	(void)state;
+	assert_int_equal(is_said, !sb_registry_is_built());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -120,6 +129,7 @@ int main(void)
 		cmocka_unit_test(test_handoff_message__counts_that_lie_are_no_memory),
 		cmocka_unit_test(test_handoff_message__each_number_it_names_must_come),
 		cmocka_unit_test(test_handoff_message__only_the_same_versions_fit),
+		cmocka_unit_test(test_handoff_message__no_share_pages_is_another_version),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
