@@ -123,7 +123,7 @@ install_clang_runtime()
 	install_missing "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
 }
 
-# Debian's clang-format, ruff and codespell differ from release to release, and find other things: pip has each version.
+# clang-format, ruff and codespell of Debian differ from release to release, and find other things: pip has each version.
 provide_lint()
 {
 	local wanted=contrib/lint/requirements.txt log

@@ -8,7 +8,7 @@ import re
 _FUNCTIONS = {"run", "Popen", "check_output", "check_call", "call", "which", "checked", "popen"}
 _WORD = re.compile(r"(?:/usr/bin/|/usr/sbin/|/bin/|/sbin/)?([a-z][a-z0-9+._-]*)\Z")
 _KEYWORDS = set("if then elif else fi for while until do done case esac in select function time { } ! [[ ]]".split())
-_BUILTINS = set(". : [ alias break builtin cd command continue declare echo eval exec exit export false getopts hash kill let local "
+_BUILTINS = set(". : [ alias break builtin cd command continue declare echo eval exec exit export false getopts hash kill let local mapfile "
                 "printf pwd read readonly return set shift shopt source test times trap true type typeset ulimit umask unset "
                 "wait".split())
 # What they are given is a command, after options and assignments.
