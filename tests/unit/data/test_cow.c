@@ -310,7 +310,8 @@ static void test_cow__what_an_unasked_sync_lost_the_next_fsync_tells(void **stat
 	free(data);
 }
 
-static bool is_full;
+/* For this thread: a mount writes its map ahead by another. */
+static _Thread_local bool is_full;
 
 /* In place of the C library's. */
 ssize_t pwrite(int fd, const void *p, size_t len, off_t off)
