@@ -49,9 +49,10 @@ def resident_pages(path):
 
 
 def drops():
-    """How often somebody had the kernel drop the pages of all files (drop_caches), whose ever they were."""
+    """A count that grows when pages of files may have gone that nobody here let go: a program had the kernel drop all
+    (drop_caches), or the kernel took some back for want of memory."""
     with open("/proc/vmstat", encoding="ascii") as f:
-        return next((int(line.split()[1]) for line in f if line.startswith("drop_pagecache ")), 0)
+        return sum(int(line.split()[1]) for line in f if line.startswith(("drop_pagecache ", "pgsteal_kswapd ", "pgsteal_direct ")))
 
 
 def drop(path):
