@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/buf.h"
 
+#include "veneer/base/array.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -23,22 +25,11 @@ void buf_release(struct buf *b)
 
 static int reserve(struct buf *b, size_t len)
 {
-	size_t need, cap = b->cap ? b->cap : FIRST_CAP;
+	size_t need;
 
-	if (__builtin_add_overflow(b->len, len, &need) || need > PTRDIFF_MAX)
+	if (__builtin_add_overflow(b->len, len, &need))
 		return -ENOMEM;
-	if (need <= b->cap)
-		return 0;
-	while (cap < need)
-		cap *= 2;
-
-	uint8_t *data = realloc(b->data, cap);
-
-	if (!data)
-		return -ENOMEM;
-	b->data = data;
-	b->cap = cap;
-	return 0;
+	return array_reserve(&b->data, &b->cap, need < FIRST_CAP ? FIRST_CAP : need);
 }
 
 int buf_put(struct buf *b, const void *p, size_t len)

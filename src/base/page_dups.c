@@ -12,6 +12,7 @@
  *    that may go now or by `next_ms`. Whatever may change that sets quiet to 0. */
 #include "veneer/base/page_dups.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/hash.h"
 
 #include <errno.h>
@@ -523,14 +524,8 @@ static size_t sort_copies(struct page_dups *c, const struct extent *e)
 {
 	size_t n = 0;
 
-	if (c->order_max < e->nheld) {
-		uint32_t *order = realloc(c->order, e->nheld * 2 * sizeof(*order));
-
-		if (!order)
-			return 0;
-		c->order = order;
-		c->order_max = e->nheld * 2;
-	}
+	if (array_reserve(&c->order, &c->order_max, e->nheld) < 0)
+		return 0;
 	for (uint32_t i = e->first; i != NONE; i = c->copies[i].next)
 		if (c->copies[i].is_held)
 			c->order[n++] = i;

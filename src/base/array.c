@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "veneer/base/array.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_CAP = 8 };
+
+/* The caller's pointer has a type of its own: it is read and written as bytes. */
+static int resize(void *array, size_t n, size_t item)
+{
+	size_t bytes;
+	void *p;
+
+	if (__builtin_mul_overflow(n, item, &bytes) || bytes > PTRDIFF_MAX)
+		return -ENOMEM;
+	memcpy(&p, array, sizeof(p));
+	p = realloc(p, bytes);
+	if (!p)
+		return -ENOMEM;
+	memcpy(array, &p, sizeof(p));
+	return 0;
+}
+
+int array_reserve_(void *array, size_t *cap, size_t want, size_t item)
+{
+	size_t n = *cap ? *cap * 2 : FIRST_CAP;
+	int r;
+
+	if (want <= *cap)
+		return 0;
+	if (n < want)
+		n = want;
+	r = resize(array, n, item);
+	if (r == 0)
+		*cap = n;
+	return r;
+}
