@@ -2,12 +2,12 @@
 /* Goes up by "..", which is believed if it leads to the directory that the walk came from. */
 #include "veneer/sys/dir_walk.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/sys/mode_relax.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -50,15 +50,8 @@ static int remember_subdir(struct level *l, const char *name)
 {
 	size_t size = strlen(name) + 1;
 
-	if (l->cap - l->len < size) {
-		size_t cap = l->cap * 2 + NAME_MAX + 1;
-		char *names = realloc(l->names, cap);
-
-		if (!names)
-			return -ENOMEM;
-		l->names = names;
-		l->cap = cap;
-	}
+	if (array_reserve(&l->names, &l->cap, l->len + size) < 0)
+		return -ENOMEM;
 	memcpy(l->names + l->len, name, size);
 	l->len += size;
 	return 0;
@@ -108,15 +101,8 @@ static int push(struct walk *w, int fd)
 {
 	struct stat st;
 
-	if (w->depth == w->cap) {
-		size_t cap = w->cap ? w->cap * 2 : OPEN_LEVELS;
-		struct level *levels = reallocarray(w->levels, cap, sizeof(*levels));
-
-		if (!levels)
-			return -ENOMEM;
-		w->levels = levels;
-		w->cap = cap;
-	}
+	if (array_reserve(&w->levels, &w->cap, w->depth + 1) < 0)
+		return -ENOMEM;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	w->levels[w->depth++] = (struct level){ .fd = fd, .dev = st.st_dev, .ino = st.st_ino };
