@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/layer/dir_listing.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 
 #include <dirent.h>
@@ -16,15 +17,8 @@ static int add_name(struct dir_listing *l, const char *name, uint32_t *ret_off)
 
 	if (l->names_len + len > UINT32_MAX)
 		return -EOVERFLOW;
-	if (l->names_len + len > l->names_cap) {
-		size_t cap = (l->names_cap + len) * 2;
-		char *p = realloc(l->names, cap);
-
-		if (!p)
-			return -ENOMEM;
-		l->names = p;
-		l->names_cap = cap;
-	}
+	if (array_reserve(&l->names, &l->names_cap, l->names_len + len) < 0)
+		return -ENOMEM;
 	memcpy(l->names + l->names_len, name, len);
 	*ret_off = (uint32_t)l->names_len;
 	l->names_len += len;
@@ -35,19 +29,10 @@ static int add_entry(struct dir_listing *l, const char *name, struct dir_listing
 {
 	int r = add_name(l, name, &e.name_off);
 
-	if (r < 0)
-		return r;
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 32;
-		struct dir_listing_entry *p = realloc(l->entries, cap * sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		l->entries = p;
-		l->cap = cap;
-	}
-	l->entries[l->n++] = e;
-	return 0;
+	r = r ?: array_reserve(&l->entries, &l->cap, l->n + 1);
+	if (r == 0)
+		l->entries[l->n++] = e;
+	return r;
 }
 
 /* The number with which FUSE servers that make no numbers of their own list every entry, sshfs for
