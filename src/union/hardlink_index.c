@@ -6,6 +6,7 @@
  * upper once they matter, and by every rename. */
 #include "veneer/union/hardlink_index.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/sys/path.h"
@@ -96,17 +97,11 @@ struct image_entries {
 
 static int image_entries_add(struct image_entries *s, struct image_entry *e)
 {
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 64;
-		struct image_entry **p = reallocarray(s->v, cap, sizeof(*p));
+	int r = array_reserve(&s->v, &s->cap, s->n + 1);
 
-		if (!p)
-			return -ENOMEM;
-		s->v = p;
-		s->cap = cap;
-	}
-	s->v[s->n++] = e;
-	return 0;
+	if (r == 0)
+		s->v[s->n++] = e;
+	return r;
 }
 
 /* Every file of the image into ret. In a loop: an image decides how deep it is. A directory that
@@ -399,15 +394,8 @@ static int paths_add(struct paths *p, const char *dir, const char *name)
 {
 	char *path;
 
-	if (p->n == p->cap) {
-		size_t cap = p->cap ? p->cap * 2 : 64;
-		char **v = cap > PATHS_MAX ? NULL : reallocarray(p->v, cap, sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		p->v = v;
-		p->cap = cap;
-	}
+	if (p->n >= PATHS_MAX || array_reserve(&p->v, &p->cap, p->n + 1) < 0)
+		return -ENOMEM;
 	if (asprintf(&path, "%s%s%s", dir, *dir ? "/" : "", name) < 0)
 		return -ENOMEM;
 	p->v[p->n++] = path;
@@ -479,15 +467,8 @@ int hardlink_index_scan_again(struct union_fs *t, struct inode *dir)
 	LOCK_SCOPE(&l->lock);
 	if (!l->is_scanning)
 		return 0;
-	if (l->again.n == l->again.cap) {
-		size_t cap = l->again.cap ? l->again.cap * 2 : 16;
-		struct inode **v = reallocarray(l->again.v, cap, sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		l->again.v = v;
-		l->again.cap = cap;
-	}
+	if (array_reserve(&l->again.v, &l->again.cap, l->again.n + 1) < 0)
+		return -ENOMEM;
 	inode_ref(t, dir);
 	l->again.v[l->again.n++] = dir;
 	return 0;
@@ -550,17 +531,11 @@ static int scan_upper(struct union_fs *t)
 
 static int set_add(struct hardlink_set *s, struct inode *dir, const char *name)
 {
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 4;
-		struct hardlink_place *v = reallocarray(s->v, cap, sizeof(*v));
+	int r = array_reserve(&s->v, &s->cap, s->n + 1);
 
-		if (!v)
-			return -ENOMEM;
-		s->v = v;
-		s->cap = cap;
-	}
-	s->v[s->n++] = (struct hardlink_place){ .dir = dir, .name = name };
-	return 0;
+	if (r == 0)
+		s->v[s->n++] = (struct hardlink_place){ .dir = dir, .name = name };
+	return r;
 }
 
 static bool has_place(const struct hardlink_set *s, size_t from, const struct inode *dir)

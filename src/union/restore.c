@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lookup-internal.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/partial_xattr.h"
@@ -181,17 +182,11 @@ struct chain {
 
 static int chain_add(struct chain *c, struct inode *i)
 {
-	if (c->n == c->cap) {
-		size_t cap = c->cap ? c->cap * 2 : 16;
-		struct inode **v = reallocarray(c->v, cap, sizeof(*v));
+	int r = array_reserve(&c->v, &c->cap, c->n + 1);
 
-		if (!v)
-			return -ENOMEM;
-		c->v = v;
-		c->cap = cap;
-	}
-	c->v[c->n++] = i;
-	return 0;
+	if (r == 0)
+		c->v[c->n++] = i;
+	return r;
 }
 
 static int climb(struct union_fs *t, struct inode *i, struct chain *c)

@@ -4,6 +4,7 @@
  * end. */
 #include "veneer/union/upper_dir.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
@@ -175,16 +176,13 @@ static int append_locked(struct upper_dir *d, struct entry *e, uint64_t hash)
 	if (d->n == d->cap && d->names.count < d->n / 2)
 		squeeze(d);
 	if (d->n == d->cap) {
-		size_t cap = d->cap ? d->cap * 2 : 8;
-		struct place *p;
+		int r;
 
 		stats_memory_gives(STATS_MEM_INODES, d->order);
-		p = realloc(d->order, cap * sizeof(*p));
-		stats_memory_took(STATS_MEM_INODES, p ? p : d->order);
-		if (!p)
-			return -ENOMEM;
-		d->order = p;
-		d->cap = cap;
+		r = array_reserve(&d->order, &d->cap, d->n + 1);
+		stats_memory_took(STATS_MEM_INODES, d->order);
+		if (r < 0)
+			return r;
 	}
 	e->e.seq = free_seq(d, hash);
 	if (htab_insert(&d->by_seq, &e->by_seq, e->e.seq) < 0)
