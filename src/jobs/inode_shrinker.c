@@ -9,6 +9,7 @@
  * a thread that takes that out waits. */
 #include "veneer/jobs/inode_shrinker.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/kernel_evict.h"
@@ -182,17 +183,11 @@ static int start_thread_locked(void)
 
 static int enter_locked(const struct member *m)
 {
-	if (shrinker.n == shrinker.max) {
-		const size_t max = shrinker.max ? shrinker.max * 2 : 16;
-		struct member *bigger = realloc(shrinker.members, max * sizeof(*bigger));
+	int r = array_reserve(&shrinker.members, &shrinker.max, shrinker.n + 1);
 
-		if (!bigger)
-			return -ENOMEM;
-		shrinker.members = bigger;
-		shrinker.max = max;
-	}
-	shrinker.members[shrinker.n++] = *m;
-	return 0;
+	if (r == 0)
+		shrinker.members[shrinker.n++] = *m;
+	return r;
 }
 
 int inode_shrinker_enter(struct union_fs *t, int fuse_fd, uint32_t *ret_number)

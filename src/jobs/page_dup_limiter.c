@@ -7,6 +7,7 @@
  * hold it as long as a disk takes. */
 #include "veneer/jobs/page_dup_limiter.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
@@ -455,15 +456,8 @@ static int start_thread_locked(void)
 
 static int enter_locked(const struct member *m)
 {
-	if (limiter.n == limiter.max) {
-		const size_t max = limiter.max ? limiter.max * 2 : 16;
-		struct member *bigger = realloc(limiter.members, max * sizeof(*bigger));
-
-		if (!bigger)
-			return -ENOMEM;
-		limiter.members = bigger;
-		limiter.max = max;
-	}
+	if (array_reserve(&limiter.members, &limiter.max, limiter.n + 1) < 0)
+		return -ENOMEM;
 	limiter.members[limiter.n++] = *m;
 	limiter.has_news = true;
 	return 0;

@@ -11,6 +11,7 @@
  * crew.lock guards the list and what says so below; it is never held over work. */
 #include "veneer/jobs/promote_worker.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
@@ -269,18 +270,9 @@ static void weigh(void *arg, file_id_t id, const struct blkmap *map)
 	f.ends = blkmap_count(map) + f.missing == all;
 	if (r->error || (!f.missing && !f.ends))
 		return;
-	if (r->n == r->cap) {
-		size_t cap = r->cap ? r->cap * 2 : 64;
-		struct promote_policy_file *files = reallocarray(r->files, cap, sizeof(*files));
-
-		if (!files) {
-			r->error = -ENOMEM;
-			return;
-		}
-		r->files = files;
-		r->cap = cap;
-	}
-	r->files[r->n++] = f;
+	r->error = array_reserve(&r->files, &r->cap, r->n + 1);
+	if (r->error == 0)
+		r->files[r->n++] = f;
 }
 
 static int collect(struct round *r)

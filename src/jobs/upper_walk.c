@@ -3,6 +3,7 @@
  * through; the way to it is kept on the heap, since a container decides how deep it is. */
 #include "veneer/jobs/upper_walk.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
@@ -38,15 +39,8 @@ static int add_name(void *arg, const char *name, const struct upper_dir_entry *e
 
 	if (e->is_whiteout)
 		return 0;
-	if (l->cap - l->len < size) {
-		size_t cap = l->cap * 2 + NAME_MAX + 1;
-		char *names = realloc(l->names, cap);
-
-		if (!names)
-			return -ENOMEM;
-		l->names = names;
-		l->cap = cap;
-	}
+	if (array_reserve(&l->names, &l->cap, l->len + size) < 0)
+		return -ENOMEM;
 	memcpy(l->names + l->len, name, size);
 	l->len += size;
 	return 0;
@@ -64,17 +58,11 @@ static int list_names(struct walk *w, struct level *l)
 
 static int push(struct walk *w, struct inode *dir)
 {
-	if (w->depth == w->cap) {
-		size_t cap = w->cap ? w->cap * 2 : 16;
-		struct level *levels = reallocarray(w->levels, cap, sizeof(*levels));
+	int r = array_reserve(&w->levels, &w->cap, w->depth + 1);
 
-		if (!levels)
-			return -ENOMEM;
-		w->levels = levels;
-		w->cap = cap;
-	}
-	w->levels[w->depth++] = (struct level){ .dir = dir };
-	return 0;
+	if (r == 0)
+		w->levels[w->depth++] = (struct level){ .dir = dir };
+	return r;
 }
 
 /* Takes over the reference of dir, also on failure. */
