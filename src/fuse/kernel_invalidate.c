@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel_invalidate.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
@@ -129,17 +130,8 @@ struct kernel_invalidate {
 
 static void put(struct kernel_invalidate *d, uint64_t node, int64_t off, const char *name)
 {
-	if (!node)
+	if (!node || array_reserve(&d->v, &d->room, d->n + 1) < 0)
 		return;
-	if (d->n == d->room) {
-		size_t room = d->room ? d->room * 2 : 16;
-		struct invalidation *more = reallocarray(d->v, room, sizeof(*more));
-
-		if (!more)
-			return;
-		d->v = more;
-		d->room = room;
-	}
 	d->v[d->n] = (struct invalidation){ .node = node, .off = off };
 	strcpy(d->v[d->n++].name, name);
 }

@@ -21,6 +21,7 @@
 #include "veneer/fuse/pool.h"
 
 #include "op.h"
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/list.h"
@@ -197,19 +198,15 @@ static int watch(struct pool *p, int op, const struct member *m)
 /* A free slot's index. */
 static ssize_t take_slot_locked(struct pool *p)
 {
-	size_t k = 0, n = p->nslots ? p->nslots * 2 : 8;
-	struct member **slots;
+	size_t k = 0;
 
 	while (k < p->nslots && p->slots[k])
 		k++;
 	if (k < p->nslots)
 		return (ssize_t)k;
-	slots = realloc(p->slots, n * sizeof(struct member *));
-	if (!slots)
+	if (array_reserve(&p->slots, &p->nslots, k + 1) < 0)
 		return -ENOMEM;
-	memset(slots + p->nslots, 0, (n - p->nslots) * sizeof(struct member *));
-	p->slots = slots;
-	p->nslots = n;
+	memset(p->slots + k, 0, (p->nslots - k) * sizeof(*p->slots));
 	return (ssize_t)k;
 }
 
