@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recovery.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/human_units.h"
@@ -32,21 +33,15 @@ struct fd_set_of {
 static void remember(int fd, void *arg)
 {
 	struct fd_set_of *s = arg;
-	size_t want = (size_t)fd / 8 + 1;
+	const size_t had = s->n;
 
 	if (fd < 0 || s->is_short)
 		return;
-	if (want > s->n) {
-		uint8_t *bits = realloc(s->bits, want * 2);
-
-		if (!bits) {
-			s->is_short = true;
-			return;
-		}
-		memset(bits + s->n, 0, want * 2 - s->n);
-		s->bits = bits;
-		s->n = want * 2;
+	if (array_reserve(&s->bits, &s->n, (size_t)fd / 8 + 1) < 0) {
+		s->is_short = true;
+		return;
 	}
+	memset(s->bits + had, 0, s->n - had);
 	s->bits[fd / 8] |= (uint8_t)(1u << fd % 8);
 }
 
@@ -108,15 +103,8 @@ static void *close_unneeded(void *arg)
 
 static bool put_off(struct unneeded *l, int fd)
 {
-	if (l->n == l->room) {
-		size_t room = l->room ? l->room * 2 : 64;
-		int *more = reallocarray(l->fds, room, sizeof(*more));
-
-		if (!more)
-			return false;
-		l->fds = more;
-		l->room = room;
-	}
+	if (array_reserve(&l->fds, &l->room, l->n + 1) < 0)
+		return false;
 	l->fds[l->n++] = fd;
 	return true;
 }
