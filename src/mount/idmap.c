@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 
 /* Read one of the numbers between colons. Callers start their maps with a colon, so empty ones are
@@ -60,14 +61,8 @@ int idmap_parse(const char *text, struct id_maps *ret)
 	int r;
 
 	while ((r = next_row(&text, &row)) > 0) {
-		if (n == cap) {
-			struct id_map *bigger = reallocarray(rows, cap * 2 + 4, sizeof(*rows));
-
-			if (!bigger)
-				return -ENOMEM;
-			rows = bigger;
-			cap = cap * 2 + 4;
-		}
+		if (array_reserve(&rows, &cap, n + 1) < 0)
+			return -ENOMEM;
 		rows[n++] = row;
 	}
 	if (r < 0)
