@@ -10,6 +10,7 @@
 #include "check_report.h"
 #include "layer_walk.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/data/publish.h"
 #include "veneer/layer/map_recover.h"
@@ -65,15 +66,8 @@ struct check {
 
 static int remember(struct check *c, const struct layer_walk_entry *e, file_id_t id)
 {
-	if (c->nseen == c->cap) {
-		size_t cap = c->cap ? c->cap * 2 : 64;
-		struct seen *seen = reallocarray(c->seen, cap, sizeof(*seen));
-
-		if (!seen)
-			return -ENOMEM;
-		c->seen = seen;
-		c->cap = cap;
-	}
+	if (array_reserve(&c->seen, &c->cap, c->nseen + 1) < 0)
+		return -ENOMEM;
 	c->seen[c->nseen] = (struct seen){ .id = id,
 					   .ino = e->st.st_ino,
 					   .path = strdup(e->path),
@@ -486,17 +480,10 @@ static void note_lost(void *arg, file_id_t id, const struct blkmap *map)
 	(void)map;
 	if (l->c->nseen && bsearch(&key, l->c->seen, l->c->nseen, sizeof(key), by_id))
 		return;
-	if (l->n == l->cap) {
-		file_id_t *ids = reallocarray(l->ids, l->cap ? l->cap * 2 : 64, sizeof(*ids));
-
-		if (!ids) {
-			l->is_short = true;
-			return;
-		}
-		l->ids = ids;
-		l->cap = l->cap ? l->cap * 2 : 64;
-	}
-	l->ids[l->n++] = id;
+	if (array_reserve(&l->ids, &l->cap, l->n + 1) < 0)
+		l->is_short = true;
+	else
+		l->ids[l->n++] = id;
 }
 
 static int check_entries(struct check *c)

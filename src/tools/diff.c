@@ -4,6 +4,7 @@
  * through as the stack shows it. */
 #include "veneer/tools/diff.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
@@ -43,15 +44,8 @@ struct reading {
 
 static int push(struct reading *r, const struct pending *p)
 {
-	if (r->n == r->cap) {
-		size_t cap = r->cap ? r->cap * 2 : 16;
-		struct pending *dirs = reallocarray(r->dirs, cap, sizeof(*dirs));
-
-		if (!dirs)
-			return -ENOMEM;
-		r->dirs = dirs;
-		r->cap = cap;
-	}
+	if (array_reserve(&r->dirs, &r->cap, r->n + 1) < 0)
+		return -ENOMEM;
 	r->dirs[r->n] = *p;
 	r->dirs[r->n].path = strdup(p->path);
 	return r->dirs[r->n].path ? (r->n++, 0) : -ENOMEM;
@@ -60,19 +54,10 @@ static int push(struct reading *r, const struct pending *p)
 /* path is taken over, also on failure. */
 static int put(struct diff *d, char kind, uint8_t type, char *path)
 {
-	if (path && d->n == d->cap) {
-		size_t cap = d->cap ? d->cap * 2 : 64;
-		struct diff_entry *entries = reallocarray(d->entries, cap, sizeof(*entries));
-
-		if (!entries) {
-			free(path);
-			return -ENOMEM;
-		}
-		d->entries = entries;
-		d->cap = cap;
-	}
-	if (!path)
+	if (!path || array_reserve(&d->entries, &d->cap, d->n + 1) < 0) {
+		free(path);
 		return -ENOMEM;
+	}
 	d->entries[d->n++] = (struct diff_entry){ .kind = kind, .type = type, .path = path };
 	return 0;
 }

@@ -14,6 +14,7 @@
 
 #include "layer_walk.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/data/copyup.h"
@@ -63,15 +64,8 @@ static void forget(struct flatten *f, struct inode *i)
 
 static int remember(struct flatten *f, struct inode_list *l, struct inode *i)
 {
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 64;
-		struct inode **v = reallocarray(l->v, cap, sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		l->v = v;
-		l->cap = cap;
-	}
+	if (array_reserve(&l->v, &l->cap, l->n + 1) < 0)
+		return -ENOMEM;
 	if (i != f->t->root)
 		inode_ref(f->t, i);
 	l->v[l->n++] = i;
@@ -177,15 +171,8 @@ static int copy_all(struct flatten *f, struct inode *dir, bool is_filled)
 
 static int push(struct flatten *f, bool is_filled, bool is_redirected)
 {
-	if (f->depth == f->cap) {
-		size_t cap = f->cap ? f->cap * 2 : 16;
-		struct level *levels = reallocarray(f->levels, cap, sizeof(*levels));
-
-		if (!levels)
-			return -ENOMEM;
-		f->levels = levels;
-		f->cap = cap;
-	}
+	if (array_reserve(&f->levels, &f->cap, f->depth + 1) < 0)
+		return -ENOMEM;
 	f->levels[f->depth++] =
 		(struct level){ .is_filled = is_filled, .is_redirected = is_redirected };
 	return 0;

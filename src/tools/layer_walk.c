@@ -4,6 +4,7 @@
  * goes by inodes.) */
 #include "layer_walk.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/sys/path.h"
 
@@ -26,15 +27,8 @@ struct walk {
 
 static int push(struct walk *w, const char *path, void *dir)
 {
-	if (w->n == w->cap) {
-		size_t cap = w->cap ? w->cap * 2 : 16;
-		struct pending *dirs = reallocarray(w->dirs, cap, sizeof(*dirs));
-
-		if (!dirs)
-			return -ENOMEM;
-		w->dirs = dirs;
-		w->cap = cap;
-	}
+	if (array_reserve(&w->dirs, &w->cap, w->n + 1) < 0)
+		return -ENOMEM;
 	w->dirs[w->n] = (struct pending){ strdup(path), dir };
 	if (!w->dirs[w->n].path)
 		return -ENOMEM;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text_table.h"
 
+#include "veneer/base/array.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,16 +42,7 @@ void text_table_put(struct text_table *g, const char *text)
 {
 	char *own = text_table_text(text);
 
-	if (g->n == g->cap) {
-		size_t cap = g->cap ? g->cap * 2 : 64;
-		char **cells = realloc(g->cells, cap * sizeof(*cells));
-
-		if (cells) {
-			g->cells = cells;
-			g->cap = cap;
-		}
-	}
-	if (!own || g->n == g->cap) {
+	if (!own || array_reserve(&g->cells, &g->cap, g->n + 1) < 0) {
 		g->has_failed = true;
 		free(own);
 		return;
