@@ -38,3 +38,8 @@ int array_reserve_(void *array, size_t *cap, size_t want, size_t item)
 		*cap = n;
 	return r;
 }
+
+int array_grow_(void *array, size_t n, size_t item)
+{
+	return n & (n - 1) ? 0 : resize(array, n ? n * 2 : 1, item);
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dir_merge.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/hash.h"
 
 #include <dirent.h>
@@ -38,17 +39,11 @@ static struct draft *add_draft(struct dir_merge *m, const char *name, uint64_t h
 
 static int draft_add_layer(struct draft *d, uint16_t layer)
 {
-	if (d->nlayers == d->cap) {
-		uint32_t cap = d->cap ? d->cap * 2 : 2;
-		uint16_t *p = realloc(d->layers, cap * sizeof(*p));
+	int r = array_grow(&d->layers, d->nlayers);
 
-		if (!p)
-			return -ENOMEM;
-		d->layers = p;
-		d->cap = cap;
-	}
-	d->layers[d->nlayers++] = layer;
-	return 0;
+	if (r == 0)
+		d->layers[d->nlayers++] = layer;
+	return r;
 }
 
 static int hide(struct dir_merge *m, const char *name)

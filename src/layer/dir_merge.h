@@ -9,7 +9,7 @@
 struct draft { /* one name, while the directory is being merged */
 	struct hlink link;
 	const char *name;
-	uint32_t nlayers, cap;
+	uint32_t nlayers;
 	uint16_t *layers; /* that have it: several for a directory, and for a regular file over
 			     others */
 	uint8_t type;

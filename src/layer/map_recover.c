@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/layer/map_recover.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
@@ -28,21 +29,6 @@ struct map_recover_file {
 	size_t order; /* of names with one id the first found counts */
 	size_t run, nruns;
 };
-
-/* Room for one more element behind n of them; capacities are powers of two, so that n tells. */
-static int grow(void *array, size_t n, size_t size)
-{
-	void **p = array;
-	void *bigger;
-
-	if (n & (n - 1))
-		return 0;
-	bigger = reallocarray(*p, n ? n * 2 : 1, size);
-	if (!bigger)
-		return -ENOMEM;
-	*p = bigger;
-	return 0;
-}
 
 /* The walk goes on without this one. An error that says that we cannot go on ends it: on a better
  * day the same tree may be read whole. */
@@ -154,7 +140,7 @@ int map_recover_contents(int fd, int (*own)(void *own_arg, blk_t blk, blk_t n), 
 static int remember_run(void *arg, blk_t blk, blk_t n)
 {
 	struct map_recover *r = arg;
-	int e = grow(&r->runs, r->nruns, sizeof(*r->runs));
+	int e = array_grow(&r->runs, r->nruns);
 
 	if (e == 0)
 		r->runs[r->nruns++] = (struct map_recover_run){ blk, n };
@@ -188,7 +174,7 @@ static int visit_file(struct map_recover *r, int dirfd, const char *name)
 	e = r->by_content ? map_recover_contents(fd, remember_run, r, &size)
 			  : fd_extents(fd, remember_run, r);
 	if (e == 0)
-		e = grow(&r->files, r->nfiles, sizeof(*r->files));
+		e = array_grow(&r->files, r->nfiles);
 	if (e < 0) {
 		r->nruns = run;
 		return e;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "path_resolve.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
 #include "veneer/layer/fd_cache.h"
@@ -157,19 +158,8 @@ ssize_t path_resolve_file(struct layer *const *layers, size_t n, size_t from, co
 
 static int add_directory(struct path_resolve_list *l, size_t layer, const char *path)
 {
-	if ((l->n & (l->n - 1)) == 0) {
-		size_t cap = l->n ? l->n * 2 : 1;
-		uint16_t *layers = realloc(l->layers, cap * sizeof(*layers));
-		char **paths;
-
-		if (!layers)
-			return -ENOMEM;
-		l->layers = layers;
-		paths = realloc(l->paths, cap * sizeof(*paths));
-		if (!paths)
-			return -ENOMEM;
-		l->paths = paths;
-	}
+	if (array_grow(&l->layers, l->n) < 0 || array_grow(&l->paths, l->n) < 0)
+		return -ENOMEM;
 	l->paths[l->n] = strdup(path);
 	if (!l->paths[l->n])
 		return -ENOMEM;

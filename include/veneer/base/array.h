@@ -10,3 +10,7 @@
  * not zeroed. 0, or -ENOMEM, and then nothing has changed. */
 #define array_reserve(array, cap, want) array_reserve_(array, cap, want, sizeof(**(array)))
 int array_reserve_(void *array, size_t *cap, size_t want, size_t item);
+/* Room for one element behind n of them, in an array whose capacity is not kept: powers of two are
+ * full. All its room comes from here. 0, or -ENOMEM, and then nothing has changed. */
+#define array_grow(array, n) array_grow_(array, n, sizeof(**(array)))
+int array_grow_(void *array, size_t n, size_t item);

@@ -89,6 +89,27 @@ static void test_array__what_cannot_be_changes_nothing(void **state)
 	free(v);
 }
 
+static void test_array__grows_without_a_capacity(void **state)
+{
+	uint32_t *v = NULL, *before;
+
+	(void)state;
+	for (uint32_t n = 0; n < 1000; n++) {
+		before = v;
+		assert_int_equal(array_grow(&v, n), 0);
+		if (n > 2 && (n & (n - 1)))
+			assert_ptr_equal(v, before);
+		v[n] = n;
+	}
+	for (uint32_t n = 0; n < 1000; n++)
+		assert_int_equal(v[n], n);
+	before = v;
+	assert_int_equal(array_grow(&v, SIZE_MAX / 8 + 1), -ENOMEM);
+	assert_ptr_equal(v, before);
+	assert_int_equal(v[999], 999);
+	free(v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -96,6 +117,7 @@ int main(void)
 		cmocka_unit_test(test_array__has_all_the_room_that_is_wanted_at_once),
 		cmocka_unit_test(test_array__room_that_is_there_moves_nothing),
 		cmocka_unit_test(test_array__what_cannot_be_changes_nothing),
+		cmocka_unit_test(test_array__grows_without_a_capacity),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
