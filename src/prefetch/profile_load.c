@@ -3,6 +3,7 @@
  * bounds is read. */
 #include "profile-internal.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/sys/path.h"
 
@@ -11,7 +12,6 @@
 #include <string.h>
 
 #define EXTENTS_MAX 0x100000 /* of a file */
-#define FIRST_SIZE  64u
 
 static const char select_image[] =
 	"SELECT id, key, starts, last_seen, judged, precision, label FROM image ";
@@ -46,20 +46,6 @@ static char *text(sqlite3_stmt *s, int column)
 	return strndup(p ? p : "", (size_t)sqlite3_column_bytes(s, column));
 }
 
-/* Room for one more at powers of two. */
-static int make_room(void **list, size_t n, size_t size)
-{
-	void *bigger;
-
-	if (n && (n < FIRST_SIZE || n & (n - 1)))
-		return 0;
-	bigger = reallocarray(*list, n ? 2 * n : FIRST_SIZE, size);
-	if (!bigger)
-		return -ENOMEM;
-	*list = bigger;
-	return 0;
-}
-
 /* The row's file, which is the last one or new. 1: it is nothing that could be in a layer. */
 static int take_file(sqlite3_stmt *s, int64_t *last_id, struct profile_image *img)
 {
@@ -72,7 +58,7 @@ static int take_file(sqlite3_stmt *s, int64_t *last_id, struct profile_image *im
 		return 1;
 	if (img->nfiles && id == *last_id)
 		return 0;
-	r = make_room((void **)&img->files, img->nfiles, sizeof(*img->files));
+	r = array_grow(&img->files, img->nfiles);
 	if (r < 0)
 		return r;
 	img->files[img->nfiles] =
@@ -98,7 +84,7 @@ static int take_item(sqlite3_stmt *s, struct profile_image *img)
 	if (extent < 0 || extent >= EXTENTS_MAX || kind < 0 || kind >= PROFILE_KINDS ||
 	    last > img->starts)
 		return 0;
-	r = make_room((void **)&img->items, img->nitems, sizeof(*img->items));
+	r = array_grow(&img->items, img->nitems);
 	if (r < 0)
 		return r;
 	img->items[img->nitems++] = (struct profile_item){
@@ -233,7 +219,7 @@ static int load_layers(struct profile *p, int64_t id, struct profile_image *img)
 
 	r = r ?: profile_bind(s, "i", id);
 	while (r == 0 && (r = profile_step(s)) == 1) {
-		r = make_room((void **)&img->layers, img->nlayers, sizeof(*img->layers));
+		r = array_grow(&img->layers, img->nlayers);
 		if (r == 0)
 			img->layers[img->nlayers++] = (uint64_t)sqlite3_column_int64(s, 0);
 	}
