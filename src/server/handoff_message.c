@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "handoff_message.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/cursor.h"
 #include "veneer/fuse/session.h"
@@ -39,16 +40,11 @@ bool handoff_message_fits(const char *versions, size_t len)
 
 static int append(int **fds, size_t *n, int fd)
 {
-	/* A power of two is full. */
-	if ((*n & (*n - 1)) == 0) {
-		int *more = reallocarray(*fds, *n ? *n * 2 : 1, sizeof(**fds));
+	int r = array_grow(fds, *n);
 
-		if (!more)
-			return -ENOMEM;
-		*fds = more;
-	}
-	(*fds)[(*n)++] = fd;
-	return 0;
+	if (r == 0)
+		(*fds)[(*n)++] = fd;
+	return r;
 }
 
 int handoff_message_add_mount(struct handoff_message *b, int fd)
