@@ -2,6 +2,7 @@
 #include "veneer/mount/mount_dirs.h"
 
 #include "dir_overlap.h"
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/sys/path.h"
 
@@ -14,17 +15,11 @@ void mount_dirs_init(struct mount_dirs *d)
 	*d = (struct mount_dirs){ .upper = -1, .work = -1, .lock = -1, .state = -1 };
 }
 
-/* A list that grows at powers of two. */
 static int add(int **list, size_t *n, int fd)
 {
-	if ((*n & (*n - 1)) == 0) {
-		int *bigger = reallocarray(*list, *n ? 2 * *n : 1, sizeof(*bigger));
-
-		if (!bigger) {
-			close(fd);
-			return -ENOMEM;
-		}
-		*list = bigger;
+	if (array_grow(list, *n) < 0) {
+		close(fd);
+		return -ENOMEM;
 	}
 	(*list)[(*n)++] = fd;
 	return 0;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "veneer/base/array.h"
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/container_path.h"
@@ -72,19 +73,12 @@ static void strv_freep(char ***v)
 	free(*v);
 }
 
-/* Takes over s whatever happens. The vector stays NULL-terminated, and grows at powers of two. */
+/* Takes over s whatever happens. The vector stays NULL-terminated. */
 static int strv_push(char ***v, size_t *n, char *s)
 {
-	if (!s)
+	if (!s || array_grow(v, *n + 1) < 0) {
+		free(s);
 		return -ENOMEM;
-	if ((*n & (*n + 1)) == 0) {
-		char **bigger = reallocarray(*v, 2 * (*n + 1), sizeof(*bigger));
-
-		if (!bigger) {
-			free(s);
-			return -ENOMEM;
-		}
-		*v = bigger;
 	}
 	(*v)[(*n)++] = s;
 	(*v)[*n] = NULL;
