@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mountinfo-internal.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 
 #include <dirent.h>
@@ -326,14 +327,8 @@ static int roots_of_all(ino_t mount_ns, pid_t *ret, const struct wanted *w)
 			r = r == -EIO ? r : 0;
 			break;
 		}
-		if (ns && has_whole_view(pid)) {
-			ino_t *more = reallocarray(known, n + 1, sizeof(*known));
-
-			if (more) {
-				known = more;
-				known[n++] = ns;
-			}
-		}
+		if (ns && has_whole_view(pid) && array_grow(&known, n) == 0)
+			known[n++] = ns;
 	}
 	closedir(d);
 	return r;
