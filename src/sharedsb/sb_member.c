@@ -3,6 +3,7 @@
  * until the kernel has given back its root, or the superblock is gone. */
 #include "shared_sb-internal.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/recover/activity.h"
 #include "veneer/union/lookup.h"
@@ -19,13 +20,9 @@
 
 int sb_member_expect(struct shared_sb *g, uint32_t number)
 {
-	uint32_t *more;
-
 	LOCK_SCOPE(&g->lock);
-	more = reallocarray(g->expected, g->n_expected + 1, sizeof(*more));
-	if (!more)
+	if (array_grow(&g->expected, g->n_expected) < 0)
 		return -ENOMEM;
-	g->expected = more;
 	g->expected[g->n_expected++] = number;
 	g->n_awaited += number != 0;
 	return 0;
