@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/tools/report.h"
 
+#include "veneer/base/array.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/container_path.h"
 #include "veneer/base/utf8.h"
@@ -56,15 +57,10 @@ static uint64_t uptime_s(void)
 
 int report_make_room(struct report *r)
 {
-	struct report_mount *mounts = realloc(r->mounts, (r->nmounts + 1) * sizeof(*mounts));
-	struct report_image *images = realloc(r->images, (r->nimages + 1) * sizeof(*images));
-
-	r->mounts = mounts ? mounts : r->mounts;
-	r->images = images ? images : r->images;
-	if (!mounts || !images)
+	if (array_grow(&r->mounts, r->nmounts) < 0 || array_grow(&r->images, r->nimages) < 0)
 		return -ENOMEM;
-	memset(&r->mounts[r->nmounts], 0, sizeof(*mounts));
-	memset(&r->images[r->nimages], 0, sizeof(*images));
+	memset(&r->mounts[r->nmounts], 0, sizeof(*r->mounts));
+	memset(&r->images[r->nimages], 0, sizeof(*r->images));
 	return 0;
 }
 
