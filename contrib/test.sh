@@ -274,7 +274,7 @@ test_minimal()
 	meson_part unit-minimal unit build-minimal
 	VENEER_BIN=$PWD/build-minimal/veneer server_part integration-minimal "${files[@]/%/.py}" -m "not slow and not large"
 	if [ "$(id -u)" = 0 ]; then
-		VENEER_BIN_DIR=$PWD/build-minimal pytest_part callers-minimal tests/callers/test_podman.py -m "not slow"
+		VENEER_BIN_DIR=$PWD/build-minimal run_pytest callers-minimal tests/callers/test_podman.py -m "not slow"
 	fi
 }
 
