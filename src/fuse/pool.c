@@ -27,6 +27,7 @@
 #include "veneer/base/list.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/autogroup_weight.h"
+#include "veneer/sys/thread.h"
 
 #include <fuse_lowlevel.h>
 #include <pthread.h>
@@ -96,24 +97,9 @@ static struct thread *thread_of(struct list_link *l)
 	return (struct thread *)((char *)l - offsetof(struct thread, link));
 }
 
-/* A thread that nobody joins. */
-static int start_thread(void *(*run)(void *), void *arg)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	int r;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, POOL_STACK);
-	r = -pthread_create(&thread, &attr, run, arg);
-	pthread_attr_destroy(&attr);
-	return r;
-}
-
 static int spawn_locked(struct pool *p)
 {
-	int r = start_thread(worker, p);
+	int r = thread_start(worker, p, POOL_STACK);
 
 	if (r == 0) {
 		p->nthreads++;
@@ -284,7 +270,7 @@ static void unlink_dead(struct pool *p, struct member *m)
 	}
 	*e = (struct ending){ p, m };
 	/* Without a thread to be had, this one does it. */
-	if (start_thread(run_ended, e) < 0)
+	if (thread_start(run_ended, e, POOL_STACK) < 0)
 		run_ended(e);
 }
 

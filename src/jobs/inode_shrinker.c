@@ -14,10 +14,10 @@
 #include "veneer/base/log.h"
 #include "veneer/sys/kernel_evict.h"
 #include "veneer/sys/mem_usage.h"
+#include "veneer/sys/thread.h"
 
 #include <malloc.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,20 +163,10 @@ static void *run(void *arg)
 
 static int start_thread_locked(void)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all, before;
 	int r;
 
 	sem_init(&bell, 0, 0);
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = -pthread_create(&thread, &attr, run, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
+	r = thread_start_without_signals(run, NULL, STACK_SIZE);
 	shrinker.has_thread = r == 0;
 	return r;
 }

@@ -18,6 +18,7 @@
 #include "veneer/sys/kernel_evict.h"
 #include "veneer/sys/mem_usage.h"
 #include "veneer/sys/mmap_cache.h"
+#include "veneer/sys/thread.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -430,22 +431,10 @@ static void *run(void *arg)
 static int start_thread_locked(void)
 {
 	struct state *st = calloc(1, sizeof(*st));
-	pthread_attr_t attr;
-	pthread_t thread;
 	int r = st ? page_dups_new(&page_dups_rules_default, &st->copies) : -ENOMEM;
 
-	if (r == 0) {
-		sigset_t all, before;
-
-		sigfillset(&all);
-		pthread_attr_init(&attr);
-		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		pthread_attr_setstacksize(&attr, STACK_SIZE);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		r = -pthread_create(&thread, &attr, run, st);
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-		pthread_attr_destroy(&attr);
-	}
+	if (r == 0)
+		r = thread_start_without_signals(run, st, STACK_SIZE);
 	if (r < 0 && st) {
 		page_dups_free(st->copies);
 		free(st);

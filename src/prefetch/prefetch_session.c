@@ -26,6 +26,7 @@
 #include "veneer/base/log.h"
 #include "veneer/prefetch/planner.h"
 #include "veneer/prefetch/state_dir.h"
+#include "veneer/sys/thread.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -341,17 +342,12 @@ static void *run(void *arg)
 
 static int start_writer_locked(void)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
 	int r;
 
 	if (writer.is_running)
 		return 0;
-	/* Detach it: it may never come back from a directory that does not answer. */
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	r = -pthread_create(&thread, &attr, run, NULL);
-	pthread_attr_destroy(&attr);
+	/* Detached: it may never come back from a directory that does not answer. */
+	r = thread_start(run, NULL, 0);
 	writer.is_running = r == 0;
 	return r;
 }

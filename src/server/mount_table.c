@@ -15,6 +15,7 @@
 #include "veneer/mount/upper_takeover.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/sys/mountinfo.h"
+#include "veneer/sys/thread.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -551,8 +552,6 @@ static bool is_ending_already(struct served_mount *s)
 static void start_ending(struct served_mount *s)
 {
 	struct ending *e;
-	pthread_attr_t attr;
-	pthread_t thread;
 
 	if (is_ending_already(s))
 		return;
@@ -569,12 +568,8 @@ static void start_ending(struct served_mount *s)
 	atomic_store(&s->mount.sent_as, 0);
 	e->limiter_number = s->limiter_number;
 	e->shrinker_number = s->shrinker_number;
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attr, end_one, e) != 0)
+	if (thread_start(end_one, e, STACK_SIZE) < 0)
 		end_one(e);
-	pthread_attr_destroy(&attr);
 }
 
 /* The next that is started and has an id above this, pinned, or NULL. */

@@ -7,6 +7,7 @@
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
 #include "veneer/recover/intent_log.h"
+#include "veneer/sys/thread.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -109,20 +110,6 @@ static bool put_off(struct unneeded *l, int fd)
 	return true;
 }
 
-static int start_thread(void *(*run)(void *arg), void *arg)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	int r;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	r = -pthread_create(&thread, &attr, run, arg);
-	pthread_attr_destroy(&attr);
-	return r;
-}
-
 /* Locks and connections are free when this returns. Files go later: as long as they are open,
  * nothing else gets their numbers. */
 static void close_unknown(const struct fd_set_of *known)
@@ -144,7 +131,7 @@ static void close_unknown(const struct fd_set_of *known)
 	}
 	if (dir)
 		closedir(dir);
-	if (later && (later->n == 0 || start_thread(close_unneeded, later) < 0))
+	if (later && (later->n == 0 || thread_start(close_unneeded, later, STACK_BYTES) < 0))
 		close_unneeded(later);
 }
 
@@ -319,7 +306,7 @@ static void add_threads(struct resuming *v, size_t n)
 		pthread_mutex_lock(&v->lock);
 		v->owners++;
 		pthread_mutex_unlock(&v->lock);
-		if (start_thread(resume_some, v) < 0) {
+		if (thread_start(resume_some, v, STACK_BYTES) < 0) {
 			if (i == 0)
 				resume_some(v);
 			else
@@ -390,7 +377,7 @@ static void promise_word(struct resuming *v)
 	pthread_mutex_lock(&v->lock);
 	v->owners++;
 	pthread_mutex_unlock(&v->lock);
-	if (start_thread(say_so_far, v) < 0)
+	if (thread_start(say_so_far, v, STACK_BYTES) < 0)
 		disown(v);
 }
 

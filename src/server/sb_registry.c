@@ -15,6 +15,7 @@
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
 #include "veneer/sys/mountinfo.h"
+#include "veneer/sys/thread.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -77,18 +78,12 @@ void sb_registry_free(struct sb_registry *cs)
 /* A thread that nobody joins, counted until end_thread. */
 static int start_thread(struct sb_registry *cs, void *(*fn)(void *arg), void *arg)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
 	int r;
 
 	pthread_mutex_lock(&cs->lock);
 	cs->threads++;
 	pthread_mutex_unlock(&cs->lock);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	r = -pthread_create(&thread, &attr, fn, arg);
-	pthread_attr_destroy(&attr);
+	r = thread_start(fn, arg, STACK_SIZE);
 	if (r < 0) {
 		LOCK_SCOPE(&cs->lock);
 		cs->threads--;

@@ -32,6 +32,7 @@
 #include "veneer/server/sandbox_setup.h"
 #include "veneer/server/service_notify.h"
 #include "veneer/sys/sock.h"
+#include "veneer/sys/thread.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -167,19 +168,12 @@ static void *work(void *arg)
 static bool start_worker(struct server *s, struct connected_client *g)
 {
 	const bool takes_long = g->takes_long;
-	pthread_attr_t attr;
-	pthread_t thread;
-	bool is_started;
 
 	note_worker(s, 1, takes_long);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, WORKER_STACK);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	is_started = pthread_create(&thread, &attr, work, g) == 0;
-	pthread_attr_destroy(&attr);
-	if (!is_started)
-		note_worker(s, -1, takes_long);
-	return is_started;
+	if (thread_start(work, g, WORKER_STACK) == 0)
+		return true;
+	note_worker(s, -1, takes_long);
+	return false;
 }
 
 /* Without a thread they wait for the next tick. What is quick does not wait behind what may take
