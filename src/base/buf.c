@@ -2,6 +2,7 @@
 #include "veneer/base/buf.h"
 
 #include "veneer/base/array.h"
+#include "veneer/base/minmax.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -29,7 +30,7 @@ static int reserve(struct buf *b, size_t len)
 
 	if (__builtin_add_overflow(b->len, len, &need))
 		return -ENOMEM;
-	return array_reserve(&b->data, &b->cap, need < FIRST_CAP ? FIRST_CAP : need);
+	return array_reserve(&b->data, &b->cap, MAX(need, FIRST_CAP));
 }
 
 int buf_put(struct buf *b, const void *p, size_t len)

@@ -14,6 +14,7 @@
 
 #include "veneer/base/array.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/minmax.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -476,7 +477,7 @@ int page_dups_note(struct page_dups *c, const struct page_dups_sent *s, uint32_t
 	p->at_ms = now_ms;
 	p->until_ms = now_ms + spare_ms(c, p->refaults);
 	c->extra_blk -= extra_of(e);
-	e->nblk = s->nblk > e->nblk ? s->nblk : e->nblk;
+	e->nblk = MAX(s->nblk, e->nblk);
 	c->extra_blk += extra_of(e);
 	set_held(c, e, p, true);
 	c->quiet = 0;

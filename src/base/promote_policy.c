@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/base/promote_policy.h"
 
+#include "veneer/base/minmax.h"
+
 #include <stdlib.h>
 
 #define MS_PER_S 1000u
@@ -30,7 +32,7 @@ void promote_policy_order(struct promote_policy_file *files, size_t n)
 
 static void save_up(struct promote_policy_rate *r, uint64_t now_ms)
 {
-	const uint64_t most = r->rate < INT64_MAX ? r->rate : INT64_MAX;
+	const uint64_t most = MIN(r->rate, INT64_MAX);
 	uint64_t earned;
 
 	if (!r->has_begun || now_ms < r->at_ms)

@@ -7,6 +7,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/list.h"
+#include "veneer/base/minmax.h"
 
 #include <linux/fuse.h>
 #include <malloc.h>
@@ -181,7 +182,7 @@ static void add_up(const struct stats *s, struct stats_values *v)
 		to->requests += look(&from->requests);
 		to->errors += look(&from->errors);
 		to->sum_ns += look(&from->sum_ns);
-		to->max_ns = max_ns > to->max_ns ? max_ns : to->max_ns;
+		to->max_ns = MAX(max_ns, to->max_ns);
 		for (size_t k = 0; k < STATS_BUCKETS; k++)
 			to->buckets[k] += look(&from->buckets[k]);
 	}
@@ -415,7 +416,7 @@ uint64_t stats_percentile_us(const struct stats_op *op, unsigned percent)
 						      (double)op->buckets[k] +
 					      0.5);
 			us = us ? us : 1;
-			return us < max_us ? us : max_us;
+			return MIN(us, max_us);
 		}
 		below += op->buckets[k];
 	}

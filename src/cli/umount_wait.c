@@ -6,6 +6,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/mount/workdir.h"
 #include "veneer/sys/mountinfo.h"
 
@@ -67,8 +68,7 @@ static bool find_mount(struct umount_wait *c)
  * to it, and a lock (flock(1)) for the last that has its descriptor. */
 static void let_go(int watch_fd, int answer_fd)
 {
-	const int low = watch_fd < answer_fd ? watch_fd : answer_fd,
-		  high = watch_fd < answer_fd ? answer_fd : watch_fd;
+	const int low = MIN(watch_fd, answer_fd), high = MAX(watch_fd, answer_fd);
 
 	if (chdir("/") < 0)
 		log_debug("cannot leave the working directory: %s", strerror(errno));

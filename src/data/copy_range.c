@@ -2,6 +2,7 @@
 #include "veneer/data/copy_range.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/read.h"
@@ -123,7 +124,7 @@ static ssize_t copy_below(struct union_fs *t, struct inode *from, off_t off, str
 static ssize_t copy_step(struct union_fs *t, struct inode *from, off_t off, struct inode *to,
 			 off_t off_to, size_t len)
 {
-	const size_t step = len < COPY_STEP ? len : COPY_STEP;
+	const size_t step = MIN(len, COPY_STEP);
 	_cleanup_(freep) char *buf = malloc(step);
 	ssize_t n;
 	int r;

@@ -7,6 +7,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/publish.h"
 #include "veneer/data/read.h"
@@ -341,7 +342,7 @@ static int copy_small(struct union_fs *t, struct inode *i, int fd, size_t size,
 			memset(buf + size, 0, (size_t)change->off - size);
 		memcpy(buf + change->off, change->data, change->len);
 	}
-	r = file_pwrite(fd, buf, end > size ? end : size, 0);
+	r = file_pwrite(fd, buf, MAX(end, size), 0);
 	if (r == 0)
 		r = zero_blocks_note(i, fd, buf, size, 0);
 	if (r == 0)

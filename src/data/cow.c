@@ -5,6 +5,7 @@
 #include "veneer/data/cow.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/copyup.h"
 #include "veneer/data/read.h"
@@ -121,9 +122,7 @@ static int fill_blocks(struct inode *i, int fd, blk_t first, blk_t end, uint64_t
 		first += n;
 		if (is_own || off >= size)
 			continue;
-		len = n << BLK_SHIFT;
-		if (len > size - off)
-			len = size - off;
+		len = MIN(n << BLK_SHIFT, size - off);
 		r = read_source(&i->src, buf, len, off);
 		if (r == 0)
 			r = file_pwrite(fd, buf, len, (off_t)off);
@@ -170,7 +169,7 @@ static void widen_to_chunks(uint64_t off, uint64_t end_off, blk_t *first, blk_t 
 	uint64_t head = off & ~(uint64_t)(CHUNK_BYTES - 1);
 	uint64_t tail = (end_off - 1) & ~(uint64_t)(CHUNK_BYTES - 1);
 	uint64_t head_end = head + CHUNK_BYTES < end_off ? head + CHUNK_BYTES : end_off;
-	uint64_t tail_start = tail > off ? tail : off;
+	uint64_t tail_start = MAX(tail, off);
 
 	if (head_end - off >= CHUNK_BYTES / 2) {
 		*first = head >> BLK_SHIFT;
@@ -212,7 +211,7 @@ static void widen_ahead(struct inode *i, uint64_t size, blk_t first, blk_t *end)
 		return;
 	to = (*end / CHUNK_BLKS + 1) * CHUNK_BLKS;
 	to = to < *end + run ? to : *end + run;
-	*end = to < all ? to : all;
+	*end = MIN(to, all);
 }
 
 /* The bytes that complete the first and last block of a write, in front of and behind its data. */
@@ -263,7 +262,7 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 
 	if (mapfile_clip(i->src.map, i->src.id, &clip) < 0)
 		return;
-	clip = clip < size ? clip : size;
+	clip = MIN(clip, size);
 	for (; blk < end && mapfile_run(i->src.map, i->src.id, blk, end - blk, &is_own, &n) == 0;
 	     blk += n) {
 		uint64_t from = blk << BLK_SHIFT, to = (blk + n) << BLK_SHIFT;
@@ -271,9 +270,9 @@ static void count_taken(struct inode *i, blk_t first, blk_t end, uint64_t off, u
 		if (is_own)
 			continue;
 		taken += n;
-		to = to < clip ? to : clip;
+		to = MIN(to, clip);
 		below += to > from ? to - from : 0;
-		from = from > off ? from : off;
+		from = MAX(from, off);
 		to = to < off + len ? to : off + len;
 		replaced += to > from ? to - from : 0;
 	}
@@ -612,8 +611,8 @@ static int take_chunk(struct union_fs *t, struct inode *i, int fd, blk_t first, 
 	if (r < 0 || fstat(fd, &st) < 0)
 		return r == -ENOENT ? -EIO : r < 0 ? r : -errno;
 	size = (uint64_t)st.st_size;
-	clip = BLK_END(clip < size ? clip : size) >> BLK_SHIFT;
-	end = end < clip ? end : clip;
+	clip = BLK_END(MIN(clip, size)) >> BLK_SHIFT;
+	end = MIN(end, clip);
 	if (first >= end)
 		return 1;
 	r = mapfile_reserve(i->src.map, end - first);
@@ -646,7 +645,7 @@ static int take_range(struct union_fs *t, struct inode *i, int fd, uint64_t off,
 	while (r == 0 && blk < last) {
 		blk_t stop = (blk / CHUNK_BLKS + 1) * CHUNK_BLKS;
 
-		stop = stop < last ? stop : last;
+		stop = MIN(stop, last);
 		r = take_chunk(t, i, fd, blk, stop, buf);
 		blk = stop;
 	}

@@ -13,6 +13,7 @@
 #include "veneer/data/materialize.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/cow.h"
 #include "veneer/data/read.h"
@@ -140,7 +141,7 @@ static int bring_data(const struct filling *f, uint64_t off, uint64_t end)
 static uint64_t whole_block(uint64_t end, uint64_t limit)
 {
 	end = (end + BLK_BYTES - 1) & ~(uint64_t)(BLK_BYTES - 1);
-	return end < limit ? end : limit;
+	return MIN(end, limit);
 }
 
 /* A hole of the lower's, and not the end of a file that was cut behind our back, which looks like
@@ -149,7 +150,7 @@ static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 {
 	int r = 0;
 
-	end = end < f->seen ? end : f->seen;
+	end = MIN(end, f->seen);
 	while (r == 0 && off < end) {
 		struct run run;
 		struct stat st;
@@ -176,7 +177,7 @@ static int check_hole(const struct filling *f, uint64_t off, uint64_t end)
 static int fill_step(const struct filling *f, uint64_t off, uint64_t end, uint64_t *ret_end)
 {
 	struct source *below = f->i->src.below;
-	uint64_t seen = f->seen < end ? f->seen : end, stop = end;
+	uint64_t seen = MIN(f->seen, end), stop = end;
 	off_t data = off < seen ? read_source_seek(below, (off_t)off, (off_t)seen, SEEK_DATA)
 				: -ENXIO;
 	int r = mapfile_reserve(f->w->tree->map, 1);
@@ -289,7 +290,7 @@ static int measure(struct filling *f)
 	if (r < 0)
 		return r == -ENOENT ? -EIO : r;
 	f->size = (uint64_t)st.st_size;
-	f->seen = clip < f->size ? clip : f->size;
+	f->seen = MIN(clip, f->size);
 	return 0;
 }
 
@@ -340,7 +341,7 @@ static int fill_range(struct filling *f, blk_t first, blk_t end)
 	while (r == 0 && first < end) {
 		blk_t stop = (first / CHUNK_BLKS + 1) * CHUNK_BLKS;
 
-		stop = stop < end ? stop : end;
+		stop = MIN(stop, end);
 		warm(f, first, stop);
 		r = fill_chunk(f, first, stop);
 		if (r == 0 && mapfile_wants_checkpoint(f->w->tree->map))

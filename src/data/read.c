@@ -3,6 +3,7 @@
 
 #include "read_batch.h"
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/sys/file.h"
 #include "veneer/union/upper.h"
 
@@ -149,7 +150,7 @@ static off_t seek_in_run(const struct run *run, int whence)
 	if (pos < 0)
 		pos = errno == ENXIO ? (whence == SEEK_HOLE ? (off_t)run->off : end) : -errno;
 	fd_cache_unpin(&run->src->fd);
-	return pos > end ? end : pos;
+	return MIN(pos, end);
 }
 
 off_t read_source_seek(struct source *src, off_t off, off_t size, int whence)

@@ -4,6 +4,7 @@
 #include "op.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/fuse/attach.h"
 
 #include <fcntl.h>
@@ -39,7 +40,7 @@ bool caller_may_setgid(void *request, gid_t gid)
 		return is_member(some, n, st.st_gid);
 	all = calloc((size_t)n, sizeof(*all));
 	more = all ? fuse_req_getgroups(req, n, all) : 0;
-	return is_member(all, more < n ? more : n, st.st_gid);
+	return is_member(all, MIN(more, n), st.st_gid);
 }
 
 static bool is_in_our_user_namespace(pid_t pid)

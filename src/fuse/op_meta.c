@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op.h"
 
+#include "veneer/base/minmax.h"
 #include "veneer/data/attr.h"
 #include "veneer/data/cow.h"
 #include "veneer/union/lookup.h"
@@ -251,7 +252,7 @@ static void limit_to_quota(struct quota *q, struct statvfs *fs)
 	taken = (u.bytes + block - 1) / block;
 	if (u.max_bytes) {
 		limit(&fs->f_blocks, &fs->f_bavail, u.max_bytes / block, taken);
-		fs->f_bfree = fs->f_bfree < fs->f_bavail ? fs->f_bfree : fs->f_bavail;
+		fs->f_bfree = MIN(fs->f_bfree, fs->f_bavail);
 	}
 	if (u.max_inodes) {
 		/* btrfs has no number of them, and says 0. */

@@ -15,6 +15,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/data/materialize.h"
 #include "veneer/jobs/upper_walk.h"
@@ -131,7 +132,7 @@ static int go_on(struct promote_worker *p)
 			return -EAGAIN;
 		if (!delay)
 			return 0;
-		delay = delay < PAUSE_MS ? delay : PAUSE_MS;
+		delay = MIN(delay, PAUSE_MS);
 		LOCK_SCOPE(&crew.lock);
 		if (!p->is_stopping)
 			wait_locked(&crew.wake, now_ms() + delay);
@@ -556,7 +557,7 @@ static struct promote_worker *next_locked(uint64_t now, uint64_t *ret_until)
 		if (p->is_stopping)
 			continue;
 		if (!p->job && p->settle_ms < at)
-			at = p->settle_ms > p->at_ms ? p->settle_ms : p->at_ms;
+			at = MAX(p->settle_ms, p->at_ms);
 		if (at <= now && (!next || (p->job && !next->job)))
 			next = p;
 		if (at < *ret_until)

@@ -5,6 +5,7 @@
 #include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/layer/layer.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/source.h"
@@ -359,6 +360,6 @@ int map_recover_is_whole(int fd, uint64_t lower_size)
 
 	if (r < 0)
 		return r;
-	size = size < lower_size ? size : lower_size;
+	size = MIN(size, lower_size);
 	return end >= (size + BLK_BYTES - 1) >> BLK_SHIFT;
 }

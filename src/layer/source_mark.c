@@ -3,6 +3,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/layer/metacopy_guard.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/layer/whiteout.h"
@@ -86,7 +87,7 @@ int source_needs_lower(struct mapfile *map, const struct partial_xattr *m, uint6
 	if (r < 0)
 		return r;
 	/* Of a clip above the size the size counts. */
-	clip = clip < size ? clip : size;
+	clip = MIN(clip, size);
 	end = (clip + BLK_BYTES - 1) >> BLK_SHIFT;
 	for (blk_t blk = 0; blk < end; blk += n) {
 		bool is_own;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 
 #define FANOUT_SHIFT 3
@@ -56,16 +57,6 @@ static size_t slot_bytes(unsigned height)
 static blk_t slot_span(unsigned height)
 {
 	return (blk_t)CHUNK_BLKS << (height * FANOUT_SHIFT);
-}
-
-static blk_t min_blk(blk_t a, blk_t b)
-{
-	return a < b ? a : b;
-}
-
-static blk_t max_blk(blk_t a, blk_t b)
-{
-	return a > b ? a : b;
 }
 
 static blk_t clip_blks(uint64_t clip)
@@ -196,7 +187,7 @@ blk_t blkmap_run(const struct blkmap *m, blk_t blk, blk_t max, bool *ret_is_own)
 	*ret_is_own = is_own;
 	if (blk >= m->nclip)
 		return max;
-	max = min_blk(max, RUN_MAX);
+	max = MIN(max, RUN_MAX);
 	while (at - blk < max && at < m->nclip) {
 		blk_t end;
 		const void *s = blkmap_find(m, at, &end);
@@ -213,11 +204,11 @@ blk_t blkmap_run(const struct blkmap *m, blk_t blk, blk_t max, bool *ret_is_own)
 
 		at = stop;
 		if (at < end && at < m->nclip)
-			return min_blk(at - blk, max);
+			return MIN(at - blk, max);
 	}
 	if (at >= m->nclip)
 		at = is_own ? blk + max : m->nclip;
-	return min_blk(at - blk, max);
+	return MIN(at - blk, max);
 }
 
 /* Bits [first, end) of a chunk. */
@@ -227,14 +218,14 @@ static void bits_of_range(unsigned first, unsigned end, uint64_t bits[2])
 		unsigned lo = first > w * 64 ? first - w * 64 : 0;
 		unsigned hi = end > w * 64 ? end - w * 64 : 0;
 
-		hi = hi > 64 ? 64 : hi;
+		hi = MIN(hi, 64);
 		bits[w] = lo < hi ? (~0ull >> (64 - (hi - lo))) << lo : 0;
 	}
 }
 
 static void bits_below_clip(const struct blkmap *m, blk_t base, uint64_t bits[2])
 {
-	bits_of_range(0, (unsigned)min_blk(CHUNK_BLKS, m->nclip - base), bits);
+	bits_of_range(0, (unsigned)MIN(CHUNK_BLKS, m->nclip - base), bits);
 }
 
 /* Own blocks of [first, end) in this slot. */
@@ -244,8 +235,8 @@ static blk_t slot_count(const void *s, unsigned height, blk_t base, blk_t first,
 
 	if (!s || base >= end || base + span <= first)
 		return 0;
-	first = max_blk(first, base);
-	end = min_blk(end, base + span);
+	first = MAX(first, base);
+	end = MIN(end, base + span);
 	if (s == FULL)
 		return end - first;
 	if (height == 0) {
@@ -322,7 +313,7 @@ static blk_t slot_fill(struct blkmap *m, void **slot, unsigned height, blk_t bas
 	if (*slot == FULL || first >= base + span || end <= base)
 		return 0;
 
-	blk_t slot_end = min_blk(base + span, m->nclip);
+	blk_t slot_end = MIN(base + span, m->nclip);
 
 	if (first <= base && end >= slot_end) {
 		added = slot_end - base - slot_count(*slot, height, base, base, slot_end);
@@ -335,7 +326,7 @@ static blk_t slot_fill(struct blkmap *m, void **slot, unsigned height, blk_t bas
 		uint64_t bits[2];
 
 		bits_of_range((unsigned)(first > base ? first - base : 0),
-			      (unsigned)min_blk(end - base, CHUNK_BLKS), bits);
+			      (unsigned)MIN(end - base, CHUNK_BLKS), bits);
 		for (unsigned w = 0; w < 2; w++) {
 			added += (blk_t)__builtin_popcountll(bits[w] & ~l->bits[w]);
 			l->bits[w] |= bits[w];
@@ -419,7 +410,7 @@ int blkmap_set_bits(struct blkmap *m, uint64_t chunk, const uint64_t bits[2])
 		l->bits[w] |= bits[w] & mask[w];
 	}
 	if (slot_is_full(m, l, 0, base))
-		slot_fill(m, &m->root, m->height, 0, base, min_blk(base + CHUNK_BLKS, m->nclip));
+		slot_fill(m, &m->root, m->height, 0, base, MIN(base + CHUNK_BLKS, m->nclip));
 	return 0;
 }
 
@@ -477,11 +468,11 @@ static struct stretch stretch_at(const struct blkmap *src, const struct blkmap *
 
 	if (src) {
 		s.src = blkmap_find(src, at, &stop);
-		s.end = min_blk(s.end, stop);
+		s.end = MIN(s.end, stop);
 	}
 	if (except) {
 		s.except = blkmap_find(except, at, &stop);
-		s.end = min_blk(s.end, stop);
+		s.end = MIN(s.end, stop);
 	}
 	return s;
 }
@@ -513,9 +504,9 @@ static int stretch_add(struct blkmap *dst, const struct stretch *s, bool is_rehe
 int blkmap_add(struct blkmap *dst, blk_t first, blk_t end, const struct blkmap *src,
 	       const struct blkmap *except)
 {
-	end = min_blk(end, dst->nclip);
-	end = src ? min_blk(end, src->nclip) : end;
-	end = except ? min_blk(end, except->nclip) : end;
+	end = MIN(end, dst->nclip);
+	end = src ? MIN(end, src->nclip) : end;
+	end = except ? MIN(end, except->nclip) : end;
 
 	/* First all the memory, so that no part of it is added without the rest. */
 	for (int is_rehearsal = 1; is_rehearsal >= 0; is_rehearsal--) {

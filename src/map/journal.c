@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/map/journal_reader.h"
 #include "veneer/sys/file.h"
 
@@ -78,7 +79,7 @@ int journal_attach(struct journal *j, int fd, uint64_t start, uint64_t tail, uin
 	uint64_t far = (tail / GROW_MIN_BYTES + 1) * GROW_MIN_BYTES + GROW_MAX_BYTES;
 
 	/* A file that claims to be huge must not cost us the address space. */
-	size = size > far ? far : size;
+	size = MIN(size, far);
 	*j = (struct journal){ .fd = fd, .start = start, .tail = tail, .cap = size, .sum = sum };
 
 	/* Bytes that a killed writer left behind its last record may not line up with ours. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/prefetch/predictor.h"
 
+#include "veneer/base/minmax.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,7 @@ enum predictor_kind predictor_by_name(const char *name)
 
 static unsigned history(unsigned starts)
 {
-	return starts < PREDICTOR_STARTS ? starts : PREDICTOR_STARTS;
+	return MIN(starts, PREDICTOR_STARTS);
 }
 
 static uint64_t seen_in(const struct predictor_item *item, unsigned starts)
@@ -116,7 +118,7 @@ static size_t ask_latest(const struct predictor_question *q, const struct predic
 	for (size_t i = 0; i < n; i++)
 		ret[i] = (struct predictor_guess){ i, 1 };
 	qsort_r(ret, n, sizeof(*ret), by_last_touch, (void *)items);
-	return n < q->limit ? n : q->limit;
+	return MIN(n, q->limit);
 }
 
 static double next_random(uint64_t *state)
@@ -132,7 +134,7 @@ static double next_random(uint64_t *state)
 static size_t ask_draw(const struct predictor_question *q, const struct predictor_item *items,
 		       size_t n, struct predictor_guess *ret)
 {
-	const size_t wanted = n < q->limit ? n : q->limit;
+	const size_t wanted = MIN(n, q->limit);
 	uint64_t state = q->seed;
 	double sum = 0, left;
 

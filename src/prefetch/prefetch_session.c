@@ -24,6 +24,7 @@
 #include "veneer/base/clock.h"
 #include "veneer/base/list.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/prefetch/planner.h"
 #include "veneer/prefetch/state_dir.h"
 #include "veneer/sys/thread.h"
@@ -330,7 +331,7 @@ static void *run(void *arg)
 			int64_t ms = INT64_MAX;
 
 			was_busy = advance(learning_of(i), &ms);
-			wait_ms = ms < wait_ms ? ms : wait_ms;
+			wait_ms = MIN(ms, wait_ms);
 		}
 		if (!was_busy && wait_ms == INT64_MAX)
 			pthread_cond_wait(&writer.wake, &writer.lock);

@@ -2,6 +2,7 @@
 #include "trace_collect.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/sys/path.h"
 
 #include <fcntl.h>
@@ -81,7 +82,7 @@ static void look_into(struct image *img, const struct trace_touch *opened, unsig
 	for (size_t first = 0; first < npages && *n < TRACE_TOUCHES_MAX; first += PAGES_AN_EXTENT) {
 		size_t left = npages - first;
 
-		if (!is_any_set(pages + first, left < PAGES_AN_EXTENT ? left : PAGES_AN_EXTENT))
+		if (!is_any_set(pages + first, MIN(left, PAGES_AN_EXTENT)))
 			continue;
 		ret[(*n)++] = (struct trace_touch){ opened->file,
 						    (uint32_t)(first / PAGES_AN_EXTENT), opened->ms,

@@ -2,6 +2,7 @@
 #include "veneer/recover/fd_renumber.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 
 #include <fcntl.h>
 
@@ -10,7 +11,7 @@ static int highest(const int *fds, size_t n)
 	int max = 2;
 
 	for (size_t i = 0; i < n; i++)
-		max = fds[i] > max ? fds[i] : max;
+		max = MAX(fds[i], max);
 	return max;
 }
 

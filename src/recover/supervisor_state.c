@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "veneer/recover/supervisor_state.h"
 
+#include "veneer/base/minmax.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -40,7 +42,7 @@ static uint32_t end_of(const struct supervisor_state *l)
 {
 	uint32_t end = l->end;
 
-	return end < SUPERVISOR_STATE_MOUNTS_MAX ? end : SUPERVISOR_STATE_MOUNTS_MAX;
+	return MIN(end, SUPERVISOR_STATE_MOUNTS_MAX);
 }
 
 int supervisor_state_new(size_t extra_bytes, struct supervisor_state **ret)

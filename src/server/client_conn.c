@@ -411,10 +411,8 @@ void client_conn_refuse_stalled(struct client_conn *c, unsigned n)
 
 static void say_error(struct client_conn *c, const char *text)
 {
-	size_t len = strlen(text);
-
 	log_debug("told process %d: %s", (int)c->peer.pid, text);
-	say_text(c, WIRE_ERROR, text, len < ERR_SIZE ? len : ERR_SIZE);
+	say_text(c, WIRE_ERROR, text, strnlen(text, ERR_SIZE));
 }
 
 /* Anything else might never have a request to read. */

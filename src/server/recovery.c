@@ -6,6 +6,7 @@
 #include "veneer/base/clock.h"
 #include "veneer/base/human_units.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/recover/intent_log.h"
 #include "veneer/sys/thread.h"
 
@@ -321,7 +322,7 @@ static size_t threads_wanted(size_t n)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	size_t most = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (size_t)cpus;
 
-	return n < most ? n : most;
+	return MIN(n, most);
 }
 
 /* Until something is done, or that long. */

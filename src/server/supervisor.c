@@ -7,6 +7,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/clock.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -190,9 +191,9 @@ static void tell_of_want(unsigned n)
 
 static void rest(unsigned quick)
 {
-	unsigned ms = quick < 2 ? 0 : 5u << (quick < 8 ? quick : 8);
+	unsigned ms = quick < 2 ? 0 : 5u << MIN(quick, 8);
 
-	usleep((ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS) * 1000);
+	usleep(MIN(ms, PAUSE_MAX_MS) * 1000);
 }
 
 /* Nobody serves now, so nothing changes. */

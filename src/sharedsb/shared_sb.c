@@ -11,6 +11,7 @@
 #include "shared_sb-internal.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/tsan_order.h"
 #include "veneer/fuse/op_lock.h"
 #include "veneer/passthrough/passthrough_select.h"
@@ -144,7 +145,7 @@ static void forget(struct shared_sb *g, uint64_t node, uint64_t n)
 		activity_end(before);
 	} else {
 		LOCK_SCOPE(&g->lock);
-		c->root->nlookup -= n < c->root->nlookup ? n : c->root->nlookup;
+		c->root->nlookup -= MIN(n, c->root->nlookup);
 		if (!c->root->nlookup)
 			g->unused(c->owner);
 	}

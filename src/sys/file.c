@@ -2,6 +2,7 @@
 #include "veneer/sys/file.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -65,7 +66,7 @@ int file_pwritev(int fd, struct iovec *iov, int niov, off_t off)
 		if (niov <= 0)
 			return 0;
 
-		ssize_t n = pwritev(fd, iov, niov < IOV_MAX ? niov : IOV_MAX, off);
+		ssize_t n = pwritev(fd, iov, MIN(niov, IOV_MAX), off);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -147,7 +148,7 @@ static int each_extent(int fd, uint64_t start, uint64_t size, uint32_t flags, fi
 			return 0;
 		for (uint32_t i = 0; i < map->fm_mapped_extents; i++) {
 			const struct fiemap_extent *e = &map->fm_extents[i];
-			uint64_t off = e->fe_logical > start ? e->fe_logical : start;
+			uint64_t off = MAX(e->fe_logical, start);
 			uint64_t end = e->fe_logical + e->fe_length;
 
 			if (off >= size)

@@ -18,6 +18,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/sys/pressure.h"
 #include "veneer/sys/ring.h"
@@ -152,7 +153,7 @@ static void init_once(void)
 	    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child))
 		is_refused = true;
 	LOCK_SCOPE(&cache.lock);
-	cache.budget = budget < BUDGET_MAX ? budget : BUDGET_MAX;
+	cache.budget = MIN(budget, BUDGET_MAX);
 	cache.count_max = count_limit();
 	cache_policy_init(&cache.policy, cache.budget);
 }

@@ -2,6 +2,7 @@
 #include "check_refill.h"
 
 #include "veneer/base/cleanup.h"
+#include "veneer/base/minmax.h"
 #include "veneer/data/read.h"
 #include "veneer/layer/map_recover.h"
 #include "veneer/layer/xattr_trust.h"
@@ -44,7 +45,7 @@ static int fill_before(void *arg, blk_t blk, blk_t n)
 {
 	struct refill *f = arg;
 	const uint64_t off = blk << BLK_SHIFT;
-	int r = fill_to(f, off < f->size ? off : f->size);
+	int r = fill_to(f, MIN(off, f->size));
 
 	f->next = blk + n;
 	return r;

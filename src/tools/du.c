@@ -6,6 +6,7 @@
 #include "veneer/base/cleanup.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/log.h"
+#include "veneer/base/minmax.h"
 #include "veneer/layer/layer.h"
 #include "veneer/layer/source.h"
 #include "veneer/layer/whiteout.h"
@@ -73,7 +74,7 @@ static int count_regular(struct counting *c, const struct layer_walk_entry *e, u
 		whole = blocks_of(m.lower_size);
 		if (blocks_of((uint64_t)e->st.st_size) > whole)
 			whole = blocks_of((uint64_t)e->st.st_size);
-		whole = whole > bytes ? whole : bytes;
+		whole = MAX(whole, bytes);
 	}
 	c->du->data_bytes += bytes;
 	c->du->whole_bytes += whole;

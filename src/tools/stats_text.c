@@ -5,6 +5,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/minmax.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +43,7 @@ struct stats_op stats_text_sum_ops(const struct stats_values *v)
 	struct stats_op all = { .requests = 0 };
 
 	for (size_t i = 0; i < STATS_OPCODES; i++) {
-		all.max_ns = v->ops[i].max_ns > all.max_ns ? v->ops[i].max_ns : all.max_ns;
+		all.max_ns = MAX(v->ops[i].max_ns, all.max_ns);
 		for (size_t k = 0; k < STATS_BUCKETS; k++)
 			all.buckets[k] += v->ops[i].buckets[k];
 	}

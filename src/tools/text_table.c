@@ -3,6 +3,8 @@
 
 #include "veneer/base/array.h"
 
+#include "veneer/base/minmax.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +67,7 @@ static void measure(const struct text_table *g, size_t widths[TEXT_TABLE_COLUMNS
 	for (size_t i = 0; i < g->n; i++) {
 		size_t width = width_of(g->cells[i]), c = i % g->ncolumns;
 
-		widths[c] = width > widths[c] ? width : widths[c];
+		widths[c] = MAX(width, widths[c]);
 	}
 }
 

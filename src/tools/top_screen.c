@@ -6,6 +6,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/human_units.h"
+#include "veneer/base/minmax.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -217,7 +218,7 @@ static size_t print_lines(const char *text, size_t limit, size_t columns, FILE *
 	for (; n < limit && *text; n++) {
 		size_t len = strcspn(text, "\n");
 
-		fprintf(out, "%.*s\n", (int)(len < columns ? len : columns), text);
+		fprintf(out, "%.*s\n", (int)MIN(len, columns), text);
 		text += len + (text[len] == '\n');
 	}
 	return n;

@@ -10,6 +10,7 @@
 
 #include "veneer/base/cleanup.h"
 #include "veneer/base/hash.h"
+#include "veneer/base/minmax.h"
 #include "veneer/base/stats.h"
 #include "veneer/layer/partial_xattr.h"
 #include "veneer/union/locks.h"
@@ -357,7 +358,7 @@ void inode_forget(struct union_fs *t, uint64_t id, uint64_t n)
 	if (s) {
 		struct inode *i = node_table_object(t->nodes, id);
 
-		s->nlookup -= n < s->nlookup ? n : s->nlookup;
+		s->nlookup -= MIN(n, s->nlookup);
 		if (i && i->id != id && !s->nlookup) {
 			release_id_locked(t, (uint32_t)id);
 			i->n_former--;

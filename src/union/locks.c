@@ -17,6 +17,7 @@
 #include "veneer/base/hash.h"
 #include "veneer/base/htab.h"
 #include "veneer/base/list.h"
+#include "veneer/base/minmax.h"
 
 #include <string.h>
 
@@ -241,8 +242,8 @@ static void plan(const struct locks *l, const struct object *o, const struct loc
 		c->n_before++;
 		if (is_of_type(r, q)) {
 			c->is_there |= r->start <= q->start && r->end >= q->end;
-			own.start = r->start < own.start ? r->start : own.start;
-			own.end = r->end > own.end ? r->end : own.end;
+			own.start = MIN(r->start, own.start);
+			own.end = MAX(r->end, own.end);
 			continue;
 		}
 		if (r->start < q->start)
