@@ -21,9 +21,7 @@ static struct {
 static const struct singleflight *find_locked(const void *what)
 {
 	for (struct list_link *l = turns.list.next; l != &turns.list; l = l->next) {
-		const struct singleflight *t =
-			(const struct singleflight *)((const char *)l -
-						      offsetof(struct singleflight, link));
+		const struct singleflight *t = container_of(l, struct singleflight, link);
 
 		if (t->what == what)
 			return t;

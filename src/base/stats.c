@@ -190,7 +190,7 @@ static void add_up(const struct stats *s, struct stats_values *v)
 
 static const struct stats *stats_of_link(const struct list_link *l)
 {
-	return (const struct stats *)((const char *)l - offsetof(struct stats, all));
+	return container_of(l, const struct stats, all);
 }
 
 void stats_read(const struct stats *s, struct stats_values *ret)

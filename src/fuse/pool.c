@@ -94,7 +94,7 @@ static void *worker(void *arg);
 
 static struct thread *thread_of(struct list_link *l)
 {
-	return (struct thread *)((char *)l - offsetof(struct thread, link));
+	return container_of(l, struct thread, link);
 }
 
 static int spawn_locked(struct pool *p)

@@ -31,7 +31,7 @@ static struct {
 	    .limit = 512,
 	    .room = 480 };
 
-#define slot_of(l) ((struct fd_cache_slot *)((char *)(l) - offsetof(struct fd_cache_slot, lru)))
+#define slot_of(l) container_of(l, struct fd_cache_slot, lru)
 
 static void set_bound(size_t taken)
 {

@@ -86,7 +86,7 @@ static struct {
 
 static struct prefetch_session *learning_of(struct list_link *l)
 {
-	return (struct prefetch_session *)((char *)l - offsetof(struct prefetch_session, link));
+	return container_of(l, struct prefetch_session, link);
 }
 
 static void unref_locked(struct prefetch_session *l)

@@ -64,7 +64,7 @@ struct mount_table {
 
 static struct served_mount *served_of(struct list_link *l)
 {
-	return (struct served_mount *)((char *)l - offsetof(struct served_mount, link));
+	return container_of(l, struct served_mount, link);
 }
 
 static void hosted_member_ended(void *owner);

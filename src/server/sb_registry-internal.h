@@ -66,7 +66,7 @@ struct sb_registry {
 
 static inline struct hosted_sb *common_of(struct list_link *l)
 {
-	return (struct hosted_sb *)((char *)l - offsetof(struct hosted_sb, link));
+	return container_of(l, struct hosted_sb, link);
 }
 
 /* Empty, forming, and held by the caller; nobody finds it. NULL: no memory. */

@@ -30,7 +30,7 @@
 
 static struct hosted_member *hosted_member_of(struct list_link *l)
 {
-	return (struct hosted_member *)((char *)l - offsetof(struct hosted_member, link));
+	return container_of(l, struct hosted_member, link);
 }
 
 static void wait_locked(struct sb_registry *cs, unsigned ms)

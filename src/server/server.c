@@ -97,7 +97,7 @@ struct server {
 
 static struct connected_client *client_of(struct list_link *l)
 {
-	return (struct connected_client *)((char *)l - offsetof(struct connected_client, link));
+	return container_of(l, struct connected_client, link);
 }
 
 static void wake(void *arg)

@@ -2,6 +2,8 @@
 /* Intrusive chained hash table. Owns its buckets, never its entries; no lock of its own. */
 #pragma once
 
+#include "veneer/base/container_of.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,5 +30,3 @@ struct hlink *htab_first(const struct htab *t, uint64_t hash);
 struct hlink *htab_next(const struct hlink *e);
 /* Any order; fn may free the entry. Leaves the table empty. */
 void htab_drain(struct htab *t, void (*fn)(struct hlink *e, void *arg), void *arg);
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))

@@ -2,6 +2,8 @@
 /* Intrusive doubly linked list; the head is a list_link of its own. */
 #pragma once
 
+#include "veneer/base/container_of.h"
+
 #include <stdbool.h>
 
 struct list_link {
