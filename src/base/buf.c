@@ -67,3 +67,14 @@ int buf_put_u64(struct buf *b, uint64_t v)
 	v = htole64(v);
 	return buf_put(b, &v, sizeof(v));
 }
+
+const char *buf_next_text(const struct buf *b, size_t *at)
+{
+	const char *text;
+
+	if (*at == b->len)
+		return NULL;
+	text = (const char *)b->data + *at;
+	*at += strlen(text) + 1;
+	return text;
+}

@@ -4,6 +4,7 @@
 #include "veneer/jobs/upper_walk.h"
 
 #include "veneer/base/array.h"
+#include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/union/lookup.h"
 #include "veneer/union/upper.h"
@@ -14,8 +15,8 @@
 /* A directory that is being gone through, and the upper's names in it that are still to come. */
 struct level {
 	struct inode *dir; /* referenced, unless it is the root */
-	char *names; /* one after the other, each with its NUL */
-	size_t len, cap, at;
+	struct buf names;
+	size_t at;
 };
 
 struct walk {
@@ -35,15 +36,8 @@ static void forget(struct walk *w, struct inode *i)
 static int add_name(void *arg, const char *name, const struct upper_dir_entry *e)
 {
 	struct level *l = arg;
-	size_t size = strlen(name) + 1;
 
-	if (e->is_whiteout)
-		return 0;
-	if (array_reserve(&l->names, &l->cap, l->len + size) < 0)
-		return -ENOMEM;
-	memcpy(l->names + l->len, name, size);
-	l->len += size;
-	return 0;
+	return e->is_whiteout ? 0 : buf_put(&l->names, name, strlen(name) + 1);
 }
 
 static int list_names(struct walk *w, struct level *l)
@@ -100,7 +94,7 @@ static int leave(struct walk *w)
 	int r = w->hooks->leave ? w->hooks->leave(w->arg, l->dir) : 0;
 
 	forget(w, l->dir);
-	free(l->names);
+	buf_release(&l->names);
 	return r;
 }
 
@@ -111,20 +105,15 @@ int upper_walk(struct union_fs *t, const struct upper_walk_hooks *hooks, void *a
 
 	while (r == 0 && w.depth) {
 		struct level *l = &w.levels[w.depth - 1];
-		const char *name = l->names + l->at;
+		const char *name = buf_next_text(&l->names, &l->at);
 
-		if (l->at == l->len) {
-			r = leave(&w);
-			continue;
-		}
-		l->at += strlen(name) + 1;
-		r = visit(&w, l->dir, name);
+		r = name ? visit(&w, l->dir, name) : leave(&w);
 	}
 	while (w.depth) {
 		struct level *l = &w.levels[--w.depth];
 
 		forget(&w, l->dir);
-		free(l->names);
+		buf_release(&l->names);
 	}
 	free(w.levels);
 	return r;

@@ -3,6 +3,7 @@
 #include "veneer/sys/dir_walk.h"
 
 #include "veneer/base/array.h"
+#include "veneer/base/buf.h"
 #include "veneer/base/cleanup.h"
 #include "veneer/sys/mode_relax.h"
 
@@ -19,8 +20,8 @@ struct level {
 	struct mode_relax *relax;
 	dev_t dev;
 	ino_t ino;
-	char *names; /* one after the other, each with its NUL */
-	size_t len, cap, at;
+	struct buf names;
+	size_t at;
 };
 
 struct walk {
@@ -46,17 +47,6 @@ static int open_dir(int dirfd, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-static int remember_subdir(struct level *l, const char *name)
-{
-	size_t size = strlen(name) + 1;
-
-	if (array_reserve(&l->names, &l->cap, l->len + size) < 0)
-		return -ENOMEM;
-	memcpy(l->names + l->len, name, size);
-	l->len += size;
-	return 0;
-}
-
 static int visit(struct walk *w, struct level *l, const char *name)
 {
 	struct stat st;
@@ -65,7 +55,7 @@ static int visit(struct walk *w, struct level *l, const char *name)
 	if (fstatat(l->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return w->hooks->miss(w->arg, name, -errno);
 	r = w->hooks->entry(w->arg, l->fd, name, &st);
-	return r > 0 ? remember_subdir(l, name) : r;
+	return r > 0 ? buf_put(&l->names, name, strlen(name) + 1) : r;
 }
 
 /* Read the names. On failure *ret_misses says that only the directory is missed. */
@@ -94,7 +84,7 @@ static void level_release(struct level *l)
 {
 	closep(&l->fd);
 	mode_relax_end(l->relax);
-	free(l->names);
+	buf_release(&l->names);
 }
 
 static int push(struct walk *w, int fd)
@@ -166,14 +156,9 @@ int dir_walk(int rootfd, const struct dir_walk_hooks *hooks, void *arg)
 
 	while (r == 0 && w.depth) {
 		struct level *l = &w.levels[w.depth - 1];
-		const char *name = l->names + l->at;
+		const char *name = buf_next_text(&l->names, &l->at);
 
-		if (l->at == l->len) {
-			r = leave(&w);
-			continue;
-		}
-		l->at += strlen(name) + 1;
-		r = enter(&w, l->fd, name);
+		r = name ? enter(&w, l->fd, name) : leave(&w);
 	}
 	while (w.depth)
 		level_release(&w.levels[--w.depth]);

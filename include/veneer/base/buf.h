@@ -20,3 +20,6 @@ int buf_put_u8(struct buf *b, uint8_t v);
 int buf_put_u16(struct buf *b, uint16_t v);
 int buf_put_u32(struct buf *b, uint32_t v);
 int buf_put_u64(struct buf *b, uint64_t v);
+/* The next of texts that were put one after the other, each with its NUL; NULL at the end. *at is
+ * where it begins, and moves on. It is valid until the next buf_put. */
+const char *buf_next_text(const struct buf *b, size_t *at);

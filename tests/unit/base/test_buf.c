@@ -103,6 +103,24 @@ static void test_buf__zeros_are_told_to_the_last_byte(void **state)
 	assert_false(buf_is_zero(bytes, 1));
 }
 
+static void test_buf__texts_come_one_after_the_other(void **state)
+{
+	struct buf b = { 0 };
+	size_t at = 0;
+
+	(void)state;
+	assert_null(buf_next_text(&b, &at));
+	assert_int_equal(buf_put(&b, "one", 4), 0);
+	assert_int_equal(buf_put(&b, "", 1), 0);
+	assert_int_equal(buf_put(&b, "three", 6), 0);
+	assert_string_equal(buf_next_text(&b, &at), "one");
+	assert_string_equal(buf_next_text(&b, &at), "");
+	assert_string_equal(buf_next_text(&b, &at), "three");
+	assert_null(buf_next_text(&b, &at));
+	assert_null(buf_next_text(&b, &at));
+	buf_release(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -111,6 +129,7 @@ int main(void)
 		cmocka_unit_test(test_buf__impossible_length_appends_nothing),
 		cmocka_unit_test(test_buf__empty_put_needs_no_pointer),
 		cmocka_unit_test(test_buf__zeros_are_told_to_the_last_byte),
+		cmocka_unit_test(test_buf__texts_come_one_after_the_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
