@@ -477,10 +477,9 @@ static int truncate_partial(struct union_fs *t, struct inode *i, int fd, uint64_
  * stays, and does no harm: the mark may be a copy, and the entry another file's. */
 static int cut_damaged(struct union_fs *t, struct inode *i, int fd)
 {
-	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
+	MODE_RELAX_SCOPE(fd, "");
 	int r;
 
-	(void)x;
 	if (ftruncate(fd, 0) < 0 || (!t->is_volatile && fdatasync(fd) < 0))
 		return -errno;
 	r = xattr_trust_unmark(fd);

@@ -225,7 +225,7 @@ static int make_over_whiteout(struct union_fs *t, struct making *m, struct inode
 	if (r < 0)
 		return r;
 	if (is_opaque) {
-		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(at, temp);
+		MODE_RELAX_SCOPE(at, temp);
 		_cleanup_(closep) int fd =
 			openat(at, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 

@@ -412,7 +412,7 @@ static int is_complete(struct filling *f)
 
 static int drop_mark(struct filling *f)
 {
-	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(f->fd, "");
+	MODE_RELAX_SCOPE(f->fd, "");
 	struct union_fs *t = f->w->tree;
 	struct inode *i = f->i;
 	const file_id_t id = i->src.id;

@@ -156,7 +156,7 @@ static int open_pending(struct union_fs *t)
 
 void publish_close(struct union_fs *t)
 {
-	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(t->upper->rootfd, "");
+	MODE_RELAX_SCOPE(t->upper->rootfd, "");
 	struct stat before;
 
 	if (fstat(t->upper->rootfd, &before) == 0 &&

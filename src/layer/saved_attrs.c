@@ -73,7 +73,7 @@ bool saved_attrs_is_there(int dirfd, const char *name)
 
 int saved_attrs_take(int fd, struct saved_attrs *ret)
 {
-	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
+	MODE_RELAX_SCOPE(fd, "");
 	struct saved_attrs k = { .is_loaded = false }, old = { .is_loaded = false };
 	struct stat st;
 	ssize_t n = xattr_get(fd, "", CAPABILITY_ATTR, k.capability, sizeof(k.capability));
@@ -106,7 +106,7 @@ static int forget(int fd)
 
 int saved_attrs_put_back(int fd, const struct saved_attrs *s)
 {
-	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
+	MODE_RELAX_SCOPE(fd, "");
 	struct stat st;
 	int r = mode_relax_stat(fd, "", AT_EMPTY_PATH, &st);
 
@@ -125,7 +125,7 @@ int saved_attrs_put_back(int fd, const struct saved_attrs *s)
 
 int saved_attrs_recover(int fd)
 {
-	_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
+	MODE_RELAX_SCOPE(fd, "");
 	struct saved_attrs k;
 	int r = load_any(fd, &k), e;
 

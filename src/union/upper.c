@@ -207,7 +207,7 @@ int upper_pin_writable(struct union_fs *t, struct inode *i, int *ret_own)
 	 * now. */
 	*ret_own = path_reopen(fd, O_RDWR);
 	if (*ret_own == -EACCES) {
-		_cleanup_(mode_relax_endp) struct mode_relax *x = mode_relax_begin(fd, "");
+		MODE_RELAX_SCOPE(fd, "");
 
 		*ret_own = path_reopen(fd, O_RDWR);
 	}

@@ -5,6 +5,8 @@
  * no caller of this module sees it. Only for what is ours to write: a lower layer is not. */
 #pragma once
 
+#include "veneer/base/cleanup.h"
+
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -21,6 +23,10 @@ static inline void mode_relax_endp(struct mode_relax **r)
 {
 	mode_relax_end(*r);
 }
+/* From here to the end of the block. */
+#define MODE_RELAX_SCOPE(dirfd, name)                                                     \
+	_cleanup_(mode_relax_endp) __attribute__((unused)) struct mode_relax *VENEER_CAT( \
+		relax_, __LINE__) = mode_relax_begin(dirfd, name)
 
 /* fstatat(2) with the mode that is meant. 0 or -errno. */
 int mode_relax_stat(int dirfd, const char *name, int flags, struct stat *ret);
