@@ -24,7 +24,7 @@ OPTIONS=(-close_fd_mask=2 -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_fin
 build()
 {
 	if [ ! -e "$BUILD/build.ninja" ]; then
-		CC=clang meson setup "$BUILD" -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
+		CC=clang meson setup "$BUILD" ${CI:+-Dwerror=true} -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
 	fi
 	ninja --quiet -C "$BUILD"
 }
