@@ -32,18 +32,21 @@ class User:
 
 
 class AutoIds:
-    """The ranges that root's --userns=auto takes its ids from, by the name of no real user."""
+    """The ranges that root's --userns=auto takes its ids from, by the name of no real user. crun gives the container's root what it
+    has as standard input, /dev/null: the machine gets it back."""
 
     NAME = "containers"
     LINE = NAME + ":2000000:1000000\n"
 
     def __init__(self):
+        self.null = os.stat(os.devnull)
         self.given = [path for path in SUBORDINATE if not _has_range(path, self.NAME)]
         for path in self.given:
             with open(path, "a") as f:
                 f.write(self.LINE)
 
     def close(self):
+        os.chown(os.devnull, self.null.st_uid, self.null.st_gid)
         for path in self.given:
             with open(path) as f:
                 lines = [line for line in f if line != self.LINE]
