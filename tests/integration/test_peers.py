@@ -127,13 +127,17 @@ def test_nobody_speaks_for_a_process_that_dies_after_its_greeting(server, what):
 
 
 def _again(pid, limit=200):
-    """Another process with that number, which waits; None: somebody else has it."""
+    """Another process with that number, which waits; None: somebody else has it. What else runs here then goes on with the
+    numbers that it had: tests beside this one tell processes apart by them."""
+    last = pathlib.Path("/proc/sys/kernel/ns_last_pid")
     for _ in range(limit):
-        pathlib.Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        before = last.read_text()
+        last.write_text(str(pid - 1))
         got = os.fork()
         if got == 0:
             signal.pause()
             os._exit(0)
+        last.write_text(before)
         if got == pid:
             return got
         os.kill(got, signal.SIGKILL)
