@@ -7,7 +7,7 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 PYTHON=/usr/bin/python3
 PART_LIMIT_S=${VENEER_PART_LIMIT_S:-2400}
 # As many failures of a part are looked at once more, see once_more.
-UNSTEADY_MAX=8
+UNSTEADY_MAX=3
 
 usage()
 {

@@ -49,10 +49,9 @@ def resident_pages(path):
 
 
 def drops():
-    """A count that grows when pages of files may have gone that nobody here let go: a program had the kernel drop all
-    (drop_caches), or the kernel took some back for want of memory."""
+    """How often a program had the kernel drop the pages of all files (drop_caches)."""
     with open("/proc/vmstat", encoding="ascii") as f:
-        return sum(int(line.split()[1]) for line in f if line.startswith(("drop_pagecache ", "pgsteal_kswapd ", "pgsteal_direct ")))
+        return next((int(line.split()[1]) for line in f if line.startswith("drop_pagecache ")), 0)
 
 
 def drop(path):
